@@ -1,0 +1,44 @@
+// NumPy arrays as views, and back: the only header that knows both Python and View.
+#pragma once
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "launch/door.h"
+
+namespace pb {
+
+// A kernel does not take these arguments (dtype, layout, type of array…). Python's `except Refused` finds another way or
+// says what is wrong in the user's words.
+struct Refused {
+  const char* why;
+};
+struct PythonError {};  // a Python exception is set
+// An index outside its axis: `where` is its position in the flattened index.
+struct BadIndex {
+  int64_t where, index, length;
+};
+
+// Fills v from an ndarray. False where it is not one that kernels take.
+bool view_of(PyObject* object, View& v);
+View view_or_refuse(PyObject* object);
+
+// A new C-contiguous array; `out` becomes its view.
+PyObject* new_array(DType dtype, int ndim, const int64_t* shape, View& out);
+
+DType dtype_of(PyObject* numpy_dtype_or_array);
+int64_t to_int(PyObject* object);
+double to_real(PyObject* object);
+// A tuple or list of ints; returns how many.
+int to_ints(PyObject* object, int64_t* out, int most);
+
+// Runs the launch through the door, without the GIL where it is long enough to matter.
+void run_released(const Launch& launch, int64_t work);
+
+using Call = PyObject* (*)(const void* table, PyObject* const* args, Py_ssize_t count);
+// Makes module.name a function that calls `call(table, args…)` and turns C++ exceptions into Python's.
+void define(PyObject* module, const char* name, Call call, const void* table);
+
+bool prepare_arrays(PyObject* module);  // once, before anything else; false with a Python exception set
+void register_bfloat16(PyObject* dtype);
+
+}  // namespace pb

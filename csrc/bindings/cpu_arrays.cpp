@@ -1,0 +1,226 @@
+// NumPy arrays as views, and the way from a Python call to C++ and its exceptions back.
+#define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
+#include "bindings/arrays.h"
+
+#include <numpy/arrayobject.h>
+
+#include <deque>
+#include <new>
+#include <string>
+
+#include "cpu/allocator.h"
+
+namespace pb {
+namespace {
+
+PyObject* refused = nullptr;    // _cpu.Refused
+PyObject* bad_index = nullptr;  // _cpu.BadIndex
+PyArray_Descr* descriptors[kDTypes] = {};
+int bfloat16_number = -1;
+constexpr size_t kPooledBytes = 64 * 1024;    // larger outputs come from the caching allocator
+constexpr int64_t kReleaseWork = 64 * 1024;   // releasing the GIL costs about 60 ns: only for work of 10 µs and more
+
+bool to_dtype(int number, DType& out) {
+  switch (number) {
+    case NPY_HALF: out = DType::f16; return true;
+    case NPY_FLOAT: out = DType::f32; return true;
+    case NPY_DOUBLE: out = DType::f64; return true;
+    case NPY_BYTE: out = DType::i8; return true;
+    case NPY_SHORT: out = DType::i16; return true;
+    case NPY_INT: out = DType::i32; return true;
+    case NPY_LONG: out = sizeof(long) == 8 ? DType::i64 : DType::i32; return true;
+    case NPY_LONGLONG: out = DType::i64; return true;
+    case NPY_UBYTE: out = DType::u8; return true;
+    case NPY_USHORT: out = DType::u16; return true;
+    case NPY_UINT: out = DType::u32; return true;
+    case NPY_ULONG: out = sizeof(long) == 8 ? DType::u64 : DType::u32; return true;
+    case NPY_ULONGLONG: out = DType::u64; return true;
+    case NPY_BOOL: out = DType::b8; return true;
+    default: break;
+  }
+  out = DType::bf16;
+  return number == bfloat16_number;
+}
+
+// Memory of a large output: the base object of its array, which gives it back to the allocator.
+struct Buffer {
+  PyObject_HEAD
+  void* data;
+  size_t bytes;
+};
+void buffer_free(PyObject* self) {
+  auto* buffer = reinterpret_cast<Buffer*>(self);
+  cpu::release(buffer->data, buffer->bytes);
+  PyObject_Free(self);
+}
+PyTypeObject buffer_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+
+struct Entry {
+  Call call;
+  const void* table;
+  PyMethodDef method;
+  std::string name;
+};
+
+PyObject* enter(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+  const auto* entry = static_cast<const Entry*>(PyCapsule_GetPointer(self, nullptr));
+  try {
+    return entry->call(entry->table, args, count);
+  } catch (const Refused& e) {
+    PyErr_Format(refused, "%s: %s", entry->name.c_str(), e.why);
+  } catch (const BadIndex& e) {
+    PyObject* facts = Py_BuildValue("(LLL)", (long long)e.where, (long long)e.index, (long long)e.length);
+    if (facts) PyErr_SetObject(bad_index, facts);
+    Py_XDECREF(facts);
+  } catch (const PythonError&) {
+  } catch (const std::bad_alloc&) {
+    PyErr_NoMemory();
+  } catch (const std::exception& e) {
+    PyErr_SetString(PyExc_RuntimeError, e.what());
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+bool view_of(PyObject* object, View& v) {
+  if (!PyArray_CheckExact(object)) return false;
+  auto* array = reinterpret_cast<PyArrayObject*>(object);
+  const int ndim = PyArray_NDIM(array);
+  if (ndim > kMaxDims || !PyArray_ISALIGNED(array) || !to_dtype(PyArray_TYPE(array), v.dtype) ||
+      PyArray_ISBYTESWAPPED(array))
+    return false;
+  v.data = PyArray_BYTES(array);
+  v.ndim = ndim;
+  for (int d = 0; d < ndim; ++d) v.shape[d] = PyArray_DIMS(array)[d], v.stride[d] = PyArray_STRIDES(array)[d];
+  return true;
+}
+
+View view_or_refuse(PyObject* object) {
+  View v;
+  if (!view_of(object, v)) throw Refused{"not an aligned NumPy array of a supported dtype with at most 8 axes"};
+  return v;
+}
+
+PyObject* new_array(DType dtype, int ndim, const int64_t* shape, View& out) {
+  PyArray_Descr* descriptor = descriptors[int(dtype)];
+  if (!descriptor) throw Refused{"bfloat16 is not registered"};
+  size_t bytes = item_size(dtype);
+  npy_intp dims[kMaxDims];
+  for (int d = 0; d < ndim; ++d) dims[d] = shape[d], bytes *= shape[d];
+  Py_INCREF(descriptor);
+  PyObject* array;
+  if (bytes < kPooledBytes) {
+    array = PyArray_NewFromDescr(&PyArray_Type, descriptor, ndim, dims, nullptr, nullptr, 0, nullptr);
+    if (!array) throw PythonError{};
+  } else {
+    auto* buffer = PyObject_New(Buffer, &buffer_type);
+    if (!buffer) throw PythonError{};
+    buffer->bytes = bytes;
+    buffer->data = nullptr;
+    buffer->data = cpu::allocate(bytes);
+    array = PyArray_NewFromDescr(&PyArray_Type, descriptor, ndim, dims, nullptr, buffer->data,
+                                 NPY_ARRAY_CARRAY, nullptr);
+    if (!array) throw PythonError{};
+    PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(array), reinterpret_cast<PyObject*>(buffer));
+  }
+  out.data = PyArray_BYTES(reinterpret_cast<PyArrayObject*>(array));
+  out.dtype = dtype;
+  out.ndim = ndim;
+  int64_t stride = item_size(dtype);
+  for (int d = ndim - 1; d >= 0; --d) {
+    out.shape[d] = shape[d];
+    out.stride[d] = stride;
+    stride *= shape[d];
+  }
+  return array;
+}
+
+DType dtype_of(PyObject* object) {
+  DType dtype;
+  int number = -1;
+  if (PyArray_DescrCheck(object)) number = reinterpret_cast<PyArray_Descr*>(object)->type_num;
+  else if (PyArray_Check(object)) number = PyArray_TYPE(reinterpret_cast<PyArrayObject*>(object));
+  if (number < 0 || !to_dtype(number, dtype)) throw Refused{"not a supported dtype"};
+  return dtype;
+}
+
+int64_t to_int(PyObject* object) {
+  const long long value = PyLong_AsLongLong(object);
+  if (value == -1 && PyErr_Occurred()) throw PythonError{};
+  return value;
+}
+
+double to_real(PyObject* object) {
+  const double value = PyFloat_AsDouble(object);
+  if (value == -1 && PyErr_Occurred()) throw PythonError{};
+  return value;
+}
+
+int to_ints(PyObject* object, int64_t* out, int most) {
+  PyObject* items = PySequence_Fast(object, "expected a tuple of ints");
+  if (!items) throw PythonError{};
+  const Py_ssize_t count = PySequence_Fast_GET_SIZE(items);
+  if (count > most) {
+    Py_DECREF(items);
+    throw Refused{"too many axes"};
+  }
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    out[i] = PyLong_AsLongLong(PySequence_Fast_GET_ITEM(items, i));
+    if (out[i] == -1 && PyErr_Occurred()) {
+      Py_DECREF(items);
+      throw PythonError{};
+    }
+  }
+  Py_DECREF(items);
+  return int(count);
+}
+
+void run_released(const Launch& launch, int64_t work) {
+  if (work < kReleaseWork) return run(launch);
+  struct Released {
+    PyThreadState* state = PyEval_SaveThread();
+    ~Released() { PyEval_RestoreThread(state); }
+  } released;
+  run(launch);
+}
+
+void define(PyObject* module, const char* name, Call call, const void* table) {
+  static std::deque<Entry> entries;
+  entries.push_back({call, table, {}, name});
+  Entry& entry = entries.back();
+  entry.method = {entry.name.c_str(), reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(enter)), METH_FASTCALL,
+                  nullptr};
+  PyObject* self = PyCapsule_New(&entry, nullptr, nullptr);
+  PyObject* function = self ? PyCFunction_NewEx(&entry.method, self, nullptr) : nullptr;
+  Py_XDECREF(self);
+  if (!function || PyModule_AddObject(module, name, function) < 0) throw PythonError{};
+}
+
+void register_bfloat16(PyObject* dtype) {
+  if (!PyArray_DescrCheck(dtype)) throw Refused{"not a dtype"};
+  Py_INCREF(dtype);
+  descriptors[int(DType::bf16)] = reinterpret_cast<PyArray_Descr*>(dtype);
+  bfloat16_number = descriptors[int(DType::bf16)]->type_num;
+}
+
+bool prepare_arrays(PyObject* module) {
+  import_array1(false);
+  constexpr int numbers[kDTypes] = {NPY_HALF,  -1,        NPY_FLOAT,  NPY_DOUBLE, NPY_INT8,   NPY_INT16, NPY_INT32,
+                                    NPY_INT64, NPY_UINT8, NPY_UINT16, NPY_UINT32, NPY_UINT64, NPY_BOOL};
+  for (int k = 0; k < kDTypes; ++k)
+    if (numbers[k] >= 0) descriptors[k] = PyArray_DescrFromType(numbers[k]);
+  buffer_type.tp_name = "pullback.Buffer";
+  buffer_type.tp_basicsize = sizeof(Buffer);
+  buffer_type.tp_flags = Py_TPFLAGS_DEFAULT;
+  buffer_type.tp_dealloc = buffer_free;
+  if (PyType_Ready(&buffer_type) < 0) return false;
+  refused = PyErr_NewException("pullback.Refused", PyExc_TypeError, nullptr);
+  bad_index = PyErr_NewException("pullback.BadIndex", PyExc_IndexError, nullptr);
+  if (!refused || !bad_index) return false;
+  Py_INCREF(refused);
+  Py_INCREF(bad_index);
+  return PyModule_AddObject(module, "Refused", refused) == 0 && PyModule_AddObject(module, "BadIndex", bad_index) == 0;
+}
+
+}  // namespace pb

@@ -1,0 +1,133 @@
+// The elementwise ops: rows of unary.def and binary.def, and `where`.
+#include <utility>
+
+#include "bindings/cpu_tables.h"
+#include "cpu/map.h"
+#include "math/counting.h"
+#include "math/functors.h"
+#include "math/scalar.h"
+
+namespace pb {
+namespace {
+
+using cpu::Elementwise;
+using cpu::kMaxArity;
+
+// Reads one argument: an array, or a Python number that takes the dtype of the arrays (it never widens them).
+struct Operands {
+  View views[kMaxArity + 1];
+  double reals[kMaxArity];
+  int64_t ints[kMaxArity];
+  bool flags[kMaxArity];
+  PyObject* numbers[kMaxArity];
+  int count_numbers = 0;
+};
+
+void take_number(PyObject* number, DType dtype, int k, Operands& args) {
+  View& v = args.views[k + 1];
+  v.ndim = 0;
+  const Compute compute = compute_type(dtype);
+  v.dtype = storage_of(compute);
+  if (PyBool_Check(number) && dtype == DType::b8) {
+    args.flags[k] = number == Py_True;
+    v.data = reinterpret_cast<char*>(&args.flags[k]);
+  } else if (is_float(dtype) && (PyFloat_Check(number) || PyLong_Check(number))) {
+    args.reals[k] = to_real(number);
+    if (compute == Compute::f32) {
+      const float narrow = dtype == DType::f32    ? float(args.reals[k])
+                           : dtype == DType::f16 ? float(float16(float(args.reals[k])))
+                                                 : float(bfloat16(float(args.reals[k])));
+      *reinterpret_cast<float*>(&args.reals[k]) = narrow;
+    }
+    v.data = reinterpret_cast<char*>(&args.reals[k]);
+  } else if (PyLong_Check(number) && !PyBool_Check(number) && dtype >= DType::i8 && dtype <= DType::i64) {
+    int overflow;
+    args.ints[k] = PyLong_AsLongLongAndOverflow(number, &overflow);
+    const int bits = 8 * item_size(dtype);
+    const int64_t most = bits == 64 ? INT64_MAX : (int64_t(1) << (bits - 1)) - 1;
+    if (overflow || args.ints[k] > most || args.ints[k] < -most - 1) throw Refused{"integer out of the dtype's range"};
+    v.data = reinterpret_cast<char*>(&args.ints[k]);
+  } else {
+    throw Refused{"a number that does not fit the dtype of the array"};
+  }
+}
+
+PyObject* call_elementwise(const void* table, PyObject* const* args, Py_ssize_t count) {
+  const auto& op = *static_cast<const Elementwise*>(table);
+  if (count != op.arity) throw Refused{"wrong number of arguments"};
+  Operands operands;
+  View* views = operands.views;
+  int lead = -1;  // the first array; a condition (where) may have another dtype
+  for (int k = 0; k < op.arity; ++k) {
+    if (view_of(args[k], views[k + 1])) {
+      if (lead < 0) lead = k;
+    } else {
+      operands.numbers[operands.count_numbers++] = args[k];
+      views[k + 1].data = nullptr;
+      views[k + 1].ndim = -1;
+    }
+  }
+  if (lead < 0) throw Refused{"no array among the arguments"};
+  const DType dtype = views[lead + 1].dtype;
+  const Compute compute = compute_type(dtype);
+  if (!op.loops[int(compute)]) throw Refused{"no kernel for this dtype"};
+  View& out = views[0];
+  out.ndim = views[lead + 1].ndim;
+  for (int d = 0; d < out.ndim; ++d) out.shape[d] = views[lead + 1].shape[d];
+  for (int k = 0; k < op.arity; ++k) {
+    View& v = views[k + 1];
+    if (v.ndim < 0) {
+      take_number(args[k], dtype, k, operands);
+      continue;
+    }
+    if (v.dtype != dtype) throw Refused{"arrays of different dtypes"};
+    if (v.ndim > out.ndim) {
+      for (int d = out.ndim - 1; d >= 0; --d) out.shape[d + v.ndim - out.ndim] = out.shape[d];
+      for (int d = 0; d < v.ndim - out.ndim; ++d) out.shape[d] = 1;
+      out.ndim = v.ndim;
+    }
+    const int shift = out.ndim - v.ndim;
+    for (int d = 0; d < v.ndim; ++d)
+      if (out.shape[d + shift] == 1) out.shape[d + shift] = v.shape[d];
+  }
+  for (int k = 0; k < op.arity; ++k)
+    if (!broadcast_to(views[k + 1], out.ndim, out.shape)) throw Refused{"shapes do not broadcast"};
+  int64_t shape[kMaxDims];
+  for (int d = 0; d < out.ndim; ++d) shape[d] = out.shape[d];
+  PyObject* result = new_array(op.predicate ? DType::b8 : dtype, out.ndim, shape, out);
+  Launch launch{&op.kernel, 1, op.arity, views, {}, {}, &op};
+  run_released(launch, out.size() * (1 + op.flops + 8 * op.special));
+  return result;
+}
+
+template <class F, int Arity> void measure(Elementwise& op) {
+  Counting::flops = Counting::special = 0;
+  const F f;
+  if constexpr (Arity == 1) (void)f(Counting(0.5));
+  else if constexpr (Arity == 2) (void)f(Counting(0.5), Counting(0.25));
+  else if constexpr (Arity == 3) (void)f(Counting(0.5), Counting(0.25), Counting(0.5));
+  else (void)f(Counting(0.5), Counting(0.25), Counting(0.5), Counting(0.75));
+  op.flops = int(Counting::flops);
+  op.special = int(Counting::special);
+}
+
+enum Types { kFloats = 1, kInts = 2, kBool = 4 };
+
+template <class F, int Arity, int kTypes, bool kPredicate = false> void bind(PyObject* module, const char* name) {
+  static Elementwise op{};
+  op.kernel = {name, cpu::map, cpu::map_cost};
+  op.arity = Arity;
+  op.predicate = kPredicate;
+  auto add = [](auto tag) {
+    using C = typename decltype(tag)::type;
+    return &cpu::loop<F, C, std::conditional_t<kPredicate, bool, C>, Arity>;
+  };
+  if constexpr (kTypes & kFloats) op.loops[0] = add(Tag<float>{}), op.loops[1] = add(Tag<double>{});
+  if constexpr (kTypes & kInts) op.loops[2] = add(Tag<int64_t>{}), op.loops[3] = add(Tag<uint64_t>{});
+  if constexpr (kTypes & kBool) op.loops[4] = add(Tag<bool>{});
+  if constexpr (bool(kTypes & kFloats)) measure<F, Arity>(op);
+  define(module, name, call_elementwise, &op);
+}
+
+}  // namespace
+}  // namespace pb

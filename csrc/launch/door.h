@@ -1,0 +1,51 @@
+// The one door: every kernel is launched here, so one place knows the phase, the scope and the cost of each.
+#pragma once
+
+#include "launch/ledger.h"
+#include "launch/shape.h"
+
+namespace pb {
+
+struct Launch;
+
+// One row of the table of kernels. `cost` fills in FLOPs and special ops; the door adds the bytes of the operands,
+// unless the kernel moves other bytes and says so by setting them.
+struct Kernel {
+  const char* name;
+  void (*run)(const Launch&);
+  void (*cost)(const Launch&, Cost&);
+};
+
+constexpr int kMaxInts = 8, kMaxReals = 8;
+
+// A kernel with its arguments, as plain data: it can be run, counted, recorded, and run again.
+// operands: the outputs first, then the inputs, in memory that lives as long as the launch.
+struct Launch {
+  const Kernel* kernel;
+  int outputs, inputs;
+  View* operands;
+  int64_t ints[kMaxInts];
+  double reals[kMaxReals];
+  const void* table;  // what a family keeps about the op beyond its kernel (see the family's header)
+
+  View& out(int k = 0) const { return operands[k]; }
+  View& in(int k = 0) const { return operands[outputs + k]; }
+};
+
+// The state of a thread's door. Phases and scopes are numbers given by the layer above.
+struct Door {
+  Ledger* ledger = nullptr;
+  int phase = 0, scope = 0;
+};
+extern thread_local Door door __attribute__((tls_model("initial-exec")));
+
+int64_t now_ns();
+void launch_recorded(const Launch& launch);
+void launch_flushed(const Launch& launch);  // runs the kernel with the denormal mode of its dtype
+
+inline void run(const Launch& launch) {
+  if (__builtin_expect(door.ledger != nullptr, 0)) return launch_recorded(launch);
+  launch_flushed(launch);
+}
+
+}  // namespace pb
