@@ -1,0 +1,33 @@
+// The module of CPU kernels, one copy per SIMD level: one function per op and one `_pullback` per fused pullback, named
+// as the ops are.
+#include <pybind11/pybind11.h>
+
+#include "bindings/cpu_tables.h"
+#include "cpu/allocator.h"
+#include "cpu/blas.h"
+#include "cpu/pool.h"
+
+namespace py = pybind11;
+
+PYBIND11_MODULE(PB_MODULE, mod) {
+  mod.doc() = "CPU kernels: one function per op and one `_pullback` per fused pullback, named as in csrc/math/*.def.";
+  if (!pb::prepare_arrays(mod.ptr())) throw py::error_already_set();
+  try {
+    pb::bind_elementwise(mod.ptr());
+    pb::bind_reduce(mod.ptr());
+    pb::bind_rows(mod.ptr());
+    pb::bind_matmul(mod.ptr());
+    pb::bind_copy(mod.ptr());
+    pb::bind_index(mod.ptr());
+    pb::bind_segment(mod.ptr());
+    pb::bind_sort(mod.ptr());
+    pb::bind_random(mod.ptr());
+    pb::bind_update(mod.ptr());
+    pb::bind_ledger(mod.ptr());
+  } catch (const pb::PythonError&) {
+    throw py::error_already_set();
+  }
+  mod.def("register_bfloat16", [](py::handle dtype) { pb::register_bfloat16(dtype.ptr()); });
+  mod.def("thread_count", &pb::cpu::thread_count);
+  mod.def("set_thread_count", &pb::cpu::set_thread_count, py::arg("count"));
+}
