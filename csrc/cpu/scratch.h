@@ -1,0 +1,48 @@
+// Working memory for the length of one launch: on the stack where it is small, else from the caching allocator.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+
+#include "cpu/allocator.h"
+
+namespace pb::cpu {
+
+class Scratch {
+ public:
+  Scratch() = default;
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  ~Scratch() {
+    for (int k = 0; k < blocks_; ++k) release(block_[k].data, block_[k].bytes);
+  }
+
+  // Memory for n elements, aligned to a cache line, uninitialised, until this object dies.
+  template <class T> T* take(int64_t n) { return static_cast<T*>(take_bytes(size_t(n) * sizeof(T))); }
+
+  void* take_bytes(size_t bytes) {
+    bytes = (bytes + 63) & ~size_t(63);
+    if (bytes <= sizeof(near_) - used_) {
+      void* data = near_ + used_;
+      used_ += bytes;
+      return data;
+    }
+    if (blocks_ == kMaxBlocks) throw std::length_error("scratch: too many blocks");
+    void* data = allocate(bytes);
+    block_[blocks_++] = {data, bytes};
+    return data;
+  }
+
+ private:
+  static constexpr int kMaxBlocks = 8;
+  struct Block {
+    void* data;
+    size_t bytes;
+  };
+  alignas(64) char near_[32 * 1024];
+  size_t used_ = 0;
+  Block block_[kMaxBlocks];
+  int blocks_ = 0;
+};
+
+}  // namespace pb::cpu

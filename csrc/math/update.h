@@ -1,0 +1,158 @@
+// One step of an optimizer for one element, with the scalars that it computes once: the rules of torch.optim.
+#pragma once
+#include <cmath>
+
+#include "math/scalar.h"
+
+namespace pb {
+
+// What changes from step to step, as doubles in the device's memory: a step reads and advances it there, so that a
+// replay of a recorded step sees new values.
+enum Control : int {
+  kStep,          // steps done
+  kRate,          // the learning rate of the last step
+  kDebias1,       // 1 - beta^step of the last step
+  kDebias2,
+  kClipFactor,    // gradients are multiplied by it: 1 for none; clip_norm writes it
+  kClipValue,     // and then clamped to [-value, value]: infinity for none
+  kGradientNorm,  // clip_norm writes it, before clipping
+  kSchedule,      // a Schedule, then its arguments
+  kBaseRate,
+  kArgument,
+  kControlSize = 16
+};
+
+// The learning rate as a function of t, the steps done before this one. After `steps` it stays where it is.
+enum class Schedule : int {
+  constant,       // base
+  step,           // base * factor^floor(t / every)                                     arguments: every, factor
+  exponential,    // base * factor^t                                                               factor
+  cosine,         // from base to end along half a cosine                                          steps, end
+  linear,         // from base * start to base * end                                               steps, start, end
+  polynomial,     // end + (base - end) * (1 - t / steps)^power                                    steps, end, power
+  warmup_cosine,  // linearly from start to base in `warmup`, then a cosine to end at `steps`      steps, end, warmup, start
+};
+
+PB_HD inline double half_cosine(double from, double to, double part) {
+  constexpr double kPi = 3.14159265358979323846;
+  return to + (from - to) * (1 + std::cos(kPi * part)) / 2;
+}
+
+PB_HD inline double fraction(double t, double steps) { return t < steps ? t / steps : 1; }
+
+PB_HD inline double scheduled_rate(const double* control) {
+  const double t = control[kStep], base = control[kBaseRate];
+  const double* argument = control + kArgument;
+  switch (Schedule(int(control[kSchedule]))) {
+    case Schedule::step: return base * std::pow(argument[1], std::floor(t / argument[0]));
+    case Schedule::exponential: return base * std::pow(argument[0], t);
+    case Schedule::cosine: return half_cosine(base, argument[1], fraction(t, argument[0]));
+    case Schedule::linear: return base * (argument[1] + (argument[2] - argument[1]) * fraction(t, argument[0]));
+    case Schedule::polynomial:
+      return argument[1] + (base - argument[1]) * std::pow(1 - fraction(t, argument[0]), argument[2]);
+    case Schedule::warmup_cosine: {
+      const double warmup = argument[2], start = argument[3];
+      if (t < warmup) return start + (base - start) * (t / warmup);
+      return half_cosine(base, argument[1], fraction(t - warmup, argument[0] - warmup));
+    }
+    case Schedule::constant: break;
+  }
+  return base;
+}
+
+// Begins a step: computes its learning rate, and counts it.
+PB_HD inline void begin_step(double* control) {
+  control[kRate] = scheduled_rate(control);
+  control[kStep] += 1;
+}
+
+// Scales gradients so that their joint norm is at most `most`; as torch.nn.utils.clip_grad_norm_, a norm of NaN stays.
+PB_HD inline void clip_to_norm(double* control, double norm, double most) {
+  const double factor = most / (norm + 1e-6);
+  control[kGradientNorm] = norm;
+  control[kClipFactor] = factor > 1 ? 1 : factor;
+}
+
+template <class A> struct Clip {
+  A factor, value;
+  PB_HD explicit Clip(const double* control) : factor(A(control[kClipFactor])), value(A(control[kClipValue])) {}
+  // This way round NaN stays NaN.
+  PB_HD A operator()(A g) const {
+    g = g * factor;
+    return g > value ? value : g < -value ? -value : g;
+  }
+};
+
+// Where weight decay enters: nowhere, in the gradient (an L2 penalty), or in the weight itself (AdamW).
+enum class Decay : int { none, coupled, decoupled };
+
+// An update: advance() begins a step in the control block; an Element is then built from the block and the
+// hyperparameters, and called for each weight with its gradient and its slots. It writes the slots and returns what to
+// add to the weight.
+
+// hyper: momentum, dampening, weight decay. The slot is the momentum buffer; the first gradient enters it whole.
+enum class Momentum : int { none, heavy, nesterov };
+template <Momentum momentum, Decay decay> struct Sgd {
+  static constexpr int kSlots = momentum == Momentum::none ? 0 : 1;
+  PB_HD static void advance(double* control, const double*) { begin_step(control); }
+  template <class A> struct Element {
+    Clip<A> clip;
+    A rate, keep, keep_old, take, weight_decay;
+    PB_HD Element(const double* control, const double* hyper)
+        : clip(control),
+          rate(A(control[kRate])),
+          keep(A(hyper[0])),
+          keep_old(control[kStep] > 1 ? A(hyper[0]) : A(0)),
+          take(control[kStep] > 1 ? A(1 - hyper[1]) : A(1)),
+          weight_decay(A(hyper[2])) {}
+    PB_HD A operator()(A p, A g) const {
+      g = clip(g);
+      if constexpr (decay == Decay::coupled) g = g + weight_decay * p;
+      return -(rate * g);
+    }
+    PB_HD A operator()(A p, A g, A& m) const {
+      g = clip(g);
+      if constexpr (decay == Decay::coupled) g = g + weight_decay * p;
+      m = keep_old * m + take * g;
+      if constexpr (momentum == Momentum::nesterov) return -(rate * (g + keep * m));
+      return -(rate * m);
+    }
+  };
+};
+
+// hyper: beta1, beta2, eps, weight decay. The slots are the means of the gradient and of its square.
+// Kingma & Ba 2015, Alg. 1; decoupled decay as in Loshchilov & Hutter 2019, Alg. 2.
+template <Decay decay> struct Adam {
+  static constexpr int kSlots = 2;
+  PB_HD static void advance(double* control, const double* hyper) {
+    begin_step(control);
+    control[kDebias1] = 1 - std::pow(hyper[0], control[kStep]);
+    control[kDebias2] = 1 - std::pow(hyper[1], control[kStep]);
+  }
+  template <class A> struct Element {
+    Clip<A> clip;
+    A beta1, beta2, take1, take2, eps, decay_rate, weight_decay, rate, root_debias2;
+    PB_HD Element(const double* control, const double* hyper)
+        : clip(control),
+          beta1(A(hyper[0])),
+          beta2(A(hyper[1])),
+          take1(A(1 - hyper[0])),
+          take2(A(1 - hyper[1])),
+          eps(A(hyper[2])),
+          decay_rate(A(control[kRate] * hyper[3])),
+          weight_decay(A(hyper[3])),
+          rate(A(control[kRate] / control[kDebias1])),
+          root_debias2(A(std::sqrt(control[kDebias2]))) {}
+    PB_HD A operator()(A p, A g, A& m, A& v) const {
+      g = clip(g);
+      if constexpr (decay == Decay::coupled) g = g + weight_decay * p;
+      m = beta1 * m + take1 * g;
+      v = beta2 * v + take2 * (g * g);
+      const A change = -(rate * (m / (m::sqrt(v) / root_debias2 + eps)));
+      if constexpr (decay == Decay::decoupled) return change - decay_rate * p;
+      return change;
+    }
+  };
+};
+
+}  // namespace pb

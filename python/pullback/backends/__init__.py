@@ -1,0 +1,38 @@
+"""Which backend runs an op, and why another cannot be had."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+from .. import config
+from . import native, reference
+
+
+def connect(op: Any) -> tuple[bool, str | None]:
+    """Gives the op its kernel: the native one where there is one, otherwise its reference.
+
+    Returns whether it is native, and if not, the reason.
+    """
+    op.kernel, reason = kernel_for(op.name)
+    if op.kernel is None:
+        op.kernel = reference.runner(op)
+    return reason is None, reason
+
+
+def kernel_for(name: str) -> tuple[Callable[..., Any] | None, str | None]:
+    """The native kernel of that name, or the reason why there is none."""
+    if config.backend() == "reference":
+        return None, "PULLBACK_BACKEND=reference"
+    if native.module is None:
+        return None, native.reason
+    kernel = getattr(native.module, name, None)
+    return kernel, None if kernel else f"no kernel {name} in {native.module.__name__.rpartition('.')[2]}"
+
+
+def why_not(device: str) -> str | None:
+    """None where native kernels run on the device, otherwise the reason."""
+    if device != "cpu":
+        return "this version has no CUDA kernels; ops run on CuPy"
+    if config.backend() == "reference":
+        return "PULLBACK_BACKEND=reference"
+    return None if native.module is not None else native.reason

@@ -1,0 +1,65 @@
+"""Loads the module of CPU kernels for this processor, and keeps the reason where it cannot."""
+
+from __future__ import annotations
+
+import importlib
+import platform
+from typing import Any
+
+from .. import config, door
+
+LEVELS = (4, 3, 2)  # of x86-64
+
+
+def _load(name: str) -> tuple[Any, str | None]:
+    try:
+        return importlib.import_module(f"pullback.{name}"), None
+    except ImportError as error:  # built without it, or a library it needs is missing: keep the reason
+        return None, f"{name}: {error}"
+
+
+def _choose() -> tuple[Any, str | None]:
+    """The best module that is both built and supported here."""
+    detector, reason = _load("_level")
+    if detector is None:
+        return None, f"the native kernels were not built ({reason})"
+    supported = detector.level()
+    if not supported:
+        module, reason = _load("_cpu_generic")
+        return module, reason
+    wanted = config.simd_level()
+    if wanted is not None and wanted > supported:
+        raise ImportError(f"PULLBACK_SIMD asks for x86-64-v{wanted}, but this processor has v{supported}. Unset it.")
+    reasons: list[str] = []
+    for level in LEVELS if wanted is None else (wanted,):
+        if level <= supported:
+            module, reason = _load(f"_cpu_v{level}")
+            if module is not None:
+                return module, None
+            reasons.append(str(reason))
+    return None, "; ".join(reasons)
+
+
+module, reason = _choose() if config.backend() == "native" else (None, "PULLBACK_BACKEND=reference")
+
+if module is not None:
+    door.connect(module)
+    Refused: type[TypeError] = module.Refused
+    BadIndex: type[IndexError] = module.BadIndex
+else:
+
+    class _Refused(TypeError):
+        """A kernel does not take these arguments."""
+
+    class _BadIndex(IndexError):
+        """(position in the flattened index, the index, the length of the axis)"""
+
+    Refused, BadIndex = _Refused, _BadIndex
+
+
+def simd_level() -> str:
+    """ "x86-64-v4", or why there is none."""
+    if module is None:
+        return f"none ({reason})"
+    suffix = module.__name__.rpartition("_")[2]
+    return f"x86-64-{suffix}" if suffix != "generic" else platform.machine()

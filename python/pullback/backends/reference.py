@@ -1,0 +1,66 @@
+"""Runs an op by its NumPy/CuPy definition: the fallback of every op, and the oracle of the tests."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from typing import Any, Callable, Sequence
+
+import numpy as np
+
+from .. import door
+
+
+def array_module(arrays: Sequence[Any]) -> Any:
+    """NumPy, unless one of the arrays is CuPy's."""
+    for array in arrays:
+        if not isinstance(array, (np.ndarray, np.generic, int, float)) and type(array).__module__.startswith("cupy"):
+            return importlib.import_module("cupy")
+    return np
+
+
+def runner(op: Any) -> Callable[..., Any]:
+    """A kernel for `op` that runs its reference."""
+    count = len(op.names) - op.params
+
+    def run_reference(*arguments: Any) -> Any:
+        return run(op, arguments[:count], arguments[count:])
+
+    return run_reference
+
+
+def run(op: Any, arrays: Sequence[Any], params: Sequence[Any]) -> Any:
+    """The reference's result on these arrays (and weak Python numbers), through the door."""
+    xp = array_module(arrays)
+
+    def call() -> Any:
+        with np.errstate(all="ignore"):
+            return xp.asarray(op.reference(xp, *arrays, *params))
+
+    if door.state.ledger is None:
+        return call()
+    return door.through(op.name, call, lambda y: cost_of(op, arrays, params, y))
+
+
+def cost_of(op: Any, arrays: Sequence[Any], params: Sequence[Any], y: Any) -> dict[str, int] | None:
+    """FLOPs from the op's declaration; each distinct input read once, the result written once."""
+    figures = op.cost(*arrays, *params, y) if op.cost is not None else None
+    if figures is None:
+        return None
+    read = sum(distinct_bytes(a) for i, a in enumerate(arrays) if not any(a is b for b in arrays[:i]))
+    return {"bytes_read": read, "bytes_written": y.nbytes, **figures}
+
+
+def distinct_bytes(array: Any) -> int:
+    """Bytes of the elements behind the array, a broadcast axis counted once."""
+    if not hasattr(array, "strides"):
+        return 8
+    return math.prod(n if s or not n else 1 for n, s in zip(array.shape, array.strides)) * array.itemsize
+
+
+def special(xp: Any, name: str) -> Callable[..., Any]:
+    """A function that NumPy lacks (erf, gammaln, …): CuPy's, or the C library's element by element, in float64."""
+    if xp is not np:
+        return getattr(importlib.import_module("cupyx.scipy.special"), name)
+    scalar = np.frompyfunc(getattr(math, {"gammaln": "lgamma"}.get(name, name)), 1, 1)
+    return lambda x: np.asarray(scalar(np.asarray(x, np.float64))).astype(np.asarray(x).dtype)

@@ -1,0 +1,32 @@
+"""Every PULLBACK_ environment variable, read here and nowhere else.
+
+The native module reads two by itself, because they act before Python could: PULLBACK_NUM_THREADS and
+PULLBACK_CACHE_BYTES.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+BACKENDS: Final = ("native", "reference")
+
+
+def backend() -> str:
+    """PULLBACK_BACKEND: "native" (the default) or "reference", which forces the NumPy/CuPy definitions."""
+    value = os.environ.get("PULLBACK_BACKEND", "native")
+    if value not in BACKENDS:
+        raise ImportError(
+            f"PULLBACK_BACKEND is {value!r}, but only {' and '.join(map(repr, BACKENDS))} exist. Set one of them, or none."
+        )
+    return value
+
+
+def simd_level() -> int | None:
+    """PULLBACK_SIMD: 2, 3 or 4 (or v2, v3, v4) forces that level of x86-64; None lets the processor decide."""
+    value = os.environ.get("PULLBACK_SIMD")
+    if not value:
+        return None
+    if value.lstrip("v") not in ("2", "3", "4"):
+        raise ImportError(f"PULLBACK_SIMD is {value!r}, but the levels are v2, v3 and v4. Set one of them, or none.")
+    return int(value.lstrip("v"))

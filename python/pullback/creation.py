@@ -1,0 +1,209 @@
+"""New tensors: from what the user has, and filled with numbers."""
+
+from __future__ import annotations
+
+from operator import index
+from typing import Any, Sequence
+
+import numpy as np
+
+from . import devices, dtypes
+from .errors import DeviceError, DTypeError, ShapeError
+from .tensor import Tensor
+
+
+def tensor(obj: Any, dtype: Any = None, device: str | None = None) -> Tensor:
+    """A copy of any nested list, NumPy or CuPy array, DLPack object or tensor.
+
+    An array keeps its dtype; Python floats become float32, ints int64, bools bool. Raises DTypeError, DeviceError.
+    """
+    return asarray(obj, dtype=dtype, device=device, copy=True)
+
+
+def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: bool | None = None) -> Tensor:
+    """A tensor of the same memory where it can be, otherwise a copy. copy=True always copies, False never (ValueError)."""
+    wanted = None if dtype is None else dtypes.as_dtype(dtype)
+    if isinstance(obj, Tensor):
+        return _from_tensor(obj, wanted, device, copy)
+    array = _to_array(obj, wanted)
+    if not dtypes.is_supported(array.dtype):
+        dtypes.as_dtype(array.dtype)  # raises in words
+    place = devices.check_device(device) if device else None
+    if place is None:
+        place = devices.default_device() if not hasattr(obj, "__cuda_array_interface__") else devices.device_of(array)
+    moved = devices.move(array, place)
+    if wanted is not None and moved.dtype != wanted:
+        moved = moved.astype(wanted)
+    if copy is False and moved is not obj and not _shares(moved, obj):
+        raise ValueError("asarray: this needs a copy (another dtype, device or type), but copy=False was asked for.")
+    return Tensor(moved.copy() if copy and moved is array else moved)
+
+
+def _shares(array: Any, obj: Any) -> bool:
+    return isinstance(array, np.ndarray) and (isinstance(obj, np.ndarray) or hasattr(obj, "__dlpack__")) and np.may_share_memory(
+        array, np.asarray(obj)
+    )
+
+
+def _from_tensor(x: Tensor, dtype: Any, device: str | None, copy: bool | None) -> Tensor:
+    from .ops.cast import astype
+    from .ops.shape import copy as copied
+    from .ops.shape import to_device
+
+    y = x if dtype is None else astype(x, dtype)
+    if device is not None:
+        y = to_device(y, device)
+    if copy is False and y is not x:
+        raise ValueError("asarray: another dtype or device needs a copy, but copy=False was asked for.")
+    return copied(y) if copy and y is x else y
+
+
+def _to_array(obj: Any, dtype: Any) -> Any:
+    """obj as a NumPy or CuPy array, Python numbers in pullback's default dtypes."""
+    if isinstance(obj, np.ndarray):
+        if obj.dtype.hasobject:
+            raise DTypeError("a tensor cannot hold Python objects; give it numbers of one kind, in lists of equal lengths.")
+        return obj if type(obj) is np.ndarray else np.asarray(obj)
+    if isinstance(obj, np.generic):
+        return np.asarray(obj)
+    if hasattr(obj, "__cuda_array_interface__"):
+        import importlib
+
+        return importlib.import_module("cupy").asarray(obj)
+    if hasattr(obj, "__dlpack__"):
+        return _from_dlpack(obj)
+    if hasattr(obj, "__array__"):
+        return np.asarray(obj)
+    return _from_nested(obj, dtype)
+
+
+def _from_nested(obj: Any, dtype: Any) -> Any:
+    """Nested lists of numbers, arrays and tensors."""
+    plain = _without_tensors(obj)
+    try:
+        array = np.array(plain)
+    except (ValueError, TypeError) as error:
+        raise ShapeError(f"tensor: the nested lists do not have equal lengths ({error}).") from error
+    if array.dtype.hasobject or array.dtype.kind not in "fiub":
+        raise DTypeError(f"tensor: a {type(obj).__name__} of dtype {array.dtype} is not numbers of one kind.")
+    if dtype is not None:
+        return array.astype(dtype)
+    if array.dtype == dtypes.float64 and not _has_arrays(plain):
+        return array.astype(dtypes.DEFAULT)
+    return array
+
+
+def _without_tensors(obj: Any) -> Any:
+    if isinstance(obj, Tensor):
+        return obj.numpy()
+    if isinstance(obj, (list, tuple)):
+        return [_without_tensors(x) for x in obj]
+    return obj
+
+
+def _has_arrays(obj: Any) -> bool:
+    return isinstance(obj, (np.ndarray, np.generic)) or (isinstance(obj, list) and any([_has_arrays(x) for x in obj]))
+
+
+def _from_dlpack(x: Any) -> Any:
+    kind = int(x.__dlpack_device__()[0])
+    if kind == 1:  # kDLCPU
+        return np.from_dlpack(x)
+    if kind == 2:  # kDLCUDA
+        import importlib
+
+        return importlib.import_module("cupy").from_dlpack(x)
+    raise DeviceError(f"from_dlpack: DLPack device type {kind} is not the CPU (1) or CUDA (2). Move the data there first.")
+
+
+def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = None) -> Tensor:
+    """A tensor over the memory of any DLPack object, without copying. Raises DeviceError, DTypeError."""
+    return asarray(_from_dlpack(x), device=device, copy=copy)
+
+
+# ---- filled
+
+
+def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:
+    lengths = (index(shape),) if not isinstance(shape, (tuple, list)) else tuple([index(n) for n in shape])
+    if any([n < 0 for n in lengths]):
+        raise ShapeError(f"shape {lengths} has a negative length.")
+    return lengths
+
+
+def full(shape: int | Sequence[int], fill_value: float, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """A tensor of one number; its dtype is that of the number (float32, int64, bool) where none is given."""
+    place = devices.check_device(device or devices.default_device())
+    if isinstance(fill_value, Tensor):
+        fill_value, dtype = fill_value.item(), dtype or fill_value.dtype
+    wanted = dtypes.default_of(fill_value) if dtype is None else dtypes.as_dtype(dtype)
+    return Tensor(devices.array_module(place).full(_shape(shape), fill_value, dtype=wanted))
+
+
+def zeros(shape: int | Sequence[int], *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """A tensor of zeros, float32 where no dtype is given."""
+    return full(shape, 0, dtype=dtype or dtypes.DEFAULT, device=device)
+
+
+def ones(shape: int | Sequence[int], *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """A tensor of ones, float32 where no dtype is given."""
+    return full(shape, 1, dtype=dtype or dtypes.DEFAULT, device=device)
+
+
+def empty(shape: int | Sequence[int], *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """Zeros: an immutable tensor of unknown numbers would serve nobody."""
+    return zeros(shape, dtype=dtype, device=device)
+
+
+def full_like(x: Tensor, /, fill_value: float, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """`full` with the shape, and where not given the dtype and device, of x."""
+    return full(x.shape, fill_value, dtype=dtype or x.dtype, device=device or x.device)
+
+
+def zeros_like(x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    return full_like(x, 0, dtype=dtype, device=device)
+
+
+def ones_like(x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    return full_like(x, 1, dtype=dtype, device=device)
+
+
+def empty_like(x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    return full_like(x, 0, dtype=dtype, device=device)
+
+
+def arange(
+    start: float, /, stop: float | None = None, step: float = 1, *, dtype: Any = None, device: str | None = None
+) -> Tensor:
+    """start, start + step, … before stop. Of ints int64, otherwise float32, where no dtype is given."""
+    if stop is None:
+        start, stop = 0, start
+    wanted = dtypes.result_type(start, stop, step) if dtype is None else dtypes.as_dtype(dtype)
+    return asarray(np.arange(start, stop, step).astype(wanted), device=device)
+
+
+def linspace(
+    start: float, stop: float, /, num: int, *, dtype: Any = None, device: str | None = None, endpoint: bool = True
+) -> Tensor:
+    """num evenly spaced numbers from start to stop."""
+    wanted = dtypes.DEFAULT if dtype is None else dtypes.as_dtype(dtype)
+    return asarray(np.linspace(start, stop, num, endpoint=endpoint).astype(wanted), device=device)
+
+
+def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: str | None = None) -> Tensor:
+    """Ones on the k-th diagonal, zeros elsewhere."""
+    wanted = dtypes.DEFAULT if dtype is None else dtypes.as_dtype(dtype)
+    return asarray(np.eye(n_rows, n_cols, k=k).astype(wanted), device=device)
+
+
+def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Tensor]:
+    """Coordinate tensors from coordinate vectors, as NumPy's; views, differentiable."""
+    from .ops.shape import broadcast_to, reshape, swapaxes
+    from .primitive import as_tensor
+
+    vectors = [as_tensor(a) for a in arrays]
+    shape = tuple([v.size for v in vectors])
+    grids = [
+        broadcast_to(reshape(v, tuple([n if j == i else 1 for j, n in enumerate(shape)])), shape) for i, v in enumerate(vectors)
+    ]
+    return [swapaxes(g, 0, 1) for g in grids] if indexing == "xy" and len(grids) > 1 else grids

@@ -1,0 +1,108 @@
+"""The phase that launches are charged to, and the ledger of a thread. The native kernels' door is told of both.
+
+A launch is one native kernel, one library call or one reference op. Phases are set where they begin (the tape's backward
+sweep, an optimizer's step, a loader); nothing else needs to know of them.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any, Callable, Final
+
+PHASES: Final = ("forward", "backward", "recompute", "optimizer", "data", "other")
+FORWARD, BACKWARD, RECOMPUTE, OPTIMIZER, DATA, OTHER = range(6)
+
+
+@dataclass
+class Launch:
+    """What one launch cost. Times are in nanoseconds of the monotonic clock."""
+
+    kernel: str
+    phase: int
+    scope: int
+    flops: int
+    matmul_flops: int
+    executed_flops: int
+    special_ops: int
+    bytes_read: int
+    bytes_written: int
+    begin_ns: int
+    end_ns: int
+    known: bool = True  # False where no formula tells the cost
+
+
+class _Door(threading.local):
+    phase: int = FORWARD
+    scope: int = 0
+    ledger: list[Launch] | None = None
+    charged: int = 0  # > 0 inside a launch that has charged the whole composition already
+
+
+state: Final = _Door()
+_native: Any = None
+
+
+def connect(native: Any) -> None:
+    """Tells the native module of phases and ledgers from now on."""
+    global _native
+    _native = native
+
+
+def enter(phase: int) -> int:
+    """Charges this thread's launches to `phase`; returns the phase before, for `enter` again afterwards."""
+    before = state.phase
+    state.phase = phase
+    if state.ledger is not None and _native is not None:
+        _native.set_phase(phase)
+    return before
+
+
+def begin() -> None:
+    """Starts this thread's ledger. Raises RuntimeError where one is running."""
+    if state.ledger is not None:
+        raise RuntimeError("a profile is already running in this thread; end it first.")
+    state.ledger = []
+    if _native is not None:
+        _native.set_phase(state.phase)
+        _native.ledger_begin()
+
+
+def end() -> list[Launch]:
+    """Stops this thread's ledger and returns its launches, in order."""
+    launches = state.ledger or []
+    state.ledger = None
+    if _native is not None:
+        _native.ledger_end()
+        launches += [Launch(*row) for row in _native.ledger_take()]
+    return sorted(launches, key=lambda launch: launch.begin_ns)
+
+
+def through(name: str, run: Callable[[], Any], cost: Callable[[Any], dict[str, int] | None]) -> Any:
+    """Runs a launch that is not a native kernel. `cost(result)` gives its figures, None where nothing is known.
+
+    Launches inside it are part of it and are not charged again.
+    """
+    ledger = state.ledger
+    if ledger is None:
+        return run()
+    charged_already = state.charged > 0
+    state.charged += 1
+    begin_ns = time.monotonic_ns()
+    try:
+        result = run()
+    finally:
+        state.charged -= 1
+    if not charged_already:
+        figures = cost(result)
+        zero = dict(flops=0, matmul_flops=0, special_ops=0, bytes_read=0, bytes_written=0)
+        zero.update(figures or {})
+        executed = zero.pop("executed_flops", zero["flops"])
+        ledger.append(
+            Launch(
+                name, state.phase, state.scope, executed_flops=executed, begin_ns=begin_ns,
+                end_ns=time.monotonic_ns(), known=figures is not None, **zero,
+            )
+        )
+    return result

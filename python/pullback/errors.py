@@ -1,0 +1,51 @@
+"""Every error class. A message says what was asked, what is wrong, and what to do."""
+
+from __future__ import annotations
+
+
+class PullbackError(Exception):
+    """All errors that pullback raises on purpose."""
+
+
+class ShapeError(PullbackError, ValueError):
+    """Shapes that do not fit together or do not fit the op."""
+
+
+class DTypeError(PullbackError, TypeError):
+    """A dtype that the op does not take, or dtypes with no common one."""
+
+
+class DeviceError(PullbackError):
+    """Tensors of two devices, or a device that is not there."""
+
+
+class TapeError(PullbackError):
+    """A tape used in a way that cannot give a gradient."""
+
+
+class UnconnectedError(TapeError):
+    """A source that the target does not depend on."""
+
+
+class StaleValueError(TapeError):
+    """A Parameter changed between the forward and the backward pass."""
+
+
+class NonFiniteError(PullbackError, ArithmeticError):
+    """The first NaN or infinity, under `debug_nans`."""
+
+
+class CaptureError(PullbackError):
+    """Something inside a captured function that a replay could not repeat."""
+
+
+class FileFormatError(PullbackError, ValueError):
+    """A file that is not what it should be: truncated, of another format, or with other contents."""
+
+
+class OutOfMemoryError(PullbackError, MemoryError):
+    """The device has no room for a tensor."""
+
+
+class ZeroGradientWarning(UserWarning):
+    """A source reaches the target only through ops whose derivative is zero everywhere."""

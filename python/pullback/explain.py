@@ -1,0 +1,70 @@
+"""The words of a tape's errors: which value, which op, which line, and what to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .primitive import ZERO
+from .tensor import Parameter
+
+if TYPE_CHECKING:
+    from types import CodeType
+
+    from .tape import GradientTape, Node
+
+
+def line_of(site: tuple[CodeType, int]) -> str:
+    """ '"file.py", line 12, in train' """
+    code, offset = site
+    line = next((n for start, end, n in code.co_lines() if n and start <= offset < end), code.co_firstlineno)
+    return f'"{code.co_filename}", line {line}, in {code.co_name}'
+
+
+def op_at(node: Node) -> str:
+    return f"{node.op.name}, recorded at {line_of(node.site)}"
+
+
+def name_of(x: Any) -> str:
+    return x.label() if isinstance(x, Parameter) else f"the tensor of shape {x.shape}"
+
+
+def missing(tape: GradientTape, sources: list[Any]) -> str:
+    """For each source that is not None: that the target does not depend on it, and where the path was cut."""
+    from .sweep import dependents
+
+    lines: list[str] = []
+    for position, x in enumerate(sources):
+        if x is None:
+            continue
+        line = f"gradient: the target does not depend on source {position}, {name_of(x)}"
+        if x.serial not in tape.shapes:
+            frozen = isinstance(x, Parameter) and not x.trainable
+            line += (
+                " (it is not trainable)" if frozen
+                else " (it was not used while the tape recorded)" if isinstance(x, Parameter)
+                else ": it was not watched while the tape recorded; call tape.watch(t) before using it"
+            )  # fmt: skip
+        reach = dependents(tape, [x.serial])
+        cuts = [f"{how} at {line_of(site)}" for serial, how, site in tape.cuts if serial in reach]
+        lines.append(line + (f"; the path was cut by {', and by '.join(cuts)}" if cuts else ""))
+    return ".\n".join(lines) + '. Say unconnected="zero" or "none" where that is meant.'
+
+
+def stale(node: Node, storage: Any, version: int) -> str:
+    name = f'Parameter "{storage.name}"' if storage.name else "a Parameter without a name"
+    return (
+        f"gradient: {name} was changed in place after the forward pass (version {version} then, {storage.version} now), but "
+        f"the pullback of {op_at(node)}, needs the old value. Take the gradient before the update, or run the forward pass "
+        f"again."
+    )
+
+
+def zero(tape: GradientTape, x: Any) -> str:
+    from .sweep import dependents
+
+    reach = dependents(tape, [x.serial])
+    ops = [op_at(node) for node in tape.nodes if node.op.pullback is ZERO and not reach.isdisjoint(node.inputs)]
+    return (
+        f"{name_of(x)} reaches the target only through ops whose derivative is zero everywhere ({'; '.join(ops)}): its "
+        f"gradient is zero, and nothing will be learned from it. pb.straight_through(f) lets gradients pass."
+    )

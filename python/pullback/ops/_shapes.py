@@ -1,0 +1,78 @@
+"""Pure functions on tuples of ints: shapes and axes, with errors in the user's words."""
+
+from __future__ import annotations
+
+import math
+from operator import index
+from typing import Any, Sequence
+
+from ..errors import ShapeError
+
+Shape = tuple[int, ...]
+
+
+def words(shapes: Sequence[Shape]) -> str:
+    return " and ".join(str(shape) for shape in shapes)
+
+
+def broadcast_shapes(name: str, shapes: Sequence[Shape]) -> Shape:
+    """The common shape. Raises ShapeError naming the axis that does not fit."""
+    ndim = max((len(shape) for shape in shapes), default=0)
+    result: list[int] = []
+    for axis in range(-ndim, 0):
+        lengths = {shape[axis] for shape in shapes if len(shape) >= -axis} - {1}
+        if len(lengths) > 1:
+            raise ShapeError(
+                f"{name}: shapes {words(shapes)} do not broadcast: axis {axis} has lengths "
+                f"{' and '.join(map(str, sorted(lengths)))}. Lengths must be equal or 1; reshape or pb.expand_dims one of them."
+            )
+        result.append(lengths.pop() if lengths else 1)
+    return tuple(result)
+
+
+def normalize_axis(name: str, axis: Any, ndim: int) -> int:
+    """An axis counted from the front. Raises ShapeError where there is no such axis."""
+    try:
+        value = index(axis)
+    except TypeError:
+        raise ShapeError(f"{name}: axis={axis!r} is not an integer.") from None
+    if not -ndim <= value < ndim:
+        raise ShapeError(f"{name}: axis {value} of a tensor with {ndim} axes does not exist; axes go from {-ndim} to {ndim - 1}.")
+    return value % ndim
+
+
+def normalize_axes(name: str, axes: Any, ndim: int) -> Shape:
+    """None means all axes; an int or a tuple of ints, each counted from the front, sorted. Raises ShapeError."""
+    if axes is None:
+        return tuple(range(ndim))
+    if not isinstance(axes, (tuple, list)):
+        return (normalize_axis(name, axes, ndim),)
+    result = tuple(sorted([normalize_axis(name, axis, ndim) for axis in axes]))
+    if len(set(result)) < len(result):
+        raise ShapeError(f"{name}: axis={tuple(axes)} names an axis twice.")
+    return result
+
+
+def infer_shape(name: str, size: int, shape: Any) -> Shape:
+    """The shape with its one -1, if any, replaced by what makes the size right. Raises ShapeError."""
+    wanted = tuple([index(n) for n in shape]) if isinstance(shape, (tuple, list)) else (index(shape),)
+    if wanted.count(-1) > 1 or any([n < -1 for n in wanted]):
+        raise ShapeError(f"{name}: shape {wanted} is not valid; one length may be -1, the others are 0 or more.")
+    if -1 in wanted:
+        rest = math.prod([n for n in wanted if n != -1])
+        if rest and size % rest == 0:
+            return tuple([size // rest if n == -1 else n for n in wanted])
+    elif math.prod(wanted) == size:
+        return wanted
+    raise ShapeError(f"{name}: {size} elements do not fill the shape {wanted}. The product of the lengths must be {size}.")
+
+
+def reduced(shape: Shape, axes: Sequence[int], keepdims: bool) -> Shape:
+    """The shape after a reduction over `axes`."""
+    if keepdims:
+        return tuple([1 if axis in axes else n for axis, n in enumerate(shape)])
+    return tuple([n for axis, n in enumerate(shape) if axis not in axes])
+
+
+def kept_dims(shape: Shape, axes: Sequence[int]) -> Shape:
+    return reduced(shape, axes, True)

@@ -1,0 +1,68 @@
+"""How the contributions to one gradient are summed, and how a broadcast one is brought back to its input's shape."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Final
+
+from ..backends import kernel_for
+from ..backends.native import Refused
+from ..primitive import listeners
+from ..tensor import Tensor
+from .elementwise import add
+from .shape import unbroadcast
+
+__all__ = ["AGGREGATIONS", "unbroadcast"]
+
+_add_into, _ = kernel_for("add_into")
+
+
+class Accumulate:
+    """One buffer, to which contributions are added as they arrive."""
+
+    def __init__(self, a: Tensor, b: Tensor) -> None:
+        self._sum = add(a, b)  # a new buffer: the contributions themselves may be shared with others
+
+    def add(self, g: Tensor) -> None:
+        if _add_into is not None and not listeners.stack and type(self._sum.array) is type(g.array):
+            try:
+                _add_into(self._sum.array, g.array)
+                return
+            except Refused:
+                pass
+        self._sum = add(self._sum, g)
+
+    def total(self) -> Tensor:
+        return self._sum
+
+
+class Collect:
+    """All contributions are kept until the last one is there, then summed at once."""
+
+    def __init__(self, a: Tensor, b: Tensor) -> None:
+        self._parts = [a, b]
+
+    def add(self, g: Tensor) -> None:
+        self._parts.append(g)
+
+
+class AddN(Collect):
+    """One n-ary sum."""
+
+    def total(self) -> Tensor:
+        from .reduce import sum
+        from .shape import stack
+
+        return sum(stack(self._parts), axis=0)
+
+
+class Tree(Collect):
+    """Pairs, then pairs of pairs: the least rounding."""
+
+    def total(self) -> Tensor:
+        parts = self._parts
+        while len(parts) > 1:
+            parts = [add(*parts[i : i + 2]) if i + 1 < len(parts) else parts[i] for i in range(0, len(parts), 2)]
+        return parts[0]
+
+
+AGGREGATIONS: Final[dict[str, Callable[[Tensor, Tensor], Any]]] = {"accumulate": Accumulate, "add_n": AddN, "tree": Tree}

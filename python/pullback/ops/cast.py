@@ -1,0 +1,37 @@
+"""Conversion between dtypes: recorded between floats, a stop for gradients on the way to integers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import dtypes
+from ..primitive import ZERO, apply, as_tensor
+from ..tensor import Tensor
+from .kinds import LINEAR, no_flops, op
+
+
+def _reference(xp: Any, x: Any, dtype: Any) -> Any:
+    return x.astype(dtype)
+
+
+_cast = op(
+    "cast", kind=LINEAR, reference=_reference, pullback=lambda g, x_dtype: astype(g, x_dtype), cost=no_flops
+)
+_truncate = op("truncate", kind=LINEAR, reference=_reference, pullback=ZERO, cost=no_flops)
+_truncate.kernel = _cast.kernel  # the same copy; only the derivative differs
+
+
+def astype(x: Any, dtype: Any, /, *, copy: bool = True) -> Tensor:
+    """The tensor in another dtype. Between floating-point dtypes gradients pass; to integers they are zero.
+
+    A tensor that has the dtype already is returned as it is: tensors are immutable, so nobody can tell it from a copy.
+    """
+    x = as_tensor(x)
+    wanted = dtypes.as_dtype(dtype)
+    if x.dtype == wanted:
+        return x
+    if x.dtype.name == "bfloat16":
+        dtypes.bfloat16()
+    return apply(_cast if dtypes.is_float(wanted) and dtypes.is_float(x.dtype) else _truncate, (x,), (wanted,))
+
+

@@ -1,0 +1,255 @@
+"""Elementwise ops: one declaration each. The formulas' twins are the rows of csrc/math/unary.def and binary.def."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..backends.reference import special
+from ..dtypes import is_float
+from ..primitive import ZERO, Number, as_tensor, operand
+from ..tensor import Tensor
+from .kinds import SELECT, binary, named, op, per_element, unary
+
+HALF_PI = math.pi / 2
+TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
+ROOT_HALF = math.sqrt(0.5)
+INVERSE_ROOT_TWO_PI = 1 / math.sqrt(2 * math.pi)
+LOG2, LOG10 = math.log(2), math.log(10)
+
+# ---- sign and size
+
+abs = unary("abs", reference=lambda xp, x: xp.abs(x), pullback=lambda g, x: g * sign(x), takes="any")
+negative = unary("negative", reference=lambda xp, x: xp.negative(x), pullback=lambda g: -g, takes="number")
+positive = unary("positive", reference=lambda xp, x: xp.positive(x), pullback=lambda g: g, takes="number")
+sign = unary("sign", reference=lambda xp, x: xp.sign(x), pullback=ZERO, takes="number")
+square = unary("square", reference=lambda xp, x: x * x, pullback=lambda g, x: g * (2 * x), takes="number")
+sqrt = unary("sqrt", reference=lambda xp, x: xp.sqrt(x), pullback=lambda g, y: g * (0.5 / y), domain=(0.1, 4))
+rsqrt = unary("rsqrt", reference=lambda xp, x: 1 / xp.sqrt(x), pullback=lambda g, y: g * (-0.5 * (y * y * y)), domain=(0.1, 4))
+reciprocal = unary("reciprocal", reference=lambda xp, x: 1 / x, pullback=lambda g, y: -g * (y * y), domain=(0.2, 3))
+floor = unary("floor", reference=lambda xp, x: xp.floor(x), pullback=ZERO)
+ceil = unary("ceil", reference=lambda xp, x: xp.ceil(x), pullback=ZERO)
+trunc = unary("trunc", reference=lambda xp, x: xp.trunc(x), pullback=ZERO)
+round = unary("round", reference=lambda xp, x: xp.round(x), pullback=ZERO)
+
+# ---- exponentials and logarithms
+
+exp = unary("exp", reference=lambda xp, x: xp.exp(x), pullback=lambda g, y: g * y)
+exp2 = unary("exp2", reference=lambda xp, x: xp.exp2(x), pullback=lambda g, y: g * (y * LOG2))
+expm1 = unary("expm1", reference=lambda xp, x: xp.expm1(x), pullback=lambda g, y: g * (y + 1))
+log = unary("log", reference=lambda xp, x: xp.log(x), pullback=lambda g, x: g / x, domain=(0.1, 4))
+log1p = unary("log1p", reference=lambda xp, x: xp.log1p(x), pullback=lambda g, x: g / (1 + x), domain=(-0.8, 4))
+log2 = unary("log2", reference=lambda xp, x: xp.log2(x), pullback=lambda g, x: g / (x * LOG2), domain=(0.1, 4))
+log10 = unary("log10", reference=lambda xp, x: xp.log10(x), pullback=lambda g, x: g / (x * LOG10), domain=(0.1, 4))
+
+# ---- circular and hyperbolic functions
+
+sin = unary("sin", reference=lambda xp, x: xp.sin(x), pullback=lambda g, x: g * cos(x))
+cos = unary("cos", reference=lambda xp, x: xp.cos(x), pullback=lambda g, x: -(g * sin(x)))
+tan = unary("tan", reference=lambda xp, x: xp.tan(x), pullback=lambda g, y: g * (1 + y * y), domain=(-1, 1))
+asin = unary("asin", reference=lambda xp, x: xp.arcsin(x), pullback=lambda g, x: g * rsqrt(1 - x * x), domain=(-0.9, 0.9))
+acos = unary("acos", reference=lambda xp, x: xp.arccos(x), pullback=lambda g, x: -(g * rsqrt(1 - x * x)), domain=(-0.9, 0.9))
+atan = unary("atan", reference=lambda xp, x: xp.arctan(x), pullback=lambda g, x: g / (1 + x * x))
+sinh = unary("sinh", reference=lambda xp, x: xp.sinh(x), pullback=lambda g, x: g * cosh(x))
+cosh = unary("cosh", reference=lambda xp, x: xp.cosh(x), pullback=lambda g, x: g * sinh(x))
+tanh = unary("tanh", reference=lambda xp, x: xp.tanh(x), pullback=lambda g, y: g * (1 - y * y))
+asinh = unary("asinh", reference=lambda xp, x: xp.arcsinh(x), pullback=lambda g, x: g * rsqrt(x * x + 1))
+acosh = unary("acosh", reference=lambda xp, x: xp.arccosh(x), pullback=lambda g, x: g * rsqrt(x * x - 1), domain=(1.2, 4))
+atanh = unary("atanh", reference=lambda xp, x: xp.arctanh(x), pullback=lambda g, x: g / (1 - x * x), domain=(-0.8, 0.8))
+
+# ---- special functions
+
+erf = unary("erf", reference=lambda xp, x: special(xp, "erf")(x), pullback=lambda g, x: g * (TWO_OVER_ROOT_PI * exp(-(x * x))))
+erfc = unary(
+    "erfc", reference=lambda xp, x: special(xp, "erfc")(x), pullback=lambda g, x: g * (-TWO_OVER_ROOT_PI * exp(-(x * x)))
+)
+erfinv = unary(
+    "erfinv",
+    reference=lambda xp, x: _erfinv(xp, x),
+    pullback=lambda g, y: g * (exp(y * y) / TWO_OVER_ROOT_PI),
+    domain=(-0.9, 0.9),
+    doc="The x for which erf(x) is the element; ±inf at ±1, NaN outside.",
+)
+
+# ---- activations
+
+relu = unary("relu", reference=lambda xp, x: xp.where(x < 0, xp.zeros_like(x), x), pullback=lambda g, y: where(y > 0, g, 0.0),
+             doc="max(x, 0); derivative 0 at 0.")  # fmt: skip
+sigmoid = unary("sigmoid", reference=lambda xp, x: 1 / (1 + xp.exp(-x)), pullback=lambda g, y: g * (y * (1 - y)))
+softplus = unary("softplus", reference=lambda xp, x: xp.logaddexp(x, xp.zeros_like(x)), pullback=lambda g, x: g * sigmoid(x),
+                 doc="log(1 + exp(x)), without overflow.")  # fmt: skip
+silu = unary("silu", reference=lambda xp, x: x / (1 + xp.exp(-x)),
+             pullback=lambda g, x: _silu_pullback(g, x, sigmoid(x)), doc="x * sigmoid(x).")  # fmt: skip
+elu = unary("elu", reference=lambda xp, x: xp.where(x > 0, x, xp.expm1(xp.minimum(x, xp.zeros_like(x)))),
+            pullback=lambda g, y: where(y > 0, g, g * (y + 1)), doc="x where positive, exp(x) - 1 elsewhere.")  # fmt: skip
+gelu = unary(
+    "gelu",
+    reference=lambda xp, x: 0.5 * x * (1 + special(xp, "erf")(x * ROOT_HALF)),
+    pullback=lambda g, x: g * (0.5 * (1 + erf(x * ROOT_HALF)) + x * (INVERSE_ROOT_TWO_PI * exp(-0.5 * (x * x)))),
+    doc="x times the normal distribution's cumulative probability of x (Hendrycks & Gimpel 2016), exactly, by erf.",
+)
+gelu_tanh = unary(
+    "gelu_tanh",
+    reference=lambda xp, x: 0.5 * x * (1 + xp.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))),
+    pullback=lambda g, x: _gelu_tanh_pullback(g, x, tanh(0.7978845608028654 * (x + 0.044715 * (x * x * x)))),
+    doc="gelu by its tanh approximation.",
+)
+
+
+def _silu_pullback(g: Tensor, x: Tensor, s: Tensor) -> Tensor:
+    return g * (s * (1 + x * (1 - s)))
+
+
+def _gelu_tanh_pullback(g: Tensor, x: Tensor, t: Tensor) -> Tensor:
+    inner = 0.7978845608028654 * (1 + 0.134145 * (x * x))
+    return g * (0.5 * (1 + t) + 0.5 * x * ((1 - t * t) * inner))
+
+
+def _erfinv(xp: Any, x: Any) -> Any:
+    """Giles' rational start, then Newton's method on erf in float64 (the reference has no need to be fast)."""
+    if xp.__name__ == "cupy":
+        return special(xp, "erfinv")(x)
+    z = xp.asarray(x, dtype=xp.float64)
+    w = xp.log1p(-z * z)
+    t = 2 / (math.pi * 0.147) + w / 2
+    y = xp.sign(z) * xp.sqrt(xp.maximum(xp.sqrt(t * t - w / 0.147) - t, 0))
+    for _ in range(4):
+        y = xp.where(xp.isfinite(y), y - (special(xp, "erf")(y) - z) / (TWO_OVER_ROOT_PI * xp.exp(-y * y)), y)
+    return y.astype(xp.asarray(x).dtype)
+
+
+# ---- arithmetic of two
+
+add = binary("add", reference=lambda xp, a, b: xp.add(a, b), pullback=(lambda g: g, lambda g: g))
+subtract = binary("subtract", reference=lambda xp, a, b: xp.subtract(a, b), pullback=(lambda g: g, lambda g: -g), takes="number")
+multiply = binary("multiply", reference=lambda xp, a, b: xp.multiply(a, b), pullback=(lambda g, b: g * b, lambda g, a: g * a))
+divide = binary("divide", reference=lambda xp, a, b: xp.divide(a, b), takes="float",
+                pullback=(lambda g, b: g / b, lambda g, b, y: -(g * (y / b))), domain=(0.3, 3))  # fmt: skip
+pow = binary("pow", reference=lambda xp, a, b: xp.power(a, b), domain=(0.3, 2.5), takes="number",
+             pullback=(lambda g, a, b: _pow_pullback_a(g, a, b), lambda g, a, y: g * (y * where(a > 0, log(where(a > 0, a, 1.0)), 0.0))))  # fmt: skip
+floor_divide = binary("floor_divide", reference=lambda xp, a, b: xp.floor_divide(a, b), pullback=(ZERO, ZERO), takes="number", domain=(0.3, 3))
+remainder = binary("remainder", reference=lambda xp, a, b: xp.remainder(a, b), takes="number",
+                   pullback=(lambda g: g, lambda g, a, b: -(g * floor_divide(a, b))), domain=(0.3, 3))  # fmt: skip
+atan2 = binary("atan2", reference=lambda xp, a, b: xp.arctan2(a, b), takes="float",
+               pullback=(lambda g, a, b: g * (b / (a * a + b * b)), lambda g, a, b: -(g * (a / (a * a + b * b)))))  # fmt: skip
+hypot = binary("hypot", reference=lambda xp, a, b: xp.hypot(a, b), takes="float",
+               pullback=(lambda g, a, y: g * (a / y), lambda g, b, y: g * (b / y)))  # fmt: skip
+logaddexp = binary("logaddexp", reference=lambda xp, a, b: xp.logaddexp(a, b), takes="float",
+                   pullback=(lambda g, a, b: g * sigmoid(a - b), lambda g, a, b: g * sigmoid(b - a)))  # fmt: skip
+maximum = binary("maximum", reference=lambda xp, a, b: xp.maximum(a, b),
+                 pullback=(lambda g, a, b: g * _share(a, b), lambda g, a, b: g * _share(b, a)), doc="The larger; ties share the gradient evenly.")  # fmt: skip
+minimum = binary("minimum", reference=lambda xp, a, b: xp.minimum(a, b),
+                 pullback=(lambda g, a, b: g * _share(b, a), lambda g, a, b: g * _share(a, b)), doc="The smaller; ties share the gradient evenly.")  # fmt: skip
+copysign = binary("copysign", reference=lambda xp, a, b: xp.copysign(a, b), takes="float",
+                  pullback=(lambda g, a, y: g * (sign(a) * sign(y)), ZERO))  # fmt: skip
+nextafter = binary("nextafter", reference=lambda xp, a, b: xp.nextafter(a, b), takes="float", pullback=(lambda g: g, ZERO))
+
+
+def _pow_pullback_a(g: Tensor, a: Tensor, b: Any) -> Tensor:
+    """b * a**(b-1), which is 0 for b = 0 even where a**(b-1) is infinite."""
+    if isinstance(b, Number):
+        b = b.array
+        return g * (b * a ** (b - 1)) if b else g * 0.0 * a
+    return g * where(b == 0, 0.0, b * pow(a, b - 1))
+
+
+def _share(a: Any, b: Any) -> Tensor:
+    """1 where a > b, 1/2 where they are equal, 0 elsewhere."""
+    a, b = _kept(a), _kept(b)
+    dtype = (a if isinstance(a, Tensor) else b).dtype
+    return where(a == b, 0.5, where(greater(a, b), 1.0, 0.0)).astype(dtype)
+
+
+def _kept(x: Any) -> Any:
+    return x.array if isinstance(x, Number) else x
+
+
+# ---- comparisons, logic, bits: nothing to differentiate
+
+
+def _compare(name: str, takes: str = "any") -> Any:
+    return binary(name, reference=lambda xp, a, b: getattr(xp, name)(a, b), pullback=(ZERO, ZERO), takes=takes)
+
+
+equal, not_equal = _compare("equal"), _compare("not_equal")
+less, less_equal = _compare("less"), _compare("less_equal")
+greater, greater_equal = _compare("greater"), _compare("greater_equal")
+logical_and, logical_or, logical_xor = _compare("logical_and"), _compare("logical_or"), _compare("logical_xor")
+bitwise_and, bitwise_or = _compare("bitwise_and", "integer"), _compare("bitwise_or", "integer")
+bitwise_xor = _compare("bitwise_xor", "integer")
+bitwise_left_shift = binary("bitwise_left_shift", reference=lambda xp, a, b: xp.left_shift(a, b), pullback=(ZERO, ZERO), takes="integer", domain=(0, 6))  # fmt: skip
+bitwise_right_shift = binary("bitwise_right_shift", reference=lambda xp, a, b: xp.right_shift(a, b), pullback=(ZERO, ZERO), takes="integer", domain=(0, 6))  # fmt: skip
+logical_not = unary("logical_not", reference=lambda xp, x: xp.logical_not(x), pullback=ZERO, takes="any")
+bitwise_invert = unary("bitwise_invert", reference=lambda xp, x: xp.invert(x), pullback=ZERO, takes="integer")
+isnan = unary("isnan", reference=lambda xp, x: xp.isnan(x), pullback=ZERO, takes="any")
+isinf = unary("isinf", reference=lambda xp, x: xp.isinf(x), pullback=ZERO, takes="any")
+isfinite = unary("isfinite", reference=lambda xp, x: xp.isfinite(x), pullback=ZERO, takes="any")
+signbit = unary("signbit", reference=lambda xp, x: xp.signbit(x), pullback=ZERO)
+
+# ---- where and what is built from it
+
+_where = op(
+    "where",
+    kind=SELECT,
+    reference=lambda xp, condition, a, b: xp.where(condition, a, b),
+    inputs=3,
+    pullback=(None, lambda g, condition: _where_call(condition, g, 0.0), lambda g, condition: _where_call(condition, 0.0, g)),
+    cost=per_element("where"),
+)
+
+
+def _where_call(condition: Any, a: Any, b: Any) -> Tensor:
+    from .. import dtypes
+    from ..primitive import apply
+    from .cast import astype
+
+    condition = as_tensor(condition)
+    if condition.dtype != dtypes.bool_:
+        condition = not_equal(condition, 0)
+    a, b = operand(a), operand(b)
+    if isinstance(a, Number) and isinstance(b, Number):
+        a = as_tensor(a.array)
+    dtype = dtypes.result_type(*[x.array if isinstance(x, Number) else x.dtype for x in (a, b)])
+    a, b = [astype(x, dtype) if isinstance(x, Tensor) and x.dtype != dtype else x for x in (a, b)]
+    return apply(_where, (condition, a, b))
+
+
+where = named(
+    _where_call,
+    "where",
+    "a where the condition is true, b elsewhere. Only the branch that was chosen is differentiated: no NaN comes from the other.",
+)
+
+
+def clip(x: Any, min: Any = None, max: Any = None) -> Tensor:
+    """x limited to [min, max]; None is no limit. At a limit the gradient is shared evenly with it."""
+    x = as_tensor(x)
+    if min is not None:
+        x = maximum(x, min)
+    return x if max is None else minimum(x, max)
+
+
+def leaky_relu(x: Any, negative_slope: float = 0.01) -> Tensor:
+    """x where positive, negative_slope * x elsewhere."""
+    x = as_tensor(x)
+    return where(x > 0, x, x * negative_slope)
+
+
+def isclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
+    """|a - b| <= atol + rtol * |b|, element by element, as NumPy."""
+    a, b = as_tensor(a), as_tensor(b)
+    if not is_float(a.dtype):
+        a, b = a.astype("float64"), b.astype("float64")
+    close = logical_or(equal(a, b), logical_and(less_equal(abs(a - b), atol + rtol * abs(b)), isfinite(b)))
+    return logical_or(close, logical_and(isnan(a), isnan(b))) if equal_nan else close
+
+
+def nan_to_num(x: Any, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:
+    """x with NaN replaced by `nan`, and infinities by `posinf` and `neginf` (the dtype's limits where None)."""
+    import numpy as np
+
+    x = as_tensor(x)
+    limit = float(np.finfo(x.dtype).max) if x.dtype.kind == "f" else 3.38953139e38
+    x = where(isnan(x), nan, x)
+    x = where(equal(x, math.inf), limit if posinf is None else posinf, x)
+    return where(equal(x, -math.inf), -limit if neginf is None else neginf, x)

@@ -1,0 +1,279 @@
+"""What unary, binary, reduce, movement… mean to promotion, batching, forward mode and cost; and their callables.
+
+The kind of an op fills its columns, so that an op is a row and a declaration. The declaration builds the callable: a
+closure of fixed arity that asks one question (does anybody listen?) and calls the kernel.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Sequence
+
+from .. import dtypes
+from ..backends import kernel_for
+from ..backends.native import Refused
+from ..errors import DeviceError, DTypeError, ShapeError
+from ..primitive import Number, Op, Rule, apply, as_tensor, listeners, operand, record, retry
+from ..tensor import Tensor
+from ._counts import COUNTS
+from ._shapes import broadcast_shapes, words
+
+
+class Kind:
+    """The columns that a kind fills.
+
+    Attributes:
+        name: the kind.
+        batching: how a batch axis passes: "align" (elementwise: align the ranks of one example first), "axes" (move the
+            parameters that name axes), "leading" (the op takes any leading axes), "own" (the op states its rule).
+        tangent: how forward mode passes: "diagonal" (the pullback's rule applied to the tangent), "linear" (the op
+            itself), "bilinear" (a sum of the op in each argument), "own".
+    """
+
+    __slots__ = ("batching", "name", "promotes", "tangent")
+
+    def __init__(self, name: str, *, batching: str, tangent: str, promotes: bool = False) -> None:
+        self.name, self.batching, self.tangent, self.promotes = name, batching, tangent, promotes
+
+    def prepare(self, op: Op, inputs: Sequence[Any], params: Sequence[Any]) -> tuple[Any, ...] | None:
+        """After a kernel refused: the inputs on one device and of one dtype that the op takes, None if they are already.
+
+        Raises DeviceError, DTypeError, ShapeError in the user's words where no reference could run either.
+        """
+        check_devices(op.name, inputs)
+        dtype = common_dtype(op, inputs) if self.promotes else floating(op, inputs)
+        if self.batching == "align":
+            broadcast_shapes(op.name, [x.array.shape for x in inputs if isinstance(x, Tensor)])
+        if dtype is None:
+            return None
+        from .cast import astype
+
+        return tuple([astype(x, dtype) if isinstance(x, Tensor) and x.dtype != dtype else x for x in inputs])
+
+
+UNARY = Kind("unary", batching="align", tangent="diagonal", promotes=True)
+BINARY = Kind("binary", batching="align", tangent="diagonal", promotes=True)
+SELECT = Kind("select", batching="align", tangent="linear")
+REDUCE = Kind("reduce", batching="axes", tangent="own")
+LINEAR = Kind("linear", batching="axes", tangent="linear")
+MOVEMENT = Kind("movement", batching="axes", tangent="linear")
+BILINEAR = Kind("bilinear", batching="leading", tangent="bilinear", promotes=True)
+ROWS = Kind("rows", batching="leading", tangent="own")
+OWN = Kind("own", batching="own", tangent="own")
+
+TAKES: dict[str, str] = {}  # op name -> "float", "number", "integer", "bool" or "any": the dtypes it takes
+
+
+def check_devices(name: str, inputs: Sequence[Any]) -> None:
+    found = {x.device for x in inputs if isinstance(x, Tensor)}
+    if len(found) > 1:
+        here, there = sorted(found)[:2]
+        raise DeviceError(f'{name}: the inputs are on "{here}" and on "{there}". Move one with t.to("{there}").')
+
+
+def common_dtype(op: Op, inputs: Sequence[Any]) -> Any:
+    """The dtype that the inputs must be cast to, None where they have it."""
+    strong = [x.dtype for x in inputs if isinstance(x, Tensor)]
+    wanted = dtypes.result_type(*[x.dtype if isinstance(x, Tensor) else x.array for x in inputs])
+    wanted = accepted(op.name, wanted)
+    check_numbers(op.name, wanted, inputs)
+    return wanted if any([dtype != wanted for dtype in strong]) else None
+
+
+def floating(op: Op, inputs: Sequence[Any]) -> Any:
+    """float32 where an op on real numbers was given integers, otherwise None."""
+    lead = next((x for x in inputs if isinstance(x, Tensor)), None)
+    if lead is None:
+        return None
+    wanted = accepted(op.name, lead.dtype)
+    return wanted if wanted != lead.dtype else None
+
+
+def accepted(name: str, dtype: Any) -> Any:
+    """The dtype, or float32 where an op on real numbers was given integers. Raises DTypeError for the others."""
+    takes = TAKES.get(name, "any")
+    if takes == "float" and not dtypes.is_float(dtype):
+        return dtypes.DEFAULT
+    if (takes == "integer" and dtype.kind not in "iub") or (takes == "number" and dtype == dtypes.bool_):
+        raise DTypeError(f"{name}: dtype {dtype} is not for this op, which takes {takes}s. Convert with .astype(…).")
+    return dtype
+
+
+def check_numbers(name: str, dtype: Any, inputs: Sequence[Any]) -> None:
+    """A Python integer must fit the tensor's dtype: it never widens it, and must not wrap silently."""
+    for x in inputs:
+        if isinstance(x, Number) and dtype.kind in "iu" and isinstance(x.array, int):
+            import numpy as np
+
+            info = np.iinfo(dtype)
+            if not info.min <= x.array <= info.max:
+                raise DTypeError(f"{name}: {x.array} does not fit {dtype} (from {info.min} to {info.max}). Convert the tensor first.")
+
+
+# ---- declarations
+
+
+def unary(
+    name: str,
+    *,
+    reference: Callable[..., Any],
+    pullback: Any = None,
+    takes: str = "float",
+    domain: tuple[float, float] = (-2.0, 2.0),
+    ulp: float = 4,
+    doc: str | None = None,
+) -> Callable[[Any], Tensor]:
+    """Declares an elementwise op of one input; returns the function."""
+    TAKES[name] = takes
+    op = Op(name, kind=UNARY, reference=reference, inputs=1, pullback=pullback, cost=per_element(name), domain=domain, ulp=ulp)
+    if op.native:
+        fuse_unary(op)
+    kernel = op.kernel
+
+    def call(x: Any, /) -> Tensor:
+        if x.__class__ is not Tensor:
+            x = as_tensor(x)
+        try:
+            y = Tensor(kernel(x.array))
+        except Refused as refusal:
+            return retry(op, (x,), (), refusal)
+        if listeners.stack:
+            record(op, y, (x,))
+        return y
+
+    return named(call, name, doc or f"{name}(x), element by element.")
+
+
+def fuse_unary(op: Op) -> None:
+    """The native pullback takes (g, x, y); a slot that was not kept is passed g, which its row does not read."""
+    pull, _ = kernel_for(f"{op.name}_pullback")
+    rule = op.rules[0]
+    if pull is None or rule is None:
+        return
+    if rule.names == ("x",):
+        rule.fused = lambda g, x: Tensor(pull(g.array, x.array, g.array))
+    elif rule.names == ("y",):
+        rule.fused = lambda g, y: Tensor(pull(g.array, g.array, y.array))
+    guard(rule)
+
+
+def binary(
+    name: str,
+    *,
+    reference: Callable[..., Any],
+    pullback: Any = None,
+    takes: str = "any",
+    domain: tuple[float, float] = (-2.0, 2.0),
+    ulp: float = 4,
+    doc: str | None = None,
+) -> Callable[[Any, Any], Tensor]:
+    """Declares an elementwise op of two inputs, tensors or Python numbers; returns the function."""
+    TAKES[name] = takes
+    op = Op(name, kind=BINARY, reference=reference, inputs=2, pullback=pullback, cost=per_element(name), domain=domain, ulp=ulp)
+    if op.native:
+        fuse_binary(op)
+    kernel = op.kernel
+
+    def call(a: Any, b: Any, /) -> Tensor:
+        if a.__class__ is not Tensor:
+            a = operand(a, op=name)
+        if b.__class__ is not Tensor:
+            b = operand(b, op=name)
+        if a.__class__ is Number and b.__class__ is Number:
+            a = as_tensor(a.array)
+        try:
+            y = Tensor(kernel(a.array, b.array))
+        except Refused as refusal:
+            return retry(op, (a, b), (), refusal)
+        if listeners.stack:
+            record(op, y, (a, b))
+        return y
+
+    return named(call, name, doc or f"{name}(a, b), element by element, with broadcasting.")
+
+
+def fuse_binary(op: Op) -> None:
+    """The native pullbacks `<name>_pullback_a` and `_b` take (g, a, b, y), as in csrc/math/binary.def."""
+    for rule, which in zip(op.rules, "ab"):
+        pull, _ = kernel_for(f"{op.name}_pullback_{which}")
+        if pull is None or rule is None or not rule.names:
+            continue
+        rule.fused = _fused_binary(pull, rule.names)
+        guard(rule)
+
+
+def _fused_binary(pull: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., Tensor]:
+    slots = [names.index(slot) if slot in names else None for slot in ("a", "b", "y")]
+
+    def fused(g: Tensor, *kept: Any) -> Tensor:
+        array = g.array
+        return Tensor(pull(array, *[array if slot is None else kept[slot].array for slot in slots]))
+
+    return fused
+
+
+def guard(rule: Rule) -> None:
+    """A fused pullback that refuses its arguments (mixed dtypes, another device) gives way to the definition."""
+    fused, definition = rule.fused, rule.definition
+
+    def guarded(g: Tensor, *kept: Any) -> Any:
+        try:
+            return fused(g, *kept)
+        except Refused:
+            return definition(g, *kept)
+
+    rule.fused = guarded
+
+
+def op(
+    name: str,
+    *,
+    kind: Kind,
+    reference: Callable[..., Any],
+    inputs: int = 1,
+    pullback: Any = None,
+    joint: bool = False,
+    cost: Callable[..., Any] | None = None,
+    takes: str = "any",
+    example: Callable[..., Any] | None = None,
+    fused: Callable[..., Any] | Sequence[Callable[..., Any] | None] | None = None,
+    ulp: float = 4,
+) -> Op:
+    """Declares any other op. `fused(g, *kept)` replaces a rule at first order where the native module has its kernel."""
+    TAKES[name] = takes
+    declared = Op(
+        name, kind=kind, reference=reference, inputs=inputs, pullback=pullback, joint=joint, cost=cost, example=example, ulp=ulp
+    )
+    if fused is not None and declared.native:
+        for rule, quick in zip(declared.rules, fused if isinstance(fused, (tuple, list)) else (fused,)):
+            if rule is not None and quick is not None:
+                rule.fused = quick
+                guard(rule)
+    return declared
+
+
+def per_element(name: str) -> Callable[..., dict[str, int]]:
+    """The cost of an elementwise op: what its functor did when it ran on the counting scalar, times the elements."""
+    flops, special = COUNTS.get(name, (0, 0))
+
+    def cost(*values: Any) -> dict[str, int]:
+        n = values[-1].size
+        return {"flops": n * flops, "special_ops": n * special}
+
+    return cost
+
+
+def no_flops(*values: Any) -> dict[str, int]:
+    """The cost of an op that only moves data."""
+    return {"flops": 0}
+
+
+def named(call: Any, name: str, doc: str) -> Any:
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = doc
+    return call
+
+
+__all__ = [
+    "BILINEAR", "BINARY", "LINEAR", "MOVEMENT", "OWN", "REDUCE", "ROWS", "TAKES", "SELECT", "UNARY", "Kind", "ShapeError", "apply",
+    "binary", "named", "no_flops", "op", "per_element", "unary", "words",
+]  # fmt: skip

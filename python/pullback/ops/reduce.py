@@ -1,0 +1,201 @@
+"""Reductions over axes: sums, products, extremes, and what is built from them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes
+from ..errors import ShapeError
+from ..primitive import ZERO, apply, as_tensor
+from ..tensor import Tensor
+from ._shapes import Shape, kept_dims, normalize_axes, normalize_axis
+from .cast import astype
+from .elementwise import equal, not_equal, sqrt, square, where
+from .kinds import REDUCE, no_flops, op
+
+
+def _adds(x: Any, axes: Any, keepdims: Any, y: Any) -> dict[str, int]:
+    return {"flops": max_int(x.size - y.size)}
+
+
+def _adds_and_divides(x: Any, axes: Any, keepdims: Any, y: Any) -> dict[str, int]:
+    return {"flops": max_int(x.size - y.size), "special_ops": y.size}
+
+
+def max_int(n: int) -> int:
+    return n if n > 0 else 0
+
+
+def _spread(g: Tensor, shape: Shape, axes: Shape) -> Tensor:
+    """A value per reduced cell, back at every element of the cell; a view where it can be."""
+    from .shape import broadcast_to, reshape
+
+    return broadcast_to(reshape(g, kept_dims(shape, axes)), shape)
+
+
+def _where_extreme(g: Tensor, x: Tensor, axes: Shape, y: Tensor) -> Tensor:
+    """The gradient of max and min: the elements that attain it share it evenly."""
+    hit = astype(equal(x, _spread(y, x.shape, axes)), x.dtype)
+    share = sum_over(hit, axes, True)
+    return hit * _spread(g, x.shape, axes) / share
+
+
+def _other_factors(g: Tensor, x: Tensor, axes: Shape) -> Tensor:
+    """The gradient of a product: for each element the product of the others, right where some are zero."""
+    from .scan import product_of_others
+    from .shape import inverse, permute_dims, reshape
+
+    kept = tuple([i for i in range(x.ndim) if i not in axes])
+    order = (*kept, *axes)
+    rows = reshape(permute_dims(x, order), (*[x.shape[i] for i in kept], -1 if x.size else 0))
+    others = reshape(product_of_others(rows), tuple([x.shape[i] for i in order]))
+    return _spread(g, x.shape, axes) * permute_dims(others, inverse(order))
+
+
+def _accumulated(xp: Any, x: Any) -> Any:
+    """The dtype that NumPy should sum in: half precision in float32, as the kernels do."""
+    return np.float32 if x.dtype.itemsize == 2 and x.dtype.kind in "fV" else None
+
+
+def _by_numpy(name: str) -> Any:
+    def reference(xp: Any, x: Any, axes: Any, keepdims: Any) -> Any:
+        return getattr(xp, name)(x, axis=axes, keepdims=keepdims)
+
+    return reference
+
+
+def _summing(name: str) -> Any:
+    def reference(xp: Any, x: Any, axes: Any, keepdims: Any) -> Any:
+        return getattr(xp, name)(x, axis=axes, keepdims=keepdims, dtype=_accumulated(xp, x)).astype(dtypes.accumulated(x.dtype))
+
+    return reference
+
+
+_sum = op("sum", kind=REDUCE, reference=_summing("sum"), takes="any", cost=_adds,
+          pullback=lambda g, x_shape, axes: _spread(g, x_shape, axes))  # fmt: skip
+_prod = op("prod", kind=REDUCE, reference=_summing("prod"), takes="any", cost=_adds,
+           pullback=lambda g, x, axes: _other_factors(g, x, axes))  # fmt: skip
+_mean = op("mean", kind=REDUCE, reference=_summing("mean"), takes="float", cost=_adds_and_divides,
+           pullback=lambda g, x_shape, axes: _spread(g * (1.0 / max_int(cells(x_shape, axes))), x_shape, axes))  # fmt: skip
+_max = op("max", kind=REDUCE, reference=_by_numpy("max"), cost=no_flops,
+          pullback=lambda g, x, axes, y: _where_extreme(g, x, axes, y))  # fmt: skip
+_min = op("min", kind=REDUCE, reference=_by_numpy("min"), cost=no_flops,
+          pullback=lambda g, x, axes, y: _where_extreme(g, x, axes, y))  # fmt: skip
+_any = op("any", kind=REDUCE, reference=_by_numpy("any"), pullback=ZERO, cost=no_flops)
+_all = op("all", kind=REDUCE, reference=_by_numpy("all"), pullback=ZERO, cost=no_flops)
+_argmax = op("argmax", kind=REDUCE, reference=lambda xp, x, axis, keepdims: xp.argmax(x, axis=axis, keepdims=keepdims),
+             pullback=ZERO, cost=no_flops)  # fmt: skip
+_argmin = op("argmin", kind=REDUCE, reference=lambda xp, x, axis, keepdims: xp.argmin(x, axis=axis, keepdims=keepdims),
+             pullback=ZERO, cost=no_flops)  # fmt: skip
+
+
+def cells(shape: Shape, axes: Shape) -> int:
+    """How many elements one result of a reduction is made of (1 at least, so that it can divide)."""
+    n = 1
+    for axis in axes:
+        n *= shape[axis]
+    return n or 1
+
+
+def sum_over(x: Tensor, axes: Shape, keepdims: bool = False) -> Tensor:
+    """sum with axes that are known to be right: sorted, counted from the front."""
+    return apply(_sum, (x,), (axes, keepdims))
+
+
+def sum(x: Any, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
+    """The sum over the axes (all where None). Integers sum in 64 bits, half precision in float32.
+
+    Raises ShapeError for an axis that does not exist.
+    """
+    x = as_tensor(x) if dtype is None else astype(x, dtype)
+    return apply(_sum, (x,), (normalize_axes("sum", axis, x.array.ndim), keepdims))
+
+
+def prod(x: Any, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
+    """The product over the axes (all where None). Its gradient is right where elements are zero. Raises ShapeError."""
+    x = as_tensor(x) if dtype is None else astype(x, dtype)
+    return apply(_prod, (x,), (normalize_axes("prod", axis, x.array.ndim), keepdims))
+
+
+def mean(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+    """The mean over the axes (all where None); of integers in float32. Raises ShapeError."""
+    x = as_tensor(x)
+    return apply(_mean, (x,), (normalize_axes("mean", axis, x.array.ndim), keepdims))
+
+
+def max(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+    """The largest element over the axes; NaN wins; ties share the gradient evenly. Raises ShapeError, for no elements too."""
+    return _extreme(_max, x, axis, keepdims)
+
+
+def min(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+    """The smallest element over the axes; NaN wins; ties share the gradient evenly. Raises ShapeError, for no elements too."""
+    return _extreme(_min, x, axis, keepdims)
+
+
+def _extreme(op: Any, x: Any, axis: Any, keepdims: bool) -> Tensor:
+    x = as_tensor(x)
+    axes = normalize_axes(op.name, axis, x.ndim)
+    for i in axes:
+        if x.shape[i] == 0:
+            raise ShapeError(f"{op.name}: axis {i} of shape {x.shape} is empty, and no elements have no {op.name}. Check the size first.")
+    return apply(op, (x,), (axes, keepdims))
+
+
+def any(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+    """Whether some element over the axes is not zero. Raises ShapeError."""
+    x = as_tensor(x)
+    return apply(_any, (x,), (normalize_axes("any", axis, x.ndim), keepdims))
+
+
+def all(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+    """Whether no element over the axes is zero. Raises ShapeError."""
+    x = as_tensor(x)
+    return apply(_all, (x,), (normalize_axes("all", axis, x.ndim), keepdims))
+
+
+def _position(op: Any, x: Any, axis: int | None, keepdims: bool) -> Tensor:
+    from .shape import flatten, reshape
+
+    x = as_tensor(x)
+    flat = axis is None
+    source, along = (flatten(x), 0) if flat else (x, normalize_axis(op.name, axis, x.ndim))
+    if source.shape[along] == 0:
+        raise ShapeError(f"{op.name}: there is no element along the axis of length 0 in shape {x.shape}.")
+    y = apply(op, (source,), (along, keepdims and not flat))
+    return reshape(y, (1,) * x.ndim) if flat and keepdims else y
+
+
+def argmax(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    """The int64 index of the first largest element along the axis (of the flattened tensor where None). Raises ShapeError."""
+    return _position(_argmax, x, axis, keepdims)
+
+
+def argmin(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    """The int64 index of the first smallest element along the axis (of the flattened tensor where None). Raises ShapeError."""
+    return _position(_argmin, x, axis, keepdims)
+
+
+def count_nonzero(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+    """How many elements over the axes are not zero, as int64. Raises ShapeError."""
+    return sum(not_equal(as_tensor(x), 0), axis=axis, keepdims=keepdims)
+
+
+def var(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
+    """The mean squared distance from the mean, in two passes; divided by n - correction. Raises ShapeError."""
+    x = as_tensor(x)
+    axes = normalize_axes("var", axis, x.ndim)
+    n = cells(x.shape, axes)
+    centred = x - mean(x, axis=axes, keepdims=True)
+    return sum(square(centred), axis=axes, keepdims=keepdims) * (1.0 / (n - correction) if n != correction else float("inf"))
+
+
+def std(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
+    """The square root of `var`. Its gradient where all elements are equal is zero."""
+    v = var(x, axis=axis, correction=correction, keepdims=keepdims)
+    positive = v > 0
+    return where(positive, sqrt(where(positive, v, 1.0)), v)
+
+

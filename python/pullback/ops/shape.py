@@ -1,0 +1,333 @@
+"""Ops that move elements and compute nothing. Most are views: no kernel is launched, no byte is moved."""
+
+from __future__ import annotations
+
+from operator import index
+from typing import Any, Sequence
+
+from .. import devices
+from ..backends.native import Refused
+from ..backends.reference import run as run_reference
+from ..errors import ShapeError
+from ..primitive import Op, apply, as_tensor, listeners, record
+from ..tensor import Tensor
+from . import reduce
+from ._shapes import Shape, broadcast_shapes, infer_shape, normalize_axes, normalize_axis
+from .cast import astype
+from .kinds import LINEAR, MOVEMENT, no_flops, op
+
+
+def _view(op: Op, x: Tensor, *params: Any) -> Tensor:
+    """Runs an op that returns a view, which shares the version of the memory it looks at."""
+    y = Tensor(op.reference(None, x.array, *params))
+    y.storage = x.storage
+    if listeners.stack:
+        record(op, y, (x,), params)
+    return y
+
+
+_reshape = op("reshape", kind=MOVEMENT, reference=lambda xp, x, shape: x.reshape(shape), cost=no_flops,
+              pullback=lambda g, x_shape: reshape(g, x_shape))  # fmt: skip
+_permute = op("permute_dims", kind=MOVEMENT, reference=lambda xp, x, axes: x.transpose(axes), cost=no_flops,
+              pullback=lambda g, axes: permute_dims(g, inverse(axes)))  # fmt: skip
+_broadcast = op("broadcast_to", kind=MOVEMENT, reference=lambda xp, x, shape: _broadcast_array(x, shape), cost=no_flops,
+                pullback=lambda g, x_shape: unbroadcast(g, x_shape))  # fmt: skip
+_flip = op("flip", kind=MOVEMENT, reference=lambda xp, x, axes: _flipped(x, axes), cost=no_flops,
+           pullback=lambda g, axes: _view(_flip, g, axes))  # fmt: skip
+_slice = op("slice", kind=MOVEMENT, reference=lambda xp, x, key: x[key], cost=no_flops,
+            pullback=lambda g, x_shape, key: apply(_place, (g,), (x_shape, key)))  # fmt: skip
+_place = op("place", kind=MOVEMENT, reference=lambda xp, x, shape, key: _placed(xp, x, shape, key), cost=no_flops,
+            pullback=lambda g, key: _view(_slice, g, key))  # fmt: skip
+_copy = op("copy", kind=LINEAR, reference=lambda xp, x: xp.array(x, order="C"), pullback=lambda g: g, cost=no_flops)
+_stop = op("stop_gradient", kind=MOVEMENT, reference=lambda xp, x: x, pullback=None, cost=no_flops)
+_to_device = op("to_device", kind=LINEAR, reference=lambda xp, x, device: devices.move(x, device), cost=no_flops,
+                pullback=lambda g, x_device: to_device(g, x_device))  # fmt: skip
+_concat = op("concat", kind=MOVEMENT, reference=lambda xp, x, axis, lengths: xp.concatenate(x, axis), cost=no_flops,
+             joint=True, pullback=lambda g, axis, lengths, needs: _cut_up(g, axis, lengths, needs))  # fmt: skip
+_pad = op("pad", kind=MOVEMENT, reference=lambda xp, x, before, after, value: xp.pad(x, list(zip(before, after)), constant_values=value),
+          cost=no_flops, pullback=lambda g, x_shape, before: _view(_slice, g, tuple([slice(b, b + n) for b, n in zip(before, x_shape)])))  # fmt: skip
+
+
+def _broadcast_array(x: Any, shape: Shape) -> Any:
+    import numpy as np
+
+    return np.broadcast_to(x, shape)  # CuPy answers NumPy's protocol
+
+
+def _flipped(x: Any, axes: Shape) -> Any:
+    return x[tuple([slice(None, None, -1) if axis in axes else slice(None) for axis in range(x.ndim)])]
+
+
+def _placed(xp: Any, x: Any, shape: Shape, key: Any) -> Any:
+    y = xp.zeros(shape, x.dtype)
+    y[key] = x
+    return y
+
+
+def inverse(axes: Shape) -> Shape:
+    """The permutation that undoes this one."""
+    result = [0] * len(axes)
+    for position, axis in enumerate(axes):
+        result[axis] = position
+    return tuple(result)
+
+
+def unbroadcast(g: Tensor, shape: Shape) -> Tensor:
+    """The sum of g over the axes along which `shape` was broadcast to g's."""
+    lead = g.ndim - len(shape)
+    axes = tuple([axis for axis, n in enumerate(g.shape) if axis < lead or (n != 1 and shape[axis - lead] == 1)])
+    total = reduce.sum_over(g, axes) if axes else g
+    return total if total.shape == shape else reshape(total, shape)
+
+
+# ---- public functions
+
+
+def reshape(x: Any, /, shape: int | Sequence[int], *, copy: bool | None = None) -> Tensor:
+    """The elements in row-major order in another shape; one length may be -1. Raises ShapeError."""
+    x = as_tensor(x)
+    shape = infer_shape("reshape", x.array.size, shape)
+    if shape == x.array.shape and not copy:
+        return x
+    if copy or not x.array.flags.c_contiguous:
+        x = apply(_copy, (x,))
+    return _view(_reshape, x, shape)
+
+
+def permute_dims(x: Any, /, axes: Sequence[int]) -> Tensor:
+    """The axes in another order: axis i of the result is axis axes[i] of x. Raises ShapeError."""
+    x = as_tensor(x)
+    order = tuple([normalize_axis("permute_dims", axis, x.ndim) for axis in axes])
+    if sorted(order) != list(range(x.ndim)):
+        raise ShapeError(f"permute_dims: axes {tuple(axes)} are not a permutation of the {x.ndim} axes of {x.shape}.")
+    return _view(_permute, x, order)
+
+
+def transpose(x: Any, *axes: Any) -> Tensor:
+    """NumPy's transpose: the axes reversed, or in the order given."""
+    x = as_tensor(x)
+    order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
+    return permute_dims(x, order or tuple(range(x.ndim))[::-1])
+
+
+def matrix_transpose(x: Any, /) -> Tensor:
+    """The last two axes exchanged. Raises ShapeError for fewer than two."""
+    x = as_tensor(x)
+    if x.ndim < 2:
+        raise ShapeError(f"matrix_transpose: a tensor of shape {x.shape} has no two last axes.")
+    return _view(_permute, x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
+
+
+def moveaxis(x: Any, source: int | Sequence[int], destination: int | Sequence[int], /) -> Tensor:
+    """The axes `source` moved to the positions `destination`, the others in their order."""
+    x = as_tensor(x)
+    pairs = [(source, destination)] if isinstance(source, int) else list(zip(source, destination))  # type: ignore[arg-type]
+    taken = {normalize_axis("moveaxis", d, x.ndim): normalize_axis("moveaxis", s, x.ndim) for s, d in pairs}
+    rest = iter([axis for axis in range(x.ndim) if axis not in taken.values()])
+    return permute_dims(x, [taken[axis] if axis in taken else next(rest) for axis in range(x.ndim)])
+
+
+def swapaxes(x: Any, axis1: int, axis2: int, /) -> Tensor:
+    """Two axes exchanged."""
+    x = as_tensor(x)
+    order = list(range(x.ndim))
+    i, j = normalize_axis("swapaxes", axis1, x.ndim), normalize_axis("swapaxes", axis2, x.ndim)
+    order[i], order[j] = j, i
+    return permute_dims(x, order)
+
+
+def broadcast_to(x: Any, /, shape: Sequence[int]) -> Tensor:
+    """x repeated to the shape, without copying. Raises ShapeError where it does not fit."""
+    x = as_tensor(x)
+    wanted = (index(shape),) if isinstance(shape, int) else tuple([index(n) for n in shape])
+    if x.array.shape == wanted:
+        return x
+    if broadcast_shapes("broadcast_to", [x.array.shape, wanted]) != wanted:
+        raise ShapeError(f"broadcast_to: shape {x.shape} cannot become {wanted}; only lengths of 1 are repeated.")
+    return _view(_broadcast, x, wanted)
+
+
+def broadcast_arrays(*arrays: Any) -> list[Tensor]:
+    """All of them broadcast to their common shape."""
+    tensors = [as_tensor(a) for a in arrays]
+    shape = broadcast_shapes("broadcast_arrays", [t.shape for t in tensors])
+    return [broadcast_to(t, shape) for t in tensors]
+
+
+def expand_dims(x: Any, /, *, axis: int | Sequence[int] = 0) -> Tensor:
+    """New axes of length 1 at these positions of the result. Raises ShapeError."""
+    x = as_tensor(x)
+    count = 1 if isinstance(axis, int) else len(axis)
+    axes = normalize_axes("expand_dims", axis, x.ndim + count)
+    lengths = iter(x.array.shape)
+    return _view(_reshape, x, tuple([1 if i in axes else next(lengths) for i in range(x.ndim + count)]))
+
+
+def squeeze(x: Any, /, axis: int | Sequence[int] | None = None) -> Tensor:
+    """Without these axes of length 1 (all of them where None). Raises ShapeError for another length."""
+    x = as_tensor(x)
+    axes = tuple([i for i, n in enumerate(x.shape) if n == 1]) if axis is None else normalize_axes("squeeze", axis, x.ndim)
+    if any([x.shape[i] != 1 for i in axes]):
+        raise ShapeError(f"squeeze: axis {axis} of shape {x.shape} has a length other than 1.")
+    return _view(_reshape, x, tuple([n for i, n in enumerate(x.shape) if i not in axes]))
+
+
+def flatten(x: Any) -> Tensor:
+    """All elements in one axis, in row-major order."""
+    return reshape(x, (-1,))
+
+
+def flip(x: Any, /, *, axis: int | Sequence[int] | None = None) -> Tensor:
+    """The elements in reverse order along these axes (all where None)."""
+    x = as_tensor(x)
+    return _view(_flip, x, normalize_axes("flip", axis, x.ndim))
+
+
+def roll(x: Any, /, shift: int | Sequence[int], *, axis: int | Sequence[int] | None = None) -> Tensor:
+    """The elements moved along the axes, those pushed out at the end coming in at the front."""
+    x = as_tensor(x)
+    if axis is None:
+        return reshape(roll(flatten(x), shift, axis=0), x.shape)
+    pairs = [(shift, axis)] if isinstance(axis, int) else list(zip([shift] * len(axis) if isinstance(shift, int) else shift, axis))
+    for by, along in pairs:
+        along = normalize_axis("roll", along, x.ndim)
+        n = x.shape[along]
+        by = index(by) % n if n else 0  # type: ignore[arg-type]
+        if by:
+            lead = (slice(None),) * along
+            x = concat([_view(_slice, x, (*lead, slice(n - by, n))), _view(_slice, x, (*lead, slice(0, n - by)))], axis=along)
+    return x
+
+
+def copy(x: Any, /) -> Tensor:
+    """A contiguous copy in row-major order."""
+    return apply(_copy, (as_tensor(x),))
+
+
+def to_device(x: Tensor, device: str) -> Tensor:
+    """The tensor on the device; gradients come back to where it was. Raises DeviceError."""
+    device = devices.check_device(device)
+    return x if x.device == device else _view_free(_to_device, x, device)
+
+
+def _view_free(op: Op, x: Tensor, *params: Any) -> Tensor:
+    y = Tensor(op.reference(None, x.array, *params))
+    if listeners.stack:
+        record(op, y, (x,), params)
+    return y
+
+
+def stop_gradient(x: Any, /) -> Tensor:
+    """The value with gradients stopped: to every tape it is a constant."""
+    return _view(_stop, as_tensor(x))
+
+
+def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> Tensor:
+    """The arrays joined along an axis (flattened first where None). Raises ShapeError, DTypeError."""
+    tensors = [as_tensor(a) for a in arrays]
+    if not tensors:
+        raise ShapeError("concat: no arrays were given.")
+    if axis is None:
+        tensors, axis = [flatten(t) for t in tensors], 0
+    axis = normalize_axis("concat", axis, tensors[0].ndim)
+    for t in tensors[1:]:
+        if t.ndim != tensors[0].ndim or any([m != n for i, (m, n) in enumerate(zip(t.shape, tensors[0].shape)) if i != axis]):
+            raise ShapeError(f"concat: shapes {tensors[0].shape} and {t.shape} differ in another axis than {axis}.")
+    return joined(same_dtype(tensors), axis)
+
+
+def same_dtype(tensors: list[Tensor]) -> list[Tensor]:
+    from .. import dtypes
+
+    dtype = dtypes.result_type(*tensors)
+    return [astype(t, dtype) for t in tensors]
+
+
+def joined(tensors: list[Tensor], axis: int) -> Tensor:
+    """concat of checked tensors: one kernel, which takes them as a list, and one node with all of them as inputs."""
+    arrays = [t.array for t in tensors]
+    lengths = tuple([array.shape[axis] for array in arrays])
+    try:
+        y = Tensor(_concat.kernel(arrays, axis))
+    except Refused:
+        y = Tensor(run_reference(_concat, [arrays], (axis, lengths)))
+    if listeners.stack:
+        record(_concat, y, tuple(tensors), (axis, lengths))
+    return y
+
+
+def _cut_up(g: Tensor, axis: int, lengths: Sequence[int], needs: Sequence[bool]) -> list[Tensor | None]:
+    """The part of the cotangent that belongs to each array of a concat."""
+    lead, parts, start = (slice(None),) * axis, [], 0
+    for length, need in zip(lengths, needs):
+        parts.append(_view(_slice, g, (*lead, slice(start, start + length))) if need else None)
+        start += length
+    return parts
+
+
+def stack(arrays: Sequence[Any], /, *, axis: int = 0) -> Tensor:
+    """Arrays of one shape joined along a new axis. Raises ShapeError."""
+    tensors = [as_tensor(a) for a in arrays]
+    if len({t.shape for t in tensors}) != 1:
+        raise ShapeError(f"stack: all arrays need one shape, these have {sorted({t.shape for t in tensors})}.")
+    return concat([expand_dims(t, axis=axis) for t in tensors], axis=normalize_axis("stack", axis, tensors[0].ndim + 1))
+
+
+def unstack(x: Any, /, *, axis: int = 0) -> tuple[Tensor, ...]:
+    """The slices along an axis, without it."""
+    x = as_tensor(x)
+    axis = normalize_axis("unstack", axis, x.ndim)
+    lead = (slice(None),) * axis
+    return tuple([_view(_slice, x, (*lead, i)) for i in range(x.shape[axis])])
+
+
+def split(x: Any, sections: int | Sequence[int], /, *, axis: int = 0) -> list[Tensor]:
+    """Equal parts along an axis, or parts that begin at these positions. Raises ShapeError where parts are not equal."""
+    x = as_tensor(x)
+    axis = normalize_axis("split", axis, x.ndim)
+    n = x.shape[axis]
+    if isinstance(sections, int):
+        if sections < 1 or n % sections:
+            raise ShapeError(f"split: axis {axis} of length {n} cannot be cut into {sections} equal parts. Give positions instead.")
+        edges = list(range(0, n + 1, n // sections)) if n else [0] * (sections + 1)
+    else:
+        edges = [0, *sections, n]
+    lead = (slice(None),) * axis
+    return [_view(_slice, x, (*lead, slice(a, b))) for a, b in zip(edges, edges[1:])]
+
+
+def pad(x: Any, pad_width: Any, /, *, value: float = 0) -> Tensor:
+    """x with `value` around it; pad_width as NumPy's: an int, (before, after), or a pair for each axis."""
+    import numpy as np
+
+    x = as_tensor(x)
+    widths = np.broadcast_to(np.asarray(pad_width, dtype=np.int64), (x.ndim, 2)).tolist()
+    if any([n < 0 for pair in widths for n in pair]):
+        raise ShapeError(f"pad: pad_width {pad_width} is negative; index the tensor to cut it.")
+    return apply(_pad, (x,), (tuple([w[0] for w in widths]), tuple([w[1] for w in widths]), value))
+
+
+def tile(x: Any, repetitions: int | Sequence[int], /) -> Tensor:
+    """x repeated as a whole along each axis, as NumPy's tile."""
+    x = as_tensor(x)
+    reps = (repetitions,) if isinstance(repetitions, int) else tuple(repetitions)
+    shape = (1,) * (len(reps) - x.ndim) + x.shape
+    reps = (1,) * (len(shape) - len(reps)) + reps
+    spread = reshape(x, tuple([m for n in shape for m in (1, n)]))
+    spread = broadcast_to(spread, tuple([m for r, n in zip(reps, shape) for m in (r, n)]))
+    return reshape(spread, tuple([r * n for r, n in zip(reps, shape)]))
+
+
+def repeat(x: Any, repeats: int | Any, /, *, axis: int | None = None) -> Tensor:
+    """Each element repeated along an axis (of the flattened tensor where None): `repeats` times, or one count for each."""
+    import numpy as np
+
+    from .index import take
+
+    x = as_tensor(x)
+    if axis is None:
+        x, axis = flatten(x), 0
+    axis = normalize_axis("repeat", axis, x.ndim)
+    counts = repeats.array if isinstance(repeats, Tensor) else np.asarray(repeats)
+    positions = np.repeat(np.arange(x.shape[axis]), devices.move(counts, "cpu"))
+    return take(x, positions, axis=axis)

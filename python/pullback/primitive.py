@@ -1,0 +1,206 @@
+"""Op: what an op computes, its pullback, what it costs. And the way of a call: kernel, otherwise reference, then tape."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from operator import itemgetter
+from typing import Any, Callable, Final, Sequence
+
+from .backends.native import Refused
+from .errors import DTypeError
+from .tensor import Parameter, Storage, Tensor
+
+
+class Number:
+    """A Python number among an op's inputs: it takes the dtype of the tensors, and no tape watches it."""
+
+    __slots__ = ("array", "serial", "storage")
+    shape = ()
+
+    def __init__(self, value: float) -> None:
+        self.array = value
+        self.serial = 0
+        self.storage: Storage | None = None
+
+
+Operand = Tensor | Number
+
+
+class Listeners(threading.local):
+    """Who listens to this thread's ops: a tuple of tapes, the innermost last."""
+
+    stack: tuple[Any, ...] = ()
+
+
+listeners: Final = Listeners()
+
+
+class Rule:
+    """One pullback: `definition(g, *kept)` in differentiable ops, and where there is one, `fused(g, *kept)` in one kernel.
+
+    The names of the definition's parameters after `g` say what the tape keeps: an input or the output by its name in the
+    op's reference, a parameter of the op, or `<input>_shape`, `<input>_dtype`, which keep no array.
+    """
+
+    __slots__ = ("definition", "fused", "keep", "names")
+
+    def __init__(self, definition: Callable[..., Any], op: str, allowed: Sequence[str], inputs: int) -> None:
+        names = tuple([n for n in inspect.signature(definition).parameters if n != "needs"])[1:]
+        place = {name: i if i < inputs else i - len(allowed) for i, name in enumerate(allowed)}
+        getters: list[Callable[[Any], Any]] = []
+        for name in names:
+            stem, _, fact = name.rpartition("_")
+            if name in allowed:
+                getters.append(itemgetter(place[name]))
+            elif stem in allowed and fact in ("shape", "dtype", "device"):
+                getters.append(_fact_getter(place[stem], fact))
+            else:
+                raise TypeError(f"{op}: a pullback keeps {name!r}, but can only keep {', '.join(allowed)} (or _shape, _dtype).")
+        self.names = names
+        self.definition = definition
+        self.fused = definition
+        self.keep: Callable[[tuple[Any, ...]], tuple[Any, ...]] = _getter(names, place, getters)
+
+
+def _fact_getter(index: int, fact: str) -> Callable[[Any], Any]:
+    def get(values: Any) -> Any:
+        return getattr(values[index], fact, None)
+
+    return get
+
+
+def _getter(names: Sequence[str], place: dict[str, int], getters: list[Callable[[Any], Any]]) -> Any:
+    if not names:
+        return lambda values: ()
+    if all(name in place for name in names):
+        indices = [place[name] for name in names]
+        if len(indices) == 1:
+            (only,) = indices
+            return lambda values: (values[only],)
+        return itemgetter(*indices)
+    return lambda values: tuple([get(values) for get in getters])
+
+
+ZERO: Final = "zero"  # a pullback that is zero everywhere: sign, round, comparisons, argmax
+
+OPS: Final[dict[str, Op]] = {}
+
+
+class Op:
+    """The declaration of an op, and the one entry of it in every list that is derived from OPS.
+
+    Args:
+        name: the op, its kernel (`_cpu.<name>`), its row in csrc/math/*.def, its test id, its profiler line.
+        kind: what the op means to batching, forward mode and cost (ops/kinds.py).
+        reference: `f(xp, *inputs, *params)` over NumPy or CuPy arrays; its parameter names name inputs and params.
+        inputs: how many of them are tensors; the rest are params.
+        pullback: a rule per input (or one for the only input); ZERO; or None where gradients cannot pass.
+        joint: one rule `f(g, …, needs)` that gives the gradients of all inputs, instead of a rule per input.
+        cost: `f(inputs…, params…, y) -> dict` of figures, by the same names.
+        example: `f(rng, dtype) -> (inputs, params)` for tests, benchmarks and docs.
+    """
+
+    __slots__ = ("cost", "domain", "example", "joint", "kernel", "kind", "name", "names", "native", "params", "pullback", "reference",
+                 "rules", "ulp", "why_reference")  # fmt: skip
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        kind: Any,
+        reference: Callable[..., Any],
+        inputs: int,
+        pullback: Any = None,
+        joint: bool = False,
+        cost: Callable[..., Any] | None = None,
+        example: Callable[..., Any] | None = None,
+        domain: tuple[float, float] = (-2.0, 2.0),
+        ulp: float = 4,
+    ) -> None:
+        names = tuple(inspect.signature(reference).parameters)[1:]
+        allowed = (*names[:inputs], "y", *names[inputs:])
+        if name in OPS:
+            raise ValueError(f"op {name} is declared twice")
+        self.name, self.kind, self.reference, self.names = name, kind, reference, names
+        self.joint, self.cost, self.example, self.domain, self.ulp = joint, cost, example, domain, ulp
+        self.params = len(names) - inputs
+        self.pullback = pullback
+        if pullback is None or pullback is ZERO:
+            self.rules: tuple[Rule | None, ...] = (None,) * (1 if joint else inputs)
+        else:
+            rules = pullback if isinstance(pullback, tuple) else (pullback,)
+            self.rules = tuple([None if rule is None or rule is ZERO else Rule(rule, name, allowed, inputs) for rule in rules])
+        from .backends import connect
+
+        self.kernel: Callable[..., Any]
+        self.native, self.why_reference = connect(self)
+        OPS[name] = self
+
+    def __repr__(self) -> str:
+        return self.name
+
+    __str__ = __repr__
+
+    def keep(self, inputs: Sequence[Any], y: Any, params: Sequence[Any], needed: Sequence[bool]) -> list[Any]:
+        """What the tape keeps for the pullbacks: a tuple of arguments per rule, None where the rule will not run."""
+        values = (*inputs, y, *params)
+        if self.joint:
+            return [rule.keep(values) for rule in self.rules if rule]
+        return [rule.keep(values) if rule and need else None for rule, need in zip(self.rules, needed)]
+
+
+def apply(op: Op, inputs: tuple[Any, ...], params: tuple[Any, ...] = ()) -> Tensor:
+    """Runs an op on tensors (and Numbers): the native kernel, otherwise the reference; then tells the listeners."""
+    try:
+        y = Tensor(op.kernel(*[x.array for x in inputs], *params))
+    except Refused as refusal:
+        return retry(op, inputs, params, refusal)
+    if listeners.stack:
+        record(op, y, inputs, params)
+    return y
+
+
+def record(op: Op, y: Tensor, inputs: tuple[Any, ...], params: tuple[Any, ...] = ()) -> None:
+    for tape in listeners.stack:
+        tape.add(op, y, inputs, params)
+
+
+def retry(op: Op, inputs: tuple[Any, ...], params: tuple[Any, ...], refusal: Refused) -> Tensor:
+    """What happens when a kernel refuses: promotion and checks in the user's words, then the reference backend."""
+    from .backends import reference
+
+    promoted = op.kind.prepare(op, inputs, params)
+    if promoted is not None:
+        return apply(op, promoted, params)
+    y = Tensor(reference.run(op, [x.array for x in inputs], params))
+    if listeners.stack:
+        record(op, y, inputs, params)
+    return y
+
+
+def operand(x: Any, *, op: str = "this op") -> Any:
+    """An op's argument as a Tensor or Number: tensors as they are, Python numbers weak, the rest as `asarray` does."""
+    kind = x.__class__
+    if kind is Tensor or kind is Parameter or isinstance(x, (Tensor, Number)):
+        return x
+    if kind is float or kind is int or kind is bool:
+        return Number(x)
+    import numpy as np
+
+    if isinstance(x, np.generic):
+        if x.dtype.kind not in "fiub":
+            raise DTypeError(f"{op}: a value of dtype {x.dtype} is not supported.")
+        return Number(x.item())
+    from .creation import asarray
+
+    return asarray(x)
+
+
+def as_tensor(x: Any) -> Tensor:
+    """An op's argument as a Tensor: like `operand`, but a Python number becomes a 0-d tensor."""
+    if isinstance(x, Tensor):
+        return x
+    from .creation import asarray
+
+    return asarray(x)

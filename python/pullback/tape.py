@@ -1,0 +1,216 @@
+"""GradientTape: records ops while entered. `sweep.py` walks the record backwards; neither names an op."""
+
+from __future__ import annotations
+
+import sys
+from types import CodeType
+from typing import Any, Callable, Final, Sequence
+
+from . import creation, door
+from . import tensor as tensors
+from .errors import ShapeError, TapeError
+from .primitive import Op, listeners
+from .tensor import Parameter, Tensor, new_serial
+from .tree import flatten, unflatten
+
+Site = tuple[CodeType, int]
+_OURS: Final = __name__.partition(".")[0] + "."
+
+
+def call_site() -> Site:
+    """The user's line that runs now, as a code object and an instruction offset (words are made of it only in a report)."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_OURS):
+        frame = frame.f_back
+    return frame.f_code, frame.f_lasti
+
+
+class Node:
+    """One recorded op: the serials of its output and of its inputs (0 where not watched), and what was kept."""
+
+    __slots__ = ("inputs", "kept", "op", "site", "versions", "y")
+
+    def __init__(self, op: Op, y: int, inputs: list[int], kept: list[Any], versions: Any, site: Site) -> None:
+        self.op, self.y, self.inputs, self.kept, self.versions, self.site = op, y, inputs, kept, versions, site
+
+
+class GradientTape:
+    """Records the ops on watched tensors while entered; `gradient` then walks them backwards.
+
+    Args:
+        persistent: allows several calls of `gradient`; otherwise the first frees what was kept as it consumes it.
+        watch_parameters: trainable Parameters are watched by themselves.
+    """
+
+    def __init__(self, persistent: bool = False, watch_parameters: bool = True) -> None:
+        self.persistent = persistent
+        self.watch_parameters = watch_parameters
+        self.reset()
+
+    def reset(self) -> None:
+        """Forgets everything recorded and watched."""
+        self.nodes: list[Any] = []
+        self.shapes: dict[int, tuple[int, ...]] = {}  # of every watched value, by serial
+        self.hooks: dict[int, list[Callable[[Tensor], Any]]] = {}
+        self.cuts: list[tuple[int, str, Site]] = []  # where watched values left: numpy(), stop_gradient, …
+        self.consumed = False
+
+    # ---- recording
+
+    def __enter__(self) -> GradientTape:
+        if self in listeners.stack:
+            raise TapeError("this tape is recording already; make another one for a nested derivative.")
+        listeners.stack = (*listeners.stack, self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
+        listeners.stack = tuple([tape for tape in listeners.stack if tape is not self])
+
+    def stop_recording(self) -> _Paused:
+        """`with tape.stop_recording():` what runs inside is not recorded on this tape."""
+        return _Paused(self)
+
+    def watch(self, target: Any) -> None:
+        """Records what is done with these tensors (alone or nested in lists, tuples, dicts) from now on.
+
+        Raises TapeError for what is not a floating-point tensor.
+        """
+        for x in flatten(target)[0]:
+            if not isinstance(x, Tensor) or x.dtype.kind not in "fV":
+                what = f"a tensor of dtype {x.dtype}" if isinstance(x, Tensor) else f"a {type(x).__name__}"
+                raise TapeError(f"watch: only floating-point tensors have gradients, this is {what}. Use pb.tensor(…, dtype=pb.float32).")
+            self.shapes[x.serial or _give_serial(x)] = x.array.shape
+
+    def on_gradient(self, t: Tensor, fn: Callable[[Tensor], Any]) -> None:
+        """`fn(gradient_of_t)` runs in the backward pass; what it returns, if not None, replaces the gradient.
+
+        Raises TapeError where `t` is not on this tape.
+        """
+        if t.serial not in self.shapes and not self._watches(t):
+            raise TapeError("on_gradient: the tensor is not on this tape. Call it while recording, on a watched tensor or a result.")
+        self.hooks.setdefault(t.serial, []).append(fn)
+
+    def _watches(self, x: Any) -> bool:
+        """Whether a value not seen yet is watched: a trainable Parameter is."""
+        if self.watch_parameters and x.__class__ is Parameter and x.trainable and x.array.dtype.kind in "fV":
+            self.shapes[x.serial] = x.array.shape
+            return True
+        return False
+
+    def add(self, op: Op, y: Tensor, inputs: Sequence[Any], params: Sequence[Any]) -> None:
+        """Records an op if any of its inputs is watched."""
+        shapes = self.shapes
+        serials = [x.serial if x.serial in shapes or self._watches(x) else 0 for x in inputs]
+        if not any(serials):
+            return
+        site = call_site()
+        if op.pullback is None:
+            self.cuts += [(serial, op.name, site) for serial in serials if serial]
+            return
+        shapes[y.serial or _give_serial(y)] = y.array.shape
+        kept = op.keep(inputs, y, params, serials)
+        versions = [(x.storage, x.storage.version) for x in inputs if x.storage is not None and _holds(kept, x)]
+        self.nodes.append(Node(op, y.serial, serials, kept, versions, site))
+
+    def cut(self, x: Tensor, how: str) -> None:
+        """Remembers that a watched value leaves here, so that an UnconnectedError can name the line."""
+        if x.serial in self.shapes:
+            self.cuts.append((x.serial, how, call_site()))
+
+    # ---- walking back
+
+    def gradient(
+        self,
+        target: Any,
+        sources: Any,
+        output_gradients: Any = None,
+        unconnected: str = "error",
+        aggregation: str = "accumulate",
+    ) -> Any:
+        """The vector-Jacobian product of the target(s) with respect to each source, in the structure of `sources`.
+
+        Args:
+            target: a tensor on the tape, or a nested list, tuple, dict of them, which are summed.
+            sources: tensors, intermediate ones too, alone or nested.
+            output_gradients: the cotangent of each target, of its shape; ones for a scalar.
+            unconnected: "error", "zero" or "none" for a source that the target does not depend on.
+            aggregation: how several contributions to one tensor are summed: "accumulate", "add_n" or "tree".
+
+        Raises: TapeError, UnconnectedError, StaleValueError, ShapeError. Warns: ZeroGradientWarning.
+        """
+        from .sweep import sweep
+
+        if unconnected not in ("error", "zero", "none"):
+            raise TapeError(f'gradient: unconnected={unconnected!r}; use "error", "zero" or "none".')
+        if self.consumed:
+            raise TapeError(
+                "gradient: this tape has been used and has freed what it kept. For several calls make it with "
+                "pb.GradientTape(persistent=True)."
+            )
+        targets, wanted = flatten(target)[0], flatten(sources)
+        seeds = self._seeds(targets, output_gradients)
+        if not self.persistent:
+            self._stop()
+        before = door.enter(door.BACKWARD)
+        try:
+            gradients = sweep(self, targets, seeds, wanted[0], unconnected, aggregation)
+        finally:
+            door.enter(before)
+        return unflatten(wanted[1], gradients)
+
+    def _seeds(self, targets: list[Any], output_gradients: Any) -> list[Tensor]:
+        """The cotangent of each target: what the user gave, otherwise one for a scalar."""
+        given = [None] * len(targets) if output_gradients is None else flatten(output_gradients)[0]
+        if len(given) != len(targets):
+            raise TapeError(f"gradient: {len(targets)} target(s), but {len(given)} output_gradients. Give one per target.")
+        return [seed_for(t, g) for t, g in zip(targets, given)]
+
+
+class _Paused:
+    def __init__(self, tape: GradientTape) -> None:
+        self._tape = tape
+        self._before: tuple[Any, ...] = ()
+
+    def __enter__(self) -> None:
+        self._before = listeners.stack
+        self._tape._stop()
+
+    def __exit__(self, *_: object) -> None:
+        listeners.stack = self._before
+
+
+def seed_for(target: Any, given: Any) -> Tensor:
+    if not isinstance(target, Tensor):
+        raise TapeError(f"gradient: a target is a {type(target).__name__}, not a tensor, so no tape can know it.")
+    if given is None:
+        if target.array.size != 1:
+            raise TapeError(
+                f"gradient: the target has shape {target.shape}, and the gradient of a tensor that is not a scalar is not "
+                f"defined. Either sum it first (pb.sum), or ask for all of it (tape.jacobian), or say which combination of "
+                f"its elements is meant (output_gradients=, of the target's shape)."
+            )
+        return creation.ones_like(target)
+    seed = creation.asarray(given, dtype=target.dtype, device=target.device)
+    if seed.shape != target.shape:
+        raise ShapeError(f"gradient: output_gradients has shape {seed.shape}, its target {target.shape}. They must be equal.")
+    return seed
+
+
+def _give_serial(x: Tensor) -> int:
+    x.serial = new_serial()
+    return x.serial
+
+
+def _holds(kept: list[Any], x: Any) -> bool:
+    return any([k is x for args in kept if args for k in args])
+
+
+def _cut(x: Tensor, how: str) -> None:
+    for listener in listeners.stack:
+        listener.cut(x, how)
+
+
+tensors.cut_listener = _cut

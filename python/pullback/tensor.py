@@ -1,0 +1,355 @@
+"""Tensor: an array with operators and a repr. Parameter: one that is updated in place.
+
+Operators and array methods are ops; `ops/operators.py` attaches them, so that this file knows no op.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any, Callable, Final, Iterator
+
+import numpy as np
+
+from . import devices, dtypes
+from .errors import DeviceError, DTypeError, ShapeError
+
+new_serial: Final = itertools.count(1).__next__
+
+
+class Storage:
+    """What a Parameter and its views share: the memory's version, and a number for where it is placed.
+
+    `version` grows with every change in place, `placement` when the Parameter moves to other memory.
+    """
+
+    __slots__ = ("name", "placement", "version")
+
+    def __init__(self, name: str | None) -> None:
+        self.name = name
+        self.version = 0
+        self.placement = 0
+
+
+class Tensor:
+    """An immutable array of one dtype on one device; `pb.tensor` and `pb.asarray` make one.
+
+    `array` is the storage: a NumPy array on the CPU, a CuPy array on a GPU. `serial` is the value's identity for tapes
+    (0 until one watches it), `storage` is set where the memory can change in place.
+    """
+
+    __slots__ = ("__weakref__", "array", "serial", "storage")
+    __array_priority__ = 1000  # NumPy leaves `array + tensor` to us
+
+    if TYPE_CHECKING:  # attached by ops/operators.py
+        T: Tensor
+        mT: Tensor
+        at: Any
+        __getitem__: Callable[..., Tensor]
+        __add__: Callable[..., Tensor]
+        __radd__: Callable[..., Tensor]
+        __sub__: Callable[..., Tensor]
+        __rsub__: Callable[..., Tensor]
+        __mul__: Callable[..., Tensor]
+        __rmul__: Callable[..., Tensor]
+        __truediv__: Callable[..., Tensor]
+        __rtruediv__: Callable[..., Tensor]
+        __floordiv__: Callable[..., Tensor]
+        __rfloordiv__: Callable[..., Tensor]
+        __mod__: Callable[..., Tensor]
+        __rmod__: Callable[..., Tensor]
+        __pow__: Callable[..., Tensor]
+        __rpow__: Callable[..., Tensor]
+        __matmul__: Callable[..., Tensor]
+        __rmatmul__: Callable[..., Tensor]
+        __and__: Callable[..., Tensor]
+        __rand__: Callable[..., Tensor]
+        __or__: Callable[..., Tensor]
+        __ror__: Callable[..., Tensor]
+        __xor__: Callable[..., Tensor]
+        __rxor__: Callable[..., Tensor]
+        __lshift__: Callable[..., Tensor]
+        __rlshift__: Callable[..., Tensor]
+        __rshift__: Callable[..., Tensor]
+        __rrshift__: Callable[..., Tensor]
+        __lt__: Callable[..., Tensor]
+        __le__: Callable[..., Tensor]
+        __gt__: Callable[..., Tensor]
+        __ge__: Callable[..., Tensor]
+        __neg__: Callable[..., Tensor]
+        __pos__: Callable[..., Tensor]
+        __abs__: Callable[..., Tensor]
+        __invert__: Callable[..., Tensor]
+        astype: Callable[..., Tensor]
+        sum: Callable[..., Tensor]
+        mean: Callable[..., Tensor]
+        max: Callable[..., Tensor]
+        min: Callable[..., Tensor]
+        prod: Callable[..., Tensor]
+        std: Callable[..., Tensor]
+        var: Callable[..., Tensor]
+        all: Callable[..., Tensor]
+        any: Callable[..., Tensor]
+        argmax: Callable[..., Tensor]
+        argmin: Callable[..., Tensor]
+        reshape: Callable[..., Tensor]
+        transpose: Callable[..., Tensor]
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+        self.serial = 0
+        self.storage: Storage | None = None
+
+    # ---- attributes
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.array.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.array.dtype
+
+    @property
+    def device(self) -> str:
+        return devices.device_of(self.array)
+
+    @property
+    def ndim(self) -> int:
+        return self.array.ndim
+
+    @property
+    def size(self) -> int:
+        return int(self.array.size)
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.array.nbytes)
+
+    @property
+    def itemsize(self) -> int:
+        return int(self.array.itemsize)
+
+    # ---- out of pullback
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """A copy as a NumPy array, from any device, recorded or not. Gradients stop here."""
+        tell_cut(self, "numpy()")
+        return np.array(devices.move(self.array, "cpu"))
+
+    def item(self) -> Any:
+        """The one element as a Python number. Raises ShapeError for more than one. Gradients stop here."""
+        if self.array.size != 1:
+            raise ShapeError(f"item(): the tensor has shape {self.shape}, not one element. Index it first, or use numpy().")
+        tell_cut(self, "item()")
+        return self.array.item()
+
+    def tolist(self) -> Any:
+        tell_cut(self, "tolist()")
+        return self.array.tolist()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        if not isinstance(self.array, np.ndarray):
+            raise DeviceError(f'np.asarray: the tensor is on "{self.device}". Use t.numpy(), which copies it to the host.')
+        tell_cut(self, "np.asarray()")
+        if copy or (dtype is not None and np.dtype(dtype) != self.dtype):
+            if copy is False:
+                raise ValueError(f"np.asarray: {self.dtype} to {dtype} needs a copy, but copy=False was asked for.")
+            return np.array(self.array, dtype=dtype)
+        return read_only(self.array)
+
+    def __array_namespace__(self, api_version: str | None = None) -> Any:
+        import pullback
+
+        return pullback
+
+    def __dlpack__(self, **options: Any) -> Any:
+        tell_cut(self, "__dlpack__()")
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.array.__dlpack_device__()
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        if isinstance(self.array, np.ndarray):
+            raise AttributeError('__cuda_array_interface__: the tensor is on "cpu"; t.to("cuda") moves it.')
+        return self.array.__cuda_array_interface__
+
+    # ---- moving
+
+    def to(self, target: Any) -> Tensor:
+        """The tensor on a device (`"cuda"`) or of a dtype (`pb.float64`); recorded, so gradients come back."""
+        if isinstance(target, str) and target.split(":")[0] in ("cpu", "cuda"):
+            from .ops.shape import to_device
+
+            return to_device(self, target)
+        return self.astype(target)
+
+    def to_device(self, device: str, /, *, stream: Any = None) -> Tensor:
+        return self.to(device)
+
+    # ---- Python's protocols
+
+    def __bool__(self) -> bool:
+        return bool(self._one("bool()"))
+
+    def __int__(self) -> int:
+        return int(self._one("int()"))
+
+    def __float__(self) -> float:
+        return float(self._one("float()"))
+
+    def __complex__(self) -> complex:
+        return complex(self._one("complex()"))
+
+    def __index__(self) -> int:
+        if self.dtype.kind not in "iu":
+            raise DTypeError(f"a tensor of dtype {self.dtype} cannot be an index; only one integer element can.")
+        return int(self._one("index"))
+
+    def _one(self, what: str) -> Any:
+        if self.array.size != 1:
+            raise ShapeError(
+                f"{what}: the tensor has shape {self.shape}; only one element has a truth value or a Python number. "
+                f"Reduce it first, with pb.all, pb.any, pb.sum…"
+            )
+        tell_cut(self, what)
+        return self.array.item()
+
+    def __len__(self) -> int:
+        if not self.array.ndim:
+            raise TypeError("len() of a 0-d tensor")
+        return len(self.array)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        if not self.array.ndim:
+            raise TypeError("iteration over a 0-d tensor; use t.item() for its value")
+        return (self[i] for i in range(len(self.array)))
+
+    def __contains__(self, value: Any) -> bool:
+        return bool((devices.move(self.array, "cpu") == (value.array if isinstance(value, Tensor) else value)).any())
+
+    __hash__ = object.__hash__
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise TypeError(
+            "tensors are immutable, so that a tape can trust what it kept: write t = t.at[index].set(value) "
+            "(or .add, .max, .min), or p.assign(value) for a whole Parameter."
+        )
+
+    def __repr__(self) -> str:
+        body = np.array2string(devices.move(self.array, "cpu"), separator=", ", prefix="tensor(")
+        notes = "" if self.dtype in (dtypes.DEFAULT, dtypes.int64, dtypes.bool_) else f", dtype={self.dtype}"
+        if self.device != "cpu":
+            notes += f', device="{self.device}"'
+        return f"{self._title()}({body}{notes})"
+
+    def _title(self) -> str:
+        return "tensor"
+
+    def __format__(self, spec: str) -> str:
+        return format(self.array.item(), spec) if spec and self.array.size == 1 else repr(self)
+
+    def __copy__(self) -> Tensor:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Tensor:
+        return Tensor(self.array.copy())
+
+    def __reduce__(self) -> Any:
+        raise TypeError("tensors are not pickled: use pb.save and pb.load, which never run code.")
+
+
+class Parameter(Tensor):
+    """A tensor that optimizers update in place, and that tapes watch by themselves.
+
+    Args:
+        obj: the value; always copied.
+        name: for messages and state dictionaries; a Module gives one where there is none.
+        trainable: False keeps tapes from watching it and optimizers from updating it.
+        constraint: a function of the value, or one of `optim.constraints`, applied inside every update.
+    """
+
+    __slots__ = ("constraint", "trainable")
+
+    storage: Storage
+
+    def __init__(
+        self,
+        obj: Any,
+        name: str | None = None,
+        trainable: bool = True,
+        constraint: Any = None,
+        dtype: Any = None,
+        device: str | None = None,
+    ) -> None:
+        from .creation import tensor
+
+        value = tensor(obj, dtype=dtype, device=device)
+        super().__init__(value.array)
+        self.serial = new_serial()
+        self.storage = Storage(name)
+        self.trainable = trainable
+        self.constraint = constraint
+
+    @property
+    def name(self) -> str | None:
+        return self.storage.name
+
+    @name.setter
+    def name(self, name: str | None) -> None:
+        self.storage.name = name
+
+    @property
+    def version(self) -> int:
+        """Grows with every change in place."""
+        return self.storage.version
+
+    def assign(self, value: Any) -> Parameter:
+        """Sets the value in place, from anything of the same shape. Raises ShapeError; the dtype is converted."""
+        source = value.array if isinstance(value, Tensor) else np.asarray(value)
+        if source.shape != self.shape:
+            raise ShapeError(
+                f"assign: {self.label()} has shape {self.shape}, the value {source.shape}. Give it the same shape "
+                f"(pb.broadcast_to says so explicitly)."
+            )
+        self.array[...] = devices.move(source, self.device).astype(self.dtype)
+        self.storage.version += 1
+        return self
+
+    def place(self, array: Any) -> None:
+        """Moves the value into other memory of the same shape and dtype (an optimizer's arena)."""
+        array[...] = self.array
+        self.array = array
+        self.storage.placement += 1
+
+    def label(self) -> str:
+        """How messages call it."""
+        return f'Parameter "{self.name}"' if self.name else f"an unnamed Parameter of shape {self.shape}"
+
+    def _title(self) -> str:
+        return f'Parameter "{self.name}" ' if self.name else "Parameter"
+
+    def __deepcopy__(self, memo: Any) -> Parameter:
+        copy = Parameter(self.array, self.name, self.trainable, self.constraint)
+        memo[id(self)] = copy
+        return copy
+
+
+def read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A view that cannot be written through."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+cut_listener: Callable[[Tensor, str], None] | None = None  # set by the tape: a value leaves, and gradients stop there
+
+
+def tell_cut(t: Tensor, how: str) -> None:
+    """Tells the tapes, if any, that a watched value leaves pullback here."""
+    if cut_listener is not None and t.serial:
+        cut_listener(t, how)
+
+
+

@@ -1,0 +1,41 @@
+"""Nested lists, tuples and dicts as flat lists of leaves: optree's, behind a shortcut for a tensor or a list of tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .tensor import Parameter, Tensor
+
+_LEAVES = (Tensor, Parameter)
+
+
+def flatten(tree: Any) -> tuple[list[Any], Any]:
+    """The leaves, and what `unflatten` needs to put them back. None is a leaf."""
+    kind = tree.__class__
+    if kind in _LEAVES:
+        return [tree], None
+    if (kind is list or kind is tuple) and all([x.__class__ in _LEAVES for x in tree]):
+        return list(tree), kind
+    import optree
+
+    leaves, spec = optree.tree_flatten(tree, none_is_leaf=True)
+    return leaves, spec
+
+
+def unflatten(spec: Any, leaves: list[Any]) -> Any:
+    """The structure that `flatten` took apart, with these leaves."""
+    if spec is None:
+        return leaves[0]
+    if spec is list:
+        return leaves
+    if spec is tuple:
+        return tuple(leaves)
+    import optree
+
+    return optree.tree_unflatten(spec, leaves)
+
+
+def map_leaves(f: Any, tree: Any, *rest: Any) -> Any:
+    """The structure with `f` applied to each leaf (and to the leaves of `rest`, of the same structure)."""
+    leaves, spec = flatten(tree)
+    return unflatten(spec, [f(*group) for group in zip(leaves, *[flatten(other)[0] for other in rest])])
