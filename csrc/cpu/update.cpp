@@ -8,6 +8,8 @@
 #include "cpu/pool.h"
 #include "cpu/scratch.h"
 #include "cpu/stream.h"
+#include "math/scalar.h"
+#include "math/update.h"
 
 namespace pb::cpu {
 namespace {

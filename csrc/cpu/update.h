@@ -1,7 +1,8 @@
 // Optimizer updates: one launch for all tensors, a loop around the functors of math/update.h.
 #pragma once
+#include <new>
+
 #include "launch/door.h"
-#include "math/update.h"
 
 namespace pb::cpu {
 

@@ -1,0 +1,248 @@
+// Optimizer updates: a plan of where weights and slots lie, made once, and one call a step for all tensors.
+#include "cpu/update.h"
+
+#include <memory>
+#include <vector>
+
+#include "bindings/cpu_tables.h"
+#include "math/counting.h"
+#include "math/update.h"
+
+namespace pb {
+namespace {
+
+using cpu::Update;
+
+constexpr const char* kPlanName = "pullback.update_plan";
+
+// The operands of the steps to come, with gradients and deltas to be filled in by each.
+struct Plan {
+  std::vector<View> operands;
+  std::vector<PyObject*> owners;
+  int entries = 0, slots = 0;
+  bool busy = false;  // a step without the GIL is at work on it
+  ~Plan() {
+    for (PyObject* owner : owners) Py_DECREF(owner);
+  }
+};
+
+// A list or tuple of Python objects, for as long as this lives.
+class Items {
+ public:
+  explicit Items(PyObject* object) : items_(PySequence_Fast(object, "expected a list")) {
+    if (!items_) throw PythonError{};
+  }
+  Items(const Items&) = delete;
+  ~Items() { Py_DECREF(items_); }
+  Py_ssize_t size() const { return PySequence_Fast_GET_SIZE(items_); }
+  PyObject* operator[](Py_ssize_t i) const { return PySequence_Fast_GET_ITEM(items_, i); }
+
+ private:
+  PyObject* items_;
+};
+
+// The elements of a contiguous array in a row.
+View flat_or_refuse(PyObject* object) {
+  const View v = view_or_refuse(object);
+  if (!v.contiguous() && v.size() > 0) throw Refused{"not contiguous"};
+  return flat_view(v.data, v.dtype, v.size());
+}
+
+void add_owned(Plan& plan, PyObject* array, const View& view) {
+  plan.operands.push_back(view);
+  plan.owners.push_back(array);
+  Py_INCREF(array);
+}
+
+// update_plan(params, slots) -> plan. params: arrays; slots: for each slot, one array a param. The plan keeps them all.
+PyObject* update_plan(const void*, PyObject* const* args, Py_ssize_t count) {
+  if (count != 2) throw Refused{"wrong number of arguments"};
+  const Items params(args[0]), slots(args[1]);
+  if (slots.size() > cpu::kMaxSlots) throw Refused{"too many slots"};
+  auto plan = std::make_unique<Plan>();
+  plan->entries = int(params.size());
+  plan->slots = int(slots.size());
+  for (Py_ssize_t t = 0; t < params.size(); ++t) {
+    const View p = flat_or_refuse(params[t]);
+    if (!is_float(p.dtype)) throw Refused{"a param that is not floating"};
+    add_owned(*plan, params[t], p);
+  }
+  for (Py_ssize_t k = 0; k < slots.size(); ++k) {
+    const Items tensors(slots[k]);
+    if (tensors.size() != params.size()) throw Refused{"a slot needs one array for each param"};
+    for (Py_ssize_t t = 0; t < tensors.size(); ++t) {
+      const View slot = flat_or_refuse(tensors[t]), &p = plan->operands[t];
+      if (slot.shape[0] != p.shape[0]) throw Refused{"a slot of another size than its param"};
+      if (slot.dtype != storage_of(compute_type(p.dtype))) throw Refused{"a slot's dtype: float64 of float64, else float32"};
+      add_owned(*plan, tensors[t], slot);
+    }
+  }
+  plan->operands.resize(plan->operands.size() + 2 * plan->entries + 1);
+  PyObject* capsule = PyCapsule_New(plan.get(), kPlanName, [](PyObject* self) {
+    delete static_cast<Plan*>(PyCapsule_GetPointer(self, kPlanName));
+  });
+  if (!capsule) throw PythonError{};
+  plan.release();
+  return capsule;
+}
+
+View control_of(PyObject* object) {
+  const View control = flat_or_refuse(object);
+  if (control.dtype != DType::f64 || control.shape[0] != kControlSize) throw Refused{"not a control block"};
+  return control;
+}
+
+// None stands for no gradient: data null.
+View gradient_of(PyObject* object) {
+  View g;
+  g.data = nullptr;
+  g.ndim = 0;
+  if (object == Py_None) return g;
+  g = view_or_refuse(object);
+  if (!is_float(g.dtype)) throw Refused{"a gradient that is not floating"};
+  if (g.size() == 0) g.data = nullptr;
+  else collapse(&g, 1);
+  return g;
+}
+
+// Fills in gradients and deltas; returns how many elements there are to update.
+int64_t fill_step(Plan& plan, PyObject* gradients, PyObject* deltas, bool preview) {
+  const Items grads(gradients);
+  if (grads.size() != plan.entries) throw Refused{"one gradient for each param, or None"};
+  View* target = plan.operands.data() + plan.entries * (1 + plan.slots);
+  View* gradient = target + plan.entries + 1;
+  int64_t elements = 0;
+  for (int t = 0; t < plan.entries; ++t) {
+    const View& p = plan.operands[t];
+    gradient[t] = gradient_of(grads[t]);
+    target[t] = flat_view(nullptr, p.dtype, p.shape[0]);
+    if (!gradient[t].data) continue;
+    if (gradient[t].dtype != p.dtype) throw Refused{"a gradient of another dtype than its param"};
+    if (gradient[t].size() != p.shape[0]) throw Refused{"a gradient of another size than its param"};
+    elements += p.shape[0];
+  }
+  if (deltas == Py_None) {
+    if (preview) throw Refused{"a preview needs deltas to write to"};
+    return elements;
+  }
+  const Items outputs(deltas);
+  if (outputs.size() != plan.entries) throw Refused{"one delta for each param"};
+  for (int t = 0; t < plan.entries; ++t) {
+    if (!gradient[t].data) continue;
+    const View delta = flat_or_refuse(outputs[t]);
+    if (delta.dtype != target[t].dtype || delta.shape[0] != target[t].shape[0]) throw Refused{"a delta unlike its param"};
+    target[t] = delta;
+  }
+  return elements;
+}
+
+using Choose = const Update& (*)(const double* hyper);
+struct Family {
+  int hypers;
+  Choose choose;
+};
+
+// <optimizer>_step(plan, gradients, control, hyper, deltas, preview).
+PyObject* call_step(const void* table, PyObject* const* args, Py_ssize_t count) {
+  const auto& family = *static_cast<const Family*>(table);
+  if (count != 6) throw Refused{"wrong number of arguments"};
+  auto* plan = static_cast<Plan*>(PyCapsule_GetPointer(args[0], kPlanName));
+  if (!plan) throw PythonError{};
+  if (plan->busy) throw Refused{"a step with this plan is running in another thread"};
+  Launch launch{};
+  const Items hyper(args[3]);
+  if (hyper.size() != family.hypers) throw Refused{"wrong number of hyperparameters"};
+  for (int k = 0; k < family.hypers; ++k) launch.reals[k] = to_real(hyper[k]);
+  const Update& op = family.choose(launch.reals);
+  if (op.slots != plan->slots) throw Refused{"wrong number of slots"};
+  const bool preview = PyObject_IsTrue(args[5]);
+  const int64_t elements = fill_step(*plan, args[1], args[4], preview);
+  launch.outputs = plan->entries * (2 + plan->slots) + 1;
+  launch.inputs = plan->entries;
+  plan->operands[launch.outputs - 1] = control_of(args[2]);
+  launch.kernel = &op.kernel;
+  launch.operands = plan->operands.data();
+  launch.ints[0] = plan->entries;
+  launch.ints[1] = preview;
+  launch.table = &op;
+  struct Busy {
+    Plan* plan;
+    explicit Busy(Plan* p) : plan(p) { plan->busy = true; }
+    ~Busy() { plan->busy = false; }
+  } busy(plan);
+  run_released(launch, elements * 16);
+  Py_RETURN_NONE;
+}
+
+// clip_norm(gradients, control, most): writes the joint norm and the factor that the next step scales gradients by.
+PyObject* call_clip_norm(const void*, PyObject* const* args, Py_ssize_t count) {
+  if (count != 3) throw Refused{"wrong number of arguments"};
+  static const Kernel kernel{"clip_norm", cpu::clip_norm, cpu::clip_norm_cost};
+  const Items gradients(args[0]);
+  constexpr int kNear = 32;  // so many views without an allocation
+  View near[kNear + 1];
+  std::vector<View> far;
+  View* operands = near;
+  if (gradients.size() > kNear) far.resize(gradients.size() + 1), operands = far.data();
+  operands[0] = control_of(args[1]);
+  int64_t elements = 0;
+  for (Py_ssize_t t = 0; t < gradients.size(); ++t) {
+    operands[t + 1] = gradient_of(gradients[t]);
+    if (operands[t + 1].data) elements += operands[t + 1].size();
+  }
+  Launch launch{&kernel, 1, int(gradients.size()), operands, {}, {to_real(args[2])}, nullptr};
+  run_released(launch, elements * 4);
+  Py_RETURN_NONE;
+}
+
+template <class U> const Update& update_of(const char* name) {
+  static const Update op = [name] {
+    Update u{};
+    u.kernel = {name, cpu::update, cpu::update_cost};
+    u.slots = U::kSlots;
+    u.advance = U::advance;
+    u.build[0] = cpu::build_element<U, float>, u.build[1] = cpu::build_element<U, double>;
+    u.loop[0] = cpu::update_loop<U, float>, u.loop[1] = cpu::update_loop<U, double>;
+    double control[kControlSize], hyper[kMaxReals];
+    for (double& x : control) x = 1;
+    for (double& x : hyper) x = 0.5;
+    const typename U::template Element<Counting> f(control, hyper);
+    Counting x[2 + cpu::kMaxSlots];
+    for (Counting& one : x) one = Counting(0.5);
+    Counting::flops = Counting::special = 0;
+    if constexpr (U::kSlots == 0) (void)(x[0] + f(x[0], x[1]));
+    else if constexpr (U::kSlots == 1) (void)(x[0] + f(x[0], x[1], x[2]));
+    else (void)(x[0] + f(x[0], x[1], x[2], x[3]));
+    u.flops = int(Counting::flops), u.special = int(Counting::special);
+    return u;
+  }();
+  return op;
+}
+
+template <Momentum momentum> const Update& choose_sgd(bool decay) {
+  return decay ? update_of<Sgd<momentum, Decay::coupled>>("sgd_step") : update_of<Sgd<momentum, Decay::none>>("sgd_step");
+}
+
+// hyper: momentum, dampening, weight decay, nesterov.
+const Update& choose_sgd(const double* hyper) {
+  if (hyper[0] == 0) return choose_sgd<Momentum::none>(hyper[2] != 0);
+  return hyper[3] != 0 ? choose_sgd<Momentum::nesterov>(hyper[2] != 0) : choose_sgd<Momentum::heavy>(hyper[2] != 0);
+}
+
+// hyper: beta1, beta2, eps, weight decay, decoupled.
+const Update& choose_adam(const double* hyper) {
+  if (hyper[3] == 0) return update_of<Adam<Decay::none>>("adam_step");
+  return hyper[4] != 0 ? update_of<Adam<Decay::decoupled>>("adam_step") : update_of<Adam<Decay::coupled>>("adam_step");
+}
+
+}  // namespace
+
+void bind_update(PyObject* module) {
+  static const Family sgd{4, choose_sgd}, adam{5, choose_adam};
+  define(module, "update_plan", update_plan, nullptr);
+  define(module, "sgd_step", call_step, &sgd);
+  define(module, "adam_step", call_step, &adam);
+  define(module, "clip_norm", call_clip_norm, nullptr);
+}
+
+}  // namespace pb
