@@ -1,0 +1,1 @@
+"""Declarations of ops, one family a file."""

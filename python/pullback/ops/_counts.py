@@ -1,0 +1,1 @@
+COUNTS: dict[str, tuple[int, int]] = {}

@@ -1,0 +1,300 @@
+"""Reading and writing at indices: `t[...]`, `t.at[...]`, take, take_along_axis, one_hot, nonzero.
+
+A basic index (ints, slices, None, ...) is a view. An advanced one (arrays, masks) becomes positions in the flattened tensor,
+found once by indexing an array of positions, so that reading is one gather and writing one scatter, whatever the index was.
+"""
+
+from __future__ import annotations
+
+
+from typing import Any
+
+import numpy as np
+
+from .. import devices, dtypes
+
+
+from ..errors import DTypeError, ShapeError
+from ..primitive import ZERO, apply, as_tensor
+from ..tensor import Tensor
+from ._shapes import Shape, broadcast_shapes, normalize_axis
+from .cast import astype
+from .elementwise import equal
+from .kinds import LINEAR, OWN, no_flops, op
+from .shape import _slice, _view, broadcast_to, flatten, reshape
+
+# ---- ops. Indices are integer arrays (not tensors: nothing flows through them), in range after _checked.
+
+_take = op("take", kind=LINEAR, reference=lambda xp, x, indices, axis: xp.take(x, indices, axis=axis), cost=no_flops,
+           pullback=lambda g, x_shape, indices, axis: scatter_add(x_shape, indices, g, axis))  # fmt: skip
+_scatter_add = op("scatter_add", kind=LINEAR, pullback=lambda g, indices, axis: apply(_take, (g,), (indices, axis)),
+                  reference=lambda xp, updates, shape, indices, axis: _added(xp, xp.zeros(shape, updates.dtype), indices, updates, axis),
+                  cost=lambda updates, shape, indices, axis, y: {"flops": updates.size})  # fmt: skip
+_index_add = op("index_add", kind=OWN, inputs=2, cost=lambda x, updates, indices, axis, y: {"flops": updates.size},
+                reference=lambda xp, x, updates, indices, axis: _added(xp, xp.array(x), indices, updates, axis),
+                pullback=(lambda g: g, lambda g, indices, axis: apply(_take, (g,), (indices, axis))))  # fmt: skip
+_index_set = op("index_set", kind=OWN, inputs=2, cost=no_flops,
+                reference=lambda xp, x, updates, indices, axis: _put(xp.array(x), indices, updates, axis),
+                pullback=(lambda g, indices, axis: _without(g, indices, axis), lambda g, indices, axis: _last_writes(g, indices, axis)))  # fmt: skip
+_index_max = op("index_max", kind=OWN, inputs=2, cost=no_flops,
+                reference=lambda xp, x, updates, indices, axis: _at(xp.maximum, xp.array(x), indices, updates, axis),
+                pullback=(lambda g, x, y: g * _hits(x, y), lambda g, updates, indices, axis, y: _winners(g, updates, indices, axis, y)))  # fmt: skip
+_index_min = op("index_min", kind=OWN, inputs=2, cost=no_flops,
+                reference=lambda xp, x, updates, indices, axis: _at(xp.minimum, xp.array(x), indices, updates, axis),
+                pullback=(lambda g, x, y: g * _hits(x, y), lambda g, updates, indices, axis, y: _winners(g, updates, indices, axis, y)))  # fmt: skip
+_take_along = op("take_along_axis", kind=LINEAR, cost=no_flops,
+                 reference=lambda xp, x, indices, axis: xp.take_along_axis(x, indices, axis),
+                 pullback=lambda g, x_shape, indices, axis: apply(_along_add, (g,), (x_shape, indices, axis)))  # fmt: skip
+_along_add = op("along_axis_add", kind=LINEAR, cost=lambda updates, shape, indices, axis, y: {"flops": updates.size},
+                reference=lambda xp, updates, shape, indices, axis: _added_along(xp, updates, shape, indices, axis),
+                pullback=lambda g, indices, axis: apply(_take_along, (g,), (indices, axis)))  # fmt: skip
+_one_hot = op("one_hot", kind=OWN, pullback=ZERO, cost=no_flops,
+              reference=lambda xp, x, depth, dtype: (x[..., None] == xp.arange(depth)).astype(dtype))  # fmt: skip
+
+
+def _along(axis: int, indices: Any) -> tuple[Any, ...]:
+    return (slice(None),) * axis + (indices,)
+
+
+def _at(ufunc: Any, target: Any, indices: Any, updates: Any, axis: int) -> Any:
+    ufunc.at(target, _along(axis, indices), updates)
+    return target
+
+
+def _added(xp: Any, target: Any, indices: Any, updates: Any, axis: int) -> Any:
+    return _at(xp.add, target, indices, updates, axis)
+
+
+def _put(target: Any, indices: Any, updates: Any, axis: int) -> Any:
+    target[_along(axis, indices)] = updates
+    return target
+
+
+def _added_along(xp: Any, updates: Any, shape: Shape, indices: Any, axis: int) -> Any:
+    target = xp.zeros(shape, updates.dtype)
+    grid = list(xp.ogrid[tuple([slice(n) for n in indices.shape])])
+    grid[axis] = indices
+    xp.add.at(target, tuple(grid), updates)
+    return target
+
+
+def scatter_add(shape: Shape, indices: Any, updates: Tensor, axis: int) -> Tensor:
+    """Zeros of `shape` with the updates added at the indices along the axis, in order."""
+    return apply(_scatter_add, (updates,), (shape, indices, axis))
+
+
+def _without(g: Tensor, indices: Any, axis: int) -> Tensor:
+    """g with zeros where something was written."""
+    from ..creation import zeros
+
+    zero = zeros(g.shape[:axis] + indices.shape + g.shape[axis + 1 :], dtype=g.dtype, device=g.device)
+    return apply(_index_set, (g, zero), (indices, axis))
+
+
+def _last_writes(g: Tensor, indices: Any, axis: int) -> Tensor:
+    """The cotangent of each update; where several wrote to one place only the last one counts."""
+    xp = np if isinstance(indices, np.ndarray) else devices.array_module(g.device)
+    flat = indices.reshape(-1)
+    writer = xp.zeros(g.shape[axis], dtype=xp.int64)
+    writer[flat] = xp.arange(flat.size)
+    counts = (writer[flat] == xp.arange(flat.size)).reshape(indices.shape)
+    mask = counts.reshape(counts.shape + (1,) * (g.ndim - axis - 1)).astype(g.dtype)
+    return apply(_take, (g,), (indices, axis)) * Tensor(mask)
+
+
+def _hits(x: Tensor, y: Tensor) -> Tensor:
+    return astype(equal(x, y), y.dtype)
+
+
+def _winners(g: Tensor, updates: Tensor, indices: Any, axis: int, y: Tensor) -> Tensor:
+    return apply(_take, (g,), (indices, axis)) * _hits(updates, apply(_take, (y,), (indices, axis)))
+
+
+# ---- indices
+
+
+def _checked(name: str, indices: Any, length: int, axis: int) -> Any:
+    """Indices as an integer array in [0, length). Raises IndexError naming the first bad one, DTypeError."""
+    array = indices.array if isinstance(indices, Tensor) else np.asarray(indices)
+    if array.size == 0:
+        return array.astype(np.int64)
+    if array.dtype.kind not in "iu":
+        raise DTypeError(f"{name}: indices have dtype {array.dtype}; they must be integers. Convert with .astype(pb.int64).")
+    if isinstance(array, np.ndarray) and array.size:
+        low, high = int(array.min()), int(array.max())
+        if low < -length or high >= length:
+            wrong = np.argwhere((array < -length) | (array >= length))[0].tolist()
+            raise IndexError(
+                f"{name}: index {array[tuple(wrong)]} at position {wrong} is out of range for axis {axis} of length {length} "
+                f"(from {-length} to {length - 1})."
+            )
+        if low < 0:
+            array = np.where(array < 0, array + length, array)
+    return array
+
+
+def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Tensor:
+    """The slices at the indices along an axis; the indices' shape takes the place of the axis.
+
+    Raises IndexError naming the index, ShapeError, DTypeError.
+    """
+    x = as_tensor(x)
+    if axis is None:
+        if x.ndim != 1:
+            raise ShapeError(f"take: axis= is needed for a tensor of shape {x.shape}.")
+        axis = 0
+    axis = normalize_axis("take", axis, x.ndim)
+    return apply(_take, (x,), (_checked("take", indices, x.shape[axis], axis), axis))
+
+
+def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Tensor:
+    """For each position of `indices` the element of x at that index along the axis. Raises IndexError, ShapeError."""
+    x = as_tensor(x)
+    axis = normalize_axis("take_along_axis", axis, x.ndim)
+    checked = _checked("take_along_axis", indices, x.shape[axis], axis)
+    if checked.ndim != x.ndim:
+        raise ShapeError(f"take_along_axis: indices have shape {checked.shape}, x {x.shape}; both need the same number of axes.")
+    others = broadcast_shapes("take_along_axis", [_but(x.shape, axis), _but(checked.shape, axis)])
+    indices = np.broadcast_to(checked, others[:axis] + (checked.shape[axis],) + others[axis + 1 :])
+    x = broadcast_to(x, others[:axis] + (x.shape[axis],) + others[axis + 1 :])
+    return apply(_take_along, (x,), (indices, axis))
+
+
+def _but(shape: Shape, axis: int) -> Shape:
+    return shape[:axis] + (1,) + shape[axis + 1 :]
+
+
+def one_hot(indices: Any, depth: int, /, *, dtype: Any = None) -> Tensor:
+    """1 at the index and 0 elsewhere, along a new last axis of length `depth`. Raises IndexError, DTypeError."""
+    checked = _checked("one_hot", indices, depth, -1)
+    wanted = dtypes.DEFAULT if dtype is None else dtypes.as_dtype(dtype)
+    return apply(_one_hot, (Tensor(checked),), (depth, wanted))
+
+
+def nonzero(x: Any, /) -> tuple[Tensor, ...]:
+    """The int64 indices of the elements that are not zero, one tensor per axis."""
+    x = as_tensor(x)
+    if not x.ndim:
+        raise ShapeError("nonzero: a 0-d tensor has no axes; reshape it to (1,) first.")
+    return tuple([Tensor(i) for i in x.array.nonzero()])
+
+
+def argwhere(x: Any, /) -> Tensor:
+    """The int64 indices of the elements that are not zero, one row each."""
+    from .shape import stack
+
+    return stack(nonzero(x), axis=-1)
+
+
+# ---- t[...] and t.at[...]
+
+_BASIC = (int, slice, type(None), type(Ellipsis))
+
+
+def _plain(item: Any) -> Any:
+    """A tensor among the indices as its array (0-d integers as ints)."""
+    if isinstance(item, Tensor):
+        item = item.array
+    if isinstance(item, list):
+        item = np.asarray([x.numpy() if isinstance(x, Tensor) else x for x in item])
+        item = item.astype(np.int64) if item.size == 0 else item
+    if isinstance(item, np.generic) or (hasattr(item, "ndim") and item.ndim == 0 and item.dtype.kind in "iu"):
+        return int(item) if item.dtype.kind in "iu" else item
+    return item
+
+
+def _key(index: Any) -> tuple[tuple[Any, ...], bool]:
+    """The index as a tuple, and whether it is basic. Raises TypeError for what no index can be."""
+    items = tuple([_plain(i) for i in index]) if isinstance(index, tuple) else (_plain(index),)
+    basic = True
+    for item in items:
+        if isinstance(item, bool) or not isinstance(item, _BASIC):
+            basic = False
+            if not isinstance(item, bool) and getattr(getattr(item, "dtype", None), "kind", "") not in "iub":
+                raise DTypeError(
+                    f"index: {type(item).__name__} {getattr(item, 'dtype', '')} cannot index a tensor; use integers, slices, "
+                    f"None, ..., or arrays of integers or bool."
+                )
+    return items, basic
+
+
+def getitem(x: Tensor, index: Any) -> Tensor:
+    """t[...] as NumPy. Raises IndexError, ShapeError."""
+    key, basic = _key(index)
+    if basic:
+        try:
+            return _view(_slice, x, key)
+        except IndexError as error:
+            raise IndexError(f"index {_shown(key)} of a tensor of shape {x.shape}: {error}.") from None
+    if len(key) == 1 and key[0].dtype.kind in "iu" and x.ndim:
+        return apply(_take, (x,), (_checked("index", key[0], x.shape[0], 0), 0))
+    positions = _positions(x, key)
+    return apply(_take, (flatten(x),), (positions, 0))
+
+
+def _shown(key: tuple[Any, ...]) -> str:
+    names = {type(Ellipsis): "...", type(None): "None"}
+    return "[" + ", ".join([names.get(type(k), str(k)) for k in key]) + "]"
+
+
+def _positions(x: Tensor, key: tuple[Any, ...]) -> Any:
+    """Where in the flattened tensor the elements of t[key] are. Raises IndexError, ShapeError."""
+    xp = devices.array_module(x.device)
+    try:
+        return xp.arange(x.array.size).reshape(x.shape)[key]
+    except IndexError as error:
+        raise IndexError(f"index of a tensor of shape {x.shape}: {error}.") from None
+    except ValueError as error:
+        raise ShapeError(f"index of a tensor of shape {x.shape}: {error}.") from None
+
+
+class At:
+    """`t.at[index]`: a new tensor with the elements at the index changed. Repeated indices act in order."""
+
+    __slots__ = ("_index", "_x")
+
+    def __init__(self, x: Tensor, index: Any = None) -> None:
+        self._x, self._index = x, index
+
+    def __getitem__(self, index: Any) -> At:
+        return At(self._x, index)
+
+    def set(self, values: Any) -> Tensor:
+        return self._write(_index_set, values)
+
+    def add(self, values: Any) -> Tensor:
+        return self._write(_index_add, values)
+
+    def max(self, values: Any) -> Tensor:
+        return self._write(_index_max, values)
+
+    def min(self, values: Any) -> Tensor:
+        return self._write(_index_min, values)
+
+    def multiply(self, values: Any) -> Tensor:
+        return self.set(self._x[self._index] * values)
+
+    def get(self) -> Tensor:
+        return self._x[self._index]
+
+    def _write(self, op: Any, values: Any) -> Tensor:
+        x = self._x
+        positions = _positions(x, _key(self._index)[0])
+        positions = np.asarray(positions) if isinstance(positions, np.integer) else positions
+        updates = astype(as_tensor(values), x.dtype) if not isinstance(values, Tensor) else self._same(values)
+        try:
+            updates = broadcast_to(updates, positions.shape)
+        except ShapeError:
+            raise ShapeError(
+                f"at[...].{op.name.partition('_')[2]}: the index selects shape {positions.shape}, the values have shape "
+                f"{updates.shape}. They must broadcast to it."
+            ) from None
+        flat = apply(op, (flatten(x), flatten(updates)), (positions.reshape(-1), 0))
+        return reshape(flat, x.shape)
+
+    def _same(self, values: Tensor) -> Tensor:
+        if dtypes.promote(values.dtype, self._x.dtype) != self._x.dtype:
+            raise DTypeError(
+                f"at[...]: values of dtype {values.dtype} do not fit a tensor of dtype {self._x.dtype}. Convert one with .astype(…)."
+            )
+        return astype(values, self._x.dtype)

@@ -1,0 +1,197 @@
+"""Products: matmul, and what is built from it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Sequence
+
+from ..errors import ShapeError
+from ..primitive import apply, as_tensor
+from ..tensor import Tensor
+from ._shapes import broadcast_shapes, normalize_axis
+from .elementwise import multiply
+from .kinds import BILINEAR, op
+from .reduce import sum_over
+from .shape import broadcast_to, expand_dims, matrix_transpose, moveaxis, permute_dims, reshape
+
+__all__ = ["einsum", "matmul", "matrix_transpose", "outer", "tensordot", "vecdot"]
+
+
+def _products(a: Any, b: Any, y: Any) -> dict[str, int]:
+    flops = 2 * y.size * a.shape[-1]
+    return {"flops": flops, "matmul_flops": flops}
+
+
+_matmul = op(
+    "matmul",  # (…, m, k) @ (…, k, n)
+    kind=BILINEAR,
+    reference=lambda xp, a, b: xp.matmul(a, b),
+    inputs=2,
+    pullback=(lambda g, b: matmul(g, matrix_transpose(b)), lambda g, a: matmul(matrix_transpose(a), g)),
+    cost=_products,
+)
+
+
+def matmul(a: Any, b: Any, /) -> Tensor:
+    """The matrix product over the last two axes; leading axes broadcast; a 1-D operand is a row or a column.
+
+    Cost: 2 m k n FLOPs per product. Raises ShapeError where the inner lengths differ or an operand is 0-d.
+    """
+    a, b = as_tensor(a), as_tensor(b)
+    rows, columns = a.array.ndim, b.array.ndim
+    if not rows or not columns:
+        raise ShapeError(f"matmul: shapes {a.shape} and {b.shape}: a 0-d tensor has no product; use a * b.")
+    inner = b.array.shape[0 if columns == 1 else -2]
+    if a.array.shape[-1] != inner:
+        raise ShapeError(
+            f"matmul: shapes {a.shape} and {b.shape} do not fit: the last axis of the first has length {a.shape[-1]}, axis "
+            f"{0 if columns == 1 else -2} of the second has {inner}. They must be equal; transpose one of them (x.mT)?"
+        )
+    if rows > 1 and columns > 1:
+        if rows > 2 or columns > 2:
+            broadcast_shapes("matmul", [a.shape[:-2], b.shape[:-2]])
+        return apply(_matmul, (a, b))
+    if rows == 1:
+        a = reshape(a, (1, -1) if inner else (1, 0))
+    if columns == 1:
+        b = reshape(b, (-1, 1) if inner else (0, 1))
+    y = apply(_matmul, (a, b))
+    return reshape(y, tuple([n for n, keep in zip(y.shape[-2:], (rows > 1, columns > 1)) if keep]) if y.ndim == 2 else _squeezed(y, rows, columns))
+
+
+def _squeezed(y: Tensor, rows: int, columns: int) -> tuple[int, ...]:
+    return y.shape[:-2] + ((y.shape[-2],) if rows > 1 else ()) + ((y.shape[-1],) if columns > 1 else ())
+
+
+def outer(a: Any, b: Any, /) -> Tensor:
+    """The outer product of two vectors. Raises ShapeError for other ranks."""
+    a, b = as_tensor(a), as_tensor(b)
+    if a.ndim != 1 or b.ndim != 1:
+        raise ShapeError(f"outer: takes two vectors, not shapes {a.shape} and {b.shape}.")
+    return multiply(expand_dims(a, axis=1), b)
+
+
+def vecdot(a: Any, b: Any, /, *, axis: int = -1) -> Tensor:
+    """The dot products of vectors along an axis; the other axes broadcast. Raises ShapeError."""
+    a, b = as_tensor(a), as_tensor(b)
+    if not -min(a.ndim, b.ndim) <= axis < 0:
+        raise ShapeError(f"vecdot: axis {axis} must be negative and exist in both shapes, {a.shape} and {b.shape}.")
+    if a.shape[axis] != b.shape[axis]:
+        raise ShapeError(f"vecdot: axis {axis} has length {a.shape[axis]} in one and {b.shape[axis]} in the other.")
+    x, y = moveaxis(a, axis, -1), moveaxis(b, axis, -1)
+    product = matmul(expand_dims(x, axis=-2), expand_dims(y, axis=-1))
+    return reshape(product, product.shape[:-2])
+
+
+def tensordot(a: Any, b: Any, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:
+    """The sum of products over pairs of axes: the last n of a with the first n of b, or the pairs given. Raises ShapeError."""
+    a, b = as_tensor(a), as_tensor(b)
+    if isinstance(axes, int):
+        if not 0 <= axes <= min(a.ndim, b.ndim):
+            raise ShapeError(f"tensordot: axes={axes}, but the shapes are {a.shape} and {b.shape}.")
+        pairs = (list(range(a.ndim - axes, a.ndim)), list(range(axes)))
+    else:
+        pairs = ([normalize_axis("tensordot", i, a.ndim) for i in axes[0]], [normalize_axis("tensordot", i, b.ndim) for i in axes[1]])
+    if [a.shape[i] for i in pairs[0]] != [b.shape[j] for j in pairs[1]]:
+        raise ShapeError(f"tensordot: axes {pairs[0]} of {a.shape} and {pairs[1]} of {b.shape} have different lengths.")
+    rows = [i for i in range(a.ndim) if i not in pairs[0]]
+    columns = [j for j in range(b.ndim) if j not in pairs[1]]
+    inner = math.prod([a.shape[i] for i in pairs[0]])
+    left = reshape(permute_dims(a, rows + pairs[0]), (math.prod([a.shape[i] for i in rows]), inner))
+    right = reshape(permute_dims(b, pairs[1] + columns), (inner, math.prod([b.shape[j] for j in columns])))
+    return reshape(matmul(left, right), tuple([a.shape[i] for i in rows] + [b.shape[j] for j in columns]))
+
+
+# ---- einsum
+
+
+def einsum(subscripts: str, /, *operands: Any) -> Tensor:
+    """Einstein's summation, as NumPy's: "ij,jk->ik", with "...", repeated and summed letters. Raises ShapeError.
+
+    Two operands at a time, from the left, as batched matrix products.
+    """
+    tensors = [as_tensor(x) for x in operands]
+    terms, result = _parse(subscripts, tensors)
+    lengths: dict[str, int] = {}
+    for term, t in zip(terms, tensors):
+        for letter, n in zip(term, t.shape):
+            if lengths.setdefault(letter, n) not in (n, 1) and n != 1:
+                raise ShapeError(f"einsum: {subscripts!r}: index {letter!r} has lengths {lengths[letter]} and {n}.")
+            lengths[letter] = n if lengths[letter] == 1 else lengths[letter]
+    left, term = _diagonal(tensors[0], terms[0])
+    for i in range(1, len(tensors)):
+        right, other = _diagonal(tensors[i], terms[i])
+        later = set(result).union(*terms[i + 1 :])
+        left, term = _contract(left, term, right, other, later)
+    gone = tuple([i for i, letter in enumerate(term) if letter not in result])
+    left, term = sum_over(left, gone) if gone else left, [c for c in term if c in result]
+    return permute_dims(left, [term.index(c) for c in result])
+
+
+def _parse(subscripts: str, tensors: list[Tensor]) -> tuple[list[list[str]], list[str]]:
+    """One list of letters per operand, and the result's; "..." becomes letters of its own."""
+    inputs, arrow, output = subscripts.replace(" ", "").partition("->")
+    parts = inputs.split(",")
+    if len(parts) != len(tensors):
+        raise ShapeError(f"einsum: {subscripts!r} names {len(parts)} operands, but {len(tensors)} were given.")
+    terms: list[list[str]] = []
+    most = 0
+    for part, t in zip(parts, tensors):
+        before, dots, after = part.partition("...")
+        hidden = t.ndim - len(before) - len(after)
+        if hidden < 0 or (hidden and not dots):
+            raise ShapeError(f"einsum: {subscripts!r}: {part!r} does not name the {t.ndim} axes of shape {t.shape}.")
+        most = max(most, hidden)
+        terms.append([*before, *[f".{k}" for k in range(hidden, 0, -1)], *after])
+    ellipsis = [f".{k}" for k in range(most, 0, -1)]
+    if not arrow:
+        letters = sorted({c for term in terms for c in term if len(c) == 1})
+        return terms, ellipsis + [c for c in letters if sum([term.count(c) for term in terms]) == 1]
+    before, dots, after = output.partition("...")
+    result = [*before, *(ellipsis if dots else []), *after]
+    unknown = [c for c in result if not any([c in term for term in terms])]
+    if unknown or len(set(result)) < len(result):
+        raise ShapeError(f"einsum: {subscripts!r}: the result names {unknown or 'an index twice'}; each must be in an operand, once.")
+    return terms, result
+
+
+def _diagonal(x: Tensor, term: list[str]) -> tuple[Tensor, list[str]]:
+    """x with each letter once: repeated ones read the diagonal."""
+    from .index import take_along_axis
+
+    while len(set(term)) < len(term):
+        letter = next(c for c in term if term.count(c) > 1)
+        i = term.index(letter)
+        j = term.index(letter, i + 1)
+        if x.shape[i] != x.shape[j]:
+            raise ShapeError(f"einsum: index {letter!r} has lengths {x.shape[i]} and {x.shape[j]} in one operand.")
+        from ..creation import arange
+
+        n = x.shape[i]
+        shape = [n if axis == i else 1 for axis in range(x.ndim)]
+        positions = broadcast_to(reshape(arange(n, device=x.device), shape), [1 if axis == j else m for axis, m in enumerate(x.shape)])
+        x = take_along_axis(x, positions, axis=j)
+        x = reshape(x, [m for axis, m in enumerate(x.shape) if axis != j])
+        term = term[:j] + term[j + 1 :]
+    return x, term
+
+
+def _contract(a: Tensor, ta: list[str], b: Tensor, tb: list[str], later: set[str]) -> tuple[Tensor, list[str]]:
+    """The product of two operands as one batched matmul: indices of both that live on are batch, the others inner."""
+    for only, other in ((0, tb), (1, ta)):
+        x, t = ((a, ta), (b, tb))[only]
+        gone = tuple([i for i, c in enumerate(t) if c not in other and c not in later])
+        if gone:
+            x, t = sum_over(x, gone), [c for i, c in enumerate(t) if i not in gone]
+            (a, ta), (b, tb) = ((x, t), (b, tb)) if only == 0 else ((a, ta), (x, t))
+    batch = [c for c in ta if c in tb and c in later]
+    inner = [c for c in ta if c in tb and c not in later]
+    rows = [c for c in ta if c not in tb]
+    columns = [c for c in tb if c not in ta]
+    length = {c: max(dict(zip(ta, a.shape)).get(c, 1), dict(zip(tb, b.shape)).get(c, 1)) for c in [*ta, *tb]}
+    a = broadcast_to(permute_dims(a, [ta.index(c) for c in batch + rows + inner]), [length[c] for c in batch + rows + inner])
+    b = broadcast_to(permute_dims(b, [tb.index(c) for c in batch + inner + columns]), [length[c] for c in batch + inner + columns])
+    sizes = [[length[c] for c in part] for part in (batch, rows, inner, columns)]
+    m, k, n = (math.prod(part) for part in sizes[1:])
+    y = matmul(reshape(a, (*sizes[0], m, k)), reshape(b, (*sizes[0], k, n)))
+    return reshape(y, (*sizes[0], *sizes[1], *sizes[3])), batch + rows + columns

@@ -1,0 +1,66 @@
+"""Operators and array methods of Tensor, attached here so that tensor.py knows no op."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+from ..tensor import Tensor
+from . import cast, elementwise, index, linalg, reduce, shape
+
+BINARY: dict[str, Callable[..., Tensor]] = {
+    "add": elementwise.add, "sub": elementwise.subtract, "mul": elementwise.multiply, "truediv": elementwise.divide,
+    "floordiv": elementwise.floor_divide, "mod": elementwise.remainder, "pow": elementwise.pow, "matmul": linalg.matmul,
+    "and": elementwise.bitwise_and, "or": elementwise.bitwise_or, "xor": elementwise.bitwise_xor,
+    "lshift": elementwise.bitwise_left_shift, "rshift": elementwise.bitwise_right_shift,
+}  # fmt: skip
+COMPARE = {"eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"}
+UNARY = {"neg": elementwise.negative, "pos": elementwise.positive, "abs": elementwise.abs, "invert": elementwise.bitwise_invert}
+REDUCTIONS = ("sum", "mean", "prod", "max", "min", "all", "any", "argmax", "argmin", "var", "std")
+
+
+def _reflected(op: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def call(self: Tensor, other: Any) -> Tensor:
+        return op(other, self)
+
+    return call
+
+
+def _reduction(op: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def call(self: Tensor, axis: Any = None, **options: Any) -> Tensor:
+        return op(self, axis=axis, **options)
+
+    call.__doc__ = op.__doc__
+    return call
+
+
+def _method(op: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def call(self: Tensor, *args: Any, **options: Any) -> Tensor:
+        return op(self, *args, **options)
+
+    call.__doc__ = op.__doc__
+    return call
+
+
+def _reshape(self: Tensor, *lengths: Any) -> Tensor:
+    """t.reshape(2, 3) or t.reshape((2, 3)); one length may be -1."""
+    return shape.reshape(self, lengths[0] if len(lengths) == 1 else lengths)
+
+
+def attach() -> None:
+    for name, op in BINARY.items():
+        setattr(Tensor, f"__{name}__", op)
+        setattr(Tensor, f"__r{name}__", _reflected(op))
+    for name, op_name in COMPARE.items():
+        setattr(Tensor, f"__{name}__", getattr(elementwise, op_name))
+    for name, op in UNARY.items():
+        setattr(Tensor, f"__{name}__", op)
+    for name in REDUCTIONS:
+        setattr(Tensor, name, _reduction(getattr(reduce, name)))
+    for name, op in {"astype": cast.astype, "transpose": shape.transpose, "flatten": shape.flatten}.items():
+        setattr(Tensor, name, _method(op))
+    setattr(Tensor, "reshape", _reshape)
+    setattr(Tensor, "__getitem__", index.getitem)
+    setattr(Tensor, "at", property(index.At))
+    setattr(Tensor, "T", property(shape.transpose))
+    setattr(Tensor, "mT", property(shape.matrix_transpose))
+    setattr(Tensor, "__hash__", object.__hash__)  # setting __eq__ would make tensors unhashable
