@@ -1,0 +1,134 @@
+"""Learning rates as functions of the step, evaluated where the update runs: changing or stepping one never waits.
+
+A schedule is a kind and a few numbers in the optimizer's control block; csrc/math/update.h has the same formulas. t counts
+the steps done before, so the first step uses rate(0).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import astuple, dataclass
+from typing import ClassVar
+
+from ..errors import PullbackError
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Base of the schedules. `base` is the learning rate that the formulas start from."""
+
+    base: float
+    kind: ClassVar[int] = 0
+
+    def arguments(self) -> tuple[float, ...]:
+        """The numbers after `base`, in the order of csrc/math/update.h."""
+        return tuple([float(x) for x in astuple(self)[1:]])
+
+    def rate(self, t: int) -> float:
+        """The learning rate of the step after `t` steps."""
+        return self.base
+
+    def __post_init__(self) -> None:
+        if not self.base >= 0:
+            raise PullbackError(f"a learning rate of {self.base} makes no sense; it must be 0 or more.")
+        steps = getattr(self, "steps", 1)
+        if steps <= 0 or getattr(self, "every", 1) <= 0:
+            raise PullbackError(f"{type(self).__name__}: a schedule over {steps} steps never moves; steps and every must be positive.")
+
+
+class Constant(Schedule):
+    """base, always."""
+
+
+@dataclass(frozen=True)
+class Step(Schedule):
+    """base * factor^floor(t / every)."""
+
+    every: int = 1
+    factor: float = 0.1
+    kind: ClassVar[int] = 1
+
+    def rate(self, t: int) -> float:
+        return self.base * self.factor ** (t // self.every)
+
+
+@dataclass(frozen=True)
+class Exponential(Schedule):
+    """base * factor^t."""
+
+    factor: float = 0.99
+    kind: ClassVar[int] = 2
+
+    def rate(self, t: int) -> float:
+        return self.base * self.factor**t
+
+
+@dataclass(frozen=True)
+class Cosine(Schedule):
+    """From base to `end` along half a cosine, in `steps` steps (Loshchilov & Hutter 2017, without restarts)."""
+
+    steps: int = 1
+    end: float = 0.0
+    kind: ClassVar[int] = 3
+
+    def rate(self, t: int) -> float:
+        return _half_cosine(self.base, self.end, min(t / self.steps, 1.0))
+
+
+@dataclass(frozen=True)
+class Linear(Schedule):
+    """From base * start to base * end, in `steps` steps (as torch's LinearLR)."""
+
+    steps: int = 1
+    start: float = 1.0
+    end: float = 0.0
+    kind: ClassVar[int] = 4
+
+    def rate(self, t: int) -> float:
+        return self.base * (self.start + (self.end - self.start) * min(t / self.steps, 1.0))
+
+
+@dataclass(frozen=True)
+class Polynomial(Schedule):
+    """end + (base - end) * (1 - t / steps)^power."""
+
+    steps: int = 1
+    end: float = 0.0
+    power: float = 1.0
+    kind: ClassVar[int] = 5
+
+    def rate(self, t: int) -> float:
+        return self.end + (self.base - self.end) * (1 - min(t / self.steps, 1.0)) ** self.power
+
+
+@dataclass(frozen=True)
+class WarmupCosine(Schedule):
+    """Linearly from `start` to base in `warmup` steps, then along half a cosine to `end` at step `steps`."""
+
+    steps: int = 1
+    end: float = 0.0
+    warmup: int = 0
+    start: float = 0.0
+    kind: ClassVar[int] = 6
+
+    def rate(self, t: int) -> float:
+        if t < self.warmup:
+            return self.start + (self.base - self.start) * (t / self.warmup)
+        left = self.steps - self.warmup
+        return _half_cosine(self.base, self.end, min((t - self.warmup) / left, 1.0) if left > 0 else 1.0)
+
+
+def _half_cosine(start: float, end: float, part: float) -> float:
+    return end + (start - end) * (1 + math.cos(math.pi * part)) / 2
+
+
+def as_schedule(lr: float | Schedule) -> Schedule:
+    """A number as a constant schedule. Raises PullbackError for anything else."""
+    if isinstance(lr, Schedule):
+        return lr
+    if isinstance(lr, (int, float)):
+        return Constant(float(lr))
+    raise PullbackError(
+        f"lr is a {type(lr).__name__}; it must be a number or one of optim.schedules, which are evaluated on the device. For "
+        f"a rate of your own, set opt.lr before each step."
+    )
