@@ -1,0 +1,178 @@
+"""How fast is plain eager code in pullback next to torch eager (and JAX's compiled code) on this CPU?
+
+Each library runs in a process of its own and they take turns, so that idle threads of one cannot slow another; a ratio is
+of two runs that follow each other, and the table gives the median of the rounds with the lowest and the highest.
+
+    python benchmarks/eager.py [--rounds 5] [--seconds 0.4] [--only gelu] [--json results.json]
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+TARGETS = {  # pullback / torch
+    "chain": 0.45,
+    "mlp 2-16-16-2": 0.7,
+    "mlp 784-128-10": 0.55,
+    "mlp 784-1024-1024-10": 0.55,
+    "adam": 1.0,
+    "gelu": 0.4,
+    "softmax": 0.7,
+    "layer norm": 0.7,
+}
+WORDS = {
+    "chain": "50 x (tanh, add) on 8 numbers, forward + backward",
+    "mlp 2-16-16-2": "MLP 2-16-16-2, batch 100, Adam step",
+    "mlp 784-128-10": "MLP 784-128-10, batch 64, Adam step",
+    "mlp 784-1024-1024-10": "MLP 784-1024-1024-10, batch 512, Adam step",
+    "adam": "fused Adam, 100 x 100,000 parameters",
+    "gelu": "gelu(x).sum, 10 million, forward + backward",
+    "softmax": "softmax 4096 x 1024, forward + backward",
+    "layer norm": "layer norm 4096 x 1024, forward + backward",
+}
+ADAM_BYTES = 28 * 10_000_000  # read p, g, m, v; write p, m, v
+
+
+class Library:
+    """A process that runs one library's workloads when told to."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        environment = {k: v for k, v in os.environ.items() if k not in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")}
+        command = [sys.executable, __file__, "--serve", name]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+        self.facts = self._read()
+
+    def _read(self):
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the process of {self.name} ended")
+        return json.loads(line)
+
+    def seconds(self, workload: str, budget: float):
+        """The median time of one run of the workload, None where the library does not have it."""
+        self.process.stdin.write(json.dumps([workload, budget]) + "\n")
+        self.process.stdin.flush()
+        return self._read()
+
+
+def serve(name: str) -> None:
+    """The other side of Library."""
+    sys.path.insert(0, str(Path(__file__).parent))
+    out = sys.stdout
+    sys.stdout = sys.stderr
+    module = __import__(f"workloads.{name}", fromlist=["WORKLOADS"])
+    made = {}
+    print(json.dumps(module.facts()), file=out, flush=True)
+    for line in sys.stdin:
+        workload, budget = json.loads(line)
+        if workload not in module.WORKLOADS:
+            print("null", file=out, flush=True)
+            continue
+        run = made.setdefault(workload, None) or module.WORKLOADS[workload]()
+        made[workload] = run
+        print(json.dumps(measure(run, budget)), file=out, flush=True)
+
+
+def measure(run, budget: float) -> float:
+    """Median seconds of a run, over about `budget` seconds after a warm-up."""
+    for _ in range(3):
+        run()
+    times = []
+    end = time.perf_counter() + budget
+    while time.perf_counter() < end or len(times) < 5:
+        begin = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - begin)
+    return statistics.median(times)
+
+
+def copy_bandwidth() -> float:
+    """Bytes per second of a large copy with all threads, read and written counted, by the same kernels."""
+    code = (
+        "import numpy as np, time, pullback as pb\n"
+        "x = pb.tensor(np.zeros(25_000_000, np.float32)); times = []\n"
+        "for _ in range(15):\n"
+        "    begin = time.perf_counter(); y = pb.copy(x); times.append(time.perf_counter() - begin)\n"
+        "print(2 * x.nbytes / sorted(times)[3])"
+    )
+    return float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+
+
+def import_seconds() -> tuple[float, float]:
+    """What `import pullback` costs beyond `import numpy`: median and spread of 9 fresh processes."""
+    code = "import time, numpy; t = time.perf_counter(); import pullback; print(time.perf_counter() - t)"
+    times = [float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout) for _ in range(9)]
+    return statistics.median(times), max(times)
+
+
+def compare(workload: str, libraries: list, rounds: int, budget: float) -> dict:
+    """Rounds of every library in turn: the median seconds of each, and the ratios of pullback to the others."""
+    taken = {library.name: [] for library in libraries}
+    for _ in range(rounds):
+        for library in libraries:
+            taken[library.name].append(library.seconds(workload, budget))
+    row = {"seconds": {n: statistics.median(t) for n, t in taken.items() if t[0] is not None}, "ratios": {}}
+    for name in row["seconds"]:
+        if name != "pullback":
+            ratios = sorted(a / b for a, b in zip(taken["pullback"], taken[name]))
+            row["ratios"][name] = {"median": statistics.median(ratios), "low": ratios[0], "high": ratios[-1]}
+    return row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=0.4)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--json")
+    parser.add_argument("--rivals", default="torch,jax")
+    parser.add_argument("--serve", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        serve(options.serve)
+        return
+    libraries = [Library(name) for name in ["pullback", *options.rivals.split(",")]]
+    for library in libraries:
+        print(library.facts)
+    results = {"facts": [library.facts for library in libraries], "rows": {}}
+    print(f"\n{'workload (float32)':52} {'pullback':>10} {'torch':>10} {'jax jit':>10}   {'/ torch':>19} {'target':>7} {'/ jax':>6}")
+    for workload in TARGETS:
+        if options.only in workload:
+            row = results["rows"][workload] = compare(workload, libraries, options.rounds, options.seconds)
+            show(workload, row)
+    if not options.only:
+        bandwidth, adam = copy_bandwidth(), ADAM_BYTES / results["rows"]["adam"]["seconds"]["pullback"]
+        print(f"{'fused Adam: share of copy bandwidth':52} {adam / 1e9:7.1f} GB/s of {bandwidth / 1e9:.1f} = {adam / bandwidth:.0%} (target 85%)")
+        median, worst = import_seconds()
+        print(f"{'import pullback beyond import numpy':52} {median * 1e3:7.1f} ms, at most {worst * 1e3:.1f} (target 60 ms)")
+        results |= {"copy_bytes_per_second": bandwidth, "adam_bytes_per_second": adam, "import_seconds": median}
+    if options.json:
+        Path(options.json).write_text(json.dumps(results, indent=1) + "\n")
+
+
+def show(workload: str, row: dict) -> None:
+    def time_of(name):
+        return f"{row['seconds'][name] * 1e6:8.0f}us" if name in row["seconds"] else " " * 10
+
+    def ratio(name):
+        r = row["ratios"].get(name)
+        return f"{r['median']:.2f}" if r else ""
+
+    torch = row["ratios"].get("torch")
+    spread = f"{torch['median']:.2f} ({torch['low']:.2f}-{torch['high']:.2f})" if torch else ""
+    missed = "" if not torch or torch["median"] <= TARGETS[workload] else " missed"
+    print(
+        f"{WORDS[workload]:52} {time_of('pullback')} {time_of('torch')} {time_of('jax')}   {spread:>19} "
+        f"<={TARGETS[workload]:5.2f} {ratio('jax'):>6}{missed}",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    main()

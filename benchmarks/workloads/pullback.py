@@ -1,0 +1,94 @@
+"""The workloads in pullback, as a user would write them."""
+
+import numpy as np
+
+import pullback as pb
+from pullback import nn, optim
+
+
+def chain():
+    x, c = pb.tensor(np.linspace(-1, 1, 8, dtype=np.float32)), pb.tensor(np.linspace(0, 1, 8, dtype=np.float32))
+
+    def run():
+        with pb.GradientTape() as tape:
+            tape.watch(x)
+            y = x
+            for _ in range(50):
+                y = pb.tanh(y) + c
+            loss = pb.sum(y)
+        return tape.gradient(loss, x)
+
+    return run
+
+
+def mlp(sizes, batch):
+    rng = np.random.default_rng(0)
+    layers = []
+    for i, (m, n) in enumerate(zip(sizes, sizes[1:])):
+        layers += [nn.Linear(m, n)] + ([nn.ReLU()] if i + 2 < len(sizes) else [])
+    model = nn.Sequential(*layers)
+    opt = optim.Adam(model.parameters(), lr=1e-3)
+    x = pb.tensor(rng.standard_normal((batch, sizes[0]), dtype=np.float32))
+    y = pb.tensor(rng.integers(0, sizes[-1], batch))
+
+    def run():
+        with pb.GradientTape() as tape:
+            loss = nn.cross_entropy(model(x), y)
+        opt.step(tape.gradient(loss, opt.parameters))
+
+    return run
+
+
+def adam():
+    params = [pb.Parameter(np.zeros(100_000, np.float32)) for _ in range(100)]
+    grads = [pb.tensor(np.full(100_000, 0.5, np.float32)) for _ in range(100)]
+    opt = optim.Adam(params, lr=1e-3)
+    return lambda: opt.step(grads)
+
+
+def _reduction(f, shape):
+    x = pb.tensor(np.random.default_rng(0).standard_normal(shape, dtype=np.float32))
+    weight = pb.tensor(np.random.default_rng(1).standard_normal(shape, dtype=np.float32))
+
+    def run():
+        with pb.GradientTape() as tape:
+            tape.watch(x)
+            y = f(x)
+        return tape.gradient(y, x, output_gradients=weight)
+
+    return run
+
+
+def gelu():
+    x = pb.tensor(np.random.default_rng(0).standard_normal(10_000_000, dtype=np.float32))
+
+    def run():
+        with pb.GradientTape() as tape:
+            tape.watch(x)
+            loss = pb.sum(nn.functional.gelu(x))
+        return tape.gradient(loss, x)
+
+    return run
+
+
+def layer_norm():
+    norm = nn.LayerNorm(1024)
+    return _reduction(norm, (4096, 1024))
+
+
+WORKLOADS = {
+    "chain": chain,
+    "mlp 2-16-16-2": lambda: mlp((2, 16, 16, 2), 100),
+    "mlp 784-128-10": lambda: mlp((784, 128, 10), 64),
+    "mlp 784-1024-1024-10": lambda: mlp((784, 1024, 1024, 10), 512),
+    "adam": adam,
+    "gelu": gelu,
+    "softmax": lambda: _reduction(lambda x: nn.functional.softmax(x, axis=-1), (4096, 1024)),
+    "layer norm": layer_norm,
+}
+
+
+def facts():
+    from pullback.backends import native
+
+    return f"pullback {pb.__version__}, {native.simd_level()}, {native.module.thread_count()} threads, BLAS {native.module.blas_core()}"
