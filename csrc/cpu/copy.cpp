@@ -1,0 +1,270 @@
+// Moving elements: rows that both sides hold in one piece by memcpy, transposed planes in tiles, the rest one by one.
+#include "cpu/copy.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+#include "cpu/pool.h"
+#include "cpu/stream.h"
+
+namespace pb::cpu {
+namespace {
+
+constexpr int64_t kGrainBytes = 256 * 1024;       // a thread's share: about 10 us
+constexpr int64_t kStreamBytes = 16 * 1024 * 1024;  // larger outputs go past the caches, which saves reading them first
+constexpr int64_t kTile = 32;
+
+int64_t grain_for(int64_t bytes_each) { return std::max<int64_t>(1, kGrainBytes / std::max<int64_t>(bytes_each, 1)); }
+
+#if defined(__SSE2__)
+void stream_bytes(char* out, const char* in, int64_t bytes) {
+  const int64_t head = std::min<int64_t>(bytes, -reinterpret_cast<intptr_t>(out) & 63);
+  std::memcpy(out, in, head);
+  int64_t i = head;
+  for (; i + 64 <= bytes; i += 64)
+    for (int k = 0; k < 64; k += 16)
+      _mm_stream_si128(reinterpret_cast<__m128i*>(out + i + k),
+                       _mm_loadu_si128(reinterpret_cast<const __m128i*>(in + i + k)));
+  _mm_sfence();
+  std::memcpy(out + i, in + i, bytes - i);
+}
+#else
+void stream_bytes(char* out, const char* in, int64_t bytes) { std::memcpy(out, in, bytes); }
+#endif
+
+void copy_bytes(char* out, const char* in, int64_t bytes) {
+  const bool stream = bytes > kStreamBytes;
+  parallel_for(bytes, kGrainBytes, [=](int64_t begin, int64_t end) {
+    if (stream) stream_bytes(out + begin, in + begin, end - begin);
+    else std::memcpy(out + begin, in + begin, end - begin);
+  });
+}
+
+// Calls f(pointer into out, pointer into in) for each index [begin, end) of the first `axes` axes.
+template <class F>
+void for_each(const View& out, const View& in, int axes, int64_t begin, int64_t end, F&& f) {
+  int64_t at[kMaxDims];
+  char* o = out.data;
+  const char* p = in.data;
+  int64_t rest = begin;
+  for (int d = axes - 1; d >= 0; --d) {
+    at[d] = rest % out.shape[d];
+    rest /= out.shape[d];
+    o += at[d] * out.stride[d], p += at[d] * in.stride[d];
+  }
+  for (int64_t i = begin; i < end; ++i) {
+    f(o, p);
+    for (int d = axes - 1; d >= 0; --d) {
+      o += out.stride[d], p += in.stride[d];
+      if (++at[d] < out.shape[d]) break;
+      o -= at[d] * out.stride[d], p -= at[d] * in.stride[d], at[d] = 0;
+    }
+  }
+}
+
+int64_t count_of(const View& v, int axes) {
+  int64_t n = 1;
+  for (int d = 0; d < axes; ++d) n *= v.shape[d];
+  return n;
+}
+
+template <class T> T element(const char* p) { return *reinterpret_cast<const T*>(p); }
+template <class T> T& element(char* p) { return *reinterpret_cast<T*>(p); }
+
+void assign_rows(const View& out, const View& in, int64_t row_bytes) {
+  const int axes = out.ndim - 1;
+  parallel_for(count_of(out, axes), grain_for(row_bytes), [&](int64_t begin, int64_t end) {
+    for_each(out, in, axes, begin, end, [=](char* o, const char* p) { std::memcpy(o, p, row_bytes); });
+  });
+}
+
+template <class T> void assign_elements(const View& out, const View& in) {
+  const int axes = out.ndim - 1;
+  const int64_t n = out.shape[axes], step = out.stride[axes], stride = in.stride[axes];
+  parallel_for(count_of(out, axes), grain_for(8 * n * int64_t(sizeof(T))), [&](int64_t begin, int64_t end) {
+    for_each(out, in, axes, begin, end, [=](char* o, const char* p) {
+      for (int64_t i = 0; i < n; ++i) element<T>(o + i * step) = element<T>(p + i * stride);
+    });
+  });
+}
+
+// `out` holds its last axis in one piece, `in` the one before: tiles keep the lines of both in the first-level cache.
+template <class T> void assign_transposed(const View& out, const View& in) {
+  const int lead = out.ndim - 2;
+  const int64_t rows = out.shape[lead], columns = out.shape[lead + 1];
+  const int64_t step = out.stride[lead], stride = in.stride[lead + 1];
+  const int64_t panels = (rows + kTile - 1) / kTile;
+  const auto move_panel = [=](char* o, const char* p, int64_t first) {
+    const int64_t last = std::min(first + kTile, rows);
+    for (int64_t j0 = 0; j0 < columns; j0 += kTile) {
+      const int64_t j1 = std::min(j0 + kTile, columns);
+      for (int64_t i = first; i < last; ++i) {
+        T* to = reinterpret_cast<T*>(o + i * step);
+        const char* from = p + i * int64_t(sizeof(T));
+        for (int64_t j = j0; j < j1; ++j) to[j] = element<T>(from + j * stride);
+      }
+    }
+  };
+  const int64_t bytes = kTile * columns * int64_t(sizeof(T));
+  parallel_for(count_of(out, lead) * panels, grain_for(4 * bytes), [&](int64_t begin, int64_t end) {
+    for (int64_t unit = begin; unit < end; ++unit)
+      for_each(out, in, lead, unit / panels, unit / panels + 1,
+               [&](char* o, const char* p) { move_panel(o, p, unit % panels * kTile); });
+  });
+}
+
+// Brings the axis that `in` holds in one piece next to the last. False where there is none.
+bool turn_plane(View& out, View& in, int64_t size) {
+  const int last = out.ndim - 1;
+  if (out.stride[last] != size) return false;
+  for (int d = 0; d < last; ++d) {
+    if (in.stride[d] != size || out.shape[d] < 4) continue;
+    for (View* v : {&out, &in})
+      for (int k = d; k + 1 < last; ++k) {
+        std::swap(v->shape[k], v->shape[k + 1]);
+        std::swap(v->stride[k], v->stride[k + 1]);
+      }
+    return true;
+  }
+  return false;
+}
+
+template <class T> void assign_strided(View out, View in) {
+  if (turn_plane(out, in, sizeof(T))) assign_transposed<T>(out, in);
+  else assign_elements<T>(out, in);
+}
+
+void assign_same_dtype(View out, View in) {
+  View views[2] = {out, in};
+  collapse(views, 2);
+  const int64_t size = item_size(out.dtype);
+  for (View& v : views)
+    if (v.ndim == 0) v.ndim = 1, v.shape[0] = 1, v.stride[0] = size;
+  const int last = views[0].ndim - 1;
+  if (views[0].stride[last] == size && views[1].stride[last] == size) {
+    const int64_t row_bytes = views[0].shape[last] * size;
+    if (last == 0) return copy_bytes(views[0].data, views[1].data, row_bytes);
+    return assign_rows(views[0], views[1], row_bytes);
+  }
+  switch (size) {
+    case 1: return assign_strided<uint8_t>(views[0], views[1]);
+    case 2: return assign_strided<uint16_t>(views[0], views[1]);
+    case 4: return assign_strided<uint32_t>(views[0], views[1]);
+    default: return assign_strided<uint64_t>(views[0], views[1]);
+  }
+}
+
+// float64 to float32 with rounding to odd: a second rounding, to half precision, then gives what one rounding would.
+void narrow_to_odd(int64_t n, const double* in, float* out) {
+  for (int64_t i = 0; i < n; ++i) {
+    const float near = float(in[i]);
+    uint32_t bits;
+    std::memcpy(&bits, &near, 4);
+    bits -= std::fabs(double(near)) > std::fabs(in[i]);
+    bits |= double(near) != in[i];
+    std::memcpy(out + i, &bits, 4);
+  }
+}
+
+void assign_cast(const View& out, View in) {
+  collapse(&in, 1);
+  const int64_t size = item_size(out.dtype);
+  const Compute compute = compute_type(in.dtype);
+  const bool twice = compute == Compute::f64 && is_half(out.dtype);
+  parallel_for(out.size(), grain_for(2 * size), [&](int64_t begin, int64_t end) {
+    alignas(64) char staged[kBlockBytes], odd[kBlockBytes];
+    Reader reader(in, compute);
+    for (int64_t i = begin; i < end; i += kBlock) {
+      const int64_t n = std::min(kBlock, end - i);
+      const void* x = reader.block(i, n, staged);
+      if (twice) narrow_to_odd(n, static_cast<const double*>(x), reinterpret_cast<float*>(odd)), x = odd;
+      store(twice ? Compute::f32 : compute, out.dtype, x, n, out.data + i * size, size);
+    }
+  });
+}
+
+template <class T> void fill_elements(const View& out, uint64_t number) {
+  T value;
+  std::memcpy(&value, &number, sizeof(T));
+  const int axes = out.ndim - 1;
+  const int64_t n = out.shape[axes], step = out.stride[axes];
+  if (axes == 0 && step == int64_t(sizeof(T))) {
+    parallel_for(n, grain_for(sizeof(T)),
+                 [&](int64_t begin, int64_t end) { std::fill(out.as<T>() + begin, out.as<T>() + end, value); });
+    return;
+  }
+  parallel_for(count_of(out, axes), grain_for(n * int64_t(sizeof(T))), [&](int64_t begin, int64_t end) {
+    for_each(out, out, axes, begin, end, [=](char* o, const char*) {
+      if (step == int64_t(sizeof(T))) std::fill_n(reinterpret_cast<T*>(o), n, value);
+      else
+        for (int64_t i = 0; i < n; ++i) element<T>(o + i * step) = value;
+    });
+  });
+}
+
+uint64_t number_of(const Launch& launch) {
+  uint64_t bits;
+  std::memcpy(&bits, &launch.reals[0], sizeof bits);
+  return bits;
+}
+
+}  // namespace
+
+void assign(View out, View in) {
+  if (out.size() == 0) return;
+  if (out.dtype == in.dtype) assign_same_dtype(out, in);
+  else assign_cast(out, in);
+}
+
+void assign_number(View out, uint64_t number) {
+  if (out.size() == 0) return;
+  collapse(&out, 1);
+  if (out.ndim == 0) out = flat_view(out.data, out.dtype, 1);
+  switch (item_size(out.dtype)) {
+    case 1: return fill_elements<uint8_t>(out, number);
+    case 2: return fill_elements<uint16_t>(out, number);
+    case 4: return fill_elements<uint32_t>(out, number);
+    default: return fill_elements<uint64_t>(out, number);
+  }
+}
+
+void copy(const Launch& launch) { assign(launch.out(), launch.in()); }
+
+void concat(const Launch& launch) {
+  const int axis = int(launch.ints[0]);
+  View part = launch.out();
+  for (int k = 0; k < launch.inputs; ++k) {
+    part.shape[axis] = launch.in(k).shape[axis];
+    assign(part, launch.in(k));
+    part.data += part.shape[axis] * part.stride[axis];
+  }
+}
+
+// The padding of axis d lies beside the input along the axes before d, and spans all of those after.
+void pad(const Launch& launch) {
+  const View& in = launch.in();
+  View inner = launch.out();
+  for (int d = 0; d < in.ndim; ++d) {
+    const int64_t before = launch.ints[d], length = inner.shape[d];
+    View slab = inner;
+    slab.shape[d] = before;
+    assign_number(slab, number_of(launch));
+    slab.shape[d] = length - before - in.shape[d];
+    slab.data = inner.data + (before + in.shape[d]) * inner.stride[d];
+    assign_number(slab, number_of(launch));
+    inner.data += before * inner.stride[d];
+    inner.shape[d] = in.shape[d];
+  }
+  assign(inner, in);
+}
+
+void fill(const Launch& launch) { assign_number(launch.out(), number_of(launch)); }
+
+void copy_cost(const Launch&, Cost&) {}
+
+}  // namespace pb::cpu
