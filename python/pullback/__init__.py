@@ -18,10 +18,13 @@ from .ops.elementwise import *  # noqa: F403
 from .ops.index import argwhere, nonzero, one_hot, take, take_along_axis
 from .ops.linalg import einsum, matmul, outer, tensordot, vecdot
 from .ops.operators import attach as _attach
+from .ops.scan import cumulative_prod, cumulative_sum, diff
+from .ops.segment import segment_logsumexp, segment_max, segment_mean, segment_min, segment_softmax, segment_sum
+from .ops.sort import argsort, searchsorted, sort, topk, unique_all, unique_counts, unique_inverse, unique_values
 from .ops.reduce import all, any, argmax, argmin, count_nonzero, max, mean, min, prod, std, sum, var
 from .ops.shape import (
     broadcast_arrays, broadcast_to, concat, copy, expand_dims, flip, matrix_transpose, moveaxis, pad, permute_dims, repeat,
-    reshape, roll, split, squeeze, stack, stop_gradient, swapaxes, tile, transpose, unstack,
+    reshape, roll, split, squeeze, stack, stop_gradient, swapaxes, tile, transpose, tril, triu, unstack,
 )  # fmt: skip
 from .tape import GradientTape
 from .tensor import Parameter, Tensor

@@ -331,3 +331,24 @@ def repeat(x: Any, repeats: int | Any, /, *, axis: int | None = None) -> Tensor:
     counts = repeats.array if isinstance(repeats, Tensor) else np.asarray(repeats)
     positions = np.repeat(np.arange(x.shape[axis]), devices.move(counts, "cpu"))
     return take(x, positions, axis=axis)
+
+
+def tril(x: Any, /, *, k: int = 0) -> Tensor:
+    """The last two axes' lower triangle, up to the k-th diagonal; zeros above. Raises ShapeError."""
+    return _triangle("tril", x, k, lower=True)
+
+
+def triu(x: Any, /, *, k: int = 0) -> Tensor:
+    """The last two axes' upper triangle, from the k-th diagonal; zeros below. Raises ShapeError."""
+    return _triangle("triu", x, k, lower=False)
+
+
+def _triangle(name: str, x: Any, k: int, *, lower: bool) -> Tensor:
+    from .elementwise import where
+
+    x = as_tensor(x)
+    if x.ndim < 2:
+        raise ShapeError(f"{name}: shape {x.shape} has no two last axes.")
+    xp = devices.array_module(x.device)
+    rows, columns = xp.arange(x.shape[-2])[:, None], xp.arange(x.shape[-1])
+    return where(Tensor(columns - rows <= k if lower else columns - rows >= k), x, 0)

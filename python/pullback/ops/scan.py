@@ -1,0 +1,120 @@
+"""Cumulative sums and products along an axis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import dtypes
+from ..errors import ShapeError
+from ..primitive import apply, as_tensor
+from ..tensor import Tensor
+from ._shapes import normalize_axis
+from .cast import astype
+from .kinds import LINEAR, OWN, op
+from .shape import _slice, _view, concat
+
+# ---- ops: (x, axis, reverse)
+
+
+def _reference(name: str) -> Any:
+    def scan(xp: Any, x: Any, axis: int, reverse: bool) -> Any:
+        kind = dtypes.accumulated(x.dtype)
+        wide = x.astype(kind if kind.itemsize > 2 else dtypes.float32)
+        turned = xp.flip(wide, axis) if reverse else wide
+        y = getattr(xp, name)(turned, axis=axis)
+        return (xp.flip(y, axis) if reverse else y).astype(kind)
+
+    return scan
+
+
+def _one_each(x: Any, axis: int, reverse: bool, y: Any) -> dict[str, int]:
+    rows = x.size // x.shape[axis] if x.size else 0
+    return {"flops": x.size - rows}
+
+
+_cumulative_sum = op(
+    "cumulative_sum", kind=LINEAR, reference=_reference("cumsum"), cost=_one_each,
+    pullback=lambda g, axis, reverse: apply(_cumulative_sum, (g,), (axis, not reverse)),
+)  # fmt: skip
+_cumulative_prod = op(
+    "cumulative_prod", kind=OWN, reference=_reference("cumprod"), cost=_one_each,
+    pullback=lambda g, x, axis, reverse: _product_scan_pullback(g, x, axis, reverse),
+)  # fmt: skip
+
+
+def _product_scan_pullback(g: Tensor, x: Tensor, axis: int, reverse: bool) -> Tensor:
+    """Exact where elements are zero: the gradient of the same product written as log2(n) differentiable doublings."""
+    from ..tape import GradientTape
+
+    with GradientTape(watch_parameters=False) as tape:
+        tape.watch(x)
+        y = _doubling_product(x, axis, reverse)
+    return tape.gradient(y, x, output_gradients=g)
+
+
+def _doubling_product(x: Tensor, axis: int, reverse: bool) -> Tensor:
+    """Hillis & Steele's scan: after step k every element holds the product of its 2^k predecessors."""
+    from ..creation import ones
+
+    n, step = x.shape[axis], 1
+    lead = (slice(None),) * axis
+    y = x * 1.0
+    while step < n:
+        kept = _view(_slice, y, (*lead, slice(step, None) if reverse else slice(0, n - step)))
+        one = ones(tuple([step if i == axis else m for i, m in enumerate(x.shape)]), dtype=x.dtype, device=x.device)
+        y = y * concat([kept, one] if reverse else [one, kept], axis=axis)
+        step *= 2
+    return y
+
+
+def product_of_others(rows: Tensor) -> Tensor:
+    """For each element of a row the product of all others: those before it times those after it."""
+    from ..creation import ones
+
+    n = rows.shape[-1]
+    one = ones((*rows.shape[:-1], 1), dtype=rows.dtype, device=rows.device)
+    axis = rows.ndim - 1
+    before = concat([one, apply(_cumulative_prod, (rows[..., : n - 1],), (axis, False))], axis=-1) if n else rows
+    after = concat([apply(_cumulative_prod, (rows[..., 1:],), (axis, True)), one], axis=-1) if n else rows
+    return before * after
+
+
+# ---- public functions
+
+
+def _scan(op: Any, first: float, x: Any, axis: int | None, dtype: Any, include_initial: bool) -> Tensor:
+    from ..creation import full
+
+    x = as_tensor(x) if dtype is None else astype(x, dtype)
+    if axis is None:
+        if x.ndim != 1:
+            raise ShapeError(f"{op.name}: axis= is needed for a tensor of shape {x.shape}; only for one axis it may be left out.")
+        axis = 0
+    axis = normalize_axis(op.name, axis, x.ndim)
+    y = apply(op, (x,), (axis, False))
+    if not include_initial:
+        return y
+    start = full(tuple([1 if i == axis else n for i, n in enumerate(x.shape)]), first, dtype=y.dtype, device=y.device)
+    return concat([start, y], axis=axis)
+
+
+def cumulative_sum(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Tensor:
+    """The sums of all elements up to each, along the axis; integers in 64 bits; `include_initial` puts a 0 first. Raises ShapeError."""
+    return _scan(_cumulative_sum, 0, x, axis, dtype, include_initial)
+
+
+def cumulative_prod(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Tensor:
+    """The products of all elements up to each, along the axis; `include_initial` puts a 1 first. Raises ShapeError."""
+    return _scan(_cumulative_prod, 1, x, axis, dtype, include_initial)
+
+
+def diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: Any = None) -> Tensor:
+    """The n-th differences of neighbours along the axis. Raises ShapeError."""
+    x = as_tensor(x)
+    axis = normalize_axis("diff", axis, x.ndim)
+    parts = [as_tensor(p) for p in (prepend, x, append) if p is not None]
+    x = concat(parts, axis=axis) if len(parts) > 1 else x
+    lead = (slice(None),) * axis
+    for _ in range(n):
+        x = _view(_slice, x, (*lead, slice(1, None))) - _view(_slice, x, (*lead, slice(0, -1)))
+    return x

@@ -1,0 +1,126 @@
+"""Sorting along an axis, and what follows from an order: topk, unique values, searching."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import devices
+from ..errors import ShapeError
+from ..primitive import ZERO, apply, as_tensor
+from ..tensor import Tensor
+from ._shapes import normalize_axis
+from .index import take_along_axis
+from .kinds import OWN, no_flops, op
+
+
+def _order(xp: Any, x: Any, axis: int, descending: bool, stable: bool) -> Any:
+    """Ascending as NumPy, NaN last; descending with equal elements in their order too, NaN last."""
+    if not descending:
+        return xp.argsort(x, axis=axis, kind="stable")
+    turned = xp.flip(x, axis)
+    order = xp.flip(xp.argsort(turned, axis=axis, kind="stable"), axis)
+    order = x.shape[axis] - 1 - order
+    if x.dtype.kind not in "fV" or x.dtype == bool:
+        return order
+    last = xp.argsort(xp.take_along_axis(xp.isnan(x), order, axis), axis=axis, kind="stable")
+    return xp.take_along_axis(order, last, axis)
+
+
+_argsort = op("argsort", kind=OWN, reference=_order, pullback=ZERO, cost=no_flops)
+_sort = op(
+    "sort", kind=OWN, cost=no_flops,
+    reference=lambda xp, x, axis, descending, stable: xp.take_along_axis(x, _order(xp, x, axis, descending, stable), axis),
+    pullback=lambda g, x, axis, descending, stable: _unsorted(g, x, axis, descending, stable),
+)  # fmt: skip
+_topk_indices = op(
+    "topk_indices", kind=OWN, pullback=ZERO, cost=no_flops,
+    reference=lambda xp, x, k, axis, largest: xp.take(_order(xp, x, axis, largest, True), xp.arange(k), axis=axis),
+)  # fmt: skip
+
+
+def _unsorted(g: Tensor, x: Tensor, axis: int, descending: bool, stable: bool) -> Tensor:
+    """The cotangents back where the elements came from."""
+    from .index import _along_add
+
+    order = apply(_argsort, (x,), (axis, descending, stable))
+    return apply(_along_add, (g,), (x.shape, order.array, axis))
+
+
+def sort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+    """The elements in order along the axis, NaN last; equal elements keep their order. Raises ShapeError."""
+    x = as_tensor(x)
+    return apply(_sort, (x,), (normalize_axis("sort", axis, x.ndim), descending, stable))
+
+
+def argsort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+    """The int64 indices that sort along the axis. Raises ShapeError."""
+    x = as_tensor(x)
+    return apply(_argsort, (x,), (normalize_axis("argsort", axis, x.ndim), descending, stable))
+
+
+class TopK(NamedTuple):
+    values: Tensor
+    indices: Tensor
+
+
+def topk(x: Any, k: int, /, *, axis: int = -1, largest: bool = True) -> TopK:
+    """The k largest (or smallest) elements along the axis, in order, and their int64 indices. Raises ShapeError."""
+    x = as_tensor(x)
+    axis = normalize_axis("topk", axis, x.ndim)
+    if not 0 <= k <= x.shape[axis]:
+        raise ShapeError(f"topk: k={k}, but axis {axis} of shape {x.shape} has {x.shape[axis]} elements.")
+    indices = apply(_topk_indices, (x,), (k, axis, largest))
+    return TopK(take_along_axis(x, indices, axis=axis), indices)
+
+
+def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None) -> Tensor:
+    """Where in the sorted vector x1 each element of x2 belongs, as int64: before (left) or after (right) equal ones."""
+    x1, x2 = as_tensor(x1), as_tensor(x2)
+    if x1.ndim != 1 or side not in ("left", "right"):
+        raise ShapeError(f'searchsorted: x1 must be a sorted vector, not of shape {x1.shape}, and side "left" or "right".')
+    array = x1.array if sorter is None else x1.array[as_tensor(sorter).array]
+    return Tensor(np.asarray(array.searchsorted(x2.array, side=side)))
+
+
+class Unique(NamedTuple):
+    values: Tensor
+    indices: Tensor
+    inverse_indices: Tensor
+    counts: Tensor
+
+
+class UniqueCounts(NamedTuple):
+    values: Tensor
+    counts: Tensor
+
+
+class UniqueInverse(NamedTuple):
+    values: Tensor
+    inverse_indices: Tensor
+
+
+def unique_all(x: Any, /) -> Unique:
+    """The distinct elements in order, where each is first, which one each element is, and how often each comes."""
+    x = as_tensor(x)
+    xp = devices.array_module(x.device)
+    values, first, inverse, counts = xp.unique(x.array, return_index=True, return_inverse=True, return_counts=True)
+    return Unique(Tensor(values), Tensor(first), Tensor(inverse.reshape(x.shape)), Tensor(counts))
+
+
+def unique_values(x: Any, /) -> Tensor:
+    """The distinct elements, in order."""
+    return unique_all(x).values
+
+
+def unique_counts(x: Any, /) -> UniqueCounts:
+    """The distinct elements in order, and how often each comes."""
+    found = unique_all(x)
+    return UniqueCounts(found.values, found.counts)
+
+
+def unique_inverse(x: Any, /) -> UniqueInverse:
+    """The distinct elements in order, and which one each element of x is."""
+    found = unique_all(x)
+    return UniqueInverse(found.values, found.inverse_indices)
