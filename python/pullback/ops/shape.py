@@ -42,7 +42,8 @@ _copy = op("copy", kind=LINEAR, reference=lambda xp, x: xp.array(x, order="C"), 
 _stop = op("stop_gradient", kind=MOVEMENT, reference=lambda xp, x: x, pullback=None, cost=no_flops)
 _to_device = op("to_device", kind=LINEAR, reference=lambda xp, x, device: devices.move(x, device), cost=no_flops,
                 pullback=lambda g, x_device: to_device(g, x_device))  # fmt: skip
-_concat = op("concat", kind=MOVEMENT, reference=lambda xp, x, axis, lengths: xp.concatenate(x, axis), cost=no_flops,
+_concat = op("concat", kind=MOVEMENT, reference=lambda xp, x, axis, lengths=(): xp.concatenate(x, axis),
+             cost=lambda x, axis, y: {"flops": 0, "bytes_read": y.nbytes},
              joint=True, pullback=lambda g, axis, lengths, needs: _cut_up(g, axis, lengths, needs))  # fmt: skip
 _pad = op("pad", kind=MOVEMENT, reference=lambda xp, x, before, after, value: xp.pad(x, list(zip(before, after)), constant_values=value),
           cost=no_flops, pullback=lambda g, x_shape, before: _view(_slice, g, tuple([slice(b, b + n) for b, n in zip(before, x_shape)])))  # fmt: skip
