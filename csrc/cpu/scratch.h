@@ -34,7 +34,7 @@ class Scratch {
   }
 
  private:
-  static constexpr int kMaxBlocks = 8;
+  static constexpr int kMaxBlocks = 16;
   struct Block {
     void* data;
     size_t bytes;

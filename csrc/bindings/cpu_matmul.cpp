@@ -1,0 +1,150 @@
+// Products of matrices, and the linear layer with its pullback.
+#include <algorithm>
+#include <cstring>
+
+#include "bindings/cpu_tables.h"
+#include "cpu/matmul.h"
+#include "math/counting.h"
+#include "math/functors.h"
+
+namespace pb {
+namespace {
+
+using cpu::Linear;
+
+int64_t released_work(int64_t multiply_adds) { return multiply_adds / 32; }  // as run_released counts work
+
+// A vector counts as a matrix of one row or one column.
+void as_rows(View& v) {
+  std::memmove(v.shape + 1, v.shape, sizeof(int64_t)), std::memmove(v.stride + 1, v.stride, sizeof(int64_t));
+  v.ndim = 2, v.shape[0] = 1, v.stride[0] = 0;
+}
+void as_columns(View& v) { v.ndim = 2, v.shape[1] = 1, v.stride[1] = 0; }
+
+// The broadcast batch axes of a and b, as NumPy broadcasts; returns how many.
+int batch_shape(const View& a, const View& b, int64_t* shape) {
+  const int axes = std::max(a.ndim, b.ndim) - 2;
+  for (int d = 0; d < axes; ++d) {
+    const int da = d - axes + a.ndim - 2, db = d - axes + b.ndim - 2;
+    const int64_t length_a = da >= 0 ? a.shape[da] : 1, length_b = db >= 0 ? b.shape[db] : 1;
+    if (length_a != length_b && length_a != 1 && length_b != 1) throw Refused{"batch axes do not broadcast"};
+    shape[d] = length_a == 1 ? length_b : length_a;
+  }
+  return axes;
+}
+
+// matmul(a, b)
+PyObject* call_matmul(const void*, PyObject* const* args, Py_ssize_t count) {
+  static const Kernel kernel{"matmul", cpu::matmul, cpu::matmul_cost};
+  if (count != 2) throw Refused{"wrong number of arguments"};
+  View views[3];
+  View &out = views[0], &a = views[1] = view_or_refuse(args[0]), &b = views[2] = view_or_refuse(args[1]);
+  if (a.dtype != b.dtype) throw Refused{"arrays of different dtypes"};
+  if (a.ndim == 0 || b.ndim == 0) throw Refused{"an operand without axes"};
+  const bool row = a.ndim == 1, column = b.ndim == 1;
+  if (row) as_rows(a);
+  if (column) as_columns(b);
+  int64_t shape[kMaxDims];
+  const int axes = batch_shape(a, b, shape);
+  const int64_t m = a.shape[a.ndim - 2], k = a.shape[a.ndim - 1], n = b.shape[b.ndim - 1];
+  if (b.shape[b.ndim - 2] != k) throw Refused{"inner lengths differ"};
+  int ndim = axes;
+  if (!row) shape[ndim++] = m;
+  if (!column) shape[ndim++] = n;
+  PyObject* result = new_array(a.dtype, ndim, shape, out);
+  const int64_t size = item_size(a.dtype);
+  out.ndim = axes + 2;
+  out.shape[axes] = m, out.shape[axes + 1] = n;
+  out.stride[axes] = n * size, out.stride[axes + 1] = size;
+  Launch launch{&kernel, 1, 2, views, {}, {}, nullptr};
+  run_released(launch, released_work(out.size() * k));
+  return result;
+}
+
+int64_t to_activation(PyObject* number) {
+  const int64_t activation = to_int(number);
+  if (activation < 0 || activation >= cpu::kActivations) throw Refused{"an unknown activation"};
+  return activation;
+}
+
+void require_layer(const View& x, const View& w) {
+  if (!is_float(x.dtype) || w.dtype != x.dtype) throw Refused{"not arrays of one floating dtype"};
+  if (x.ndim == 0 || w.ndim != 2 || x.shape[x.ndim - 1] != w.shape[1]) throw Refused{"shapes do not fit"};
+}
+
+// linear(x, w, b_or_None, activation)
+PyObject* call_linear(const void* table, PyObject* const* args, Py_ssize_t count) {
+  if (count != 4) throw Refused{"wrong number of arguments"};
+  View views[4];
+  View &out = views[0], &x = views[1] = view_or_refuse(args[0]), &w = views[2] = view_or_refuse(args[1]);
+  require_layer(x, w);
+  const bool biased = args[2] != Py_None;
+  if (biased) {
+    const View& b = views[3] = view_or_refuse(args[2]);
+    if (b.dtype != x.dtype || b.ndim != 1 || b.shape[0] != w.shape[0]) throw Refused{"the bias does not fit"};
+  }
+  const auto& op = *static_cast<const Linear*>(table);
+  Launch launch{&op.kernel, 1, 2 + biased, views, {to_activation(args[3])}, {}, &op};
+  int64_t shape[kMaxDims];
+  std::memcpy(shape, x.shape, sizeof shape);
+  shape[x.ndim - 1] = w.shape[0];
+  PyObject* result = new_array(x.dtype, x.ndim, shape, out);
+  run_released(launch, released_work(out.size() * (w.shape[1] + 32)));
+  return result;
+}
+
+// A new array where it is needed, None where not.
+PyObject* gradient_if(bool needed, const View& like, int ndim, const int64_t* shape, View& out) {
+  if (needed) return new_array(like.dtype, ndim, shape, out);
+  out = flat_view(nullptr, like.dtype, 0);
+  Py_RETURN_NONE;
+}
+
+// linear_pullback(g, x, w, y, activation, need_x, need_w, need_b) -> (gx, gw, gb), None for what is not needed.
+PyObject* call_linear_pullback(const void* table, PyObject* const* args, Py_ssize_t count) {
+  if (count != 8) throw Refused{"wrong number of arguments"};
+  const auto& op = *static_cast<const Linear*>(table);
+  View views[7];
+  View &g = views[3], &x = views[4], &w = views[5], &y = views[6];
+  g = view_or_refuse(args[0]), x = view_or_refuse(args[1]), w = view_or_refuse(args[2]);
+  require_layer(x, w);
+  Launch launch{&op.kernel, 3, 4, views, {to_activation(args[4])}, {}, &op};
+  y = launch.ints[0] ? view_or_refuse(args[3]) : g;
+  for (const View* v : {&g, &y}) {
+    bool fits = v->dtype == x.dtype && v->ndim == x.ndim && v->shape[x.ndim - 1] == w.shape[0];
+    for (int d = 0; fits && d < x.ndim - 1; ++d) fits = v->shape[d] == x.shape[d];
+    if (!fits) throw Refused{"the cotangent does not fit"};
+  }
+  PyObject* result = PyTuple_New(3);
+  if (!result) throw PythonError{};
+  PyTuple_SET_ITEM(result, 0, gradient_if(PyObject_IsTrue(args[5]), x, x.ndim, x.shape, views[0]));
+  PyTuple_SET_ITEM(result, 1, gradient_if(PyObject_IsTrue(args[6]), w, 2, w.shape, views[1]));
+  PyTuple_SET_ITEM(result, 2, gradient_if(PyObject_IsTrue(args[7]), w, 1, w.shape, views[2]));
+  run_released(launch, released_work(g.size() * (2 * w.shape[1] + 32)));
+  return result;
+}
+
+template <class Forward, class Pullback> void measure(Linear& forward, Linear& pullback, int activation) {
+  const Counting x(0.5), g(0.25);
+  Counting::flops = Counting::special = 0;
+  (void)Forward()(x);
+  forward.flops[activation] = int(Counting::flops), forward.special[activation] = int(Counting::special);
+  Counting::flops = Counting::special = 0;
+  (void)Pullback()(g, x, x);
+  pullback.flops[activation] = int(Counting::flops), pullback.special[activation] = int(Counting::special);
+}
+
+}  // namespace
+
+void bind_matmul(PyObject* module) {
+  static Linear forward{{"linear", cpu::linear, cpu::linear_cost}, {}, {}};
+  static Linear pullback{{"linear_pullback", cpu::linear_pullback, cpu::linear_pullback_cost}, {}, {}};
+  measure<relu_forward, relu_pullback>(forward, pullback, 1);
+  measure<tanh_forward, tanh_pullback>(forward, pullback, 2);
+  measure<sigmoid_forward, sigmoid_pullback>(forward, pullback, 3);
+  define(module, "matmul", call_matmul, nullptr);
+  define(module, "linear", call_linear, &forward);
+  define(module, "linear_pullback", call_linear_pullback, &pullback);
+}
+
+}  // namespace pb

@@ -1,0 +1,217 @@
+// A linear layer in one launch: the product, then bias and activation while the panel is in cache; and its gradients.
+#include <algorithm>
+#include <cstring>
+
+#include "cpu/copy.h"
+#include "cpu/matmul.h"
+#include "cpu/pool.h"
+#include "math/functors.h"
+#include "math/scalar.h"
+
+namespace pb::cpu {
+namespace {
+
+constexpr int64_t kPanelBytes = 4 << 20;  // of the output: fits the third-level cache, and BLAS packs w once a panel
+constexpr int64_t kPanelRows = 512;       // with fewer, packing w costs more than a panel in cache saves
+constexpr int64_t kGrain = 16 * 1024;     // elements of a thread's share of bias and activation: about 5 us
+
+struct identity {
+  template <class A> A operator()(A x) const { return x; }
+};
+struct identity_pullback {
+  template <class A> A operator()(A g, A, A) const { return g; }
+};
+
+// Calls f with the functors of an activation, the only switch over them.
+template <class F> void visit_activation(int64_t activation, F&& f) {
+  switch (activation) {
+    case 1: return f(relu_forward(), relu_pullback());
+    case 2: return f(tanh_forward(), tanh_pullback());
+    case 3: return f(sigmoid_forward(), sigmoid_pullback());
+    default: return f(identity(), identity_pullback());
+  }
+}
+
+template <class F> void visit_wide(DType dtype, F&& f) {
+  if (dtype == DType::f32) f(float());
+  else f(double());
+}
+
+// v (…, n) as (rows, n), for BLAS to read; copied where its leading axes are not evenly spaced.
+View rows_of(View v, DType wide, Scratch& scratch) {
+  const int last = v.ndim - 1;
+  View lead = v, rows = v;
+  lead.ndim = last;
+  const int64_t count = lead.size(), n = v.shape[last];
+  collapse(&lead, 1);
+  rows.ndim = 2;
+  rows.shape[0] = count, rows.shape[1] = n;
+  rows.stride[0] = lead.ndim ? lead.stride[0] : n * item_size(v.dtype), rows.stride[1] = v.stride[last];
+  if (count == 0 || n == 0) return rows.dtype = wide, rows;
+  if (lead.ndim <= 1) return readable(rows, wide, scratch);
+  View copy = v;
+  copy.dtype = wide;
+  copy.data = static_cast<char*>(scratch.take_bytes(copy.bytes()));
+  int64_t stride = item_size(wide);
+  for (int d = last; d >= 0; --d) copy.stride[d] = stride, stride *= v.shape[d];
+  assign(copy, v);
+  rows.data = copy.data, rows.dtype = wide;
+  rows.stride[0] = n * item_size(wide), rows.stride[1] = item_size(wide);
+  return rows;
+}
+
+// rows_of(v) with the elements of a row side by side.
+View dense_rows(const View& v, DType wide, Scratch& scratch) {
+  const View rows = rows_of(v, wide, scratch);
+  const int64_t size = item_size(wide);
+  if (rows.shape[1] <= 1 || rows.stride[1] == size) return rows;
+  View copy = flat_view(scratch.take_bytes(rows.bytes()), wide, 0);
+  copy.ndim = 2;
+  std::memcpy(copy.shape, rows.shape, sizeof copy.shape);
+  copy.stride[0] = rows.shape[1] * size, copy.stride[1] = size;
+  assign(copy, rows);
+  return copy;
+}
+
+Matrix matrix_of(const View& v) {
+  Matrix matrix{v.data, 1, false};
+  as_matrix(v, matrix);
+  return matrix;
+}
+
+// y = f(y + bias), for rows of n.
+template <class F, class A> void finish_rows(F f, int64_t rows, int64_t n, A* __restrict y, const A* __restrict bias) {
+  for (int64_t i = 0; i < rows; ++i, y += n) {
+    if (bias) {
+      for (int64_t j = 0; j < n; ++j) y[j] = f(y[j] + bias[j]);
+    } else {
+      for (int64_t j = 0; j < n; ++j) y[j] = f(y[j]);
+    }
+  }
+}
+
+// gz = f'(y) g for rows [begin, end), and what each column adds up to, in double.
+template <class F, class A>
+void pull_rows(F f, const View& g, const View& y, int64_t begin, int64_t end, A* gz, double* __restrict sums) {
+  const int64_t n = g.shape[1];
+  for (int64_t i = begin; i < end; ++i) {
+    const A* from = reinterpret_cast<const A*>(g.data + i * g.stride[0]);
+    const A* value = reinterpret_cast<const A*>(y.data + i * y.stride[0]);
+    if (gz) {
+      A* __restrict to = gz + i * n;
+      for (int64_t j = 0; j < n; ++j) to[j] = f(from[j], value[j], value[j]);
+      from = to;
+    }
+    if (sums)
+      for (int64_t j = 0; j < n; ++j) sums[j] += double(from[j]);
+  }
+}
+
+// gz into memory of its own, except where the activation is none: there gz is g. gb where it is asked for.
+Matrix pull_activation(const Launch& launch, const View& g, const View& y, DType wide, Scratch& scratch) {
+  const int64_t rows = g.shape[0], n = g.shape[1], activation = launch.ints[0];
+  const View& gb = launch.out(2);
+  char* gz = activation ? static_cast<char*>(scratch.take_bytes(rows * n * item_size(wide))) : nullptr;
+  const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(n, 1)), chunks = chunk_count(rows, grain);
+  double* sums = gb.data ? scratch.take<double>(chunks * n) : nullptr;
+  if (sums) std::fill_n(sums, chunks * n, 0.);
+  if (gz || sums)
+    visit_activation(activation, [&](auto, auto f) {
+      visit_wide(wide, [&](auto zero) {
+        using A = decltype(zero);
+        parallel_chunks(rows, grain, [&](int64_t chunk, int64_t begin, int64_t end) {
+          pull_rows<decltype(f), A>(f, g, y, begin, end, reinterpret_cast<A*>(gz), sums ? sums + chunk * n : nullptr);
+        });
+      });
+    });
+  if (sums) {
+    for (int64_t c = 1; c < chunks; ++c)
+      for (int64_t j = 0; j < n; ++j) sums[j] += sums[c * n + j];
+    assign(gb, flat_view(sums, DType::f64, n));
+  }
+  return gz ? Matrix{gz, n, false} : matrix_of(g);
+}
+
+// out (m, n) = a @ b, rounded to the dtype of out where that is half precision.
+void product_into(const View& out, DType wide, int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b,
+                  Scratch& scratch) {
+  if (out.dtype == wide) return product(wide, m, n, k, a, b, out.data);
+  char* near = static_cast<char*>(scratch.take_bytes(m * n * item_size(wide)));
+  product(wide, m, n, k, a, b, near);
+  assign(flat_view(out.data, out.dtype, m * n), flat_view(near, wide, m * n));
+}
+
+}  // namespace
+
+void linear(const Launch& launch) {
+  const View& out = launch.out();
+  if (out.size() == 0) return;
+  Scratch scratch;
+  const DType wide = storage_of(compute_type(out.dtype));
+  const View x = rows_of(launch.in(0), wide, scratch), w = readable(launch.in(1), wide, scratch);
+  const int64_t m = x.shape[0], n = w.shape[0], k = x.shape[1], size = item_size(wide);
+  char* bias = nullptr;
+  if (launch.inputs == 3) {
+    bias = static_cast<char*>(scratch.take_bytes(n * size));
+    assign(flat_view(bias, wide, n), launch.in(2));
+  }
+  const int64_t panel = m * n * size <= kPanelBytes ? m : std::max(kPanelRows, kPanelBytes / (n * size));
+  char* near = out.dtype == wide ? nullptr : static_cast<char*>(scratch.take_bytes(std::min(panel, m) * n * size));
+  Matrix left = matrix_of(x);
+  const Matrix right = matrix_of(w).flipped();
+  for (int64_t first = 0; first < m; first += panel) {
+    const int64_t rows = std::min(panel, m - first);
+    char* y = near ? near : out.data + first * n * size;
+    left.data = x.data + first * x.stride[0];
+    product(wide, rows, n, k, left, right, y);
+    if (bias || launch.ints[0])
+      visit_activation(launch.ints[0], [&](auto f, auto) {
+        visit_wide(wide, [&](auto zero) {
+          using A = decltype(zero);
+          parallel_for(rows, std::max<int64_t>(1, kGrain / n), [&](int64_t begin, int64_t end) {
+            finish_rows(f, end - begin, n, reinterpret_cast<A*>(y) + begin * n, reinterpret_cast<const A*>(bias));
+          });
+        });
+      });
+    const int64_t done = first * n * item_size(out.dtype);
+    if (near) assign(flat_view(out.data + done, out.dtype, rows * n), flat_view(near, wide, rows * n));
+  }
+}
+
+void linear_cost(const Launch& launch, Cost& cost) {
+  const auto& op = *static_cast<const Linear*>(launch.table);
+  const int64_t elements = launch.out().size(), k = launch.in(1).shape[1], activation = launch.ints[0];
+  cost.matmul_flops = 2 * elements * k;
+  cost.flops = cost.matmul_flops + elements * (op.flops[activation] + (launch.inputs == 3));
+  cost.special_ops = elements * op.special[activation];
+}
+
+void linear_pullback(const Launch& launch) {
+  Scratch scratch;
+  const View &gx = launch.out(0), &gw = launch.out(1);
+  const DType wide = storage_of(compute_type(launch.in(0).dtype));
+  const View g = dense_rows(launch.in(0), wide, scratch);
+  const View y = launch.ints[0] ? dense_rows(launch.in(3), wide, scratch) : g;
+  const int64_t m = g.shape[0], n = g.shape[1], k = launch.in(2).shape[1];
+  const Matrix gz = pull_activation(launch, g, y, wide, scratch);
+  if (gw.data && gw.size())
+    product_into(gw, wide, n, k, m, gz.flipped(), matrix_of(rows_of(launch.in(1), wide, scratch)), scratch);
+  if (gx.data && gx.size())
+    product_into(gx, wide, m, k, n, gz, matrix_of(readable(launch.in(2), wide, scratch)), scratch);
+}
+
+void linear_pullback_cost(const Launch& launch, Cost& cost) {
+  const auto& op = *static_cast<const Linear*>(launch.table);
+  const int64_t elements = launch.in(0).size(), k = launch.in(2).shape[1], activation = launch.ints[0];
+  const int products = (launch.out(0).data != nullptr) + (launch.out(1).data != nullptr);
+  cost.matmul_flops = 2 * elements * k * products;
+  cost.flops = cost.matmul_flops + elements * (op.flops[activation] + (launch.out(2).data != nullptr));
+  cost.special_ops = elements * op.special[activation];
+  cost.bytes_read = launch.in(0).distinct_bytes();
+  if (activation) cost.bytes_read += launch.in(3).distinct_bytes();
+  if (launch.out(1).data) cost.bytes_read += launch.in(1).distinct_bytes();
+  if (launch.out(0).data) cost.bytes_read += launch.in(2).distinct_bytes();
+  for (int k2 = 0; k2 < launch.outputs; ++k2) cost.bytes_written += launch.out(k2).bytes();
+}
+
+}  // namespace pb::cpu

@@ -1,0 +1,218 @@
+// Batched products: floats by BLAS on the operands where they lie, integers by a plain loop.
+#include "cpu/matmul.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+#include <utility>
+
+#include "cpu/blas.h"
+#include "cpu/copy.h"
+#include "cpu/pool.h"
+
+namespace pb::cpu {
+namespace {
+
+constexpr int64_t kShared = 2500000;  // multiply-adds from which one product is work for all threads (see blas.cpp)
+constexpr int64_t kGrain = 500000;    // multiply-adds of a thread's share of many small ones: about 5 us
+
+// One axis of the batch and the matrices at its ends. A view of the axes before the last two.
+View batch_of(const View& v) {
+  View batch = v;
+  batch.ndim = v.ndim - 2;
+  return batch;
+}
+
+// The copies of a batch are made once: broadcast axes keep their stride of 0.
+View copy_readable(View v, DType wide, Scratch& scratch) {
+  const int row = v.ndim - 2, column = v.ndim - 1;
+  const bool by_columns = std::abs(v.stride[row]) < std::abs(v.stride[column]);
+  if (by_columns) std::swap(v.shape[row], v.shape[column]), std::swap(v.stride[row], v.stride[column]);
+  View copy = v;
+  copy.dtype = wide;
+  int64_t stride = item_size(wide);
+  for (int d = v.ndim - 1; d >= 0; --d) {
+    if (d < row && v.stride[d] == 0) v.shape[d] = copy.shape[d] = std::min<int64_t>(v.shape[d], 1);
+    copy.stride[d] = stride;
+    stride *= v.shape[d];
+  }
+  copy.data = static_cast<char*>(scratch.take_bytes(copy.bytes()));
+  assign(copy, v);
+  if (by_columns) std::swap(copy.shape[row], copy.shape[column]), std::swap(copy.stride[row], copy.stride[column]);
+  return copy;
+}
+
+struct Batched {
+  DType dtype;
+  int64_t m, n, k;
+  Matrix a, b;
+  View steps[3];  // of out, a, b: the axes of the batch, collapsed
+};
+
+// Rows that follow each other through the batch are one matrix, where the other factor is the same for all.
+void merge_batch(Batched& p) {
+  const int64_t size = item_size(p.dtype);
+  if (p.steps[0].ndim != 1 || p.steps[2].stride[0] != 0 || p.a.transposed) return;
+  const int64_t step = p.steps[1].stride[0];
+  if (p.m == 1 && step % size == 0 && step >= p.k * size) p.a.ld = step / size;
+  else if (step != p.m * p.a.ld * size) return;
+  p.m *= p.steps[0].shape[0];
+  for (View& v : p.steps) v.ndim = 0;
+}
+
+void run_batch(const Batched& p, int64_t begin, int64_t end) {
+  for (int64_t i = begin; i < end; ++i) {
+    const char *a = p.a.data, *b = p.b.data;
+    int64_t rest = i;
+    for (int d = p.steps[0].ndim - 1; d >= 0; --d) {
+      const int64_t at = rest % p.steps[0].shape[d];
+      rest /= p.steps[0].shape[d];
+      a += at * p.steps[1].stride[d], b += at * p.steps[2].stride[d];
+    }
+    char* out = p.steps[0].data + i * p.m * p.n * item_size(p.dtype);
+    product(p.dtype, p.m, p.n, p.k, {a, p.a.ld, p.a.transposed}, {b, p.b.ld, p.b.transposed}, out);
+  }
+}
+
+void matmul_float(const View& out, const View& left, const View& right) {
+  Scratch scratch;
+  const DType wide = storage_of(compute_type(out.dtype));
+  const View a = readable(left, wide, scratch), b = readable(right, wide, scratch);
+  View target = out;
+  if (is_half(out.dtype)) {
+    target = flat_view(scratch.take<float>(out.size()), wide, out.size());
+    target.ndim = out.ndim;
+    std::memcpy(target.shape, out.shape, sizeof target.shape);
+  }
+  Batched p{wide, a.shape[a.ndim - 2], b.shape[b.ndim - 1], a.shape[a.ndim - 1], {}, {}, {}};
+  as_matrix(a, p.a), as_matrix(b, p.b);
+  const View batch = batch_of(out);
+  p.steps[0] = batch, p.steps[1] = batch_of(a), p.steps[2] = batch_of(b);
+  p.steps[0].data = target.data;
+  for (View* v : {&p.steps[1], &p.steps[2]}) broadcast_to(*v, batch.ndim, batch.shape);
+  collapse(p.steps, 3);
+  merge_batch(p);
+  const int64_t count = p.steps[0].size(), work = std::max<int64_t>(1, p.m * p.n * p.k);
+  if (work >= kShared || count == 1) run_batch(p, 0, count);
+  else parallel_for(count, std::max<int64_t>(1, kGrain / work), [&](int64_t i, int64_t j) { run_batch(p, i, j); });
+  if (!is_half(out.dtype)) return;
+  View narrow = flat_view(out.data, out.dtype, out.size());
+  assign(narrow, flat_view(target.data, wide, out.size()));
+}
+
+// out += a * b along a row. Unsigned arithmetic wraps, as NumPy's does.
+template <class T> void add_row(int64_t n, T a, const T* __restrict b, T* __restrict out) {
+  if constexpr (std::is_same_v<T, bool>) {
+    for (int64_t j = 0; j < n; ++j) out[j] |= a & b[j];
+  } else {
+    using U = std::conditional_t<sizeof(T) < 4, uint32_t, std::make_unsigned_t<T>>;
+    for (int64_t j = 0; j < n; ++j) out[j] = T(U(out[j]) + U(a) * U(b[j]));
+  }
+}
+
+template <class T> void matmul_rows(const View& out, const View& a, const View& b, int64_t begin, int64_t end) {
+  const int row = out.ndim - 2, column = row + 1;
+  const int64_t m = out.shape[row], n = out.shape[column], k = a.shape[column];
+  for (int64_t i = begin; i < end; ++i) {
+    const char* left = a.data + i % m * a.stride[row];
+    const char* right = b.data;
+    int64_t rest = i / m;
+    for (int d = row - 1; d >= 0; --d) {
+      const int64_t at = rest % out.shape[d];
+      rest /= out.shape[d];
+      left += at * a.stride[d], right += at * b.stride[d];
+    }
+    T* target = out.as<T>() + i * n;
+    std::fill_n(target, n, T(0));
+    for (int64_t l = 0; l < k; ++l)
+      add_row(n, *reinterpret_cast<const T*>(left + l * a.stride[column]),
+              reinterpret_cast<const T*>(right + l * b.stride[row]), target);
+  }
+}
+
+// Gives v the batch axes of out.
+View spread(View v, const View& out) {
+  int64_t shape[kMaxDims];
+  std::memcpy(shape, out.shape, sizeof shape);
+  shape[out.ndim - 2] = v.shape[v.ndim - 2], shape[out.ndim - 1] = v.shape[v.ndim - 1];
+  const int64_t row = v.stride[v.ndim - 2], column = v.stride[v.ndim - 1];
+  broadcast_to(v, out.ndim, shape);
+  v.stride[out.ndim - 2] = row, v.stride[out.ndim - 1] = column;
+  return v;
+}
+
+void matmul_integer(const View& out, const View& left, View right) {
+  Scratch scratch;
+  const int64_t size = item_size(out.dtype);
+  if (right.stride[right.ndim - 1] != size && right.shape[right.ndim - 1] > 1) {
+    View copy = right;
+    copy.data = static_cast<char*>(scratch.take_bytes(right.bytes()));
+    int64_t stride = size;
+    for (int d = right.ndim - 1; d >= 0; --d) copy.stride[d] = stride, stride *= right.shape[d];
+    assign(copy, right);
+    right = copy;
+  }
+  const View a = spread(left, out), b = spread(right, out);
+  const int64_t n = out.shape[out.ndim - 1], k = a.shape[out.ndim - 1], rows = n ? out.size() / n : 0;
+  const int64_t work = std::max<int64_t>(1, n * k);
+  parallel_for(rows, std::max<int64_t>(1, kGrain / 8 / work), [&](int64_t begin, int64_t end) {
+    visit(out.dtype, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      if constexpr (std::is_integral_v<T>) matmul_rows<T>(out, a, b, begin, end);
+    });
+  });
+}
+
+}  // namespace
+
+bool as_matrix(const View& v, Matrix& out) {
+  const int64_t size = item_size(v.dtype), rows = v.shape[v.ndim - 2], columns = v.shape[v.ndim - 1];
+  const int64_t down = v.stride[v.ndim - 2], across = v.stride[v.ndim - 1];
+  const auto fits = [size](int64_t count, int64_t stride, int64_t length) {
+    return count <= 1 || (stride % size == 0 && stride >= length * size && stride / size < std::numeric_limits<int>::max());
+  };
+  const bool by_rows = (columns <= 1 || across == size) && fits(rows, down, std::max<int64_t>(columns, 1));
+  const bool by_columns = (rows <= 1 || down == size) && fits(columns, across, std::max<int64_t>(rows, 1));
+  if (!by_rows && !by_columns) return false;
+  out.data = v.data;
+  out.transposed = !by_rows;
+  if (by_rows) out.ld = rows <= 1 ? std::max<int64_t>(columns, 1) : down / size;
+  else out.ld = columns <= 1 ? std::max<int64_t>(rows, 1) : across / size;
+  return true;
+}
+
+View readable(View v, DType wide, Scratch& scratch) {
+  Matrix matrix;
+  if (v.dtype == wide && as_matrix(v, matrix)) return v;
+  return copy_readable(v, wide, scratch);
+}
+
+void product(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, char* out) {
+  if (k == 0) {
+    std::memset(out, 0, size_t(m * n * item_size(dtype)));
+    return;
+  }
+  const auto call = [&](auto one) {
+    using T = decltype(one);
+    gemm(a.transposed, b.transposed, m, n, k, one, reinterpret_cast<const T*>(a.data), a.ld,
+         reinterpret_cast<const T*>(b.data), b.ld, T(0), reinterpret_cast<T*>(out), n);
+  };
+  if (dtype == DType::f32) call(1.f);
+  else call(1.);
+}
+
+void matmul(const Launch& launch) {
+  const View& out = launch.out();
+  if (out.size() == 0) return;
+  if (is_float(out.dtype)) matmul_float(out, launch.in(0), launch.in(1));
+  else matmul_integer(out, launch.in(0), launch.in(1));
+}
+
+void matmul_cost(const Launch& launch, Cost& cost) {
+  const View& a = launch.in(0);
+  cost.flops = cost.matmul_flops = 2 * launch.out().size() * a.shape[a.ndim - 1];
+}
+
+}  // namespace pb::cpu
