@@ -53,7 +53,7 @@ void buffer_free(PyObject* self) {
   cpu::release(buffer->data, buffer->bytes);
   PyObject_Free(self);
 }
-PyTypeObject buffer_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+PyTypeObject buffer_type;  // filled in by prepare_arrays
 
 struct Entry {
   Call call;
@@ -210,6 +210,7 @@ bool prepare_arrays(PyObject* module) {
                                     NPY_INT64, NPY_UINT8, NPY_UINT16, NPY_UINT32, NPY_UINT64, NPY_BOOL};
   for (int k = 0; k < kDTypes; ++k)
     if (numbers[k] >= 0) descriptors[k] = PyArray_DescrFromType(numbers[k]);
+  buffer_type.ob_base = {PyObject_HEAD_INIT(nullptr) 0};
   buffer_type.tp_name = "pullback.Buffer";
   buffer_type.tp_basicsize = sizeof(Buffer);
   buffer_type.tp_flags = Py_TPFLAGS_DEFAULT;

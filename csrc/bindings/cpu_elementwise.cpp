@@ -1,5 +1,6 @@
 // The elementwise ops: rows of unary.def and binary.def, and `where`.
-#include <utility>
+#include <cstring>
+#include <type_traits>
 
 #include "bindings/cpu_tables.h"
 #include "cpu/map.h"
@@ -19,8 +20,6 @@ struct Operands {
   double reals[kMaxArity];
   int64_t ints[kMaxArity];
   bool flags[kMaxArity];
-  PyObject* numbers[kMaxArity];
-  int count_numbers = 0;
 };
 
 void take_number(PyObject* number, DType dtype, int k, Operands& args) {
@@ -37,7 +36,7 @@ void take_number(PyObject* number, DType dtype, int k, Operands& args) {
       const float narrow = dtype == DType::f32    ? float(args.reals[k])
                            : dtype == DType::f16 ? float(float16(float(args.reals[k])))
                                                  : float(bfloat16(float(args.reals[k])));
-      *reinterpret_cast<float*>(&args.reals[k]) = narrow;
+      std::memcpy(&args.reals[k], &narrow, sizeof narrow);
     }
     v.data = reinterpret_cast<char*>(&args.reals[k]);
   } else if (PyLong_Check(number) && !PyBool_Check(number) && dtype >= DType::i8 && dtype <= DType::i64) {
@@ -57,14 +56,12 @@ PyObject* call_elementwise(const void* table, PyObject* const* args, Py_ssize_t 
   if (count != op.arity) throw Refused{"wrong number of arguments"};
   Operands operands;
   View* views = operands.views;
-  int lead = -1;  // the first array; a condition (where) may have another dtype
+  int lead = -1;  // the first array that has the op's dtype
   for (int k = 0; k < op.arity; ++k) {
     if (view_of(args[k], views[k + 1])) {
-      if (lead < 0) lead = k;
+      if (lead < 0 && k >= op.conditions) lead = k;
     } else {
-      operands.numbers[operands.count_numbers++] = args[k];
-      views[k + 1].data = nullptr;
-      views[k + 1].ndim = -1;
+      views[k + 1].ndim = -1;  // a number, read below
     }
   }
   if (lead < 0) throw Refused{"no array among the arguments"};
@@ -80,7 +77,7 @@ PyObject* call_elementwise(const void* table, PyObject* const* args, Py_ssize_t 
       take_number(args[k], dtype, k, operands);
       continue;
     }
-    if (v.dtype != dtype) throw Refused{"arrays of different dtypes"};
+    if (v.dtype != dtype && k >= op.conditions) throw Refused{"arrays of different dtypes"};
     if (v.ndim > out.ndim) {
       for (int d = out.ndim - 1; d >= 0; --d) out.shape[d + v.ndim - out.ndim] = out.shape[d];
       for (int d = 0; d < v.ndim - out.ndim; ++d) out.shape[d] = 1;
@@ -113,11 +110,13 @@ template <class F, int Arity> void measure(Elementwise& op) {
 
 enum Types { kFloats = 1, kInts = 2, kBool = 4 };
 
-template <class F, int Arity, int kTypes, bool kPredicate = false> void bind(PyObject* module, const char* name) {
+template <class F, int Arity, int kTypes, bool kPredicate = false, int kConditions = 0>
+const Elementwise& bind(PyObject* module, const char* name) {
   static Elementwise op{};
   op.kernel = {name, cpu::map, cpu::map_cost};
   op.arity = Arity;
   op.predicate = kPredicate;
+  op.conditions = kConditions;
   auto add = [](auto tag) {
     using C = typename decltype(tag)::type;
     return &cpu::loop<F, C, std::conditional_t<kPredicate, bool, C>, Arity>;
@@ -127,7 +126,60 @@ template <class F, int Arity, int kTypes, bool kPredicate = false> void bind(PyO
   if constexpr (kTypes & kBool) op.loops[4] = add(Tag<bool>{});
   if constexpr (bool(kTypes & kFloats)) measure<F, Arity>(op);
   define(module, name, call_elementwise, &op);
+  return op;
+}
+
+// where(condition, a, b): the only one whose first operand has another dtype.
+struct where_forward {
+  template <class A> A operator()(A condition, A a, A b) const { return condition != A(0) ? a : b; }
+};
+
+// sum += x, in the memory of the first argument: how gradients of one tensor accumulate.
+PyObject* add_into(const void* table, PyObject* const* args, Py_ssize_t) {
+  const auto& op = *static_cast<const Elementwise*>(table);
+  View views[3] = {view_or_refuse(args[0]), view_or_refuse(args[0]), view_or_refuse(args[1])};
+  if (views[2].dtype != views[0].dtype || !op.loops[int(compute_type(views[0].dtype))] || !views[0].contiguous())
+    throw Refused{"dtypes differ or the sum is not contiguous"};
+  if (!broadcast_to(views[2], views[0].ndim, views[0].shape)) throw Refused{"shapes differ"};
+  Launch launch{&op.kernel, 1, 2, views, {}, {}, &op};
+  run_released(launch, views[0].size());
+  Py_RETURN_NONE;
 }
 
 }  // namespace
+
+void bind_elementwise(PyObject* module) {
+#define PB_UNARY(name, FWD, PULL)                         \
+  bind<name##_forward, 1, kFloats>(module, #name);        \
+  bind<name##_pullback, 3, kFloats>(module, #name "_pullback");
+#define PB_UNARY_NUMBER(name, FWD, PULL)                    \
+  bind<name##_forward, 1, kFloats | kInts>(module, #name); \
+  bind<name##_pullback, 3, kFloats>(module, #name "_pullback");
+#define PB_PREDICATE(name, EXPR) bind<name##_forward, 1, kFloats, true>(module, #name);
+#include "math/unary.def"
+#undef PB_UNARY
+#undef PB_UNARY_NUMBER
+#undef PB_PREDICATE
+#define PB_BINARY(name, FWD, PULL_A, PULL_B)                         \
+  bind<name##_forward, 2, kFloats>(module, #name);                   \
+  bind<name##_pullback_a, 4, kFloats>(module, #name "_pullback_a"); \
+  bind<name##_pullback_b, 4, kFloats>(module, #name "_pullback_b");
+#define PB_BINARY_NUMBER(name, FWD, PULL_A, PULL_B)                  \
+  bind<name##_forward, 2, kFloats | kInts>(module, #name);           \
+  bind<name##_pullback_a, 4, kFloats>(module, #name "_pullback_a"); \
+  bind<name##_pullback_b, 4, kFloats>(module, #name "_pullback_b");
+#define PB_COMPARE(name, EXPR) bind<name##_forward, 2, kFloats | kInts | kBool, true>(module, #name);
+#define PB_BITWISE(name, EXPR) bind<name##_forward, 2, kInts | kBool>(module, #name);
+#define PB_LOGICAL(name, EXPR) bind<name##_forward, 2, kFloats | kInts | kBool, true>(module, #name);
+#include "math/binary.def"
+#undef PB_BINARY
+#undef PB_BINARY_NUMBER
+#undef PB_COMPARE
+#undef PB_BITWISE
+#undef PB_LOGICAL
+  bind<where_forward, 3, kFloats | kInts | kBool, false, 1>(module, "where");
+  static const Elementwise& sum = bind<add_forward, 2, kFloats | kInts>(module, "add");
+  define(module, "add_into", add_into, &sum);
+}
+
 }  // namespace pb

@@ -1,5 +1,8 @@
 // The elementwise loop: one output from up to four inputs of the same shape after broadcasting.
 #pragma once
+#include <cstddef>
+#include <utility>
+
 #include "launch/door.h"
 
 namespace pb::cpu {
@@ -15,6 +18,7 @@ struct Elementwise {
   Kernel kernel;
   int arity;
   bool predicate;         // the result is bool
+  int conditions;         // so many first operands are of their own dtype, read as the compute type (where)
   Loop loops[kComputes];
   int flops, special;
 };
