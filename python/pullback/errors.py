@@ -35,6 +35,10 @@ class NonFiniteError(PullbackError, ArithmeticError):
     """The first NaN or infinity, under `debug_nans`."""
 
 
+class GradientCheckError(PullbackError, AssertionError):
+    """A derivative that finite differences contradict, found by `check_gradients`."""
+
+
 class CaptureError(PullbackError):
     """Something inside a captured function that a replay could not repeat."""
 

@@ -164,6 +164,9 @@ class Tensor:
 
     def __dlpack__(self, **options: Any) -> Any:
         tell_cut(self, "__dlpack__()")
+        version = options.get("max_version")
+        if version is not None and version >= (1, 0) and isinstance(self.array, np.ndarray):
+            return read_only(self.array).__dlpack__(**options)  # from DLPack 1.0 on a consumer can be told
         return self.array.__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
