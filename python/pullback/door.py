@@ -59,6 +59,27 @@ def enter(phase: int) -> int:
     return before
 
 
+scopes: Final[list[str]] = [""]  # the names of scopes, by their numbers
+_scope_numbers: Final[dict[str, int]] = {"": 0}
+
+
+def enter_scope(name: str) -> int:
+    """Charges this thread's launches to a scope (a module's path); returns the one before, for `leave_scope`."""
+    before = state.scope
+    if name not in _scope_numbers:
+        scopes.append(name)
+        _scope_numbers[name] = len(scopes) - 1
+    leave_scope(_scope_numbers[name])
+    return before
+
+
+def leave_scope(before: int) -> None:
+    """Charges this thread's launches to the scope `before` again."""
+    state.scope = before
+    if _native is not None:
+        _native.set_scope(before)
+
+
 def begin() -> None:
     """Starts this thread's ledger. Raises RuntimeError where one is running."""
     if state.ledger is not None:

@@ -54,7 +54,7 @@ def cost_of(op: Any, arrays: Sequence[Any], params: Sequence[Any], y: Any) -> di
 def distinct_bytes(array: Any) -> int:
     """Bytes of the elements behind the array, a broadcast axis counted once."""
     if not hasattr(array, "strides"):
-        return 8
+        return 0 if array is None else 8
     return math.prod(n if s or not n else 1 for n, s in zip(array.shape, array.strides)) * array.itemsize
 
 
