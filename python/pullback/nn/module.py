@@ -1,0 +1,213 @@
+"""Module: a function with Parameters, found by attribute and named by the path to them."""
+
+from __future__ import annotations
+
+from typing import Any, Iterator, Mapping
+
+import numpy as np
+
+from .. import devices, door, dtypes
+from ..creation import asarray
+from ..errors import PullbackError, ShapeError
+from ..tensor import Parameter, Tensor
+
+
+class Buffer(Parameter):
+    """A tensor that a module changes in place and saves with its weights, but that no tape watches and no optimizer updates."""
+
+    __slots__ = ()
+
+    def __init__(self, obj: Any, name: str | None = None, dtype: Any = None, device: str | None = None) -> None:
+        super().__init__(obj, name, trainable=False, dtype=dtype, device=device)
+
+
+class Path(str):
+    """A name that a Module gave, which a Module further out may make longer. The user's own names stay."""
+
+    __slots__ = ()
+
+
+class Module:
+    """What layers and networks are. Set Parameters, Modules, or lists, tuples and dicts of them as attributes in
+    `__init__` (there is nothing to call first), and write `forward`.
+
+    Names are the paths: `"encoder.layers.0.weight"`. A Parameter without a name of its own gets its path as its name.
+    """
+
+    training: bool = True
+    _path: str = ""
+
+    def forward(self, *args: Any, **options: Any) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} has no forward method; define forward(self, x).")
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        if door.state.ledger is None:
+            return self.forward(*args, **options)
+        before = door.enter_scope(self._path or type(self).__name__)
+        try:
+            return self.forward(*args, **options)
+        finally:
+            door.leave_scope(before)
+
+    # ---- what is inside
+
+    def named_modules(self) -> Iterator[tuple[str, Module]]:
+        """The module itself (under the name "") and all modules inside, each once, by path."""
+        return _walk_modules(self, "", set())
+
+    def modules(self) -> list[Module]:
+        """The module itself and all modules inside, each once."""
+        return [module for _, module in self.named_modules()]
+
+    def named_parameters(self) -> list[tuple[str, Parameter]]:
+        """(path, Parameter), each once, under the first path to it; those that are not trainable too, Buffers not."""
+        return [(path, p) for path, p in self._named_tensors() if not isinstance(p, Buffer)]
+
+    def parameters(self) -> list[Parameter]:
+        """All Parameters, each once; those that are not trainable too."""
+        return [p for _, p in self.named_parameters()]
+
+    def buffers(self) -> list[Buffer]:
+        """All Buffers, each once."""
+        return [p for _, p in self._named_tensors() if isinstance(p, Buffer)]
+
+    def _named_tensors(self) -> list[tuple[str, Parameter]]:
+        found: dict[int, tuple[str, Parameter]] = {}
+        for prefix, module in self.named_modules():
+            module._path = prefix
+            for name, value in vars(module).items():
+                for path, p in _tensors_in(value, _join(prefix, name)):
+                    if id(p) not in found:
+                        found[id(p)] = (path, p)
+                        _give_name(p, path)
+        return list(found.values())
+
+    # ---- weights out and in
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """A copy of every Parameter and Buffer, by path: training on does not change it."""
+        return {path: Tensor(p.array.copy()) for path, p in self._named_tensors()}
+
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> tuple[list[str], list[str]]:
+        """Takes weights by path, from tensors or NumPy arrays; dtypes and devices are converted to the module's.
+
+        Args:
+            state: by dotted name, as `state_dict` gives it.
+            strict: every name must be there, and no other.
+
+        Returns: (names missing, names unexpected); both empty where strict.
+        Raises: PullbackError naming what is missing and unexpected, ShapeError; then nothing has changed.
+        """
+        own = dict(self._named_tensors())
+        missing, unexpected = [n for n in own if n not in state], [n for n in state if n not in own]
+        if strict and (missing or unexpected):
+            told = [f"{what} {', '.join(names)}" for what, names in (("missing", missing), ("unexpected", unexpected)) if names]
+            raise PullbackError(
+                f"load_state_dict: the names do not fit {type(self).__name__}: {'; '.join(told)}. Load it into the same "
+                f"network, or say strict=False to take what fits."
+            )
+        values = {name: _array_of(name, state[name]) for name in own if name in state}
+        for name, value in values.items():
+            if value.shape != own[name].shape:
+                raise ShapeError(f'load_state_dict: "{name}" has shape {value.shape} in the state, {own[name].shape} in the module.')
+        for name, value in values.items():
+            own[name].assign(Tensor(value))
+        return missing, unexpected
+
+    # ---- modes and places
+
+    def train(self, mode: bool = True) -> Module:
+        """Training mode (dropout drops) for this module and all inside; returns the module."""
+        for module in self.modules():
+            module.training = mode
+        return self
+
+    def eval(self) -> Module:
+        """Evaluation mode for this module and all inside; returns the module."""
+        return self.train(False)
+
+    def to(self, device_or_dtype: Any) -> Module:
+        """Moves all Parameters and Buffers to a device, or its floating-point ones to a dtype, in place; returns the module.
+
+        Make optimizers afterwards: one made before keeps its state where the parameters were.
+        """
+        to_device = isinstance(device_or_dtype, str) and device_or_dtype.partition(":")[0] in ("cpu", "cuda")
+        target = devices.check_device(device_or_dtype) if to_device else dtypes.as_dtype(device_or_dtype)
+        for _, p in self._named_tensors():
+            if to_device:
+                array = devices.move(p.array, target)
+            else:
+                array = p.array.astype(target) if dtypes.is_float(p.dtype) and p.dtype != target else p.array
+            if array is not p.array:
+                p.array = array
+                p.storage.placement += 1
+                p.storage.version += 1
+        return self
+
+    # ---- words
+
+    def extra_repr(self) -> str:
+        """What repr shows between the parentheses beside the modules inside."""
+        return ""
+
+    def __repr__(self) -> str:
+        inside = [(name, child) for name, value in vars(self).items() for name, child in _children(name, value)]
+        head, title = self.extra_repr(), type(self).__name__
+        if not inside:
+            return f"{title}({head})"
+        lines = [head] if head else []
+        lines += [f"({name}): " + repr(child).replace("\n", "\n  ") for name, child in inside]
+        return f"{title}(\n  " + "\n  ".join(lines) + "\n)"
+
+
+def _join(prefix: str, name: str) -> str:
+    return f"{prefix}.{name}" if prefix else name
+
+
+def _items(name: str, value: Any) -> list[tuple[str, Any]]:
+    """The entries of a container with their paths; none for anything else."""
+    if isinstance(value, (list, tuple)):
+        return [(f"{name}.{i}", x) for i, x in enumerate(value)]
+    if isinstance(value, dict):
+        return [(f"{name}.{key}", x) for key, x in value.items()]
+    return []
+
+
+def _children(name: str, value: Any) -> Iterator[tuple[str, Module]]:
+    """The Modules in an attribute: itself, or those in nested lists, tuples and dicts."""
+    if isinstance(value, Module):
+        yield name, value
+    else:
+        for path, x in _items(name, value):
+            yield from _children(path, x)
+
+
+def _tensors_in(value: Any, path: str) -> Iterator[tuple[str, Parameter]]:
+    if isinstance(value, Parameter):
+        yield path, value
+    elif not isinstance(value, Module):
+        for inner, x in _items(path, value):
+            yield from _tensors_in(x, inner)
+
+
+def _walk_modules(module: Module, prefix: str, seen: set[int]) -> Iterator[tuple[str, Module]]:
+    if id(module) in seen:
+        return
+    seen.add(id(module))
+    yield prefix, module
+    for name, value in list(vars(module).items()):
+        for path, child in _children(_join(prefix, name), value):
+            yield from _walk_modules(child, path, seen)
+
+
+def _give_name(p: Parameter, path: str) -> None:
+    if p.name is None or (isinstance(p.name, Path) and path.endswith("." + p.name)):
+        p.name = Path(path)
+
+
+def _array_of(name: str, value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.array
+    if isinstance(value, (np.ndarray, np.generic)) or hasattr(value, "__array__") or hasattr(value, "__dlpack__"):
+        return asarray(value).array
+    raise PullbackError(f'load_state_dict: "{name}" is a {type(value).__name__}; give a tensor or an array.')

@@ -1,0 +1,360 @@
+"""Ops that own a row: softmax and its relatives, layer and RMS norm, cross entropy. The kernels work on the last axis.
+
+Each pullback is written in differentiable ops of what the forward pass was given, means and scales computed again, so that
+second derivatives are exact: nothing that depends on x is taken for a constant.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Callable, Sequence
+
+import numpy as np
+
+from .. import dtypes
+from ..backends import kernel_for
+from ..backends.native import BadIndex
+from ..errors import DTypeError, ShapeError
+from ..primitive import apply, as_tensor
+from ..tensor import Tensor
+from ._shapes import Shape, normalize_axes
+from .cast import astype
+from .elementwise import equal, exp, not_equal, rsqrt, square, where
+from .index import one_hot
+from .kinds import OWN, ROWS, op
+from .linear import ABSENT
+from .reduce import mean, sum
+from .shape import expand_dims, inverse, permute_dims, reshape, same_dtype
+
+# ---- references, over the last axis; half precision in float32, as in the kernels
+
+
+def _wide(xp: Any, x: Any) -> Any:
+    return x.astype(xp.float32) if x.dtype.itemsize == 2 else x
+
+
+def _softmax_reference(xp: Any, x: Any) -> Any:
+    if not x.shape[-1]:
+        return x
+    z = _wide(xp, x)
+    e = xp.exp(z - z.max(axis=-1, keepdims=True))
+    return (e / e.sum(axis=-1, keepdims=True)).astype(x.dtype)
+
+
+def _log_sum(xp: Any, z: Any) -> Any:
+    """log(sum(exp(z))) with the axis kept; -inf for a row of -inf and for an empty row."""
+    if not z.shape[-1]:
+        return xp.full((*z.shape[:-1], 1), -xp.inf, z.dtype)
+    top = z.max(axis=-1, keepdims=True)
+    top = xp.where(xp.isfinite(top), top, xp.zeros_like(top))
+    return xp.log(xp.exp(z - top).sum(axis=-1, keepdims=True)) + top
+
+
+def _log_softmax_reference(xp: Any, x: Any) -> Any:
+    z = _wide(xp, x)
+    return (z - _log_sum(xp, z)).astype(x.dtype)
+
+
+def _logsumexp_reference(xp: Any, x: Any) -> Any:
+    return _log_sum(xp, _wide(xp, x))[..., 0].astype(x.dtype)
+
+
+def _layer_norm_reference(xp: Any, x: Any, weight: Any, bias: Any, eps: float) -> Any:
+    z = _wide(xp, x)
+    centred = z - z.mean(axis=-1, keepdims=True) if x.shape[-1] else z
+    return _scaled(xp, x, centred, weight, bias, eps)
+
+
+def _rms_norm_reference(xp: Any, x: Any, weight: Any, eps: float) -> Any:
+    return _scaled(xp, x, _wide(xp, x), weight, None, eps)
+
+
+def _scaled(xp: Any, x: Any, z: Any, weight: Any, bias: Any, eps: float) -> Any:
+    if not x.shape[-1]:
+        return x
+    y = z / xp.sqrt((z * z).mean(axis=-1, keepdims=True) + eps)
+    y = y if weight is None else y * _wide(xp, weight)
+    return (y if bias is None else y + _wide(xp, bias)).astype(x.dtype)
+
+
+def _cross_entropy_reference(xp: Any, logits: Any, labels: Any, ignore_index: int, label_smoothing: float) -> Any:
+    z = _wide(xp, logits)
+    classes = z.shape[-1]
+    counts = labels != ignore_index
+    wrong = counts & ((labels < 0) | (labels >= classes))
+    if wrong.any():
+        where_wrong = int(xp.argmax(wrong))
+        raise BadIndex(where_wrong, int(labels[where_wrong]), classes)
+    safe = xp.where(counts, labels, xp.zeros_like(labels)) if classes else labels
+    total = _log_sum(xp, z)[..., 0]
+    loss = total - (xp.take_along_axis(z, safe[:, None].astype(xp.int64), -1)[:, 0] if len(labels) else 0)
+    if label_smoothing:
+        loss = (1 - label_smoothing) * loss + label_smoothing * (total - z.mean(axis=-1))
+    return xp.where(counts, loss, xp.zeros_like(loss)).astype(logits.dtype)
+
+
+# ---- pullbacks by definition
+
+
+def _widened(x: Tensor) -> Tensor:
+    return astype(x, dtypes.float32) if x.array.itemsize == 2 else x
+
+
+def _softmax_pullback(g: Tensor, y: Tensor) -> Tensor:
+    return y * (g - sum(g * y, axis=-1, keepdims=True))
+
+
+def _log_softmax_pullback(g: Tensor, y: Tensor) -> Tensor:
+    return g - exp(y) * sum(g, axis=-1, keepdims=True)
+
+
+def _logsumexp_pullback(g: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """softmax(x) times g; zero for a row of -inf, where there is no direction."""
+    finite = where(equal(y, -math.inf), 0.0, y)
+    return expand_dims(g, axis=-1) * exp(x - expand_dims(finite, axis=-1))
+
+
+def _layer_norm_pullback(
+    g: Tensor, x: Tensor, weight: Any, eps: float, needs: Sequence[bool]
+) -> list[Tensor | None]:
+    z = _widened(x)
+    gradients = _norm_pullback(g, z - mean(z, axis=-1, keepdims=True), weight, eps, needs, True)
+    return [_narrowed(gx, x.dtype) for gx in gradients]
+
+
+def _rms_norm_pullback(g: Tensor, x: Tensor, weight: Any, eps: float, needs: Sequence[bool]) -> list[Tensor | None]:
+    gradients = _norm_pullback(g, _widened(x), weight, eps, (*needs, False), False)
+    return [_narrowed(gx, x.dtype) for gx in gradients[:2]]
+
+
+def _norm_pullback(
+    g: Tensor, z: Tensor, weight: Any, eps: float, needs: Sequence[bool], centre: bool
+) -> list[Tensor | None]:
+    """Gradients of z / sqrt(mean(z²) + eps) * weight + bias, for z centred (layer norm) or not."""
+    g = _widened(g)
+    scale = rsqrt(mean(square(z), axis=-1, keepdims=True) + eps)
+    normed = z * scale
+    lead = tuple(range(g.ndim - 1))
+    gx = None
+    if needs[0]:
+        h = g if weight is ABSENT else g * _widened(weight)
+        gx = h - normed * mean(h * normed, axis=-1, keepdims=True)
+        gx = scale * (gx - mean(h, axis=-1, keepdims=True) if centre else gx)
+    return [gx, sum(g * normed, axis=lead) if needs[1] else None, sum(g, axis=lead) if needs[2] else None]
+
+
+def _narrowed(x: Tensor | None, dtype: Any) -> Tensor | None:
+    return None if x is None else astype(x, dtype)
+
+
+def _cross_entropy_pullback(
+    g: Tensor, logits: Tensor, labels: Tensor, ignore_index: int, label_smoothing: float
+) -> Tensor:
+    """softmax(logits) minus the target's distribution, times g; zero where the label is ignored."""
+    classes = logits.shape[-1]
+    counts = not_equal(labels, ignore_index)
+    target = one_hot(where(counts, labels, 0), classes, dtype=logits.dtype)
+    if label_smoothing:
+        target = target * (1 - label_smoothing) + label_smoothing / classes
+    return expand_dims(where(counts, g, 0.0), axis=-1) * (apply(_softmax, (logits,)) - target)
+
+
+# ---- costs: n elements in r rows. exp, log, sqrt and division are special; maxima are comparisons, which are not counted
+
+
+def _cost(per_element: tuple[int, int], per_row: tuple[int, int]) -> Callable[..., dict[str, int]]:
+    """(flops, special ops) of each element and of each row; sums count one addition an element."""
+
+    def cost(x: Any, *rest: Any) -> dict[str, int]:
+        n = x.size
+        rows = n // x.shape[-1] if n else 0
+        return {"flops": n * per_element[0] + rows * per_row[0], "special_ops": n * per_element[1] + rows * per_row[1]}
+
+    return cost
+
+
+def _norm_cost(per_element: int, per_row: int) -> Callable[..., dict[str, int]]:
+    def cost(x: Any, *rest: Any) -> dict[str, int]:
+        n = x.size
+        rows = n // x.shape[-1] if n else 0
+        affine = len([a for a in rest[:-2] if a is not None])
+        return {"flops": n * (per_element + affine) + rows * per_row, "special_ops": 3 * rows}
+
+    return cost
+
+
+# ---- declarations
+
+
+def _fused(name: str, joint: bool = False) -> Callable[..., Any] | None:
+    """The native pullback as a rule: arrays in, Tensors out; `needs` stays here."""
+    pull, _ = kernel_for(f"{name}_pullback")
+    if pull is None:
+        return None
+    kernel = pull
+
+    def one(g: Tensor, *kept: Any) -> Tensor:
+        return Tensor(kernel(g.array, *[k.array if hasattr(k, "array") else k for k in kept]))
+
+    def several(g: Tensor, *kept: Any) -> list[Tensor | None]:
+        arrays = kernel(g.array, *[k.array if hasattr(k, "array") else k for k in kept[:-1]])
+        return [None if array is None or not need else Tensor(array) for array, need in zip(arrays, kept[-1])]
+
+    return several if joint else one
+
+
+def _one_example(rng: Any, dtype: Any) -> Any:
+    return (rng.standard_normal((4, 5)).astype(dtype),), ()
+
+
+def _layer_norm_example(rng: Any, dtype: Any) -> Any:
+    return tuple([rng.standard_normal(shape).astype(dtype) for shape in ((4, 5), (5,), (5,))]), (1e-5,)
+
+
+def _rms_norm_example(rng: Any, dtype: Any) -> Any:
+    return tuple([rng.standard_normal(shape).astype(dtype) for shape in ((4, 5), (5,))]), (1e-6,)
+
+
+def _cross_entropy_example(rng: Any, dtype: Any) -> Any:
+    return (rng.standard_normal((4, 5)).astype(dtype), np.array([0, 3, -100, 4])), (-100, 0.1)
+
+
+_softmax = op("softmax", kind=ROWS, reference=_softmax_reference, takes="float", pullback=_softmax_pullback,
+              fused=_fused("softmax"), cost=_cost((2, 2), (0, 0)), example=_one_example)  # fmt: skip
+_log_softmax = op("log_softmax", kind=ROWS, reference=_log_softmax_reference, takes="float", pullback=_log_softmax_pullback,
+                  fused=_fused("log_softmax"), cost=_cost((3, 1), (1, 1)), example=_one_example)  # fmt: skip
+_logsumexp = op("logsumexp", kind=ROWS, reference=_logsumexp_reference, takes="float", pullback=_logsumexp_pullback,
+                fused=_fused("logsumexp"), cost=_cost((2, 1), (1, 1)), example=_one_example)  # fmt: skip
+_layer_norm = op("layer_norm", kind=OWN, reference=_layer_norm_reference, inputs=3, joint=True, takes="float",
+                 pullback=_layer_norm_pullback, fused=_fused("layer_norm", True), cost=_norm_cost(5, 1),
+                 example=_layer_norm_example)  # fmt: skip
+_rms_norm = op("rms_norm", kind=OWN, reference=_rms_norm_reference, inputs=2, joint=True, takes="float",
+               pullback=_rms_norm_pullback, fused=_fused("rms_norm", True), cost=_norm_cost(3, 1),
+               example=_rms_norm_example)  # fmt: skip
+_cross_entropy = op("cross_entropy", kind=OWN, reference=_cross_entropy_reference, inputs=2, takes="float",
+                    pullback=(_cross_entropy_pullback, None), fused=(_fused("cross_entropy"), None),
+                    cost=_cost((2, 1), (2, 1)), example=_cross_entropy_example)  # fmt: skip
+
+
+# ---- public functions
+
+
+def _at_end(name: str, x: Any, axis: Any) -> tuple[Tensor, tuple[int, ...] | None]:
+    """x with these axes last, and the order that was needed for it (None where they are last already)."""
+    x = as_tensor(x)
+    if axis == -1 and x.array.ndim:
+        return x, None
+    axes = normalize_axes(name, axis, x.ndim)
+    if not axes:
+        raise ShapeError(f"{name}: a 0-d tensor has no axis; reshape it to (1,) first.")
+    order = (*[i for i in range(x.ndim) if i not in axes], *axes)
+    return (x, None) if order == tuple(range(x.ndim)) else (permute_dims(x, order), order)
+
+
+def _along(op: Any, x: Any, axis: int) -> Tensor:
+    rows, order = _at_end(op.name, x, axis)
+    y = apply(op, (rows,))
+    return y if order is None else permute_dims(y, inverse(order))
+
+
+def softmax(x: Any, /, *, axis: int = -1) -> Tensor:
+    """exp(x) / sum(exp(x)) along an axis, without overflow. Raises ShapeError."""
+    return _along(_softmax, x, axis)
+
+
+def log_softmax(x: Any, /, *, axis: int = -1) -> Tensor:
+    """x - logsumexp(x) along an axis, without overflow. Raises ShapeError."""
+    return _along(_log_softmax, x, axis)
+
+
+def logsumexp(x: Any, /, *, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
+    """log(sum(exp(x))) over the axes (all where None), without overflow; -inf where all is -inf. Raises ShapeError."""
+    x = as_tensor(x)
+    axes = normalize_axes("logsumexp", axis, x.ndim)
+    if not axes:
+        return x
+    rows, order = _at_end("logsumexp", x, axes)
+    lead = rows.shape[: x.ndim - len(axes)]
+    y = apply(_logsumexp, (reshape(rows, (*lead, math.prod(rows.shape[len(lead) :]))),))
+    return expand_dims(y, axis=axes) if keepdims else y
+
+
+def layer_norm(x: Any, weight: Any = None, bias: Any = None, *, axis: int | Sequence[int] = -1, eps: float = 1e-5) -> Tensor:
+    """Subtract the mean of each row and divide by its standard deviation, then scale and shift.
+
+    Args:
+        x: (…, n) float tensor; or the axes named by `axis` make up the row.
+        weight: (n,), or the lengths of the axes; None for ones.
+        bias: as weight; None for zeros.
+        eps: added to the variance, in units of x squared.
+
+    Returns: the shape of x. Half precision is computed in float32. Raises: ShapeError.
+    Cost: 7 x.size FLOPs, one launch. Source: Ba, Kiros & Hinton 2016, eq. 3.
+    """
+    return _normed(_layer_norm, x, [("weight", weight), ("bias", bias)], axis, eps)
+
+
+def rms_norm(x: Any, weight: Any = None, *, axis: int | Sequence[int] = -1, eps: float = 1e-6) -> Tensor:
+    """Divide each row of x by its root mean square, then scale.
+
+    Args:
+        x: (…, n) float tensor; or the axes named by `axis` make up the row.
+        weight: (n,), or the lengths of the axes; None for ones.
+        eps: added to the mean square, in units of x squared.
+
+    Returns: the shape of x. A row of zeros gives zeros, and its gradient is finite. Raises: ShapeError.
+    Cost: 4 x.size FLOPs, one launch. Source: Zhang & Sennrich 2019, eq. 4.
+    """
+    return _normed(_rms_norm, x, [("weight", weight)], axis, eps)
+
+
+def _normed(op: Any, x: Any, affine: list[tuple[str, Any]], axis: Any, eps: float) -> Tensor:
+    rows, order = _at_end(op.name, x, axis)
+    count = 1 if isinstance(axis, int) else len(axis)
+    lengths = rows.shape[rows.ndim - count :]
+    given = [as_tensor(value) if value is not None else None for _, value in affine]
+    for (name, _), value in zip(affine, given):
+        if value is not None and value.shape != lengths:
+            raise ShapeError(
+                f"{op.name}: {name} has shape {value.shape}, but the normalized axes of x {as_tensor(x).shape} have lengths "
+                f"{lengths}. Give {name} that shape, or name other axes with axis=."
+            )
+    flat = _flat(rows, lengths)
+    flats = [None if value is None else _flat(value, lengths) for value in given]
+    if any([value is not None and value.dtype != flat.dtype for value in flats]):
+        same = iter(same_dtype([flat, *[value for value in flats if value is not None]]))
+        flat, flats = next(same), [None if value is None else next(same) for value in flats]
+    y = apply(op, (flat, *[ABSENT if value is None else value for value in flats]), (float(eps),))
+    y = y if y.shape == rows.shape else reshape(y, rows.shape)
+    return y if order is None else permute_dims(y, inverse(order))
+
+
+def _flat(x: Tensor, lengths: Shape) -> Tensor:
+    """The last axes as one."""
+    if len(lengths) == 1:
+        return x
+    return reshape(x, (*x.shape[: x.ndim - len(lengths)], math.prod(lengths)))
+
+
+def cross_entropy_rows(logits: Tensor, labels: Tensor, ignore_index: int = -100, label_smoothing: float = 0.0) -> Tensor:
+    """-log softmax(logits)[label] of each row, 0 where the label is ignore_index.
+
+    Args:
+        logits: (n, classes) float tensor.
+        labels: (n,) integers in [0, classes), or ignore_index.
+        label_smoothing: the share of the target spread evenly over all classes, in [0, 1].
+
+    Returns: (n,). Raises: ShapeError, DTypeError; IndexError naming the label that is out of range.
+    """
+    if logits.ndim != 2 or labels.shape != logits.shape[:1]:
+        raise ShapeError(f"cross_entropy: logits {logits.shape} and labels {labels.shape} do not fit: (n, classes) and (n,) are needed.")
+    if labels.dtype.kind not in "iu":
+        raise DTypeError(f"cross_entropy: labels have dtype {labels.dtype}; class numbers are integers. Use .astype(pb.int64).")
+    try:
+        return apply(_cross_entropy, (logits, labels), (ignore_index, float(label_smoothing)))
+    except BadIndex as bad:
+        position, label, classes = bad.args[:3]
+        raise IndexError(
+            f"cross_entropy: label {label} at position {position} is not a class: logits {logits.shape} have classes 0 to "
+            f"{classes - 1}. Only ignore_index={ignore_index} marks a row to leave out."
+        ) from None
