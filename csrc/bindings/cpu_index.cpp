@@ -1,0 +1,177 @@
+// Reading and writing at indices: take, take_along_axis, their pullbacks, index_<how>, one_hot, nonzero.
+#include "bindings/cpu_tables.h"
+#include "bindings/indexed.h"
+#include "bindings/scatters.h"
+
+namespace pb {
+namespace {
+
+// The shape of x with the axis replaced by the shape of the indices; returns how many axes.
+int taken_shape(int ndim, const int64_t* x, int axis, const View& indices, int64_t* shape) {
+  if (ndim - 1 + indices.ndim > kMaxDims) throw Refused{"more than 8 axes"};
+  int n = 0;
+  for (int d = 0; d < axis; ++d) shape[n++] = x[d];
+  for (int d = 0; d < indices.ndim; ++d) shape[n++] = indices.shape[d];
+  for (int d = axis + 1; d < ndim; ++d) shape[n++] = x[d];
+  return n;
+}
+
+void expect_shape(const View& v, int ndim, const int64_t* shape, const char* why) {
+  bool same = v.ndim == ndim;
+  for (int d = 0; same && d < ndim; ++d) same = v.shape[d] == shape[d];
+  if (!same) throw Refused{why};
+}
+
+// take(x, indices, axis).
+PyObject* call_take(const void*, PyObject* const* args, Py_ssize_t count) {
+  static const Kernel kernel{"take", cpu::take, cpu::take_cost};
+  expect_count(count, 3);
+  View views[3];
+  views[1] = view_or_refuse(args[0]);
+  views[2] = indices_or_refuse(args[1]);
+  const int axis = axis_or_refuse(args[2], views[1].ndim);
+  int64_t shape[kMaxDims];
+  const int ndim = taken_shape(views[1].ndim, views[1].shape, axis, views[2], shape);
+  Result result(views[1].dtype, ndim, shape, views[0]);
+  run_indexed({&kernel, 1, 2, views, {axis}, {}, nullptr}, views[0].size());
+  return result.hand_out();
+}
+
+// Gives a and b one shape but for the axis, by broadcasting.
+void align(View& a, View& b, int axis) {
+  if (a.ndim != b.ndim) throw Refused{"different numbers of axes"};
+  for (int d = 0; d < a.ndim; ++d) {
+    if (d == axis || a.shape[d] == b.shape[d]) continue;
+    View& short_one = a.shape[d] == 1 ? a : b;
+    if (short_one.shape[d] != 1) throw Refused{"shapes do not broadcast"};
+    short_one.shape[d] = a.shape[d] == 1 ? b.shape[d] : a.shape[d];
+    short_one.stride[d] = 0;
+  }
+}
+
+// take_along_axis(x, indices, axis).
+PyObject* call_take_along_axis(const void*, PyObject* const* args, Py_ssize_t count) {
+  static const Kernel kernel{"take_along_axis", cpu::take_along_axis, cpu::take_along_axis_cost};
+  expect_count(count, 3);
+  View views[3];
+  views[1] = view_or_refuse(args[0]);
+  views[2] = indices_or_refuse(args[1]);
+  const int axis = axis_or_refuse(args[2], views[1].ndim);
+  align(views[1], views[2], axis);
+  Result result(views[1].dtype, views[2].ndim, views[2].shape, views[0]);
+  run_indexed({&kernel, 1, 2, views, {axis}, {}, nullptr}, views[0].size());
+  return result.hand_out();
+}
+
+// index_<how>(x, updates, indices, axis).
+PyObject* call_index_write(const void* table, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 4);
+  View views[4];
+  views[1] = view_or_refuse(args[0]);
+  views[2] = indices_or_refuse(args[2]);
+  views[3] = view_or_refuse(args[1]);
+  const int axis = axis_or_refuse(args[3], views[1].ndim);
+  int64_t shape[kMaxDims];
+  const int ndim = taken_shape(views[1].ndim, views[1].shape, axis, views[2], shape);
+  expect_shape(views[3], ndim, shape, "updates of another shape than what is written");
+  if (views[3].dtype != views[1].dtype) throw Refused{"arrays of different dtypes"};
+  Result result(views[1].dtype, views[1].ndim, views[1].shape, views[0]);
+  run_indexed({&static_cast<const cpu::Scatter*>(table)->kernel, 1, 3, views, {axis}, {}, table},
+              views[0].size() + views[3].size());
+  return result.hand_out();
+}
+
+// scatter_add(updates, shape, indices, axis): the pullback of take.
+PyObject* call_scatter_add(const void* table, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 4);
+  View views[3];
+  int64_t target[kMaxDims], shape[kMaxDims];
+  views[2] = view_or_refuse(args[0]);
+  const int target_ndim = to_ints(args[1], target, kMaxDims);
+  views[1] = indices_or_refuse(args[2]);
+  const int axis = axis_or_refuse(args[3], target_ndim);
+  const int ndim = taken_shape(target_ndim, target, axis, views[1], shape);
+  expect_shape(views[2], ndim, shape, "updates of another shape than what is written");
+  Result result(views[2].dtype, target_ndim, target, views[0]);
+  run_indexed({&static_cast<const cpu::Scatter*>(table)->kernel, 1, 2, views, {axis}, {}, table},
+              views[0].size() + views[2].size());
+  return result.hand_out();
+}
+
+// along_axis_add(updates, shape, indices, axis): the pullback of take_along_axis.
+PyObject* call_along_axis_add(const void* table, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 4);
+  View views[3];
+  int64_t target[kMaxDims];
+  views[2] = view_or_refuse(args[0]);
+  const int ndim = to_ints(args[1], target, kMaxDims);
+  views[1] = indices_or_refuse(args[2]);
+  const int axis = axis_or_refuse(args[3], ndim);
+  expect_shape(views[1], views[2].ndim, views[2].shape, "indices of another shape than the updates");
+  if (views[2].ndim != ndim) throw Refused{"different numbers of axes"};
+  for (int d = 0; d < ndim; ++d)
+    if (d != axis && views[2].shape[d] != target[d]) throw Refused{"updates of another shape than what is written"};
+  Result result(views[2].dtype, ndim, target, views[0]);
+  run_indexed({&static_cast<const cpu::Scatter*>(table)->kernel, 1, 2, views, {axis}, {}, table},
+              views[0].size() + views[2].size());
+  return result.hand_out();
+}
+
+// one_hot(indices, depth, dtype).
+PyObject* call_one_hot(const void*, PyObject* const* args, Py_ssize_t count) {
+  static const Kernel kernel{"one_hot", cpu::one_hot, cpu::one_hot_cost};
+  expect_count(count, 3);
+  View views[2];
+  views[1] = indices_or_refuse(args[0]);
+  const int ndim = views[1].ndim;
+  if (ndim == kMaxDims) throw Refused{"more than 8 axes"};
+  int64_t shape[kMaxDims];
+  for (int d = 0; d < ndim; ++d) shape[d] = views[1].shape[d];
+  shape[ndim] = to_int(args[1]);
+  if (shape[ndim] < 0) throw Refused{"a negative depth"};
+  Result result(dtype_of(args[2]), ndim + 1, shape, views[0]);
+  run_indexed({&kernel, 1, 1, views, {}, {}, nullptr}, views[0].size());
+  return result.hand_out();
+}
+
+// nonzero_flat(x): two launches, because the length of the result is known only after the first.
+PyObject* call_nonzero_flat(const void*, PyObject* const* args, Py_ssize_t count) {
+  static const Kernel counting{"nonzero_count", cpu::nonzero_count, cpu::nonzero_cost};
+  static const Kernel kernel{"nonzero_flat", cpu::nonzero_flat, cpu::nonzero_cost};
+  expect_count(count, 1);
+  View views[3];
+  const View x = view_or_refuse(args[0]);
+  const int64_t size = x.size(), pieces = (size + cpu::kNonzeroPiece - 1) / cpu::kNonzeroPiece;
+  views[1] = x;
+  Result counts(DType::i64, 1, &pieces, views[0]);
+  run_released({&counting, 1, 1, views, {}, {}, nullptr}, size);
+  views[2] = views[0];
+  int64_t total = 0;
+  for (int64_t k = 0; k < pieces; ++k) total += views[2].as<int64_t>()[k];
+  views[1] = x;
+  Result result(DType::i64, 1, &total, views[0]);
+  run_released({&kernel, 1, 2, views, {}, {}, nullptr}, size);
+  return result.hand_out();
+}
+
+}  // namespace
+
+void bind_index(PyObject* module) {
+  using cpu::Identity;
+  using cpu::Negative;
+  static const cpu::Scatter add = scatter<cpu::Add>("index_add", cpu::index_write),
+                            most = scatter<cpu::Max>("index_max", cpu::index_write),
+                            least = scatter<cpu::Min>("index_min", cpu::index_write),
+                            set = scatter_bytes("index_set", cpu::index_write),
+                            rows = scatter<cpu::Add>("scatter_add", cpu::scatter_write),
+                            along = scatter<cpu::Add>("along_axis_add", cpu::along_axis_add);
+  define(module, "take", call_take, nullptr);
+  define(module, "take_along_axis", call_take_along_axis, nullptr);
+  for (const cpu::Scatter* op : {&add, &most, &least, &set}) define(module, op->kernel.name, call_index_write, op);
+  define(module, "scatter_add", call_scatter_add, &rows);
+  define(module, "along_axis_add", call_along_axis_add, &along);
+  define(module, "one_hot", call_one_hot, nullptr);
+  define(module, "nonzero_flat", call_nonzero_flat, nullptr);
+}
+
+}  // namespace pb

@@ -1,0 +1,23 @@
+// What the bindings of ops that take indices share.
+#pragma once
+#include "bindings/result.h"
+#include "cpu/index.h"
+
+namespace pb {
+
+inline View indices_or_refuse(PyObject* object) {
+  const View v = view_or_refuse(object);
+  if (is_float(v.dtype) || v.dtype == DType::b8) throw Refused{"indices that are not integers"};
+  return v;
+}
+
+// Runs the launch; an index out of range becomes the exception that Python knows.
+inline void run_indexed(const Launch& launch, int64_t work) {
+  try {
+    run_released(launch, work);
+  } catch (const cpu::OutOfRange& e) {
+    throw BadIndex{e.where, e.index, e.length};
+  }
+}
+
+}  // namespace pb

@@ -1,0 +1,34 @@
+// The array that a call returns, given back if an exception passes.
+#pragma once
+#include "bindings/arrays.h"
+
+namespace pb {
+
+class Result {
+ public:
+  Result(DType dtype, int ndim, const int64_t* shape, View& out) : array_(new_array(dtype, ndim, shape, out)) {}
+  Result(const Result&) = delete;
+  Result& operator=(const Result&) = delete;
+  ~Result() { Py_XDECREF(array_); }
+  PyObject* hand_out() {
+    PyObject* array = array_;
+    array_ = nullptr;
+    return array;
+  }
+
+ private:
+  PyObject* array_;
+};
+
+inline void expect_count(Py_ssize_t count, Py_ssize_t wanted) {
+  if (count != wanted) throw Refused{"wrong number of arguments"};
+}
+
+// An axis of ndim, from the end where it is negative.
+inline int axis_or_refuse(PyObject* object, int ndim) {
+  const int64_t axis = to_int(object);
+  if (axis < -ndim || axis >= ndim) throw Refused{"no such axis"};
+  return int(axis < 0 ? axis + ndim : axis);
+}
+
+}  // namespace pb

@@ -1,0 +1,266 @@
+// Gathers: they move bytes, so there is one loop for each item size.
+#include "cpu/index.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "cpu/copy.h"
+#include "cpu/pool.h"
+#include "cpu/stream.h"
+
+namespace pb::cpu {
+namespace {
+
+constexpr int64_t kGrain = 16 * 1024;  // elements of a thread's share: gathers take about 1 ns each
+
+template <class F> void visit_size(int size, F&& f) {
+  switch (size) {
+    case 1: return f(uint8_t{});
+    case 2: return f(uint16_t{});
+    case 4: return f(uint32_t{});
+    default: return f(uint64_t{});
+  }
+}
+
+bool all_inside(const int64_t* index, int64_t n, int64_t length) {
+  std::atomic<bool> inside{true};
+  parallel_for(n, 2 * kGrain, [&](int64_t begin, int64_t end) {
+    uint64_t outside = 0;  // the sign bit is set where an index is negative, or is more than length - 1
+    for (int64_t i = begin; i < end; ++i) outside |= uint64_t(index[i]) | (uint64_t(length - 1) - uint64_t(index[i]));
+    if (int64_t(outside) < 0) inside.store(false, std::memory_order_relaxed);
+  });
+  return inside.load();
+}
+
+}  // namespace
+
+Around around(const View& v, int axis) {
+  Around a{1, v.shape[axis], 1};
+  for (int d = 0; d < axis; ++d) a.outer *= v.shape[d];
+  for (int d = axis + 1; d < v.ndim; ++d) a.inner *= v.shape[d];
+  return a;
+}
+
+View contiguous_view(void* data, DType dtype, const View& like) {
+  View v = like;
+  v.data = static_cast<char*>(data);
+  v.dtype = dtype;
+  int64_t stride = item_size(dtype);
+  for (int d = v.ndim - 1; d >= 0; --d) v.stride[d] = stride, stride *= v.shape[d];
+  return v;
+}
+
+View contiguous_as(DType dtype, const View& v, Scratch& scratch) {
+  if (v.dtype == dtype && v.contiguous()) return v;
+  const View whole = contiguous_view(scratch.take_bytes(v.size() * item_size(dtype)), dtype, v);
+  assign(whole, v);
+  return whole;
+}
+
+const int64_t* resolve(const View& indices, int64_t length, Negative negative, Scratch& scratch) {
+  const int64_t n = indices.size();
+  const View whole = contiguous_as(DType::i64, indices, scratch);
+  const int64_t* index = whole.as<int64_t>();
+  if (n == 0 || all_inside(index, n, length)) return index;
+  // uint64 beyond int64 became negative, and does not count from the end.
+  const int64_t from_end = negative == Negative::from_end && indices.dtype != DType::u64 ? length : 0;
+  int64_t* wrapped = whole.data == indices.data ? scratch.take<int64_t>(n) : whole.as<int64_t>();
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t at = index[i] < 0 ? index[i] + from_end : index[i];
+    if (at < 0 || at >= length) throw OutOfRange{i, index[i], length};
+    wrapped[i] = at;
+  }
+  return wrapped;
+}
+
+namespace {
+
+// Rows of `row_bytes` in one piece, `step` bytes apart along the axis and `outer_step` apart along what comes before it.
+struct Rows {
+  const char* data;
+  int64_t outer_step, step, row_bytes;
+};
+
+template <class T> void take_elements(char* out, const char* x, int64_t step, const int64_t* index, int64_t n) {
+  T* y = reinterpret_cast<T*>(out);
+  if (step == int64_t(sizeof(T))) {
+    const T* p = reinterpret_cast<const T*>(x);
+    for (int64_t i = 0; i < n; ++i) y[i] = p[index[i]];
+  } else {
+    for (int64_t i = 0; i < n; ++i) y[i] = *reinterpret_cast<const T*>(x + index[i] * step);
+  }
+}
+
+void take_rows(char* out, const Rows& x, int64_t outer, const int64_t* index, int64_t n, int size) {
+  const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, x.row_bytes / 8));
+  parallel_for(outer * n, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end;) {
+      const int64_t o = r / n, j = r % n, run = std::min(end - r, n - j);
+      const char* from = x.data + o * x.outer_step;
+      char* to = out + r * x.row_bytes;
+      if (x.row_bytes == size) {
+        visit_size(size, [&](auto t) { take_elements<decltype(t)>(to, from, x.step, index + j, run); });
+      } else {
+        for (int64_t k = 0; k < run; ++k) std::memcpy(to + k * x.row_bytes, from + index[j + k] * x.step, x.row_bytes);
+      }
+      r += run;
+    }
+  });
+}
+
+// True where everything after the axis is one piece, and everything before it one loop.
+bool as_rows(const View& x, int axis, Rows& rows) {
+  View before = x, after = x;
+  before.ndim = axis;
+  after.ndim = x.ndim - axis - 1;
+  for (int d = 0; d < after.ndim; ++d)
+    after.shape[d] = x.shape[axis + 1 + d], after.stride[d] = x.stride[axis + 1 + d];
+  collapse(&before, 1);
+  if (before.ndim > 1 || !after.contiguous()) return false;
+  rows = {x.data, before.ndim ? before.stride[0] : 0, x.stride[axis], after.bytes()};
+  return true;
+}
+
+View without_axis(View v, int axis, int count) {
+  for (int d = axis; d + count < v.ndim; ++d) v.shape[d] = v.shape[d + count], v.stride[d] = v.stride[d + count];
+  v.ndim -= count;
+  return v;
+}
+
+// Slice by slice, for an x that is strided and much larger than what is taken of it.
+void take_slices(const Launch& launch, const int64_t* index, int64_t n) {
+  const int axis = int(launch.ints[0]);
+  View from = without_axis(launch.in(0), axis, 1), to = without_axis(launch.out(), axis, launch.in(1).ndim);
+  int64_t step = item_size(to.dtype);
+  for (int d = axis; d < to.ndim; ++d) step *= to.shape[d];
+  for (int64_t j = 0; j < n; ++j) {
+    from.data = launch.in(0).data + index[j] * launch.in(0).stride[axis];
+    to.data = launch.out().data + j * step;
+    assign(to, from);
+  }
+}
+
+}  // namespace
+
+void take(const Launch& launch) {
+  const int axis = int(launch.ints[0]);
+  const View& out = launch.out();
+  View x = launch.in(0);
+  Scratch scratch;
+  const int64_t n = launch.in(1).size();
+  const int64_t* index = resolve(launch.in(1), x.shape[axis], Negative::from_end, scratch);
+  if (out.size() == 0) return;
+  Rows rows;
+  if (!as_rows(x, axis, rows)) {
+    if (x.size() > 4 * out.size()) return take_slices(launch, index, n);
+    x = contiguous_as(x.dtype, x, scratch);
+    as_rows(x, axis, rows);
+  }
+  take_rows(out.data, rows, around(x, axis).outer, index, n, item_size(x.dtype));
+}
+
+void take_cost(const Launch& launch, Cost& cost) {
+  cost.bytes_written = launch.out().bytes();
+  cost.bytes_read = launch.out().bytes() + launch.in(1).distinct_bytes();
+}
+
+namespace {
+
+// Elements [begin, end) of the flat result: y[o, j, i] = x[o, index[o, j, i], i].
+template <class T>
+void take_along(T* y, const T* x, const int64_t* index, const Around& a, int64_t n, int64_t begin, int64_t end) {
+  const int64_t row = a.inner > 1 ? a.inner : n, step = a.inner > 1;
+  for (int64_t p = begin; p < end;) {
+    const int64_t i = p % row, run = std::min(end - p, row - i);
+    const T* from = x + p / (n * a.inner) * a.length * a.inner + i * step;
+    for (int64_t k = 0; k < run; ++k) y[p + k] = from[index[p + k] * a.inner + k * step];
+    p += run;
+  }
+}
+
+}  // namespace
+
+void take_along_axis(const Launch& launch) {
+  const int axis = int(launch.ints[0]);
+  Scratch scratch;
+  const Around a = around(launch.in(0), axis);
+  const int64_t n = launch.in(1).shape[axis];
+  const int64_t* index = resolve(launch.in(1), a.length, Negative::from_end, scratch);
+  if (launch.out().size() == 0) return;
+  const View x = contiguous_as(launch.in(0).dtype, launch.in(0), scratch);
+  visit_size(item_size(x.dtype), [&](auto t) {
+    using T = decltype(t);
+    parallel_for(launch.out().size(), kGrain, [&](int64_t begin, int64_t end) {
+      take_along(launch.out().as<T>(), x.as<T>(), index, a, n, begin, end);
+    });
+  });
+}
+
+void take_along_axis_cost(const Launch& launch, Cost& cost) { take_cost(launch, cost); }
+
+void one_hot(const Launch& launch) {
+  const View& out = launch.out();
+  const int64_t n = launch.in().size(), depth = out.shape[out.ndim - 1];
+  const int size = item_size(out.dtype);
+  Scratch scratch;
+  const int64_t* index = resolve(launch.in(), depth, Negative::from_end, scratch);
+  const double one = 1;
+  char bits[8];
+  store(Compute::f64, out.dtype, &one, 1, bits, size);
+  parallel_for(n, std::max<int64_t>(1, 8 * kGrain / std::max<int64_t>(1, depth * size)), [&](int64_t begin, int64_t end) {
+    std::memset(out.data + begin * depth * size, 0, (end - begin) * depth * size);
+    for (int64_t i = begin; i < end; ++i) std::memcpy(out.data + (i * depth + index[i]) * size, bits, size);
+  });
+}
+
+void one_hot_cost(const Launch&, Cost&) {}
+
+namespace {
+
+// Calls f(piece, flags, position, n) for blocks of each piece of the collapsed x; a flag is 1 where x is not zero.
+template <class F> void for_flags(View x, F&& f) {
+  collapse(&x, 1);
+  const int64_t size = x.size();
+  parallel_for((size + kNonzeroPiece - 1) / kNonzeroPiece, 1, [&](int64_t begin, int64_t end) {
+    uint8_t buffer[kBlock];
+    Reader reader(x, Compute::b8);
+    for (int64_t piece = begin; piece < end; ++piece) {
+      const int64_t stop = std::min(size, (piece + 1) * kNonzeroPiece);
+      for (int64_t i = piece * kNonzeroPiece; i < stop; i += kBlock) {
+        const int64_t n = std::min(kBlock, stop - i);
+        f(piece, static_cast<const uint8_t*>(reader.block(i, n, buffer)), i, n);
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void nonzero_count(const Launch& launch) {
+  int64_t* counts = launch.out().as<int64_t>();
+  std::fill_n(counts, launch.out().size(), 0);
+  for_flags(launch.in(), [&](int64_t piece, const uint8_t* flags, int64_t, int64_t n) {
+    int32_t count = 0;
+    for (int64_t i = 0; i < n; ++i) count += flags[i];
+    counts[piece] += count;
+  });
+}
+
+void nonzero_flat(const Launch& launch) {
+  Scratch scratch;
+  const int64_t pieces = launch.in(1).size();
+  int64_t* next = scratch.take<int64_t>(pieces);
+  for (int64_t k = 0, total = 0; k < pieces; ++k) next[k] = total, total += launch.in(1).as<int64_t>()[k];
+  for_flags(launch.in(0), [&](int64_t piece, const uint8_t* flags, int64_t start, int64_t n) {
+    int64_t found[kBlock + 1];  // one more: without a branch, an element that is zero is written too, then overwritten
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; ++i) found[count] = start + i, count += flags[i];
+    std::memcpy(launch.out().as<int64_t>() + next[piece], found, count * sizeof(int64_t));
+    next[piece] += count;
+  });
+}
+
+void nonzero_cost(const Launch&, Cost&) {}
+
+}  // namespace pb::cpu

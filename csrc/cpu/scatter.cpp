@@ -1,0 +1,191 @@
+// Scatters: shares out the columns of the target, and where there are too few, its rows.
+#include "cpu/scatter.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "cpu/copy.h"
+#include "cpu/pool.h"
+
+namespace pb::cpu {
+namespace {
+
+constexpr int64_t kShareFrom = 16 * 1024;  // updates: about 10 us
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// How the work is cut: outer x blocks of columns x ranges of targets.
+struct Cut {
+  int64_t blocks, width, ranges, height;
+};
+Cut cut_for(const Around& a, int64_t n) {
+  const int64_t threads = n * a.inner * a.outer < kShareFrom ? 1 : thread_count();
+  const int64_t strips = ceil_div(a.inner, kLanes);
+  Cut cut;
+  cut.width = ceil_div(strips, std::min(strips, ceil_div(threads, a.outer))) * kLanes;
+  cut.blocks = ceil_div(a.inner, cut.width);
+  // A range costs a walk over all indices, about as long as combining one column: only as many as there are threads
+  // without columns of their own, and none for narrow rows.
+  const int64_t wanted = a.inner < kLanes / 4 ? 1 : threads / (a.outer * cut.blocks);
+  cut.height = ceil_div(a.length, std::clamp<int64_t>(wanted, 1, a.length));
+  cut.ranges = ceil_div(a.length, cut.height);
+  return cut;
+}
+
+// Combines the updates whose targets are rows [first, last): picked a block at a time, without a branch.
+void scatter_range(ScatterLoop loop, void* target, const void* updates, Part part, int64_t first, int64_t last) {
+  constexpr int64_t kPick = 1024;
+  int64_t which[kPick + 1];
+  const int64_t n = part.n;
+  part.which = which;
+  for (int64_t begin = 0; begin < n; begin += kPick) {
+    part.n = 0;
+    const int64_t end = std::min(n, begin + kPick);
+    for (int64_t j = begin; j < end; ++j) {
+      which[part.n] = j;
+      part.n += part.index[j] >= first && part.index[j] < last;
+    }
+    loop(target, updates, part);
+  }
+}
+
+// index_step: from the indices of one outer slice to those of the next, 0 where they share them.
+void scatter(ScatterLoop loop, int size, char* target, const char* updates, const int64_t* index, int64_t index_step,
+             int64_t n, const Around& a) {
+  if (n * a.outer * a.inner == 0) return;
+  const Cut cut = cut_for(a, n);
+  const int64_t grain = std::max<int64_t>(1, kShareFrom / 2 / (n * cut.width));
+  parallel_for(a.outer * cut.blocks * cut.ranges, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t unit = begin; unit < end; ++unit) {
+      const int64_t range = unit % cut.ranges, block = unit / cut.ranges % cut.blocks;
+      const int64_t o = unit / cut.ranges / cut.blocks, column = block * cut.width;
+      char* y = target + o * a.length * a.inner * size;
+      const char* u = updates + o * n * a.inner * size;
+      const Part part{index + o * index_step, nullptr, n, a.inner, column, std::min(cut.width, a.inner - column)};
+      if (cut.ranges == 1) loop(y, u, part);
+      else scatter_range(loop, y, u, part, range * cut.height, (range + 1) * cut.height);
+    }
+  });
+}
+
+int log_size(int size) { return size == 1 ? 0 : size == 2 ? 1 : size == 4 ? 2 : 3; }
+
+// The type that updates are combined in, and its loop.
+DType working_type(const Scatter& op, DType dtype) { return op.moves ? dtype : storage_of(compute_type(dtype)); }
+ScatterLoop loop_of(const Scatter& op, DType dtype) {
+  return op.moves ? op.loops[log_size(item_size(dtype))] : op.loops[int(compute_type(dtype))];
+}
+
+// The number before any update, as the bits of the compute type of dtype.
+uint64_t identity_of(Identity identity, DType dtype) {
+  uint64_t bits = 0;
+  if (identity == Identity::zero) return bits;
+  visit(dtype, [&](auto t) {
+    using T = typename decltype(t)::type;
+    const bool lowest = identity == Identity::lowest;
+    const auto put = [&](auto value) { std::memcpy(&bits, &value, sizeof value); };
+    if constexpr (std::is_same_v<T, bool>) put(!lowest);
+    else if constexpr (std::is_same_v<T, uint64_t>) put(lowest ? uint64_t(0) : ~uint64_t(0));
+    else if constexpr (std::is_integral_v<T>)
+      put(int64_t(lowest ? std::numeric_limits<T>::lowest() : std::numeric_limits<T>::max()));
+    else if constexpr (std::is_same_v<T, double>) put(lowest ? -HUGE_VAL : HUGE_VAL);
+    else put(lowest ? -HUGE_VALF : HUGE_VALF);
+  });
+  return bits;
+}
+
+// The target in the working type: out itself, or a copy that becomes out at the end.
+View working_target(const View& out, DType working, Scratch& scratch) {
+  if (out.dtype == working) return out;
+  return contiguous_view(scratch.take_bytes(out.size() * item_size(working)), working, out);
+}
+
+}  // namespace
+
+void index_write(const Launch& launch) {
+  const auto& op = *static_cast<const Scatter*>(launch.table);
+  const View& out = launch.out();
+  const int axis = int(launch.ints[0]);
+  const DType working = working_type(op, out.dtype);
+  Scratch scratch;
+  const int64_t* index = resolve(launch.in(1), out.shape[axis], op.negative, scratch);
+  const View target = working_target(out, working, scratch);
+  assign(target, launch.in(0));
+  const View updates = contiguous_as(working, launch.in(2), scratch);
+  scatter(loop_of(op, out.dtype), item_size(working), target.data, updates.data, index, 0, launch.in(1).size(),
+          around(out, axis));
+  if (target.data != out.data) assign(out, target);
+}
+
+void scatter_write(const Launch& launch) {
+  const auto& op = *static_cast<const Scatter*>(launch.table);
+  const View& out = launch.out();
+  const int axis = int(launch.ints[0]);
+  const DType working = working_type(op, out.dtype);
+  Scratch scratch;
+  const int64_t* index = resolve(launch.in(0), out.shape[axis], op.negative, scratch);
+  const View target = working_target(out, working, scratch);
+  assign_number(target, identity_of(op.identity, out.dtype));
+  const View updates = contiguous_as(working, launch.in(1), scratch);
+  scatter(loop_of(op, out.dtype), item_size(working), target.data, updates.data, index, 0, launch.in(0).size(),
+          around(out, axis));
+  if (target.data != out.data) assign(out, target);
+}
+
+void scatter_cost(const Launch& launch, Cost& cost) {
+  cost.flops = launch.in(launch.inputs - 1).size() * static_cast<const Scatter*>(launch.table)->flops;
+}
+
+namespace {
+
+// Columns [first, last) of one outer slice: target[index[j, i], i] += updates[j, i].
+template <class C>
+void add_columns(C* __restrict y, const C* __restrict u, const int64_t* index, int64_t n, int64_t inner, int64_t first,
+                 int64_t last) {
+  const Add add;
+  for (int64_t j = 0; j < n; ++j)
+    for (int64_t i = first; i < last; ++i) {
+      C& at = y[index[j * inner + i] * inner + i];
+      at = add(at, u[j * inner + i]);
+    }
+}
+
+template <class C> void add_along(C* y, const C* u, const int64_t* index, int64_t n, const Around& a) {
+  const Cut cut = cut_for(a, n);
+  parallel_for(a.outer * cut.blocks, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t unit = begin; unit < end; ++unit) {
+      const int64_t o = unit / cut.blocks, first = unit % cut.blocks * cut.width, skip = o * n * a.inner;
+      add_columns(y + o * a.length * a.inner, u + skip, index + skip, n, a.inner, first,
+                  std::min(a.inner, first + cut.width));
+    }
+  });
+}
+
+}  // namespace
+
+void along_axis_add(const Launch& launch) {
+  const auto& op = *static_cast<const Scatter*>(launch.table);
+  const View& out = launch.out();
+  const int axis = int(launch.ints[0]);
+  const Around a = around(out, axis);
+  const int64_t n = launch.in(1).shape[axis];
+  const DType working = working_type(op, out.dtype);
+  Scratch scratch;
+  const int64_t* index = resolve(launch.in(0), a.length, op.negative, scratch);
+  const View target = working_target(out, working, scratch);
+  assign_number(target, 0);
+  const View updates = contiguous_as(working, launch.in(1), scratch);
+  if (a.inner == 1) {
+    scatter(loop_of(op, out.dtype), item_size(working), target.data, updates.data, index, n, n, a);
+  } else if (updates.size() > 0) {
+    visit(compute_type(out.dtype), [&](auto t) {
+      using C = typename decltype(t)::type;
+      add_along(target.as<C>(), updates.as<C>(), index, n, a);
+    });
+  }
+  if (target.data != out.data) assign(out, target);
+}
+
+}  // namespace pb::cpu
