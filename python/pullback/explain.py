@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .primitive import ZERO
 from .tensor import Parameter
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def zero(tape: GradientTape, x: Any) -> str:
     from .sweep import dependents
 
     reach = dependents(tape, [x.serial])
-    ops = [op_at(node) for node in tape.nodes if node.op.pullback is ZERO and not reach.isdisjoint(node.inputs)]
+    ops = [op_at(node) for node in tape.nodes if not reach.isdisjoint([node.inputs[i] for i in node.op.dead])]
     return (
         f"{name_of(x)} reaches the target only through ops whose derivative is zero everywhere ({'; '.join(ops)}): its "
         f"gradient is zero, and nothing will be learned from it. pb.straight_through(f) lets gradients pass."

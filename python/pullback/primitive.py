@@ -101,7 +101,7 @@ class Op:
         example: `f(rng, dtype) -> (inputs, params)` for tests, benchmarks and docs.
     """
 
-    __slots__ = ("cost", "domain", "example", "joint", "kernel", "kind", "name", "names", "native", "params", "pullback", "reference",
+    __slots__ = ("cost", "dead", "domain", "example", "joint", "keep", "kernel", "kind", "name", "names", "native", "params", "pullback", "reference",
                  "rules", "ulp", "why_reference")  # fmt: skip
 
     def __init__(
@@ -125,12 +125,16 @@ class Op:
         self.name, self.kind, self.reference, self.names = name, kind, reference, names
         self.joint, self.cost, self.example, self.domain, self.ulp = joint, cost, example, domain, ulp
         self.params = len(names) - inputs
+        if isinstance(pullback, tuple) and all([rule is ZERO for rule in pullback]):
+            pullback = ZERO
         self.pullback = pullback
         if pullback is None or pullback is ZERO:
             self.rules: tuple[Rule | None, ...] = (None,) * (1 if joint else inputs)
         else:
             rules = pullback if isinstance(pullback, tuple) else (pullback,)
             self.rules = tuple([None if rule is None or rule is ZERO else Rule(rule, name, allowed, inputs) for rule in rules])
+        self.dead = tuple([i for i, rule in enumerate(self.rules) if rule is None])  # inputs that no gradient reaches
+        self.keep = keeper(self)
         from .backends import connect
 
         self.kernel: Callable[..., Any]
@@ -142,12 +146,30 @@ class Op:
 
     __str__ = __repr__
 
-    def keep(self, inputs: Sequence[Any], y: Any, params: Sequence[Any], needed: Sequence[bool]) -> list[Any]:
-        """What the tape keeps for the pullbacks: a tuple of arguments per rule, None where the rule will not run."""
+
+def keeper(op: Op) -> Callable[..., Any]:
+    """`keep(inputs, y, params, serials)`: what the tape keeps, a tuple of arguments per rule.
+
+    None stands for a rule that will not run: there is none, or its input (serial 0) is not watched.
+    """
+    rules = op.rules
+    if all([rule is not None and not rule.names for rule in rules]):
+        nothing = ((),) * len(rules)
+        return lambda inputs, y, params, serials: nothing
+    if len(rules) == 1 and rules[0] is not None and rules[0].names == ("y",):
+        return lambda inputs, y, params, serials: ((y,),)
+    keeps = [rule.keep if rule else None for rule in rules]
+
+    def keep(inputs: Sequence[Any], y: Any, params: Sequence[Any], serials: Sequence[int]) -> Any:
         values = (*inputs, y, *params)
-        if self.joint:
-            return [rule.keep(values) for rule in self.rules if rule]
-        return [rule.keep(values) if rule and need else None for rule, need in zip(self.rules, needed)]
+        if op.joint:
+            return (op.rules[0].keep(values),)  # type: ignore[union-attr]
+        kept: list[Any] = []
+        for of, serial in zip(keeps, serials):
+            kept.append(of(values) if of and serial else None)
+        return kept
+
+    return keep
 
 
 def apply(op: Op, inputs: tuple[Any, ...], params: tuple[Any, ...] = ()) -> Tensor:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Container, Iterable, Sequence
 
 from . import creation, explain
 from .errors import PullbackError, StaleValueError, TapeError, UnconnectedError, ZeroGradientWarning
 from .ops import accumulate
-from .primitive import ZERO, listeners
+from .primitive import listeners
 from .tensor import Tensor
 
 if TYPE_CHECKING:
@@ -22,7 +22,8 @@ def sweep(
     sums = Sums(aggregation)
     serials = {x.serial for x in _checked(sources)}
     reach = dependents(tape, [*serials, *tape.hooks])
-    blocked = set() if len(serials) == 1 and targets[0].serial in reach else serials - needed_by(tape, targets)
+    certain = len(serials) == 1 and not tape.hooks and targets[0].serial in reach
+    blocked: set[int] = set() if certain else serials - needed_by(tape, targets)
     missing = blocked and blocked - needed_by(tape, targets, through_zero=True)
     if missing and unconnected == "error":
         raise UnconnectedError(explain.missing(tape, [x if x.serial in missing else None for x in sources]))
@@ -34,49 +35,62 @@ def sweep(
             sums.add(target.serial, seed)
     walk(tape, reach, serials, sums)
     empty = creation.zeros_like if unconnected != "none" else lambda x: None if x.serial in missing else creation.zeros_like(x)
-    return [sums.get(x.serial) if x.serial in sums else empty(x) for x in sources]
+    return [sums.get(x.serial) if x.serial in sums.first else empty(x) for x in sources]
 
 
-def walk(tape: GradientTape, reach: set[int], sources: set[int], sums: Sums) -> None:
+def walk(tape: GradientTape, reach: Container[int], sources: set[int], sums: Sums) -> None:
     """Visits the nodes from the last to the first; those that no cotangent reached are skipped."""
     fused = not listeners.stack  # nobody records this sweep, so a pullback may be one opaque kernel
-    nodes, shapes, hooks = tape.nodes, tape.shapes, dict(tape.hooks)
+    nodes, shapes, hooks, first = tape.nodes, tape.shapes, dict(tape.hooks), sums.first
+    more = sums.more
     tape.consumed = free = not tape.persistent
     for i in range(len(nodes) - 1, -1, -1):
         node = nodes[i]
         if free:
             nodes[i] = None
-        y = node.y
-        if y not in sums:
+        y, op = node.y, node.op
+        if y not in first:
             continue
         if y in hooks:
             run_hooks(hooks.pop(y), y, sums)
-        g = sums.get(y) if y in sources else sums.pop(y)
-        for storage, version in node.versions:
-            if storage.version != version:
-                raise StaleValueError(explain.stale(node, storage, version))
+        g = sums.get(y) if y in sources else sums.pop(y) if y in more else first.pop(y)
+        if node.versions:
+            check_versions(node)
         try:
-            gradients = pull_back(node, g, reach, fused)
+            if op.joint:
+                pull_jointly(node, g, reach, fused, sums, shapes)
+                continue
+            for x, rule, args in zip(node.inputs, op.rules, node.kept):
+                if x in reach and args is not None:
+                    gx = (rule.fused if fused else rule.definition)(g, *args)
+                    if gx.array.shape != shapes[x]:
+                        gx = accumulate.unbroadcast(gx, shapes[x])
+                    if x in first:
+                        sums.add(x, gx)
+                    else:
+                        first[x] = gx
         except PullbackError as error:
             raise type(error)(f"{error} (in the backward pass of {explain.op_at(node)})") from error
-        for x, gx in zip(node.inputs, gradients):
-            if gx is not None and x in reach:
-                sums.add(x, gx if gx.array.shape == shapes[x] else accumulate.unbroadcast(gx, shapes[x]))
     for serial in hooks:
-        if serial in sums:
+        if serial in first:
             run_hooks(hooks[serial], serial, sums)
 
 
-def pull_back(node: Node, g: Tensor, reach: set[int], fused: bool) -> Iterable[Any]:
-    """The gradient for each input of a node, None where it is not wanted."""
-    op = node.op
-    if op.joint:
-        rule = op.rules[0]
-        return (rule.fused if fused else rule.definition)(g, *node.kept[0], [x in reach for x in node.inputs])
-    return [
-        (rule.fused if fused else rule.definition)(g, *args) if args is not None and x in reach else None
-        for x, rule, args in zip(node.inputs, op.rules, node.kept)
-    ]
+def pull_jointly(
+    node: Node, g: Tensor, reach: Container[int], fused: bool, sums: Sums, shapes: dict[int, tuple[int, ...]]
+) -> None:
+    """The gradients for all inputs by one rule, which is told which of them are wanted."""
+    rule = node.op.rules[0]
+    needs = [x in reach for x in node.inputs]
+    for x, need, gx in zip(node.inputs, needs, (rule.fused if fused else rule.definition)(g, *node.kept[0], needs)):
+        if need and gx is not None:
+            sums.add(x, gx if gx.array.shape == shapes[x] else accumulate.unbroadcast(gx, shapes[x]))
+
+
+def check_versions(node: Node) -> None:
+    for storage, version in node.versions:
+        if storage.version != version:
+            raise StaleValueError(explain.stale(node, storage, version))
 
 
 class Sums:
@@ -85,32 +99,29 @@ class Sums:
     def __init__(self, aggregation: str) -> None:
         if aggregation not in accumulate.AGGREGATIONS:
             raise TapeError(f"gradient: aggregation={aggregation!r}; use {', '.join(map(repr, accumulate.AGGREGATIONS))}.")
-        self._first: dict[int, Tensor] = {}
-        self._more: dict[int, Any] = {}  # only where a second contribution came
+        self.first: dict[int, Tensor] = {}  # the first contribution to each value
+        self.more: dict[int, Any] = {}  # only where a second contribution came
         self._aggregate: Callable[[Tensor, Tensor], Any] = accumulate.AGGREGATIONS[aggregation]
 
-    def __contains__(self, serial: int) -> bool:
-        return serial in self._first
-
     def add(self, serial: int, g: Tensor) -> None:
-        if serial not in self._first:
-            self._first[serial] = g
-        elif serial in self._more:
-            self._more[serial].add(g)
+        if serial not in self.first:
+            self.first[serial] = g
+        elif serial in self.more:
+            self.more[serial].add(g)
         else:
-            self._more[serial] = self._aggregate(self._first[serial], g)
+            self.more[serial] = self._aggregate(self.first[serial], g)
 
     def pop(self, serial: int) -> Tensor:
-        g = self._first.pop(serial)
-        return self._more.pop(serial).total() if serial in self._more else g
+        g = self.first.pop(serial)
+        return self.more.pop(serial).total() if serial in self.more else g
 
     def get(self, serial: int) -> Tensor:
-        self._first[serial] = g = self.pop(serial)
+        self.first[serial] = g = self.pop(serial)
         return g
 
     def replace(self, serial: int, g: Tensor) -> None:
         self.pop(serial)
-        self._first[serial] = g
+        self.first[serial] = g
 
 
 def run_hooks(hooks: Sequence[Callable[[Tensor], Any]], serial: int, sums: Sums) -> None:
@@ -135,11 +146,18 @@ def _checked(sources: list[Any]) -> list[Tensor]:
     return sources
 
 
-def dependents(tape: GradientTape, serials: Iterable[int], through_zero: bool = False) -> set[int]:
-    """These values and all that depend on them, not counting ops whose derivative is zero everywhere."""
+def reachable(tape: GradientTape, serials: set[int]) -> Container[int]:
+    """The values whose cotangents are wanted. Where every watched leaf is a source, that is every recorded value."""
+    if tape.leaves <= serials and not any([node.op.pullback is ZERO for node in tape.nodes]):
+        return tape.shapes
+    return dependents(tape, [*serials, *tape.hooks])
+
+
+def dependents(tape: GradientTape, serials: Iterable[int]) -> set[int]:
+    """These values and all that depend on them, not counting derivatives that are zero everywhere."""
     reach = {serial for serial in serials if serial in tape.shapes}
     for node in tape.nodes:
-        if not reach.isdisjoint(node.inputs) and (node.op.pullback is not ZERO or through_zero):
+        if not reach.isdisjoint(node.inputs) and not (node.op.dead and reach.isdisjoint(live(node))):
             reach.add(node.y)
     return reach
 
@@ -148,6 +166,12 @@ def needed_by(tape: GradientTape, targets: list[Tensor], through_zero: bool = Fa
     """The values that the targets depend on, themselves included."""
     needed = {t.serial for t in targets if t.serial in tape.shapes}
     for node in reversed(tape.nodes):
-        if node.y in needed and (node.op.pullback is not ZERO or through_zero):
-            needed.update(node.inputs)
+        if node.y in needed:
+            needed.update(node.inputs if through_zero or not node.op.dead else live(node))
+    needed.discard(0)  # stands for inputs that are not watched
     return needed
+
+
+def live(node: Node) -> list[int]:
+    """The inputs whose derivative is not zero everywhere."""
+    return [x for i, x in enumerate(node.inputs) if i not in node.op.dead]
