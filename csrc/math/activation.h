@@ -1,0 +1,61 @@
+// Functions composed of others, on any scalar: on Counting their parts are what is counted.
+#pragma once
+#include "math/counting.h"
+#include "math/error_function.h"
+#include "math/hyperbolic.h"
+#include "math/power.h"
+#include "math/trig.h"
+
+namespace pb::m {
+
+template <class A> PB_HD A sigmoid(A x) { return A(1) / (A(1) + exp(-x)); }
+
+// log(1 + e^x) and log(e^a + e^b), from the larger exponent, so that neither overflows.
+template <class A> PB_HD A softplus(A x) { return max(x, A(0)) + log1p(exp(-abs(x))); }
+template <class A> PB_HD A logaddexp(A a, A b) {
+  const A distance = a == b ? A(0) : abs(a - b);  // equal infinities are no distance apart
+  return max(a, b) + log1p(exp(-distance));
+}
+
+// Where the factor beside x has long reached its limit: kept finite, so that infinity times 0 does not become NaN.
+template <class A> PB_HD A bounded(A x, double limit) { return min(max(x, A(-limit)), A(limit)); }
+
+// x times the normal distribution function (Hendrycks & Gimpel 2016), and its usual approximation.
+template <class A> PB_HD A gelu(A x) {
+  const A c = max(x, A(-40));
+  return c * normal_cdf(c);
+}
+template <class A> PB_HD A gelu_slope(A x) {
+  const A c = bounded(x, 40);
+  return normal_cdf(c) + c * normal_density(c);
+}
+template <class A> PB_HD A gelu_tanh_gate(A x) {
+  return A(1.5957691216057308) * (x + A(0.044715) * (x * x * x));  // 2 sqrt(2 / pi): (1 + tanh(u / 2)) / 2 = sigmoid(u)
+}
+template <class A> PB_HD A gelu_tanh(A x) {
+  const A c = max(x, A(-40));
+  return c * sigmoid(gelu_tanh_gate(c));
+}
+template <class A> PB_HD A gelu_tanh_slope(A x) {
+  const A c = bounded(x, 40), s = sigmoid(gelu_tanh_gate(c));
+  return s + c * s * (A(1) - s) * (A(1.5957691216057308) + A(0.2140644488178602) * (c * c));
+}
+
+// x sigmoid(x) (Ramachandran et al. 2017).
+template <class A> PB_HD A silu(A x) {
+  const A c = max(x, A(-800));
+  return c * sigmoid(c);
+}
+template <class A> PB_HD A silu_slope(A x) {
+  const A c = bounded(x, 800), s = sigmoid(c);
+  return s + c * (s * (A(1) - s));
+}
+
+// d pow(a, b) / da and db. Powers of 0 by a constant have slopes, and so has 0 to a power that stays positive.
+template <class A> PB_HD A pow_slope_a(A a, A b) { return b == A(0) ? A(0) : b * pow(a, b - A(1)); }
+template <class A> PB_HD A pow_slope_b(A a, A b, A y) { return a == A(0) && b >= A(0) ? A(0) : y * log(a); }
+
+// Of a tie each side gets half.
+template <class A> PB_HD A share(bool wins, bool ties, A g) { return ties ? A(0.5) * g : wins ? g : A(0); }
+
+}  // namespace pb::m

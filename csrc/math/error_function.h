@@ -1,0 +1,114 @@
+// The error function, its complement and inverse, and the normal distribution.
+#pragma once
+#include "math/exp_log.h"
+
+namespace pb::m {
+
+// erf(x) / x - 1 for z = x^2 <= 1.
+PB_HD float erf_tail(float z) {
+  return poly(z, 0.12837917f, -0.37612626f, 0.11283594f, -0.026854211f, 0.0051890872f, -0.00080168643f, 7.875875e-05f);
+}
+PB_HD double erf_tail(double z) {
+  return poly(z, 0.1283791670955126, -0.3761263890318375, 0.11283791670954879, -0.026866170645076792,
+              0.0052239776248180145, -0.000854832698083379, 0.0001205533111164271, -1.4925595266831182e-05,
+              1.6461000484121368e-06, -1.6350312701054695e-07, 1.4659775274047436e-08, -1.1372848856791674e-09,
+              5.957176147748911e-11);
+}
+
+// (1 + 2 a) exp(a^2) erfc(a) is smooth over all a >= 0 as a polynomial in q = (a - K) / (a + K):
+// Shepherd & Laframboise, Math. Comp. 36 (1981).
+PB_HD float erfc_scaled(float q) {
+  return poly(q, 1.2769784f, -0.09276395f, -0.16603042f, 0.16405506f, -0.054214075f, -0.00806145f, 0.008663137f,
+              0.0013282917f, -0.0012623772f, -0.00042332226f);
+}
+PB_HD double erfc_scaled(double q) {
+  return poly(q, 1.2329951186255526, -0.13962111684056286, 0.015379652102621091, 0.0680970542547336,
+              -0.10103906603637362, 0.09373283499690535, -0.0663303658110103, 0.03716751556105671,
+              -0.016197734065502876, 0.005031969765051122, -0.0007577732963739462, -0.00019925553476007838,
+              0.0001506220523230599, -2.4403160497192634e-05, -1.1224293594679385e-05, 5.718067004785881e-06,
+              3.006053020270926e-07, -8.356886054802244e-07, 6.326381936013846e-08, 1.1597564919712835e-07,
+              -7.796210935750394e-09, -1.3952812123042382e-08, -1.907388627007971e-09);
+}
+
+// exp(-weight x^2). The square is taken in two parts: its rounding, in the exponent, would cost up to x^2 ulp.
+template <class T> PB_HD T exp_minus_square(T x, T weight) {
+  const T h = upper_half(x);
+  return exp_scaled(T(-weight * (h * h)), T(-weight * ((x - h) * (x + h))), T(0));
+}
+
+// erfc(a) / exp(-a^2) for a >= 0.
+template <class T> PB_HD T erfc_over_exp(T a) {
+  constexpr T kCentre = sizeof(T) == 4 ? T(2) : T(4), kEnd = sizeof(T) == 4 ? T(10.1) : T(27.3);
+  a = select(a > kEnd, kEnd, a);  // beyond, exp(-a^2) is 0
+  return erfc_scaled(T((a - kCentre) / (a + kCentre))) / (1 + 2 * a);
+}
+
+// The factor exp(-x^2) is 0 from here on, and the square of what is larger could overflow.
+template <class T> constexpr T kSquareEnd = sizeof(T) == 4 ? T(16) : T(64);
+
+template <class T, if_real<T> = 0> PB_HD T erfc(T x) {
+  const T a = select(abs(x) > kSquareEnd<T>, kSquareEnd<T>, abs(x));
+  const T y = exp_minus_square(a, T(1)) * erfc_over_exp(a);
+  return select(x < 0, T(2 - y), y);
+}
+
+template <class T, if_real<T> = 0> PB_HD T erf(T x) {
+  const T a = select(abs(x) > kSquareEnd<T>, kSquareEnd<T>, abs(x));
+  const T small = x + x * erf_tail(T(x * x));
+  const T large = 1 - exp(T(-a * a)) * erfc_over_exp(a);
+  return select(a < 1, small, copysign(large, x));
+}
+
+// The share of a standard normal variable below x, small tails included, and its density.
+template <class T, if_real<T> = 0> PB_HD T normal_cdf(T x) {
+  const T a = select(abs(x) > 2 * kSquareEnd<T>, T(2 * kSquareEnd<T>), abs(x));
+  const T tail = exp_minus_square(a, T(0.5)) * (T(0.5) * erfc_over_exp(T(a * T(0.7071067811865476))));
+  return select(x > 0, T(1 - tail), tail);
+}
+template <class T, if_real<T> = 0> PB_HD T normal_density(T x) {
+  const T a = select(abs(x) > 2 * kSquareEnd<T>, T(2 * kSquareEnd<T>), abs(x));
+  return T(0.3989422804014327) * exp_minus_square(a, T(0.5));
+}
+
+// erfinv(x) / x as a function of w = -log(1 - x^2), in the tails of sqrt(w): M. Giles, "Approximating the erfinv
+// function", GPU Computing Gems (2010).
+PB_HD float erfinv_over_x(float w) {
+  const float u = w - 2.5f, v = sqrt(w) - 3.1875f;
+  const float near = poly(u, 1.5014094f, 0.24664028f, -0.004177395f, -0.0012527285f, 0.00021835104f, -4.9709565e-06f,
+                          -3.46447e-06f, 4.677674e-07f, 2.337983e-08f, -8.902386e-09f);
+  const float far = poly(v, 3.0210788f, 1.0045412f, 0.006139263f, -0.004445388f, 0.0030571816f, -0.002072781f,
+                         0.001178134f, -0.000360662f, -0.00011972632f, 0.000107486616f);
+  return select(w < 5.0f, near, far);
+}
+PB_HD double erfinv_over_x(double w) {
+  const double root = sqrt(w), u = w - 3.125, v = root - 3.25, t = root - 5.0625;
+  const double near =
+      poly(u, 1.6536545626831027, 0.24015818242558834, -0.006033670871426848, -0.0007407025341546401,
+           0.00018673420801979855, -1.388252339396564e-05, -1.3654691758535902e-06, 4.2347881683258577e-07,
+           -2.90703912998429e-08, -4.112660444438284e-09, 1.0512233908843483e-09, -5.414302971458207e-11,
+           -1.2978810381738355e-11, 2.6305259701476836e-12, -8.071806441827048e-14, -4.001987566065289e-14,
+           6.521143487071953e-15, -3.9420156999478236e-17, -1.2213641747459284e-16, 1.551213527655298e-17,
+           6.06176529776359e-19, -3.4740459285281343e-19, 2.004340110779127e-20, 3.195049850388346e-21,
+           -3.601699715281941e-22);
+  const double far =
+      poly(v, 3.0838856104922208, 1.0052589676941652, 0.005370914553571847, -0.0037512085082136346,
+           0.0024914420969730493, -0.0016882755357985374, 0.0009532893639167035, -0.00035503780877284535,
+           2.403125530318937e-05, 6.828707844741785e-05, -4.731897466795385e-05, 1.2465206062501779e-05,
+           2.925698688611483e-06, -3.986196946093392e-06, 1.4987701895753915e-06, -2.6811315423539412e-08,
+           -2.7140255268604094e-07, 1.308632072477876e-07, 7.209144611579445e-10, -1.5031911619229058e-08);
+  const double farthest =
+      poly(t, 4.913049587233785, 1.0102806778035613, -0.0001773033612941909, -0.00019677853807963165,
+           7.010167455058296e-05, -1.8062951479969433e-05, 4.115357333725993e-06, -8.872288250766908e-07,
+           1.955869760934303e-07, -5.2295687333581536e-08, 2.034517492246868e-08, -1.0372394404843242e-08,
+           5.38319994711747e-09, -2.4492201378290514e-09, 9.865046404857087e-10, -3.733472013989759e-10,
+           7.85183290946847e-11, 2.602319569495919e-11, -1.4438857534652278e-11);
+  return select(w < 6.25, near, select(w < 16.0, far, farthest));
+}
+
+template <class T, if_real<T> = 0> PB_HD T erfinv(T x) {
+  const T a = abs(x);
+  const T y = x * erfinv_over_x(T(-log(T((1 - a) * (1 + a)))));
+  return select(a == 1, copysign(kInfinity<T>, x), y);
+}
+
+}  // namespace pb::m

@@ -1,0 +1,115 @@
+// Exponentials and logarithms.
+#pragma once
+#include "math/bits.h"
+
+namespace pb::m {
+
+// ln 2 in two parts; the first has so few bits that its product with any exponent is exact (Cody & Waite, 1980).
+template <class T> struct Ln2;
+template <> struct Ln2<float> {
+  static constexpr float hi = 0x1.63p-1f, lo = -2.12194440e-4f;
+};
+template <> struct Ln2<double> {
+  static constexpr double hi = 0x1.62e42feep-1, lo = 1.90821492927058770002e-10;
+};
+
+// e^r - 1 for |r| <= ln(2) / 2. The coefficients here and below interpolate at Chebyshev nodes, in 50-digit arithmetic.
+PB_HD float expm1_reduced(float r) {
+  return r + r * r * poly(r, 0.5f, 0.16666576f, 0.041666552f, 0.0083633335f, 0.0013926376f);
+}
+PB_HD double expm1_reduced(double r) {
+  return r + r * r * poly(r, 0.5, 0.16666666666666669, 0.04166666666662324, 0.008333333333329994, 0.0013888888917654016,
+                          0.00019841269863392214, 2.4801520613566223e-05, 2.7557267935231926e-06, 2.762041219449885e-07,
+                          2.5100634461878497e-08);
+}
+
+// e^x = 2^n (1 + p). Outside this range every result is 0, or infinite, even with a factor of two to spare.
+template <class T> struct ExpParts {
+  T n, p;
+};
+template <class T> PB_HD ExpParts<T> exp_parts(T x, T low = T(0)) {
+  constexpr T kMin = sizeof(T) == 4 ? T(-105) : T(-747), kMax = sizeof(T) == 4 ? T(90) : T(711);
+  x = select(x < kMin, kMin, x);  // this way round NaN stays NaN
+  x = select(x > kMax, kMax, x);
+  const T n = round(T(x * T(1.4426950408889634)));
+  return {n, expm1_reduced(T((x - n * Ln2<T>::hi) - (n * Ln2<T>::lo - low)))};
+}
+
+// e^(x + low) * 2^k, low much smaller than x.
+template <class T> PB_HD T exp_scaled(T x, T low, T k) {
+  const ExpParts<T> e = exp_parts(x, low);
+  return scale(T(1 + e.p), T(e.n + k));
+}
+
+template <class T, if_real<T> = 0> PB_HD T exp(T x) {
+  const ExpParts<T> e = exp_parts(x);
+  return scale(T(1 + e.p), e.n);
+}
+
+template <class T, if_real<T> = 0> PB_HD T exp2(T x) {
+  constexpr T kMin = sizeof(T) == 4 ? T(-151) : T(-1077), kMax = sizeof(T) == 4 ? T(129) : T(1025);
+  x = select(x < kMin, kMin, x);
+  x = select(x > kMax, kMax, x);
+  const T n = round(x);
+  return scale(T(1 + expm1_reduced(T((x - n) * T(0.6931471805599453)))), n);
+}
+
+// (2^n - 1) + 2^n p, at half its size so that 2^n may be one step beyond the largest number.
+template <class T, if_real<T> = 0> PB_HD T expm1(T x) {
+  constexpr T kMin = sizeof(T) == 4 ? T(-30) : T(-50);
+  const ExpParts<T> e = exp_parts(select(x < kMin, kMin, x));
+  const T s = pow2(select(e.n > Float<T>::kBias, T(Float<T>::kBias), T(e.n - 1)));
+  const T y = 2 * ((s - T(0.5)) + s * e.p);
+  // 0 keeps its sign; exponents that s could not follow mean infinity.
+  return select(abs(x) < Float<T>::kTiny, x, select(e.n > Float<T>::kBias + 1, kInfinity<T>, y));
+}
+
+// 2 atanh(s) = 2 s + s R, s = f / (2 + f), z = s^2 <= 0.0295: R of log(1 + f) as in Ng's log (fdlibm, 1993).
+PB_HD float log_tail(float z) { return z * poly(z, 0.66666687f, 0.3998877f, 0.295804f); }
+PB_HD double log_tail(double z) {
+  return z * poly(z, 0.666666666666667, 0.3999999999989924, 0.2857142862609589, 0.2222221111514416, 0.18182890556695602,
+                  0.1533167403016786, 0.1461703754879165);
+}
+
+// k ln 2 + log(1 + f) + c with 1 + f in [sqrt(1/2), sqrt(2)), c tiny.
+template <class T> PB_HD T log_sum(T f, T k, T c) {
+  const T s = f / (2 + f), square = T(0.5) * f * f;
+  const T r = log_tail(T(s * s));
+  return k * Ln2<T>::hi - ((square - (s * (square + r) + (k * Ln2<T>::lo + c))) - f);
+}
+
+// The ends of a logarithm: +inf and NaN stay, 0 gives -inf, less gives NaN.
+template <class T> PB_HD T log_ends(T x, T y) {
+  y = select(x < kInfinity<T>, y, x);
+  return select(x > 0, y, select(x == 0, -kInfinity<T>, kNaN<T>));
+}
+
+template <class T, if_real<T> = 0> PB_HD T log(T x) {
+  const Split<T> e = split_exponent(x);
+  return log_ends(x, log_sum(T(e.m - 1), e.k, T(0)));
+}
+
+template <class T, if_real<T> = 0> PB_HD T log2(T x) {
+  const Split<T> e = split_exponent(x);
+  return log_ends(x, T(e.k + log_sum(T(e.m - 1), T(0), T(0)) * T(1.4426950408889634)));
+}
+
+template <class T, if_real<T> = 0> PB_HD T log10(T x) {
+  // log10(2) in two parts, as ln 2 above.
+  constexpr T kHi = sizeof(T) == 4 ? T(0x1.34p-2) : T(0x1.34413508p-2);
+  constexpr T kLo = sizeof(T) == 4 ? T(0.0002487456639811952) : T(1.1451100898021838e-10);
+  const Split<T> e = split_exponent(x);
+  const T m = log_sum(T(e.m - 1), T(0), T(0)) * T(0.4342944819032518);
+  return log_ends(x, T(e.k * kHi + (e.k * kLo + m)));
+}
+
+// log(u) + c, u = fl(1 + x), c makes up for the rounding of u. Near 0, u has too few bits of x: f is x itself.
+template <class T, if_real<T> = 0> PB_HD T log1p(T x) {
+  const Two<T> u = two_sum(T(1), x);
+  const Split<T> e = split_exponent(u.hi);
+  const bool near = e.k == 0;
+  const T y = log_sum(select(near, x, T(e.m - 1)), e.k, select(near, T(0), T(u.lo / u.hi)));
+  return select(x == 0, x, log_ends(u.hi, y));
+}
+
+}  // namespace pb::m

@@ -1,0 +1,60 @@
+// Turns the rows of the tables into function objects: the only file that knows what a row means.
+//   unary.def     name_forward(x)       name_pullback(g, x, y)
+//   binary.def    name_forward(a, b)    name_pullback_a(g, a, b, y)    name_pullback_b(g, a, b, y)
+//   reduce.def    name_reduce::identity<A>()    ::map(x)    ::combine(a, b)
+// Predicates, comparisons and logic have a forward only, and return bool.
+#pragma once
+#include "math/scalar.h"
+
+namespace pb {
+
+#define PB_FUNCTOR1(name, RESULT, EXPR)                                            \
+  struct name##_forward {                                                          \
+    template <class A> PB_HD RESULT operator()(A x) const { return EXPR; }         \
+  };
+#define PB_UNARY(name, FWD, PULL)                                                  \
+  PB_FUNCTOR1(name, A, FWD)                                                        \
+  struct name##_pullback {                                                         \
+    template <class A>                                                             \
+    PB_HD A operator()([[maybe_unused]] A g, [[maybe_unused]] A x, [[maybe_unused]] A y) const { return PULL; } \
+  };
+#define PB_UNARY_NUMBER PB_UNARY
+#define PB_PREDICATE(name, EXPR) PB_FUNCTOR1(name, bool, EXPR)
+#define PB_LOGICAL(name, EXPR) PB_FUNCTOR1(name, bool, EXPR)
+#define PB_BITWISE(name, EXPR) PB_FUNCTOR1(name, A, EXPR)
+#include "math/unary.def"
+
+#define PB_FUNCTOR2(name, RESULT, EXPR)                                            \
+  struct name##_forward {                                                          \
+    template <class A> PB_HD RESULT operator()(A a, A b) const { return EXPR; }    \
+  };
+#define PB_PULLBACK2(name, PULL)                                                   \
+  struct name {                                                                    \
+    template <class A>                                                             \
+    PB_HD A operator()([[maybe_unused]] A g, [[maybe_unused]] A a, [[maybe_unused]] A b, [[maybe_unused]] A y) const { \
+      return PULL;                                                                 \
+    }                                                                              \
+  };
+#define PB_BINARY(name, FWD, PULL_A, PULL_B)                                       \
+  PB_FUNCTOR2(name, A, FWD)                                                        \
+  PB_PULLBACK2(name##_pullback_a, PULL_A)                                          \
+  PB_PULLBACK2(name##_pullback_b, PULL_B)
+#define PB_BINARY_NUMBER PB_BINARY
+#define PB_COMPARE(name, EXPR) PB_FUNCTOR2(name, bool, EXPR)
+#define PB_LOGICAL(name, EXPR) PB_FUNCTOR2(name, bool, EXPR)
+#define PB_BITWISE(name, EXPR) PB_FUNCTOR2(name, A, EXPR)
+#include "math/binary.def"
+
+#define PB_REDUCE(name, IDENTITY, MAP, COMBINE)                                    \
+  struct name##_reduce {                                                           \
+    template <class A> PB_HD static A identity() { return IDENTITY; }              \
+    template <class A> PB_HD static A map(A x) { return MAP; }                     \
+    template <class A> PB_HD static A combine(A a, A b) { return COMBINE; }        \
+  };
+#include "math/reduce.def"
+
+#undef PB_FUNCTOR1
+#undef PB_FUNCTOR2
+#undef PB_PULLBACK2
+
+}  // namespace pb

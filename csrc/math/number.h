@@ -1,0 +1,126 @@
+// What numbers of every kind can do: extremes, signs, division with a remainder, integer powers and shifts.
+#pragma once
+#include "math/bits.h"
+
+namespace pb::m {
+
+// NaN wins, as in NumPy.
+template <class T, if_real<T> = 0> PB_HD T max(T a, T b) { return select((a > b) | (a != a), a, b); }
+template <class T, if_real<T> = 0> PB_HD T min(T a, T b) { return select((a < b) | (a != a), a, b); }
+template <class T, if_integer<T> = 0> PB_HD T max(T a, T b) { return a > b ? a : b; }
+template <class T, if_integer<T> = 0> PB_HD T min(T a, T b) { return a < b ? a : b; }
+
+// The identities of max and min.
+template <class T> PB_HD T lowest() {
+  return std::numeric_limits<T>::has_infinity ? T(-std::numeric_limits<T>::infinity()) : std::numeric_limits<T>::lowest();
+}
+template <class T> PB_HD T highest() {
+  return std::numeric_limits<T>::has_infinity ? std::numeric_limits<T>::infinity() : std::numeric_limits<T>::max();
+}
+
+template <class T, if_real<T> = 0> PB_HD T sign(T x) {  // 0 keeps its sign, NaN stays
+  return select(x > 0, T(1), select(x < 0, T(-1), x));
+}
+template <class T, if_integer<T> = 0> PB_HD T sign(T x) { return T(x > 0) - T(x < 0); }
+
+// Integer arithmetic is modulo 2^n, in unsigned numbers: signed overflow has no meaning in C++.
+template <class T> using if_not_integer = std::enable_if_t<!std::is_integral_v<T>, int>;
+template <class T, if_not_integer<T> = 0> PB_HD T add(T a, T b) { return a + b; }
+template <class T, if_not_integer<T> = 0> PB_HD T subtract(T a, T b) { return a - b; }
+template <class T, if_not_integer<T> = 0> PB_HD T multiply(T a, T b) { return a * b; }
+template <class T, if_not_integer<T> = 0> PB_HD T negative(T x) { return -x; }
+template <class T, if_integer<T> = 0> PB_HD T add(T a, T b) {
+  return T(std::make_unsigned_t<T>(a) + std::make_unsigned_t<T>(b));
+}
+template <class T, if_integer<T> = 0> PB_HD T subtract(T a, T b) {
+  return T(std::make_unsigned_t<T>(a) - std::make_unsigned_t<T>(b));
+}
+template <class T, if_integer<T> = 0> PB_HD T multiply(T a, T b) {
+  return T(std::make_unsigned_t<T>(a) * std::make_unsigned_t<T>(b));
+}
+template <class T, if_integer<T> = 0> PB_HD T negative(T x) { return subtract(T(0), x); }
+template <class T, if_integer<T> = 0> PB_HD T abs(T x) { return x < 0 ? negative(x) : x; }
+template <class T, if_integer<T> = 0> PB_HD T floor(T x) { return x; }
+template <class T, if_integer<T> = 0> PB_HD T ceil(T x) { return x; }
+template <class T, if_integer<T> = 0> PB_HD T trunc(T x) { return x; }
+template <class T, if_integer<T> = 0> PB_HD T round(T x) { return x; }
+
+// Python's a // b and a % b: the quotient is rounded down and the remainder has the sign of b. As in NumPy, integers
+// divided by 0 give 0. -1 is apart because the smallest number divided by it traps.
+template <class T, if_integer<T> = 0> PB_HD T floor_divide(T a, T b) {
+  if constexpr (std::is_unsigned_v<T>) {
+    return b == 0 ? T(0) : T(a / b);
+  } else {
+    if (b == 0) return 0;
+    if (b == -1) return negative(a);
+    const T q = a / b;
+    return q - T((a % b != 0) & ((a < 0) != (b < 0)));
+  }
+}
+template <class T, if_integer<T> = 0> PB_HD T remainder(T a, T b) {
+  if constexpr (std::is_unsigned_v<T>) {
+    return b == 0 ? T(0) : T(a % b);
+  } else {
+    if ((b == 0) | (b == -1)) return 0;
+    const T r = a % b;
+    return r + ((r != 0) & ((r < 0) != (b < 0)) ? b : T(0));
+  }
+}
+
+// Exact, for which fmod is needed: a - b floor(a / b) loses everything once the quotient is large.
+template <class T, if_real<T> = 0> PB_HD T remainder(T a, T b) {
+  const T r = std::fmod(a, b);
+  return select(r == 0, copysign(T(0), b), select((r < 0) != (b < 0), T(r + b), r));
+}
+template <class T, if_real<T> = 0> PB_HD T floor_divide(T a, T b) {
+  const T r = std::fmod(a, b);
+  const T down = (r != 0) & ((r < 0) != (b < 0)) ? T(1) : T(0);
+  const T q = (a - r) / b - down;  // whole, but for the rounding of the division
+  const T whole = floor(q) + (q - floor(q) > T(0.5) ? T(1) : T(0));
+  const T signed_zero = copysign(T(0), T(a / b));
+  return select(b == 0, T(a / b), select(q == 0, signed_zero, whole));
+}
+
+// By squaring. A negative exponent gives the reciprocal rounded toward zero, and 0 for base 0.
+template <class T, if_integer<T> = 0> PB_HD T pow(T base, T exponent) {
+  if (exponent < 0) return base == 1 ? T(1) : base == T(-1) ? (exponent % 2 ? T(-1) : T(1)) : T(0);
+  T y = 1;
+  for (auto rest = std::make_unsigned_t<T>(exponent); rest; rest >>= 1) {
+    if (rest & 1) y = multiply(y, base);
+    base = multiply(base, base);
+  }
+  return y;
+}
+
+// A shift by the width of the type, or more, moves everything out. By a negative number: the same.
+template <class T, if_integer<T> = 0> PB_HD T left_shift(T a, T b) {
+  using U = std::make_unsigned_t<T>;
+  const U count = U(b), width = U(sizeof(T) * 8);
+  return count < width ? T(U(a) << (count & (width - 1))) : T(0);
+}
+template <class T, if_integer<T> = 0> PB_HD T right_shift(T a, T b) {
+  using U = std::make_unsigned_t<T>;
+  const U count = U(b), last = U(sizeof(T) * 8 - 1);
+  if constexpr (std::is_unsigned_v<T>) return count <= last ? T(a >> count) : T(0);
+  return T(a >> (count <= last ? count : last));
+}
+// bool is not a number here, but shares the tables.
+PB_HD bool left_shift(bool a, bool b) { return a & !b; }
+PB_HD bool right_shift(bool a, bool b) { return a & !b; }
+template <class T, if_integer<T> = 0> PB_HD T invert(T x) {
+  if constexpr (std::is_same_v<T, bool>) return !x;
+  else return T(~x);
+}
+
+template <class T, if_real<T> = 0> PB_HD T rsqrt(T x) { return 1 / sqrt(x); }
+
+template <class T, if_real<T> = 0> PB_HD T hypot(T x, T y) {
+  const T a = abs(x), b = abs(y);
+  const T large = select(a > b, a, b), small = select(a > b, b, a);
+  const T ratio = small / large;
+  const T h = large * sqrt(T(1 + ratio * ratio));
+  const T inner = select(isnan(x) | isnan(y), kNaN<T>, select(large == 0, T(0), h));
+  return select((a == kInfinity<T>) | (b == kInfinity<T>), kInfinity<T>, inner);
+}
+
+}  // namespace pb::m

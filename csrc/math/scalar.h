@@ -1,0 +1,26 @@
+// The scalar mathematics, all of it, and the type that arithmetic on each element type is done in.
+#pragma once
+#include "math/activation.h"
+#include "math/bits.h"
+#include "math/error_function.h"
+#include "math/exp_log.h"
+#include "math/half.h"
+#include "math/hyperbolic.h"
+#include "math/number.h"
+#include "math/power.h"
+#include "math/trig.h"
+
+namespace pb {
+
+template <class T> struct Arithmetic {
+  using type = T;
+};
+template <> struct Arithmetic<float16> {
+  using type = float;
+};
+template <> struct Arithmetic<bfloat16> {
+  using type = float;
+};
+template <class T> using acc_t = typename Arithmetic<T>::type;
+
+}  // namespace pb

@@ -1,0 +1,140 @@
+// Trigonometric functions and their inverses.
+#pragma once
+#include "math/bits.h"
+
+namespace pb::m {
+
+// x = n pi/2 + hi + lo. pi/2 stands in parts of 26 bits and n in two halves of 26, so that all large products are exact
+// (Cody & Waite, 1980). Right for |x| < 2^51; what is larger is no longer told apart from its neighbours by n.
+struct Quadrant {
+  double n, hi, lo;
+};
+constexpr double kHalfPi1 = 0x1.921fb5p+0, kHalfPi2 = 0x1.110b46p-26, kHalfPi3 = 0x1.1a6262p-54,
+                 kHalfPi4 = 0x1.3145c06e0e689p-78;
+PB_HD Quadrant reduce_half_pi(double x) {
+  const double n = round(x * 0.6366197723675814);
+  const double upper = (n + 0x1.8p78) - 0x1.8p78, lower = n - upper;
+  const double r = (((x - upper * kHalfPi1) - lower * kHalfPi1) - upper * kHalfPi2) - lower * kHalfPi2;
+  const Two<double> s = two_sum(r, -(upper * kHalfPi3)), t = two_sum(s.hi, -(lower * kHalfPi3));
+  const Two<double> u = two_sum(t.hi, (s.lo + t.lo) - n * kHalfPi4);
+  return {n - 4 * floor(n * 0.25), u.hi, u.lo};
+}
+// In float the parts would be too many: this one reduction is done in double, the rest is not.
+PB_HD Quadrant reduce_half_pi(float value) {
+  const double x = double(value), n = round(x * 0.6366197723675814);
+  const double upper = (n + 0x1.8p78) - 0x1.8p78, lower = n - upper;
+  const double r = (((x - upper * kHalfPi1) - lower * kHalfPi1) - upper * kHalfPi2) - lower * kHalfPi2;
+  return {n - 4 * floor(n * 0.25), r - n * kHalfPi3, 0};
+}
+
+// sin(r) / r - 1 over z, and (cos(r) - 1 + z / 2) / z^2, for z = r^2 <= 0.62.
+PB_HD float sin_tail(float z) { return poly(z, -0.16666664f, 0.008332742f, -0.00019586606f); }
+PB_HD double sin_tail(double z) {
+  return poly(z, -0.16666666666666666, 0.008333333333330887, -0.0001984126983666588, 2.755731605459391e-06,
+              -2.5051121875169608e-08, 1.5917412836707387e-10);
+}
+PB_HD float cos_tail(float z) { return poly(z, 0.041666664f, -0.0013888297f, 2.4546654e-05f); }
+PB_HD double cos_tail(double z) {
+  return poly(z, 0.041666666666666664, -0.0013888888888887359, 2.48015872987077e-05, -2.755731724172776e-07,
+              2.0876140031390975e-09, -1.138218421447753e-11);
+}
+
+// Sine and cosine of r + low for |r| <= pi/4.
+template <class T> PB_HD T sin_reduced(T r, T low) {
+  const T z = r * r;
+  return r + (r * z * sin_tail(z) + low * (1 - T(0.5) * z));
+}
+template <class T> PB_HD T cos_reduced(T r, T low) {
+  const T z = r * r, half = T(0.5) * z, w = 1 - half;
+  return w + (((1 - w) - half) + (z * z * cos_tail(z) - r * low));
+}
+
+template <class T> struct SinCos {
+  T sin, cos;
+};
+template <class T, if_real<T> = 0> PB_HD SinCos<T> sincos(T x) {
+  const Quadrant reduced = reduce_half_pi(x);
+  const T q = T(reduced.n), r = T(reduced.hi), low = T(reduced.lo);
+  const T s = sin_reduced(r, low), c = cos_reduced(r, low);
+  const bool odd = (q == 1) | (q == 3);
+  const T sine = select(odd, c, s), cosine = select(odd, s, c);
+  return {select(q >= 2, T(-sine), sine), select((q == 1) | (q == 2), T(-cosine), cosine)};
+}
+
+template <class T, if_real<T> = 0> PB_HD T sin(T x) { return select(x == 0, x, sincos(x).sin); }
+template <class T, if_real<T> = 0> PB_HD T cos(T x) { return sincos(x).cos; }
+template <class T, if_real<T> = 0> PB_HD T tan(T x) {
+  const SinCos<T> y = sincos(x);
+  return select(x == 0, x, T(y.sin / y.cos));
+}
+
+template <class T> struct Pi;  // pi/2 in two parts
+template <> struct Pi<float> {
+  static constexpr float half = 0x1.921fb6p+0f, low = -4.371139e-08f;
+};
+template <> struct Pi<double> {
+  static constexpr double half = 0x1.921fb54442d18p+0, low = 0x1.1a62633145c07p-54;
+};
+
+// (atan(t) / t - 1) / z for z = t^2 <= tan(pi/8)^2.
+PB_HD float atan_tail(float z) {
+  return poly(z, -0.3333333f, 0.19999538f, -0.14263879f, 0.10742895f, -0.06449158f);
+}
+PB_HD double atan_tail(double z) {
+  return poly(z, -0.3333333333333333, 0.19999999999995466, -0.1428571428465508, 0.11111111014334958,
+              -0.0909090454071021, 0.07692182322230513, -0.06664499220441451, 0.05858042767486098,
+              -0.050848946488512896, 0.03921563261617331, -0.019157273875052977);
+}
+
+// atan(a) for a >= 0: moved by pi/4 or pi/2 to where the polynomial holds, with one division (Cephes, S. Moshier).
+template <class T> PB_HD T atan_positive(T a) {
+  const bool far = a > T(2.414213562373095), middle = a > T(0.41421356237309503);
+  const T den = select(far, a, select(middle, T(a + 1), T(1)));
+  const T num = select(far, T(-1), select(middle, T(a - 1), a));
+  const T t = num / den, z = t * t;
+  const T weight = select(far, T(1), select(middle, T(0.5), T(0)));
+  return weight * Pi<T>::half + ((t * z * atan_tail(z) + weight * Pi<T>::low) + t);
+}
+
+template <class T, if_real<T> = 0> PB_HD T atan(T x) { return copysign(atan_positive(abs(x)), x); }
+
+template <class T, if_real<T> = 0> PB_HD T atan2(T y, T x) {
+  const T ay = abs(y), ax = abs(x);
+  const T quotient = select(ay == ax, T(1), T(ay / ax));  // both infinite: an eighth of a turn
+  const T first = select(ay == 0, T(0), atan_positive(quotient));
+  const T turned = select(signbit(x), T((Pi<T>::half - first) + (Pi<T>::half + 2 * Pi<T>::low)), first);
+  return select(isnan(x) | isnan(y), T(x + y), copysign(turned, y));
+}
+
+// (asin(s) / s - 1) / z for z = s^2 <= 1/4.
+PB_HD float asin_tail(float z) {
+  return poly(z, 0.16666673f, 0.07498855f, 0.04500138f, 0.026554542f, 0.038085025f);
+}
+PB_HD double asin_tail(double z) {
+  return poly(z, 0.1666666666666665, 0.07500000000020764, 0.044642857103423646, 0.03038194736709848,
+              0.02237204763174451, 0.017355259955786323, 0.013929652902326633, 0.011875494382636922,
+              0.0078029494773533175, 0.01603551434914882, -0.010749050339697808, 0.028169218060881414);
+}
+
+// asin(a) for a <= 1/2; for larger a, asin(sqrt((1 - a) / 2)), which is half of acos(a). Outside [0, 1]: NaN.
+template <class T> PB_HD T asin_or_half_acos(T a, bool large) {
+  const T z = select(large, T(T(0.5) * (1 - a)), T(a * a));
+  const T s = select(large, sqrt(z), a);
+  return s + s * z * asin_tail(z);
+}
+template <class T, if_real<T> = 0> PB_HD T asin(T x) {
+  const T a = abs(x);
+  const bool large = a > T(0.5);
+  const T y = asin_or_half_acos(a, large);
+  return copysign(select(large, T(Pi<T>::half - (2 * y - Pi<T>::low)), y), x);
+}
+template <class T, if_real<T> = 0> PB_HD T acos(T x) {
+  const T a = abs(x);
+  const bool large = a > T(0.5);
+  const T y = asin_or_half_acos(a, large);
+  const T signed_y = copysign(y, x);
+  const T far = select(x < 0, T(2 * (Pi<T>::half - (y - Pi<T>::low))), T(2 * y));
+  return select(large, far, T(Pi<T>::half - (signed_y - Pi<T>::low)));
+}
+
+}  // namespace pb::m
