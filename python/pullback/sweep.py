@@ -148,7 +148,7 @@ def _checked(sources: list[Any]) -> list[Tensor]:
 
 def reachable(tape: GradientTape, serials: set[int]) -> Container[int]:
     """The values whose cotangents are wanted. Where every watched leaf is a source, that is every recorded value."""
-    if tape.leaves <= serials and not any([node.op.pullback is ZERO for node in tape.nodes]):
+    if tape.leaves <= serials and not tape.has_zero:
         return tape.shapes
     return dependents(tape, [*serials, *tape.hooks])
 

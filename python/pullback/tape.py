@@ -9,7 +9,7 @@ from typing import Any, Callable, Final, Sequence
 from . import creation, door
 from . import tensor as tensors
 from .errors import ShapeError, TapeError
-from .primitive import Op, listeners
+from .primitive import ZERO, Op, listeners
 from .tensor import Parameter, Tensor, new_serial
 from .tree import flatten, unflatten
 
@@ -17,10 +17,13 @@ Site = tuple[CodeType, int]
 _OURS: Final = __name__.partition(".")[0] + "."
 
 
-def call_site() -> Site:
-    """The user's line that runs now, as a code object and an instruction offset (words are made of it only in a report)."""
-    frame = sys._getframe(2)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_OURS):
+def call_site(depth: int) -> Site:
+    """The user's line that runs now, as a code object and an instruction offset (words are made of it only in a report).
+
+    Frames nearer than `depth` are known to be pullback's own.
+    """
+    frame = sys._getframe(depth)
+    while frame.f_globals.get("__name__", "").startswith(_OURS) and frame.f_back is not None:
         frame = frame.f_back
     return frame.f_code, frame.f_lasti
 
@@ -30,7 +33,7 @@ class Node:
 
     __slots__ = ("inputs", "kept", "op", "site", "versions", "y")
 
-    def __init__(self, op: Op, y: int, inputs: list[int], kept: list[Any], versions: Any, site: Site) -> None:
+    def __init__(self, op: Op, y: int, inputs: list[int], kept: Sequence[Any], versions: Any, site: Site) -> None:
         self.op, self.y, self.inputs, self.kept, self.versions, self.site = op, y, inputs, kept, versions, site
 
 
@@ -51,7 +54,9 @@ class GradientTape:
         """Forgets everything recorded and watched."""
         self.nodes: list[Any] = []
         self.shapes: dict[int, tuple[int, ...]] = {}  # of every watched value, by serial
+        self.leaves: set[int] = set()  # those that were watched, not computed
         self.hooks: dict[int, list[Callable[[Tensor], Any]]] = {}
+        self.has_zero = False  # whether an op with a derivative of zero everywhere is among the nodes
         self.cuts: list[tuple[int, str, Site]] = []  # where watched values left: numpy(), stop_gradient, …
         self.consumed = False
 
@@ -82,7 +87,10 @@ class GradientTape:
             if not isinstance(x, Tensor) or x.dtype.kind not in "fV":
                 what = f"a tensor of dtype {x.dtype}" if isinstance(x, Tensor) else f"a {type(x).__name__}"
                 raise TapeError(f"watch: only floating-point tensors have gradients, this is {what}. Use pb.tensor(…, dtype=pb.float32).")
-            self.shapes[x.serial or _give_serial(x)] = x.array.shape
+            if not x.serial:
+                x.serial = new_serial()
+            if x.serial not in self.shapes:
+                self._add_leaf(x)
 
     def on_gradient(self, t: Tensor, fn: Callable[[Tensor], Any]) -> None:
         """`fn(gradient_of_t)` runs in the backward pass; what it returns, if not None, replaces the gradient.
@@ -93,32 +101,50 @@ class GradientTape:
             raise TapeError("on_gradient: the tensor is not on this tape. Call it while recording, on a watched tensor or a result.")
         self.hooks.setdefault(t.serial, []).append(fn)
 
+    def _add_leaf(self, x: Tensor) -> None:
+        self.shapes[x.serial] = x.array.shape
+        self.leaves.add(x.serial)
+
     def _watches(self, x: Any) -> bool:
         """Whether a value not seen yet is watched: a trainable Parameter is."""
         if self.watch_parameters and x.__class__ is Parameter and x.trainable and x.array.dtype.kind in "fV":
-            self.shapes[x.serial] = x.array.shape
+            self._add_leaf(x)
             return True
         return False
 
     def add(self, op: Op, y: Tensor, inputs: Sequence[Any], params: Sequence[Any]) -> None:
         """Records an op if any of its inputs is watched."""
         shapes = self.shapes
-        serials = [x.serial if x.serial in shapes or self._watches(x) else 0 for x in inputs]
-        if not any(serials):
+        serials: list[int] = []
+        watched = changeable = False
+        for x in inputs:
+            serial = x.serial
+            if serial in shapes or (x.__class__ is Parameter and self._watches(x)):
+                watched = True
+                serials.append(serial)
+            else:
+                serials.append(0)
+            if x.storage is not None:
+                changeable = True
+        if not watched:
             return
-        site = call_site()
+        site = call_site(4)  # past this frame, the tape's, `record`'s and the op's
         if op.pullback is None:
             self.cuts += [(serial, op.name, site) for serial in serials if serial]
             return
-        shapes[y.serial or _give_serial(y)] = y.array.shape
+        if op.pullback is ZERO:
+            self.has_zero = True
+        result = y.serial
+        if not result:
+            y.serial = result = new_serial()
+        shapes[result] = y.array.shape
         kept = op.keep(inputs, y, params, serials)
-        versions = [(x.storage, x.storage.version) for x in inputs if x.storage is not None and _holds(kept, x)]
-        self.nodes.append(Node(op, y.serial, serials, kept, versions, site))
+        self.nodes.append(Node(op, result, serials, kept, _versions(inputs, kept) if changeable else (), site))
 
     def cut(self, x: Tensor, how: str) -> None:
         """Remembers that a watched value leaves here, so that an UnconnectedError can name the line."""
         if x.serial in self.shapes:
-            self.cuts.append((x.serial, how, call_site()))
+            self.cuts.append((x.serial, how, call_site(4)))
 
     # ---- walking back
 
@@ -199,13 +225,10 @@ def seed_for(target: Any, given: Any) -> Tensor:
     return seed
 
 
-def _give_serial(x: Tensor) -> int:
-    x.serial = new_serial()
-    return x.serial
-
-
-def _holds(kept: list[Any], x: Any) -> bool:
-    return any([k is x for args in kept if args for k in args])
+def _versions(inputs: Sequence[Any], kept: Sequence[Any]) -> tuple[Any, ...]:
+    """The memory of kept inputs that can change in place, with its version now."""
+    held = {id(k) for args in kept if args for k in args}
+    return tuple([(x.storage, x.storage.version) for x in inputs if x.storage is not None and id(x) in held])
 
 
 def _cut(x: Tensor, how: str) -> None:

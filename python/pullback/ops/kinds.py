@@ -147,13 +147,18 @@ def fuse_unary(op: Op) -> None:
     """The native pullback takes (g, x, y); a slot that was not kept is passed g, which its row does not read."""
     pull, _ = kernel_for(f"{op.name}_pullback")
     rule = op.rules[0]
-    if pull is None or rule is None:
+    if pull is None or rule is None or rule.names not in (("x",), ("y",)):
         return
-    if rule.names == ("x",):
-        rule.fused = lambda g, x: Tensor(pull(g.array, x.array, g.array))
-    elif rule.names == ("y",):
-        rule.fused = lambda g, y: Tensor(pull(g.array, g.array, y.array))
-    guard(rule)
+    definition, keeps_x = rule.definition, rule.names == ("x",)
+
+    def fused(g: Tensor, kept: Tensor) -> Tensor:
+        array = g.array
+        try:
+            return Tensor(pull(array, kept.array, array) if keeps_x else pull(array, array, kept.array))
+        except Refused:
+            return definition(g, kept)
+
+    rule.fused = fused
 
 
 def binary(
@@ -195,18 +200,20 @@ def fuse_binary(op: Op) -> None:
     """The native pullbacks `<name>_pullback_a` and `_b` take (g, a, b, y), as in csrc/math/binary.def."""
     for rule, which in zip(op.rules, "ab"):
         pull, _ = kernel_for(f"{op.name}_pullback_{which}")
-        if pull is None or rule is None or not rule.names:
-            continue
-        rule.fused = _fused_binary(pull, rule.names)
-        guard(rule)
+        if pull is not None and rule is not None and rule.names:
+            rule.fused = _fused_binary(pull, rule)
 
 
-def _fused_binary(pull: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., Tensor]:
+def _fused_binary(pull: Callable[..., Any], rule: Rule) -> Callable[..., Tensor]:
+    definition, names = rule.definition, rule.names
     slots = [names.index(slot) if slot in names else None for slot in ("a", "b", "y")]
 
     def fused(g: Tensor, *kept: Any) -> Tensor:
         array = g.array
-        return Tensor(pull(array, *[array if slot is None else kept[slot].array for slot in slots]))
+        try:
+            return Tensor(pull(array, *[array if slot is None else kept[slot].array for slot in slots]))
+        except Refused:
+            return definition(g, *kept)
 
     return fused
 
