@@ -20,11 +20,20 @@ def array_module(arrays: Sequence[Any]) -> Any:
 
 
 def runner(op: Any) -> Callable[..., Any]:
-    """A kernel for `op` that runs its reference."""
+    """A kernel for `op` that runs its reference. It refuses what a native one does, so that both promote alike."""
+    from .native import Refused
+
     count = len(op.names) - op.params
 
     def run_reference(*arguments: Any) -> Any:
-        return run(op, arguments[:count], arguments[count:])
+        arrays = arguments[:count]
+        found = {x.dtype for x in arrays if hasattr(x, "dtype")}
+        if len(found) > 1 or any([dtype.kind not in "fV" for dtype in found]):
+            raise Refused("dtypes that may need promotion")
+        try:
+            return run(op, arrays, arguments[count:])
+        except (TypeError, ValueError) as error:
+            raise Refused(str(error)) from error
 
     return run_reference
 
