@@ -7,6 +7,7 @@ from typing import Any
 from .. import dtypes
 from ..primitive import ZERO, apply, as_tensor
 from ..tensor import Tensor
+from ._examples import normal
 from .kinds import LINEAR, no_flops, op
 
 
@@ -15,9 +16,11 @@ def _reference(xp: Any, x: Any, dtype: Any) -> Any:
 
 
 _cast = op(
-    "cast", kind=LINEAR, reference=_reference, pullback=lambda g, x_dtype: astype(g, x_dtype), cost=no_flops
+    "cast", example=lambda rng, dtype: (normal((3, 4))(rng, dtype)[0], (dtypes.float32,)),
+    kind=LINEAR, reference=_reference, pullback=lambda g, x_dtype: astype(g, x_dtype), cost=no_flops
 )
-_truncate = op("truncate", kind=LINEAR, reference=_reference, pullback=ZERO, cost=no_flops)
+_truncate = op("truncate", example=lambda rng, dtype: (normal((3, 4))(rng, dtype)[0], (dtypes.int32,)),
+               kind=LINEAR, reference=_reference, pullback=ZERO, cost=no_flops)
 _truncate.kernel = _cast.kernel  # the same copy; only the derivative differs
 
 

@@ -17,6 +17,7 @@ from .. import devices, dtypes
 from ..errors import DTypeError, ShapeError
 from ..primitive import ZERO, apply, as_tensor
 from ..tensor import Tensor
+from ._examples import distinct, normal
 from ._shapes import Shape, broadcast_shapes, normalize_axis
 from .cast import astype
 from .elementwise import equal
@@ -25,30 +26,39 @@ from .shape import _slice, _view, broadcast_to, flatten, reshape
 
 # ---- ops. Indices are integer arrays (not tensors: nothing flows through them), in range after _checked.
 
-_take = op("take", kind=LINEAR, reference=lambda xp, x, indices, axis: xp.take(x, indices, axis=axis), cost=no_flops,
+_take = op("take", example=normal((4, 3), params=(np.array([[0, 3], [1, 0]]), 0)),
+           kind=LINEAR, reference=lambda xp, x, indices, axis: xp.take(x, indices, axis=axis), cost=no_flops,
            pullback=lambda g, x_shape, indices, axis: scatter_add(x_shape, indices, g, axis))  # fmt: skip
-_scatter_add = op("scatter_add", kind=LINEAR, pullback=lambda g, indices, axis: apply(_take, (g,), (indices, axis)),
+_scatter_add = op("scatter_add", example=normal((2, 2, 3), params=((4, 3), np.array([[0, 3], [0, 1]]), 0)),
+                  kind=LINEAR, pullback=lambda g, indices, axis: apply(_take, (g,), (indices, axis)),
                   reference=lambda xp, updates, shape, indices, axis: _added(xp, xp.zeros(shape, updates.dtype), indices, updates, axis),
                   cost=lambda updates, shape, indices, axis, y: {"flops": updates.size})  # fmt: skip
-_index_add = op("index_add", kind=OWN, inputs=2, cost=lambda x, updates, indices, axis, y: {"flops": updates.size},
+_index_add = op("index_add", example=normal((4, 3), (3, 3), params=(np.array([1, 1, 3]), 0)),
+                kind=OWN, inputs=2, cost=lambda x, updates, indices, axis, y: {"flops": updates.size},
                 reference=lambda xp, x, updates, indices, axis: _added(xp, xp.array(x), indices, updates, axis),
                 pullback=(lambda g: g, lambda g, indices, axis: apply(_take, (g,), (indices, axis))))  # fmt: skip
-_index_set = op("index_set", kind=OWN, inputs=2, cost=no_flops,
+_index_set = op("index_set", example=normal((4, 3), (3, 3), params=(np.array([1, 1, 3]), 0)),
+                kind=OWN, inputs=2, cost=no_flops,
                 reference=lambda xp, x, updates, indices, axis: _put(xp.array(x), indices, updates, axis),
                 pullback=(lambda g, indices, axis: _without(g, indices, axis), lambda g, indices, axis: _last_writes(g, indices, axis)))  # fmt: skip
-_index_max = op("index_max", kind=OWN, inputs=2, cost=no_flops,
+_index_max = op("index_max", example=distinct((4, 3), (3, 3), params=(np.array([1, 2, 3]), 0)),
+                kind=OWN, inputs=2, cost=no_flops,
                 reference=lambda xp, x, updates, indices, axis: _at(xp.maximum, xp.array(x), indices, updates, axis),
                 pullback=(lambda g, x, y: g * _hits(x, y), lambda g, updates, indices, axis, y: _winners(g, updates, indices, axis, y)))  # fmt: skip
-_index_min = op("index_min", kind=OWN, inputs=2, cost=no_flops,
+_index_min = op("index_min", example=distinct((4, 3), (3, 3), params=(np.array([1, 2, 3]), 0)),
+                kind=OWN, inputs=2, cost=no_flops,
                 reference=lambda xp, x, updates, indices, axis: _at(xp.minimum, xp.array(x), indices, updates, axis),
                 pullback=(lambda g, x, y: g * _hits(x, y), lambda g, updates, indices, axis, y: _winners(g, updates, indices, axis, y)))  # fmt: skip
-_take_along = op("take_along_axis", kind=LINEAR, cost=no_flops,
+_take_along = op("take_along_axis", example=normal((3, 4), params=(np.array([[0, 3], [1, 1], [2, 0]]), 1)),
+                 kind=LINEAR, cost=no_flops,
                  reference=lambda xp, x, indices, axis: xp.take_along_axis(x, indices, axis),
                  pullback=lambda g, x_shape, indices, axis: apply(_along_add, (g,), (x_shape, indices, axis)))  # fmt: skip
-_along_add = op("along_axis_add", kind=LINEAR, cost=lambda updates, shape, indices, axis, y: {"flops": updates.size},
+_along_add = op("along_axis_add", example=normal((3, 2), params=((3, 4), np.array([[0, 3], [1, 1], [2, 0]]), 1)),
+                kind=LINEAR, cost=lambda updates, shape, indices, axis, y: {"flops": updates.size},
                 reference=lambda xp, updates, shape, indices, axis: _added_along(xp, updates, shape, indices, axis),
                 pullback=lambda g, indices, axis: apply(_take_along, (g,), (indices, axis)))  # fmt: skip
-_one_hot = op("one_hot", kind=OWN, pullback=ZERO, cost=no_flops,
+_one_hot = op("one_hot", example=lambda rng, dtype: ((np.array([[0, 2], [1, 1]]),), (3, dtypes.float32)),
+              kind=OWN, pullback=ZERO, cost=no_flops,
               reference=lambda xp, x, depth, dtype: (x[..., None] == xp.arange(depth)).astype(dtype))  # fmt: skip
 
 

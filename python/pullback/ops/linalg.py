@@ -8,6 +8,7 @@ from typing import Any, Sequence
 from ..errors import ShapeError
 from ..primitive import apply, as_tensor
 from ..tensor import Tensor
+from ._examples import normal
 from ._shapes import broadcast_shapes, normalize_axis
 from .elementwise import multiply
 from .kinds import BILINEAR, op
@@ -24,6 +25,7 @@ def _products(a: Any, b: Any, y: Any) -> dict[str, int]:
 
 _matmul = op(
     "matmul",  # (…, m, k) @ (…, k, n)
+    example=normal((2, 3, 4), (4, 5)),
     kind=BILINEAR,
     reference=lambda xp, a, b: xp.matmul(a, b),
     inputs=2,

@@ -8,6 +8,7 @@ from .. import dtypes
 from ..errors import ShapeError
 from ..primitive import apply, as_tensor
 from ..tensor import Tensor
+from ._examples import normal
 from ._shapes import normalize_axis
 from .cast import astype
 from .kinds import LINEAR, OWN, op
@@ -33,11 +34,13 @@ def _one_each(x: Any, axis: int, reverse: bool, y: Any) -> dict[str, int]:
 
 
 _cumulative_sum = op(
-    "cumulative_sum", kind=LINEAR, reference=_reference("cumsum"), cost=_one_each,
+    "cumulative_sum", example=normal((3, 5), params=(1, False)),
+    kind=LINEAR, reference=_reference("cumsum"), cost=_one_each,
     pullback=lambda g, axis, reverse: apply(_cumulative_sum, (g,), (axis, not reverse)),
 )  # fmt: skip
 _cumulative_prod = op(
-    "cumulative_prod", kind=OWN, reference=_reference("cumprod"), cost=_one_each,
+    "cumulative_prod", example=normal((3, 5), params=(1, True)),
+    kind=OWN, reference=_reference("cumprod"), cost=_one_each,
     pullback=lambda g, x, axis, reverse: _product_scan_pullback(g, x, axis, reverse),
 )  # fmt: skip
 

@@ -10,6 +10,7 @@ from .. import devices
 from ..errors import DTypeError, ShapeError
 from ..primitive import apply, as_tensor
 from ..tensor import Tensor
+from ._examples import distinct, normal
 from .cast import astype
 from .elementwise import equal, exp, log, maximum, where
 from .index import take
@@ -37,11 +38,14 @@ def highest(dtype: Any) -> Any:
     return True if dtype.kind == "b" else np.iinfo(dtype).max if dtype.kind in "iu" else np.inf
 
 
-_sum = op("segment_sum", kind=OWN, reference=_reference("add", lambda dtype: 0), pullback=lambda g, ids: take(g, ids, axis=0),
+_sum = op("segment_sum", example=normal((5, 2), params=(np.array([0, 2, 0, 3, 2]), 4)),
+          kind=OWN, reference=_reference("add", lambda dtype: 0), pullback=lambda g, ids: take(g, ids, axis=0),
           cost=lambda data, ids, num_segments, y: {"flops": data.size})  # fmt: skip
-_max = op("segment_max", kind=OWN, reference=_reference("maximum", lowest), cost=no_flops,
+_max = op("segment_max", example=distinct((5, 2), params=(np.array([0, 2, 0, 1, 2]), 3)),
+          kind=OWN, reference=_reference("maximum", lowest), cost=no_flops,
           pullback=lambda g, data, ids, num_segments, y: _extreme_pullback(g, data, ids, num_segments, y))  # fmt: skip
-_min = op("segment_min", kind=OWN, reference=_reference("minimum", highest), cost=no_flops,
+_min = op("segment_min", example=distinct((5, 2), params=(np.array([0, 2, 0, 1, 2]), 3)),
+          kind=OWN, reference=_reference("minimum", highest), cost=no_flops,
           pullback=lambda g, data, ids, num_segments, y: _extreme_pullback(g, data, ids, num_segments, y))  # fmt: skip
 
 

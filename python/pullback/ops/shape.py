@@ -12,6 +12,7 @@ from ..errors import ShapeError
 from ..primitive import Op, apply, as_tensor, listeners, record
 from ..tensor import Tensor
 from . import reduce
+from ._examples import normal
 from ._shapes import Shape, broadcast_shapes, infer_shape, normalize_axes, normalize_axis
 from .cast import astype
 from .kinds import LINEAR, MOVEMENT, no_flops, op
@@ -26,26 +27,37 @@ def _view(op: Op, x: Tensor, *params: Any) -> Tensor:
     return y
 
 
-_reshape = op("reshape", kind=MOVEMENT, reference=lambda xp, x, shape: x.reshape(shape), cost=no_flops,
+_reshape = op("reshape", example=normal((3, 4), params=((2, 6),)),
+              kind=MOVEMENT, reference=lambda xp, x, shape: x.reshape(shape), cost=no_flops,
               pullback=lambda g, x_shape: reshape(g, x_shape))  # fmt: skip
-_permute = op("permute_dims", kind=MOVEMENT, reference=lambda xp, x, axes: x.transpose(axes), cost=no_flops,
+_permute = op("permute_dims", example=normal((2, 3, 4), params=((2, 0, 1),)),
+              kind=MOVEMENT, reference=lambda xp, x, axes: x.transpose(axes), cost=no_flops,
               pullback=lambda g, axes: permute_dims(g, inverse(axes)))  # fmt: skip
-_broadcast = op("broadcast_to", kind=MOVEMENT, reference=lambda xp, x, shape: _broadcast_array(x, shape), cost=no_flops,
+_broadcast = op("broadcast_to", example=normal((3, 1), params=((2, 3, 4),)),
+                kind=MOVEMENT, reference=lambda xp, x, shape: _broadcast_array(x, shape), cost=no_flops,
                 pullback=lambda g, x_shape: unbroadcast(g, x_shape))  # fmt: skip
-_flip = op("flip", kind=MOVEMENT, reference=lambda xp, x, axes: _flipped(x, axes), cost=no_flops,
+_flip = op("flip", example=normal((3, 4), params=((1,),)),
+           kind=MOVEMENT, reference=lambda xp, x, axes: _flipped(x, axes), cost=no_flops,
            pullback=lambda g, axes: _view(_flip, g, axes))  # fmt: skip
-_slice = op("slice", kind=MOVEMENT, reference=lambda xp, x, key: x[key], cost=no_flops,
+_slice = op("slice", example=normal((4, 5), params=((slice(1, None, 2), None, 3),)),
+            kind=MOVEMENT, reference=lambda xp, x, key: x[key], cost=no_flops,
             pullback=lambda g, x_shape, key: apply(_place, (g,), (x_shape, key)))  # fmt: skip
-_place = op("place", kind=MOVEMENT, reference=lambda xp, x, shape, key: _placed(xp, x, shape, key), cost=no_flops,
+_place = op("place", example=normal((2, 3), params=((4, 6), (slice(0, None, 2), slice(3, None)))),
+            kind=MOVEMENT, reference=lambda xp, x, shape, key: _placed(xp, x, shape, key), cost=no_flops,
             pullback=lambda g, key: _view(_slice, g, key))  # fmt: skip
-_copy = op("copy", kind=LINEAR, reference=lambda xp, x: xp.array(x, order="C"), pullback=lambda g: g, cost=no_flops)
-_stop = op("stop_gradient", kind=MOVEMENT, reference=lambda xp, x: x, pullback=None, cost=no_flops)
-_to_device = op("to_device", kind=LINEAR, reference=lambda xp, x, device: devices.move(x, device), cost=no_flops,
+_copy = op("copy", example=normal((3, 4)),
+           kind=LINEAR, reference=lambda xp, x: xp.array(x, order="C"), pullback=lambda g: g, cost=no_flops)
+_stop = op("stop_gradient", example=normal((3, 4)),
+           kind=MOVEMENT, reference=lambda xp, x: x, pullback=None, cost=no_flops)
+_to_device = op("to_device", example=normal((3, 4), params=("cpu",)),
+                kind=LINEAR, reference=lambda xp, x, device: devices.move(x, device), cost=no_flops,
                 pullback=lambda g, x_device: to_device(g, x_device))  # fmt: skip
-_concat = op("concat", kind=MOVEMENT, reference=lambda xp, x, axis, lengths=(): xp.concatenate(x, axis),
+_concat = op("concat", example=normal((2, 3), (2, 1), params=(1, (3, 1))),
+             kind=MOVEMENT, reference=lambda xp, x, axis, lengths=(): xp.concatenate(x, axis),
              cost=lambda x, axis, y: {"flops": 0, "bytes_read": y.nbytes},
              joint=True, pullback=lambda g, axis, lengths, needs: _cut_up(g, axis, lengths, needs))  # fmt: skip
-_pad = op("pad", kind=MOVEMENT, reference=lambda xp, x, before, after, value: xp.pad(x, list(zip(before, after)), constant_values=value),
+_pad = op("pad", example=normal((2, 3), params=((1, 0), (0, 2), 0.5)),
+          kind=MOVEMENT, reference=lambda xp, x, before, after, value: xp.pad(x, list(zip(before, after)), constant_values=value),
           cost=no_flops, pullback=lambda g, x_shape, before: _view(_slice, g, tuple([slice(b, b + n) for b, n in zip(before, x_shape)])))  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from .. import devices
 from ..errors import ShapeError
 from ..primitive import ZERO, apply, as_tensor
 from ..tensor import Tensor
+from ._examples import distinct
 from ._shapes import normalize_axis
 from .index import take_along_axis
 from .kinds import OWN, no_flops, op
@@ -28,14 +29,17 @@ def _order(xp: Any, x: Any, axis: int, descending: bool, stable: bool) -> Any:
     return xp.take_along_axis(order, last, axis)
 
 
-_argsort = op("argsort", kind=OWN, reference=_order, pullback=ZERO, cost=no_flops)
+_argsort = op("argsort", example=distinct((3, 5), params=(1, False, True)),
+              kind=OWN, reference=_order, pullback=ZERO, cost=no_flops)
 _sort = op(
-    "sort", kind=OWN, cost=no_flops,
+    "sort", example=distinct((3, 5), params=(1, True, True)),
+    kind=OWN, cost=no_flops,
     reference=lambda xp, x, axis, descending, stable: xp.take_along_axis(x, _order(xp, x, axis, descending, stable), axis),
     pullback=lambda g, x, axis, descending, stable: _unsorted(g, x, axis, descending, stable),
 )  # fmt: skip
 _topk_indices = op(
-    "topk_indices", kind=OWN, pullback=ZERO, cost=no_flops,
+    "topk_indices", example=distinct((3, 5), params=(2, 1, True)),
+    kind=OWN, pullback=ZERO, cost=no_flops,
     reference=lambda xp, x, k, axis, largest: xp.take(_order(xp, x, axis, largest, True), xp.arange(k), axis=axis),
 )  # fmt: skip
 

@@ -1,0 +1,34 @@
+"""Arguments with which tests and benchmarks call an op that its declaration alone does not tell how to call."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import numpy as np
+
+Example = Callable[[Any, Any], tuple[tuple[Any, ...], tuple[Any, ...]]]
+
+
+def normal(*shapes: tuple[int, ...], params: tuple[Any, ...] = ()) -> Example:
+    """One array of normally distributed numbers (small integers, coin flips) per shape."""
+    return lambda rng, dtype: (tuple([draw(rng, np.dtype(dtype), shape) for shape in shapes]), params)
+
+
+def distinct(*shapes: tuple[int, ...], params: tuple[Any, ...] = ()) -> Example:
+    """Arrays of numbers that all differ by a half or more: for ops with a kink where two are equal."""
+
+    def example(rng: Any, dtype: Any) -> Any:
+        sizes = [int(np.prod(shape)) for shape in shapes]
+        pool = rng.permutation(sum(sizes)) / 2 - (0 if np.dtype(dtype).kind in "ub" else sum(sizes) / 4)
+        parts = np.split(pool, np.cumsum(sizes)[:-1])
+        return tuple([part.reshape(shape).astype(dtype) for part, shape in zip(parts, shapes)]), params
+
+    return example
+
+
+def draw(rng: Any, dtype: Any, shape: tuple[int, ...]) -> Any:
+    if dtype.kind == "b":
+        return rng.random(shape) < 0.5
+    if dtype.kind in "iu":
+        return rng.integers(0 if dtype.kind == "u" else -4, 5, shape).astype(dtype)
+    return rng.standard_normal(shape).astype(dtype)
