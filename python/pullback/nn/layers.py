@@ -1,0 +1,167 @@
+"""Layers with weights, containers, and dropout."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Iterator
+
+from .. import dtypes
+from ..creation import empty
+from ..errors import DTypeError, PullbackError, ShapeError
+from ..ops.index import take
+from ..ops.linear import linear
+from ..ops.random import Generator, dropout
+from ..ops.shape import reshape
+from ..primitive import as_tensor
+from ..tensor import Parameter, Tensor
+from . import init
+from .activations import ReLU, Sigmoid, Tanh
+from .module import Module
+
+
+class Linear(Module):
+    """x @ weightᵀ + bias, in one launch.
+
+    Args:
+        in_features, out_features: the lengths of the last axis of x and of the result.
+        bias: False for none.
+
+    weight: (out_features, in_features), bias: (out_features,), both drawn from U(±1/sqrt(in_features)), as torch.nn.Linear.
+    """
+
+    bias: Parameter | None
+
+    def __init__(
+        self, in_features: int, out_features: int, bias: bool = True, *, dtype: Any = None, device: str | None = None
+    ) -> None:
+        _positive("Linear", in_features=in_features, out_features=out_features)
+        self.in_features, self.out_features = in_features, out_features
+        self.weight = Parameter(empty((out_features, in_features), dtype=dtype, device=device))
+        self.bias = Parameter(empty(out_features, dtype=dtype, device=device)) if bias else None
+        bound = 1 / math.sqrt(in_features)
+        for p in (self.weight, self.bias):
+            if p is not None:
+                init.uniform(p, -bound, bound)
+
+    def forward(self, x: Any) -> Tensor:
+        return linear(x, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+
+
+def _positive(layer: str, **lengths: int) -> None:
+    for name, value in lengths.items():
+        if not isinstance(value, int) or value < 1:
+            raise ShapeError(f"{layer}: {name}={value!r} must be an integer of 1 or more.")
+
+
+# Linear with one of these after it runs as one launch. The bits are the same: in the kernel, too, an activation sees the
+# rounded sum. Half precision is rounded once there instead of twice, so it is left alone but for relu, which is exact.
+_FUSED: dict[type[Module], str] = {ReLU: "relu", Tanh: "tanh", Sigmoid: "sigmoid"}
+
+
+class Sequential(Module):
+    """Modules one after the other; each may be any Module or function. Items are named "0", "1", … as in PyTorch."""
+
+    def __init__(self, *modules: Any) -> None:
+        for i, module in enumerate(modules):
+            self._set(i, module)
+
+    def _set(self, i: int, module: Any) -> None:
+        if not callable(module):
+            raise PullbackError(f"Sequential: item {i} is a {type(module).__name__}; give Modules or functions.")
+        vars(self)[str(i)] = module
+
+    def _chain(self) -> list[Any]:
+        return [module for name, module in vars(self).items() if name.isdigit()]
+
+    def append(self, module: Any) -> Sequential:
+        """Adds a module at the end; returns the Sequential."""
+        self._set(len(self), module)
+        return self
+
+    def __len__(self) -> int:
+        return len(self._chain())
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._chain())
+
+    def __getitem__(self, i: Any) -> Any:
+        chain = self._chain()[i]
+        return Sequential(*chain) if isinstance(i, slice) else chain
+
+    def forward(self, x: Any) -> Any:
+        chain = self._chain()
+        i, count = 0, len(chain)
+        while i < count:
+            module = chain[i]
+            activation = _FUSED.get(type(chain[i + 1])) if type(module) is Linear and i + 1 < count else None
+            if activation and (activation == "relu" or module.weight.array.itemsize > 2):
+                x = linear(x, module.weight, module.bias, activation)
+                i += 2
+            else:
+                x = module(x)
+                i += 1
+        return x
+
+
+class Identity(Module):
+    """x."""
+
+    def forward(self, x: Any) -> Any:
+        return x
+
+
+class Flatten(Module):
+    """The axes from start_axis to end_axis as one; the default keeps the batch axis."""
+
+    def __init__(self, start_axis: int = 1, end_axis: int = -1) -> None:
+        self.start_axis, self.end_axis = start_axis, end_axis
+
+    def forward(self, x: Any) -> Tensor:
+        x = as_tensor(x)
+        first, last = self.start_axis % x.ndim, self.end_axis % x.ndim
+        if first > last:
+            raise ShapeError(f"Flatten: axis {self.start_axis} comes after axis {self.end_axis} in a tensor of shape {x.shape}.")
+        return reshape(x, (*x.shape[:first], math.prod(x.shape[first : last + 1]), *x.shape[last + 1 :]))
+
+
+class Dropout(Module):
+    """Sets each element to zero with probability p while training, and divides the others by 1 - p."""
+
+    def __init__(self, p: float = 0.5, *, generator: Generator | None = None) -> None:
+        if not 0 <= p <= 1:
+            raise PullbackError(f"Dropout: p={p} is not a probability; it must be from 0 to 1.")
+        self.p, self.generator = p, generator
+
+    def forward(self, x: Any) -> Tensor:
+        return dropout(x, self.p, self.training, generator=self.generator)
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}"
+
+
+class Embedding(Module):
+    """The rows of a table at integer indices.
+
+    Args:
+        num_embeddings: rows of the table. embedding_dim: their length.
+
+    weight: (num_embeddings, embedding_dim), drawn from N(0, 1), as torch.nn.Embedding.
+    """
+
+    def __init__(self, num_embeddings: int, embedding_dim: int, *, dtype: Any = None, device: str | None = None) -> None:
+        _positive("Embedding", num_embeddings=num_embeddings, embedding_dim=embedding_dim)
+        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        self.weight = init.normal(Parameter(empty((num_embeddings, embedding_dim), dtype=dtype, device=device)))
+
+    def forward(self, indices: Any) -> Tensor:
+        """(…) integers to (…, embedding_dim). Raises IndexError naming an index out of range, DTypeError."""
+        indices = as_tensor(indices)
+        if dtypes.is_float(indices.dtype):
+            raise DTypeError(f"Embedding: indices have dtype {indices.dtype}; they must be integers. Use .astype(pb.int64).")
+        return take(self.weight, indices, axis=0)
+
+    def extra_repr(self) -> str:
+        return f"{self.num_embeddings}, {self.embedding_dim}"

@@ -1,0 +1,224 @@
+"""Losses: PyTorch's names of arguments, reductions and corner cases."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from .. import dtypes
+from ..errors import DTypeError, PullbackError, ShapeError
+from ..ops.elementwise import abs, exp, log, not_equal, square, where
+from ..ops.elementwise import softplus as _softplus
+from ..ops.index import take, take_along_axis
+from ..ops.reduce import mean, sum
+from ..ops.rows import cross_entropy_rows, log_softmax
+from ..ops.shape import expand_dims, moveaxis, reshape, squeeze
+from ..primitive import as_tensor
+from ..tensor import Tensor
+
+REDUCTIONS = ("mean", "sum", "none")
+
+
+def _reduced(name: str, loss: Tensor, reduction: str) -> Tensor:
+    if reduction == "mean":
+        return mean(loss)
+    return sum(loss) if _known(name, reduction) == "sum" else loss
+
+
+def _known(name: str, reduction: str, *more: str) -> str:
+    if reduction not in (*REDUCTIONS, *more):
+        raise PullbackError(f"{name}: reduction={reduction!r}; use {', '.join(map(repr, (*REDUCTIONS, *more)))}.")
+    return reduction
+
+
+def _pair(name: str, x: Any, target: Any) -> tuple[Tensor, Tensor]:
+    """Both as tensors of one shape. (n, 1) against (n,) would broadcast to (n, n) and train on nonsense."""
+    x, target = as_tensor(x), as_tensor(target)
+    if x.shape != target.shape:
+        raise ShapeError(
+            f"{name}: the input has shape {x.shape}, the target {target.shape}. They must be equal: reshape one of them, "
+            f"or say pb.broadcast_to where broadcasting is meant."
+        )
+    return x, target
+
+
+def mse(x: Any, target: Any, *, reduction: str = "mean") -> Tensor:
+    """(x - target)², reduced. Raises ShapeError where the shapes differ."""
+    x, target = _pair("mse", x, target)
+    return _reduced("mse", square(x - target), reduction)
+
+
+def l1(x: Any, target: Any, *, reduction: str = "mean") -> Tensor:
+    """|x - target|, reduced; derivative 0 where they are equal. Raises ShapeError where the shapes differ."""
+    x, target = _pair("l1", x, target)
+    return _reduced("l1", abs(x - target), reduction)
+
+
+def huber(x: Any, target: Any, *, delta: float = 1.0, reduction: str = "mean") -> Tensor:
+    """d²/2 where d = |x - target| is at most delta, delta (d - delta/2) beyond, reduced. Source: Huber 1964."""
+    if not delta > 0:
+        raise PullbackError(f"huber: delta={delta} must be positive.")
+    x, target = _pair("huber", x, target)
+    difference = x - target
+    size = abs(difference)
+    return _reduced("huber", where(size <= delta, 0.5 * square(difference), delta * (size - 0.5 * delta)), reduction)
+
+
+def bce_with_logits(
+    x: Any, target: Any, *, weight: Any = None, pos_weight: Any = None, reduction: str = "mean"
+) -> Tensor:
+    """-(z log p + (1 - z) log(1 - p)) for p = sigmoid(x) and z the target in [0, 1], without overflow, reduced.
+
+    weight scales each element, pos_weight the positive part; both broadcast. Raises ShapeError where the shapes differ.
+    """
+    x, z = _pair("bce_with_logits", x, target)
+    if pos_weight is None:
+        loss = _softplus(x) - x * z
+    else:
+        loss = (1 - z) * x + (1 + (as_tensor(pos_weight) - 1) * z) * _softplus(-x)
+    return _reduced("bce_with_logits", loss if weight is None else loss * as_tensor(weight), reduction)
+
+
+def kl_div(x: Any, target: Any, *, log_target: bool = False, reduction: str = "mean") -> Tensor:
+    """target (log target - x), for x of log-probabilities; 0 where the target is 0. "batchmean" divides by the first axis.
+
+    As torch.nn.functional.kl_div: the mean over all elements is not the divergence, "batchmean" is.
+    """
+    x, target = _pair("kl_div", x, target)
+    _known("kl_div", reduction, "batchmean")
+    if log_target:
+        loss = exp(target) * (target - x)
+    else:
+        positive = target > 0
+        loss = where(positive, target * (log(where(positive, target, 1.0)) - x), 0.0)
+    if reduction == "batchmean":
+        return sum(loss) * (1.0 / max(1, x.shape[0] if x.ndim else 1))
+    return _reduced("kl_div", loss, reduction)
+
+
+def nll(
+    x: Any, target: Any, *, weight: Any = None, ignore_index: int = -100, reduction: str = "mean"
+) -> Tensor:
+    """-x[target], for x (n, classes, …) of log-probabilities and target (n, …) of class numbers.
+
+    weight: (classes,) scales each class; the mean is weighted by it. Rows whose target is ignore_index do not count.
+    Raises ShapeError, DTypeError; IndexError for a class out of range.
+    """
+    x, target = as_tensor(x), as_tensor(target)
+    _labels_fit("nll", x, target)
+    rows, labels = _as_rows(x), reshape(target, (-1,) if target.size else (0,))
+    counts = not_equal(labels, ignore_index)
+    safe = where(counts, labels, 0)
+    picked = squeeze(take_along_axis(rows, expand_dims(safe, axis=1), axis=1), axis=1)
+    loss = where(counts, -picked, 0.0)
+    class_weights = None if weight is None else _class_weights("nll", weight, rows)
+    return _finished("nll", loss, labels, class_weights, ignore_index, reduction, target.shape)
+
+
+def cross_entropy(
+    logits: Any,
+    target: Any,
+    *,
+    weight: Any = None,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    reduction: str = "mean",
+) -> Tensor:
+    """-log softmax(logits) at the target class, or averaged over the target's probabilities.
+
+    Args:
+        logits: (n, classes), (n, classes, …) or (classes,) float tensor.
+        target: class numbers, of the shape of the logits without their class axis; or probabilities, of the logits' shape.
+        weight: (classes,) scales each class; the mean over class numbers is weighted by it.
+        ignore_index: class number of rows that do not count.
+        label_smoothing: the share of the target spread evenly over all classes, in [0, 1].
+        reduction: "mean" (over the rows that count), "sum" or "none".
+
+    Returns: a scalar, or with "none" the shape of the class numbers. As torch.nn.functional.cross_entropy.
+    Raises: ShapeError, DTypeError; IndexError naming a class out of range.
+    """
+    logits, target = as_tensor(logits), as_tensor(target)
+    _known("cross_entropy", reduction)
+    if not 0 <= label_smoothing <= 1:
+        raise PullbackError(f"cross_entropy: label_smoothing={label_smoothing} is not a share; it must be from 0 to 1.")
+    if dtypes.is_float(target.dtype):
+        return _with_probabilities(logits, target, weight, label_smoothing, reduction)
+    _labels_fit("cross_entropy", logits, target)
+    rows, labels = _as_rows(logits), reshape(target, (-1,) if target.size else (0,))
+    if weight is None:
+        loss = cross_entropy_rows(rows, labels, ignore_index, label_smoothing)
+        return _finished("cross_entropy", loss, labels, None, ignore_index, reduction, target.shape)
+    class_weights = _class_weights("cross_entropy", weight, rows)
+    sharp = cross_entropy_rows(rows, labels, ignore_index)
+    smooth = None
+    if label_smoothing:
+        spread = -sum(log_softmax(rows) * class_weights, axis=1) * (1.0 / rows.shape[1])
+        smooth = where(not_equal(labels, ignore_index), spread, 0.0) * label_smoothing
+        sharp = sharp * (1 - label_smoothing)
+    return _finished("cross_entropy", sharp, labels, class_weights, ignore_index, reduction, target.shape, smooth)
+
+
+def _as_rows(x: Tensor) -> Tensor:
+    """(n, classes, …) or (classes,) as (rows, classes)."""
+    if x.ndim == 1:
+        return reshape(x, (1, x.shape[0]))
+    moved = x if x.ndim == 2 else moveaxis(x, 1, -1)
+    return moved if moved.ndim == 2 else reshape(moved, (math.prod(moved.shape[:-1]), moved.shape[-1]))
+
+
+def _labels_fit(name: str, x: Tensor, target: Tensor) -> None:
+    wanted = x.shape[:1] + x.shape[2:] if x.ndim > 1 else ()
+    if x.ndim < 1 or target.shape != wanted:
+        raise ShapeError(
+            f"{name}: input {x.shape} and class numbers {target.shape} do not fit: for (n, classes, …) the class numbers "
+            f"have shape (n, …), here {wanted}. Probabilities of the input's shape must be floating-point."
+        )
+    if target.dtype.kind not in "iu":
+        raise DTypeError(f"{name}: class numbers have dtype {target.dtype}; they must be integers. Use .astype(pb.int64).")
+
+
+def _class_weights(name: str, weight: Any, rows: Tensor) -> Tensor:
+    weight = as_tensor(weight)
+    if weight.shape != rows.shape[1:]:
+        raise ShapeError(f"{name}: weight has shape {weight.shape}, but there are {rows.shape[1]} classes. Give one number for each.")
+    return weight.astype(rows.dtype)
+
+
+def _finished(
+    name: str,
+    loss: Tensor,
+    labels: Tensor,
+    weight: Tensor | None,
+    ignore_index: int,
+    reduction: str,
+    shape: tuple[int, ...],
+    extra: Tensor | None = None,
+) -> Tensor:
+    """Weighs and reduces the losses of rows; the mean divides by the weights of the rows that count. `extra` is added as it is."""
+    counts = not_equal(labels, ignore_index)
+    total_weight: Any = counts
+    if weight is not None:
+        total_weight = where(counts, take(weight, where(counts, labels, 0), axis=0), 0.0)
+        loss = loss * total_weight
+    if extra is not None:
+        loss = loss + extra
+    if _known(name, reduction) == "none":
+        return reshape(loss, shape)
+    return sum(loss) if reduction == "sum" else sum(loss) / sum(total_weight).astype(loss.dtype)
+
+
+def _with_probabilities(logits: Tensor, target: Tensor, weight: Any, label_smoothing: float, reduction: str) -> Tensor:
+    if logits.shape != target.shape or not logits.ndim:
+        raise ShapeError(
+            f"cross_entropy: the target is floating-point, so it is taken for probabilities, which need the shape of the logits: "
+            f"{logits.shape}, not {target.shape}. Class numbers must be integers: use .astype(pb.int64)."
+        )
+    rows, wanted = _as_rows(logits), _as_rows(target)
+    if label_smoothing:
+        wanted = wanted * (1 - label_smoothing) + label_smoothing / rows.shape[1]
+    if weight is not None:
+        wanted = wanted * _class_weights("cross_entropy", weight, rows)
+    loss = -sum(log_softmax(rows) * wanted, axis=1)
+    if reduction == "none":
+        return reshape(loss, logits.shape[:1] + logits.shape[2:] if logits.ndim > 1 else ())
+    return sum(loss) * (1.0 / rows.shape[0] if reduction == "mean" else 1.0)

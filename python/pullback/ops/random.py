@@ -1,0 +1,222 @@
+"""Random numbers: one counter-based stream for all devices, and dropout, which reads it.
+
+A call consumes one serial, whatever its shape; its numbers are a function of (seed, serial, position). The state that ops
+take is a uint64 array [seed, serial].
+"""
+
+from __future__ import annotations
+
+import math
+from operator import index
+from typing import Any, Sequence
+
+import numpy as np
+
+from .. import devices, dtypes
+from ..errors import DTypeError, PullbackError, ShapeError
+from ..primitive import apply, as_tensor
+from ..tensor import Tensor
+from . import philox
+from ._shapes import Shape
+from .elementwise import _erfinv as erfinv_reference
+from .kinds import LINEAR, OWN, no_flops, op
+
+# ---- references
+
+
+def _key(state: Any) -> tuple[int, int]:
+    seed, serial = devices.move(state, "cpu")
+    return int(seed), int(serial)
+
+
+def _unit(count: int, dtype: Any, state: Any) -> Any:
+    return philox.uniform(*_key(state), count, double=dtype == dtypes.float64)
+
+
+def _uniform(xp: Any, shape: Shape, dtype: Any, state: Any, low: float, high: float) -> Any:
+    u = _unit(math.prod(shape), dtype, state)
+    return xp.asarray((u.dtype.type(low) + u.dtype.type(high - low) * u).astype(dtype).reshape(shape))
+
+
+def _normal(xp: Any, shape: Shape, dtype: Any, state: Any, mean: float, std: float) -> Any:
+    """Box & Muller 1958: a pair of uniform numbers gives a pair of normal ones."""
+    count = math.prod(shape)
+    u = _unit(count + count % 2, dtype, state).reshape(-1, 2).astype(np.float64)
+    radius, angle = np.sqrt(-2 * np.log1p(-u[:, 0])), 2 * np.pi * u[:, 1]
+    z = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1).reshape(-1)[:count]
+    return xp.asarray((mean + std * z).astype(dtype).reshape(shape))
+
+
+def _truncated_normal(
+    xp: Any, shape: Shape, dtype: Any, state: Any, mean: float, std: float, low: float, high: float
+) -> Any:
+    """By the inverse distribution function: no rejection, one number from each."""
+    start, end = math.erf(low * math.sqrt(0.5)), math.erf(high * math.sqrt(0.5))
+    u = _unit(math.prod(shape), dtype, state).astype(np.float64)
+    z = np.clip(math.sqrt(2.0) * erfinv_reference(np, start + (end - start) * u), low, high)
+    return xp.asarray((mean + std * z).astype(dtype).reshape(shape))
+
+
+def _bernoulli(xp: Any, shape: Shape, state: Any, p: float) -> Any:
+    return xp.asarray((_unit(math.prod(shape), dtypes.float32, state) < np.float32(p)).reshape(shape))
+
+
+def _randint(xp: Any, shape: Shape, dtype: Any, state: Any, low: int, high: int) -> Any:
+    """A 64-bit word scaled to the range: no rejection, a bias below (high - low) / 2^64."""
+    scaled = philox.multiply_high(philox.pairs(*_key(state), math.prod(shape)), high - low)
+    return xp.asarray((scaled + np.uint64(low % 2**64)).astype(np.int64).astype(dtype).reshape(shape))
+
+
+def _permutation(xp: Any, count: int, state: Any) -> Any:
+    """The order that sorts 64-bit words; of equal ones, which are as good as impossible, the first comes first."""
+    return xp.asarray(np.argsort(philox.pairs(*_key(state), count), kind="stable").astype(np.int64))
+
+
+def _dropout(xp: Any, x: Any, p: float, state: Any) -> Any:
+    keep = xp.asarray((_unit(x.size, dtypes.float32, state) >= np.float32(p)).reshape(x.shape))
+    wide = x.astype(xp.float32) if x.dtype.itemsize == 2 else x
+    return xp.where(keep, wide * wide.dtype.type(1 / (1 - p)), xp.zeros_like(wide)).astype(x.dtype)
+
+
+def _counted(flops: int, special: int) -> Any:
+    """The cost of floating-point numbers: drawing words is integer arithmetic, and no FLOP."""
+    return lambda *values: {"flops": flops * values[-1].size, "special_ops": special * values[-1].size}
+
+
+_draw_uniform = op("uniform", kind=OWN, reference=_uniform, inputs=0, cost=_counted(3, 0))
+_draw_normal = op("normal", kind=OWN, reference=_normal, inputs=0, cost=_counted(6, 2))
+_draw_truncated = op("truncated_normal", kind=OWN, reference=_truncated_normal, inputs=0, cost=_counted(6, 1))
+_draw_bernoulli = op("bernoulli", kind=OWN, reference=_bernoulli, inputs=0, cost=_counted(1, 0))
+_draw_randint = op("randint", kind=OWN, reference=_randint, inputs=0, cost=no_flops)
+_draw_permutation = op("permutation", kind=OWN, reference=_permutation, inputs=0, cost=no_flops)
+_drop = op("dropout", kind=LINEAR, reference=_dropout, takes="float", cost=_counted(1, 0),
+           pullback=lambda g, p, state: apply(_drop, (g,), (p, state)))  # fmt: skip
+
+
+# ---- generators
+
+
+class Generator:
+    """A stream of random numbers: the same on every device, from `seed` and the number of the call.
+
+    Args:
+        seed: an integer from 0 to 2^64 - 1.
+        device: where the numbers are made; the default device where None.
+
+    Every method takes a shape and returns a tensor of it; each call consumes one serial, whatever its shape.
+    """
+
+    def __init__(self, seed: int = 0, device: str | None = None) -> None:
+        self._device = None if device is None else devices.check_device(device)
+        self.seed(seed)
+
+    def seed(self, seed: int) -> None:
+        """Starts the stream of another seed, from its beginning. Raises PullbackError outside [0, 2^64)."""
+        seed = index(seed)
+        if not 0 <= seed < 2**64:
+            raise PullbackError(f"seed {seed} is out of range: use an integer from 0 to 2**64 - 1.")
+        self._seed, self._serial = seed, 0
+
+    def state_dict(self) -> dict[str, int]:
+        """Seed and number of calls so far: all that an exact resume needs."""
+        return {"seed": self._seed, "serial": self._serial}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.seed(state["seed"])
+        self._serial = int(state["serial"])
+
+    def next_state(self) -> Any:
+        """[seed, serial] for one call, as uint64."""
+        state = np.array([self._seed, self._serial], np.uint64)
+        self._serial += 1
+        return state
+
+    def _draw(self, op: Any, *params: Any) -> Tensor:
+        y = apply(op, (), params)
+        device = self._device or devices.default_device()
+        return y if device == "cpu" else Tensor(devices.move(y.array, device))
+
+    def uniform(self, shape: Any = (), low: float = 0.0, high: float = 1.0, *, dtype: Any = None) -> Tensor:
+        """Uniform in [low, high), but for rounding; float32 where no dtype is given."""
+        return self._draw(_draw_uniform, _shape(shape), _float("uniform", dtype), self.next_state(), float(low), float(high))
+
+    def normal(self, shape: Any = (), mean: float = 0.0, std: float = 1.0, *, dtype: Any = None) -> Tensor:
+        """Normal with this mean and standard deviation, float32 where no dtype is given."""
+        if std < 0:
+            raise PullbackError(f"normal: std={std} is negative.")
+        return self._draw(_draw_normal, _shape(shape), _float("normal", dtype), self.next_state(), float(mean), float(std))
+
+    def truncated_normal(
+        self, shape: Any = (), mean: float = 0.0, std: float = 1.0, low: float = -2.0, high: float = 2.0, *, dtype: Any = None
+    ) -> Tensor:
+        """Normal, cut off at mean + low * std and mean + high * std (low and high in standard deviations)."""
+        if not low < high:
+            raise PullbackError(f"truncated_normal: low={low} must be less than high={high}; both count in standard deviations.")
+        params = (float(mean), float(std), float(low), float(high))
+        return self._draw(_draw_truncated, _shape(shape), _float("truncated_normal", dtype), self.next_state(), *params)
+
+    def bernoulli(self, shape: Any = (), p: float = 0.5) -> Tensor:
+        """True with probability p."""
+        if not 0 <= p <= 1:
+            raise PullbackError(f"bernoulli: p={p} is not a probability; it must be from 0 to 1.")
+        return self._draw(_draw_bernoulli, _shape(shape), self.next_state(), float(p))
+
+    def randint(self, low: int, high: int | None = None, shape: Any = (), *, dtype: Any = None) -> Tensor:
+        """Integers in [low, high), or in [0, low) with one bound; int64 where no dtype is given."""
+        first, last = (0, index(low)) if high is None else (index(low), index(high))
+        if not first < last:
+            raise PullbackError(f"randint: there is no integer in [{first}, {last}). Give low < high.")
+        wanted = dtypes.int64 if dtype is None else dtypes.as_dtype(dtype)
+        if wanted.kind not in "iu":
+            raise DTypeError(f"randint: dtype {wanted} is not an integer dtype.")
+        return self._draw(_draw_randint, _shape(shape), wanted, self.next_state(), first, last)
+
+    def permutation(self, x: Any) -> Tensor:
+        """The integers below x in random order, or the rows of a tensor in random order."""
+        count = x if isinstance(x, int) else as_tensor(x).shape[0]
+        order = self._draw(_draw_permutation, count, self.next_state())
+        return order if isinstance(x, int) else as_tensor(x)[order]
+
+
+def _shape(shape: Any) -> Shape:
+    lengths = tuple([index(n) for n in shape]) if isinstance(shape, (tuple, list)) else (index(shape),)
+    if any([n < 0 for n in lengths]):
+        raise ShapeError(f"shape {lengths} has a negative length.")
+    return lengths
+
+
+def _float(name: str, dtype: Any) -> Any:
+    wanted = dtypes.DEFAULT if dtype is None else dtypes.as_dtype(dtype)
+    if not dtypes.is_float(wanted):
+        raise DTypeError(f"{name}: dtype {wanted} is not floating-point.")
+    return wanted
+
+
+default = Generator(0)  # what layers, initialisers and dropout draw from, unless told otherwise
+
+seed = default.seed
+uniform, normal, truncated_normal = default.uniform, default.normal, default.truncated_normal
+bernoulli, randint, permutation = default.bernoulli, default.randint, default.permutation
+
+
+def dropout(x: Any, p: float = 0.5, training: bool = True, *, generator: Generator | None = None) -> Tensor:
+    """Each element set to zero with probability p, the others divided by 1 - p; x itself where not training.
+
+    Args:
+        x: float tensor of any shape.
+        p: a probability, from 0 to 1.
+        generator: draws the mask; `pb.random`'s where None. The backward pass draws the same mask again: nothing is kept.
+
+    Source: Srivastava et al. 2014. Raises PullbackError.
+    """
+    if not 0 <= p <= 1:
+        raise PullbackError(f"dropout: p={p} is not a probability; it must be from 0 to 1.")
+    x = as_tensor(x)
+    if not training or p == 0:
+        return x
+    if p == 1:
+        return x * 0.0
+    return apply(_drop, (x,), (float(p), (generator or default).next_state()))
+
+
+__all__: Sequence[str] = ("Generator", "bernoulli", "normal", "permutation", "randint", "seed", "truncated_normal", "uniform")
