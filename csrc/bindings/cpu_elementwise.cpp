@@ -149,37 +149,34 @@ PyObject* add_into(const void* table, PyObject* const* args, Py_ssize_t) {
 }  // namespace
 
 void bind_elementwise(PyObject* module) {
-#define PB_UNARY(name, FWD, PULL)                         \
-  bind<name##_forward, 1, kFloats>(module, #name);        \
+#define PB_UNARY(name, FWD, PULL)                  \
+  bind<name##_forward, 1, kFloats>(module, #name); \
   bind<name##_pullback, 3, kFloats>(module, #name "_pullback");
-#define PB_UNARY_NUMBER(name, FWD, PULL)                    \
+#define PB_UNARY_NUMBER(name, FWD, PULL)                   \
   bind<name##_forward, 1, kFloats | kInts>(module, #name); \
   bind<name##_pullback, 3, kFloats>(module, #name "_pullback");
 #define PB_PREDICATE(name, EXPR) bind<name##_forward, 1, kFloats, true>(module, #name);
+#define PB_LOGICAL(name, EXPR) bind<name##_forward, 1, kFloats | kInts | kBool, true>(module, #name);
+#define PB_BITWISE(name, EXPR) bind<name##_forward, 1, kInts | kBool>(module, #name);
 #include "math/unary.def"
-#undef PB_UNARY
-#undef PB_UNARY_NUMBER
-#undef PB_PREDICATE
-#define PB_BINARY(name, FWD, PULL_A, PULL_B)                         \
-  bind<name##_forward, 2, kFloats>(module, #name);                   \
+
+#define PB_PULLBACKS(name)                                          \
   bind<name##_pullback_a, 4, kFloats>(module, #name "_pullback_a"); \
   bind<name##_pullback_b, 4, kFloats>(module, #name "_pullback_b");
-#define PB_BINARY_NUMBER(name, FWD, PULL_A, PULL_B)                  \
-  bind<name##_forward, 2, kFloats | kInts>(module, #name);           \
-  bind<name##_pullback_a, 4, kFloats>(module, #name "_pullback_a"); \
-  bind<name##_pullback_b, 4, kFloats>(module, #name "_pullback_b");
+#define PB_BINARY(name, FWD, PULL_A, PULL_B)       \
+  bind<name##_forward, 2, kFloats>(module, #name); \
+  PB_PULLBACKS(name)
+#define PB_BINARY_NUMBER(name, FWD, PULL_A, PULL_B)        \
+  bind<name##_forward, 2, kFloats | kInts>(module, #name); \
+  PB_PULLBACKS(name)
 #define PB_COMPARE(name, EXPR) bind<name##_forward, 2, kFloats | kInts | kBool, true>(module, #name);
-#define PB_BITWISE(name, EXPR) bind<name##_forward, 2, kInts | kBool>(module, #name);
 #define PB_LOGICAL(name, EXPR) bind<name##_forward, 2, kFloats | kInts | kBool, true>(module, #name);
+#define PB_BITWISE(name, EXPR) bind<name##_forward, 2, kInts | kBool>(module, #name);
 #include "math/binary.def"
-#undef PB_BINARY
-#undef PB_BINARY_NUMBER
-#undef PB_COMPARE
-#undef PB_BITWISE
-#undef PB_LOGICAL
+#undef PB_PULLBACKS
+
   bind<where_forward, 3, kFloats | kInts | kBool, false, 1>(module, "where");
-  static const Elementwise& sum = bind<add_forward, 2, kFloats | kInts>(module, "add");
-  define(module, "add_into", add_into, &sum);
+  define(module, "add_into", add_into, &bind<add_forward, 2, kFloats | kInts>(module, "add"));
 }
 
 }  // namespace pb

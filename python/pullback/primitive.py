@@ -28,12 +28,30 @@ Operand = Tensor | Number
 
 
 class Listeners(threading.local):
-    """Who listens to this thread's ops: a tuple of tapes, the innermost last."""
+    """Who listens to this thread's ops: a stack of tapes (and other listeners), the innermost last.
 
-    stack: tuple[Any, ...] = ()
+    `record(op, y, inputs, params)` tells all of them; it is None where nobody listens, the one question of every op.
+    """
+
+    record: Callable[..., None] | None = None
+    _stack: tuple[Any, ...] = ()
+
+    @property
+    def stack(self) -> tuple[Any, ...]:
+        return self._stack
+
+    @stack.setter
+    def stack(self, stack: tuple[Any, ...]) -> None:
+        self._stack = stack
+        self.record = None if not stack else stack[0].add if len(stack) == 1 else _tell_all
 
 
 listeners: Final = Listeners()
+
+
+def _tell_all(op: Op, y: Tensor, inputs: tuple[Any, ...], params: tuple[Any, ...]) -> None:
+    for listener in listeners.stack:
+        listener.add(op, y, inputs, params)
 
 
 class Rule:
@@ -178,14 +196,9 @@ def apply(op: Op, inputs: tuple[Any, ...], params: tuple[Any, ...] = ()) -> Tens
         y = Tensor(op.kernel(*[x.array for x in inputs], *params))
     except Refused as refusal:
         return retry(op, inputs, params, refusal)
-    if listeners.stack:
-        record(op, y, inputs, params)
+    if listeners.record is not None:
+        listeners.record(op, y, inputs, params)
     return y
-
-
-def record(op: Op, y: Tensor, inputs: tuple[Any, ...], params: tuple[Any, ...] = ()) -> None:
-    for tape in listeners.stack:
-        tape.add(op, y, inputs, params)
 
 
 def retry(op: Op, inputs: tuple[Any, ...], params: tuple[Any, ...], refusal: Refused) -> Tensor:
@@ -196,8 +209,8 @@ def retry(op: Op, inputs: tuple[Any, ...], params: tuple[Any, ...], refusal: Ref
     if promoted is not None:
         return apply(op, promoted, params)
     y = Tensor(reference.run(op, [x.array for x in inputs], params))
-    if listeners.stack:
-        record(op, y, inputs, params)
+    if listeners.record is not None:
+        listeners.record(op, y, inputs, params)
     return y
 
 

@@ -128,7 +128,7 @@ class GradientTape:
                 changeable = True
         if not watched:
             return
-        site = call_site(4)  # past this frame, the tape's, `record`'s and the op's
+        site = call_site(3)  # past this frame, `add` and the op
         if op.pullback is None:
             self.cuts += [(serial, op.name, site) for serial in serials if serial]
             return
@@ -144,7 +144,7 @@ class GradientTape:
     def cut(self, x: Tensor, how: str) -> None:
         """Remembers that a watched value leaves here, so that an UnconnectedError can name the line."""
         if x.serial in self.shapes:
-            self.cuts.append((x.serial, how, call_site(4)))
+            self.cuts.append((x.serial, how, call_site(3)))
 
     # ---- walking back
 

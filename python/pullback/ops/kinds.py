@@ -12,7 +12,7 @@ from .. import dtypes
 from ..backends import kernel_for
 from ..backends.native import Refused
 from ..errors import DeviceError, DTypeError, ShapeError
-from ..primitive import Number, Op, Rule, apply, as_tensor, listeners, operand, record, retry
+from ..primitive import Number, Op, Rule, apply, as_tensor, listeners, operand, retry
 from ..tensor import Tensor
 from ._counts import COUNTS
 from ._shapes import broadcast_shapes, words
@@ -136,8 +136,9 @@ def unary(
             y = Tensor(kernel(x.array))
         except Refused as refusal:
             return retry(op, (x,), (), refusal)
-        if listeners.stack:
-            record(op, y, (x,))
+        record = listeners.record
+        if record is not None:
+            record(op, y, (x,), ())
         return y
 
     return named(call, name, doc or f"{name}(x), element by element.")
@@ -189,8 +190,9 @@ def binary(
             y = Tensor(kernel(a.array, b.array))
         except Refused as refusal:
             return retry(op, (a, b), (), refusal)
-        if listeners.stack:
-            record(op, y, (a, b))
+        record = listeners.record
+        if record is not None:
+            record(op, y, (a, b), ())
         return y
 
     return named(call, name, doc or f"{name}(a, b), element by element, with broadcasting.")

@@ -9,7 +9,7 @@ from .. import devices
 from ..backends.native import Refused
 from ..backends.reference import run as run_reference
 from ..errors import ShapeError
-from ..primitive import Op, apply, as_tensor, listeners, record
+from ..primitive import Op, apply, as_tensor, listeners
 from ..tensor import Tensor
 from . import reduce
 from ._examples import normal
@@ -22,8 +22,8 @@ def _view(op: Op, x: Tensor, *params: Any) -> Tensor:
     """Runs an op that returns a view, which shares the version of the memory it looks at."""
     y = Tensor(op.reference(None, x.array, *params))
     y.storage = x.storage
-    if listeners.stack:
-        record(op, y, (x,), params)
+    if listeners.record is not None:
+        listeners.record(op, y, (x,), params)
     return y
 
 
@@ -225,8 +225,8 @@ def to_device(x: Tensor, device: str) -> Tensor:
 
 def _view_free(op: Op, x: Tensor, *params: Any) -> Tensor:
     y = Tensor(op.reference(None, x.array, *params))
-    if listeners.stack:
-        record(op, y, (x,), params)
+    if listeners.record is not None:
+        listeners.record(op, y, (x,), params)
     return y
 
 
@@ -264,8 +264,8 @@ def joined(tensors: list[Tensor], axis: int) -> Tensor:
         y = Tensor(_concat.kernel(arrays, axis))
     except Refused:
         y = Tensor(run_reference(_concat, [arrays], (axis, lengths)))
-    if listeners.stack:
-        record(_concat, y, tuple(tensors), (axis, lengths))
+    if listeners.record is not None:
+        listeners.record(_concat, y, tuple(tensors), (axis, lengths))
     return y
 
 
