@@ -58,7 +58,8 @@ PyObject* call_concat(const void*, PyObject* const* args, Py_ssize_t count) {
   int64_t shape[kMaxDims];
   std::memcpy(shape, first.shape, sizeof shape);
   for (Py_ssize_t k = 2; k <= inputs; ++k) {
-    if (views[k].dtype != first.dtype || views[k].ndim != first.ndim) throw Refused{"arrays of different dtypes or ranks"};
+    const View& v = views[k];
+    if (v.dtype != first.dtype || v.ndim != first.ndim) throw Refused{"arrays of different dtypes or ranks"};
     for (int d = 0; d < first.ndim; ++d)
       if (d != axis && views[k].shape[d] != shape[d]) throw Refused{"shapes differ beside the axis"};
     shape[axis] += views[k].shape[axis];
@@ -75,7 +76,8 @@ int64_t to_int_within(PyObject* number, DType dtype) {
   const int bits = 8 * item_size(dtype);
   const bool is_signed = dtype <= DType::i64;
   const int64_t most = bits == 64 ? INT64_MAX : (int64_t(1) << (bits - is_signed)) - 1;
-  if (overflow || value > most || value < (is_signed ? -most - 1 : 0)) throw Refused{"integer out of the dtype's range"};
+  const int64_t least = is_signed ? -most - 1 : 0;
+  if (overflow || value > most || value < least) throw Refused{"integer out of the dtype's range"};
   return value;
 }
 

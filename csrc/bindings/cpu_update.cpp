@@ -73,7 +73,7 @@ PyObject* update_plan(const void*, PyObject* const* args, Py_ssize_t count) {
     for (Py_ssize_t t = 0; t < tensors.size(); ++t) {
       const View slot = flat_or_refuse(tensors[t]), &p = plan->operands[t];
       if (slot.shape[0] != p.shape[0]) throw Refused{"a slot of another size than its param"};
-      if (slot.dtype != storage_of(compute_type(p.dtype))) throw Refused{"a slot's dtype: float64 of float64, else float32"};
+      if (slot.dtype != storage_of(compute_type(p.dtype))) throw Refused{"a slot of the wrong dtype"};
       add_owned(*plan, tensors[t], slot);
     }
   }
@@ -130,7 +130,8 @@ int64_t fill_step(Plan& plan, PyObject* gradients, PyObject* deltas, bool previe
   for (int t = 0; t < plan.entries; ++t) {
     if (!gradient[t].data) continue;
     const View delta = flat_or_refuse(outputs[t]);
-    if (delta.dtype != target[t].dtype || delta.shape[0] != target[t].shape[0]) throw Refused{"a delta unlike its param"};
+    const View& p = plan.operands[t];
+    if (delta.dtype != p.dtype || delta.shape[0] != p.shape[0]) throw Refused{"a delta unlike its param"};
     target[t] = delta;
   }
   return elements;
@@ -220,7 +221,8 @@ template <class U> const Update& update_of(const char* name) {
 }
 
 template <Momentum momentum> const Update& choose_sgd(bool decay) {
-  return decay ? update_of<Sgd<momentum, Decay::coupled>>("sgd_step") : update_of<Sgd<momentum, Decay::none>>("sgd_step");
+  if (decay) return update_of<Sgd<momentum, Decay::coupled>>("sgd_step");
+  return update_of<Sgd<momentum, Decay::none>>("sgd_step");
 }
 
 // hyper: momentum, dampening, weight decay, nesterov.

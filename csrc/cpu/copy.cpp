@@ -78,8 +78,13 @@ template <class T> T& element(char* p) { return *reinterpret_cast<T*>(p); }
 
 void assign_rows(const View& out, const View& in, int64_t row_bytes) {
   const int axes = out.ndim - 1;
-  parallel_for(count_of(out, axes), grain_for(row_bytes), [&](int64_t begin, int64_t end) {
-    for_each(out, in, axes, begin, end, [=](char* o, const char* p) { std::memcpy(o, p, row_bytes); });
+  const int64_t rows = count_of(out, axes);
+  const bool stream = row_bytes >= 2048 && rows * row_bytes > kStreamBytes;
+  parallel_for(rows, grain_for(row_bytes), [&](int64_t begin, int64_t end) {
+    for_each(out, in, axes, begin, end, [=](char* o, const char* p) {
+      if (stream) stream_bytes(o, p, row_bytes);
+      else std::memcpy(o, p, row_bytes);
+    });
   });
 }
 
@@ -93,21 +98,46 @@ template <class T> void assign_elements(const View& out, const View& in) {
   });
 }
 
-// `out` holds its last axis in one piece, `in` the one before: tiles keep the lines of both in the first-level cache.
+// tile[i][j] = from[j][i], in blocks of 4 by 4 that stay in registers.
+template <class T> void turn_tile(T (&tile)[kTile][kTile], const char* from, int64_t stride) {
+  typedef T Four __attribute__((vector_size(4 * sizeof(T))));
+  const auto row = [](const char* p) {
+    Four v;
+    std::memcpy(&v, p, sizeof v);
+    return v;
+  };
+  for (int64_t j = 0; j < kTile; j += 4)
+    for (int64_t i = 0; i < kTile; i += 4) {
+      const char* p = from + j * stride + i * int64_t(sizeof(T));
+      const Four a = row(p), b = row(p + stride), c = row(p + 2 * stride), d = row(p + 3 * stride);
+      const Four ac = __builtin_shufflevector(a, c, 0, 4, 1, 5), bd = __builtin_shufflevector(b, d, 0, 4, 1, 5);
+      const Four ac2 = __builtin_shufflevector(a, c, 2, 6, 3, 7), bd2 = __builtin_shufflevector(b, d, 2, 6, 3, 7);
+      const Four turned[4] = {__builtin_shufflevector(ac, bd, 0, 4, 1, 5), __builtin_shufflevector(ac, bd, 2, 6, 3, 7),
+                              __builtin_shufflevector(ac2, bd2, 0, 4, 1, 5),
+                              __builtin_shufflevector(ac2, bd2, 2, 6, 3, 7)};
+      for (int k = 0; k < 4; ++k) std::memcpy(&tile[i + k][j], &turned[k], sizeof turned[k]);
+    }
+}
+
+// `out` holds its last axis in one piece, `in` the one before. A tile is turned in memory of its own: read and written
+// line by line, it does not depend on lines far apart staying in the cache together, which powers of two prevent.
 template <class T> void assign_transposed(const View& out, const View& in) {
   const int lead = out.ndim - 2;
   const int64_t rows = out.shape[lead], columns = out.shape[lead + 1];
   const int64_t step = out.stride[lead], stride = in.stride[lead + 1];
   const int64_t panels = (rows + kTile - 1) / kTile;
   const auto move_panel = [=](char* o, const char* p, int64_t first) {
-    const int64_t last = std::min(first + kTile, rows);
+    alignas(64) T tile[kTile][kTile];
+    const int64_t last = std::min(first + kTile, rows), height = last - first;
     for (int64_t j0 = 0; j0 < columns; j0 += kTile) {
-      const int64_t j1 = std::min(j0 + kTile, columns);
-      for (int64_t i = first; i < last; ++i) {
-        T* to = reinterpret_cast<T*>(o + i * step);
-        const char* from = p + i * int64_t(sizeof(T));
-        for (int64_t j = j0; j < j1; ++j) to[j] = element<T>(from + j * stride);
-      }
+      const int64_t width = std::min(kTile, columns - j0);
+      const char* from = p + first * int64_t(sizeof(T)) + j0 * stride;
+      if (height == kTile && width == kTile) turn_tile(tile, from, stride);
+      else
+        for (int64_t j = 0; j < width; ++j)
+          for (int64_t i = 0; i < height; ++i) tile[i][j] = reinterpret_cast<const T*>(from + j * stride)[i];
+      for (int64_t i = 0; i < height; ++i)
+        std::memcpy(o + (first + i) * step + j0 * sizeof(T), tile[i], width * sizeof(T));
     }
   };
   const int64_t bytes = kTile * columns * int64_t(sizeof(T));
@@ -175,15 +205,17 @@ void assign_cast(const View& out, View in) {
   collapse(&in, 1);
   const int64_t size = item_size(out.dtype);
   const Compute compute = compute_type(in.dtype);
-  const bool twice = compute == Compute::f64 && is_half(out.dtype);
+  const bool twice = compute == Compute::f64 && is_half(out.dtype), stream = out.bytes() > kStreamBytes;
   parallel_for(out.size(), grain_for(2 * size), [&](int64_t begin, int64_t end) {
-    alignas(64) char staged[kBlockBytes], odd[kBlockBytes];
+    alignas(64) char staged[kBlockBytes], odd[kBlockBytes], done[kBlockBytes];
     Reader reader(in, compute);
     for (int64_t i = begin; i < end; i += kBlock) {
       const int64_t n = std::min(kBlock, end - i);
       const void* x = reader.block(i, n, staged);
       if (twice) narrow_to_odd(n, static_cast<const double*>(x), reinterpret_cast<float*>(odd)), x = odd;
-      store(twice ? Compute::f32 : compute, out.dtype, x, n, out.data + i * size, size);
+      char* target = out.data + i * size;
+      store(twice ? Compute::f32 : compute, out.dtype, x, n, stream ? done : target, size);
+      if (stream) stream_bytes(target, done, n * size);
     }
   });
 }

@@ -17,6 +17,8 @@ namespace {
 
 constexpr int64_t kShared = 2500000;  // multiply-adds from which one product is work for all threads (see blas.cpp)
 constexpr int64_t kGrain = 500000;    // multiply-adds of a thread's share of many small ones: about 5 us
+constexpr int64_t kEach = 2000;       // multiply-adds that beginning a product is worth: about 20 ns
+constexpr int64_t kTiny = 16;         // elements of a product up to which a plain loop beats a call of BLAS
 
 // One axis of the batch and the matrices at its ends. A view of the axes before the last two.
 View batch_of(const View& v) {
@@ -67,8 +69,8 @@ void run_batch(const Batched& p, int64_t begin, int64_t end) {
     const char *a = p.a.data, *b = p.b.data;
     int64_t rest = i;
     for (int d = p.steps[0].ndim - 1; d >= 0; --d) {
-      const int64_t at = rest % p.steps[0].shape[d];
-      rest /= p.steps[0].shape[d];
+      const int64_t at = d ? rest % p.steps[0].shape[d] : rest;
+      if (d) rest /= p.steps[0].shape[d];
       a += at * p.steps[1].stride[d], b += at * p.steps[2].stride[d];
     }
     char* out = p.steps[0].data + i * p.m * p.n * item_size(p.dtype);
@@ -94,12 +96,40 @@ void matmul_float(const View& out, const View& left, const View& right) {
   for (View* v : {&p.steps[1], &p.steps[2]}) broadcast_to(*v, batch.ndim, batch.shape);
   collapse(p.steps, 3);
   merge_batch(p);
-  const int64_t count = p.steps[0].size(), work = std::max<int64_t>(1, p.m * p.n * p.k);
+  const int64_t count = p.steps[0].size(), work = p.m * p.n * p.k;
   if (work >= kShared || count == 1) run_batch(p, 0, count);
-  else parallel_for(count, std::max<int64_t>(1, kGrain / work), [&](int64_t i, int64_t j) { run_batch(p, i, j); });
+  else parallel_for(count, kGrain / (work + kEach) + 1, [&](int64_t i, int64_t j) { run_batch(p, i, j); });
   if (!is_half(out.dtype)) return;
   View narrow = flat_view(out.data, out.dtype, out.size());
   assign(narrow, flat_view(target.data, wide, out.size()));
+}
+
+// k is a constant, so that the compiler unrolls what a loop's bookkeeping would dominate.
+template <int k, class T> void product_tiny(int64_t m, int64_t n, const Matrix& a, const Matrix& b, T* out) {
+  const int64_t down = a.transposed ? 1 : a.ld, across = a.transposed ? a.ld : 1;
+  const int64_t down_b = b.transposed ? 1 : b.ld, across_b = b.transposed ? b.ld : 1;
+  const T* left = reinterpret_cast<const T*>(a.data);
+  for (int64_t i = 0; i < m; ++i, left += down) {
+    const T* right = reinterpret_cast<const T*>(b.data);
+    for (int64_t j = 0; j < n; ++j, right += across_b) {
+      T sum = left[0] * right[0];
+      for (int l = 1; l < k; ++l) sum += left[l * across] * right[l * down_b];
+      *out++ = sum;
+    }
+  }
+}
+
+// False where a call of BLAS is the better way.
+template <class T>
+bool product_tiny(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, T* out) {
+  if (m * n > kTiny) return false;
+  switch (k) {
+    case 1: return product_tiny<1>(m, n, a, b, out), true;
+    case 2: return product_tiny<2>(m, n, a, b, out), true;
+    case 3: return product_tiny<3>(m, n, a, b, out), true;
+    case 4: return product_tiny<4>(m, n, a, b, out), true;
+    default: return false;
+  }
 }
 
 // out += a * b along a row. Unsigned arithmetic wraps, as NumPy's does.
@@ -171,7 +201,8 @@ bool as_matrix(const View& v, Matrix& out) {
   const int64_t size = item_size(v.dtype), rows = v.shape[v.ndim - 2], columns = v.shape[v.ndim - 1];
   const int64_t down = v.stride[v.ndim - 2], across = v.stride[v.ndim - 1];
   const auto fits = [size](int64_t count, int64_t stride, int64_t length) {
-    return count <= 1 || (stride % size == 0 && stride >= length * size && stride / size < std::numeric_limits<int>::max());
+    constexpr int64_t kMost = std::numeric_limits<int>::max();
+    return count <= 1 || (stride % size == 0 && stride >= length * size && stride / size < kMost);
   };
   const bool by_rows = (columns <= 1 || across == size) && fits(rows, down, std::max<int64_t>(columns, 1));
   const bool by_columns = (rows <= 1 || down == size) && fits(columns, across, std::max<int64_t>(rows, 1));
@@ -196,6 +227,7 @@ void product(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& a, cons
   }
   const auto call = [&](auto one) {
     using T = decltype(one);
+    if (product_tiny(m, n, k, a, b, reinterpret_cast<T*>(out))) return;
     gemm(a.transposed, b.transposed, m, n, k, one, reinterpret_cast<const T*>(a.data), a.ld,
          reinterpret_cast<const T*>(b.data), b.ld, T(0), reinterpret_cast<T*>(out), n);
   };

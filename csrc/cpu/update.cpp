@@ -50,7 +50,8 @@ void apply(DType dtype, int64_t n, const void* change, void* p, void* delta) {
       return apply(n, static_cast<const float*>(change), static_cast<float16*>(p), static_cast<float16*>(delta));
     case DType::bf16:
       return apply(n, static_cast<const float*>(change), static_cast<bfloat16*>(p), static_cast<bfloat16*>(delta));
-    case DType::f32: return apply(n, static_cast<const float*>(change), static_cast<float*>(p), static_cast<float*>(delta));
+    case DType::f32:
+      return apply(n, static_cast<const float*>(change), static_cast<float*>(p), static_cast<float*>(delta));
     default: return apply(n, static_cast<const double*>(change), static_cast<double*>(p), static_cast<double*>(delta));
   }
 }

@@ -30,17 +30,17 @@ enum class Schedule : int {
   cosine,         // from base to end along half a cosine                                          steps, end
   linear,         // from base * start to base * end                                               steps, start, end
   polynomial,     // end + (base - end) * (1 - t / steps)^power                                    steps, end, power
-  warmup_cosine,  // linearly from start to base in `warmup`, then a cosine to end at `steps`      steps, end, warmup, start
+  warmup_cosine,  // linearly from start to base in `warmup`, a cosine to end at `steps`  steps, end, warmup, start
 };
 
-PB_HD inline double half_cosine(double from, double to, double part) {
+PB_HD double half_cosine(double from, double to, double part) {
   constexpr double kPi = 3.14159265358979323846;
   return to + (from - to) * (1 + std::cos(kPi * part)) / 2;
 }
 
-PB_HD inline double fraction(double t, double steps) { return t < steps ? t / steps : 1; }
+PB_HD double fraction(double t, double steps) { return t < steps ? t / steps : 1; }
 
-PB_HD inline double scheduled_rate(const double* control) {
+PB_HD double scheduled_rate(const double* control) {
   const double t = control[kStep], base = control[kBaseRate];
   const double* argument = control + kArgument;
   switch (Schedule(int(control[kSchedule]))) {
@@ -61,25 +61,26 @@ PB_HD inline double scheduled_rate(const double* control) {
 }
 
 // Begins a step: computes its learning rate, and counts it.
-PB_HD inline void begin_step(double* control) {
+PB_HD void begin_step(double* control) {
   control[kRate] = scheduled_rate(control);
   control[kStep] += 1;
 }
 
 // Scales gradients so that their joint norm is at most `most`; as torch.nn.utils.clip_grad_norm_, a norm of NaN stays.
-PB_HD inline void clip_to_norm(double* control, double norm, double most) {
+PB_HD void clip_to_norm(double* control, double norm, double most) {
   const double factor = most / (norm + 1e-6);
   control[kGradientNorm] = norm;
   control[kClipFactor] = factor > 1 ? 1 : factor;
 }
 
 template <class A> struct Clip {
-  A factor, value;
-  PB_HD explicit Clip(const double* control) : factor(A(control[kClipFactor])), value(A(control[kClipValue])) {}
+  A factor, least, most;
+  explicit PB_HD Clip(const double* control)
+      : factor(A(control[kClipFactor])), least(A(-control[kClipValue])), most(A(control[kClipValue])) {}
   // This way round NaN stays NaN.
   PB_HD A operator()(A g) const {
     g = g * factor;
-    return g > value ? value : g < -value ? -value : g;
+    return g > most ? most : g < least ? least : g;
   }
 };
 
@@ -94,13 +95,13 @@ enum class Decay : int { none, coupled, decoupled };
 enum class Momentum : int { none, heavy, nesterov };
 template <Momentum momentum, Decay decay> struct Sgd {
   static constexpr int kSlots = momentum == Momentum::none ? 0 : 1;
-  PB_HD static void advance(double* control, const double*) { begin_step(control); }
+  static PB_HD void advance(double* control, const double*) { begin_step(control); }
   template <class A> struct Element {
     Clip<A> clip;
-    A rate, keep, keep_old, take, weight_decay;
+    A minus_rate, keep, keep_old, take, weight_decay;
     PB_HD Element(const double* control, const double* hyper)
         : clip(control),
-          rate(A(control[kRate])),
+          minus_rate(A(-control[kRate])),
           keep(A(hyper[0])),
           keep_old(control[kStep] > 1 ? A(hyper[0]) : A(0)),
           take(control[kStep] > 1 ? A(1 - hyper[1]) : A(1)),
@@ -108,14 +109,14 @@ template <Momentum momentum, Decay decay> struct Sgd {
     PB_HD A operator()(A p, A g) const {
       g = clip(g);
       if constexpr (decay == Decay::coupled) g = g + weight_decay * p;
-      return -(rate * g);
+      return minus_rate * g;
     }
     PB_HD A operator()(A p, A g, A& m) const {
       g = clip(g);
       if constexpr (decay == Decay::coupled) g = g + weight_decay * p;
       m = keep_old * m + take * g;
-      if constexpr (momentum == Momentum::nesterov) return -(rate * (g + keep * m));
-      return -(rate * m);
+      if constexpr (momentum == Momentum::nesterov) return minus_rate * (g + keep * m);
+      return minus_rate * m;
     }
   };
 };
@@ -124,14 +125,14 @@ template <Momentum momentum, Decay decay> struct Sgd {
 // Kingma & Ba 2015, Alg. 1; decoupled decay as in Loshchilov & Hutter 2019, Alg. 2.
 template <Decay decay> struct Adam {
   static constexpr int kSlots = 2;
-  PB_HD static void advance(double* control, const double* hyper) {
+  static PB_HD void advance(double* control, const double* hyper) {
     begin_step(control);
     control[kDebias1] = 1 - std::pow(hyper[0], control[kStep]);
     control[kDebias2] = 1 - std::pow(hyper[1], control[kStep]);
   }
   template <class A> struct Element {
     Clip<A> clip;
-    A beta1, beta2, take1, take2, eps, decay_rate, weight_decay, rate, root_debias2;
+    A beta1, beta2, take1, take2, eps, decay_rate, weight_decay, minus_rate, root_debias2;
     PB_HD Element(const double* control, const double* hyper)
         : clip(control),
           beta1(A(hyper[0])),
@@ -141,14 +142,14 @@ template <Decay decay> struct Adam {
           eps(A(hyper[2])),
           decay_rate(A(control[kRate] * hyper[3])),
           weight_decay(A(hyper[3])),
-          rate(A(control[kRate] / control[kDebias1])),
+          minus_rate(A(-control[kRate] / control[kDebias1])),
           root_debias2(A(std::sqrt(control[kDebias2]))) {}
     PB_HD A operator()(A p, A g, A& m, A& v) const {
       g = clip(g);
       if constexpr (decay == Decay::coupled) g = g + weight_decay * p;
       m = beta1 * m + take1 * g;
       v = beta2 * v + take2 * (g * g);
-      const A change = -(rate * (m / (m::sqrt(v) / root_debias2 + eps)));
+      const A change = minus_rate * (m / (m::sqrt(v) / root_debias2 + eps));
       if constexpr (decay == Decay::decoupled) return change - decay_rate * p;
       return change;
     }
