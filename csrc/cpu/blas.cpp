@@ -122,6 +122,13 @@ Grid strip_for(int64_t m, int64_t n, int64_t k, int threads) {
 template <class T>
 void run(const Product<T>& p) {
   if (p.m <= 0 || p.n <= 0) return;
+  if (p.k <= 0) {  // the sum of nothing: OpenBLAS's matrix-vector product returns without a look at beta
+    for (int64_t i = 0; i < p.m; ++i) {
+      T* row = p.c + i * p.ldc;
+      for (int64_t j = 0; j < p.n; ++j) row[j] = p.beta == 0 ? 0 : p.beta * row[j];
+    }
+    return;
+  }
   const double m = double(p.m), n = double(p.n), k = double(p.k);
   const double work = m * n * k + kPack * k * (m + n);
   if (work < kShareFrom) return call(p);

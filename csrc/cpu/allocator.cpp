@@ -1,0 +1,184 @@
+#include "cpu/allocator.h"
+
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <mutex>
+#include <new>
+#include <vector>
+
+namespace pb::cpu {
+namespace {
+
+constexpr size_t kAlign = 64;
+constexpr int kFirstShift = 16;                         // blocks from 64 KiB on are cached: malloc is good at the rest
+constexpr size_t kLarge = size_t{1} << kFirstShift;
+constexpr int kSteps = 8;                               // classes from one power of two to the next
+constexpr int kClasses = (47 - kFirstShift) * kSteps + 1;
+constexpr size_t kHuge = size_t{4} << 20;               // from here on, in huge pages where the system has them
+constexpr size_t kHugePage = size_t{2} << 20;
+
+int log2_floor(size_t x) { return 63 - __builtin_clzll(x); }
+
+// The smallest class that holds `bytes` >= kLarge: 2^s * (8 + step) / 8.
+int class_of(size_t bytes) {
+  const size_t last = bytes - 1;  // so that exact sizes stay in their class
+  const int shift = log2_floor(last);
+  const int step = static_cast<int>((last >> (shift - 3)) & (kSteps - 1));
+  return (shift - kFirstShift) * kSteps + step + 1;
+}
+
+size_t size_of(int size_class) {
+  return (size_t{1} << (kFirstShift + size_class / kSteps)) / kSteps * (kSteps + size_class % kSteps);
+}
+
+void* from_system(size_t bytes) {
+  const size_t align = bytes >= kHuge ? kHugePage : kAlign;
+  void* data = nullptr;
+  if (posix_memalign(&data, align, std::max(bytes, kAlign)) != 0) return nullptr;
+#if defined(MADV_HUGEPAGE)
+  if (bytes >= kHuge) madvise(data, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);  // advice: a refusal is no error
+#endif
+  return data;
+}
+
+int64_t default_limit() {
+  if (const char* text = std::getenv("PULLBACK_CACHE_BYTES")) {
+    char* end = nullptr;
+    const long long bytes = std::strtoll(text, &end, 10);
+    if (end != text && bytes >= 0) return bytes;
+  }
+  const int64_t memory = int64_t{sysconf(_SC_PHYS_PAGES)} * int64_t{sysconf(_SC_PAGESIZE)};
+  return memory > 0 ? std::min(int64_t{1} << 30, memory / 4) : int64_t{1} << 30;
+}
+
+struct Cache {
+  std::mutex mutex;
+  struct Shelf {
+    std::vector<void*> blocks;  // the last one in is the first one out: it may still be in the CPU's cache
+    uint64_t used = 0;          // when, on the clock below
+  } shelf[kClasses];
+  uint64_t clock = 0;
+  int64_t limit = default_limit();
+  AllocatorStatistics now{};
+
+  void evict(int64_t keep);
+};
+
+// Never destroyed: arrays may be released while the process ends. A child must not find the lock taken.
+Cache& the_cache() {
+  static Cache* cache = [] {
+    static Cache* made = new Cache;
+    pthread_atfork([] { made->mutex.lock(); }, [] { made->mutex.unlock(); }, [] { made->mutex.unlock(); });
+    return made;
+  }();
+  return *cache;
+}
+
+void Cache::evict(int64_t keep) {
+  while (now.cached_bytes > keep) {
+    int oldest = -1;
+    for (int c = 0; c < kClasses; ++c) {
+      if (!shelf[c].blocks.empty() && (oldest < 0 || shelf[c].used < shelf[oldest].used)) oldest = c;
+    }
+    if (oldest < 0) return;
+    std::free(shelf[oldest].blocks.back());
+    shelf[oldest].blocks.pop_back();
+    now.cached_bytes -= static_cast<int64_t>(size_of(oldest));
+  }
+}
+
+}  // namespace
+
+void* allocate(size_t bytes) {
+  if (bytes < kLarge) {
+    if (void* data = from_system(bytes)) return data;
+    trim();
+    if (void* data = from_system(bytes)) return data;
+    throw std::bad_alloc();
+  }
+  if (bytes > size_of(kClasses - 1)) throw std::bad_alloc();
+  const int size_class = class_of(bytes);
+  const size_t size = size_of(size_class);
+  Cache& cache = the_cache();
+  void* data = nullptr;
+  {
+    std::lock_guard<std::mutex> lock(cache.mutex);
+    Cache::Shelf& shelf = cache.shelf[size_class];
+    shelf.used = ++cache.clock;
+    if (!shelf.blocks.empty()) {
+      data = shelf.blocks.back();
+      shelf.blocks.pop_back();
+      cache.now.cached_bytes -= static_cast<int64_t>(size);
+    }
+    ++(data ? cache.now.hits : cache.now.misses);
+    cache.now.live_bytes += static_cast<int64_t>(size);
+    cache.now.peak_bytes = std::max(cache.now.peak_bytes, cache.now.live_bytes);
+  }
+  if (data || (data = from_system(size))) return data;
+  trim();
+  if ((data = from_system(size))) return data;
+  std::lock_guard<std::mutex> lock(cache.mutex);
+  cache.now.live_bytes -= static_cast<int64_t>(size);
+  throw std::bad_alloc();
+}
+
+void release(void* data, size_t bytes) noexcept {
+  if (!data) return;
+  if (bytes < kLarge) return std::free(data);
+  const int size_class = class_of(bytes);
+  const int64_t size = static_cast<int64_t>(size_of(size_class));
+  Cache& cache = the_cache();
+  {
+    std::lock_guard<std::mutex> lock(cache.mutex);
+    cache.now.live_bytes -= size;
+    if (size <= cache.limit) {
+      Cache::Shelf& shelf = cache.shelf[size_class];
+      try {
+        shelf.blocks.push_back(data);
+        shelf.used = ++cache.clock;
+        cache.now.cached_bytes += size;
+        data = nullptr;
+        if (cache.now.cached_bytes > cache.limit) cache.evict(cache.limit);
+      } catch (const std::bad_alloc&) {  // no room to remember it: then not
+      }
+    }
+  }
+  std::free(data);
+}
+
+AllocatorStatistics allocator_statistics() {
+  Cache& cache = the_cache();
+  std::lock_guard<std::mutex> lock(cache.mutex);
+  return cache.now;
+}
+
+void reset_peak() {
+  Cache& cache = the_cache();
+  std::lock_guard<std::mutex> lock(cache.mutex);
+  cache.now.peak_bytes = cache.now.live_bytes;
+}
+
+void trim(int64_t keep_bytes) noexcept {
+  Cache& cache = the_cache();
+  std::lock_guard<std::mutex> lock(cache.mutex);
+  cache.evict(std::max<int64_t>(keep_bytes, 0));
+}
+
+int64_t cache_limit() {
+  Cache& cache = the_cache();
+  std::lock_guard<std::mutex> lock(cache.mutex);
+  return cache.limit;
+}
+
+void set_cache_limit(int64_t bytes) {
+  Cache& cache = the_cache();
+  std::lock_guard<std::mutex> lock(cache.mutex);
+  cache.limit = std::max<int64_t>(bytes, 0);
+  cache.evict(cache.limit);
+}
+
+}  // namespace pb::cpu
