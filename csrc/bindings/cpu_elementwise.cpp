@@ -108,6 +108,8 @@ template <class F, int Arity> void measure(Elementwise& op) {
   op.special = int(Counting::special);
 }
 
+PyObject* counts;  // name -> (flops, special ops) of one element, for the layers above
+
 enum Types { kFloats = 1, kInts = 2, kBool = 4 };
 
 template <class F, int Arity, int kTypes, bool kPredicate = false, int kConditions = 0>
@@ -126,6 +128,9 @@ const Elementwise& bind(PyObject* module, const char* name) {
   if constexpr (kTypes & kBool) op.loops[4] = add(Tag<bool>{});
   if constexpr (bool(kTypes & kFloats)) measure<F, Arity>(op);
   define(module, name, call_elementwise, &op);
+  PyObject* figures = Py_BuildValue("(ii)", op.flops, op.special);
+  if (!figures || PyDict_SetItemString(counts, name, figures) < 0) throw PythonError{};
+  Py_DECREF(figures);
   return op;
 }
 
@@ -149,6 +154,8 @@ PyObject* add_into(const void* table, PyObject* const* args, Py_ssize_t) {
 }  // namespace
 
 void bind_elementwise(PyObject* module) {
+  counts = PyDict_New();
+  if (!counts || PyModule_AddObject(module, "counts", counts) < 0) throw PythonError{};
 #define PB_UNARY(name, FWD, PULL)                  \
   bind<name##_forward, 1, kFloats>(module, #name); \
   bind<name##_pullback, 3, kFloats>(module, #name "_pullback");

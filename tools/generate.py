@@ -1,0 +1,58 @@
+"""Writes what is derived from the tables of kernels: ops/_counts.py and the stubs of the native modules.
+
+Run it after a row of csrc/math/*.def or a binding has changed: python tools/generate.py [--check]
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from pullback.backends import native
+
+PACKAGE = Path(__file__).parent.parent / "python" / "pullback"
+SIGNATURES = {
+    "register_bfloat16": "(dtype: Any) -> None",
+    "thread_count": "() -> int",
+    "set_thread_count": "(count: int) -> None",
+    "blas_core": "() -> str",
+    "blas_config": "() -> str",
+}
+
+
+def counts() -> str:
+    """FLOPs and special ops of one element of each elementwise kernel, as the counting scalar measured them."""
+    rows = "".join(f'    "{name}": {figures},\n' for name, figures in sorted(native.module.counts.items()))
+    return (
+        '"""What one element of each elementwise op costs: (FLOPs, special ops), measured by running its functor on the\n'
+        'counting scalar. Written by tools/generate.py; a test compares it with the native module."""\n\n'
+        "from typing import Final\n\n"
+        f"COUNTS: Final[dict[str, tuple[int, int]]] = {{\n{rows}}}\n"
+    )
+
+
+def stubs() -> str:
+    """One line a function of the module of CPU kernels; all levels have the same ones."""
+    lines = ["from typing import Any, Final", "", "counts: Final[dict[str, tuple[int, int]]]"]
+    lines += ["", "class Refused(TypeError): ...", "class BadIndex(IndexError): ...", ""]
+    for name in sorted(dir(native.module)):
+        if not name.startswith("_") and callable(getattr(native.module, name)) and name not in ("Refused", "BadIndex"):
+            lines.append(f"def {name}{SIGNATURES.get(name, '(*args: Any) -> Any')}: ...")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    if native.module is None:
+        print(f"generate: needs the native module ({native.reason})")
+        return 2
+    files = {PACKAGE / "ops" / "_counts.py": counts(), PACKAGE / "_cpu.pyi": stubs()}
+    stale = [path for path, text in files.items() if not path.exists() or path.read_text() != text]
+    for path in stale:
+        if "--check" not in sys.argv:
+            path.write_text(files[path])
+        print(f"{'stale' if '--check' in sys.argv else 'written'}: {path.relative_to(PACKAGE.parent.parent)}")
+    return 1 if stale and "--check" in sys.argv else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
