@@ -62,11 +62,12 @@ def as_dtype(dtype: Any) -> np.dtype[Any]:
 
 
 def is_supported(dtype: np.dtype[Any]) -> bool:
-    return (dtype.kind in "fiub" and dtype.itemsize <= 8 and dtype.isnative) or dtype.name == "bfloat16"
+    return (dtype.kind in "fiub" and dtype.itemsize <= 8 and dtype.isnative) or (dtype.kind == "V" and dtype.name == "bfloat16")
 
 
 def is_float(dtype: np.dtype[Any]) -> bool:
-    return dtype.kind == "f" or dtype.name == "bfloat16"
+    """True for the four floating-point dtypes; bfloat16 is of kind "V", the only supported one of that kind."""
+    return dtype.kind in "fV"
 
 
 @cache
