@@ -16,9 +16,9 @@ PB_HD double tanh_tail(double z) {
 
 template <class T, if_real<T> = 0> PB_HD T tanh(T x) {
   const T a = abs(x);
-  const T small = x + x * tanh_tail(T(x * x));
-  const T large = copysign(T(1 - 2 / (exp(T(a + a)) + 1)), x);
-  return select(a < T(0.6), small, large);  // NaN takes the second, and stays
+  const T small = a + a * tanh_tail(T(a * a));
+  const T large = 1 - 2 / (exp(T(a + a)) + 1);
+  return copysign(select(a < T(0.6), small, large), x);  // NaN takes the second, and stays
 }
 
 // sinh(x) / x - 1 for z = x^2 <= 1.
@@ -52,7 +52,8 @@ template <class T, if_real<T> = 0> PB_HD T acosh(T x) {
   const bool large = x >= kLargeArea<T>;
   const T d = x - 1, c = select(large, T(0), d);  // d is exact where it matters, near 1
   const T u = select(large, x, T(c + sqrt(T(c * (c + 2)))));
-  return log1p(u) + select(large, T(0.6931471805599453), T(0));
+  const T y = log1p(u) + select(large, T(0.6931471805599453), T(0));
+  return select(x < 1, kNaN<T>, y);
 }
 template <class T, if_real<T> = 0> PB_HD T atanh(T x) {
   const T a = abs(x);

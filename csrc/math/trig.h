@@ -5,13 +5,16 @@
 namespace pb::m {
 
 // x = n pi/2 + hi + lo. pi/2 stands in parts of 26 bits and n in two halves of 26, so that all large products are exact
-// (Cody & Waite, 1980). Right for |x| < 2^51; what is larger is no longer told apart from its neighbours by n.
+// (Cody & Waite, 1980). Within the errors stated for |x| < 1e13; slowly worse up to 2^51; then NaN: doubles that large are
+// more than an eighth of a turn apart, and a table of 2 / pi to 1100 bits would cost every element its vector lane.
+constexpr double kLargestAngle = 0x1p51;
 struct Quadrant {
   double n, hi, lo;
 };
 constexpr double kHalfPi1 = 0x1.921fb5p+0, kHalfPi2 = 0x1.110b46p-26, kHalfPi3 = 0x1.1a6262p-54,
                  kHalfPi4 = 0x1.3145c06e0e689p-78;
 PB_HD Quadrant reduce_half_pi(double x) {
+  x = select(abs(x) <= kLargestAngle, x, kNaN<double>);
   const double n = round(x * 0.6366197723675814);
   const double upper = (n + 0x1.8p78) - 0x1.8p78, lower = n - upper;
   const double r = (((x - upper * kHalfPi1) - lower * kHalfPi1) - upper * kHalfPi2) - lower * kHalfPi2;
@@ -21,10 +24,11 @@ PB_HD Quadrant reduce_half_pi(double x) {
 }
 // In float the parts would be too many: this one reduction is done in double, the rest is not.
 PB_HD Quadrant reduce_half_pi(float value) {
-  const double x = double(value), n = round(x * 0.6366197723675814);
+  const double x = select(abs(double(value)) <= kLargestAngle, double(value), kNaN<double>);
+  const double n = round(x * 0.6366197723675814);
   const double upper = (n + 0x1.8p78) - 0x1.8p78, lower = n - upper;
   const double r = (((x - upper * kHalfPi1) - lower * kHalfPi1) - upper * kHalfPi2) - lower * kHalfPi2;
-  return {n - 4 * floor(n * 0.25), r - n * kHalfPi3, 0};
+  return {n - 4 * floor(n * 0.25), r - n * (kHalfPi3 + kHalfPi4), 0};
 }
 
 // sin(r) / r - 1 over z, and (cos(r) - 1 + z / 2) / z^2, for z = r^2 <= 0.62.
