@@ -5,21 +5,22 @@
 #include <vector>
 
 #include "bindings/cpu_tables.h"
+#include "bindings/result.h"
 
 namespace pb {
 namespace {
 
 // Moving a byte takes about a tenth of a nanosecond, as run_released counts work.
-PyObject* run_moving(const Kernel& kernel, PyObject* result, Launch& launch) {
+PyObject* run_moving(const Kernel& kernel, Result& result, Launch& launch) {
   launch.kernel = &kernel;
   run_released(launch, launch.out().bytes() / 2);
-  return result;
+  return result.hand_out();
 }
 
 PyObject* copy_as(const Kernel& kernel, PyObject* array, DType dtype) {
   View views[2];
   views[1] = view_or_refuse(array);
-  PyObject* result = new_array(dtype, views[1].ndim, views[1].shape, views[0]);
+  Result result(dtype, views[1].ndim, views[1].shape, views[0]);
   Launch launch{nullptr, 1, 1, views, {}, {}, nullptr};
   return run_moving(kernel, result, launch);
 }
@@ -27,21 +28,21 @@ PyObject* copy_as(const Kernel& kernel, PyObject* array, DType dtype) {
 // copy(x)
 PyObject* call_copy(const void*, PyObject* const* args, Py_ssize_t count) {
   static const Kernel kernel{"copy", cpu::copy, cpu::copy_cost};
-  if (count != 1) throw Refused{"wrong number of arguments"};
+  expect_count(count, 1);
   return copy_as(kernel, args[0], view_or_refuse(args[0]).dtype);
 }
 
 // cast(x, dtype)
 PyObject* call_cast(const void*, PyObject* const* args, Py_ssize_t count) {
   static const Kernel kernel{"cast", cpu::copy, cpu::copy_cost};
-  if (count != 2) throw Refused{"wrong number of arguments"};
+  expect_count(count, 2);
   return copy_as(kernel, args[0], dtype_of(args[1]));
 }
 
 // concat(arrays, axis)
 PyObject* call_concat(const void*, PyObject* const* args, Py_ssize_t count) {
   static const Kernel kernel{"concat", cpu::concat, cpu::copy_cost};
-  if (count != 2) throw Refused{"wrong number of arguments"};
+  expect_count(count, 2);
   const bool sequence = PyList_CheckExact(args[0]) || PyTuple_CheckExact(args[0]);
   const Py_ssize_t inputs = sequence ? PySequence_Fast_GET_SIZE(args[0]) : 0;
   if (inputs == 0) throw Refused{"not a list of arrays"};
@@ -52,9 +53,7 @@ PyObject* call_concat(const void*, PyObject* const* args, Py_ssize_t count) {
   if (inputs > kNear) far.resize(inputs + 1), views = far.data();
   for (Py_ssize_t k = 0; k < inputs; ++k) views[k + 1] = view_or_refuse(PySequence_Fast_GET_ITEM(args[0], k));
   const View& first = views[1];
-  int64_t axis = to_int(args[1]);
-  if (axis < 0) axis += first.ndim;
-  if (axis < 0 || axis >= first.ndim) throw Refused{"axis out of range"};
+  const int axis = axis_or_refuse(args[1], first.ndim);
   int64_t shape[kMaxDims];
   std::memcpy(shape, first.shape, sizeof shape);
   for (Py_ssize_t k = 2; k <= inputs; ++k) {
@@ -64,7 +63,7 @@ PyObject* call_concat(const void*, PyObject* const* args, Py_ssize_t count) {
       if (d != axis && views[k].shape[d] != shape[d]) throw Refused{"shapes differ beside the axis"};
     shape[axis] += views[k].shape[axis];
   }
-  PyObject* result = new_array(first.dtype, first.ndim, shape, views[0]);
+  Result result(first.dtype, first.ndim, shape, views[0]);
   Launch launch{nullptr, 1, int(inputs), views, {axis}, {}, nullptr};
   return run_moving(kernel, result, launch);
 }
@@ -114,7 +113,7 @@ double bits_of(PyObject* number, DType dtype) {
 // pad(x, before, after, number)
 PyObject* call_pad(const void*, PyObject* const* args, Py_ssize_t count) {
   static const Kernel kernel{"pad", cpu::pad, cpu::copy_cost};
-  if (count != 4) throw Refused{"wrong number of arguments"};
+  expect_count(count, 4);
   View views[2];
   views[1] = view_or_refuse(args[0]);
   Launch launch{nullptr, 1, 1, views, {}, {bits_of(args[3], views[1].dtype)}, nullptr};
@@ -126,20 +125,20 @@ PyObject* call_pad(const void*, PyObject* const* args, Py_ssize_t count) {
     if (launch.ints[d] < 0 || after[d] < 0) throw Refused{"negative padding"};
     shape[d] = launch.ints[d] + views[1].shape[d] + after[d];
   }
-  PyObject* result = new_array(views[1].dtype, ndim, shape, views[0]);
+  Result result(views[1].dtype, ndim, shape, views[0]);
   return run_moving(kernel, result, launch);
 }
 
 // fill(shape, dtype, number)
 PyObject* call_fill(const void*, PyObject* const* args, Py_ssize_t count) {
   static const Kernel kernel{"fill", cpu::fill, cpu::copy_cost};
-  if (count != 3) throw Refused{"wrong number of arguments"};
+  expect_count(count, 3);
   int64_t shape[kMaxDims];
   const int ndim = to_ints(args[0], shape, kMaxDims);
   const DType dtype = dtype_of(args[1]);
   View out;
   Launch launch{nullptr, 1, 0, &out, {}, {bits_of(args[2], dtype)}, nullptr};
-  PyObject* result = new_array(dtype, ndim, shape, out);
+  Result result(dtype, ndim, shape, out);
   return run_moving(kernel, result, launch);
 }
 

@@ -1,8 +1,10 @@
 // Products of matrices, and the linear layer with its pullback.
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "bindings/cpu_tables.h"
+#include "bindings/result.h"
 #include "cpu/matmul.h"
 #include "math/counting.h"
 #include "math/functors.h"
@@ -36,7 +38,7 @@ int batch_shape(const View& a, const View& b, int64_t* shape) {
 // matmul(a, b)
 PyObject* call_matmul(const void*, PyObject* const* args, Py_ssize_t count) {
   static const Kernel kernel{"matmul", cpu::matmul, cpu::matmul_cost};
-  if (count != 2) throw Refused{"wrong number of arguments"};
+  expect_count(count, 2);
   View views[3];
   View &out = views[0], &a = views[1] = view_or_refuse(args[0]), &b = views[2] = view_or_refuse(args[1]);
   if (a.dtype != b.dtype) throw Refused{"arrays of different dtypes"};
@@ -51,14 +53,14 @@ PyObject* call_matmul(const void*, PyObject* const* args, Py_ssize_t count) {
   int ndim = axes;
   if (!row) shape[ndim++] = m;
   if (!column) shape[ndim++] = n;
-  PyObject* result = new_array(a.dtype, ndim, shape, out);
+  Result result(a.dtype, ndim, shape, out);
   const int64_t size = item_size(a.dtype);
   out.ndim = axes + 2;
   out.shape[axes] = m, out.shape[axes + 1] = n;
   out.stride[axes] = n * size, out.stride[axes + 1] = size;
   Launch launch{&kernel, 1, 2, views, {}, {}, nullptr};
   run_released(launch, released_work(out.size() * k));
-  return result;
+  return result.hand_out();
 }
 
 int64_t to_activation(PyObject* number) {
@@ -74,7 +76,7 @@ void require_layer(const View& x, const View& w) {
 
 // linear(x, w, b_or_None, activation)
 PyObject* call_linear(const void* table, PyObject* const* args, Py_ssize_t count) {
-  if (count != 4) throw Refused{"wrong number of arguments"};
+  expect_count(count, 4);
   View views[4];
   View &out = views[0], &x = views[1] = view_or_refuse(args[0]), &w = views[2] = view_or_refuse(args[1]);
   require_layer(x, w);
@@ -88,21 +90,27 @@ PyObject* call_linear(const void* table, PyObject* const* args, Py_ssize_t count
   int64_t shape[kMaxDims];
   std::memcpy(shape, x.shape, sizeof shape);
   shape[x.ndim - 1] = w.shape[0];
-  PyObject* result = new_array(x.dtype, x.ndim, shape, out);
+  Result result(x.dtype, x.ndim, shape, out);
   run_released(launch, released_work(out.size() * (w.shape[1] + 32)));
-  return result;
+  return result.hand_out();
 }
 
-// A new array where it is needed, None where not.
-PyObject* gradient_if(bool needed, const View& like, int ndim, const int64_t* shape, View& out) {
-  if (needed) return new_array(like.dtype, ndim, shape, out);
-  out = flat_view(nullptr, like.dtype, 0);
-  Py_RETURN_NONE;
-}
+// A new array where it is needed, of x's or w's shape or its first axes.
+struct Gradient {
+  std::optional<Result> array;
+  Gradient(PyObject* needed, const View& like, int ndim, View& out) {
+    out = flat_view(nullptr, like.dtype, 0);
+    if (PyObject_IsTrue(needed)) array.emplace(like.dtype, ndim, like.shape, out);
+  }
+  PyObject* hand_out() {
+    if (array) return array->hand_out();
+    Py_RETURN_NONE;
+  }
+};
 
 // linear_pullback(g, x, w, y, activation, need_x, need_w, need_b) -> (gx, gw, gb), None for what is not needed.
 PyObject* call_linear_pullback(const void* table, PyObject* const* args, Py_ssize_t count) {
-  if (count != 8) throw Refused{"wrong number of arguments"};
+  expect_count(count, 8);
   const auto& op = *static_cast<const Linear*>(table);
   View views[7];
   View &g = views[3], &x = views[4], &w = views[5], &y = views[6];
@@ -115,12 +123,13 @@ PyObject* call_linear_pullback(const void* table, PyObject* const* args, Py_ssiz
     for (int d = 0; fits && d < x.ndim - 1; ++d) fits = v->shape[d] == x.shape[d];
     if (!fits) throw Refused{"the cotangent does not fit"};
   }
+  Gradient gx(args[5], x, x.ndim, views[0]), gw(args[6], w, 2, views[1]), gb(args[7], w, 1, views[2]);
+  run_released(launch, released_work(g.size() * (2 * w.shape[1] + 32)));
   PyObject* result = PyTuple_New(3);
   if (!result) throw PythonError{};
-  PyTuple_SET_ITEM(result, 0, gradient_if(PyObject_IsTrue(args[5]), x, x.ndim, x.shape, views[0]));
-  PyTuple_SET_ITEM(result, 1, gradient_if(PyObject_IsTrue(args[6]), w, 2, w.shape, views[1]));
-  PyTuple_SET_ITEM(result, 2, gradient_if(PyObject_IsTrue(args[7]), w, 1, w.shape, views[2]));
-  run_released(launch, released_work(g.size() * (2 * w.shape[1] + 32)));
+  PyTuple_SET_ITEM(result, 0, gx.hand_out());
+  PyTuple_SET_ITEM(result, 1, gw.hand_out());
+  PyTuple_SET_ITEM(result, 2, gb.hand_out());
   return result;
 }
 

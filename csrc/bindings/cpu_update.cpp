@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "bindings/cpu_tables.h"
+#include "bindings/result.h"
 #include "math/counting.h"
 #include "math/update.h"
 
@@ -56,7 +57,7 @@ void add_owned(Plan& plan, PyObject* array, const View& view) {
 
 // update_plan(params, slots) -> plan. params: arrays; slots: for each slot, one array a param. The plan keeps them all.
 PyObject* update_plan(const void*, PyObject* const* args, Py_ssize_t count) {
-  if (count != 2) throw Refused{"wrong number of arguments"};
+  expect_count(count, 2);
   const Items params(args[0]), slots(args[1]);
   if (slots.size() > cpu::kMaxSlots) throw Refused{"too many slots"};
   auto plan = std::make_unique<Plan>();
@@ -146,7 +147,7 @@ struct Family {
 // <optimizer>_step(plan, gradients, control, hyper, deltas, preview).
 PyObject* call_step(const void* table, PyObject* const* args, Py_ssize_t count) {
   const auto& family = *static_cast<const Family*>(table);
-  if (count != 6) throw Refused{"wrong number of arguments"};
+  expect_count(count, 6);
   auto* plan = static_cast<Plan*>(PyCapsule_GetPointer(args[0], kPlanName));
   if (!plan) throw PythonError{};
   if (plan->busy) throw Refused{"a step with this plan is running in another thread"};
@@ -177,7 +178,7 @@ PyObject* call_step(const void* table, PyObject* const* args, Py_ssize_t count) 
 
 // clip_norm(gradients, control, most): writes the joint norm and the factor that the next step scales gradients by.
 PyObject* call_clip_norm(const void*, PyObject* const* args, Py_ssize_t count) {
-  if (count != 3) throw Refused{"wrong number of arguments"};
+  expect_count(count, 3);
   static const Kernel kernel{"clip_norm", cpu::clip_norm, cpu::clip_norm_cost};
   const Items gradients(args[0]);
   constexpr int kNear = 32;  // so many views without an allocation
