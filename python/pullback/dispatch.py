@@ -17,9 +17,8 @@ from .tensor import Tensor
 
 RENAMED: Final = {
     "absolute": "abs", "fabs": "abs", "power": "pow", "invert": "bitwise_invert", "left_shift": "bitwise_left_shift",
-    "right_shift": "bitwise_right_shift", "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arctan2": "atan2",
-    "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh", "rint": "round", "fix": "trunc", "conjugate": "positive",
-    "amax": "max", "amin": "min", "cumsum": "cumulative_sum", "cumprod": "cumulative_prod",
+    "right_shift": "bitwise_right_shift", "rint": "round", "fix": "trunc", "conjugate": "positive", "amax": "max", "amin": "min",
+    "cumsum": "cumulative_sum", "cumprod": "cumulative_prod",
 }  # fmt: skip
 OPTIONS: Final = {"ddof": "correction"}
 REDUCTIONS: Final = {
@@ -50,7 +49,7 @@ def array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **options: 
         return _call(shown, public(SCANS[ufunc.__name__]), inputs[:1], {"axis": 0, **options})
     if method == "__call__" and ufunc.__name__ == "divmod":
         return public("floor_divide")(*inputs), public("remainder")(*inputs)
-    function = public(RENAMED.get(ufunc.__name__, ufunc.__name__)) if method == "__call__" else None
+    function = public(our_name(ufunc.__name__)) if method == "__call__" else None
     if function is None:
         raise TypeError(_unknown(shown))
     return _call(shown, function, inputs, options)
@@ -67,10 +66,15 @@ def array_function(self: Tensor, func: Any, types: Any, args: Any, options: Any)
     adapter = getattr(numpy_signatures, name, None) if module == "numpy" and name in numpy_signatures.__all__ else None
     if adapter is not None:
         return adapter(*args, **_given(shown, options))
-    function = public(RENAMED.get(name, name), module)
+    function = public(our_name(name), module)
     if function is None:
         raise TypeError(_unknown(shown))
     return _call(shown, function, *_translated(shown, func, function, args, options))
+
+
+def our_name(name: str) -> str:
+    """pullback's name for NumPy's: the array API's, so arcsin is asin."""
+    return "a" + name[3:] if name.startswith("arc") else RENAMED.get(name, name)
 
 
 def public(name: str, module: str = "numpy") -> Callable[..., Any] | None:

@@ -16,10 +16,10 @@ def _reference(xp: Any, x: Any, dtype: Any) -> Any:
 
 
 _cast = op(
-    "cast", example=lambda rng, dtype: (normal((3, 4))(rng, dtype)[0], (dtypes.float32,)),
+    "cast", example=normal((3, 4), params=(dtypes.float64,)),
     kind=LINEAR, reference=_reference, pullback=lambda g, x_dtype: astype(g, x_dtype), cost=no_flops
 )
-_truncate = op("truncate", example=lambda rng, dtype: (normal((3, 4))(rng, dtype)[0], (dtypes.int32,)),
+_truncate = op("truncate", example=normal((3, 4), params=(dtypes.int32,)),
                kind=LINEAR, reference=_reference, pullback=ZERO, cost=no_flops)
 _truncate.kernel = _cast.kernel  # the same copy; only the derivative differs
 

@@ -9,7 +9,7 @@ from ..backends.reference import special
 from ..dtypes import is_float
 from ..primitive import ZERO, Number, as_tensor, operand
 from ..tensor import Tensor
-from .kinds import SELECT, binary, named, op, per_element, unary
+from .kinds import NEIGHBOUR, SELECT, binary, named, op, per_element, unary
 
 HALF_PI = math.pi / 2
 TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
@@ -84,14 +84,16 @@ elu = unary("elu", reference=lambda xp, x: xp.where(x > 0, x, xp.expm1(xp.minimu
             pullback=lambda g, y: where(y > 0, g, g * (y + 1)), doc="x where positive, exp(x) - 1 elsewhere.")  # fmt: skip
 gelu = unary(
     "gelu",
-    reference=lambda xp, x: 0.5 * x * (1 + special(xp, "erf")(x * ROOT_HALF)),
+    reference=lambda xp, x: 0.5 * x * special(xp, "erfc")(-x * ROOT_HALF),
     pullback=lambda g, x: g * (0.5 * (1 + erf(x * ROOT_HALF)) + x * (INVERSE_ROOT_TWO_PI * exp(-0.5 * (x * x)))),
+    ulp=8,  # the rounding of erfc's argument, where erfc falls steeply
     doc="x times the normal distribution's cumulative probability of x (Hendrycks & Gimpel 2016), exactly, by erf.",
 )
 gelu_tanh = unary(
     "gelu_tanh",
-    reference=lambda xp, x: 0.5 * x * (1 + xp.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))),
+    reference=lambda xp, x: x / (1 + xp.exp(-1.5957691216057308 * (x + 0.044715 * x * x * x))),
     pullback=lambda g, x: _gelu_tanh_pullback(g, x, tanh(0.7978845608028654 * (x + 0.044715 * (x * x * x)))),
+    ulp=8,  # as gelu
     doc="gelu by its tanh approximation.",
 )
 
@@ -142,7 +144,7 @@ minimum = binary("minimum", reference=lambda xp, a, b: xp.minimum(a, b),
                  pullback=(lambda g, a, b: g * _share(b, a), lambda g, a, b: g * _share(a, b)), doc="The smaller; ties share the gradient evenly.")  # fmt: skip
 copysign = binary("copysign", reference=lambda xp, a, b: xp.copysign(a, b), takes="float",
                   pullback=(lambda g, a, y: g * (sign(a) * sign(y)), ZERO))  # fmt: skip
-nextafter = binary("nextafter", reference=lambda xp, a, b: xp.nextafter(a, b), takes="float", pullback=(lambda g: g, ZERO))
+nextafter = binary("nextafter", reference=lambda xp, a, b: xp.nextafter(a, b), takes="float", kind=NEIGHBOUR, pullback=(lambda g: g, ZERO))
 
 
 def _pow_pullback_a(g: Tensor, a: Tensor, b: Any) -> Tensor:

@@ -27,12 +27,14 @@ class Kind:
             parameters that name axes), "leading" (the op takes any leading axes), "own" (the op states its rule).
         tangent: how forward mode passes: "diagonal" (the pullback's rule applied to the tangent), "linear" (the op
             itself), "bilinear" (a sum of the op in each argument), "own".
+        promotes: the inputs are brought to one dtype.
+        widens: it computes, so the reference does half precision in float32 and rounds once.
     """
 
-    __slots__ = ("batching", "name", "promotes", "tangent")
+    __slots__ = ("batching", "name", "promotes", "tangent", "widens")
 
-    def __init__(self, name: str, *, batching: str, tangent: str, promotes: bool = False) -> None:
-        self.name, self.batching, self.tangent, self.promotes = name, batching, tangent, promotes
+    def __init__(self, name: str, *, batching: str, tangent: str, promotes: bool = False, widens: bool = False) -> None:
+        self.name, self.batching, self.tangent, self.promotes, self.widens = name, batching, tangent, promotes, widens
 
     def prepare(self, op: Op, inputs: Sequence[Any], params: Sequence[Any]) -> tuple[Any, ...] | None:
         """After a kernel refused: the inputs on one device and of one dtype that the op takes, None if they are already.
@@ -50,14 +52,15 @@ class Kind:
         return tuple([astype(x, dtype) if isinstance(x, Tensor) and x.dtype != dtype else x for x in inputs])
 
 
-UNARY = Kind("unary", batching="align", tangent="diagonal", promotes=True)
-BINARY = Kind("binary", batching="align", tangent="diagonal", promotes=True)
-SELECT = Kind("select", batching="align", tangent="linear")
+UNARY = Kind("unary", batching="align", tangent="diagonal", promotes=True, widens=True)
+BINARY = Kind("binary", batching="align", tangent="diagonal", promotes=True, widens=True)
+NEIGHBOUR = Kind("binary", batching="align", tangent="diagonal", promotes=True)  # about the dtype itself
+SELECT = Kind("select", batching="align", tangent="linear", widens=True)
 REDUCE = Kind("reduce", batching="axes", tangent="own")
 LINEAR = Kind("linear", batching="axes", tangent="linear")
 MOVEMENT = Kind("movement", batching="axes", tangent="linear")
-BILINEAR = Kind("bilinear", batching="leading", tangent="bilinear", promotes=True)
-ROWS = Kind("rows", batching="leading", tangent="own")
+BILINEAR = Kind("bilinear", batching="leading", tangent="bilinear", promotes=True, widens=True)
+ROWS = Kind("rows", batching="leading", tangent="own", widens=True)
 OWN = Kind("own", batching="own", tangent="own")
 
 TAKES: dict[str, str] = {}  # op name -> "float", "number", "integer", "bool" or "any": the dtypes it takes
@@ -171,10 +174,11 @@ def binary(
     domain: tuple[float, float] = (-2.0, 2.0),
     ulp: float = 4,
     doc: str | None = None,
+    kind: Kind = BINARY,
 ) -> Callable[[Any, Any], Tensor]:
     """Declares an elementwise op of two inputs, tensors or Python numbers; returns the function."""
     TAKES[name] = takes
-    op = Op(name, kind=BINARY, reference=reference, inputs=2, pullback=pullback, cost=per_element(name), domain=domain, ulp=ulp)
+    op = Op(name, kind=kind, reference=reference, inputs=2, pullback=pullback, cost=per_element(name), domain=domain, ulp=ulp)
     if op.native:
         fuse_binary(op)
     kernel = op.kernel
@@ -283,6 +287,6 @@ def named(call: Any, name: str, doc: str) -> Any:
 
 
 __all__ = [
-    "BILINEAR", "BINARY", "LINEAR", "MOVEMENT", "OWN", "REDUCE", "ROWS", "TAKES", "SELECT", "UNARY", "Kind", "ShapeError", "apply",
+    "BILINEAR", "BINARY", "LINEAR", "MOVEMENT", "NEIGHBOUR", "OWN", "REDUCE", "ROWS", "TAKES", "SELECT", "UNARY", "Kind", "ShapeError", "apply",
     "binary", "named", "no_flops", "op", "per_element", "unary", "words",
 ]  # fmt: skip

@@ -1,0 +1,203 @@
+"""What the tests share: backends, the arguments of every op, distances in ulps. A skip carries its reason."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import pullback as pb
+from pullback import backends, dtypes
+from pullback.backends import reference
+from pullback.ops.kinds import TAKES
+from pullback.primitive import OPS, Op, apply
+from pullback.tensor import Tensor
+
+ELEMENTWISE = ("unary", "binary", "select")
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+
+
+# ---- backends
+
+
+@dataclass(frozen=True)
+class Backend:
+    name: str
+
+    def why_not(self) -> str | None:
+        return backends.why_not("cpu") if self.name == "native" else None
+
+    def run(self, op: Op, inputs: Any, params: Any) -> Any:
+        """The op's result as a NumPy array, with the promotion that users get."""
+        tensors = as_tensors(inputs)
+        if variadic(op, inputs):
+            from pullback.ops.shape import joined
+
+            if self.name == "native":
+                return joined(tensors, params[0]).array
+            return reference.run(op, [[t.array for t in tensors]], params)
+        if self.name == "native":
+            return apply(op, tensors, params).array
+        promoted = op.kind.prepare(op, tensors, params) or tensors
+        return reference.run(op, [t.array for t in promoted], params)
+
+
+BACKENDS = (Backend("native"), Backend("reference"))
+
+
+@pytest.fixture(params=BACKENDS, ids=lambda backend: backend.name)
+def backend(request: pytest.FixtureRequest) -> Backend:
+    if reason := request.param.why_not():
+        pytest.skip(reason)
+    return request.param
+
+
+@pytest.fixture
+def native() -> None:
+    """For tests of native kernels only."""
+    if reason := backends.why_not("cpu"):
+        pytest.skip(reason)
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """The environment of a subprocess that imports the same pullback."""
+    path = os.path.dirname(os.path.dirname(pb.__file__))
+    return {**os.environ, "PYTHONPATH": path, **variables}
+
+
+# ---- the arguments of an op
+
+
+def rng_for(op: Op) -> Any:
+    return np.random.default_rng(zlib.crc32(op.name.encode()))
+
+
+def dtype_of(name: str) -> np.dtype[Any]:
+    return np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(name)
+
+
+def draw(op: Op, dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any) -> Any:
+    """Numbers in the op's domain."""
+    low, high = op.domain
+    if dtype.kind == "b":
+        return rng.random(shape) < 0.5
+    if dtype.kind in "iu":
+        return rng.integers(int(np.ceil(max(low, 0) if dtype.kind == "u" else low)), int(high) + 1, shape).astype(dtype)
+    return rng.uniform(low, high, shape).astype(dtype)
+
+
+def example(op: Op, dtype: Any, rng: Any = None) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Arguments for any op: from its declaration, otherwise from its kind. An op without either is a failing test."""
+    rng, dtype = rng or rng_for(op), np.dtype(dtype)
+    if op.example is not None:
+        inputs, params = op.example(rng, dtype)
+        return tuple([x.array if isinstance(x, Tensor) else x for x in inputs]), tuple(params)
+    if op.kind.name == "unary":
+        return (draw(op, dtype, (3, 5), rng),), ()
+    if op.kind.name == "binary":
+        return (draw(op, dtype, (3, 5), rng), draw(op, dtype, (5,), rng)), ()
+    if op.kind.name == "select":
+        return (rng.random((3, 5)) < 0.5, draw(op, dtype, (3, 5), rng), draw(op, dtype, (5,), rng)), ()
+    if op.kind.name == "reduce":
+        x = rng.permutation(24).reshape(2, 3, 4) / 4.0 - (0 if dtype.kind in "ub" else 3)
+        return (x.astype(dtype),), ((1,) if "axes" in op.names else 1, False)
+    raise AssertionError(f"op {op.name}: its kind ({op.kind.name}) does not tell how to call it. Give its declaration example=.")
+
+
+def takes(op: Op) -> tuple[str, ...]:
+    """The dtypes to test an op with."""
+    kind, promotes = TAKES[op.name], op.kind.name in ("unary", "binary", "reduce")
+    if kind == "float":
+        return (*FLOATS, "int32", "bool") if promotes else FLOATS
+    if kind == "number":
+        return (*FLOATS, *INTEGERS)
+    return (*INTEGERS, "bool") if kind == "integer" else (*FLOATS, *INTEGERS, "bool")
+
+
+def as_tensors(inputs: Any) -> tuple[Any, ...]:
+    return tuple([x if isinstance(x, Tensor) else Tensor(np.asarray(x)) for x in inputs])
+
+
+def variadic(op: Op, inputs: Any) -> bool:
+    """Whether the op takes any number of arrays as one list (concat)."""
+    return op.joint and len(inputs) > len(op.names) - op.params
+
+
+def call(op: Op, inputs: Any, params: Any) -> Tensor:
+    """The op on tensors, recorded as users' calls are."""
+    from pullback.ops.shape import joined
+
+    return joined(list(inputs), params[0]) if variadic(op, inputs) else apply(op, tuple(inputs), params)
+
+
+def in_float64(x: Any) -> Any:
+    return x.astype(np.float64) if hasattr(x, "dtype") and dtypes.is_float(x.dtype) else x
+
+
+def exact(op: Op, inputs: Any, params: Any) -> Any:
+    """The definition's result in float64 on the same values (integers stay integers, unless the op is on real numbers)."""
+    wide = [in_float64(np.asarray(x)) for x in inputs]
+    if TAKES[op.name] == "float" and op.kind.name in ("unary", "binary", "reduce"):
+        wide = [x.astype(np.float64) for x in wide]
+    return np.asarray(reference.run(op, [wide] if variadic(op, inputs) else wide, params))
+
+
+def condition(op: Op, inputs: Any, params: Any) -> Any:
+    """The size of what was summed, where an op sums; otherwise 0. Rounding is relative to it, whatever the length."""
+    if op.name == "logaddexp":  # the sum of its inputs' exponentials crosses 1 somewhere, and the result 0
+        return np.maximum(np.abs(in_float64(inputs[0])), np.abs(in_float64(inputs[1])))
+    if op.kind.name in ELEMENTWISE or op.name in ("argmax", "argmin", "max", "min", "sort", "argsort", "topk_indices"):
+        return 0.0
+    if op.kind.name in ("own", "rows"):  # a row's elements share the rounding of its sums
+        return np.abs(exact(op, inputs, params)).max(initial=0.0)
+    return np.abs(exact(op, [np.abs(x) if dtypes.is_float(np.asarray(x).dtype) else x for x in inputs], params))
+
+
+# ---- distances
+
+
+def spacing(dtype: Any, size: Any) -> Any:
+    """One ulp of the dtype at numbers of this size."""
+    info = ml_dtypes.finfo(dtype)
+    least = float(info.smallest_subnormal)
+    with np.errstate(all="ignore"):
+        size = np.abs(np.asarray(size, np.float64))
+        return np.maximum(np.exp2(np.floor(np.log2(np.maximum(size, least)))) * float(info.eps), least)
+
+
+def assert_ulps(got: Any, expected: Any, ulp: float, *, scale: Any = 0.0, signed_zeros: bool = False, what: str = "") -> None:
+    """`got` is within `ulp` units in its last place of float64 `expected`; NaNs and infinities are where they should be."""
+    got, expected = np.asarray(got), np.asarray(expected)
+    assert got.shape == expected.shape, f"{what}: shape {got.shape}, not {expected.shape}"
+    if not dtypes.is_float(got.dtype):
+        np.testing.assert_array_equal(got, expected.astype(got.dtype), err_msg=what)
+        return
+    with np.errstate(all="ignore"):
+        rounded = expected.astype(got.dtype).astype(np.float64)
+        wide = got.astype(np.float64)
+        np.testing.assert_array_equal(np.isnan(wide), np.isnan(rounded), err_msg=f"{what}: NaN where there should be none, or none")
+        finite = np.isfinite(rounded) & np.isfinite(wide)
+        overflow = np.isinf(rounded) != np.isinf(wide)  # allowed only where one ulp makes the difference
+        largest = float(ml_dtypes.finfo(got.dtype).max)
+        assert not np.any(overflow & ~np.isnan(wide) & (np.minimum(np.abs(wide), np.abs(expected)) < largest * (1 - 1e-2))), what
+        assert np.array_equal(wide[np.isinf(wide) & ~overflow], rounded[np.isinf(wide) & ~overflow]), f"{what}: inf of another sign"
+        error = np.where(finite, np.abs(wide - expected), 0.0) / spacing(got.dtype, np.maximum(np.abs(rounded), scale))
+    if error.size and error.max() > ulp:
+        worst = np.unravel_index(int(error.argmax()), error.shape)
+        raise AssertionError(f"{what}: {error.max():.3g} ulp (allowed {ulp}) at {worst}: {got[worst]!r}, not {expected[worst]!r}")
+    if signed_zeros:
+        zeros = (rounded == 0) & (wide == 0)
+        np.testing.assert_array_equal(np.signbit(wide[zeros]), np.signbit(rounded[zeros]), err_msg=f"{what}: sign of zero")
+
+
+def ops(*kinds: str) -> list[Op]:
+    """Every declared op, or those of these kinds; for parametrize."""
+    import pullback.nn  # noqa: F401  (whose ops are declared on import)
+
+    return [op for op in OPS.values() if not kinds or op.kind.name in kinds]
