@@ -10,6 +10,7 @@ from ..errors import DTypeError, ShapeError
 from ..primitive import OPS, Number, Op, apply, as_tensor
 from ..tensor import Tensor
 from ._counts import COUNTS
+from ._examples import normal
 from .kinds import OWN, op
 from .linalg import matmul
 from .reduce import sum_over
@@ -82,23 +83,14 @@ def _wrapped(arrays: Sequence[Any]) -> list[Tensor | None]:
     return [None if array is None else Tensor(array) for array in arrays]
 
 
-def _example(rng: Any, dtype: Any) -> Any:
-    x, weight, bias = (rng.standard_normal(shape).astype(dtype) for shape in ((5, 3), (4, 3), (4,)))
-    return (x, weight, bias), (0,)
-
-
-def _activated_example(rng: Any, dtype: Any) -> Any:
-    return _example(rng, dtype)[0], (2,)
-
-
 _linear = op("linear", kind=OWN, reference=_reference, inputs=3, joint=True, pullback=_pullback, takes="float", cost=_cost,
-             fused=_fused if _pull else None, example=_example)  # fmt: skip
+             fused=_fused if _pull else None, example=normal((5, 3), (4, 3), (4,), params=(0,)))  # fmt: skip
 
 
 def _activated() -> Op:
     """Another op by the same kernel, because its pullback keeps y, which the plain one frees."""
     linked = op("linear_activated", kind=OWN, reference=_reference, inputs=3, joint=True, pullback=_activated_pullback,
-                takes="float", cost=_cost, example=_activated_example)  # fmt: skip
+                takes="float", cost=_cost, example=normal((5, 3), (4, 3), (4,), params=(2,)))  # fmt: skip
     linked.kernel, linked.native, linked.why_reference = _linear_kernel(linked)
     if linked.native and _pull:
         from .kinds import guard

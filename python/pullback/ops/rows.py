@@ -17,6 +17,7 @@ from ..backends.native import BadIndex
 from ..errors import DTypeError, ShapeError
 from ..primitive import apply, as_tensor
 from ..tensor import Tensor
+from ._examples import normal
 from ._shapes import Shape, normalize_axes
 from .cast import astype
 from .elementwise import equal, exp, not_equal, rsqrt, square, where
@@ -203,34 +204,22 @@ def _fused(name: str, joint: bool = False) -> Callable[..., Any] | None:
     return several if joint else one
 
 
-def _one_example(rng: Any, dtype: Any) -> Any:
-    return (rng.standard_normal((4, 5)).astype(dtype),), ()
-
-
-def _layer_norm_example(rng: Any, dtype: Any) -> Any:
-    return tuple([rng.standard_normal(shape).astype(dtype) for shape in ((4, 5), (5,), (5,))]), (1e-5,)
-
-
-def _rms_norm_example(rng: Any, dtype: Any) -> Any:
-    return tuple([rng.standard_normal(shape).astype(dtype) for shape in ((4, 5), (5,))]), (1e-6,)
-
-
 def _cross_entropy_example(rng: Any, dtype: Any) -> Any:
     return (rng.standard_normal((4, 5)).astype(dtype), np.array([0, 3, -100, 4])), (-100, 0.1)
 
 
 _softmax = op("softmax", kind=ROWS, reference=_softmax_reference, takes="float", pullback=_softmax_pullback,
-              fused=_fused("softmax"), cost=_cost((2, 2), (0, 0)), example=_one_example)  # fmt: skip
+              fused=_fused("softmax"), cost=_cost((2, 2), (0, 0)), example=normal((4, 5)))  # fmt: skip
 _log_softmax = op("log_softmax", kind=ROWS, reference=_log_softmax_reference, takes="float", pullback=_log_softmax_pullback,
-                  fused=_fused("log_softmax"), cost=_cost((3, 1), (1, 1)), example=_one_example)  # fmt: skip
+                  fused=_fused("log_softmax"), cost=_cost((3, 1), (1, 1)), example=normal((4, 5)))  # fmt: skip
 _logsumexp = op("logsumexp", kind=ROWS, reference=_logsumexp_reference, takes="float", pullback=_logsumexp_pullback,
-                fused=_fused("logsumexp"), cost=_cost((2, 1), (1, 1)), example=_one_example)  # fmt: skip
+                fused=_fused("logsumexp"), cost=_cost((2, 1), (1, 1)), example=normal((4, 5)))  # fmt: skip
 _layer_norm = op("layer_norm", kind=OWN, reference=_layer_norm_reference, inputs=3, joint=True, takes="float",
                  pullback=_layer_norm_pullback, fused=_fused("layer_norm", True), cost=_norm_cost(5, 1),
-                 example=_layer_norm_example)  # fmt: skip
+                 example=normal((4, 5), (5,), (5,), params=(1e-5,)))  # fmt: skip
 _rms_norm = op("rms_norm", kind=OWN, reference=_rms_norm_reference, inputs=2, joint=True, takes="float",
                pullback=_rms_norm_pullback, fused=_fused("rms_norm", True), cost=_norm_cost(3, 1),
-               example=_rms_norm_example)  # fmt: skip
+               example=normal((4, 5), (5,), params=(1e-6,)))  # fmt: skip
 _cross_entropy = op("cross_entropy", kind=OWN, reference=_cross_entropy_reference, inputs=2, takes="float",
                     pullback=(_cross_entropy_pullback, None), fused=(_fused("cross_entropy"), None),
                     cost=_cost((2, 1), (2, 1)), example=_cross_entropy_example)  # fmt: skip

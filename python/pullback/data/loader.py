@@ -1,0 +1,114 @@
+"""Loader: mini-batches of arrays that live on the device; shuffling and gathering happen there."""
+
+from __future__ import annotations
+
+from typing import Any, Iterator, Sequence
+
+from .. import door
+from ..creation import asarray
+from ..errors import PullbackError, ShapeError
+from ..ops.random import Generator
+from ..tensor import Tensor
+
+
+class Loader:
+    """Iterates over mini-batches, one pass (epoch) for each `for`.
+
+    Args:
+        arrays: one array, or a list or tuple of arrays with equal first axes: rows that belong together.
+        batch_size: rows of a batch; the last one is smaller where it does not divide, unless drop_last.
+        shuffle: a new order every epoch: permutation number `epoch` of the Philox stream of `seed`, on every device the same.
+        seed: of the shuffling.
+        device: where the arrays are copied once; where they are, if None.
+        drop_last: leaves out a last batch that is not full.
+
+    Yields a tuple of tensors, or a tensor where one array was given. `state_dict` between batches and `load_state_dict`
+    resume exactly there. Raises ShapeError, PullbackError.
+    """
+
+    def __init__(
+        self,
+        arrays: Any,
+        batch_size: int,
+        shuffle: bool = True,
+        seed: int = 0,
+        device: str | None = None,
+        drop_last: bool = False,
+    ) -> None:
+        self._single = not isinstance(arrays, (list, tuple))
+        self._arrays = [asarray(a, device=device) for a in ([arrays] if self._single else arrays)]
+        self.rows = _rows(self._arrays)
+        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+            raise PullbackError(f"Loader: batch_size={batch_size!r} must be an integer of 1 or more.")
+        if drop_last and batch_size > self.rows:
+            raise PullbackError(
+                f"Loader: batch_size={batch_size} with drop_last=True gives no batch of {self.rows} rows. Make it smaller."
+            )
+        self.batch_size, self.shuffle, self.seed, self.drop_last = batch_size, shuffle, seed, drop_last
+        self.epoch = 0  # passes begun before the one that comes next or is under way
+        self._done = 0  # batches given out in it
+        Generator(seed)  # refuses a bad seed now
+
+    def __len__(self) -> int:
+        """Batches in an epoch."""
+        full, rest = divmod(self.rows, self.batch_size)
+        return full + (1 if rest and not self.drop_last else 0)
+
+    def __iter__(self) -> Iterator[Any]:
+        """The rest of an epoch that `load_state_dict` resumed, otherwise a whole one."""
+        order = self._order()
+        epoch, start = self.epoch, self._done
+        for i in range(start, len(self)):
+            batch = self._batch(order, i)
+            self.epoch, self._done = (epoch, i + 1) if i + 1 < len(self) else (epoch + 1, 0)
+            yield batch
+        if start >= len(self):
+            self.epoch, self._done = epoch + 1, 0
+
+    def _order(self) -> Tensor | None:
+        if not self.shuffle:
+            return None
+        before = door.enter(door.DATA)
+        try:
+            stream = Generator(self.seed, self._arrays[0].device)
+            stream.load_state_dict({"seed": self.seed, "serial": self.epoch})
+            return stream.permutation(self.rows)
+        finally:
+            door.enter(before)
+
+    def _batch(self, order: Tensor | None, i: int) -> Any:
+        rows = slice(i * self.batch_size, min((i + 1) * self.batch_size, self.rows))
+        before = door.enter(door.DATA)
+        try:
+            parts = [a[rows] if order is None else a[order[rows]] for a in self._arrays]
+        finally:
+            door.enter(before)
+        return parts[0] if self._single else tuple(parts)
+
+    def state_dict(self) -> dict[str, int]:
+        """Where the loader is: the epoch, the batches given out in it, and the seed."""
+        return {"epoch": self.epoch, "batches": self._done, "seed": self.seed}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Goes on exactly there: the next `for` gives the batches that were left. Raises PullbackError."""
+        if set(state) != {"epoch", "batches", "seed"}:
+            raise PullbackError(f"Loader: the state has {sorted(state)}; it must have batches, epoch and seed.")
+        epoch, done = int(state["epoch"]), int(state["batches"])
+        if epoch < 0 or not 0 <= done < max(1, len(self)):
+            raise PullbackError(f"Loader: the state is at batch {done} of epoch {epoch}, but an epoch has {len(self)} batches here.")
+        self.epoch, self._done, self.seed = epoch, done, int(state["seed"])
+
+    def __repr__(self) -> str:
+        order = f"shuffled by seed {self.seed}" if self.shuffle else "in order"
+        return f"Loader({self.rows} rows, {len(self)} batches of {self.batch_size}, {order})"
+
+
+def _rows(arrays: Sequence[Tensor]) -> int:
+    if not arrays:
+        raise PullbackError("Loader: no arrays were given.")
+    if any([not a.ndim for a in arrays]):
+        raise ShapeError(f"Loader: the arrays have shapes {[a.shape for a in arrays]}; a 0-d array has no rows.")
+    lengths = {len(a) for a in arrays}
+    if len(lengths) > 1:
+        raise ShapeError(f"Loader: the first axes have lengths {[len(a) for a in arrays]}; rows that belong together must be equal in number.")
+    return lengths.pop()
