@@ -115,6 +115,7 @@ def through(name: str, run: Callable[[], Any], cost: Callable[[Any], dict[str, i
         result = run()
     finally:
         state.charged -= 1
+    end_ns = time.monotonic_ns()
     if not charged_already:
         figures = cost(result)
         zero = dict(flops=0, matmul_flops=0, special_ops=0, bytes_read=0, bytes_written=0)
@@ -123,7 +124,7 @@ def through(name: str, run: Callable[[], Any], cost: Callable[[Any], dict[str, i
         ledger.append(
             Launch(
                 name, state.phase, state.scope, executed_flops=executed, begin_ns=begin_ns,
-                end_ns=time.monotonic_ns(), known=figures is not None, **zero,
+                end_ns=end_ns, known=figures is not None, **zero,
             )
         )
     return result
