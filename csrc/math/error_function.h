@@ -16,31 +16,32 @@ PB_HD double erf_tail(double z) {
 }
 
 // (1 + 2 a) exp(a^2) erfc(a) is smooth over all a >= 0 as a polynomial in q = (a - K) / (a + K):
-// Shepherd & Laframboise, Math. Comp. 36 (1981).
+// Shepherd & Laframboise, Math. Comp. 36 (1981). K is chosen so that the first coefficient is nearly a number of the type.
 PB_HD float erfc_scaled(float q) {
-  return poly(q, 1.2769784f, -0.09276395f, -0.16603042f, 0.16405506f, -0.054214075f, -0.00806145f, 0.008663137f,
-              0.0013282917f, -0.0012623772f, -0.00042332226f);
+  return poly(q, 1.2717445f, -0.10839691f, -0.13501656f, 0.1656812f, -0.08001116f, 0.0087961415f, 0.008542913f,
+              -0.0021548402f, -0.0012444237f, 0.00026228777f, 0.0001726225f);
 }
 PB_HD double erfc_scaled(double q) {
-  return poly(q, 1.2329951186255526, -0.13962111684056286, 0.015379652102621091, 0.0680970542547336,
-              -0.10103906603637362, 0.09373283499690535, -0.0663303658110103, 0.03716751556105671,
-              -0.016197734065502876, 0.005031969765051122, -0.0007577732963739462, -0.00019925553476007838,
-              0.0001506220523230599, -2.4403160497192634e-05, -1.1224293594679385e-05, 5.718067004785881e-06,
-              3.006053020270926e-07, -8.356886054802244e-07, 6.326381936013846e-08, 1.1597564919712835e-07,
-              -7.796210935750394e-09, -1.3952812123042382e-08, -1.907388627007971e-09);
+  return poly(q, 1.2363539084541144, -0.1401551467732586, 0.006738807450822234, 0.07862435546318147,
+              -0.10697124619069015, 0.0929077443080691, -0.06081432180504461, 0.030630562683929972,
+              -0.011296473868736445, 0.002467910637593805, 0.00011018524017281083, -0.0003006570547744344,
+              8.064441023803438e-05, 1.4374883104915248e-05, -1.346653708423246e-05, 7.081852042123911e-07,
+              1.7450776875897514e-06, -3.216646922567529e-07, -2.2602487060413248e-07, 5.92429705822508e-08,
+              3.0582320728498453e-08, -6.36777143468047e-09, -3.2453724467961023e-09);
 }
+template <class T> constexpr T kErfcCentre = sizeof(T) == 4 ? T(2.21875) : T(3.8125);
 
-// exp(-weight x^2). The square is taken in two parts: its rounding, in the exponent, would cost up to x^2 ulp.
-template <class T> PB_HD T exp_minus_square(T x, T weight) {
+// factor exp(-weight x^2). The square is taken in two parts: its rounding, in the exponent, would cost up to x^2 ulp.
+template <class T> PB_HD T exp_minus_square(T x, T weight, T factor) {
   const T h = upper_half(x);
-  return exp_scaled(T(-weight * (h * h)), T(-weight * ((x - h) * (x + h))), T(0));
+  return exp_times(T(-weight * (h * h)), T(-weight * ((x - h) * (x + h))), factor);
 }
 
 // erfc(a) / exp(-a^2) for a >= 0.
 template <class T> PB_HD T erfc_over_exp(T a) {
-  constexpr T kCentre = sizeof(T) == 4 ? T(2) : T(4), kEnd = sizeof(T) == 4 ? T(10.1) : T(27.3);
+  constexpr T kEnd = sizeof(T) == 4 ? T(10.1) : T(27.3);
   a = select(a > kEnd, kEnd, a);  // beyond, exp(-a^2) is 0
-  return erfc_scaled(T((a - kCentre) / (a + kCentre))) / (1 + 2 * a);
+  return erfc_scaled(T((a - kErfcCentre<T>) / (a + kErfcCentre<T>))) / (1 + 2 * a);
 }
 
 // The factor exp(-x^2) is 0 from here on, and the square of what is larger could overflow.
@@ -48,8 +49,9 @@ template <class T> constexpr T kSquareEnd = sizeof(T) == 4 ? T(16) : T(64);
 
 template <class T, if_real<T> = 0> PB_HD T erfc(T x) {
   const T a = select(abs(x) > kSquareEnd<T>, kSquareEnd<T>, abs(x));
-  const T y = exp_minus_square(a, T(1)) * erfc_over_exp(a);
-  return select(x < 0, T(2 - y), y);
+  const T y = exp_minus_square(a, T(1), erfc_over_exp(a));
+  const T far = select(x < 0, T(2 - y), y), near = 1 - (x + x * erf_tail(T(x * x)));
+  return select(a < T(0.4), near, far);
 }
 
 template <class T, if_real<T> = 0> PB_HD T erf(T x) {
@@ -59,15 +61,34 @@ template <class T, if_real<T> = 0> PB_HD T erf(T x) {
   return select(a < 1, small, copysign(large, x));
 }
 
+// (1 + t) exp(t^2 / 2) times the normal tail beyond t >= 0, over q = (t - K) / (t + K): as above, in the variable of the
+// normal distribution, because the rounding of t / sqrt(2) would cost erfc twice as much.
+PB_HD float normal_tail_scaled(float q) {
+  return poly(q, 0.481473f, -0.09756716f, -0.0057000094f, 0.04139149f, -0.02796607f, 0.0066953544f, 0.0018290264f,
+              -0.0012180741f, -0.00021218258f, 0.00017944413f, 5.7287598e-05f);
+}
+PB_HD double normal_tail_scaled(double q) {
+  return poly(q, 0.45735324439083236, -0.08844174525999567, 0.036050860315845874, 0.0024400870921607145,
+              -0.021576687236836943, 0.024338057637727614, -0.018158225517608484, 0.010114094125750124,
+              -0.004165690035480663, 0.0011118604518511193, -6.550672245356253e-05, -9.225541727542621e-05,
+              3.743000761740348e-05, 2.59988998875612e-07, -4.716982553815034e-06, 9.555233380456247e-07,
+              4.745739051142548e-07, -2.0343678402244897e-07, -4.828954174446362e-08, 3.339670427598273e-08,
+              6.85606955354596e-09, -3.917643433563358e-09, -1.1749628765656921e-09);
+}
+template <class T> constexpr T kTailCentre = sizeof(T) == 4 ? T(3.296875) : T(5.484375);
+template <class T> constexpr T kTailEnd = sizeof(T) == 4 ? T(14.4) : T(38.8);  // from here on it rounds to 0
+
 // The share of a standard normal variable below x, small tails included, and its density.
 template <class T, if_real<T> = 0> PB_HD T normal_cdf(T x) {
-  const T a = select(abs(x) > 2 * kSquareEnd<T>, T(2 * kSquareEnd<T>), abs(x));
-  const T tail = exp_minus_square(a, T(0.5)) * (T(0.5) * erfc_over_exp(T(a * T(0.7071067811865476))));
-  return select(x > 0, T(1 - tail), tail);
+  const T t = select(abs(x) > kTailEnd<T>, kTailEnd<T>, abs(x));
+  const T scaled = normal_tail_scaled(T((t - kTailCentre<T>) / (t + kTailCentre<T>))) / (1 + t);
+  const T tail = exp_minus_square(t, T(0.5), scaled);
+  const T u = x * T(0.7071067811865476), near = T(0.5) + T(0.5) * (u + u * erf_tail(T(u * u)));
+  return select(t < T(0.5), near, select(x > 0, T(1 - tail), tail));
 }
 template <class T, if_real<T> = 0> PB_HD T normal_density(T x) {
-  const T a = select(abs(x) > 2 * kSquareEnd<T>, T(2 * kSquareEnd<T>), abs(x));
-  return T(0.3989422804014327) * exp_minus_square(a, T(0.5));
+  const T t = select(abs(x) > kTailEnd<T>, kTailEnd<T>, abs(x));
+  return exp_minus_square(t, T(0.5), T(0.3989422804014327));
 }
 
 // erfinv(x) / x as a function of w = -log(1 - x^2), in the tails of sqrt(w): M. Giles, "Approximating the erfinv

@@ -40,6 +40,11 @@ template <class T> PB_HD T exp_scaled(T x, T low, T k) {
   const ExpParts<T> e = exp_parts(x, low);
   return scale(T(1 + e.p), T(e.n + k));
 }
+// e^(x + low) * factor, with one rounding fewer than the product.
+template <class T> PB_HD T exp_times(T x, T low, T factor) {
+  const ExpParts<T> e = exp_parts(x, low);
+  return scale(T(factor + factor * e.p), e.n);
+}
 
 template <class T, if_real<T> = 0> PB_HD T exp(T x) {
   const ExpParts<T> e = exp_parts(x);
