@@ -231,10 +231,13 @@ def clip(x: Any, min: Any = None, max: Any = None) -> Tensor:
     return x if max is None else minimum(x, max)
 
 
-def leaky_relu(x: Any, negative_slope: float = 0.01) -> Tensor:
-    """x where positive, negative_slope * x elsewhere."""
-    x = as_tensor(x)
-    return where(x > 0, x, x * negative_slope)
+_leaky_relu = binary("leaky_relu", reference=lambda xp, a, b: xp.where(a > 0, a, a * b), takes="float",
+                     pullback=(lambda g, a, b: where(a > 0, g, g * _kept(b)), lambda g, a: where(a > 0, 0.0, g * a)))  # fmt: skip
+
+
+def leaky_relu(x: Any, negative_slope: Any = 0.01) -> Tensor:
+    """x where positive, negative_slope * x elsewhere; the derivative at 0 is the slope."""
+    return _leaky_relu(as_tensor(x), negative_slope)
 
 
 def isclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:

@@ -61,7 +61,7 @@ LINEAR = Kind("linear", batching="axes", tangent="linear")
 MOVEMENT = Kind("movement", batching="axes", tangent="linear")
 BILINEAR = Kind("bilinear", batching="leading", tangent="bilinear", promotes=True, widens=True)
 ROWS = Kind("rows", batching="leading", tangent="own", widens=True)
-OWN = Kind("own", batching="own", tangent="own")
+OWN = Kind("own", batching="own", tangent="own", widens=True)
 
 TAKES: dict[str, str] = {}  # op name -> "float", "number", "integer", "bool" or "any": the dtypes it takes
 
