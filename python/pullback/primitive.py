@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import threading
 from operator import itemgetter
 from typing import Any, Callable, Final, Sequence
@@ -54,6 +53,11 @@ def _tell_all(op: Op, y: Tensor, inputs: tuple[Any, ...], params: tuple[Any, ...
         listener.add(op, y, inputs, params)
 
 
+def parameters(f: Any) -> tuple[str, ...]:
+    """The names of a function's parameters (what `inspect.signature` would tell, without importing it)."""
+    return f.__code__.co_varnames[: f.__code__.co_argcount]
+
+
 class Rule:
     """One pullback: `definition(g, *kept)` in differentiable ops, and where there is one, `fused(g, *kept)` in one kernel.
 
@@ -64,7 +68,7 @@ class Rule:
     __slots__ = ("definition", "fused", "keep", "names")
 
     def __init__(self, definition: Callable[..., Any], op: str, allowed: Sequence[str], inputs: int) -> None:
-        names = tuple([n for n in inspect.signature(definition).parameters if n != "needs"])[1:]
+        names = tuple([name for name in parameters(definition)[1:] if name != "needs"])
         place = {name: i if i < inputs else i - len(allowed) for i, name in enumerate(allowed)}
         getters: list[Callable[[Any], Any]] = []
         for name in names:
@@ -136,7 +140,7 @@ class Op:
         domain: tuple[float, float] = (-2.0, 2.0),
         ulp: float = 4,
     ) -> None:
-        names = tuple(inspect.signature(reference).parameters)[1:]
+        names = parameters(reference)[1:]
         allowed = (*names[:inputs], "y", *names[inputs:])
         if name in OPS:
             raise ValueError(f"op {name} is declared twice")
