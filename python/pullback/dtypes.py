@@ -132,3 +132,49 @@ def default_of(number: float) -> np.dtype[Any]:
     if isinstance(number, bool):
         return bool_
     return int64 if isinstance(number, int) else DEFAULT
+
+
+# ---- what the array API asks of dtypes
+
+
+def isdtype(dtype: Any, kind: Any) -> bool:
+    """Whether the dtype is of the kind: a dtype, "bool", "signed integer", "unsigned integer", "integral", "real floating",
+    "complex floating", "numeric", or a tuple of them.
+    """
+    if isinstance(kind, tuple):
+        return any([isdtype(dtype, k) for k in kind])
+    dtype = as_dtype(dtype)
+    kinds: dict[Any, bool] = {
+        "bool": dtype == bool_,
+        "signed integer": dtype.kind == "i",
+        "unsigned integer": dtype.kind == "u",
+        "integral": dtype.kind in "iu",
+        "real floating": is_float(dtype),
+        "complex floating": False,
+        "numeric": dtype != bool_,
+    }
+    return kinds[kind] if isinstance(kind, str) and kind in kinds else dtype == as_dtype(kind)
+
+
+def can_cast(from_: Any, to: Any, /) -> bool:
+    """Whether promotion may turn a tensor of the first dtype into the second."""
+    source = from_.dtype if hasattr(from_, "array") else as_dtype(from_)
+    try:
+        return promote(source, as_dtype(to)) == as_dtype(to)
+    except DTypeError:
+        return False
+
+
+def finfo(dtype: Any, /) -> Any:
+    """Limits of a floating-point dtype: bits, eps, max, min, smallest_normal."""
+    wanted = dtype.dtype if hasattr(dtype, "array") else as_dtype(dtype)
+    if wanted.kind == "V":
+        import ml_dtypes
+
+        return ml_dtypes.finfo(wanted)
+    return np.finfo(wanted)
+
+
+def iinfo(dtype: Any, /) -> Any:
+    """Limits of an integer dtype: bits, max, min."""
+    return np.iinfo(dtype.dtype if hasattr(dtype, "array") else as_dtype(dtype))

@@ -1,0 +1,251 @@
+"""Optimizers against torch.optim's rules and against their own promises: slots, deltas, preview, resume, clipping."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback as pb
+from pullback import nn, optim
+from pullback.optim import schedules
+
+
+def parameters(seed: int = 0, dtype: str = "float32") -> list[pb.Parameter]:
+    rng = np.random.default_rng(seed)
+    return [pb.Parameter(rng.standard_normal(shape).astype(dtype), name=f"p{i}") for i, shape in enumerate([(5, 3), (7,), ()])]
+
+
+def gradients(params: list[pb.Parameter], seed: int) -> list[pb.Tensor]:
+    rng = np.random.default_rng(100 + seed)
+    return [pb.tensor(rng.standard_normal(p.shape).astype(p.dtype)) for p in params]
+
+
+RULES: dict[str, tuple[Any, dict[str, Any], str, dict[str, Any]]] = {
+    "sgd": (optim.SGD, {"lr": 0.1}, "SGD", {"lr": 0.1}),
+    "sgd-momentum": (optim.SGD, {"lr": 0.1, "momentum": 0.9}, "SGD", {"lr": 0.1, "momentum": 0.9}),
+    "sgd-dampening": (optim.SGD, {"lr": 0.1, "momentum": 0.9, "dampening": 0.3, "weight_decay": 0.02}, "SGD",
+                      {"lr": 0.1, "momentum": 0.9, "dampening": 0.3, "weight_decay": 0.02}),
+    "sgd-nesterov": (optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True}, "SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True}),
+    "adam": (optim.Adam, {"lr": 0.01}, "Adam", {"lr": 0.01}),
+    "adam-decay": (optim.Adam, {"lr": 0.01, "weight_decay": 0.1}, "Adam", {"lr": 0.01, "weight_decay": 0.1}),
+    "adamw": (optim.AdamW, {"lr": 0.01, "weight_decay": 0.1, "betas": (0.8, 0.95), "eps": 1e-6}, "AdamW",
+              {"lr": 0.01, "weight_decay": 0.1, "betas": (0.8, 0.95), "eps": 1e-6}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_update_rule_is_torchs(rule: str, dtype: str) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed: nothing to compare the update rules with")
+    cls, options, name, torch_options = RULES[rule]
+    params = parameters(dtype=dtype)
+    theirs = [torch.nn.Parameter(torch.tensor(p.numpy())) for p in params]
+    opt, reference = cls(params, **options), getattr(torch.optim, name)(theirs, **torch_options)
+    for step in range(20):
+        grads = gradients(params, step)
+        opt.step(grads)
+        for p, g in zip(theirs, grads):
+            p.grad = torch.tensor(g.numpy())
+        reference.step()
+    for p, q in zip(params, theirs):
+        np.testing.assert_allclose(p.numpy(), q.detach().numpy(), rtol=2e-5 if dtype == "float32" else 1e-12, atol=1e-6 if dtype == "float32" else 1e-13)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_fused_update_is_the_formula_in_numpy(rule: str) -> None:
+    cls, options, _, _ = RULES[rule]
+    native, plain = parameters(dtype="float64"), parameters(dtype="float64")
+    a, b = cls(native, **options, clip_norm=1.5), cls(plain, **options, clip_norm=1.5)
+    b._native = None
+    for step in range(5):
+        a.step(gradients(native, step))
+        b.step(gradients(plain, step))
+    for p, q in zip(native, plain):
+        np.testing.assert_allclose(p.numpy(), q.numpy(), rtol=1e-12)
+    assert a.gradient_norm == pytest.approx(b.gradient_norm, rel=1e-12)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_before_plus_delta_is_after_bit_for_bit(rule: str, dtype: str) -> None:
+    cls, options, _, _ = RULES[rule]
+    params = [pb.Parameter(p, dtype=dtype) for p in parameters()]
+    opt = cls(params, **options)
+    for step in range(3):
+        before = [p.numpy() for p in params]
+        deltas = opt.step([g.astype(dtype) for g in gradients(parameters(), step)], return_delta=True)
+        for p, old, delta in zip(params, before, deltas):
+            assert ((old + delta.numpy()).astype(old.dtype) == p.numpy()).all()
+
+
+def test_preview_changes_nothing_and_tells_what_step_adds() -> None:
+    params = parameters()
+    opt = optim.Adam(params, lr=0.1, clip_norm=1.0)
+    opt.step(gradients(params, 0))
+    state = [(p.numpy(), p.version, {k: v.numpy() for k, v in opt.slots(p).items()}) for p in params]
+    grads = gradients(params, 1)
+    preview = opt.preview(grads)
+    for p, (value, version, slots) in zip(params, state):
+        assert (p.numpy() == value).all()
+        assert p.version == version
+        assert all((opt.slots(p)[k].numpy() == v).all() for k, v in slots.items())
+    assert opt.steps == 1
+    for p, (value, _, _), delta in zip(params, state, preview):
+        assert delta.shape == p.shape
+    for expected, actual in zip(preview, opt.step(grads, return_delta=True) or []):
+        assert (expected.numpy() == actual.numpy()).all()
+
+
+def test_slots_exist_as_zeros_before_the_first_step() -> None:
+    params = parameters()
+    for opt, names in ((optim.SGD(params, momentum=0.9), {"momentum"}), (optim.Adam(params), {"m", "v"}), (optim.SGD(params), set())):
+        for p in params:
+            assert set(opt.slots(p)) == names
+            assert all((slot.numpy() == 0).all() and slot.shape == p.shape for slot in opt.slots(p).values())
+
+
+def test_momentum_is_the_geometric_sum_of_gradients() -> None:
+    p = pb.Parameter([1.0, -2.0])
+    opt = optim.SGD([p], lr=0.1, momentum=0.9)
+    grads = [np.array([0.3, -0.7]) * (k + 1) for k in range(6)]
+    for g in grads:
+        opt.step([pb.tensor(g, dtype="float32")])
+    expected = sum(0.9 ** (len(grads) - 1 - i) * g for i, g in enumerate(grads))
+    np.testing.assert_allclose(opt.slots(p)["momentum"].numpy(), expected, rtol=1e-6)
+
+
+def test_resume_is_exact(tmp_path: Any) -> None:
+    def run(params: list[pb.Parameter], opt: Any, steps: range) -> None:
+        for step in steps:
+            opt.step(gradients(params, step))
+
+    whole = parameters()
+    run(whole, optim.Adam(whole, lr=schedules.Cosine(0.1, steps=20), clip_norm=1.0), range(10))
+    first = parameters()
+    opt = optim.Adam(first, lr=schedules.Cosine(0.1, steps=20), clip_norm=1.0)
+    run(first, opt, range(4))
+    pb.save(tmp_path / "state.safetensors", {"opt": opt.state_dict(), "p": {p.name: p for p in first}})
+    saved = pb.load(tmp_path / "state.safetensors")
+    second = [pb.Parameter(saved["p"][p.name], name=p.name) for p in first]
+    resumed = optim.Adam(second, lr=1.0, clip_norm=1.0)
+    resumed.load_state_dict(saved["opt"])
+    run(second, resumed, range(4, 10))
+    for p, q in zip(whole, second):
+        assert (p.numpy() == q.numpy()).all()
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [schedules.Constant(0.1), schedules.Step(0.1, every=3, factor=0.5), schedules.Exponential(0.1, factor=0.8),
+     schedules.Cosine(0.1, steps=8, end=0.01), schedules.Linear(0.1, steps=5, start=0.2, end=1.0),
+     schedules.Polynomial(0.1, steps=6, end=0.02, power=2.0), schedules.WarmupCosine(0.1, steps=10, warmup=4, end=0.001)],
+    ids=lambda s: type(s).__name__,
+)  # fmt: skip
+def test_schedule_on_the_device_is_the_formula(schedule: Any) -> None:
+    p = pb.Parameter(np.zeros(3))
+    opt = optim.SGD([p], lr=schedule)
+    for t in range(12):
+        delta = (opt.step([pb.tensor(np.ones(3))], return_delta=True) or [])[0]
+        assert float(delta[0]) == pytest.approx(-schedule.rate(t), rel=1e-12, abs=1e-15)
+
+
+def test_learning_rate_can_be_set_between_steps() -> None:
+    p = pb.Parameter(np.zeros(2))
+    opt = optim.SGD([p], lr=0.1)
+    opt.step([pb.tensor(np.ones(2))])
+    opt.lr = 0.5
+    assert opt.lr == 0.5
+    assert float((opt.step([pb.tensor(np.ones(2))], return_delta=True) or [])[0][0]) == -0.5
+
+
+def test_clip_norm_scales_all_gradients_together() -> None:
+    params = parameters(dtype="float64")
+    grads = gradients(params, 0)
+    norm = math.sqrt(sum(float(pb.sum(g * g)) for g in grads))
+    opt = optim.SGD(params, lr=1.0, clip_norm=norm / 4)
+    deltas = opt.step(grads, return_delta=True) or []
+    assert opt.gradient_norm == pytest.approx(norm, rel=1e-12)
+    for g, delta in zip(grads, deltas):
+        np.testing.assert_allclose(delta.numpy(), -g.numpy() / 4, rtol=1e-5)
+
+
+def test_clip_value_clamps() -> None:
+    p = pb.Parameter(np.zeros(4))
+    opt = optim.SGD([p], lr=1.0, clip_value=0.5)
+    opt.step([pb.tensor(np.array([-3.0, -0.1, 0.2, 9.0]))])
+    np.testing.assert_array_equal(p.numpy(), [0.5, 0.1, -0.2, -0.5])
+
+
+def test_parameters_keep_their_identity_in_the_arena() -> None:
+    params = parameters()
+    values = [p.numpy() for p in params]
+    optim.Adam(params)
+    for p, value in zip(params, values):
+        assert (p.numpy() == value).all()
+        assert p.storage.placement == 1
+    base = params[0].array.base
+    assert all(p.array.base is base for p in params)
+    optim.SGD(params, momentum=0.5)
+    assert all(p.storage.placement == 1 for p in params)
+
+
+def test_a_parameter_without_gradient_is_left_alone() -> None:
+    params = parameters()
+    before = params[1].numpy()
+    opt = optim.Adam(params, lr=0.1)
+    opt.step([None if p is params[1] else g for p, g in zip(params, gradients(params, 0))])
+    assert (params[1].numpy() == before).all()
+    assert params[1].version == 0
+    assert params[0].version == 1
+
+
+def test_a_gradient_that_does_not_fit_is_named_and_nothing_changes() -> None:
+    params = parameters()
+    opt = optim.Adam(params)
+    before = [p.numpy() for p in params]
+    with pytest.raises(pb.ShapeError, match=r'Parameter "p1" has shape \(2,\), the parameter \(7,\)'):
+        opt.step([pb.zeros((5, 3)), pb.zeros(2), pb.zeros(())])
+    with pytest.raises(pb.DTypeError, match=r'Parameter "p0" has dtype float64'):
+        opt.step([pb.zeros((5, 3), dtype="float64"), pb.zeros(7), pb.zeros(())])
+    with pytest.raises(pb.ShapeError, match="2 gradients for 3 parameters"):
+        opt.step([pb.zeros(2), pb.zeros(2)])
+    assert opt.steps == 0
+    assert all((p.numpy() == b).all() for p, b in zip(params, before))
+
+
+def test_bad_arguments_are_refused_in_words() -> None:
+    p = pb.Parameter([1.0])
+    with pytest.raises(pb.PullbackError, match="only a pb.Parameter"):
+        optim.SGD([pb.tensor([1.0])])
+    with pytest.raises(pb.PullbackError, match="nesterov=True needs momentum"):
+        optim.SGD([p], nesterov=True)
+    with pytest.raises(pb.PullbackError, match=r"betas=\(1.0, 0.9\)"):
+        optim.Adam([p], betas=(1.0, 0.9))
+    with pytest.raises(pb.PullbackError, match="clip_norm=-1"):
+        optim.Adam([p], clip_norm=-1)
+    with pytest.raises(pb.PullbackError, match="set opt.lr before each step"):
+        optim.Adam([p], lr=lambda step: 0.1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam"])
+def test_training_follows_torch_step_by_step(name: str) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed: nothing to follow")
+    rng = np.random.default_rng(3)
+    ours = nn.Sequential(nn.Linear(20, 32), nn.Tanh(), nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 4))
+    theirs = torch.nn.Sequential(torch.nn.Linear(20, 32), torch.nn.Tanh(), torch.nn.Linear(32, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
+    theirs.load_state_dict({k: torch.tensor(v.numpy()) for k, v in ours.state_dict().items()})
+    options = {"lr": 0.05, "momentum": 0.9} if name == "SGD" else {"lr": 3e-3}
+    opt, reference = getattr(optim, name)(ours.parameters(), **options), getattr(torch.optim, name)(theirs.parameters(), **options)
+    for _ in range(100):
+        x, y = rng.standard_normal((64, 20), dtype=np.float32), rng.integers(0, 4, 64)
+        with pb.GradientTape() as tape:
+            loss = nn.cross_entropy(ours(pb.asarray(x)), pb.asarray(y))
+        opt.step(tape.gradient(loss, opt.parameters))
+        reference.zero_grad()
+        expected = torch.nn.functional.cross_entropy(theirs(torch.tensor(x)), torch.tensor(y))
+        expected.backward()
+        reference.step()
+        assert float(loss) == pytest.approx(float(expected), abs=1e-5)
