@@ -1,0 +1,68 @@
+// Shares out rows and columns of a running reduction: what is along the axis is never cut, so the result is the same for
+// any number of threads, and the one that a loop in order gives.
+#include "cpu/cumulative.h"
+
+#include <algorithm>
+
+#include "cpu/copy.h"
+#include "cpu/index.h"
+#include "cpu/pool.h"
+
+namespace pb::cpu {
+namespace {
+
+constexpr int64_t kGrain = 16 * 1024;  // elements of a thread's share
+constexpr int64_t kStrip = 512;        // columns: a strip of the slice before stays in the first-level cache
+
+void walk_slices(SliceLoop loop, char* y, const char* x, int64_t size, const Around& a, bool reverse) {
+  const int64_t strips = (a.inner + kStrip - 1) / kStrip, step = reverse ? -a.inner : a.inner;
+  const int64_t grain = std::max<int64_t>(1, kGrain / (a.length * std::min(kStrip, a.inner)));
+  parallel_for(a.outer * strips, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t unit = begin; unit < end; ++unit) {
+      const int64_t column = unit % strips * kStrip;
+      const int64_t first = unit / strips * a.length + (reverse ? a.length - 1 : 0);
+      const int64_t start = (first * a.inner + column) * size;
+      loop(y + start, x + start, a.length, step, std::min(kStrip, a.inner - column));
+    }
+  });
+}
+
+void walk_rows(RowLoop loop, char* y, const char* x, int64_t size, const Around& a, bool reverse) {
+  const int64_t first = reverse ? a.length - 1 : 0;
+  const int64_t bundles = (a.outer + kRowsTogether - 1) / kRowsTogether;
+  const int64_t grain = std::max<int64_t>(1, kGrain / (a.length * kRowsTogether));
+  parallel_for(bundles, grain, [&](int64_t begin, int64_t end) {
+    const int64_t row = begin * kRowsTogether, start = (row * a.length + first) * size;
+    loop(y + start, x + start, a.length, reverse ? -1 : 1, std::min(a.outer, end * kRowsTogether) - row, a.length);
+  });
+}
+
+}  // namespace
+
+void cumulative(const Launch& launch) {
+  const auto& op = *static_cast<const Cumulative*>(launch.table);
+  const View &x = launch.in(), &out = launch.out();
+  if (out.size() == 0) return;
+  const int axis = int(launch.ints[0]);
+  const Compute compute = compute_type(x.dtype);
+  const DType working = out.dtype == DType::u64 || out.dtype == DType::i64 ? out.dtype : storage_of(compute);
+  Scratch scratch;
+  View y = out;
+  if (out.dtype != working) y = contiguous_view(scratch.take_bytes(out.size() * item_size(working)), working, out);
+  const char* source = x.data;
+  if (x.dtype != working || !x.contiguous()) assign(y, x), source = y.data;  // then in place
+  const Around a = around(out, axis);
+  const int row = int(compute_type(working));
+  if (a.inner == 1) walk_rows(op.rows[row], y.data, source, item_size(working), a, launch.ints[1]);
+  else walk_slices(op.slices[row], y.data, source, item_size(working), a, launch.ints[1]);
+  if (y.data != out.data) assign(out, y);
+}
+
+void cumulative_cost(const Launch& launch, Cost& cost) {
+  const View& out = launch.out();
+  if (out.size() == 0) return;
+  const auto& op = *static_cast<const Cumulative*>(launch.table);
+  cost.flops = (out.size() - out.size() / out.shape[launch.ints[0]]) * op.flops;
+}
+
+}  // namespace pb::cpu

@@ -1,0 +1,57 @@
+// The order of elements as the order of unsigned integers: one sort then serves every dtype of a size.
+#pragma once
+#include <cstdint>
+
+#include "launch/dtype.h"
+
+namespace pb::cpu {
+
+// Equal elements have equal keys (so 0 and -0, and all NaNs); NaN is last in both directions, as in NumPy.
+// Without branches: signs are as good as random.
+template <class U> struct Order {
+  static constexpr int kTop = 8 * sizeof(U) - 1;
+  U sign;      // what makes whole numbers unsigned
+  U floating;  // 1 for floats
+  U infinity;  // the largest magnitude that is not NaN
+  U flip;
+
+  Order(DType dtype, bool descending) {
+    sign = dtype >= DType::u8 ? U(0) : U(U(1) << kTop);
+    floating = is_float(dtype);
+    infinity = dtype == DType::f16    ? U(0x7C00)
+               : dtype == DType::bf16 ? U(0x7F80)
+               : dtype == DType::f32  ? U(0x7F800000)
+               : dtype == DType::f64  ? U(0x7FF0000000000000)
+                                      : U(~U(0));
+    flip = descending ? U(~U(0)) : U(0);
+  }
+
+  U key(U bits) const {
+    const U negative = U((bits >> kTop) & floating), rest = U(bits & U(~U(negative << kTop)));
+    const U minus_zero = negative & U(rest == 0), nan = U(rest > infinity);
+    // All bits of a negative float are turned round, so -0 ends one below 0.
+    const U key = U((bits ^ U(U(U(0) - negative) | sign)) + minus_zero);
+    return U((key ^ flip) | U(U(0) - nan));
+  }
+};
+
+// A key and the position it came from; no two are equal, so any sort of these is stable.
+template <class U> struct Keyed {
+  uint64_t bits;
+  Keyed() = default;
+  Keyed(U key, uint64_t position) : bits(uint64_t(key) << 32 | position) {}
+  U key() const { return U(bits >> 32); }
+  int64_t position() const { return int64_t(bits & 0xFFFFFFFF); }
+  bool operator<(Keyed other) const { return bits < other.bits; }
+};
+template <> struct Keyed<uint64_t> {
+  uint64_t bits, place;
+  Keyed() = default;
+  Keyed(uint64_t key, uint64_t position) : bits(key), place(position) {}
+  uint64_t key() const { return bits; }
+  int64_t position() const { return int64_t(place); }
+  bool operator<(Keyed other) const { return bits < other.bits || (bits == other.bits && place < other.place); }
+};
+constexpr int64_t kMaxRow = int64_t{1} << 32;  // positions that fit beside a key
+
+}  // namespace pb::cpu
