@@ -55,7 +55,7 @@ def _take_apart(tree: Any, path: str, tensors: dict[str, Any]) -> Any:
         return {type(tree).__name__: items}
     if isinstance(tree, dict):
         for key in tree:
-            if type(key) not in (str, int):
+            if not isinstance(key, (str, int)):
                 raise PullbackError(f'save: a key of the dict at "{path}" is {key!r}; keys are strings or integers.')
         return {"dict": [[key, _take_apart(x, f"{path}.{key}" if path else str(key), tensors)] for key, x in tree.items()]}
     raise PullbackError(
