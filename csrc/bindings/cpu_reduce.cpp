@@ -1,0 +1,103 @@
+// The reductions: rows of reduce.def, the mean, and the positions of extremes.
+#include "bindings/cpu_tables.h"
+#include "bindings/result.h"
+#include "cpu/reduce.h"
+#include "math/functors.h"
+
+namespace pb {
+namespace {
+
+using cpu::Reduction;
+
+// The shape of x without the axes of the mask, or with ones in their place.
+int reduced_shape(const View& x, int64_t mask, bool keepdims, int64_t* shape) {
+  int ndim = 0;
+  for (int d = 0; d < x.ndim; ++d) {
+    if (!(mask >> d & 1)) shape[ndim++] = x.shape[d];
+    else if (keepdims) shape[ndim++] = 1;
+  }
+  return ndim;
+}
+
+bool to_bool(PyObject* object) {
+  const int value = PyObject_IsTrue(object);
+  if (value < 0) throw PythonError{};
+  return value;
+}
+
+// sum(x, axes, keepdims)
+PyObject* call_reduce(const void* table, PyObject* const* args, Py_ssize_t count) {
+  const auto& op = *static_cast<const Reduction*>(table);
+  expect_count(count, 3);
+  View views[2];
+  View &out = views[0], &x = views[1];
+  x = view_or_refuse(args[0]);
+  if (!op.first[int(cpu::reduced_type(op, x.dtype))]) throw Refused{"no kernel for this dtype"};
+  int64_t axes[kMaxDims], shape[kMaxDims], mask = 0;
+  const int named = to_ints(args[1], axes, kMaxDims);
+  for (int k = 0; k < named; ++k) {
+    if (axes[k] < 0 || axes[k] >= x.ndim || (mask >> axes[k] & 1)) throw Refused{"axes that are not those of x, once each"};
+    mask |= int64_t(1) << axes[k];
+    if (x.shape[axes[k]] == 0 && !op.adds && !op.predicate) throw Refused{"an extreme over an empty axis"};
+  }
+  const int ndim = reduced_shape(x, mask, to_bool(args[2]), shape);
+  Result result(cpu::result_dtype(op, x.dtype), ndim, shape, out);
+  Launch launch{&op.kernel, 1, 1, views, {mask}, {}, &op};
+  run_released(launch, x.size());
+  return result.hand_out();
+}
+
+// argmax(x, axis, keepdims); the table is the kernel.
+template <bool kSmallest> PyObject* call_arg_reduce(const void* table, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 3);
+  View views[2];
+  View &out = views[0], &x = views[1];
+  x = view_or_refuse(args[0]);
+  const int axis = axis_or_refuse(args[1], x.ndim);
+  if (x.shape[axis] == 0) throw Refused{"the position of an extreme in an empty axis"};
+  int64_t shape[kMaxDims];
+  const int ndim = reduced_shape(x, int64_t(1) << axis, to_bool(args[2]), shape);
+  Result result(DType::i64, ndim, shape, out);
+  Launch launch{static_cast<const Kernel*>(table), 1, 1, views, {axis, kSmallest}, {}, nullptr};
+  run_released(launch, x.size());
+  return result.hand_out();
+}
+
+template <class R, bool kDivides = false> void bind(PyObject* module, const char* name) {
+  constexpr bool kAdds = std::is_same_v<R, sum_reduce> || std::is_same_v<R, prod_reduce>;
+  constexpr bool kAsks = std::is_same_v<R, any_reduce> || std::is_same_v<R, all_reduce>;
+  static Reduction op{};
+  op.kernel = {name, cpu::reduce, cpu::reduce_cost};
+  op.adds = kAdds;
+  op.predicate = kAsks;
+  op.divides = kDivides;
+  const auto add = [](auto tag) {
+    using A = typename decltype(tag)::type;
+    const int k = int(std::is_same_v<A, float>    ? Compute::f32
+                      : std::is_same_v<A, double> ? Compute::f64
+                      : std::is_same_v<A, bool>   ? Compute::b8
+                      : std::is_signed_v<A>       ? Compute::i64
+                                                  : Compute::u64);
+    op.first[k] = cpu::fold_cells<R, true, A, std::conditional_t<kAsks, bool, A>>;
+    op.next[k] = cpu::fold_cells<R, false, A, A>;
+    op.identity[k] = cpu::fill_identity<R, A>;
+  };
+  add(Tag<float>{}), add(Tag<double>{});
+  if constexpr (!kDivides) add(Tag<int64_t>{}), add(Tag<uint64_t>{});
+  if constexpr (!kAdds) add(Tag<bool>{});
+  define(module, name, call_reduce, &op);
+}
+
+}  // namespace
+
+void bind_reduce(PyObject* module) {
+#define PB_REDUCE(name, IDENTITY, MAP, COMBINE) bind<name##_reduce>(module, #name);
+#include "math/reduce.def"
+  bind<sum_reduce, true>(module, "mean");
+  static const Kernel largest{"argmax", cpu::arg_reduce, cpu::arg_reduce_cost};
+  static const Kernel smallest{"argmin", cpu::arg_reduce, cpu::arg_reduce_cost};
+  define(module, "argmax", call_arg_reduce<false>, &largest);
+  define(module, "argmin", call_arg_reduce<true>, &smallest);
+}
+
+}  // namespace pb

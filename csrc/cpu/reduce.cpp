@@ -1,0 +1,288 @@
+// Walks the reduction loops over any layout: cells of a fixed shape first, then the results of the cells, until one is left.
+#include "cpu/reduce.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "cpu/pool.h"
+#include "cpu/scratch.h"
+#include "cpu/stream.h"
+
+namespace pb::cpu {
+namespace {
+
+constexpr int64_t kGrain = 32 * 1024;  // elements of a thread's share
+constexpr int64_t kTile = 1024;        // columns of a cell that is read where it lies: its lanes stay in the first-level cache
+constexpr int64_t kStagedTile = 128;   // of a cell that is copied together
+constexpr int64_t kPad = 16;           // elements that keep the rows of a transposed copy from sharing cache sets
+constexpr int64_t kStagedBytes = kColumnDepth * (kStagedTile + kPad) * 8;
+
+// One pass over an operand [outer, rows, width], cut into blocks of rows and tiles of columns.
+struct Level {
+  View all;          // the operand with its axes in this order
+  View outer;        // its outer axes
+  Compute compute;   // what it is read as
+  int64_t cells, rows, width;
+  int64_t groups, block, blocks, tile, tiles;
+  int64_t row_stride, column_stride;  // bytes
+  // Cells are read where they lie; or copied together in order; or, where another axis than the last of the order has
+  // the smallest stride, transposed on the way.
+  enum { direct, ordered, crossed } access;
+
+  int64_t tasks() const { return cells * blocks * tiles; }
+  // Neighbouring tasks are neighbouring cells, whose results lie together: a layout of the results, not an order.
+  bool by_block() const { return access == crossed && width == 1; }
+};
+
+// Where the results of a level go: flat, in the order of the tasks' cells.
+struct Target {
+  char* data;
+  DType dtype;
+  Compute compute;  // of the results
+  int64_t divisor;  // of every result, where it is not 1
+};
+
+// The cut is a function of the shape alone, and with it the order of every addition.
+void cut(Level& level) {
+  level.groups = 1;
+  const int64_t width = std::max<int64_t>(1, level.width);
+  while (level.groups * width < kLanes) level.groups *= 2;
+  level.block = level.width == 1 ? kFoldBlock : level.groups * kColumnDepth;
+  level.blocks = std::max<int64_t>(1, (level.rows + level.block - 1) / level.block);
+  level.tile = std::min(width, level.access == Level::direct ? kTile : kStagedTile);
+  level.tiles = (width + level.tile - 1) / level.tile;
+}
+
+void append(View& v, int64_t length, int64_t stride) {
+  v.shape[v.ndim] = length;
+  v.stride[v.ndim++] = stride;
+}
+
+// Axes of length one have no part in the order.
+Level first_level(const View& x, int64_t mask, Compute compute) {
+  View reduced, inner;
+  Level level;
+  for (View* part : {&level.outer, &reduced, &inner}) part->data = x.data, part->dtype = x.dtype, part->ndim = 0;
+  int end = x.ndim;
+  while (end > 0 && (x.shape[end - 1] == 1 || !(mask >> (end - 1) & 1))) --end;
+  for (int d = 0; d < x.ndim; ++d)
+    if (x.shape[d] != 1) append(d >= end ? inner : mask >> d & 1 ? reduced : level.outer, x.shape[d], x.stride[d]);
+  level.all = level.outer;
+  for (const View& part : {reduced, inner})
+    for (int d = 0; d < part.ndim; ++d) append(level.all, part.shape[d], part.stride[d]);
+  level.compute = compute;
+  level.cells = level.outer.size(), level.rows = reduced.size(), level.width = inner.size();
+  for (View* part : {&level.all, &level.outer, &reduced, &inner}) collapse(part, 1);
+
+  const int64_t size = item_size(x.dtype), row = level.width * size;
+  level.row_stride = reduced.ndim ? reduced.stride[0] : row;
+  level.column_stride = inner.ndim ? inner.stride[0] : size;
+  const bool regular = reduced.ndim <= 1 && inner.ndim <= 1;
+  const bool packed = level.column_stride == size && (level.width >= kLanes || level.row_stride == row);
+  const int64_t across = level.width > 1          ? level.row_stride
+                         : level.outer.ndim > 0 ? level.outer.stride[level.outer.ndim - 1]
+                                                : INT64_MAX;
+  const int64_t along = level.width > 1 ? level.column_stride : level.row_stride;
+  level.access = regular && packed && x.dtype == storage_of(compute) ? Level::direct
+                 : regular && std::abs(across) < std::abs(along)     ? Level::crossed
+                                                                     : Level::ordered;
+  cut(level);
+  return level;
+}
+
+// The results of a level as the operand of the next.
+Level next_level(const Level& level, void* results, Compute compute) {
+  const int64_t size = compute_size(compute);
+  Level next;
+  next.compute = compute;
+  next.cells = level.cells, next.rows = level.blocks, next.width = level.width;
+  next.access = level.by_block() ? Level::crossed : Level::direct;
+  next.row_stride = (level.by_block() ? next.cells : next.width) * size;
+  next.column_stride = size;
+  next.outer = flat_view(results, storage_of(compute), next.cells);
+  next.outer.stride[0] = level.by_block() ? size : next.rows * next.row_stride;
+  cut(next);
+  return next;
+}
+
+// A task's place: the first of its cells, the part of the cell, and where the results go.
+struct Place {
+  int64_t cell, row, rows, column, columns, result;
+};
+Place place_of(const Level& level, int64_t task) {
+  Place p;
+  const int64_t tile = task % level.tiles, rest = task / level.tiles;
+  const int64_t block = level.by_block() ? rest / level.cells : rest % level.blocks;
+  p.cell = level.by_block() ? rest % level.cells : rest / level.blocks;
+  p.row = block * level.block;
+  p.rows = std::min(level.block, level.rows - p.row);
+  p.column = tile * level.tile;
+  p.columns = std::min(level.tile, level.width - p.column);
+  p.result = level.by_block() ? rest : rest * level.width + p.column;
+  return p;
+}
+
+// The cells from `place` on, where they lie; fewer than asked for where the outer axes break.
+const char* find_cells(const Level& level, const Place& place, Cells& cells) {
+  const int64_t size = compute_size(level.compute);
+  const char* p = level.outer.data + place.row * level.row_stride + place.column * level.column_stride;
+  int64_t rest = place.cell;
+  cells.stride = 0;
+  for (int d = level.outer.ndim - 1; d >= 0; --d) {
+    const int64_t at = d > 0 ? rest % level.outer.shape[d] : rest;
+    if (d > 0) rest /= level.outer.shape[d];
+    p += at * level.outer.stride[d];
+    if (d == level.outer.ndim - 1) {
+      cells.count = std::min(cells.count, level.outer.shape[d] - at);
+      cells.stride = level.outer.stride[d] / size;
+    }
+  }
+  cells.row_stride = level.row_stride / size;
+  return p;
+}
+
+// The cells from `place` on, copied together unless one block of the reader has them all.
+const void* stage_cells(const Level& level, const Place& place, Reader& reader, Cells& cells, char* staged, char* piece) {
+  const int64_t size = compute_size(level.compute);
+  cells.row_stride = place.columns;
+  cells.stride = place.rows * place.columns;
+  const int64_t line = level.tiles > 1 ? place.columns : cells.count * cells.stride;
+  const int64_t lines = level.tiles > 1 ? place.rows : 1;
+  const int64_t start = (place.cell * level.rows + place.row) * level.width + place.column;
+  if (lines == 1 && line <= kBlock) return reader.block(start, line, piece);
+  char* out = staged;
+  for (int64_t l = 0; l < lines; ++l) {
+    for (int64_t i = 0; i < line; i += kBlock) {
+      const int64_t n = std::min(kBlock, line - i);
+      std::memcpy(out, reader.block(start + l * level.width + i, n, piece), n * size);
+      out += n * size;
+    }
+  }
+  return staged;
+}
+
+// Lines of n elements, each `line` bytes after the one before: line l becomes column l of the matrix at `out`.
+void load_crossed(const Level& level, const char* p, int64_t lines, int64_t line, int64_t n, int64_t stride, int64_t width,
+                  char* out) {
+  alignas(64) char piece[kBlockBytes];
+  visit(level.compute, [&](auto tag) {
+    using C = typename decltype(tag)::type;
+    for (int64_t i = 0; i < n; i += kBlock) {
+      const int64_t part = std::min(kBlock, n - i);
+      for (int64_t l = 0; l < lines; ++l) {
+        load(level.outer.dtype, level.compute, p + l * line + i * stride, stride, part, piece);
+        C* column = reinterpret_cast<C*>(out) + i * width + l;
+        for (int64_t k = 0; k < part; ++k) column[k * width] = reinterpret_cast<const C*>(piece)[k];
+      }
+    }
+  });
+}
+
+const void* stage_crossed(const Level& level, const Place& place, Cells& cells, char* staged) {
+  const char* p = find_cells(level, place, cells);
+  if (level.width == 1) {
+    cells.stride = place.rows + kPad;
+    load_crossed(level, p, place.rows, level.row_stride, cells.count, level.outer.stride[level.outer.ndim - 1],
+                 cells.stride, staged);
+  } else {
+    cells.row_stride = place.columns + (level.groups == 1 ? kPad : 0);
+    load_crossed(level, p, place.columns, level.column_stride, place.rows, level.row_stride, cells.row_stride, staged);
+  }
+  return staged;
+}
+
+// How many cells a task's neighbours may bring along.
+int64_t most_cells(const Level& level) {
+  const int64_t rows = std::min(level.rows, level.block);
+  if (level.by_block()) return std::clamp<int64_t>(kStagedBytes / ((rows + kPad) * compute_size(level.compute)), 1, kLanes);
+  if (level.blocks > 1 || level.tiles > 1 || level.access == Level::crossed) return 1;
+  return std::max<int64_t>(1, kBlock / (level.access == Level::direct ? level.width : rows * level.width));
+}
+
+void divide(const Target& target, int64_t n, void* results) {
+  if (target.compute == Compute::f32)
+    for (int64_t i = 0; i < n; ++i) static_cast<float*>(results)[i] /= float(target.divisor);
+  else
+    for (int64_t i = 0; i < n; ++i) static_cast<double*>(results)[i] /= double(target.divisor);
+}
+
+void fold_range(const Level& level, Fold fold, const Target& target, int64_t begin, int64_t end) {
+  alignas(64) char staged[kStagedBytes], piece[kBlockBytes], results[kBlockBytes];
+  static_assert(kTile <= kBlock);
+  Reader reader;
+  if (level.access == Level::ordered) reader = Reader(level.all, level.compute);
+  const bool in_place = target.dtype == storage_of(target.compute);
+  const int64_t size = item_size(target.dtype), most = most_cells(level);
+  for (int64_t task = begin; task < end;) {
+    const Place place = place_of(level, task);
+    Cells cells{std::min(most, end - task), 0, place.rows, 0, place.columns, level.groups};
+    const void* x = level.access == Level::direct    ? find_cells(level, place, cells)
+                    : level.access == Level::ordered ? stage_cells(level, place, reader, cells, staged, piece)
+                                                     : stage_crossed(level, place, cells, staged);
+    const int64_t n = cells.count * place.columns;
+    char* out = target.data + place.result * size;
+    void* folded = in_place ? out : results;
+    fold(cells, x, folded);
+    if (target.divisor != 1) divide(target, n, folded);
+    if (!in_place) store(target.compute, target.dtype, results, n, out, size);
+    task += cells.count;
+  }
+}
+
+void fold_level(const Level& level, Fold fold, const Target& target) {
+  const int64_t task = std::max<int64_t>(1, std::min(level.rows, level.block) * level.tile);
+  parallel_for(level.tasks(), std::max<int64_t>(1, kGrain / task),
+               [&](int64_t begin, int64_t end) { fold_range(level, fold, target, begin, end); });
+}
+
+void fill_with_nothing(const Reduction& op, const Target& target, int64_t n) {
+  alignas(64) char results[kBlockBytes];
+  const int64_t size = item_size(target.dtype);
+  for (int64_t i = 0; i < n; i += kBlock) {
+    const int64_t part = std::min(kBlock, n - i);
+    op.identity[int(target.compute)](part, results);
+    if (target.divisor != 1) divide(target, part, results);
+    store(target.compute, target.dtype, results, part, target.data + i * size, size);
+  }
+}
+
+}  // namespace
+
+Compute reduced_type(const Reduction& op, DType x) {
+  return op.adds && x == DType::b8 ? Compute::i64 : compute_type(x);
+}
+
+DType result_dtype(const Reduction& op, DType x) {
+  if (op.predicate) return DType::b8;
+  if (!op.adds || is_float(x)) return x;
+  return x >= DType::u8 && x <= DType::u64 ? DType::u64 : DType::i64;
+}
+
+void reduce(const Launch& launch) {
+  const auto& op = *static_cast<const Reduction*>(launch.table);
+  const View &x = launch.in(), &out = launch.out();
+  const Compute from = reduced_type(op, x.dtype), to = op.predicate ? Compute::b8 : from;
+  Level level = first_level(x, launch.ints[0], from);
+  const Target target{out.data, out.dtype, to, op.divides ? level.rows : 1};
+  const int64_t n = level.cells * level.width;
+  if (n == 0) return;
+  if (level.rows == 0) return fill_with_nothing(op, target, n);
+  Scratch scratch;
+  Fold fold = op.first[int(from)];
+  while (level.blocks > 1) {
+    char* partial = scratch.take<char>(n * level.blocks * compute_size(to));
+    fold_level(level, fold, {partial, storage_of(to), to, 1});
+    level = next_level(level, partial, to);
+    fold = op.next[int(to)];
+  }
+  fold_level(level, fold, target);
+}
+
+void reduce_cost(const Launch& launch, Cost& cost) {
+  const auto& op = *static_cast<const Reduction*>(launch.table);
+  const int64_t n = launch.in().size(), results = launch.out().size();
+  if (op.adds) cost.flops = std::max<int64_t>(0, n - results);
+  if (op.divides) cost.special_ops = results;
+}
+
+}  // namespace pb::cpu

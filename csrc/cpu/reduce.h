@@ -1,0 +1,169 @@
+// The reduction loop: lanes of a fixed number at every vector width, so that the order of additions is the same on each.
+#pragma once
+#include "launch/door.h"
+
+namespace pb::cpu {
+
+constexpr int64_t kLanes = 64;
+constexpr int64_t kFoldBlock = 16 * kLanes;  // elements of a row that share lanes; more begin new ones
+constexpr int64_t kColumnDepth = 64;         // rows that a lane of a column takes one after the other
+
+// Lanes 0..count - 1 combined by halves, in place: count - 1 combinations, in an order that depends on count alone.
+template <class R, class A> inline A fold_lanes(int64_t count, A* acc) {
+  if (count == kLanes) {  // known lengths make vectors
+    for (int j = 0; j < 32; ++j) acc[j] = R::combine(acc[j], acc[j + 32]);
+    for (int j = 0; j < 16; ++j) acc[j] = R::combine(acc[j], acc[j + 16]);
+    count = 16;
+  }
+  for (int64_t half = kLanes / 2; half; half /= 2) {
+    for (int64_t j = 0; j + half < count; ++j) acc[j] = R::combine(acc[j], acc[j + half]);
+    count = count < half ? count : half;
+  }
+  return acc[0];
+}
+
+// at(0), ..., at(n - 1) under R, 0 < n <= kFoldBlock: at(i) goes to lane i % 64. The lanes live in memory: no level has
+// registers for all of them, and the first-level cache keeps up.
+template <class R, class A, class At> inline A fold_block(int64_t n, const At& at) {
+  alignas(64) A lanes[kLanes];
+  A* acc = lanes;
+  asm("" : "+r"(acc));  // else gcc sees through the array, makes stores of an unchanged lane conditional, and no vectors
+  const int64_t first = n < kLanes ? n : kLanes;
+  for (int64_t j = 0; j < first; ++j) acc[j] = at(j);
+  if (n <= kLanes) return fold_lanes<R>(n, acc);
+  int64_t i = kLanes;
+  for (; i + kLanes <= n; i += kLanes) {
+#pragma GCC ivdep
+    for (int64_t j = 0; j < kLanes; ++j) acc[j] = R::combine(acc[j], A(at(i + j)));
+  }
+  for (int64_t j = 0; i + j < n; ++j) acc[j] = R::combine(acc[j], A(at(i + j)));
+  return fold_lanes<R>(kLanes, acc);
+}
+
+// The same for a row of any length n > 0: blocks in order.
+template <class R, class A, class At> inline A fold_row(int64_t n, const At& at) {
+  A a = fold_block<R, A>(n < kFoldBlock ? n : kFoldBlock, at);
+  for (int64_t i = kFoldBlock; i < n; i += kFoldBlock) {
+    const int64_t left = n - i < kFoldBlock ? n - i : kFoldBlock;
+    a = R::combine(a, fold_block<R, A>(left, [&at, i](int64_t k) { return at(i + k); }));
+  }
+  return a;
+}
+
+// Cells are rectangles of `rows` by `width` elements, reduced over the rows; strides in elements.
+struct Cells {
+  int64_t count, stride;      // so many of them, this far apart
+  int64_t rows, row_stride, width;
+  int64_t groups;             // rows r, r + groups, ... share lanes, so that narrow matrices make vectors too
+};
+
+// acc[j] = R over rows of map(x[row, j]) for 0 <= j < width. groups > 1: the rows lie one after the other.
+template <class R, bool kMapped, class A, class C>
+inline void fold_cell(const Cells& cell, const C* x, A* acc) {
+  const auto at = [](C value) {
+    if constexpr (kMapped) return A(R::map(value));
+    else return A(value);
+  };
+  const int64_t lanes = cell.width * cell.groups, stride = cell.groups > 1 ? lanes : cell.row_stride;
+  const int64_t whole = cell.rows / cell.groups, rest = (cell.rows - whole * cell.groups) * cell.width;
+  const int64_t first = whole ? lanes : rest;
+  for (int64_t j = 0; j < first; ++j) acc[j] = at(x[j]);
+  for (int64_t row = 1; row < whole; ++row) {
+    const C* p = x + row * stride;
+#pragma GCC ivdep
+    for (int64_t j = 0; j < lanes; ++j) acc[j] = R::combine(acc[j], at(p[j]));
+  }
+  if (whole) {
+    const C* p = x + whole * stride;
+    for (int64_t j = 0; j < rest; ++j) acc[j] = R::combine(acc[j], at(p[j]));
+  }
+  int64_t count = first;
+  for (int64_t half = lanes / 2; half >= cell.width; half /= 2) {
+    for (int64_t j = 0; j + half < count; ++j) acc[j] = R::combine(acc[j], acc[j + half]);
+    count = count < half ? count : half;
+  }
+}
+
+// What a level of a reduction calls: results[cell * width + j] of all cells.
+using Fold = void (*)(const Cells& cells, const void* x, void* results);
+
+// Rows of a few elements: sixty-four rows side by side make vectors, and each is combined as fold_block would.
+template <class R, bool kMapped, class C, class A> void fold_short_rows(const Cells& cells, const C* x, A* out) {
+  alignas(64) A lanes[kLanes * kLanes];
+  for (int64_t k = 0; k < cells.count; k += kLanes) {
+    const int64_t count = cells.count - k < kLanes ? cells.count - k : kLanes;
+    const C* p = x + k * cells.stride;
+    for (int64_t row = 0; row < cells.rows; ++row)
+      for (int64_t j = 0; j < count; ++j) {
+        if constexpr (kMapped) lanes[row * count + j] = A(R::map(p[j * cells.stride + row]));
+        else lanes[row * count + j] = p[j * cells.stride + row];
+      }
+    fold_cell<R, false>(Cells{1, 0, cells.rows, 0, count, kLanes}, lanes, lanes);
+    for (int64_t j = 0; j < count; ++j) out[k + j] = lanes[j];
+  }
+}
+
+template <class R, bool kMapped, class C, class A> void fold_cells(const Cells& cells, const void* x, void* results) {
+  const C* p = static_cast<const C*>(x);
+  A* out = static_cast<A*>(results);
+  const bool lines = cells.groups == kLanes;  // a column of a wider matrix has width 1 too, but other neighbours
+  if (lines && cells.rows < kLanes && cells.count > 2) return fold_short_rows<R, kMapped>(cells, p, out);
+  if (lines) {
+    for (int64_t k = 0; k < cells.count; ++k, p += cells.stride)
+      out[k] = fold_block<R, A>(cells.rows, [p](int64_t i) {
+        if constexpr (kMapped) return A(R::map(p[i]));
+        else return p[i];
+      });
+    return;
+  }
+  alignas(64) A lanes[2 * kLanes];
+  for (int64_t k = 0; k < cells.count; ++k, p += cells.stride, out += cells.width) {
+    if (cells.groups == 1) {
+      fold_cell<R, kMapped>(cells, p, out);
+      continue;
+    }
+    fold_cell<R, kMapped>(cells, p, lanes);
+    for (int64_t j = 0; j < cells.width; ++j) out[j] = lanes[j];
+  }
+}
+
+// What the family keeps of a reduction, for each type that the input is read as.
+struct Reduction {
+  Kernel kernel;
+  bool predicate;  // the result is bool
+  bool adds;       // a combination is one flop; integers then reduce to 64 bits, and bool counts as an integer
+  bool divides;    // each result by the number of its elements
+  Fold first[kComputes], next[kComputes];  // over elements; over the results of the level before
+  void (*identity[kComputes])(int64_t n, void* results);
+};
+
+template <class R, class A> void fill_identity(int64_t n, void* results) {
+  for (int64_t i = 0; i < n; ++i) static_cast<A*>(results)[i] = R::template identity<A>();
+}
+
+// The type that x is read as, and the type of the results.
+Compute reduced_type(const Reduction& op, DType x);
+DType result_dtype(const Reduction& op, DType x);
+
+// out: contiguous. in: x. ints[0]: the reduced axes, a bit each. table: the Reduction.
+// The order of combination depends on the shape alone: not on strides, threads or vector width.
+void reduce(const Launch& launch);
+void reduce_cost(const Launch& launch, Cost& cost);
+
+// out: int64, contiguous. in: x. ints: the axis, and whether the smallest is wanted.
+void arg_reduce(const Launch& launch);
+void arg_reduce_cost(const Launch& launch, Cost& cost);
+
+// Reduces a contiguous matrix of rows by width over its rows, in place: the result is its first row.
+template <class R, class A> void fold_rows_in_place(int64_t rows, int64_t width, A* x) {
+  while (rows > 1) {
+    const int64_t blocks = (rows + kColumnDepth - 1) / kColumnDepth;
+    for (int64_t b = 0; b < blocks; ++b) {
+      const int64_t first = b * kColumnDepth, count = rows - first < kColumnDepth ? rows - first : kColumnDepth;
+      fold_cell<R, false>(Cells{1, 0, count, width, width, 1}, x + first * width, x + b * width);
+    }
+    rows = blocks;
+  }
+}
+
+}  // namespace pb::cpu
