@@ -21,7 +21,7 @@ _cast = op(
 )
 _truncate = op("truncate", example=normal((3, 4), params=(dtypes.int32,)),
                kind=LINEAR, reference=_reference, pullback=ZERO, cost=no_flops)
-_truncate.kernel = _cast.kernel  # the same copy; only the derivative differs
+_truncate.kernel, _truncate.native, _truncate.why_reference = _cast.kernel, _cast.native, _cast.why_reference  # the same copy
 
 
 def astype(x: Any, dtype: Any, /, *, copy: bool = True) -> Tensor:

@@ -1,0 +1,192 @@
+"""The command line: `pullback info`, `pullback train digits`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+from typing import Any, Sequence
+
+from .errors import PullbackError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command; returns its exit status. Errors of pullback's own are told in a line, without a traceback."""
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except PullbackError as error:
+        print(f"pullback: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    import pullback
+
+    parser = argparse.ArgumentParser(prog="pullback", description=pullback.__doc__)
+    parser.add_argument("--version", action="version", version=f"pullback {pullback.__version__}")
+    commands = parser.add_subparsers(required=True, metavar="command")
+    info = commands.add_parser("info", help="version, devices, kernels, and why something falls back")
+    info.add_argument("--ops", action="store_true", help="every op, and its kernel on each backend")
+    info.set_defaults(run=_info)
+    train = commands.add_parser("train", help="train a network and show what it cost")
+    train.add_argument("data", choices=["digits"], help="digits: 1,797 handwritten digits, in the package")
+    train.add_argument("--model", default="mlp", help="mlp (default)")
+    train.add_argument("--epochs", type=int, default=30, help="passes over the training images (default 30)")
+    train.add_argument("--batch-size", type=int, default=64, help="images of a step (default 64)")
+    train.add_argument("--lr", type=float, default=2e-3, help="learning rate, falling to 0 (default 0.002)")
+    train.add_argument("--seed", type=int, default=0, help="of weights and shuffling (default 0)")
+    train.add_argument("--device", default=None, help="cpu (default), cuda, cuda:1 …")
+    train.add_argument("--out", default="runs/digits", help="folder of weights and loss curve (default runs/digits)")
+    train.set_defaults(run=_train)
+    return parser
+
+
+# ---- info
+
+
+def _info(options: argparse.Namespace) -> int:
+    import pullback.nn  # the ops of layers count too
+    from pullback.ops import random  # noqa: F401
+
+    if options.ops:
+        _show_table("ops", ("op", "kind", "cpu", "cuda"), _op_rows())
+        return 0
+    rows = _facts()
+    width = max([len(name) for name, _ in rows])
+    for name, fact in rows:
+        print(f"{name.ljust(width)}  {fact}")
+    for warning in _warnings():
+        print(f"warning: {warning}", file=sys.stderr)
+    return 0
+
+
+def _facts() -> list[tuple[str, str]]:
+    import numpy as np
+
+    from . import __version__, backends, devices
+    from .backends import native
+    from .primitive import OPS
+
+    module = native.module
+    kernels = [op.name for op in OPS.values() if op.native]
+    views = [op.name for op in OPS.values() if _is_view(op)]
+    blas = getattr(module, "blas_core", None)
+    return [
+        ("pullback", __version__),
+        ("Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
+        ("NumPy", np.__version__),
+        ("cpu", f"{_processor()}, {os.cpu_count()} logical processors"),
+        ("cuda", _gpus() if devices.cuda.is_available() else f"no: {devices.cuda.why_not()}"),
+        ("CUDA kernels", "yes" if backends.why_not("cuda") is None else f"no: {backends.why_not('cuda')}"),
+        ("CUDA libraries", _cuda_libraries()),
+        ("CPU kernels", "yes" if backends.why_not("cpu") is None else f"no: {backends.why_not('cpu')}"),
+        ("SIMD", native.simd_level()),
+        ("BLAS", f"{module.blas_config()}, running its {blas()} kernels" if blas else f"NumPy's ({'no native module' if module is None else 'not told'})"),
+        ("threads", str(module.thread_count()) if module is not None else "NumPy's"),
+        ("ops", f"{len(kernels)} native, {len(views)} views without a kernel, {len(OPS) - len(kernels) - len(views)} by reference (pullback info --ops)"),
+    ]  # fmt: skip
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            return next((line.partition(":")[2].strip() for line in file if line.startswith("model name")), platform.machine())
+    except OSError:
+        return platform.processor() or platform.machine()
+
+
+def _gpus() -> str:
+    import importlib
+
+    runtime = importlib.import_module("cupy").cuda.runtime
+    names = [runtime.getDeviceProperties(i)["name"].decode() for i in range(runtime.getDeviceCount())]
+    return ", ".join(names)
+
+
+def _cuda_libraries() -> str:
+    """Those that the loader, or the NVIDIA wheels, can give."""
+    from ctypes.util import find_library
+    from importlib import metadata
+
+    wheels = {
+        str(d.metadata["Name"]): d.version for d in metadata.distributions() if str(d.metadata["Name"]).startswith(("nvidia-", "cupy"))
+    }
+    system = [name for name in ("cuda", "cudart", "nvrtc", "cublas") if find_library(name)]
+    found = [f"lib{name}" for name in system] + [f"{name} {version}" for name, version in sorted(wheels.items())]
+    return ", ".join(found) or "none found"
+
+
+def _warnings() -> list[str]:
+    """What in the environment makes products slower, or different, without a word elsewhere."""
+    told = {
+        "OPENBLAS_CORETYPE": "overrides the kernels that OpenBLAS would choose for this processor",
+        "OPENBLAS_L2_SIZE": "overrides the cache size by which OpenBLAS cuts its blocks",
+    }
+    return [
+        f"{name}={os.environ[name]} {what}: products may be slow, and their rounding differs. Unset it unless you mean it."
+        for name, what in told.items()
+        if os.environ.get(name)
+    ]
+
+
+def _is_view(op: Any) -> bool:
+    """Ops that look at memory in another way: no kernel is needed on any backend."""
+    return op.name in ("reshape", "permute_dims", "broadcast_to", "flip", "slice", "stop_gradient", "to_device") and not op.native
+
+
+def _op_rows() -> list[tuple[str, ...]]:
+    from . import backends
+    from .primitive import OPS
+
+    cuda = backends.why_not("cuda")
+    rows: list[tuple[str, ...]] = []
+    for op in sorted(OPS.values(), key=lambda op: op.name):
+        if _is_view(op):
+            rows.append((op.name, op.kind.name, "view: no kernel runs", "view: no kernel runs"))
+        else:
+            on_cpu = "native" if op.native else f"NumPy: {op.why_reference}"
+            rows.append((op.name, op.kind.name, on_cpu, "native" if cuda is None else "CuPy"))
+    return rows
+
+
+def _show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool = False) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title if numbers else None, box=None, pad_edge=False)
+    for i, column in enumerate(columns):
+        table.add_column(column, justify="right" if numbers and i else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+
+
+# ---- train
+
+
+def _train(options: argparse.Namespace) -> int:
+    from tqdm import tqdm
+
+    from . import train
+    from .profile import table
+
+    bar = lambda epochs: tqdm(epochs, desc=f"{options.model} on {options.data}", unit="epoch", dynamic_ncols=True)
+    result = train.train_digits(
+        options.model, epochs=options.epochs, batch_size=options.batch_size, lr=options.lr, seed=options.seed,
+        device=options.device, progress=bar,
+    )  # fmt: skip
+    weights, curve = train.write(result, options.out)
+    _show_table(f"{result.steps} steps", table.COLUMNS, table.phase_rows(result.profile), numbers=True)
+    print(f"test accuracy  {result.accuracy:.2%}")
+    print(f"time           {result.seconds:.2f} s, {result.seconds / result.steps * 1e3:.3f} ms a step")
+    print(f"weights        {weights}")
+    print(f"loss curve     {curve or 'not drawn, matplotlib is missing: pip install ' + repr('pullback[plot]')}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
