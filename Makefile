@@ -109,6 +109,14 @@ for path in sys.argv[1:]:
 endef
 export REQUIREMENTS
 
+# A symbol that nobody defines shows only when a module is loaded, and the package would then fall back in silence.
+define LOADS
+import sys
+import pullback.backends.native as native
+sys.exit(native.module is None and f'the kernels do not load: {native.reason}')
+endef
+export LOADS
+
 # ---- the package, as a wheel installed into .venv --------------------------------------------------------------------
 # A file that was added, removed or renamed changes this list; a file that was edited is newer than the stamp. A build
 # without isolation sees the same paths every time, so CMake and Ninja recompile only what changed.
@@ -119,5 +127,6 @@ $(VENV)/installed: $(SOURCES) $(VENV)/sources | $(VENV)/tools
 	$(call stage,build,compile $(LEVELS) and make the wheel,rm -rf build/wheels && $(LOCK) $(BIN)/python -m pip wheel . \
 	  --no-deps --no-build-isolation -w build/wheels --config-settings='build-dir=build/{wheel_tag}' \
 	  --config-settings='cmake.define.PULLBACK_SIMD_LEVELS=$(LEVELS)')
-	$(call stage,install,install it into $(VENV),$(BIN)/python -m pip install --no-deps --force-reinstall build/wheels/*.whl)
+	$(call stage,install,install it into $(VENV),$(BIN)/python -m pip install --no-deps --force-reinstall build/wheels/*.whl \
+	  && { test -n "$$PULLBACK_NATIVE" || (cd build && PULLBACK_BACKEND=native ../$(BIN)/python -c "$$LOADS"); })
 	@touch $@
