@@ -22,6 +22,14 @@ struct BadIndex {
 bool view_of(PyObject* object, View& v);
 View view_or_refuse(PyObject* object);
 
+// Kernels of the hot path take and give pullback's tensors as well as arrays. register_tensors says what these are: the
+// class to make, and all classes that hold their array (or number) in the slot "array".
+void register_tensors(PyObject* tensor, PyObject* holders);
+// The array (or number) of a tensor, a borrowed reference; anything else as it is. `held` becomes true for a tensor.
+PyObject* unwrap(PyObject* object, bool& held);
+// A tensor around the array, whose reference it takes.
+PyObject* wrap(PyObject* array);
+
 // A new C-contiguous array; `out` becomes its view.
 PyObject* new_array(DType dtype, int ndim, const int64_t* shape, View& out);
 

@@ -3,6 +3,7 @@
 #include "bindings/arrays.h"
 
 #include <numpy/arrayobject.h>
+#include <structmember.h>
 
 #include <deque>
 #include <new>
@@ -55,6 +56,33 @@ void buffer_free(PyObject* self) {
 }
 PyTypeObject buffer_type;  // filled in by prepare_arrays
 
+// A tensor's class and where its slots lie.
+struct Holder {
+  PyTypeObject* type;
+  Py_ssize_t array;
+};
+constexpr int kMaxHolders = 4;
+Holder holders[kMaxHolders];
+int holder_count = 0;
+PyTypeObject* tensor_type = nullptr;
+Py_ssize_t tensor_array, tensor_serial, tensor_storage;
+PyObject* zero = nullptr;
+
+// Where an instance of the class has this slot (an entry of __slots__).
+Py_ssize_t slot_of(PyObject* type, const char* name) {
+  PyObject* member = PyObject_GetAttrString(type, name);
+  if (!member) throw PythonError{};
+  const bool found = Py_TYPE(member) == &PyMemberDescr_Type;
+  const Py_ssize_t offset = found ? reinterpret_cast<PyMemberDescrObject*>(member)->d_member->offset : 0;
+  Py_DECREF(member);
+  if (!found) throw Refused{"a class without the slots of a tensor"};
+  return offset;
+}
+
+PyObject*& slot(PyObject* object, Py_ssize_t offset) {
+  return *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + offset);
+}
+
 struct Entry {
   Call call;
   const void* table;
@@ -94,6 +122,49 @@ bool view_of(PyObject* object, View& v) {
   v.ndim = ndim;
   for (int d = 0; d < ndim; ++d) v.shape[d] = PyArray_DIMS(array)[d], v.stride[d] = PyArray_STRIDES(array)[d];
   return true;
+}
+
+void register_tensors(PyObject* tensor, PyObject* classes) {
+  holder_count = 0;
+  PyObject* items = PySequence_Fast(classes, "expected a tuple of classes");
+  if (!items) throw PythonError{};
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items) && i < kMaxHolders; ++i) {
+    PyObject* type = PySequence_Fast_GET_ITEM(items, i);
+    Py_INCREF(type);
+    holders[holder_count++] = {reinterpret_cast<PyTypeObject*>(type), slot_of(type, "array")};
+  }
+  Py_DECREF(items);
+  Py_INCREF(tensor);
+  tensor_type = reinterpret_cast<PyTypeObject*>(tensor);
+  tensor_array = slot_of(tensor, "array"), tensor_serial = slot_of(tensor, "serial");
+  tensor_storage = slot_of(tensor, "storage");
+  zero = PyLong_FromLong(0);
+}
+
+PyObject* unwrap(PyObject* object, bool& held) {
+  const PyTypeObject* type = Py_TYPE(object);
+  for (int k = 0; k < holder_count; ++k) {
+    if (type != holders[k].type) continue;
+    held = true;
+    PyObject* array = slot(object, holders[k].array);
+    if (!array) throw Refused{"a tensor without an array"};
+    return array;
+  }
+  return object;
+}
+
+PyObject* wrap(PyObject* array) {
+  PyObject* tensor = tensor_type->tp_alloc(tensor_type, 0);
+  if (!tensor) {
+    Py_DECREF(array);
+    throw PythonError{};
+  }
+  slot(tensor, tensor_array) = array;
+  Py_INCREF(zero);
+  slot(tensor, tensor_serial) = zero;
+  Py_INCREF(Py_None);
+  slot(tensor, tensor_storage) = Py_None;
+  return tensor;
 }
 
 View view_or_refuse(PyObject* object) {

@@ -56,9 +56,12 @@ PyObject* call_elementwise(const void* table, PyObject* const* args, Py_ssize_t 
   if (count != op.arity) throw Refused{"wrong number of arguments"};
   Operands operands;
   View* views = operands.views;
+  PyObject* given[kMaxArity];
+  bool tensors = false;  // tensors in, tensor out
   int lead = -1;  // the first array that has the op's dtype
   for (int k = 0; k < op.arity; ++k) {
-    if (view_of(args[k], views[k + 1])) {
+    given[k] = unwrap(args[k], tensors);
+    if (view_of(given[k], views[k + 1])) {
       if (lead < 0 && k >= op.conditions) lead = k;
     } else {
       views[k + 1].ndim = -1;  // a number, read below
@@ -74,7 +77,7 @@ PyObject* call_elementwise(const void* table, PyObject* const* args, Py_ssize_t 
   for (int k = 0; k < op.arity; ++k) {
     View& v = views[k + 1];
     if (v.ndim < 0) {
-      take_number(args[k], dtype, k, operands);
+      take_number(given[k], dtype, k, operands);
       continue;
     }
     if (v.dtype != dtype && k >= op.conditions) throw Refused{"arrays of different dtypes"};
@@ -94,7 +97,7 @@ PyObject* call_elementwise(const void* table, PyObject* const* args, Py_ssize_t 
   PyObject* result = new_array(op.predicate ? DType::b8 : dtype, out.ndim, shape, out);
   Launch launch{&op.kernel, 1, op.arity, views, {}, {}, &op};
   run_released(launch, out.size() * (1 + op.flops + 8 * op.special));
-  return result;
+  return tensors ? wrap(result) : result;
 }
 
 template <class F, int Arity> void measure(Elementwise& op) {

@@ -30,6 +30,13 @@ PYBIND11_MODULE(PB_MODULE, mod) {
   mod.def("register_bfloat16", [](py::handle dtype) { pb::register_bfloat16(dtype.ptr()); });
   mod.def("blas_core", &pb::cpu::blas_core);      // "SkylakeX": what OpenBLAS chose for this CPU
   mod.def("blas_config", &pb::cpu::blas_config);  // its version and how it was built
+  mod.def("register_tensors", [](py::handle tensor, py::handle holders) {
+    try {
+      pb::register_tensors(tensor.ptr(), holders.ptr());
+    } catch (const pb::PythonError&) {
+      throw py::error_already_set();
+    }
+  });
   mod.def("thread_count", &pb::cpu::thread_count);
   mod.def("set_thread_count", &pb::cpu::set_thread_count, py::arg("count"));
 }

@@ -9,7 +9,8 @@ from .tensor import Parameter
 if TYPE_CHECKING:
     from types import CodeType
 
-    from .tape import GradientTape, Node
+    from .primitive import Op
+    from .tape import GradientTape
 
 
 def line_of(site: tuple[CodeType, int]) -> str:
@@ -19,8 +20,8 @@ def line_of(site: tuple[CodeType, int]) -> str:
     return f'"{code.co_filename}", line {line}, in {code.co_name}'
 
 
-def op_at(node: Node) -> str:
-    return f"{node.op.name}, recorded at {line_of(node.site)}"
+def op_at(op: Op, site: Any) -> str:
+    return f"{op.name}, recorded at {line_of(site)}"
 
 
 def name_of(x: Any) -> str:
@@ -49,11 +50,11 @@ def missing(tape: GradientTape, sources: list[Any]) -> str:
     return ".\n".join(lines) + '. Say unconnected="zero" or "none" where that is meant.'
 
 
-def stale(node: Node, storage: Any, version: int) -> str:
+def stale(op: Op, site: Any, storage: Any, version: int) -> str:
     name = f'Parameter "{storage.name}"' if storage.name else "a Parameter without a name"
     return (
         f"gradient: {name} was changed in place after the forward pass (version {version} then, {storage.version} now), but "
-        f"the pullback of {op_at(node)}, needs the old value. Take the gradient before the update, or run the forward pass "
+        f"the pullback of {op_at(op, site)}, needs the old value. Take the gradient before the update, or run the forward pass "
         f"again."
     )
 
@@ -62,7 +63,7 @@ def zero(tape: GradientTape, x: Any) -> str:
     from .sweep import dependents
 
     reach = dependents(tape, [x.serial])
-    ops = [op_at(node) for node in tape.nodes if not reach.isdisjoint([node.inputs[i] for i in node.op.dead])]
+    ops = [op_at(op, site) for op, _, inputs, _, _, site in tape.nodes if not reach.isdisjoint([inputs[i] for i in op.dead])]
     return (
         f"{name_of(x)} reaches the target only through ops whose derivative is zero everywhere ({'; '.join(ops)}): its "
         f"gradient is zero, and nothing will be learned from it. pb.straight_through(f) lets gradients pass."

@@ -6,6 +6,7 @@ import threading
 from operator import itemgetter
 from typing import Any, Callable, Final, Sequence
 
+from .backends import native
 from .backends.native import Refused
 from .errors import DTypeError
 from .tensor import Parameter, Storage, Tensor
@@ -243,3 +244,7 @@ def as_tensor(x: Any) -> Tensor:
     from .creation import asarray
 
     return asarray(x)
+
+
+if native.module is not None:
+    native.module.register_tensors(Tensor, (Tensor, Parameter, Number))

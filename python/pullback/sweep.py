@@ -12,7 +12,10 @@ from .primitive import listeners
 from .tensor import Tensor
 
 if TYPE_CHECKING:
-    from .tape import GradientTape, Node
+    from .primitive import Op
+    from .tape import GradientTape
+
+Shapes = dict[int, tuple[int, ...]]
 
 
 def sweep(
@@ -21,7 +24,7 @@ def sweep(
     """The gradient of each source. Frees what a tape that is not persistent kept, as it goes."""
     sums = Sums(aggregation)
     serials = {x.serial for x in _checked(sources)}
-    reach = dependents(tape, [*serials, *tape.hooks])
+    reach = reachable(tape, serials)
     certain = len(serials) == 1 and not tape.hooks and targets[0].serial in reach
     blocked: set[int] = set() if certain else serials - needed_by(tape, targets)
     missing = blocked and blocked - needed_by(tape, targets, through_zero=True)
@@ -41,28 +44,26 @@ def sweep(
 def walk(tape: GradientTape, reach: Container[int], sources: set[int], sums: Sums) -> None:
     """Visits the nodes from the last to the first; those that no cotangent reached are skipped."""
     fused = not listeners.stack  # nobody records this sweep, so a pullback may be one opaque kernel
-    nodes, shapes, hooks, first = tape.nodes, tape.shapes, dict(tape.hooks), sums.first
-    more = sums.more
+    nodes, shapes, hooks, first, more = tape.nodes, tape.shapes, dict(tape.hooks), sums.first, sums.more
     tape.consumed = free = not tape.persistent
     for i in range(len(nodes) - 1, -1, -1):
-        node = nodes[i]
+        op, y, inputs, kept, versions, site = nodes[i]
         if free:
-            nodes[i] = None
-        y, op = node.y, node.op
+            nodes.pop()
         if y not in first:
             continue
         if y in hooks:
             run_hooks(hooks.pop(y), y, sums)
         g = sums.get(y) if y in sources else sums.pop(y) if y in more else first.pop(y)
-        if node.versions:
-            check_versions(node)
+        if versions:
+            check_versions(op, versions, site)
         try:
             if op.joint:
-                pull_jointly(node, g, reach, fused, sums, shapes)
+                pull_jointly(op, inputs, kept[0], g, reach, fused, sums, shapes)
                 continue
-            for x, rule, args in zip(node.inputs, op.rules, node.kept):
+            for x, rule, args in zip(inputs, op.rules, kept):
                 if x in reach and args is not None:
-                    gx = (rule.fused if fused else rule.definition)(g, *args)
+                    gx = rule.fused(g, *args) if fused else rule.definition(g, *args)
                     if gx.array.shape != shapes[x]:
                         gx = accumulate.unbroadcast(gx, shapes[x])
                     if x in first:
@@ -70,27 +71,27 @@ def walk(tape: GradientTape, reach: Container[int], sources: set[int], sums: Sum
                     else:
                         first[x] = gx
         except PullbackError as error:
-            raise type(error)(f"{error} (in the backward pass of {explain.op_at(node)})") from error
+            raise type(error)(f"{error} (in the backward pass of {explain.op_at(op, site)})") from error
     for serial in hooks:
         if serial in first:
             run_hooks(hooks[serial], serial, sums)
 
 
 def pull_jointly(
-    node: Node, g: Tensor, reach: Container[int], fused: bool, sums: Sums, shapes: dict[int, tuple[int, ...]]
+    op: Op, inputs: list[int], args: Any, g: Tensor, reach: Container[int], fused: bool, sums: Sums, shapes: Shapes
 ) -> None:
     """The gradients for all inputs by one rule, which is told which of them are wanted."""
-    rule = node.op.rules[0]
-    needs = [x in reach for x in node.inputs]
-    for x, need, gx in zip(node.inputs, needs, (rule.fused if fused else rule.definition)(g, *node.kept[0], needs)):
+    rule = op.rules[0]
+    needs = [x in reach for x in inputs]
+    for x, need, gx in zip(inputs, needs, (rule.fused if fused else rule.definition)(g, *args, needs)):
         if need and gx is not None:
             sums.add(x, gx if gx.array.shape == shapes[x] else accumulate.unbroadcast(gx, shapes[x]))
 
 
-def check_versions(node: Node) -> None:
-    for storage, version in node.versions:
+def check_versions(op: Op, versions: Sequence[Any], site: Any) -> None:
+    for storage, version in versions:
         if storage.version != version:
-            raise StaleValueError(explain.stale(node, storage, version))
+            raise StaleValueError(explain.stale(op, site, storage, version))
 
 
 class Sums:
@@ -148,7 +149,7 @@ def _checked(sources: list[Any]) -> list[Tensor]:
 
 def reachable(tape: GradientTape, serials: set[int]) -> Container[int]:
     """The values whose cotangents are wanted. Where every watched leaf is a source, that is every recorded value."""
-    if tape.leaves <= serials and not tape.has_zero:
+    if tape.leaves <= serials and not tape.has_dead:
         return tape.shapes
     return dependents(tape, [*serials, *tape.hooks])
 
@@ -156,22 +157,22 @@ def reachable(tape: GradientTape, serials: set[int]) -> Container[int]:
 def dependents(tape: GradientTape, serials: Iterable[int]) -> set[int]:
     """These values and all that depend on them, not counting derivatives that are zero everywhere."""
     reach = {serial for serial in serials if serial in tape.shapes}
-    for node in tape.nodes:
-        if not reach.isdisjoint(node.inputs) and not (node.op.dead and reach.isdisjoint(live(node))):
-            reach.add(node.y)
+    for op, y, inputs, *_ in tape.nodes:
+        if not reach.isdisjoint(inputs) and not (op.dead and reach.isdisjoint(live(op, inputs))):
+            reach.add(y)
     return reach
 
 
 def needed_by(tape: GradientTape, targets: list[Tensor], through_zero: bool = False) -> set[int]:
     """The values that the targets depend on, themselves included."""
     needed = {t.serial for t in targets if t.serial in tape.shapes}
-    for node in reversed(tape.nodes):
-        if node.y in needed:
-            needed.update(node.inputs if through_zero or not node.op.dead else live(node))
+    for op, y, inputs, *_ in reversed(tape.nodes):
+        if y in needed:
+            needed.update(inputs if through_zero or not op.dead else live(op, inputs))
     needed.discard(0)  # stands for inputs that are not watched
     return needed
 
 
-def live(node: Node) -> list[int]:
+def live(op: Op, inputs: list[int]) -> list[int]:
     """The inputs whose derivative is not zero everywhere."""
-    return [x for i, x in enumerate(node.inputs) if i not in node.op.dead]
+    return [x for i, x in enumerate(inputs) if i not in op.dead]

@@ -9,7 +9,7 @@ from typing import Any, Callable, Final, Sequence
 from . import creation, door
 from . import tensor as tensors
 from .errors import ShapeError, TapeError
-from .primitive import ZERO, Op, listeners
+from .primitive import Op, listeners
 from .tensor import Parameter, Tensor, new_serial
 from .tree import flatten, unflatten
 
@@ -28,13 +28,9 @@ def call_site(depth: int) -> Site:
     return frame.f_code, frame.f_lasti
 
 
-class Node:
-    """One recorded op: the serials of its output and of its inputs (0 where not watched), and what was kept."""
-
-    __slots__ = ("inputs", "kept", "op", "site", "versions", "y")
-
-    def __init__(self, op: Op, y: int, inputs: list[int], kept: Sequence[Any], versions: Any, site: Site) -> None:
-        self.op, self.y, self.inputs, self.kept, self.versions, self.site = op, y, inputs, kept, versions, site
+# One recorded op: (op, serial of its output, serials of its inputs (0 where not watched), what was kept for each input's
+# pullback, versions of what was kept and can change, the user's line). A plain tuple, because one is made for every op.
+Node = tuple[Op, int, list[int], Sequence[Any], Sequence[Any], Site]
 
 
 class GradientTape:
@@ -56,7 +52,7 @@ class GradientTape:
         self.shapes: dict[int, tuple[int, ...]] = {}  # of every watched value, by serial
         self.leaves: set[int] = set()  # those that were watched, not computed
         self.hooks: dict[int, list[Callable[[Tensor], Any]]] = {}
-        self.has_zero = False  # whether an op with a derivative of zero everywhere is among the nodes
+        self.has_dead = False  # whether a derivative that is zero everywhere is among the nodes
         self.cuts: list[tuple[int, str, Site]] = []  # where watched values left: numpy(), stop_gradient, …
         self.consumed = False
 
@@ -128,18 +124,20 @@ class GradientTape:
                 changeable = True
         if not watched:
             return
-        site = call_site(3)  # past this frame, `add` and the op
+        frame = sys._getframe(2)  # the op's caller, past this frame and the op
+        name = frame.f_globals.get("__name__", "")
+        site = call_site(3) if name.startswith(_OURS) else (frame.f_code, frame.f_lasti)
         if op.pullback is None:
             self.cuts += [(serial, op.name, site) for serial in serials if serial]
             return
-        if op.pullback is ZERO:
-            self.has_zero = True
+        if op.dead:
+            self.has_dead = True
         result = y.serial
         if not result:
             y.serial = result = new_serial()
         shapes[result] = y.array.shape
         kept = op.keep(inputs, y, params, serials)
-        self.nodes.append(Node(op, result, serials, kept, _versions(inputs, kept) if changeable else (), site))
+        self.nodes.append((op, result, serials, kept, _versions(inputs, kept) if changeable else (), site))
 
     def cut(self, x: Tensor, how: str) -> None:
         """Remembers that a watched value leaves here, so that an UnconnectedError can name the line."""

@@ -52,6 +52,8 @@ COUNTS: Final[dict[str, tuple[int, int]]] = {
     "erfinv": (0, 1),
     "erfinv_pullback": (3, 1),
     "exp": (0, 1),
+    "exp2": (0, 1),
+    "exp2_pullback": (2, 0),
     "exp_pullback": (1, 0),
     "expm1": (0, 1),
     "expm1_pullback": (2, 0),

@@ -130,13 +130,13 @@ def unary(
     op = Op(name, kind=UNARY, reference=reference, inputs=1, pullback=pullback, cost=per_element(name), domain=domain, ulp=ulp)
     if op.native:
         fuse_unary(op)
-    kernel = op.kernel
+    kernel = on_tensors(op)
 
     def call(x: Any, /) -> Tensor:
         if x.__class__ is not Tensor:
             x = as_tensor(x)
         try:
-            y = Tensor(kernel(x.array))
+            y = kernel(x)
         except Refused as refusal:
             return retry(op, (x,), (), refusal)
         record = listeners.record
@@ -145,6 +145,14 @@ def unary(
         return y
 
     return named(call, name, doc or f"{name}(x), element by element.")
+
+
+def on_tensors(op: Op) -> Callable[..., Tensor]:
+    """The op's kernel on tensors. Native elementwise kernels take and give them as they are: that saves a third of a call."""
+    if op.native:
+        return op.kernel
+    kernel = op.kernel
+    return lambda *inputs: Tensor(kernel(*[x.array for x in inputs]))
 
 
 def fuse_unary(op: Op) -> None:
@@ -156,9 +164,8 @@ def fuse_unary(op: Op) -> None:
     definition, keeps_x = rule.definition, rule.names == ("x",)
 
     def fused(g: Tensor, kept: Tensor) -> Tensor:
-        array = g.array
         try:
-            return Tensor(pull(array, kept.array, array) if keeps_x else pull(array, array, kept.array))
+            return pull(g, kept, g) if keeps_x else pull(g, g, kept)
         except Refused:
             return definition(g, kept)
 
@@ -181,7 +188,7 @@ def binary(
     op = Op(name, kind=kind, reference=reference, inputs=2, pullback=pullback, cost=per_element(name), domain=domain, ulp=ulp)
     if op.native:
         fuse_binary(op)
-    kernel = op.kernel
+    kernel = on_tensors(op)
 
     def call(a: Any, b: Any, /) -> Tensor:
         if a.__class__ is not Tensor:
@@ -191,7 +198,7 @@ def binary(
         if a.__class__ is Number and b.__class__ is Number:
             a = as_tensor(a.array)
         try:
-            y = Tensor(kernel(a.array, b.array))
+            y = kernel(a, b)
         except Refused as refusal:
             return retry(op, (a, b), (), refusal)
         record = listeners.record
@@ -215,9 +222,8 @@ def _fused_binary(pull: Callable[..., Any], rule: Rule) -> Callable[..., Tensor]
     slots = [names.index(slot) if slot in names else None for slot in ("a", "b", "y")]
 
     def fused(g: Tensor, *kept: Any) -> Tensor:
-        array = g.array
         try:
-            return Tensor(pull(array, *[array if slot is None else kept[slot].array for slot in slots]))
+            return pull(g, *[g if slot is None else kept[slot] for slot in slots])
         except Refused:
             return definition(g, *kept)
 
