@@ -27,10 +27,10 @@ square = unary("square", reference=lambda xp, x: x * x, pullback=lambda g, x: g 
 sqrt = unary("sqrt", reference=lambda xp, x: xp.sqrt(x), pullback=lambda g, y: g * (0.5 / y), domain=(0.1, 4))
 rsqrt = unary("rsqrt", reference=lambda xp, x: 1 / xp.sqrt(x), pullback=lambda g, y: g * (-0.5 * (y * y * y)), domain=(0.1, 4))
 reciprocal = unary("reciprocal", reference=lambda xp, x: 1 / x, pullback=lambda g, y: -g * (y * y), domain=(0.2, 3))
-floor = unary("floor", reference=lambda xp, x: xp.floor(x), pullback=ZERO)
-ceil = unary("ceil", reference=lambda xp, x: xp.ceil(x), pullback=ZERO)
-trunc = unary("trunc", reference=lambda xp, x: xp.trunc(x), pullback=ZERO)
-round = unary("round", reference=lambda xp, x: xp.round(x), pullback=ZERO)
+floor = unary("floor", reference=lambda xp, x: xp.floor(x), pullback=ZERO, takes="number")
+ceil = unary("ceil", reference=lambda xp, x: xp.ceil(x), pullback=ZERO, takes="number")
+trunc = unary("trunc", reference=lambda xp, x: xp.trunc(x), pullback=ZERO, takes="number")
+round = unary("round", reference=lambda xp, x: xp.round(x), pullback=ZERO, takes="number")
 
 # ---- exponentials and logarithms
 
