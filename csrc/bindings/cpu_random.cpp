@@ -1,0 +1,124 @@
+// Random numbers: a row for each distribution, and dropout. `state` is a uint64 array [seed, serial of the call].
+#include "bindings/cpu_tables.h"
+#include "bindings/result.h"
+#include "cpu/order.h"
+#include "cpu/random.h"
+
+namespace pb {
+namespace {
+
+constexpr int64_t kDrawWork = 8;  // of an element, in units of a flop
+
+View state_or_refuse(PyObject* object) {
+  const View state = view_or_refuse(object);
+  if (state.dtype != DType::u64 || state.size() != 2 || !state.contiguous()) throw Refused{"not a state [seed, serial]"};
+  return state;
+}
+
+// What the family keeps of a distribution.
+struct Distribution {
+  Kernel kernel;
+  int params;
+};
+
+// <distribution>(shape, dtype, state, params…).
+PyObject* call_real(const void* table, PyObject* const* args, Py_ssize_t count) {
+  const auto& op = *static_cast<const Distribution*>(table);
+  expect_count(count, 3 + op.params);
+  View views[2];
+  int64_t shape[kMaxDims];
+  const int ndim = to_ints(args[0], shape, kMaxDims);
+  const DType dtype = dtype_of(args[1]);
+  if (!is_float(dtype)) throw Refused{"a dtype that is not floating"};
+  views[1] = state_or_refuse(args[2]);
+  Launch launch{&op.kernel, 1, 1, views, {}, {}, nullptr};
+  for (int k = 0; k < op.params; ++k) launch.reals[k] = to_real(args[3 + k]);
+  Result result(dtype, ndim, shape, views[0]);
+  run_released(launch, views[0].size() * kDrawWork);
+  return result.hand_out();
+}
+
+// bernoulli(shape, state, p): bool.
+PyObject* call_bernoulli(const void*, PyObject* const* args, Py_ssize_t count) {
+  static const Kernel kernel{"bernoulli", cpu::bernoulli, cpu::random_cost<1, 0>};
+  expect_count(count, 3);
+  View views[2];
+  int64_t shape[kMaxDims];
+  const int ndim = to_ints(args[0], shape, kMaxDims);
+  views[1] = state_or_refuse(args[1]);
+  Launch launch{&kernel, 1, 1, views, {}, {to_real(args[2])}, nullptr};
+  Result result(DType::b8, ndim, shape, views[0]);
+  run_released(launch, views[0].size() * kDrawWork);
+  return result.hand_out();
+}
+
+int64_t int64_or_refuse(PyObject* object) {
+  int overflow;
+  const int64_t value = PyLong_AsLongLongAndOverflow(object, &overflow);
+  if (overflow) throw Refused{"a bound beyond int64"};
+  if (value == -1 && PyErr_Occurred()) throw PythonError{};
+  return value;
+}
+
+// randint(shape, dtype, state, low, high).
+PyObject* call_randint(const void*, PyObject* const* args, Py_ssize_t count) {
+  static const Kernel kernel{"randint", cpu::randint, cpu::random_cost<0, 0>};
+  expect_count(count, 5);
+  View views[2];
+  int64_t shape[kMaxDims];
+  const int ndim = to_ints(args[0], shape, kMaxDims);
+  const DType dtype = dtype_of(args[1]);
+  if (is_float(dtype) || dtype == DType::b8) throw Refused{"a dtype that is not an integer's"};
+  views[1] = state_or_refuse(args[2]);
+  Launch launch{&kernel, 1, 1, views, {int64_or_refuse(args[3]), int64_or_refuse(args[4])}, {}, nullptr};
+  if (launch.ints[0] >= launch.ints[1]) throw Refused{"an empty range"};
+  Result result(dtype, ndim, shape, views[0]);
+  run_released(launch, views[0].size() * kDrawWork);
+  return result.hand_out();
+}
+
+// random_keys(count, state): uint64. permutation(count, state): int64.
+PyObject* call_flat(const void* table, PyObject* const* args, Py_ssize_t count) {
+  const auto& kernel = *static_cast<const Kernel*>(table);
+  expect_count(count, 2);
+  View views[2];
+  const int64_t n = to_int(args[0]);
+  if (n < 0 || n >= cpu::kMaxRow) throw Refused{"a count below 0, or of more than 2^32"};
+  views[1] = state_or_refuse(args[1]);
+  Result result(kernel.run == cpu::permutation ? DType::i64 : DType::u64, 1, &n, views[0]);
+  run_released({&kernel, 1, 1, views, {}, {}, nullptr}, n * 2 * kDrawWork);
+  return result.hand_out();
+}
+
+// dropout(x, p, state): and the pullback is the same function of the cotangent.
+PyObject* call_dropout(const void*, PyObject* const* args, Py_ssize_t count) {
+  static const Kernel kernel{"dropout", cpu::dropout, cpu::random_cost<1, 0>};
+  expect_count(count, 3);
+  View views[3];
+  views[1] = view_or_refuse(args[0]);
+  if (!is_float(views[1].dtype)) throw Refused{"a dtype that is not floating"};
+  views[2] = state_or_refuse(args[2]);
+  Launch launch{&kernel, 1, 2, views, {}, {to_real(args[1])}, nullptr};
+  Result result(views[1].dtype, views[1].ndim, views[1].shape, views[0]);
+  run_released(launch, views[0].size() * kDrawWork);
+  return result.hand_out();
+}
+
+}  // namespace
+
+void bind_random(PyObject* module) {
+  static const Distribution rows[] = {
+      {{"uniform", cpu::uniform, cpu::random_cost<3, 0>}, 2},
+      {{"normal", cpu::normal, cpu::random_cost<6, 2>}, 2},
+      {{"truncated_normal", cpu::truncated_normal, cpu::random_cost<6, 1>}, 4},
+  };
+  static const Kernel keys{"random_keys", cpu::random_keys, cpu::random_cost<0, 0>},
+      permutation{"permutation", cpu::permutation, cpu::random_cost<0, 0>};
+  for (const Distribution& row : rows) define(module, row.kernel.name, call_real, &row);
+  for (const Kernel* kernel : {&keys, &permutation}) define(module, kernel->name, call_flat, kernel);
+  define(module, "bernoulli", call_bernoulli, nullptr);
+  define(module, "randint", call_randint, nullptr);
+  define(module, "dropout", call_dropout, nullptr);
+}
+
+}  // namespace pb
