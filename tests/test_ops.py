@@ -10,11 +10,24 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import (
-    ELEMENTWISE, FLOATS, as_tensors, assert_ulps, call, condition, draw, dtype_of, example, exact, ops, rng_for, takes, variadic,
-)  # fmt: skip
 
 import pullback as pb
+from conftest import (
+    ELEMENTWISE,
+    FLOATS,
+    as_tensors,
+    assert_ulps,
+    call,
+    condition,
+    draw,
+    dtype_of,
+    exact,
+    example,
+    ops,
+    rng_for,
+    takes,
+    variadic,
+)  # fmt: skip
 from pullback import door, dtypes
 from pullback.backends import reference
 from pullback.primitive import OPS, ZERO, Op

@@ -12,8 +12,8 @@ struct Counting {
   double value = 0;
 
   Counting() = default;
-  Counting(double v) : value(v) {}
-  Counting(int v) : value(v) {}
+  PB_HD Counting(double v) : value(v) {}
+  PB_HD Counting(int v) : value(v) {}
 
   static inline thread_local long long flops = 0, special = 0;
   static void reset() { flops = special = 0; }
@@ -66,8 +66,6 @@ inline Counting erfc(Counting x) { return Counting::hard(std::erfc(x.value)); }
 inline Counting erfinv(Counting x) { return Counting::hard(x.value); }
 inline Counting normal_cdf(Counting x) { return Counting::hard(0.5 * std::erfc(-0.7 * x.value)); }
 inline Counting normal_density(Counting x) { return Counting::hard(0.4 * std::exp(-0.5 * x.value * x.value)); }
-inline Counting lgamma(Counting x) { return Counting::hard(x.value); }
-inline Counting digamma(Counting x) { return Counting::hard(x.value); }
 inline Counting sqrt(Counting x) { return Counting::hard(std::sqrt(x.value)); }
 inline Counting rsqrt(Counting x) { return Counting::hard(1 / std::sqrt(x.value)); }
 inline Counting pow(Counting a, Counting b) { return Counting::hard(std::pow(a.value, b.value)); }

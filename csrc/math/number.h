@@ -10,18 +10,20 @@ template <class T, if_real<T> = 0> PB_HD T min(T a, T b) { return select((a < b)
 template <class T, if_integer<T> = 0> PB_HD T max(T a, T b) { return a > b ? a : b; }
 template <class T, if_integer<T> = 0> PB_HD T min(T a, T b) { return a < b ? a : b; }
 
-// The identities of max and min.
-template <class T> PB_HD T lowest() {
-  return std::numeric_limits<T>::has_infinity ? T(-std::numeric_limits<T>::infinity()) : std::numeric_limits<T>::lowest();
-}
-template <class T> PB_HD T highest() {
-  return std::numeric_limits<T>::has_infinity ? std::numeric_limits<T>::infinity() : std::numeric_limits<T>::max();
-}
+// The identities of max and min. Constants first: device code may not call the library's functions.
+template <class T>
+constexpr T kLowest = std::numeric_limits<T>::has_infinity ? T(-kInfinity<T>) : std::numeric_limits<T>::lowest();
+template <class T> constexpr T kHighest = std::numeric_limits<T>::has_infinity ? kInfinity<T> : std::numeric_limits<T>::max();
+template <class T> PB_HD T lowest() { return kLowest<T>; }
+template <class T> PB_HD T highest() { return kHighest<T>; }
 
 template <class T, if_real<T> = 0> PB_HD T sign(T x) {  // 0 keeps its sign, NaN stays
   return select(x > 0, T(1), select(x < 0, T(-1), x));
 }
-template <class T, if_integer<T> = 0> PB_HD T sign(T x) { return T(x > 0) - T(x < 0); }
+template <class T, if_integer<T> = 0> PB_HD T sign(T x) {
+  if constexpr (std::is_unsigned_v<T>) return T(x != 0);
+  else return T(x > 0) - T(x < 0);
+}
 
 // Integer arithmetic is modulo 2^n, in unsigned numbers: signed overflow has no meaning in C++.
 template <class T> using if_not_integer = std::enable_if_t<!std::is_integral_v<T>, int>;
@@ -39,7 +41,10 @@ template <class T, if_integer<T> = 0> PB_HD T multiply(T a, T b) {
   return T(std::make_unsigned_t<T>(a) * std::make_unsigned_t<T>(b));
 }
 template <class T, if_integer<T> = 0> PB_HD T negative(T x) { return subtract(T(0), x); }
-template <class T, if_integer<T> = 0> PB_HD T abs(T x) { return x < 0 ? negative(x) : x; }
+template <class T, if_integer<T> = 0> PB_HD T abs(T x) {
+  if constexpr (std::is_unsigned_v<T>) return x;
+  else return x < 0 ? negative(x) : x;
+}
 template <class T, if_integer<T> = 0> PB_HD T floor(T x) { return x; }
 template <class T, if_integer<T> = 0> PB_HD T ceil(T x) { return x; }
 template <class T, if_integer<T> = 0> PB_HD T trunc(T x) { return x; }
@@ -83,7 +88,8 @@ template <class T, if_real<T> = 0> PB_HD T floor_divide(T a, T b) {
 
 // By squaring. A negative exponent gives the reciprocal rounded toward zero, and 0 for base 0.
 template <class T, if_integer<T> = 0> PB_HD T pow(T base, T exponent) {
-  if (exponent < 0) return base == 1 ? T(1) : base == T(-1) ? (exponent % 2 ? T(-1) : T(1)) : T(0);
+  if constexpr (std::is_signed_v<T>)
+    if (exponent < 0) return base == 1 ? T(1) : base == T(-1) ? (exponent % 2 ? T(-1) : T(1)) : T(0);
   T y = 1;
   for (auto rest = std::make_unsigned_t<T>(exponent); rest; rest >>= 1) {
     if (rest & 1) y = multiply(y, base);

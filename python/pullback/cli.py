@@ -6,7 +6,8 @@ import argparse
 import os
 import platform
 import sys
-from typing import Any, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from .errors import PullbackError
 
@@ -37,7 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--model", default="mlp", help="mlp (default)")
     train.add_argument("--epochs", type=int, default=30, help="passes over the training images (default 30)")
     train.add_argument("--batch-size", type=int, default=64, help="images of a step (default 64)")
-    train.add_argument("--lr", type=float, default=2e-3, help="learning rate, falling to 0 (default 0.002)")
+    train.add_argument("--lr", type=float, default=5e-3, help="learning rate, falling to 0 (default 0.005)")
     train.add_argument("--seed", type=int, default=0, help="of weights and shuffling (default 0)")
     train.add_argument("--device", default=None, help="cpu (default), cuda, cuda:1 …")
     train.add_argument("--out", default="runs/digits", help="folder of weights and loss curve (default runs/digits)")
@@ -49,7 +50,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _info(options: argparse.Namespace) -> int:
-    import pullback.nn  # the ops of layers count too
     from pullback.ops import random  # noqa: F401
 
     if options.ops:

@@ -23,7 +23,7 @@ def default_device() -> str:
     return _default.device
 
 
-class use_device:  # noqa: N801 (a context manager reads as a verb)
+class use_device:
     """`with pb.use_device("cuda"):` makes new tensors on that device, in this thread, while entered.
 
     Raises DeviceError, with the reason, where the device cannot be had.
@@ -101,7 +101,7 @@ def move(array: Any, device: str) -> Any:
         return cupy.asarray(array)
 
 
-class cuda:  # noqa: N801 (a namespace, as users type it)
+class cuda:
     """What pullback knows of GPUs."""
 
     @staticmethod

@@ -7,8 +7,9 @@ that differ, and `numpy_signatures.py` holds the functions whose arguments do.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from functools import cache
-from typing import Any, Callable, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -27,8 +28,7 @@ REDUCTIONS: Final = {
 SCANS: Final = {"add": "cumulative_sum", "multiply": "cumulative_prod"}
 # What these return is no tensor and has no derivative, so they see the tensor's memory as a NumPy array.
 FACTS: Final = frozenset(
-    "allclose array2string array_equal array_equiv array_repr array_str can_cast copyto iscomplexobj isrealobj "
-    "may_share_memory ndim result_type save savetxt savez savez_compressed shape shares_memory size".split()
+    ["allclose", "array2string", "array_equal", "array_equiv", "array_repr", "array_str", "can_cast", "copyto", "iscomplexobj", "isrealobj", "may_share_memory", "ndim", "result_type", "save", "savetxt", "savez", "savez_compressed", "shape", "shares_memory", "size"]
 )
 
 
@@ -166,5 +166,5 @@ def _signature(func: Any) -> inspect.Signature:
 
 def attach() -> None:
     """Gives Tensor NumPy's protocols."""
-    setattr(Tensor, "__array_ufunc__", array_ufunc)
-    setattr(Tensor, "__array_function__", array_function)
+    Tensor.__array_ufunc__ = array_ufunc
+    Tensor.__array_function__ = array_function

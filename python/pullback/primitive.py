@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import Any, Callable, Final, Sequence
+from typing import Any, Final
 
 from .backends import native
 from .backends.native import Refused

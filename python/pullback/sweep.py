@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from . import creation, explain
 from .errors import PullbackError, StaleValueError, TapeError, UnconnectedError, ZeroGradientWarning

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from types import CodeType
-from typing import Any, Callable, Final, Sequence
+from typing import Any, Final
 
 from . import creation, door
 from . import tensor as tensors

@@ -6,7 +6,8 @@ Operators and array methods are ops; `ops/operators.py` attaches them, so that t
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any, Callable, Final, Iterator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 

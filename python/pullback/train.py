@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any
 
 from . import devices, nn, optim
 from .data import Digits, Loader, digits
@@ -49,7 +50,7 @@ def train_digits(
     *,
     epochs: int = 30,
     batch_size: int = 64,
-    lr: float = 2e-3,
+    lr: float = 5e-3,
     seed: int = 0,
     device: str | None = None,
     progress: Callable[[Sequence[int]], Any] | None = None,

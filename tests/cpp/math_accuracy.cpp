@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "math/functors.h"
+#include "math/random.h"
 
 // The loops must contain the function itself, as those of the kernels do.
 #define PB_INLINE __attribute__((always_inline))
@@ -286,12 +287,26 @@ void check_integers() {
   failures += pb::m::right_shift(int64_t(-8), int64_t(70)) != -1 || pb::m::left_shift(int64_t(1), int64_t(64)) != 0;
 }
 
+void check_philox() {  // the vectors published with Random123
+  struct Known {
+    uint64_t seed;
+    pb::random::Counter counter;
+    uint32_t words[4];
+  };
+  for (const Known& k : {Known{0, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+                         Known{~0ull, {~0ull, ~0ull}, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+                         Known{0x299f31d0a4093822, {0x85a308d3243f6a88, 0x0370734413198a2e},
+                               {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}}})
+    for (int i = 0; i < 4; ++i) failures += pb::random::philox(k.seed, k.counter).w[i] != k.words[i];
+}
+
 }  // namespace
 
 int main() {
+  check_philox();
   check_half();
   check_integers();
-  if (failures) std::printf("half or integers: %d wrong\n", failures);
+  if (failures) std::printf("random, half or integers: %d wrong\n", failures);
   check_all<float>();
   check_all<double>();
   std::printf("failures %d\n", failures);

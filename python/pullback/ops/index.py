@@ -6,14 +6,11 @@ found once by indexing an array of positions, so that reading is one gather and 
 
 from __future__ import annotations
 
-
 from typing import Any
 
 import numpy as np
 
 from .. import devices, dtypes
-
-
 from ..errors import DTypeError, ShapeError
 from ..primitive import ZERO, apply, as_tensor
 from ..tensor import Tensor

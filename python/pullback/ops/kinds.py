@@ -6,7 +6,8 @@ closure of fixed arity that asks one question (does anybody listen?) and calls t
 
 from __future__ import annotations
 
-from typing import Any, Callable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from .. import dtypes
 from ..backends import kernel_for
@@ -293,6 +294,25 @@ def named(call: Any, name: str, doc: str) -> Any:
 
 
 __all__ = [
-    "BILINEAR", "BINARY", "LINEAR", "MOVEMENT", "NEIGHBOUR", "OWN", "REDUCE", "ROWS", "TAKES", "SELECT", "UNARY", "Kind", "ShapeError", "apply",
-    "binary", "named", "no_flops", "op", "per_element", "unary", "words",
+    "BILINEAR",
+    "BINARY",
+    "LINEAR",
+    "MOVEMENT",
+    "NEIGHBOUR",
+    "OWN",
+    "REDUCE",
+    "ROWS",
+    "SELECT",
+    "TAKES",
+    "UNARY",
+    "Kind",
+    "ShapeError",
+    "apply",
+    "binary",
+    "named",
+    "no_flops",
+    "op",
+    "per_element",
+    "unary",
+    "words",
 ]  # fmt: skip

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Sequence
+from collections.abc import Sequence
+from typing import Any, Final
 
 from .. import dtypes
 from ..backends import kernel_for

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 from ..tensor import Tensor
 from . import cast, elementwise, index, linalg, reduce, shape
@@ -58,9 +59,9 @@ def attach() -> None:
         setattr(Tensor, name, _reduction(getattr(reduce, name)))
     for name, op in {"astype": cast.astype, "transpose": shape.transpose, "flatten": shape.flatten}.items():
         setattr(Tensor, name, _method(op))
-    setattr(Tensor, "reshape", _reshape)
-    setattr(Tensor, "__getitem__", index.getitem)
-    setattr(Tensor, "at", property(index.At))
-    setattr(Tensor, "T", property(shape.transpose))
-    setattr(Tensor, "mT", property(shape.matrix_transpose))
-    setattr(Tensor, "__hash__", object.__hash__)  # setting __eq__ would make tensors unhashable
+    Tensor.reshape = _reshape
+    Tensor.__getitem__ = index.getitem
+    Tensor.at = property(index.At)
+    Tensor.T = property(shape.transpose)
+    Tensor.mT = property(shape.matrix_transpose)
+    Tensor.__hash__ = object.__hash__  # setting __eq__ would make tensors unhashable

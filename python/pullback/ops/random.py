@@ -7,19 +7,22 @@ take is a uint64 array [seed, serial].
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from operator import index
-from typing import Any, Sequence
+from typing import Any
 
 import numpy as np
 
 from .. import devices, dtypes
+from ..backends.reference import distinct_bytes
 from ..errors import DTypeError, PullbackError, ShapeError
 from ..primitive import apply, as_tensor
 from ..tensor import Tensor
 from . import philox
+from ._examples import normal as normal_example
 from ._shapes import Shape
 from .elementwise import _erfinv as erfinv_reference
-from .kinds import LINEAR, OWN, no_flops, op
+from .kinds import LINEAR, OWN, op
 
 # ---- references
 
@@ -78,18 +81,24 @@ def _dropout(xp: Any, x: Any, p: float, state: Any) -> Any:
     return xp.where(keep, wide * wide.dtype.type(1 / (1 - p)), xp.zeros_like(wide)).astype(x.dtype)
 
 
+STATE_BYTES = 16
+
+
 def _counted(flops: int, special: int) -> Any:
     """The cost of floating-point numbers: drawing words is integer arithmetic, and no FLOP."""
-    return lambda *values: {"flops": flops * values[-1].size, "special_ops": special * values[-1].size}
+    return lambda *values: {
+        "flops": flops * values[-1].size, "special_ops": special * values[-1].size, "bytes_read": STATE_BYTES,
+    }  # fmt: skip
 
 
 _draw_uniform = op("uniform", kind=OWN, reference=_uniform, inputs=0, cost=_counted(3, 0))
 _draw_normal = op("normal", kind=OWN, reference=_normal, inputs=0, cost=_counted(6, 2))
 _draw_truncated = op("truncated_normal", kind=OWN, reference=_truncated_normal, inputs=0, cost=_counted(6, 1))
 _draw_bernoulli = op("bernoulli", kind=OWN, reference=_bernoulli, inputs=0, cost=_counted(1, 0))
-_draw_randint = op("randint", kind=OWN, reference=_randint, inputs=0, cost=no_flops)
-_draw_permutation = op("permutation", kind=OWN, reference=_permutation, inputs=0, cost=no_flops)
-_drop = op("dropout", kind=LINEAR, reference=_dropout, takes="float", cost=_counted(1, 0),
+_draw_randint = op("randint", kind=OWN, reference=_randint, inputs=0, cost=_counted(0, 0))
+_draw_permutation = op("permutation", kind=OWN, reference=_permutation, inputs=0, cost=_counted(0, 0))
+_drop = op("dropout", kind=LINEAR, reference=_dropout, takes="float", example=normal_example((3, 5), params=(0.3, np.array([7, 1], np.uint64))),
+           cost=lambda x, p, state, y: {"flops": y.size, "bytes_read": distinct_bytes(x) + STATE_BYTES},
            pullback=lambda g, p, state: apply(_drop, (g,), (p, state)))  # fmt: skip
 
 

@@ -7,7 +7,8 @@ second derivatives are exact: nothing that depends on x is taken for a constant.
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 

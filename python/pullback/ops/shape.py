@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import index
-from typing import Any, Sequence
+from typing import Any
 
 from .. import devices
 from ..backends.native import Refused
