@@ -45,7 +45,7 @@ def run(op: Any, arrays: Sequence[Any], params: Sequence[Any]) -> Any:
 
     def call() -> Any:
         half = half_of(arrays) if op.kind.widens else None
-        wide = [a.astype(np.float32) if half and a.__class__ not in (int, float, bool) and a.dtype == half else a for a in arrays]
+        wide = [a.astype(np.float32) if half and getattr(a, "dtype", None) == half else a for a in arrays]
         with np.errstate(all="ignore"):
             y = xp.asarray(op.reference(xp, *wide, *params))
         return y.astype(half) if half and y.dtype == np.float32 else y

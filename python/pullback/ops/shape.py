@@ -19,7 +19,7 @@ from .cast import astype
 from .kinds import LINEAR, MOVEMENT, no_flops, op
 
 
-def _view(op: Op, x: Tensor, *params: Any) -> Tensor:
+def view(op: Op, x: Tensor, *params: Any) -> Tensor:
     """Runs an op that returns a view, which shares the version of the memory it looks at."""
     y = Tensor(op.reference(None, x.array, *params))
     y.storage = x.storage
@@ -39,13 +39,13 @@ _broadcast = op("broadcast_to", example=normal((3, 1), params=((2, 3, 4),)),
                 pullback=lambda g, x_shape: unbroadcast(g, x_shape))  # fmt: skip
 _flip = op("flip", example=normal((3, 4), params=((1,),)),
            kind=MOVEMENT, reference=lambda xp, x, axes: _flipped(x, axes), cost=no_flops,
-           pullback=lambda g, axes: _view(_flip, g, axes))  # fmt: skip
-_slice = op("slice", example=normal((4, 5), params=((slice(1, None, 2), None, 3),)),
-            kind=MOVEMENT, reference=lambda xp, x, key: x[key], cost=no_flops,
+           pullback=lambda g, axes: view(_flip, g, axes))  # fmt: skip
+SLICE = op("slice", example=normal((4, 5), params=((slice(1, None, 2), None, 3),)),
+            kind=MOVEMENT, reference=lambda xp, x, key: x[_open(key)], cost=no_flops,
             pullback=lambda g, x_shape, key: apply(_place, (g,), (x_shape, key)))  # fmt: skip
 _place = op("place", example=normal((2, 3), params=((4, 6), (slice(0, None, 2), slice(3, None)))),
             kind=MOVEMENT, reference=lambda xp, x, shape, key: _placed(xp, x, shape, key), cost=no_flops,
-            pullback=lambda g, key: _view(_slice, g, key))  # fmt: skip
+            pullback=lambda g, key: view(SLICE, g, key))  # fmt: skip
 _copy = op("copy", example=normal((3, 4)),
            kind=LINEAR, reference=lambda xp, x: xp.array(x, order="C"), pullback=lambda g: g, cost=no_flops)
 _stop = op("stop_gradient", example=normal((3, 4)),
@@ -59,7 +59,7 @@ _concat = op("concat", example=normal((2, 3), (2, 1), params=(1, (3, 1))),
              joint=True, pullback=lambda g, axis, lengths, needs: _cut_up(g, axis, lengths, needs))  # fmt: skip
 _pad = op("pad", example=normal((2, 3), params=((1, 0), (0, 2), 0.5)),
           kind=MOVEMENT, reference=lambda xp, x, before, after, value: xp.pad(x, list(zip(before, after)), constant_values=value),
-          cost=no_flops, pullback=lambda g, x_shape, before: _view(_slice, g, tuple([slice(b, b + n) for b, n in zip(before, x_shape)])))  # fmt: skip
+          cost=no_flops, pullback=lambda g, x_shape, before: view(SLICE, g, tuple([slice(b, b + n) for b, n in zip(before, x_shape)])))  # fmt: skip
 
 
 def _broadcast_array(x: Any, shape: Shape) -> Any:
@@ -70,6 +70,11 @@ def _broadcast_array(x: Any, shape: Shape) -> Any:
 
 def _flipped(x: Any, axes: Shape) -> Any:
     return x[tuple([slice(None, None, -1) if axis in axes else slice(None) for axis in range(x.ndim)])]
+
+
+def _open(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The index with an ellipsis: NumPy then gives a view of one element too, and not a scalar."""
+    return key if any([k is Ellipsis for k in key]) else (*key, Ellipsis)
 
 
 def _placed(xp: Any, x: Any, shape: Shape, key: Any) -> Any:
@@ -105,7 +110,7 @@ def reshape(x: Any, /, shape: int | Sequence[int], *, copy: bool | None = None) 
         return x
     if copy or not x.array.flags.c_contiguous:
         x = apply(_copy, (x,))
-    return _view(_reshape, x, shape)
+    return view(_reshape, x, shape)
 
 
 def permute_dims(x: Any, /, axes: Sequence[int]) -> Tensor:
@@ -114,7 +119,7 @@ def permute_dims(x: Any, /, axes: Sequence[int]) -> Tensor:
     order = tuple([normalize_axis("permute_dims", axis, x.ndim) for axis in axes])
     if sorted(order) != list(range(x.ndim)):
         raise ShapeError(f"permute_dims: axes {tuple(axes)} are not a permutation of the {x.ndim} axes of {x.shape}.")
-    return _view(_permute, x, order)
+    return view(_permute, x, order)
 
 
 def transpose(x: Any, *axes: Any) -> Tensor:
@@ -129,13 +134,13 @@ def matrix_transpose(x: Any, /) -> Tensor:
     x = as_tensor(x)
     if x.ndim < 2:
         raise ShapeError(f"matrix_transpose: a tensor of shape {x.shape} has no two last axes.")
-    return _view(_permute, x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
+    return view(_permute, x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
 
 
-def moveaxis(x: Any, source: int | Sequence[int], destination: int | Sequence[int], /) -> Tensor:
-    """The axes `source` moved to the positions `destination`, the others in their order."""
+def moveaxis(x: Any, source: Any, destination: Any, /) -> Tensor:
+    """The axes `source` (an int or several) moved to the positions `destination`, the others in their order."""
     x = as_tensor(x)
-    pairs = [(source, destination)] if isinstance(source, int) else list(zip(source, destination))  # type: ignore[arg-type]
+    pairs = [(source, destination)] if isinstance(source, int) else list(zip(source, destination))
     taken = {normalize_axis("moveaxis", d, x.ndim): normalize_axis("moveaxis", s, x.ndim) for s, d in pairs}
     rest = iter([axis for axis in range(x.ndim) if axis not in taken.values()])
     return permute_dims(x, [taken[axis] if axis in taken else next(rest) for axis in range(x.ndim)])
@@ -158,7 +163,7 @@ def broadcast_to(x: Any, /, shape: Sequence[int]) -> Tensor:
         return x
     if broadcast_shapes("broadcast_to", [x.array.shape, wanted]) != wanted:
         raise ShapeError(f"broadcast_to: shape {x.shape} cannot become {wanted}; only lengths of 1 are repeated.")
-    return _view(_broadcast, x, wanted)
+    return view(_broadcast, x, wanted)
 
 
 def broadcast_arrays(*arrays: Any) -> list[Tensor]:
@@ -174,7 +179,7 @@ def expand_dims(x: Any, /, *, axis: int | Sequence[int] = 0) -> Tensor:
     count = 1 if isinstance(axis, int) else len(axis)
     axes = normalize_axes("expand_dims", axis, x.ndim + count)
     lengths = iter(x.array.shape)
-    return _view(_reshape, x, tuple([1 if i in axes else next(lengths) for i in range(x.ndim + count)]))
+    return view(_reshape, x, tuple([1 if i in axes else next(lengths) for i in range(x.ndim + count)]))
 
 
 def squeeze(x: Any, /, axis: int | Sequence[int] | None = None) -> Tensor:
@@ -183,7 +188,7 @@ def squeeze(x: Any, /, axis: int | Sequence[int] | None = None) -> Tensor:
     axes = tuple([i for i, n in enumerate(x.shape) if n == 1]) if axis is None else normalize_axes("squeeze", axis, x.ndim)
     if any([x.shape[i] != 1 for i in axes]):
         raise ShapeError(f"squeeze: axis {axis} of shape {x.shape} has a length other than 1.")
-    return _view(_reshape, x, tuple([n for i, n in enumerate(x.shape) if i not in axes]))
+    return view(_reshape, x, tuple([n for i, n in enumerate(x.shape) if i not in axes]))
 
 
 def flatten(x: Any) -> Tensor:
@@ -194,7 +199,7 @@ def flatten(x: Any) -> Tensor:
 def flip(x: Any, /, *, axis: int | Sequence[int] | None = None) -> Tensor:
     """The elements in reverse order along these axes (all where None)."""
     x = as_tensor(x)
-    return _view(_flip, x, normalize_axes("flip", axis, x.ndim))
+    return view(_flip, x, normalize_axes("flip", axis, x.ndim))
 
 
 def roll(x: Any, /, shift: int | Sequence[int], *, axis: int | Sequence[int] | None = None) -> Tensor:
@@ -209,7 +214,7 @@ def roll(x: Any, /, shift: int | Sequence[int], *, axis: int | Sequence[int] | N
         by = index(by) % n if n else 0  # type: ignore[arg-type]
         if by:
             lead = (slice(None),) * along
-            x = concat([_view(_slice, x, (*lead, slice(n - by, n))), _view(_slice, x, (*lead, slice(0, n - by)))], axis=along)
+            x = concat([view(SLICE, x, (*lead, slice(n - by, n))), view(SLICE, x, (*lead, slice(0, n - by)))], axis=along)
     return x
 
 
@@ -233,7 +238,7 @@ def _view_free(op: Op, x: Tensor, *params: Any) -> Tensor:
 
 def stop_gradient(x: Any, /) -> Tensor:
     """The value with gradients stopped: to every tape it is a constant."""
-    return _view(_stop, as_tensor(x))
+    return view(_stop, as_tensor(x))
 
 
 def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> Tensor:
@@ -274,7 +279,7 @@ def _cut_up(g: Tensor, axis: int, lengths: Sequence[int], needs: Sequence[bool])
     """The part of the cotangent that belongs to each array of a concat."""
     lead, parts, start = (slice(None),) * axis, [], 0
     for length, need in zip(lengths, needs):
-        parts.append(_view(_slice, g, (*lead, slice(start, start + length))) if need else None)
+        parts.append(view(SLICE, g, (*lead, slice(start, start + length))) if need else None)
         start += length
     return parts
 
@@ -292,7 +297,7 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Tensor, ...]:
     x = as_tensor(x)
     axis = normalize_axis("unstack", axis, x.ndim)
     lead = (slice(None),) * axis
-    return tuple([_view(_slice, x, (*lead, i)) for i in range(x.shape[axis])])
+    return tuple([view(SLICE, x, (*lead, i)) for i in range(x.shape[axis])])
 
 
 def split(x: Any, sections: int | Sequence[int], /, *, axis: int = 0) -> list[Tensor]:
@@ -307,7 +312,7 @@ def split(x: Any, sections: int | Sequence[int], /, *, axis: int = 0) -> list[Te
     else:
         edges = [0, *sections, n]
     lead = (slice(None),) * axis
-    return [_view(_slice, x, (*lead, slice(a, b))) for a, b in zip(edges, edges[1:])]
+    return [view(SLICE, x, (*lead, slice(a, b))) for a, b in zip(edges, edges[1:])]
 
 
 def pad(x: Any, pad_width: Any, /, *, value: float = 0) -> Tensor:

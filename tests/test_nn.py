@@ -1,0 +1,411 @@
+"""Layers, losses and initial weights: PyTorch's values and gradients, exact second derivatives, names, modes, errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback as pb
+from pullback import nn
+from pullback.nn import functional as F
+from pullback.ops.linear import linear
+from pullback.tensor import Parameter
+
+RNG = np.random.default_rng(0)
+
+
+def normal(*shape: int) -> Any:
+    return RNG.standard_normal(shape)
+
+
+@pytest.fixture(scope="module")
+def torch() -> Any:
+    return pytest.importorskip("torch", reason="PyTorch, the source of the right values, is not installed")
+
+
+def agrees_with_torch(torch: Any, ours: Any, theirs: Any, *arrays: Any) -> None:
+    """Values and gradients, in float64, of a function of these arrays, for a random cotangent."""
+    xs = [pb.tensor(a) for a in arrays]
+    with pb.GradientTape() as tape:
+        tape.watch(xs)
+        y = ours(*xs)
+    g = np.random.default_rng(1).standard_normal(y.shape)
+    ts = [torch.tensor(a, requires_grad=True) for a in arrays]
+    wanted = theirs(*ts)
+    np.testing.assert_allclose(y.numpy(), wanted.detach().numpy(), rtol=1e-12, atol=1e-12)
+    gradients = torch.autograd.grad(wanted, ts, torch.tensor(g), allow_unused=True)
+    for got, gradient in zip(tape.gradient(y, xs, output_gradients=g, unconnected="zero"), gradients):
+        right = np.zeros(got.shape) if gradient is None else gradient.numpy()
+        np.testing.assert_allclose(got.numpy(), right, rtol=1e-10, atol=1e-12)
+
+
+# ---- layers and functions
+
+
+@pytest.mark.parametrize("lead", [(), (5,), (2, 3), (0,)], ids=str)
+@pytest.mark.parametrize("activation", [None, "relu", "tanh", "sigmoid"])
+@pytest.mark.parametrize("bias", [True, False])
+def test_linear_is_torchs(torch: Any, lead: Any, activation: Any, bias: bool) -> None:
+    after = getattr(torch, activation) if activation else lambda y: y
+    arrays = [normal(*lead, 3), normal(4, 3), *([normal(4)] if bias else [])]
+    agrees_with_torch(
+        torch, lambda x, w, b=None: linear(x, w, b, activation), lambda x, w, b=None: after(torch.nn.functional.linear(x, w, b)), *arrays
+    )
+
+
+@pytest.mark.parametrize(
+    ("ours", "name", "options"),
+    [
+        (F.relu, "relu", {}), (F.leaky_relu, "leaky_relu", {}), (F.elu, "elu", {}), (lambda x: F.elu(x, 0.7), "elu", {"alpha": 0.7}),
+        (F.gelu, "gelu", {}), (lambda x: F.gelu(x, "tanh"), "gelu", {"approximate": "tanh"}), (F.silu, "silu", {}),
+        (lambda x: F.softplus(x, 3.0, 1.0), "softplus", {"beta": 3.0, "threshold": 1.0}), (F.sigmoid, "sigmoid", {}), (F.tanh, "tanh", {}),
+        (lambda x: F.softmax(x, axis=1), "softmax", {"dim": 1}), (lambda x: F.log_softmax(x, axis=0), "log_softmax", {"dim": 0}),
+    ],
+)  # fmt: skip
+def test_activations_are_torchs(torch: Any, ours: Any, name: str, options: Any) -> None:
+    agrees_with_torch(torch, ours, lambda x: getattr(torch.nn.functional, name)(x, **options), 3 * normal(4, 5, 3))
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1, (0, 2), None], ids=str)
+def test_logsumexp_is_torchs_over_any_axes(torch: Any, axis: Any) -> None:
+    dims = (0, 1, 2) if axis is None else axis
+    agrees_with_torch(torch, lambda x: F.logsumexp(x, axis=axis), lambda x: torch.logsumexp(x, dims), 10 * normal(4, 5, 3))
+    agrees_with_torch(
+        torch, lambda x: F.logsumexp(x, axis=axis, keepdims=True), lambda x: torch.logsumexp(x, dims, keepdim=True), normal(4, 5, 3)
+    )
+
+
+def test_a_row_of_minus_infinity_has_no_nan() -> None:
+    x = pb.tensor(np.array([[-np.inf, -np.inf], [-np.inf, 0.0]]))
+    with pb.GradientTape() as tape:
+        tape.watch(x)
+        y = F.logsumexp(x, axis=1)
+    assert y.tolist() == [-np.inf, 0.0]
+    assert tape.gradient(y, x, output_gradients=np.ones(2)).tolist() == [[0.0, 0.0], [0.0, 1.0]]
+
+
+@pytest.mark.parametrize("shape", [(3,), (5, 3)], ids=str)
+@pytest.mark.parametrize("affine", ["weight and bias", "weight", "none"])
+def test_norms_are_torchs(torch: Any, shape: Any, affine: str) -> None:
+    arrays = [normal(4, 5, 3), *[normal(*shape) for _ in range({"weight and bias": 2, "weight": 1, "none": 0}[affine])]]
+    axis = tuple(range(-len(shape), 0))
+    agrees_with_torch(
+        torch, lambda x, *wb: F.layer_norm(x, *wb, axis=axis), lambda x, *wb: torch.nn.functional.layer_norm(x, shape, *wb), *arrays
+    )
+    if affine != "weight and bias":
+        agrees_with_torch(
+            torch, lambda x, *w: F.rms_norm(x, *w, axis=axis, eps=1e-6),
+            lambda x, *w: torch.nn.functional.rms_norm(x, shape, *w, eps=1e-6), *arrays,
+        )  # fmt: skip
+
+
+def test_the_hessian_of_the_variance_is_exact() -> None:
+    x = pb.tensor(np.array([1.0, 2.0, 4.0, 7.0]))
+    with pb.GradientTape(persistent=True) as outer:
+        outer.watch(x)
+        with pb.GradientTape() as inner:
+            inner.watch(x)
+            v = pb.var(x)
+        g = inner.gradient(v, x)
+        rows = [g[i] for i in range(4)]
+    hessian = np.stack([outer.gradient(row, x).numpy() for row in rows])
+    np.testing.assert_allclose(hessian, 0.5 * (np.eye(4) - 1 / 4), atol=1e-12)
+
+
+@pytest.mark.parametrize("f", [F.layer_norm, F.rms_norm], ids=["layer_norm", "rms_norm"])
+def test_norms_are_differentiable_twice(f: Any) -> None:
+    parameters = [normal(5)] * (2 if f is F.layer_norm else 1)
+    pb.check_gradients(f, [normal(3, 5), *parameters], order=2)
+
+
+def test_the_variance_of_half_precision_far_from_zero_is_right() -> None:
+    x = (1000 + np.random.default_rng(0).standard_normal((4, 4096))).astype(np.float16)
+    y = F.layer_norm(pb.tensor(x), eps=0.0).numpy().astype(np.float64)
+    exact = x.astype(np.float64)
+    scale = (exact - exact.mean(-1, keepdims=True)) / y
+    np.testing.assert_allclose(np.nanmedian(scale, -1) ** 2, exact.var(-1), rtol=0.01)
+
+
+def test_rms_norm_of_zeros_is_zeros_with_a_finite_gradient() -> None:
+    x = pb.zeros((2, 3))
+    with pb.GradientTape() as tape:
+        tape.watch(x)
+        y = F.rms_norm(x, pb.ones(3))
+    assert not y.numpy().any()
+    assert np.isfinite(tape.gradient(y, x, output_gradients=pb.ones((2, 3))).numpy()).all()
+
+
+def test_embedding_adds_up_the_gradients_of_an_index_used_twice(torch: Any) -> None:
+    layer = nn.Embedding(5, 3, dtype=pb.float64)
+    indices = np.array([[1, 1], [4, 0]])
+    with pb.GradientTape() as tape:
+        y = layer(pb.tensor(indices))
+    g = normal(2, 2, 3)
+    weight = torch.tensor(layer.weight.numpy(), requires_grad=True)
+    torch.nn.functional.embedding(torch.tensor(indices), weight).backward(torch.tensor(g))
+    np.testing.assert_allclose(tape.gradient(y, layer.weight, output_gradients=g).numpy(), weight.grad.numpy())
+    with pytest.raises(IndexError, match="5"):
+        layer(pb.tensor([5]))
+
+
+# ---- losses
+
+
+LABELS = np.array([2, 0, -100, 4, 1, 2])
+REDUCTIONS = pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+
+
+@REDUCTIONS
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 1.0])
+def test_cross_entropy_of_classes_is_torchs(torch: Any, reduction: str, weighted: bool, smoothing: float) -> None:
+    weight = np.random.default_rng(2).random(5) if weighted else None
+    options = {"label_smoothing": smoothing, "reduction": reduction}
+    for logits, labels in ((normal(6, 5), LABELS), (normal(2, 5, 3), LABELS.reshape(2, 3)), (normal(5), np.array(3))):
+        agrees_with_torch(
+            torch,
+            lambda x: nn.cross_entropy(x, labels, weight=weight, **options),
+            lambda x: torch.nn.functional.cross_entropy(
+                x, torch.tensor(labels), weight=None if weight is None else torch.tensor(weight), **options
+            ),
+            logits,
+        )
+
+
+@REDUCTIONS
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+def test_cross_entropy_of_probabilities_is_torchs(torch: Any, reduction: str, weighted: bool) -> None:
+    weight = np.random.default_rng(2).random(5) if weighted else None
+    options = {"label_smoothing": 0.2, "reduction": reduction}
+    agrees_with_torch(
+        torch,
+        lambda x, p: nn.cross_entropy(x, p, weight=weight, **options),
+        lambda x, p: torch.nn.functional.cross_entropy(x, p, weight=None if weight is None else torch.tensor(weight), **options),
+        normal(2, 5, 3), np.random.default_rng(3).dirichlet(np.ones(3), (2, 5)),
+    )  # fmt: skip
+
+
+@REDUCTIONS
+@pytest.mark.filterwarnings("ignore:reduction. 'mean' divides the total loss")
+@pytest.mark.parametrize(
+    ("name", "theirs", "options"),
+    [
+        ("mse", "mse_loss", {}), ("l1", "l1_loss", {}), ("huber", "huber_loss", {"delta": 0.7}),
+        ("bce_with_logits", "binary_cross_entropy_with_logits", {}), ("kl_div", "kl_div", {}), ("kl_div", "kl_div", {"log_target": True}),
+    ],
+)  # fmt: skip
+def test_losses_are_torchs(torch: Any, name: str, theirs: str, options: Any, reduction: str) -> None:
+    target = np.random.default_rng(4).random((4, 3))
+    agrees_with_torch(
+        torch, lambda x, t: getattr(nn, name)(x, t, reduction=reduction, **options),
+        lambda x, t: getattr(torch.nn.functional, theirs)(x, t, reduction=reduction, **options), normal(4, 3), target,
+    )  # fmt: skip
+
+
+@REDUCTIONS
+def test_nll_and_the_weighted_losses_are_torchs(torch: Any, reduction: str) -> None:
+    weight, positive = np.random.default_rng(5).random(5), np.array([0.5, 2.0, 3.0])
+    functional = torch.nn.functional
+    agrees_with_torch(
+        torch, lambda x: nn.nll(x, LABELS, weight=weight, reduction=reduction),
+        lambda x: functional.nll_loss(x, torch.tensor(LABELS), weight=torch.tensor(weight), reduction=reduction), normal(6, 5),
+    )  # fmt: skip
+    target = np.random.default_rng(6).random((4, 3))
+    agrees_with_torch(
+        torch, lambda x: nn.bce_with_logits(x, target, weight=positive, pos_weight=positive, reduction=reduction),
+        lambda x: functional.binary_cross_entropy_with_logits(
+            x, torch.tensor(target), torch.tensor(positive), pos_weight=torch.tensor(positive), reduction=reduction
+        ), normal(4, 3),
+    )  # fmt: skip
+
+
+def test_losses_do_not_overflow() -> None:
+    x = pb.tensor([1000.0, -1000.0, 0.0])
+    with pb.GradientTape() as tape:
+        tape.watch(x)
+        loss = nn.bce_with_logits(x, pb.tensor([1.0, 0.0, 1.0]), reduction="sum")
+    assert loss.item() == pytest.approx(np.log(2))
+    assert tape.gradient(loss, x).tolist() == [0.0, 0.0, -0.5]
+    assert nn.cross_entropy(pb.tensor([[1e4, -1e4]]), pb.tensor([1])).item() == 2e4
+
+
+def test_cross_entropy_has_exact_second_derivatives() -> None:
+    pb.check_gradients(lambda x: nn.cross_entropy(x, LABELS, label_smoothing=0.1), [normal(6, 5)], order=2)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: nn.cross_entropy(pb.zeros((2, 3)), pb.tensor([0, 3])), IndexError, "label 3 at position 1"),
+        (lambda: nn.cross_entropy(pb.zeros((2, 3)), pb.tensor([0])), pb.ShapeError, r"\(2,\)"),
+        (lambda: nn.cross_entropy(pb.zeros((2, 3)), pb.tensor([0.0, 1.0])), pb.ShapeError, "astype"),
+        (lambda: nn.mse(pb.zeros((3, 1)), pb.zeros(3)), pb.ShapeError, "must be equal"),
+        (lambda: nn.mse(pb.zeros(3), pb.zeros(3), reduction="avg"), pb.PullbackError, "'mean'"),
+        (lambda: linear(pb.zeros((2, 3)), pb.zeros((4, 5))), pb.ShapeError, "which is 5"),
+        (lambda: linear(pb.zeros((2, 3)), pb.zeros((4, 3)), pb.zeros(1)), pb.ShapeError, r"\(4,\)"),
+        (lambda: F.layer_norm(pb.zeros((2, 3)), pb.zeros(2)), pb.ShapeError, r"weight has shape \(2,\)"),
+        (lambda: nn.LayerNorm(4)(pb.zeros((2, 3))), pb.ShapeError, "normalized_shape"),
+        (lambda: nn.Dropout(1.5), pb.PullbackError, "probability"),
+        (lambda: nn.Linear(0, 3), pb.ShapeError, "in_features"),
+        (lambda: nn.Embedding(3, 2)(pb.zeros(2)), pb.DTypeError, "integers"),
+    ],
+)
+def test_wrong_arguments_are_told_in_words(call: Any, error: Any, words: str) -> None:
+    with pytest.raises(error, match=words):
+        call()
+
+
+# ---- modules
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        self.layers = [nn.Linear(3, 4), nn.Linear(4, 2)]
+        self.heads = {"a": nn.Linear(2, 1)}
+        self.scale = Parameter(1.0)
+        self.mine = Parameter(2.0, name="temperature")
+        self.count = nn.Buffer(0)
+        self.tied = self.layers[0]
+
+    def forward(self, x: Any) -> Any:
+        for layer in self.layers:
+            x = layer(x)
+        return self.heads["a"](x) * self.scale
+
+
+def test_parameters_are_found_and_named_by_path() -> None:
+    net = Net()
+    names = ["scale", "mine", "layers.0.weight", "layers.0.bias", "layers.1.weight", "layers.1.bias", "heads.a.weight", "heads.a.bias"]
+    assert [name for name, _ in net.named_parameters()] == names
+    assert [p.name for p in net.parameters()] == ["scale", "temperature", *names[2:]]
+    assert net.buffers() == [net.count]
+    inner = nn.Sequential(nn.Linear(2, 2))
+    inner.parameters()
+    outer = nn.Sequential(inner)
+    assert [p.name for p in outer.parameters()] == ["0.0.weight", "0.0.bias"]
+
+
+def test_a_state_dict_is_a_copy_and_comes_back_bit_for_bit() -> None:
+    net, other = Net(), Net()
+    state = net.state_dict()
+    net.scale.assign(5.0)
+    assert state["scale"].item() == 1.0
+    assert state["count"].dtype == pb.int64
+    other.load_state_dict({name: t.numpy() for name, t in state.items()})
+    for name, t in other.state_dict().items():
+        np.testing.assert_array_equal(t.numpy(), state[name].numpy())
+
+
+def test_a_state_that_does_not_fit_is_refused_and_changes_nothing() -> None:
+    net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    before = net.state_dict()
+    wrong = {**{name: pb.ones((2, 2)) for name in ("0.weight", "1.weight")}, "0.bias": pb.ones(3), "1.bias": pb.ones(2)}
+    with pytest.raises(pb.ShapeError, match=r'"0.bias" has shape \(3,\)'):
+        net.load_state_dict(wrong)
+    with pytest.raises(pb.PullbackError, match=r"missing 0.bias.*unexpected extra"):
+        net.load_state_dict({"extra": 1, **{n: t for n, t in before.items() if n != "0.bias"}})
+    for name, t in net.state_dict().items():
+        np.testing.assert_array_equal(t.numpy(), before[name].numpy())
+    assert net.load_state_dict({"0.bias": np.ones(2), "x": 1}, strict=False) == (["0.weight", "1.weight", "1.bias"], ["x"])
+    assert net[0].bias.tolist() == [1.0, 1.0]
+
+
+def test_weights_move_to_and_from_torch_by_name(torch: Any) -> None:
+    theirs = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.LayerNorm(4), torch.nn.Linear(4, 2))
+    ours = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.LayerNorm(4), nn.Linear(4, 2))
+    ours.load_state_dict({name: t.numpy() for name, t in theirs.state_dict().items()})
+    x = normal(5, 3).astype(np.float32)
+    np.testing.assert_allclose(ours(pb.tensor(x)).numpy(), theirs(torch.tensor(x)).detach().numpy(), rtol=1e-5, atol=1e-6)
+    theirs.load_state_dict({name: torch.tensor(t.numpy()) for name, t in ours.state_dict().items()})
+
+
+def test_modes_reach_every_module_and_dropout_obeys() -> None:
+    net = nn.Sequential(nn.Identity(), nn.Sequential(nn.Dropout(0.5)))
+    x = pb.ones(1000)
+    assert 300 < (net(x).numpy() == 0).sum() < 700
+    assert net.eval() is net
+    assert net(x) is x
+    assert net.train()[1][0].training
+
+
+def test_to_converts_weights_in_place_and_counts_it() -> None:
+    net = nn.Sequential(nn.Linear(2, 2))
+    weight = net[0].weight
+    version, net = weight.version, net.to(pb.float64)
+    assert net[0].weight is weight
+    assert (weight.dtype, weight.version) == (pb.float64, version + 1)
+
+
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.Tanh, nn.Sigmoid])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_sequential_fuses_an_activation_without_changing_a_bit(activation: Any, dtype: str) -> None:
+    chain = nn.Sequential(nn.Linear(7, 5, dtype=dtype), activation())
+    x = pb.tensor(normal(9, 7).astype(dtype))
+    with pb.GradientTape() as tape:
+        fused = chain(x)
+    gradients = tape.gradient(fused, chain.parameters(), output_gradients=pb.ones_like(fused))
+    with pb.GradientTape() as tape:
+        apart = chain[1](chain[0](x))
+    np.testing.assert_array_equal(fused.numpy(), apart.numpy())
+    if dtype != "float16":
+        for got, wanted in zip(gradients, tape.gradient(apart, chain.parameters(), output_gradients=pb.ones_like(apart))):
+            np.testing.assert_allclose(got.numpy(), wanted.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_repr_shows_the_tree() -> None:
+    assert repr(nn.Sequential(nn.Linear(3, 4, bias=False), nn.ReLU())) == (
+        "Sequential(\n  (0): Linear(in_features=3, out_features=4, bias=False)\n  (1): ReLU()\n)"
+    )
+
+
+def test_a_module_without_forward_says_so() -> None:
+    class Empty(nn.Module):
+        pass
+
+    with pytest.raises(NotImplementedError, match="Empty has no forward"):
+        Empty()(1)
+
+
+# ---- initial weights
+
+
+def test_linear_starts_as_torchs() -> None:
+    layer = nn.Linear(100, 2000)
+    for p in (layer.weight, layer.bias):
+        values = p.numpy()
+        assert np.abs(values).max() <= 0.1
+        assert values.std() == pytest.approx(0.1 / np.sqrt(3), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("init", "std"),
+    [
+        (lambda p: nn.init.xavier_uniform(p), np.sqrt(2 / 700)), (lambda p: nn.init.xavier_normal(p, gain=2.0), 2 * np.sqrt(2 / 700)),
+        (lambda p: nn.init.kaiming_uniform(p, nonlinearity="relu"), np.sqrt(2 / 400)),
+        (lambda p: nn.init.kaiming_normal(p, mode="fan_out"), np.sqrt(2 / 300)), (lambda p: nn.init.normal(p, 0.0, 3.0), 3.0),
+        (lambda p: nn.init.truncated_normal(p, std=2.0), 2 * 0.8796256610342398), (lambda p: nn.init.uniform(p, -1, 1), 1 / np.sqrt(3)),
+    ],
+)  # fmt: skip
+def test_initial_weights_have_the_published_spread(init: Any, std: float) -> None:
+    p = Parameter(np.zeros((300, 400), np.float32))
+    assert init(p) is p
+    assert p.numpy().std() == pytest.approx(std, rel=0.01)
+    assert p.version >= 1
+
+
+@pytest.mark.parametrize("shape", [(4, 7), (7, 4), (3, 2, 2)], ids=str)
+def test_orthogonal_weights_are_orthogonal(shape: Any) -> None:
+    matrix = nn.init.orthogonal(Parameter(np.zeros(shape)), gain=2.0).numpy().reshape(shape[0], -1)
+    product = matrix @ matrix.T if matrix.shape[0] <= matrix.shape[1] else matrix.T @ matrix
+    np.testing.assert_allclose(product, 4 * np.eye(len(product)), atol=1e-12)
+
+
+def test_the_same_seed_gives_the_same_weights() -> None:
+    from pullback.ops import random
+
+    random.seed(3)
+    first = nn.Linear(4, 4).weight.numpy()
+    random.seed(3)
+    np.testing.assert_array_equal(nn.Linear(4, 4).weight.numpy(), first)
