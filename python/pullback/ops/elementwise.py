@@ -47,15 +47,15 @@ log10 = unary("log10", reference=lambda xp, x: xp.log10(x), pullback=lambda g, x
 sin = unary("sin", reference=lambda xp, x: xp.sin(x), pullback=lambda g, x: g * cos(x))
 cos = unary("cos", reference=lambda xp, x: xp.cos(x), pullback=lambda g, x: -(g * sin(x)))
 tan = unary("tan", reference=lambda xp, x: xp.tan(x), pullback=lambda g, y: g * (1 + y * y), domain=(-1, 1))
-asin = unary("asin", reference=lambda xp, x: xp.arcsin(x), pullback=lambda g, x: g * rsqrt(1 - x * x), domain=(-0.9, 0.9))
-acos = unary("acos", reference=lambda xp, x: xp.arccos(x), pullback=lambda g, x: -(g * rsqrt(1 - x * x)), domain=(-0.9, 0.9))
+asin = unary("asin", reference=lambda xp, x: xp.arcsin(x), pullback=lambda g, x: g * rsqrt((1 - x) * (1 + x)), domain=(-0.9, 0.9))
+acos = unary("acos", reference=lambda xp, x: xp.arccos(x), pullback=lambda g, x: -(g * rsqrt((1 - x) * (1 + x))), domain=(-0.9, 0.9))
 atan = unary("atan", reference=lambda xp, x: xp.arctan(x), pullback=lambda g, x: g / (1 + x * x))
 sinh = unary("sinh", reference=lambda xp, x: xp.sinh(x), pullback=lambda g, x: g * cosh(x))
 cosh = unary("cosh", reference=lambda xp, x: xp.cosh(x), pullback=lambda g, x: g * sinh(x))
 tanh = unary("tanh", reference=lambda xp, x: xp.tanh(x), pullback=lambda g, y: g * (1 - y * y))
 asinh = unary("asinh", reference=lambda xp, x: xp.arcsinh(x), pullback=lambda g, x: g * rsqrt(x * x + 1))
-acosh = unary("acosh", reference=lambda xp, x: xp.arccosh(x), pullback=lambda g, x: g * rsqrt(x * x - 1), domain=(1.2, 4))
-atanh = unary("atanh", reference=lambda xp, x: xp.arctanh(x), pullback=lambda g, x: g / (1 - x * x), domain=(-0.8, 0.8))
+acosh = unary("acosh", reference=lambda xp, x: xp.arccosh(x), pullback=lambda g, x: g * rsqrt((x - 1) * (x + 1)), domain=(1.2, 4))
+atanh = unary("atanh", reference=lambda xp, x: xp.arctanh(x), pullback=lambda g, x: g / ((1 - x) * (1 + x)), domain=(-0.8, 0.8))
 
 # ---- special functions
 
@@ -65,7 +65,7 @@ erfc = unary(
 )
 erfinv = unary(
     "erfinv",
-    reference=lambda xp, x: _erfinv(xp, x),
+    reference=lambda xp, x: erfinv_reference(xp, x),
     pullback=lambda g, y: g * (exp(y * y) / TWO_OVER_ROOT_PI),
     domain=(-0.9, 0.9),
     doc="The x for which erf(x) is the element; ±inf at ±1, NaN outside.",
@@ -78,43 +78,59 @@ relu = unary("relu", reference=lambda xp, x: xp.where(x < 0, xp.zeros_like(x), x
 sigmoid = unary("sigmoid", reference=lambda xp, x: 1 / (1 + xp.exp(-x)), pullback=lambda g, y: g * (y * (1 - y)))
 softplus = unary("softplus", reference=lambda xp, x: xp.logaddexp(x, xp.zeros_like(x)), pullback=lambda g, x: g * sigmoid(x),
                  doc="log(1 + exp(x)), without overflow.")  # fmt: skip
-silu = unary("silu", reference=lambda xp, x: x / (1 + xp.exp(-x)),
-             pullback=lambda g, x: _silu_pullback(g, x, sigmoid(x)), doc="x * sigmoid(x).")  # fmt: skip
-elu = unary("elu", reference=lambda xp, x: xp.where(x > 0, x, xp.expm1(xp.minimum(x, xp.zeros_like(x)))),
+silu = unary("silu", reference=lambda xp, x: _gated(xp, x, 800, lambda c: 1 / (1 + xp.exp(-c))),
+             pullback=lambda g, x: g * _silu_slope(_bounded(x, 800)), doc="x * sigmoid(x).")  # fmt: skip
+elu = unary("elu", reference=lambda xp, x: xp.where(x > 0, x, xp.expm1(xp.where(x > 0, xp.zeros_like(x), x))),
             pullback=lambda g, y: where(y > 0, g, g * (y + 1)), doc="x where positive, exp(x) - 1 elsewhere.")  # fmt: skip
 gelu = unary(
     "gelu",
-    reference=lambda xp, x: 0.5 * x * special(xp, "erfc")(-x * ROOT_HALF),
-    pullback=lambda g, x: g * (0.5 * (1 + erf(x * ROOT_HALF)) + x * (INVERSE_ROOT_TWO_PI * exp(-0.5 * (x * x)))),
+    reference=lambda xp, x: _gated(xp, x, 40, lambda c: 0.5 * special(xp, "erfc")(-c * ROOT_HALF)),
+    pullback=lambda g, x: g * _gelu_slope(_bounded(x, 40)),
     ulp=8,  # the rounding of erfc's argument, where erfc falls steeply
     doc="x times the normal distribution's cumulative probability of x (Hendrycks & Gimpel 2016), exactly, by erf.",
 )
 gelu_tanh = unary(
     "gelu_tanh",
-    reference=lambda xp, x: x / (1 + xp.exp(-1.5957691216057308 * (x + 0.044715 * x * x * x))),
-    pullback=lambda g, x: _gelu_tanh_pullback(g, x, tanh(0.7978845608028654 * (x + 0.044715 * (x * x * x)))),
+    reference=lambda xp, x: _gated(xp, x, 40, lambda c: 1 / (1 + xp.exp(-1.5957691216057308 * (c + 0.044715 * c * c * c)))),
+    pullback=lambda g, x: g * _gelu_tanh_slope(_bounded(x, 40)),
     ulp=8,  # as gelu
     doc="gelu by its tanh approximation.",
 )
 
 
-def _silu_pullback(g: Tensor, x: Tensor, s: Tensor) -> Tensor:
-    return g * (s * (1 + x * (1 - s)))
+def _gated(xp: Any, x: Any, limit: float, gate: Any) -> Any:
+    """x * gate(x), where the gate of -limit is as good as 0: -inf gives -0, not NaN."""
+    c = xp.maximum(x, xp.asarray(-limit, x.dtype))
+    return c * gate(c)
 
 
-def _gelu_tanh_pullback(g: Tensor, x: Tensor, t: Tensor) -> Tensor:
-    inner = 0.7978845608028654 * (1 + 0.134145 * (x * x))
-    return g * (0.5 * (1 + t) + 0.5 * x * ((1 - t * t) * inner))
+def _bounded(x: Tensor, limit: float) -> Tensor:
+    """x kept finite where what stands beside it has long reached its limit, so that infinity times 0 does not become NaN."""
+    return minimum(maximum(x, -limit), limit)
 
 
-def _erfinv(xp: Any, x: Any) -> Any:
+def _silu_slope(c: Tensor) -> Tensor:
+    s = sigmoid(c)
+    return s + c * (s * (1 - s))
+
+
+def _gelu_slope(c: Tensor) -> Tensor:
+    return 0.5 * erfc(c * -ROOT_HALF) + c * (INVERSE_ROOT_TWO_PI * exp(-0.5 * (c * c)))
+
+
+def _gelu_tanh_slope(c: Tensor) -> Tensor:
+    s = sigmoid(1.5957691216057308 * (c + 0.044715 * (c * c * c)))
+    return s + c * s * (1 - s) * (1.5957691216057308 + 0.2140644488178602 * (c * c))
+
+
+def erfinv_reference(xp: Any, x: Any) -> Any:
     """Giles' rational start, then Newton's method on erf in float64 (the reference has no need to be fast)."""
     if xp.__name__ == "cupy":
         return special(xp, "erfinv")(x)
     z = xp.asarray(x, dtype=xp.float64)
     w = xp.log1p(-z * z)
     t = 2 / (math.pi * 0.147) + w / 2
-    y = xp.sign(z) * xp.sqrt(xp.maximum(xp.sqrt(t * t - w / 0.147) - t, 0))
+    y = xp.copysign(xp.sqrt(xp.maximum(xp.sqrt(t * t - w / 0.147) - t, 0)), z)
     for _ in range(4):
         y = xp.where(xp.isfinite(y), y - (special(xp, "erf")(y) - z) / (TWO_OVER_ROOT_PI * xp.exp(-y * y)), y)
     return y.astype(xp.asarray(x).dtype)
@@ -128,22 +144,22 @@ multiply = binary("multiply", reference=lambda xp, a, b: xp.multiply(a, b), pull
 divide = binary("divide", reference=lambda xp, a, b: xp.divide(a, b), takes="float",
                 pullback=(lambda g, b: g / b, lambda g, b, y: -(g * (y / b))), domain=(0.3, 3))  # fmt: skip
 pow = binary("pow", reference=lambda xp, a, b: xp.power(a, b), domain=(0.3, 2.5), takes="number",
-             pullback=(lambda g, a, b: _pow_pullback_a(g, a, b), lambda g, a, y: g * (y * where(a > 0, log(where(a > 0, a, 1.0)), 0.0))))  # fmt: skip
+             pullback=(lambda g, a, b: _pow_pullback_a(g, a, b), lambda g, a, b, y: _pow_pullback_b(g, as_tensor(_kept(a)), b, y)))  # fmt: skip
 floor_divide = binary("floor_divide", reference=lambda xp, a, b: xp.floor_divide(a, b), pullback=(ZERO, ZERO), takes="number", domain=(0.3, 3))
 remainder = binary("remainder", reference=lambda xp, a, b: xp.remainder(a, b), takes="number",
                    pullback=(lambda g: g, lambda g, a, b: -(g * floor_divide(a, b))), domain=(0.3, 3))  # fmt: skip
 atan2 = binary("atan2", reference=lambda xp, a, b: xp.arctan2(a, b), takes="float",
                pullback=(lambda g, a, b: g * (b / (a * a + b * b)), lambda g, a, b: -(g * (a / (a * a + b * b)))))  # fmt: skip
 hypot = binary("hypot", reference=lambda xp, a, b: xp.hypot(a, b), takes="float",
-               pullback=(lambda g, a, y: g * (a / y), lambda g, b, y: g * (b / y)))  # fmt: skip
+               pullback=(lambda g, a, y: g * (a / _nonzero(y)), lambda g, b, y: g * (b / _nonzero(y))), doc="sqrt(a² + b²); derivative 0 at 0.")  # fmt: skip
 logaddexp = binary("logaddexp", reference=lambda xp, a, b: xp.logaddexp(a, b), takes="float",
-                   pullback=(lambda g, a, b: g * sigmoid(a - b), lambda g, a, b: g * sigmoid(b - a)))  # fmt: skip
+                   pullback=(lambda g, a, b: g * sigmoid(_apart(a, b)), lambda g, a, b: g * sigmoid(_apart(b, a))))  # fmt: skip
 maximum = binary("maximum", reference=lambda xp, a, b: xp.maximum(a, b),
                  pullback=(lambda g, a, b: g * _share(a, b), lambda g, a, b: g * _share(b, a)), doc="The larger; ties share the gradient evenly.")  # fmt: skip
 minimum = binary("minimum", reference=lambda xp, a, b: xp.minimum(a, b),
                  pullback=(lambda g, a, b: g * _share(b, a), lambda g, a, b: g * _share(a, b)), doc="The smaller; ties share the gradient evenly.")  # fmt: skip
 copysign = binary("copysign", reference=lambda xp, a, b: xp.copysign(a, b), takes="float",
-                  pullback=(lambda g, a, y: g * (sign(a) * sign(y)), ZERO))  # fmt: skip
+                  pullback=(lambda g, a, b: g * _same_sign(a, b), ZERO), doc="|a| with the sign of b; derivative 0 at a = 0.")  # fmt: skip
 nextafter = binary("nextafter", reference=lambda xp, a, b: xp.nextafter(a, b), takes="float", kind=NEIGHBOUR, pullback=(lambda g: g, ZERO))
 
 
@@ -151,8 +167,30 @@ def _pow_pullback_a(g: Tensor, a: Tensor, b: Any) -> Tensor:
     """b * a**(b-1), which is 0 for b = 0 even where a**(b-1) is infinite."""
     if isinstance(b, Number):
         b = b.array
-        return g * (b * a ** (b - 1)) if b else g * 0.0 * a
+        return g * (b * a ** (b - 1)) if b else g * 0.0
     return g * where(b == 0, 0.0, b * pow(a, b - 1))
+
+
+def _pow_pullback_b(g: Tensor, a: Tensor, b: Tensor, y: Tensor) -> Tensor:
+    """y * log(a): NaN for a negative base, whose powers are defined at integers only; 0 for 0 to a power that stays >= 0."""
+    flat = logical_and(a == 0, b >= 0)
+    return g * where(flat, 0.0, y * log(where(flat, 1.0, a)))
+
+
+def _nonzero(y: Tensor) -> Tensor:
+    return where(y == 0, 1.0, y)
+
+
+def _apart(a: Any, b: Any) -> Tensor:
+    """a - b, where equal infinities are no distance apart."""
+    a, b = _kept(a), _kept(b)
+    return where(equal(a, b), 0.0, subtract(a, b))
+
+
+def _same_sign(a: Tensor, b: Any) -> Tensor:
+    """1 where a and b have one sign (that of a zero counts for b), -1 where they do not, 0 where a is 0."""
+    s = sign(a)
+    return where(signbit(_kept(b)), -s, s)
 
 
 def _share(a: Any, b: Any) -> Tensor:
