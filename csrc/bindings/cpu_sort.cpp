@@ -67,7 +67,8 @@ PyObject* call_searchsorted(const void*, PyObject* const* args, Py_ssize_t count
 }
 
 struct Multiply {
-  template <class A> A operator()(A y, A x) const { return A(y * x); }
+  template <class A> A operator()(A y, A x) const { return m::multiply(y, x); }
+  bool operator()(bool y, bool x) const { return y & x; }
 };
 
 template <class Op> cpu::Cumulative row_of(const char* name, void (*run)(const Launch&)) {

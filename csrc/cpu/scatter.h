@@ -2,6 +2,7 @@
 // targets, never the updates, so the result is the same for any number of threads, and there are no atomics.
 #pragma once
 #include "cpu/index.h"
+#include "math/scalar.h"
 
 namespace pb::cpu {
 
@@ -15,7 +16,8 @@ struct Part {
 using ScatterLoop = void (*)(void* target, const void* updates, const Part& part);
 
 struct Add {
-  template <class A> A operator()(A y, A u) const { return A(y + u); }
+  template <class A> A operator()(A y, A u) const { return m::add(y, u); }
+  bool operator()(bool y, bool u) const { return y | u; }
 };
 struct Max {  // this way round a NaN wins
   template <class A> A operator()(A y, A u) const { return u > y || u != u ? u : y; }
