@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import platform
 import sys
@@ -50,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _info(options: argparse.Namespace) -> int:
-    from pullback.ops import random  # noqa: F401
+    importlib.import_module("pullback.ops.random")  # declares its ops
 
     if options.ops:
         _show_table("ops", ("op", "kind", "cpu", "cuda"), _op_rows())
@@ -85,7 +86,7 @@ def _facts() -> list[tuple[str, str]]:
         ("CUDA libraries", _cuda_libraries()),
         ("CPU kernels", "yes" if backends.why_not("cpu") is None else f"no: {backends.why_not('cpu')}"),
         ("SIMD", native.simd_level()),
-        ("BLAS", f"{module.blas_config()}, running its {blas()} kernels" if blas else f"NumPy's ({'no native module' if module is None else 'not told'})"),
+        ("BLAS", f"{module.blas_config()}, running its {blas()} kernels" if blas and module is not None else f"NumPy's ({'no native module' if module is None else 'not told'})"),
         ("threads", str(module.thread_count()) if module is not None else "NumPy's"),
         ("ops", f"{len(kernels)} native, {len(views)} views without a kernel, {len(OPS) - len(kernels) - len(views)} by reference (pullback info --ops)"),
     ]  # fmt: skip
@@ -100,8 +101,6 @@ def _processor() -> str:
 
 
 def _gpus() -> str:
-    import importlib
-
     runtime = importlib.import_module("cupy").cuda.runtime
     names = [runtime.getDeviceProperties(i)["name"].decode() for i in range(runtime.getDeviceCount())]
     return ", ".join(names)

@@ -16,6 +16,7 @@ from .errors import DTypeError, FileFormatError, PullbackError
 from .tensor import Tensor
 
 STRUCTURE = "pullback.structure"  # the key of the file's metadata that holds how tensors nest, as JSON
+MOST_HEADER = 100_000_000  # bytes, as the format says
 DTYPES = {  # the format's codes
     "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32", "I16": "int16",
     "I8": "int8", "U64": "uint64", "U32": "uint32", "U16": "uint16", "U8": "uint8", "BOOL": "bool",
@@ -117,7 +118,7 @@ def _parse(path: Path, data: bytes) -> tuple[dict[str, Any], dict[str, str]]:
     from safetensors import SafetensorError, deserialize
 
     length = int.from_bytes(data[:8], "little")
-    if len(data) < 9 or data[8:9] != b"{":
+    if len(data) < 9 or data[8:9] != b"{" or length > MOST_HEADER:
         what = "is empty" if not data else f"begins with {data[:12]!r}"
         raise FileFormatError(f'load: "{path}" is not a safetensors file: it {what}.')
     if 8 + length > len(data):

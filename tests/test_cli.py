@@ -1,0 +1,89 @@
+"""The command line: what it tells, what it trains, what it says when it cannot."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import environment
+
+import pullback as pb
+from pullback import cli, train
+from pullback.io import load
+from pullback.primitive import OPS
+
+
+def test_info_tells_what_runs_and_why_not(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENBLAS_CORETYPE", raising=False)
+    monkeypatch.delenv("OPENBLAS_L2_SIZE", raising=False)
+    assert cli.main(["info"]) == 0
+    out, err = capsys.readouterr()
+    facts = dict(line.split(maxsplit=1) for line in out.splitlines() if not line.startswith("CPU") and not line.startswith("CUDA"))
+    assert facts["pullback"] == pb.__version__ and facts["NumPy"] == np.__version__
+    assert (facts["cuda"][:3] == "no:") is not pb.cuda.is_available()
+    assert "native" in facts["ops"] and err == ""
+
+
+def test_info_warns_of_an_environment_that_changes_products(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Prescott")
+    cli.main(["info"])
+    assert "warning: OPENBLAS_CORETYPE=Prescott" in capsys.readouterr().err
+
+
+def test_info_of_ops_has_every_op(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["info", "--ops"]) == 0
+    shown = {line.split()[0] for line in capsys.readouterr().out.splitlines() if line.strip()}
+    assert set(OPS) <= shown
+
+
+def test_training_writes_weights_that_load_and_a_table(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("tqdm", "rich"):
+        pytest.importorskip(name, reason=f"{name} is not installed")
+    assert cli.main(["train", "digits", "--epochs", "2", "--out", str(tmp_path / "run")]) == 0
+    out = capsys.readouterr().out
+    for word in ("forward", "backward", "optimizer", "test accuracy", "weights"):
+        assert word in out
+    net = train.mlp()
+    net.load_state_dict(load(tmp_path / "run" / "weights.safetensors"))
+    told = float(out.split("test accuracy")[1].split()[0].rstrip("%"))
+    assert 100 * train.accuracy(net.eval(), pb.data.digits()) == pytest.approx(told, abs=0.01)
+    assert (tmp_path / "run" / "loss.png").exists() or "pip install 'pullback[plot]'" in out
+
+
+def test_digits_are_learned_to_97_percent(native: None) -> None:
+    result = train.train_digits()
+    assert result.accuracy >= 0.97
+    assert result.losses[-1] < result.losses[0] / 5
+    assert result.profile.coverage == 1.0
+    assert result.profile.forward.matmul_flops == 30 * 2 * 1442 * (64 * 128 + 128 * 10)
+
+
+def test_the_same_seed_trains_the_same_weights() -> None:
+    first, second = (train.train_digits(epochs=1, seed=3).model.state_dict() for _ in range(2))
+    for name, t in first.items():
+        np.testing.assert_array_equal(t.numpy(), second[name].numpy())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [(["--model", "resnet"], "mlp"), (["--epochs", "0"], "epochs=0"), (["--batch-size", "0"], "batch_size=0"), (["--device", "tpu"], "tpu")],
+)
+def test_bad_arguments_end_in_one_line(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["train", "digits", *arguments]) == 1
+    err = capsys.readouterr().err
+    assert words in err and "Traceback" not in err
+
+
+def test_the_reference_backend_is_named_in_info() -> None:
+    command = [sys.executable, "-m", "pullback.cli", "info"]
+    done = subprocess.run(command, env=environment(PULLBACK_BACKEND="reference"), capture_output=True, text=True, check=True)
+    assert "no: PULLBACK_BACKEND=reference" in done.stdout
+
+
+def test_importing_pullback_leaves_what_is_not_used() -> None:
+    code = "import sys, pullback; print([m for m in ('optree', 'safetensors', 'tqdm', 'rich', 'ml_dtypes', 'pullback.nn', 'pullback.cli') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,131 @@
+"""pb.profile: figures by phase are the formulas of what ran, once each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback as pb
+import pullback.profile
+from pullback import door, nn, optim
+from pullback.backends import reference
+from pullback.data import Loader
+from pullback.ops.kinds import Kind
+from pullback.profile import Figures, Profile
+
+
+def mlp() -> Any:
+    return nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
+
+
+X = pb.tensor(np.random.default_rng(0).standard_normal((64, 784)).astype(np.float32))
+Y = pb.tensor(np.arange(64) % 10)
+
+
+def test_the_products_of_an_mlp_are_counted_exactly() -> None:
+    net = mlp()
+    opt = optim.SGD(net.parameters(), lr=0.1)
+    with pb.profile(strict=True) as prof:
+        with pb.GradientTape() as tape:
+            loss = nn.cross_entropy(net(X), Y)
+        gradients = tape.gradient(loss, opt.parameters)
+    assert prof.forward.matmul_flops == 2 * 64 * (784 * 128 + 128 * 10) == 13_008_896
+    assert prof.backward.matmul_flops == 13_008_896 + 2 * 64 * 128 * 10 == 13_172_736  # not twice: nobody asked for the input's
+    assert (prof.coverage, prof.unknown) == (1.0, {})
+    assert prof.forward.flops > prof.forward.matmul_flops and prof.forward.special_ops >= 64 * 10
+    with pb.profile() as prof:
+        opt.step(gradients)
+    assert prof.optimizer.launches == prof.total.launches == 1
+
+
+def test_the_gradient_of_the_input_doubles_the_products() -> None:
+    net = mlp()
+    with pb.profile() as prof, pb.GradientTape() as tape:
+        tape.watch(X)
+        tape.gradient(nn.cross_entropy(net(X), Y), [X, *net.parameters()])
+    assert prof.backward.matmul_flops == 26_017_792
+
+
+def test_a_loop_counts_every_time_round() -> None:
+    a = pb.tensor(np.ones((8, 8)))
+    with pb.profile() as once:
+        a @ a
+    with pb.profile() as often:
+        for _ in range(100):
+            a @ a
+    assert once.forward.flops == 2 * 8**3
+    assert (often.forward.flops, often.forward.launches) == (100 * once.forward.flops, 100)
+
+
+def test_phases_are_apart_and_add_up() -> None:
+    net = mlp()
+    opt = optim.Adam(net.parameters())
+    with pb.profile() as prof:
+        for x, y in Loader((X, Y), 32):
+            with pb.GradientTape() as tape:
+                loss = nn.cross_entropy(net(x), y)
+            opt.step(tape.gradient(loss, opt.parameters))
+    phases = [getattr(prof, name) for name in door.PHASES]
+    for figure in Figures.__dataclass_fields__:
+        assert sum(getattr(phase, figure) for phase in phases) == pytest.approx(getattr(prof.total, figure)), figure
+    assert prof.data.bytes_written >= X.nbytes
+    assert prof.recompute == prof.other == Figures()
+    assert prof.total.seconds > 0
+
+
+def test_bytes_count_a_broadcast_axis_once() -> None:
+    with pb.profile() as prof:
+        pb.tensor(np.ones((4, 8), np.float32)) + pb.tensor(np.ones(8, np.float32))
+    assert (prof.total.bytes_read, prof.total.bytes_written, prof.total.flops) == (4 * 8 * 4 + 8 * 4, 4 * 8 * 4, 32)
+
+
+def test_the_name_of_a_modules_path_is_on_its_launches() -> None:
+    net = nn.Sequential(nn.LayerNorm(784), nn.Linear(784, 4))
+    net.parameters()
+    with pb.profile() as prof:
+        net(X)
+    assert [door.scopes[launch.scope] for launch in prof.launches] == ["0", "1"]
+
+
+def test_a_launch_of_unknown_cost_is_named_and_strict_refuses_it() -> None:
+    class Mystery:
+        name, cost, names, params = "mystery", None, ("x",), 0
+        kind = Kind("mystery", batching="own", tangent="own")
+        reference = staticmethod(lambda xp, x: x)
+
+    def run() -> None:
+        reference.run(Mystery(), [np.ones(3)], ())
+        pb.exp(X)
+
+    with pb.profile() as prof:
+        run()
+    assert (prof.unknown, prof.coverage) == ({"mystery": 1}, 0.5)
+    assert "not known: mystery" in str(prof)
+    with pytest.raises(pb.PullbackError, match="mystery"), pb.profile(strict=True):
+        run()
+
+
+def test_an_error_inside_is_not_hidden_and_the_ledger_stops() -> None:
+    with pytest.raises(KeyError), pb.profile(strict=True):
+        raise KeyError
+    assert door.state.ledger is None
+
+
+def test_a_profile_inside_another_and_a_used_one_are_refused() -> None:
+    with pb.profile() as prof:
+        with pytest.raises(pb.PullbackError, match="running"):
+            pb.profile().__enter__()
+    with pytest.raises(pb.PullbackError, match="used"):
+        prof.__enter__()
+
+
+def test_profile_is_a_package_and_a_call() -> None:
+    assert pullback.profile.Profile is Profile
+    assert isinstance(pb.profile(), Profile)
+    with pb.profile() as prof:
+        X @ X.T
+    lines = str(prof).splitlines()
+    assert lines[0].split()[0] == "FLOPs"
+    assert any(line.startswith("forward") for line in lines) and lines[-1] == "cost known for 100.0% of launches"
