@@ -35,6 +35,7 @@ from pullback.tensor import Tensor
 
 ROOT = Path(__file__).resolve().parents[1]
 SIZES = (0, 1, 15, 16, 17, 1023, 1024, 1025, 5000)
+LARGEST_ANGLE = 2.0**51  # beyond it the kernels of sin, cos and tan give NaN
 SPECIAL = (0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.0, -3.0, 1e-30, -1e-30, 1e30, -1e30, 88.9, -104.5, 1000.0, -1000.0)  # fmt: skip
 DRAWS = [op for op in ops() if len(op.names) == op.params]  # no inputs: random numbers, tested by their own tests
 ALL = [op for op in ops() if op not in DRAWS]
@@ -73,7 +74,16 @@ def test_special_values_of_one_input(op: Op, dtype: str, backend: Any) -> None:
         x = np.array(SPECIAL).astype(dtype)
     if dtype not in takes(op):
         pytest.skip(f"{op} takes no {dtype}")
-    assert_ulps(backend.run(op, (x,), ()), expected(op, (x,), ()), op.ulp, signed_zeros=True, what=str(op))
+    if op.name in ("sin", "cos", "tan"):
+        x = x[~(np.abs(x) > LARGEST_ANGLE) | np.isinf(x)]
+    signed = op.name != "sign"  # -0 is as good a sign of -0 as 0
+    assert_ulps(backend.run(op, (x,), ()), expected(op, (x,), ()), op.ulp, signed_zeros=signed, what=str(op))
+
+
+@pytest.mark.parametrize("name", ["sin", "cos", "tan"])
+def test_angles_too_large_to_reduce_give_nan_and_not_garbage(name: str, native: None) -> None:
+    assert np.isnan(getattr(pb, name)(pb.tensor([1e16, -1e30])).numpy()).all()
+    assert np.isfinite(getattr(pb, name)(pb.tensor([1e15, -1e15])).numpy()).all()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -113,9 +123,9 @@ def test_the_layout_of_the_inputs_does_not_matter(op: Op, layout: str, backend: 
     placed = [layouts(x)[layout] if isinstance(x, np.ndarray) and x.ndim and dtypes.is_float(x.dtype) else x for x in inputs]
     plain = [np.ascontiguousarray(x) if isinstance(x, np.ndarray) and x.ndim else x for x in placed]
     got, wanted = backend.run(op, placed, params), backend.run(op, plain, params)
-    if backend.name == "native":
+    if backend.name == "native" and op.kind.name in (*ELEMENTWISE, "movement", "reduce"):
         np.testing.assert_array_equal(got, wanted)
-    else:  # NumPy takes other code for other strides
+    else:  # NumPy and BLAS take other code for other strides
         assert_ulps(got, wanted.astype(np.float64) if dtypes.is_float(wanted.dtype) else wanted, op.ulp, scale=condition(op, plain, params))
 
 
@@ -244,7 +254,7 @@ def test_the_ledger_shows_the_declared_cost(op: Op, backend: Any) -> None:
     finally:
         launches = door.end()
     declared = op.cost(*inputs, *params, y)
-    arrays = [x for x in inputs if isinstance(x, np.ndarray)]
+    arrays = [x for x in (*inputs, *params) if isinstance(x, np.ndarray)]
     declared = {"bytes_read": sum(map(reference.distinct_bytes, arrays)), "bytes_written": y.nbytes, "special_ops": 0, **declared}
     assert all([launch.known for launch in launches])
     for figure, wanted in declared.items():
@@ -270,7 +280,9 @@ def test_every_row_has_a_declaration() -> None:
 
 @pytest.mark.parametrize("name", ["erfinv", "atanh"])
 def test_an_op_that_nothing_composes_is_named_in_two_files(name: str) -> None:
-    command = ["git", "grep", "-lw", name, "--", "csrc", "python/pullback", ":!*.pyi", ":!*_counts.py", ":!csrc/math/*.h"]
+    derived = [":!*.pyi", ":!*_counts.py", ":!python/pullback/__init__.py"]  # generated, and the public names
+    formula = ":!csrc/math/*.h"  # the scalar function itself, which rows and other formulas call
+    command = ["git", "grep", "-lw", name, "--", "csrc", "python/pullback", *derived, formula]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if found.returncode > 1:
         pytest.skip(f"not a git checkout: {found.stderr.strip()}")

@@ -10,206 +10,71 @@ import math as _math
 from typing import TYPE_CHECKING
 from typing import Any as _Any
 
-from .check import check_gradients
+from .check import check_gradients as check_gradients
 from .creation import (
-    arange,
-    asarray,
-    empty,
-    empty_like,
-    eye,
-    from_dlpack,
-    full,
-    full_like,
-    linspace,
-    meshgrid,
-    ones,
-    ones_like,
-    tensor,
-    zeros,
-    zeros_like,
+    arange as arange, asarray as asarray, empty as empty, empty_like as empty_like, eye as eye, from_dlpack as from_dlpack,
+    full as full, full_like as full_like, linspace as linspace, meshgrid as meshgrid, ones as ones, ones_like as ones_like,
+    tensor as tensor, zeros as zeros, zeros_like as zeros_like,
 )  # fmt: skip
-from .debug import debug_nans
-from .devices import cuda, use_device
+from .debug import debug_nans as debug_nans
+from .devices import cuda as cuda, use_device as use_device
 from .dispatch import attach as _attach_numpy
-from .dtypes import bool_ as bool
+from .dtypes import bool_
 from .dtypes import (
-    can_cast,
-    finfo,
-    float16,
-    float32,
-    float64,
-    iinfo,
-    int8,
-    int16,
-    int32,
-    int64,
-    isdtype,
-    result_type,
-    uint8,
-    uint16,
-    uint32,
-    uint64,
+    can_cast as can_cast, finfo as finfo, float16 as float16, float32 as float32, float64 as float64, iinfo as iinfo,
+    int8 as int8, int16 as int16, int32 as int32, int64 as int64, isdtype as isdtype, result_type as result_type,
+    uint8 as uint8, uint16 as uint16, uint32 as uint32, uint64 as uint64,
 )  # fmt: skip
 from .errors import (
-    CaptureError,
-    DeviceError,
-    DTypeError,
-    FileFormatError,
-    GradientCheckError,
-    NonFiniteError,
-    OutOfMemoryError,
-    PullbackError,
-    ShapeError,
-    StaleValueError,
-    TapeError,
-    UnconnectedError,
-    ZeroGradientWarning,
+    CaptureError as CaptureError, DeviceError as DeviceError, DTypeError as DTypeError, FileFormatError as FileFormatError,
+    GradientCheckError as GradientCheckError, NonFiniteError as NonFiniteError, OutOfMemoryError as OutOfMemoryError,
+    PullbackError as PullbackError, ShapeError as ShapeError, StaleValueError as StaleValueError, TapeError as TapeError,
+    UnconnectedError as UnconnectedError, ZeroGradientWarning as ZeroGradientWarning,
 )  # fmt: skip
-from .ops.cast import astype
-from .ops.elementwise import (
-    abs,
-    acos,
-    acosh,
-    add,
-    asin,
-    asinh,
-    atan,
-    atan2,
-    atanh,
-    bitwise_and,
-    bitwise_invert,
-    bitwise_left_shift,
-    bitwise_or,
-    bitwise_right_shift,
-    bitwise_xor,
-    ceil,
-    clip,
-    copysign,
-    cos,
-    cosh,
-    divide,
-    elu,
-    equal,
-    erf,
-    erfc,
-    erfinv,
-    exp,
-    exp2,
-    expm1,
-    floor,
-    floor_divide,
-    gelu,
-    gelu_tanh,
-    greater,
-    greater_equal,
-    hypot,
-    isclose,
-    isfinite,
-    isinf,
-    isnan,
-    leaky_relu,
-    less,
-    less_equal,
-    log,
-    log1p,
-    log2,
-    log10,
-    logaddexp,
-    logical_and,
-    logical_not,
-    logical_or,
-    logical_xor,
-    maximum,
-    minimum,
-    multiply,
-    nan_to_num,
-    negative,
-    nextafter,
-    not_equal,
-    positive,
-    pow,
-    reciprocal,
-    relu,
-    remainder,
-    round,
-    rsqrt,
-    sigmoid,
-    sign,
-    signbit,
-    silu,
-    sin,
-    sinh,
-    softplus,
-    sqrt,
-    square,
-    subtract,
-    tan,
-    tanh,
-    trunc,
-    where,
+from .ops.cast import astype as astype
+from .ops.elementwise import *  # noqa: F403 (an op is named once: where it is declared)
+from .ops.index import (
+    argwhere as argwhere, nonzero as nonzero, one_hot as one_hot, take as take, take_along_axis as take_along_axis,
 )  # fmt: skip
-from .ops.index import argwhere, nonzero, one_hot, take, take_along_axis
-from .ops.linalg import einsum, matmul, outer, tensordot, vecdot
+from .ops.linalg import (
+    einsum as einsum, matmul as matmul, outer as outer, tensordot as tensordot, vecdot as vecdot,
+)  # fmt: skip
 from .ops.operators import attach as _attach
-from .ops.reduce import all, any, argmax, argmin, count_nonzero, max, mean, min, prod, std, sum, var
-from .ops.rows import log_softmax, logsumexp, softmax
-from .ops.scan import cumulative_prod, cumulative_sum, diff
+from .ops.reduce import (
+    all as all, any as any, argmax as argmax, argmin as argmin, count_nonzero as count_nonzero, max as max, mean as mean,
+    min as min, prod as prod, std as std, sum as sum, var as var,
+)  # fmt: skip
+from .ops.rows import log_softmax as log_softmax, logsumexp as logsumexp, softmax as softmax
+from .ops.scan import cumulative_prod as cumulative_prod, cumulative_sum as cumulative_sum, diff as diff
 from .ops.segment import (
-    segment_logsumexp,
-    segment_max,
-    segment_mean,
-    segment_min,
-    segment_softmax,
-    segment_sum,
+    segment_logsumexp as segment_logsumexp, segment_max as segment_max, segment_mean as segment_mean,
+    segment_min as segment_min, segment_softmax as segment_softmax, segment_sum as segment_sum,
 )  # fmt: skip
 from .ops.shape import (
-    broadcast_arrays,
-    broadcast_to,
-    concat,
-    copy,
-    expand_dims,
-    flip,
-    matrix_transpose,
-    moveaxis,
-    pad,
-    permute_dims,
-    repeat,
-    reshape,
-    roll,
-    split,
-    squeeze,
-    stack,
-    stop_gradient,
-    swapaxes,
-    tile,
-    transpose,
-    tril,
-    triu,
-    unstack,
+    broadcast_arrays as broadcast_arrays, broadcast_to as broadcast_to, concat as concat, copy as copy,
+    expand_dims as expand_dims, flip as flip, matrix_transpose as matrix_transpose, moveaxis as moveaxis, pad as pad,
+    permute_dims as permute_dims, repeat as repeat, reshape as reshape, roll as roll, split as split, squeeze as squeeze,
+    stack as stack, stop_gradient as stop_gradient, swapaxes as swapaxes, tile as tile, transpose as transpose,
+    tril as tril, triu as triu, unstack as unstack,
 )  # fmt: skip
 from .ops.sort import (
-    argsort,
-    searchsorted,
-    sort,
-    topk,
-    unique_all,
-    unique_counts,
-    unique_inverse,
-    unique_values,
+    argsort as argsort, searchsorted as searchsorted, sort as sort, topk as topk, unique_all as unique_all,
+    unique_counts as unique_counts, unique_inverse as unique_inverse, unique_values as unique_values,
 )  # fmt: skip
-from .tape import GradientTape
-from .tensor import Parameter, Tensor
-from .transforms.custom import straight_through
+from .tape import GradientTape as GradientTape
+from .tensor import Parameter as Parameter, Tensor as Tensor
+from .transforms.custom import straight_through as straight_through
 
 if TYPE_CHECKING:
     import numpy as _numpy
 
-    from . import data, linalg, nn, optim, profile
-    from .io import load, save
-    from .ops import random
+    from . import data as data, linalg as linalg, nn as nn, optim as optim, profile as profile
+    from .io import load as load, save as save
+    from .ops import random as random
 
     bfloat16: _numpy.dtype[_Any]
 
+bool = bool_
 e, pi, inf, nan, newaxis = _math.e, _math.pi, _math.inf, _math.nan, None
 __version__ = "0.1.0"
 __array_api_version__ = "2024.12"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import index
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -126,7 +126,7 @@ def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = Non
 
 
 def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:
-    lengths = (index(shape),) if not isinstance(shape, (tuple, list)) else tuple([index(n) for n in shape])
+    lengths = tuple([index(n) for n in shape]) if isinstance(shape, (tuple, list)) else (index(cast(Any, shape)),)
     if any([n < 0 for n in lengths]):
         raise ShapeError(f"shape {lengths} has a negative length.")
     return lengths

@@ -166,5 +166,5 @@ def _signature(func: Any) -> inspect.Signature:
 
 def attach() -> None:
     """Gives Tensor NumPy's protocols."""
-    Tensor.__array_ufunc__ = array_ufunc
-    Tensor.__array_function__ = array_function
+    for name, protocol in (("__array_ufunc__", array_ufunc), ("__array_function__", array_function)):
+        setattr(Tensor, name, protocol)

@@ -119,7 +119,7 @@ def through(name: str, run: Callable[[], Any], cost: Callable[[Any], dict[str, i
     end_ns = time.monotonic_ns()
     if not charged_already:
         figures = cost(result)
-        zero = dict(flops=0, matmul_flops=0, special_ops=0, bytes_read=0, bytes_written=0)
+        zero = {"flops": 0, "matmul_flops": 0, "special_ops": 0, "bytes_read": 0, "bytes_written": 0}
         zero.update(figures or {})
         executed = zero.pop("executed_flops", zero["flops"])
         ledger.append(

@@ -200,14 +200,14 @@ def apply(op: Op, inputs: tuple[Any, ...], params: tuple[Any, ...] = ()) -> Tens
     """Runs an op on tensors (and Numbers): the native kernel, otherwise the reference; then tells the listeners."""
     try:
         y = Tensor(op.kernel(*[x.array for x in inputs], *params))
-    except Refused as refusal:
-        return retry(op, inputs, params, refusal)
+    except Refused:
+        return retry(op, inputs, params)
     if listeners.record is not None:
         listeners.record(op, y, inputs, params)
     return y
 
 
-def retry(op: Op, inputs: tuple[Any, ...], params: tuple[Any, ...], refusal: Refused) -> Tensor:
+def retry(op: Op, inputs: tuple[Any, ...], params: tuple[Any, ...]) -> Tensor:
     """What happens when a kernel refuses: promotion and checks in the user's words, then the reference backend."""
     from .backends import reference
 

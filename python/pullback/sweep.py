@@ -82,7 +82,7 @@ def pull_jointly(
     op: Op, inputs: list[int], args: Any, g: Tensor, reach: Container[int], fused: bool, sums: Sums, shapes: Shapes
 ) -> None:
     """The gradients for all inputs by one rule, which is told which of them are wanted."""
-    rule = op.rules[0]
+    rule: Any = op.rules[0]
     needs = [x in reach for x in inputs]
     for x, need, gx in zip(inputs, needs, (rule.fused if fused else rule.definition)(g, *args, needs)):
         if need and gx is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any, Final
 
 from . import creation, door
@@ -15,6 +15,7 @@ from .tensor import Parameter, Tensor, new_serial
 from .tree import flatten, unflatten
 
 Site = tuple[CodeType, int]
+current_frame: Final[Callable[[int], FrameType]] = sys._getframe  # pyright: ignore[reportPrivateUsage]
 _OURS: Final = __name__.partition(".")[0] + "."
 
 
@@ -23,7 +24,7 @@ def call_site(depth: int) -> Site:
 
     Frames nearer than `depth` are known to be pullback's own.
     """
-    frame = sys._getframe(depth)
+    frame = current_frame(depth)
     while frame.f_globals.get("__name__", "").startswith(_OURS) and frame.f_back is not None:
         frame = frame.f_back
     return frame.f_code, frame.f_lasti
@@ -66,9 +67,10 @@ class GradientTape:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stop()
+        self.stop()
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
+        """Records no more."""
         listeners.stack = tuple([tape for tape in listeners.stack if tape is not self])
 
     def stop_recording(self) -> _Paused:
@@ -125,7 +127,7 @@ class GradientTape:
                 changeable = True
         if not watched:
             return
-        frame = sys._getframe(2)  # the op's caller, past this frame and the op
+        frame = current_frame(2)  # the op's caller, past this frame and the op
         name = frame.f_globals.get("__name__", "")
         site = call_site(3) if name.startswith(_OURS) else (frame.f_code, frame.f_lasti)
         if op.pullback is None:
@@ -178,7 +180,7 @@ class GradientTape:
         targets, wanted = flatten(target)[0], flatten(sources)
         seeds = self._seeds(targets, output_gradients)
         if not self.persistent:
-            self._stop()
+            self.stop()
         before = door.enter(door.BACKWARD)
         try:
             gradients = sweep(self, targets, seeds, wanted[0], unconnected, aggregation)
@@ -201,7 +203,7 @@ class _Paused:
 
     def __enter__(self) -> None:
         self._before = listeners.stack
-        self._tape._stop()
+        self._tape.stop()
 
     def __exit__(self, *_: object) -> None:
         listeners.stack = self._before

@@ -98,7 +98,7 @@ class Tensor:
     def __init__(self, array: Any) -> None:
         self.array = array
         self.serial = 0
-        self.storage: Storage | None = None
+        self.storage: Any = None  # a Storage, where the memory can change in place
 
     # ---- attributes
 
@@ -275,8 +275,6 @@ class Parameter(Tensor):
     """
 
     __slots__ = ("constraint", "trainable")
-
-    storage: Storage
 
     def __init__(
         self,

@@ -77,7 +77,7 @@ def train_digits(
         schedule = optim.schedules.Cosine(lr, epochs * len(loader))
         opt = optim.Adam(network.parameters(), lr=schedule)
         losses: list[float] = []
-        rounds = progress(range(epochs)) if progress else range(epochs)
+        rounds: Any = progress(range(epochs)) if progress else range(epochs)
         start = time.perf_counter()
         with Profile() as profile:
             for _ in rounds:

@@ -30,7 +30,7 @@ class Loader:
     def __init__(
         self,
         arrays: Any,
-        batch_size: int,
+        batch_size: Any,
         shuffle: bool = True,
         seed: int = 0,
         device: str | None = None,

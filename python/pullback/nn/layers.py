@@ -51,7 +51,7 @@ class Linear(Module):
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
 
 
-def _positive(layer: str, **lengths: int) -> None:
+def _positive(layer: str, **lengths: Any) -> None:
     for name, value in lengths.items():
         if not isinstance(value, int) or value < 1:
             raise ShapeError(f"{layer}: {name}={value!r} must be an integer of 1 or more.")

@@ -133,7 +133,7 @@ class Module:
         Make optimizers afterwards: one made before keeps its state where the parameters were.
         """
         to_device = isinstance(device_or_dtype, str) and device_or_dtype.partition(":")[0] in ("cpu", "cuda")
-        target = devices.check_device(device_or_dtype) if to_device else dtypes.as_dtype(device_or_dtype)
+        target: Any = devices.check_device(device_or_dtype) if to_device else dtypes.as_dtype(device_or_dtype)
         for _, p in self._named_tensors():
             if to_device:
                 array = devices.move(p.array, target)

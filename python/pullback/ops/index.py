@@ -19,12 +19,19 @@ from ._shapes import Shape, broadcast_shapes, normalize_axis
 from .cast import astype
 from .elementwise import equal
 from .kinds import LINEAR, OWN, no_flops, op
-from .shape import _slice, _view, broadcast_to, flatten, reshape
+from .shape import SLICE, broadcast_to, flatten, reshape, view
 
 # ---- ops. Indices are integer arrays (not tensors: nothing flows through them), in range after _checked.
 
+
+
+def _reads(x: Any, indices: Any, axis: int, y: Any) -> dict[str, int]:
+    """The cost of a gather: it reads what it writes, and the indices, however large the table."""
+    return {"flops": 0, "bytes_read": int(y.nbytes + indices.nbytes)}
+
+
 _take = op("take", example=normal((4, 3), params=(np.array([[0, 3], [1, 0]]), 0)),
-           kind=LINEAR, reference=lambda xp, x, indices, axis: xp.take(x, indices, axis=axis), cost=no_flops,
+           kind=LINEAR, reference=lambda xp, x, indices, axis: xp.take(x, indices, axis=axis), cost=_reads,
            pullback=lambda g, x_shape, indices, axis: scatter_add(x_shape, indices, g, axis))  # fmt: skip
 _scatter_add = op("scatter_add", example=normal((2, 2, 3), params=((4, 3), np.array([[0, 3], [0, 1]]), 0)),
                   kind=LINEAR, pullback=lambda g, indices, axis: apply(_take, (g,), (indices, axis)),
@@ -47,10 +54,10 @@ _index_min = op("index_min", example=distinct((4, 3), (3, 3), params=(np.array([
                 reference=lambda xp, x, updates, indices, axis: _at(xp.minimum, xp.array(x), indices, updates, axis),
                 pullback=(lambda g, x, y: g * _hits(x, y), lambda g, updates, indices, axis, y: _winners(g, updates, indices, axis, y)))  # fmt: skip
 _take_along = op("take_along_axis", example=normal((3, 4), params=(np.array([[0, 3], [1, 1], [2, 0]]), 1)),
-                 kind=LINEAR, cost=no_flops,
+                 kind=LINEAR, cost=_reads,
                  reference=lambda xp, x, indices, axis: xp.take_along_axis(x, indices, axis),
-                 pullback=lambda g, x_shape, indices, axis: apply(_along_add, (g,), (x_shape, indices, axis)))  # fmt: skip
-_along_add = op("along_axis_add", example=normal((3, 2), params=((3, 4), np.array([[0, 3], [1, 1], [2, 0]]), 1)),
+                 pullback=lambda g, x_shape, indices, axis: apply(ALONG_ADD, (g,), (x_shape, indices, axis)))  # fmt: skip
+ALONG_ADD = op("along_axis_add", example=normal((3, 2), params=((3, 4), np.array([[0, 3], [1, 1], [2, 0]]), 1)),
                 kind=LINEAR, cost=lambda updates, shape, indices, axis, y: {"flops": updates.size},
                 reference=lambda xp, updates, shape, indices, axis: _added_along(xp, updates, shape, indices, axis),
                 pullback=lambda g, indices, axis: apply(_take_along, (g,), (indices, axis)))  # fmt: skip
@@ -230,7 +237,7 @@ def getitem(x: Tensor, index: Any) -> Tensor:
     key, basic = _key(index)
     if basic:
         try:
-            return _view(_slice, x, key)
+            return view(SLICE, x, key)
         except IndexError as error:
             raise IndexError(f"index {_shown(key)} of a tensor of shape {x.shape}: {error}.") from None
     if len(key) == 1 and key[0].dtype.kind in "iu" and x.ndim:

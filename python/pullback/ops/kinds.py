@@ -138,8 +138,8 @@ def unary(
             x = as_tensor(x)
         try:
             y = kernel(x)
-        except Refused as refusal:
-            return retry(op, (x,), (), refusal)
+        except Refused:
+            return retry(op, (x,), ())
         record = listeners.record
         if record is not None:
             record(op, y, (x,), ())
@@ -200,8 +200,8 @@ def binary(
             a = as_tensor(a.array)
         try:
             y = kernel(a, b)
-        except Refused as refusal:
-            return retry(op, (a, b), (), refusal)
+        except Refused:
+            return retry(op, (a, b), ())
         record = listeners.record
         if record is not None:
             record(op, y, (a, b), ())
@@ -264,7 +264,8 @@ def op(
         name, kind=kind, reference=reference, inputs=inputs, pullback=pullback, joint=joint, cost=cost, example=example, ulp=ulp
     )
     if fused is not None and declared.native:
-        for rule, quick in zip(declared.rules, fused if isinstance(fused, (tuple, list)) else (fused,)):
+        quicks: Any = fused if isinstance(fused, (tuple, list)) else (fused,)
+        for rule, quick in zip(declared.rules, quicks):
             if rule is not None and quick is not None:
                 rule.fused = quick
                 guard(rule)

@@ -129,7 +129,7 @@ def linear(x: Any, weight: Any, bias: Any = None, activation: str | None = None)
         raise ValueError(f"linear: activation={activation!r}; use {', '.join(map(repr, ACTIVATIONS))}, or apply another one after it.")
     _check_shapes(x, weight, b)
     dtype = x.array.dtype
-    if dtype != weight.array.dtype or (bias is not None and dtype != b.array.dtype) or not dtypes.is_float(dtype):
+    if dtype != weight.array.dtype or (isinstance(b, Tensor) and dtype != b.array.dtype) or not dtypes.is_float(dtype):
         x, weight, b = _floats(x, weight, b)
     if activation is None:
         return apply(_linear, (x, weight, b), (0,))

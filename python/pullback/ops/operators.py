@@ -59,9 +59,13 @@ def attach() -> None:
         setattr(Tensor, name, _reduction(getattr(reduce, name)))
     for name, op in {"astype": cast.astype, "transpose": shape.transpose, "flatten": shape.flatten}.items():
         setattr(Tensor, name, _method(op))
-    Tensor.reshape = _reshape
-    Tensor.__getitem__ = index.getitem
-    Tensor.at = property(index.At)
-    Tensor.T = property(shape.transpose)
-    Tensor.mT = property(shape.matrix_transpose)
-    Tensor.__hash__ = object.__hash__  # setting __eq__ would make tensors unhashable
+    attributes: dict[str, Any] = {
+        "reshape": _reshape,
+        "__getitem__": index.getitem,
+        "at": property(index.At),
+        "T": property(shape.transpose),
+        "mT": property(shape.matrix_transpose),
+        "__hash__": object.__hash__,  # setting __eq__ would make tensors unhashable
+    }
+    for name, attribute in attributes.items():
+        setattr(Tensor, name, attribute)

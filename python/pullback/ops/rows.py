@@ -263,7 +263,7 @@ def logsumexp(x: Any, /, *, axis: int | Sequence[int] | None = None, keepdims: b
     axes = normalize_axes("logsumexp", axis, x.ndim)
     if not axes:
         return x
-    rows, order = _at_end("logsumexp", x, axes)
+    rows, _ = _at_end("logsumexp", x, axes)
     lead = rows.shape[: x.ndim - len(axes)]
     y = apply(_logsumexp, (reshape(rows, (*lead, math.prod(rows.shape[len(lead) :]))),))
     return expand_dims(y, axis=axes) if keepdims else y

@@ -12,7 +12,7 @@ from ._examples import normal
 from ._shapes import normalize_axis
 from .cast import astype
 from .kinds import LINEAR, OWN, op
-from .shape import _slice, _view, concat
+from .shape import SLICE, concat, view
 
 # ---- ops: (x, axis, reverse)
 
@@ -63,7 +63,7 @@ def _doubling_product(x: Tensor, axis: int, reverse: bool) -> Tensor:
     lead = (slice(None),) * axis
     y = x * 1.0
     while step < n:
-        kept = _view(_slice, y, (*lead, slice(step, None) if reverse else slice(0, n - step)))
+        kept = view(SLICE, y, (*lead, slice(step, None) if reverse else slice(0, n - step)))
         one = ones(tuple([step if i == axis else m for i, m in enumerate(x.shape)]), dtype=x.dtype, device=x.device)
         y = y * concat([kept, one] if reverse else [one, kept], axis=axis)
         step *= 2
@@ -119,5 +119,5 @@ def diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: 
     x = concat(parts, axis=axis) if len(parts) > 1 else x
     lead = (slice(None),) * axis
     for _ in range(n):
-        x = _view(_slice, x, (*lead, slice(1, None))) - _view(_slice, x, (*lead, slice(0, -1)))
+        x = view(SLICE, x, (*lead, slice(1, None))) - view(SLICE, x, (*lead, slice(0, -1)))
     return x

@@ -46,10 +46,10 @@ _topk_indices = op(
 
 def _unsorted(g: Tensor, x: Tensor, axis: int, descending: bool, stable: bool) -> Tensor:
     """The cotangents back where the elements came from."""
-    from .index import _along_add
+    from .index import ALONG_ADD
 
     order = apply(_argsort, (x,), (axis, descending, stable))
-    return apply(_along_add, (g,), (x.shape, order.array, axis))
+    return apply(ALONG_ADD, (g,), (x.shape, order.array, axis))
 
 
 def sort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:

@@ -48,6 +48,7 @@ class Optimizer:
         arena.place(self.parameters)
         self._slots = [arena.slots_like(self.parameters) for _ in self.slot_names]
         self._native: Callable[..., Any] | None = kernel_for(self.kernel)[0]
+        self._kernels: Any = native.module
         self._plan: Any = None
         self._placement: list[int] = []
 
@@ -168,7 +169,7 @@ class Optimizer:
         if self._native is not None:
             try:
                 if self.clip_norm is not None:
-                    native.module.clip_norm(grads, control, self.clip_norm)
+                    self._kernels.clip_norm(grads, control, self.clip_norm)
                 self._native(self._current_plan(), grads, control, self.hyper, outputs, preview)
                 return
             except Refused:
@@ -179,7 +180,7 @@ class Optimizer:
         """Where the kernel finds weights and slots: made once, and again when a parameter has moved."""
         placement = [p.storage.placement for p in self.parameters]
         if self._plan is None or placement != self._placement:
-            self._plan = native.module.update_plan([p.array for p in self.parameters], self._slots)
+            self._plan = self._kernels.update_plan([p.array for p in self.parameters], self._slots)
             self._placement = placement
         return self._plan
 
@@ -229,11 +230,7 @@ def _trainable(name: str, params: Any) -> list[Parameter]:
 def _schedule_from(kind: int, base: float, arguments: Sequence[float]) -> Schedule:
     from dataclasses import fields
 
-    from . import schedules
-
-    for cls in (schedules.Constant, schedules.Step, schedules.Exponential, schedules.Cosine, schedules.Linear,
-                schedules.Polynomial, schedules.WarmupCosine):  # fmt: skip
+    for cls in (Schedule, *Schedule.__subclasses__()):
         if cls.kind == kind:
-            names = [f.name for f in fields(cls)][1:]
-            return cls(base, **{name: float(value) for name, value in zip(names, arguments)})
+            return cls(base, *[float(value) for _, value in zip(fields(cls)[1:], arguments)])
     raise PullbackError(f"load_state_dict: there is no schedule of kind {kind} in this version.")

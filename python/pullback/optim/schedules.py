@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import astuple, dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ..errors import PullbackError
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Base of the schedules. `base` is the learning rate that the formulas start from."""
+    """A learning rate that stays at `base`; the other schedules start their formulas from it."""
 
     base: float
     kind: ClassVar[int] = 0
@@ -34,10 +34,6 @@ class Schedule:
         steps = getattr(self, "steps", 1)
         if steps <= 0 or getattr(self, "every", 1) <= 0:
             raise PullbackError(f"{type(self).__name__}: a schedule over {steps} steps never moves; steps and every must be positive.")
-
-
-class Constant(Schedule):
-    """base, always."""
 
 
 @dataclass(frozen=True)
@@ -122,12 +118,12 @@ def _half_cosine(start: float, end: float, part: float) -> float:
     return end + (start - end) * (1 + math.cos(math.pi * part)) / 2
 
 
-def as_schedule(lr: float | Schedule) -> Schedule:
+def as_schedule(lr: Any) -> Schedule:
     """A number as a constant schedule. Raises PullbackError for anything else."""
     if isinstance(lr, Schedule):
         return lr
     if isinstance(lr, (int, float)):
-        return Constant(float(lr))
+        return Schedule(float(lr))
     raise PullbackError(
         f"lr is a {type(lr).__name__}; it must be a number or one of optim.schedules, which are evaluated on the device. For "
         f"a rate of your own, set opt.lr before each step."

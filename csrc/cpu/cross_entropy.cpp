@@ -1,0 +1,106 @@
+// Cross entropy of rows of logits with class numbers, and its pullback.
+#include "cpu/index.h"
+#include "cpu/rows.h"
+
+namespace pb::cpu {
+namespace {
+
+// -log softmax(x)[label], mixed with the mean of -log softmax(x) over all classes: (1 - s) and s parts of it.
+template <class A> A cross_entropy_row(int64_t n, const A* x, int64_t label, A smoothing) {
+  const A top = max_of(n, x);
+  const A log_sum = m::log(sum_of<A>(n, [x, top](int64_t i) { return m::exp(A(x[i] - top)); }));
+  const A picked = x[label] - top;
+  if (smoothing == A(0)) return log_sum - picked;
+  const A mean = mean_of(sum_of<A>(n, [x, top](int64_t i) { return A(x[i] - top); }), n);
+  return log_sum - ((A(1) - smoothing) * picked + smoothing * mean);
+}
+
+template <class A>
+void cross_entropy_pullback_row(int64_t n, A g, const A* __restrict x, int64_t label, A smoothing, A* __restrict gx) {
+  const A top = max_of(n, x);
+  for (int64_t i = 0; i < n; ++i) gx[i] = m::exp(A(x[i] - top));
+  const A scale = g / sum_of<A>(n, [gx](int64_t i) { return gx[i]; });
+  if (smoothing == A(0)) {
+    for (int64_t i = 0; i < n; ++i) gx[i] = gx[i] * scale;
+    gx[label] = gx[label] - g;
+  } else {
+    const A everywhere = mean_of(A(g * smoothing), n);
+    for (int64_t i = 0; i < n; ++i) gx[i] = gx[i] * scale - everywhere;
+    gx[label] = gx[label] - g * (A(1) - smoothing);
+  }
+}
+
+// The labels, all of them looked at before any work: the first that is wrong is reported, whatever the threads do.
+const int64_t* read_labels(const Launch& launch, const View& labels, int64_t classes, Scratch& scratch) {
+  const View all = contiguous_as(DType::i64, labels, scratch);
+  const int64_t* label = all.as<const int64_t>();
+  for (int64_t k = 0; k < labels.shape[0]; ++k)
+    if (label[k] != launch.ints[0] && (label[k] < 0 || label[k] >= classes)) throw OutOfRange{k, label[k], classes};
+  return label;
+}
+
+constexpr int64_t kExpWork = 4;  // an exponential takes as long as so many simple elements
+
+void run_cross_entropy(const Launch& launch) {
+  const View &x = launch.in(0), &out = launch.out();
+  const int64_t n = row_length(x), ignored = launch.ints[0];
+  Scratch scratch;
+  const int64_t* label = read_labels(launch, launch.in(1), n, scratch);
+  visit_row(x, [&](auto tag) {
+    using C = decltype(tag);
+    const C smoothing = C(launch.reals[0]);
+    for_rows(x, kExpWork, [&](int64_t begin, int64_t end) {
+      Scratch near;
+      const Rows<C> rows(x, near), losses(out, near);
+      for (int64_t k = begin; k < end; ++k) {
+        *losses.open(k) = label[k] == ignored ? C(0) : cross_entropy_row(n, rows.read(k), label[k], smoothing);
+        losses.close(k);
+      }
+    });
+  });
+}
+
+void run_cross_entropy_pullback(const Launch& launch) {
+  const View &g = launch.in(0), &x = launch.in(1), &out = launch.out();
+  const int64_t n = row_length(x), ignored = launch.ints[0];
+  Scratch scratch;
+  const int64_t* label = read_labels(launch, launch.in(2), n, scratch);
+  visit_row(x, [&](auto tag) {
+    using C = decltype(tag);
+    const C smoothing = C(launch.reals[0]);
+    for_rows(x, kExpWork, [&](int64_t begin, int64_t end) {
+      Scratch near;
+      const Rows<C> rows(x, near), cotangents(g, near), gradients(out, near);
+      for (int64_t k = begin; k < end; ++k) {
+        C* gx = gradients.open(k);
+        if (label[k] == ignored) std::fill_n(gx, n, C(0));
+        else cross_entropy_pullback_row(n, *cotangents.read(k), rows.read(k), label[k], smoothing, gx);
+        gradients.close(k);
+      }
+    });
+  });
+}
+
+void cost_cross_entropy(const Launch& launch, Cost& cost) {
+  const RowCost row = measure_row([&launch](int64_t n) {
+    const Counting x[16];
+    (void)cross_entropy_row(n, x, 0, Counting(launch.reals[0]));
+  });
+  add_rows(row, launch.in(0), cost);
+}
+
+void cost_cross_entropy_pullback(const Launch& launch, Cost& cost) {
+  const RowCost row = measure_row([&launch](int64_t n) {
+    const Counting x[16];
+    Counting gx[16];
+    cross_entropy_pullback_row(n, Counting(1), x, 0, Counting(launch.reals[0]), gx);
+  });
+  add_rows(row, launch.in(1), cost);
+}
+
+}  // namespace
+
+const Kernel cross_entropy{"cross_entropy", run_cross_entropy, cost_cross_entropy};
+const Kernel cross_entropy_pullback{"cross_entropy_pullback", run_cross_entropy_pullback, cost_cross_entropy_pullback};
+
+}  // namespace pb::cpu

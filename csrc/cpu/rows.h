@@ -1,0 +1,123 @@
+// Ops that own a row: softmax and its relatives, the norms, cross entropy. A row is the last axis of an operand.
+#pragma once
+#include <algorithm>
+
+#include "cpu/pool.h"
+#include "cpu/reduce.h"
+#include "cpu/scratch.h"
+#include "cpu/stream.h"
+#include "math/counting.h"
+#include "math/functors.h"
+
+namespace pb::cpu {
+
+constexpr int64_t kRowGrain = 8 * 1024;  // elements of a thread's share: about 5 us
+
+// The rows of an operand (…, n), one at a time, as contiguous elements of the type that they are computed in: where they
+// lie, or through a buffer.
+template <class C> class Rows {
+ public:
+  Rows(const View& v, Scratch& scratch) : lead_(v), n_(v.shape[v.ndim - 1]), stride_(v.stride[v.ndim - 1]) {
+    --lead_.ndim;
+    collapse(&lead_, 1);
+    compute_ = std::is_same_v<C, float> ? Compute::f32 : std::is_same_v<C, double> ? Compute::f64 : Compute::i64;
+    direct_ = v.dtype == storage_of(compute_) && (n_ <= 1 || stride_ == int64_t(sizeof(C)));
+    if (!direct_) buffer_ = scratch.take<C>(n_);
+  }
+
+  const C* read(int64_t k) const {
+    char* row = address(k);
+    if (direct_) return reinterpret_cast<const C*>(row);
+    load(lead_.dtype, compute_, row, stride_, n_, buffer_);
+    return buffer_;
+  }
+  // Row k to be written; `close` puts it where it belongs.
+  C* open(int64_t k) const { return direct_ ? reinterpret_cast<C*>(address(k)) : buffer_; }
+  void close(int64_t k) const {
+    if (!direct_) store(compute_, lead_.dtype, buffer_, n_, address(k), stride_);
+  }
+
+ private:
+  char* address(int64_t k) const {
+    char* p = lead_.data;
+    for (int d = lead_.ndim - 1; d > 0; --d) p += k % lead_.shape[d] * lead_.stride[d], k /= lead_.shape[d];
+    return lead_.ndim ? p + k * lead_.stride[0] : p;
+  }
+
+  View lead_;
+  int64_t n_, stride_;
+  Compute compute_;
+  bool direct_;
+  C* buffer_ = nullptr;
+};
+
+inline int64_t row_length(const View& v) { return v.shape[v.ndim - 1]; }
+inline int64_t row_count(const View& v) {
+  int64_t rows = 1;
+  for (int d = 0; d + 1 < v.ndim; ++d) rows *= v.shape[d];
+  return rows;
+}
+
+// Calls f(C()) with the type that a row of x is computed in.
+template <class F> void visit_row(const View& x, F&& f) {
+  if (compute_type(x.dtype) == Compute::f32) f(float());
+  else f(double());
+}
+
+// body(begin, end) for all rows of x that have elements, in parallel; `work` is how much an element takes, next to a few
+// operations.
+template <class Body> void for_rows(const View& x, int64_t work, const Body& body) {
+  const int64_t n = row_length(x);
+  parallel_for(row_count(x), std::max<int64_t>(1, kRowGrain / std::max<int64_t>(1, n * work)), body);
+}
+
+template <class A, class At> A sum_of(int64_t n, const At& at) { return fold_row<sum_reduce, A>(n, at); }
+template <class A> A max_of(int64_t n, const A* x) {
+  return fold_row<max_reduce, A>(n, [x](int64_t i) { return x[i]; });
+}
+template <class A> A mean_of(A sum, int64_t n) { return sum / A(double(n)); }
+
+// What the formulas of a row cost: they run on the counting scalar for two lengths, and the count is linear in between.
+struct RowCost {
+  int64_t flops[2], special[2];  // of a row, of each of its elements
+};
+template <class F> RowCost measure_row(F&& row_of_length) {
+  constexpr int64_t kShort = 5, kLong = 9;
+  int64_t counts[2][2];
+  for (int k = 0; k < 2; ++k) {
+    Counting::reset();
+    row_of_length(k ? kLong : kShort);
+    counts[k][0] = Counting::flops, counts[k][1] = Counting::special;
+  }
+  Counting::reset();
+  RowCost cost;
+  for (int s = 0; s < 2; ++s) {
+    const int64_t element = (counts[1][s] - counts[0][s]) / (kLong - kShort);
+    (s ? cost.special : cost.flops)[1] = element;
+    (s ? cost.special : cost.flops)[0] = counts[0][s] - kShort * element;
+  }
+  return cost;
+}
+inline void add_rows(const RowCost& row, const View& x, Cost& cost) {
+  if (row_length(x) == 0) return;
+  cost.flops += row_count(x) * row.flops[0] + x.size() * row.flops[1];
+  cost.special_ops += row_count(x) * row.special[0] + x.size() * row.special[1];
+}
+
+// All operands have the rows of x; those of one value a row have a last axis of length one. Outputs are contiguous.
+// softmax, log_softmax: out: y. in: x.         logsumexp: out: y, one value a row. in: x.
+// softmax_pullback, log_softmax_pullback: out: gx. in: g, y.
+// logsumexp_pullback: out: gx. in: g and y, one value a row each, in between x.
+extern const Kernel softmax, log_softmax, logsumexp;
+extern const Kernel softmax_pullback, log_softmax_pullback, logsumexp_pullback;
+
+// reals[0]: eps. ints: whether there is a weight, and a bias, (n,) each.
+// out: y. in: x, weight, bias; or out: gx, gweight, gbias. in: g, x, weight. Without gbias for rms_norm.
+extern const Kernel layer_norm, layer_norm_pullback, rms_norm, rms_norm_pullback;
+
+// out: the loss of each row. in: logits, labels. The pullback: out: glogits. in: g, logits, labels.
+// ints[0]: the label of rows to be left out. reals[0]: the share of the target that is spread over all classes.
+// Throws OutOfRange (index.h).
+extern const Kernel cross_entropy, cross_entropy_pullback;
+
+}  // namespace pb::cpu
