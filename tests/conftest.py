@@ -117,6 +117,8 @@ def takes(op: Op) -> tuple[str, ...]:
         return (*FLOATS, "int32", "bool") if promotes else FLOATS
     if kind == "number":
         return (*FLOATS, *INTEGERS)
+    if op.name.endswith("_shift"):
+        return INTEGERS  # NumPy counts bits of a bool as those of an int8
     return (*INTEGERS, "bool") if kind == "integer" else (*FLOATS, *INTEGERS, "bool")
 
 

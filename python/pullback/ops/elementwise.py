@@ -146,7 +146,7 @@ maximum = binary("maximum", reference=lambda xp, a, b: xp.maximum(a, b),
 minimum = binary("minimum", reference=lambda xp, a, b: xp.minimum(a, b),
                  pullback=(lambda g, a, b: g * _share(b, a), lambda g, a, b: g * _share(a, b)), doc="The smaller; ties share the gradient evenly.")  # fmt: skip
 copysign = binary("copysign", reference=lambda xp, a, b: xp.copysign(a, b), takes="float",
-                  pullback=(lambda g, a, b: g * _same_sign(a, b), ZERO), doc="|a| with the sign of b; derivative 0 at a = 0.")  # fmt: skip
+                  pullback=(lambda g, a, b: _by_sign(g, a, b), ZERO), doc="|a| with the sign of b; derivative 0 at a = 0.")  # fmt: skip
 nextafter = binary("nextafter", reference=lambda xp, a, b: xp.nextafter(a, b), takes="float", kind=NEIGHBOUR, pullback=(lambda g: g, ZERO))
 
 
@@ -174,10 +174,10 @@ def _apart(a: Any, b: Any) -> Tensor:
     return where(equal(a, b), 0.0, subtract(a, b))
 
 
-def _same_sign(a: Tensor, b: Any) -> Tensor:
-    """1 where a and b have one sign (that of a zero counts for b), -1 where they do not, 0 where a is 0."""
-    s = sign(a)
-    return where(signbit(_kept(b)), -s, s)
+def _by_sign(g: Tensor, a: Tensor, b: Any) -> Tensor:
+    """g where a and b have one sign, -g where they do not, 0 where a is 0."""
+    same = equal(signbit(a), signbit(_kept(b)))
+    return where(equal(a, 0), 0.0, where(same, g, -g))
 
 
 def _share(a: Any, b: Any) -> Tensor:
