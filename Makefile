@@ -11,6 +11,7 @@ ARGS   ?=
 VENV   := .venv
 BIN    := $(VENV)/bin
 LOG    := build/log
+CXX_FILES := -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh'
 LOCK   := $(if $(shell command -v flock),flock build/lock,)
 export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -41,8 +42,8 @@ bench: $(VENV)/installed $(VENV)/bench
 lint: $(VENV)/installed $(VENV)/test $(VENV)/lint
 	@echo 'lint      ruff, clang-format, workflows, basedpyright'
 	@status=0; \
-	$(BIN)/ruff check --quiet . || status=1; \
-	find csrc -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' | xargs -r $(BIN)/clang-format --dry-run -Werror || status=1; \
+	$(BIN)/ruff check --quiet --output-format concise . || status=1; \
+	find csrc $(CXX_FILES) | xargs -r $(BIN)/clang-format --dry-run -Werror --ferror-limit=1 2>&1 | grep error: && status=1; \
 	$(BIN)/check-jsonschema -q --builtin-schema vendor.github-workflows .github/workflows/*.yml || status=1; \
 	if test -x $(BIN)/actionlint; then $(BIN)/actionlint .github/workflows/*.yml || status=1; \
 	else echo 'lint      actionlint could not be installed: the workflows were checked against their schema only'; fi; \
@@ -50,7 +51,7 @@ lint: $(VENV)/installed $(VENV)/test $(VENV)/lint
 	exit $$status
 
 format: $(VENV)/lint
-	@$(BIN)/ruff check --quiet --fix . ; find csrc -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' | xargs -r $(BIN)/clang-format -i
+	@$(BIN)/ruff check --quiet --fix . ; find csrc $(CXX_FILES) | xargs -r $(BIN)/clang-format -i
 
 # In place, for working on pullback: PYTHONPATH=python .venv/bin/python -c "import pullback"
 dev: $(VENV)/tools
