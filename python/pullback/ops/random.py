@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from .. import devices, dtypes
-from ..backends.reference import special
-from ..backends.reference import distinct_bytes
+from ..backends.reference import distinct_bytes, special
 from ..errors import DTypeError, PullbackError, ShapeError
 from ..primitive import apply, as_tensor
 from ..tensor import Tensor
