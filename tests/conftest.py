@@ -203,3 +203,34 @@ def ops(*kinds: str) -> list[Op]:
     import pullback.nn  # noqa: F401  (whose ops are declared on import)
 
     return [op for op in OPS.values() if not kinds or op.kind.name in kinds]
+
+
+# ---- PyTorch, the source of right values
+
+
+_RNG = np.random.default_rng(0)
+
+
+def normal(*shape: int) -> Any:
+    return _RNG.standard_normal(shape)
+
+
+@pytest.fixture(scope="session")
+def torch() -> Any:
+    return pytest.importorskip("torch", reason="PyTorch, the source of the right values, is not installed")
+
+
+def agrees_with_torch(torch: Any, ours: Any, theirs: Any, *arrays: Any) -> None:
+    """Values and gradients, in float64, of a function of these arrays, for a random cotangent."""
+    xs = [pb.tensor(a) for a in arrays]
+    with pb.GradientTape() as tape:
+        tape.watch(xs)
+        y = ours(*xs)
+    g = np.random.default_rng(1).standard_normal(y.shape)
+    ts = [torch.tensor(a, requires_grad=True) for a in arrays]
+    wanted = theirs(*ts)
+    np.testing.assert_allclose(y.numpy(), wanted.detach().numpy(), rtol=1e-12, atol=1e-12)
+    gradients = torch.autograd.grad(wanted, ts, torch.tensor(g), allow_unused=True)
+    for got, gradient in zip(tape.gradient(y, xs, output_gradients=g, unconnected="zero"), gradients):
+        right = np.zeros(got.shape) if gradient is None else gradient.numpy()
+        np.testing.assert_allclose(got.numpy(), right, rtol=1e-10, atol=1e-12)

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import environment
 
 import pullback as pb
+from conftest import environment
 from pullback import cli, train
 from pullback.io import load
 from pullback.primitive import OPS
@@ -22,12 +22,16 @@ def test_info_tells_what_runs_and_why_not(capsys: pytest.CaptureFixture[str], mo
     assert cli.main(["info"]) == 0
     out, err = capsys.readouterr()
     facts = dict(line.split(maxsplit=1) for line in out.splitlines() if not line.startswith("CPU") and not line.startswith("CUDA"))
-    assert facts["pullback"] == pb.__version__ and facts["NumPy"] == np.__version__
+    assert facts["pullback"] == pb.__version__
+    assert facts["NumPy"] == np.__version__
     assert (facts["cuda"][:3] == "no:") is not pb.cuda.is_available()
-    assert "native" in facts["ops"] and err == ""
+    assert "native" in facts["ops"]
+    assert err == ""
 
 
-def test_info_warns_of_an_environment_that_changes_products(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_info_warns_of_an_environment_that_changes_products(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OPENBLAS_CORETYPE", "Prescott")
     cli.main(["info"])
     assert "warning: OPENBLAS_CORETYPE=Prescott" in capsys.readouterr().err
@@ -69,12 +73,18 @@ def test_the_same_seed_trains_the_same_weights() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [(["--model", "resnet"], "mlp"), (["--epochs", "0"], "epochs=0"), (["--batch-size", "0"], "batch_size=0"), (["--device", "tpu"], "tpu")],
+    [
+        (["--model", "resnet"], "mlp"),
+        (["--epochs", "0"], "epochs=0"),
+        (["--batch-size", "0"], "batch_size=0"),
+        (["--device", "tpu"], "tpu"),
+    ],
 )
 def test_bad_arguments_end_in_one_line(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["train", "digits", *arguments]) == 1
     err = capsys.readouterr().err
-    assert words in err and "Traceback" not in err
+    assert words in err
+    assert "Traceback" not in err
 
 
 def test_the_reference_backend_is_named_in_info() -> None:
@@ -84,6 +94,7 @@ def test_the_reference_backend_is_named_in_info() -> None:
 
 
 def test_importing_pullback_leaves_what_is_not_used() -> None:
-    code = "import sys, pullback; print([m for m in ('optree', 'safetensors', 'tqdm', 'rich', 'ml_dtypes', 'pullback.nn', 'pullback.cli') if m in sys.modules])"
+    unused = ("optree", "safetensors", "tqdm", "rich", "ml_dtypes", "pullback.nn", "pullback.cli")
+    code = f"import sys, pullback; print([m for m in {unused} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

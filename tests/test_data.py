@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -46,8 +47,9 @@ def rows(loader: Loader) -> list[list[int]]:
 def test_an_epoch_gives_every_row_once_in_an_order_of_its_own() -> None:
     loader = Loader(np.arange(10), 4)
     first, second = rows(loader), rows(loader)
-    assert [len(batch) for batch in first] == [4, 4, 2] and len(loader) == 3
-    assert sorted(sum(first, [])) == sorted(sum(second, [])) == list(range(10))
+    assert [len(batch) for batch in first] == [4, 4, 2]
+    assert len(loader) == 3
+    assert sorted(itertools.chain(*first)) == sorted(itertools.chain(*second)) == list(range(10))
     assert first != second
     assert rows(Loader(np.arange(10), 4)) == first
     assert rows(Loader(np.arange(10), 4, seed=1)) != first
@@ -62,7 +64,8 @@ def test_rows_that_belong_together_stay_together() -> None:
 def test_without_shuffling_the_order_stays_and_drop_last_drops() -> None:
     assert rows(Loader(np.arange(5), 2, shuffle=False)) == [[0, 1], [2, 3], [4]]
     loader = Loader(np.arange(5), 2, shuffle=False, drop_last=True)
-    assert rows(loader) == [[0, 1], [2, 3]] and len(loader) == 2
+    assert rows(loader) == [[0, 1], [2, 3]]
+    assert len(loader) == 2
 
 
 @pytest.mark.parametrize("stop", range(8))
@@ -92,11 +95,15 @@ def test_a_loaders_launches_are_charged_to_data() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
-        (([np.zeros(3), np.zeros(4)], 2), pb.ShapeError, r"\[3, 4\]"), ((np.zeros(3), 0), pb.PullbackError, "batch_size=0"),
-        ((np.zeros(3), 1.5), pb.PullbackError, "integer"), ((np.float32(3), 2), pb.ShapeError, "0-d"), (([], 2), pb.PullbackError, "no arrays"),
-        ((np.zeros(3), 4, True, 0, None, True), pb.PullbackError, "no batch"), ((np.zeros(3), 2, True, -1), pb.PullbackError, "seed"),
+        (([np.zeros(3), np.zeros(4)], 2), pb.ShapeError, r"\[3, 4\]"),
+        ((np.zeros(3), 0), pb.PullbackError, "batch_size=0"),
+        ((np.zeros(3), 1.5), pb.PullbackError, "integer"),
+        ((np.float32(3), 2), pb.ShapeError, "0-d"),
+        (([], 2), pb.PullbackError, "no arrays"),
+        ((np.zeros(3), 4, True, 0, None, True), pb.PullbackError, "no batch"),
+        ((np.zeros(3), 2, True, -1), pb.PullbackError, "seed"),
     ],
-)  # fmt: skip
+)
 def test_a_loader_that_cannot_work_says_why(arguments: Any, error: Any, words: str) -> None:
     with pytest.raises(error, match=words):
         Loader(*arguments)
@@ -113,9 +120,13 @@ def test_a_loader_that_cannot_work_says_why(arguments: Any, error: Any, words: s
     [  # the known answers of Random123, philox4x32-10
         ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
         ((0xFFFFFFFF,) * 4, (0xFFFFFFFF,) * 2, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
-        ((0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344), (0xA4093822, 0x299F31D0), (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1)),
+        (
+            (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
+            (0xA4093822, 0x299F31D0),
+            (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1),
+        ),
     ],
-)  # fmt: skip
+)
 def test_philox_gives_the_known_answers(counter: Any, key: Any, words: Any) -> None:
     got = philox.philox([np.array([c], np.uint64) for c in counter], key)
     assert tuple(int(w[0]) for w in got) == words
@@ -127,10 +138,13 @@ DRAWS: dict[str, Any] = {
     "truncated_normal": lambda g, dtype: g.truncated_normal((3, 5, 7), 1.0, 2.0, dtype=dtype),
 }
 WHOLE: dict[str, Any] = {
-    "bernoulli": lambda g: g.bernoulli(1001, 0.3), "randint": lambda g: g.randint(-5, 70, (1001,)),
-    "randint of all": lambda g: g.randint(-(2**63), 2**63 - 1, (1001,)), "randint of bytes": lambda g: g.randint(7, shape=(11,), dtype="uint8"),
-    "permutation": lambda g: g.permutation(1001), "dropout": lambda g: random.dropout(pb.ones(1001), 0.3, generator=g),
-}  # fmt: skip
+    "bernoulli": lambda g: g.bernoulli(1001, 0.3),
+    "randint": lambda g: g.randint(-5, 70, (1001,)),
+    "randint of all": lambda g: g.randint(-(2**63), 2**63 - 1, (1001,)),
+    "randint of bytes": lambda g: g.randint(7, shape=(11,), dtype="uint8"),
+    "permutation": lambda g: g.permutation(1001),
+    "dropout": lambda g: random.dropout(pb.ones(1001), 0.3, generator=g),
+}
 
 
 def by_reference(draw: Any, *arguments: Any) -> Any:
@@ -165,16 +179,19 @@ def test_the_reference_draws_the_kernels_numbers_bit_for_bit(draw: Any, native: 
 @pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
 def test_the_reference_draws_the_kernels_floats(draw: Any, dtype: str, native: None) -> None:
     got, wanted = draw(Generator(5), dtype).numpy(), by_reference(draw, Generator(5), dtype)
-    np.testing.assert_allclose(got.astype(np.float64), wanted.astype(np.float64), rtol=16 * np.finfo(dtype).eps, atol=4 * np.finfo(dtype).eps)
+    np.testing.assert_allclose(
+        got.astype(np.float64), wanted.astype(np.float64), rtol=16 * np.finfo(dtype).eps, atol=4 * np.finfo(dtype).eps
+    )
 
 
 def test_draws_have_the_distribution_that_they_are_named_for() -> None:
     stats = pytest.importorskip("scipy.stats", reason="SciPy, which tests distributions, is not installed")
     g = Generator(11)
     for sample, cdf in (
-        (g.uniform(20000, -1.0, 3.0), stats.uniform(-1, 4).cdf), (g.normal(20000, 2.0, 0.5), stats.norm(2, 0.5).cdf),
+        (g.uniform(20000, -1.0, 3.0), stats.uniform(-1, 4).cdf),
+        (g.normal(20000, 2.0, 0.5), stats.norm(2, 0.5).cdf),
         (g.truncated_normal(20000, 1.0, 3.0, -1.0, 2.0), stats.truncnorm(-1, 2, 1, 3).cdf),
-    ):  # fmt: skip
+    ):
         assert stats.kstest(sample.numpy(), cdf).pvalue > 1e-3
     counts = np.bincount(g.randint(10, shape=(20000,)).numpy(), minlength=10)
     assert stats.chisquare(counts).pvalue > 1e-3
@@ -202,11 +219,15 @@ def test_dropout_scales_what_it_keeps_and_its_gradient_has_the_same_mask() -> No
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: Generator(-1), "2\\*\\*64"), (lambda: Generator().randint(5, 5), "no integer"), (lambda: Generator().bernoulli(3, 1.5), "probability"),
-        (lambda: Generator().normal(3, std=-1.0), "negative"), (lambda: Generator().truncated_normal(3, low=2.0, high=1.0), "less than"),
-        (lambda: Generator().uniform(3, dtype="int32"), "floating-point"), (lambda: Generator().uniform((-1,)), "negative"),
+        (lambda: Generator(-1), "2\\*\\*64"),
+        (lambda: Generator().randint(5, 5), "no integer"),
+        (lambda: Generator().bernoulli(3, 1.5), "probability"),
+        (lambda: Generator().normal(3, std=-1.0), "negative"),
+        (lambda: Generator().truncated_normal(3, low=2.0, high=1.0), "less than"),
+        (lambda: Generator().uniform(3, dtype="int32"), "floating-point"),
+        (lambda: Generator().uniform((-1,)), "negative"),
     ],
-)  # fmt: skip
+)
 def test_impossible_draws_are_refused(call: Any, words: str) -> None:
     with pytest.raises(pb.PullbackError, match=words):
         call()

@@ -13,14 +13,33 @@ import pytest
 import pullback as pb
 from pullback import io
 
-DTYPES = ("float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool")
+DTYPES = (
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "bool",
+)
 
 
 def same(a: Any, b: Any) -> bool:
     """Equal in structure, types of containers, dtypes and bits."""
     if isinstance(b, (pb.Tensor, np.ndarray)):
         left, right = np.asarray(a), np.asarray(b)
-        return isinstance(a, pb.Tensor) and left.dtype == right.dtype and left.shape == right.shape and left.tobytes() == right.tobytes()
+        return (
+            isinstance(a, pb.Tensor)
+            and left.dtype == right.dtype
+            and left.shape == right.shape
+            and left.tobytes() == right.tobytes()
+        )
     if isinstance(b, dict):
         return list(a) == list(b) and all(same(a[key], b[key]) for key in b)
     if isinstance(b, (list, tuple)):
@@ -55,7 +74,8 @@ def test_other_programs_read_our_files_and_we_read_theirs(tmp_path: Any) -> None
     library = pytest.importorskip("safetensors.numpy", reason="safetensors is not installed")
     io.save(tmp_path / "ours", {"a": [pb.tensor([1.0, 2.0])], "b.c": pb.tensor([3])})
     theirs = library.load_file(tmp_path / "ours")
-    assert sorted(theirs) == ["a.0", "b.c"] and theirs["a.0"].tolist() == [1.0, 2.0]
+    assert sorted(theirs) == ["a.0", "b.c"]
+    assert theirs["a.0"].tolist() == [1.0, 2.0]
     library.save_file({"w": np.ones((2, 2), np.float32), "b": np.zeros(2)}, tmp_path / "theirs")
     got = io.load(tmp_path / "theirs")
     assert same(dict(sorted(got.items())), {"b": np.zeros(2), "w": np.ones((2, 2), np.float32)})
@@ -75,12 +95,18 @@ def test_any_cut_of_a_file_is_told_and_names_it(tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        b"PK\x03\x04 a zip file of some kind", pickle.dumps({"a": np.ones(3)}), b"\x93NUMPY\x01\x00v\x00{'descr'", b"{}", b"\0" * 64,
-        (2**63).to_bytes(8, "little") + b"{}", (2).to_bytes(8, "little") + b"[]", (8).to_bytes(8, "little") + b'{"a": 1}',
+        b"PK\x03\x04 a zip file of some kind",
+        pickle.dumps({"a": np.ones(3)}),
+        b"\x93NUMPY\x01\x00v\x00{'descr'",
+        b"{}",
+        b"\0" * 64,
+        (2**63).to_bytes(8, "little") + b"{}",
+        (2).to_bytes(8, "little") + b"[]",
+        (8).to_bytes(8, "little") + b'{"a": 1}',
         (2).to_bytes(8, "little") + b"{}x",
     ],
     ids=range(9),
-)  # fmt: skip
+)
 def test_a_foreign_file_is_refused_in_words(data: bytes, tmp_path: Any) -> None:
     (tmp_path / "other.bin").write_bytes(data)
     with pytest.raises(pb.FileFormatError, match=r"other\.bin.*not a"):
@@ -89,7 +115,16 @@ def test_a_foreign_file_is_refused_in_words(data: bytes, tmp_path: Any) -> None:
 
 def test_a_damaged_structure_is_refused_and_never_run(tmp_path: Any) -> None:
     library = pytest.importorskip("safetensors.numpy", reason="safetensors is not installed")
-    for structure in ('{"tensor": "gone"}', "[", '{"call": "os.system"}', "3", '{"list": 3}', '{"a": 1, "b": 2}', '{"dict": [["k"]]}', "{}"):
+    for structure in (
+        '{"tensor": "gone"}',
+        "[",
+        '{"call": "os.system"}',
+        "3",
+        '{"list": 3}',
+        '{"a": 1, "b": 2}',
+        '{"dict": [["k"]]}',
+        "{}",
+    ):
         library.save_file({"x": np.ones(2)}, tmp_path / "bad", {io.STRUCTURE: structure})
         with pytest.raises(pb.FileFormatError, match="bad"):
             io.load(tmp_path / "bad")
@@ -120,10 +155,13 @@ def test_a_save_that_fails_leaves_the_old_file_and_no_other(tmp_path: Any, monke
 @pytest.mark.parametrize(
     ("tree", "words"),
     [
-        ({"a": [object()]}, r'"a\.0" is a object'), ({(1, 2): 3}, "keys are strings"), ({"z": np.ones(2, complex)}, "complex128"),
-        ({"f": lambda: 0}, "function"), ({"s": np.array(["text"])}, "dtype"),
+        ({"a": [object()]}, r'"a\.0" is a object'),
+        ({(1, 2): 3}, "keys are strings"),
+        ({"z": np.ones(2, complex)}, "complex128"),
+        ({"f": lambda: 0}, "function"),
+        ({"s": np.array(["text"])}, "dtype"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_saved_is_named_by_its_path(tree: Any, words: str, tmp_path: Any) -> None:
     with pytest.raises(pb.PullbackError, match=words):
         io.save(tmp_path / "x", tree)

@@ -1,4 +1,4 @@
-"""Layers, losses and initial weights: PyTorch's values and gradients, exact second derivatives, names, modes, errors."""
+"""Layers and initial weights: PyTorch's values and gradients, exact second derivatives, names, modes, errors."""
 
 from __future__ import annotations
 
@@ -8,38 +8,11 @@ import numpy as np
 import pytest
 
 import pullback as pb
+from conftest import agrees_with_torch, normal
 from pullback import nn
 from pullback.nn import functional as F
 from pullback.ops.linear import linear
 from pullback.tensor import Parameter
-
-RNG = np.random.default_rng(0)
-
-
-def normal(*shape: int) -> Any:
-    return RNG.standard_normal(shape)
-
-
-@pytest.fixture(scope="module")
-def torch() -> Any:
-    return pytest.importorskip("torch", reason="PyTorch, the source of the right values, is not installed")
-
-
-def agrees_with_torch(torch: Any, ours: Any, theirs: Any, *arrays: Any) -> None:
-    """Values and gradients, in float64, of a function of these arrays, for a random cotangent."""
-    xs = [pb.tensor(a) for a in arrays]
-    with pb.GradientTape() as tape:
-        tape.watch(xs)
-        y = ours(*xs)
-    g = np.random.default_rng(1).standard_normal(y.shape)
-    ts = [torch.tensor(a, requires_grad=True) for a in arrays]
-    wanted = theirs(*ts)
-    np.testing.assert_allclose(y.numpy(), wanted.detach().numpy(), rtol=1e-12, atol=1e-12)
-    gradients = torch.autograd.grad(wanted, ts, torch.tensor(g), allow_unused=True)
-    for got, gradient in zip(tape.gradient(y, xs, output_gradients=g, unconnected="zero"), gradients):
-        right = np.zeros(got.shape) if gradient is None else gradient.numpy()
-        np.testing.assert_allclose(got.numpy(), right, rtol=1e-10, atol=1e-12)
-
 
 # ---- layers and functions
 
@@ -51,19 +24,30 @@ def test_linear_is_torchs(torch: Any, lead: Any, activation: Any, bias: bool) ->
     after = getattr(torch, activation) if activation else lambda y: y
     arrays = [normal(*lead, 3), normal(4, 3), *([normal(4)] if bias else [])]
     agrees_with_torch(
-        torch, lambda x, w, b=None: linear(x, w, b, activation), lambda x, w, b=None: after(torch.nn.functional.linear(x, w, b)), *arrays
+        torch,
+        lambda x, w, b=None: linear(x, w, b, activation),
+        lambda x, w, b=None: after(torch.nn.functional.linear(x, w, b)),
+        *arrays,
     )
 
 
 @pytest.mark.parametrize(
     ("ours", "name", "options"),
     [
-        (F.relu, "relu", {}), (F.leaky_relu, "leaky_relu", {}), (F.elu, "elu", {}), (lambda x: F.elu(x, 0.7), "elu", {"alpha": 0.7}),
-        (F.gelu, "gelu", {}), (lambda x: F.gelu(x, "tanh"), "gelu", {"approximate": "tanh"}), (F.silu, "silu", {}),
-        (lambda x: F.softplus(x, 3.0, 1.0), "softplus", {"beta": 3.0, "threshold": 1.0}), (F.sigmoid, "sigmoid", {}), (F.tanh, "tanh", {}),
-        (lambda x: F.softmax(x, axis=1), "softmax", {"dim": 1}), (lambda x: F.log_softmax(x, axis=0), "log_softmax", {"dim": 0}),
+        (F.relu, "relu", {}),
+        (F.leaky_relu, "leaky_relu", {}),
+        (F.elu, "elu", {}),
+        (lambda x: F.elu(x, 0.7), "elu", {"alpha": 0.7}),
+        (F.gelu, "gelu", {}),
+        (lambda x: F.gelu(x, "tanh"), "gelu", {"approximate": "tanh"}),
+        (F.silu, "silu", {}),
+        (lambda x: F.softplus(x, 3.0, 1.0), "softplus", {"beta": 3.0, "threshold": 1.0}),
+        (F.sigmoid, "sigmoid", {}),
+        (F.tanh, "tanh", {}),
+        (lambda x: F.softmax(x, axis=1), "softmax", {"dim": 1}),
+        (lambda x: F.log_softmax(x, axis=0), "log_softmax", {"dim": 0}),
     ],
-)  # fmt: skip
+)
 def test_activations_are_torchs(torch: Any, ours: Any, name: str, options: Any) -> None:
     agrees_with_torch(torch, ours, lambda x: getattr(torch.nn.functional, name)(x, **options), 3 * normal(4, 5, 3))
 
@@ -96,9 +80,11 @@ def test_norms_are_torchs(torch: Any, shape: Any, affine: str) -> None:
     )
     if affine != "weight and bias":
         agrees_with_torch(
-            torch, lambda x, *w: F.rms_norm(x, *w, axis=axis, eps=1e-6),
-            lambda x, *w: torch.nn.functional.rms_norm(x, shape, *w, eps=1e-6), *arrays,
-        )  # fmt: skip
+            torch,
+            lambda x, *w: F.rms_norm(x, *w, axis=axis, eps=1e-6),
+            lambda x, *w: torch.nn.functional.rms_norm(x, shape, *w, eps=1e-6),
+            *arrays,
+        )
 
 
 def test_the_hessian_of_the_variance_is_exact() -> None:
@@ -150,91 +136,6 @@ def test_embedding_adds_up_the_gradients_of_an_index_used_twice(torch: Any) -> N
         layer(pb.tensor([5]))
 
 
-# ---- losses
-
-
-LABELS = np.array([2, 0, -100, 4, 1, 2])
-REDUCTIONS = pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-
-
-@REDUCTIONS
-@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
-@pytest.mark.parametrize("smoothing", [0.0, 0.1, 1.0])
-def test_cross_entropy_of_classes_is_torchs(torch: Any, reduction: str, weighted: bool, smoothing: float) -> None:
-    weight = np.random.default_rng(2).random(5) if weighted else None
-    options = {"label_smoothing": smoothing, "reduction": reduction}
-    for logits, labels in ((normal(6, 5), LABELS), (normal(2, 5, 3), LABELS.reshape(2, 3)), (normal(5), np.array(3))):
-        agrees_with_torch(
-            torch,
-            lambda x: nn.cross_entropy(x, labels, weight=weight, **options),
-            lambda x: torch.nn.functional.cross_entropy(
-                x, torch.tensor(labels), weight=None if weight is None else torch.tensor(weight), **options
-            ),
-            logits,
-        )
-
-
-@REDUCTIONS
-@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
-def test_cross_entropy_of_probabilities_is_torchs(torch: Any, reduction: str, weighted: bool) -> None:
-    weight = np.random.default_rng(2).random(5) if weighted else None
-    options = {"label_smoothing": 0.2, "reduction": reduction}
-    agrees_with_torch(
-        torch,
-        lambda x, p: nn.cross_entropy(x, p, weight=weight, **options),
-        lambda x, p: torch.nn.functional.cross_entropy(x, p, weight=None if weight is None else torch.tensor(weight), **options),
-        normal(2, 5, 3), np.random.default_rng(3).dirichlet(np.ones(3), (2, 5)),
-    )  # fmt: skip
-
-
-@REDUCTIONS
-@pytest.mark.filterwarnings("ignore:reduction. 'mean' divides the total loss")
-@pytest.mark.parametrize(
-    ("name", "theirs", "options"),
-    [
-        ("mse", "mse_loss", {}), ("l1", "l1_loss", {}), ("huber", "huber_loss", {"delta": 0.7}),
-        ("bce_with_logits", "binary_cross_entropy_with_logits", {}), ("kl_div", "kl_div", {}), ("kl_div", "kl_div", {"log_target": True}),
-    ],
-)  # fmt: skip
-def test_losses_are_torchs(torch: Any, name: str, theirs: str, options: Any, reduction: str) -> None:
-    target = np.random.default_rng(4).random((4, 3))
-    agrees_with_torch(
-        torch, lambda x, t: getattr(nn, name)(x, t, reduction=reduction, **options),
-        lambda x, t: getattr(torch.nn.functional, theirs)(x, t, reduction=reduction, **options), normal(4, 3), target,
-    )  # fmt: skip
-
-
-@REDUCTIONS
-def test_nll_and_the_weighted_losses_are_torchs(torch: Any, reduction: str) -> None:
-    weight, positive = np.random.default_rng(5).random(5), np.array([0.5, 2.0, 3.0])
-    functional = torch.nn.functional
-    agrees_with_torch(
-        torch, lambda x: nn.nll(x, LABELS, weight=weight, reduction=reduction),
-        lambda x: functional.nll_loss(x, torch.tensor(LABELS), weight=torch.tensor(weight), reduction=reduction), normal(6, 5),
-    )  # fmt: skip
-    target = np.random.default_rng(6).random((4, 3))
-    agrees_with_torch(
-        torch, lambda x: nn.bce_with_logits(x, target, weight=positive, pos_weight=positive, reduction=reduction),
-        lambda x: functional.binary_cross_entropy_with_logits(
-            x, torch.tensor(target), torch.tensor(positive), pos_weight=torch.tensor(positive), reduction=reduction
-        ), normal(4, 3),
-    )  # fmt: skip
-
-
-def test_losses_do_not_overflow() -> None:
-    x = pb.tensor([1000.0, -1000.0, 0.0])
-    with pb.GradientTape() as tape:
-        tape.watch(x)
-        loss = nn.bce_with_logits(x, pb.tensor([1.0, 0.0, 1.0]), reduction="sum")
-    assert loss.item() == pytest.approx(np.log(2))
-    assert tape.gradient(loss, x).tolist() == [0.0, 0.0, -0.5]
-    assert nn.cross_entropy(pb.tensor([[1e4, -1e4]]), pb.tensor([1])).item() == 2e4
-
-
-def test_cross_entropy_has_exact_second_derivatives() -> None:
-    pb.check_gradients(lambda x: nn.cross_entropy(x, LABELS, label_smoothing=0.1), [normal(6, 5)], order=2)
-
-
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
@@ -277,7 +178,16 @@ class Net(nn.Module):
 
 def test_parameters_are_found_and_named_by_path() -> None:
     net = Net()
-    names = ["scale", "mine", "layers.0.weight", "layers.0.bias", "layers.1.weight", "layers.1.bias", "heads.a.weight", "heads.a.bias"]
+    names = [
+        "scale",
+        "mine",
+        "layers.0.weight",
+        "layers.0.bias",
+        "layers.1.weight",
+        "layers.1.bias",
+        "heads.a.weight",
+        "heads.a.bias",
+    ]
     assert [name for name, _ in net.named_parameters()] == names
     assert [p.name for p in net.parameters()] == ["scale", "temperature", *names[2:]]
     assert net.buffers() == [net.count]
@@ -382,12 +292,15 @@ def test_linear_starts_as_torchs() -> None:
 @pytest.mark.parametrize(
     ("init", "std"),
     [
-        (lambda p: nn.init.xavier_uniform(p), np.sqrt(2 / 700)), (lambda p: nn.init.xavier_normal(p, gain=2.0), 2 * np.sqrt(2 / 700)),
+        (lambda p: nn.init.xavier_uniform(p), np.sqrt(2 / 700)),
+        (lambda p: nn.init.xavier_normal(p, gain=2.0), 2 * np.sqrt(2 / 700)),
         (lambda p: nn.init.kaiming_uniform(p, nonlinearity="relu"), np.sqrt(2 / 400)),
-        (lambda p: nn.init.kaiming_normal(p, mode="fan_out"), np.sqrt(2 / 300)), (lambda p: nn.init.normal(p, 0.0, 3.0), 3.0),
-        (lambda p: nn.init.truncated_normal(p, std=2.0), 2 * 0.8796256610342398), (lambda p: nn.init.uniform(p, -1, 1), 1 / np.sqrt(3)),
+        (lambda p: nn.init.kaiming_normal(p, mode="fan_out"), np.sqrt(2 / 300)),
+        (lambda p: nn.init.normal(p, 0.0, 3.0), 3.0),
+        (lambda p: nn.init.truncated_normal(p, std=2.0), 2 * 0.8796256610342398),
+        (lambda p: nn.init.uniform(p, -1, 1), 1 / np.sqrt(3)),
     ],
-)  # fmt: skip
+)
 def test_initial_weights_have_the_published_spread(init: Any, std: float) -> None:
     p = Parameter(np.zeros((300, 400), np.float32))
     assert init(p) is p

@@ -34,7 +34,8 @@ def test_the_products_of_an_mlp_are_counted_exactly() -> None:
     assert prof.forward.matmul_flops == 2 * 64 * (784 * 128 + 128 * 10) == 13_008_896
     assert prof.backward.matmul_flops == 13_008_896 + 2 * 64 * 128 * 10 == 13_172_736  # not twice: nobody asked for the input's
     assert (prof.coverage, prof.unknown) == (1.0, {})
-    assert prof.forward.flops > prof.forward.matmul_flops and prof.forward.special_ops >= 64 * 10
+    assert prof.forward.flops > prof.forward.matmul_flops
+    assert prof.forward.special_ops >= 64 * 10
     with pb.profile() as prof:
         opt.step(gradients)
     assert prof.optimizer.launches == prof.total.launches == 1
@@ -114,9 +115,8 @@ def test_an_error_inside_is_not_hidden_and_the_ledger_stops() -> None:
 
 
 def test_a_profile_inside_another_and_a_used_one_are_refused() -> None:
-    with pb.profile() as prof:
-        with pytest.raises(pb.PullbackError, match="running"):
-            pb.profile().__enter__()
+    with pb.profile() as prof, pytest.raises(pb.PullbackError, match="running"):
+        pb.profile().__enter__()
     with pytest.raises(pb.PullbackError, match="used"):
         prof.__enter__()
 
@@ -128,4 +128,5 @@ def test_profile_is_a_package_and_a_call() -> None:
         X @ X.T
     lines = str(prof).splitlines()
     assert lines[0].split()[0] == "FLOPs"
-    assert any(line.startswith("forward") for line in lines) and lines[-1] == "cost known for 100.0% of launches"
+    assert any(line.startswith("forward") for line in lines)
+    assert lines[-1] == "cost known for 100.0% of launches"

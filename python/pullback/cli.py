@@ -73,9 +73,9 @@ def _facts() -> list[tuple[str, str]]:
     from .primitive import OPS
 
     module = native.module
-    kernels = [op.name for op in OPS.values() if op.native]
-    views = [op.name for op in OPS.values() if _is_view(op)]
-    blas = getattr(module, "blas_core", None)
+    native_count = len([op for op in OPS.values() if op.native])
+    views = len([op for op in OPS.values() if _is_view(op)])
+    others = len(OPS) - native_count - views
     return [
         ("pullback", __version__),
         ("Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
@@ -86,9 +86,9 @@ def _facts() -> list[tuple[str, str]]:
         ("CUDA libraries", _cuda_libraries()),
         ("CPU kernels", "yes" if backends.why_not("cpu") is None else f"no: {backends.why_not('cpu')}"),
         ("SIMD", native.simd_level()),
-        ("BLAS", f"{module.blas_config()}, running its {blas()} kernels" if blas and module is not None else f"NumPy's ({'no native module' if module is None else 'not told'})"),
+        ("BLAS", "NumPy's" if module is None else f"{module.blas_config()}, running its {module.blas_core()} kernels"),
         ("threads", str(module.thread_count()) if module is not None else "NumPy's"),
-        ("ops", f"{len(kernels)} native, {len(views)} views without a kernel, {len(OPS) - len(kernels) - len(views)} by reference (pullback info --ops)"),
+        ("ops", f"{native_count} native, {views} views without a kernel, {others} by reference (pullback info --ops)"),
     ]  # fmt: skip
 
 
@@ -112,7 +112,9 @@ def _cuda_libraries() -> str:
     from importlib import metadata
 
     wheels = {
-        str(d.metadata["Name"]): d.version for d in metadata.distributions() if str(d.metadata["Name"]).startswith(("nvidia-", "cupy"))
+        str(d.metadata["Name"]): d.version
+        for d in metadata.distributions()
+        if str(d.metadata["Name"]).startswith(("nvidia-", "cupy"))
     }
     system = [name for name in ("cuda", "cudart", "nvrtc", "cublas") if find_library(name)]
     found = [f"lib{name}" for name in system] + [f"{name} {version}" for name, version in sorted(wheels.items())]

@@ -83,7 +83,7 @@ def train_digits(
             for _ in rounds:
                 losses += [loss.item() for loss in _epoch(network, opt, loader)]
                 if hasattr(rounds, "set_postfix"):
-                    rounds.set_postfix(loss=f"{sum(losses[-len(loader):]) / len(loader):.4f}")
+                    rounds.set_postfix(loss=f"{sum(losses[-len(loader) :]) / len(loader):.4f}")
         seconds = time.perf_counter() - start
         return Result(network, losses, accuracy(network.eval(), data), profile, seconds, len(losses))
 

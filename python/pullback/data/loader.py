@@ -96,7 +96,9 @@ class Loader:
             raise PullbackError(f"Loader: the state has {sorted(state)}; it must have batches, epoch and seed.")
         epoch, done = int(state["epoch"]), int(state["batches"])
         if epoch < 0 or not 0 <= done < max(1, len(self)):
-            raise PullbackError(f"Loader: the state is at batch {done} of epoch {epoch}, but an epoch has {len(self)} batches here.")
+            raise PullbackError(
+                f"Loader: the state is at batch {done} of epoch {epoch}, but an epoch has {len(self)} batches here."
+            )
         self.epoch, self._done, self.seed = epoch, done, int(state["seed"])
 
     def __repr__(self) -> str:
@@ -111,5 +113,7 @@ def _rows(arrays: Sequence[Tensor]) -> int:
         raise ShapeError(f"Loader: the arrays have shapes {[a.shape for a in arrays]}; a 0-d array has no rows.")
     lengths = {len(a) for a in arrays}
     if len(lengths) > 1:
-        raise ShapeError(f"Loader: the first axes have lengths {[len(a) for a in arrays]}; rows that belong together must be equal in number.")
+        raise ShapeError(
+            f"Loader: the first axes have lengths {[len(a) for a in arrays]}; rows that belong together must be equal in number."
+        )
     return lengths.pop()

@@ -64,18 +64,16 @@ def huber(x: Any, target: Any, *, delta: float = 1.0, reduction: str = "mean") -
     return _reduced("huber", where(size <= delta, 0.5 * square(difference), delta * (size - 0.5 * delta)), reduction)
 
 
-def bce_with_logits(
-    x: Any, target: Any, *, weight: Any = None, pos_weight: Any = None, reduction: str = "mean"
-) -> Tensor:
+def bce_with_logits(x: Any, target: Any, *, weight: Any = None, pos_weight: Any = None, reduction: str = "mean") -> Tensor:
     """-(z log p + (1 - z) log(1 - p)) for p = sigmoid(x) and z the target in [0, 1], without overflow, reduced.
 
     weight scales each element, pos_weight the positive part; both broadcast. Raises ShapeError where the shapes differ.
     """
     x, z = _pair("bce_with_logits", x, target)
-    if pos_weight is None:
-        loss = _softplus(x) - x * z
-    else:
-        loss = (1 - z) * x + (1 + (as_tensor(pos_weight) - 1) * z) * _softplus(-x)
+    positive = _softplus(-x)
+    if pos_weight is not None:
+        positive = positive * (1 + (as_tensor(pos_weight) - 1) * z)
+    loss = (1 - z) * x + positive
     return _reduced("bce_with_logits", loss if weight is None else loss * as_tensor(weight), reduction)
 
 
@@ -96,9 +94,7 @@ def kl_div(x: Any, target: Any, *, log_target: bool = False, reduction: str = "m
     return _reduced("kl_div", loss, reduction)
 
 
-def nll(
-    x: Any, target: Any, *, weight: Any = None, ignore_index: int = -100, reduction: str = "mean"
-) -> Tensor:
+def nll(x: Any, target: Any, *, weight: Any = None, ignore_index: int = -100, reduction: str = "mean") -> Tensor:
     """-x[target], for x (n, classes, …) of log-probabilities and target (n, …) of class numbers.
 
     weight: (classes,) scales each class; the mean is weighted by it. Rows whose target is ignore_index do not count.
@@ -180,7 +176,9 @@ def _labels_fit(name: str, x: Tensor, target: Tensor) -> None:
 def _class_weights(name: str, weight: Any, rows: Tensor) -> Tensor:
     weight = as_tensor(weight)
     if weight.shape != rows.shape[1:]:
-        raise ShapeError(f"{name}: weight has shape {weight.shape}, but there are {rows.shape[1]} classes. Give one number for each.")
+        raise ShapeError(
+            f"{name}: weight has shape {weight.shape}, but there are {rows.shape[1]} classes. Give one number for each."
+        )
     return weight.astype(rows.dtype)
 
 

@@ -110,7 +110,9 @@ class Module:
         values = {name: _array_of(name, state[name]) for name in own if name in state}
         for name, value in values.items():
             if value.shape != own[name].shape:
-                raise ShapeError(f'load_state_dict: "{name}" has shape {value.shape} in the state, {own[name].shape} in the module.')
+                raise ShapeError(
+                    f'load_state_dict: "{name}" has shape {value.shape} in the state, {own[name].shape} in the module.'
+                )
         for name, value in values.items():
             own[name].assign(Tensor(value))
         return missing, unexpected

@@ -126,7 +126,9 @@ def linear(x: Any, weight: Any, bias: Any = None, activation: str | None = None)
     x, weight = as_tensor(x), as_tensor(weight)
     b = ABSENT if bias is None else as_tensor(bias)
     if activation not in ACTIVATIONS:
-        raise ValueError(f"linear: activation={activation!r}; use {', '.join(map(repr, ACTIVATIONS))}, or apply another one after it.")
+        raise ValueError(
+            f"linear: activation={activation!r}; use {', '.join(map(repr, ACTIVATIONS))}, or apply another one after it."
+        )
     _check_shapes(x, weight, b)
     dtype = x.array.dtype
     if dtype != weight.array.dtype or (isinstance(b, Tensor) and dtype != b.array.dtype) or not dtypes.is_float(dtype):
@@ -148,7 +150,9 @@ def _check_shapes(x: Tensor, weight: Tensor, bias: Any) -> None:
             f"linear: the last axis of x {inner} must have the length of the last axis of weight {shape}, (out, in), "
             f"which is {shape[1]}. Reshape x, or transpose the weight (weight.mT)."
         )
-    raise ShapeError(f"linear: bias has shape {bias.shape}, but weight {shape} gives {shape[0]} outputs. Give it the shape ({shape[0]},).")
+    raise ShapeError(
+        f"linear: bias has shape {bias.shape}, but weight {shape} gives {shape[0]} outputs. Give it the shape ({shape[0]},)."
+    )
 
 
 def _floats(x: Tensor, weight: Tensor, bias: Any) -> tuple[Any, ...]:
@@ -156,5 +160,7 @@ def _floats(x: Tensor, weight: Tensor, bias: Any) -> tuple[Any, ...]:
     given = [t for t in (x, weight, bias) if t is not ABSENT]
     found = same_dtype(given)
     if not dtypes.is_float(found[0].dtype):
-        raise DTypeError(f"linear: x and weight have dtypes {x.dtype} and {weight.dtype}; one must be floating-point. Use .astype(pb.float32).")
+        raise DTypeError(
+            f"linear: x and weight have dtypes {x.dtype} and {weight.dtype}; one must be floating-point. Use .astype(pb.float32)."
+        )
     return (*found, *([ABSENT] if bias is ABSENT else []))

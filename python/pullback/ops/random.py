@@ -49,9 +49,7 @@ def _normal(xp: Any, shape: Shape, dtype: Any, state: Any, mean: float, std: flo
     return xp.asarray((mean + std * z).astype(dtype).reshape(shape))
 
 
-def _truncated_normal(
-    xp: Any, shape: Shape, dtype: Any, state: Any, mean: float, std: float, low: float, high: float
-) -> Any:
+def _truncated_normal(xp: Any, shape: Shape, dtype: Any, state: Any, mean: float, std: float, low: float, high: float) -> Any:
     """By the inverse distribution function: no rejection, one number from each."""
     start, end = math.erf(low * math.sqrt(0.5)), math.erf(high * math.sqrt(0.5))
     u = _unit(math.prod(shape), dtype, state).astype(np.float64)
@@ -96,7 +94,8 @@ _draw_truncated = op("truncated_normal", kind=OWN, reference=_truncated_normal, 
 _draw_bernoulli = op("bernoulli", kind=OWN, reference=_bernoulli, inputs=0, cost=_counted(1, 0))
 _draw_randint = op("randint", kind=OWN, reference=_randint, inputs=0, cost=_counted(0, 0))
 _draw_permutation = op("permutation", kind=OWN, reference=_permutation, inputs=0, cost=_counted(0, 0))
-_drop = op("dropout", kind=LINEAR, reference=_dropout, takes="float", example=normal_example((3, 5), params=(0.3, np.array([7, 1], np.uint64))),
+_drop = op("dropout", kind=LINEAR, reference=_dropout, takes="float",
+           example=normal_example((3, 5), params=(0.3, np.array([7, 1], np.uint64))),
            cost=lambda x, p, state, y: {"flops": y.size, "bytes_read": distinct_bytes(x) + STATE_BYTES},
            pullback=lambda g, p, state: apply(_drop, (g,), (p, state)))  # fmt: skip
 

@@ -116,9 +116,7 @@ def _logsumexp_pullback(g: Tensor, x: Tensor, y: Tensor) -> Tensor:
     return expand_dims(g, axis=-1) * exp(x - expand_dims(finite, axis=-1))
 
 
-def _layer_norm_pullback(
-    g: Tensor, x: Tensor, weight: Any, eps: float, needs: Sequence[bool]
-) -> list[Tensor | None]:
+def _layer_norm_pullback(g: Tensor, x: Tensor, weight: Any, eps: float, needs: Sequence[bool]) -> list[Tensor | None]:
     z = _widened(x)
     gradients = _norm_pullback(g, z - mean(z, axis=-1, keepdims=True), weight, eps, needs, True)
     return [_narrowed(gx, x.dtype) for gx in gradients]
@@ -129,9 +127,7 @@ def _rms_norm_pullback(g: Tensor, x: Tensor, weight: Any, eps: float, needs: Seq
     return [_narrowed(gx, x.dtype) for gx in gradients[:2]]
 
 
-def _norm_pullback(
-    g: Tensor, z: Tensor, weight: Any, eps: float, needs: Sequence[bool], centre: bool
-) -> list[Tensor | None]:
+def _norm_pullback(g: Tensor, z: Tensor, weight: Any, eps: float, needs: Sequence[bool], centre: bool) -> list[Tensor | None]:
     """Gradients of z / sqrt(mean(z²) + eps) * weight + bias, for z centred (layer norm) or not."""
     g = _widened(g)
     scale = rsqrt(mean(square(z), axis=-1, keepdims=True) + eps)
@@ -149,9 +145,7 @@ def _narrowed(x: Tensor | None, dtype: Any) -> Tensor | None:
     return None if x is None else astype(x, dtype)
 
 
-def _cross_entropy_pullback(
-    g: Tensor, logits: Tensor, labels: Tensor, ignore_index: int, label_smoothing: float
-) -> Tensor:
+def _cross_entropy_pullback(g: Tensor, logits: Tensor, labels: Tensor, ignore_index: int, label_smoothing: float) -> Tensor:
     """softmax(logits) minus the target's distribution, times g; zero where the label is ignored."""
     classes = logits.shape[-1]
     counts = not_equal(labels, ignore_index)
@@ -337,7 +331,9 @@ def cross_entropy_rows(logits: Tensor, labels: Tensor, ignore_index: int = -100,
     Returns: (n,). Raises: ShapeError, DTypeError; IndexError naming the label that is out of range.
     """
     if logits.ndim != 2 or labels.shape != logits.shape[:1]:
-        raise ShapeError(f"cross_entropy: logits {logits.shape} and labels {labels.shape} do not fit: (n, classes) and (n,) are needed.")
+        raise ShapeError(
+            f"cross_entropy: logits {logits.shape} and labels {labels.shape} do not fit: (n, classes) and (n,) are needed."
+        )
     if labels.dtype.kind not in "iu":
         raise DTypeError(f"cross_entropy: labels have dtype {labels.dtype}; class numbers are integers. Use .astype(pb.int64).")
     try:
