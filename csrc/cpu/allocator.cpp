@@ -14,11 +14,11 @@ namespace pb::cpu {
 namespace {
 
 constexpr size_t kAlign = 64;
-constexpr int kFirstShift = 16;                         // blocks from 64 KiB on are cached: malloc is good at the rest
+constexpr int kFirstShift = 16;  // blocks from 64 KiB on are cached: malloc is good at the rest
 constexpr size_t kLarge = size_t{1} << kFirstShift;
-constexpr int kSteps = 8;                               // classes from one power of two to the next
+constexpr int kSteps = 8;  // classes from one power of two to the next
 constexpr int kClasses = (47 - kFirstShift) * kSteps + 1;
-constexpr size_t kHuge = size_t{4} << 20;               // from here on, in huge pages where the system has them
+constexpr size_t kHuge = size_t{4} << 20;  // from here on, in huge pages where the system has them
 constexpr size_t kHugePage = size_t{2} << 20;
 
 int log2_floor(size_t x) { return 63 - __builtin_clzll(x); }
@@ -59,7 +59,7 @@ struct Cache {
   std::mutex mutex;
   struct Shelf {
     std::vector<void*> blocks;  // the last one in is the first one out: it may still be in the CPU's cache
-    uint64_t used = 0;          // when, on the clock below
+    uint64_t used = 0;  // when, on the clock below
   } shelf[kClasses];
   uint64_t clock = 0;
   int64_t limit = default_limit();

@@ -90,8 +90,8 @@ void tile(Product<T> p, int64_t i0, int64_t i1, int64_t j0, int64_t j1) {
 }
 
 struct Grid {
-  int64_t rows, columns;    // tiles down and across
-  int64_t height, width;    // of one tile
+  int64_t rows, columns;  // tiles down and across
+  int64_t height, width;  // of one tile
 };
 
 int64_t round_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }

@@ -24,8 +24,8 @@ namespace pb::cpu {
 namespace {
 
 constexpr int kMaxThreads = 256;
-constexpr int kChunksPerThread = 2;           // a thread that is late, or preempted, leaves half its share to the others
-constexpr int64_t kAlign = 64;                // long loops are cut at multiples: whole vectors and cache lines
+constexpr int kChunksPerThread = 2;  // a thread that is late, or preempted, leaves half its share to the others
+constexpr int64_t kAlign = 64;  // long loops are cut at multiples: whole vectors and cache lines
 constexpr auto kSpin = std::chrono::microseconds(30);  // asleep costs the next loop a wake-up, about as long
 
 void relax() {
@@ -196,8 +196,7 @@ void Pool::worker_loop(int index) {
       sleeping.fetch_sub(1);
     }
     uint64_t now = gate.load();
-    while ((now & kOpen) && !gate.compare_exchange_weak(now, now + 1)) {
-    }
+    while ((now & kOpen) && !gate.compare_exchange_weak(now, now + 1)) {}
     if (!(now & kOpen)) continue;
     seen = now >> 32;
     if (static_cast<int>(now & kInside) < job.shares - 1) {  // else thread_count() was lowered: enough are inside
@@ -317,9 +316,7 @@ Chunks chunks_of(int64_t n, int64_t grain) {
 void detail::run_chunks(int64_t n, Chunks chunks, Run run, const void* body) {
   Pool& p = the_pool();
   if (p.busy.exchange(true, std::memory_order_acquire)) {  // a loop inside a loop, or a second thread
-    for (int64_t c = 0; c < chunks.count; ++c) {
-      run(body, c, c * chunks.size, std::min(n, (c + 1) * chunks.size));
-    }
+    for (int64_t c = 0; c < chunks.count; ++c) { run(body, c, c * chunks.size, std::min(n, (c + 1) * chunks.size)); }
     return;
   }
   p.run(n, chunks, run, body);
