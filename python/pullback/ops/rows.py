@@ -155,28 +155,31 @@ def _cross_entropy_pullback(g: Tensor, logits: Tensor, labels: Tensor, ignore_in
     return expand_dims(where(counts, g, 0.0), axis=-1) * (apply(_softmax, (logits,)) - target)
 
 
-# ---- costs: n elements in r rows. exp, log, sqrt and division are special; maxima are comparisons, which are not counted
+# ---- costs: n elements in r rows. A sum of n is n - 1 additions; exp, log, rsqrt and division are special; maxima are
+# comparisons, which are not counted. csrc/cpu counts the same by running a row on the counting scalar.
 
 
-def _cost(per_element: tuple[int, int], per_row: tuple[int, int]) -> Callable[..., dict[str, int]]:
-    """(flops, special ops) of each element and of each row; sums count one addition an element."""
-
-    def cost(x: Any, *rest: Any) -> dict[str, int]:
-        n = x.size
-        rows = n // x.shape[-1] if n else 0
-        return {"flops": n * per_element[0] + rows * per_row[0], "special_ops": n * per_element[1] + rows * per_row[1]}
-
-    return cost
+def _rows_cost(x: Any, element: tuple[int, int], row: tuple[int, int]) -> dict[str, int]:
+    """(flops, special ops) of each element and of each row."""
+    n = x.size
+    rows = n // x.shape[-1] if n else 0
+    return {"flops": n * element[0] + rows * row[0], "special_ops": n * element[1] + rows * row[1]}
 
 
-def _norm_cost(per_element: int, per_row: int) -> Callable[..., dict[str, int]]:
-    def cost(x: Any, *rest: Any) -> dict[str, int]:
-        n = x.size
-        rows = n // x.shape[-1] if n else 0
-        affine = len([a for a in rest[:-2] if a is not None])
-        return {"flops": n * (per_element + affine) + rows * per_row, "special_ops": 3 * rows}
+def _cost(element: tuple[int, int], row: tuple[int, int]) -> Callable[..., dict[str, int]]:
+    return lambda x, *rest: _rows_cost(x, element, row)
 
-    return cost
+
+def _layer_norm_cost(x: Any, weight: Any, bias: Any, eps: float, y: Any) -> dict[str, int]:
+    return _rows_cost(x, (5 + (weight is not None) + (bias is not None), 0), (-1, 3))
+
+
+def _rms_norm_cost(x: Any, weight: Any, eps: float, y: Any) -> dict[str, int]:
+    return _rows_cost(x, (3 + (weight is not None), 0), (0, 2))
+
+
+def _cross_entropy_cost(logits: Any, labels: Any, ignore_index: int, label_smoothing: float, y: Any) -> dict[str, int]:
+    return _rows_cost(logits, (4, 1), (4, 2)) if label_smoothing else _rows_cost(logits, (2, 1), (1, 1))
 
 
 # ---- declarations
@@ -204,20 +207,20 @@ def _cross_entropy_example(rng: Any, dtype: Any) -> Any:
 
 
 _softmax = op("softmax", kind=ROWS, reference=_softmax_reference, takes="float", pullback=_softmax_pullback,
-              fused=_fused("softmax"), cost=_cost((2, 2), (0, 0)), example=normal((4, 5)))  # fmt: skip
+              fused=_fused("softmax"), cost=_cost((3, 1), (-1, 1)), example=normal((4, 5)))  # fmt: skip
 _log_softmax = op("log_softmax", kind=ROWS, reference=_log_softmax_reference, takes="float", pullback=_log_softmax_pullback,
-                  fused=_fused("log_softmax"), cost=_cost((3, 1), (1, 1)), example=normal((4, 5)))  # fmt: skip
+                  fused=_fused("log_softmax"), cost=_cost((3, 1), (-1, 1)), example=normal((4, 5)))  # fmt: skip
 _logsumexp = op("logsumexp", kind=ROWS, reference=_logsumexp_reference, takes="float", pullback=_logsumexp_pullback,
-                fused=_fused("logsumexp"), cost=_cost((2, 1), (1, 1)), example=normal((4, 5)))  # fmt: skip
+                fused=_fused("logsumexp"), cost=_cost((2, 1), (0, 1)), example=normal((4, 5)))  # fmt: skip
 _layer_norm = op("layer_norm", kind=OWN, reference=_layer_norm_reference, inputs=3, joint=True, takes="float",
-                 pullback=_layer_norm_pullback, fused=_fused("layer_norm", True), cost=_norm_cost(5, 1),
+                 pullback=_layer_norm_pullback, fused=_fused("layer_norm", True), cost=_layer_norm_cost,
                  example=normal((4, 5), (5,), (5,), params=(1e-5,)))  # fmt: skip
 _rms_norm = op("rms_norm", kind=OWN, reference=_rms_norm_reference, inputs=2, joint=True, takes="float",
-               pullback=_rms_norm_pullback, fused=_fused("rms_norm", True), cost=_norm_cost(3, 1),
+               pullback=_rms_norm_pullback, fused=_fused("rms_norm", True), cost=_rms_norm_cost,
                example=normal((4, 5), (5,), params=(1e-6,)))  # fmt: skip
 _cross_entropy = op("cross_entropy", kind=OWN, reference=_cross_entropy_reference, inputs=2, takes="float",
                     pullback=(_cross_entropy_pullback, None), fused=(_fused("cross_entropy"), None),
-                    cost=_cost((2, 1), (2, 1)), example=_cross_entropy_example)  # fmt: skip
+                    cost=_cross_entropy_cost, example=_cross_entropy_example)  # fmt: skip
 
 
 # ---- public functions
