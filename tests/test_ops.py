@@ -278,7 +278,7 @@ def test_every_row_has_a_declaration() -> None:
     assert [(path, name) for path, name in found if name not in OPS] == []
 
 
-@pytest.mark.parametrize("name", ["erfinv", "atanh"])
+@pytest.mark.parametrize("name", ["acosh", "atanh"])
 def test_an_op_that_nothing_composes_is_named_in_two_files(name: str) -> None:
     derived = [":!*.pyi", ":!*_counts.py", ":!python/pullback/__init__.py"]  # generated, and the public names
     formula = ":!csrc/math/*.h"  # the scalar function itself, which rows and other formulas call

@@ -43,6 +43,7 @@ namespace m {
 
 // Special functions. The values do not matter, only that they are finite where the function's own are.
 inline Counting exp(Counting x) { return Counting::hard(std::exp(x.value)); }
+inline Counting if_any(Counting, Counting gradient) { return gradient; }
 inline Counting exp2(Counting x) { return Counting::hard(std::exp2(x.value)); }
 inline Counting expm1(Counting x) { return Counting::hard(std::expm1(x.value)); }
 inline Counting log(Counting x) { return Counting::hard(std::log(x.value)); }

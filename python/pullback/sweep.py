@@ -46,6 +46,7 @@ def walk(tape: GradientTape, reach: Container[int], sources: set[int], sums: Sum
     """Visits the nodes from the last to the first; those that no cotangent reached are skipped."""
     fused = not listeners.stack  # nobody records this sweep, so a pullback may be one opaque kernel
     nodes, shapes, hooks, first, more = tape.nodes, tape.shapes, dict(tape.hooks), sums.first, sums.more
+    masks = sums.masks
     tape.consumed = free = not tape.persistent
     for i in range(len(nodes) - 1, -1, -1):
         op, y, inputs, kept, versions, site = nodes[i]
@@ -55,12 +56,16 @@ def walk(tape: GradientTape, reach: Container[int], sources: set[int], sums: Sum
             continue
         if y in hooks:
             run_hooks(hooks.pop(y), y, sums)
+            masks.pop(y, None)
         g = sums.get(y) if y in sources else sums.pop(y) if y in more else first.pop(y)
         if versions:
             check_versions(op, versions, site)
         try:
             if op.joint:
-                pull_jointly(op, inputs, kept[0], g, reach, fused, sums, shapes)
+                pull_jointly(op, y, inputs, kept[0], g, reach, fused, sums, shapes)
+                continue
+            if y in masks:
+                pull_masked(op, y, inputs, kept, g, reach, fused, sums, shapes)
                 continue
             for x, rule, args in zip(inputs, op.rules, kept):
                 if x in reach and args is not None:
@@ -79,14 +84,38 @@ def walk(tape: GradientTape, reach: Container[int], sources: set[int], sums: Sum
 
 
 def pull_jointly(
-    op: Op, inputs: list[int], args: Any, g: Tensor, reach: Container[int], fused: bool, sums: Sums, shapes: Shapes
+    op: Op, y: int, inputs: list[int], args: Any, g: Tensor, reach: Container[int], fused: bool, sums: Sums, shapes: Shapes
 ) -> None:
     """The gradients for all inputs by one rule, which is told which of them are wanted."""
-    rule: Any = op.rules[0]
+    rule = op.rules[0]
     needs = [x in reach for x in inputs]
-    for x, need, gx in zip(inputs, needs, (rule.fused if fused else rule.definition)(g, *args, needs)):
-        if need and gx is not None:
-            sums.add(x, gx if gx.array.shape == shapes[x] else accumulate.unbroadcast(gx, shapes[x]))
+    mask = sums.masks.pop(y, ())
+    for k, (x, gx) in enumerate(zip(inputs, (rule.fused if fused else rule.definition)(g, *args, needs))):
+        if gx is None or not needs[k]:
+            continue
+        if gx.array.shape != shapes[x]:
+            gx = accumulate.unbroadcast(gx, shapes[x])
+        elif op.kind.selects and x not in sums.first:
+            sums.masks[x] = (*mask, (args[0], k == 1))
+        sums.add(x, gx)
+
+
+def pull_masked(
+    op: Op, y: int, inputs: list[int], kept: Sequence[Any], g: Tensor, reach: Container[int], fused: bool, sums: Sums, shapes: Shapes
+) -> None:
+    """The gradients where a `where` did not choose y's value, and g is zero: they are zero too, even where a slope is NaN."""
+    mask, diagonal = sums.masks.pop(y), op.kind.tangent == "diagonal"
+    for x, rule, args in zip(inputs, op.rules, kept):
+        if args is None or x not in reach:
+            continue
+        gx = rule.fused(g, *args) if fused else rule.definition(g, *args)
+        if diagonal and any([isinstance(k, Tensor) for k in args]):
+            gx = accumulate.chosen(gx, mask)
+        if gx.array.shape != shapes[x]:
+            gx = accumulate.unbroadcast(gx, shapes[x])
+        elif diagonal and x not in sums.first:
+            sums.masks[x] = mask
+        sums.add(x, gx)
 
 
 def check_versions(op: Op, versions: Sequence[Any], site: Any) -> None:
@@ -103,12 +132,15 @@ class Sums:
             raise TapeError(f"gradient: aggregation={aggregation!r}; use {', '.join(map(repr, accumulate.AGGREGATIONS))}.")
         self.first: dict[int, Tensor] = {}  # the first contribution to each value
         self.more: dict[int, Any] = {}  # only where a second contribution came
+        self.masks: dict[int, Any] = {}  # of a lone contribution: (condition, wanted) of each `where` that chose from it
         self._aggregate: Callable[[Tensor, Tensor], Any] = accumulate.AGGREGATIONS[aggregation]
 
     def add(self, serial: int, g: Tensor) -> None:
         if serial not in self.first:
             self.first[serial] = g
-        elif serial in self.more:
+            return
+        self.masks.pop(serial, None)
+        if serial in self.more:
             self.more[serial].add(g)
         else:
             self.more[serial] = self._aggregate(self.first[serial], g)

@@ -177,8 +177,8 @@ class GradientTape:
                 "gradient: this tape has been used and has freed what it kept. For several calls make it with "
                 "pb.GradientTape(persistent=True)."
             )
-        targets, wanted = flatten(target)[0], flatten(sources)
-        seeds = self._seeds(targets, output_gradients)
+        (targets, nested), wanted = flatten(target), flatten(sources)
+        seeds = _seeds(targets, flatten(output_gradients)[0] if nested and output_gradients is not None else [output_gradients])
         if not self.persistent:
             self.stop()
         before = door.enter(door.BACKWARD)
@@ -187,13 +187,6 @@ class GradientTape:
         finally:
             door.enter(before)
         return unflatten(wanted[1], gradients)
-
-    def _seeds(self, targets: list[Any], output_gradients: Any) -> list[Tensor]:
-        """The cotangent of each target: what the user gave, otherwise one for a scalar."""
-        given = [None] * len(targets) if output_gradients is None else flatten(output_gradients)[0]
-        if len(given) != len(targets):
-            raise TapeError(f"gradient: {len(targets)} target(s), but {len(given)} output_gradients. Give one per target.")
-        return [seed_for(t, g) for t, g in zip(targets, given)]
 
 
 class _Paused:
@@ -209,7 +202,16 @@ class _Paused:
         listeners.stack = self._before
 
 
-def seed_for(target: Any, given: Any) -> Tensor:
+def _seeds(targets: list[Any], given: list[Any]) -> list[Tensor]:
+    """The cotangent of each target: what the user gave, otherwise one for a scalar."""
+    if len(given) == 1 and given[0] is None:
+        given = [None] * len(targets)
+    if len(given) != len(targets):
+        raise TapeError(f"gradient: {len(targets)} target(s), but {len(given)} output_gradients. Give one per target.")
+    return [_seed(t, g) for t, g in zip(targets, given)]
+
+
+def _seed(target: Any, given: Any) -> Tensor:
     if not isinstance(target, Tensor):
         raise TapeError(f"gradient: a target is a {type(target).__name__}, not a tensor, so no tape can know it.")
     if given is None:

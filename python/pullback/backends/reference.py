@@ -93,4 +93,4 @@ def _erfinv(z: Any) -> Any:
     for _ in range(4):
         slope = 2 / math.sqrt(math.pi) * np.exp(-y * y)
         y = np.where(np.isfinite(y), y - (special(np, "erf")(y) - z) / slope, y)
-    return y
+    return np.where(z == 0, z, y)  # keeps the sign of zero

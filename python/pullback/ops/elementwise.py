@@ -24,9 +24,9 @@ negative = unary("negative", reference=lambda xp, x: xp.negative(x), pullback=la
 positive = unary("positive", reference=lambda xp, x: xp.positive(x), pullback=lambda g: g, takes="number")
 sign = unary("sign", reference=lambda xp, x: xp.sign(x), pullback=ZERO, takes="number")
 square = unary("square", reference=lambda xp, x: x * x, pullback=lambda g, x: g * (2 * x), takes="number")
-sqrt = unary("sqrt", reference=lambda xp, x: xp.sqrt(x), pullback=lambda g, y: g * (0.5 / y), domain=(0.1, 4))
-rsqrt = unary("rsqrt", reference=lambda xp, x: 1 / xp.sqrt(x), pullback=lambda g, y: g * (-0.5 * (y * y * y)), domain=(0.1, 4))
-reciprocal = unary("reciprocal", reference=lambda xp, x: 1 / x, pullback=lambda g, y: -g * (y * y), domain=(0.2, 3))
+sqrt = unary("sqrt", reference=lambda xp, x: xp.sqrt(x), singular=True, pullback=lambda g, y: g * (0.5 / y), domain=(0.1, 4))
+rsqrt = unary("rsqrt", reference=lambda xp, x: 1 / xp.sqrt(x), singular=True, pullback=lambda g, y: g * (-0.5 * (y * y * y)), domain=(0.1, 4))
+reciprocal = unary("reciprocal", reference=lambda xp, x: 1 / x, singular=True, pullback=lambda g, y: -g * (y * y), domain=(0.2, 3))
 floor = unary("floor", reference=lambda xp, x: xp.floor(x), pullback=ZERO, takes="number")
 ceil = unary("ceil", reference=lambda xp, x: xp.ceil(x), pullback=ZERO, takes="number")
 trunc = unary("trunc", reference=lambda xp, x: xp.trunc(x), pullback=ZERO, takes="number")
@@ -34,28 +34,28 @@ round = unary("round", reference=lambda xp, x: xp.round(x), pullback=ZERO, takes
 
 # ---- exponentials and logarithms
 
-exp = unary("exp", reference=lambda xp, x: xp.exp(x), pullback=lambda g, y: g * y)
-exp2 = unary("exp2", reference=lambda xp, x: xp.exp2(x), pullback=lambda g, y: g * (y * LOG2))
-expm1 = unary("expm1", reference=lambda xp, x: xp.expm1(x), pullback=lambda g, y: g * (y + 1))
-log = unary("log", reference=lambda xp, x: xp.log(x), pullback=lambda g, x: g / x, domain=(0.1, 4))
-log1p = unary("log1p", reference=lambda xp, x: xp.log1p(x), pullback=lambda g, x: g / (1 + x), domain=(-0.8, 4))
-log2 = unary("log2", reference=lambda xp, x: xp.log2(x), pullback=lambda g, x: g / (x * LOG2), domain=(0.1, 4))
-log10 = unary("log10", reference=lambda xp, x: xp.log10(x), pullback=lambda g, x: g / (x * LOG10), domain=(0.1, 4))
+exp = unary("exp", reference=lambda xp, x: xp.exp(x), singular=True, pullback=lambda g, y: g * y)
+exp2 = unary("exp2", reference=lambda xp, x: xp.exp2(x), singular=True, pullback=lambda g, y: g * (y * LOG2))
+expm1 = unary("expm1", reference=lambda xp, x: xp.expm1(x), singular=True, pullback=lambda g, y: g * (y + 1))
+log = unary("log", reference=lambda xp, x: xp.log(x), singular=True, pullback=lambda g, x: g / x, domain=(0.1, 4))
+log1p = unary("log1p", reference=lambda xp, x: xp.log1p(x), singular=True, pullback=lambda g, x: g / (1 + x), domain=(-0.8, 4))
+log2 = unary("log2", reference=lambda xp, x: xp.log2(x), singular=True, pullback=lambda g, x: g / (x * LOG2), domain=(0.1, 4))
+log10 = unary("log10", reference=lambda xp, x: xp.log10(x), singular=True, pullback=lambda g, x: g / (x * LOG10), domain=(0.1, 4))
 
 # ---- circular and hyperbolic functions
 
 sin = unary("sin", reference=lambda xp, x: xp.sin(x), pullback=lambda g, x: g * cos(x))
 cos = unary("cos", reference=lambda xp, x: xp.cos(x), pullback=lambda g, x: -(g * sin(x)))
-tan = unary("tan", reference=lambda xp, x: xp.tan(x), pullback=lambda g, y: g * (1 + y * y), domain=(-1, 1))
-asin = unary("asin", reference=lambda xp, x: xp.arcsin(x), pullback=lambda g, x: g * rsqrt((1 - x) * (1 + x)), domain=(-0.9, 0.9))
-acos = unary("acos", reference=lambda xp, x: xp.arccos(x), pullback=lambda g, x: -(g * rsqrt((1 - x) * (1 + x))), domain=(-0.9, 0.9))
+tan = unary("tan", reference=lambda xp, x: xp.tan(x), singular=True, pullback=lambda g, y: g * (1 + y * y), domain=(-1, 1))
+asin = unary("asin", reference=lambda xp, x: xp.arcsin(x), singular=True, pullback=lambda g, x: g * rsqrt((1 - x) * (1 + x)), domain=(-0.9, 0.9))
+acos = unary("acos", reference=lambda xp, x: xp.arccos(x), singular=True, pullback=lambda g, x: -(g * rsqrt((1 - x) * (1 + x))), domain=(-0.9, 0.9))
 atan = unary("atan", reference=lambda xp, x: xp.arctan(x), pullback=lambda g, x: g / (1 + x * x))
-sinh = unary("sinh", reference=lambda xp, x: xp.sinh(x), pullback=lambda g, x: g * cosh(x))
-cosh = unary("cosh", reference=lambda xp, x: xp.cosh(x), pullback=lambda g, x: g * sinh(x))
+sinh = unary("sinh", reference=lambda xp, x: xp.sinh(x), singular=True, pullback=lambda g, x: g * cosh(x))
+cosh = unary("cosh", reference=lambda xp, x: xp.cosh(x), singular=True, pullback=lambda g, x: g * sinh(x))
 tanh = unary("tanh", reference=lambda xp, x: xp.tanh(x), pullback=lambda g, y: g * (1 - y * y))
 asinh = unary("asinh", reference=lambda xp, x: xp.arcsinh(x), pullback=lambda g, x: g * rsqrt(x * x + 1))
-acosh = unary("acosh", reference=lambda xp, x: xp.arccosh(x), pullback=lambda g, x: g * rsqrt((x - 1) * (x + 1)), domain=(1.2, 4))
-atanh = unary("atanh", reference=lambda xp, x: xp.arctanh(x), pullback=lambda g, x: g / ((1 - x) * (1 + x)), domain=(-0.8, 0.8))
+acosh = unary("acosh", reference=lambda xp, x: xp.arccosh(x), singular=True, pullback=lambda g, x: g * rsqrt((x - 1) * (x + 1)), domain=(1.2, 4))
+atanh = unary("atanh", reference=lambda xp, x: xp.arctanh(x), singular=True, pullback=lambda g, x: g / ((1 - x) * (1 + x)), domain=(-0.8, 0.8))
 
 # ---- special functions
 
@@ -66,7 +66,7 @@ erfc = unary(
 erfinv = unary(
     "erfinv",
     reference=lambda xp, x: special(xp, "erfinv")(x),
-    pullback=lambda g, y: g * (exp(y * y) / TWO_OVER_ROOT_PI),
+    singular=True, pullback=lambda g, y: g * (exp(y * y) / TWO_OVER_ROOT_PI),
     domain=(-0.9, 0.9),
     doc="The x for which erf(x) is the element; ±inf at ±1, NaN outside.",
 )
@@ -129,14 +129,14 @@ add = binary("add", reference=lambda xp, a, b: xp.add(a, b), pullback=(lambda g:
 subtract = binary("subtract", reference=lambda xp, a, b: xp.subtract(a, b), pullback=(lambda g: g, lambda g: -g), takes="number")
 multiply = binary("multiply", reference=lambda xp, a, b: xp.multiply(a, b), pullback=(lambda g, b: g * b, lambda g, a: g * a))
 divide = binary("divide", reference=lambda xp, a, b: xp.divide(a, b), takes="float",
-                pullback=(lambda g, b: g / b, lambda g, b, y: -(g * (y / b))), domain=(0.3, 3))  # fmt: skip
+                singular=True, pullback=(lambda g, b: g / b, lambda g, b, y: -(g * (y / b))), domain=(0.3, 3))  # fmt: skip
 pow = binary("pow", reference=lambda xp, a, b: xp.power(a, b), domain=(0.3, 2.5), takes="number",
-             pullback=(lambda g, a, b: _pow_pullback_a(g, a, b), lambda g, a, b, y: _pow_pullback_b(g, as_tensor(_kept(a)), b, y)))  # fmt: skip
+             singular=True, pullback=(lambda g, a, b: _pow_pullback_a(g, a, b), lambda g, a, b, y: _pow_pullback_b(g, as_tensor(_kept(a)), b, y)))  # fmt: skip
 floor_divide = binary("floor_divide", reference=lambda xp, a, b: xp.floor_divide(a, b), pullback=(ZERO, ZERO), takes="number", domain=(0.3, 3))
 remainder = binary("remainder", reference=lambda xp, a, b: xp.remainder(a, b), takes="number",
                    pullback=(lambda g: g, lambda g, a, b: -(g * floor_divide(a, b))), domain=(0.3, 3))  # fmt: skip
 atan2 = binary("atan2", reference=lambda xp, a, b: xp.arctan2(a, b), takes="float",
-               pullback=(lambda g, a, b: g * (b / (a * a + b * b)), lambda g, a, b: -(g * (a / (a * a + b * b)))))  # fmt: skip
+               singular=True, pullback=(lambda g, a, b: g * (b / (a * a + b * b)), lambda g, a, b: -(g * (a / (a * a + b * b)))))  # fmt: skip
 hypot = binary("hypot", reference=lambda xp, a, b: xp.hypot(a, b), takes="float",
                pullback=(lambda g, a, y: g * (a / _nonzero(y)), lambda g, b, y: g * (b / _nonzero(y))), doc="sqrt(a² + b²); derivative 0 at 0.")  # fmt: skip
 logaddexp = binary("logaddexp", reference=lambda xp, a, b: xp.logaddexp(a, b), takes="float",
@@ -220,7 +220,12 @@ _where = op(
     kind=SELECT,
     reference=lambda xp, condition, a, b: xp.where(condition, a, b),
     inputs=3,
-    pullback=(None, lambda g, condition: _where_call(condition, g, 0.0), lambda g, condition: _where_call(condition, 0.0, g)),
+    joint=True,
+    pullback=lambda g, condition, needs: [
+        None,
+        _where_call(condition, g, 0.0) if needs[1] else None,
+        _where_call(condition, 0.0, g) if needs[2] else None,
+    ],
     cost=per_element("where"),
 )
 

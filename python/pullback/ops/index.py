@@ -45,14 +45,6 @@ _index_set = op("index_set", example=normal((4, 3), (3, 3), params=(np.array([1,
                 kind=OWN, inputs=2, cost=no_flops,
                 reference=lambda xp, x, updates, indices, axis: _put(xp.array(x), indices, updates, axis),
                 pullback=(lambda g, indices, axis: _without(g, indices, axis), lambda g, indices, axis: _last_writes(g, indices, axis)))  # fmt: skip
-_index_max = op("index_max", example=distinct((4, 3), (3, 3), params=(np.array([1, 2, 3]), 0)),
-                kind=OWN, inputs=2, cost=no_flops,
-                reference=lambda xp, x, updates, indices, axis: _at(xp.maximum, xp.array(x), indices, updates, axis),
-                pullback=(lambda g, x, y: g * _hits(x, y), lambda g, updates, indices, axis, y: _winners(g, updates, indices, axis, y)))  # fmt: skip
-_index_min = op("index_min", example=distinct((4, 3), (3, 3), params=(np.array([1, 2, 3]), 0)),
-                kind=OWN, inputs=2, cost=no_flops,
-                reference=lambda xp, x, updates, indices, axis: _at(xp.minimum, xp.array(x), indices, updates, axis),
-                pullback=(lambda g, x, y: g * _hits(x, y), lambda g, updates, indices, axis, y: _winners(g, updates, indices, axis, y)))  # fmt: skip
 _take_along = op("take_along_axis", example=normal((3, 4), params=(np.array([[0, 3], [1, 1], [2, 0]]), 1)),
                  kind=LINEAR, cost=_reads,
                  reference=lambda xp, x, indices, axis: xp.take_along_axis(x, indices, axis),
@@ -116,12 +108,32 @@ def _last_writes(g: Tensor, indices: Any, axis: int) -> Tensor:
     return apply(_take, (g,), (indices, axis)) * Tensor(mask)
 
 
+def _share(g: Tensor, x: Tensor, updates: Tensor, indices: Any, axis: int, y: Tensor) -> Tensor:
+    """The cotangent of each result divided by how many attain the extreme there: the old element, updates, or several."""
+    writers = apply(_scatter_add, (_hits(updates, apply(_take, (y,), (indices, axis))),), (y.shape, indices, axis))
+    return g / (_hits(x, y) + writers)
+
+
 def _hits(x: Tensor, y: Tensor) -> Tensor:
     return astype(equal(x, y), y.dtype)
 
 
-def _winners(g: Tensor, updates: Tensor, indices: Any, axis: int, y: Tensor) -> Tensor:
-    return apply(_take, (g,), (indices, axis)) * _hits(updates, apply(_take, (y,), (indices, axis)))
+def _held(g: Tensor, x: Tensor, updates: Tensor, indices: Any, axis: int, y: Tensor) -> Tensor:
+    return _share(g, x, updates, indices, axis, y) * _hits(x, y)
+
+
+def _winners(g: Tensor, x: Tensor, updates: Tensor, indices: Any, axis: int, y: Tensor) -> Tensor:
+    share = apply(_take, (_share(g, x, updates, indices, axis, y),), (indices, axis))
+    return share * _hits(updates, apply(_take, (y,), (indices, axis)))
+
+
+def _extreme(name: str, ufunc: str) -> Any:
+    return op(name, example=distinct((4, 3), (3, 3), params=(np.array([1, 2, 3]), 0)), kind=OWN, inputs=2, cost=no_flops,
+              reference=lambda xp, x, updates, indices, axis: _at(getattr(xp, ufunc), xp.array(x), indices, updates, axis),
+              pullback=(_held, _winners))  # fmt: skip
+
+
+_index_max, _index_min = _extreme("index_max", "maximum"), _extreme("index_min", "minimum")
 
 
 # ---- indices

@@ -30,12 +30,16 @@ class Kind:
             itself), "bilinear" (a sum of the op in each argument), "own".
         promotes: the inputs are brought to one dtype.
         widens: it computes, so the reference does half precision in float32 and rounds once.
+        selects: its result is one of its later inputs, as its first says: what the others are has no influence.
     """
 
-    __slots__ = ("batching", "name", "promotes", "tangent", "widens")
+    __slots__ = ("batching", "name", "promotes", "selects", "tangent", "widens")
 
-    def __init__(self, name: str, *, batching: str, tangent: str, promotes: bool = False, widens: bool = False) -> None:
-        self.name, self.batching, self.tangent, self.promotes, self.widens = name, batching, tangent, promotes, widens
+    def __init__(
+        self, name: str, *, batching: str, tangent: str, promotes: bool = False, widens: bool = False, selects: bool = False
+    ) -> None:
+        self.name, self.batching, self.tangent = name, batching, tangent
+        self.promotes, self.widens, self.selects = promotes, widens, selects
 
     def prepare(self, op: Op, inputs: Sequence[Any], params: Sequence[Any]) -> tuple[Any, ...] | None:
         """After a kernel refused: the inputs on one device and of one dtype that the op takes, None if they are already.
@@ -56,7 +60,7 @@ class Kind:
 UNARY = Kind("unary", batching="align", tangent="diagonal", promotes=True, widens=True)
 BINARY = Kind("binary", batching="align", tangent="diagonal", promotes=True, widens=True)
 NEIGHBOUR = Kind("binary", batching="align", tangent="diagonal", promotes=True)  # about the dtype itself
-SELECT = Kind("select", batching="align", tangent="linear", widens=True)
+SELECT = Kind("select", batching="align", tangent="linear", widens=True, selects=True)
 REDUCE = Kind("reduce", batching="axes", tangent="own")
 LINEAR = Kind("linear", batching="axes", tangent="linear")
 MOVEMENT = Kind("movement", batching="axes", tangent="linear")
@@ -125,10 +129,16 @@ def unary(
     domain: tuple[float, float] = (-2.0, 2.0),
     ulp: float = 4,
     doc: str | None = None,
+    singular: bool = False,
 ) -> Callable[[Any], Tensor]:
-    """Declares an elementwise op of one input; returns the function."""
+    """Declares an elementwise op of one input; returns the function.
+
+    `singular` says that the derivative can be infinite or undefined: no cotangent then still means no gradient.
+    """
     TAKES[name] = takes
     op = Op(name, kind=UNARY, reference=reference, inputs=1, pullback=pullback, cost=per_element(name), domain=domain, ulp=ulp)
+    if singular:
+        keep_zeros(op)
     if op.native:
         fuse_unary(op)
     kernel = on_tensors(op)
@@ -146,6 +156,26 @@ def unary(
         return y
 
     return named(call, name, doc or f"{name}(x), element by element.")
+
+
+def keep_zeros(op: Op) -> None:
+    """Makes the definitions give 0, not NaN, where the cotangent is 0 (`m::if_any` in csrc/math does so in the kernels).
+
+    So the branch that a `where` did not choose gives no NaN, whatever the derivative is there.
+    """
+    for rule in op.rules:
+        if rule is not None:
+            rule.definition = _if_any(rule.definition)
+
+
+def _if_any(definition: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def guarded(g: Tensor, *kept: Any) -> Tensor:
+        from .elementwise import equal, isnan, logical_and, where
+
+        gradient = definition(g, *kept)
+        return where(logical_and(equal(g, 0), isnan(gradient)), 0.0, gradient)
+
+    return guarded
 
 
 def on_tensors(op: Op) -> Callable[..., Tensor]:
@@ -183,10 +213,13 @@ def binary(
     ulp: float = 4,
     doc: str | None = None,
     kind: Kind = BINARY,
+    singular: bool = False,
 ) -> Callable[[Any, Any], Tensor]:
     """Declares an elementwise op of two inputs, tensors or Python numbers; returns the function."""
     TAKES[name] = takes
     op = Op(name, kind=kind, reference=reference, inputs=2, pullback=pullback, cost=per_element(name), domain=domain, ulp=ulp)
+    if singular:
+        keep_zeros(op)
     if op.native:
         fuse_binary(op)
     kernel = on_tensors(op)
