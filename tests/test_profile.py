@@ -83,7 +83,7 @@ def test_bytes_count_a_broadcast_axis_once() -> None:
 
 
 def test_the_name_of_a_modules_path_is_on_its_launches() -> None:
-    net = nn.Sequential(nn.LayerNorm(784), nn.Linear(784, 4))
+    net = nn.Sequential(nn.LayerNorm(784), nn.Linear(784, 4), nn.Tanh())
     net.parameters()
     with pb.profile() as prof:
         net(X)

@@ -44,8 +44,8 @@ class Linear(Module):
             if p is not None:
                 init.uniform(p, -bound, bound)
 
-    def forward(self, x: Any) -> Tensor:
-        return linear(x, self.weight, self.bias)
+    def forward(self, x: Any, activation: str | None = None) -> Tensor:
+        return linear(x, self.weight, self.bias, activation)
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
@@ -99,7 +99,7 @@ class Sequential(Module):
             module = chain[i]
             activation = _FUSED.get(type(chain[i + 1])) if type(module) is Linear and i + 1 < count else None
             if activation and (activation == "relu" or module.weight.array.itemsize > 2):
-                x = linear(x, module.weight, module.bias, activation)
+                x = module(x, activation)
                 i += 2
             else:
                 x = module(x)

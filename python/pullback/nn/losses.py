@@ -102,7 +102,7 @@ def nll(x: Any, target: Any, *, weight: Any = None, ignore_index: int = -100, re
     """
     x, target = as_tensor(x), as_tensor(target)
     _labels_fit("nll", x, target)
-    rows, labels = _as_rows(x), reshape(target, (-1,) if target.size else (0,))
+    rows, labels = _as_rows(x), _flat(target)
     counts = not_equal(labels, ignore_index)
     safe = where(counts, labels, 0)
     picked = squeeze(take_along_axis(rows, expand_dims(safe, axis=1), axis=1), axis=1)
@@ -140,7 +140,7 @@ def cross_entropy(
     if dtypes.is_float(target.dtype):
         return _with_probabilities(logits, target, weight, label_smoothing, reduction)
     _labels_fit("cross_entropy", logits, target)
-    rows, labels = _as_rows(logits), reshape(target, (-1,) if target.size else (0,))
+    rows, labels = _as_rows(logits), _flat(target)
     if weight is None:
         loss = cross_entropy_rows(rows, labels, ignore_index, label_smoothing)
         return _finished("cross_entropy", loss, labels, None, ignore_index, reduction, target.shape)
@@ -160,6 +160,10 @@ def _as_rows(x: Tensor) -> Tensor:
         return reshape(x, (1, x.shape[0]))
     moved = x if x.ndim == 2 else moveaxis(x, 1, -1)
     return moved if moved.ndim == 2 else reshape(moved, (math.prod(moved.shape[:-1]), moved.shape[-1]))
+
+
+def _flat(target: Tensor) -> Tensor:
+    return target if target.array.ndim == 1 else reshape(target, (target.size,))
 
 
 def _labels_fit(name: str, x: Tensor, target: Tensor) -> None:
