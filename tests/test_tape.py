@@ -315,7 +315,7 @@ def test_unconnected_three_ways() -> None:
         (lambda h: pb.tensor(h.numpy()), r"numpy\(\)"), (lambda h: pb.tensor(h.item()), r"item\(\)"),
         (lambda h: pb.tensor(float(h)), r"float\(\)"), (lambda h: pb.tensor(np.asarray(h)), r"np\.asarray\(\)"),
         (lambda h: pb.tensor(h.tolist()), r"tolist\(\)"), (pb.stop_gradient, "stop_gradient"),
-        (lambda h: pb.from_dlpack(np.from_dlpack(h)), "__dlpack__"),
+        (lambda h: pb.from_dlpack(np.from_dlpack(h)), r"__dlpack__\(\)"),
     ],
 )  # fmt: skip
 def test_the_line_where_the_path_was_cut_is_named(leave: Any, how: str) -> None:
@@ -402,6 +402,27 @@ def test_where_differentiates_only_the_branch_it_chose() -> None:
         x = watched([-1.0, 4.0, 0.0], tape)
         y = pb.sum(pb.where(x > 0, pb.sqrt(x), 0 * x))
     close(tape.gradient(y, x), [0.0, 0.25, 0.0])
+
+
+def test_where_keeps_the_other_branch_out_of_second_derivatives_too() -> None:
+    x = pb.tensor([-1.0, 4.0, 0.0], dtype=pb.float64)
+    with pb.GradientTape() as outer:
+        outer.watch(x)
+        with pb.GradientTape() as inner:
+            inner.watch(x)
+            y = pb.sum(pb.where(x > 0, pb.sqrt(x) * pb.log(x), x * x))
+        (g,) = inner.gradient(y, [x])
+        total = pb.sum(g)
+    close(g, [-2.0, 0.25 * np.log(4.0) + 0.5, 0.0])
+    close(outer.gradient(total, x), [2.0, -np.log(4.0) / (4 * 4**1.5), 2.0])
+
+
+def test_a_where_inside_a_where_keeps_both_branches_out() -> None:
+    with pb.GradientTape() as tape:
+        x = watched([-1.0, 0.0, 4.0], tape)
+        inner = pb.where(x < 0, pb.sqrt(x), pb.log(x) * pb.sqrt(x))
+        y = pb.sum(pb.where(x > 0, inner, 3 * x))
+    close(tape.gradient(y, x), [3.0, 3.0, 0.5 + 0.25 * np.log(4.0)])
 
 
 def test_straight_through_passes_the_gradient() -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import creation, explain
 from .errors import PullbackError, StaleValueError, TapeError, UnconnectedError, ZeroGradientWarning
+from .backends.native import Refused
 from .ops import accumulate
 from .primitive import listeners
 from .tensor import Tensor
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from .tape import GradientTape
 
 Shapes = dict[int, tuple[int, ...]]
+Mask = tuple[tuple[Tensor, bool], ...]  # a `where`'s condition, and what it must be; of nested ones, all of them
 
 
 def sweep(
@@ -48,10 +50,9 @@ def walk(tape: GradientTape, reach: Container[int], sources: set[int], sums: Sum
     nodes, shapes, hooks, first, more = tape.nodes, tape.shapes, dict(tape.hooks), sums.first, sums.more
     masks = sums.masks
     tape.consumed = free = not tape.persistent
-    for i in range(len(nodes) - 1, -1, -1):
-        op, y, inputs, kept, versions, site = nodes[i]
-        if free:
-            nodes.pop()
+    pending = nodes if free else nodes[:]
+    while pending:
+        op, y, inputs, kept, versions, site = pending.pop()
         if y not in first:
             continue
         if y in hooks:
@@ -69,8 +70,11 @@ def walk(tape: GradientTape, reach: Container[int], sources: set[int], sums: Sum
                 continue
             for x, rule, args in zip(inputs, op.rules, kept):
                 if x in reach and args is not None:
-                    gx = rule.fused(g, *args) if fused else rule.definition(g, *args)
-                    if gx.array.shape != shapes[x]:
+                    try:
+                        gx = rule.fused(g, *args) if fused else rule.definition(g, *args)
+                    except Refused:
+                        gx = rule.definition(g, *args)
+                    if op.broadcasts and gx.array.shape != shapes[x]:
                         gx = accumulate.unbroadcast(gx, shapes[x])
                     if x in first:
                         sums.add(x, gx)
@@ -93,11 +97,10 @@ def pull_jointly(
     for k, (x, gx) in enumerate(zip(inputs, (rule.fused if fused else rule.definition)(g, *args, needs))):
         if gx is None or not needs[k]:
             continue
-        if gx.array.shape != shapes[x]:
-            gx = accumulate.unbroadcast(gx, shapes[x])
-        elif op.kind.selects and x not in sums.first:
-            sums.masks[x] = (*mask, (args[0], k == 1))
-        sums.add(x, gx)
+        if gx.array.shape == shapes[x]:
+            sums.add(x, gx, (*mask, (args[0], k == 1)) if op.kind.selects else ())
+        else:
+            sums.add(x, accumulate.unbroadcast(gx, shapes[x]))
 
 
 def pull_masked(
@@ -111,11 +114,10 @@ def pull_masked(
         gx = rule.fused(g, *args) if fused else rule.definition(g, *args)
         if diagonal and any([isinstance(k, Tensor) for k in args]):
             gx = accumulate.chosen(gx, mask)
-        if gx.array.shape != shapes[x]:
-            gx = accumulate.unbroadcast(gx, shapes[x])
-        elif diagonal and x not in sums.first:
-            sums.masks[x] = mask
-        sums.add(x, gx)
+        if gx.array.shape == shapes[x]:
+            sums.add(x, gx, mask if diagonal else ())
+        else:
+            sums.add(x, accumulate.unbroadcast(gx, shapes[x]))
 
 
 def check_versions(op: Op, versions: Sequence[Any], site: Any) -> None:
@@ -132,14 +134,18 @@ class Sums:
             raise TapeError(f"gradient: aggregation={aggregation!r}; use {', '.join(map(repr, accumulate.AGGREGATIONS))}.")
         self.first: dict[int, Tensor] = {}  # the first contribution to each value
         self.more: dict[int, Any] = {}  # only where a second contribution came
-        self.masks: dict[int, Any] = {}  # of a lone contribution: (condition, wanted) of each `where` that chose from it
+        self.masks: dict[int, Mask] = {}  # where a cotangent is zero because a `where` did not choose the value
         self._aggregate: Callable[[Tensor, Tensor], Any] = accumulate.AGGREGATIONS[aggregation]
 
-    def add(self, serial: int, g: Tensor) -> None:
+    def add(self, serial: int, g: Tensor, mask: Mask = ()) -> None:
+        """One more contribution, zero where `mask` says. The sum is zero only where all of them are."""
         if serial not in self.first:
             self.first[serial] = g
+            if mask:
+                self.masks[serial] = mask
             return
-        self.masks.pop(serial, None)
+        if serial in self.masks and not _same(self.masks[serial], mask):
+            del self.masks[serial]
         if serial in self.more:
             self.more[serial].add(g)
         else:
@@ -156,6 +162,10 @@ class Sums:
     def replace(self, serial: int, g: Tensor) -> None:
         self.pop(serial)
         self.first[serial] = g
+
+
+def _same(a: Mask, b: Mask) -> bool:
+    return len(a) == len(b) and all([c is d and wanted == other for (c, wanted), (d, other) in zip(a, b)])
 
 
 def run_hooks(hooks: Sequence[Callable[[Tensor], Any]], serial: int, sums: Sums) -> None:

@@ -165,7 +165,7 @@ def keep_zeros(op: Op) -> None:
     """
     for rule in op.rules:
         if rule is not None:
-            rule.definition = _if_any(rule.definition)
+            rule.definition = rule.fused = _if_any(rule.definition)
 
 
 def _if_any(definition: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -187,20 +187,11 @@ def on_tensors(op: Op) -> Callable[..., Tensor]:
 
 
 def fuse_unary(op: Op) -> None:
-    """The native pullback takes (g, x, y); a slot that was not kept is passed g, which its row does not read."""
+    """The native pullback takes (g, what is kept): x or y, whichever its row in csrc/math/unary.def reads."""
     pull, _ = kernel_for(f"{op.name}_pullback")
     rule = op.rules[0]
-    if pull is None or rule is None or rule.names not in (("x",), ("y",)):
-        return
-    definition, keeps_x = rule.definition, rule.names == ("x",)
-
-    def fused(g: Tensor, kept: Tensor) -> Tensor:
-        try:
-            return pull(g, kept, g) if keeps_x else pull(g, g, kept)
-        except Refused:
-            return definition(g, kept)
-
-    rule.fused = fused
+    if pull is not None and rule is not None and rule.names in (("x",), ("y",)):
+        rule.fused = pull
 
 
 def binary(
@@ -252,29 +243,10 @@ def fuse_binary(op: Op) -> None:
 
 
 def _fused_binary(pull: Callable[..., Any], rule: Rule) -> Callable[..., Tensor]:
-    definition, names = rule.definition, rule.names
+    """A slot that was not kept is passed g, which the row does not read."""
+    names = rule.names
     slots = [names.index(slot) if slot in names else None for slot in ("a", "b", "y")]
-
-    def fused(g: Tensor, *kept: Any) -> Tensor:
-        try:
-            return pull(g, *[g if slot is None else kept[slot] for slot in slots])
-        except Refused:
-            return definition(g, *kept)
-
-    return fused
-
-
-def guard(rule: Rule) -> None:
-    """A fused pullback that refuses its arguments (mixed dtypes, another device) gives way to the definition."""
-    fused, definition = rule.fused, rule.definition
-
-    def guarded(g: Tensor, *kept: Any) -> Any:
-        try:
-            return fused(g, *kept)
-        except Refused:
-            return definition(g, *kept)
-
-    rule.fused = guarded
+    return lambda g, *kept: pull(g, *[g if slot is None else kept[slot] for slot in slots])
 
 
 def op(
@@ -301,7 +273,6 @@ def op(
         for rule, quick in zip(declared.rules, quicks):
             if rule is not None and quick is not None:
                 rule.fused = quick
-                guard(rule)
     return declared
 
 
