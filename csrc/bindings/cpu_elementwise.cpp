@@ -53,14 +53,16 @@ void take_number(PyObject* number, DType dtype, int k, Operands& args) {
 
 PyObject* call_elementwise(const void* table, PyObject* const* args, Py_ssize_t count) {
   const auto& op = *static_cast<const Elementwise*>(table);
-  if (count != op.arity) throw Refused{"wrong number of arguments"};
+  // The pullback of one input may be called as (g, kept): its row reads x or y, never both.
+  const bool short_form = count == 2 && op.arity == 3 && op.conditions == 0;
+  if (count != op.arity && !short_form) throw Refused{"wrong number of arguments"};
   Operands operands;
   View* views = operands.views;
   PyObject* given[kMaxArity];
   bool tensors = false;  // tensors in, tensor out
   int lead = -1;  // the first array that has the op's dtype
   for (int k = 0; k < op.arity; ++k) {
-    given[k] = unwrap(args[k], tensors);
+    given[k] = unwrap(args[short_form && k == 2 ? 1 : k], tensors);
     if (view_of(given[k], views[k + 1])) {
       if (lead < 0 && k >= op.conditions) lead = k;
     } else {

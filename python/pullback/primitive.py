@@ -63,6 +63,8 @@ def parameters(f: Any) -> tuple[str, ...]:
 class Rule:
     """One pullback: `definition(g, *kept)` in differentiable ops, and where there is one, `fused(g, *kept)` in one kernel.
 
+    A fused pullback that raises Refused gives way to the definition.
+
     The names of the definition's parameters after `g` say what the tape keeps: an input or the output by its name in the
     op's reference, a parameter of the op, or `<input>_shape`, `<input>_dtype`, which keep no array.
     """
@@ -125,7 +127,7 @@ class Op:
         example: `f(rng, dtype) -> (inputs, params)` for tests, benchmarks and docs.
     """
 
-    __slots__ = ("cost", "dead", "domain", "example", "joint", "keep", "kernel", "kind", "name", "names", "native", "params", "pullback", "reference",
+    __slots__ = ("broadcasts", "cost", "dead", "domain", "example", "joint", "keep", "kernel", "kind", "name", "names", "native", "params", "pullback", "reference",
                  "rules", "ulp", "why_reference")  # fmt: skip
 
     def __init__(
@@ -158,6 +160,7 @@ class Op:
             rules = pullback if isinstance(pullback, tuple) else (pullback,)
             self.rules = tuple([None if rule is None or rule is ZERO else Rule(rule, name, allowed, inputs) for rule in rules])
         self.dead = tuple([i for i, rule in enumerate(self.rules) if rule is None])  # inputs that no gradient reaches
+        self.broadcasts = inputs > 1  # so a gradient may have to be summed back to its input's shape
         self.keep = keeper(self)
         from .backends import connect
 

@@ -46,6 +46,7 @@ class GradientTape:
     def __init__(self, persistent: bool = False, watch_parameters: bool = True) -> None:
         self.persistent = persistent
         self.watch_parameters = watch_parameters
+        self.home: Any = None  # the globals of the module that entered this tape: most ops are called from there
         self.reset()
 
     def reset(self) -> None:
@@ -63,6 +64,8 @@ class GradientTape:
     def __enter__(self) -> GradientTape:
         if self in listeners.stack:
             raise TapeError("this tape is recording already; make another one for a nested derivative.")
+        frame = current_frame(1)
+        self.home = None if frame.f_globals.get("__name__", "").startswith(_OURS) else frame.f_globals
         listeners.stack = (*listeners.stack, self)
         return self
 
@@ -128,8 +131,7 @@ class GradientTape:
         if not watched:
             return
         frame = current_frame(2)  # the op's caller, past this frame and the op
-        name = frame.f_globals.get("__name__", "")
-        site = call_site(3) if name.startswith(_OURS) else (frame.f_code, frame.f_lasti)
+        site = (frame.f_code, frame.f_lasti) if frame.f_globals is self.home else call_site(2)
         if op.pullback is None:
             self.cuts += [(serial, op.name, site) for serial in serials if serial]
             return
