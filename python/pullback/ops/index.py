@@ -304,10 +304,12 @@ class At:
         return self._x[self._index]
 
     def _write(self, op: Any, values: Any) -> Tensor:
+        from ..creation import asarray
+
         x = self._x
         positions = _positions(x, _key(self._index)[0])
         positions = np.asarray(positions) if isinstance(positions, np.integer) else positions
-        updates = astype(as_tensor(values), x.dtype) if not isinstance(values, Tensor) else self._same(values)
+        updates = self._same(values) if isinstance(values, Tensor) else asarray(values, dtype=x.dtype, device=x.device)
         try:
             updates = broadcast_to(updates, positions.shape)
         except ShapeError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -73,11 +74,17 @@ def _summing(name: str) -> Any:
     return reference
 
 
+def _averaging(xp: Any, x: Any, axes: Any, keepdims: Any) -> Any:
+    """xp.mean, which would warn where there is nothing to average; NaN is answer enough."""
+    total = xp.sum(x, axis=axes, keepdims=keepdims, dtype=_accumulated(xp, x))
+    return (total / math.prod([x.shape[axis] for axis in axes])).astype(dtypes.accumulated(x.dtype))
+
+
 _sum = op("sum", kind=REDUCE, reference=_summing("sum"), takes="any", cost=_adds,
           pullback=lambda g, x_shape, axes: _spread(g, x_shape, axes))  # fmt: skip
 _prod = op("prod", kind=REDUCE, reference=_summing("prod"), takes="any", cost=_adds,
            pullback=lambda g, x, axes: _other_factors(g, x, axes))  # fmt: skip
-_mean = op("mean", kind=REDUCE, reference=_summing("mean"), takes="float", cost=_adds_and_divides,
+_mean = op("mean", kind=REDUCE, reference=_averaging, takes="float", cost=_adds_and_divides,
            pullback=lambda g, x_shape, axes: _spread(g * (1.0 / max_int(cells(x_shape, axes))), x_shape, axes))  # fmt: skip
 _max = op("max", kind=REDUCE, reference=_by_numpy("max"), cost=no_flops,
           pullback=lambda g, x, axes, y: _where_extreme(g, x, axes, y))  # fmt: skip
