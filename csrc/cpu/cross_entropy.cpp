@@ -6,20 +6,18 @@ namespace pb::cpu {
 namespace {
 
 // -log softmax(x)[label], mixed with the mean of -log softmax(x) over all classes: (1 - s) and s parts of it.
-template <class A> A cross_entropy_row(int64_t n, const A* x, int64_t label, A smoothing) {
-  const A top = max_of(n, x);
-  const A log_sum = m::log(sum_of<A>(n, [x, top](int64_t i) { return m::exp(A(x[i] - top)); }));
-  const A picked = x[label] - top;
-  if (smoothing == A(0)) return log_sum - picked;
-  const A mean = mean_of(sum_of<A>(n, [x, top](int64_t i) { return A(x[i] - top); }), n);
-  return log_sum - ((A(1) - smoothing) * picked + smoothing * mean);
+template <class A> A cross_entropy_row(int64_t n, Row<A> x, int64_t label, A smoothing) {
+  const LogSum<A> sum = log_sum_exp(n, x, [](int64_t, A) {});
+  const A picked = x[label] - sum.top;
+  if (smoothing == A(0)) return sum.log - picked;
+  const A mean = mean_of(sum_of<A>(n, [x, sum](int64_t i) { return A(x[i] - sum.top); }), n);
+  return sum.log - ((A(1) - smoothing) * picked + smoothing * mean);
 }
 
 template <class A>
-void cross_entropy_pullback_row(int64_t n, A g, const A* __restrict x, int64_t label, A smoothing, A* __restrict gx) {
-  const A top = max_of(n, x);
-  for (int64_t i = 0; i < n; ++i) gx[i] = m::exp(A(x[i] - top));
-  const A scale = g / sum_of<A>(n, [gx](int64_t i) { return gx[i]; });
+void cross_entropy_pullback_row(int64_t n, A g, Row<A> x, int64_t label, A smoothing, A* __restrict gx) {
+  const A top = largest_of(n, x);
+  const A scale = g / sum_of<A>(n, [x, gx, top](int64_t i) { return gx[i] = m::exp_nonpositive(A(x[i] - top)); });
   if (smoothing == A(0)) {
     for (int64_t i = 0; i < n; ++i) gx[i] = gx[i] * scale;
     gx[label] = gx[label] - g;
@@ -74,7 +72,7 @@ void run_cross_entropy_pullback(const Launch& launch) {
       for (int64_t k = begin; k < end; ++k) {
         C* gx = gradients.open(k);
         if (label[k] == ignored) std::fill_n(gx, n, C(0));
-        else cross_entropy_pullback_row(n, *cotangents.read(k), rows.read(k), label[k], smoothing, gx);
+        else cross_entropy_pullback_row(n, cotangents.read(k)[0], rows.read(k), label[k], smoothing, gx);
         gradients.close(k);
       }
     });
@@ -84,7 +82,7 @@ void run_cross_entropy_pullback(const Launch& launch) {
 void cost_cross_entropy(const Launch& launch, Cost& cost) {
   const RowCost row = measure_row([&launch](int64_t n) {
     const Counting x[16];
-    (void)cross_entropy_row(n, x, 0, Counting(launch.reals[0]));
+    (void)cross_entropy_row(n, Row<Counting>(x), 0, Counting(launch.reals[0]));
   });
   add_rows(row, launch.in(0), cost);
 }
@@ -93,7 +91,7 @@ void cost_cross_entropy_pullback(const Launch& launch, Cost& cost) {
   const RowCost row = measure_row([&launch](int64_t n) {
     const Counting x[16];
     Counting gx[16];
-    cross_entropy_pullback_row(n, Counting(1), x, 0, Counting(launch.reals[0]), gx);
+    cross_entropy_pullback_row(n, Counting(1), Row<Counting>(x), 0, Counting(launch.reals[0]), gx);
   });
   add_rows(row, launch.in(1), cost);
 }

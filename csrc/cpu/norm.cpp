@@ -6,46 +6,54 @@ namespace {
 
 constexpr int64_t kRowsAtOnce = 64;  // rows whose gradients of weight and bias are added up one after the other
 
-// What weight and bias do to element i; null for none.
-template <bool kWeight, bool kBias, class A> void affine_row(int64_t n, const A* x, A scale, const A* w, const A* b, A* y) {
+template <class A> struct Square {
+  Row<A> x;
+  A mean;
+  A operator()(int64_t i) const {
+    const A z = x[i] - mean;
+    return z * z;
+  }
+};
+
+// y = (x - mean) scale w + b; w and b may be null.
+template <bool kCentred, bool kWeight, bool kBias, class A>
+void affine_row(int64_t n, Row<A> x, A mean, A scale, const A* w, const A* b, A* y) {
+#pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) {
-    A a = x[i] * scale;
+    A a = x[i];
+    if constexpr (kCentred) a = a - mean;
+    a = a * scale;
     if constexpr (kWeight) a = a * w[i];
     if constexpr (kBias) a = a + b[i];
     y[i] = a;
   }
 }
-template <class A> void scale_row(int64_t n, const A* x, A scale, const A* w, const A* b, A* y) {
-  if (w && b) affine_row<true, true>(n, x, scale, w, b, y);
-  else if (w) affine_row<true, false>(n, x, scale, w, b, y);
-  else if (b) affine_row<false, true>(n, x, scale, w, b, y);
-  else affine_row<false, false>(n, x, scale, w, b, y);
-}
 
 // Two passes: the mean, then the squares of what is left of it. One pass would lose a small variance beside a large mean.
-template <class A> void layer_norm_row(int64_t n, const A* x, const A* w, const A* b, A eps, A* y) {
-  const A mean = mean_of(sum_of<A>(n, [x](int64_t i) { return x[i]; }), n);
-  for (int64_t i = 0; i < n; ++i) y[i] = x[i] - mean;
-  const A variance = mean_of(sum_of<A>(n, [y](int64_t i) { return y[i] * y[i]; }), n);
-  scale_row(n, y, m::rsqrt(A(variance + eps)), w, b, y);
+template <class A> void layer_norm_row(int64_t n, Row<A> x, const A* w, const A* b, A eps, A* y) {
+  const A mean = mean_of(sum_of<A>(n, [x](int64_t i) { return x[i]; }, x.ahead()), n);
+  const A r = m::rsqrt(A(mean_of(sum_of<A>(n, Square<A>{x, mean}), n) + eps));
+  if (w && b) affine_row<true, true, true>(n, x, mean, r, w, b, y);
+  else if (w) affine_row<true, true, false>(n, x, mean, r, w, b, y);
+  else if (b) affine_row<true, false, true>(n, x, mean, r, w, b, y);
+  else affine_row<true, false, false>(n, x, mean, r, w, b, y);
 }
 
-template <class A> void rms_norm_row(int64_t n, const A* x, const A* w, A eps, A* y) {
-  const A square = mean_of(sum_of<A>(n, [x](int64_t i) { return x[i] * x[i]; }), n);
-  scale_row(n, x, m::rsqrt(A(square + eps)), w, static_cast<const A*>(nullptr), y);
+template <class A> void rms_norm_row(int64_t n, Row<A> x, const A* w, A eps, A* y) {
+  const A square = mean_of(sum_of<A>(n, [x](int64_t i) { return x[i] * x[i]; }, x.ahead()), n);
+  const A r = m::rsqrt(A(square + eps));
+  if (w) affine_row<false, true, false>(n, x, A(0), r, w, w, y);
+  else affine_row<false, false, false>(n, x, A(0), r, w, w, y);
 }
 
 // With h = g w and z = (x - mean) r: gx = r (h - mean(h) - z mean(h z)), gweight = g z, gbias = g.
 template <class A>
-void layer_norm_pullback_row(int64_t n, const A* __restrict g, const A* __restrict x, const A* __restrict w, A eps,
+void layer_norm_pullback_row(int64_t n, Row<A> g, Row<A> x, const A* __restrict w, A eps,
                              A* __restrict gx, A* __restrict gw, A* __restrict gb) {
-  const A mean = mean_of(sum_of<A>(n, [x](int64_t i) { return x[i]; }), n);
-  const A variance = mean_of(sum_of<A>(n, [x, mean](int64_t i) {
-    const A z = x[i] - mean;
-    return z * z;
-  }), n);
+  const A mean = mean_of(sum_of<A>(n, [x](int64_t i) { return x[i]; }, x.ahead()), n);
+  const A variance = mean_of(sum_of<A>(n, Square<A>{x, mean}, g.ahead()), n);
   const A r = m::rsqrt(A(variance + eps));
-  const A* h = g;
+  const A* h = g.data;
   if (w) {
     for (int64_t i = 0; i < n; ++i) gx[i] = g[i] * w[i];
     h = gx;
@@ -62,16 +70,16 @@ void layer_norm_pullback_row(int64_t n, const A* __restrict g, const A* __restri
 }
 
 template <class A>
-void rms_norm_pullback_row(int64_t n, const A* __restrict g, const A* __restrict x, const A* __restrict w, A eps,
+void rms_norm_pullback_row(int64_t n, Row<A> g, Row<A> x, const A* __restrict w, A eps,
                            A* __restrict gx, A* __restrict gw) {
-  const A square = mean_of(sum_of<A>(n, [x](int64_t i) { return x[i] * x[i]; }), n);
+  const A square = mean_of(sum_of<A>(n, [x](int64_t i) { return x[i] * x[i]; }, x.ahead()), n);
   const A r = m::rsqrt(A(square + eps));
-  const A* h = g;
+  const A* h = g.data;
   if (w) {
     for (int64_t i = 0; i < n; ++i) gx[i] = g[i] * w[i];
     h = gx;
   }
-  const A across = mean_of(sum_of<A>(n, [h, x, r](int64_t i) { return h[i] * (x[i] * r); }), n);
+  const A across = mean_of(sum_of<A>(n, [h, x, r](int64_t i) { return h[i] * (x[i] * r); }, g.ahead()), n);
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) {
     const A z = x[i] * r;
@@ -81,18 +89,18 @@ void rms_norm_pullback_row(int64_t n, const A* __restrict g, const A* __restrict
 }
 
 template <bool kCentred, class A>
-void norm_row(int64_t n, const A* x, const A* w, [[maybe_unused]] const A* b, A eps, A* y) {
+void norm_row(int64_t n, Row<A> x, const A* w, [[maybe_unused]] const A* b, A eps, A* y) {
   if constexpr (kCentred) layer_norm_row(n, x, w, b, eps, y);
   else rms_norm_row(n, x, w, eps, y);
 }
 // The gradient of the weight lies at `gw`, that of the bias, where there is one, right after it.
 template <bool kCentred, class A>
-void norm_pullback_row(int64_t n, const A* g, const A* x, const A* w, A eps, A* gx, A* gw) {
+void norm_pullback_row(int64_t n, Row<A> g, Row<A> x, const A* w, A eps, A* gx, A* gw) {
   if constexpr (kCentred) layer_norm_pullback_row(n, g, x, w, eps, gx, gw, gw + n);
   else rms_norm_pullback_row(n, g, x, w, eps, gx, gw);
 }
 
-template <class C> const C* read_all(const View& v, Scratch& scratch) { return Rows<C>(v, scratch).read(0); }
+template <class C> const C* read_all(const View& v, Scratch& scratch) { return Rows<C>(v, scratch).read(0).data; }
 
 template <bool kCentred> void norm(const Launch& launch) {
   const View& x = launch.in();
@@ -152,14 +160,14 @@ template <bool kCentred> RowCost measure_norm(bool weight, bool bias) {
   return measure_row([=](int64_t n) {
     const Counting x[16], ones[16];
     Counting y[16];
-    norm_row<kCentred>(n, x, weight ? ones : nullptr, bias ? ones : nullptr, Counting(1), y);
+    norm_row<kCentred>(n, Row<Counting>(x), weight ? ones : nullptr, bias ? ones : nullptr, Counting(1), y);
   });
 }
 template <bool kCentred> RowCost measure_norm_pullback(bool weight) {
   return measure_row([=](int64_t n) {
     const Counting g[16], x[16], ones[16];
     Counting gx[16], sums[32];
-    norm_pullback_row<kCentred>(n, g, x, weight ? ones : nullptr, Counting(1), gx, sums);
+    norm_pullback_row<kCentred>(n, Row<Counting>(g), Row<Counting>(x), weight ? ones : nullptr, Counting(1), gx, sums);
   });
 }
 

@@ -22,17 +22,33 @@ template <class R, class A> inline A fold_lanes(int64_t count, A* acc) {
   return acc[0];
 }
 
+// Asks for elements that are wanted soon, sixty-four at a time, in between the work on others. Hardware alone brings half
+// of what far memory could give: it stops at the end of a page, and loops as short as these come to the next too fast.
+template <class C> struct Prefetch {
+  const C* x;
+  void operator()(int64_t i) const {
+    const char* p = reinterpret_cast<const char*>(x + i);  // what lies beyond an operand does no harm
+    for (size_t line = 0; line < kLanes * sizeof(C); line += 64) __builtin_prefetch(p + line);
+  }
+};
+struct NoPrefetch {
+  void operator()(int64_t) const {}
+};
+
 // at(0), ..., at(n - 1) under R, 0 < n <= kFoldBlock: at(i) goes to lane i % 64. The lanes live in memory: no level has
 // registers for all of them, and the first-level cache keeps up.
-template <class R, class A, class At> inline A fold_block(int64_t n, const At& at) {
+template <class R, class A, class At, class Ahead = NoPrefetch>
+inline A fold_block(int64_t n, const At& at, const Ahead& ahead = {}) {
   alignas(64) A lanes[kLanes];
   A* acc = lanes;
   asm("" : "+r"(acc));  // else gcc sees through the array, makes stores of an unchanged lane conditional, and no vectors
   const int64_t first = n < kLanes ? n : kLanes;
   for (int64_t j = 0; j < first; ++j) acc[j] = at(j);
   if (n <= kLanes) return fold_lanes<R>(n, acc);
+  ahead(0);
   int64_t i = kLanes;
   for (; i + kLanes <= n; i += kLanes) {
+    ahead(i);
 #pragma GCC ivdep
     for (int64_t j = 0; j < kLanes; ++j) acc[j] = R::combine(acc[j], A(at(i + j)));
   }
@@ -41,11 +57,13 @@ template <class R, class A, class At> inline A fold_block(int64_t n, const At& a
 }
 
 // The same for a row of any length n > 0: blocks in order.
-template <class R, class A, class At> inline A fold_row(int64_t n, const At& at) {
-  A a = fold_block<R, A>(n < kFoldBlock ? n : kFoldBlock, at);
+template <class R, class A, class At, class Ahead = NoPrefetch>
+inline A fold_row(int64_t n, const At& at, const Ahead& ahead = {}) {
+  A a = fold_block<R, A>(n < kFoldBlock ? n : kFoldBlock, at, ahead);
   for (int64_t i = kFoldBlock; i < n; i += kFoldBlock) {
     const int64_t left = n - i < kFoldBlock ? n - i : kFoldBlock;
-    a = R::combine(a, fold_block<R, A>(left, [&at, i](int64_t k) { return at(i + k); }));
+    a = R::combine(a, fold_block<R, A>(left, [&at, i](int64_t k) { return at(i + k); },
+                                       [&ahead, i](int64_t k) { ahead(i + k); }));
   }
   return a;
 }
@@ -109,11 +127,13 @@ template <class R, bool kMapped, class C, class A> void fold_cells(const Cells& 
   const bool lines = cells.groups == kLanes;  // a column of a wider matrix has width 1 too, but other neighbours
   if (lines && cells.rows < kLanes && cells.count > 2) return fold_short_rows<R, kMapped>(cells, p, out);
   if (lines) {
-    for (int64_t k = 0; k < cells.count; ++k, p += cells.stride)
+    constexpr int64_t kAhead = 16 * 1024 / sizeof(C);
+    for (int64_t k = 0; k < cells.count; ++k, p += cells.stride) {
       out[k] = fold_block<R, A>(cells.rows, [p](int64_t i) {
         if constexpr (kMapped) return A(R::map(p[i]));
         else return p[i];
-      });
+      }, Prefetch<C>{p + kAhead});
+    }
     return;
   }
   alignas(64) A lanes[2 * kLanes];

@@ -7,11 +7,28 @@
 #include "cpu/scratch.h"
 #include "cpu/stream.h"
 #include "math/counting.h"
+#include "math/exp_nonpositive.h"
 #include "math/functors.h"
 
 namespace pb::cpu {
 
 constexpr int64_t kRowGrain = 8 * 1024;  // elements of a thread's share: about 5 us
+
+// A row to be read, and the one that is read after it, which is asked for meanwhile.
+template <class A> struct Row {
+  const A *data, *next;
+  Row(const A* row, const A* after) : data(row), next(after) {}
+  Row(const A* row) : Row(row, row) {}
+  const A& operator[](int64_t i) const { return data[i]; }
+  Prefetch<A> ahead() const { return {next}; }
+};
+
+template <class P, class Q> struct Both {
+  P p;
+  Q q;
+  void operator()(int64_t i) const { p(i), q(i); }
+};
+template <class P, class Q> Both(P, Q) -> Both<P, Q>;
 
 // The rows of an operand (…, n), one at a time, as contiguous elements of the type that they are computed in: where they
 // lie, or through a buffer.
@@ -23,11 +40,12 @@ template <class C> class Rows {
     compute_ = std::is_same_v<C, float> ? Compute::f32 : std::is_same_v<C, double> ? Compute::f64 : Compute::i64;
     direct_ = v.dtype == storage_of(compute_) && (n_ <= 1 || stride_ == int64_t(sizeof(C)));
     if (!direct_) buffer_ = scratch.take<C>(n_);
+    next_ = lead_.ndim ? lead_.stride[lead_.ndim - 1] : 0;
   }
 
-  const C* read(int64_t k) const {
+  Row<C> read(int64_t k) const {
     char* row = address(k);
-    if (direct_) return reinterpret_cast<const C*>(row);
+    if (direct_) return {reinterpret_cast<const C*>(row), reinterpret_cast<const C*>(row + next_)};
     load(lead_.dtype, compute_, row, stride_, n_, buffer_);
     return buffer_;
   }
@@ -45,7 +63,7 @@ template <class C> class Rows {
   }
 
   View lead_;
-  int64_t n_, stride_;
+  int64_t n_, stride_, next_;
   Compute compute_;
   bool direct_;
   C* buffer_ = nullptr;
@@ -71,9 +89,30 @@ template <class Body> void for_rows(const View& x, int64_t work, const Body& bod
   parallel_for(row_count(x), std::max<int64_t>(1, kRowGrain / std::max<int64_t>(1, n * work)), body);
 }
 
-template <class A, class At> A sum_of(int64_t n, const At& at) { return fold_row<sum_reduce, A>(n, at); }
-template <class A> A max_of(int64_t n, const A* x) {
-  return fold_row<max_reduce, A>(n, [x](int64_t i) { return x[i]; });
+template <class A, class At, class Ahead = NoPrefetch> A sum_of(int64_t n, const At& at, const Ahead& ahead = {}) {
+  return fold_row<sum_reduce, A>(n, at, ahead);
+}
+// The largest element, but for NaN, which may get lost: it comes back with the sum of exponentials.
+struct largest {
+  template <class A> PB_HD static A combine(A a, A b) { return a > b ? a : b; }
+};
+template <class A> A largest_of(int64_t n, Row<A> x) {
+  return fold_row<largest, A>(n, [x](int64_t i) { return x[i]; }, x.ahead());
+}
+// log(sum(exp(x))) = top + log. visit(i, x[i] - top) is called on the way.
+template <class A> struct LogSum {
+  A top, log;
+};
+template <class A, class Visit> LogSum<A> log_sum_exp(int64_t n, Row<A> x, const Visit& visit) {
+  const A top = largest_of(n, x);
+  if (m::isinf(top))  // a row of -inf has the sum 0, one with +inf has +inf
+    return {A(0), m::log(sum_of<A>(n, [x, &visit](int64_t i) { return visit(i, x[i]), m::exp(x[i]); }))};
+  const A sum = sum_of<A>(n, [x, top, &visit](int64_t i) {
+    const A z = x[i] - top;
+    visit(i, z);
+    return m::exp_nonpositive(z);
+  });
+  return {top, m::log(sum)};
 }
 template <class A> A mean_of(A sum, int64_t n) { return sum / A(double(n)); }
 

@@ -6,63 +6,58 @@
 namespace pb::cpu {
 namespace {
 
-template <class A> void softmax_row(int64_t n, const A* __restrict x, A* __restrict y) {
-  const A top = max_of(n, x);
-  for (int64_t i = 0; i < n; ++i) y[i] = m::exp(A(x[i] - top));
-  const A scale = A(1) / sum_of<A>(n, [y](int64_t i) { return y[i]; });
+template <class A> void softmax_row(int64_t n, Row<A> x, A* __restrict y) {
+  const A top = largest_of(n, x);
+  const A scale = A(1) / sum_of<A>(n, [x, y, top](int64_t i) { return y[i] = m::exp_nonpositive(A(x[i] - top)); });
   for (int64_t i = 0; i < n; ++i) y[i] = y[i] * scale;
 }
 
-template <class A> A finite_or_zero(A x) { return m::isinf(x) ? A(0) : x; }
-
-template <class A> void log_softmax_row(int64_t n, const A* __restrict x, A* __restrict y) {
-  const A top = finite_or_zero(max_of(n, x));  // a row with +inf: NaN there, -inf elsewhere
-  for (int64_t i = 0; i < n; ++i) y[i] = x[i] - top;
-  const A log_sum = m::log(sum_of<A>(n, [y](int64_t i) { return m::exp(y[i]); }));
-  for (int64_t i = 0; i < n; ++i) y[i] = y[i] - log_sum;
+template <class A> void log_softmax_row(int64_t n, Row<A> x, A* __restrict y) {
+  const A log = log_sum_exp(n, x, [y](int64_t i, A z) { y[i] = z; }).log;
+  for (int64_t i = 0; i < n; ++i) y[i] = y[i] - log;
 }
 
-template <class A> void logsumexp_row(int64_t n, const A* x, A* y) {
-  const A top = finite_or_zero(max_of(n, x));  // a row of -inf gives -inf, one with +inf gives +inf
-  *y = m::log(sum_of<A>(n, [x, top](int64_t i) { return m::exp(A(x[i] - top)); })) + top;
+template <class A> void logsumexp_row(int64_t n, Row<A> x, A* y) {
+  const LogSum<A> sum = log_sum_exp(n, x, [](int64_t, A) {});
+  *y = sum.top + sum.log;
 }
 
-template <class A> void softmax_pullback_row(int64_t n, const A* g, const A* y, A* __restrict gx) {
-  const A dot = sum_of<A>(n, [g, y](int64_t i) { return g[i] * y[i]; });
+template <class A> void softmax_pullback_row(int64_t n, Row<A> g, Row<A> y, A* __restrict gx) {
+  const A dot = sum_of<A>(n, [g, y](int64_t i) { return g[i] * y[i]; }, Both{g.ahead(), y.ahead()});
   for (int64_t i = 0; i < n; ++i) gx[i] = y[i] * (g[i] - dot);
 }
 
-template <class A> void log_softmax_pullback_row(int64_t n, const A* g, const A* y, A* __restrict gx) {
-  const A sum = sum_of<A>(n, [g](int64_t i) { return g[i]; });
-  for (int64_t i = 0; i < n; ++i) gx[i] = g[i] - m::exp(y[i]) * sum;
+template <class A> void log_softmax_pullback_row(int64_t n, Row<A> g, Row<A> y, A* __restrict gx) {
+  const A sum = sum_of<A>(n, [g](int64_t i) { return g[i]; }, Both{g.ahead(), y.ahead()});
+  for (int64_t i = 0; i < n; ++i) gx[i] = g[i] - m::exp_nonpositive(y[i]) * sum;
 }
 
-template <class A> void logsumexp_pullback_row(int64_t n, A g, const A* x, A y, A* __restrict gx) {
+template <class A> void logsumexp_pullback_row(int64_t n, A g, Row<A> x, A y, A* __restrict gx) {
   y = y == A(-INFINITY) ? A(0) : y;  // a row of -inf has no direction
-  for (int64_t i = 0; i < n; ++i) gx[i] = g * m::exp(A(x[i] - y));
+  for (int64_t i = 0; i < n; ++i) gx[i] = g * m::exp_nonpositive(A(x[i] - y));
 }
 
 // The rows as function objects, so that one walk takes each, on numbers and on the counting scalar.
 struct Softmax {
-  template <class A> void operator()(int64_t n, const A* x, A* y) const { softmax_row(n, x, y); }
+  template <class A> void operator()(int64_t n, Row<A> x, A* y) const { softmax_row(n, x, y); }
 };
 struct LogSoftmax {
-  template <class A> void operator()(int64_t n, const A* x, A* y) const { log_softmax_row(n, x, y); }
+  template <class A> void operator()(int64_t n, Row<A> x, A* y) const { log_softmax_row(n, x, y); }
 };
 struct LogSumExp {
-  template <class A> void operator()(int64_t n, const A* x, A* y) const { logsumexp_row(n, x, y); }
+  template <class A> void operator()(int64_t n, Row<A> x, A* y) const { logsumexp_row(n, x, y); }
 };
 struct SoftmaxPullback {
-  template <class A> void operator()(int64_t n, const A* g, const A* y, A* gx) const { softmax_pullback_row(n, g, y, gx); }
+  template <class A> void operator()(int64_t n, Row<A> g, Row<A> y, A* gx) const { softmax_pullback_row(n, g, y, gx); }
 };
 struct LogSoftmaxPullback {
-  template <class A> void operator()(int64_t n, const A* g, const A* y, A* gx) const {
+  template <class A> void operator()(int64_t n, Row<A> g, Row<A> y, A* gx) const {
     log_softmax_pullback_row(n, g, y, gx);
   }
 };
 struct LogSumExpPullback {
-  template <class A> void operator()(int64_t n, const A* g, const A* x, const A* y, A* gx) const {
-    logsumexp_pullback_row(n, *g, x, *y, gx);
+  template <class A> void operator()(int64_t n, Row<A> g, Row<A> x, Row<A> y, A* gx) const {
+    logsumexp_pullback_row(n, g[0], x, y[0], gx);
   }
 };
 
@@ -99,7 +94,7 @@ template <class F, int kInputs> void run_rows(const Launch& launch) {
 template <class F, size_t... K> RowCost measure(std::index_sequence<K...>) {
   return measure_row([](int64_t n) {
     Counting in[sizeof...(K)][16], out[16];
-    F()(n, static_cast<const Counting*>(in[K])..., static_cast<Counting*>(out));
+    F()(n, Row<Counting>(in[K])..., static_cast<Counting*>(out));
   });
 }
 template <class F, int kInputs> void rows_cost(const Launch& launch, Cost& cost) {

@@ -38,7 +38,7 @@ class debug_nans:  # a context manager reads as a verb
         index, value = found
         given = ", ".join([f"{x.shape} {x.dtype}" if isinstance(x, Tensor) else repr(x.array) for x in inputs])
         raise NonFiniteError(
-            f"{op.name}({given}) made the first {value}, at index {index}, from inputs without one; at {line_of(call_site(3))}. "
+            f"{op.name}({given}) made the first {value}, at index {index}, from inputs without one; at {line_of(call_site())}. "
             f"Look at its inputs there, or keep them away from this point (pb.clip, pb.where on the input, an eps)."
         )
 

@@ -63,7 +63,7 @@ def zero(tape: GradientTape, x: Any) -> str:
     from .sweep import dependents
 
     reach = dependents(tape, [x.serial])
-    ops = [op_at(op, site) for op, _, inputs, _, _, site in tape.nodes if not reach.isdisjoint([inputs[i] for i in op.dead])]
+    ops = [op_at(op, site) for op, _, inputs, _, _, *site in tape.nodes if not reach.isdisjoint([inputs[i] for i in op.dead])]
     return (
         f"{name_of(x)} reaches the target only through ops whose derivative is zero everywhere ({'; '.join(ops)}): its "
         f"gradient is zero, and nothing will be learned from it. pb.straight_through(f) lets gradients pass."

@@ -52,7 +52,7 @@ def walk(tape: GradientTape, reach: Container[int], sources: set[int], sums: Sum
     tape.consumed = free = not tape.persistent
     pending = nodes if free else nodes[:]
     while pending:
-        op, y, inputs, kept, versions, site = pending.pop()
+        op, y, inputs, kept, versions, code, offset = pending.pop()
         if y not in first:
             continue
         if y in hooks:
@@ -60,7 +60,7 @@ def walk(tape: GradientTape, reach: Container[int], sources: set[int], sums: Sum
             masks.pop(y, None)
         g = sums.get(y) if y in sources else sums.pop(y) if y in more else first.pop(y)
         if versions:
-            check_versions(op, versions, site)
+            check_versions(op, versions, (code, offset))
         try:
             if op.joint:
                 pull_jointly(op, y, inputs, kept[0], g, reach, fused, sums, shapes)
@@ -81,7 +81,7 @@ def walk(tape: GradientTape, reach: Container[int], sources: set[int], sums: Sum
                     else:
                         first[x] = gx
         except PullbackError as error:
-            raise type(error)(f"{error} (in the backward pass of {explain.op_at(op, site)})") from error
+            raise type(error)(f"{error} (in the backward pass of {explain.op_at(op, (code, offset))})") from error
     for serial in hooks:
         if serial in first:
             run_hooks(hooks[serial], serial, sums)

@@ -19,20 +19,23 @@ current_frame: Final[Callable[[int], FrameType]] = sys._getframe  # pyright: ign
 _OURS: Final = __name__.partition(".")[0] + "."
 
 
-def call_site(depth: int) -> Site:
-    """The user's line that runs now, as a code object and an instruction offset (words are made of it only in a report).
-
-    Frames nearer than `depth` are known to be pullback's own.
-    """
-    frame = current_frame(depth)
+def user_frame(frame: FrameType) -> FrameType:
+    """The nearest frame from this one outwards that is not pullback's own."""
     while frame.f_globals.get("__name__", "").startswith(_OURS) and frame.f_back is not None:
         frame = frame.f_back
+    return frame
+
+
+def call_site() -> Site:
+    """The user's line that runs now, as a code object and an instruction offset (words are made of it only in a report)."""
+    frame = user_frame(current_frame(1))
     return frame.f_code, frame.f_lasti
 
 
 # One recorded op: (op, serial of its output, serials of its inputs (0 where not watched), what was kept for each input's
-# pullback, versions of what was kept and can change, the user's line). A plain tuple, because one is made for every op.
-Node = tuple[Op, int, list[int], Sequence[Any], Sequence[Any], Site]
+# pullback, versions of what was kept and can change, the user's code and instruction offset). A plain tuple, because one
+# is made for every op.
+Node = tuple[Op, int, list[int], Sequence[Any], Sequence[Any], CodeType, int]
 
 
 class GradientTape:
@@ -131,9 +134,11 @@ class GradientTape:
         if not watched:
             return
         frame = current_frame(2)  # the op's caller, past this frame and the op
-        site = (frame.f_code, frame.f_lasti) if frame.f_globals is self.home else call_site(2)
+        if frame.f_globals is not self.home:
+            frame = user_frame(frame)
+        code, offset = frame.f_code, frame.f_lasti
         if op.pullback is None:
-            self.cuts += [(serial, op.name, site) for serial in serials if serial]
+            self.cuts += [(serial, op.name, (code, offset)) for serial in serials if serial]
             return
         if op.dead:
             self.has_dead = True
@@ -142,12 +147,12 @@ class GradientTape:
             y.serial = result = new_serial()
         shapes[result] = y.array.shape
         kept = op.keep(inputs, y, params, serials)
-        self.nodes.append((op, result, serials, kept, _versions(inputs, kept) if changeable else (), site))
+        self.nodes.append((op, result, serials, kept, _versions(inputs, kept) if changeable else (), code, offset))
 
     def cut(self, x: Tensor, how: str) -> None:
         """Remembers that a watched value leaves here, so that an UnconnectedError can name the line."""
         if x.serial in self.shapes:
-            self.cuts.append((x.serial, how, call_site(3)))
+            self.cuts.append((x.serial, how, call_site()))
 
     # ---- walking back
 
