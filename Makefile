@@ -37,7 +37,7 @@ test: $(VENV)/installed $(VENV)/test
 	@$(BIN)/python -m pytest $(ARGS)
 
 bench: $(VENV)/installed $(VENV)/bench
-	@$(BIN)/pullback bench $(ARGS)
+	@env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python benchmarks/eager.py $(ARGS)
 
 lint: $(VENV)/installed $(VENV)/test $(VENV)/lint
 	@echo 'lint      ruff, clang-format, workflows, basedpyright'

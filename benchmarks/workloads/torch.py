@@ -15,13 +15,13 @@ def chain():
     return run
 
 
-def mlp(sizes, batch):
+def mlp(sizes, batch, **options):
     torch.manual_seed(0)
     layers = []
     for i, (m, n) in enumerate(zip(sizes, sizes[1:])):
         layers += [torch.nn.Linear(m, n)] + ([torch.nn.ReLU()] if i + 2 < len(sizes) else [])
     model = torch.nn.Sequential(*layers)
-    opt = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)  # its fastest
+    opt = torch.optim.Adam(model.parameters(), lr=1e-3, **options)
     x, y = torch.randn(batch, sizes[0]), torch.randint(0, sizes[-1], (batch,))
 
     def run():
@@ -56,6 +56,9 @@ WORKLOADS = {
     "mlp 2-16-16-2": lambda: mlp((2, 16, 16, 2), 100),
     "mlp 784-128-10": lambda: mlp((784, 128, 10), 64),
     "mlp 784-1024-1024-10": lambda: mlp((784, 1024, 1024, 10), 512),
+    "mlp 2-16-16-2, fused": lambda: mlp((2, 16, 16, 2), 100, fused=True),
+    "mlp 784-128-10, fused": lambda: mlp((784, 128, 10), 64, fused=True),
+    "mlp 784-1024-1024-10, fused": lambda: mlp((784, 1024, 1024, 10), 512, fused=True),
     "adam": adam,
     "gelu": gelu,
     "softmax": lambda: _reduction(lambda x: torch.softmax(x, -1), (4096, 1024)),

@@ -26,7 +26,7 @@ namespace {
 constexpr int kMaxThreads = 256;
 constexpr int kChunksPerThread = 2;  // a thread that is late, or preempted, leaves half its share to the others
 constexpr int64_t kAlign = 64;  // long loops are cut at multiples: whole vectors and cache lines
-constexpr auto kSpin = std::chrono::microseconds(30);  // asleep costs the next loop a wake-up, about as long
+constexpr auto kSpin = std::chrono::microseconds(150);  // bridges the Python between two kernels of a step; a wake-up costs 30
 
 void relax() {
 #if defined(__SSE2__)
