@@ -130,3 +130,17 @@ def test_profile_is_a_package_and_a_call() -> None:
     assert lines[0].split()[0] == "FLOPs"
     assert any(line.startswith("forward") for line in lines)
     assert lines[-1] == "cost known for 100.0% of launches"
+
+
+def test_a_layers_backward_pass_is_charged_to_the_layer() -> None:
+
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    with pb.profile():
+        with pb.GradientTape() as tape:
+            loss = pb.sum(model(pb.ones((5, 3))))
+        grads = tape.gradient(loss, model.parameters())
+        launches = door.end()
+        door.begin()
+    assert len(grads) == 4
+    charged = {(door.PHASES[launch.phase], door.scopes[launch.scope]) for launch in launches if launch.matmul_flops}
+    assert charged == {(phase, scope) for phase in ("forward", "backward") for scope in ("0", "1")}

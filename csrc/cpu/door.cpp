@@ -22,7 +22,8 @@ void launch_flushed(const Launch& launch) {
 #if defined(__SSE2__)
   constexpr unsigned kFlushToZero = 0x8000, kDenormalsAreZero = 0x0040;
   const unsigned mode = _mm_getcsr();
-  const bool wide = launch.operands[0].dtype == DType::f64;
+  bool wide = false;  // a comparison or a cast of float64 is float64's work, whatever its result is
+  for (int k = 0; k < launch.outputs + launch.inputs; ++k) wide |= launch.operands[k].dtype == DType::f64;
   const unsigned wanted = wide ? mode & ~(kFlushToZero | kDenormalsAreZero) : mode | kFlushToZero | kDenormalsAreZero;
   if (wanted == mode) return launch.kernel->run(launch);
   struct Restore {
@@ -34,13 +35,25 @@ void launch_flushed(const Launch& launch) {
   launch.kernel->run(launch);
 }
 
+namespace {
+
+// Whether input k is the same memory as an earlier one: x in x * x is read once.
+bool read_before(const Launch& launch, int k) {
+  for (int j = 0; j < k; ++j)
+    if (launch.in(j).data == launch.in(k).data && launch.in(j).distinct_bytes() == launch.in(k).distinct_bytes()) return true;
+  return false;
+}
+
+}  // namespace
+
 void launch_recorded(const Launch& launch) {
   Record record{launch.kernel->name, door.phase, door.scope, {}, now_ns(), 0};
   launch.kernel->cost(launch, record.cost);
   if (record.cost.executed_flops == 0) record.cost.executed_flops = record.cost.flops;
   if (record.cost.bytes_read == 0 && record.cost.bytes_written == 0) {
     for (int k = 0; k < launch.outputs; ++k) record.cost.bytes_written += launch.out(k).bytes();
-    for (int k = 0; k < launch.inputs; ++k) record.cost.bytes_read += launch.in(k).distinct_bytes();
+    for (int k = 0; k < launch.inputs; ++k)
+      if (!read_before(launch, k)) record.cost.bytes_read += launch.in(k).distinct_bytes();
   }
   launch_flushed(launch);
   record.end_ns = now_ns();

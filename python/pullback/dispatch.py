@@ -27,9 +27,11 @@ REDUCTIONS: Final = {
 }  # fmt: skip
 SCANS: Final = {"add": "cumulative_sum", "multiply": "cumulative_prod"}
 # What these return is no tensor and has no derivative, so they see the tensor's memory as a NumPy array.
-FACTS: Final = frozenset(
-    ["allclose", "array2string", "array_equal", "array_equiv", "array_repr", "array_str", "can_cast", "copyto", "iscomplexobj", "isrealobj", "may_share_memory", "ndim", "result_type", "save", "savetxt", "savez", "savez_compressed", "shape", "shares_memory", "size"]
-)
+FACTS: Final = frozenset({
+    "allclose", "array2string", "array_equal", "array_equiv", "array_repr", "array_str", "can_cast", "copyto", "iscomplexobj",
+    "isrealobj", "may_share_memory", "ndim", "result_type", "save", "savetxt", "savez", "savez_compressed", "shape",
+    "shares_memory", "size",
+})  # fmt: skip
 
 
 def array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
@@ -88,7 +90,8 @@ def public(name: str, module: str = "numpy") -> Callable[..., Any] | None:
 
 def _foreign(x: Any) -> bool:
     """Another library's array type, which has its own say."""
-    return not isinstance(x, (Tensor, np.ndarray, np.generic)) and hasattr(x, "__array_ufunc__") and not hasattr(x, "__cuda_array_interface__")  # fmt: skip
+    ours = isinstance(x, (Tensor, np.ndarray, np.generic)) or hasattr(x, "__cuda_array_interface__")
+    return not ours and hasattr(x, "__array_ufunc__")
 
 
 def _as_arrays(tree: Any) -> Any:
@@ -144,7 +147,8 @@ def _translated(shown: str, func: Any, function: Any, args: Any, options: Any) -
     signature = _signature(func)
     bound = signature.bind(*args, **options)
     ours = _parameters(function)
-    places = [p for p in ours.values() if p.kind is p.POSITIONAL_ONLY or (p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty)]
+    required = [p for p in ours.values() if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty]
+    places = [p for p in ours.values() if p.kind is p.POSITIONAL_ONLY] + required
     positional: list[Any] = []
     named: dict[str, Any] = {}
     for position, (name, value) in enumerate(bound.arguments.items()):

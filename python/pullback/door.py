@@ -42,6 +42,7 @@ class _Door(threading.local):
 
 
 state: Final = _Door()
+profiling = 0  # ledgers running in all threads: whether scopes are worth remembering
 _native: Any = None
 
 
@@ -85,6 +86,8 @@ def begin() -> None:
     """Starts this thread's ledger. Raises RuntimeError where one is running."""
     if state.ledger is not None:
         raise RuntimeError("a profile is already running in this thread; end it first.")
+    global profiling
+    profiling += 1
     state.ledger = []
     if _native is not None:
         _native.set_phase(state.phase)
@@ -93,6 +96,8 @@ def begin() -> None:
 
 def end() -> list[Launch]:
     """Stops this thread's ledger and returns its launches, in order."""
+    global profiling
+    profiling -= state.ledger is not None
     launches = state.ledger or []
     state.ledger = None
     if _native is not None:

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Container, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import creation, explain
+from . import creation, door, explain
 from .errors import PullbackError, StaleValueError, TapeError, UnconnectedError, ZeroGradientWarning
 from .backends.native import Refused
 from .ops import accumulate
@@ -39,15 +39,18 @@ def sweep(
     for target, seed in zip(targets, seeds):
         if target.serial in reach:
             sums.add(target.serial, seed)
-    walk(tape, reach, serials, sums)
+    for serial, hooks in walk(tape, reach, serials, sums).items():
+        if serial in sums.first:
+            run_hooks(hooks, serial, sums)
     empty = creation.zeros_like if unconnected != "none" else lambda x: None if x.serial in missing else creation.zeros_like(x)
     return [sums.get(x.serial) if x.serial in sums.first else empty(x) for x in sources]
 
 
-def walk(tape: GradientTape, reach: Container[int], sources: set[int], sums: Sums) -> None:
-    """Visits the nodes from the last to the first; those that no cotangent reached are skipped."""
+def walk(tape: GradientTape, reach: Container[int], sources: set[int], sums: Sums) -> dict[int, Any]:
+    """Visits the nodes from the last to the first, those that a cotangent reached; returns the hooks that did not run."""
     fused = not listeners.stack  # nobody records this sweep, so a pullback may be one opaque kernel
     nodes, shapes, hooks, first, more = tape.nodes, tape.shapes, dict(tape.hooks), sums.first, sums.more
+    scopes = tape.scopes
     masks = sums.masks
     tape.consumed = free = not tape.persistent
     pending = nodes if free else nodes[:]
@@ -59,6 +62,8 @@ def walk(tape: GradientTape, reach: Container[int], sources: set[int], sums: Sum
             run_hooks(hooks.pop(y), y, sums)
             masks.pop(y, None)
         g = sums.get(y) if y in sources else sums.pop(y) if y in more else first.pop(y)
+        if scopes:
+            door.leave_scope(scopes.get(y, 0))  # a layer's backward pass is charged to the layer
         if versions:
             check_versions(op, versions, (code, offset))
         try:
@@ -82,9 +87,7 @@ def walk(tape: GradientTape, reach: Container[int], sources: set[int], sums: Sum
                         first[x] = gx
         except PullbackError as error:
             raise type(error)(f"{error} (in the backward pass of {explain.op_at(op, (code, offset))})") from error
-    for serial in hooks:
-        if serial in first:
-            run_hooks(hooks[serial], serial, sums)
+    return hooks
 
 
 def pull_jointly(

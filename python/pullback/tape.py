@@ -59,6 +59,7 @@ class GradientTape:
         self.leaves: set[int] = set()  # those that were watched, not computed
         self.hooks: dict[int, list[Callable[[Tensor], Any]]] = {}
         self.has_dead = False  # whether a derivative that is zero everywhere is among the nodes
+        self.scopes: dict[int, int] = {}  # by serial, while a profile runs: the module that a value was computed in
         self.cuts: list[tuple[int, str, Site]] = []  # where watched values left: numpy(), stop_gradient, …
         self.consumed = False
 
@@ -146,6 +147,8 @@ class GradientTape:
         if not result:
             y.serial = result = new_serial()
         shapes[result] = y.array.shape
+        if door.profiling:
+            self.scopes[result] = door.state.scope
         kept = op.keep(inputs, y, params, serials)
         self.nodes.append((op, result, serials, kept, _versions(inputs, kept) if changeable else (), code, offset))
 
@@ -188,11 +191,13 @@ class GradientTape:
         seeds = _seeds(targets, flatten(output_gradients)[0] if nested and output_gradients is not None else [output_gradients])
         if not self.persistent:
             self.stop()
-        before = door.enter(door.BACKWARD)
+        before, scope = door.enter(door.BACKWARD), door.state.scope
         try:
             gradients = sweep(self, targets, seeds, wanted[0], unconnected, aggregation)
         finally:
             door.enter(before)
+            if self.scopes:
+                door.leave_scope(scope)
         return unflatten(wanted[1], gradients)
 
 

@@ -69,7 +69,7 @@ def _broadcast_array(x: Any, shape: Shape) -> Any:
 
 
 def _flipped(x: Any, axes: Shape) -> Any:
-    return x[tuple([slice(None, None, -1) if axis in axes else slice(None) for axis in range(x.ndim)])]
+    return x[(*[slice(None, None, -1) if axis in axes else slice(None) for axis in range(x.ndim)], ...)]
 
 
 def _open(key: tuple[Any, ...]) -> tuple[Any, ...]:
