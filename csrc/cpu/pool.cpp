@@ -1,3 +1,4 @@
+// The pool of pool.h: workers that spin briefly, then sleep, and chunks that idle ones take over.
 #include "cpu/pool.h"
 
 #include <pthread.h>
