@@ -161,7 +161,18 @@ def condition(op: Op, inputs: Any, params: Any) -> Any:
     return np.abs(exact(op, [np.abs(x) if dtypes.is_float(np.asarray(x).dtype) else x for x in inputs], params))
 
 
+def watched(value: Any, tape: Any, dtype: Any = None) -> Tensor:
+    """A new tensor that the tape watches."""
+    t = pb.tensor(value, dtype=dtype)
+    tape.watch(t)
+    return t
+
+
 # ---- distances
+
+
+def close(got: Any, wanted: Any, rtol: float = 1e-6) -> None:
+    np.testing.assert_allclose(np.asarray(got), wanted, rtol=rtol, atol=1e-12)
 
 
 def spacing(dtype: Any, size: Any) -> Any:

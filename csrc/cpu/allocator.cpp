@@ -1,3 +1,4 @@
+// The cache of large blocks, and the pages it asks the system for.
 #include "cpu/allocator.h"
 
 #include <pthread.h>

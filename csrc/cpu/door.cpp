@@ -22,8 +22,10 @@ void launch_flushed(const Launch& launch) {
 #if defined(__SSE2__)
   constexpr unsigned kFlushToZero = 0x8000, kDenormalsAreZero = 0x0040;
   const unsigned mode = _mm_getcsr();
-  bool wide = false;  // a comparison or a cast of float64 is float64's work, whatever its result is
-  for (int k = 0; k < launch.outputs + launch.inputs; ++k) wide |= launch.operands[k].dtype == DType::f64;
+  const DType result = launch.operands[0].dtype;
+  bool wide = result == DType::f64;
+  if (!is_float(result))  // a comparison, or a cast to integers: what it reads decides
+    for (int k = 0; k < launch.inputs; ++k) wide |= launch.in(k).dtype == DType::f64;
   const unsigned wanted = wide ? mode & ~(kFlushToZero | kDenormalsAreZero) : mode | kFlushToZero | kDenormalsAreZero;
   if (wanted == mode) return launch.kernel->run(launch);
   struct Restore {

@@ -1,0 +1,203 @@
+"""The walk back: hooks, how contributions are summed, changes in place, what is kept and freed."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback as pb
+from conftest import close, watched
+
+# ---- hooks
+
+
+def test_hooks_see_and_replace_gradients_of_leaves_and_intermediates() -> None:
+    seen: list[float] = []
+    with pb.GradientTape() as tape:
+        x = watched(3.0, tape)
+        h = x * x
+        tape.on_gradient(h, lambda g: seen.append(g.item()))
+        tape.on_gradient(h, lambda g: g * 10)
+        tape.on_gradient(x, lambda g: g + 1)
+        y = h * 2
+    assert tape.gradient(y, x).item() == 2 * 10 * 6 + 1
+    assert seen == [2.0]
+
+
+def test_a_hook_sees_the_complete_gradient_once() -> None:
+    seen: list[float] = []
+    with pb.GradientTape() as tape:
+        x = watched(3.0, tape)
+        h = x * x
+        tape.on_gradient(h, lambda g: seen.append(g.item()))
+        y = h * 2 + h * 5 + pb.exp(h * 0)
+    tape.gradient(y, x)
+    assert seen == [7.0]
+
+
+def test_a_hook_runs_though_its_tensor_is_no_source() -> None:
+    seen: list[float] = []
+    a, b = pb.Parameter(2.0), pb.Parameter(3.0)
+    with pb.GradientTape() as tape:
+        h = a * a
+        tape.on_gradient(h, lambda g: seen.append(g.item()))
+        tape.on_gradient(a, lambda g: seen.append(g.item()))
+        y = h * b
+    assert tape.gradient(y, b).item() == 4.0
+    assert seen == [3.0, 12.0]
+
+
+def test_a_hook_that_returns_another_shape_is_refused() -> None:
+    with pb.GradientTape() as tape:
+        x = watched([1.0, 2.0], tape)
+        tape.on_gradient(x, lambda g: pb.sum(g))
+        y = pb.sum(x * x)
+    with pytest.raises(pb.TapeError, match=r"\(\).*\(2,\)"):
+        tape.gradient(y, x)
+    with pytest.raises(pb.TapeError, match="not on this tape"):
+        tape.on_gradient(pb.ones(2), lambda g: None)
+
+
+# ---- aggregation
+
+
+@pytest.mark.parametrize("aggregation", ["accumulate", "add_n", "tree"])
+def test_a_weight_used_256_times(aggregation: str) -> None:
+    rng = np.random.default_rng(0)
+    xs = rng.standard_normal((256, 8)).astype(np.float32)
+    w = pb.Parameter(np.ones(8, np.float32))
+    with pb.GradientTape() as tape:
+        y = pb.sum(sum([w * x for x in xs], start=pb.zeros(8)))
+    close(tape.gradient(y, w, aggregation=aggregation), xs.astype(np.float64).sum(0), 1e-4)
+
+
+def test_tree_is_the_closest_to_float64() -> None:
+    error = dict.fromkeys(("accumulate", "tree"), 0.0)
+    for seed in range(8):
+        xs = np.random.default_rng(seed).uniform(0.5, 1.5, (256, 64)).astype(np.float32)
+        exact = xs.astype(np.float64).sum(0)
+        w = pb.Parameter(np.ones(64, np.float32))
+        with pb.GradientTape(persistent=True) as tape:
+            y = [pb.sum(w * x) for x in xs]
+        for name in error:
+            error[name] += float(np.abs(tape.gradient(y, w, aggregation=name).numpy() - exact).sum())
+    assert error["tree"] < 0.5 * error["accumulate"]
+
+
+def test_an_unknown_aggregation_names_the_known_ones() -> None:
+    x = pb.Parameter(1.0)
+    with pb.GradientTape() as tape:
+        y = x * x
+    with pytest.raises(pb.TapeError, match="'accumulate', 'add_n', 'tree'"):
+        tape.gradient(y, x, aggregation="mean")
+
+
+def test_accumulating_does_not_write_into_what_others_hold() -> None:
+    x, g = pb.Parameter([1.0, 1.0]), np.array([1.0, 2.0], np.float32)
+    with pb.GradientTape() as tape:
+        y = x + x + x
+    close(tape.gradient(y, x, output_gradients=g), [3.0, 6.0])
+    close(g, [1.0, 2.0])
+
+
+# ---- changes in place
+
+
+def test_a_parameter_changed_before_the_backward_pass_is_an_error() -> None:
+    w = pb.Parameter([1.0, 2.0], name="w")
+    with pb.GradientTape() as tape:
+        y = pb.sum(w * w)
+    w.assign([5.0, 5.0])
+    with pytest.raises(pb.StaleValueError, match=r'"w".*version 0 then, 1 now.*multiply.*test_backward\.py", line \d+'):
+        tape.gradient(y, w)
+
+
+@pytest.mark.parametrize("view", [lambda w: w[:2], lambda w: w.T, lambda w: pb.reshape(w, (2, 2)), lambda w: w[None]])
+def test_a_view_of_a_changed_parameter_is_an_error_too(view: Any) -> None:
+    w = pb.Parameter(np.ones((4,), np.float32), name="w")
+    with pb.GradientTape() as tape:
+        v = view(w)
+        y = pb.sum(v * v)
+    w.assign(np.zeros(4))
+    with pytest.raises(pb.StaleValueError, match='"w"'):
+        tape.gradient(y, w)
+
+
+def test_an_op_that_does_not_need_the_old_value_does_not_mind() -> None:
+    w = pb.Parameter([1.0, 2.0])
+    with pb.GradientTape() as tape:
+        y = pb.sum(w + 1)
+    w.assign([5.0, 5.0])
+    close(tape.gradient(y, w), [1.0, 1.0])
+
+
+def test_a_new_value_is_used_by_the_next_forward_pass() -> None:
+    w = pb.Parameter(2.0)
+    for value in (2.0, 5.0):
+        w.assign(value)
+        with pb.GradientTape() as tape:
+            y = w * w
+        assert tape.gradient(y, w).item() == 2 * value
+
+
+# ---- memory and identity
+
+
+def test_serials_and_not_addresses_identify_values() -> None:
+    """Freed temporaries give their addresses to new tensors: an id() would confuse them."""
+    with pb.GradientTape() as tape:
+        x = watched(1.5, tape, pb.float64)
+        y = x * 0
+        for k in range(500):
+            pb.tensor(float(k)) * 2  # comes and goes
+            y = y + x * float(k)
+            gc.collect(0)
+    assert tape.gradient(y, x).item() == sum(range(500))
+
+
+def test_what_was_kept_is_freed_as_the_backward_pass_consumes_it() -> None:
+    alive: list[int] = []
+    with pb.GradientTape() as tape:
+        x = watched(np.ones(1000), tape)
+        h, kept = x, []
+        for _ in range(4):
+            h = pb.tanh(h)
+            kept.append(weakref.ref(h))
+            tape.on_gradient(h, lambda g: alive.append(sum([ref() is not None for ref in kept])))
+        y = pb.sum(h)
+    del h
+    tape.gradient(y, x)
+    gc.collect()
+    assert alive == sorted(alive, reverse=True)
+    assert alive[-1] < alive[0]
+    assert [ref() for ref in kept] == [None] * 4
+    assert tape.nodes == []
+
+
+def test_a_pullback_keeps_only_what_it_names() -> None:
+    with pb.GradientTape() as tape:
+        x = watched(np.ones(1000), tape)
+        h = x + 1
+        inner = weakref.ref(h)
+        y = pb.exp(h)  # keeps its output, not its input
+        del h
+        gc.collect()
+        assert inner() is None
+        z = pb.sum(y)
+    close(tape.gradient(z, x), np.full(1000, np.exp(2.0)))
+
+
+def test_a_dropped_tape_frees_everything() -> None:
+    x = pb.Parameter(np.ones(10))
+    tape = pb.GradientTape()
+    with tape:
+        y = pb.tanh(x)
+        z = pb.sum(y)
+    ref = weakref.ref(y)
+    del y, z, tape
+    gc.collect()
+    assert ref() is None

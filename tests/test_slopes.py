@@ -1,0 +1,152 @@
+"""Where gradients are zero, undefined or cut: unconnected sources, kinks, ties, and the branch that where did not choose."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback as pb
+from conftest import close, watched
+
+# ---- unconnected
+
+
+def test_unconnected_three_ways() -> None:
+    x, lone = pb.Parameter(2.0, name="x"), pb.Parameter([1.0, 2.0], name="lone")
+    with pb.GradientTape(persistent=True) as tape:
+        y = x * x
+        lone * 2
+    with pytest.raises(pb.UnconnectedError, match=r'source 1, Parameter "lone"'):
+        tape.gradient(y, [x, lone])
+    close(tape.gradient(y, [x, lone], unconnected="zero")[1], [0.0, 0.0])
+    assert tape.gradient(y, [x, lone], unconnected="none")[1] is None
+    with pytest.raises(pb.TapeError, match="zero"):
+        tape.gradient(y, x, unconnected="ignore")
+
+
+@pytest.mark.parametrize(
+    ("leave", "how"),
+    [
+        (lambda h: pb.tensor(h.numpy()), r"numpy\(\)"), (lambda h: pb.tensor(h.item()), r"item\(\)"),
+        (lambda h: pb.tensor(float(h)), r"float\(\)"), (lambda h: pb.tensor(np.asarray(h)), r"np\.asarray\(\)"),
+        (lambda h: pb.tensor(h.tolist()), r"tolist\(\)"), (pb.stop_gradient, "stop_gradient"),
+        (lambda h: pb.from_dlpack(np.from_dlpack(h)), r"__dlpack__\(\)"),
+    ],
+)  # fmt: skip
+def test_the_line_where_the_path_was_cut_is_named(leave: Any, how: str) -> None:
+    x = pb.Parameter(2.0)
+    with pb.GradientTape() as tape:
+        h = x * x
+        y = leave(h) * 3
+    with pytest.raises(pb.UnconnectedError, match=how + r' at ".*test_slopes\.py", line \d+'):
+        tape.gradient(y, x)
+
+
+def test_a_hook_does_not_hide_that_a_source_is_unconnected() -> None:
+    w, x = pb.Parameter(2.0), pb.tensor(1.0)
+    with pb.GradientTape() as tape:
+        tape.watch(x)
+        h = w * 2
+        tape.on_gradient(h, lambda g: None)
+        y = h * h
+        x * 3
+    with pytest.raises(pb.UnconnectedError):
+        tape.gradient(y, x)
+
+
+# ---- zero gradients
+
+
+@pytest.mark.parametrize(
+    ("op", "name"),
+    [(pb.sign, "sign"), (pb.round, "round"), (lambda x: pb.floor_divide(x, 2.0), "floor_divide"), (lambda x: x > 1, "greater"),
+     (lambda x: pb.copysign(pb.ones(3), x), "copysign"), (pb.argmax, "argmax"), (lambda x: x.astype("int32"), "truncate")],
+)  # fmt: skip
+def test_a_gradient_that_is_zero_everywhere_warns_with_op_and_line(op: Any, name: str) -> None:
+    x = pb.Parameter([1.0, 2.0, 3.0], name="x")
+    with pb.GradientTape() as tape:
+        y = pb.sum(op(x).astype(pb.float32))
+    with pytest.warns(pb.ZeroGradientWarning, match=rf'"x".*{name}.*recorded at ".*test_slopes\.py", line \d+'):
+        close(tape.gradient(y, x), np.zeros(3))
+
+
+def test_no_warning_where_another_path_has_a_slope() -> None:
+    x = pb.Parameter(2.5)
+    with pb.GradientTape() as tape:
+        y = pb.round(x) * x
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert tape.gradient(y, x).item() == 2.0
+
+
+KINKS = [
+    (pb.relu, 0.0, 0.0), (pb.abs, 0.0, 0.0), (lambda x: pb.maximum(x, 0.0), 0.0, 0.5), (lambda x: pb.minimum(x, 0.0), 0.0, 0.5),
+    (lambda x: pb.clip(x, -1.0, 1.0), 1.0, 0.5), (lambda x: pb.clip(x, -1.0, 1.0), 2.0, 0.0), (pb.elu, 0.0, 1.0),
+    (lambda x: pb.leaky_relu(x, 0.1), 0.0, 0.1), (lambda x: pb.hypot(x, 0.0), 0.0, 0.0), (lambda x: x**2.0, 0.0, 0.0),
+    (lambda x: x**1.0, 0.0, 1.0), (lambda x: x**0.0, 0.0, 0.0), (pb.sign, 0.0, 0.0), (pb.square, 0.0, 0.0),
+]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore::pullback.ZeroGradientWarning")
+@pytest.mark.parametrize(("f", "x", "slope"), KINKS)
+def test_derivatives_at_kinks_are_those_of_the_table(f: Any, x: float, slope: float) -> None:
+    with pb.GradientTape() as tape:
+        t = watched(x, tape)
+        y = f(t)
+    close(tape.gradient(y, t), slope)
+
+
+def test_ties_split_evenly() -> None:
+    with pb.GradientTape() as tape:
+        x = watched([3.0, 1.0, 3.0, 3.0], tape)
+        y = pb.max(x)
+    close(tape.gradient(y, x), [1 / 3, 0, 1 / 3, 1 / 3])
+    with pb.GradientTape() as tape:
+        a, b = watched(2.0, tape), watched(2.0, tape)
+        y = pb.minimum(a, b)
+    assert [g.item() for g in tape.gradient(y, [a, b])] == [0.5, 0.5]
+    with pb.GradientTape() as tape:
+        a, b = watched([2.0, 5.0], tape), watched([2.0, 1.0], tape)
+        y = pb.sum(a.at[pb.tensor([0, 1])].max(b))
+    first, second = tape.gradient(y, [a, b])
+    close(first.numpy() + second.numpy(), [1.0, 1.0])
+
+
+def test_where_differentiates_only_the_branch_it_chose() -> None:
+    with pb.GradientTape() as tape:
+        x = watched([-1.0, 4.0, 0.0], tape)
+        y = pb.sum(pb.where(x > 0, pb.sqrt(x), 0 * x))
+    close(tape.gradient(y, x), [0.0, 0.25, 0.0])
+
+
+def test_where_keeps_the_other_branch_out_of_second_derivatives_too() -> None:
+    x = pb.tensor([-1.0, 4.0, 0.0], dtype=pb.float64)
+    with pb.GradientTape() as outer:
+        outer.watch(x)
+        with pb.GradientTape() as inner:
+            inner.watch(x)
+            y = pb.sum(pb.where(x > 0, pb.sqrt(x) * pb.log(x), x * x))
+        (g,) = inner.gradient(y, [x])
+        total = pb.sum(g)
+    close(g, [-2.0, 0.25 * np.log(4.0) + 0.5, 0.0])
+    close(outer.gradient(total, x), [2.0, -np.log(4.0) / (4 * 4**1.5), 2.0])
+
+
+def test_a_where_inside_a_where_keeps_both_branches_out() -> None:
+    with pb.GradientTape() as tape:
+        x = watched([-1.0, 0.0, 4.0], tape)
+        inner = pb.where(x < 0, pb.sqrt(x), pb.log(x) * pb.sqrt(x))
+        y = pb.sum(pb.where(x > 0, inner, 3 * x))
+    close(tape.gradient(y, x), [3.0, 3.0, 0.5 + 0.25 * np.log(4.0)])
+
+
+def test_straight_through_passes_the_gradient() -> None:
+    with pb.GradientTape() as tape:
+        x = watched([0.2, 1.7], tape)
+        y = pb.sum(pb.straight_through(pb.round)(x) ** 2)
+    close(tape.gradient(y, x), [0.0, 4.0])
+    with pytest.raises(pb.ShapeError, match="straight_through"):
+        pb.straight_through(pb.sum)(pb.ones(3))
