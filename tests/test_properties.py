@@ -191,7 +191,10 @@ def test_casts_are_numpys_where_the_value_fits(a: Any, dtype: str) -> None:
         info = np.iinfo(dtype)
         a = np.clip(np.nan_to_num(a), info.min, info.max)
     with np.errstate(all="ignore"):
-        np.testing.assert_array_equal(pb.tensor(a).astype(dtype).numpy(), a.astype(dtype))
+        got, wanted = pb.tensor(a).astype(dtype).numpy(), a.astype(dtype)
+    if dtype == "float32":  # kernels flush denormal numbers of float32
+        got, wanted = (np.where(np.abs(x) < np.finfo(np.float32).tiny, 0, x) for x in (got, wanted))
+    np.testing.assert_array_equal(got, wanted)
 
 
 @given(hnp.arrays(np.float32, st.integers(1, 70), elements=st.floats(width=32, allow_subnormal=False)))
