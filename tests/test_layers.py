@@ -24,7 +24,8 @@ LAYERS: list[tuple[str, ...]] = [
     ("devices", "dtypes", "door"),
     ("tensor", "tree"),
     ("backends",),
-    ("creation",),
+    ("creation", "listeners"),
+    ("operand",),
     ("primitive",),
     ("tape", "explain"),
     ("ops",),
@@ -41,7 +42,7 @@ LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in mod
 UPWARD = {
     ("dtypes", "backends"),  # bfloat16 is made on first use, and the kernels are told of it
     ("tensor", "creation"), ("tensor", "ops"), ("tensor", "__init__"),  # t.to(…), Parameter(obj), __array_namespace__
-    ("creation", "ops"), ("creation", "primitive"),  # pb.asarray of a tensor is recorded
+    ("creation", "ops"), ("creation", "operand"),  # pb.asarray of a tensor is recorded
     ("tape", "sweep"), ("explain", "sweep"),  # the walk back names ops (to sum gradients), the tape does not
     ("tape", "transforms"), ("tape", "profile"), ("explain", "ops"),  # tape.jacobian, tape.diagnose are methods for convenience
     ("ops", "sweep"), ("primitive", "ops"),

@@ -182,7 +182,7 @@ def test_a_tape_cannot_be_entered_twice_at_once() -> None:
 
 
 def test_an_exception_inside_leaves_no_tape_behind() -> None:
-    from pullback.primitive import listeners
+    from pullback.listeners import listeners
 
     with pytest.raises(ZeroDivisionError), pb.GradientTape():
         raise ZeroDivisionError

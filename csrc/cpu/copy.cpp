@@ -5,10 +5,8 @@
 #include <cmath>
 #include <cstring>
 #include <utility>
-#if defined(__SSE2__)
-#include <immintrin.h>
-#endif
 
+#include "cpu/far.h"
 #include "cpu/pool.h"
 #include "cpu/stream.h"
 
@@ -16,32 +14,16 @@ namespace pb::cpu {
 namespace {
 
 constexpr int64_t kGrainBytes = 256 * 1024;       // a thread's share: about 10 us
-constexpr int64_t kStreamBytes = 16 * 1024 * 1024;  // larger outputs go past the caches, which saves reading them first
 constexpr int64_t kTile = 32;
 
 int64_t grain_for(int64_t bytes_each) { return std::max<int64_t>(1, kGrainBytes / std::max<int64_t>(bytes_each, 1)); }
 
-#if defined(__SSE2__)
-void stream_bytes(char* out, const char* in, int64_t bytes) {
-  const int64_t head = std::min<int64_t>(bytes, -reinterpret_cast<intptr_t>(out) & 63);
-  std::memcpy(out, in, head);
-  int64_t i = head;
-  for (; i + 64 <= bytes; i += 64)
-    for (int k = 0; k < 64; k += 16)
-      _mm_stream_si128(reinterpret_cast<__m128i*>(out + i + k),
-                       _mm_loadu_si128(reinterpret_cast<const __m128i*>(in + i + k)));
-  _mm_sfence();
-  std::memcpy(out + i, in + i, bytes - i);
-}
-#else
-void stream_bytes(char* out, const char* in, int64_t bytes) { std::memcpy(out, in, bytes); }
-#endif
-
 void copy_bytes(char* out, const char* in, int64_t bytes) {
-  const bool stream = bytes > kStreamBytes;
+  const bool far = bytes >= kFarBytes;
   parallel_for(bytes, kGrainBytes, [=](int64_t begin, int64_t end) {
-    if (stream) stream_bytes(out + begin, in + begin, end - begin);
-    else std::memcpy(out + begin, in + begin, end - begin);
+    if (!far) return void(std::memcpy(out + begin, in + begin, end - begin));
+    write_far(out + begin, in + begin, end - begin);
+    far_fence();
   });
 }
 
@@ -79,12 +61,13 @@ template <class T> T& element(char* p) { return *reinterpret_cast<T*>(p); }
 void assign_rows(const View& out, const View& in, int64_t row_bytes) {
   const int axes = out.ndim - 1;
   const int64_t rows = count_of(out, axes);
-  const bool stream = row_bytes >= 2048 && rows * row_bytes > kStreamBytes;
+  const bool far = row_bytes >= 2048 && rows * row_bytes >= kFarBytes;
   parallel_for(rows, grain_for(row_bytes), [&](int64_t begin, int64_t end) {
     for_each(out, in, axes, begin, end, [=](char* o, const char* p) {
-      if (stream) stream_bytes(o, p, row_bytes);
+      if (far) write_far(o, p, row_bytes);
       else std::memcpy(o, p, row_bytes);
     });
+    far_fence();
   });
 }
 
@@ -205,7 +188,7 @@ void assign_cast(const View& out, View in) {
   collapse(&in, 1);
   const int64_t size = item_size(out.dtype);
   const Compute compute = compute_type(in.dtype);
-  const bool twice = compute == Compute::f64 && is_half(out.dtype), stream = out.bytes() > kStreamBytes;
+  const bool twice = compute == Compute::f64 && is_half(out.dtype), far = out.bytes() >= kFarBytes;
   parallel_for(out.size(), grain_for(2 * size), [&](int64_t begin, int64_t end) {
     alignas(64) char staged[kBlockBytes], odd[kBlockBytes], done[kBlockBytes];
     Reader reader(in, compute);
@@ -214,9 +197,10 @@ void assign_cast(const View& out, View in) {
       const void* x = reader.block(i, n, staged);
       if (twice) narrow_to_odd(n, static_cast<const double*>(x), reinterpret_cast<float*>(odd)), x = odd;
       char* target = out.data + i * size;
-      store(twice ? Compute::f32 : compute, out.dtype, x, n, stream ? done : target, size);
-      if (stream) stream_bytes(target, done, n * size);
+      store(twice ? Compute::f32 : compute, out.dtype, x, n, far ? done : target, size);
+      if (far) write_far(target, done, n * size);
     }
+    far_fence();
   });
 }
 

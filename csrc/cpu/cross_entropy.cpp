@@ -49,7 +49,8 @@ void run_cross_entropy(const Launch& launch) {
     const C smoothing = C(launch.reals[0]);
     for_rows(x, kExpWork, [&](int64_t begin, int64_t end) {
       Scratch near;
-      const Rows<C> rows(x, near), losses(out, near);
+      const Rows<C> rows(x, near);
+      const RowsOut<C> losses(out, near, kFarHidden);
       for (int64_t k = begin; k < end; ++k) {
         *losses.open(k) = label[k] == ignored ? C(0) : cross_entropy_row(n, rows.read(k), label[k], smoothing);
         losses.close(k);
@@ -68,7 +69,8 @@ void run_cross_entropy_pullback(const Launch& launch) {
     const C smoothing = C(launch.reals[0]);
     for_rows(x, kExpWork, [&](int64_t begin, int64_t end) {
       Scratch near;
-      const Rows<C> rows(x, near), cotangents(g, near), gradients(out, near);
+      const Rows<C> rows(x, near), cotangents(g, near);
+      const RowsOut<C> gradients(out, near, kFarHidden);
       for (int64_t k = begin; k < end; ++k) {
         C* gx = gradients.open(k);
         if (label[k] == ignored) std::fill_n(gx, n, C(0));

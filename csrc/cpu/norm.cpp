@@ -53,12 +53,9 @@ void layer_norm_pullback_row(int64_t n, Row<A> g, Row<A> x, const A* __restrict 
   const A mean = mean_of(sum_of<A>(n, [x](int64_t i) { return x[i]; }, x.ahead()), n);
   const A variance = mean_of(sum_of<A>(n, Square<A>{x, mean}, g.ahead()), n);
   const A r = m::rsqrt(A(variance + eps));
-  const A* h = g.data;
-  if (w) {
-    for (int64_t i = 0; i < n; ++i) gx[i] = g[i] * w[i];
-    h = gx;
-  }
-  const A along = mean_of(sum_of<A>(n, [h](int64_t i) { return h[i]; }), n);
+  const A* h = w ? gx : g.data;
+  const A along = mean_of(w ? sum_of<A>(n, [g, w, gx](int64_t i) { return gx[i] = g[i] * w[i]; })
+                            : sum_of<A>(n, [g](int64_t i) { return g[i]; }), n);
   const A across = mean_of(sum_of<A>(n, [h, x, mean, r](int64_t i) { return h[i] * ((x[i] - mean) * r); }), n);
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) {
@@ -114,7 +111,8 @@ template <bool kCentred> void norm(const Launch& launch) {
     const C* b = launch.ints[1] ? read_all<C>(launch.in(next), scratch) : nullptr;
     for_rows(x, 1, [&](int64_t begin, int64_t end) {
       Scratch near;
-      const Rows<C> in(x, near), out(launch.out(), near);
+      const Rows<C> in(x, near);
+      const RowsOut<C> out(launch.out(), near, kFarBytes);
       for (int64_t k = begin; k < end; ++k) {
         norm_row<kCentred>(n, in.read(k), w, b, C(launch.reals[0]), out.open(k));
         out.close(k);
@@ -134,7 +132,8 @@ template <bool kCentred, class C> void norm_pullback_as(const Launch& launch) {
   std::fill_n(sums, kSums * n, C(0));
   parallel_for(blocks, std::max<int64_t>(1, kRowGrain / (kRowsAtOnce * n)), [&](int64_t begin, int64_t end) {
     Scratch near;
-    const Rows<C> g_rows(g, near), x_rows(x, near), gx_rows(launch.out(), near);
+    const Rows<C> g_rows(g, near), x_rows(x, near);
+    const RowsOut<C> gx_rows(launch.out(), near, kFarBytes);
     for (int64_t block = begin; block < end; ++block) {
       C* sum = sums + block * kSums * n;
       std::fill_n(sum, kSums * n, C(0));

@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 
+#include "cpu/far.h"
 #include "cpu/pool.h"
 #include "cpu/reduce.h"
 #include "cpu/scratch.h"
@@ -49,13 +50,8 @@ template <class C> class Rows {
     load(lead_.dtype, compute_, row, stride_, n_, buffer_);
     return buffer_;
   }
-  // Row k to be written; `close` puts it where it belongs.
-  C* open(int64_t k) const { return direct_ ? reinterpret_cast<C*>(address(k)) : buffer_; }
-  void close(int64_t k) const {
-    if (!direct_) store(compute_, lead_.dtype, buffer_, n_, address(k), stride_);
-  }
 
- private:
+ protected:
   char* address(int64_t k) const {
     char* p = lead_.data;
     for (int d = lead_.ndim - 1; d > 0; --d) p += k % lead_.shape[d] * lead_.stride[d], k /= lead_.shape[d];
@@ -67,6 +63,31 @@ template <class C> class Rows {
   Compute compute_;
   bool direct_;
   C* buffer_ = nullptr;
+};
+
+// Rows to be written: `open` gives the place for row k, `close` puts it where it belongs.
+template <class C> class RowsOut : Rows<C> {
+  using Base = Rows<C>;
+  using Base::buffer_, Base::direct_, Base::n_, Base::address;
+
+ public:
+  // From `far` bytes on past the caches.
+  RowsOut(const View& v, Scratch& scratch, int64_t far) : Base(v, scratch), far_(direct_ && n_ >= 256 && v.bytes() >= far) {
+    if (far_) buffer_ = scratch.take<C>(n_);
+  }
+  RowsOut(const RowsOut&) = delete;
+  ~RowsOut() {
+    if (far_) far_fence();
+  }
+
+  C* open(int64_t k) const { return direct_ && !far_ ? reinterpret_cast<C*>(address(k)) : buffer_; }
+  void close(int64_t k) const {
+    if (far_) write_far(address(k), reinterpret_cast<const char*>(buffer_), n_ * int64_t(sizeof(C)));
+    else if (!direct_) store(this->compute_, this->lead_.dtype, buffer_, n_, address(k), this->stride_);
+  }
+
+ private:
+  bool far_;
 };
 
 inline int64_t row_length(const View& v) { return v.shape[v.ndim - 1]; }

@@ -70,7 +70,8 @@ template <class F, size_t... K> void walk(const Launch& launch, const View& x, s
     using C = decltype(tag);
     for_rows(x, kExpWork, [&](int64_t begin, int64_t end) {
       Scratch scratch;
-      const Rows<C> out(launch.out(), scratch), in[] = {Rows<C>(launch.in(int(K)), scratch)...};
+      const RowsOut<C> out(launch.out(), scratch, kFarHidden);
+      const Rows<C> in[] = {Rows<C>(launch.in(int(K)), scratch)...};
       for (int64_t k = begin; k < end; ++k) {
         F()(n, in[K].read(k)..., out.open(k));
         out.close(k);

@@ -199,8 +199,8 @@ def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = N
 
 def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Tensor]:
     """Coordinate tensors from coordinate vectors, as NumPy's; views, differentiable."""
+    from .operand import as_tensor
     from .ops.shape import broadcast_to, reshape, swapaxes
-    from .primitive import as_tensor
 
     vectors = [as_tensor(a) for a in arrays]
     shape = tuple([v.size for v in vectors])

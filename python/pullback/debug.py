@@ -8,7 +8,8 @@ from typing import Any
 from . import devices, dtypes
 from .errors import NonFiniteError, TapeError
 from .explain import line_of
-from .primitive import Op, listeners
+from .listeners import listeners
+from .primitive import Op
 from .tape import call_site
 from .tensor import Tensor
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from .creation import arange
 from .errors import ShapeError
+from .operand import as_tensor
 from .ops._shapes import normalize_axis
 from .ops.elementwise import abs as absolute
 from .ops.elementwise import sign, sqrt, square, where
@@ -14,7 +15,6 @@ from .ops.index import take_along_axis
 from .ops.linalg import matmul, outer, tensordot, vecdot
 from .ops.reduce import count_nonzero, max, min, sum
 from .ops.shape import broadcast_to, concat, matrix_transpose, moveaxis, reshape
-from .primitive import as_tensor
 from .tensor import Tensor
 
 __all__ = [

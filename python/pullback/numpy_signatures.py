@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from .errors import ShapeError
+from .operand import as_tensor
 from .ops import elementwise, index, linalg, shape
-from .primitive import as_tensor
 from .tensor import Tensor
 
 __all__ = [

@@ -2,57 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any, Final
 
-from .backends import native
 from .backends.native import Refused
-from .errors import DTypeError
-from .tensor import Parameter, Storage, Tensor
-
-
-class Number:
-    """A Python number among an op's inputs: it takes the dtype of the tensors, and no tape watches it."""
-
-    __slots__ = ("array", "serial", "storage")
-    shape = ()
-
-    def __init__(self, value: float) -> None:
-        self.array = value
-        self.serial = 0
-        self.storage: Storage | None = None
-
-
-Operand = Tensor | Number
-
-
-class Listeners(threading.local):
-    """Who listens to this thread's ops: a stack of tapes (and other listeners), the innermost last.
-
-    `record(op, y, inputs, params)` tells all of them; it is None where nobody listens, the one question of every op.
-    """
-
-    record: Callable[..., None] | None = None
-    _stack: tuple[Any, ...] = ()
-
-    @property
-    def stack(self) -> tuple[Any, ...]:
-        return self._stack
-
-    @stack.setter
-    def stack(self, stack: tuple[Any, ...]) -> None:
-        self._stack = stack
-        self.record = None if not stack else stack[0].add if len(stack) == 1 else _tell_all
-
-
-listeners: Final = Listeners()
-
-
-def _tell_all(op: Op, y: Tensor, inputs: tuple[Any, ...], params: tuple[Any, ...]) -> None:
-    for listener in listeners.stack:
-        listener.add(op, y, inputs, params)
+from .listeners import listeners
+from .tensor import Tensor
 
 
 def parameters(f: Any) -> tuple[str, ...]:
@@ -221,34 +177,3 @@ def retry(op: Op, inputs: tuple[Any, ...], params: tuple[Any, ...]) -> Tensor:
     if listeners.record is not None:
         listeners.record(op, y, inputs, params)
     return y
-
-
-def operand(x: Any, *, op: str = "this op") -> Any:
-    """An op's argument as a Tensor or Number: tensors as they are, Python numbers weak, the rest as `asarray` does."""
-    kind = x.__class__
-    if kind is Tensor or kind is Parameter or isinstance(x, (Tensor, Number)):
-        return x
-    if kind is float or kind is int or kind is bool:
-        return Number(x)
-    import numpy as np
-
-    if isinstance(x, np.generic):
-        if x.dtype.kind not in "fiub":
-            raise DTypeError(f"{op}: a value of dtype {x.dtype} is not supported.")
-        return Number(x.item())
-    from .creation import asarray
-
-    return asarray(x)
-
-
-def as_tensor(x: Any) -> Tensor:
-    """An op's argument as a Tensor: like `operand`, but a Python number becomes a 0-d tensor."""
-    if isinstance(x, Tensor):
-        return x
-    from .creation import asarray
-
-    return asarray(x)
-
-
-if native.module is not None:
-    native.module.register_tensors(Tensor, (Tensor, Parameter, Number))

@@ -7,10 +7,10 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import creation, door, explain
-from .errors import PullbackError, StaleValueError, TapeError, UnconnectedError, ZeroGradientWarning
 from .backends.native import Refused
+from .errors import PullbackError, ShapeError, StaleValueError, TapeError, UnconnectedError, ZeroGradientWarning
+from .listeners import listeners
 from .ops import accumulate
-from .primitive import listeners
 from .tensor import Tensor
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from .tape import GradientTape
 
 Shapes = dict[int, tuple[int, ...]]
-Mask = tuple[tuple[Tensor, bool], ...]  # a `where`'s condition, and what it must be; of nested ones, all of them
 
 
 def sweep(
@@ -46,12 +45,37 @@ def sweep(
     return [sums.get(x.serial) if x.serial in sums.first else empty(x) for x in sources]
 
 
+def seeds_for(targets: list[Any], given: list[Any]) -> list[Tensor]:
+    """The cotangent of each target: what the user gave, otherwise one for a scalar."""
+    if len(given) == 1 and given[0] is None:
+        given = [None] * len(targets)
+    if len(given) != len(targets):
+        raise TapeError(f"gradient: {len(targets)} target(s), but {len(given)} output_gradients. Give one per target.")
+    return [_seed(t, g) for t, g in zip(targets, given)]
+
+
+def _seed(target: Any, given: Any) -> Tensor:
+    if not isinstance(target, Tensor):
+        raise TapeError(f"gradient: a target is a {type(target).__name__}, not a tensor, so no tape can know it.")
+    if given is None:
+        if target.array.size != 1:
+            raise TapeError(
+                f"gradient: the target has shape {target.shape}, and the gradient of a tensor that is not a scalar is not "
+                f"defined. Either sum it first (pb.sum), or ask for all of it (tape.jacobian), or say which combination of "
+                f"its elements is meant (output_gradients=, of the target's shape)."
+            )
+        return creation.ones_like(target)
+    seed = creation.asarray(given, dtype=target.dtype, device=target.device)
+    if seed.shape != target.shape:
+        raise ShapeError(f"gradient: output_gradients has shape {seed.shape}, its target {target.shape}. They must be equal.")
+    return seed
+
+
 def walk(tape: GradientTape, reach: Container[int], sources: set[int], sums: Sums) -> dict[int, Any]:
     """Visits the nodes from the last to the first, those that a cotangent reached; returns the hooks that did not run."""
     fused = not listeners.stack  # nobody records this sweep, so a pullback may be one opaque kernel
     nodes, shapes, hooks, first, more = tape.nodes, tape.shapes, dict(tape.hooks), sums.first, sums.more
     scopes = tape.scopes
-    masks = sums.masks
     tape.consumed = free = not tape.persistent
     pending = nodes if free else nodes[:]
     while pending:
@@ -60,7 +84,6 @@ def walk(tape: GradientTape, reach: Container[int], sources: set[int], sums: Sum
             continue
         if y in hooks:
             run_hooks(hooks.pop(y), y, sums)
-            masks.pop(y, None)
         g = sums.get(y) if y in sources else sums.pop(y) if y in more else first.pop(y)
         if scopes:
             door.leave_scope(scopes.get(y, 0))  # a layer's backward pass is charged to the layer
@@ -68,10 +91,7 @@ def walk(tape: GradientTape, reach: Container[int], sources: set[int], sums: Sum
             check_versions(op, versions, (code, offset))
         try:
             if op.joint:
-                pull_jointly(op, y, inputs, kept[0], g, reach, fused, sums, shapes)
-                continue
-            if y in masks:
-                pull_masked(op, y, inputs, kept, g, reach, fused, sums, shapes)
+                pull_jointly(op, inputs, kept[0], g, reach, fused, sums, shapes)
                 continue
             for x, rule, args in zip(inputs, op.rules, kept):
                 if x in reach and args is not None:
@@ -91,36 +111,18 @@ def walk(tape: GradientTape, reach: Container[int], sources: set[int], sums: Sum
 
 
 def pull_jointly(
-    op: Op, y: int, inputs: list[int], args: Any, g: Tensor, reach: Container[int], fused: bool, sums: Sums, shapes: Shapes
+    op: Op, inputs: list[int], args: Any, g: Tensor, reach: Container[int], fused: bool, sums: Sums, shapes: Shapes
 ) -> None:
     """The gradients for all inputs by one rule, which is told which of them are wanted."""
-    rule = op.rules[0]
+    rule: Any = op.rules[0]
     needs = [x in reach for x in inputs]
-    mask = sums.masks.pop(y, ())
-    for k, (x, gx) in enumerate(zip(inputs, (rule.fused if fused else rule.definition)(g, *args, needs))):
-        if gx is None or not needs[k]:
-            continue
-        if gx.array.shape == shapes[x]:
-            sums.add(x, gx, (*mask, (args[0], k == 1)) if op.kind.selects else ())
-        else:
-            sums.add(x, accumulate.unbroadcast(gx, shapes[x]))
-
-
-def pull_masked(
-    op: Op, y: int, inputs: list[int], kept: Sequence[Any], g: Tensor, reach: Container[int], fused: bool, sums: Sums, shapes: Shapes
-) -> None:
-    """The gradients where a `where` did not choose y's value, and g is zero: they are zero too, even where a slope is NaN."""
-    mask, diagonal = sums.masks.pop(y), op.kind.tangent == "diagonal"
-    for x, rule, args in zip(inputs, op.rules, kept):
-        if args is None or x not in reach:
-            continue
-        gx = rule.fused(g, *args) if fused else rule.definition(g, *args)
-        if diagonal and any([isinstance(k, Tensor) for k in args]):
-            gx = accumulate.chosen(gx, mask)
-        if gx.array.shape == shapes[x]:
-            sums.add(x, gx, mask if diagonal else ())
-        else:
-            sums.add(x, accumulate.unbroadcast(gx, shapes[x]))
+    try:
+        gradients = (rule.fused if fused else rule.definition)(g, *args, needs)
+    except Refused:
+        gradients = rule.definition(g, *args, needs)
+    for x, need, gx in zip(inputs, needs, gradients):
+        if need and gx is not None:
+            sums.add(x, gx if gx.array.shape == shapes[x] else accumulate.unbroadcast(gx, shapes[x]))
 
 
 def check_versions(op: Op, versions: Sequence[Any], site: Any) -> None:
@@ -137,19 +139,12 @@ class Sums:
             raise TapeError(f"gradient: aggregation={aggregation!r}; use {', '.join(map(repr, accumulate.AGGREGATIONS))}.")
         self.first: dict[int, Tensor] = {}  # the first contribution to each value
         self.more: dict[int, Any] = {}  # only where a second contribution came
-        self.masks: dict[int, Mask] = {}  # where a cotangent is zero because a `where` did not choose the value
         self._aggregate: Callable[[Tensor, Tensor], Any] = accumulate.AGGREGATIONS[aggregation]
 
-    def add(self, serial: int, g: Tensor, mask: Mask = ()) -> None:
-        """One more contribution, zero where `mask` says. The sum is zero only where all of them are."""
+    def add(self, serial: int, g: Tensor) -> None:
         if serial not in self.first:
             self.first[serial] = g
-            if mask:
-                self.masks[serial] = mask
-            return
-        if serial in self.masks and not _same(self.masks[serial], mask):
-            del self.masks[serial]
-        if serial in self.more:
+        elif serial in self.more:
             self.more[serial].add(g)
         else:
             self.more[serial] = self._aggregate(self.first[serial], g)
@@ -165,10 +160,6 @@ class Sums:
     def replace(self, serial: int, g: Tensor) -> None:
         self.pop(serial)
         self.first[serial] = g
-
-
-def _same(a: Mask, b: Mask) -> bool:
-    return len(a) == len(b) and all([c is d and wanted == other for (c, wanted), (d, other) in zip(a, b)])
 
 
 def run_hooks(hooks: Sequence[Callable[[Tensor], Any]], serial: int, sums: Sums) -> None:

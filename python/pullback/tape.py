@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from types import CodeType, FrameType
 from typing import Any, Final
 
-from . import creation, door
+from . import door
 from . import tensor as tensors
-from .errors import ShapeError, TapeError
-from .primitive import Op, listeners
+from .errors import TapeError
+from .listeners import listeners
+from .primitive import Op
 from .tensor import Parameter, Tensor, new_serial
 from .tree import flatten, unflatten
 
@@ -178,7 +179,7 @@ class GradientTape:
 
         Raises: TapeError, UnconnectedError, StaleValueError, ShapeError. Warns: ZeroGradientWarning.
         """
-        from .sweep import sweep
+        from .sweep import seeds_for, sweep
 
         if unconnected not in ("error", "zero", "none"):
             raise TapeError(f'gradient: unconnected={unconnected!r}; use "error", "zero" or "none".')
@@ -188,7 +189,7 @@ class GradientTape:
                 "pb.GradientTape(persistent=True)."
             )
         (targets, nested), wanted = flatten(target), flatten(sources)
-        seeds = _seeds(targets, flatten(output_gradients)[0] if nested and output_gradients is not None else [output_gradients])
+        seeds = seeds_for(targets, flatten(output_gradients)[0] if nested and output_gradients is not None else [output_gradients])
         if not self.persistent:
             self.stop()
         before, scope = door.enter(door.BACKWARD), door.state.scope
@@ -212,32 +213,6 @@ class _Paused:
 
     def __exit__(self, *_: object) -> None:
         listeners.stack = self._before
-
-
-def _seeds(targets: list[Any], given: list[Any]) -> list[Tensor]:
-    """The cotangent of each target: what the user gave, otherwise one for a scalar."""
-    if len(given) == 1 and given[0] is None:
-        given = [None] * len(targets)
-    if len(given) != len(targets):
-        raise TapeError(f"gradient: {len(targets)} target(s), but {len(given)} output_gradients. Give one per target.")
-    return [_seed(t, g) for t, g in zip(targets, given)]
-
-
-def _seed(target: Any, given: Any) -> Tensor:
-    if not isinstance(target, Tensor):
-        raise TapeError(f"gradient: a target is a {type(target).__name__}, not a tensor, so no tape can know it.")
-    if given is None:
-        if target.array.size != 1:
-            raise TapeError(
-                f"gradient: the target has shape {target.shape}, and the gradient of a tensor that is not a scalar is not "
-                f"defined. Either sum it first (pb.sum), or ask for all of it (tape.jacobian), or say which combination of "
-                f"its elements is meant (output_gradients=, of the target's shape)."
-            )
-        return creation.ones_like(target)
-    seed = creation.asarray(given, dtype=target.dtype, device=target.device)
-    if seed.shape != target.shape:
-        raise ShapeError(f"gradient: output_gradients has shape {seed.shape}, its target {target.shape}. They must be equal.")
-    return seed
 
 
 def _versions(inputs: Sequence[Any], kept: Sequence[Any]) -> tuple[Any, ...]:

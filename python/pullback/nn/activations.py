@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import PullbackError
+from ..operand import as_tensor
 from ..ops import elementwise, rows
-from ..primitive import as_tensor
 from ..tensor import Tensor
 from .module import Module
 

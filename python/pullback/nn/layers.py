@@ -9,11 +9,11 @@ from typing import Any
 from .. import dtypes
 from ..creation import empty
 from ..errors import DTypeError, PullbackError, ShapeError
+from ..operand import as_tensor
 from ..ops.index import take
 from ..ops.linear import linear
 from ..ops.random import Generator, dropout
 from ..ops.shape import reshape
-from ..primitive import as_tensor
 from ..tensor import Parameter, Tensor
 from . import init
 from .activations import ReLU, Sigmoid, Tanh

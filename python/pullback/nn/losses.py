@@ -7,13 +7,13 @@ from typing import Any
 
 from .. import dtypes
 from ..errors import DTypeError, PullbackError, ShapeError
+from ..operand import as_tensor
 from ..ops.elementwise import abs, exp, log, not_equal, square, where
 from ..ops.elementwise import softplus as _softplus
 from ..ops.index import take, take_along_axis
 from ..ops.reduce import mean, sum
 from ..ops.rows import cross_entropy_rows, log_softmax
 from ..ops.shape import expand_dims, moveaxis, reshape, squeeze
-from ..primitive import as_tensor
 from ..tensor import Tensor
 
 REDUCTIONS = ("mean", "sum", "none")

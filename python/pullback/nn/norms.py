@@ -9,8 +9,8 @@ import numpy as np
 
 from ..creation import ones, zeros
 from ..errors import ShapeError
+from ..operand import as_tensor
 from ..ops.rows import layer_norm, rms_norm
-from ..primitive import as_tensor
 from ..tensor import Parameter, Tensor
 from .module import Module
 

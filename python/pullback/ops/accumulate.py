@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 from ..backends import kernel_for
 from ..backends.native import Refused
-from ..primitive import listeners
+from ..listeners import listeners
 from ..tensor import Tensor
-from .elementwise import add, where
+from .elementwise import add
 from .shape import unbroadcast
 
-__all__ = ["AGGREGATIONS", "chosen", "unbroadcast"]
+__all__ = ["AGGREGATIONS", "unbroadcast"]
 
 _add_into, _ = kernel_for("add_into")
 
@@ -67,10 +67,3 @@ class Tree(Collect):
 
 
 AGGREGATIONS: Final[dict[str, Callable[[Tensor, Tensor], Any]]] = {"accumulate": Accumulate, "add_n": AddN, "tree": Tree}
-
-
-def chosen(g: Tensor, mask: Sequence[tuple[Tensor, bool]]) -> Tensor:
-    """g where every condition has the value that is wanted of it, 0 elsewhere, whatever g is there."""
-    for condition, wanted in mask:
-        g = where(condition, g, 0.0) if wanted else where(condition, 0.0, g)
-    return g

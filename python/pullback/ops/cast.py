@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from .. import dtypes
-from ..primitive import ZERO, apply, as_tensor
+from ..operand import as_tensor
+from ..primitive import ZERO, apply
 from ..tensor import Tensor
 from ._examples import normal
 from .kinds import LINEAR, no_flops, op

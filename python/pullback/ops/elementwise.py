@@ -7,7 +7,8 @@ from typing import Any
 
 from ..backends.reference import special
 from ..dtypes import is_float
-from ..primitive import OPS, ZERO, Number, as_tensor, operand
+from ..operand import Number, as_tensor, operand
+from ..primitive import OPS, ZERO
 from ..tensor import Tensor
 from .kinds import NEIGHBOUR, SELECT, binary, named, op, per_element, unary
 
@@ -127,7 +128,7 @@ def _gelu_tanh_slope(c: Tensor) -> Tensor:
 
 add = binary("add", reference=lambda xp, a, b: xp.add(a, b), pullback=(lambda g: g, lambda g: g))
 subtract = binary("subtract", reference=lambda xp, a, b: xp.subtract(a, b), pullback=(lambda g: g, lambda g: -g), takes="number")
-multiply = binary("multiply", reference=lambda xp, a, b: xp.multiply(a, b), pullback=(lambda g, b: g * b, lambda g, a: g * a))
+multiply = binary("multiply", reference=lambda xp, a, b: xp.multiply(a, b), singular=True, pullback=(lambda g, b: g * b, lambda g, a: g * a))
 divide = binary("divide", reference=lambda xp, a, b: xp.divide(a, b), takes="float",
                 singular=True, pullback=(lambda g, b: g / b, lambda g, b, y: -(g * (y / b))), domain=(0.3, 3))  # fmt: skip
 pow = binary("pow", reference=lambda xp, a, b: xp.power(a, b), domain=(0.3, 2.5), takes="number",
@@ -189,6 +190,13 @@ def _share(a: Any, b: Any) -> Tensor:
 
 def _kept(x: Any) -> Any:
     return x.array if isinstance(x, Number) else x
+
+
+if_any = binary(
+    "if_any", reference=lambda xp, a, b: xp.where((a == 0) & xp.isnan(b), xp.zeros_like(b), b), takes="float",
+    pullback=(ZERO, lambda g, b: where(isnan(b), 0.0, g)),
+    doc="b, but 0 where a is 0 and b is NaN: no cotangent, no gradient.",
+)  # fmt: skip
 
 
 # ---- comparisons, logic, bits: nothing to differentiate

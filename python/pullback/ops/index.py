@@ -12,7 +12,8 @@ import numpy as np
 
 from .. import devices, dtypes
 from ..errors import DTypeError, ShapeError
-from ..primitive import ZERO, apply, as_tensor
+from ..operand import as_tensor
+from ..primitive import ZERO, apply
 from ..tensor import Tensor
 from ._examples import distinct, normal
 from ._shapes import Shape, broadcast_shapes, normalize_axis

@@ -13,7 +13,9 @@ from .. import dtypes
 from ..backends import kernel_for
 from ..backends.native import Refused
 from ..errors import DeviceError, DTypeError, ShapeError
-from ..primitive import Number, Op, Rule, apply, as_tensor, listeners, operand, retry
+from ..listeners import listeners
+from ..operand import Number, as_tensor, operand
+from ..primitive import Op, Rule, apply, retry
 from ..tensor import Tensor
 from ._counts import COUNTS
 from ._shapes import broadcast_shapes, words
@@ -30,16 +32,15 @@ class Kind:
             itself), "bilinear" (a sum of the op in each argument), "own".
         promotes: the inputs are brought to one dtype.
         widens: it computes, so the reference does half precision in float32 and rounds once.
-        selects: its result is one of its later inputs, as its first says: what the others are has no influence.
     """
 
-    __slots__ = ("batching", "name", "promotes", "selects", "tangent", "widens")
+    __slots__ = ("batching", "name", "promotes", "tangent", "widens")
 
     def __init__(
-        self, name: str, *, batching: str, tangent: str, promotes: bool = False, widens: bool = False, selects: bool = False
+        self, name: str, *, batching: str, tangent: str, promotes: bool = False, widens: bool = False
     ) -> None:
         self.name, self.batching, self.tangent = name, batching, tangent
-        self.promotes, self.widens, self.selects = promotes, widens, selects
+        self.promotes, self.widens = promotes, widens
 
     def prepare(self, op: Op, inputs: Sequence[Any], params: Sequence[Any]) -> tuple[Any, ...] | None:
         """After a kernel refused: the inputs on one device and of one dtype that the op takes, None if they are already.
@@ -60,7 +61,7 @@ class Kind:
 UNARY = Kind("unary", batching="align", tangent="diagonal", promotes=True, widens=True)
 BINARY = Kind("binary", batching="align", tangent="diagonal", promotes=True, widens=True)
 NEIGHBOUR = Kind("binary", batching="align", tangent="diagonal", promotes=True)  # about the dtype itself
-SELECT = Kind("select", batching="align", tangent="linear", widens=True, selects=True)
+SELECT = Kind("select", batching="align", tangent="linear", widens=True)
 REDUCE = Kind("reduce", batching="axes", tangent="own")
 LINEAR = Kind("linear", batching="axes", tangent="linear")
 MOVEMENT = Kind("movement", batching="axes", tangent="linear")
@@ -170,10 +171,9 @@ def keep_zeros(op: Op) -> None:
 
 def _if_any(definition: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def guarded(g: Tensor, *kept: Any) -> Tensor:
-        from .elementwise import equal, isnan, logical_and, where
+        from .elementwise import if_any
 
-        gradient = definition(g, *kept)
-        return where(logical_and(equal(g, 0), isnan(gradient)), 0.0, gradient)
+        return if_any(g, definition(g, *kept))
 
     return guarded
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import ShapeError
-from ..primitive import apply, as_tensor
+from ..operand import as_tensor
+from ..primitive import apply
 from ..tensor import Tensor
 from ._examples import normal
 from ._shapes import broadcast_shapes, normalize_axis

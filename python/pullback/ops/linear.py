@@ -8,7 +8,8 @@ from typing import Any, Final
 from .. import dtypes
 from ..backends import kernel_for
 from ..errors import DTypeError, ShapeError
-from ..primitive import OPS, Number, Op, apply, as_tensor
+from ..operand import Number, as_tensor
+from ..primitive import OPS, Op, apply
 from ..tensor import Tensor
 from ._counts import COUNTS
 from ._examples import normal

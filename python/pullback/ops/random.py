@@ -16,7 +16,8 @@ import numpy as np
 from .. import devices, dtypes
 from ..backends.reference import distinct_bytes, special
 from ..errors import DTypeError, PullbackError, ShapeError
-from ..primitive import apply, as_tensor
+from ..operand import as_tensor
+from ..primitive import apply
 from ..tensor import Tensor
 from . import philox
 from ._examples import normal as normal_example

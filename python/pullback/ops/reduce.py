@@ -9,7 +9,8 @@ import numpy as np
 
 from .. import dtypes
 from ..errors import ShapeError
-from ..primitive import ZERO, apply, as_tensor
+from ..operand import as_tensor
+from ..primitive import ZERO, apply
 from ..tensor import Tensor
 from ._shapes import Shape, kept_dims, normalize_axes, normalize_axis
 from .cast import astype

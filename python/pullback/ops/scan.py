@@ -6,7 +6,8 @@ from typing import Any
 
 from .. import dtypes
 from ..errors import ShapeError
-from ..primitive import apply, as_tensor
+from ..operand import as_tensor
+from ..primitive import apply
 from ..tensor import Tensor
 from ._examples import normal
 from ._shapes import normalize_axis

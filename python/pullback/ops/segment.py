@@ -8,7 +8,8 @@ import numpy as np
 
 from .. import devices
 from ..errors import DTypeError, ShapeError
-from ..primitive import apply, as_tensor
+from ..operand import as_tensor
+from ..primitive import apply
 from ..tensor import Tensor
 from ._examples import distinct, normal
 from .cast import astype

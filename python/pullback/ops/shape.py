@@ -10,7 +10,9 @@ from .. import devices
 from ..backends.native import Refused
 from ..backends.reference import run as run_reference
 from ..errors import ShapeError
-from ..primitive import Op, apply, as_tensor, listeners
+from ..listeners import listeners
+from ..operand import as_tensor
+from ..primitive import Op, apply
 from ..tensor import Tensor
 from . import reduce
 from ._examples import normal

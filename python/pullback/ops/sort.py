@@ -8,7 +8,8 @@ import numpy as np
 
 from .. import devices
 from ..errors import ShapeError
-from ..primitive import ZERO, apply, as_tensor
+from ..operand import as_tensor
+from ..primitive import ZERO, apply
 from ..tensor import Tensor
 from ._examples import distinct
 from ._shapes import normalize_axis

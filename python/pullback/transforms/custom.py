@@ -7,9 +7,9 @@ from functools import wraps
 from typing import Any
 
 from ..errors import ShapeError
+from ..operand import as_tensor
 from ..ops.cast import astype
 from ..ops.shape import stop_gradient
-from ..primitive import as_tensor
 from ..tensor import Tensor
 
 
