@@ -113,7 +113,9 @@ def copy_bandwidth() -> float:
 def import_seconds() -> tuple[float, float]:
     """What `import pullback` costs beyond `import numpy`: median and spread of 9 fresh processes."""
     code = "import time, numpy; t = time.perf_counter(); import pullback; print(time.perf_counter() - t)"
-    times = [float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout) for _ in range(9)]
+    times = [
+        float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout) for _ in range(9)
+    ]
     return statistics.median(times), max(times)
 
 
@@ -147,14 +149,17 @@ def main() -> None:
     for library in libraries:
         print(library.facts)
     results = {"facts": [library.facts for library in libraries], "rows": {}}
-    print(f"\n{'workload (float32)':52} {'pullback':>10} {'torch':>10} {'jax jit':>10}   {'/ torch':>19} {'target':>7} {'/ jax':>6}")
+    print(
+        f"\n{'workload (float32)':52} {'pullback':>10} {'torch':>10} {'jax jit':>10}   {'/ torch':>19} {'target':>7} {'/ jax':>6}"
+    )
     for workload in TARGETS:
         if options.only in workload:
             row = results["rows"][workload] = compare(workload, libraries, options.rounds, options.seconds)
             show(workload, row)
     if not options.only:
         bandwidth, adam = copy_bandwidth(), ADAM_BYTES / results["rows"]["adam"]["seconds"]["pullback"]
-        print(f"{'fused Adam: share of copy bandwidth':52} {adam / 1e9:7.1f} GB/s of {bandwidth / 1e9:.1f} = {adam / bandwidth:.0%} (target 85%)")
+        share = f"{adam / 1e9:7.1f} GB/s of {bandwidth / 1e9:.1f} = {adam / bandwidth:.0%} (target 85%)"
+        print(f"{'fused Adam: share of copy bandwidth':52} {share}")
         median, worst = import_seconds()
         print(f"{'import pullback beyond import numpy':52} {median * 1e3:7.1f} ms, at most {worst * 1e3:.1f} (target 60 ms)")
         results |= {"copy_bytes_per_second": bandwidth, "adam_bytes_per_second": adam, "import_seconds": median}

@@ -28,7 +28,8 @@ RULES: dict[str, tuple[Any, dict[str, Any], str, dict[str, Any]]] = {
     "sgd-momentum": (optim.SGD, {"lr": 0.1, "momentum": 0.9}, "SGD", {"lr": 0.1, "momentum": 0.9}),
     "sgd-dampening": (optim.SGD, {"lr": 0.1, "momentum": 0.9, "dampening": 0.3, "weight_decay": 0.02}, "SGD",
                       {"lr": 0.1, "momentum": 0.9, "dampening": 0.3, "weight_decay": 0.02}),
-    "sgd-nesterov": (optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True}, "SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True}),
+    "sgd-nesterov": (optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True}, "SGD",
+                     {"lr": 0.1, "momentum": 0.9, "nesterov": True}),
     "adam": (optim.Adam, {"lr": 0.01}, "Adam", {"lr": 0.01}),
     "adam-decay": (optim.Adam, {"lr": 0.01, "weight_decay": 0.1}, "Adam", {"lr": 0.01, "weight_decay": 0.1}),
     "adamw": (optim.AdamW, {"lr": 0.01, "weight_decay": 0.1, "betas": (0.8, 0.95), "eps": 1e-6}, "AdamW",
@@ -51,7 +52,9 @@ def test_update_rule_is_torchs(rule: str, dtype: str) -> None:
             p.grad = torch.tensor(g.numpy())
         reference.step()
     for p, q in zip(params, theirs):
-        np.testing.assert_allclose(p.numpy(), q.detach().numpy(), rtol=2e-5 if dtype == "float32" else 1e-12, atol=1e-6 if dtype == "float32" else 1e-13)
+        np.testing.assert_allclose(
+            p.numpy(), q.detach().numpy(), rtol=2e-5 if dtype == "float32" else 1e-12, atol=1e-6 if dtype == "float32" else 1e-13
+        )
 
 
 @pytest.mark.parametrize("rule", RULES, ids=str)
@@ -100,7 +103,11 @@ def test_preview_changes_nothing_and_tells_what_step_adds() -> None:
 
 def test_slots_exist_as_zeros_before_the_first_step() -> None:
     params = parameters()
-    for opt, names in ((optim.SGD(params, momentum=0.9), {"momentum"}), (optim.Adam(params), {"m", "v"}), (optim.SGD(params), set())):
+    for opt, names in (
+        (optim.SGD(params, momentum=0.9), {"momentum"}),
+        (optim.Adam(params), {"m", "v"}),
+        (optim.SGD(params), set()),
+    ):
         for p in params:
             assert set(opt.slots(p)) == names
             assert all((slot.numpy() == 0).all() and slot.shape == p.shape for slot in opt.slots(p).values())
@@ -234,7 +241,9 @@ def test_training_follows_torch_step_by_step(name: str) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed: nothing to follow")
     rng = np.random.default_rng(3)
     ours = nn.Sequential(nn.Linear(20, 32), nn.Tanh(), nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 4))
-    theirs = torch.nn.Sequential(torch.nn.Linear(20, 32), torch.nn.Tanh(), torch.nn.Linear(32, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
+    theirs = torch.nn.Sequential(
+        torch.nn.Linear(20, 32), torch.nn.Tanh(), torch.nn.Linear(32, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4)
+    )
     theirs.load_state_dict({k: torch.tensor(v.numpy()) for k, v in ours.state_dict().items()})
     options = {"lr": 0.05, "momentum": 0.9} if name == "SGD" else {"lr": 3e-3}
     opt, reference = getattr(optim, name)(ours.parameters(), **options), getattr(torch.optim, name)(theirs.parameters(), **options)

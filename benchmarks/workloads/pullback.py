@@ -95,4 +95,5 @@ WORKLOADS |= {f"{name}, fused": WORKLOADS[name] for name in list(WORKLOADS) if n
 def facts():
     from pullback.backends import native
 
-    return f"pullback {pb.__version__}, {native.simd_level()}, {native.module.thread_count()} threads, BLAS {native.module.blas_core()}"
+    threads, blas = native.module.thread_count(), native.module.blas_core()
+    return f"pullback {pb.__version__}, {native.simd_level()}, {threads} threads, BLAS {blas}"

@@ -18,8 +18,8 @@ PyObject* refused = nullptr;    // _cpu.Refused
 PyObject* bad_index = nullptr;  // _cpu.BadIndex
 PyArray_Descr* descriptors[kDTypes] = {};
 int bfloat16_number = -1;
-constexpr size_t kPooledBytes = 64 * 1024;    // larger outputs come from the caching allocator
-constexpr int64_t kReleaseWork = 64 * 1024;   // releasing the GIL costs about 60 ns: only for work of 10 µs and more
+constexpr size_t kPooledBytes = 64 * 1024;   // larger outputs come from the caching allocator
+constexpr int64_t kReleaseWork = 64 * 1024;  // releasing the GIL costs about 60 ns: only for work of 10 µs and more
 
 bool to_dtype(int number, DType& out) {
   switch (number) {
@@ -115,8 +115,7 @@ bool view_of(PyObject* object, View& v) {
   if (!PyArray_CheckExact(object)) return false;
   auto* array = reinterpret_cast<PyArrayObject*>(object);
   const int ndim = PyArray_NDIM(array);
-  if (ndim > kMaxDims || !PyArray_ISALIGNED(array) || !to_dtype(PyArray_TYPE(array), v.dtype) ||
-      PyArray_ISBYTESWAPPED(array))
+  if (ndim > kMaxDims || !PyArray_ISALIGNED(array) || !to_dtype(PyArray_TYPE(array), v.dtype) || PyArray_ISBYTESWAPPED(array))
     return false;
   v.data = PyArray_BYTES(array);
   v.ndim = ndim;
@@ -190,8 +189,7 @@ PyObject* new_array(DType dtype, int ndim, const int64_t* shape, View& out) {
     buffer->bytes = bytes;
     buffer->data = nullptr;
     buffer->data = cpu::allocate(bytes);
-    array = PyArray_NewFromDescr(&PyArray_Type, descriptor, ndim, dims, nullptr, buffer->data,
-                                 NPY_ARRAY_CARRAY, nullptr);
+    array = PyArray_NewFromDescr(&PyArray_Type, descriptor, ndim, dims, nullptr, buffer->data, NPY_ARRAY_CARRAY, nullptr);
     if (!array) throw PythonError{};
     PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(array), reinterpret_cast<PyObject*>(buffer));
   }

@@ -33,7 +33,7 @@ void take_number(PyObject* number, DType dtype, int k, Operands& args) {
   } else if (is_float(dtype) && (PyFloat_Check(number) || PyLong_Check(number))) {
     args.reals[k] = to_real(number);
     if (compute == Compute::f32) {
-      const float narrow = dtype == DType::f32    ? float(args.reals[k])
+      const float narrow = dtype == DType::f32   ? float(args.reals[k])
                            : dtype == DType::f16 ? float(float16(float(args.reals[k])))
                                                  : float(bfloat16(float(args.reals[k])));
       std::memcpy(&args.reals[k], &narrow, sizeof narrow);
@@ -60,7 +60,7 @@ PyObject* call_elementwise(const void* table, PyObject* const* args, Py_ssize_t 
   View* views = operands.views;
   PyObject* given[kMaxArity];
   bool tensors = false;  // tensors in, tensor out
-  int lead = -1;  // the first array that has the op's dtype
+  int lead = -1;         // the first array that has the op's dtype
   for (int k = 0; k < op.arity; ++k) {
     given[k] = unwrap(args[short_form && k == 2 ? 1 : k], tensors);
     if (view_of(given[k], views[k + 1])) {
@@ -188,7 +188,7 @@ void bind_elementwise(PyObject* module) {
 #undef PB_PULLBACKS
 
   bind<where_forward, 3, kFloats | kInts | kBool, false, 1>(module, "where");
-  define(module, "add_into", add_into, &bind<add_forward, 2, kFloats | kInts>(module, "add"));
+  define(module, "add_into", add_into, &bind<add_forward, 2, (kFloats | kInts)>(module, "add"));
 }
 
 }  // namespace pb

@@ -40,10 +40,9 @@ PyObject* ledger_take(const void*, PyObject* const*, Py_ssize_t) {
   for (size_t i = 0; list && i < count; ++i) {
     const Record& r = own_ledger->records[i];
     const Cost& c = r.cost;
-    PyObject* row = Py_BuildValue("(siiLLLLLLLL)", r.kernel, r.phase, r.scope, (long long)c.flops,
-                                  (long long)c.matmul_flops, (long long)c.executed_flops, (long long)c.special_ops,
-                                  (long long)c.bytes_read, (long long)c.bytes_written, (long long)r.begin_ns,
-                                  (long long)r.end_ns);
+    PyObject* row = Py_BuildValue("(siiLLLLLLLL)", r.kernel, r.phase, r.scope, (long long)c.flops, (long long)c.matmul_flops,
+                                  (long long)c.executed_flops, (long long)c.special_ops, (long long)c.bytes_read,
+                                  (long long)c.bytes_written, (long long)r.begin_ns, (long long)r.end_ns);
     if (!row) {
       Py_DECREF(list);
       return nullptr;

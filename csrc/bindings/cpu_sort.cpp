@@ -76,15 +76,17 @@ template <class Op> cpu::Cumulative row_of(const char* name, void (*run)(const L
   using cpu::slice_loop;
   Counting::reset();
   (void)Op()(Counting(0.5), Counting(0.25));
-  return {{name, run, cpu::cumulative_cost},
-          {slice_loop<Op, float>, slice_loop<Op, double>, slice_loop<Op, int64_t>, slice_loop<Op, uint64_t>,
-           slice_loop<Op, bool>},
-          {row_loop<Op, float>, row_loop<Op, double>, row_loop<Op, int64_t>, row_loop<Op, uint64_t>, row_loop<Op, bool>},
-          int(Counting::flops)};
+  return {
+      {name, run, cpu::cumulative_cost},
+      {slice_loop<Op, float>, slice_loop<Op, double>, slice_loop<Op, int64_t>, slice_loop<Op, uint64_t>, slice_loop<Op, bool>},
+      {row_loop<Op, float>, row_loop<Op, double>, row_loop<Op, int64_t>, row_loop<Op, uint64_t>, row_loop<Op, bool>},
+      int(Counting::flops)};
 }
 
 // The dtype that whole numbers are added up in.
-DType wide(DType dtype) { return is_float(dtype) ? dtype : dtype >= DType::u8 && dtype <= DType::u64 ? DType::u64 : DType::i64; }
+DType wide(DType dtype) {
+  return is_float(dtype) ? dtype : dtype >= DType::u8 && dtype <= DType::u64 ? DType::u64 : DType::i64;
+}
 
 template <bool kWide> PyObject* call_cumulative(const void* table, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 3);

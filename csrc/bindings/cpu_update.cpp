@@ -79,9 +79,8 @@ PyObject* update_plan(const void*, PyObject* const* args, Py_ssize_t count) {
     }
   }
   plan->operands.resize(plan->operands.size() + 2 * plan->entries + 1);
-  PyObject* capsule = PyCapsule_New(plan.get(), kPlanName, [](PyObject* self) {
-    delete static_cast<Plan*>(PyCapsule_GetPointer(self, kPlanName));
-  });
+  PyObject* capsule = PyCapsule_New(plan.get(), kPlanName,
+                                    [](PyObject* self) { delete static_cast<Plan*>(PyCapsule_GetPointer(self, kPlanName)); });
   if (!capsule) throw PythonError{};
   plan.release();
   return capsule;

@@ -12,10 +12,8 @@ int level() {
   if (__builtin_cpu_supports("x86-64-v3")) return 3;
   if (__builtin_cpu_supports("x86-64-v2")) return 2;
 #else  // the names of the levels are newer than these compilers; every CPU with these features has the others
-  const bool v2 =
-      __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("ssse3") && __builtin_cpu_supports("popcnt");
-  const bool v3 =
-      v2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+  const bool v2 = __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("ssse3") && __builtin_cpu_supports("popcnt");
+  const bool v3 = v2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
   const bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                   __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
                   __builtin_cpu_supports("avx512vl");
@@ -44,15 +42,7 @@ PyMethodDef methods[] = {
 };
 
 PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT,
-    "_level",
-    "Which x86-64 level this machine runs.",
-    0,
-    methods,
-    nullptr,
-    nullptr,
-    nullptr,
-    nullptr,
+    PyModuleDef_HEAD_INIT, "_level", "Which x86-64 level this machine runs.", 0, methods, nullptr, nullptr, nullptr, nullptr,
 };
 
 }  // namespace

@@ -60,7 +60,7 @@ struct Cache {
   std::mutex mutex;
   struct Shelf {
     std::vector<void*> blocks;  // the last one in is the first one out: it may still be in the CPU's cache
-    uint64_t used = 0;  // when, on the clock below
+    uint64_t used = 0;          // when, on the clock below
   } shelf[kClasses];
   uint64_t clock = 0;
   int64_t limit = default_limit();

@@ -10,8 +10,8 @@
 namespace pb::cpu {
 namespace {
 
-constexpr int64_t kGrain = 32 * 1024;  // elements of a thread's share
-constexpr int64_t kTile = 256;         // columns that are followed at once
+constexpr int64_t kGrain = 32 * 1024;   // elements of a thread's share
+constexpr int64_t kTile = 256;          // columns that are followed at once
 constexpr int64_t kMostRows = 1 << 30;  // of a piece: positions in it fit 32 bits
 
 struct Largest : max_reduce {

@@ -54,27 +54,27 @@ CBLAS_TRANSPOSE flag(bool transposed) { return transposed ? CblasTrans : CblasNo
 
 void call(const Product<float>& p) {
   if (p.n == 1) {
-    scipy_cblas_sgemv(CblasRowMajor, flag(p.ta), int(p.ta ? p.k : p.m), int(p.ta ? p.m : p.k), p.alpha, p.a, int(p.lda),
-                      p.b, p.tb ? 1 : int(p.ldb), p.beta, p.c, int(p.ldc));
+    scipy_cblas_sgemv(CblasRowMajor, flag(p.ta), int(p.ta ? p.k : p.m), int(p.ta ? p.m : p.k), p.alpha, p.a, int(p.lda), p.b,
+                      p.tb ? 1 : int(p.ldb), p.beta, p.c, int(p.ldc));
   } else if (p.m == 1) {
-    scipy_cblas_sgemv(CblasRowMajor, flag(!p.tb), int(p.tb ? p.n : p.k), int(p.tb ? p.k : p.n), p.alpha, p.b,
-                      int(p.ldb), p.a, p.ta ? int(p.lda) : 1, p.beta, p.c, 1);
+    scipy_cblas_sgemv(CblasRowMajor, flag(!p.tb), int(p.tb ? p.n : p.k), int(p.tb ? p.k : p.n), p.alpha, p.b, int(p.ldb), p.a,
+                      p.ta ? int(p.lda) : 1, p.beta, p.c, 1);
   } else {
-    scipy_cblas_sgemm(CblasRowMajor, flag(p.ta), flag(p.tb), int(p.m), int(p.n), int(p.k), p.alpha, p.a, int(p.lda),
-                      p.b, int(p.ldb), p.beta, p.c, int(p.ldc));
+    scipy_cblas_sgemm(CblasRowMajor, flag(p.ta), flag(p.tb), int(p.m), int(p.n), int(p.k), p.alpha, p.a, int(p.lda), p.b,
+                      int(p.ldb), p.beta, p.c, int(p.ldc));
   }
 }
 
 void call(const Product<double>& p) {
   if (p.n == 1) {
-    scipy_cblas_dgemv(CblasRowMajor, flag(p.ta), int(p.ta ? p.k : p.m), int(p.ta ? p.m : p.k), p.alpha, p.a, int(p.lda),
-                      p.b, p.tb ? 1 : int(p.ldb), p.beta, p.c, int(p.ldc));
+    scipy_cblas_dgemv(CblasRowMajor, flag(p.ta), int(p.ta ? p.k : p.m), int(p.ta ? p.m : p.k), p.alpha, p.a, int(p.lda), p.b,
+                      p.tb ? 1 : int(p.ldb), p.beta, p.c, int(p.ldc));
   } else if (p.m == 1) {
-    scipy_cblas_dgemv(CblasRowMajor, flag(!p.tb), int(p.tb ? p.n : p.k), int(p.tb ? p.k : p.n), p.alpha, p.b,
-                      int(p.ldb), p.a, p.ta ? int(p.lda) : 1, p.beta, p.c, 1);
+    scipy_cblas_dgemv(CblasRowMajor, flag(!p.tb), int(p.tb ? p.n : p.k), int(p.tb ? p.k : p.n), p.alpha, p.b, int(p.ldb), p.a,
+                      p.ta ? int(p.lda) : 1, p.beta, p.c, 1);
   } else {
-    scipy_cblas_dgemm(CblasRowMajor, flag(p.ta), flag(p.tb), int(p.m), int(p.n), int(p.k), p.alpha, p.a, int(p.lda),
-                      p.b, int(p.ldb), p.beta, p.c, int(p.ldc));
+    scipy_cblas_dgemm(CblasRowMajor, flag(p.ta), flag(p.tb), int(p.m), int(p.n), int(p.k), p.alpha, p.a, int(p.lda), p.b,
+                      int(p.ldb), p.beta, p.c, int(p.ldc));
   }
 }
 
@@ -169,8 +169,8 @@ void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const 
   checked(Product<float>{ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc});
 }
 
-void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, double alpha, const double* a, int64_t lda,
-          const double* b, int64_t ldb, double beta, double* c, int64_t ldc) {
+void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, double alpha, const double* a, int64_t lda, const double* b,
+          int64_t ldb, double beta, double* c, int64_t ldc) {
   checked(Product<double>{ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc});
 }
 

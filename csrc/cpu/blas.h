@@ -10,8 +10,8 @@ namespace pb::cpu {
 // every time for one shape, one thread_count() and one machine. Throws std::length_error past 2^31 - 1 columns.
 void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float* a, int64_t lda, const float* b,
           int64_t ldb, float beta, float* c, int64_t ldc);
-void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, double alpha, const double* a, int64_t lda,
-          const double* b, int64_t ldb, double beta, double* c, int64_t ldc);
+void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, double alpha, const double* a, int64_t lda, const double* b,
+          int64_t ldb, double beta, double* c, int64_t ldc);
 
 const char* blas_core();    // the kernels OpenBLAS chose for this CPU, e.g. "SkylakeX"
 const char* blas_config();  // its version and how it was built

@@ -13,7 +13,7 @@
 namespace pb::cpu {
 namespace {
 
-constexpr int64_t kGrainBytes = 256 * 1024;       // a thread's share: about 10 us
+constexpr int64_t kGrainBytes = 256 * 1024;  // a thread's share: about 10 us
 constexpr int64_t kTile = 32;
 
 int64_t grain_for(int64_t bytes_each) { return std::max<int64_t>(1, kGrainBytes / std::max<int64_t>(bytes_each, 1)); }
@@ -96,8 +96,7 @@ template <class T> void turn_tile(T (&tile)[kTile][kTile], const char* from, int
       const Four ac = __builtin_shufflevector(a, c, 0, 4, 1, 5), bd = __builtin_shufflevector(b, d, 0, 4, 1, 5);
       const Four ac2 = __builtin_shufflevector(a, c, 2, 6, 3, 7), bd2 = __builtin_shufflevector(b, d, 2, 6, 3, 7);
       const Four turned[4] = {__builtin_shufflevector(ac, bd, 0, 4, 1, 5), __builtin_shufflevector(ac, bd, 2, 6, 3, 7),
-                              __builtin_shufflevector(ac2, bd2, 0, 4, 1, 5),
-                              __builtin_shufflevector(ac2, bd2, 2, 6, 3, 7)};
+                              __builtin_shufflevector(ac2, bd2, 0, 4, 1, 5), __builtin_shufflevector(ac2, bd2, 2, 6, 3, 7)};
       for (int k = 0; k < 4; ++k) std::memcpy(&tile[i + k][j], &turned[k], sizeof turned[k]);
     }
 }
@@ -119,8 +118,7 @@ template <class T> void assign_transposed(const View& out, const View& in) {
       else
         for (int64_t j = 0; j < width; ++j)
           for (int64_t i = 0; i < height; ++i) tile[i][j] = reinterpret_cast<const T*>(from + j * stride)[i];
-      for (int64_t i = 0; i < height; ++i)
-        std::memcpy(o + (first + i) * step + j0 * sizeof(T), tile[i], width * sizeof(T));
+      for (int64_t i = 0; i < height; ++i) std::memcpy(o + (first + i) * step + j0 * sizeof(T), tile[i], width * sizeof(T));
     }
   };
   const int64_t bytes = kTile * columns * int64_t(sizeof(T));

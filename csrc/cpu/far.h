@@ -20,8 +20,7 @@ inline void write_far(char* out, const char* in, int64_t bytes) {
   std::memcpy(out, in, i);
   for (; i + 64 <= bytes; i += 64)
     for (int k = 0; k < 64; k += 16)
-      _mm_stream_si128(reinterpret_cast<__m128i*>(out + i + k),
-                       _mm_loadu_si128(reinterpret_cast<const __m128i*>(in + i + k)));
+      _mm_stream_si128(reinterpret_cast<__m128i*>(out + i + k), _mm_loadu_si128(reinterpret_cast<const __m128i*>(in + i + k)));
 #endif
   std::memcpy(out + i, in + i, bytes - i);
 }

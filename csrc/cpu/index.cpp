@@ -114,8 +114,7 @@ bool as_rows(const View& x, int axis, Rows& rows) {
   View before = x, after = x;
   before.ndim = axis;
   after.ndim = x.ndim - axis - 1;
-  for (int d = 0; d < after.ndim; ++d)
-    after.shape[d] = x.shape[axis + 1 + d], after.stride[d] = x.stride[axis + 1 + d];
+  for (int d = 0; d < after.ndim; ++d) after.shape[d] = x.shape[axis + 1 + d], after.stride[d] = x.stride[axis + 1 + d];
   collapse(&before, 1);
   if (before.ndim > 1 || !after.contiguous()) return false;
   rows = {x.data, before.ndim ? before.stride[0] : 0, x.stride[axis], after.bytes()};
@@ -191,9 +190,8 @@ void take_along_axis(const Launch& launch) {
   const View x = contiguous_as(launch.in(0).dtype, launch.in(0), scratch);
   visit_size(item_size(x.dtype), [&](auto t) {
     using T = decltype(t);
-    parallel_for(launch.out().size(), kGrain, [&](int64_t begin, int64_t end) {
-      take_along(launch.out().as<T>(), x.as<T>(), index, a, n, begin, end);
-    });
+    parallel_for(launch.out().size(), kGrain,
+                 [&](int64_t begin, int64_t end) { take_along(launch.out().as<T>(), x.as<T>(), index, a, n, begin, end); });
   });
 }
 

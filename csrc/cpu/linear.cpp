@@ -196,8 +196,7 @@ void linear_pullback(const Launch& launch) {
   const Matrix gz = pull_activation(launch, g, y, wide, scratch);
   if (gw.data && gw.size())
     product_into(gw, wide, n, k, m, gz.flipped(), matrix_of(rows_of(launch.in(1), wide, scratch)), scratch);
-  if (gx.data && gx.size())
-    product_into(gx, wide, m, k, n, gz, matrix_of(readable(launch.in(2), wide, scratch)), scratch);
+  if (gx.data && gx.size()) product_into(gx, wide, m, k, n, gz, matrix_of(readable(launch.in(2), wide, scratch)), scratch);
 }
 
 void linear_pullback_cost(const Launch& launch, Cost& cost) {

@@ -55,8 +55,7 @@ void map(const Launch& launch) {
   const int64_t work = std::max<int64_t>(1, op.flops + 8 * op.special) * size;
   const int64_t grain = std::max<int64_t>(2048, kGrainBytes / std::max<int64_t>(work / 4, size));
   bool flat = launch.out().dtype == storage_of(result);
-  for (int k = 0; flat && k < launch.inputs; ++k)
-    flat = launch.in(k).dtype == storage_of(compute) && launch.in(k).contiguous();
+  for (int k = 0; flat && k < launch.inputs; ++k) flat = launch.in(k).dtype == storage_of(compute) && launch.in(k).contiguous();
   if (flat) {
     parallel_for(n, grain, [&](int64_t begin, int64_t end) {
       const void* in[kMaxArity];

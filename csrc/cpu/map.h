@@ -17,8 +17,8 @@ using Loop = void (*)(int64_t n, void* out, const void* const* in);
 struct Elementwise {
   Kernel kernel;
   int arity;
-  bool predicate;         // the result is bool
-  int conditions;         // so many first operands are of their own dtype, read as the compute type (where)
+  bool predicate;  // the result is bool
+  int conditions;  // so many first operands are of their own dtype, read as the compute type (where)
   Loop loops[kComputes];
   int flops, special;
 };

@@ -228,8 +228,8 @@ void product(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& a, cons
   const auto call = [&](auto one) {
     using T = decltype(one);
     if (product_tiny(m, n, k, a, b, reinterpret_cast<T*>(out))) return;
-    gemm(a.transposed, b.transposed, m, n, k, one, reinterpret_cast<const T*>(a.data), a.ld,
-         reinterpret_cast<const T*>(b.data), b.ld, T(0), reinterpret_cast<T*>(out), n);
+    gemm(a.transposed, b.transposed, m, n, k, one, reinterpret_cast<const T*>(a.data), a.ld, reinterpret_cast<const T*>(b.data),
+         b.ld, T(0), reinterpret_cast<T*>(out), n);
   };
   if (dtype == DType::f32) call(1.f);
   else call(1.);

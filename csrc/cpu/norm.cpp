@@ -48,14 +48,15 @@ template <class A> void rms_norm_row(int64_t n, Row<A> x, const A* w, A eps, A* 
 
 // With h = g w and z = (x - mean) r: gx = r (h - mean(h) - z mean(h z)), gweight = g z, gbias = g.
 template <class A>
-void layer_norm_pullback_row(int64_t n, Row<A> g, Row<A> x, const A* __restrict w, A eps,
-                             A* __restrict gx, A* __restrict gw, A* __restrict gb) {
+void layer_norm_pullback_row(int64_t n, Row<A> g, Row<A> x, const A* __restrict w, A eps, A* __restrict gx, A* __restrict gw,
+                             A* __restrict gb) {
   const A mean = mean_of(sum_of<A>(n, [x](int64_t i) { return x[i]; }, x.ahead()), n);
   const A variance = mean_of(sum_of<A>(n, Square<A>{x, mean}, g.ahead()), n);
   const A r = m::rsqrt(A(variance + eps));
   const A* h = w ? gx : g.data;
-  const A along = mean_of(w ? sum_of<A>(n, [g, w, gx](int64_t i) { return gx[i] = g[i] * w[i]; })
-                            : sum_of<A>(n, [g](int64_t i) { return g[i]; }), n);
+  const A total =
+      w ? sum_of<A>(n, [g, w, gx](int64_t i) { return gx[i] = g[i] * w[i]; }) : sum_of<A>(n, [g](int64_t i) { return g[i]; });
+  const A along = mean_of(total, n);
   const A across = mean_of(sum_of<A>(n, [h, x, mean, r](int64_t i) { return h[i] * ((x[i] - mean) * r); }), n);
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) {
@@ -67,8 +68,7 @@ void layer_norm_pullback_row(int64_t n, Row<A> g, Row<A> x, const A* __restrict 
 }
 
 template <class A>
-void rms_norm_pullback_row(int64_t n, Row<A> g, Row<A> x, const A* __restrict w, A eps,
-                           A* __restrict gx, A* __restrict gw) {
+void rms_norm_pullback_row(int64_t n, Row<A> g, Row<A> x, const A* __restrict w, A eps, A* __restrict gx, A* __restrict gw) {
   const A square = mean_of(sum_of<A>(n, [x](int64_t i) { return x[i] * x[i]; }, x.ahead()), n);
   const A r = m::rsqrt(A(square + eps));
   const A* h = g.data;

@@ -26,8 +26,9 @@ namespace {
 
 constexpr int kMaxThreads = 256;
 constexpr int kChunksPerThread = 2;  // a thread that is late, or preempted, leaves half its share to the others
-constexpr int64_t kAlign = 64;  // long loops are cut at multiples: whole vectors and cache lines
-constexpr auto kSpin = std::chrono::microseconds(150);  // bridges the Python between two kernels of a step; a wake-up costs 30
+constexpr int64_t kAlign = 64;       // long loops are cut at multiples: whole vectors and cache lines
+// Bridges the Python between two kernels of a step; a wake-up costs 30.
+constexpr auto kSpin = std::chrono::microseconds(150);
 
 void relax() {
 #if defined(__SSE2__)
@@ -317,7 +318,9 @@ Chunks chunks_of(int64_t n, int64_t grain) {
 void detail::run_chunks(int64_t n, Chunks chunks, Run run, const void* body) {
   Pool& p = the_pool();
   if (p.busy.exchange(true, std::memory_order_acquire)) {  // a loop inside a loop, or a second thread
-    for (int64_t c = 0; c < chunks.count; ++c) { run(body, c, c * chunks.size, std::min(n, (c + 1) * chunks.size)); }
+    for (int64_t c = 0; c < chunks.count; ++c) {
+      run(body, c, c * chunks.size, std::min(n, (c + 1) * chunks.size));
+    }
     return;
   }
   p.run(n, chunks, run, body);

@@ -36,9 +36,7 @@ void parallel_chunks(int64_t n, int64_t grain, const Body& body) {
   }
   detail::run_chunks(
       n, chunks,
-      [](const void* b, int64_t chunk, int64_t begin, int64_t end) {
-        (*static_cast<const Body*>(b))(chunk, begin, end);
-      },
+      [](const void* b, int64_t chunk, int64_t begin, int64_t end) { (*static_cast<const Body*>(b))(chunk, begin, end); },
       &body);
 }
 

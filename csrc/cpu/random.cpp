@@ -109,7 +109,9 @@ Numbers<int64_t> keys(Words words) { return {{int64_t(random::pair(words, 0)), i
 
 }  // namespace
 
-void random_keys(const Launch& launch) { fill<int64_t>(launch.out(), state_of(launch.in()), [](Words words) { return keys(words); }); }
+void random_keys(const Launch& launch) {
+  fill<int64_t>(launch.out(), state_of(launch.in()), [](Words words) { return keys(words); });
+}
 
 void permutation(const Launch& launch) {
   Scratch scratch;

@@ -19,9 +19,9 @@ constexpr int64_t kStagedBytes = kColumnDepth * (kStagedTile + kPad) * 8;
 
 // One pass over an operand [outer, rows, width], cut into blocks of rows and tiles of columns.
 struct Level {
-  View all;          // the operand with its axes in this order
-  View outer;        // its outer axes
-  Compute compute;   // what it is read as
+  View all;         // the operand with its axes in this order
+  View outer;       // its outer axes
+  Compute compute;  // what it is read as
   int64_t cells, rows, width;
   int64_t groups, block, blocks, tile, tiles;
   int64_t row_stride, column_stride;  // bytes
@@ -79,7 +79,7 @@ Level first_level(const View& x, int64_t mask, Compute compute) {
   level.column_stride = inner.ndim ? inner.stride[0] : size;
   const bool regular = reduced.ndim <= 1 && inner.ndim <= 1;
   const bool packed = level.column_stride == size && (level.width >= kLanes || level.row_stride == row);
-  const int64_t across = level.width > 1          ? level.row_stride
+  const int64_t across = level.width > 1        ? level.row_stride
                          : level.outer.ndim > 0 ? level.outer.stride[level.outer.ndim - 1]
                                                 : INT64_MAX;
   const int64_t along = level.width > 1 ? level.column_stride : level.row_stride;
@@ -182,8 +182,8 @@ const void* stage_crossed(const Level& level, const Place& place, Cells& cells, 
   const char* p = find_cells(level, place, cells);
   if (level.width == 1) {
     cells.stride = place.rows + kPad;
-    load_crossed(level, p, place.rows, level.row_stride, cells.count, level.outer.stride[level.outer.ndim - 1],
-                 cells.stride, staged);
+    load_crossed(level, p, place.rows, level.row_stride, cells.count, level.outer.stride[level.outer.ndim - 1], cells.stride,
+                 staged);
   } else {
     cells.row_stride = place.columns + (level.groups == 1 ? kPad : 0);
     load_crossed(level, p, place.columns, level.column_stride, place.rows, level.row_stride, cells.row_stride, staged);
@@ -248,9 +248,7 @@ void fill_with_nothing(const Reduction& op, const Target& target, int64_t n) {
 
 }  // namespace
 
-Compute reduced_type(const Reduction& op, DType x) {
-  return op.adds && x == DType::b8 ? Compute::i64 : compute_type(x);
-}
+Compute reduced_type(const Reduction& op, DType x) { return op.adds && x == DType::b8 ? Compute::i64 : compute_type(x); }
 
 DType result_dtype(const Reduction& op, DType x) {
   if (op.predicate) return DType::b8;

@@ -41,7 +41,8 @@ template <class R, class A, class At, class Ahead = NoPrefetch>
 inline A fold_block(int64_t n, const At& at, const Ahead& ahead = {}) {
   alignas(64) A lanes[kLanes];
   A* acc = lanes;
-  asm("" : "+r"(acc));  // else gcc sees through the array, makes stores of an unchanged lane conditional, and no vectors
+  // Else gcc sees through the array, makes stores of an unchanged lane conditional, and no vectors.
+  asm("" : "+r"(acc));
   const int64_t first = n < kLanes ? n : kLanes;
   for (int64_t j = 0; j < first; ++j) acc[j] = at(j);
   if (n <= kLanes) return fold_lanes<R>(n, acc);
@@ -62,17 +63,17 @@ inline A fold_row(int64_t n, const At& at, const Ahead& ahead = {}) {
   A a = fold_block<R, A>(n < kFoldBlock ? n : kFoldBlock, at, ahead);
   for (int64_t i = kFoldBlock; i < n; i += kFoldBlock) {
     const int64_t left = n - i < kFoldBlock ? n - i : kFoldBlock;
-    a = R::combine(a, fold_block<R, A>(left, [&at, i](int64_t k) { return at(i + k); },
-                                       [&ahead, i](int64_t k) { ahead(i + k); }));
+    a = R::combine(a,
+                   fold_block<R, A>(left, [&at, i](int64_t k) { return at(i + k); }, [&ahead, i](int64_t k) { ahead(i + k); }));
   }
   return a;
 }
 
 // Cells are rectangles of `rows` by `width` elements, reduced over the rows; strides in elements.
 struct Cells {
-  int64_t count, stride;      // so many of them, this far apart
+  int64_t count, stride;  // so many of them, this far apart
   int64_t rows, row_stride, width;
-  int64_t groups;             // rows r, r + groups, ... share lanes, so that narrow matrices make vectors too
+  int64_t groups;  // rows r, r + groups, ... share lanes, so that narrow matrices make vectors too
 };
 
 // acc[j] = R over rows of map(x[row, j]) for 0 <= j < width. groups > 1: the rows lie one after the other.
@@ -129,10 +130,13 @@ template <class R, bool kMapped, class C, class A> void fold_cells(const Cells& 
   if (lines) {
     constexpr int64_t kAhead = 16 * 1024 / sizeof(C);
     for (int64_t k = 0; k < cells.count; ++k, p += cells.stride) {
-      out[k] = fold_block<R, A>(cells.rows, [p](int64_t i) {
-        if constexpr (kMapped) return A(R::map(p[i]));
-        else return p[i];
-      }, Prefetch<C>{p + kAhead});
+      out[k] = fold_block<R, A>(
+          cells.rows,
+          [p](int64_t i) {
+            if constexpr (kMapped) return A(R::map(p[i]));
+            else return p[i];
+          },
+          Prefetch<C>{p + kAhead});
     }
     return;
   }

@@ -52,8 +52,8 @@ void scatter_range(ScatterLoop loop, void* target, const void* updates, Part par
 }
 
 // index_step: from the indices of one outer slice to those of the next, 0 where they share them.
-void scatter(ScatterLoop loop, int size, char* target, const char* updates, const int64_t* index, int64_t index_step,
-             int64_t n, const Around& a) {
+void scatter(ScatterLoop loop, int size, char* target, const char* updates, const int64_t* index, int64_t index_step, int64_t n,
+             const Around& a) {
   if (n * a.outer * a.inner == 0) return;
   const Cut cut = cut_for(a, n);
   const int64_t grain = std::max<int64_t>(1, kShareFrom / 2 / (n * cut.width));
@@ -157,8 +157,7 @@ template <class C> void add_along(C* y, const C* u, const int64_t* index, int64_
   parallel_for(a.outer * cut.blocks, 1, [&](int64_t begin, int64_t end) {
     for (int64_t unit = begin; unit < end; ++unit) {
       const int64_t o = unit / cut.blocks, first = unit % cut.blocks * cut.width, skip = o * n * a.inner;
-      add_columns(y + o * a.length * a.inner, u + skip, index + skip, n, a.inner, first,
-                  std::min(a.inner, first + cut.width));
+      add_columns(y + o * a.length * a.inner, u + skip, index + skip, n, a.inner, first, std::min(a.inner, first + cut.width));
     }
   });
 }

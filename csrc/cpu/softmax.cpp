@@ -51,9 +51,7 @@ struct SoftmaxPullback {
   template <class A> void operator()(int64_t n, Row<A> g, Row<A> y, A* gx) const { softmax_pullback_row(n, g, y, gx); }
 };
 struct LogSoftmaxPullback {
-  template <class A> void operator()(int64_t n, Row<A> g, Row<A> y, A* gx) const {
-    log_softmax_pullback_row(n, g, y, gx);
-  }
+  template <class A> void operator()(int64_t n, Row<A> g, Row<A> y, A* gx) const { log_softmax_pullback_row(n, g, y, gx); }
 };
 struct LogSumExpPullback {
   template <class A> void operator()(int64_t n, Row<A> g, Row<A> x, Row<A> y, A* gx) const {

@@ -142,15 +142,13 @@ template <class Y, class F> void for_rows(const Launch& launch, const F& row) {
 }  // namespace
 
 void sort(const Launch& launch) {
-  for_rows<void>(launch, [](const auto* x, int64_t n, auto* y, const auto& order, auto* items) {
-    sort_row(x, n, y, order, items);
-  });
+  for_rows<void>(launch,
+                 [](const auto* x, int64_t n, auto* y, const auto& order, auto* items) { sort_row(x, n, y, order, items); });
 }
 
 void argsort(const Launch& launch) {
-  for_rows<int64_t>(launch, [](const auto* x, int64_t n, int64_t* y, const auto& order, auto* items) {
-    argsort_row(x, n, y, order, items);
-  });
+  for_rows<int64_t>(
+      launch, [](const auto* x, int64_t n, int64_t* y, const auto& order, auto* items) { argsort_row(x, n, y, order, items); });
 }
 
 void first_positions(const Launch& launch) {

@@ -6,7 +6,7 @@
 
 namespace pb::cpu {
 
-constexpr int64_t kBlock = 1024;       // elements of a staged block: 8 KB of double
+constexpr int64_t kBlock = 1024;  // elements of a staged block: 8 KB of double
 constexpr int64_t kBlockBytes = kBlock * 8;
 
 // n elements at src (stride in bytes) to or from contiguous elements of the compute type.
@@ -28,7 +28,7 @@ class Reader {
   View view_;
   Compute compute_;
   bool direct_, same_type_;
-  const char* splat_ = nullptr;   // the element that fills `buffer` already
+  const char* splat_ = nullptr;  // the element that fills `buffer` already
   int64_t splat_count_ = 0;
 };
 

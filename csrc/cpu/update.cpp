@@ -17,8 +17,8 @@ namespace {
 constexpr int64_t kGrain = 32 * 1024;  // elements of a thread's share: 28 bytes each for Adam, about 10 us
 
 // Calls f(entry, begin, end) for the parts of the entries that make up [begin, end) of all their elements in a row.
-template <class F> void for_entries(const View* sizes, const View* gradients, int64_t entries, int64_t begin,
-                                    int64_t end, F&& f) {
+template <class F> void for_entries(const View* sizes, const View* gradients, int64_t entries, int64_t begin, int64_t end,
+                                    F&& f) {
   int64_t start = 0;
   for (int64_t t = 0; t < entries && start < end; ++t) {
     if (!gradients[t].data) continue;
@@ -46,12 +46,10 @@ template <class T> void apply(int64_t n, const acc_t<T>* change, T* __restrict p
 
 void apply(DType dtype, int64_t n, const void* change, void* p, void* delta) {
   switch (dtype) {
-    case DType::f16:
-      return apply(n, static_cast<const float*>(change), static_cast<float16*>(p), static_cast<float16*>(delta));
+    case DType::f16: return apply(n, static_cast<const float*>(change), static_cast<float16*>(p), static_cast<float16*>(delta));
     case DType::bf16:
       return apply(n, static_cast<const float*>(change), static_cast<bfloat16*>(p), static_cast<bfloat16*>(delta));
-    case DType::f32:
-      return apply(n, static_cast<const float*>(change), static_cast<float*>(p), static_cast<float*>(delta));
+    case DType::f32: return apply(n, static_cast<const float*>(change), static_cast<float*>(p), static_cast<float*>(delta));
     default: return apply(n, static_cast<const double*>(change), static_cast<double*>(p), static_cast<double*>(delta));
   }
 }
@@ -154,9 +152,8 @@ void clip_norm(const Launch& launch) {
   double* partial = scratch.take<double>(chunks);
   std::fill_n(partial, chunks, 0.);
   parallel_chunks(total, kNormGrain, [&](int64_t chunk, int64_t begin, int64_t end) {
-    for_entries(gradients, gradients, entries, begin, end, [&](int64_t t, int64_t first, int64_t last) {
-      partial[chunk] += sum_of_squares(gradients[t], first, last);
-    });
+    for_entries(gradients, gradients, entries, begin, end,
+                [&](int64_t t, int64_t first, int64_t last) { partial[chunk] += sum_of_squares(gradients[t], first, last); });
   });
   double sum = 0;
   for (int64_t c = 0; c < chunks; ++c) sum += partial[c];

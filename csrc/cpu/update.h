@@ -37,10 +37,10 @@ template <class U, class A> void build_element(const double* control, const doub
 }
 
 template <class U, class A>
-void update_loop(int64_t n, const void* element, const void* weights, const void* gradients, void* const* slots,
-                 void* deltas) {
+void update_loop(int64_t n, const void* element, const void* weights, const void* gradients, void* const* slots, void* deltas) {
   const auto f = *static_cast<const typename U::template Element<A>*>(element);
-  const A *__restrict p = static_cast<const A*>(weights), *__restrict g = static_cast<const A*>(gradients);
+  const A* __restrict p = static_cast<const A*>(weights);
+  const A* __restrict g = static_cast<const A*>(gradients);
   A* __restrict delta = static_cast<A*>(deltas);
   if constexpr (U::kSlots == 0) {
     for (int64_t i = 0; i < n; ++i) delta[i] = f(p[i], g[i]);
@@ -48,7 +48,8 @@ void update_loop(int64_t n, const void* element, const void* weights, const void
     A* __restrict a = static_cast<A*>(slots[0]);
     for (int64_t i = 0; i < n; ++i) delta[i] = f(p[i], g[i], a[i]);
   } else {
-    A *__restrict a = static_cast<A*>(slots[0]), *__restrict b = static_cast<A*>(slots[1]);
+    A* __restrict a = static_cast<A*>(slots[0]);
+    A* __restrict b = static_cast<A*>(slots[1]);
     for (int64_t i = 0; i < n; ++i) delta[i] = f(p[i], g[i], a[i], b[i]);
   }
 }

@@ -34,7 +34,9 @@ inline DType storage_of(Compute c) {
 }
 inline int compute_size(Compute c) { return item_size(storage_of(c)); }
 
-template <class T> struct Tag { using type = T; };
+template <class T> struct Tag {
+  using type = T;
+};
 
 // Calls f(Tag<T>{}) with the C++ type that stores t: the one switch over the element types.
 template <class F> inline auto visit(DType t, F&& f) {

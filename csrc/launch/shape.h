@@ -72,8 +72,7 @@ inline void collapse(View* views, int count) {
   for (int d = 0; d < ndim; ++d) {
     if (views[0].shape[d] == 1) continue;
     bool merge = kept > 0;
-    for (int k = 0; merge && k < count; ++k)
-      merge = views[k].stride[kept - 1] == views[k].stride[d] * views[k].shape[d];
+    for (int k = 0; merge && k < count; ++k) merge = views[k].stride[kept - 1] == views[k].stride[d] * views[k].shape[d];
     if (merge) {
       for (int k = 0; k < count; ++k) {
         views[k].shape[kept - 1] *= views[k].shape[d];

@@ -8,15 +8,17 @@
 
 namespace pb {
 
-#define PB_FUNCTOR1(name, RESULT, EXPR)                                            \
-  struct name##_forward {                                                          \
-    template <class A> PB_HD RESULT operator()(A x) const { return EXPR; }         \
+#define PB_FUNCTOR1(name, RESULT, EXPR)                                    \
+  struct name##_forward {                                                  \
+    template <class A> PB_HD RESULT operator()(A x) const { return EXPR; } \
   };
-#define PB_UNARY(name, FWD, PULL)                                                  \
-  PB_FUNCTOR1(name, A, FWD)                                                        \
-  struct name##_pullback {                                                         \
-    template <class A>                                                             \
-    PB_HD A operator()([[maybe_unused]] A g, [[maybe_unused]] A x, [[maybe_unused]] A y) const { return PULL; } \
+#define PB_UNARY(name, FWD, PULL)                                                                \
+  PB_FUNCTOR1(name, A, FWD)                                                                      \
+  struct name##_pullback {                                                                       \
+    template <class A>                                                                           \
+    PB_HD A operator()([[maybe_unused]] A g, [[maybe_unused]] A x, [[maybe_unused]] A y) const { \
+      return PULL;                                                                               \
+    }                                                                                            \
   };
 #define PB_UNARY_NUMBER PB_UNARY
 #define PB_PREDICATE(name, EXPR) PB_FUNCTOR1(name, bool, EXPR)
@@ -24,20 +26,20 @@ namespace pb {
 #define PB_BITWISE(name, EXPR) PB_FUNCTOR1(name, A, EXPR)
 #include "math/unary.def"
 
-#define PB_FUNCTOR2(name, RESULT, EXPR)                                            \
-  struct name##_forward {                                                          \
-    template <class A> PB_HD RESULT operator()(A a, A b) const { return EXPR; }    \
+#define PB_FUNCTOR2(name, RESULT, EXPR)                                         \
+  struct name##_forward {                                                       \
+    template <class A> PB_HD RESULT operator()(A a, A b) const { return EXPR; } \
   };
-#define PB_PULLBACK2(name, PULL)                                                   \
-  struct name {                                                                    \
-    template <class A>                                                             \
+#define PB_PULLBACK2(name, PULL)                                                                                       \
+  struct name {                                                                                                        \
+    template <class A>                                                                                                 \
     PB_HD A operator()([[maybe_unused]] A g, [[maybe_unused]] A a, [[maybe_unused]] A b, [[maybe_unused]] A y) const { \
-      return PULL;                                                                 \
-    }                                                                              \
+      return PULL;                                                                                                     \
+    }                                                                                                                  \
   };
-#define PB_BINARY(name, FWD, PULL_A, PULL_B)                                       \
-  PB_FUNCTOR2(name, A, FWD)                                                        \
-  PB_PULLBACK2(name##_pullback_a, PULL_A)                                          \
+#define PB_BINARY(name, FWD, PULL_A, PULL_B) \
+  PB_FUNCTOR2(name, A, FWD)                  \
+  PB_PULLBACK2(name##_pullback_a, PULL_A)    \
   PB_PULLBACK2(name##_pullback_b, PULL_B)
 #define PB_BINARY_NUMBER PB_BINARY
 #define PB_COMPARE(name, EXPR) PB_FUNCTOR2(name, bool, EXPR)
@@ -45,11 +47,11 @@ namespace pb {
 #define PB_BITWISE(name, EXPR) PB_FUNCTOR2(name, A, EXPR)
 #include "math/binary.def"
 
-#define PB_REDUCE(name, IDENTITY, MAP, COMBINE)                                    \
-  struct name##_reduce {                                                           \
-    template <class A> PB_HD static A identity() { return IDENTITY; }              \
-    template <class A> PB_HD static A map(A x) { return MAP; }                     \
-    template <class A> PB_HD static A combine(A a, A b) { return COMBINE; }        \
+#define PB_REDUCE(name, IDENTITY, MAP, COMBINE)                             \
+  struct name##_reduce {                                                    \
+    template <class A> PB_HD static A identity() { return IDENTITY; }       \
+    template <class A> PB_HD static A map(A x) { return MAP; }              \
+    template <class A> PB_HD static A combine(A a, A b) { return COMBINE; } \
   };
 #include "math/reduce.def"
 

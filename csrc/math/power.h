@@ -7,11 +7,11 @@ namespace pb::m {
 // The series of 2 atanh(s) from its second term on, over s^3: 2/3 in two parts, and z times this.
 PB_HD float log_second_tail(float z) { return poly(z, 0.4f, 0.2857153f, 0.22204751f, 0.19120778f); }
 PB_HD double log_second_tail(double z) {
-  return poly(z, 0.4, 0.2857142857142937, 0.22222222221654733, 0.1818181833565416, 0.15384594934597917,
-              0.13334806212100603, 0.11706195689881364, 0.11723603622905411);
+  return poly(z, 0.4, 0.2857142857142937, 0.22222222221654733, 0.1818181833565416, 0.15384594934597917, 0.13334806212100603,
+              0.11706195689881364, 0.11723603622905411);
 }
-template <class T> constexpr Two<T> kTwoThirds = sizeof(T) == 4 ? Two<T>{T(0x1.555556p-1), T(-0x1.555556p-27)}
-                                                                : Two<T>{T(0x1.5555555555555p-1), T(0x1.5555555555555p-55)};
+template <class T> constexpr Two<T> kTwoThirds =
+    sizeof(T) == 4 ? Two<T>{T(0x1.555556p-1), T(-0x1.555556p-27)} : Two<T>{T(0x1.5555555555555p-1), T(0x1.5555555555555p-55)};
 
 // log(x), x > 0 and finite, to nearly twice the precision of T. A power of 1000 multiplies its error by up to 1000.
 template <class T> PB_HD Two<T> log_two(T x) {
@@ -42,7 +42,7 @@ template <class T, if_real<T> = 0> PB_HD T pow(T x, T y) {
   r = select(isnan(x), x, r);
   const bool whole = floor(y) == y, odd = whole & (floor(T(y * T(0.5))) * 2 != y);
   r = select(signbit(x) & odd, T(-r), r);
-  r = select((x < 0) & (a < kInfinity<T>) & !(whole | isnan(y)), kNaN<T>, r);
+  r = select(!(whole | isnan(y)) & (x < 0) & (a < kInfinity<T>), kNaN<T>, r);
   return select((y == 0) | (x == 1), T(1), r);
 }
 

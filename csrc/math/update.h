@@ -9,9 +9,9 @@ namespace pb {
 // What changes from step to step, as doubles in the device's memory: a step reads and advances it there, so that a
 // replay of a recorded step sees new values.
 enum Control : int {
-  kStep,          // steps done
-  kRate,          // the learning rate of the last step
-  kDebias1,       // 1 - beta^step of the last step
+  kStep,     // steps done
+  kRate,     // the learning rate of the last step
+  kDebias1,  // 1 - beta^step of the last step
   kDebias2,
   kClipFactor,    // gradients are multiplied by it: 1 for none; clip_norm writes it
   kClipValue,     // and then clamped to [-value, value]: infinity for none
@@ -48,8 +48,7 @@ PB_HD double scheduled_rate(const double* control) {
     case Schedule::exponential: return base * std::pow(argument[0], t);
     case Schedule::cosine: return half_cosine(base, argument[1], fraction(t, argument[0]));
     case Schedule::linear: return base * (argument[1] + (argument[2] - argument[1]) * fraction(t, argument[0]));
-    case Schedule::polynomial:
-      return argument[1] + (base - argument[1]) * std::pow(1 - fraction(t, argument[0]), argument[2]);
+    case Schedule::polynomial: return argument[1] + (base - argument[1]) * std::pow(1 - fraction(t, argument[0]), argument[2]);
     case Schedule::warmup_cosine: {
       const double warmup = argument[2], start = argument[3];
       if (t < warmup) return start + (base - start) * (t / warmup);

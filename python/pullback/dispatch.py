@@ -50,7 +50,7 @@ def array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **options: 
     if method == "accumulate" and ufunc.__name__ in SCANS:
         return _call(shown, public(SCANS[ufunc.__name__]), inputs[:1], {"axis": 0, **options})
     if method == "__call__" and ufunc.__name__ == "divmod":
-        return public("floor_divide")(*inputs), public("remainder")(*inputs)
+        return _call(shown, public("floor_divide"), inputs, options), _call(shown, public("remainder"), inputs, options)
     function = public(our_name(ufunc.__name__)) if method == "__call__" else None
     if function is None:
         raise TypeError(_unknown(shown))

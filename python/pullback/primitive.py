@@ -83,8 +83,8 @@ class Op:
         example: `f(rng, dtype) -> (inputs, params)` for tests, benchmarks and docs.
     """
 
-    __slots__ = ("broadcasts", "cost", "dead", "domain", "example", "joint", "keep", "kernel", "kind", "name", "names", "native", "params", "pullback", "reference",
-                 "rules", "ulp", "why_reference")  # fmt: skip
+    __slots__ = ("broadcasts", "cost", "dead", "domain", "example", "joint", "keep", "kernel", "kind", "name", "names", "native",
+                 "params", "pullback", "reference", "rules", "ulp", "why_reference")  # fmt: skip
 
     def __init__(
         self,

@@ -93,7 +93,9 @@ class GradientTape:
         for x in flatten(target)[0]:
             if not isinstance(x, Tensor) or x.dtype.kind not in "fV":
                 what = f"a tensor of dtype {x.dtype}" if isinstance(x, Tensor) else f"a {type(x).__name__}"
-                raise TapeError(f"watch: only floating-point tensors have gradients, this is {what}. Use pb.tensor(…, dtype=pb.float32).")
+                raise TapeError(
+                    f"watch: only floating-point tensors have gradients, this is {what}. Use pb.tensor(…, dtype=pb.float32)."
+                )
             if not x.serial:
                 x.serial = new_serial()
             if x.serial not in self.shapes:
@@ -105,7 +107,9 @@ class GradientTape:
         Raises TapeError where `t` is not on this tape.
         """
         if t.serial not in self.shapes and not self._watches(t):
-            raise TapeError("on_gradient: the tensor is not on this tape. Call it while recording, on a watched tensor or a result.")
+            raise TapeError(
+                "on_gradient: the tensor is not on this tape. Call it while recording, on a watched tensor or a result."
+            )
         self.hooks.setdefault(t.serial, []).append(fn)
 
     def _add_leaf(self, x: Tensor) -> None:

@@ -112,11 +112,11 @@ def write(result: Result, folder: str | Path) -> tuple[Path, Path | None]:
 
 def _draw(losses: Sequence[float], path: Path) -> Path | None:
     try:
-        import matplotlib
+        import matplotlib  # pyright: ignore[reportMissingImports]
     except ImportError:
         return None
     matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib import pyplot  # pyright: ignore[reportMissingImports]
 
     figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
     axes.semilogy(losses, linewidth=0.8, alpha=0.4, label="each batch")

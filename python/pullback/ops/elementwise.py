@@ -156,17 +156,17 @@ def _pow_pullback_a(g: Tensor, a: Tensor, b: Any) -> Tensor:
     if isinstance(b, Number):
         b = b.array
         return g * (b * a ** (b - 1)) if b else g * 0.0
-    return g * where(b == 0, 0.0, b * pow(a, b - 1))
+    return g * where(equal(b, 0), 0.0, b * pow(a, b - 1))
 
 
 def _pow_pullback_b(g: Tensor, a: Tensor, b: Tensor, y: Tensor) -> Tensor:
     """y * log(a): NaN for a negative base, whose powers are defined at integers only; 0 for 0 to a power that stays >= 0."""
-    flat = logical_and(a == 0, b >= 0)
+    flat = logical_and(equal(a, 0), greater_equal(b, 0))
     return g * where(flat, 0.0, y * log(where(flat, 1.0, a)))
 
 
 def _nonzero(y: Tensor) -> Tensor:
-    return where(y == 0, 1.0, y)
+    return where(equal(y, 0), 1.0, y)
 
 
 def _apart(a: Any, b: Any) -> Tensor:

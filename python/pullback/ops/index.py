@@ -36,7 +36,7 @@ _take = op("take", example=normal((4, 3), params=(np.array([[0, 3], [1, 0]]), 0)
            pullback=lambda g, x_shape, indices, axis: scatter_add(x_shape, indices, g, axis))  # fmt: skip
 _scatter_add = op("scatter_add", example=normal((2, 2, 3), params=((4, 3), np.array([[0, 3], [0, 1]]), 0)),
                   kind=LINEAR, pullback=lambda g, indices, axis: apply(_take, (g,), (indices, axis)),
-                  reference=lambda xp, updates, shape, indices, axis: _added(xp, xp.zeros(shape, updates.dtype), indices, updates, axis),
+                  reference=lambda xp, g, shape, indices, axis: _added(xp, xp.zeros(shape, g.dtype), indices, g, axis),
                   cost=lambda updates, shape, indices, axis, y: {"flops": updates.size})  # fmt: skip
 _index_add = op("index_add", example=normal((4, 3), (3, 3), params=(np.array([1, 1, 3]), 0)),
                 kind=OWN, inputs=2, cost=lambda x, updates, indices, axis, y: {"flops": updates.size},
@@ -45,7 +45,8 @@ _index_add = op("index_add", example=normal((4, 3), (3, 3), params=(np.array([1,
 _index_set = op("index_set", example=normal((4, 3), (3, 3), params=(np.array([1, 1, 3]), 0)),
                 kind=OWN, inputs=2, cost=no_flops,
                 reference=lambda xp, x, updates, indices, axis: _put(xp.array(x), indices, updates, axis),
-                pullback=(lambda g, indices, axis: _without(g, indices, axis), lambda g, indices, axis: _last_writes(g, indices, axis)))  # fmt: skip
+                pullback=(lambda g, indices, axis: _without(g, indices, axis),
+                          lambda g, indices, axis: _last_writes(g, indices, axis)))  # fmt: skip
 _take_along = op("take_along_axis", example=normal((3, 4), params=(np.array([[0, 3], [1, 1], [2, 0]]), 1)),
                  kind=LINEAR, cost=_reads,
                  reference=lambda xp, x, indices, axis: xp.take_along_axis(x, indices, axis),
@@ -324,6 +325,6 @@ class At:
     def _same(self, values: Tensor) -> Tensor:
         if dtypes.promote(values.dtype, self._x.dtype) != self._x.dtype:
             raise DTypeError(
-                f"at[...]: values of dtype {values.dtype} do not fit a tensor of dtype {self._x.dtype}. Convert one with .astype(…)."
+                f"at[...]: values of dtype {values.dtype} do not fit a tensor of dtype {self._x.dtype}. Convert one with astype."
             )
         return astype(values, self._x.dtype)

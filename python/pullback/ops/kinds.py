@@ -115,7 +115,9 @@ def check_numbers(name: str, dtype: Any, inputs: Sequence[Any]) -> None:
 
             info = np.iinfo(dtype)
             if not info.min <= x.array <= info.max:
-                raise DTypeError(f"{name}: {x.array} does not fit {dtype} (from {info.min} to {info.max}). Convert the tensor first.")
+                raise DTypeError(
+                    f"{name}: {x.array} does not fit {dtype} (from {info.min} to {info.max}). Convert the tensor first."
+                )
 
 
 # ---- declarations

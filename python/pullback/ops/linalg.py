@@ -60,7 +60,7 @@ def matmul(a: Any, b: Any, /) -> Tensor:
     if columns == 1:
         b = reshape(b, (-1, 1) if inner else (0, 1))
     y = apply(_matmul, (a, b))
-    return reshape(y, tuple([n for n, keep in zip(y.shape[-2:], (rows > 1, columns > 1)) if keep]) if y.ndim == 2 else _squeezed(y, rows, columns))
+    return reshape(y, _squeezed(y, rows, columns))
 
 
 def _squeezed(y: Tensor, rows: int, columns: int) -> tuple[int, ...]:
@@ -95,7 +95,10 @@ def tensordot(a: Any, b: Any, /, *, axes: int | tuple[Sequence[int], Sequence[in
             raise ShapeError(f"tensordot: axes={axes}, but the shapes are {a.shape} and {b.shape}.")
         pairs = (list(range(a.ndim - axes, a.ndim)), list(range(axes)))
     else:
-        pairs = ([normalize_axis("tensordot", i, a.ndim) for i in axes[0]], [normalize_axis("tensordot", i, b.ndim) for i in axes[1]])
+        pairs = (
+            [normalize_axis("tensordot", i, a.ndim) for i in axes[0]],
+            [normalize_axis("tensordot", i, b.ndim) for i in axes[1]],
+        )
     if [a.shape[i] for i in pairs[0]] != [b.shape[j] for j in pairs[1]]:
         raise ShapeError(f"tensordot: axes {pairs[0]} of {a.shape} and {pairs[1]} of {b.shape} have different lengths.")
     rows = [i for i in range(a.ndim) if i not in pairs[0]]
@@ -155,7 +158,9 @@ def _parse(subscripts: str, tensors: list[Tensor]) -> tuple[list[list[str]], lis
     result = [*before, *(ellipsis if dots else []), *after]
     unknown = [c for c in result if not any([c in term for term in terms])]
     if unknown or len(set(result)) < len(result):
-        raise ShapeError(f"einsum: {subscripts!r}: the result names {unknown or 'an index twice'}; each must be in an operand, once.")
+        raise ShapeError(
+            f"einsum: {subscripts!r}: the result names {unknown or 'an index twice'}; each must be in an operand, once."
+        )
     return terms, result
 
 
@@ -173,7 +178,9 @@ def _diagonal(x: Tensor, term: list[str]) -> tuple[Tensor, list[str]]:
 
         n = x.shape[i]
         shape = [n if axis == i else 1 for axis in range(x.ndim)]
-        positions = broadcast_to(reshape(arange(n, device=x.device), shape), [1 if axis == j else m for axis, m in enumerate(x.shape)])
+        positions = broadcast_to(
+            reshape(arange(n, device=x.device), shape), [1 if axis == j else m for axis, m in enumerate(x.shape)]
+        )
         x = take_along_axis(x, positions, axis=j)
         x = reshape(x, [m for axis, m in enumerate(x.shape) if axis != j])
         term = term[:j] + term[j + 1 :]

@@ -148,7 +148,9 @@ def _extreme(op: Any, x: Any, axis: Any, keepdims: bool) -> Tensor:
     axes = normalize_axes(op.name, axis, x.ndim)
     for i in axes:
         if x.shape[i] == 0:
-            raise ShapeError(f"{op.name}: axis {i} of shape {x.shape} is empty, and no elements have no {op.name}. Check the size first.")
+            raise ShapeError(
+                f"{op.name}: axis {i} of shape {x.shape} is empty, and no elements have no {op.name}. Check the size first."
+            )
     return apply(op, (x,), (axes, keepdims))
 
 

@@ -103,7 +103,9 @@ def _scan(op: Any, first: float, x: Any, axis: int | None, dtype: Any, include_i
 
 
 def cumulative_sum(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Tensor:
-    """The sums of all elements up to each, along the axis; integers in 64 bits; `include_initial` puts a 0 first. Raises ShapeError."""
+    """The sums of all elements up to each, along the axis; integers in 64 bits; `include_initial` puts a 0 first.
+
+    Raises ShapeError."""
     return _scan(_cumulative_sum, 0, x, axis, dtype, include_initial)
 
 

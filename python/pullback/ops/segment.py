@@ -62,14 +62,19 @@ def _checked(name: str, data: Any, segment_ids: Any, num_segments: int | None) -
     data = as_tensor(data)
     ids = as_tensor(segment_ids).array
     if ids.ndim != 1 or data.ndim < 1 or ids.shape[0] != data.shape[0]:
-        raise ShapeError(f"{name}: segment_ids has shape {ids.shape}, data {data.shape}; there must be one id for each row of data.")
+        raise ShapeError(
+            f"{name}: segment_ids has shape {ids.shape}, data {data.shape}; there must be one id for each row of data."
+        )
     if ids.dtype.kind not in "iu":
         raise DTypeError(f"{name}: segment_ids have dtype {ids.dtype}; they must be integers.")
     if num_segments is None:
         num_segments = int(ids.max()) + 1 if ids.size else 0
     if ids.size and (int(ids.min()) < 0 or int(ids.max()) >= num_segments):
         wrong = int(((ids < 0) | (ids >= num_segments)).argmax())
-        raise IndexError(f"{name}: segment id {int(ids[wrong])} at position {wrong} is out of range for {num_segments} segments (from 0 to {num_segments - 1}).")
+        raise IndexError(
+            f"{name}: segment id {int(ids[wrong])} at position {wrong} is out of range for {num_segments} segments "
+            f"(from 0 to {num_segments - 1})."
+        )
     return data, ids, num_segments
 
 

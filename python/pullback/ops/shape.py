@@ -61,7 +61,7 @@ _concat = op("concat", example=normal((2, 3), (2, 1), params=(1, (3, 1))),
              joint=True, pullback=lambda g, axis, lengths, needs: _cut_up(g, axis, lengths, needs))  # fmt: skip
 _pad = op("pad", example=normal((2, 3), params=((1, 0), (0, 2), 0.5)),
           kind=MOVEMENT, reference=lambda xp, x, before, after, value: xp.pad(x, list(zip(before, after)), constant_values=value),
-          cost=no_flops, pullback=lambda g, x_shape, before: view(SLICE, g, tuple([slice(b, b + n) for b, n in zip(before, x_shape)])))  # fmt: skip
+          cost=no_flops, pullback=lambda g, x_shape, before: _cut_out(g, before, x_shape))  # fmt: skip
 
 
 def _broadcast_array(x: Any, shape: Shape) -> Any:
@@ -275,6 +275,10 @@ def joined(tensors: list[Tensor], axis: int) -> Tensor:
     if listeners.record is not None:
         listeners.record(_concat, y, tuple(tensors), (axis, lengths))
     return y
+
+
+def _cut_out(g: Tensor, before: Sequence[int], shape: Sequence[int]) -> Tensor:
+    return view(SLICE, g, tuple([slice(i, i + n) for i, n in zip(before, shape)]))
 
 
 def _cut_up(g: Tensor, axis: int, lengths: Sequence[int], needs: Sequence[bool]) -> list[Tensor | None]:

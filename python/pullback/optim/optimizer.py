@@ -102,7 +102,9 @@ class Optimizer:
                 value = np.asarray(state["slots"][name].get(slot_name))
                 target = slot[self._index(p)]
                 if value.shape != target.shape:
-                    raise PullbackError(f'load_state_dict: slot "{slot_name}" of {name} has shape {value.shape}, not {target.shape}.')
+                    raise PullbackError(
+                        f'load_state_dict: slot "{slot_name}" of {name} has shape {value.shape}, not {target.shape}.'
+                    )
                 loads.append((target, value))
         for target, value in loads:
             target[...] = value
@@ -149,13 +151,18 @@ class Optimizer:
     def _update(self, grads: Any, *, preview: bool, wanted: bool) -> list[Tensor] | None:
         leaves = flatten(grads)[0]
         if len(leaves) != len(self.parameters):
-            raise ShapeError(f"step: {len(leaves)} gradients for {len(self.parameters)} parameters; give one for each, in the order of opt.parameters.")
+            raise ShapeError(
+                f"step: {len(leaves)} gradients for {len(self.parameters)} parameters; give one for each, in the order of "
+                f"opt.parameters."
+            )
         arrays = [None if g is None else g.array if isinstance(g, Tensor) else np.asarray(g) for g in leaves]
         for p, g in zip(self.parameters, arrays):
             if g is not None and g.shape != p.array.shape:
                 raise ShapeError(f"step: the gradient of {p.label()} has shape {g.shape}, the parameter {p.shape}.")
             if g is not None and g.dtype != p.array.dtype:
-                raise DTypeError(f"step: the gradient of {p.label()} has dtype {g.dtype}, the parameter {p.dtype}. Convert it with .astype.")
+                raise DTypeError(
+                    f"step: the gradient of {p.label()} has dtype {g.dtype}, the parameter {p.dtype}. Convert it with .astype."
+                )
         outputs = [np.zeros_like(p.array) for p in self.parameters] if wanted else None
         before = door.enter(door.OPTIMIZER)
         try:

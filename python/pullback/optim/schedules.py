@@ -33,7 +33,9 @@ class Schedule:
             raise PullbackError(f"a learning rate of {self.base} makes no sense; it must be 0 or more.")
         steps = getattr(self, "steps", 1)
         if steps <= 0 or getattr(self, "every", 1) <= 0:
-            raise PullbackError(f"{type(self).__name__}: a schedule over {steps} steps never moves; steps and every must be positive.")
+            raise PullbackError(
+                f"{type(self).__name__}: a schedule over {steps} steps never moves; steps and every must be positive."
+            )
 
 
 @dataclass(frozen=True)
