@@ -256,4 +256,4 @@ def test_training_follows_torch_step_by_step(name: str) -> None:
         expected = torch.nn.functional.cross_entropy(theirs(torch.tensor(x)), torch.tensor(y))
         expected.backward()
         reference.step()
-        assert float(loss) == pytest.approx(float(expected), abs=1e-5)
+        assert float(loss) == pytest.approx(expected.item(), abs=1e-5)

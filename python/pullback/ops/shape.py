@@ -56,8 +56,8 @@ _to_device = op("to_device", example=normal((3, 4), params=("cpu",)),
                 kind=LINEAR, reference=lambda xp, x, device: devices.move(x, device), cost=no_flops,
                 pullback=lambda g, x_device: to_device(g, x_device))  # fmt: skip
 _concat = op("concat", example=normal((2, 3), (2, 1), params=(1, (3, 1))),
-             kind=MOVEMENT, reference=lambda xp, x, axis, lengths=(): xp.concatenate(x, axis),
-             cost=lambda x, axis, y: {"flops": 0, "bytes_read": y.nbytes},
+             kind=MOVEMENT, reference=lambda xp, x, axis, lengths: xp.concatenate(x, axis),
+             cost=lambda x, axis, lengths, y: {"flops": 0, "bytes_read": y.nbytes},
              joint=True, pullback=lambda g, axis, lengths, needs: _cut_up(g, axis, lengths, needs))  # fmt: skip
 _pad = op("pad", example=normal((2, 3), params=((1, 0), (0, 2), 0.5)),
           kind=MOVEMENT, reference=lambda xp, x, before, after, value: xp.pad(x, list(zip(before, after)), constant_values=value),
