@@ -209,12 +209,11 @@ def both_pullbacks(op: Op, inputs: Any, params: Any, rng: Any) -> Any:
     tensors = as_tensors(inputs)
     y = call(op, tensors, params)
     g = Tensor(np.asarray(rng.choice([1.0, -2.0, 0.5], y.shape)).astype(y.dtype))
-    kept = op.keep(tensors, y, params, [1] * len(tensors))
     extra = ([True] * len(tensors),) if op.joint else ()
-    for i, rule in enumerate(op.rules):
-        if rule is None or rule.fused is rule.definition:
+    for i, (_, rule, kept, _) in enumerate(op.edges(tensors, y, params, [1] * len(tensors))):
+        if rule.fused is rule.definition:
             continue
-        pair = [rule.fused(g, *kept[i], *extra), rule.definition(g, *kept[i], *extra)]
+        pair = [rule.fused(g, *kept, *extra), rule.definition(g, *kept, *extra)]
         for fused, defined in zip(*[p if isinstance(p, (tuple, list)) else [p] for p in pair]):
             if fused is not None:
                 yield i, unbroadcast(fused, defined), defined.array, g.array

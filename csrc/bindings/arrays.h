@@ -32,6 +32,8 @@ PyObject* wrap(PyObject* array);
 
 // A new C-contiguous array; `out` becomes its view.
 PyObject* new_array(DType dtype, int ndim, const int64_t* shape, View& out);
+// An array of the same elements in other places; strides in bytes. Nobody can write to it.
+PyObject* view_array(PyObject* array, int ndim, const int64_t* shape, const int64_t* stride);
 
 DType dtype_of(PyObject* numpy_dtype_or_array);
 int64_t to_int(PyObject* object);

@@ -205,6 +205,20 @@ PyObject* new_array(DType dtype, int ndim, const int64_t* shape, View& out) {
   return array;
 }
 
+PyObject* view_array(PyObject* array, int ndim, const int64_t* shape, const int64_t* stride) {
+  auto* base = reinterpret_cast<PyArrayObject*>(array);
+  npy_intp dims[kMaxDims], strides[kMaxDims];
+  for (int d = 0; d < ndim; ++d) dims[d] = shape[d], strides[d] = stride[d];
+  PyArray_Descr* descriptor = PyArray_DESCR(base);
+  Py_INCREF(descriptor);
+  PyObject* view = PyArray_NewFromDescr(&PyArray_Type, descriptor, ndim, dims, strides, PyArray_DATA(base), 0, nullptr);
+  if (!view) throw PythonError{};
+  Py_INCREF(array);
+  PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(view), array);
+  PyArray_UpdateFlags(reinterpret_cast<PyArrayObject*>(view), NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_F_CONTIGUOUS | NPY_ARRAY_ALIGNED);
+  return view;
+}
+
 DType dtype_of(PyObject* object) {
   DType dtype;
   int number = -1;

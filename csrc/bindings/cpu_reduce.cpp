@@ -25,6 +25,16 @@ bool to_bool(PyObject* object) {
   return value;
 }
 
+int64_t to_mask(PyObject* object, int ndim) {
+  int64_t axes[kMaxDims], mask = 0;
+  const int named = to_ints(object, axes, kMaxDims);
+  for (int k = 0; k < named; ++k) {
+    if (axes[k] < 0 || axes[k] >= ndim || (mask >> axes[k] & 1)) throw Refused{"axes that are not those of x, once each"};
+    mask |= int64_t(1) << axes[k];
+  }
+  return mask;
+}
+
 // sum(x, axes, keepdims)
 PyObject* call_reduce(const void* table, PyObject* const* args, Py_ssize_t count) {
   const auto& op = *static_cast<const Reduction*>(table);
@@ -33,18 +43,39 @@ PyObject* call_reduce(const void* table, PyObject* const* args, Py_ssize_t count
   View &out = views[0], &x = views[1];
   x = view_or_refuse(args[0]);
   if (!op.first[int(cpu::reduced_type(op, x.dtype))]) throw Refused{"no kernel for this dtype"};
-  int64_t axes[kMaxDims], shape[kMaxDims], mask = 0;
-  const int named = to_ints(args[1], axes, kMaxDims);
-  for (int k = 0; k < named; ++k) {
-    if (axes[k] < 0 || axes[k] >= x.ndim || (mask >> axes[k] & 1)) throw Refused{"axes that are not those of x, once each"};
-    mask |= int64_t(1) << axes[k];
-    if (x.shape[axes[k]] == 0 && !op.adds && !op.predicate) throw Refused{"an extreme over an empty axis"};
-  }
+  const int64_t mask = to_mask(args[1], x.ndim);
+  for (int d = 0; d < x.ndim; ++d)
+    if ((mask >> d & 1) && x.shape[d] == 0 && !op.adds && !op.predicate) throw Refused{"an extreme over an empty axis"};
+  int64_t shape[kMaxDims];
   const int ndim = reduced_shape(x, mask, to_bool(args[2]), shape);
   Result result(cpu::result_dtype(op, x.dtype), ndim, shape, out);
   Launch launch{&op.kernel, 1, 1, views, {mask}, {}, &op};
   run_released(launch, x.size());
   return result.hand_out();
+}
+
+// sum_pullback(g, shape of x, axes): each cotangent at every element of its cell. Nothing is moved: a view of g.
+PyObject* call_sum_pullback(const void*, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 3);
+  bool tensor = false;
+  PyObject* array = unwrap(args[0], tensor);
+  const View g = view_or_refuse(array);
+  int64_t shape[kMaxDims], stride[kMaxDims];
+  const int ndim = to_ints(args[1], shape, kMaxDims);
+  const int64_t mask = to_mask(args[2], ndim);
+  const bool keepdims = g.ndim == ndim;
+  int from = 0;
+  for (int d = 0; d < ndim; ++d) {
+    const bool reduced = mask >> d & 1;
+    stride[d] = 0;
+    if (reduced && !keepdims) continue;
+    if (from == g.ndim || g.shape[from] != (reduced ? 1 : shape[d])) throw Refused{"a cotangent of another shape"};
+    if (!reduced) stride[d] = g.stride[from];
+    ++from;
+  }
+  if (from != g.ndim) throw Refused{"a cotangent of another shape"};
+  PyObject* view = view_array(array, ndim, shape, stride);
+  return tensor ? wrap(view) : view;
 }
 
 // argmax(x, axis, keepdims); the table is the kernel.
@@ -94,6 +125,7 @@ void bind_reduce(PyObject* module) {
 #define PB_REDUCE(name, IDENTITY, MAP, COMBINE) bind<name##_reduce>(module, #name);
 #include "math/reduce.def"
   bind<sum_reduce, true>(module, "mean");
+  define(module, "sum_pullback", call_sum_pullback, nullptr);
   static const Kernel largest{"argmax", cpu::arg_reduce, cpu::arg_reduce_cost};
   static const Kernel smallest{"argmin", cpu::arg_reduce, cpu::arg_reduce_cost};
   define(module, "argmax", call_arg_reduce<false>, &largest);

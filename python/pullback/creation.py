@@ -138,7 +138,13 @@ def full(shape: int | Sequence[int], fill_value: float, *, dtype: Any = None, de
     if isinstance(fill_value, Tensor):
         fill_value, dtype = fill_value.item(), dtype or fill_value.dtype
     wanted = dtypes.default_of(fill_value) if dtype is None else dtypes.as_dtype(dtype)
-    return Tensor(devices.array_module(place).full(_shape(shape), fill_value, dtype=wanted))
+    return _filled(devices.array_module(place), _shape(shape), fill_value, wanted)
+
+
+def _filled(xp: Any, shape: tuple[int, ...], value: Any, dtype: Any) -> Tensor:
+    array = xp.empty(shape, dtype)
+    array.fill(value)
+    return Tensor(array)
 
 
 def zeros(shape: int | Sequence[int], *, dtype: Any = None, device: str | None = None) -> Tensor:
@@ -158,6 +164,8 @@ def empty(shape: int | Sequence[int], *, dtype: Any = None, device: str | None =
 
 def full_like(x: Tensor, /, fill_value: float, *, dtype: Any = None, device: str | None = None) -> Tensor:
     """`full` with the shape, and where not given the dtype and device, of x."""
+    if dtype is None and device is None and not isinstance(fill_value, Tensor):
+        return _filled(devices.array_module(x.device), x.array.shape, fill_value, x.array.dtype)
     return full(x.shape, fill_value, dtype=dtype or x.dtype, device=device or x.device)
 
 

@@ -37,7 +37,7 @@ def missing(tape: GradientTape, sources: list[Any]) -> str:
         if x is None:
             continue
         line = f"gradient: the target does not depend on source {position}, {name_of(x)}"
-        if x.serial not in tape.shapes:
+        if x.serial not in tape.values:
             frozen = isinstance(x, Parameter) and not x.trainable
             line += (
                 " (it is not trainable)" if frozen

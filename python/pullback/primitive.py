@@ -83,8 +83,8 @@ class Op:
         example: `f(rng, dtype) -> (inputs, params)` for tests, benchmarks and docs.
     """
 
-    __slots__ = ("broadcasts", "cost", "dead", "domain", "example", "joint", "keep", "kernel", "kind", "name", "names", "native",
-                 "params", "pullback", "reference", "rules", "ulp", "why_reference")  # fmt: skip
+    __slots__ = ("cost", "dead", "domain", "edges", "example", "joint", "kernel", "kind", "name", "names", "native", "params",
+                 "pullback", "reference", "rules", "ulp", "why_reference")  # fmt: skip
 
     def __init__(
         self,
@@ -116,8 +116,7 @@ class Op:
             rules = pullback if isinstance(pullback, tuple) else (pullback,)
             self.rules = tuple([None if rule is None or rule is ZERO else Rule(rule, name, allowed, inputs) for rule in rules])
         self.dead = tuple([i for i, rule in enumerate(self.rules) if rule is None])  # inputs that no gradient reaches
-        self.broadcasts = inputs > 1  # so a gradient may have to be summed back to its input's shape
-        self.keep = keeper(self)
+        self.edges = edges_of(self)
         from .backends import connect
 
         self.kernel: Callable[..., Any]
@@ -130,29 +129,52 @@ class Op:
     __str__ = __repr__
 
 
-def keeper(op: Op) -> Callable[..., Any]:
-    """`keep(inputs, y, params, serials)`: what the tape keeps, a tuple of arguments per rule.
+def edges_of(op: Op) -> Callable[..., Sequence[Any]]:
+    """`edges(inputs, y, params, serials)`: what the tape needs to pull a cotangent of y back to each input.
 
-    None stands for a rule that will not run: there is none, or its input (serial 0) is not watched.
+    An edge is (serial of the input, rule, what is kept for it, shape that a gradient of another shape is summed back to, if
+    any). Inputs that are not watched (serial 0) and those whose derivative is zero everywhere have none. A joint rule has
+    one edge, with the serials and shapes of all inputs.
     """
     rules = op.rules
-    if all([rule is not None and not rule.names for rule in rules]):
-        nothing = ((),) * len(rules)
-        return lambda inputs, y, params, serials: nothing
-    if len(rules) == 1 and rules[0] is not None and rules[0].names == ("y",):
-        return lambda inputs, y, params, serials: ((y,),)
-    keeps = [rule.keep if rule else None for rule in rules]
+    first = rules[0] if rules else None
+    if op.joint:
 
-    def keep(inputs: Sequence[Any], y: Any, params: Sequence[Any], serials: Sequence[int]) -> Any:
-        values = (*inputs, y, *params)
-        if op.joint:
-            return (op.rules[0].keep(values),)  # type: ignore[union-attr]
-        kept: list[Any] = []
-        for of, serial in zip(keeps, serials):
-            kept.append(of(values) if of and serial else None)
-        return kept
+        def edges(inputs: Sequence[Any], y: Any, params: Sequence[Any], serials: Sequence[int]) -> Sequence[Any]:
+            shapes = [x.array.shape if serial else None for x, serial in zip(inputs, serials)]
+            return ((serials, first, first.keep((*inputs, y, *params)), shapes),) if first else ()
 
-    return keep
+    elif len(rules) == 2:
+        second = rules[1]
+        keeps = any([rule is not None and rule.names for rule in rules])
+
+        def edges(inputs: Sequence[Any], y: Any, params: Sequence[Any], serials: Sequence[int]) -> Sequence[Any]:
+            values = (*inputs, y, *params) if keeps else ()
+            shape, found = y.array.shape, []
+            if serials[0] and first is not None:
+                own = inputs[0].array.shape
+                found.append((serials[0], first, first.keep(values), None if own == shape else own))
+            if serials[1] and second is not None:
+                own = inputs[1].array.shape
+                found.append((serials[1], second, second.keep(values), None if own == shape else own))
+            return found
+
+    elif first is None:
+
+        def edges(inputs: Sequence[Any], y: Any, params: Sequence[Any], serials: Sequence[int]) -> Sequence[Any]:
+            return ()
+
+    elif first.names == ("y",):
+
+        def edges(inputs: Sequence[Any], y: Any, params: Sequence[Any], serials: Sequence[int]) -> Sequence[Any]:
+            return ((serials[0], first, (y,), None),)
+
+    else:
+
+        def edges(inputs: Sequence[Any], y: Any, params: Sequence[Any], serials: Sequence[int]) -> Sequence[Any]:
+            return ((serials[0], first, first.keep((*inputs, y, *params)), None),)
+
+    return edges
 
 
 def apply(op: Op, inputs: tuple[Any, ...], params: tuple[Any, ...] = ()) -> Tensor:

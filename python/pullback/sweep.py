@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from .primitive import Op
     from .tape import GradientTape
 
-Shapes = dict[int, tuple[int, ...]]
 
 
 def sweep(
@@ -38,11 +37,10 @@ def sweep(
     for target, seed in zip(targets, seeds):
         if target.serial in reach:
             sums.add(target.serial, seed)
-    for serial, hooks in walk(tape, reach, serials, sums).items():
-        if serial in sums.first:
-            run_hooks(hooks, serial, sums)
+    left = walk(tape, reach, serials, sums)
+    gradients = {serial: run_hooks(left.get(serial, ()), total(g)) for serial, g in sums.of.items()}
     empty = creation.zeros_like if unconnected != "none" else lambda x: None if x.serial in missing else creation.zeros_like(x)
-    return [sums.get(x.serial) if x.serial in sums.first else empty(x) for x in sources]
+    return [gradients[x.serial] if x.serial in gradients else empty(x) for x in sources]
 
 
 def seeds_for(targets: list[Any], given: list[Any]) -> list[Tensor]:
@@ -74,55 +72,57 @@ def _seed(target: Any, given: Any) -> Tensor:
 def walk(tape: GradientTape, reach: Container[int], sources: set[int], sums: Sums) -> dict[int, Any]:
     """Visits the nodes from the last to the first, those that a cotangent reached; returns the hooks that did not run."""
     fused = not listeners.stack  # nobody records this sweep, so a pullback may be one opaque kernel
-    nodes, shapes, hooks, first, more = tape.nodes, tape.shapes, dict(tape.hooks), sums.first, sums.more
-    scopes = tape.scopes
+    hooks, scopes, cotangents = dict(tape.hooks), tape.scopes, sums.of
+    shown = hooks.keys() | sources.difference(tape.leaves)  # computed values whose cotangent is wanted
     tape.consumed = free = not tape.persistent
-    pending = nodes if free else nodes[:]
+    pending = tape.nodes if free else tape.nodes[:]
     while pending:
-        op, y, inputs, kept, versions, code, offset = pending.pop()
-        if y not in first:
+        op, y, _, edges, versions, code, offset = pending.pop()
+        g = cotangents.pop(y, None)
+        if g is None:
             continue
-        if y in hooks:
-            run_hooks(hooks.pop(y), y, sums)
-        g = sums.get(y) if y in sources else sums.pop(y) if y in more else first.pop(y)
+        if g.__class__ is not Tensor:
+            g = total(g)
+        if y in shown:
+            g = run_hooks(hooks.pop(y, ()), g)
+            if y in sources:
+                cotangents[y] = g
         if scopes:
             door.leave_scope(scopes.get(y, 0))  # a layer's backward pass is charged to the layer
         if versions:
             check_versions(op, versions, (code, offset))
         try:
             if op.joint:
-                pull_jointly(op, inputs, kept[0], g, reach, fused, sums, shapes)
+                pull_jointly(edges, g, reach, fused, sums)
                 continue
-            for x, rule, args in zip(inputs, op.rules, kept):
-                if x in reach and args is not None:
+            for x, rule, kept, shape in edges:
+                if x in reach:
                     try:
-                        gx = rule.fused(g, *args) if fused else rule.definition(g, *args)
+                        gx = rule.fused(g, *kept) if fused else rule.definition(g, *kept)
                     except Refused:
-                        gx = rule.definition(g, *args)
-                    if op.broadcasts and gx.array.shape != shapes[x]:
-                        gx = accumulate.unbroadcast(gx, shapes[x])
-                    if x in first:
+                        gx = rule.definition(g, *kept)
+                    if shape is not None and gx.array.shape != shape:
+                        gx = accumulate.unbroadcast(gx, shape)
+                    if x in cotangents:
                         sums.add(x, gx)
                     else:
-                        first[x] = gx
+                        cotangents[x] = gx
         except PullbackError as error:
             raise type(error)(f"{error} (in the backward pass of {explain.op_at(op, (code, offset))})") from error
     return hooks
 
 
-def pull_jointly(
-    op: Op, inputs: list[int], args: Any, g: Tensor, reach: Container[int], fused: bool, sums: Sums, shapes: Shapes
-) -> None:
+def pull_jointly(edges: Sequence[Any], g: Tensor, reach: Container[int], fused: bool, sums: Sums) -> None:
     """The gradients for all inputs by one rule, which is told which of them are wanted."""
-    rule: Any = op.rules[0]
-    needs = [x in reach for x in inputs]
-    try:
-        gradients = (rule.fused if fused else rule.definition)(g, *args, needs)
-    except Refused:
-        gradients = rule.definition(g, *args, needs)
-    for x, need, gx in zip(inputs, needs, gradients):
-        if need and gx is not None:
-            sums.add(x, gx if gx.array.shape == shapes[x] else accumulate.unbroadcast(gx, shapes[x]))
+    for inputs, rule, kept, shapes in edges:
+        needs = [x in reach for x in inputs]
+        try:
+            gradients = (rule.fused if fused else rule.definition)(g, *kept, needs)
+        except Refused:
+            gradients = rule.definition(g, *kept, needs)
+        for x, need, shape, gx in zip(inputs, needs, shapes, gradients):
+            if need and gx is not None:
+                sums.add(x, gx if gx.array.shape == shape else accumulate.unbroadcast(gx, shape))
 
 
 def check_versions(op: Op, versions: Sequence[Any], site: Any) -> None:
@@ -137,41 +137,33 @@ class Sums:
     def __init__(self, aggregation: str) -> None:
         if aggregation not in accumulate.AGGREGATIONS:
             raise TapeError(f"gradient: aggregation={aggregation!r}; use {', '.join(map(repr, accumulate.AGGREGATIONS))}.")
-        self.first: dict[int, Tensor] = {}  # the first contribution to each value
-        self.more: dict[int, Any] = {}  # only where a second contribution came
+        self.of: dict[int, Any] = {}  # a tensor, or where more than one contribution came, a sum that has a total()
         self._aggregate: Callable[[Tensor, Tensor], Any] = accumulate.AGGREGATIONS[aggregation]
 
     def add(self, serial: int, g: Tensor) -> None:
-        if serial not in self.first:
-            self.first[serial] = g
-        elif serial in self.more:
-            self.more[serial].add(g)
+        so_far = self.of.get(serial)
+        if so_far is None:
+            self.of[serial] = g
+        elif isinstance(so_far, Tensor):
+            self.of[serial] = self._aggregate(so_far, g)
         else:
-            self.more[serial] = self._aggregate(self.first[serial], g)
-
-    def pop(self, serial: int) -> Tensor:
-        g = self.first.pop(serial)
-        return self.more.pop(serial).total() if serial in self.more else g
-
-    def get(self, serial: int) -> Tensor:
-        self.first[serial] = g = self.pop(serial)
-        return g
-
-    def replace(self, serial: int, g: Tensor) -> None:
-        self.pop(serial)
-        self.first[serial] = g
+            so_far.add(g)
 
 
-def run_hooks(hooks: Sequence[Callable[[Tensor], Any]], serial: int, sums: Sums) -> None:
+def total(g: Any) -> Tensor:
+    return g if isinstance(g, Tensor) else g.total()
+
+
+def run_hooks(hooks: Sequence[Callable[[Tensor], Any]], g: Tensor) -> Tensor:
     """Shows a complete gradient to the user's functions; what one returns replaces it."""
     for hook in hooks:
-        g = sums.get(serial)
         changed = hook(g)
         if changed is not None:
             changed = creation.asarray(changed, dtype=g.dtype)
             if changed.shape != g.shape:
                 raise TapeError(f"on_gradient: a hook returned shape {changed.shape} for a gradient of shape {g.shape}.")
-            sums.replace(serial, changed)
+            g = changed
+    return g
 
 
 # ---- who depends on whom
@@ -187,13 +179,13 @@ def _checked(sources: list[Any]) -> list[Tensor]:
 def reachable(tape: GradientTape, serials: set[int]) -> Container[int]:
     """The values whose cotangents are wanted. Where every watched leaf is a source, that is every recorded value."""
     if tape.leaves <= serials and not tape.has_dead:
-        return tape.shapes
+        return tape.values
     return dependents(tape, [*serials, *tape.hooks])
 
 
 def dependents(tape: GradientTape, serials: Iterable[int]) -> set[int]:
     """These values and all that depend on them, not counting derivatives that are zero everywhere."""
-    reach = {serial for serial in serials if serial in tape.shapes}
+    reach = {serial for serial in serials if serial in tape.values}
     for op, y, inputs, *_ in tape.nodes:
         if not reach.isdisjoint(inputs) and not (op.dead and reach.isdisjoint(live(op, inputs))):
             reach.add(y)
@@ -202,7 +194,7 @@ def dependents(tape: GradientTape, serials: Iterable[int]) -> set[int]:
 
 def needed_by(tape: GradientTape, targets: list[Tensor], through_zero: bool = False) -> set[int]:
     """The values that the targets depend on, themselves included."""
-    needed = {t.serial for t in targets if t.serial in tape.shapes}
+    needed = {t.serial for t in targets if t.serial in tape.values}
     for op, y, inputs, *_ in reversed(tape.nodes):
         if y in needed:
             needed.update(inputs if through_zero or not op.dead else live(op, inputs))

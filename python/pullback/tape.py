@@ -33,9 +33,8 @@ def call_site() -> Site:
     return frame.f_code, frame.f_lasti
 
 
-# One recorded op: (op, serial of its output, serials of its inputs (0 where not watched), what was kept for each input's
-# pullback, versions of what was kept and can change, the user's code and instruction offset). A plain tuple, because one
-# is made for every op.
+# One recorded op: (op, serial of its output, serials of its inputs (0 where not watched), its edges (see edges_of), versions
+# of what was kept and can change, the user's code and instruction offset). A plain tuple, because one is made for every op.
 Node = tuple[Op, int, list[int], Sequence[Any], Sequence[Any], CodeType, int]
 
 
@@ -50,14 +49,14 @@ class GradientTape:
     def __init__(self, persistent: bool = False, watch_parameters: bool = True) -> None:
         self.persistent = persistent
         self.watch_parameters = watch_parameters
-        self.home: Any = None  # the globals of the module that entered this tape: most ops are called from there
+        self.code: CodeType | None = None  # the user's code that the last op was called from: most come from there again
         self.reset()
 
     def reset(self) -> None:
         """Forgets everything recorded and watched."""
         self.nodes: list[Any] = []
-        self.shapes: dict[int, tuple[int, ...]] = {}  # of every watched value, by serial
-        self.leaves: set[int] = set()  # those that were watched, not computed
+        self.values: set[int] = set()  # the serials of all watched values
+        self.leaves: set[int] = set()  # of those that were watched, not computed
         self.hooks: dict[int, list[Callable[[Tensor], Any]]] = {}
         self.has_dead = False  # whether a derivative that is zero everywhere is among the nodes
         self.scopes: dict[int, int] = {}  # by serial, while a profile runs: the module that a value was computed in
@@ -69,8 +68,6 @@ class GradientTape:
     def __enter__(self) -> GradientTape:
         if self in listeners.stack:
             raise TapeError("this tape is recording already; make another one for a nested derivative.")
-        frame = current_frame(1)
-        self.home = None if frame.f_globals.get("__name__", "").startswith(_OURS) else frame.f_globals
         listeners.stack = (*listeners.stack, self)
         return self
 
@@ -79,7 +76,8 @@ class GradientTape:
 
     def stop(self) -> None:
         """Records no more."""
-        listeners.stack = tuple([tape for tape in listeners.stack if tape is not self])
+        if self in listeners.stack:
+            listeners.stack = tuple([tape for tape in listeners.stack if tape is not self])
 
     def stop_recording(self) -> _Paused:
         """`with tape.stop_recording():` what runs inside is not recorded on this tape."""
@@ -98,7 +96,7 @@ class GradientTape:
                 )
             if not x.serial:
                 x.serial = new_serial()
-            if x.serial not in self.shapes:
+            if x.serial not in self.values:
                 self._add_leaf(x)
 
     def on_gradient(self, t: Tensor, fn: Callable[[Tensor], Any]) -> None:
@@ -106,14 +104,14 @@ class GradientTape:
 
         Raises TapeError where `t` is not on this tape.
         """
-        if t.serial not in self.shapes and not self._watches(t):
+        if t.serial not in self.values and not self._watches(t):
             raise TapeError(
                 "on_gradient: the tensor is not on this tape. Call it while recording, on a watched tensor or a result."
             )
         self.hooks.setdefault(t.serial, []).append(fn)
 
     def _add_leaf(self, x: Tensor) -> None:
-        self.shapes[x.serial] = x.array.shape
+        self.values.add(x.serial)
         self.leaves.add(x.serial)
 
     def _watches(self, x: Any) -> bool:
@@ -125,12 +123,12 @@ class GradientTape:
 
     def add(self, op: Op, y: Tensor, inputs: Sequence[Any], params: Sequence[Any]) -> None:
         """Records an op if any of its inputs is watched."""
-        shapes = self.shapes
+        values = self.values
         serials: list[int] = []
         watched = changeable = False
         for x in inputs:
             serial = x.serial
-            if serial in shapes or (x.__class__ is Parameter and self._watches(x)):
+            if serial in values or (x.__class__ is Parameter and self._watches(x)):
                 watched = True
                 serials.append(serial)
             else:
@@ -140,26 +138,28 @@ class GradientTape:
         if not watched:
             return
         frame = current_frame(2)  # the op's caller, past this frame and the op
-        if frame.f_globals is not self.home:
+        code = frame.f_code
+        if code is not self.code:
             frame = user_frame(frame)
-        code, offset = frame.f_code, frame.f_lasti
-        if op.pullback is None:
-            self.cuts += [(serial, op.name, (code, offset)) for serial in serials if serial]
-            return
+            self.code = code = frame.f_code
+        offset = frame.f_lasti
         if op.dead:
+            if op.pullback is None:
+                self.cuts += [(serial, op.name, (code, offset)) for serial in serials if serial]
+                return
             self.has_dead = True
         result = y.serial
         if not result:
             y.serial = result = new_serial()
-        shapes[result] = y.array.shape
+        values.add(result)
         if door.profiling:
             self.scopes[result] = door.state.scope
-        kept = op.keep(inputs, y, params, serials)
-        self.nodes.append((op, result, serials, kept, _versions(inputs, kept) if changeable else (), code, offset))
+        edges = op.edges(inputs, y, params, serials)
+        self.nodes.append((op, result, serials, edges, _versions(inputs, edges) if changeable else (), code, offset))
 
     def cut(self, x: Tensor, how: str) -> None:
         """Remembers that a watched value leaves here, so that an UnconnectedError can name the line."""
-        if x.serial in self.shapes:
+        if x.serial in self.values:
             self.cuts.append((x.serial, how, call_site()))
 
     # ---- walking back
@@ -219,9 +219,9 @@ class _Paused:
         listeners.stack = self._before
 
 
-def _versions(inputs: Sequence[Any], kept: Sequence[Any]) -> tuple[Any, ...]:
+def _versions(inputs: Sequence[Any], edges: Sequence[Any]) -> tuple[Any, ...]:
     """The memory of kept inputs that can change in place, with its version now."""
-    held = {id(k) for args in kept if args for k in args}
+    held = {id(k) for _, _, kept, _ in edges for k in kept}
     return tuple([(x.storage, x.storage.version) for x in inputs if x.storage is not None and id(x) in held])
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes
+from ..backends import kernel_for
 from ..errors import ShapeError
 from ..operand import as_tensor
 from ..primitive import ZERO, apply
@@ -35,6 +36,13 @@ def _spread(g: Tensor, shape: Shape, axes: Shape) -> Tensor:
     from .shape import broadcast_to, reshape
 
     return broadcast_to(reshape(g, kept_dims(shape, axes)), shape)
+
+
+_quick_spread, _ = kernel_for("sum_pullback")
+
+
+def _share_of(g: Tensor, shape: Shape, axes: Shape) -> Tensor:
+    return g * (1.0 / max_int(cells(shape, axes)))
 
 
 def _where_extreme(g: Tensor, x: Tensor, axes: Shape, y: Tensor) -> Tensor:
@@ -82,11 +90,12 @@ def _averaging(xp: Any, x: Any, axes: Any, keepdims: Any) -> Any:
 
 
 _sum = op("sum", kind=REDUCE, reference=_summing("sum"), takes="any", cost=_adds,
-          pullback=lambda g, x_shape, axes: _spread(g, x_shape, axes))  # fmt: skip
+          pullback=lambda g, x_shape, axes: _spread(g, x_shape, axes), fused=_quick_spread)  # fmt: skip
 _prod = op("prod", kind=REDUCE, reference=_summing("prod"), takes="any", cost=_adds,
            pullback=lambda g, x, axes: _other_factors(g, x, axes))  # fmt: skip
 _mean = op("mean", kind=REDUCE, reference=_averaging, takes="float", cost=_adds_and_divides,
-           pullback=lambda g, x_shape, axes: _spread(g * (1.0 / max_int(cells(x_shape, axes))), x_shape, axes))  # fmt: skip
+           pullback=lambda g, x_shape, axes: _spread(_share_of(g, x_shape, axes), x_shape, axes),
+           fused=_quick_spread and (lambda g, x_shape, axes: _quick_spread(_share_of(g, x_shape, axes), x_shape, axes)))  # fmt: skip
 _max = op("max", kind=REDUCE, reference=_by_numpy("max"), cost=no_flops,
           pullback=lambda g, x, axes, y: _where_extreme(g, x, axes, y))  # fmt: skip
 _min = op("min", kind=REDUCE, reference=_by_numpy("min"), cost=no_flops,
