@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import weakref
 from typing import Any
 
@@ -201,3 +202,19 @@ def test_a_dropped_tape_frees_everything() -> None:
     del y, z, tape
     gc.collect()
     assert ref() is None
+
+
+@pytest.mark.parametrize("keepdims", [False, True])
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (1, 3), (2, 1, 4), (0, 3)])
+def test_sums_and_means_spread_the_cotangent_over_any_axes(shape: tuple[int, ...], keepdims: bool) -> None:
+    rng = np.random.default_rng(0)
+    for axes in [c for r in range(len(shape) + 1) for c in itertools.combinations(range(len(shape)), r)]:
+        for f in (pb.sum, pb.mean) if 0 not in shape else (pb.sum,):
+            with pb.GradientTape() as tape:
+                x = watched(rng.standard_normal(shape), tape)
+                y = f(x, axis=axes, keepdims=keepdims)
+            g = rng.standard_normal(y.shape)
+            cells = g.reshape([1 if i in axes else n for i, n in enumerate(shape)])
+            count = np.prod([shape[i] for i in axes]) if f is pb.mean else 1
+            got = tape.gradient(y, x, output_gradients=g)
+            np.testing.assert_allclose(got.numpy(), np.broadcast_to(cells / count, shape), rtol=1e-6)

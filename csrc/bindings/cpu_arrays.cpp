@@ -215,7 +215,8 @@ PyObject* view_array(PyObject* array, int ndim, const int64_t* shape, const int6
   if (!view) throw PythonError{};
   Py_INCREF(array);
   PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(view), array);
-  PyArray_UpdateFlags(reinterpret_cast<PyArrayObject*>(view), NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_F_CONTIGUOUS | NPY_ARRAY_ALIGNED);
+  PyArray_UpdateFlags(reinterpret_cast<PyArrayObject*>(view),
+                      NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_F_CONTIGUOUS | NPY_ARRAY_ALIGNED);
   return view;
 }
 

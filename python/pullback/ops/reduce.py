@@ -41,6 +41,12 @@ def _spread(g: Tensor, shape: Shape, axes: Shape) -> Tensor:
 _quick_spread, _ = kernel_for("sum_pullback")
 
 
+def _spread_mean(g: Tensor, shape: Shape, axes: Shape) -> Tensor:
+    """The fused pullback of a mean: one product, and a view."""
+    assert _quick_spread is not None
+    return _quick_spread(_share_of(g, shape, axes), shape, axes)
+
+
 def _share_of(g: Tensor, shape: Shape, axes: Shape) -> Tensor:
     return g * (1.0 / max_int(cells(shape, axes)))
 
@@ -95,7 +101,7 @@ _prod = op("prod", kind=REDUCE, reference=_summing("prod"), takes="any", cost=_a
            pullback=lambda g, x, axes: _other_factors(g, x, axes))  # fmt: skip
 _mean = op("mean", kind=REDUCE, reference=_averaging, takes="float", cost=_adds_and_divides,
            pullback=lambda g, x_shape, axes: _spread(_share_of(g, x_shape, axes), x_shape, axes),
-           fused=_quick_spread and (lambda g, x_shape, axes: _quick_spread(_share_of(g, x_shape, axes), x_shape, axes)))  # fmt: skip
+           fused=_quick_spread and _spread_mean)  # fmt: skip
 _max = op("max", kind=REDUCE, reference=_by_numpy("max"), cost=no_flops,
           pullback=lambda g, x, axes, y: _where_extreme(g, x, axes, y))  # fmt: skip
 _min = op("min", kind=REDUCE, reference=_by_numpy("min"), cost=no_flops,
