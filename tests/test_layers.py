@@ -34,6 +34,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("nn", "optim", "solve", "data"),
     ("train",),
     ("cli",),
+    ("__main__",),
     ("__init__",),
 ]
 LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules}

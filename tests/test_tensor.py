@@ -238,6 +238,8 @@ FUNCTIONS: list[tuple[Any, Any]] = [
     (lambda x: pb.sort(x, axis=0, descending=True), lambda x: -np.sort(-x, 0)),
     (lambda x: pb.argsort(x), lambda x: np.argsort(x, -1)),
     (lambda x: pb.topk(x, 2)[0], lambda x: -np.sort(-x, -1)[..., :2]),
+    (lambda x: pb.searchsorted(pb.sort(x[0, 0]), x, side="right"), lambda x: np.searchsorted(np.sort(x[0, 0]), x, "right")),
+    (lambda x: pb.searchsorted(x[0, 0], [0, 1], sorter=pb.argsort(x[0, 0])), lambda x: np.searchsorted(np.sort(x[0, 0]), [0, 1])),
     (lambda x: pb.cumulative_sum(x, axis=1), lambda x: np.cumsum(x, 1)),
     (lambda x: pb.cumulative_prod(x, axis=2), lambda x: np.cumprod(x, 2)),
     (lambda x: pb.diff(x, axis=0), lambda x: np.diff(x, axis=0)),

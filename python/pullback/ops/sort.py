@@ -7,13 +7,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import devices
+from ..dtypes import promote
 from ..errors import ShapeError
 from ..operand import as_tensor
 from ..primitive import ZERO, apply
 from ..tensor import Tensor
 from ._examples import distinct
 from ._shapes import normalize_axis
-from .index import take_along_axis
+from .cast import astype
+from .index import take, take_along_axis
 from .kinds import OWN, no_flops, op
 
 
@@ -43,6 +45,15 @@ _topk_indices = op(
     kind=OWN, pullback=ZERO, cost=no_flops,
     reference=lambda xp, x, k, axis, largest: xp.take(_order(xp, x, axis, largest, True), xp.arange(k), axis=axis),
 )  # fmt: skip
+
+
+_searchsorted = op("searchsorted", example=lambda rng, dtype: _searched(rng, dtype), kind=OWN, inputs=2, pullback=ZERO, cost=no_flops,
+                   reference=lambda xp, x1, x2, right: xp.searchsorted(x1, x2, "right" if right else "left"))  # fmt: skip
+
+
+def _searched(rng: Any, dtype: Any) -> Any:
+    (x1, x2), _ = distinct((6,), (2, 3))(rng, dtype)
+    return (np.sort(x1), x2), (False,)
 
 
 def _unsorted(g: Tensor, x: Tensor, axis: int, descending: bool, stable: bool) -> Tensor:
@@ -81,12 +92,17 @@ def topk(x: Any, k: int, /, *, axis: int = -1, largest: bool = True) -> TopK:
 
 
 def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None) -> Tensor:
-    """Where in the sorted vector x1 each element of x2 belongs, as int64: before (left) or after (right) equal ones."""
+    """Where in the sorted vector x1 each element of x2 belongs, as int64: before (left) or after (right) equal ones.
+
+    `sorter` holds the indices that sort x1 where it is not in order itself. Raises ShapeError.
+    """
     x1, x2 = as_tensor(x1), as_tensor(x2)
     if x1.ndim != 1 or side not in ("left", "right"):
         raise ShapeError(f'searchsorted: x1 must be a sorted vector, not of shape {x1.shape}, and side "left" or "right".')
-    array = x1.array if sorter is None else x1.array[as_tensor(sorter).array]
-    return Tensor(np.asarray(array.searchsorted(x2.array, side=side)))
+    if sorter is not None:
+        x1 = take(x1, sorter)
+    common = promote(x1.dtype, x2.dtype)
+    return apply(_searchsorted, (astype(x1, common), astype(x2, common)), (side == "right",))
 
 
 class Unique(NamedTuple):

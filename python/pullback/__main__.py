@@ -1,0 +1,5 @@
+"""`python -m pullback` is the command `pullback`."""
+
+from .cli import main
+
+raise SystemExit(main())
