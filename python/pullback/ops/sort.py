@@ -47,7 +47,8 @@ _topk_indices = op(
 )  # fmt: skip
 
 
-_searchsorted = op("searchsorted", example=lambda rng, dtype: _searched(rng, dtype), kind=OWN, inputs=2, pullback=ZERO, cost=no_flops,
+_searchsorted = op("searchsorted", example=lambda rng, dtype: _searched(rng, dtype),
+                   kind=OWN, inputs=2, pullback=ZERO, cost=no_flops,
                    reference=lambda xp, x1, x2, right: xp.searchsorted(x1, x2, "right" if right else "left"))  # fmt: skip
 
 
