@@ -30,7 +30,7 @@ endef
 .DELETE_ON_ERROR:
 .SUFFIXES:
 
-train: $(VENV)/installed
+train: $(VENV)/installed $(VENV)/plot
 	@$(BIN)/pullback train digits $(ARGS)
 
 test: $(VENV)/installed $(VENV)/test
@@ -53,12 +53,14 @@ lint: $(VENV)/installed $(VENV)/test $(VENV)/lint
 format: $(VENV)/lint
 	@$(BIN)/ruff check --quiet --fix . ; find csrc $(CXX_FILES) | xargs -r $(BIN)/clang-format -i
 
-# In place, for working on pullback: PYTHONPATH=python .venv/bin/python -c "import pullback"
+# In place, for working on pullback: PYTHONPATH=python .venv/bin/python -c "import pullback". What is derived from the kernels
+# (stubs, counts) is written anew.
 dev: $(VENV)/tools
 	$(call stage,dev,compile $(LEVELS) in place into python/pullback,\
 	  { $(LOCK) $(BIN)/cmake -S . -B build/dev -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
 	      -DPython_EXECUTABLE=$(abspath $(BIN)/python) "-DPULLBACK_SIMD_LEVELS=$(LEVELS)" $(CMAKE_ARGS) \
-	    && $(LOCK) $(BIN)/cmake --build build/dev && $(LOCK) $(BIN)/cmake --install build/dev --prefix python ; })
+	    && $(LOCK) $(BIN)/cmake --build build/dev && $(LOCK) $(BIN)/cmake --install build/dev --prefix python \
+	    && PYTHONPATH=python $(BIN)/python tools/generate.py ; })
 
 # Every level, isolated from .venv: what a release is made of, before auditwheel (see .github/workflows/wheels.yml).
 wheel: $(VENV)/made
@@ -82,6 +84,11 @@ $(VENV)/tools: pyproject.toml | $(VENV)/made
 
 $(VENV)/test: pyproject.toml | $(VENV)/tools
 	$(call stage,test,install [test],$(BIN)/python -c "$$REQUIREMENTS" project:optional-dependencies:test >build/requirements.txt \
+	  && $(BIN)/python -m pip install -r build/requirements.txt)
+	@touch $@
+
+$(VENV)/plot: pyproject.toml | $(VENV)/tools
+	$(call stage,plot,install [plot],$(BIN)/python -c "$$REQUIREMENTS" project:optional-dependencies:plot >build/requirements.txt \
 	  && $(BIN)/python -m pip install -r build/requirements.txt)
 	@touch $@
 
