@@ -22,7 +22,7 @@ if not PACKAGE.exists():
 LAYERS: list[tuple[str, ...]] = [
     ("errors", "config"),
     ("devices", "dtypes", "door"),
-    ("tensor", "tree"),
+    ("tensor", "tree", "namespace_info"),
     ("backends",),
     ("creation", "listeners"),
     ("operand",),

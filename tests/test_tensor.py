@@ -148,6 +148,15 @@ def test_tensors_are_immutable() -> None:
     same(t, [1.0, 2.0])
 
 
+def test_the_namespace_tells_what_it_can() -> None:
+    info = pb.tensor([1.0]).__array_namespace__().__array_namespace_info__()
+    assert info.default_device() in info.devices()
+    assert info.default_dtypes() == {"real floating": pb.float32, "integral": pb.int64, "indexing": pb.int64}
+    assert info.dtypes(kind="real floating") == {"float32": pb.float32, "float64": pb.float64}
+    assert set(info.dtypes(kind=("bool", "unsigned integer"))) == {"bool", "uint8", "uint16", "uint32", "uint64"}
+    assert pb.zeros((1,) * info.capabilities()["max dimensions"]).ndim == 64
+
+
 def test_copies_and_pickles() -> None:
     t, p = pb.tensor([1.0]), pb.Parameter([1.0], name="w", trainable=False)
     assert copy.copy(t) is t

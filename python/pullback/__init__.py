@@ -79,6 +79,15 @@ e, pi, inf, nan, newaxis = _math.e, _math.pi, _math.inf, _math.nan, None
 __version__ = "0.1.0"
 __array_api_version__ = "2024.12"
 
+
+def __array_namespace_info__() -> _Any:
+    """Devices, dtypes and capabilities, by the names of the array API standard."""
+    from .namespace_info import NamespaceInfo
+
+    return NamespaceInfo()
+
+
+
 _LAZY = {
     "data": ".data", "linalg": ".linalg", "nn": ".nn", "optim": ".optim", "random": ".ops.random",
     "load": ".io", "save": ".io", "profile": ".profile",
