@@ -72,6 +72,24 @@ def test_fused_update_is_the_formula_in_numpy(rule: str) -> None:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize("clip_norm", [None, 1.5])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_a_step_costs_the_same_on_both_backends(rule: str, clip_norm: float | None, dtype: str) -> None:
+    cls, options, _, _ = RULES[rule]
+    figures: list[Any] = []
+    for fused in (True, False):
+        params = parameters(dtype=dtype)
+        opt = cls(params, **options, clip_norm=clip_norm)
+        if not fused:
+            opt._native = None
+        with pb.profile(strict=True) as prof:
+            opt.preview(gradients(params, 0))
+            opt.step(gradients(params, 0))
+        figures += [[(x.kernel, x.flops, x.special_ops, x.bytes_read, x.bytes_written) for x in prof.launches]]
+    assert figures[0] == figures[1]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_before_plus_delta_is_after_bit_for_bit(rule: str, dtype: str) -> None:
     cls, options, _, _ = RULES[rule]

@@ -10,6 +10,7 @@ import numpy as np
 from .. import door
 from ..backends import kernel_for, native
 from ..backends.native import Refused
+from ..backends.reference import distinct_bytes
 from ..errors import DTypeError, PullbackError, ShapeError
 from ..tape import GradientTape
 from ..tensor import Parameter, Tensor
@@ -17,6 +18,7 @@ from ..tree import flatten
 from . import arena
 from . import control as c
 from .schedules import Schedule, as_schedule
+from .tally import Tally
 
 
 class Optimizer:
@@ -181,7 +183,13 @@ class Optimizer:
                 return
             except Refused:
                 pass
-        door.through(self.kernel, lambda: self._reference(grads, control, outputs, preview), lambda _: None)
+        if self.clip_norm is not None:
+            door.through("clip_norm", lambda: self._clip(grads, control), lambda _: _norm_cost(grads))
+        door.through(
+            self.kernel,
+            lambda: self._reference(grads, control, outputs, preview),
+            lambda _: self._cost(grads, control, outputs, preview),
+        )
 
     def _current_plan(self) -> Any:
         """Where the kernel finds weights and slots: made once, and again when a parameter has moved."""
@@ -193,13 +201,16 @@ class Optimizer:
 
     # ---- the same in NumPy or CuPy
 
+    def _clip(self, grads: list[Any], control: Any) -> None:
+        """The joint norm of the gradients, and what scales it to clip_norm at most."""
+        assert self.clip_norm is not None
+        norm = float(sum([float((g.astype("float64") ** 2).sum()) for g in grads if g is not None])) ** 0.5
+        control[c.GRADIENT_NORM] = norm
+        factor = self.clip_norm / (norm + 1e-6)
+        control[c.CLIP_FACTOR] = 1.0 if factor > 1 else factor
+
     def _reference(self, grads: list[Any], control: Any, outputs: list[Any] | None, preview: bool) -> None:
         wide = [None if g is None else g.astype(s.dtype) for g, s in zip(grads, arena.slots_like(self.parameters))]
-        if self.clip_norm is not None:
-            norm = float(sum([float((g.astype("float64") ** 2).sum()) for g in wide if g is not None])) ** 0.5
-            control[c.GRADIENT_NORM] = norm
-            factor = self.clip_norm / (norm + 1e-6)
-            control[c.CLIP_FACTOR] = 1.0 if factor > 1 else factor
         self.advance(control)
         bound = float(control[c.CLIP_VALUE])
         for i, (p, g) in enumerate(zip(self.parameters, wide)):
@@ -213,6 +224,21 @@ class Optimizer:
             if not preview:
                 p.array[...] = p.array + delta
 
+    def _cost(self, grads: list[Any], control: Any, outputs: list[Any] | None, preview: bool) -> dict[str, int]:
+        """What a step costs: the rule's own arithmetic, counted on one element; weights, gradients and slots moved."""
+        one = Tally()
+        weight = one + self.change(control, one, (one * 1.0).clip(0, 0), [one] * len(self._slots))
+        figures = {"flops": 0, "special_ops": 0, "bytes_read": 0, "bytes_written": 0}
+        for i, (p, g) in enumerate(zip(self.parameters, grads)):
+            if g is None:
+                continue
+            slots = sum([slot[i].nbytes for slot in self._slots])
+            figures["flops"] += p.size * (weight.flops - preview)  # a preview does not add the change to the weight
+            figures["special_ops"] += p.size * weight.special_ops
+            figures["bytes_read"] += p.nbytes + distinct_bytes(g) + slots
+            figures["bytes_written"] += (0 if preview else p.nbytes + slots) + (0 if outputs is None else p.nbytes)
+        return figures
+
     def advance(self, control: Any) -> None:
         """Begins a step in the control block: its learning rate, and its number."""
         control[c.RATE] = self._schedule.rate(int(control[c.STEP]))
@@ -221,6 +247,14 @@ class Optimizer:
     def change(self, control: Any, p: Any, g: Any, slots: list[Any]) -> Any:
         """What is added to a weight; changes the slots in place."""
         raise NotImplementedError(f"{type(self).__name__} has no update rule")
+
+
+def _norm_cost(grads: list[Any]) -> dict[str, int]:
+    given = [g for g in grads if g is not None]
+    return {
+        "flops": 2 * sum([g.size for g in given]), "special_ops": 2,
+        "bytes_read": sum([distinct_bytes(g) for g in given]), "bytes_written": 16,
+    }  # fmt: skip
 
 
 def _trainable(name: str, params: Any) -> list[Parameter]:

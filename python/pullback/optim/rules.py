@@ -40,7 +40,7 @@ class SGD(Optimizer):
             m = slots[0]
             m[...] = (0.0 if first else momentum) * m + (1.0 if first else 1 - dampening) * g
             g = g + momentum * m if nesterov else m
-        return -(float(control[c.RATE]) * g)
+        return -float(control[c.RATE]) * g
 
 
 class Adam(Optimizer):
@@ -76,7 +76,7 @@ class Adam(Optimizer):
         m[...] = beta1 * m + (1 - beta1) * g
         v[...] = beta2 * v + (1 - beta2) * (g * g)
         rate = float(control[c.RATE])
-        change = -((rate / float(control[c.DEBIAS1])) * (m / (v**0.5 / float(control[c.DEBIAS2]) ** 0.5 + eps)))
+        change = (-rate / float(control[c.DEBIAS1])) * (m / (v**0.5 / float(control[c.DEBIAS2]) ** 0.5 + eps))
         return change - (rate * weight_decay) * p if decoupled and weight_decay else change
 
 
