@@ -254,10 +254,15 @@ def getitem(x: Tensor, index: Any) -> Tensor:
             return view(SLICE, x, key)
         except IndexError as error:
             raise IndexError(f"index {_shown(key)} of a tensor of shape {x.shape}: {error}.") from None
-    if len(key) == 1 and key[0].dtype.kind in "iu" and x.ndim:
-        return apply(_take, (x,), (_checked("index", key[0], x.shape[0], 0), 0))
-    positions = _positions(x, key)
-    return apply(_take, (flatten(x),), (positions, 0))
+    rows, indices = _places(x, key)
+    return apply(_take, (rows,), (indices, 0))
+
+
+def _places(x: Tensor, key: tuple[Any, ...]) -> tuple[Tensor, Any]:
+    """A tensor and indices into its first axis that select t[key]: the rows of x, or where it must be, its elements."""
+    if len(key) == 1 and getattr(key[0], "dtype", np.dtype(bool)).kind in "iu" and x.ndim:
+        return x, _checked("index", key[0], x.shape[0], 0)
+    return flatten(x), _positions(x, key)
 
 
 def _shown(key: tuple[Any, ...]) -> str:
@@ -269,7 +274,7 @@ def _positions(x: Tensor, key: tuple[Any, ...]) -> Any:
     """Where in the flattened tensor the elements of t[key] are. Raises IndexError, ShapeError."""
     xp = devices.array_module(x.device)
     try:
-        return xp.arange(x.array.size).reshape(x.shape)[key]
+        return xp.asarray(xp.arange(x.array.size).reshape(x.shape)[key])
     except IndexError as error:
         raise IndexError(f"index of a tensor of shape {x.shape}: {error}.") from None
     except ValueError as error:
@@ -309,18 +314,17 @@ class At:
         from ..creation import asarray
 
         x = self._x
-        positions = _positions(x, _key(self._index)[0])
-        positions = np.asarray(positions) if isinstance(positions, np.integer) else positions
+        rows, indices = _places(x, _key(self._index)[0])
+        shape = (*indices.shape, *rows.shape[1:])
         updates = self._same(values) if isinstance(values, Tensor) else asarray(values, dtype=x.dtype, device=x.device)
         try:
-            updates = broadcast_to(updates, positions.shape)
+            updates = broadcast_to(updates, shape)
         except ShapeError:
             raise ShapeError(
-                f"at[...].{op.name.partition('_')[2]}: the index selects shape {positions.shape}, the values have shape "
+                f"at[...].{op.name.partition('_')[2]}: the index selects shape {shape}, the values have shape "
                 f"{updates.shape}. They must broadcast to it."
             ) from None
-        flat = apply(op, (flatten(x), flatten(updates)), (positions.reshape(-1), 0))
-        return reshape(flat, x.shape)
+        return reshape(apply(op, (rows, updates), (indices, 0)), x.shape)
 
     def _same(self, values: Tensor) -> Tensor:
         if dtypes.promote(values.dtype, self._x.dtype) != self._x.dtype:
