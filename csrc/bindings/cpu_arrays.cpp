@@ -56,6 +56,18 @@ void buffer_free(PyObject* self) {
 }
 PyTypeObject buffer_type;  // filled in by prepare_arrays
 
+Buffer* new_buffer(size_t bytes) {
+  void* data = cpu::allocate(bytes);
+  auto* buffer = PyObject_New(Buffer, &buffer_type);
+  if (!buffer) {
+    cpu::release(data, bytes);
+    throw PythonError{};
+  }
+  buffer->data = data;
+  buffer->bytes = bytes;
+  return buffer;
+}
+
 // A tensor's class and where its slots lie.
 struct Holder {
   PyTypeObject* type;
@@ -178,19 +190,19 @@ PyObject* new_array(DType dtype, int ndim, const int64_t* shape, View& out) {
   size_t bytes = item_size(dtype);
   npy_intp dims[kMaxDims];
   for (int d = 0; d < ndim; ++d) dims[d] = shape[d], bytes *= shape[d];
-  Py_INCREF(descriptor);
   PyObject* array;
   if (bytes < kPooledBytes) {
+    Py_INCREF(descriptor);
     array = PyArray_NewFromDescr(&PyArray_Type, descriptor, ndim, dims, nullptr, nullptr, 0, nullptr);
     if (!array) throw PythonError{};
   } else {
-    auto* buffer = PyObject_New(Buffer, &buffer_type);
-    if (!buffer) throw PythonError{};
-    buffer->bytes = bytes;
-    buffer->data = nullptr;
-    buffer->data = cpu::allocate(bytes);
+    Buffer* buffer = new_buffer(bytes);
+    Py_INCREF(descriptor);
     array = PyArray_NewFromDescr(&PyArray_Type, descriptor, ndim, dims, nullptr, buffer->data, NPY_ARRAY_CARRAY, nullptr);
-    if (!array) throw PythonError{};
+    if (!array) {
+      Py_DECREF(buffer);
+      throw PythonError{};
+    }
     PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(array), reinterpret_cast<PyObject*>(buffer));
   }
   out.data = PyArray_BYTES(reinterpret_cast<PyArrayObject*>(array));

@@ -251,7 +251,7 @@ void nonzero_flat(const Launch& launch) {
   int64_t* next = scratch.take<int64_t>(pieces);
   for (int64_t k = 0, total = 0; k < pieces; ++k) next[k] = total, total += launch.in(1).as<int64_t>()[k];
   for_flags(launch.in(0), [&](int64_t piece, const uint8_t* flags, int64_t start, int64_t n) {
-    int64_t found[kBlock + 1];  // one more: without a branch, an element that is zero is written too, then overwritten
+    int64_t found[kBlock];  // without a branch: an element that is zero is written too, then overwritten
     int64_t count = 0;
     for (int64_t i = 0; i < n; ++i) found[count] = start + i, count += flags[i];
     std::memcpy(launch.out().as<int64_t>() + next[piece], found, count * sizeof(int64_t));
