@@ -16,7 +16,13 @@ namespace {
 
 constexpr size_t kAlign = 64;
 constexpr int kFirstShift = 16;  // blocks from 64 KiB on are cached: malloc is good at the rest
+#if defined(PB_SANITIZE)
+constexpr size_t kLarge = SIZE_MAX;  // every block from the system and of the size asked for: a sanitizer sees its ends
+constexpr size_t kLeast = 1;
+#else
 constexpr size_t kLarge = size_t{1} << kFirstShift;
+constexpr size_t kLeast = kAlign;
+#endif
 constexpr int kSteps = 8;  // classes from one power of two to the next
 constexpr int kClasses = (47 - kFirstShift) * kSteps + 1;
 constexpr size_t kHuge = size_t{4} << 20;  // from here on, in huge pages where the system has them
@@ -39,7 +45,7 @@ size_t size_of(int size_class) {
 void* from_system(size_t bytes) {
   const size_t align = bytes >= kHuge ? kHugePage : kAlign;
   void* data = nullptr;
-  if (posix_memalign(&data, align, std::max(bytes, kAlign)) != 0) return nullptr;
+  if (posix_memalign(&data, align, std::max(bytes, kLeast)) != 0) return nullptr;
 #if defined(MADV_HUGEPAGE)
   if (bytes >= kHuge) madvise(data, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);  // advice: a refusal is no error
 #endif
