@@ -102,6 +102,10 @@ for dtype in ("float32", "float64", "float16", "bfloat16"):
             y = pb.sum(pb.stack(parts)) + pb.sum(pb.softmax(h) * h) + pb.sum(pb.cumulative_sum(h, axis=1)) * 1e-3
         for result in (y, *tape.gradient(y, [x], unconnected="zero")):
             digest.update(result.numpy().tobytes())
+wild = pb.tensor([float("nan"), float("inf"), -float("inf"), -1.5, 1e20, 2.0**63, 2.0**63 + 4096, 3e9, -70_000.0, 300.0] * 40)
+for dtype in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"):
+    for x in (wild, wild.astype("float64")):
+        digest.update(x.astype(dtype).numpy().tobytes())
 print(digest.hexdigest())
 """
 

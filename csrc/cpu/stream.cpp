@@ -12,12 +12,12 @@ namespace {
 template <class C, class T> inline C widen(T x) { return C(acc_t<T>(x)); }
 template <class C> inline C widen(bool x) { return C(x); }
 
-// A value outside an integer's range has no right answer; going through int64 gives every platform the same wrong one.
+// A value outside an integer's range has no right answer; going through int64 gives every SIMD level the same wrong one.
 template <class T, class C> inline T narrow(C x) {
   if constexpr (std::is_same_v<T, bool>) return x != C(0);
   else if constexpr (std::is_floating_point_v<C> && std::is_integral_v<T> && sizeof(T) < 8) return T(int64_t(x));
   else if constexpr (std::is_floating_point_v<C> && std::is_same_v<T, uint64_t>)
-    return x < C(9223372036854775808.0) ? uint64_t(int64_t(x)) : uint64_t(x);
+    return x >= C(0x1p63) ? uint64_t(int64_t(x - C(0x1p63))) ^ uint64_t(1) << 63 : uint64_t(int64_t(x));
   else if constexpr (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>) return T(float(x));
   else return T(x);
 }
