@@ -20,6 +20,7 @@ def _load(name: str) -> tuple[Any, str | None]:
 
 def _choose() -> tuple[Any, str | None]:
     """The best module that is both built and supported here."""
+    wanted = config.simd_level()  # read first: a level that does not exist is refused wherever kernels are asked for
     detector, reason = _load("_level")
     if detector is None:
         return None, f"the native kernels were not built ({reason})"
@@ -27,7 +28,6 @@ def _choose() -> tuple[Any, str | None]:
     if not supported:
         module, reason = _load("_cpu_generic")
         return module, reason
-    wanted = config.simd_level()
     if wanted is not None and wanted > supported:
         raise ImportError(f"PULLBACK_SIMD asks for x86-64-v{wanted}, but this processor has v{supported}. Unset it.")
     reasons: list[str] = []
