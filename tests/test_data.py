@@ -83,6 +83,29 @@ def test_a_loader_resumes_exactly_where_it_was(stop: int) -> None:
     assert (begun + list(stream(resumed)))[: len(whole)] == whole
 
 
+def test_a_loop_that_is_left_early_takes_nothing_from_the_next() -> None:
+    loader = Loader(np.arange(10), 4)
+    for _ in loader:
+        break
+    next(iter(loader))
+    assert loader.state_dict() == {"epoch": 1, "batches": 1, "seed": 0}
+    assert sorted(itertools.chain(*rows(loader))) == list(range(10))
+    assert loader.state_dict() == {"epoch": 3, "batches": 0, "seed": 0}
+
+
+def test_two_iterations_of_a_loader_are_two_epochs() -> None:
+    both, apart = Loader(np.arange(10), 4), Loader(np.arange(10), 4)
+    pairs = [(a.tolist(), b.tolist()) for a, b in zip(both, both)]
+    assert [list(epoch) for epoch in zip(*pairs)] == [rows(apart), rows(apart)]
+
+
+def test_an_epoch_is_resumed_once() -> None:
+    loader = Loader(np.arange(5), np.int64(2), shuffle=False)
+    loader.load_state_dict({"epoch": 4, "batches": 2, "seed": 0})
+    assert [rows(loader), rows(loader)] == [[[4]], [[0, 1], [2, 3], [4]]]
+    assert loader.epoch == 6
+
+
 def test_a_loaders_launches_are_charged_to_data() -> None:
     loader = Loader(np.arange(10.0), 5)
     door.begin()
@@ -110,6 +133,8 @@ def test_a_loader_that_cannot_work_says_why(arguments: Any, error: Any, words: s
     loader = Loader(np.zeros(3), 2)
     with pytest.raises(pb.PullbackError, match="batch 7"):
         loader.load_state_dict({"epoch": 0, "batches": 7, "seed": 0})
+    with pytest.raises(pb.PullbackError, match="a dict of batches"):
+        loader.load_state_dict(None)
 
 
 # ---- random numbers

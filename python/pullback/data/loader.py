@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from operator import index
 from typing import Any
 
 from .. import door
@@ -23,8 +24,8 @@ class Loader:
         device: where the arrays are copied once; where they are, if None.
         drop_last: leaves out a last batch that is not full.
 
-    Yields a tuple of tensors, or a tensor where one array was given. `state_dict` between batches and `load_state_dict`
-    resume exactly there. Raises ShapeError, PullbackError.
+    Yields a tuple of tensors, or a tensor where one array was given. Every `for` begins a whole epoch, also after one that was
+    left early. `state_dict` between batches and `load_state_dict` resume exactly there. Raises ShapeError, PullbackError.
     """
 
     def __init__(
@@ -39,15 +40,14 @@ class Loader:
         self._single = not isinstance(arrays, (list, tuple))
         self._arrays = [asarray(a, device=device) for a in ([arrays] if self._single else arrays)]
         self.rows = _rows(self._arrays)
-        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-            raise PullbackError(f"Loader: batch_size={batch_size!r} must be an integer of 1 or more.")
+        batch_size = _positive(batch_size)
         if drop_last and batch_size > self.rows:
             raise PullbackError(
                 f"Loader: batch_size={batch_size} with drop_last=True gives no batch of {self.rows} rows. Make it smaller."
             )
         self.batch_size, self.shuffle, self.seed, self.drop_last = batch_size, shuffle, seed, drop_last
-        self.epoch = 0  # passes begun before the one that comes next or is under way
-        self._done = 0  # batches given out in it
+        self._next = (0, 0)  # where the next `for` begins: the epoch, and the batches of it to skip
+        self._at = (0, 0)  # where the iteration that advanced last is: its epoch, and the batches given out in it
         Generator(seed)  # refuses a bad seed now
 
     def __len__(self) -> int:
@@ -55,24 +55,30 @@ class Loader:
         full, rest = divmod(self.rows, self.batch_size)
         return full + (1 if rest and not self.drop_last else 0)
 
+    @property
+    def epoch(self) -> int:
+        """Passes begun before the one that is under way, or comes next where none is."""
+        return self._at[0]
+
     def __iter__(self) -> Iterator[Any]:
         """The rest of an epoch that `load_state_dict` resumed, otherwise a whole one."""
-        order = self._order()
-        epoch, start = self.epoch, self._done
-        for i in range(start, len(self)):
+        epoch, start = self._next
+        self._next = (epoch + 1, 0)
+        order, count = self._order(epoch), len(self)
+        for i in range(start, count):
             batch = self._batch(order, i)
-            self.epoch, self._done = (epoch, i + 1) if i + 1 < len(self) else (epoch + 1, 0)
+            self._at = (epoch, i + 1) if i + 1 < count else (epoch + 1, 0)
             yield batch
-        if start >= len(self):
-            self.epoch, self._done = epoch + 1, 0
+        if not count:
+            self._at = (epoch + 1, 0)
 
-    def _order(self) -> Tensor | None:
+    def _order(self, epoch: int) -> Tensor | None:
         if not self.shuffle:
             return None
         before = door.enter(door.DATA)
         try:
             stream = Generator(self.seed, self._arrays[0].device)
-            stream.load_state_dict({"seed": self.seed, "serial": self.epoch})
+            stream.load_state_dict({"seed": self.seed, "serial": epoch})
             return stream.permutation(self.rows)
         finally:
             door.enter(before)
@@ -87,23 +93,37 @@ class Loader:
         return parts[0] if self._single else tuple(parts)
 
     def state_dict(self) -> dict[str, int]:
-        """Where the loader is: the epoch, the batches given out in it, and the seed."""
-        return {"epoch": self.epoch, "batches": self._done, "seed": self.seed}
+        """Where the iteration that advanced last is: its epoch, the batches given out in it, and the seed."""
+        epoch, done = self._at
+        return {"epoch": epoch, "batches": done, "seed": self.seed}
 
-    def load_state_dict(self, state: dict[str, int]) -> None:
+    def load_state_dict(self, state: Any) -> None:
         """Goes on exactly there: the next `for` gives the batches that were left. Raises PullbackError."""
-        if set(state) != {"epoch", "batches", "seed"}:
-            raise PullbackError(f"Loader: the state has {sorted(state)}; it must have batches, epoch and seed.")
+        if not isinstance(state, Mapping) or set(state) != {"epoch", "batches", "seed"}:
+            what = sorted(map(str, state)) if isinstance(state, Mapping) else f"the type {type(state).__name__}"
+            raise PullbackError(f"Loader: the state has {what}; it must be a dict of batches, epoch and seed.")
         epoch, done = int(state["epoch"]), int(state["batches"])
         if epoch < 0 or not 0 <= done < max(1, len(self)):
             raise PullbackError(
                 f"Loader: the state is at batch {done} of epoch {epoch}, but an epoch has {len(self)} batches here."
             )
-        self.epoch, self._done, self.seed = epoch, done, int(state["seed"])
+        Generator(int(state["seed"]))  # refuses a bad seed now
+        self._next = self._at = (epoch, done)
+        self.seed = int(state["seed"])
 
     def __repr__(self) -> str:
         order = f"shuffled by seed {self.seed}" if self.shuffle else "in order"
         return f"Loader({self.rows} rows, {len(self)} batches of {self.batch_size}, {order})"
+
+
+def _positive(batch_size: Any) -> int:
+    try:
+        value = 0 if isinstance(batch_size, bool) else index(batch_size)
+    except TypeError:
+        value = 0
+    if value < 1:
+        raise PullbackError(f"Loader: batch_size={batch_size!r} must be an integer of 1 or more.")
+    return value
 
 
 def _rows(arrays: Sequence[Tensor]) -> int:
