@@ -29,6 +29,12 @@ DTYPES = (
     "bool",
 )
 
+RING: list[Any] = [1, []]  # contains itself
+RING[1].append(RING)
+DEEP: list[Any] = []
+for _ in range(5000):
+    DEEP = [DEEP]
+
 
 def same(a: Any, b: Any) -> bool:
     """Equal in structure, types of containers, dtypes and bits."""
@@ -113,6 +119,38 @@ def test_a_foreign_file_is_refused_in_words(data: bytes, tmp_path: Any) -> None:
         io.load(tmp_path / "other.bin")
 
 
+def test_no_tensor_takes_the_name_of_the_files_metadata(tmp_path: Any) -> None:
+    library = pytest.importorskip("safetensors.numpy", reason="safetensors is not installed")
+    tree = {"__metadata__": pb.ones(1), "__metadata___": pb.zeros(2)}
+    io.save(tmp_path / "x", tree)
+    assert same(io.load(tmp_path / "x"), tree)
+    assert len(library.load_file(tmp_path / "x")) == 2
+
+
+def test_names_that_a_module_gave_are_strings_to_save(tmp_path: Any) -> None:
+    model = pb.nn.Sequential(pb.nn.Linear(2, 2))
+    io.save(tmp_path / "x", {"n": model.parameters()[0].name, "s": np.str_("text")})
+    assert io.load(tmp_path / "x") == {"n": "0.weight", "s": "text"}
+
+
+def test_a_link_is_written_through(tmp_path: Any) -> None:
+    (tmp_path / "disk").mkdir()
+    link, target = tmp_path / "link", tmp_path / "disk" / "file"
+    link.symlink_to(target)
+    for value in (1.0, 2.0):  # the first makes the file
+        io.save(link, pb.tensor(value))
+        assert link.is_symlink()
+        assert io.load(target).item() == value
+    assert os.listdir(tmp_path / "disk") == ["file"]
+
+
+def test_a_missing_folder_is_told_with_the_users_path(tmp_path: Any) -> None:
+    path = tmp_path / "no" / "state"
+    with pytest.raises(FileNotFoundError) as caught:
+        io.save(path, 1)
+    assert caught.value.filename == str(path)
+
+
 def test_a_damaged_structure_is_refused_and_never_run(tmp_path: Any) -> None:
     library = pytest.importorskip("safetensors.numpy", reason="safetensors is not installed")
     for structure in (
@@ -160,6 +198,9 @@ def test_a_save_that_fails_leaves_the_old_file_and_no_other(tmp_path: Any, monke
         ({"z": np.ones(2, complex)}, "complex128"),
         ({"f": lambda: 0}, "function"),
         ({"s": np.array(["text"])}, "dtype"),
+        ({"a": {"\ud800": pb.ones(1)}}, r'"a" is .*half a character'),
+        ({"a": RING}, r'the list at "a\.1\.0" contains itself'),
+        (DEEP, "too deeply"),
     ],
 )
 def test_what_cannot_be_saved_is_named_by_its_path(tree: Any, words: str, tmp_path: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from .creation import asarray
 from .errors import DTypeError, FileFormatError, PullbackError
 from .tensor import Tensor
 
+METADATA = "__metadata__"  # no tensor may have this name in the file
 STRUCTURE = "pullback.structure"  # the key of the file's metadata that holds how tensors nest, as JSON
 MOST_HEADER = 100_000_000  # bytes, as the format says
 DTYPES = {  # the format's codes
@@ -27,42 +29,55 @@ def save(path: str | os.PathLike[str], tree: Any) -> None:
     """Writes nested dicts, lists and tuples of tensors, arrays, numbers, strings and None to a safetensors file.
 
     Tensors keep dtype and shape, and their names in the file are their paths ("layers.0.weight"), so that other programs read
-    them too. The file appears whole or not at all: it is written beside its place, flushed to the disk, then renamed.
+    them too. The file appears whole or not at all: it is written beside its place, flushed to the disk, then renamed. Where
+    the path is a symbolic link, the file that it leads to is replaced.
 
     Raises: PullbackError, naming the path of what cannot be saved; OSError from the disk, with the old file untouched.
     """
     tensors: dict[str, Any] = {}
-    structure = _take_apart(tree, "", tensors)
+    try:
+        structure = json.dumps(_take_apart(tree, "", tensors, ()))
+    except RecursionError:
+        raise PullbackError("save: dicts, lists and tuples are nested too deeply. Make the structure flatter.") from None
     from safetensors.numpy import save as serialize
 
-    _write_whole(Path(path), serialize(tensors, {STRUCTURE: json.dumps(structure)}))
+    _write_whole(Path(path), serialize(tensors, {STRUCTURE: structure}))
 
 
-def _take_apart(tree: Any, path: str, tensors: dict[str, Any]) -> Any:
+def _take_apart(tree: Any, path: str, tensors: dict[str, Any], around: tuple[int, ...]) -> Any:
     """The structure in JSON's terms; tensors are put into `tensors` and named by their paths.
 
-    {"tensor": name}, {"value": …}, {"list": […]}, {"tuple": […]}, {"dict": [[key, …], …]}.
+    {"tensor": name}, {"value": …}, {"list": […]}, {"tuple": […]}, {"dict": [[key, …], …]}. `around`: the ids of the
+    containers that this one is in.
     """
+    if isinstance(tree, str) or tree is None or type(tree) in (bool, int, float):
+        return {"value": tree}
     if isinstance(tree, (Tensor, np.ndarray, np.generic)):
         name = path or "tensor"
-        while name in tensors:  # a key with a dot in it can spell the path of another tensor
+        while name in tensors or name == METADATA:  # a key with a dot in it can spell the path of another tensor
             name += "_"
         tensors[name] = _array_of(tree, path)
         return {"tensor": name}
-    if tree is None or type(tree) in (bool, int, float, str):
-        return {"value": tree}
-    if type(tree) in (list, tuple):
-        items = [_take_apart(x, f"{path}.{i}" if path else str(i), tensors) for i, x in enumerate(tree)]
-        return {type(tree).__name__: items}
-    if isinstance(tree, dict):
-        for key in tree:
-            if not isinstance(key, (str, int)):
-                raise PullbackError(f'save: a key of the dict at "{path}" is {key!r}; keys are strings or integers.')
-        return {"dict": [[key, _take_apart(x, f"{path}.{key}" if path else str(key), tensors)] for key, x in tree.items()]}
+    if id(tree) in around:
+        raise PullbackError(f'save: the {type(tree).__name__} at "{path}" contains itself; a file cannot say that.')
+    if type(tree) in (list, tuple) or isinstance(tree, dict):
+        entries = list(tree.items() if isinstance(tree, dict) else enumerate(tree))
+        around = (*around, id(tree))
+        items = [(key, _take_apart(x, _join(path, key), tensors, around)) for key, x in entries]
+        return {"dict": items} if isinstance(tree, dict) else {type(tree).__name__: [x for _, x in items]}
     raise PullbackError(
         f'save: what is at "{path}" is a {type(tree).__name__}; only tensors, arrays, numbers, strings and None can be saved, in '
         f"dicts, lists and tuples. For a Module, save module.state_dict()."
     )
+
+
+def _join(path: str, key: Any) -> str:
+    """The path of an entry. Raises PullbackError for a key that a file cannot hold."""
+    if not isinstance(key, (str, int)):
+        raise PullbackError(f'save: a key of the dict at "{path}" is {key!r}; keys are strings or integers.')
+    if not isinstance(key, int) and any(["\ud800" <= letter <= "\udfff" for letter in key]):
+        raise PullbackError(f'save: a key of the dict at "{path}" is {key!r}, which holds half a character: no text of Unicode.')
+    return f"{path}.{key}" if path else str(key)
 
 
 def _array_of(x: Any, path: str) -> Any:
@@ -73,16 +88,20 @@ def _array_of(x: Any, path: str) -> Any:
 
 
 def _write_whole(path: Path, data: bytes) -> None:
-    folder = path.parent
-    beside = folder / f".{path.name}.{secrets.token_hex(8)}"
+    place = os.path.realpath(path)
+    folder = os.path.dirname(place)
+    beside = Path(folder, f".{path.name}.{secrets.token_hex(8)}")
     try:
         with open(beside, "xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(beside, path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
+        os.replace(beside, place)
+    except BaseException as error:
+        with suppress(OSError):
+            beside.unlink()
+        if isinstance(error, OSError) and error.errno:
+            raise OSError(error.errno, error.strerror, str(path)) from None  # in the user's words: not the file beside
         raise
     descriptor = os.open(folder, os.O_RDONLY)
     try:
