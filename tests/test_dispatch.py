@@ -45,6 +45,9 @@ CODE: list[Any] = [
     lambda x: np.take_along_axis(x, np.argsort(x), 0),
     lambda x: np.sum(x, dtype=np.float32), lambda x: x + np.ones(4), lambda x: np.ones(4) + x,
     lambda x: np.float64(2) * x, lambda x: M * x,
+    lambda x: np.sort(x * M, axis=None), lambda x: np.argsort(x * M, axis=None), lambda x: np.cumsum(x * M),
+    lambda x: np.cumprod(x * M),
+    lambda x: np.outer(M, x), lambda x: np.vdot(x * M, M), lambda x: np.trace(x * M), lambda x: np.linspace(x[0], 5, 3),
     lambda x: np.ones(4) < x, lambda x: np.arange(4) ** x, lambda x: 1 - x, lambda x: np.flip(x[None], axis=1),
 ]  # fmt: skip
 

@@ -181,6 +181,35 @@ def test_a_tape_cannot_be_entered_twice_at_once() -> None:
         pass
 
 
+def test_a_subclass_of_parameter_is_watched() -> None:
+    class Weight(pb.Parameter):
+        pass
+
+    w = Weight([2.0])
+    with pb.GradientTape() as tape:
+        y = pb.sum(w * w)
+    assert tape.gradient(y, w).tolist() == [4.0]
+
+
+def test_a_refused_question_leaves_the_tape_recording() -> None:
+    x, lone = pb.Parameter(3.0), pb.Parameter(1.0)
+    with pb.GradientTape() as tape:
+        y = x * x
+        with pytest.raises(pb.UnconnectedError):
+            tape.gradient(y, lone)
+        z = y * x
+    assert tape.gradient(z, x).item() == 27.0
+
+
+def test_memory_imported_through_dlpack_keeps_its_version() -> None:
+    p, w = pb.Parameter([1.0, 2.0]), pb.Parameter(1.0)
+    with pb.GradientTape() as tape:
+        y = pb.sum(pb.from_dlpack(p) * w)
+    p.assign([7.0, 8.0])
+    with pytest.raises(pb.StaleValueError):
+        tape.gradient(y, w)
+
+
 def test_an_exception_inside_leaves_no_tape_behind() -> None:
     from pullback.listeners import listeners
 

@@ -148,6 +148,52 @@ def test_tensors_are_immutable() -> None:
     same(t, [1.0, 2.0])
 
 
+def test_mixed_lists_take_the_dtype_of_their_tensors() -> None:
+    assert pb.tensor([pb.tensor(1.0), 2.0]).dtype == pb.float32
+    assert pb.tensor([np.float64(1.0), 2]).dtype == pb.float64
+    assert pb.tensor([[pb.tensor(1)], [2.5]]).dtype == pb.float32
+
+
+def test_copies_of_parameters_are_their_own() -> None:
+    from pullback.nn.module import Buffer
+
+    p, b = pb.Parameter([1.0], name="p"), Buffer([2.0])
+    for made in (copy.copy([p, b]), copy.deepcopy([p, b]), [copy.copy(p), copy.copy(b)])[1:]:
+        assert (type(made[0]), type(made[1])) == (pb.Parameter, Buffer)
+        made[0].assign([5.0])
+        assert p.item() == 1.0
+    shared = pb.tensor([1.0])
+    first, second = copy.deepcopy([shared, shared])
+    assert first is second
+
+
+def test_half_precision_does_not_overflow_on_the_way_to_a_result_that_fits() -> None:
+    x = np.random.default_rng(0).standard_normal(100_000).astype(np.float16)
+    wide = x.astype(np.float64)
+    assert float(pb.var(pb.tensor(x))) == pytest.approx(wide.var(), rel=1e-3)
+    assert float(pb.linalg.vector_norm(pb.tensor(x))) == pytest.approx(np.linalg.norm(wide), rel=1e-3)
+    assert float(pb.std(pb.tensor(x), correction=1)) == pytest.approx(wide.std(ddof=1), rel=1e-3)
+
+
+def test_the_variance_of_nothing_is_not_a_number() -> None:
+    assert np.isnan(pb.var(pb.zeros(0)).item())
+    assert not np.isfinite(pb.var(pb.tensor([1.0, 2.0]), correction=2).item())
+
+
+def test_numpy_integers_are_integers() -> None:
+    n = np.int64(1)
+    assert pb.expand_dims(pb.ones(2), axis=n).shape == (2, 1)
+    assert pb.roll(pb.tensor([1, 2, 3]), n).tolist() == [3, 1, 2]
+    assert pb.roll(pb.tensor([1, 2, 3]), (1, 1), axis=0).tolist() == [2, 3, 1]
+    assert pb.zeros(np.array([2, 3])).shape == (2, 3)
+    assert len(pb.split(pb.arange(4), np.int64(2))) == 2
+
+
+def test_a_contraction_over_an_empty_axis() -> None:
+    assert pb.einsum("i,ji->j", pb.ones(2), pb.ones((0, 2))).shape == (0,)
+    assert pb.einsum("i,ji->j", pb.ones(0), pb.ones((3, 0))).tolist() == [0.0, 0.0, 0.0]
+
+
 def test_the_namespace_tells_what_it_can() -> None:
     info = pb.tensor([1.0]).__array_namespace__().__array_namespace_info__()
     assert info.default_device() in info.devices()

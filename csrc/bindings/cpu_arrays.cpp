@@ -102,6 +102,16 @@ struct Entry {
   std::string name;
 };
 
+void raise_out_of_memory(const std::string& kernel) {
+  PyObject* errors = PyImport_ImportModule("pullback.errors");
+  PyObject* type = errors ? PyObject_GetAttrString(errors, "OutOfMemoryError") : nullptr;
+  if (type)
+    PyErr_Format(type, "%s: its result or its working memory does not fit in memory. Make the operands smaller.",
+                 kernel.c_str());
+  Py_XDECREF(type);
+  Py_XDECREF(errors);
+}
+
 PyObject* enter(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   const auto* entry = static_cast<const Entry*>(PyCapsule_GetPointer(self, nullptr));
   try {
@@ -114,7 +124,7 @@ PyObject* enter(PyObject* self, PyObject* const* args, Py_ssize_t count) {
     Py_XDECREF(facts);
   } catch (const PythonError&) {
   } catch (const std::bad_alloc&) {
-    PyErr_NoMemory();
+    raise_out_of_memory(entry->name);
   } catch (const std::exception& e) {
     PyErr_SetString(PyExc_RuntimeError, e.what());
   }

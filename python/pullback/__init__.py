@@ -50,11 +50,12 @@ from .ops.segment import (
     segment_logsumexp as segment_logsumexp, segment_max as segment_max, segment_mean as segment_mean,
     segment_min as segment_min, segment_softmax as segment_softmax, segment_sum as segment_sum,
 )  # fmt: skip
+from .ops.repetition import repeat as repeat, tile as tile
 from .ops.shape import (
     broadcast_arrays as broadcast_arrays, broadcast_to as broadcast_to, concat as concat, copy as copy,
     expand_dims as expand_dims, flip as flip, matrix_transpose as matrix_transpose, moveaxis as moveaxis, pad as pad,
-    permute_dims as permute_dims, repeat as repeat, reshape as reshape, roll as roll, split as split, squeeze as squeeze,
-    stack as stack, stop_gradient as stop_gradient, swapaxes as swapaxes, tile as tile, transpose as transpose,
+    permute_dims as permute_dims, reshape as reshape, roll as roll, split as split, squeeze as squeeze,
+    stack as stack, stop_gradient as stop_gradient, swapaxes as swapaxes, transpose as transpose,
     tril as tril, triu as triu, unstack as unstack,
 )  # fmt: skip
 from .ops.sort import (
@@ -106,6 +107,10 @@ def __getattr__(name: str) -> _Any:
         raise AttributeError(f"module 'pullback' has no attribute {name!r}")
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted({name for name in globals() if name[0] != "_"} | {*_LAZY, "bfloat16"})
 
 
 _attach()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import index
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from . import devices, dtypes
-from .errors import DeviceError, DTypeError, ShapeError
+from .errors import DeviceError, DTypeError, OutOfMemoryError, ShapeError
 from .tensor import Tensor
 
 
@@ -86,12 +86,24 @@ def _from_nested(obj: Any, dtype: Any) -> Any:
     except (ValueError, TypeError) as error:
         raise ShapeError(f"tensor: the nested lists do not have equal lengths ({error}).") from error
     if array.dtype.hasobject or array.dtype.kind not in "fiub":
-        raise DTypeError(f"tensor: a {type(obj).__name__} of dtype {array.dtype} is not numbers of one kind.")
+        raise DTypeError(
+            f"a {type(obj).__name__} is not made of numbers: give a tensor, an array, a real number, or nested lists of these."
+        )
     if dtype is not None:
-        return array.astype(dtype)
-    if array.dtype == dtypes.float64 and not _has_arrays(plain):
-        return array.astype(dtypes.DEFAULT)
-    return array
+        return _fitting(array, dtype)
+    if array.dtype != dtypes.float64:
+        return array
+    return array.astype(dtypes.result_type(*_leaves(plain)) if _has_arrays(plain) else dtypes.DEFAULT)
+
+
+def _fitting(array: Any, dtype: Any) -> Any:
+    """The user's numbers in the dtype. Raises DTypeError for an integer that would wrap."""
+    if dtype.kind in "iu" and array.size:
+        info = np.iinfo(dtype)
+        for extreme in (array.min(), array.max()):
+            if not info.min <= extreme <= info.max:
+                raise DTypeError(f"{extreme} does not fit {dtype} (from {info.min} to {info.max}). Use a wider dtype.")
+    return array.astype(dtype)
 
 
 def _without_tensors(obj: Any) -> Any:
@@ -100,6 +112,13 @@ def _without_tensors(obj: Any) -> Any:
     if isinstance(obj, (list, tuple)):
         return [_without_tensors(x) for x in obj]
     return obj
+
+
+def _leaves(obj: Any) -> list[Any]:
+    """Python numbers, and the dtypes of arrays."""
+    if isinstance(obj, list):
+        return [leaf for x in obj for leaf in _leaves(x)]
+    return [obj.dtype if isinstance(obj, (np.ndarray, np.generic)) else obj]
 
 
 def _has_arrays(obj: Any) -> bool:
@@ -119,14 +138,17 @@ def _from_dlpack(x: Any) -> Any:
 
 def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = None) -> Tensor:
     """A tensor over the memory of any DLPack object, without copying. Raises DeviceError, DTypeError."""
-    return asarray(_from_dlpack(x), device=device, copy=copy)
+    return asarray(x if isinstance(x, Tensor) else _from_dlpack(x), device=device, copy=copy)
 
 
 # ---- filled
 
 
 def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:
-    lengths = tuple([index(n) for n in shape]) if isinstance(shape, (tuple, list)) else (index(cast(Any, shape)),)
+    try:
+        lengths = tuple([index(n) for n in (shape if np.iterable(shape) else (shape,))])
+    except TypeError:
+        raise ShapeError(f"shape {shape!r} is not an integer or a sequence of integers.") from None
     if any([n < 0 for n in lengths]):
         raise ShapeError(f"shape {lengths} has a negative length.")
     return lengths
@@ -142,8 +164,14 @@ def full(shape: int | Sequence[int], fill_value: float, *, dtype: Any = None, de
 
 
 def _filled(xp: Any, shape: tuple[int, ...], value: Any, dtype: Any) -> Tensor:
-    array = xp.empty(shape, dtype)
-    array.fill(value)
+    try:
+        array = xp.empty(shape, dtype)
+        array.fill(value)
+    except OverflowError:
+        info = np.iinfo(dtype)
+        raise DTypeError(f"{value} does not fit {dtype} (from {info.min} to {info.max}). Use a wider dtype.") from None
+    except MemoryError as error:
+        raise OutOfMemoryError(f"a tensor of shape {shape} and dtype {dtype} does not fit in memory ({error}).") from error
     return Tensor(array)
 
 
@@ -187,6 +215,8 @@ def arange(
     """start, start + step, … before stop. Of ints int64, otherwise float32, where no dtype is given."""
     if stop is None:
         start, stop = 0, start
+    if step == 0:
+        raise ShapeError("arange: step=0 never arrives. Use a positive or a negative step.")
     wanted = dtypes.result_type(start, stop, step) if dtype is None else dtypes.as_dtype(dtype)
     return asarray(np.arange(start, stop, step).astype(wanted), device=device)
 
@@ -194,15 +224,16 @@ def arange(
 def linspace(
     start: float, stop: float, /, num: int, *, dtype: Any = None, device: str | None = None, endpoint: bool = True
 ) -> Tensor:
-    """num evenly spaced numbers from start to stop."""
-    wanted = dtypes.DEFAULT if dtype is None else dtypes.as_dtype(dtype)
-    return asarray(np.linspace(start, stop, num, endpoint=endpoint).astype(wanted), device=device)
+    """num evenly spaced numbers from start to stop; float32 where neither a dtype nor a tensor says otherwise."""
+    wanted = dtypes.result_type(start, stop, 1.0) if dtype is None else dtypes.as_dtype(dtype)
+    return asarray(np.linspace(float(start), float(stop), index(num), endpoint=endpoint).astype(wanted), device=device)
 
 
 def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: str | None = None) -> Tensor:
     """Ones on the k-th diagonal, zeros elsewhere."""
     wanted = dtypes.DEFAULT if dtype is None else dtypes.as_dtype(dtype)
-    return asarray(np.eye(n_rows, n_cols, k=k).astype(wanted), device=device)
+    rows, columns = _shape((n_rows, n_rows if n_cols is None else n_cols))
+    return asarray(np.eye(rows, columns, k=k).astype(wanted), device=device)
 
 
 def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Tensor]:

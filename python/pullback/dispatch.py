@@ -113,10 +113,10 @@ def _unknown(shown: str) -> str:
 
 
 def _given(shown: str, options: dict[str, Any]) -> dict[str, Any]:
-    """The options that say something: not NumPy's placeholders. Raises TypeError for where= and out=."""
-    given = {k: v for k, v in options.items() if v is not None and v is not np._NoValue}  # type: ignore[attr-defined]
+    """The options but NumPy's placeholders. Raises TypeError for where= and out=."""
+    given = {k: v for k, v in options.items() if v is not np._NoValue}  # type: ignore[attr-defined]
     for name, instead in (("out", "use the result"), ("where", "choose with pb.where")):
-        if name in given and given[name] is not True:
+        if given.get(name) is not None and given[name] is not True:
             raise TypeError(f"{shown}: {name}= with a tensor is not supported; {instead}, or give NumPy an array: t.numpy().")
     given.pop("where", None)
     return given
@@ -127,7 +127,7 @@ def _call(shown: str, function: Callable[..., Any] | None, inputs: Any, options:
         raise TypeError(_unknown(shown))
     known = _parameters(function)
     harmless = {"casting": "same_kind", "order": "K", "subok": True}
-    given = {k: v for k, v in _given(shown, options).items() if k not in harmless or v != harmless[k] or k in known}
+    given = {k: v for k, v in _given(shown, options).items() if k in known or not (v is None or harmless.get(k) == v)}
     for name in given:
         if name not in known:
             raise TypeError(

@@ -6,9 +6,11 @@ import math
 from typing import Any
 
 from .creation import arange
+from .dtypes import is_float
 from .errors import ShapeError
 from .operand import as_tensor
 from .ops._shapes import normalize_axis
+from .ops.cast import astype
 from .ops.elementwise import abs as absolute
 from .ops.elementwise import sign, sqrt, square, where
 from .ops.index import take_along_axis
@@ -59,6 +61,8 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: flo
     The gradient of a zero vector's norm is zero.
     """
     x = as_tensor(x)
+    if is_float(x.dtype) and x.dtype.itemsize == 2:  # its squares and their sum do not fit
+        return astype(vector_norm(astype(x, "float32"), axis=axis, keepdims=keepdims, ord=ord), x.dtype)
     if ord == math.inf:
         return max(absolute(x), axis=axis, keepdims=keepdims)
     if ord == -math.inf:

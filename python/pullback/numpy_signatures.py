@@ -7,12 +7,13 @@ from typing import Any
 
 from .errors import ShapeError
 from .operand import as_tensor
-from .ops import elementwise, index, linalg, shape
+from .ops import elementwise, index, linalg, scan, shape
+from .ops import sort as ordering
 from .tensor import Tensor
 
 __all__ = [
-    "atleast_1d", "atleast_2d", "broadcast_arrays", "clip", "column_stack", "concatenate", "dot", "einsum", "hstack", "inner",
-    "pad", "ravel", "take", "transpose", "vstack", "where",
+    "argsort", "atleast_1d", "atleast_2d", "broadcast_arrays", "clip", "column_stack", "concatenate", "cumprod", "cumsum", "dot",
+    "einsum", "hstack", "inner", "outer", "pad", "ravel", "sort", "take", "trace", "transpose", "vdot", "vstack", "where",
 ]  # fmt: skip
 
 
@@ -77,6 +78,36 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", *, constant_values: 
     if mode != "constant":
         raise TypeError(f"np.pad: mode={mode!r} with a tensor is not supported; only constant values. Build it with pb.concat.")
     return shape.pad(array, pad_width, value=constant_values)
+
+
+def sort(a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Tensor:
+    return ordering.sort(shape.flatten(a)) if axis is None else ordering.sort(a, axis=axis)
+
+
+def argsort(a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Tensor:
+    return ordering.argsort(shape.flatten(a)) if axis is None else ordering.argsort(a, axis=axis)
+
+
+def cumsum(a: Any, axis: int | None = None, dtype: Any = None) -> Tensor:
+    return scan.cumulative_sum(shape.flatten(a) if axis is None else a, axis=axis or 0, dtype=dtype)
+
+
+def cumprod(a: Any, axis: int | None = None, dtype: Any = None) -> Tensor:
+    return scan.cumulative_prod(shape.flatten(a) if axis is None else a, axis=axis or 0, dtype=dtype)
+
+
+def outer(a: Any, b: Any) -> Tensor:
+    return linalg.outer(shape.flatten(a), shape.flatten(b))
+
+
+def vdot(a: Any, b: Any, /) -> Tensor:
+    return linalg.vecdot(shape.flatten(a), shape.flatten(b))
+
+
+def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Tensor:
+    from .linalg import trace as of_matrices
+
+    return of_matrices(shape.moveaxis(a, (axis1, axis2), (-2, -1)), offset=offset, dtype=dtype)
 
 
 def dot(a: Any, b: Any) -> Tensor:

@@ -108,7 +108,8 @@ def walk(tape: GradientTape, reach: Container[int], sources: set[int], sums: Sum
                     else:
                         cotangents[x] = gx
         except PullbackError as error:
-            raise type(error)(f"{error} (in the backward pass of {explain.op_at(op, (code, offset))})") from error
+            error.args = (f"{error} (in the backward pass of {explain.op_at(op, (code, offset))})", *error.args[1:])
+            raise
     return hooks
 
 

@@ -54,7 +54,7 @@ class GradientTape:
 
     def reset(self) -> None:
         """Forgets everything recorded and watched."""
-        self.nodes: list[Any] = []
+        self.nodes: list[Node] = []
         self.values: set[int] = set()  # the serials of all watched values
         self.leaves: set[int] = set()  # of those that were watched, not computed
         self.hooks: dict[int, list[Callable[[Tensor], Any]]] = {}
@@ -116,7 +116,7 @@ class GradientTape:
 
     def _watches(self, x: Any) -> bool:
         """Whether a value not seen yet is watched: a trainable Parameter is."""
-        if self.watch_parameters and x.__class__ is Parameter and x.trainable and x.array.dtype.kind in "fV":
+        if self.watch_parameters and isinstance(x, Parameter) and x.trainable and x.array.dtype.kind in "fV":
             self._add_leaf(x)
             return True
         return False
@@ -128,13 +128,15 @@ class GradientTape:
         watched = changeable = False
         for x in inputs:
             serial = x.serial
-            if serial in values or (x.__class__ is Parameter and self._watches(x)):
+            if x.storage is not None:  # a Parameter or a view of one
+                changeable = True
+                if serial not in values:
+                    self._watches(x)
+            if serial in values:
                 watched = True
                 serials.append(serial)
             else:
                 serials.append(0)
-            if x.storage is not None:
-                changeable = True
         if not watched:
             return
         frame = current_frame(2)  # the op's caller, past this frame and the op
@@ -194,6 +196,7 @@ class GradientTape:
             )
         (targets, nested), wanted = flatten(target), flatten(sources)
         seeds = seeds_for(targets, flatten(output_gradients)[0] if nested and output_gradients is not None else [output_gradients])
+        recording = listeners.stack
         if not self.persistent:
             self.stop()
         before, scope = door.enter(door.BACKWARD), door.state.scope
@@ -201,6 +204,8 @@ class GradientTape:
             gradients = sweep(self, targets, seeds, wanted[0], unconnected, aggregation)
         finally:
             door.enter(before)
+            if not self.consumed:
+                listeners.stack = recording  # a refused question changes nothing
             if self.scopes:
                 door.leave_scope(scope)
         return unflatten(wanted[1], gradients)

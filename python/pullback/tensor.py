@@ -258,7 +258,8 @@ class Tensor:
         return self
 
     def __deepcopy__(self, memo: Any) -> Tensor:
-        return Tensor(self.array.copy())
+        memo[id(self)] = copy = Tensor(self.array.copy())
+        return copy
 
     def __reduce__(self) -> Any:
         raise TypeError("tensors are not pickled: use pb.save and pb.load, which never run code.")
@@ -309,7 +310,9 @@ class Parameter(Tensor):
 
     def assign(self, value: Any) -> Parameter:
         """Sets the value in place, from anything of the same shape. Raises ShapeError; the dtype is converted."""
-        source = value.array if isinstance(value, Tensor) else np.asarray(value)
+        from .creation import asarray
+
+        source = asarray(value).array
         if source.shape != self.shape:
             raise ShapeError(
                 f"assign: {self.label()} has shape {self.shape}, the value {source.shape}. Give it the same shape "
@@ -332,9 +335,13 @@ class Parameter(Tensor):
     def _title(self) -> str:
         return f'Parameter "{self.name}" ' if self.name else "Parameter"
 
-    def __deepcopy__(self, memo: Any) -> Parameter:
+    def __copy__(self) -> Parameter:
         copy = Parameter(self.array, self.name, self.trainable, self.constraint)
-        memo[id(self)] = copy
+        copy.__class__ = type(self)  # a Buffer stays one
+        return copy
+
+    def __deepcopy__(self, memo: Any) -> Parameter:
+        memo[id(self)] = copy = self.__copy__()
         return copy
 
 

@@ -33,9 +33,3 @@ def unflatten(spec: Any, leaves: list[Any]) -> Any:
     import optree
 
     return optree.tree_unflatten(spec, leaves)
-
-
-def map_leaves(f: Any, tree: Any, *rest: Any) -> Any:
-    """The structure with `f` applied to each leaf (and to the leaves of `rest`, of the same structure)."""
-    leaves, spec = flatten(tree)
-    return unflatten(spec, [f(*group) for group in zip(leaves, *[flatten(other)[0] for other in rest])])

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .. import door
+from ..errors import OutOfMemoryError
 
 
 def array_module(arrays: Sequence[Any]) -> Any:
@@ -46,8 +47,11 @@ def run(op: Any, arrays: Sequence[Any], params: Sequence[Any]) -> Any:
     def call() -> Any:
         half = half_of(arrays) if op.kind.widens else None
         wide = [a.astype(np.float32) if half and getattr(a, "dtype", None) == half else a for a in arrays]
-        with np.errstate(all="ignore"):
-            y = xp.asarray(op.reference(xp, *wide, *params))
+        try:
+            with np.errstate(all="ignore"):
+                y = xp.asarray(op.reference(xp, *wide, *params))
+        except MemoryError as error:
+            raise OutOfMemoryError(f"{op.name}: {error}") from error
         return y.astype(half) if half and y.dtype == np.float32 else y
 
     if door.state.ledger is None:

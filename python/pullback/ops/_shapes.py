@@ -16,6 +16,14 @@ def words(shapes: Sequence[Shape]) -> str:
     return " and ".join(str(shape) for shape in shapes)
 
 
+def ints(x: Any) -> list[int]:
+    """One integer, or a sequence of them, as a list."""
+    try:
+        return [index(x)]
+    except TypeError:
+        return [index(i) for i in x]
+
+
 def broadcast_shapes(name: str, shapes: Sequence[Shape]) -> Shape:
     """The common shape. Raises ShapeError naming the axis that does not fit."""
     ndim = max((len(shape) for shape in shapes), default=0)
@@ -37,6 +45,8 @@ def normalize_axis(name: str, axis: Any, ndim: int) -> int:
         value = index(axis)
     except TypeError:
         raise ShapeError(f"{name}: axis={axis!r} is not an integer.") from None
+    if ndim == 0:
+        raise ShapeError(f"{name}: axis {value} of a tensor without axes (one of shape ()) does not exist.")
     if not -ndim <= value < ndim:
         raise ShapeError(f"{name}: axis {value} of a tensor with {ndim} axes does not exist; axes go from {-ndim} to {ndim - 1}.")
     return value % ndim

@@ -10,9 +10,8 @@ from ..dtypes import is_float
 from ..operand import Number, as_tensor, operand
 from ..primitive import OPS, ZERO
 from ..tensor import Tensor
-from .kinds import NEIGHBOUR, SELECT, binary, named, op, per_element, unary
+from .kinds import NEIGHBOUR, SELECT, binary, check_numbers, named, op, per_element, unary
 
-HALF_PI = math.pi / 2
 TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
 ROOT_HALF = math.sqrt(0.5)
 INVERSE_ROOT_TWO_PI = 1 / math.sqrt(2 * math.pi)
@@ -250,6 +249,7 @@ def _where_call(condition: Any, a: Any, b: Any) -> Tensor:
     if isinstance(a, Number) and isinstance(b, Number):
         a = as_tensor(a.array)
     dtype = dtypes.result_type(*[x.array if isinstance(x, Number) else x.dtype for x in (a, b)])
+    check_numbers("where", dtype, (a, b))
     a, b = [astype(x, dtype) if isinstance(x, Tensor) and x.dtype != dtype else x for x in (a, b)]
     return apply(_where, (condition, a, b))
 

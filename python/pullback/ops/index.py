@@ -282,7 +282,10 @@ def _positions(x: Tensor, key: tuple[Any, ...]) -> Any:
 
 
 class At:
-    """`t.at[index]`: a new tensor with the elements at the index changed. Repeated indices act in order."""
+    """`t.at[index]`: a new tensor with the elements at the index changed.
+
+    Repeated indices act in order; but `multiply` reads all elements before it writes any, as NumPy's `t[index] *= values`.
+    """
 
     __slots__ = ("_index", "_x")
 
@@ -316,7 +319,11 @@ class At:
         x = self._x
         rows, indices = _places(x, _key(self._index)[0])
         shape = (*indices.shape, *rows.shape[1:])
-        updates = self._same(values) if isinstance(values, Tensor) else asarray(values, dtype=x.dtype, device=x.device)
+        given = values if isinstance(values, Tensor) else asarray(values, device=x.device)
+        if isinstance(values, Tensor) or dtypes.promote(given.dtype, x.dtype).kind != x.dtype.kind:
+            updates = self._same(given)
+        else:  # numbers and arrays of the tensor's kind take its dtype
+            updates = asarray(values, dtype=x.dtype, device=x.device)
         try:
             updates = broadcast_to(updates, shape)
         except ShapeError:

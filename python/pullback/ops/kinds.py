@@ -12,13 +12,13 @@ from typing import Any
 from .. import dtypes
 from ..backends import kernel_for
 from ..backends.native import Refused
-from ..errors import DeviceError, DTypeError, ShapeError
+from ..errors import DeviceError, DTypeError
 from ..listeners import listeners
 from ..operand import Number, as_tensor, operand
-from ..primitive import Op, Rule, apply, retry
+from ..primitive import Op, Rule, retry
 from ..tensor import Tensor
 from ._counts import COUNTS
-from ._shapes import broadcast_shapes, words
+from ._shapes import broadcast_shapes
 
 
 class Kind:
@@ -298,28 +298,3 @@ def named(call: Any, name: str, doc: str) -> Any:
     call.__name__ = call.__qualname__ = name
     call.__doc__ = doc
     return call
-
-
-__all__ = [
-    "BILINEAR",
-    "BINARY",
-    "LINEAR",
-    "MOVEMENT",
-    "NEIGHBOUR",
-    "OWN",
-    "REDUCE",
-    "ROWS",
-    "SELECT",
-    "TAKES",
-    "UNARY",
-    "Kind",
-    "ShapeError",
-    "apply",
-    "binary",
-    "named",
-    "no_flops",
-    "op",
-    "per_element",
-    "unary",
-    "words",
-]  # fmt: skip

@@ -199,7 +199,8 @@ def _contract(a: Tensor, ta: list[str], b: Tensor, tb: list[str], later: set[str
     inner = [c for c in ta if c in tb and c not in later]
     rows = [c for c in ta if c not in tb]
     columns = [c for c in tb if c not in ta]
-    length = {c: max(dict(zip(ta, a.shape)).get(c, 1), dict(zip(tb, b.shape)).get(c, 1)) for c in [*ta, *tb]}
+    length = dict(zip([*ta, *tb], [*a.shape, *b.shape]))
+    length.update({c: n for c, n in zip(ta, a.shape) if n != 1})  # a length of 1 goes with any other
     a = broadcast_to(permute_dims(a, [ta.index(c) for c in batch + rows + inner]), [length[c] for c in batch + rows + inner])
     b = broadcast_to(permute_dims(b, [tb.index(c) for c in batch + inner + columns]), [length[c] for c in batch + inner + columns])
     sizes = [[length[c] for c in part] for part in (batch, rows, inner, columns)]

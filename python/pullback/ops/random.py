@@ -146,6 +146,8 @@ class Generator:
 
     def uniform(self, shape: Any = (), low: float = 0.0, high: float = 1.0, *, dtype: Any = None) -> Tensor:
         """Uniform in [low, high), but for rounding; float32 where no dtype is given."""
+        if not low <= high:
+            raise PullbackError(f"uniform: low={low} is above high={high}.")
         return self._draw(_draw_uniform, _shape(shape), _float("uniform", dtype), self.next_state(), float(low), float(high))
 
     def normal(self, shape: Any = (), mean: float = 0.0, std: float = 1.0, *, dtype: Any = None) -> Tensor:
@@ -181,9 +183,10 @@ class Generator:
 
     def permutation(self, x: Any) -> Tensor:
         """The integers below x in random order, or the rows of a tensor in random order."""
-        count = x if isinstance(x, int) else as_tensor(x).shape[0]
+        number = isinstance(x, (int, np.integer))
+        count = x if number else as_tensor(x).shape[0]
         order = self._draw(_draw_permutation, count, self.next_state())
-        return order if isinstance(x, int) else as_tensor(x)[order]
+        return order if number else as_tensor(x)[order]
 
 
 def _shape(shape: Any) -> Shape:

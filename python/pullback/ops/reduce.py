@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 from typing import Any
 
@@ -20,15 +21,11 @@ from .kinds import REDUCE, no_flops, op
 
 
 def _adds(x: Any, axes: Any, keepdims: Any, y: Any) -> dict[str, int]:
-    return {"flops": max_int(x.size - y.size)}
+    return {"flops": builtins.max(0, x.size - y.size)}
 
 
 def _adds_and_divides(x: Any, axes: Any, keepdims: Any, y: Any) -> dict[str, int]:
-    return {"flops": max_int(x.size - y.size), "special_ops": y.size}
-
-
-def max_int(n: int) -> int:
-    return n if n > 0 else 0
+    return {"flops": builtins.max(0, x.size - y.size), "special_ops": y.size}
 
 
 def _spread(g: Tensor, shape: Shape, axes: Shape) -> Tensor:
@@ -48,7 +45,7 @@ def _spread_mean(g: Tensor, shape: Shape, axes: Shape) -> Tensor:
 
 
 def _share_of(g: Tensor, shape: Shape, axes: Shape) -> Tensor:
-    return g * (1.0 / max_int(cells(shape, axes)))
+    return g * (1.0 / cells(shape, axes))
 
 
 def _where_extreme(g: Tensor, x: Tensor, axes: Shape, y: Tensor) -> Tensor:
@@ -213,8 +210,8 @@ def var(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool 
     x = as_tensor(x)
     axes = normalize_axes("var", axis, x.ndim)
     n = cells(x.shape, axes)
-    centred = x - mean(x, axis=axes, keepdims=True)
-    return sum(square(centred), axis=axes, keepdims=keepdims) * (1.0 / (n - correction) if n != correction else float("inf"))
+    spread = mean(square(x - mean(x, axis=axes, keepdims=True)), axis=axes, keepdims=keepdims)
+    return spread * (n / (n - correction) if n > correction else math.inf) if correction else spread
 
 
 def std(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:

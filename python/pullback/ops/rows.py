@@ -20,7 +20,7 @@ from ..operand import as_tensor
 from ..primitive import apply
 from ..tensor import Tensor
 from ._examples import normal
-from ._shapes import Shape, normalize_axes
+from ._shapes import Shape, ints, normalize_axes
 from .cast import astype
 from .elementwise import equal, exp, not_equal, rsqrt, square, where
 from .index import one_hot
@@ -298,7 +298,7 @@ def rms_norm(x: Any, weight: Any = None, *, axis: int | Sequence[int] = -1, eps:
 
 def _normed(op: Any, x: Any, affine: list[tuple[str, Any]], axis: Any, eps: float) -> Tensor:
     rows, order = _at_end(op.name, x, axis)
-    count = 1 if isinstance(axis, int) else len(axis)
+    count = len(ints(axis))
     lengths = rows.shape[rows.ndim - count :]
     given = [as_tensor(value) if value is not None else None for _, value in affine]
     for (name, _), value in zip(affine, given):

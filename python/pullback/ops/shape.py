@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Sequence
-from operator import index
 from typing import Any
 
-from .. import devices
+from .. import devices, dtypes
 from ..backends.native import Refused
 from ..backends.reference import run as run_reference
-from ..errors import ShapeError
+from ..errors import DTypeError, ShapeError
 from ..listeners import listeners
-from ..operand import as_tensor
+from ..operand import Number, as_tensor
 from ..primitive import Op, apply
 from ..tensor import Tensor
 from . import reduce
 from ._examples import normal
-from ._shapes import Shape, broadcast_shapes, infer_shape, normalize_axes, normalize_axis
+from ._shapes import Shape, broadcast_shapes, infer_shape, ints, normalize_axes, normalize_axis
 from .cast import astype
-from .kinds import LINEAR, MOVEMENT, no_flops, op
+from .kinds import LINEAR, MOVEMENT, check_numbers, no_flops, op
 
 
 def view(op: Op, x: Tensor, *params: Any) -> Tensor:
@@ -110,6 +110,8 @@ def reshape(x: Any, /, shape: int | Sequence[int], *, copy: bool | None = None) 
     shape = infer_shape("reshape", x.array.size, shape)
     if shape == x.array.shape and not copy:
         return x
+    if copy is False and not x.array.flags.c_contiguous:
+        raise ValueError("reshape: these strides need a copy, but copy=False was asked for.")
     if copy or not x.array.flags.c_contiguous:
         x = apply(_copy, (x,))
     return view(_reshape, x, shape)
@@ -142,8 +144,11 @@ def matrix_transpose(x: Any, /) -> Tensor:
 def moveaxis(x: Any, source: Any, destination: Any, /) -> Tensor:
     """The axes `source` (an int or several) moved to the positions `destination`, the others in their order."""
     x = as_tensor(x)
-    pairs = [(source, destination)] if isinstance(source, int) else list(zip(source, destination))
-    taken = {normalize_axis("moveaxis", d, x.ndim): normalize_axis("moveaxis", s, x.ndim) for s, d in pairs}
+    here = [normalize_axis("moveaxis", axis, x.ndim) for axis in ints(source)]
+    there = [normalize_axis("moveaxis", axis, x.ndim) for axis in ints(destination)]
+    if len(here) != len(there) or len(set(here)) < len(here) or len(set(there)) < len(there):
+        raise ShapeError(f"moveaxis: axes {source} cannot go to {destination}: give as many different axes on both sides.")
+    taken = dict(zip(there, here))
     rest = iter([axis for axis in range(x.ndim) if axis not in taken.values()])
     return permute_dims(x, [taken[axis] if axis in taken else next(rest) for axis in range(x.ndim)])
 
@@ -160,7 +165,7 @@ def swapaxes(x: Any, axis1: int, axis2: int, /) -> Tensor:
 def broadcast_to(x: Any, /, shape: Sequence[int]) -> Tensor:
     """x repeated to the shape, without copying. Raises ShapeError where it does not fit."""
     x = as_tensor(x)
-    wanted = (index(shape),) if isinstance(shape, int) else tuple([index(n) for n in shape])
+    wanted = tuple(ints(shape))
     if x.array.shape == wanted:
         return x
     if broadcast_shapes("broadcast_to", [x.array.shape, wanted]) != wanted:
@@ -178,7 +183,7 @@ def broadcast_arrays(*arrays: Any) -> list[Tensor]:
 def expand_dims(x: Any, /, *, axis: int | Sequence[int] = 0) -> Tensor:
     """New axes of length 1 at these positions of the result. Raises ShapeError."""
     x = as_tensor(x)
-    count = 1 if isinstance(axis, int) else len(axis)
+    count = len(ints(axis))
     axes = normalize_axes("expand_dims", axis, x.ndim + count)
     lengths = iter(x.array.shape)
     return view(_reshape, x, tuple([1 if i in axes else next(lengths) for i in range(x.ndim + count)]))
@@ -208,12 +213,15 @@ def roll(x: Any, /, shift: int | Sequence[int], *, axis: int | Sequence[int] | N
     """The elements moved along the axes, those pushed out at the end coming in at the front."""
     x = as_tensor(x)
     if axis is None:
-        return reshape(roll(flatten(x), shift, axis=0), x.shape)
-    pairs = [(shift, axis)] if isinstance(axis, int) else list(zip([shift] * len(axis) if isinstance(shift, int) else shift, axis))
-    for by, along in pairs:
+        return reshape(roll(flatten(x), builtins.sum(ints(shift)), axis=0), x.shape)
+    shifts, axes = ints(shift), ints(axis)
+    if len(shifts) != len(axes) and 1 not in (len(shifts), len(axes)):
+        raise ShapeError(f"roll: {len(shifts)} shifts for {len(axes)} axes; give one for each.")
+    count = builtins.max(len(shifts), len(axes))
+    for by, along in zip((shifts * count)[:count], (axes * count)[:count]):
         along = normalize_axis("roll", along, x.ndim)
         n = x.shape[along]
-        by = index(by) % n if n else 0  # type: ignore[arg-type]
+        by = by % n if n else 0
         if by:
             lead = (slice(None),) * along
             x = concat([view(SLICE, x, (*lead, slice(n - by, n))), view(SLICE, x, (*lead, slice(0, n - by)))], axis=along)
@@ -311,12 +319,14 @@ def split(x: Any, sections: int | Sequence[int], /, *, axis: int = 0) -> list[Te
     x = as_tensor(x)
     axis = normalize_axis("split", axis, x.ndim)
     n = x.shape[axis]
-    if isinstance(sections, int):
+    places = ints(sections)
+    if not hasattr(sections, "__len__"):
+        (sections,) = places
         if sections < 1 or n % sections:
             raise ShapeError(f"split: axis {axis} of length {n} cannot be cut into {sections} equal parts. Give positions instead.")
         edges = list(range(0, n + 1, n // sections)) if n else [0] * (sections + 1)
     else:
-        edges = [0, *sections, n]
+        edges = [0, *places, n]
     lead = (slice(None),) * axis
     return [view(SLICE, x, (*lead, slice(a, b))) for a, b in zip(edges, edges[1:])]
 
@@ -326,36 +336,16 @@ def pad(x: Any, pad_width: Any, /, *, value: float = 0) -> Tensor:
     import numpy as np
 
     x = as_tensor(x)
-    widths = np.broadcast_to(np.asarray(pad_width, dtype=np.int64), (x.ndim, 2)).tolist()
+    try:
+        widths = np.broadcast_to(np.asarray(pad_width, dtype=np.int64), (x.ndim, 2)).tolist()
+    except ValueError:
+        raise ShapeError(f"pad: pad_width {pad_width} is no int, (before, after), or pair for each of {x.ndim} axes.") from None
     if any([n < 0 for pair in widths for n in pair]):
         raise ShapeError(f"pad: pad_width {pad_width} is negative; index the tensor to cut it.")
+    if dtypes.with_number(x.dtype, value) != x.dtype:
+        raise DTypeError(f"pad: value {value!r} does not fit a tensor of dtype {x.dtype}. Convert the tensor with astype.")
+    check_numbers("pad", x.dtype, (Number(value),))
     return apply(_pad, (x,), (tuple([w[0] for w in widths]), tuple([w[1] for w in widths]), value))
-
-
-def tile(x: Any, repetitions: int | Sequence[int], /) -> Tensor:
-    """x repeated as a whole along each axis, as NumPy's tile."""
-    x = as_tensor(x)
-    reps = (repetitions,) if isinstance(repetitions, int) else tuple(repetitions)
-    shape = (1,) * (len(reps) - x.ndim) + x.shape
-    reps = (1,) * (len(shape) - len(reps)) + reps
-    spread = reshape(x, tuple([m for n in shape for m in (1, n)]))
-    spread = broadcast_to(spread, tuple([m for r, n in zip(reps, shape) for m in (r, n)]))
-    return reshape(spread, tuple([r * n for r, n in zip(reps, shape)]))
-
-
-def repeat(x: Any, repeats: int | Any, /, *, axis: int | None = None) -> Tensor:
-    """Each element repeated along an axis (of the flattened tensor where None): `repeats` times, or one count for each."""
-    import numpy as np
-
-    from .index import take
-
-    x = as_tensor(x)
-    if axis is None:
-        x, axis = flatten(x), 0
-    axis = normalize_axis("repeat", axis, x.ndim)
-    counts = repeats.array if isinstance(repeats, Tensor) else np.asarray(repeats)
-    positions = np.repeat(np.arange(x.shape[axis]), devices.move(counts, "cpu"))
-    return take(x, positions, axis=axis)
 
 
 def tril(x: Any, /, *, k: int = 0) -> Tensor:

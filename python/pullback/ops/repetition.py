@@ -1,0 +1,45 @@
+"""Elements and arrays several times over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import devices
+from ..errors import ShapeError
+from ..operand import as_tensor
+from ..tensor import Tensor
+from ._shapes import ints, normalize_axis
+from .index import take
+from .shape import broadcast_to, flatten, reshape
+
+
+def tile(x: Any, repetitions: int | Sequence[int], /) -> Tensor:
+    """x repeated as a whole along each axis, as NumPy's tile."""
+    x = as_tensor(x)
+    reps = tuple(ints(repetitions))
+    if any([r < 0 for r in reps]):
+        raise ShapeError(f"tile: {repetitions} repetitions; they cannot be negative.")
+    shape = (1,) * (len(reps) - x.ndim) + x.shape
+    reps = (1,) * (len(shape) - len(reps)) + reps
+    spread = reshape(x, tuple([m for n in shape for m in (1, n)]))
+    spread = broadcast_to(spread, tuple([m for r, n in zip(reps, shape) for m in (r, n)]))
+    return reshape(spread, tuple([r * n for r, n in zip(reps, shape)]))
+
+
+def repeat(x: Any, repeats: int | Any, /, *, axis: int | None = None) -> Tensor:
+    """Each element repeated along an axis (of the flattened tensor where None): `repeats` times, or one count for each."""
+    x = as_tensor(x)
+    if axis is None:
+        x, axis = flatten(x), 0
+    axis = normalize_axis("repeat", axis, x.ndim)
+    counts = devices.move(repeats.array, "cpu") if isinstance(repeats, Tensor) else np.asarray(repeats)
+    if counts.dtype.kind not in "iu" or (counts < 0).any():
+        raise ShapeError(f"repeat: repeats={repeats!r}; they must be integers, and not negative.")
+    try:
+        positions = np.repeat(np.arange(x.shape[axis]), counts)
+    except ValueError:
+        raise ShapeError(f"repeat: {counts.size} counts for axis {axis} of length {x.shape[axis]}; give one for each.") from None
+    return take(x, positions, axis=axis)
