@@ -103,3 +103,58 @@ def test_losses_do_not_overflow() -> None:
 
 def test_cross_entropy_has_exact_second_derivatives() -> None:
     pb.check_gradients(lambda x: nn.cross_entropy(x, LABELS, label_smoothing=0.1), [normal(6, 5)], order=2)
+
+
+@REDUCTIONS
+@pytest.mark.filterwarnings("ignore:reduction. 'mean' divides the total loss")
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_is_rounded_once(torch: Any, dtype: str, reduction: str) -> None:
+    def half(values: Any) -> tuple[pb.Tensor, Any]:
+        t = pb.tensor(values).astype(dtype)
+        return t, torch.tensor(t.astype("float64").numpy())
+
+    x, wide_x = half(300 * (np.arange(4000.0).reshape(400, 10) % 7 == 0))  # its square, and sums of it, are beyond float16
+    z, wide_z = half(np.tile(np.eye(10), (40, 1)))
+    w, wide_w = half(np.linspace(0.5, 2.0, 10))
+    labels, options = np.arange(400) % 10, {"reduction": reduction}
+    f, numbers, smoothed = torch.nn.functional, torch.tensor(labels), {"label_smoothing": 0.1, "reduction": reduction}
+    for got, wanted in [
+        (nn.mse(x, z, **options), f.mse_loss(wide_x, wide_z, **options)),
+        (nn.l1(x, z, **options), f.l1_loss(wide_x, wide_z, **options)),
+        (nn.huber(x, z, **options), f.huber_loss(wide_x, wide_z, **options)),
+        (nn.bce_with_logits(x, z, weight=w, **options), f.binary_cross_entropy_with_logits(wide_x, wide_z, wide_w, **options)),
+        (nn.kl_div(x, z, **options), f.kl_div(wide_x, wide_z, **options)),
+        (nn.nll(x, labels, weight=w, **options), f.nll_loss(wide_x, numbers, wide_w, **options)),
+        (nn.cross_entropy(x, labels, **smoothed), f.cross_entropy(wide_x, numbers, **smoothed)),
+        (nn.cross_entropy(x, labels, weight=w, **smoothed), f.cross_entropy(wide_x, numbers, wide_w, **smoothed)),
+        (nn.cross_entropy(x, z, weight=w, **smoothed), f.cross_entropy(wide_x, wide_z, wide_w, **smoothed)),
+    ]:  # fmt: skip
+        assert got.dtype.name == dtype
+        rounded = pb.tensor(wanted.numpy()).astype(dtype).astype("float64")
+        np.testing.assert_allclose(got.astype("float64").numpy(), rounded.numpy(), rtol=2e-2 if dtype == "bfloat16" else 2e-3)
+
+
+def test_the_mean_of_many_rows_in_half_precision_is_finite() -> None:
+    loss = nn.cross_entropy(pb.zeros((40000, 10), dtype=pb.float16), pb.zeros(40000, dtype=pb.int64))
+    assert loss.item() == pytest.approx(np.log(10), rel=1e-3)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int32", "uint64"])
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+def test_class_numbers_may_be_of_any_integer_dtype(torch: Any, dtype: str, weighted: bool) -> None:
+    x, labels, weight = normal(4, 5), np.array([0, 4, 2, 2]), np.arange(1.0, 6.0) if weighted else None
+    options = {} if weight is None else {"weight": torch.tensor(weight)}
+    log_p = np.log(np.exp(x) / np.exp(x).sum(1, keepdims=True))
+    wanted = torch.nn.functional.cross_entropy(torch.tensor(x), torch.tensor(labels), **options).item()
+    for loss in (nn.cross_entropy(x, labels.astype(dtype), weight=weight), nn.nll(log_p, labels.astype(dtype), weight=weight)):
+        assert loss.item() == pytest.approx(wanted, rel=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (3, 0)], ids=str)
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_mean_of_no_rows_or_no_classes_is_nan_as_torchs(shape: Any, smoothing: float) -> None:
+    x = pb.zeros(shape)
+    assert np.isnan(nn.cross_entropy(x, x, label_smoothing=smoothing).item())
+    assert nn.cross_entropy(x, x, label_smoothing=smoothing, reduction="sum").item() == 0
+    ignored = np.full(shape[:1], -100)
+    assert np.isnan(nn.cross_entropy(x, ignored, label_smoothing=smoothing).item())

@@ -140,6 +140,7 @@ def test_embedding_adds_up_the_gradients_of_an_index_used_twice(torch: Any) -> N
     ("call", "error", "words"),
     [
         (lambda: nn.cross_entropy(pb.zeros((2, 3)), pb.tensor([0, 3])), IndexError, "label 3 at position 1"),
+        (lambda: nn.nll(pb.zeros((2, 3)), pb.tensor([0, -1])), IndexError, "label -1 at position 1"),
         (lambda: nn.cross_entropy(pb.zeros((2, 3)), pb.tensor([0])), pb.ShapeError, r"\(2,\)"),
         (lambda: nn.cross_entropy(pb.zeros((2, 3)), pb.tensor([0.0, 1.0])), pb.ShapeError, "astype"),
         (lambda: nn.mse(pb.zeros((3, 1)), pb.zeros(3)), pb.ShapeError, "must be equal"),

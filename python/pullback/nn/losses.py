@@ -1,9 +1,11 @@
-"""Losses: PyTorch's names of arguments, reductions and corner cases."""
+"""Losses: PyTorch's names of arguments, reductions and corner cases. Half precision is computed in float32 and rounded once."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from .. import dtypes
 from ..errors import DTypeError, PullbackError, ShapeError
@@ -19,10 +21,23 @@ from ..tensor import Tensor
 REDUCTIONS = ("mean", "sum", "none")
 
 
-def _reduced(name: str, loss: Tensor, reduction: str) -> Tensor:
-    if reduction == "mean":
-        return mean(loss)
-    return sum(loss) if _known(name, reduction) == "sum" else loss
+def _reduced(name: str, loss: Tensor, reduction: str, dtype: Any) -> Tensor:
+    if _known(name, reduction) != "none":
+        loss = mean(loss) if reduction == "mean" else sum(loss)
+    return _narrow(loss, dtype)
+
+
+def _is_half(dtype: Any) -> bool:
+    return dtype.itemsize == 2 and dtypes.is_float(dtype)
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.astype(dtypes.float32) if _is_half(x.dtype) else x
+
+
+def _narrow(loss: Tensor, dtype: Any) -> Tensor:
+    """The loss in half precision, where that is the dtype of what was given."""
+    return loss.astype(dtype) if _is_half(dtype) else loss
 
 
 def _known(name: str, reduction: str, *more: str) -> str:
@@ -31,37 +46,40 @@ def _known(name: str, reduction: str, *more: str) -> str:
     return reduction
 
 
-def _pair(name: str, x: Any, target: Any) -> tuple[Tensor, Tensor]:
-    """Both as tensors of one shape. (n, 1) against (n,) would broadcast to (n, n) and train on nonsense."""
+def _pair(name: str, x: Any, target: Any) -> tuple[Tensor, Tensor, Any]:
+    """Both as tensors of one shape to compute with, and their dtype. (n, 1) against (n,) would broadcast to (n, n) and train
+    on nonsense.
+    """
     x, target = as_tensor(x), as_tensor(target)
     if x.shape != target.shape:
         raise ShapeError(
             f"{name}: the input has shape {x.shape}, the target {target.shape}. They must be equal: reshape one of them, "
             f"or say pb.broadcast_to where broadcasting is meant."
         )
-    return x, target
+    return _wide(x), _wide(target), dtypes.promote(x.dtype, target.dtype)
 
 
 def mse(x: Any, target: Any, *, reduction: str = "mean") -> Tensor:
     """(x - target)², reduced. Raises ShapeError where the shapes differ."""
-    x, target = _pair("mse", x, target)
-    return _reduced("mse", square(x - target), reduction)
+    x, target, dtype = _pair("mse", x, target)
+    return _reduced("mse", square(x - target), reduction, dtype)
 
 
 def l1(x: Any, target: Any, *, reduction: str = "mean") -> Tensor:
     """|x - target|, reduced; derivative 0 where they are equal. Raises ShapeError where the shapes differ."""
-    x, target = _pair("l1", x, target)
-    return _reduced("l1", abs(x - target), reduction)
+    x, target, dtype = _pair("l1", x, target)
+    return _reduced("l1", abs(x - target), reduction, dtype)
 
 
 def huber(x: Any, target: Any, *, delta: float = 1.0, reduction: str = "mean") -> Tensor:
     """d²/2 where d = |x - target| is at most delta, delta (d - delta/2) beyond, reduced. Source: Huber 1964."""
     if not delta > 0:
         raise PullbackError(f"huber: delta={delta} must be positive.")
-    x, target = _pair("huber", x, target)
+    x, target, dtype = _pair("huber", x, target)
     difference = x - target
     size = abs(difference)
-    return _reduced("huber", where(size <= delta, 0.5 * square(difference), delta * (size - 0.5 * delta)), reduction)
+    loss = where(size <= delta, 0.5 * square(difference), delta * (size - 0.5 * delta))
+    return _reduced("huber", loss, reduction, dtype)
 
 
 def bce_with_logits(x: Any, target: Any, *, weight: Any = None, pos_weight: Any = None, reduction: str = "mean") -> Tensor:
@@ -69,12 +87,17 @@ def bce_with_logits(x: Any, target: Any, *, weight: Any = None, pos_weight: Any 
 
     weight scales each element, pos_weight the positive part; both broadcast. Raises ShapeError where the shapes differ.
     """
-    x, z = _pair("bce_with_logits", x, target)
+    x, z, dtype = _pair("bce_with_logits", x, target)
     positive = _softplus(-x)
     if pos_weight is not None:
-        positive = positive * (1 + (as_tensor(pos_weight) - 1) * z)
+        pos_weight = as_tensor(pos_weight)
+        positive = positive * (1 + (_wide(pos_weight) - 1) * z)
+        dtype = dtypes.promote(dtype, pos_weight.dtype)
     loss = (1 - z) * x + positive
-    return _reduced("bce_with_logits", loss if weight is None else loss * as_tensor(weight), reduction)
+    if weight is not None:
+        weight = as_tensor(weight)
+        loss, dtype = loss * _wide(weight), dtypes.promote(dtype, weight.dtype)
+    return _reduced("bce_with_logits", loss, reduction, dtype)
 
 
 def kl_div(x: Any, target: Any, *, log_target: bool = False, reduction: str = "mean") -> Tensor:
@@ -82,7 +105,7 @@ def kl_div(x: Any, target: Any, *, log_target: bool = False, reduction: str = "m
 
     As torch.nn.functional.kl_div: the mean over all elements is not the divergence, "batchmean" is.
     """
-    x, target = _pair("kl_div", x, target)
+    x, target, dtype = _pair("kl_div", x, target)
     _known("kl_div", reduction, "batchmean")
     if log_target:
         loss = exp(target) * (target - x)
@@ -90,8 +113,8 @@ def kl_div(x: Any, target: Any, *, log_target: bool = False, reduction: str = "m
         positive = target > 0
         loss = where(positive, target * (log(where(positive, target, 1.0)) - x), 0.0)
     if reduction == "batchmean":
-        return sum(loss) * (1.0 / max(1, x.shape[0] if x.ndim else 1))
-    return _reduced("kl_div", loss, reduction)
+        return _narrow(sum(loss) * (1.0 / max(1, x.shape[0] if x.ndim else 1)), dtype)
+    return _reduced("kl_div", loss, reduction, dtype)
 
 
 def nll(x: Any, target: Any, *, weight: Any = None, ignore_index: int = -100, reduction: str = "mean") -> Tensor:
@@ -100,15 +123,18 @@ def nll(x: Any, target: Any, *, weight: Any = None, ignore_index: int = -100, re
     weight: (classes,) scales each class; the mean is weighted by it. Rows whose target is ignore_index do not count.
     Raises ShapeError, DTypeError; IndexError for a class out of range.
     """
-    x, target = as_tensor(x), as_tensor(target)
-    _labels_fit("nll", x, target)
-    rows, labels = _as_rows(x), _flat(target)
-    counts = not_equal(labels, ignore_index)
-    safe = where(counts, labels, 0)
+    rows, labels = _rows_and_labels("nll", as_tensor(x), as_tensor(target), ignore_index)
+    safe = labels.safe()
+    if isinstance(safe.array, np.ndarray) and safe.array.min(initial=0) < 0:  # would count from the end
+        at = int((safe.array < 0).argmax())
+        raise IndexError(
+            f"nll: label {safe.array[at]} at position {at} is not a class: input {rows.shape} has classes 0 to "
+            f"{rows.shape[1] - 1}. Only ignore_index={ignore_index} marks a row to leave out."
+        )
     picked = squeeze(take_along_axis(rows, expand_dims(safe, axis=1), axis=1), axis=1)
-    loss = where(counts, -picked, 0.0)
+    loss = where(labels.counts, -picked, 0.0)
     class_weights = None if weight is None else _class_weights("nll", weight, rows)
-    return _finished("nll", loss, labels, class_weights, ignore_index, reduction, target.shape)
+    return _finished("nll", loss, labels, class_weights, reduction, rows.dtype)
 
 
 def cross_entropy(
@@ -139,19 +165,18 @@ def cross_entropy(
         raise PullbackError(f"cross_entropy: label_smoothing={label_smoothing} is not a share; it must be from 0 to 1.")
     if dtypes.is_float(target.dtype):
         return _with_probabilities(logits, target, weight, label_smoothing, reduction)
-    _labels_fit("cross_entropy", logits, target)
-    rows, labels = _as_rows(logits), _flat(target)
+    rows, labels = _rows_and_labels("cross_entropy", logits, target, ignore_index)
     if weight is None:
-        loss = cross_entropy_rows(rows, labels, ignore_index, label_smoothing)
-        return _finished("cross_entropy", loss, labels, None, ignore_index, reduction, target.shape)
+        loss = cross_entropy_rows(rows, labels.numbers, ignore_index, label_smoothing)
+        return _finished("cross_entropy", loss, labels, None, reduction, rows.dtype)
     class_weights = _class_weights("cross_entropy", weight, rows)
-    sharp = cross_entropy_rows(rows, labels, ignore_index)
+    sharp = cross_entropy_rows(rows, labels.numbers, ignore_index)
     smooth = None
     if label_smoothing:
-        spread = -sum(log_softmax(rows) * class_weights, axis=1) * (1.0 / rows.shape[1])
-        smooth = where(not_equal(labels, ignore_index), spread, 0.0) * label_smoothing
-        sharp = sharp * (1 - label_smoothing)
-    return _finished("cross_entropy", sharp, labels, class_weights, ignore_index, reduction, target.shape, smooth)
+        spread = -sum(_wide(log_softmax(rows)) * class_weights, axis=1) * (label_smoothing / max(1, rows.shape[1]))
+        smooth = where(labels.counts, spread, 0.0)
+        sharp = _wide(sharp) * (1 - label_smoothing)
+    return _finished("cross_entropy", sharp, labels, class_weights, reduction, rows.dtype, smooth)
 
 
 def _as_rows(x: Tensor) -> Tensor:
@@ -162,11 +187,19 @@ def _as_rows(x: Tensor) -> Tensor:
     return moved if moved.ndim == 2 else reshape(moved, (math.prod(moved.shape[:-1]), moved.shape[-1]))
 
 
-def _flat(target: Tensor) -> Tensor:
-    return target if target.array.ndim == 1 else reshape(target, (target.size,))
+class _Labels(NamedTuple):
+    """Class numbers of rows, as int64; whether each row counts; and the shape that the numbers were given in."""
+
+    numbers: Tensor
+    counts: Tensor
+    shape: tuple[int, ...]
+
+    def safe(self) -> Tensor:
+        """Class numbers to index with: 0 where a row does not count."""
+        return where(self.counts, self.numbers, 0)
 
 
-def _labels_fit(name: str, x: Tensor, target: Tensor) -> None:
+def _rows_and_labels(name: str, x: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, _Labels]:
     wanted = x.shape[:1] + x.shape[2:] if x.ndim > 1 else ()
     if x.ndim < 1 or target.shape != wanted:
         raise ShapeError(
@@ -175,6 +208,8 @@ def _labels_fit(name: str, x: Tensor, target: Tensor) -> None:
         )
     if target.dtype.kind not in "iu":
         raise DTypeError(f"{name}: class numbers have dtype {target.dtype}; they must be integers. Use .astype(pb.int64).")
+    numbers = (target if target.ndim == 1 else reshape(target, (target.size,))).astype(dtypes.int64)
+    return _as_rows(x), _Labels(numbers, not_equal(numbers, ignore_index), target.shape)
 
 
 def _class_weights(name: str, weight: Any, rows: Tensor) -> Tensor:
@@ -183,30 +218,23 @@ def _class_weights(name: str, weight: Any, rows: Tensor) -> Tensor:
         raise ShapeError(
             f"{name}: weight has shape {weight.shape}, but there are {rows.shape[1]} classes. Give one number for each."
         )
-    return weight.astype(rows.dtype)
+    return weight.astype(rows.dtype if rows.dtype == dtypes.float64 else dtypes.float32)
 
 
 def _finished(
-    name: str,
-    loss: Tensor,
-    labels: Tensor,
-    weight: Tensor | None,
-    ignore_index: int,
-    reduction: str,
-    shape: tuple[int, ...],
-    extra: Tensor | None = None,
+    name: str, loss: Tensor, labels: _Labels, weight: Tensor | None, reduction: str, dtype: Any, extra: Tensor | None = None
 ) -> Tensor:
     """Weighs and reduces the losses of rows; the mean divides by the weights of the rows that count. `extra` is added as it is."""
-    counts = not_equal(labels, ignore_index)
-    total_weight: Any = counts
+    loss = _wide(loss)
+    total_weight = labels.counts
     if weight is not None:
-        total_weight = where(counts, take(weight, where(counts, labels, 0), axis=0), 0.0)
+        total_weight = where(labels.counts, take(weight, labels.safe(), axis=0), 0.0)
         loss = loss * total_weight
     if extra is not None:
         loss = loss + extra
     if _known(name, reduction) == "none":
-        return reshape(loss, shape)
-    return sum(loss) if reduction == "sum" else sum(loss) / sum(total_weight).astype(loss.dtype)
+        return _narrow(reshape(loss, labels.shape), dtype)
+    return _narrow(sum(loss) if reduction == "sum" else sum(loss) / sum(total_weight).astype(loss.dtype), dtype)
 
 
 def _with_probabilities(logits: Tensor, target: Tensor, weight: Any, label_smoothing: float, reduction: str) -> Tensor:
@@ -215,12 +243,15 @@ def _with_probabilities(logits: Tensor, target: Tensor, weight: Any, label_smoot
             f"cross_entropy: the target is floating-point, so it is taken for probabilities, which need the shape of the logits: "
             f"{logits.shape}, not {target.shape}. Class numbers must be integers: use .astype(pb.int64)."
         )
-    rows, wanted = _as_rows(logits), _as_rows(target)
+    rows, wanted = _as_rows(logits), _wide(_as_rows(target))
+    count, classes = rows.shape
     if label_smoothing:
-        wanted = wanted * (1 - label_smoothing) + label_smoothing / rows.shape[1]
+        wanted = wanted * (1 - label_smoothing) + label_smoothing / max(1, classes)
     if weight is not None:
         wanted = wanted * _class_weights("cross_entropy", weight, rows)
-    loss = -sum(log_softmax(rows) * wanted, axis=1)
+    loss = -sum(_wide(log_softmax(rows)) * wanted, axis=1)
+    dtype = dtypes.promote(logits.dtype, target.dtype)
     if reduction == "none":
-        return reshape(loss, logits.shape[:1] + logits.shape[2:] if logits.ndim > 1 else ())
-    return sum(loss) * (1.0 / rows.shape[0] if reduction == "mean" else 1.0)
+        return _narrow(reshape(loss, logits.shape[:1] + logits.shape[2:] if logits.ndim > 1 else ()), dtype)
+    share = 1.0 if reduction == "sum" else 1.0 / count if count and classes else math.nan
+    return _narrow(sum(loss) * share, dtype)
