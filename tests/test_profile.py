@@ -145,3 +145,14 @@ def test_a_layers_backward_pass_is_charged_to_the_layer() -> None:
     assert len(grads) == 4
     charged = {(door.PHASES[launch.phase], door.scopes[launch.scope]) for launch in launches if launch.matmul_flops}
     assert charged == {(phase, scope) for phase in ("forward", "backward") for scope in ("0", "1")}
+
+
+def test_what_no_kernel_does_is_on_the_ledger_too() -> None:
+    x, p = pb.tensor([1.0, 0.0, 1.0]), pb.Parameter([1.0, 2.0])
+    with pb.profile(strict=True) as prof:
+        pb.unique_values(x)
+        pb.nonzero(x)
+        pb.ones((2, 3))
+        p.assign([3.0, 4.0])
+    written = {launch.kernel: launch.bytes_written for launch in prof.launches}
+    assert written == {"unique": 2 * (4 + 8 + 8) + 3 * 8, "nonzero": 2 * 8, "full": 6 * 4, "assign": 2 * 4}

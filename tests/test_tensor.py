@@ -363,3 +363,8 @@ def test_moving_to_where_it_is_changes_nothing() -> None:
         with pytest.raises(pb.DeviceError, match=r"cuda.*cannot be used"):
             t.to("cuda")
         assert pb.cuda.why_not()
+
+
+def test_every_nan_is_a_value_of_its_own() -> None:
+    found = pb.unique_counts(pb.tensor([np.nan, 1.0, np.nan, 1.0]))
+    assert found.counts.tolist() == [2, 1, 1]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from . import devices, dtypes
+from . import devices, door, dtypes
 from .errors import DeviceError, DTypeError, OutOfMemoryError, ShapeError
 from .tensor import Tensor
 
@@ -165,14 +165,20 @@ def full(shape: int | Sequence[int], fill_value: float, *, dtype: Any = None, de
 
 def _filled(xp: Any, shape: tuple[int, ...], value: Any, dtype: Any) -> Tensor:
     try:
-        array = xp.empty(shape, dtype)
-        array.fill(value)
+        if door.state.ledger is None:
+            return Tensor(_fill(xp, shape, value, dtype))
+        return Tensor(door.through("full", lambda: _fill(xp, shape, value, dtype), door.moved))
     except OverflowError:
         info = np.iinfo(dtype)
         raise DTypeError(f"{value} does not fit {dtype} (from {info.min} to {info.max}). Use a wider dtype.") from None
     except MemoryError as error:
         raise OutOfMemoryError(f"a tensor of shape {shape} and dtype {dtype} does not fit in memory ({error}).") from error
-    return Tensor(array)
+
+
+def _fill(xp: Any, shape: tuple[int, ...], value: Any, dtype: Any) -> Any:
+    array = xp.empty(shape, dtype)
+    array.fill(value)
+    return array
 
 
 def zeros(shape: int | Sequence[int], *, dtype: Any = None, device: str | None = None) -> Tensor:

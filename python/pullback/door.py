@@ -106,6 +106,11 @@ def end() -> list[Launch]:
     return sorted(launches, key=lambda launch: launch.begin_ns)
 
 
+def moved(*arrays: Any, of: Any = None) -> dict[str, int]:
+    """The cost of a launch that computes nothing: `of` is read, the arrays are written."""
+    return {"bytes_read": 0 if of is None else of.nbytes, "bytes_written": sum([a.nbytes for a in arrays])}
+
+
 def through(name: str, run: Callable[[], Any], cost: Callable[[Any], dict[str, int] | None]) -> Any:
     """Runs a launch that is not a native kernel. `cost(result)` gives its figures, None where nothing is known.
 

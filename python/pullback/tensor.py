@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from . import devices, dtypes
+from . import devices, door, dtypes
 from .errors import DeviceError, DTypeError, ShapeError
 
 new_serial: Final = itertools.count(1).__next__
@@ -318,9 +318,13 @@ class Parameter(Tensor):
                 f"assign: {self.label()} has shape {self.shape}, the value {source.shape}. Give it the same shape "
                 f"(pb.broadcast_to says so explicitly)."
             )
-        self.array[...] = devices.move(source, self.device).astype(self.dtype)
+        here = devices.move(source, self.device)
+        door.through("assign", lambda: self._write(here), lambda _: door.moved(self.array, of=here))
         self.storage.version += 1
         return self
+
+    def _write(self, value: Any) -> None:
+        self.array[...] = value.astype(self.dtype)
 
     def place(self, array: Any) -> None:
         """Moves the value into other memory of the same shape and dtype (an optimizer's arena)."""

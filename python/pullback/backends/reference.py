@@ -51,7 +51,7 @@ def run(op: Any, arrays: Sequence[Any], params: Sequence[Any]) -> Any:
             with np.errstate(all="ignore"):
                 y = xp.asarray(op.reference(xp, *wide, *params))
         except MemoryError as error:
-            raise OutOfMemoryError(f"{op.name}: {error}") from error
+            raise OutOfMemoryError(f"{op.name}: not enough memory ({error}).") from error
         return y.astype(half) if half and y.dtype == np.float32 else y
 
     if door.state.ledger is None:

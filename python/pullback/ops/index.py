@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import devices, dtypes
+from .. import devices, door, dtypes
 from ..errors import DTypeError, ShapeError
 from ..operand import as_tensor
 from ..primitive import ZERO, apply
@@ -204,7 +204,8 @@ def nonzero(x: Any, /) -> tuple[Tensor, ...]:
     x = as_tensor(x)
     if not x.ndim:
         raise ShapeError("nonzero: a 0-d tensor has no axes; reshape it to (1,) first.")
-    return tuple([Tensor(i) for i in x.array.nonzero()])
+    found = door.through("nonzero", x.array.nonzero, lambda found: door.moved(*found, of=x.array))
+    return tuple([Tensor(i) for i in found])
 
 
 def argwhere(x: Any, /) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import devices
+from .. import devices, door
 from ..dtypes import promote
 from ..errors import ShapeError
 from ..operand import as_tensor
@@ -124,10 +124,17 @@ class UniqueInverse(NamedTuple):
 
 
 def unique_all(x: Any, /) -> Unique:
-    """The distinct elements in order, where each is first, which one each element is, and how often each comes."""
+    """The distinct elements in order, where each is first, which one each element is, and how often each comes.
+
+    Each NaN is distinct from every other, as the array API says.
+    """
     x = as_tensor(x)
     xp = devices.array_module(x.device)
-    values, first, inverse, counts = xp.unique(x.array, return_index=True, return_inverse=True, return_counts=True)
+    values, first, inverse, counts = door.through(
+        "unique",
+        lambda: xp.unique(x.array, return_index=True, return_inverse=True, return_counts=True, equal_nan=False),
+        lambda found: door.moved(*found, of=x.array),
+    )
     return Unique(Tensor(values), Tensor(first), Tensor(inverse.reshape(x.shape)), Tensor(counts))
 
 
