@@ -1,0 +1,167 @@
+// The threads of one block: which of them run, which wait at a barrier, which for other lanes of their warp.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <type_traits>
+#include <vector>
+
+#include "cudasim/fiber.h"
+#include "cudasim/language.h"
+#include "cudasim/schedule.h"
+
+namespace cudasim {
+
+// Stops the program: the message, then in device code the kernel, the block and the thread that runs.
+[[noreturn]] void fail(const char* format, ...) __attribute__((format(printf, 1, 2)));
+
+// A kernel with its arguments.
+struct Call {
+  void (*run)(void* arguments) = nullptr;
+  void* arguments = nullptr;
+  const void* kernel = nullptr;  // its address, for messages
+};
+
+// The predicates that threads bring to a barrier.
+struct Votes {
+  unsigned nonzero = 0, threads = 0;
+};
+
+// What lanes of a warp do together. Lanes that meet must do the same.
+enum class Collective : uint8_t { kSync, kShuffle, kVote, kMatch, kReduce, kMatrix };
+
+constexpr size_t kLaneBytes = 64;
+
+// One meeting of the lanes in `mask`, and what each brought.
+struct Meeting {
+  uint32_t mask, arrived;
+  unsigned readers;
+  Collective kind;
+  uint8_t bytes;
+  alignas(16) unsigned char values[kWarp * kLaneBytes];
+};
+
+// The values of a meeting. A lane that is not there gives bits that are all ones: NaN, or -1.
+template <class T> class Peers {
+ public:
+  explicit Peers(const Meeting& meeting) : meeting_(meeting) {}
+  uint32_t mask() const { return meeting_.mask; }
+  uint32_t lanes() const { return meeting_.arrived; }
+  bool has(unsigned lane) const { return (meeting_.arrived >> lane) & 1; }
+  T operator[](unsigned lane) const {
+    T value;
+    if (has(lane)) {
+      std::memcpy(&value, meeting_.values + lane * sizeof(T), sizeof(T));
+    } else {
+      std::memset(static_cast<void*>(&value), 0xff, sizeof(T));
+    }
+    return value;
+  }
+
+ private:
+  const Meeting& meeting_;
+};
+
+// Runs blocks one after another on the OS thread that it belongs to.
+class Block {
+ public:
+  static Block& running() { return *current; }
+  static bool runs() { return current != nullptr; }
+
+  Block() : fibers_(&Block::run_threads) {}
+  // Runs a block of blockDim threads from the first thread to the last one's end.
+  void run(const Call& call, uint3 index, const Schedule& schedule, bool strict);
+
+  // ---- for device code, in the thread that calls
+  unsigned thread() const { return thread_; }  // its number in the block
+  unsigned lane() const { return thread_ % kWarp; }
+  unsigned size() const { return size_; }
+  uint32_t live_lanes() const { return warps_[thread_ / kWarp].live; }
+  const Call& call() const { return call_; }
+
+  Votes barrier(bool vote, Site site) {
+    const unsigned phase = phase_;
+    begin_barrier(site);
+    votes_[phase].nonzero += vote;
+    if (++votes_[phase].threads == live_) {
+      release_barrier();
+    } else {
+      warps_[thread_ / kWarp].at_barrier |= 1u << lane();
+      suspend();
+    }
+    return votes_[phase];
+  }
+
+  // Brings `value` to the other lanes of `mask`, waits for them and returns read(Peers<T>).
+  template <class T, class Read> auto meet(Collective kind, uint32_t mask, const T& value, Site site, Read read) {
+    static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= kLaneBytes, "lanes exchange plain data of up to 64 bytes");
+    Meeting& meeting = join(kind, mask, sizeof(T), site);
+    std::memcpy(meeting.values + lane() * sizeof(T), &value, sizeof(T));
+    arrive(meeting);
+    const auto result = read(Peers<T>(meeting));
+    if (--meeting.readers == 0) idle_meetings_.push_back(&meeting);
+    return result;
+  }
+
+  void yield();         // lets another thread run, if one can
+  void maybe_yield() {  // at an atomic: when the schedule says so, and always in a thread that spins
+    if (schedule_.preempts() || ++atomics_ == kSpin) yield();
+  }
+
+ private:
+  struct Warp {
+    uint32_t live, at_barrier, meeting;  // lanes; `meeting` has the lowest lane of every mask that is being met on
+    Meeting* open[kWarp];                // by that lane
+  };
+  static constexpr unsigned kSpin = 4096;
+
+  static void run_threads();  // what every fiber does
+  void run_one_fiber(Fiber* fiber);
+  void lay_out();  // the index of every thread of a block of this shape
+  void begin_barrier(Site site);
+  void release_barrier();
+  Meeting& join(Collective kind, uint32_t mask, size_t bytes, Site site);
+  void arrive(Meeting& meeting) {
+    Warp& warp = warps_[thread_ / kWarp];
+    meeting.arrived |= 1u << lane();
+    if (!complete(warp, meeting, 1u << lane())) suspend();
+  }
+  // Lets the lanes of a meeting go on if all have arrived; `self` runs already.
+  bool complete(Warp& warp, Meeting& meeting, uint32_t self) {
+    if (meeting.mask & warp.live & ~meeting.arrived) return false;
+    meeting.readers = unsigned(__builtin_popcount(meeting.arrived));
+    warp.meeting &= ~(1u << __builtin_ctz(meeting.mask));
+    ready_.add(unsigned(&warp - warps_), meeting.arrived & ~self);
+    return true;
+  }
+  void end_thread();
+  void suspend();  // runs others until this thread is made ready and chosen
+  unsigned take_next();
+  void select(unsigned thread) {
+    thread_ = thread;
+    threadIdx = index_[thread];
+  }
+  [[noreturn]] void fail_deadlock();
+  [[noreturn]] void fail_exit();
+
+  static inline thread_local Block* current = nullptr;
+
+  Call call_;
+  Schedule schedule_;
+  bool strict_ = true;
+  unsigned thread_ = 0, size_ = 0, live_ = 0, phase_ = 0, atomics_ = 0;
+  dim3 shape_{0, 0, 0};
+  Ready ready_;
+  Votes votes_[2];
+  Site barrier_site_;
+  Warp warps_[kMaxWarps];
+  uint3 index_[kMaxThreads];
+  Fiber* fiber_[kMaxThreads];  // null until the thread begins
+  Fiber root_;                 // the OS thread
+  FiberPool fibers_;
+  std::vector<Meeting*> idle_meetings_;
+  std::vector<std::unique_ptr<Meeting>> meetings_;
+};
+
+}  // namespace cudasim

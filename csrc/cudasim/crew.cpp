@@ -1,0 +1,73 @@
+// A crew that grows to the largest number asked for.
+#include "cudasim/crew.h"
+
+#include <unistd.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace cudasim {
+namespace {
+
+class Crew {
+ public:
+  void run(unsigned count, const std::function<void(unsigned)>& work) {
+    {
+      const std::lock_guard lock(mutex_);
+      while (threads_.size() + 1 < count) {
+        threads_.emplace_back(&Crew::serve, this, unsigned(threads_.size() + 1), generation_);
+      }
+      work_ = &work;
+      count_ = count;
+      busy_ = count - 1;
+      ++generation_;
+    }
+    start_.notify_all();
+    work(0);
+    std::unique_lock lock(mutex_);
+    done_.wait(lock, [&] { return busy_ == 0; });
+  }
+
+ private:
+  void serve(unsigned number, unsigned generation) {
+    for (;;) {
+      std::unique_lock lock(mutex_);
+      start_.wait(lock, [&] { return generation_ != generation; });
+      generation = generation_;
+      if (number >= count_) continue;
+      const std::function<void(unsigned)>& work = *work_;
+      lock.unlock();
+      work(number);
+      lock.lock();
+      if (--busy_ == 0) done_.notify_one();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable start_, done_;
+  std::vector<std::thread> threads_;
+  const std::function<void(unsigned)>* work_ = nullptr;
+  unsigned count_ = 0, busy_ = 0, generation_ = 0;
+};
+
+// Never deleted, since its threads never end; a process that was forked has none of them and makes its own.
+Crew& crew() {
+  static Crew* crew = nullptr;
+  static pid_t owner = 0;
+  if (owner != getpid()) {
+    crew = new Crew;
+    owner = getpid();
+  }
+  return *crew;
+}
+
+}  // namespace
+
+void run_on_crew(unsigned count, const std::function<void(unsigned)>& work) {
+  if (count == 1) return work(0);
+  crew().run(count, work);
+}
+
+}  // namespace cudasim

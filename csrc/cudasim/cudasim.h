@@ -1,0 +1,18 @@
+// CUDA for a machine without it: what <cuda_runtime.h>, <cooperative_groups.h> and <cuda_pipeline.h> declare, as C++17.
+#pragma once
+
+#include "cudasim/async_copy.h"
+#include "cudasim/atomics.h"
+#include "cudasim/cooperative_groups.h"
+#include "cudasim/device.h"
+#include "cudasim/error.h"
+#include "cudasim/graph.h"
+#include "cudasim/language.h"
+#include "cudasim/launch.h"
+#include "cudasim/load_store.h"
+#include "cudasim/memory.h"
+#include "cudasim/numbers.h"
+#include "cudasim/shared.h"
+#include "cudasim/stream.h"
+#include "cudasim/synchronize.h"
+#include "cudasim/warp.h"

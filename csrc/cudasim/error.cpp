@@ -1,0 +1,75 @@
+// Names of errors, and the last of each thread.
+#include "cudasim/error.h"
+
+namespace cudasim {
+namespace {
+
+thread_local cudaError_t last = cudaSuccess;
+
+struct Text {
+  cudaError_t error;
+  const char *name, *text;
+};
+
+#define CUDASIM_TEXT(name, text) {name, #name, text}
+constexpr Text kTexts[] = {
+    CUDASIM_TEXT(cudaSuccess, "no error"),
+    CUDASIM_TEXT(cudaErrorInvalidValue, "invalid argument"),
+    CUDASIM_TEXT(cudaErrorMemoryAllocation, "out of memory"),
+    CUDASIM_TEXT(cudaErrorInvalidConfiguration, "invalid configuration argument"),
+    CUDASIM_TEXT(cudaErrorInvalidSymbol, "invalid device symbol"),
+    CUDASIM_TEXT(cudaErrorInvalidMemcpyDirection, "invalid copy direction for memcpy"),
+    CUDASIM_TEXT(cudaErrorInvalidDeviceFunction, "invalid device function"),
+    CUDASIM_TEXT(cudaErrorNoDevice, "no CUDA-capable device is detected"),
+    CUDASIM_TEXT(cudaErrorInvalidDevice, "invalid device ordinal"),
+    CUDASIM_TEXT(cudaErrorInvalidResourceHandle, "invalid resource handle"),
+    CUDASIM_TEXT(cudaErrorIllegalState, "the operation cannot be performed in the present state"),
+    CUDASIM_TEXT(cudaErrorNotReady, "device not ready"),
+    CUDASIM_TEXT(cudaErrorCooperativeLaunchTooLarge, "too many blocks in cooperative launch"),
+    CUDASIM_TEXT(cudaErrorNotSupported, "operation not supported"),
+    CUDASIM_TEXT(cudaErrorStreamCaptureUnsupported, "operation not permitted when stream is capturing"),
+    CUDASIM_TEXT(cudaErrorStreamCaptureInvalidated, "operation failed due to a previous error during capture"),
+    CUDASIM_TEXT(cudaErrorStreamCaptureUnmatched, "capture was not ended in the same stream as it began"),
+    CUDASIM_TEXT(cudaErrorStreamCaptureUnjoined, "capturing stream has unjoined work"),
+    CUDASIM_TEXT(cudaErrorStreamCaptureIsolation, "dependency created on uncaptured work in another stream"),
+    CUDASIM_TEXT(cudaErrorStreamCaptureImplicit,
+                 "operation would make the legacy stream depend on a capturing blocking stream"),
+    CUDASIM_TEXT(cudaErrorCapturedEvent, "operation not permitted on an event last recorded in a capturing stream"),
+    CUDASIM_TEXT(cudaErrorStreamCaptureWrongThread, "attempt to terminate a thread-local capture sequence from another thread"),
+    CUDASIM_TEXT(cudaErrorGraphExecUpdateFailure, "the graph update was not performed: the graphs differ in structure"),
+};
+#undef CUDASIM_TEXT
+
+const Text* text_of(cudaError_t error) {
+  for (const Text& text : kTexts) {
+    if (text.error == error) return &text;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+cudaError_t report(cudaError_t error) {
+  if (error != cudaSuccess && error != cudaErrorNotReady) last = error;
+  return error;
+}
+
+}  // namespace cudasim
+
+cudaError_t cudaGetLastError() {
+  const cudaError_t error = cudasim::last;
+  cudasim::last = cudaSuccess;
+  return error;
+}
+
+cudaError_t cudaPeekAtLastError() { return cudasim::last; }
+
+const char* cudaGetErrorName(cudaError_t error) {
+  const cudasim::Text* text = cudasim::text_of(error);
+  return text ? text->name : "unrecognized error code";
+}
+
+const char* cudaGetErrorString(cudaError_t error) {
+  const cudasim::Text* text = cudasim::text_of(error);
+  return text ? text->text : "unrecognized error code";
+}

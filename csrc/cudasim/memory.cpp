@@ -1,0 +1,239 @@
+// Allocations and copies. Memory that was freed is kept for a while, so that who uses it finds NaN or is found.
+#include "cudasim/memory.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <new>
+
+#include "cudasim/block.h"
+
+namespace cudasim {
+namespace {
+
+constexpr size_t kAlign = 256;
+constexpr size_t kDeviceBytes = size_t{16} << 30;
+#if defined(__SANITIZE_ADDRESS__)
+constexpr size_t kFence = 0, kKept = 0;  // the sanitizer has its own
+#else
+constexpr size_t kFence = 256;      // bytes before and after an allocation that nobody may write
+constexpr size_t kKept = 32 << 20;  // bytes of freed memory
+#endif
+constexpr unsigned char kPoison = 0xff;
+
+struct Allocation {
+  size_t bytes;
+  cudaMemoryType type;
+};
+
+struct Heap {
+  std::mutex mutex;
+  std::map<char*, Allocation> live;
+  std::deque<std::pair<char*, size_t>> freed;
+  size_t live_bytes = 0, freed_bytes = 0;
+};
+using HeapLock = std::lock_guard<std::mutex>;
+
+Heap& heap() {
+  static Heap& all = *new Heap;
+  return all;
+}
+
+bool poisoned(const char* p, size_t bytes) {
+  return std::all_of(p, p + bytes, [](char c) { return static_cast<unsigned char>(c) == kPoison; });
+}
+
+void check_fences(const char* p, size_t bytes) {
+  if (!poisoned(p - kFence, kFence)) fail("something wrote before the beginning of an allocation of %zu bytes", bytes);
+  if (!poisoned(p + bytes, kFence)) fail("something wrote beyond the end of an allocation of %zu bytes", bytes);
+}
+
+cudaError_t allocate(void** p, size_t bytes, cudaMemoryType type) {
+  if (!p) return report(cudaErrorInvalidValue);
+  *p = nullptr;
+  if (bytes == 0) return cudaSuccess;
+  Heap& h = heap();
+  const HeapLock lock(h.mutex);
+  if (bytes > kDeviceBytes - h.live_bytes) return report(cudaErrorMemoryAllocation);
+  char* memory = static_cast<char*>(::operator new(bytes + 2 * kFence, std::align_val_t{kAlign}, std::nothrow));
+  if (!memory) return report(cudaErrorMemoryAllocation);
+  std::memset(memory, kPoison, bytes + 2 * kFence);
+  h.live[memory + kFence] = {bytes, type};
+  h.live_bytes += bytes;
+  *p = memory + kFence;
+  return cudaSuccess;
+}
+
+void give_back(Heap& h) {
+  const auto [p, bytes] = h.freed.front();
+  h.freed.pop_front();
+  h.freed_bytes -= bytes;
+  if (!poisoned(p, bytes)) fail("something wrote to an allocation of %zu bytes after it was freed", bytes);
+  check_fences(p, bytes);
+  ::operator delete(p - kFence, std::align_val_t{kAlign});
+}
+
+cudaError_t release(void* p, bool host) {
+  Heap& h = heap();
+  const HeapLock lock(h.mutex);
+  const auto at = h.live.find(static_cast<char*>(p));
+  if (at == h.live.end() || (at->second.type == cudaMemoryTypeHost) != host) return report(cudaErrorInvalidValue);
+  const size_t bytes = at->second.bytes;
+  h.live.erase(at);
+  h.live_bytes -= bytes;
+  check_fences(static_cast<char*>(p), bytes);
+  std::memset(p, kPoison, bytes);
+  h.freed.emplace_back(static_cast<char*>(p), bytes);
+  h.freed_bytes += bytes;
+  while (h.freed_bytes > kKept && !h.freed.empty()) give_back(h);
+  return cudaSuccess;
+}
+
+// The allocation that p points into; null if none.
+const std::pair<char* const, Allocation>* allocation_of(const void* p) {
+  const auto& live = heap().live;
+  auto at = live.upper_bound(const_cast<char*>(static_cast<const char*>(p)));
+  if (at == live.begin()) return nullptr;
+  --at;
+  return static_cast<const char*>(p) < at->first + at->second.bytes ? &*at : nullptr;
+}
+
+// Whether `bytes` from p on are one allocation's, or none's where p may be the host's.
+bool in_bounds(const void* p, size_t bytes, bool device) {
+  const HeapLock lock(heap().mutex);
+  const auto* at = allocation_of(p);
+  if (!at) return !device;
+  return static_cast<const char*>(p) + bytes <= at->first + at->second.bytes;
+}
+
+bool on_device(const void* p) {
+  const HeapLock lock(heap().mutex);
+  const auto* at = allocation_of(p);
+  return at && at->second.type == cudaMemoryTypeDevice;
+}
+
+cudaError_t check_copy(const void* to, const void* from, size_t to_bytes, size_t from_bytes, cudaMemcpyKind kind) {
+  if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) return report(cudaErrorInvalidMemcpyDirection);
+  const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+  const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+  if (!in_bounds(to, to_bytes, to_device) || !in_bounds(from, from_bytes, from_device)) return report(cudaErrorInvalidValue);
+  if (kind != cudaMemcpyDefault && ((!to_device && on_device(to)) || (!from_device && on_device(from)))) {
+    return report(cudaErrorInvalidValue);
+  }
+  return cudaSuccess;
+}
+
+// Submits, then waits as the calls without a stream do.
+cudaError_t submit_and_wait(Work work) {
+  if (const cudaError_t error = not_while_capturing()) return error;
+  if (const cudaError_t error = submit(nullptr, std::move(work))) return error;
+  return cudaStreamSynchronize(nullptr);
+}
+
+}  // namespace
+
+cudaError_t copy_symbol(void* to, const void* from, size_t bytes, size_t offset, size_t size) {
+  if (offset > size || bytes > size - offset) return report(cudaErrorInvalidValue);
+  return submit_and_wait({WorkKind::kMemcpy, [=] { std::memcpy(to, from, bytes); }, nullptr});
+}
+
+}  // namespace cudasim
+
+using cudasim::report;
+using cudasim::WorkKind;
+
+cudaError_t cudaMalloc(void** p, size_t bytes) {
+  if (const cudaError_t error = cudasim::not_while_capturing()) return error;
+  return cudasim::allocate(p, bytes, cudaMemoryTypeDevice);
+}
+
+// Waits for the device, as cudaFree does.
+cudaError_t cudaFree(void* p) {
+  if (!p) return cudaSuccess;
+  if (const cudaError_t error = cudaDeviceSynchronize()) return error;
+  return cudasim::release(p, false);
+}
+
+cudaError_t cudaMallocAsync(void** p, size_t bytes, cudaStream_t) {
+  if (const cudaError_t error = cudasim::not_while_capturing()) return error;
+  return cudasim::allocate(p, bytes, cudaMemoryTypeDevice);
+}
+
+cudaError_t cudaFreeAsync(void* p, cudaStream_t stream) {
+  if (!p) return cudaSuccess;
+  if (!cudasim::on_device(p)) return report(cudaErrorInvalidValue);
+  if (const cudaError_t error = cudasim::not_while_capturing()) return error;
+  return cudasim::submit(stream, {WorkKind::kEmpty, [=] { cudasim::release(p, false); }, nullptr});
+}
+
+cudaError_t cudaMallocHost(void** p, size_t bytes, unsigned) {
+  if (const cudaError_t error = cudasim::not_while_capturing()) return error;
+  return cudasim::allocate(p, bytes, cudaMemoryTypeHost);
+}
+
+cudaError_t cudaHostAlloc(void** p, size_t bytes, unsigned flags) { return cudaMallocHost(p, bytes, flags); }
+
+cudaError_t cudaFreeHost(void* p) {
+  if (!p) return cudaSuccess;
+  if (const cudaError_t error = cudaDeviceSynchronize()) return error;
+  return cudasim::release(p, true);
+}
+
+cudaError_t cudaMallocManaged(void** p, size_t bytes, unsigned) { return cudaMalloc(p, bytes); }
+
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  if (!free || !total) return report(cudaErrorInvalidValue);
+  const cudasim::HeapLock lock(cudasim::heap().mutex);
+  *total = cudasim::kDeviceBytes;
+  *free = cudasim::kDeviceBytes - cudasim::heap().live_bytes;
+  return cudaSuccess;
+}
+
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* p) {
+  if (!attributes) return report(cudaErrorInvalidValue);
+  const cudasim::HeapLock lock(cudasim::heap().mutex);
+  const auto* at = cudasim::allocation_of(p);
+  void* pointer = const_cast<void*>(p);
+  *attributes = {at ? at->second.type : cudaMemoryTypeUnregistered, 0, at ? pointer : nullptr, nullptr};
+  if (attributes->type != cudaMemoryTypeDevice) attributes->hostPointer = pointer;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
+  if (const cudaError_t error = cudasim::check_copy(to, from, bytes, bytes, kind)) return error;
+  return cudasim::submit_and_wait({WorkKind::kMemcpy, [=] { std::memmove(to, from, bytes); }, nullptr});
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+  if (const cudaError_t error = cudasim::check_copy(to, from, bytes, bytes, kind)) return error;
+  return cudasim::submit(stream, {WorkKind::kMemcpy, [=] { std::memmove(to, from, bytes); }, nullptr});
+}
+
+cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t height,
+                              cudaMemcpyKind kind, cudaStream_t stream) {
+  if (width > to_pitch || width > from_pitch) return report(cudaErrorInvalidValue);
+  if (width == 0 || height == 0) return cudaSuccess;
+  const size_t to_bytes = to_pitch * (height - 1) + width, from_bytes = from_pitch * (height - 1) + width;
+  if (const cudaError_t error = cudasim::check_copy(to, from, to_bytes, from_bytes, kind)) return error;
+  const auto copy = [=] {
+    for (size_t row = 0; row < height; ++row) {
+      std::memmove(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch, width);
+    }
+  };
+  return cudasim::submit(stream, {WorkKind::kMemcpy, copy, nullptr});
+}
+
+cudaError_t cudaMemset(void* p, int byte, size_t bytes) {
+  if (const cudaError_t error = cudasim::not_while_capturing()) return error;
+  return cudaMemsetAsync(p, byte, bytes, nullptr);
+}
+
+cudaError_t cudaMemsetAsync(void* p, int byte, size_t bytes, cudaStream_t stream) {
+  if (!cudasim::in_bounds(p, bytes, bytes > 0)) return report(cudaErrorInvalidValue);
+  return cudasim::submit(stream, {WorkKind::kMemset, [=] { std::memset(p, byte, bytes); }, nullptr});
+}

@@ -1,0 +1,53 @@
+// Streams and events. In the default order work is done where it is submitted. With a seed it is done at random moments
+// before something waits for it, and streams that do not wait for each other take turns at random.
+#pragma once
+
+#include <functional>
+
+#include "cudasim/error.h"
+
+struct CUstream_st;
+struct CUevent_st;
+using cudaStream_t = CUstream_st*;
+using cudaEvent_t = CUevent_st*;
+
+#define cudaStreamLegacy (reinterpret_cast<cudaStream_t>(1))
+
+enum { cudaStreamDefault = 0, cudaStreamNonBlocking = 1 };
+enum { cudaEventDefault = 0, cudaEventBlockingSync = 1, cudaEventDisableTiming = 2 };
+
+cudaError_t cudaStreamCreate(cudaStream_t* stream);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamQuery(cudaStream_t stream);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags = 0);
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, void (*function)(void*), void* data);
+cudaError_t cudaDeviceSynchronize();
+
+cudaError_t cudaEventCreate(cudaEvent_t* event);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream = nullptr);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaEventQuery(cudaEvent_t event);
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end);
+
+namespace cudasim {
+
+enum class WorkKind { kKernel, kMemcpy, kMemset, kHost, kGraph, kEmpty };
+
+struct Work {
+  WorkKind kind = WorkKind::kEmpty;
+  std::function<void()> run;
+  const void* kernel = nullptr;
+};
+
+// Does the work in the stream's order, or adds it to the graph that the stream captures.
+cudaError_t submit(cudaStream_t stream, Work work);
+
+// For calls that wait or that no graph can hold: an error while this thread captures a stream, which that ends.
+cudaError_t not_while_capturing();
+
+}  // namespace cudasim

@@ -1,0 +1,24 @@
+// What the symbol table of a program tells about its kernels: their names and their static shared variables.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace cudasim {
+
+struct Span {
+  char* begin;
+  size_t bytes;
+};
+
+std::string name_of(const void* kernel);  // demangled, "a kernel" if the table has been stripped
+
+// Static shared variables, as the calling OS thread sees them, of the program or library that holds the kernel.
+// C++ tells neither their places nor their number, but they are the thread-local variables of functions that have no
+// initializer. Empty where symbols have been stripped.
+const std::vector<Span>& shared_variables(const void* kernel);
+
+size_t own_shared_bytes(const void* kernel);  // of those that the kernel itself declares, without the functions it calls
+
+}  // namespace cudasim
