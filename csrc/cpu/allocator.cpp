@@ -70,7 +70,7 @@ struct Cache {
   } shelf[kClasses];
   uint64_t clock = 0;
   int64_t limit = default_limit();
-  AllocatorStatistics now{};
+  int64_t cached = 0;  // bytes, as they were taken from the system
 
   void evict(int64_t keep);
 };
@@ -86,7 +86,7 @@ Cache& the_cache() {
 }
 
 void Cache::evict(int64_t keep) {
-  while (now.cached_bytes > keep) {
+  while (cached > keep) {
     int oldest = -1;
     for (int c = 0; c < kClasses; ++c) {
       if (!shelf[c].blocks.empty() && (oldest < 0 || shelf[c].used < shelf[oldest].used)) oldest = c;
@@ -94,8 +94,15 @@ void Cache::evict(int64_t keep) {
     if (oldest < 0) return;
     std::free(shelf[oldest].blocks.back());
     shelf[oldest].blocks.pop_back();
-    now.cached_bytes -= static_cast<int64_t>(size_of(oldest));
+    cached -= static_cast<int64_t>(size_of(oldest));
   }
+}
+
+// Gives all cached blocks back to the system.
+void trim() {
+  Cache& cache = the_cache();
+  std::lock_guard<std::mutex> lock(cache.mutex);
+  cache.evict(0);
 }
 
 }  // namespace
@@ -119,17 +126,12 @@ void* allocate(size_t bytes) {
     if (!shelf.blocks.empty()) {
       data = shelf.blocks.back();
       shelf.blocks.pop_back();
-      cache.now.cached_bytes -= static_cast<int64_t>(size);
+      cache.cached -= static_cast<int64_t>(size);
     }
-    ++(data ? cache.now.hits : cache.now.misses);
-    cache.now.live_bytes += static_cast<int64_t>(size);
-    cache.now.peak_bytes = std::max(cache.now.peak_bytes, cache.now.live_bytes);
   }
   if (data || (data = from_system(size))) return data;
   trim();
   if ((data = from_system(size))) return data;
-  std::lock_guard<std::mutex> lock(cache.mutex);
-  cache.now.live_bytes -= static_cast<int64_t>(size);
   throw std::bad_alloc();
 }
 
@@ -141,51 +143,19 @@ void release(void* data, size_t bytes) noexcept {
   Cache& cache = the_cache();
   {
     std::lock_guard<std::mutex> lock(cache.mutex);
-    cache.now.live_bytes -= size;
     if (size <= cache.limit) {
       Cache::Shelf& shelf = cache.shelf[size_class];
       try {
         shelf.blocks.push_back(data);
         shelf.used = ++cache.clock;
-        cache.now.cached_bytes += size;
+        cache.cached += size;
         data = nullptr;
-        if (cache.now.cached_bytes > cache.limit) cache.evict(cache.limit);
+        if (cache.cached > cache.limit) cache.evict(cache.limit);
       } catch (const std::bad_alloc&) {  // no room to remember it: then not
       }
     }
   }
   std::free(data);
-}
-
-AllocatorStatistics allocator_statistics() {
-  Cache& cache = the_cache();
-  std::lock_guard<std::mutex> lock(cache.mutex);
-  return cache.now;
-}
-
-void reset_peak() {
-  Cache& cache = the_cache();
-  std::lock_guard<std::mutex> lock(cache.mutex);
-  cache.now.peak_bytes = cache.now.live_bytes;
-}
-
-void trim(int64_t keep_bytes) noexcept {
-  Cache& cache = the_cache();
-  std::lock_guard<std::mutex> lock(cache.mutex);
-  cache.evict(std::max<int64_t>(keep_bytes, 0));
-}
-
-int64_t cache_limit() {
-  Cache& cache = the_cache();
-  std::lock_guard<std::mutex> lock(cache.mutex);
-  return cache.limit;
-}
-
-void set_cache_limit(int64_t bytes) {
-  Cache& cache = the_cache();
-  std::lock_guard<std::mutex> lock(cache.mutex);
-  cache.limit = std::max<int64_t>(bytes, 0);
-  cache.evict(cache.limit);
 }
 
 }  // namespace pb::cpu
