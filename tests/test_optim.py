@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import Any
 
@@ -161,6 +162,78 @@ def test_resume_is_exact(tmp_path: Any) -> None:
         assert (p.numpy() == q.numpy()).all()
 
 
+def test_a_state_that_does_not_fit_changes_nothing() -> None:
+    params = parameters()
+    opt = optim.Adam(params)
+    opt.step(gradients(params, 0))
+    state, slots, control = opt.state_dict(), opt.state_dict()["slots"], opt.state_dict()["control"].numpy()
+    momentum = optim.SGD(parameters(), momentum=0.9).state_dict()
+
+    def damaged(at: int, value: float) -> Any:
+        return {**state, "control": np.where(np.arange(16) == at, value, control)}
+
+    for wrong, words in [
+        (None, "a NoneType"),
+        ({}, "not for"),
+        (momentum, "of rule SGD, this optimizer is Adam"),
+        ({**momentum, "rule": "Adam"}, '"p0" has entries'),
+        ({**state, "slots": {"p0": slots["p0"]}}, "'p1'"),
+        ({**state, "slots": {**slots, "p2": {"m": slots["p2"]["m"]}}}, '"p2" has entries'),
+        ({**state, "slots": {**slots, "p2": {"m": slots["p2"]["m"], "v": None}}}, 'slot "v" of "p2" is a NoneType'),
+        ({**state, "slots": {**slots, "p2": {"m": slots["p2"]["m"], "v": pb.ones(3)}}}, "it must be floats"),
+        ({**state, "control": pb.zeros(3)}, "control block"),
+        (damaged(0, -1.0), "number of steps"),
+        (damaged(7, 99.0), "no schedule"),
+        (damaged(8, np.nan), "learning rate"),
+    ]:
+        other = optim.Adam(parameters())
+        with pytest.raises(pb.PullbackError, match=words):
+            other.load_state_dict(wrong)
+        assert other.steps == 0
+        assert not any(slot.numpy().any() for p in other.parameters for slot in other.slots(p).values())
+
+
+def test_a_loaded_schedule_is_the_one_that_was_saved() -> None:
+    for schedule in (schedules.Step(0.1, every=10), schedules.WarmupCosine(0.1, steps=20, warmup=3), schedules.Schedule(0.1)):
+        opt = optim.SGD(parameters(), lr=0.5)
+        opt.load_state_dict(optim.SGD(parameters(), lr=schedule).state_dict())
+        assert repr(opt._schedule) == repr(schedule)  # 10 and 10.0 are equal, and print differently
+
+
+def test_clipping_is_the_optimizers_own_and_not_the_states() -> None:
+    clipped = optim.SGD([pb.Parameter([0.0], name="p")], lr=1.0, clip_norm=1.0, clip_value=0.5)
+    clipped.step([pb.tensor([10.0])])
+    opt = optim.SGD([pb.Parameter([0.0], name="p")], lr=1.0)
+    opt.load_state_dict(clipped.state_dict())
+    opt.step([pb.tensor([10.0])])
+    assert opt.parameters[0].tolist() == [-10.0]
+
+
+def test_names_in_a_state_are_those_of_when_the_optimizer_was_made() -> None:
+    inner = nn.Sequential(nn.Linear(2, 2))
+    opt = optim.Adam(inner.parameters())
+    state = opt.state_dict()
+    nn.Sequential(inner).parameters()
+    assert inner[0].weight.name == "0.0.weight"
+    assert set(opt.state_dict()["slots"]) == {"0.weight", "0.bias"}
+    opt.load_state_dict(state)
+
+
+def test_a_deep_copy_goes_on_alone_with_the_copied_parameters() -> None:
+    params = parameters()
+    opt = optim.Adam(params, lr=schedules.Cosine(0.1, steps=20), clip_norm=1.0)
+    opt.step(gradients(params, 0))
+    params_too, twin = copy.deepcopy((params, opt))
+    assert all(p is q for p, q in zip(params_too, twin.parameters))
+    before = [p.numpy() for p in params]
+    twin.step(gradients(params, 1))
+    assert all((p.numpy() == value).all() for p, value in zip(params, before))
+    opt.step(gradients(params, 1))
+    for p, q in zip(params, params_too):
+        assert (p.numpy() == q.numpy()).all()
+        assert all((opt.slots(p)[name].numpy() == slot.numpy()).all() for name, slot in twin.slots(q).items())
+
+
 @pytest.mark.parametrize(
     "schedule",
     [schedules.Schedule(0.1), schedules.Step(0.1, every=3, factor=0.5), schedules.Exponential(0.1, factor=0.8),
@@ -226,6 +299,38 @@ def test_a_parameter_without_gradient_is_left_alone() -> None:
     assert params[0].version == 1
 
 
+def test_a_step_without_any_gradient_does_not_count() -> None:
+    p = pb.Parameter([1.0, 2.0])
+    opt = optim.Adam([p], lr=schedules.Linear(1.0, steps=2))
+    deltas = opt.step([None], return_delta=True) or []
+    assert (opt.steps, opt.lr, p.version) == (0, 1.0, 0)
+    assert deltas[0].tolist() == [0.0, 0.0]
+
+
+def test_a_constraint_that_raises_leaves_no_parameter_with_an_old_version() -> None:
+    def refuse(value: pb.Tensor) -> pb.Tensor:
+        raise RuntimeError("no")
+
+    params = [pb.Parameter([1.0], constraint=refuse), pb.Parameter([2.0])]
+    opt = optim.SGD(params, lr=0.5)
+    with pb.GradientTape() as tape:
+        y = params[1] * params[1]
+    with pytest.raises(RuntimeError):
+        opt.step([pb.ones(1), pb.ones(1)])
+    assert [p.tolist() for p in params] == [[0.5], [1.5]]
+    with pytest.raises(pb.StaleValueError):
+        tape.gradient(y, params[1])
+
+
+def test_a_constraint_may_return_an_array_of_the_same_shape() -> None:
+    p = pb.Parameter([-1.0, 2.0], constraint=lambda value: np.maximum(value.numpy(), 0))
+    optim.SGD([p], lr=1.0).step([pb.ones(2)])
+    assert p.tolist() == [0.0, 1.0]
+    p.constraint = lambda value: value.sum()
+    with pytest.raises(pb.ShapeError, match=r"returned shape \(\); it must return the shape \(2,\)"):
+        optim.SGD([p], lr=1.0).step([pb.ones(2)])
+
+
 def test_a_gradient_that_does_not_fit_is_named_and_nothing_changes() -> None:
     params = parameters()
     opt = optim.Adam(params)
@@ -248,8 +353,17 @@ def test_bad_arguments_are_refused_in_words() -> None:
         optim.SGD([p], nesterov=True)
     with pytest.raises(pb.PullbackError, match=r"betas=\(1.0, 0.9\)"):
         optim.Adam([p], betas=(1.0, 0.9))
+    assert optim.SGD([p], lr=np.float32(0.5)).lr == 0.5  # type: ignore[arg-type]
     with pytest.raises(pb.PullbackError, match="clip_norm=-1"):
         optim.Adam([p], clip_norm=-1)
+    with pytest.raises(pb.DTypeError, match='"k" has dtype int64; only floating-point'):
+        optim.SGD([pb.Parameter([1, 2], name="k")])
+    for rule, name in ((optim.Adam, "eps"), (optim.AdamW, "weight_decay"), (optim.SGD, "momentum"), (optim.SGD, "weight_decay")):
+        for value in (-1.0, math.nan, None):
+            with pytest.raises(pb.PullbackError, match=f"{rule.__name__}: {name}="):
+                rule([p], **{name: value})
+    with pytest.raises(pb.PullbackError, match="learning rate of -1"):
+        optim.SGD([p], lr=-1)
     with pytest.raises(pb.PullbackError, match=r"set opt\.lr before each step"):
         optim.Adam([p], lr=lambda step: 0.1)  # type: ignore[arg-type]
 

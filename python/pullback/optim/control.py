@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from .schedules import Schedule
+from ..errors import PullbackError
+from .schedules import Schedule, from_numbers
 
 SIZE: Final = 16
 STEP, RATE, DEBIAS1, DEBIAS2, CLIP_FACTOR, CLIP_VALUE, GRADIENT_NORM, SCHEDULE, BASE_RATE, ARGUMENT = range(10)
@@ -30,3 +31,12 @@ def set_schedule(control: Any, schedule: Schedule) -> None:
     control[BASE_RATE] = schedule.base
     control[ARGUMENT:] = 0
     control[ARGUMENT : ARGUMENT + len(arguments)] = arguments
+
+
+def read(block: Any) -> tuple[Any, Schedule]:
+    """A copy of a saved control block, and its schedule. Raises PullbackError where the numbers are none."""
+    control = block.astype(np.float64)
+    steps = control[STEP]
+    if not (np.isfinite(steps) and steps >= 0 and steps == np.floor(steps)):
+        raise PullbackError(f"load_state_dict: the control block is damaged: {steps} is no number of steps.")
+    return control, from_numbers(control[SCHEDULE], control[BASE_RATE], control[ARGUMENT:])

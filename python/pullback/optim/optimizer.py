@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import copy
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from .. import door
+from .. import devices, door, dtypes
 from ..backends import kernel_for, native
 from ..backends.native import Refused
 from ..backends.reference import distinct_bytes
+from ..creation import asarray
 from ..errors import DTypeError, PullbackError, ShapeError
+from ..operand import as_tensor
 from ..tape import GradientTape
 from ..tensor import Parameter, Tensor
 from ..tree import flatten
@@ -41,6 +44,7 @@ class Optimizer:
         self, params: Any, lr: float | Schedule, *, clip_norm: float | None = None, clip_value: float | None = None
     ) -> None:
         self.parameters = _trainable(type(self).__name__, params)
+        self._names = _names(self.parameters)  # in a state_dict, whatever Modules call the parameters later
         for name, value in (("clip_norm", clip_norm), ("clip_value", clip_value)):
             if value is not None and not value > 0:
                 raise PullbackError(f"{type(self).__name__}: {name}={value}; it must be positive, or None for no clipping.")
@@ -88,55 +92,71 @@ class Optimizer:
         raise PullbackError(f"{p.label() if isinstance(p, Parameter) else p!r} is not a parameter of this {type(self).__name__}.")
 
     def state_dict(self) -> dict[str, Any]:
-        """Steps, learning rate and slots, by the parameters' names: all that an exact resume needs."""
-        slots = {name: self.slots(p) for name, p in self._named()}
-        return {"control": Tensor(self._control.copy()), "slots": slots}
+        """The rule's name, steps, learning rate, and slots by the parameters' names when the optimizer was made: all that an
+        exact resume needs.
+        """
+        slots = {name: self.slots(p) for name, p in zip(self._names, self.parameters)}
+        return {"rule": type(self).__name__, "control": Tensor(self._control.copy()), "slots": slots}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes the state of an optimizer of the same kind and parameters. Raises PullbackError; then nothing has changed."""
-        named = dict(self._named())
-        if set(state) != {"control", "slots"} or set(state["slots"]) != set(named):
-            known = sorted(state.get("slots", {}))
-            raise PullbackError(f"load_state_dict: the state is for parameters {known}, this optimizer has {sorted(named)}.")
+    def load_state_dict(self, state: Any) -> None:
+        """Takes the state of an optimizer of the same kind and parameters. Clipping stays as this optimizer was made.
+
+        Raises: PullbackError; then nothing has changed.
+        """
+        _entries("the state", state, ["rule", "control", "slots"])
+        if state["rule"] != type(self).__name__:
+            raise PullbackError(f"load_state_dict: the state is of rule {state['rule']}, this optimizer is {type(self).__name__}.")
+        _entries("the dict of slots", state["slots"], self._names)
+        control, schedule = c.read(_floats("the control block", state["control"], (c.SIZE,), "cpu"))
         loads: list[tuple[Any, Any]] = []
-        for name, p in named.items():
+        for i, (name, p) in enumerate(zip(self._names, self.parameters)):
+            slots = state["slots"][name]
+            _entries(f'the state of "{name}"', slots, self.slot_names)
             for slot_name, slot in zip(self.slot_names, self._slots):
-                value = np.asarray(state["slots"][name].get(slot_name))
-                target = slot[self._index(p)]
-                if value.shape != target.shape:
-                    raise PullbackError(
-                        f'load_state_dict: slot "{slot_name}" of {name} has shape {value.shape}, not {target.shape}.'
-                    )
-                loads.append((target, value))
+                loads.append((slot[i], _floats(f'slot "{slot_name}" of "{name}"', slots[slot_name], p.shape, p.device)))
         for target, value in loads:
             target[...] = value
-        self._control[...] = np.asarray(state["control"])
-        kind, base, arguments = int(self._control[c.SCHEDULE]), float(self._control[c.BASE_RATE]), self._control[c.ARGUMENT :]
-        self._schedule = _schedule_from(kind, base, arguments)
+        control[c.CLIP_FACTOR], control[c.CLIP_VALUE] = 1.0, self._control[c.CLIP_VALUE]
+        self._control[...] = control
+        self._schedule = schedule
 
-    def _named(self) -> list[tuple[str, Parameter]]:
-        names = [p.name or f"parameter{i}" for i, p in enumerate(self.parameters)]
-        if len(set(names)) < len(names):
-            names = [f"{i}.{name}" for i, name in enumerate(names)]
-        return list(zip(names, self.parameters))
+    def __deepcopy__(self, memo: Any) -> Optimizer:
+        """An optimizer of the copied parameters, with a state of its own."""
+        twin = copy.copy(self)
+        memo[id(self)] = twin
+        twin.parameters = copy.deepcopy(self.parameters, memo)
+        arena.place(twin.parameters)
+        twin._control = self._control.copy()
+        twin._slots = [arena.slots_like(twin.parameters) for _ in self._slots]
+        for target, slot in zip(twin._slots, self._slots):
+            for mine, theirs in zip(target, slot):
+                mine[...] = theirs
+        twin._plan, twin._placement = None, []
+        return twin
 
     # ---- updates
 
     def step(self, grads: Any, return_delta: bool = False) -> list[Tensor] | None:
         """Updates all parameters in one fused launch.
 
+        All parameters share one count of steps, by which the schedule, Adam's bias correction and momentum's first step go. A
+        parameter without a gradient keeps its weight and slots, but the count goes on (PyTorch's Adam counts for each of them
+        apart). A step without any gradient does nothing, and does not count.
+
         Args:
             grads: one gradient per parameter, in the order of `parameters`; None leaves a parameter alone.
-            return_delta: return what was added to each parameter, written by the same kernel.
+            return_delta: return what was added to each parameter, before constraints, written by the same kernel.
 
-        Raises: ShapeError, DTypeError, naming the parameter; then nothing has changed.
+        Raises: ShapeError, DTypeError, naming the parameter; then nothing has changed. What a constraint raises comes after
+            the update, and leaves that parameter and those after it without their constraints.
         """
         deltas = self._update(grads, preview=False, wanted=return_delta)
-        for p, g in zip(self.parameters, flatten(grads)[0]):
-            if g is not None:
-                p.storage.version += 1
-                if p.constraint is not None:
-                    p.array[...] = p.constraint(Tensor(p.array)).array
+        changed = [p for p, g in zip(self.parameters, flatten(grads)[0]) if g is not None]
+        for p in changed:  # all of them before the first constraint, which may raise
+            p.storage.version += 1
+        for p in changed:
+            if p.constraint is not None:
+                _constrain(p)
         return deltas
 
     def preview(self, grads: Any) -> list[Tensor]:
@@ -166,6 +186,8 @@ class Optimizer:
                     f"step: the gradient of {p.label()} has dtype {g.dtype}, the parameter {p.dtype}. Convert it with .astype."
                 )
         outputs = [np.zeros_like(p.array) for p in self.parameters] if wanted else None
+        if all([g is None for g in arrays]):
+            return None if outputs is None else [Tensor(delta) for delta in outputs]
         before = door.enter(door.OPTIMIZER)
         try:
             control = self._control.copy() if preview else self._control
@@ -265,13 +287,40 @@ def _trainable(name: str, params: Any) -> list[Parameter]:
     unique = list({id(p): p for p in leaves if p.trainable}.values())
     if not unique:
         raise PullbackError(f"{name}: there are no trainable parameters to update.")
+    for p in unique:
+        if not dtypes.is_float(p.dtype):
+            raise DTypeError(
+                f"{name}: {p.label()} has dtype {p.dtype}; only floating-point Parameters can be trained. Make it with "
+                f"dtype=pb.float32, or leave it out with trainable=False."
+            )
     return unique
 
 
-def _schedule_from(kind: int, base: float, arguments: Sequence[float]) -> Schedule:
-    from dataclasses import fields
+def _names(params: list[Parameter]) -> list[str]:
+    names = [str(p.name or f"parameter{i}") for i, p in enumerate(params)]
+    return names if len(set(names)) == len(names) else [f"{i}.{name}" for i, name in enumerate(names)]
 
-    for cls in (Schedule, *Schedule.__subclasses__()):
-        if cls.kind == kind:
-            return cls(base, *[float(value) for _, value in zip(fields(cls)[1:], arguments)])
-    raise PullbackError(f"load_state_dict: there is no schedule of kind {kind} in this version.")
+
+def _constrain(p: Parameter) -> None:
+    value = as_tensor(p.constraint(Tensor(p.array)))
+    if value.shape != p.shape:
+        raise ShapeError(f"step: the constraint of {p.label()} returned shape {value.shape}; it must return the shape {p.shape}.")
+    p.array[...] = devices.move(value.array, p.device)
+
+
+def _entries(what: str, given: Any, wanted: Sequence[str]) -> None:
+    """Raises PullbackError unless this is a dict with exactly these keys."""
+    if not isinstance(given, Mapping):
+        raise PullbackError(f"load_state_dict: {what} is a {type(given).__name__}; give the dict that state_dict() made.")
+    if set(given) != set(wanted):
+        raise PullbackError(f"load_state_dict: {what} has entries for {sorted(map(str, given))}, not for {sorted(wanted)}.")
+
+
+def _floats(what: str, given: Any, shape: tuple[int, ...], device: str) -> Any:
+    """The array of a tensor in a state. Raises PullbackError."""
+    if not isinstance(given, (Tensor, np.ndarray, np.generic)):
+        raise PullbackError(f"load_state_dict: {what} is a {type(given).__name__}; it must be a tensor.")
+    array = asarray(given, device=device).array
+    if array.shape != shape or not dtypes.is_float(array.dtype):
+        raise PullbackError(f"load_state_dict: {what} has shape {array.shape} and dtype {array.dtype}; it must be floats {shape}.")
+    return array

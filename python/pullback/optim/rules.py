@@ -5,12 +5,19 @@ A rule advances the control block, then turns a weight, its gradient and its slo
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any
 
 from ..errors import PullbackError
 from . import control as c
 from .optimizer import Optimizer
 from .schedules import Schedule
+
+
+def _not_negative(rule: str, **values: Any) -> None:
+    for name, value in values.items():
+        if not (isinstance(value, Real) and float(value) >= 0):
+            raise PullbackError(f"{rule}: {name}={value!r}; it must be a number of 0 or more.")
 
 
 class SGD(Optimizer):
@@ -25,6 +32,7 @@ class SGD(Optimizer):
         self, params: Any, lr: float | Schedule = 1e-3, momentum: float = 0, dampening: float = 0, nesterov: bool = False,
         weight_decay: float = 0, *, clip_norm: float | None = None, clip_value: float | None = None,
     ) -> None:  # fmt: skip
+        _not_negative("SGD", momentum=momentum, weight_decay=weight_decay)
         if nesterov and (momentum <= 0 or dampening != 0):
             raise PullbackError("SGD: nesterov=True needs momentum > 0 and dampening = 0.")
         self.slot_names = ("momentum",) if momentum else ()
@@ -57,6 +65,7 @@ class Adam(Optimizer):
         self, params: Any, lr: float | Schedule = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
         weight_decay: float = 0, *, clip_norm: float | None = None, clip_value: float | None = None,
     ) -> None:  # fmt: skip
+        _not_negative(type(self).__name__, eps=eps, weight_decay=weight_decay)
         for beta in betas:
             if not 0 <= beta < 1:
                 raise PullbackError(f"{type(self).__name__}: betas={betas}; each must be in [0, 1).")

@@ -7,7 +7,9 @@ the steps done before, so the first step uses rate(0).
 from __future__ import annotations
 
 import math
-from dataclasses import astuple, dataclass
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, fields
+from numbers import Real
 from typing import Any, ClassVar
 
 from ..errors import PullbackError
@@ -124,9 +126,21 @@ def as_schedule(lr: Any) -> Schedule:
     """A number as a constant schedule. Raises PullbackError for anything else."""
     if isinstance(lr, Schedule):
         return lr
-    if isinstance(lr, (int, float)):
+    if isinstance(lr, Real):
         return Schedule(float(lr))
     raise PullbackError(
         f"lr is a {type(lr).__name__}; it must be a number or one of optim.schedules, which are evaluated on the device. For "
         f"a rate of your own, set opt.lr before each step."
     )
+
+
+def from_numbers(kind: float, base: float, arguments: Sequence[float]) -> Schedule:
+    """The schedule that a control block holds. Raises PullbackError where it holds none."""
+    for cls in (Schedule, *Schedule.__subclasses__()):
+        if cls.kind == kind and all([math.isfinite(x) for x in arguments]):
+            return cls(float(base), *[_like(field.default, float(x)) for field, x in zip(fields(cls)[1:], arguments)])
+    raise PullbackError(f"load_state_dict: the control block holds no schedule of this version (kind {kind}).")
+
+
+def _like(default: Any, x: float) -> float:
+    return int(x) if isinstance(default, int) and x.is_integer() else x
