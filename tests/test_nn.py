@@ -150,6 +150,12 @@ def test_embedding_adds_up_the_gradients_of_an_index_used_twice(torch: Any) -> N
         (lambda: F.layer_norm(pb.zeros((2, 3)), pb.zeros(2)), pb.ShapeError, r"weight has shape \(2,\)"),
         (lambda: nn.LayerNorm(4)(pb.zeros((2, 3))), pb.ShapeError, "normalized_shape"),
         (lambda: nn.Dropout(1.5), pb.PullbackError, "probability"),
+        (lambda: nn.Flatten(5)(pb.zeros((2, 3, 4))), pb.ShapeError, "axis 5 of a tensor with 3 axes"),
+        (lambda: nn.Flatten()(pb.zeros(3)), pb.ShapeError, "axis 1"),
+        (lambda: nn.Flatten(2, 1)(pb.zeros((2, 3, 4))), pb.ShapeError, "axis 2 comes after axis 1"),
+        (lambda: nn.Linear(3.0, 4), pb.ShapeError, "in_features=3.0"),  # type: ignore[arg-type]
+        (lambda: nn.LayerNorm((3, 0)), pb.ShapeError, "normalized_shape"),
+        (lambda: nn.LayerNorm(2.5), pb.ShapeError, "normalized_shape=2.5"),  # type: ignore[arg-type]
         (lambda: nn.Linear(0, 3), pb.ShapeError, "in_features"),
         (lambda: nn.Embedding(3, 2)(pb.zeros(2)), pb.DTypeError, "integers"),
     ],
@@ -230,6 +236,49 @@ def test_weights_move_to_and_from_torch_by_name(torch: Any) -> None:
     x = normal(5, 3).astype(np.float32)
     np.testing.assert_allclose(ours(pb.tensor(x)).numpy(), theirs(torch.tensor(x)).detach().numpy(), rtol=1e-5, atol=1e-6)
     theirs.load_state_dict({name: torch.tensor(t.numpy()) for name, t in ours.state_dict().items()})
+
+
+class Tied(nn.Module):
+    """A tensor and a module that are used in two places each."""
+
+    def __init__(self) -> None:
+        self.layers = [nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3)]
+        self.layers[2].weight = self.layers[0].weight
+        self.last = self.layers[2]
+
+
+def test_tied_weights_come_under_any_or_all_of_their_paths_as_torch_writes_them(torch: Any) -> None:
+    theirs = torch.nn.Module()
+    theirs.layers = torch.nn.ModuleList([torch.nn.Linear(3, 3), torch.nn.ReLU(), torch.nn.Linear(3, 3)])
+    theirs.layers[2].weight = theirs.layers[0].weight
+    theirs.last = theirs.layers[2]
+    state = {name: t.numpy() for name, t in theirs.state_dict().items()}
+    assert {"layers.0.weight", "layers.2.weight", "last.weight"} <= set(state)
+    ours = Tied()
+    assert ours.load_state_dict(state) == ([], [])
+    np.testing.assert_array_equal(ours.layers[0].weight.numpy(), state["layers.0.weight"])
+    fewer = {name: t + 1 for name, t in state.items() if name not in ("layers.0.weight", "last.weight", "last.bias")}
+    assert ours.load_state_dict(fewer) == ([], [])
+    np.testing.assert_array_equal(ours.layers[0].weight.numpy(), state["layers.0.weight"] + 1)
+    with pytest.raises(pb.PullbackError, match=r'"last.weight" is the same tensor as "layers.0.weight"'):
+        ours.load_state_dict({**state, "last.weight": np.ones((3, 3))})
+    np.testing.assert_array_equal(ours.layers[0].weight.numpy(), state["layers.0.weight"] + 1)
+
+
+def test_lengths_may_be_numpys_integers() -> None:
+    three = np.int64(3)
+    assert nn.Linear(three, 4).weight.shape == (4, 3)
+    assert nn.Embedding(np.uint8(5), three).weight.shape == (5, 3)
+    assert nn.LayerNorm(three).weight.shape == (3,)
+    assert nn.RMSNorm(np.array([2, 3])).weight.shape == (2, 3)
+    assert type(nn.Linear(three, 4).in_features) is int
+
+
+@pytest.mark.parametrize("axes", [(1, -1), (0, -1), (0, -2), (-3, 1)], ids=str)
+def test_flatten_is_torchs(torch: Any, axes: Any) -> None:
+    x = normal(2, 3, 4)
+    np.testing.assert_array_equal(nn.Flatten(*axes)(x).numpy(), torch.nn.Flatten(*axes)(torch.tensor(x)).numpy())
+    assert nn.Flatten()(pb.tensor(2.0)).shape == (1,)
 
 
 def test_modes_reach_every_module_and_dropout_obeys() -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from operator import index
 from typing import Any
 
 from .. import dtypes
 from ..creation import empty
 from ..errors import DTypeError, PullbackError, ShapeError
 from ..operand import as_tensor
+from ..ops._shapes import normalize_axis
 from ..ops.index import take
 from ..ops.linear import linear
 from ..ops.random import Generator, dropout
@@ -35,7 +37,7 @@ class Linear(Module):
     def __init__(
         self, in_features: int, out_features: int, bias: bool = True, *, dtype: Any = None, device: str | None = None
     ) -> None:
-        _positive("Linear", in_features=in_features, out_features=out_features)
+        in_features, out_features = _positive("Linear", in_features=in_features, out_features=out_features)
         self.in_features, self.out_features = in_features, out_features
         self.weight = Parameter(empty((out_features, in_features), dtype=dtype, device=device))
         self.bias = Parameter(empty(out_features, dtype=dtype, device=device)) if bias else None
@@ -51,10 +53,11 @@ class Linear(Module):
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
 
 
-def _positive(layer: str, **lengths: Any) -> None:
+def _positive(layer: str, **lengths: Any) -> list[int]:
     for name, value in lengths.items():
-        if not isinstance(value, int) or value < 1:
+        if not hasattr(value, "__index__") or index(value) < 1:
             raise ShapeError(f"{layer}: {name}={value!r} must be an integer of 1 or more.")
+    return [index(value) for value in lengths.values()]
 
 
 # Linear with one of these after it runs as one launch. The bits are the same: in the kernel, too, an activation sees the
@@ -115,14 +118,16 @@ class Identity(Module):
 
 
 class Flatten(Module):
-    """The axes from start_axis to end_axis as one; the default keeps the batch axis."""
+    """The axes from start_axis to end_axis as one; the default keeps the batch axis. A 0-d tensor becomes one of shape (1,)."""
 
     def __init__(self, start_axis: int = 1, end_axis: int = -1) -> None:
         self.start_axis, self.end_axis = start_axis, end_axis
 
     def forward(self, x: Any) -> Tensor:
         x = as_tensor(x)
-        first, last = self.start_axis % x.ndim, self.end_axis % x.ndim
+        if not x.ndim:
+            return reshape(x, (1,))
+        first, last = [normalize_axis("Flatten", axis, x.ndim) for axis in (self.start_axis, self.end_axis)]
         if first > last:
             raise ShapeError(f"Flatten: axis {self.start_axis} comes after axis {self.end_axis} in a tensor of shape {x.shape}.")
         return reshape(x, (*x.shape[:first], math.prod(x.shape[first : last + 1]), *x.shape[last + 1 :]))
@@ -153,9 +158,9 @@ class Embedding(Module):
     """
 
     def __init__(self, num_embeddings: int, embedding_dim: int, *, dtype: Any = None, device: str | None = None) -> None:
-        _positive("Embedding", num_embeddings=num_embeddings, embedding_dim=embedding_dim)
-        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
-        self.weight = init.normal(Parameter(empty((num_embeddings, embedding_dim), dtype=dtype, device=device)))
+        sizes = _positive("Embedding", num_embeddings=num_embeddings, embedding_dim=embedding_dim)
+        self.num_embeddings, self.embedding_dim = sizes
+        self.weight = init.normal(Parameter(empty(sizes, dtype=dtype, device=device)))
 
     def forward(self, indices: Any) -> Tensor:
         """(…) integers to (…, embedding_dim). Raises IndexError naming an index out of range, DTypeError."""

@@ -93,26 +93,28 @@ class Module:
         """Takes weights by path, from tensors or NumPy arrays; dtypes and devices are converted to the module's.
 
         Args:
-            state: by dotted name, as `state_dict` gives it.
+            state: by dotted name, as `state_dict` gives it. A weight that is used in several places may come under any of its
+                paths, or, as PyTorch writes it, under all of them with equal values.
             strict: every name must be there, and no other.
 
         Returns: (names missing, names unexpected); both empty where strict.
         Raises: PullbackError naming what is missing and unexpected, ShapeError; then nothing has changed.
         """
         own = dict(self._named_tensors())
-        missing, unexpected = [n for n in own if n not in state], [n for n in state if n not in own]
+        first = {id(p): name for name, p in own.items()}
+        paths = {path: first[id(p)] for path, p in _every_path(self, "", ())}
+        given = {path: name for path, name in paths.items() if path in state}
+        found = set(given.values())
+        missing, unexpected = [n for n in own if n not in found], [n for n in state if n not in paths]
         if strict and (missing or unexpected):
             told = [f"{what} {', '.join(names)}" for what, names in (("missing", missing), ("unexpected", unexpected)) if names]
             raise PullbackError(
                 f"load_state_dict: the names do not fit {type(self).__name__}: {'; '.join(told)}. Load it into the same "
                 f"network, or say strict=False to take what fits."
             )
-        values = {name: _array_of(name, state[name]) for name in own if name in state}
-        for name, value in values.items():
-            if value.shape != own[name].shape:
-                raise ShapeError(
-                    f'load_state_dict: "{name}" has shape {value.shape} in the state, {own[name].shape} in the module.'
-                )
+        values: dict[str, Any] = {}
+        for path, name in given.items():
+            _add_value(values, name, path, _array_of(path, state[path]), own[name].shape)
         for name, value in values.items():
             own[name].assign(Tensor(value))
         return missing, unexpected
@@ -201,6 +203,26 @@ def _walk_modules(module: Module, prefix: str, seen: set[int]) -> Iterator[tuple
     for name, value in list(vars(module).items()):
         for path, child in _children(_join(prefix, name), value):
             yield from _walk_modules(child, path, seen)
+
+
+def _every_path(module: Module, prefix: str, around: tuple[Module, ...]) -> Iterator[tuple[str, Parameter]]:
+    """All tensors inside by path, one that is used in several places under each of them."""
+    around = (*around, module)
+    for name, value in vars(module).items():
+        yield from _tensors_in(value, _join(prefix, name))
+        for path, child in _children(_join(prefix, name), value):
+            if not any([child is outer for outer in around]):
+                yield from _every_path(child, path, around)
+
+
+def _add_value(values: dict[str, Any], name: str, path: str, value: Any, shape: tuple[int, ...]) -> None:
+    """Puts the array that a state has at `path` under the tensor's own name. Raises ShapeError, PullbackError."""
+    if value.shape != shape:
+        raise ShapeError(f'load_state_dict: "{path}" has shape {value.shape} in the state, {shape} in the module.')
+    if not np.array_equal(devices.move(values.setdefault(name, value), "cpu"), devices.move(value, "cpu"), equal_nan=True):
+        raise PullbackError(
+            f'load_state_dict: "{path}" is the same tensor as "{name}" in this network, but the state has other values for it.'
+        )
 
 
 def _give_name(p: Parameter, path: str) -> None:

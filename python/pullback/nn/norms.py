@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,10 @@ from .module import Module
 
 
 def _lengths(layer: str, normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
-    lengths = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
-    if not lengths or any([n < 1 for n in lengths]):
-        raise ShapeError(f"{layer}: normalized_shape={normalized_shape} must be one or more lengths of 1 or more.")
-    return lengths
+    given = tuple(normalized_shape) if isinstance(normalized_shape, Iterable) else (normalized_shape,)
+    if not given or any([not hasattr(n, "__index__") or index(n) < 1 for n in given]):
+        raise ShapeError(f"{layer}: normalized_shape={normalized_shape!r} must be one or more lengths of 1 or more.")
+    return tuple([index(n) for n in given])
 
 
 class LayerNorm(Module):
