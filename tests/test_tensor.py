@@ -110,6 +110,13 @@ def test_a_python_number_never_widens(dtype: str) -> None:
     assert (np.float64(1.5) * t).dtype == (t.dtype if dtypes.is_float(t.dtype) else pb.float32)
 
 
+def test_comparisons_answer_for_numbers_out_of_range() -> None:
+    a = np.array([100, -100], np.int8)
+    for f in (lambda x: x == 1000, lambda x: x < 1000, lambda x: x >= -1000, lambda x: x > 2**70):
+        assert f(pb.tensor(a)).tolist() == f(a).tolist()
+    assert (pb.tensor(np.array([0, 7], np.uint64)) > -1).tolist() == [True, True]
+
+
 def test_a_zero_d_tensor_is_not_weak() -> None:
     assert (pb.ones(3) + pb.tensor(1.0, dtype=pb.float64)).dtype == pb.float64
 

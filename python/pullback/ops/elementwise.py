@@ -10,7 +10,7 @@ from ..dtypes import is_float
 from ..operand import Number, as_tensor, operand
 from ..primitive import OPS, ZERO
 from ..tensor import Tensor
-from .kinds import NEIGHBOUR, SELECT, binary, check_numbers, named, op, per_element, unary
+from .kinds import BINARY, COMPARE, NEIGHBOUR, SELECT, binary, check_numbers, named, op, per_element, unary
 
 TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
 ROOT_HALF = math.sqrt(0.5)
@@ -201,16 +201,16 @@ if_any = binary(
 # ---- comparisons, logic, bits: nothing to differentiate
 
 
-def _compare(name: str, takes: str = "any") -> Any:
-    return binary(name, reference=lambda xp, a, b: getattr(xp, name)(a, b), pullback=(ZERO, ZERO), takes=takes)
+def _flat(name: str, kind: Any = BINARY, takes: str = "any") -> Any:
+    return binary(name, reference=lambda xp, a, b: getattr(xp, name)(a, b), pullback=(ZERO, ZERO), takes=takes, kind=kind)
 
 
-equal, not_equal = _compare("equal"), _compare("not_equal")
-less, less_equal = _compare("less"), _compare("less_equal")
-greater, greater_equal = _compare("greater"), _compare("greater_equal")
-logical_and, logical_or, logical_xor = _compare("logical_and"), _compare("logical_or"), _compare("logical_xor")
-bitwise_and, bitwise_or = _compare("bitwise_and", "integer"), _compare("bitwise_or", "integer")
-bitwise_xor = _compare("bitwise_xor", "integer")
+equal, not_equal = _flat("equal", COMPARE), _flat("not_equal", COMPARE)
+less, less_equal = _flat("less", COMPARE), _flat("less_equal", COMPARE)
+greater, greater_equal = _flat("greater", COMPARE), _flat("greater_equal", COMPARE)
+logical_and, logical_or, logical_xor = _flat("logical_and"), _flat("logical_or"), _flat("logical_xor")
+bitwise_and, bitwise_or = _flat("bitwise_and", takes="integer"), _flat("bitwise_or", takes="integer")
+bitwise_xor = _flat("bitwise_xor", takes="integer")
 bitwise_left_shift = binary("bitwise_left_shift", reference=lambda xp, a, b: xp.left_shift(a, b), pullback=(ZERO, ZERO), takes="integer", domain=(0, 6))  # fmt: skip
 bitwise_right_shift = binary("bitwise_right_shift", reference=lambda xp, a, b: xp.right_shift(a, b), pullback=(ZERO, ZERO), takes="integer", domain=(0, 6))  # fmt: skip
 logical_not = unary("logical_not", reference=lambda xp, x: xp.logical_not(x), pullback=ZERO, takes="any")

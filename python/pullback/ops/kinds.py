@@ -60,6 +60,7 @@ class Kind:
 
 UNARY = Kind("unary", batching="align", tangent="diagonal", promotes=True, widens=True)
 BINARY = Kind("binary", batching="align", tangent="diagonal", promotes=True, widens=True)
+COMPARE = Kind("binary", batching="align", tangent="diagonal", promotes=True, widens=True)  # of numbers out of range too
 NEIGHBOUR = Kind("binary", batching="align", tangent="diagonal", promotes=True)  # about the dtype itself
 SELECT = Kind("select", batching="align", tangent="linear", widens=True)
 REDUCE = Kind("reduce", batching="axes", tangent="own")
@@ -84,6 +85,8 @@ def common_dtype(op: Op, inputs: Sequence[Any]) -> Any:
     strong = [x.dtype for x in inputs if isinstance(x, Tensor)]
     wanted = dtypes.result_type(*[x.dtype if isinstance(x, Tensor) else x.array for x in inputs])
     wanted = accepted(op.name, wanted)
+    if op.kind is COMPARE and not all([fits(x.array, wanted) for x in inputs if isinstance(x, Number)]):
+        wanted = dtypes.int64 if all([fits(x.array, dtypes.int64) for x in inputs if isinstance(x, Number)]) else dtypes.float64
     check_numbers(op.name, wanted, inputs)
     return wanted if any([dtype != wanted for dtype in strong]) else None
 
@@ -110,14 +113,17 @@ def accepted(name: str, dtype: Any) -> Any:
 def check_numbers(name: str, dtype: Any, inputs: Sequence[Any]) -> None:
     """A Python integer must fit the tensor's dtype: it never widens it, and must not wrap silently."""
     for x in inputs:
-        if isinstance(x, Number) and dtype.kind in "iu" and isinstance(x.array, int):
-            import numpy as np
+        if isinstance(x, Number) and not fits(x.array, dtype):
+            info = dtypes.iinfo(dtype)
+            raise DTypeError(f"{name}: {x.array} does not fit {dtype} (from {info.min} to {info.max}). Convert the tensor first.")
 
-            info = np.iinfo(dtype)
-            if not info.min <= x.array <= info.max:
-                raise DTypeError(
-                    f"{name}: {x.array} does not fit {dtype} (from {info.min} to {info.max}). Convert the tensor first."
-                )
+
+def fits(number: float, dtype: Any) -> bool:
+    """Whether a Python integer is in the range of an integer dtype; other pairs convert, or are refused elsewhere."""
+    if dtype.kind not in "iu" or not isinstance(number, int):
+        return True
+    info = dtypes.iinfo(dtype)
+    return info.min <= number <= info.max
 
 
 # ---- declarations
