@@ -26,6 +26,8 @@ def sweep(
     sums = Sums(aggregation)
     serials = {x.serial for x in _checked(sources)}
     reach = reachable(tape, serials)
+    # Sources that no cotangent will reach: some the target does not depend on, some only through zero derivatives. With one
+    # source and no hooks `reach` is what depends on it, so a target within is enough to know that there is none.
     certain = len(serials) == 1 and not tape.hooks and targets[0].serial in reach
     blocked: set[int] = set() if certain else serials - needed_by(tape, targets)
     missing = blocked and blocked - needed_by(tape, targets, through_zero=True)

@@ -195,13 +195,13 @@ class GradientTape:
                 "pb.GradientTape(persistent=True)."
             )
         (targets, nested), wanted = flatten(target), flatten(sources)
-        seeds = seeds_for(targets, flatten(output_gradients)[0] if nested and output_gradients is not None else [output_gradients])
+        given = flatten(output_gradients)[0] if nested and output_gradients is not None else [output_gradients]
         recording = listeners.stack
         if not self.persistent:
             self.stop()
         before, scope = door.enter(door.BACKWARD), door.state.scope
         try:
-            gradients = sweep(self, targets, seeds, wanted[0], unconnected, aggregation)
+            gradients = sweep(self, targets, seeds_for(targets, given), wanted[0], unconnected, aggregation)
         finally:
             door.enter(before)
             if not self.consumed:
