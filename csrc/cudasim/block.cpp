@@ -135,7 +135,8 @@ void Block::yield() {
 // ---- barriers
 
 void Block::begin_barrier(Site site) {
-  if (strict_ && live_ != size_) fail("barrier at %s:%d after another thread of the block has exited", site.file, site.line);
+  if (strict_ && live_ != size_)
+    fail("divergent barrier: this thread is at %s:%d after another of the block has exited", site.file, site.line);
   if (votes_[phase_].threads == 0) {
     barrier_site_ = site;
   } else if (strict_ && (site.line != barrier_site_.line || std::strcmp(site.file, barrier_site_.file) != 0)) {

@@ -292,7 +292,7 @@ void events_order_streams() {
   EXPECT_OK(cudaStreamBeginCapture(a, cudaStreamCaptureModeThreadLocal));
   step();
   EXPECT_OK(cudaStreamEndCapture(a, &graph));
-  EXPECT_OK(cudaMemset(z, 0, 400));
+  EXPECT_OK(cudaMemsetAsync(z, 0, 400, a));
   EXPECT_OK(cudaGraphInstantiate(&exec, graph, 0));
   EXPECT_OK(cudaGraphLaunch(exec, a));
   EXPECT_OK(cudaStreamSynchronize(a));
