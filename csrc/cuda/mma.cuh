@@ -24,13 +24,14 @@ void multiply(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], Num
   const Fragments mine = {{a[0], a[1], a[2], a[3]}, {b[0], b[1]}};
   cudasim::block().meet(cudasim::Collective::kMatrix, 0xffffffffu, mine, site, [&](const cudasim::Peers<Fragments>& peers) {
     const unsigned g = cudasim::block().lane() / 4, t = cudasim::block().lane() % 4;
-    for (unsigned half = 0; half < 2; ++half) {
-      for (unsigned k = 0; k < 4; ++k) {
-        const Fragments left = peers[4 * g + k], right[2] = {peers[4 * (2 * t) + k], peers[4 * (2 * t + 1) + k]};
-        for (int p = 0; p < kPacked; ++p) {
-          for (int j = 0; j < 4; ++j) d[j] += number(left.a[2 * half + j / 2], p) * number(right[j % 2].b[half], p);
-        }
-      }
+    Fragments left[4], right[4][2];
+    for (unsigned k = 0; k < 4; ++k) {
+      left[k] = peers[4 * g + k];
+      for (unsigned j = 0; j < 2; ++j) right[k][j] = peers[4 * (2 * t + j) + k];
+    }
+    for (int i = 0; i < 8 * kPacked; ++i) {
+      const int half = i / (4 * kPacked), k = i / kPacked % 4, p = i % kPacked;
+      for (int j = 0; j < 4; ++j) d[j] += number(left[k].a[2 * half + j / 2], p) * number(right[k][j % 2].b[half], p);
     }
     return 0;
   });

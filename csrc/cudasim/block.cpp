@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <string>
 
-#include "cudasim/async_copy.h"
 #include "cudasim/symbols.h"
 
 namespace cudasim {
@@ -91,23 +90,13 @@ void Block::run_one_fiber(Fiber* self) {
   }
 }
 
-void Block::end_thread() {
-  if (pending_copies) finish_copies(thread_);
-  Warp& warp = warps_[thread_ / kWarp];
-  warp.live &= ~(1u << lane());
-  --live_;
+// The thread that has ended may have been the last that others waited for.
+void Block::release_waiters(Warp& warp) {
   for (uint32_t open = warp.meeting; open; open &= open - 1) complete(warp, *warp.open[__builtin_ctz(open)], 0);
   if (const unsigned waiting = votes_[phase_].threads) {
     if (strict_) fail_exit();
     if (waiting == live_) release_barrier();
   }
-}
-
-unsigned Block::take_next() {
-  if (!ready_.warps) fail_deadlock();
-  const unsigned thread = schedule_.next(ready_, thread_);
-  ready_.remove(thread);
-  return thread;
 }
 
 void Block::suspend() {
@@ -139,7 +128,7 @@ void Block::begin_barrier(Site site) {
     fail("divergent barrier: this thread is at %s:%d after another of the block has exited", site.file, site.line);
   if (votes_[phase_].threads == 0) {
     barrier_site_ = site;
-  } else if (strict_ && (site.line != barrier_site_.line || std::strcmp(site.file, barrier_site_.file) != 0)) {
+  } else if (strict_ && site != barrier_site_) {
     fail("divergent barrier: this thread is at %s:%d while others wait at %s:%d", site.file, site.line, barrier_site_.file,
          barrier_site_.line);
   }

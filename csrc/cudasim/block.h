@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "cudasim/async_copy.h"
 #include "cudasim/fiber.h"
 #include "cudasim/language.h"
 #include "cudasim/schedule.h"
@@ -135,9 +136,21 @@ class Block {
     ready_.add(unsigned(&warp - warps_), meeting.arrived & ~self);
     return true;
   }
-  void end_thread();
+  void end_thread() {
+    if (pending_copies) finish_copies(thread_);
+    Warp& warp = warps_[thread_ / kWarp];
+    warp.live &= ~(1u << lane());
+    --live_;
+    if (warp.meeting || votes_[phase_].threads) release_waiters(warp);
+  }
+  void release_waiters(Warp& warp);
   void suspend();  // runs others until this thread is made ready and chosen
-  unsigned take_next();
+  unsigned take_next() {
+    if (!ready_.warps) fail_deadlock();
+    const unsigned thread = schedule_.next(ready_, thread_);
+    ready_.remove(thread);
+    return thread;
+  }
   void select(unsigned thread) {
     thread_ = thread;
     threadIdx = index_[thread];

@@ -45,7 +45,7 @@ CUDASIM_VECTORS(double, double, 16, 16)
 
 struct dim3 {
   unsigned x, y, z;
-  constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
+  constexpr dim3(unsigned nx = 1, unsigned ny = 1, unsigned nz = 1) : x(nx), y(ny), z(nz) {}
   constexpr dim3(uint3 v) : x(v.x), y(v.y), z(v.z) {}
   constexpr operator uint3() const { return {x, y, z}; }
 };
@@ -62,7 +62,10 @@ constexpr unsigned kWarp = 32, kMaxThreads = 1024, kMaxWarps = kMaxThreads / kWa
 struct Site {
   const char* file = nullptr;
   int line = 0;
-  static constexpr Site here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) { return {file, line}; }
+  bool operator!=(const Site& other) const {
+    return line != other.line || (file != other.file && __builtin_strcmp(file, other.file));
+  }
+  static constexpr Site here(const char* in = __builtin_FILE(), int at = __builtin_LINE()) { return {in, at}; }
 };
 
 }  // namespace cudasim
