@@ -64,6 +64,11 @@ def _getter(names: Sequence[str], place: dict[str, int], getters: list[Callable[
     return lambda values: tuple([get(values) for get in getters])
 
 
+def same(g: Tensor) -> Tensor:
+    """The pullback of a sum's terms: the cotangent as it is. The walk back knows it, and saves the call."""
+    return g
+
+
 ZERO: Final = "zero"  # a pullback that is zero everywhere: sign, round, comparisons, argmax
 
 OPS: Final[dict[str, Op]] = {}

@@ -11,6 +11,7 @@ from .backends.native import Refused
 from .errors import PullbackError, ShapeError, StaleValueError, TapeError, UnconnectedError, ZeroGradientWarning
 from .listeners import listeners
 from .ops import accumulate
+from .primitive import same
 from .tensor import Tensor
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def _seed(target: Any, given: Any) -> Tensor:
 def walk(tape: GradientTape, reach: Container[int], sources: set[int], sums: Sums) -> dict[int, Any]:
     """Visits the nodes from the last to the first, those that a cotangent reached; returns the hooks that did not run."""
     fused = not listeners.stack  # nobody records this sweep, so a pullback may be one opaque kernel
-    hooks, scopes, cotangents = dict(tape.hooks), tape.scopes, sums.of
+    hooks, scopes, cotangents, everything = dict(tape.hooks), tape.scopes, sums.of, reach is tape.values
     shown = hooks.keys() | sources.difference(tape.leaves)  # computed values whose cotangent is wanted
     tape.consumed = free = not tape.persistent
     pending = tape.nodes if free else tape.nodes[:]
@@ -83,9 +84,8 @@ def walk(tape: GradientTape, reach: Container[int], sources: set[int], sums: Sum
         g = cotangents.pop(y, None)
         if g is None:
             continue
-        if g.__class__ is not Tensor:
-            g = total(g)
-        if y in shown:
+        g = g if g.__class__ is Tensor else total(g)
+        if shown and y in shown:
             g = run_hooks(hooks.pop(y, ()), g)
             if y in sources:
                 cotangents[y] = g
@@ -98,9 +98,10 @@ def walk(tape: GradientTape, reach: Container[int], sources: set[int], sums: Sum
                 pull_jointly(edges, g, reach, fused, sums)
                 continue
             for x, rule, kept, shape in edges:
-                if x in reach:
+                if everything or x in reach:
+                    pull = rule.fused if fused else rule.definition
                     try:
-                        gx = rule.fused(g, *kept) if fused else rule.definition(g, *kept)
+                        gx = g if pull is same else pull(g, *kept)
                     except Refused:
                         gx = rule.definition(g, *kept)
                     if shape is not None and gx.array.shape != shape:

@@ -8,7 +8,7 @@ from typing import Any
 from ..backends.reference import special
 from ..dtypes import is_float
 from ..operand import Number, as_tensor, operand
-from ..primitive import OPS, ZERO
+from ..primitive import OPS, ZERO, same
 from ..tensor import Tensor
 from .kinds import BINARY, COMPARE, NEIGHBOUR, SELECT, binary, check_numbers, named, op, per_element, unary
 
@@ -21,7 +21,7 @@ LOG2, LOG10 = math.log(2), math.log(10)
 
 abs = unary("abs", reference=lambda xp, x: xp.abs(x), pullback=lambda g, x: g * sign(x), takes="any")
 negative = unary("negative", reference=lambda xp, x: xp.negative(x), pullback=lambda g: -g, takes="number")
-positive = unary("positive", reference=lambda xp, x: xp.positive(x), pullback=lambda g: g, takes="number")
+positive = unary("positive", reference=lambda xp, x: xp.positive(x), pullback=same, takes="number")
 sign = unary("sign", reference=lambda xp, x: xp.sign(x), pullback=ZERO, takes="number")
 square = unary("square", reference=lambda xp, x: x * x, pullback=lambda g, x: g * (2 * x), takes="number")
 sqrt = unary("sqrt", reference=lambda xp, x: xp.sqrt(x), singular=True, pullback=lambda g, y: g * (0.5 / y), domain=(0.1, 4))
@@ -125,8 +125,8 @@ def _gelu_tanh_slope(c: Tensor) -> Tensor:
 
 # ---- arithmetic of two
 
-add = binary("add", reference=lambda xp, a, b: xp.add(a, b), pullback=(lambda g: g, lambda g: g))
-subtract = binary("subtract", reference=lambda xp, a, b: xp.subtract(a, b), pullback=(lambda g: g, lambda g: -g), takes="number")
+add = binary("add", reference=lambda xp, a, b: xp.add(a, b), pullback=(same, same))
+subtract = binary("subtract", reference=lambda xp, a, b: xp.subtract(a, b), pullback=(same, lambda g: -g), takes="number")
 multiply = binary("multiply", reference=lambda xp, a, b: xp.multiply(a, b), singular=True, pullback=(lambda g, b: g * b, lambda g, a: g * a))
 divide = binary("divide", reference=lambda xp, a, b: xp.divide(a, b), takes="float",
                 singular=True, pullback=(lambda g, b: g / b, lambda g, b, y: -(g * (y / b))), domain=(0.3, 3))  # fmt: skip
@@ -134,7 +134,7 @@ pow = binary("pow", reference=lambda xp, a, b: xp.power(a, b), domain=(0.3, 2.5)
              singular=True, pullback=(lambda g, a, b: _pow_pullback_a(g, a, b), lambda g, a, b, y: _pow_pullback_b(g, as_tensor(_kept(a)), b, y)))  # fmt: skip
 floor_divide = binary("floor_divide", reference=lambda xp, a, b: xp.floor_divide(a, b), pullback=(ZERO, ZERO), takes="number", domain=(0.3, 3))
 remainder = binary("remainder", reference=lambda xp, a, b: xp.remainder(a, b), takes="number",
-                   pullback=(lambda g: g, lambda g, a, b: -(g * floor_divide(a, b))), domain=(0.3, 3))  # fmt: skip
+                   pullback=(same, lambda g, a, b: -(g * floor_divide(a, b))), domain=(0.3, 3))  # fmt: skip
 atan2 = binary("atan2", reference=lambda xp, a, b: xp.arctan2(a, b), takes="float",
                singular=True, pullback=(lambda g, a, b: g * (b / (a * a + b * b)), lambda g, a, b: -(g * (a / (a * a + b * b)))))  # fmt: skip
 hypot = binary("hypot", reference=lambda xp, a, b: xp.hypot(a, b), takes="float",
@@ -147,7 +147,7 @@ minimum = binary("minimum", reference=lambda xp, a, b: xp.minimum(a, b),
                  pullback=(lambda g, a, b: g * _share(b, a), lambda g, a, b: g * _share(a, b)), doc="The smaller; ties share the gradient evenly.")  # fmt: skip
 copysign = binary("copysign", reference=lambda xp, a, b: xp.copysign(a, b), takes="float",
                   pullback=(lambda g, a, b: _by_sign(g, a, b), ZERO), doc="|a| with the sign of b; derivative 0 at a = 0.")  # fmt: skip
-nextafter = binary("nextafter", reference=lambda xp, a, b: xp.nextafter(a, b), takes="float", kind=NEIGHBOUR, pullback=(lambda g: g, ZERO))
+nextafter = binary("nextafter", reference=lambda xp, a, b: xp.nextafter(a, b), takes="float", kind=NEIGHBOUR, pullback=(same, ZERO))
 
 
 def _pow_pullback_a(g: Tensor, a: Tensor, b: Any) -> Tensor:

@@ -13,7 +13,7 @@ import numpy as np
 from .. import devices, door, dtypes
 from ..errors import DTypeError, ShapeError
 from ..operand import as_tensor
-from ..primitive import ZERO, apply
+from ..primitive import ZERO, apply, same
 from ..tensor import Tensor
 from ._examples import distinct, normal
 from ._shapes import Shape, broadcast_shapes, normalize_axis
@@ -41,7 +41,7 @@ _scatter_add = op("scatter_add", example=normal((2, 2, 3), params=((4, 3), np.ar
 _index_add = op("index_add", example=normal((4, 3), (3, 3), params=(np.array([1, 1, 3]), 0)),
                 kind=OWN, inputs=2, cost=lambda x, updates, indices, axis, y: {"flops": updates.size},
                 reference=lambda xp, x, updates, indices, axis: _added(xp, xp.array(x), indices, updates, axis),
-                pullback=(lambda g: g, lambda g, indices, axis: apply(_take, (g,), (indices, axis))))  # fmt: skip
+                pullback=(same, lambda g, indices, axis: apply(_take, (g,), (indices, axis))))  # fmt: skip
 _index_set = op("index_set", example=normal((4, 3), (3, 3), params=(np.array([1, 1, 3]), 0)),
                 kind=OWN, inputs=2, cost=no_flops,
                 reference=lambda xp, x, updates, indices, axis: _put(xp.array(x), indices, updates, axis),

@@ -12,7 +12,7 @@ from ..backends.reference import run as run_reference
 from ..errors import DTypeError, ShapeError
 from ..listeners import listeners
 from ..operand import Number, as_tensor
-from ..primitive import Op, apply
+from ..primitive import Op, apply, same
 from ..tensor import Tensor
 from . import reduce
 from ._examples import normal
@@ -49,7 +49,7 @@ _place = op("place", example=normal((2, 3), params=((4, 6), (slice(0, None, 2), 
             kind=MOVEMENT, reference=lambda xp, x, shape, key: _placed(xp, x, shape, key), cost=no_flops,
             pullback=lambda g, key: view(SLICE, g, key))  # fmt: skip
 _copy = op("copy", example=normal((3, 4)),
-           kind=LINEAR, reference=lambda xp, x: xp.array(x, order="C"), pullback=lambda g: g, cost=no_flops)
+           kind=LINEAR, reference=lambda xp, x: xp.array(x, order="C"), pullback=same, cost=no_flops)
 _stop = op("stop_gradient", example=normal((3, 4)),
            kind=MOVEMENT, reference=lambda xp, x: x, pullback=None, cost=no_flops)
 _to_device = op("to_device", example=normal((3, 4), params=("cpu",)),
