@@ -88,7 +88,9 @@ def _cross_entropy_reference(xp: Any, logits: Any, labels: Any, ignore_index: in
     if wrong.any():
         where_wrong = int(xp.argmax(wrong))
         raise BadIndex(where_wrong, int(labels[where_wrong]), classes)
-    safe = xp.where(counts, labels, xp.zeros_like(labels)) if classes else labels
+    if not classes:  # then every label is ignored
+        return xp.zeros(labels.shape, logits.dtype)
+    safe = xp.where(counts, labels, xp.zeros_like(labels))
     total = _log_sum(xp, z)[..., 0]
     loss = total - (xp.take_along_axis(z, safe[:, None].astype(xp.int64), -1)[:, 0] if len(labels) else 0)
     if label_smoothing:
@@ -151,7 +153,7 @@ def _cross_entropy_pullback(g: Tensor, logits: Tensor, labels: Tensor, ignore_in
     classes = logits.shape[-1]
     counts = not_equal(labels, ignore_index)
     target = one_hot(where(counts, labels, 0), classes, dtype=logits.dtype)
-    if label_smoothing:
+    if label_smoothing and classes:
         target = target * (1 - label_smoothing) + label_smoothing / classes
     return expand_dims(where(counts, g, 0.0), axis=-1) * (apply(_softmax, (logits,)) - target)
 
