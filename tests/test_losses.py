@@ -158,3 +158,16 @@ def test_the_mean_of_no_rows_or_no_classes_is_nan_as_torchs(shape: Any, smoothin
     assert nn.cross_entropy(x, x, label_smoothing=smoothing, reduction="sum").item() == 0
     ignored = np.full(shape[:1], -100)
     assert np.isnan(nn.cross_entropy(x, ignored, label_smoothing=smoothing).item())
+
+
+def test_logits_of_no_classes_have_an_empty_gradient_of_any_order() -> None:
+    x = pb.zeros((2, 0))
+    with pb.GradientTape() as outer:
+        outer.watch(x)
+        with pb.GradientTape() as inner:
+            inner.watch(x)
+            loss = nn.cross_entropy(x, [-100, -100], label_smoothing=0.1, reduction="sum")
+        slope = inner.gradient(loss, x)
+        total = pb.sum(slope)
+    assert slope.shape == (2, 0)
+    assert outer.gradient(total, x, unconnected="zero").shape == (2, 0)

@@ -15,6 +15,7 @@ import numpy as np
 from .. import dtypes
 from ..backends import kernel_for
 from ..backends.native import BadIndex
+from ..creation import zeros_like
 from ..errors import DTypeError, ShapeError
 from ..operand import as_tensor
 from ..primitive import apply
@@ -151,9 +152,11 @@ def _narrowed(x: Tensor | None, dtype: Any) -> Tensor | None:
 def _cross_entropy_pullback(g: Tensor, logits: Tensor, labels: Tensor, ignore_index: int, label_smoothing: float) -> Tensor:
     """softmax(logits) minus the target's distribution, times g; zero where the label is ignored."""
     classes = logits.shape[-1]
+    if not classes:
+        return zeros_like(logits)
     counts = not_equal(labels, ignore_index)
     target = one_hot(where(counts, labels, 0), classes, dtype=logits.dtype)
-    if label_smoothing and classes:
+    if label_smoothing:
         target = target * (1 - label_smoothing) + label_smoothing / classes
     return expand_dims(where(counts, g, 0.0), axis=-1) * (apply(_softmax, (logits,)) - target)
 
