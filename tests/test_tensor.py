@@ -165,7 +165,7 @@ def test_copies_of_parameters_are_their_own() -> None:
     from pullback.nn.module import Buffer
 
     p, b = pb.Parameter([1.0], name="p"), Buffer([2.0])
-    for made in (copy.copy([p, b]), copy.deepcopy([p, b]), [copy.copy(p), copy.copy(b)])[1:]:
+    for made in (copy.deepcopy([p, b]), [copy.copy(p), copy.copy(b)]):
         assert (type(made[0]), type(made[1])) == (pb.Parameter, Buffer)
         made[0].assign([5.0])
         assert p.item() == 1.0

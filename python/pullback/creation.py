@@ -98,11 +98,9 @@ def _from_nested(obj: Any, dtype: Any) -> Any:
 
 def _fitting(array: Any, dtype: Any) -> Any:
     """The user's numbers in the dtype. Raises DTypeError for an integer that would wrap."""
-    if dtype.kind in "iu" and array.size:
-        info = np.iinfo(dtype)
-        for extreme in (array.min(), array.max()):
-            if not info.min <= extreme <= info.max:
-                raise DTypeError(f"{extreme} does not fit {dtype} (from {info.min} to {info.max}). Use a wider dtype.")
+    for extreme in (array.min(), array.max()) if array.size else ():
+        if not dtypes.fits(extreme, dtype):
+            raise dtypes.out_of_range(str(extreme), dtype, "Use a wider dtype.")
     return array.astype(dtype)
 
 
@@ -169,8 +167,7 @@ def _filled(xp: Any, shape: tuple[int, ...], value: Any, dtype: Any) -> Tensor:
             return Tensor(_fill(xp, shape, value, dtype))
         return Tensor(door.through("full", lambda: _fill(xp, shape, value, dtype), door.moved))
     except OverflowError:
-        info = np.iinfo(dtype)
-        raise DTypeError(f"{value} does not fit {dtype} (from {info.min} to {info.max}). Use a wider dtype.") from None
+        raise dtypes.out_of_range(str(value), dtype, "Use a wider dtype.") from None
     except MemoryError as error:
         raise OutOfMemoryError(f"a tensor of shape {shape} and dtype {dtype} does not fit in memory ({error}).") from error
 

@@ -120,6 +120,20 @@ def with_number(dtype: np.dtype[Any], number: float) -> np.dtype[Any]:
     return dtype
 
 
+def fits(number: Any, dtype: np.dtype[Any]) -> bool:
+    """Whether a number is in the range of an integer dtype; others hold it, or are refused for their kind."""
+    if dtype.kind not in "iu":
+        return True
+    info = iinfo(dtype)
+    return bool(info.min <= number <= info.max)
+
+
+def out_of_range(what: str, dtype: np.dtype[Any], remedy: str) -> DTypeError:
+    """The error for a number that would wrap."""
+    info = finfo(dtype) if is_float(dtype) else iinfo(dtype)
+    return DTypeError(f"{what} does not fit {dtype} (from {info.min} to {info.max}). {remedy}")
+
+
 def accumulated(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The dtype of a sum or product of elements: 64 bits for integers and bool, the same for floats."""
     if is_float(dtype):

@@ -85,8 +85,10 @@ def common_dtype(op: Op, inputs: Sequence[Any]) -> Any:
     strong = [x.dtype for x in inputs if isinstance(x, Tensor)]
     wanted = dtypes.result_type(*[x.dtype if isinstance(x, Tensor) else x.array for x in inputs])
     wanted = accepted(op.name, wanted)
-    if op.kind is COMPARE and not all([fits(x.array, wanted) for x in inputs if isinstance(x, Number)]):
-        wanted = dtypes.int64 if all([fits(x.array, dtypes.int64) for x in inputs if isinstance(x, Number)]) else dtypes.float64
+    if op.kind is COMPARE:
+        numbers = [x.array for x in inputs if isinstance(x, Number)]
+        wider = (wanted, dtypes.int64, dtypes.float64)
+        wanted = next(dtype for dtype in wider if all([dtypes.fits(number, dtype) for number in numbers]))
     check_numbers(op.name, wanted, inputs)
     return wanted if any([dtype != wanted for dtype in strong]) else None
 
@@ -113,17 +115,8 @@ def accepted(name: str, dtype: Any) -> Any:
 def check_numbers(name: str, dtype: Any, inputs: Sequence[Any]) -> None:
     """A Python integer must fit the tensor's dtype: it never widens it, and must not wrap silently."""
     for x in inputs:
-        if isinstance(x, Number) and not fits(x.array, dtype):
-            info = dtypes.iinfo(dtype)
-            raise DTypeError(f"{name}: {x.array} does not fit {dtype} (from {info.min} to {info.max}). Convert the tensor first.")
-
-
-def fits(number: float, dtype: Any) -> bool:
-    """Whether a Python integer is in the range of an integer dtype; other pairs convert, or are refused elsewhere."""
-    if dtype.kind not in "iu" or not isinstance(number, int):
-        return True
-    info = dtypes.iinfo(dtype)
-    return info.min <= number <= info.max
+        if isinstance(x, Number) and not dtypes.fits(x.array, dtype):
+            raise dtypes.out_of_range(f"{name}: {x.array}", dtype, "Convert the tensor first.")
 
 
 # ---- declarations
