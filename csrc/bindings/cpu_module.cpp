@@ -2,8 +2,7 @@
 // as the ops are.
 #include <pybind11/pybind11.h>
 
-#include "bindings/cpu_tables.h"
-#include "cpu/allocator.h"
+#include "bindings/tables.h"
 #include "cpu/blas.h"
 #include "cpu/pool.h"
 

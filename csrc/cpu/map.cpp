@@ -46,7 +46,7 @@ void map_range(const Launch& launch, Loop loop, Compute compute, Compute result,
 }  // namespace
 
 void map(const Launch& launch) {
-  const auto& op = *static_cast<const Elementwise*>(launch.table);
+  const auto& op = static_cast<const Looped&>(*static_cast<const kernels::Elementwise*>(launch.table));
   const Compute compute = compute_type(launch.in(launch.inputs - 1).dtype);  // where: the condition comes first
   const Compute result = op.predicate ? Compute::b8 : compute;
   const Loop loop = op.loops[int(compute)];
@@ -66,13 +66,6 @@ void map(const Launch& launch) {
   }
   collapse(launch.operands, launch.outputs + launch.inputs);
   parallel_for(n, grain, [&](int64_t begin, int64_t end) { map_range(launch, loop, compute, result, begin, end); });
-}
-
-void map_cost(const Launch& launch, Cost& cost) {
-  const auto& op = *static_cast<const Elementwise*>(launch.table);
-  const int64_t n = launch.out().size();
-  cost.flops = n * op.flops;
-  cost.special_ops = n * op.special;
 }
 
 }  // namespace pb::cpu

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <stdexcept>
 
-#include "cpu/allocator.h"
+#include "kernels/memory.h"
 
 namespace pb::cpu {
 
@@ -14,7 +14,7 @@ class Scratch {
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
   ~Scratch() {
-    for (int k = 0; k < blocks_; ++k) release(block_[k].data, block_[k].bytes);
+    for (int k = 0; k < blocks_; ++k) kernels::release(block_[k].data, block_[k].bytes);
   }
 
   // Memory for n elements, aligned to a cache line, uninitialised, until this object dies.
@@ -30,7 +30,7 @@ class Scratch {
     }
 #endif
     if (blocks_ == kMaxBlocks) throw std::length_error("scratch: too many blocks");
-    void* data = allocate(bytes);
+    void* data = kernels::allocate(bytes);
     block_[blocks_++] = {data, bytes};
     return data;
   }

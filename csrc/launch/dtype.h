@@ -1,6 +1,7 @@
 // The element types of a tensor, and the type that arithmetic on each is done in.
 #pragma once
 #include <cstdint>
+#include <type_traits>
 
 #include "math/half.h"
 
@@ -32,6 +33,11 @@ inline DType storage_of(Compute c) {
   constexpr DType table[kComputes] = {DType::f32, DType::f64, DType::i64, DType::u64, DType::b8};
   return table[int(c)];
 }
+template <class C> constexpr Compute compute_of = std::is_same_v<C, float>    ? Compute::f32
+                                                  : std::is_same_v<C, double> ? Compute::f64
+                                                  : std::is_same_v<C, bool>   ? Compute::b8
+                                                  : std::is_signed_v<C>       ? Compute::i64
+                                                                              : Compute::u64;
 inline int compute_size(Compute c) { return item_size(storage_of(c)); }
 
 template <class T> struct Tag {

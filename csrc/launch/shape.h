@@ -12,6 +12,7 @@ constexpr int kMaxDims = 8;
 struct View {
   char* data;
   DType dtype;
+  bool number = false;  // data is one number of the launch, in the host's memory: a kernel takes it by value
   int ndim;
   int64_t shape[kMaxDims];
   int64_t stride[kMaxDims];

@@ -1,5 +1,5 @@
 // Reading and writing at indices: take, take_along_axis, their pullbacks, index_<how>, one_hot, nonzero.
-#include "bindings/cpu_tables.h"
+#include "bindings/tables.h"
 #include "bindings/indexed.h"
 #include "bindings/scatters.h"
 

@@ -1,5 +1,5 @@
 // The ops that own a row: softmax and its relatives, the norms, cross entropy.
-#include "bindings/cpu_tables.h"
+#include "bindings/tables.h"
 #include "bindings/indexed.h"
 #include "cpu/rows.h"
 

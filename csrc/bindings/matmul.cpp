@@ -3,7 +3,7 @@
 #include <cstring>
 #include <optional>
 
-#include "bindings/cpu_tables.h"
+#include "bindings/tables.h"
 #include "bindings/result.h"
 #include "cpu/matmul.h"
 #include "math/counting.h"

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <vector>
 
-#include "bindings/cpu_tables.h"
+#include "bindings/tables.h"
 #include "bindings/result.h"
 
 namespace pb {

@@ -1,5 +1,5 @@
 // Random numbers: a row for each distribution, and dropout. `state` is a uint64 array [seed, serial of the call].
-#include "bindings/cpu_tables.h"
+#include "bindings/tables.h"
 #include "bindings/result.h"
 #include "cpu/order.h"
 #include "cpu/random.h"

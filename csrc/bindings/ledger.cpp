@@ -1,7 +1,7 @@
 // The thread's door, seen from Python: phase, scope, and the ledger of what was launched.
 #include <memory>
 
-#include "bindings/cpu_tables.h"
+#include "bindings/tables.h"
 
 namespace pb {
 namespace {

@@ -1,7 +1,7 @@
 // Along an axis, in order: sort, argsort, topk_indices, searchsorted; running sums, products and maxima.
 #include <algorithm>
 
-#include "bindings/cpu_tables.h"
+#include "bindings/tables.h"
 #include "bindings/result.h"
 #include "cpu/cumulative.h"
 #include "cpu/order.h"

@@ -1,5 +1,5 @@
 // Segments: rows of data combined by the id of each. A segment is a row of the target of a scatter.
-#include "bindings/cpu_tables.h"
+#include "bindings/tables.h"
 #include "bindings/indexed.h"
 #include "bindings/scatters.h"
 

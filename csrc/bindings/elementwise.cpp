@@ -1,18 +1,15 @@
 // The elementwise ops: rows of unary.def and binary.def, and `where`.
-#include <cstring>
-#include <type_traits>
+#include "kernels/elementwise.h"
 
-#include "bindings/cpu_tables.h"
-#include "cpu/map.h"
-#include "math/counting.h"
-#include "math/functors.h"
-#include "math/scalar.h"
+#include <cstring>
+
+#include "bindings/tables.h"
 
 namespace pb {
 namespace {
 
-using cpu::Elementwise;
-using cpu::kMaxArity;
+using kernels::Elementwise;
+using kernels::kMaxArity;
 
 // Reads one argument: an array, or a Python number that takes the dtype of the arrays (it never widens them).
 struct Operands {
@@ -25,6 +22,7 @@ struct Operands {
 void take_number(PyObject* number, DType dtype, int k, Operands& args) {
   View& v = args.views[k + 1];
   v.ndim = 0;
+  v.number = true;
   const Compute compute = compute_type(dtype);
   v.dtype = storage_of(compute);
   if (PyBool_Check(number) && dtype == DType::b8) {
@@ -72,7 +70,7 @@ PyObject* call_elementwise(const void* table, PyObject* const* args, Py_ssize_t 
   if (lead < 0) throw Refused{"no array among the arguments"};
   const DType dtype = views[lead + 1].dtype;
   const Compute compute = compute_type(dtype);
-  if (!op.loops[int(compute)]) throw Refused{"no kernel for this dtype"};
+  if (!op.takes[int(compute)]) throw Refused{"no kernel for this dtype"};
   View& out = views[0];
   out.ndim = views[lead + 1].ndim;
   for (int d = 0; d < out.ndim; ++d) out.shape[d] = views[lead + 1].shape[d];
@@ -102,53 +100,11 @@ PyObject* call_elementwise(const void* table, PyObject* const* args, Py_ssize_t 
   return tensors ? wrap(result) : result;
 }
 
-template <class F, int Arity> void measure(Elementwise& op) {
-  Counting::flops = Counting::special = 0;
-  const F f;
-  if constexpr (Arity == 1) (void)f(Counting(0.5));
-  else if constexpr (Arity == 2) (void)f(Counting(0.5), Counting(0.25));
-  else if constexpr (Arity == 3) (void)f(Counting(0.5), Counting(0.25), Counting(0.5));
-  else (void)f(Counting(0.5), Counting(0.25), Counting(0.5), Counting(0.75));
-  op.flops = int(Counting::flops);
-  op.special = int(Counting::special);
-}
-
-PyObject* counts;  // name -> (flops, special ops) of one element, for the layers above
-
-enum Types { kFloats = 1, kInts = 2, kBool = 4 };
-
-template <class F, int Arity, int kTypes, bool kPredicate = false, int kConditions = 0>
-const Elementwise& bind(PyObject* module, const char* name) {
-  static Elementwise op{};
-  op.kernel = {name, cpu::map, cpu::map_cost};
-  op.arity = Arity;
-  op.predicate = kPredicate;
-  op.conditions = kConditions;
-  auto add = [](auto tag) {
-    using C = typename decltype(tag)::type;
-    return &cpu::loop<F, C, std::conditional_t<kPredicate, bool, C>, Arity>;
-  };
-  if constexpr (kTypes & kFloats) op.loops[0] = add(Tag<float>{}), op.loops[1] = add(Tag<double>{});
-  if constexpr (kTypes & kInts) op.loops[2] = add(Tag<int64_t>{}), op.loops[3] = add(Tag<uint64_t>{});
-  if constexpr (kTypes & kBool) op.loops[4] = add(Tag<bool>{});
-  if constexpr (bool(kTypes & kFloats)) measure<F, Arity>(op);
-  define(module, name, call_elementwise, &op);
-  PyObject* figures = Py_BuildValue("(ii)", op.flops, op.special);
-  if (!figures || PyDict_SetItemString(counts, name, figures) < 0) throw PythonError{};
-  Py_DECREF(figures);
-  return op;
-}
-
-// where(condition, a, b): the only one whose first operand has another dtype.
-struct where_forward {
-  template <class A> A operator()(A condition, A a, A b) const { return condition != A(0) ? a : b; }
-};
-
 // sum += x, in the memory of the first argument: how gradients of one tensor accumulate.
 PyObject* add_into(const void* table, PyObject* const* args, Py_ssize_t) {
   const auto& op = *static_cast<const Elementwise*>(table);
   View views[3] = {view_or_refuse(args[0]), view_or_refuse(args[0]), view_or_refuse(args[1])};
-  if (views[2].dtype != views[0].dtype || !op.loops[int(compute_type(views[0].dtype))] || !views[0].contiguous())
+  if (views[2].dtype != views[0].dtype || !op.takes[int(compute_type(views[0].dtype))] || !views[0].contiguous())
     throw Refused{"dtypes differ or the sum is not contiguous"};
   if (!broadcast_to(views[2], views[0].ndim, views[0].shape)) throw Refused{"shapes differ"};
   Launch launch{&op.kernel, 1, 2, views, {}, {}, &op};
@@ -159,36 +115,16 @@ PyObject* add_into(const void* table, PyObject* const* args, Py_ssize_t) {
 }  // namespace
 
 void bind_elementwise(PyObject* module) {
-  counts = PyDict_New();
+  PyObject* counts = PyDict_New();  // name -> (flops, special ops) of one element, for the layers above
   if (!counts || PyModule_AddObject(module, "counts", counts) < 0) throw PythonError{};
-#define PB_UNARY(name, FWD, PULL)                  \
-  bind<name##_forward, 1, kFloats>(module, #name); \
-  bind<name##_pullback, 3, kFloats>(module, #name "_pullback");
-#define PB_UNARY_NUMBER(name, FWD, PULL)                   \
-  bind<name##_forward, 1, kFloats | kInts>(module, #name); \
-  bind<name##_pullback, 3, kFloats>(module, #name "_pullback");
-#define PB_PREDICATE(name, EXPR) bind<name##_forward, 1, kFloats, true>(module, #name);
-#define PB_LOGICAL(name, EXPR) bind<name##_forward, 1, kFloats | kInts | kBool, true>(module, #name);
-#define PB_BITWISE(name, EXPR) bind<name##_forward, 1, kInts | kBool>(module, #name);
-#include "math/unary.def"
-
-#define PB_PULLBACKS(name)                                          \
-  bind<name##_pullback_a, 4, kFloats>(module, #name "_pullback_a"); \
-  bind<name##_pullback_b, 4, kFloats>(module, #name "_pullback_b");
-#define PB_BINARY(name, FWD, PULL_A, PULL_B)       \
-  bind<name##_forward, 2, kFloats>(module, #name); \
-  PB_PULLBACKS(name)
-#define PB_BINARY_NUMBER(name, FWD, PULL_A, PULL_B)        \
-  bind<name##_forward, 2, kFloats | kInts>(module, #name); \
-  PB_PULLBACKS(name)
-#define PB_COMPARE(name, EXPR) bind<name##_forward, 2, kFloats | kInts | kBool, true>(module, #name);
-#define PB_LOGICAL(name, EXPR) bind<name##_forward, 2, kFloats | kInts | kBool, true>(module, #name);
-#define PB_BITWISE(name, EXPR) bind<name##_forward, 2, kInts | kBool>(module, #name);
-#include "math/binary.def"
-#undef PB_PULLBACKS
-
-  bind<where_forward, 3, kFloats | kInts | kBool, false, 1>(module, "where");
-  define(module, "add_into", add_into, &bind<add_forward, 2, (kFloats | kInts)>(module, "add"));
+  for (const Elementwise* op : kernels::elementwise()) {
+    const char* name = op->kernel.name;
+    define(module, name, call_elementwise, op);
+    if (!std::strcmp(name, "add")) define(module, "add_into", add_into, op);
+    PyObject* figures = Py_BuildValue("(ii)", op->flops, op->special);
+    if (!figures || PyDict_SetItemString(counts, name, figures) < 0) throw PythonError{};
+    Py_DECREF(figures);
+  }
 }
 
 }  // namespace pb

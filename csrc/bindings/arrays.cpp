@@ -1,15 +1,15 @@
-// NumPy arrays as views, and the way from a Python call to C++ and its exceptions back.
-#define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
+// The way from a Python call to C++ and its exceptions back; tensors, numbers and dtypes among its arguments.
+#define PB_NUMPY_TABLE
 #include "bindings/arrays.h"
 
-#include <numpy/arrayobject.h>
 #include <structmember.h>
 
 #include <deque>
 #include <new>
 #include <string>
 
-#include "cpu/allocator.h"
+#include "bindings/numpy_api.h"
+#include "bindings/storage.h"
 
 namespace pb {
 namespace {
@@ -18,55 +18,7 @@ PyObject* refused = nullptr;    // _cpu.Refused
 PyObject* bad_index = nullptr;  // _cpu.BadIndex
 PyArray_Descr* descriptors[kDTypes] = {};
 int bfloat16_number = -1;
-constexpr size_t kPooledBytes = 64 * 1024;   // larger outputs come from the caching allocator
 constexpr int64_t kReleaseWork = 64 * 1024;  // releasing the GIL costs about 60 ns: only for work of 10 µs and more
-
-bool to_dtype(int number, DType& out) {
-  switch (number) {
-    case NPY_HALF: out = DType::f16; return true;
-    case NPY_FLOAT: out = DType::f32; return true;
-    case NPY_DOUBLE: out = DType::f64; return true;
-    case NPY_BYTE: out = DType::i8; return true;
-    case NPY_SHORT: out = DType::i16; return true;
-    case NPY_INT: out = DType::i32; return true;
-    case NPY_LONG: out = sizeof(long) == 8 ? DType::i64 : DType::i32; return true;
-    case NPY_LONGLONG: out = DType::i64; return true;
-    case NPY_UBYTE: out = DType::u8; return true;
-    case NPY_USHORT: out = DType::u16; return true;
-    case NPY_UINT: out = DType::u32; return true;
-    case NPY_ULONG: out = sizeof(long) == 8 ? DType::u64 : DType::u32; return true;
-    case NPY_ULONGLONG: out = DType::u64; return true;
-    case NPY_BOOL: out = DType::b8; return true;
-    default: break;
-  }
-  out = DType::bf16;
-  return number == bfloat16_number;
-}
-
-// Memory of a large output: the base object of its array, which gives it back to the allocator.
-struct Buffer {
-  PyObject_HEAD
-  void* data;
-  size_t bytes;
-};
-void buffer_free(PyObject* self) {
-  auto* buffer = reinterpret_cast<Buffer*>(self);
-  cpu::release(buffer->data, buffer->bytes);
-  PyObject_Free(self);
-}
-PyTypeObject buffer_type;  // filled in by prepare_arrays
-
-Buffer* new_buffer(size_t bytes) {
-  void* data = cpu::allocate(bytes);
-  auto* buffer = PyObject_New(Buffer, &buffer_type);
-  if (!buffer) {
-    cpu::release(data, bytes);
-    throw PythonError{};
-  }
-  buffer->data = data;
-  buffer->bytes = bytes;
-  return buffer;
-}
 
 // A tensor's class and where its slots lie.
 struct Holder {
@@ -133,16 +85,31 @@ PyObject* enter(PyObject* self, PyObject* const* args, Py_ssize_t count) {
 
 }  // namespace
 
-bool view_of(PyObject* object, View& v) {
-  if (!PyArray_CheckExact(object)) return false;
-  auto* array = reinterpret_cast<PyArrayObject*>(object);
-  const int ndim = PyArray_NDIM(array);
-  if (ndim > kMaxDims || !PyArray_ISALIGNED(array) || !to_dtype(PyArray_TYPE(array), v.dtype) || PyArray_ISBYTESWAPPED(array))
-    return false;
-  v.data = PyArray_BYTES(array);
-  v.ndim = ndim;
-  for (int d = 0; d < ndim; ++d) v.shape[d] = PyArray_DIMS(array)[d], v.stride[d] = PyArray_STRIDES(array)[d];
-  return true;
+bool to_dtype(int number, DType& out) {
+  switch (number) {
+    case NPY_HALF: out = DType::f16; return true;
+    case NPY_FLOAT: out = DType::f32; return true;
+    case NPY_DOUBLE: out = DType::f64; return true;
+    case NPY_BYTE: out = DType::i8; return true;
+    case NPY_SHORT: out = DType::i16; return true;
+    case NPY_INT: out = DType::i32; return true;
+    case NPY_LONG: out = sizeof(long) == 8 ? DType::i64 : DType::i32; return true;
+    case NPY_LONGLONG: out = DType::i64; return true;
+    case NPY_UBYTE: out = DType::u8; return true;
+    case NPY_USHORT: out = DType::u16; return true;
+    case NPY_UINT: out = DType::u32; return true;
+    case NPY_ULONG: out = sizeof(long) == 8 ? DType::u64 : DType::u32; return true;
+    case NPY_ULONGLONG: out = DType::u64; return true;
+    case NPY_BOOL: out = DType::b8; return true;
+    default: break;
+  }
+  out = DType::bf16;
+  return number == bfloat16_number;
+}
+
+PyObject* descriptor_of(DType dtype) {
+  if (!descriptors[int(dtype)]) throw Refused{"bfloat16 is not registered"};
+  return reinterpret_cast<PyObject*>(descriptors[int(dtype)]);
 }
 
 void register_tensors(PyObject* tensor, PyObject* classes) {
@@ -192,54 +159,6 @@ View view_or_refuse(PyObject* object) {
   View v;
   if (!view_of(object, v)) throw Refused{"not an aligned NumPy array of a supported dtype with at most 8 axes"};
   return v;
-}
-
-PyObject* new_array(DType dtype, int ndim, const int64_t* shape, View& out) {
-  PyArray_Descr* descriptor = descriptors[int(dtype)];
-  if (!descriptor) throw Refused{"bfloat16 is not registered"};
-  size_t bytes = item_size(dtype);
-  npy_intp dims[kMaxDims];
-  for (int d = 0; d < ndim; ++d) dims[d] = shape[d], bytes *= shape[d];
-  PyObject* array;
-  if (bytes < kPooledBytes) {
-    Py_INCREF(descriptor);
-    array = PyArray_NewFromDescr(&PyArray_Type, descriptor, ndim, dims, nullptr, nullptr, 0, nullptr);
-    if (!array) throw PythonError{};
-  } else {
-    Buffer* buffer = new_buffer(bytes);
-    Py_INCREF(descriptor);
-    array = PyArray_NewFromDescr(&PyArray_Type, descriptor, ndim, dims, nullptr, buffer->data, NPY_ARRAY_CARRAY, nullptr);
-    if (!array) {
-      Py_DECREF(buffer);
-      throw PythonError{};
-    }
-    PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(array), reinterpret_cast<PyObject*>(buffer));
-  }
-  out.data = PyArray_BYTES(reinterpret_cast<PyArrayObject*>(array));
-  out.dtype = dtype;
-  out.ndim = ndim;
-  int64_t stride = item_size(dtype);
-  for (int d = ndim - 1; d >= 0; --d) {
-    out.shape[d] = shape[d];
-    out.stride[d] = stride;
-    stride *= shape[d];
-  }
-  return array;
-}
-
-PyObject* view_array(PyObject* array, int ndim, const int64_t* shape, const int64_t* stride) {
-  auto* base = reinterpret_cast<PyArrayObject*>(array);
-  npy_intp dims[kMaxDims], strides[kMaxDims];
-  for (int d = 0; d < ndim; ++d) dims[d] = shape[d], strides[d] = stride[d];
-  PyArray_Descr* descriptor = PyArray_DESCR(base);
-  Py_INCREF(descriptor);
-  PyObject* view = PyArray_NewFromDescr(&PyArray_Type, descriptor, ndim, dims, strides, PyArray_DATA(base), 0, nullptr);
-  if (!view) throw PythonError{};
-  Py_INCREF(array);
-  PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(view), array);
-  PyArray_UpdateFlags(reinterpret_cast<PyArrayObject*>(view),
-                      NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_F_CONTIGUOUS | NPY_ARRAY_ALIGNED);
-  return view;
 }
 
 DType dtype_of(PyObject* object) {
@@ -316,12 +235,7 @@ bool prepare_arrays(PyObject* module) {
                                     NPY_INT64, NPY_UINT8, NPY_UINT16, NPY_UINT32, NPY_UINT64, NPY_BOOL};
   for (int k = 0; k < kDTypes; ++k)
     if (numbers[k] >= 0) descriptors[k] = PyArray_DescrFromType(numbers[k]);
-  buffer_type.ob_base = {PyObject_HEAD_INIT(nullptr) 0};
-  buffer_type.tp_name = "pullback.Buffer";
-  buffer_type.tp_basicsize = sizeof(Buffer);
-  buffer_type.tp_flags = Py_TPFLAGS_DEFAULT;
-  buffer_type.tp_dealloc = buffer_free;
-  if (PyType_Ready(&buffer_type) < 0) return false;
+  if (!prepare_storage()) return false;
   refused = PyErr_NewException("pullback.Refused", PyExc_TypeError, nullptr);
   bad_index = PyErr_NewException("pullback.BadIndex", PyExc_IndexError, nullptr);
   if (!refused || !bad_index) return false;

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "bindings/cpu_tables.h"
+#include "bindings/tables.h"
 #include "bindings/result.h"
 #include "math/counting.h"
 #include "math/update.h"

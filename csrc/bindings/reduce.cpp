@@ -1,5 +1,5 @@
 // The reductions: rows of reduce.def, the mean, and the positions of extremes.
-#include "bindings/cpu_tables.h"
+#include "bindings/tables.h"
 #include "bindings/result.h"
 #include "cpu/reduce.h"
 #include "math/functors.h"

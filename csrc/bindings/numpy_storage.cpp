@@ -1,0 +1,114 @@
+// NumPy arrays as the storage: of the CPU, and of the simulated GPU, where their class marks them as the device's.
+#include "bindings/storage.h"
+
+#include "bindings/numpy_api.h"
+#include "kernels/memory.h"
+
+namespace pb {
+namespace {
+
+#if defined(PB_CUDA)
+constexpr size_t kPooledBytes = 0;  // all memory is the device's
+#else
+constexpr size_t kPooledBytes = 64 * 1024;  // larger outputs come from the caching allocator
+#endif
+PyTypeObject* array_type = nullptr;  // of the arrays that are taken and made
+
+// Memory of a large output: the base object of its array, which gives it back to the allocator.
+struct Buffer {
+  PyObject_HEAD
+  void* data;
+  size_t bytes;
+};
+void buffer_free(PyObject* self) {
+  auto* buffer = reinterpret_cast<Buffer*>(self);
+  kernels::release(buffer->data, buffer->bytes);
+  PyObject_Free(self);
+}
+PyTypeObject buffer_type;  // filled in by prepare_storage
+
+Buffer* new_buffer(size_t bytes) {
+  void* data = kernels::allocate(bytes);
+  auto* buffer = PyObject_New(Buffer, &buffer_type);
+  if (!buffer) {
+    kernels::release(data, bytes);
+    throw PythonError{};
+  }
+  buffer->data = data;
+  buffer->bytes = bytes;
+  return buffer;
+}
+
+}  // namespace
+
+bool view_of(PyObject* object, View& v) {
+  if (Py_TYPE(object) != array_type) return false;
+  auto* array = reinterpret_cast<PyArrayObject*>(object);
+  const int ndim = PyArray_NDIM(array);
+  if (ndim > kMaxDims || !PyArray_ISALIGNED(array) || !to_dtype(PyArray_TYPE(array), v.dtype) || PyArray_ISBYTESWAPPED(array))
+    return false;
+  v.data = PyArray_BYTES(array);
+  v.ndim = ndim;
+  for (int d = 0; d < ndim; ++d) v.shape[d] = PyArray_DIMS(array)[d], v.stride[d] = PyArray_STRIDES(array)[d];
+  return true;
+}
+
+PyObject* new_array(DType dtype, int ndim, const int64_t* shape, View& out) {
+  auto* descriptor = reinterpret_cast<PyArray_Descr*>(descriptor_of(dtype));
+  size_t bytes = item_size(dtype);
+  npy_intp dims[kMaxDims];
+  for (int d = 0; d < ndim; ++d) dims[d] = shape[d], bytes *= shape[d];
+  PyObject* array;
+  if (bytes < kPooledBytes) {
+    Py_INCREF(descriptor);
+    array = PyArray_NewFromDescr(array_type, descriptor, ndim, dims, nullptr, nullptr, 0, nullptr);
+    if (!array) throw PythonError{};
+  } else {
+    Buffer* buffer = new_buffer(bytes);
+    Py_INCREF(descriptor);
+    array = PyArray_NewFromDescr(array_type, descriptor, ndim, dims, nullptr, buffer->data, NPY_ARRAY_CARRAY, nullptr);
+    if (!array) {
+      Py_DECREF(buffer);
+      throw PythonError{};
+    }
+    PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(array), reinterpret_cast<PyObject*>(buffer));
+  }
+  out.data = PyArray_BYTES(reinterpret_cast<PyArrayObject*>(array));
+  out.dtype = dtype;
+  out.ndim = ndim;
+  int64_t stride = item_size(dtype);
+  for (int d = ndim - 1; d >= 0; --d) {
+    out.shape[d] = shape[d];
+    out.stride[d] = stride;
+    stride *= shape[d];
+  }
+  return array;
+}
+
+PyObject* view_array(PyObject* array, int ndim, const int64_t* shape, const int64_t* stride) {
+  auto* base = reinterpret_cast<PyArrayObject*>(array);
+  npy_intp dims[kMaxDims], strides[kMaxDims];
+  for (int d = 0; d < ndim; ++d) dims[d] = shape[d], strides[d] = stride[d];
+  PyArray_Descr* descriptor = PyArray_DESCR(base);
+  Py_INCREF(descriptor);
+  PyObject* view = PyArray_NewFromDescr(array_type, descriptor, ndim, dims, strides, PyArray_DATA(base), 0, nullptr);
+  if (!view) throw PythonError{};
+  Py_INCREF(array);
+  PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(view), array);
+  PyArray_UpdateFlags(reinterpret_cast<PyArrayObject*>(view),
+                      NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_F_CONTIGUOUS | NPY_ARRAY_ALIGNED);
+  return view;
+}
+
+bool prepare_storage() {
+  array_type = &PyArray_Type;
+  buffer_type.ob_base = {PyObject_HEAD_INIT(nullptr) 0};
+  buffer_type.tp_name = "pullback.Buffer";
+  buffer_type.tp_basicsize = sizeof(Buffer);
+  buffer_type.tp_flags = Py_TPFLAGS_DEFAULT;
+  buffer_type.tp_dealloc = buffer_free;
+  if (PyType_Ready(&buffer_type) < 0) return false;
+  return true;
+}
+
+}  // namespace pb
