@@ -13,6 +13,7 @@ from pullback.backends import native
 PACKAGE = Path(__file__).parent.parent / "python" / "pullback"
 SIGNATURES = {
     "register_bfloat16": "(dtype: Any) -> None",
+    "forward": "(name: str, function: Any, type: Any) -> None",
     "thread_count": "() -> int",
     "set_thread_count": "(count: int) -> None",
     "blas_core": "() -> str",
@@ -34,9 +35,9 @@ def counts() -> str:
 def stubs() -> str:
     """One line a function of the module of CPU kernels; all levels have the same ones."""
     lines = ["from typing import Any, Final", "", "counts: Final[dict[str, tuple[int, int]]]"]
-    lines += ["", "class Refused(TypeError): ...", "class BadIndex(IndexError): ...", ""]
+    lines += [""]
     for name in sorted(dir(native.module)):
-        if not name.startswith("_") and callable(getattr(native.module, name)) and name not in ("Refused", "BadIndex"):
+        if not name.startswith("_") and callable(getattr(native.module, name)):
             lines.append(f"def {name}{SIGNATURES.get(name, '(*args: Any) -> Any')}: ...")
     return "\n".join(lines) + "\n"
 

@@ -10,12 +10,16 @@
 
 #include "bindings/numpy_api.h"
 #include "bindings/storage.h"
+#include "kernels/failure.h"
 
 namespace pb {
 namespace {
 
-PyObject* refused = nullptr;    // _cpu.Refused
-PyObject* bad_index = nullptr;  // _cpu.BadIndex
+// Of pullback.errors.
+PyObject* refused = nullptr;
+PyObject* bad_index = nullptr;
+PyObject* out_of_memory = nullptr;
+PyObject* device_error = nullptr;
 PyArray_Descr* descriptors[kDTypes] = {};
 int bfloat16_number = -1;
 constexpr int64_t kReleaseWork = 64 * 1024;  // releasing the GIL costs about 60 ns: only for work of 10 µs and more
@@ -48,24 +52,41 @@ PyObject*& slot(PyObject* object, Py_ssize_t offset) {
 }
 
 struct Entry {
+  PyObject* elsewhere = nullptr;  // the function of the same name for arrays of another device
   Call call;
   const void* table;
   PyMethodDef method;
   std::string name;
 };
 
-void raise_out_of_memory(const std::string& kernel) {
-  PyObject* errors = PyImport_ImportModule("pullback.errors");
-  PyObject* type = errors ? PyObject_GetAttrString(errors, "OutOfMemoryError") : nullptr;
-  if (type)
-    PyErr_Format(type, "%s: its result or its working memory does not fit in memory. Make the operands smaller.",
-                 kernel.c_str());
-  Py_XDECREF(type);
-  Py_XDECREF(errors);
+std::deque<Entry> entries;               // of the module's functions
+PyTypeObject* elsewhere_type = nullptr;  // of the arrays of another device
+
+bool is_elsewhere(PyObject* object) {
+  bool held = false;
+  return Py_TYPE(unwrap(object, held)) == elsewhere_type;
+}
+// Whether an argument, or the first of a list of them, is an array of another device.
+bool any_elsewhere(PyObject* const* args, Py_ssize_t count) {
+  for (Py_ssize_t k = 0; k < count; ++k) {
+    if (is_elsewhere(args[k])) return true;
+    const bool listed = PyList_CheckExact(args[k]) && PyList_GET_SIZE(args[k]) > 0;
+    if (listed && is_elsewhere(PyList_GET_ITEM(args[k], 0))) return true;
+  }
+  return false;
+}
+
+// Of an earlier launch on a GPU.
+void raise_late(const kernels::OutOfRange& e) {
+  PyErr_Format(PyExc_IndexError,
+               "%s: index %lld is out of range for an axis of length %lld (at position %lld of the flattened indices). The GPU "
+               "found it after the op had returned; run again with PULLBACK_CUDA_SYNC=1 to see the line.",
+               e.kernel ? e.kernel : "an op", (long long)e.index, (long long)e.length, (long long)e.where);
 }
 
 PyObject* enter(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   const auto* entry = static_cast<const Entry*>(PyCapsule_GetPointer(self, nullptr));
+  if (entry->elsewhere && any_elsewhere(args, count)) return PyObject_Vectorcall(entry->elsewhere, args, count, nullptr);
   try {
     return entry->call(entry->table, args, count);
   } catch (const Refused& e) {
@@ -74,9 +95,16 @@ PyObject* enter(PyObject* self, PyObject* const* args, Py_ssize_t count) {
     PyObject* facts = Py_BuildValue("(LLL)", (long long)e.where, (long long)e.index, (long long)e.length);
     if (facts) PyErr_SetObject(bad_index, facts);
     Py_XDECREF(facts);
+  } catch (const kernels::OutOfRange& e) {
+    raise_late(e);
   } catch (const PythonError&) {
+  } catch (const kernels::OutOfMemory& e) {
+    PyErr_Format(out_of_memory, "%s: %s", entry->name.c_str(), e.what());
   } catch (const std::bad_alloc&) {
-    raise_out_of_memory(entry->name);
+    PyErr_Format(out_of_memory, "%s: its result or its working memory does not fit in memory. Make the operands smaller.",
+                 entry->name.c_str());
+  } catch (const kernels::Failure& e) {
+    PyErr_Format(device_error, "%s: %s", entry->name.c_str(), e.what());
   } catch (const std::exception& e) {
     PyErr_SetString(PyExc_RuntimeError, e.what());
   }
@@ -211,8 +239,7 @@ void run_released(const Launch& launch, int64_t work) {
 }
 
 void define(PyObject* module, const char* name, Call call, const void* table) {
-  static std::deque<Entry> entries;
-  entries.push_back({call, table, {}, name});
+  entries.push_back({nullptr, call, table, {}, name});
   Entry& entry = entries.back();
   entry.method = {entry.name.c_str(), reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(enter)), METH_FASTCALL,
                   nullptr};
@@ -222,6 +249,12 @@ void define(PyObject* module, const char* name, Call call, const void* table) {
   if (!function || PyModule_AddObject(module, name, function) < 0) throw PythonError{};
 }
 
+void forward(const char* name, PyObject* function, PyObject* type) {
+  elsewhere_type = reinterpret_cast<PyTypeObject*>(Py_NewRef(type));
+  for (Entry& entry : entries)
+    if (entry.name == name) entry.elsewhere = Py_NewRef(function);
+}
+
 void register_bfloat16(PyObject* dtype) {
   if (!PyArray_DescrCheck(dtype)) throw Refused{"not a dtype"};
   Py_INCREF(dtype);
@@ -229,19 +262,21 @@ void register_bfloat16(PyObject* dtype) {
   bfloat16_number = descriptors[int(DType::bf16)]->type_num;
 }
 
-bool prepare_arrays(PyObject* module) {
+bool prepare_arrays() {
   import_array1(false);
   constexpr int numbers[kDTypes] = {NPY_HALF,  -1,        NPY_FLOAT,  NPY_DOUBLE, NPY_INT8,   NPY_INT16, NPY_INT32,
                                     NPY_INT64, NPY_UINT8, NPY_UINT16, NPY_UINT32, NPY_UINT64, NPY_BOOL};
   for (int k = 0; k < kDTypes; ++k)
     if (numbers[k] >= 0) descriptors[k] = PyArray_DescrFromType(numbers[k]);
   if (!prepare_storage()) return false;
-  refused = PyErr_NewException("pullback.Refused", PyExc_TypeError, nullptr);
-  bad_index = PyErr_NewException("pullback.BadIndex", PyExc_IndexError, nullptr);
-  if (!refused || !bad_index) return false;
-  Py_INCREF(refused);
-  Py_INCREF(bad_index);
-  return PyModule_AddObject(module, "Refused", refused) == 0 && PyModule_AddObject(module, "BadIndex", bad_index) == 0;
+  PyObject* errors = PyImport_ImportModule("pullback.errors");
+  if (!errors) return false;
+  refused = PyObject_GetAttrString(errors, "Refused");
+  bad_index = PyObject_GetAttrString(errors, "BadIndex");
+  out_of_memory = PyObject_GetAttrString(errors, "OutOfMemoryError");
+  device_error = PyObject_GetAttrString(errors, "DeviceError");
+  Py_DECREF(errors);
+  return refused && bad_index && out_of_memory && device_error;
 }
 
 }  // namespace pb

@@ -48,7 +48,10 @@ using Call = PyObject* (*)(const void* table, PyObject* const* args, Py_ssize_t 
 // Makes module.name a function that calls `call(table, args…)` and turns C++ exceptions into Python's.
 void define(PyObject* module, const char* name, Call call, const void* table);
 
-bool prepare_arrays(PyObject* module);  // once, before anything else; false with a Python exception set
+// Calls of module.name with an array of this type go to `function` instead: that of the module for another device.
+void forward(const char* name, PyObject* function, PyObject* type);
+
+bool prepare_arrays();  // once, before anything else; false with a Python exception set
 void register_bfloat16(PyObject* dtype);
 
 }  // namespace pb

@@ -10,7 +10,7 @@ namespace py = pybind11;
 
 PYBIND11_MODULE(PB_MODULE, mod) {
   mod.doc() = "CPU kernels: one function per op and one `_pullback` per fused pullback, named as in csrc/math/*.def.";
-  if (!pb::prepare_arrays(mod.ptr())) throw py::error_already_set();
+  if (!pb::prepare_arrays()) throw py::error_already_set();
   try {
     pb::bind_elementwise(mod.ptr());
     pb::bind_reduce(mod.ptr());
@@ -35,6 +35,9 @@ PYBIND11_MODULE(PB_MODULE, mod) {
     } catch (const pb::PythonError&) {
       throw py::error_already_set();
     }
+  });
+  mod.def("forward", [](const std::string& name, py::handle function, py::handle type) {
+    pb::forward(name.c_str(), function.ptr(), type.ptr());
   });
   mod.def("thread_count", &pb::cpu::thread_count);
   mod.def("set_thread_count", &pb::cpu::set_thread_count, py::arg("count"));

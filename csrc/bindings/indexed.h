@@ -15,7 +15,8 @@ inline View indices_or_refuse(PyObject* object) {
 inline void run_indexed(const Launch& launch, int64_t work) {
   try {
     run_released(launch, work);
-  } catch (const cpu::OutOfRange& e) {
+  } catch (const kernels::OutOfRange& e) {
+    if (e.kernel && e.kernel != launch.kernel->name) throw;
     throw BadIndex{e.where, e.index, e.length};
   }
 }

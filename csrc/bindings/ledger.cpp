@@ -42,7 +42,7 @@ PyObject* ledger_take(const void*, PyObject* const*, Py_ssize_t) {
     const Cost& c = r.cost;
     PyObject* row = Py_BuildValue("(siiLLLLLLLL)", r.kernel, r.phase, r.scope, (long long)c.flops, (long long)c.matmul_flops,
                                   (long long)c.executed_flops, (long long)c.special_ops, (long long)c.bytes_read,
-                                  (long long)c.bytes_written, (long long)r.begin_ns, (long long)r.end_ns);
+                                  (long long)c.bytes_written, (long long)time_of(r.begin), (long long)time_of(r.end));
     if (!row) {
       Py_DECREF(list);
       return nullptr;

@@ -17,25 +17,23 @@ PyTypeObject* array_type = nullptr;  // of the arrays that are taken and made
 // Memory of a large output: the base object of its array, which gives it back to the allocator.
 struct Buffer {
   PyObject_HEAD
-  void* data;
-  size_t bytes;
+  kernels::Block block;
 };
 void buffer_free(PyObject* self) {
   auto* buffer = reinterpret_cast<Buffer*>(self);
-  kernels::release(buffer->data, buffer->bytes);
+  kernels::release(buffer->block);
   PyObject_Free(self);
 }
 PyTypeObject buffer_type;  // filled in by prepare_storage
 
 Buffer* new_buffer(size_t bytes) {
-  void* data = kernels::allocate(bytes);
+  const kernels::Block block = kernels::allocate(bytes);
   auto* buffer = PyObject_New(Buffer, &buffer_type);
   if (!buffer) {
-    kernels::release(data, bytes);
+    kernels::release(block);
     throw PythonError{};
   }
-  buffer->data = data;
-  buffer->bytes = bytes;
+  buffer->block = block;
   return buffer;
 }
 
@@ -66,7 +64,7 @@ PyObject* new_array(DType dtype, int ndim, const int64_t* shape, View& out) {
   } else {
     Buffer* buffer = new_buffer(bytes);
     Py_INCREF(descriptor);
-    array = PyArray_NewFromDescr(array_type, descriptor, ndim, dims, nullptr, buffer->data, NPY_ARRAY_CARRAY, nullptr);
+    array = PyArray_NewFromDescr(array_type, descriptor, ndim, dims, nullptr, buffer->block.data, NPY_ARRAY_CARRAY, nullptr);
     if (!array) {
       Py_DECREF(buffer);
       throw PythonError{};
@@ -99,6 +97,10 @@ PyObject* view_array(PyObject* array, int ndim, const int64_t* shape, const int6
                       NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_F_CONTIGUOUS | NPY_ARRAY_ALIGNED);
   return view;
 }
+
+#if defined(PB_CUDA)
+void register_device_arrays(PyObject* type) { array_type = reinterpret_cast<PyTypeObject*>(Py_NewRef(type)); }
+#endif
 
 bool prepare_storage() {
   array_type = &PyArray_Type;

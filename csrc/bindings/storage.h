@@ -6,6 +6,10 @@ namespace pb {
 
 bool prepare_storage();  // once; false with a Python exception set
 
+#if defined(PB_CUDA)
+void register_device_arrays(PyObject* type);  // the class of the arrays that are taken and made
+#endif
+
 // The element type of a NumPy type number; false where kernels have none.
 bool to_dtype(int number, DType& out);
 // NumPy's dtype, a borrowed reference.

@@ -109,11 +109,11 @@ void trim() {
 
 }  // namespace
 
-void* allocate(size_t bytes) {
+Block allocate(size_t bytes) {
   if (bytes < kLarge) {
-    if (void* data = from_system(bytes)) return data;
+    if (void* data = from_system(bytes)) return {data, bytes};
     trim();
-    if (void* data = from_system(bytes)) return data;
+    if (void* data = from_system(bytes)) return {data, bytes};
     throw std::bad_alloc();
   }
   if (bytes > size_of(kClasses - 1)) throw std::bad_alloc();
@@ -131,13 +131,15 @@ void* allocate(size_t bytes) {
       cache.cached -= static_cast<int64_t>(size);
     }
   }
-  if (data || (data = from_system(size))) return data;
+  if (data || (data = from_system(size))) return {data, bytes};
   trim();
-  if ((data = from_system(size))) return data;
+  if ((data = from_system(size))) return {data, bytes};
   throw std::bad_alloc();
 }
 
-void release(void* data, size_t bytes) noexcept {
+void release(const Block& block) noexcept {
+  void* data = block.data;
+  const size_t bytes = block.bytes;
   if (!data) return;
   if (bytes < kLarge) return std::free(data);
   const int size_class = class_of(bytes);

@@ -33,7 +33,7 @@ const int64_t* read_labels(const Launch& launch, const View& labels, int64_t cla
   const View all = contiguous_as(DType::i64, labels, scratch);
   const int64_t* label = all.as<const int64_t>();
   for (int64_t k = 0; k < labels.shape[0]; ++k)
-    if (label[k] != launch.ints[0] && (label[k] < 0 || label[k] >= classes)) throw OutOfRange{k, label[k], classes};
+    if (label[k] != launch.ints[0] && (label[k] < 0 || label[k] >= classes)) throw kernels::OutOfRange{k, label[k], classes};
   return label;
 }
 

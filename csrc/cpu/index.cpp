@@ -68,7 +68,7 @@ const int64_t* resolve(const View& indices, int64_t length, Negative negative, S
   int64_t* wrapped = whole.data == indices.data ? scratch.take<int64_t>(n) : whole.as<int64_t>();
   for (int64_t i = 0; i < n; ++i) {
     const int64_t at = index[i] < 0 ? index[i] + from_end : index[i];
-    if (at < 0 || at >= length) throw OutOfRange{i, index[i], length};
+    if (at < 0 || at >= length) throw kernels::OutOfRange{i, index[i], length};
     wrapped[i] = at;
   }
   return wrapped;

@@ -1,14 +1,10 @@
 // Reading at indices along an axis.
 #pragma once
 #include "cpu/scratch.h"
+#include "kernels/failure.h"
 #include "launch/door.h"
 
 namespace pb::cpu {
-
-// An index outside its axis: `where` is its position in the flattened index. The first one, whatever the threads did.
-struct OutOfRange {
-  int64_t where, index, length;
-};
 
 // A shape around one axis.
 struct Around {
@@ -18,7 +14,7 @@ Around around(const View& v, int axis);
 
 enum class Negative { from_end, refused };
 
-// The indices as positions in [0, length), contiguous: where they lie, or in scratch. Throws OutOfRange.
+// The indices as positions in [0, length), contiguous: where they lie, or in scratch. Throws kernels::OutOfRange.
 const int64_t* resolve(const View& indices, int64_t length, Negative negative, Scratch& scratch);
 
 // The elements of v as one contiguous run of `dtype`: where they lie, or in scratch.

@@ -177,7 +177,7 @@ extern const Kernel layer_norm, layer_norm_pullback, rms_norm, rms_norm_pullback
 
 // out: the loss of each row. in: logits, labels. The pullback: out: glogits. in: g, logits, labels.
 // ints[0]: the label of rows to be left out. reals[0]: the share of the target that is spread over all classes.
-// Throws OutOfRange (index.h).
+// Throws kernels::OutOfRange.
 extern const Kernel cross_entropy, cross_entropy_pullback;
 
 }  // namespace pb::cpu

@@ -14,7 +14,7 @@ class Scratch {
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
   ~Scratch() {
-    for (int k = 0; k < blocks_; ++k) kernels::release(block_[k].data, block_[k].bytes);
+    for (int k = 0; k < blocks_; ++k) kernels::release(block_[k]);
   }
 
   // Memory for n elements, aligned to a cache line, uninitialised, until this object dies.
@@ -30,20 +30,15 @@ class Scratch {
     }
 #endif
     if (blocks_ == kMaxBlocks) throw std::length_error("scratch: too many blocks");
-    void* data = kernels::allocate(bytes);
-    block_[blocks_++] = {data, bytes};
-    return data;
+    block_[blocks_] = kernels::allocate(bytes);
+    return block_[blocks_++].data;
   }
 
  private:
   static constexpr int kMaxBlocks = 16;
-  struct Block {
-    void* data;
-    size_t bytes;
-  };
   alignas(64) char near_[32 * 1024];
   size_t used_ = 0;
-  Block block_[kMaxBlocks];
+  kernels::Block block_[kMaxBlocks];
   int blocks_ = 0;
 };
 

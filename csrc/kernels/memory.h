@@ -4,9 +4,15 @@
 
 namespace pb::kernels {
 
-// At least `bytes` bytes, aligned to 64, uninitialised. Throws std::bad_alloc, or what else derives from it. Any thread.
-void* allocate(size_t bytes);
-// Gives back what allocate(bytes) returned; work that was launched on it before is done first. Null is ignored. Any thread.
-void release(void* data, size_t bytes) noexcept;
+struct Block {
+  void* data = nullptr;
+  size_t bytes = 0;
+  int device = 0;
+};
+
+// At least `bytes` bytes, aligned to 64, uninitialised. Throws std::bad_alloc, or what derives from it. Any thread.
+Block allocate(size_t bytes);
+// Gives back what allocate returned, to be used after the work that was launched on it before. Any thread.
+void release(const Block& block) noexcept;
 
 }  // namespace pb::kernels

@@ -37,15 +37,24 @@ struct Door {
   Ledger* ledger = nullptr;
   int phase = 0, scope = 0;
 };
+#if defined(PB_CUDASIM)  // shared memory is thread-local there, and too large for the quick way
+extern thread_local Door door;
+#else
 extern thread_local Door door __attribute__((tls_model("initial-exec")));
+#endif
 
-int64_t now_ns();
-void launch_recorded(const Launch& launch);
-void launch_flushed(const Launch& launch);  // runs the kernel with the denormal mode of its dtype
+void perform_recorded(const Launch& launch);
+
+// Each backend brings these. perform runs the kernel, or puts it in the device's queue.
+void perform(const Launch& launch);
+// A moment in the order of launches, and then its time in nanoseconds of the monotonic clock: asked once for each mark, after
+// the work before it is done, for which it waits.
+int64_t mark();
+int64_t time_of(int64_t mark);
 
 inline void run(const Launch& launch) {
-  if (__builtin_expect(door.ledger != nullptr, 0)) return launch_recorded(launch);
-  launch_flushed(launch);
+  if (__builtin_expect(door.ledger != nullptr, 0)) return perform_recorded(launch);
+  perform(launch);
 }
 
 }  // namespace pb

@@ -15,7 +15,7 @@ struct Record {
   const char* kernel;
   int phase, scope;
   Cost cost;
-  int64_t begin_ns, end_ns;
+  int64_t begin, end;  // marks of the door
 };
 
 struct Ledger {

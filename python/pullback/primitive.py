@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any, Final
 
-from .backends.native import Refused
+from .errors import Refused
 from .listeners import listeners
 from .tensor import Tensor
 

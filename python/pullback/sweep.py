@@ -7,8 +7,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import creation, door, explain
-from .backends.native import Refused
-from .errors import PullbackError, ShapeError, StaleValueError, TapeError, UnconnectedError, ZeroGradientWarning
+from .errors import PullbackError, Refused, ShapeError, StaleValueError, TapeError, UnconnectedError, ZeroGradientWarning
 from .listeners import listeners
 from .ops import accumulate
 from .primitive import same

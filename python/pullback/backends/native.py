@@ -44,17 +44,6 @@ module, reason = _choose() if config.backend() == "native" else (None, "PULLBACK
 
 if module is not None:
     door.connect(module)
-    Refused: type[TypeError] = module.Refused
-    BadIndex: type[IndexError] = module.BadIndex
-else:
-
-    class _Refused(TypeError):
-        """A kernel does not take these arguments."""
-
-    class _BadIndex(IndexError):
-        """(position in the flattened index, the index, the length of the axis)"""
-
-    Refused, BadIndex = _Refused, _BadIndex
 
 
 def simd_level() -> str:

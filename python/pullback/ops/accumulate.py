@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ..backends import kernel_for
-from ..backends.native import Refused
+from ..errors import Refused
 from ..listeners import listeners
 from ..tensor import Tensor
 from .elementwise import add

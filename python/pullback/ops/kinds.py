@@ -11,8 +11,7 @@ from typing import Any
 
 from .. import dtypes
 from ..backends import kernel_for
-from ..backends.native import Refused
-from ..errors import DeviceError, DTypeError
+from ..errors import DeviceError, DTypeError, Refused
 from ..listeners import listeners
 from ..operand import Number, as_tensor, operand
 from ..primitive import Op, Rule, retry

@@ -14,9 +14,8 @@ import numpy as np
 
 from .. import dtypes
 from ..backends import kernel_for
-from ..backends.native import BadIndex
 from ..creation import zeros_like
-from ..errors import DTypeError, ShapeError
+from ..errors import BadIndex, DTypeError, ShapeError
 from ..operand import as_tensor
 from ..primitive import apply
 from ..tensor import Tensor

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import devices, dtypes
-from ..backends.native import Refused
 from ..backends.reference import run as run_reference
-from ..errors import DTypeError, ShapeError
+from ..errors import DTypeError, Refused, ShapeError
 from ..listeners import listeners
 from ..operand import Number, as_tensor
 from ..primitive import Op, apply, same

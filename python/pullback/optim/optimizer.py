@@ -10,10 +10,9 @@ import numpy as np
 
 from .. import devices, door, dtypes
 from ..backends import kernel_for, native
-from ..backends.native import Refused
 from ..backends.reference import distinct_bytes
 from ..creation import asarray
-from ..errors import DTypeError, PullbackError, ShapeError
+from ..errors import DTypeError, PullbackError, Refused, ShapeError
 from ..operand import as_tensor
 from ..tape import GradientTape
 from ..tensor import Parameter, Tensor

@@ -1,0 +1,56 @@
+// The module of CUDA kernels, of the same names and arguments as that of the CPU.
+#include <pybind11/pybind11.h>
+
+#include "bindings/storage.h"
+#include "bindings/tables.h"
+#include "cuda/device.h"
+
+namespace py = pybind11;
+
+PYBIND11_MODULE(_cuda, mod) {
+  mod.doc() = "CUDA kernels: one function per op and one `_pullback` per fused pullback, named as in csrc/math/*.def.";
+  if (!pb::prepare_arrays()) throw py::error_already_set();
+  try {
+    pb::bind_elementwise(mod.ptr());
+    pb::bind_ledger(mod.ptr());
+  } catch (const pb::PythonError&) {
+    throw py::error_already_set();
+  }
+  mod.def("register_bfloat16", [](py::handle dtype) { pb::register_bfloat16(dtype.ptr()); });
+  mod.def("register_tensors", [](py::handle tensor, py::handle holders) {
+    try {
+      pb::register_tensors(tensor.ptr(), holders.ptr());
+    } catch (const pb::PythonError&) {
+      throw py::error_already_set();
+    }
+  });
+  mod.def("register_arrays", [](py::handle type) { pb::register_device_arrays(type.ptr()); });
+#if defined(PB_CUDASIM)
+  mod.attr("simulated") = true;
+#else
+  mod.attr("simulated") = false;
+#endif
+  mod.def("why_not", []() -> py::object {
+    std::string why;
+    return pb::cuda::device_count(why) > 0 ? py::object(py::none()) : py::str(why);
+  });
+  mod.def("device_count", [] {
+    std::string why;
+    return pb::cuda::device_count(why);
+  });
+  mod.def("versions", [] { return py::make_tuple(pb::cuda::driver_version(), pb::cuda::runtime_version()); });
+  mod.def("stream", [](int device) {
+    pb::cuda::use_device(device);
+    return reinterpret_cast<uintptr_t>(pb::cuda::stream());
+  });
+  mod.def("synchronize", [](int device) {
+    const py::gil_scoped_release released;
+    pb::cuda::use_device(device);
+    pb::cuda::synchronize();
+  });
+  mod.def("trim", &pb::cuda::trim);
+  mod.def("memory", [] {
+    const pb::cuda::MemoryUse use = pb::cuda::memory_use();
+    return py::make_tuple(use.used, use.cached, use.free, use.total);
+  });
+}

@@ -1,0 +1,79 @@
+// The door on a GPU: a kernel is put in the stream's queue; moments are events in it.
+#include "launch/door.h"
+
+#include <cstdlib>
+#include <ctime>
+#include <vector>
+
+#include "cuda/launch.cuh"
+
+namespace pb {
+namespace {
+
+int64_t now_ns() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return int64_t(t.tv_sec) * 1000000000 + t.tv_nsec;
+}
+
+// PULLBACK_CUDA_SYNC=1: every kernel is waited for, so that an error is raised by the op that made it.
+bool waits() {
+  static const bool asked = [] {
+    const char* text = std::getenv("PULLBACK_CUDA_SYNC");
+    return text && *text && *text != '0';
+  }();
+  return asked;
+}
+
+// The event that times are measured from, and when it was: made anew by the first mark after all were asked for.
+struct Clock {
+  cudaEvent_t zero = nullptr;
+  int64_t zero_ns = 0;
+  int pending = 0;
+  std::vector<cudaEvent_t> free;
+};
+thread_local Clock timing;
+
+cudaEvent_t new_event() {
+  if (!timing.free.empty()) {
+    const cudaEvent_t event = timing.free.back();
+    timing.free.pop_back();
+    return event;
+  }
+  cudaEvent_t event;
+  cuda::check(cudaEventCreate(&event), "making an event");
+  return event;
+}
+
+}  // namespace
+
+int64_t mark() {
+  if (timing.pending == 0) {
+    if (!timing.zero) timing.zero = new_event();
+    cuda::check(cudaEventRecord(timing.zero, cuda::stream()), "recording an event");
+    cuda::check(cudaEventSynchronize(timing.zero), "waiting for an event");
+    timing.zero_ns = now_ns();
+  }
+  const cudaEvent_t event = new_event();
+  cuda::check(cudaEventRecord(event, cuda::stream()), "recording an event");
+  ++timing.pending;
+  return int64_t(reinterpret_cast<intptr_t>(event));
+}
+
+int64_t time_of(int64_t mark) {
+  const auto event = reinterpret_cast<cudaEvent_t>(intptr_t(mark));
+  float milliseconds = 0;
+  cuda::check(cudaEventSynchronize(event), "waiting for an event");
+  cuda::check(cudaEventElapsedTime(&milliseconds, timing.zero, event), "reading an event");
+  timing.free.push_back(event);
+  --timing.pending;
+  return timing.zero_ns + int64_t(double(milliseconds) * 1e6);
+}
+
+void perform(const Launch& launch) {
+  cuda::throw_fault();
+  launch.kernel->run(launch);
+  if (waits()) cuda::synchronize();
+}
+
+}  // namespace pb

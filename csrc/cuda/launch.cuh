@@ -1,0 +1,64 @@
+// The one way to launch a kernel.
+#pragma once
+#include "cuda/device.h"
+#include "cuda/runtime.h"
+#include "kernels/failure.h"
+#include "kernels/memory.h"
+
+namespace pb::cuda {
+
+// Throws what a call of the runtime returned: kernels::OutOfMemory or kernels::Failure.
+[[noreturn]] void fail(cudaError_t error, const char* doing);
+inline void check(cudaError_t error, const char* doing) {
+  if (__builtin_expect(error != cudaSuccess, 0)) fail(error, doing);
+}
+
+constexpr unsigned kWarp = 32, kFull = 0xffffffffu;
+constexpr unsigned kThreads = 256;  // of a block, where nothing asks for another number
+constexpr int64_t kMaxBlocks = (int64_t{1} << 31) - 1;
+constexpr size_t kSharedWithoutAsking = 48 << 10;  // bytes of dynamic shared memory of a block
+
+// Runs `kernel` in `blocks` blocks of `threads` threads on the current device's stream; nothing where there are no blocks.
+template <class... E, class... A>
+inline void start(void (*kernel)(E...), dim3 blocks, dim3 threads, size_t shared, const A&... arguments) {
+  if (blocks.x == 0 || blocks.y == 0 || blocks.z == 0) return;
+  if (shared > kSharedWithoutAsking)
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)), "asking for shared memory");
+  cudaLaunchConfig_t config{};
+  config.gridDim = blocks, config.blockDim = threads, config.dynamicSmemBytes = shared, config.stream = stream();
+  check(cudaLaunchKernelEx(&config, kernel, arguments...), "a launch");
+}
+
+// Blocks of kThreads threads for so many threads, one dimension.
+inline dim3 blocks_for(int64_t threads, int64_t of = kThreads) {
+  const int64_t blocks = (threads + of - 1) / of;
+  if (blocks > kMaxBlocks) throw kernels::Failure("more elements than a grid has threads");
+  return dim3(unsigned(blocks));
+}
+
+// Working memory for the length of one launch. It is given back at once: later work of the stream comes after.
+class Scratch {
+ public:
+  Scratch() = default;
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  ~Scratch();
+  // Memory for n elements, aligned to 512 bytes, uninitialised.
+  template <class T> T* take(int64_t n) { return static_cast<T*>(take_bytes(size_t(n) * sizeof(T))); }
+  void* take_bytes(size_t bytes);
+
+ private:
+  static constexpr int kMaxPieces = 16;
+  kernels::Block pieces_[kMaxPieces];
+  int count_ = 0;
+};
+
+__device__ inline void report(FaultSink sink, int64_t where, int64_t index, int64_t length) {
+  if (atomicCAS_system(&sink.fault->set, 0, 1) != 0) return;
+  sink.fault->where = where, sink.fault->index = index, sink.fault->length = length;
+  sink.fault->kernel = sink.kernel;
+  __threadfence_system();
+  atomicExch_system(&sink.fault->set, 2);
+}
+
+}  // namespace pb::cuda
