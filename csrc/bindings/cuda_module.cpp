@@ -24,7 +24,11 @@ PYBIND11_MODULE(_cuda, mod) {
       throw py::error_already_set();
     }
   });
-  mod.def("register_arrays", [](py::handle type) { pb::register_device_arrays(type.ptr()); });
+  mod.def("register_arrays", [](py::module_ module, py::handle type) {
+    pb::register_device_arrays(type.ptr());
+    module.attr("array_type") = type;
+  });
+  mod.def("use_device", &pb::cuda::use_device);  // for calls without an array that tells the device
 #if defined(PB_CUDASIM)
   mod.attr("simulated") = true;
 #else

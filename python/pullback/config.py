@@ -1,7 +1,7 @@
 """Every PULLBACK_ environment variable, read here and nowhere else.
 
-The native module reads two by itself, because they act before Python could: PULLBACK_NUM_THREADS and
-PULLBACK_CACHE_BYTES.
+The native modules read three by themselves, because they act before Python could: PULLBACK_NUM_THREADS,
+PULLBACK_CACHE_BYTES and PULLBACK_CUDA_SYNC.
 """
 
 from __future__ import annotations
@@ -20,6 +20,11 @@ def backend() -> str:
             f"PULLBACK_BACKEND is {value!r}, but only {' and '.join(map(repr, BACKENDS))} exist. Set one of them, or none."
         )
     return value
+
+
+def device() -> str:
+    """PULLBACK_DEVICE: where new tensors are made, "cpu" (the default), "cuda", "cuda:1"."""
+    return os.environ.get("PULLBACK_DEVICE") or "cpu"
 
 
 def simd_level() -> int | None:

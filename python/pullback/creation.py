@@ -41,7 +41,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: 
 
 
 def _shares(array: Any, obj: Any) -> bool:
-    return isinstance(array, np.ndarray) and (isinstance(obj, np.ndarray) or hasattr(obj, "__dlpack__")) and np.may_share_memory(
+    return devices.on_host(array) and (isinstance(obj, np.ndarray) or hasattr(obj, "__dlpack__")) and np.may_share_memory(
         array, np.asarray(obj)
     )
 
@@ -61,16 +61,15 @@ def _from_tensor(x: Tensor, dtype: Any, device: str | None, copy: bool | None) -
 
 def _to_array(obj: Any, dtype: Any) -> Any:
     """obj as a NumPy or CuPy array, Python numbers in pullback's default dtypes."""
-    if isinstance(obj, np.ndarray):
+    if isinstance(obj, np.ndarray) and not hasattr(obj, "__cuda_array_interface__"):
         if obj.dtype.hasobject:
             raise DTypeError("a tensor cannot hold Python objects; give it numbers of one kind, in lists of equal lengths.")
         return obj if type(obj) is np.ndarray else np.asarray(obj)
     if isinstance(obj, np.generic):
         return np.asarray(obj)
     if hasattr(obj, "__cuda_array_interface__"):
-        import importlib
-
-        return importlib.import_module("cupy").asarray(obj)
+        devices.check_device("cuda")
+        return devices.array_module("cuda").asarray(obj)
     if hasattr(obj, "__dlpack__"):
         return _from_dlpack(obj)
     if hasattr(obj, "__array__"):
@@ -128,9 +127,8 @@ def _from_dlpack(x: Any) -> Any:
     if kind == 1:  # kDLCPU
         return np.from_dlpack(x)
     if kind == 2:  # kDLCUDA
-        import importlib
-
-        return importlib.import_module("cupy").from_dlpack(x)
+        devices.check_device("cuda")
+        return devices.array_module("cuda").from_dlpack(x)
     raise DeviceError(f"from_dlpack: DLPack device type {kind} is not the CPU (1) or CUDA (2). Move the data there first.")
 
 
@@ -158,24 +156,18 @@ def full(shape: int | Sequence[int], fill_value: float, *, dtype: Any = None, de
     if isinstance(fill_value, Tensor):
         fill_value, dtype = fill_value.item(), dtype or fill_value.dtype
     wanted = dtypes.default_of(fill_value) if dtype is None else dtypes.as_dtype(dtype)
-    return _filled(devices.array_module(place), _shape(shape), fill_value, wanted)
+    return _filled(place, _shape(shape), fill_value, wanted)
 
 
-def _filled(xp: Any, shape: tuple[int, ...], value: Any, dtype: Any) -> Tensor:
+def _filled(device: str, shape: tuple[int, ...], value: Any, dtype: Any) -> Tensor:
     try:
         if door.state.ledger is None:
-            return Tensor(_fill(xp, shape, value, dtype))
-        return Tensor(door.through("full", lambda: _fill(xp, shape, value, dtype), door.moved))
+            return Tensor(devices.full(device, shape, value, dtype))
+        return Tensor(door.through("full", lambda: devices.full(device, shape, value, dtype), door.moved))
     except OverflowError:
         raise dtypes.out_of_range(str(value), dtype, "Use a wider dtype.") from None
     except MemoryError as error:
         raise OutOfMemoryError(f"a tensor of shape {shape} and dtype {dtype} does not fit in memory ({error}).") from error
-
-
-def _fill(xp: Any, shape: tuple[int, ...], value: Any, dtype: Any) -> Any:
-    array = xp.empty(shape, dtype)
-    array.fill(value)
-    return array
 
 
 def zeros(shape: int | Sequence[int], *, dtype: Any = None, device: str | None = None) -> Tensor:
@@ -196,7 +188,7 @@ def empty(shape: int | Sequence[int], *, dtype: Any = None, device: str | None =
 def full_like(x: Tensor, /, fill_value: float, *, dtype: Any = None, device: str | None = None) -> Tensor:
     """`full` with the shape, and where not given the dtype and device, of x."""
     if dtype is None and device is None and not isinstance(fill_value, Tensor):
-        return _filled(devices.array_module(x.device), x.array.shape, fill_value, x.array.dtype)
+        return _filled(x.device, x.array.shape, fill_value, x.array.dtype)
     return full(x.shape, fill_value, dtype=dtype or x.dtype, device=device or x.device)
 
 

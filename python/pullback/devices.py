@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import importlib
 import threading
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
 import numpy as np
 
+from . import config, gpu
 from .errors import DeviceError
 
 
 class _Default(threading.local):
-    device: str = "cpu"
+    device: str = config.device()
 
 
 _default: Final = _Default()
 
 
 def default_device() -> str:
-    """The device of new tensors in this thread: "cpu" unless `use_device` says otherwise."""
+    """The device of new tensors in this thread: "cpu" unless PULLBACK_DEVICE or `use_device` says otherwise."""
     return _default.device
 
 
@@ -42,9 +43,14 @@ class use_device:
         _default.device = self._before.pop()
 
 
+def on_host(array: Any) -> bool:
+    """Whether this is an array in the host's memory."""
+    return type(array) is np.ndarray
+
+
 def device_of(array: Any) -> str:
-    """ "cpu" for a NumPy array, "cuda" (or "cuda:1", …) for a CuPy one."""
-    if isinstance(array, np.ndarray):
+    """ "cpu" for a NumPy array, "cuda" (or "cuda:1", …) for one of a GPU."""
+    if type(array) is np.ndarray:
         return "cpu"
     number = array.device.id
     return f"cuda:{number}" if number else "cuda"
@@ -54,16 +60,10 @@ def why_not(device: str) -> str | None:
     """None where the device can be used, otherwise the reason in a sentence."""
     if device == "cpu":
         return None
-    try:
-        cupy = importlib.import_module("cupy")
-    except ImportError as error:
-        return f"CuPy cannot be imported ({error}); install it with: pip install 'pullback[cuda13]'"
-    try:
-        count = int(cupy.cuda.runtime.getDeviceCount())
-    except Exception as error:  # CuPy raises its own classes, and they change between versions
-        return f"CuPy finds no usable GPU: {error}"
-    number = _number(device)
-    return None if number < count else f"this machine has {count} GPU(s), numbered from 0"
+    if reason := gpu.why_not():
+        return reason
+    count = gpu.need().count()
+    return None if number_of(device) < count else f"this machine has {count} GPU(s), numbered from 0"
 
 
 def check_device(device: Any) -> str:
@@ -74,10 +74,11 @@ def check_device(device: Any) -> str:
         raise DeviceError(f'device "{device}" cannot be used: {reason}. Use device="cpu", or mend the above.')
     if device == "cpu":
         return device
-    return f"cuda:{_number(device)}" if _number(device) else "cuda"
+    return f"cuda:{number_of(device)}" if number_of(device) else "cuda"
 
 
-def _number(device: str) -> int:
+def number_of(device: str) -> int:
+    """1 for "cuda:1". Raises DeviceError."""
     _, _, number = device.partition(":")
     if number and not number.isdigit():
         raise DeviceError(f'device {device!r} is not known. Use "cpu", "cuda" or "cuda:1".')
@@ -85,20 +86,44 @@ def _number(device: str) -> int:
 
 
 def array_module(device: str) -> Any:
-    """NumPy for "cpu", CuPy otherwise."""
-    return np if device == "cpu" else importlib.import_module("cupy")
+    """NumPy for "cpu", otherwise the namespace of the GPU's arrays."""
+    return np if device == "cpu" else gpu.need().xp
+
+
+def working(device: str) -> AbstractContextManager[Any]:
+    """`with working("cuda"):` what array_module("cuda") does goes to that GPU and to pullback's stream."""
+    return nullcontext() if device == "cpu" else gpu.need().working(number_of(device))
+
+
+def full(device: str, shape: tuple[int, ...], value: Any, dtype: Any) -> Any:
+    """An array of one number on the device."""
+    kernel = None if device == "cpu" else gpu.need().kernel("fill", number_of(device))
+    if kernel is not None:
+        return kernel(shape, np.dtype(dtype), value)
+    with working(device):
+        array = array_module(device).empty(shape, dtype)
+        array.fill(value)
+        return array
 
 
 def move(array: Any, device: str) -> Any:
-    """The array on `device`, the same object where it is there already."""
+    """The array on `device`, the same object where it is there already. To the host it waits for the work before it."""
     here = device_of(array)
     if here == device:
         return array
     if device == "cpu":
-        return array.get()
-    cupy = importlib.import_module("cupy")
-    with cupy.cuda.Device(_number(device)):
-        return cupy.asarray(array)
+        return to_host(array)
+    with gpu.need().working(number_of(device)):
+        return gpu.need().xp.asarray(array)
+
+
+def to_host(array: Any) -> np.ndarray[Any, Any]:
+    """A copy of a GPU's array on the host, once the work before it is done. Raises what a kernel found wrong."""
+    number = array.device.id
+    with gpu.need().working(number):
+        copy = array.get()
+    gpu.need().synchronize(number)
+    return copy
 
 
 class cuda:
@@ -113,3 +138,17 @@ class cuda:
     def why_not() -> str | None:
         """The reason why device "cuda" cannot be used, None where it can."""
         return why_not("cuda")
+
+    @staticmethod
+    def stream(device: str = "cuda") -> Any:
+        """The stream that all of pullback's work on the device runs on, as CuPy's stream object.
+
+        `with pb.cuda.stream():` puts CuPy's own work in the same order. Raises DeviceError.
+        """
+        number = number_of(check_device(device))
+        return gpu.need().working(number) if gpu.need().simulated else gpu.need().stream(number)
+
+    @staticmethod
+    def synchronize(device: str = "cuda") -> None:
+        """Waits until the work of the device is done. Raises DeviceError, or what a kernel found wrong."""
+        gpu.need().synchronize(number_of(check_device(device)))

@@ -43,21 +43,25 @@ class _Door(threading.local):
 
 state: Final = _Door()
 profiling = 0  # ledgers running in all threads: whether scopes are worth remembering
-_native: Any = None
+_natives: Final[list[Any]] = []  # the modules of kernels
 
 
 def connect(native: Any) -> None:
-    """Tells the native module of phases and ledgers from now on."""
-    global _native
-    _native = native
+    """Tells this module of kernels of phases and ledgers from now on."""
+    native.set_phase(state.phase)
+    native.set_scope(state.scope)
+    if state.ledger is not None:
+        native.ledger_begin()
+    _natives.append(native)
 
 
 def enter(phase: int) -> int:
     """Charges this thread's launches to `phase`; returns the phase before, for `enter` again afterwards."""
     before = state.phase
     state.phase = phase
-    if state.ledger is not None and _native is not None:
-        _native.set_phase(phase)
+    if state.ledger is not None:
+        for native in _natives:
+            native.set_phase(phase)
     return before
 
 
@@ -78,8 +82,8 @@ def enter_scope(name: str) -> int:
 def leave_scope(before: int) -> None:
     """Charges this thread's launches to the scope `before` again."""
     state.scope = before
-    if _native is not None:
-        _native.set_scope(before)
+    for native in _natives:
+        native.set_scope(before)
 
 
 def begin() -> None:
@@ -89,9 +93,9 @@ def begin() -> None:
     global profiling
     profiling += 1
     state.ledger = []
-    if _native is not None:
-        _native.set_phase(state.phase)
-        _native.ledger_begin()
+    for native in _natives:
+        native.set_phase(state.phase)
+        native.ledger_begin()
 
 
 def end() -> list[Launch]:
@@ -100,9 +104,9 @@ def end() -> list[Launch]:
     profiling -= state.ledger is not None
     launches = state.ledger or []
     state.ledger = None
-    if _native is not None:
-        _native.ledger_end()
-        launches += [Launch(*row) for row in _native.ledger_take()]
+    for native in _natives:
+        native.ledger_end()
+        launches += [Launch(*row) for row in native.ledger_take()]
     return sorted(launches, key=lambda launch: launch.begin_ns)
 
 

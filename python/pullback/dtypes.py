@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from . import gpu
 from .errors import DTypeError
 
 float16: Final = np.dtype("float16")
@@ -37,6 +38,7 @@ def bfloat16() -> np.dtype[Any]:
 
     if native.module is not None:
         native.module.register_bfloat16(dtype)
+        gpu.when_loaded(lambda kernels: kernels.register_bfloat16(dtype))
     return dtype
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from . import gpu
 from .backends import native
 from .errors import DTypeError
 from .tensor import Parameter, Storage, Tensor
@@ -48,5 +49,11 @@ def as_tensor(x: Any) -> Tensor:
     return asarray(x)
 
 
-if native.module is not None:  # its elementwise kernels take and give tensors
-    native.module.register_tensors(Tensor, (Tensor, Parameter, Number))
+def _register(module: Any) -> None:
+    """Elementwise kernels take and give tensors."""
+    module.register_tensors(Tensor, (Tensor, Parameter, Number))
+
+
+if native.module is not None:
+    _register(native.module)
+    gpu.when_loaded(_register)

@@ -135,21 +135,21 @@ class Tensor:
     def numpy(self) -> np.ndarray[Any, Any]:
         """A copy as a NumPy array, from any device, recorded or not. Gradients stop here."""
         tell_cut(self, "numpy()")
-        return np.array(devices.move(self.array, "cpu"))
+        return devices.move(self.array, "cpu") if not devices.on_host(self.array) else np.array(self.array)
 
     def item(self) -> Any:
         """The one element as a Python number. Raises ShapeError for more than one. Gradients stop here."""
         if self.array.size != 1:
             raise ShapeError(f"item(): the tensor has shape {self.shape}, not one element. Index it first, or use numpy().")
         tell_cut(self, "item()")
-        return self.array.item()
+        return devices.move(self.array, "cpu").item()
 
     def tolist(self) -> Any:
         tell_cut(self, "tolist()")
-        return self.array.tolist()
+        return devices.move(self.array, "cpu").tolist()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        if not isinstance(self.array, np.ndarray):
+        if not devices.on_host(self.array):
             raise DeviceError(f'np.asarray: the tensor is on "{self.device}". Use t.numpy(), which copies it to the host.')
         tell_cut(self, "np.asarray()")
         if copy or (dtype is not None and np.dtype(dtype) != self.dtype):
@@ -166,7 +166,7 @@ class Tensor:
     def __dlpack__(self, **options: Any) -> Any:
         tell_cut(self, "__dlpack__()")
         version = options.get("max_version")
-        if version is not None and version >= (1, 0) and isinstance(self.array, np.ndarray):
+        if version is not None and version >= (1, 0) and devices.on_host(self.array):
             return read_only(self.array).__dlpack__(**options)  # from DLPack 1.0 on a consumer can be told
         return self.array.__dlpack__(**options)
 
@@ -175,7 +175,7 @@ class Tensor:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        if isinstance(self.array, np.ndarray):
+        if devices.on_host(self.array):
             raise AttributeError('__cuda_array_interface__: the tensor is on "cpu"; t.to("cuda") moves it.')
         return self.array.__cuda_array_interface__
 
@@ -218,7 +218,7 @@ class Tensor:
                 f"Reduce it first, with pb.all, pb.any, pb.sum…"
             )
         tell_cut(self, what)
-        return self.array.item()
+        return devices.move(self.array, "cpu").item()
 
     def __len__(self) -> int:
         if not self.array.ndim:
@@ -252,7 +252,7 @@ class Tensor:
         return "tensor"
 
     def __format__(self, spec: str) -> str:
-        return format(self.array.item(), spec) if spec and self.array.size == 1 else repr(self)
+        return format(devices.move(self.array, "cpu").item(), spec) if spec and self.array.size == 1 else repr(self)
 
     def __copy__(self) -> Tensor:
         return self

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .. import config
+from .. import config, gpu
 from . import native, reference
 
 
@@ -33,7 +33,7 @@ def kernel_for(name: str) -> tuple[Callable[..., Any] | None, str | None]:
 def why_not(device: str) -> str | None:
     """None where native kernels run on the device, otherwise the reason."""
     if device != "cpu":
-        return "this version has no CUDA kernels; ops run on CuPy"
+        return gpu.why_not() or gpu.need().why_no_kernels
     if config.backend() == "reference":
         return "PULLBACK_BACKEND=reference"
     return None if native.module is not None else native.reason

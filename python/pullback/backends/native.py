@@ -6,7 +6,7 @@ import importlib
 import platform
 from typing import Any
 
-from .. import config, door
+from .. import config, door, gpu
 
 LEVELS = (4, 3, 2)  # of x86-64
 
@@ -42,8 +42,17 @@ def _choose() -> tuple[Any, str | None]:
 
 module, reason = _choose() if config.backend() == "native" else (None, "PULLBACK_BACKEND=reference")
 
+def connect_gpu(kernels: Any) -> None:
+    """Sends calls with a GPU's arrays from the kernels of the CPU to those of the same name for the GPU."""
+    door.connect(kernels)
+    for name in dir(kernels):
+        if hasattr(module, name):
+            module.forward(name, getattr(kernels, name), kernels.array_type)
+
+
 if module is not None:
     door.connect(module)
+    gpu.when_loaded(connect_gpu)
 
 
 def simd_level() -> str:

@@ -9,16 +9,25 @@ from typing import Any
 
 import numpy as np
 
-from .. import door
+from .. import door, gpu
 from ..errors import OutOfMemoryError
 
 
 def array_module(arrays: Sequence[Any]) -> Any:
-    """NumPy, unless one of the arrays is CuPy's."""
+    """NumPy, unless one of the arrays is a GPU's."""
+    return np if device_number(arrays) is None else gpu.need().xp
+
+
+def device_number(arrays: Sequence[Any]) -> int | None:
+    """The number of the GPU that the arrays are on, None where they are on the host."""
     for array in arrays:
-        if not isinstance(array, (np.ndarray, np.generic, int, float)) and type(array).__module__.startswith("cupy"):
-            return importlib.import_module("cupy")
-    return np
+        if isinstance(array, (list, tuple)):
+            number = device_number(array)
+            if number is not None:
+                return number
+        elif type(array) is not np.ndarray and not isinstance(array, (np.generic, int, float)) and hasattr(array, "strides"):
+            return int(array.device.id)
+    return None
 
 
 def runner(op: Any) -> Callable[..., Any]:
@@ -54,6 +63,10 @@ def run(op: Any, arrays: Sequence[Any], params: Sequence[Any]) -> Any:
             raise OutOfMemoryError(f"{op.name}: not enough memory ({error}).") from error
         return y.astype(half) if half and y.dtype == np.float32 else y
 
+    number = device_number(arrays)
+    if number is not None:
+        with gpu.need().working(number):
+            return door.through(op.name, call, lambda y: cost_of(op, arrays, params, y))
     if door.state.ledger is None:
         return call()
     return door.through(op.name, call, lambda y: cost_of(op, arrays, params, y))
@@ -83,7 +96,7 @@ def distinct_bytes(array: Any) -> int:
 
 def special(xp: Any, name: str) -> Callable[..., Any]:
     """A function that NumPy lacks (erf, erfc, erfinv): CuPy's, or one in float64 here, where there is no need to be fast."""
-    if xp is not np:
+    if xp.__name__ == "cupy":
         return getattr(importlib.import_module("cupyx.scipy.special"), name)
     wide = _erfinv if name == "erfinv" else np.frompyfunc(getattr(math, name), 1, 1)
     return lambda x: np.asarray(wide(np.asarray(x, np.float64))).astype(np.asarray(x).dtype)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import dtypes
+from .. import devices, dtypes
 from ..errors import DTypeError, PullbackError, ShapeError
 from ..operand import as_tensor
 from ..ops.elementwise import abs, exp, log, not_equal, square, where
@@ -125,7 +125,7 @@ def nll(x: Any, target: Any, *, weight: Any = None, ignore_index: int = -100, re
     """
     rows, labels = _rows_and_labels("nll", as_tensor(x), as_tensor(target), ignore_index)
     safe = labels.safe()
-    if isinstance(safe.array, np.ndarray) and safe.array.min(initial=0) < 0:  # would count from the end
+    if devices.on_host(safe.array) and safe.array.min(initial=0) < 0:  # would count from the end
         at = int((safe.array < 0).argmax())
         raise IndexError(
             f"nll: label {safe.array[at]} at position {at} is not a class: input {rows.shape} has classes 0 to "

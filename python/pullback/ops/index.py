@@ -101,7 +101,7 @@ def _without(g: Tensor, indices: Any, axis: int) -> Tensor:
 
 def _last_writes(g: Tensor, indices: Any, axis: int) -> Tensor:
     """The cotangent of each update; where several wrote to one place only the last one counts."""
-    xp = np if isinstance(indices, np.ndarray) else devices.array_module(g.device)
+    xp = np if devices.on_host(indices) else devices.array_module(g.device)
     flat = indices.reshape(-1)
     writer = xp.zeros(g.shape[axis], dtype=xp.int64)
     writer[flat] = xp.arange(flat.size)
@@ -148,7 +148,7 @@ def _checked(name: str, indices: Any, length: int, axis: int) -> Any:
         return array.astype(np.int64)
     if array.dtype.kind not in "iu":
         raise DTypeError(f"{name}: indices have dtype {array.dtype}; they must be integers. Convert with .astype(pb.int64).")
-    if isinstance(array, np.ndarray) and array.size:
+    if devices.on_host(array) and array.size:
         low, high = int(array.min()), int(array.max())
         if low < -length or high >= length:
             wrong = np.argwhere((array < -length) | (array >= length))[0].tolist()

@@ -1,0 +1,144 @@
+"""Arrays of a simulated GPU: NumPy arrays marked as the device's, and NumPy as the namespace that makes them.
+
+Where CUDA kernels were built for the simulator (`PULLBACK_CUDA=SIM`), this stands where CuPy stands otherwise, and is as
+strict: an array of the host does not mix with one of the device.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Final
+
+import numpy as np
+
+finish: Callable[[], None] = lambda: None  # waits for the kernels that were launched; set when these are loaded
+
+
+class _Device:
+    id = 0
+
+    def __enter__(self) -> _Device:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """There is one device."""
+
+
+class DeviceArray(np.ndarray[Any, Any]):
+    """A NumPy array in the memory of the simulated device."""
+
+    @property
+    def device(self) -> _Device:  # type: ignore[override]
+        return _Device()
+
+    def get(self) -> np.ndarray[Any, Any]:
+        """A copy on the host."""
+        return np.array(host(self))
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **options: Any) -> Any:
+        refuse_mixing(inputs)
+        outputs = {} if out is None else {"out": tuple([host(o) for o in out])}
+        result = getattr(ufunc, method)(*_on_host(inputs), **outputs, **_on_host(options))
+        return mark(result) if out is None else out[0]
+
+    def __array_function__(self, func: Any, types: Any, args: Any, options: Any) -> Any:
+        refuse_mixing(args)
+        return mark(func(*_on_host(args), **_on_host(options)))
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        refuse_mixing((value,))
+        host(self)[_on_host(index)] = _on_host(value)
+
+    def __getitem__(self, index: Any) -> Any:
+        return mark(host(self)[_on_host(index)])
+
+    def __dlpack_device__(self) -> tuple[Any, Any]:
+        return (2, 0)  # kDLCUDA
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        finish()
+        return {**self.__array_interface__, "version": 3}
+
+
+def _waiting(name: str) -> Any:
+    method = getattr(np.ndarray, name)
+
+    @wraps(method)
+    def call(self: DeviceArray, *args: Any, **options: Any) -> Any:
+        return mark(method(host(self), *_on_host(args), **_on_host(options)))
+
+    return call
+
+
+for _name in (
+    "astype", "copy", "tolist", "item", "sum", "min", "max", "prod", "mean", "any", "all", "argmax", "argmin", "argsort", "cumsum",
+    "cumprod", "nonzero", "take", "dot", "round", "clip", "var", "std", "repeat", "tobytes", "__bool__", "__int__", "__float__",
+    "__complex__", "__index__",
+):  # fmt: skip
+    setattr(DeviceArray, _name, _waiting(_name))
+
+
+def host(array: Any) -> Any:
+    """The same memory as a plain NumPy array, once the kernels are done."""
+    finish()
+    return array.view(np.ndarray) if isinstance(array, DeviceArray) else array
+
+
+def mark(result: Any) -> Any:
+    """NumPy's result, arrays and NumPy's scalars in it marked as the device's."""
+    if isinstance(result, (np.ndarray, np.generic)):
+        return np.asarray(result).view(DeviceArray)
+    if isinstance(result, (list, tuple)):
+        marked = [mark(x) for x in result]
+        return type(result)(*marked) if hasattr(result, "_fields") else type(result)(marked)
+    return result
+
+
+def _on_host(tree: Any) -> Any:
+    if isinstance(tree, DeviceArray):
+        return host(tree)
+    if isinstance(tree, (list, tuple)):
+        return type(tree)([_on_host(x) for x in tree])
+    if isinstance(tree, dict):
+        return {key: _on_host(x) for key, x in tree.items()}
+    return tree
+
+
+def refuse_mixing(tree: Any) -> None:
+    """Raises TypeError, as CuPy does, for an array of the host (but not for numbers)."""
+    for x in tree if isinstance(tree, (list, tuple)) else ():
+        if type(x) is np.ndarray and x.ndim:
+            raise TypeError(f"an array of the host, of shape {x.shape}, among arrays of the device")
+        refuse_mixing(x)
+
+
+class Namespace(types.ModuleType):
+    """NumPy, with results in the device's memory."""
+
+    def __init__(self, module: Any) -> None:
+        super().__init__(f"pullback.simulated.{module.__name__}")
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._module, name)
+        if isinstance(found, types.ModuleType):
+            found = Namespace(found)
+        elif callable(found) and not isinstance(found, type):
+            found = _marking(found)
+        setattr(self, name, found)
+        return found
+
+
+def _marking(function: Any) -> Any:
+    @wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        finish()
+        return mark(function(*_on_host(args), **_on_host(options)))
+
+    return call
+
+
+namespace: Final = Namespace(np)
