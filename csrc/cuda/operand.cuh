@@ -116,8 +116,10 @@ template <int kCount> struct Walk {
 
 constexpr int64_t kMaxWalk = (int64_t{1} << 31) - 1;
 
-// Calls f(views) for parts of collapsed views, of at most kMaxWalk elements each: all of them in nearly every case.
+// Calls f(views) for parts of collapsed views, of at most kMaxWalk elements each: all of them in nearly every case, none where
+// there are no elements.
 template <class F> void each_part(View* views, int count, F&& f) {
+  if (views[0].size() == 0) return;
   if (views[0].size() <= kMaxWalk) return f(views);
   int axis = 0;  // the first axis longer than one
   while (views[0].shape[axis] == 1) ++axis;
