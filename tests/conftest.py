@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback import backends, dtypes
+from pullback import backends, devices, dtypes
 from pullback.backends import reference
 from pullback.ops.kinds import TAKES
 from pullback.primitive import OPS, Op, apply
@@ -35,17 +35,17 @@ class Backend:
 
     def run(self, op: Op, inputs: Any, params: Any) -> Any:
         """The op's result as a NumPy array, with the promotion that users get."""
-        tensors = as_tensors(inputs)
+        tensors, params = as_tensors(inputs), on_device(params)
         if variadic(op, inputs):
             from pullback.ops.shape import joined
 
             if self.name == "native":
-                return joined(tensors, params[0]).array
-            return reference.run(op, [[t.array for t in tensors]], params)
+                return joined(tensors, params[0]).numpy()
+            return host(reference.run(op, [[t.array for t in tensors]], params))
         if self.name == "native":
-            return apply(op, tensors, params).array
+            return apply(op, tensors, params).numpy()
         promoted = op.kind.prepare(op, tensors, params) or tensors
-        return reference.run(op, [t.array for t in promoted], params)
+        return host(reference.run(op, [t.array for t in promoted], params))
 
 
 BACKENDS = (Backend("native"), Backend("reference"))
@@ -56,6 +56,13 @@ def backend(request: pytest.FixtureRequest) -> Backend:
     if reason := request.param.why_not():
         pytest.skip(reason)
     return request.param
+
+
+@pytest.fixture
+def on_cpu() -> Any:
+    """For tests of what only the host's memory can do, whatever the device of the others."""
+    with pb.use_device("cpu"):
+        yield
 
 
 @pytest.fixture
@@ -123,7 +130,12 @@ def takes(op: Op) -> tuple[str, ...]:
 
 
 def as_tensors(inputs: Any) -> tuple[Any, ...]:
-    return tuple([x if isinstance(x, Tensor) else Tensor(np.asarray(x)) for x in inputs])
+    return tuple([x if isinstance(x, Tensor) else pb.asarray(np.asarray(x)) for x in inputs])
+
+
+def on_device(params: Any) -> tuple[Any, ...]:
+    """Parameters of an op with arrays (indices, the state of a generator) where new tensors are made."""
+    return tuple([pb.asarray(p).array if isinstance(p, np.ndarray) else p for p in params])
 
 
 def variadic(op: Op, inputs: Any) -> bool:
@@ -135,7 +147,7 @@ def call(op: Op, inputs: Any, params: Any) -> Tensor:
     """The op on tensors, recorded as users' calls are."""
     from pullback.ops.shape import joined
 
-    return joined(list(inputs), params[0]) if variadic(op, inputs) else apply(op, tuple(inputs), params)
+    return joined(list(inputs), params[0]) if variadic(op, inputs) else apply(op, tuple(inputs), on_device(params))
 
 
 def in_float64(x: Any) -> Any:
@@ -171,8 +183,14 @@ def watched(value: Any, tape: Any, dtype: Any = None) -> Tensor:
 # ---- distances
 
 
+def host(x: Any) -> Any:
+    """A tensor, a GPU's array or anything like an array, as a NumPy array."""
+    array = x.array if isinstance(x, Tensor) else x
+    return devices.move(array, "cpu") if hasattr(array, "__cuda_array_interface__") else np.asarray(array)
+
+
 def close(got: Any, wanted: Any, rtol: float = 1e-6) -> None:
-    np.testing.assert_allclose(np.asarray(got), wanted, rtol=rtol, atol=1e-12)
+    np.testing.assert_allclose(host(got), host(wanted), rtol=rtol, atol=1e-12)
 
 
 def spacing(dtype: Any, size: Any) -> Any:
@@ -186,7 +204,7 @@ def spacing(dtype: Any, size: Any) -> Any:
 
 def assert_ulps(got: Any, expected: Any, ulp: float, *, scale: Any = 0.0, signed_zeros: bool = False, what: str = "") -> None:
     """`got` is within `ulp` units in its last place of float64 `expected`; NaNs and infinities are where they should be."""
-    got, expected = np.asarray(got), np.asarray(expected)
+    got, expected = host(got), host(expected)
     assert got.shape == expected.shape, f"{what}: shape {got.shape}, not {expected.shape}"
     if not dtypes.is_float(got.dtype):
         np.testing.assert_array_equal(got, expected.astype(got.dtype), err_msg=what)

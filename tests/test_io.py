@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
+from conftest import host
 from pullback import io
 
 DTYPES = (
@@ -39,7 +40,7 @@ for _ in range(5000):
 def same(a: Any, b: Any) -> bool:
     """Equal in structure, types of containers, dtypes and bits."""
     if isinstance(b, (pb.Tensor, np.ndarray)):
-        left, right = np.asarray(a), np.asarray(b)
+        left, right = host(a), host(b)
         return (
             isinstance(a, pb.Tensor)
             and left.dtype == right.dtype

@@ -20,7 +20,7 @@ if not PACKAGE.exists():
 
 # From the bottom to the top. A module imports from its own layer and from those above it in this list.
 LAYERS: list[tuple[str, ...]] = [
-    ("errors", "config"),
+    ("errors", "refusal", "config"),
     ("simulated", "gpu"),
     ("devices", "dtypes", "door"),
     ("tensor", "tree", "namespace_info"),

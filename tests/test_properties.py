@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conftest import assert_ulps
+from conftest import assert_ulps, host
 
 pytest.importorskip("hypothesis", reason="hypothesis is not installed")
 from hypothesis import given, settings
@@ -28,7 +28,7 @@ DTYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"
 
 
 def same(got: Any, wanted: Any) -> None:
-    got, wanted = np.asarray(got), np.asarray(wanted)
+    got, wanted = host(got), host(wanted)
     assert got.shape == wanted.shape
     np.testing.assert_allclose(got, wanted, rtol=1e-10, atol=1e-9)
 

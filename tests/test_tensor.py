@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
+from conftest import host
 from pullback import dtypes
 
 A = np.random.default_rng(5).standard_normal((3, 4, 5))
@@ -18,7 +19,7 @@ FLOATS = [pb.float16, pb.float32, pb.float64]
 
 
 def same(got: Any, wanted: Any, rtol: float = 1e-12) -> None:
-    got, wanted = np.asarray(got), np.asarray(wanted)
+    got, wanted = host(got), host(wanted)
     assert got.shape == wanted.shape
     np.testing.assert_allclose(got, wanted, rtol=rtol, atol=1e-12)
 

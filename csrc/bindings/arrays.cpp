@@ -15,7 +15,7 @@
 namespace pb {
 namespace {
 
-// Of pullback.errors.
+// Classes of pullback.refusal and pullback.errors.
 PyObject* refused = nullptr;
 PyObject* bad_index = nullptr;
 PyObject* out_of_memory = nullptr;
@@ -269,12 +269,13 @@ bool prepare_arrays() {
   for (int k = 0; k < kDTypes; ++k)
     if (numbers[k] >= 0) descriptors[k] = PyArray_DescrFromType(numbers[k]);
   if (!prepare_storage()) return false;
-  PyObject* errors = PyImport_ImportModule("pullback.errors");
-  if (!errors) return false;
-  refused = PyObject_GetAttrString(errors, "Refused");
-  bad_index = PyObject_GetAttrString(errors, "BadIndex");
+  PyObject *refusal = PyImport_ImportModule("pullback.refusal"), *errors = PyImport_ImportModule("pullback.errors");
+  if (!refusal || !errors) return false;
+  refused = PyObject_GetAttrString(refusal, "Refused");
+  bad_index = PyObject_GetAttrString(refusal, "BadIndex");
   out_of_memory = PyObject_GetAttrString(errors, "OutOfMemoryError");
   device_error = PyObject_GetAttrString(errors, "DeviceError");
+  Py_DECREF(refusal);
   Py_DECREF(errors);
   return refused && bad_index && out_of_memory && device_error;
 }

@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include "cudasim/floating_mode.h"
+
 namespace cudasim {
 namespace {
 
@@ -20,6 +22,7 @@ class Crew {
         threads_.emplace_back(&Crew::serve, this, unsigned(threads_.size() + 1), generation_);
       }
       work_ = &work;
+      mode_ = FloatingMode();
       count_ = count;
       busy_ = count - 1;
       ++generation_;
@@ -38,7 +41,9 @@ class Crew {
       generation = generation_;
       if (number >= count_) continue;
       const std::function<void(unsigned)>& work = *work_;
+      const FloatingMode mode = mode_;
       lock.unlock();
+      mode.set();
       work(number);
       lock.lock();
       if (--busy_ == 0) done_.notify_one();
@@ -49,6 +54,7 @@ class Crew {
   std::condition_variable start_, done_;
   std::vector<std::thread> threads_;
   const std::function<void(unsigned)>* work_ = nullptr;
+  FloatingMode mode_;
   unsigned count_ = 0, busy_ = 0, generation_ = 0;
 };
 

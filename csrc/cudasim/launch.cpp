@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 
+#include "cudasim/floating_mode.h"
 #include "cudasim/grid.h"
 #include "cudasim/symbols.h"
 
@@ -75,8 +76,11 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, Argumen
       return report(cudaErrorCooperativeLaunchTooLarge);
     }
   }
-  const auto run = [grid, kernel, arguments = std::move(arguments)] {
+  const auto run = [grid, kernel, arguments = std::move(arguments), mode = FloatingMode()] {
+    const FloatingMode before;
+    mode.set();
     run_grid(grid, {arguments.run, arguments.values.get(), kernel});
+    before.set();
   };
   return submit(config.stream, {WorkKind::kKernel, run, kernel});
 }

@@ -53,11 +53,3 @@ class OutOfMemoryError(PullbackError, MemoryError):
 
 class ZeroGradientWarning(UserWarning):
     """A source reaches the target only through ops whose derivative is zero everywhere."""
-
-
-class Refused(TypeError):
-    """Of kernels, never seen by users: they do not take these arguments, another way must be found."""
-
-
-class BadIndex(IndexError):
-    """Of kernels: (position in the flattened index, the index, the length of the axis)."""

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any, Final
 
-from .errors import Refused
 from .listeners import listeners
+from .refusal import Refused
 from .tensor import Tensor
 
 

@@ -126,7 +126,7 @@ class Namespace(types.ModuleType):
         found = getattr(self._module, name)
         if isinstance(found, types.ModuleType):
             found = Namespace(found)
-        elif callable(found) and not isinstance(found, type):
+        elif callable(found) and not isinstance(found, (type, np.ufunc)):  # ufuncs ask the arrays
             found = _marking(found)
         setattr(self, name, found)
         return found

@@ -7,10 +7,11 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import creation, door, explain
-from .errors import PullbackError, Refused, ShapeError, StaleValueError, TapeError, UnconnectedError, ZeroGradientWarning
+from .errors import PullbackError, ShapeError, StaleValueError, TapeError, UnconnectedError, ZeroGradientWarning
 from .listeners import listeners
 from .ops import accumulate
 from .primitive import same
+from .refusal import Refused
 from .tensor import Tensor
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ def device_number(arrays: Sequence[Any]) -> int | None:
 
 def runner(op: Any) -> Callable[..., Any]:
     """A kernel for `op` that runs its reference. It refuses what a native one does, so that both promote alike."""
-    from ..errors import Refused
+    from ..refusal import Refused
 
     count = len(op.names) - op.params
 

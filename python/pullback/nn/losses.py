@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from .. import devices, dtypes
 from ..errors import DTypeError, PullbackError, ShapeError
 from ..operand import as_tensor

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ..backends import kernel_for
-from ..errors import Refused
 from ..listeners import listeners
+from ..refusal import Refused
 from ..tensor import Tensor
 from .elementwise import add
 from .shape import unbroadcast

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from ..backends.reference import special
+from ..creation import asarray
 from ..dtypes import is_float
 from ..operand import Number, as_tensor, operand
 from ..primitive import OPS, ZERO, same
@@ -247,7 +248,7 @@ def _where_call(condition: Any, a: Any, b: Any) -> Tensor:
         condition = not_equal(condition, 0)
     a, b = operand(a), operand(b)
     if isinstance(a, Number) and isinstance(b, Number):
-        a = as_tensor(a.array)
+        a = asarray(a.array, device=condition.device)
     dtype = dtypes.result_type(*[x.array if isinstance(x, Number) else x.dtype for x in (a, b)])
     check_numbers("where", dtype, (a, b))
     a, b = [astype(x, dtype) if isinstance(x, Tensor) and x.dtype != dtype else x for x in (a, b)]

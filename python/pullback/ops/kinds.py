@@ -11,10 +11,11 @@ from typing import Any
 
 from .. import dtypes
 from ..backends import kernel_for
-from ..errors import DeviceError, DTypeError, Refused
+from ..errors import DeviceError, DTypeError
 from ..listeners import listeners
 from ..operand import Number, as_tensor, operand
 from ..primitive import Op, Rule, retry
+from ..refusal import Refused
 from ..tensor import Tensor
 from ._counts import COUNTS
 from ._shapes import broadcast_shapes

@@ -15,9 +15,10 @@ import numpy as np
 from .. import dtypes
 from ..backends import kernel_for
 from ..creation import zeros_like
-from ..errors import BadIndex, DTypeError, ShapeError
+from ..errors import DTypeError, ShapeError
 from ..operand import as_tensor
 from ..primitive import apply
+from ..refusal import BadIndex
 from ..tensor import Tensor
 from ._examples import normal
 from ._shapes import Shape, ints, normalize_axes

@@ -8,10 +8,11 @@ from typing import Any
 
 from .. import devices, dtypes
 from ..backends.reference import run as run_reference
-from ..errors import DTypeError, Refused, ShapeError
+from ..errors import DTypeError, ShapeError
 from ..listeners import listeners
 from ..operand import Number, as_tensor
 from ..primitive import Op, apply, same
+from ..refusal import Refused
 from ..tensor import Tensor
 from . import reduce
 from ._examples import normal

@@ -12,8 +12,9 @@ from .. import devices, door, dtypes
 from ..backends import kernel_for, native
 from ..backends.reference import distinct_bytes
 from ..creation import asarray
-from ..errors import DTypeError, PullbackError, Refused, ShapeError
+from ..errors import DTypeError, PullbackError, ShapeError
 from ..operand import as_tensor
+from ..refusal import Refused
 from ..tape import GradientTape
 from ..tensor import Parameter, Tensor
 from ..tree import flatten
