@@ -1,5 +1,5 @@
 // Copies, casts, concatenation, padding, filling.
-#include "cpu/copy.h"
+#include "kernels/copy.h"
 
 #include <cstring>
 #include <vector>
@@ -27,21 +27,21 @@ PyObject* copy_as(const Kernel& kernel, PyObject* array, DType dtype) {
 
 // copy(x)
 PyObject* call_copy(const void*, PyObject* const* args, Py_ssize_t count) {
-  static const Kernel kernel{"copy", cpu::copy, cpu::copy_cost};
+  static const Kernel kernel{"copy", kernels::copy, kernels::copy_cost};
   expect_count(count, 1);
   return copy_as(kernel, args[0], view_or_refuse(args[0]).dtype);
 }
 
 // cast(x, dtype)
 PyObject* call_cast(const void*, PyObject* const* args, Py_ssize_t count) {
-  static const Kernel kernel{"cast", cpu::copy, cpu::copy_cost};
+  static const Kernel kernel{"cast", kernels::copy, kernels::copy_cost};
   expect_count(count, 2);
   return copy_as(kernel, args[0], dtype_of(args[1]));
 }
 
 // concat(arrays, axis)
 PyObject* call_concat(const void*, PyObject* const* args, Py_ssize_t count) {
-  static const Kernel kernel{"concat", cpu::concat, cpu::copy_cost};
+  static const Kernel kernel{"concat", kernels::concat, kernels::copy_cost};
   expect_count(count, 2);
   const bool sequence = PyList_CheckExact(args[0]) || PyTuple_CheckExact(args[0]);
   const Py_ssize_t inputs = sequence ? PySequence_Fast_GET_SIZE(args[0]) : 0;
@@ -112,7 +112,7 @@ double bits_of(PyObject* number, DType dtype) {
 
 // pad(x, before, after, number)
 PyObject* call_pad(const void*, PyObject* const* args, Py_ssize_t count) {
-  static const Kernel kernel{"pad", cpu::pad, cpu::copy_cost};
+  static const Kernel kernel{"pad", kernels::pad, kernels::copy_cost};
   expect_count(count, 4);
   View views[2];
   views[1] = view_or_refuse(args[0]);
@@ -131,7 +131,7 @@ PyObject* call_pad(const void*, PyObject* const* args, Py_ssize_t count) {
 
 // fill(shape, dtype, number)
 PyObject* call_fill(const void*, PyObject* const* args, Py_ssize_t count) {
-  static const Kernel kernel{"fill", cpu::fill, cpu::copy_cost};
+  static const Kernel kernel{"fill", kernels::fill, kernels::copy_cost};
   expect_count(count, 3);
   int64_t shape[kMaxDims];
   const int ndim = to_ints(args[0], shape, kMaxDims);

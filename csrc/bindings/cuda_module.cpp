@@ -12,6 +12,7 @@ PYBIND11_MODULE(_cuda, mod) {
   if (!pb::prepare_arrays()) throw py::error_already_set();
   try {
     pb::bind_elementwise(mod.ptr());
+    pb::bind_copy(mod.ptr());
     pb::bind_ledger(mod.ptr());
   } catch (const pb::PythonError&) {
     throw py::error_already_set();

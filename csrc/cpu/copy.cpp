@@ -2,13 +2,13 @@
 #include "cpu/copy.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <utility>
 
 #include "cpu/far.h"
 #include "cpu/pool.h"
 #include "cpu/stream.h"
+#include "math/convert.h"
 
 namespace pb::cpu {
 namespace {
@@ -170,16 +170,8 @@ void assign_same_dtype(View out, View in) {
   }
 }
 
-// float64 to float32 with rounding to odd: a second rounding, to half precision, then gives what one rounding would.
 void narrow_to_odd(int64_t n, const double* in, float* out) {
-  for (int64_t i = 0; i < n; ++i) {
-    const float near = float(in[i]);
-    uint32_t bits;
-    std::memcpy(&bits, &near, 4);
-    bits -= std::fabs(double(near)) > std::fabs(in[i]);
-    bits |= double(near) != in[i];
-    std::memcpy(out + i, &bits, 4);
-  }
+  for (int64_t i = 0; i < n; ++i) out[i] = m::narrow_to_odd(in[i]);
 }
 
 void assign_cast(const View& out, View in) {
@@ -221,12 +213,6 @@ template <class T> void fill_elements(const View& out, uint64_t number) {
   });
 }
 
-uint64_t number_of(const Launch& launch) {
-  uint64_t bits;
-  std::memcpy(&bits, &launch.reals[0], sizeof bits);
-  return bits;
-}
-
 }  // namespace
 
 void assign(View out, View in) {
@@ -246,6 +232,13 @@ void assign_number(View out, uint64_t number) {
     default: return fill_elements<uint64_t>(out, number);
   }
 }
+
+}  // namespace pb::cpu
+
+namespace pb::kernels {
+
+using cpu::assign;
+using cpu::assign_number;
 
 void copy(const Launch& launch) { assign(launch.out(), launch.in()); }
 
@@ -279,6 +272,4 @@ void pad(const Launch& launch) {
 
 void fill(const Launch& launch) { assign_number(launch.out(), number_of(launch)); }
 
-void copy_cost(const Launch&, Cost&) {}
-
-}  // namespace pb::cpu
+}  // namespace pb::kernels

@@ -1,6 +1,6 @@
-// Moving elements: copies, casts, concatenation, padding, filling.
+// Moving elements, for the kernels of every family.
 #pragma once
-#include "launch/door.h"
+#include "kernels/copy.h"
 
 namespace pb::cpu {
 
@@ -9,15 +9,5 @@ namespace pb::cpu {
 void assign(View out, View in);
 // Writes `number`, the bits of one element, to every element of `out`.
 void assign_number(View out, uint64_t number);
-
-// out: contiguous. in: of its shape.
-void copy(const Launch& launch);
-// in: any number, that lie in `out` one after the other along axis ints[0].
-void concat(const Launch& launch);
-// ints: how many elements of padding come before each axis of in. reals[0]: the bits of the number around it.
-void pad(const Launch& launch);
-// reals[0]: the bits of the number.
-void fill(const Launch& launch);
-void copy_cost(const Launch& launch, Cost& cost);  // of all four: they compute nothing, and the door counts the bytes
 
 }  // namespace pb::cpu

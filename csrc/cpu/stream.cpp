@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "math/convert.h"
 #include "math/scalar.h"
 
 namespace pb::cpu {
@@ -11,16 +12,6 @@ namespace {
 
 template <class C, class T> inline C widen(T x) { return C(acc_t<T>(x)); }
 template <class C> inline C widen(bool x) { return C(x); }
-
-// A value outside an integer's range has no right answer; going through int64 gives every SIMD level the same wrong one.
-template <class T, class C> inline T narrow(C x) {
-  if constexpr (std::is_same_v<T, bool>) return x != C(0);
-  else if constexpr (std::is_floating_point_v<C> && std::is_integral_v<T> && sizeof(T) < 8) return T(int64_t(x));
-  else if constexpr (std::is_floating_point_v<C> && std::is_same_v<T, uint64_t>)
-    return x >= C(0x1p63) ? uint64_t(int64_t(x - C(0x1p63))) ^ uint64_t(1) << 63 : uint64_t(int64_t(x));
-  else if constexpr (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>) return T(float(x));
-  else return T(x);
-}
 
 template <class C, class T> void load_as(const char* src, int64_t stride, int64_t n, C* dst) {
   if (stride == int64_t(sizeof(T))) {
@@ -40,9 +31,9 @@ template <class C, class T> void store_as(const C* src, int64_t n, char* dst, in
     T* p = reinterpret_cast<T*>(dst);
     if constexpr (std::is_same_v<C, T>) std::memcpy(p, src, n * sizeof(T));
     else
-      for (int64_t i = 0; i < n; ++i) p[i] = narrow<T>(src[i]);
+      for (int64_t i = 0; i < n; ++i) p[i] = m::narrow<T>(src[i]);
   } else {
-    for (int64_t i = 0; i < n; ++i) *reinterpret_cast<T*>(dst + i * stride) = narrow<T>(src[i]);
+    for (int64_t i = 0; i < n; ++i) *reinterpret_cast<T*>(dst + i * stride) = m::narrow<T>(src[i]);
   }
 }
 

@@ -1,0 +1,114 @@
+// Copies between dtypes: four elements of a thread where both sides are contiguous, else one.
+#include "cuda/cast.cuh"
+
+#include "cuda/operand.cuh"
+#include "math/convert.h"
+
+namespace pb::cuda {
+namespace {
+
+// x as an element of type T. float64 is rounded once on its way to half precision.
+template <class T, class C> __device__ inline T narrow(C x) {
+  if constexpr (std::is_same_v<C, double> && (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>))
+    return T(m::narrow_to_odd(x));
+  else return m::narrow<T>(x);
+}
+
+// Calls f(Tag<T>{}) for those types that are computed with as C.
+template <class C, class F> __device__ inline void visit_storage(DType dtype, F&& f) {
+  if constexpr (std::is_same_v<C, float>) {
+    if (dtype == DType::f32) return f(Tag<float>{});
+    if (dtype == DType::f16) return f(Tag<float16>{});
+    return f(Tag<bfloat16>{});
+  } else if constexpr (std::is_same_v<C, int64_t>) {
+    switch (dtype) {
+      case DType::i8: return f(Tag<int8_t>{});
+      case DType::i16: return f(Tag<int16_t>{});
+      case DType::i32: return f(Tag<int32_t>{});
+      case DType::u8: return f(Tag<uint8_t>{});
+      case DType::u16: return f(Tag<uint16_t>{});
+      case DType::u32: return f(Tag<uint32_t>{});
+      default: return f(Tag<int64_t>{});
+    }
+  } else {
+    f(Tag<C>{});
+  }
+}
+template <class F> __device__ inline void visit_any(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::f64: return f(Tag<double>{});
+    case DType::u64: return f(Tag<uint64_t>{});
+    case DType::b8: return f(Tag<bool>{});
+    case DType::f16:
+    case DType::bf16:
+    case DType::f32: return visit_storage<float>(dtype, f);
+    default: return visit_storage<int64_t>(dtype, f);
+  }
+}
+
+struct Side {
+  char* data;
+  DType dtype;
+  int size;
+  explicit Side(const View& v) : data(v.data), dtype(v.dtype), size(item_size(v.dtype)) {}
+};
+
+template <class C> __device__ inline void cast_one(DType to, char* out, DType from, const char* in) {
+  const C x = load_as<C>(from, in);
+  visit_any(to, [&](auto t) {
+    using T = typename decltype(t)::type;
+    *reinterpret_cast<T*>(out) = narrow<T>(x);
+  });
+}
+
+template <class C> __global__ void __launch_bounds__(kThreads) cast_packs(int64_t n, Side out, Side in) {
+  const int64_t i = 4 * (int64_t(blockIdx.x) * kThreads + threadIdx.x);
+  if (i >= n) return;
+  if (i + 4 > n) {
+    for (int64_t k = i; k < n; ++k) cast_one<C>(out.dtype, out.data + k * out.size, in.dtype, in.data + k * in.size);
+    return;
+  }
+  C x[4];
+  visit_storage<C>(in.dtype, [&](auto t) {
+    using T = typename decltype(t)::type;
+    const auto pack = reinterpret_cast<const Pack<T>*>(in.data)[i / 4];
+#pragma unroll
+    for (int k = 0; k < 4; ++k) x[k] = C(pack.v[k]);
+  });
+  visit_any(out.dtype, [&](auto t) {
+    using T = typename decltype(t)::type;
+    Pack<T> pack;
+#pragma unroll
+    for (int k = 0; k < 4; ++k) pack.v[k] = narrow<T>(x[k]);
+    reinterpret_cast<Pack<T>*>(out.data)[i / 4] = pack;
+  });
+}
+
+template <class C>
+__global__ void __launch_bounds__(kThreads) cast_strided(uint32_t n, Side out, Side in, const __grid_constant__ Walk<2> walk) {
+  const uint32_t i = blockIdx.x * kThreads + threadIdx.x;
+  if (i >= n) return;
+  int64_t offset[2];
+  walk.offsets(i, offset);
+  cast_one<C>(out.dtype, out.data + offset[0], in.dtype, in.data + offset[1]);
+}
+
+}  // namespace
+
+void assign_cast(View out, View in) {
+  View views[2] = {out, in};
+  visit(compute_type(in.dtype), [&](auto t) {
+    using C = typename decltype(t)::type;
+    if (packable(out) && packable(in)) {
+      const int64_t n = out.size();
+      return start(cast_packs<C>, blocks_for((n + 3) / 4), kThreads, 0, n, Side(out), Side(in));
+    }
+    collapse(views, 2);
+    each_part(views, 2, [](View* part) {
+      const int64_t n = part[0].size();
+      start(cast_strided<C>, blocks_for(n), kThreads, 0, uint32_t(n), Side(part[0]), Side(part[1]), Walk<2>(part));
+    });
+  });
+}
+
+}  // namespace pb::cuda

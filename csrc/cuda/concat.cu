@@ -1,0 +1,186 @@
+// Arrays beside each other, and padding around one, each in one launch.
+#include "cuda/copy.cuh"
+
+namespace pb::cuda {
+namespace {
+
+// ---- concatenation
+
+// A part of every row of the result. A row is what lies behind one index of the axes before.
+struct Part {
+  const char* data;
+  int64_t step, units, begin;  // bytes from row to row, units in a row, where they begin in the result's
+};
+constexpr int kMaxParts = 64;
+struct Parts {
+  int count;
+  Part part[kMaxParts];
+};
+
+// Units [begin, begin + width) of every row, which all come from these parts.
+template <class U>
+__global__ void __launch_bounds__(kThreads)
+    concat_units(int64_t n, U* out, int64_t row_units, int64_t begin, Ratio width, const __grid_constant__ Parts parts) {
+  const int64_t i = thread_number();
+  if (i >= n) return;
+  const int64_t row = width.divide(i), at = begin + i - row * width.length;
+  int k = 0;
+  for (int high = parts.count; high - k > 1;) {
+    const int middle = (k + high) / 2;
+    if (parts.part[middle].begin <= at) k = middle;
+    else high = middle;
+  }
+  const Part& part = parts.part[k];
+  out[row * row_units + at] = reinterpret_cast<const U*>(part.data + row * part.step)[at - part.begin];
+}
+
+// True where everything from the axis on is one piece, and everything before it one loop: then its rows.
+bool as_rows(const View& v, int axis, Part& part) {
+  View before = v, after = v;
+  before.ndim = axis;
+  after.ndim = v.ndim - axis;
+  for (int d = 0; d < after.ndim; ++d) after.shape[d] = v.shape[axis + d], after.stride[d] = v.stride[axis + d];
+  collapse(&before, 1);
+  if (before.ndim > 1 || !after.contiguous()) return false;
+  part = {v.data, before.ndim ? before.stride[0] : 0, after.bytes(), 0};
+  return true;
+}
+
+struct Row {
+  int64_t bytes, count;
+};
+Row row_of(const View& out, int axis) {
+  Row row{item_size(out.dtype), 1};
+  for (int d = 0; d < out.ndim; ++d) (d < axis ? row.count : row.bytes) *= out.shape[d];
+  return row;
+}
+
+void start_parts(const View& out, const Row& row, Parts& parts) {
+  uint64_t together = address(out) | uint64_t(row.bytes);
+  for (int k = 0; k < parts.count; ++k) {
+    const Part& part = parts.part[k];
+    together |= reinterpret_cast<uintptr_t>(part.data) | uint64_t(part.step) | uint64_t(part.units) | uint64_t(part.begin);
+  }
+  const int64_t unit = unit_of(together);
+  for (int k = 0; k < parts.count; ++k) parts.part[k].units /= unit, parts.part[k].begin /= unit;
+  const Part& last = parts.part[parts.count - 1];
+  const int64_t begin = parts.part[0].begin, width = last.begin + last.units - begin, n = row.count * width;
+  visit_unit(unit, [&](auto u) {
+    using U = decltype(u);
+    start(concat_units<U>, blocks_for(n), kThreads, 0, n, out.as<U>(), row.bytes / unit, begin, Ratio(width, n), parts);
+  });
+}
+
+// ---- padding
+
+struct Padding {
+  int ndim;
+  Ratio length[kMaxDims];  // of the result
+  int64_t before[kMaxDims], inside[kMaxDims], stride[kMaxDims];
+};
+
+template <class U>
+__global__ void __launch_bounds__(kThreads)
+    pad_units(int64_t n, U* out, const char* in, U value, const __grid_constant__ Padding padding) {
+  const int64_t i = thread_number();
+  if (i >= n) return;
+  int64_t rest = i, offset = 0;
+  bool within = true;
+#pragma unroll
+  for (int step = 0; step < kMaxDims; ++step) {
+    const int d = padding.ndim - 1 - step;
+    if (d < 0) break;
+    int64_t at = rest;
+    if (d > 0) {
+      rest = padding.length[d].divide(at);
+      at -= rest * padding.length[d].length;
+    }
+    at -= padding.before[d];
+    within = within && uint64_t(at) < uint64_t(padding.inside[d]);
+    offset += at * padding.stride[d];
+  }
+  out[i] = within ? *reinterpret_cast<const U*>(in + offset) : value;
+}
+
+// The same padding with fewer axes: one without padding, that `in` walks through with the one before as one, is merged into it.
+void merge_axes(View& out, View& in, int64_t* before) {
+  int kept = 0;
+  for (int d = 0; d < in.ndim; ++d) {
+    const bool padded = out.shape[d] != in.shape[d];
+    if (kept > 0 && !padded && in.shape[d] == 1) continue;
+    if (kept > 0 && !padded && (in.stride[kept - 1] == in.stride[d] * in.shape[d] || in.shape[kept - 1] == 1)) {
+      before[kept - 1] *= in.shape[d], in.shape[kept - 1] *= in.shape[d], out.shape[kept - 1] *= in.shape[d];
+      in.stride[kept - 1] = in.stride[d];
+    } else {
+      before[kept] = before[d], in.shape[kept] = in.shape[d], out.shape[kept] = out.shape[d], in.stride[kept] = in.stride[d];
+      ++kept;
+    }
+  }
+  in.ndim = out.ndim = kept;
+}
+
+}  // namespace
+}  // namespace pb::cuda
+
+namespace pb::kernels {
+
+using namespace cuda;
+
+void concat(const Launch& launch) {
+  const int axis = int(launch.ints[0]);
+  const View& out = launch.out();
+  if (out.size() == 0) return;
+  const Row row = row_of(out, axis);
+  View place = out;
+  Parts parts{};
+  int64_t begin = 0;
+  for (int k = 0; k < launch.inputs; ++k) {
+    const View& in = launch.in(k);
+    place.shape[axis] = in.shape[axis];
+    if (in.size() == 0) continue;
+    Part part;
+    const bool fits = as_rows(in, axis, part);
+    if (parts.count && (!fits || parts.count == kMaxParts)) start_parts(out, row, parts), parts.count = 0;
+    part.begin = begin;
+    if (fits) parts.part[parts.count++] = part;
+    else assign(place, in);
+    const int64_t bytes = in.shape[axis] * place.stride[axis];
+    begin += bytes, place.data += bytes;
+  }
+  if (parts.count) start_parts(out, row, parts);
+}
+
+void pad(const Launch& launch) {
+  View out = launch.out(), in = launch.in();
+  const int64_t n = out.size();
+  if (n == 0) return;
+  const int size = item_size(out.dtype);
+  if (in.size() == 0) return assign_number(out, number_of(launch));
+  int64_t before[kMaxDims] = {};
+  for (int d = 0; d < in.ndim; ++d) before[d] = launch.ints[d];
+  merge_axes(out, in, before);
+  const int last = in.ndim - 1;
+  int64_t unit = size;
+  if (last >= 0 && in.stride[last] == size) {
+    uint64_t together = address(out) | address(in);
+    for (int d = 0; d < last; ++d) together |= uint64_t(in.stride[d]);
+    unit =
+        unit_of(together | uint64_t(out.shape[last] * size) | uint64_t(in.shape[last] * size) | uint64_t(before[last] * size));
+    out.shape[last] = out.shape[last] * size / unit, in.shape[last] = in.shape[last] * size / unit;
+    before[last] = before[last] * size / unit, in.stride[last] = unit;
+  }
+  const int64_t units = n * size / unit;
+  Padding padding{};
+  padding.ndim = in.ndim;
+  for (int d = 0; d < in.ndim; ++d) {
+    padding.length[d] = Ratio(out.shape[d], units);
+    padding.before[d] = before[d], padding.inside[d] = in.shape[d], padding.stride[d] = in.stride[d];
+  }
+  visit_unit(unit, [&](auto u) {
+    using U = decltype(u);
+    start(pad_units<U>, blocks_for(units), kThreads, 0, units, out.as<U>(), in.data, repeated<U>(number_of(launch), size),
+          padding);
+  });
+}
+
+}  // namespace pb::kernels

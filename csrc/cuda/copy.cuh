@@ -1,0 +1,62 @@
+// Moving elements, for the kernels of every family.
+#pragma once
+#include "cuda/operand.cuh"
+#include "kernels/copy.h"
+
+namespace pb::cuda {
+
+// Writes the elements of `in` into `out`, of the same shape, any strides and dtypes of both. They do not overlap.
+void assign(View out, View in);
+// Writes `number`, the bits of one element, to every element of `out`.
+void assign_number(View out, uint64_t number);
+
+// A contiguous view of the shape of `like`.
+View contiguous_view(void* data, DType dtype, const View& like);
+// The elements of v as one contiguous run of `dtype`: where they lie, or in scratch.
+View contiguous_as(DType dtype, const View& v, Scratch& scratch);
+
+// ---- units: 1, 2, 4, 8 or 16 bytes that are moved as one
+
+template <class F> inline auto visit_unit(int64_t bytes, F&& f) {
+  switch (bytes) {
+    case 1: return f(uint8_t{});
+    case 2: return f(uint16_t{});
+    case 4: return f(uint32_t{});
+    case 8: return f(uint64_t{});
+    default: return f(uint4{});
+  }
+}
+// The largest unit that divides all of these: addresses, strides and lengths, or'ed together.
+inline int64_t unit_of(uint64_t together) {
+  const uint64_t bits = together | 16;
+  return int64_t(bits & (0 - bits));
+}
+inline uint64_t address(const View& v) { return reinterpret_cast<uintptr_t>(v.data); }
+
+// A unit full of copies of an element.
+template <class U> inline U repeated(uint64_t number, int size) {
+  char bytes[sizeof(U)];
+  for (size_t i = 0; i < sizeof(U); i += size_t(size)) std::memcpy(bytes + i, &number, size_t(size));
+  U unit;
+  std::memcpy(&unit, bytes, sizeof unit);
+  return unit;
+}
+
+// Division of positions by a length that stays the same: quick where all of them are below 2^31.
+struct Ratio {
+  int64_t length;
+  Divider quick;
+  bool wide;
+
+  // positions: how many there are.
+  Ratio(int64_t by, int64_t positions) : length(by > 0 ? by : 1), wide(positions > kMaxWalk || length > kMaxWalk) {
+    if (!wide) quick = Divider(uint32_t(length));
+  }
+  Ratio() : Ratio(1, 1) {}
+  __device__ int64_t divide(int64_t n) const { return wide ? n / length : int64_t(quick.divide(uint32_t(n))); }
+};
+
+// The thread's number in a grid of one dimension.
+__device__ inline int64_t thread_number() { return int64_t(blockIdx.x) * blockDim.x + threadIdx.x; }
+
+}  // namespace pb::cuda
