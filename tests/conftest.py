@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback import backends, devices, dtypes
+from pullback import backends, devices, dtypes, gpu
 from pullback.backends import reference
 from pullback.ops.kinds import TAKES
 from pullback.primitive import OPS, Op, apply
@@ -70,6 +70,11 @@ def native() -> None:
     """For tests of native kernels only."""
     if reason := backends.why_not("cpu"):
         pytest.skip(reason)
+
+
+def simulated() -> bool:
+    """Whether device "cuda" is the simulated one."""
+    return pb.cuda.is_available() and gpu.need().simulated
 
 
 def environment(**variables: str) -> dict[str, str]:

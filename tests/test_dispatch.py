@@ -102,6 +102,7 @@ def test_an_array_does_not_swallow_a_tensor_in_place() -> None:
         a += pb.tensor(X)
 
 
+@pytest.mark.usefixtures("on_cpu")
 def test_facts_about_a_tensor_are_plain_python() -> None:
     t = pb.tensor(M)
     assert (np.shape(t), np.ndim(t), np.size(t)) == ((3, 4), 2, 12)
@@ -121,6 +122,7 @@ def test_another_librarys_array_type_has_its_say() -> None:
 # ---- exchange
 
 
+@pytest.mark.usefixtures("on_cpu")
 def test_numpy_sees_the_memory_and_cannot_write() -> None:
     t = pb.tensor(M)
     for view in (np.asarray(t), np.from_dlpack(t)):
@@ -137,6 +139,7 @@ def test_numpy_sees_the_memory_and_cannot_write() -> None:
         np.array(t, dtype=np.float32, copy=False)
 
 
+@pytest.mark.usefixtures("on_cpu")
 def test_pullback_sees_numpys_memory() -> None:
     a = np.arange(4.0)
     t = pb.from_dlpack(a)
@@ -146,6 +149,7 @@ def test_pullback_sees_numpys_memory() -> None:
     assert not np.shares_memory(pb.tensor(a).array, a)
 
 
+@pytest.mark.usefixtures("on_cpu")
 def test_dlpack_tells_its_device_and_that_it_is_read_only() -> None:
     t = pb.tensor(X)
     assert t.__dlpack_device__() == (1, 0)
@@ -153,6 +157,7 @@ def test_dlpack_tells_its_device_and_that_it_is_read_only() -> None:
     assert "versioned" not in repr(t.__dlpack__())
 
 
+@pytest.mark.usefixtures("on_cpu")
 def test_torch_and_back() -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
     t = pb.tensor(M)
@@ -169,5 +174,6 @@ def test_the_namespace_is_pullback() -> None:
     assert t.__array_namespace__(api_version="2024.12") is pb
 
 
+@pytest.mark.usefixtures("on_cpu")
 def test_a_cpu_tensor_has_no_cuda_interface() -> None:
     assert not hasattr(pb.tensor(X), "__cuda_array_interface__")

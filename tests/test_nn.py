@@ -136,6 +136,7 @@ def test_embedding_adds_up_the_gradients_of_an_index_used_twice(torch: Any) -> N
         layer(pb.tensor([5]))
 
 
+@pytest.mark.usefixtures("on_cpu")
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [

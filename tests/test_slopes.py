@@ -40,6 +40,7 @@ def test_unconnected_three_ways() -> None:
         (lambda h: pb.from_dlpack(np.from_dlpack(h)), r"__dlpack__\(\)"),
     ],
 )  # fmt: skip
+@pytest.mark.usefixtures("on_cpu")
 def test_the_line_where_the_path_was_cut_is_named(leave: Any, how: str) -> None:
     x = pb.Parameter(2.0)
     with pb.GradientTape() as tape:

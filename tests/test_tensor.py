@@ -41,6 +41,7 @@ def test_python_numbers_become_the_default_dtypes_and_arrays_keep_theirs(obj: An
     np.testing.assert_array_equal(t.numpy(), np.asarray(obj))
 
 
+@pytest.mark.usefixtures("on_cpu")
 def test_tensor_copies_and_asarray_does_not() -> None:
     a = np.ones(3)
     t, u = pb.tensor(a), pb.asarray(a)
@@ -73,6 +74,7 @@ def test_bfloat16_is_a_dtype() -> None:
     assert (t + pb.tensor([1.0, 1.0])).dtype == pb.float32
 
 
+@pytest.mark.usefixtures("on_cpu")
 def test_attributes() -> None:
     t = pb.tensor(A)
     assert (t.shape, t.ndim, t.size, t.nbytes, t.itemsize, t.device) == ((3, 4, 5), 3, 60, 480, 8, "cpu")
@@ -82,6 +84,7 @@ def test_attributes() -> None:
     assert [row.shape for row in t] == [(4, 5)] * 3
 
 
+@pytest.mark.usefixtures("on_cpu")
 def test_repr_shows_what_is_not_the_default() -> None:
     assert repr(pb.tensor([1.0, 2.0])) == "tensor([1., 2.])"
     assert "dtype=float64" in repr(pb.tensor([1.0], dtype=pb.float64))
@@ -362,6 +365,7 @@ def test_views_share_memory_and_copies_do_not() -> None:
     assert not np.shares_memory(pb.copy(t).array, t.array)
 
 
+@pytest.mark.usefixtures("on_cpu")
 def test_moving_to_where_it_is_changes_nothing() -> None:
     t = pb.tensor([1.0])
     assert t.to("cpu") is t

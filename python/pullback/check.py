@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from . import dtypes
+from . import devices, dtypes
+from .creation import asarray
 from .errors import GradientCheckError, TapeError, ZeroGradientWarning
 from .tape import GradientTape
 from .tensor import Tensor
@@ -54,10 +55,12 @@ def check_gradients(
         return f(*unflatten(spec, values))
 
     rng, function, worst = np.random.default_rng(seed), call, 0.0
-    for k in range(1, order + 1):
-        scalar = _weighted(function, points, rng)
-        worst = max(worst, _compare(scalar, points, [names[i] for i in free], rng, f"order {k}", rtol, step))
-        function = _gradients_of(scalar)
+    place = next((leaf.device for leaf in leaves if isinstance(leaf, Tensor)), devices.default_device())
+    with devices.use_device(place):
+        for k in range(1, order + 1):
+            scalar = _weighted(function, points, rng)
+            worst = max(worst, _compare(scalar, points, [names[i] for i in free], rng, f"order {k}", rtol, step))
+            function = _gradients_of(scalar)
     return worst
 
 
@@ -83,10 +86,10 @@ def _weighted(function: Callable[[list[Tensor]], Any], points: list[Any], rng: A
     from .ops.elementwise import add, multiply
     from .ops.reduce import sum
 
-    outputs = [y for y in flatten(function([Tensor(p) for p in points]))[0] if _is_real(y)]
+    outputs = [y for y in flatten(function([asarray(p) for p in points]))[0] if _is_real(y)]
     if not outputs:
         raise TapeError("check_gradients: f returned no floating-point tensor, so there is nothing to differentiate.")
-    weights = [Tensor(rng.uniform(0.5, 1.5, y.shape) * rng.choice([-1.0, 1.0], y.shape)) for y in outputs]
+    weights = [asarray(rng.uniform(0.5, 1.5, y.shape) * rng.choice([-1.0, 1.0], y.shape)) for y in outputs]
 
     def scalar(xs: list[Tensor]) -> Tensor:
         total: Any = 0.0
@@ -110,8 +113,8 @@ def _gradients_of(scalar: Scalar) -> Callable[[list[Tensor]], list[Tensor]]:
 
 
 def _compare(scalar: Scalar, points: list[Any], names: list[str], rng: Any, order: str, rtol: float, step: float) -> float:
-    gradients = [g.numpy() for g in _gradients_of(scalar)([Tensor(p) for p in points])]
-    size = abs(scalar([Tensor(p) for p in points]).item())
+    gradients = [g.numpy() for g in _gradients_of(scalar)([asarray(p) for p in points])]
+    size = abs(scalar([asarray(p) for p in points]).item())
     worst = 0.0
     for i, (point, gradient) in enumerate(zip(points, gradients)):
         pairs: list[tuple[str, float, float, float]] = []
@@ -119,7 +122,7 @@ def _compare(scalar: Scalar, points: list[Any], names: list[str], rng: Any, orde
 
             def along(t: float, i: int = i, direction: Any = direction) -> float:
                 moved = [p + t * direction if k == i else p for k, p in enumerate(points)]
-                return scalar([Tensor(p) for p in moved]).item()
+                return scalar([asarray(p) for p in moved]).item()
 
             h = step * max(1.0, float(np.abs(point).max(where=direction != 0, initial=0.0)))
             pairs.append((where, float((gradient * direction).sum()), derivative(along, h), h))

@@ -101,9 +101,13 @@ def _processor() -> str:
 
 
 def _gpus() -> str:
-    runtime = importlib.import_module("cupy").cuda.runtime
-    names = [runtime.getDeviceProperties(i)["name"].decode() for i in range(runtime.getDeviceCount())]
-    return ", ".join(names)
+    from . import gpu
+
+    found = gpu.need()
+    if found.simulated:
+        return "simulated on the CPU: kernels are tested here, not timed"
+    properties = [found.xp.cuda.runtime.getDeviceProperties(i) for i in range(found.count())]
+    return ", ".join([f"{p['name'].decode()} (sm_{p['major']}{p['minor']})" for p in properties])
 
 
 def _cuda_libraries() -> str:
@@ -140,17 +144,17 @@ def _is_view(op: Any) -> bool:
 
 
 def _op_rows() -> list[tuple[str, ...]]:
-    from . import backends
+    from . import backends, gpu
     from .primitive import OPS
 
-    cuda = backends.why_not("cuda")
+    kernels = None if backends.why_not("cuda") else gpu.need().kernels
     rows: list[tuple[str, ...]] = []
     for op in sorted(OPS.values(), key=lambda op: op.name):
         if _is_view(op):
             rows.append((op.name, op.kind.name, "view: no kernel runs", "view: no kernel runs"))
         else:
             on_cpu = "native" if op.native else f"NumPy: {op.why_reference}"
-            rows.append((op.name, op.kind.name, on_cpu, "native" if cuda is None else "CuPy"))
+            rows.append((op.name, op.kind.name, on_cpu, "native" if hasattr(kernels, op.name) else "CuPy"))
     return rows
 
 

@@ -55,7 +55,8 @@ def first_non_finite(array: Any) -> tuple[tuple[int, ...], float] | None:
         return None if np.isfinite(array) else ((), array)
     if not dtypes.is_float(array.dtype):
         return None
-    finite = devices.array_module(devices.device_of(array)).isfinite(array)
+    array = devices.move(array, "cpu")
+    finite = np.isfinite(array)
     if finite.all():
         return None
     index = tuple([int(i) for i in np.unravel_index(int((~finite).argmax()), array.shape)])

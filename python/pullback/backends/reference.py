@@ -98,16 +98,17 @@ def special(xp: Any, name: str) -> Callable[..., Any]:
     """A function that NumPy lacks (erf, erfc, erfinv): CuPy's, or one in float64 here, where there is no need to be fast."""
     if xp.__name__ == "cupy":
         return getattr(importlib.import_module("cupyx.scipy.special"), name)
-    wide = _erfinv if name == "erfinv" else np.frompyfunc(getattr(math, name), 1, 1)
-    return lambda x: np.asarray(wide(np.asarray(x, np.float64))).astype(np.asarray(x).dtype)
+    wide = np.frompyfunc(_erfinv if name == "erfinv" else getattr(math, name), 1, 1)
+    return lambda x: xp.asarray(wide(xp.asarray(x, xp.float64))).astype(xp.asarray(x).dtype)
 
 
-def _erfinv(z: Any) -> Any:
+def _erfinv(z: float) -> float:
     """Winitzki's approximation as a start, then Newton's method on erf."""
-    w = np.log1p(-z * z)
+    if z != z or abs(z) >= 1 or z == 0:  # keeps the sign of zero
+        return math.copysign(math.inf, z) if abs(z) == 1 else z if z == 0 else math.nan
+    w = math.log1p(-z * z)
     t = 2 / (math.pi * 0.147) + w / 2
-    y = np.sign(z) * np.sqrt(np.maximum(np.sqrt(t * t - w / 0.147) - t, 0))
+    y = math.copysign(math.sqrt(max(math.sqrt(t * t - w / 0.147) - t, 0)), z)
     for _ in range(4):
-        slope = 2 / math.sqrt(math.pi) * np.exp(-y * y)
-        y = np.where(np.isfinite(y), y - (special(np, "erf")(y) - z) / slope, y)
-    return np.where(z == 0, z, y)  # keeps the sign of zero
+        y -= (math.erf(y) - z) / (2 / math.sqrt(math.pi) * math.exp(-y * y))
+    return y

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from .. import devices, dtypes
 from ..errors import DTypeError, PullbackError, ShapeError
 from ..operand import as_tensor
-from ..ops.elementwise import abs, exp, log, not_equal, square, where
+from ..ops.elementwise import abs, exp, less, log, not_equal, square, where
 from ..ops.elementwise import softplus as _softplus
 from ..ops.index import take, take_along_axis
 from ..ops.reduce import mean, sum
@@ -129,6 +129,8 @@ def nll(x: Any, target: Any, *, weight: Any = None, ignore_index: int = -100, re
             f"nll: label {safe.array[at]} at position {at} is not a class: input {rows.shape} has classes 0 to "
             f"{rows.shape[1] - 1}. Only ignore_index={ignore_index} marks a row to leave out."
         )
+    if not devices.on_host(safe.array):  # the kernel tells; nothing waits here
+        safe = where(less(safe, 0), rows.shape[1], safe)
     picked = squeeze(take_along_axis(rows, expand_dims(safe, axis=1), axis=1), axis=1)
     loss = where(labels.counts, -picked, 0.0)
     class_weights = None if weight is None else _class_weights("nll", weight, rows)

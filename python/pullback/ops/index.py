@@ -80,8 +80,8 @@ def _put(target: Any, indices: Any, updates: Any, axis: int) -> Any:
 
 def _added_along(xp: Any, updates: Any, shape: Shape, indices: Any, axis: int) -> Any:
     target = xp.zeros(shape, updates.dtype)
-    grid = list(xp.ogrid[tuple([slice(n) for n in indices.shape])])
-    grid[axis] = indices
+    ranges = enumerate(indices.shape)
+    grid = [indices if d == axis else xp.arange(n).reshape([-1 if k == d else 1 for k in range(indices.ndim)]) for d, n in ranges]
     xp.add.at(target, tuple(grid), updates)
     return target
 
@@ -102,11 +102,12 @@ def _without(g: Tensor, indices: Any, axis: int) -> Tensor:
 def _last_writes(g: Tensor, indices: Any, axis: int) -> Tensor:
     """The cotangent of each update; where several wrote to one place only the last one counts."""
     xp = np if devices.on_host(indices) else devices.array_module(g.device)
-    flat = indices.reshape(-1)
-    writer = xp.zeros(g.shape[axis], dtype=xp.int64)
-    writer[flat] = xp.arange(flat.size)
-    counts = (writer[flat] == xp.arange(flat.size)).reshape(indices.shape)
-    mask = counts.reshape(counts.shape + (1,) * (g.ndim - axis - 1)).astype(g.dtype)
+    with devices.working(g.device):
+        flat = indices.reshape(-1)
+        writer = xp.zeros(g.shape[axis], dtype=xp.int64)
+        writer[flat] = xp.arange(flat.size)
+        counts = (writer[flat] == xp.arange(flat.size)).reshape(indices.shape)
+        mask = counts.reshape(counts.shape + (1,) * (g.ndim - axis - 1)).astype(g.dtype)
     return apply(_take, (g,), (indices, axis)) * Tensor(mask)
 
 
@@ -141,11 +142,14 @@ _index_max, _index_min = _extreme("index_max", "maximum"), _extreme("index_min",
 # ---- indices
 
 
-def _checked(name: str, indices: Any, length: int, axis: int) -> Any:
-    """Indices as an integer array in [0, length). Raises IndexError naming the first bad one, DTypeError."""
+def _checked(name: str, indices: Any, length: int, axis: int, device: str) -> Any:
+    """Indices as an integer array on the device, in [0, length). Raises IndexError naming the first bad one, DTypeError.
+
+    Indices that a GPU holds are checked by the kernel that uses them: nothing waits here.
+    """
     array = indices.array if isinstance(indices, Tensor) else np.asarray(indices)
     if array.size == 0:
-        return array.astype(np.int64)
+        return devices.move(array, device).astype(np.int64)
     if array.dtype.kind not in "iu":
         raise DTypeError(f"{name}: indices have dtype {array.dtype}; they must be integers. Convert with .astype(pb.int64).")
     if devices.on_host(array) and array.size:
@@ -158,7 +162,7 @@ def _checked(name: str, indices: Any, length: int, axis: int) -> Any:
             )
         if low < 0:
             array = np.where(array < 0, array + length, array)
-    return array
+    return devices.move(array, device)
 
 
 def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Tensor:
@@ -172,18 +176,18 @@ def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Tensor:
             raise ShapeError(f"take: axis= is needed for a tensor of shape {x.shape}.")
         axis = 0
     axis = normalize_axis("take", axis, x.ndim)
-    return apply(_take, (x,), (_checked("take", indices, x.shape[axis], axis), axis))
+    return apply(_take, (x,), (_checked("take", indices, x.shape[axis], axis, x.device), axis))
 
 
 def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Tensor:
     """For each position of `indices` the element of x at that index along the axis. Raises IndexError, ShapeError."""
     x = as_tensor(x)
     axis = normalize_axis("take_along_axis", axis, x.ndim)
-    checked = _checked("take_along_axis", indices, x.shape[axis], axis)
+    checked = _checked("take_along_axis", indices, x.shape[axis], axis, x.device)
     if checked.ndim != x.ndim:
         raise ShapeError(f"take_along_axis: indices have shape {checked.shape}, x {x.shape}; both need the same number of axes.")
     others = broadcast_shapes("take_along_axis", [_but(x.shape, axis), _but(checked.shape, axis)])
-    indices = np.broadcast_to(checked, others[:axis] + (checked.shape[axis],) + others[axis + 1 :])
+    indices = devices.array_module(x.device).broadcast_to(checked, others[:axis] + (checked.shape[axis],) + others[axis + 1 :])
     x = broadcast_to(x, others[:axis] + (x.shape[axis],) + others[axis + 1 :])
     return apply(_take_along, (x,), (indices, axis))
 
@@ -194,7 +198,8 @@ def _but(shape: Shape, axis: int) -> Shape:
 
 def one_hot(indices: Any, depth: int, /, *, dtype: Any = None) -> Tensor:
     """1 at the index and 0 elsewhere, along a new last axis of length `depth`. Raises IndexError, DTypeError."""
-    checked = _checked("one_hot", indices, depth, -1)
+    place = indices.device if isinstance(indices, Tensor) else devices.default_device()
+    checked = _checked("one_hot", indices, depth, -1, place)
     wanted = dtypes.DEFAULT if dtype is None else dtypes.as_dtype(dtype)
     return apply(_one_hot, (Tensor(checked),), (depth, wanted))
 
@@ -262,7 +267,7 @@ def getitem(x: Tensor, index: Any) -> Tensor:
 def _places(x: Tensor, key: tuple[Any, ...]) -> tuple[Tensor, Any]:
     """A tensor and indices into its first axis that select t[key]: the rows of x, or where it must be, its elements."""
     if len(key) == 1 and getattr(key[0], "dtype", np.dtype(bool)).kind in "iu" and x.ndim:
-        return x, _checked("index", key[0], x.shape[0], 0)
+        return x, _checked("index", key[0], x.shape[0], 0, x.device)
     return flatten(x), _positions(x, key)
 
 
@@ -275,7 +280,11 @@ def _positions(x: Tensor, key: tuple[Any, ...]) -> Any:
     """Where in the flattened tensor the elements of t[key] are. Raises IndexError, ShapeError."""
     xp = devices.array_module(x.device)
     try:
-        return xp.asarray(xp.arange(x.array.size).reshape(x.shape)[key])
+        if x.device != "cpu" and all([not hasattr(item, "__cuda_array_interface__") for item in key]):
+            np.broadcast_to(0, x.shape)[key]  # raises; a GPU would not
+        places = tuple([devices.move(item, x.device) if hasattr(item, "dtype") else item for item in key])
+        with devices.working(x.device):
+            return xp.asarray(xp.arange(x.array.size).reshape(x.shape)[places])
     except IndexError as error:
         raise IndexError(f"index of a tensor of shape {x.shape}: {error}.") from None
     except ValueError as error:

@@ -13,7 +13,7 @@ from ..primitive import apply
 from ..tensor import Tensor
 from ._examples import distinct, normal
 from .cast import astype
-from .elementwise import equal, exp, log, maximum, where
+from .elementwise import equal, exp, isfinite, log, maximum, where
 from .index import take
 from .kinds import OWN, no_flops, op
 
@@ -60,7 +60,7 @@ def _extreme_pullback(g: Tensor, data: Tensor, ids: Any, num_segments: int, y: T
 def _checked(name: str, data: Any, segment_ids: Any, num_segments: int | None) -> tuple[Tensor, Any, int]:
     """Data, ids as an integer array, and the number of segments. Raises ShapeError, DTypeError, IndexError."""
     data = as_tensor(data)
-    ids = as_tensor(segment_ids).array
+    ids = devices.move(as_tensor(segment_ids).array, data.device)
     if ids.ndim != 1 or data.ndim < 1 or ids.shape[0] != data.shape[0]:
         raise ShapeError(
             f"{name}: segment_ids has shape {ids.shape}, data {data.shape}; there must be one id for each row of data."
@@ -68,8 +68,8 @@ def _checked(name: str, data: Any, segment_ids: Any, num_segments: int | None) -
     if ids.dtype.kind not in "iu":
         raise DTypeError(f"{name}: segment_ids have dtype {ids.dtype}; they must be integers.")
     if num_segments is None:
-        num_segments = int(ids.max()) + 1 if ids.size else 0
-    if ids.size and (int(ids.min()) < 0 or int(ids.max()) >= num_segments):
+        num_segments = int(devices.move(ids.max(), "cpu")) + 1 if ids.size else 0
+    if devices.on_host(ids) and ids.size and (int(ids.min()) < 0 or int(ids.max()) >= num_segments):
         wrong = int(((ids < 0) | (ids >= num_segments)).argmax())
         raise IndexError(
             f"{name}: segment id {int(ids[wrong])} at position {wrong} is out of range for {num_segments} segments "
@@ -107,10 +107,12 @@ def segment_min(data: Any, segment_ids: Any, num_segments: int | None = None) ->
 def segment_mean(data: Any, segment_ids: Any, num_segments: int | None = None) -> Tensor:
     """The mean of the rows of each segment; zeros for an empty one."""
     data, ids, n = _checked("segment_mean", data, segment_ids, num_segments)
-    counts = devices.array_module(data.device).bincount(ids, minlength=n)
+    xp = devices.array_module(data.device)
+    with devices.working(data.device):
+        counts = xp.maximum(xp.bincount(ids, minlength=n), 1)
     shape = (n,) + (1,) * (data.ndim - 1)
     dtype = data.dtype if data.dtype.kind in "fV" else np.dtype("float32")
-    return apply(_sum, (astype(data, dtype),), (ids, n)) / Tensor(np.maximum(counts, 1).astype(dtype).reshape(shape))
+    return apply(_sum, (astype(data, dtype),), (ids, n)) / Tensor(counts.astype(dtype).reshape(shape))
 
 
 def segment_logsumexp(data: Any, segment_ids: Any, num_segments: int | None = None) -> Tensor:
@@ -134,6 +136,6 @@ def _finite_top(data: Tensor, ids: Any, n: int) -> Tensor:
     from .shape import stop_gradient
 
     top = apply(_max, (stop_gradient(data),), (ids, n))
-    return where(Tensor(np.isfinite(top.array)), top, 0.0)
+    return where(isfinite(top), top, 0.0)
 
 
