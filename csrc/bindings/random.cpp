@@ -1,8 +1,9 @@
 // Random numbers: a row for each distribution, and dropout. `state` is a uint64 array [seed, serial of the call].
-#include "bindings/tables.h"
+#include "kernels/random.h"
+
 #include "bindings/result.h"
-#include "cpu/order.h"
-#include "cpu/random.h"
+#include "bindings/tables.h"
+#include "kernels/order.h"
 
 namespace pb {
 namespace {
@@ -40,7 +41,7 @@ PyObject* call_real(const void* table, PyObject* const* args, Py_ssize_t count) 
 
 // bernoulli(shape, state, p): bool.
 PyObject* call_bernoulli(const void*, PyObject* const* args, Py_ssize_t count) {
-  static const Kernel kernel{"bernoulli", cpu::bernoulli, cpu::random_cost<1, 0>};
+  static const Kernel kernel{"bernoulli", kernels::bernoulli, kernels::random_cost<1, 0>};
   expect_count(count, 3);
   View views[2];
   int64_t shape[kMaxDims];
@@ -62,7 +63,7 @@ int64_t int64_or_refuse(PyObject* object) {
 
 // randint(shape, dtype, state, low, high).
 PyObject* call_randint(const void*, PyObject* const* args, Py_ssize_t count) {
-  static const Kernel kernel{"randint", cpu::randint, cpu::random_cost<0, 0>};
+  static const Kernel kernel{"randint", kernels::randint, kernels::random_cost<0, 0>};
   expect_count(count, 5);
   View views[2];
   int64_t shape[kMaxDims];
@@ -83,16 +84,16 @@ PyObject* call_flat(const void* table, PyObject* const* args, Py_ssize_t count) 
   expect_count(count, 2);
   View views[2];
   const int64_t n = to_int(args[0]);
-  if (n < 0 || n >= cpu::kMaxRow) throw Refused{"a count below 0, or of more than 2^32"};
+  if (n < 0 || n >= kernels::kMaxRow) throw Refused{"a count below 0, or of more than 2^32"};
   views[1] = state_or_refuse(args[1]);
-  Result result(kernel.run == cpu::permutation ? DType::i64 : DType::u64, 1, &n, views[0]);
+  Result result(kernel.run == kernels::permutation ? DType::i64 : DType::u64, 1, &n, views[0]);
   run_released({&kernel, 1, 1, views, {}, {}, nullptr}, n * 2 * kDrawWork);
   return result.hand_out();
 }
 
 // dropout(x, p, state): and the pullback is the same function of the cotangent.
 PyObject* call_dropout(const void*, PyObject* const* args, Py_ssize_t count) {
-  static const Kernel kernel{"dropout", cpu::dropout, cpu::random_cost<1, 0>};
+  static const Kernel kernel{"dropout", kernels::dropout, kernels::random_cost<1, 0>};
   expect_count(count, 3);
   View views[3];
   views[1] = view_or_refuse(args[0]);
@@ -108,12 +109,12 @@ PyObject* call_dropout(const void*, PyObject* const* args, Py_ssize_t count) {
 
 void bind_random(PyObject* module) {
   static const Distribution rows[] = {
-      {{"uniform", cpu::uniform, cpu::random_cost<3, 0>}, 2},
-      {{"normal", cpu::normal, cpu::random_cost<6, 2>}, 2},
-      {{"truncated_normal", cpu::truncated_normal, cpu::random_cost<6, 1>}, 4},
+      {{"uniform", kernels::uniform, kernels::random_cost<3, 0>}, 2},
+      {{"normal", kernels::normal, kernels::random_cost<6, 2>}, 2},
+      {{"truncated_normal", kernels::truncated_normal, kernels::random_cost<6, 1>}, 4},
   };
-  static const Kernel keys{"random_keys", cpu::random_keys, cpu::random_cost<0, 0>},
-      permutation{"permutation", cpu::permutation, cpu::random_cost<0, 0>};
+  static const Kernel keys{"random_keys", kernels::random_keys, kernels::random_cost<0, 0>},
+      permutation{"permutation", kernels::permutation, kernels::random_cost<0, 0>};
   for (const Distribution& row : rows) define(module, row.kernel.name, call_real, &row);
   for (const Kernel* kernel : {&keys, &permutation}) define(module, kernel->name, call_flat, kernel);
   define(module, "bernoulli", call_bernoulli, nullptr);

@@ -4,9 +4,9 @@
 #include "bindings/tables.h"
 #include "bindings/result.h"
 #include "cpu/cumulative.h"
-#include "cpu/order.h"
 #include "cpu/scatter.h"
-#include "cpu/sort.h"
+#include "kernels/order.h"
+#include "kernels/sort.h"
 #include "math/counting.h"
 
 namespace pb {
@@ -17,7 +17,7 @@ constexpr int64_t kSortWork = 16;  // of an element, in units of a flop
 View row_or_refuse(PyObject* object) {
   const View x = view_or_refuse(object);
   for (int d = 0; d < x.ndim; ++d)
-    if (x.shape[d] >= cpu::kMaxRow) throw Refused{"an axis of more than 2^32 elements"};
+    if (x.shape[d] >= kernels::kMaxRow) throw Refused{"an axis of more than 2^32 elements"};
   return x;
 }
 
@@ -30,14 +30,14 @@ PyObject* call_sort(const void* table, PyObject* const* args, Py_ssize_t count) 
   View views[2];
   views[1] = row_or_refuse(args[0]);
   const int axis = axis_or_refuse(args[1], views[1].ndim);
-  Result result(kernel.run == cpu::argsort ? DType::i64 : views[1].dtype, views[1].ndim, views[1].shape, views[0]);
+  Result result(kernel.run == kernels::argsort ? DType::i64 : views[1].dtype, views[1].ndim, views[1].shape, views[0]);
   run_released({&kernel, 1, 1, views, {axis, flag(args[2])}, {}, nullptr}, views[1].size() * kSortWork);
   return result.hand_out();
 }
 
 // topk_indices(x, k, axis, largest): sorted, the best first; of equals the first ones; NaN last.
 PyObject* call_topk(const void*, PyObject* const* args, Py_ssize_t count) {
-  static const Kernel kernel{"topk_indices", cpu::first_positions, cpu::sort_cost};
+  static const Kernel kernel{"topk_indices", kernels::first_positions, kernels::sort_cost};
   expect_count(count, 4);
   View views[2];
   views[1] = row_or_refuse(args[0]);
@@ -54,7 +54,7 @@ PyObject* call_topk(const void*, PyObject* const* args, Py_ssize_t count) {
 
 // searchsorted(sorted, values, right).
 PyObject* call_searchsorted(const void*, PyObject* const* args, Py_ssize_t count) {
-  static const Kernel kernel{"searchsorted", cpu::searchsorted, cpu::sort_cost};
+  static const Kernel kernel{"searchsorted", kernels::searchsorted, kernels::sort_cost};
   expect_count(count, 3);
   View views[3];
   views[1] = view_or_refuse(args[0]);
@@ -102,7 +102,7 @@ template <bool kWide> PyObject* call_cumulative(const void* table, PyObject* con
 }  // namespace
 
 void bind_sort(PyObject* module) {
-  static const Kernel sort{"sort", cpu::sort, cpu::sort_cost}, argsort{"argsort", cpu::argsort, cpu::sort_cost};
+  static const Kernel sort{"sort", kernels::sort, kernels::sort_cost}, argsort{"argsort", kernels::argsort, kernels::sort_cost};
   static const cpu::Cumulative sum = row_of<cpu::Add>("cumulative_sum", cpu::cumulative),
                                prod = row_of<Multiply>("cumulative_prod", cpu::cumulative),
                                most = row_of<cpu::Max>("cumulative_max", cpu::cumulative),

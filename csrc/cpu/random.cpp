@@ -1,18 +1,19 @@
 // Loops around math/random.h: counters side by side in the lanes of a vector, block by block.
-#include "cpu/random.h"
+#include "kernels/random.h"
 
 #include <algorithm>
 #include <cstring>
 
 #include "cpu/pool.h"
 #include "cpu/scratch.h"
-#include "cpu/sort.h"
 #include "cpu/stream.h"
+#include "kernels/sort.h"
 #include "math/random.h"
 
-namespace pb::cpu {
+namespace pb::kernels {
 namespace {
 
+using namespace cpu;
 using random::Numbers;
 using random::Words;
 
@@ -63,7 +64,7 @@ template <class F> void fill_real(const Launch& launch, const F& make) {
 }
 
 template <class T> Numbers<T> spread_all(Numbers<T> u, T low, T width) {
-  for (T& x : u.v) x = spread(x, low, width);
+  for (T& x : u.v) x = random::spread(x, low, width);
   return u;
 }
 
@@ -156,4 +157,4 @@ void dropout(const Launch& launch) {
   else dropout_as<float>(launch);
 }
 
-}  // namespace pb::cpu
+}  // namespace pb::kernels

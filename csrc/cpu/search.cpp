@@ -3,11 +3,13 @@
 
 #include "cpu/index.h"
 #include "cpu/pool.h"
-#include "cpu/sort.h"
 #include "cpu/stream.h"
+#include "kernels/sort.h"
 
-namespace pb::cpu {
+namespace pb::kernels {
 namespace {
+
+using namespace cpu;
 
 constexpr int64_t kGrain = 2048;  // values of a thread's share: about 10 us
 constexpr int64_t kGroup = 8;
@@ -56,4 +58,4 @@ void searchsorted(const Launch& launch) {
   });
 }
 
-}  // namespace pb::cpu
+}  // namespace pb::kernels

@@ -1,17 +1,19 @@
 // Sorts: rows in parallel, each by radix where it is long, by comparison where it is short.
-#include "cpu/sort.h"
+#include "kernels/sort.h"
 
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "cpu/copy.h"
-#include "cpu/order.h"
 #include "cpu/pool.h"
 #include "cpu/scratch.h"
+#include "kernels/order.h"
 
-namespace pb::cpu {
+namespace pb::kernels {
 namespace {
+
+using cpu::parallel_for, cpu::Scratch, cpu::assign;
 
 // Below so many elements, the passes over the counts, one for each byte of a key, cost more than comparing.
 template <class U> constexpr int64_t kRadixFrom = 24 * sizeof(U);
@@ -158,6 +160,4 @@ void first_positions(const Launch& launch) {
   });
 }
 
-void sort_cost(const Launch&, Cost&) {}
-
-}  // namespace pb::cpu
+}  // namespace pb::kernels

@@ -48,6 +48,9 @@ template <class T> PB_HD Numbers<T> uniform(Words words) {
   return y;
 }
 
+// A number of [0, 1) or of a standard distribution, moved and stretched.
+template <class T> PB_HD T spread(T u, T low, T width) { return low + width * u; }
+
 // Sine and cosine of u whole turns, 0 <= u < 1: the reduction to an eighth of a turn is exact.
 template <class T> PB_HD m::SinCos<T> sincos_turns(T u) {
   const T q = m::round(T(u * 4)), r = (u - q * T(0.25)) * T(6.283185307179586);

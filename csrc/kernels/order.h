@@ -4,7 +4,7 @@
 
 #include "launch/dtype.h"
 
-namespace pb::cpu {
+namespace pb::kernels {
 
 // Equal elements have equal keys (so 0 and -0, and all NaNs); NaN is last in both directions, as in NumPy.
 // Without branches: signs are as good as random.
@@ -26,7 +26,7 @@ template <class U> struct Order {
     flip = descending ? U(~U(0)) : U(0);
   }
 
-  U key(U bits) const {
+  PB_HD U key(U bits) const {
     const U negative = U((bits >> kTop) & floating), rest = U(bits & U(~U(negative << kTop)));
     const U minus_zero = negative & U(rest == 0), nan = U(rest > infinity);
     // All bits of a negative float are turned round, so -0 ends one below 0.
@@ -39,19 +39,19 @@ template <class U> struct Order {
 template <class U> struct Keyed {
   uint64_t bits;
   Keyed() = default;
-  Keyed(U key, uint64_t position) : bits(uint64_t(key) << 32 | position) {}
-  U key() const { return U(bits >> 32); }
-  int64_t position() const { return int64_t(bits & 0xFFFFFFFF); }
-  bool operator<(Keyed other) const { return bits < other.bits; }
+  PB_HD Keyed(U key, uint64_t position) : bits(uint64_t(key) << 32 | position) {}
+  PB_HD U key() const { return U(bits >> 32); }
+  PB_HD int64_t position() const { return int64_t(bits & 0xFFFFFFFF); }
+  PB_HD bool operator<(Keyed other) const { return bits < other.bits; }
 };
 template <> struct Keyed<uint64_t> {
   uint64_t bits, place;
   Keyed() = default;
-  Keyed(uint64_t key, uint64_t position) : bits(key), place(position) {}
-  uint64_t key() const { return bits; }
-  int64_t position() const { return int64_t(place); }
-  bool operator<(Keyed other) const { return bits < other.bits || (bits == other.bits && place < other.place); }
+  PB_HD Keyed(uint64_t key, uint64_t position) : bits(key), place(position) {}
+  PB_HD uint64_t key() const { return bits; }
+  PB_HD int64_t position() const { return int64_t(place); }
+  PB_HD bool operator<(Keyed other) const { return bits < other.bits || (bits == other.bits && place < other.place); }
 };
 constexpr int64_t kMaxRow = int64_t{1} << 32;  // positions that fit beside a key
 
-}  // namespace pb::cpu
+}  // namespace pb::kernels

@@ -2,7 +2,7 @@
 #pragma once
 #include "launch/door.h"
 
-namespace pb::cpu {
+namespace pb::kernels {
 
 // in: x, no longer than kMaxRow (order.h) along the axis. ints: axis, descending.
 void sort(const Launch& launch);     // out: of the shape and dtype of x
@@ -14,4 +14,4 @@ void sort_cost(const Launch& launch, Cost& cost);  // comparisons are not counte
 // out: int64, where in the sorted in(0) each element of in(1) would go; ints[0]: after its equals, else before.
 void searchsorted(const Launch& launch);
 
-}  // namespace pb::cpu
+}  // namespace pb::kernels

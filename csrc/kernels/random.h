@@ -3,7 +3,7 @@
 #pragma once
 #include "launch/door.h"
 
-namespace pb::cpu {
+namespace pb::kernels {
 
 // out: contiguous. in: the state.
 void uniform(const Launch& launch);           // reals: low, high
@@ -16,13 +16,10 @@ void permutation(const Launch& launch);       // out: int64, the order that sort
 // in: x, the state. reals: p. Zero with probability p, otherwise x / (1 - p).
 void dropout(const Launch& launch);
 
-// One number of each kind from the one that was drawn.
-template <class A> A spread(A u, A low, A width) { return low + width * u; }
-
 // FLOPs and special operations of one number, of the textbook's formulas: drawing words is integer arithmetic.
 template <int kFlops, int kSpecial> void random_cost(const Launch& launch, Cost& cost) {
   cost.flops = launch.out().size() * kFlops;
   cost.special_ops = launch.out().size() * kSpecial;
 }
 
-}  // namespace pb::cpu
+}  // namespace pb::kernels
