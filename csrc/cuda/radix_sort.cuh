@@ -1,0 +1,283 @@
+// A stable sort of long rows, from the least significant byte of the keys on: every byte that differs moves the elements once.
+#pragma once
+#include <algorithm>
+
+#include "cuda/launch.cuh"
+
+namespace pb::cuda::radix {
+
+constexpr int kDigits = 256;  // thread d of a block looks after digit d
+constexpr int kWarps = int(kThreads / kWarp);
+static_assert(kDigits == int(kThreads));
+template <class U> constexpr int kItems = sizeof(U) == 8 ? 8 : 16;  // of a thread
+template <class U> constexpr int kTile = kItems<U> * int(kThreads);
+constexpr int64_t kCountBlocks = 2048;  // of a row, at most
+
+// What a sort works with: zero at first, but for the elements.
+template <class U> struct Work {
+  int64_t rows, n;  // of each row, less than 2^32
+  uint32_t tiles;   // of a row
+  int passes;
+  U* items[2];             // the rows, from one to the other and back
+  uint32_t* positions[2];  // of the items in their rows; in the beginning they are where they stand
+  uint64_t* progress;      // [row][tile][digit]: how many have come so far, the pass, and whether that is of this tile only
+  uint32_t* counts;        // [row][pass][digit]: how many there are
+  uint32_t* tickets;       // [pass]: tiles begun. In their order, so that nobody waits for a tile that has not begun.
+};
+
+template <class U> __device__ inline unsigned digit_of(U key, int pass) { return unsigned(key >> (8 * pass)) & 0xffu; }
+
+template <class W> __global__ void __launch_bounds__(kThreads) clear(int64_t n, W* data) {
+  const int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x;
+  if (i < n) data[i] = 0;
+}
+
+// ---- the digits of all passes, counted before the first
+
+// Copies the rows that `load` reads, and counts. Neighbours of equal digits are counted as one: small whole numbers have bytes
+// that are all the same.
+template <class U, class Load, class Key>
+__global__ void __launch_bounds__(kThreads)
+    count(const __grid_constant__ Load load, Key key, const __grid_constant__ Work<U> work, uint32_t blocks, uint32_t span) {
+  __shared__ uint32_t counts[sizeof(U)][kDigits];
+  const int64_t row = blockIdx.x / blocks;
+  const auto source = load.row(row);
+  for (int p = 0; p < work.passes; ++p) counts[p][threadIdx.x] = 0;
+  __syncthreads();
+  for (uint32_t t = 0; t < span; ++t) {
+    const int64_t first = (int64_t(blockIdx.x % blocks) * span + t) * kTile<U> + threadIdx.x;
+    U keys[kItems<U>];
+#pragma unroll
+    for (int k = 0; k < kItems<U>; ++k) {
+      const int64_t i = first + k * int64_t(kThreads);
+      if (i >= work.n) continue;
+      const U item = load.item(source, i);
+      work.items[0][row * work.n + i] = item;
+      keys[k] = key(item);
+    }
+    for (int p = 0; p < work.passes; ++p) {
+      uint32_t run = 0;
+      unsigned before = 0;
+#pragma unroll
+      for (int k = 0; k < kItems<U>; ++k) {
+        if (first + k * int64_t(kThreads) >= work.n) continue;
+        const unsigned digit = digit_of(keys[k], p);
+        if (digit != before && run > 0) {
+          atomicAdd(&counts[p][before], run);
+          run = 0;
+        }
+        before = digit, ++run;
+      }
+      if (run > 0) atomicAdd(&counts[p][before], run);
+    }
+  }
+  __syncthreads();
+  for (int p = 0; p < work.passes; ++p)
+    if (const uint32_t some = counts[p][threadIdx.x])
+      atomicAdd(&work.counts[(row * work.passes + p) * kDigits + threadIdx.x], some);
+}
+
+// ---- a pass
+
+// The lanes of the warp that have the same digit.
+__device__ inline unsigned same_digit(unsigned digit) {
+  unsigned same = kFull;
+#pragma unroll
+  for (int bit = 0; bit < 8; ++bit) {
+    const bool set = digit >> bit & 1;
+    const unsigned lanes = __ballot_sync(kFull, set);
+    same &= set ? lanes : ~lanes;
+  }
+  return same;
+}
+
+// The sum of x over the threads before this one.
+__device__ inline uint64_t sum_before(uint64_t x) {
+  __shared__ uint64_t sums[kWarps];
+  const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  uint64_t sum = x;
+#pragma unroll
+  for (unsigned distance = 1; distance < kWarp; distance *= 2) {
+    const uint64_t other = __shfl_up_sync(kFull, sum, distance);
+    if (lane >= distance) sum += other;
+  }
+  if (lane == kWarp - 1) sums[warp] = sum;
+  __syncthreads();
+  for (unsigned w = 0; w < warp; ++w) sum += sums[w];
+  return sum - x;
+}
+
+// How many elements with this thread's digit stand in the tiles of the row before this one, of whose own there are `own`. A word
+// of progress is written whole, so that nothing else has to be in order (Merrill & Garland, "Single-pass parallel prefix scan
+// with decoupled look-back", 2016; Adinets & Merrill, "Onesweep", 2022).
+__device__ inline uint32_t count_before(uint64_t* progress, uint32_t tile, int pass, uint32_t own) {
+  const uint64_t partial = uint64_t(pass + 1) * 2, complete = partial + 1;  // of other passes there are other words
+  volatile uint64_t* words = progress + threadIdx.x;
+  words[int64_t(tile) * kDigits] = uint64_t(own) << 8 | (tile == 0 ? complete : partial);
+  if (tile == 0) return 0;
+  uint64_t before = 0;
+  for (int64_t t = int64_t(tile) - 1;; --t) {
+    uint64_t word;
+    while (((word = words[t * kDigits]) & 0xfe) != partial) __nanosleep(20);
+    before += word >> 8;
+    if (word & 1) break;
+  }
+  words[int64_t(tile) * kDigits] = (before + own) << 8 | complete;
+  return uint32_t(before);
+}
+
+// One tile by one byte of the keys. The last pass hands the elements to `store`.
+template <class U, class Key, class Store>
+__global__ void __launch_bounds__(kThreads, 2)
+    move(Key key, const __grid_constant__ Store store, const __grid_constant__ Work<U> work, int pass) {
+  constexpr bool kPositions = Store::kPositions;
+  __shared__ uint32_t ranks[kWarps][kDigits];
+  __shared__ uint32_t target[kDigits];  // of the first of each digit, less its place in the tile
+  __shared__ U items[kTile<U>];
+  __shared__ uint32_t places[kPositions ? kTile<U> : 1];
+  __shared__ uint32_t ticket;
+  const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  if (threadIdx.x == 0) ticket = atomicAdd(&work.tickets[pass], 1u);
+  __syncthreads();
+  const int64_t row = ticket / work.tiles, n = work.n;
+  const uint32_t tile = ticket % work.tiles;
+  const int64_t begin = int64_t(tile) * kTile<U>;
+  const bool last = pass + 1 == work.passes;
+
+  // A byte that is the same everywhere moves nothing, so the passes before say where the row is by now.
+  const uint32_t* counts = work.counts + row * work.passes * kDigits + threadIdx.x;
+  int moved = 0;
+  for (int p = 0; p < pass; ++p) moved += !__syncthreads_or(counts[p * kDigits] == n);
+  const uint32_t everywhere = counts[pass * kDigits];
+  const bool stays = __syncthreads_or(everywhere == n);
+  if (stays && !last) return;
+  const U* from = work.items[moved % 2] + row * n;
+  const uint32_t* from_positions = work.positions[moved % 2] + row * n;
+  const auto position = [&](int64_t i) { return moved > 0 ? from_positions[i] : uint32_t(i); };
+  const auto sink = store.row(row);
+  if (stays) {
+    for (int64_t i = begin + threadIdx.x; i < n && i < begin + kTile<U>; i += kThreads)
+      store.put(sink, i, from[i], kPositions ? position(i) : 0);
+    return;
+  }
+
+  // The rank of each element among those of its digit in its warp, whose elements are neighbours.
+  const int64_t first = begin + int64_t(warp) * kWarp * kItems<U> + lane;
+  U x[kItems<U>];
+  uint32_t rank[kItems<U>];
+#pragma unroll
+  for (int k = 0; k < kItems<U>; ++k) x[k] = first + k * int64_t(kWarp) < n ? from[first + k * int64_t(kWarp)] : U(0);
+  // What is beyond the end of the row comes after everything, and is not stored.
+  const auto digit = [&](int k) { return first + k * int64_t(kWarp) < n ? digit_of(key(x[k]), pass) : unsigned(kDigits - 1); };
+  for (unsigned d = lane; d < kDigits; d += kWarp) ranks[warp][d] = 0;
+  __syncwarp();
+#pragma unroll
+  for (int k = 0; k < kItems<U>; ++k) {
+    const unsigned d = digit(k), same = same_digit(d), below = same & ((1u << lane) - 1);
+    const uint32_t before = ranks[warp][d];
+    __syncwarp();
+    if (below == 0) ranks[warp][d] = before + __popc(same);
+    __syncwarp();
+    rank[k] = before + __popc(below);
+  }
+  __syncthreads();
+
+  // Thread d: where digit d begins, in the tile and in the row.
+  {
+    uint32_t own = 0, of_warp[kWarps];
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) of_warp[w] = ranks[w][threadIdx.x], own += of_warp[w];
+    const uint32_t before = count_before(work.progress + row * work.tiles * kDigits, tile, pass, own);
+    const uint64_t starts = sum_before(uint64_t(everywhere) << 32 | own);
+    uint32_t start = uint32_t(starts);
+    target[threadIdx.x] = uint32_t(starts >> 32) + before - start;
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) ranks[w][threadIdx.x] = start, start += of_warp[w];
+  }
+  __syncthreads();
+
+  // Through shared memory, so that neighbours are written together.
+#pragma unroll
+  for (int k = 0; k < kItems<U>; ++k) {
+    const uint32_t place = ranks[warp][digit(k)] + rank[k];
+    items[place] = x[k];
+    if constexpr (kPositions)
+      if (first + k * int64_t(kWarp) < n) places[place] = position(first + k * int64_t(kWarp));
+  }
+  __syncthreads();
+  U* to = work.items[(moved + 1) % 2] + row * n;
+  uint32_t* to_positions = work.positions[(moved + 1) % 2] + row * n;
+#pragma unroll 4
+  for (int k = 0; k < kItems<U>; ++k) {
+    const int i = k * int(kThreads) + int(threadIdx.x);
+    if (begin + i >= n) break;
+    const U item = items[i];
+    const uint32_t place = target[digit_of(key(item), pass)] + uint32_t(i);
+    if (last) {
+      store.put(sink, int64_t(place), item, kPositions ? places[i] : 0);
+    } else {
+      to[place] = item;
+      if constexpr (kPositions) to_positions[place] = places[i];
+    }
+  }
+}
+
+// ---- a sort
+
+// Sorts each of `rows` rows of n items by the lower `bits` bits of key(item), equal keys in the order that they had.
+//   Load    auto row(int64_t r); U item(source, int64_t i)          item i of the row
+//   Key     U operator()(U item)
+//   Store   kPositions; auto row(int64_t r); void put(sink, int64_t i, U item, uint32_t position)
+//           item i of the result, and where it came from if kPositions
+// All of them are functors of the device, copied to it.
+template <class U, class Load, class Key, class Store>
+void sort_rows(const Load& load, const Key& key, const Store& store, int64_t rows, int64_t n, int bits) {
+  if (rows == 0 || n == 0) return;
+  Scratch scratch;
+  Work<U> work{};
+  work.rows = rows, work.n = n, work.passes = std::max(1, (bits + 7) / 8);
+  work.tiles = uint32_t((n + kTile<U> - 1) / kTile<U>);
+  const int64_t tiles = rows * work.tiles, counts = rows * work.passes * kDigits;
+  const int64_t words = tiles * kDigits + counts / 2 + sizeof(U);
+  work.progress = scratch.take<uint64_t>(words);
+  work.counts = reinterpret_cast<uint32_t*>(work.progress + tiles * kDigits);
+  work.tickets = work.counts + counts;
+  for (int k = 0; k < std::min(2, work.passes); ++k) {
+    work.items[k] = scratch.take<U>(rows * n);
+    if (Store::kPositions && work.passes > 1) work.positions[k] = scratch.take<uint32_t>(rows * n);
+  }
+  start(clear<uint64_t>, blocks_for(words), kThreads, 0, words, work.progress);
+  const uint32_t span = uint32_t((work.tiles + kCountBlocks - 1) / kCountBlocks), blocks = (work.tiles + span - 1) / span;
+  start(count<U, Load, Key>, blocks_for(rows * blocks, 1), kThreads, 0, load, key, work, blocks, span);
+  for (int pass = 0; pass < work.passes; ++pass)
+    start(move<U, Key, Store>, blocks_for(tiles, 1), kThreads, 0, key, store, work, pass);
+}
+
+// ---- keys in an array
+
+template <class U> struct FromArray {
+  const U* keys;
+  int64_t n;
+  __device__ const U* row(int64_t r) const { return keys + r * n; }
+  __device__ U item(const U* source, int64_t i) const { return source[i]; }
+};
+template <class U> struct AsTheyAre {
+  __device__ U operator()(U item) const { return item; }
+};
+template <class U> struct ToArrays {
+  static constexpr bool kPositions = true;
+  U* keys;
+  uint32_t* positions;
+  int64_t n;
+  __device__ int64_t row(int64_t r) const { return r * n; }
+  __device__ void put(int64_t first, int64_t i, U item, uint32_t position) const {
+    keys[first + i] = item, positions[first + i] = position;
+  }
+};
+
+// The n keys in order, in sorted; where each was, in positions. Of their bits only the lower `bits` are not zero.
+template <class U> void sort_keys(const U* keys, int64_t n, int bits, U* sorted, uint32_t* positions) {
+  sort_rows<U>(FromArray<U>{keys, n}, AsTheyAre<U>{}, ToArrays<U>{sorted, positions, n}, 1, n, bits);
+}
+
+}  // namespace pb::cuda::radix
