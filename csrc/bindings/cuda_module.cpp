@@ -13,6 +13,7 @@ PYBIND11_MODULE(_cuda, mod) {
   try {
     pb::bind_elementwise(mod.ptr());
     pb::bind_copy(mod.ptr());
+    pb::bind_random(mod.ptr());
     pb::bind_ledger(mod.ptr());
   } catch (const pb::PythonError&) {
     throw py::error_already_set();

@@ -80,6 +80,7 @@ def _dropout(xp: Any, x: Any, p: float, state: Any) -> Any:
 
 
 STATE_BYTES = 16
+STATES_AHEAD = 256  # that are sent to a GPU at once
 
 
 def _counted(flops: int, special: int) -> Any:
@@ -124,6 +125,7 @@ class Generator:
         if not 0 <= seed < 2**64:
             raise PullbackError(f"seed {seed} is out of range: use an integer from 0 to 2**64 - 1.")
         self._seed, self._serial = seed, 0
+        self._ahead: tuple[Any, Any] = (None, None)
 
     def state_dict(self) -> dict[str, int]:
         """Seed and number of calls so far: all that an exact resume needs."""
@@ -133,28 +135,36 @@ class Generator:
         self.seed(state["seed"])
         self._serial = int(state["serial"])
 
-    def next_state(self) -> Any:
-        """[seed, serial] for one call, as uint64."""
-        state = np.array([self._seed, self._serial], np.uint64)
+    def next_state(self, device: str = "cpu") -> Any:
+        """[seed, serial] for one call, as uint64 in the device's memory."""
+        serial = self._serial
         self._serial += 1
-        return state
+        if device == "cpu":
+            return np.array([self._seed, serial], np.uint64)
+        block, place = divmod(serial, STATES_AHEAD)
+        if self._ahead[0] != (device, self._seed, block):
+            states = np.full((STATES_AHEAD, 2), self._seed, np.uint64)
+            states[:, 1] = np.arange(STATES_AHEAD) + block * STATES_AHEAD
+            self._ahead = ((device, self._seed, block), devices.move(states, device))
+        return self._ahead[1][place]
 
-    def _draw(self, op: Any, *params: Any) -> Tensor:
-        y = apply(op, (), params)
-        device = self._device or devices.default_device()
-        return y if device == "cpu" else Tensor(devices.move(y.array, device))
+    def _draw(self, op: Any, kind: Sequence[Any], *params: Any, device: str | None = None) -> Tensor:
+        """The op's result for (*kind, state, *params)."""
+        device = device or self._device or devices.default_device()
+        y = apply(op, (), (*kind, self.next_state(device), *params))
+        return y if y.device == device else Tensor(devices.move(y.array, device))
 
     def uniform(self, shape: Any = (), low: float = 0.0, high: float = 1.0, *, dtype: Any = None) -> Tensor:
         """Uniform in [low, high), but for rounding; float32 where no dtype is given."""
         if not low <= high:
             raise PullbackError(f"uniform: low={low} is above high={high}.")
-        return self._draw(_draw_uniform, _shape(shape), _float("uniform", dtype), self.next_state(), float(low), float(high))
+        return self._draw(_draw_uniform, (_shape(shape), _float("uniform", dtype)), float(low), float(high))
 
     def normal(self, shape: Any = (), mean: float = 0.0, std: float = 1.0, *, dtype: Any = None) -> Tensor:
         """Normal with this mean and standard deviation, float32 where no dtype is given."""
         if std < 0:
             raise PullbackError(f"normal: std={std} is negative.")
-        return self._draw(_draw_normal, _shape(shape), _float("normal", dtype), self.next_state(), float(mean), float(std))
+        return self._draw(_draw_normal, (_shape(shape), _float("normal", dtype)), float(mean), float(std))
 
     def truncated_normal(
         self, shape: Any = (), mean: float = 0.0, std: float = 1.0, low: float = -2.0, high: float = 2.0, *, dtype: Any = None
@@ -163,13 +173,13 @@ class Generator:
         if not low < high:
             raise PullbackError(f"truncated_normal: low={low} must be less than high={high}; both count in standard deviations.")
         params = (float(mean), float(std), float(low), float(high))
-        return self._draw(_draw_truncated, _shape(shape), _float("truncated_normal", dtype), self.next_state(), *params)
+        return self._draw(_draw_truncated, (_shape(shape), _float("truncated_normal", dtype)), *params)
 
     def bernoulli(self, shape: Any = (), p: float = 0.5) -> Tensor:
         """True with probability p."""
         if not 0 <= p <= 1:
             raise PullbackError(f"bernoulli: p={p} is not a probability; it must be from 0 to 1.")
-        return self._draw(_draw_bernoulli, _shape(shape), self.next_state(), float(p))
+        return self._draw(_draw_bernoulli, (_shape(shape),), float(p))
 
     def randint(self, low: int, high: int | None = None, shape: Any = (), *, dtype: Any = None) -> Tensor:
         """Integers in [low, high), or in [0, low) with one bound; int64 where no dtype is given."""
@@ -179,14 +189,14 @@ class Generator:
         wanted = dtypes.int64 if dtype is None else dtypes.as_dtype(dtype)
         if wanted.kind not in "iu":
             raise DTypeError(f"randint: dtype {wanted} is not an integer dtype.")
-        return self._draw(_draw_randint, _shape(shape), wanted, self.next_state(), first, last)
+        return self._draw(_draw_randint, (_shape(shape), wanted), first, last)
 
     def permutation(self, x: Any) -> Tensor:
         """The integers below x in random order, or the rows of a tensor in random order."""
-        number = isinstance(x, (int, np.integer))
-        count = x if number else as_tensor(x).shape[0]
-        order = self._draw(_draw_permutation, count, self.next_state())
-        return order if number else as_tensor(x)[order]
+        if isinstance(x, (int, np.integer)):
+            return self._draw(_draw_permutation, (x,))
+        x = as_tensor(x)
+        return x[self._draw(_draw_permutation, (x.shape[0],), device=x.device)]
 
 
 def _shape(shape: Any) -> Shape:
@@ -227,7 +237,7 @@ def dropout(x: Any, p: float = 0.5, training: bool = True, *, generator: Generat
         return x
     if p == 1:
         return x * 0.0
-    return apply(_drop, (x,), (float(p), (generator or default).next_state()))
+    return apply(_drop, (x,), (float(p), (generator or default).next_state(x.device)))
 
 
 __all__: Sequence[str] = ("Generator", "bernoulli", "normal", "permutation", "randint", "seed", "truncated_normal", "uniform")
