@@ -1,13 +1,23 @@
-# make train | test | bench | lint | sanitize | dev | wheel | format | clean. Each sets up what it needs, once, in .venv and build.
+# make train | test | bench | lint | simulate | sanitize | dev | wheel | format | clean. Each sets up what it needs, once, in .venv
+# and build.
 #
+#   DEVICE   where `make train` trains: cpu, cuda
 #   LEVELS   SIMD levels to build: native-best (default: this machine's), or any of v2;v3;v4. `make wheel` builds all.
+#   CUDA     CUDA kernels: AUTO (default: if nvcc is found), ON (or fail), OFF, SIM (run on the CPU, for tests)
+#   CUDA_ARCHITECTURES   what nvcc compiles for, in CMake's words. `make wheel` builds for all.
 #   JOBS     compilers at once
 #   ARGS     passed on: make test ARGS="-k tape -x", make train ARGS="--epochs 3"
+#
+# `make simulate` builds the CUDA kernels for the simulator and runs the tests on that device, then every kernel under random
+# schedules. `make train DEVICE=cuda CUDA=SIM` trains on it.
 #
 # `make sanitize` runs the tests on kernels that stop where they read or write beyond an array, or do what C++ leaves
 # undefined. It needs GCC and its sanitizers, builds in build/sanitize, and takes a few minutes.
 PYTHON ?= python3
 LEVELS ?= native-best
+DEVICE ?= cpu
+CUDA   ?= AUTO
+CUDA_ARCHITECTURES ?= 90-real
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 ARGS   ?=
 
@@ -29,12 +39,12 @@ define stage
 @{ $(3) ; } >$(LOG)/$(1).log 2>&1 || { status=$$?; tail -n 60 $(LOG)/$(1).log; echo '$(1): failed, see $(LOG)/$(1).log'; exit $$status; }
 endef
 
-.PHONY: train test bench lint sanitize dev wheel format clean FORCE
+.PHONY: train test bench lint simulate sanitize dev wheel format clean FORCE
 .DELETE_ON_ERROR:
 .SUFFIXES:
 
 train: $(VENV)/installed $(VENV)/plot
-	@$(BIN)/pullback train digits $(ARGS)
+	@$(BIN)/pullback train digits --device $(DEVICE) $(ARGS)
 
 test: $(VENV)/installed $(VENV)/test
 	@$(BIN)/python -m pytest $(ARGS)
@@ -61,25 +71,42 @@ format: $(VENV)/lint
 dev: $(VENV)/tools
 	$(call stage,dev,compile $(LEVELS) in place into python/pullback,\
 	  { $(LOCK) $(BIN)/cmake -S . -B build/dev -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
-	      -DPython_EXECUTABLE=$(abspath $(BIN)/python) "-DPULLBACK_SIMD_LEVELS=$(LEVELS)" $(CMAKE_ARGS) \
+	      -DPython_EXECUTABLE=$(abspath $(BIN)/python) "-DPULLBACK_SIMD_LEVELS=$(LEVELS)" -DPULLBACK_CUDA=$(CUDA) \
+	      "-DPULLBACK_CUDA_ARCHITECTURES=$(CUDA_ARCHITECTURES)" $(CMAKE_ARGS) \
 	    && $(LOCK) $(BIN)/cmake --build build/dev && $(LOCK) $(BIN)/cmake --install build/dev --prefix python \
 	    && PYTHONPATH=python $(BIN)/python tools/generate.py ; })
 
+# $(call in_place,folder,CMake's options): builds into build/folder/python, beside what is installed in .venv.
+define in_place
+  $(LOCK) $(BIN)/cmake -S . -B build/$(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
+      -DPython_EXECUTABLE=$(abspath $(BIN)/python) "-DPULLBACK_SIMD_LEVELS=$(LEVELS)" $(2) \
+    && $(LOCK) $(BIN)/cmake --build build/$(1) && rm -rf build/$(1)/python && mkdir build/$(1)/python \
+    && cp -R python/pullback build/$(1)/python && rm -rf build/$(1)/python/pullback/*.so build/$(1)/python/pullback/.libs \
+    && $(BIN)/cmake --install build/$(1) --prefix build/$(1)/python
+endef
+
+# Every kernel is waited for, so that tests see an error where it is made; those of the schedules wait for nothing.
+simulate: $(VENV)/test
+	$(call stage,simulate,compile the CUDA kernels for the simulator,{ $(call in_place,simulate,-DPULLBACK_CUDA=SIM) ; })
+	@export PYTHONPATH=build/simulate/python; \
+	PULLBACK_DEVICE=cuda PULLBACK_CUDA_SYNC=1 $(BIN)/python -m pytest -q -p no:cacheprovider --ignore tests/test_simulated.py \
+	  --ignore tests/test_cudasim.py --ignore tests/test_layers.py --ignore tests/test_readme.py \
+	  --deselect tests/test_backends.py::test_the_reference_backend_passes_the_same_tests $(ARGS) \
+	&& $(BIN)/python -m pytest -q -p no:cacheprovider tests/test_simulated.py $(ARGS)
+
 # pytest leaves the file descriptors alone, so that a report is seen, and prints where in Python it happened.
 SANITIZED := build/sanitize/python
+ON_DEVICE := tests/test_ops.py tests/test_sizes.py tests/test_optim.py tests/test_tape.py
 sanitize: $(VENV)/test
 	$(call stage,sanitize,compile $(LEVELS) with the address and undefined-behaviour sanitizers,\
-	  { $(LOCK) $(BIN)/cmake -S . -B build/sanitize -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
-	      -DPython_EXECUTABLE=$(abspath $(BIN)/python) "-DPULLBACK_SIMD_LEVELS=$(LEVELS)" -DPULLBACK_SANITIZE=ON \
-	    && $(LOCK) $(BIN)/cmake --build build/sanitize && rm -rf $(SANITIZED) && mkdir $(SANITIZED) \
-	    && cp -R python/pullback $(SANITIZED) && rm -rf $(SANITIZED)/pullback/*.so $(SANITIZED)/pullback/.libs \
-	    && $(BIN)/cmake --install build/sanitize --prefix $(SANITIZED) ; })
+	  { $(call in_place,sanitize,-DPULLBACK_SANITIZE=ON -DPULLBACK_CUDA=SIM) ; })
 	@export LD_PRELOAD="$$(ldd $(SANITIZED)/pullback/_level*.so | awk '/libasan/ {a = $$3} /libstdc/ {s = $$3} END {print a ":" s}')" \
 	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:detect_stack_use_after_return=1:abort_on_error=1 \
 	  UBSAN_OPTIONS=print_stacktrace=1:abort_on_error=1 \
 	  PYTHONMALLOC=malloc PYTHONPATH=$(SANITIZED) PULLBACK_BACKEND=native; \
-	$(BIN)/python -c "$$LOADS" && $(BIN)/python -m pytest --capture=sys -q \
-	  --deselect tests/test_backends.py::test_the_reference_backend_passes_the_same_tests $(ARGS)
+	$(BIN)/python -c "$$LOADS" && $(BIN)/python -m pytest --capture=sys -q --ignore tests/test_simulated.py \
+	  --deselect tests/test_backends.py::test_the_reference_backend_passes_the_same_tests $(ARGS) \
+	&& PULLBACK_DEVICE=cuda PULLBACK_CUDA_SYNC=1 $(BIN)/python -m pytest --capture=sys -q $(ON_DEVICE) $(ARGS)
 
 # Every level, isolated from .venv: what a release is made of, before auditwheel (see .github/workflows/wheels.yml).
 wheel: $(VENV)/made
@@ -148,7 +175,8 @@ export LOADS
 # A file that was added, removed or renamed changes this list; a file that was edited is newer than the stamp. A build
 # without isolation sees the same paths every time, so CMake and Ninja recompile only what changed.
 $(VENV)/sources: FORCE | $(VENV)/made
-	@printf '%s\n' '$(LEVELS)' $(SOURCES) | cmp -s - $@ || printf '%s\n' '$(LEVELS)' $(SOURCES) >$@
+	@printf '%s\n' '$(LEVELS) $(CUDA) $(CUDA_ARCHITECTURES)' $(SOURCES) | cmp -s - $@ \
+	  || printf '%s\n' '$(LEVELS) $(CUDA) $(CUDA_ARCHITECTURES)' $(SOURCES) >$@
 
 $(VENV)/installed: $(SOURCES) $(VENV)/sources | $(VENV)/tools
 	$(call stage,build,compile $(LEVELS) and make the wheel,rm -rf build/wheels && $(LOCK) $(BIN)/python -m pip wheel . \

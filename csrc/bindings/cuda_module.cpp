@@ -1,5 +1,6 @@
 // The module of CUDA kernels, of the same names and arguments as that of the CPU.
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
 
 #include "bindings/storage.h"
 #include "bindings/tables.h"
@@ -36,6 +37,10 @@ PYBIND11_MODULE(_cuda, mod) {
 #else
   mod.attr("simulated") = false;
 #endif
+  mod.def("new_array", [](const std::vector<int64_t>& shape, py::handle dtype) {
+    pb::View view;
+    return py::reinterpret_steal<py::object>(pb::new_array(pb::dtype_of(dtype.ptr()), int(shape.size()), shape.data(), view));
+  });
   mod.def("why_not", []() -> py::object {
     std::string why;
     return pb::cuda::device_count(why) > 0 ? py::object(py::none()) : py::str(why);

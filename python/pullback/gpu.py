@@ -99,6 +99,7 @@ def load() -> Gpu | str:
         if config.backend() == "native":
             simulated.finish = lambda: kernels.synchronize(0)
             kernels.register_arrays(kernels, simulated.DeviceArray)
+            simulated.new_array = kernels.new_array
         found = Gpu(simulated.namespace, simulated.DeviceArray, kernels, why_no_kernels)
     else:
         if kernels is not None and (reason := kernels.why_not()):

@@ -13,7 +13,9 @@ from typing import Any, Final
 
 import numpy as np
 
-finish: Callable[[], None] = lambda: None  # waits for the kernels that were launched; set when these are loaded
+# Set when kernels are loaded: waits for those that were launched; makes an array in memory that outlives those that use it.
+finish: Callable[[], None] = lambda: None
+new_array: Callable[[tuple[int, ...], Any], Any] | None = None
 
 
 class _Device:
@@ -90,11 +92,22 @@ def host(array: Any) -> Any:
 def mark(result: Any) -> Any:
     """NumPy's result, arrays and NumPy's scalars in it marked as the device's."""
     if isinstance(result, (np.ndarray, np.generic)):
-        return np.asarray(result).view(DeviceArray)
+        return _on_device(np.asarray(result))
     if isinstance(result, (list, tuple)):
         marked = [mark(x) for x in result]
         return type(result)(*marked) if hasattr(result, "_fields") else type(result)(marked)
     return result
+
+
+def _on_device(array: Any) -> Any:
+    root = array
+    while isinstance(root.base, np.ndarray):
+        root = root.base
+    if new_array is None or not root.flags.owndata:  # a view of the device's memory, or there are no kernels
+        return array.view(DeviceArray)
+    moved = new_array(array.shape, array.dtype)
+    moved.view(np.ndarray)[...] = array
+    return moved
 
 
 def _on_host(tree: Any) -> Any:
