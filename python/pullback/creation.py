@@ -68,8 +68,7 @@ def _to_array(obj: Any, dtype: Any) -> Any:
     if isinstance(obj, np.generic):
         return np.asarray(obj)
     if hasattr(obj, "__cuda_array_interface__"):
-        devices.check_device("cuda")
-        return devices.array_module("cuda").asarray(obj)
+        return devices.taken_over(obj)
     if hasattr(obj, "__dlpack__"):
         return _from_dlpack(obj)
     if hasattr(obj, "__array__"):
@@ -127,8 +126,9 @@ def _from_dlpack(x: Any) -> Any:
     if kind == 1:  # kDLCPU
         return np.from_dlpack(x)
     if kind == 2:  # kDLCUDA
-        devices.check_device("cuda")
-        return devices.array_module("cuda").from_dlpack(x)
+        device = devices.check_device(f"cuda:{int(x.__dlpack_device__()[1])}")
+        with devices.working(device):
+            return devices.array_module(device).from_dlpack(x)
     raise DeviceError(f"from_dlpack: DLPack device type {kind} is not the CPU (1) or CUDA (2). Move the data there first.")
 
 

@@ -106,6 +106,18 @@ def full(device: str, shape: tuple[int, ...], value: Any, dtype: Any) -> Any:
         return array
 
 
+def copied(array: Any) -> Any:
+    """A copy on the same device."""
+    with working(device_of(array)):
+        return array.copy()
+
+
+def write(target: Any, value: Any) -> None:
+    """target[...] = value, of the same device, converted to its dtype."""
+    with working(device_of(target)):
+        target[...] = value.astype(target.dtype)
+
+
 def move(array: Any, device: str) -> Any:
     """The array on `device`, the same object where it is there already. To the host it waits for the work before it."""
     here = device_of(array)
@@ -126,29 +138,45 @@ def to_host(array: Any) -> np.ndarray[Any, Any]:
     return copy
 
 
-class cuda:
-    """What pullback knows of GPUs."""
+def taken_over(obj: Any) -> Any:
+    """The GPU's memory of another library as an array, without copying. Our work waits for what the other has launched."""
+    check_device("cuda")
+    found = gpu.need()
+    if isinstance(obj, found.array_type):
+        number = int(obj.device.id)
+        found.wait_for_caller(number)
+        return obj
+    with found.working(0):  # the other's stream is in the interface, and CuPy waits for it
+        return found.xp.asarray(obj)
 
-    @staticmethod
-    def is_available() -> bool:
+
+class Cuda:
+    """What pullback knows of GPUs: `pb.cuda`."""
+
+    def is_available(self) -> bool:
         """True where device "cuda" can be used."""
         return why_not("cuda") is None
 
-    @staticmethod
-    def why_not() -> str | None:
+    def why_not(self) -> str | None:
         """The reason why device "cuda" cannot be used, None where it can."""
         return why_not("cuda")
 
-    @staticmethod
-    def stream(device: str = "cuda") -> Any:
-        """The stream that all of pullback's work on the device runs on, as CuPy's stream object.
+    @property
+    def stream(self) -> Any:
+        """The stream that all of pullback's work on device "cuda" runs on, as CuPy's stream object.
 
-        `with pb.cuda.stream():` puts CuPy's own work in the same order. Raises DeviceError.
+        `with pb.cuda.stream:` puts CuPy's own work in the same order. Raises DeviceError where there is no GPU.
         """
-        number = number_of(check_device(device))
-        return gpu.need().working(number) if gpu.need().simulated else gpu.need().stream(number)
+        check_device("cuda")
+        return gpu.need().working(0) if gpu.need().simulated else gpu.need().stream(0)
 
-    @staticmethod
-    def synchronize(device: str = "cuda") -> None:
+    def synchronize(self, device: str = "cuda") -> None:
         """Waits until the work of the device is done. Raises DeviceError, or what a kernel found wrong."""
         gpu.need().synchronize(number_of(check_device(device)))
+
+    def memory(self, device: str = "cuda") -> dict[str, int]:
+        """Bytes of the device: `used` by tensors, `cached` for later ones, `free` and `total` of the whole. Raises DeviceError."""
+        return gpu.need().memory(number_of(check_device(device)))
+
+
+cuda: Final = Cuda()

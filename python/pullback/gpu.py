@@ -60,6 +60,22 @@ class Gpu:
         """`with gpu.working(0):` CuPy's work and memory go to that GPU and to pullback's stream."""
         return _Simulated() if self.simulated else _Working(self, number)
 
+    def wait_for_caller(self, number: int) -> None:
+        """What is launched from now on comes after what the caller has put into CuPy's current stream."""
+        if not self.simulated:
+            with self.xp.cuda.Device(number):
+                self.stream(number).wait_event(self.xp.cuda.get_current_stream().record())
+
+    def memory(self, number: int) -> dict[str, int]:
+        """Bytes used, cached, free and in total."""
+        if self.kernels is not None:
+            self.kernels.use_device(number)
+            return dict(zip(("used", "cached", "free", "total"), self.kernels.memory()))
+        with self.working(number):
+            pool = self.xp.get_default_memory_pool()
+            free, total = self.xp.cuda.runtime.memGetInfo()
+            return {"used": pool.used_bytes(), "cached": pool.free_bytes(), "free": free, "total": total}
+
     def synchronize(self, number: int) -> None:
         """Waits until the work of that GPU is done. Raises what a kernel found wrong."""
         if self.kernels is not None:

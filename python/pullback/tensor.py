@@ -168,7 +168,8 @@ class Tensor:
         version = options.get("max_version")
         if version is not None and version >= (1, 0) and devices.on_host(self.array):
             return read_only(self.array).__dlpack__(**options)  # from DLPack 1.0 on a consumer can be told
-        return self.array.__dlpack__(**options)
+        with devices.working(self.device):  # a GPU's consumer then waits for what was launched
+            return self.array.__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.array.__dlpack_device__()
@@ -177,7 +178,8 @@ class Tensor:
     def __cuda_array_interface__(self) -> dict[str, Any]:
         if devices.on_host(self.array):
             raise AttributeError('__cuda_array_interface__: the tensor is on "cpu"; t.to("cuda") moves it.')
-        return self.array.__cuda_array_interface__
+        with devices.working(self.device):
+            return self.array.__cuda_array_interface__
 
     # ---- moving
 
@@ -258,7 +260,7 @@ class Tensor:
         return self
 
     def __deepcopy__(self, memo: Any) -> Tensor:
-        memo[id(self)] = copy = Tensor(self.array.copy())
+        memo[id(self)] = copy = Tensor(devices.copied(self.array))
         return copy
 
     def __reduce__(self) -> Any:
@@ -319,16 +321,13 @@ class Parameter(Tensor):
                 f"(pb.broadcast_to says so explicitly)."
             )
         here = devices.move(source, self.device)
-        door.through("assign", lambda: self._write(here), lambda _: door.moved(self.array, of=here))
+        door.through("assign", lambda: devices.write(self.array, here), lambda _: door.moved(self.array, of=here))
         self.storage.version += 1
         return self
 
-    def _write(self, value: Any) -> None:
-        self.array[...] = value.astype(self.dtype)
-
     def place(self, array: Any) -> None:
         """Moves the value into other memory of the same shape and dtype (an optimizer's arena)."""
-        array[...] = self.array
+        devices.write(array, self.array)
         self.array = array
         self.storage.placement += 1
 

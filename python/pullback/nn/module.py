@@ -87,7 +87,7 @@ class Module:
 
     def state_dict(self) -> dict[str, Tensor]:
         """A copy of every Parameter and Buffer, by path: training on does not change it."""
-        return {path: Tensor(p.array.copy()) for path, p in self._named_tensors()}
+        return {path: Tensor(devices.copied(p.array)) for path, p in self._named_tensors()}
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> tuple[list[str], list[str]]:
         """Takes weights by path, from tensors or NumPy arrays; dtypes and devices are converted to the module's.
@@ -142,7 +142,8 @@ class Module:
             if to_device:
                 array = devices.move(p.array, target)
             else:
-                array = p.array.astype(target) if dtypes.is_float(p.dtype) and p.dtype != target else p.array
+                with devices.working(p.device):
+                    array = p.array.astype(target) if dtypes.is_float(p.dtype) and p.dtype != target else p.array
             if array is not p.array:
                 p.array = array
                 p.storage.placement += 1

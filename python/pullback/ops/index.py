@@ -209,7 +209,8 @@ def nonzero(x: Any, /) -> tuple[Tensor, ...]:
     x = as_tensor(x)
     if not x.ndim:
         raise ShapeError("nonzero: a 0-d tensor has no axes; reshape it to (1,) first.")
-    found = door.through("nonzero", x.array.nonzero, lambda found: door.moved(*found, of=x.array))
+    with devices.working(x.device):
+        found = door.through("nonzero", x.array.nonzero, lambda found: door.moved(*found, of=x.array))
     return tuple([Tensor(i) for i in found])
 
 

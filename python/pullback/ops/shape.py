@@ -23,7 +23,12 @@ from .kinds import LINEAR, MOVEMENT, check_numbers, no_flops, op
 
 def view(op: Op, x: Tensor, *params: Any) -> Tensor:
     """Runs an op that returns a view, which shares the version of the memory it looks at."""
-    y = Tensor(op.reference(None, x.array, *params))
+    array = x.array
+    if devices.on_host(array):
+        y = Tensor(op.reference(None, array, *params))
+    else:  # CuPy may have to copy
+        with devices.working(devices.device_of(array)):
+            y = Tensor(op.reference(None, array, *params))
     y.storage = x.storage
     if listeners.record is not None:
         listeners.record(op, y, (x,), params)
@@ -365,5 +370,7 @@ def _triangle(name: str, x: Any, k: int, *, lower: bool) -> Tensor:
     if x.ndim < 2:
         raise ShapeError(f"{name}: shape {x.shape} has no two last axes.")
     xp = devices.array_module(x.device)
-    rows, columns = xp.arange(x.shape[-2])[:, None], xp.arange(x.shape[-1])
-    return where(Tensor(columns - rows <= k if lower else columns - rows >= k), x, 0)
+    with devices.working(x.device):
+        apart = xp.arange(x.shape[-1]) - xp.arange(x.shape[-2])[:, None]
+        kept = apart <= k if lower else apart >= k
+    return where(Tensor(kept), x, 0)
