@@ -14,6 +14,8 @@ PYBIND11_MODULE(_cuda, mod) {
   try {
     pb::bind_elementwise(mod.ptr());
     pb::bind_copy(mod.ptr());
+    pb::bind_index(mod.ptr());
+    pb::bind_segment(mod.ptr());
     pb::bind_random(mod.ptr());
     pb::bind_ledger(mod.ptr());
   } catch (const pb::PythonError&) {

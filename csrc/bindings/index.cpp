@@ -1,7 +1,7 @@
 // Reading and writing at indices: take, take_along_axis, their pullbacks, index_<how>, one_hot, nonzero.
 #include "bindings/tables.h"
 #include "bindings/indexed.h"
-#include "bindings/scatters.h"
+#include "kernels/scatter.h"
 
 namespace pb {
 namespace {
@@ -24,7 +24,7 @@ void expect_shape(const View& v, int ndim, const int64_t* shape, const char* why
 
 // take(x, indices, axis).
 PyObject* call_take(const void*, PyObject* const* args, Py_ssize_t count) {
-  static const Kernel kernel{"take", cpu::take, cpu::take_cost};
+  static const Kernel kernel{"take", kernels::take, kernels::take_cost};
   expect_count(count, 3);
   View views[3];
   views[1] = view_or_refuse(args[0]);
@@ -51,7 +51,7 @@ void align(View& a, View& b, int axis) {
 
 // take_along_axis(x, indices, axis).
 PyObject* call_take_along_axis(const void*, PyObject* const* args, Py_ssize_t count) {
-  static const Kernel kernel{"take_along_axis", cpu::take_along_axis, cpu::take_along_axis_cost};
+  static const Kernel kernel{"take_along_axis", kernels::take_along_axis, kernels::take_along_axis_cost};
   expect_count(count, 3);
   View views[3];
   views[1] = view_or_refuse(args[0]);
@@ -76,7 +76,7 @@ PyObject* call_index_write(const void* table, PyObject* const* args, Py_ssize_t 
   expect_shape(views[3], ndim, shape, "updates of another shape than what is written");
   if (views[3].dtype != views[1].dtype) throw Refused{"arrays of different dtypes"};
   Result result(views[1].dtype, views[1].ndim, views[1].shape, views[0]);
-  run_indexed({&static_cast<const cpu::Scatter*>(table)->kernel, 1, 3, views, {axis}, {}, table},
+  run_indexed({&static_cast<const kernels::Scatter*>(table)->kernel, 1, 3, views, {axis}, {}, table},
               views[0].size() + views[3].size());
   return result.hand_out();
 }
@@ -93,7 +93,7 @@ PyObject* call_scatter_add(const void* table, PyObject* const* args, Py_ssize_t 
   const int ndim = taken_shape(target_ndim, target, axis, views[1], shape);
   expect_shape(views[2], ndim, shape, "updates of another shape than what is written");
   Result result(views[2].dtype, target_ndim, target, views[0]);
-  run_indexed({&static_cast<const cpu::Scatter*>(table)->kernel, 1, 2, views, {axis}, {}, table},
+  run_indexed({&static_cast<const kernels::Scatter*>(table)->kernel, 1, 2, views, {axis}, {}, table},
               views[0].size() + views[2].size());
   return result.hand_out();
 }
@@ -112,14 +112,14 @@ PyObject* call_along_axis_add(const void* table, PyObject* const* args, Py_ssize
   for (int d = 0; d < ndim; ++d)
     if (d != axis && views[2].shape[d] != target[d]) throw Refused{"updates of another shape than what is written"};
   Result result(views[2].dtype, ndim, target, views[0]);
-  run_indexed({&static_cast<const cpu::Scatter*>(table)->kernel, 1, 2, views, {axis}, {}, table},
+  run_indexed({&static_cast<const kernels::Scatter*>(table)->kernel, 1, 2, views, {axis}, {}, table},
               views[0].size() + views[2].size());
   return result.hand_out();
 }
 
 // one_hot(indices, depth, dtype).
 PyObject* call_one_hot(const void*, PyObject* const* args, Py_ssize_t count) {
-  static const Kernel kernel{"one_hot", cpu::one_hot, cpu::one_hot_cost};
+  static const Kernel kernel{"one_hot", kernels::one_hot, kernels::one_hot_cost};
   expect_count(count, 3);
   View views[2];
   views[1] = indices_or_refuse(args[0]);
@@ -136,18 +136,17 @@ PyObject* call_one_hot(const void*, PyObject* const* args, Py_ssize_t count) {
 
 // nonzero_flat(x): two launches, because the length of the result is known only after the first.
 PyObject* call_nonzero_flat(const void*, PyObject* const* args, Py_ssize_t count) {
-  static const Kernel counting{"nonzero_count", cpu::nonzero_count, cpu::nonzero_cost};
-  static const Kernel kernel{"nonzero_flat", cpu::nonzero_flat, cpu::nonzero_cost};
+  static const Kernel counting{"nonzero_count", kernels::nonzero_count, kernels::nonzero_cost};
+  static const Kernel kernel{"nonzero_flat", kernels::nonzero_flat, kernels::nonzero_cost};
   expect_count(count, 1);
   View views[3];
   const View x = view_or_refuse(args[0]);
-  const int64_t size = x.size(), pieces = (size + cpu::kNonzeroPiece - 1) / cpu::kNonzeroPiece;
+  const int64_t size = x.size(), pieces = kernels::nonzero_pieces(size) + 1;
   views[1] = x;
   Result counts(DType::i64, 1, &pieces, views[0]);
   run_released({&counting, 1, 1, views, {}, {}, nullptr}, size);
   views[2] = views[0];
-  int64_t total = 0;
-  for (int64_t k = 0; k < pieces; ++k) total += views[2].as<int64_t>()[k];
+  const int64_t total = kernels::read_total(views[2]);
   views[1] = x;
   Result result(DType::i64, 1, &total, views[0]);
   run_released({&kernel, 1, 2, views, {}, {}, nullptr}, size);
@@ -157,19 +156,13 @@ PyObject* call_nonzero_flat(const void*, PyObject* const* args, Py_ssize_t count
 }  // namespace
 
 void bind_index(PyObject* module) {
-  using cpu::Identity;
-  using cpu::Negative;
-  static const cpu::Scatter add = scatter<cpu::Add>("index_add", cpu::index_write),
-                            most = scatter<cpu::Max>("index_max", cpu::index_write),
-                            least = scatter<cpu::Min>("index_min", cpu::index_write),
-                            set = scatter_bytes("index_set", cpu::index_write),
-                            rows = scatter<cpu::Add>("scatter_add", cpu::scatter_write),
-                            along = scatter<cpu::Add>("along_axis_add", cpu::along_axis_add);
   define(module, "take", call_take, nullptr);
   define(module, "take_along_axis", call_take_along_axis, nullptr);
-  for (const cpu::Scatter* op : {&add, &most, &least, &set}) define(module, op->kernel.name, call_index_write, op);
-  define(module, "scatter_add", call_scatter_add, &rows);
-  define(module, "along_axis_add", call_along_axis_add, &along);
+  for (const kernels::Scatter* op : kernels::scatters()) {
+    if (op->how == kernels::Scattering::onto) define(module, op->kernel.name, call_index_write, op);
+    if (op->how == kernels::Scattering::into) define(module, op->kernel.name, call_scatter_add, op);
+    if (op->how == kernels::Scattering::along) define(module, op->kernel.name, call_along_axis_add, op);
+  }
   define(module, "one_hot", call_one_hot, nullptr);
   define(module, "nonzero_flat", call_nonzero_flat, nullptr);
 }

@@ -1,7 +1,7 @@
 // What the bindings of ops that take indices share.
 #pragma once
 #include "bindings/result.h"
-#include "cpu/index.h"
+#include "kernels/failure.h"
 
 namespace pb {
 

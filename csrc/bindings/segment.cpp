@@ -1,7 +1,7 @@
 // Segments: rows of data combined by the id of each. A segment is a row of the target of a scatter.
 #include "bindings/tables.h"
 #include "bindings/indexed.h"
-#include "bindings/scatters.h"
+#include "kernels/scatter.h"
 
 namespace pb {
 namespace {
@@ -19,7 +19,7 @@ PyObject* call_segment(const void* table, PyObject* const* args, Py_ssize_t coun
   shape[0] = to_int(args[2]);
   if (shape[0] < 0) throw Refused{"a negative number of segments"};
   Result result(views[2].dtype, views[2].ndim, shape, views[0]);
-  run_indexed({&static_cast<const cpu::Scatter*>(table)->kernel, 1, 2, views, {0}, {}, table},
+  run_indexed({&static_cast<const kernels::Scatter*>(table)->kernel, 1, 2, views, {0}, {}, table},
               views[0].size() + views[2].size());
   return result.hand_out();
 }
@@ -27,12 +27,8 @@ PyObject* call_segment(const void* table, PyObject* const* args, Py_ssize_t coun
 }  // namespace
 
 void bind_segment(PyObject* module) {
-  using cpu::Identity;
-  constexpr auto refused = cpu::Negative::refused;
-  static const cpu::Scatter sum = scatter<cpu::Add>("segment_sum", cpu::scatter_write, Identity::zero, refused),
-                            most = scatter<cpu::Max>("segment_max", cpu::scatter_write, Identity::lowest, refused),
-                            least = scatter<cpu::Min>("segment_min", cpu::scatter_write, Identity::highest, refused);
-  for (const cpu::Scatter* op : {&sum, &most, &least}) define(module, op->kernel.name, call_segment, op);
+  for (const kernels::Scatter* op : kernels::scatters())
+    if (op->how == kernels::Scattering::segments) define(module, op->kernel.name, call_segment, op);
 }
 
 }  // namespace pb

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <utility>
 
 #include "cpu/copy.h"
 #include "cpu/pool.h"
@@ -34,13 +35,6 @@ bool all_inside(const int64_t* index, int64_t n, int64_t length) {
 }
 
 }  // namespace
-
-Around around(const View& v, int axis) {
-  Around a{1, v.shape[axis], 1};
-  for (int d = 0; d < axis; ++d) a.outer *= v.shape[d];
-  for (int d = axis + 1; d < v.ndim; ++d) a.inner *= v.shape[d];
-  return a;
-}
 
 View contiguous_view(void* data, DType dtype, const View& like) {
   View v = like;
@@ -141,6 +135,11 @@ void take_slices(const Launch& launch, const int64_t* index, int64_t n) {
 }
 
 }  // namespace
+}  // namespace pb::cpu
+
+namespace pb::kernels {
+
+using namespace cpu;
 
 void take(const Launch& launch) {
   const int axis = int(launch.ints[0]);
@@ -157,11 +156,6 @@ void take(const Launch& launch) {
     as_rows(x, axis, rows);
   }
   take_rows(out.data, rows, around(x, axis).outer, index, n, item_size(x.dtype));
-}
-
-void take_cost(const Launch& launch, Cost& cost) {
-  cost.bytes_written = launch.out().bytes();
-  cost.bytes_read = launch.out().bytes() + launch.in(1).distinct_bytes();
 }
 
 namespace {
@@ -195,8 +189,6 @@ void take_along_axis(const Launch& launch) {
   });
 }
 
-void take_along_axis_cost(const Launch& launch, Cost& cost) { take_cost(launch, cost); }
-
 void one_hot(const Launch& launch) {
   const View& out = launch.out();
   const int64_t n = launch.in().size(), depth = out.shape[out.ndim - 1];
@@ -212,9 +204,9 @@ void one_hot(const Launch& launch) {
   });
 }
 
-void one_hot_cost(const Launch&, Cost&) {}
-
 namespace {
+
+constexpr int64_t kNonzeroPiece = 64 * 1024;
 
 // Calls f(piece, flags, position, n) for blocks of each piece of the collapsed x; a flag is 1 where x is not zero.
 template <class F> void for_flags(View x, F&& f) {
@@ -235,21 +227,27 @@ template <class F> void for_flags(View x, F&& f) {
 
 }  // namespace
 
+int64_t nonzero_pieces(int64_t size) { return (size + kNonzeroPiece - 1) / kNonzeroPiece; }
+
 void nonzero_count(const Launch& launch) {
   int64_t* counts = launch.out().as<int64_t>();
-  std::fill_n(counts, launch.out().size(), 0);
+  const int64_t pieces = launch.out().size() - 1;
+  std::fill_n(counts, pieces + 1, 0);
   for_flags(launch.in(), [&](int64_t piece, const uint8_t* flags, int64_t, int64_t n) {
     int32_t count = 0;
     for (int64_t i = 0; i < n; ++i) count += flags[i];
     counts[piece] += count;
   });
+  for (int64_t k = 0, total = 0; k <= pieces; ++k) total += std::exchange(counts[k], total);
 }
+
+int64_t read_total(const View& counts) { return counts.as<int64_t>()[counts.size() - 1]; }
 
 void nonzero_flat(const Launch& launch) {
   Scratch scratch;
   const int64_t pieces = launch.in(1).size();
   int64_t* next = scratch.take<int64_t>(pieces);
-  for (int64_t k = 0, total = 0; k < pieces; ++k) next[k] = total, total += launch.in(1).as<int64_t>()[k];
+  std::copy_n(launch.in(1).as<int64_t>(), pieces, next);
   for_flags(launch.in(0), [&](int64_t piece, const uint8_t* flags, int64_t start, int64_t n) {
     int64_t found[kBlock];  // without a branch: an element that is zero is written too, then overwritten
     int64_t count = 0;
@@ -259,6 +257,4 @@ void nonzero_flat(const Launch& launch) {
   });
 }
 
-void nonzero_cost(const Launch&, Cost&) {}
-
-}  // namespace pb::cpu
+}  // namespace pb::kernels

@@ -2,9 +2,7 @@
 #include "cpu/scatter.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "cpu/copy.h"
 #include "cpu/pool.h"
@@ -72,73 +70,49 @@ void scatter(ScatterLoop loop, int size, char* target, const char* updates, cons
 
 int log_size(int size) { return size == 1 ? 0 : size == 2 ? 1 : size == 4 ? 2 : 3; }
 
+// An op with its loops, by compute type, or, where it moves bytes, by the logarithm of the item size.
+struct Looped : kernels::Scatter {
+  ScatterLoop loops[kComputes];
+  bool moves;
+};
+
+const Looped& op_of(const Launch& launch) {
+  return static_cast<const Looped&>(*static_cast<const kernels::Scatter*>(launch.table));
+}
+
 // The type that updates are combined in, and its loop.
-DType working_type(const Scatter& op, DType dtype) { return op.moves ? dtype : storage_of(compute_type(dtype)); }
-ScatterLoop loop_of(const Scatter& op, DType dtype) {
+DType working_type(const Looped& op, DType dtype) { return op.moves ? dtype : storage_of(compute_type(dtype)); }
+ScatterLoop loop_of(const Looped& op, DType dtype) {
   return op.moves ? op.loops[log_size(item_size(dtype))] : op.loops[int(compute_type(dtype))];
 }
 
-// The number before any update, as the bits of the compute type of dtype.
-uint64_t identity_of(Identity identity, DType dtype) {
-  uint64_t bits = 0;
-  if (identity == Identity::zero) return bits;
-  visit(dtype, [&](auto t) {
-    using T = typename decltype(t)::type;
-    const bool lowest = identity == Identity::lowest;
-    const auto put = [&](auto value) { std::memcpy(&bits, &value, sizeof value); };
-    if constexpr (std::is_same_v<T, bool>) put(!lowest);
-    else if constexpr (std::is_same_v<T, uint64_t>) put(lowest ? uint64_t(0) : ~uint64_t(0));
-    else if constexpr (std::is_integral_v<T>)
-      put(int64_t(lowest ? std::numeric_limits<T>::lowest() : std::numeric_limits<T>::max()));
-    else if constexpr (std::is_same_v<T, double>) put(lowest ? -HUGE_VAL : HUGE_VAL);
-    else put(lowest ? -HUGE_VALF : HUGE_VALF);
-  });
-  return bits;
-}
+// Adds rows that live as long as the program.
+struct AddLooped {
+  std::vector<const kernels::Scatter*>& table;
+
+  template <class R> void operator()(R row, const char* name) const {
+    using Op = typename R::Functor;
+    static const Looped op = [&] {
+      if constexpr (R::kMoves)
+        return Looped{
+            kernels::entry(row, name),
+            {scatter_loop<Op, uint8_t>, scatter_loop<Op, uint16_t>, scatter_loop<Op, uint32_t>, scatter_loop<Op, uint64_t>},
+            true};
+      else
+        return Looped{kernels::entry(row, name),
+                      {scatter_loop<Op, float>, scatter_loop<Op, double>, scatter_loop<Op, int64_t>, scatter_loop<Op, uint64_t>,
+                       scatter_loop<Op, bool>},
+                      false};
+    }();
+    table.push_back(&op);
+  }
+};
 
 // The target in the working type: out itself, or a copy that becomes out at the end.
 View working_target(const View& out, DType working, Scratch& scratch) {
   if (out.dtype == working) return out;
   return contiguous_view(scratch.take_bytes(out.size() * item_size(working)), working, out);
 }
-
-}  // namespace
-
-void index_write(const Launch& launch) {
-  const auto& op = *static_cast<const Scatter*>(launch.table);
-  const View& out = launch.out();
-  const int axis = int(launch.ints[0]);
-  const DType working = working_type(op, out.dtype);
-  Scratch scratch;
-  const int64_t* index = resolve(launch.in(1), out.shape[axis], op.negative, scratch);
-  const View target = working_target(out, working, scratch);
-  assign(target, launch.in(0));
-  const View updates = contiguous_as(working, launch.in(2), scratch);
-  scatter(loop_of(op, out.dtype), item_size(working), target.data, updates.data, index, 0, launch.in(1).size(),
-          around(out, axis));
-  if (target.data != out.data) assign(out, target);
-}
-
-void scatter_write(const Launch& launch) {
-  const auto& op = *static_cast<const Scatter*>(launch.table);
-  const View& out = launch.out();
-  const int axis = int(launch.ints[0]);
-  const DType working = working_type(op, out.dtype);
-  Scratch scratch;
-  const int64_t* index = resolve(launch.in(0), out.shape[axis], op.negative, scratch);
-  const View target = working_target(out, working, scratch);
-  assign_number(target, identity_of(op.identity, out.dtype));
-  const View updates = contiguous_as(working, launch.in(1), scratch);
-  scatter(loop_of(op, out.dtype), item_size(working), target.data, updates.data, index, 0, launch.in(0).size(),
-          around(out, axis));
-  if (target.data != out.data) assign(out, target);
-}
-
-void scatter_cost(const Launch& launch, Cost& cost) {
-  cost.flops = launch.in(launch.inputs - 1).size() * static_cast<const Scatter*>(launch.table)->flops;
-}
-
-namespace {
 
 // Columns [first, last) of one outer slice: target[index[j, i], i] += updates[j, i].
 template <class C>
@@ -163,9 +137,53 @@ template <class C> void add_along(C* y, const C* u, const int64_t* index, int64_
 }
 
 }  // namespace
+}  // namespace pb::cpu
+
+namespace pb::kernels {
+
+using namespace cpu;
+
+const std::vector<const Scatter*>& scatters() {
+  static const std::vector<const Scatter*> table = [] {
+    std::vector<const Scatter*> rows;
+    each_scatter(AddLooped{rows});
+    return rows;
+  }();
+  return table;
+}
+
+void index_write(const Launch& launch) {
+  const Looped& op = op_of(launch);
+  const View& out = launch.out();
+  const int axis = int(launch.ints[0]);
+  const DType working = working_type(op, out.dtype);
+  Scratch scratch;
+  const int64_t* index = resolve(launch.in(1), out.shape[axis], op.negative, scratch);
+  const View target = working_target(out, working, scratch);
+  assign(target, launch.in(0));
+  const View updates = contiguous_as(working, launch.in(2), scratch);
+  scatter(loop_of(op, out.dtype), item_size(working), target.data, updates.data, index, 0, launch.in(1).size(),
+          around(out, axis));
+  if (target.data != out.data) assign(out, target);
+}
+
+void scatter_write(const Launch& launch) {
+  const Looped& op = op_of(launch);
+  const View& out = launch.out();
+  const int axis = int(launch.ints[0]);
+  const DType working = working_type(op, out.dtype);
+  Scratch scratch;
+  const int64_t* index = resolve(launch.in(0), out.shape[axis], op.negative, scratch);
+  const View target = working_target(out, working, scratch);
+  assign_number(target, identity_of(op.identity, out.dtype, working));
+  const View updates = contiguous_as(working, launch.in(1), scratch);
+  scatter(loop_of(op, out.dtype), item_size(working), target.data, updates.data, index, 0, launch.in(0).size(),
+          around(out, axis));
+  if (target.data != out.data) assign(out, target);
+}
 
 void along_axis_add(const Launch& launch) {
-  const auto& op = *static_cast<const Scatter*>(launch.table);
+  const Looped& op = op_of(launch);
   const View& out = launch.out();
   const int axis = int(launch.ints[0]);
   const Around a = around(out, axis);
@@ -187,4 +205,4 @@ void along_axis_add(const Launch& launch) {
   if (target.data != out.data) assign(out, target);
 }
 
-}  // namespace pb::cpu
+}  // namespace pb::kernels

@@ -1,8 +1,8 @@
-// Writing at indices along an axis. Every target takes its updates in the order of the indices: threads share out the
-// targets, never the updates, so the result is the same for any number of threads, and there are no atomics.
+// The loops of scatters: threads share out the targets, never the updates, so the result is the same for any number of threads,
+// and there are no atomics.
 #pragma once
 #include "cpu/index.h"
-#include "math/scalar.h"
+#include "kernels/scatter_rows.h"
 
 namespace pb::cpu {
 
@@ -15,39 +15,10 @@ struct Part {
 };
 using ScatterLoop = void (*)(void* target, const void* updates, const Part& part);
 
-struct Add {
-  template <class A> A operator()(A y, A u) const { return m::add(y, u); }
-  bool operator()(bool y, bool u) const { return y | u; }
-};
-struct Max {  // this way round a NaN wins
-  template <class A> A operator()(A y, A u) const { return u > y || u != u ? u : y; }
-};
-struct Min {
-  template <class A> A operator()(A y, A u) const { return u < y || u != u ? u : y; }
-};
-struct Set {
-  template <class A> A operator()(A, A u) const { return u; }
-};
-
-enum class Identity { zero, lowest, highest };  // what is there before the updates, if it is not an operand
-
-// What the family keeps of an op. `loops` by compute type, or, where `moves`, by the logarithm of the item size.
-struct Scatter {
-  Kernel kernel;
-  ScatterLoop loops[kComputes];
-  bool moves;
-  int flops;  // of one update
-  Identity identity;
-  Negative negative;
-};
-
-// out: x with the updates combined in along axis ints[0]. in: x, indices, updates.
-void index_write(const Launch& launch);
-// The same into the identity. in: indices, updates.
-void scatter_write(const Launch& launch);
-// updates and indices have one shape: each element has an index of its own along the axis. in: indices, updates.
-void along_axis_add(const Launch& launch);
-void scatter_cost(const Launch& launch, Cost& cost);
+using kernels::Add;
+using kernels::Max;
+using kernels::Min;
+using kernels::Set;
 
 constexpr int64_t kLanes = 16;  // columns are combined and shared out in strips of this many
 

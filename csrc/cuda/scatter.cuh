@@ -1,0 +1,290 @@
+// Scatters: the updates of a target are combined in the order of the indices, without atomics. Few of them are linked to one
+// another in shared memory; more are sorted by their targets first, and long runs are cut in chunks that are folded in order.
+#pragma once
+#include "cuda/index.cuh"
+#include "kernels/scatter_rows.h"
+
+namespace pb::cuda::scattering {
+
+constexpr int64_t kNear = kThreads;  // so few indices are linked in shared memory, one of a thread
+constexpr int64_t kNearAlong = 32;   // so few indices of a column are looked through by each of its updates
+constexpr int64_t kChunk = 256;      // updates that are combined one after the other
+template <int kPack> constexpr int kBatch = kPack == 1 ? 8 : 4;  // of these are loaded at once
+constexpr int kResident = 4;                                     // blocks of a multiprocessor
+
+// Lists of indices, updates and targets. Row r of the lists has n indices; they name targets 0 to length - 1 of row r, each of
+// `width` neighbouring elements, or packs of them. A row is an index of the axes before, or where every column has a list of its
+// own, one of those and one of the `columns` after.
+struct Places {
+  char* y;
+  const char* u;
+  DType dtype;
+  int64_t n, length, step;  // step: from target to target, and from update to update, in elements
+  int64_t rows;
+  Ratio width, count, columns;  // count: n
+  bool own_lists;               // a list for each row, else one for all
+
+  __device__ int64_t base(int64_t row, int64_t height) const {
+    const int64_t outer = columns.divide(row);
+    return outer * height * step + (row - outer * columns.length);
+  }
+};
+
+// Thread t's part: element (or pack) c of the update at place q of row r's list.
+struct Part {
+  int64_t row, q, c;
+  __device__ Part(const Places& places, int64_t t) {
+    const int64_t s = places.width.divide(t);
+    c = t - s * places.width.length;
+    row = places.count.divide(s);
+    q = s - row * places.n;
+  }
+};
+
+// kPack neighbours in the type that is computed with.
+template <class C, int kPack> struct Numbers {
+  C v[kPack];
+
+  __device__ static Numbers load(DType dtype, const char* data, int64_t i) {
+    Numbers x;
+    if constexpr (kPack == 4) load_four(dtype, data, i, x.v);
+    else x.v[0] = load_as<C>(dtype, data + i * size_of(dtype));
+    return x;
+  }
+  __device__ void store(DType dtype, char* data, int64_t i) const {
+    if constexpr (kPack == 4) store_four(dtype, data, i, v);
+    else store_as<C>(dtype, data + i * size_of(dtype), v[0]);
+  }
+  template <class Op> __device__ void combine(const Numbers& u) {
+#pragma unroll
+    for (int k = 0; k < kPack; ++k) v[k] = Op()(v[k], u.v[k]);
+  }
+  __device__ static int64_t size_of(DType dtype) {
+    if constexpr (std::is_same_v<C, float>) return dtype == DType::f32 ? 4 : 2;
+    else if constexpr (std::is_same_v<C, int64_t>)
+      return dtype == DType::i8 || dtype == DType::u8     ? 1
+             : dtype == DType::i16 || dtype == DType::u16 ? 2
+             : dtype == DType::i64                        ? 8
+                                                          : 4;
+    else return sizeof(C);
+  }
+};
+
+// ---- few indices
+
+// next[j]: the next index that names the same target, n where there is none. False for all but the first of a target.
+struct Links {
+  int64_t key[kNear];
+  int next[kNear];
+  bool first[kNear];
+
+  // Called by the whole block, with n <= kNear.
+  __device__ void fill(const Indices& indices, int n) {
+    const int j = int(threadIdx.x);
+    if (j < n) key[j] = indices.position(j);
+    __syncthreads();
+    if (j < n) {
+      bool alone = key[j] >= 0;
+      int after = n;
+      for (int k = 0; k < n; ++k) {
+        if (key[k] != key[j]) continue;
+        if (k < j) alone = false;
+        if (k > j && after == n) after = k;
+      }
+      first[j] = alone, next[j] = after;
+    }
+    __syncthreads();
+  }
+};
+
+template <class Op, class C, int kPack>
+__global__ void __launch_bounds__(kThreads, kResident)
+    combine_linked(int64_t threads, const __grid_constant__ Places places, const __grid_constant__ Indices indices) {
+  __shared__ Links links;
+  const int n = int(places.n);
+  links.fill(indices, n);
+  const int64_t t = thread_number();
+  if (t >= threads) return;
+  const Part part(places, t);
+  if (!links.first[part.q]) return;
+  using X = Numbers<C, kPack>;
+  const int64_t target = places.base(part.row, places.length) + links.key[part.q] * places.step + part.c * kPack;
+  const int64_t from = places.base(part.row, places.n) + part.c * kPack;
+  X y = X::load(places.dtype, places.y, target);
+  for (int j = int(part.q); j < n;) {
+    X u[kBatch<kPack>];
+    int count = 0;
+#pragma unroll
+    for (int k = 0; k < kBatch<kPack>; ++k)
+      if (j < n) u[k] = X::load(places.dtype, places.u, from + j * places.step), j = links.next[j], count = k + 1;
+#pragma unroll
+    for (int k = 0; k < kBatch<kPack>; ++k)
+      if (k < count) y.template combine<Op>(u[k]);
+  }
+  y.store(places.dtype, places.y, target);
+}
+
+// Every column has few indices of its own: each update looks through them.
+template <class Op, class C>
+__global__ void __launch_bounds__(kThreads, kResident)
+    combine_columns(int64_t threads, const __grid_constant__ Places places, const __grid_constant__ Indices indices) {
+  const int64_t t = thread_number();
+  if (t >= threads) return;
+  // Neighbouring threads are neighbouring columns: t = (outer * n + q) * columns + column.
+  const int64_t s = places.columns.divide(t), column = t - s * places.columns.length, outer = places.count.divide(s);
+  const int64_t q = s - outer * places.n, first = outer * places.n * places.step + column;
+  const int64_t key = indices.position(t);
+  if (key < 0) return;
+  for (int64_t k = 0; k < q; ++k)
+    if (indices.position(first + k * places.step) == key) return;
+  using X = Numbers<C, 1>;
+  const int64_t target = (outer * places.length + key) * places.step + column;
+  X y = X::load(places.dtype, places.y, target);
+  for (int64_t k = q; k < places.n; ++k)
+    if (k == q || indices.position(first + k * places.step) == key)
+      y.template combine<Op>(X::load(places.dtype, places.u, first + k * places.step));
+  y.store(places.dtype, places.y, target);
+}
+
+// ---- sorted
+
+// The indices of each list as targets in increasing order, and where they stood. What names no target comes last.
+struct Sorted {
+  const uint32_t *keys, *positions;
+  void* partials;  // of chunks, in the type that is computed with: [row][slot][whether it is the first of its target][element]
+  int64_t slots;   // of a row: one for so many neighbours as a chunk has
+};
+
+// The first place in [low, high) whose key is not below this one.
+__device__ inline int64_t lower_bound(const uint32_t* keys, int64_t low, int64_t high, uint64_t key) {
+  while (low < high) {
+    const int64_t middle = low + (high - low) / 2;
+    if (keys[middle] < key) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+template <class C, int kPack> __device__ inline C* partial(const Sorted& sorted, const Places& places, int64_t row,
+                                                           int64_t slot, bool first, int64_t c) {
+  return static_cast<C*>(sorted.partials) + (((row * sorted.slots + slot) * 2 + first) * places.width.length + c) * kPack;
+}
+
+// A chunk is kChunk neighbours of one target, counted from its first; the last has what is left. Whoever stands at the head of a
+// chunk combines it. A target that is one chunk is done then; the others' chunks are kept for fold_chunks. Chunks but the first of
+// a target begin at least kChunk places apart, and so do first ones that others follow: a slot has room for one of each.
+template <class Op, class C, int kPack>
+__global__ void __launch_bounds__(kThreads, kResident)
+    combine_chunks(int64_t threads, const __grid_constant__ Places places, const __grid_constant__ Sorted sorted) {
+  const int64_t t = thread_number();
+  if (t >= threads) return;
+  const Part part(places, t);
+  const int64_t q = part.q, n = places.n, list = places.own_lists ? part.row * n : 0;
+  const uint32_t *keys = sorted.keys + list, *positions = sorted.positions + list;
+  const uint32_t key = keys[q];
+  if (key >= places.length) return;
+  const bool first = q == 0 || keys[q - 1] != key;
+  if (!first && (q < kChunk || keys[q - kChunk] != key || (q - lower_bound(keys, 0, q, key)) % kChunk != 0)) return;
+  const bool more = q + kChunk < n && keys[q + kChunk] == key;
+  const int64_t end = min(n, q + kChunk);
+  using X = Numbers<C, kPack>;
+  const int64_t target = places.base(part.row, places.length) + int64_t(key) * places.step + part.c * kPack;
+  const int64_t from = places.base(part.row, n) + part.c * kPack;
+  X y = first ? X::load(places.dtype, places.y, target)
+              : X::load(places.dtype, places.u, from + int64_t(positions[q]) * places.step);
+  for (int64_t p = q + !first; p < end;) {
+    X u[kBatch<kPack>];
+    int count = 0;
+#pragma unroll
+    for (int k = 0; k < kBatch<kPack>; ++k) count += p + k < end && keys[p + k] == key;
+#pragma unroll
+    for (int k = 0; k < kBatch<kPack>; ++k)
+      if (k < count) u[k] = X::load(places.dtype, places.u, from + int64_t(positions[p + k]) * places.step);
+#pragma unroll
+    for (int k = 0; k < kBatch<kPack>; ++k)
+      if (k < count) y.template combine<Op>(u[k]);
+    p = count == kBatch<kPack> ? p + kBatch<kPack> : end;
+  }
+  if (first && !more) return y.store(places.dtype, places.y, target);
+  C* kept = partial<C, kPack>(sorted, places, part.row, q / kChunk, first, part.c);
+#pragma unroll
+  for (int k = 0; k < kPack; ++k) kept[k] = y.v[k];
+}
+
+// The chunks of a target in order: `lanes` threads take a share each, then one combines the shares. A block looks after a slot: the
+// target, if any, whose second chunk begins in it.
+template <class Op, class C, int kPack>
+__global__ void __launch_bounds__(kThreads, kResident)
+    fold_chunks(Ratio slots, Ratio tiles, int across, const __grid_constant__ Places places,
+                const __grid_constant__ Sorted sorted) {
+  __shared__ C shares[kThreads];
+  const int64_t rest = tiles.divide(blockIdx.x), tile = blockIdx.x - rest * tiles.length;
+  const int64_t row = slots.divide(rest), slot = rest - row * slots.length + 1, n = places.n, middle = slot * kChunk;
+  const uint32_t* keys = sorted.keys + (places.own_lists ? row * n : 0);
+  const uint32_t key = keys[middle];
+  if (key >= places.length || keys[middle - 1] != key) return;
+  const int64_t begin = lower_bound(keys, middle - kChunk, middle, key);
+  if (begin == middle - kChunk && begin > 0 && keys[begin - 1] == key) return;
+  if (begin + kChunk >= n || keys[begin + kChunk] != key) return;
+  const int64_t length = lower_bound(keys, begin, n, uint64_t(key) + 1) - begin;
+  const int64_t chunks = (length + kChunk - 1) / kChunk - 1;  // after the first
+  const int lanes = int(kThreads) / across, lane = int(threadIdx.x) / across;
+  const int64_t c = tile * across + threadIdx.x % across, elements = places.width.length * kPack;
+  const int64_t share = (chunks + lanes - 1) / lanes, from = lane * share, to = min(chunks, from + share);
+  // As single elements, whatever the packs: partials are contiguous.
+  const C* after = partial<C, kPack>(sorted, places, row, slot, false, 0) + c;
+  if (c < elements && from < to) {
+    C y = after[from * 2 * elements];
+#pragma unroll 8
+    for (int64_t k = from + 1; k < to; ++k) y = Op()(y, after[k * 2 * elements]);
+    shares[threadIdx.x] = y;
+  }
+  __syncthreads();
+  if (c >= elements || lane > 0) return;
+  C y = partial<C, kPack>(sorted, places, row, slot - 1, true, 0)[c];
+  for (int l = 0; l < lanes && l * share < chunks; ++l) y = Op()(y, shares[l * across + threadIdx.x]);
+  const int64_t target = places.base(row, places.length) + int64_t(key) * places.step + c;
+  Numbers<C, 1>{{y}}.store(places.dtype, places.y, target);
+}
+
+// ---- what the host starts
+
+// The work of a launch, for the functor and the type that it is done with.
+struct Work {
+  Places places;
+  const Indices* indices;
+  const Sorted* sorted;  // null where there are few
+  int pack;              // elements that go together
+  int64_t threads;
+};
+
+template <class Op, class C, int kPack> void combine(const Work& work) {
+  const Places& places = work.places;
+  const dim3 blocks = blocks_for(work.threads);
+  if (!work.sorted) {
+    if constexpr (kPack == 1 && std::is_same_v<Op, kernels::Add>)
+      if (places.own_lists) return start(combine_columns<Op, C>, blocks, kThreads, 0, work.threads, places, *work.indices);
+    return start(combine_linked<Op, C, kPack>, blocks, kThreads, 0, work.threads, places, *work.indices);
+  }
+  start(combine_chunks<Op, C, kPack>, blocks, kThreads, 0, work.threads, places, *work.sorted);
+  const int64_t slots = (places.n - 1) / kChunk, elements = places.width.length * kPack;
+  int across = 1;
+  while (across < int(kWarp) && across < elements) across *= 2;
+  const int64_t tiles = (elements + across - 1) / across, all = places.rows * slots * tiles;
+  start(fold_chunks<Op, C, kPack>, blocks_for(all, 1), kThreads, 0, Ratio(slots, all), Ratio(tiles, all), across, places,
+        *work.sorted);
+}
+
+template <class Op, class C> void combine_as(const Work& work) {
+  if constexpr (std::is_same_v<C, float>)
+    if (work.pack == 4) return combine<Op, C, 4>(work);
+  combine<Op, C, 1>(work);
+}
+
+// An op with what is done for each type; nothing where it moves bytes.
+struct Scattered : kernels::Scatter {
+  void (*combine[kComputes])(const Work&);
+  bool moves;
+};
+
+}  // namespace pb::cuda::scattering
