@@ -1,7 +1,8 @@
 // The ops that own a row: softmax and its relatives, the norms, cross entropy.
-#include "bindings/tables.h"
+#include "kernels/rows.h"
+
 #include "bindings/indexed.h"
-#include "cpu/rows.h"
+#include "bindings/tables.h"
 
 namespace pb {
 namespace {
@@ -161,6 +162,20 @@ PyObject* call_cross_entropy(const void* table, PyObject* const* args, Py_ssize_
   return loss.hand_out();
 }
 
+// cross_entropy_with_gradient(logits, labels, ignore_index, label_smoothing) -> (loss, glogits)
+PyObject* call_cross_entropy_with_gradient(const void* table, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 4);
+  View views[4];
+  const View& x = views[2] = rows_or_refuse(args[0]);
+  views[3] = labels_or_refuse(args[1], x);
+  Result loss(x.dtype, 1, x.shape, views[0]), gx(x.dtype, x.ndim, x.shape, views[1]);
+  views[0] = as_column(views[0]);
+  const Launch launch{static_cast<const Kernel*>(table), 2, 2, views, {to_int(args[2])}, {to_real(args[3])}, nullptr};
+  run_indexed(launch, 2 * x.size() * kExpWork);
+  Result* const all[] = {&loss, &gx};
+  return hand_out_all(all, 2);
+}
+
 // cross_entropy_pullback(g, logits, labels, ignore_index, label_smoothing)
 PyObject* call_cross_entropy_pullback(const void* table, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 5);
@@ -179,18 +194,19 @@ void bind(PyObject* module, const Kernel& kernel, Call call) { define(module, ke
 }  // namespace
 
 void bind_rows(PyObject* module) {
-  bind(module, cpu::softmax, call_softmax);
-  bind(module, cpu::log_softmax, call_softmax);
-  bind(module, cpu::logsumexp, call_logsumexp);
-  bind(module, cpu::softmax_pullback, call_softmax_pullback);
-  bind(module, cpu::log_softmax_pullback, call_softmax_pullback);
-  bind(module, cpu::logsumexp_pullback, call_logsumexp_pullback);
-  bind(module, cpu::layer_norm, call_norm<2>);
-  bind(module, cpu::rms_norm, call_norm<1>);
-  bind(module, cpu::layer_norm_pullback, call_norm_pullback<2>);
-  bind(module, cpu::rms_norm_pullback, call_norm_pullback<1>);
-  bind(module, cpu::cross_entropy, call_cross_entropy);
-  bind(module, cpu::cross_entropy_pullback, call_cross_entropy_pullback);
+  bind(module, kernels::softmax, call_softmax);
+  bind(module, kernels::log_softmax, call_softmax);
+  bind(module, kernels::logsumexp, call_logsumexp);
+  bind(module, kernels::softmax_pullback, call_softmax_pullback);
+  bind(module, kernels::log_softmax_pullback, call_softmax_pullback);
+  bind(module, kernels::logsumexp_pullback, call_logsumexp_pullback);
+  bind(module, kernels::layer_norm, call_norm<2>);
+  bind(module, kernels::rms_norm, call_norm<1>);
+  bind(module, kernels::layer_norm_pullback, call_norm_pullback<2>);
+  bind(module, kernels::rms_norm_pullback, call_norm_pullback<1>);
+  bind(module, kernels::cross_entropy, call_cross_entropy);
+  bind(module, kernels::cross_entropy_pullback, call_cross_entropy_pullback);
+  bind(module, kernels::cross_entropy_with_gradient, call_cross_entropy_with_gradient);
 }
 
 }  // namespace pb

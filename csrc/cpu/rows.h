@@ -1,4 +1,4 @@
-// Ops that own a row: softmax and its relatives, the norms, cross entropy. A row is the last axis of an operand.
+// Rows of operands, one at a time, as loops see them.
 #pragma once
 #include <algorithm>
 
@@ -7,13 +7,16 @@
 #include "cpu/reduce.h"
 #include "cpu/scratch.h"
 #include "cpu/stream.h"
-#include "math/counting.h"
-#include "math/exp_nonpositive.h"
-#include "math/functors.h"
+#include "kernels/row_formulas.h"
+#include "kernels/rows.h"
 
 namespace pb::cpu {
 
+using kernels::row_count;
+using kernels::row_length;
+
 constexpr int64_t kRowGrain = 8 * 1024;  // elements of a thread's share: about 5 us
+constexpr int64_t kExpWork = 4;          // an exponential takes as long as so many simple elements
 
 // A row to be read, and the one that is read after it, which is asked for meanwhile.
 template <class A> struct Row {
@@ -30,6 +33,28 @@ template <class P, class Q> struct Both {
   void operator()(int64_t i) const { p(i), q(i); }
 };
 template <class P, class Q> Both(P, Q) -> Both<P, Q>;
+
+// The walk of kernels/row_formulas.h by one thread.
+struct Loop {
+  int64_t n;
+
+  template <class R, class F, class... Rows> auto fold(const F& f, const Rows&... rows) const {
+    return fold_row<R, std::decay_t<decltype(f(n))>>(n, f, ahead(rows...));
+  }
+  template <class F> void each(const F& f) const {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; ++i) f(i);
+  }
+  template <class A> A mean(A sum) const { return sum / A(double(n)); }
+  bool any(bool b) const { return b; }
+  template <class A> A at(const Row<A>& x, int64_t k) const { return x[k]; }
+  template <class A, class F> void change(A* y, int64_t k, const F& f) const { y[k] = f(y[k]); }
+
+ private:
+  static NoPrefetch ahead() { return {}; }
+  template <class A> static Prefetch<A> ahead(const Row<A>& x) { return x.ahead(); }
+  template <class A> static auto ahead(const Row<A>& x, const Row<A>& y) { return Both{x.ahead(), y.ahead()}; }
+};
 
 // The rows of an operand (…, n), one at a time, as contiguous elements of the type that they are computed in: where they
 // lie, or through a buffer.
@@ -90,13 +115,6 @@ template <class C> class RowsOut : Rows<C> {
   bool far_;
 };
 
-inline int64_t row_length(const View& v) { return v.shape[v.ndim - 1]; }
-inline int64_t row_count(const View& v) {
-  int64_t rows = 1;
-  for (int d = 0; d + 1 < v.ndim; ++d) rows *= v.shape[d];
-  return rows;
-}
-
 // Calls f(C()) with the type that a row of x is computed in.
 template <class F> void visit_row(const View& x, F&& f) {
   if (compute_type(x.dtype) == Compute::f32) f(float());
@@ -109,75 +127,5 @@ template <class Body> void for_rows(const View& x, int64_t work, const Body& bod
   const int64_t n = row_length(x);
   parallel_for(row_count(x), std::max<int64_t>(1, kRowGrain / std::max<int64_t>(1, n * work)), body);
 }
-
-template <class A, class At, class Ahead = NoPrefetch> A sum_of(int64_t n, const At& at, const Ahead& ahead = {}) {
-  return fold_row<sum_reduce, A>(n, at, ahead);
-}
-// The largest element, but for NaN, which may get lost: it comes back with the sum of exponentials.
-struct largest {
-  template <class A> PB_HD static A combine(A a, A b) { return a > b ? a : b; }
-};
-template <class A> A largest_of(int64_t n, Row<A> x) {
-  return fold_row<largest, A>(n, [x](int64_t i) { return x[i]; }, x.ahead());
-}
-// log(sum(exp(x))) = top + log. visit(i, x[i] - top) is called on the way.
-template <class A> struct LogSum {
-  A top, log;
-};
-template <class A, class Visit> LogSum<A> log_sum_exp(int64_t n, Row<A> x, const Visit& visit) {
-  const A top = largest_of(n, x);
-  if (m::isinf(top))  // a row of -inf has the sum 0, one with +inf has +inf
-    return {A(0), m::log(sum_of<A>(n, [x, &visit](int64_t i) { return visit(i, x[i]), m::exp(x[i]); }))};
-  const A sum = sum_of<A>(n, [x, top, &visit](int64_t i) {
-    const A z = x[i] - top;
-    visit(i, z);
-    return m::exp_nonpositive(z);
-  });
-  return {top, m::log(sum)};
-}
-template <class A> A mean_of(A sum, int64_t n) { return sum / A(double(n)); }
-
-// What the formulas of a row cost: they run on the counting scalar for two lengths, and the count is linear in between.
-struct RowCost {
-  int64_t flops[2], special[2];  // of a row, of each of its elements
-};
-template <class F> RowCost measure_row(F&& row_of_length) {
-  constexpr int64_t kShort = 5, kLong = 9;
-  int64_t counts[2][2];
-  for (int k = 0; k < 2; ++k) {
-    Counting::reset();
-    row_of_length(k ? kLong : kShort);
-    counts[k][0] = Counting::flops, counts[k][1] = Counting::special;
-  }
-  Counting::reset();
-  RowCost cost;
-  for (int s = 0; s < 2; ++s) {
-    const int64_t element = (counts[1][s] - counts[0][s]) / (kLong - kShort);
-    (s ? cost.special : cost.flops)[1] = element;
-    (s ? cost.special : cost.flops)[0] = counts[0][s] - kShort * element;
-  }
-  return cost;
-}
-inline void add_rows(const RowCost& row, const View& x, Cost& cost) {
-  if (row_length(x) == 0) return;
-  cost.flops += row_count(x) * row.flops[0] + x.size() * row.flops[1];
-  cost.special_ops += row_count(x) * row.special[0] + x.size() * row.special[1];
-}
-
-// All operands have the rows of x; those of one value a row have a last axis of length one. Outputs are contiguous.
-// softmax, log_softmax: out: y. in: x.         logsumexp: out: y, one value a row. in: x.
-// softmax_pullback, log_softmax_pullback: out: gx. in: g, y.
-// logsumexp_pullback: out: gx. in: g and y, one value a row each, in between x.
-extern const Kernel softmax, log_softmax, logsumexp;
-extern const Kernel softmax_pullback, log_softmax_pullback, logsumexp_pullback;
-
-// reals[0]: eps. ints: whether there is a weight, and a bias, (n,) each.
-// out: y. in: x, weight, bias; or out: gx, gweight, gbias. in: g, x, weight. Without gbias for rms_norm.
-extern const Kernel layer_norm, layer_norm_pullback, rms_norm, rms_norm_pullback;
-
-// out: the loss of each row. in: logits, labels. The pullback: out: glogits. in: g, logits, labels.
-// ints[0]: the label of rows to be left out. reals[0]: the share of the target that is spread over all classes.
-// Throws kernels::OutOfRange.
-extern const Kernel cross_entropy, cross_entropy_pullback;
 
 }  // namespace pb::cpu

@@ -1,0 +1,46 @@
+// Layer norm and RMS norm, which read a row once where registers hold it.
+#include "cuda/row_launch.cuh"
+
+namespace pb::cuda {
+namespace {
+
+// Where there is no weight, or no bias, one is read that changes nothing, not even the sign of a zero.
+template <bool kCentred> struct NormRow {
+  static constexpr int kOperands = 2;
+  Line weight, bias;
+  double eps;
+
+  template <class T, int kPer, bool kBlock>
+  __device__ void operator()(const Held<T, kPer, kBlock>& over, const Line* line, int64_t) const {
+    using C = acc_t<T>;
+    C x[kPer];
+    const auto row = over.load(line[1], x);
+    kernels::Norm<kCentred>()(over, row, over.lent(weight, C(1)), over.lent(bias, C(-0.0)), C(eps), row);
+    over.store(line[0], x);
+  }
+  template <class T> __device__ void operator()(const Streamed<T>& over, const Line* line, int64_t) const {
+    using C = acc_t<T>;
+    kernels::Norm<kCentred>()(over, over.lent(line[1]), over.lent(weight, C(1)), over.lent(bias, C(-0.0)), C(eps),
+                              over.written(line[0]));
+  }
+};
+
+template <bool kCentred> void norm(const Launch& launch) {
+  const View& x = launch.in();
+  if (kernels::row_length(x) == 0) return;
+  NormRow<kCentred> row{{}, {}, launch.reals[0]};
+  int next = 1;
+  if (launch.ints[0]) row.weight = Line(launch.in(next++));
+  if (launch.ints[1]) row.bias = Line(launch.in(next));
+  run_rows(launch.operands, x, row);
+}
+
+}  // namespace
+}  // namespace pb::cuda
+
+namespace pb::kernels {
+
+void run_layer_norm(const Launch& launch) { cuda::norm<true>(launch); }
+void run_rms_norm(const Launch& launch) { cuda::norm<false>(launch); }
+
+}  // namespace pb::kernels

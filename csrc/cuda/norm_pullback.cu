@@ -1,0 +1,246 @@
+// Pullbacks of layer norm and RMS norm. Each team of threads takes some rows one after the other and adds up its part of the
+// gradients of weight and bias in registers; the parts are then folded in the order of their numbers. g and x are read once,
+// gx is written once.
+#include <algorithm>
+
+#include "cuda/row_launch.cuh"
+
+namespace pb::cuda {
+namespace {
+
+// Parts are as many as these threads make, or fewer: a team has kRowsEach rows at least.
+constexpr int64_t kPartThreads = 128 * 1024, kRowsEach = 8;
+
+struct NormOperands {
+  Line weight;
+  double eps;
+};
+
+// gw and gb: a part for each team, or each warp of smaller teams: `sums` rows of n.
+template <class C> struct Parts {
+  C* data;
+  int64_t begin;      // number of the first part of the launch
+  int64_t rows_each;  // of a team
+};
+
+// Sums in registers; of rows that do not exist nothing is added.
+template <class C> struct Sums {
+  C* v;
+  bool on;
+  struct Cell {
+    C& sum;
+    bool on;
+    __device__ __forceinline__ void operator+=(C a) const { sum = on ? sum + a : sum; }
+  };
+  template <class I> __device__ __forceinline__ Cell operator[](Place<I> i) const { return {v[i.slot], on}; }
+};
+
+// The threads' sums of one kind to where the part has them; teams that share a warp are added up first.
+template <class T, int kPer, bool kBlock, class C>
+__device__ __forceinline__ void put_sums(const Held<T, kPer, kBlock>& over, C (&sums)[kPer], C* to) {
+  if constexpr (!kBlock) {
+    for (unsigned half = over.team.size; half < kWarp; half *= 2)
+#pragma unroll
+      for (int s = 0; s < kPer; ++s) sums[s] = sums[s] + shuffle_xor(sums[s], int(half));
+    if (threadIdx.x % kWarp >= over.team.size) return;
+  }
+#pragma unroll
+  for (int s = 0; s < kPer; ++s)
+    if (s < over.count) to[over.place(s).column] = sums[s];
+}
+
+template <bool kCentred, class T, int kPer, bool kBlock>
+__global__ void __launch_bounds__(kBlock ? kMaxTeam : int(kThreads))
+    pull_held(const __grid_constant__ Deal deal, const __grid_constant__ RowSet<3> rows,
+              const __grid_constant__ NormOperands norm, const __grid_constant__ Parts<acc_t<T>> parts) {
+  using C = acc_t<T>;
+  // A block, or the teams of a warp side by side, in step.
+  const int64_t part = kBlock ? blockIdx.x : (int64_t(blockIdx.x) * kThreads + threadIdx.x) / kWarp;
+  const unsigned beside = kBlock ? 1 : kWarp / deal.team, mine = kBlock ? 0 : threadIdx.x % kWarp / deal.team;
+  if (part * parts.rows_each * beside >= rows.count) return;
+  Held<T, kPer, kBlock> over(deal, kBlock ? threadIdx.x : threadIdx.x % deal.team, true);
+  C gw[kPer], gb[kPer];
+#pragma unroll
+  for (int s = 0; s < kPer; ++s) gw[s] = gb[s] = C(0);
+  for (int64_t k = 0; k < parts.rows_each; ++k) {
+    const int64_t first = (part * parts.rows_each + k) * beside;
+    if (first >= rows.count) break;
+    over.active = first + mine < rows.count;
+    Line line[3];
+    rows.lines(over.active ? uint32_t(first + mine) : 0, line);
+    C g[kPer], x[kPer], gx[kPer];
+    const auto g_row = over.load(line[1], g), x_row = over.load(line[2], x);
+    kernels::NormPullback<kCentred>()(over, g_row, x_row, over.lent(norm.weight, C(1)), C(norm.eps),
+                                      typename Held<T, kPer, kBlock>::Kept{gx, {}}, Sums<C>{gw, over.active},
+                                      Sums<C>{gb, over.active});
+    over.store(line[0], gx);
+  }
+  C* const to = parts.data + (parts.begin + part) * (kCentred ? 2 : 1) * deal.n;
+  put_sums(over, gw, to);
+  if constexpr (kCentred) put_sums(over, gb, to + deal.n);
+}
+
+// ---- rows too long to be held: gx first, then the columns, which read g and x again
+
+template <class C> struct Moments {
+  C mean, inverse;
+};
+
+template <bool kCentred, class T>
+__global__ void __launch_bounds__(kMaxTeam)
+    pull_streamed(int64_t n, const __grid_constant__ RowSet<3> rows, const __grid_constant__ NormOperands norm,
+                  Moments<acc_t<T>>* moments) {
+  using C = acc_t<T>;
+  const Streamed<T> over(n, threadIdx.x);
+  Line line[3];
+  rows.lines(blockIdx.x, line);
+  const auto g = over.lent(line[1]), x = over.lent(line[2]), w = over.lent(norm.weight, C(1));
+  C mean = C(0), r, along = C(0);
+  if constexpr (kCentred) {
+    const kernels::Spread<C> spread = kernels::spread_of(over, x, C(norm.eps));
+    mean = spread.mean, r = spread.inverse;
+    along = over.mean(over.template fold<sum_reduce>([=](auto i) { return C(g[i] * w[i]); }));
+  } else {
+    r = kernels::inverse_size(over, x, C(norm.eps));
+  }
+  const C across = over.mean(over.template fold<sum_reduce>([=](auto i) { return C(g[i] * w[i] * ((x[i] - mean) * r)); }));
+  const auto gx = over.written(line[0]);
+  over.each([=](auto i) {
+    const C h = g[i] * w[i], z = (x[i] - mean) * r;
+    gx[i] = r * (h - along - z * across);
+  });
+  if (threadIdx.x == 0) moments[blockIdx.x] = {mean, r};
+}
+
+// A thread has a column, and the rows of a part.
+template <bool kCentred, class T>
+__global__ void __launch_bounds__(kThreads)
+    pull_columns(int64_t n, const __grid_constant__ RowSet<3> rows, const Moments<acc_t<T>>* moments,
+                 const __grid_constant__ Parts<acc_t<T>> parts) {
+  using C = acc_t<T>;
+  const int64_t column = int64_t(blockIdx.x) * kThreads + threadIdx.x;
+  if (column >= n) return;
+  C gw = C(0), gb = C(0);
+  const int64_t first = blockIdx.y * parts.rows_each;
+  for (int64_t row = first; row < first + parts.rows_each && row < rows.count; ++row) {
+    Line line[3];
+    rows.lines(uint32_t(row), line);
+    const C g = C(line[1].at<const T>(column)), x = C(line[2].at<const T>(column));
+    gw = gw + g * ((x - moments[row].mean) * moments[row].inverse);
+    gb = gb + g;
+  }
+  C* const to = parts.data + blockIdx.y * (kCentred ? 2 : 1) * n + column;
+  to[0] = gw;
+  if constexpr (kCentred) to[n] = gb;
+}
+
+// ---- the parts folded: a block has 32 columns, and each of its warps every 32nd part of them
+
+template <class T>
+__global__ void __launch_bounds__(1024) fold_parts(const acc_t<T>* parts, int64_t count, int64_t width, int64_t n, T* gw, T* gb) {
+  using C = acc_t<T>;
+  __shared__ C sums[kWarp][kWarp + 1];
+  const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  const int64_t begin = int64_t(blockIdx.x) * kWarp, column = begin + lane;
+  C sum = C(0);
+  if (column < width) {
+#pragma unroll 4
+    for (int64_t k = warp; k < count; k += kWarp) sum = sum + parts[k * width + column];
+  }
+  sums[warp][lane] = sum;
+  __syncthreads();
+  sum = fold_warp<sum_reduce>(sums[lane][warp]);  // each warp folds a column
+  const int64_t at = begin + warp;
+  if (lane == 0 && at < width) (at < n ? gw[at] : gb[at - n]) = T(sum);
+}
+
+// How rows go to parts: `beside` rows of a part at a time.
+struct Split {
+  int64_t rows_each, parts;
+  Split(int64_t rows, int64_t beside, int64_t most) {
+    const int64_t steps = (rows + beside - 1) / beside;
+    rows_each = (steps + most - 1) / most;
+    if (rows_each < kRowsEach) rows_each = kRowsEach;
+    parts = (steps + rows_each - 1) / rows_each;
+  }
+};
+
+template <bool kCentred, class T> struct Pull {
+  using C = acc_t<T>;
+  static constexpr int kSums = kCentred ? 2 : 1;
+  const Launch& launch;
+  int64_t n;
+  View operands[3];
+  NormOperands norm;
+  Scratch scratch;
+
+  explicit Pull(const Launch& launch)
+      : launch(launch),
+        n(kernels::row_length(launch.in())),
+        operands{launch.out(), launch.in(0), launch.in(1)},
+        norm{launch.ints[0] ? Line(launch.in(2)) : Line(), launch.reals[0]} {}
+
+  C* take_parts(int64_t count) { return scratch.template take<C>((count ? count : 1) * kSums * n); }
+  void fold(const C* parts, int64_t count) const {
+    start(fold_parts<T>, blocks_for(kSums * n, kWarp), 1024, 0, parts, count, kSums * n, n, launch.out(1).as<T>(),
+          kSums > 1 ? launch.out(2).as<T>() : nullptr);
+  }
+
+  template <int kPer, bool kBlock> void in_registers() {
+    const Deal deal(int(n), team_for(n, kPer), kPackOf<T>);
+    const auto split = [&deal](const RowSet<3>& rows) {
+      return kBlock ? Split(rows.count, 1, kPartThreads / deal.team)
+                    : Split(rows.count, kWarp / deal.team, kPartThreads / kWarp);
+    };
+    int64_t count = 0;
+    each_row_set<3>(operands, [&](const RowSet<3>& rows) { count += split(rows).parts; });
+    Parts<C> parts{take_parts(count), 0, 0};
+    each_row_set<3>(operands, [&](const RowSet<3>& rows) {
+      const Split now = split(rows);
+      parts.rows_each = now.rows_each;
+      const dim3 blocks = kBlock ? dim3(unsigned(now.parts)) : blocks_for(now.parts * kWarp);
+      start(pull_held<kCentred, T, kPer, kBlock>, blocks, kBlock ? deal.team : kThreads, 0, deal, rows, norm, parts);
+      parts.begin += now.parts;
+    });
+    fold(parts.data, count);
+  }
+
+  void streamed() {
+    const int64_t rows = kernels::row_count(launch.in());
+    const Split split(rows, 1, std::max<int64_t>(1, kPartThreads / n));
+    const Parts<C> parts{take_parts(split.parts), 0, split.rows_each};
+    each_row_set<3>(operands, [&](const RowSet<3>& set) {  // as one set: more rows of this length fit no memory
+      auto* const moments = scratch.template take<Moments<C>>(rows);
+      start(pull_streamed<kCentred, T>, dim3(set.count), kMaxTeam, 0, n, set, norm, moments);
+      const dim3 blocks(blocks_for(n).x, unsigned(split.parts));
+      start(pull_columns<kCentred, T>, blocks, kThreads, 0, n, set, moments, parts);
+    });
+    fold(parts.data, split.parts);
+  }
+
+  void operator()() {
+    if (n <= 8 * int64_t(kWarp)) return in_registers<8, false>();
+    if (n <= 8 * kMaxTeam) return in_registers<8, true>();
+    if constexpr (!Widths<T>::kDouble)  // those of double would spill
+      if (n <= 16 * kMaxTeam) return in_registers<16, true>();
+    streamed();
+  }
+};
+
+template <bool kCentred> void norm_pullback(const Launch& launch) {
+  if (kernels::row_length(launch.in()) == 0) return;
+  visit_float(launch.in().dtype, [&](auto tag) {
+    Pull<kCentred, typename decltype(tag)::type> pull(launch);
+    pull();
+  });
+}
+
+}  // namespace
+}  // namespace pb::cuda
+
+namespace pb::kernels {
+
+void run_layer_norm_pullback(const Launch& launch) { cuda::norm_pullback<true>(launch); }
+void run_rms_norm_pullback(const Launch& launch) { cuda::norm_pullback<false>(launch); }
+
+}  // namespace pb::kernels

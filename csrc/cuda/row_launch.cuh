@@ -1,0 +1,113 @@
+// Launches of kernels that own a row: a few lanes of a warp, a warp or a block for each, by its length.
+#pragma once
+#include "cuda/rows.cuh"
+
+namespace pb::cuda {
+
+// The rows of kCount operands. No more than kMaxWalk rows, the first of which has the number `begin`.
+template <int kCount> struct RowSet {
+  uint32_t count;
+  int64_t begin;
+  Line line[kCount];
+  Walk<kCount> walk;
+
+  // lead: the operands without their last axis, collapsed.
+  RowSet(const View* lead, const Line* lines, int64_t begin) : count(uint32_t(lead[0].size())), begin(begin), walk(lead) {
+    for (int k = 0; k < kCount; ++k) line[k] = lines[k], line[k].data = lead[k].data;
+  }
+  __device__ __forceinline__ void lines(uint32_t row, Line (&of)[kCount]) const {
+    int64_t offset[kCount];
+    walk.offsets(row, offset);
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) of[k] = line[k], of[k].data += offset[k];
+  }
+};
+
+// f(RowSet) for the rows of operands that have some: all of them at once in nearly every case.
+template <int kCount, class F> void each_row_set(const View* operands, F&& f) {
+  View lead[kCount];
+  Line lines[kCount];
+  for (int k = 0; k < kCount; ++k) {
+    lead[k] = operands[k], lines[k] = Line(operands[k]);
+    --lead[k].ndim;
+  }
+  if (lead[0].size() == 0) return;
+  collapse(lead, kCount);
+  int64_t begin = 0;
+  each_part(lead, kCount, [&](const View* part) {
+    f(RowSet<kCount>(part, lines, begin));
+    begin += part[0].size();
+  });
+}
+
+// Calls f(Tag<T>{}) with the type of a float dtype.
+template <class F> void visit_float(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::f16: return f(Tag<float16>{});
+    case DType::bf16: return f(Tag<bfloat16>{});
+    case DType::f32: return f(Tag<float>{});
+    default: return f(Tag<double>{});
+  }
+}
+
+// Elements of a thread: of lanes of a warp for the shortest rows, of a warp, of a block. Wider rows of registers would spill.
+template <class T> struct Widths {
+  static constexpr bool kDouble = sizeof(acc_t<T>) == 8;
+  static constexpr int kShort = 8, kWarp = kDouble ? 16 : 32, kBlock = kDouble ? 8 : 16;
+};
+
+// A team for rows of n elements, `per` of them a thread at most: a power of two up to a warp, or a multiple of it.
+inline unsigned team_for(int64_t n, int per) {
+  const int64_t threads = (n + per - 1) / per;
+  if (threads > kWarp) return unsigned((threads + kWarp - 1) / kWarp * kWarp);
+  unsigned team = 1;
+  while (team < threads) team *= 2;
+  return team;
+}
+
+// The formula f for all rows, each walked by a team that holds it in registers.
+template <class F, class T, int kPer, bool kBlock>
+__global__ void __launch_bounds__(kBlock ? kMaxTeam : int(kThreads))
+    held_rows(const __grid_constant__ Deal deal, const __grid_constant__ RowSet<F::kOperands> rows,
+              const __grid_constant__ F f) {
+  const int64_t thread = int64_t(blockIdx.x) * kThreads + threadIdx.x;
+  const uint32_t row = kBlock ? blockIdx.x : uint32_t(thread / deal.team);
+  const bool active = row < rows.count;
+  const Held<T, kPer, kBlock> over(deal, kBlock ? threadIdx.x : unsigned(thread % deal.team), active);
+  Line line[F::kOperands];
+  rows.lines(active ? row : 0, line);
+  f(over, line, rows.begin + row);
+}
+
+template <class F, class T>
+__global__ void __launch_bounds__(kMaxTeam)
+    streamed_rows(int64_t n, const __grid_constant__ RowSet<F::kOperands> rows, const __grid_constant__ F f) {
+  const Streamed<T> over(n, threadIdx.x);
+  Line line[F::kOperands];
+  rows.lines(blockIdx.x, line);
+  f(over, line, rows.begin + blockIdx.x);
+}
+
+template <class T, int kPer, class F> void start_in_warps(int64_t n, const RowSet<F::kOperands>& rows, const F& f) {
+  const Deal deal(int(n), team_for(n, kPer), kPackOf<T>);
+  start(held_rows<F, T, kPer, false>, blocks_for(int64_t(rows.count) * deal.team), kThreads, 0, deal, rows, f);
+}
+
+// f, for rows of n elements of type T, in one launch.
+template <class T, class F> void start_rows(int64_t n, const RowSet<F::kOperands>& rows, const F& f) {
+  using W = Widths<T>;
+  if (n <= W::kShort * int64_t(kWarp)) return start_in_warps<T, W::kShort>(n, rows, f);
+  if (n <= W::kWarp * int64_t(kWarp)) return start_in_warps<T, W::kWarp>(n, rows, f);
+  if (n > W::kBlock * kMaxTeam) return start(streamed_rows<F, T>, dim3(rows.count), kMaxTeam, 0, n, rows, f);
+  const Deal deal(int(n), team_for(n, W::kBlock), kPackOf<T>);
+  start(held_rows<F, T, W::kBlock, true>, dim3(rows.count), deal.team, 0, deal, rows, f);
+}
+
+// f for the rows of operands, of which x has the length and the type.
+template <class F> void run_rows(const View* operands, const View& x, const F& f) {
+  each_row_set<F::kOperands>(operands, [&](const RowSet<F::kOperands>& rows) {
+    visit_float(x.dtype, [&](auto tag) { start_rows<typename decltype(tag)::type>(kernels::row_length(x), rows, f); });
+  });
+}
+
+}  // namespace pb::cuda

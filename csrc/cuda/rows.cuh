@@ -1,0 +1,328 @@
+// Rows on a GPU: who walks a row, and where its elements are meanwhile. The walks are those of kernels/row_formulas.h.
+#pragma once
+#include "cuda/fold.cuh"
+#include "cuda/operand.cuh"
+#include "kernels/row_formulas.h"
+#include "kernels/rows.h"
+
+namespace pb::cuda {
+
+constexpr int kMaxTeam = 512;  // threads that share a row
+
+// ---- operands
+
+template <class T> constexpr int kPackOf = int(16 / sizeof(T));
+
+// A row of an operand: where it begins, how many bytes its elements are apart, whether it can be read by packs of 16 bytes.
+struct Line {
+  char* data = nullptr;
+  int64_t step = 0;
+  bool packs = false;
+
+  Line() = default;
+  // The rows of v, or the only one.
+  explicit Line(const View& v) : data(v.data), step(v.stride[v.ndim - 1]) {
+    const int64_t n = v.shape[v.ndim - 1];
+    packs = step == item_size(v.dtype) && n * item_size(v.dtype) % 16 == 0 && reinterpret_cast<uintptr_t>(data) % 16 == 0;
+    for (int d = 0; d + 1 < v.ndim; ++d) packs = packs && (v.stride[d] % 16 == 0 || v.shape[d] == 1);
+  }
+  template <class T> __device__ T& at(int64_t k) const { return *reinterpret_cast<T*>(data + k * step); }
+};
+
+// Through uint4: a structure of elements is read one by one.
+template <class T> __device__ __forceinline__ void load_pack(const char* p, acc_t<T>* x) {
+  const uint4 bits = *reinterpret_cast<const uint4*>(p);
+  T element[kPackOf<T>];
+  memcpy(static_cast<void*>(element), &bits, sizeof bits);
+#pragma unroll
+  for (int k = 0; k < kPackOf<T>; ++k) x[k] = acc_t<T>(element[k]);
+}
+template <class T> __device__ __forceinline__ void store_pack(char* p, const acc_t<T>* x) {
+  T element[kPackOf<T>];
+#pragma unroll
+  for (int k = 0; k < kPackOf<T>; ++k) element[k] = T(x[k]);
+  uint4 bits;
+  memcpy(&bits, static_cast<const void*>(element), sizeof bits);
+  *reinterpret_cast<uint4*>(p) = bits;
+}
+
+// Place of an element in a walk: its number among those of the thread, and in the row.
+template <class I> struct Place {
+  int slot;
+  I column;
+};
+
+// A row that is read where it lies, a pack at a time. Where there is none, `otherwise` is read.
+template <class T, class I> struct Lent {
+  using C = acc_t<T>;
+  Line line;
+  I n, apart;
+  C otherwise;
+  mutable C pack[kPackOf<T>];
+
+  __device__ __forceinline__ C operator[](Place<I> i) const {
+    if (i.slot % kPackOf<T> == 0) fill(i.column);
+    return pack[i.slot % kPackOf<T>];
+  }
+  __device__ __forceinline__ void fill(I column) const {
+    if (line.packs) return load_pack<T>(line.data + int64_t(column) * int(sizeof(T)), pack);
+#pragma unroll
+    for (int k = 0; k < kPackOf<T>; ++k)
+      pack[k] = line.data && column + k * apart < n ? C(line.at<const T>(column + k * apart)) : otherwise;
+  }
+};
+
+// ---- who walks a row
+
+// Lanes of a warp, their number a power of two, or the threads of a block, a multiple of the warp.
+template <bool kBlock> struct Team {
+  unsigned rank, size;
+  mutable unsigned turn = 0;
+
+  template <class R, class C> __device__ __forceinline__ C fold(C a) const {
+    if constexpr (kBlock) {
+      // Two places by turns: whoever writes one again has passed the barrier that its readers came to after reading.
+      __shared__ C partial[2][kMaxTeam / kWarp];
+      C* const now = partial[turn++ % 2];
+      a = fold_warp<R>(a);
+      if (threadIdx.x % kWarp == 0) now[threadIdx.x / kWarp] = a;
+      __syncthreads();
+      const unsigned k = threadIdx.x % (kMaxTeam / kWarp);
+      return fold_warp<R, kMaxTeam / int(kWarp)>(k < size / kWarp ? now[k] : R::template identity<C>());
+    } else {
+#pragma unroll
+      for (unsigned half = kWarp / 2; half > 0; half /= 2)
+        if (half < size) a = R::combine(a, shuffle_xor(a, int(half)));
+      return a;
+    }
+  }
+  __device__ bool any(bool b) const { return kBlock ? b : __any_sync(kFull, b) != 0; }
+};
+
+// How the n elements of a row are dealt out to a team. Where n is a multiple of the pack, packs of neighbours go round, else
+// single elements: `whole` elements to everyone, a unit more to the first `rest`. A function of n and the type alone.
+struct Deal {
+  int n, unit, whole, rest;
+  unsigned team;
+
+  Deal(int n, unsigned team, int pack) : n(n), unit(n % pack ? 1 : pack), team(team) {
+    whole = n / unit / int(team) * unit, rest = n / unit % int(team);
+  }
+};
+
+// A row in registers: of each thread up to kPer elements.
+template <class T, int kPer, bool kBlock> struct Held {
+  using C = acc_t<T>;
+  using Where = Place<int>;
+  static constexpr int kPack = kPackOf<T>;
+
+  Team<kBlock> team;
+  int n, count, first, apart, round;
+  bool active;  // whether there is such a row; threads without one keep step with the others of their warp
+
+  __device__ Held(const Deal& deal, unsigned rank, bool active)
+      : team{rank, deal.team},
+        n(deal.n),
+        count(deal.whole + (int(rank) < deal.rest ? deal.unit : 0)),
+        first(int(rank) * deal.unit),
+        apart(deal.unit > 1 ? 1 : int(deal.team)),
+        round(kPack * int(deal.team)),
+        active(active) {}
+
+  __device__ __forceinline__ Where place(int slot) const { return {slot, first + slot / kPack * round + slot % kPack * apart}; }
+
+  template <class R, class F, class... Rows> __device__ __forceinline__ C fold(const F& f, const Rows&...) const {
+    const C identity = R::template identity<C>();
+    C a[kPack];
+#pragma unroll
+    for (int k = 0; k < kPack; ++k) a[k] = identity;
+#pragma unroll
+    for (int s = 0; s < kPer; s += kPack)
+      if (s < count) {
+#pragma unroll
+        for (int k = 0; k < kPack; ++k) {
+          const C value = f(place(s + k));
+          a[k] = R::combine(a[k], s + k < count ? value : identity);
+        }
+      }
+#pragma unroll
+    for (int half = kPack / 2; half > 0; half /= 2)
+#pragma unroll
+      for (int k = 0; k < half; ++k) a[k] = R::combine(a[k], a[k + half]);
+    return team.template fold<R>(a[0]);
+  }
+  template <class F> __device__ __forceinline__ void each(const F& f) const {
+#pragma unroll
+    for (int s = 0; s < kPer; s += kPack)
+      if (s < count) {
+#pragma unroll
+        for (int k = 0; k < kPack; ++k) f(place(s + k));
+      }
+  }
+  __device__ C mean(C sum) const { return sum / C(double(n)); }
+  __device__ bool any(bool b) const { return team.any(b); }
+
+  // The registers as a row.
+  struct Kept {
+    C* v;
+    Line line;
+    __device__ __forceinline__ C& operator[](Where i) const { return v[i.slot]; }
+  };
+  __device__ __forceinline__ C at(const Kept& x, int64_t k) const { return C(x.line.template at<const T>(k)); }
+  template <class F> __device__ __forceinline__ void change(const Kept& y, int64_t k, const F& f) const {
+#pragma unroll
+    for (int s = 0; s < kPer; ++s)
+      if (place(s).column == int(k)) y.v[s] = f(y.v[s]);
+  }
+  __device__ Lent<T, int> lent(const Line& line, C otherwise) const { return {line, n, apart, otherwise, {}}; }
+
+  __device__ __forceinline__ Kept load(const Line& line, C (&x)[kPer]) const {
+    if (line.packs) {
+#pragma unroll
+      for (int s = 0; s < kPer; s += kPack) {
+        if (s < count) load_pack<T>(line.data + int64_t(place(s).column) * int(sizeof(T)), x + s);
+        else
+#pragma unroll
+          for (int k = 0; k < kPack; ++k) x[s + k] = C(0);
+      }
+    } else {
+#pragma unroll
+      for (int s = 0; s < kPer; ++s) x[s] = s < count ? C(line.at<const T>(place(s).column)) : C(0);
+    }
+    return {x, line};
+  }
+  __device__ __forceinline__ void store(const Line& line, const C (&x)[kPer]) const {
+    if (!active) return;
+    if (line.packs) {
+#pragma unroll
+      for (int s = 0; s < kPer; s += kPack)
+        if (s < count) store_pack<T>(line.data + int64_t(place(s).column) * int(sizeof(T)), x + s);
+    } else {
+#pragma unroll
+      for (int s = 0; s < kPer; ++s)
+        if (s < count) line.at<T>(place(s).column) = T(x[s]);
+    }
+  }
+  __device__ C load_one(const Line& line) const { return C(line.at<const T>(0)); }
+  __device__ void store_one(const Line& line, C y) const {
+    if (active && team.rank == 0) line.at<T>(0) = T(y);
+  }
+};
+
+// A row too long to be held, walked by a block: it is read again, from the second-level cache as a rule.
+template <class T> struct Streamed {
+  using C = acc_t<T>;
+  using Where = Place<int64_t>;
+  static constexpr int kPack = kPackOf<T>;
+
+  Team<true> team;
+  int64_t n, first, apart, round;
+  static constexpr bool active = true;
+
+  __device__ Streamed(int64_t n, unsigned rank) : team{rank, kMaxTeam}, n(n), round(kPack * kMaxTeam) {
+    apart = n % kPack ? kMaxTeam : 1;
+    first = n % kPack ? rank : kPack * rank;
+  }
+
+  template <class R, class F, class... Rows> __device__ __forceinline__ C fold(const F& f, const Rows&...) const {
+    const C identity = R::template identity<C>();
+    C a[kPack];
+#pragma unroll
+    for (int k = 0; k < kPack; ++k) a[k] = identity;
+    for (int64_t c = first; c < n; c += round) {
+#pragma unroll
+      for (int k = 0; k < kPack; ++k) {
+        const C value = f(Where{k, c + k * apart});
+        a[k] = R::combine(a[k], c + k * apart < n ? value : identity);
+      }
+    }
+#pragma unroll
+    for (int half = kPack / 2; half > 0; half /= 2)
+#pragma unroll
+      for (int k = 0; k < half; ++k) a[k] = R::combine(a[k], a[k + half]);
+    return team.template fold<R>(a[0]);
+  }
+  template <class F> __device__ __forceinline__ void each(const F& f) const {
+    for (int64_t c = first; c < n; c += round) {
+#pragma unroll
+      for (int k = 0; k < kPack; ++k) f(Where{k, c + k * apart});
+    }
+  }
+  __device__ C mean(C sum) const { return sum / C(double(n)); }
+  __device__ bool any(bool b) const { return b; }
+  __device__ C at(const Lent<T, int64_t>& x, int64_t k) const { return C(x.line.template at<const T>(k)); }
+  __device__ Lent<T, int64_t> lent(const Line& line, C otherwise = C(0)) const { return {line, n, apart, otherwise, {}}; }
+
+  // A row to be written, once, from its first place on.
+  struct Written {
+    Line line;
+    int64_t n, apart;
+    mutable C pack[kPack];
+    struct Cell {
+      const Written& row;
+      Where i;
+      __device__ __forceinline__ void operator=(C value) const {
+        row.pack[i.slot] = value;
+        if (i.slot == kPack - 1) row.flush(i.column - (kPack - 1) * row.apart);
+      }
+    };
+    __device__ __forceinline__ Cell operator[](Where i) const { return {*this, i}; }
+    __device__ __forceinline__ void flush(int64_t column) const {
+      if (line.packs) return store_pack<T>(line.data + column * int(sizeof(T)), pack);
+#pragma unroll
+      for (int k = 0; k < kPack; ++k)
+        if (column + k * apart < n) line.at<T>(column + k * apart) = T(pack[k]);
+    }
+  };
+  __device__ Written written(const Line& line) const { return {line, n, apart, {}}; }
+
+  // The largest element and the sum of exp(x - top), read once: a larger element scales the sum of those before it. Where top is
+  // infinite the sum is of no use; NaN gets into it.
+  struct Exponentials {
+    C top, sum;
+  };
+  __device__ __forceinline__ Exponentials exponentials(const Lent<T, int64_t>& x) const {
+    using kernels::largest;
+    C top = m::lowest<C>(), sum = C(0);
+    for (int64_t c = first; c < n; c += round) {
+      C v[kPack], local = m::lowest<C>();
+#pragma unroll
+      for (int k = 0; k < kPack; ++k) {
+        v[k] = x[Where{k, c + k * apart}];
+        v[k] = c + k * apart < n ? v[k] : m::lowest<C>();
+        local = largest::combine(local, v[k]);
+      }
+      if (local > top) {
+        sum = sum * m::exp_nonpositive(C(top - local));
+        top = local;
+      }
+      const C base = m::isinf(top) ? C(0) : top;
+      C part[kPack];
+#pragma unroll
+      for (int k = 0; k < kPack; ++k) part[k] = m::exp_nonpositive(C(v[k] - base));
+#pragma unroll
+      for (int half = kPack / 2; half > 0; half /= 2)
+#pragma unroll
+        for (int k = 0; k < half; ++k) part[k] = part[k] + part[k + half];
+      sum = sum + part[0];
+    }
+    const C all = team.template fold<largest>(top);
+    const C base = m::isinf(all) ? C(0) : all;
+    return {all, team.template fold<sum_reduce>(C(sum * m::exp_nonpositive(C(top - base))))};
+  }
+  __device__ __forceinline__ kernels::LogSum<C> log_sum_exp(const Lent<T, int64_t>& x) const {
+    Exponentials e = exponentials(x);
+    if (m::isinf(e.top)) {
+      e.sum = fold<sum_reduce>([=](auto i) { return x[i] <= C(0) ? C(0) : x[i]; });
+      e.top = C(0);
+    }
+    return {e.top, m::log(e.sum)};
+  }
+
+  __device__ C load_one(const Line& line) const { return C(line.at<const T>(0)); }
+  __device__ void store_one(const Line& line, C y) const {
+    if (team.rank == 0) line.at<T>(0) = T(y);
+  }
+};
+
+}  // namespace pb::cuda

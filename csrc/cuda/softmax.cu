@@ -1,0 +1,116 @@
+// softmax, log_softmax, logsumexp, and their pullbacks. Each row is read once and written once where its registers hold it: up
+// to 8,192 elements of float; longer ones are read twice.
+#include "cuda/row_launch.cuh"
+
+namespace pb::cuda {
+namespace {
+
+using kernels::LogSum;
+
+// y from x, in place.
+struct SoftmaxRow {
+  static constexpr int kOperands = 2;
+
+  template <class T, int kPer, bool kBlock>
+  __device__ void operator()(const Held<T, kPer, kBlock>& over, const Line* line, int64_t) const {
+    acc_t<T> x[kPer];
+    const auto row = over.load(line[1], x);
+    kernels::Softmax()(over, row, row);
+    over.store(line[0], x);
+  }
+  template <class T> __device__ void operator()(const Streamed<T>& over, const Line* line, int64_t) const {
+    using C = acc_t<T>;
+    const auto x = over.lent(line[1]);
+    const auto e = over.exponentials(x);
+    const C top = e.top, scale = m::isinf(top) ? m::kNaN<C> : C(1) / e.sum;
+    const auto y = over.written(line[0]);
+    over.each([=](auto i) { y[i] = m::exp_nonpositive(C(x[i] - top)) * scale; });
+  }
+};
+
+struct LogSoftmaxRow {
+  static constexpr int kOperands = 2;
+
+  template <class T, int kPer, bool kBlock>
+  __device__ void operator()(const Held<T, kPer, kBlock>& over, const Line* line, int64_t) const {
+    acc_t<T> x[kPer];
+    const auto row = over.load(line[1], x);
+    kernels::LogSoftmax()(over, row, row);
+    over.store(line[0], x);
+  }
+  template <class T> __device__ void operator()(const Streamed<T>& over, const Line* line, int64_t) const {
+    using C = acc_t<T>;
+    const auto x = over.lent(line[1]);
+    const LogSum<C> sum = over.log_sum_exp(x);
+    const auto y = over.written(line[0]);
+    over.each([=](auto i) { y[i] = C(x[i] - sum.top) - sum.log; });
+  }
+};
+
+struct LogSumExpRow {
+  static constexpr int kOperands = 2;
+
+  template <class T, int kPer, bool kBlock>
+  __device__ void operator()(const Held<T, kPer, kBlock>& over, const Line* line, int64_t) const {
+    acc_t<T> x[kPer], y;
+    kernels::LogSumExp()(over, over.load(line[1], x), &y);
+    over.store_one(line[0], y);
+  }
+  template <class T> __device__ void operator()(const Streamed<T>& over, const Line* line, int64_t) const {
+    const LogSum<acc_t<T>> sum = over.log_sum_exp(over.lent(line[1]));
+    over.store_one(line[0], sum.top + sum.log);
+  }
+};
+
+// gx from g and y.
+template <class Formula> struct PullbackRow {
+  static constexpr int kOperands = 3;
+
+  template <class T, int kPer, bool kBlock>
+  __device__ void operator()(const Held<T, kPer, kBlock>& over, const Line* line, int64_t) const {
+    acc_t<T> g[kPer], y[kPer];
+    const auto row = over.load(line[1], g);
+    Formula()(over, row, over.load(line[2], y), row);
+    over.store(line[0], g);
+  }
+  template <class T> __device__ void operator()(const Streamed<T>& over, const Line* line, int64_t) const {
+    Formula()(over, over.lent(line[1]), over.lent(line[2]), over.written(line[0]));
+  }
+};
+
+// gx from one g a row, x, and one y a row.
+struct LogSumExpPullbackRow {
+  static constexpr int kOperands = 4;
+
+  template <class T, int kPer, bool kBlock>
+  __device__ void operator()(const Held<T, kPer, kBlock>& over, const Line* line, int64_t) const {
+    const acc_t<T> g = over.load_one(line[1]), y = over.load_one(line[3]);
+    acc_t<T> x[kPer];
+    const auto row = over.load(line[2], x);
+    kernels::LogSumExpPullback()(over, &g, row, &y, row);
+    over.store(line[0], x);
+  }
+  template <class T> __device__ void operator()(const Streamed<T>& over, const Line* line, int64_t) const {
+    const acc_t<T> g = over.load_one(line[1]), y = over.load_one(line[3]);
+    kernels::LogSumExpPullback()(over, &g, over.lent(line[2]), &y, over.written(line[0]));
+  }
+};
+
+// Where rows are empty there is nothing to do, but for the logarithm of an empty sum.
+template <class Row> void run(const Launch& launch, const View& x, bool empty_rows = false) {
+  if (kernels::row_length(x) > 0 || empty_rows) run_rows(launch.operands, x, Row());
+}
+
+}  // namespace
+}  // namespace pb::cuda
+
+namespace pb::kernels {
+
+void run_softmax(const Launch& launch) { cuda::run<cuda::SoftmaxRow>(launch, launch.in()); }
+void run_log_softmax(const Launch& launch) { cuda::run<cuda::LogSoftmaxRow>(launch, launch.in()); }
+void run_logsumexp(const Launch& launch) { cuda::run<cuda::LogSumExpRow>(launch, launch.in(), true); }
+void run_softmax_pullback(const Launch& launch) { cuda::run<cuda::PullbackRow<SoftmaxPullback>>(launch, launch.in(1)); }
+void run_log_softmax_pullback(const Launch& launch) { cuda::run<cuda::PullbackRow<LogSoftmaxPullback>>(launch, launch.in(1)); }
+void run_logsumexp_pullback(const Launch& launch) { cuda::run<cuda::LogSumExpPullbackRow>(launch, launch.in(1)); }
+
+}  // namespace pb::kernels

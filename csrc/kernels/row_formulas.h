@@ -1,0 +1,220 @@
+// The formulas of the ops that own a row, whoever walks it: a loop, the lanes of a warp, the scalar that counts.
+#pragma once
+#include "math/counting.h"
+#include "math/exp_nonpositive.h"
+#include "math/functors.h"
+
+namespace pb::kernels {
+
+// A row is read and written as x[i], i being what the walk calls the place of an element; an operand of one value a row as
+// g[0]. What the walk `over` of a row offers:
+//   over.fold<R>(f, rows...)   f(i) of all places combined by R; the rows are read for the first time, and may be asked for
+//   over.each(f)               f(i) for all places
+//   over.mean(sum)             divides by the length
+//   over.any(b)                whether b holds for any of the rows that are walked in step with this one
+//   over.at(x, k), over.change(y, k, f)   element k; f of it in its place
+// Where a result is written to a place whose operand is not read after that, both may be one.
+
+struct none {};  // instead of a weight or a bias that is not there
+template <class W> constexpr bool is_given = !std::is_same_v<W, none>;
+
+// The largest element, but for NaN, which may get lost: it comes back with the sum of exponentials.
+struct largest {
+  template <class A> PB_HD static A identity() { return m::lowest<A>(); }
+  template <class A> PB_HD static A combine(A a, A b) {
+#if defined(__CUDA_ARCH__)  // one instruction there
+    if constexpr (std::is_same_v<A, float>) return fmaxf(a, b);
+#endif
+    return a > b ? a : b;
+  }
+};
+template <class Over, class X> PB_HD auto largest_of(const Over& over, X x) {
+  return over.template fold<largest>([=](auto i) { return x[i]; }, x);
+}
+
+// log(sum(exp(x))) = top + log. visit(i, x[i] - top) is called on the way.
+template <class A> struct LogSum {
+  A top, log;
+};
+struct Ignore {
+  template <class I, class A> PB_HD void operator()(I, A) const {}
+};
+template <class Over, class X, class Visit = Ignore> PB_HD auto log_sum_exp(const Over& over, X x, Visit visit = {}) {
+  auto top = largest_of(over, x);
+  using A = decltype(top);
+  const bool infinite = m::isinf(top);  // a row of -inf has the sum 0, one with +inf has +inf
+  top = infinite ? A(0) : top;
+  A sum = over.template fold<sum_reduce>([=](auto i) {
+    const A z = x[i] - top;
+    visit(i, z);
+    return m::exp_nonpositive(z);
+  });
+  if (over.any(infinite)) {
+    const A ends = over.template fold<sum_reduce>([=](auto i) { return x[i] <= A(0) ? A(0) : A(x[i]); });
+    sum = infinite ? ends : sum;
+  }
+  return LogSum<A>{top, m::log(sum)};
+}
+
+struct Softmax {
+  template <class Over, class X, class Y> PB_HD void operator()(const Over& over, X x, Y y) const {
+    const auto top = largest_of(over, x);
+    using A = std::decay_t<decltype(top)>;
+    const A sum = over.template fold<sum_reduce>([=](auto i) { return y[i] = m::exp_nonpositive(A(x[i] - top)); });
+    const A scale = A(1) / sum;
+    over.each([=](auto i) { y[i] = y[i] * scale; });
+  }
+};
+
+struct LogSoftmax {
+  template <class Over, class X, class Y> PB_HD void operator()(const Over& over, X x, Y y) const {
+    const auto log = log_sum_exp(over, x, [=](auto i, auto z) { y[i] = z; }).log;
+    over.each([=](auto i) { y[i] = y[i] - log; });
+  }
+};
+
+struct LogSumExp {
+  template <class Over, class X, class Y> PB_HD void operator()(const Over& over, X x, Y y) const {
+    const auto sum = log_sum_exp(over, x);
+    y[0] = sum.top + sum.log;
+  }
+};
+
+struct SoftmaxPullback {
+  template <class Over, class G, class Y, class GX> PB_HD void operator()(const Over& over, G g, Y y, GX gx) const {
+    const auto dot = over.template fold<sum_reduce>([=](auto i) { return g[i] * y[i]; }, g, y);
+    over.each([=](auto i) { gx[i] = y[i] * (g[i] - dot); });
+  }
+};
+
+struct LogSoftmaxPullback {
+  template <class Over, class G, class Y, class GX> PB_HD void operator()(const Over& over, G g, Y y, GX gx) const {
+    const auto sum = over.template fold<sum_reduce>([=](auto i) { return g[i]; }, g, y);
+    over.each([=](auto i) { gx[i] = g[i] - m::exp_nonpositive(y[i]) * sum; });
+  }
+};
+
+struct LogSumExpPullback {
+  template <class Over, class G, class X, class Y, class GX>
+  PB_HD void operator()(const Over& over, G g, X x, Y y, GX gx) const {
+    using A = std::decay_t<decltype(y[0])>;
+    const A cotangent = g[0], log = y[0] == -m::highest<A>() ? A(0) : A(y[0]);  // a row of -inf has no direction
+    over.each([=](auto i) { gx[i] = cotangent * m::exp_nonpositive(A(x[i] - log)); });
+  }
+};
+
+// y = (x - mean) scale w + b
+template <bool kCentred, class Over, class X, class A, class W, class B, class Y>
+PB_HD void affine(const Over& over, X x, A mean, A scale, W w, B b, Y y) {
+  over.each([=](auto i) {
+    A a = x[i];
+    if constexpr (kCentred) a = a - mean;
+    a = a * scale;
+    if constexpr (is_given<W>) a = a * w[i];
+    if constexpr (is_given<B>) a = a + b[i];
+    y[i] = a;
+  });
+}
+
+// Two passes: the mean, then the squares of what is left of it. One pass would lose a small variance beside a large mean.
+template <class A> struct Spread {
+  A mean, inverse;  // 1 / sqrt(variance + eps)
+};
+template <class Over, class X, class A, class... Next>
+PB_HD Spread<A> spread_of(const Over& over, X x, A eps, Next... next) {
+  const A mean = over.mean(over.template fold<sum_reduce>([=](auto i) { return A(x[i]); }, x));
+  const A squares = over.template fold<sum_reduce>(
+      [=](auto i) {
+        const A z = x[i] - mean;
+        return A(z * z);
+      },
+      next...);
+  return {mean, m::rsqrt(A(over.mean(squares) + eps))};
+}
+template <class Over, class X, class A> PB_HD A inverse_size(const Over& over, X x, A eps) {
+  return m::rsqrt(A(over.mean(over.template fold<sum_reduce>([=](auto i) { return A(x[i] * x[i]); }, x)) + eps));
+}
+
+template <bool kCentred> struct Norm;
+template <> struct Norm<true> {
+  template <class Over, class X, class W, class B, class A, class Y>
+  PB_HD void operator()(const Over& over, X x, W w, B b, A eps, Y y) const {
+    const Spread<A> s = spread_of(over, x, eps);
+    affine<true>(over, x, s.mean, s.inverse, w, b, y);
+  }
+};
+template <> struct Norm<false> {
+  template <class Over, class X, class W, class B, class A, class Y>
+  PB_HD void operator()(const Over& over, X x, W w, B b, A eps, Y y) const {
+    affine<false>(over, x, A(0), inverse_size(over, x, eps), w, b, y);
+  }
+};
+
+// With h = g w and z = (x - mean) r: gx = r (h - mean(h) - z mean(h z)), gweight = g z, gbias = g. The sums of the gradients of
+// weight and bias go to gw and gb. h is kept in gx where there is a weight.
+template <bool kCentred> struct NormPullback;
+template <> struct NormPullback<true> {
+  template <class Over, class G, class X, class W, class A, class GX, class S>
+  PB_HD void operator()(const Over& over, G g, X x, W w, A eps, GX gx, S gw, S gb) const {
+    const Spread<A> s = spread_of(over, x, eps, g);
+    const A mean = s.mean, r = s.inverse;
+    const A total = over.template fold<sum_reduce>([=](auto i) {
+      if constexpr (is_given<W>) return A(gx[i] = g[i] * w[i]);
+      else return A(g[i]);
+    });
+    const auto h = [=](auto i) {
+      if constexpr (is_given<W>) return A(gx[i]);
+      else return A(g[i]);
+    };
+    const A along = over.mean(total);
+    const A across = over.mean(over.template fold<sum_reduce>([=](auto i) { return A(h(i) * ((x[i] - mean) * r)); }));
+    over.each([=](auto i) {
+      const A z = (x[i] - mean) * r;
+      gw[i] += g[i] * z;
+      gb[i] += g[i];
+      gx[i] = r * (h(i) - along - z * across);
+    });
+  }
+};
+template <> struct NormPullback<false> {
+  template <class Over, class G, class X, class W, class A, class GX, class S>
+  PB_HD void operator()(const Over& over, G g, X x, W w, A eps, GX gx, S gw, S) const {
+    const A r = inverse_size(over, x, eps);
+    if constexpr (is_given<W>) over.each([=](auto i) { gx[i] = g[i] * w[i]; });
+    const auto h = [=](auto i) {
+      if constexpr (is_given<W>) return A(gx[i]);
+      else return A(g[i]);
+    };
+    const A across = over.mean(over.template fold<sum_reduce>([=](auto i) { return A(h(i) * (x[i] * r)); }, g));
+    over.each([=](auto i) {
+      const A z = x[i] * r;
+      gw[i] += g[i] * z;
+      gx[i] = r * (h(i) - z * across);
+    });
+  }
+};
+
+// -log softmax(x)[label], mixed with the mean of -log softmax(x) over all classes: (1 - s) and s parts of it.
+template <class Over, class X, class A>
+PB_HD A cross_entropy_of(const Over& over, X x, LogSum<A> sum, int64_t label, A smoothing) {
+  const A picked = over.at(x, label) - sum.top;
+  if (smoothing == A(0)) return sum.log - picked;
+  const A mean = over.mean(over.template fold<sum_reduce>([=](auto i) { return A(x[i] - sum.top); }));
+  return sum.log - ((A(1) - smoothing) * picked + smoothing * mean);
+}
+
+template <class Over, class X, class A, class GX>
+PB_HD void cross_entropy_gradient(const Over& over, A g, X x, int64_t label, A smoothing, GX gx) {
+  const A top = largest_of(over, x);
+  const A scale = g / over.template fold<sum_reduce>([=](auto i) { return A(gx[i] = m::exp_nonpositive(A(x[i] - top))); });
+  if (smoothing == A(0)) {
+    over.each([=](auto i) { gx[i] = gx[i] * scale; });
+    over.change(gx, label, [=](A a) { return a - g; });
+  } else {
+    const A everywhere = over.mean(A(g * smoothing)), here = g * (A(1) - smoothing);
+    over.each([=](auto i) { gx[i] = gx[i] * scale - everywhere; });
+    over.change(gx, label, [=](A a) { return a - here; });
+  }
+}
+
+}  // namespace pb::kernels
