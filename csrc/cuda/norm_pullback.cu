@@ -50,7 +50,7 @@ __device__ __forceinline__ void put_sums(const Held<T, kPer, kBlock>& over, C (&
 }
 
 template <bool kCentred, class T, int kPer, bool kBlock>
-__global__ void __launch_bounds__(kBlock ? kMaxTeam : int(kThreads))
+__global__ void __launch_bounds__(kBlock ? kMaxTeam : int(kThreads), kBlock || Widths<T>::kDouble ? 1 : 3)
     pull_held(const __grid_constant__ Deal deal, const __grid_constant__ RowSet<3> rows,
               const __grid_constant__ NormOperands norm, const __grid_constant__ Parts<acc_t<T>> parts) {
   using C = acc_t<T>;
@@ -71,8 +71,8 @@ __global__ void __launch_bounds__(kBlock ? kMaxTeam : int(kThreads))
     C g[kPer], x[kPer], gx[kPer];
     const auto g_row = over.load(line[1], g), x_row = over.load(line[2], x);
     kernels::NormPullback<kCentred>()(over, g_row, x_row, over.lent(norm.weight, C(1)), C(norm.eps),
-                                      typename Held<T, kPer, kBlock>::Kept{gx, {}}, Sums<C>{gw, over.active},
-                                      Sums<C>{gb, over.active});
+                                      typename Held<T, kPer, kBlock>::Kept{gx, {}}, Sums<C>{gw, kBlock || over.active},
+                                      Sums<C>{gb, kBlock || over.active});
     over.store(line[0], gx);
   }
   C* const to = parts.data + (parts.begin + part) * (kCentred ? 2 : 1) * deal.n;
@@ -137,7 +137,8 @@ __global__ void __launch_bounds__(kThreads)
 // ---- the parts folded: a block has 32 columns, and each of its warps every 32nd part of them
 
 template <class T>
-__global__ void __launch_bounds__(1024) fold_parts(const acc_t<T>* parts, int64_t count, int64_t width, int64_t n, T* gw, T* gb) {
+__global__ void __launch_bounds__(1024)
+    fold_parts(const acc_t<T>* parts, int64_t count, int64_t width, int64_t n, T* gw, T* gb) {
   using C = acc_t<T>;
   __shared__ C sums[kWarp][kWarp + 1];
   const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
@@ -220,9 +221,12 @@ template <bool kCentred, class T> struct Pull {
 
   void operator()() {
     if (n <= 8 * int64_t(kWarp)) return in_registers<8, false>();
-    if (n <= 8 * kMaxTeam) return in_registers<8, true>();
-    if constexpr (!Widths<T>::kDouble)  // those of double would spill
-      if (n <= 16 * kMaxTeam) return in_registers<16, true>();
+    // More would spill: what a thread holds of a row is five arrays.
+    constexpr bool kDouble = Widths<T>::kDouble;
+    constexpr int kSome = kDouble ? 4 : 8, kMost = kDouble ? 4 : sizeof(T) == 4 && !kCentred ? 8 : 16;
+    if (n <= kSome * kMaxTeam) return in_registers<kSome, true>();
+    if constexpr (kMost > kSome)
+      if (n <= kMost * kMaxTeam) return in_registers<kMost, true>();
     streamed();
   }
 };

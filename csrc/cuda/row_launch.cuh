@@ -67,7 +67,7 @@ inline unsigned team_for(int64_t n, int per) {
 
 // The formula f for all rows, each walked by a team that holds it in registers.
 template <class F, class T, int kPer, bool kBlock>
-__global__ void __launch_bounds__(kBlock ? kMaxTeam : int(kThreads))
+__global__ void __launch_bounds__(kBlock ? kMaxTeam : int(kThreads), kBlock ? 1 : 2)
     held_rows(const __grid_constant__ Deal deal, const __grid_constant__ RowSet<F::kOperands> rows,
               const __grid_constant__ F f) {
   const int64_t thread = int64_t(blockIdx.x) * kThreads + threadIdx.x;

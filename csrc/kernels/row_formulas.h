@@ -158,15 +158,15 @@ template <> struct NormPullback<true> {
   PB_HD void operator()(const Over& over, G g, X x, W w, A eps, GX gx, S gw, S gb) const {
     const Spread<A> s = spread_of(over, x, eps, g);
     const A mean = s.mean, r = s.inverse;
-    const A total = over.template fold<sum_reduce>([=](auto i) {
+    const auto keep = [=](auto i) {
       if constexpr (is_given<W>) return A(gx[i] = g[i] * w[i]);
       else return A(g[i]);
-    });
+    };
     const auto h = [=](auto i) {
       if constexpr (is_given<W>) return A(gx[i]);
       else return A(g[i]);
     };
-    const A along = over.mean(total);
+    const A along = over.mean(over.template fold<sum_reduce>(keep));
     const A across = over.mean(over.template fold<sum_reduce>([=](auto i) { return A(h(i) * ((x[i] - mean) * r)); }));
     over.each([=](auto i) {
       const A z = (x[i] - mean) * r;
@@ -180,16 +180,16 @@ template <> struct NormPullback<false> {
   template <class Over, class G, class X, class W, class A, class GX, class S>
   PB_HD void operator()(const Over& over, G g, X x, W w, A eps, GX gx, S gw, S) const {
     const A r = inverse_size(over, x, eps);
-    if constexpr (is_given<W>) over.each([=](auto i) { gx[i] = g[i] * w[i]; });
-    const auto h = [=](auto i) {
-      if constexpr (is_given<W>) return A(gx[i]);
+    const auto keep = [=](auto i) {
+      if constexpr (is_given<W>) return A(gx[i] = g[i] * w[i]);
       else return A(g[i]);
     };
-    const A across = over.mean(over.template fold<sum_reduce>([=](auto i) { return A(h(i) * (x[i] * r)); }, g));
+    const A across = over.mean(over.template fold<sum_reduce>([=](auto i) { return A(keep(i) * (x[i] * r)); }, g));
     over.each([=](auto i) {
       const A z = x[i] * r;
       gw[i] += g[i] * z;
-      gx[i] = r * (h(i) - z * across);
+      if constexpr (is_given<W>) gx[i] = r * (gx[i] - z * across);
+      else gx[i] = r * (g[i] - z * across);
     });
   }
 };
