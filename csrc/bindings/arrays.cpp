@@ -89,24 +89,8 @@ PyObject* enter(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   if (entry->elsewhere && any_elsewhere(args, count)) return PyObject_Vectorcall(entry->elsewhere, args, count, nullptr);
   try {
     return entry->call(entry->table, args, count);
-  } catch (const Refused& e) {
-    PyErr_Format(refused, "%s: %s", entry->name.c_str(), e.why);
-  } catch (const BadIndex& e) {
-    PyObject* facts = Py_BuildValue("(LLL)", (long long)e.where, (long long)e.index, (long long)e.length);
-    if (facts) PyErr_SetObject(bad_index, facts);
-    Py_XDECREF(facts);
-  } catch (const kernels::OutOfRange& e) {
-    raise_late(e);
-  } catch (const PythonError&) {
-  } catch (const kernels::OutOfMemory& e) {
-    PyErr_Format(out_of_memory, "%s: %s", entry->name.c_str(), e.what());
-  } catch (const std::bad_alloc&) {
-    PyErr_Format(out_of_memory, "%s: its result or its working memory does not fit in memory. Make the operands smaller.",
-                 entry->name.c_str());
-  } catch (const kernels::Failure& e) {
-    PyErr_Format(device_error, "%s: %s", entry->name.c_str(), e.what());
-  } catch (const std::exception& e) {
-    PyErr_SetString(PyExc_RuntimeError, e.what());
+  } catch (...) {
+    raise_current(entry->name.c_str());
   }
   return nullptr;
 }
@@ -181,6 +165,30 @@ PyObject* wrap(PyObject* array) {
   Py_INCREF(Py_None);
   slot(tensor, tensor_storage) = Py_None;
   return tensor;
+}
+
+void raise_current(const char* name) {
+  try {
+    throw;
+  } catch (const Refused& e) {
+    PyErr_Format(refused, "%s: %s", name, e.why);
+  } catch (const BadIndex& e) {
+    PyObject* facts = Py_BuildValue("(LLLs)", (long long)e.where, (long long)e.index, (long long)e.length, name);
+    if (facts) PyErr_SetObject(bad_index, facts);
+    Py_XDECREF(facts);
+  } catch (const kernels::OutOfRange& e) {
+    raise_late(e);
+  } catch (const PythonError&) {
+  } catch (const kernels::OutOfMemory& e) {
+    PyErr_Format(out_of_memory, "%s: %s", name, e.what());
+  } catch (const std::bad_alloc&) {
+    PyErr_Format(out_of_memory, "%s: its result or its working memory does not fit in memory. Make the operands smaller.",
+                 name);
+  } catch (const kernels::Failure& e) {
+    PyErr_Format(device_error, "%s: %s", name, e.what());
+  } catch (const std::exception& e) {
+    PyErr_SetString(PyExc_RuntimeError, e.what());
+  }
 }
 
 View view_or_refuse(PyObject* object) {

@@ -48,6 +48,8 @@ using Call = PyObject* (*)(const void* table, PyObject* const* args, Py_ssize_t 
 // Makes module.name a function that calls `call(table, args…)` and turns C++ exceptions into Python's.
 void define(PyObject* module, const char* name, Call call, const void* table);
 
+// Makes the C++ exception that is being handled Python's; `name` is whose it is.
+void raise_current(const char* name);
 // Calls of module.name with an array of this type go to `function` instead: that of the module for another device.
 void forward(const char* name, PyObject* function, PyObject* type);
 

@@ -22,6 +22,15 @@ PYBIND11_MODULE(_cuda, mod) {
   } catch (const pb::PythonError&) {
     throw py::error_already_set();
   }
+  py::register_local_exception_translator([](std::exception_ptr failure) {
+    try {
+      if (failure) std::rethrow_exception(failure);
+    } catch (const py::error_already_set&) {
+      throw;
+    } catch (...) {
+      pb::raise_current("the GPU");
+    }
+  });
   mod.def("register_bfloat16", [](py::handle dtype) { pb::register_bfloat16(dtype.ptr()); });
   mod.def("register_tensors", [](py::handle tensor, py::handle holders) {
     try {

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from . import devices, door, dtypes
+from . import devices, dtypes
 from .errors import DeviceError, DTypeError, OutOfMemoryError, ShapeError
 from .tensor import Tensor
 
@@ -161,9 +161,7 @@ def full(shape: int | Sequence[int], fill_value: float, *, dtype: Any = None, de
 
 def _filled(device: str, shape: tuple[int, ...], value: Any, dtype: Any) -> Tensor:
     try:
-        if door.state.ledger is None:
-            return Tensor(devices.full(device, shape, value, dtype))
-        return Tensor(door.through("full", lambda: devices.full(device, shape, value, dtype), door.moved))
+        return Tensor(devices.full(device, shape, value, dtype))
     except OverflowError:
         raise dtypes.out_of_range(str(value), dtype, "Use a wider dtype.") from None
     except MemoryError as error:

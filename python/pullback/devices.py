@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from . import config, gpu
+from . import config, door, gpu
 from .errors import DeviceError
+from .refusal import Refused
 
 
 class _Default(threading.local):
@@ -99,7 +100,16 @@ def full(device: str, shape: tuple[int, ...], value: Any, dtype: Any) -> Any:
     """An array of one number on the device."""
     kernel = None if device == "cpu" else gpu.need().kernel("fill", number_of(device))
     if kernel is not None:
-        return kernel(shape, np.dtype(dtype), value)
+        try:
+            return kernel(shape, np.dtype(dtype), value)
+        except Refused:  # CuPy says why
+            pass
+    if door.state.ledger is None:
+        return _filled(device, shape, value, dtype)
+    return door.through("full", lambda: _filled(device, shape, value, dtype), door.moved)
+
+
+def _filled(device: str, shape: tuple[int, ...], value: Any, dtype: Any) -> Any:
     with working(device):
         array = array_module(device).empty(shape, dtype)
         array.fill(value)

@@ -7,7 +7,7 @@ from operator import itemgetter
 from typing import Any, Final
 
 from .listeners import listeners
-from .refusal import Refused
+from .refusal import BadIndex, Refused
 from .tensor import Tensor
 
 
@@ -188,6 +188,8 @@ def apply(op: Op, inputs: tuple[Any, ...], params: tuple[Any, ...] = ()) -> Tens
         y = Tensor(op.kernel(*[x.array for x in inputs], *params))
     except Refused:
         return retry(op, inputs, params)
+    except BadIndex as bad:
+        raise IndexError(str(bad)) from bad
     if listeners.record is not None:
         listeners.record(op, y, inputs, params)
     return y

@@ -6,4 +6,8 @@ class Refused(TypeError):
 
 
 class BadIndex(IndexError):
-    """(position in the flattened index, the index, the length of the axis)."""
+    """(position in the flattened index, the index, the length of the axis, the kernel's name)."""
+
+    def __str__(self) -> str:
+        where, index, length, name = (*self.args, "an op")[:4]
+        return f"{name}: index {index} is out of range for an axis of length {length} (at position {where} of the flattened indices)."

@@ -103,7 +103,8 @@ def _on_device(array: Any) -> Any:
     root = array
     while isinstance(root.base, np.ndarray):
         root = root.base
-    if new_array is None or not root.flags.owndata:  # a view of the device's memory, or there are no kernels
+    # There are no kernels, or this is a view of the device's memory, or no kernel will ever see it.
+    if new_array is None or not root.flags.owndata or array.dtype.hasobject:
         return array.view(DeviceArray)
     moved = new_array(array.shape, array.dtype)
     moved.view(np.ndarray)[...] = array

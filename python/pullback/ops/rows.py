@@ -347,7 +347,10 @@ def cross_entropy_rows(logits: Tensor, labels: Tensor, ignore_index: int = -100,
         raise DTypeError(f"cross_entropy: labels have dtype {labels.dtype}; class numbers are integers. Use .astype(pb.int64).")
     try:
         return apply(_cross_entropy, (logits, labels), (ignore_index, float(label_smoothing)))
-    except BadIndex as bad:
+    except IndexError as error:
+        bad = error.__cause__
+        if not isinstance(bad, BadIndex):
+            raise
         position, label, classes = bad.args[:3]
         raise IndexError(
             f"cross_entropy: label {label} at position {position} is not a class: logits {logits.shape} have classes 0 to "
