@@ -1,18 +1,17 @@
 // Optimizer updates: a plan of where weights and slots lie, made once, and one call a step for all tensors.
-#include "cpu/update.h"
+#include "kernels/update.h"
 
 #include <memory>
 #include <vector>
 
 #include "bindings/tables.h"
 #include "bindings/result.h"
-#include "math/counting.h"
 #include "math/update.h"
 
 namespace pb {
 namespace {
 
-using cpu::Update;
+using kernels::Update;
 
 constexpr const char* kPlanName = "pullback.update_plan";
 
@@ -59,7 +58,7 @@ void add_owned(Plan& plan, PyObject* array, const View& view) {
 PyObject* update_plan(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 2);
   const Items params(args[0]), slots(args[1]);
-  if (slots.size() > cpu::kMaxSlots) throw Refused{"too many slots"};
+  if (slots.size() > kernels::kMaxSlots) throw Refused{"too many slots"};
   auto plan = std::make_unique<Plan>();
   plan->entries = int(params.size());
   plan->slots = int(slots.size());
@@ -178,7 +177,7 @@ PyObject* call_step(const void* table, PyObject* const* args, Py_ssize_t count) 
 // clip_norm(gradients, control, most): writes the joint norm and the factor that the next step scales gradients by.
 PyObject* call_clip_norm(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 3);
-  static const Kernel kernel{"clip_norm", cpu::clip_norm, cpu::clip_norm_cost};
+  static const Kernel kernel{"clip_norm", kernels::clip_norm, kernels::clip_norm_cost};
   const Items gradients(args[0]);
   constexpr int kNear = 32;  // so many views without an allocation
   View near[kNear + 1];
@@ -196,55 +195,29 @@ PyObject* call_clip_norm(const void*, PyObject* const* args, Py_ssize_t count) {
   Py_RETURN_NONE;
 }
 
-template <class U> const Update& update_of(const char* name) {
-  static const Update op = [name] {
-    Update u{};
-    u.kernel = {name, cpu::update, cpu::update_cost};
-    u.slots = U::kSlots;
-    u.advance = U::advance;
-    u.build[0] = cpu::build_element<U, float>, u.build[1] = cpu::build_element<U, double>;
-    u.loop[0] = cpu::update_loop<U, float>, u.loop[1] = cpu::update_loop<U, double>;
-    double control[kControlSize], hyper[kMaxReals];
-    for (double& x : control) x = 1;
-    for (double& x : hyper) x = 0.5;
-    const typename U::template Element<Counting> f(control, hyper);
-    Counting x[2 + cpu::kMaxSlots];
-    for (Counting& one : x) one = Counting(0.5);
-    Counting::flops = Counting::special = 0;
-    if constexpr (U::kSlots == 0) (void)(x[0] + f(x[0], x[1]));
-    else if constexpr (U::kSlots == 1) (void)(x[0] + f(x[0], x[1], x[2]));
-    else (void)(x[0] + f(x[0], x[1], x[2], x[3]));
-    u.flops = int(Counting::flops), u.special = int(Counting::special);
-    return u;
-  }();
-  return op;
-}
-
-template <Momentum momentum> const Update& choose_sgd(bool decay) {
-  if (decay) return update_of<Sgd<momentum, Decay::coupled>>("sgd_step");
-  return update_of<Sgd<momentum, Decay::none>>("sgd_step");
-}
-
-// hyper: momentum, dampening, weight decay, nesterov.
-const Update& choose_sgd(const double* hyper) {
-  if (hyper[0] == 0) return choose_sgd<Momentum::none>(hyper[2] != 0);
-  return hyper[3] != 0 ? choose_sgd<Momentum::nesterov>(hyper[2] != 0) : choose_sgd<Momentum::heavy>(hyper[2] != 0);
-}
-
-// hyper: beta1, beta2, eps, weight decay, decoupled.
-const Update& choose_adam(const double* hyper) {
-  if (hyper[3] == 0) return update_of<Adam<Decay::none>>("adam_step");
-  return hyper[4] != 0 ? update_of<Adam<Decay::decoupled>>("adam_step") : update_of<Adam<Decay::coupled>>("adam_step");
+// write_control(control, first, numbers): changes the numbers of a control block from `first` on, without waiting.
+PyObject* call_write_control(const void*, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 3);
+  static const Kernel kernel{"write_control", kernels::write_control, kernels::write_control_cost};
+  View control = control_of(args[0]);
+  const int64_t first = to_int(args[1]);
+  const Items numbers(args[2]);
+  if (numbers.size() > kMaxReals || first < 0 || first + numbers.size() > kControlSize) throw Refused{"too many numbers"};
+  Launch launch{&kernel, 1, 0, &control, {first, numbers.size()}, {}, nullptr};
+  for (Py_ssize_t k = 0; k < numbers.size(); ++k) launch.reals[k] = to_real(numbers[k]);
+  run(launch);
+  Py_RETURN_NONE;
 }
 
 }  // namespace
 
 void bind_update(PyObject* module) {
-  static const Family sgd{4, choose_sgd}, adam{5, choose_adam};
+  static const Family sgd{4, kernels::choose_sgd}, adam{5, kernels::choose_adam};
   define(module, "update_plan", update_plan, nullptr);
   define(module, "sgd_step", call_step, &sgd);
   define(module, "adam_step", call_step, &adam);
   define(module, "clip_norm", call_clip_norm, nullptr);
+  define(module, "write_control", call_write_control, nullptr);
 }
 
 }  // namespace pb

@@ -8,11 +8,12 @@
 #include "cpu/pool.h"
 #include "cpu/scratch.h"
 #include "cpu/stream.h"
-#include "math/scalar.h"
-#include "math/update.h"
+#include "kernels/update_rows.h"
 
-namespace pb::cpu {
+namespace pb::kernels {
 namespace {
+
+using namespace cpu;
 
 constexpr int64_t kGrain = 32 * 1024;  // elements of a thread's share: 28 bytes each for Adam, about 10 us
 
@@ -56,7 +57,7 @@ void apply(DType dtype, int64_t n, const void* change, void* p, void* delta) {
 
 // Elements [begin, end) of entry t.
 void update_entry(const Launch& launch, const void* element, int64_t t, int64_t begin, int64_t end) {
-  const auto& op = *static_cast<const Update*>(launch.table);
+  const auto& op = static_cast<const Looped&>(*static_cast<const Update*>(launch.table));
   const int64_t entries = launch.ints[0];
   const bool preview = launch.ints[1];
   const View &weight = launch.out(int(t)), &target = launch.out(int(entries * (1 + op.slots) + t));
@@ -107,10 +108,8 @@ double sum_of_squares(const View& gradient, int64_t begin, int64_t end) {
   return lanes[0];
 }
 
-}  // namespace
-
 void update(const Launch& launch) {
-  const auto& op = *static_cast<const Update*>(launch.table);
+  const auto& op = static_cast<const Looped&>(*static_cast<const Update*>(launch.table));
   const int64_t entries = launch.ints[0];
   double control[kControlSize];
   View& block = launch.out(launch.outputs - 1);
@@ -127,21 +126,20 @@ void update(const Launch& launch) {
   });
 }
 
-void update_cost(const Launch& launch, Cost& cost) {
-  const auto& op = *static_cast<const Update*>(launch.table);
-  const int64_t entries = launch.ints[0];
-  const bool preview = launch.ints[1];
-  for (int64_t t = 0; t < entries; ++t) {
-    const View &p = launch.out(int(t)), &g = launch.in(int(t));
-    if (!g.data) continue;
-    const int64_t slots = op.slots * p.size() * compute_size(compute_type(p.dtype));
-    cost.flops += p.size() * (op.flops - preview);
-    cost.special_ops += p.size() * op.special;
-    cost.bytes_read += p.bytes() + g.distinct_bytes() + slots;
-    cost.bytes_written += (preview ? 0 : p.bytes() + slots);
-    if (launch.out(int(entries * (1 + op.slots) + t)).data) cost.bytes_written += p.bytes();
+struct Make {
+  template <class U> const Update& operator()(Tag<U>, const char* name) const {
+    static const Looped op{entry<U>(name, update),
+                           U::advance,
+                           {build_element<U, float>, build_element<U, double>},
+                           {update_loop<U, float>, update_loop<U, double>}};
+    return op;
   }
-}
+};
+
+}  // namespace
+
+const Update& choose_sgd(const double* hyper) { return choose_sgd(hyper, Make{}); }
+const Update& choose_adam(const double* hyper) { return choose_adam(hyper, Make{}); }
 
 void clip_norm(const Launch& launch) {
   const View* gradients = &launch.in();
@@ -160,14 +158,8 @@ void clip_norm(const Launch& launch) {
   clip_to_norm(launch.out().as<double>(), std::sqrt(sum), launch.reals[0]);
 }
 
-void clip_norm_cost(const Launch& launch, Cost& cost) {
-  for (int k = 0; k < launch.inputs; ++k) {
-    if (!launch.in(k).data) continue;
-    cost.flops += 2 * launch.in(k).size();
-    cost.bytes_read += launch.in(k).distinct_bytes();
-  }
-  cost.special_ops = 2;
-  cost.bytes_written = 2 * sizeof(double);
+void write_control(const Launch& launch) {
+  std::copy_n(launch.reals, launch.ints[1], launch.out().as<double>() + launch.ints[0]);
 }
 
-}  // namespace pb::cpu
+}  // namespace pb::kernels

@@ -30,6 +30,11 @@ def kernel_for(name: str) -> tuple[Callable[..., Any] | None, str | None]:
     return kernel, None if kernel else f"no kernel {name} in {native.module.__name__.rpartition('.')[2]}"
 
 
+def kernels_on(device: str) -> Any:
+    """The module of native kernels for arrays of the device, None where there is none."""
+    return native.module if device == "cpu" else gpu.need().kernels
+
+
 def why_not(device: str) -> str | None:
     """None where native kernels run on the device, otherwise the reason."""
     if device != "cpu":

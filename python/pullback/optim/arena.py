@@ -36,16 +36,21 @@ def arrays_like(params: list[Parameter], dtype: Any, device: str) -> list[Any]:
     """Zeros of the parameters' shapes, side by side in one allocation."""
     sizes = [p.size for p in params]
     offsets, total = offsets_of(sizes, dtype.itemsize)
-    flat = devices.array_module(device).zeros(total, dtype)
+    flat = devices.full(device, (total,), 0, dtype)
     return [flat[start : start + size].reshape(p.shape) for p, start, size in zip(params, offsets, sizes)]
 
 
+def slot_dtype(p: Parameter) -> Any:
+    """float32 for half precision, otherwise the parameter's dtype."""
+    return p.dtype if p.dtype.itemsize > 2 else dtypes.float32
+
+
 def slots_like(params: list[Parameter]) -> list[Any]:
-    """One slot of every parameter, in the order given: float32 for half precision, otherwise the parameter's dtype."""
+    """One slot of every parameter, in the order given."""
     result: list[Any] = [None] * len(params)
     groups: dict[Any, list[int]] = {}
     for i, p in enumerate(params):
-        groups.setdefault((p.dtype if p.dtype.itemsize > 2 else dtypes.float32, p.device), []).append(i)
+        groups.setdefault((slot_dtype(p), p.device), []).append(i)
     for (dtype, device), members in groups.items():
         for i, array in zip(members, arrays_like([params[i] for i in members], dtype, device)):
             result[i] = array

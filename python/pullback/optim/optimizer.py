@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from .. import devices, door, dtypes
-from ..backends import kernel_for, native
+from ..backends import kernels_on
 from ..backends.reference import distinct_bytes
 from ..creation import asarray
-from ..errors import DTypeError, PullbackError, ShapeError
+from ..errors import DeviceError, DTypeError, PullbackError, ShapeError
 from ..operand import as_tensor
 from ..refusal import Refused
 from ..tape import GradientTape
@@ -49,12 +50,15 @@ class Optimizer:
             if value is not None and not value > 0:
                 raise PullbackError(f"{type(self).__name__}: {name}={value}; it must be positive, or None for no clipping.")
         self.clip_norm = clip_norm
+        self._device = self.parameters[0].device
         self._schedule = as_schedule(lr)
-        self._control = c.new(self._schedule, clip_value)
+        self._clip_value = math.inf if clip_value is None else float(clip_value)
+        self._control = c.new(self._schedule, self._clip_value, self._device)
+        self._steps = 0  # as the control block counts them, without asking the device
         arena.place(self.parameters)
         self._slots = [arena.slots_like(self.parameters) for _ in self.slot_names]
-        self._native: Callable[..., Any] | None = kernel_for(self.kernel)[0]
-        self._kernels: Any = native.module
+        self._kernels: Any = kernels_on(self._device)
+        self._native: Callable[..., Any] | None = getattr(self._kernels, self.kernel, None)
         self._plan: Any = None
         self._placement: list[int] = []
 
@@ -73,17 +77,17 @@ class Optimizer:
     @property
     def steps(self) -> int:
         """How many steps have been done."""
-        return int(self._control[c.STEP])
+        return self._steps
 
     @property
     def gradient_norm(self) -> float:
-        """The joint norm of the gradients of the last step, before clipping; known only with clip_norm."""
-        return float(self._control[c.GRADIENT_NORM])
+        """The joint norm of the gradients of the last step, before clipping; known only with clip_norm. Waits for that step."""
+        return float(devices.move(self._control, "cpu")[c.GRADIENT_NORM])
 
     def slots(self, p: Parameter) -> dict[str, Tensor]:
         """The named state tensors of a parameter, as they are now (copies); zeros before the first step."""
         i = self._index(p)
-        return {name: Tensor(slot[i].copy()) for name, slot in zip(self.slot_names, self._slots)}
+        return {name: Tensor(devices.copied(slot[i])) for name, slot in zip(self.slot_names, self._slots)}
 
     def _index(self, p: Any) -> int:
         for i, mine in enumerate(self.parameters):
@@ -96,7 +100,7 @@ class Optimizer:
         exact resume needs.
         """
         slots = {name: self.slots(p) for name, p in zip(self._names, self.parameters)}
-        return {"rule": type(self).__name__, "control": Tensor(self._control.copy()), "slots": slots}
+        return {"rule": type(self).__name__, "control": Tensor(np.array(devices.move(self._control, "cpu"))), "slots": slots}
 
     def load_state_dict(self, state: Any) -> None:
         """Takes the state of an optimizer of the same kind and parameters. Clipping stays as this optimizer was made.
@@ -115,10 +119,10 @@ class Optimizer:
             for slot_name, slot in zip(self.slot_names, self._slots):
                 loads.append((slot[i], _floats(f'slot "{slot_name}" of "{name}"', slots[slot_name], p.shape, p.device)))
         for target, value in loads:
-            target[...] = value
-        control[c.CLIP_FACTOR], control[c.CLIP_VALUE] = 1.0, self._control[c.CLIP_VALUE]
-        self._control[...] = control
-        self._schedule = schedule
+            devices.write(target, value)
+        control[c.CLIP_FACTOR], control[c.CLIP_VALUE] = 1.0, self._clip_value
+        c.write(self._control, 0, control)
+        self._schedule, self._steps = schedule, int(control[c.STEP])
 
     def __deepcopy__(self, memo: Any) -> Optimizer:
         """An optimizer of the copied parameters, with a state of its own."""
@@ -126,11 +130,11 @@ class Optimizer:
         memo[id(self)] = twin
         twin.parameters = copy.deepcopy(self.parameters, memo)
         arena.place(twin.parameters)
-        twin._control = self._control.copy()
+        twin._control = devices.copied(self._control)
         twin._slots = [arena.slots_like(twin.parameters) for _ in self._slots]
         for target, slot in zip(twin._slots, self._slots):
             for mine, theirs in zip(target, slot):
-                mine[...] = theirs
+                devices.write(mine, theirs)
         twin._plan, twin._placement = None, []
         return twin
 
@@ -177,7 +181,7 @@ class Optimizer:
                 f"step: {len(leaves)} gradients for {len(self.parameters)} parameters; give one for each, in the order of "
                 f"opt.parameters."
             )
-        arrays = [None if g is None else g.array if isinstance(g, Tensor) else np.asarray(g) for g in leaves]
+        arrays = [None if g is None else g.array if isinstance(g, Tensor) else asarray(g).array for g in leaves]
         for p, g in zip(self.parameters, arrays):
             if g is not None and g.shape != p.array.shape:
                 raise ShapeError(f"step: the gradient of {p.label()} has shape {g.shape}, the parameter {p.shape}.")
@@ -185,16 +189,24 @@ class Optimizer:
                 raise DTypeError(
                     f"step: the gradient of {p.label()} has dtype {g.dtype}, the parameter {p.dtype}. Convert it with .astype."
                 )
-        outputs = [np.zeros_like(p.array) for p in self.parameters] if wanted else None
+        outputs = [self._delta(p, g) for p, g in zip(self.parameters, arrays)] if wanted else None
         if all([g is None for g in arrays]):
             return None if outputs is None else [Tensor(delta) for delta in outputs]
         before = door.enter(door.OPTIMIZER)
         try:
-            control = self._control.copy() if preview else self._control
+            control = devices.copied(self._control) if preview else self._control
             self._run(arrays, control, outputs, preview)
+            self._steps += not preview
         finally:
             door.enter(before)
         return None if outputs is None else [Tensor(delta) for delta in outputs]
+
+    def _delta(self, p: Parameter, g: Any) -> Any:
+        """Memory for what is added to a parameter: zeros where that is nothing, else to be written."""
+        if g is None:
+            return devices.full(self._device, p.shape, 0, p.dtype)
+        with devices.working(self._device):
+            return devices.array_module(self._device).empty(p.shape, p.dtype)
 
     def _run(self, grads: list[Any], control: Any, outputs: list[Any] | None, preview: bool) -> None:
         if self._native is not None:
@@ -205,13 +217,29 @@ class Optimizer:
                 return
             except Refused:
                 pass
-        if self.clip_norm is not None:
-            door.through("clip_norm", lambda: self._clip(grads, control), lambda _: _norm_cost(grads))
-        door.through(
-            self.kernel,
-            lambda: self._reference(grads, control, outputs, preview),
-            lambda _: self._cost(grads, control, outputs, preview),
-        )
+        self._same_device(grads)
+        with devices.working(self._device):
+            if self.clip_norm is not None:
+                door.through("clip_norm", lambda: self._clip(grads, control), lambda _: _norm_cost(grads))
+            door.through(
+                self.kernel,
+                lambda: self._reference(grads, control, outputs, preview),
+                lambda _: self._cost(grads, control, outputs, preview),
+            )
+
+    def _same_device(self, grads: list[Any]) -> None:
+        """Raises DeviceError where a parameter or a gradient is elsewhere than the optimizer's state."""
+        for p, g in zip(self.parameters, grads):
+            if p.device != self._device:
+                raise DeviceError(
+                    f"step: {p.label()} has moved to {p.device}, but the optimizer's state is on {self._device}. Make the "
+                    f"optimizer after moving the parameters."
+                )
+            if g is not None and devices.device_of(g) != self._device:
+                raise DeviceError(
+                    f"step: the gradient of {p.label()} is on {devices.device_of(g)}, the parameter on {self._device}. Move it "
+                    f'with .to("{self._device}").'
+                )
 
     def _current_plan(self) -> Any:
         """Where the kernel finds weights and slots: made once, and again when a parameter has moved."""
@@ -232,7 +260,7 @@ class Optimizer:
         control[c.CLIP_FACTOR] = 1.0 if factor > 1 else factor
 
     def _reference(self, grads: list[Any], control: Any, outputs: list[Any] | None, preview: bool) -> None:
-        wide = [None if g is None else g.astype(s.dtype) for g, s in zip(grads, arena.slots_like(self.parameters))]
+        wide = [None if g is None else g.astype(arena.slot_dtype(p)) for p, g in zip(self.parameters, grads)]
         self.advance(control)
         bound = float(control[c.CLIP_VALUE])
         for i, (p, g) in enumerate(zip(self.parameters, wide)):
@@ -288,6 +316,11 @@ def _trainable(name: str, params: Any) -> list[Parameter]:
     if not unique:
         raise PullbackError(f"{name}: there are no trainable parameters to update.")
     for p in unique:
+        if p.device != unique[0].device:
+            raise DeviceError(
+                f"{name}: {unique[0].label()} is on {unique[0].device}, {p.label()} on {p.device}; the parameters of an optimizer "
+                f"must be on one device. Move them with Module.to, or make an optimizer for each device."
+            )
         if not dtypes.is_float(p.dtype):
             raise DTypeError(
                 f"{name}: {p.label()} has dtype {p.dtype}; only floating-point Parameters can be trained. Make it with "
@@ -305,7 +338,7 @@ def _constrain(p: Parameter) -> None:
     value = as_tensor(p.constraint(Tensor(p.array)))
     if value.shape != p.shape:
         raise ShapeError(f"step: the constraint of {p.label()} returned shape {value.shape}; it must return the shape {p.shape}.")
-    p.array[...] = devices.move(value.array, p.device)
+    devices.write(p.array, devices.move(value.array, p.device))
 
 
 def _entries(what: str, given: Any, wanted: Sequence[str]) -> None:

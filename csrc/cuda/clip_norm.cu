@@ -1,0 +1,140 @@
+// The joint norm of all gradients, and what the host writes into the control block.
+#include <algorithm>
+
+#include "cuda/fold.cuh"
+#include "cuda/gradients.cuh"
+#include "kernels/update.h"
+#include "math/update.h"
+
+namespace pb::cuda {
+namespace {
+
+struct NormRun {
+  Gradient gradient;
+  int64_t size;
+  bool packs;
+};
+constexpr int kFewNorms = 32, kManyNorms = 512;
+
+template <int kMax> struct NormJob {
+  double *control, *partial;
+  uint32_t before = 0;         // partial sums of earlier launches
+  unsigned* ticket = nullptr;  // the last block folds them all; null: there are launches to come
+  int64_t chunk;
+  double most;
+  Chunks<kMax> chunks;
+  NormRun runs[kMax];
+};
+static_assert(sizeof(NormJob<kManyNorms>) <= kMaxArguments);
+
+struct Add {
+  static __device__ double combine(double a, double b) { return a + b; }
+};
+
+// This thread's part of the sum of squares, in double as on the CPU.
+template <class A> __device__ double sum_of_squares(const NormRun& run, int64_t begin, int64_t end) {
+  double sum = 0;
+  if (run.packs) {
+#pragma unroll 4
+    for (int64_t i = begin + 4 * threadIdx.x; i < end; i += 4 * kThreads) {
+      A x[4];
+      load_pack(run.gradient.dtype, run.gradient.data, i, end, x);
+#pragma unroll
+      for (int k = 0; k < 4; ++k) sum += double(x[k]) * double(x[k]);
+    }
+  } else {
+#pragma unroll 4
+    for (int64_t i = begin + threadIdx.x; i < end; i += kThreads) {
+      const double x = double(run.gradient.at<A>(i));
+      sum += x * x;
+    }
+  }
+  return sum;
+}
+
+// A block sums the squares of a chunk, the last one all sums: in an order that depends on the sizes of the tensors only.
+template <int kMax> __global__ void __launch_bounds__(kThreads) norm_kernel(const __grid_constant__ NormJob<kMax> job) {
+  double sum = 0;
+  if (blockIdx.x < job.chunks.first[job.chunks.entries]) {
+    const int t = job.chunks.find(blockIdx.x);
+    const NormRun& run = job.runs[t];
+    const int64_t begin = (blockIdx.x - job.chunks.first[t]) * job.chunk;
+    const int64_t end = begin + job.chunk < run.size ? begin + job.chunk : run.size;
+    sum = run.gradient.dtype == DType::f64 ? sum_of_squares<double>(run, begin, end) : sum_of_squares<float>(run, begin, end);
+  }
+  sum = fold_block<Add>(sum);
+  if (threadIdx.x == 0) job.partial[job.before + blockIdx.x] = sum;
+  if (!job.ticket || !last_to_arrive(job.ticket, gridDim.x)) return;
+  sum = 0;
+#pragma unroll 4
+  for (uint32_t k = threadIdx.x; k < job.before + gridDim.x; k += kThreads) sum += __ldcg(job.partial + k);
+  sum = fold_block<Add>(sum);
+  if (threadIdx.x == 0) clip_to_norm(job.control, m::sqrt(sum), job.most);
+}
+
+// Elements of a block: more where there are very many, so that the last block has few sums to add.
+int64_t chunk_for(int64_t elements) {
+  constexpr int64_t kElements = 32 * kThreads, kBlocks = 4096;
+  return kElements * std::max<int64_t>(1, (elements + kElements * kBlocks - 1) / (kElements * kBlocks));
+}
+
+template <int kMax> void clip_norm(const Launch& launch, int64_t elements, int64_t chunk, int64_t chunks) {
+  Scratch scratch;
+  Copies copies;
+  NormJob<kMax> job;
+  job.control = launch.out().as<double>();
+  job.partial = scratch.take<double>(std::max<int64_t>(1, chunks));
+  job.chunk = chunk;
+  job.most = launch.reals[0];
+  const auto go = [&] {
+    const uint32_t blocks = std::max(1u, job.chunks.count());
+    start(norm_kernel<kMax>, dim3(blocks), kThreads, 0, job);
+    job.before += blocks;
+    job.chunks.entries = 0;
+  };
+  for (int t = 0; t < launch.inputs; ++t) {
+    const View& g = launch.in(t);
+    if (!g.data) continue;
+    if (job.chunks.entries == kMax) go();
+    NormRun& run = job.runs[job.chunks.add((g.size() + chunk - 1) / chunk)];
+    run.gradient = Gradient(g, copies);
+    run.size = g.size();
+    run.packs = run.gradient.packs();
+  }
+  job.ticket = tickets();
+  go();
+}
+
+struct Numbers {
+  double* at;
+  int count;
+  double values[kMaxReals];
+};
+__global__ void write_kernel(const __grid_constant__ Numbers numbers) {
+  if (int(threadIdx.x) < numbers.count) numbers.at[threadIdx.x] = numbers.values[threadIdx.x];
+}
+
+}  // namespace
+}  // namespace pb::cuda
+
+namespace pb::kernels {
+
+void clip_norm(const Launch& launch) {
+  int64_t elements = 0, chunks = 0;
+  int entries = 0;
+  for (int t = 0; t < launch.inputs; ++t)
+    if (launch.in(t).data) elements += launch.in(t).size(), ++entries;
+  const int64_t chunk = cuda::chunk_for(elements);
+  for (int t = 0; t < launch.inputs; ++t)
+    if (launch.in(t).data) chunks += (launch.in(t).size() + chunk - 1) / chunk;
+  if (entries > cuda::kFewNorms) cuda::clip_norm<cuda::kManyNorms>(launch, elements, chunk, chunks);
+  else cuda::clip_norm<cuda::kFewNorms>(launch, elements, chunk, chunks);
+}
+
+void write_control(const Launch& launch) {
+  cuda::Numbers numbers{launch.out().as<double>() + launch.ints[0], int(launch.ints[1]), {}};
+  std::copy_n(launch.reals, kMaxReals, numbers.values);
+  cuda::start(cuda::write_kernel, dim3(1), dim3(cuda::kWarp), 0, numbers);
+}
+
+}  // namespace pb::kernels

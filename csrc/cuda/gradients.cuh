@@ -1,0 +1,106 @@
+// Many tensors in one launch: their gradients, of any strides, and which block works on which part of which.
+#pragma once
+#include <vector>
+
+#include "cuda/operand.cuh"
+
+namespace pb::cuda {
+
+constexpr size_t kMaxArguments = 32764;  // bytes of a kernel's arguments
+
+template <class A> __device__ inline int size_of(DType dtype) {
+  if constexpr (std::is_same_v<A, float>) return dtype == DType::f32 ? 4 : 2;
+  else return sizeof(A);
+}
+
+// Memory of the copies that a launch needs, given back as that of Scratch is.
+class Copies {
+ public:
+  Copies() = default;
+  Copies(const Copies&) = delete;
+  Copies& operator=(const Copies&) = delete;
+  ~Copies() {
+    for (const kernels::Block& block : blocks_) kernels::release(block);
+  }
+  char* take(int64_t bytes) {
+    blocks_.push_back({});
+    blocks_.back() = kernels::allocate(size_t(bytes));
+    return static_cast<char*>(blocks_.back().data);
+  }
+
+ private:
+  std::vector<kernels::Block> blocks_;
+};
+
+// A gradient by the position of its elements in a row: flat, or of two axes of any strides. One of more axes is copied.
+struct Gradient {
+  const char* data;
+  int64_t row, column;  // strides in bytes
+  Divider columns;
+  DType dtype;
+  bool flat;
+
+  // view: collapsed.
+  Gradient(View view, Copies& copies);
+  Gradient() = default;
+
+  bool packs() const { return flat && reinterpret_cast<uintptr_t>(data) % (4 * item_size(dtype)) == 0; }
+  template <class A> __device__ A at(int64_t i) const {
+    if (flat) return load_as<A>(dtype, data + i * size_of<A>(dtype));
+    const uint32_t r = columns.divide(uint32_t(i)), c = uint32_t(i) - r * columns.divisor;
+    return load_as<A>(dtype, data + r * row + c * column);
+  }
+};
+
+// Which chunk belongs to which entry of a list.
+template <int kMax> struct Chunks {
+  int entries = 0;
+  uint32_t first[kMax + 1] = {};  // of each entry, then how many there are
+
+  uint32_t count() const { return first[entries]; }
+  // Adds an entry of so many chunks; returns its number.
+  int add(int64_t chunks) {
+    if (int64_t(count()) + chunks > kMaxBlocks) throw kernels::Failure("more elements than a grid has blocks for");
+    first[entries + 1] = first[entries] + uint32_t(chunks);
+    return entries++;
+  }
+  __device__ int find(uint32_t chunk) const {
+    int t = 0;
+    for (int high = entries; high - t > 1;) {
+      const int middle = (t + high) / 2;
+      if (first[middle] <= chunk) t = middle;
+      else high = middle;
+    }
+    return t;
+  }
+};
+
+// Four neighbours from element i on, which is a multiple of four; those from `end` on are 0.
+template <class A> __device__ inline void load_pack(DType dtype, const char* data, int64_t i, int64_t end, A (&x)[4]) {
+  if (i + 4 <= end) {
+    if constexpr (std::is_same_v<A, float>) {
+      load_four(dtype, data, i, x);
+    } else {
+      const auto pack = reinterpret_cast<const Pack<A>*>(data)[i / 4];
+      for (int k = 0; k < 4; ++k) x[k] = pack.v[k];
+    }
+  } else {
+    for (int k = 0; k < 4; ++k) x[k] = i + k < end ? load_as<A>(dtype, data + (i + k) * size_of<A>(dtype)) : A(0);
+  }
+}
+template <class A> __device__ inline void store_pack(DType dtype, char* data, int64_t i, int64_t end, const A (&x)[4]) {
+  if (i + 4 <= end) {
+    if constexpr (std::is_same_v<A, float>) {
+      store_four(dtype, data, i, x);
+    } else {
+      Pack<A> pack;
+      for (int k = 0; k < 4; ++k) pack.v[k] = x[k];
+      reinterpret_cast<Pack<A>*>(data)[i / 4] = pack;
+    }
+  } else {
+    for (int k = 0; k < 4; ++k)
+      if (i + k < end) store_as<A>(dtype, data + (i + k) * size_of<A>(dtype), x[k]);
+  }
+}
+
+}  // namespace pb::cuda

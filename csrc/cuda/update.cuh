@@ -1,0 +1,223 @@
+// The kernel of an update: all tensors of a dtype in one launch, which begins the step too.
+#pragma once
+#include <algorithm>
+#include <new>
+
+#include "cuda/fold.cuh"
+#include "cuda/gradients.cuh"
+#include "kernels/update_rows.h"
+
+namespace pb::cuda {
+
+using kernels::kMaxSlots;
+
+// One tensor of a list.
+struct Run {
+  char *weights, *delta;  // delta: null where nobody asked
+  char* slots[kMaxSlots];
+  Gradient gradient;
+  int64_t size;
+  bool packs;  // all can be read four at a time
+};
+
+// The arguments of a launch, by value.
+template <int kMax> struct UpdateJob {
+  double* control;
+  unsigned* ticket = nullptr;  // the last block to begin writes the control block; null: nobody
+  bool preview;
+  double hyper[kMaxReals];
+  Chunks<kMax> chunks;
+  Run runs[kMax];
+};
+constexpr int kFewRuns = 24, kManyRuns = 264;  // a launch with few arguments is the quicker one
+static_assert(sizeof(UpdateJob<kManyRuns>) <= kMaxArguments);
+
+// A block takes chunks of kThreads shares, at every turn one.
+template <class A> constexpr int kShare = 32 / sizeof(A);
+template <class A> constexpr int64_t kChunk = int64_t{kShare<A>} * kThreads;
+
+// The elements of a thread: in packs, or one here and one kThreads further.
+struct Share {
+  int64_t first, end;
+  bool packs;
+  template <class A> __device__ Share(A, const Run& run, uint32_t chunk)
+      : first(chunk * kChunk<A> + threadIdx.x * (run.packs ? 4 : 1)), end(run.size), packs(run.packs) {}
+};
+
+template <class A> __device__ inline void load_share(const Share& share, DType dtype, const char* data, A (&x)[kShare<A>]) {
+  if (share.packs) {
+#pragma unroll
+    for (int k = 0; k < kShare<A>; k += 4) {
+      A four[4];
+      load_pack(dtype, data, share.first + k * kThreads, share.end, four);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) x[k + j] = four[j];
+    }
+  } else {
+#pragma unroll
+    for (int k = 0; k < kShare<A>; ++k) {
+      const int64_t i = share.first + k * kThreads;
+      x[k] = i < share.end ? load_as<A>(dtype, data + i * size_of<A>(dtype)) : A(0);
+    }
+  }
+}
+template <class A> __device__ inline void load_share(const Share& share, const Gradient& gradient, A (&x)[kShare<A>]) {
+  if (gradient.flat) return load_share(share, gradient.dtype, gradient.data, x);
+#pragma unroll
+  for (int k = 0; k < kShare<A>; ++k) {
+    const int64_t i = share.first + k * kThreads;
+    x[k] = i < share.end ? gradient.at<A>(i) : A(0);
+  }
+}
+template <class A> __device__ inline void store_share(const Share& share, DType dtype, char* data, const A (&x)[kShare<A>]) {
+  if (share.packs) {
+#pragma unroll
+    for (int k = 0; k < kShare<A>; k += 4) {
+      A four[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) four[j] = x[k + j];
+      store_pack(dtype, data, share.first + k * kThreads, share.end, four);
+    }
+  } else {
+#pragma unroll
+    for (int k = 0; k < kShare<A>; ++k) {
+      const int64_t i = share.first + k * kThreads;
+      if (i < share.end) store_as<A>(dtype, data + i * size_of<A>(dtype), x[k]);
+    }
+  }
+}
+
+// What is added is rounded to the dtype of the weight first, so that before + delta = after, bit for bit.
+template <class A> __device__ inline A rounded(DType dtype, A x) {
+  if constexpr (std::is_same_v<A, float>)
+    if (dtype != DType::f32) return dtype == DType::f16 ? float(float16(x)) : float(bfloat16(x));
+  return x;
+}
+
+// One warp of every block computes what the step begins with (rates, bias corrections) while the others load. Bound by memory: Adam moves 28 bytes for a float weight and computes about 80 instructions.
+template <class U, class A, int kMax>
+__global__ void __launch_bounds__(kThreads) update_kernel(const __grid_constant__ UpdateJob<kMax> job) {
+  using Element = typename U::template Element<A>;
+  constexpr DType kSlotType = std::is_same_v<A, float> ? DType::f32 : DType::f64;
+  __shared__ double control[kControlSize];
+  __shared__ __align__(16) unsigned char element[sizeof(Element)];
+  A p[kShare<A>], g[kShare<A>], slots[U::kSlots + 1][kShare<A>];
+  const uint32_t chunks = job.chunks.first[job.chunks.entries];
+  uint32_t chunk = blockIdx.x;
+  int t = 0;
+  const auto load = [&] {
+    t = job.chunks.find(chunk);
+    const Run& run = job.runs[t];
+    const Share share(A(0), run, chunk - job.chunks.first[t]);
+    load_share(share, run.gradient.dtype, run.weights, p);
+    load_share(share, run.gradient, g);
+#pragma unroll
+    for (int k = 0; k < U::kSlots; ++k) load_share(share, kSlotType, run.slots[k], slots[k]);
+  };
+  bool last = false;
+  if (threadIdx.x < kControlSize) {
+    control[threadIdx.x] = job.control[threadIdx.x];
+    __syncwarp((1u << kControlSize) - 1);
+    if (threadIdx.x == 0) {
+      if (job.ticket) {
+        __threadfence();  // read, and so arrived
+        last = atomicAdd(job.ticket, 1u) + 1 == gridDim.x;
+      }
+      U::advance(control, job.hyper);
+      new (element) Element(control, job.hyper);
+    }
+  }
+  if (chunk < chunks) load();
+  __syncthreads();
+  const Element f = *reinterpret_cast<const Element*>(element);
+
+  while (chunk < chunks) {
+    const Run& run = job.runs[t];
+    const DType dtype = run.gradient.dtype;
+    const Share share(A(0), run, chunk - job.chunks.first[t]);
+#pragma unroll
+    for (int k = 0; k < kShare<A>; ++k) {
+      A column[U::kSlots + 1];
+#pragma unroll
+      for (int j = 0; j < U::kSlots; ++j) column[j] = slots[j][k];
+      g[k] = rounded(dtype, kernels::change_of<U>(f, p[k], g[k], column));
+      p[k] = p[k] + g[k];
+#pragma unroll
+      for (int j = 0; j < U::kSlots; ++j) slots[j][k] = column[j];
+    }
+    if (!job.preview) {
+      store_share(share, dtype, run.weights, p);
+#pragma unroll
+      for (int k = 0; k < U::kSlots; ++k) store_share(share, kSlotType, run.slots[k], slots[k]);
+    }
+    if (run.delta) store_share(share, dtype, run.delta, g);
+    chunk += gridDim.x;
+    if (chunk < chunks) load();
+  }
+  if (last) {
+    for (int k = 0; k < kControlSize; ++k) job.control[k] = control[k];
+    *job.ticket = 0;
+  }
+}
+
+inline bool aligned(const void* p, int64_t bytes) { return reinterpret_cast<uintptr_t>(p) % uintptr_t(bytes) == 0; }
+
+template <int kMax> void add_run(UpdateJob<kMax>& job, const Launch& launch, int t, int64_t chunk, Copies& copies) {
+  const int slots = static_cast<const kernels::Update*>(launch.table)->slots, entries = int(launch.ints[0]);
+  const View& weights = launch.out(t);
+  const int64_t size = item_size(weights.dtype), wide = compute_size(compute_type(weights.dtype));
+  Run& run = job.runs[job.chunks.add((weights.size() + chunk - 1) / chunk)];
+  run.weights = weights.data;
+  run.delta = launch.out(entries * (1 + slots) + t).data;
+  run.size = weights.size();
+  run.gradient = Gradient(launch.in(t), copies);
+  run.packs = run.gradient.packs() && aligned(run.weights, 4 * size) && aligned(run.delta, 4 * size);
+  for (int k = 0; k < slots; ++k) {
+    run.slots[k] = launch.out(entries * (1 + k) + t).data;
+    run.packs = run.packs && aligned(run.slots[k], 4 * wide);
+  }
+}
+
+// The tensors that are computed with as A, in as many launches as their list needs. The last one ends the step if `ends`.
+template <class U, class A, int kMax> void update_all(const Launch& launch, bool ends, Copies& copies) {
+  UpdateJob<kMax> job;
+  job.control = launch.out(launch.outputs - 1).as<double>();
+  job.preview = launch.ints[1] != 0;
+  std::copy_n(launch.reals, kMaxReals, job.hyper);
+  const auto go = [&] {
+    const int64_t fill = 4 * int64_t{multiprocessors()};  // blocks that are at work at the same time
+    start(update_kernel<U, A, kMax>, dim3(unsigned(std::max<int64_t>(1, std::min<int64_t>(job.chunks.count(), fill)))),
+          kThreads, 0, job);
+    job.chunks.entries = 0;
+  };
+  for (int t = 0; t < launch.ints[0]; ++t) {
+    if (!launch.in(t).data || compute_type(launch.in(t).dtype) != compute_of<A>) continue;
+    if (job.chunks.entries == kMax) go();
+    add_run(job, launch, t, kChunk<A>, copies);
+  }
+  if (ends && !job.preview) job.ticket = tickets();
+  go();
+}
+
+template <class U> void run_update(const Launch& launch) {
+  int floats = 0, doubles = 0;
+  for (int t = 0; t < launch.ints[0]; ++t) {
+    if (!launch.in(t).data) continue;
+    if (compute_type(launch.in(t).dtype) == Compute::f32) ++floats;
+    else ++doubles;
+  }
+  Copies copies;
+  if (floats > kFewRuns) update_all<U, float, kManyRuns>(launch, doubles == 0, copies);
+  else if (floats > 0 || doubles == 0) update_all<U, float, kFewRuns>(launch, doubles == 0, copies);
+  if (doubles > 0) update_all<U, double, kManyRuns>(launch, true, copies);
+}
+
+// Makes the bindings' entry of an update.
+struct MakeUpdate {
+  template <class U> const kernels::Update& operator()(Tag<U>, const char* name) const {
+    static const kernels::Update op = kernels::entry<U>(name, run_update<U>);
+    return op;
+  }
+};
+
+}  // namespace pb::cuda

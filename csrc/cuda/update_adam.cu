@@ -1,0 +1,8 @@
+// The updates of Adam and AdamW.
+#include "cuda/update.cuh"
+
+namespace pb::kernels {
+
+const Update& choose_adam(const double* hyper) { return choose_adam(hyper, cuda::MakeUpdate{}); }
+
+}  // namespace pb::kernels

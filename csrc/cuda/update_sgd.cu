@@ -1,0 +1,8 @@
+// The updates of SGD.
+#include "cuda/update.cuh"
+
+namespace pb::kernels {
+
+const Update& choose_sgd(const double* hyper) { return choose_sgd(hyper, cuda::MakeUpdate{}); }
+
+}  // namespace pb::kernels

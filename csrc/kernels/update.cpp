@@ -1,0 +1,36 @@
+// What updates, clipping and changes of the control block cost.
+#include "kernels/update.h"
+
+#include "math/update.h"
+
+namespace pb::kernels {
+
+void update_cost(const Launch& launch, Cost& cost) {
+  const auto& op = *static_cast<const Update*>(launch.table);
+  const int64_t entries = launch.ints[0];
+  const bool preview = launch.ints[1];
+  for (int64_t t = 0; t < entries; ++t) {
+    const View &p = launch.out(int(t)), &g = launch.in(int(t));
+    if (!g.data) continue;
+    const int64_t slots = op.slots * p.size() * compute_size(compute_type(p.dtype));
+    cost.flops += p.size() * (op.flops - preview);
+    cost.special_ops += p.size() * op.special;
+    cost.bytes_read += p.bytes() + g.distinct_bytes() + slots;
+    cost.bytes_written += (preview ? 0 : p.bytes() + slots);
+    if (launch.out(int(entries * (1 + op.slots) + t)).data) cost.bytes_written += p.bytes();
+  }
+}
+
+void clip_norm_cost(const Launch& launch, Cost& cost) {
+  for (int k = 0; k < launch.inputs; ++k) {
+    if (!launch.in(k).data) continue;
+    cost.flops += 2 * launch.in(k).size();
+    cost.bytes_read += launch.in(k).distinct_bytes();
+  }
+  cost.special_ops = 2;
+  cost.bytes_written = 2 * sizeof(double);
+}
+
+void write_control_cost(const Launch& launch, Cost& cost) { cost.bytes_written = launch.ints[1] * int64_t(sizeof(double)); }
+
+}  // namespace pb::kernels
