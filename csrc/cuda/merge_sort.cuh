@@ -23,7 +23,6 @@ struct Small {
   __device__ bool operator<(Small other) const { return bits < other.bits; }
 };
 template <class U> using Item = std::conditional_t<(sizeof(U) < 4), Small, Keyed<U>>;
-template <class U> __device__ inline Item<U> beyond() { return {U(~U(0)), 0xFFFF}; }  // after every item
 
 // Eight neighbours of a thread lie nine apart from those of the next, and so in other banks.
 __host__ __device__ inline int slot(int i) { return i + i / kEach; }
@@ -58,37 +57,13 @@ template <class I> __device__ inline int share_of(const I* row, int a, int lengt
   return low;
 }
 
-// What a launch sorts: the first k of n of each row, as positions (int64) or as elements.
-struct Task {
-  AxisRows in, out;
-  int64_t rows;
-  int n, k;
-  int threads, together;       // of a row; rows of a block
-  bool in_across, out_across;  // neighbouring rows are closer than neighbours in a row
-  bool positions;
-};
-
-template <class U> __global__ void __launch_bounds__(512) sort_rows(Order<U> order, const __grid_constant__ Task task) {
-  using I = Item<U>;
-  const int n = task.n, room = slot(n - 1) + 1, threads = int(blockDim.x);
-  const int64_t first_row = int64_t(blockIdx.x) * task.together;
-  const int here = int(min(int64_t(task.together), task.rows - first_row));
-  I* const items = reinterpret_cast<I*>(pb_shared);
-
-  for (int e = int(threadIdx.x); e < here * n; e += threads) {
-    const int r = task.in_across ? e % here : e / n, i = task.in_across ? e / here : e % n;
-    const U bits = *reinterpret_cast<const U*>(task.in.row(first_row + r) + i * task.in.stride);
-    items[r * room + slot(i)] = I(order.key(bits), unsigned(i));
-  }
-  __syncthreads();
-
-  const int r = int(threadIdx.x) / task.threads, begin = int(threadIdx.x) % task.threads * kEach;
-  const bool busy = r < here;
-  I* const row = items + r * room;
+// Sorts n items of shared memory, item i of them at row[slot(i)]. Called by all threads of the block, behind a barrier and before
+// one; those that are busy have the eight from `begin` on. `beyond` comes after every item.
+template <class I> __device__ inline void sort_shared(I* row, int n, int begin, bool busy, const I beyond) {
   I x[kEach];
   if (busy) {
 #pragma unroll
-    for (int k = 0; k < kEach; ++k) x[k] = begin + k < n ? row[slot(begin + k)] : beyond<U>();
+    for (int k = 0; k < kEach; ++k) x[k] = begin + k < n ? row[slot(begin + k)] : beyond;
     sort_eight(x);
 #pragma unroll
     for (int k = 0; k < kEach; ++k)
@@ -101,13 +76,13 @@ template <class U> __global__ void __launch_bounds__(512) sort_rows(Order<U> ord
       const int end_a = b, end_b = min(a + 2 * width, n), count = begin - a;
       const int of_a = share_of(row, a, end_a - a, b, end_b - b, count);
       int at_a = a + of_a, at_b = b + count - of_a;
-      I next_a = at_a < end_a ? row[slot(at_a)] : beyond<U>(), next_b = at_b < end_b ? row[slot(at_b)] : beyond<U>();
+      I next_a = at_a < end_a ? row[slot(at_a)] : beyond, next_b = at_b < end_b ? row[slot(at_b)] : beyond;
 #pragma unroll
       for (int k = 0; k < kEach; ++k) {
         const bool from_b = next_b < next_a;
         x[k] = from_b ? next_b : next_a;
-        if (from_b) next_b = ++at_b < end_b ? row[slot(at_b)] : beyond<U>();
-        else next_a = ++at_a < end_a ? row[slot(at_a)] : beyond<U>();
+        if (from_b) next_b = ++at_b < end_b ? row[slot(at_b)] : beyond;
+        else next_a = ++at_a < end_a ? row[slot(at_a)] : beyond;
       }
     }
     __syncthreads();
@@ -117,10 +92,37 @@ template <class U> __global__ void __launch_bounds__(512) sort_rows(Order<U> ord
         if (begin + k < n) row[slot(begin + k)] = x[k];
     }
   }
+}
+
+// What a launch sorts: the first k of n of each row, as positions (int64) or as elements.
+struct Task {
+  AxisRows in, out;
+  int64_t rows, n, k;
+  bool in_across, out_across;  // neighbouring rows are closer than neighbours in a row
+  bool positions;
+  int threads = 0, together = 0;  // here: of a row; rows of a block
+};
+
+template <class U> __global__ void __launch_bounds__(512) sort_rows(Order<U> order, const __grid_constant__ Task task) {
+  using I = Item<U>;
+  const int n = int(task.n), k = int(task.k), room = slot(n - 1) + 1, threads = int(blockDim.x);
+  const int64_t first_row = int64_t(blockIdx.x) * task.together;
+  const int here = int(min(int64_t(task.together), task.rows - first_row));
+  I* const items = reinterpret_cast<I*>(pb_shared);
+
+  for (int e = int(threadIdx.x); e < here * n; e += threads) {
+    const int r = task.in_across ? e % here : e / n, i = task.in_across ? e / here : e % n;
+    const U bits = *reinterpret_cast<const U*>(task.in.row(first_row + r) + i * task.in.stride);
+    items[r * room + slot(i)] = I(order.key(bits), unsigned(i));
+  }
   __syncthreads();
 
-  for (int e = int(threadIdx.x); e < here * task.k; e += threads) {
-    const int r = task.out_across ? e % here : e / task.k, i = task.out_across ? e / here : e % task.k;
+  const int r = int(threadIdx.x) / task.threads, begin = int(threadIdx.x) % task.threads * kEach;
+  sort_shared(items + r * room, n, begin, r < here, I(U(~U(0)), 0xFFFF));
+  __syncthreads();
+
+  for (int e = int(threadIdx.x); e < here * k; e += threads) {
+    const int r = task.out_across ? e % here : e / k, i = task.out_across ? e / here : e % k;
     const int64_t position = items[r * room + slot(i)].position();
     char* to = task.out.row(first_row + r) + i * task.out.stride;
     if (task.positions) *reinterpret_cast<int64_t*>(to) = position;
@@ -130,9 +132,10 @@ template <class U> __global__ void __launch_bounds__(512) sort_rows(Order<U> ord
 
 // n from 1 to kLongest<U>, k up to n.
 template <class U> void start_rows(const Order<U>& order, Task task) {
-  task.threads = (task.n + kEach - 1) / kEach;
+  task.threads = int(task.n + kEach - 1) / kEach;
   task.together = int(std::min<int64_t>(task.rows, std::max(1, 128 / task.threads)));
-  const int room = slot(task.n - 1) + 1, threads = (task.threads * task.together + int(kWarp) - 1) / int(kWarp) * int(kWarp);
+  const int room = slot(int(task.n) - 1) + 1,
+            threads = (task.threads * task.together + int(kWarp) - 1) / int(kWarp) * int(kWarp);
   start(sort_rows<U>, blocks_for(task.rows, task.together), dim3(unsigned(threads)),
         size_t(task.together) * room * sizeof(Item<U>), order, task);
 }

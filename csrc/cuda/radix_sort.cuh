@@ -128,7 +128,7 @@ __device__ inline uint32_t count_before(uint64_t* progress, uint32_t tile, int p
 
 // One tile by one byte of the keys. The last pass hands the elements to `store`.
 template <class U, class Key, class Store>
-__global__ void __launch_bounds__(kThreads, 2)
+__global__ void __launch_bounds__(kThreads, 3)
     move(Key key, const __grid_constant__ Store store, const __grid_constant__ Work<U> work, int pass) {
   constexpr bool kPositions = Store::kPositions;
   __shared__ uint32_t ranks[kWarps][kDigits];
@@ -147,7 +147,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   // A byte that is the same everywhere moves nothing, so the passes before say where the row is by now.
   const uint32_t* counts = work.counts + row * work.passes * kDigits + threadIdx.x;
   int moved = 0;
-  for (int p = 0; p < pass; ++p) moved += !__syncthreads_or(counts[p * kDigits] == n);
+  if constexpr (sizeof(U) > 1)
+    for (int p = 0; p < pass; ++p) moved += !__syncthreads_or(counts[p * kDigits] == n);
   const uint32_t everywhere = counts[pass * kDigits];
   const bool stays = __syncthreads_or(everywhere == n);
   if (stays && !last) return;
@@ -164,7 +165,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   // The rank of each element among those of its digit in its warp, whose elements are neighbours.
   const int64_t first = begin + int64_t(warp) * kWarp * kItems<U> + lane;
   U x[kItems<U>];
-  uint32_t rank[kItems<U>];
+  uint32_t rank[kItems<U> / 2];  // two of 16 bits each
 #pragma unroll
   for (int k = 0; k < kItems<U>; ++k) x[k] = first + k * int64_t(kWarp) < n ? from[first + k * int64_t(kWarp)] : U(0);
   // What is beyond the end of the row comes after everything, and is not stored.
@@ -178,7 +179,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     __syncwarp();
     if (below == 0) ranks[warp][d] = before + __popc(same);
     __syncwarp();
-    rank[k] = before + __popc(below);
+    const uint32_t own = before + __popc(below);
+    rank[k / 2] = k % 2 ? rank[k / 2] | own << 16 : own;
   }
   __syncthreads();
 
@@ -199,7 +201,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   // Through shared memory, so that neighbours are written together.
 #pragma unroll
   for (int k = 0; k < kItems<U>; ++k) {
-    const uint32_t place = ranks[warp][digit(k)] + rank[k];
+    const uint32_t place = ranks[warp][digit(k)] + (rank[k / 2] >> (k % 2 * 16) & 0xffff);
     items[place] = x[k];
     if constexpr (kPositions)
       if (first + k * int64_t(kWarp) < n) places[place] = position(first + k * int64_t(kWarp));

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "cuda/operand.cuh"
-#include "cuda/radix_sort.cuh"
 #include "math/random.h"
 
 namespace pb::cuda {
@@ -111,15 +110,6 @@ template <class F> void fill_real(const Launch& launch, const F& make) {
   else fill_with<float>(launch.out(), launch.in(), make(float{}));
 }
 
-// ---- the order of keys
-
-struct ToOrder {
-  static constexpr bool kPositions = true;
-  int64_t* order;
-  __device__ int64_t* row(int64_t) const { return order; }
-  __device__ void put(int64_t* sink, int64_t i, uint64_t, uint32_t position) const { sink[i] = position; }
-};
-
 // ---- dropout
 
 template <class T> __device__ void drop(const Words& words, float p, T scale, T (&x)[4]) {
@@ -222,15 +212,6 @@ void truncated_normal(const Launch& launch) {
 void bernoulli(const Launch& launch) { fill_with<float>(launch.out(), launch.in(), Bernoulli{float(launch.reals[0])}); }
 void randint(const Launch& launch) { fill_with<int64_t>(launch.out(), launch.in(), Integers{launch.ints[0], launch.ints[1]}); }
 void random_keys(const Launch& launch) { fill_with<int64_t>(launch.out(), launch.in(), Keys{}); }
-
-void permutation(const Launch& launch) {
-  Scratch scratch;
-  const View& out = launch.out();
-  const View keys = flat_view(scratch.take<uint64_t>(out.size()), DType::u64, out.size());
-  fill_with<int64_t>(keys, launch.in(), Keys{});
-  radix::sort_rows<uint64_t>(radix::FromArray<uint64_t>{keys.as<uint64_t>(), out.size()}, radix::AsTheyAre<uint64_t>{},
-                             ToOrder{out.as<int64_t>()}, 1, out.size(), 64);
-}
 
 void dropout(const Launch& launch) {
   if (launch.out().dtype == DType::f64) dropout_as<double>(launch);

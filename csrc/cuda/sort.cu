@@ -1,8 +1,9 @@
-// Sorts along an axis: short rows in shared memory, long ones by radix.
+// Sorts along an axis: short rows in shared memory, long ones by radix; the first few of long ones by selection.
 #include "kernels/sort.h"
 
 #include "cuda/merge_sort.cuh"
 #include "cuda/radix_sort.cuh"
+#include "cuda/select.cuh"
 
 namespace pb::cuda {
 namespace {
@@ -35,22 +36,15 @@ template <class U> struct ToPositions {
   }
 };
 
-// The rows of a launch, or a part of them.
-struct Rows {
-  AxisRows in, out;
-  int64_t rows, n, k;
-  bool in_across, out_across;  // see merge::Task
-};
-
-template <class U> void sort_part(const Rows& part, const Order<U>& order, bool positions) {
-  if (part.n <= merge::kLongest<U>)
-    return merge::start_rows<U>(
-        order, {part.in, part.out, part.rows, int(part.n), int(part.k), 0, 0, part.in_across, part.out_across, positions});
-  const FromRows<U> load{part.in};
+// Sorts the rows of a launch, or a part of them.
+template <class U> void sort_part(const merge::Task& task, const Order<U>& order) {
+  if (task.n <= merge::kLongest<U>) return merge::start_rows<U>(order, task);
+  if (task.positions && select::pays<U>(task.rows, task.n, task.k)) return select::start_rows<U>(order, task);
+  const FromRows<U> load{task.in};
   const KeyOf<U> key{order};
   constexpr int kBits = 8 * sizeof(U);
-  if (positions) radix::sort_rows<U>(load, key, ToPositions<U>{part.out, part.k}, part.rows, part.n, kBits);
-  else radix::sort_rows<U>(load, key, ToElements<U>{part.out}, part.rows, part.n, kBits);
+  if (task.positions) radix::sort_rows<U>(load, key, ToPositions<U>{task.out, task.k}, task.rows, task.n, kBits);
+  else radix::sort_rows<U>(load, key, ToElements<U>{task.out}, task.rows, task.n, kBits);
 }
 
 void sort_axis(const Launch& launch, bool positions) {
@@ -67,12 +61,12 @@ void sort_axis(const Launch& launch, bool positions) {
       const int last = part[v].ndim - 1;
       return last >= 0 && std::abs(part[v].stride[last]) < std::abs(along[v]);
     };
-    const Rows rows{{part[0], along[0]}, {part[1], along[1]}, part[0].size(), n, k, across(0), across(1)};
+    const merge::Task rows{{part[0], along[0]}, {part[1], along[1]}, part[0].size(), n, k, across(0), across(1), positions};
     switch (item_size(dtype)) {
-      case 1: return sort_part<uint8_t>(rows, {dtype, descending}, positions);
-      case 2: return sort_part<uint16_t>(rows, {dtype, descending}, positions);
-      case 4: return sort_part<uint32_t>(rows, {dtype, descending}, positions);
-      default: return sort_part<uint64_t>(rows, {dtype, descending}, positions);
+      case 1: return sort_part<uint8_t>(rows, {dtype, descending});
+      case 2: return sort_part<uint16_t>(rows, {dtype, descending});
+      case 4: return sort_part<uint32_t>(rows, {dtype, descending});
+      default: return sort_part<uint64_t>(rows, {dtype, descending});
     }
   });
 }
