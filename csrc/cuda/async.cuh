@@ -12,8 +12,7 @@ template <int kBytes> __device__ __forceinline__ void copy_async(void* to, const
   if constexpr (kBytes == 16)
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(from), "r"(exists ? 16 : 0) : "memory");
   else
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared), "l"(from), "n"(kBytes),
-                 "r"(exists ? kBytes : 0)
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared), "l"(from), "n"(kBytes), "r"(exists ? kBytes : 0)
                  : "memory");
 #elif defined(__CUDACC__)
   struct __align__(kBytes) Bytes {

@@ -2,17 +2,12 @@
 // contraction of that tile; of slices the last block folds the sums in the order of the slices.
 #pragma once
 #include "cuda/fold.cuh"
+#include "cuda/gemm.h"
 #include "cuda/operand.cuh"
 #include "kernels/activations.h"
 #include "kernels/matmul.h"
 
 namespace pb::cuda {
-
-// A factor as kernels read it, in bytes: from a row of a (a column of b) to the next, and along the contraction.
-struct Factor {
-  const char* data = nullptr;
-  int64_t outer = 0, depth = 0;
-};
 
 // Along which axis neighbours lie. In packs: they begin at a multiple of a pack, and their number is one.
 enum class Reading : uint8_t { depth, outer, depth_packs, outer_packs };
@@ -20,26 +15,25 @@ enum class Reading : uint8_t { depth, outer, depth_packs, outer_packs };
 // result (m, n) = a (m, k) @ b (k, n), for every element of the batch.
 struct Problem {
   int m, n;
-  int64_t k, slice;      // the contraction, and a block's share of it
-  int tiles_m, slices;   // tiles down a result; slices of the contraction
+  int64_t k, slice;       // the contraction, and a block's share of it
+  int tiles_m, slices;    // tiles down a result; slices of the contraction
   unsigned tiles, first;  // tiles of all results; the first block
   DType dtype;            // of the factors and the result
   int size;               // of an element
   Reading reading_a, reading_b;
   kernels::Precision rounding;  // of float32 factors, where no tensor core does it
-  Factor a, b;
+  Factor a, b, y;
   Walk<2> batch;  // where the factors of a result of the batch begin
   char* out;
   int64_t pitch;  // elements from a row of the result to the next; results of the batch are m * pitch apart
   const char* bias;
   int64_t bias_step;
-  int activation;  // after the bias
-  Factor y;        // beside a: a's elements are cotangents, and are pulled back through an activation first
-  int pulled;
-  char* sums;           // of a's rows, one each
-  char* partial;        // a tile's sums for every slice
-  char* partial_sums;   // m of them for every slice
-  unsigned* arrivals;   // of the slices of a tile
+  int activation;      // after the bias
+  int pulled;          // before anything else: see Product
+  char* sums;          // of a's rows, one each
+  char* partial;       // a tile's sums for every slice
+  char* partial_sums;  // m of them for every slice
+  unsigned* arrivals;  // of the slices of a tile
 };
 
 // The problems that share a launch.
@@ -50,7 +44,7 @@ struct Group {
 
 // What a block is to do.
 struct Place {
-  int row, column;     // of the tile
+  int row, column;  // of the tile
   int slice;
   unsigned tile;
   int64_t begin, end;  // of the contraction
@@ -229,6 +223,7 @@ template <class C, int kM, int kN, int kRows, int kCopies, int kThreadsOf> struc
 struct Tile {
   void (*launch)(const Group&, unsigned blocks);
   int m, n, depth;
+  bool sums;  // of a's rows, too
   float latency, throughput;
 };
 struct Tiles {

@@ -39,8 +39,8 @@ template <class Kind, class Source, int kWide, int kThreadsOf> struct CoreLoader
   static_assert(kQuads * 4 * kThreadsOf == kWide * kWords && kThreadsOf % 32 == 0 && kThreadsOf % (kWide / 4) == 0);
 
   const char *at, *y_at;
-  int outer, word;   // of the first quad
-  unsigned exists;   // a bit for each element along the outer axis
+  int outer, word;  // of the first quad
+  unsigned exists;  // a bit for each element along the outer axis
   uint32_t raw[kQuads][kRaw], y_raw[kQuads][kRaw];
 
   __device__ static bool down(Reading reading) { return reading == Reading::depth || reading == Reading::depth_packs; }
@@ -74,7 +74,8 @@ template <class Kind, class Source, int kWide, int kThreadsOf> struct CoreLoader
   }
 
   // One quad; `left` elements from its first one on are inside the slice.
-  __device__ static void read(uint32_t (&to)[kRaw], const Factor& f, Reading reading, const char* from, unsigned real, int left) {
+  __device__ static void read(uint32_t (&to)[kRaw], const Factor& f, Reading reading, const char* from, unsigned real,
+                              int left) {
 #pragma unroll
     for (int i = 0; i < kRaw; ++i) to[i] = 0;
     if (reading == Reading::depth_packs) {
@@ -271,7 +272,7 @@ template <class Kind, class Source, class S> void launch_cores(const Group& grou
   start(multiply_cores<Kind, Source, S>, dim3(blocks), dim3(S::kThreadsOf), Cores<Kind, Source, S>::kBytes, group);
 }
 template <class Kind, class Source, class S> Tile core_tile(float latency, float throughput) {
-  return {launch_cores<Kind, Source, S>, S::kM, S::kN, kWords * Kind::kPer, latency, throughput};
+  return {launch_cores<Kind, Source, S>, S::kM, S::kN, kWords * Kind::kPer, sizeof(Source) == 2, latency, throughput};
 }
 
 using SmallCores = CoreShape<32, 32, 2, 2, 1, 4>;

@@ -84,7 +84,8 @@ template <class C, int kWide, int kDepth, int kThreadsOf, bool kStaged> struct L
   __device__ void fetch(const Factor& f, const Factor& beside, Reading reading, DType dtype, bool pulled, int left) {
     by(reading, [&](auto pattern) {
       using P = decltype(pattern);
-      const int64_t step = P::kOuter * f.outer + P::kDeep * f.depth, y_step = P::kOuter * beside.outer + P::kDeep * beside.depth;
+      const int64_t step = P::kOuter * f.outer + P::kDeep * f.depth,
+                    y_step = P::kOuter * beside.outer + P::kDeep * beside.depth;
 #pragma unroll
       for (int e = 0; e < P::kCount; ++e) {
         const bool real = (exists >> e & 1) && depth + e * P::kDeep < left;
@@ -126,7 +127,7 @@ template <class C, class S, bool kStaged> struct Plain {
   static constexpr int kVM = S::kTM < 4 ? S::kTM : 4, kVN = S::kTN < 4 ? S::kTN : 4;  // neighbours, read at once
   static constexpr int kPartsM = S::kTM / kVM, kPartsN = S::kTN / kVN, kRows = kVM * S::kDown;
   using Out = Exit<C, S::kM, S::kN, kRows, S::kGroups, S::kThreadsOf>;
-  static constexpr int kElements = kStages * kStage > S::kGroups * Out::kPart ? kStages * kStage : S::kGroups * Out::kPart;
+  static constexpr int kElements = kStages * kStage > S::kGroups* Out::kPart ? kStages* kStage : S::kGroups* Out::kPart;
   static constexpr size_t kBytes = kElements * sizeof(C);
 };
 
@@ -175,8 +176,7 @@ __global__ void __launch_bounds__(S::kThreadsOf, S::kBlocks) multiply_plain(cons
 #pragma unroll
       for (int i = 0; i < S::kTM; ++i)
 #pragma unroll
-        for (int j = 0; j < S::kTN; ++j)
-          multiply_add(sums[i].v[j], x[i / K::kVM].v[i % K::kVM], y[j / K::kVN].v[j % K::kVN]);
+        for (int j = 0; j < S::kTN; ++j) multiply_add(sums[i].v[j], x[i / K::kVM].v[i % K::kVM], y[j / K::kVN].v[j % K::kVN]);
     }
     if (summing) {
       C some = 0;
@@ -247,7 +247,7 @@ template <class C, class S, bool kStaged> void launch_plain(const Group& group, 
   start(multiply_plain<C, S, kStaged>, dim3(blocks), dim3(S::kThreadsOf), Plain<C, S, kStaged>::kBytes, group);
 }
 template <class C, class S, bool kStaged> Tile plain_tile(float latency, float throughput) {
-  return {launch_plain<C, S, kStaged>, S::kM, S::kN, S::kDepth, latency, throughput};
+  return {launch_plain<C, S, kStaged>, S::kM, S::kN, S::kDepth, S::kSums, latency, throughput};
 }
 
 using Smallest = Shape<16, 16, 64, 2, 2, 4, 4, 2>;

@@ -103,8 +103,7 @@ __device__ __forceinline__ void mma_f16(float (&d)[4], const uint32_t (&a)[4], c
 #endif
 }
 #else
-inline void mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
-                    cudasim::Site site = cudasim::Site::here()) {
+inline void mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], cudasim::Site site = cudasim::Site::here()) {
   detail::multiply<2>(
       d, a, b, [](uint32_t bits, int k) { return float(float16::from_bits(uint16_t(k ? bits >> 16 : bits))); }, site);
 }

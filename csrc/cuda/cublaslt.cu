@@ -1,0 +1,4 @@
+#include "cuda/cublaslt.h"
+namespace pb::cuda {
+bool multiply_by_library(const Product&) { return false; }
+}  // namespace pb::cuda
