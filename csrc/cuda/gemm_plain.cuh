@@ -142,7 +142,8 @@ template <class S> struct Seat {
 };
 
 template <class C, class S, bool kStaged>
-__global__ void __launch_bounds__(S::kThreadsOf, S::kBlocks) multiply_plain(const __grid_constant__ Group group) {
+__global__ void __launch_bounds__(S::kThreadsOf, std::is_same_v<C, double> ? 1 : S::kBlocks)
+    multiply_plain(const __grid_constant__ Group group) {
   using K = Plain<C, S, kStaged>;
   C* const shared = reinterpret_cast<C*>(pb_shared);
   const Problem& p = group.problems[group.count > 1 && blockIdx.x >= group.problems[1].first];
