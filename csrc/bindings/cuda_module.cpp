@@ -16,6 +16,7 @@ PYBIND11_MODULE(_cuda, mod) {
     pb::bind_copy(mod.ptr());
     pb::bind_index(mod.ptr());
     pb::bind_segment(mod.ptr());
+    pb::bind_matmul(mod.ptr());
     pb::bind_random(mod.ptr());
     pb::bind_rows(mod.ptr());
     pb::bind_update(mod.ptr());

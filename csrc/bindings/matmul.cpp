@@ -3,16 +3,14 @@
 #include <cstring>
 #include <optional>
 
-#include "bindings/tables.h"
 #include "bindings/result.h"
-#include "cpu/matmul.h"
-#include "math/counting.h"
-#include "math/functors.h"
+#include "bindings/tables.h"
+#include "kernels/matmul.h"
 
 namespace pb {
 namespace {
 
-using cpu::Linear;
+using kernels::Linear;
 
 int64_t released_work(int64_t multiply_adds) { return multiply_adds / 32; }  // as run_released counts work
 
@@ -37,7 +35,7 @@ int batch_shape(const View& a, const View& b, int64_t* shape) {
 
 // matmul(a, b)
 PyObject* call_matmul(const void*, PyObject* const* args, Py_ssize_t count) {
-  static const Kernel kernel{"matmul", cpu::matmul, cpu::matmul_cost};
+  static const Kernel kernel{"matmul", kernels::matmul, kernels::matmul_cost};
   expect_count(count, 2);
   View views[3];
   View &out = views[0], &a = views[1] = view_or_refuse(args[0]), &b = views[2] = view_or_refuse(args[1]);
@@ -65,7 +63,7 @@ PyObject* call_matmul(const void*, PyObject* const* args, Py_ssize_t count) {
 
 int64_t to_activation(PyObject* number) {
   const int64_t activation = to_int(number);
-  if (activation < 0 || activation >= cpu::kActivations) throw Refused{"an unknown activation"};
+  if (activation < 0 || activation >= kernels::kActivations) throw Refused{"an unknown activation"};
   return activation;
 }
 
@@ -133,27 +131,23 @@ PyObject* call_linear_pullback(const void* table, PyObject* const* args, Py_ssiz
   return result;
 }
 
-template <class Forward, class Pullback> void measure(Linear& forward, Linear& pullback, int activation) {
-  const Counting x(0.5), g(0.25);
-  Counting::flops = Counting::special = 0;
-  (void)Forward()(x);
-  forward.flops[activation] = int(Counting::flops), forward.special[activation] = int(Counting::special);
-  Counting::flops = Counting::special = 0;
-  (void)Pullback()(g, x, x);
-  pullback.flops[activation] = int(Counting::flops), pullback.special[activation] = int(Counting::special);
+// set_matmul_precision(number) -> the number before, of this thread: an index into kernels::Precision.
+PyObject* call_set_precision(const void*, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 1);
+  const int64_t number = to_int(args[0]);
+  if (number < 0 || number >= kernels::kPrecisions) throw Refused{"an unknown precision"};
+  const auto before = long(kernels::precision());
+  kernels::set_precision(kernels::Precision(number));
+  return PyLong_FromLong(before);
 }
 
 }  // namespace
 
 void bind_matmul(PyObject* module) {
-  static Linear forward{{"linear", cpu::linear, cpu::linear_cost}, {}, {}};
-  static Linear pullback{{"linear_pullback", cpu::linear_pullback, cpu::linear_pullback_cost}, {}, {}};
-  measure<relu_forward, relu_pullback>(forward, pullback, 1);
-  measure<tanh_forward, tanh_pullback>(forward, pullback, 2);
-  measure<sigmoid_forward, sigmoid_pullback>(forward, pullback, 3);
   define(module, "matmul", call_matmul, nullptr);
-  define(module, "linear", call_linear, &forward);
-  define(module, "linear_pullback", call_linear_pullback, &pullback);
+  define(module, "linear", call_linear, &kernels::linear_forward());
+  define(module, "linear_pullback", call_linear_pullback, &kernels::linear_backward());
+  define(module, "set_matmul_precision", call_set_precision, nullptr);
 }
 
 }  // namespace pb

@@ -5,8 +5,8 @@
 #include "cpu/copy.h"
 #include "cpu/matmul.h"
 #include "cpu/pool.h"
-#include "math/functors.h"
-#include "math/scalar.h"
+#include "kernels/activations.h"
+#include "kernels/matmul.h"
 
 namespace pb::cpu {
 namespace {
@@ -14,23 +14,6 @@ namespace {
 constexpr int64_t kPanelBytes = 4 << 20;  // of the output: fits the third-level cache, and BLAS packs w once a panel
 constexpr int64_t kPanelRows = 512;       // with fewer, packing w costs more than a panel in cache saves
 constexpr int64_t kGrain = 16 * 1024;     // elements of a thread's share of bias and activation: about 5 us
-
-struct identity {
-  template <class A> A operator()(A x) const { return x; }
-};
-struct identity_pullback {
-  template <class A> A operator()(A g, A, A) const { return g; }
-};
-
-// Calls f with the functors of an activation, the only switch over them.
-template <class F> void visit_activation(int64_t activation, F&& f) {
-  switch (activation) {
-    case 1: return f(relu_forward(), relu_pullback());
-    case 2: return f(tanh_forward(), tanh_pullback());
-    case 3: return f(sigmoid_forward(), sigmoid_pullback());
-    default: return f(identity(), identity_pullback());
-  }
-}
 
 template <class F> void visit_wide(DType dtype, F&& f) {
   if (dtype == DType::f32) f(float());
@@ -116,7 +99,7 @@ Matrix pull_activation(const Launch& launch, const View& g, const View& y, DType
   double* sums = gb.data ? scratch.take<double>(chunks * n) : nullptr;
   if (sums) std::fill_n(sums, chunks * n, 0.);
   if (gz || sums)
-    visit_activation(activation, [&](auto, auto f) {
+    kernels::visit_activation(int(activation), [&](auto, auto f) {
       visit_wide(wide, [&](auto zero) {
         using A = decltype(zero);
         parallel_chunks(rows, grain, [&](int64_t chunk, int64_t begin, int64_t end) {
@@ -132,6 +115,16 @@ Matrix pull_activation(const Launch& launch, const View& g, const View& y, DType
   return gz ? Matrix{gz, n, false} : matrix_of(g);
 }
 
+// The matrix (m, n) with its elements rounded as products are to be.
+Matrix rounded(const Matrix& matrix, int64_t m, int64_t n, DType wide, Scratch& scratch) {
+  View v = flat_view(matrix.data, wide, 0);
+  const int64_t size = item_size(wide);
+  v.ndim = 2, v.shape[0] = m, v.shape[1] = n;
+  v.stride[0] = matrix.transposed ? size : matrix.ld * size, v.stride[1] = matrix.transposed ? matrix.ld * size : size;
+  const View copy = rounded(v, scratch);
+  return copy.data == v.data ? matrix : Matrix{copy.data, n, false};
+}
+
 // out (m, n) = a @ b, rounded to the dtype of out where that is half precision.
 void product_into(const View& out, DType wide, int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b,
                   Scratch& scratch) {
@@ -142,13 +135,19 @@ void product_into(const View& out, DType wide, int64_t m, int64_t n, int64_t k, 
 }
 
 }  // namespace
+}  // namespace pb::cpu
+
+namespace pb::kernels {
+
+using namespace cpu;
 
 void linear(const Launch& launch) {
   const View& out = launch.out();
   if (out.size() == 0) return;
   Scratch scratch;
   const DType wide = storage_of(compute_type(out.dtype));
-  const View x = rows_of(launch.in(0), wide, scratch), w = readable(launch.in(1), wide, scratch);
+  const View x = rows_of(rounded(launch.in(0), scratch), wide, scratch);
+  const View w = readable(rounded(launch.in(1), scratch), wide, scratch);
   const int64_t m = x.shape[0], n = w.shape[0], k = x.shape[1], size = item_size(wide);
   char* bias = nullptr;
   if (launch.inputs == 3) {
@@ -165,7 +164,7 @@ void linear(const Launch& launch) {
     left.data = x.data + first * x.stride[0];
     product(wide, rows, n, k, left, right, y);
     if (bias || launch.ints[0])
-      visit_activation(launch.ints[0], [&](auto f, auto) {
+      visit_activation(int(launch.ints[0]), [&](auto f, auto) {
         visit_wide(wide, [&](auto zero) {
           using A = decltype(zero);
           parallel_for(rows, std::max<int64_t>(1, kGrain / n), [&](int64_t begin, int64_t end) {
@@ -178,14 +177,6 @@ void linear(const Launch& launch) {
   }
 }
 
-void linear_cost(const Launch& launch, Cost& cost) {
-  const auto& op = *static_cast<const Linear*>(launch.table);
-  const int64_t elements = launch.out().size(), k = launch.in(1).shape[1], activation = launch.ints[0];
-  cost.matmul_flops = 2 * elements * k;
-  cost.flops = cost.matmul_flops + elements * (op.flops[activation] + (launch.inputs == 3));
-  cost.special_ops = elements * op.special[activation];
-}
-
 void linear_pullback(const Launch& launch) {
   Scratch scratch;
   const View &gx = launch.out(0), &gw = launch.out(1);
@@ -193,24 +184,11 @@ void linear_pullback(const Launch& launch) {
   const View g = dense_rows(launch.in(0), wide, scratch);
   const View y = launch.ints[0] ? dense_rows(launch.in(3), wide, scratch) : g;
   const int64_t m = g.shape[0], n = g.shape[1], k = launch.in(2).shape[1];
-  const Matrix gz = pull_activation(launch, g, y, wide, scratch);
+  const Matrix gz = rounded(pull_activation(launch, g, y, wide, scratch), m, n, wide, scratch);
   if (gw.data && gw.size())
-    product_into(gw, wide, n, k, m, gz.flipped(), matrix_of(rows_of(launch.in(1), wide, scratch)), scratch);
-  if (gx.data && gx.size()) product_into(gx, wide, m, k, n, gz, matrix_of(readable(launch.in(2), wide, scratch)), scratch);
+    product_into(gw, wide, n, k, m, gz.flipped(), matrix_of(rows_of(rounded(launch.in(1), scratch), wide, scratch)), scratch);
+  if (gx.data && gx.size())
+    product_into(gx, wide, m, k, n, gz, matrix_of(readable(rounded(launch.in(2), scratch), wide, scratch)), scratch);
 }
 
-void linear_pullback_cost(const Launch& launch, Cost& cost) {
-  const auto& op = *static_cast<const Linear*>(launch.table);
-  const int64_t elements = launch.in(0).size(), k = launch.in(2).shape[1], activation = launch.ints[0];
-  const int products = (launch.out(0).data != nullptr) + (launch.out(1).data != nullptr);
-  cost.matmul_flops = 2 * elements * k * products;
-  cost.flops = cost.matmul_flops + elements * (op.flops[activation] + (launch.out(2).data != nullptr));
-  cost.special_ops = elements * op.special[activation];
-  cost.bytes_read = launch.in(0).distinct_bytes();
-  if (activation) cost.bytes_read += launch.in(3).distinct_bytes();
-  if (launch.out(1).data) cost.bytes_read += launch.in(1).distinct_bytes();
-  if (launch.out(0).data) cost.bytes_read += launch.in(2).distinct_bytes();
-  for (int k2 = 0; k2 < launch.outputs; ++k2) cost.bytes_written += launch.out(k2).bytes();
-}
-
-}  // namespace pb::cpu
+}  // namespace pb::kernels

@@ -11,6 +11,7 @@
 #include "cpu/blas.h"
 #include "cpu/copy.h"
 #include "cpu/pool.h"
+#include "kernels/matmul.h"
 
 namespace pb::cpu {
 namespace {
@@ -81,7 +82,7 @@ void run_batch(const Batched& p, int64_t begin, int64_t end) {
 void matmul_float(const View& out, const View& left, const View& right) {
   Scratch scratch;
   const DType wide = storage_of(compute_type(out.dtype));
-  const View a = readable(left, wide, scratch), b = readable(right, wide, scratch);
+  const View a = readable(rounded(left, scratch), wide, scratch), b = readable(rounded(right, scratch), wide, scratch);
   View target = out;
   if (is_half(out.dtype)) {
     target = flat_view(scratch.take<float>(out.size()), wide, out.size());
@@ -214,6 +215,20 @@ bool as_matrix(const View& v, Matrix& out) {
   return true;
 }
 
+View rounded(const View& v, Scratch& scratch) {
+  const kernels::Precision precision = kernels::precision();
+  if (v.dtype != DType::f32 || precision <= kernels::Precision::tf32) return v;
+  View narrow = v, copy = v;
+  narrow.dtype = precision == kernels::Precision::bf16 ? DType::bf16 : DType::f16;
+  for (View* to : {&narrow, &copy}) {
+    int64_t stride = item_size(to->dtype);
+    for (int d = v.ndim - 1; d >= 0; --d) to->stride[d] = stride, stride *= v.shape[d];
+    to->data = static_cast<char*>(scratch.take_bytes(to->bytes()));
+  }
+  if (v.size() != 0) assign(narrow, v), assign(copy, narrow);
+  return copy;
+}
+
 View readable(View v, DType wide, Scratch& scratch) {
   Matrix matrix;
   if (v.dtype == wide && as_matrix(v, matrix)) return v;
@@ -235,16 +250,15 @@ void product(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& a, cons
   else call(1.);
 }
 
+}  // namespace pb::cpu
+
+namespace pb::kernels {
+
 void matmul(const Launch& launch) {
   const View& out = launch.out();
   if (out.size() == 0) return;
-  if (is_float(out.dtype)) matmul_float(out, launch.in(0), launch.in(1));
-  else matmul_integer(out, launch.in(0), launch.in(1));
+  if (is_float(out.dtype)) cpu::matmul_float(out, launch.in(0), launch.in(1));
+  else cpu::matmul_integer(out, launch.in(0), launch.in(1));
 }
 
-void matmul_cost(const Launch& launch, Cost& cost) {
-  const View& a = launch.in(0);
-  cost.flops = cost.matmul_flops = 2 * launch.out().size() * a.shape[a.ndim - 1];
-}
-
-}  // namespace pb::cpu
+}  // namespace pb::kernels

@@ -1,7 +1,7 @@
-// Products: of matrices, batched and broadcast; of a linear layer with its bias and activation, and their gradients.
+// Matrices as BLAS reads them, for the products of this backend.
 #pragma once
 #include "cpu/scratch.h"
-#include "launch/door.h"
+#include "launch/shape.h"
 
 namespace pb::cpu {
 
@@ -24,25 +24,8 @@ View readable(View v, DType wide, Scratch& scratch);
 // out (m, n) = a (m, k) @ b (k, n); out is contiguous, of dtype float32 or float64 as are a and b.
 void product(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, char* out);
 
-// out: (batch…, m, n), contiguous. in: a (batch…, m, k), b (batch…, k, n); batch axes broadcast.
-void matmul(const Launch& launch);
-void matmul_cost(const Launch& launch, Cost& cost);
-
-constexpr int kActivations = 4;  // none, relu, tanh, sigmoid
-
-// What the linear family keeps: FLOPs and special ops of one element of each activation, or of its pullback.
-struct Linear {
-  Kernel kernel;
-  int flops[kActivations], special[kActivations];
-};
-
-// out: y (…, n), contiguous. in: x (…, k), w (n, k), and b (n) where there is a third. ints: the activation.
-void linear(const Launch& launch);
-void linear_cost(const Launch& launch, Cost& cost);
-
-// out: gx, gw, gb, contiguous; data is null and the size 0 where it is not needed. in: g, x, w, y; y may be anything
-// where the activation is none. ints: the activation.
-void linear_pullback(const Launch& launch);
-void linear_pullback_cost(const Launch& launch, Cost& cost);
+// v with its elements rounded as products of this thread are to be (see kernels::Precision): v itself, or a copy in scratch
+// memory.
+View rounded(const View& v, Scratch& scratch);
 
 }  // namespace pb::cpu

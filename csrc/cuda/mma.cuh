@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "cuda/runtime.h"
+#include "math/half.h"
 
 namespace pb::cuda {
 
@@ -87,6 +88,24 @@ __device__ __forceinline__ void mma_bf16(float (&d)[4], const uint32_t (&a)[4], 
 inline void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
                      cudasim::Site site = cudasim::Site::here()) {
   detail::multiply<2>(d, a, b, [](uint32_t bits, int k) { return __uint_as_float(k ? bits & 0xffff0000u : bits << 16); }, site);
+}
+#endif
+
+// The same in float16.
+#if defined(__CUDACC__)
+__device__ __forceinline__ void mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+  __trap();
+#endif
+}
+#else
+inline void mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], cudasim::Site site = cudasim::Site::here()) {
+  detail::multiply<2>(
+      d, a, b, [](uint32_t bits, int k) { return float(float16::from_bits(uint16_t(k ? bits >> 16 : bits))); }, site);
 }
 #endif
 

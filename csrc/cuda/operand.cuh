@@ -90,6 +90,7 @@ template <int kCount> struct Walk {
   Divider length[kMaxDims];
   int64_t stride[kCount][kMaxDims];
 
+  Walk() = default;
   // views: collapsed, of one shape.
   explicit Walk(const View* views) : ndim(views[0].ndim) {
     for (int d = 0; d < ndim; ++d) {

@@ -1,0 +1,113 @@
+// What a linear layer does to rows beside its products: an activation's pullback with the sum of each column, bias and activation.
+#include "cuda/gemm.cuh"
+
+namespace pb::cuda {
+namespace {
+
+constexpr int kAcross = 32, kDown = 8;  // threads of a block: columns, and rows at a time
+constexpr int64_t kRows = 256;          // of a block, at least
+constexpr int64_t kMostChunks = 1024;   // of rows
+
+struct Columns {
+  DType dtype;
+  int size;
+  int64_t rows, n, chunk;  // rows of a block
+  unsigned chunks;
+  Factor g, y;  // outer: rows
+  int activation;
+  char *gz, *sums;
+  void* partial;
+  unsigned* arrivals;
+};
+
+template <class C> __global__ void __launch_bounds__(kAcross* kDown) pull_chunk(const __grid_constant__ Columns c) {
+  __shared__ C shared[kDown][kAcross];
+  const unsigned chunk = blockIdx.x % c.chunks, strip = blockIdx.x / c.chunks;
+  const int across = int(threadIdx.x) % kAcross, down = int(threadIdx.x) / kAcross;
+  const int64_t column = int64_t(strip) * kAcross + across, begin = chunk * c.chunk;
+  const int64_t end = begin + c.chunk < c.rows ? begin + c.chunk : c.rows;
+  Sum<C> sum;
+  if (column < c.n) {
+    for (int64_t row = begin + down; row < end; row += kDown) {
+      C g = load_element<C>(c.dtype, c.g.data + row * c.g.outer + column * c.g.depth);
+      if (c.activation) {
+        const C y = load_element<C>(c.dtype, c.y.data + row * c.y.outer + column * c.y.depth);
+        kernels::visit_activation(c.activation, [&](auto, auto pullback) { g = pullback(g, y, y); });
+      }
+      if (c.gz) store_element<C>(c.dtype, c.gz + (row * c.n + column) * c.size, g);
+      sum.add(g);
+    }
+  }
+  if (!c.sums) return;
+  shared[down][across] = sum.total();
+  __syncthreads();
+  C* const partial = static_cast<C*>(c.partial);
+  if (down == 0 && column < c.n) {
+    Sum<C> all;
+    for (int k = 0; k < kDown; ++k) all.add(shared[k][across]);
+    if (c.chunks == 1) store_element<C>(c.dtype, c.sums + column * c.size, all.total());
+    else partial[chunk * c.n + column] = all.total();
+  }
+  if (c.chunks == 1 || !last_to_arrive(c.arrivals + strip, c.chunks) || down != 0 || column >= c.n) return;
+  Sum<C> all;
+  for (unsigned k = 0; k < c.chunks; ++k) all.add(__ldcg(partial + k * c.n + column));
+  store_element<C>(c.dtype, c.sums + column * c.size, all.total());
+}
+
+struct Rows {
+  DType dtype;
+  int size;
+  int64_t elements, n;
+  char* x;
+  const char* bias;
+  int64_t bias_step;
+  int activation;
+};
+
+template <class C> __global__ void __launch_bounds__(kThreads) finish_elements(const __grid_constant__ Rows r) {
+  const int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x;
+  if (i >= r.elements) return;
+  char* const at = r.x + i * r.size;
+  C x = load_element<C>(r.dtype, at);
+  if (r.bias) x += load_element<C>(r.dtype, r.bias + i % r.n * r.bias_step);
+  kernels::visit_activation(r.activation, [&](auto forward, auto) { x = forward(x); });
+  store_element<C>(r.dtype, at, x);
+}
+
+}  // namespace
+
+void pull_columns(const View& g, const View& y, int activation, char* gz, char* sums) {
+  const int64_t rows = g.shape[0], n = g.shape[1], strips = (n + kAcross - 1) / kAcross;
+  if (n == 0 || (rows == 0 && !sums)) return;
+  int64_t chunk = std::max(kRows, (rows + kMostChunks - 1) / kMostChunks);
+  if (strips > kTickets) chunk = std::max<int64_t>(1, rows);
+  const int64_t chunks = std::max<int64_t>(1, (rows + chunk - 1) / chunk);
+  if (chunks * strips > kMaxBlocks) throw kernels::Failure("a layer with too many outputs");
+  Scratch scratch;
+  Columns c{g.dtype,
+            item_size(g.dtype),
+            rows,
+            n,
+            chunk,
+            unsigned(chunks),
+            {g.data, g.stride[0], g.stride[1]},
+            {y.data, y.stride[0], y.stride[1]},
+            activation,
+            gz,
+            sums,
+            nullptr,
+            nullptr};
+  if (sums && chunks > 1) {
+    c.partial = scratch.take<double>(chunks * n);
+    c.arrivals = tickets();
+  }
+  const auto kernel = g.dtype == DType::f64 ? pull_chunk<double> : pull_chunk<float>;
+  start(kernel, dim3(unsigned(chunks * strips)), dim3(kAcross * kDown), 0, c);
+}
+
+void finish_rows(DType dtype, char* x, int64_t rows, int64_t n, const char* bias, int64_t bias_step, int activation) {
+  const Rows r{dtype, item_size(dtype), rows * n, n, x, bias, bias_step, activation};
+  start(dtype == DType::f64 ? finish_elements<double> : finish_elements<float>, blocks_for(rows * n), kThreads, 0, r);
+}
+
+}  // namespace pb::cuda

@@ -1,0 +1,264 @@
+// Which kernel computes a product, in how many slices: by an estimate of the time that knows shapes and constants only, so that
+// the same product has the same bits on every device of a kind.
+#include "cuda/gemm.cuh"
+
+#include <algorithm>
+
+#include "cuda/copy.cuh"
+#include "cuda/cublaslt.h"
+#include "cuda/product_tiny.h"
+
+namespace pb::cuda {
+namespace {
+
+using kernels::Precision;
+
+// Work for a library, if there is one: enough for its better kernels to earn back what calling it costs.
+constexpr int64_t kLargeWork = int64_t{3} << 28, kLargeSide = 128;  // multiply-adds; rows and columns
+// Factors whose elements are nowhere neighbours are copied first where they are read often enough.
+constexpr int64_t kCopyWork = int64_t{1} << 27;
+constexpr int64_t kMostSide = int64_t{1} << 30, kMostDepth = int64_t{1} << 30;  // of a launch; of a slice
+
+// In cycles of a device of kDevice multiprocessors.
+constexpr double kDevice = 128, kBegin = 1500, kFold = 1500, kFoldSlice = 150, kFoldElements = 64;
+constexpr int kSlices[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32};
+constexpr int64_t kLeastSlice = 48;           // of the contraction
+constexpr int64_t kPartialBytes = 128 << 20;  // of working memory
+
+bool has_tensor_cores() {
+  static int major[kMaxDevices] = {};
+  int& known = major[current_device()];
+  if (known == 0)
+    check(cudaDeviceGetAttribute(&known, cudaDevAttrComputeCapabilityMajor, current_device()), "asking for the architecture");
+  return known >= 8;
+}
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
+
+// A product with what is to be known of it before a tile is chosen.
+struct Work {
+  Product product;
+  int64_t batches;
+  bool cores, staged;
+};
+
+struct Slicing {
+  int64_t blocks, slice;  // blocks of one slice of all tiles
+  int slices;
+  double alone, busy;  // cycles: of one block, and of all if they share one multiprocessor
+};
+
+Slicing sliced(const Work& w, const Tile& tile) {
+  const Product& p = w.product;
+  Slicing best{};
+  best.blocks = ceil_div(p.m, tile.m) * std::max<int64_t>(1, ceil_div(p.n, tile.n)) * w.batches;
+  double least = 0;
+  for (const int wanted : kSlices) {
+    const int64_t slice = std::max<int64_t>(tile.depth, round_up(ceil_div(p.k, wanted), tile.depth));
+    const int64_t slices = std::max<int64_t>(1, ceil_div(p.k, slice));
+    if (slice > kMostDepth) continue;
+    if (best.slices && (slices == best.slices || slice < kLeastSlice || best.blocks > kTickets / 2 ||
+                        slices * best.blocks * tile.m * tile.n * std::max(4, item_size(p.dtype)) > kPartialBytes))
+      break;
+    double alone = double(slice) * tile.latency, busy = double(best.blocks * slices * slice) * tile.throughput;
+    if (slices > 1) alone += kFold + double(slices) * (kFoldSlice + tile.m * tile.n / kFoldElements);
+    const double waves = double(ceil_div(best.blocks * slices, int64_t(kDevice)));
+    const double time = std::max(alone, waves * double(slice) * tile.throughput);
+    if (best.slices && time >= least) continue;
+    least = time;
+    best.slice = slice, best.slices = int(slices), best.alone = alone, best.busy = busy;
+    if (best.blocks >= 8 * int64_t(kDevice)) break;  // no slices are needed to keep the device busy
+  }
+  return best;
+}
+
+Tiles tiles_for(const Work& w) {
+  if (!w.cores) return w.product.dtype <= DType::f32 ? float_tiles(w.staged) : number_tiles(w.product.dtype, w.staged);
+  const Precision precision = kernels::precision();
+  return w.product.dtype == DType::f32 && precision == Precision::tf32 ? tf32_tiles() : half_tiles(w.product.dtype, precision);
+}
+
+bool divides(int64_t pack, const Factor& f, int64_t stride, const View& steps) {
+  bool all = (reinterpret_cast<uintptr_t>(f.data) | uintptr_t(stride)) % uint64_t(pack) == 0;
+  for (int d = 0; d < steps.ndim; ++d) all = all && steps.stride[d] % pack == 0;
+  return all;
+}
+
+Reading reading_of(const Work& w, const Factor& f, int64_t outers, const View& steps) {
+  const Product& p = w.product;
+  const int size = item_size(p.dtype);
+  const bool narrow = w.cores && (size == 2 || kernels::precision() != Precision::tf32);  // two numbers in a register
+  const bool down = outers == 1 || (p.k > 1 && std::abs(f.depth) < std::abs(f.outer));
+  if (down) {
+    const bool packs =
+        w.cores && f.depth == size && p.k % (narrow ? 8 : 4) == 0 && divides(16, f, outers > 1 ? f.outer : 0, steps);
+    return packs ? Reading::depth_packs : Reading::depth;
+  }
+  const int64_t pack = w.cores ? 4 * size : 16;
+  const bool packs = f.outer == size && outers % (pack / size) == 0 && divides(pack, f, p.k > 1 ? f.depth : 0, steps);
+  return packs ? Reading::outer_packs : Reading::outer;
+}
+
+// Gives the factor that is read next to nothing at once a better place.
+void gather(Work& w, Factor& f, int64_t outers, Scratch& scratch) {
+  const Product& p = w.product;
+  const int64_t size = item_size(p.dtype);
+  if (w.batches > 1 || p.m * p.n * p.k < kCopyWork || f.outer == size || f.depth == size) return;
+  View from = flat_view(f.data, p.dtype, 0);
+  from.ndim = 2, from.shape[0] = outers, from.shape[1] = p.k, from.stride[0] = f.outer, from.stride[1] = f.depth;
+  const View to = contiguous_view(scratch.take_bytes(size_t(from.bytes())), p.dtype, from);
+  assign(to, from);
+  f = {to.data, to.stride[0], size};
+}
+
+Problem problem_of(const Work& w, const Tile& tile, const Slicing& s, Scratch& scratch) {
+  const Product& p = w.product;
+  const int kept = std::max(4, item_size(p.dtype)), wide = p.dtype == DType::b8 ? 8 : kept;
+  Problem problem{int(p.m),
+                  int(p.n),
+                  p.k,
+                  s.slice,
+                  int(ceil_div(p.m, tile.m)),
+                  s.slices,
+                  unsigned(s.blocks),
+                  0,
+                  p.dtype,
+                  item_size(p.dtype),
+                  reading_of(w, p.a, p.m, p.batch[0]),
+                  reading_of(w, p.b, p.n, p.batch[1]),
+                  !w.cores && p.dtype == DType::f32 ? kernels::precision() : Precision::exact,
+                  p.a,
+                  p.b,
+                  p.y,
+                  Walk<2>(p.batch),
+                  p.out,
+                  p.n,
+                  p.bias,
+                  p.bias_step,
+                  p.activation,
+                  p.pulled,
+                  p.sums,
+                  nullptr,
+                  nullptr,
+                  nullptr};
+  if (p.pulled) {
+    const Reading beside = reading_of(w, p.y, p.m, p.batch[0]);
+    if (beside != problem.reading_a)
+      problem.reading_a = problem.reading_a == Reading::depth_packs   ? Reading::depth
+                          : problem.reading_a == Reading::outer_packs ? Reading::outer
+                                                                      : problem.reading_a;
+  }
+  if (s.slices > 1) {
+    problem.partial = scratch.take<char>(s.slices * s.blocks * tile.m * tile.n * wide);
+    if (p.sums) problem.partial_sums = scratch.take<char>(s.slices * p.m * wide);
+  }
+  return problem;
+}
+
+void launch_tiles(Work* works, int count) {
+  Scratch scratch;
+  bool staged = false, sums = false;
+  for (int i = 0; i < count; ++i) {
+    gather(works[i], works[i].product.a, works[i].product.m, scratch);
+    gather(works[i], works[i].product.b, works[i].product.n, scratch);
+    staged = staged || works[i].staged, sums = sums || works[i].product.sums;
+  }
+  for (int i = 0; i < count; ++i) works[i].staged = staged;
+  const Tiles tiles = tiles_for(works[0]);
+  const Tile* chosen = nullptr;
+  Slicing best[2]{};
+  double least = 0;
+  for (int t = 0; t < tiles.count; ++t) {
+    const Tile& tile = tiles.tiles[t];
+    if (sums && !tile.sums) continue;
+    Slicing slicing[2];
+    double alone = 0, busy = 0;
+    for (int i = 0; i < count; ++i) {
+      slicing[i] = sliced(works[i], tile);
+      alone = std::max(alone, slicing[i].alone), busy += slicing[i].busy;
+    }
+    const double time = kBegin + std::max(alone, busy / kDevice);
+    if (chosen && time >= least) continue;
+    least = time, chosen = &tile;
+    std::copy_n(slicing, count, best);
+  }
+  Group group{};
+  group.count = count;
+  int64_t blocks = 0, tickets_used = 0;
+  for (int i = 0; i < count; ++i) {
+    Problem& problem = group.problems[i] = problem_of(works[i], *chosen, best[i], scratch);
+    problem.first = unsigned(blocks);
+    blocks += best[i].blocks * best[i].slices;
+    if (best[i].slices > 1) problem.arrivals = tickets() + tickets_used, tickets_used += best[i].blocks;
+  }
+  chosen->launch(group, unsigned(blocks));
+}
+
+// Halves what is beyond the limits of a launch: hardly ever.
+void compute(Work* works, int count) {
+  for (int i = 0; i < count; ++i) {
+    const Work& w = works[i];
+    const Product& p = w.product;
+    const bool tall = p.m > kMostSide, wide = p.n > kMostSide;
+    const int64_t most_blocks = ceil_div(p.m, 16) * std::max<int64_t>(1, ceil_div(p.n, 16)) * w.batches;
+    if (!tall && !wide && most_blocks <= kMaxBlocks / 4) continue;
+    if (count > 1) {
+      for (int k = 0; k < count; ++k) compute(works + k, 1);
+      return;
+    }
+    Work halves[2] = {w, w};
+    if (w.batches > 1) {
+      int axis = 0;  // collapsed axes are longer than one
+      int64_t inner = 1;
+      for (int d = 1; d < p.batch[0].ndim; ++d) inner *= p.batch[0].shape[d];
+      const int64_t length = p.batch[0].shape[axis], half = length / 2;
+      for (int k = 0; k < 2; ++k) {
+        Product& part = halves[k].product;
+        halves[k].batches = (k ? length - half : half) * inner;
+        for (View& v : part.batch) v.shape[axis] = k ? length - half : half;
+        if (k == 0) continue;
+        part.a.data += half * part.batch[0].stride[axis], part.b.data += half * part.batch[1].stride[axis];
+        part.out += half * inner * p.m * p.n * item_size(p.dtype);
+      }
+    } else {
+      if (!(tall || p.m > 1) || p.pulled || p.sums) throw kernels::Failure("a product with too many columns for one launch");
+      const int64_t half = p.m / 2;
+      halves[0].product.m = half, halves[1].product.m = p.m - half;
+      halves[1].product.a.data += half * p.a.outer, halves[1].product.out += half * p.n * item_size(p.dtype);
+    }
+    compute(&halves[0], 1), compute(&halves[1], 1);
+    return;
+  }
+  launch_tiles(works, count);
+}
+
+}  // namespace
+
+bool by_tensor_cores(DType dtype) {
+  return has_tensor_cores() && (is_half(dtype) || (dtype == DType::f32 && kernels::precision() != Precision::exact));
+}
+
+bool is_large(int64_t m, int64_t n, int64_t k, int64_t batches) {
+  return std::min(m, n) >= kLargeSide && double(m) * double(n) * double(k) * double(batches) >= double(kLargeWork);
+}
+
+void multiply(const Product* products, int count) {
+  Work works[2] = {{products[0], 1, false, false}, {products[count - 1], 1, false, false}};
+  int own = 0;
+  for (int i = 0; i < count; ++i) {
+    const Product& p = products[i];
+    const int64_t batches = p.batch[0].size();
+    if (p.m == 0 || batches == 0 || (p.n == 0 && !p.sums)) continue;
+    if (is_large(p.m, p.n, p.k, batches) && multiply_by_library(p)) continue;
+    const bool exact = p.dtype != DType::f32 || kernels::precision() == Precision::exact;
+    if (count == 1 && exact && multiply_tiny(p)) continue;
+    Work& w = works[own++] = {p, batches, by_tensor_cores(p.dtype), false};
+    const Compute compute = compute_type(p.dtype);
+    w.staged = p.pulled || is_half(p.dtype) || p.dtype == DType::b8 || (compute == Compute::i64 && item_size(p.dtype) < 4) ||
+               (p.dtype == DType::f32 && kernels::precision() > Precision::tf32);
+  }
+  if (own) compute(works, own);
+}
+
+}  // namespace pb::cuda

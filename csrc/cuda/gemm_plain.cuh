@@ -1,0 +1,259 @@
+// Products without tensor cores: exact to the rounding of every multiply-add, in any type.
+#pragma once
+#include "cuda/async.cuh"
+#include "cuda/gemm.cuh"
+
+namespace pb::cuda {
+
+// Tiles of kM × kN in steps of kDepth along the contraction, kStages of them in shared memory. A thread has kTM × kTN sums;
+// kGroups groups of threads share the steps among them.
+template <int kM_, int kN_, int kDepth_, int kTM_, int kTN_, int kGroups_, int kStages_, int kBlocks_, bool kSums_ = true>
+struct Shape {
+  static constexpr int kM = kM_, kN = kN_, kDepth = kDepth_, kTM = kTM_, kTN = kTN_, kGroups = kGroups_, kStages = kStages_,
+                       kBlocks = kBlocks_, kAcross = kN / kTN, kDown = kM / kTM, kGroup = kAcross * kDown,
+                       kThreadsOf = kGroup * kGroups;
+  static constexpr bool kSums = kSums_;  // of a's rows, if asked for
+  static_assert(kAcross % 8 == 0 && kDown % 4 == 0 && kDepth % kGroups == 0 && kThreadsOf % int(kWarp) == 0);
+};
+
+template <class C, int kCount> struct __align__(sizeof(C) * kCount < 16 ? sizeof(C) * kCount : 16) Few {
+  C v[kCount];
+};
+
+__device__ inline void multiply_add(float& sum, float a, float b) { sum = fmaf(a, b, sum); }
+__device__ inline void multiply_add(double& sum, double a, double b) { sum = fma(a, b, sum); }
+__device__ inline void multiply_add(uint32_t& sum, uint32_t a, uint32_t b) { sum += a * b; }
+__device__ inline void multiply_add(uint64_t& sum, uint64_t a, uint64_t b) { sum += a * b; }
+
+// Brings one factor's steps of kWide × kDepth elements to shared memory, [depth][outer] with rows kPitch apart. Which elements are
+// a thread's depends on how the factor is read, so that neighbouring threads read neighbours.
+template <class C, int kWide, int kDepth, int kThreadsOf, bool kStaged> struct Loader {
+  static constexpr int kPitch = kWide + 16 / int(sizeof(C)), kElements = kPitch * kDepth;
+  static constexpr int kEach = kWide * kDepth / kThreadsOf, kPack = 16 / int(sizeof(C)), kPacks = kWide / kPack;
+  static constexpr int kWarps = kThreadsOf / 32, kEights = kDepth / 8;  // along the depth: a warp reads 4 rows of 8 neighbours
+  static_assert(kWarps % kEights == 0 && kThreadsOf % kWide == 0 && kEach % kPack == 0 && kThreadsOf % kPacks == 0);
+
+  const char *at, *y_at;  // this thread's first element of the next step
+  int depth, target;      // where that is in the step, and in shared memory
+  unsigned exists;        // a bit for each of its elements: inside along the outer axis
+  Few<C, kEach> value, y;
+
+  // How many elements a thread has, and how far the next one is along each axis.
+  template <int kCount_, int kOuter_, int kDeep_> struct Pattern {
+    static constexpr int kCount = kCount_, kOuter = kOuter_, kDeep = kDeep_, kNext = kDeep * kPitch + kOuter;
+    static constexpr int kBytes = kCount == kEach ? int(sizeof(C)) : 16;
+  };
+  __device__ static bool along_depth(Reading reading) { return reading == Reading::depth || reading == Reading::depth_packs; }
+  template <class F> __device__ static void by(Reading reading, F&& f) {
+    if (along_depth(reading)) f(Pattern<kEach, kWarps / kEights * 4, 0>());
+    else if (kStaged || reading == Reading::outer) f(Pattern<kEach, 0, kThreadsOf / kWide>());
+    else f(Pattern<kEach / kPack, 0, kThreadsOf / kPacks>());
+  }
+
+  __device__ void begin(const Factor& f, const Factor& beside, Reading reading, int64_t offset, int first, int outers,
+                        int64_t depths) {
+    const int thread = int(threadIdx.x), lane = thread % 32, rest = thread / 32;
+    int outer = thread % kWide;
+    depth = thread / kWide;
+    if (along_depth(reading)) depth = rest % kEights * 8 + lane % 8, outer = rest / kEights * 4 + lane / 8;
+    else if (!kStaged && reading == Reading::outer_packs) outer = thread % kPacks * kPack, depth = thread / kPacks;
+    target = depth * kPitch + outer;
+    exists = 0;
+    by(reading, [&](auto pattern) {
+      using P = decltype(pattern);
+#pragma unroll
+      for (int e = 0; e < P::kCount; ++e) exists |= unsigned(first + outer + e * P::kOuter < outers) << e;
+    });
+    at = f.data + offset + (first + outer) * f.outer + (depths + depth) * f.depth;
+    if constexpr (kStaged) y_at = beside.data + (first + outer) * beside.outer + (depths + depth) * beside.depth;
+  }
+
+  // The next step, of which `left` are inside the slice, begins on its way to `to`.
+  __device__ void send(const Factor& f, Reading reading, C* to, int left) {
+    by(reading, [&](auto pattern) {
+      using P = decltype(pattern);
+      const int64_t step = P::kOuter * f.outer + P::kDeep * f.depth;
+#pragma unroll
+      for (int e = 0; e < P::kCount; ++e)
+        copy_async<P::kBytes>(to + target + e * P::kNext, at + e * step, (exists >> e & 1) && depth + e * P::kDeep < left);
+    });
+    at += kDepth * f.depth;
+  }
+
+  // The same through registers: fetch, and later put.
+  __device__ void fetch(const Factor& f, const Factor& beside, Reading reading, DType dtype, bool pulled, int left) {
+    by(reading, [&](auto pattern) {
+      using P = decltype(pattern);
+      const int64_t step = P::kOuter * f.outer + P::kDeep * f.depth,
+                    y_step = P::kOuter * beside.outer + P::kDeep * beside.depth;
+#pragma unroll
+      for (int e = 0; e < P::kCount; ++e) {
+        const bool real = (exists >> e & 1) && depth + e * P::kDeep < left;
+        value.v[e] = real ? load_element<C>(dtype, at + e * step) : C(0);
+        if constexpr (std::is_floating_point_v<C>) {
+          if (pulled) y.v[e] = real ? load_element<C>(dtype, y_at + e * y_step) : C(0);
+        }
+      }
+    });
+    at += kDepth * f.depth, y_at += kDepth * beside.depth;
+  }
+  __device__ void put(Reading reading, C* to, int pulled, kernels::Precision rounding) {
+    if constexpr (std::is_floating_point_v<C>) {
+      if (pulled)
+        kernels::visit_activation(pulled, [&](auto, auto pullback) {
+#pragma unroll
+          for (int e = 0; e < kEach; ++e) value.v[e] = pullback(value.v[e], y.v[e], y.v[e]);
+        });
+    }
+    if constexpr (std::is_same_v<C, float>) {
+      if (rounding > kernels::Precision::tf32) {
+#pragma unroll
+        for (int e = 0; e < kEach; ++e) value.v[e] = round_to(rounding, value.v[e]);
+      }
+    }
+    by(reading, [&](auto pattern) {
+      using P = decltype(pattern);
+#pragma unroll
+      for (int e = 0; e < P::kCount; ++e) to[target + e * P::kNext] = value.v[e];
+    });
+  }
+};
+
+template <class C, class S, bool kStaged> struct Plain {
+  static constexpr int kStages = kStaged || sizeof(C) == 8 ? 2 : S::kStages;
+  using A = Loader<C, S::kM, S::kDepth, S::kThreadsOf, kStaged>;
+  using B = Loader<C, S::kN, S::kDepth, S::kThreadsOf, kStaged>;
+  static constexpr int kStage = A::kElements + B::kElements;
+  static constexpr int kVM = S::kTM < 4 ? S::kTM : 4, kVN = S::kTN < 4 ? S::kTN : 4;  // neighbours, read at once
+  static constexpr int kPartsM = S::kTM / kVM, kPartsN = S::kTN / kVN, kRows = kVM * S::kDown;
+  using Out = Exit<C, S::kM, S::kN, kRows, S::kGroups, S::kThreadsOf>;
+  static constexpr int kElements = kStages * kStage > S::kGroups* Out::kPart ? kStages* kStage : S::kGroups* Out::kPart;
+  static constexpr size_t kBytes = kElements * sizeof(C);
+};
+
+// This thread's place in the grid of its group's threads: a warp has 4 × 8 of them.
+template <class S> struct Seat {
+  int group, down, across;
+  __device__ Seat() {
+    const int thread = int(threadIdx.x) % S::kGroup, warp = thread / 32, lane = thread % 32;
+    group = int(threadIdx.x) / S::kGroup;
+    across = warp % (S::kAcross / 8) * 8 + lane % 8, down = warp / (S::kAcross / 8) * 4 + lane / 8;
+  }
+};
+
+template <class C, class S, bool kStaged>
+__global__ void __launch_bounds__(S::kThreadsOf, std::is_same_v<C, double> ? 1 : S::kBlocks)
+    multiply_plain(const __grid_constant__ Group group) {
+  using K = Plain<C, S, kStaged>;
+  C* const shared = reinterpret_cast<C*>(pb_shared);
+  const Problem& p = group.problems[group.count > 1 && blockIdx.x >= group.problems[1].first];
+  const Place place = place_of<S::kM, S::kN>(p);
+  const int length = int(place.end - place.begin);  // see kMostDepth
+  const int steps = (length + S::kDepth - 1) / S::kDepth;
+
+  typename K::A a;
+  typename K::B b;
+  a.begin(p.a, p.y, p.reading_a, place.a, place.row, p.m, place.begin);
+  b.begin(p.b, p.b, p.reading_b, place.b, place.column, p.n, place.begin);
+
+  const Seat<S> seat;
+  Few<C, S::kTN> sums[S::kTM] = {};
+  Sum<C> row_sum;
+  const bool summing = S::kSums && p.sums && place.column == 0 && int(threadIdx.x) < S::kM;
+
+  const auto step = [&](const C* stage) {
+    const C *left = stage + seat.down * K::kVM, *right = stage + K::A::kElements + seat.across * K::kVN;
+#pragma unroll
+    for (int d = 0; d < S::kDepth / S::kGroups; ++d) {
+      const int depth = d * S::kGroups + seat.group;
+      Few<C, K::kVM> x[K::kPartsM];
+      Few<C, K::kVN> y[K::kPartsN];
+#pragma unroll
+      for (int i = 0; i < K::kPartsM; ++i)
+        x[i] = *reinterpret_cast<const Few<C, K::kVM>*>(left + depth * K::A::kPitch + i * K::kRows);
+#pragma unroll
+      for (int j = 0; j < K::kPartsN; ++j)
+        y[j] = *reinterpret_cast<const Few<C, K::kVN>*>(right + depth * K::B::kPitch + j * K::kVN * S::kAcross);
+#pragma unroll
+      for (int i = 0; i < S::kTM; ++i)
+#pragma unroll
+        for (int j = 0; j < S::kTN; ++j) multiply_add(sums[i].v[j], x[i / K::kVM].v[i % K::kVM], y[j / K::kVN].v[j % K::kVN]);
+    }
+    if (summing) {
+      C some = 0;
+#pragma unroll 8
+      for (int depth = 0; depth < S::kDepth; ++depth) some += stage[depth * K::A::kPitch + int(threadIdx.x)];
+      row_sum.add(some);
+    }
+  };
+
+  if constexpr (kStaged) {
+    const bool pulled = p.pulled != 0;
+    const auto fetch = [&](int s) {
+      const int left = length - s * S::kDepth;
+      a.fetch(p.a, p.y, p.reading_a, p.dtype, pulled, left), b.fetch(p.b, p.b, p.reading_b, p.dtype, false, left);
+    };
+    const auto put = [&](int s) {
+      C* const stage = shared + s % 2 * K::kStage;
+      a.put(p.reading_a, stage, p.pulled, p.rounding), b.put(p.reading_b, stage + K::A::kElements, 0, p.rounding);
+    };
+    if (steps > 0) fetch(0), put(0);
+    for (int s = 0; s < steps; ++s) {
+      __syncthreads();
+      if (s + 1 < steps) fetch(s + 1);
+      step(shared + s % 2 * K::kStage);
+      if (s + 1 < steps) put(s + 1);
+    }
+  } else {
+    const auto send = [&](int s) {
+      if (s < steps) {
+        C* const stage = shared + s % K::kStages * K::kStage;
+        const int left = length - s * S::kDepth;
+        a.send(p.a, p.reading_a, stage, left), b.send(p.b, p.reading_b, stage + K::A::kElements, left);
+      }
+      __pipeline_commit();
+    };
+    for (int s = 0; s < K::kStages - 1; ++s) send(s);
+    for (int s = 0; s < steps; ++s) {
+      __pipeline_wait_prior(K::kStages - 2);
+      __syncthreads();
+      send(s + K::kStages - 1);
+      step(shared + s % K::kStages * K::kStage);
+    }
+  }
+
+#pragma unroll
+  for (int part = 0; part < K::kPartsM; ++part) {
+    __syncthreads();
+    C* const to = shared + seat.group * K::Out::kPart + seat.down * K::kVM * K::Out::kPitch + seat.across * K::kVN;
+#pragma unroll
+    for (int i = 0; i < K::kVM; ++i)
+#pragma unroll
+      for (int j = 0; j < K::kPartsN; ++j) {
+        Few<C, K::kVN> few;
+#pragma unroll
+        for (int e = 0; e < K::kVN; ++e) few.v[e] = sums[part * K::kVM + i].v[j * K::kVN + e];
+        *reinterpret_cast<Few<C, K::kVN>*>(to + i * K::Out::kPitch + j * K::kVN * S::kAcross) = few;
+      }
+    __syncthreads();
+    K::Out::part(p, place, shared, part * K::kRows);
+  }
+  if constexpr (std::is_floating_point_v<C>) {
+    if (summing) K::Out::put_sum(p, place, int(threadIdx.x), row_sum.total());
+  }
+  K::Out::fold(p, place);
+}
+
+template <class C, class S, bool kStaged> void launch_plain(const Group& group, unsigned blocks) {
+  start(multiply_plain<C, S, kStaged>, dim3(blocks), dim3(S::kThreadsOf), Plain<C, S, kStaged>::kBytes, group);
+}
+template <class C, class S, bool kStaged> Tile plain_tile(float latency, float throughput) {
+  return {launch_plain<C, S, kStaged>, S::kM, S::kN, S::kDepth, S::kSums, latency, throughput};
+}
+
+using Smallest = Shape<16, 16, 64, 2, 2, 4, 4, 2>;
+using Small = Shape<32, 32, 32, 4, 4, 4, 3, 2>;
+using Medium = Shape<64, 64, 16, 4, 4, 1, 3, 2>;
+using Large = Shape<128, 128, 8, 8, 8, 1, 4, 2, false>;
+
+}  // namespace pb::cuda

@@ -1,0 +1,44 @@
+// Batched products.
+#include <cstring>
+
+#include "cuda/gemm.h"
+#include "kernels/matmul.h"
+
+namespace pb::kernels {
+namespace {
+
+// The steps of v from matrix to matrix, through the axes of the batch.
+View steps_of(const View& v, const View& out) {
+  View steps = v;
+  steps.ndim = v.ndim - 2;
+  broadcast_to(steps, out.ndim - 2, out.shape);
+  return steps;
+}
+
+// Rows that follow each other through the last axis of the batch are one matrix, where the other factor is the same for all.
+void merge_rows(cuda::Product& p) {
+  const int last = p.batch[0].ndim - 1;
+  if (last < 0 || p.batch[1].stride[last] != 0) return;
+  const int64_t step = p.batch[0].stride[last];
+  if (p.m == 1) p.a.outer = step;
+  else if (step != p.m * p.a.outer) return;
+  p.m *= p.batch[0].shape[last];
+  p.batch[0].ndim = p.batch[1].ndim = last;
+}
+
+}  // namespace
+
+void matmul(const Launch& launch) {
+  const View &out = launch.out(), &a = launch.in(0), &b = launch.in(1);
+  if (out.size() == 0) return;
+  const int row = a.ndim - 2, column = b.ndim - 1;
+  cuda::Product p(out.dtype, a.shape[row], b.shape[column], a.shape[row + 1], out.data);
+  p.a = {a.data, a.stride[row], a.stride[row + 1]};
+  p.b = {b.data, b.stride[column], b.stride[column - 1]};
+  p.batch[0] = steps_of(a, out), p.batch[1] = steps_of(b, out);
+  collapse(p.batch, 2);
+  merge_rows(p);
+  cuda::multiply(&p, 1);
+}
+
+}  // namespace pb::kernels

@@ -1,0 +1,59 @@
+// Many products of a few elements each: tiles would be empty for the most part.
+#include "cuda/product_tiny.h"
+
+#include "cuda/gemm_plain.cuh"
+
+namespace pb::cuda {
+namespace {
+
+constexpr int64_t kMostElements = 256, kMostDepth = 64, kLeastBatch = 32;
+
+struct Tiny {
+  DType dtype;
+  int k;
+  uint32_t elements;  // of all results
+  Divider columns, each;
+  Factor a, b;
+  char* out;
+  int size;
+};
+
+template <class C>
+__global__ void __launch_bounds__(kThreads)
+    multiply_elements(const __grid_constant__ Tiny t, const __grid_constant__ Walk<2> batch) {
+  const uint32_t i = blockIdx.x * kThreads + threadIdx.x;
+  if (i >= t.elements) return;
+  const uint32_t which = t.each.divide(i), rest = i - which * t.each.divisor;
+  const uint32_t row = t.columns.divide(rest), column = rest - row * t.columns.divisor;
+  int64_t offset[2];
+  batch.offsets(which, offset);
+  const char *a = t.a.data + offset[0] + row * t.a.outer, *b = t.b.data + offset[1] + column * t.b.outer;
+  C sum = 0;
+#pragma unroll 4
+  for (int k = 0; k < t.k; ++k, a += t.a.depth, b += t.b.depth)
+    multiply_add(sum, load_element<C>(t.dtype, a), load_element<C>(t.dtype, b));
+  store_element<C>(t.dtype, t.out + int64_t(i) * t.size, sum);
+}
+
+template <class C> void launch(const Tiny& tiny, const Walk<2>& batch) {
+  start(multiply_elements<C>, blocks_for(tiny.elements), kThreads, 0, tiny, batch);
+}
+
+}  // namespace
+
+bool multiply_tiny(const Product& p) {
+  const int64_t batches = p.batch[0].size(), elements = batches * p.m * p.n;
+  if (p.m * p.n > kMostElements || p.k > kMostDepth || batches < kLeastBatch || elements > kMaxWalk) return false;
+  if (p.bias || p.activation || p.pulled || p.sums) return false;
+  const int size = item_size(p.dtype);
+  const Tiny tiny{p.dtype, int(p.k), uint32_t(elements), Divider(uint32_t(p.n)), Divider(uint32_t(p.m * p.n)), p.a, p.b,
+                  p.out,   size};
+  const Walk<2> batch(p.batch);
+  if (p.dtype <= DType::f32) launch<float>(tiny, batch);
+  else if (p.dtype == DType::f64) launch<double>(tiny, batch);
+  else if (size == 8 || p.dtype == DType::b8) launch<uint64_t>(tiny, batch);
+  else launch<uint32_t>(tiny, batch);
+  return true;
+}
+
+}  // namespace pb::cuda

@@ -1,0 +1,39 @@
+// Products: of matrices, batched and broadcast; of a linear layer with its bias and activation, and their gradients.
+#pragma once
+#include "launch/door.h"
+
+namespace pb::kernels {
+
+// What products of float32 are rounded to before they are multiplied; sums and results stay float32. tf32 is float32 where the
+// hardware has nothing of the kind. Other dtypes are multiplied as they are.
+enum class Precision : uint8_t { exact, tf32, bf16, f16 };
+constexpr int kPrecisions = 4;
+
+// Of the calling thread.
+Precision precision();
+void set_precision(Precision precision);
+
+// out: (batch…, m, n), contiguous. in: a (batch…, m, k), b (batch…, k, n); batch axes broadcast.
+void matmul(const Launch& launch);
+void matmul_cost(const Launch& launch, Cost& cost);
+
+constexpr int kActivations = 4;  // none, relu, tanh, sigmoid (see activations.h)
+
+// What the linear family keeps: FLOPs and special ops of one element of each activation, or of its pullback.
+struct Linear {
+  Kernel kernel;
+  int flops[kActivations], special[kActivations];
+};
+const Linear& linear_forward();
+const Linear& linear_backward();
+
+// out: y (…, n), contiguous. in: x (…, k), w (n, k), and b (n) where there is a third. ints: the activation.
+void linear(const Launch& launch);
+void linear_cost(const Launch& launch, Cost& cost);
+
+// out: gx, gw, gb, contiguous; data is null and the size 0 where it is not needed. in: g, x, w, y; y may be anything
+// where the activation is none. ints: the activation.
+void linear_pullback(const Launch& launch);
+void linear_pullback_cost(const Launch& launch, Cost& cost);
+
+}  // namespace pb::kernels
