@@ -20,6 +20,7 @@ PYBIND11_MODULE(PB_MODULE, mod) {
     pb::bind_index(mod.ptr());
     pb::bind_segment(mod.ptr());
     pb::bind_sort(mod.ptr());
+    pb::bind_cumulative(mod.ptr());
     pb::bind_random(mod.ptr());
     pb::bind_update(mod.ptr());
     pb::bind_ledger(mod.ptr());

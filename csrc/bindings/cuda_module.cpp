@@ -18,6 +18,8 @@ PYBIND11_MODULE(_cuda, mod) {
     pb::bind_segment(mod.ptr());
     pb::bind_random(mod.ptr());
     pb::bind_rows(mod.ptr());
+    pb::bind_reduce(mod.ptr());
+    pb::bind_cumulative(mod.ptr());
     pb::bind_ledger(mod.ptr());
   } catch (const pb::PythonError&) {
     throw py::error_already_set();
