@@ -82,7 +82,7 @@ template <class R, class C> struct Best {
 };
 
 // Rows are neighbours: a warp a column, or a block a piece of one.
-template <class R, class C> __global__ void __launch_bounds__(kThreads) search_along(const __grid_constant__ Search s) {
+template <class R, class C> __global__ void __launch_bounds__(kThreads, 3) search_along(const __grid_constant__ Search s) {
   Best<R, C> best;
   if (s.piece == 0) {
     const int64_t i = int64_t(blockIdx.x) * kWarps + threadIdx.x / kWarp;
@@ -109,7 +109,7 @@ template <class R, class C> __global__ void __launch_bounds__(kThreads) search_a
 }
 
 // Columns are neighbours: a lane each, and eight warps share the rows of a piece.
-template <class R, class C> __global__ void __launch_bounds__(kThreads) search_across(const __grid_constant__ Search s) {
+template <class R, class C> __global__ void __launch_bounds__(kThreads, 3) search_across(const __grid_constant__ Search s) {
   __shared__ C side_values[kWarps][kWarp];
   __shared__ int64_t side_places[kWarps][kWarp];
   const int x = threadIdx.x % kWarp, y = threadIdx.x / kWarp;

@@ -11,6 +11,7 @@ constexpr int kAlongSteps = 8;                                 // elements of a 
 constexpr int64_t kAlongChunk = kAlongSteps * int64_t(kWarp);  // of a warp, where neighbours lie along the line
 constexpr int64_t kAcrossChunk = 64;                           // of a thread, where lines are neighbours
 constexpr int64_t kManyLines = 32 * 1024;                      // so many threads take whole lines
+constexpr int64_t kShortLine = 16;                             // a line that a thread takes wherever it lies
 constexpr int64_t kNeighbours = 8;                             // lines that are enough for a thread each
 
 // x and y as [outer, length, inner], y contiguous; x may be y.
@@ -50,7 +51,7 @@ template <class C> struct Chunk {
 };
 
 // Lines are neighbours: a thread a chunk, in order.
-template <class Op, class C> __global__ void __launch_bounds__(kThreads) run_across(const __grid_constant__ Lines l) {
+template <class Op, class C> __global__ void __launch_bounds__(kThreads, 4) run_across(const __grid_constant__ Lines l) {
   constexpr int kBatch = std::is_same_v<C, int64_t> ? 4 : 8;
   const int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= l.count * l.chunks) return;
@@ -80,7 +81,7 @@ template <class Op, class C> __global__ void __launch_bounds__(kThreads) run_acr
 }
 
 // Neighbours lie along the line: a warp a chunk.
-template <class Op, class C> __global__ void __launch_bounds__(kThreads) run_along(const __grid_constant__ Lines l) {
+template <class Op, class C> __global__ void __launch_bounds__(kThreads, 4) run_along(const __grid_constant__ Lines l) {
   const int64_t i = int64_t(blockIdx.x) * kWarps + threadIdx.x / kWarp;
   if (i >= l.count * l.chunks) return;  // the whole warp
   const int64_t line = i / l.chunks, at = i % l.chunks;
@@ -118,8 +119,8 @@ template <class Op, class C> __global__ void __launch_bounds__(kThreads) run_alo
 }
 
 template <class Op, class C> void run(Lines l, Scratch& scratch) {
-  const bool across = l.inner >= kNeighbours;
-  l.chunk = !across ? kAlongChunk : l.count >= kManyLines ? l.length : kAcrossChunk;
+  const bool across = l.inner >= kNeighbours || l.length <= kShortLine;
+  l.chunk = !across ? kAlongChunk : l.count >= kManyLines || l.length <= kShortLine ? l.length : kAcrossChunk;
   l.chunks = (l.length + l.chunk - 1) / l.chunk;
   const auto launch = [&] {
     if (across) start(run_across<Op, C>, blocks_for(l.count * l.chunks), kThreads, 0, l);

@@ -40,7 +40,7 @@ struct RowAxes {
   uint32_t length, multiplier, shift;  // of the second of two; of one axis this divides to 0
   int64_t along, apart;                // bytes between its elements, and between the others
 
-  explicit RowAxes(const View& v) : two(v.ndim == 2), length(0), multiplier(0), shift(31), along(0), apart(0) {
+  explicit RowAxes(const View& v) : two(v.ndim == 2 && v.size() > 0), length(0), multiplier(0), shift(31), along(0), apart(0) {
     if (v.ndim > 0) along = v.stride[v.ndim - 1];
     if (!two) return;
     const Divider divider(uint32_t(v.shape[1]));

@@ -66,7 +66,7 @@ template <class R, class C, class A> void reduce_as(const Launch& launch) {
   kernels::Matrix m = kernels::matrix_of(launch.in(), launch.ints[0]);
   if (m.cells * m.width == 0) return;
   Scratch scratch;
-  if (!RowAxes::takes(m.reduced)) straighten(m, scratch);
+  if (m.rows > 0 && !RowAxes::takes(m.reduced)) straighten(m, scratch);
   Folding f(m, launch.out(), op.divides);
   if (f.levels.partials > 0) f.partial = scratch.take<A>(f.levels.partials);
   if (m.rows == 0) start(fill_identity<R, A>, blocks_for(m.cells * m.width), kThreads, 0, f);

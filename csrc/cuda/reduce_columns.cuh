@@ -86,7 +86,7 @@ __device__ inline void add_down(int lines, int64_t lane, int64_t rest, const Lin
 // A tile of columns and `teams` blocks of rows a block of threads; its first team folds what the others leave.
 // kEach: lanes of a thread: 4, in packs, or 1.
 template <class R, class C, class A, int kEach>
-__global__ void __launch_bounds__(kColumnThreads) fold_columns(const __grid_constant__ Folding f) {
+__global__ void __launch_bounds__(kColumnThreads, 5) fold_columns(const __grid_constant__ Folding f) {
   constexpr int kBatch = kAhead<C> / kEach;
   const int across = int(blockDim.x) / f.teams, x = int(threadIdx.x) % across, team = int(threadIdx.x) / across;
   const int groups = int(f.levels.groups);

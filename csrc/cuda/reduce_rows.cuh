@@ -158,7 +158,7 @@ template <class R, int kHalf, class A, int kMost> __device__ inline void join_fe
 // Rows that lie along a cell. Up to eight blocks of rows are folded by as many teams of one block of threads, which has room
 // for kTeams / teams cells; more by several blocks of threads, and the last of them.
 template <class R, class C, class A, bool kPacked>
-__global__ void __launch_bounds__(kRowThreads) fold_along(const __grid_constant__ Folding f) {
+__global__ void __launch_bounds__(kRowThreads, 8) fold_along(const __grid_constant__ Folding f) {
   const int team = threadIdx.x / kTeam;
   const bool leads = threadIdx.x % kTeam == 0, alone = f.levels.blocks[0] <= kTeams;
   const int64_t unit = f.first_unit + blockIdx.x / f.blocks_per_unit, part = blockIdx.x % f.blocks_per_unit;
