@@ -12,15 +12,7 @@ PYBIND11_MODULE(_cuda, mod) {
   mod.doc() = "CUDA kernels: one function per op and one `_pullback` per fused pullback, named as in csrc/math/*.def.";
   if (!pb::prepare_arrays()) throw py::error_already_set();
   try {
-    pb::bind_elementwise(mod.ptr());
-    pb::bind_copy(mod.ptr());
-    pb::bind_index(mod.ptr());
-    pb::bind_segment(mod.ptr());
-    pb::bind_matmul(mod.ptr());
-    pb::bind_random(mod.ptr());
-    pb::bind_rows(mod.ptr());
-    pb::bind_update(mod.ptr());
-    pb::bind_ledger(mod.ptr());
+    pb::bind_families(mod.ptr());
   } catch (const pb::PythonError&) {
     throw py::error_already_set();
   }

@@ -1,13 +1,12 @@
 // The reductions: rows of reduce.def, the mean, and the positions of extremes.
 #include "bindings/tables.h"
 #include "bindings/result.h"
-#include "cpu/reduce.h"
-#include "math/functors.h"
+#include "kernels/reduce.h"
 
 namespace pb {
 namespace {
 
-using cpu::Reduction;
+using kernels::Reduction;
 
 // The shape of x without the axes of the mask, or with ones in their place.
 int reduced_shape(const View& x, int64_t mask, bool keepdims, int64_t* shape) {
@@ -42,13 +41,13 @@ PyObject* call_reduce(const void* table, PyObject* const* args, Py_ssize_t count
   View views[2];
   View &out = views[0], &x = views[1];
   x = view_or_refuse(args[0]);
-  if (!op.first[int(cpu::reduced_type(op, x.dtype))]) throw Refused{"no kernel for this dtype"};
+  if (!op.takes[int(kernels::read_as(op, x.dtype))]) throw Refused{"no kernel for this dtype"};
   const int64_t mask = to_mask(args[1], x.ndim);
   for (int d = 0; d < x.ndim; ++d)
     if ((mask >> d & 1) && x.shape[d] == 0 && !op.adds && !op.predicate) throw Refused{"an extreme over an empty axis"};
   int64_t shape[kMaxDims];
   const int ndim = reduced_shape(x, mask, to_bool(args[2]), shape);
-  Result result(cpu::result_dtype(op, x.dtype), ndim, shape, out);
+  Result result(kernels::result_dtype(op, x.dtype), ndim, shape, out);
   Launch launch{&op.kernel, 1, 1, views, {mask}, {}, &op};
   run_released(launch, x.size());
   return result.hand_out();
@@ -94,40 +93,13 @@ template <bool kSmallest> PyObject* call_arg_reduce(const void* table, PyObject*
   return result.hand_out();
 }
 
-template <class R, bool kDivides = false> void bind(PyObject* module, const char* name) {
-  constexpr bool kAdds = std::is_same_v<R, sum_reduce> || std::is_same_v<R, prod_reduce>;
-  constexpr bool kAsks = std::is_same_v<R, any_reduce> || std::is_same_v<R, all_reduce>;
-  static Reduction op{};
-  op.kernel = {name, cpu::reduce, cpu::reduce_cost};
-  op.adds = kAdds;
-  op.predicate = kAsks;
-  op.divides = kDivides;
-  const auto add = [](auto tag) {
-    using A = typename decltype(tag)::type;
-    const int k = int(std::is_same_v<A, float>    ? Compute::f32
-                      : std::is_same_v<A, double> ? Compute::f64
-                      : std::is_same_v<A, bool>   ? Compute::b8
-                      : std::is_signed_v<A>       ? Compute::i64
-                                                  : Compute::u64);
-    op.first[k] = cpu::fold_cells<R, true, A, std::conditional_t<kAsks, bool, A>>;
-    op.next[k] = cpu::fold_cells<R, false, A, A>;
-    op.identity[k] = cpu::fill_identity<R, A>;
-  };
-  add(Tag<float>{}), add(Tag<double>{});
-  if constexpr (!kDivides) add(Tag<int64_t>{}), add(Tag<uint64_t>{});
-  if constexpr (!kAdds) add(Tag<bool>{});
-  define(module, name, call_reduce, &op);
-}
-
 }  // namespace
 
 void bind_reduce(PyObject* module) {
-#define PB_REDUCE(name, IDENTITY, MAP, COMBINE) bind<name##_reduce>(module, #name);
-#include "math/reduce.def"
-  bind<sum_reduce, true>(module, "mean");
+  for (const Reduction* op : kernels::reductions()) define(module, op->kernel.name, call_reduce, op);
   define(module, "sum_pullback", call_sum_pullback, nullptr);
-  static const Kernel largest{"argmax", cpu::arg_reduce, cpu::arg_reduce_cost};
-  static const Kernel smallest{"argmin", cpu::arg_reduce, cpu::arg_reduce_cost};
+  static const Kernel largest{"argmax", kernels::arg_reduce, kernels::arg_reduce_cost};
+  static const Kernel smallest{"argmin", kernels::arg_reduce, kernels::arg_reduce_cost};
   define(module, "argmax", call_arg_reduce<false>, &largest);
   define(module, "argmin", call_arg_reduce<true>, &smallest);
 }

@@ -5,7 +5,7 @@
 #include "cpu/reduce.h"
 #include "cpu/scratch.h"
 #include "cpu/stream.h"
-#include "math/functors.h"
+#include "kernels/reduce_rows.h"
 
 namespace pb::cpu {
 namespace {
@@ -14,12 +14,8 @@ constexpr int64_t kGrain = 32 * 1024;   // elements of a thread's share
 constexpr int64_t kTile = 256;          // columns that are followed at once
 constexpr int64_t kMostRows = 1 << 30;  // of a piece: positions in it fit 32 bits
 
-struct Largest : max_reduce {
-  template <class C> PB_HD static bool better(C a, C b) { return (a > b) | ((a != a) & (b == b)); }
-};
-struct Smallest : min_reduce {
-  template <class C> PB_HD static bool better(C a, C b) { return (a < b) | ((a != a) & (b == b)); }
-};
+using kernels::Largest;
+using kernels::Smallest;
 
 // x as [outer, rows, width], cut into pieces of rows and tiles of columns. The answer does not depend on the cut.
 struct Plan {
@@ -124,18 +120,19 @@ template <class R, class C> void arg_reduce_as(const Plan& p, int64_t* out) {
 }
 
 }  // namespace
+}  // namespace pb::cpu
+
+namespace pb::kernels {
 
 void arg_reduce(const Launch& launch) {
   if (launch.out().size() == 0) return;
-  const Plan plan = plan_of(launch.in(), int(launch.ints[0]));
+  const cpu::Plan plan = cpu::plan_of(launch.in(), int(launch.ints[0]));
   int64_t* out = launch.out().as<int64_t>();
   visit(plan.compute, [&](auto tag) {
     using C = typename decltype(tag)::type;
-    if (launch.ints[1]) arg_reduce_as<Smallest, C>(plan, out);
-    else arg_reduce_as<Largest, C>(plan, out);
+    if (launch.ints[1]) cpu::arg_reduce_as<Smallest, C>(plan, out);
+    else cpu::arg_reduce_as<Largest, C>(plan, out);
   });
 }
 
-void arg_reduce_cost(const Launch&, Cost&) {}
-
-}  // namespace pb::cpu
+}  // namespace pb::kernels

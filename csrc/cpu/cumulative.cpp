@@ -7,6 +7,7 @@
 #include "cpu/copy.h"
 #include "cpu/index.h"
 #include "cpu/pool.h"
+#include "kernels/cumulative_rows.h"
 
 namespace pb::cpu {
 namespace {
@@ -37,10 +38,8 @@ void walk_rows(RowLoop loop, char* y, const char* x, int64_t size, const Around&
   });
 }
 
-}  // namespace
-
 void cumulative(const Launch& launch) {
-  const auto& op = *static_cast<const Cumulative*>(launch.table);
+  const auto& op = static_cast<const Running&>(*static_cast<const kernels::Cumulative*>(launch.table));
   const View &x = launch.in(), &out = launch.out();
   if (out.size() == 0) return;
   const int axis = int(launch.ints[0]);
@@ -58,11 +57,37 @@ void cumulative(const Launch& launch) {
   if (y.data != out.data) assign(out, y);
 }
 
-void cumulative_cost(const Launch& launch, Cost& cost) {
-  const View& out = launch.out();
-  if (out.size() == 0) return;
-  const auto& op = *static_cast<const Cumulative*>(launch.table);
-  cost.flops = (out.size() - out.size() / out.shape[launch.ints[0]]) * op.flops;
+// Adds rows that live as long as the program.
+struct AddRunning {
+  std::vector<const kernels::Cumulative*>& table;
+
+  template <class Op> void operator()(Op row, const char* name) const {
+    static const Running op = [&] {
+      Running running{kernels::cumulative_of(row, name, cumulative), {}, {}};
+      set<Op, float>(running), set<Op, double>(running), set<Op, int64_t>(running), set<Op, uint64_t>(running);
+      set<Op, bool>(running);
+      return running;
+    }();
+    table.push_back(&op);
+  }
+  template <class Op, class C> static void set(Running& op) {
+    constexpr Compute c = compute_of<C>;
+    if constexpr (kernels::runs_on<Op>(c)) op.slices[int(c)] = slice_loop<Op, C>, op.rows[int(c)] = row_loop<Op, C>;
+  }
+};
+
+}  // namespace
+}  // namespace pb::cpu
+
+namespace pb::kernels {
+
+const std::vector<const Cumulative*>& cumulatives() {
+  static const std::vector<const Cumulative*> table = [] {
+    std::vector<const Cumulative*> rows;
+    each_cumulative(cpu::AddRunning{rows});
+    return rows;
+  }();
+  return table;
 }
 
-}  // namespace pb::cpu
+}  // namespace pb::kernels

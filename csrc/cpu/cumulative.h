@@ -1,6 +1,6 @@
 // Running sums, products and maxima along an axis: each result from the one before, in order.
 #pragma once
-#include "launch/door.h"
+#include "kernels/cumulative.h"
 
 namespace pb::cpu {
 
@@ -9,17 +9,11 @@ using SliceLoop = void (*)(void* y, const void* x, int64_t length, int64_t step,
 // The same for `rows` rows, `pitch` elements apart, whose neighbours lie along the axis.
 using RowLoop = void (*)(void* y, const void* x, int64_t length, int64_t step, int64_t rows, int64_t pitch);
 
-// What the family keeps of an op: loops by compute type, null where it makes no sense.
-struct Cumulative {
-  Kernel kernel;
+// An op with its loops by compute type, null where it makes no sense.
+struct Running : kernels::Cumulative {
   SliceLoop slices[kComputes];
   RowLoop rows[kComputes];
-  int flops;  // of one step
 };
-
-// out: of the shape of x and of a dtype that is computed with as x is. ints: axis, reverse.
-void cumulative(const Launch& launch);
-void cumulative_cost(const Launch& launch, Cost& cost);
 
 template <class Op, class C> void slice_loop(void* out, const void* in, int64_t length, int64_t step, int64_t width) {
   const Op op;

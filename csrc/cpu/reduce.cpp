@@ -7,6 +7,7 @@
 #include "cpu/pool.h"
 #include "cpu/scratch.h"
 #include "cpu/stream.h"
+#include "kernels/reduce_rows.h"
 
 namespace pb::cpu {
 namespace {
@@ -42,42 +43,29 @@ struct Target {
   int64_t divisor;  // of every result, where it is not 1
 };
 
-// The cut is a function of the shape alone, and with it the order of every addition.
 void cut(Level& level) {
-  level.groups = 1;
+  const kernels::Cut c = kernels::cut(level.rows, level.width);
+  level.groups = c.groups, level.block = c.block, level.blocks = c.blocks;
   const int64_t width = std::max<int64_t>(1, level.width);
-  while (level.groups * width < kLanes) level.groups *= 2;
-  level.block = level.width == 1 ? kFoldBlock : level.groups * kColumnDepth;
-  level.blocks = std::max<int64_t>(1, (level.rows + level.block - 1) / level.block);
   level.tile = std::min(width, level.access == Level::direct ? kTile : kStagedTile);
   level.tiles = (width + level.tile - 1) / level.tile;
 }
 
-void append(View& v, int64_t length, int64_t stride) {
-  v.shape[v.ndim] = length;
-  v.stride[v.ndim++] = stride;
-}
-
-// Axes of length one have no part in the order.
 Level first_level(const View& x, int64_t mask, Compute compute) {
-  View reduced, inner;
+  const kernels::Matrix m = kernels::matrix_of(x, mask);
   Level level;
-  for (View* part : {&level.outer, &reduced, &inner}) part->data = x.data, part->dtype = x.dtype, part->ndim = 0;
-  int end = x.ndim;
-  while (end > 0 && (x.shape[end - 1] == 1 || !(mask >> (end - 1) & 1))) --end;
-  for (int d = 0; d < x.ndim; ++d)
-    if (x.shape[d] != 1) append(d >= end ? inner : mask >> d & 1 ? reduced : level.outer, x.shape[d], x.stride[d]);
-  level.all = level.outer;
-  for (const View& part : {reduced, inner})
-    for (int d = 0; d < part.ndim; ++d) append(level.all, part.shape[d], part.stride[d]);
+  level.all = level.outer = m.outer;
+  for (const View& part : {m.reduced, m.inner})
+    for (int d = 0; d < part.ndim; ++d)
+      level.all.shape[level.all.ndim] = part.shape[d], level.all.stride[level.all.ndim++] = part.stride[d];
+  collapse(&level.all, 1);
   level.compute = compute;
-  level.cells = level.outer.size(), level.rows = reduced.size(), level.width = inner.size();
-  for (View* part : {&level.all, &level.outer, &reduced, &inner}) collapse(part, 1);
+  level.cells = m.cells, level.rows = m.rows, level.width = m.width;
 
   const int64_t size = item_size(x.dtype), row = level.width * size;
-  level.row_stride = reduced.ndim ? reduced.stride[0] : row;
-  level.column_stride = inner.ndim ? inner.stride[0] : size;
-  const bool regular = reduced.ndim <= 1 && inner.ndim <= 1;
+  level.row_stride = m.reduced.ndim ? m.reduced.stride[0] : row;
+  level.column_stride = m.inner.ndim ? m.inner.stride[0] : size;
+  const bool regular = m.reduced.ndim <= 1 && m.inner.ndim <= 1;
   const bool packed = level.column_stride == size && (level.width >= kLanes || level.row_stride == row);
   const int64_t across = level.width > 1        ? level.row_stride
                          : level.outer.ndim > 0 ? level.outer.stride[level.outer.ndim - 1]
@@ -235,7 +223,7 @@ void fold_level(const Level& level, Fold fold, const Target& target) {
                [&](int64_t begin, int64_t end) { fold_range(level, fold, target, begin, end); });
 }
 
-void fill_with_nothing(const Reduction& op, const Target& target, int64_t n) {
+void fill_with_nothing(const Folds& op, const Target& target, int64_t n) {
   alignas(64) char results[kBlockBytes];
   const int64_t size = item_size(target.dtype);
   for (int64_t i = 0; i < n; i += kBlock) {
@@ -246,20 +234,10 @@ void fill_with_nothing(const Reduction& op, const Target& target, int64_t n) {
   }
 }
 
-}  // namespace
-
-Compute reduced_type(const Reduction& op, DType x) { return op.adds && x == DType::b8 ? Compute::i64 : compute_type(x); }
-
-DType result_dtype(const Reduction& op, DType x) {
-  if (op.predicate) return DType::b8;
-  if (!op.adds || is_float(x)) return x;
-  return x >= DType::u8 && x <= DType::u64 ? DType::u64 : DType::i64;
-}
-
 void reduce(const Launch& launch) {
-  const auto& op = *static_cast<const Reduction*>(launch.table);
+  const auto& op = static_cast<const Folds&>(*static_cast<const kernels::Reduction*>(launch.table));
   const View &x = launch.in(), &out = launch.out();
-  const Compute from = reduced_type(op, x.dtype), to = op.predicate ? Compute::b8 : from;
+  const Compute from = kernels::read_as(op, x.dtype), to = op.predicate ? Compute::b8 : from;
   Level level = first_level(x, launch.ints[0], from);
   const Target target{out.data, out.dtype, to, op.divides ? level.rows : 1};
   const int64_t n = level.cells * level.width;
@@ -276,11 +254,41 @@ void reduce(const Launch& launch) {
   fold_level(level, fold, target);
 }
 
-void reduce_cost(const Launch& launch, Cost& cost) {
-  const auto& op = *static_cast<const Reduction*>(launch.table);
-  const int64_t n = launch.in().size(), results = launch.out().size();
-  if (op.adds) cost.flops = std::max<int64_t>(0, n - results);
-  if (op.divides) cost.special_ops = results;
+// Adds rows that live as long as the program.
+struct Add {
+  std::vector<const kernels::Reduction*>& table;
+
+  template <class R> void operator()(R row, const char* name) const {
+    static const Folds op = [&] {
+      Folds folds{kernels::reduction_of(row, name, reduce), {}, {}, {}};
+      set<R, float>(folds), set<R, double>(folds), set<R, int64_t>(folds), set<R, uint64_t>(folds), set<R, bool>(folds);
+      return folds;
+    }();
+    table.push_back(&op);
+  }
+  template <class R, class C> static void set(Folds& op) {
+    using F = typename R::Functions;
+    if constexpr (R::takes(compute_of<C>)) {
+      constexpr int k = int(compute_of<C>);
+      op.first[k] = fold_cells<F, true, C, typename R::template Result<C>>;
+      op.next[k] = fold_cells<F, false, C, C>;
+      op.identity[k] = fill_identity<F, C>;
+    }
+  }
+};
+
+}  // namespace
+}  // namespace pb::cpu
+
+namespace pb::kernels {
+
+const std::vector<const Reduction*>& reductions() {
+  static const std::vector<const Reduction*> table = [] {
+    std::vector<const Reduction*> rows;
+    each_reduction(cpu::Add{rows});
+    return rows;
+  }();
+  return table;
 }
 
-}  // namespace pb::cpu
+}  // namespace pb::kernels

@@ -1,12 +1,12 @@
 // The reduction loop: lanes of a fixed number at every vector width, so that the order of additions is the same on each.
 #pragma once
-#include "launch/door.h"
+#include "kernels/reduce.h"
 
 namespace pb::cpu {
 
-constexpr int64_t kLanes = 64;
-constexpr int64_t kFoldBlock = 16 * kLanes;  // elements of a row that share lanes; more begin new ones
-constexpr int64_t kColumnDepth = 64;         // rows that a lane of a column takes one after the other
+using kernels::kColumnDepth;
+using kernels::kFoldBlock;
+using kernels::kLanes;
 
 // Lanes 0..count - 1 combined by halves, in place: count - 1 combinations, in an order that depends on count alone.
 template <class R, class A> inline A fold_lanes(int64_t count, A* acc) {
@@ -151,12 +151,8 @@ template <class R, bool kMapped, class C, class A> void fold_cells(const Cells& 
   }
 }
 
-// What the family keeps of a reduction, for each type that the input is read as.
-struct Reduction {
-  Kernel kernel;
-  bool predicate;  // the result is bool
-  bool adds;       // a combination is one flop; integers then reduce to 64 bits, and bool counts as an integer
-  bool divides;    // each result by the number of its elements
+// A reduction with its loops, null where a type makes no sense.
+struct Folds : kernels::Reduction {
   Fold first[kComputes], next[kComputes];  // over elements; over the results of the level before
   void (*identity[kComputes])(int64_t n, void* results);
 };
@@ -164,19 +160,6 @@ struct Reduction {
 template <class R, class A> void fill_identity(int64_t n, void* results) {
   for (int64_t i = 0; i < n; ++i) static_cast<A*>(results)[i] = R::template identity<A>();
 }
-
-// The type that x is read as, and the type of the results.
-Compute reduced_type(const Reduction& op, DType x);
-DType result_dtype(const Reduction& op, DType x);
-
-// out: contiguous. in: x. ints[0]: the reduced axes, a bit each. table: the Reduction.
-// The order of combination depends on the shape alone: not on strides, threads or vector width.
-void reduce(const Launch& launch);
-void reduce_cost(const Launch& launch, Cost& cost);
-
-// out: int64, contiguous. in: x. ints: the axis, and whether the smallest is wanted.
-void arg_reduce(const Launch& launch);
-void arg_reduce_cost(const Launch& launch, Cost& cost);
 
 // Reduces a contiguous matrix of rows by width over its rows, in place: the result is its first row.
 template <class R, class A> void fold_rows_in_place(int64_t rows, int64_t width, A* x) {

@@ -1,0 +1,21 @@
+// Every family of kernels, bound into a module: the same for each backend.
+#include "bindings/tables.h"
+
+namespace pb {
+
+void bind_families(PyObject* module) {
+  bind_elementwise(module);
+  bind_reduce(module);
+  bind_rows(module);
+  bind_matmul(module);
+  bind_copy(module);
+  bind_index(module);
+  bind_segment(module);
+  bind_sort(module);
+  bind_cumulative(module);
+  bind_random(module);
+  bind_update(module);
+  bind_ledger(module);
+}
+
+}  // namespace pb

@@ -1,0 +1,105 @@
+// Which kernel a reduction takes, and rows of the table of reductions, each with its kernels.
+#pragma once
+#include <cstdlib>
+
+#include "cuda/reduce_columns.cuh"
+#include "cuda/reduce_rows.cuh"
+#include "kernels/reduce_rows.h"
+
+namespace pb::cuda {
+
+constexpr int64_t kManyElements = 1 << 19;  // from here on a thread takes four columns; below, more threads are better
+constexpr int64_t kAcrossCells = 8;         // neighbours that are enough for a thread each
+
+// Whether rows and cells begin where packs of four do, and neighbours along some axis are neighbours in memory.
+inline bool whole_packs(const kernels::Matrix& m, const View& along, const View& rows) {
+  const int64_t pack = 4 * item_size(m.outer.dtype);
+  bool whole = along.ndim == 1 && along.stride[0] * 4 == pack && reinterpret_cast<uintptr_t>(m.outer.data) % pack == 0;
+  for (int d = 0; d < m.outer.ndim; ++d) whole = whole && m.outer.stride[d] % pack == 0;
+  for (int d = 0; d < rows.ndim; ++d) whole = whole && rows.stride[d] % pack == 0;
+  return whole;
+}
+
+template <class R, class C, class A> void reduce_rows(const kernels::Matrix& m, Folding& f) {
+  if (m.rows <= kShortRows) return start(fold_short<R, C, A>, blocks_for(m.cells), kThreads, 0, f);
+  const int64_t blocks = f.levels.blocks[0], last = m.outer.ndim - 1;
+  if (m.outer.ndim > 0 && m.outer.shape[last] >= kAcrossCells &&
+      std::abs(m.outer.stride[last]) < std::abs(m.reduced.stride[m.reduced.ndim - 1])) {
+    f.blocks_per_unit = unsigned(blocks);
+    return start_units(fold_across<R, C, A>, f, (m.cells + kTileCells - 1) / kTileCells, kTileCells * kTileWarps);
+  }
+  while (f.teams < kTeams && f.teams < blocks) f.teams *= 2;
+  f.blocks_per_unit = unsigned((blocks + kTeams - 1) / kTeams);
+  const int64_t units = blocks <= kTeams ? (m.cells * f.teams + kTeams - 1) / kTeams : m.cells;
+  if constexpr (kHasPacks<C>)
+    if (whole_packs(m, m.reduced, {})) return start_units(fold_along<R, C, A, true>, f, units, kRowThreads);
+  start_units(fold_along<R, C, A, false>, f, units, kRowThreads);
+}
+
+template <class R, class C, class A> void reduce_columns(const kernels::Matrix& m, Folding& f) {
+  const int64_t blocks = f.levels.blocks[0], groups = f.levels.groups, lanes = groups * m.width;
+  const int64_t row = m.width * item_size(m.outer.dtype);
+  bool packs = kHasPacks<C> && m.cells * m.rows * m.width >= kManyElements && lanes % 4 == 0 && m.reduced.ndim == 1;
+  if (groups == 1) packs = packs && whole_packs(m, m.inner, m.reduced);
+  else packs = packs && whole_packs(m, m.inner, {}) && m.reduced.stride[0] == row;
+  const unsigned across = packs || groups == 1 ? kWarp : kColumnThreads;
+  while (f.teams * across < kColumnThreads && f.teams < blocks) f.teams *= 2;
+  const int64_t tile = int64_t(across) * (packs ? 4 : 1);
+  f.tiles = (lanes + tile - 1) / tile;
+  f.blocks_per_unit = unsigned((blocks + f.teams - 1) / f.teams);
+  if constexpr (kHasPacks<C>)
+    if (packs) return start_units(fold_columns<R, C, A, 4>, f, m.cells * f.tiles, f.teams * across);
+  start_units(fold_columns<R, C, A, 1>, f, m.cells * f.tiles, f.teams * across);
+}
+
+// Copies the operand, its rows becoming one axis.
+void straighten(kernels::Matrix& m, Scratch& scratch);
+
+// Of no rows at all.
+template <class R, class A> __global__ void __launch_bounds__(kThreads) fill_identity(const __grid_constant__ Folding f) {
+  const int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x;
+  if (i < f.cells * f.width) f.finish(i, R::template identity<A>());
+}
+
+template <class R, class C, class A> void reduce_as(const Launch& launch) {
+  const auto& op = *static_cast<const kernels::Reduction*>(launch.table);
+  kernels::Matrix m = kernels::matrix_of(launch.in(), launch.ints[0]);
+  if (m.cells * m.width == 0) return;
+  Scratch scratch;
+  if (m.rows > 0 && !RowAxes::takes(m.reduced)) straighten(m, scratch);
+  Folding f(m, launch.out(), op.divides);
+  if (f.levels.partials > 0) f.partial = scratch.take<A>(f.levels.partials);
+  if (m.rows == 0) start(fill_identity<R, A>, blocks_for(m.cells * m.width), kThreads, 0, f);
+  else if (m.width == 1) reduce_rows<R, C, A>(m, f);
+  else reduce_columns<R, C, A>(m, f);
+}
+
+// The op with its kernels, null where a type makes no sense.
+struct Reduced : kernels::Reduction {
+  void (*kernels[kComputes])(const Launch&);
+};
+
+inline void run_reduced(const Launch& launch) {
+  const auto& op = static_cast<const Reduced&>(*static_cast<const kernels::Reduction*>(launch.table));
+  op.kernels[int(kernels::read_as(op, launch.in().dtype))](launch);
+}
+
+template <class R, class C, class A = C> void set_kernel(Reduced& op) { op.kernels[int(compute_of<C>)] = reduce_as<R, C, A>; }
+template <class R> void set_numbers(Reduced& op) {
+  set_kernel<R, float>(op), set_kernel<R, double>(op), set_kernel<R, int64_t>(op), set_kernel<R, uint64_t>(op);
+}
+template <class R> void set_truths(Reduced& op) {
+  set_kernel<R, float, bool>(op), set_kernel<R, double, bool>(op), set_kernel<R, int64_t, bool>(op);
+  set_kernel<R, uint64_t, bool>(op), set_kernel<R, bool, bool>(op);
+}
+
+// The kernels of a row of math/reduce.def, each in a file of its own: they are what takes longest to compile.
+template <class R> void set_kernels(Reduced& op);
+template <> void set_kernels<sum_reduce>(Reduced& op);
+template <> void set_kernels<prod_reduce>(Reduced& op);
+template <> void set_kernels<max_reduce>(Reduced& op);
+template <> void set_kernels<min_reduce>(Reduced& op);
+template <> void set_kernels<any_reduce>(Reduced& op);
+template <> void set_kernels<all_reduce>(Reduced& op);
+
+}  // namespace pb::cuda

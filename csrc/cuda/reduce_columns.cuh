@@ -1,0 +1,139 @@
+// Reductions of several columns over their rows: a thread has lanes of neighbouring columns and takes up to 64 rows in order;
+// of narrow matrices several rows are neighbours too, see kernels::cut.
+#pragma once
+#include "cuda/matrix.cuh"
+
+namespace pb::cuda {
+
+using kernels::kColumnDepth;
+
+constexpr unsigned kColumnThreads = 128;
+
+// Lines of a block: row i of the columns, or rows i * groups and its neighbours. This thread has kEach lanes of each.
+template <class R, class C, class A> struct PackedLines {
+  using Stored = C;
+  using Held = RawPack<C>;
+  const char* data;  // this thread's part of the first line
+  DType dtype;
+  int item;
+  int64_t stride;  // bytes
+
+  __device__ void line(int i, Held& x) const { x = load_raw_pack<C>(dtype, data + i * stride); }
+  template <class T> __device__ A value(const Held& x, int k) const { return A(R::map(from_raw<C, T>(x, k))); }
+  __device__ A one(int i, int k) const { return A(R::map(load_as<C>(dtype, data + i * stride + k * item))); }
+};
+
+template <class R, class C, class A> struct StridedLines {
+  using Stored = C;
+  using Held = Raw<C>;
+  RowsFrom rows;
+  DType dtype;
+  int groups;
+
+  __device__ void line(int i, Held& x) const { x = load_raw<C>(dtype, rows.at(i * groups)); }
+  template <class T> __device__ A value(Held x, int) const { return A(R::map(from_raw<C, T>(x))); }
+  __device__ A one(int i, int) const {
+    A a;
+    by_storage<C>(dtype,
+                  [&](auto tag) { a = value<typename decltype(tag)::type>(load_raw<C>(dtype, rows.at(i * groups)), 0); });
+    return a;
+  }
+};
+
+template <class A, int kEach> struct FreshLines {
+  using Stored = int64_t;  // one that is not converted
+  struct Held {
+    A v[kEach];
+  };
+  const A* data;
+  int64_t lanes;
+  DType dtype = DType::i64;
+
+  __device__ void line(int i, Held& x) const {
+#pragma unroll
+    for (int k = 0; k < kEach; ++k) x.v[k] = one(i, k);
+  }
+  template <class T> __device__ A value(const Held& x, int k) const { return x.v[k]; }
+  __device__ A one(int i, int k) const { return read_fresh(data + i * lanes + k); }
+};
+
+// A thread's lanes over `lines` lines, and one line more of which only lanes below `rest` are there.
+template <class R, int kBatch, int kEach, class A, class Lines>
+__device__ inline void add_down(int lines, int64_t lane, int64_t rest, const Lines& source, A (&acc)[kEach]) {
+#pragma unroll 1
+  for (int i = 0; i < lines; i += kBatch) {
+    typename Lines::Held x[kBatch];
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b)
+      if (i + b < lines) source.line(i + b, x[b]);
+    by_storage<typename Lines::Stored>(source.dtype, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+#pragma unroll
+      for (int b = 0; b < kBatch; ++b)
+        if (i + b < lines)
+#pragma unroll
+          for (int k = 0; k < kEach; ++k) {
+            const A value = source.template value<T>(x[b], k);
+            acc[k] = i + b == 0 ? value : R::combine(acc[k], value);
+          }
+    });
+  }
+#pragma unroll
+  for (int k = 0; k < kEach; ++k)
+    if (lane + k < rest) acc[k] = lines == 0 ? source.one(0, k) : R::combine(acc[k], source.one(lines, k));
+}
+
+// A tile of columns and `teams` blocks of rows a block of threads; its first team folds what the others leave.
+// kEach: lanes of a thread: 4, in packs, or 1.
+template <class R, class C, class A, int kEach>
+__global__ void __launch_bounds__(kColumnThreads, 5) fold_columns(const __grid_constant__ Folding f) {
+  constexpr int kBatch = kAhead<C> / kEach;
+  const int across = int(blockDim.x) / f.teams, x = int(threadIdx.x) % across, team = int(threadIdx.x) / across;
+  const int groups = int(f.levels.groups);
+  const int64_t unit = f.first_unit + blockIdx.x / f.blocks_per_unit, part = blockIdx.x % f.blocks_per_unit;
+  const int64_t cell = unit / f.tiles, lanes = groups * f.width, lane = (unit % f.tiles * across + x) * kEach;
+  const int64_t block = part * f.teams + team;
+
+  __shared__ A side[kColumnThreads * kEach];
+  // m rows of a block: its results, of a level.
+  const auto fold = [&](int m, int level, int64_t at, const auto& source) {
+    A acc[kEach] = {};
+    const int lines = m / groups;
+    if (lane < lanes) add_down<R, kBatch>(lines, lane, (m - lines * groups) * f.width, source, acc);
+    if (groups > 1) {
+      __syncthreads();  // the fold before has been read
+      A* own = side + team * across * kEach;
+#pragma unroll
+      for (int k = 0; k < kEach; ++k) own[lane + k] = acc[k];
+      for (int half = int(lanes) / 2; half >= int(f.width); half /= 2) {
+        __syncthreads();
+#pragma unroll
+        for (int k = 0; k < kEach; ++k)
+          if (lane + k < half && lane + k + half < m * f.width) own[lane + k] = R::combine(own[lane + k], own[lane + k + half]);
+      }
+#pragma unroll
+      for (int k = 0; k < kEach; ++k) acc[k] = own[lane + k];
+    }
+#pragma unroll
+    for (int k = 0; k < kEach; ++k)
+      if (m > 0 && lane + k < f.width) f.store(level, cell, at, lane + k, acc[k]);
+  };
+
+  const int m = f.rows_of(0, block);
+  const int64_t first = block * f.levels.block;
+  const char* data = f.data + f.outer.offset(cell);
+  if constexpr (kEach == 4) {
+    const int64_t row = f.reduced.along, stride = groups > 1 ? lanes * f.item : row;
+    fold(m, 0, block, PackedLines<R, C, A>{data + first * row + lane * f.item, f.dtype, f.item, stride});
+  } else {
+    const int64_t row = groups > 1 ? lane / f.width : 0;
+    if (lane < lanes) data += f.inner.offset(lane - row * f.width);
+    fold(m, 0, block, StridedLines<R, C, A>{RowsFrom(data, first + row, f.reduced), f.dtype, groups});
+  }
+  f.climb(unit, part, f.levels.block / f.teams, [&](int level, int64_t next) {
+    const A* from = f.template partials<A>(level - 1, cell, next * f.levels.block) + lane;
+    fold(team == 0 ? f.rows_of(level, next) : 0, level, next, FreshLines<A, kEach>{from, lanes});
+  });
+}
+
+}  // namespace pb::cuda
