@@ -65,39 +65,73 @@ struct Turn {
   int64_t step, stride;  // from row to row of out, from column to column of in
 };
 
-template <class U>
+// Threads take kPack neighbours: 4 bytes, where the operands are aligned to them.
+template <class U, int kPack>
 __global__ void __launch_bounds__(kTile* kTileRows)
     turn_tiles(char* out, const char* in, const __grid_constant__ Turn turn, const __grid_constant__ Walk<2> planes) {
-  __shared__ U tile[kTile][kTile + 1];
+  struct __align__(sizeof(U) * kPack) Neighbours {
+    U v[kPack];
+  };
+  constexpr uint32_t kSide = kTile * kPack;
+  __shared__ U tile[kSide][kSide + 1];
   const uint32_t band = turn.across.divide(blockIdx.x), plane = turn.down.divide(band);
-  const uint32_t row = (band - plane * turn.down.divisor) * kTile;
-  const uint32_t column = (blockIdx.x - band * turn.across.divisor) * kTile;
+  const uint32_t row = (band - plane * turn.down.divisor) * kSide;
+  const uint32_t column = (blockIdx.x - band * turn.across.divisor) * kSide;
+  const uint32_t x = threadIdx.x * kPack;
   int64_t offset[2];
   planes.offsets(plane, offset);
-  const U* from = reinterpret_cast<const U*>(in + offset[1]) + row;
 #pragma unroll
-  for (uint32_t k = threadIdx.y; k < kTile; k += kTileRows)
-    if (row + threadIdx.x < turn.rows && column + k < turn.columns)
-      tile[k][threadIdx.x] =
-          *reinterpret_cast<const U*>(reinterpret_cast<const char*>(from + threadIdx.x) + int64_t(column + k) * turn.stride);
+  for (uint32_t k = threadIdx.y; k < kSide; k += kTileRows) {
+    if (row + x >= turn.rows || column + k >= turn.columns) continue;
+    const U* from = reinterpret_cast<const U*>(in + offset[1] + int64_t(column + k) * turn.stride) + row + x;
+    const bool whole = row + x + kPack <= turn.rows;
+    const Neighbours pack = whole ? *reinterpret_cast<const Neighbours*>(from) : Neighbours{};
+#pragma unroll
+    for (int j = 0; j < kPack; ++j)
+      if (whole || row + x + j < turn.rows) tile[k][x + j] = whole ? pack.v[j] : from[j];
+  }
   __syncthreads();
 #pragma unroll
-  for (uint32_t k = threadIdx.y; k < kTile; k += kTileRows)
-    if (row + k < turn.rows && column + threadIdx.x < turn.columns)
-      reinterpret_cast<U*>(out + offset[0] + int64_t(row + k) * turn.step)[column + threadIdx.x] = tile[threadIdx.x][k];
+  for (uint32_t k = threadIdx.y; k < kSide; k += kTileRows) {
+    if (row + k >= turn.rows || column + x >= turn.columns) continue;
+    U* to = reinterpret_cast<U*>(out + offset[0] + int64_t(row + k) * turn.step) + column + x;
+    Neighbours pack;
+#pragma unroll
+    for (int j = 0; j < kPack; ++j)
+      if (column + x + j < turn.columns) pack.v[j] = tile[x + j][k];
+    if (column + x + kPack <= turn.columns) {
+      *reinterpret_cast<Neighbours*>(to) = pack;
+    } else {
+#pragma unroll
+      for (int j = 0; j < kPack; ++j)
+        if (column + x + j < turn.columns) to[j] = pack.v[j];
+    }
+  }
 }
 
-template <class U> void turn_planes(const View* views) {
+template <class U, int kPack> void turn_with(const View* views) {
   View lead[2] = {views[0], views[1]};
   const int ndim = views[0].ndim, row = ndim - 2, column = ndim - 1;
   for (View& v : lead) v.ndim -= 2;
-  const auto tiles = [](int64_t length) { return (length + kTile - 1) / kTile; };
+  const auto tiles = [](int64_t length) { return (length + kTile * kPack - 1) / (kTile * kPack); };
   const int64_t down = tiles(views[0].shape[row]), across = tiles(views[0].shape[column]);
   const Turn turn{uint32_t(views[0].shape[row]), uint32_t(views[0].shape[column]),
                   Divider(uint32_t(down)),       Divider(uint32_t(across)),
                   views[0].stride[row],          views[1].stride[column]};
-  start(turn_tiles<U>, blocks_for(lead[0].size() * down * across, 1), dim3(kTile, kTileRows), 0, views[0].data, views[1].data,
-        turn, Walk<2>(lead));
+  start(turn_tiles<U, kPack>, blocks_for(lead[0].size() * down * across, 1), dim3(kTile, kTileRows), 0, views[0].data,
+        views[1].data, turn, Walk<2>(lead));
+}
+
+template <class U> void turn_planes(const View* views) {
+  if constexpr (sizeof(U) < 4) {
+    uint64_t together = address(views[0]) | address(views[1]);
+    for (int d = 0; d < views[0].ndim; ++d) {
+      if (d != views[0].ndim - 1) together |= uint64_t(views[0].stride[d]);
+      if (d != views[0].ndim - 2) together |= uint64_t(views[1].stride[d]);
+    }
+    if (together % 4 == 0) return turn_with<U, int(4 / sizeof(U))>(views);
+  }
+  turn_with<U, 1>(views);
 }
 
 // Brings the axis that `in` holds in one piece next to the last. False where there is none.

@@ -143,35 +143,57 @@ Places places_for(const View& out, const View& updates, int64_t rows, int64_t n,
           Ratio(width, all), Ratio(n, all), Ratio(columns, all), own_lists};
 }
 
+// What a target is before its updates: an array, or null for the op's identity.
+void begin_target(const View& out, const View* before, const Scattered& op) {
+  if (before) assign(out, *before);
+  else assign_number(out, identity_of(op.identity, out.dtype, out.dtype));
+}
+
 // Updates at indices that all of the axes before share.
-void scatter(const Launch& launch, const View& indices_view, const View& given) {
+void scatter(const Launch& launch, const View* before, const View& indices_view, const View& given) {
   const Scattered& op = op_of(launch);
   const View& out = launch.out();
   const int axis = int(launch.ints[0]);
   const Around a = kernels::around(out, axis);
   const int64_t n = indices_view.size();
   const Indices indices(launch, indices_view, a.length, op.negative);
-  if (out.size() == 0 || given.size() == 0) return check_indices(indices_view, indices);
+  if (out.size() == 0 || given.size() == 0) {
+    begin_target(out, before, op);
+    return check_indices(indices_view, indices);
+  }
   Scratch scratch;
   const View updates = contiguous_as(out.dtype, given, scratch);
   const int size = item_size(out.dtype);
   if (op.moves) {
+    begin_target(out, before, op);
     const int64_t unit = unit_of(address(out) | address(updates) | uint64_t(a.inner * size)), width = a.inner * size / unit;
     return set(
         {places_for(out, updates, a.outer, n, a.length, width, width, 1, false), &indices, nullptr, 1, a.outer * n * width},
         unit);
   }
-  const bool packs = compute_type(out.dtype) == Compute::f32 && a.inner % 4 == 0 &&
-                     (address(out) | address(updates)) % uint64_t(4 * size) == 0;
+  const Compute compute = compute_type(out.dtype);
+  const uint64_t pack_bytes = uint64_t(4 * size);
+  const bool packs = compute == Compute::f32 && a.inner % 4 == 0 && (address(out) | address(updates)) % pack_bytes == 0;
   const int pack = packs ? 4 : 1;
-  Work work{places_for(out, updates, a.outer, n, a.length, a.inner, a.inner / pack, 1, false), &indices, nullptr, pack,
-            a.outer * n * (a.inner / pack)};
+  const int64_t width = a.inner / pack;
+  Work work{places_for(out, updates, a.outer, n, a.length, a.inner, width, 1, false), &indices, nullptr, pack,
+            a.outer * n * width};
+  work.whole = n <= kNear && a.outer * a.length * width <= kWhole;
+  if (work.whole) {
+    const bool readable = before && before->contiguous() && (!packs || address(*before) % pack_bytes == 0);
+    if (before && !readable) begin_target(out, before, op);
+    work.before = readable ? before->data : before ? out.data : nullptr;
+    work.number = identity_of(op.identity, out.dtype, storage_of(compute));
+    work.threads = a.outer * a.length * width;
+    return op.combine[int(compute)](work);
+  }
+  begin_target(out, before, op);
   Sorted sorted;
   if (n > kNear) {
     sorted = sort_updates({indices, Ratio(), Ratio(), false, false, uint32_t(a.length)}, work.places, pack, scratch);
     work.sorted = &sorted;
   }
-  op.combine[int(compute_type(out.dtype))](work);
+  op.combine[int(compute)](work);
 }
 
 // Adds rows that live as long as the program.
@@ -210,16 +232,9 @@ const std::vector<const Scatter*>& scatters() {
   return table;
 }
 
-void index_write(const Launch& launch) {
-  assign(launch.out(), launch.in(0));
-  scatter(launch, launch.in(1), launch.in(2));
-}
+void index_write(const Launch& launch) { scattering::scatter(launch, &launch.in(0), launch.in(1), launch.in(2)); }
 
-void scatter_write(const Launch& launch) {
-  const View& out = launch.out();
-  assign_number(out, identity_of(op_of(launch).identity, out.dtype, out.dtype));
-  scatter(launch, launch.in(0), launch.in(1));
-}
+void scatter_write(const Launch& launch) { scattering::scatter(launch, nullptr, launch.in(0), launch.in(1)); }
 
 void along_axis_add(const Launch& launch) {
   const View& out = launch.out();

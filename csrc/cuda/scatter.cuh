@@ -8,6 +8,7 @@ namespace pb::cuda::scattering {
 
 constexpr int64_t kNear = kThreads;  // so few indices are linked in shared memory, one of a thread
 constexpr int64_t kNearAlong = 32;   // so few indices of a column are looked through by each of its updates
+constexpr int64_t kWhole = 1 << 20;  // threads that look for their updates: beyond, updates look for their targets
 constexpr int64_t kChunk = 256;      // updates that are combined one after the other
 template <int kPack> constexpr int kBatch = kPack == 1 ? 8 : 4;  // of these are loaded at once
 constexpr int kResident = 4;                                     // blocks of a multiprocessor
@@ -117,6 +118,55 @@ __global__ void __launch_bounds__(kThreads, kResident)
 #pragma unroll
     for (int k = 0; k < kBatch<kPack>; ++k)
       if (j < n) u[k] = X::load(places.dtype, places.u, from + j * places.step), j = links.next[j], count = k + 1;
+#pragma unroll
+    for (int k = 0; k < kBatch<kPack>; ++k)
+      if (k < count) y.template combine<Op>(u[k]);
+  }
+  y.store(places.dtype, places.y, target);
+}
+
+// What is there before the updates: an array like the target, or a number.
+template <class C> struct Before {
+  const char* data;
+  C number;
+};
+
+// Every element of the target, with its updates: a thread looks for those of its row among the indices.
+template <class Op, class C, int kPack>
+__global__ void __launch_bounds__(kThreads, kResident)
+    combine_whole(int64_t threads, const __grid_constant__ Places places, Ratio length, Before<C> before,
+                  const __grid_constant__ Indices indices) {
+  __shared__ int64_t key[kNear];
+  __shared__ int first[kThreads];  // the first index that names a row of the block's, n where there is none
+  const int n = int(places.n), thread = int(threadIdx.x);
+  if (thread < n) key[thread] = indices.position(thread);
+  __syncthreads();
+  const int64_t t = thread_number(), begin = places.width.divide(t - thread);
+  const int64_t end = places.width.divide(min(t - thread + kThreads, threads) - 1) + 1;
+  if (begin + thread < end) {
+    const int64_t row = begin + thread, wanted = row - length.divide(row) * length.length;
+    int j = 0;
+    while (j < n && key[j] != wanted) ++j;
+    first[thread] = j;
+  }
+  __syncthreads();
+  if (t >= threads) return;
+  using X = Numbers<C, kPack>;
+  const int64_t row = places.width.divide(t), outer = length.divide(row), wanted = row - outer * length.length;
+  const int64_t c = (t - row * places.width.length) * kPack, target = row * places.step + c;
+  const int64_t from = outer * n * places.step + c;
+  X y;
+  if (before.data) y = X::load(places.dtype, before.data, target);
+  else
+    for (int k = 0; k < kPack; ++k) y.v[k] = before.number;
+  for (int j = first[row - begin]; j < n;) {
+    X u[kBatch<kPack>];
+    int count = 0;
+#pragma unroll
+    for (int k = 0; k < kBatch<kPack>; ++k) {
+      if (j < n) u[k] = X::load(places.dtype, places.u, from + j * places.step), count = k + 1, ++j;
+      while (j < n && key[j] != wanted) ++j;
+    }
 #pragma unroll
     for (int k = 0; k < kBatch<kPack>; ++k)
       if (k < count) y.template combine<Op>(u[k]);
@@ -256,6 +306,10 @@ struct Work {
   const Sorted* sorted;  // null where there are few
   int pack;              // elements that go together
   int64_t threads;
+  // Where the whole target is written: what was there before, or the bits of a number in the type that is computed with.
+  bool whole = false;
+  const char* before = nullptr;
+  uint64_t number = 0;
 };
 
 template <class Op, class C, int kPack> void combine(const Work& work) {
@@ -264,6 +318,12 @@ template <class Op, class C, int kPack> void combine(const Work& work) {
   if (!work.sorted) {
     if constexpr (kPack == 1 && std::is_same_v<Op, kernels::Add>)
       if (places.own_lists) return start(combine_columns<Op, C>, blocks, kThreads, 0, work.threads, places, *work.indices);
+    if (work.whole) {
+      Before<C> before{work.before, C()};
+      std::memcpy(&before.number, &work.number, sizeof(C));
+      return start(combine_whole<Op, C, kPack>, blocks, kThreads, 0, work.threads, places,
+                   Ratio(places.length, places.rows * places.length), before, *work.indices);
+    }
     return start(combine_linked<Op, C, kPack>, blocks, kThreads, 0, work.threads, places, *work.indices);
   }
   start(combine_chunks<Op, C, kPack>, blocks, kThreads, 0, work.threads, places, *work.sorted);
