@@ -14,31 +14,20 @@ const int64_t* read_labels(const Launch& launch, const View& labels, int64_t cla
   return label;
 }
 
-template <class C> void set_loss(const Launch& launch, int64_t k, int64_t label, const Rows<C>& x, const RowsOut<C>& losses) {
-  const Loop over{row_length(launch.in(launch.inputs - 2))};
-  C loss = C(0);
-  if (label != launch.ints[0]) {
-    const Row<C> row = x.read(k);
-    loss = kernels::cross_entropy_of(over, row, kernels::log_sum_exp(over, row), label, C(launch.reals[0]));
-  }
-  *losses.open(k) = loss;
-  losses.close(k);
-}
-
-template <class C>
-void set_gradient(const Launch& launch, int64_t k, int64_t label, C g, const Rows<C>& x, const RowsOut<C>& gradients) {
-  const Loop over{row_length(launch.in(launch.inputs - 2))};
-  C* gx = gradients.open(k);
-  if (label == launch.ints[0]) std::fill_n(gx, over.n, C(0));
-  else kernels::cross_entropy_gradient(over, g, x.read(k), label, C(launch.reals[0]), gx);
-  gradients.close(k);
-}
-
+// What is done to row k of the logits, x, as long as its label is not to be ignored.
 template <class C> struct Losses {
   const Launch& launch;
   RowsOut<C> losses;
   Losses(const Launch& launch, Scratch& near) : launch(launch), losses(launch.out(), near, kFarHidden) {}
-  void operator()(int64_t k, int64_t label, const Rows<C>& x) const { set_loss(launch, k, label, x, losses); }
+  void operator()(int64_t k, int64_t label, int64_t n, const Rows<C>& x) const {
+    C loss = C(0);
+    if (label != launch.ints[0]) {
+      const Row<C> row = x.read(k);
+      loss = kernels::cross_entropy_of(Loop{n}, row, kernels::log_sum_exp(Loop{n}, row), label, C(launch.reals[0]));
+    }
+    *losses.open(k) = loss;
+    losses.close(k);
+  }
 };
 template <class C> struct Gradients {
   const Launch& launch;
@@ -46,8 +35,11 @@ template <class C> struct Gradients {
   RowsOut<C> gradients;
   Gradients(const Launch& launch, Scratch& near)
       : launch(launch), g(launch.in(0), near), gradients(launch.out(), near, kFarHidden) {}
-  void operator()(int64_t k, int64_t label, const Rows<C>& x) const {
-    set_gradient(launch, k, label, g.read(k)[0], x, gradients);
+  void operator()(int64_t k, int64_t label, int64_t n, const Rows<C>& x) const {
+    C* gx = gradients.open(k);
+    if (label == launch.ints[0]) std::fill_n(gx, n, C(0));
+    else kernels::cross_entropy_gradient(Loop{n}, g.read(k)[0], x.read(k), label, C(launch.reals[0]), gx);
+    gradients.close(k);
   }
 };
 template <class C> struct LossesAndGradients {
@@ -55,13 +47,17 @@ template <class C> struct LossesAndGradients {
   RowsOut<C> losses, gradients;
   LossesAndGradients(const Launch& launch, Scratch& near)
       : launch(launch), losses(launch.out(0), near, kFarHidden), gradients(launch.out(1), near, kFarHidden) {}
-  void operator()(int64_t k, int64_t label, const Rows<C>& x) const {
-    set_loss(launch, k, label, x, losses);
-    set_gradient(launch, k, label, C(1), x, gradients);
+  void operator()(int64_t k, int64_t label, int64_t n, const Rows<C>& x) const {
+    C *gx = gradients.open(k), loss = C(0);
+    if (label == launch.ints[0]) std::fill_n(gx, n, C(0));
+    else loss = kernels::cross_entropy_and_gradient(Loop{n}, C(1), x.read(k), label, C(launch.reals[0]), gx);
+    *losses.open(k) = loss;
+    losses.close(k);
+    gradients.close(k);
   }
 };
 
-// Row<C>(launch, scratch)(k, label, rows of x) for all rows k.
+// Row<C>(launch, scratch)(k, label, n, rows of x) for all rows k.
 template <template <class> class Row> void run(const Launch& launch) {
   const View& x = launch.in(launch.inputs - 2);
   Scratch scratch;
@@ -72,7 +68,7 @@ template <template <class> class Row> void run(const Launch& launch) {
       Scratch near;
       const Rows<C> rows(x, near);
       const Row<C> row(launch, near);
-      for (int64_t k = begin; k < end; ++k) row(k, label[k], rows);
+      for (int64_t k = begin; k < end; ++k) row(k, label[k], row_length(x), rows);
     });
   });
 }

@@ -32,31 +32,42 @@ struct Labels {
   }
 };
 
-// in: x in registers, or to be read again.
-template <class T, int kPer, bool kBlock, class X, class A>
-__device__ __forceinline__ A loss_of(const Held<T, kPer, kBlock>& over, const X& x, const Labels::Target& target, A smoothing) {
-  const A loss = kernels::cross_entropy_of(over, x, kernels::log_sum_exp(over, x), target.label, smoothing);
-  return target.counts ? loss : A(0);
-}
-template <class T, class X, class A>
-__device__ __forceinline__ A loss_of(const Streamed<T>& over, const X& x, const Labels::Target& target, A smoothing) {
-  const A loss = kernels::cross_entropy_of(over, x, over.log_sum_exp(x), target.label, smoothing);
-  return target.counts ? loss : A(0);
-}
+// The loss of a row from x and its label.
+struct LossRow {
+  static constexpr int kOperands = 3;
+  Labels labels;
+
+  template <class T, int kPer, bool kBlock>
+  __device__ void operator()(const Held<T, kPer, kBlock>& over, const Line* line, int64_t row) const {
+    using C = acc_t<T>;
+    const auto target = labels.read(over, line[2], row);
+    C x[kPer], loss = C(0);
+    const auto held = over.load(line[1], x);
+    if (over.n > 0)
+      loss = kernels::cross_entropy_of(over, held, kernels::log_sum_exp(over, held), target.label, C(labels.smoothing));
+    over.store_one(line[0], target.counts ? loss : C(0));
+  }
+  template <class T> __device__ void operator()(const Streamed<T>& over, const Line* line, int64_t row) const {
+    using C = acc_t<T>;
+    const auto target = labels.read(over, line[2], row);
+    const auto x = over.lent(line[1]);
+    const LogSum<C> sum = over.log_sum_exp(x, over.exponentials(x));
+    const C loss = kernels::cross_entropy_of(over, x, sum, target.label, C(labels.smoothing));
+    over.store_one(line[0], target.counts ? loss : C(0));
+  }
+};
 
 template <class T, int kPer, bool kBlock>
-__device__ __forceinline__ void put_gradient(const Held<T, kPer, kBlock>& over, acc_t<T> g, acc_t<T> (&x)[kPer],
-                                             const Labels::Target& target, acc_t<T> smoothing, const Line& out) {
-  const typename Held<T, kPer, kBlock>::Kept row{x, {}};
-  kernels::cross_entropy_gradient(over, g, row, target.label, smoothing, row);
-  if (!target.counts) over.each([=](auto i) { row[i] = acc_t<T>(0); });
-  over.store(out, x);
+__device__ __forceinline__ void put_gradient(const Held<T, kPer, kBlock>& over, acc_t<T> (&gx)[kPer], bool counts,
+                                             const Line& out) {
+#pragma unroll
+  for (int s = 0; s < kPer; ++s) gx[s] = counts ? gx[s] : acc_t<T>(0);
+  over.store(out, gx);
 }
-template <class T, class X>
-__device__ __forceinline__ void put_gradient(const Streamed<T>& over, acc_t<T> g, const X& x, const Labels::Target& target,
-                                             acc_t<T> smoothing, const Line& out) {
+template <class T, class X, class E>
+__device__ __forceinline__ void put_gradient(const Streamed<T>& over, acc_t<T> g, const X& x, const E& e,
+                                             const Labels::Target& target, acc_t<T> smoothing, const Line& out) {
   using C = acc_t<T>;
-  const auto e = over.exponentials(x);
   const C top = e.top, scale = m::isinf(top) ? m::kNaN<C> : g / e.sum;
   const bool smooth = smoothing != C(0), counts = target.counts;
   const C everywhere = smooth ? over.mean(C(g * smoothing)) : C(0), here = smooth ? C(g * (C(1) - smoothing)) : g;
@@ -68,42 +79,28 @@ __device__ __forceinline__ void put_gradient(const Streamed<T>& over, acc_t<T> g
   });
 }
 
-// loss from x and a label a row.
-struct LossRow {
-  static constexpr int kOperands = 3;
-  Labels labels;
-
-  template <class T, int kPer, bool kBlock>
-  __device__ void operator()(const Held<T, kPer, kBlock>& over, const Line* line, int64_t row) const {
-    acc_t<T> x[kPer];
-    const auto target = labels.read(over, line[2], row);
-    over.store_one(line[0], over.n ? loss_of(over, over.load(line[1], x), target, acc_t<T>(labels.smoothing)) : acc_t<T>(0));
-  }
-  template <class T> __device__ void operator()(const Streamed<T>& over, const Line* line, int64_t row) const {
-    const auto target = labels.read(over, line[2], row);
-    over.store_one(line[0], loss_of(over, over.lent(line[1]), target, acc_t<T>(labels.smoothing)));
-  }
-};
-
-// gx from a g, x and a label a row.
+// gx from the g of a row, x and its label.
 struct GradientRow {
   static constexpr int kOperands = 4;
   Labels labels;
 
   template <class T, int kPer, bool kBlock>
   __device__ void operator()(const Held<T, kPer, kBlock>& over, const Line* line, int64_t row) const {
-    acc_t<T> x[kPer];
+    using C = acc_t<T>;
     const auto target = labels.read(over, line[3], row);
-    over.load(line[2], x);
-    put_gradient(over, over.load_one(line[1]), x, target, acc_t<T>(labels.smoothing), line[0]);
+    C x[kPer];
+    const auto held = over.load(line[2], x);
+    kernels::cross_entropy_gradient(over, over.load_one(line[1]), held, target.label, C(labels.smoothing), held);
+    put_gradient(over, x, target.counts, line[0]);
   }
   template <class T> __device__ void operator()(const Streamed<T>& over, const Line* line, int64_t row) const {
     const auto target = labels.read(over, line[3], row);
-    put_gradient(over, over.load_one(line[1]), over.lent(line[2]), target, acc_t<T>(labels.smoothing), line[0]);
+    const auto x = over.lent(line[2]);
+    put_gradient(over, over.load_one(line[1]), x, over.exponentials(x), target, acc_t<T>(labels.smoothing), line[0]);
   }
 };
 
-// loss and gx for a g of one, from x and a label a row.
+// The loss and gx for a g of one, from x and its label.
 struct LossAndGradientRow {
   static constexpr int kOperands = 4;
   Labels labels;
@@ -111,18 +108,22 @@ struct LossAndGradientRow {
   template <class T, int kPer, bool kBlock>
   __device__ void operator()(const Held<T, kPer, kBlock>& over, const Line* line, int64_t row) const {
     using C = acc_t<T>;
-    C x[kPer];
     const auto target = labels.read(over, line[3], row);
+    C x[kPer], loss = C(0);
     const auto held = over.load(line[2], x);
-    over.store_one(line[0], over.n ? loss_of(over, held, target, C(labels.smoothing)) : C(0));
-    put_gradient(over, C(1), x, target, C(labels.smoothing), line[1]);
+    if (over.n > 0) loss = kernels::cross_entropy_and_gradient(over, C(1), held, target.label, C(labels.smoothing), held);
+    over.store_one(line[0], target.counts ? loss : C(0));
+    put_gradient(over, x, target.counts, line[1]);
   }
   template <class T> __device__ void operator()(const Streamed<T>& over, const Line* line, int64_t row) const {
     using C = acc_t<T>;
     const auto target = labels.read(over, line[3], row);
     const auto x = over.lent(line[2]);
-    over.store_one(line[0], loss_of(over, x, target, C(labels.smoothing)));
-    put_gradient(over, C(1), x, target, C(labels.smoothing), line[1]);
+    const auto e = over.exponentials(x);
+    const C smoothing = C(labels.smoothing);
+    const C loss = kernels::cross_entropy_of(over, x, over.log_sum_exp(x, e), target.label, smoothing);
+    over.store_one(line[0], target.counts ? loss : C(0));
+    put_gradient(over, C(1), x, e, target, smoothing, line[1]);
   }
 };
 

@@ -56,9 +56,9 @@ __global__ void __launch_bounds__(kBlock ? kMaxTeam : int(kThreads), kBlock || W
   using C = acc_t<T>;
   // A block, or the teams of a warp side by side, in step.
   const int64_t part = kBlock ? blockIdx.x : (int64_t(blockIdx.x) * kThreads + threadIdx.x) / kWarp;
-  const unsigned beside = kBlock ? 1 : kWarp / deal.team, mine = kBlock ? 0 : threadIdx.x % kWarp / deal.team;
+  const unsigned beside = kBlock ? 1 : kWarp >> deal.shift, mine = kBlock ? 0 : threadIdx.x % kWarp >> deal.shift;
   if (part * parts.rows_each * beside >= rows.count) return;
-  Held<T, kPer, kBlock> over(deal, kBlock ? threadIdx.x : threadIdx.x % deal.team, true);
+  Held<T, kPer, kBlock> over(deal, kBlock ? threadIdx.x : threadIdx.x & (deal.team - 1), true);
   C gw[kPer], gb[kPer];
 #pragma unroll
   for (int s = 0; s < kPer; ++s) gw[s] = gb[s] = C(0);
@@ -171,14 +171,14 @@ template <bool kCentred, class T> struct Pull {
   static constexpr int kSums = kCentred ? 2 : 1;
   const Launch& launch;
   int64_t n;
+  Scratch scratch;
   View operands[3];
   NormOperands norm;
-  Scratch scratch;
 
   explicit Pull(const Launch& launch)
       : launch(launch),
         n(kernels::row_length(launch.in())),
-        operands{launch.out(), launch.in(0), launch.in(1)},
+        operands{launch.out(), at_hand(launch.in(0), scratch), at_hand(launch.in(1), scratch)},
         norm{launch.ints[0] ? Line(launch.in(2)) : Line(), launch.reals[0]} {}
 
   C* take_parts(int64_t count) { return scratch.template take<C>((count ? count : 1) * kSums * n); }

@@ -1,5 +1,6 @@
 // Launches of kernels that own a row: a few lanes of a warp, a warp or a block for each, by its length.
 #pragma once
+#include "cuda/copy.cuh"
 #include "cuda/rows.cuh"
 
 namespace pb::cuda {
@@ -65,22 +66,31 @@ inline unsigned team_for(int64_t n, int per) {
   return team;
 }
 
+// Where the elements of a row are far apart, each of them costs the reading of a sector: from so many on they are copied first,
+// in tiles.
+constexpr int64_t kSector = 32, kWorthCopying = 64 * 1024;
+inline View at_hand(const View& v, Scratch& scratch) {
+  const int64_t step = v.stride[v.ndim - 1];
+  const bool far = v.shape[v.ndim - 1] > 1 && (step >= kSector || step <= -kSector) && v.size() >= kWorthCopying;
+  return far ? contiguous_as(v.dtype, v, scratch) : v;
+}
+
 // The formula f for all rows, each walked by a team that holds it in registers.
 template <class F, class T, int kPer, bool kBlock>
 __global__ void __launch_bounds__(kBlock ? kMaxTeam : int(kThreads), kBlock ? 1 : 2)
     held_rows(const __grid_constant__ Deal deal, const __grid_constant__ RowSet<F::kOperands> rows,
               const __grid_constant__ F f) {
   const int64_t thread = int64_t(blockIdx.x) * kThreads + threadIdx.x;
-  const uint32_t row = kBlock ? blockIdx.x : uint32_t(thread / deal.team);
+  const uint32_t row = kBlock ? blockIdx.x : uint32_t(thread >> deal.shift);
   const bool active = row < rows.count;
-  const Held<T, kPer, kBlock> over(deal, kBlock ? threadIdx.x : unsigned(thread % deal.team), active);
+  const Held<T, kPer, kBlock> over(deal, kBlock ? threadIdx.x : unsigned(thread) & (deal.team - 1), active);
   Line line[F::kOperands];
   rows.lines(active ? row : 0, line);
   f(over, line, rows.begin + row);
 }
 
 template <class F, class T>
-__global__ void __launch_bounds__(kMaxTeam)
+__global__ void __launch_bounds__(kMaxTeam, 1)
     streamed_rows(int64_t n, const __grid_constant__ RowSet<F::kOperands> rows, const __grid_constant__ F f) {
   const Streamed<T> over(n, threadIdx.x);
   Line line[F::kOperands];
@@ -105,7 +115,10 @@ template <class T, class F> void start_rows(int64_t n, const RowSet<F::kOperands
 
 // f for the rows of operands, of which x has the length and the type.
 template <class F> void run_rows(const View* operands, const View& x, const F& f) {
-  each_row_set<F::kOperands>(operands, [&](const RowSet<F::kOperands>& rows) {
+  View all[F::kOperands];
+  Scratch scratch;
+  for (int k = 0; k < F::kOperands; ++k) all[k] = at_hand(operands[k], scratch);
+  each_row_set<F::kOperands>(all, [&](const RowSet<F::kOperands>& rows) {
     visit_float(x.dtype, [&](auto tag) { start_rows<typename decltype(tag)::type>(kernels::row_length(x), rows, f); });
   });
 }

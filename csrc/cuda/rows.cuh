@@ -103,9 +103,10 @@ template <bool kBlock> struct Team {
 // single elements: `whole` elements to everyone, a unit more to the first `rest`. A function of n and the type alone.
 struct Deal {
   int n, unit, whole, rest;
-  unsigned team;
+  unsigned team, shift = 0;  // 2^shift threads, where they are not a block
 
   Deal(int n, unsigned team, int pack) : n(n), unit(n % pack ? 1 : pack), team(team) {
+    while ((1u << shift) < team) ++shift;
     whole = n / unit / int(team) * unit, rest = n / unit % int(team);
   }
 };
@@ -310,12 +311,8 @@ template <class T> struct Streamed {
     const C base = m::isinf(all) ? C(0) : all;
     return {all, team.template fold<sum_reduce>(C(sum * m::exp_nonpositive(C(top - base))))};
   }
-  __device__ __forceinline__ kernels::LogSum<C> log_sum_exp(const Lent<T, int64_t>& x) const {
-    Exponentials e = exponentials(x);
-    if (m::isinf(e.top)) {
-      e.sum = fold<sum_reduce>([=](auto i) { return x[i] <= C(0) ? C(0) : x[i]; });
-      e.top = C(0);
-    }
+  __device__ __forceinline__ kernels::LogSum<C> log_sum_exp(const Lent<T, int64_t>& x, const Exponentials& e) const {
+    if (m::isinf(e.top)) return {C(0), m::log(kernels::ends_of(*this, x))};
     return {e.top, m::log(e.sum)};
   }
 

@@ -41,7 +41,7 @@ struct LogSoftmaxRow {
   template <class T> __device__ void operator()(const Streamed<T>& over, const Line* line, int64_t) const {
     using C = acc_t<T>;
     const auto x = over.lent(line[1]);
-    const LogSum<C> sum = over.log_sum_exp(x);
+    const LogSum<C> sum = over.log_sum_exp(x, over.exponentials(x));
     const auto y = over.written(line[0]);
     over.each([=](auto i) { y[i] = C(x[i] - sum.top) - sum.log; });
   }
@@ -57,7 +57,8 @@ struct LogSumExpRow {
     over.store_one(line[0], y);
   }
   template <class T> __device__ void operator()(const Streamed<T>& over, const Line* line, int64_t) const {
-    const LogSum<acc_t<T>> sum = over.log_sum_exp(over.lent(line[1]));
+    const auto x = over.lent(line[1]);
+    const LogSum<acc_t<T>> sum = over.log_sum_exp(x, over.exponentials(x));
     over.store_one(line[0], sum.top + sum.log);
   }
 };

@@ -32,6 +32,15 @@ template <class Over, class X> PB_HD auto largest_of(const Over& over, X x) {
   return over.template fold<largest>([=](auto i) { return x[i]; }, x);
 }
 
+// The sum of exponentials of a row whose largest element is infinite.
+template <class Over, class X> PB_HD auto ends_of(const Over& over, X x) {
+  return over.template fold<sum_reduce>([=](auto i) {
+    const auto z = x[i];
+    using A = std::decay_t<decltype(z)>;
+    return z <= A(0) ? A(0) : A(z);
+  });
+}
+
 // log(sum(exp(x))) = top + log. visit(i, x[i] - top) is called on the way.
 template <class A> struct LogSum {
   A top, log;
@@ -50,7 +59,7 @@ template <class Over, class X, class Visit = Ignore> PB_HD auto log_sum_exp(cons
     return m::exp_nonpositive(z);
   });
   if (over.any(infinite)) {
-    const A ends = over.template fold<sum_reduce>([=](auto i) { return x[i] <= A(0) ? A(0) : A(x[i]); });
+    const A ends = ends_of(over, x);
     sum = infinite ? ends : sum;
   }
   return LogSum<A>{top, m::log(sum)};
@@ -194,7 +203,7 @@ template <> struct NormPullback<false> {
   }
 };
 
-// -log softmax(x)[label], mixed with the mean of -log softmax(x) over all classes: (1 - s) and s parts of it.
+// -log softmax(x)[label], mixed with the mean of -log softmax(x) over all classes: (1 - s) and s parts of it. sum: of x.
 template <class Over, class X, class A>
 PB_HD A cross_entropy_of(const Over& over, X x, LogSum<A> sum, int64_t label, A smoothing) {
   const A picked = over.at(x, label) - sum.top;
@@ -203,10 +212,9 @@ PB_HD A cross_entropy_of(const Over& over, X x, LogSum<A> sum, int64_t label, A 
   return sum.log - ((A(1) - smoothing) * picked + smoothing * mean);
 }
 
-template <class Over, class X, class A, class GX>
-PB_HD void cross_entropy_gradient(const Over& over, A g, X x, int64_t label, A smoothing, GX gx) {
-  const A top = largest_of(over, x);
-  const A scale = g / over.template fold<sum_reduce>([=](auto i) { return A(gx[i] = m::exp_nonpositive(A(x[i] - top))); });
+// From exponentials in gx: `scale` times each is g softmax(x).
+template <class Over, class A, class GX>
+PB_HD void subtract_target(const Over& over, A g, A scale, int64_t label, A smoothing, GX gx) {
   if (smoothing == A(0)) {
     over.each([=](auto i) { gx[i] = gx[i] * scale; });
     over.change(gx, label, [=](A a) { return a - g; });
@@ -215,6 +223,26 @@ PB_HD void cross_entropy_gradient(const Over& over, A g, X x, int64_t label, A s
     over.each([=](auto i) { gx[i] = gx[i] * scale - everywhere; });
     over.change(gx, label, [=](A a) { return a - here; });
   }
+}
+
+template <class Over, class X, class A, class GX>
+PB_HD void cross_entropy_gradient(const Over& over, A g, X x, int64_t label, A smoothing, GX gx) {
+  const A top = largest_of(over, x);
+  const A sum = over.template fold<sum_reduce>([=](auto i) { return A(gx[i] = m::exp_nonpositive(A(x[i] - top))); });
+  subtract_target(over, g, A(g / sum), label, smoothing, gx);
+}
+
+// Both of the above, of the same bits, with one exponential for each element. Returns the loss.
+template <class Over, class X, class A, class GX>
+PB_HD A cross_entropy_and_gradient(const Over& over, A g, X x, int64_t label, A smoothing, GX gx) {
+  const A top = largest_of(over, x);
+  const bool infinite = m::isinf(top);
+  LogSum<A> sum{infinite ? A(0) : top, A(0)};
+  if (over.any(infinite)) sum.log = m::log(ends_of(over, x));
+  const A rest = cross_entropy_of(over, x, LogSum<A>{sum.top, A(0)}, label, smoothing);
+  const A total = over.template fold<sum_reduce>([=](auto i) { return A(gx[i] = m::exp_nonpositive(A(x[i] - sum.top))); });
+  subtract_target(over, g, A(g / (infinite ? A(top - top) : total)), label, smoothing, gx);
+  return (infinite ? sum.log : m::log(total)) + rest;
 }
 
 }  // namespace pb::kernels

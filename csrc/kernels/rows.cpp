@@ -99,8 +99,10 @@ template <bool kLoss, bool kGradient> void cross_entropy_cost(const Launch& laun
   const Counting smoothing(launch.reals[0]);
   const RowCost row = measure_row([smoothing](int64_t n) {
     Operands of;
-    if constexpr (kLoss) (void)cross_entropy_of(Counted{n}, of[0], log_sum_exp(Counted{n}, of[0]), 0, smoothing);
-    if constexpr (kGradient) cross_entropy_gradient(Counted{n}, Counting(1), of[0], 0, smoothing, of[1]);
+    const Counted over{n};
+    if constexpr (kLoss && kGradient) (void)cross_entropy_and_gradient(over, Counting(1), of[0], 0, smoothing, of[1]);
+    else if constexpr (kLoss) (void)cross_entropy_of(over, of[0], log_sum_exp(over, of[0]), 0, smoothing);
+    else cross_entropy_gradient(over, Counting(1), of[0], 0, smoothing, of[1]);
   });
   add_rows(row, launch.in(kLoss ? 0 : 1), cost);
 }

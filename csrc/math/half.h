@@ -19,6 +19,18 @@ struct float16 {
   }
 
  private:
+#if defined(__CUDA_ARCH__)  // one instruction each; the bits of a NaN are others
+  PB_HD static uint16_t narrow(float x) {
+    uint16_t y;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x));
+    return y;
+  }
+  PB_HD static float widen(uint16_t h) {
+    float y;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(h));
+    return y;
+  }
+#else
   PB_HD static uint16_t narrow(float x) {
     const uint32_t all = m::bits(x), sign = all & 0x80000000u, magnitude = all ^ sign;
     const uint32_t odd = (magnitude >> 13) & 1;  // a tie goes to the even neighbour
@@ -41,6 +53,7 @@ struct float16 {
     y = exponent == 0x0f800000u ? special : y;
     return m::from_bits<float>(y | sign);
   }
+#endif
 };
 
 // The upper half of a float.
@@ -58,10 +71,16 @@ struct bfloat16 {
 
  private:
   PB_HD static uint16_t narrow(float x) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    uint16_t y;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x));
+    return y;
+#else
     const uint32_t all = m::bits(x);
     const uint32_t rounded = (all + 0x7fffu + ((all >> 16) & 1)) >> 16;
     const uint32_t nan = (all >> 16) | 0x40u;
     return uint16_t((all & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
+#endif
   }
 };
 
