@@ -207,3 +207,30 @@ def test_parameters_and_gradients_are_on_one_device() -> None:
     layer.to(target)
     with pytest.raises(pb.DeviceError, match=f"has moved to {target}"):
         opt.step([pb.ones(p.shape, device=target) for p in opt.parameters])
+
+
+def test_a_training_step_reads_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not simulated():
+        pytest.skip("only the simulated device tells when somebody reads")
+    from pullback.simulated import DeviceArray
+
+    def refuse(*_: Any) -> Any:
+        raise AssertionError("the host reads the device's memory")
+
+    rng = np.random.default_rng(0)
+    with pb.use_device("cuda"):
+        x, labels = rng.normal(size=(50, 8)).astype(np.float32), rng.integers(0, 4, 50)
+        loader = pb.data.Loader((x, labels), 16, device="cuda")
+        model = pb.nn.Sequential(pb.nn.Linear(8, 12), pb.nn.LayerNorm(12), pb.nn.GELU(), pb.nn.Dropout(0.1), pb.nn.Linear(12, 4))
+        opt = optim.AdamW(model.parameters(), schedules.Cosine(0.1, 20), clip_norm=1.0)
+        losses = []
+        with monkeypatch.context() as patched:
+            for name in ("get", "item", "tolist", "tobytes", "nonzero", "__bool__", "__int__", "__float__", "__index__"):
+                patched.setattr(DeviceArray, name, refuse)
+            patched.setattr(devices, "to_host", refuse)
+            patched.setattr(gpu.Gpu, "synchronize", refuse)
+            for _ in range(2):
+                for batch, target in loader:
+                    losses.append(opt.minimize(lambda a, b: pb.nn.cross_entropy(model(a), b), batch, target))
+        assert len(losses) == opt.steps == 8
+        assert all(np.isfinite(loss.item()) for loss in losses)
