@@ -100,7 +100,8 @@ def usages(reports: dict[str, str]) -> list[Usage]:
         for kernel, architecture, stack, stores, loads, registers in entry.findall(report)
     ]
     lines = [f"sm_{u.architecture} {u.registers:4} {u.stack:4} {u.spilled:4} {u.file} {u.kernel}\n" for u in sorted(found)]
-    (BUILD / "kernels.txt").write_text("architecture, registers, bytes of stack frame, bytes spilled, file, kernel\n" + "".join(lines))
+    head = "architecture, registers, bytes of stack frame, bytes spilled, file, kernel\n"
+    (BUILD / "kernels.txt").write_text(head + "".join(lines))
     return found
 
 
