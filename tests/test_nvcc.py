@@ -90,7 +90,8 @@ def reports(objects: dict[str, Path]) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def usages(reports: dict[str, str]) -> list[Usage]:
     entry = re.compile(
-        r"Compiling entry function '(\w+)' for 'sm_(\d+)'.*?(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
+        r"Compiling entry function '(\w+)' for 'sm_(\d+)'.*?"
+        r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
         r".*?Used (\d+) registers",
         re.DOTALL,
     )

@@ -323,7 +323,8 @@ def main() -> None:
     with pb.use_device("cuda"):
         copy = ceiling(options.rounds)
         for workload in GROUPS[options.group]():
-            result: dict[str, Any] = {"group": options.group, "name": workload.name, "copy_gb_per_s": copy, "rival": f"torch on {where()}"}
+            result: dict[str, Any] = {"group": options.group, "name": workload.name, "rival": f"torch on {where()}"}
+            result["copy_gb_per_s"] = copy
             try:
                 with fresh_memory():
                     ours, theirs = workload.make()
