@@ -88,6 +88,7 @@ PyObject* enter(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   const auto* entry = static_cast<const Entry*>(PyCapsule_GetPointer(self, nullptr));
   if (entry->elsewhere && any_elsewhere(args, count)) return PyObject_Vectorcall(entry->elsewhere, args, count, nullptr);
   try {
+    begin_call();
     return entry->call(entry->table, args, count);
   } catch (...) {
     raise_current(entry->name.c_str());

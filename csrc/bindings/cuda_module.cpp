@@ -8,7 +8,7 @@
 
 namespace py = pybind11;
 
-PYBIND11_MODULE(_cuda, mod) {
+PYBIND11_MODULE(PB_MODULE, mod) {
   mod.doc() = "CUDA kernels: one function per op and one `_pullback` per fused pullback, named as in csrc/math/*.def.";
   if (!pb::prepare_arrays()) throw py::error_already_set();
   try {
@@ -34,7 +34,11 @@ PYBIND11_MODULE(_cuda, mod) {
     }
   });
   mod.def("register_arrays", [](py::module_ module, py::handle type) {
-    pb::register_device_arrays(type.ptr());
+    try {
+      pb::register_device_arrays(type.ptr());
+    } catch (const pb::PythonError&) {
+      throw py::error_already_set();
+    }
     module.attr("array_type") = type;
   });
   mod.def("use_device", &pb::cuda::use_device);  // for calls without an array that tells the device

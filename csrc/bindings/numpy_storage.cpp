@@ -1,8 +1,7 @@
 // NumPy arrays as the storage: of the CPU, and of the simulated GPU, where their class marks them as the device's.
-#include "bindings/storage.h"
-
+#include "bindings/buffer.h"
 #include "bindings/numpy_api.h"
-#include "kernels/memory.h"
+#include "bindings/storage.h"
 
 namespace pb {
 namespace {
@@ -13,29 +12,6 @@ constexpr size_t kPooledBytes = 0;  // all memory is the device's
 constexpr size_t kPooledBytes = 64 * 1024;  // larger outputs come from the caching allocator
 #endif
 PyTypeObject* array_type = nullptr;  // of the arrays that are taken and made
-
-// Memory of a large output: the base object of its array, which gives it back to the allocator.
-struct Buffer {
-  PyObject_HEAD
-  kernels::Block block;
-};
-void buffer_free(PyObject* self) {
-  auto* buffer = reinterpret_cast<Buffer*>(self);
-  kernels::release(buffer->block);
-  PyObject_Free(self);
-}
-PyTypeObject buffer_type;  // filled in by prepare_storage
-
-Buffer* new_buffer(size_t bytes) {
-  const kernels::Block block = kernels::allocate(bytes);
-  auto* buffer = PyObject_New(Buffer, &buffer_type);
-  if (!buffer) {
-    kernels::release(block);
-    throw PythonError{};
-  }
-  buffer->block = block;
-  return buffer;
-}
 
 }  // namespace
 
@@ -102,15 +78,11 @@ PyObject* view_array(PyObject* array, int ndim, const int64_t* shape, const int6
 void register_device_arrays(PyObject* type) { array_type = reinterpret_cast<PyTypeObject*>(Py_NewRef(type)); }
 #endif
 
+void begin_call() {}
+
 bool prepare_storage() {
   array_type = &PyArray_Type;
-  buffer_type.ob_base = {PyObject_HEAD_INIT(nullptr) 0};
-  buffer_type.tp_name = "pullback.Buffer";
-  buffer_type.tp_basicsize = sizeof(Buffer);
-  buffer_type.tp_flags = Py_TPFLAGS_DEFAULT;
-  buffer_type.tp_dealloc = buffer_free;
-  if (PyType_Ready(&buffer_type) < 0) return false;
-  return true;
+  return prepare_buffers();
 }
 
 }  // namespace pb

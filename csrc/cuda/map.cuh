@@ -68,7 +68,9 @@ __global__ void __launch_bounds__(kThreads) map_packs(int64_t n, const __grid_co
   }
   if (whole) return store_four(slots.out.dtype, slots.out.data, i, y);
   const int size = sizeof(R) == 1 ? 1 : slots.out.dtype == DType::f32 ? 4 : 2;
-  for (int j = 0; j < count; ++j) store_as<R>(slots.out.dtype, slots.out.data + (i + j) * size, y[j]);
+#pragma unroll
+  for (int j = 0; j < 4; ++j)
+    if (j < count) store_as<R>(slots.out.dtype, slots.out.data + (i + j) * size, y[j]);
 }
 
 // Operands of any strides, one element a thread. The first kConditions are of any dtype.

@@ -18,79 +18,90 @@ struct Counting {
   static inline thread_local long long flops = 0, special = 0;
   static void reset() { flops = special = 0; }
 
-  static Counting flop(double v) { return ++flops, Counting(v); }
-  static Counting hard(double v) { return ++special, Counting(v); }
+  // For host and device, as the formulas are (nvcc warns otherwise), but only a host counts.
+  PB_HD static Counting flop(double v) {
+#if !defined(__CUDA_ARCH__)
+    ++flops;
+#endif
+    return v;
+  }
+  PB_HD static Counting hard(double v) {
+#if !defined(__CUDA_ARCH__)
+    ++special;
+#endif
+    return v;
+  }
 
-  friend Counting operator+(Counting a, Counting b) { return flop(a.value + b.value); }
-  friend Counting operator-(Counting a, Counting b) { return flop(a.value - b.value); }
-  friend Counting operator*(Counting a, Counting b) { return flop(a.value * b.value); }
-  friend Counting operator/(Counting a, Counting b) { return hard(a.value / b.value); }
-  friend Counting operator-(Counting a) { return flop(-a.value); }
-  Counting& operator+=(Counting b) { return *this = *this + b; }
-  Counting& operator-=(Counting b) { return *this = *this - b; }
-  Counting& operator*=(Counting b) { return *this = *this * b; }
-  Counting& operator/=(Counting b) { return *this = *this / b; }
+  PB_HD friend Counting operator+(Counting a, Counting b) { return flop(a.value + b.value); }
+  PB_HD friend Counting operator-(Counting a, Counting b) { return flop(a.value - b.value); }
+  PB_HD friend Counting operator*(Counting a, Counting b) { return flop(a.value * b.value); }
+  PB_HD friend Counting operator/(Counting a, Counting b) { return hard(a.value / b.value); }
+  PB_HD friend Counting operator-(Counting a) { return flop(-a.value); }
+  PB_HD Counting& operator+=(Counting b) { return *this = *this + b; }
+  PB_HD Counting& operator-=(Counting b) { return *this = *this - b; }
+  PB_HD Counting& operator*=(Counting b) { return *this = *this * b; }
+  PB_HD Counting& operator/=(Counting b) { return *this = *this / b; }
 
-  friend bool operator==(Counting a, Counting b) { return a.value == b.value; }
-  friend bool operator!=(Counting a, Counting b) { return a.value != b.value; }
-  friend bool operator<(Counting a, Counting b) { return a.value < b.value; }
-  friend bool operator<=(Counting a, Counting b) { return a.value <= b.value; }
-  friend bool operator>(Counting a, Counting b) { return a.value > b.value; }
-  friend bool operator>=(Counting a, Counting b) { return a.value >= b.value; }
+  PB_HD friend bool operator==(Counting a, Counting b) { return a.value == b.value; }
+  PB_HD friend bool operator!=(Counting a, Counting b) { return a.value != b.value; }
+  PB_HD friend bool operator<(Counting a, Counting b) { return a.value < b.value; }
+  PB_HD friend bool operator<=(Counting a, Counting b) { return a.value <= b.value; }
+  PB_HD friend bool operator>(Counting a, Counting b) { return a.value > b.value; }
+  PB_HD friend bool operator>=(Counting a, Counting b) { return a.value >= b.value; }
 };
 
 namespace m {
 
 // Special functions. The values do not matter, only that they are finite where the function's own are.
-inline Counting exp(Counting x) { return Counting::hard(std::exp(x.value)); }
-inline Counting if_any(Counting, Counting gradient) { return gradient; }
-inline Counting exp2(Counting x) { return Counting::hard(std::exp2(x.value)); }
-inline Counting expm1(Counting x) { return Counting::hard(std::expm1(x.value)); }
-inline Counting log(Counting x) { return Counting::hard(std::log(x.value)); }
-inline Counting log2(Counting x) { return Counting::hard(std::log2(x.value)); }
-inline Counting log10(Counting x) { return Counting::hard(std::log10(x.value)); }
-inline Counting log1p(Counting x) { return Counting::hard(std::log1p(x.value)); }
-inline Counting sin(Counting x) { return Counting::hard(std::sin(x.value)); }
-inline Counting cos(Counting x) { return Counting::hard(std::cos(x.value)); }
-inline Counting tan(Counting x) { return Counting::hard(std::tan(x.value)); }
-inline Counting asin(Counting x) { return Counting::hard(std::asin(x.value)); }
-inline Counting acos(Counting x) { return Counting::hard(std::acos(x.value)); }
-inline Counting atan(Counting x) { return Counting::hard(std::atan(x.value)); }
-inline Counting sinh(Counting x) { return Counting::hard(std::sinh(x.value)); }
-inline Counting cosh(Counting x) { return Counting::hard(std::cosh(x.value)); }
-inline Counting tanh(Counting x) { return Counting::hard(std::tanh(x.value)); }
-inline Counting asinh(Counting x) { return Counting::hard(std::asinh(x.value)); }
-inline Counting acosh(Counting x) { return Counting::hard(std::acosh(x.value)); }
-inline Counting atanh(Counting x) { return Counting::hard(std::atanh(x.value)); }
-inline Counting erf(Counting x) { return Counting::hard(std::erf(x.value)); }
-inline Counting erfc(Counting x) { return Counting::hard(std::erfc(x.value)); }
-inline Counting erfinv(Counting x) { return Counting::hard(x.value); }
-inline Counting normal_cdf(Counting x) { return Counting::hard(0.5 * std::erfc(-0.7 * x.value)); }
-inline Counting normal_density(Counting x) { return Counting::hard(0.4 * std::exp(-0.5 * x.value * x.value)); }
-inline Counting sqrt(Counting x) { return Counting::hard(std::sqrt(x.value)); }
-inline Counting rsqrt(Counting x) { return Counting::hard(1 / std::sqrt(x.value)); }
-inline Counting pow(Counting a, Counting b) { return Counting::hard(std::pow(a.value, b.value)); }
-inline Counting atan2(Counting a, Counting b) { return Counting::hard(std::atan2(a.value, b.value)); }
-inline Counting hypot(Counting a, Counting b) { return Counting::hard(std::hypot(a.value, b.value)); }
-inline Counting remainder(Counting a, Counting b) { return Counting::hard(std::fmod(a.value, b.value)); }
-inline Counting floor_divide(Counting a, Counting b) { return Counting::hard(std::floor(a.value / b.value)); }
+PB_HD Counting exp(Counting x) { return Counting::hard(std::exp(x.value)); }
+PB_HD Counting if_any(Counting, Counting gradient) { return gradient; }
+PB_HD Counting exp2(Counting x) { return Counting::hard(std::exp2(x.value)); }
+PB_HD Counting expm1(Counting x) { return Counting::hard(std::expm1(x.value)); }
+PB_HD Counting log(Counting x) { return Counting::hard(std::log(x.value)); }
+PB_HD Counting log2(Counting x) { return Counting::hard(std::log2(x.value)); }
+PB_HD Counting log10(Counting x) { return Counting::hard(std::log10(x.value)); }
+PB_HD Counting log1p(Counting x) { return Counting::hard(std::log1p(x.value)); }
+PB_HD Counting sin(Counting x) { return Counting::hard(std::sin(x.value)); }
+PB_HD Counting cos(Counting x) { return Counting::hard(std::cos(x.value)); }
+PB_HD Counting tan(Counting x) { return Counting::hard(std::tan(x.value)); }
+PB_HD Counting asin(Counting x) { return Counting::hard(std::asin(x.value)); }
+PB_HD Counting acos(Counting x) { return Counting::hard(std::acos(x.value)); }
+PB_HD Counting atan(Counting x) { return Counting::hard(std::atan(x.value)); }
+PB_HD Counting sinh(Counting x) { return Counting::hard(std::sinh(x.value)); }
+PB_HD Counting cosh(Counting x) { return Counting::hard(std::cosh(x.value)); }
+PB_HD Counting tanh(Counting x) { return Counting::hard(std::tanh(x.value)); }
+PB_HD Counting asinh(Counting x) { return Counting::hard(std::asinh(x.value)); }
+PB_HD Counting acosh(Counting x) { return Counting::hard(std::acosh(x.value)); }
+PB_HD Counting atanh(Counting x) { return Counting::hard(std::atanh(x.value)); }
+PB_HD Counting erf(Counting x) { return Counting::hard(std::erf(x.value)); }
+PB_HD Counting erfc(Counting x) { return Counting::hard(std::erfc(x.value)); }
+PB_HD Counting erfinv(Counting x) { return Counting::hard(x.value); }
+PB_HD Counting normal_cdf(Counting x) { return Counting::hard(0.5 * std::erfc(-0.7 * x.value)); }
+PB_HD Counting normal_density(Counting x) { return Counting::hard(0.4 * std::exp(-0.5 * x.value * x.value)); }
+PB_HD Counting sqrt(Counting x) { return Counting::hard(std::sqrt(x.value)); }
+PB_HD Counting rsqrt(Counting x) { return Counting::hard(1 / std::sqrt(x.value)); }
+PB_HD Counting pow(Counting a, Counting b) { return Counting::hard(std::pow(a.value, b.value)); }
+PB_HD Counting atan2(Counting a, Counting b) { return Counting::hard(std::atan2(a.value, b.value)); }
+PB_HD Counting hypot(Counting a, Counting b) { return Counting::hard(std::hypot(a.value, b.value)); }
+PB_HD Counting remainder(Counting a, Counting b) { return Counting::hard(std::fmod(a.value, b.value)); }
+PB_HD Counting floor_divide(Counting a, Counting b) { return Counting::hard(std::floor(a.value / b.value)); }
 
 // Free.
-inline Counting abs(Counting x) { return std::fabs(x.value); }
-inline Counting sign(Counting x) { return double((x.value > 0) - (x.value < 0)); }
-inline Counting floor(Counting x) { return std::floor(x.value); }
-inline Counting ceil(Counting x) { return std::ceil(x.value); }
-inline Counting trunc(Counting x) { return std::trunc(x.value); }
-inline Counting round(Counting x) { return std::rint(x.value); }
-inline Counting copysign(Counting a, Counting b) { return std::copysign(a.value, b.value); }
-inline Counting max(Counting a, Counting b) { return a.value > b.value ? a : b; }
-inline Counting min(Counting a, Counting b) { return a.value < b.value ? a : b; }
-inline bool isnan(Counting x) { return x.value != x.value; }
-inline bool isinf(Counting x) { return std::isinf(x.value); }
-inline bool isfinite(Counting x) { return std::isfinite(x.value); }
-inline bool signbit(Counting x) { return std::signbit(x.value); }
-template <> inline Counting lowest<Counting>() { return -INFINITY; }
-template <> inline Counting highest<Counting>() { return INFINITY; }
+PB_HD Counting abs(Counting x) { return std::fabs(x.value); }
+PB_HD Counting sign(Counting x) { return double((x.value > 0) - (x.value < 0)); }
+PB_HD Counting floor(Counting x) { return std::floor(x.value); }
+PB_HD Counting ceil(Counting x) { return std::ceil(x.value); }
+PB_HD Counting trunc(Counting x) { return std::trunc(x.value); }
+PB_HD Counting round(Counting x) { return std::rint(x.value); }
+PB_HD Counting copysign(Counting a, Counting b) { return std::copysign(a.value, b.value); }
+PB_HD Counting max(Counting a, Counting b) { return a.value > b.value ? a : b; }
+PB_HD Counting min(Counting a, Counting b) { return a.value < b.value ? a : b; }
+PB_HD bool isnan(Counting x) { return x.value != x.value; }
+PB_HD bool isinf(Counting x) { return std::isinf(x.value); }
+PB_HD bool isfinite(Counting x) { return std::isfinite(x.value); }
+PB_HD bool signbit(Counting x) { return std::signbit(x.value); }
+template <> PB_HD Counting lowest<Counting>() { return -INFINITY; }
+template <> PB_HD Counting highest<Counting>() { return INFINITY; }
 
 }  // namespace m
 }  // namespace pb

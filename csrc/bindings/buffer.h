@@ -1,0 +1,40 @@
+// The owner of an array's memory: a Python object that gives it back to the allocator.
+#pragma once
+#include "bindings/arrays.h"
+#include "kernels/memory.h"
+
+namespace pb {
+
+struct Buffer {
+  PyObject_HEAD
+  kernels::Block block;
+};
+
+inline PyTypeObject buffer_type;  // filled in by prepare_buffers
+
+inline void buffer_free(PyObject* self) {
+  kernels::release(reinterpret_cast<Buffer*>(self)->block);
+  PyObject_Free(self);
+}
+
+inline bool prepare_buffers() {  // once; false with a Python exception set
+  buffer_type.ob_base = {PyObject_HEAD_INIT(nullptr) 0};
+  buffer_type.tp_name = "pullback.Buffer";
+  buffer_type.tp_basicsize = sizeof(Buffer);
+  buffer_type.tp_flags = Py_TPFLAGS_DEFAULT;
+  buffer_type.tp_dealloc = buffer_free;
+  return PyType_Ready(&buffer_type) == 0;
+}
+
+inline Buffer* new_buffer(size_t bytes) {
+  const kernels::Block block = kernels::allocate(bytes);
+  auto* buffer = PyObject_New(Buffer, &buffer_type);
+  if (!buffer) {
+    kernels::release(block);
+    throw PythonError{};
+  }
+  buffer->block = block;
+  return buffer;
+}
+
+}  // namespace pb

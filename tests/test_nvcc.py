@@ -1,0 +1,160 @@
+"""What NVIDIA's compiler says of the kernels: for the oldest and for a recent GPU they compile without a warning, and keep their
+numbers in registers. Needs nvcc, and no GPU.
+
+The build is kept in build/nvcc, so that only what changed is compiled again; what the kernels use stands in build/nvcc/kernels.txt.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+BUILD = ROOT / "build" / "nvcc"
+ARCHITECTURES = ("75", "90")
+
+# Kernels that may have a stack frame or spill registers, as a pattern of their mangled names, with the reason.
+EXCEPTIONS: dict[str, str] = {}
+
+# What the PTX of a file must contain: a kernel (a pattern of mangled names), an instruction, and why it matters.
+INSTRUCTIONS = [
+    ("elementwise_unary.cu", r"map_packs.*tanh_forward", "ld.global.v4", "16 bytes at a time"),
+    ("elementwise_unary.cu", r"map_packs.*tanh_forward", "st.global.v4", "16 bytes at a time"),
+    ("elementwise_binary.cu", r"map_packs.*add_forward", "ld.global.v4", "16 bytes at a time"),
+]
+
+
+class Usage(NamedTuple):
+    """What one kernel needs on one architecture."""
+
+    file: str
+    kernel: str
+    architecture: str
+    registers: int
+    stack: int
+    spilled: int
+
+
+def _tool(name: str) -> str | None:
+    beside = Path(sys.executable).parent / name
+    return str(beside) if beside.exists() else shutil.which(name)
+
+
+def _why_not() -> str:
+    if not (shutil.which(os.environ.get("CUDACXX", "nvcc")) or Path("/usr/local/cuda/bin/nvcc").exists()):
+        return "nvcc was not found"
+    missing = [name for name in ("cmake", "ninja") if not _tool(name)]
+    return f"{missing[0]} was not found" if missing else ""
+
+
+pytestmark = pytest.mark.skipif(bool(_why_not()), reason=_why_not())
+
+
+@cache
+def _built() -> subprocess.CompletedProcess[str]:
+    options = ["PULLBACK_CUDA=ON", "PULLBACK_CUDA_REPORT=ON", "PULLBACK_SIMD_LEVELS=native-best"]
+    options += [
+        f"PULLBACK_CUDA_ARCHITECTURES={ARCHITECTURES[0]}-real;{ARCHITECTURES[1]}",
+        f"CMAKE_MAKE_PROGRAM={_tool('ninja')}",
+        f"Python_EXECUTABLE={sys.executable}",
+    ]
+    configure = [str(_tool("cmake")), "-S", str(ROOT), "-B", str(BUILD), "-G", "Ninja", *[f"-D{o}" for o in options]]
+    ran = subprocess.run(configure, capture_output=True, text=True)
+    if ran.returncode == 0:
+        ran = subprocess.run([str(_tool("ninja")), "-C", str(BUILD), "_cuda"], capture_output=True, text=True)
+    return ran
+
+
+@pytest.fixture(scope="module")
+def objects() -> dict[str, Path]:
+    """The object of every file of csrc/cuda."""
+    ran = _built()
+    assert ran.returncode == 0, (ran.stdout + ran.stderr)[-4000:]
+    folder = BUILD / "CMakeFiles" / "cuda_objects.dir" / "csrc" / "cuda"
+    return {path.name: folder / f"{path.name}.o" for path in sorted((ROOT / "csrc" / "cuda").glob("*.cu"))}
+
+
+@pytest.fixture(scope="module")
+def reports(objects: dict[str, Path]) -> dict[str, str]:
+    return {name: Path(f"{path}.report").read_text() for name, path in objects.items()}
+
+
+@pytest.fixture(scope="module")
+def usages(reports: dict[str, str]) -> list[Usage]:
+    entry = re.compile(
+        r"Compiling entry function '(\w+)' for 'sm_(\d+)'.*?"
+        r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
+        r".*?Used (\d+) registers",
+        re.DOTALL,
+    )
+    found = [
+        Usage(name, kernel, architecture, int(registers), int(stack), int(stores) + int(loads))
+        for name, report in reports.items()
+        for kernel, architecture, stack, stores, loads, registers in entry.findall(report)
+    ]
+    lines = [f"sm_{u.architecture} {u.registers:4} {u.stack:4} {u.spilled:4} {u.file} {u.kernel}\n" for u in sorted(found)]
+    head = "architecture, registers, bytes of stack frame, bytes spilled, file, kernel\n"
+    (BUILD / "kernels.txt").write_text(head + "".join(lines))
+    return found
+
+
+def test_the_compiler_warns_of_nothing(reports: dict[str, str]) -> None:
+    assert {name: report[:2000] for name, report in reports.items() if re.search(r"\bwarning\b", report)} == {}
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_kernels_keep_their_numbers_in_registers(usages: list[Usage], architecture: str) -> None:
+    here = [u for u in usages if u.architecture == architecture]
+    assert len(here) > 100
+    spilling = [u for u in here if u.stack or u.spilled]
+    assert [u for u in spilling if not any(re.search(p, u.kernel) for p in EXCEPTIONS)] == []
+
+
+def test_every_exception_is_needed(usages: list[Usage]) -> None:
+    spilling = [u.kernel for u in usages if u.stack or u.spilled]
+    assert [p for p in EXCEPTIONS if not any(re.search(p, kernel) for kernel in spilling)] == []
+
+
+@pytest.mark.parametrize(("file", "kernel", "instruction", "why"), INSTRUCTIONS, ids=lambda x: x if len(str(x)) < 30 else None)
+def test_kernels_are_made_of_the_instructions_that_they_were_written_for(
+    objects: dict[str, Path], file: str, kernel: str, instruction: str, why: str
+) -> None:
+    text = objects[file].read_bytes().decode("latin-1")  # of the last architecture the PTX is kept, as text
+    bodies = re.findall(rf"\.entry (\w*{kernel}\w*)\((.*?)\n}}", text, re.DOTALL)
+    assert bodies, f"no kernel {kernel} in {file}"
+    for name, body in bodies:
+        assert instruction in body, f"{name} has no {instruction}: {why}"
+
+
+def test_the_module_loads_without_a_driver_and_says_so(objects: dict[str, Path]) -> None:
+    (module,) = BUILD.glob("_cuda.*.so")
+    script = f"""
+import importlib.machinery, importlib.util
+import pullback
+loader = importlib.machinery.ExtensionFileLoader("pullback._cuda", {str(module)!r})
+cuda = importlib.util.module_from_spec(importlib.util.spec_from_loader("pullback._cuda", loader))
+loader.exec_module(cuda)
+assert cuda.simulated is False
+assert cuda.versions()[1] >= 13000
+why = cuda.why_not()
+assert (why is None) == (cuda.device_count() > 0)
+if cuda.versions()[0] == 0:
+    assert why == "no NVIDIA driver was found", why
+    assert cuda.memory() == (0, 0, 0, 0)
+    for call in (lambda: cuda.stream(0), lambda: cuda.synchronize(0), cuda.trim, lambda: cuda.use_device(1)):
+        try:
+            call()
+        except RuntimeError:
+            continue
+        raise SystemExit("a call without a driver did not fail")
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
