@@ -4,9 +4,33 @@
 
 #include "bindings/storage.h"
 #include "bindings/tables.h"
+#include "cuda/cublaslt.h"
 #include "cuda/device.h"
 
 namespace py = pybind11;
+
+namespace {
+
+PyObject* library_finder = nullptr;  // find(names) -> their addresses, or None
+
+bool find_library(void* (&addresses)[pb::cuda::kLibraryCount]) {
+  const py::gil_scoped_acquire held;
+  try {
+    py::list names;
+    for (const char* name : pb::cuda::kLibraryFunctions) names.append(name);
+    const py::object found = py::reinterpret_borrow<py::object>(library_finder)(names);
+    if (found.is_none()) return false;
+    for (int k = 0; k < pb::cuda::kLibraryCount; ++k)
+      addresses[k] = reinterpret_cast<void*>(found[py::int_(k)].cast<uintptr_t>());
+    return true;
+  } catch (py::error_already_set& error) {
+    error.discard_as_unraisable("looking for cuBLASLt");
+  } catch (const std::exception&) {  // not a list of addresses
+  }
+  return false;
+}
+
+}  // namespace
 
 PYBIND11_MODULE(PB_MODULE, mod) {
   mod.doc() = "CUDA kernels: one function per op and one `_pullback` per fused pullback, named as in csrc/math/*.def.";
@@ -68,6 +92,11 @@ PYBIND11_MODULE(PB_MODULE, mod) {
     const py::gil_scoped_release released;
     pb::cuda::use_device(device);
     pb::cuda::synchronize();
+  });
+  // find(names) is called at the first large product, and gives the addresses of cuBLASLt's functions, or None.
+  mod.def("find_cublaslt", [](py::object find) {
+    library_finder = find.release().ptr();
+    pb::cuda::find_library_by(find_library);
   });
   mod.def("trim", &pb::cuda::trim);
   mod.def("memory", [] {

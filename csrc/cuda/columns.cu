@@ -1,4 +1,5 @@
 // What a linear layer does to rows beside its products: an activation's pullback with the sum of each column, bias and activation.
+#include "cuda/copy.cuh"
 #include "cuda/gemm.cuh"
 
 namespace pb::cuda {
@@ -57,21 +58,32 @@ template <class C> __global__ void __launch_bounds__(kAcross* kDown) pull_chunk(
 struct Rows {
   DType dtype;
   int size;
-  int64_t elements, n;
+  int64_t elements;
+  Ratio rows;  // of a position to the length of a row
   char* x;
   const char* bias;
   int64_t bias_step;
   int activation;
 };
 
-template <class C> __global__ void __launch_bounds__(kThreads) finish_elements(const __grid_constant__ Rows r) {
-  const int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x;
+// kCount neighbours a thread; a row's length is a multiple of it.
+template <class C, int kCount> __global__ void __launch_bounds__(kThreads) finish_elements(const __grid_constant__ Rows r) {
+  const int64_t i = kCount * (int64_t(blockIdx.x) * kThreads + threadIdx.x);
   if (i >= r.elements) return;
-  char* const at = r.x + i * r.size;
-  C x = load_element<C>(r.dtype, at);
-  if (r.bias) x += load_element<C>(r.dtype, r.bias + i % r.n * r.bias_step);
-  kernels::visit_activation(r.activation, [&](auto forward, auto) { x = forward(x); });
-  store_element<C>(r.dtype, at, x);
+  C x[kCount];
+  if constexpr (kCount == 4) load_four(r.dtype, r.x, i, x);
+  else x[0] = load_element<C>(r.dtype, r.x + i * r.size);
+  if (r.bias) {
+    const int64_t column = i - r.rows.divide(i) * r.rows.length;
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) x[j] += load_element<C>(r.dtype, r.bias + (column + j) * r.bias_step);
+  }
+  kernels::visit_activation(r.activation, [&](auto forward, auto) {
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) x[j] = forward(x[j]);
+  });
+  if constexpr (kCount == 4) store_four(r.dtype, r.x, i, x);
+  else store_element<C>(r.dtype, r.x + i * r.size, x[0]);
 }
 
 }  // namespace
@@ -106,8 +118,13 @@ void pull_columns(const View& g, const View& y, int activation, char* gz, char* 
 }
 
 void finish_rows(DType dtype, char* x, int64_t rows, int64_t n, const char* bias, int64_t bias_step, int activation) {
-  const Rows r{dtype, item_size(dtype), rows * n, n, x, bias, bias_step, activation};
-  start(dtype == DType::f64 ? finish_elements<double> : finish_elements<float>, blocks_for(rows * n), kThreads, 0, r);
+  const int size = item_size(dtype);
+  const Rows r{dtype, size, rows * n, Ratio(n, rows * n), x, bias, bias_step, activation};
+  const bool packs = dtype != DType::f64 && n % 4 == 0 && reinterpret_cast<uintptr_t>(x) % uint64_t(4 * size) == 0;
+  const auto kernel = packs                 ? finish_elements<float, 4>
+                      : dtype == DType::f64 ? finish_elements<double, 1>
+                                            : finish_elements<float, 1>;
+  start(kernel, blocks_for(packs ? rows * n / 4 : rows * n), kThreads, 0, r);
 }
 
 }  // namespace pb::cuda

@@ -69,7 +69,7 @@ from .transforms.custom import straight_through as straight_through
 if TYPE_CHECKING:
     import numpy as _numpy
 
-    from . import data as data, linalg as linalg, nn as nn, optim as optim, profile as profile
+    from . import amp as amp, data as data, linalg as linalg, nn as nn, optim as optim, profile as profile
     from .io import load as load, save as save
     from .ops import random as random
 
@@ -90,7 +90,7 @@ def __array_namespace_info__() -> _Any:
 
 
 _LAZY = {
-    "data": ".data", "linalg": ".linalg", "nn": ".nn", "optim": ".optim", "random": ".ops.random",
+    "amp": ".amp", "data": ".data", "linalg": ".linalg", "nn": ".nn", "optim": ".optim", "random": ".ops.random",
     "load": ".io", "save": ".io", "profile": ".profile",
 }  # fmt: skip
 

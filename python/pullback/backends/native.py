@@ -6,7 +6,7 @@ import importlib
 import platform
 from typing import Any
 
-from .. import config, door, gpu
+from .. import config, door, gpu, gpu_libraries
 
 LEVELS = (4, 3, 2)  # of x86-64
 
@@ -48,6 +48,7 @@ def connect_gpu(kernels: Any) -> None:
     for name in dir(kernels):
         if hasattr(module, name):
             module.forward(name, getattr(kernels, name), kernels.array_type)
+    gpu_libraries.offer(kernels)
 
 
 if module is not None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from .. import amp
 from ..errors import ShapeError
 from ..operand import as_tensor
 from ..primitive import apply
@@ -29,7 +30,7 @@ _matmul = op(
     "matmul",  # (…, m, k) @ (…, k, n)
     example=normal((2, 3, 4), (4, 5)),
     kind=BILINEAR,
-    reference=lambda xp, a, b: xp.matmul(a, b),
+    reference=lambda xp, a, b: xp.matmul(amp.rounded(xp, a), amp.rounded(xp, b)),
     inputs=2,
     pullback=(lambda g, b: matmul(g, matrix_transpose(b)), lambda g, a: matmul(matrix_transpose(a), g)),
     cost=_products,

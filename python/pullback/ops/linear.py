@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from .. import dtypes
+from .. import amp, dtypes
 from ..backends import kernel_for
 from ..errors import DTypeError, ShapeError
 from ..operand import Number, as_tensor
@@ -23,7 +23,7 @@ ABSENT: Final = Number(None)  # type: ignore[arg-type]  # in the place of an opt
 
 
 def _reference(xp: Any, x: Any, weight: Any, bias: Any, activation: int) -> Any:
-    y = xp.matmul(x, xp.swapaxes(weight, 0, 1))
+    y = xp.matmul(amp.rounded(xp, x), xp.swapaxes(amp.rounded(xp, weight), 0, 1))
     if bias is not None:
         y = y + bias
     name = ACTIVATIONS[activation]

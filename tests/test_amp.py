@@ -1,0 +1,114 @@
+"""Products of float32 whose factors are rounded: by how much, where, and for how long."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback as pb
+from conftest import host
+from pullback import nn
+from pullback.amp import PRECISIONS
+
+# The rounding of a product of two factors, each rounded to so many bits of mantissa.
+UNIT = {"bfloat16": 2.0**-7, "float16": 2.0**-10, "tf32": 2.0**-10}
+DEVICES = ("cpu", "cuda")
+
+
+@pytest.fixture(params=DEVICES)
+def device(request: pytest.FixtureRequest) -> Any:
+    if request.param == "cuda" and not pb.cuda.is_available():
+        pytest.skip(str(pb.cuda.why_not()))
+    with pb.use_device(request.param):
+        yield request.param
+
+
+def factors() -> tuple[Any, Any]:
+    rng = np.random.default_rng(5)
+    return rng.standard_normal((40, 90)).astype(np.float32), rng.standard_normal((90, 33)).astype(np.float32)
+
+
+def distance(y: Any, a: Any, b: Any) -> float:
+    """The largest error of a product, in units of what rounding errors are proportional to."""
+    exact, scale = a.astype(np.float64) @ b, np.abs(a).astype(np.float64) @ np.abs(b)
+    return float(np.max(np.abs(host(y) - exact) / scale))
+
+
+@pytest.mark.parametrize("precision", UNIT)
+def test_factors_are_rounded_and_sums_are_not(device: str, precision: str) -> None:
+    a, b = factors()
+    with pb.amp.autocast(precision):
+        y = pb.asarray(a) @ pb.asarray(b)
+    assert y.dtype == np.float32
+    exact = precision == "tf32" and device == "cpu"
+    assert distance(y, a, b) < (2.0**-20 if exact else UNIT[precision])
+    assert exact or distance(y, a, b) > UNIT[precision] / 500
+    if precision == "bfloat16":
+        narrow = [x.astype(pb.bfloat16).astype(np.float64) for x in (a, b)]
+        assert distance(y, *narrow) < 2.0**-20
+
+
+def test_other_dtypes_are_multiplied_as_ever(device: str) -> None:
+    a, b = factors()
+    with pb.amp.autocast("bfloat16"):
+        wide = pb.asarray(a.astype(np.float64)) @ pb.asarray(b.astype(np.float64))
+        counts = pb.asarray(np.full((3, 3), 257, np.int32)) @ pb.asarray(np.eye(3, dtype=np.int32))
+    assert distance(wide, a, b) < 1e-14
+    assert np.all(host(counts) == 257)
+
+
+def test_it_nests_and_ends_with_what_was_before(device: str) -> None:
+    a, b = factors()
+    x, w = pb.asarray(a), pb.asarray(b)
+    with pb.amp.autocast("bfloat16") as outer:
+        rounded = host(x @ w)
+        with pb.amp.autocast("float32"):
+            assert distance(x @ w, a, b) < 2.0**-20
+            with outer:
+                assert np.array_equal(host(x @ w), rounded)
+        assert np.array_equal(host(x @ w), rounded)
+        with pytest.raises(ZeroDivisionError), pb.amp.autocast("float16"):
+            raise ZeroDivisionError
+        assert np.array_equal(host(x @ w), rounded)
+    assert distance(x @ w, a, b) < 2.0**-20
+
+
+def test_it_is_of_one_thread() -> None:
+    a, b = factors()
+    seen: list[float] = []
+    with pb.amp.autocast("bfloat16"):
+        other = threading.Thread(target=lambda: seen.append(distance(pb.asarray(a) @ pb.asarray(b), a, b)))
+        other.start()
+        other.join()
+    assert seen[0] < 2.0**-20
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("activation", [None, "relu", "tanh"])
+def test_a_layer_and_its_gradients(device: str, precision: str, activation: str | None) -> None:
+    a, b = factors()
+    tolerance = 2e-2 if precision == "bfloat16" else 3e-3 if precision != "float32" else 1e-5
+
+    def gradients(dtype: Any) -> list[Any]:
+        x, w, bias = (pb.asarray(v.astype(dtype)) for v in (a, np.ascontiguousarray(b.T), b[0]))
+        with pb.GradientTape() as tape:
+            for t in (x, w, bias):
+                tape.watch(t)
+            y = nn.functional.linear(x, w, bias, activation=activation)
+            loss = (y * y).sum()
+        return [host(y), *(host(g) for g in tape.gradient(loss, [x, w, bias]))]
+
+    wanted = gradients(np.float64)
+    with pb.amp.autocast(precision):
+        got = gradients(np.float32)
+    for have, want in zip(got, wanted):
+        assert have.dtype == np.float32
+        assert np.linalg.norm(have - want) <= tolerance * np.linalg.norm(want)
+
+
+def test_a_precision_that_there_is_not() -> None:
+    with pytest.raises(ValueError, match="int8"):
+        pb.amp.autocast("int8")
