@@ -45,7 +45,10 @@ def delete(number: int) -> int:
 
 
 def choose(_h: int, product: int, a: int, b: int, c: int, d: int, preference: int, wanted: int, found: int, count: int) -> int:
-    assert wanted == 1 and objects[preference][3] == 2 and objects[product]["kind"] == "product" and c == d
+    assert wanted == 1
+    assert objects[preference][3] == 2
+    assert objects[product]["kind"] == "product"
+    assert c == d
     ctypes.memset(found, 0, 8 * 8 + 8 + 4 + 4 + 16)
     I.from_address(count).value = 1
     return 0
@@ -64,14 +67,16 @@ def matrix(data: int, layout: dict[Any, Any], transposed: int) -> Any:
 
 
 def multiply(
-    _h: int, product: int, alpha: int, a: int, la: int, b: int, lb: int, beta: int, c: int, lc: int, d: int, ld: int, algorithm: int,
-    workspace: int, bytes_: int, stream: int,
+    _h: int, product: int, alpha: int, a: int, la: int, b: int, lb: int, beta: int, c: int, lc: int, d: int, ld: int,
+    algorithm: int, workspace: int, bytes_: int, stream: int,
 ) -> int:  # fmt: skip
     what = objects[product]
     wide = np.float64 if what["compute"] == 70 else np.float32
     scalar = ctypes.c_double if wide is np.float64 else ctypes.c_float
     assert (scalar.from_address(alpha).value, scalar.from_address(beta).value, c, lc) == (1, 0, d, ld)
-    assert workspace and bytes_ == 32 << 20 and algorithm
+    assert workspace
+    assert bytes_ == 32 << 20
+    assert algorithm
     y = np.matmul(matrix(a, objects[la], what[3]).astype(wide), matrix(b, objects[lb], what[4]).astype(wide))
     to = matrix(d, objects[ld], 0)
     if what[7] == 4:
@@ -129,7 +134,8 @@ def main() -> None:
         wanted = a.astype(np.float64) @ b.astype(np.float64)
         for left, right in itertools.product((False, True), repeat=2):
             near(on_device(a, left) @ on_device(b, right), wanted, tolerance)
-            assert calls[-1]["compute"] == computes[dtype] and (calls[-1][3], calls[-1][4]) == (right, left)
+            assert calls[-1]["compute"] == computes[dtype]
+            assert (calls[-1][3], calls[-1][4]) == (right, left)
     a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((m, k), (k, n)))
     wanted = a.astype(np.float64) @ b
     done = len(calls)
