@@ -3,6 +3,8 @@
 #include "cuda/gemm.cuh"
 
 #include <algorithm>
+#include <array>
+#include <memory>
 
 #include "cuda/copy.cuh"
 #include "cuda/cublaslt.h"
@@ -77,6 +79,55 @@ Tiles tiles_for(const Work& w) {
   if (!w.cores) return w.product.dtype <= DType::f32 ? float_tiles(w.staged) : number_tiles(w.product.dtype, w.staged);
   const Precision precision = kernels::precision();
   return w.product.dtype == DType::f32 && precision == Precision::tf32 ? tf32_tiles() : half_tiles(w.product.dtype, precision);
+}
+
+struct Choice {
+  const Tile* tile = nullptr;
+  Slicing slicing[2]{};
+};
+
+Choice best_of(const Work* works, int count, bool sums, const Tiles& tiles) {
+  Choice best;
+  double least = 0;
+  for (int t = 0; t < tiles.count; ++t) {
+    const Tile& tile = tiles.tiles[t];
+    if (sums && !tile.sums) continue;
+    Choice choice{&tile, {}};
+    double alone = 0, busy = 0;
+    for (int i = 0; i < count; ++i) {
+      const Slicing s = choice.slicing[i] = sliced(works[i], tile);
+      alone = std::max(alone, s.alone), busy += s.busy;
+    }
+    const double time = kBegin + std::max(alone, busy / kDevice);
+    if (best.tile && time >= least) continue;
+    least = time, best = choice;
+  }
+  return best;
+}
+
+// The choice costs as much as a launch; a program has few shapes.
+struct Memory {
+  std::array<int64_t, 11> shapes{};
+  Choice choice;
+};
+constexpr int kRemembered = 64;
+thread_local std::unique_ptr<Memory[]> memory;  // a module has little room for variables of threads themselves
+
+const Choice& remembered(const Work* works, int count, bool sums, const Tiles& tiles) {
+  std::array<int64_t, 11> shapes{};
+  shapes[0] = int64_t(reinterpret_cast<intptr_t>(tiles.tiles)), shapes[1] = sums, shapes[2] = int(works[0].product.dtype);
+  uint64_t place = 0;
+  for (int i = 0; i < count; ++i) {
+    const int64_t facts[] = {works[i].product.m, works[i].product.n, works[i].product.k, works[i].batches};
+    for (int k = 0; k < 4; ++k) {
+      shapes[size_t(3 + 4 * i + k)] = facts[k];
+      place = (place ^ uint64_t(facts[k])) * 0x9e3779b97f4a7c15u;
+    }
+  }
+  if (!memory) memory = std::make_unique<Memory[]>(kRemembered);
+  Memory& m = memory[place >> 58];
+  if (!m.choice.tile || m.shapes != shapes) m = {shapes, best_of(works, count, sums, tiles)};
+  return m.choice;
 }
 
 bool divides(int64_t pack, const Factor& f, int64_t stride, const View& steps) {
@@ -166,33 +217,18 @@ void launch_tiles(Work* works, int count) {
   }
   for (int i = 0; i < count; ++i) works[i].staged = staged;
   const Tiles tiles = tiles_for(works[0]);
-  const Tile* chosen = nullptr;
-  Slicing best[2]{};
-  double least = 0;
-  for (int t = 0; t < tiles.count; ++t) {
-    const Tile& tile = tiles.tiles[t];
-    if (sums && !tile.sums) continue;
-    Slicing slicing[2];
-    double alone = 0, busy = 0;
-    for (int i = 0; i < count; ++i) {
-      slicing[i] = sliced(works[i], tile);
-      alone = std::max(alone, slicing[i].alone), busy += slicing[i].busy;
-    }
-    const double time = kBegin + std::max(alone, busy / kDevice);
-    if (chosen && time >= least) continue;
-    least = time, chosen = &tile;
-    std::copy_n(slicing, count, best);
-  }
+  const Choice choice = remembered(works, count, sums, tiles);
   Group group{};
   group.count = count;
   int64_t blocks = 0, tickets_used = 0;
   for (int i = 0; i < count; ++i) {
-    Problem& problem = group.problems[i] = problem_of(works[i], *chosen, best[i], scratch);
+    Problem& problem = group.problems[i] = problem_of(works[i], *choice.tile, choice.slicing[i], scratch);
     problem.first = unsigned(blocks);
-    blocks += best[i].blocks * best[i].slices;
-    if (best[i].slices > 1) problem.arrivals = tickets() + tickets_used, tickets_used += best[i].blocks;
+    const Slicing& slicing = choice.slicing[i];
+    blocks += slicing.blocks * slicing.slices;
+    if (slicing.slices > 1) problem.arrivals = tickets() + tickets_used, tickets_used += slicing.blocks;
   }
-  chosen->launch(group, unsigned(blocks));
+  choice.tile->launch(group, unsigned(blocks));
 }
 
 // Halves what is beyond the limits of a launch: hardly ever.
