@@ -53,7 +53,12 @@ void fail(cudaError_t error, const char* doing) {
 }
 
 void use_device(int device) {
-  if (device == current) return;
+  static const bool several = [] {
+    int count = 0;
+    if (cudaGetDeviceCount(&count) != cudaSuccess) (void)cudaGetLastError();
+    return count > 1;
+  }();
+  if (device == current && !several) return;  // of several, CuPy may have chosen another for this thread
   if (device < 0 || device >= kMaxDevices) throw kernels::Failure("no such device");
   check(cudaSetDevice(device), "choosing a device");
   current = device;
