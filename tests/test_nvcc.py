@@ -29,6 +29,8 @@ INSTRUCTIONS = [
     ("elementwise_unary.cu", r"map_packs.*tanh_forward", "ld.global.v4", "16 bytes at a time"),
     ("elementwise_unary.cu", r"map_packs.*tanh_forward", "st.global.v4", "16 bytes at a time"),
     ("elementwise_binary.cu", r"map_packs.*add_forward", "ld.global.v4", "16 bytes at a time"),
+    ("reduce_sum.cu", r"fold_along\w*sum_reduceEffLb1", "ld.global.v4", "16 bytes at a time"),
+    ("reduce_sum.cu", r"fold_columns\w*sum_reduceEffLi4", "ld.global.v4", "16 bytes at a time"),
 ]
 
 

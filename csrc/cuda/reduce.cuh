@@ -11,12 +11,13 @@ namespace pb::cuda {
 constexpr int64_t kManyElements = 1 << 19;  // from here on a thread takes four columns; below, more threads are better
 constexpr int64_t kAcrossCells = 8;         // neighbours that are enough for a thread each
 
-// Whether rows and cells begin where packs of four do, and neighbours along some axis are neighbours in memory.
-inline bool whole_packs(const kernels::Matrix& m, const View& along, const View& rows) {
-  const int64_t pack = 4 * item_size(m.outer.dtype);
-  bool whole = along.ndim == 1 && along.stride[0] * 4 == pack && reinterpret_cast<uintptr_t>(m.outer.data) % pack == 0;
-  for (int d = 0; d < m.outer.ndim; ++d) whole = whole && m.outer.stride[d] % pack == 0;
-  for (int d = 0; d < rows.ndim; ++d) whole = whole && rows.stride[d] % pack == 0;
+// Whether neighbours along `along` lie in packs of four, also where the other axes go on.
+inline bool whole_packs(const View& along, const View& outer, const View& rows) {
+  const int64_t item = item_size(along.dtype), pack = 4 * item, last = along.ndim - 1;
+  bool whole = last >= 0 && along.stride[last] == item && reinterpret_cast<uintptr_t>(along.data) % pack == 0;
+  if (last > 0) whole = whole && along.shape[last] % 4 == 0;
+  for (const View* v : {&along, &outer, &rows})
+    for (int d = 0; d < v->ndim; ++d) whole = whole && (v->stride[d] % pack == 0 || (v == &along && d == last));
   return whole;
 }
 
@@ -32,16 +33,17 @@ template <class R, class C, class A> void reduce_rows(const kernels::Matrix& m, 
   f.blocks_per_unit = unsigned((blocks + kTeams - 1) / kTeams);
   const int64_t units = blocks <= kTeams ? (m.cells * f.teams + kTeams - 1) / kTeams : m.cells;
   if constexpr (kHasPacks<C>)
-    if (whole_packs(m, m.reduced, {})) return start_units(fold_along<R, C, A, true>, f, units, kRowThreads);
+    if (whole_packs(m.reduced, m.outer, {})) return start_units(fold_along<R, C, A, true>, f, units, kRowThreads);
   start_units(fold_along<R, C, A, false>, f, units, kRowThreads);
 }
 
 template <class R, class C, class A> void reduce_columns(const kernels::Matrix& m, Folding& f) {
   const int64_t blocks = f.levels.blocks[0], groups = f.levels.groups, lanes = groups * m.width;
   const int64_t row = m.width * item_size(m.outer.dtype);
-  bool packs = kHasPacks<C> && m.cells * m.rows * m.width >= kManyElements && lanes % 4 == 0 && m.reduced.ndim == 1;
-  if (groups == 1) packs = packs && whole_packs(m, m.inner, m.reduced);
-  else packs = packs && whole_packs(m, m.inner, {}) && m.reduced.stride[0] == row;
+  bool packs =
+      kHasPacks<C> && m.cells * m.rows * m.width >= kManyElements && lanes % 4 == 0 && m.reduced.ndim == 1 && m.inner.ndim == 1;
+  if (groups == 1) packs = packs && whole_packs(m.inner, m.outer, m.reduced);
+  else packs = packs && whole_packs(m.inner, m.outer, {}) && m.reduced.stride[0] == row;
   const unsigned across = packs || groups == 1 ? kWarp : kColumnThreads;
   while (f.teams * across < kColumnThreads && f.teams < blocks) f.teams *= 2;
   const int64_t tile = int64_t(across) * (packs ? 4 : 1);

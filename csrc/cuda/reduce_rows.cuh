@@ -19,16 +19,15 @@ template <class R, class C, class A> struct Packs {
   static constexpr bool kPacked = true;
   using Stored = C;
   using Held = RawPack<C>;
-  const char* data;
+  RowsFrom rows;  // along which packs are not broken
   DType dtype;
-  int item;
 
   __device__ bool has(int i, int, int m) const { return i * int(kLanes) + 4 * int(threadIdx.x % kTeam) + 4 <= m; }
   __device__ void line(int i, int m, bool all, Held& x) const {
-    if (all || has(i, 0, m)) x = load_raw_pack<C>(dtype, data + (i * int(kLanes) + 4 * int(threadIdx.x % kTeam)) * item);
+    if (all || has(i, 0, m)) x = load_raw_pack<C>(dtype, rows.at(i * int(kLanes) + 4 * int(threadIdx.x % kTeam)));
   }
   template <class T> __device__ A value(const Held& x, int k) const { return A(R::map(from_raw<C, T>(x, k))); }
-  __device__ A one(int e) const { return A(R::map(load_as<C>(dtype, data + e * item))); }
+  __device__ A one(int e) const { return A(R::map(load_as<C>(dtype, rows.at(e)))); }
 };
 
 template <class R, class C, class A> struct Strided {
@@ -167,9 +166,8 @@ __global__ void __launch_bounds__(kRowThreads, 8) fold_along(const __grid_consta
   const int m = cell < f.cells ? f.rows_of(0, block) : 0;
   const char* data = m > 0 ? f.data + f.outer.offset(cell) : f.data;
   const int64_t first = m > 0 ? block * kFoldBlock : 0;
-  A a;
-  if constexpr (kPacked) a = fold_team<R, A>(m, Packs<R, C, A>{data + first * f.item, f.dtype, f.item});
-  else a = fold_team<R, A>(m, Strided<R, C, A>{RowsFrom(data, first, f.reduced), f.dtype});
+  const std::conditional_t<kPacked, Packs<R, C, A>, Strided<R, C, A>> source{RowsFrom(data, first, f.reduced), f.dtype};
+  A a = fold_team<R, A>(m, source);
   if (!alone) {
     if (leads && m > 0) f.store(0, cell, block, 0, a);
     return f.climb(unit, part, kFoldBlock / kTeams, [&](int level, int64_t next) {
