@@ -74,8 +74,10 @@ template <class C, int kWide, int kDepth, int kThreadsOf, bool kStaged> struct L
       using P = decltype(pattern);
       const int64_t step = P::kOuter * f.outer + P::kDeep * f.depth;
 #pragma unroll
-      for (int e = 0; e < P::kCount; ++e)
-        copy_async<P::kBytes>(to + target + e * P::kNext, at + e * step, (exists >> e & 1) && depth + e * P::kDeep < left);
+      for (int e = 0; e < P::kCount; ++e) {
+        const bool real = (exists >> e & 1) && depth + e * P::kDeep < left;
+        copy_async<P::kBytes>(to + target + e * P::kNext, real ? at + e * step : f.data, real);  // f.data is aligned
+      }
     });
     at += kDepth * f.depth;
   }
