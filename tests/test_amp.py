@@ -90,6 +90,7 @@ def test_it_is_of_one_thread() -> None:
 @pytest.mark.parametrize("activation", [None, "relu", "tanh"])
 def test_a_layer_and_its_gradients(device: str, precision: str, activation: str | None) -> None:
     a, b = factors()
+    b *= 0.1  # activations in their middle, where they do not magnify the rounding of the product
     tolerance = 2e-2 if precision == "bfloat16" else 3e-3 if precision != "float32" else 1e-5
 
     def gradients(dtype: Any) -> list[Any]:

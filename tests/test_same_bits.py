@@ -56,7 +56,7 @@ def test_reductions(dtype: Any, shape: tuple[int, ...]) -> None:
                     continue
                 wanted, got = (host(getattr(pb, name)(t, axis=axis)) for t in (here, there))
                 assert got.dtype == wanted.dtype
-                np.testing.assert_array_equal(got.view(np.uint8), wanted.view(np.uint8), f"{name} over {axis}")
+                assert got.tobytes() == wanted.tobytes(), f"{name} over {axis}"
 
 
 @pytest.mark.parametrize("shape", [(1025,), (9, 9000), (5000, 7), (300, 64), (70_000,)], ids=str)

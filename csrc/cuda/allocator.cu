@@ -53,9 +53,9 @@ std::string in_mebibytes(size_t bytes) {
 
 [[noreturn]] void no_room(size_t bytes) {
   const MemoryUse use = memory_use();
-  throw kernels::OutOfMemory(in_mebibytes(bytes) + " were asked for on GPU " + std::to_string(current_device()) + ", " +
-                             in_mebibytes(use.used) + " are in use by pullback's tensors, and " + in_mebibytes(use.free) +
-                             " of " + in_mebibytes(use.total) +
+  throw kernels::OutOfMemory("GPU " + std::to_string(current_device()) + " has no memory for it: " + in_mebibytes(bytes) +
+                             " were asked for, " + in_mebibytes(use.used) + " are in use by pullback's tensors, and " +
+                             in_mebibytes(use.free) + " of " + in_mebibytes(use.total) +
                              " are free. Tensors that exist stay valid. Make batches smaller, or drop tensors (a tape keeps "
                              "what its backward pass needs).");
 }

@@ -29,6 +29,8 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: 
     array = _to_array(obj, wanted)
     if not dtypes.is_supported(array.dtype):
         dtypes.as_dtype(array.dtype)  # raises in words
+    if array.dtype.kind == "V":
+        dtypes.bfloat16()  # the kernels are told of it
     place = devices.check_device(device) if device else None
     if place is None:
         place = devices.default_device() if not hasattr(obj, "__cuda_array_interface__") else devices.device_of(array)

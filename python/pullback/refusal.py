@@ -10,4 +10,4 @@ class BadIndex(IndexError):
 
     def __str__(self) -> str:
         where, index, length, name = (*self.args, "an op")[:4]
-        return f"{name}: index {index} is out of range for an axis of length {length} (at position {where} of the flattened indices)."
+        return f"{name}: index {index} is out of range for an axis of length {length} (position {where}, flattened)."

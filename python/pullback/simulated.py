@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from .refusal import Refused
+
 # Set when kernels are loaded: waits for those that were launched; makes an array in memory that outlives those that use it.
 finish: Callable[[], None] = lambda: None
 new_array: Callable[[tuple[int, ...], Any], Any] | None = None
@@ -103,10 +105,12 @@ def _on_device(array: Any) -> Any:
     root = array
     while isinstance(root.base, np.ndarray):
         root = root.base
-    # There are no kernels, or this is a view of the device's memory, or no kernel will ever see it.
-    if new_array is None or not root.flags.owndata or array.dtype.hasobject:
+    if new_array is None or not root.flags.owndata:  # there are no kernels, or this is a view of the device's memory
         return array.view(DeviceArray)
-    moved = new_array(array.shape, array.dtype)
+    try:
+        moved = new_array(array.shape, array.dtype)
+    except Refused:  # complex numbers, say
+        return array.view(DeviceArray)
     moved.view(np.ndarray)[...] = array
     return moved
 
