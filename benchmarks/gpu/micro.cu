@@ -64,7 +64,12 @@ void report(const char* name, const char* unit, const std::function<double()>& m
 
 // ---- launches
 
-enum class Way { plain, early, whole };  // early: it may start before the one before it ends; whole: all blocks at once
+enum class Way {
+  plain,
+  early,
+  whole,
+  cluster
+};  // early: it may start before the one before it ends; whole: all blocks at once
 
 template <class... E, class... A>
 void launch(void (*kernel)(E...), int blocks, int threads, Way way, const A&... arguments) {
@@ -74,6 +79,9 @@ void launch(void (*kernel)(E...), int blocks, int threads, Way way, const A&... 
   if (way == Way::early) {
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute.val.programmaticStreamSerializationAllowed = 1;
+  } else if (way == Way::cluster) {
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim.x = unsigned(blocks), attribute.val.clusterDim.y = 1, attribute.val.clusterDim.z = 1;
   } else {
     attribute.id = cudaLaunchAttributeCooperative;
     attribute.val.cooperative = 1;
@@ -176,6 +184,24 @@ void barriers(int blocks) {
   report("barrier of a grid, a block a multiprocessor", "us", [&] { return (run(kMany) - run(kFew)) / (kMany - kFew); });
 }
 
+#if defined(__CUDACC__)  // the simulator has no clusters
+__global__ void cluster_barriers([[maybe_unused]] int count) {
+#if __CUDA_ARCH__ >= 900
+  const auto cluster = cooperative_groups::this_cluster();
+  for (int k = 0; k < count; ++k) cluster.sync();
+#endif
+}
+
+void cluster() {
+  const auto run = [&](int count) {
+    return microseconds_of_device([&] { launch(cluster_barriers, 8, 256, Way::cluster, count); });
+  };
+  report("barrier of a cluster of 8 blocks", "us", [&] { return (run(2010) - run(10)) / 2000; });
+}
+#else
+void cluster() {}
+#endif
+
 // ---- copies
 
 __global__ void copy_packs(int64_t n, float4* to, const float4* from) {
@@ -269,6 +295,7 @@ int main() {
   check(cudaMemsetAsync(memory, 0, 4096, stream), "filling");
   launches(memory);
   barriers(multiprocessors);
+  cluster();
   products();
   copies();
   return 0;

@@ -43,7 +43,8 @@ def where() -> str:
 
 
 def floats(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
+    """Random numbers; the same million again and again, for the sake of time."""
+    return np.resize(np.random.default_rng(seed).standard_normal(1_000_003, dtype=np.float32), shape)
 
 
 def both(array: np.ndarray) -> tuple[Any, Any]:
@@ -275,11 +276,15 @@ def agree(ours: Any, theirs: Any) -> float | None:
     if not hasattr(ours, "numpy") or isinstance(theirs, (list, type(None))):
         return None
     value = theirs[0] if isinstance(theirs, tuple) else theirs
-    expected = value.detach().float().cpu().numpy()
-    got = np.asarray(ours.numpy(), np.float32)
-    if got.shape != expected.shape:
-        return float("nan")
-    return float(np.abs(got - expected).max() / max(np.abs(expected).max(), 1e-30))
+    if ours.shape != tuple(value.shape):
+        raise ValueError(f"the shape is {ours.shape}, and torch's is {tuple(value.shape)}")
+    some = 5_000_000  # of 10^8
+    expected = value.detach().flatten()[:some].double().cpu().numpy()
+    got = np.asarray(ours.numpy()).reshape(-1)[:some].astype(np.float64)
+    difference = float(np.abs(got - expected).max() / max(np.abs(expected).max(), 1e-30))
+    if not difference < 1e-2:
+        raise ValueError(f"the results differ by {difference} of the largest")
+    return difference
 
 
 def judge(workload: Workload, result: dict[str, Any]) -> None:
@@ -299,7 +304,7 @@ def judge(workload: Workload, result: dict[str, Any]) -> None:
             reached[key] = result["share"] >= limit
         elif key == "speed" and "ratio" in result:
             reached[key] = 1 / result["ratio"]["median"] >= limit
-    result["target"], result["reached"] = workload.target, reached
+    result["target"], result["reached"] = workload.target, {} if SMALL else reached
 
 
 @contextmanager
