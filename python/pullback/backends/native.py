@@ -42,11 +42,12 @@ def _choose() -> tuple[Any, str | None]:
 
 module, reason = _choose() if config.backend() == "native" else (None, "PULLBACK_BACKEND=reference")
 
+
 def connect_gpu(kernels: Any) -> None:
     """Sends calls with a GPU's arrays from the kernels of the CPU to those of the same name for the GPU."""
     door.connect(kernels)
     for name in dir(kernels):
-        if hasattr(module, name):
+        if module is not None and hasattr(module, name):
             module.forward(name, getattr(kernels, name), kernels.array_type)
     gpu_libraries.offer(kernels)
 
