@@ -90,13 +90,12 @@ simulate: $(VENV)/test
 	$(call stage,simulate,compile the CUDA kernels for the simulator,{ $(call in_place,simulate,-DPULLBACK_CUDA=SIM) ; })
 	@export PYTHONPATH=build/simulate/python; \
 	PULLBACK_DEVICE=cuda PULLBACK_CUDA_SYNC=1 $(BIN)/python -m pytest -q -p no:cacheprovider --ignore tests/test_simulated.py \
-	  --ignore tests/test_cudasim.py --ignore tests/test_layers.py --ignore tests/test_readme.py \
+	  --ignore tests/test_cudasim.py --ignore tests/test_layers.py --ignore tests/test_readme.py --ignore tests/test_nvcc.py \
 	  --deselect tests/test_backends.py::test_the_reference_backend_passes_the_same_tests $(ARGS) \
 	&& $(BIN)/python -m pytest -q -p no:cacheprovider tests/test_simulated.py $(ARGS)
 
 # pytest leaves the file descriptors alone, so that a report is seen, and prints where in Python it happened.
 SANITIZED := build/sanitize/python
-ON_DEVICE := tests/test_ops.py tests/test_sizes.py tests/test_optim.py tests/test_tape.py
 sanitize: $(VENV)/test
 	$(call stage,sanitize,compile $(LEVELS) with the address and undefined-behaviour sanitizers,\
 	  { $(call in_place,sanitize,-DPULLBACK_SANITIZE=ON -DPULLBACK_CUDA=SIM) ; })
@@ -104,9 +103,9 @@ sanitize: $(VENV)/test
 	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:detect_stack_use_after_return=1:abort_on_error=1 \
 	  UBSAN_OPTIONS=print_stacktrace=1:abort_on_error=1 \
 	  PYTHONMALLOC=malloc PYTHONPATH=$(SANITIZED) PULLBACK_BACKEND=native; \
-	$(BIN)/python -c "$$LOADS" && $(BIN)/python -m pytest --capture=sys -q --ignore tests/test_simulated.py \
+	$(BIN)/python -c "$$LOADS" && $(BIN)/python -m pytest --capture=sys -q --ignore tests/test_simulated.py --ignore tests/test_nvcc.py \
 	  --deselect tests/test_backends.py::test_the_reference_backend_passes_the_same_tests $(ARGS) \
-	&& PULLBACK_DEVICE=cuda PULLBACK_CUDA_SYNC=1 $(BIN)/python -m pytest --capture=sys -q $(ON_DEVICE) $(ARGS)
+	&& PULLBACK_SCHEDULES=2 $(BIN)/python -m pytest --capture=sys -q tests/test_simulated.py $(ARGS)
 
 # Every level, isolated from .venv: what a release is made of, before auditwheel (see .github/workflows/wheels.yml).
 wheel: $(VENV)/made
