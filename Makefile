@@ -180,7 +180,9 @@ $(VENV)/sources: FORCE | $(VENV)/made
 $(VENV)/installed: $(SOURCES) $(VENV)/sources | $(VENV)/tools
 	$(call stage,build,compile $(LEVELS) and make the wheel,rm -rf build/wheels && $(LOCK) $(BIN)/python -m pip wheel . \
 	  --no-deps --no-build-isolation -w build/wheels --config-settings='build-dir=build/{wheel_tag}' \
-	  --config-settings='cmake.define.PULLBACK_SIMD_LEVELS=$(LEVELS)')
+	  --config-settings='cmake.define.PULLBACK_SIMD_LEVELS=$(LEVELS)' \
+	  --config-settings='cmake.define.PULLBACK_CUDA=$(CUDA)' \
+	  --config-settings='cmake.define.PULLBACK_CUDA_ARCHITECTURES=$(CUDA_ARCHITECTURES)')
 	$(call stage,install,install it into $(VENV),$(BIN)/python -m pip install --no-deps --force-reinstall build/wheels/*.whl \
 	  && { test -n "$$PULLBACK_NATIVE" || (cd build && PULLBACK_BACKEND=native ../$(BIN)/python -c "$$LOADS"); })
 	@touch $@
