@@ -98,14 +98,13 @@ simulate: $(VENV)/test
 SANITIZED := build/sanitize/python
 sanitize: $(VENV)/test
 	$(call stage,sanitize,compile $(LEVELS) with the address and undefined-behaviour sanitizers,\
-	  { $(call in_place,sanitize,-DPULLBACK_SANITIZE=ON -DPULLBACK_CUDA=SIM) ; })
+	  { $(call in_place,sanitize,-DPULLBACK_SANITIZE=ON -DPULLBACK_CUDA=$(CUDA)) ; })
 	@export LD_PRELOAD="$$(ldd $(SANITIZED)/pullback/_level*.so | awk '/libasan/ {a = $$3} /libstdc/ {s = $$3} END {print a ":" s}')" \
 	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:detect_stack_use_after_return=1:abort_on_error=1 \
 	  UBSAN_OPTIONS=print_stacktrace=1:abort_on_error=1 \
 	  PYTHONMALLOC=malloc PYTHONPATH=$(SANITIZED) PULLBACK_BACKEND=native; \
-	$(BIN)/python -c "$$LOADS" && $(BIN)/python -m pytest --capture=sys -q --ignore tests/test_simulated.py --ignore tests/test_nvcc.py \
-	  --deselect tests/test_backends.py::test_the_reference_backend_passes_the_same_tests $(ARGS) \
-	&& PULLBACK_SCHEDULES=2 $(BIN)/python -m pytest --capture=sys -q tests/test_simulated.py $(ARGS)
+	$(BIN)/python -c "$$LOADS" && $(BIN)/python -m pytest --capture=sys -q --ignore tests/test_nvcc.py \
+	  --deselect tests/test_backends.py::test_the_reference_backend_passes_the_same_tests $(ARGS)
 
 # Every level, isolated from .venv: what a release is made of, before auditwheel (see .github/workflows/wheels.yml).
 wheel: $(VENV)/made

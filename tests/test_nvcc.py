@@ -22,13 +22,16 @@ BUILD = ROOT / "build" / "nvcc"
 ARCHITECTURES = ("75", "90")
 
 # Kernels that may have a stack frame or spill registers, as a pattern of their mangled names, with the reason.
-EXCEPTIONS: dict[str, str] = {}
+EXCEPTIONS: dict[str, str] = {
+    r"fold_alongINS_10(max|min|all|any)_reduceEbbLb0E": "of bool, on sm_75: 24 bytes, in a loop that waits for memory",
+    r"one_hot_kernelItLi8E": "of 16 bits, on sm_90: 16 bytes, once a thread",
+}
 
 # What the PTX of a file must contain: a kernel (a pattern of mangled names), an instruction, and why it matters.
 INSTRUCTIONS = [
-    ("elementwise_unary.cu", r"map_packs.*tanh_forward", "ld.global.v4", "16 bytes at a time"),
-    ("elementwise_unary.cu", r"map_packs.*tanh_forward", "st.global.v4", "16 bytes at a time"),
-    ("elementwise_binary.cu", r"map_packs.*add_forward", "ld.global.v4", "16 bytes at a time"),
+    ("elementwise_unary.cu", r"map_packs\w*12tanh_forward", "ld.global.v4", "16 bytes at a time"),
+    ("elementwise_unary.cu", r"map_packs\w*12tanh_forward", "st.global.v4", "16 bytes at a time"),
+    ("elementwise_binary.cu", r"map_packs\w*11add_forward", "ld.global.v4", "16 bytes at a time"),
     ("reduce_sum.cu", r"fold_along\w*sum_reduceEffLb1", "ld.global.v4", "16 bytes at a time"),
     ("reduce_sum.cu", r"fold_columns\w*sum_reduceEffLi4", "ld.global.v4", "16 bytes at a time"),
 ]
@@ -154,7 +157,7 @@ if cuda.versions()[0] == 0:
     for call in (lambda: cuda.stream(0), lambda: cuda.synchronize(0), cuda.trim, lambda: cuda.use_device(1)):
         try:
             call()
-        except RuntimeError:
+        except (RuntimeError, pullback.DeviceError):
             continue
         raise SystemExit("a call without a driver did not fail")
 """
