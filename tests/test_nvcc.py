@@ -35,7 +35,8 @@ INSTRUCTIONS = [
     ("reduce_sum.cu", r"fold_along\w*sum_reduceEffLb1", "ld.global.v4", "16 bytes at a time"),
     ("reduce_sum.cu", r"fold_columns\w*sum_reduceEffLi4", "ld.global.v4", "16 bytes at a time"),
     ("gemm_tf32.cu", r"multiply_cores", "mma.sync.aligned.m16n8k8.row.col.f32.tf32", "on tensor cores"),
-    ("gemm_half.cu", r"multiply_cores", "mma.sync.aligned.m16n8k16", "on tensor cores"),]
+    ("gemm_half.cu", r"multiply_cores", "mma.sync.aligned.m16n8k16", "on tensor cores"),
+]
 
 
 class Usage(NamedTuple):
