@@ -348,7 +348,7 @@ def cross_entropy_rows(logits: Tensor, labels: Tensor, ignore_index: int = -100,
     try:
         return apply(_cross_entropy, (logits, labels), (ignore_index, float(label_smoothing)))
     except IndexError as error:
-        bad = error.__cause__
+        bad = error if isinstance(error, BadIndex) else error.__cause__  # of the definition, or of a kernel
         if not isinstance(bad, BadIndex):
             raise
         position, label, classes = bad.args[:3]
