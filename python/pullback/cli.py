@@ -154,7 +154,8 @@ def _op_rows() -> list[tuple[str, ...]]:
             rows.append((op.name, op.kind.name, "view: no kernel runs", "view: no kernel runs"))
         else:
             on_cpu = "native" if op.native else f"NumPy: {op.why_reference}"
-            rows.append((op.name, op.kind.name, on_cpu, "native" if hasattr(kernels, getattr(op.kernel, "__name__", op.name)) else "CuPy"))
+            kernel = getattr(op.kernel, "__name__", op.name)
+            rows.append((op.name, op.kind.name, on_cpu, "native" if hasattr(kernels, kernel) else "CuPy"))
     return rows
 
 
