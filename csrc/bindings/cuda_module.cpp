@@ -1,6 +1,5 @@
 // The module of CUDA kernels, of the same names and arguments as that of the CPU.
 #include <pybind11/pybind11.h>
-#include <pybind11/stl.h>
 
 #include "bindings/storage.h"
 #include "bindings/tables.h"
@@ -71,9 +70,9 @@ PYBIND11_MODULE(PB_MODULE, mod) {
 #else
   mod.attr("simulated") = false;
 #endif
-  mod.def("new_array", [](const std::vector<int64_t>& shape, py::handle dtype) {
+  mod.def("new_array", [](int64_t size, py::handle dtype) {  // of one axis: the caller's may be more than a kernel takes
     pb::View view;
-    return py::reinterpret_steal<py::object>(pb::new_array(pb::dtype_of(dtype.ptr()), int(shape.size()), shape.data(), view));
+    return py::reinterpret_steal<py::object>(pb::new_array(pb::dtype_of(dtype.ptr()), 1, &size, view));
   });
   mod.def("why_not", []() -> py::object {
     std::string why;

@@ -17,7 +17,7 @@ from .refusal import Refused
 
 # Set when kernels are loaded: waits for those that were launched; makes an array in memory that outlives those that use it.
 finish: Callable[[], None] = lambda: None
-new_array: Callable[[tuple[int, ...], Any], Any] | None = None
+new_array: Callable[[int, Any], Any] | None = None
 
 
 class _Device:
@@ -108,7 +108,7 @@ def _on_device(array: Any) -> Any:
     if new_array is None or not root.flags.owndata:  # there are no kernels, or this is a view of the device's memory
         return array.view(DeviceArray)
     try:
-        moved = new_array(array.shape, array.dtype)
+        moved = new_array(array.size, array.dtype).reshape(array.shape)
     except Refused:  # complex numbers, say
         return array.view(DeviceArray)
     moved.view(np.ndarray)[...] = array
