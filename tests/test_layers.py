@@ -31,7 +31,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("tape", "explain"),
     ("ops",),
     ("sweep",),
-    ("transforms", "capture", "check", "debug", "numpy_signatures", "dispatch", "linalg", "profile", "io"),
+    ("transforms", "capture", "check", "debug", "numpy_signatures", "dispatch", "linalg", "profile", "io", "report"),
     ("nn", "optim", "solve", "data"),
     ("train",),
     ("cli",),
@@ -46,7 +46,7 @@ UPWARD = {
     ("tensor", "creation"), ("tensor", "ops"), ("tensor", "__init__"),  # t.to(…), Parameter(obj), __array_namespace__
     ("creation", "ops"), ("creation", "operand"),  # pb.asarray of a tensor is recorded
     ("tape", "sweep"), ("explain", "sweep"),  # the walk back names ops (to sum gradients), the tape does not
-    ("tape", "transforms"), ("tape", "profile"), ("explain", "ops"),  # tape.jacobian, tape.diagnose are methods for convenience
+    ("tape", "transforms"), ("tape", "report"), ("explain", "ops"),  # tape.jacobian, tape.diagnose are methods for convenience
     ("ops", "sweep"), ("primitive", "ops"),
     ("dispatch", "__init__"),  # NumPy's functions are looked up among the public names
     ("ops", "transforms"), ("cli", "__init__"),  # pullback info tells the version

@@ -15,9 +15,12 @@ if TYPE_CHECKING:
 
 def line_of(site: tuple[CodeType, int]) -> str:
     """ '"file.py", line 12, in train' """
+    return f'"{site[0].co_filename}", line {number_of_line(site)}, in {site[0].co_name}'
+
+
+def number_of_line(site: tuple[CodeType, int]) -> int:
     code, offset = site
-    line = next((n for start, end, n in code.co_lines() if n and start <= offset < end), code.co_firstlineno)
-    return f'"{code.co_filename}", line {line}, in {code.co_name}'
+    return next((n for start, end, n in code.co_lines() if n and start <= offset < end), code.co_firstlineno)
 
 
 def op_at(op: Op, site: Any) -> str:
@@ -30,24 +33,26 @@ def name_of(x: Any) -> str:
 
 def missing(tape: GradientTape, sources: list[Any]) -> str:
     """For each source that is not None: that the target does not depend on it, and where the path was cut."""
+    named = [(i, unconnected(tape, x)) for i, x in enumerate(sources) if x is not None]
+    lines = [f"gradient: the target does not depend on source {i}, {words}" for i, words in named]
+    return ".\n".join(lines) + '. Say unconnected="zero" or "none" where that is meant.'
+
+
+def unconnected(tape: GradientTape, x: Any) -> str:
+    """The name of a source that the target does not depend on, and where the path was cut."""
     from .sweep import dependents
 
-    lines: list[str] = []
-    for position, x in enumerate(sources):
-        if x is None:
-            continue
-        line = f"gradient: the target does not depend on source {position}, {name_of(x)}"
-        if x.serial not in tape.values:
-            frozen = isinstance(x, Parameter) and not x.trainable
-            line += (
-                " (it is not trainable)" if frozen
-                else " (it was not used while the tape recorded)" if isinstance(x, Parameter)
-                else ": it was not watched while the tape recorded; call tape.watch(t) before using it"
-            )  # fmt: skip
-        reach = dependents(tape, [x.serial])
-        cuts = [f"{how} at {line_of(site)}" for serial, how, site in tape.cuts if serial in reach]
-        lines.append(line + (f"; the path was cut by {', and by '.join(cuts)}" if cuts else ""))
-    return ".\n".join(lines) + '. Say unconnected="zero" or "none" where that is meant.'
+    line = name_of(x)
+    if x.serial not in tape.values:
+        frozen = isinstance(x, Parameter) and not x.trainable
+        line += (
+            " (it is not trainable)" if frozen
+            else " (it was not used while the tape recorded)" if isinstance(x, Parameter)
+            else ": it was not watched while the tape recorded; call tape.watch(t) before using it"
+        )  # fmt: skip
+    reach = dependents(tape, [x.serial])
+    cuts = [f"{how} at {line_of(site)}" for serial, how, site in tape.cuts if serial in reach]
+    return line + (f"; the path was cut by {', and by '.join(cuts)}" if cuts else "")
 
 
 def stale(op: Op, site: Any, storage: Any, version: int) -> str:

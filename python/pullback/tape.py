@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from types import CodeType, FrameType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from . import door
 from . import tensor as tensors
@@ -14,6 +14,9 @@ from .listeners import listeners
 from .primitive import Op
 from .tensor import Parameter, Tensor, new_serial
 from .tree import flatten, unflatten
+
+if TYPE_CHECKING:
+    from .report.explanation import Explanation
 
 Site = tuple[CodeType, int]
 current_frame: Final[Callable[[int], FrameType]] = sys._getframe  # pyright: ignore[reportPrivateUsage]
@@ -189,11 +192,7 @@ class GradientTape:
 
         if unconnected not in ("error", "zero", "none"):
             raise TapeError(f'gradient: unconnected={unconnected!r}; use "error", "zero" or "none".')
-        if self.consumed:
-            raise TapeError(
-                "gradient: this tape has been used and has freed what it kept. For several calls make it with "
-                "pb.GradientTape(persistent=True)."
-            )
+        self._check_not_consumed("gradient")
         (targets, nested), wanted = flatten(target), flatten(sources)
         given = flatten(output_gradients)[0] if nested and output_gradients is not None else [output_gradients]
         recording = listeners.stack
@@ -209,6 +208,28 @@ class GradientTape:
             if self.scopes:
                 door.leave_scope(scope)
         return unflatten(wanted[1], gradients)
+
+    def _check_not_consumed(self, asked: str) -> None:
+        if self.consumed:
+            raise TapeError(
+                f"{asked}: this tape has been used and has freed what it kept. For several calls make it with "
+                f"pb.GradientTape(persistent=True)."
+            )
+
+    # ---- reports
+
+    def explain(self, target: Any) -> Explanation:
+        """For each op on the way to the target(s): its pullback rule, what was kept for it, the size of its dense Jacobian.
+
+        Prints as a table; `.rows` are the data, `.bytes` and `.tape_bytes` the memory that pullbacks refer to, and the part
+        of it that the tape alone holds. Runs one backward pass, to learn the shapes; it frees nothing and calls no hooks.
+
+        Raises TapeError where the tape has been used.
+        """
+        from .report.explanation import explain
+
+        self._check_not_consumed("explain")
+        return explain(self, target)
 
 
 class _Paused:

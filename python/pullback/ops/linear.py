@@ -62,6 +62,7 @@ def _pullback(g: Tensor, x: Tensor, weight: Tensor, needs: Sequence[bool]) -> li
 def _activated_pullback(
     g: Tensor, x: Tensor, weight: Tensor, y: Tensor, activation: int, needs: Sequence[bool]
 ) -> list[Tensor | None]:
+    """The activation's pullback of g, then the gradients of x, weight and bias: g @ weight, gᵀ @ x, the sum of g over rows."""
     rule = OPS[str(ACTIVATIONS[activation])].rules[0]
     assert rule is not None
     return _pullback(rule.definition(g, y), x, weight, needs)

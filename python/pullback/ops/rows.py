@@ -121,12 +121,14 @@ def _logsumexp_pullback(g: Tensor, x: Tensor, y: Tensor) -> Tensor:
 
 
 def _layer_norm_pullback(g: Tensor, x: Tensor, weight: Any, eps: float, needs: Sequence[bool]) -> list[Tensor | None]:
+    """g * weight less its mean and its projection on the normalized row, over the standard deviation; mean and scale again."""
     z = _widened(x)
     gradients = _norm_pullback(g, z - mean(z, axis=-1, keepdims=True), weight, eps, needs, True)
     return [_narrowed(gx, x.dtype) for gx in gradients]
 
 
 def _rms_norm_pullback(g: Tensor, x: Tensor, weight: Any, eps: float, needs: Sequence[bool]) -> list[Tensor | None]:
+    """g * weight less its projection on the normalized row, over the root mean square, which is computed again."""
     gradients = _norm_pullback(g, _widened(x), weight, eps, (*needs, False), False)
     return [_narrowed(gx, x.dtype) for gx in gradients[:2]]
 

@@ -1,0 +1,70 @@
+"""A backward pass to look at: it frees nothing, calls no hooks, records nothing, and shows what every op passes on."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from .. import door, explain
+from ..errors import PullbackError
+from ..listeners import listeners
+from ..ops import accumulate
+from ..primitive import Op
+from ..refusal import Refused
+from ..sweep import Sums, pull_jointly, total
+from ..tape import GradientTape, Node
+from ..tensor import Tensor
+
+
+class Visit(NamedTuple):
+    """An op that a cotangent reached: the cotangent, and what the op passes on: (serial of an input, its contribution)."""
+
+    node: Node
+    g: Tensor
+    passed: list[tuple[int, Tensor]]
+
+
+@contextmanager
+def unheard() -> Generator[None]:
+    """What runs inside is told to no tape, and charged to no pass."""
+    stack, phase = listeners.stack, door.enter(door.OTHER)
+    listeners.stack = ()
+    try:
+        yield
+    finally:
+        listeners.stack = stack
+        door.enter(phase)
+
+
+def visits(tape: GradientTape, targets: Sequence[Tensor], seeds: Sequence[Tensor], sums: Sums) -> Iterator[Visit]:
+    """The ops that a cotangent of the targets reaches, from the last to the first. `sums` then has those of the leaves."""
+    for target, seed in zip(targets, seeds):
+        sums.add(target.serial, seed)
+    for node in reversed(tape.nodes):
+        op, y, _, edges, _, *site = node
+        if y not in sums.of:
+            continue
+        g = total(sums.of.pop(y))
+        try:
+            passed = list(_passed(op, edges, g, tape.values))
+        except PullbackError as error:
+            error.args = (f"{error} (in the backward pass of {explain.op_at(op, site)})", *error.args[1:])
+            raise
+        yield Visit(node, g, passed)
+        for x, gx in passed:
+            sums.add(x, gx)
+
+
+def _passed(op: Op, edges: Sequence[Any], g: Tensor, values: set[int]) -> Iterator[tuple[int, Tensor]]:
+    if op.joint:
+        found = Sums("add_n")
+        pull_jointly(edges, g, values, True, found)
+        yield from [(x, total(gx)) for x, gx in found.of.items()]
+        return
+    for x, rule, kept, shape in edges:
+        try:
+            gx = rule.fused(g, *kept)
+        except Refused:
+            gx = rule.definition(g, *kept)
+        yield x, gx if shape is None or gx.shape == shape else accumulate.unbroadcast(gx, shape)

@@ -1,0 +1,104 @@
+"""Which memory a tape holds, and which of it nobody else does: freed when the tape is."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..tape import GradientTape
+from ..tensor import Tensor
+
+
+class Block(NamedTuple):
+    """Memory behind an array: a view has that of the array it was made from.
+
+    `key` tells blocks apart, `alone` says that nothing but this tape refers to it.
+    """
+
+    key: int
+    bytes: int
+    alone: bool
+
+
+class Holdings:
+    """What a tape's pullbacks keep, and who else holds it, by reference counts.
+
+    Each object is counted with the references to it that are known: those of the tape, and of what the tape holds. One that
+    has more is held by somebody else too, and so is all that it refers to.
+    """
+
+    def __init__(self, tape: GradientTape) -> None:
+        self._objects: dict[int, Any] = {}
+        self._holders: dict[int, list[int]] = {}  # of each reference to the object, the holder; 0 is the tape itself
+        for _, _, _, edges, *_ in tape.nodes:
+            for _, _, kept, _ in edges:
+                for value in kept:
+                    self._visit(value, 0)
+        self._alone = self._owned()
+
+    def _owned(self) -> dict[int, bool]:
+        """Which objects nobody else refers to. Called when no variable of this class refers to one any more."""
+        alone = {0: True}
+        probe = {0: object()}
+        unknown = sys.getrefcount(probe[0])  # the references of the dict and of the call itself
+        for key in self._objects:
+            alone[key] = sys.getrefcount(self._objects[key]) == unknown + len(self._holders[key])
+        changed = True
+        while changed:
+            changed = False
+            for key, holders in self._holders.items():
+                if alone[key] and not all([alone[holder] for holder in holders]):
+                    alone[key], changed = False, True
+        return alone
+
+    def _visit(self, value: Any, holder: int) -> None:
+        if not isinstance(value, (Tensor, tuple, list)) and not is_array(value) and holder == 0:
+            return
+        key = id(value)
+        self._holders.setdefault(key, []).append(holder)
+        if key not in self._objects:
+            self._objects[key] = value
+            for child in _children(value):
+                self._visit(child, key)
+
+    def blocks(self, value: Any) -> Iterator[tuple[Any, Block]]:
+        """(array, its memory) for each array in something that a pullback keeps."""
+        if isinstance(value, (tuple, list)):
+            for item in value:
+                yield from self.blocks(item)
+        elif isinstance(value, Tensor):
+            yield from self.blocks(value.array)
+        elif is_array(value):
+            owner = _owner(value)
+            size = owner.nbytes if isinstance(owner, np.ndarray) else owner.size
+            yield value, Block(id(owner), int(size), self._alone[id(owner)])
+
+
+def is_array(value: Any) -> bool:
+    """A NumPy array, or a GPU's."""
+    return isinstance(value, np.ndarray) or hasattr(value, "__cuda_array_interface__")
+
+
+def _children(value: Any) -> list[Any]:
+    """What an object refers to, on the way to memory."""
+    if isinstance(value, (tuple, list)):
+        return [item for item in value if isinstance(item, (Tensor, tuple, list)) or is_array(item)]
+    if isinstance(value, Tensor):
+        return [value.array]
+    if isinstance(value, np.ndarray):
+        return [value.base] if isinstance(value.base, np.ndarray) else []
+    if is_array(value):
+        return [value.data]  # CuPy's pointer, which refers to memory
+    return [value.mem] if hasattr(value, "mem") else []
+
+
+def _owner(array: Any) -> Any:
+    """The object whose memory an array lies in: a NumPy array that is no view, or a block of CuPy's."""
+    if not isinstance(array, np.ndarray):
+        return array.data.mem
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array

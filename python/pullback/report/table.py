@@ -1,0 +1,25 @@
+"""Text tables: columns aligned, cells of several lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+Cell = tuple[str, ...]  # its lines
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], right: Sequence[str] = ()) -> str:
+    """The rows under their columns, with a rule between; the columns named in `right` are flush right."""
+    grid = [[(name,) for name in columns], *rows]
+    widths = [max([len(line) for row in grid for line in row[i]], default=0) for i in range(len(columns))]
+    lines = [line for row in grid for line in _lines(row, widths, [name in right for name in columns])]
+    lines.insert(1, "-" * max(map(len, lines)))
+    return "\n".join(lines)
+
+
+def _lines(row: Sequence[Cell], widths: Sequence[int], right: Sequence[bool]) -> list[str]:
+    lines: list[str] = []
+    for k in range(max(1, *map(len, row))):
+        cells = [cell[k] if k < len(cell) else "" for cell in row]
+        padded = [cell.rjust(width) if flush else cell.ljust(width) for cell, width, flush in zip(cells, widths, right)]
+        lines.append("  ".join(padded).rstrip())
+    return lines
