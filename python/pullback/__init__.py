@@ -64,7 +64,8 @@ from .ops.sort import (
 )  # fmt: skip
 from .tape import GradientTape as GradientTape
 from .tensor import Parameter as Parameter, Tensor as Tensor
-from .transforms.custom import straight_through as straight_through
+from .transforms.checkpoint import checkpoint as checkpoint
+from .transforms.custom import custom_gradient as custom_gradient, straight_through as straight_through
 
 if TYPE_CHECKING:
     import numpy as _numpy

@@ -57,6 +57,11 @@ class autocast:
         _switch(self._before.pop())
 
 
+def precision() -> str:
+    """The precision that the factors of products are rounded to now, in this thread."""
+    return PRECISIONS[_current.number]
+
+
 def _switch(number: int) -> None:
     _current.number = number
     for kernels in (native.module, *_of_gpu):

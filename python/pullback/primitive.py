@@ -91,6 +91,8 @@ class Op:
     __slots__ = ("cost", "dead", "domain", "edges", "example", "joint", "kernel", "kind", "name", "names", "native", "params",
                  "pullback", "reference", "rules", "ulp", "why_reference")  # fmt: skip
 
+    again: Callable[..., Any] | None = None  # of a checkpoint: makes the nodes that it did not record
+
     def __init__(
         self,
         name: str,

@@ -16,8 +16,7 @@ from .tensor import Tensor
 
 if TYPE_CHECKING:
     from .primitive import Op
-    from .tape import GradientTape
-
+    from .tape import GradientTape, Node
 
 
 def sweep(
@@ -72,7 +71,7 @@ def _seed(target: Any, given: Any) -> Tensor:
     return seed
 
 
-def walk(tape: GradientTape, reach: Container[int], sources: set[int], sums: Sums) -> dict[int, Any]:
+def walk(tape: GradientTape, reach: set[int], sources: set[int], sums: Sums) -> dict[int, Any]:
     """Visits the nodes from the last to the first, those that a cotangent reached; returns the hooks that did not run."""
     fused = not listeners.stack  # nobody records this sweep, so a pullback may be one opaque kernel
     hooks, scopes, cotangents, everything = dict(tape.hooks), tape.scopes, sums.of, reach is tape.values
@@ -95,7 +94,7 @@ def walk(tape: GradientTape, reach: Container[int], sources: set[int], sums: Sum
             check_versions(op, versions, (code, offset))
         try:
             if op.joint:
-                pull_jointly(edges, g, reach, fused, sums)
+                pending += pull_call(tape, op, edges, g, reach, fused, sums)
                 continue
             for x, rule, kept, shape in edges:
                 if everything or x in reach:
@@ -127,6 +126,26 @@ def pull_jointly(edges: Sequence[Any], g: Tensor, reach: Container[int], fused: 
         for x, need, shape, gx in zip(inputs, needs, shapes, gradients):
             if need and gx is not None:
                 sums.add(x, gx if gx.array.shape == shape else accumulate.unbroadcast(gx, shape))
+
+
+def pull_call(
+    tape: GradientTape, op: Op, edges: Sequence[Any], g: Any, reach: set[int], fused: bool, sums: Sums
+) -> Sequence[Node]:
+    """Pulls jointly. A call that did not record its inside is replaced by the nodes of the inside: made now, and walked next.
+
+    So every contribution to a gradient comes in the order in which it would have come.
+    """
+    if op.again is None:
+        pull_jointly(edges, g, reach, fused, sums)
+        return ()
+    ((inputs, _, kept, _),) = edges
+    made, outputs = op.again(inputs, kept)
+    reach |= dependents(made, [x for x in inputs if x in reach])
+    tape.scopes.update(made.scopes)
+    for place, gy in g.of.items():
+        if outputs[place].serial in reach:
+            sums.add(outputs[place].serial, gy)
+    return made.nodes
 
 
 def check_versions(op: Op, versions: Sequence[Any], site: Any) -> None:
@@ -180,7 +199,7 @@ def _checked(sources: list[Any]) -> list[Tensor]:
     return sources
 
 
-def reachable(tape: GradientTape, serials: set[int]) -> Container[int]:
+def reachable(tape: GradientTape, serials: set[int]) -> set[int]:
     """The values whose cotangents are wanted. Where every watched leaf is a source, that is every recorded value."""
     if tape.leaves <= serials and not tape.has_dead:
         return tape.values

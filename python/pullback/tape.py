@@ -107,11 +107,15 @@ class GradientTape:
 
         Raises TapeError where `t` is not on this tape.
         """
-        if t.serial not in self.values and not self._watches(t):
+        if not self.knows(t):
             raise TapeError(
                 "on_gradient: the tensor is not on this tape. Call it while recording, on a watched tensor or a result."
             )
         self.hooks.setdefault(t.serial, []).append(fn)
+
+    def knows(self, x: Any) -> bool:
+        """Whether a value is watched; a trainable Parameter is as soon as it is used."""
+        return x.serial in self.values or self._watches(x)
 
     def _add_leaf(self, x: Tensor) -> None:
         self.values.add(x.serial)

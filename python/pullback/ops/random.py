@@ -7,9 +7,10 @@ take is a uint64 array [seed, serial].
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
 from operator import index
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -105,6 +106,15 @@ _drop = op("dropout", kind=LINEAR, reference=_dropout, takes="float",
 # ---- generators
 
 
+class _Drawn(threading.local):
+    """Who wants to repeat what this thread draws: dicts from each generator drawn from to its state before the first time."""
+
+    before: tuple[dict[Generator, dict[str, int]], ...] = ()
+
+
+drawn: Final = _Drawn()
+
+
 class Generator:
     """A stream of random numbers: the same on every device, from `seed` and the number of the call.
 
@@ -137,6 +147,8 @@ class Generator:
 
     def next_state(self, device: str = "cpu") -> Any:
         """[seed, serial] for one call, as uint64 in the device's memory."""
+        for states in drawn.before:
+            states.setdefault(self, self.state_dict())
         serial = self._serial
         self._serial += 1
         if device == "cpu":

@@ -6,11 +6,17 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from ..errors import ShapeError
+from ..creation import zeros
+from ..errors import ShapeError, TapeError
+from ..explain import name_of
+from ..listeners import listeners
 from ..operand import as_tensor
 from ..ops.cast import astype
 from ..ops.shape import stop_gradient
+from ..tape import GradientTape
 from ..tensor import Tensor
+from ..tree import flatten, unflatten
+from .calls import Call, Reads, called, is_real, record, silently, unrecorded
 
 
 def straight_through(f: Callable[..., Any]) -> Callable[..., Tensor]:
@@ -34,3 +40,126 @@ def straight_through(f: Callable[..., Any]) -> Callable[..., Tensor]:
         return y + (x - stop_gradient(x))  # the bracket is exactly 0, and its derivative exactly 1
 
     return passed
+
+
+def custom_gradient(f: Callable[..., Any]) -> Callable[..., Any]:
+    """A function with a pullback of its own: `f(*args)` returns its value and a function of the value's cotangent.
+
+    Args:
+        f: value and arguments may be nested lists, tuples, dicts. The pullback gets the cotangent in the structure of the
+            value (None for what is no floating-point tensor) and returns the gradient in the structure of the argument, for
+            several arguments a tuple of them; None stands for no gradient. Arguments by keyword are not differentiated.
+
+    What `f` computes is not differentiated. The pullback is: where another tape listens, derivatives of second order flow
+    through the values that it kept from `f`, too. So `f` may depend on watched tensors and Parameters only by its arguments;
+    others raise TapeError (stop_gradient says that they are constants), and a Parameter among the arguments must not change
+    before the backward pass (StaleValueError).
+
+    Example:
+        >>> @pb.custom_gradient
+        ... def log1pexp(x):
+        ...     e = pb.exp(x)
+        ...     return pb.log(1 + e), lambda g: g * (1 - 1 / (1 + e))
+
+    Raises: TapeError, ShapeError: the pullback returned another structure or shape than the arguments have.
+    """
+
+    @wraps(f)
+    def call(*args: Any, **options: Any) -> Any:
+        if listeners.record is None:
+            return _pair(f(*args, **options), called(f))[0]
+        return _recorded(f, args, options)
+
+    return call
+
+
+def _recorded(f: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """The value of f, known to the tapes as made from the arguments by f's own rule."""
+    name, reads, stack = called(f), Reads(), listeners.stack
+    # A tape that is to differentiate the pullback must know where the values come from that it keeps. One tape alone never
+    # does: it has ended before it runs the pullback.
+    alone = len(stack) == 1 and isinstance(stack[0], GradientTape) and not stack[0].persistent
+    value, pullback = _pair(silently((reads,) if alone else (*stack, reads), lambda: f(*args, **options)), name)
+    arguments = flatten(args)[0]
+    inputs = [x for x in arguments if is_real(x)]
+    _refuse_closures(name, reads, {id(x) for x in (*arguments, *flatten(options)[0])})
+    leaves, spec = flatten(value)
+    outputs = unrecorded(leaves)
+    facts = [(y.shape, y.dtype, y.device) if is_real(y) else None for y in outputs]
+
+    def pull(cotangents: dict[int, Tensor]) -> list[Any]:
+        """The pullback that the function returned"""
+        whole = [
+            None if fact is None else cotangents[i] if i in cotangents else zeros(fact[0], dtype=fact[1], device=fact[2])
+            for i, fact in enumerate(facts)
+        ]
+        return _gradients(pullback(unflatten(spec, whole)), args, name)
+
+    record(Call(name, inputs, pull), inputs, outputs)
+    return unflatten(spec, outputs)
+
+
+def _pair(result: Any, name: str) -> tuple[Any, Callable[..., Any]]:
+    if not (isinstance(result, tuple) and len(result) == 2 and callable(result[1])):
+        raise TapeError(
+            f"custom_gradient: {name} must return two things, its value and its pullback (a function of the value's cotangent); "
+            f"it returned {'a tuple of ' + str(len(result)) if isinstance(result, tuple) else 'a ' + type(result).__name__}."
+        )
+    return result
+
+
+def _refuse_closures(name: str, reads: Reads, given: set[int]) -> None:
+    """Raises TapeError where f read a watched value that it was not given: its gradient would silently be missing."""
+    tapes = [tape for tape in listeners.stack if isinstance(tape, GradientTape)]
+    for x in reads.values.values():
+        if x.serial in reads.live and id(x) not in given and any([tape.knows(x) for tape in tapes]):
+            raise TapeError(
+                f"custom_gradient: {name} uses {name_of(x)}, which a tape watches and which is not an argument, so that no "
+                f"gradient would reach it. Pass it as an argument, or use pb.stop_gradient of it."
+            )
+
+
+def _gradients(result: Any, args: tuple[Any, ...], name: str) -> list[Any]:
+    """What a pullback returned, for each floating-point tensor of the arguments. Raises TapeError, ShapeError."""
+    several = len(args) != 1
+    if several and (not isinstance(result, (tuple, list)) or len(result) != len(args)):
+        got = f"{len(result)} of them" if isinstance(result, (tuple, list)) else f"a {type(result).__name__}"
+        raise TapeError(
+            f"custom_gradient: {name} was called with {len(args)} positional arguments, so its pullback must return a tuple of "
+            f"{len(args)} gradients, and returned {got}. Return None for an argument without a gradient."
+        )
+    found: list[Any] = []
+    for place, (x, gx) in enumerate(zip(args, result if several else (result,))):
+        where = f"argument {place} of {name}" if several else f"the argument of {name}"
+        leaves = flatten(x)[0]
+        if gx is not None and _structure(gx) != _structure(x):
+            raise TapeError(
+                f"custom_gradient: the gradient for {where} has the structure {_shown(gx)}, the argument {_shown(x)} (* is one "
+                f"leaf). They must be equal."
+            )
+        parts = [None] * len(leaves) if gx is None else flatten(gx)[0]
+        found += [_gradient(part, leaf, where) for part, leaf in zip(parts, leaves) if is_real(leaf)]
+    return found
+
+
+def _gradient(gx: Any, x: Tensor, where: str) -> Tensor | None:
+    if gx is None:
+        return None
+    gx = as_tensor(gx)
+    if gx.shape != x.shape:
+        raise ShapeError(
+            f"custom_gradient: the pullback returned a gradient of shape {gx.shape} for {where}, where a tensor of shape "
+            f"{x.shape} is. They must be equal; sum over axes that were broadcast."
+        )
+    return astype(gx, x.dtype)
+
+
+def _structure(tree: Any) -> Any:
+    import optree
+
+    return optree.tree_structure(tree, none_is_leaf=True)
+
+
+def _shown(tree: Any) -> str:
+    """The structure in words, with * for each leaf."""
+    return str(_structure(tree)).removeprefix("PyTreeSpec(").partition(", NoneIsLeaf")[0].removesuffix(")")

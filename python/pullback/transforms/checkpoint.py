@@ -1,0 +1,117 @@
+"""Less memory for more computing: a function whose inside is computed again in the backward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+
+from .. import amp, devices, door
+from ..errors import TapeError
+from ..listeners import listeners
+from ..ops.random import drawn
+from ..tape import GradientTape
+from ..tensor import Tensor
+from ..tree import flatten, unflatten
+from .calls import Call, Reads, called, record, silently, unrecorded
+
+States = dict[Any, dict[str, int]]  # of random generators
+
+
+def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
+    """A function with the value and the derivatives of `f`, of whose inside tapes keep nothing.
+
+    Args:
+        f: takes and returns nested lists, tuples, dicts. Kept are its arguments, and the Parameters and watched tensors that
+            it uses besides. The rest is computed again when the backward pass comes to it, with the same random numbers,
+            precision and default device.
+
+    Gradients are those of `f` bit for bit, since the walk back visits the same ops in the same order; the second computation
+    is charged to the profile's `recompute`. Checkpoints nest. `f` runs twice, so it must compute the same again: it may depend
+    on nothing that changes in between, and what else it does is done twice. Under a second tape (for derivatives of second
+    order) that tape keeps the inside that is computed again.
+
+    Raises: StaleValueError: a Parameter that it read was changed in place before the backward pass.
+    Source: Griewank & Walther 2000 (Algorithm 799); Chen et al. 2016.
+    """
+
+    @wraps(f)
+    def call(*args: Any, **options: Any) -> Any:
+        if listeners.record is None:
+            return f(*args, **options)
+
+        def run() -> Any:
+            return f(*args, **options)
+
+        reads, states = Reads(), States()
+        others = [listener for listener in listeners.stack if not isinstance(listener, GradientTape)]
+        with _noted(states):
+            leaves, spec = flatten(silently((*others, reads), run))
+        for y in leaves:
+            if isinstance(y, Tensor):
+                reads.see(y, live=True)  # f may return what it was given
+        outputs, inputs = unrecorded(leaves), reads.inputs
+        again = _repeated(called(f), run, states, len(leaves))
+
+        def pull(cotangents: dict[int, Tensor]) -> list[Any]:
+            """The pullbacks of its ops, which are computed again"""
+            tape, values = again([x.serial for x in inputs], inputs)
+            places = list(cotangents)
+            return tape.gradient([values[i] for i in places], inputs, [cotangents[i] for i in places], unconnected="none")
+
+        record(Call(f"checkpoint of {called(f)}", inputs, pull, keeps=True, dead=reads.dead, again=again), inputs, outputs)
+        return unflatten(spec, outputs)
+
+    return call
+
+
+def _repeated(
+    name: str, run: Callable[[], Any], states: States, count: int
+) -> Callable[[Sequence[int], Sequence[Tensor]], tuple[GradientTape, list[Any]]]:
+    """What makes the nodes of a call: a function of its inputs and of which of them are watched."""
+    precision, device = amp.precision(), devices.default_device()
+
+    def again(serials: Sequence[int], inputs: Sequence[Tensor]) -> tuple[GradientTape, list[Any]]:
+        tape = GradientTape(watch_parameters=False)
+        tape.watch([x for x, serial in zip(inputs, serials) if serial])
+        before = door.enter(door.RECOMPUTE)
+        try:
+            with amp.autocast(precision), devices.use_device(device), _rewound(states):
+                values = flatten(silently((*listeners.stack, tape), run))[0]
+        finally:
+            door.enter(before)
+        if len(values) != count:
+            raise TapeError(
+                f"checkpoint: {name} returned {count} values in the forward pass, and {len(values)} when it was computed again. "
+                f"It must do the same each time."
+            )
+        return tape, values
+
+    return again
+
+
+@contextmanager
+def _noted(states: States) -> Generator[None]:
+    """Notes the state in which each generator of random numbers is before it is first drawn from inside."""
+    outside = drawn.before
+    drawn.before = (*outside, states)
+    try:
+        yield
+    finally:
+        drawn.before = outside
+
+
+@contextmanager
+def _rewound(states: States) -> Generator[None]:
+    """Draws from these generators begin at these states inside, and go on afterwards as if nothing had been drawn."""
+    outside, now = drawn.before, {generator: generator.state_dict() for generator in states}
+    drawn.before = ()
+    try:
+        for generator, state in states.items():
+            generator.load_state_dict(state)
+        yield
+    finally:
+        drawn.before = outside
+        for generator, state in now.items():
+            generator.load_state_dict(state)
