@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Final
 
@@ -88,8 +88,10 @@ class Op:
         example: `f(rng, dtype) -> (inputs, params)` for tests, benchmarks and docs.
     """
 
-    __slots__ = ("cost", "dead", "domain", "edges", "example", "joint", "kernel", "kind", "name", "names", "native", "params",
-                 "pullback", "reference", "rules", "ulp", "why_reference")  # fmt: skip
+    __slots__ = (
+        "cost", "dead", "domain", "edges", "ends_with", "example", "joint", "kernel", "kind", "name", "names", "native", "params",
+        "pullback", "reference", "rules", "ulp", "why_reference",
+    )  # fmt: skip
 
     again: Callable[..., Any] | None = None  # of a checkpoint: makes the nodes that it did not record
 
@@ -123,6 +125,8 @@ class Op:
             rules = pullback if isinstance(pullback, tuple) else (pullback,)
             self.rules = tuple([None if rule is None or rule is ZERO else Rule(rule, name, allowed, inputs) for rule in rules])
         self.dead = tuple([i for i, rule in enumerate(self.rules) if rule is None])  # inputs that no gradient reaches
+        # Of a fused op: the elementwise op that it ends with, told by what its rule keeps, its result y among it.
+        self.ends_with: Callable[[Mapping[str, Any]], Op] | None = None
         self.edges = edges_of(self)
         from .backends import connect
 

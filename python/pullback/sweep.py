@@ -24,7 +24,7 @@ def sweep(
 ) -> list[Any]:
     """The gradient of each source. Frees what a tape that is not persistent kept, as it goes."""
     sums = Sums(aggregation)
-    serials = {x.serial for x in _checked(sources)}
+    serials = {x.serial for x in checked(sources)}
     reach = reachable(tape, serials)
     # Sources that no cotangent will reach: some the target does not depend on, some only through zero derivatives. With one
     # source and no hooks `reach` is what depends on it, so a target within is enough to know that there is none.
@@ -192,7 +192,7 @@ def run_hooks(hooks: Sequence[Callable[[Tensor], Any]], g: Tensor) -> Tensor:
 # ---- who depends on whom
 
 
-def _checked(sources: list[Any]) -> list[Tensor]:
+def checked(sources: list[Any]) -> list[Tensor]:
     for x in sources:
         if not isinstance(x, Tensor):
             raise TapeError(f"gradient: a source is a {type(x).__name__}, not a tensor. Wrap it with pb.tensor and watch it.")

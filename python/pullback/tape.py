@@ -16,6 +16,7 @@ from .tensor import Parameter, Tensor, new_serial
 from .tree import flatten, unflatten
 
 if TYPE_CHECKING:
+    from .report.diagnosis import Diagnosis
     from .report.explanation import Explanation
 
 Site = tuple[CodeType, int]
@@ -234,6 +235,20 @@ class GradientTape:
 
         self._check_not_consumed("explain")
         return explain(self, target)
+
+    def diagnose(self, target: Any, sources: Any, output_gradients: Any = None) -> Diagnosis:
+        """Where gradients die, vanish or turn into NaN on the way from the target(s) to the sources.
+
+        Prints as a table of gradient norms, shares of zeros and of saturated units, for each source and each op on the way,
+        and what is wrong in words; `.rows` and `.findings` are the data, `.to_tensorboard(dir)` writes both. Arguments as in
+        `gradient`. Runs one backward pass, which frees nothing and calls no hooks, so that `gradient` can follow.
+
+        Raises TapeError, StaleValueError, ShapeError as `gradient` does; a source without a gradient is a finding.
+        """
+        from .report.diagnosis import diagnose
+
+        self._check_not_consumed("diagnose")
+        return diagnose(self, target, sources, output_gradients)
 
 
 class _Paused:

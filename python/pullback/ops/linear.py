@@ -95,6 +95,7 @@ def _activated() -> Op:
     linked = op("linear_activated", kind=OWN, reference=_reference, inputs=3, joint=True, pullback=_activated_pullback,
                 takes="float", cost=_cost, example=normal((5, 3), (4, 3), (4,), params=(2,)))  # fmt: skip
     linked.kernel, linked.native, linked.why_reference = _linear_kernel(linked)
+    linked.ends_with = lambda kept: OPS[str(ACTIVATIONS[kept["activation"]])]
     if linked.native and _pull:
 
         rule = linked.rules[0]

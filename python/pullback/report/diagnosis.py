@@ -1,0 +1,145 @@
+"""`tape.diagnose`: where gradients die, vanish or turn into NaN between a target and its sources."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from .. import explain
+from ..creation import zeros_like
+from ..sweep import Sums, check_versions, checked, needed_by, seeds_for, total
+from ..tape import GradientTape
+from ..tensor import Parameter, Tensor
+from ..tree import flatten
+from .backward import unheard, visits
+from .first_nan import in_backward, in_forward
+from .measures import Row, of_op, of_source
+from .table import table
+
+MOSTLY: Final = 0.9  # from this share on, saturation is a finding
+
+
+class Diagnosis:
+    """What `tape.diagnose` found; printed, a table and the findings in words.
+
+    Attributes:
+        sources: a Row for each source.
+        ops: a Row for each op on the way, in the order in which they ran.
+        first_nan: words for the op that made the first NaN, forward or backward; None where there is none.
+        without_gradient: names of the sources that no gradient reaches.
+        findings: sentences about all that looks wrong, these included.
+    """
+
+    def __init__(
+        self, sources: list[Row], ops: list[Row], first_nan: str | None, without_gradient: list[str], findings: list[str]
+    ) -> None:
+        self.sources, self.ops = sources, ops
+        self.first_nan, self.without_gradient, self.findings = first_nan, without_gradient, findings
+
+    @property
+    def rows(self) -> list[Row]:
+        """Those of the ops, then those of the sources."""
+        return [*self.ops, *self.sources]
+
+    def __str__(self) -> str:
+        columns = ("gradient by", "shape", "norm", "dead", "saturated")
+        body = table(columns, [_cells(row) for row in self.rows], right=columns[2:])
+        return "\n".join([body, *([f"- {finding}." for finding in self.findings] or ["nothing looks wrong"])])
+
+    def __repr__(self) -> str:
+        return f"Diagnosis({len(self.sources)} sources, {len(self.ops)} ops, {len(self.findings)} findings)"
+
+    def to_tensorboard(self, directory: str | os.PathLike[str], step: int = 0) -> None:
+        """Writes the figures and histograms of all rows, and the findings, as one step of a TensorBoard run.
+
+        Raises PullbackError where the package tensorboardX is not installed.
+        """
+        from .tensorboard import writer
+
+        with writer(directory) as run:
+            for row in self.rows:
+                for figure in ("norm", "dead", "saturated"):
+                    value = getattr(row, figure)
+                    if value is not None:
+                        run.add_scalar(f"gradient {figure}/{row.tag}", value, step)
+                h = row.histogram
+                if count := int(h.counts.sum()):
+                    ends, sums = (h.edges[0], h.edges[-1]), (h.sum, h.sum_squares)
+                    run.add_histogram_raw(f"gradient/{row.tag}", *ends, count, *sums, h.edges[1:].tolist(), h.counts.tolist(), step)
+            run.add_text("findings", "\n".join([f"- {finding}" for finding in self.findings]) or "nothing looks wrong", step)
+
+
+def _cells(row: Row) -> list[tuple[str, ...]]:
+    saturated = () if row.saturated is None else (f"{row.saturated:.1%}",)
+    return [(row.tag,), (str(row.shape),), (f"{row.norm:.3g}",), (f"{row.dead:.1%}",), saturated]
+
+
+def diagnose(tape: GradientTape, target: Any, sources: Any, output_gradients: Any) -> Diagnosis:
+    """What GradientTape.diagnose returns."""
+    (targets, nested), wanted = flatten(target), checked(flatten(sources)[0])
+    given = flatten(output_gradients)[0] if nested and output_gradients is not None else [output_gradients]
+    needed, live = needed_by(tape, targets, through_zero=True), needed_by(tape, targets)
+    for op, y, _, _, versions, *site in tape.nodes:
+        if y in needed:
+            check_versions(op, versions, site)
+    with unheard():
+        seeds = seeds_for(targets, given)
+        known = {t.serial: t for t in [*_kept(tape), *targets, *wanted]}
+        parameters = {serial: t for serial, t in known.items() if isinstance(t, Parameter)}
+        first_nan = in_forward(tape, targets, known)
+        ops, wrong = list[Row](), list[str]()
+        gradients, sums = dict.fromkeys([x.serial for x in wanted]), Sums("accumulate")
+        for visit in visits(tape, targets, seeds, sums):
+            if visit.node[1] in needed:
+                ops.append(of_op(visit, parameters))
+                wrong += _wrong(ops[-1])
+                first_nan = first_nan or in_backward(visit)
+            if visit.node[1] in gradients:
+                gradients[visit.node[1]] = visit.g
+        gradients.update({serial: total(g) for serial, g in sums.of.items() if serial in gradients})
+        found = [_of_source(i, x, gradients[x.serial]) for i, x in enumerate(wanted)]
+    without = [x for x in wanted if x.serial not in live]
+    findings = [first_nan] if first_nan else []
+    findings += [_why_without(tape, x, x.serial in needed) for x in without]
+    ops, found = _told_apart(ops[::-1], found)
+    return Diagnosis(found, ops, first_nan, [explain.name_of(x) for x in without], findings + wrong[::-1])
+
+
+def _kept(tape: GradientTape) -> Iterator[Tensor]:
+    for _, _, _, edges, *_ in tape.nodes:
+        for _, _, kept, _ in edges:
+            yield from [value for value in kept if isinstance(value, Tensor) and value.serial]
+
+
+def _of_source(position: int, x: Tensor, gradient: Tensor | None) -> Row:
+    named = isinstance(x, Parameter) and x.name
+    return of_source(explain.name_of(x), str(named or f"source {position}"), zeros_like(x) if gradient is None else gradient)
+
+
+def _why_without(tape: GradientTape, x: Tensor, zero: bool) -> str:
+    return explain.zero(tape, x).removesuffix(".") if zero else f"the target does not depend on {explain.unconnected(tape, x)}"
+
+
+def _wrong(row: Row) -> Iterator[str]:
+    """What looks wrong about an op, in words."""
+    if row.norm and row.dead == 1:
+        yield f"no gradient passes {row.name}: all of it is dead, and nothing before it learns from this path"
+    if row.saturated is not None and row.saturated >= MOSTLY:
+        yield (
+            f"{row.saturated:.1%} of {row.name}, is saturated, so that hardly any gradient passes: make its argument smaller "
+            f"(initial weights, normalisation)"
+        )
+
+
+def _told_apart(*groups: Sequence[Row]) -> list[list[Row]]:
+    """The rows with a number behind each tag that was there before (a layer that is called again, a loop)."""
+    seen = Counter[str]()
+
+    def numbered(row: Row) -> Row:
+        seen[row.tag] += 1
+        return row if seen[row.tag] == 1 else replace(row, tag=f"{row.tag} ({seen[row.tag]})")
+
+    return [[numbered(row) for row in rows] for rows in groups]

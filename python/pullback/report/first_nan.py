@@ -1,0 +1,86 @@
+"""The op that made the first NaN: of the forward pass, from what the tape kept, otherwise of the backward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from .. import devices, dtypes
+from ..explain import name_of, op_at
+from ..primitive import apply
+from ..sweep import needed_by
+from ..tape import GradientTape, Node
+from ..tensor import Tensor
+from .backward import Visit
+
+MOST_NAMED = 3
+
+
+def has_nan(t: Tensor) -> bool:
+    """Whether some element is NaN."""
+    return dtypes.is_float(t.dtype) and bool(np.isnan(devices.move(t.array, "cpu")).any())
+
+
+def in_forward(tape: GradientTape, targets: Sequence[Tensor], known: Mapping[int, Tensor]) -> str | None:
+    """Where the values on the way to a target that is NaN first are, in words; None where no target is.
+
+    `known` are values by serial: what pullbacks keep, targets and sources. Where all arguments of an op are known, it runs
+    again. If a NaN can come from an op whose result is not known, that op is named beside the first that has it.
+    """
+    if not any([has_nan(target) for target in targets]):
+        return None
+    needed, values = needed_by(tape, list(targets), through_zero=True), dict(known)
+    for serial in needed & tape.leaves & values.keys():
+        if has_nan(values[serial]):
+            return f"{name_of(values[serial])} holds NaN before the first op"
+    unknown: dict[int, Node] = {}
+    for node in tape.nodes:
+        y = node[1]
+        if y not in needed:
+            continue
+        if y not in values and (again := _again(node, values)) is not None:
+            values[y] = again
+        if y not in values:
+            unknown[y] = node
+        elif has_nan(values[y]):
+            return _words(node, unknown)
+    return None
+
+
+def in_backward(visit: Visit) -> str | None:
+    """Words where this op makes NaN of a cotangent without one."""
+    if has_nan(visit.g) or not any([has_nan(gx) for _, gx in visit.passed]):
+        return None
+    op, _, _, _, _, *site = visit.node
+    return f"the backward pass of {op_at(op, site)}, makes the first NaN: its result has none, its gradient has"
+
+
+def _again(node: Node, values: Mapping[int, Tensor]) -> Tensor | None:
+    """The op's result once more, where all that it was called with is known."""
+    op, _, inputs, edges, *_ = node
+    given = {name: value for _, rule, kept, _ in edges for name, value in zip(rule.names, kept)}
+    count = len(op.names) - op.params
+    if len(inputs) != count:  # it takes any number of inputs
+        return None
+    given.update({name: values[x] for name, x in zip(op.names, inputs) if x in values})
+    if any([name not in given for name in op.names]):
+        return None
+    arguments = [given[name] for name in op.names]
+    return apply(op, tuple(arguments[:count]), tuple(arguments[count:]))
+
+
+def _words(node: Node, unknown: dict[int, Node]) -> str:
+    op, _, inputs, _, _, *site = node
+    words = f"the first NaN is in the result of {op_at(op, site)}"
+    behind: list[Node] = []
+    front = [unknown[x] for x in inputs if x in unknown]
+    while front:
+        found = front.pop()
+        behind.append(found)
+        front += [unknown[x] for x in found[2] if x in unknown]
+    if not behind:
+        return words
+    named = [op_at(op, site) for op, _, _, _, _, *site in behind[:MOST_NAMED]]
+    more = f", or {len(behind) - MOST_NAMED} more before" if len(behind) > MOST_NAMED else ""
+    return f"{words}, or of an op before it whose result was not kept ({'; '.join(named)}{more}); pb.debug_nans() tells which"

@@ -1,0 +1,121 @@
+"""What `tape.diagnose` measures of one gradient: its norm, its zeros, its histogram, and how much of it an op passes on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+
+from .. import devices
+from ..creation import ones_like
+from ..explain import line_of, number_of_line
+from ..primitive import Op, Rule
+from ..tensor import Parameter, Tensor
+from .backward import Visit
+
+SATURATED: Final = 0.01  # an element is, if less than this part of the gradient passes it
+BINS: Final = 30
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """How many elements lie between neighbouring edges; the sum of the elements, and of their squares."""
+
+    edges: np.ndarray[Any, Any]
+    counts: np.ndarray[Any, Any]
+    sum: float
+    sum_squares: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """The gradient of the target by a source, or by the result of an op.
+
+    Attributes:
+        name: the source's label, or the op and its line.
+        tag: the same in short, different in every row.
+        shape: of the gradient.
+        norm: its Euclidean norm.
+        dead: its share of zeros; where the op is an elementwise function, of the gradient by its argument: 1 where nothing
+            passes.
+        saturated: for a function with bounds on both sides (tanh, sigmoid, …) the share of elements that pass on less than
+            1 % of the gradient; None for others.
+        histogram: of the gradient's finite elements.
+    """
+
+    name: str
+    tag: str
+    shape: tuple[int, ...]
+    norm: float
+    dead: float
+    saturated: float | None
+    histogram: Histogram
+
+
+def of_source(name: str, tag: str, gradient: Tensor) -> Row:
+    """The row of a source."""
+    return _row(name, tag, gradient, gradient, None)
+
+
+def of_op(visit: Visit, parameters: Mapping[int, Parameter]) -> Row:
+    """The row of an op on the way. `parameters` by serial: a layer is told from others on its line by the first it uses."""
+    op, _, inputs, _, _, code, offset = visit.node
+    used = next((parameters[x] for x in inputs if x in parameters), None)
+    layer = "" if used is None else f" with {used.label()}"
+    name = f"{op.name}{layer}, recorded at {line_of((code, offset))}"
+    layer = "" if used is None or not used.name else f" {used.name}"
+    tag = f"{op.name}{layer} {os.path.basename(code.co_filename)}:{number_of_line((code, offset))}"
+    found = _function(visit)
+    if found is None:
+        return _row(name, tag, visit.g, visit.g, None)
+    function, rule, kept = found
+    slope = rule.definition(ones_like(visit.g), *kept) if squashes(function) else None
+    return _row(name, tag, visit.g, rule.definition(visit.g, *kept), slope)
+
+
+def _row(name: str, tag: str, g: Tensor, passed: Tensor, slope: Tensor | None) -> Row:
+    array = on_host(g).astype(np.float64)
+    finite = array[np.isfinite(array)]
+    counts, edges = np.histogram(finite, BINS)
+    with np.errstate(over="ignore", invalid="ignore"):
+        histogram = Histogram(edges, counts, float(finite.sum()), float(np.square(finite).sum()))
+        norm = float(np.sqrt(np.square(array).sum()))
+    saturated = None if slope is None else _share(np.abs(on_host(slope)) < SATURATED)
+    return Row(name, tag, g.shape, norm, _share(on_host(passed) == 0), saturated, histogram)
+
+
+def _share(mask: Any) -> float:
+    return float(mask.mean()) if mask.size else 0.0
+
+
+def on_host(t: Tensor) -> Any:
+    """The tensor's array, or a copy of it where it is on a GPU."""
+    return devices.move(t.array, "cpu")
+
+
+def _function(visit: Visit) -> tuple[Op, Rule, tuple[Any, ...]] | None:
+    """The elementwise function of one argument that an op is or ends with, its rule, and what that rule needs."""
+    op, _, _, edges, *_ = visit.node
+    if not edges:
+        return None
+    _, rule, kept, _ = edges[0]
+    if op.kind.name == "unary":
+        return op, rule, kept
+    if op.ends_with is None:
+        return None
+    names = dict(zip(rule.names, kept))
+    last = op.ends_with(names)
+    last_rule = last.rules[0]
+    return None if last_rule is None else (last, last_rule, tuple([names[name] for name in last_rule.names]))
+
+
+@cache
+def squashes(op: Op) -> bool:
+    """Whether a function has finite limits on both sides, and different ones: then it saturates for large arguments."""
+    with np.errstate(all="ignore"):
+        low, high = np.asarray(op.reference(np, np.array([-np.inf, np.inf])), np.float64)
+    return bool(np.isfinite(low) and np.isfinite(high) and low != high)
