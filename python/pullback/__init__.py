@@ -66,6 +66,7 @@ from .tape import GradientTape as GradientTape
 from .tensor import Parameter as Parameter, Tensor as Tensor
 from .transforms.checkpoint import checkpoint as checkpoint
 from .transforms.custom import custom_gradient as custom_gradient, straight_through as straight_through
+from .transforms.scan import scan as scan
 
 if TYPE_CHECKING:
     import numpy as _numpy

@@ -33,3 +33,15 @@ def unflatten(spec: Any, leaves: list[Any]) -> Any:
     import optree
 
     return optree.tree_unflatten(spec, leaves)
+
+
+def structure(tree: Any) -> Any:
+    """What nested lists, tuples, dicts of one structure have in common, to be compared. None is a leaf."""
+    import optree
+
+    return optree.tree_structure(tree, none_is_leaf=True)
+
+
+def shown(tree: Any) -> str:
+    """The structure in words, with * for each leaf."""
+    return str(structure(tree)).removeprefix("PyTreeSpec(").removesuffix(", NoneIsLeaf)")

@@ -77,9 +77,13 @@ class Output(Op):
     """One output of a call."""
 
     def __init__(self, place: int) -> None:
-        rule = Rule(lambda g: Cotangents({place: g}), "output", (), 0)
+        def placed(g: Tensor) -> Cotangents:
+            """The cotangent, at its place among those of the call's outputs"""
+            return Cotangents({place: g})
+
+        rule = Rule(placed, "output", (), 0)
         self.name, self.kind, self.joint, self.rules, self.dead = "output", OWN, False, (rule,), ()
-        self.pullback, self.cost, self.names, self.params = rule.definition, None, ("call",), 0
+        self.pullback, self.cost, self.names, self.params = placed, None, ("call",), 0
         self.edges = lambda inputs, y, params, serials: ((serials[0], rule, (), None),)
 
 

@@ -15,7 +15,7 @@ from ..ops.cast import astype
 from ..ops.shape import stop_gradient
 from ..tape import GradientTape
 from ..tensor import Tensor
-from ..tree import flatten, unflatten
+from ..tree import flatten, shown, structure, unflatten
 from .calls import Call, Reads, called, is_real, record, silently, unrecorded
 
 
@@ -132,9 +132,9 @@ def _gradients(result: Any, args: tuple[Any, ...], name: str) -> list[Any]:
     for place, (x, gx) in enumerate(zip(args, result if several else (result,))):
         where = f"argument {place} of {name}" if several else f"the argument of {name}"
         leaves = flatten(x)[0]
-        if gx is not None and _structure(gx) != _structure(x):
+        if gx is not None and structure(gx) != structure(x):
             raise TapeError(
-                f"custom_gradient: the gradient for {where} has the structure {_shown(gx)}, the argument {_shown(x)} (* is one "
+                f"custom_gradient: the gradient for {where} has the structure {shown(gx)}, the argument {shown(x)} (* is one "
                 f"leaf). They must be equal."
             )
         parts = [None] * len(leaves) if gx is None else flatten(gx)[0]
@@ -152,14 +152,3 @@ def _gradient(gx: Any, x: Tensor, where: str) -> Tensor | None:
             f"{x.shape} is. They must be equal; sum over axes that were broadcast."
         )
     return astype(gx, x.dtype)
-
-
-def _structure(tree: Any) -> Any:
-    import optree
-
-    return optree.tree_structure(tree, none_is_leaf=True)
-
-
-def _shown(tree: Any) -> str:
-    """The structure in words, with * for each leaf."""
-    return str(_structure(tree)).removeprefix("PyTreeSpec(").partition(", NoneIsLeaf")[0].removesuffix(")")

@@ -1,0 +1,128 @@
+"""A loop over the leading axis, with one carry from step to step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
+from ..creation import asarray, zeros
+from ..errors import PullbackError, ShapeError
+from ..operand import as_tensor
+from ..ops.shape import stack, unstack
+from ..tensor import Tensor
+from ..tree import flatten, shown, structure, unflatten
+from .calls import Call, called, record, silently
+from .checkpoint import checkpoint as checkpointed
+
+
+def scan(
+    f: Callable[[Any, Any], tuple[Any, Any]],
+    init: Any,
+    xs: Any = None,
+    length: int | None = None,
+    *,
+    reverse: bool = False,
+    checkpoint: bool | int = False,
+) -> tuple[Any, Any]:
+    """Runs `carry, y = f(carry, x)` for each x along the first axis of `xs`; returns the last carry and all y, stacked.
+
+    Args:
+        f: its carry keeps structure and shapes; x and y may be nested lists, tuples, dicts.
+        init: the first carry.
+        xs: tensors whose first axes are equally long, alone or nested; None where the steps take nothing.
+        length: the number of steps, needed where xs is None.
+        reverse: from the last x to the first; y stays at the place of its x.
+        checkpoint: k makes a checkpoint of every k steps, so that a tape keeps n / k carries, and the inside of k steps while
+            it walks back over them; True takes the k of least memory, about the square root of n. Each step is then computed
+            once more in the backward pass.
+
+    Value and gradients are those of the loop written out. Raises ShapeError, PullbackError.
+    """
+    leaves, spec = flatten(xs)
+    n = _length([x for x in leaves if x is not None], length)
+    columns = [[None] * n if x is None else _slices(as_tensor(x)) for x in leaves]
+    steps = [(i, unflatten(spec, [column[i] for column in columns])) for i in range(n)]
+    if reverse:
+        steps.reverse()
+
+    @wraps(f)
+    def segment(carry: Any, part: Sequence[tuple[int, Any]]) -> tuple[Any, list[Any]]:
+        found: list[Any] = []
+        for i, x in part:
+            carry, y = _step(f, carry, x, i)
+            found.append(y)
+        return carry, found
+
+    size = n if checkpoint is False else math.ceil(math.sqrt(n)) if checkpoint is True else checkpoint
+    if size < 1:
+        raise PullbackError(f"scan: checkpoint={checkpoint!r} must be False, True, or a number of steps from 1 on.")
+    run, carry, ys = segment if checkpoint is False else checkpointed(segment), init, []
+    for start in range(0, n, size):
+        carry, found = run(carry, steps[start : start + size])
+        ys += found
+    return carry, _stacked(ys[::-1] if reverse else ys, called(f))
+
+
+def _length(leaves: Sequence[Any], length: int | None) -> int:
+    """The number of steps. Raises ShapeError where it is not one, or is 0."""
+    shapes = [as_tensor(x).shape for x in leaves]
+    lengths = {shape[0] if shape else None for shape in shapes} | ({length} if length is not None else set())
+    if len(lengths) != 1 or None in lengths:
+        told = f"and length={length}" if length is not None else "and no length"
+        raise ShapeError(
+            f"scan: the first axes of xs must be equally long, and say the number of steps; xs has the shapes {shapes}, {told}."
+        )
+    (n,) = lengths
+    if not n:
+        raise ShapeError("scan: there are no steps, so that the shapes of what f returns are not known. Give at least one.")
+    return n
+
+
+def _slices(x: Tensor) -> list[Tensor]:
+    """The slices along the first axis. Their gradients are stacked at once: as ops of their own, each would fill all of x."""
+    parts = list(silently((), lambda: unstack(x)))
+    shape, dtype, device = x.shape[1:], x.dtype, x.device
+
+    def pull(cotangents: dict[int, Tensor]) -> list[Tensor]:
+        """The cotangents of the slices, stacked"""
+        zero = zeros(shape, dtype=dtype, device=device) if len(cotangents) < len(parts) else None
+        return [stack([cotangents.get(i, zero) for i in range(n)])]
+
+    n = len(parts)
+    record(Call("slices", [x], pull), [x], parts)
+    return parts
+
+
+def _step(f: Callable[[Any, Any], Any], carry: Any, x: Any, i: int) -> tuple[Any, Any]:
+    """One step. Raises ShapeError, PullbackError where the carry does not stay what it was."""
+    result = f(carry, x)
+    if not (isinstance(result, (tuple, list)) and len(result) == 2):
+        got = f"{len(result)} values" if isinstance(result, (tuple, list)) else f"a {type(result).__name__}"
+        raise PullbackError(f"scan: {called(f)} must return two things, the next carry and y; step {i} returned {got}.")
+    (old, before), (new, after) = flatten(carry), flatten(result[0])
+    if before != after and structure(carry) != structure(result[0]):
+        raise PullbackError(
+            f"scan: the carry changed its structure in step {i}, from {shown(carry)} to {shown(result[0])}. It must keep it."
+        )
+    for place, (a, b) in enumerate(zip(old, new)):
+        if isinstance(a, Tensor) and isinstance(b, Tensor) and a.shape != b.shape:
+            where = f"leaf {place} of the carry" if len(old) > 1 else "the carry"
+            raise ShapeError(f"scan: {where} went from shape {a.shape} to {b.shape} in step {i}. It must keep its shape.")
+    return result[0], result[1]
+
+
+def _stacked(ys: list[Any], name: str) -> Any:
+    """The y of all steps as one, stacked leaf by leaf; a leaf that is None stays None."""
+    rows, specs = zip(*[flatten(y) for y in ys])
+    if any([spec != specs[0] for spec in specs]) and len({str(structure(y)) for y in ys}) > 1:
+        raise PullbackError(f"scan: {name} returned a y of another structure in some steps than in others.")
+    return unflatten(specs[0], [_column(column) for column in zip(*rows)])
+
+
+def _column(column: Sequence[Any]) -> Any:
+    if all([y is None for y in column]):
+        return None
+    dtype = next((y.dtype for y in column if isinstance(y, Tensor)), None)
+    return stack([y if isinstance(y, Tensor) else asarray(y, dtype=dtype) for y in column])
