@@ -53,6 +53,21 @@ def test_a_device_that_there_is_not() -> None:
         pb.tensor([1.0], device="cuda:x")
 
 
+@pytest.mark.skipif(not simulated(), reason="the driver of a real GPU is what it is")
+@pytest.mark.parametrize(("version", "words"), [
+    ("12080", "the NVIDIA driver is too old: it knows CUDA 12.8, and 13.0 or later is needed; install a newer driver"),
+    ("0", "no NVIDIA driver was found"),
+])  # fmt: skip
+def test_a_driver_that_does_not_do(version: str, words: str) -> None:
+    code = "print(pb.cuda.is_available(), pb.cuda.why_not())\nassert pb.exp(pb.tensor(0.0)).item() == 1\npb.zeros(2, device='cuda')"
+    done = subprocess.run(
+        [sys.executable, "-c", "import pullback as pb\n" + code], env=environment(PULLBACK_DEVICE="cpu", CUDASIM_DRIVER=version),
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == f"False {words}"
+    assert re.search(f"DeviceError: .*{words}", done.stderr), done.stderr
+
+
 def test_too_much_memory_is_told_with_figures_and_loses_nothing() -> None:
     t = pb.tensor([1.0, 2.0])
     with pytest.raises(pb.OutOfMemoryError) as caught:

@@ -12,6 +12,10 @@
 #include "bindings/storage.h"
 #include "kernels/failure.h"
 
+#if defined(PB_CUDA)
+#include "cuda/device.h"
+#endif
+
 namespace pb {
 namespace {
 
@@ -88,7 +92,10 @@ PyObject* enter(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   const auto* entry = static_cast<const Entry*>(PyCapsule_GetPointer(self, nullptr));
   if (entry->elsewhere && any_elsewhere(args, count)) return PyObject_Vectorcall(entry->elsewhere, args, count, nullptr);
   try {
+#if defined(PB_CUDA)
+    const cuda::OnDevice on_device;
     begin_call();
+#endif
     return entry->call(entry->table, args, count);
   } catch (...) {
     raise_current(entry->name.c_str());

@@ -64,7 +64,10 @@ PYBIND11_MODULE(PB_MODULE, mod) {
     }
     module.attr("array_type") = type;
   });
-  mod.def("use_device", &pb::cuda::use_device);  // for calls without an array that tells the device
+  mod.def("use_device", [](int device) {  // for calls without an array that tells the device
+    const pb::cuda::OnDevice on_device;
+    pb::cuda::use_device(device);
+  });
 #if defined(PB_CUDASIM)
   mod.attr("simulated") = true;
 #else
@@ -84,11 +87,13 @@ PYBIND11_MODULE(PB_MODULE, mod) {
   });
   mod.def("versions", [] { return py::make_tuple(pb::cuda::driver_version(), pb::cuda::runtime_version()); });
   mod.def("stream", [](int device) {
+    const pb::cuda::OnDevice on_device;
     pb::cuda::use_device(device);
     return reinterpret_cast<uintptr_t>(pb::cuda::stream());
   });
   mod.def("synchronize", [](int device) {
     const py::gil_scoped_release released;
+    const pb::cuda::OnDevice on_device;
     pb::cuda::use_device(device);
     pb::cuda::synchronize();
   });
@@ -97,8 +102,12 @@ PYBIND11_MODULE(PB_MODULE, mod) {
     library_finder = find.release().ptr();
     pb::cuda::find_library_by(find_library);
   });
-  mod.def("trim", &pb::cuda::trim);
+  mod.def("trim", [] {
+    const pb::cuda::OnDevice on_device;
+    pb::cuda::trim();
+  });
   mod.def("memory", [] {
+    const pb::cuda::OnDevice on_device;
     const pb::cuda::MemoryUse use = pb::cuda::memory_use();
     return py::make_tuple(use.used, use.cached, use.free, use.total);
   });

@@ -75,10 +75,9 @@ PyObject* view_array(PyObject* array, int ndim, const int64_t* shape, const int6
 }
 
 #if defined(PB_CUDA)
+void begin_call() {}
 void register_device_arrays(PyObject* type) { array_type = reinterpret_cast<PyTypeObject*>(Py_NewRef(type)); }
 #endif
-
-void begin_call() {}
 
 bool prepare_storage() {
   array_type = &PyArray_Type;

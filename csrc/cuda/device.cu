@@ -40,6 +40,15 @@ Fault* fault() {
 }
 int fault_state() { return *static_cast<volatile int*>(&fault()->set); }
 
+bool several() {
+  static const bool found = [] {
+    int count = 0;
+    if (cudaGetDeviceCount(&count) != cudaSuccess) (void)cudaGetLastError();
+    return count > 1;
+  }();
+  return found;
+}
+
 std::string version_text(int version) { return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10); }
 
 }  // namespace
@@ -53,17 +62,21 @@ void fail(cudaError_t error, const char* doing) {
 }
 
 void use_device(int device) {
-  static const bool several = [] {
-    int count = 0;
-    if (cudaGetDeviceCount(&count) != cudaSuccess) (void)cudaGetLastError();
-    return count > 1;
-  }();
-  if (device == current && !several) return;  // of several, CuPy may have chosen another for this thread
+  if (device == current && !several()) return;
   if (device < 0 || device >= kMaxDevices) throw kernels::Failure("no such device");
   check(cudaSetDevice(device), "choosing a device");
   current = device;
 }
 int current_device() { return current; }
+
+OnDevice::OnDevice() {
+  if (!several()) return;
+  check(cudaGetDevice(&before_), "asking for the device");
+  if (before_ != current) check(cudaSetDevice(current), "choosing a device");
+}
+OnDevice::~OnDevice() {
+  if (before_ >= 0) (void)cudaSetDevice(before_);
+}
 
 Stream stream() { return here().stream; }
 int multiprocessors() { return here().multiprocessors; }

@@ -21,6 +21,18 @@ constexpr int kMaxDevices = 16;
 void use_device(int device);
 int current_device();
 
+// While it lives, the current device is CUDA's too; then the caller's is again, which CuPy may have chosen for the thread.
+class OnDevice {
+ public:
+  OnDevice();
+  ~OnDevice();
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+ private:
+  int before_ = -1;
+};
+
 // The stream of the current device, on which everything runs in order; made when first asked for, non-blocking.
 Stream stream();
 // Waits until the work of the current device is done. Throws what it found wrong.

@@ -140,7 +140,7 @@ void one_hot(const Launch& launch) {
     const T one = T(1);
     U bits;
     std::memcpy(&bits, &one, sizeof bits);
-    constexpr int kPack = 16 / sizeof(T);
+    constexpr int kPack = std::min<int>(16 / sizeof(T), 4);
     if (address(out) % 16 == 0)
       return start(one_hot_kernel<U, kPack>, blocks_for((n + kPack - 1) / kPack), kThreads, 0, n, out.as<U>(), bits,
                    Ratio(depth, n), indices);

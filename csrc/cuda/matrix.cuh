@@ -121,7 +121,7 @@ template <class C, class F> __device__ inline void by_storage(DType dtype, F&& f
 }
 template <class C> constexpr bool kHasPacks = std::is_floating_point_v<C>;
 // How many elements a thread asks for before it uses them, if it may: of integers the dtype is asked at each.
-template <class C> constexpr int kAhead = std::is_same_v<C, int64_t> ? 4 : sizeof(C) == 8 ? 8 : 16;
+template <class C> constexpr int kAhead = std::is_same_v<C, int64_t> ? 4 : sizeof(C) == 4 ? 16 : 8;
 
 // What other blocks have written.
 template <class A> __device__ inline A read_fresh(const A* p) {

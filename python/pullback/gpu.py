@@ -109,6 +109,8 @@ class _Working:
 def load() -> Gpu | str:
     """The GPUs of this machine, or in a sentence why they cannot be used."""
     kernels, why_no_kernels = _kernels()
+    if kernels is not None and (reason := kernels.why_not()):
+        return reason
     if kernels is not None and kernels.simulated:
         from . import simulated
 
@@ -118,8 +120,6 @@ def load() -> Gpu | str:
             simulated.new_array = kernels.new_array
         found = Gpu(simulated.namespace, simulated.DeviceArray, kernels, why_no_kernels)
     else:
-        if kernels is not None and (reason := kernels.why_not()):
-            return reason
         try:
             cupy = importlib.import_module("cupy")
         except ImportError as error:
