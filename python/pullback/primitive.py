@@ -84,12 +84,13 @@ class Op:
         inputs: how many of them are tensors; the rest are params.
         pullback: a rule per input (or one for the only input); ZERO; or None where gradients cannot pass.
         joint: one rule `f(g, …, needs)` that gives the gradients of all inputs, instead of a rule per input.
+        batch: how a batch axis passes, where the kind does not say it (ops/batching.py).
         cost: `f(inputs…, params…, y) -> dict` of figures, by the same names.
         example: `f(rng, dtype) -> (inputs, params)` for tests, benchmarks and docs.
     """
 
-    __slots__ = ("cost", "dead", "domain", "edges", "example", "joint", "kernel", "kind", "name", "names", "native", "params",
-                 "pullback", "reference", "rules", "ulp", "why_reference")  # fmt: skip
+    __slots__ = ("batch", "cost", "dead", "domain", "edges", "example", "joint", "kernel", "kind", "name", "names", "native",
+                 "params", "pullback", "reference", "rules", "ulp", "why_reference")  # fmt: skip
 
     def __init__(
         self,
@@ -104,6 +105,7 @@ class Op:
         example: Callable[..., Any] | None = None,
         domain: tuple[float, float] = (-2.0, 2.0),
         ulp: float = 4,
+        batch: Callable[..., Any] | None = None,
     ) -> None:
         names = parameters(reference)[1:]
         allowed = (*names[:inputs], "y", *names[inputs:])
@@ -112,6 +114,7 @@ class Op:
         self.name, self.kind, self.reference, self.names = name, kind, reference, names
         self.joint, self.cost, self.example, self.domain, self.ulp = joint, cost, example, domain, ulp
         self.params = len(names) - inputs
+        self.batch: Callable[..., Any] = batch or kind.batch
         if isinstance(pullback, tuple) and all([rule is ZERO for rule in pullback]):
             pullback = ZERO
         self.pullback = pullback
@@ -164,6 +167,15 @@ def edges_of(op: Op) -> Callable[..., Sequence[Any]]:
                 found.append((serials[1], second, second.keep(values), None if own == shape else own))
             return found
 
+    elif len(rules) > 2:
+
+        def edges(inputs: Sequence[Any], y: Any, params: Sequence[Any], serials: Sequence[int]) -> Sequence[Any]:
+            values, shape, found = (*inputs, y, *params), y.array.shape, []
+            for x, serial, rule in zip(inputs, serials, rules):
+                if serial and rule is not None:
+                    found.append((serial, rule, rule.keep(values), None if x.array.shape == shape else x.array.shape))
+            return found
+
     elif first is None:
 
         def edges(inputs: Sequence[Any], y: Any, params: Sequence[Any], serials: Sequence[int]) -> Sequence[Any]:
@@ -196,9 +208,13 @@ def apply(op: Op, inputs: tuple[Any, ...], params: tuple[Any, ...] = ()) -> Tens
 
 
 def retry(op: Op, inputs: tuple[Any, ...], params: tuple[Any, ...]) -> Tensor:
-    """What happens when a kernel refuses: promotion and checks in the user's words, then the reference backend."""
+    """What happens when a kernel refuses: a batching rule, promotion and checks in the user's words, or the reference backend."""
+    from . import batching
     from .backends import reference
 
+    place = batching.innermost(inputs)
+    if place >= 0:
+        return batching.run(op, inputs, params, place)
     promoted = op.kind.prepare(op, inputs, params)
     if promoted is not None:
         return apply(op, promoted, params)

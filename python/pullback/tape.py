@@ -149,7 +149,7 @@ class GradientTape:
             if op.pullback is None:
                 self.cuts += [(serial, op.name, (code, offset)) for serial in serials if serial]
                 return
-            self.has_dead = True
+            self.has_dead = self.has_dead or any([serials[i] for i in op.dead])
         result = y.serial
         if not result:
             y.serial = result = new_serial()
