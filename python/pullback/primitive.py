@@ -84,13 +84,14 @@ class Op:
         inputs: how many of them are tensors; the rest are params.
         pullback: a rule per input (or one for the only input); ZERO; or None where gradients cannot pass.
         joint: one rule `f(g, …, needs)` that gives the gradients of all inputs, instead of a rule per input.
-        batch: how a batch axis passes, where the kind does not say it (ops/batching.py).
+        batch, tangent: how a batch axis and a tangent pass, where the kind does not say it (ops/batching.py, ops/tangents.py).
+        issue: `f(op, inputs, params)` runs the op on tensors and tells the listeners; `apply` unless the kind has another.
         cost: `f(inputs…, params…, y) -> dict` of figures, by the same names.
         example: `f(rng, dtype) -> (inputs, params)` for tests, benchmarks and docs.
     """
 
-    __slots__ = ("batch", "cost", "dead", "domain", "edges", "example", "joint", "kernel", "kind", "name", "names", "native",
-                 "params", "pullback", "reference", "rules", "ulp", "why_reference")  # fmt: skip
+    __slots__ = ("batch", "cost", "dead", "domain", "edges", "example", "issue", "joint", "kernel", "kind", "name", "names",
+                 "native", "params", "pullback", "reference", "rules", "tangent", "ulp", "why_reference")  # fmt: skip
 
     def __init__(
         self,
@@ -106,6 +107,8 @@ class Op:
         domain: tuple[float, float] = (-2.0, 2.0),
         ulp: float = 4,
         batch: Callable[..., Any] | None = None,
+        tangent: Callable[..., Any] | None = None,
+        issue: Callable[..., Any] | None = None,
     ) -> None:
         names = parameters(reference)[1:]
         allowed = (*names[:inputs], "y", *names[inputs:])
@@ -115,6 +118,8 @@ class Op:
         self.joint, self.cost, self.example, self.domain, self.ulp = joint, cost, example, domain, ulp
         self.params = len(names) - inputs
         self.batch: Callable[..., Any] = batch or kind.batch
+        self.tangent: Callable[..., Any] = tangent or kind.tangent
+        self.issue: Callable[..., Tensor] = issue or kind.issue or apply
         if isinstance(pullback, tuple) and all([rule is ZERO for rule in pullback]):
             pullback = ZERO
         self.pullback = pullback
@@ -152,28 +157,16 @@ def edges_of(op: Op) -> Callable[..., Sequence[Any]]:
             shapes = [x.array.shape if serial else None for x, serial in zip(inputs, serials)]
             return ((serials, first, first.keep((*inputs, y, *params)), shapes),) if first else ()
 
-    elif len(rules) == 2:
-        second = rules[1]
+    elif len(rules) > 1:
         keeps = any([rule is not None and rule.names for rule in rules])
 
         def edges(inputs: Sequence[Any], y: Any, params: Sequence[Any], serials: Sequence[int]) -> Sequence[Any]:
             values = (*inputs, y, *params) if keeps else ()
             shape, found = y.array.shape, []
-            if serials[0] and first is not None:
-                own = inputs[0].array.shape
-                found.append((serials[0], first, first.keep(values), None if own == shape else own))
-            if serials[1] and second is not None:
-                own = inputs[1].array.shape
-                found.append((serials[1], second, second.keep(values), None if own == shape else own))
-            return found
-
-    elif len(rules) > 2:
-
-        def edges(inputs: Sequence[Any], y: Any, params: Sequence[Any], serials: Sequence[int]) -> Sequence[Any]:
-            values, shape, found = (*inputs, y, *params), y.array.shape, []
             for x, serial, rule in zip(inputs, serials, rules):
                 if serial and rule is not None:
-                    found.append((serial, rule, rule.keep(values), None if x.array.shape == shape else x.array.shape))
+                    own = x.array.shape
+                    found.append((serial, rule, rule.keep(values), None if own == shape else own))
             return found
 
     elif first is None:

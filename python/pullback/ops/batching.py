@@ -64,21 +64,7 @@ def elementwise(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params
 
 def along_axes(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
     """An op that moves, reduces or scans along axes: the parameters that name axes count one more."""
-    return apply(op, tuple(all_on(size, xs, on)), shifted(op, size, params))
-
-
-def joining(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
-    """concat."""
-    from .shape import joined
-
-    return joined(all_on(size, xs, on), params[0] + 1)
-
-
-def viewing(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
-    """An op that looks at the same memory in another way."""
-    from .shape import view
-
-    return view(op, xs[0], *shifted(op, size, params))
+    return op.issue(op, tuple(all_on(size, xs, on)), shifted(op, size, params))
 
 
 def leading(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:

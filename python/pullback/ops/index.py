@@ -24,6 +24,7 @@ from .cast import astype
 from .elementwise import equal
 from .kinds import LINEAR, OWN, no_flops, op
 from .shape import SLICE, broadcast_to, flatten, reshape, view
+from .tangents import linear
 
 # ---- ops. Indices are integer tensors, in range after _checked; nothing flows through them.
 
@@ -43,11 +44,12 @@ _scatter_add = op("scatter_add", example=normal((2, 2, 3), np.array([[0, 3], [0,
                   reference=lambda xp, g, indices, shape, axis: _added(xp, xp.zeros(shape, g.dtype), indices, g, axis),
                   cost=lambda updates, indices, shape, axis, y: {"flops": updates.size})  # fmt: skip
 _index_add = op("index_add", example=normal((4, 3), (3, 3), np.array([1, 1, 3]), params=(0,)),
-                kind=OWN, inputs=3, batch=index_write, cost=lambda x, updates, indices, axis, y: {"flops": updates.size},
+                kind=OWN, inputs=3, batch=index_write, tangent=linear,
+                cost=lambda x, updates, indices, axis, y: {"flops": updates.size},
                 reference=lambda xp, x, updates, indices, axis: _added(xp, xp.array(x), indices, updates, axis),
                 pullback=(same, lambda g, indices, axis: apply(_take, (g, indices), (axis,)), None))  # fmt: skip
 _index_set = op("index_set", example=normal((4, 3), (3, 3), np.array([1, 1, 3]), params=(0,)),
-                kind=OWN, inputs=3, batch=index_write, cost=no_flops,
+                kind=OWN, inputs=3, batch=index_write, tangent=linear, cost=no_flops,
                 reference=lambda xp, x, updates, indices, axis: _put(xp.array(x), indices, updates, axis),
                 pullback=(lambda g, indices, axis: _without(g, indices, axis),
                           lambda g, indices, axis: _last_writes(g, indices, axis), None))  # fmt: skip

@@ -17,7 +17,7 @@ from ..operand import Number, as_tensor, operand
 from ..primitive import Op, Rule, retry
 from ..refusal import Refused
 from ..tensor import Tensor
-from . import batching
+from . import batching, tangents
 from ._counts import COUNTS
 from ._shapes import broadcast_shapes
 
@@ -29,18 +29,19 @@ class Kind:
         name: the kind.
         batch: how a batch axis passes (ops/batching.py); ops of no kind state their own rule.
         broadcasts: the inputs broadcast.
-        tangent: how forward mode passes: "diagonal" (the pullback's rule applied to the tangent), "linear" (the op
-            itself), "bilinear" (a sum of the op in each argument), "own".
+        tangent: how a tangent passes (ops/tangents.py).
+        issue: how the op is run, where that is not `apply`.
         promotes: the inputs are brought to one dtype.
         widens: it computes, so the reference does half precision in float32 and rounds once.
     """
 
-    __slots__ = ("batch", "broadcasts", "name", "promotes", "tangent", "widens")
+    __slots__ = ("batch", "broadcasts", "issue", "name", "promotes", "tangent", "widens")
 
     def __init__(
-        self, name: str, *, batch: batching.Rule, tangent: str, promotes: bool = False, widens: bool = False
-    ) -> None:
-        self.name, self.batch, self.tangent = name, batch, tangent
+        self, name: str, *, batch: batching.Rule, tangent: tangents.Rule, promotes: bool = False, widens: bool = False,
+        issue: Callable[..., Any] | None = None,
+    ) -> None:  # fmt: skip
+        self.name, self.batch, self.tangent, self.issue = name, batch, tangent, issue
         self.promotes, self.widens = promotes, widens
         self.broadcasts = batch is batching.elementwise
 
@@ -60,18 +61,17 @@ class Kind:
         return tuple([astype(x, dtype) if isinstance(x, Tensor) and x.dtype != dtype else x for x in inputs])
 
 
-UNARY = Kind("unary", batch=batching.elementwise, tangent="diagonal", promotes=True, widens=True)
-BINARY = Kind("binary", batch=batching.elementwise, tangent="diagonal", promotes=True, widens=True)
-COMPARE = Kind("binary", batch=batching.elementwise, tangent="diagonal", promotes=True, widens=True)  # of numbers out of range too
-NEIGHBOUR = Kind("binary", batch=batching.elementwise, tangent="diagonal", promotes=True)  # about the dtype itself
-SELECT = Kind("select", batch=batching.elementwise, tangent="linear", widens=True)
-REDUCE = Kind("reduce", batch=batching.along_axes, tangent="own")
-LINEAR = Kind("linear", batch=batching.along_axes, tangent="linear")
-VIEW = Kind("view", batch=batching.viewing, tangent="linear")
-MOVEMENT = Kind("movement", batch=batching.along_axes, tangent="linear")
-BILINEAR = Kind("bilinear", batch=batching.product, tangent="bilinear", promotes=True, widens=True)
-ROWS = Kind("rows", batch=batching.leading, tangent="own", widens=True)
-OWN = Kind("own", batch=batching.no_rule, tangent="own", widens=True)
+UNARY = Kind("unary", batch=batching.elementwise, tangent=tangents.diagonal, promotes=True, widens=True)
+BINARY = Kind("binary", batch=batching.elementwise, tangent=tangents.diagonal, promotes=True, widens=True)
+COMPARE = Kind("binary", batch=batching.elementwise, tangent=tangents.diagonal, promotes=True, widens=True)  # any number
+NEIGHBOUR = Kind("binary", batch=batching.elementwise, tangent=tangents.diagonal, promotes=True)  # about the dtype itself
+SELECT = Kind("select", batch=batching.elementwise, tangent=tangents.linear, widens=True)
+REDUCE = Kind("reduce", batch=batching.along_axes, tangent=tangents.transposed)
+LINEAR = Kind("linear", batch=batching.along_axes, tangent=tangents.linear)
+MOVEMENT = Kind("movement", batch=batching.along_axes, tangent=tangents.linear)
+BILINEAR = Kind("bilinear", batch=batching.product, tangent=tangents.bilinear, promotes=True, widens=True)
+ROWS = Kind("rows", batch=batching.leading, tangent=tangents.transposed, widens=True)
+OWN = Kind("own", batch=batching.no_rule, tangent=tangents.transposed, widens=True)
 
 TAKES: dict[str, str] = {}  # op name -> "float", "number", "integer", "bool" or "any": the dtypes it takes
 
@@ -267,12 +267,14 @@ def op(
     fused: Callable[..., Any] | Sequence[Callable[..., Any] | None] | None = None,
     ulp: float = 4,
     batch: batching.Rule | None = None,
+    tangent: tangents.Rule | None = None,
+    issue: Callable[..., Any] | None = None,
 ) -> Op:
     """Declares any other op. `fused(g, *kept)` replaces a rule at first order where the native module has its kernel."""
     TAKES[name] = takes
     declared = Op(
         name, kind=kind, reference=reference, inputs=inputs, pullback=pullback, joint=joint, cost=cost, example=example, ulp=ulp,
-        batch=batch,
+        batch=batch, tangent=tangent, issue=issue,
     )  # fmt: skip
     if fused is not None and declared.native:
         quicks: Any = fused if isinstance(fused, (tuple, list)) else (fused,)

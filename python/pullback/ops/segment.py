@@ -19,6 +19,7 @@ from .cast import astype
 from .elementwise import equal, exp, isfinite, log, maximum, where
 from .kinds import OWN, no_flops, op
 from .shape import reshape, stop_gradient
+from .tangents import linear
 
 # ---- ops: (data, ids, num_segments); ids is a checked integer array
 
@@ -42,7 +43,7 @@ def highest(dtype: Any) -> Any:
     return True if dtype.kind == "b" else np.iinfo(dtype).max if dtype.kind in "iu" else np.inf
 
 
-_sum = op("segment_sum", example=normal((5, 2), np.array([0, 2, 0, 3, 2]), params=(4,)), inputs=2, batch=by_segment,
+_sum = op("segment_sum", example=normal((5, 2), np.array([0, 2, 0, 3, 2]), params=(4,)), inputs=2, batch=by_segment, tangent=linear,
           kind=OWN, reference=_reference("add", lambda dtype: 0), pullback=(lambda g, ids: _of_segments(g, ids), None),
           cost=lambda data, ids, num_segments, y: {"flops": data.size})  # fmt: skip
 _max = op("segment_max", example=distinct((5, 2), np.array([0, 2, 0, 1, 2]), params=(3,)), inputs=2, batch=by_segment,

@@ -19,9 +19,10 @@ from ..tensor import Tensor
 from . import reduce
 from ._examples import normal
 from ._shapes import Shape, broadcast_shapes, infer_shape, ints, normalize_axes, normalize_axis
-from .batching import broadcasting, joining, reshaping
+from .batching import along_axes, broadcasting, reshaping
 from .cast import astype
-from .kinds import LINEAR, MOVEMENT, VIEW, check_numbers, no_flops, op
+from .kinds import LINEAR, MOVEMENT, Kind, check_numbers, no_flops, op
+from .tangents import linear, padding
 
 
 def view(op: Op, x: Tensor, *params: Any) -> Tensor:
@@ -39,6 +40,8 @@ def view(op: Op, x: Tensor, *params: Any) -> Tensor:
         listeners.record(op, y, (x,), params)
     return y
 
+
+VIEW = Kind("view", batch=along_axes, tangent=linear, issue=lambda op, inputs, params: view(op, inputs[0], *params))
 
 _reshape = op("reshape", example=normal((3, 4), params=((2, 6),)),
               kind=VIEW, reference=lambda xp, x, shape: x.reshape(shape), cost=no_flops,
@@ -62,16 +65,18 @@ _copy = op("copy", example=normal((3, 4)),
            kind=LINEAR, reference=lambda xp, x: xp.array(x, order="C"), pullback=same, cost=no_flops)
 _stop = op("stop_gradient", example=normal((3, 4)),
            kind=VIEW, reference=lambda xp, x: x, pullback=None, cost=no_flops)
+_alias = op("alias", example=normal((3, 4)), kind=VIEW, reference=lambda xp, x: x, pullback=same, cost=no_flops)
 _to_device = op("to_device", example=normal((3, 4), params=("cpu",)),
                 kind=LINEAR, reference=lambda xp, x, device: devices.move(x, device), cost=no_flops,
                 pullback=lambda g, x_device: to_device(g, x_device))  # fmt: skip
 _concat = op("concat", example=normal((2, 3), (2, 1), params=(1, (3, 1))),
              kind=MOVEMENT, reference=lambda xp, x, axis, lengths: xp.concatenate(x, axis),
              cost=lambda x, axis, lengths, y: {"flops": 0, "bytes_read": y.nbytes},
-             batch=joining, joint=True, pullback=lambda g, axis, lengths, needs: _cut_up(g, axis, lengths, needs))  # fmt: skip
+             issue=lambda op, inputs, params: joined(list(inputs), params[0]),
+             joint=True, pullback=lambda g, axis, lengths, needs: _cut_up(g, axis, lengths, needs))  # fmt: skip
 _pad = op("pad", example=normal((2, 3), params=((1, 0), (0, 2), 0.5)),
           kind=MOVEMENT, reference=lambda xp, x, before, after, value: xp.pad(x, list(zip(before, after)), constant_values=value),
-          cost=no_flops, pullback=lambda g, x_shape, before: _cut_out(g, before, x_shape))  # fmt: skip
+          cost=no_flops, pullback=lambda g, x_shape, before: _cut_out(g, before, x_shape), tangent=padding)  # fmt: skip
 
 
 def _broadcast_array(x: Any, shape: Shape) -> Any:
@@ -259,6 +264,11 @@ def _view_free(op: Op, x: Tensor, *params: Any) -> Tensor:
 def stop_gradient(x: Any, /) -> Tensor:
     """The value with gradients stopped: to every tape it is a constant."""
     return view(_stop, as_tensor(x))
+
+
+def alias(x: Tensor) -> Tensor:
+    """The same value as another one: who watches it does not watch x."""
+    return view(_alias, x)
 
 
 def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> Tensor:
