@@ -171,7 +171,7 @@ def test_the_memory_of_a_chunk_stays_in_the_budget(monkeypatch: pytest.MonkeyPat
 
 def test_refusals() -> None:
     x = pb.ones((2, 3))
-    with pytest.raises(pb.TapeError, match='mode="sideways"|mode=\'sideways\''):
+    with pytest.raises(pb.TapeError, match="mode='sideways'"):
         pb.jacobian(net, mode="sideways")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="chunk=0"):
         pb.jacobian(net, chunk=0)
