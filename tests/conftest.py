@@ -150,9 +150,7 @@ def variadic(op: Op, inputs: Any) -> bool:
 
 def call(op: Op, inputs: Any, params: Any) -> Tensor:
     """The op on tensors, recorded as users' calls are."""
-    from pullback.ops.shape import joined
-
-    return joined(list(inputs), params[0]) if variadic(op, inputs) else apply(op, tuple(inputs), on_device(params))
+    return op.issue(op, tuple(inputs), on_device(params))
 
 
 def in_float64(x: Any) -> Any:

@@ -22,11 +22,11 @@ if not PACKAGE.exists():
 LAYERS: list[tuple[str, ...]] = [
     ("errors", "refusal", "config"),
     ("simulated", "gpu", "gpu_libraries"),
-    ("devices", "dtypes", "door"),
+    ("devices", "dtypes", "door", "example"),
     ("tensor", "tree", "namespace_info"),
     ("backends",),
     ("creation", "listeners", "amp"),
-    ("operand",),
+    ("operand", "batching"),
     ("primitive",),
     ("tape", "explain"),
     ("ops",),
@@ -47,7 +47,7 @@ UPWARD = {
     ("creation", "ops"), ("creation", "operand"),  # pb.asarray of a tensor is recorded
     ("tape", "sweep"), ("explain", "sweep"),  # the walk back names ops (to sum gradients), the tape does not
     ("tape", "transforms"), ("tape", "report"), ("explain", "ops"),  # tape.jacobian, tape.diagnose are methods for convenience
-    ("ops", "sweep"), ("primitive", "ops"),
+    ("ops", "sweep"), ("primitive", "ops"), ("batching", "ops"),  # what is repeated for every example is a view
     ("dispatch", "__init__"),  # NumPy's functions are looked up among the public names
     ("ops", "transforms"), ("cli", "__init__"),  # pullback info tells the version
 }  # fmt: skip

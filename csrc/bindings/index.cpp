@@ -81,14 +81,14 @@ PyObject* call_index_write(const void* table, PyObject* const* args, Py_ssize_t 
   return result.hand_out();
 }
 
-// scatter_add(updates, shape, indices, axis): the pullback of take.
+// scatter_add(updates, indices, shape, axis): the pullback of take.
 PyObject* call_scatter_add(const void* table, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 4);
   View views[3];
   int64_t target[kMaxDims], shape[kMaxDims];
   views[2] = view_or_refuse(args[0]);
-  const int target_ndim = to_ints(args[1], target, kMaxDims);
-  views[1] = indices_or_refuse(args[2]);
+  views[1] = indices_or_refuse(args[1]);
+  const int target_ndim = to_ints(args[2], target, kMaxDims);
   const int axis = axis_or_refuse(args[3], target_ndim);
   const int ndim = taken_shape(target_ndim, target, axis, views[1], shape);
   expect_shape(views[2], ndim, shape, "updates of another shape than what is written");
@@ -98,14 +98,14 @@ PyObject* call_scatter_add(const void* table, PyObject* const* args, Py_ssize_t 
   return result.hand_out();
 }
 
-// along_axis_add(updates, shape, indices, axis): the pullback of take_along_axis.
+// along_axis_add(updates, indices, shape, axis): the pullback of take_along_axis.
 PyObject* call_along_axis_add(const void* table, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 4);
   View views[3];
   int64_t target[kMaxDims];
   views[2] = view_or_refuse(args[0]);
-  const int ndim = to_ints(args[1], target, kMaxDims);
-  views[1] = indices_or_refuse(args[2]);
+  views[1] = indices_or_refuse(args[1]);
+  const int ndim = to_ints(args[2], target, kMaxDims);
   const int axis = axis_or_refuse(args[3], ndim);
   expect_shape(views[1], views[2].ndim, views[2].shape, "indices of another shape than the updates");
   if (views[2].ndim != ndim) throw Refused{"different numbers of axes"};

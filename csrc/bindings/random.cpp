@@ -22,16 +22,16 @@ struct Distribution {
   int params;
 };
 
-// <distribution>(shape, dtype, state, params…).
+// <distribution>(state, shape, dtype, params…).
 PyObject* call_real(const void* table, PyObject* const* args, Py_ssize_t count) {
   const auto& op = *static_cast<const Distribution*>(table);
   expect_count(count, 3 + op.params);
   View views[2];
   int64_t shape[kMaxDims];
-  const int ndim = to_ints(args[0], shape, kMaxDims);
-  const DType dtype = dtype_of(args[1]);
+  views[1] = state_or_refuse(args[0]);
+  const int ndim = to_ints(args[1], shape, kMaxDims);
+  const DType dtype = dtype_of(args[2]);
   if (!is_float(dtype)) throw Refused{"a dtype that is not floating"};
-  views[1] = state_or_refuse(args[2]);
   Launch launch{&op.kernel, 1, 1, views, {}, {}, nullptr};
   for (int k = 0; k < op.params; ++k) launch.reals[k] = to_real(args[3 + k]);
   Result result(dtype, ndim, shape, views[0]);
@@ -39,14 +39,14 @@ PyObject* call_real(const void* table, PyObject* const* args, Py_ssize_t count) 
   return result.hand_out();
 }
 
-// bernoulli(shape, state, p): bool.
+// bernoulli(state, shape, p): bool.
 PyObject* call_bernoulli(const void*, PyObject* const* args, Py_ssize_t count) {
   static const Kernel kernel{"bernoulli", kernels::bernoulli, kernels::random_cost<1, 0>};
   expect_count(count, 3);
   View views[2];
   int64_t shape[kMaxDims];
-  const int ndim = to_ints(args[0], shape, kMaxDims);
-  views[1] = state_or_refuse(args[1]);
+  views[1] = state_or_refuse(args[0]);
+  const int ndim = to_ints(args[1], shape, kMaxDims);
   Launch launch{&kernel, 1, 1, views, {}, {to_real(args[2])}, nullptr};
   Result result(DType::b8, ndim, shape, views[0]);
   run_released(launch, views[0].size() * kDrawWork);
@@ -61,16 +61,16 @@ int64_t int64_or_refuse(PyObject* object) {
   return value;
 }
 
-// randint(shape, dtype, state, low, high).
+// randint(state, shape, dtype, low, high).
 PyObject* call_randint(const void*, PyObject* const* args, Py_ssize_t count) {
   static const Kernel kernel{"randint", kernels::randint, kernels::random_cost<0, 0>};
   expect_count(count, 5);
   View views[2];
   int64_t shape[kMaxDims];
-  const int ndim = to_ints(args[0], shape, kMaxDims);
-  const DType dtype = dtype_of(args[1]);
+  views[1] = state_or_refuse(args[0]);
+  const int ndim = to_ints(args[1], shape, kMaxDims);
+  const DType dtype = dtype_of(args[2]);
   if (is_float(dtype) || dtype == DType::b8) throw Refused{"a dtype that is not an integer's"};
-  views[1] = state_or_refuse(args[2]);
   Launch launch{&kernel, 1, 1, views, {int64_or_refuse(args[3]), int64_or_refuse(args[4])}, {}, nullptr};
   if (launch.ints[0] >= launch.ints[1]) throw Refused{"an empty range"};
   Result result(dtype, ndim, shape, views[0]);
@@ -78,28 +78,28 @@ PyObject* call_randint(const void*, PyObject* const* args, Py_ssize_t count) {
   return result.hand_out();
 }
 
-// random_keys(count, state): uint64. permutation(count, state): int64.
+// random_keys(state, count): uint64. permutation(state, count): int64.
 PyObject* call_flat(const void* table, PyObject* const* args, Py_ssize_t count) {
   const auto& kernel = *static_cast<const Kernel*>(table);
   expect_count(count, 2);
   View views[2];
-  const int64_t n = to_int(args[0]);
+  const int64_t n = to_int(args[1]);
   if (n < 0 || n >= kernels::kMaxRow) throw Refused{"a count below 0, or of more than 2^32"};
-  views[1] = state_or_refuse(args[1]);
+  views[1] = state_or_refuse(args[0]);
   Result result(kernel.run == kernels::permutation ? DType::i64 : DType::u64, 1, &n, views[0]);
   run_released({&kernel, 1, 1, views, {}, {}, nullptr}, n * 2 * kDrawWork);
   return result.hand_out();
 }
 
-// dropout(x, p, state): and the pullback is the same function of the cotangent.
+// dropout(x, state, p): and the pullback is the same function of the cotangent.
 PyObject* call_dropout(const void*, PyObject* const* args, Py_ssize_t count) {
   static const Kernel kernel{"dropout", kernels::dropout, kernels::random_cost<1, 0>};
   expect_count(count, 3);
   View views[3];
   views[1] = view_or_refuse(args[0]);
   if (!is_float(views[1].dtype)) throw Refused{"a dtype that is not floating"};
-  views[2] = state_or_refuse(args[2]);
-  Launch launch{&kernel, 1, 2, views, {}, {to_real(args[1])}, nullptr};
+  views[2] = state_or_refuse(args[1]);
+  Launch launch{&kernel, 1, 2, views, {}, {to_real(args[2])}, nullptr};
   Result result(views[1].dtype, views[1].ndim, views[1].shape, views[0]);
   run_released(launch, views[0].size() * kDrawWork);
   return result.hand_out();

@@ -29,7 +29,7 @@ from .errors import (
     CaptureError as CaptureError, DeviceError as DeviceError, DTypeError as DTypeError, FileFormatError as FileFormatError,
     GradientCheckError as GradientCheckError, NonFiniteError as NonFiniteError, OutOfMemoryError as OutOfMemoryError,
     PullbackError as PullbackError, ShapeError as ShapeError, StaleValueError as StaleValueError, TapeError as TapeError,
-    UnconnectedError as UnconnectedError, ZeroGradientWarning as ZeroGradientWarning,
+    UnconnectedError as UnconnectedError, VmapError as VmapError, ZeroGradientWarning as ZeroGradientWarning,
 )  # fmt: skip
 from .ops.cast import astype as astype
 from .ops.elementwise import *  # noqa: F403 (an op is named once: where it is declared)
@@ -74,6 +74,10 @@ if TYPE_CHECKING:
     from . import amp as amp, data as data, linalg as linalg, nn as nn, optim as optim, profile as profile
     from .io import load as load, save as save
     from .ops import random as random
+    from .transforms.jacobian import hessian as hessian, jacobian as jacobian
+    from .transforms.jvp import hvp as hvp, jvp as jvp, linearize as linearize
+    from .transforms.vjp import grad as grad, value_and_grad as value_and_grad, vjp as vjp
+    from .transforms.vmap import vmap as vmap
 
     bfloat16: _numpy.dtype[_Any]
 
@@ -93,7 +97,10 @@ def __array_namespace_info__() -> _Any:
 
 _LAZY = {
     "amp": ".amp", "data": ".data", "linalg": ".linalg", "nn": ".nn", "optim": ".optim", "random": ".ops.random",
-    "load": ".io", "save": ".io", "profile": ".profile",
+    "load": ".io", "save": ".io", "profile": ".profile", "vmap": ".transforms.vmap",
+    "grad": ".transforms.vjp", "value_and_grad": ".transforms.vjp", "vjp": ".transforms.vjp", "jvp": ".transforms.jvp",
+    "linearize": ".transforms.jvp", "hvp": ".transforms.jvp", "jacobian": ".transforms.jacobian",
+    "hessian": ".transforms.jacobian",
 }  # fmt: skip
 
 

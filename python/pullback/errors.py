@@ -43,6 +43,10 @@ class CaptureError(PullbackError):
     """Something inside a captured function that a replay could not repeat."""
 
 
+class VmapError(PullbackError):
+    """Something inside a function under `vmap` that cannot be done for all examples at once."""
+
+
 class FileFormatError(PullbackError, ValueError):
     """A file that is not what it should be: truncated, of another format, or with other contents."""
 

@@ -84,13 +84,15 @@ class Op:
         inputs: how many of them are tensors; the rest are params.
         pullback: a rule per input (or one for the only input); ZERO; or None where gradients cannot pass.
         joint: one rule `f(g, …, needs)` that gives the gradients of all inputs, instead of a rule per input.
+        batch, tangent: how a batch axis and a tangent pass, where the kind does not say it (ops/batching.py, ops/tangents.py).
+        issue: `f(op, inputs, params)` runs the op on tensors and tells the listeners; `apply` unless the kind has another.
         cost: `f(inputs…, params…, y) -> dict` of figures, by the same names.
         example: `f(rng, dtype) -> (inputs, params)` for tests, benchmarks and docs.
     """
 
     __slots__ = (
-        "cost", "dead", "domain", "edges", "ends_with", "example", "joint", "kernel", "kind", "name", "names", "native", "params",
-        "pullback", "reference", "rules", "ulp", "why_reference",
+        "batch", "cost", "dead", "domain", "edges", "ends_with", "example", "issue", "joint", "kernel", "kind", "name", "names",
+        "native", "params", "pullback", "reference", "rules", "tangent", "ulp", "why_reference",
     )  # fmt: skip
 
     again: Callable[..., Any] | None = None  # of a checkpoint: makes the nodes that it did not record
@@ -108,6 +110,9 @@ class Op:
         example: Callable[..., Any] | None = None,
         domain: tuple[float, float] = (-2.0, 2.0),
         ulp: float = 4,
+        batch: Callable[..., Any] | None = None,
+        tangent: Callable[..., Any] | None = None,
+        issue: Callable[..., Any] | None = None,
     ) -> None:
         names = parameters(reference)[1:]
         allowed = (*names[:inputs], "y", *names[inputs:])
@@ -116,6 +121,9 @@ class Op:
         self.name, self.kind, self.reference, self.names = name, kind, reference, names
         self.joint, self.cost, self.example, self.domain, self.ulp = joint, cost, example, domain, ulp
         self.params = len(names) - inputs
+        self.batch: Callable[..., Any] = batch or kind.batch
+        self.tangent: Callable[..., Any] = tangent or kind.tangent
+        self.issue: Callable[..., Tensor] = issue or kind.issue or apply
         if isinstance(pullback, tuple) and all([rule is ZERO for rule in pullback]):
             pullback = ZERO
         self.pullback = pullback
@@ -155,19 +163,16 @@ def edges_of(op: Op) -> Callable[..., Sequence[Any]]:
             shapes = [x.array.shape if serial else None for x, serial in zip(inputs, serials)]
             return ((serials, first, first.keep((*inputs, y, *params)), shapes),) if first else ()
 
-    elif len(rules) == 2:
-        second = rules[1]
+    elif len(rules) > 1:
         keeps = any([rule is not None and rule.names for rule in rules])
 
         def edges(inputs: Sequence[Any], y: Any, params: Sequence[Any], serials: Sequence[int]) -> Sequence[Any]:
             values = (*inputs, y, *params) if keeps else ()
             shape, found = y.array.shape, []
-            if serials[0] and first is not None:
-                own = inputs[0].array.shape
-                found.append((serials[0], first, first.keep(values), None if own == shape else own))
-            if serials[1] and second is not None:
-                own = inputs[1].array.shape
-                found.append((serials[1], second, second.keep(values), None if own == shape else own))
+            for x, serial, rule in zip(inputs, serials, rules):
+                if serial and rule is not None:
+                    own = x.array.shape
+                    found.append((serial, rule, rule.keep(values), None if own == shape else own))
             return found
 
     elif first is None:
@@ -202,9 +207,13 @@ def apply(op: Op, inputs: tuple[Any, ...], params: tuple[Any, ...] = ()) -> Tens
 
 
 def retry(op: Op, inputs: tuple[Any, ...], params: tuple[Any, ...]) -> Tensor:
-    """What happens when a kernel refuses: promotion and checks in the user's words, then the reference backend."""
+    """What happens when a kernel refuses: a batching rule, promotion and checks in the user's words, or the reference backend."""
+    from . import batching
     from .backends import reference
 
+    place = batching.innermost(inputs)
+    if place >= 0:
+        return batching.run(op, inputs, params, place)
     promoted = op.kind.prepare(op, inputs, params)
     if promoted is not None:
         return apply(op, promoted, params)

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 
 def sweep(
-    tape: GradientTape, targets: list[Tensor], seeds: list[Tensor], sources: list[Any], unconnected: str, aggregation: str
-) -> list[Any]:
-    """The gradient of each source. Frees what a tape that is not persistent kept, as it goes."""
+    tape: GradientTape, targets: list[Tensor], seeds: list[Tensor], sources: list[Any], unconnected: str, aggregation: str,
+    free: bool,
+) -> list[Any]:  # fmt: skip
+    """The gradient of each source. `free` gives up what the tape kept, as it goes."""
     sums = Sums(aggregation)
     serials = {x.serial for x in checked(sources)}
     reach = reachable(tape, serials)
@@ -39,7 +40,7 @@ def sweep(
     for target, seed in zip(targets, seeds):
         if target.serial in reach:
             sums.add(target.serial, seed)
-    left = walk(tape, reach, serials, sums)
+    left = walk(tape, reach, serials, sums, free)
     gradients = {serial: run_hooks(left.get(serial, ()), total(g)) for serial, g in sums.of.items()}
     empty = creation.zeros_like if unconnected != "none" else lambda x: None if x.serial in missing else creation.zeros_like(x)
     return [gradients[x.serial] if x.serial in gradients else empty(x) for x in sources]
@@ -71,12 +72,12 @@ def _seed(target: Any, given: Any) -> Tensor:
     return seed
 
 
-def walk(tape: GradientTape, reach: set[int], sources: set[int], sums: Sums) -> dict[int, Any]:
+def walk(tape: GradientTape, reach: set[int], sources: set[int], sums: Sums, free: bool) -> dict[int, Any]:
     """Visits the nodes from the last to the first, those that a cotangent reached; returns the hooks that did not run."""
     fused = not listeners.stack  # nobody records this sweep, so a pullback may be one opaque kernel
     hooks, scopes, cotangents, everything = dict(tape.hooks), tape.scopes, sums.of, reach is tape.values
     shown = hooks.keys() | sources.difference(tape.leaves)  # computed values whose cotangent is wanted
-    tape.consumed = free = not tape.persistent
+    tape.consumed = free
     pending = tape.nodes if free else tape.nodes[:]
     while pending:
         op, y, _, edges, versions, code, offset = pending.pop()

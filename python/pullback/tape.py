@@ -157,7 +157,7 @@ class GradientTape:
             if op.pullback is None:
                 self.cuts += [(serial, op.name, (code, offset)) for serial in serials if serial]
                 return
-            self.has_dead = True
+            self.has_dead = self.has_dead or any([serials[i] for i in op.dead])
         result = y.serial
         if not result:
             y.serial = result = new_serial()
@@ -193,26 +193,64 @@ class GradientTape:
 
         Raises: TapeError, UnconnectedError, StaleValueError, ShapeError. Warns: ZeroGradientWarning.
         """
-        from .sweep import seeds_for, sweep
+        from .sweep import seeds_for
 
+        self._ready(unconnected)
+        (targets, nested), wanted = flatten(target), flatten(sources)
+        given = flatten(output_gradients)[0] if nested and output_gradients is not None else [output_gradients]
+        gradients = self.pull(targets, seeds_for(targets, given), wanted[0], unconnected, aggregation)
+        return unflatten(wanted[1], gradients)
+
+    def _ready(self, unconnected: str) -> str:
+        """Raises TapeError where the tape has been used up, or the word is none."""
         if unconnected not in ("error", "zero", "none"):
             raise TapeError(f'gradient: unconnected={unconnected!r}; use "error", "zero" or "none".')
         self._check_not_consumed("gradient")
-        (targets, nested), wanted = flatten(target), flatten(sources)
-        given = flatten(output_gradients)[0] if nested and output_gradients is not None else [output_gradients]
+        return unconnected
+
+    def pull(
+        self, targets: list[Any], seeds: list[Any], sources: list[Any], unconnected: str = "error",
+        aggregation: str = "accumulate", again: bool = False,
+    ) -> list[Any]:  # fmt: skip
+        """The gradient of each source for these cotangents of the targets. `again` keeps what was kept, for another call."""
+        from .sweep import sweep
+
         recording = listeners.stack
         if not self.persistent:
             self.stop()
         before, scope = door.enter(door.BACKWARD), door.state.scope
         try:
-            gradients = sweep(self, targets, seeds_for(targets, given), wanted[0], unconnected, aggregation)
+            return sweep(self, targets, seeds, sources, unconnected, aggregation, free=not (again or self.persistent))
         finally:
             door.enter(before)
             if not self.consumed:
                 listeners.stack = recording  # a refused question changes nothing
             if self.scopes:
                 door.leave_scope(scope)
-        return unflatten(wanted[1], gradients)
+
+    def gradients(self, targets: Any, sources: Any, unconnected: str = "error") -> Any:
+        """The gradients of several scalar targets, all in one batched sweep: per target what `gradient` returns."""
+        from .transforms.jacobian import tape_gradients
+
+        return tape_gradients(self, targets, sources, self._ready(unconnected))
+
+    def jacobian(self, target: Tensor, source: Any, chunk: Any = "auto", unconnected: str = "error") -> Any:
+        """All derivatives of the target by each source, of shape target.shape + source.shape, in one batched sweep.
+
+        `chunk` rows at once; "auto": as many as keep the sweep's memory within 256 MiB. Raises TapeError.
+        """
+        from .transforms.jacobian import tape_jacobian
+
+        return tape_jacobian(self, target, source, chunk, self._ready(unconnected))
+
+    def batch_jacobian(self, target: Tensor, source: Tensor, chunk: Any = "auto", unconnected: str = "error") -> Tensor:
+        """The Jacobian of each row of the target by the same row of the source, which alone it may depend on.
+
+        Returns: (batch, *target.shape[1:], *source.shape[1:]). Raises ShapeError, TapeError.
+        """
+        from .transforms.jacobian import batch_jacobian
+
+        return batch_jacobian(self, target, source, chunk, self._ready(unconnected))
 
     def _check_not_consumed(self, asked: str) -> None:
         if self.consumed:

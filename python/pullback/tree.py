@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .errors import ShapeError
 from .tensor import Parameter, Tensor
 
 _LEAVES = (Tensor, Parameter)
@@ -45,3 +46,15 @@ def structure(tree: Any) -> Any:
 def shown(tree: Any) -> str:
     """The structure in words, with * for each leaf."""
     return str(structure(tree)).removeprefix("PyTreeSpec(").removesuffix(", NoneIsLeaf)")
+
+
+def prefix_leaves(prefix: Any, spec: Any, leaves: list[Any], name: str) -> list[Any]:
+    """What a structure that may end above the leaves says of each leaf. Raises ShapeError where it does not fit."""
+    if prefix is None or isinstance(prefix, int):
+        return [prefix] * len(leaves)
+    import optree
+
+    try:
+        return optree.broadcast_prefix(prefix, unflatten(spec, leaves), is_leaf=lambda x: x is None, none_is_leaf=True)
+    except ValueError as error:
+        raise ShapeError(f"{name}={prefix!r} does not have the structure of what it is for: {error}") from None

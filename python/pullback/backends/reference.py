@@ -11,6 +11,7 @@ import numpy as np
 
 from .. import door, gpu
 from ..errors import OutOfMemoryError
+from ..example import Example
 
 
 def array_module(arrays: Sequence[Any]) -> Any:
@@ -38,6 +39,8 @@ def runner(op: Any) -> Callable[..., Any]:
 
     def run_reference(*arguments: Any) -> Any:
         arrays = arguments[:count]
+        if any([type(array) is Example for array in arrays]):
+            raise Refused("one example of a batch")
         found = {x.dtype for x in arrays if hasattr(x, "dtype")}
         if len(found) > 1 or any([dtype.kind not in "fV" for dtype in found]):
             raise Refused("dtypes that may need promotion")

@@ -6,23 +6,27 @@ found once by indexing an array of positions, so that reading is one gather and 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from .. import devices, door, dtypes
-from ..errors import DTypeError, ShapeError
+from ..batching import Batched, over_all
+from ..errors import DTypeError, ShapeError, VmapError
 from ..operand import as_tensor
 from ..primitive import ZERO, apply, same
 from ..tensor import Tensor
 from ._examples import distinct, normal
 from ._shapes import Shape, broadcast_shapes, normalize_axis
+from .batching import gather, index_write, leading, scatter
 from .cast import astype
 from .elementwise import equal
 from .kinds import LINEAR, OWN, no_flops, op
 from .shape import SLICE, broadcast_to, flatten, reshape, view
+from .tangents import linear
 
-# ---- ops. Indices are integer arrays (not tensors: nothing flows through them), in range after _checked.
+# ---- ops. Indices are integer tensors, in range after _checked; nothing flows through them.
 
 
 
@@ -31,32 +35,34 @@ def _reads(x: Any, indices: Any, axis: int, y: Any) -> dict[str, int]:
     return {"flops": 0, "bytes_read": int(y.nbytes + indices.nbytes)}
 
 
-_take = op("take", example=normal((4, 3), params=(np.array([[0, 3], [1, 0]]), 0)),
+_take = op("take", example=normal((4, 3), np.array([[0, 3], [1, 0]]), params=(0,)), inputs=2, batch=gather,
            kind=LINEAR, reference=lambda xp, x, indices, axis: xp.take(x, indices, axis=axis), cost=_reads,
-           pullback=lambda g, x_shape, indices, axis: scatter_add(x_shape, indices, g, axis))  # fmt: skip
-_scatter_add = op("scatter_add", example=normal((2, 2, 3), params=((4, 3), np.array([[0, 3], [0, 1]]), 0)),
-                  kind=LINEAR, pullback=lambda g, indices, axis: apply(_take, (g,), (indices, axis)),
-                  reference=lambda xp, g, shape, indices, axis: _added(xp, xp.zeros(shape, g.dtype), indices, g, axis),
-                  cost=lambda updates, shape, indices, axis, y: {"flops": updates.size})  # fmt: skip
-_index_add = op("index_add", example=normal((4, 3), (3, 3), params=(np.array([1, 1, 3]), 0)),
-                kind=OWN, inputs=2, cost=lambda x, updates, indices, axis, y: {"flops": updates.size},
+           pullback=(lambda g, x_shape, indices, axis: scatter_add(g, indices, x_shape, axis), None))  # fmt: skip
+_scatter_add = op("scatter_add", example=normal((2, 2, 3), np.array([[0, 3], [0, 1]]), params=((4, 3), 0)),
+                  kind=LINEAR, inputs=2, batch=scatter,
+                  pullback=(lambda g, indices, axis: apply(_take, (g, indices), (axis,)), None),
+                  reference=lambda xp, g, indices, shape, axis: _added(xp, xp.zeros(shape, g.dtype), indices, g, axis),
+                  cost=lambda updates, indices, shape, axis, y: {"flops": updates.size})  # fmt: skip
+_index_add = op("index_add", example=normal((4, 3), (3, 3), np.array([1, 1, 3]), params=(0,)),
+                kind=OWN, inputs=3, batch=index_write, tangent=linear,
+                cost=lambda x, updates, indices, axis, y: {"flops": updates.size},
                 reference=lambda xp, x, updates, indices, axis: _added(xp, xp.array(x), indices, updates, axis),
-                pullback=(same, lambda g, indices, axis: apply(_take, (g,), (indices, axis))))  # fmt: skip
-_index_set = op("index_set", example=normal((4, 3), (3, 3), params=(np.array([1, 1, 3]), 0)),
-                kind=OWN, inputs=2, cost=no_flops,
+                pullback=(same, lambda g, indices, axis: apply(_take, (g, indices), (axis,)), None))  # fmt: skip
+_index_set = op("index_set", example=normal((4, 3), (3, 3), np.array([1, 1, 3]), params=(0,)),
+                kind=OWN, inputs=3, batch=index_write, tangent=linear, cost=no_flops,
                 reference=lambda xp, x, updates, indices, axis: _put(xp.array(x), indices, updates, axis),
                 pullback=(lambda g, indices, axis: _without(g, indices, axis),
-                          lambda g, indices, axis: _last_writes(g, indices, axis)))  # fmt: skip
-_take_along = op("take_along_axis", example=normal((3, 4), params=(np.array([[0, 3], [1, 1], [2, 0]]), 1)),
-                 kind=LINEAR, cost=_reads,
+                          lambda g, indices, axis: _last_writes(g, indices, axis), None))  # fmt: skip
+_take_along = op("take_along_axis", example=normal((3, 4), np.array([[0, 3], [1, 1], [2, 0]]), params=(1,)),
+                 kind=LINEAR, inputs=2, cost=_reads,
                  reference=lambda xp, x, indices, axis: xp.take_along_axis(x, indices, axis),
-                 pullback=lambda g, x_shape, indices, axis: apply(ALONG_ADD, (g,), (x_shape, indices, axis)))  # fmt: skip
-ALONG_ADD = op("along_axis_add", example=normal((3, 2), params=((3, 4), np.array([[0, 3], [1, 1], [2, 0]]), 1)),
-                kind=LINEAR, cost=lambda updates, shape, indices, axis, y: {"flops": updates.size},
-                reference=lambda xp, updates, shape, indices, axis: _added_along(xp, updates, shape, indices, axis),
-                pullback=lambda g, indices, axis: apply(_take_along, (g,), (indices, axis)))  # fmt: skip
+                 pullback=(lambda g, x_shape, indices, axis: apply(ALONG_ADD, (g, indices), (x_shape, axis)), None))  # fmt: skip
+ALONG_ADD = op("along_axis_add", example=normal((3, 2), np.array([[0, 3], [1, 1], [2, 0]]), params=((3, 4), 1)),
+                kind=LINEAR, inputs=2, cost=lambda updates, indices, shape, axis, y: {"flops": updates.size},
+                reference=lambda xp, updates, indices, shape, axis: _added_along(xp, updates, shape, indices, axis),
+                pullback=(lambda g, indices, axis: apply(_take_along, (g, indices), (axis,)), None))  # fmt: skip
 _one_hot = op("one_hot", example=lambda rng, dtype: ((np.array([[0, 2], [1, 1]]),), (3, dtypes.float32)),
-              kind=OWN, pullback=ZERO, cost=no_flops,
+              kind=OWN, pullback=ZERO, cost=no_flops, batch=leading,
               reference=lambda xp, x, depth, dtype: (x[..., None] == xp.arange(depth)).astype(dtype))  # fmt: skip
 
 
@@ -86,34 +92,33 @@ def _added_along(xp: Any, updates: Any, shape: Shape, indices: Any, axis: int) -
     return target
 
 
-def scatter_add(shape: Shape, indices: Any, updates: Tensor, axis: int) -> Tensor:
+def scatter_add(updates: Tensor, indices: Tensor, shape: Shape, axis: int) -> Tensor:
     """Zeros of `shape` with the updates added at the indices along the axis, in order."""
-    return apply(_scatter_add, (updates,), (shape, indices, axis))
+    return apply(_scatter_add, (updates, indices), (shape, axis))
 
 
-def _without(g: Tensor, indices: Any, axis: int) -> Tensor:
+def _without(g: Tensor, indices: Tensor, axis: int) -> Tensor:
     """g with zeros where something was written."""
     from ..creation import zeros
 
     zero = zeros(g.shape[:axis] + indices.shape + g.shape[axis + 1 :], dtype=g.dtype, device=g.device)
-    return apply(_index_set, (g, zero), (indices, axis))
+    return apply(_index_set, (g, zero, indices), (axis,))
 
 
-def _last_writes(g: Tensor, indices: Any, axis: int) -> Tensor:
+def _last_writes(g: Tensor, indices: Tensor, axis: int) -> Tensor:
     """The cotangent of each update; where several wrote to one place only the last one counts."""
-    xp = np if devices.on_host(indices) else devices.array_module(g.device)
-    with devices.working(g.device):
-        flat = indices.reshape(-1)
-        writer = xp.zeros(g.shape[axis], dtype=xp.int64)
-        writer[flat] = xp.arange(flat.size)
-        counts = (writer[flat] == xp.arange(flat.size)).reshape(indices.shape)
-        mask = counts.reshape(counts.shape + (1,) * (g.ndim - axis - 1)).astype(g.dtype)
-    return apply(_take, (g,), (indices, axis)) * Tensor(mask)
+    from ..creation import arange, zeros
+
+    flat, order = flatten(indices), arange(indices.size, device=g.device)
+    writer = apply(_index_set, (zeros((g.shape[axis],), dtype=order.dtype, device=g.device), order, flat), (0,))
+    last = equal(apply(_take, (writer, flat), (0,)), order)
+    mask = reshape(last, indices.shape + (1,) * (g.ndim - axis - 1))
+    return apply(_take, (g, indices), (axis,)) * astype(mask, g.dtype)
 
 
 def _share(g: Tensor, x: Tensor, updates: Tensor, indices: Any, axis: int, y: Tensor) -> Tensor:
     """The cotangent of each result divided by how many attain the extreme there: the old element, updates, or several."""
-    writers = apply(_scatter_add, (_hits(updates, apply(_take, (y,), (indices, axis))),), (y.shape, indices, axis))
+    writers = scatter_add(_hits(updates, apply(_take, (y, indices), (axis,))), indices, y.shape, axis)
     return g / (_hits(x, y) + writers)
 
 
@@ -126,14 +131,15 @@ def _held(g: Tensor, x: Tensor, updates: Tensor, indices: Any, axis: int, y: Ten
 
 
 def _winners(g: Tensor, x: Tensor, updates: Tensor, indices: Any, axis: int, y: Tensor) -> Tensor:
-    share = apply(_take, (_share(g, x, updates, indices, axis, y),), (indices, axis))
-    return share * _hits(updates, apply(_take, (y,), (indices, axis)))
+    share = apply(_take, (_share(g, x, updates, indices, axis, y), indices), (axis,))
+    return share * _hits(updates, apply(_take, (y, indices), (axis,)))
 
 
 def _extreme(name: str, ufunc: str) -> Any:
-    return op(name, example=distinct((4, 3), (3, 3), params=(np.array([1, 2, 3]), 0)), kind=OWN, inputs=2, cost=no_flops,
+    return op(name, example=distinct((4, 3), (3, 3), np.array([1, 2, 3]), params=(0,)),
+              kind=OWN, inputs=3, batch=index_write, cost=no_flops,
               reference=lambda xp, x, updates, indices, axis: _at(getattr(xp, ufunc), xp.array(x), indices, updates, axis),
-              pullback=(_held, _winners))  # fmt: skip
+              pullback=(_held, _winners, None))  # fmt: skip
 
 
 _index_max, _index_min = _extreme("index_max", "maximum"), _extreme("index_min", "minimum")
@@ -142,14 +148,16 @@ _index_max, _index_min = _extreme("index_max", "maximum"), _extreme("index_min",
 # ---- indices
 
 
-def _checked(name: str, indices: Any, length: int, axis: int, device: str) -> Any:
-    """Indices as an integer array on the device, in [0, length). Raises IndexError naming the first bad one, DTypeError.
+def _checked(name: str, indices: Any, length: int, axis: int, device: str) -> Tensor:
+    """Indices as an integer tensor on the device, in [0, length). Raises IndexError naming the first bad one, DTypeError.
 
     Indices that a GPU holds are checked by the kernel that uses them: nothing waits here.
     """
+    if isinstance(indices, Batched):
+        return over_all(indices, lambda all_of_them: _checked(name, all_of_them, length, axis, device))
     array = indices.array if isinstance(indices, Tensor) else np.asarray(indices)
     if array.size == 0:
-        return devices.move(array, device).astype(np.int64)
+        return Tensor(devices.move(array, device).astype(np.int64))
     if array.dtype.kind not in "iu":
         raise DTypeError(f"{name}: indices have dtype {array.dtype}; they must be integers. Convert with .astype(pb.int64).")
     if devices.on_host(array) and array.size:
@@ -162,7 +170,7 @@ def _checked(name: str, indices: Any, length: int, axis: int, device: str) -> An
             )
         if low < 0:
             array = np.where(array < 0, array + length, array)
-    return devices.move(array, device)
+    return Tensor(devices.move(array, device))
 
 
 def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Tensor:
@@ -176,7 +184,7 @@ def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Tensor:
             raise ShapeError(f"take: axis= is needed for a tensor of shape {x.shape}.")
         axis = 0
     axis = normalize_axis("take", axis, x.ndim)
-    return apply(_take, (x,), (_checked("take", indices, x.shape[axis], axis, x.device), axis))
+    return apply(_take, (x, _checked("take", indices, x.shape[axis], axis, x.device)), (axis,))
 
 
 def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Tensor:
@@ -187,9 +195,9 @@ def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Tensor:
     if checked.ndim != x.ndim:
         raise ShapeError(f"take_along_axis: indices have shape {checked.shape}, x {x.shape}; both need the same number of axes.")
     others = broadcast_shapes("take_along_axis", [_but(x.shape, axis), _but(checked.shape, axis)])
-    indices = devices.array_module(x.device).broadcast_to(checked, others[:axis] + (checked.shape[axis],) + others[axis + 1 :])
+    indices = broadcast_to(checked, others[:axis] + (checked.shape[axis],) + others[axis + 1 :])
     x = broadcast_to(x, others[:axis] + (x.shape[axis],) + others[axis + 1 :])
-    return apply(_take_along, (x,), (indices, axis))
+    return apply(_take_along, (x, indices), (axis,))
 
 
 def _but(shape: Shape, axis: int) -> Shape:
@@ -201,7 +209,7 @@ def one_hot(indices: Any, depth: int, /, *, dtype: Any = None) -> Tensor:
     place = indices.device if isinstance(indices, Tensor) else devices.default_device()
     checked = _checked("one_hot", indices, depth, -1, place)
     wanted = dtypes.DEFAULT if dtype is None else dtypes.as_dtype(dtype)
-    return apply(_one_hot, (Tensor(checked),), (depth, wanted))
+    return apply(_one_hot, (checked,), (depth, wanted))
 
 
 def nonzero(x: Any, /) -> tuple[Tensor, ...]:
@@ -227,7 +235,9 @@ _BASIC = (int, slice, type(None), type(Ellipsis))
 
 
 def _plain(item: Any) -> Any:
-    """A tensor among the indices as its array (0-d integers as ints)."""
+    """A tensor among the indices as its array (0-d integers as ints); one of a batch stays what it is."""
+    if isinstance(item, Batched):
+        return item
     if isinstance(item, Tensor):
         item = item.array
     if isinstance(item, list):
@@ -262,14 +272,30 @@ def getitem(x: Tensor, index: Any) -> Tensor:
         except IndexError as error:
             raise IndexError(f"index {_shown(key)} of a tensor of shape {x.shape}: {error}.") from None
     rows, indices = _places(x, key)
-    return apply(_take, (rows,), (indices, 0))
+    return apply(_take, (rows, indices), (0,))
 
 
-def _places(x: Tensor, key: tuple[Any, ...]) -> tuple[Tensor, Any]:
+def _places(x: Tensor, key: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
     """A tensor and indices into its first axis that select t[key]: the rows of x, or where it must be, its elements."""
     if len(key) == 1 and getattr(key[0], "dtype", np.dtype(bool)).kind in "iu" and x.ndim:
         return x, _checked("index", key[0], x.shape[0], 0, x.device)
-    return flatten(x), _positions(x, key)
+    if any([isinstance(item, Batched) for item in key]):
+        return _numbered(x, key)
+    return flatten(x), Tensor(_positions(x, key))
+
+
+def _numbered(x: Tensor, key: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
+    """As _places, for indices that differ from example to example: integers for the first axes. Raises VmapError."""
+    if len(key) > x.ndim or any([not isinstance(k, int) and getattr(k, "dtype", np.dtype(bool)).kind not in "iu" for k in key]):
+        raise VmapError(
+            f"index {_shown(key)} of a tensor of shape {x.shape} under vmap: where an index differs from example to example, "
+            f"all of them must be integers. Slice before or after; pb.where takes the place of a mask."
+        )
+    flat: Any = 0
+    for axis, item in enumerate(key):
+        place = _checked("index", item, x.shape[axis], axis, x.device)
+        flat = flat * x.shape[axis] + astype(place, dtypes.int64)
+    return reshape(x, (math.prod(x.shape[: len(key)]), *x.shape[len(key) :])), flat
 
 
 def _shown(key: tuple[Any, ...]) -> str:
@@ -342,7 +368,7 @@ class At:
                 f"at[...].{op.name.partition('_')[2]}: the index selects shape {shape}, the values have shape "
                 f"{updates.shape}. They must broadcast to it."
             ) from None
-        return reshape(apply(op, (rows, updates), (indices, 0)), x.shape)
+        return reshape(apply(op, (rows, updates, indices), (0,)), x.shape)
 
     def _same(self, values: Tensor) -> Tensor:
         if dtypes.promote(values.dtype, self._x.dtype) != self._x.dtype:

@@ -17,6 +17,7 @@ from ..operand import Number, as_tensor, operand
 from ..primitive import Op, Rule, retry
 from ..refusal import Refused
 from ..tensor import Tensor
+from . import batching, tangents
 from ._counts import COUNTS
 from ._shapes import broadcast_shapes
 
@@ -26,21 +27,23 @@ class Kind:
 
     Attributes:
         name: the kind.
-        batching: how a batch axis passes: "align" (elementwise: align the ranks of one example first), "axes" (move the
-            parameters that name axes), "leading" (the op takes any leading axes), "own" (the op states its rule).
-        tangent: how forward mode passes: "diagonal" (the pullback's rule applied to the tangent), "linear" (the op
-            itself), "bilinear" (a sum of the op in each argument), "own".
+        batch: how a batch axis passes (ops/batching.py); ops of no kind state their own rule.
+        broadcasts: the inputs broadcast.
+        tangent: how a tangent passes (ops/tangents.py).
+        issue: how the op is run, where that is not `apply`.
         promotes: the inputs are brought to one dtype.
         widens: it computes, so the reference does half precision in float32 and rounds once.
     """
 
-    __slots__ = ("batching", "name", "promotes", "tangent", "widens")
+    __slots__ = ("batch", "broadcasts", "issue", "name", "promotes", "tangent", "widens")
 
     def __init__(
-        self, name: str, *, batching: str, tangent: str, promotes: bool = False, widens: bool = False
-    ) -> None:
-        self.name, self.batching, self.tangent = name, batching, tangent
+        self, name: str, *, batch: batching.Rule, tangent: tangents.Rule, promotes: bool = False, widens: bool = False,
+        issue: Callable[..., Any] | None = None,
+    ) -> None:  # fmt: skip
+        self.name, self.batch, self.tangent, self.issue = name, batch, tangent, issue
         self.promotes, self.widens = promotes, widens
+        self.broadcasts = batch is batching.elementwise
 
     def prepare(self, op: Op, inputs: Sequence[Any], params: Sequence[Any]) -> tuple[Any, ...] | None:
         """After a kernel refused: the inputs on one device and of one dtype that the op takes, None if they are already.
@@ -49,7 +52,7 @@ class Kind:
         """
         check_devices(op.name, inputs)
         dtype = common_dtype(op, inputs) if self.promotes else floating(op, inputs)
-        if self.batching == "align":
+        if self.broadcasts:
             broadcast_shapes(op.name, [x.array.shape for x in inputs if isinstance(x, Tensor)])
         if dtype is None:
             return None
@@ -58,17 +61,17 @@ class Kind:
         return tuple([astype(x, dtype) if isinstance(x, Tensor) and x.dtype != dtype else x for x in inputs])
 
 
-UNARY = Kind("unary", batching="align", tangent="diagonal", promotes=True, widens=True)
-BINARY = Kind("binary", batching="align", tangent="diagonal", promotes=True, widens=True)
-COMPARE = Kind("binary", batching="align", tangent="diagonal", promotes=True, widens=True)  # of numbers out of range too
-NEIGHBOUR = Kind("binary", batching="align", tangent="diagonal", promotes=True)  # about the dtype itself
-SELECT = Kind("select", batching="align", tangent="linear", widens=True)
-REDUCE = Kind("reduce", batching="axes", tangent="own")
-LINEAR = Kind("linear", batching="axes", tangent="linear")
-MOVEMENT = Kind("movement", batching="axes", tangent="linear")
-BILINEAR = Kind("bilinear", batching="leading", tangent="bilinear", promotes=True, widens=True)
-ROWS = Kind("rows", batching="leading", tangent="own", widens=True)
-OWN = Kind("own", batching="own", tangent="own", widens=True)
+UNARY = Kind("unary", batch=batching.elementwise, tangent=tangents.diagonal, promotes=True, widens=True)
+BINARY = Kind("binary", batch=batching.elementwise, tangent=tangents.diagonal, promotes=True, widens=True)
+COMPARE = Kind("binary", batch=batching.elementwise, tangent=tangents.diagonal, promotes=True, widens=True)  # any number
+NEIGHBOUR = Kind("binary", batch=batching.elementwise, tangent=tangents.diagonal, promotes=True)  # about the dtype itself
+SELECT = Kind("select", batch=batching.elementwise, tangent=tangents.linear, widens=True)
+REDUCE = Kind("reduce", batch=batching.along_axes, tangent=tangents.transposed)
+LINEAR = Kind("linear", batch=batching.along_axes, tangent=tangents.linear)
+MOVEMENT = Kind("movement", batch=batching.along_axes, tangent=tangents.linear)
+BILINEAR = Kind("bilinear", batch=batching.product, tangent=tangents.bilinear, promotes=True, widens=True)
+ROWS = Kind("rows", batch=batching.leading, tangent=tangents.transposed, widens=True)
+OWN = Kind("own", batch=batching.no_rule, tangent=tangents.transposed, widens=True)
 
 TAKES: dict[str, str] = {}  # op name -> "float", "number", "integer", "bool" or "any": the dtypes it takes
 
@@ -263,12 +266,16 @@ def op(
     example: Callable[..., Any] | None = None,
     fused: Callable[..., Any] | Sequence[Callable[..., Any] | None] | None = None,
     ulp: float = 4,
+    batch: batching.Rule | None = None,
+    tangent: tangents.Rule | None = None,
+    issue: Callable[..., Any] | None = None,
 ) -> Op:
     """Declares any other op. `fused(g, *kept)` replaces a rule at first order where the native module has its kernel."""
     TAKES[name] = takes
     declared = Op(
-        name, kind=kind, reference=reference, inputs=inputs, pullback=pullback, joint=joint, cost=cost, example=example, ulp=ulp
-    )
+        name, kind=kind, reference=reference, inputs=inputs, pullback=pullback, joint=joint, cost=cost, example=example, ulp=ulp,
+        batch=batch, tangent=tangent, issue=issue,
+    )  # fmt: skip
     if fused is not None and declared.native:
         quicks: Any = fused if isinstance(fused, (tuple, list)) else (fused,)
         for rule, quick in zip(declared.rules, quicks):

@@ -13,10 +13,12 @@ from ..primitive import OPS, Op, apply
 from ..tensor import Tensor
 from ._counts import COUNTS
 from ._examples import normal
+from .batching import layer
 from .kinds import OWN, op
 from .linalg import matmul
 from .reduce import sum_over
 from .shape import matrix_transpose, reshape, same_dtype
+from .tangents import layer as layer_tangent
 
 ACTIVATIONS: Final = (None, "relu", "tanh", "sigmoid")  # an activation's number is its place here, as in the kernel
 ABSENT: Final = Number(None)  # type: ignore[arg-type]  # in the place of an optional input: no array, never watched
@@ -86,14 +88,16 @@ def _wrapped(arrays: Sequence[Any]) -> list[Tensor | None]:
     return [None if array is None else Tensor(array) for array in arrays]
 
 
-_linear = op("linear", kind=OWN, reference=_reference, inputs=3, joint=True, pullback=_pullback, takes="float", cost=_cost,
-             fused=_fused if _pull else None, example=normal((5, 3), (4, 3), (4,), params=(0,)))  # fmt: skip
+_linear = op("linear", kind=OWN, batch=layer, tangent=layer_tangent, reference=_reference, inputs=3, joint=True,
+             pullback=_pullback, takes="float", cost=_cost, fused=_fused if _pull else None,
+             example=normal((5, 3), (4, 3), (4,), params=(0,)))  # fmt: skip
 
 
 def _activated() -> Op:
     """Another op by the same kernel, because its pullback keeps y, which the plain one frees."""
-    linked = op("linear_activated", kind=OWN, reference=_reference, inputs=3, joint=True, pullback=_activated_pullback,
-                takes="float", cost=_cost, example=normal((5, 3), (4, 3), (4,), params=(2,)))  # fmt: skip
+    linked = op("linear_activated", kind=OWN, batch=layer, tangent=layer_tangent, reference=_reference, inputs=3, joint=True,
+                pullback=_activated_pullback, takes="float", cost=_cost,
+                example=normal((5, 3), (4, 3), (4,), params=(2,)))  # fmt: skip
     linked.kernel, linked.native, linked.why_reference = _linear_kernel(linked)
     linked.ends_with = lambda kept: OPS[str(ACTIVATIONS[kept["activation"]])]
     if linked.native and _pull:

@@ -16,14 +16,17 @@ import numpy as np
 
 from .. import devices, dtypes
 from ..backends.reference import distinct_bytes, special
+from ..batching import per_example
 from ..errors import DTypeError, PullbackError, ShapeError
 from ..operand import as_tensor
-from ..primitive import apply
+from ..primitive import ZERO, apply
 from ..tensor import Tensor
 from . import philox
 from ._examples import normal as normal_example
 from ._shapes import Shape
+from .batching import drawing, dropping, shuffling
 from .kinds import LINEAR, OWN, op
+from .shape import to_device
 
 # ---- references
 
@@ -37,12 +40,12 @@ def _unit(count: int, dtype: Any, state: Any) -> Any:
     return philox.uniform(*_key(state), count, double=dtype == dtypes.float64)
 
 
-def _uniform(xp: Any, shape: Shape, dtype: Any, state: Any, low: float, high: float) -> Any:
+def _uniform(xp: Any, state: Any, shape: Shape, dtype: Any, low: float, high: float) -> Any:
     u = _unit(math.prod(shape), dtype, state)
     return xp.asarray((u.dtype.type(low) + u.dtype.type(high - low) * u).astype(dtype).reshape(shape))
 
 
-def _normal(xp: Any, shape: Shape, dtype: Any, state: Any, mean: float, std: float) -> Any:
+def _normal(xp: Any, state: Any, shape: Shape, dtype: Any, mean: float, std: float) -> Any:
     """Box & Muller 1958: a pair of uniform numbers gives a pair of normal ones."""
     count = math.prod(shape)
     u = _unit(count + count % 2, dtype, state).reshape(-1, 2).astype(np.float64)
@@ -51,7 +54,7 @@ def _normal(xp: Any, shape: Shape, dtype: Any, state: Any, mean: float, std: flo
     return xp.asarray((mean + std * z).astype(dtype).reshape(shape))
 
 
-def _truncated_normal(xp: Any, shape: Shape, dtype: Any, state: Any, mean: float, std: float, low: float, high: float) -> Any:
+def _truncated_normal(xp: Any, state: Any, shape: Shape, dtype: Any, mean: float, std: float, low: float, high: float) -> Any:
     """By the inverse distribution function: no rejection, one number from each."""
     start, end = math.erf(low * math.sqrt(0.5)), math.erf(high * math.sqrt(0.5))
     u = _unit(math.prod(shape), dtype, state).astype(np.float64)
@@ -59,22 +62,22 @@ def _truncated_normal(xp: Any, shape: Shape, dtype: Any, state: Any, mean: float
     return xp.asarray((mean + std * z).astype(dtype).reshape(shape))
 
 
-def _bernoulli(xp: Any, shape: Shape, state: Any, p: float) -> Any:
+def _bernoulli(xp: Any, state: Any, shape: Shape, p: float) -> Any:
     return xp.asarray((_unit(math.prod(shape), dtypes.float32, state) < np.float32(p)).reshape(shape))
 
 
-def _randint(xp: Any, shape: Shape, dtype: Any, state: Any, low: int, high: int) -> Any:
+def _randint(xp: Any, state: Any, shape: Shape, dtype: Any, low: int, high: int) -> Any:
     """A 64-bit word scaled to the range: no rejection, a bias below (high - low) / 2^64."""
     scaled = philox.multiply_high(philox.pairs(*_key(state), math.prod(shape)), high - low)
     return xp.asarray((scaled + np.uint64(low % 2**64)).astype(np.int64).astype(dtype).reshape(shape))
 
 
-def _permutation(xp: Any, count: int, state: Any) -> Any:
+def _permutation(xp: Any, state: Any, count: int) -> Any:
     """The order that sorts 64-bit words; of equal ones, which are as good as impossible, the first comes first."""
     return xp.asarray(np.argsort(philox.pairs(*_key(state), count), kind="stable").astype(np.int64))
 
 
-def _dropout(xp: Any, x: Any, p: float, state: Any) -> Any:
+def _dropout(xp: Any, x: Any, state: Any, p: float) -> Any:
     keep = xp.asarray((_unit(x.size, dtypes.float32, state) >= np.float32(p)).reshape(x.shape))
     wide = x.astype(xp.float32) if x.dtype.itemsize == 2 else x
     return xp.where(keep, wide * wide.dtype.type(1 / (1 - p)), xp.zeros_like(wide)).astype(x.dtype)
@@ -91,16 +94,22 @@ def _counted(flops: int, special: int) -> Any:
     }  # fmt: skip
 
 
-_draw_uniform = op("uniform", kind=OWN, reference=_uniform, inputs=0, cost=_counted(3, 0))
-_draw_normal = op("normal", kind=OWN, reference=_normal, inputs=0, cost=_counted(6, 2))
-_draw_truncated = op("truncated_normal", kind=OWN, reference=_truncated_normal, inputs=0, cost=_counted(6, 1))
-_draw_bernoulli = op("bernoulli", kind=OWN, reference=_bernoulli, inputs=0, cost=_counted(1, 0))
-_draw_randint = op("randint", kind=OWN, reference=_randint, inputs=0, cost=_counted(0, 0))
-_draw_permutation = op("permutation", kind=OWN, reference=_permutation, inputs=0, cost=_counted(0, 0))
-_drop = op("dropout", kind=LINEAR, reference=_dropout, takes="float",
-           example=normal_example((3, 5), params=(0.3, np.array([7, 1], np.uint64))),
-           cost=lambda x, p, state, y: {"flops": y.size, "bytes_read": distinct_bytes(x) + STATE_BYTES},
-           pullback=lambda g, p, state: apply(_drop, (g,), (p, state)))  # fmt: skip
+
+
+def _draws(name: str, reference: Any, flops: int, special: int, batch: Any = drawing) -> Any:
+    return op(name, kind=OWN, reference=reference, pullback=ZERO, cost=_counted(flops, special), batch=batch)
+
+
+_draw_uniform = _draws("uniform", _uniform, 3, 0)
+_draw_normal = _draws("normal", _normal, 6, 2)
+_draw_truncated = _draws("truncated_normal", _truncated_normal, 6, 1)
+_draw_bernoulli = _draws("bernoulli", _bernoulli, 1, 0)
+_draw_randint = _draws("randint", _randint, 0, 0)
+_draw_permutation = _draws("permutation", _permutation, 0, 0, shuffling)
+_drop = op("dropout", kind=LINEAR, reference=_dropout, takes="float", inputs=2, batch=dropping,
+           example=normal_example((3, 5), np.array([7, 1], np.uint64), params=(0.3,)),
+           cost=lambda x, state, p, y: {"flops": y.size, "bytes_read": distinct_bytes(x) + STATE_BYTES},
+           pullback=(lambda g, state, p: apply(_drop, (g, state), (p,)), None))  # fmt: skip
 
 
 # ---- generators
@@ -163,8 +172,8 @@ class Generator:
     def _draw(self, op: Any, kind: Sequence[Any], *params: Any, device: str | None = None) -> Tensor:
         """The op's result for (*kind, state, *params)."""
         device = device or self._device or devices.default_device()
-        y = apply(op, (), (*kind, self.next_state(device), *params))
-        return y if y.device == device else Tensor(devices.move(y.array, device))
+        y = apply(op, (per_example(Tensor(self.next_state(device))),), (*kind, *params))
+        return y if y.device == device else to_device(y, device)
 
     def uniform(self, shape: Any = (), low: float = 0.0, high: float = 1.0, *, dtype: Any = None) -> Tensor:
         """Uniform in [low, high), but for rounding; float32 where no dtype is given."""
@@ -249,7 +258,8 @@ def dropout(x: Any, p: float = 0.5, training: bool = True, *, generator: Generat
         return x
     if p == 1:
         return x * 0.0
-    return apply(_drop, (x,), (float(p), (generator or default).next_state(x.device)))
+    state = Tensor((generator or default).next_state(x.device))
+    return apply(_drop, (x, per_example(state)), (float(p),))
 
 
 __all__: Sequence[str] = ("Generator", "bernoulli", "normal", "permutation", "randint", "seed", "truncated_normal", "uniform")

@@ -18,6 +18,7 @@ from ._shapes import Shape, kept_dims, normalize_axes, normalize_axis
 from .cast import astype
 from .elementwise import equal, not_equal, sqrt, square, where
 from .kinds import REDUCE, no_flops, op
+from .tangents import linear
 
 
 def _adds(x: Any, axes: Any, keepdims: Any, y: Any) -> dict[str, int]:
@@ -92,11 +93,11 @@ def _averaging(xp: Any, x: Any, axes: Any, keepdims: Any) -> Any:
     return (total / math.prod([x.shape[axis] for axis in axes])).astype(dtypes.accumulated(x.dtype))
 
 
-_sum = op("sum", kind=REDUCE, reference=_summing("sum"), takes="any", cost=_adds,
+_sum = op("sum", kind=REDUCE, tangent=linear, reference=_summing("sum"), takes="any", cost=_adds,
           pullback=lambda g, x_shape, axes: _spread(g, x_shape, axes), fused=_quick_spread)  # fmt: skip
 _prod = op("prod", kind=REDUCE, reference=_summing("prod"), takes="any", cost=_adds,
            pullback=lambda g, x, axes: _other_factors(g, x, axes))  # fmt: skip
-_mean = op("mean", kind=REDUCE, reference=_averaging, takes="float", cost=_adds_and_divides,
+_mean = op("mean", kind=REDUCE, tangent=linear, reference=_averaging, takes="float", cost=_adds_and_divides,
            pullback=lambda g, x_shape, axes: _spread(_share_of(g, x_shape, axes), x_shape, axes),
            fused=_quick_spread and _spread_mean)  # fmt: skip
 _max = op("max", kind=REDUCE, reference=_by_numpy("max"), cost=no_flops,

@@ -22,6 +22,7 @@ from ..refusal import BadIndex
 from ..tensor import Tensor
 from ._examples import normal
 from ._shapes import Shape, ints, normalize_axes
+from .batching import normalizing, row_losses
 from .cast import astype
 from .elementwise import equal, exp, not_equal, rsqrt, square, where
 from .index import one_hot
@@ -220,13 +221,13 @@ _log_softmax = op("log_softmax", kind=ROWS, reference=_log_softmax_reference, ta
                   fused=_fused("log_softmax"), cost=_cost((3, 1), (-1, 1)), example=normal((4, 5)))  # fmt: skip
 _logsumexp = op("logsumexp", kind=ROWS, reference=_logsumexp_reference, takes="float", pullback=_logsumexp_pullback,
                 fused=_fused("logsumexp"), cost=_cost((2, 1), (0, 1)), example=normal((4, 5)))  # fmt: skip
-_layer_norm = op("layer_norm", kind=OWN, reference=_layer_norm_reference, inputs=3, joint=True, takes="float",
+_layer_norm = op("layer_norm", kind=OWN, batch=normalizing, reference=_layer_norm_reference, inputs=3, joint=True, takes="float",
                  pullback=_layer_norm_pullback, fused=_fused("layer_norm", True), cost=_layer_norm_cost,
                  example=normal((4, 5), (5,), (5,), params=(1e-5,)))  # fmt: skip
-_rms_norm = op("rms_norm", kind=OWN, reference=_rms_norm_reference, inputs=2, joint=True, takes="float",
+_rms_norm = op("rms_norm", kind=OWN, batch=normalizing, reference=_rms_norm_reference, inputs=2, joint=True, takes="float",
                pullback=_rms_norm_pullback, fused=_fused("rms_norm", True), cost=_rms_norm_cost,
                example=normal((4, 5), (5,), params=(1e-6,)))  # fmt: skip
-_cross_entropy = op("cross_entropy", kind=OWN, reference=_cross_entropy_reference, inputs=2, takes="float",
+_cross_entropy = op("cross_entropy", kind=OWN, batch=row_losses, reference=_cross_entropy_reference, inputs=2, takes="float",
                     pullback=(_cross_entropy_pullback, None), fused=(_fused("cross_entropy"), None),
                     cost=_cross_entropy_cost, example=_cross_entropy_example)  # fmt: skip
 

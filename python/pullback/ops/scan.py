@@ -11,6 +11,7 @@ from ..primitive import apply
 from ..tensor import Tensor
 from ._examples import normal
 from ._shapes import normalize_axis
+from .batching import along_axes
 from .cast import astype
 from .kinds import LINEAR, OWN, op
 from .shape import SLICE, concat, view
@@ -41,7 +42,7 @@ _cumulative_sum = op(
 )  # fmt: skip
 _cumulative_prod = op(
     "cumulative_prod", example=normal((3, 5), params=(1, True)),
-    kind=OWN, reference=_reference("cumprod"), cost=_one_each,
+    kind=OWN, reference=_reference("cumprod"), cost=_one_each, batch=along_axes,
     pullback=lambda g, x, axis, reverse: _product_scan_pullback(g, x, axis, reverse),
 )  # fmt: skip
 

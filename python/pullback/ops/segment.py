@@ -6,16 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from .. import devices
+from .. import devices, dtypes
+from ..batching import Batched, over_all
+from ..creation import ones
 from ..errors import DTypeError, ShapeError
 from ..operand import as_tensor
-from ..primitive import apply
+from ..primitive import OPS, apply
 from ..tensor import Tensor
 from ._examples import distinct, normal
+from .batching import by_segment
 from .cast import astype
 from .elementwise import equal, exp, isfinite, log, maximum, where
-from .index import take
 from .kinds import OWN, no_flops, op
+from .shape import reshape, stop_gradient
+from .tangents import linear
 
 # ---- ops: (data, ids, num_segments); ids is a checked integer array
 
@@ -39,43 +43,56 @@ def highest(dtype: Any) -> Any:
     return True if dtype.kind == "b" else np.iinfo(dtype).max if dtype.kind in "iu" else np.inf
 
 
-_sum = op("segment_sum", example=normal((5, 2), params=(np.array([0, 2, 0, 3, 2]), 4)),
-          kind=OWN, reference=_reference("add", lambda dtype: 0), pullback=lambda g, ids: take(g, ids, axis=0),
+_sum = op("segment_sum", example=normal((5, 2), np.array([0, 2, 0, 3, 2]), params=(4,)), inputs=2, batch=by_segment, tangent=linear,
+          kind=OWN, reference=_reference("add", lambda dtype: 0), pullback=(lambda g, ids: _of_segments(g, ids), None),
           cost=lambda data, ids, num_segments, y: {"flops": data.size})  # fmt: skip
-_max = op("segment_max", example=distinct((5, 2), params=(np.array([0, 2, 0, 1, 2]), 3)),
+_max = op("segment_max", example=distinct((5, 2), np.array([0, 2, 0, 1, 2]), params=(3,)), inputs=2, batch=by_segment,
           kind=OWN, reference=_reference("maximum", lowest), cost=no_flops,
-          pullback=lambda g, data, ids, num_segments, y: _extreme_pullback(g, data, ids, num_segments, y))  # fmt: skip
-_min = op("segment_min", example=distinct((5, 2), params=(np.array([0, 2, 0, 1, 2]), 3)),
+          pullback=(lambda g, data, ids, num_segments, y: _extreme_pullback(g, data, ids, num_segments, y), None))  # fmt: skip
+_min = op("segment_min", example=distinct((5, 2), np.array([0, 2, 0, 1, 2]), params=(3,)), inputs=2, batch=by_segment,
           kind=OWN, reference=_reference("minimum", highest), cost=no_flops,
-          pullback=lambda g, data, ids, num_segments, y: _extreme_pullback(g, data, ids, num_segments, y))  # fmt: skip
+          pullback=(lambda g, data, ids, num_segments, y: _extreme_pullback(g, data, ids, num_segments, y), None))  # fmt: skip
 
 
-def _extreme_pullback(g: Tensor, data: Tensor, ids: Any, num_segments: int, y: Tensor) -> Tensor:
+def _of_segments(x: Tensor, ids: Tensor) -> Tensor:
+    """The row of its segment, for each id."""
+    return apply(OPS["take"], (x, ids), (0,))
+
+
+def _extreme_pullback(g: Tensor, data: Tensor, ids: Tensor, num_segments: int, y: Tensor) -> Tensor:
     """The elements that attain the extreme of their segment share its cotangent evenly."""
-    hit = astype(equal(data, take(y, ids, axis=0)), data.dtype)
-    ties = apply(_sum, (hit,), (ids, num_segments))
-    return hit * take(g / maximum(ties, 1.0), ids, axis=0)
+    hit = astype(equal(data, _of_segments(y, ids)), data.dtype)
+    ties = apply(_sum, (hit, ids), (num_segments,))
+    return hit * _of_segments(g / maximum(ties, 1.0), ids)
 
 
-def _checked(name: str, data: Any, segment_ids: Any, num_segments: int | None) -> tuple[Tensor, Any, int]:
-    """Data, ids as an integer array, and the number of segments. Raises ShapeError, DTypeError, IndexError."""
-    data = as_tensor(data)
-    ids = devices.move(as_tensor(segment_ids).array, data.device)
-    if ids.ndim != 1 or data.ndim < 1 or ids.shape[0] != data.shape[0]:
+def _checked(name: str, data: Any, segment_ids: Any, num_segments: int | None) -> tuple[Tensor, Tensor, int]:
+    """Data, ids as an integer tensor, and the number of segments. Raises ShapeError, DTypeError, IndexError."""
+    data, given = as_tensor(data), as_tensor(segment_ids)
+    if given.ndim != 1 or data.ndim < 1 or given.shape[0] != data.shape[0]:
         raise ShapeError(
-            f"{name}: segment_ids has shape {ids.shape}, data {data.shape}; there must be one id for each row of data."
+            f"{name}: segment_ids has shape {given.shape}, data {data.shape}; there must be one id for each row of data."
         )
-    if ids.dtype.kind not in "iu":
-        raise DTypeError(f"{name}: segment_ids have dtype {ids.dtype}; they must be integers.")
-    if num_segments is None:
-        num_segments = int(devices.move(ids.max(), "cpu")) + 1 if ids.size else 0
-    if devices.on_host(ids) and ids.size and (int(ids.min()) < 0 or int(ids.max()) >= num_segments):
-        wrong = int(((ids < 0) | (ids >= num_segments)).argmax())
+    if given.dtype.kind not in "iu":
+        raise DTypeError(f"{name}: segment_ids have dtype {given.dtype}; they must be integers.")
+    n = _largest(given) + 1 if num_segments is None else num_segments
+    return data, over_all(given, lambda ids: _in_range(name, devices.move(ids.array, data.device), n)), n
+
+
+def _largest(ids: Tensor) -> int:
+    while isinstance(ids, Batched):
+        ids = ids.value
+    return int(devices.move(ids.array.max(), "cpu")) if ids.size else -1
+
+
+def _in_range(name: str, ids: Any, count: int) -> Tensor:
+    if devices.on_host(ids) and ids.size and (int(ids.min()) < 0 or int(ids.max()) >= count):
+        wrong = int(((ids < 0) | (ids >= count)).argmax())
         raise IndexError(
-            f"{name}: segment id {int(ids[wrong])} at position {wrong} is out of range for {num_segments} segments "
-            f"(from 0 to {num_segments - 1})."
+            f"{name}: segment id {int(ids.flat[wrong])} at position {wrong % ids.shape[-1]} is out of range for {count} "
+            f"segments (from 0 to {count - 1})."
         )
-    return data, ids, num_segments
+    return Tensor(ids)
 
 
 def segment_sum(data: Any, segment_ids: Any, num_segments: int | None = None) -> Tensor:
@@ -89,37 +106,34 @@ def segment_sum(data: Any, segment_ids: Any, num_segments: int | None = None) ->
     Returns: (num_segments, …). Raises: IndexError for an id out of range, ShapeError, DTypeError.
     """
     data, ids, n = _checked("segment_sum", data, segment_ids, num_segments)
-    return apply(_sum, (data,), (ids, n))
+    return apply(_sum, (data, ids), (n,))
 
 
 def segment_max(data: Any, segment_ids: Any, num_segments: int | None = None) -> Tensor:
     """The largest of each segment; the dtype's lowest value (-inf) for an empty one. Ties share the gradient evenly."""
     data, ids, n = _checked("segment_max", data, segment_ids, num_segments)
-    return apply(_max, (data,), (ids, n))
+    return apply(_max, (data, ids), (n,))
 
 
 def segment_min(data: Any, segment_ids: Any, num_segments: int | None = None) -> Tensor:
     """The smallest of each segment; the dtype's highest value (inf) for an empty one. Ties share the gradient evenly."""
     data, ids, n = _checked("segment_min", data, segment_ids, num_segments)
-    return apply(_min, (data,), (ids, n))
+    return apply(_min, (data, ids), (n,))
 
 
 def segment_mean(data: Any, segment_ids: Any, num_segments: int | None = None) -> Tensor:
     """The mean of the rows of each segment; zeros for an empty one."""
     data, ids, n = _checked("segment_mean", data, segment_ids, num_segments)
-    xp = devices.array_module(data.device)
-    with devices.working(data.device):
-        counts = xp.maximum(xp.bincount(ids, minlength=n), 1)
-    shape = (n,) + (1,) * (data.ndim - 1)
-    dtype = data.dtype if data.dtype.kind in "fV" else np.dtype("float32")
-    return apply(_sum, (astype(data, dtype),), (ids, n)) / Tensor(counts.astype(dtype).reshape(shape))
+    data = astype(data, data.dtype if data.dtype.kind in "fV" else dtypes.DEFAULT)
+    counts = maximum(apply(_sum, (ones(ids.shape, dtype=data.dtype, device=data.device), ids), (n,)), 1.0)
+    return apply(_sum, (data, ids), (n,)) / reshape(counts, (n,) + (1,) * (data.ndim - 1))
 
 
 def segment_logsumexp(data: Any, segment_ids: Any, num_segments: int | None = None) -> Tensor:
     """log of the sum of exp of each segment, without overflow; -inf for an empty one."""
     data, ids, n = _checked("segment_logsumexp", data, segment_ids, num_segments)
     top = _finite_top(data, ids, n)
-    total = apply(_sum, (exp(data - take(top, ids, axis=0)),), (ids, n))
+    total = apply(_sum, (exp(data - _of_segments(top, ids)), ids), (n,))
     filled = total > 0
     return where(filled, log(where(filled, total, 1.0)) + top, -np.inf)
 
@@ -127,15 +141,13 @@ def segment_logsumexp(data: Any, segment_ids: Any, num_segments: int | None = No
 def segment_softmax(data: Any, segment_ids: Any, num_segments: int | None = None) -> Tensor:
     """exp of each element over the sum of exp of its segment, without overflow. Returns: the shape of data."""
     data, ids, n = _checked("segment_softmax", data, segment_ids, num_segments)
-    e = exp(data - take(_finite_top(data, ids, n), ids, axis=0))
-    return e / take(apply(_sum, (e,), (ids, n)), ids, axis=0)
+    e = exp(data - _of_segments(_finite_top(data, ids, n), ids))
+    return e / _of_segments(apply(_sum, (e, ids), (n,)), ids)
 
 
-def _finite_top(data: Tensor, ids: Any, n: int) -> Tensor:
+def _finite_top(data: Tensor, ids: Tensor, n: int) -> Tensor:
     """The largest of each segment as a constant, 0 where that is not finite: what to subtract before exp."""
-    from .shape import stop_gradient
-
-    top = apply(_max, (stop_gradient(data),), (ids, n))
+    top = apply(_max, (stop_gradient(data), ids), (n,))
     return where(isfinite(top), top, 0.0)
 
 

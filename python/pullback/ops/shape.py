@@ -8,17 +8,21 @@ from typing import Any
 
 from .. import devices, dtypes
 from ..backends.reference import run as run_reference
+from ..batching import Batched, innermost
+from ..batching import run as run_batched
 from ..errors import DTypeError, ShapeError
 from ..listeners import listeners
 from ..operand import Number, as_tensor
-from ..primitive import Op, apply, same
+from ..primitive import Op, apply, retry, same
 from ..refusal import Refused
 from ..tensor import Tensor
 from . import reduce
 from ._examples import normal
 from ._shapes import Shape, broadcast_shapes, infer_shape, ints, normalize_axes, normalize_axis
+from .batching import along_axes, broadcasting, reshaping
 from .cast import astype
-from .kinds import LINEAR, MOVEMENT, check_numbers, no_flops, op
+from .kinds import LINEAR, MOVEMENT, Kind, check_numbers, no_flops, op
+from .tangents import linear, padding
 
 
 def view(op: Op, x: Tensor, *params: Any) -> Tensor:
@@ -26,6 +30,8 @@ def view(op: Op, x: Tensor, *params: Any) -> Tensor:
     array = x.array
     if devices.on_host(array):
         y = Tensor(op.reference(None, array, *params))
+    elif x.__class__ is Batched:
+        return retry(op, (x,), params)
     else:  # CuPy may have to copy
         with devices.working(devices.device_of(array)):
             y = Tensor(op.reference(None, array, *params))
@@ -35,20 +41,22 @@ def view(op: Op, x: Tensor, *params: Any) -> Tensor:
     return y
 
 
+VIEW = Kind("view", batch=along_axes, tangent=linear, issue=lambda op, inputs, params: view(op, inputs[0], *params))
+
 _reshape = op("reshape", example=normal((3, 4), params=((2, 6),)),
-              kind=MOVEMENT, reference=lambda xp, x, shape: x.reshape(shape), cost=no_flops,
-              pullback=lambda g, x_shape: reshape(g, x_shape))  # fmt: skip
+              kind=VIEW, reference=lambda xp, x, shape: x.reshape(shape), cost=no_flops,
+              pullback=lambda g, x_shape: reshape(g, x_shape), batch=reshaping)  # fmt: skip
 _permute = op("permute_dims", example=normal((2, 3, 4), params=((2, 0, 1),)),
-              kind=MOVEMENT, reference=lambda xp, x, axes: x.transpose(axes), cost=no_flops,
-              pullback=lambda g, axes: permute_dims(g, inverse(axes)))  # fmt: skip
+              kind=VIEW, reference=lambda xp, x, order: x.transpose(order), cost=no_flops,
+              pullback=lambda g, order: permute_dims(g, inverse(order)))  # fmt: skip
 _broadcast = op("broadcast_to", example=normal((3, 1), params=((2, 3, 4),)),
-                kind=MOVEMENT, reference=lambda xp, x, shape: _broadcast_array(x, shape), cost=no_flops,
-                pullback=lambda g, x_shape: unbroadcast(g, x_shape))  # fmt: skip
+                kind=VIEW, reference=lambda xp, x, shape: _broadcast_array(x, shape), cost=no_flops,
+                pullback=lambda g, x_shape: unbroadcast(g, x_shape), batch=broadcasting)  # fmt: skip
 _flip = op("flip", example=normal((3, 4), params=((1,),)),
-           kind=MOVEMENT, reference=lambda xp, x, axes: _flipped(x, axes), cost=no_flops,
+           kind=VIEW, reference=lambda xp, x, axes: _flipped(x, axes), cost=no_flops,
            pullback=lambda g, axes: view(_flip, g, axes))  # fmt: skip
 SLICE = op("slice", example=normal((4, 5), params=((slice(1, None, 2), None, 3),)),
-            kind=MOVEMENT, reference=lambda xp, x, key: x[_open(key)], cost=no_flops,
+            kind=VIEW, reference=lambda xp, x, key: x[_open(key)], cost=no_flops,
             pullback=lambda g, x_shape, key: apply(_place, (g,), (x_shape, key)))  # fmt: skip
 _place = op("place", example=normal((2, 3), params=((4, 6), (slice(0, None, 2), slice(3, None)))),
             kind=MOVEMENT, reference=lambda xp, x, shape, key: _placed(xp, x, shape, key), cost=no_flops,
@@ -56,17 +64,19 @@ _place = op("place", example=normal((2, 3), params=((4, 6), (slice(0, None, 2), 
 _copy = op("copy", example=normal((3, 4)),
            kind=LINEAR, reference=lambda xp, x: xp.array(x, order="C"), pullback=same, cost=no_flops)
 _stop = op("stop_gradient", example=normal((3, 4)),
-           kind=MOVEMENT, reference=lambda xp, x: x, pullback=None, cost=no_flops)
+           kind=VIEW, reference=lambda xp, x: x, pullback=None, cost=no_flops)
+_alias = op("alias", example=normal((3, 4)), kind=VIEW, reference=lambda xp, x: x, pullback=same, cost=no_flops)
 _to_device = op("to_device", example=normal((3, 4), params=("cpu",)),
                 kind=LINEAR, reference=lambda xp, x, device: devices.move(x, device), cost=no_flops,
                 pullback=lambda g, x_device: to_device(g, x_device))  # fmt: skip
 _concat = op("concat", example=normal((2, 3), (2, 1), params=(1, (3, 1))),
              kind=MOVEMENT, reference=lambda xp, x, axis, lengths: xp.concatenate(x, axis),
              cost=lambda x, axis, lengths, y: {"flops": 0, "bytes_read": y.nbytes},
+             issue=lambda op, inputs, params: joined(list(inputs), params[0]),
              joint=True, pullback=lambda g, axis, lengths, needs: _cut_up(g, axis, lengths, needs))  # fmt: skip
 _pad = op("pad", example=normal((2, 3), params=((1, 0), (0, 2), 0.5)),
           kind=MOVEMENT, reference=lambda xp, x, before, after, value: xp.pad(x, list(zip(before, after)), constant_values=value),
-          cost=no_flops, pullback=lambda g, x_shape, before: _cut_out(g, before, x_shape))  # fmt: skip
+          cost=no_flops, pullback=lambda g, x_shape, before: _cut_out(g, before, x_shape), tangent=padding)  # fmt: skip
 
 
 def _broadcast_array(x: Any, shape: Shape) -> Any:
@@ -256,6 +266,11 @@ def stop_gradient(x: Any, /) -> Tensor:
     return view(_stop, as_tensor(x))
 
 
+def alias(x: Tensor) -> Tensor:
+    """The same value as another one: who watches it does not watch x."""
+    return view(_alias, x)
+
+
 def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> Tensor:
     """The arrays joined along an axis (flattened first where None). Raises ShapeError, DTypeError."""
     tensors = [as_tensor(a) for a in arrays]
@@ -284,6 +299,9 @@ def joined(tensors: list[Tensor], axis: int) -> Tensor:
     try:
         y = Tensor(_concat.kernel(arrays, axis))
     except Refused:
+        place = innermost(tensors)
+        if place >= 0:
+            return run_batched(_concat, tensors, (axis, lengths), place)
         y = Tensor(run_reference(_concat, [arrays], (axis, lengths)))
     if listeners.record is not None:
         listeners.record(_concat, y, tuple(tensors), (axis, lengths))

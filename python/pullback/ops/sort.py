@@ -14,6 +14,7 @@ from ..primitive import ZERO, apply
 from ..tensor import Tensor
 from ._examples import distinct
 from ._shapes import normalize_axis
+from .batching import along_axes, searching
 from .cast import astype
 from .index import take, take_along_axis
 from .kinds import OWN, no_flops, op
@@ -33,22 +34,22 @@ def _order(xp: Any, x: Any, axis: int, descending: bool, stable: bool) -> Any:
 
 
 _argsort = op("argsort", example=distinct((3, 5), params=(1, False, True)),
-              kind=OWN, reference=_order, pullback=ZERO, cost=no_flops)
+              kind=OWN, reference=_order, pullback=ZERO, cost=no_flops, batch=along_axes)
 _sort = op(
     "sort", example=distinct((3, 5), params=(1, True, True)),
-    kind=OWN, cost=no_flops,
+    kind=OWN, cost=no_flops, batch=along_axes,
     reference=lambda xp, x, axis, descending, stable: xp.take_along_axis(x, _order(xp, x, axis, descending, stable), axis),
     pullback=lambda g, x, axis, descending, stable: _unsorted(g, x, axis, descending, stable),
 )  # fmt: skip
 _topk_indices = op(
     "topk_indices", example=distinct((3, 5), params=(2, 1, True)),
-    kind=OWN, pullback=ZERO, cost=no_flops,
+    kind=OWN, pullback=ZERO, cost=no_flops, batch=along_axes,
     reference=lambda xp, x, k, axis, largest: xp.take(_order(xp, x, axis, largest, True), xp.arange(k), axis=axis),
 )  # fmt: skip
 
 
 _searchsorted = op("searchsorted", example=lambda rng, dtype: _searched(rng, dtype),
-                   kind=OWN, inputs=2, pullback=ZERO, cost=no_flops,
+                   kind=OWN, inputs=2, pullback=ZERO, cost=no_flops, batch=searching,
                    reference=lambda xp, x1, x2, right: xp.searchsorted(x1, x2, "right" if right else "left"))  # fmt: skip
 
 
@@ -62,7 +63,7 @@ def _unsorted(g: Tensor, x: Tensor, axis: int, descending: bool, stable: bool) -
     from .index import ALONG_ADD
 
     order = apply(_argsort, (x,), (axis, descending, stable))
-    return apply(ALONG_ADD, (g,), (x.shape, order.array, axis))
+    return apply(ALONG_ADD, (g, order), (x.shape, axis))
 
 
 def sort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:

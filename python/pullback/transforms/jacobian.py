@@ -1,0 +1,246 @@
+"""Jacobians and Hessians: one sweep, or one forward pass, with a batch of directions instead of a loop over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, Literal
+
+from ..batching import Batch, Batched, spread
+from ..creation import eye, zeros
+from ..errors import ShapeError, TapeError
+from ..listeners import listeners
+from ..ops.shape import broadcast_to, concat, moveaxis, reshape
+from ..tape import GradientTape
+from ..tensor import Tensor
+from ..tree import flatten, unflatten
+from .jvp import jvp
+from .vjp import grad, name_of, variables
+
+BUDGET_BYTES = 256 * 2**20  # what chunk="auto" lets one batch of directions take
+FIRST_COLUMNS = 64  # in forward mode nothing is known before the first ones
+Chunk = int | Literal["auto"]
+
+
+class _Values:
+    """A listener that adds up the bytes of what is computed: a sweep makes one cotangent for each, at most."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    def __enter__(self) -> _Values:
+        listeners.stack = (*listeners.stack, self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        listeners.stack = tuple([listener for listener in listeners.stack if listener is not self])
+
+    def add(self, op: Any, y: Tensor, inputs: Any, params: Any) -> None:
+        self.bytes += y.nbytes
+
+    def cut(self, x: Tensor, how: str) -> None:
+        """Nothing is to be remembered of what leaves."""
+
+
+def jacobian(
+    f: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    mode: Literal["auto", "forward", "reverse"] = "auto",
+    chunk: Chunk = "auto",
+) -> Callable[..., Any]:
+    """A function that gives the Jacobian of f by the argument or arguments `argnums`.
+
+    Args:
+        f: takes and returns tensors, alone or in nested lists, tuples, dicts.
+        mode: "reverse" pulls all rows back in one batched sweep, "forward" pushes all columns in one batched pass; "auto"
+            takes reverse where f has no more outputs than inputs.
+        chunk: how many rows or columns at once; "auto": as many as keep what is computed for them below 256 MiB.
+
+    Returns: for each tensor of the value, in its structure, for each tensor of the argument, in its structure, the shape
+    value.shape + argument.shape. Raises: TapeError, ShapeError.
+    """
+    if mode not in ("auto", "forward", "reverse"):
+        raise TapeError(f'jacobian: mode={mode!r}; use "auto", "forward" or "reverse".')
+    _check_chunk(chunk)
+
+    better: dict[Any, str] = {}  # by the shapes of the arguments: what "auto" has found
+
+    def forward(args: tuple[Any, ...], options: dict[str, Any], sources: list[Tensor], spec: Any) -> Any:
+        blocks, form = _pushed(lambda *xs: f(*_with(args, argnums, spec, xs), **options), sources, chunk)
+        return unflatten(form, [unflatten(spec, of_target) for of_target in blocks])
+
+    @wraps(f)
+    def all_derivatives(*args: Any, **options: Any) -> Any:
+        tape = GradientTape(watch_parameters=False)
+        inside, sources, spec = variables(args, argnums, tape, "jacobian")
+        shapes = tuple([x.shape for x in sources])
+        if mode == "forward" or (mode == "auto" and better.get(shapes) == "forward"):
+            return forward(args, options, sources, spec)
+        with tape, _Values() as values:
+            out = f(*inside, **options)
+        targets, form = _tensors(f, out)
+        rows, columns = sum([y.size for y in targets]), sum([x.size for x in sources])
+        if mode == "auto" and columns < rows:
+            better[shapes] = "forward"
+            return forward(args, options, sources, spec)
+        blocks = pulled(tape, targets, sources, _at_once(chunk, rows, values.bytes))
+        return unflatten(form, [unflatten(spec, of_target) for of_target in blocks])
+
+    return all_derivatives
+
+
+def hessian(f: Callable[..., Any], argnums: int | Sequence[int] = 0, chunk: Chunk = "auto") -> Callable[..., Any]:
+    """A function that gives the second derivatives of a scalar function: the forward Jacobian of its gradient.
+
+    Returns: for each pair of tensors of the argument(s) the shape first.shape + second.shape, in nested structure.
+    """
+    return jacobian(grad(f, argnums), argnums, mode="forward", chunk=chunk)
+
+
+def _with(args: tuple[Any, ...], argnums: int | Sequence[int], spec: Any, leaves: Sequence[Tensor]) -> tuple[Any, ...]:
+    replaced, value = list(args), unflatten(spec, list(leaves))
+    for place, own in [(argnums, value)] if isinstance(argnums, int) else list(zip(argnums, value)):
+        replaced[place] = own
+    return tuple(replaced)
+
+
+def _tensors(f: Any, out: Any) -> tuple[list[Tensor], Any]:
+    targets, form = flatten(out)
+    for y in targets:
+        if not isinstance(y, Tensor):
+            raise TapeError(f"jacobian: {name_of(f)} returned a {type(y).__name__}, and only tensors have derivatives.")
+    return targets, form
+
+
+def _check_chunk(chunk: Any) -> None:
+    if chunk != "auto" and (not isinstance(chunk, int) or chunk < 1):
+        raise ValueError(f'chunk={chunk!r}: how many rows or columns at once; a positive integer, or "auto".')
+
+
+def _at_once(chunk: Chunk, count: int, bytes_each: int) -> int:
+    return min(count, chunk if chunk != "auto" else BUDGET_BYTES // max(bytes_each, 1)) or 1
+
+
+def _parts(count: int, at_once: int) -> list[tuple[int, int]]:
+    return [(start, min(start + at_once, count)) for start in range(0, count, at_once)]
+
+
+# ---- reverse: rows
+
+
+def pulled(tape: GradientTape, targets: list[Tensor], sources: list[Any], at_once: int, unconnected: str = "zero") -> Any:
+    """For each target, for each source, the Jacobian. The tape gives up what it kept with the last chunk."""
+    found: list[list[Tensor]] = []
+    parts = [(y, part) for y in targets for part in _parts(y.size, at_once)]
+    rows: dict[int, list[list[Tensor]]] = {id(y): [] for y in targets}
+    for k, (y, (start, stop)) in enumerate(parts):
+        seeds = reshape(eye(stop - start, y.size, k=start, dtype=y.dtype, device=y.device), (stop - start, *y.shape))
+        rows[id(y)].append(batched_pull(tape, [y], [seeds], sources, unconnected, again=k + 1 < len(parts)))
+    for y in targets:
+        chunks = rows[id(y)]
+        columns = [_joined([c[i] for c in chunks], x) for i, x in enumerate(sources)]
+        found.append([reshape(j, (*y.shape, *x.shape)) for j, x in zip(columns, sources)])
+    return found
+
+
+def _joined(chunks: list[Tensor], x: Tensor) -> Tensor:
+    if not chunks:  # of a target without elements
+        return zeros((0, *x.shape), dtype=x.dtype, device=x.device)
+    return chunks[0] if len(chunks) == 1 else concat(chunks)
+
+
+def batched_pull(
+    tape: GradientTape, targets: list[Tensor], seeds: list[Tensor], sources: list[Any], unconnected: str, again: bool = False
+) -> list[Any]:
+    """One sweep with a batch of cotangents: seeds have the shapes (n, *target.shape), gradients (n, *source.shape)."""
+    size = seeds[0].shape[0]
+    with Batch(size) as batch:
+        found = tape.pull(targets, [Batched(batch, seed) for seed in seeds], sources, unconnected, again=again)
+    return [g if g is None else g.value if isinstance(g, Batched) and g.batch is batch else spread(g, size) for g in found]
+
+
+# ---- forward: columns
+
+
+def _pushed(f: Callable[..., Any], sources: list[Tensor], chunk: Chunk) -> tuple[list[list[Tensor]], Any]:
+    """For each target, for each source, the Jacobian; and the structure of the targets."""
+    columns: list[list[Tensor]] = []  # for each source, for each target, (source.size, *target.shape)
+    targets: list[Tensor] = []
+    form, at_once = None, FIRST_COLUMNS if chunk == "auto" else chunk
+    for i, x in enumerate(sources):
+        start, chunks = 0, []
+        while start < x.size or not (chunks or columns):
+            stop = min(start + at_once, x.size)
+            with _Values() as values:
+                targets, form, tangents = _push(f, sources, i, start, stop)
+            chunks.append(tangents)
+            at_once, start = _at_once(chunk, x.size, values.bytes), stop
+        columns.append([_joined([c[k] for c in chunks], y) for k, y in enumerate(targets)])
+    return [
+        [reshape(moveaxis(of[k], 0, -1), (*y.shape, *x.shape)) for of, x in zip(columns, sources)] for k, y in enumerate(targets)
+    ], form
+
+
+def _push(f: Callable[..., Any], sources: list[Tensor], i: int, start: int, stop: int) -> tuple[list[Tensor], Any, list[Tensor]]:
+    """The value of f, and its derivatives in the directions of some elements of one source."""
+    x, n = sources[i], stop - start
+    basis = reshape(eye(n, x.size, k=start, dtype=x.dtype, device=x.device), (n, *x.shape))
+    with Batch(n) as batch:
+        out, tangents = jvp(f, sources, [Batched(batch, basis) if k == i else None for k in range(len(sources))])
+    targets, form = _tensors(f, out)
+    found = flatten(tangents)[0]
+    return targets, form, [t.value if isinstance(t, Batched) and t.batch is batch else spread(t, n) for t in found]
+
+
+# ---- of what a tape recorded
+
+
+def tape_jacobian(tape: GradientTape, target: Any, source: Any, chunk: Chunk, unconnected: str) -> Any:
+    """tape.jacobian."""
+    _check_chunk(chunk)
+    if not isinstance(target, Tensor):
+        raise TapeError(f"jacobian: the target is a {type(target).__name__}; it must be one tensor.")
+    sources, spec = flatten(source)
+    at_once = _at_once(chunk, target.size, _bytes_kept(tape))
+    return unflatten(spec, pulled(tape, [target], sources, at_once, unconnected)[0])
+
+
+def _bytes_kept(tape: GradientTape) -> int:
+    """Of the values that the pullbacks need: about what one sweep computes."""
+    kept = {id(k): k.nbytes for *_, edges, _, _, _ in tape.nodes for edge in edges for k in edge[2] if isinstance(k, Tensor)}
+    return sum(kept.values())
+
+
+def batch_jacobian(tape: GradientTape, target: Tensor, source: Tensor, chunk: Chunk, unconnected: str) -> Tensor:
+    """tape.batch_jacobian: the sum over rows has the same derivative by a row as that row alone."""
+    _check_chunk(chunk)
+    if not target.ndim or not source.ndim or target.shape[0] != source.shape[0]:
+        raise ShapeError(
+            f"batch_jacobian: target {target.shape} and source {source.shape} must have the same number of rows, one per example."
+        )
+    count, rows = target.size // max(target.shape[0], 1), []
+    at_once = _at_once(chunk, count, _bytes_kept(tape))
+    parts = _parts(count, at_once)
+    for k, (start, stop) in enumerate(parts):
+        unit = reshape(eye(stop - start, count, k=start, dtype=target.dtype, device=target.device), (-1, 1, *target.shape[1:]))
+        seeds = broadcast_to(unit, (stop - start, *target.shape))
+        rows += batched_pull(tape, [target], [seeds], [source], unconnected, again=k + 1 < len(parts))
+    found = moveaxis(_joined(rows, source), 0, 1)
+    return reshape(found, (*target.shape, *source.shape[1:]))
+
+
+def tape_gradients(tape: GradientTape, targets: Any, sources: Any, unconnected: str) -> Any:
+    """tape.gradients."""
+    (of, form), (by, spec) = flatten(targets), flatten(sources)
+    for y in of:
+        if not isinstance(y, Tensor) or y.size != 1:
+            raise TapeError(
+                f"gradients: a target is {f'of shape {y.shape}' if isinstance(y, Tensor) else f'a {type(y).__name__}'}; each "
+                f"must be a scalar tensor. Sum it, or ask for tape.jacobian."
+            )
+    seeds = []
+    for k, y in enumerate(of):
+        unit = eye(1, len(of), k=k, dtype=y.dtype, device=y.device)
+        seeds.append(reshape(unit, (len(of), *y.shape)))
+    rows = batched_pull(tape, of, seeds, by, unconnected)
+    return unflatten(form, [unflatten(spec, [None if g is None else g[k] for g in rows]) for k in range(len(of))])

@@ -1,0 +1,137 @@
+"""jvp, linearize, hvp: forward mode. A tangent goes along with each value, and nothing is recorded."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..creation import asarray, zeros_like
+from ..errors import ShapeError
+from ..listeners import listeners
+from ..ops.shape import alias
+from ..primitive import ZERO
+from ..tape import GradientTape
+from ..tensor import Parameter, Tensor, new_serial
+from ..tree import flatten, unflatten
+from .vjp import grad, variable
+
+if TYPE_CHECKING:
+    from ..primitive import Op
+
+
+class Forward:
+    """A listener with the tangent of each value that has one, for as long as the value lives."""
+
+    def __init__(self) -> None:
+        self._tangents: dict[int, tuple[Tensor, Any]] = {}
+
+    def __enter__(self) -> Forward:
+        listeners.stack = (*listeners.stack, self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        listeners.stack = tuple([listener for listener in listeners.stack if listener is not self])
+
+    def give(self, x: Tensor, tangent: Tensor) -> None:
+        """From now on x has this tangent."""
+        if not x.serial:
+            x.serial = new_serial()
+        serial, tangents = x.serial, self._tangents
+        tangents[serial] = (tangent, weakref.ref(x, lambda _: tangents.pop(serial, None)))
+
+    def of(self, x: Any) -> Tensor | None:
+        """The tangent of x, None where it has none: zero."""
+        found = self._tangents.get(x.serial) if x.serial else None
+        return found[0] if found is not None else None
+
+    def add(self, op: Op, y: Tensor, inputs: Sequence[Any], params: Sequence[Any]) -> None:
+        """Computes the tangent of y, unseen by itself and by what listens inside."""
+        if op.pullback is None or op.pullback is ZERO:
+            return
+        tangents = [self.of(x) for x in inputs]
+        for i in () if op.joint else op.dead:
+            tangents[i] = None
+        if all([t is None for t in tangents]):
+            return
+        stack = listeners.stack
+        listeners.stack = stack[: stack.index(self)]
+        try:
+            tangent = op.tangent(op, inputs, y, params, tangents)
+        finally:
+            listeners.stack = stack
+        self.give(y, tangent)
+
+    def cut(self, x: Tensor, how: str) -> None:
+        """Nothing is to be remembered of what leaves."""
+
+
+def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+    """The value of f at the primals, and its derivative in the direction of the tangents, in one pass.
+
+    Args:
+        f: called as f(*primals); takes and returns tensors, alone or in nested lists, tuples, dicts.
+        primals, tangents: a list or tuple with one entry per argument, of the same structure and shapes; None for a tangent
+            that is zero.
+
+    Nothing is kept for a backward pass: the memory is that of f, twice. Most ops pass a tangent by a rule of their kind; the
+    rest by the transpose of their pullback, which is linear in its cotangent. Raises ShapeError, TapeError.
+    """
+    leaves, spec = flatten(tuple(primals))
+    directions = flatten(tuple(tangents))[0]
+    if len(leaves) != len(directions):
+        raise ShapeError(f"jvp: {len(directions)} tangents for {len(leaves)} primals. Give one for each, in the same structure.")
+    inside = [x if isinstance(x, Parameter) else alias(variable(x, "jvp")) for x in leaves]
+    with Forward() as forward:
+        for x, t in zip(inside, directions):
+            if t is not None:
+                forward.give(x, _direction(x, t))
+        out = f(*unflatten(spec, list(inside)))
+    values, spec = flatten(out)
+    ends = [asarray(y) for y in values]
+    return out, unflatten(spec, [t if (t := forward.of(y)) is not None else zeros_like(y) for y in ends])
+
+
+def _direction(x: Tensor, tangent: Any) -> Tensor:
+    t = asarray(tangent, dtype=x.dtype, device=x.device)
+    if t.shape != x.shape:
+        raise ShapeError(f"jvp: a tangent has shape {t.shape}, its primal {x.shape}. They must be equal.")
+    return t
+
+
+def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
+    """The value of f, and its derivative as a function from tangents (one per primal) to that of the value.
+
+    f runs once; each call of the function costs about a backward pass. It is the transpose of f's pullback, which is recorded.
+    """
+    from .vjp import vjp
+
+    out, pullback = vjp(f, *primals)
+    targets, spec = flatten(out)
+    zero = [alias(zeros_like(y)) for y in targets]
+    with GradientTape(persistent=True, watch_parameters=False) as tape:
+        tape.watch(zero)
+        cotangents = flatten(pullback(unflatten(spec, list(zero))))[0]
+
+    def derivative(*tangents: Any) -> Any:
+        given = flatten(tangents)[0]
+        if len(given) != len(cotangents):
+            raise ShapeError(f"linearize: {len(given)} tangents for {len(cotangents)} primals. Give one for each.")
+        return unflatten(spec, tape.gradient(cotangents, zero, given, unconnected="zero"))
+
+    return out, derivative
+
+
+def hvp(f: Callable[..., Any], primals: Any, tangents: Any) -> Any:
+    """The product of the Hessian of a scalar function with a direction, in the structure of the primals.
+
+    Args:
+        f: called as f(*primals) for a list or tuple, otherwise as f(primals).
+        tangents: of the structure and shapes of the primals.
+
+    Forward over reverse mode: about four times the cost of f, whatever the size. Source: Pearlmutter 1994.
+    """
+    several = isinstance(primals, (list, tuple))
+    points, directions = (tuple(primals), tuple(tangents)) if several else ((primals,), (tangents,))
+    _, products = jvp(grad(f, argnums=tuple(range(len(points)))), points, directions)
+    return products[0] if not several else list(products) if isinstance(primals, list) else products

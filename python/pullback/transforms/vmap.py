@@ -1,0 +1,94 @@
+"""vmap: a function of one example, run on all examples of a batch at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from ..batching import Batch, Batched, spread
+from ..creation import asarray
+from ..errors import ShapeError, VmapError
+from ..ops._shapes import normalize_axis
+from ..ops.shape import moveaxis
+from ..tensor import Tensor
+from ..tree import flatten, prefix_leaves, unflatten
+
+
+def vmap(f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callable[..., Any]:
+    """A function that runs `f`, written for one example, on a batch: one launch per op, whatever the size of the batch.
+
+    Args:
+        f: takes and returns tensors, alone or in nested lists, tuples, dicts. Everything that `pb` computes may be inside,
+            tapes and other transforms too; random numbers are others for each example. What reads elements (`item()`,
+            `if t:`) or has a shape that depends on them cannot be.
+        in_axes: which axis of the arguments runs over the examples: one int for all, or a tuple with one entry per
+            positional argument, each an int, None (the same for every example), or a structure of them. Keyword arguments
+            have the examples along axis 0. Python numbers and other objects are the same for every example.
+        out_axes: where the results have the examples, as in_axes; a result that is the same for every example is repeated.
+
+    Raises ShapeError where the lengths differ or an axis is missing, VmapError for what cannot be done for all at once.
+    """
+
+    @wraps(f)
+    def for_all(*args: Any, **options: Any) -> Any:
+        leaves, spec = flatten((args, options))
+        axes = _input_axes(in_axes, args, options)
+        size = _common_length(leaves, axes)
+        with Batch(size) as batch:
+            inside = [x if axis is None else Batched(batch, _first(x, axis, "in_axes")) for x, axis in zip(leaves, axes)]
+            positional, named = unflatten(spec, inside)
+            results, spec = flatten(f(*positional, **named))
+        axes = prefix_leaves(out_axes, spec, results, "out_axes")
+        return unflatten(spec, [_outside(y, batch, axis) for y, axis in zip(results, axes)])
+
+    return for_all
+
+
+def _input_axes(in_axes: Any, args: tuple[Any, ...], options: dict[str, Any]) -> list[int | None]:
+    """The axis of each leaf, None for what is no tensor or array with axes."""
+    if isinstance(in_axes, (list, tuple)) and len(in_axes) != len(args):
+        raise ShapeError(f"vmap: in_axes has {len(in_axes)} entries for {len(args)} positional arguments. Give one for each.")
+    entries = list(in_axes) if isinstance(in_axes, (list, tuple)) else [in_axes] * len(args)
+    axes: list[int | None] = []
+    for entry, argument in zip([*entries, *[0] * len(options)], [*args, *options.values()]):
+        leaves, spec = flatten(argument)
+        found = prefix_leaves(entry, spec, leaves, "in_axes")
+        axes += [axis if hasattr(x, "shape") else None for x, axis in zip(leaves, found)]
+    return axes
+
+
+def _common_length(leaves: list[Any], axes: list[int | None]) -> int:
+    lengths: dict[int, int] = {}
+    for place, (x, axis) in enumerate(zip(leaves, axes)):
+        if axis is None:
+            continue
+        if not -len(x.shape) <= axis < len(x.shape):
+            raise ShapeError(
+                f"vmap: argument {place} has shape {tuple(x.shape)}, and no axis {axis} for the examples. Say in_axes=None "
+                f"for what is the same for every example."
+            )
+        lengths[place] = x.shape[axis]
+    if not lengths:
+        raise ShapeError("vmap: no argument has an axis of examples. Give it a tensor, and an axis other than None in in_axes.")
+    if len(set(lengths.values())) > 1:
+        told = ", ".join(f"argument {place} has {n}" for place, n in lengths.items())
+        raise ShapeError(f"vmap: the arguments have different numbers of examples: {told}. They must be equal.")
+    return next(iter(lengths.values()))
+
+
+def _first(x: Any, axis: int, what: str) -> Tensor:
+    x = asarray(x)
+    return x if axis == 0 else moveaxis(x, normalize_axis(what, axis, x.ndim), 0)
+
+
+def _outside(y: Any, batch: Batch, axis: int | None) -> Tensor:
+    """A result of one example as a tensor with all of them."""
+    y = asarray(y)
+    mine = isinstance(y, Batched) and y.batch is batch
+    if axis is None:
+        if mine:
+            raise VmapError(f"vmap: out_axes is None for a result of shape {y.shape} that differs from example to example.")
+        return y
+    rows = y.value if isinstance(y, Batched) and mine else spread(y, batch.size)
+    return rows if axis == 0 else moveaxis(rows, 0, normalize_axis("out_axes", axis, rows.ndim))

@@ -1,0 +1,190 @@
+"""Jacobians and Hessians: against finite differences, closed forms and torch; forward and reverse, chunked, on tapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback as pb
+from conftest import close, host
+from pullback import nn
+from pullback.tensor import Tensor
+
+RNG = np.random.default_rng(0)
+A, B = RNG.standard_normal((5, 4)), RNG.standard_normal((3, 5))
+
+
+def net(x: Tensor) -> Tensor:
+    return pb.tanh(pb.tensor(B) @ pb.tanh(pb.tensor(A) @ x))
+
+
+def differences(f: Any, x: np.ndarray[Any, Any], step: float = 1e-5) -> np.ndarray[Any, Any]:
+    """Central differences of fourth order: value.shape + x.shape."""
+    columns = []
+    for i in np.ndindex(x.shape):
+        e = np.zeros_like(x)
+        e[i] = step
+        at = [host(f(pb.tensor(x + k * e))) for k in (-2, -1, 1, 2)]
+        columns.append((at[0] - 8 * at[1] + 8 * at[2] - at[3]) / (12 * step))
+    return np.moveaxis(np.stack(columns), 0, -1).reshape(*columns[0].shape, *x.shape)
+
+
+@pytest.mark.parametrize("mode", ["auto", "forward", "reverse"])
+@pytest.mark.parametrize("chunk", ["auto", 1, 2, 100])
+def test_it_is_what_finite_differences_give(mode: Any, chunk: Any) -> None:
+    x = RNG.standard_normal(4)
+    close(pb.jacobian(net, mode=mode, chunk=chunk)(pb.tensor(x)), differences(net, x), rtol=1e-7)
+
+
+@pytest.mark.parametrize("mode", ["forward", "reverse"])
+def test_shapes_and_structures(mode: Any) -> None:
+    def f(d: dict[str, Tensor], k: Tensor) -> Any:
+        return [d["a"] @ d["b"] * k, {"s": pb.sum(d["a"])}]
+
+    a, b = RNG.standard_normal((2, 3)), RNG.standard_normal((3, 4))
+    args = ({"a": pb.tensor(a), "b": pb.tensor(b)}, pb.tensor(2.0, dtype="float64"))
+    (product, rest), one = pb.jacobian(f, mode=mode)(*args), pb.jacobian(f, argnums=(0, 1), mode=mode)(*args)
+    assert product["a"].shape == (2, 4, 2, 3)
+    close(product["a"], 2 * np.einsum("ir,cj->ijrc", np.eye(2), b).reshape(2, 4, 2, 3))
+    close(product["b"], 2 * np.einsum("ir,jc->ijrc", a, np.eye(4)).reshape(2, 4, 3, 4))
+    close(rest["s"]["a"], np.ones((2, 3)))
+    close(rest["s"]["b"], np.zeros((3, 4)))
+    close(one[0][1], a @ b)
+
+
+def test_the_hessian_is_torchs() -> None:
+    torch = pytest.importorskip("torch")
+    x = RNG.standard_normal(4)
+    ta, tb = torch.tensor(A), torch.tensor(B)
+    wanted = torch.func.hessian(lambda v: torch.tanh(tb @ torch.tanh(ta @ v)).square().sum())(torch.tensor(x))
+    close(pb.hessian(lambda v: pb.sum(pb.square(net(v))))(pb.tensor(x)), wanted.numpy(), rtol=1e-9)
+
+
+def test_a_hessian_by_several_arguments() -> None:
+    f = lambda a, b: pb.sum(a * a * b)
+    a, b = np.array([1.0, 2.0]), np.array([3.0, 5.0])
+    (aa, ab), (ba, bb) = pb.hessian(f, argnums=(0, 1))(pb.tensor(a), pb.tensor(b))
+    close(aa, np.diag(2 * b))
+    close(ab, np.diag(2 * a))
+    close(ba, np.diag(2 * a))
+    close(bb, np.zeros((2, 2)))
+
+
+def test_the_product_with_a_hessian() -> None:
+    x, v = RNG.standard_normal((2, 4))
+    f = lambda x: pb.sum(pb.square(net(x)))
+    close(pb.hvp(f, pb.tensor(x), pb.tensor(v)), host(pb.hessian(f)(pb.tensor(x))) @ v, rtol=1e-10)
+    (p,) = pb.hvp(f, (x,), (v,))
+    [q] = pb.hvp(f, [x], [v])
+    assert host(p).tolist() == host(q).tolist()
+
+
+def test_jacobians_nest() -> None:
+    x = RNG.standard_normal(4)
+    third = pb.jacobian(pb.jacobian(pb.jacobian(lambda x: pb.sum(x**4))))(pb.tensor(x))
+    wanted = np.zeros((4, 4, 4))
+    wanted[range(4), range(4), range(4)] = 24 * x
+    close(third, wanted)
+    rows = RNG.standard_normal((3, 4))
+    close(pb.vmap(pb.jacobian(net))(pb.tensor(rows)), np.stack([host(pb.jacobian(net)(pb.tensor(r))) for r in rows]), rtol=1e-10)
+
+
+# ---- on tapes
+
+
+def test_the_jacobian_of_any_value_by_any_value_on_a_tape() -> None:
+    x = pb.tensor(RNG.standard_normal(4))
+    with pb.GradientTape(persistent=True) as tape:
+        tape.watch(x)
+        h = pb.tanh(pb.tensor(A) @ x)
+        y = pb.tanh(pb.tensor(B) @ h)
+    close(tape.jacobian(y, x), differences(net, host(x)), rtol=1e-7)
+    close(tape.jacobian(y, h, chunk=2), (1 - host(y)[:, None] ** 2) * B, rtol=1e-12)
+    both = tape.jacobian(y, {"x": x, "h": h})
+    assert both["x"].shape == (3, 4)
+    assert both["h"].shape == (3, 5)
+
+
+def test_a_tape_that_is_not_persistent_gives_one_jacobian() -> None:
+    w = pb.Parameter(A)
+    with pb.GradientTape() as tape:
+        y = pb.sum(w * w, axis=1)
+    got = tape.jacobian(y, w, chunk=2)
+    close(got, 2 * np.einsum("ir,rc->irc", np.eye(5), A))
+    with pytest.raises(pb.TapeError, match="freed what it kept"):
+        tape.jacobian(y, w)
+
+
+@pytest.mark.parametrize("chunk", ["auto", 1, 2])
+def test_the_jacobian_of_each_row(chunk: Any) -> None:
+    rows = RNG.standard_normal((6, 4))
+    x = pb.tensor(rows)
+    with pb.GradientTape() as tape:
+        tape.watch(x)
+        y = pb.tanh(x @ pb.tensor(A).T)
+    close(tape.batch_jacobian(y, x, chunk=chunk), (1 - np.tanh(rows @ A.T)[:, :, None] ** 2) * A, rtol=1e-12)
+
+
+def test_gradients_of_several_targets_are_those_of_separate_sweeps() -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+    x = pb.tensor(RNG.standard_normal((5, 4)).astype(np.float32))
+    with pb.GradientTape(persistent=True) as tape:
+        y = model(x)
+        targets = [pb.sum(y[:, k] * (k + 1)) for k in range(3)] + [pb.mean(y)]
+    parameters = list(model.parameters())
+    for target, found in zip(targets, tape.gradients(targets, parameters)):
+        for g, wanted in zip(found, tape.gradient(target, parameters)):
+            close(g, wanted, rtol=1e-5)
+
+
+def test_inside_a_tape_a_jacobian_is_differentiated() -> None:
+    x = pb.tensor(RNG.standard_normal(3))
+    with pb.GradientTape() as tape:
+        tape.watch(x)
+        j = pb.jacobian(lambda v: v**3)(x)
+        total = pb.sum(j)
+    close(tape.gradient(total, x), 6 * host(x))
+
+
+# ---- chunks and errors
+
+
+def test_the_memory_of_a_chunk_stays_in_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pullback.transforms import jacobian as module
+
+    sizes: list[int] = []
+    original = module.batched_pull
+
+    def noted(tape: Any, targets: Any, seeds: Any, *rest: Any, **options: Any) -> Any:
+        sizes.append(seeds[0].shape[0])
+        return original(tape, targets, seeds, *rest, **options)
+
+    monkeypatch.setattr(module, "batched_pull", noted)
+    monkeypatch.setattr(module, "BUDGET_BYTES", 10 * (3 * 100 * 8))
+    x = RNG.standard_normal(100)
+    close(pb.jacobian(lambda x: pb.sin(pb.tanh(pb.exp(x))), mode="reverse")(pb.tensor(x)),
+          np.diag(np.cos(np.tanh(np.exp(x))) * (1 - np.tanh(np.exp(x)) ** 2) * np.exp(x)), rtol=1e-9)  # fmt: skip
+    assert sizes == [10] * 10
+
+
+def test_refusals() -> None:
+    x = pb.ones((2, 3))
+    with pytest.raises(pb.TapeError, match="mode='sideways'"):
+        pb.jacobian(net, mode="sideways")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="chunk=0"):
+        pb.jacobian(net, chunk=0)
+    with pytest.raises(pb.TapeError, match="returned a float"):
+        pb.jacobian(lambda x: 1.0)(x)
+    with pytest.raises(pb.TapeError, match="int64"):
+        pb.jacobian(lambda x: x)(pb.tensor([1, 2]))
+    with pytest.raises(pb.ShapeError, match="only a scalar has a gradient"):
+        pb.hessian(lambda x: x)(x)
+    with pb.GradientTape(persistent=True) as tape:
+        tape.watch(x)
+        y = pb.sum(x)
+    with pytest.raises(pb.ShapeError, match="same number of rows"):
+        tape.batch_jacobian(y, x)
+    with pytest.raises(pb.TapeError, match="of shape"):
+        tape.gradients([x * 1], x)
