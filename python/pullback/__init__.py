@@ -64,6 +64,7 @@ from .ops.sort import (
 )  # fmt: skip
 from .tape import GradientTape as GradientTape
 from .tensor import Parameter as Parameter, Tensor as Tensor
+from .transforms.black_box import black_box as black_box
 from .transforms.checkpoint import checkpoint as checkpoint
 from .transforms.custom import custom_gradient as custom_gradient, straight_through as straight_through
 from .transforms.scan import scan as scan

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
@@ -93,7 +93,7 @@ def _recorded(f: Callable[..., Any], args: tuple[Any, ...], options: dict[str, A
             None if fact is None else cotangents[i] if i in cotangents else zeros(fact[0], dtype=fact[1], device=fact[2])
             for i, fact in enumerate(facts)
         ]
-        return _gradients(pullback(unflatten(spec, whole)), args, name)
+        return conforming(pullback(unflatten(spec, whole)), args, name, rule="custom_gradient")
 
     record(Call(name, inputs, pull), inputs, outputs)
     return unflatten(spec, outputs)
@@ -119,13 +119,13 @@ def _refuse_closures(name: str, reads: Reads, given: set[int]) -> None:
             )
 
 
-def _gradients(result: Any, args: tuple[Any, ...], name: str) -> list[Any]:
+def conforming(result: Any, args: Sequence[Any], name: str, *, rule: str) -> list[Any]:
     """What a pullback returned, for each floating-point tensor of the arguments. Raises TapeError, ShapeError."""
     several = len(args) != 1
     if several and (not isinstance(result, (tuple, list)) or len(result) != len(args)):
         got = f"{len(result)} of them" if isinstance(result, (tuple, list)) else f"a {type(result).__name__}"
         raise TapeError(
-            f"custom_gradient: {name} was called with {len(args)} positional arguments, so its pullback must return a tuple of "
+            f"{rule}: {name} was called with {len(args)} positional arguments, so its pullback must return a tuple of "
             f"{len(args)} gradients, and returned {got}. Return None for an argument without a gradient."
         )
     found: list[Any] = []
@@ -134,21 +134,21 @@ def _gradients(result: Any, args: tuple[Any, ...], name: str) -> list[Any]:
         leaves = flatten(x)[0]
         if gx is not None and structure(gx) != structure(x):
             raise TapeError(
-                f"custom_gradient: the gradient for {where} has the structure {shown(gx)}, the argument {shown(x)} (* is one "
+                f"{rule}: the gradient for {where} has the structure {shown(gx)}, the argument {shown(x)} (* is one "
                 f"leaf). They must be equal."
             )
         parts = [None] * len(leaves) if gx is None else flatten(gx)[0]
-        found += [_gradient(part, leaf, where) for part, leaf in zip(parts, leaves) if is_real(leaf)]
+        found += [_gradient(part, leaf, where, rule) for part, leaf in zip(parts, leaves) if is_real(leaf)]
     return found
 
 
-def _gradient(gx: Any, x: Tensor, where: str) -> Tensor | None:
+def _gradient(gx: Any, x: Tensor, where: str, rule: str) -> Tensor | None:
     if gx is None:
         return None
     gx = as_tensor(gx)
     if gx.shape != x.shape:
         raise ShapeError(
-            f"custom_gradient: the pullback returned a gradient of shape {gx.shape} for {where}, where a tensor of shape "
+            f"{rule}: the pullback returned a gradient of shape {gx.shape} for {where}, where a tensor of shape "
             f"{x.shape} is. They must be equal; sum over axes that were broadcast."
         )
     return astype(gx, x.dtype)
