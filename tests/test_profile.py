@@ -12,7 +12,7 @@ import pullback.profile
 from pullback import door, nn, optim
 from pullback.backends import reference
 from pullback.data import Loader
-from pullback.ops.kinds import Kind
+from pullback.ops.kinds import OWN
 from pullback.profile import Figures, Profile
 
 
@@ -93,7 +93,7 @@ def test_the_name_of_a_modules_path_is_on_its_launches() -> None:
 def test_a_launch_of_unknown_cost_is_named_and_strict_refuses_it() -> None:
     class Mystery:
         name, cost, names, params = "mystery", None, ("x",), 0
-        kind = Kind("mystery", batching="own", tangent="own")
+        kind = OWN
         reference = staticmethod(lambda xp, x: x)
 
     def run() -> None:

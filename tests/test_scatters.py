@@ -44,7 +44,7 @@ def in_order(case: tuple[int, int, int], values: Any, indices: Any) -> Any:
 def test_sums_are_in_order(device: str, case: tuple[int, int, int], dtype: str) -> None:
     values, indices = updates_for(case, dtype)
     wanted = in_order(case, values, indices)
-    y = host(scatter_add(wanted.shape, pb.asarray(indices).array, pb.asarray(values), 0))
+    y = host(scatter_add(pb.asarray(values), pb.asarray(indices), wanted.shape, 0))
     hits = np.bincount(indices % case[1], minlength=case[1])
     exact = hits <= IN_ORDER if values.dtype.kind == "f" else hits >= 0
     assert y[exact].tobytes() == wanted[exact].tobytes()

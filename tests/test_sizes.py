@@ -245,10 +245,10 @@ def test_gathers_of_any_size(kind: str) -> None:
     for dtype, (length, count, width) in product(EVERY, [(1, 1, 1), (5, 17, 1), (100, 1025, 3), (100, 20, 130), (9, 2100, 8)]):
         x = numbers(rng, dtype, length, width)
         for view in placed(x):
-            agrees("take", (view,), (indices(rng, kind, length, count), 0))
-            agrees("take", (view.T,), (indices(rng, kind, length, count // 2, 2), 1))
-            agrees("take_along_axis", (view,), (indices(rng, kind, length, count, width), 0))
-            agrees("take_along_axis", (view.T,), (indices(rng, kind, length, width, count), 1))
+            agrees("take", (view, indices(rng, kind, length, count)), (0,))
+            agrees("take", (view.T, indices(rng, kind, length, count // 2, 2)), (1,))
+            agrees("take_along_axis", (view, indices(rng, kind, length, count, width)), (0,))
+            agrees("take_along_axis", (view.T, indices(rng, kind, length, width, count)), (1,))
 
 
 @pytest.mark.parametrize("kind", ["int64", "int32", "uint8"])
@@ -260,15 +260,15 @@ def test_scatters_of_any_size(dtype: str, kind: str) -> None:
         if dtype in FLOATS:  # whole numbers, so that the order of additions and the width of the sum do not matter
             updates = (rng.random((count, width)) < 0.05).astype(updates.dtype)
         for view in placed(updates):
-            agrees("scatter_add", (view,), ((length, width), at, 0))
-            agrees("segment_sum", (view,), (at, length))
-            agrees("segment_max", (view,), (at, length + 1))
-            agrees("segment_min", (view,), (at, length))
+            agrees("scatter_add", (view, at), ((length, width), 0))
+            agrees("segment_sum", (view, at), (length,))
+            agrees("segment_max", (view, at), (length + 1,))
+            agrees("segment_min", (view, at), (length,))
             for name in ("index_set", "index_add", "index_max", "index_min"):
-                agrees(name, (x, view), (at, 0))
-            agrees("index_set", (x.T, view.T), (at, 1))
-            agrees("along_axis_add", (view,), ((length, width), indices(rng, kind, length, count, width), 0))
-            agrees("along_axis_add", (view.T,), ((width, length), indices(rng, kind, length, width, count), 1))
+                agrees(name, (x, view, at), (0,))
+            agrees("index_set", (x.T, view.T, at), (1,))
+            agrees("along_axis_add", (view, indices(rng, kind, length, count, width)), ((length, width), 0))
+            agrees("along_axis_add", (view.T, indices(rng, kind, length, width, count)), ((width, length), 1))
 
 
 @pytest.mark.parametrize("index", [-6, 5, 2**31, -(2**63), 2**63 - 1])
@@ -279,7 +279,7 @@ def test_kernels_refuse_an_index_out_of_range(index: int) -> None:
     w, logits, float32 = np.ones(n), np.ones((n, 5)), np.dtype(np.float32)
     for name, args in {
         "take": (x, at, 0), "take_along_axis": (x, at, 0), "index_set": (x, w, at, 0), "index_add": (x, w, at, 0),
-        "scatter_add": (w, (5,), at, 0), "along_axis_add": (w, (5,), at, 0), "segment_sum": (w, at, 5),
+        "scatter_add": (w, at, (5,), 0), "along_axis_add": (w, at, (5,), 0), "segment_sum": (w, at, 5),
         "one_hot": (at, 5, float32), "cross_entropy": (logits, at, -100, 0.0),
     }.items():  # fmt: skip
         with pytest.raises(BadIndex):
@@ -367,18 +367,18 @@ def test_copies_past_the_caches() -> None:
 def test_draws_of_any_number_are_the_definitions(n: int) -> None:
     state = np.array([7, n], np.uint64)
     for dtype in FLOATS:
-        agrees("uniform", (), ((n,), dtype_of(dtype), state, -1.0, 2.0), ulp=2)
+        agrees("uniform", (state,), ((n,), dtype_of(dtype), -1.0, 2.0), ulp=2)
         for name, params in {"normal": (0.5, 2.0), "truncated_normal": (0.0, 1.0, -2.0, 2.0)}.items():
-            got = NATIVE.run(OPS[name], (), ((n,), dtype_of(dtype), state, *params)).astype(np.float64)
-            wanted = exact(OPS[name], (), ((n,), np.dtype(np.float64 if dtype == "float64" else np.float32), state, *params))
+            got = NATIVE.run(OPS[name], (state,), ((n,), dtype_of(dtype), *params)).astype(np.float64)
+            wanted = exact(OPS[name], (state,), ((n,), np.dtype(np.float64 if dtype == "float64" else np.float32), *params))
             tolerance = {"float64": 1e-9, "float32": 2e-5}.get(dtype, 5e-2)
             np.testing.assert_allclose(got, wanted.astype(np.float64), rtol=tolerance, atol=tolerance)
         for view in placed(np.ones((n,), dtype_of(dtype))):
-            agrees("dropout", (view,), (0.3, state), ulp=1)
+            agrees("dropout", (view, state), (0.3,), ulp=1)
     for dtype in INTEGERS:
-        agrees("randint", (), ((n,), np.dtype(dtype), state, 0, 100))
-    agrees("bernoulli", (), ((n,), state, 0.3))
-    agrees("permutation", (), (n, state))
+        agrees("randint", (state,), ((n,), np.dtype(dtype), 0, 100))
+    agrees("bernoulli", (state,), ((n,), 0.3))
+    agrees("permutation", (state,), (n,))
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

@@ -19,7 +19,7 @@ from ..backends.reference import distinct_bytes, special
 from ..batching import per_example
 from ..errors import DTypeError, PullbackError, ShapeError
 from ..operand import as_tensor
-from ..primitive import ZERO, apply
+from ..primitive import apply
 from ..tensor import Tensor
 from . import philox
 from ._examples import normal as normal_example
@@ -94,10 +94,8 @@ def _counted(flops: int, special: int) -> Any:
     }  # fmt: skip
 
 
-
-
 def _draws(name: str, reference: Any, flops: int, special: int, batch: Any = drawing) -> Any:
-    return op(name, kind=OWN, reference=reference, pullback=ZERO, cost=_counted(flops, special), batch=batch)
+    return op(name, kind=OWN, reference=reference, cost=_counted(flops, special), batch=batch)
 
 
 _draw_uniform = _draws("uniform", _uniform, 3, 0)
