@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from conftest import example, ops, simulated
+from conftest import close, example, ops, simulated
 from pullback import nn
 from pullback.primitive import same
 from pullback.report import rule_text
@@ -107,7 +107,11 @@ def test_what_the_user_holds_is_not_the_tapes_alone() -> None:
     assert [k.alone for k in tape.explain(y).rows[0].kept] == [False]  # a view holds the memory
     del view
     assert [k.alone for k in tape.explain(y).rows[0].kept] == [True]
-    outside = np.asarray(pb.asarray(np.ones(8)))
+    with pb.GradientTape() as tape:
+        z = pb.sum(pb.exp(x) * x)  # the last op keeps nothing, the one before it an array that nobody else has
+        last = pb.exp(x) * x
+    assert [k.alone for k in tape.explain([z, last]).rows[-1].kept if k.name == "a"] == [True]
+    outside = np.ones(8)
     with pb.GradientTape() as tape:
         z = pb.sum(x[0] * pb.asarray(outside))
     assert tape.explain(z).tape_bytes == 0
@@ -122,6 +126,25 @@ def test_a_view_keeps_the_whole_array_which_is_counted_once() -> None:
     sin, cos = [row for row in tape.explain(y).rows if row.op in ("sin", "cos")]
     assert [(k.shape, k.bytes, k.alone, k.again) for k in sin.kept] == [((10,), 8000, True, False)]
     assert [(k.bytes, k.again) for k in cos.kept] == [(8000, True)]
+
+
+def test_the_call_of_a_function_with_its_own_pullback_is_one_row_with_what_its_pullback_has() -> None:
+    @pb.custom_gradient
+    def twice(x: Any, y: Any) -> Any:
+        e = pb.exp(x)
+        return (2 * e, y), lambda gs: (gs[0] * 2 * e, gs[1])
+
+    x = pb.Parameter(np.ones((10, 10)), name="x")
+    with pb.GradientTape() as tape:
+        a, b = twice(x * 1.5, x * 2.5)
+        z = pb.sum(a) + pb.sum(b)
+    (call,) = [row for row in tape.explain(z).rows if row.op == "twice"]
+    assert list(call.rules) == ["input 0, input 1"]
+    assert [(k.name, k.bytes, k.alone) for k in call.kept if k.name == "e"] == [("e", 800, True)]
+    assert call.jacobian_bytes == 200 * 200 * 8  # of both results by both arguments
+    found = tape.diagnose(z, x)
+    assert [r.tag.split()[0] for r in found.ops] == ["multiply", "multiply", "twice", "sum", "sum", "add"]
+    close(tape.gradient(z, x), 3 * np.exp(np.full((10, 10), 1.5)) + 2.5)
 
 
 def test_index_arrays_are_counted() -> None:
@@ -143,8 +166,16 @@ def programs() -> dict[str, Callable[[Any, Any], Any]]:
         "rows": lambda x, w: pb.mean(pb.softmax(layer(x + w)) * pb.logsumexp(x, keepdims=True, axis=-1)),
         "views": lambda x, w: pb.sum(pb.square((x * w)[::2].mT) + pb.sin((x + w)[1::2].mT)),
         "indices": lambda x, w: pb.sum(pb.max(x * w, axis=1)[pb.argsort(x[:, 0])] * pb.sort(x[:, 1] * 2.0)),
+        "a custom gradient": lambda x, w: pb.sum(_log1pexp(x * w) * w),
+        "a checkpoint": lambda x, w: pb.sum(pb.checkpoint(lambda a: pb.tanh(pb.exp(a) * w))(x + w)),
         "one buffer many times": lambda x, w: sum([pb.sum(pb.square(x + w) * float(k)) for k in range(5)], start=pb.sum(x * w)),
     }
+
+
+@pb.custom_gradient
+def _log1pexp(x: Any) -> Any:
+    e = pb.exp(x)
+    return pb.log(1 + e), lambda g: g * (1 - 1 / (1 + e))
 
 
 def recorded(f: Callable[[Any, Any], Any]) -> tuple[pb.GradientTape, Any, list[Any]]:

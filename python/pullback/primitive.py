@@ -23,9 +23,12 @@ class Rule:
 
     The names of the definition's parameters after `g` say what the tape keeps: an input or the output by its name in the
     op's reference, a parameter of the op, or `<input>_shape`, `<input>_dtype`, which keep no array.
+
+    `ends_with`, where an op ends with an elementwise one: which, by the names and values of what is kept, its result y among
+    them.
     """
 
-    __slots__ = ("definition", "fused", "keep", "names")
+    __slots__ = ("definition", "ends_with", "fused", "keep", "names")
 
     def __init__(self, definition: Callable[..., Any], op: str, allowed: Sequence[str], inputs: int) -> None:
         names = tuple([name for name in parameters(definition)[1:] if name != "needs"])
@@ -42,6 +45,7 @@ class Rule:
         self.names = names
         self.definition = definition
         self.fused = definition
+        self.ends_with: Callable[[Mapping[str, Any]], Op] | None = None
         self.keep: Callable[[tuple[Any, ...]], tuple[Any, ...]] = _getter(names, place, getters)
 
 
@@ -91,7 +95,7 @@ class Op:
     """
 
     __slots__ = (
-        "batch", "cost", "dead", "domain", "edges", "ends_with", "example", "issue", "joint", "kernel", "kind", "name", "names",
+        "batch", "cost", "dead", "domain", "edges", "example", "issue", "joint", "kernel", "kind", "name", "names",
         "native", "params", "pullback", "reference", "rules", "tangent", "ulp", "why_reference",
     )  # fmt: skip
 
@@ -133,8 +137,6 @@ class Op:
             rules = pullback if isinstance(pullback, tuple) else (pullback,)
             self.rules = tuple([None if rule is None or rule is ZERO else Rule(rule, name, allowed, inputs) for rule in rules])
         self.dead = tuple([i for i, rule in enumerate(self.rules) if rule is None])  # inputs that no gradient reaches
-        # Of a fused op: the elementwise op that it ends with, told by what its rule keeps, its result y among it.
-        self.ends_with: Callable[[Mapping[str, Any]], Op] | None = None
         self.edges = edges_of(self)
         from .backends import connect
 

@@ -99,11 +99,10 @@ def _activated() -> Op:
                 pullback=_activated_pullback, takes="float", cost=_cost,
                 example=normal((5, 3), (4, 3), (4,), params=(2,)))  # fmt: skip
     linked.kernel, linked.native, linked.why_reference = _linear_kernel(linked)
-    linked.ends_with = lambda kept: OPS[str(ACTIVATIONS[kept["activation"]])]
+    rule = linked.rules[0]
+    assert rule is not None
+    rule.ends_with = lambda kept: OPS[str(ACTIVATIONS[kept["activation"]])]
     if linked.native and _pull:
-
-        rule = linked.rules[0]
-        assert rule is not None
         rule.fused = _activated_fused
     return linked
 

@@ -10,15 +10,20 @@ from .. import door, explain
 from ..errors import PullbackError
 from ..listeners import listeners
 from ..ops import accumulate
+from ..ops.shape import concat, same_dtype
 from ..primitive import Op
 from ..refusal import Refused
 from ..sweep import Sums, pull_jointly, total
 from ..tape import GradientTape, Node
 from ..tensor import Tensor
+from ..transforms.calls import Cotangents, Output
 
 
 class Visit(NamedTuple):
-    """An op that a cotangent reached: the cotangent, and what the op passes on: (serial of an input, its contribution)."""
+    """An op that a cotangent reached: the cotangent, and what the op passes on: (serial of an input, its contribution).
+
+    The call of a user's function is one op. Where it has several results, their cotangents are in one axis, one after another.
+    """
 
     node: Node
     g: Tensor
@@ -45,15 +50,21 @@ def visits(tape: GradientTape, targets: Sequence[Tensor], seeds: Sequence[Tensor
         op, y, _, edges, _, *site = node
         if y not in sums.of:
             continue
-        g = total(sums.of.pop(y))
+        g: Any = total(sums.of.pop(y))
         try:
             passed = list(_passed(op, edges, g, tape.values))
         except PullbackError as error:
             error.args = (f"{error} (in the backward pass of {explain.op_at(op, site)})", *error.args[1:])
             raise
-        yield Visit(node, g, passed)
+        if not isinstance(op, Output):  # which hands its cotangent to the call that it is a result of
+            yield Visit(node, _joined(g) if isinstance(g, Cotangents) else g, passed)
         for x, gx in passed:
             sums.add(x, gx)
+
+
+def _joined(cotangents: Cotangents) -> Tensor:
+    parts = list(cotangents.of.values())
+    return parts[0] if len(parts) == 1 else concat(same_dtype(parts), axis=None)
 
 
 def _passed(op: Op, edges: Sequence[Any], g: Tensor, values: set[int]) -> Iterator[tuple[int, Tensor]]:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any, Final
 
+from ..creation import ones_like
 from ..explain import number_of_line
+from ..primitive import Op
 from ..profile.table import quantity
 from ..sweep import Sums, needed_by, seeds_for
-from ..tape import GradientTape, Node
+from ..tape import GradientTape
 from ..tensor import Tensor
+from ..transforms.calls import Call
 from ..tree import flatten
-from .backward import Visit, unheard, visits
-from .memory import Holdings
+from .backward import unheard, visits
+from .memory import Holdings, closed_over
 from .rule_text import rule_text
 from .table import table
 
@@ -105,38 +107,34 @@ class Explanation:
 
 def explain(tape: GradientTape, target: Any) -> Explanation:
     """What GradientTape.explain returns."""
-    targets, _ = flatten(target)
-    with unheard():
-        seeds = seeds_for(targets, [_ones(t) for t in targets])
-        needed = needed_by(tape, targets, through_zero=True)
-        described = [_described(visit) for visit in visits(tape, targets, seeds, Sums("accumulate")) if visit.node[1] in needed]
-    holdings, seen = Holdings(tape), set[int]()
+    sizes, seen = _sizes(tape, flatten(target)[0]), set[int]()
+    holdings = Holdings(tape)
     rows: list[Row] = []
-    for node, shape, jacobian_bytes in reversed(described):
-        op, _, _, edges, _, code, offset = node
-        rows.append(
-            Row(
-                op.name, code.co_filename, number_of_line((code, offset)), code.co_name, shape,
-                dict([_rule(node, edge) for edge in edges]), _kept(edges, holdings, seen), jacobian_bytes,
-            )
-        )  # fmt: skip
+    for node in tape.nodes:
+        op, y, _, edges, _, code, offset = node
+        if y in sizes:
+            rules, kept = dict([_rule(op, edge) for edge in edges]), _kept(op, edges, holdings, seen)
+            line = number_of_line((code, offset))
+            rows.append(Row(op.name, code.co_filename, line, code.co_name, sizes[y][0], rules, kept, sizes[y][1]))
     return Explanation(rows)
 
 
-def _ones(target: Any) -> Any:
-    from ..creation import ones_like
+def _sizes(tape: GradientTape, targets: list[Any]) -> dict[int, tuple[tuple[int, ...], int]]:
+    """(shape of the result, bytes of the dense Jacobians) of each op on the way to the targets, by the result's serial."""
+    sizes: dict[int, tuple[tuple[int, ...], int]] = {}
+    with unheard():
+        seeds = seeds_for(targets, [ones_like(t) if isinstance(t, Tensor) else None for t in targets])
+        needed = needed_by(tape, targets, through_zero=True)
+        for visit in visits(tape, targets, seeds, Sums("accumulate")):
+            if visit.node[1] in needed:
+                cells = sum([gx.size for _, gx in visit.passed])
+                sizes[visit.node[1]] = visit.g.shape, visit.g.size * cells * visit.g.itemsize
+    return sizes
 
-    return ones_like(target) if isinstance(target, Tensor) else None
 
-
-def _described(visit: Visit) -> tuple[Node, tuple[int, ...], int]:
-    cells = sum([math.prod(gx.shape) for _, gx in visit.passed])
-    return visit.node, visit.g.shape, visit.g.size * cells * visit.g.itemsize
-
-
-def _rule(node: Node, edge: Any) -> tuple[str, str]:
+def _rule(op: Op, edge: Any) -> tuple[str, str]:
     """The inputs that a rule is for, and its words."""
-    op, rule = node[0], edge[1]
+    rule = edge[1]
     if not op.joint:
         return op.names[op.rules.index(rule)], rule_text(op, rule)
     inputs = op.names[: len(op.names) - op.params]
@@ -144,13 +142,15 @@ def _rule(node: Node, edge: Any) -> tuple[str, str]:
     return ", ".join(watched), rule_text(op, rule)
 
 
-def _kept(edges: Sequence[Any], holdings: Holdings, seen: set[int]) -> tuple[Kept, ...]:
+def _kept(op: Op, edges: Sequence[Any], holdings: Holdings, seen: set[int]) -> tuple[Kept, ...]:
+    values = [(name, value) for _, rule, kept, _ in edges for name, value in zip(rule.names, kept)]
+    if isinstance(op, Call):
+        values += closed_over(op.pullback, set())
     found: list[Kept] = []
-    for _, rule, kept, _ in edges:
-        for name, value in zip(rule.names, kept):
-            for array, block in holdings.blocks(value):
-                found.append(Kept(name, array.shape, str(array.dtype), block.bytes, block.alone, block.key in seen))
-                seen.add(block.key)
+    for name, value in values:
+        for array, block in holdings.blocks(value):
+            found.append(Kept(name, array.shape, str(array.dtype), block.bytes, block.alone, block.key in seen))
+            seen.add(block.key)
     return tuple(found)
 
 

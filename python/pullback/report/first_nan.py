@@ -8,10 +8,11 @@ import numpy as np
 
 from .. import devices, dtypes
 from ..explain import name_of, op_at
-from ..primitive import apply
+from ..primitive import OPS, apply
 from ..sweep import needed_by
 from ..tape import GradientTape, Node
 from ..tensor import Tensor
+from ..transforms.calls import Output
 from .backward import Visit
 
 MOST_NAMED = 3
@@ -61,7 +62,7 @@ def _again(node: Node, values: Mapping[int, Tensor]) -> Tensor | None:
     op, _, inputs, edges, *_ = node
     given = {name: value for _, rule, kept, _ in edges for name, value in zip(rule.names, kept)}
     count = len(op.names) - op.params
-    if len(inputs) != count:  # it takes any number of inputs
+    if len(inputs) != count or OPS.get(op.name) is not op:  # it takes any number of inputs, or is a user's function
         return None
     given.update({name: values[x] for name, x in zip(op.names, inputs) if x in values})
     if any([name not in given for name in op.names]):
@@ -71,13 +72,16 @@ def _again(node: Node, values: Mapping[int, Tensor]) -> Tensor | None:
 
 
 def _words(node: Node, unknown: dict[int, Node]) -> str:
+    if isinstance(node[0], Output):
+        node = unknown.pop(node[2][0])  # the call that this is a result of
     op, _, inputs, _, _, *site = node
     words = f"the first NaN is in the result of {op_at(op, site)}"
     behind: list[Node] = []
     front = [unknown[x] for x in inputs if x in unknown]
     while front:
         found = front.pop()
-        behind.append(found)
+        if not isinstance(found[0], Output):
+            behind.append(found)
         front += [unknown[x] for x in found[2] if x in unknown]
     if not behind:
         return words

@@ -105,10 +105,10 @@ def _function(visit: Visit) -> tuple[Op, Rule, tuple[Any, ...]] | None:
     _, rule, kept, _ = edges[0]
     if op.kind.name == "unary":
         return op, rule, kept
-    if op.ends_with is None:
+    if rule.ends_with is None:
         return None
     names = dict(zip(rule.names, kept))
-    last = op.ends_with(names)
+    last = rule.ends_with(names)
     last_rule = last.rules[0]
     return None if last_rule is None else (last, last_rule, tuple([names[name] for name in last_rule.names]))
 

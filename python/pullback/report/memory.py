@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator
+from types import CellType, FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..primitive import OPS, Op, Rule
 from ..tape import GradientTape
 from ..tensor import Tensor
 
@@ -24,7 +27,7 @@ class Block(NamedTuple):
 
 
 class Holdings:
-    """What a tape's pullbacks keep, and who else holds it, by reference counts.
+    """What a tape holds, and who else holds it, by reference counts.
 
     Each object is counted with the references to it that are known: those of the tape, and of what the tape holds. One that
     has more is held by somebody else too, and so is all that it refers to.
@@ -33,11 +36,20 @@ class Holdings:
     def __init__(self, tape: GradientTape) -> None:
         self._objects: dict[int, Any] = {}
         self._holders: dict[int, list[int]] = {}  # of each reference to the object, the holder; 0 is the tape itself
-        for _, _, _, edges, *_ in tape.nodes:
-            for _, _, kept, _ in edges:
-                for value in kept:
-                    self._visit(value, 0)
+        self._visit_all(tape.nodes)
         self._alone = self._owned()
+
+    def _visit_all(self, nodes: list[Any]) -> None:
+        for node in nodes:
+            self._visit(node, 0)
+
+    def _visit(self, value: Any, holder: int) -> None:
+        key = id(value)
+        self._holders.setdefault(key, []).append(holder)
+        if key not in self._objects:
+            self._objects[key] = value
+            for child in _children(value):
+                self._visit(child, key)
 
     def _owned(self) -> dict[int, bool]:
         """Which objects nobody else refers to. Called when no variable of this class refers to one any more."""
@@ -54,16 +66,6 @@ class Holdings:
                     alone[key], changed = False, True
         return alone
 
-    def _visit(self, value: Any, holder: int) -> None:
-        if not isinstance(value, (Tensor, tuple, list)) and not is_array(value) and holder == 0:
-            return
-        key = id(value)
-        self._holders.setdefault(key, []).append(holder)
-        if key not in self._objects:
-            self._objects[key] = value
-            for child in _children(value):
-                self._visit(child, key)
-
     def blocks(self, value: Any) -> Iterator[tuple[Any, Block]]:
         """(array, its memory) for each array in something that a pullback keeps."""
         if isinstance(value, (tuple, list)):
@@ -74,25 +76,56 @@ class Holdings:
         elif is_array(value):
             owner = _owner(value)
             size = owner.nbytes if isinstance(owner, np.ndarray) else owner.size
-            yield value, Block(id(owner), int(size), self._alone[id(owner)])
+            yield value, Block(id(owner), int(size), self._alone.get(id(owner), False))
 
 
 def is_array(value: Any) -> bool:
     """A NumPy array, or a GPU's."""
-    return isinstance(value, np.ndarray) or hasattr(value, "__cuda_array_interface__")
+    return isinstance(value, np.ndarray) or (not isinstance(value, type) and hasattr(value, "__cuda_array_interface__"))
+
+
+def closed_over(function: Any, seen: set[int]) -> Iterator[tuple[str, Any]]:
+    """(name, value) of the variables that a user's pullback, and the functions that it calls, have from outside."""
+    if not isinstance(function, FunctionType) or id(function) in seen:
+        return
+    seen.add(id(function))
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
+        value = _content(cell)
+        if isinstance(value, FunctionType):
+            yield from closed_over(value, seen)
+        else:
+            yield name, value
+
+
+def _content(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # a variable that has no value yet
+        return None
 
 
 def _children(value: Any) -> list[Any]:
-    """What an object refers to, on the way to memory."""
-    if isinstance(value, (tuple, list)):
-        return [item for item in value if isinstance(item, (Tensor, tuple, list)) or is_array(item)]
-    if isinstance(value, Tensor):
-        return [value.array]
+    """What an object refers to, on the way to memory, once for each reference."""
     if isinstance(value, np.ndarray):
         return [value.base] if isinstance(value.base, np.ndarray) else []
+    if isinstance(value, FunctionType):
+        return [] if value.__closure__ is None else [value.__closure__]
+    if isinstance(value, Tensor):
+        return [value.array]
     if is_array(value):
         return [value.data]  # CuPy's pointer, which refers to memory
+    if isinstance(value, (tuple, list, dict, CellType, Rule)) or _is_call(value):
+        return [item for item in gc.get_referents(value) if _leads_on(item)]
     return [value.mem] if hasattr(value, "mem") else []
+
+
+def _leads_on(item: Any) -> bool:
+    return isinstance(item, (tuple, list, dict, CellType, FunctionType, Rule, Tensor)) or _is_call(item) or is_array(item)
+
+
+def _is_call(value: Any) -> bool:
+    """Whether it is the call of a user's function, which has an op of its own."""
+    return isinstance(value, Op) and OPS.get(value.name) is not value
 
 
 def _owner(array: Any) -> Any:
