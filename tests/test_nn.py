@@ -114,6 +114,26 @@ def test_the_variance_of_half_precision_far_from_zero_is_right() -> None:
     np.testing.assert_allclose(np.nanmedian(scale, -1) ** 2, exact.var(-1), rtol=0.01)
 
 
+@pytest.mark.parametrize("dtype", [pb.float16, pb.bfloat16])
+@pytest.mark.parametrize("mean", [1000.0, 1000.25, -999.8])
+def test_var_and_std_of_half_precision_far_from_zero_are_right(dtype: Any, mean: float) -> None:
+    spread = 1 if dtype == pb.float16 else 8  # bfloat16 has steps of 4 there
+    x = pb.tensor(mean + spread * np.random.default_rng(0).standard_normal((2, 4096)), dtype=dtype)
+    exact = x.numpy().astype(np.float64)
+    assert pb.var(x, axis=1).dtype == dtype
+    np.testing.assert_allclose(pb.var(x, axis=1).numpy().astype(np.float64), exact.var(1), rtol=0.01)
+    np.testing.assert_allclose(pb.std(x, axis=1, correction=1).numpy().astype(np.float64), exact.std(1, ddof=1), rtol=0.01)
+    large = pb.tensor([-300.0, 300.0], dtype=dtype)  # whose squares float16 cannot hold
+    assert pb.std(large).item() == 300.0
+    with pb.GradientTape() as tape:
+        tape.watch(x)
+        y = pb.sum(pb.std(x, axis=1))
+    g = tape.gradient(y, x)
+    assert g.dtype == dtype
+    wanted = (exact - exact.mean(1, keepdims=True)) / (4096 * exact.std(1, keepdims=True))
+    np.testing.assert_allclose(g.numpy().astype(np.float64), wanted, rtol=0.02, atol=1e-6)
+
+
 def test_rms_norm_of_zeros_is_zeros_with_a_finite_gradient() -> None:
     x = pb.zeros((2, 3))
     with pb.GradientTape() as tape:

@@ -207,8 +207,21 @@ def count_nonzero(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Ten
 
 
 def var(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
-    """The mean squared distance from the mean, in two passes; divided by n - correction. Raises ShapeError."""
+    """The mean squared distance from the mean, in two passes; divided by n - correction. Raises ShapeError.
+
+    Half precision is computed in float32, as its mean would be rounded by more than the spread around it.
+    """
     x = as_tensor(x)
+    v = _variance(x, axis, correction, keepdims)
+    return astype(v, x.dtype) if _is_half(x) else v
+
+
+def _is_half(x: Tensor) -> bool:
+    return x.dtype.itemsize == 2 and dtypes.is_float(x.dtype)
+
+
+def _variance(x: Tensor, axis: Any, correction: float, keepdims: bool) -> Tensor:
+    x = astype(x, dtypes.float32) if _is_half(x) else x
     axes = normalize_axes("var", axis, x.ndim)
     n = cells(x.shape, axes)
     spread = mean(square(x - mean(x, axis=axes, keepdims=True)), axis=axes, keepdims=keepdims)
@@ -217,8 +230,10 @@ def var(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool 
 
 def std(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
     """The square root of `var`. Its gradient where all elements are equal is zero."""
-    v = var(x, axis=axis, correction=correction, keepdims=keepdims)
+    x = as_tensor(x)
+    v = _variance(x, axis, correction, keepdims)
     positive = v > 0
-    return where(positive, sqrt(where(positive, v, 1.0)), v)
+    y = where(positive, sqrt(where(positive, v, 1.0)), v)
+    return astype(y, x.dtype) if _is_half(x) else y
 
 
