@@ -82,7 +82,7 @@ def _checked(name: str, data: Any, segment_ids: Any, num_segments: int | None) -
 def _largest(ids: Tensor) -> int:
     while isinstance(ids, Batched):
         ids = ids.value
-    return int(devices.move(ids.array.max(), "cpu")) if ids.size else -1
+    return int(devices.move(ids.array.max(keepdims=True), "cpu").item()) if ids.size else -1
 
 
 def _in_range(name: str, ids: Any, count: int) -> Tensor:
