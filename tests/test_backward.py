@@ -51,6 +51,84 @@ def test_a_hook_runs_though_its_tensor_is_no_source() -> None:
     assert tape.gradient(y, b).item() == 4.0
     assert seen == [3.0, 12.0]
 
+def test_a_hook_on_the_target_sees_and_replaces_what_the_backward_pass_begins_with() -> None:
+    seen: list[float] = []
+    with pb.GradientTape() as tape:
+        x = watched(3.0, tape)
+        y = x * x
+        tape.on_gradient(y, lambda g: seen.append(g.item()))
+        tape.on_gradient(y, lambda g: 100.0 * g)
+    assert tape.gradient(y, x).item() == 600.0
+    assert seen == [1.0]
+
+
+def test_hooks_of_a_persistent_tape_run_in_every_backward_pass_that_reaches_them() -> None:
+    seen: list[float] = []
+    a, b = pb.Parameter(2.0), pb.Parameter(5.0)
+    with pb.GradientTape(persistent=True) as tape:
+        h = a * b
+        tape.on_gradient(h, lambda g: seen.append(g.item()))
+        y, aside = h * 3.0, b * 7.0
+    assert [tape.gradient(y, a).item(), tape.gradient(y, h).item(), tape.gradient(aside, b).item()] == [15.0, 3.0, 7.0]
+    assert seen == [3.0, 3.0]  # not in the third
+
+
+def test_what_a_hook_returns_may_be_an_array_or_a_number_and_takes_the_gradients_dtype() -> None:
+    x = pb.Parameter([1.0, 2.0])
+    for replacement in (np.array([3.0, 4.0]), [3, 4], pb.tensor([3.0, 4.0], dtype=pb.float64)):
+        with pb.GradientTape() as tape:
+            tape.on_gradient(x, lambda g, replacement=replacement: replacement)
+            y = pb.sum(x * x)
+        g = tape.gradient(y, x)
+        assert (g.tolist(), g.dtype) == ([3.0, 4.0], pb.float32)
+
+
+def test_a_replaced_gradient_is_differentiated_as_what_the_hook_computed() -> None:
+    x = pb.tensor(3.0, dtype=pb.float64)
+    with pb.GradientTape() as outer:
+        outer.watch(x)
+        with pb.GradientTape() as inner:
+            inner.watch(x)
+            h = x * x
+            inner.on_gradient(h, lambda g: g * pb.sin(x))
+            y = h * x
+        g = inner.gradient(y, x)  # 2x · (x sin x) + x²
+    assert g.item() == pytest.approx(18 * np.sin(3.0) + 9)
+    assert outer.gradient(g, x).item() == pytest.approx(12 * np.sin(3.0) + 18 * np.cos(3.0) + 6)
+
+
+def test_an_exception_of_a_hook_reaches_the_user() -> None:
+    def stop(g: Any) -> None:
+        raise ZeroDivisionError("looked at")
+
+    x = pb.Parameter(1.0)
+    with pb.GradientTape() as tape:
+        tape.on_gradient(x, stop)
+        y = x * x
+    with pytest.raises(ZeroDivisionError, match="looked at"):
+        tape.gradient(y, x)
+
+
+def test_gradients_at_any_node_come_from_one_backward_pass() -> None:
+    """What separate backward passes to each node give."""
+    rng = np.random.default_rng(0)
+    w1, w2 = pb.Parameter(rng.standard_normal((4, 3))), pb.Parameter(rng.standard_normal((2, 4)))
+    x, seen = pb.tensor(rng.standard_normal((5, 3))), dict[str, Any]()
+    with pb.GradientTape(persistent=True) as tape:
+        s = x @ w1.mT
+        a = pb.tanh(s)
+        o = a @ w2.mT
+        loss = pb.mean(pb.square(o))
+    separate = {name: tape.gradient(loss, node) for name, node in {"s": s, "a": a, "o": o}.items()}
+    for name, node in {"s": s, "a": a, "o": o}.items():
+        tape.on_gradient(node, lambda g, name=name: seen.__setitem__(name, g))
+    together = tape.gradient(loss, [w1, w2, s, a, o])
+    for name, g in zip(("s", "a", "o"), together[2:]):
+        close(seen[name], separate[name])
+        close(g, separate[name])
+    close(together[0], separate["s"].numpy().T @ x.numpy())
+    close(together[1], separate["o"].numpy().T @ a.numpy())
+
 
 def test_a_hook_that_returns_another_shape_is_refused() -> None:
     with pb.GradientTape() as tape:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import warnings
 from pathlib import Path
@@ -11,7 +12,9 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from conftest import close, watched
+from conftest import as_tensors, call, close, example, host, ops, rng_for, takes, watched
+from pullback import nn
+from pullback.primitive import OPS, ZERO, Op
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -48,6 +51,26 @@ def test_the_line_where_the_path_was_cut_is_named(leave: Any, how: str) -> None:
         y = leave(h) * 3
     with pytest.raises(pb.UnconnectedError, match=how + r' at ".*test_slopes\.py", line \d+'):
         tape.gradient(y, x)
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_a_program_through_numpy_and_back_is_told_the_line_of_its_numpy_call() -> None:
+    w = pb.Parameter(np.ones((3, 3)), name="w")
+
+    def forward(x: Any) -> Any:
+        h = pb.tanh(x @ w)
+        cut.append(inspect.currentframe().f_lineno + 1)  # type: ignore[union-attr]
+        smooth = np.cumsum(h.numpy(), axis=0)
+        return pb.mean(pb.square(pb.tensor(smooth) * 2.0))
+
+    cut: list[int] = []
+    with pb.GradientTape() as tape:
+        loss = forward(np.ones((2, 3)))
+    with pytest.raises(pb.UnconnectedError, match=rf'"w".*numpy\(\) at "{re.escape(__file__)}", line {cut[0]}, in forward'):
+        tape.gradient(loss, w)
+    with pb.GradientTape() as tape:
+        recorded = pb.sum(np.sin(np.cumsum(w, axis=0)))  # NumPy's functions on a tensor are recorded
+    close(tape.gradient(recorded, w)[2], np.cos(np.full(3, 3.0)))
 
 
 def test_a_hook_does_not_hide_that_a_source_is_unconnected() -> None:
@@ -87,7 +110,8 @@ def test_no_warning_where_another_path_has_a_slope() -> None:
         assert tape.gradient(y, x).item() == 2.0
 
 
-KINKS = re.findall(r"^\| `([^`]+)` \| (\S+) \| (\S+) \|", (ROOT / "docs" / "derivatives.md").read_text(), flags=re.MULTILINE)
+DOCUMENT = (ROOT / "docs" / "derivatives.md").read_text()
+KINKS = re.findall(r"^\| `([^`]+)` \| (\S+) \| (\S+) \|", DOCUMENT, flags=re.MULTILINE)
 
 
 @pytest.mark.filterwarnings("ignore::pullback.ZeroGradientWarning")
@@ -96,16 +120,77 @@ KINKS = re.findall(r"^\| `([^`]+)` \| (\S+) \| (\S+) \|", (ROOT / "docs" / "deri
 def test_derivatives_at_kinks_are_those_of_the_document(function: str, at: str, slope: str, dtype: str) -> None:
     with pb.GradientTape() as fused:
         x = watched(float(at), fused, dtype)
-        y = eval(function, {"pb": pb, "x": x})
+        y = eval(function, {"pb": pb, "nn": nn, "x": x})
     close(fused.gradient(y, x), float(slope))
     with pb.GradientTape(), pb.GradientTape() as defined:  # recorded, so the definitions run instead of the kernels
         x = watched(float(at), defined, dtype)
-        y = eval(function, {"pb": pb, "x": x})
+        y = eval(function, {"pb": pb, "nn": nn, "x": x})
         close(defined.gradient(y, x), float(slope))
 
 
-def test_the_document_has_a_row_for_every_kind_of_kink() -> None:
-    assert len(KINKS) >= 25
+def kinks(op: Op) -> bool:
+    """Whether the op's result bends or jumps anywhere near points where its inputs are equal, or 0, or whole numbers."""
+    inputs, params = example(op, np.float64)
+    free = [i for i, x in enumerate(inputs) if isinstance(x, np.ndarray) and x.dtype == np.float64]
+    rng, h = rng_for(op), 1e-8
+    for moved in (free, *[[i] for i in free]):
+        for value in (-1.0, 0.0, 0.5, 1.0, 2.0):
+            ways = [rng.standard_normal(x.shape) if i in moved else None for i, x in enumerate(inputs)]
+            below, at, above = [
+                host(call(op, as_tensors([x if d is None else value + t * d for x, d in zip(inputs, ways)]), params))
+                for t in (-h, 0.0, h)
+            ]
+            with np.errstate(all="ignore"):
+                left, right = (at - below) / h, (above - at) / h
+                bends = np.abs(right - left) > 1e-3 * (1 + np.abs(left) + np.abs(right))
+            if (bends & np.isfinite(left) & np.isfinite(right)).any():
+                return True
+    return False
+
+
+def test_the_document_has_a_row_for_every_op_with_a_kink() -> None:
+    found = {op.name for op in ops() if op.pullback not in (None, ZERO) and kinks(op)}
+    assert {"relu", "abs", "maximum", "max", "sort", "remainder"} <= found  # the search finds what is known
+    assert "tanh" not in found
+    documented: set[str] = set()
+    for function, at, _ in KINKS:
+        with pb.GradientTape() as tape:
+            eval(function, {"pb": pb, "nn": nn, "x": watched(float(at), tape)})
+        documented |= {node[0].name for node in tape.nodes}
+    assert found - documented == set()
+
+
+def test_the_document_names_the_ops_that_are_zero_everywhere() -> None:
+    sentence = re.search(r"zero everywhere, also where they jump: ([^;]*);", DOCUMENT)
+    assert sentence
+    for name in re.findall(r"`(\w+)`", sentence[1]):
+        assert OPS[name].pullback is ZERO
+        assert name in [found for found, _ in DECLARED_ZERO]
+    assert len(re.findall(r"`(\w+)`", sentence[1])) == len(DECLARED_ZERO)
+
+
+def zero_everywhere() -> list[tuple[str, Op]]:
+    """The ops from floating-point numbers to floating-point numbers that are declared to have no slope."""
+    found: list[tuple[str, Op]] = []
+    for op in ops():
+        if op.pullback is ZERO and op.kind.name in ("unary", "binary") and "float32" in takes(op):
+            inputs, params = example(op, np.float32)
+            if call(op, as_tensors(inputs), params).dtype == pb.float32:
+                found.append((op.name, op))
+    return found
+
+
+DECLARED_ZERO = zero_everywhere()
+
+
+@pytest.mark.parametrize(("name", "op"), DECLARED_ZERO, ids=[name for name, _ in DECLARED_ZERO])
+def test_every_op_without_a_slope_warns_where_nothing_else_passes(name: str, op: Op) -> None:
+    inputs, params = example(op, np.float32)
+    x = pb.Parameter(inputs[0], name="x")
+    with pb.GradientTape() as tape:
+        y = pb.sum(call(op, [x, *as_tensors(inputs[1:])], params))
+    with pytest.warns(pb.ZeroGradientWarning, match=rf'"x".*{name}, recorded at ".*\.py", line \d+'):
+        close(tape.gradient(y, x), np.zeros(x.shape))
 
 
 def test_ties_split_evenly() -> None:

@@ -66,6 +66,20 @@ def test_intermediate_tensors_are_sources_and_targets() -> None:
     assert tape.gradient(y, y).item() == 1.0
 
 
+def test_a_leaf_a_view_and_a_later_value_as_targets_and_sources() -> None:
+    with pb.GradientTape(persistent=True) as tape:
+        x = watched([1.0, 2.0, 3.0], tape)
+        part = x[1:]
+        y = pb.sum(part * part)
+        z = y * y
+    assert tape.gradient(x, x, output_gradients=[1.0, 5.0, 1.0]).tolist() == [1.0, 5.0, 1.0]
+    assert tape.gradient(part, x, output_gradients=[3.0, 4.0]).tolist() == [0.0, 3.0, 4.0]
+    assert tape.gradient(z, part).tolist() == [8 * 13.0, 12 * 13.0]
+    assert [g.item() for g in tape.gradient({"y": y, "z": [z]}, [y])] == [1 + 26.0]
+    with pytest.raises(pb.UnconnectedError):
+        tape.gradient(y, z)  # z comes after y
+
+
 def test_the_structure_of_the_sources_is_that_of_the_result() -> None:
     a, b, c = pb.Parameter(1.0), pb.Parameter(2.0), pb.Parameter(3.0)
     with pb.GradientTape() as tape:
