@@ -13,10 +13,12 @@ import pytest
 
 import pullback as pb
 from conftest import close, example, ops, simulated
-from pullback import nn
+from pullback import gpu, nn
 from pullback.primitive import same
 from pullback.report import rule_text
 from pullback.report.explanation import Explanation
+from pullback.report.memory import Holdings
+from pullback.tensor import Tensor
 
 # ---- rules
 
@@ -93,6 +95,7 @@ def test_only_the_way_to_the_target_is_explained() -> None:
     assert [row.op for row in tape.explain([y, aside]).rows] == ["exp", "sign", "add", "sum"]
 
 
+@pytest.mark.usefixtures("on_cpu")
 def test_what_the_user_holds_is_not_the_tapes_alone() -> None:
     x, w = pb.Parameter(np.ones((8, 8))), pb.tensor(np.ones((8, 8)))
     with pb.GradientTape() as tape:
@@ -212,6 +215,7 @@ def test_the_bytes_of_the_tape_alone_are_those_that_numpys_allocator_gets_back(n
 
 
 @pytest.mark.skipif(not pb.cuda.is_available(), reason=str(pb.cuda.why_not()))
+@pytest.mark.skipif(simulated() and gpu.need().kernels is None, reason="without kernels the simulated device has no allocator")
 @pytest.mark.parametrize("name", programs())
 def test_the_bytes_of_the_tape_alone_are_those_that_the_devices_allocator_gets_back(name: str) -> None:
     with pb.use_device("cuda"):
@@ -226,6 +230,47 @@ def test_the_bytes_of_the_tape_alone_are_those_that_the_devices_allocator_gets_b
     rounding = 511 * blocks if simulated() else 0  # there an array does not tell the size of its block
     assert 0 < said.tape_bytes <= freed <= said.tape_bytes + rounding
     del sources
+
+
+class Pointed:
+    """What the count of references sees of CuPy's arrays: each has a pointer, and that has memory."""
+
+    class Memory:
+        def __init__(self, size: int) -> None:
+            self.size = size
+
+    class Pointer:
+        def __init__(self, mem: Any) -> None:
+            self.mem = mem
+
+    __cuda_array_interface__ = None
+
+    def __init__(self, data: Any, base: Any = None) -> None:
+        self.data, self.base, self.shape, self.dtype = data, base, (), "float32"
+
+
+def test_memory_behind_pointers_is_counted_by_its_owner() -> None:
+    def array(size: int) -> Pointed:
+        return Pointed(Pointed.Pointer(Pointed.Memory(size)))
+
+    def blocks() -> list[list[tuple[int, bool]]]:
+        holdings, found = Holdings(tape), []
+        for node in tape.nodes:
+            kept = [list(holdings.blocks(value)) for value in node[3][0][2]]
+            found.append([(block.bytes, block.alone) for arrays in kept for _, block in arrays])
+        return found
+
+    tape = pb.GradientTape()
+    whole, shared, outside = array(512), array(1024), array(2048)
+    kept = [
+        (Tensor(array(256)),), (Tensor(whole), Tensor(Pointed(Pointed.Pointer(whole.data.mem), base=whole))),
+        (Tensor(shared), Tensor(Pointed(shared.data))), (Tensor(Pointed(outside.data)),),
+    ]  # fmt: skip
+    tape.nodes = [(None, i, [0], [(1, None, values, None)], (), None, 0) for i, values in enumerate(kept)]  # type: ignore[misc]
+    del whole, shared, kept
+    assert blocks() == [[(256, True)], [(512, True)] * 2, [(1024, True)] * 2, [(2048, False)]]
+    del outside
+    assert blocks()[-1] == [(2048, True)]
 
 
 def test_large_arrays_are_freed_with_the_tape() -> None:

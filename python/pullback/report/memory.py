@@ -113,7 +113,8 @@ def _children(value: Any) -> list[Any]:
     if isinstance(value, Tensor):
         return [value.array]
     if is_array(value):
-        return [value.data]  # CuPy's pointer, which refers to memory
+        base = getattr(value, "base", None)
+        return [value.data, *([] if base is None else [base])]  # CuPy's pointer, which refers to memory
     if isinstance(value, (tuple, list, dict, CellType, Rule)) or _is_call(value):
         return [item for item in gc.get_referents(value) if _leads_on(item)]
     return [value.mem] if hasattr(value, "mem") else []
