@@ -17,7 +17,7 @@ from ..ops.elementwise import multiply
 from ..ops.reduce import sum
 from ..ops.shape import matrix_transpose, reshape
 from ..tensor import Tensor
-from .calls import Call, called, is_real, record, silently
+from .calls import called, is_real, record, silently
 from .custom import conforming
 from .surrogate import Surrogate
 
@@ -102,15 +102,15 @@ class BlackBox:
             layout = layout.of_pairs(xs, shape)
             self._surrogate.see(layout.joined(xs), values.reshape(layout.rows, -1))
 
-        def pull(cotangents: dict[int, Tensor]) -> list[Any]:
+        def pull(cotangents: list[Any]) -> list[Any]:
             """An estimate of the function's vector-Jacobian product"""
-            (g,) = cotangents.values()
+            (g,) = cotangents
             if callable(self._gradient):
                 given = self._gradient(g, xs[0] if len(xs) == 1 else tuple(xs), y)
                 return conforming(given, xs, layout.name, rule="black_box")
             return layout.split(self._estimate(layout, xs, g))
 
-        record(Call(f"black box {layout.name}", xs, pull), xs, [y])
+        record(f"black box {layout.name}", pull, xs, [y])
         return y
 
     def _estimate(self, layout: _Layout, xs: Sequence[Tensor], g: Tensor) -> Tensor:
@@ -217,12 +217,12 @@ def _constant(slopes: Any, xs: Sequence[Tensor], g: Tensor, layout: _Layout) -> 
     """Estimated slopes as a tensor that depends on the inputs, in a way that nobody knows."""
     d = asarray(slopes, dtype=g.dtype, device=g.device)
 
-    def pull(_: dict[int, Tensor]) -> list[Any]:
+    def pull(_: list[Any]) -> list[Any]:
         """Refused"""
         raise TapeError(
             f"black_box: a second derivative through {layout.name} was asked for, and only its first is estimated. Give "
             f"gradient= a function (g, x, y) in differentiable ops, or stop the gradient of the first derivative."
         )
 
-    record(Call(f"slopes of {layout.name}", xs, pull), xs, [d])
+    record(f"slopes of {layout.name}", pull, xs, [d])
     return d

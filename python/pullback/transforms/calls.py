@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import numpy as np
 
+from ..batching import Batch, Batched, spread
+from ..creation import zeros
 from ..listeners import listeners
 from ..ops.kinds import OWN
-from ..ops.shape import stop_gradient
+from ..ops.reduce import sum
 from ..primitive import ZERO, Op, Rule
+from ..tape import GradientTape
 from ..tensor import Tensor, new_serial
+
+Pull = Callable[[list[Any]], Sequence[Any]]  # from the outputs' cotangents to the inputs' gradients; None where there is none
 
 _NOTHING: Final = np.empty(0, np.float32)
 
 
 class Cotangents:
-    """The cotangents of a call's outputs that have come so far, by the place of the output: the cotangent of the call.
+    """The cotangents (or tangents) of a call's outputs that have come so far, by place: the cotangent of the call.
 
     To those who ask it has the size of the call's value, which is empty.
     """
@@ -41,8 +47,8 @@ class Call(Op):
 
     Args:
         name: what errors and reports call it.
-        inputs: what gradients go to.
-        pull: from the cotangents of the outputs, by place, to the gradients of the inputs, None where there is none.
+        inputs: what gradients go to. outputs: what they come from; those that are no floating-point tensors have none.
+        pull: the gradients of the inputs, from the cotangents of the outputs.
         keeps: whether a tape keeps the inputs; otherwise only those that can change in place, to see that they did not.
         dead: the places of inputs whose derivative is zero everywhere.
         again: from the serials of the inputs that are watched (0 for others) and the inputs to a tape of the ops inside and
@@ -53,17 +59,26 @@ class Call(Op):
         self,
         name: str,
         inputs: Sequence[Tensor],
-        pull: Callable[[dict[int, Tensor]], Sequence[Any]],
+        outputs: Sequence[Any],
+        pull: Pull,
         *,
         keeps: bool = False,
         dead: Sequence[int] = (),
         again: Callable[[Sequence[int], Sequence[Tensor]], Any] | None = None,
     ) -> None:
-        rule = Rule(lambda g, *_: pull(g.of), name, (), 0)
+        facts = [(y.shape, y.dtype, y.device) if is_real(y) else None for y in outputs]
+
+        def complete(cotangents: dict[int, Tensor]) -> list[Any]:
+            return [cotangents[i] if i in cotangents else fact and _zeros(*fact) for i, fact in enumerate(facts)]
+
+        def tangent(op: Any, inputs: Any, y: Any, params: Any, tangents: Sequence[Any]) -> Cotangents:
+            return _transposed(pull, complete({}), tangents)
+
+        rule = Rule(lambda g, *_: pull(complete(g.of)), name, (), 0)
         places = [place for place, x in enumerate(inputs) if keeps or x.storage is not None]
         rule.names = tuple([f"input {place}" for place in places])
         self.name, self.kind, self.joint, self.rules, self.dead = name, OWN, True, (rule,), tuple(dead)
-        self.pullback, self.cost, self.params, self.again = pull, None, 0, again
+        self.pullback, self.cost, self.params, self.again, self.tangent = pull, None, 0, again, tangent
         self.names = tuple([f"input {place}" for place in range(len(inputs))])
 
         def edges(inputs: Sequence[Any], y: Any, params: Sequence[Any], serials: Sequence[int]) -> Sequence[Any]:
@@ -71,6 +86,24 @@ class Call(Op):
             return ((serials, rule, kept, [x.shape if serial else None for x, serial in zip(inputs, serials)]),)
 
         self.edges = edges
+
+
+def _zeros(shape: tuple[int, ...], dtype: Any, device: str) -> Tensor:
+    return zeros(shape, dtype=dtype, device=device)
+
+
+def _transposed(pull: Pull, at: list[Any], tangents: Sequence[Any]) -> Cotangents:
+    """The tangents of the outputs: a pullback is linear, and what transposes it is its own derivative, anywhere."""
+    places = [i for i, u in enumerate(at) if u is not None]
+    with GradientTape(watch_parameters=False) as tape:
+        tape.watch([at[i] for i in places])
+        gradients = pull(at)
+    parts = [(gx, t) for gx, t in zip(gradients, tangents) if gx is not None and t is not None]
+    if not parts:
+        return Cotangents({i: at[i] for i in places})
+    sources = [at[i] for i in places]
+    found = tape.gradient([gx for gx, _ in parts], sources, [t for _, t in parts], unconnected="zero")
+    return Cotangents(dict(zip(places, found)))
 
 
 class Output(Op):
@@ -85,23 +118,35 @@ class Output(Op):
         self.name, self.kind, self.joint, self.rules, self.dead = "output", OWN, False, (rule,), ()
         self.pullback, self.cost, self.names, self.params = placed, None, ("call",), 0
         self.edges = lambda inputs, y, params, serials: ((serials[0], rule, (), None),)
+        self.tangent = lambda op, inputs, y, params, tangents: tangents[0].of[place]
 
 
 _outputs: Final[list[Output]] = []
 
 
-def record(call: Call, inputs: Sequence[Tensor], outputs: Sequence[Any]) -> None:
-    """Tells the listeners that the call made these outputs; only those that are floating-point tensors have derivatives."""
-    tell = listeners.record
-    if tell is None:
-        return
+def tell(hearers: Sequence[Any], call: Call, inputs: Sequence[Tensor], outputs: Sequence[Any]) -> None:
+    """Tells these listeners that the call made these outputs."""
     whole = Tensor(_NOTHING)
-    tell(call, whole, tuple(inputs), ())
+    for hearer in hearers:
+        hearer.add(call, whole, tuple(inputs), ())
     for place, y in enumerate(outputs):
         if is_real(y):
             while len(_outputs) <= place:
                 _outputs.append(Output(len(_outputs)))
-            tell(_outputs[place], y, (whole,), ())
+            for hearer in hearers:
+                hearer.add(_outputs[place], y, (whole,), ())
+
+
+def record(name: str, pull: Pull, inputs: Sequence[Tensor], outputs: Sequence[Any], to: Sequence[Any] | None = None) -> None:
+    """Tells the listeners (or those in `to`) that a call made these outputs. Each hears of the values that it can know.
+
+    Those outside of a batch see all its examples at once: for them the pullback runs inside the batch, on each example.
+    """
+    for level in levels([*inputs, *outputs]):
+        hearers = [x for x in level.hearers if to is None or x in to]
+        if hearers:
+            seen, made = level.lowered(inputs), level.lowered(outputs)
+            tell(hearers, Call(name, seen, made, level.pull(pull, inputs)), seen, made)
 
 
 def is_real(x: Any) -> bool:
@@ -109,19 +154,126 @@ def is_real(x: Any) -> bool:
     return isinstance(x, Tensor) and x.dtype.kind in "fV"
 
 
-def unrecorded(values: Sequence[Any]) -> list[Any]:
-    """The values as tensors that no tape knows yet; what is no tensor as it is."""
-    return silently((), lambda: [stop_gradient(y) if isinstance(y, Tensor) else y for y in values])
+# ---- batches
 
 
-def silently(stack: tuple[Any, ...], f: Callable[[], Any]) -> Any:
+class Level:
+    """The listeners between two batches on the stack.
+
+    Attributes:
+        hearers: the listeners. above: the batches inside of them, from the outer to the inner, that the values belong to.
+    """
+
+    def __init__(self, hearers: Sequence[Any], above: Sequence[Batch]) -> None:
+        self.hearers, self.above = tuple(hearers), tuple(above)
+
+    def lowered(self, values: Sequence[Any]) -> list[Any]:
+        """The values as they are here: all examples of the batches inside at once."""
+        found = list(values)
+        for batch in reversed(self.above):
+            found = [x.value if _is_of(x, batch) else x for x in found]
+        return found
+
+    def pull(self, pull: Pull, inputs: Sequence[Tensor]) -> Pull:
+        """The pullback of the call as it is here."""
+        inputs = list(inputs)
+        for batch in reversed(self.above):
+            pull = _over(batch, pull, [_is_of(x, batch) for x in inputs])
+            inputs = [x.value if isinstance(x, Batched) and x.batch is batch else x for x in inputs]
+        return pull
+
+
+def levels(values: Sequence[Any]) -> list[Level]:
+    """The listeners, cut where a batch is that one of the values belongs to."""
+    batches = batches_of(values)
+    found: list[Level] = []
+    hearers: list[Any] = []
+    for listener in listeners.stack:
+        if listener in batches:
+            found.append(Level(hearers, batches[len(found) :]))
+            hearers = []
+        elif not isinstance(listener, Batch):
+            hearers.append(listener)
+    return [*found, Level(hearers, ())]
+
+
+def batches_of(values: Sequence[Any]) -> list[Batch]:
+    """The batches on the stack that the values belong to, from the outer to the inner."""
+    found: set[int] = set()
+    for x in values:
+        while isinstance(x, Batched):
+            found.add(id(x.batch))
+            x = x.value
+    return [listener for listener in listeners.stack if id(listener) in found] if found else []
+
+
+def _is_of(x: Any, batch: Batch) -> bool:
+    return isinstance(x, Batched) and x.batch is batch
+
+
+def _over(batch: Batch, pull: Pull, on: Sequence[bool]) -> Pull:
+    """A pullback for all examples of a batch at once. `on` says which inputs differ from example to example."""
+
+    def for_all(cotangents: list[Any]) -> list[Any]:
+        with entered([batch]):
+            gradients = pull([g if g is None else Batched(batch, g) for g in cotangents])
+        return [gx if gx is None else _below(gx, batch, each) for gx, each in zip(gradients, on)]
+
+    for_all.__doc__ = pull.__doc__
+    return for_all
+
+
+def _below(gx: Tensor, batch: Batch, each: bool) -> Tensor:
+    """The gradient for each example, or for a value that all examples share: then the sum over them."""
+    if isinstance(gx, Batched) and gx.batch is batch:
+        return gx.value if each else sum(gx.value, axis=0)
+    return spread(gx, batch.size) if each else gx * batch.size
+
+
+@contextmanager
+def entered(batches: Sequence[Batch], *outside: Any) -> Generator[None]:
+    """With these batches (and outside of them these listeners) as the innermost; they may have ended before."""
+    before = listeners.stack
+    listeners.stack = (*[listener for listener in before if listener not in batches], *outside, *batches)
+    try:
+        yield
+    finally:
+        listeners.stack = before
+
+
+def on(y: Any, batches: Sequence[Batch]) -> Any:
+    """A floating-point tensor as one that differs from example to example in each of these batches; others as they are."""
+    if not is_real(y) or not batches:
+        return y
+    *outer, batch = batches
+    value = y.value if isinstance(y, Batched) and y.batch is batch else spread(y, batch.size)
+    return Batched(batch, on(value, outer))
+
+
+# ---- running a function
+
+
+def silently(stack: Sequence[Any], f: Callable[[], Any]) -> Any:
     """f(), with these listeners instead of those that listen now."""
     before = listeners.stack
-    listeners.stack = stack
+    listeners.stack = tuple(stack)
     try:
         return f()
     finally:
         listeners.stack = before
+
+
+def takers() -> tuple[list[Any], list[Any]]:
+    """The tapes that may take a call as one node; and the other listeners, which must hear what runs inside.
+
+    A tape cannot where a listener that computes with what it hears (forward mode) is inside of it: it records that one's ops.
+    """
+    stack, first = listeners.stack, 0
+    for place, listener in enumerate(stack):
+        if not isinstance(listener, (GradientTape, Batch, Reads)):
+            first = place + 1
+    tapes = [listener for listener in stack[first:] if isinstance(listener, GradientTape)]
+    return tapes, [listener for listener in stack if listener not in tapes]
 
 
 def called(f: Any) -> str:
@@ -149,6 +301,8 @@ class Reads:
             self.see(x, live=passes and place not in op.dead)
 
     def see(self, x: Any, *, live: bool) -> None:
+        if isinstance(x, Batched):
+            self.see(x.value, live=live)
         if 0 < x.serial < self.since:
             self.values[x.serial] = x
             if live:

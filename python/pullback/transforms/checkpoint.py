@@ -9,12 +9,12 @@ from typing import Any
 
 from .. import amp, devices, door
 from ..errors import TapeError
-from ..listeners import listeners
 from ..ops.random import drawn
+from ..ops.shape import alias
 from ..tape import GradientTape
 from ..tensor import Tensor
 from ..tree import flatten, unflatten
-from .calls import Call, Reads, called, record, silently, unrecorded
+from .calls import Call, Level, Reads, called, entered, levels, silently, takers, tell
 
 States = dict[Any, dict[str, int]]  # of random generators
 
@@ -38,37 +38,49 @@ def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(f)
     def call(*args: Any, **options: Any) -> Any:
-        if listeners.record is None:
+        tapes, others = takers()
+        if not tapes:
             return f(*args, **options)
 
         def run() -> Any:
             return f(*args, **options)
 
         reads, states = Reads(), States()
-        others = [listener for listener in listeners.stack if not isinstance(listener, GradientTape)]
         with _noted(states):
             leaves, spec = flatten(silently((*others, reads), run))
         for y in leaves:
             if isinstance(y, Tensor):
                 reads.see(y, live=True)  # f may return what it was given
-        outputs, inputs = unrecorded(leaves), reads.inputs
-        again = _repeated(called(f), run, states, len(leaves))
-
-        def pull(cotangents: dict[int, Tensor]) -> list[Any]:
-            """The pullbacks of its ops, which are computed again"""
-            tape, values = again([x.serial for x in inputs], inputs)
-            places = list(cotangents)
-            return tape.gradient([values[i] for i in places], inputs, [cotangents[i] for i in places], unconnected="none")
-
-        record(Call(f"checkpoint of {called(f)}", inputs, pull, keeps=True, dead=reads.dead, again=again), inputs, outputs)
-        return unflatten(spec, outputs)
+        inputs = reads.inputs
+        outputs = silently(others, lambda: [alias(y) if isinstance(y, Tensor) else y for y in leaves])
+        for level in levels([*inputs, *leaves]):
+            hearers = [tape for tape in tapes if tape in level.hearers]
+            if hearers:
+                again = _repeated(called(f), run, states, len(leaves), level)
+                made = level.lowered(outputs)
+                node = Call(
+                    f"checkpoint of {called(f)}", inputs, made, _pull(again, inputs), keeps=True, dead=reads.dead, again=again
+                )
+                tell(hearers, node, inputs, made)
+        return unflatten(spec, list(outputs))
 
     return call
 
 
-def _repeated(
-    name: str, run: Callable[[], Any], states: States, count: int
-) -> Callable[[Sequence[int], Sequence[Tensor]], tuple[GradientTape, list[Any]]]:
+Again = Callable[[Sequence[int], Sequence[Tensor]], tuple[GradientTape, list[Any]]]
+
+
+def _pull(again: Again, inputs: Sequence[Tensor]) -> Callable[[list[Any]], list[Any]]:
+    def pull(cotangents: list[Any]) -> list[Any]:
+        """The pullbacks of its ops, which are computed again"""
+        tape, values = again([x.serial for x in inputs], inputs)
+        places = [i for i, g in enumerate(cotangents) if g is not None]
+        return tape.gradient([values[i] for i in places], list(inputs), [cotangents[i] for i in places], unconnected="none")
+
+    return pull
+
+
+def _repeated(name: str, run: Callable[[], Any], states: States, count: int, level: Level) -> Again:
     """What makes the nodes of a call: a function of its inputs and of which of them are watched."""
     precision, device = amp.precision(), devices.default_device()
 
@@ -77,8 +89,8 @@ def _repeated(
         tape.watch([x for x, serial in zip(inputs, serials) if serial])
         before = door.enter(door.RECOMPUTE)
         try:
-            with amp.autocast(precision), devices.use_device(device), _rewound(states):
-                values = flatten(silently((*listeners.stack, tape), run))[0]
+            with amp.autocast(precision), devices.use_device(device), _rewound(states), entered(level.above, tape):
+                values = level.lowered(flatten(run())[0])
         finally:
             door.enter(before)
         if len(values) != count:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
-from ..creation import zeros
+from ..batching import Batch, Batched
 from ..errors import ShapeError, TapeError
 from ..explain import name_of
 from ..listeners import listeners
@@ -16,7 +16,7 @@ from ..ops.shape import stop_gradient
 from ..tape import GradientTape
 from ..tensor import Tensor
 from ..tree import flatten, shown, structure, unflatten
-from .calls import Call, Reads, called, is_real, record, silently, unrecorded
+from .calls import Reads, batches_of, called, is_real, on, record, silently
 
 
 def straight_through(f: Callable[..., Any]) -> Callable[..., Tensor]:
@@ -78,25 +78,25 @@ def _recorded(f: Callable[..., Any], args: tuple[Any, ...], options: dict[str, A
     name, reads, stack = called(f), Reads(), listeners.stack
     # A tape that is to differentiate the pullback must know where the values come from that it keeps. One tape alone never
     # does: it has ended before it runs the pullback.
-    alone = len(stack) == 1 and isinstance(stack[0], GradientTape) and not stack[0].persistent
-    value, pullback = _pair(silently((reads,) if alone else (*stack, reads), lambda: f(*args, **options)), name)
-    arguments = flatten(args)[0]
+    others = [listener for listener in stack if not isinstance(listener, (Batch, Reads))]
+    alone = others if len(others) == 1 and isinstance(others[0], GradientTape) and not others[0].persistent else []
+    inside = [listener for listener in stack if listener not in alone]
+    value, pullback = _pair(silently((*inside, reads), lambda: f(*args, **options)), name)
+    arguments, (leaves, spec) = flatten(args)[0], flatten(value)
     inputs = [x for x in arguments if is_real(x)]
-    _refuse_closures(name, reads, {id(x) for x in (*arguments, *flatten(options)[0])})
-    leaves, spec = flatten(value)
-    outputs = unrecorded(leaves)
-    facts = [(y.shape, y.dtype, y.device) if is_real(y) else None for y in outputs]
+    _refuse_closures(name, reads, [*arguments, *flatten(options)[0]])
+    batches = batches_of([*inputs, *leaves])
+    outputs = silently(
+        [listener for listener in stack if isinstance(listener, Batch)],
+        lambda: [on(stop_gradient(y), batches) if isinstance(y, Tensor) else y for y in leaves],
+    )
 
-    def pull(cotangents: dict[int, Tensor]) -> list[Any]:
+    def pull(cotangents: list[Any]) -> list[Any]:
         """The pullback that the function returned"""
-        whole = [
-            None if fact is None else cotangents[i] if i in cotangents else zeros(fact[0], dtype=fact[1], device=fact[2])
-            for i, fact in enumerate(facts)
-        ]
-        return conforming(pullback(unflatten(spec, whole)), args, name, rule="custom_gradient")
+        return conforming(pullback(unflatten(spec, cotangents)), args, name, rule="custom_gradient")
 
-    record(Call(name, inputs, pull), inputs, outputs)
-    return unflatten(spec, outputs)
+    record(name, pull, inputs, outputs)
+    return unflatten(spec, list(outputs))
 
 
 def _pair(result: Any, name: str) -> tuple[Any, Callable[..., Any]]:
@@ -108,11 +108,16 @@ def _pair(result: Any, name: str) -> tuple[Any, Callable[..., Any]]:
     return result
 
 
-def _refuse_closures(name: str, reads: Reads, given: set[int]) -> None:
+def _refuse_closures(name: str, reads: Reads, given: Sequence[Any]) -> None:
     """Raises TapeError where f read a watched value that it was not given: its gradient would silently be missing."""
+    known: set[int] = set()
+    for x in given:
+        while isinstance(x, Tensor):
+            known.add(x.serial)
+            x = x.value if isinstance(x, Batched) else None
     tapes = [tape for tape in listeners.stack if isinstance(tape, GradientTape)]
     for x in reads.values.values():
-        if x.serial in reads.live and id(x) not in given and any([tape.knows(x) for tape in tapes]):
+        if x.serial in reads.live - known and any([tape.knows(x) for tape in tapes]):
             raise TapeError(
                 f"custom_gradient: {name} uses {name_of(x)}, which a tape watches and which is not an argument, so that no "
                 f"gradient would reach it. Pass it as an argument, or use pb.stop_gradient of it."

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
-from ..creation import asarray, zeros
+from ..creation import asarray
 from ..errors import PullbackError, ShapeError
 from ..operand import as_tensor
 from ..ops.shape import stack, unstack
 from ..tensor import Tensor
 from ..tree import flatten, shown, structure, unflatten
-from .calls import Call, called, record, silently
+from .calls import called, record, silently, takers
 from .checkpoint import checkpoint as checkpointed
 
 
@@ -82,16 +82,14 @@ def _length(leaves: Sequence[Any], length: int | None) -> int:
 
 def _slices(x: Tensor) -> list[Tensor]:
     """The slices along the first axis. Their gradients are stacked at once: as ops of their own, each would fill all of x."""
-    parts = list(silently((), lambda: unstack(x)))
-    shape, dtype, device = x.shape[1:], x.dtype, x.device
+    tapes, others = takers()
+    parts = list(silently(others, lambda: unstack(x)))
 
-    def pull(cotangents: dict[int, Tensor]) -> list[Tensor]:
+    def pull(cotangents: list[Any]) -> list[Tensor]:
         """The cotangents of the slices, stacked"""
-        zero = zeros(shape, dtype=dtype, device=device) if len(cotangents) < len(parts) else None
-        return [stack([cotangents.get(i, zero) for i in range(n)])]
+        return [stack(cotangents)]
 
-    n = len(parts)
-    record(Call("slices", [x], pull), [x], parts)
+    record("slices", pull, [x], parts, to=tapes)
     return parts
 
 
