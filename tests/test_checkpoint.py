@@ -215,3 +215,41 @@ def test_without_a_tape_it_is_the_function_itself() -> None:
     calls: list[int] = []
     y = pb.checkpoint(lambda x: (calls.append(0), x * 2)[1])(pb.tensor(3.0))
     assert (y.item(), len(calls)) == (6.0, 1)
+
+
+def test_random_numbers_are_the_same_again_inside_of_vmap_and_in_jacobians() -> None:
+    def noisy(x: Any) -> Any:
+        return dropout(pb.sin(x), 0.5) * pb.random.uniform(x.shape)
+
+    def run(f: Any, derivative: Any) -> Any:
+        pb.random.seed(8)
+        return derivative(f)(pb.tensor(X.astype(np.float64))).numpy()
+
+    def by_a_batch_of_cotangents(f: Any) -> Any:
+        def rows(x: Any) -> Any:
+            with pb.GradientTape(persistent=True) as tape:
+                tape.watch(x)
+                y = f(x)
+            cotangents = pb.tensor(np.eye(x.size).reshape(-1, *x.shape))
+            return pb.vmap(lambda g: tape.gradient(y, x, output_gradients=g))(cotangents)
+
+        return rows
+
+    ways = [
+        lambda f: pb.vmap(pb.grad(lambda x: pb.sum(f(x)))),
+        lambda f: pb.grad(lambda x: pb.sum(pb.vmap(f)(x))),
+        lambda f: pb.jacobian(f, mode="reverse"),
+        lambda f: pb.vmap(pb.jacobian(f, mode="reverse")),
+        by_a_batch_of_cotangents,
+    ]
+    for way in ways:
+        np.testing.assert_array_equal(run(pb.checkpoint(noisy), way), run(noisy, way))
+        assert len(np.unique(run(noisy, way))) > 10
+
+
+def test_a_forward_jacobian_draws_one_mask_for_all_directions() -> None:
+    def jacobian(mode: Any) -> Any:
+        pb.random.seed(4)
+        return pb.jacobian(lambda x: dropout(x * x, 0.5), mode=mode)(pb.tensor(X[0])).numpy()
+
+    np.testing.assert_array_equal(jacobian("forward"), jacobian("reverse"))

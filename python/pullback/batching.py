@@ -20,12 +20,17 @@ if TYPE_CHECKING:
 
 
 class Batch:
-    """The batch axis of one vmap, while it runs: a listener, so that the stack orders it among tapes and other batches."""
+    """The batch axis of one vmap, while it runs: a listener, so that the stack orders it among tapes and other batches.
 
-    __slots__ = ("size",)
+    Args:
+        size: the number of examples.
+        directions: they are directions of one derivative, for which random numbers are the same.
+    """
 
-    def __init__(self, size: int) -> None:
-        self.size = size
+    __slots__ = ("directions", "size")
+
+    def __init__(self, size: int, *, directions: bool = False) -> None:
+        self.size, self.directions = size, directions
 
     def __enter__(self) -> Batch:
         listeners.stack = (*listeners.stack, self)
@@ -93,10 +98,13 @@ def run(op: Op, inputs: Sequence[Any], params: Sequence[Any], place: int) -> Ten
     return y
 
 
-def per_example(x: Tensor) -> Tensor:
-    """A tensor of no batch as one of every batch that is running, the same for all examples: what is drawn from it differs."""
+def per_example(x: Tensor, but: Sequence[Batch] = ()) -> Tensor:
+    """A tensor of no batch as one of every batch that is running, the same for all examples: what is drawn from it differs.
+
+    Not so in a batch of directions, nor in those of `but`.
+    """
     for listener in listeners.stack:
-        if isinstance(listener, Batch):
+        if isinstance(listener, Batch) and not listener.directions and listener not in but:
             x = Batched(listener, spread(x, listener.size))
     return x
 

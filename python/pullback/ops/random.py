@@ -16,7 +16,7 @@ import numpy as np
 
 from .. import devices, dtypes
 from ..backends.reference import distinct_bytes, special
-from ..batching import per_example
+from ..batching import Batch, per_example
 from ..errors import DTypeError, PullbackError, ShapeError
 from ..operand import as_tensor
 from ..primitive import apply
@@ -114,9 +114,15 @@ _drop = op("dropout", kind=LINEAR, reference=_dropout, takes="float", inputs=2, 
 
 
 class _Drawn(threading.local):
-    """Who wants to repeat what this thread draws: dicts from each generator drawn from to its state before the first time."""
+    """How this thread's draws are repeated.
+
+    Attributes:
+        before: dicts from each generator drawn from to its state before the first time, for who will want to repeat it.
+        alike: while draws are repeated, the batches that were not there before: all their examples get the same numbers.
+    """
 
     before: tuple[dict[Generator, dict[str, int]], ...] = ()
+    alike: tuple[Batch, ...] = ()
 
 
 drawn: Final = _Drawn()
@@ -170,7 +176,7 @@ class Generator:
     def _draw(self, op: Any, kind: Sequence[Any], *params: Any, device: str | None = None) -> Tensor:
         """The op's result for (*kind, state, *params)."""
         device = device or self._device or devices.default_device()
-        y = apply(op, (per_example(Tensor(self.next_state(device))),), (*kind, *params))
+        y = apply(op, (per_example(Tensor(self.next_state(device)), drawn.alike),), (*kind, *params))
         return y if y.device == device else to_device(y, device)
 
     def uniform(self, shape: Any = (), low: float = 0.0, high: float = 1.0, *, dtype: Any = None) -> Tensor:
@@ -257,7 +263,7 @@ def dropout(x: Any, p: float = 0.5, training: bool = True, *, generator: Generat
     if p == 1:
         return x * 0.0
     state = Tensor((generator or default).next_state(x.device))
-    return apply(_drop, (x, per_example(state)), (float(p),))
+    return apply(_drop, (x, per_example(state, drawn.alike)), (float(p),))
 
 
 __all__: Sequence[str] = ("Generator", "bernoulli", "normal", "permutation", "randint", "seed", "truncated_normal", "uniform")

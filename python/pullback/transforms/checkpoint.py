@@ -8,7 +8,9 @@ from functools import wraps
 from typing import Any
 
 from .. import amp, devices, door
+from ..batching import Batch
 from ..errors import TapeError
+from ..listeners import listeners
 from ..ops.random import drawn
 from ..ops.shape import alias
 from ..tape import GradientTape
@@ -82,14 +84,14 @@ def _pull(again: Again, inputs: Sequence[Tensor]) -> Callable[[list[Any]], list[
 
 def _repeated(name: str, run: Callable[[], Any], states: States, count: int, level: Level) -> Again:
     """What makes the nodes of a call: a function of its inputs and of which of them are watched."""
-    precision, device = amp.precision(), devices.default_device()
+    precision, device, batches = amp.precision(), devices.default_device(), _running()
 
     def again(serials: Sequence[int], inputs: Sequence[Tensor]) -> tuple[GradientTape, list[Any]]:
         tape = GradientTape(watch_parameters=False)
         tape.watch([x for x, serial in zip(inputs, serials) if serial])
         before = door.enter(door.RECOMPUTE)
         try:
-            with amp.autocast(precision), devices.use_device(device), _rewound(states), entered(level.above, tape):
+            with amp.autocast(precision), devices.use_device(device), _rewound(states, batches), entered(level.above, tape):
                 values = level.lowered(flatten(run())[0])
         finally:
             door.enter(before)
@@ -101,6 +103,10 @@ def _repeated(name: str, run: Callable[[], Any], states: States, count: int, lev
         return tape, values
 
     return again
+
+
+def _running() -> list[Batch]:
+    return [listener for listener in listeners.stack if isinstance(listener, Batch)]
 
 
 @contextmanager
@@ -115,15 +121,18 @@ def _noted(states: States) -> Generator[None]:
 
 
 @contextmanager
-def _rewound(states: States) -> Generator[None]:
-    """Draws from these generators begin at these states inside, and go on afterwards as if nothing had been drawn."""
-    outside, now = drawn.before, {generator: generator.state_dict() for generator in states}
-    drawn.before = ()
+def _rewound(states: States, batches: Sequence[Batch]) -> Generator[None]:
+    """Draws from these generators begin at these states inside, and go on afterwards as if nothing had been drawn.
+
+    They differ from example to example in these batches only, those of the first time, and in new ones inside.
+    """
+    outside, alike, now = drawn.before, drawn.alike, {generator: generator.state_dict() for generator in states}
+    drawn.before, drawn.alike = (), tuple([batch for batch in _running() if batch not in batches])
     try:
         for generator, state in states.items():
             generator.load_state_dict(state)
         yield
     finally:
-        drawn.before = outside
+        drawn.before, drawn.alike = outside, alike
         for generator, state in now.items():
             generator.load_state_dict(state)

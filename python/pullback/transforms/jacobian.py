@@ -154,7 +154,7 @@ def batched_pull(
 ) -> list[Any]:
     """One sweep with a batch of cotangents: seeds have the shapes (n, *target.shape), gradients (n, *source.shape)."""
     size = seeds[0].shape[0]
-    with Batch(size) as batch:
+    with Batch(size, directions=True) as batch:
         found = tape.pull(targets, [Batched(batch, seed) for seed in seeds], sources, unconnected, again=again)
     return [g if g is None else g.value if isinstance(g, Batched) and g.batch is batch else spread(g, size) for g in found]
 
@@ -185,7 +185,7 @@ def _push(f: Callable[..., Any], sources: list[Tensor], i: int, start: int, stop
     """The value of f, and its derivatives in the directions of some elements of one source."""
     x, n = sources[i], stop - start
     basis = reshape(eye(n, x.size, k=start, dtype=x.dtype, device=x.device), (n, *x.shape))
-    with Batch(n) as batch:
+    with Batch(n, directions=True) as batch:
         out, tangents = jvp(f, sources, [Batched(batch, basis) if k == i else None for k in range(len(sources))])
     targets, form = _tensors(f, out)
     found = flatten(tangents)[0]
