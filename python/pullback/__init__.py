@@ -77,6 +77,9 @@ if TYPE_CHECKING:
     from .ops import random as random
     from .transforms.jacobian import hessian as hessian, jacobian as jacobian
     from .transforms.jvp import hvp as hvp, jvp as jvp, linearize as linearize
+    from .transforms.per_example import (
+        per_example_grad as per_example_grad, per_example_norm as per_example_norm, weighted_grad as weighted_grad,
+    )  # fmt: skip
     from .transforms.vjp import grad as grad, value_and_grad as value_and_grad, vjp as vjp
     from .transforms.vmap import vmap as vmap
 
@@ -101,7 +104,8 @@ _LAZY = {
     "load": ".io", "save": ".io", "profile": ".profile", "vmap": ".transforms.vmap",
     "grad": ".transforms.vjp", "value_and_grad": ".transforms.vjp", "vjp": ".transforms.vjp", "jvp": ".transforms.jvp",
     "linearize": ".transforms.jvp", "hvp": ".transforms.jvp", "jacobian": ".transforms.jacobian",
-    "hessian": ".transforms.jacobian",
+    "hessian": ".transforms.jacobian", "per_example_grad": ".transforms.per_example",
+    "per_example_norm": ".transforms.per_example", "weighted_grad": ".transforms.per_example",
 }  # fmt: skip
 
 

@@ -89,14 +89,15 @@ class Op:
         pullback: a rule per input (or one for the only input); ZERO; or None where gradients cannot pass.
         joint: one rule `f(g, …, needs)` that gives the gradients of all inputs, instead of a rule per input.
         batch, tangent: how a batch axis and a tangent pass, where the kind does not say it (ops/batching.py, ops/tangents.py).
+        factors: for some inputs `f(of_all, g, *kept)`, the gradient of each example in factors (ops/factors.py).
         issue: `f(op, inputs, params)` runs the op on tensors and tells the listeners; `apply` unless the kind has another.
         cost: `f(inputs…, params…, y) -> dict` of figures, by the same names.
         example: `f(rng, dtype) -> (inputs, params)` for tests, benchmarks and docs.
     """
 
     __slots__ = (
-        "batch", "cost", "dead", "domain", "edges", "example", "issue", "joint", "kernel", "kind", "name", "names",
-        "native", "params", "pullback", "reference", "rules", "tangent", "ulp", "why_reference",
+        "batch", "cost", "dead", "domain", "edges", "example", "factors", "issue", "joint", "kernel", "kind", "name",
+        "names", "native", "params", "pullback", "reference", "rules", "tangent", "ulp", "why_reference",
     )  # fmt: skip
 
     again: Callable[..., Any] | None = None  # of a checkpoint: makes the nodes that it did not record
@@ -117,6 +118,7 @@ class Op:
         batch: Callable[..., Any] | None = None,
         tangent: Callable[..., Any] | None = None,
         issue: Callable[..., Any] | None = None,
+        factors: dict[int, Callable[..., Any]] | None = None,
     ) -> None:
         names = parameters(reference)[1:]
         allowed = (*names[:inputs], "y", *names[inputs:])
@@ -127,6 +129,7 @@ class Op:
         self.params = len(names) - inputs
         self.batch: Callable[..., Any] = batch or kind.batch
         self.tangent: Callable[..., Any] = tangent or kind.tangent
+        self.factors: dict[int, Callable[..., Any]] = factors or {}
         self.issue: Callable[..., Tensor] = issue or kind.issue or apply
         if isinstance(pullback, tuple) and all([rule is ZERO for rule in pullback]):
             pullback = ZERO

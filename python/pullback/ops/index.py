@@ -35,7 +35,18 @@ def _reads(x: Any, indices: Any, axis: int, y: Any) -> dict[str, int]:
     return {"flops": 0, "bytes_read": int(y.nbytes + indices.nbytes)}
 
 
+def _table_factors(of_all: Any, g: Tensor, x_shape: Shape, indices: Tensor, axis: int) -> Any:
+    from .factors import Rows
+
+    if axis:
+        return None
+    at, values = of_all(indices), of_all(g)
+    at = reshape(at, (at.shape[0], indices.size))
+    return Rows(at, reshape(values, (*at.shape, math.prod(x_shape[1:]))), x_shape[0])
+
+
 _take = op("take", example=normal((4, 3), np.array([[0, 3], [1, 0]]), params=(0,)), inputs=2, batch=gather,
+           factors={0: _table_factors},
            kind=LINEAR, reference=lambda xp, x, indices, axis: xp.take(x, indices, axis=axis), cost=_reads,
            pullback=(lambda g, x_shape, indices, axis: scatter_add(g, indices, x_shape, axis), None))  # fmt: skip
 _scatter_add = op("scatter_add", example=normal((2, 2, 3), np.array([[0, 3], [0, 1]]), params=((4, 3), 0)),

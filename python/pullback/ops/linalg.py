@@ -26,8 +26,19 @@ def _products(a: Any, b: Any, y: Any) -> dict[str, int]:
     return {"flops": flops, "matmul_flops": flops}
 
 
+def _outer(of_all: Any, left: Tensor, right: Tensor) -> Any:
+    """leftᵀ right, of two matrices for each example."""
+    from .factors import Outer
+
+    return Outer(of_all(left), of_all(right)) if left.ndim == right.ndim == 2 else None
+
+
 _matmul = op(
     "matmul",  # (…, m, k) @ (…, k, n)
+    factors={
+        0: lambda of_all, g, b: _outer(of_all, matrix_transpose(g), matrix_transpose(b)),
+        1: lambda of_all, g, a: _outer(of_all, a, g),
+    },
     example=normal((2, 3, 4), (4, 5)),
     kind=BILINEAR,
     reference=lambda xp, a, b: xp.matmul(amp.rounded(xp, a), amp.rounded(xp, b)),

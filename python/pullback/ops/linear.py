@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -61,6 +62,13 @@ def _pullback(g: Tensor, x: Tensor, weight: Tensor, needs: Sequence[bool]) -> li
     ]
 
 
+def _weight_factors(of_all: Any, g: Tensor, x: Tensor, weight: Tensor) -> Any:
+    from .factors import Outer
+
+    g, x = of_all(g), of_all(x)
+    return Outer(*[reshape(t, (t.shape[0], math.prod(t.shape[1:-1]), t.shape[-1])) for t in (g, x)])
+
+
 def _activated_pullback(
     g: Tensor, x: Tensor, weight: Tensor, y: Tensor, activation: int, needs: Sequence[bool]
 ) -> list[Tensor | None]:
@@ -68,6 +76,12 @@ def _activated_pullback(
     rule = OPS[str(ACTIVATIONS[activation])].rules[0]
     assert rule is not None
     return _pullback(rule.definition(g, y), x, weight, needs)
+
+
+def _activated_factors(of_all: Any, g: Tensor, x: Tensor, weight: Tensor, y: Tensor, activation: int) -> Any:
+    rule = OPS[str(ACTIVATIONS[activation])].rules[0]
+    assert rule is not None
+    return _weight_factors(of_all, rule.definition(g, y), x, weight)
 
 
 _pull, _ = kernel_for("linear_pullback")
@@ -90,14 +104,14 @@ def _wrapped(arrays: Sequence[Any]) -> list[Tensor | None]:
 
 _linear = op("linear", kind=OWN, batch=layer, tangent=layer_tangent, reference=_reference, inputs=3, joint=True,
              pullback=_pullback, takes="float", cost=_cost, fused=_fused if _pull else None,
-             example=normal((5, 3), (4, 3), (4,), params=(0,)))  # fmt: skip
+             factors={1: _weight_factors}, example=normal((5, 3), (4, 3), (4,), params=(0,)))  # fmt: skip
 
 
 def _activated() -> Op:
     """Another op by the same kernel, because its pullback keeps y, which the plain one frees."""
     linked = op("linear_activated", kind=OWN, batch=layer, tangent=layer_tangent, reference=_reference, inputs=3, joint=True,
                 pullback=_activated_pullback, takes="float", cost=_cost,
-                example=normal((5, 3), (4, 3), (4,), params=(2,)))  # fmt: skip
+                factors={1: _activated_factors}, example=normal((5, 3), (4, 3), (4,), params=(2,)))  # fmt: skip
     linked.kernel, linked.native, linked.why_reference = _linear_kernel(linked)
     rule = linked.rules[0]
     assert rule is not None

@@ -32,17 +32,23 @@ def vmap(f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callable
 
     @wraps(f)
     def for_all(*args: Any, **options: Any) -> Any:
-        leaves, spec = flatten((args, options))
-        axes = _input_axes(in_axes, args, options)
-        size = _common_length(leaves, axes)
-        with Batch(size) as batch:
-            inside = [x if axis is None else Batched(batch, _first(x, axis, "in_axes")) for x, axis in zip(leaves, axes)]
-            positional, named = unflatten(spec, inside)
+        batch, positional, named = examples(args, options, in_axes)
+        with batch:
             results, spec = flatten(f(*positional, **named))
         axes = prefix_leaves(out_axes, spec, results, "out_axes")
         return unflatten(spec, [_outside(y, batch, axis) for y, axis in zip(results, axes)])
 
     return for_all
+
+
+def examples(args: tuple[Any, ...], options: dict[str, Any], in_axes: Any) -> tuple[Batch, tuple[Any, ...], dict[str, Any]]:
+    """A batch, and the arguments as one example of it sees them. Raises ShapeError."""
+    leaves, spec = flatten((args, options))
+    axes = _input_axes(in_axes, args, options)
+    batch = Batch(_common_length(leaves, axes))
+    inside = [x if axis is None else Batched(batch, _first(x, axis, "in_axes")) for x, axis in zip(leaves, axes)]
+    positional, named = unflatten(spec, inside)
+    return batch, positional, named
 
 
 def _input_axes(in_axes: Any, args: tuple[Any, ...], options: dict[str, Any]) -> list[int | None]:

@@ -1,0 +1,129 @@
+"""A gradient of each example of a batch, in the factors that its pullback has before it multiplies them.
+
+The gradient of a dense layer's weight for one example is a product of two thin matrices, that of an embedding a few rows. Inner
+products of such gradients, and their sum over all examples, do not need the batch times the parameters that they stand for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from ..tensor import Tensor
+from .elementwise import equal
+from .index import scatter_add, take_along_axis
+from .linalg import matmul
+from .reduce import sum, sum_over
+from .shape import broadcast_to, concat, expand_dims, flatten, matrix_transpose, reshape
+
+CHUNK_ELEMENTS = 2**22  # of gradients that are formed at once where forming them is the cheapest way
+
+
+class Dense:
+    """The gradients themselves: (batch, *shape)."""
+
+    def __init__(self, all_of_them: Tensor) -> None:
+        self.all = all_of_them
+
+    def parts(self) -> Iterator[tuple[slice, Tensor]]:
+        """The gradients of some examples after the other."""
+        yield slice(None), self.all
+
+    def total(self) -> Tensor:
+        """The sum over all examples."""
+        return sum_over(self.all, (0,))
+
+    def transposed(self) -> Dense:
+        return Dense(matrix_transpose(self.all))
+
+
+class Outer:
+    """leftᵀ right: of `left` (batch, rows, m) and `right` (batch, rows, n) the gradients (batch, m, n)."""
+
+    def __init__(self, left: Tensor, right: Tensor) -> None:
+        self.left, self.right = left, right
+
+    def parts(self) -> Iterator[tuple[slice, Tensor]]:
+        size, _, m = self.left.shape
+        step = max(1, CHUNK_ELEMENTS // max(m * self.right.shape[2], 1))
+        for start in range(0, size, step):
+            some = slice(start, start + step)
+            yield some, matmul(matrix_transpose(self.left[some]), self.right[some])
+
+    def total(self) -> Tensor:
+        """One product over the rows of all examples."""
+        left, right = [reshape(x, (math.prod(x.shape[:2]), x.shape[2])) for x in (self.left, self.right)]
+        return matmul(matrix_transpose(left), right)
+
+    def transposed(self) -> Outer:
+        return Outer(self.right, self.left)
+
+
+class Rows:
+    """Values (batch, rows, n) added into a table of shape (length, n) at indices (batch, rows)."""
+
+    def __init__(self, indices: Tensor, values: Tensor, length: int) -> None:
+        self.indices, self.values, self.length = indices, values, length
+
+    def parts(self) -> Iterator[tuple[slice, Tensor]]:
+        for k in range(self.indices.shape[0]):
+            shape = (self.length, self.values.shape[2])
+            yield slice(k, k + 1), expand_dims(scatter_add(self.values[k], self.indices[k], shape, 0), axis=0)
+
+    def total(self) -> Tensor:
+        values = reshape(self.values, (self.indices.size, self.values.shape[2]))
+        return scatter_add(values, flatten(self.indices), (self.length, values.shape[1]), 0)
+
+    def transposed(self) -> Dense:
+        return Dense(concat([part for _, part in self.parts()])).transposed()
+
+
+Factored = Dense | Outer | Rows
+
+
+def inner(a: Factored, b: Factored) -> Tensor:
+    """The inner product of two gradients of each example: (batch,)."""
+    if isinstance(a, Outer) and isinstance(b, Outer) and _thin(a, b):
+        if a.left.shape[1] == b.left.shape[1] == 1:
+            return flatten(sum(a.left * b.left, axis=2) * sum(a.right * b.right, axis=2))
+        return sum(_pairs(a.left, b.left) * _pairs(a.right, b.right), axis=(1, 2))
+    if isinstance(a, Rows) and isinstance(b, Rows):
+        same = equal(expand_dims(a.indices, axis=2), expand_dims(b.indices, axis=1))
+        return sum(_pairs(a.values, b.values) * same.astype(a.values.dtype), axis=(1, 2))
+    if isinstance(a, Outer) and isinstance(b, Rows):
+        rows, length, count = a.left.shape[1], a.left.shape[2], b.indices.shape[1]
+        chosen = take_along_axis(a.left, broadcast_to(expand_dims(b.indices, axis=1), (a.left.shape[0], rows, count)), axis=2)
+        assert length == b.length
+        return sum(chosen * _pairs(a.right, b.values), axis=(1, 2))
+    if isinstance(a, Rows) and isinstance(b, Outer):
+        return inner(b, a)
+    return _by_forming(a, b)
+
+
+def _pairs(x: Tensor, y: Tensor) -> Tensor:
+    """The inner products of all rows of x with all rows of y: (batch, rows of x, rows of y)."""
+    return matmul(x, matrix_transpose(y))
+
+
+def _thin(a: Outer, b: Outer) -> bool:
+    """Whether the inner products of rows are fewer operations than the gradients."""
+    (_, s, m), (_, t, n) = a.left.shape, b.right.shape
+    return s * t * (m + n) <= (s + t) * m * n
+
+
+def _by_forming(a: Factored, b: Factored) -> Tensor:
+    """Forms the gradients of some examples after the other."""
+    if isinstance(a, Dense) and not isinstance(b, Dense):
+        a, b = b, a
+    found = []
+    for some, gradients in a.parts():
+        other = gradients if b is a else b.all[some] if isinstance(b, Dense) else _formed(b, some)
+        found.append(sum(reshape(gradients * other, (gradients.shape[0], -1 if gradients.size else 0)), axis=1))
+    return found[0] if len(found) == 1 else concat(found)
+
+
+def _formed(b: Outer | Rows, some: slice) -> Tensor:
+    """The gradients of these examples."""
+    if isinstance(b, Outer):
+        return matmul(matrix_transpose(b.left[some]), b.right[some])
+    return concat([part for _, part in Rows(b.indices[some], b.values[some], b.length).parts()])

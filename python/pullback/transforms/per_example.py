@@ -1,0 +1,255 @@
+"""Gradients of each example of a batch: all of them, their norms alone, or a weighted sum of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from ..batching import Batched, spread
+from ..creation import asarray, ones, zeros_like
+from ..errors import ShapeError, UnconnectedError
+from ..ops.factors import Dense, Factored, inner
+from ..ops.shape import reshape, unbroadcast
+from ..primitive import Op
+from ..sweep import Sums, dependents, walk
+from ..tape import GradientTape
+from ..tensor import Tensor
+from ..tree import unflatten
+from .vjp import grad, name_of, variables
+from .vmap import examples, vmap
+
+
+def per_example_grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
+    """A function that gives the gradient of f by the argument(s) `argnums` for each example of a batch.
+
+    Args:
+        f: the loss of one example, a scalar. The other positional arguments are given with a leading axis of examples, of
+            which f sees one; arguments by keyword are the same for all.
+
+    Returns: in the structure of the argument, tensors of shape (batch, *argument.shape). Random numbers are others for each
+    example. What mixes the examples of a batch (batch norm in training mode) has no gradient of one example, and is refused.
+    Raises: ShapeError, TapeError, VmapError.
+    """
+
+    @wraps(f)
+    def gradients(*args: Any, **options: Any) -> Any:
+        one = grad(lambda *inside: f(*inside, **options), argnums)
+        return vmap(one, in_axes=_axes(args, argnums))(*args)
+
+    return gradients
+
+
+def per_example_norm(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Tensor]:
+    """A function that gives the squared norm of each example's gradient, over all tensors of the argument(s): (batch,).
+
+    Arguments as in `per_example_grad`. The gradients by weights of dense layers (also by plain products), embeddings and norm
+    layers stay in factors, and inner products of the factors give the norms: Goodfellow 2015, "Efficient per-example gradient
+    computations"; for rows and ties Li et al. 2022, "Large language models can be strong differentially private learners",
+    section 4. Those by other weights are formed.
+    """
+
+    @wraps(f)
+    def norms(*args: Any, **options: Any) -> Tensor:
+        record = _Record(f, argnums, args, options)
+        return _norms(record.pull(record.seed()))
+
+    return norms
+
+
+def weighted_grad(f: Callable[..., Any], weights: Any, argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
+    """A function that gives the sum of the examples' gradients, each times its weight.
+
+    Args:
+        f: as in `per_example_grad`.
+        weights: (batch,), or a function from the squared norms (batch,) of the examples' gradients to weights. Weights are
+            constants: no gradient flows through them.
+
+    One forward pass and one backward pass; a function of the norms takes a second one. Clipping each gradient to norm c is
+    `lambda n: pb.minimum(1, c * pb.rsqrt(n))`. Returns the structure and shapes of the argument(s).
+    Source: Lee & Kifer 2021, "Scaling up differentially private deep learning with fast per-example gradient clipping".
+    """
+
+    @wraps(f)
+    def gradient(*args: Any, **options: Any) -> Any:
+        record = _Record(f, argnums, args, options)
+        given = weights(_norms(record.pull(record.seed(), again=True))) if callable(weights) else weights
+        return unflatten(record.spec, [_total(parts, x) for parts, x in zip(record.pull(record.seed(given)), record.sources)])
+
+    return gradient
+
+
+def _axes(args: tuple[Any, ...], argnums: int | Sequence[int]) -> tuple[int | None, ...]:
+    fixed = [n % len(args) for n in ((argnums,) if isinstance(argnums, int) else argnums) if -len(args) <= n < len(args)]
+    return tuple([None if place in fixed else 0 for place in range(len(args))])
+
+
+class _Record:
+    """One forward pass for all examples, and backward passes that leave the gradients of the sources in factors."""
+
+    def __init__(
+        self, f: Callable[..., Any], argnums: int | Sequence[int], args: tuple[Any, ...], options: dict[str, Any]
+    ) -> None:
+        self.tape = GradientTape(persistent=True, watch_parameters=False)
+        inside, self.sources, self.spec = variables(args, argnums, self.tape, "per-example gradients")
+        axes = _axes(args, argnums)
+        self.batch, one, _ = examples(args, {}, axes)
+        with self.batch, self.tape:
+            self.value = asarray(f(*[x if axis is None else y for x, y, axis in zip(inside, one, axes)], **options))
+        if self.value.size != 1:
+            raise ShapeError(
+                f"per-example gradients: {name_of(f)} returned shape {self.value.shape} for one example; it must be a scalar."
+            )
+
+    def seed(self, weights: Any = None) -> Tensor:
+        """The cotangent of the losses: each example's weight."""
+        y = self.value
+        if weights is None:
+            return ones((self.batch.size, *y.shape), dtype=y.dtype, device=y.device)
+        given = asarray(weights, dtype=y.dtype, device=y.device)
+        if given.shape != (self.batch.size,):
+            raise ShapeError(
+                f"weighted_grad: the weights have shape {given.shape}; there must be one for each of {self.batch.size} examples."
+            )
+        return given.reshape((self.batch.size, *y.shape))
+
+    def pull(self, seed: Tensor, again: bool = False) -> list[list[Factored]]:
+        """For each source the parts that its gradients are the sum of."""
+        tape, wanted = self.tape, {x.serial for x in self.sources}
+        nodes, held = tape.nodes, _with_transposes(tape.nodes, wanted)
+        tape.nodes = [_held_back(node, held) for node in nodes]
+        sums = Sums("accumulate")
+        sums.of.update({serial: _Held() for serial in held})
+        sums.of[self.value.serial] = Batched(self.batch, seed)
+        try:
+            with self.batch:
+                walk(tape, dependents(tape, wanted), set(), sums, free=not again)
+                return [[self._factored(part) for part in sums.of[x.serial].parts] for x in self.sources]
+        finally:
+            tape.nodes = nodes if again else []
+
+    def _factored(self, part: Any) -> Factored:
+        """A part in the factors that its op tells, otherwise formed."""
+        if isinstance(part, Tensor):
+            return Dense(self._of_all(part))
+        if isinstance(part, _Transposed):
+            return self._factored(part.part).transposed()
+        op, place, rule, g, kept, shape = part
+        factors = op.factors.get(place)
+        found = factors(self._of_all, g, *kept) if factors is not None else None
+        if found is not None:
+            return found
+        if op.joint:
+            gx = rule.definition(g, *kept, [k == place for k in range(len(op.names) - op.params)])[place]
+        else:
+            gx = rule.definition(g, *kept)
+        return Dense(self._of_all(gx if shape is None or gx.shape == shape else unbroadcast(gx, shape)))
+
+    def _of_all(self, x: Tensor) -> Tensor:
+        """What is one example's, or the same for all, with a first axis of examples."""
+        return x.value if isinstance(x, Batched) and x.batch is self.batch else spread(x, self.batch.size)
+
+
+class _Held:
+    """The parts of a source's gradient, none of them formed: what pulls them, and the cotangent that it pulls."""
+
+    array: Final = np.empty(())  # to those who ask for its shape
+
+    def __init__(self, *parts: Any) -> None:
+        self.parts = list(parts)
+
+    def add(self, more: Any) -> None:
+        self.parts += more.parts if isinstance(more, _Held) else [more]
+
+    def total(self) -> _Held:
+        return self
+
+
+class _Transposed(NamedTuple):
+    """A part of the gradient by a matrix, which its transpose was used for."""
+
+    part: Any
+
+
+class _HoldingRule:
+    """In the place of a rule: gives the gradients of some inputs as `_Held`."""
+
+    def __init__(self, definition: Callable[..., Any]) -> None:
+        self.definition = self.fused = definition
+
+
+def _with_transposes(nodes: Sequence[Any], wanted: set[int]) -> set[int]:
+    """These values, and the transposes of them: what multiplies by a transpose has the gradient in factors, too."""
+    held = set(wanted)
+    for node in nodes:
+        op, y, serials, *_ = node
+        if op.name == "permute_dims" and serials[0] in held and _order(node) == (1, 0):
+            held.add(y)
+    return held
+
+
+def _order(node: Any) -> Any:
+    """What a permutation of axes keeps: their order."""
+    ((_, _, (order,), _),) = node[3]
+    return order
+
+
+def _held_back(node: Any, wanted: set[int]) -> Any:
+    """The node of a tape, with the pullbacks to these values held back."""
+    op, y, serials, edges, versions, code, offset = node
+    if wanted.isdisjoint(serials) or op.again is not None:
+        return node
+    held = [_held_jointly(op, edge, wanted) if op.joint else _held_alone(op, edge, wanted) for edge in edges]
+    return op, y, serials, held, versions, code, offset
+
+
+def _held_alone(op: Op, edge: Any, wanted: set[int]) -> Any:
+    x, rule, kept, shape = edge
+    if x not in wanted:
+        return edge
+
+    def hold(g: Any, *kept: Any) -> _Held:
+        if isinstance(g, _Held):  # the op is a transpose
+            return _Held(*[_Transposed(part) for part in g.parts])
+        return _Held((op, op.rules.index(rule), rule, g, kept, shape))
+
+    return x, _HoldingRule(hold), kept, None
+
+
+def _held_jointly(op: Op, edge: Any, wanted: set[int]) -> Any:
+    inputs, rule, kept, shapes = edge
+
+    def hold(g: Tensor, *rest: Any) -> list[Any]:
+        *kept, needs = rest
+        others = [need and x not in wanted for need, x in zip(needs, inputs)]
+        gradients: list[Any] = list(rule.definition(g, *kept, others)) if any(others) else [None] * len(inputs)
+        for place, (need, x) in enumerate(zip(needs, inputs)):
+            if need and x in wanted:
+                gradients[place] = _Held((op, place, rule, g, tuple(kept), shapes[place]))
+        return gradients
+
+    return inputs, _HoldingRule(hold), kept, [() if x in wanted else shape for x, shape in zip(inputs, shapes)]
+
+
+def _norms(gradients: list[list[Factored]]) -> Tensor:
+    """The squared norm of each example's gradient; a source's parts are summed before they are squared."""
+    total: Any = None
+    for parts in gradients:
+        for i, a in enumerate(parts):
+            for j, b in enumerate(parts[: i + 1]):
+                product = inner(a, b) if i == j else 2 * inner(a, b)
+                total = product if total is None else total + product
+    if total is None:
+        raise UnconnectedError("per_example_norm: the loss does not depend on the argument, so that every gradient is zero.")
+    return total
+
+
+def _total(parts: list[Factored], x: Tensor) -> Tensor:
+    """The sum of all examples' gradients."""
+    found = [part.total() for part in parts]
+    total = found[0] if found else zeros_like(x)
+    for part in found[1:]:
+        total = total + part
+    return total if total.shape == x.shape else reshape(total, x.shape)

@@ -1,0 +1,160 @@
+"""Gradients of each example: against a loop over the examples; norms and weighted sums without forming them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback as pb
+from conftest import close, host
+from pullback import nn
+from pullback.ops import factors
+from pullback.tensor import Tensor
+
+BATCH = 5
+Loss = Callable[..., Tensor]
+
+
+class Tied(nn.Module):
+    """An embedding that is the last layer's weight too, with a residual block and norms in between."""
+
+    def __init__(self, words: int, width: int) -> None:
+        self.table = pb.Parameter(np.random.default_rng(0).standard_normal((words, width)), dtype="float64")
+        self.norm = nn.LayerNorm(width).to("float64")
+        self.layer = nn.Linear(width, width).to("float64")
+        self.rms = nn.RMSNorm(width).to("float64")
+
+    def __call__(self, words: Tensor) -> Tensor:
+        h = pb.take(self.table, words, axis=0)
+        h = h + pb.tanh(self.layer(self.norm(h)))
+        return self.rms(h) @ self.table.mT
+
+
+def cases() -> dict[str, tuple[list[pb.Parameter], Loss, tuple[Any, ...]]]:
+    """Parameters, the loss of one example, and a batch."""
+    rng = np.random.default_rng(1)
+    dense = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)).to("float64")
+    tied, plain = Tied(7, 4), pb.Parameter(rng.standard_normal((4, 3)))
+    scale = pb.Parameter(rng.standard_normal(4))
+    x, words = rng.standard_normal((BATCH, 6)), rng.integers(0, 7, (BATCH, 9))
+    pairs, triples = rng.standard_normal((BATCH, 2, 8)), rng.standard_normal((BATCH, 3, 4))
+    sequences, labels = rng.standard_normal((BATCH, 9, 6)), rng.integers(0, 3, BATCH)
+    p = lambda model: list(model.parameters())
+    return {
+        "dense": (p(dense), lambda _, x, y: nn.functional.cross_entropy(dense(x), y), (x, labels)),
+        "dense over rows": (p(dense), lambda _, x, y: pb.sum(pb.sin(dense(x))), (sequences, labels)),
+        "tied, residual, norms": (p(tied), lambda _, w: nn.functional.cross_entropy(tied(w[:-1]), w[1:]), (words,)),
+        "a product with itself": (p(dense)[2:3], lambda q, x: pb.sum(pb.tanh(pb.relu(x) @ (q[0].mT @ q[0]))), (pairs,)),
+        "products": ([plain], lambda q, v: pb.sum(pb.square(pb.tanh(v[:2] @ q[0]) @ q[0].mT)), (triples,)),
+        "elementwise": ([scale], lambda q, v: pb.sum(pb.exp(0.1 * q[0] * v) * q[0]), (rng.standard_normal((BATCH, 4)),)),
+    }  # fmt: skip
+
+
+CASES = list(cases())
+
+
+def one_by_one(parameters: list[pb.Parameter], loss: Loss, batch: tuple[Any, ...]) -> list[list[np.ndarray[Any, Any]]]:
+    """For each example, for each parameter, by a tape of its own."""
+    rows = []
+    for k in range(BATCH):
+        with pb.GradientTape() as tape:
+            y = loss(parameters, *[pb.tensor(x[k]) for x in batch])
+        rows.append([host(g) for g in tape.gradient(y, parameters, unconnected="zero")])
+    return rows
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_gradients_are_those_of_one_example_at_a_time(case: str) -> None:
+    parameters, loss, batch = cases()[case]
+    got = pb.per_example_grad(loss)(parameters, *[pb.tensor(x) for x in batch])
+    for i, of_all in enumerate(got):
+        assert of_all.shape == (BATCH, *parameters[i].shape)
+        close(of_all, np.stack([row[i] for row in one_by_one(parameters, loss, batch)]), rtol=1e-9)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_norms_are_those_of_the_gradients(case: str) -> None:
+    parameters, loss, batch = cases()[case]
+    wanted = [sum(float(np.sum(g * g)) for g in row) for row in one_by_one(parameters, loss, batch)]
+    close(pb.per_example_norm(loss)(parameters, *[pb.tensor(x) for x in batch]), wanted, rtol=1e-9)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_weighted_sum_is_that_of_the_gradients(case: str) -> None:
+    parameters, loss, batch = cases()[case]
+    rows = one_by_one(parameters, loss, batch)
+    norms = np.array([sum(float(np.sum(g * g)) for g in row) for row in rows])
+    clip = np.minimum(1, np.sqrt(np.median(norms) / norms))
+    tensors = [pb.tensor(x) for x in batch]
+    for weights in (pb.tensor(clip), lambda n: pb.minimum(1.0, pb.sqrt(float(np.median(norms)) / n))):
+        got = pb.weighted_grad(loss, weights)(parameters, *tensors)
+        for i, g in enumerate(got):
+            close(g, sum(c * row[i] for c, row in zip(clip, rows)), rtol=1e-9)
+
+
+def test_a_weighted_sum_takes_one_forward_and_two_backward_passes() -> None:
+    forwards: list[int] = []
+    parameters, loss, batch = cases()["dense"]
+
+    def counted(*args: Any) -> Tensor:
+        forwards.append(1)
+        return loss(*args)
+
+    pb.weighted_grad(counted, lambda n: 1 / n)(parameters, *[pb.tensor(x) for x in batch])
+    assert len(forwards) == 1
+
+
+def test_norms_never_form_the_gradients_of_large_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, words = Tied(90, 32), np.random.default_rng(0).integers(0, 90, (BATCH, 9))
+    parameters, batch = list(model.parameters()), (words,)
+    loss = lambda _, w: nn.functional.cross_entropy(model(w[:-1]), w[1:])
+    formed: list[tuple[int, ...]] = []
+    original = factors._by_forming
+
+    def noted(a: Any, b: Any) -> Tensor:
+        formed.append(a.all.shape if isinstance(a, factors.Dense) else ("formed",))
+        return original(a, b)
+
+    monkeypatch.setattr(factors, "_by_forming", noted)
+    got = pb.per_example_norm(loss)(parameters, pb.tensor(words))
+    assert set(formed) == {(BATCH, 32)}  # biases, and the weights of norms
+    close(got, [sum(float(np.sum(g * g)) for g in row) for row in one_by_one(parameters, loss, batch)], rtol=1e-9)
+
+
+def test_many_rows_are_formed_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    w = pb.Parameter(np.random.default_rng(0).standard_normal((3, 2)))
+    x = np.random.default_rng(1).standard_normal((BATCH, 50, 3))
+    loss = lambda q, v: pb.sum(pb.sin(v @ q))
+    whole = host(pb.per_example_norm(loss)(w, pb.tensor(x)))
+    monkeypatch.setattr(factors, "CHUNK_ELEMENTS", 12)
+    wide = factors.Outer(pb.tensor(x), pb.ones((BATCH, 50, 2)))
+    assert not factors._thin(wide, wide)
+    close(pb.per_example_norm(loss)(w, pb.tensor(x)), whole)
+    close(whole, [np.sum((v.T @ np.cos(v @ host(w))) ** 2) for v in x])
+
+
+def test_structures_and_several_arguments() -> None:
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal((BATCH, 3))
+    a, b = {"w": pb.tensor(rng.standard_normal(3))}, pb.tensor(2.0, dtype="float64")
+    loss = lambda p, v, k: pb.sum(p["w"] * v) * k
+    got = pb.per_example_grad(loss, argnums=(0, 2))(a, pb.tensor(x), b)
+    close(got[0]["w"], 2 * x)
+    close(got[1], x @ host(a["w"]))
+    close(pb.per_example_norm(loss, argnums=(0, 2))(a, pb.tensor(x), b), (4 * x * x).sum(1) + (x @ host(a["w"])) ** 2)
+
+
+def test_refusals() -> None:
+    w, x = pb.Parameter(np.ones(3)), pb.tensor(np.ones((BATCH, 3)))
+    with pytest.raises(pb.ShapeError, match=r"returned shape \(3,\)"):
+        pb.per_example_norm(lambda q, v: q * v)(w, x)
+    with pytest.raises(pb.ShapeError, match="one for each of 5"):
+        pb.weighted_grad(lambda q, v: pb.sum(q * v), pb.ones(4))(w, x)
+    with pytest.raises(pb.UnconnectedError, match="does not depend"):
+        pb.per_example_norm(lambda q, v: pb.sum(v))(w, x)
+    running = pb.Parameter(np.zeros(3))
+    with pytest.raises(pb.VmapError, match="differ from example to example"):
+        pb.per_example_grad(lambda q, v: pb.sum(q * (v - running.assign(v))))(w, x)
