@@ -67,6 +67,7 @@ from .tensor import Parameter as Parameter, Tensor as Tensor
 from .transforms.black_box import black_box as black_box
 from .transforms.checkpoint import checkpoint as checkpoint
 from .transforms.custom import custom_gradient as custom_gradient, straight_through as straight_through
+from .transforms.memo import memo as memo
 from .transforms.scan import scan as scan
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ class Batch:
         directions: they are directions of one derivative, for which random numbers are the same.
     """
 
-    __slots__ = ("directions", "size")
+    __slots__ = ("__weakref__", "directions", "size")
 
     def __init__(self, size: int, *, directions: bool = False) -> None:
         self.size, self.directions = size, directions

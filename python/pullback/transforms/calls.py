@@ -308,7 +308,7 @@ class Reads:
             if live:
                 self.live.add(x.serial)
         elif x.storage is not None:
-            self._memories[id(x.storage)] = x
+            self._memories.setdefault(id(x.storage), x)
 
     def cut(self, x: Tensor, how: str) -> None:
         """A value that leaves pullback has been read by an op before, or matters to no gradient."""

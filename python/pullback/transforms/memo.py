@@ -1,0 +1,135 @@
+"""A function that runs once for the same inputs: what depends on it shares one recorded value, and one backward pass."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import update_wrapper
+from typing import Any
+
+from ..errors import PullbackError
+from ..listeners import listeners
+from ..tape import GradientTape
+from ..tensor import Tensor
+from ..tree import flatten, unflatten
+from .calls import Reads, called
+
+
+@dataclass
+class Stats:
+    """hits: calls that were answered from memory. misses: calls that ran the function."""
+
+    hits: int = 0
+    misses: int = 0
+
+
+def memo(f: Callable[..., Any], *, size: int = 8) -> Memo:
+    """A function with the value of `f`, which runs only where its inputs are others than those it remembers.
+
+    Args:
+        f: takes and returns nested lists, tuples, dicts. Its inputs are its arguments (tensors, and Python values that can be
+            compared), and the Parameters and watched tensors that it reads besides. It may depend on nothing else that
+            changes (a module's training mode, random numbers, a constant that is bound anew).
+        size: how many results are remembered, the last ones.
+
+    The same inputs are the same tensors, at the same versions: a Parameter that was updated is another input. A tape gets a
+    value that it has recorded itself, so that the backward pass of `f` runs once however often the value is used; where others
+    listen than did when `f` ran, it runs again. Results are held; arguments and tapes are not. `stats` counts, `clear()`
+    forgets.
+
+    Example:
+        >>> weight = pb.memo(lambda: spectral_norm(layer.weight))
+        >>> y = x @ weight() + z @ weight()     # computed once, until layer.weight is updated
+
+    Raises: PullbackError: an argument is an array, which could change without a trace.
+    """
+    return Memo(f, size)
+
+
+class Memo:
+    """What `memo` returns."""
+
+    def __init__(self, f: Callable[..., Any], size: int) -> None:
+        if size < 1:
+            raise PullbackError(f"memo: size={size} must be 1 or more results to remember.")
+        self.stats = Stats()
+        self._function, self._size = f, size
+        self._entries: list[_Entry] = []  # the last used at the end
+        update_wrapper(self, f)
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        leaves, spec = flatten((args, options))
+        found = next((entry for entry in self._entries if entry.is_for(leaves, spec)), None)
+        self.stats.hits += found is not None
+        self.stats.misses += found is None
+        entry = found or self._run(args, options, leaves, spec)
+        others = [other for other in self._entries if other is not entry and other.is_fresh()]
+        self._entries = [*others[max(0, len(others) + 1 - self._size) :], entry]
+        return unflatten(entry.form, list(entry.outputs))
+
+    def clear(self) -> None:
+        """Forgets all results."""
+        self._entries = []
+
+    def _run(self, args: Any, options: Any, leaves: Sequence[Any], spec: Any) -> _Entry:
+        for x in leaves:
+            if hasattr(x, "__array__") and not isinstance(x, Tensor):
+                raise PullbackError(
+                    f"memo: {called(self._function)} was given a {type(x).__name__}, which can change without a trace. Give a "
+                    f"tensor: pb.tensor(x), made once and kept."
+                )
+        reads, before = Reads(), listeners.stack
+        listeners.stack = (*before, reads)
+        try:
+            outputs, form = flatten(self._function(*args, **options))
+        finally:
+            listeners.stack = before
+        return _Entry(leaves, spec, reads.inputs, outputs, form)
+
+
+class _Entry:
+    """One result, and what it holds for."""
+
+    def __init__(self, leaves: Sequence[Any], spec: Any, inputs: Sequence[Tensor], outputs: list[Any], form: Any) -> None:
+        self._leaves = [weakref.ref(x) if isinstance(x, Tensor) else x for x in leaves]
+        self._spec = spec
+        inputs = [*inputs, *[x for x in leaves if isinstance(x, Tensor)]]
+        self._inputs = [weakref.ref(x) for x in inputs]
+        self._versions = [(x.storage, x.storage.version) for x in inputs if x.storage is not None]
+        self.outputs, self.form = outputs, form
+        self._known = self._known_now()
+
+    def is_fresh(self) -> bool:
+        """Whether the result can still be asked for: its inputs and tapes live, and no input has changed."""
+        references = (*self._inputs, *[listener for listener, _ in self._known])
+        alive = all([reference() is not None for reference in references])
+        return alive and all([storage.version == version for storage, version in self._versions])
+
+    def is_for(self, leaves: Sequence[Any], spec: Any) -> bool:
+        """Whether this is the result for these arguments, for those who listen now."""
+        same = spec == self._spec and all([_same(x, kept) for x, kept in zip(leaves, self._leaves)])
+        return same and self.is_fresh() and self._known == self._known_now()
+
+    def _known_now(self) -> list[tuple[Any, Any]]:
+        """Who listens and would have something to record: tapes, with the inputs they watch and the outputs they know; others.
+
+        The result may be handed out again where this is what it was when the result was made.
+        """
+        found: list[tuple[Any, Any]] = []
+        inputs = [x for ref in self._inputs if (x := ref()) is not None]
+        for listener in listeners.stack:
+            if not isinstance(listener, GradientTape):
+                found.append((weakref.ref(listener), None))
+                continue
+            watched = {x.serial for x in inputs if listener.knows(x)}
+            if watched:
+                recorded = {y.serial for y in self.outputs if isinstance(y, Tensor) and y.serial in listener.values}
+                found.append((weakref.ref(listener), (watched, recorded)))
+        return found
+
+
+def _same(x: Any, kept: Any) -> bool:
+    if isinstance(kept, weakref.ref) or isinstance(x, Tensor):
+        return isinstance(kept, weakref.ref) and kept() is x
+    return type(x) is type(kept) and bool(x == kept)
