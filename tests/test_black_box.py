@@ -95,6 +95,39 @@ def test_several_inputs_and_outputs_of_another_shape() -> None:
     np.testing.assert_allclose(gb.numpy(), np.cos(b.numpy()) + a.numpy().sum(1)[:, None] * np.eye(4)[0], atol=1e-5)
 
 
+# ---- inside and outside of other transforms
+
+
+@pytest.mark.parametrize("batch", [True, False, "rows"])
+def test_vmap_jacobians_and_forward_mode_go_through_it(batch: Any) -> None:
+    c = pb.tensor(np.linspace(0.5, 1.0, 3))
+    F = pb.black_box(lambda x, c: np.sin(x) * c, batch=batch)
+
+    def both(x: Any) -> tuple[Any, Any]:
+        return F(x, pb.broadcast_to(c, x.shape)), pb.sin(x) * c
+
+    x, xs = pb.tensor(RNG.standard_normal((2, 3))), pb.tensor(RNG.standard_normal((4, 2, 3)))
+    for way in (
+        lambda f: pb.vmap(f)(xs),
+        lambda f: pb.grad(lambda xs: pb.sum(pb.vmap(f)(xs) ** 2))(xs),
+        lambda f: pb.vmap(pb.grad(lambda x: pb.sum(f(x) ** 2)))(xs),
+        lambda f: pb.vmap(pb.vmap(f) if batch != "rows" else f)(xs),
+        lambda f: pb.jacobian(f, mode="reverse")(x),
+        lambda f: pb.jacobian(f, mode="forward")(x),
+        lambda f: pb.jvp(f, (x,), (x,))[1],
+    ):
+        ours, wanted = way(lambda x: both(x)[0]), way(lambda x: both(x)[1])
+        np.testing.assert_allclose(ours.numpy(), wanted.numpy(), atol=1e-5)
+
+
+def test_estimates_of_each_example_are_its_own() -> None:
+    x, g = RNG.standard_normal((5, 64)), RNG.standard_normal((5, 64))
+    F = pb.black_box(lambda x: x @ A.T, gradient="spsa", samples=4000)
+    ours = pulled(lambda x: pb.vmap(F)(x), x, g)
+    assert np.abs(ours - g @ A).std() < 0.2 * (g @ A).std()
+    assert (F.stats.calls, F.stats.evaluations) == (2, 5 + 2 * 4000 * 5)
+
+
 # ---- training through it
 
 M = np.linalg.qr(np.random.default_rng(4).standard_normal((8, 8)))[0] * 1.2

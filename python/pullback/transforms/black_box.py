@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -9,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from .. import devices
+from ..batching import Batched
 from ..creation import asarray
 from ..errors import PullbackError, ShapeError, TapeError
 from ..operand import as_tensor
@@ -17,7 +19,7 @@ from ..ops.elementwise import multiply
 from ..ops.reduce import sum
 from ..ops.shape import matrix_transpose, reshape
 from ..tensor import Tensor
-from .calls import called, is_real, record, silently
+from .calls import batches_of, called, is_real, on, record, silently
 from .custom import conforming
 from .surrogate import Surrogate
 
@@ -97,9 +99,9 @@ class BlackBox:
         xs = [as_tensor(x) for x in args]
         layout = _Layout(called(self.function), xs, rows=self._batch == "rows")
         values, shape = self._evaluate(layout, layout.joined(xs)[None], forward=True)
-        y = asarray(values.reshape(shape), dtype=xs[0].dtype, device=xs[0].device)
+        y = layout.tensor(values.reshape(*layout.lead, *shape), like=xs[0])
         if self._gradient == "surrogate":
-            layout = layout.of_pairs(xs, shape)
+            layout = layout.of_pairs(xs, y.shape)
             self._surrogate.see(layout.joined(xs), values.reshape(layout.rows, -1))
 
         def pull(cotangents: list[Any]) -> list[Any]:
@@ -115,46 +117,47 @@ class BlackBox:
 
     def _estimate(self, layout: _Layout, xs: Sequence[Tensor], g: Tensor) -> Tensor:
         """The estimated gradient, of shape (rows, elements of a row)."""
+        seen = reshape(g, (layout.own_rows, -1))
         if self._gradient == "surrogate":
-            slopes = _constant(self._surrogate.slopes(), xs, g, layout)
-            return reshape(g, (layout.rows, -1)) @ matrix_transpose(slopes)
+            return seen @ matrix_transpose(_unknown(layout, xs, asarray(self._surrogate.slopes(), dtype=g.dtype, device=g.device)))
         directions = self._directions(layout)
         base, offsets = layout.joined(xs), self._step * directions
         points = np.concatenate([base + offsets, base - offsets])
-        values, shape = self._evaluate(layout, points, forward=False)
-        if shape != g.shape:
-            raise ShapeError(f"black_box: {layout.name} returned shape {g.shape} for x, and {shape} for x moved by {self._step}.")
+        values, _ = self._evaluate(layout, points, forward=False)
         above, below = np.split(values, 2)
-        slopes = _constant((above - below) / (2 * self._step), xs, g, layout)
-        along = sum(multiply(slopes, reshape(g, (layout.rows, -1))), axis=-1)  # (directions, rows)
+        slopes = _unknown(layout, xs, layout.stacked((above - below) / (2 * self._step), like=g))
+        if slopes.shape[1:] != seen.shape:
+            raise ShapeError(f"black_box: {layout.name} returned another shape for x moved by {self._step} than for x, {g.shape}.")
+        along = sum(multiply(slopes, seen), axis=-1)  # (directions, rows)
         if self._gradient == "central":
             return matrix_transpose(along)
-        weights = asarray(directions / self._samples, dtype=g.dtype, device=g.device)
+        weights = layout.stacked(directions / self._samples, like=g)
         return sum(weights * reshape(along, (*along.shape, 1)), axis=0)
 
     def _directions(self, layout: _Layout) -> Any:
         """(directions, rows or 1, elements): along each element, or of random signs."""
         if self._gradient == "central":
             return np.eye(layout.elements)[:, None, :]
-        return self._generator.bernoulli((self._samples, layout.rows, layout.elements)).numpy() * 2.0 - 1.0
+        shape = (self._samples, layout.rows, layout.elements)
+        return silently((), lambda: self._generator.bernoulli(shape)).numpy() * 2.0 - 1.0
 
     def _evaluate(self, layout: _Layout, points: Any, *, forward: bool) -> tuple[Any, tuple[int, ...]]:
         """F at points of shape (N, rows, elements): its values, of shape (N, rows, elements of y), and the shape of one y."""
-        count = len(points)
         inputs = layout.arrays(points)
+        count = len(points) * layout.rows
         if self._batch is False:
-            results = [np.asarray(self._call(count=1, forward=forward, xs=[x[i] for x in inputs])) for i in range(count)]
-            result = np.stack(results)
-        elif self._batch == "rows":
-            flat = [x.reshape(-1, *x.shape[2:]) for x in inputs]
-            result = self._call(count=count * layout.rows, forward=forward, xs=flat)
-            result = _with_leading(layout, result, len(flat[0]), self._batch).reshape(count, layout.rows, *result.shape[1:])
+            result = np.stack([self._call([x[i] for x in inputs], 1, forward=forward) for i in range(count)])
         else:
-            result = self._call(count=count, forward=forward, xs=inputs)
-            result = _with_leading(layout, result, count, self._batch)
-        return result.reshape(count, layout.rows, -1), result.shape[1:]
+            result = self._call(inputs, count, forward=forward)
+            if not result.ndim or len(result) != count:
+                raise ShapeError(
+                    f"black_box: with batch={self._batch!r} {layout.name} was given {count} inputs along the first axis and "
+                    f"returned shape {result.shape}; it must return {count} outputs along the first axis. Say batch=False if it "
+                    f"takes one input at a time."
+                )
+        return result.reshape(len(points), layout.rows, -1), result.shape[1:]
 
-    def _call(self, *, count: int, forward: bool, xs: Sequence[Any]) -> Any:
+    def _call(self, xs: Sequence[Any], count: int, *, forward: bool) -> Any:
         self.stats.calls += 1
         self.stats.evaluations += count
         self.stats.forward_calls += forward
@@ -163,9 +166,13 @@ class BlackBox:
 
 
 class _Layout:
-    """How the inputs lie beside each other in one array of shape (rows, elements); rows is 1 where they are not counted.
+    """How the inputs lie beside each other in one array of shape (rows, elements).
 
+    The rows are the independent inputs: the examples of the batches that a vmap runs over, times the first axis with `rows`.
     Raises PullbackError, ShapeError for inputs that cannot be perturbed together.
+
+    Attributes:
+        lead: the axes of the rows, first those of batches. own_rows: of one example.
     """
 
     def __init__(self, name: str, xs: Sequence[Tensor], *, rows: bool) -> None:
@@ -175,47 +182,55 @@ class _Layout:
                 f"{', '.join([f'{x.dtype} {x.shape}' for x in xs]) or 'nothing'}. Bind other arguments before: "
                 f"pb.black_box(lambda x: F(x, mode)); convert integers with .astype(pb.float32)."
             )
-        self.name = name
-        self.shapes = [x.shape for x in xs]
+        self.name, self.shapes, self._batches = name, [x.shape for x in xs], batches_of(xs)
         if rows and (not all(self.shapes) or len({shape[0] for shape in self.shapes}) > 1):
             raise ShapeError(f'black_box: with batch="rows" the inputs of {name} need equally many rows; they have {self.shapes}.')
-        self.rows = self.shapes[0][0] if rows else 1
-        self.ends = np.cumsum([x.size // self.rows for x in xs]).tolist()
-        self.elements = self.ends[-1]
+        self._counted = int(rows)
+        self.own_rows = self.shapes[0][0] if rows else 1
+        self.lead = (*[batch.size for batch in self._batches], *self.shapes[0][: self._counted])
+        self.rows = math.prod(self.lead)
+        self._ends = np.cumsum([math.prod(shape[self._counted :]) for shape in self.shapes]).tolist()
+        self.elements = self._ends[-1]
 
     def of_pairs(self, xs: Sequence[Tensor], y: tuple[int, ...]) -> _Layout:
         """With the rows that are pairs of input and output to a surrogate: those of x, where all inputs and y have as many."""
-        if self.rows > 1 or not all([len(shape) > 1 for shape in self.shapes]):
+        if self.lead or not all([len(shape) > 1 for shape in self.shapes]):
             return self
         return _Layout(self.name, xs, rows=len({shape[0] for shape in self.shapes} | set(y[:1] or (None,))) == 1)
 
     def joined(self, xs: Sequence[Tensor]) -> Any:
-        """The inputs beside each other, as float64 on the host."""
-        return np.concatenate([devices.move(x.array, "cpu").astype(np.float64).reshape(self.rows, -1) for x in xs], axis=1)
+        """The inputs beside each other, as float64 on the host: (rows, elements)."""
+        values: list[Any] = silently(self._batches, lambda: [on(x, self._batches) for x in xs])
+        for _ in self._batches:
+            values = [x.value for x in values]
+        return np.concatenate([devices.move(x.array, "cpu").astype(np.float64).reshape(self.rows, -1) for x in values], axis=1)
+
+    def arrays(self, points: Any) -> list[Any]:
+        """For each input the array of all its points, from (N, rows, elements): (N * rows, *shape of one)."""
+        parts = np.split(points, self._ends[:-1], axis=2)
+        return [np.ascontiguousarray(part.reshape(-1, *shape[self._counted :])) for part, shape in zip(parts, self.shapes)]
+
+    def stacked(self, values: Any, *, like: Tensor) -> Tensor:
+        """An array (N, rows or 1, k) as the tensor (N, rows of one example, k)."""
+        sizes = [batch.size for batch in self._batches]
+        full = np.broadcast_to(values, (len(values), self.rows, values.shape[2]))
+        return self.tensor(np.moveaxis(full.reshape(len(values), *sizes, self.own_rows, -1), 0, len(sizes)), like=like)
+
+    def tensor(self, values: Any, *, like: Tensor) -> Tensor:
+        """An array whose first axes are those of the batches as a tensor of one example."""
+        t = silently((), lambda: asarray(np.ascontiguousarray(values), dtype=like.dtype, device=like.device))
+        for batch in self._batches:
+            t = Batched(batch, t)
+        return t
 
     def split(self, gradient: Tensor) -> list[Tensor]:
         """The gradient of each input, from that of all, of shape (rows, elements)."""
-        starts = [0, *self.ends]
-        return [reshape(gradient[:, a:b], shape) for a, b, shape in zip(starts, self.ends, self.shapes)]
-
-    def arrays(self, points: Any) -> list[Any]:
-        """For each input the array of all its points: shape (points, *shape of the input)."""
-        parts = np.split(points, self.ends[:-1], axis=2)
-        return [np.ascontiguousarray(part.reshape(len(points), *shape)) for part, shape in zip(parts, self.shapes)]
+        starts = [0, *self._ends]
+        return [reshape(gradient[:, a:b], shape) for a, b, shape in zip(starts, self._ends, self.shapes)]
 
 
-def _with_leading(layout: _Layout, result: Any, count: int, batch: Any) -> Any:
-    if result.ndim and len(result) == count:
-        return result
-    raise ShapeError(
-        f"black_box: with batch={batch!r} {layout.name} was given {count} inputs along the first axis and returned shape "
-        f"{result.shape}; it must return {count} outputs along the first axis. Say batch=False if it takes one input at a time."
-    )
-
-
-def _constant(slopes: Any, xs: Sequence[Tensor], g: Tensor, layout: _Layout) -> Tensor:
-    """Estimated slopes as a tensor that depends on the inputs, in a way that nobody knows."""
-    d = asarray(slopes, dtype=g.dtype, device=g.device)
+def _unknown(layout: _Layout, xs: Sequence[Tensor], slopes: Tensor) -> Tensor:
+    """Estimated slopes, as a tensor that depends on the inputs in a way that nobody knows."""
 
     def pull(_: list[Any]) -> list[Any]:
         """Refused"""
@@ -224,5 +239,5 @@ def _constant(slopes: Any, xs: Sequence[Tensor], g: Tensor, layout: _Layout) -> 
             f"gradient= a function (g, x, y) in differentiable ops, or stop the gradient of the first derivative."
         )
 
-    record(f"slopes of {layout.name}", pull, xs, [d])
-    return d
+    record(f"slopes of {layout.name}", pull, xs, [slopes])
+    return slopes
