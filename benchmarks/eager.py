@@ -1,19 +1,18 @@
 """How fast is plain eager code in pullback next to torch eager (and JAX's compiled code) on this CPU?
 
-Each library runs in a process of its own and they take turns, so that idle threads of one cannot slow another; a ratio is
-of two runs that follow each other, and the table gives the median of the rounds with the lowest and the highest.
+The libraries take turns (turns.py); the table gives the median of the rounds with the lowest and the highest.
 
     python benchmarks/eager.py [--rounds 5] [--seconds 0.4] [--only gelu] [--json results.json]
 """
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
-import time
 from pathlib import Path
+
+from turns import Library, rounds_of, spread
 
 TARGETS = {  # pullback / torch; None: reported only
     "chain": 0.45,
@@ -44,60 +43,6 @@ WORDS = {
 ADAM_BYTES = 28 * 10_000_000  # read p, g, m, v; write p, m, v
 
 
-class Library:
-    """A process that runs one library's workloads when told to."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        environment = {k: v for k, v in os.environ.items() if k not in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")}
-        command = [sys.executable, __file__, "--serve", name]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
-        self.facts = self._read()
-
-    def _read(self):
-        line = self.process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"the process of {self.name} ended")
-        return json.loads(line)
-
-    def seconds(self, workload: str, budget: float):
-        """The median time of one run of the workload, None where the library does not have it."""
-        self.process.stdin.write(json.dumps([workload, budget]) + "\n")
-        self.process.stdin.flush()
-        return self._read()
-
-
-def serve(name: str) -> None:
-    """The other side of Library."""
-    sys.path.insert(0, str(Path(__file__).parent))
-    out = sys.stdout
-    sys.stdout = sys.stderr
-    module = __import__(f"workloads.{name}", fromlist=["WORKLOADS"])
-    made = {}
-    print(json.dumps(module.facts()), file=out, flush=True)
-    for line in sys.stdin:
-        workload, budget = json.loads(line)
-        if workload not in module.WORKLOADS:
-            print("null", file=out, flush=True)
-            continue
-        run = made.setdefault(workload, None) or module.WORKLOADS[workload]()
-        made[workload] = run
-        print(json.dumps(measure(run, budget)), file=out, flush=True)
-
-
-def measure(run, budget: float) -> float:
-    """Median seconds of a run, over about `budget` seconds after a warm-up."""
-    for _ in range(3):
-        run()
-    times = []
-    end = time.perf_counter() + budget
-    while time.perf_counter() < end or len(times) < 5:
-        begin = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - begin)
-    return statistics.median(times)
-
-
 def copy_bandwidth() -> float:
     """Bytes per second of a large copy with all threads, read and written counted, by the same kernels."""
     code = (
@@ -121,16 +66,9 @@ def import_seconds() -> tuple[float, float]:
 
 def compare(workload: str, libraries: list, rounds: int, budget: float) -> dict:
     """Rounds of every library in turn: the median seconds of each, and the ratios of pullback to the others."""
-    taken = {library.name: [] for library in libraries}
-    for _ in range(rounds):
-        for library in libraries:
-            taken[library.name].append(library.seconds(workload, budget))
-    row = {"seconds": {n: statistics.median(t) for n, t in taken.items() if t[0] is not None}, "ratios": {}}
-    for name in row["seconds"]:
-        if name != "pullback":
-            ratios = sorted(a / b for a, b in zip(taken["pullback"], taken[name]))
-            row["ratios"][name] = {"median": statistics.median(ratios), "low": ratios[0], "high": ratios[-1]}
-    return row
+    taken = rounds_of({library.name: (library, workload) for library in libraries}, rounds, budget)
+    ratios = {name: spread(taken["pullback"], times) for name, times in taken.items() if name != "pullback"}
+    return {"seconds": {name: statistics.median(times) for name, times in taken.items()}, "ratios": ratios}
 
 
 def main() -> None:
@@ -140,12 +78,8 @@ def main() -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--json")
     parser.add_argument("--rivals", default="torch,jax")
-    parser.add_argument("--serve", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.serve:
-        serve(options.serve)
-        return
-    libraries = [Library(name) for name in ["pullback", *options.rivals.split(",")]]
+    libraries = [Library("eager", name) for name in ["pullback", *options.rivals.split(",")]]
     for library in libraries:
         print(library.facts)
     results = {"facts": [library.facts for library in libraries], "rows": {}}

@@ -1,0 +1,85 @@
+"""Workloads of several libraries timed in turns, each library in a process of its own.
+
+So idle threads of one cannot slow another, and a ratio is of two runs that follow each other.
+
+    python benchmarks/turns.py eager torch    serves workloads/eager/torch.py to whoever started it
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+
+class Library:
+    """A process that runs one library's workloads of a folder of `workloads` when told to."""
+
+    def __init__(self, folder: str, name: str) -> None:
+        self.name = name
+        environment = {k: v for k, v in os.environ.items() if k not in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")}
+        command = [sys.executable, __file__, folder, name]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+        self.facts = self._read()
+
+    def _read(self):
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the process of {self.name} ended")
+        return json.loads(line)
+
+    def seconds(self, workload: str, budget: float):
+        """The median time of one run of the workload, None where the library does not have it."""
+        self.process.stdin.write(json.dumps([workload, budget]) + "\n")
+        self.process.stdin.flush()
+        return self._read()
+
+
+def serve(folder: str, name: str) -> None:
+    """The other side of Library."""
+    out = sys.stdout
+    sys.stdout = sys.stderr
+    module = __import__(f"workloads.{folder}.{name}", fromlist=["WORKLOADS"])
+    made = {}
+    print(json.dumps(module.facts()), file=out, flush=True)
+    for line in sys.stdin:
+        workload, budget = json.loads(line)
+        if workload not in module.WORKLOADS:
+            print("null", file=out, flush=True)
+            continue
+        run = made.setdefault(workload, None) or module.WORKLOADS[workload]()
+        made[workload] = run
+        print(json.dumps(measure(run, budget)), file=out, flush=True)
+
+
+def measure(run, budget: float) -> float:
+    """Median seconds of a run, over about `budget` seconds after a warm-up."""
+    for _ in range(3):
+        run()
+    times = []
+    end = time.perf_counter() + budget
+    while time.perf_counter() < end or len(times) < 5:
+        begin = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - begin)
+    return statistics.median(times)
+
+
+def rounds_of(runs: dict[str, tuple[Library, str]], rounds: int, budget: float) -> dict[str, list[float]]:
+    """Seconds of each run, a library and its workload, once per round in turn; without those that a library does not have."""
+    taken = {key: [] for key in runs}
+    for _ in range(rounds):
+        for key, (library, workload) in runs.items():
+            taken[key].append(library.seconds(workload, budget))
+    return {key: times for key, times in taken.items() if times[0] is not None}
+
+
+def spread(ours: list[float], theirs: list[float]) -> dict[str, float]:
+    """The ratios of runs of the same round: the median, the lowest and the highest."""
+    ratios = sorted(a / b for a, b in zip(ours, theirs))
+    return {"median": statistics.median(ratios), "low": ratios[0], "high": ratios[-1]}
+
+
+if __name__ == "__main__":
+    serve(*sys.argv[1:])

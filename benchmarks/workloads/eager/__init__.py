@@ -1,0 +1,1 @@
+"""Plain training code, in each library."""
