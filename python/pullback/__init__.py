@@ -64,11 +64,6 @@ from .ops.sort import (
 )  # fmt: skip
 from .tape import GradientTape as GradientTape
 from .tensor import Parameter as Parameter, Tensor as Tensor
-from .transforms.black_box import black_box as black_box
-from .transforms.checkpoint import checkpoint as checkpoint
-from .transforms.custom import custom_gradient as custom_gradient, straight_through as straight_through
-from .transforms.memo import memo as memo
-from .transforms.scan import scan as scan
 
 if TYPE_CHECKING:
     import numpy as _numpy
@@ -76,11 +71,16 @@ if TYPE_CHECKING:
     from . import amp as amp, data as data, linalg as linalg, nn as nn, optim as optim, profile as profile
     from .io import load as load, save as save
     from .ops import random as random
+    from .transforms.black_box import black_box as black_box
+    from .transforms.checkpoint import checkpoint as checkpoint
+    from .transforms.custom import custom_gradient as custom_gradient, straight_through as straight_through
     from .transforms.jacobian import hessian as hessian, jacobian as jacobian
     from .transforms.jvp import hvp as hvp, jvp as jvp, linearize as linearize
     from .transforms.per_example import (
         per_example_grad as per_example_grad, per_example_norm as per_example_norm, weighted_grad as weighted_grad,
     )  # fmt: skip
+    from .transforms.memo import memo as memo
+    from .transforms.scan import scan as scan
     from .transforms.vjp import grad as grad, value_and_grad as value_and_grad, vjp as vjp
     from .transforms.vmap import vmap as vmap
 
@@ -105,7 +105,9 @@ _LAZY = {
     "load": ".io", "save": ".io", "profile": ".profile", "vmap": ".transforms.vmap",
     "grad": ".transforms.vjp", "value_and_grad": ".transforms.vjp", "vjp": ".transforms.vjp", "jvp": ".transforms.jvp",
     "linearize": ".transforms.jvp", "hvp": ".transforms.jvp", "jacobian": ".transforms.jacobian",
-    "hessian": ".transforms.jacobian", "per_example_grad": ".transforms.per_example",
+    "hessian": ".transforms.jacobian", "black_box": ".transforms.black_box", "checkpoint": ".transforms.checkpoint",
+    "custom_gradient": ".transforms.custom", "straight_through": ".transforms.custom", "memo": ".transforms.memo",
+    "scan": ".transforms.scan", "per_example_grad": ".transforms.per_example",
     "per_example_norm": ".transforms.per_example", "weighted_grad": ".transforms.per_example",
 }  # fmt: skip
 
