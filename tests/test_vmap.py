@@ -229,6 +229,13 @@ def test_indices_of_each_example() -> None:
           np.stack([np.where(np.arange(3)[:, None] == k % 3, 0.0, x) for x, k in zip(table, i)]))  # fmt: skip
 
 
+def test_an_index_out_of_range_of_one_example_is_found_and_reads_no_other_example() -> None:
+    x, i = pb.tensor(np.arange(12.0).reshape(4, 3)), pb.tensor(np.array([0, 2, 3, 1]))
+    for f in (lambda x, i: x[i], lambda x, i: x.at[i].set(0.0), lambda x, i: pb.one_hot(i, 3)):
+        with pytest.raises(IndexError, match="out of range"):
+            host(pb.vmap(f)(x, i))
+
+
 # ---- refusals
 
 

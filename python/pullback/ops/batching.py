@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..batching import spread
+from ..dtypes import float64, int64
 from ..primitive import Op, apply
 from ..tensor import Tensor
 
@@ -109,7 +110,19 @@ def _numbered(indices: Tensor, length: int) -> Tensor:
     from .shape import reshape
 
     first = arange(indices.shape[0], device=indices.device) * length
-    return indices.astype(first.dtype) + reshape(first, (-1, *(1,) * (indices.ndim - 1)))
+    return within(indices, length, 2 * first.size * length) + reshape(first, (-1, *(1,) * (indices.ndim - 1)))
+
+
+def within(indices: Tensor, length: int, beyond: int) -> Tensor:
+    """Indices from 0 up, as int64. A GPU's have not been looked at yet: those out of range become `beyond`, which a kernel
+    that checks a longer axis finds."""
+    from .elementwise import greater_equal, less, logical_or, where
+
+    indices = indices.astype(int64)
+    if indices.device == "cpu":
+        return indices
+    indices = where(less(indices, 0), indices + length, indices)
+    return where(logical_or(less(indices, 0), greater_equal(indices, length)), beyond, indices)
 
 
 def _back(rows: Tensor, size: int, length: int, axis: int) -> Tensor:
@@ -269,7 +282,6 @@ def drawing(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Se
 
 def shuffling(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
     """permutation(state, count): the order of random numbers."""
-    from ..dtypes import float64
     from ..primitive import OPS
 
     numbers = apply(OPS["uniform"], (xs[0][0],), ((size, params[0]), float64, 0.0, 1.0))

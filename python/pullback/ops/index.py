@@ -19,7 +19,7 @@ from ..primitive import ZERO, apply, same
 from ..tensor import Tensor
 from ._examples import distinct, normal
 from ._shapes import Shape, broadcast_shapes, normalize_axis
-from .batching import gather, index_write, leading, scatter
+from .batching import gather, index_write, leading, scatter, within
 from .cast import astype
 from .elementwise import equal
 from .kinds import LINEAR, OWN, no_flops, op
@@ -305,7 +305,7 @@ def _numbered(x: Tensor, key: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
     flat: Any = 0
     for axis, item in enumerate(key):
         place = _checked("index", item, x.shape[axis], axis, x.device)
-        flat = flat * x.shape[axis] + astype(place, dtypes.int64)
+        flat = flat * x.shape[axis] + within(place, x.shape[axis], 2 * x.size)
     return reshape(x, (math.prod(x.shape[: len(key)]), *x.shape[len(key) :])), flat
 
 
