@@ -70,7 +70,8 @@ def black_box(
 
     Calls of F, exactly, for x of n elements (with "rows": B rows of n elements): forward 1 evaluation in 1 call. Backward
     "central" 2 n evaluations, "spsa" 2 samples, "surrogate" and functions none; all evaluations of a backward pass are in 1 call,
-    with batch=False each in one of its own. With "rows" every one of these counts B evaluations. `stats` of the result counts.
+    with batch=False each in one of its own. With "rows" every one of these counts B evaluations, and so for the B examples of
+    a vmap. `stats` of the result counts.
 
     Derivatives of second order by an estimate are refused (TapeError). Raises ShapeError, PullbackError.
     Source: Spall 1992 (spsa); Ljung & Söderström 1983 (surrogate).
