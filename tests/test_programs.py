@@ -1,0 +1,51 @@
+"""Small programs that need more than one kind of derivative, from beginning to end."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import pullback as pb
+from conftest import close, host
+from pullback import nn, optim
+from pullback.tensor import Tensor
+
+
+def test_a_net_learns_a_differential_equation(on_cpu: None) -> None:
+    """u'' = -u with u(0) = 0 and u'(0) = 1, whose solution is the sine, from the derivative by the input in the loss."""
+    pb.random.seed(0)
+    net = nn.Sequential(nn.Linear(1, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 1)).to("float64")
+
+    def u(x: Tensor) -> Tensor:
+        return x + x * x * net(pb.reshape(x, (1,)))[0]  # has the initial values whatever the net says
+
+    value, second = pb.vmap(u), pb.vmap(pb.grad(pb.grad(u)))
+    x = pb.tensor(np.linspace(0, 2, 32))
+    opt = optim.Adam(net.parameters(), lr=optim.schedules.Cosine(1e-2, 1500))
+    for _ in range(1500):
+        opt.minimize(lambda: pb.mean(pb.square(second(x) + value(x))))
+    assert np.abs(host(value(x)) - np.sin(host(x))).max() < 1e-4
+
+
+def test_centres_of_classes_are_learned_and_absent_classes_keep_theirs() -> None:
+    """Centre loss (Wen et al. 2016): features are pulled to the mean of their class, which follows the batches."""
+    rng, classes = np.random.default_rng(0), 4
+    points = rng.standard_normal((classes, 6)) * 3
+    net = nn.Linear(6, 2)
+    centres = pb.tensor(rng.standard_normal((classes, 2)).astype(np.float32))
+    opt = optim.Adam(net.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(200):
+        present = rng.permutation(classes)[: classes - 1]  # one class is missing from each batch
+        labels = rng.choice(present, 32)
+        x = pb.tensor((points[labels] + rng.standard_normal((32, 6))).astype(np.float32))
+        ids = pb.tensor(labels)
+        before, shown = host(centres), np.unique(labels)
+        features = net(x)
+        means = pb.segment_mean(pb.stop_gradient(features), ids, classes)
+        centres = centres.at[shown].set(0.5 * centres[shown] + 0.5 * means[shown])
+        wanted = before.copy()
+        for c in shown:
+            wanted[c] = 0.5 * before[c] + 0.5 * host(features)[labels == c].mean(0)
+        close(centres, wanted, rtol=1e-4)
+        losses.append(opt.minimize(lambda x=x, ids=ids, c=centres: pb.mean(pb.square(net(x) - c[ids]))).item())
+    assert np.mean(losses[-20:]) < 0.2 * np.mean(losses[:20])
