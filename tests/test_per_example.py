@@ -33,9 +33,20 @@ class Tied(nn.Module):
         return self.rms(h) @ self.table.mT
 
 
+class Attention(nn.Module):
+    """One head over the rows of an example."""
+
+    def __init__(self) -> None:
+        self.queries, self.keys, self.values = [nn.Linear(6, 4).to("float64") for _ in range(3)]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return pb.softmax(self.queries(x) @ self.keys(x).mT * 0.5) @ self.values(x)
+
+
 def cases() -> dict[str, tuple[list[pb.Parameter], Loss, tuple[Any, ...]]]:
     """Parameters, the loss of one example, and a batch."""
     rng = np.random.default_rng(1)
+    attention = Attention()
     dense = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)).to("float64")
     tied, plain = Tied(7, 4), pb.Parameter(rng.standard_normal((4, 3)))
     scale = pb.Parameter(rng.standard_normal(4))
@@ -46,6 +57,7 @@ def cases() -> dict[str, tuple[list[pb.Parameter], Loss, tuple[Any, ...]]]:
     return {
         "dense": (p(dense), lambda _, x, y: nn.functional.cross_entropy(dense(x), y), (x, labels)),
         "dense over rows": (p(dense), lambda _, x, y: pb.sum(pb.sin(dense(x))), (sequences, labels)),
+        "attention": (p(attention), lambda _, x: pb.sum(pb.square(attention(x))), (sequences,)),
         "tied, residual, norms": (p(tied), lambda _, w: nn.functional.cross_entropy(tied(w[:-1]), w[1:]), (words,)),
         "a product with itself": (p(dense)[2:3], lambda q, x: pb.sum(pb.tanh(pb.relu(x) @ (q[0].mT @ q[0]))), (pairs,)),
         "products": ([plain], lambda q, v: pb.sum(pb.square(pb.tanh(v[:2] @ q[0]) @ q[0].mT)), (triples,)),
