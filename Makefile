@@ -12,7 +12,8 @@
 # schedules. `make train DEVICE=cuda CUDA=SIM` trains on it.
 #
 # `make sanitize` runs the tests on kernels that stop where they read or write beyond an array, or do what C++ leaves
-# undefined. It needs GCC and its sanitizers, builds in build/sanitize, and takes a few minutes.
+# undefined; with CUDA=SIM those of the simulated device too. It needs GCC and its sanitizers, builds in build/sanitize, and
+# takes a few minutes.
 PYTHON ?= python3
 LEVELS ?= native-best
 DEVICE ?= cpu
@@ -23,6 +24,7 @@ ARGS   ?=
 
 VENV   := .venv
 BIN    := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadgroup
 LOG    := build/log
 CXX_FILES := -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh'
 LOCK   := $(if $(shell command -v flock),flock build/lock,)
@@ -47,7 +49,7 @@ train: $(VENV)/installed $(VENV)/plot
 	@$(BIN)/pullback train digits --device $(DEVICE) $(ARGS)
 
 test: $(VENV)/installed $(VENV)/test
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(PYTEST) $(ARGS)
 
 bench: $(VENV)/installed $(VENV)/bench
 	@env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python benchmarks/eager.py $(ARGS)
@@ -86,14 +88,18 @@ define in_place
     && $(BIN)/cmake --install build/$(1) --prefix build/$(1)/python
 endef
 
-# Every kernel is waited for, so that tests see an error where it is made; those of the schedules wait for nothing.
+# On device cuda of a simulated build every kernel is waited for, so that tests see an error where it is made; then every kernel
+# under random schedules, where nothing is waited for.
+ELSEWHERE := --ignore tests/test_nvcc.py --ignore tests/test_cudasim.py --ignore tests/test_layers.py \
+  --deselect tests/test_backends.py::test_the_reference_backend_passes_the_same_tests
+define on_the_simulated_device
+  PULLBACK_DEVICE=cuda PULLBACK_CUDA_SYNC=1 $(PYTEST) $(1) -q --ignore tests/test_simulated.py --ignore tests/test_readme.py \
+    $(ELSEWHERE) $(ARGS) && $(PYTEST) $(1) -q tests/test_simulated.py $(ARGS)
+endef
+
 simulate: $(VENV)/test
 	$(call stage,simulate,compile the CUDA kernels for the simulator,{ $(call in_place,simulate,-DPULLBACK_CUDA=SIM) ; })
-	@export PYTHONPATH=build/simulate/python; \
-	PULLBACK_DEVICE=cuda PULLBACK_CUDA_SYNC=1 $(BIN)/python -m pytest -q -p no:cacheprovider --ignore tests/test_simulated.py \
-	  --ignore tests/test_cudasim.py --ignore tests/test_layers.py --ignore tests/test_readme.py --ignore tests/test_nvcc.py \
-	  --deselect tests/test_backends.py::test_the_reference_backend_passes_the_same_tests $(ARGS) \
-	&& $(BIN)/python -m pytest -q -p no:cacheprovider tests/test_simulated.py $(ARGS)
+	@export PYTHONPATH=build/simulate/python; $(call on_the_simulated_device)
 
 # pytest leaves the file descriptors alone, so that a report is seen, and prints where in Python it happened.
 SANITIZED := build/sanitize/python
@@ -104,8 +110,8 @@ sanitize: $(VENV)/test
 	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:detect_stack_use_after_return=1:abort_on_error=1 \
 	  UBSAN_OPTIONS=print_stacktrace=1:abort_on_error=1 \
 	  PYTHONMALLOC=malloc PYTHONPATH=$(SANITIZED) PULLBACK_BACKEND=native; \
-	$(BIN)/python -c "$$LOADS" && $(BIN)/python -m pytest --capture=sys -q --ignore tests/test_nvcc.py --ignore tests/test_cudasim.py --ignore tests/test_layers.py \
-	  --deselect tests/test_backends.py::test_the_reference_backend_passes_the_same_tests $(ARGS)
+	$(BIN)/python -c "$$LOADS" && $(PYTEST) --capture=sys -q $(ELSEWHERE) $(ARGS) \
+	&& if [ "$(CUDA)" = SIM ]; then $(call on_the_simulated_device,--capture=sys) ; fi
 
 # Every level, isolated from .venv: what a release is made of, before auditwheel (see .github/workflows/wheels.yml).
 wheel: $(VENV)/made

@@ -29,6 +29,7 @@ SCHEDULES = [
 ]
 NVCC = shutil.which("nvcc")
 
+pytestmark = pytest.mark.xdist_group("cudasim")  # one process compiles
 Run = Callable[..., None]
 
 

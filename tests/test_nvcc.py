@@ -62,7 +62,10 @@ def _why_not() -> str:
     return f"{missing[0]} was not found" if missing else ""
 
 
-pytestmark = pytest.mark.skipif(bool(_why_not()), reason=_why_not())
+pytestmark = [
+    pytest.mark.skipif(bool(_why_not()), reason=_why_not()),
+    pytest.mark.xdist_group("nvcc"),  # one process compiles
+]
 
 
 @cache
