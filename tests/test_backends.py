@@ -13,7 +13,10 @@ from conftest import environment, simulated
 from pullback import backends, config
 
 HERE = Path(__file__).parent
-SHARED = ["test_tape", "test_slopes", "test_backward", "test_tensor", "test_dispatch", "test_errors", "test_properties", "test_nn"]
+SHARED = [
+    "test_tape", "test_slopes", "test_backward", "test_tensor", "test_dispatch", "test_errors", "test_properties", "test_nn",
+    "test_vmap", "test_forward", "test_jacobian", "test_per_example", "test_calls_nest",
+]  # fmt: skip
 
 
 def run(code: str, **variables: str) -> subprocess.CompletedProcess[str]:

@@ -39,8 +39,9 @@ def runner(op: Any) -> Callable[..., Any]:
 
     def run_reference(*arguments: Any) -> Any:
         arrays = arguments[:count]
-        if any([type(array) is Example for array in arrays]):
-            raise Refused("one example of a batch")
+        for array in arrays:
+            if type(array) is Example or (isinstance(array, list) and any([type(a) is Example for a in array])):
+                raise Refused("one example of a batch")
         found = {x.dtype for x in arrays if hasattr(x, "dtype")}
         if len(found) > 1 or any([dtype.kind not in "fV" for dtype in found]):
             raise Refused("dtypes that may need promotion")
