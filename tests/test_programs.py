@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import numpy as np
 
 import pullback as pb
@@ -49,3 +53,33 @@ def test_centres_of_classes_are_learned_and_absent_classes_keep_theirs() -> None
         close(centres, wanted, rtol=1e-4)
         losses.append(opt.minimize(lambda x=x, ids=ids, c=centres: pb.mean(pb.square(net(x) - c[ids]))).item())
     assert np.mean(losses[-20:]) < 0.2 * np.mean(losses[:20])
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What a user keeps parameters in."""
+
+    first: Tensor
+    rest: dict[str, Tensor]
+    activation: Callable[..., Tensor] = pb.tanh
+    name: str = "net"
+
+
+def test_dataclasses_are_structures() -> None:
+    rng = np.random.default_rng(0)
+    rest = {"b": pb.tensor(rng.standard_normal(2)), "v": pb.tensor(rng.standard_normal((2, 4)))}
+    w = Weights(pb.tensor(rng.standard_normal((4, 3))), rest)
+    x = rng.standard_normal((5, 3))
+
+    def f(w: Weights, x: Tensor) -> Tensor:
+        return pb.sum(w.activation(w.rest["v"] @ w.activation(w.first @ x) + w.rest["b"]))
+
+    rows = pb.per_example_grad(f)(w, pb.tensor(x))
+    one = pb.grad(f)(w, pb.tensor(x[2]))
+    assert isinstance(rows, Weights)
+    assert (rows.name, rows.activation) == ("net", pb.tanh)
+    close(rows.first[2], one.first, rtol=1e-10)
+    close(rows.rest["v"][2], one.rest["v"], rtol=1e-10)
+    out, tangent = pb.jvp(lambda w: dataclasses.replace(w, first=2 * w.first), (w,), (w,))
+    close(tangent.first, 2 * host(w.first))
+    assert out.name == "net"

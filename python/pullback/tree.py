@@ -1,13 +1,15 @@
-"""Nested lists, tuples and dicts as flat lists of leaves: optree's, behind a shortcut for a tensor or a list of tensors."""
+"""Nested lists, tuples, dicts and dataclasses as flat lists of leaves: by optree, behind a shortcut for tensors and lists of them."""
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
+from typing import Any, Final
 
 from .errors import ShapeError
 from .tensor import Parameter, Tensor
 
 _LEAVES = (Tensor, Parameter)
+_NAMESPACE: Final = "pullback"  # optree's, for the dataclasses that we have met
 
 
 def flatten(tree: Any) -> tuple[list[Any], Any]:
@@ -19,8 +21,36 @@ def flatten(tree: Any) -> tuple[list[Any], Any]:
         return list(tree), kind
     import optree
 
-    leaves, spec = optree.tree_flatten(tree, none_is_leaf=True)
-    return leaves, spec
+    leaves, spec = optree.tree_flatten(tree, none_is_leaf=True, namespace=_NAMESPACE)
+    return flatten(tree) if _met_dataclasses(leaves) else (leaves, spec)
+
+
+def _met_dataclasses(leaves: list[Any]) -> bool:
+    """Registers the classes of those that are among the leaves. Their fields are nodes, but names and functions are structure."""
+    kinds = {type(x) for x in leaves if dataclasses.is_dataclass(x) and not isinstance(x, type)}
+    for kind in kinds:
+        _register(kind)
+    return bool(kinds)
+
+
+def _register(kind: Any) -> None:
+    import optree
+
+    names = [field.name for field in dataclasses.fields(kind)]
+
+    def taken_apart(x: Any) -> tuple[list[Any], Any]:
+        fixed = {name: getattr(x, name) for name in names if isinstance(getattr(x, name), str) or callable(getattr(x, name))}
+        free = tuple([name for name in names if name not in fixed])
+        return [getattr(x, name) for name in free], (free, tuple(fixed.items()))
+
+    def put_together(facts: Any, children: Any) -> Any:
+        free, fixed = facts
+        x = object.__new__(kind)
+        for name, value in (*fixed, *zip(free, children)):
+            object.__setattr__(x, name, value)
+        return x
+
+    optree.register_pytree_node(kind, taken_apart, put_together, namespace=_NAMESPACE)
 
 
 def unflatten(spec: Any, leaves: list[Any]) -> Any:
@@ -40,12 +70,13 @@ def structure(tree: Any) -> Any:
     """What nested lists, tuples, dicts of one structure have in common, to be compared. None is a leaf."""
     import optree
 
-    return optree.tree_structure(tree, none_is_leaf=True)
+    _met_dataclasses(optree.tree_leaves(tree, none_is_leaf=True, namespace=_NAMESPACE))
+    return optree.tree_structure(tree, none_is_leaf=True, namespace=_NAMESPACE)
 
 
 def shown(tree: Any) -> str:
     """The structure in words, with * for each leaf."""
-    return str(structure(tree)).removeprefix("PyTreeSpec(").removesuffix(", NoneIsLeaf)")
+    return str(structure(tree)).removeprefix("PyTreeSpec(").partition(", NoneIsLeaf")[0]
 
 
 def prefix_leaves(prefix: Any, spec: Any, leaves: list[Any], name: str) -> list[Any]:
@@ -55,6 +86,7 @@ def prefix_leaves(prefix: Any, spec: Any, leaves: list[Any], name: str) -> list[
     import optree
 
     try:
-        return optree.broadcast_prefix(prefix, unflatten(spec, leaves), is_leaf=lambda x: x is None, none_is_leaf=True)
+        whole = unflatten(spec, leaves)
+        return optree.broadcast_prefix(prefix, whole, is_leaf=lambda x: x is None, none_is_leaf=True, namespace=_NAMESPACE)
     except ValueError as error:
         raise ShapeError(f"{name}={prefix!r} does not have the structure of what it is for: {error}") from None
