@@ -1,4 +1,4 @@
-"""Nested lists, tuples, dicts and dataclasses as flat lists of leaves: by optree, behind a shortcut for tensors and lists of them."""
+"""Nested lists, tuples, dicts and dataclasses as flat lists of leaves: by optree, behind a shortcut for lists of tensors."""
 
 from __future__ import annotations
 
