@@ -8,15 +8,16 @@ those inside it see ops on one example.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from .errors import VmapError
 from .example import Example
 from .listeners import listeners
+from .refusal import Refused
 from .tensor import Tensor
 
 if TYPE_CHECKING:
-    from .primitive import Op
+    from .primitive import Op, Rule
 
 
 class Batch:
@@ -29,6 +30,8 @@ class Batch:
 
     __slots__ = ("__weakref__", "directions", "size")
 
+    add: Final = None  # what is done to values that are not of this batch is not its business
+
     def __init__(self, size: int, *, directions: bool = False) -> None:
         self.size, self.directions = size, directions
 
@@ -39,11 +42,8 @@ class Batch:
     def __exit__(self, *_: object) -> None:
         listeners.stack = tuple([listener for listener in listeners.stack if listener is not self])
 
-    def add(self, op: Op, y: Any, inputs: Sequence[Any], params: Sequence[Any]) -> None:
-        """What is done to values that are not of this batch is not its business."""
-
     def cut(self, x: Tensor, how: str) -> None:
-        """As add."""
+        """Nothing is to be remembered of what leaves."""
 
 
 class Batched(Tensor):
@@ -52,7 +52,9 @@ class Batched(Tensor):
     __slots__ = ("batch", "value")
 
     def __init__(self, batch: Batch, value: Tensor) -> None:
-        super().__init__(Example(value.array))
+        self.array = Example(value.array)
+        self.serial = 0
+        self.storage = None
         self.batch = batch
         self.value = value
 
@@ -86,16 +88,48 @@ def run(op: Op, inputs: Sequence[Any], params: Sequence[Any], place: int) -> Ten
     """An op of which some inputs are Batched, the innermost by the batch at that place on the stack."""
     stack = listeners.stack
     batch: Batch = stack[place]
-    on = [x.__class__ is Batched and x.batch is batch for x in inputs]
-    values = [x.value if b else x for x, b in zip(inputs, on)]
+    values, on = _opened(inputs, batch)
+    inside = stack[place + 1 :]
+    if not inside:  # nobody is to be kept from what is done to all examples
+        return Batched(batch, op.batch(op, batch.size, values, on, params))
     listeners.stack = stack[:place]
     try:
         y = Batched(batch, op.batch(op, batch.size, values, on, params))
     finally:
         listeners.stack = stack
-    for listener in stack[place + 1 :]:
-        listener.add(op, y, inputs, params)
+    for listener in inside:
+        if listener.add is not None:
+            listener.add(op, y, inputs, params)
     return y
+
+
+def _opened(inputs: Sequence[Any], batch: Batch) -> tuple[list[Any], list[bool]]:
+    """The inputs with all examples of this batch, and which of them have its axis."""
+    values: list[Any] = []
+    on: list[bool] = []
+    for x in inputs:
+        of_batch = x.__class__ is Batched and x.batch is batch
+        on.append(of_batch)
+        values.append(x.value if of_batch else x)
+    return values, on
+
+
+def pull(rule: Rule, g: Tensor, *kept: Any) -> Tensor:
+    """The pullback by a rule: by one kernel for all examples where nobody is told of what it does, otherwise its definition."""
+    if listeners.record is not None or rule.fused is rule.definition:
+        return rule.definition(g, *kept)
+    values = (g, *kept)
+    place = innermost(values)
+    if place < 0:
+        try:
+            return rule.fused(g, *kept)
+        except Refused:
+            return rule.definition(g, *kept)
+    if rule.batch is None:
+        return rule.definition(g, *kept)
+    batch: Batch = listeners.stack[place]
+    opened, on = _opened(values, batch)
+    return Batched(batch, rule.batch(rule, batch.size, opened, on))
 
 
 def per_example(x: Tensor, but: Sequence[Batch] = ()) -> Tensor:

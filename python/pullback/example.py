@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, Final
 
 from .errors import VmapError
 
@@ -14,18 +15,29 @@ class _Flags:
 class Example:
     """What a Batched tensor has in the place of an array: the facts of one example, and no elements."""
 
-    __slots__ = ("dtype", "flags", "itemsize", "nbytes", "ndim", "shape", "size")
+    __slots__ = ("dtype", "shape")
+
+    flags: Final = _Flags  # reshape: the batching rule looks at the strides
 
     def __init__(self, batch: Any) -> None:
         self.shape: tuple[int, ...] = batch.shape[1:]
         self.dtype = batch.dtype
-        self.ndim = len(self.shape)
-        self.itemsize = batch.itemsize
-        self.size = 1
-        for n in self.shape:
-            self.size *= n
-        self.nbytes = self.size * self.itemsize
-        self.flags = _Flags  # reshape: the batching rule looks at the strides
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
 
     def __len__(self) -> int:
         return self.shape[0]

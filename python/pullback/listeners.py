@@ -10,10 +10,12 @@ from typing import Any, Final
 class Listeners(threading.local):
     """Who listens to this thread's ops: a stack of tapes (and other listeners), the innermost last.
 
-    `record(op, y, inputs, params)` tells all of them; it is None where nobody listens, the one question of every op.
+    `record(op, y, inputs, params)` tells all of them; it is None where nobody listens, the one question of every op. A batch
+    has its place on the stack and is told nothing: its `add` is None. `batches` says whether there is one.
     """
 
     record: Callable[..., None] | None = None
+    batches: bool = False
     _stack: tuple[Any, ...] = ()
 
     @property
@@ -23,7 +25,9 @@ class Listeners(threading.local):
     @stack.setter
     def stack(self, stack: tuple[Any, ...]) -> None:
         self._stack = stack
-        self.record = None if not stack else stack[0].add if len(stack) == 1 else _tell_all
+        told = [listener.add for listener in stack if listener.add is not None]
+        self.record = None if not told else told[0] if len(told) == 1 else _tell_all
+        self.batches = len(told) < len(stack)
 
 
 listeners: Final = Listeners()
@@ -31,4 +35,5 @@ listeners: Final = Listeners()
 
 def _tell_all(op: Any, y: Any, inputs: tuple[Any, ...], params: tuple[Any, ...]) -> None:
     for listener in listeners.stack:
-        listener.add(op, y, inputs, params)
+        if listener.add is not None:
+            listener.add(op, y, inputs, params)

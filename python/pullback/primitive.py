@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Final
 
+from .batching import innermost, run
 from .listeners import listeners
 from .refusal import BadIndex, Refused
 from .tensor import Tensor
@@ -19,7 +20,8 @@ def parameters(f: Any) -> tuple[str, ...]:
 class Rule:
     """One pullback: `definition(g, *kept)` in differentiable ops, and where there is one, `fused(g, *kept)` in one kernel.
 
-    A fused pullback that raises Refused gives way to the definition.
+    A fused pullback that raises Refused gives way to the definition. `batch` is how a batch axis passes through it, None where
+    the definition is to be used then (ops/batching.py).
 
     The names of the definition's parameters after `g` say what the tape keeps: an input or the output by its name in the
     op's reference, a parameter of the op, or `<input>_shape`, `<input>_dtype`, which keep no array.
@@ -28,7 +30,7 @@ class Rule:
     them.
     """
 
-    __slots__ = ("definition", "ends_with", "fused", "keep", "names")
+    __slots__ = ("batch", "definition", "ends_with", "fused", "keep", "names")
 
     def __init__(self, definition: Callable[..., Any], op: str, allowed: Sequence[str], inputs: int) -> None:
         names = tuple([name for name in parameters(definition)[1:] if name != "needs"])
@@ -45,6 +47,7 @@ class Rule:
         self.names = names
         self.definition = definition
         self.fused = definition
+        self.batch: Callable[..., Any] | None = None
         self.ends_with: Callable[[Mapping[str, Any]], Op] | None = None
         self.keep: Callable[[tuple[Any, ...]], tuple[Any, ...]] = _getter(names, place, getters)
 
@@ -139,6 +142,9 @@ class Op:
         else:
             rules = pullback if isinstance(pullback, tuple) else (pullback,)
             self.rules = tuple([None if rule is None or rule is ZERO else Rule(rule, name, allowed, inputs) for rule in rules])
+        for rule in self.rules:
+            if rule is not None:
+                rule.batch = kind.pull
         self.dead = tuple([i for i, rule in enumerate(self.rules) if rule is None])  # inputs that no gradient reaches
         self.edges = edges_of(self)
         from .backends import connect
@@ -200,6 +206,10 @@ def edges_of(op: Op) -> Callable[..., Sequence[Any]]:
 
 def apply(op: Op, inputs: tuple[Any, ...], params: tuple[Any, ...] = ()) -> Tensor:
     """Runs an op on tensors (and Numbers): the native kernel, otherwise the reference; then tells the listeners."""
+    if listeners.batches:
+        place = innermost(inputs)
+        if place >= 0:
+            return run(op, inputs, params, place)
     try:
         y = Tensor(op.kernel(*[x.array for x in inputs], *params))
     except Refused:
@@ -213,12 +223,11 @@ def apply(op: Op, inputs: tuple[Any, ...], params: tuple[Any, ...] = ()) -> Tens
 
 def retry(op: Op, inputs: tuple[Any, ...], params: tuple[Any, ...]) -> Tensor:
     """What happens when a kernel refuses: a batching rule, promotion and checks in the user's words, or the reference backend."""
-    from . import batching
     from .backends import reference
 
-    place = batching.innermost(inputs)
+    place = innermost(inputs)
     if place >= 0:
-        return batching.run(op, inputs, params, place)
+        return run(op, inputs, params, place)
     promoted = op.kind.prepare(op, inputs, params)
     if promoted is not None:
         return apply(op, promoted, params)

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Container, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import creation, door, explain
+from . import batching, creation, door, explain
 from .errors import PullbackError, ShapeError, StaleValueError, TapeError, UnconnectedError, ZeroGradientWarning
 from .listeners import listeners
 from .ops import accumulate
@@ -74,7 +74,7 @@ def _seed(target: Any, given: Any) -> Tensor:
 
 def walk(tape: GradientTape, reach: set[int], sources: set[int], sums: Sums, free: bool) -> dict[int, Any]:
     """Visits the nodes from the last to the first, those that a cotangent reached; returns the hooks that did not run."""
-    fused = not listeners.stack  # nobody records this sweep, so a pullback may be one opaque kernel
+    fused, batches = listeners.record is None, listeners.batches  # nobody is told, so a pullback may be one opaque kernel
     hooks, scopes, cotangents, everything = dict(tape.hooks), tape.scopes, sums.of, reach is tape.values
     shown = hooks.keys() | sources.difference(tape.leaves)  # computed values whose cotangent is wanted
     tape.consumed = free
@@ -101,7 +101,7 @@ def walk(tape: GradientTape, reach: set[int], sources: set[int], sums: Sums, fre
                 if everything or x in reach:
                     pull = rule.fused if fused else rule.definition
                     try:
-                        gx = g if pull is same else pull(g, *kept)
+                        gx = g if pull is same else batching.pull(rule, g, *kept) if batches else pull(g, *kept)
                     except Refused:
                         gx = rule.definition(g, *kept)
                     if shape is not None and gx.array.shape != shape:
@@ -120,8 +120,9 @@ def pull_jointly(edges: Sequence[Any], g: Tensor, reach: Container[int], fused: 
     """The gradients for all inputs by one rule, which is told which of them are wanted."""
     for inputs, rule, kept, shapes in edges:
         needs = [x in reach for x in inputs]
+        alone = fused and not (listeners.batches and batching.innermost((g, *kept)) >= 0)
         try:
-            gradients = (rule.fused if fused else rule.definition)(g, *kept, needs)
+            gradients = (rule.fused if alone else rule.definition)(g, *kept, needs)
         except Refused:
             gradients = rule.definition(g, *kept, needs)
         for x, need, shape, gx in zip(inputs, needs, shapes, gradients):

@@ -24,7 +24,7 @@ class Accumulate:
         self._sum = add(a, b)  # a new buffer: the contributions themselves may be shared with others
 
     def add(self, g: Tensor) -> None:
-        if _add_into is not None and not listeners.stack and type(self._sum.array) is type(g.array):
+        if _add_into is not None and listeners.record is None and type(self._sum.array) is type(g.array):
             try:
                 _add_into(self._sum.array, g.array)
                 return

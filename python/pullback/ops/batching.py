@@ -10,12 +10,13 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..batching import spread
+from ..batching import pull, spread
 from ..dtypes import float64, int64
 from ..primitive import Op, apply
 from ..tensor import Tensor
 
 Rule = Callable[[Op, int, Sequence[Any], Sequence[bool], Sequence[Any]], Tensor]
+PullRule = Callable[[Any, int, Sequence[Any], Sequence[bool]], Tensor]  # of a primitive.Rule, on (g, *kept)
 
 # What becomes of a parameter, by its name in the op's reference, when a first axis of that size is put before all others. The
 # parameters that are not named here do not count axes.
@@ -32,8 +33,11 @@ SHIFTED: dict[str, Callable[[Any, int], Any]] = {
 
 def shifted(op: Op, size: int, params: Sequence[Any]) -> tuple[Any, ...]:
     """The op's parameters, counted with a first axis more."""
-    names = op.names[len(op.names) - op.params :]
-    return tuple([SHIFTED[name](value, size) if name in SHIFTED else value for name, value in zip(names, params)])
+    return _moved(op.names[len(op.names) - op.params :], size, params)
+
+
+def _moved(names: Sequence[str], size: int, values: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple([SHIFTED[name](value, size) if name in SHIFTED else value for name, value in zip(names, values)])
 
 
 def all_on(size: int, xs: Sequence[Any], on: Sequence[bool]) -> list[Any]:
@@ -46,8 +50,9 @@ def aligned(xs: Sequence[Any], on: Sequence[bool], least: int = 0) -> list[Any]:
 
     Otherwise the (3,) of one example in a batch of 2 would meet an unbatched (2, 3), and broadcast.
     """
-    rank = max(least, *[len(x.shape) - b for x, b in zip(xs, on)])
-    return [lifted(x, rank) if b and len(x.shape) <= rank else x for x, b in zip(xs, on)]
+    ranks = [len(x.shape) - b for x, b in zip(xs, on)]
+    rank = max(least, *ranks)
+    return [lifted(x, rank) if b and own < rank else x for x, b, own in zip(xs, on, ranks)]
 
 
 def lifted(x: Tensor, rank: int) -> Tensor:
@@ -75,9 +80,9 @@ def leading(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Se
 
 def reshaping(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
     """reshape."""
-    from .shape import reshape
+    from .shape import reshaped
 
-    return reshape(xs[0], (size, *params[0]))
+    return reshaped(xs[0], (size, *params[0]))
 
 
 def broadcasting(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
@@ -86,6 +91,24 @@ def broadcasting(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], param
 
     (shape,) = params
     return broadcast_to(lifted(xs[0], len(shape)) if xs[0].ndim <= len(shape) else xs[0], (size, *shape))
+
+
+# ---- fused pullbacks: by the same kernel, on all examples at once
+
+
+def pull_elementwise(rule: Any, size: int, values: Sequence[Any], on: Sequence[bool]) -> Tensor:
+    """The examples' ranks are made equal, and the rest is broadcasting."""
+    return pull(rule, *aligned(values, on))
+
+
+def pull_along_axes(rule: Any, size: int, values: Sequence[Any], on: Sequence[bool]) -> Tensor:
+    """What is kept of a reduction: a shape and axes, which count one more."""
+    return pull(rule, values[0], *_moved([name.removeprefix("x_") for name in rule.names], size, values[1:]))
+
+
+def pull_leading(rule: Any, size: int, values: Sequence[Any], on: Sequence[bool]) -> Tensor:
+    """A kernel that takes any leading axes."""
+    return pull(rule, *all_on(size, values, on))
 
 
 def no_rule(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:

@@ -11,6 +11,7 @@ from typing import Any
 
 from .. import dtypes
 from ..backends import kernel_for
+from ..batching import Batched, innermost, run
 from ..errors import DeviceError, DTypeError
 from ..listeners import listeners
 from ..operand import Number, as_tensor, operand
@@ -28,6 +29,7 @@ class Kind:
     Attributes:
         name: the kind.
         batch: how a batch axis passes (ops/batching.py); ops of no kind state their own rule.
+        pull: how it passes through a fused pullback, None where there is none or the op states it.
         broadcasts: the inputs broadcast.
         tangent: how a tangent passes (ops/tangents.py).
         issue: how the op is run, where that is not `apply`.
@@ -35,13 +37,13 @@ class Kind:
         widens: it computes, so the reference does half precision in float32 and rounds once.
     """
 
-    __slots__ = ("batch", "broadcasts", "issue", "name", "promotes", "tangent", "widens")
+    __slots__ = ("batch", "broadcasts", "issue", "name", "promotes", "pull", "tangent", "widens")
 
     def __init__(
         self, name: str, *, batch: batching.Rule, tangent: tangents.Rule, promotes: bool = False, widens: bool = False,
-        issue: Callable[..., Any] | None = None,
+        issue: Callable[..., Any] | None = None, pull: batching.PullRule | None = None,
     ) -> None:  # fmt: skip
-        self.name, self.batch, self.tangent, self.issue = name, batch, tangent, issue
+        self.name, self.batch, self.tangent, self.issue, self.pull = name, batch, tangent, issue, pull
         self.promotes, self.widens = promotes, widens
         self.broadcasts = batch is batching.elementwise
 
@@ -61,16 +63,18 @@ class Kind:
         return tuple([astype(x, dtype) if isinstance(x, Tensor) and x.dtype != dtype else x for x in inputs])
 
 
-UNARY = Kind("unary", batch=batching.elementwise, tangent=tangents.diagonal, promotes=True, widens=True)
-BINARY = Kind("binary", batch=batching.elementwise, tangent=tangents.diagonal, promotes=True, widens=True)
-COMPARE = Kind("binary", batch=batching.elementwise, tangent=tangents.diagonal, promotes=True, widens=True)  # any number
-NEIGHBOUR = Kind("binary", batch=batching.elementwise, tangent=tangents.diagonal, promotes=True)  # about the dtype itself
+ELEMENTWISE: dict[str, Any] = {"batch": batching.elementwise, "pull": batching.pull_elementwise}
+
+UNARY = Kind("unary", **ELEMENTWISE, tangent=tangents.diagonal, promotes=True, widens=True)
+BINARY = Kind("binary", **ELEMENTWISE, tangent=tangents.diagonal, promotes=True, widens=True)
+COMPARE = Kind("binary", **ELEMENTWISE, tangent=tangents.diagonal, promotes=True, widens=True)  # any number
+NEIGHBOUR = Kind("binary", **ELEMENTWISE, tangent=tangents.diagonal, promotes=True)  # about the dtype itself
 SELECT = Kind("select", batch=batching.elementwise, tangent=tangents.linear, widens=True)
-REDUCE = Kind("reduce", batch=batching.along_axes, tangent=tangents.transposed)
+REDUCE = Kind("reduce", batch=batching.along_axes, pull=batching.pull_along_axes, tangent=tangents.transposed)
 LINEAR = Kind("linear", batch=batching.along_axes, tangent=tangents.linear)
 MOVEMENT = Kind("movement", batch=batching.along_axes, tangent=tangents.linear)
 BILINEAR = Kind("bilinear", batch=batching.product, tangent=tangents.bilinear, promotes=True, widens=True)
-ROWS = Kind("rows", batch=batching.leading, tangent=tangents.transposed, widens=True)
+ROWS = Kind("rows", batch=batching.leading, pull=batching.pull_leading, tangent=tangents.transposed, widens=True)
 OWN = Kind("own", batch=batching.no_rule, tangent=tangents.transposed, widens=True)
 
 TAKES: dict[str, str] = {}  # op name -> "float", "number", "integer", "bool" or "any": the dtypes it takes
@@ -150,6 +154,8 @@ def unary(
 
     def call(x: Any, /) -> Tensor:
         if x.__class__ is not Tensor:
+            if x.__class__ is Batched:
+                return run(op, (x,), (), innermost((x,)))
             x = as_tensor(x)
         try:
             y = kernel(x)
@@ -226,6 +232,8 @@ def binary(
             b = operand(b, op=name)
         if a.__class__ is Number and b.__class__ is Number:
             a = as_tensor(a.array)
+        if a.__class__ is Batched or b.__class__ is Batched:
+            return run(op, (a, b), (), innermost((a, b)))
         try:
             y = kernel(a, b)
         except Refused:

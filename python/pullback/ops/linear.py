@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from .. import amp, dtypes
 from ..backends import kernel_for
+from ..batching import pull
 from ..errors import DTypeError, ShapeError
 from ..operand import Number, as_tensor
 from ..primitive import OPS, Op, apply
@@ -75,13 +76,13 @@ def _activated_pullback(
     """The activation's pullback of g, then the gradients of x, weight and bias: g @ weight, gᵀ @ x, the sum of g over rows."""
     rule = OPS[str(ACTIVATIONS[activation])].rules[0]
     assert rule is not None
-    return _pullback(rule.definition(g, y), x, weight, needs)
+    return _pullback(pull(rule, g, y), x, weight, needs)
 
 
 def _activated_factors(of_all: Any, g: Tensor, x: Tensor, weight: Tensor, y: Tensor, activation: int) -> Any:
     rule = OPS[str(ACTIVATIONS[activation])].rules[0]
     assert rule is not None
-    return _weight_factors(of_all, rule.definition(g, y), x, weight)
+    return _weight_factors(of_all, pull(rule, g, y), x, weight)
 
 
 _pull, _ = kernel_for("linear_pullback")

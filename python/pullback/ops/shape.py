@@ -13,7 +13,7 @@ from ..batching import run as run_batched
 from ..errors import DTypeError, ShapeError
 from ..listeners import listeners
 from ..operand import Number, as_tensor
-from ..primitive import Op, apply, retry, same
+from ..primitive import Op, apply, same
 from ..refusal import Refused
 from ..tensor import Tensor
 from . import reduce
@@ -31,7 +31,7 @@ def view(op: Op, x: Tensor, *params: Any) -> Tensor:
     if devices.on_host(array):
         y = Tensor(op.reference(None, array, *params))
     elif x.__class__ is Batched:
-        return retry(op, (x,), params)
+        return run_batched(op, (x,), params, innermost((x,)))
     else:  # CuPy may have to copy
         with devices.working(devices.device_of(array)):
             y = Tensor(op.reference(None, array, *params))
@@ -45,7 +45,7 @@ VIEW = Kind("view", batch=along_axes, tangent=linear, issue=lambda op, inputs, p
 
 _reshape = op("reshape", example=normal((3, 4), params=((2, 6),)),
               kind=VIEW, reference=lambda xp, x, shape: x.reshape(shape), cost=no_flops,
-              pullback=lambda g, x_shape: reshape(g, x_shape), batch=reshaping)  # fmt: skip
+              pullback=lambda g, x_shape: reshaped(g, x_shape), batch=reshaping)  # fmt: skip
 _permute = op("permute_dims", example=normal((2, 3, 4), params=((2, 0, 1),)),
               kind=VIEW, reference=lambda xp, x, order: x.transpose(order), cost=no_flops,
               pullback=lambda g, order: permute_dims(g, inverse(order)))  # fmt: skip
@@ -123,13 +123,17 @@ def reshape(x: Any, /, shape: int | Sequence[int], *, copy: bool | None = None) 
     """The elements in row-major order in another shape; one length may be -1. Raises ShapeError."""
     x = as_tensor(x)
     shape = infer_shape("reshape", x.array.size, shape)
-    if shape == x.array.shape and not copy:
-        return x
-    if copy is False and not x.array.flags.c_contiguous:
+    if copy is False and not x.array.flags.c_contiguous and shape != x.array.shape:
         raise ValueError("reshape: these strides need a copy, but copy=False was asked for.")
-    if copy or not x.array.flags.c_contiguous:
-        x = apply(_copy, (x,))
-    return view(_reshape, x, shape)
+    return view(_reshape, apply(_copy, (x,)), shape) if copy else reshaped(x, shape)
+
+
+def reshaped(x: Tensor, shape: Shape) -> Tensor:
+    """reshape to a shape that is known to have as many elements."""
+    array = x.array
+    if shape == array.shape:
+        return x
+    return view(_reshape, x if array.flags.c_contiguous else apply(_copy, (x,)), shape)
 
 
 def permute_dims(x: Any, /, axes: Sequence[int]) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ..batching import Batched, spread
+from ..batching import Batched, pull, spread
 from ..creation import asarray, ones, zeros_like
 from ..errors import ShapeError, UnconnectedError
 from ..ops.factors import Dense, Factored, inner
@@ -144,7 +144,7 @@ class _Record:
         if op.joint:
             gx = rule.definition(g, *kept, [k == place for k in range(len(op.names) - op.params)])[place]
         else:
-            gx = rule.definition(g, *kept)
+            gx = pull(rule, g, *kept)
         return Dense(self._of_all(gx if shape is None or gx.shape == shape else unbroadcast(gx, shape)))
 
     def _of_all(self, x: Tensor) -> Tensor:
@@ -178,6 +178,7 @@ class _HoldingRule:
 
     def __init__(self, definition: Callable[..., Any]) -> None:
         self.definition = self.fused = definition
+        self.batch: None = None
 
 
 def _with_transposes(nodes: Sequence[Any], wanted: set[int]) -> set[int]:
