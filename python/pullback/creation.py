@@ -228,7 +228,7 @@ def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = N
     """Ones on the k-th diagonal, zeros elsewhere."""
     wanted = dtypes.DEFAULT if dtype is None else dtypes.as_dtype(dtype)
     rows, columns = _shape((n_rows, n_rows if n_cols is None else n_cols))
-    return asarray(np.eye(rows, columns, k=k).astype(wanted), device=device)
+    return asarray(np.eye(rows, columns, k=k, dtype=wanted), device=device)
 
 
 def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Tensor]:

@@ -242,6 +242,8 @@ def product(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Se
     from .shape import matrix_transpose, reshape
 
     a, b = xs
+    if b.array.ndim == 1 + on[1]:
+        return _with_vector(op, a, b, on)
     if on[0] and not on[1] and b.array.ndim == 2 and a.array.flags.c_contiguous:
         *lead, inner = a.array.shape
         return reshape(apply(op, (reshape(a, (math.prod(lead), inner)), b)), (*lead, b.array.shape[-1]))
@@ -249,6 +251,18 @@ def product(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Se
         y = apply(op, (reshape(b, b.array.shape[:2]), matrix_transpose(a)))
         return reshape(y, (*y.array.shape, 1))
     return apply(op, tuple(aligned(xs, on)))
+
+
+def _with_vector(op: Op, a: Tensor, b: Tensor, on: Sequence[bool]) -> Tensor:
+    """matmul of a matrix and a vector."""
+    from .shape import matrix_transpose, reshaped
+
+    if not on[0]:
+        return apply(op, (b, matrix_transpose(a)))
+    size, m, k = a.array.shape
+    if not on[1]:
+        return reshaped(apply(op, (reshaped(a, (size * m, k)), b)), (size, m))
+    return reshaped(apply(op, (a, reshaped(b, (size, k, 1)))), (size, m))
 
 
 def normalizing(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:

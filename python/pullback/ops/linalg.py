@@ -33,17 +33,27 @@ def _outer(of_all: Any, left: Tensor, right: Tensor) -> Any:
     return Outer(of_all(left), of_all(right)) if left.ndim == right.ndim == 2 else None
 
 
+def _rows_and_columns(g: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """The cotangent of a @ b and bᵀ, whose product is the gradient of a; vectors as a column and a row."""
+    return (g, matrix_transpose(b)) if b.ndim > 1 else (expand_dims(g, axis=1), expand_dims(b, axis=0))
+
+
+def _left_factors(of_all: Any, g: Tensor, b: Tensor) -> Any:
+    left, right = _rows_and_columns(g, b)
+    return _outer(of_all, matrix_transpose(left), right)
+
+
 _matmul = op(
-    "matmul",  # (…, m, k) @ (…, k, n)
+    "matmul",  # (…, m, k) @ (…, k, n), or (m, k) @ (k,)
     factors={
-        0: lambda of_all, g, b: _outer(of_all, matrix_transpose(g), matrix_transpose(b)),
+        0: lambda of_all, g, b: _left_factors(of_all, g, b),
         1: lambda of_all, g, a: _outer(of_all, a, g),
     },
     example=normal((2, 3, 4), (4, 5)),
     kind=BILINEAR,
     reference=lambda xp, a, b: xp.matmul(amp.rounded(xp, a), amp.rounded(xp, b)),
     inputs=2,
-    pullback=(lambda g, b: matmul(g, matrix_transpose(b)), lambda g, a: matmul(matrix_transpose(a), g)),
+    pullback=(lambda g, b: matmul(*_rows_and_columns(g, b)), lambda g, a: matmul(matrix_transpose(a), g)),
     cost=_products,
 )
 
@@ -67,6 +77,10 @@ def matmul(a: Any, b: Any, /) -> Tensor:
         if rows > 2 or columns > 2:
             broadcast_shapes("matmul", [a.shape[:-2], b.shape[:-2]])
         return apply(_matmul, (a, b))
+    if rows == 2:
+        return apply(_matmul, (a, b))
+    if rows == 1 and columns == 2:
+        return apply(_matmul, (matrix_transpose(b), a))
     if rows == 1:
         a = reshape(a, (1, -1) if inner else (1, 0))
     if columns == 1:

@@ -155,9 +155,10 @@ def transpose(x: Any, *axes: Any) -> Tensor:
 def matrix_transpose(x: Any, /) -> Tensor:
     """The last two axes exchanged. Raises ShapeError for fewer than two."""
     x = as_tensor(x)
-    if x.ndim < 2:
+    rank = x.array.ndim
+    if rank < 2:
         raise ShapeError(f"matrix_transpose: a tensor of shape {x.shape} has no two last axes.")
-    return view(_permute, x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
+    return view(_permute, x, (*range(rank - 2), rank - 1, rank - 2))
 
 
 def moveaxis(x: Any, source: Any, destination: Any, /) -> Tensor:

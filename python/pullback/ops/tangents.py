@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import dtypes
+from ..batching import pull
 from ..operand import Number
 from ..primitive import Op, apply, same
 from ..tensor import Tensor
@@ -25,7 +26,7 @@ def diagonal(op: Op, inputs: Sequence[Any], y: Tensor, params: Sequence[Any], ta
     for rule, t in zip(op.rules, tangents):
         if t is None or rule is None:
             continue
-        part = t if rule.definition is same else rule.definition(t, *rule.keep(values))
+        part = t if rule.definition is same else pull(rule, t, *rule.keep(values))
         total = part if total is None else total + part
     assert total is not None
     return broadcast_to(total, y.shape)

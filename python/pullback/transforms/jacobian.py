@@ -9,37 +9,16 @@ from typing import Any, Literal
 from ..batching import Batch, Batched, spread
 from ..creation import eye, zeros
 from ..errors import ShapeError, TapeError
-from ..listeners import listeners
 from ..ops.shape import broadcast_to, concat, moveaxis, reshape
 from ..tape import GradientTape
 from ..tensor import Tensor
 from ..tree import flatten, unflatten
-from .jvp import jvp
+from .jvp import pushed
 from .vjp import grad, name_of, variables
 
 BUDGET_BYTES = 256 * 2**20  # what chunk="auto" lets one batch of directions take
 FIRST_COLUMNS = 64  # in forward mode nothing is known before the first ones
 Chunk = int | Literal["auto"]
-
-
-class _Values:
-    """A listener that adds up the bytes of what is computed: a sweep makes one cotangent for each, at most."""
-
-    def __init__(self) -> None:
-        self.bytes = 0
-
-    def __enter__(self) -> _Values:
-        listeners.stack = (*listeners.stack, self)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        listeners.stack = tuple([listener for listener in listeners.stack if listener is not self])
-
-    def add(self, op: Any, y: Tensor, inputs: Any, params: Any) -> None:
-        self.bytes += y.nbytes
-
-    def cut(self, x: Tensor, how: str) -> None:
-        """Nothing is to be remembered of what leaves."""
 
 
 def jacobian(
@@ -76,14 +55,14 @@ def jacobian(
         shapes = tuple([x.shape for x in sources])
         if mode == "forward" or (mode == "auto" and better.get(shapes) == "forward"):
             return forward(args, options, sources, spec)
-        with tape, _Values() as values:
+        with tape:
             out = f(*inside, **options)
         targets, form = _tensors(f, out)
         rows, columns = sum([y.size for y in targets]), sum([x.size for x in sources])
         if mode == "auto" and columns < rows:
             better[shapes] = "forward"
             return forward(args, options, sources, spec)
-        blocks = pulled(tape, targets, sources, _at_once(chunk, rows, values.bytes))
+        blocks = pulled(tape, targets, sources, _at_once(chunk, rows, _bytes_of_row(tape, [*targets, *sources])))
         return unflatten(form, [unflatten(spec, of_target) for of_target in blocks])
 
     return all_derivatives
@@ -119,6 +98,12 @@ def _check_chunk(chunk: Any) -> None:
 
 def _at_once(chunk: Chunk, count: int, bytes_each: int) -> int:
     return min(count, chunk if chunk != "auto" else BUDGET_BYTES // max(bytes_each, 1)) or 1
+
+
+def _bytes_of_row(tape: GradientTape, ends: Sequence[Tensor]) -> int:
+    """A sweep makes a cotangent of about every value that its pullbacks keep, and of both ends, for each row."""
+    kept = {id(k): k for *_, edges, _, _, _ in tape.nodes for edge in edges for k in edge[2] if isinstance(k, Tensor)}
+    return sum([x.nbytes for x in (*kept.values(), *ends)])
 
 
 def _parts(count: int, at_once: int) -> list[tuple[int, int]]:
@@ -171,25 +156,26 @@ def _pushed(f: Callable[..., Any], sources: list[Tensor], chunk: Chunk) -> tuple
         start, chunks = 0, []
         while start < x.size or not (chunks or columns):
             stop = min(start + at_once, x.size)
-            with _Values() as values:
-                targets, form, tangents = _push(f, sources, i, start, stop)
+            targets, form, tangents, bytes_each = _push(f, sources, i, start, stop)
             chunks.append(tangents)
-            at_once, start = _at_once(chunk, x.size, values.bytes), stop
+            at_once, start = _at_once(chunk, x.size, bytes_each), stop
         columns.append([_joined([c[k] for c in chunks], y) for k, y in enumerate(targets)])
     return [
         [reshape(moveaxis(of[k], 0, -1), (*y.shape, *x.shape)) for of, x in zip(columns, sources)] for k, y in enumerate(targets)
     ], form
 
 
-def _push(f: Callable[..., Any], sources: list[Tensor], i: int, start: int, stop: int) -> tuple[list[Tensor], Any, list[Tensor]]:
-    """The value of f, and its derivatives in the directions of some elements of one source."""
+def _push(
+    f: Callable[..., Any], sources: list[Tensor], i: int, start: int, stop: int
+) -> tuple[list[Tensor], Any, list[Tensor], int]:
+    """The value of f, its derivatives in the directions of some elements of one source, and the bytes that one of them takes."""
     x, n = sources[i], stop - start
     basis = reshape(eye(n, x.size, k=start, dtype=x.dtype, device=x.device), (n, *x.shape))
     with Batch(n, directions=True) as batch:
-        out, tangents = jvp(f, sources, [Batched(batch, basis) if k == i else None for k in range(len(sources))])
+        out, tangents, used = pushed(f, sources, [Batched(batch, basis) if k == i else None for k in range(len(sources))])
     targets, form = _tensors(f, out)
     found = flatten(tangents)[0]
-    return targets, form, [t.value if isinstance(t, Batched) and t.batch is batch else spread(t, n) for t in found]
+    return targets, form, [t.value if isinstance(t, Batched) and t.batch is batch else spread(t, n) for t in found], used
 
 
 # ---- of what a tape recorded
@@ -201,14 +187,8 @@ def tape_jacobian(tape: GradientTape, target: Any, source: Any, chunk: Chunk, un
     if not isinstance(target, Tensor):
         raise TapeError(f"jacobian: the target is a {type(target).__name__}; it must be one tensor.")
     sources, spec = flatten(source)
-    at_once = _at_once(chunk, target.size, _bytes_kept(tape))
+    at_once = _at_once(chunk, target.size, _bytes_of_row(tape, [target, *sources]))
     return unflatten(spec, pulled(tape, [target], sources, at_once, unconnected)[0])
-
-
-def _bytes_kept(tape: GradientTape) -> int:
-    """Of the values that the pullbacks need: about what one sweep computes."""
-    kept = {id(k): k.nbytes for *_, edges, _, _, _ in tape.nodes for edge in edges for k in edge[2] if isinstance(k, Tensor)}
-    return sum(kept.values())
 
 
 def batch_jacobian(tape: GradientTape, target: Tensor, source: Tensor, chunk: Chunk, unconnected: str) -> Tensor:
@@ -219,7 +199,7 @@ def batch_jacobian(tape: GradientTape, target: Tensor, source: Tensor, chunk: Ch
             f"batch_jacobian: target {target.shape} and source {source.shape} must have the same number of rows, one per example."
         )
     count, rows = target.size // max(target.shape[0], 1), []
-    at_once = _at_once(chunk, count, _bytes_kept(tape))
+    at_once = _at_once(chunk, count, _bytes_of_row(tape, [target, source]))
     parts = _parts(count, at_once)
     for k, (start, stop) in enumerate(parts):
         unit = reshape(eye(stop - start, count, k=start, dtype=target.dtype, device=target.device), (-1, 1, *target.shape[1:]))

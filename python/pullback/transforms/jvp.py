@@ -21,10 +21,15 @@ if TYPE_CHECKING:
 
 
 class Forward:
-    """A listener with the tangent of each value that has one, for as long as the value lives."""
+    """A listener with the tangent of each value that has one, for as long as the value lives.
+
+    Attributes:
+        bytes: of all tangents that there were.
+    """
 
     def __init__(self) -> None:
         self._tangents: dict[int, tuple[Tensor, Any]] = {}
+        self.bytes = 0
 
     def __enter__(self) -> Forward:
         listeners.stack = (*listeners.stack, self)
@@ -37,6 +42,7 @@ class Forward:
         """From now on x has this tangent."""
         if not x.serial:
             x.serial = new_serial()
+        self.bytes += tangent.array.nbytes
         serial, tangents = x.serial, self._tangents
         tangents[serial] = (tangent, weakref.ref(x, lambda _: tangents.pop(serial, None)))
 
@@ -77,6 +83,11 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) 
     Nothing is kept for a backward pass: the memory is that of f, twice. Most ops pass a tangent by a rule of their kind; the
     rest by the transpose of their pullback, which is linear in its cotangent. Raises ShapeError, TapeError.
     """
+    return pushed(f, primals, tangents)[:2]
+
+
+def pushed(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any, int]:
+    """jvp, and the bytes of all tangents that were computed."""
     leaves, spec = flatten(tuple(primals))
     directions = flatten(tuple(tangents))[0]
     if len(leaves) != len(directions):
@@ -89,7 +100,8 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) 
         out = f(*unflatten(spec, list(inside)))
     values, spec = flatten(out)
     ends = [asarray(y) for y in values]
-    return out, unflatten(spec, [t if (t := forward.of(y)) is not None else zeros_like(y) for y in ends])
+    found = [t if (t := forward.of(y)) is not None else zeros_like(y) for y in ends]
+    return out, unflatten(spec, found), forward.bytes
 
 
 def _direction(x: Tensor, tangent: Any) -> Tensor:
