@@ -30,7 +30,7 @@ ROWS = {
     "segment_sum": Row("segment_sum 100k x 32 into 5k, forward + backward", {"jax": 0.8, "torch": None}),
     "8 targets": Row("8 targets by tape.gradients, MLP 64-64-64-8", {"one sweep": 3.0}),
 }
-PEERS = {"torch": "torch eager", "jax": "JAX jit", "step": "a training step", "one sweep": "one of them"}
+PEERS = {"torch": "torch eager", "jax": "JAX jit", "step": "a training step", "one sweep": "their sum"}
 AUTO = 1.2  # jacobian's mode "auto" over the better of the others, at most
 
 

@@ -92,6 +92,7 @@ class Op:
         pullback: a rule per input (or one for the only input); ZERO; or None where gradients cannot pass.
         joint: one rule `f(g, …, needs)` that gives the gradients of all inputs, instead of a rule per input.
         batch, tangent: how a batch axis and a tangent pass, where the kind does not say it (ops/batching.py, ops/tangents.py).
+        pull: how a batch axis passes through the fused pullbacks, where the kind does not say it.
         factors: for some inputs `f(of_all, g, *kept)`, the gradient of each example in factors (ops/factors.py).
         issue: `f(op, inputs, params)` runs the op on tensors and tells the listeners; `apply` unless the kind has another.
         cost: `f(inputs…, params…, y) -> dict` of figures, by the same names.
@@ -122,6 +123,7 @@ class Op:
         tangent: Callable[..., Any] | None = None,
         issue: Callable[..., Any] | None = None,
         factors: dict[int, Callable[..., Any]] | None = None,
+        pull: Callable[..., Any] | None = None,
     ) -> None:
         names = parameters(reference)[1:]
         allowed = (*names[:inputs], "y", *names[inputs:])
@@ -144,7 +146,7 @@ class Op:
             self.rules = tuple([None if rule is None or rule is ZERO else Rule(rule, name, allowed, inputs) for rule in rules])
         for rule in self.rules:
             if rule is not None:
-                rule.batch = kind.pull
+                rule.batch = pull or kind.pull
         self.dead = tuple([i for i, rule in enumerate(self.rules) if rule is None])  # inputs that no gradient reaches
         self.edges = edges_of(self)
         from .backends import connect

@@ -24,8 +24,8 @@ def _classifier():
 
 def _per_example(transform):
     model, x, y = _classifier()
-    f = transform(lambda params, x, y: nn.cross_entropy(model(x), y))
-    return lambda: f(model.parameters(), x, y)
+    params, f = model.parameters(), transform(lambda params, x, y: nn.cross_entropy(model(x), y))
+    return lambda: f(params, x, y)
 
 
 def step():
@@ -88,8 +88,9 @@ def targets_at_once():
 
 
 def one_sweep():
+    """The gradient of their sum."""
     tape, targets, params = _eight_targets()
-    return lambda: tape.gradient(targets[0], params)
+    return lambda: tape.gradient(targets, params)
 
 
 WORKLOADS = {

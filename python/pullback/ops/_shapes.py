@@ -66,15 +66,15 @@ def normalize_axes(name: str, axes: Any, ndim: int) -> Shape:
 
 def infer_shape(name: str, size: int, shape: Any) -> Shape:
     """The shape with its one -1, if any, replaced by what makes the size right. Raises ShapeError."""
-    wanted = tuple([index(n) for n in shape]) if isinstance(shape, (tuple, list)) else (index(shape),)
+    wanted = tuple(map(index, shape)) if isinstance(shape, (tuple, list)) else (index(shape),)
+    if math.prod(wanted) == size and min(wanted, default=0) >= 0:
+        return wanted
     if wanted.count(-1) > 1 or any([n < -1 for n in wanted]):
         raise ShapeError(f"{name}: shape {wanted} is not valid; one length may be -1, the others are 0 or more.")
     if -1 in wanted:
         rest = math.prod([n for n in wanted if n != -1])
         if rest and size % rest == 0:
             return tuple([size // rest if n == -1 else n for n in wanted])
-    elif math.prod(wanted) == size:
-        return wanted
     raise ShapeError(f"{name}: {size} elements do not fill the shape {wanted}. The product of the lengths must be {size}.")
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ..backends import kernel_for
+from ..batching import Batched
 from ..listeners import listeners
 from ..refusal import Refused
 from ..tensor import Tensor
@@ -24,12 +25,16 @@ class Accumulate:
         self._sum = add(a, b)  # a new buffer: the contributions themselves may be shared with others
 
     def add(self, g: Tensor) -> None:
-        if _add_into is not None and listeners.record is None and type(self._sum.array) is type(g.array):
-            try:
-                _add_into(self._sum.array, g.array)
-                return
-            except Refused:
-                pass
+        if _add_into is not None and listeners.record is None:
+            into, more = self._sum, g
+            while into.__class__ is Batched and more.__class__ is Batched and into.batch is more.batch:
+                into, more = into.value, more.value
+            if type(into.array) is type(more.array):
+                try:
+                    _add_into(into.array, more.array)
+                    return
+                except Refused:
+                    pass
         self._sum = add(self._sum, g)
 
     def total(self) -> Tensor:

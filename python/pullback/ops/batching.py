@@ -111,6 +111,15 @@ def pull_leading(rule: Any, size: int, values: Sequence[Any], on: Sequence[bool]
     return pull(rule, *all_on(size, values, on))
 
 
+def pull_row_losses(rule: Any, size: int, values: Sequence[Any], on: Sequence[bool]) -> Tensor:
+    """Of cross_entropy: the rows of all examples are rows."""
+    from .shape import flatten, reshape
+
+    g, logits, labels = all_on(size, values[:3], on)
+    rows = reshape(logits, (labels.size, logits.shape[-1]))
+    return reshape(pull(rule, flatten(g), rows, flatten(labels), *values[3:]), logits.shape)
+
+
 def no_rule(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
     """In the place of a rule that an op of no kind must state itself."""
     raise NotImplementedError(f"op {op} has no batching rule")

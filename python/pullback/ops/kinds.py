@@ -278,12 +278,13 @@ def op(
     tangent: tangents.Rule | None = None,
     issue: Callable[..., Any] | None = None,
     factors: dict[int, Callable[..., Any]] | None = None,
+    pull: batching.PullRule | None = None,
 ) -> Op:
     """Declares any other op. `fused(g, *kept)` replaces a rule at first order where the native module has its kernel."""
     TAKES[name] = takes
     declared = Op(
         name, kind=kind, reference=reference, inputs=inputs, pullback=pullback, joint=joint, cost=cost, example=example, ulp=ulp,
-        batch=batch, tangent=tangent, issue=issue, factors=factors,
+        batch=batch, tangent=tangent, issue=issue, factors=factors, pull=pull,
     )  # fmt: skip
     if fused is not None and declared.native:
         quicks: Any = fused if isinstance(fused, (tuple, list)) else (fused,)

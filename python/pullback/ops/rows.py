@@ -22,7 +22,7 @@ from ..refusal import BadIndex
 from ..tensor import Tensor
 from ._examples import normal
 from ._shapes import Shape, ints, normalize_axes
-from .batching import normalizing, row_losses
+from .batching import normalizing, pull_row_losses, row_losses
 from .cast import astype
 from .elementwise import equal, exp, not_equal, rsqrt, square, where
 from .index import one_hot
@@ -228,7 +228,7 @@ _rms_norm = op("rms_norm", kind=OWN, batch=normalizing, reference=_rms_norm_refe
                pullback=_rms_norm_pullback, fused=_fused("rms_norm", True), cost=_rms_norm_cost,
                example=normal((4, 5), (5,), params=(1e-6,)))  # fmt: skip
 _cross_entropy = op("cross_entropy", kind=OWN, batch=row_losses, reference=_cross_entropy_reference, inputs=2, takes="float",
-                    pullback=(_cross_entropy_pullback, None), fused=(_fused("cross_entropy"), None),
+                    pull=pull_row_losses, pullback=(_cross_entropy_pullback, None), fused=(_fused("cross_entropy"), None),
                     cost=_cross_entropy_cost, example=_cross_entropy_example)  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from ..batching import Batch, Batched, spread
 from ..creation import eye, zeros
 from ..errors import ShapeError, TapeError
-from ..ops.shape import broadcast_to, concat, moveaxis, reshape
+from ..ops.shape import SLICE, broadcast_to, concat, moveaxis, reshape, view
 from ..tape import GradientTape
 from ..tensor import Tensor
 from ..tree import flatten, unflatten
@@ -218,9 +218,8 @@ def tape_gradients(tape: GradientTape, targets: Any, sources: Any, unconnected: 
                 f"gradients: a target is {f'of shape {y.shape}' if isinstance(y, Tensor) else f'a {type(y).__name__}'}; each "
                 f"must be a scalar tensor. Sum it, or ask for tape.jacobian."
             )
-    seeds = []
-    for k, y in enumerate(of):
-        unit = eye(1, len(of), k=k, dtype=y.dtype, device=y.device)
-        seeds.append(reshape(unit, (len(of), *y.shape)))
+    count = len(of)
+    units = {(dtype, at): eye(count, dtype=dtype, device=at) for dtype, at in {(y.dtype, y.device) for y in of}}
+    seeds = [reshape(view(SLICE, units[y.dtype, y.device], (k,)), (count, *y.shape)) for k, y in enumerate(of)]
     rows = batched_pull(tape, of, seeds, by, unconnected)
-    return unflatten(form, [unflatten(spec, [None if g is None else g[k] for g in rows]) for k in range(len(of))])
+    return unflatten(form, [unflatten(spec, [None if g is None else view(SLICE, g, (k,)) for g in rows]) for k in range(count)])
