@@ -173,6 +173,45 @@ def test_second_derivatives_pass_through_a_vmap_between_two_tapes() -> None:
     close(outer.gradient(total, xs), 2 * np.cos(x) - x * np.sin(x), rtol=1e-12)
 
 
+def test_gradients_inside_of_two_vmaps_are_those_of_each_example() -> None:
+    rng = np.random.default_rng(0)
+    model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
+    params, labels = model.parameters(), rng.integers(0, 3, (2, 3))
+    xs = rng.standard_normal((2, 3, 4)).astype(np.float32)
+
+    def f(scale: Tensor, x: Tensor, label: Tensor) -> Any:
+        return pb.grad(lambda params, x: nn.cross_entropy(scale * model(x), label), argnums=(0, 1))(params, x)
+
+    scales = np.array([0.5, 2.0], np.float32)
+    inner = pb.vmap(f, in_axes=(None, 0, 0))
+    got = pb.vmap(inner)(pb.tensor(scales), pb.tensor(xs), pb.tensor(labels))
+    for i, j in product(range(2), range(3)):
+        alone = f(pb.tensor(scales[i]), pb.tensor(xs[i, j]), pb.tensor(labels[i, j]))
+        for a, b in zip([*got[0], got[1]], [*alone[0], alone[1]]):
+            close(host(a)[i, j], host(b), rtol=1e-4)
+
+
+@pytest.mark.parametrize("on", [(True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("turned", [False, True])
+def test_products_with_a_vector_and_their_gradients(on: tuple[bool, bool], turned: bool) -> None:
+    """A matrix and a vector, either of each example or the same for all; the vector on the right or on the left."""
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal((SIZE, 4, 5) if on[0] else (4, 5)), rng.standard_normal((SIZE, 5) if on[1] else 5)]
+
+    def f(a: Tensor, x: Tensor) -> Any:
+        y = x @ a.mT if turned else a @ x
+        return [y, *pb.grad(lambda a, x: pb.sum(pb.tanh(x @ a.mT if turned else a @ x)), argnums=(0, 1))(a, x)]
+
+    got = pb.vmap(f, in_axes=axes(on))(*tensors(arrays))
+    for i, y in enumerate(got):
+        close(y, loop(lambda *inputs, i=i: f(*inputs)[i], on, arrays), rtol=1e-12)
+    y, ga, gx = [np.asarray(host(t)) for t in f(*tensors([x[0] if b else x for x, b in zip(arrays, on)]))]
+    a, x = [v[0] if b else v for v, b in zip(arrays, on)]
+    slope = 1 - np.tanh(a @ x) ** 2
+    for mine, known in ((y, a @ x), (ga, np.outer(slope, x)), (gx, a.T @ slope)):
+        close(mine, known, rtol=1e-12)
+
+
 def test_axes_and_structures() -> None:
     rng = np.random.default_rng(1)
     a, b = rng.standard_normal((2, 5)), rng.standard_normal((5, 3))

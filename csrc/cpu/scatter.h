@@ -1,6 +1,8 @@
 // The loops of scatters: threads share out the targets, never the updates, so the result is the same for any number of threads,
 // and there are no atomics.
 #pragma once
+#include <algorithm>
+
 #include "cpu/index.h"
 #include "kernels/scatter_rows.h"
 
@@ -31,6 +33,19 @@ inline void combine_row(C* __restrict y, const C* __restrict u, int64_t width) {
   for (; i < width; ++i) y[i] = op(y[i], u[i]);
 }
 
+// Rows of the target come in any order, which no hardware guesses, and those of the updates a stride apart where threads share
+// out columns. So both are asked for a while before they are needed; of wide rows the first lines, the rest follows by itself.
+constexpr int64_t kRowsAhead = 16;
+constexpr size_t kLinesAhead = 256;  // bytes
+
+template <class C> inline void fetch_row(const C* y, const C* u, int64_t width) {
+  const size_t bytes = std::min(width * sizeof(C), kLinesAhead);
+  for (size_t line = 0; line < bytes; line += 64) {
+    __builtin_prefetch(reinterpret_cast<const char*>(y) + line, 1);
+    __builtin_prefetch(reinterpret_cast<const char*>(u) + line);
+  }
+}
+
 template <class Op, class C> void scatter_loop(void* target, const void* updates, const Part& part) {
   C* y = static_cast<C*>(target) + part.column;
   const C* u = static_cast<const C*>(updates) + part.column;
@@ -44,7 +59,9 @@ template <class Op, class C> void scatter_loop(void* target, const void* updates
     return;
   }
   for (int64_t k = 0; k < part.n; ++k) {
-    const int64_t j = part.which ? part.which[k] : k;
+    const int64_t j = part.which ? part.which[k] : k, later = std::min(k + kRowsAhead, part.n - 1);
+    const int64_t next = part.which ? part.which[later] : later;
+    fetch_row(y + part.index[next] * inner, u + next * inner, part.width);
     combine_row<Op>(y + part.index[j] * inner, u + j * inner, part.width);
   }
 }

@@ -114,8 +114,11 @@ def _opened(inputs: Sequence[Any], batch: Batch) -> tuple[list[Any], list[bool]]
     return values, on
 
 
-def pull(rule: Rule, g: Tensor, *kept: Any) -> Tensor:
-    """The pullback by a rule: by one kernel for all examples where nobody is told of what it does, otherwise its definition."""
+def pull(rule: Rule, g: Tensor, *kept: Any) -> Any:
+    """The pullback by a rule: by one kernel for all examples where nobody is told of what it does, otherwise its definition.
+
+    Of a joint rule `needs` is the last that is given.
+    """
     if listeners.record is not None or rule.fused is rule.definition:
         return rule.definition(g, *kept)
     values = (g, *kept)
@@ -129,7 +132,8 @@ def pull(rule: Rule, g: Tensor, *kept: Any) -> Tensor:
         return rule.definition(g, *kept)
     batch: Batch = listeners.stack[place]
     opened, on = _opened(values, batch)
-    return Batched(batch, rule.batch(rule, batch.size, opened, on))
+    found = rule.batch(rule, batch.size, opened, on)
+    return Batched(batch, found) if isinstance(found, Tensor) else [gx if gx is None else Batched(batch, gx) for gx in found]
 
 
 def per_example(x: Tensor, but: Sequence[Batch] = ()) -> Tensor:

@@ -120,9 +120,11 @@ def pull_jointly(edges: Sequence[Any], g: Tensor, reach: Container[int], fused: 
     """The gradients for all inputs by one rule, which is told which of them are wanted."""
     for inputs, rule, kept, shapes in edges:
         needs = [x in reach for x in inputs]
-        alone = fused and not (listeners.batches and batching.innermost((g, *kept)) >= 0)
         try:
-            gradients = (rule.fused if alone else rule.definition)(g, *kept, needs)
+            if listeners.batches:
+                gradients = batching.pull(rule, g, *kept, needs)
+            else:
+                gradients = (rule.fused if fused else rule.definition)(g, *kept, needs)
         except Refused:
             gradients = rule.definition(g, *kept, needs)
         for x, need, shape, gx in zip(inputs, needs, shapes, gradients):

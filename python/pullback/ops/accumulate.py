@@ -27,7 +27,7 @@ class Accumulate:
     def add(self, g: Tensor) -> None:
         if _add_into is not None and listeners.record is None:
             into, more = self._sum, g
-            while into.__class__ is Batched and more.__class__ is Batched and into.batch is more.batch:
+            while isinstance(into, Batched) and isinstance(more, Batched) and into.batch is more.batch:
                 into, more = into.value, more.value
             if type(into.array) is type(more.array):
                 try:

@@ -16,7 +16,7 @@ from ..primitive import Op, apply
 from ..tensor import Tensor
 
 Rule = Callable[[Op, int, Sequence[Any], Sequence[bool], Sequence[Any]], Tensor]
-PullRule = Callable[[Any, int, Sequence[Any], Sequence[bool]], Tensor]  # of a primitive.Rule, on (g, *kept)
+PullRule = Callable[[Any, int, Sequence[Any], Sequence[bool]], Any]  # of a primitive.Rule, on (g, *kept)
 
 # What becomes of a parameter, by its name in the op's reference, when a first axis of that size is put before all others. The
 # parameters that are not named here do not count axes.
@@ -118,6 +118,33 @@ def pull_row_losses(rule: Any, size: int, values: Sequence[Any], on: Sequence[bo
     g, logits, labels = all_on(size, values[:3], on)
     rows = reshape(logits, (labels.size, logits.shape[-1]))
     return reshape(pull(rule, flatten(g), rows, flatten(labels), *values[3:]), logits.shape)
+
+
+def pull_layer(rule: Any, size: int, values: Sequence[Any], on: Sequence[bool]) -> list[Tensor | None]:
+    """Of linear: the activation's pullback of g, then gradients of x, weight and bias for each example."""
+    from ..primitive import OPS
+    from .linalg import matmul
+    from .linear import ACTIVATIONS
+    from .reduce import sum_over
+    from .shape import matrix_transpose, reshape
+
+    g, x, weight, *activated, needs = values
+    if activated:
+        y, number = activated
+        rule = OPS[str(ACTIVATIONS[number])].rules[0]
+        assert rule is not None
+        g = pull(rule, *all_on(size, (g, y), (on[0], on[3])))
+    elif not on[0]:
+        g = spread(g, size)
+    *lead, outputs = g.shape
+    rows = reshape(g, (size, math.prod(lead[1:]), outputs))
+    gx = gw = None
+    if needs[0]:
+        gx = matmul(rows, weight) if on[2] else matmul(reshape(g, (math.prod(lead), outputs)), weight)
+        gx = reshape(gx, (*lead, gx.shape[-1]))
+    if needs[1]:
+        gw = matmul(matrix_transpose(rows), reshape(x, (*((size,) if on[1] else ()), rows.shape[1], x.shape[-1])))
+    return [gx, gw, sum_over(rows, (1,)) if needs[2] else None]
 
 
 def no_rule(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:

@@ -15,7 +15,7 @@ from ..primitive import OPS, Op, apply
 from ..tensor import Tensor
 from ._counts import COUNTS
 from ._examples import normal
-from .batching import layer
+from .batching import layer, pull_layer
 from .kinds import OWN, op
 from .linalg import matmul
 from .reduce import sum_over
@@ -103,15 +103,15 @@ def _wrapped(arrays: Sequence[Any]) -> list[Tensor | None]:
     return [None if array is None else Tensor(array) for array in arrays]
 
 
-_linear = op("linear", kind=OWN, batch=layer, tangent=layer_tangent, reference=_reference, inputs=3, joint=True,
+_linear = op("linear", kind=OWN, batch=layer, pull=pull_layer, tangent=layer_tangent, reference=_reference, inputs=3, joint=True,
              pullback=_pullback, takes="float", cost=_cost, fused=_fused if _pull else None,
              factors={1: _weight_factors}, example=normal((5, 3), (4, 3), (4,), params=(0,)))  # fmt: skip
 
 
 def _activated() -> Op:
     """Another op by the same kernel, because its pullback keeps y, which the plain one frees."""
-    linked = op("linear_activated", kind=OWN, batch=layer, tangent=layer_tangent, reference=_reference, inputs=3, joint=True,
-                pullback=_activated_pullback, takes="float", cost=_cost,
+    linked = op("linear_activated", kind=OWN, batch=layer, pull=pull_layer, tangent=layer_tangent, reference=_reference,
+                inputs=3, joint=True, pullback=_activated_pullback, takes="float", cost=_cost,
                 factors={1: _activated_factors}, example=normal((5, 3), (4, 3), (4,), params=(2,)))  # fmt: skip
     linked.kernel, linked.native, linked.why_reference = _linear_kernel(linked)
     rule = linked.rules[0]
