@@ -15,6 +15,7 @@ from .example import Example
 from .listeners import listeners
 from .refusal import Refused
 from .tensor import Tensor
+from .tree import LEAVES
 
 if TYPE_CHECKING:
     from .primitive import Op, Rule
@@ -67,6 +68,9 @@ class Batched(Tensor):
 
     def __repr__(self) -> str:
         return f"tensor(one of {self.batch.size} examples, shape={self.shape}, dtype={self.dtype})"
+
+
+LEAVES.add(Batched)
 
 
 def innermost(inputs: Sequence[Any]) -> int:

@@ -25,7 +25,8 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: 
     """A tensor of the same memory where it can be, otherwise a copy. copy=True always copies, False never (ValueError)."""
     wanted = None if dtype is None else dtypes.as_dtype(dtype)
     if isinstance(obj, Tensor):
-        return _from_tensor(obj, wanted, device, copy)
+        as_it_is = not copy and (wanted is None or obj.dtype == wanted) and (device is None or obj.device == device)
+        return obj if as_it_is else _from_tensor(obj, wanted, device, copy)
     array = _to_array(obj, wanted)
     if not dtypes.is_supported(array.dtype):
         dtypes.as_dtype(array.dtype)  # raises in words

@@ -25,6 +25,9 @@ class Listeners(threading.local):
     @stack.setter
     def stack(self, stack: tuple[Any, ...]) -> None:
         self._stack = stack
+        if not stack:
+            self.record, self.batches = None, False
+            return
         told = [listener.add for listener in stack if listener.add is not None]
         self.record = None if not told else told[0] if len(told) == 1 else _tell_all
         self.batches = len(told) < len(stack)

@@ -177,16 +177,7 @@ def edges_of(op: Op) -> Callable[..., Sequence[Any]]:
             return ((serials, first, first.keep((*inputs, y, *params)), shapes),) if first else ()
 
     elif len(rules) > 1:
-        keeps = any([rule is not None and rule.names for rule in rules])
-
-        def edges(inputs: Sequence[Any], y: Any, params: Sequence[Any], serials: Sequence[int]) -> Sequence[Any]:
-            values = (*inputs, y, *params) if keeps else ()
-            shape, found = y.array.shape, []
-            for x, serial, rule in zip(inputs, serials, rules):
-                if serial and rule is not None:
-                    own = x.array.shape
-                    found.append((serial, rule, rule.keep(values), None if own == shape else own))
-            return found
+        return _edges_of_two(*rules) if len(rules) == 2 else _edges_of_several(rules)
 
     elif first is None:
 
@@ -202,6 +193,37 @@ def edges_of(op: Op) -> Callable[..., Sequence[Any]]:
 
         def edges(inputs: Sequence[Any], y: Any, params: Sequence[Any], serials: Sequence[int]) -> Sequence[Any]:
             return ((serials[0], first, first.keep((*inputs, y, *params)), None),)
+
+    return edges
+
+
+def _edges_of_two(first: Rule | None, second: Rule | None) -> Callable[..., Sequence[Any]]:
+    """Without a loop: most ops that are recorded come here."""
+    keeps = any([rule is not None and rule.names for rule in (first, second)])
+
+    def edges(inputs: Sequence[Any], y: Any, params: Sequence[Any], serials: Sequence[int]) -> Sequence[Any]:
+        values = (*inputs, y, *params) if keeps else ()
+        shape, found = y.array.shape, []
+        if serials[0] and first is not None:
+            own = inputs[0].array.shape
+            found.append((serials[0], first, first.keep(values), None if own == shape else own))
+        if serials[1] and second is not None:
+            own = inputs[1].array.shape
+            found.append((serials[1], second, second.keep(values), None if own == shape else own))
+        return found
+
+    return edges
+
+
+def _edges_of_several(rules: Sequence[Rule | None]) -> Callable[..., Sequence[Any]]:
+    def edges(inputs: Sequence[Any], y: Any, params: Sequence[Any], serials: Sequence[int]) -> Sequence[Any]:
+        values = (*inputs, y, *params)
+        shape, found = y.array.shape, []
+        for x, serial, rule in zip(inputs, serials, rules):
+            if serial and rule is not None:
+                own = x.array.shape
+                found.append((serial, rule, rule.keep(values), None if own == shape else own))
+        return found
 
     return edges
 

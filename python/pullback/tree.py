@@ -8,16 +8,16 @@ from typing import Any, Final
 from .errors import ShapeError
 from .tensor import Parameter, Tensor
 
-_LEAVES = (Tensor, Parameter)
+LEAVES: Final[set[type]] = {Tensor, Parameter}  # classes that are known to be leaves
 _NAMESPACE: Final = "pullback"  # optree's, for the dataclasses that we have met
 
 
 def flatten(tree: Any) -> tuple[list[Any], Any]:
     """The leaves, and what `unflatten` needs to put them back. None is a leaf."""
     kind = tree.__class__
-    if kind in _LEAVES:
+    if kind in LEAVES:
         return [tree], None
-    if (kind is list or kind is tuple) and all([x.__class__ in _LEAVES for x in tree]):
+    if (kind is list or kind is tuple) and all([x.__class__ in LEAVES for x in tree]):
         return list(tree), kind
     import optree
 

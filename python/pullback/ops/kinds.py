@@ -226,14 +226,13 @@ def binary(
     kernel = on_tensors(op)
 
     def call(a: Any, b: Any, /) -> Tensor:
-        if a.__class__ is not Tensor:
-            a = operand(a, op=name)
-        if b.__class__ is not Tensor:
-            b = operand(b, op=name)
-        if a.__class__ is Number and b.__class__ is Number:
-            a = as_tensor(a.array)
-        if a.__class__ is Batched or b.__class__ is Batched:
-            return run(op, (a, b), (), innermost((a, b)))
+        if a.__class__ is not Tensor or b.__class__ is not Tensor:
+            a = a if a.__class__ is Tensor else operand(a, op=name)
+            b = b if b.__class__ is Tensor else operand(b, op=name)
+            if a.__class__ is Batched or b.__class__ is Batched:
+                return run(op, (a, b), (), innermost((a, b)))
+            if a.__class__ is Number and b.__class__ is Number:
+                a = as_tensor(a.array)
         try:
             y = kernel(a, b)
         except Refused:

@@ -29,7 +29,7 @@ def diagonal(op: Op, inputs: Sequence[Any], y: Tensor, params: Sequence[Any], ta
         part = t if rule.definition is same else pull(rule, t, *rule.keep(values))
         total = part if total is None else total + part
     assert total is not None
-    return broadcast_to(total, y.shape)
+    return total if total.shape == y.shape else broadcast_to(total, y.shape)
 
 
 def linear(op: Op, inputs: Sequence[Any], y: Tensor, params: Sequence[Any], tangents: Sequence[Any]) -> Tensor:

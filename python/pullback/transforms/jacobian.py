@@ -9,7 +9,7 @@ from typing import Any, Literal
 from ..batching import Batch, Batched, spread
 from ..creation import eye, zeros
 from ..errors import ShapeError, TapeError
-from ..ops.shape import SLICE, broadcast_to, concat, moveaxis, reshape, view
+from ..ops.shape import SLICE, broadcast_to, concat, moveaxis, permute_dims, reshape, view
 from ..tape import GradientTape
 from ..tensor import Tensor
 from ..tree import flatten, unflatten
@@ -161,7 +161,8 @@ def _pushed(f: Callable[..., Any], sources: list[Tensor], chunk: Chunk) -> tuple
             at_once, start = _at_once(chunk, x.size, bytes_each), stop
         columns.append([_joined([c[k] for c in chunks], y) for k, y in enumerate(targets)])
     return [
-        [reshape(moveaxis(of[k], 0, -1), (*y.shape, *x.shape)) for of, x in zip(columns, sources)] for k, y in enumerate(targets)
+        [reshape(permute_dims(of[k], (*range(1, y.ndim + 1), 0)), (*y.shape, *x.shape)) for of, x in zip(columns, sources)]
+        for k, y in enumerate(targets)
     ], form
 
 
