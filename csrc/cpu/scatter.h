@@ -34,35 +34,46 @@ inline void combine_row(C* __restrict y, const C* __restrict u, int64_t width) {
 }
 
 // Rows of the target come in any order, which no hardware guesses, and those of the updates a stride apart where threads share
-// out columns. So both are asked for a while before they are needed; of wide rows the first lines, the rest follows by itself.
+// out columns. So rows of a cache line or more are asked for a while before they are needed; of wide ones the first lines, the
+// rest follows by itself.
 constexpr int64_t kRowsAhead = 16;
-constexpr size_t kLinesAhead = 256;  // bytes
+constexpr size_t kLine = 64, kLinesAhead = 4 * kLine;  // bytes
 
 template <class C> inline void fetch_row(const C* y, const C* u, int64_t width) {
   const size_t bytes = std::min(width * sizeof(C), kLinesAhead);
-  for (size_t line = 0; line < bytes; line += 64) {
+  for (size_t line = 0; line < bytes; line += kLine) {
     __builtin_prefetch(reinterpret_cast<const char*>(y) + line, 1);
     __builtin_prefetch(reinterpret_cast<const char*>(u) + line);
   }
 }
 
+// at(k): the k-th update.
+template <class Op, class C, class At> void combine_rows(C* y, const C* u, const Part& part, const At& at) {
+  const int64_t n = part.n, inner = part.inner, width = part.width;
+  const int64_t* index = part.index;
+  int64_t k = 0;
+  if (width * sizeof(C) >= kLine)
+    for (; k + kRowsAhead < n; ++k) {
+      const int64_t j = at(k), later = at(k + kRowsAhead);
+      fetch_row(y + index[later] * inner, u + later * inner, width);
+      combine_row<Op>(y + index[j] * inner, u + j * inner, width);
+    }
+  for (; k < n; ++k) combine_row<Op>(y + index[at(k)] * inner, u + at(k) * inner, width);
+}
+
 template <class Op, class C> void scatter_loop(void* target, const void* updates, const Part& part) {
   C* y = static_cast<C*>(target) + part.column;
   const C* u = static_cast<const C*>(updates) + part.column;
-  const int64_t inner = part.inner;
-  if (inner == 1) {
+  if (part.inner == 1) {
     const Op op;
     for (int64_t k = 0; k < part.n; ++k) {
       const int64_t j = part.which ? part.which[k] : k;
       y[part.index[j]] = op(y[part.index[j]], u[j]);
     }
-    return;
-  }
-  for (int64_t k = 0; k < part.n; ++k) {
-    const int64_t j = part.which ? part.which[k] : k, later = std::min(k + kRowsAhead, part.n - 1);
-    const int64_t next = part.which ? part.which[later] : later;
-    fetch_row(y + part.index[next] * inner, u + next * inner, part.width);
-    combine_row<Op>(y + part.index[j] * inner, u + j * inner, part.width);
+  } else if (part.which) {
+    combine_rows<Op>(y, u, part, [which = part.which](int64_t k) { return which[k]; });
+  } else {
+    combine_rows<Op>(y, u, part, [](int64_t k) { return k; });
   }
 }
 
