@@ -21,12 +21,6 @@ ROOT = Path(__file__).parent.parent
 BUILD = ROOT / "build" / "nvcc"
 ARCHITECTURES = ("75", "90")
 
-# Kernels that may have a stack frame or spill registers, as a pattern of their mangled names, with the reason.
-EXCEPTIONS: dict[str, str] = {
-    r"fold_alongINS_10(max|min|all|any)_reduceEbbLb0E": "of bool, on sm_75: 24 bytes, in a loop that waits for memory",
-    r"one_hot_kernelItLi8E": "of 16 bits, on sm_90: 16 bytes, once a thread",
-}
-
 # What the PTX of a file must contain: a kernel (a pattern of mangled names), an instruction, and why it matters.
 INSTRUCTIONS = [
     ("elementwise_unary.cu", r"map_packs\w*12tanh_forward", "ld.global.v4", "16 bytes at a time"),
@@ -124,13 +118,7 @@ def test_the_compiler_warns_of_nothing(reports: dict[str, str]) -> None:
 def test_kernels_keep_their_numbers_in_registers(usages: list[Usage], architecture: str) -> None:
     here = [u for u in usages if u.architecture == architecture]
     assert len(here) > 100
-    spilling = [u for u in here if u.stack or u.spilled]
-    assert [u for u in spilling if not any(re.search(p, u.kernel) for p in EXCEPTIONS)] == []
-
-
-def test_every_exception_is_needed(usages: list[Usage]) -> None:
-    spilling = [u.kernel for u in usages if u.stack or u.spilled]
-    assert [p for p in EXCEPTIONS if not any(re.search(p, kernel) for kernel in spilling)] == []
+    assert [u for u in here if u.stack or u.spilled] == []
 
 
 @pytest.mark.parametrize(("file", "kernel", "instruction", "why"), INSTRUCTIONS, ids=lambda x: x if len(str(x)) < 30 else None)

@@ -10,11 +10,11 @@ Tiles number_tiles(DType dtype, bool staged) {
                                 plain_tile<double, Medium, true>(150, 120)};
   static const Tile words[] = {plain_tile<uint32_t, Smallest, false>(16, 8), plain_tile<uint32_t, Small, false>(40, 24)};
   static const Tile narrow[] = {plain_tile<uint32_t, Smallest, true>(20, 10), plain_tile<uint32_t, Small, true>(50, 30)};
-  static const Tile longs[] = {plain_tile<uint64_t, Smallest, false>(40, 24), plain_tile<uint64_t, Small, false>(120, 80)};
-  static const Tile bits[] = {plain_tile<uint64_t, Smallest, true>(40, 24), plain_tile<uint64_t, Small, true>(120, 80)};
+  static const Tile longs[] = {plain_tile<uint64_t, Smallest, false>(40, 24)};
+  static const Tile bits[] = {plain_tile<uint64_t, Smallest, true>(40, 24)};
   if (dtype == DType::f64) return staged ? Tiles{pulled, 3} : Tiles{doubles, 3};
-  if (item_size(dtype) == 8) return {longs, 2};
-  if (dtype == DType::b8) return {bits, 2};
+  if (item_size(dtype) == 8) return {longs, 1};
+  if (dtype == DType::b8) return {bits, 1};
   return staged ? Tiles{narrow, 2} : Tiles{words, 2};
 }
 

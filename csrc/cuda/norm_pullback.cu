@@ -50,7 +50,7 @@ __device__ __forceinline__ void put_sums(const Held<T, kPer, kBlock>& over, C (&
 }
 
 template <bool kCentred, class T, int kPer, bool kBlock>
-__global__ void __launch_bounds__(kBlock ? kMaxTeam : int(kThreads), kBlock || Widths<T>::kDouble ? 1 : 3)
+__global__ void __launch_bounds__(kBlock ? kMaxTeam : int(kThreads), kBlock || (sizeof(acc_t<T>) == 8) ? 1 : 3)
     pull_held(const __grid_constant__ Deal deal, const __grid_constant__ RowSet<3> rows,
               const __grid_constant__ NormOperands norm, const __grid_constant__ Parts<acc_t<T>> parts) {
   using C = acc_t<T>;
@@ -222,12 +222,8 @@ template <bool kCentred, class T> struct Pull {
   void operator()() {
     if (n <= 8 * int64_t(kWarp)) return in_registers<8, false>();
     // More would spill: what a thread holds of a row is five arrays.
-    constexpr bool kDouble = Widths<T>::kDouble;
-    constexpr int kSome = kDouble ? 4 : 8, kMost = kDouble ? 4 : sizeof(T) == 4 && !kCentred ? 8 : 16;
-    if (n <= kSome * kMaxTeam) return in_registers<kSome, true>();
-    if constexpr (kMost > kSome)
-      if (n <= kMost * kMaxTeam) return in_registers<kMost, true>();
-    streamed();
+    constexpr int kPer = sizeof(acc_t<T>) == 8 ? 4 : 8;
+    n <= kPer* kMaxTeam ? in_registers<kPer, true>() : streamed();
   }
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdlib>
 
+#include "cuda/copy.cuh"
 #include "cuda/reduce_columns.cuh"
 #include "cuda/reduce_rows.cuh"
 #include "kernels/reduce_rows.h"
@@ -21,6 +22,9 @@ inline bool whole_packs(const View& along, const View& outer, const View& rows) 
   return whole;
 }
 
+// Whether there are kernels that read by packs. Products are too rare for their size.
+template <class R, class C> constexpr bool kByPacks = kHasPacks<C> && !std::is_same_v<R, prod_reduce>;
+
 template <class R, class C, class A> void reduce_rows(const kernels::Matrix& m, Folding& f) {
   if (m.rows <= kShortRows) return start(fold_short<R, C, A>, blocks_for(m.cells), kThreads, 0, f);
   const int64_t blocks = f.levels.blocks[0], last = m.outer.ndim - 1;
@@ -32,7 +36,7 @@ template <class R, class C, class A> void reduce_rows(const kernels::Matrix& m, 
   while (f.teams < kTeams && f.teams < blocks) f.teams *= 2;
   f.blocks_per_unit = unsigned((blocks + kTeams - 1) / kTeams);
   const int64_t units = blocks <= kTeams ? (m.cells * f.teams + kTeams - 1) / kTeams : m.cells;
-  if constexpr (kHasPacks<C>)
+  if constexpr (kByPacks<R, C>)
     if (whole_packs(m.reduced, m.outer, {})) return start_units(fold_along<R, C, A, true>, f, units, kRowThreads);
   start_units(fold_along<R, C, A, false>, f, units, kRowThreads);
 }
@@ -40,8 +44,8 @@ template <class R, class C, class A> void reduce_rows(const kernels::Matrix& m, 
 template <class R, class C, class A> void reduce_columns(const kernels::Matrix& m, Folding& f) {
   const int64_t blocks = f.levels.blocks[0], groups = f.levels.groups, lanes = groups * m.width;
   const int64_t row = m.width * item_size(m.outer.dtype);
-  bool packs =
-      kHasPacks<C> && m.cells * m.rows * m.width >= kManyElements && lanes % 4 == 0 && m.reduced.ndim == 1 && m.inner.ndim == 1;
+  bool packs = kByPacks<R, C> && m.cells * m.rows * m.width >= kManyElements && lanes % 4 == 0 && m.reduced.ndim == 1 &&
+               m.inner.ndim == 1;
   if (groups == 1) packs = packs && whole_packs(m.inner, m.outer, m.reduced);
   else packs = packs && whole_packs(m.inner, m.outer, {}) && m.reduced.stride[0] == row;
   const unsigned across = packs || groups == 1 ? kWarp : kColumnThreads;
@@ -49,7 +53,7 @@ template <class R, class C, class A> void reduce_columns(const kernels::Matrix& 
   const int64_t tile = int64_t(across) * (packs ? 4 : 1);
   f.tiles = (lanes + tile - 1) / tile;
   f.blocks_per_unit = unsigned((blocks + f.teams - 1) / f.teams);
-  if constexpr (kHasPacks<C>)
+  if constexpr (kByPacks<R, C>)
     if (packs) return start_units(fold_columns<R, C, A, 4>, f, m.cells * f.tiles, f.teams * across);
   start_units(fold_columns<R, C, A, 1>, f, m.cells * f.tiles, f.teams * across);
 }
@@ -87,12 +91,25 @@ inline void run_reduced(const Launch& launch) {
 }
 
 template <class R, class C, class A = C> void set_kernel(Reduced& op) { op.kernels[int(compute_of<C>)] = reduce_as<R, C, A>; }
-template <class R> void set_numbers(Reduced& op) {
-  set_kernel<R, float>(op), set_kernel<R, double>(op), set_kernel<R, int64_t>(op), set_kernel<R, uint64_t>(op);
+template <class R> void set_floats(Reduced& op) { set_kernel<R, float>(op), set_kernel<R, double>(op); }
+template <class R> void set_sums(Reduced& op) {
+  set_floats<R>(op), set_kernel<R, int64_t>(op);
+  op.kernels[int(Compute::u64)] = op.kernels[int(Compute::i64)];  // modulo 2^64, where signs do not matter
+}
+template <class R> void set_extremes(Reduced& op) {
+  set_floats<R>(op), set_kernel<R, int64_t>(op), set_kernel<R, uint64_t>(op), set_kernel<R, bool>(op);
+}
+// any and all: the extreme R of bools, into which other dtypes are brought first.
+template <class R> void reduce_truths(const Launch& launch) {
+  Scratch scratch;
+  View operands[] = {launch.out(), launch.in()};
+  if (operands[1].dtype != DType::b8) operands[1] = contiguous_as(DType::b8, operands[1], scratch);
+  Launch of_bools = launch;
+  of_bools.operands = operands;
+  reduce_as<R, bool, bool>(of_bools);
 }
 template <class R> void set_truths(Reduced& op) {
-  set_kernel<R, float, bool>(op), set_kernel<R, double, bool>(op), set_kernel<R, int64_t, bool>(op);
-  set_kernel<R, uint64_t, bool>(op), set_kernel<R, bool, bool>(op);
+  for (auto& kernel : op.kernels) kernel = reduce_truths<R>;
 }
 
 // The kernels of a row of math/reduce.def, each in a file of its own: they are what takes longest to compile.

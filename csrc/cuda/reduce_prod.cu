@@ -3,6 +3,6 @@
 
 namespace pb::cuda {
 
-template <> void set_kernels<prod_reduce>(Reduced& op) { set_numbers<prod_reduce>(op); }
+template <> void set_kernels<prod_reduce>(Reduced& op) { set_sums<prod_reduce>(op); }
 
 }  // namespace pb::cuda

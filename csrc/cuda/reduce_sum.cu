@@ -3,6 +3,6 @@
 
 namespace pb::cuda {
 
-template <> void set_kernels<sum_reduce>(Reduced& op) { set_numbers<sum_reduce>(op); }
+template <> void set_kernels<sum_reduce>(Reduced& op) { set_sums<sum_reduce>(op); }
 
 }  // namespace pb::cuda

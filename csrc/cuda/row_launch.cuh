@@ -51,11 +51,9 @@ template <class F> void visit_float(DType dtype, F&& f) {
   }
 }
 
-// Elements of a thread: of lanes of a warp for the shortest rows, of a warp, of a block. Wider rows of registers would spill.
-template <class T> struct Widths {
-  static constexpr bool kDouble = sizeof(acc_t<T>) == 8;
-  static constexpr int kShort = 8, kWarp = kDouble ? 16 : 32, kBlock = kDouble ? 8 : 16;
-};
+// Elements of a thread, among the lanes of a warp or in a block. Longer rows of registers spill in a block, and are as much more
+// code for every formula and type.
+template <class T> constexpr int kPerThread = sizeof(acc_t<T>) == 8 ? 8 : 16;
 
 // A team for rows of n elements, `per` of them a thread at most: a power of two up to a warp, or a multiple of it.
 inline unsigned team_for(int64_t n, int per) {
@@ -98,19 +96,16 @@ __global__ void __launch_bounds__(kMaxTeam, 1)
   f(over, line, rows.begin + blockIdx.x);
 }
 
-template <class T, int kPer, class F> void start_in_warps(int64_t n, const RowSet<F::kOperands>& rows, const F& f) {
-  const Deal deal(int(n), team_for(n, kPer), kPackOf<T>);
-  start(held_rows<F, T, kPer, false>, blocks_for(int64_t(rows.count) * deal.team), kThreads, 0, deal, rows, f);
-}
-
 // f, for rows of n elements of type T, in one launch.
 template <class T, class F> void start_rows(int64_t n, const RowSet<F::kOperands>& rows, const F& f) {
-  using W = Widths<T>;
-  if (n <= W::kShort * int64_t(kWarp)) return start_in_warps<T, W::kShort>(n, rows, f);
-  if (n <= W::kWarp * int64_t(kWarp)) return start_in_warps<T, W::kWarp>(n, rows, f);
-  if (n > W::kBlock * kMaxTeam) return start(streamed_rows<F, T>, dim3(rows.count), kMaxTeam, 0, n, rows, f);
-  const Deal deal(int(n), team_for(n, W::kBlock), kPackOf<T>);
-  start(held_rows<F, T, W::kBlock, true>, dim3(rows.count), deal.team, 0, deal, rows, f);
+  constexpr int kPer = kPerThread<T>;
+  constexpr bool kInBlocks = sizeof(acc_t<T>) == 4;  // rows of double are too rare for that much code
+  if (n > kPer * int64_t(kInBlocks ? kMaxTeam : kWarp))
+    return start(streamed_rows<F, T>, dim3(rows.count), kMaxTeam, 0, n, rows, f);
+  const Deal deal(int(n), team_for(n, kPer), kPackOf<T>);
+  if constexpr (kInBlocks)
+    if (deal.team > kWarp) return start(held_rows<F, T, kPer, true>, dim3(rows.count), deal.team, 0, deal, rows, f);
+  start(held_rows<F, T, kPer, false>, blocks_for(int64_t(rows.count) * deal.team), kThreads, 0, deal, rows, f);
 }
 
 // f for the rows of operands, of which x has the length and the type.
