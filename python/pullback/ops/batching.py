@@ -57,10 +57,10 @@ def aligned(xs: Sequence[Any], on: Sequence[bool], least: int = 0) -> list[Any]:
 
 def lifted(x: Tensor, rank: int) -> Tensor:
     """A batch of examples of lower rank, with axes of length 1 before the first of each."""
-    from .shape import reshape
+    from .shape import reshaped
 
     shape = x.array.shape
-    return reshape(x, (shape[0], *(1,) * (rank + 1 - len(shape)), *shape[1:]))
+    return reshaped(x, (shape[0], *(1,) * (rank + 1 - len(shape)), *shape[1:]))
 
 
 def elementwise(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
@@ -113,11 +113,11 @@ def pull_leading(rule: Any, size: int, values: Sequence[Any], on: Sequence[bool]
 
 def pull_row_losses(rule: Any, size: int, values: Sequence[Any], on: Sequence[bool]) -> Tensor:
     """Of cross_entropy: the rows of all examples are rows."""
-    from .shape import flatten, reshape
+    from .shape import reshaped
 
     g, logits, labels = all_on(size, values[:3], on)
-    rows = reshape(logits, (labels.size, logits.shape[-1]))
-    return reshape(pull(rule, flatten(g), rows, flatten(labels), *values[3:]), logits.shape)
+    rows = reshaped(logits, (labels.size, logits.shape[-1]))
+    return reshaped(pull(rule, reshaped(g, (labels.size,)), rows, reshaped(labels, (labels.size,)), *values[3:]), logits.shape)
 
 
 def pull_layer(rule: Any, size: int, values: Sequence[Any], on: Sequence[bool]) -> list[Tensor | None]:
@@ -126,7 +126,7 @@ def pull_layer(rule: Any, size: int, values: Sequence[Any], on: Sequence[bool]) 
     from .linalg import matmul
     from .linear import ACTIVATIONS
     from .reduce import sum_over
-    from .shape import matrix_transpose, reshape
+    from .shape import matrix_transpose, reshaped
 
     g, x, weight, *activated, needs = values
     if activated:
@@ -137,13 +137,13 @@ def pull_layer(rule: Any, size: int, values: Sequence[Any], on: Sequence[bool]) 
     elif not on[0]:
         g = spread(g, size)
     *lead, outputs = g.shape
-    rows = reshape(g, (size, math.prod(lead[1:]), outputs))
+    rows = reshaped(g, (size, math.prod(lead[1:]), outputs))
     gx = gw = None
     if needs[0]:
-        gx = matmul(rows, weight) if on[2] else matmul(reshape(g, (math.prod(lead), outputs)), weight)
-        gx = reshape(gx, (*lead, gx.shape[-1]))
+        gx = matmul(rows, weight) if on[2] else matmul(reshaped(g, (math.prod(lead), outputs)), weight)
+        gx = reshaped(gx, (*lead, gx.shape[-1]))
     if needs[1]:
-        gw = matmul(matrix_transpose(rows), reshape(x, (*((size,) if on[1] else ()), rows.shape[1], x.shape[-1])))
+        gw = matmul(matrix_transpose(rows), reshaped(x, (*((size,) if on[1] else ()), rows.shape[1], x.shape[-1])))
     return [gx, gw, sum_over(rows, (1,)) if needs[2] else None]
 
 
@@ -157,10 +157,10 @@ def no_rule(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Se
 
 def _tables(x: Tensor, axis: int) -> tuple[Tensor, int]:
     """(size, …) as all slices along the axis of one example after those of the one before, and how many each has."""
-    from .shape import moveaxis, reshape
+    from .shape import moveaxis, reshaped
 
     rows = moveaxis(x, axis + 1, 1)
-    return reshape(rows, (rows.shape[0] * rows.shape[1], *rows.shape[2:])), rows.shape[1]
+    return reshaped(rows, (rows.shape[0] * rows.shape[1], *rows.shape[2:])), rows.shape[1]
 
 
 def _numbered(indices: Tensor, length: int) -> Tensor:
@@ -186,9 +186,9 @@ def within(indices: Tensor, length: int, beyond: int) -> Tensor:
 
 def _back(rows: Tensor, size: int, length: int, axis: int) -> Tensor:
     """What `_tables` took apart."""
-    from .shape import moveaxis, reshape
+    from .shape import moveaxis, reshaped
 
-    return moveaxis(reshape(rows, (size, length, *rows.shape[1:])), 1, axis + 1)
+    return moveaxis(reshaped(rows, (size, length, *rows.shape[1:])), 1, axis + 1)
 
 
 def _updates(updates: Tensor, axis: int, count: int) -> Tensor:
@@ -215,21 +215,21 @@ def gather(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Seq
 
 def scatter(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
     """scatter_add(updates, indices, shape, axis)."""
-    from .shape import flatten, reshape
+    from .shape import flatten, reshaped
 
     (updates, indices), (shape, axis) = xs, params
     if not on[1]:
         return apply(op, (updates, indices), shifted(op, size, params))
     updates = _updates(all_on(size, xs, on)[0], axis, indices.ndim - 1)
     length, rest = shape[axis], updates.shape[indices.ndim :]
-    flat = reshape(updates, (indices.size, *rest))
+    flat = reshaped(updates, (indices.size, *rest))
     y = apply(op, (flat, flatten(_numbered(indices, length))), ((size * length, *rest), 0))
     return _back(y, size, length, axis)
 
 
 def index_write(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
     """index_<how>(x, updates, indices, axis)."""
-    from .shape import flatten, reshape
+    from .shape import flatten, reshaped
 
     (axis,) = params
     x, updates, _ = all_on(size, xs, on)
@@ -238,34 +238,34 @@ def index_write(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params
         return apply(op, (x, updates, indices), (axis + 1,))
     rows, length = _tables(x, axis)
     updates = _updates(updates, axis, indices.ndim - 1)
-    flat = reshape(updates, (indices.size, *updates.shape[indices.ndim :]))
+    flat = reshaped(updates, (indices.size, *updates.shape[indices.ndim :]))
     return _back(apply(op, (rows, flat, flatten(_numbered(indices, length))), (0,)), size, length, axis)
 
 
 def by_segment(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
     """segment_<how>(data, ids, num_segments)."""
-    from .shape import flatten, moveaxis, reshape
+    from .shape import flatten, moveaxis, reshaped
 
     (data, ids), (count,) = xs, params
     if not on[1]:
         return moveaxis(apply(op, (moveaxis(data, 0, 1), ids), (count,)), 1, 0)
     data = all_on(size, xs, on)[0]
-    rows = reshape(data, (size * data.shape[1], *data.shape[2:]))
+    rows = reshaped(data, (size * data.shape[1], *data.shape[2:]))
     y = apply(op, (rows, flatten(_numbered(ids, count))), (size * count,))
-    return reshape(y, (size, count, *y.shape[1:]))
+    return reshaped(y, (size, count, *y.shape[1:]))
 
 
 def searching(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
     """searchsorted(x1, x2, right): the elements of x1 that are before each of x2, counted where x1 is many."""
     from .elementwise import less, less_equal
     from .reduce import sum
-    from .shape import expand_dims, reshape
+    from .shape import expand_dims, reshaped
 
     x1, x2 = xs
     if not on[0]:
         return apply(op, (x1, x2), tuple(params))
     x2 = x2 if on[1] else spread(x2, size)
-    table = reshape(x1, (size, *(1,) * (x2.ndim - 1), x1.shape[1]))
+    table = reshaped(x1, (size, *(1,) * (x2.ndim - 1), x1.shape[1]))
     before = (less_equal if params[0] else less)(table, expand_dims(x2, axis=-1))
     return sum(before, axis=-1)
 
@@ -275,17 +275,17 @@ def searching(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: 
 
 def product(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
     """matmul(a, b). Examples that meet one matrix are rows of one product."""
-    from .shape import matrix_transpose, reshape
+    from .shape import matrix_transpose, reshaped
 
     a, b = xs
     if b.array.ndim == 1 + on[1]:
         return _with_vector(op, a, b, on)
     if on[0] and not on[1] and b.array.ndim == 2 and a.array.flags.c_contiguous:
         *lead, inner = a.array.shape
-        return reshape(apply(op, (reshape(a, (math.prod(lead), inner)), b)), (*lead, b.array.shape[-1]))
+        return reshaped(apply(op, (reshaped(a, (math.prod(lead), inner)), b)), (*lead, b.array.shape[-1]))
     if on[1] and not on[0] and a.array.ndim == 2 and b.array.ndim == 3 and b.array.shape[2] == 1:  # a matrix and vectors
-        y = apply(op, (reshape(b, b.array.shape[:2]), matrix_transpose(a)))
-        return reshape(y, (*y.array.shape, 1))
+        y = apply(op, (reshaped(b, b.array.shape[:2]), matrix_transpose(a)))
+        return reshaped(y, (*y.array.shape, 1))
     return apply(op, tuple(aligned(xs, on)))
 
 
@@ -319,11 +319,11 @@ def normalizing(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params
 
 def row_losses(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
     """cross_entropy(logits, labels, …): the rows of all examples are rows."""
-    from .shape import flatten, reshape
+    from .shape import reshaped
 
     logits, labels = all_on(size, xs, on)
-    y = apply(op, (reshape(logits, (labels.size, logits.shape[-1])), flatten(labels)), tuple(params))
-    return reshape(y, labels.shape)
+    y = apply(op, (reshaped(logits, (labels.size, logits.shape[-1])), reshaped(labels, (labels.size,))), tuple(params))
+    return reshaped(y, labels.shape)
 
 
 def layer(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
@@ -331,7 +331,7 @@ def layer(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequ
     from ..primitive import OPS
     from .linalg import matmul
     from .linear import ABSENT, ACTIVATIONS
-    from .shape import matrix_transpose, reshape
+    from .shape import matrix_transpose, reshape, reshaped
 
     x, weight, bias = xs
     if not on[1] and not on[2]:
@@ -341,7 +341,7 @@ def layer(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequ
     if on[1] and rank > 2:  # (size, …, in) with (size, out, in)
         rows = reshape(rows, (*((size,) if on[0] else ()), -1, x.shape[-1]))
     y = matmul(rows, matrix_transpose(weight))
-    y = reshape(y, (size if on[0] or on[1] else 1, *x.shape[int(on[0]) : -1], y.shape[-1]))
+    y = reshaped(y, (size if on[0] or on[1] else 1, *x.shape[int(on[0]) : -1], y.shape[-1]))
     if bias is not ABSENT:
         y = y + (lifted(bias, y.ndim - 1) if on[2] else bias)
     name = ACTIVATIONS[params[0]]

@@ -34,7 +34,7 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True) -> Tensor:
     wanted = dtypes.as_dtype(dtype)
     if x.dtype == wanted:
         return x
-    if x.dtype.name == "bfloat16":
+    if x.dtype.kind == "V":
         dtypes.bfloat16()
     return apply(_cast if dtypes.is_float(wanted) and dtypes.is_float(x.dtype) else _truncate, (x,), (wanted,))
 

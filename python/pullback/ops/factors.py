@@ -14,7 +14,7 @@ from .elementwise import equal
 from .index import scatter_add, take_along_axis
 from .linalg import matmul
 from .reduce import sum, sum_over
-from .shape import broadcast_to, concat, expand_dims, flatten, matrix_transpose, reshape
+from .shape import broadcast_to, concat, expand_dims, flatten, matrix_transpose, reshape, reshaped
 
 CHUNK_ELEMENTS = 2**22  # of gradients that are formed at once where forming them is the cheapest way
 
@@ -85,7 +85,7 @@ def inner(a: Factored, b: Factored) -> Tensor:
     """The inner product of two gradients of each example: (batch,)."""
     if isinstance(a, Outer) and isinstance(b, Outer) and _thin(a, b):
         if a.left.shape[1] == b.left.shape[1] == 1:
-            return flatten(sum(a.left * b.left, axis=2) * sum(a.right * b.right, axis=2))
+            return reshaped(sum_over(a.left * b.left, (1, 2)) * sum_over(a.right * b.right, (1, 2)), (a.left.shape[0],))
         return sum(_pairs(a.left, b.left) * _pairs(a.right, b.right), axis=(1, 2))
     if isinstance(a, Rows) and isinstance(b, Rows):
         same = equal(expand_dims(a.indices, axis=2), expand_dims(b.indices, axis=1))

@@ -19,7 +19,7 @@ from .batching import layer, pull_layer
 from .kinds import OWN, op
 from .linalg import matmul
 from .reduce import sum_over
-from .shape import matrix_transpose, reshape, same_dtype
+from .shape import matrix_transpose, reshaped, same_dtype
 from .tangents import layer as layer_tangent
 
 ACTIVATIONS: Final = (None, "relu", "tanh", "sigmoid")  # an activation's number is its place here, as in the kernel
@@ -50,7 +50,7 @@ def _rows(x: Tensor) -> Tensor:
     rows = 1
     for length in x.array.shape[:-1]:
         rows *= length
-    return reshape(x, (rows, n))
+    return reshaped(x, (rows, n))
 
 
 def _pullback(g: Tensor, x: Tensor, weight: Tensor, needs: Sequence[bool]) -> list[Tensor | None]:
@@ -67,7 +67,7 @@ def _weight_factors(of_all: Any, g: Tensor, x: Tensor, weight: Tensor) -> Any:
     from .factors import Outer
 
     g, x = of_all(g), of_all(x)
-    return Outer(*[reshape(t, (t.shape[0], math.prod(t.shape[1:-1]), t.shape[-1])) for t in (g, x)])
+    return Outer(*[reshaped(t, (t.shape[0], math.prod(t.shape[1:-1]), t.shape[-1])) for t in (g, x)])
 
 
 def _activated_pullback(
