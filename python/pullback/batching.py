@@ -96,11 +96,11 @@ def run(op: Op, inputs: Sequence[Any], params: Sequence[Any], place: int) -> Ten
     inside = stack[place + 1 :]
     if not inside:  # nobody is to be kept from what is done to all examples
         return Batched(batch, op.batch(op, batch.size, values, on, params))
-    listeners.stack = stack[:place]
+    before = listeners.lower(place)
     try:
         y = Batched(batch, op.batch(op, batch.size, values, on, params))
     finally:
-        listeners.stack = stack
+        listeners.restore(before)
     for listener in inside:
         if listener.add is not None:
             listener.add(op, y, inputs, params)

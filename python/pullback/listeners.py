@@ -33,6 +33,20 @@ class Listeners(threading.local):
         self.batches = len(told) < len(stack)
 
 
+    def lower(self, place: int) -> tuple[Any, ...]:
+        """From now on only those below this place of the stack listen. Returns what `restore` takes."""
+        before = self._stack, self.record, self.batches
+        if place:
+            self.stack = self._stack[:place]
+        else:
+            self._stack, self.record, self.batches = (), None, False
+        return before
+
+    def restore(self, before: tuple[Any, ...]) -> None:
+        """Undoes `lower`."""
+        self._stack, self.record, self.batches = before
+
+
 listeners: Final = Listeners()
 
 

@@ -14,11 +14,6 @@ from ..errors import OutOfMemoryError
 from ..example import Example
 
 
-def array_module(arrays: Sequence[Any]) -> Any:
-    """NumPy, unless one of the arrays is a GPU's."""
-    return np if device_number(arrays) is None else gpu.need().xp
-
-
 def device_number(arrays: Sequence[Any]) -> int | None:
     """The number of the GPU that the arrays are on, None where they are on the host."""
     for array in arrays:
@@ -55,7 +50,8 @@ def runner(op: Any) -> Callable[..., Any]:
 
 def run(op: Any, arrays: Sequence[Any], params: Sequence[Any]) -> Any:
     """The reference's result on these arrays (and weak Python numbers), through the door."""
-    xp = array_module(arrays)
+    number = device_number(arrays)
+    xp = np if number is None else gpu.need().xp
 
     def call() -> Any:
         half = half_of(arrays) if op.kind.widens else None
@@ -67,7 +63,6 @@ def run(op: Any, arrays: Sequence[Any], params: Sequence[Any]) -> Any:
             raise OutOfMemoryError(f"{op.name}: not enough memory ({error}).") from error
         return y.astype(half) if half and y.dtype == np.float32 else y
 
-    number = device_number(arrays)
     if number is not None:
         with gpu.need().working(number):
             return door.through(op.name, call, lambda y: cost_of(op, arrays, params, y))

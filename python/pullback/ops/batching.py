@@ -123,27 +123,26 @@ def pull_row_losses(rule: Any, size: int, values: Sequence[Any], on: Sequence[bo
 def pull_layer(rule: Any, size: int, values: Sequence[Any], on: Sequence[bool]) -> list[Tensor | None]:
     """Of linear: the activation's pullback of g, then gradients of x, weight and bias for each example."""
     from ..primitive import OPS
-    from .linalg import matmul
     from .linear import ACTIVATIONS
     from .reduce import sum_over
     from .shape import matrix_transpose, reshaped
 
     g, x, weight, *activated, needs = values
+    g = g if on[0] else spread(g, size)
     if activated:
         y, number = activated
         rule = OPS[str(ACTIVATIONS[number])].rules[0]
-        assert rule is not None
-        g = pull(rule, *all_on(size, (g, y), (on[0], on[3])))
-    elif not on[0]:
-        g = spread(g, size)
+        g = pull(rule, *aligned((g, y), (True, on[3])))
+    matmul = OPS["matmul"]
     *lead, outputs = g.shape
     rows = reshaped(g, (size, math.prod(lead[1:]), outputs))
     gx = gw = None
     if needs[0]:
-        gx = matmul(rows, weight) if on[2] else matmul(reshaped(g, (math.prod(lead), outputs)), weight)
+        gx = apply(matmul, (rows if on[2] else reshaped(g, (math.prod(lead), outputs)), weight))
         gx = reshaped(gx, (*lead, gx.shape[-1]))
     if needs[1]:
-        gw = matmul(matrix_transpose(rows), reshaped(x, (*((size,) if on[1] else ()), rows.shape[1], x.shape[-1])))
+        x = reshaped(x, (*((size,) if on[1] else ()), rows.shape[1], x.shape[-1]))
+        gw = apply(matmul, (matrix_transpose(rows), x))
     return [gx, gw, sum_over(rows, (1,)) if needs[2] else None]
 
 

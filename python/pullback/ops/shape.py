@@ -91,7 +91,7 @@ def _flipped(x: Any, axes: Shape) -> Any:
 
 def _open(key: tuple[Any, ...]) -> tuple[Any, ...]:
     """The index with an ellipsis: NumPy then gives a view of one element too, and not a scalar."""
-    return key if any([k is Ellipsis for k in key]) else (*key, Ellipsis)
+    return key if Ellipsis in key else (*key, Ellipsis)
 
 
 def _placed(xp: Any, x: Any, shape: Shape, key: Any) -> Any:

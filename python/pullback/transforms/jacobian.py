@@ -9,7 +9,7 @@ from typing import Any, Literal
 from ..batching import Batch, Batched, spread
 from ..creation import eye, zeros
 from ..errors import ShapeError, TapeError
-from ..ops.shape import SLICE, broadcast_to, concat, moveaxis, permute_dims, reshape, view
+from ..ops.shape import SLICE, broadcast_to, concat, moveaxis, permute_dims, reshape, reshaped, view
 from ..tape import GradientTape
 from ..tensor import Tensor
 from ..tree import flatten, unflatten
@@ -221,6 +221,6 @@ def tape_gradients(tape: GradientTape, targets: Any, sources: Any, unconnected: 
             )
     count = len(of)
     units = {(dtype, at): eye(count, dtype=dtype, device=at) for dtype, at in {(y.dtype, y.device) for y in of}}
-    seeds = [reshape(view(SLICE, units[y.dtype, y.device], (k,)), (count, *y.shape)) for k, y in enumerate(of)]
+    seeds = [reshaped(view(SLICE, units[y.dtype, y.device], (k,)), (count, *y.shape)) for k, y in enumerate(of)]
     rows = batched_pull(tape, of, seeds, by, unconnected)
     return unflatten(form, [unflatten(spec, [None if g is None else view(SLICE, g, (k,)) for g in rows]) for k in range(count)])

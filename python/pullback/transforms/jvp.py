@@ -60,12 +60,11 @@ class Forward:
             tangents[i] = None
         if all([t is None for t in tangents]):
             return
-        stack = listeners.stack
-        listeners.stack = stack[: stack.index(self)]
+        before = listeners.lower(listeners.stack.index(self))
         try:
             tangent = op.tangent(op, inputs, y, params, tangents)
         finally:
-            listeners.stack = stack
+            listeners.restore(before)
         self.give(y, tangent)
 
     def cut(self, x: Tensor, how: str) -> None:
