@@ -56,12 +56,13 @@ from .ops.shape import (
     expand_dims as expand_dims, flip as flip, matrix_transpose as matrix_transpose, moveaxis as moveaxis, pad as pad,
     permute_dims as permute_dims, reshape as reshape, roll as roll, split as split, squeeze as squeeze,
     stack as stack, stop_gradient as stop_gradient, swapaxes as swapaxes, transpose as transpose,
-    tril as tril, triu as triu, unstack as unstack,
+    unstack as unstack,
 )  # fmt: skip
 from .ops.sort import (
     argsort as argsort, searchsorted as searchsorted, sort as sort, topk as topk, unique_all as unique_all,
     unique_counts as unique_counts, unique_inverse as unique_inverse, unique_values as unique_values,
 )  # fmt: skip
+from .ops.triangle import tril as tril, triu as triu
 from .tape import GradientTape as GradientTape
 from .tensor import Parameter as Parameter, Tensor as Tensor
 

@@ -87,3 +87,20 @@ def reduced(shape: Shape, axes: Sequence[int], keepdims: bool) -> Shape:
 
 def kept_dims(shape: Shape, axes: Sequence[int]) -> Shape:
     return reduced(shape, axes, True)
+
+
+def block_of(key: Sequence[Any], shape: Shape) -> tuple[Shape, Shape, Shape] | None:
+    """Of a basic index that selects neighbours: how many elements of each axis come before, in and after it. Otherwise None."""
+    parts: list[Shape] = []
+    items = [item for item in key if item is not None]
+    if Ellipsis in items:
+        place = items.index(Ellipsis)
+        items[place : place + 1] = [slice(None)] * (len(shape) - len(items) + 1)
+    for n, item in zip(shape, [*items, *[slice(None)] * (len(shape) - len(items))]):
+        start, stop, step = item.indices(n) if isinstance(item, slice) else (item % n, item % n + 1, 1)
+        if step != 1:
+            return None
+        length = max(stop - start, 0)
+        parts.append((start, length, n - start - length))
+    before, lengths, after = zip(*parts) if parts else ((), (), ())
+    return before, lengths, after

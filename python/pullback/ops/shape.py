@@ -18,7 +18,7 @@ from ..refusal import Refused
 from ..tensor import Tensor
 from . import reduce
 from ._examples import normal
-from ._shapes import Shape, broadcast_shapes, infer_shape, ints, normalize_axes, normalize_axis
+from ._shapes import Shape, block_of, broadcast_shapes, infer_shape, ints, normalize_axes, normalize_axis
 from .batching import along_axes, broadcasting, reshaping
 from .cast import astype
 from .kinds import LINEAR, MOVEMENT, Kind, check_numbers, no_flops, op
@@ -57,7 +57,7 @@ _flip = op("flip", example=normal((3, 4), params=((1,),)),
            pullback=lambda g, axes: view(_flip, g, axes))  # fmt: skip
 SLICE = op("slice", example=normal((4, 5), params=((slice(1, None, 2), None, 3),)),
             kind=VIEW, reference=lambda xp, x, key: x[_open(key)], cost=no_flops,
-            pullback=lambda g, x_shape, key: apply(_place, (g,), (x_shape, key)))  # fmt: skip
+            pullback=lambda g, x_shape, key: _placed_back(g, x_shape, key))  # fmt: skip
 _place = op("place", example=normal((2, 3), params=((4, 6), (slice(0, None, 2), slice(3, None)))),
             kind=MOVEMENT, reference=lambda xp, x, shape, key: _placed(xp, x, shape, key), cost=no_flops,
             pullback=lambda g, key: view(SLICE, g, key))  # fmt: skip
@@ -77,6 +77,15 @@ _concat = op("concat", example=normal((2, 3), (2, 1), params=(1, (3, 1))),
 _pad = op("pad", example=normal((2, 3), params=((1, 0), (0, 2), 0.5)),
           kind=MOVEMENT, reference=lambda xp, x, before, after, value: xp.pad(x, list(zip(before, after)), constant_values=value),
           cost=no_flops, pullback=lambda g, x_shape, before: _cut_out(g, before, x_shape), tangent=padding)  # fmt: skip
+
+
+def _placed_back(g: Tensor, shape: Shape, key: tuple[Any, ...]) -> Tensor:
+    """Zeros of the shape, with g where the key leads: by padding where that is one block, which has a kernel."""
+    block = block_of(key, shape)
+    if block is None:
+        return apply(_place, (g,), (shape, key))
+    before, lengths, after = block
+    return apply(_pad, (reshaped(g, lengths),), (before, after, 0.0))
 
 
 def _broadcast_array(x: Any, shape: Shape) -> Any:
@@ -374,26 +383,3 @@ def pad(x: Any, pad_width: Any, /, *, value: float = 0) -> Tensor:
         raise DTypeError(f"pad: value {value!r} does not fit a tensor of dtype {x.dtype}. Convert the tensor with astype.")
     check_numbers("pad", x.dtype, (Number(value),))
     return apply(_pad, (x,), (tuple([w[0] for w in widths]), tuple([w[1] for w in widths]), value))
-
-
-def tril(x: Any, /, *, k: int = 0) -> Tensor:
-    """The last two axes' lower triangle, up to the k-th diagonal; zeros above. Raises ShapeError."""
-    return _triangle("tril", x, k, lower=True)
-
-
-def triu(x: Any, /, *, k: int = 0) -> Tensor:
-    """The last two axes' upper triangle, from the k-th diagonal; zeros below. Raises ShapeError."""
-    return _triangle("triu", x, k, lower=False)
-
-
-def _triangle(name: str, x: Any, k: int, *, lower: bool) -> Tensor:
-    from .elementwise import where
-
-    x = as_tensor(x)
-    if x.ndim < 2:
-        raise ShapeError(f"{name}: shape {x.shape} has no two last axes.")
-    xp = devices.array_module(x.device)
-    with devices.working(x.device):
-        apart = xp.arange(x.shape[-1]) - xp.arange(x.shape[-2])[:, None]
-        kept = apart <= k if lower else apart >= k
-    return where(Tensor(kept), x, 0)
