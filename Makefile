@@ -12,7 +12,7 @@
 # schedules. `make train DEVICE=cuda CUDA=SIM` trains on it.
 #
 # `make sanitize` runs the tests on kernels that stop where they read or write beyond an array, or do what C++ leaves
-# undefined; with CUDA=SIM those of the simulated device too. It needs GCC and its sanitizers, builds in build/sanitize, and
+# undefined; with CUDA=SIM those of the simulated device instead. It needs GCC and its sanitizers, builds in build/sanitize, and
 # takes a few minutes.
 PYTHON ?= python3
 LEVELS ?= native-best
@@ -92,14 +92,11 @@ endef
 # under random schedules, where nothing is waited for.
 ELSEWHERE := --ignore tests/test_nvcc.py --ignore tests/test_cudasim.py --ignore tests/test_layers.py \
   --deselect tests/test_backends.py::test_the_reference_backend_passes_the_same_tests
-define on_the_simulated_device
-  PULLBACK_DEVICE=cuda PULLBACK_CUDA_SYNC=1 $(PYTEST) $(1) -q --ignore tests/test_simulated.py --ignore tests/test_readme.py \
-    $(ELSEWHERE) $(ARGS) && $(PYTEST) $(1) -q tests/test_simulated.py $(ARGS)
-endef
-
 simulate: $(VENV)/test
 	$(call stage,simulate,compile the CUDA kernels for the simulator,{ $(call in_place,simulate,-DPULLBACK_CUDA=SIM) ; })
-	@export PYTHONPATH=build/simulate/python; $(call on_the_simulated_device)
+	@export PYTHONPATH=build/simulate/python; \
+	PULLBACK_DEVICE=cuda PULLBACK_CUDA_SYNC=1 $(PYTEST) -q --ignore tests/test_simulated.py --ignore tests/test_readme.py \
+	  $(ELSEWHERE) $(ARGS) && $(PYTEST) -q tests/test_simulated.py $(ARGS)
 
 # pytest leaves the file descriptors alone, so that a report is seen, and prints where in Python it happened.
 SANITIZED := build/sanitize/python
@@ -110,8 +107,7 @@ sanitize: $(VENV)/test
 	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:detect_stack_use_after_return=1:abort_on_error=1 \
 	  UBSAN_OPTIONS=print_stacktrace=1:abort_on_error=1 \
 	  PYTHONMALLOC=malloc PYTHONPATH=$(SANITIZED) PULLBACK_BACKEND=native; \
-	$(BIN)/python -c "$$LOADS" && $(PYTEST) --capture=sys -q $(ELSEWHERE) $(ARGS) \
-	&& if [ "$(CUDA)" = SIM ]; then $(call on_the_simulated_device,--capture=sys) ; fi
+	$(BIN)/python -c "$$LOADS" && $(BIN)/python -m pytest --capture=sys -q $(if $(filter SIM,$(CUDA)),tests/test_simulated.py,$(ELSEWHERE)) $(ARGS)
 
 # Every level, isolated from .venv: what a release is made of, before auditwheel (see .github/workflows/wheels.yml).
 wheel: $(VENV)/made
