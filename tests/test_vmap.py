@@ -279,7 +279,7 @@ def test_an_index_out_of_range_of_one_example_is_found_and_reads_no_other_exampl
 
 
 def test_reading_an_element_is_refused_in_words() -> None:
-    for read in (lambda x: x.item(), lambda x: bool(x > 0), lambda x: x.numpy(), lambda x: np.asarray(x), float):
+    for read in (lambda x: x.item(), lambda x: bool(x > 0), lambda x: x.numpy(), lambda x: np.asarray(x), float, pb.unique_values):
         with pytest.raises(pb.VmapError, match="differ from example to example"):
             pb.vmap(read)(pb.ones(3))
     pb.exp(pb.ones(3))  # nothing is left behind
