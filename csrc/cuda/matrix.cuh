@@ -3,6 +3,7 @@
 #include "cuda/fold.cuh"
 #include "cuda/operand.cuh"
 #include "kernels/reduce.h"
+#include "math/functors.h"
 
 namespace pb::cuda {
 
@@ -154,6 +155,20 @@ struct Levels {
   }
 };
 
+// An order-reversing map that is its own inverse, to the bit.
+template <class A> __device__ inline A mirrored(A x) {
+  if constexpr (std::is_same_v<A, bool>) return !x;
+  else if constexpr (std::is_integral_v<A>) return ~x;
+  else return -x;
+}
+
+// An element of a reduction of what is mirrored, or not.
+template <class R, class A> __device__ inline A mapped(A x, bool mirrors) {
+  if constexpr (std::is_same_v<R, max_reduce>)
+    if (mirrors) return mirrored(x);
+  return x;
+}
+
 // A fold as its kernels see it. A unit is what its blocks of threads finish together: a cell, or a tile of cells or of columns.
 struct Folding {
   const char* data;
@@ -168,6 +183,7 @@ struct Folding {
   DType out_dtype;
   int out_size;
   bool divides;
+  bool mirrors = false;  // a minimum is the maximum of what is mirrored, mirrored back: half of the kernels
   unsigned* tickets = nullptr;
   int64_t first_unit = 0;
   unsigned blocks_per_unit = 1;
@@ -193,6 +209,7 @@ struct Folding {
   template <class A> __device__ void finish(int64_t i, A a) const {
     if constexpr (std::is_floating_point_v<A>)
       if (divides) a = a / A(rows);
+    if (mirrors) a = mirrored(a);
     store_as<A>(out_dtype, out + i * out_size, a);
   }
   // The results of a level, of one cell, from this block on.

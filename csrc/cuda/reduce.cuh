@@ -2,7 +2,6 @@
 #pragma once
 #include <cstdlib>
 
-#include "cuda/copy.cuh"
 #include "cuda/reduce_columns.cuh"
 #include "cuda/reduce_rows.cuh"
 #include "kernels/reduce_rows.h"
@@ -67,13 +66,14 @@ template <class R, class A> __global__ void __launch_bounds__(kThreads) fill_ide
   if (i < f.cells * f.width) f.finish(i, R::template identity<A>());
 }
 
-template <class R, class C, class A> void reduce_as(const Launch& launch) {
+template <class R, class C, class A, bool kMirrors = false> void reduce_as(const Launch& launch) {
   const auto& op = *static_cast<const kernels::Reduction*>(launch.table);
   kernels::Matrix m = kernels::matrix_of(launch.in(), launch.ints[0]);
   if (m.cells * m.width == 0) return;
   Scratch scratch;
   if (m.rows > 0 && !RowAxes::takes(m.reduced)) straighten(m, scratch);
   Folding f(m, launch.out(), op.divides);
+  f.mirrors = kMirrors;
   if (f.levels.partials > 0) f.partial = scratch.take<A>(f.levels.partials);
   if (m.rows == 0) start(fill_identity<R, A>, blocks_for(m.cells * m.width), kThreads, 0, f);
   else if (m.width == 1) reduce_rows<R, C, A>(m, f);
@@ -90,26 +90,10 @@ inline void run_reduced(const Launch& launch) {
   op.kernels[int(kernels::read_as(op, launch.in().dtype))](launch);
 }
 
-template <class R, class C, class A = C> void set_kernel(Reduced& op) { op.kernels[int(compute_of<C>)] = reduce_as<R, C, A>; }
-template <class R> void set_floats(Reduced& op) { set_kernel<R, float>(op), set_kernel<R, double>(op); }
+template <class R, class C> void set_kernel(Reduced& op) { op.kernels[int(compute_of<C>)] = reduce_as<R, C, C>; }
 template <class R> void set_sums(Reduced& op) {
-  set_floats<R>(op), set_kernel<R, int64_t>(op);
+  set_kernel<R, float>(op), set_kernel<R, double>(op), set_kernel<R, int64_t>(op);
   op.kernels[int(Compute::u64)] = op.kernels[int(Compute::i64)];  // modulo 2^64, where signs do not matter
-}
-template <class R> void set_extremes(Reduced& op) {
-  set_floats<R>(op), set_kernel<R, int64_t>(op), set_kernel<R, uint64_t>(op), set_kernel<R, bool>(op);
-}
-// any and all: the extreme R of bools, into which other dtypes are brought first.
-template <class R> void reduce_truths(const Launch& launch) {
-  Scratch scratch;
-  View operands[] = {launch.out(), launch.in()};
-  if (operands[1].dtype != DType::b8) operands[1] = contiguous_as(DType::b8, operands[1], scratch);
-  Launch of_bools = launch;
-  of_bools.operands = operands;
-  reduce_as<R, bool, bool>(of_bools);
-}
-template <class R> void set_truths(Reduced& op) {
-  for (auto& kernel : op.kernels) kernel = reduce_truths<R>;
 }
 
 // The kernels of a row of math/reduce.def, each in a file of its own: they are what takes longest to compile.

@@ -17,10 +17,15 @@ template <class R, class C, class A> struct PackedLines {
   DType dtype;
   int item;
   int64_t stride;  // bytes
+  bool mirrors;
 
   __device__ void line(int i, Held& x) const { x = load_raw_pack<C>(dtype, data + i * stride); }
-  template <class T> __device__ A value(const Held& x, int k) const { return A(R::map(from_raw<C, T>(x, k))); }
-  __device__ A one(int i, int k) const { return A(R::map(load_as<C>(dtype, data + i * stride + k * item))); }
+  template <class T> __device__ A value(const Held& x, int k) const {
+    return mapped<R>(A(R::map(from_raw<C, T>(x, k))), mirrors);
+  }
+  __device__ A one(int i, int k) const {
+    return mapped<R>(A(R::map(load_as<C>(dtype, data + i * stride + k * item))), mirrors);
+  }
 };
 
 template <class R, class C, class A> struct StridedLines {
@@ -29,9 +34,10 @@ template <class R, class C, class A> struct StridedLines {
   RowsFrom rows;
   DType dtype;
   int groups;
+  bool mirrors;
 
   __device__ void line(int i, Held& x) const { x = load_raw<C>(dtype, rows.at(i * groups)); }
-  template <class T> __device__ A value(Held x, int) const { return A(R::map(from_raw<C, T>(x))); }
+  template <class T> __device__ A value(Held x, int) const { return mapped<R>(A(R::map(from_raw<C, T>(x))), mirrors); }
   __device__ A one(int i, int) const {
     A a;
     by_storage<C>(dtype,
@@ -124,11 +130,11 @@ __global__ void __launch_bounds__(kColumnThreads, 5) fold_columns(const __grid_c
   const char* data = f.data + f.outer.offset(cell);
   if constexpr (kEach == 4) {
     const int64_t row = f.reduced.along, stride = groups > 1 ? lanes * f.item : row;
-    fold(m, 0, block, PackedLines<R, C, A>{data + first * row + lane * f.item, f.dtype, f.item, stride});
+    fold(m, 0, block, PackedLines<R, C, A>{data + first * row + lane * f.item, f.dtype, f.item, stride, f.mirrors});
   } else {
     const int64_t row = groups > 1 ? lane / f.width : 0;
     if (lane < lanes) data += f.inner.offset(lane - row * f.width);
-    fold(m, 0, block, StridedLines<R, C, A>{RowsFrom(data, first + row, f.reduced), f.dtype, groups});
+    fold(m, 0, block, StridedLines<R, C, A>{RowsFrom(data, first + row, f.reduced), f.dtype, groups, f.mirrors});
   }
   f.climb(unit, part, f.levels.block / f.teams, [&](int level, int64_t next) {
     const A* from = f.template partials<A>(level - 1, cell, next * f.levels.block) + lane;

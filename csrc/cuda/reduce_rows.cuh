@@ -21,13 +21,16 @@ template <class R, class C, class A> struct Packs {
   using Held = RawPack<C>;
   RowsFrom rows;  // along which packs are not broken
   DType dtype;
+  bool mirrors;
 
   __device__ bool has(int i, int, int m) const { return i * int(kLanes) + 4 * int(threadIdx.x % kTeam) + 4 <= m; }
   __device__ void line(int i, int m, bool all, Held& x) const {
     if (all || has(i, 0, m)) x = load_raw_pack<C>(dtype, rows.at(i * int(kLanes) + 4 * int(threadIdx.x % kTeam)));
   }
-  template <class T> __device__ A value(const Held& x, int k) const { return A(R::map(from_raw<C, T>(x, k))); }
-  __device__ A one(int e) const { return A(R::map(load_as<C>(dtype, rows.at(e)))); }
+  template <class T> __device__ A value(const Held& x, int k) const {
+    return mapped<R>(A(R::map(from_raw<C, T>(x, k))), mirrors);
+  }
+  __device__ A one(int e) const { return mapped<R>(A(R::map(load_as<C>(dtype, rows.at(e)))), mirrors); }
 };
 
 template <class R, class C, class A> struct Strided {
@@ -38,6 +41,7 @@ template <class R, class C, class A> struct Strided {
   };
   RowsFrom rows;
   DType dtype;
+  bool mirrors;
 
   __device__ bool has(int i, int k, int m) const { return i * int(kLanes) + int(threadIdx.x % kTeam) + kTeam * k < m; }
   __device__ void line(int i, int m, bool all, Held& x) const {
@@ -45,7 +49,9 @@ template <class R, class C, class A> struct Strided {
     for (int k = 0; k < kTeamLanes; ++k)
       if (all || has(i, k, m)) x.v[k] = load_raw<C>(dtype, rows.at(i * int(kLanes) + int(threadIdx.x % kTeam) + kTeam * k));
   }
-  template <class T> __device__ A value(const Held& x, int k) const { return A(R::map(from_raw<C, T>(x.v[k]))); }
+  template <class T> __device__ A value(const Held& x, int k) const {
+    return mapped<R>(A(R::map(from_raw<C, T>(x.v[k]))), mirrors);
+  }
 };
 
 template <class A> struct Fresh {
@@ -166,7 +172,8 @@ __global__ void __launch_bounds__(kRowThreads, 8) fold_along(const __grid_consta
   const int m = cell < f.cells ? f.rows_of(0, block) : 0;
   const char* data = m > 0 ? f.data + f.outer.offset(cell) : f.data;
   const int64_t first = m > 0 ? block * kFoldBlock : 0;
-  const std::conditional_t<kPacked, Packs<R, C, A>, Strided<R, C, A>> source{RowsFrom(data, first, f.reduced), f.dtype};
+  const std::conditional_t<kPacked, Packs<R, C, A>, Strided<R, C, A>> source{RowsFrom(data, first, f.reduced), f.dtype,
+                                                                             f.mirrors};
   A a = fold_team<R, A>(m, source);
   if (!alone) {
     if (leads && m > 0) f.store(0, cell, block, 0, a);
@@ -205,7 +212,7 @@ template <class R, class C, class A> __global__ void __launch_bounds__(kThreads)
     using T = typename decltype(tag)::type;
 #pragma unroll
     for (int k = 0; k < kShortRows; ++k)
-      if (k < f.rows) x[k] = A(R::map(from_raw<C, T>(raw[k])));
+      if (k < f.rows) x[k] = mapped<R>(A(R::map(from_raw<C, T>(raw[k]))), f.mirrors);
   });
   join_few<R, int(kShortRows) / 2>(int(f.rows), x);
   f.finish(cell, x[0]);
@@ -241,7 +248,7 @@ __global__ void __launch_bounds__(kTileCells* kTileWarps) fold_across(const __gr
 #pragma unroll
         for (int b = 0; b < kBatch; ++b)
           if (lane + (i + b) * int(kLanes) < m) {
-            const A value = A(R::map(from_raw<C, T>(raw[b])));
+            const A value = mapped<R>(A(R::map(from_raw<C, T>(raw[b]))), f.mirrors);
             a = i + b == 0 ? value : R::combine(a, value);
           }
       });

@@ -1,0 +1,38 @@
+// The kernels of maxima and minima, of bools among them: whether any is true, whether all are. A minimum is the maximum of what
+// is mirrored.
+#include "cuda/copy.cuh"
+#include "cuda/reduce.cuh"
+
+namespace pb::cuda {
+namespace {
+
+template <bool kSmallest> void set_extremes(Reduced& op) {
+  const auto set = [&op](auto tag) {
+    using C = typename decltype(tag)::type;
+    op.kernels[int(compute_of<C>)] = reduce_as<max_reduce, C, C, kSmallest>;
+  };
+  set(Tag<float>{}), set(Tag<double>{}), set(Tag<int64_t>{}), set(Tag<uint64_t>{}), set(Tag<bool>{});
+}
+
+// Other dtypes are brought into bools first.
+template <bool kAll> void reduce_truths(const Launch& launch) {
+  Scratch scratch;
+  View operands[] = {launch.out(), launch.in()};
+  if (operands[1].dtype != DType::b8) operands[1] = contiguous_as(DType::b8, operands[1], scratch);
+  Launch of_bools = launch;
+  of_bools.operands = operands;
+  reduce_as<max_reduce, bool, bool, kAll>(of_bools);
+}
+
+template <bool kAll> void set_truths(Reduced& op) {
+  for (auto& kernel : op.kernels) kernel = reduce_truths<kAll>;
+}
+
+}  // namespace
+
+template <> void set_kernels<max_reduce>(Reduced& op) { set_extremes<false>(op); }
+template <> void set_kernels<min_reduce>(Reduced& op) { set_extremes<true>(op); }
+template <> void set_kernels<any_reduce>(Reduced& op) { set_truths<false>(op); }
+template <> void set_kernels<all_reduce>(Reduced& op) { set_truths<true>(op); }
+
+}  // namespace pb::cuda
