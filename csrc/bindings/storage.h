@@ -7,7 +7,7 @@ namespace pb {
 bool prepare_storage();  // once; false with a Python exception set
 
 #if defined(PB_CUDA)
-void begin_call();  // before the arguments of a call are looked at: its arrays must be of one device
+void begin_call();                            // before the arguments of a call are looked at: its arrays must be of one device
 void register_device_arrays(PyObject* type);  // the class of the arrays that are taken and made
 #endif
 
