@@ -24,7 +24,7 @@ ARGS   ?=
 
 VENV   := .venv
 BIN    := $(VENV)/bin
-PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadgroup
+PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS)
 LOG    := build/log
 CXX_FILES := -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh'
 LOCK   := $(if $(shell command -v flock),flock build/lock,)
@@ -49,7 +49,7 @@ train: $(VENV)/installed $(VENV)/plot
 	@$(BIN)/pullback train digits --device $(DEVICE) $(ARGS)
 
 test: $(VENV)/installed $(VENV)/test
-	@$(PYTEST) $(ARGS)
+	@$(PYTEST) --dist loadfile $(ARGS)
 
 bench: $(VENV)/installed $(VENV)/bench
 	@env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python benchmarks/eager.py $(ARGS)

@@ -29,7 +29,6 @@ SCHEDULES = [
 ]
 NVCC = shutil.which("nvcc")
 
-pytestmark = pytest.mark.xdist_group("cudasim")  # one process compiles
 Run = Callable[..., None]
 
 

@@ -56,10 +56,7 @@ def _why_not() -> str:
     return f"{missing[0]} was not found" if missing else ""
 
 
-pytestmark = [
-    pytest.mark.skipif(bool(_why_not()), reason=_why_not()),
-    pytest.mark.xdist_group("nvcc"),  # one process compiles
-]
+pytestmark = pytest.mark.skipif(bool(_why_not()), reason=_why_not())
 
 
 @cache
