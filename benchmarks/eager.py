@@ -5,14 +5,13 @@ The libraries take turns (turns.py); the table gives the median of the rounds wi
     python benchmarks/eager.py [--rounds 5] [--seconds 0.4] [--only gelu] [--json results.json]
 """
 
-import argparse
 import json
 import statistics
 import subprocess
 import sys
 from pathlib import Path
 
-from turns import Library, rounds_of, spread
+from turns import Library, options, rounds_of, spread
 
 TARGETS = {  # pullback / torch; None: reported only
     "chain": 0.45,
@@ -72,14 +71,8 @@ def compare(workload: str, libraries: list, rounds: int, budget: float) -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=0.4)
-    parser.add_argument("--only", default="")
-    parser.add_argument("--json")
-    parser.add_argument("--rivals", default="torch,jax")
-    options = parser.parse_args()
-    libraries = [Library("eager", name) for name in ["pullback", *options.rivals.split(",")]]
+    asked = options(__doc__, rounds=5, seconds=0.4)
+    libraries = [Library("eager", name) for name in ["pullback", *asked.rivals.split(",")]]
     for library in libraries:
         print(library.facts)
     results = {"facts": [library.facts for library in libraries], "rows": {}}
@@ -87,18 +80,18 @@ def main() -> None:
         f"\n{'workload (float32)':52} {'pullback':>10} {'torch':>10} {'jax jit':>10}   {'/ torch':>19} {'target':>7} {'/ jax':>6}"
     )
     for workload in TARGETS:
-        if options.only in workload:
-            row = results["rows"][workload] = compare(workload, libraries, options.rounds, options.seconds)
+        if asked.only in workload:
+            row = results["rows"][workload] = compare(workload, libraries, asked.rounds, asked.seconds)
             show(workload, row)
-    if not options.only:
+    if not asked.only:
         bandwidth, adam = copy_bandwidth(), ADAM_BYTES / results["rows"]["adam"]["seconds"]["pullback"]
         share = f"{adam / 1e9:7.1f} GB/s of {bandwidth / 1e9:.1f} = {adam / bandwidth:.0%} (target 85%)"
         print(f"{'fused Adam: share of copy bandwidth':52} {share}")
         median, worst = import_seconds()
         print(f"{'import pullback beyond import numpy':52} {median * 1e3:7.1f} ms, at most {worst * 1e3:.1f} (target 60 ms)")
         results |= {"copy_bytes_per_second": bandwidth, "adam_bytes_per_second": adam, "import_seconds": median}
-    if options.json:
-        Path(options.json).write_text(json.dumps(results, indent=1) + "\n")
+    if asked.json:
+        Path(asked.json).write_text(json.dumps(results, indent=1) + "\n")
 
 
 def show(workload: str, row: dict) -> None:

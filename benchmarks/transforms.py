@@ -5,13 +5,12 @@ The libraries take turns (turns.py); a ratio is the median of the rounds, with t
     python benchmarks/transforms.py [--rounds 7] [--seconds 0.3] [--only hessian] [--json results.json]
 """
 
-import argparse
 import json
 import statistics
 from pathlib import Path
 from typing import NamedTuple
 
-from turns import Library, rounds_of, spread
+from turns import Library, options, rounds_of, spread
 from workloads.transforms import SHAPES
 
 
@@ -73,29 +72,23 @@ def show_modes(shape: tuple[int, int], row: dict) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=0.3)
-    parser.add_argument("--only", default="")
-    parser.add_argument("--json")
-    parser.add_argument("--rivals", default="torch,jax")
-    options = parser.parse_args()
-    libraries = {name: Library("transforms", name) for name in ["pullback", *filter(None, options.rivals.split(","))]}
+    asked = options(__doc__, rounds=7, seconds=0.3)
+    libraries = {name: Library("transforms", name) for name in ["pullback", *filter(None, asked.rivals.split(","))]}
     for library in libraries.values():
         print(library.facts)
     results = {"facts": [library.facts for library in libraries.values()], "rows": {}, "modes": {}}
     print(f"\n{'workload (float32)':50} {'next to':15} {'pullback':>11} {'peer':>11}   {'ratio (lowest-highest)':22}   target")
     for workload in ROWS:
-        if options.only in workload:
-            row = results["rows"][workload] = compare(workload, libraries, options.rounds, options.seconds)
+        if asked.only in workload:
+            row = results["rows"][workload] = compare(workload, libraries, asked.rounds, asked.seconds)
             show(workload, row)
     for shape in SHAPES:
-        if options.only in "modes":
-            row = compare_modes(shape, libraries["pullback"], options.rounds, options.seconds)
+        if asked.only in "modes":
+            row = compare_modes(shape, libraries["pullback"], asked.rounds, asked.seconds)
             results["modes"][f"{shape[0]} -> {shape[1]}"] = row
             show_modes(shape, row)
-    if options.json:
-        Path(options.json).write_text(json.dumps(results, indent=1) + "\n")
+    if asked.json:
+        Path(asked.json).write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -5,12 +5,24 @@ So idle threads of one cannot slow another, and a ratio is of two runs that foll
     python benchmarks/turns.py eager torch    serves workloads/eager/torch.py to whoever started it
 """
 
+import argparse
 import json
 import os
 import statistics
 import subprocess
 import sys
 import time
+
+
+def options(description: str, rounds: int, seconds: float) -> argparse.Namespace:
+    """The command line of a benchmark that takes turns."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=rounds)
+    parser.add_argument("--seconds", type=float, default=seconds)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--json")
+    parser.add_argument("--rivals", default="torch,jax")
+    return parser.parse_args()
 
 
 class Library:
