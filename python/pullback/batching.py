@@ -8,7 +8,7 @@ those inside it see ops on one example.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from .errors import VmapError
 from .example import Example
@@ -37,11 +37,11 @@ class Batch:
         self.size, self.directions = size, directions
 
     def __enter__(self) -> Batch:
-        listeners.stack = (*listeners.stack, self)
+        listeners.enter(self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        listeners.stack = tuple([listener for listener in listeners.stack if listener is not self])
+        listeners.leave(self)
 
     def cut(self, x: Tensor, how: str) -> None:
         """Nothing is to be remembered of what leaves."""
@@ -71,6 +71,16 @@ class Batched(Tensor):
 
 
 LEAVES.add(Batched)
+
+
+def belongs(x: Any, batch: Batch) -> TypeGuard[Batched]:
+    """Whether x is one of this batch's examples."""
+    return x.__class__ is Batched and x.batch is batch
+
+
+def of_all(x: Tensor, batch: Batch) -> Tensor:
+    """What is one example's, or the same for all, with a first axis of examples."""
+    return x.value if belongs(x, batch) else spread(x, batch.size)
 
 
 def innermost(inputs: Sequence[Any]) -> int:
@@ -112,9 +122,12 @@ def _opened(inputs: Sequence[Any], batch: Batch) -> tuple[list[Any], list[bool]]
     values: list[Any] = []
     on: list[bool] = []
     for x in inputs:
-        of_batch = x.__class__ is Batched and x.batch is batch
-        on.append(of_batch)
-        values.append(x.value if of_batch else x)
+        if belongs(x, batch):
+            on.append(True)
+            values.append(x.value)
+        else:
+            on.append(False)
+            values.append(x)
     return values, on
 
 

@@ -25,11 +25,11 @@ class debug_nans:  # a context manager reads as a verb
     def __enter__(self) -> debug_nans:
         if self in listeners.stack:
             raise TapeError("debug_nans: this one is entered already; make another one.")
-        listeners.stack = (*listeners.stack, self)
+        listeners.enter(self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        listeners.stack = tuple([listener for listener in listeners.stack if listener is not self])
+        listeners.leave(self)
 
     def add(self, op: Op, y: Tensor, inputs: Sequence[Any], params: Sequence[Any]) -> None:
         """Checks the result of an op that ran."""

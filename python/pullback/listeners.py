@@ -32,6 +32,13 @@ class Listeners(threading.local):
         self.record = None if not told else told[0] if len(told) == 1 else _tell_all
         self.batches = len(told) < len(stack)
 
+    def enter(self, listener: Any) -> None:
+        """Tells this listener, too, as the innermost."""
+        self.stack = (*self._stack, listener)
+
+    def leave(self, listener: Any) -> None:
+        """Tells it no more, wherever on the stack it is."""
+        self.stack = tuple([other for other in self._stack if other is not listener])
 
     def lower(self, place: int) -> tuple[Any, ...]:
         """From now on only those below this place of the stack listen. Returns what `restore` takes."""

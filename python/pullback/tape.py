@@ -72,7 +72,7 @@ class GradientTape:
     def __enter__(self) -> GradientTape:
         if self in listeners.stack:
             raise TapeError("this tape is recording already; make another one for a nested derivative.")
-        listeners.stack = (*listeners.stack, self)
+        listeners.enter(self)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -81,7 +81,7 @@ class GradientTape:
     def stop(self) -> None:
         """Records no more."""
         if self in listeners.stack:
-            listeners.stack = tuple([tape for tape in listeners.stack if tape is not self])
+            listeners.leave(self)
 
     def stop_recording(self) -> _Paused:
         """`with tape.stop_recording():` what runs inside is not recorded on this tape."""

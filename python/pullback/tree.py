@@ -19,10 +19,14 @@ def flatten(tree: Any) -> tuple[list[Any], Any]:
         return [tree], None
     if (kind is list or kind is tuple) and all([x.__class__ in LEAVES for x in tree]):
         return list(tree), kind
+    return _by_optree(tree)
+
+
+def _by_optree(tree: Any) -> tuple[list[Any], Any]:
     import optree
 
     leaves, spec = optree.tree_flatten(tree, none_is_leaf=True, namespace=_NAMESPACE)
-    return flatten(tree) if _met_dataclasses(leaves) else (leaves, spec)
+    return _by_optree(tree) if _met_dataclasses(leaves) else (leaves, spec)
 
 
 def _met_dataclasses(leaves: list[Any]) -> bool:
@@ -68,10 +72,7 @@ def unflatten(spec: Any, leaves: list[Any]) -> Any:
 
 def structure(tree: Any) -> Any:
     """What nested lists, tuples, dicts of one structure have in common, to be compared. None is a leaf."""
-    import optree
-
-    _met_dataclasses(optree.tree_leaves(tree, none_is_leaf=True, namespace=_NAMESPACE))
-    return optree.tree_structure(tree, none_is_leaf=True, namespace=_NAMESPACE)
+    return _by_optree(tree)[1]
 
 
 def shown(tree: Any) -> str:

@@ -74,8 +74,8 @@ def along_axes(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params:
 
 
 def leading(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
-    """An op that takes any leading axes."""
-    return apply(op, tuple(aligned(xs, on) if len(xs) > 1 else xs), tuple(params))
+    """An op of one input that takes any leading axes."""
+    return apply(op, tuple(xs), tuple(params))
 
 
 def reshaping(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:

@@ -7,15 +7,15 @@ products of such gradients, and their sum over all examples, do not need the bat
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 from ..tensor import Tensor
 from .elementwise import equal
 from .index import scatter_add, take_along_axis
 from .linalg import matmul
 from .reduce import sum, sum_over
-from .shape import broadcast_to, concat, expand_dims, flatten, matrix_transpose, reshape, reshaped
+from .shape import broadcast_to, concat, expand_dims, flatten, matrix_transpose, reshape, reshaped, stack
 
+EVERY = slice(None)  # example
 CHUNK_ELEMENTS = 2**22  # of gradients that are formed at once where forming them is the cheapest way
 
 
@@ -23,11 +23,11 @@ class Dense:
     """The gradients themselves: (batch, *shape)."""
 
     def __init__(self, all_of_them: Tensor) -> None:
-        self.all = all_of_them
+        self.all, self.shape = all_of_them, all_of_them.shape
 
-    def parts(self) -> Iterator[tuple[slice, Tensor]]:
-        """The gradients of some examples after the other."""
-        yield slice(None), self.all
+    def formed(self, some: slice) -> Tensor:
+        """The gradients of these examples."""
+        return self.all if some == EVERY else self.all[some]
 
     def total(self) -> Tensor:
         """The sum over all examples."""
@@ -42,13 +42,11 @@ class Outer:
 
     def __init__(self, left: Tensor, right: Tensor) -> None:
         self.left, self.right = left, right
+        self.shape = (left.shape[0], left.shape[2], right.shape[2])
 
-    def parts(self) -> Iterator[tuple[slice, Tensor]]:
-        size, _, m = self.left.shape
-        step = max(1, CHUNK_ELEMENTS // max(m * self.right.shape[2], 1))
-        for start in range(0, size, step):
-            some = slice(start, start + step)
-            yield some, matmul(matrix_transpose(self.left[some]), self.right[some])
+    def formed(self, some: slice) -> Tensor:
+        """The gradients of these examples."""
+        return matmul(matrix_transpose(self.left[some]), self.right[some])
 
     def total(self) -> Tensor:
         """One product over the rows of all examples."""
@@ -63,19 +61,19 @@ class Rows:
     """Values (batch, rows, n) added into a table of shape (length, n) at indices (batch, rows)."""
 
     def __init__(self, indices: Tensor, values: Tensor, length: int) -> None:
-        self.indices, self.values, self.length = indices, values, length
+        self.indices, self.values = indices, values
+        self.shape = (indices.shape[0], length, values.shape[2])
 
-    def parts(self) -> Iterator[tuple[slice, Tensor]]:
-        for k in range(self.indices.shape[0]):
-            shape = (self.length, self.values.shape[2])
-            yield slice(k, k + 1), expand_dims(scatter_add(self.values[k], self.indices[k], shape, 0), axis=0)
+    def formed(self, some: slice) -> Tensor:
+        """The gradients of these examples."""
+        return stack([scatter_add(self.values[k], self.indices[k], self.shape[1:], 0) for k in range(self.shape[0])[some]])
 
     def total(self) -> Tensor:
         values = reshape(self.values, (self.indices.size, self.values.shape[2]))
-        return scatter_add(values, flatten(self.indices), (self.length, values.shape[1]), 0)
+        return scatter_add(values, flatten(self.indices), self.shape[1:], 0)
 
     def transposed(self) -> Dense:
-        return Dense(concat([part for _, part in self.parts()])).transposed()
+        return Dense(self.formed(EVERY)).transposed()
 
 
 Factored = Dense | Outer | Rows
@@ -91,9 +89,8 @@ def inner(a: Factored, b: Factored) -> Tensor:
         same = equal(expand_dims(a.indices, axis=2), expand_dims(b.indices, axis=1))
         return sum(_pairs(a.values, b.values) * same.astype(a.values.dtype), axis=(1, 2))
     if isinstance(a, Outer) and isinstance(b, Rows):
-        rows, length, count = a.left.shape[1], a.left.shape[2], b.indices.shape[1]
+        rows, count = a.left.shape[1], b.indices.shape[1]
         chosen = take_along_axis(a.left, broadcast_to(expand_dims(b.indices, axis=1), (a.left.shape[0], rows, count)), axis=2)
-        assert length == b.length
         return sum(chosen * _pairs(a.right, b.values), axis=(1, 2))
     if isinstance(a, Rows) and isinstance(b, Outer):
         return inner(b, a)
@@ -112,18 +109,11 @@ def _thin(a: Outer, b: Outer) -> bool:
 
 
 def _by_forming(a: Factored, b: Factored) -> Tensor:
-    """Forms the gradients of some examples after the other."""
-    if isinstance(a, Dense) and not isinstance(b, Dense):
-        a, b = b, a
-    found = []
-    for some, gradients in a.parts():
-        other = gradients if b is a else b.all[some] if isinstance(b, Dense) else _formed(b, some)
-        found.append(sum(reshape(gradients * other, (gradients.shape[0], -1 if gradients.size else 0)), axis=1))
+    """Forms the gradients of some examples after the other, unless they are formed already."""
+    size, found = a.shape[0], []
+    step = size if isinstance(a, Dense) and isinstance(b, Dense) else max(1, CHUNK_ELEMENTS // max(math.prod(a.shape[1:]), 1))
+    for some in [EVERY] if step >= size else [slice(k, k + step) for k in range(0, size, step)]:
+        gradients = a.formed(some)
+        product = gradients * (gradients if b is a else b.formed(some))
+        found.append(sum(reshape(product, (product.shape[0], -1 if product.size else 0)), axis=1))
     return found[0] if len(found) == 1 else concat(found)
-
-
-def _formed(b: Outer | Rows, some: slice) -> Tensor:
-    """The gradients of these examples."""
-    if isinstance(b, Outer):
-        return matmul(matrix_transpose(b.left[some]), b.right[some])
-    return concat([part for _, part in Rows(b.indices[some], b.values[some], b.length).parts()])

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..batching import Batch, Batched, spread
+from ..batching import Batch, Batched, belongs, of_all, spread
 from ..creation import zeros
 from ..listeners import listeners
 from ..ops.kinds import OWN
@@ -171,15 +171,15 @@ class Level:
         """The values as they are here: all examples of the batches inside at once."""
         found = list(values)
         for batch in reversed(self.above):
-            found = [x.value if _is_of(x, batch) else x for x in found]
+            found = [x.value if belongs(x, batch) else x for x in found]
         return found
 
     def pull(self, pull: Pull, inputs: Sequence[Tensor]) -> Pull:
         """The pullback of the call as it is here."""
         inputs = list(inputs)
         for batch in reversed(self.above):
-            pull = _over(batch, pull, [_is_of(x, batch) for x in inputs])
-            inputs = [x.value if isinstance(x, Batched) and x.batch is batch else x for x in inputs]
+            pull = _over(batch, pull, [belongs(x, batch) for x in inputs])
+            inputs = [x.value if belongs(x, batch) else x for x in inputs]
         return pull
 
 
@@ -207,10 +207,6 @@ def batches_of(values: Sequence[Any]) -> list[Batch]:
     return [listener for listener in listeners.stack if id(listener) in found] if found else []
 
 
-def _is_of(x: Any, batch: Batch) -> bool:
-    return isinstance(x, Batched) and x.batch is batch
-
-
 def _over(batch: Batch, pull: Pull, on: Sequence[bool]) -> Pull:
     """A pullback for all examples of a batch at once. `on` says which inputs differ from example to example."""
 
@@ -225,7 +221,7 @@ def _over(batch: Batch, pull: Pull, on: Sequence[bool]) -> Pull:
 
 def _below(gx: Tensor, batch: Batch, each: bool) -> Tensor:
     """The gradient for each example, or for a value that all examples share: then the sum over them."""
-    if isinstance(gx, Batched) and gx.batch is batch:
+    if belongs(gx, batch):
         return gx.value if each else sum(gx.value, axis=0)
     return spread(gx, batch.size) if each else gx * batch.size
 
@@ -246,8 +242,7 @@ def on(y: Any, batches: Sequence[Batch]) -> Any:
     if not is_real(y) or not batches:
         return y
     *outer, batch = batches
-    value = y.value if isinstance(y, Batched) and y.batch is batch else spread(y, batch.size)
-    return Batched(batch, on(value, outer))
+    return Batched(batch, on(of_all(y, batch), outer))
 
 
 # ---- running a function

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, Literal
 
-from ..batching import Batch, Batched, spread
+from ..batching import Batch, Batched, of_all
 from ..creation import eye, zeros
 from ..errors import ShapeError, TapeError
 from ..ops.shape import SLICE, broadcast_to, concat, moveaxis, permute_dims, reshape, reshaped, view
@@ -138,10 +138,9 @@ def batched_pull(
     tape: GradientTape, targets: list[Tensor], seeds: list[Tensor], sources: list[Any], unconnected: str, again: bool = False
 ) -> list[Any]:
     """One sweep with a batch of cotangents: seeds have the shapes (n, *target.shape), gradients (n, *source.shape)."""
-    size = seeds[0].shape[0]
-    with Batch(size, directions=True) as batch:
+    with Batch(seeds[0].shape[0], directions=True) as batch:
         found = tape.pull(targets, [Batched(batch, seed) for seed in seeds], sources, unconnected, again=again)
-    return [g if g is None else g.value if isinstance(g, Batched) and g.batch is batch else spread(g, size) for g in found]
+    return [g if g is None else of_all(g, batch) for g in found]
 
 
 # ---- forward: columns
@@ -175,8 +174,7 @@ def _push(
     with Batch(n, directions=True) as batch:
         out, tangents, used = pushed(f, sources, [Batched(batch, basis) if k == i else None for k in range(len(sources))])
     targets, form = _tensors(f, out)
-    found = flatten(tangents)[0]
-    return targets, form, [t.value if isinstance(t, Batched) and t.batch is batch else spread(t, n) for t in found], used
+    return targets, form, [of_all(t, batch) for t in flatten(tangents)[0]], used
 
 
 # ---- of what a tape recorded

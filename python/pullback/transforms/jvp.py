@@ -32,11 +32,11 @@ class Forward:
         self.bytes = 0
 
     def __enter__(self) -> Forward:
-        listeners.stack = (*listeners.stack, self)
+        listeners.enter(self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        listeners.stack = tuple([listener for listener in listeners.stack if listener is not self])
+        listeners.leave(self)
 
     def give(self, x: Tensor, tangent: Tensor) -> None:
         """From now on x has this tangent."""

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ..batching import Batched, pull, spread
+from ..batching import Batched, of_all, pull
 from ..creation import asarray, ones, zeros_like
 from ..errors import ShapeError, UnconnectedError
 from ..ops.factors import Dense, Factored, inner
@@ -45,8 +45,8 @@ def per_example_grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0) ->
 def per_example_norm(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Tensor]:
     """A function that gives the squared norm of each example's gradient, over all tensors of the argument(s): (batch,).
 
-    Arguments as in `per_example_grad`. The gradients by weights of dense layers (also by plain products), embeddings and norm
-    layers stay in factors, and inner products of the factors give the norms: Goodfellow 2015, "Efficient per-example gradient
+    Arguments as in `per_example_grad`. The gradients by weights of dense layers (also by plain products) and
+    embeddings stay in factors, and inner products of the factors give the norms: Goodfellow 2015, "Efficient per-example gradient
     computations"; for rows and ties Li et al. 2022, "Large language models can be strong differentially private learners",
     section 4. Those by other weights are formed.
     """
@@ -148,8 +148,7 @@ class _Record:
         return Dense(self._of_all(gx if shape is None or gx.shape == shape else unbroadcast(gx, shape)))
 
     def _of_all(self, x: Tensor) -> Tensor:
-        """What is one example's, or the same for all, with a first axis of examples."""
-        return x.value if isinstance(x, Batched) and x.batch is self.batch else spread(x, self.batch.size)
+        return of_all(x, self.batch)
 
 
 class _Held:

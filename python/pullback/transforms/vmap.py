@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from ..batching import Batch, Batched, spread
+from ..batching import Batch, Batched, belongs, of_all
 from ..creation import asarray
 from ..errors import ShapeError, VmapError
 from ..ops._shapes import normalize_axis
@@ -91,10 +91,9 @@ def _first(x: Any, axis: int, what: str) -> Tensor:
 def _outside(y: Any, batch: Batch, axis: int | None) -> Tensor:
     """A result of one example as a tensor with all of them."""
     y = asarray(y)
-    mine = isinstance(y, Batched) and y.batch is batch
     if axis is None:
-        if mine:
+        if belongs(y, batch):
             raise VmapError(f"vmap: out_axes is None for a result of shape {y.shape} that differs from example to example.")
         return y
-    rows = y.value if isinstance(y, Batched) and mine else spread(y, batch.size)
+    rows = of_all(y, batch)
     return rows if axis == 0 else moveaxis(rows, 0, normalize_axis("out_axes", axis, rows.ndim))
