@@ -90,6 +90,23 @@ def test_the_name_of_a_modules_path_is_on_its_launches() -> None:
     assert [door.scopes[launch.scope] for launch in prof.launches] == ["0", "1"]
 
 
+def test_the_cotangent_of_a_loss_is_made_in_the_backward_pass() -> None:
+    w = pb.Parameter(np.ones(3, np.float32))
+    with pb.profile() as prof:
+        with pb.GradientTape() as tape:
+            loss = pb.sum(w * w)
+        tape.gradient(loss, w)
+    assert prof.forward.launches == 2
+
+
+def test_backward_passes_of_per_example_gradients_are_charged_as_such() -> None:
+    w, x = pb.Parameter(np.ones(3, np.float32)), pb.ones((5, 3))
+    with pb.profile() as prof:
+        pb.per_example_norm(lambda w, v: pb.sum(w * v))(w, x)
+    assert prof.forward.launches == 2
+    assert prof.backward.launches > 0
+
+
 def test_a_launch_of_unknown_cost_is_named_and_strict_refuses_it() -> None:
     class Mystery:
         name, cost, names, params = "mystery", None, ("x",), 0

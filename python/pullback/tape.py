@@ -198,7 +198,7 @@ class GradientTape:
         self._ready(unconnected)
         (targets, nested), wanted = flatten(target), flatten(sources)
         given = flatten(output_gradients)[0] if nested and output_gradients is not None else [output_gradients]
-        gradients = self.pull(targets, seeds_for(targets, given), wanted[0], unconnected, aggregation)
+        gradients = self.pull(targets, lambda: seeds_for(targets, given), wanted[0], unconnected, aggregation)
         return unflatten(wanted[1], gradients)
 
     def _ready(self, unconnected: str) -> str:
@@ -209,10 +209,10 @@ class GradientTape:
         return unconnected
 
     def pull(
-        self, targets: list[Any], seeds: list[Any], sources: list[Any], unconnected: str = "error",
+        self, targets: list[Any], seeds: Callable[[], list[Any]], sources: list[Any], unconnected: str = "error",
         aggregation: str = "accumulate", again: bool = False,
     ) -> list[Any]:  # fmt: skip
-        """The gradient of each source for these cotangents of the targets. `again` keeps what was kept, for another call."""
+        """The gradient of each source, for what seeds() gives as cotangents of the targets. `again` keeps all for another call."""
         from .sweep import sweep
 
         recording = listeners.stack
@@ -220,7 +220,7 @@ class GradientTape:
             self.stop()
         before, scope = door.enter(door.BACKWARD), door.state.scope
         try:
-            return sweep(self, targets, seeds, sources, unconnected, aggregation, free=not (again or self.persistent))
+            return sweep(self, targets, seeds(), sources, unconnected, aggregation, free=not (again or self.persistent))
         finally:
             door.enter(before)
             if not self.consumed:

@@ -139,7 +139,7 @@ def batched_pull(
 ) -> list[Any]:
     """One sweep with a batch of cotangents: seeds have the shapes (n, *target.shape), gradients (n, *source.shape)."""
     with Batch(seeds[0].shape[0], directions=True) as batch:
-        found = tape.pull(targets, [Batched(batch, seed) for seed in seeds], sources, unconnected, again=again)
+        found = tape.pull(targets, lambda: [Batched(batch, seed) for seed in seeds], sources, unconnected, again=again)
     return [g if g is None else of_all(g, batch) for g in found]
 
 

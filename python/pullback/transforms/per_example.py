@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from .. import door
 from ..batching import Batched, of_all, pull
 from ..creation import asarray, ones, zeros_like
 from ..errors import ShapeError, UnconnectedError
@@ -54,7 +56,8 @@ def per_example_norm(f: Callable[..., Any], argnums: int | Sequence[int] = 0) ->
     @wraps(f)
     def norms(*args: Any, **options: Any) -> Tensor:
         record = _Record(f, argnums, args, options)
-        return _norms(record.pull(record.seed()))
+        with _backward():
+            return _norms(record.pull(record.seed()))
 
     return norms
 
@@ -75,10 +78,22 @@ def weighted_grad(f: Callable[..., Any], weights: Any, argnums: int | Sequence[i
     @wraps(f)
     def gradient(*args: Any, **options: Any) -> Any:
         record = _Record(f, argnums, args, options)
-        given = weights(_norms(record.pull(record.seed(), again=True))) if callable(weights) else weights
-        return unflatten(record.spec, [_total(parts, x) for parts, x in zip(record.pull(record.seed(given)), record.sources)])
+        with _backward():
+            given = weights(_norms(record.pull(record.seed(), again=True))) if callable(weights) else weights
+            found = [_total(parts, x) for parts, x in zip(record.pull(record.seed(given)), record.sources)]
+        return unflatten(record.spec, found)
 
     return gradient
+
+
+@contextmanager
+def _backward() -> Generator[None]:
+    """What runs inside is charged to the backward pass."""
+    before = door.enter(door.BACKWARD)
+    try:
+        yield
+    finally:
+        door.enter(before)
 
 
 def _axes(args: tuple[Any, ...], argnums: int | Sequence[int]) -> tuple[int | None, ...]:
