@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cpu/copy.h"
+#include "cpu/far.h"
 #include "cpu/pool.h"
 #include "cpu/stream.h"
 
@@ -86,17 +87,30 @@ template <class T> void take_elements(char* out, const char* x, int64_t step, co
   }
 }
 
+// A gather may repeat a small table many times over: a result that fills half the caches is written past them, the table stays.
+constexpr int64_t kFarRows = kFarBytes / 2;  // bytes of the result
+
+void copy_rows(char* out, const Rows& x, const int64_t* index, int64_t n, bool far) {
+  for (int64_t k = 0; k < n; ++k) {
+    const char* from = x.data + index[k] * x.step;
+    if (far) write_far(out + k * x.row_bytes, from, x.row_bytes);
+    else std::memcpy(out + k * x.row_bytes, from, x.row_bytes);
+  }
+  if (far) far_fence();
+}
+
 void take_rows(char* out, const Rows& x, int64_t outer, const int64_t* index, int64_t n, int size) {
+  const bool far = x.row_bytes % 64 == 0 && outer * n * x.row_bytes >= kFarRows;
   const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, x.row_bytes / 8));
   parallel_for(outer * n, grain, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end;) {
       const int64_t o = r / n, j = r % n, run = std::min(end - r, n - j);
-      const char* from = x.data + o * x.outer_step;
+      const Rows slice{x.data + o * x.outer_step, 0, x.step, x.row_bytes};
       char* to = out + r * x.row_bytes;
       if (x.row_bytes == size) {
-        visit_size(size, [&](auto t) { take_elements<decltype(t)>(to, from, x.step, index + j, run); });
+        visit_size(size, [&](auto t) { take_elements<decltype(t)>(to, slice.data, x.step, index + j, run); });
       } else {
-        for (int64_t k = 0; k < run; ++k) std::memcpy(to + k * x.row_bytes, from + index[j + k] * x.step, x.row_bytes);
+        copy_rows(to, slice, index + j, run, far);
       }
       r += run;
     }
