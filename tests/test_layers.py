@@ -20,7 +20,8 @@ if not PACKAGE.exists():
 
 # From the bottom to the top. A module imports from its own layer and from those above it in this list.
 LAYERS: list[tuple[str, ...]] = [
-    ("errors", "refusal", "config"),
+    ("errors", "refusal", "config", "site"),
+    ("capturing",),
     ("simulated", "gpu", "gpu_libraries"),
     ("devices", "dtypes", "door", "example"),
     ("tensor", "tree", "namespace_info"),
@@ -31,7 +32,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("tape", "explain"),
     ("ops",),
     ("sweep",),
-    ("transforms", "capture", "check", "debug", "numpy_signatures", "dispatch", "linalg", "profile", "io", "report"),
+    ("transforms", "replays", "check", "debug", "numpy_signatures", "dispatch", "linalg", "profile", "io", "report"),
     ("nn", "optim", "solve", "data"),
     ("train",),
     ("cli",),
@@ -43,7 +44,7 @@ LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in mod
 # Calls that go up, made when they run and not when they are imported, each with its reason.
 UPWARD = {
     ("dtypes", "backends"),  # bfloat16 is made on first use, and the kernels are told of it
-    ("tensor", "creation"), ("tensor", "ops"), ("tensor", "__init__"),  # t.to(…), Parameter(obj), __array_namespace__
+    ("tensor", "creation"), ("tensor", "ops"), ("tensor", "__init__"),  # t.to(…), p.assign(…), Parameter(obj), __array_namespace__
     ("creation", "ops"), ("creation", "operand"),  # pb.asarray of a tensor is recorded
     ("tape", "sweep"), ("explain", "sweep"),  # the walk back names ops (to sum gradients), the tape does not
     ("tape", "transforms"), ("tape", "report"), ("explain", "ops"),  # tape.jacobian, tape.diagnose are methods for convenience

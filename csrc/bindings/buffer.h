@@ -1,6 +1,7 @@
 // The owner of an array's memory: a Python object that gives it back to the allocator.
 #pragma once
 #include "bindings/arrays.h"
+#include "bindings/recorder.h"
 #include "kernels/memory.h"
 
 namespace pb {
@@ -13,7 +14,9 @@ struct Buffer {
 inline PyTypeObject buffer_type;  // filled in by prepare_buffers
 
 inline void buffer_free(PyObject* self) {
-  kernels::release(reinterpret_cast<Buffer*>(self)->block);
+  const kernels::Block& block = reinterpret_cast<Buffer*>(self)->block;
+  if (recordings.load(std::memory_order_relaxed)) tell_given_back(static_cast<char*>(block.data));
+  kernels::release(block);
   PyObject_Free(self);
 }
 

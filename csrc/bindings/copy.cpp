@@ -39,6 +39,20 @@ PyObject* call_cast(const void*, PyObject* const* args, Py_ssize_t count) {
   return copy_as(kernel, args[0], dtype_of(args[1]));
 }
 
+// assign(target, x): x in the memory of the target, converted to its dtype.
+PyObject* call_assign(const void*, PyObject* const* args, Py_ssize_t count) {
+  static const Kernel kernel{"assign", kernels::copy, kernels::copy_cost};
+  expect_count(count, 2);
+  View views[2] = {view_or_refuse(args[0]), view_or_refuse(args[1])};
+  if (!views[0].contiguous()) throw Refused{"a target that is not contiguous"};
+  bool same = views[0].ndim == views[1].ndim;
+  for (int d = 0; same && d < views[0].ndim; ++d) same = views[0].shape[d] == views[1].shape[d];
+  if (!same) throw Refused{"shapes differ"};
+  const Launch launch{&kernel, 1, 1, views, {}, {}, nullptr};
+  run_released(launch, views[0].bytes() / 2);
+  Py_RETURN_NONE;
+}
+
 // concat(arrays, axis)
 PyObject* call_concat(const void*, PyObject* const* args, Py_ssize_t count) {
   static const Kernel kernel{"concat", kernels::concat, kernels::copy_cost};
@@ -147,6 +161,7 @@ PyObject* call_fill(const void*, PyObject* const* args, Py_ssize_t count) {
 void bind_copy(PyObject* module) {
   define(module, "copy", call_copy, nullptr);
   define(module, "cast", call_cast, nullptr);
+  define(module, "assign", call_assign, nullptr);
   define(module, "concat", call_concat, nullptr);
   define(module, "pad", call_pad, nullptr);
   define(module, "fill", call_fill, nullptr);

@@ -10,14 +10,14 @@ thread_local std::unique_ptr<Ledger> own_ledger;
 
 // set_phase(number) -> the number before. Launches from now on are charged to it.
 PyObject* set_phase(const void*, PyObject* const* args, Py_ssize_t) {
-  const int before = door.phase;
-  door.phase = int(to_int(args[0]));
+  const int before = door.charge.phase;
+  door.charge.phase = int(to_int(args[0]));
   return PyLong_FromLong(before);
 }
 
 PyObject* set_scope(const void*, PyObject* const* args, Py_ssize_t) {
-  const int before = door.scope;
-  door.scope = int(to_int(args[0]));
+  const int before = door.charge.scope;
+  door.charge.scope = int(to_int(args[0]));
   return PyLong_FromLong(before);
 }
 

@@ -24,6 +24,7 @@ bool view_of(PyObject* object, View& v) {
   v.data = PyArray_BYTES(array);
   v.ndim = ndim;
   for (int d = 0; d < ndim; ++d) v.shape[d] = PyArray_DIMS(array)[d], v.stride[d] = PyArray_STRIDES(array)[d];
+  if (recording()) tell_seen(object, v);
   return true;
 }
 
@@ -33,7 +34,7 @@ PyObject* new_array(DType dtype, int ndim, const int64_t* shape, View& out) {
   npy_intp dims[kMaxDims];
   for (int d = 0; d < ndim; ++d) dims[d] = shape[d], bytes *= shape[d];
   PyObject* array;
-  if (bytes < kPooledBytes) {
+  if (bytes < kPooledBytes && !recording()) {
     Py_INCREF(descriptor);
     array = PyArray_NewFromDescr(array_type, descriptor, ndim, dims, nullptr, nullptr, 0, nullptr);
     if (!array) throw PythonError{};
@@ -46,6 +47,7 @@ PyObject* new_array(DType dtype, int ndim, const int64_t* shape, View& out) {
       throw PythonError{};
     }
     PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(array), reinterpret_cast<PyObject*>(buffer));
+    if (recording()) tell_made(static_cast<char*>(buffer->block.data), int64_t(bytes));
   }
   out.data = PyArray_BYTES(reinterpret_cast<PyArrayObject*>(array));
   out.dtype = dtype;

@@ -105,6 +105,23 @@ PyObject* call_dropout(const void*, PyObject* const* args, Py_ssize_t count) {
   return result.hand_out();
 }
 
+// random_state(state, offset): a new state, so many calls further. advance_state(state, offset): in place.
+template <bool kInPlace> PyObject* call_random_state(const void*, PyObject* const* args, Py_ssize_t count) {
+  static const Kernel kernel{"random_state", kernels::random_state, kernels::random_cost<0, 0>};
+  expect_count(count, 2);
+  View views[2];
+  views[1] = state_or_refuse(args[0]);
+  const Launch launch{&kernel, 1, 1, views, {to_int(args[1])}, {}, nullptr};
+  if constexpr (kInPlace) {
+    views[0] = views[1];
+    run(launch);
+    Py_RETURN_NONE;
+  }
+  Result result(DType::u64, 1, views[1].shape, views[0]);
+  run(launch);
+  return result.hand_out();
+}
+
 }  // namespace
 
 void bind_random(PyObject* module) {
@@ -120,6 +137,8 @@ void bind_random(PyObject* module) {
   define(module, "bernoulli", call_bernoulli, nullptr);
   define(module, "randint", call_randint, nullptr);
   define(module, "dropout", call_dropout, nullptr);
+  define(module, "random_state", call_random_state<false>, nullptr);
+  define(module, "advance_state", call_random_state<true>, nullptr);
 }
 
 }  // namespace pb

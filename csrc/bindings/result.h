@@ -20,6 +20,21 @@ class Result {
   PyObject* array_;
 };
 
+// A list or tuple of Python objects, for as long as this lives.
+class Items {
+ public:
+  explicit Items(PyObject* object) : items_(PySequence_Fast(object, "expected a list")) {
+    if (!items_) throw PythonError{};
+  }
+  Items(const Items&) = delete;
+  ~Items() { Py_DECREF(items_); }
+  Py_ssize_t size() const { return PySequence_Fast_GET_SIZE(items_); }
+  PyObject* operator[](Py_ssize_t i) const { return PySequence_Fast_GET_ITEM(items_, i); }
+
+ private:
+  PyObject* items_;
+};
+
 inline void expect_count(Py_ssize_t count, Py_ssize_t wanted) {
   if (count != wanted) throw Refused{"wrong number of arguments"};
 }

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "bindings/recorder.h"
 #include "bindings/tables.h"
 #include "bindings/result.h"
 #include "math/update.h"
@@ -24,21 +25,6 @@ struct Plan {
   ~Plan() {
     for (PyObject* owner : owners) Py_DECREF(owner);
   }
-};
-
-// A list or tuple of Python objects, for as long as this lives.
-class Items {
- public:
-  explicit Items(PyObject* object) : items_(PySequence_Fast(object, "expected a list")) {
-    if (!items_) throw PythonError{};
-  }
-  Items(const Items&) = delete;
-  ~Items() { Py_DECREF(items_); }
-  Py_ssize_t size() const { return PySequence_Fast_GET_SIZE(items_); }
-  PyObject* operator[](Py_ssize_t i) const { return PySequence_Fast_GET_ITEM(items_, i); }
-
- private:
-  PyObject* items_;
 };
 
 // The elements of a contiguous array in a row.
@@ -148,6 +134,7 @@ PyObject* call_step(const void* table, PyObject* const* args, Py_ssize_t count) 
   expect_count(count, 6);
   auto* plan = static_cast<Plan*>(PyCapsule_GetPointer(args[0], kPlanName));
   if (!plan) throw PythonError{};
+  if (recording()) tell_kept(args[0]);
   if (plan->busy) throw Refused{"a step with this plan is running in another thread"};
   Launch launch{};
   const Items hyper(args[3]);

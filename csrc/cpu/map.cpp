@@ -45,6 +45,11 @@ void map_range(const Launch& launch, Loop loop, Compute compute, Compute result,
 
 }  // namespace
 
+int64_t map_work(const Looped& op, Compute compute) {
+  return std::max<int64_t>(4, std::max<int64_t>(1, op.flops + 8 * op.special)) * compute_size(compute);
+}
+int64_t map_grain(int64_t work) { return std::max<int64_t>(2048, 4 * kGrainBytes / work); }
+
 void map(const Launch& launch) {
   const auto& op = static_cast<const Looped&>(*static_cast<const kernels::Elementwise*>(launch.table));
   const Compute compute = compute_type(launch.in(launch.inputs - 1).dtype);  // where: the condition comes first
@@ -52,8 +57,7 @@ void map(const Launch& launch) {
   const Loop loop = op.loops[int(compute)];
   const int64_t n = launch.out().size();
   const int size = compute_size(compute);
-  const int64_t work = std::max<int64_t>(1, op.flops + 8 * op.special) * size;
-  const int64_t grain = std::max<int64_t>(2048, kGrainBytes / std::max<int64_t>(work / 4, size));
+  const int64_t grain = map_grain(map_work(op, compute));
   bool flat = launch.out().dtype == storage_of(result);
   for (int k = 0; flat && k < launch.inputs; ++k) flat = launch.in(k).dtype == storage_of(compute) && launch.in(k).contiguous();
   if (flat) {

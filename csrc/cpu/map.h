@@ -19,6 +19,10 @@ struct Looped : kernels::Elementwise {
 
 void map(const Launch& launch);
 
+// How much an element of the op costs, as a thread's share is measured; and that share, in elements.
+int64_t map_work(const Looped& op, Compute compute);
+int64_t map_grain(int64_t work);
+
 template <class F, class C, class R, size_t... K>
 inline void loop_over(int64_t n, R* out, const void* const* in, std::index_sequence<K...>) {
   const F f;

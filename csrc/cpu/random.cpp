@@ -70,6 +70,12 @@ template <class T> Numbers<T> spread_all(Numbers<T> u, T low, T width) {
 
 }  // namespace
 
+void random_state(const Launch& launch) {
+  const State state = state_of(launch.in());
+  launch.out().as<uint64_t>()[0] = state.seed;
+  launch.out().as<uint64_t>()[1] = state.serial + uint64_t(launch.ints[0]);
+}
+
 void uniform(const Launch& launch) {
   fill_real(launch, [&](auto zero) {
     using T = decltype(zero);

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <vector>
 
+#include "cuda/graph_memory.h"
 #include "cuda/launch.cuh"
 #include "kernels/memory.h"
 
@@ -62,7 +63,9 @@ std::string in_mebibytes(size_t bytes) {
 
 void* fresh(size_t bytes) {
   void* data = nullptr;
-  const cudaError_t error = kKeeps ? cudaMalloc(&data, bytes) : cudaMallocAsync(&data, bytes, stream());
+  // A graph that is being made has no place for the allocation.
+  const bool waits = kKeeps || GraphMemory::current;
+  const cudaError_t error = waits ? cudaMalloc(&data, bytes) : cudaMallocAsync(&data, bytes, stream());
   if (error == cudaSuccess) return data;
   (void)cudaGetLastError();
   if (error != cudaErrorMemoryAllocation) fail(error, "allocating memory");
@@ -86,12 +89,22 @@ MemoryUse memory_use() {
   return use;
 }
 
+thread_local GraphMemory* GraphMemory::current = nullptr;
+
+kernels::Block working_memory(size_t bytes) {
+  return GraphMemory::current ? GraphMemory::current->take(bytes) : kernels::allocate(bytes);
+}
+void give_back_working_memory(const kernels::Block& block) {
+  if (GraphMemory::current) GraphMemory::current->give_back(block);
+  else kernels::release(block);
+}
+
 Scratch::~Scratch() {
-  for (int k = 0; k < count_; ++k) kernels::release(pieces_[k]);
+  for (int k = 0; k < count_; ++k) give_back_working_memory(pieces_[k]);
 }
 void* Scratch::take_bytes(size_t bytes) {
   if (count_ == kMaxPieces) throw kernels::Failure("too many pieces of working memory");
-  pieces_[count_] = kernels::allocate(bytes);
+  pieces_[count_] = working_memory(bytes);
   return pieces_[count_++].data;
 }
 

@@ -20,11 +20,11 @@ class Copies {
   Copies(const Copies&) = delete;
   Copies& operator=(const Copies&) = delete;
   ~Copies() {
-    for (const kernels::Block& block : blocks_) kernels::release(block);
+    for (const kernels::Block& block : blocks_) give_back_working_memory(block);
   }
   char* take(int64_t bytes) {
     blocks_.push_back({});
-    blocks_.back() = kernels::allocate(size_t(bytes));
+    blocks_.back() = working_memory(size_t(bytes));
     return static_cast<char*>(blocks_.back().data);
   }
 

@@ -36,6 +36,10 @@ inline dim3 blocks_for(int64_t threads, int64_t of = kThreads) {
   return dim3(unsigned(blocks));
 }
 
+// Memory for the length of one launch; of a graph that is being made, for as long as that lives.
+kernels::Block working_memory(size_t bytes);
+void give_back_working_memory(const kernels::Block& block);
+
 // Working memory for the length of one launch. It is given back at once: later work of the stream comes after.
 class Scratch {
  public:

@@ -187,9 +187,26 @@ template <class T> void dropout_as(const Launch& launch) {
 }  // namespace
 }  // namespace pb::cuda
 
+namespace pb::cuda {
+namespace {
+
+// One thread: out may be the state itself.
+__global__ void move_state_kernel(uint64_t* out, const uint64_t* state, uint64_t offset) {
+  const uint64_t seed = state[0], serial = state[1];
+  out[0] = seed, out[1] = serial + offset;
+}
+
+}  // namespace
+}  // namespace pb::cuda
+
 namespace pb::kernels {
 
 using namespace cuda;
+
+void random_state(const Launch& launch) {
+  start(move_state_kernel, dim3(1), dim3(1), 0, launch.out().as<uint64_t>(), launch.in().as<const uint64_t>(),
+        uint64_t(launch.ints[0]));
+}
 
 void uniform(const Launch& launch) {
   fill_real(launch, [&](auto zero) {

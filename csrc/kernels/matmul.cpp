@@ -7,8 +7,6 @@
 namespace pb::kernels {
 namespace {
 
-thread_local Precision chosen = Precision::exact;
-
 // The row of the table, with the figures of forward or backward measured.
 template <class Run> Linear measured(const Kernel& kernel, Run run) {
   Linear op{kernel, {}, {}};
@@ -22,8 +20,8 @@ template <class Run> Linear measured(const Kernel& kernel, Run run) {
 
 }  // namespace
 
-Precision precision() { return chosen; }
-void set_precision(Precision precision) { chosen = precision; }
+Precision precision() { return Precision(door.charge.precision); }
+void set_precision(Precision precision) { door.charge.precision = uint8_t(precision); }
 
 const Linear& linear_forward() {
   static const Linear op = measured({"linear", linear, linear_cost}, [](auto forward, auto) { (void)forward(Counting(0.5)); });

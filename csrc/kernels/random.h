@@ -13,6 +13,8 @@ void bernoulli(const Launch& launch);         // reals: p
 void randint(const Launch& launch);           // ints: low, high
 void random_keys(const Launch& launch);       // out: uint64, all bits random
 void permutation(const Launch& launch);       // out: int64, the order that sorts the keys
+// out: a state for each call to come: `in` with ints[0] added to its serial. In place it moves the stream on.
+void random_state(const Launch& launch);
 // in: x, the state. reals: p. Zero with probability p, otherwise x / (1 - p).
 void dropout(const Launch& launch);
 

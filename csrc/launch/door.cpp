@@ -1,4 +1,4 @@
-// The ledger's record of a launch.
+// What is told of a launch: the recorder, and the ledger.
 #include "launch/door.h"
 
 namespace pb {
@@ -17,7 +17,9 @@ bool read_before(const Launch& launch, int k) {
 }  // namespace
 
 void perform_recorded(const Launch& launch) {
-  Record record{launch.kernel->name, door.phase, door.scope, {}, mark(), 0};
+  if (door.recorder) door.recorder->add(launch, door.charge);
+  if (!door.ledger) return perform(launch);
+  Record record{launch.kernel->name, door.charge.phase, door.charge.scope, {}, mark(), 0};
   launch.kernel->cost(launch, record.cost);
   if (record.cost.executed_flops == 0) record.cost.executed_flops = record.cost.flops;
   if (record.cost.bytes_read == 0 && record.cost.bytes_written == 0) {

@@ -32,10 +32,23 @@ struct Launch {
   View& in(int k = 0) const { return operands[outputs + k]; }
 };
 
-// The state of a thread's door. Phases and scopes are numbers given by the layer above.
+// What the layer above says of launches: numbers of a phase and a scope, and the precision of products (kernels/matmul.h).
+struct Charge {
+  int phase = 0, scope = 0;
+  uint8_t precision = 0;
+};
+
+// Is told of launches before they run.
+struct Recorder {
+  virtual ~Recorder() = default;
+  virtual void add(const Launch& launch, const Charge& charge) = 0;
+};
+
+// The state of a thread's door.
 struct Door {
   Ledger* ledger = nullptr;
-  int phase = 0, scope = 0;
+  Recorder* recorder = nullptr;
+  Charge charge;
 };
 #if defined(PB_CUDA)  // not the quick way: CUDA's runtime brings 4 KB of thread-local memory, the simulator more
 extern thread_local Door door;
@@ -53,7 +66,7 @@ int64_t mark();
 int64_t time_of(int64_t mark);
 
 inline void run(const Launch& launch) {
-  if (__builtin_expect(door.ledger != nullptr, 0)) return perform_recorded(launch);
+  if (__builtin_expect(door.ledger || door.recorder, 0)) return perform_recorded(launch);
   perform(launch);
 }
 

@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     import numpy as _numpy
 
     from . import amp as amp, data as data, linalg as linalg, nn as nn, optim as optim, profile as profile
+    from .replays.capture import capture as capture
     from .io import load as load, save as save
     from .ops import random as random
     from .transforms.black_box import black_box as black_box
@@ -108,7 +109,7 @@ _LAZY = {
     "linearize": ".transforms.jvp", "hvp": ".transforms.jvp", "jacobian": ".transforms.jacobian",
     "hessian": ".transforms.jacobian", "black_box": ".transforms.black_box", "checkpoint": ".transforms.checkpoint",
     "custom_gradient": ".transforms.custom", "straight_through": ".transforms.custom", "memo": ".transforms.memo",
-    "scan": ".transforms.scan", "per_example_grad": ".transforms.per_example",
+    "capture": ".replays.capture", "scan": ".transforms.scan", "per_example_grad": ".transforms.per_example",
     "per_example_norm": ".transforms.per_example", "weighted_grad": ".transforms.per_example",
 }  # fmt: skip
 

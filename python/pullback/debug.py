@@ -7,10 +7,9 @@ from typing import Any
 
 from . import devices, dtypes
 from .errors import NonFiniteError, TapeError
-from .explain import line_of
+from .site import call_site, line_of
 from .listeners import listeners
 from .primitive import Op
-from .tape import call_site
 from .tensor import Tensor
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from . import config, door, gpu
+from . import capturing, config, door, gpu
 from .errors import DeviceError
 from .refusal import Refused
 
@@ -104,7 +104,7 @@ def full(device: str, shape: tuple[int, ...], value: Any, dtype: Any) -> Any:
             return kernel(shape, np.dtype(dtype), value)
         except Refused:  # CuPy says why
             pass
-    if door.state.ledger is None:
+    if door.state.ledger is None or capturing.thread.recording is not None:  # a constant of every replay
         return _filled(device, shape, value, dtype)
     return door.through("full", lambda: _filled(device, shape, value, dtype), door.moved)
 

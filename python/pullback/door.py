@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
+
+from . import capturing
 
 PHASES: Final = ("forward", "backward", "recompute", "optimizer", "data", "other")
 FORWARD, BACKWARD, RECOMPUTE, OPTIMIZER, DATA, OTHER = range(6)
@@ -55,11 +58,24 @@ def connect(native: Any) -> None:
     _natives.append(native)
 
 
+@contextmanager
+def attended() -> Generator[None]:
+    """A recording runs in this thread: it is told of phases and scopes, as a ledger is."""
+    global profiling
+    profiling += 1
+    for native in _natives:
+        native.set_phase(state.phase)
+    try:
+        yield
+    finally:
+        profiling -= 1
+
+
 def enter(phase: int) -> int:
     """Charges this thread's launches to `phase`; returns the phase before, for `enter` again afterwards."""
     before = state.phase
     state.phase = phase
-    if state.ledger is not None:
+    if profiling:
         for native in _natives:
             native.set_phase(phase)
     return before
@@ -120,6 +136,7 @@ def through(name: str, run: Callable[[], Any], cost: Callable[[Any], dict[str, i
 
     Launches inside it are part of it and are not charged again.
     """
+    capturing.refuse(f"{name}, which is not a native kernel,", "Do it outside, or with other ops.")
     ledger = state.ledger
     if ledger is None:
         return run()

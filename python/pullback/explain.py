@@ -4,23 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .site import line_of
 from .tensor import Parameter
 
 if TYPE_CHECKING:
-    from types import CodeType
-
     from .primitive import Op
     from .tape import GradientTape
-
-
-def line_of(site: tuple[CodeType, int]) -> str:
-    """ '"file.py", line 12, in train' """
-    return f'"{site[0].co_filename}", line {number_of_line(site)}, in {site[0].co_name}'
-
-
-def number_of_line(site: tuple[CodeType, int]) -> int:
-    code, offset = site
-    return next((n for start, end, n in code.co_lines() if n and start <= offset < end), code.co_firstlineno)
 
 
 def op_at(op: Op, site: Any) -> str:

@@ -16,8 +16,13 @@ _waiting: Final[list[Callable[[Any], None]]] = []
 def when_loaded(tell: Callable[[Any], None]) -> None:
     """Calls tell(kernels) once pullback's CUDA kernels are loaded: now if they are, never if there are none."""
     _waiting.append(tell)
-    if load.cache_info().currsize and not isinstance(load(), str) and need().kernels is not None:
-        tell(need().kernels)
+    if (kernels := loaded_kernels()) is not None:
+        tell(kernels)
+
+
+def loaded_kernels() -> Any:
+    """pullback's CUDA kernels, if they are loaded already."""
+    return need().kernels if load.cache_info().currsize and not isinstance(load(), str) else None
 
 
 class Gpu:

@@ -2,40 +2,22 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
-from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Any, Final
+from types import CodeType
+from typing import TYPE_CHECKING, Any
 
-from . import door
+from . import capturing, door
 from . import tensor as tensors
 from .errors import TapeError
 from .listeners import listeners
 from .primitive import Op
+from .site import Site, call_site, current_frame, user_frame
 from .tensor import Parameter, Tensor, new_serial
 from .tree import flatten, unflatten
 
 if TYPE_CHECKING:
     from .report.diagnosis import Diagnosis
     from .report.explanation import Explanation
-
-Site = tuple[CodeType, int]
-current_frame: Final[Callable[[int], FrameType]] = sys._getframe  # pyright: ignore[reportPrivateUsage]
-_OURS: Final = __name__.partition(".")[0] + "."
-
-
-def user_frame(frame: FrameType) -> FrameType:
-    """The nearest frame from this one outwards that is not pullback's own."""
-    while frame.f_globals.get("__name__", "").startswith(_OURS) and frame.f_back is not None:
-        frame = frame.f_back
-    return frame
-
-
-def call_site() -> Site:
-    """The user's line that runs now, as a code object and an instruction offset (words are made of it only in a report)."""
-    frame = user_frame(current_frame(1))
-    return frame.f_code, frame.f_lasti
-
 
 # One recorded op: (op, serial of its output, serials of its inputs (0 where not watched), its edges (see edges_of), versions
 # of what was kept and can change, the user's code and instruction offset). A plain tuple, because one is made for every op.
@@ -53,6 +35,7 @@ class GradientTape:
     def __init__(self, persistent: bool = False, watch_parameters: bool = True) -> None:
         self.persistent = persistent
         self.watch_parameters = watch_parameters
+        self.recording = capturing.thread.recording  # made inside a captured function
         self.code: CodeType | None = None  # the user's code that the last op was called from: most come from there again
         self.reset()
 
@@ -108,6 +91,8 @@ class GradientTape:
 
         Raises TapeError where `t` is not on this tape.
         """
+        if self.recording is not capturing.thread.recording:
+            capturing.refuse("on_gradient on a tape from outside", "Make the tape inside the function.")
         if not self.knows(t):
             raise TapeError(
                 "on_gradient: the tensor is not on this tape. Call it while recording, on a watched tensor or a result."

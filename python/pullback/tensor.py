@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from . import devices, door, dtypes
+from . import capturing, devices, dtypes
 from .errors import DeviceError, DTypeError, ShapeError
 
 new_serial: Final = itertools.count(1).__next__
@@ -29,6 +29,12 @@ class Storage:
         self.name = name
         self.version = 0
         self.placement = 0
+
+    def changed(self) -> None:
+        """The memory has other values from now on; a replay changes it, too."""
+        self.version += 1
+        if capturing.thread.recording is not None:
+            capturing.repeat(self.changed)
 
 
 class Tensor:
@@ -134,24 +140,24 @@ class Tensor:
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """A copy as a NumPy array, from any device, recorded or not. Gradients stop here."""
-        tell_cut(self, "numpy()")
+        leave(self, "numpy()")
         return devices.move(self.array, "cpu") if not devices.on_host(self.array) else np.array(self.array)
 
     def item(self) -> Any:
         """The one element as a Python number. Raises ShapeError for more than one. Gradients stop here."""
         if self.array.size != 1:
             raise ShapeError(f"item(): the tensor has shape {self.shape}, not one element. Index it first, or use numpy().")
-        tell_cut(self, "item()")
+        leave(self, "item()")
         return devices.move(self.array, "cpu").item()
 
     def tolist(self) -> Any:
-        tell_cut(self, "tolist()")
+        leave(self, "tolist()")
         return devices.move(self.array, "cpu").tolist()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         if not devices.on_host(self.array):
             raise DeviceError(f'np.asarray: the tensor is on "{self.device}". Use t.numpy(), which copies it to the host.')
-        tell_cut(self, "np.asarray()")
+        leave(self, "np.asarray()")
         if copy or (dtype is not None and np.dtype(dtype) != self.dtype):
             if copy is False:
                 raise ValueError(f"np.asarray: {self.dtype} to {dtype} needs a copy, but copy=False was asked for.")
@@ -164,7 +170,7 @@ class Tensor:
         return pullback
 
     def __dlpack__(self, **options: Any) -> Any:
-        tell_cut(self, "__dlpack__()")
+        leave(self, "__dlpack__()")
         version = options.get("max_version")
         if version is not None and version >= (1, 0) and devices.on_host(self.array):
             return read_only(self.array).__dlpack__(**options)  # from DLPack 1.0 on a consumer can be told
@@ -176,6 +182,7 @@ class Tensor:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
+        leave(self, "__cuda_array_interface__")
         if devices.on_host(self.array):
             raise AttributeError('__cuda_array_interface__: the tensor is on "cpu"; t.to("cuda") moves it.')
         with devices.working(self.device):
@@ -219,7 +226,7 @@ class Tensor:
                 f"{what}: the tensor has shape {self.shape}; only one element has a truth value or a Python number. "
                 f"Reduce it first, with pb.all, pb.any, pb.sum…"
             )
-        tell_cut(self, what)
+        leave(self, what)
         return devices.move(self.array, "cpu").item()
 
     def __len__(self) -> int:
@@ -233,6 +240,7 @@ class Tensor:
         return (self[i] for i in range(len(self.array)))
 
     def __contains__(self, value: Any) -> bool:
+        leave(self, "in")
         return bool((devices.move(self.array, "cpu") == (value.array if isinstance(value, Tensor) else value)).any())
 
     __hash__ = object.__hash__
@@ -244,6 +252,7 @@ class Tensor:
         )
 
     def __repr__(self) -> str:
+        leave(self, "repr()")
         body = np.array2string(devices.move(self.array, "cpu"), separator=", ", prefix="tensor(")
         notes = "" if self.dtype in (dtypes.DEFAULT, dtypes.int64, dtypes.bool_) else f", dtype={self.dtype}"
         if self.device != "cpu":
@@ -254,6 +263,7 @@ class Tensor:
         return "tensor"
 
     def __format__(self, spec: str) -> str:
+        leave(self, "formatting")
         return format(devices.move(self.array, "cpu").item(), spec) if spec and self.array.size == 1 else repr(self)
 
     def __copy__(self) -> Tensor:
@@ -320,13 +330,15 @@ class Parameter(Tensor):
                 f"assign: {self.label()} has shape {self.shape}, the value {source.shape}. Give it the same shape "
                 f"(pb.broadcast_to says so explicitly)."
             )
-        here = devices.move(source, self.device)
-        door.through("assign", lambda: devices.write(self.array, here), lambda _: door.moved(self.array, of=here))
-        self.storage.version += 1
+        from .ops.writing import write
+
+        write(self.array, devices.move(source, self.device))
+        self.storage.changed()
         return self
 
     def place(self, array: Any) -> None:
         """Moves the value into other memory of the same shape and dtype (an optimizer's arena)."""
+        capturing.tell_change(f"moving {self.label()}", "Make optimizers before.")
         devices.write(array, self.array)
         self.array = array
         self.storage.placement += 1
@@ -358,8 +370,10 @@ def read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 cut_listener: Callable[[Tensor, str], None] | None = None  # set by the tape: a value leaves, and gradients stop there
 
 
-def tell_cut(t: Tensor, how: str) -> None:
-    """Tells the tapes, if any, that a watched value leaves pullback here."""
+def leave(t: Tensor, how: str) -> None:
+    """A value leaves pullback here: tapes that watch it are told, and a captured function must not."""
+    if capturing.thread.recording is not None:
+        capturing.refuse(f"{how}, which reads a value on the host,", "Return the tensor from the function, and read it outside.")
     if cut_listener is not None and t.serial:
         cut_listener(t, how)
 

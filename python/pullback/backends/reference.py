@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import door, gpu
+from .. import capturing, door, gpu
 from ..errors import OutOfMemoryError
 from ..example import Example
 
@@ -50,6 +50,8 @@ def runner(op: Any) -> Callable[..., Any]:
 
 def run(op: Any, arrays: Sequence[Any], params: Sequence[Any]) -> Any:
     """The reference's result on these arrays (and weak Python numbers), through the door."""
+    if capturing.thread.recording is not None:
+        capturing.refuse(f"{op.name}, which has no native kernel here,", "Do it outside, or with other ops.")
     number = device_number(arrays)
     xp = np if number is None else gpu.need().xp
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from .. import devices, dtypes
+from .. import capturing, devices, dtypes
 from ..errors import DTypeError, PullbackError, ShapeError
 from ..operand import as_tensor
 from ..ops.elementwise import abs, exp, less, log, not_equal, square, where
@@ -123,13 +123,14 @@ def nll(x: Any, target: Any, *, weight: Any = None, ignore_index: int = -100, re
     """
     rows, labels = _rows_and_labels("nll", as_tensor(x), as_tensor(target), ignore_index)
     safe = labels.safe()
-    if devices.on_host(safe.array) and safe.array.min(initial=0) < 0:  # would count from the end
+    told = devices.on_host(safe.array) and capturing.thread.recording is None
+    if told and safe.array.min(initial=0) < 0:  # would count from the end
         at = int((safe.array < 0).argmax())
         raise IndexError(
             f"nll: label {safe.array[at]} at position {at} is not a class: input {rows.shape} has classes 0 to "
             f"{rows.shape[1] - 1}. Only ignore_index={ignore_index} marks a row to leave out."
         )
-    if not devices.on_host(safe.array):  # the kernel tells; nothing waits here
+    if not told:  # the kernel tells; nothing waits here
         safe = where(less(safe, 0), rows.shape[1], safe)
     picked = squeeze(take_along_axis(rows, expand_dims(safe, axis=1), axis=1), axis=1)
     loss = where(labels.counts, -picked, 0.0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import devices, door, dtypes
+from .. import capturing, devices, door, dtypes
 from ..creation import asarray
 from ..errors import PullbackError, ShapeError
 from ..tensor import Parameter, Tensor
@@ -38,12 +38,20 @@ class Module:
     training: bool = True
     _path: str = ""
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, (Parameter, Module)) or isinstance(vars(self).get(name), (Parameter, Module)):
+            capturing.tell_change(f"setting {type(self).__name__}.{name}", "Use p.assign(value) to change a Parameter's value.")
+        object.__setattr__(self, name, value)
+
     def forward(self, *args: Any, **options: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__} has no forward method; define forward(self, x).")
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        if door.state.ledger is None:
+        if not door.profiling:
             return self.forward(*args, **options)
+        if capturing.thread.recording is not None:
+            mode = self.training
+            capturing.thread.recording.guard(self, lambda: self.training == mode)
         before = door.enter_scope(self._path or type(self).__name__)
         try:
             return self.forward(*args, **options)
@@ -123,6 +131,7 @@ class Module:
 
     def train(self, mode: bool = True) -> Module:
         """Training mode (dropout drops) for this module and all inside; returns the module."""
+        capturing.refuse("train() or eval()", "Call it outside: each mode is a recording of its own.")
         for module in self.modules():
             module.training = mode
         return self
@@ -138,6 +147,7 @@ class Module:
         """
         to_device = isinstance(device_or_dtype, str) and device_or_dtype.partition(":")[0] in ("cpu", "cuda")
         target: Any = devices.check_device(device_or_dtype) if to_device else dtypes.as_dtype(device_or_dtype)
+        capturing.tell_change("Module.to()", "Call it outside.")
         for _, p in self._named_tensors():
             if to_device:
                 array = devices.move(p.array, target)

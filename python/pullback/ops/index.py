@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import devices, door, dtypes
+from .. import capturing, devices, door, dtypes
 from ..batching import Batched, over_all
 from ..errors import DTypeError, ShapeError, VmapError
 from ..operand import as_tensor
@@ -167,6 +167,8 @@ def _checked(name: str, indices: Any, length: int, axis: int, device: str) -> Te
     if isinstance(indices, Batched):
         return over_all(indices, lambda all_of_them: _checked(name, all_of_them, length, axis, device))
     array = indices.array if isinstance(indices, Tensor) else np.asarray(indices)
+    if capturing.thread.recording is not None and array.dtype.kind in "iu":
+        return Tensor(devices.move(array, device))  # the kernel checks, at every replay
     if array.size == 0:
         return Tensor(devices.move(array, device).astype(np.int64))
     if array.dtype.kind not in "iu":
@@ -251,6 +253,8 @@ def _plain(item: Any) -> Any:
         return item
     if isinstance(item, Tensor):
         item = item.array
+        if capturing.thread.recording is not None:
+            return item  # 0-d too: its value may be another one at a replay
     if isinstance(item, list):
         item = np.asarray([x.numpy() if isinstance(x, Tensor) else x for x in item])
         item = item.astype(np.int64) if item.size == 0 else item
@@ -290,14 +294,16 @@ def _places(x: Tensor, key: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
     """A tensor and indices into its first axis that select t[key]: the rows of x, or where it must be, its elements."""
     if len(key) == 1 and getattr(key[0], "dtype", np.dtype(bool)).kind in "iu" and x.ndim:
         return x, _checked("index", key[0], x.shape[0], 0, x.device)
-    if any([isinstance(item, Batched) for item in key]):
+    if any([isinstance(item, Batched) for item in key]) or (capturing.thread.recording is not None and _numbers_only(x, key)):
         return _numbered(x, key)
+    if any([hasattr(item, "dtype") for item in key]):
+        capturing.refuse("a mask, or an index after a slice,", "Use integers for the first axes, pb.take, or pb.where for a mask.")
     return flatten(x), Tensor(_positions(x, key))
 
 
 def _numbered(x: Tensor, key: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
     """As _places, for indices that differ from example to example: integers for the first axes. Raises VmapError."""
-    if len(key) > x.ndim or any([not isinstance(k, int) and getattr(k, "dtype", np.dtype(bool)).kind not in "iu" for k in key]):
+    if not _numbers_only(x, key):
         raise VmapError(
             f"index {_shown(key)} of a tensor of shape {x.shape} under vmap: where an index differs from example to example, "
             f"all of them must be integers. Slice before or after; pb.where takes the place of a mask."
@@ -307,6 +313,11 @@ def _numbered(x: Tensor, key: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
         place = _checked("index", item, x.shape[axis], axis, x.device)
         flat = flat * x.shape[axis] + within(place, x.shape[axis], 2 * x.size)
     return reshape(x, (math.prod(x.shape[: len(key)]), *x.shape[len(key) :])), flat
+
+
+def _numbers_only(x: Tensor, key: tuple[Any, ...]) -> bool:
+    """Whether the key is integers for the first axes."""
+    return len(key) <= x.ndim and all([isinstance(k, int) or getattr(k, "dtype", np.dtype(bool)).kind in "iu" for k in key])
 
 
 def _shown(key: tuple[Any, ...]) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from .. import devices, dtypes
+from .. import capturing, devices, dtypes
 from ..backends.reference import distinct_bytes, special
 from ..batching import Batch, per_example
 from ..errors import DTypeError, PullbackError, ShapeError
@@ -144,6 +144,7 @@ class Generator:
 
     def seed(self, seed: int) -> None:
         """Starts the stream of another seed, from its beginning. Raises PullbackError outside [0, 2^64)."""
+        capturing.refuse("seeding a generator", "Seed it outside.")
         seed = index(seed)
         if not 0 <= seed < 2**64:
             raise PullbackError(f"seed {seed} is out of range: use an integer from 0 to 2**64 - 1.")
@@ -155,7 +156,9 @@ class Generator:
         return {"seed": self._seed, "serial": self._serial}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        self.seed(state["seed"])
+        """Goes on from a state that `state_dict` gave."""
+        if state["seed"] != self._seed:
+            self.seed(state["seed"])
         self._serial = int(state["serial"])
 
     def next_state(self, device: str = "cpu") -> Any:
@@ -164,6 +167,8 @@ class Generator:
             states.setdefault(self, self.state_dict())
         serial = self._serial
         self._serial += 1
+        if capturing.thread.recording is not None:
+            return capturing.thread.recording.random_state(self, {"seed": self._seed, "serial": serial}, device)
         if device == "cpu":
             return np.array([self._seed, serial], np.uint64)
         block, place = divmod(serial, STATES_AHEAD)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import devices
+from .. import capturing, devices
 from ..errors import ShapeError
 from ..operand import as_tensor
 from ..tensor import Tensor
@@ -35,6 +35,8 @@ def repeat(x: Any, repeats: int | Any, /, *, axis: int | None = None) -> Tensor:
     if axis is None:
         x, axis = flatten(x), 0
     axis = normalize_axis("repeat", axis, x.ndim)
+    if isinstance(repeats, Tensor):
+        capturing.refuse("repeat by counts in a tensor, which reads them on the host,", "Give the counts as a list of ints.")
     counts = devices.move(repeats.array, "cpu") if isinstance(repeats, Tensor) else np.asarray(repeats)
     if counts.dtype.kind not in "iu" or (counts < 0).any():
         raise ShapeError(f"repeat: repeats={repeats!r}; they must be integers, and not negative.")

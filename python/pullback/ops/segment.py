@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import devices, dtypes
+from .. import capturing, devices, dtypes
 from ..batching import Batched, over_all
 from ..creation import ones
 from ..errors import DTypeError, ShapeError
@@ -80,13 +80,15 @@ def _checked(name: str, data: Any, segment_ids: Any, num_segments: int | None) -
 
 
 def _largest(ids: Tensor) -> int:
+    capturing.refuse("counting segments, which reads ids on the host,", "Say num_segments=.")
     while isinstance(ids, Batched):
         ids = ids.value
     return int(devices.move(ids.array.max(keepdims=True), "cpu").item()) if ids.size else -1
 
 
 def _in_range(name: str, ids: Any, count: int) -> Tensor:
-    if devices.on_host(ids) and ids.size and (int(ids.min()) < 0 or int(ids.max()) >= count):
+    checked = capturing.thread.recording is not None or not devices.on_host(ids)  # by the kernel
+    if not checked and ids.size and (int(ids.min()) < 0 or int(ids.max()) >= count):
         wrong = int(((ids < 0) | (ids >= count)).argmax())
         raise IndexError(
             f"{name}: segment id {int(ids.flat[wrong])} at position {wrong % ids.shape[-1]} is out of range for {count} "

@@ -6,14 +6,16 @@ import builtins
 from collections.abc import Sequence
 from typing import Any
 
-from .. import devices, dtypes
+import numpy as np
+
+from .. import capturing, devices, dtypes
 from ..backends.reference import run as run_reference
 from ..batching import Batched, innermost
 from ..batching import run as run_batched
 from ..errors import DTypeError, ShapeError
 from ..listeners import listeners
 from ..operand import Number, as_tensor
-from ..primitive import Op, apply, same
+from ..primitive import OPS, Op, apply, same
 from ..refusal import Refused
 from ..tensor import Tensor
 from . import reduce
@@ -30,6 +32,8 @@ def view(op: Op, x: Tensor, *params: Any) -> Tensor:
     array = x.array
     if devices.on_host(array):
         y = Tensor(op.reference(None, array, *params))
+        if capturing.thread.recording is not None and y.array.size and not np.may_share_memory(y.array, array):
+            y = Tensor(op.reference(None, OPS["copy"].kernel(array), *params))  # NumPy had to copy: a kernel can be replayed
     elif x.__class__ is Batched:
         return run_batched(op, (x,), params, innermost((x,)))
     else:  # CuPy may have to copy
@@ -89,8 +93,6 @@ def _placed_back(g: Tensor, shape: Shape, key: tuple[Any, ...]) -> Tensor:
 
 
 def _broadcast_array(x: Any, shape: Shape) -> Any:
-    import numpy as np
-
     return np.broadcast_to(x, shape)  # CuPy answers NumPy's protocol
 
 

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from .. import devices, door, dtypes
+from .. import capturing, devices, door, dtypes
 from ..backends import kernels_on
 from ..backends.reference import distinct_bytes
 from ..creation import asarray
 from ..errors import DeviceError, DTypeError, PullbackError, ShapeError
 from ..operand import as_tensor
+from ..ops.writing import write
 from ..refusal import Refused
 from ..tape import GradientTape
 from ..tensor import Parameter, Tensor
@@ -71,6 +72,7 @@ class Optimizer:
 
     @lr.setter
     def lr(self, lr: float | Schedule) -> None:
+        capturing.refuse("setting lr", "Set it outside: a replay reads it, and a schedule needs no setting at all.")
         self._schedule = as_schedule(lr)
         c.set_schedule(self._control, self._schedule)
 
@@ -86,6 +88,7 @@ class Optimizer:
 
     def slots(self, p: Parameter) -> dict[str, Tensor]:
         """The named state tensors of a parameter, as they are now (copies); zeros before the first step."""
+        capturing.refuse("slots()", "Ask for them outside.")
         i = self._index(p)
         return {name: Tensor(devices.copied(slot[i])) for name, slot in zip(self.slot_names, self._slots)}
 
@@ -100,6 +103,7 @@ class Optimizer:
         exact resume needs.
         """
         slots = {name: self.slots(p) for name, p in zip(self._names, self.parameters)}
+        capturing.refuse("state_dict()", "Ask for it outside.")
         return {"rule": type(self).__name__, "control": Tensor(np.array(devices.move(self._control, "cpu"))), "slots": slots}
 
     def load_state_dict(self, state: Any) -> None:
@@ -107,6 +111,7 @@ class Optimizer:
 
         Raises: PullbackError; then nothing has changed.
         """
+        capturing.refuse("loading an optimizer's state", "Load it outside.")
         _entries("the state", state, ["rule", "control", "slots"])
         if state["rule"] != type(self).__name__:
             raise PullbackError(f"load_state_dict: the state is of rule {state['rule']}, this optimizer is {type(self).__name__}.")
@@ -157,7 +162,7 @@ class Optimizer:
         deltas = self._update(grads, preview=False, wanted=return_delta)
         changed = [p for p, g in zip(self.parameters, flatten(grads)[0]) if g is not None]
         for p in changed:  # all of them before the first constraint, which may raise
-            p.storage.version += 1
+            p.storage.changed()
         for p in changed:
             if p.constraint is not None:
                 _constrain(p)
@@ -194,12 +199,20 @@ class Optimizer:
             return None if outputs is None else [Tensor(delta) for delta in outputs]
         before = door.enter(door.OPTIMIZER)
         try:
-            control = devices.copied(self._control) if preview else self._control
+            control = self._copied_control() if preview else self._control
             self._run(arrays, control, outputs, preview)
-            self._steps += not preview
+            if not preview:
+                self._count_step()
         finally:
             door.enter(before)
         return None if outputs is None else [Tensor(delta) for delta in outputs]
+
+    def _count_step(self) -> None:
+        self._steps += 1
+        capturing.repeat(self._count_step)
+
+    def _copied_control(self) -> Any:
+        return devices.copied(self._control) if self._native is None else self._kernels.copy(self._control)
 
     def _delta(self, p: Parameter, g: Any) -> Any:
         """Memory for what is added to a parameter: zeros where that is nothing, else to be written."""
@@ -209,6 +222,9 @@ class Optimizer:
             return devices.array_module(self._device).empty(p.shape, p.dtype)
 
     def _run(self, grads: list[Any], control: Any, outputs: list[Any] | None, preview: bool) -> None:
+        if capturing.thread.recording is not None:
+            most = self.clip_norm
+            capturing.thread.recording.guard(self, lambda: self.clip_norm == most)
         if self._native is not None:
             try:
                 if self.clip_norm is not None:
@@ -218,6 +234,7 @@ class Optimizer:
             except Refused:
                 pass
         self._same_device(grads)
+        capturing.refuse("an update without a native kernel", "Keep parameters and gradients on one device.")
         with devices.working(self._device):
             if self.clip_norm is not None:
                 door.through("clip_norm", lambda: self._clip(grads, control), lambda _: _norm_cost(grads))
@@ -338,7 +355,7 @@ def _constrain(p: Parameter) -> None:
     value = as_tensor(p.constraint(Tensor(p.array)))
     if value.shape != p.shape:
         raise ShapeError(f"step: the constraint of {p.label()} returned shape {value.shape}; it must return the shape {p.shape}.")
-    devices.write(p.array, devices.move(value.array, p.device))
+    write(p.array, devices.move(value.array, p.device))
 
 
 def _entries(what: str, given: Any, wanted: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ from textwrap import wrap
 from typing import Any, Final
 
 from ..creation import ones_like
-from ..explain import number_of_line
+from ..site import number_of_line
 from ..primitive import Op
 from ..profile.table import quantity
 from ..sweep import Sums, needed_by, seeds_for

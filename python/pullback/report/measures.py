@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import devices
 from ..creation import ones_like
-from ..explain import line_of, number_of_line
+from ..site import line_of, number_of_line
 from ..primitive import Op, Rule
 from ..tensor import Parameter, Tensor
 from .backward import Visit

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from .. import devices
+from .. import capturing, devices
 from ..batching import Batched
 from ..creation import asarray
 from ..errors import PullbackError, ShapeError, TapeError
@@ -159,6 +159,7 @@ class BlackBox:
         return result.reshape(len(points), layout.rows, -1), result.shape[1:]
 
     def _call(self, xs: Sequence[Any], count: int, *, forward: bool) -> Any:
+        capturing.refuse("a black box, whose function is not made of kernels,", "Call it outside a captured function.")
         self.stats.calls += 1
         self.stats.evaluations += count
         self.stats.forward_calls += forward

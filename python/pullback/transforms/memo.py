@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import update_wrapper
 from typing import Any
 
+from .. import capturing
 from ..errors import PullbackError
 from ..listeners import listeners
 from ..tape import GradientTape
@@ -98,6 +99,7 @@ class _Entry:
         self._inputs = [weakref.ref(x) for x in inputs]
         self._versions = [(x.storage, x.storage.version) for x in inputs if x.storage is not None]
         self.outputs, self.form = outputs, form
+        self._recording = capturing.thread.recording  # a replay computes what was recorded, and nothing before
         self._known = self._known_now()
 
     def is_fresh(self) -> bool:
@@ -108,6 +110,8 @@ class _Entry:
 
     def is_for(self, leaves: Sequence[Any], spec: Any) -> bool:
         """Whether this is the result for these arguments, for those who listen now."""
+        if self._recording is not capturing.thread.recording:
+            return False
         same = spec == self._spec and all([_same(x, kept) for x, kept in zip(leaves, self._leaves)])
         return same and self.is_fresh() and self._known == self._known_now()
 

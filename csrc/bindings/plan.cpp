@@ -1,0 +1,218 @@
+// Replaying a plan from Python, and what it tells of itself.
+#include "bindings/plan.h"
+
+#include <cstring>
+
+#include "bindings/result.h"
+#include "bindings/tables.h"
+#include "kernels/copy.h"
+#include "kernels/failure.h"
+
+#if defined(PB_CUDA)
+#include "cuda/device.h"
+#endif
+
+namespace pb {
+namespace {
+
+constexpr const char* kName = "pullback.plan";
+
+OwnedPlan& plan_or_refuse(PyObject* capsule) {
+  auto* plan = static_cast<OwnedPlan*>(PyCapsule_GetPointer(capsule, kName));
+  if (!plan) throw PythonError{};
+  return *plan;
+}
+
+char* new_memory(OwnedPlan& owned, int64_t bytes) {
+  owned.memory.push_back(kernels::allocate(size_t(bytes)));
+  return static_cast<char*>(owned.memory.back().data);
+}
+
+// The arena for temporaries; blocks of their own for inputs and results, where a program does not follow those that move.
+void give_memory(OwnedPlan& owned) {
+  Plan& plan = owned.plan;
+  char* arena = plan.arena_bytes ? new_memory(owned, plan.arena_bytes) : nullptr;
+  for (size_t b = 0; b < plan.blocks.size(); ++b) {
+    const Block& block = plan.blocks[b];
+    if (block.home == Home::arena && block.first >= 0) plan.move(int(b), arena + block.offset);
+    const bool dynamic = block.home == Home::input || block.home == Home::result;
+    if (dynamic && !kFollowsMoves) plan.move(int(b), new_memory(owned, block.bytes));
+  }
+}
+
+// A ledger is told of every launch by itself: then locals must be somewhere.
+void give_locals_memory(OwnedPlan& owned) {
+  if (owned.whole) return;
+  owned.whole = true;
+  for (size_t b = 0; b < owned.plan.blocks.size(); ++b)
+    if (owned.plan.blocks[b].home == Home::local) owned.plan.move(int(b), new_memory(owned, owned.plan.blocks[b].bytes));
+}
+
+void copy_bytes(char* to, const char* from, int64_t bytes) {
+  static const Kernel kernel{"copy", kernels::copy, kernels::copy_cost};
+  View views[2] = {flat_view(to, DType::u8, bytes), flat_view(from, DType::u8, bytes)};
+  run({&kernel, 1, 1, views, {}, {}, nullptr});
+}
+
+// Where a dynamic block's memory was put by give_memory.
+char* fixed(const OwnedPlan& owned, int block) {
+  const size_t operand = owned.plan.operands_of[block].front();
+  return owned.plan.operands[operand].data - owned.plan.places[operand].offset;
+}
+
+// One run, with the memory of inputs and results at these addresses.
+void run_once(OwnedPlan& owned, char* const* inputs, char* const* results) {
+  Plan& plan = owned.plan;
+  const auto each = [&](auto&& f) {
+    for (size_t k = 0; k < owned.inputs.size(); ++k) f(int(k), inputs[k], true);
+    for (size_t k = 0; k < owned.results.size(); ++k) f(owned.results[k].block, results[k], false);
+  };
+  if (kFollowsMoves) {
+    each([&](int block, char* data, bool) { plan.move(block, data); });
+  } else {
+    each([&](int block, char* data, bool input) {
+      if (input && !plan.operands_of[block].empty()) copy_bytes(fixed(owned, block), data, plan.blocks[block].bytes);
+    });
+  }
+  if (door.ledger) replay_singly(plan, owned.done);
+  else owned.program->run(owned.done);
+  if (kFollowsMoves) return;
+  each([&](int block, char* data, bool input) {
+    if (!input) copy_bytes(data, fixed(owned, block), plan.blocks[block].bytes);
+  });
+}
+
+struct Released {
+  PyThreadState* state = PyEval_SaveThread();
+  ~Released() { PyEval_RestoreThread(state); }
+};
+
+// plan_run(plan, inputs, steps) -> results. With steps > 0 inputs and results have a leading axis of so many, run one after
+// the other.
+PyObject* plan_run(const void*, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 3);
+  OwnedPlan& owned = plan_or_refuse(args[0]);
+  const Items inputs(args[1]);
+  const int64_t steps = to_int(args[2]), times = steps ? steps : 1;
+  if (inputs.size() != Py_ssize_t(owned.inputs.size())) throw Refused{"another number of inputs"};
+#if defined(PB_CUDA)
+  cuda::use_device(owned.device);
+#endif
+  constexpr int kNear = 16;
+  View near[kNear];
+  std::vector<View> far;
+  View* views = near;
+  const size_t in = owned.inputs.size(), out = owned.results.size();
+  if (in + out > kNear) far.resize(in + out), views = far.data();
+  for (size_t k = 0; k < in; ++k) {
+    views[k] = view_or_refuse(inputs[k]);
+    if (steps && (views[k].ndim == 0 || views[k].shape[0] != steps)) throw Refused{"an input without the axis of steps"};
+  }
+  PyObject* results = PyList_New(Py_ssize_t(out));
+  if (!results) throw PythonError{};
+  try {
+    for (size_t k = 0; k < out; ++k) {
+      const View& like = owned.results[k].view;
+      int64_t shape[kMaxDims + 1];
+      if (steps && like.ndim == kMaxDims) throw Refused{"a result of 8 axes has no room for that of steps"};
+      if (steps) shape[0] = steps;
+      std::memcpy(shape + (steps ? 1 : 0), like.shape, sizeof like.shape);
+      PyList_SET_ITEM(results, Py_ssize_t(k), new_array(like.dtype, like.ndim + (steps ? 1 : 0), shape, views[in + k]));
+    }
+    const Released released;
+    const std::lock_guard<std::mutex> lock(owned.mutex);
+    if (door.ledger) give_locals_memory(owned);
+    std::vector<char*> data(in + out);
+    for (int64_t s = 0; s < times; ++s) {
+      owned.done = 0, owned.whole_steps = int(s);
+      for (size_t k = 0; k < in + out; ++k) data[k] = views[k].data + (steps ? s * views[k].stride[0] : 0);
+      run_once(owned, data.data(), data.data() + in);
+    }
+  } catch (const kernels::OutOfRange& e) {
+    Py_DECREF(results);
+    throw BadIndex{e.where, e.index, e.length};
+  } catch (...) {
+    Py_DECREF(results);
+    throw;
+  }
+  return results;
+}
+
+// plan_done(plan) -> of the last run, that an exception ended: steps that were done as a whole; of the step after them, how many
+// of the recorded launches were begun, and the name of the last.
+PyObject* plan_done(const void*, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 1);
+  const OwnedPlan& owned = plan_or_refuse(args[0]);
+  if (owned.done == 0) return Py_BuildValue("(iis)", owned.whole_steps, 0, "");
+  const Step& last = owned.plan.steps[owned.done - 1];
+  return Py_BuildValue("(iis)", owned.whole_steps, last.number + 1, last.launch.kernel->name);
+}
+
+// plan_facts(plan) -> (launches recorded, dead ones, launches kept, kernels per replay, bytes of the arena).
+PyObject* plan_facts(const void*, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 1);
+  const Plan& plan = plan_or_refuse(args[0]).plan;
+  return Py_BuildValue("(iiiiL)", plan.recorded, plan.dead, int(plan.steps.size()), int(plan.groups.size()),
+                       (long long)plan.arena_bytes);
+}
+
+PyObject* shape_of(const View& v) {
+  PyObject* shape = PyTuple_New(v.ndim);
+  for (int d = 0; shape && d < v.ndim; ++d) PyTuple_SET_ITEM(shape, d, PyLong_FromLongLong(v.shape[d]));
+  return shape;
+}
+
+// plan_rows(plan) -> for each launch (kernel, group, phase, dtype, shape of its first output, why it begins a group).
+PyObject* plan_rows(const void*, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 1);
+  const Plan& plan = plan_or_refuse(args[0]).plan;
+  PyObject* rows = PyList_New(0);
+  if (!rows) throw PythonError{};
+  for (size_t g = 0; g < plan.groups.size(); ++g) {
+    for (int s = plan.groups[g].first; s < plan.groups[g].first + plan.groups[g].count; ++s) {
+      const Step& step = plan.steps[s];
+      const View& out = plan.operands[step.operand];
+      PyObject* row = Py_BuildValue("(siisNz)", step.launch.kernel->name, int(g), step.charge.phase, kDTypeName[int(out.dtype)],
+                                    shape_of(out), step.why_alone);
+      if (!row || PyList_Append(rows, row) < 0) {
+        Py_XDECREF(row);
+        Py_DECREF(rows);
+        throw PythonError{};
+      }
+      Py_DECREF(row);
+    }
+  }
+  return rows;
+}
+
+}  // namespace
+
+OwnedPlan::~OwnedPlan() {
+  program.reset();
+  for (const kernels::Block& block : memory) kernels::release(block);
+  for (PyObject* owner : owners) Py_DECREF(owner);
+}
+
+PyObject* plan_capsule(std::unique_ptr<OwnedPlan> plan, bool fuse) {
+  plan->plan.finish(fuse, kArenaAlign);
+#if defined(PB_CUDA)
+  plan->device = cuda::current_device();
+#endif
+  give_memory(*plan);
+  plan->program = compile(plan->plan);
+  PyObject* capsule = PyCapsule_New(plan.get(), kName, [](PyObject* self) {
+    delete static_cast<OwnedPlan*>(PyCapsule_GetPointer(self, kName));
+  });
+  if (!capsule) throw PythonError{};
+  plan.release();
+  return capsule;
+}
+
+void bind_plan(PyObject* module) {
+  define(module, "plan_run", plan_run, nullptr);
+  define(module, "plan_done", plan_done, nullptr);
+  define(module, "plan_facts", plan_facts, nullptr);
+  define(module, "plan_rows", plan_rows, nullptr);
+}
+
+}  // namespace pb

@@ -1,0 +1,37 @@
+// A plan with the memory that it lives in, as Python holds it.
+#pragma once
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "bindings/arrays.h"
+#include "kernels/memory.h"
+#include "launch/plan.h"
+
+namespace pb {
+
+struct PlanResult {
+  int block;
+  View view;  // of the array that was recorded
+};
+
+struct OwnedPlan {
+  Plan plan;
+  std::vector<View> inputs;  // block k is input k
+  std::vector<PlanResult> results;
+  std::vector<PyObject*> owners;         // of memory that the plan reads and writes, but did not make
+  std::vector<kernels::Block> memory;    // the arena, and blocks that do not move
+  std::unique_ptr<Program> program;      // goes before the memory
+  std::mutex mutex;                      // one replay at a time
+  int device = 0;
+  int done = 0, whole_steps = 0;  // of the last run: steps of the plan in its last pass, and passes before
+  bool whole = false;  // locals have memory of their own
+
+  ~OwnedPlan();
+};
+
+// Makes the recorded plan ready, and the Python object that owns it.
+PyObject* plan_capsule(std::unique_ptr<OwnedPlan> plan, bool fuse);
+void bind_plan(PyObject* module);
+
+}  // namespace pb

@@ -1,0 +1,178 @@
+// Recording a plan at the door: whose memory each operand is. See launch/plan.h for what becomes of it.
+#include "bindings/recorder.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <unordered_set>
+
+#include "bindings/plan.h"
+#include "bindings/result.h"
+#include "bindings/tables.h"
+
+namespace pb {
+
+std::atomic<int> recordings{0};
+
+namespace {
+
+// Memory that the recording made, or was given as an input, while it is the owner's.
+struct Span {
+  int64_t bytes;
+  int block;
+};
+
+class Recording : public Recorder {
+ public:
+  // `elsewhere`: launches of this device are refused, because another's are recorded.
+  explicit Recording(bool elsewhere) : elsewhere_(elsewhere), plan_(std::make_unique<OwnedPlan>()) {}
+  ~Recording() override;
+
+  void add(const Launch& launch, const Charge& charge) override {
+    if (elsewhere_) throw Refused{"a launch on a device that is not recorded"};
+    const std::lock_guard<std::mutex> lock(mutex_);
+    plan_->plan.add(launch, charge, [this](const View& v) { return place_of(v); });
+  }
+  void made(char* data, int64_t bytes, Home home) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    spans_[data] = {bytes, int(plan_->plan.blocks.size())};
+    plan_->plan.blocks.push_back({home, bytes});
+  }
+  void given_back(char* data) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    spans_.erase(data);
+  }
+  Place place_of(const View& v) const {
+    auto after = spans_.upper_bound(v.data);
+    if (after == spans_.begin()) return {-1, 0};
+    const auto& [start, span] = *std::prev(after);
+    return v.data < start + std::max<int64_t>(span.bytes, 1) ? Place{span.block, v.data - start} : Place{-1, 0};
+  }
+  void keep(PyObject* owner) {
+    if (kept_.insert(owner).second) plan_->owners.push_back(Py_NewRef(owner));
+  }
+  OwnedPlan& owned() { return *plan_; }
+  std::unique_ptr<OwnedPlan> take() { return std::move(plan_); }
+
+ private:
+  const bool elsewhere_;
+  std::mutex mutex_;
+  std::map<char*, Span> spans_;
+  std::unordered_set<PyObject*> kept_;
+  std::unique_ptr<OwnedPlan> plan_;
+};
+
+// All that run: memory may be given back by any thread.
+std::mutex all_mutex;
+std::vector<Recording*> all;
+thread_local std::unique_ptr<Recording> own;
+
+void begin(bool elsewhere) {
+  if (own) throw Refused{"a recording runs in this thread already"};
+  own = std::make_unique<Recording>(elsewhere);
+  {
+    const std::lock_guard<std::mutex> lock(all_mutex);
+    all.push_back(own.get());
+  }
+  ++recordings;
+  door.recorder = own.get();
+}
+
+Recording::~Recording() {
+  door.recorder = nullptr;
+  --recordings;
+  const std::lock_guard<std::mutex> lock(all_mutex);
+  all.erase(std::remove(all.begin(), all.end(), this), all.end());
+}
+
+// The bytes from the first to behind the last element of a view.
+int64_t extent(const View& v) {
+  int64_t bytes = item_size(v.dtype);
+  for (int d = 0; d < v.ndim; ++d) bytes += v.stride[d] > 0 ? (v.shape[d] - 1) * v.stride[d] : 0;
+  return v.size() ? bytes : 0;
+}
+
+// plan_begin(inputs): this thread's launches are recorded from now on. inputs: arrays that a replay is given others for. None:
+// launches are refused, because those of another device are recorded.
+PyObject* plan_begin(const void*, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 1);
+  if (args[0] == Py_None) {
+    begin(true);
+    Py_RETURN_NONE;
+  }
+  const Items inputs(args[0]);
+  std::vector<View> views;
+  for (Py_ssize_t k = 0; k < inputs.size(); ++k) views.push_back(view_or_refuse(inputs[k]));
+  begin(false);
+  for (const View& v : views) own->made(v.data, extent(v), Home::input);
+  own->owned().inputs = views;
+  Py_RETURN_NONE;
+}
+
+// plan_length() -> how many launches have been recorded so far.
+PyObject* plan_length(const void*, PyObject* const*, Py_ssize_t) {
+  return PyLong_FromLong(own ? own->owned().plan.recorded : 0);
+}
+
+// plan_home(array) -> the number of its block, whole and contiguous; -1 for a part of one; None for memory from elsewhere.
+PyObject* plan_home(const void*, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 1);
+  const View v = view_or_refuse(args[0]);
+  const Place place = own ? own->place_of(v) : Place{-1, 0};
+  if (place.block < 0) Py_RETURN_NONE;
+  const Block& block = own->owned().plan.blocks[place.block];
+  return PyLong_FromLong(place.offset == 0 && v.contiguous() && v.bytes() == block.bytes ? place.block : -1);
+}
+
+// plan_end(results, fuse) -> plan. results: whole arrays of the recording, that each replay makes anew.
+PyObject* plan_end(const void*, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 2);
+  if (!own) throw Refused{"no recording runs in this thread"};
+  const Items results(args[0]);
+  OwnedPlan& owned = own->owned();
+  for (Py_ssize_t k = 0; k < results.size(); ++k) {
+    const View v = view_or_refuse(results[k]);
+    const Place place = own->place_of(v);
+    if (place.block < 0 || place.offset != 0 || owned.plan.blocks[place.block].home != Home::arena)
+      throw Refused{"a result that the recording did not make"};
+    owned.plan.blocks[place.block].home = Home::result;
+    owned.results.push_back({place.block, v});
+  }
+  auto plan = own->take();
+  own.reset();
+  return plan_capsule(std::move(plan), PyObject_IsTrue(args[1]) == 1);
+}
+
+// plan_abort(): what was recorded is forgotten.
+PyObject* plan_abort(const void*, PyObject* const*, Py_ssize_t) {
+  own.reset();
+  Py_RETURN_NONE;
+}
+
+}  // namespace
+
+bool recording() { return own != nullptr; }
+
+void tell_made(char* data, int64_t bytes) { own->made(data, bytes, Home::arena); }
+
+void tell_given_back(char* data) noexcept {
+  const std::lock_guard<std::mutex> lock(all_mutex);
+  for (Recording* one : all) one->given_back(data);
+}
+
+void tell_seen(PyObject* owner, const View& v) {
+  if (own->place_of(v).block < 0) own->keep(owner);
+}
+
+void tell_kept(PyObject* owner) { own->keep(owner); }
+
+void bind_recorder(PyObject* module) {
+  define(module, "plan_begin", plan_begin, nullptr);
+  define(module, "plan_length", plan_length, nullptr);
+  define(module, "plan_home", plan_home, nullptr);
+  define(module, "plan_end", plan_end, nullptr);
+  define(module, "plan_abort", plan_abort, nullptr);
+  bind_plan(module);
+}
+
+}  // namespace pb

@@ -1,0 +1,151 @@
+// A chain made ready, and its pass over the elements: see chain.h.
+#include "cpu/chain.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "cpu/pool.h"
+#include "cpu/scratch.h"
+#include "launch/denormals.h"
+
+namespace pb::cpu {
+namespace {
+
+const Looped& op_of(const Launch& launch) {
+  return static_cast<const Looped&>(*static_cast<const kernels::Elementwise*>(launch.table));
+}
+
+// The type that the launch computes in: of its last operand, because the condition of a choice comes first.
+Compute compute_of(const Launch& launch) { return compute_type(launch.in(launch.inputs - 1).dtype); }
+
+}  // namespace
+
+Chain::Chain(const Plan& plan, const Group& group)
+    : n_(plan.steps[group.first].launch.out().size()), locals_(plan.local_count) {
+  int64_t work = 0;
+  for (int s = group.first; s < group.first + group.count; ++s) {
+    const Step& step = plan.steps[s];
+    const Launch& launch = step.launch;
+    const Looped& op = op_of(launch);
+    const Compute compute = compute_of(launch);
+    Link link{op.loops[int(compute)], compute, op.predicate ? Compute::b8 : compute, launch.inputs, {}, {}};
+    link.out = source_of(plan, step.operand, link.result);
+    for (int k = 0; k < launch.inputs; ++k) link.in[k] = source_of(plan, step.operand + 1 + k, compute);
+    links_.push_back(link);
+    work += map_work(op, compute);
+  }
+  grain_ = std::max(kBlock, map_grain(work) / kBlock * kBlock);
+}
+
+Source Chain::source_of(const Plan& plan, size_t operand, Compute compute) {
+  const View& v = plan.operands[operand];
+  const int block = plan.places[operand].block;
+  const bool same = v.dtype == storage_of(compute);
+  Source source{v.contiguous() ? same ? Source::From::memory : Source::From::convert : Source::From::strides, &v, -1};
+  if (block >= 0 && plan.blocks[block].home == Home::local) source.local = int(plan.blocks[block].offset);
+  if (v.number) {
+    const int64_t n = std::min(n_, kBlock);
+    splats_.emplace_back(n * compute_size(compute));
+    load(v.dtype, compute, v.data, 0, n, splats_.back().data());
+    source.from = Source::From::splat, source.local = int(splats_.size()) - 1;
+  }
+  return source;
+}
+
+void Chain::run() const {
+  if (n_ <= kBlock) return run_range(0, n_);
+  parallel_for(n_, grain_, [this](int64_t begin, int64_t end) { run_range(begin, end); });
+}
+
+void Chain::run_range(int64_t begin, int64_t end) const {
+  Scratch scratch;
+  char* locals = static_cast<char*>(scratch.take_bytes(locals_ * kBlockBytes));
+  for (int64_t i = begin; i < end; i += kBlock) {
+    const int64_t n = std::min(kBlock, end - i);
+    for (const Link& link : links_) run_block(link, i, n, locals);
+  }
+}
+
+void Chain::run_block(const Link& link, int64_t i, int64_t n, char* locals) const {
+  alignas(64) char buffers[kMaxArity + 1][kBlockBytes];
+  const void* in[kMaxArity];
+  for (int k = 0; k < link.inputs; ++k) in[k] = read(link.in[k], link.compute, i, n, locals, buffers[k]);
+  const DType dtype = link.out.view->dtype;
+  char* out = link.out.local >= 0 ? locals + link.out.local * kBlockBytes : link.out.view->data + i * item_size(dtype);
+  if (link.out.from == Source::From::memory) return link.loop(n, out, in);
+  link.loop(n, buffers[kMaxArity], in);
+  store(link.result, dtype, buffers[kMaxArity], n, out, item_size(dtype));
+}
+
+const void* Chain::read(const Source& source, Compute compute, int64_t i, int64_t n, char* locals, char* buffer) const {
+  const View& v = *source.view;
+  const int size = item_size(v.dtype);
+  const char* data = source.local >= 0 ? locals + source.local * kBlockBytes : v.data + i * size;
+  switch (source.from) {
+    case Source::From::memory: return data;
+    case Source::From::convert: load(v.dtype, compute, data, size, n, buffer); return buffer;
+    case Source::From::splat: return splats_[source.local].data();
+    case Source::From::strides: break;
+  }
+  return Reader(v, compute).block(i, n, buffer);
+}
+
+}  // namespace pb::cpu
+
+namespace pb {
+
+using namespace cpu;
+
+const bool kFollowsMoves = true;
+const int64_t kArenaAlign = 64;
+
+const char* why_not_chained(const Launch& step, const Launch& next) {
+  if (step.kernel->run != map || next.kernel->run != map) return "only elementwise ops share a pass";
+  if (keeps_denormals(step) != keeps_denormals(next)) return "another treatment of denormal numbers";
+  const View &a = step.out(), &b = next.out();
+  if (a.ndim != b.ndim || std::memcmp(a.shape, b.shape, a.ndim * sizeof *a.shape)) return "another shape than the step before it";
+  return nullptr;
+}
+
+namespace {
+
+class CpuProgram : public Program {
+ public:
+  explicit CpuProgram(const Plan& plan) : plan_(plan) {
+    for (const Group& group : plan.groups) {
+      runs_.push_back({keeps_denormals(plan.steps[group.first].launch), group.count, -1, &plan.steps[group.first]});
+      if (group.count == 1) continue;
+      runs_.back().chain = int(chains_.size());
+      chains_.emplace_back(plan, group);
+    }
+  }
+
+  void run(int& done) override {
+    DenormalMode mode;
+    const uint8_t precision = door.charge.precision;
+    for (const Run& r : runs_) {
+      done += r.count;
+      mode.set(r.keeps_denormals);
+      door.charge.precision = r.step->charge.precision;
+      if (r.chain >= 0) chains_[r.chain].run();
+      else r.step->launch.kernel->run(r.step->launch);
+    }
+    door.charge.precision = precision;
+  }
+
+ private:
+  struct Run {
+    bool keeps_denormals;
+    int count, chain;
+    const Step* step;
+  };
+  const Plan& plan_;
+  std::vector<Run> runs_;
+  std::vector<Chain> chains_;
+};
+
+}  // namespace
+
+std::unique_ptr<Program> compile(const Plan& plan) { return std::make_unique<CpuProgram>(plan); }
+
+}  // namespace pb

@@ -1,0 +1,48 @@
+// The working memory of a graph's kernels: it stays the graph's as long as that can be launched.
+#pragma once
+#include <vector>
+
+#include "kernels/memory.h"
+
+namespace pb::cuda {
+
+class GraphMemory {
+ public:
+  GraphMemory() = default;
+  GraphMemory(const GraphMemory&) = delete;
+  GraphMemory& operator=(const GraphMemory&) = delete;
+  ~GraphMemory() {
+    for (const kernels::Block& block : all_) kernels::release(block);
+  }
+
+  // While it lives, this thread's Scratch takes its pieces from the graph's memory. A piece that is given back serves later
+  // kernels of the graph, which come after.
+  class Use {
+   public:
+    explicit Use(GraphMemory& memory) : before_(current) { current = &memory; }
+    ~Use() { current = before_; }
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+
+   private:
+    GraphMemory* before_;
+  };
+  static thread_local GraphMemory* current;
+
+  kernels::Block take(size_t bytes) {
+    for (size_t k = 0; k < free_.size(); ++k) {
+      if (free_[k].bytes < bytes || free_[k].bytes > 2 * bytes + 4096) continue;
+      const kernels::Block block = free_[k];
+      free_.erase(free_.begin() + long(k));
+      return block;
+    }
+    all_.push_back(kernels::allocate(bytes));
+    return all_.back();
+  }
+  void give_back(const kernels::Block& block) { free_.push_back(block); }
+
+ private:
+  std::vector<kernels::Block> all_, free_;
+};
+
+}  // namespace pb::cuda

@@ -1,0 +1,132 @@
+"""A recorded run, to be run again: one native call, and what Python has to do beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import capturing, devices
+from ..refusal import BadIndex
+from ..tensor import Tensor
+from ..tree import unflatten
+
+
+class Output(NamedTuple):
+    """What a replay returns in one place: result `place` of the plan, the argument's leaf `place`, or a constant."""
+
+    kind: str
+    place: int
+    value: Any
+
+
+class Stream:
+    """A random generator that the function drew from.
+
+    Attributes:
+        memory: [seed, serial], which the plan reads and moves on.
+        at: what it holds now, as the host knows it.
+        first: the serial of the first draw when it was recorded; count: how many a replay consumes.
+    """
+
+    def __init__(self, generator: Any, memory: Any, state: dict[str, int]) -> None:
+        self.generator, self.memory = generator, memory
+        self.at = (state["seed"], state["serial"])
+        self.first, self.count = state["serial"], 0
+
+    def before(self) -> None:
+        """The plan draws from where the generator is."""
+        state = self.generator.state_dict()
+        now = (state["seed"], state["serial"])
+        if now != self.at:
+            devices.write(self.memory, devices.move(np.array(now, np.uint64), devices.device_of(self.memory)))
+            self.at = now
+
+    def after(self, steps: int) -> None:
+        """The generator is where the plan has come to."""
+        seed, serial = self.at
+        self.at = (seed, serial + self.count * steps)
+        self.generator.load_state_dict({"seed": seed, "serial": self.at[1]})
+
+
+class Replay:
+    """A plan, and what a replay does beside it: versions and counts go on, random streams too.
+
+    Attributes:
+        runs: how often it was replayed.
+    """
+
+    def __init__(
+        self, kernels: Any, plan: Any, effects: Sequence[tuple[int, Callable[[], None]]], streams: Sequence[Stream],
+        guards: Sequence[tuple[Any, Callable[[], bool]]], outputs: Sequence[Output], spec: Any,
+    ) -> None:  # fmt: skip
+        self.plan, self.runs = plan, 0
+        self._kernels, self._run = kernels, kernels.plan_run
+        self._effects, self._streams = effects, streams
+        self._guards = [holds for _, holds in guards]
+        self._kept = [key for key, _ in guards]  # so that their identities are not taken by others
+        self._outputs, self._spec = outputs, spec
+        self._changes = capturing.changes
+        self._single = spec is None and len(outputs) == 1 and outputs[0].kind == "result"
+
+    def holds(self) -> bool:
+        """Whether nothing has changed that the recording relies on."""
+        return self._changes == capturing.changes and all([holds() for holds in self._guards])
+
+    def fresh(self) -> bool:
+        """Whether it may hold again: no Parameter has moved since."""
+        return self._changes == capturing.changes
+
+    def run(self, arrays: Sequence[Any], leaves: Sequence[Any], steps: int = 0) -> Any:
+        """The function's value for these arguments. With steps, `arrays` have a leading axis of so many."""
+        for stream in self._streams:
+            stream.before()
+        self.runs += 1
+        try:
+            results = self._run(self.plan, arrays, steps)
+        except BaseException as error:
+            self._after_error(error)
+            raise
+        times = steps or 1
+        for _ in range(times):
+            for _, effect in self._effects:
+                effect()
+        for stream in self._streams:
+            stream.after(times)
+        if self._single:
+            return Tensor(results[0])
+        tensors = [Tensor(array) for array in results]
+        return unflatten(self._spec, [self._value(output, tensors, leaves) for output in self._outputs])
+
+    @staticmethod
+    def _value(output: Output, results: Sequence[Tensor], leaves: Sequence[Any]) -> Any:
+        return {"result": results, "input": leaves}[output.kind][output.place] if output.kind != "constant" else output.value
+
+    def _after_error(self, error: BaseException) -> None:
+        """What was done before the error is accounted for, as it would be without capture."""
+        whole, launches, name = self._kernels.plan_done(self.plan)
+        for _ in range(whole):
+            for _, effect in self._effects:
+                effect()
+        for place, effect in self._effects:
+            if place < launches:
+                effect()
+        for stream in self._streams:
+            stream.at = (-1, -1)  # wherever the plan stopped: written anew before the next run
+            state = stream.generator.state_dict()
+            stream.generator.load_state_dict({**state, "serial": state["serial"] + stream.count * whole})
+        if isinstance(error, BadIndex):
+            where, index, length, _ = error.args
+            raise IndexError(
+                f"{name}: index {index} at position {where} is out of range for an axis of length {length}. It was found in a "
+                f"replay; call the function without capture to see the line."
+            ) from None
+
+    def rows(self) -> list[Any]:
+        """Of each launch: (kernel, group, phase, dtype, shape, why it begins a group)."""
+        return self._kernels.plan_rows(self.plan)
+
+    def facts(self) -> tuple[int, int, int, int, int]:
+        """(launches recorded, dead, kept, kernels per replay, bytes of the arena)."""
+        return self._kernels.plan_facts(self.plan)
