@@ -1,6 +1,7 @@
 // The module of CUDA kernels, of the same names and arguments as that of the CPU.
 #include <pybind11/pybind11.h>
 
+#include "bindings/recorder.h"
 #include "bindings/storage.h"
 #include "bindings/tables.h"
 #include "cuda/cublaslt.h"
@@ -75,7 +76,9 @@ PYBIND11_MODULE(PB_MODULE, mod) {
 #endif
   mod.def("new_array", [](int64_t size, py::handle dtype) {  // of one axis: the caller's may be more than a kernel takes
     pb::View view;
-    return py::reinterpret_steal<py::object>(pb::new_array(pb::dtype_of(dtype.ptr()), 1, &size, view));
+    auto array = py::reinterpret_steal<py::object>(pb::new_array(pb::dtype_of(dtype.ptr()), 1, &size, view));
+    if (pb::recording()) pb::tell_given_back(view.data);  // no launch writes it: to a recording it is from elsewhere
+    return array;
   });
   mod.def("why_not", []() -> py::object {
     std::string why;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -86,8 +87,13 @@ _pad = op("pad", example=normal((2, 3), params=((1, 0), (0, 2), 0.5)),
 def _placed_back(g: Tensor, shape: Shape, key: tuple[Any, ...]) -> Tensor:
     """Zeros of the shape, with g where the key leads: by padding where that is one block, which has a kernel."""
     block = block_of(key, shape)
-    if block is None:
+    if block is None and capturing.thread.recording is None:
         return apply(_place, (g,), (shape, key))
+    if block is None:  # by a kernel that a replay can repeat, at positions that the shape tells
+        size = math.prod(shape)
+        places = Tensor(devices.move(np.arange(size).reshape(shape)[_open(key)].reshape(-1), g.device))
+        zero = Tensor(devices.full(g.device, (size,), 0, g.dtype))
+        return reshaped(apply(OPS["index_set"], (zero, reshaped(g, (g.size,)), places), (0,)), shape)
     before, lengths, after = block
     return apply(_pad, (reshaped(g, lengths),), (before, after, 0.0))
 
