@@ -1,74 +1,106 @@
 // Cross entropy of rows of logits with class numbers, and its pullback.
 #include "cpu/index.h"
-#include "cpu/rows.h"
+#include "cpu/rows_beside.h"
 
 namespace pb::cpu {
 namespace {
 
-// The labels, all of them looked at before any work: the first that is wrong is reported, whatever the threads do.
+constexpr int64_t kMostAtOnce = 64;  // labels that are read beyond the last, so that rows side by side have one each
+
+[[noreturn]] void refuse_first(const int64_t* label, int64_t rows, int64_t ignored, int64_t classes) {
+  int64_t k = 0;
+  while (k + 1 < rows && (label[k] == ignored || (label[k] >= 0 && label[k] < classes))) ++k;
+  throw kernels::OutOfRange{k, label[k], classes};
+}
+
+// The labels, -1 for those that are to be ignored; all of them looked at before any work: the first that is wrong is reported,
+// whatever the threads do.
 const int64_t* read_labels(const Launch& launch, const View& labels, int64_t classes, Scratch& scratch) {
   const View all = contiguous_as(DType::i64, labels, scratch);
-  const int64_t* label = all.as<const int64_t>();
-  for (int64_t k = 0; k < labels.shape[0]; ++k)
-    if (label[k] != launch.ints[0] && (label[k] < 0 || label[k] >= classes)) throw kernels::OutOfRange{k, label[k], classes};
+  const int64_t rows = labels.shape[0], ignored = launch.ints[0];
+  const int64_t* __restrict from = all.as<const int64_t>();
+  int64_t* __restrict label = scratch.take<int64_t>(rows + kMostAtOnce);
+  bool wrong = false;
+  for (int64_t k = 0; k < rows; ++k) {
+    const bool keep = from[k] != ignored;
+    wrong |= keep & (uint64_t(from[k]) >= uint64_t(classes));
+    label[k] = keep ? from[k] : -1;
+  }
+  if (wrong) refuse_first(from, rows, ignored, classes);
+  std::fill_n(label + rows, kMostAtOnce, -1);
   return label;
 }
 
-// What is done to row k of the logits, x, as long as its label is not to be ignored.
-template <class C> struct Losses {
-  const Launch& launch;
-  RowsOut<C> losses;
-  Losses(const Launch& launch, Scratch& near) : launch(launch), losses(launch.out(), near, kFarHidden) {}
-  void operator()(int64_t k, int64_t label, int64_t n, const Rows<C>& x) const {
-    C loss = C(0);
-    if (label != launch.ints[0]) {
-      const Row<C> row = x.read(k);
-      loss = kernels::cross_entropy_of(Loop{n}, row, kernels::log_sum_exp(Loop{n}, row), label, C(launch.reals[0]));
+// What is done to row k of the logits, x, or to as many as the walk takes at once.
+template <class Walk, class C> struct Losses {
+  using A = typename Walk::Number;
+  C smoothing;
+  typename Walk::Out losses;
+  Losses(const Launch& launch, Scratch& near) : smoothing(C(launch.reals[0])), losses(launch.out(), near, kFarHidden) {}
+  template <class X> void operator()(const Walk& over, int64_t k, typename Walk::Label label, const X& x) const {
+    const auto left_out = over.is_negative(label);
+    A loss = A(C(0));
+    if (!over.all(left_out)) {
+      loss = kernels::cross_entropy_of(over, x, kernels::log_sum_exp(over, x), label, smoothing);
+      loss = m::select(left_out, A(C(0)), loss);
     }
     *losses.open(k) = loss;
     losses.close(k);
   }
 };
-template <class C> struct Gradients {
-  const Launch& launch;
-  Rows<C> g;
-  RowsOut<C> gradients;
+
+template <class Walk, class A, class Mask> void clear(const Walk& over, Mask left_out, A* gx) {
+  if (over.any(left_out)) over.each([=](int64_t i) { gx[i] = m::select(left_out, A(0), gx[i]); });
+}
+template <class Walk, class C> struct Gradients {
+  using A = typename Walk::Number;
+  C smoothing;
+  typename Walk::In g;
+  typename Walk::Out gradients;
   Gradients(const Launch& launch, Scratch& near)
-      : launch(launch), g(launch.in(0), near), gradients(launch.out(), near, kFarHidden) {}
-  void operator()(int64_t k, int64_t label, int64_t n, const Rows<C>& x) const {
-    C* gx = gradients.open(k);
-    if (label == launch.ints[0]) std::fill_n(gx, n, C(0));
-    else kernels::cross_entropy_gradient(Loop{n}, g.read(k)[0], x.read(k), label, C(launch.reals[0]), gx);
+      : smoothing(C(launch.reals[0])), g(launch.in(0), near), gradients(launch.out(), near, kFarHidden) {}
+  template <class X> void operator()(const Walk& over, int64_t k, typename Walk::Label label, const X& x) const {
+    const auto left_out = over.is_negative(label);
+    A* gx = gradients.open(k);
+    if (!over.all(left_out)) kernels::cross_entropy_gradient(over, g.read(k)[0], x, label, smoothing, gx);
+    clear(over, left_out, gx);
     gradients.close(k);
   }
 };
-template <class C> struct LossesAndGradients {
-  const Launch& launch;
-  RowsOut<C> losses, gradients;
+template <class Walk, class C> struct LossesAndGradients {
+  using A = typename Walk::Number;
+  C smoothing;
+  typename Walk::Out losses, gradients;
   LossesAndGradients(const Launch& launch, Scratch& near)
-      : launch(launch), losses(launch.out(0), near, kFarHidden), gradients(launch.out(1), near, kFarHidden) {}
-  void operator()(int64_t k, int64_t label, int64_t n, const Rows<C>& x) const {
-    C *gx = gradients.open(k), loss = C(0);
-    if (label == launch.ints[0]) std::fill_n(gx, n, C(0));
-    else loss = kernels::cross_entropy_and_gradient(Loop{n}, C(1), x.read(k), label, C(launch.reals[0]), gx);
+      : smoothing(C(launch.reals[0])), losses(launch.out(0), near, kFarHidden), gradients(launch.out(1), near, kFarHidden) {}
+  template <class X> void operator()(const Walk& over, int64_t k, typename Walk::Label label, const X& x) const {
+    const auto left_out = over.is_negative(label);
+    A *gx = gradients.open(k), loss = A(C(0));
+    if (!over.all(left_out)) {
+      loss = kernels::cross_entropy_and_gradient(over, A(C(1)), x, label, smoothing, gx);
+      loss = m::select(left_out, A(C(0)), loss);
+    }
+    clear(over, left_out, gx);
     *losses.open(k) = loss;
     losses.close(k);
     gradients.close(k);
   }
 };
 
-// Row<C>(launch, scratch)(k, label, n, rows of x) for all rows k.
-template <template <class> class Row> void run(const Launch& launch) {
+// Row<Walk, C>(launch, scratch)(walk, k, label, x) for all rows k.
+template <template <class, class> class Row> void run(const Launch& launch) {
   const View& x = launch.in(launch.inputs - 2);
   Scratch scratch;
   const int64_t* label = read_labels(launch, launch.in(launch.inputs - 1), row_length(x), scratch);
   visit_row(x, [&](auto tag) {
     using C = decltype(tag);
-    for_rows(x, kExpWork, [&](int64_t begin, int64_t end) {
+    walk_rows<C>(x, kExpWork, [&](const auto& walk, int64_t begin, int64_t end) {
+      using Walk = std::decay_t<decltype(walk)>;
+      static_assert(Walk::kRows <= kMostAtOnce);
       Scratch near;
-      const Rows<C> rows(x, near);
-      const Row<C> row(launch, near);
-      for (int64_t k = begin; k < end; ++k) row(k, label[k], row_length(x), rows);
+      const typename Walk::In rows(x, near);
+      const Row<Walk, C> row(launch, near);
+      for (int64_t k = begin; k < end; k += Walk::kRows) row(walk, k, walk.label(label + k), rows.read(k));
     });
   });
 }

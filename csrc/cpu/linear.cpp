@@ -5,6 +5,7 @@
 #include "cpu/copy.h"
 #include "cpu/matmul.h"
 #include "cpu/pool.h"
+#include "cpu/small_product.h"
 #include "kernels/activations.h"
 #include "kernels/matmul.h"
 
@@ -64,6 +65,7 @@ Matrix matrix_of(const View& v) {
 
 // y = f(y + bias), for rows of n.
 template <class F, class A> void finish_rows(F f, int64_t rows, int64_t n, A* __restrict y, const A* __restrict bias) {
+  if (!bias) n *= rows, rows = 1;
   for (int64_t i = 0; i < rows; ++i, y += n) {
     if (bias) {
       for (int64_t j = 0; j < n; ++j) y[j] = f(y[j] + bias[j]);
@@ -71,6 +73,18 @@ template <class F, class A> void finish_rows(F f, int64_t rows, int64_t n, A* __
       for (int64_t j = 0; j < n; ++j) y[j] = f(y[j]);
     }
   }
+}
+
+// y = a @ b, bias and activation to come; false where there is no bias to come any more.
+bool product_to_finish(DType wide, int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, const char* bias,
+                       char* y) {
+  bool done = false;
+  visit_wide(wide, [&](auto zero) {
+    using A = decltype(zero);
+    done = small_product<A>(m, n, k, a, b, reinterpret_cast<const A*>(bias), reinterpret_cast<A*>(y));
+  });
+  if (!done) product(wide, m, n, k, a, b, y);
+  return !done && bias;
 }
 
 // gz = f'(y) g for rows [begin, end), and what each column adds up to, in double.
@@ -162,13 +176,13 @@ void linear(const Launch& launch) {
     const int64_t rows = std::min(panel, m - first);
     char* y = near ? near : out.data + first * n * size;
     left.data = x.data + first * x.stride[0];
-    product(wide, rows, n, k, left, right, y);
-    if (bias || launch.ints[0])
+    const char* to_come = product_to_finish(wide, rows, n, k, left, right, bias, y) ? bias : nullptr;
+    if (to_come || launch.ints[0])
       visit_activation(int(launch.ints[0]), [&](auto f, auto) {
         visit_wide(wide, [&](auto zero) {
           using A = decltype(zero);
           parallel_for(rows, std::max<int64_t>(1, kGrain / n), [&](int64_t begin, int64_t end) {
-            finish_rows(f, end - begin, n, reinterpret_cast<A*>(y) + begin * n, reinterpret_cast<const A*>(bias));
+            finish_rows(f, end - begin, n, reinterpret_cast<A*>(y) + begin * n, reinterpret_cast<const A*>(to_come));
           });
         });
       });

@@ -1,4 +1,4 @@
-// Batched products: floats by BLAS on the operands where they lie, integers by a plain loop.
+// Batched products: floats on the operands where they lie, by kernels for small ones and BLAS, integers by a plain loop.
 #include "cpu/matmul.h"
 
 #include <algorithm>
@@ -11,6 +11,7 @@
 #include "cpu/blas.h"
 #include "cpu/copy.h"
 #include "cpu/pool.h"
+#include "cpu/small_product.h"
 #include "kernels/matmul.h"
 
 namespace pb::cpu {
@@ -242,9 +243,10 @@ void product(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& a, cons
   }
   const auto call = [&](auto one) {
     using T = decltype(one);
-    if (product_tiny(m, n, k, a, b, reinterpret_cast<T*>(out))) return;
+    T* to = reinterpret_cast<T*>(out);
+    if (product_tiny(m, n, k, a, b, to) || small_product<T>(m, n, k, a, b, nullptr, to)) return;
     gemm(a.transposed, b.transposed, m, n, k, one, reinterpret_cast<const T*>(a.data), a.ld, reinterpret_cast<const T*>(b.data),
-         b.ld, T(0), reinterpret_cast<T*>(out), n);
+         b.ld, T(0), to, n);
   };
   if (dtype == DType::f32) call(1.f);
   else call(1.);

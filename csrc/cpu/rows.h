@@ -83,6 +83,16 @@ template <class C> class Rows {
     return lead_.ndim ? p + k * lead_.stride[0] : p;
   }
 
+  // Where the rows are evenly spaced and can be read where they lie: the first, and the distance between two in elements.
+  struct Even {
+    C* data;
+    int64_t step;
+  };
+  Even even() const {
+    if (!direct_ || lead_.ndim > 1 || next_ % int64_t(sizeof(C)) != 0) return {nullptr, 0};
+    return {reinterpret_cast<C*>(lead_.data), next_ / int64_t(sizeof(C))};
+  }
+
   View lead_;
   int64_t n_, stride_, next_;
   Compute compute_;
@@ -91,7 +101,7 @@ template <class C> class Rows {
 };
 
 // Rows to be written: `open` gives the place for row k, `close` puts it where it belongs.
-template <class C> class RowsOut : Rows<C> {
+template <class C> class RowsOut : protected Rows<C> {
   using Base = Rows<C>;
   using Base::buffer_, Base::direct_, Base::n_, Base::address;
 

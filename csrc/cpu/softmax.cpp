@@ -1,22 +1,22 @@
 // softmax, log_softmax, logsumexp, and their pullbacks.
 #include <cmath>
 
-#include "cpu/rows.h"
+#include "cpu/rows_beside.h"
 
 namespace pb::cpu {
 namespace {
 
 // A row of the output from the same row of each input.
 template <class F, size_t... K> void walk(const Launch& launch, const View& x, std::index_sequence<K...>) {
-  const int64_t n = row_length(x);
   visit_row(x, [&](auto tag) {
     using C = decltype(tag);
-    for_rows(x, kExpWork, [&](int64_t begin, int64_t end) {
+    walk_rows<C>(x, kExpWork, [&](const auto& walk, int64_t begin, int64_t end) {
+      using Walk = std::decay_t<decltype(walk)>;
       Scratch scratch;
-      const RowsOut<C> out(launch.out(), scratch, kFarHidden);
-      const Rows<C> in[] = {Rows<C>(launch.in(int(K)), scratch)...};
-      for (int64_t k = begin; k < end; ++k) {
-        F()(Loop{n}, in[K].read(k)..., out.open(k));
+      const typename Walk::Out out(launch.out(), scratch, kFarHidden);
+      const typename Walk::In in[] = {typename Walk::In(launch.in(int(K)), scratch)...};
+      for (int64_t k = begin; k < end; k += Walk::kRows) {
+        F()(walk, in[K].read(k)..., out.open(k));
         out.close(k);
       }
     });

@@ -25,7 +25,7 @@ struct largest {
 #if defined(__CUDA_ARCH__)  // one instruction there
     if constexpr (std::is_same_v<A, float>) return fmaxf(a, b);
 #endif
-    return a > b ? a : b;
+    return m::select(a > b, a, b);
   }
 };
 template <class Over, class X> PB_HD auto largest_of(const Over& over, X x) {
@@ -37,7 +37,7 @@ template <class Over, class X> PB_HD auto ends_of(const Over& over, X x) {
   return over.template fold<sum_reduce>([=](auto i) {
     const auto z = x[i];
     using A = std::decay_t<decltype(z)>;
-    return z <= A(0) ? A(0) : A(z);
+    return m::select(z <= A(0), A(0), A(z));
   });
 }
 
@@ -51,8 +51,8 @@ struct Ignore {
 template <class Over, class X, class Visit = Ignore> PB_HD auto log_sum_exp(const Over& over, X x, Visit visit = {}) {
   auto top = largest_of(over, x);
   using A = decltype(top);
-  const bool infinite = m::isinf(top);  // a row of -inf has the sum 0, one with +inf has +inf
-  top = infinite ? A(0) : top;
+  const auto infinite = m::isinf(top);  // a row of -inf has the sum 0, one with +inf has +inf
+  top = m::select(infinite, A(0), top);
   A sum = over.template fold<sum_reduce>([=](auto i) {
     const A z = x[i] - top;
     visit(i, z);
@@ -60,7 +60,7 @@ template <class Over, class X, class Visit = Ignore> PB_HD auto log_sum_exp(cons
   });
   if (over.any(infinite)) {
     const A ends = ends_of(over, x);
-    sum = infinite ? ends : sum;
+    sum = m::select(infinite, ends, sum);
   }
   return LogSum<A>{top, m::log(sum)};
 }
@@ -107,7 +107,8 @@ struct LogSumExpPullback {
   template <class Over, class G, class X, class Y, class GX>
   PB_HD void operator()(const Over& over, G g, X x, Y y, GX gx) const {
     using A = std::decay_t<decltype(y[0])>;
-    const A cotangent = g[0], log = y[0] == -m::highest<A>() ? A(0) : A(y[0]);  // a row of -inf has no direction
+    const A cotangent = g[0], size = y[0];
+    const A log = m::select(m::isinf(size) & (size < A(0)), A(0), size);  // a row of -inf has no direction
     over.each([=](auto i) { gx[i] = cotangent * m::exp_nonpositive(A(x[i] - log)); });
   }
 };
@@ -204,18 +205,18 @@ template <> struct NormPullback<false> {
 };
 
 // -log softmax(x)[label], mixed with the mean of -log softmax(x) over all classes: (1 - s) and s parts of it. sum: of x.
-template <class Over, class X, class A>
-PB_HD A cross_entropy_of(const Over& over, X x, LogSum<A> sum, int64_t label, A smoothing) {
+template <class Over, class X, class A, class Label, class S>
+PB_HD A cross_entropy_of(const Over& over, X x, LogSum<A> sum, Label label, S smoothing) {
   const A picked = over.at(x, label) - sum.top;
-  if (smoothing == A(0)) return sum.log - picked;
+  if (smoothing == S(0)) return sum.log - picked;
   const A mean = over.mean(over.template fold<sum_reduce>([=](auto i) { return A(x[i] - sum.top); }));
   return sum.log - ((A(1) - smoothing) * picked + smoothing * mean);
 }
 
 // From exponentials in gx: `scale` times each is g softmax(x).
-template <class Over, class A, class GX>
-PB_HD void subtract_target(const Over& over, A g, A scale, int64_t label, A smoothing, GX gx) {
-  if (smoothing == A(0)) {
+template <class Over, class A, class Label, class S, class GX>
+PB_HD void subtract_target(const Over& over, A g, A scale, Label label, S smoothing, GX gx) {
+  if (smoothing == S(0)) {
     over.each([=](auto i) { gx[i] = gx[i] * scale; });
     over.change(gx, label, [=](A a) { return a - g; });
   } else {
@@ -225,24 +226,24 @@ PB_HD void subtract_target(const Over& over, A g, A scale, int64_t label, A smoo
   }
 }
 
-template <class Over, class X, class A, class GX>
-PB_HD void cross_entropy_gradient(const Over& over, A g, X x, int64_t label, A smoothing, GX gx) {
+template <class Over, class X, class A, class Label, class S, class GX>
+PB_HD void cross_entropy_gradient(const Over& over, A g, X x, Label label, S smoothing, GX gx) {
   const A top = largest_of(over, x);
   const A sum = over.template fold<sum_reduce>([=](auto i) { return A(gx[i] = m::exp_nonpositive(A(x[i] - top))); });
   subtract_target(over, g, A(g / sum), label, smoothing, gx);
 }
 
 // Both of the above, of the same bits, with one exponential for each element. Returns the loss.
-template <class Over, class X, class A, class GX>
-PB_HD A cross_entropy_and_gradient(const Over& over, A g, X x, int64_t label, A smoothing, GX gx) {
+template <class Over, class X, class A, class Label, class S, class GX>
+PB_HD A cross_entropy_and_gradient(const Over& over, A g, X x, Label label, S smoothing, GX gx) {
   const A top = largest_of(over, x);
-  const bool infinite = m::isinf(top);
-  LogSum<A> sum{infinite ? A(0) : top, A(0)};
+  const auto infinite = m::isinf(top);
+  LogSum<A> sum{m::select(infinite, A(0), top), A(0)};
   if (over.any(infinite)) sum.log = m::log(ends_of(over, x));
   const A rest = cross_entropy_of(over, x, LogSum<A>{sum.top, A(0)}, label, smoothing);
   const A total = over.template fold<sum_reduce>([=](auto i) { return A(gx[i] = m::exp_nonpositive(A(x[i] - sum.top))); });
-  subtract_target(over, g, A(g / (infinite ? A(top - top) : total)), label, smoothing, gx);
-  return (infinite ? sum.log : m::log(total)) + rest;
+  subtract_target(over, g, A(g / m::select(infinite, A(top - top), total)), label, smoothing, gx);
+  return m::select(infinite, sum.log, A(m::log(total))) + rest;
 }
 
 }  // namespace pb::kernels

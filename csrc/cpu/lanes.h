@@ -1,0 +1,72 @@
+// A number that is many: one of each of the rows that are walked side by side, in the lanes of a vector register.
+#pragma once
+#include "cpu/vector.h"
+#include "math/exp_nonpositive.h"
+
+namespace pb::cpu {
+
+// A condition of each lane.
+template <class T> struct LaneMask {
+  using Vector = typename Register<T>::Ints;
+  Vector v;
+
+  PB_HD friend LaneMask operator&(LaneMask a, LaneMask b) { return {a.v & b.v}; }
+};
+template <class T> PB_HD bool any(LaneMask<T> mask) {
+#if defined(__AVX512F__)
+  return _mm512_test_epi32_mask((__m512i)mask.v, (__m512i)mask.v) != 0;
+#elif defined(__AVX2__)
+  return _mm256_movemask_epi8((__m256i)mask.v) != 0;
+#elif defined(__SSE2__)
+  return _mm_movemask_epi8((__m128i)mask.v) != 0;
+#else
+  bool found = false;
+  for (int i = 0; i < kWidth<T>; ++i) found |= mask.v[i] != 0;
+  return found;
+#endif
+}
+
+// What is computed in lanes does not depend on how many there are: each has a row of its own.
+template <class T> struct Lanes {
+  static constexpr int kCount = kWidth<T>;
+  using Mask = LaneMask<T>;
+  using Vector = typename Register<T>::Numbers;
+  Vector v;
+
+  Lanes() = default;
+  PB_HD Lanes(T x) : v(x - Vector{}) {}
+  PB_HD explicit Lanes(Vector v) : v(v) {}
+
+  PB_HD friend Lanes operator+(Lanes a, Lanes b) { return Lanes(a.v + b.v); }
+  PB_HD friend Lanes operator-(Lanes a, Lanes b) { return Lanes(a.v - b.v); }
+  PB_HD friend Lanes operator*(Lanes a, Lanes b) { return Lanes(a.v * b.v); }
+  PB_HD friend Lanes operator/(Lanes a, Lanes b) { return Lanes(a.v / b.v); }
+  PB_HD friend Mask operator<(Lanes a, Lanes b) { return {a.v < b.v}; }
+  PB_HD friend Mask operator>(Lanes a, Lanes b) { return {a.v > b.v}; }
+  PB_HD friend Mask operator<=(Lanes a, Lanes b) { return {a.v <= b.v}; }
+  PB_HD friend Mask operator==(Lanes a, Lanes b) { return {a.v == b.v}; }
+};
+
+// The scalar function in a loop that becomes one vector.
+template <class T, class F> PB_HD Lanes<T> each_lane(Lanes<T> x, F f) {
+  Lanes<T> y;
+  for (int i = 0; i < Lanes<T>::kCount; ++i) y.v[i] = f(T(x.v[i]));
+  return y;
+}
+
+}  // namespace pb::cpu
+
+namespace pb::m {
+
+template <class T> PB_HD cpu::Lanes<T> select(cpu::LaneMask<T> condition, cpu::Lanes<T> yes, cpu::Lanes<T> no) {
+  return cpu::Lanes<T>(condition.v ? yes.v : no.v);
+}
+template <class T> PB_HD cpu::LaneMask<T> isinf(cpu::Lanes<T> x) { return {(x.v == kInfinity<T>) | (x.v == -kInfinity<T>)}; }
+template <class T> PB_HD cpu::Lanes<T> exp_nonpositive(cpu::Lanes<T> x) {
+  return cpu::each_lane(x, [](T a) { return exp_nonpositive(a); });
+}
+template <class T> PB_HD cpu::Lanes<T> log(cpu::Lanes<T> x) {
+  return cpu::each_lane(x, [](T a) { return log(a); });
+}
+
+}  // namespace pb::m

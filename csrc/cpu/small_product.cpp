@@ -1,0 +1,201 @@
+// A tile of the result stays in registers while it is added up, one row of b after the other; nothing is copied but what
+// does not lie in vectors. Each element is a sum in the order of k, by fused multiply-adds where the level has them.
+#include "cpu/small_product.h"
+
+#include <algorithm>
+
+#include "cpu/vector.h"
+
+namespace pb::cpu {
+namespace {
+
+constexpr int64_t kLargest = 1 << 20;  // multiply-adds
+constexpr int64_t kDeepest = 1024;     // k: a panel of b stays in the first-level cache
+constexpr int64_t kFewRows = 2;        // rows whose sums are cut in four, as an addition takes four times its turn
+constexpr int kParts = 4;
+
+// The rows of `a` that a tile reads, and the columns of `b`; elements of b's rows lie side by side.
+template <class T> struct Tile {
+  int64_t k;
+  const T* a;
+  int64_t down, across;
+  const T* b;
+  int64_t ldb;
+  const T* bias;
+  T* out;
+  int64_t ldc;
+  int64_t columns;  // of the result; vectors of b have more
+};
+
+template <class T, int kRows, int kVectors>
+inline __attribute__((always_inline)) void write_tile(const Tile<T>& t, Vector<T> (&sum)[kRows][kVectors]) {
+#pragma GCC unroll 4
+  for (int v = 0; v < kVectors; ++v) {
+    const int64_t first = v * kWidth<T>, left = std::min<int64_t>(t.columns - first, kWidth<T>);
+    if (left <= 0) return;
+    const Vector<T> bias = t.bias ? load_part(t.bias + first, left) : Vector<T>{};
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      const Vector<T> y = t.bias ? sum[r][v] + bias : sum[r][v];
+      T* to = t.out + r * t.ldc + first;
+      if (left == kWidth<T>) store_vector(to, y);
+      else store_part(to, y, left);
+    }
+  }
+}
+
+template <class T, int kRows, int kVectors> void run_tile(const Tile<T>& t) {
+  Vector<T> sum[kRows][kVectors] = {};
+  const T *a = t.a, *b = t.b;
+  for (int64_t l = 0; l < t.k; ++l, a += t.across, b += t.ldb) {
+    Vector<T> row[kVectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) row[v] = load_vector(b + v * kWidth<T>);
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      const Vector<T> left = a[r * t.down] - Vector<T>{};
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) sum[r][v] = multiply_add<T>(left, row[v], sum[r][v]);
+    }
+  }
+  write_tile<T, kRows, kVectors>(t, sum);
+}
+
+// The same in `kParts` sums at once.
+template <class T, int kRows, int kVectors> void run_flat_tile(const Tile<T>& t) {
+  Vector<T> sum[kParts][kRows][kVectors] = {};
+  const T *a = t.a, *b = t.b;
+  int64_t l = 0;
+  const auto add = [&](auto& to) __attribute__((always_inline)) {
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v)
+        to[r][v] = multiply_add<T>(a[r * t.down] - Vector<T>{}, load_vector(b + v * kWidth<T>), to[r][v]);
+    a += t.across, b += t.ldb;
+  };
+  for (; l + kParts <= t.k; l += kParts)
+#pragma GCC unroll 4
+    for (int part = 0; part < kParts; ++part) add(sum[part]);
+  for (; l < t.k; ++l) add(sum[0]);
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) sum[0][r][v] = (sum[0][r][v] + sum[1][r][v]) + (sum[2][r][v] + sum[3][r][v]);
+  write_tile<T, kRows, kVectors>(t, sum[0]);
+}
+
+// All rows, kRows at a time, and what is left in halves of that.
+template <class T, int kRows, int kVectors> void run_rows(Tile<T> t, int64_t rows) {
+  for (; rows >= kRows; rows -= kRows) {
+    run_tile<T, kRows, kVectors>(t);
+    t.a += kRows * t.down, t.out += kRows * t.ldc;
+  }
+  if constexpr (kRows > 1)
+    if (rows) run_rows<T, kRows / 2, kVectors>(t, rows);
+}
+
+template <class T, int kVectors> void run_panel(const Tile<T>& t, int64_t rows) {
+  if (rows > kFewRows) run_rows<T, kRegisters / 2 / kVectors, kVectors>(t, rows);
+  else if (rows == 2) run_flat_tile<T, 2, kVectors>(t);
+  else run_flat_tile<T, 1, kVectors>(t);
+}
+
+// from (rows, columns) into the rows of `to` as columns: as many as a vector holds, zeros where there are none.
+template <class T>
+void turn_strip(int64_t rows, int64_t columns, const T* from, int64_t ld, T* to, int64_t ld_to) {
+  Vector<T> square[kWidth<T>];
+  for (int64_t l = 0; l < columns; l += kWidth<T>) {
+    const int64_t count = std::min<int64_t>(kWidth<T>, columns - l);
+#pragma GCC unroll 16
+    for (int j = 0; j < kWidth<T>; ++j) {
+      const T* row = from + j * ld + l;
+      square[j] = j >= rows ? Vector<T>{} : count == kWidth<T> ? load_vector(row) : load_part(row, count);
+    }
+    turn_square<T>(square);
+#pragma GCC unroll 16
+    for (int j = 0; j < kWidth<T>; ++j)
+      if (j < count) store_vector(to + (l + j) * ld_to, square[j]);
+  }
+}
+
+// The columns of b from `first` on, as vectors one after the other; zeros in those beyond the last column.
+template <class T, int kVectors> void pack(int64_t n, int64_t k, const Matrix& b, int64_t first, T* to) {
+  constexpr int64_t kPanel = kVectors * kWidth<T>;
+  const T* from = reinterpret_cast<const T*>(b.data) + first * (b.transposed ? b.ld : 1);
+  for (int v = 0; v < kVectors; ++v, from += kWidth<T> * (b.transposed ? b.ld : 1), to += kWidth<T>) {
+    const int64_t columns = std::clamp<int64_t>(n - first - v * kWidth<T>, 0, kWidth<T>);
+    if (b.transposed) turn_strip(columns, k, from, b.ld, to, kPanel);
+    else
+      for (int64_t l = 0; l < k; ++l) store_vector(to + l * kPanel, load_part(from + l * b.ld, columns));
+  }
+}
+
+template <class T, int kVectors>
+void run_panels(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, const T* bias, T* out, int64_t ldc) {
+  constexpr int64_t kPanel = kVectors * kWidth<T>;
+  Scratch scratch;
+  T* packed = b.transposed || n % kPanel ? scratch.take<T>(k * kPanel) : nullptr;
+  for (int64_t j = 0; j < n; j += kPanel) {
+    const bool direct = !b.transposed && n - j >= kPanel;
+    if (!direct) pack<T, kVectors>(n, k, b, j, packed);
+    const T* panel = direct ? reinterpret_cast<const T*>(b.data) + j : packed;
+    run_panel<T, kVectors>({k, reinterpret_cast<const T*>(a.data), a.transposed ? 1 : a.ld, a.transposed ? a.ld : 1, panel,
+                            direct ? b.ld : kPanel, bias ? bias + j : nullptr, out + j, ldc, std::min(kPanel, n - j)},
+                           m);
+  }
+}
+
+template <class T>
+void run(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, const T* bias, T* out, int64_t ldc) {
+  if (n > kWidth<T>) run_panels<T, 2>(m, n, k, a, b, bias, out, ldc);
+  else run_panels<T, 1>(m, n, k, a, b, bias, out, ldc);
+}
+
+// out (m, 2) + bias, from its two columns.
+template <class T> void write_pairs(int64_t m, const T* columns, const T* bias, T* out) {
+  const T first = bias ? bias[0] : T(0), second = bias ? bias[1] : T(0);
+  for (int64_t i = 0; i < m; ++i) out[2 * i] = columns[i] + first, out[2 * i + 1] = columns[m + i] + second;
+}
+
+// out^T = b^T a^T, turned on its way to its place.
+template <class T>
+void run_turned(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, const T* bias, T* out) {
+  Scratch scratch;
+  T* columns = scratch.take<T>(m * n);
+  run<T>(n, m, k, b.flipped(), a.flipped(), nullptr, columns, m);
+  if (n == 2) return write_pairs(m, columns, bias, out);
+  alignas(kVectorBytes) T rows[kWidth<T> * kWidth<T>];
+  for (int64_t j = 0; j < n; j += kWidth<T>) {
+    const int64_t width = std::min<int64_t>(kWidth<T>, n - j);
+    const Vector<T> add = bias ? load_part(bias + j, width) : Vector<T>{};
+    for (int64_t i = 0; i < m; i += kWidth<T>) {
+      const int64_t count = std::min<int64_t>(kWidth<T>, m - i);
+      turn_strip(width, count, columns + j * m + i, m, rows, kWidth<T>);
+      for (int64_t r = 0; r < count; ++r) {
+        const Vector<T> y = load_vector(rows + r * kWidth<T>);
+        store_part(out + (i + r) * n + j, bias ? y + add : y, width);
+      }
+    }
+  }
+}
+
+// About how many vectors are multiplied or moved.
+template <class T> int64_t work(int64_t m, int64_t n, int64_t k, const Matrix& b) {
+  const int64_t vectors = (n + kWidth<T> - 1) / kWidth<T>;
+  return m * k * vectors + (b.transposed || n % kWidth<T> ? 4 * k * vectors : 0);
+}
+
+}  // namespace
+
+template <class T>
+bool small_product(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, const T* bias, T* out) {
+  if (k == 0 || m == 1 || n == 1 || k > kDeepest || m * n * k > kLargest) return false;
+  if (work<T>(n, m, k, a.flipped()) + m * n / 2 < work<T>(m, n, k, b)) run_turned(m, n, k, a, b, bias, out);
+  else run(m, n, k, a, b, bias, out, n);
+  return true;
+}
+template bool small_product(int64_t, int64_t, int64_t, const Matrix&, const Matrix&, const float*, float*);
+template bool small_product(int64_t, int64_t, int64_t, const Matrix&, const Matrix&, const double*, double*);
+
+}  // namespace pb::cpu
