@@ -12,9 +12,8 @@ bool in_order(const View& v, const Place& place) { return place.offset == 0 && v
 }  // namespace
 
 void Plan::finish(bool fuse, int64_t align) {
-  fused = fuse;
   point_at_numbers();
-  drop_dead();
+  if (fuse) drop_dead();
   make_groups(fuse);
   find_lifetimes();
   if (fuse) keep_locals();

@@ -53,11 +53,11 @@ struct Plan {
   std::vector<Group> groups;
   int64_t arena_bytes = 0, local_count = 0;
   int recorded = 0, dead = 0;  // launches that there were, and those whose results nobody needs
-  bool fused = false;
 
   // Adds a launch; place(view) tells where an operand lies.
   template <class PlaceOf> void add(const Launch& launch, const Charge& charge, PlaceOf&& place_of);
-  // After the last launch: leaves out what nobody needs, forms groups, and lays out the arena. `align`: of its blocks.
+  // After the last launch: lays out the arena, with blocks at multiples of `align`. To `fuse` is to form groups, and to leave out
+  // what nobody needs.
   void finish(bool fuse, int64_t align);
   // Points the operands that lie in a block at its memory.
   void move(int block, char* data);

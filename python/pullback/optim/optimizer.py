@@ -102,8 +102,8 @@ class Optimizer:
         """The rule's name, steps, learning rate, and slots by the parameters' names when the optimizer was made: all that an
         exact resume needs.
         """
-        slots = {name: self.slots(p) for name, p in zip(self._names, self.parameters)}
         capturing.refuse("state_dict()", "Ask for it outside.")
+        slots = {name: self.slots(p) for name, p in zip(self._names, self.parameters)}
         return {"rule": type(self).__name__, "control": Tensor(np.array(devices.move(self._control, "cpu"))), "slots": slots}
 
     def load_state_dict(self, state: Any) -> None:

@@ -136,7 +136,7 @@ class Captured:
         with recording.running():
             args, options = _arguments(given, spec, named)
             outputs = self._function(*args, **options)
-            replay = recording.finish(outputs, given, self._fusion, steps is not None)
+            replay, outputs = recording.finish(outputs, given, self._fusion, steps is not None)
         self._captures += 1
         self._keep(key, replay)
         self._last = key
@@ -227,8 +227,8 @@ def _as_leaf(x: Any) -> Any:
 
 
 def _dense(array: Any, steps: int | None) -> Any:
-    """An array that is not contiguous: as it is where it is a transposed one, otherwise a copy."""
-    return array if array.flags.f_contiguous and steps is None else array.copy()
+    """An array that is not contiguous: as it is where it is a transposed one of the host, otherwise a copy."""
+    return array if array.flags.f_contiguous and steps is None and devices.on_host(array) else devices.copied(array)
 
 
 def _fixed(x: Any, place: int) -> Any:

@@ -12,7 +12,7 @@ from .. import capturing, devices, door, gpu
 from ..backends import native
 from ..ops.shape import copy
 from ..tensor import Parameter, Tensor
-from ..tree import flatten
+from ..tree import flatten, unflatten
 from .replay import Output, Replay, Stream
 
 
@@ -44,7 +44,9 @@ class Recording:
         if stream is None:
             memory = devices.move(np.array([state["seed"], state["serial"]], np.uint64), device)
             stream = self._streams[generator] = Stream(generator, memory, state)
-        return self._kernels.random_state(stream.memory, state["serial"] - stream.first)
+        offset = state["serial"] - stream.first
+        stream.draws.append((self._kernels.plan_length(), offset))
+        return self._kernels.random_state(stream.memory, offset)
 
     @contextmanager
     def running(self) -> Generator[None]:
@@ -64,11 +66,12 @@ class Recording:
             for kernels in (self._kernels, *others):
                 kernels.plan_abort()
 
-    def finish(self, outputs: Any, given: Sequence[Any], fusion: str, stacked: bool) -> Replay:
-        """The Replay of what ran. `given`: the leaves of the arguments, as the function saw them."""
+    def finish(self, outputs: Any, given: Sequence[Any], fusion: str, stacked: bool) -> tuple[Replay, Any]:
+        """The Replay of what ran, and the value of this run. `given`: the leaves of the arguments, as the function saw them."""
         leaves, spec = flatten(outputs)
         made: dict[int, Any] = {}  # result arrays by their block
         found = [self._output(x, given, made, stacked) for x in leaves]
+        values = [Tensor(made[y.place]) if y.kind == "result" else x for x, y in zip(leaves, found)]
         for stream in self._streams.values():
             stream.count = stream.generator.state_dict()["serial"] - stream.first
             self._kernels.advance_state(stream.memory, stream.count)
@@ -76,9 +79,8 @@ class Recording:
         numbers = {block: i for i, block in enumerate(made)}
         plan = self._kernels.plan_end(list(made.values()), fusion != "none")
         places = [x._replace(place=numbers[x.place]) if x.kind == "result" else x for x in found]
-        return Replay(
-            self._kernels, plan, self._effects, list(self._streams.values()), list(self._guards.values()), places, spec
-        )  # fmt: skip
+        streams, guards = list(self._streams.values()), list(self._guards.values())
+        return Replay(self._kernels, plan, self._effects, streams, guards, places, spec), unflatten(spec, values)
 
     def _output(self, x: Any, given: Sequence[Any], made: dict[int, Any], stacked: bool) -> Output:
         """What a replay returns in the place of a leaf. Anything but a whole array of the recording is copied into one."""

@@ -28,12 +28,14 @@ class Stream:
         memory: [seed, serial], which the plan reads and moves on.
         at: what it holds now, as the host knows it.
         first: the serial of the first draw when it was recorded; count: how many a replay consumes.
+        draws: the launches before each, and how far from the first it is.
     """
 
     def __init__(self, generator: Any, memory: Any, state: dict[str, int]) -> None:
         self.generator, self.memory = generator, memory
         self.at = (state["seed"], state["serial"])
         self.first, self.count = state["serial"], 0
+        self.draws: list[tuple[int, int]] = []
 
     def before(self) -> None:
         """The plan draws from where the generator is."""
@@ -48,6 +50,13 @@ class Stream:
         seed, serial = self.at
         self.at = (seed, serial + self.count * steps)
         self.generator.load_state_dict({"seed": seed, "serial": self.at[1]})
+
+    def after_error(self, steps: int, launches: int) -> None:
+        """The plan stopped within the step after so many."""
+        seed, serial = self.at
+        drawn = max([offset + 1 for place, offset in self.draws if place < launches], default=0)
+        self.at = (-1, -1)  # what the memory holds is of no use: it is written before the next run
+        self.generator.load_state_dict({"seed": seed, "serial": serial + self.count * steps + drawn})
 
 
 class Replay:
@@ -113,9 +122,7 @@ class Replay:
             if place < launches:
                 effect()
         for stream in self._streams:
-            stream.at = (-1, -1)  # wherever the plan stopped: written anew before the next run
-            state = stream.generator.state_dict()
-            stream.generator.load_state_dict({**state, "serial": state["serial"] + stream.count * whole})
+            stream.after_error(whole, launches)
         if isinstance(error, BadIndex):
             where, index, length, _ = error.args
             raise IndexError(
