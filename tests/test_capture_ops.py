@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from conftest import call, example, host, ops, rng_for, takes
-from pullback import backends, devices
+from captured_step import needs_kernels
+from captured_step import same as same_bits
+from conftest import call, example, ops, rng_for, takes
 from pullback.primitive import ZERO, Op
 
 # Without a kernel of their own: refused by name.
@@ -24,9 +25,7 @@ KERNELLESS = {
 }
 DIFFERENTIABLE = [op for op in ALL if op.pullback is not None and op.pullback is not ZERO]
 
-pytestmark = pytest.mark.skipif(
-    backends.why_not(devices.default_device()) is not None, reason=f"no native kernels: {backends.why_not(devices.default_device())}"
-)
+pytestmark = needs_kernels
 
 
 def calls(op: Op, dtype: str, count: int = 3) -> tuple[list[list[Any]], tuple[Any, ...]]:
@@ -41,17 +40,11 @@ def calls(op: Op, dtype: str, count: int = 3) -> tuple[list[list[Any]], tuple[An
     return found, params
 
 
-def same_bits(got: Any, wanted: Any) -> None:
-    got, wanted = host(got), host(wanted)
-    assert (got.shape, got.dtype) == (wanted.shape, wanted.dtype)
-    np.testing.assert_array_equal(np.ascontiguousarray(got).view(np.uint8), np.ascontiguousarray(wanted).view(np.uint8))
-
-
 @pytest.mark.parametrize("fusion", ["exact", "none"])
 @pytest.mark.parametrize(("op", "dtype"), CASES, ids=str)
 def test_a_replay_of_an_op_is_the_op(op: Op, dtype: str, fusion: str) -> None:
     given, params = calls(op, dtype)
-    f = lambda *xs: call(op, xs, params)  # noqa: E731
+    f = lambda *xs: call(op, xs, params)
     captured = pb.capture(f, fusion=fusion)
     if op.name in KERNELLESS.get(dtype, ()):
         with pytest.raises(pb.CaptureError, match=f"^{op.name}, which has no native kernel"):

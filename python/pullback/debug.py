@@ -7,9 +7,9 @@ from typing import Any
 
 from . import devices, dtypes
 from .errors import NonFiniteError, TapeError
-from .site import call_site, line_of
 from .listeners import listeners
 from .primitive import Op
+from .site import call_site, line_of
 from .tensor import Tensor
 
 

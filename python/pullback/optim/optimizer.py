@@ -212,7 +212,8 @@ class Optimizer:
         capturing.repeat(self._count_step)
 
     def _copied_control(self) -> Any:
-        return devices.copied(self._control) if self._native is None else self._kernels.copy(self._control)
+        recorded = capturing.thread.recording is not None and self._native is not None
+        return self._kernels.copy(self._control) if recorded else devices.copied(self._control)
 
     def _delta(self, p: Parameter, g: Any) -> Any:
         """Memory for what is added to a parameter: zeros where that is nothing, else to be written."""

@@ -56,7 +56,7 @@ def capture(f: Any = None, /, *, fusion: str = "exact", steps: int | None = None
     if fusion not in FUSIONS:
         raise PullbackError(f"capture: fusion={fusion!r}; use {', '.join(map(repr, FUSIONS))}.")
     for name, value in (("steps", steps), ("cache", cache)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        if value is not None and (type(value) is not int or value < 1):
             raise PullbackError(f"capture: {name}={value!r} must be an integer of 1 or more.")
     if f is None:
         return partial(capture, fusion=fusion, steps=steps, cache=cache)
@@ -112,9 +112,9 @@ class Captured:
         if not self._warned:
             self._warned = True
             warnings.warn(
-                f"{self._name()} has been recorded for more than {self._cache} signatures: {_difference(self._last, key)}. Each costs "
-                f"a run without capture; the oldest is forgotten. Pad to fewer shapes, pass numbers that change as tensors, or "
-                f"raise cache=.",
+                f"{self._name()} has been recorded for more than {self._cache} signatures: {_difference(self._last, key)}. Each "
+                f"costs a run without capture; the oldest is forgotten. Pad to fewer shapes, pass numbers that change as tensors, "
+                f"or raise cache=.",
                 stacklevel=4,
             )
 
@@ -279,7 +279,8 @@ def _difference(before: Any, now: Any) -> str:
         return "the recordings of a signature keep becoming invalid"
     for i, (a, b) in enumerate(zip(before[0], now[0])):
         if a != b:
-            return f"tensor {i} of the arguments had shape {a[0]}, then {b[0]}" if a[0] != b[0] else f"tensor {i} changed its layout"
+            how = f"had shape {a[0]}, then {b[0]}" if a[0] != b[0] else "changed its dtype, layout or device"
+            return f"tensor {i} of the arguments {how}"
     for i, (a, b) in enumerate(zip(before[1], now[1])):
         if a != b:
             return f"argument leaf {i} was {a!r}, then {b!r}"

@@ -9,9 +9,9 @@ from textwrap import wrap
 from typing import Any, Final
 
 from ..creation import ones_like
-from ..site import number_of_line
 from ..primitive import Op
 from ..profile.table import quantity
+from ..site import number_of_line
 from ..sweep import Sums, needed_by, seeds_for
 from ..tape import GradientTape
 from ..tensor import Tensor

@@ -12,8 +12,8 @@ import numpy as np
 
 from .. import devices
 from ..creation import ones_like
-from ..site import line_of, number_of_line
 from ..primitive import Op, Rule
+from ..site import line_of, number_of_line
 from ..tensor import Parameter, Tensor
 from .backward import Visit
 

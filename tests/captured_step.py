@@ -1,0 +1,81 @@
+"""What the tests of capture share: a small training step, made the same every time, and the comparison of bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback as pb
+from conftest import host
+from pullback import backends, devices, nn, optim
+from pullback.nn import functional as F
+
+REASON = backends.why_not(devices.default_device())
+needs_kernels = pytest.mark.skipif(REASON is not None, reason=f"no native kernels: {REASON}")
+ROWS, CLASSES = 12, 4
+
+
+class Net(nn.Module):
+    def __init__(self, dtype: Any = None) -> None:
+        self.layers = nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.LayerNorm(7), nn.Dropout(0.3), nn.Linear(7, CLASSES))
+        if dtype is not None:
+            self.to(dtype)
+
+    def forward(self, x: Any) -> Any:
+        return self.layers(x)
+
+
+def batches(count: int, dtype: Any = np.float32) -> list[tuple[Any, Any]]:
+    rng = np.random.default_rng(0)
+    return [
+        (pb.tensor(rng.standard_normal((ROWS, 5)), dtype=dtype), pb.tensor(rng.integers(0, CLASSES, ROWS))) for _ in range(count)
+    ]
+
+
+def training(make: Callable[[Any], Any], dtype: Any = None) -> tuple[Any, Any, Any]:
+    """A net, its optimizer and a step, the same every time."""
+    pb.random.seed(3)
+    net = Net(dtype)
+    opt = make(net.parameters())
+
+    def step(x: Any, y: Any) -> Any:
+        with pb.GradientTape() as tape:
+            loss = F.cross_entropy(net(x), y)
+        opt.step(tape.gradient(loss, opt.parameters))
+        return loss
+
+    return net, opt, step
+
+
+def run(step: Any, data: Any, seed: int = 1) -> list[Any]:
+    pb.random.seed(seed)
+    return [host(step(*batch)) for batch in data]
+
+
+def same(a: Any, b: Any) -> None:
+    """The same shape, dtype and bits."""
+    assert (a.shape, a.dtype) == (b.shape, b.dtype)
+    np.testing.assert_array_equal(np.ascontiguousarray(host(a)).view(np.uint8), np.ascontiguousarray(host(b)).view(np.uint8))
+
+
+def same_state(one: Any, other: Any) -> None:
+    """Weights, slots, counts and versions of two optimizers."""
+    assert one.steps == other.steps
+    for p, q in zip(one.parameters, other.parameters):
+        same(p, q)
+        assert p.version == q.version
+        for name, slot in one.slots(p).items():
+            same(slot, other.slots(q)[name])
+
+
+OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
+    "sgd": lambda ps: optim.SGD(ps, lr=0.1),
+    "momentum": lambda ps: optim.SGD(ps, lr=0.05, momentum=0.9, weight_decay=0.01),
+    "nesterov": lambda ps: optim.SGD(ps, lr=0.05, momentum=0.9, nesterov=True),
+    "adam": lambda ps: optim.Adam(ps, lr=0.01),
+    "adamw": lambda ps: optim.AdamW(ps, lr=optim.schedules.Cosine(0.01, 150), clip_norm=0.5),
+    "clipped": lambda ps: optim.Adam(ps, lr=optim.schedules.WarmupCosine(0.01, 20, 180), clip_value=0.01),
+}
