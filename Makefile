@@ -54,6 +54,7 @@ test: $(VENV)/installed $(VENV)/test
 bench: $(VENV)/installed $(VENV)/bench
 	@env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python benchmarks/eager.py $(ARGS)
 	@env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python benchmarks/transforms.py $(ARGS)
+	@env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python benchmarks/captured.py $(ARGS)
 
 lint: $(VENV)/installed $(VENV)/test $(VENV)/lint
 	@echo 'lint      ruff, clang-format, workflows, basedpyright'

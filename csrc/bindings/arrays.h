@@ -27,6 +27,8 @@ View view_or_refuse(PyObject* object);
 void register_tensors(PyObject* tensor, PyObject* holders);
 // The array (or number) of a tensor, a borrowed reference; anything else as it is. `held` becomes true for a tensor.
 PyObject* unwrap(PyObject* object, bool& held);
+// The array of a tensor (not of a Parameter, which can change), a borrowed reference; anything else as it is.
+PyObject* bare(PyObject* object);
 // A tensor around the array, whose reference it takes.
 PyObject* wrap(PyObject* array);
 

@@ -87,8 +87,20 @@ struct Released {
   ~Released() { PyEval_RestoreThread(state); }
 };
 
-// plan_run(plan, inputs, steps) -> results. With steps > 0 inputs and results have a leading axis of so many, run one after
-// the other.
+// The input in the place of the recorded one, which it is like but for the leading axis of steps. Arguments that are no tensors
+// are part of what Python compares: here only a tensor or an array will do.
+View input_or_refuse(PyObject* object, const View& recorded, int64_t steps) {
+  const View v = view_or_refuse(bare(object));
+  const int lead = steps ? 1 : 0;
+  bool same = v.dtype == recorded.dtype && v.ndim == recorded.ndim + lead && (!steps || v.shape[0] == steps);
+  for (int d = 0; same && d < recorded.ndim; ++d)
+    same = v.shape[d + lead] == recorded.shape[d] && (v.stride[d + lead] == recorded.stride[d] || recorded.shape[d] == 1);
+  if (!same) throw Refused{"an input unlike the recorded one"};
+  return v;
+}
+
+// plan_run(plan, inputs, steps) -> results, tensors. With steps > 0 inputs and results have a leading axis of so many, run one
+// after the other.
 PyObject* plan_run(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 3);
   OwnedPlan& owned = plan_or_refuse(args[0]);
@@ -104,10 +116,7 @@ PyObject* plan_run(const void*, PyObject* const* args, Py_ssize_t count) {
   View* views = near;
   const size_t in = owned.inputs.size(), out = owned.results.size();
   if (in + out > kNear) far.resize(in + out), views = far.data();
-  for (size_t k = 0; k < in; ++k) {
-    views[k] = view_or_refuse(inputs[k]);
-    if (steps && (views[k].ndim == 0 || views[k].shape[0] != steps)) throw Refused{"an input without the axis of steps"};
-  }
+  for (size_t k = 0; k < in; ++k) views[k] = input_or_refuse(inputs[k], owned.inputs[k], steps);
   PyObject* results = PyList_New(Py_ssize_t(out));
   if (!results) throw PythonError{};
   try {
@@ -117,7 +126,7 @@ PyObject* plan_run(const void*, PyObject* const* args, Py_ssize_t count) {
       if (steps && like.ndim == kMaxDims) throw Refused{"a result of 8 axes has no room for that of steps"};
       if (steps) shape[0] = steps;
       std::memcpy(shape + (steps ? 1 : 0), like.shape, sizeof like.shape);
-      PyList_SET_ITEM(results, Py_ssize_t(k), new_array(like.dtype, like.ndim + (steps ? 1 : 0), shape, views[in + k]));
+      PyList_SET_ITEM(results, Py_ssize_t(k), wrap(new_array(like.dtype, like.ndim + (steps ? 1 : 0), shape, views[in + k])));
     }
     const Released released;
     const std::lock_guard<std::mutex> lock(owned.mutex);

@@ -19,6 +19,10 @@ class Recording(Protocol):
         """Every replay calls effect() after the launches before this."""
         ...
 
+    def grows(self, storage: Any) -> None:
+        """Every replay changes the memory of this Storage here, as the run did: its version grows."""
+        ...
+
     def guard(self, key: Any, holds: Callable[[], bool]) -> None:
         """The recording is good as long as holds(); one for each key is enough."""
         ...

@@ -34,7 +34,7 @@ class Storage:
         """The memory has other values from now on; a replay changes it, too."""
         self.version += 1
         if capturing.thread.recording is not None:
-            capturing.repeat(self.changed)
+            capturing.thread.recording.grows(self)
 
 
 class Tensor:

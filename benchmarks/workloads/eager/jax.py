@@ -21,34 +21,41 @@ def chain():
     return _ready(lambda: gradient(x))
 
 
-def mlp(sizes, batch):
+def step_of(sizes):
+    """A step of Adam on a batch, and the state before the first."""
     rng = np.random.default_rng(0)
     params = [
         (jnp.asarray(rng.standard_normal((m, n), dtype=np.float32) / m**0.5), jnp.zeros(n)) for m, n in zip(sizes, sizes[1:])
     ]
-    x, y = jnp.asarray(rng.standard_normal((batch, sizes[0]), dtype=np.float32)), jnp.asarray(rng.integers(0, sizes[-1], batch))
 
-    def loss(params):
+    def loss_of(params, x, y):
         h = x
         for i, (w, b) in enumerate(params):
             h = h @ w + b
             h = jax.nn.relu(h) if i + 1 < len(params) else h
         return -jnp.take_along_axis(jax.nn.log_softmax(h), y[:, None], 1).mean()
 
-    @jax.jit
-    def step(params, m, v, t):
-        g = jax.grad(loss)(params)
+    def step(state, x, y):
+        params, m, v, t = state
+        loss, g = jax.value_and_grad(loss_of)(params, x, y)
         m = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, m, g)
         v = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, v, g)
         rate = 1e-3 / (1 - 0.9**t)
         params = jax.tree.map(lambda p, m, v: p - rate * m / (jnp.sqrt(v / (1 - 0.999**t)) + 1e-8), params, m, v)
-        return params, m, v, t + 1
+        return (params, m, v, t + 1), loss
 
     zeros = jax.tree.map(jnp.zeros_like, params)
-    state = [params, zeros, zeros, jnp.asarray(1.0)]
+    return step, (params, zeros, zeros, jnp.asarray(1.0))
+
+
+def mlp(sizes, batch):
+    rng = np.random.default_rng(0)
+    step, state = step_of(sizes)
+    compiled, kept = jax.jit(step), [state]
+    x, y = jnp.asarray(rng.standard_normal((batch, sizes[0]), dtype=np.float32)), jnp.asarray(rng.integers(0, sizes[-1], batch))
 
     def run():
-        state[:] = jax.block_until_ready(step(*state))
+        kept[0], _ = jax.block_until_ready(compiled(kept[0], x, y))
 
     return run
 

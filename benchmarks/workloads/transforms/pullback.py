@@ -12,25 +12,25 @@ from . import SHAPES
 BATCH = 64
 
 
-def _normal(*shape, seed=0):
+def normal(*shape, seed=0):
     return pb.tensor(np.random.default_rng(seed).standard_normal(shape, dtype=np.float32))
 
 
-def _classifier():
+def classifier():
     model = nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
     labels = pb.tensor(np.random.default_rng(0).integers(0, 10, BATCH))
-    return model, _normal(BATCH, 784), labels
+    return model, normal(BATCH, 784), labels
 
 
 def _per_example(transform):
-    model, x, y = _classifier()
+    model, x, y = classifier()
     params, f = model.parameters(), transform(lambda params, x, y: nn.cross_entropy(model(x), y))
     return lambda: f(params, x, y)
 
 
 def step():
     """A step of training: forward, backward, Adam."""
-    model, x, y = _classifier()
+    model, x, y = classifier()
     opt = optim.Adam(model.parameters(), lr=1e-3)
 
     def run():
@@ -41,30 +41,30 @@ def step():
     return run
 
 
-def _two_layers(inputs=64, hidden=64, outputs=64):
-    a, b = _normal(hidden, inputs) / inputs**0.5, _normal(outputs, hidden, seed=1) / hidden**0.5
+def two_layers(inputs=64, hidden=64, outputs=64):
+    a, b = normal(hidden, inputs) / inputs**0.5, normal(outputs, hidden, seed=1) / hidden**0.5
     return lambda x: pb.tanh(b @ pb.tanh(a @ x))
 
 
 def jacobian():
-    f, x = pb.jacobian(_two_layers()), _normal(64)
+    f, x = pb.jacobian(two_layers()), normal(64)
     return lambda: f(x)
 
 
 def hessian():
-    net, x = _two_layers(), _normal(64)
+    net, x = two_layers(), normal(64)
     f = pb.hessian(lambda x: pb.sum(pb.square(net(x))))
     return lambda: f(x)
 
 
 def of_shape(inputs, outputs, mode):
-    f, x = pb.jacobian(_two_layers(inputs, 64, outputs), mode=mode), _normal(inputs)
+    f, x = pb.jacobian(two_layers(inputs, 64, outputs), mode=mode), normal(inputs)
     return lambda: f(x)
 
 
 def segments():
-    data, ids = _normal(100_000, 32), pb.tensor(np.random.default_rng(0).integers(0, 5000, 100_000))
-    weight = _normal(5000, 32, seed=1)
+    data, ids = normal(100_000, 32), pb.tensor(np.random.default_rng(0).integers(0, 5000, 100_000))
+    weight = normal(5000, 32, seed=1)
 
     def run():
         with pb.GradientTape() as tape:
@@ -78,7 +78,7 @@ def segments():
 def _eight_targets():
     model = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 8))
     with pb.GradientTape(persistent=True) as tape:
-        targets = pb.unstack(pb.mean(model(_normal(16, 64)), axis=0))
+        targets = pb.unstack(pb.mean(model(normal(16, 64)), axis=0))
     return tape, targets, model.parameters()
 
 

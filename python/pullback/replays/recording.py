@@ -13,7 +13,7 @@ from ..backends import native
 from ..ops.shape import copy
 from ..tensor import Parameter, Tensor
 from ..tree import flatten, unflatten
-from .replay import Output, Replay, Stream
+from .replay import Beside, Output, Replay, Stream
 
 
 class Recording:
@@ -27,12 +27,17 @@ class Recording:
     def __init__(self, kernels: Any, device: str, inputs: Sequence[Any]) -> None:
         self._kernels, self._device, self._inputs = kernels, device, inputs
         self._effects: list[tuple[int, Callable[[], None]]] = []
+        self._grown: list[tuple[int, Any]] = []
         self._guards: dict[int, tuple[Any, Callable[[], bool]]] = {}
         self._streams: dict[Any, Stream] = {}
 
     def repeat(self, effect: Callable[[], None]) -> None:
         """Every replay calls effect() after the launches before this."""
         self._effects.append((self._kernels.plan_length(), effect))
+
+    def grows(self, storage: Any) -> None:
+        """Every replay changes the memory of this Storage after the launches before this: its version grows."""
+        self._grown.append((self._kernels.plan_length(), storage))
 
     def guard(self, key: Any, holds: Callable[[], bool]) -> None:
         """The recording is good as long as holds()."""
@@ -80,7 +85,8 @@ class Recording:
         plan = self._kernels.plan_end(list(made.values()), fusion != "none")
         places = [x._replace(place=numbers[x.place]) if x.kind == "result" else x for x in found]
         streams, guards = list(self._streams.values()), list(self._guards.values())
-        return Replay(self._kernels, plan, self._effects, streams, guards, places, spec), unflatten(spec, values)
+        beside = Beside(self._effects, self._grown, streams, guards)
+        return Replay(self._kernels, plan, beside, places, spec), unflatten(spec, values)
 
     def _output(self, x: Any, given: Sequence[Any], made: dict[int, Any], stacked: bool) -> Output:
         """What a replay returns in the place of a leaf. Anything but a whole array of the recording is copied into one."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import capturing, devices
-from ..refusal import BadIndex
+from ..refusal import BadIndex, Refused
 from ..tensor import Tensor
 from ..tree import unflatten
 
@@ -59,6 +59,22 @@ class Stream:
         self.generator.load_state_dict({"seed": seed, "serial": serial + self.count * steps + drawn})
 
 
+class Beside(NamedTuple):
+    """What a replay does beside its launches, and what it relies on.
+
+    Attributes:
+        effects: functions to call, and how many launches were recorded before each.
+        grown: Storages whose versions grow, likewise.
+        streams: random generators that move on.
+        guards: (an object to keep, a function that tells whether the recording holds).
+    """
+
+    effects: Sequence[tuple[int, Callable[[], None]]]
+    grown: Sequence[tuple[int, Any]]
+    streams: Sequence[Stream]
+    guards: Sequence[tuple[Any, Callable[[], bool]]]
+
+
 class Replay:
     """A plan, and what a replay does beside it: versions and counts go on, random streams too.
 
@@ -66,47 +82,57 @@ class Replay:
         runs: how often it was replayed.
     """
 
-    def __init__(
-        self, kernels: Any, plan: Any, effects: Sequence[tuple[int, Callable[[], None]]], streams: Sequence[Stream],
-        guards: Sequence[tuple[Any, Callable[[], bool]]], outputs: Sequence[Output], spec: Any,
-    ) -> None:  # fmt: skip
+    def __init__(self, kernels: Any, plan: Any, beside: Beside, outputs: Sequence[Output], spec: Any) -> None:
         self.plan, self.runs = plan, 0
         self._kernels, self._run = kernels, kernels.plan_run
-        self._effects, self._streams = effects, streams
-        self._guards = [holds for _, holds in guards]
-        self._kept = [key for key, _ in guards]  # so that their identities are not taken by others
+        self._beside, self._streams = beside, beside.streams
+        self._effects = [effect for _, effect in beside.effects]
+        self._grown = [storage for _, storage in beside.grown]
+        self._guards = [holds for _, holds in beside.guards]
         self._outputs, self._spec = outputs, spec
         self._changes = capturing.changes
         self._single = spec is None and len(outputs) == 1 and outputs[0].kind == "result"
 
     def holds(self) -> bool:
         """Whether nothing has changed that the recording relies on."""
-        return self._changes == capturing.changes and all([holds() for holds in self._guards])
+        if self._changes != capturing.changes:
+            return False
+        for holds in self._guards:
+            if not holds():
+                return False
+        return True
 
     def fresh(self) -> bool:
         """Whether it may hold again: no Parameter has moved since."""
         return self._changes == capturing.changes
 
-    def run(self, arrays: Sequence[Any], leaves: Sequence[Any], steps: int = 0) -> Any:
-        """The function's value for these arguments. With steps, `arrays` have a leading axis of so many."""
+    def run(self, inputs: Sequence[Any], leaves: Sequence[Any], steps: int = 0) -> Any:
+        """The function's value for these inputs, tensors or arrays of what was recorded. With steps, they have a leading axis of so
+        many. Raises Refused, and does nothing, where they are not of the shapes, dtypes and layouts that were recorded.
+        """
         for stream in self._streams:
             stream.before()
-        self.runs += 1
         try:
-            results = self._run(self.plan, arrays, steps)
+            results = self._run(self.plan, inputs, steps)
+        except Refused:
+            raise
         except BaseException as error:
             self._after_error(error)
             raise
-        times = steps or 1
-        for _ in range(times):
-            for _, effect in self._effects:
+        self.runs += 1
+        self._go_on(steps or 1)
+        if self._single:
+            return results[0]
+        return unflatten(self._spec, [self._value(output, results, leaves) for output in self._outputs])
+
+    def _go_on(self, times: int) -> None:
+        for storage in self._grown:
+            storage.version += times
+        for effect in self._effects:
+            for _ in range(times):
                 effect()
         for stream in self._streams:
             stream.after(times)
-        if self._single:
-            return Tensor(results[0])
-        tensors = [Tensor(array) for array in results]
-        return unflatten(self._spec, [self._value(output, tensors, leaves) for output in self._outputs])
 
     @staticmethod
     def _value(output: Output, results: Sequence[Tensor], leaves: Sequence[Any]) -> Any:
@@ -115,11 +141,10 @@ class Replay:
     def _after_error(self, error: BaseException) -> None:
         """What was done before the error is accounted for, as it would be without capture."""
         whole, launches, name = self._kernels.plan_done(self.plan)
-        for _ in range(whole):
-            for _, effect in self._effects:
-                effect()
-        for place, effect in self._effects:
-            if place < launches:
+        for place, storage in self._beside.grown:
+            storage.version += whole + (place < launches)
+        for place, effect in self._beside.effects:
+            for _ in range(whole + (place < launches)):
                 effect()
         for stream in self._streams:
             stream.after_error(whole, launches)

@@ -1,0 +1,94 @@
+"""How fast is a captured step next to JAX's compiled one on this CPU?
+
+The libraries take turns (turns.py); the table gives the median of the rounds with the lowest and the highest ratio.
+
+    python benchmarks/captured.py [--rounds 7] [--seconds 0.3] [--only chain] [--json results.json]
+"""
+
+import json
+import statistics
+from pathlib import Path
+from typing import NamedTuple
+
+from turns import Library, options, rounds_of, spread
+from workloads.captured import STEPS
+
+
+class Row(NamedTuple):
+    """A workload, and what it is next to.
+
+    Attributes:
+        peer: of JAX, or of pullback where JAX has none of that name.
+        target: pullback / peer, at most.
+        steps: how many steps a call is; seconds are of one.
+    """
+
+    words: str
+    peer: str
+    target: float | None
+    steps: int = 1
+
+
+ROWS: dict[str, Row] = {}
+for fusion in ("exact", "fast"):
+    with_it = "" if fusion == "exact" else f", {fusion}"
+    ROWS |= {
+        f"chain, {fusion}": Row(f"chain of 50 x (tanh, add) on 8 numbers, gradient{with_it}", "chain", 0.3),
+        f"mlp 2-16-16-2, {fusion}": Row(f"MLP 2-16-16-2, batch 100, Adam step{with_it}", "mlp 2-16-16-2", 0.3),
+        f"mlp 2-16-16-2, 100 steps, {fusion}": Row(
+            f"    {STEPS} steps in one call, next to lax.scan{with_it}", "mlp 2-16-16-2, 100 steps", 1.0, STEPS
+        ),
+        f"mlp 784-128-10, {fusion}": Row(f"MLP 784-128-10, batch 64, Adam step{with_it}", "mlp 784-128-10", 0.6),
+        f"mlp 784-1024-1024-10, {fusion}": Row(
+            f"MLP 784-1024-1024-10, batch 512, Adam step{with_it}", "mlp 784-1024-1024-10", 0.8
+        ),
+    }
+ROWS |= {
+    "jacobian": Row("Jacobian 64 -> 64, two tanh layers", "jacobian", 1.0),
+    "hessian": Row("Hessian 64 x 64, sum of squares of the same", "hessian", 1.0),
+    "norms": Row("squared norms of gradients, next to a captured step", "step of the same net", 1.5),
+}
+
+
+def compare(name: str, libraries: dict[str, Library], rounds: int, budget: float) -> dict:
+    """The median seconds of a step in both, and their ratio."""
+    row, ours = ROWS[name], libraries["pullback"]
+    peers = [(libraries["jax"], row.peer)] if "jax" in libraries else []
+    taken = rounds_of({"pullback": (ours, name), "peer": peers[0]}, rounds, budget) if peers else {}
+    if "peer" not in taken:
+        taken = rounds_of({"pullback": (ours, name), "peer": (ours, row.peer)}, rounds, budget)
+    seconds = {key: statistics.median(times) / row.steps for key, times in taken.items()}
+    return {"seconds": seconds, "ratio": spread(taken["pullback"], taken["peer"])}
+
+
+def show(name: str, found: dict) -> None:
+    words, _, target, _ = ROWS[name]
+    ours, theirs, ratio = found["seconds"]["pullback"], found["seconds"]["peer"], found["ratio"]
+    spread = f"{ratio['median']:5.2f} ({ratio['low']:.2f}-{ratio['high']:.2f})"
+    aim = "" if target is None else f"<= {target:.2f}{' missed' if ratio['median'] > target else ''}"
+    print(f"{words:58} {ours * 1e6:9.1f}us {theirs * 1e6:9.1f}us   {spread:22}   {aim}", flush=True)
+
+
+def main() -> None:
+    asked = options(__doc__, rounds=7, seconds=0.3)
+    libraries = {"pullback": Library("captured", "pullback")}
+    if "jax" in asked.rivals:
+        libraries["jax"] = Library("captured", "jax")
+    for library in libraries.values():
+        print(library.facts)
+    results = {"facts": [library.facts for library in libraries.values()], "rows": {}}
+    print(f"\n{'workload (float32), of one step':58} {'pullback':>11} {'JAX jit':>11}   {'ratio (lowest-highest)':22}   target")
+    for name in ROWS:
+        if asked.only in name:
+            results["rows"][name] = compare(name, libraries, asked.rounds, asked.seconds)
+            show(name, results["rows"][name])
+    if not asked.only:
+        times = [libraries["pullback"].call("first call") for _ in range(7)]
+        results["first_call_seconds"] = statistics.median(times)
+        print(f"{'recording MLP 784-128-10, the first call':58} {statistics.median(times) * 1e6:9.1f}us, at most {max(times) * 1e6:.1f}us")
+    if asked.json:
+        Path(asked.json).write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

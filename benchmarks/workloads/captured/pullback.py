@@ -1,0 +1,112 @@
+"""The workloads under pb.capture, as a user would write them."""
+
+import time
+from functools import partial
+
+import numpy as np
+
+import pullback as pb
+from pullback import nn, optim
+
+from ..transforms import pullback as transforms
+from . import STEPS
+
+
+def chain(fusion):
+    x, c = pb.tensor(np.linspace(-1, 1, 8, dtype=np.float32)), pb.tensor(np.linspace(0, 1, 8, dtype=np.float32))
+
+    @pb.capture(fusion=fusion)
+    def gradient(x):
+        with pb.GradientTape() as tape:
+            tape.watch(x)
+            y = x
+            for _ in range(50):
+                y = pb.tanh(y) + c
+            loss = pb.sum(y)
+        return tape.gradient(loss, x)
+
+    return lambda: gradient(x)
+
+
+def step_of(sizes):
+    layers = []
+    for i, (m, n) in enumerate(zip(sizes, sizes[1:])):
+        layers += [nn.Linear(m, n)] + ([nn.ReLU()] if i + 2 < len(sizes) else [])
+    model = nn.Sequential(*layers)
+    opt = optim.Adam(model.parameters(), lr=1e-3)
+
+    def step(x, y):
+        with pb.GradientTape() as tape:
+            loss = nn.cross_entropy(model(x), y)
+        opt.step(tape.gradient(loss, opt.parameters))
+        return loss
+
+    return step
+
+
+def data(sizes, *batch):
+    rng = np.random.default_rng(0)
+    return pb.tensor(rng.standard_normal((*batch, sizes[0]), dtype=np.float32)), pb.tensor(rng.integers(0, sizes[-1], batch))
+
+
+def mlp(sizes, batch, fusion):
+    step, (x, y) = pb.capture(step_of(sizes), fusion=fusion), data(sizes, batch)
+    return lambda: step(x, y)
+
+
+def many_steps(sizes, batch, fusion):
+    step, (x, y) = pb.capture(step_of(sizes), fusion=fusion, steps=STEPS), data(sizes, STEPS, batch)
+    return lambda: step(x, y)
+
+
+def first_call(sizes, batch):
+    """Seconds that recording adds to an eager step of the same net: both run once before it."""
+
+    def run():
+        step, (x, y) = step_of(sizes), data(sizes, batch)
+        step(x, y)
+        begin = time.perf_counter()
+        pb.capture(step)(x, y)
+        return time.perf_counter() - begin
+
+    return run
+
+
+def _captured(f, *args):
+    captured = pb.capture(f)
+    return lambda: captured(*args)
+
+
+def norms():
+    model, x, y = transforms.classifier()
+    params, f = model.parameters(), pb.per_example_norm(lambda params, x, y: nn.cross_entropy(model(x), y))
+    return _captured(lambda x, y: f(params, x, y), x, y)
+
+
+def jacobian():
+    return _captured(pb.jacobian(transforms.two_layers()), transforms.normal(64))
+
+
+def hessian():
+    net = transforms.two_layers()
+    return _captured(pb.hessian(lambda x: pb.sum(pb.square(net(x)))), transforms.normal(64))
+
+
+WORKLOADS = {}
+for fusion in ("exact", "fast"):
+    WORKLOADS |= {
+        f"chain, {fusion}": partial(chain, fusion),
+        f"mlp 2-16-16-2, {fusion}": partial(mlp, (2, 16, 16, 2), 100, fusion),
+        f"mlp 2-16-16-2, 100 steps, {fusion}": partial(many_steps, (2, 16, 16, 2), 100, fusion),
+        f"mlp 784-128-10, {fusion}": partial(mlp, (784, 128, 10), 64, fusion),
+        f"mlp 784-1024-1024-10, {fusion}": partial(mlp, (784, 1024, 1024, 10), 512, fusion),
+    }
+WORKLOADS |= {
+    "norms": norms,
+    "step of the same net": partial(mlp, (784, 128, 10), 64, "exact"),
+    "jacobian": jacobian,
+    "hessian": hessian,
+    "first call": lambda: first_call((784, 128, 10), 64),
+}
+
+facts = transforms.facts
