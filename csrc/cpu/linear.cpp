@@ -5,9 +5,11 @@
 #include "cpu/copy.h"
 #include "cpu/matmul.h"
 #include "cpu/pool.h"
+#include "cpu/reduce.h"
 #include "cpu/small_product.h"
 #include "kernels/activations.h"
 #include "kernels/matmul.h"
+#include "math/functors.h"
 
 namespace pb::cpu {
 namespace {
@@ -87,21 +89,29 @@ bool product_to_finish(DType wide, int64_t m, int64_t n, int64_t k, const Matrix
   return !done && bias;
 }
 
+// What each column of x (rows, n) adds up to, in double. Narrow rows that follow each other share lanes.
+template <class A> void sum_columns(int64_t rows, int64_t n, const A* x, int64_t step, double* sums) {
+  alignas(64) double lanes[2 * kLanes];
+  int64_t groups = 1;
+  while (step == n && groups * n < kLanes) groups *= 2;
+  fold_cell<sum_reduce, false>(Cells{1, 0, rows, step, n, groups}, x, groups > 1 ? lanes : sums);
+  if (groups > 1) std::copy_n(lanes, n, sums);
+}
+
 // gz = f'(y) g for rows [begin, end), and what each column adds up to, in double.
 template <class F, class A>
-void pull_rows(F f, const View& g, const View& y, int64_t begin, int64_t end, A* gz, double* __restrict sums) {
-  const int64_t n = g.shape[1];
-  for (int64_t i = begin; i < end; ++i) {
-    const A* from = reinterpret_cast<const A*>(g.data + i * g.stride[0]);
-    const A* value = reinterpret_cast<const A*>(y.data + i * y.stride[0]);
-    if (gz) {
-      A* __restrict to = gz + i * n;
-      for (int64_t j = 0; j < n; ++j) to[j] = f(from[j], value[j], value[j]);
-      from = to;
-    }
-    if (sums)
-      for (int64_t j = 0; j < n; ++j) sums[j] += double(from[j]);
+void pull_rows(F f, const View& g, const View& y, int64_t begin, int64_t end, A* gz, double* sums) {
+  const int64_t size = sizeof(A), n = g.shape[1], rows = end - begin;
+  const A* from = reinterpret_cast<const A*>(g.data + begin * g.stride[0]);
+  if (!gz) return sum_columns(rows, n, from, g.stride[0] / size, sums);
+  const A* value = reinterpret_cast<const A*>(y.data + begin * y.stride[0]);
+  const bool together = g.stride[0] == n * size && y.stride[0] == n * size;
+  A* __restrict to = gz + begin * n;
+  for (int64_t i = 0, length = together ? rows * n : n; i < (together ? 1 : rows); ++i) {
+    for (int64_t j = 0; j < length; ++j) to[j] = f(from[j], value[j], value[j]);
+    to += n, from += g.stride[0] / size, value += y.stride[0] / size;
   }
+  if (sums) sum_columns(rows, n, gz + begin * n, n, sums);
 }
 
 // gz into memory of its own, except where the activation is none: there gz is g. gb where it is asked for.
@@ -111,7 +121,7 @@ Matrix pull_activation(const Launch& launch, const View& g, const View& y, DType
   char* gz = activation ? static_cast<char*>(scratch.take_bytes(rows * n * item_size(wide))) : nullptr;
   const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(n, 1)), chunks = chunk_count(rows, grain);
   double* sums = gb.data ? scratch.take<double>(chunks * n) : nullptr;
-  if (sums) std::fill_n(sums, chunks * n, 0.);
+  if (sums && rows == 0) std::fill_n(sums, n, 0.);
   if (gz || sums)
     kernels::visit_activation(int(activation), [&](auto, auto f) {
       visit_wide(wide, [&](auto zero) {
@@ -148,14 +158,7 @@ void product_into(const View& out, DType wide, int64_t m, int64_t n, int64_t k, 
   assign(flat_view(out.data, out.dtype, m * n), flat_view(near, wide, m * n));
 }
 
-}  // namespace
-}  // namespace pb::cpu
-
-namespace pb::kernels {
-
-using namespace cpu;
-
-void linear(const Launch& launch) {
+void run_forward(const Launch& launch) {
   const View& out = launch.out();
   if (out.size() == 0) return;
   Scratch scratch;
@@ -178,7 +181,7 @@ void linear(const Launch& launch) {
     left.data = x.data + first * x.stride[0];
     const char* to_come = product_to_finish(wide, rows, n, k, left, right, bias, y) ? bias : nullptr;
     if (to_come || launch.ints[0])
-      visit_activation(int(launch.ints[0]), [&](auto f, auto) {
+      kernels::visit_activation(int(launch.ints[0]), [&](auto f, auto) {
         visit_wide(wide, [&](auto zero) {
           using A = decltype(zero);
           parallel_for(rows, std::max<int64_t>(1, kGrain / n), [&](int64_t begin, int64_t end) {
@@ -191,7 +194,7 @@ void linear(const Launch& launch) {
   }
 }
 
-void linear_pullback(const Launch& launch) {
+void run_pullback(const Launch& launch) {
   Scratch scratch;
   const View &gx = launch.out(0), &gw = launch.out(1);
   const DType wide = storage_of(compute_type(launch.in(0).dtype));
@@ -204,5 +207,13 @@ void linear_pullback(const Launch& launch) {
   if (gx.data && gx.size())
     product_into(gx, wide, m, k, n, gz, matrix_of(readable(rounded(launch.in(2), scratch), wide, scratch)), scratch);
 }
+
+}  // namespace
+}  // namespace pb::cpu
+
+namespace pb::kernels {
+
+void linear(const Launch& launch) { cpu::run_forward(launch); }
+void linear_pullback(const Launch& launch) { cpu::run_pullback(launch); }
 
 }  // namespace pb::kernels
