@@ -4,13 +4,17 @@
 
 #include <algorithm>
 
+#include "cpu/pool.h"
 #include "cpu/vector.h"
 
 namespace pb::cpu {
 namespace {
 
-constexpr int64_t kLargest = 1 << 20;  // multiply-adds
-constexpr int64_t kDeepest = 1024;     // k: a panel of b stays in the first-level cache
+constexpr int64_t kLargest = 1 << 26;  // multiply-adds
+constexpr int64_t kDeepest = 1024;     // k: a panel of b stays in the second-level cache
+constexpr int64_t kShared = 2500000;   // multiply-adds that are work for all threads: 20 us
+constexpr int64_t kGrain = 500000;     // of a thread's share
+constexpr int64_t kBlock = 64;         // rows
 constexpr int64_t kFewRows = 2;        // rows whose sums are cut in four, as an addition takes four times its turn
 constexpr int kParts = 4;
 
@@ -44,19 +48,27 @@ inline __attribute__((always_inline)) void write_tile(const Tile<T>& t, Vector<T
   }
 }
 
-template <class T, int kRows, int kVectors> void run_tile(const Tile<T>& t) {
+template <class T, int kRows, int kVectors> inline __attribute__((always_inline)) void run_tile(const Tile<T>& t) {
+  constexpr int kGroups = (kRows + 3) / 4;
   Vector<T> sum[kRows][kVectors] = {};
-  const T *a = t.a, *b = t.b;
-  for (int64_t l = 0; l < t.k; ++l, a += t.across, b += t.ldb) {
+  const T *a[kGroups], *b = t.b;
+#pragma GCC unroll 4
+  for (int g = 0; g < kGroups; ++g) {
+    a[g] = t.a + 4 * g * t.down;
+    asm("" : "+r"(a[g]));  // pointers to four rows each: with an offset for every row, gcc runs out of registers
+  }
+  for (int64_t l = 0; l < t.k; ++l, b += t.ldb) {
     Vector<T> row[kVectors];
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) row[v] = load_vector(b + v * kWidth<T>);
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
-      const Vector<T> left = a[r * t.down] - Vector<T>{};
+      const Vector<T> left = a[r / 4][r % 4 * t.down] - Vector<T>{};
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) sum[r][v] = multiply_add<T>(left, row[v], sum[r][v]);
     }
+#pragma GCC unroll 4
+    for (int g = 0; g < kGroups; ++g) a[g] += t.across;
   }
   write_tile<T, kRows, kVectors>(t, sum);
 }
@@ -85,18 +97,27 @@ template <class T, int kRows, int kVectors> void run_flat_tile(const Tile<T>& t)
   write_tile<T, kRows, kVectors>(t, sum[0]);
 }
 
-// All rows, kRows at a time, and what is left in halves of that.
-template <class T, int kRows, int kVectors> void run_rows(Tile<T> t, int64_t rows) {
-  for (; rows >= kRows; rows -= kRows) {
-    run_tile<T, kRows, kVectors>(t);
-    t.a += kRows * t.down, t.out += kRows * t.ldc;
+template <class T, int kRows, int kVectors> void run_last_tile(Tile<T> t) { run_tile<T, kRows, kVectors>(t); }
+
+// All rows: tiles as high as registers allow, and the last two of one height, as a low one would wait for its additions.
+template <class T, int kVectors, size_t... kRows>
+void run_rows(Tile<T> t, int64_t rows, std::index_sequence<kRows...>) {
+  constexpr int64_t kMost = sizeof...(kRows);
+  constexpr void (*kTiles[])(Tile<T>) = {run_last_tile<T, int(kRows) + 1, kVectors>...};
+  for (; rows >= 2 * kMost || rows == kMost; rows -= kMost) {
+    run_tile<T, kMost, kVectors>(t);
+    t.a += kMost * t.down, t.out += kMost * t.ldc;
   }
-  if constexpr (kRows > 1)
-    if (rows) run_rows<T, kRows / 2, kVectors>(t, rows);
+  if (rows > kMost) {
+    const int64_t half = rows / 2;
+    kTiles[half - 1](t);
+    t.a += half * t.down, t.out += half * t.ldc, rows -= half;
+  }
+  if (rows) kTiles[rows - 1](t);
 }
 
-template <class T, int kVectors> void run_panel(const Tile<T>& t, int64_t rows) {
-  if (rows > kFewRows) run_rows<T, kRegisters / 2 / kVectors, kVectors>(t, rows);
+template <class T, int kVectors> void run_panel(const Tile<T>& t, int64_t rows, bool few) {
+  if (!few) run_rows<T, kVectors>(t, rows, std::make_index_sequence<kRegisters / 2 / kVectors>());
   else if (rows == 2) run_flat_tile<T, 2, kVectors>(t);
   else run_flat_tile<T, 1, kVectors>(t);
 }
@@ -131,19 +152,37 @@ template <class T, int kVectors> void pack(int64_t n, int64_t k, const Matrix& b
   }
 }
 
+// Panels of columns times blocks of rows, in parallel; the bits are the same however they are dealt out.
 template <class T, int kVectors>
 void run_panels(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, const T* bias, T* out, int64_t ldc) {
   constexpr int64_t kPanel = kVectors * kWidth<T>;
-  Scratch scratch;
-  T* packed = b.transposed || n % kPanel ? scratch.take<T>(k * kPanel) : nullptr;
-  for (int64_t j = 0; j < n; j += kPanel) {
-    const bool direct = !b.transposed && n - j >= kPanel;
-    if (!direct) pack<T, kVectors>(n, k, b, j, packed);
-    const T* panel = direct ? reinterpret_cast<const T*>(b.data) + j : packed;
-    run_panel<T, kVectors>({k, reinterpret_cast<const T*>(a.data), a.transposed ? 1 : a.ld, a.transposed ? a.ld : 1, panel,
-                            direct ? b.ld : kPanel, bias ? bias + j : nullptr, out + j, ldc, std::min(kPanel, n - j)},
-                           m);
-  }
+  const bool shared = m * n * k >= kShared;
+  const int64_t height = shared ? kBlock : m, blocks = (m + height - 1) / height, tasks = (n + kPanel - 1) / kPanel * blocks;
+  const int64_t down = a.transposed ? 1 : a.ld, across = a.transposed ? a.ld : 1;
+  const int64_t grain = shared ? kGrain / (std::min(m, kBlock) * k * kPanel) + 1 : tasks;
+  parallel_for(tasks, grain, [&](int64_t begin, int64_t end) {
+    Scratch scratch;
+    T* packed = b.transposed || n % kPanel ? scratch.take<T>(k * kPanel) : nullptr;
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t j = task / blocks * kPanel, i = task % blocks * height;
+      const bool direct = !b.transposed && n - j >= kPanel;
+      if (!direct && (i == 0 || task == begin)) pack<T, kVectors>(n, k, b, j, packed);
+      const int64_t columns = std::min(kPanel, n - j);
+      const T* panel = direct ? reinterpret_cast<const T*>(b.data) + j : packed;
+      const Tile<T> tile{k,
+                         reinterpret_cast<const T*>(a.data) + i * down,
+                         down,
+                         across,
+                         panel,
+                         direct ? b.ld : kPanel,
+                         bias ? bias + j : nullptr,
+                         out + i * ldc + j,
+                         ldc,
+                         columns};
+      if (columns > kWidth<T>) run_panel<T, kVectors>(tile, std::min(height, m - i), m <= kFewRows);
+      else run_panel<T, 1>(tile, std::min(height, m - i), m <= kFewRows);
+    }
+  });
 }
 
 template <class T>
@@ -180,17 +219,22 @@ void run_turned(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& 
   }
 }
 
-// About how many vectors are multiplied or moved.
+// About how many vectors are multiplied, or turned to become rows of vectors.
 template <class T> int64_t work(int64_t m, int64_t n, int64_t k, const Matrix& b) {
   const int64_t vectors = (n + kWidth<T> - 1) / kWidth<T>;
   return m * k * vectors + (b.transposed || n % kWidth<T> ? 4 * k * vectors : 0);
+}
+
+// Where both factors hold what is added up side by side, and one has few rows, to turn the other is most of the work.
+bool adds_along_rows(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b) {
+  return k > 32 && ((m <= 8 && b.transposed) || (n <= 8 && !a.transposed));
 }
 
 }  // namespace
 
 template <class T>
 bool small_product(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, const T* bias, T* out) {
-  if (k == 0 || m == 1 || n == 1 || k > kDeepest || m * n * k > kLargest) return false;
+  if (k == 0 || k > kDeepest || m == 1 || n == 1 || m * n * k > kLargest || adds_along_rows(m, n, k, a, b)) return false;
   if (work<T>(n, m, k, a.flipped()) + m * n / 2 < work<T>(m, n, k, b)) run_turned(m, n, k, a, b, bias, out);
   else run(m, n, k, a, b, bias, out, n);
   return true;
