@@ -227,7 +227,8 @@ template <class T> int64_t work(int64_t m, int64_t n, int64_t k, const Matrix& b
 
 // Where both factors hold what is added up side by side, and one has few rows, to turn the other is most of the work.
 bool adds_along_rows(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b) {
-  return k > 32 && ((m <= 8 && b.transposed) || (n <= 8 && !a.transposed));
+  return (k > 32 && ((m <= 8 && b.transposed) || (n <= 8 && !a.transposed))) ||
+         (k > 64 && n <= 12 && !a.transposed && b.transposed);
 }
 
 }  // namespace
