@@ -85,7 +85,8 @@ def main() -> None:
     if not asked.only:
         times = [libraries["pullback"].call("first call") for _ in range(7)]
         results["first_call_seconds"] = statistics.median(times)
-        print(f"{'recording MLP 784-128-10, the first call':58} {statistics.median(times) * 1e6:9.1f}us, at most {max(times) * 1e6:.1f}us")
+        words = "recording MLP 784-128-10: the first captured step"
+        print(f"{words:58} {statistics.median(times) * 1e6:9.1f}us, at most {max(times) * 1e6:.1f}us")
     if asked.json:
         Path(asked.json).write_text(json.dumps(results, indent=1) + "\n")
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from captured_step import OPTIMIZERS, batches, needs_kernels, run, same, same_state, training
+from captured_step import CLASSES, OPTIMIZERS, ROWS, batches, needs_kernels, run, same, same_state, training
 from conftest import host
 from pullback import devices
 
@@ -162,6 +162,30 @@ def test_k_steps_need_the_axis_of_steps() -> None:
             captured(x)
     with pytest.raises(pb.ShapeError, match="no tensor"):
         captured(1.0)
+
+
+def test_a_loader_is_shuffled_and_gathered_inside() -> None:
+    rng = np.random.default_rng(0)
+    arrays = pb.tensor(rng.standard_normal((60, 5), dtype=np.float32)), pb.tensor(rng.integers(0, CLASSES, 60))
+    _, _, step = training(OPTIMIZERS["adam"])
+    pb.random.seed(1)
+    loader = pb.data.Loader(arrays, batch_size=ROWS, seed=7)
+    wanted = [host(step(*batch)) for _ in range(3) for batch in loader]
+    for steps in (None, 1, 4):
+        _, _, step = training(OPTIMIZERS["adam"])
+        captured, loader = pb.capture(step, steps=steps), pb.data.Loader(arrays, batch_size=ROWS, seed=7)
+        pb.random.seed(1)
+        got: list[Any] = []
+        while len(got) < 12:
+            got += list(host(captured(loader)).reshape(-1))
+        same(np.array(got), np.array(wanted[:12]))
+        assert loader.state_dict() == {"epoch": 2, "batches": 2, "seed": 7}
+        assert captured.stats()["captures"] == 1
+    with pb.profile() as prof:
+        captured(loader)
+    assert prof.data.bytes_read > 0
+    with pytest.raises(pb.PullbackError, match="drop_last=True"):
+        captured(pb.data.Loader(arrays, batch_size=7))
 
 
 # ---- the plan

@@ -1,4 +1,4 @@
-"""The small network's step in JAX, compiled: `python jax_step.py` prints a JSON object. In a process of its own: JAX keeps the
+"""The networks' steps in JAX, compiled: `python jax_step.py` prints a JSON object each. In a process of its own: JAX keeps the
 device's memory to itself."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import timing
 
-SIZES, BATCH = (784, 128, 10), 64
+NETS = (((784, 128, 10), 64), ((784, 1024, 1024, 10), 512))  # widths, batch
 
 
 def loss(params, x, y):
@@ -34,21 +34,22 @@ def step(params, first, second, count, x, y):
     return params, first, second, count
 
 
-def main() -> None:
+def measure(sizes, batch) -> None:
     key = jax.random.key(0)
-    params = [(0.05 * jax.random.normal(key, (n, m)), jnp.zeros(n)) for m, n in zip(SIZES, SIZES[1:])]
+    params = [(0.05 * jax.random.normal(key, (n, m)), jnp.zeros(n)) for m, n in zip(sizes, sizes[1:])]
     zeros = jax.tree.map(jnp.zeros_like, params)
-    x, y = jax.random.normal(key, (BATCH, SIZES[0])), jax.random.randint(key, (BATCH,), 0, SIZES[-1])
+    x, y = jax.random.normal(key, (batch, sizes[0])), jax.random.randint(key, (batch,), 0, sizes[-1])
     state = [(params, zeros, zeros, jnp.float32(0))]
 
     def run() -> None:
         state[0] = step(*state[0], x, y)
 
     result = timing.compare(run, lambda: jax.block_until_ready(state[0]))
-    name = "MLP 784-128-10, batch 64, Adam step, jax.jit"
+    name = f"MLP {'-'.join(map(str, sizes))}, batch {batch}, Adam step, jax.jit"
     result |= {"group": "rivals", "name": name, "rival": f"jax on {jax.default_backend()}"}
-    print(json.dumps(result))
+    print(json.dumps(result), flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    for sizes, batch in NETS:
+        measure(sizes, batch)

@@ -28,7 +28,7 @@ ROOT = HERE.parent.parent
 WORK = ROOT / "build" / "gpu"
 SITE = WORK / "site"
 NEEDED = ("numpy", "pybind11", "scikit_build_core", "scipy_openblas32", "ml_dtypes", "optree", "safetensors", "tqdm", "rich")
-GROUPS = ("steps", "optimizer", "loss", "products", "elementwise", "rows")
+GROUPS = ("steps", "captured", "optimizer", "loss", "products", "elementwise", "rows")
 STAGES = ("build", "tests", "sanitizer", "micro", "timings", "rivals")
 # Tests of the package's build, its text and the simulator: what a GPU has no part in.
 NOT_HERE = ("test_cudasim", "test_simulated", "test_layers", "test_readme", "test_nvcc", "test_cupy_storage", "test_workflows")

@@ -65,7 +65,8 @@ def differentiated(f: Callable[[Any], Any], x: Any, weight: Any) -> Callable[[],
 # ---- steps of a small network, as a user writes them
 
 
-def _step(sizes: tuple[int, ...], batch: int, **options: Any) -> tuple[Any, Any]:
+def _step(sizes: tuple[int, ...], batch: int, captured: bool = False, steps: int = 0, **options: Any) -> tuple[Any, Any]:
+    """A step in both: eager, or captured next to torch.compile with CUDA graphs. With steps, so many in one call of ours."""
     layers: list[Any] = []
     theirs: list[Any] = []
     for i, (m, n) in enumerate(zip(sizes, sizes[1:])):
@@ -77,10 +78,20 @@ def _step(sizes: tuple[int, ...], batch: int, **options: Any) -> tuple[Any, Any]
     x, tx = both(floats(batch, sizes[0]))
     y, ty = both(np.random.default_rng(1).integers(0, sizes[-1], batch))
 
-    def ours() -> None:
+    def step(x: Any, y: Any) -> Any:
         with pb.GradientTape() as tape:
             loss = nn.cross_entropy(model(x), y)
         opt.step(tape.gradient(loss, opt.parameters))
+        return loss
+
+    if steps:
+        xs, ys = pb.stack([x] * steps), pb.stack([y] * steps)
+        step, x, y = pb.capture(step, steps=steps), xs, ys
+    elif captured:
+        step = pb.capture(step)
+
+    def ours() -> None:
+        step(x, y)
 
     net = torch.nn.Sequential(*theirs).to(where())
     other = torch.optim.Adam(net.parameters(), lr=1e-3, **options)
@@ -90,7 +101,7 @@ def _step(sizes: tuple[int, ...], batch: int, **options: Any) -> tuple[Any, Any]
         torch.nn.functional.cross_entropy(net(tx), ty).backward()
         other.step()
 
-    return ours, their
+    return ours, torch.compile(their, mode="reduce-overhead") if captured and where() == "cuda" else their
 
 
 def steps() -> Iterator[Workload]:
@@ -121,6 +132,15 @@ def steps() -> Iterator[Workload]:
         return ours, theirs
 
     yield Workload("50 x (tanh, add) on 8 numbers, forward and backward", chain, {})
+
+
+def captured() -> Iterator[Workload]:
+    graph = {"captured": True, "capturable": True} if where() == "cuda" else {"captured": True}
+    small, large = (784, 128, 10), (784, 1024, 1024, 10)
+    name = "captured, next to torch.compile: MLP"
+    yield Workload(f"{name} 784-128-10, batch 64", lambda: _step(small, 64, **graph), {"us": 18, "ratio": 0.2})
+    yield Workload("captured: 16 steps in one call (of 16)", lambda: _step(small, 64, steps=16), {})
+    yield Workload(f"{name} 784-1024-1024-10, batch 512", lambda: _step(large, size(512, 8), **graph), {"us": 45, "ratio": 0.5})
 
 
 # ---- the optimizer
@@ -253,7 +273,7 @@ def loss() -> Iterator[Workload]:
     yield Workload(f"layer norm {m} x {n}, forward and backward", layer_norm, {}, 20 * m * n)
 
 
-GROUPS = {g.__name__: g for g in (steps, optimizer, elementwise, rows, products, loss)}
+GROUPS = {g.__name__: g for g in (steps, captured, optimizer, elementwise, rows, products, loss)}
 
 
 # ---- running them

@@ -7,9 +7,10 @@ from operator import index
 from typing import Any
 
 from .. import door
-from ..creation import asarray
+from ..creation import arange, asarray
 from ..errors import PullbackError, ShapeError
 from ..ops.random import Generator
+from ..ops.shape import stack
 from ..tensor import Tensor
 
 
@@ -48,6 +49,7 @@ class Loader:
         self.batch_size, self.shuffle, self.seed, self.drop_last = batch_size, shuffle, seed, drop_last
         self._next = (0, 0)  # where the next `for` begins: the epoch, and the batches of it to skip
         self._at = (0, 0)  # where the iteration that advanced last is: its epoch, and the batches given out in it
+        self._kept_order: tuple[tuple[int, int], Tensor] | None = None  # of an epoch, for next_rows
         Generator(seed)  # refuses a bad seed now
 
     def __len__(self) -> int:
@@ -71,6 +73,37 @@ class Loader:
             yield batch
         if not count:
             self._at = (epoch + 1, 0)
+
+    def next_rows(self, count: int | None = None) -> Tensor:
+        """Moves on by so many batches, from one epoch into the next, and returns the numbers of their rows: (count, batch_size), or
+        (batch_size,) where no count is given. `pb.capture` asks for them, and gathers inside.
+
+        Raises PullbackError where the last batch of an epoch is smaller.
+        """
+        if self.rows % self.batch_size and not self.drop_last:
+            raise PullbackError(
+                f"Loader: {self.rows} rows do not divide into batches of {self.batch_size}; those of a captured function must be "
+                f"equal. Say drop_last=True."
+            )
+        found = [self._rows_of_next() for _ in range(1 if count is None else count)]
+        return found[0] if count is None else stack(found)
+
+    def _rows_of_next(self) -> Tensor:
+        epoch, i = self._next
+        if self._kept_order is None or self._kept_order[0] != (epoch, self.seed):
+            order = self._order(epoch)
+            self._kept_order = ((epoch, self.seed), arange(self.rows, device=self._arrays[0].device) if order is None else order)
+        rows = self._kept_order[1][i * self.batch_size : (i + 1) * self.batch_size]
+        self._next = self._at = (epoch, i + 1) if i + 1 < len(self) else (epoch + 1, 0)
+        return rows
+
+    def gather(self, rows: Tensor) -> tuple[Tensor, ...]:
+        """These rows of every array."""
+        before = door.enter(door.DATA)
+        try:
+            return tuple([a[rows] for a in self._arrays])
+        finally:
+            door.enter(before)
 
     def _order(self, epoch: int) -> Tensor | None:
         if not self.shuffle:

@@ -34,6 +34,7 @@ def capture(f: Any = None, /, *, fusion: str = "exact", steps: int | None = None
         fusion: "exact" makes one pass of ops that follow each other, with every rounding of the eager run; "fast" may round
             in another order; "none" replays the launches as they were.
         steps: K: runs f K times in one call, over a leading axis of K of every tensor among its arguments; results get one.
+            A `pb.data.Loader` in the place of the first arguments gives the next batches: they are gathered inside, on the device.
         cache: recordings to keep, for different signatures.
 
     A signature is the shapes, dtypes and devices of tensors (arrays count as tensors), the values of all other arguments, the
@@ -76,12 +77,15 @@ class Captured:
         self._last: Any = None
         self._quick: _Quick | None = None
         self._warned = False
+        self._loaded: tuple[Any, Captured] | None = None  # the pb.data.Loader that was given last, and what runs on its rows
         update_wrapper(self, function)
 
     def __get__(self, owner: Any, kind: Any = None) -> Any:
         return self if owner is None else types.MethodType(self, owner)
 
     def __call__(self, *args: Any, **options: Any) -> Any:
+        if args and hasattr(args[0], "next_rows"):
+            return self._over(args[0])(args[0].next_rows(self._steps), *args[1:], **options)
         quick = self._quick
         if quick is not None and not options and quick.serves(args):
             try:
@@ -102,6 +106,16 @@ class Captured:
                 self._used(key, replay, args, options)
                 return replay.run(arrays, leaves, self._steps or 0)
         return self._first(key, leaves, arrays, spec, bool(options))
+
+    def _over(self, loader: Any) -> Captured:
+        """The function of the numbers of rows, which gathers its batch from the loader's arrays."""
+        if self._loaded is None or self._loaded[0] is not loader:
+
+            def step(rows: Any, *args: Any, **options: Any) -> Any:
+                return self._function(*loader.gather(rows), *args, **options)
+
+            self._loaded = (loader, Captured(step, self._fusion, self._steps, self._cache))
+        return self._loaded[1]
 
     def _used(self, key: Any, replay: Replay, args: Sequence[Any], options: Any) -> None:
         """The next call is likely to be for the same."""
@@ -201,6 +215,8 @@ class Captured:
 
     def stats(self) -> dict[str, int]:
         """Captures, replays (each of K steps counts once), and of the last used recording: kernels per replay, arena bytes."""
+        if self._loaded is not None and not self._replays:
+            return self._loaded[1].stats()
         replays = [replay for found in self._replays.values() for replay in found]
         last = self._replays.get(self._last, [None])[0]
         _, _, launches, kernels, arena = last.facts() if last is not None else (0, 0, 0, 0, 0)
@@ -213,6 +229,8 @@ class Captured:
         """The plan of the last used recording: each kernel, what was fused into it, and why not more. Prints as a table."""
         from .explanation import Explanation
 
+        if self._loaded is not None and not self._replays:
+            return self._loaded[1].explain()
         found = self._replays.get(self._last)
         if not found:
             reason = why_not(devices.default_device())

@@ -95,12 +95,7 @@ class Replay:
 
     def holds(self) -> bool:
         """Whether nothing has changed that the recording relies on."""
-        if self._changes != capturing.changes:
-            return False
-        for holds in self._guards:
-            if not holds():
-                return False
-        return True
+        return self._changes == capturing.changes and all([holds() for holds in self._guards])
 
     def fresh(self) -> bool:
         """Whether it may hold again: no Parameter has moved since."""
