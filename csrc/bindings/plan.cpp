@@ -16,6 +16,7 @@ namespace pb {
 namespace {
 
 constexpr const char* kName = "pullback.plan";
+constexpr size_t kNear = 16;  // so many inputs and results without an allocation
 
 OwnedPlan& plan_or_refuse(PyObject* capsule) {
   auto* plan = static_cast<OwnedPlan*>(PyCapsule_GetPointer(capsule, kName));
@@ -99,46 +100,64 @@ View input_or_refuse(PyObject* object, const View& recorded, int64_t steps) {
   return v;
 }
 
+// New arrays for the results, as tensors in a list; their views follow those of the inputs.
+PyObject* new_results(const OwnedPlan& owned, int64_t steps, View* views) {
+  PyObject* list = PyList_New(Py_ssize_t(owned.results.size()));
+  if (!list) throw PythonError{};
+  const int lead = steps ? 1 : 0;
+  try {
+    for (size_t k = 0; k < owned.results.size(); ++k) {
+      const View& like = owned.results[k].view;
+      int64_t shape[kMaxDims + 1] = {steps};
+      if (like.ndim + lead > kMaxDims) throw Refused{"a result of 8 axes has no room for that of steps"};
+      std::memcpy(shape + lead, like.shape, sizeof like.shape);
+      PyList_SET_ITEM(list, Py_ssize_t(k), wrap(new_array(like.dtype, like.ndim + lead, shape, views[k])));
+    }
+  } catch (...) {
+    Py_DECREF(list);
+    throw;
+  }
+  return list;
+}
+
+// All steps, without the GIL.
+void run_steps(OwnedPlan& owned, int64_t steps, const View* views) {
+  const size_t in = owned.inputs.size(), all = in + owned.results.size();
+  const Released released;
+  const std::lock_guard<std::mutex> lock(owned.mutex);
+  if (door.ledger) give_locals_memory(owned);
+  char* near[kNear];
+  std::vector<char*> far(all > kNear ? all : 0);
+  char** data = all > kNear ? far.data() : near;
+  for (int64_t s = 0; s < (steps ? steps : 1); ++s) {
+    owned.done = 0, owned.whole_steps = int(s);
+    for (size_t k = 0; k < all; ++k) data[k] = views[k].data + (steps ? s * views[k].stride[0] : 0);
+    run_once(owned, data, data + in);
+  }
+}
+
 // plan_run(plan, inputs, steps) -> results, tensors. With steps > 0 inputs and results have a leading axis of so many, run one
 // after the other.
 PyObject* plan_run(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 3);
   OwnedPlan& owned = plan_or_refuse(args[0]);
   const Items inputs(args[1]);
-  const int64_t steps = to_int(args[2]), times = steps ? steps : 1;
-  if (inputs.size() != Py_ssize_t(owned.inputs.size())) throw Refused{"another number of inputs"};
+  const int64_t steps = to_int(args[2]);
+  const size_t in = owned.inputs.size(), all = in + owned.results.size();
+  if (inputs.size() != Py_ssize_t(in)) throw Refused{"another number of inputs"};
 #if defined(PB_CUDA)
   cuda::use_device(owned.device);
 #endif
-  constexpr int kNear = 16;
   View near[kNear];
-  std::vector<View> far;
-  View* views = near;
-  const size_t in = owned.inputs.size(), out = owned.results.size();
-  if (in + out > kNear) far.resize(in + out), views = far.data();
+  std::vector<View> far(all > kNear ? all : 0);
+  View* views = all > kNear ? far.data() : near;
   for (size_t k = 0; k < in; ++k) views[k] = input_or_refuse(inputs[k], owned.inputs[k], steps);
-  PyObject* results = PyList_New(Py_ssize_t(out));
-  if (!results) throw PythonError{};
+  PyObject* results = new_results(owned, steps, views + in);
   try {
-    for (size_t k = 0; k < out; ++k) {
-      const View& like = owned.results[k].view;
-      int64_t shape[kMaxDims + 1];
-      if (steps && like.ndim == kMaxDims) throw Refused{"a result of 8 axes has no room for that of steps"};
-      if (steps) shape[0] = steps;
-      std::memcpy(shape + (steps ? 1 : 0), like.shape, sizeof like.shape);
-      PyList_SET_ITEM(results, Py_ssize_t(k), wrap(new_array(like.dtype, like.ndim + (steps ? 1 : 0), shape, views[in + k])));
-    }
-    const Released released;
-    const std::lock_guard<std::mutex> lock(owned.mutex);
-    if (door.ledger) give_locals_memory(owned);
-    std::vector<char*> data(in + out);
-    for (int64_t s = 0; s < times; ++s) {
-      owned.done = 0, owned.whole_steps = int(s);
-      for (size_t k = 0; k < in + out; ++k) data[k] = views[k].data + (steps ? s * views[k].stride[0] : 0);
-      run_once(owned, data.data(), data.data() + in);
-    }
+    run_steps(owned, steps, views);
   } catch (const kernels::OutOfRange& e) {
     Py_DECREF(results);
+    if (e.kernel) throw;  // a GPU tells of a launch before
     throw BadIndex{e.where, e.index, e.length};
   } catch (...) {
     Py_DECREF(results);
@@ -209,9 +228,8 @@ PyObject* plan_capsule(std::unique_ptr<OwnedPlan> plan, bool fuse) {
 #endif
   give_memory(*plan);
   plan->program = compile(plan->plan);
-  PyObject* capsule = PyCapsule_New(plan.get(), kName, [](PyObject* self) {
-    delete static_cast<OwnedPlan*>(PyCapsule_GetPointer(self, kName));
-  });
+  PyObject* capsule = PyCapsule_New(plan.get(), kName,
+                                    [](PyObject* self) { delete static_cast<OwnedPlan*>(PyCapsule_GetPointer(self, kName)); });
   if (!capsule) throw PythonError{};
   plan.release();
   return capsule;

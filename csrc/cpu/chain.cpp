@@ -103,7 +103,8 @@ const char* why_not_chained(const Launch& step, const Launch& next) {
   if (step.kernel->run != map || next.kernel->run != map) return "only elementwise ops share a pass";
   if (keeps_denormals(step) != keeps_denormals(next)) return "another treatment of denormal numbers";
   const View &a = step.out(), &b = next.out();
-  if (a.ndim != b.ndim || std::memcmp(a.shape, b.shape, a.ndim * sizeof *a.shape)) return "another shape than the step before it";
+  if (a.ndim != b.ndim || std::memcmp(a.shape, b.shape, a.ndim * sizeof *a.shape))
+    return "another shape than the step before it";
   return nullptr;
 }
 

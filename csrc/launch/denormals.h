@@ -25,8 +25,7 @@ class DenormalMode {
   }
   void set(bool keeps) {
     constexpr unsigned kFlushToZero = 0x8000, kDenormalsAreZero = 0x0040;
-    const unsigned wanted =
-        keeps ? before_ & ~(kFlushToZero | kDenormalsAreZero) : before_ | kFlushToZero | kDenormalsAreZero;
+    const unsigned wanted = keeps ? before_ & ~(kFlushToZero | kDenormalsAreZero) : before_ | kFlushToZero | kDenormalsAreZero;
     if (wanted != now_) _mm_setcsr(now_ = wanted);
   }
 

@@ -133,7 +133,9 @@ void Plan::lay_out(int64_t align) {
   for (Block& b : blocks)
     if (b.home == Home::arena && b.first >= 0) order.push_back(&b);
   std::stable_sort(order.begin(), order.end(), [](const Block* a, const Block* b) { return a->bytes > b->bytes; });
-  const auto end_of = [align](const Block* b) { return b->offset + (std::max<int64_t>(b->bytes, 1) + align - 1) / align * align; };
+  const auto end_of = [align](const Block* b) {
+    return b->offset + (std::max<int64_t>(b->bytes, 1) + align - 1) / align * align;
+  };
   for (Block* b : order) {
     b->offset = 0;
     for (const Block* other : placed) {  // by offset

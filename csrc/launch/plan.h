@@ -20,8 +20,8 @@ enum class Home : uint8_t {
 struct Block {
   Home home;
   int64_t bytes;
-  int64_t offset = 0;           // in the arena; of a local, its number
-  int first = -1, last = -1;    // groups that touch it
+  int64_t offset = 0;         // in the arena; of a local, its number
+  int first = -1, last = -1;  // groups that touch it
 };
 
 // An operand that the plan moves: the block it lies in, and how far in.
@@ -35,7 +35,7 @@ struct Step {
   Launch launch;  // its operands are the plan's, from `operand` on
   size_t operand;
   Charge charge;
-  int number;  // of the launch as it was recorded
+  int number;                       // of the launch as it was recorded
   const char* why_alone = nullptr;  // why it was not fused with the step before it
 };
 
@@ -47,7 +47,7 @@ struct Group {
 struct Plan {
   std::vector<Step> steps;
   std::vector<View> operands;
-  std::vector<Place> places;  // of each operand
+  std::vector<Place> places;    // of each operand
   std::vector<double> numbers;  // that operands by value point at
   std::vector<Block> blocks;
   std::vector<Group> groups;

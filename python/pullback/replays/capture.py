@@ -246,14 +246,14 @@ class _Quick(NamedTuple):
     """The recording that was used last, for arguments that are tensors: the kernel module compares these with what it recorded."""
 
     replay: Replay
-    count: int
+    arguments: int
     device: str
     precision: str
 
     def serves(self, args: Sequence[Any]) -> bool:
         """Whether all but shapes and the like is as it was, and nobody listens."""
         return (
-            len(args) == self.count
+            len(args) == self.arguments
             and listeners.record is None
             and not listeners.batches
             and capturing.thread.recording is None
