@@ -161,9 +161,7 @@ PyObject* unwrap(PyObject* object, bool& held) {
   return object;
 }
 
-PyObject* bare(PyObject* object) {
-  return Py_TYPE(object) == tensor_type ? slot(object, tensor_array) : object;
-}
+PyObject* bare(PyObject* object) { return Py_TYPE(object) == tensor_type ? slot(object, tensor_array) : object; }
 
 PyObject* wrap(PyObject* array) {
   PyObject* tensor = tensor_type->tp_alloc(tensor_type, 0);
