@@ -11,6 +11,7 @@ import pullback as pb
 from captured_step import CLASSES, OPTIMIZERS, ROWS, batches, needs_kernels, run, same, same_state, training
 from conftest import host
 from pullback import devices
+from pullback.nn import functional as F
 
 pytestmark = needs_kernels
 
@@ -206,6 +207,53 @@ def test_elementwise_ops_that_follow_each_other_are_one_pass() -> None:
     assert captured.stats()["arena_bytes"] == 0  # what is in between never leaves the cache
     same(captured(2 * x), chain(2 * x))
     assert "30 launches in one pass" in str(captured.explain())
+
+
+def test_a_loss_and_its_gradient_are_one_kernel() -> None:
+    rng = np.random.default_rng(0)
+    for reduction, smoothing, dtype in [("mean", 0.0, pb.float32), ("sum", 0.1, pb.float64), ("mean", 0.2, pb.float16)]:
+
+        def both(x: Any, y: Any, reduction: str = reduction, smoothing: float = smoothing) -> Any:
+            with pb.GradientTape() as tape:
+                tape.watch(x)
+                loss = F.cross_entropy(x * 2, y, reduction=reduction, label_smoothing=smoothing, ignore_index=1)
+            return loss, tape.gradient(loss, x)
+
+        captured = pb.capture(both)
+        for classes in (3, 40):
+            for _ in range(3):
+                x = pb.tensor(rng.standard_normal((9, classes)), dtype=dtype)
+                y = pb.tensor(rng.integers(0, 3, 9))
+                for got, wanted in zip(captured(x, y), both(x, y)):
+                    same(got, wanted)
+            kernels = [kernel.launches for kernel in captured.explain().kernels]
+            assert ("cross_entropy", "cross_entropy_pullback") in kernels
+
+
+@pytest.mark.skipif(devices.default_device() != "cpu", reason="a GPU's products choose their kernels apart")
+@pytest.mark.parametrize("name", ["relu", "tanh", "sigmoid", "exp"])
+@pytest.mark.parametrize("shape", [(100, 2, 16), (64, 200, 128), (1, 3, 5), (7, 1, 1), (33, 17, 90)], ids=str)
+def test_a_product_a_bias_and_an_activation_are_one_kernel(shape: tuple[int, int, int], name: str) -> None:
+    m, k, n = shape
+    rng = np.random.default_rng(0)
+    for dtype in (pb.float32, pb.float64):
+        w, b = pb.Parameter(rng.standard_normal((k, n)), dtype=dtype), pb.Parameter(rng.standard_normal(n), dtype=dtype)
+
+        def layer(x: Any, w: Any = w, b: Any = b) -> Any:
+            with pb.GradientTape() as tape:
+                y = getattr(pb, name)(x @ w + b)
+            return y, tape.gradient(y, [w, b], output_gradients=pb.ones_like(y))
+
+        captured = pb.capture(layer)
+        for _ in range(3):
+            x = pb.tensor(rng.standard_normal((m, k)), dtype=dtype)
+            (y, grads), (wanted, right) = captured(x), layer(x)
+            same(y, wanted)
+            for got, gradient in zip(grads, right):
+                same(got, gradient)
+        first = captured.explain().kernels[0].launches
+        assert first[:2] == ("matmul", "add")
+        assert len(first) == (2 if name == "exp" else 3)
 
 
 def test_what_nobody_needs_is_not_computed() -> None:

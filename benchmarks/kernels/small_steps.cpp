@@ -80,7 +80,7 @@ void add_losses(int64_t rows, int64_t classes) {
   const std::string shape = " (" + std::to_string(rows) + ", " + std::to_string(classes) + ")";
   add("cross_entropy" + shape, kernels::cross_entropy, 1, {loss, x, labels}, -100);
   add("cross_entropy_pullback" + shape, kernels::cross_entropy_pullback, 1, {array({rows, classes}), g, x, labels}, -100);
-  add("cross_entropy_with_gradient" + shape, kernels::cross_entropy_with_gradient, 2, {loss, array({rows, classes}), x, labels},
+  add("cross_entropy_with_gradient" + shape, kernels::cross_entropy_with_gradient, 2, {loss, array({rows, classes}), g, x, labels},
       -100);
   add("softmax" + shape, kernels::softmax, 1, {array({rows, classes}), x});
 }

@@ -30,8 +30,7 @@ char* new_memory(OwnedPlan& owned, int64_t bytes) {
 }
 
 // The arena for temporaries; blocks of their own for inputs and results, where a program does not follow those that move.
-void give_memory(OwnedPlan& owned) {
-  Plan& plan = owned.plan;
+void give_memory(OwnedPlan& owned, Plan& plan) {
   char* arena = plan.arena_bytes ? new_memory(owned, plan.arena_bytes) : nullptr;
   for (size_t b = 0; b < plan.blocks.size(); ++b) {
     const Block& block = plan.blocks[b];
@@ -41,12 +40,14 @@ void give_memory(OwnedPlan& owned) {
   }
 }
 
-// A ledger is told of every launch by itself: then locals must be somewhere.
-void give_locals_memory(OwnedPlan& owned) {
-  if (owned.whole) return;
-  owned.whole = true;
-  for (size_t b = 0; b < owned.plan.blocks.size(); ++b)
-    if (owned.plan.blocks[b].home == Home::local) owned.plan.move(int(b), new_memory(owned, owned.plan.blocks[b].bytes));
+// What a ledger is told of: every launch by itself, as it was recorded.
+Plan& plain_plan(OwnedPlan& owned) {
+  if (!owned.plain_ready) {
+    owned.plain.finish(Fusion::needed, kArenaAlign);
+    give_memory(owned, owned.plain);
+    owned.plain_ready = true;
+  }
+  return owned.plain;
 }
 
 void copy_bytes(char* to, const char* from, int64_t bytes) {
@@ -56,14 +57,13 @@ void copy_bytes(char* to, const char* from, int64_t bytes) {
 }
 
 // Where a dynamic block's memory was put by give_memory.
-char* fixed(const OwnedPlan& owned, int block) {
-  const size_t operand = owned.plan.operands_of[block].front();
-  return owned.plan.operands[operand].data - owned.plan.places[operand].offset;
+char* fixed(const Plan& plan, int block) {
+  const size_t operand = plan.operands_of[block].front();
+  return plan.views[operand].data - plan.operands[operand].place.offset;
 }
 
 // One run, with the memory of inputs and results at these addresses.
-void run_once(OwnedPlan& owned, char* const* inputs, char* const* results) {
-  Plan& plan = owned.plan;
+void run_once(OwnedPlan& owned, Plan& plan, char* const* inputs, char* const* results) {
   const auto each = [&](auto&& f) {
     for (size_t k = 0; k < owned.inputs.size(); ++k) f(int(k), inputs[k], true);
     for (size_t k = 0; k < owned.results.size(); ++k) f(owned.results[k].block, results[k], false);
@@ -72,14 +72,14 @@ void run_once(OwnedPlan& owned, char* const* inputs, char* const* results) {
     each([&](int block, char* data, bool) { plan.move(block, data); });
   } else {
     each([&](int block, char* data, bool input) {
-      if (input && !plan.operands_of[block].empty()) copy_bytes(fixed(owned, block), data, plan.blocks[block].bytes);
+      if (input && !plan.operands_of[block].empty()) copy_bytes(fixed(plan, block), data, plan.blocks[block].bytes);
     });
   }
-  if (door.ledger) replay_singly(plan, owned.done);
+  if (&plan == &owned.plain) replay_singly(plan, owned.done);
   else owned.program->run(owned.done);
   if (kFollowsMoves) return;
   each([&](int block, char* data, bool input) {
-    if (!input) copy_bytes(data, fixed(owned, block), plan.blocks[block].bytes);
+    if (!input) copy_bytes(data, fixed(plan, block), plan.blocks[block].bytes);
   });
 }
 
@@ -125,14 +125,14 @@ void run_steps(OwnedPlan& owned, int64_t steps, const View* views) {
   const size_t in = owned.inputs.size(), all = in + owned.results.size();
   const Released released;
   const std::lock_guard<std::mutex> lock(owned.mutex);
-  if (door.ledger) give_locals_memory(owned);
+  Plan& plan = door.ledger ? plain_plan(owned) : owned.plan;
   char* near[kNear];
   std::vector<char*> far(all > kNear ? all : 0);
   char** data = all > kNear ? far.data() : near;
   for (int64_t s = 0; s < (steps ? steps : 1); ++s) {
     owned.done = 0, owned.whole_steps = int(s);
     for (size_t k = 0; k < all; ++k) data[k] = views[k].data + (steps ? s * views[k].stride[0] : 0);
-    run_once(owned, data, data + in);
+    run_once(owned, plan, data, data + in);
   }
 }
 
@@ -172,8 +172,8 @@ PyObject* plan_done(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 1);
   const OwnedPlan& owned = plan_or_refuse(args[0]);
   if (owned.done == 0) return Py_BuildValue("(iis)", owned.whole_steps, 0, "");
-  const Step& last = owned.plan.steps[owned.done - 1];
-  return Py_BuildValue("(iis)", owned.whole_steps, last.number + 1, last.launch.kernel->name);
+  const Step& last = (door.ledger ? owned.plain : owned.plan).steps[owned.done - 1];
+  return Py_BuildValue("(iis)", owned.whole_steps, last.number + 1, last.names.front());
 }
 
 // plan_facts(plan) -> (launches recorded, dead ones, launches kept, kernels per replay, bytes of the arena).
@@ -190,7 +190,14 @@ PyObject* shape_of(const View& v) {
   return shape;
 }
 
-// plan_rows(plan) -> for each launch (kernel, group, phase, dtype, shape of its first output, why it begins a group).
+PyObject* names_of(const Step& step) {
+  PyObject* names = PyTuple_New(Py_ssize_t(step.names.size()));
+  for (size_t k = 0; names && k < step.names.size(); ++k)
+    PyTuple_SET_ITEM(names, Py_ssize_t(k), PyUnicode_FromString(step.names[k]));
+  return names;
+}
+
+// plan_rows(plan) -> for each launch (the recorded kernels that it does, group, phase, dtype, shape of its first output, why it begins a group).
 PyObject* plan_rows(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 1);
   const Plan& plan = plan_or_refuse(args[0]).plan;
@@ -199,8 +206,8 @@ PyObject* plan_rows(const void*, PyObject* const* args, Py_ssize_t count) {
   for (size_t g = 0; g < plan.groups.size(); ++g) {
     for (int s = plan.groups[g].first; s < plan.groups[g].first + plan.groups[g].count; ++s) {
       const Step& step = plan.steps[s];
-      const View& out = plan.operands[step.operand];
-      PyObject* row = Py_BuildValue("(siisNz)", step.launch.kernel->name, int(g), step.charge.phase, kDTypeName[int(out.dtype)],
+      const View& out = plan.out(step).view;
+      PyObject* row = Py_BuildValue("(NiisNz)", names_of(step), int(g), step.charge.phase, kDTypeName[int(out.dtype)],
                                     shape_of(out), step.why_alone);
       if (!row || PyList_Append(rows, row) < 0) {
         Py_XDECREF(row);
@@ -221,12 +228,13 @@ OwnedPlan::~OwnedPlan() {
   for (PyObject* owner : owners) Py_DECREF(owner);
 }
 
-PyObject* plan_capsule(std::unique_ptr<OwnedPlan> plan, bool fuse) {
-  plan->plan.finish(fuse, kArenaAlign);
+PyObject* plan_capsule(std::unique_ptr<OwnedPlan> plan, Fusion fusion) {
+  plan->plain = plan->plan;
+  plan->plan.finish(fusion, kArenaAlign);
 #if defined(PB_CUDA)
   plan->device = cuda::current_device();
 #endif
-  give_memory(*plan);
+  give_memory(*plan, plan->plan);
   plan->program = compile(plan->plan);
   PyObject* capsule = PyCapsule_New(plan.get(), kName,
                                     [](PyObject* self) { delete static_cast<OwnedPlan*>(PyCapsule_GetPointer(self, kName)); });

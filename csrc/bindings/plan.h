@@ -17,6 +17,7 @@ struct PlanResult {
 
 struct OwnedPlan {
   Plan plan;
+  Plan plain;                // the same without fusion, for a ledger that is told of each launch
   std::vector<View> inputs;  // block k is input k
   std::vector<PlanResult> results;
   std::vector<PyObject*> owners;       // of memory that the plan reads and writes, but did not make
@@ -25,13 +26,13 @@ struct OwnedPlan {
   std::mutex mutex;                    // one replay at a time
   int device = 0;
   int done = 0, whole_steps = 0;  // of the last run: steps of the plan in its last pass, and passes before
-  bool whole = false;             // locals have memory of their own
+  bool plain_ready = false;
 
   ~OwnedPlan();
 };
 
 // Makes the recorded plan ready, and the Python object that owns it.
-PyObject* plan_capsule(std::unique_ptr<OwnedPlan> plan, bool fuse);
+PyObject* plan_capsule(std::unique_ptr<OwnedPlan> plan, Fusion fusion);
 void bind_plan(PyObject* module);
 
 }  // namespace pb

@@ -140,7 +140,7 @@ PyObject* plan_end(const void*, PyObject* const* args, Py_ssize_t count) {
   }
   auto plan = own->take();
   own.reset();
-  return plan_capsule(std::move(plan), PyObject_IsTrue(args[1]) == 1);
+  return plan_capsule(std::move(plan), PyObject_IsTrue(args[1]) == 1 ? Fusion::all : Fusion::none);
 }
 
 // plan_abort(): what was recorded is forgotten.

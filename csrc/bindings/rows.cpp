@@ -162,20 +162,6 @@ PyObject* call_cross_entropy(const void* table, PyObject* const* args, Py_ssize_
   return loss.hand_out();
 }
 
-// cross_entropy_with_gradient(logits, labels, ignore_index, label_smoothing) -> (loss, glogits)
-PyObject* call_cross_entropy_with_gradient(const void* table, PyObject* const* args, Py_ssize_t count) {
-  expect_count(count, 4);
-  View views[4];
-  const View& x = views[2] = rows_or_refuse(args[0]);
-  views[3] = labels_or_refuse(args[1], x);
-  Result loss(x.dtype, 1, x.shape, views[0]), gx(x.dtype, x.ndim, x.shape, views[1]);
-  views[0] = as_column(views[0]);
-  const Launch launch{static_cast<const Kernel*>(table), 2, 2, views, {to_int(args[2])}, {to_real(args[3])}, nullptr};
-  run_indexed(launch, 2 * x.size() * kExpWork);
-  Result* const all[] = {&loss, &gx};
-  return hand_out_all(all, 2);
-}
-
 // cross_entropy_pullback(g, logits, labels, ignore_index, label_smoothing)
 PyObject* call_cross_entropy_pullback(const void* table, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 5);
@@ -206,7 +192,6 @@ void bind_rows(PyObject* module) {
   bind(module, kernels::rms_norm_pullback, call_norm_pullback<1>);
   bind(module, kernels::cross_entropy, call_cross_entropy);
   bind(module, kernels::cross_entropy_pullback, call_cross_entropy_pullback);
-  bind(module, kernels::cross_entropy_with_gradient, call_cross_entropy_with_gradient);
 }
 
 }  // namespace pb

@@ -6,6 +6,7 @@
 
 #include "cpu/pool.h"
 #include "cpu/scratch.h"
+#include "kernels/fusions.h"
 #include "launch/denormals.h"
 
 namespace pb::cpu {
@@ -15,13 +16,23 @@ const Looped& op_of(const Launch& launch) {
   return static_cast<const Looped&>(*static_cast<const kernels::Elementwise*>(launch.table));
 }
 
+// As of the launch, whose operands may not be where it finds them yet.
+bool keeps_denormals(const Plan& plan, const Step& step) {
+  View views[kMaxArity + 1];
+  Launch launch = step.launch;
+  const int count = std::min(launch.outputs + launch.inputs, kMaxArity + 1);
+  for (int k = 0; k < count; ++k) views[k] = plan.operand(step, k).view;
+  launch.operands = views, launch.inputs = std::max(0, count - launch.outputs);
+  return pb::keeps_denormals(launch);
+}
+
 // The type that the launch computes in: of its last operand, because the condition of a choice comes first.
 Compute compute_of(const Launch& launch) { return compute_type(launch.in(launch.inputs - 1).dtype); }
 
 }  // namespace
 
 Chain::Chain(const Plan& plan, const Group& group)
-    : n_(plan.steps[group.first].launch.out().size()), locals_(plan.local_count) {
+    : n_(plan.out(plan.steps[group.first]).view.size()), locals_(plan.local_count) {
   int64_t work = 0;
   for (int s = group.first; s < group.first + group.count; ++s) {
     const Step& step = plan.steps[s];
@@ -38,8 +49,8 @@ Chain::Chain(const Plan& plan, const Group& group)
 }
 
 Source Chain::source_of(const Plan& plan, size_t operand, Compute compute) {
-  const View& v = plan.operands[operand];
-  const int block = plan.places[operand].block;
+  const View& v = plan.views[operand];
+  const int block = plan.operands[operand].place.block;
   const bool same = v.dtype == storage_of(compute);
   Source source{v.contiguous() ? same ? Source::From::memory : Source::From::convert : Source::From::strides, &v, -1};
   if (block >= 0 && plan.blocks[block].home == Home::local) source.local = int(plan.blocks[block].offset);
@@ -99,10 +110,15 @@ using namespace cpu;
 const bool kFollowsMoves = true;
 const int64_t kArenaAlign = 64;
 
-const char* why_not_chained(const Launch& step, const Launch& next) {
-  if (step.kernel->run != map || next.kernel->run != map) return "only elementwise ops share a pass";
-  if (keeps_denormals(step) != keeps_denormals(next)) return "another treatment of denormal numbers";
-  const View &a = step.out(), &b = next.out();
+void fuse_launches(Plan& plan) {
+  kernels::fuse_cross_entropy(plan);
+  kernels::fuse_linear(plan);
+}
+
+const char* why_not_chained(const Plan& plan, const Step& step, const Step& next) {
+  if (step.launch.kernel->run != map || next.launch.kernel->run != map) return "only elementwise ops share a pass";
+  if (keeps_denormals(plan, step) != keeps_denormals(plan, next)) return "another treatment of denormal numbers";
+  const View &a = plan.out(step).view, &b = plan.out(next).view;
   if (a.ndim != b.ndim || std::memcmp(a.shape, b.shape, a.ndim * sizeof *a.shape))
     return "another shape than the step before it";
   return nullptr;
@@ -114,7 +130,8 @@ class CpuProgram : public Program {
  public:
   explicit CpuProgram(const Plan& plan) : plan_(plan) {
     for (const Group& group : plan.groups) {
-      runs_.push_back({keeps_denormals(plan.steps[group.first].launch), group.count, -1, &plan.steps[group.first]});
+      const Step& first = plan.steps[group.first];
+      runs_.push_back({keeps_denormals(plan, first), group.count, -1, &first});
       if (group.count == 1) continue;
       runs_.back().chain = int(chains_.size());
       chains_.emplace_back(plan, group);
@@ -123,7 +140,10 @@ class CpuProgram : public Program {
 
   void run(int& done) override {
     DenormalMode mode;
-    const uint8_t precision = door.charge.precision;
+    struct Restore {
+      uint8_t precision = door.charge.precision;
+      ~Restore() { door.charge.precision = precision; }
+    } restore;
     for (const Run& r : runs_) {
       done += r.count;
       mode.set(r.keeps_denormals);
@@ -131,7 +151,6 @@ class CpuProgram : public Program {
       if (r.chain >= 0) chains_[r.chain].run();
       else r.step->launch.kernel->run(r.step->launch);
     }
-    door.charge.precision = precision;
   }
 
  private:

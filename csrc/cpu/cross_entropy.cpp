@@ -70,14 +70,18 @@ template <class Walk, class C> struct Gradients {
 template <class Walk, class C> struct LossesAndGradients {
   using A = typename Walk::Number;
   C smoothing;
+  typename Walk::In g;
   typename Walk::Out losses, gradients;
   LossesAndGradients(const Launch& launch, Scratch& near)
-      : smoothing(C(launch.reals[0])), losses(launch.out(0), near, kFarHidden), gradients(launch.out(1), near, kFarHidden) {}
+      : smoothing(C(launch.reals[0])),
+        g(launch.in(0), near),
+        losses(launch.out(0), near, kFarHidden),
+        gradients(launch.out(1), near, kFarHidden) {}
   template <class X> void operator()(const Walk& over, int64_t k, typename Walk::Label label, const X& x) const {
     const auto left_out = over.is_negative(label);
     A *gx = gradients.open(k), loss = A(C(0));
     if (!over.all(left_out)) {
-      loss = kernels::cross_entropy_and_gradient(over, A(C(1)), x, label, smoothing, gx);
+      loss = kernels::cross_entropy_and_gradient(over, g.read(k)[0], x, label, smoothing, gx);
       loss = m::select(left_out, A(C(0)), loss);
     }
     clear(over, left_out, gx);

@@ -100,30 +100,31 @@ struct GradientRow {
   }
 };
 
-// The loss and gx for a g of one, from x and its label.
+// The loss and gx, from the g of a row, x and its label.
 struct LossAndGradientRow {
-  static constexpr int kOperands = 4;
+  static constexpr int kOperands = 5;
   Labels labels;
 
   template <class T, int kPer, bool kBlock>
   __device__ void operator()(const Held<T, kPer, kBlock>& over, const Line* line, int64_t row) const {
     using C = acc_t<T>;
-    const auto target = labels.read(over, line[3], row);
+    const auto target = labels.read(over, line[4], row);
     C x[kPer], loss = C(0);
-    const auto held = over.load(line[2], x);
-    if (over.n > 0) loss = kernels::cross_entropy_and_gradient(over, C(1), held, target.label, C(labels.smoothing), held);
+    const auto held = over.load(line[3], x);
+    const C g = over.load_one(line[2]);
+    if (over.n > 0) loss = kernels::cross_entropy_and_gradient(over, g, held, target.label, C(labels.smoothing), held);
     over.store_one(line[0], target.counts ? loss : C(0));
     put_gradient(over, x, target.counts, line[1]);
   }
   template <class T> __device__ void operator()(const Streamed<T>& over, const Line* line, int64_t row) const {
     using C = acc_t<T>;
-    const auto target = labels.read(over, line[3], row);
-    const auto x = over.lent(line[2]);
+    const auto target = labels.read(over, line[4], row);
+    const auto x = over.lent(line[3]);
     const auto e = over.exponentials(x);
     const C smoothing = C(labels.smoothing);
     const C loss = kernels::cross_entropy_of(over, x, over.log_sum_exp(x, e), target.label, smoothing);
     over.store_one(line[0], target.counts ? loss : C(0));
-    put_gradient(over, C(1), x, e, target, smoothing, line[1]);
+    put_gradient(over, over.load_one(line[2]), x, e, target, smoothing, line[1]);
   }
 };
 

@@ -1,6 +1,7 @@
 // A plan as a CUDA graph: captured from the stream once, at the first run, and launched at each.
 #include "cuda/graph_memory.h"
 #include "cuda/launch.cuh"
+#include "kernels/fusions.h"
 #include "launch/denormals.h"
 #include "launch/plan.h"
 
@@ -11,7 +12,8 @@ using namespace cuda;
 const bool kFollowsMoves = false;  // a graph has the addresses in it
 const int64_t kArenaAlign = 512;
 
-const char* why_not_chained(const Launch&, const Launch&) { return "a GPU's kernels are launched one by one"; }
+void fuse_launches(Plan& plan) { kernels::fuse_cross_entropy(plan); }
+const char* why_not_chained(const Plan&, const Step&, const Step&) { return "a GPU's kernels are launched one by one"; }
 
 namespace {
 

@@ -17,7 +17,8 @@ void set_precision(Precision precision);
 void matmul(const Launch& launch);
 void matmul_cost(const Launch& launch, Cost& cost);
 
-constexpr int kActivations = 4;  // none, relu, tanh, sigmoid (see activations.h)
+constexpr int kActivations = 4;  // see activations.h
+constexpr const char* kActivationNames[kActivations] = {"none", "relu", "tanh", "sigmoid"};
 
 // What the linear family keeps: FLOPs and special ops of one element of each activation, or of its pullback.
 struct Linear {

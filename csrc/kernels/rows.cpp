@@ -104,7 +104,7 @@ template <bool kLoss, bool kGradient> void cross_entropy_cost(const Launch& laun
     else if constexpr (kLoss) (void)cross_entropy_of(over, of[0], log_sum_exp(over, of[0]), 0, smoothing);
     else cross_entropy_gradient(over, Counting(1), of[0], 0, smoothing, of[1]);
   });
-  add_rows(row, launch.in(kLoss ? 0 : 1), cost);
+  add_rows(row, launch.in(kGradient ? 1 : 0), cost);
 }
 
 }  // namespace

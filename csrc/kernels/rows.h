@@ -17,7 +17,7 @@ extern const Kernel softmax_pullback, log_softmax_pullback, logsumexp_pullback;
 extern const Kernel layer_norm, layer_norm_pullback, rms_norm, rms_norm_pullback;
 
 // out: the loss of each row. in: logits (rows, classes), labels (rows,) of any integer dtype. The pullback: out: glogits.
-// in: g, logits, labels. Both at once, for a g that is one everywhere: out: loss, glogits. in: logits, labels.
+// in: g, logits, labels. Both at once, with the same bits: out: loss, glogits. in: g, logits, labels.
 // ints[0]: the label of rows to be left out. reals[0]: the share of the target that is spread over all classes.
 // Throw OutOfRange; on a GPU later, and then the loss of such a row is 0, its gradient too.
 extern const Kernel cross_entropy, cross_entropy_pullback, cross_entropy_with_gradient;

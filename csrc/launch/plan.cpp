@@ -6,32 +6,43 @@
 namespace pb {
 namespace {
 
-// Whether element i of the view is element i of its block, one after the other.
-bool in_order(const View& v, const Place& place) { return place.offset == 0 && v.contiguous(); }
+// Whether element i of the operand is element i of its block, one after the other.
+bool in_order(const Operand& operand) { return operand.place.offset == 0 && operand.view.contiguous(); }
+
+// Calls f(operand, whether it is written) for all of a step.
+template <class F> void each_operand(const Plan& plan, const Step& step, F&& f) {
+  for (int k = 0; k < step.launch.outputs + step.launch.inputs; ++k) f(plan.operand(step, k), k < step.launch.outputs);
+}
 
 }  // namespace
 
-void Plan::finish(bool fuse, int64_t align) {
-  point_at_numbers();
-  if (fuse) drop_dead();
-  make_groups(fuse);
+void Plan::finish(Fusion fusion, int64_t align) {
+  if (fusion != Fusion::none) drop_dead();
+  if (fusion == Fusion::all) fuse_launches(*this);
+  if (fusion == Fusion::all) make_groups();
+  else
+    for (int s = 0; s < int(steps.size()); ++s) groups.push_back({s, 1});
   find_lifetimes();
-  if (fuse) keep_locals();
+  keep_locals();
   lay_out(align);
-  operands_of.assign(blocks.size(), {});
-  for (size_t k = 0; k < places.size(); ++k)
-    if (places[k].block >= 0) operands_of[places[k].block].push_back(k);
+  make_views();
 }
 
 void Plan::move(int block, char* data) {
-  for (const size_t k : operands_of[block]) operands[k].data = data + places[k].offset;
+  for (const size_t k : operands_of[block]) views[k].data = data + operands[k].place.offset;
 }
 
-// Neither operands nor numbers move any more: what points at them can be set.
-void Plan::point_at_numbers() {
-  for (size_t k = 0; k < operands.size(); ++k)
-    if (operands[k].number) operands[k].data = reinterpret_cast<char*>(&numbers[places[k].offset]);
-  for (Step& step : steps) step.launch.operands = operands.data() + step.operand;
+// What the launches see: neither views nor numbers move any more.
+void Plan::make_views() {
+  views.clear();
+  operands_of.assign(blocks.size(), {});
+  for (size_t k = 0; k < operands.size(); ++k) {
+    const auto& [view, place] = operands[k];
+    views.push_back(view);
+    if (view.number) views.back().data = reinterpret_cast<char*>(&numbers[place.offset]);
+    else if (place.block >= 0) operands_of[place.block].push_back(k);
+  }
+  for (Step& step : steps) step.launch.operands = views.data() + step.operand;
 }
 
 // A launch is needed if it writes to memory that stays, or that a later one reads. What it writes to was written before it, too:
@@ -41,55 +52,51 @@ void Plan::drop_dead() {
   for (size_t b = 0; b < blocks.size(); ++b) needed[b] = blocks[b].home == Home::result;
   std::vector<Step> kept;
   for (size_t s = steps.size(); s-- > 0;) {
-    const Launch& launch = steps[s].launch;
-    const size_t first = steps[s].operand;
     bool alive = false;
-    for (int k = 0; k < launch.outputs; ++k) {
-      const int block = places[first + k].block;
-      alive |= block < 0 ? launch.out(k).data != nullptr : bool(needed[block]);
-    }
+    each_operand(*this, steps[s], [&](const Operand& operand, bool written) {
+      const int block = operand.place.block;
+      alive |= written && (block < 0 ? operand.view.data != nullptr : bool(needed[block]));
+    });
     if (!alive) continue;
-    for (int k = 0; k < launch.outputs + launch.inputs; ++k)
-      if (const int block = places[first + k].block; block >= 0) needed[block] = true;
-    kept.push_back(steps[s]);
+    each_operand(*this, steps[s], [&](const Operand& operand, bool) {
+      if (operand.place.block >= 0) needed[operand.place.block] = true;
+    });
+    kept.push_back(std::move(steps[s]));
   }
   dead = recorded - int(kept.size());
-  steps.assign(kept.rbegin(), kept.rend());
+  std::reverse(kept.begin(), kept.end());
+  steps = std::move(kept);
 }
 
 // A chain goes on while each launch reads what the chain has written only element by element, where it writes.
-void Plan::make_groups(bool fuse) {
+void Plan::make_groups() {
   std::vector<int> writer(blocks.size(), -1);  // the last group that wrote to the block
   for (size_t s = 0; s < steps.size(); ++s) {
     Step& step = steps[s];
-    const Launch& launch = step.launch;
     const int current = int(groups.size()) - 1;
-    bool joins = fuse && s > 0;
-    if (joins) step.why_alone = why_not_chained(steps[s - 1].launch, launch);
-    joins = joins && !step.why_alone;
-    for (int k = 0; joins && k < launch.outputs + launch.inputs; ++k) {
-      const Place& place = places[step.operand + k];
-      if (place.block < 0 || writer[place.block] != current || in_order(launch.operands[k], place)) continue;
-      step.why_alone = "it reads other elements of what the step before it wrote";
-      joins = false;
-    }
-    if (joins) ++groups.back().count;
+    if (s > 0) step.why_alone = why_not_chained(*this, steps[s - 1], step);
+    each_operand(*this, step, [&](const Operand& operand, bool) {
+      const int block = operand.place.block;
+      if (s > 0 && !step.why_alone && block >= 0 && writer[block] == current && !in_order(operand))
+        step.why_alone = "it reads other elements of what the step before it wrote";
+    });
+    if (s > 0 && !step.why_alone) ++groups.back().count;
     else groups.push_back({int(s), 1});
-    for (int k = 0; k < launch.outputs; ++k)
-      if (const int block = places[step.operand + k].block; block >= 0) writer[block] = int(groups.size()) - 1;
+    each_operand(*this, step, [&](const Operand& operand, bool written) {
+      if (written && operand.place.block >= 0) writer[operand.place.block] = int(groups.size()) - 1;
+    });
   }
 }
 
 void Plan::find_lifetimes() {
   for (int g = 0; g < int(groups.size()); ++g) {
     for (int s = groups[g].first; s < groups[g].first + groups[g].count; ++s) {
-      const Step& step = steps[s];
-      for (int k = 0; k < step.launch.outputs + step.launch.inputs; ++k) {
-        const int b = places[step.operand + k].block;
-        if (b < 0) continue;
-        if (blocks[b].first < 0) blocks[b].first = g;
-        blocks[b].last = g;
-      }
+      each_operand(*this, steps[s], [&](const Operand& operand, bool) {
+        if (operand.place.block < 0) return;
+        Block& block = blocks[operand.place.block];
+        if (block.first < 0) block.first = g;
+        block.last = g;
+      });
     }
   }
 }
@@ -101,12 +108,11 @@ void Plan::keep_locals() {
     if (groups[g].count == 1) continue;
     std::vector<int> free, last(blocks.size(), -1);
     const auto each_local = [&](int s, auto&& f) {
-      for (int k = 0; k < steps[s].launch.outputs + steps[s].launch.inputs; ++k) {
-        const int b = places[steps[s].operand + k].block;
-        if (b >= 0 && (blocks[b].home == Home::arena || blocks[b].home == Home::local) && blocks[b].first == g &&
-            blocks[b].last == g)
-          f(b);
-      }
+      each_operand(*this, steps[s], [&](const Operand& operand, bool) {
+        const int b = operand.place.block;
+        if (b < 0 || blocks[b].first != g || blocks[b].last != g) return;
+        if (blocks[b].home == Home::arena || blocks[b].home == Home::local) f(b);
+      });
     };
     const int end = groups[g].first + groups[g].count;
     for (int s = groups[g].first; s < end; ++s) each_local(s, [&](int b) { last[b] = s; });

@@ -13,7 +13,7 @@ enum class Home : uint8_t {
   input,    // what the caller gives at each replay
   result,   // new at each replay, for the caller to keep
   arena,    // temporaries, side by side in one piece of memory, that take each other's place
-  local,    // of one fused group: never in memory as a whole
+  local,    // of one chain: never in memory as a whole
 };
 
 // Memory that was one piece when it was recorded.
@@ -24,19 +24,26 @@ struct Block {
   int first = -1, last = -1;  // groups that touch it
 };
 
-// An operand that the plan moves: the block it lies in, and how far in.
+// Where an operand lies: the block, and how far in.
 struct Place {
   int block;  // -1 for what stays where it is
   int64_t offset;
 };
 
+// An operand as the plan knows it.
+struct Operand {
+  View view;
+  Place place;
+};
+
 // A launch with the state of the door when it was recorded.
 struct Step {
-  Launch launch;  // its operands are the plan's, from `operand` on
-  size_t operand;
+  Launch launch;
+  size_t operand;  // the first of its operands in the plan
   Charge charge;
   int number;                       // of the launch as it was recorded
-  const char* why_alone = nullptr;  // why it was not fused with the step before it
+  std::vector<const char*> names;   // of the recorded launches that it does
+  const char* why_alone = nullptr;  // why it is not in one group with the step before it
 };
 
 // Steps that run as one: a single launch, or a chain of elementwise ones.
@@ -44,53 +51,55 @@ struct Group {
   int first, count;
 };
 
+// How much is made of the list: it stays as it is; what nobody needs is left out; that, and launches become fewer.
+enum class Fusion { none, needed, all };
+
 struct Plan {
   std::vector<Step> steps;
-  std::vector<View> operands;
-  std::vector<Place> places;    // of each operand
+  std::vector<Operand> operands;
   std::vector<double> numbers;  // that operands by value point at
   std::vector<Block> blocks;
   std::vector<Group> groups;
+  std::vector<std::vector<size_t>> operands_of;  // each block
+  std::vector<View> views;                       // of all operands, as the launches see them
   int64_t arena_bytes = 0, local_count = 0;
   int recorded = 0, dead = 0;  // launches that there were, and those whose results nobody needs
 
-  // Adds a launch; place(view) tells where an operand lies.
+  // Adds a launch; place_of(view) tells where an operand lies.
   template <class PlaceOf> void add(const Launch& launch, const Charge& charge, PlaceOf&& place_of);
-  // After the last launch: lays out the arena, with blocks at multiples of `align`. To `fuse` is to form groups, and to leave out
-  // what nobody needs.
-  void finish(bool fuse, int64_t align);
+  // After the last launch: fuses, and lays out the arena with blocks at multiples of `align`.
+  void finish(Fusion fusion, int64_t align);
   // Points the operands that lie in a block at its memory.
   void move(int block, char* data);
-  // Where the operands of each block are, for move.
-  std::vector<std::vector<size_t>> operands_of;
+
+  const Operand& operand(const Step& step, int k) const { return operands[step.operand + k]; }
+  const Operand& out(const Step& step, int k = 0) const { return operand(step, k); }
+  const Operand& in(const Step& step, int k = 0) const { return operand(step, step.launch.outputs + k); }
 
  private:
-  void point_at_numbers();
   void drop_dead();
-  void make_groups(bool fuse);
+  void make_groups();
   void find_lifetimes();
   void keep_locals();
   void lay_out(int64_t align);
+  void make_views();
 };
 
 template <class PlaceOf> void Plan::add(const Launch& launch, const Charge& charge, PlaceOf&& place_of) {
-  Step step{launch, operands.size(), charge, recorded};
+  steps.push_back({launch, operands.size(), charge, recorded++, {launch.kernel->name}});
   for (int k = 0; k < launch.outputs + launch.inputs; ++k) {
-    View v = launch.operands[k];
+    const View& v = launch.operands[k];
     Place place{-1, 0};
     if (v.number) {
       double carrier = 0;
       for (int b = 0; b < item_size(v.dtype); ++b) reinterpret_cast<char*>(&carrier)[b] = v.data[b];
-      place.offset = int64_t(numbers.size());  // until all are there: then data
+      place.offset = int64_t(numbers.size());
       numbers.push_back(carrier);
     } else if (v.data) {
       place = place_of(v);
     }
-    operands.push_back(v);
-    places.push_back(place);
+    operands.push_back({v, place});
   }
-  steps.push_back(step);
-  ++recorded;
 }
 
 // A plan made ready to run, by the backend that its memory is of. The plan lives longer.
@@ -108,10 +117,12 @@ extern const bool kFollowsMoves;
 // The multiple that blocks of the arena begin at.
 extern const int64_t kArenaAlign;
 std::unique_ptr<Program> compile(const Plan& plan);
+// Puts launches together that have a kernel for both, with every rounding of the two (see kernels/fusions.h).
+void fuse_launches(Plan& plan);
 // Whether both can run in one pass over blocks of elements, `next` after `step`: null, or why not.
-const char* why_not_chained(const Launch& step, const Launch& next);
+const char* why_not_chained(const Plan& plan, const Step& step, const Step& next);
 
-// Launch by launch, where a ledger is told of each: locals need memory, too.
+// Launch by launch, for a ledger that is told of each.
 void replay_singly(const Plan& plan, int& done);
 
 }  // namespace pb

@@ -51,7 +51,7 @@ class Explanation:
 
 def _kernel(rows: list[Any]) -> Kernel:
     first, last = rows[0], rows[-1]
-    return Kernel(tuple([row[0] for row in rows]), door.PHASES[first[2]], f"{last[3]} {last[4]}", first[5])
+    return Kernel(tuple([name for row in rows for name in row[0]]), door.PHASES[first[2]], f"{last[3]} {last[4]}", first[5])
 
 
 def _words(names: tuple[str, ...]) -> str:

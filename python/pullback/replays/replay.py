@@ -151,7 +151,7 @@ class Replay:
             ) from None
 
     def rows(self) -> list[Any]:
-        """Of each launch: (kernel, group, phase, dtype, shape, why it begins a group)."""
+        """Of each launch: (the recorded ones that it does, group, phase, dtype, shape, why it begins a group)."""
         return self._kernels.plan_rows(self.plan)
 
     def facts(self) -> tuple[int, int, int, int, int]:

@@ -1,0 +1,26 @@
+// Changing a list of launches without changing what it computes.
+#pragma once
+#include "launch/plan.h"
+
+namespace pb {
+
+// The memory from the first to behind the last element.
+struct Extent {
+  const char *begin, *end;
+};
+Extent extent_of(const View& view);
+
+// Whether the later step must stay after the earlier: one of them writes what the other touches.
+bool depends(const Plan& plan, const Step& earlier, const Step& later);
+
+// The only step but `writer` that touches the block of its first output; -1 where there is none or more, or the block is not a
+// temporary.
+int only_reader(const Plan& plan, int writer);
+
+// Moves steps so that `first` comes right before `second`, where nothing is in the way; its place then, or -1.
+int bring_together(Plan& plan, int first, int second);
+
+// Puts one launch in the place of steps [first, first + count), with these operands.
+void replace(Plan& plan, int first, int count, Launch launch, const std::vector<Operand>& operands);
+
+}  // namespace pb
