@@ -91,6 +91,19 @@ def test_results_do_not_change_at_the_next_replay() -> None:
         same(part, np.full(999, float(k), np.float32))
 
 
+def test_arguments_and_results_may_be_anywhere() -> None:
+    for steps in (None, 3):
+        f = pb.capture(lambda x, y: (pb.tanh(x) @ y, pb.sum(x * y)), steps=steps)
+        rng, kept = np.random.default_rng(0), []
+        for _ in range(20):  # more than the sets of addresses that a GPU keeps graphs for
+            x, y = [pb.tensor(rng.standard_normal((*([steps] if steps else []), 4, 4), dtype=np.float32)) for _ in range(2)]
+            kept.append((x, y, f(x, y)))
+        for x, y, (product, total) in kept:
+            same(product, pb.tanh(x) @ y)
+            same(total, pb.sum(x * y, axis=(-2, -1)))
+        assert f.stats()["captures"] == 1
+
+
 def test_results_keep_their_structure_and_what_is_no_tensor() -> None:
     p = pb.Parameter([1.0, 2.0])
     f = pb.capture(lambda x: {"x": x, "p": p, "both": [x + p, None, "words"], "twice": (s := pb.sum(x), s)})

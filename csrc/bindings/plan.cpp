@@ -29,14 +29,12 @@ char* new_memory(OwnedPlan& owned, int64_t bytes) {
   return static_cast<char*>(owned.memory.back().data);
 }
 
-// The arena for temporaries; blocks of their own for inputs and results, where a program does not follow those that move.
+// The arena for temporaries.
 void give_memory(OwnedPlan& owned, Plan& plan) {
   char* arena = plan.arena_bytes ? new_memory(owned, plan.arena_bytes) : nullptr;
   for (size_t b = 0; b < plan.blocks.size(); ++b) {
     const Block& block = plan.blocks[b];
     if (block.home == Home::arena && block.first >= 0) plan.move(int(b), arena + block.offset);
-    const bool dynamic = block.home == Home::input || block.home == Home::result;
-    if (dynamic && !kFollowsMoves) plan.move(int(b), new_memory(owned, block.bytes));
   }
 }
 
@@ -56,31 +54,24 @@ void copy_bytes(char* to, const char* from, int64_t bytes) {
   run({&kernel, 1, 1, views, {}, {}, nullptr});
 }
 
-// Where a dynamic block's memory was put by give_memory.
-char* fixed(const Plan& plan, int block) {
-  const size_t operand = plan.operands_of[block].front();
-  return plan.views[operand].data - plan.operands[operand].place.offset;
-}
-
-// One run, with the memory of inputs and results at these addresses.
-void run_once(OwnedPlan& owned, Plan& plan, char* const* inputs, char* const* results) {
-  const auto each = [&](auto&& f) {
-    for (size_t k = 0; k < owned.inputs.size(); ++k) f(int(k), inputs[k], true);
-    for (size_t k = 0; k < owned.results.size(); ++k) f(owned.results[k].block, results[k], false);
+// Pass by pass, with the given blocks copied to memory that stays where it is, and the results from there.
+void run_copied(OwnedPlan& owned, const Span* given, int64_t passes) {
+  const Plan& plan = owned.plan;
+  if (owned.copies.empty())
+    for (const int block : plan.given) owned.copies.push_back({new_memory(owned, plan.blocks[block].bytes), 0});
+  const size_t in = owned.inputs.size();
+  const auto copy = [&](size_t k, int64_t pass, bool back) {
+    char *outside = given[k].data + pass * given[k].stride, *inside = owned.copies[k].data;
+    copy_bytes(back ? outside : inside, back ? inside : outside, plan.blocks[plan.given[k]].bytes);
   };
-  if (kFollowsMoves) {
-    each([&](int block, char* data, bool) { plan.move(block, data); });
-  } else {
-    each([&](int block, char* data, bool input) {
-      if (input && !plan.operands_of[block].empty()) copy_bytes(fixed(plan, block), data, plan.blocks[block].bytes);
-    });
+  for (int64_t pass = 0; pass < passes; ++pass) {
+    for (size_t k = 0; k < in; ++k)
+      if (!plan.operands_of[plan.given[k]].empty()) copy(k, pass, false);
+    Progress progress;
+    owned.progress = {int(pass), 0};
+    owned.program->run(owned.copies.data(), 1, progress);
+    for (size_t k = in; k < plan.given.size(); ++k) copy(k, pass, true);
   }
-  if (&plan == &owned.plain) replay_singly(plan, owned.done);
-  else owned.program->run(owned.done);
-  if (kFollowsMoves) return;
-  each([&](int block, char* data, bool input) {
-    if (!input) copy_bytes(data, fixed(plan, block), plan.blocks[block].bytes);
-  });
 }
 
 struct Released {
@@ -122,18 +113,18 @@ PyObject* new_results(const OwnedPlan& owned, int64_t steps, View* views) {
 
 // All steps, without the GIL.
 void run_steps(OwnedPlan& owned, int64_t steps, const View* views) {
-  const size_t in = owned.inputs.size(), all = in + owned.results.size();
+  const size_t all = owned.plan.given.size();
   const Released released;
   const std::lock_guard<std::mutex> lock(owned.mutex);
-  Plan& plan = door.ledger ? plain_plan(owned) : owned.plan;
-  char* near[kNear];
-  std::vector<char*> far(all > kNear ? all : 0);
-  char** data = all > kNear ? far.data() : near;
-  for (int64_t s = 0; s < (steps ? steps : 1); ++s) {
-    owned.done = 0, owned.whole_steps = int(s);
-    for (size_t k = 0; k < all; ++k) data[k] = views[k].data + (steps ? s * views[k].stride[0] : 0);
-    run_once(owned, plan, data, data + in);
-  }
+  Span near[kNear];
+  std::vector<Span> far(all > kNear ? all : 0);
+  Span* given = all > kNear ? far.data() : near;
+  for (size_t k = 0; k < all; ++k) given[k] = {views[k].data, steps ? views[k].stride[0] : 0};
+  const int64_t passes = steps ? steps : 1;
+  owned.progress = {};
+  if (door.ledger) replay_singly(plain_plan(owned), given, passes, owned.progress);
+  else if (owned.program->takes(given, passes)) owned.program->run(given, passes, owned.progress);
+  else run_copied(owned, given, passes);
 }
 
 // plan_run(plan, inputs, steps) -> results, tensors. With steps > 0 inputs and results have a leading axis of so many, run one
@@ -171,9 +162,10 @@ PyObject* plan_run(const void*, PyObject* const* args, Py_ssize_t count) {
 PyObject* plan_done(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 1);
   const OwnedPlan& owned = plan_or_refuse(args[0]);
-  if (owned.done == 0) return Py_BuildValue("(iis)", owned.whole_steps, 0, "");
-  const Step& last = (door.ledger ? owned.plain : owned.plan).steps[owned.done - 1];
-  return Py_BuildValue("(iis)", owned.whole_steps, last.number + 1, last.names.front());
+  const auto [passes, begun] = owned.progress;
+  if (begun == 0) return Py_BuildValue("(iis)", passes, 0, "");
+  const Step& last = (door.ledger ? owned.plain : owned.plan).steps[begun - 1];
+  return Py_BuildValue("(iis)", passes, last.number + 1, last.names.front());
 }
 
 // plan_facts(plan) -> (launches recorded, dead ones, launches kept, kernels per replay, bytes of the arena).
@@ -229,6 +221,8 @@ OwnedPlan::~OwnedPlan() {
 }
 
 PyObject* plan_capsule(std::unique_ptr<OwnedPlan> plan, Fusion fusion) {
+  for (size_t k = 0; k < plan->inputs.size(); ++k) plan->plan.given.push_back(int(k));
+  for (const PlanResult& result : plan->results) plan->plan.given.push_back(result.block);
   plan->plain = plan->plan;
   plan->plan.finish(fusion, kArenaAlign);
 #if defined(PB_CUDA)

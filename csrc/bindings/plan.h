@@ -21,11 +21,12 @@ struct OwnedPlan {
   std::vector<View> inputs;  // block k is input k
   std::vector<PlanResult> results;
   std::vector<PyObject*> owners;       // of memory that the plan reads and writes, but did not make
-  std::vector<kernels::Block> memory;  // the arena, and blocks that do not move
+  std::vector<kernels::Block> memory;  // the arenas and copies
   std::unique_ptr<Program> program;    // goes before the memory
   std::mutex mutex;                    // one replay at a time
   int device = 0;
-  int done = 0, whole_steps = 0;  // of the last run: steps of the plan in its last pass, and passes before
+  Progress progress;         // of the last run
+  std::vector<Span> copies;  // of the given blocks, where a program does not take them where they are
   bool plain_ready = false;
 
   ~OwnedPlan();

@@ -107,7 +107,6 @@ namespace pb {
 
 using namespace cpu;
 
-const bool kFollowsMoves = true;
 const int64_t kArenaAlign = 64;
 
 void fuse_launches(Plan& plan) {
@@ -128,7 +127,7 @@ namespace {
 
 class CpuProgram : public Program {
  public:
-  explicit CpuProgram(const Plan& plan) : plan_(plan) {
+  explicit CpuProgram(Plan& plan) : plan_(plan) {
     for (const Group& group : plan.groups) {
       const Step& first = plan.steps[group.first];
       runs_.push_back({keeps_denormals(plan, first), group.count, -1, &first});
@@ -138,18 +137,24 @@ class CpuProgram : public Program {
     }
   }
 
-  void run(int& done) override {
+  bool takes(const Span*, int64_t) override { return true; }
+
+  void run(const Span* given, int64_t passes, Progress& progress) override {
     DenormalMode mode;
     struct Restore {
       uint8_t precision = door.charge.precision;
       ~Restore() { door.charge.precision = precision; }
     } restore;
-    for (const Run& r : runs_) {
-      done += r.count;
-      mode.set(r.keeps_denormals);
-      door.charge.precision = r.step->charge.precision;
-      if (r.chain >= 0) chains_[r.chain].run();
-      else r.step->launch.kernel->run(r.step->launch);
+    for (int64_t pass = 0; pass < passes; ++pass) {
+      plan_.move_given(given, pass);
+      progress = {int(pass), 0};
+      for (const Run& r : runs_) {
+        progress.begun += r.count;
+        mode.set(r.keeps_denormals);
+        door.charge.precision = r.step->charge.precision;
+        if (r.chain >= 0) chains_[r.chain].run();
+        else r.step->launch.kernel->run(r.step->launch);
+      }
     }
   }
 
@@ -159,13 +164,13 @@ class CpuProgram : public Program {
     int count, chain;
     const Step* step;
   };
-  const Plan& plan_;
+  Plan& plan_;
   std::vector<Run> runs_;
   std::vector<Chain> chains_;
 };
 
 }  // namespace
 
-std::unique_ptr<Program> compile(const Plan& plan) { return std::make_unique<CpuProgram>(plan); }
+std::unique_ptr<Program> compile(Plan& plan) { return std::make_unique<CpuProgram>(plan); }
 
 }  // namespace pb

@@ -1,4 +1,7 @@
-// A plan as a CUDA graph: captured from the stream once, at the first run, and launched at each.
+// A plan as CUDA graphs: captured from the stream at the first run of a kind, and launched at each.
+#include <map>
+#include <vector>
+
 #include "cuda/graph_memory.h"
 #include "cuda/launch.cuh"
 #include "kernels/fusions.h"
@@ -9,7 +12,6 @@ namespace pb {
 
 using namespace cuda;
 
-const bool kFollowsMoves = false;  // a graph has the addresses in it
 const int64_t kArenaAlign = 512;
 
 void fuse_launches(Plan& plan) { kernels::fuse_cross_entropy(plan); }
@@ -38,49 +40,79 @@ class Capturing {
   bool ended_ = false;
 };
 
+constexpr size_t kMostGraphs = 8;
+constexpr int64_t kMostNodes = 20000;
+
+// A graph has the addresses of its memory in it, so there is one for each set of addresses of the given blocks, and for so many
+// passes. Tensors that come and go mostly do so at a few addresses.
 class GraphProgram : public Program {
  public:
-  explicit GraphProgram(const Plan& plan) : plan_(plan) {}
+  explicit GraphProgram(Plan& plan) : plan_(plan) {}
   ~GraphProgram() override {
-    if (exec_) (void)cudaGraphExecDestroy(exec_);
+    for (const auto& [key, exec] : graphs_) (void)cudaGraphExecDestroy(exec);
   }
 
-  void run(int& done) override {
+  bool takes(const Span* given, int64_t passes) override {
+    if (passes * int64_t(plan_.steps.size()) > kMostNodes) return false;
+    return graphs_.size() < kMostGraphs || graphs_.count(key_of(given, passes)) > 0;
+  }
+
+  void run(const Span* given, int64_t passes, Progress& progress) override {
+    progress = {};
     throw_fault();
-    if (!exec_) build();
-    done += int(plan_.steps.size());
-    check(cudaGraphLaunch(exec_, stream()), "launching a graph");
+    cudaGraphExec_t& exec = graphs_[key_of(given, passes)];
+    if (!exec) exec = build(given, passes);
+    check(cudaGraphLaunch(exec, stream()), "launching a graph");
+    progress.passes = int(passes);
   }
 
  private:
-  void build() {
+  using Key = std::vector<int64_t>;
+
+  Key key_of(const Span* given, int64_t passes) const {
+    Key key{passes};
+    for (size_t k = 0; k < plan_.given.size(); ++k) {
+      key.push_back(int64_t(reinterpret_cast<intptr_t>(given[k].data)));
+      key.push_back(given[k].stride);
+    }
+    return key;
+  }
+
+  cudaGraphExec_t build(const Span* given, int64_t passes) {
     struct Restore {
       Charge charge = door.charge;
       ~Restore() { door.charge = charge; }
     } restore;
     const GraphMemory::Use working_memory(memory_);
     Capturing capture;
-    for (const Step& step : plan_.steps) {
-      door.charge = step.charge;
-#if defined(PB_CUDASIM)
-      run_flushed(step.launch);
-#else
-      step.launch.kernel->run(step.launch);
-#endif
+    for (int64_t pass = 0; pass < passes; ++pass) {
+      plan_.move_given(given, pass);
+      for (const Step& step : plan_.steps) launch(step);
     }
     const cudaGraph_t graph = capture.end();
-    const cudaError_t error = cudaGraphInstantiate(&exec_, graph, 0);
+    cudaGraphExec_t exec = nullptr;
+    const cudaError_t error = cudaGraphInstantiate(&exec, graph, 0);
     (void)cudaGraphDestroy(graph);
     check(error, "instantiating a graph");
+    return exec;
   }
 
-  const Plan& plan_;
+  static void launch(const Step& step) {
+    door.charge = step.charge;
+#if defined(PB_CUDASIM)
+    run_flushed(step.launch);
+#else
+    step.launch.kernel->run(step.launch);
+#endif
+  }
+
+  Plan& plan_;
   GraphMemory memory_;
-  cudaGraphExec_t exec_ = nullptr;
+  std::map<Key, cudaGraphExec_t> graphs_;
 };
 
 }  // namespace
 
-std::unique_ptr<Program> compile(const Plan& plan) { return std::make_unique<GraphProgram>(plan); }
+std::unique_ptr<Program> compile(Plan& plan) { return std::make_unique<GraphProgram>(plan); }
 
 }  // namespace pb

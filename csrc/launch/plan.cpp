@@ -32,6 +32,10 @@ void Plan::move(int block, char* data) {
   for (const size_t k : operands_of[block]) views[k].data = data + operands[k].place.offset;
 }
 
+void Plan::move_given(const Span* where, int64_t pass) {
+  for (size_t k = 0; k < given.size(); ++k) move(given[k], where[k].data + pass * where[k].stride);
+}
+
 // What the launches see: neither views nor numbers move any more.
 void Plan::make_views() {
   views.clear();
@@ -154,15 +158,19 @@ void Plan::lay_out(int64_t align) {
   }
 }
 
-void replay_singly(const Plan& plan, int& done) {
+void replay_singly(Plan& plan, const Span* given, int64_t passes, Progress& progress) {
   struct Restore {
     Charge charge = door.charge;
     ~Restore() { door.charge = charge; }
   } restore;
-  for (const Step& step : plan.steps) {
-    ++done;
-    door.charge = step.charge;
-    run(step.launch);
+  for (int64_t pass = 0; pass < passes; ++pass) {
+    plan.move_given(given, pass);
+    progress = {int(pass), 0};
+    for (const Step& step : plan.steps) {
+      ++progress.begun;
+      door.charge = step.charge;
+      run(step.launch);
+    }
   }
 }
 

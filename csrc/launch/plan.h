@@ -51,6 +51,12 @@ struct Group {
   int first, count;
 };
 
+// Where a given block is in a run of several steps: `stride` bytes further with each.
+struct Span {
+  char* data;
+  int64_t stride;
+};
+
 // How much is made of the list: it stays as it is; what nobody needs is left out; that, and launches become fewer.
 enum class Fusion { none, needed, all };
 
@@ -60,6 +66,7 @@ struct Plan {
   std::vector<double> numbers;  // that operands by value point at
   std::vector<Block> blocks;
   std::vector<Group> groups;
+  std::vector<int> given;                        // blocks that the caller brings: inputs, then results
   std::vector<std::vector<size_t>> operands_of;  // each block
   std::vector<View> views;                       // of all operands, as the launches see them
   int64_t arena_bytes = 0, local_count = 0;
@@ -69,8 +76,9 @@ struct Plan {
   template <class PlaceOf> void add(const Launch& launch, const Charge& charge, PlaceOf&& place_of);
   // After the last launch: fuses, and lays out the arena with blocks at multiples of `align`.
   void finish(Fusion fusion, int64_t align);
-  // Points the operands that lie in a block at its memory.
+  // Points the operands that lie in a block at its memory; those of all given blocks, in pass number `pass`.
   void move(int block, char* data);
+  void move_given(const Span* where, int64_t pass);
 
   const Operand& operand(const Step& step, int k) const { return operands[step.operand + k]; }
   const Operand& out(const Step& step, int k = 0) const { return operand(step, k); }
@@ -102,27 +110,31 @@ template <class PlaceOf> void Plan::add(const Launch& launch, const Charge& char
   }
 }
 
+// How far a run has come, for who is told of an exception: passes over the whole plan, and steps begun in the last.
+struct Progress {
+  int passes = 0, begun = 0;
+};
+
 // A plan made ready to run, by the backend that its memory is of. The plan lives longer.
 class Program {
  public:
   virtual ~Program() = default;
-  // Runs all groups in order; `done` counts the steps that were begun, for who is told of an exception.
-  virtual void run(int& done) = 0;
+  // Whether it runs with the given blocks there; otherwise they must be copied to where it has run before, one pass at a time.
+  virtual bool takes(const Span* given, int64_t passes) = 0;
+  virtual void run(const Span* given, int64_t passes, Progress& progress) = 0;
 };
 
 // ---- each backend brings:
 
-// Whether a program sees where Plan::move has put its blocks; otherwise they must stay where they are when it is compiled.
-extern const bool kFollowsMoves;
 // The multiple that blocks of the arena begin at.
 extern const int64_t kArenaAlign;
-std::unique_ptr<Program> compile(const Plan& plan);
+std::unique_ptr<Program> compile(Plan& plan);
 // Puts launches together that have a kernel for both, with every rounding of the two (see kernels/fusions.h).
 void fuse_launches(Plan& plan);
 // Whether both can run in one pass over blocks of elements, `next` after `step`: null, or why not.
 const char* why_not_chained(const Plan& plan, const Step& step, const Step& next);
 
 // Launch by launch, for a ledger that is told of each.
-void replay_singly(const Plan& plan, int& done);
+void replay_singly(Plan& plan, const Span* given, int64_t passes, Progress& progress);
 
 }  // namespace pb
