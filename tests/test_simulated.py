@@ -118,3 +118,28 @@ def test_random_numbers() -> None:
         return [*numbers, draw.randint(0, 10, (77,)), draw.permutation(500)]
 
     same_under_every_schedule(run)
+
+
+@pytest.mark.parametrize("steps", [None, 3])
+def test_captured_steps(steps: int | None) -> None:
+    rng = np.random.default_rng(3)
+    shape = (steps, 24) if steps else (24,)
+    batches = [
+        (pb.asarray(rng.standard_normal((*shape, 40), dtype=np.float32)), pb.asarray(rng.integers(0, 5, shape))) for _ in range(3)
+    ]
+
+    def run() -> Any:
+        pb.random.seed(0)
+        model = nn.Sequential(nn.Linear(40, 33), nn.ReLU(), nn.Dropout(0.2), nn.LayerNorm(33), nn.Linear(33, 5))
+        opt = optim.AdamW(model.parameters(), lr=optim.schedules.Cosine(0.01, 20), clip_norm=0.5)
+
+        @pb.capture(steps=steps)
+        def step(x: Any, y: Any) -> Any:
+            with pb.GradientTape() as tape:
+                loss = nn.cross_entropy(model(x), y)
+            opt.step(tape.gradient(loss, opt.parameters))
+            return loss
+
+        return [*[step(*batch) for batch in batches], *model.parameters()]
+
+    same_under_every_schedule(run)
