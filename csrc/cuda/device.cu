@@ -38,6 +38,8 @@ Fault* fault() {
   }();
   return shared;
 }
+thread_local Stream redirected = nullptr;
+
 int fault_state() { return *static_cast<volatile int*>(&fault()->set); }
 
 bool several() {
@@ -78,7 +80,9 @@ OnDevice::~OnDevice() {
   if (before_ >= 0) (void)cudaSetDevice(before_);
 }
 
-Stream stream() { return here().stream; }
+Stream stream() { return redirected ? redirected : here().stream; }
+OnStream::OnStream(Stream stream) : before_(redirected) { redirected = stream; }
+OnStream::~OnStream() { redirected = before_; }
 int multiprocessors() { return here().multiprocessors; }
 
 void synchronize() {

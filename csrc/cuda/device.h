@@ -35,6 +35,17 @@ class OnDevice {
 
 // The stream of the current device, on which everything runs in order; made when first asked for, non-blocking.
 Stream stream();
+// While it lives, this thread's launches go to another stream, which a graph is made from.
+class OnStream {
+ public:
+  explicit OnStream(Stream stream);
+  ~OnStream();
+  OnStream(const OnStream&) = delete;
+  OnStream& operator=(const OnStream&) = delete;
+
+ private:
+  Stream before_;
+};
 // Waits until the work of the current device is done. Throws what it found wrong.
 void synchronize();
 

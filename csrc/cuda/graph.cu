@@ -1,5 +1,6 @@
 // A plan as CUDA graphs: captured from the stream at the first run of a kind, and launched at each.
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "cuda/graph_memory.h"
@@ -19,24 +20,33 @@ const char* why_not_chained(const Plan&, const Step&, const Step&) { return "a G
 
 namespace {
 
-// Work that CuPy or another thread does meanwhile is none of the graph's; memory for it is asked of the driver where the cache
-// has none, which only a relaxed capture allows.
+// On a stream of its own: what other threads and CuPy launch meanwhile is none of the graph's. Memory is asked of the driver where
+// the cache has none, which only a relaxed capture allows.
 class Capturing {
  public:
-  Capturing() { check(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeRelaxed), "beginning a graph"); }
+  Capturing() {
+    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
+    here_.emplace(stream_);
+    const cudaError_t error = cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed);
+    if (error != cudaSuccess) (void)cudaStreamDestroy(stream_);
+    check(error, "beginning a graph");
+  }
   ~Capturing() {
     cudaGraph_t graph = nullptr;
-    if (!ended_ && cudaStreamEndCapture(stream(), &graph) == cudaSuccess && graph) (void)cudaGraphDestroy(graph);
+    if (!ended_ && cudaStreamEndCapture(stream_, &graph) == cudaSuccess && graph) (void)cudaGraphDestroy(graph);
     if (!ended_) (void)cudaGetLastError();
+    (void)cudaStreamDestroy(stream_);
   }
   cudaGraph_t end() {
     cudaGraph_t graph = nullptr;
     ended_ = true;
-    check(cudaStreamEndCapture(stream(), &graph), "ending a graph");
+    check(cudaStreamEndCapture(stream_, &graph), "ending a graph");
     return graph;
   }
 
  private:
+  Stream stream_ = nullptr;
+  std::optional<OnStream> here_;
   bool ended_ = false;
 };
 

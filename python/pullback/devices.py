@@ -98,13 +98,15 @@ def working(device: str) -> AbstractContextManager[Any]:
 
 def full(device: str, shape: tuple[int, ...], value: Any, dtype: Any) -> Any:
     """An array of one number on the device."""
+    if capturing.thread.recording is not None:  # a constant of every replay, which no launch has to make
+        return move(np.full(shape, value, dtype), device)
     kernel = None if device == "cpu" else gpu.need().kernel("fill", number_of(device))
     if kernel is not None:
         try:
             return kernel(shape, np.dtype(dtype), value)
         except Refused:  # CuPy says why
             pass
-    if door.state.ledger is None or capturing.thread.recording is not None:  # a constant of every replay
+    if door.state.ledger is None:
         return _filled(device, shape, value, dtype)
     return door.through("full", lambda: _filled(device, shape, value, dtype), door.moved)
 

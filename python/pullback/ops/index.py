@@ -21,7 +21,7 @@ from ._examples import distinct, normal
 from ._shapes import Shape, broadcast_shapes, normalize_axis
 from .batching import gather, index_write, leading, scatter, within
 from .cast import astype
-from .elementwise import equal
+from .elementwise import equal, less, where
 from .kinds import LINEAR, OWN, no_flops, op
 from .shape import SLICE, broadcast_to, flatten, reshape, view
 from .tangents import linear
@@ -311,6 +311,8 @@ def _numbered(x: Tensor, key: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
     flat: Any = 0
     for axis, item in enumerate(key):
         place = _checked("index", item, x.shape[axis], axis, x.device)
+        if capturing.thread.recording is not None:  # else those from the end are counted from the front by now
+            place = where(less(place, 0), place + x.shape[axis], place)
         flat = flat * x.shape[axis] + within(place, x.shape[axis], 2 * x.size)
     return reshape(x, (math.prod(x.shape[: len(key)]), *x.shape[len(key) :])), flat
 
