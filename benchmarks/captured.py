@@ -47,6 +47,7 @@ ROWS |= {
     "jacobian": Row("Jacobian 64 -> 64, two tanh layers", "jacobian", 1.0),
     "hessian": Row("Hessian 64 x 64, sum of squares of the same", "hessian", 1.0),
     "norms": Row("squared norms of gradients, next to a captured step", "step of the same net", 1.5),
+    "8 targets": Row("8 targets by tape.gradients, next to their sum, captured", "their sum", 3.0),
 }
 
 

@@ -34,7 +34,7 @@ def test_a_new_learning_rate_holds_from_the_next_replay_on() -> None:
         run(step, data[6:])
         trained.append(opt)
     same_state(*trained)
-    assert step.stats()["captures"] == 1
+    assert step.stats().captures == 1
 
 
 def test_a_parameter_that_was_assigned_or_loaded_is_read_anew() -> None:
@@ -47,7 +47,7 @@ def test_a_parameter_that_was_assigned_or_loaded_is_read_anew() -> None:
     same(f(x), net(x))
     net.load_state_dict(state)
     same(f(x), net(x))
-    assert f.stats()["captures"] == 1
+    assert f.stats().captures == 1
 
 
 def test_a_parameter_that_moved_or_was_replaced_is_recorded_again() -> None:
@@ -60,7 +60,7 @@ def test_a_parameter_that_moved_or_was_replaced_is_recorded_again() -> None:
     optim.Adam(net.parameters())  # moves the new one into an arena
     net.layers[0].weight.assign(pb.full((7, 5), -0.5))
     same(f(x), net(x))
-    assert f.stats()["captures"] == 3
+    assert f.stats().captures == 3
 
 
 def test_training_mode_is_part_of_the_signature() -> None:
@@ -72,7 +72,7 @@ def test_training_mode_is_part_of_the_signature() -> None:
         got = f(x)
         pb.random.seed(4)
         same(got, net(x))
-    assert f.stats()["captures"] == 2
+    assert f.stats().captures == 2
 
 
 def test_values_of_other_arguments_are_part_of_the_signature() -> None:
@@ -83,7 +83,7 @@ def test_values_of_other_arguments_are_part_of_the_signature() -> None:
         same(f(x, 3), x**3)
         same(f(x, 3, negative=True), -(x**3))
         same(f(x, 2.0), x**2.0)
-    assert f.stats()["captures"] == 4
+    assert f.stats().captures == 4
     with pytest.raises(pb.CaptureError, match=r"set.*cannot be compared"):
         f(x, {1})
 
@@ -111,7 +111,7 @@ def test_many_signatures_warn_once_with_what_changes() -> None:
             same(f(pb.zeros((n,))), np.ones(n, np.float32))
     assert len(caught) == 1
     assert "shape (3,), then (4,)" in str(caught[0].message)
-    assert f.stats()["recordings"] == 3
+    assert f.stats().recordings == 3
 
 
 def test_an_error_in_a_replay_accounts_for_what_was_done() -> None:
@@ -180,7 +180,7 @@ def test_transforms_inside_replay() -> None:
             pb.random.seed(k)
             for a, b in zip(_leaves(got), _leaves(case(x))):
                 same(a, b)
-        assert captured.stats()["captures"] == 1
+        assert captured.stats().captures == 1
 
 
 def _leaves(x: Any) -> list[Any]:
@@ -249,7 +249,7 @@ def test_a_captured_function_inside_another_is_a_part_of_it() -> None:
     for k in range(3):
         x = pb.tensor([0.1 * k, 1.0])
         same(outer(x), (pb.tanh(x) + 1) * (pb.tanh(2 * x) + 1))
-    assert inner.stats()["captures"] == 0
+    assert inner.stats().captures == 0
 
 
 def test_a_profile_counts_every_replay_as_an_eager_step() -> None:

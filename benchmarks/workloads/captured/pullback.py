@@ -92,6 +92,19 @@ def hessian():
     return _captured(pb.hessian(lambda x: pb.sum(pb.square(net(x)))), transforms.normal(64))
 
 
+def targets(at_once):
+    """Forward, and the gradients of 8 targets or of their sum."""
+    model = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 8))
+    params = model.parameters()
+
+    def run(x):
+        with pb.GradientTape(persistent=True) as tape:
+            found = pb.unstack(pb.mean(model(x), axis=0))
+        return tape.gradients(found, params) if at_once else tape.gradient(found, params)
+
+    return _captured(run, transforms.normal(16, 64))
+
+
 WORKLOADS = {}
 for fusion in ("exact", "fast"):
     WORKLOADS |= {
@@ -104,6 +117,8 @@ for fusion in ("exact", "fast"):
 WORKLOADS |= {
     "norms": norms,
     "step of the same net": partial(mlp, (784, 128, 10), 64, "exact"),
+    "8 targets": lambda: targets(at_once=True),
+    "their sum": lambda: targets(at_once=False),
     "jacobian": jacobian,
     "hessian": hessian,
     "first call": lambda: first_call((784, 128, 10), 64),

@@ -23,7 +23,7 @@ from .batching import gather, index_write, leading, scatter, within
 from .cast import astype
 from .elementwise import equal, less, where
 from .kinds import LINEAR, OWN, no_flops, op
-from .shape import SLICE, broadcast_to, flatten, reshape, view
+from .shape import SLICE, broadcast_to, flatten, reshape, stack, view
 from .tangents import linear
 
 # ---- ops. Indices are integer tensors, in range after _checked; nothing flows through them.
@@ -237,8 +237,6 @@ def nonzero(x: Any, /) -> tuple[Tensor, ...]:
 
 def argwhere(x: Any, /) -> Tensor:
     """The int64 indices of the elements that are not zero, one row each."""
-    from .shape import stack
-
     return stack(nonzero(x), axis=-1)
 
 

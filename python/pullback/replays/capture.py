@@ -8,19 +8,17 @@ from collections.abc import Callable, Sequence
 from functools import partial, update_wrapper
 from typing import Any, Final, NamedTuple
 
-import numpy as np
-
 from .. import amp, capturing, devices
 from ..backends import kernels_on, why_not
-from ..creation import asarray
 from ..errors import CaptureError, PullbackError, ShapeError
 from ..listeners import listeners
 from ..ops.shape import concat, expand_dims
 from ..refusal import Refused
-from ..tensor import Parameter, Tensor
+from ..tensor import Tensor
 from ..tree import flatten, unflatten
 from .recording import Recording
 from .replay import Replay
+from .signature import as_leaf, dense, difference, refuse_listeners, signature
 
 FUSIONS: Final = ("exact", "fast", "none")
 CACHE: Final = 32  # recordings that one function keeps
@@ -95,12 +93,12 @@ class Captured:
         if capturing.thread.recording is not None:  # a part of what is recorded there
             return self._eagerly(args, options)
         leaves, spec = flatten(args) if not options else flatten((args, options))
-        leaves = [_as_leaf(x) for x in leaves]
+        leaves = [as_leaf(x) for x in leaves]
         if listeners.stack:
-            _refuse_listeners(leaves)
+            refuse_listeners(leaves)
         arrays = [x.array for x in leaves if x.__class__ is Tensor]
-        arrays = [array if array.flags.c_contiguous else _dense(array, self._steps) for array in arrays]
-        key = self._signature(leaves, arrays, spec)
+        arrays = [array if array.flags.c_contiguous else dense(array, self._steps) for array in arrays]
+        key = signature(leaves, arrays, spec)
         for replay in self._replays.get(key, ()):
             if replay.holds():
                 self._used(key, replay, args, options)
@@ -125,11 +123,6 @@ class Captured:
 
     # ---- signatures
 
-    def _signature(self, leaves: Sequence[Any], arrays: Sequence[Any], spec: Any) -> Any:
-        shapes = [(a.shape, a.dtype.num, a.strides, devices.device_of(a)) for a in arrays]
-        fixed = [None if x.__class__ is Tensor else _fixed(x, i) for i, x in enumerate(leaves)]
-        return (tuple(shapes), tuple(fixed), spec, devices.default_device(), amp.precision())
-
     def _keep(self, key: Any, replay: Replay) -> None:
         fresh = [other for other in self._replays.pop(key, ()) if other.fresh()]
         self._replays[key] = [replay, *fresh]
@@ -140,7 +133,7 @@ class Captured:
         if not self._warned:
             self._warned = True
             warnings.warn(
-                f"{self._name()} has been recorded for more than {self._cache} signatures: {_difference(self._last, key)}. Each "
+                f"{self._name()} has been recorded for more than {self._cache} signatures: {difference(self._last, key)}. Each "
                 f"costs a run without capture; the oldest is forgotten. Pad to fewer shapes, pass numbers that change as tensors, "
                 f"or raise cache=.",
                 stacklevel=4,
@@ -201,7 +194,7 @@ class Captured:
         if self._steps is None:
             return self._function(*args, **options)
         leaves, spec = flatten((args, options))
-        leaves = [_as_leaf(x) for x in leaves]
+        leaves = [as_leaf(x) for x in leaves]
         steps = self._length([x.array for x in leaves if x.__class__ is Tensor]) or 0
         results = []
         for step in range(steps):
@@ -213,17 +206,15 @@ class Captured:
 
     # ---- reports
 
-    def stats(self) -> dict[str, int]:
-        """Captures, replays (each of K steps counts once), and of the last used recording: kernels per replay, arena bytes."""
+    def stats(self) -> Stats:
+        """How often it was recorded and replayed, and what the recording that was used last runs."""
         if self._loaded is not None and not self._replays:
             return self._loaded[1].stats()
         replays = [replay for found in self._replays.values() for replay in found]
         last = self._replays.get(self._last, [None])[0]
-        _, _, launches, kernels, arena = last.facts() if last is not None else (0, 0, 0, 0, 0)
-        return {
-            "captures": self._captures, "replays": sum([replay.runs for replay in replays]), "recordings": len(replays),
-            "launches": launches, "kernels": kernels, "arena_bytes": arena,
-        }  # fmt: skip
+        _, _, launches, kernels, arena_bytes = last.facts() if last is not None else (0, 0, 0, 0, 0)
+        runs = sum([replay.runs for replay in replays])
+        return Stats(self._captures, runs, kernels, arena_bytes, len(replays), launches)
 
     def explain(self) -> Any:
         """The plan of the last used recording: each kernel, what was fused into it, and why not more. Prints as a table."""
@@ -240,6 +231,23 @@ class Captured:
     def clear(self) -> None:
         """Forgets all recordings, and gives their memory back."""
         self._replays, self._last, self._quick = {}, None, None
+
+
+class Stats(NamedTuple):
+    """What `stats()` of a captured function tells.
+
+    Attributes:
+        captures: recordings that were made. replays: of those that are kept; K steps in one call count once.
+        kernels_per_replay, arena_bytes: of the recording that was used last, the kernels that run and the memory of temporaries.
+        recordings: that are kept. launches: which those kernels do, of the eager run.
+    """
+
+    captures: int
+    replays: int
+    kernels_per_replay: int
+    arena_bytes: int
+    recordings: int
+    launches: int
 
 
 class _Quick(NamedTuple):
@@ -266,75 +274,3 @@ class _Quick(NamedTuple):
 def _arguments(leaves: Sequence[Any], spec: Any, named: bool) -> tuple[Any, Any]:
     tree = unflatten(spec, list(leaves))
     return tree if named else (tree, {})
-
-
-def _as_leaf(x: Any) -> Any:
-    """Arrays count as tensors; a tensor of a class of its own as a plain one."""
-    if x.__class__ is Tensor or isinstance(x, Parameter):
-        return x
-    if isinstance(x, Tensor):
-        raise CaptureError(
-            "capture: an argument is one example of a batch (under vmap, or the like). Capture the function around the transform."
-        )
-    return asarray(x) if isinstance(x, np.ndarray) or hasattr(x, "__cuda_array_interface__") else x
-
-
-def _dense(array: Any, steps: int | None) -> Any:
-    """An array that is not contiguous: as it is where it is a transposed one of the host, otherwise a copy."""
-    return array if array.flags.f_contiguous and steps is None and devices.on_host(array) else devices.copied(array)
-
-
-def _fixed(x: Any, place: int) -> Any:
-    """What tells whether an argument that is no tensor is the same as before. Raises CaptureError."""
-    if isinstance(x, Parameter):
-        return _Same(x)
-    try:
-        hash(x)
-    except TypeError:
-        raise CaptureError(
-            f"capture: argument leaf {place} is a {type(x).__name__}, which cannot be compared with that of the next call. Pass "
-            f"tensors, and values that can be hashed."
-        ) from None
-    return type(x), x
-
-
-class _Same:
-    """Equal to itself around the same object only."""
-
-    def __init__(self, x: Any) -> None:
-        self.x = x
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.x is self.x
-
-    def __hash__(self) -> int:
-        return id(self.x)
-
-    def __repr__(self) -> str:
-        return self.x.label()
-
-
-def _refuse_listeners(leaves: Sequence[Any]) -> None:
-    """A replay's inside is told to nobody: raises CaptureError where one would have to be told."""
-    for listener in listeners.stack:
-        knows = getattr(listener, "knows", None)
-        if knows is None or listener.watch_parameters or any([knows(x) for x in leaves if isinstance(x, Tensor)]):
-            raise CaptureError(
-                f"a captured function was called inside a {type(listener).__name__} that watches its inputs or Parameters, "
-                f"which a replay cannot tell of what runs inside. Make the tape or transform inside the captured function, or "
-                f"call it with `tape.stop_recording()`."
-            )
-
-
-def _difference(before: Any, now: Any) -> str:
-    """What differs between two signatures, in words."""
-    if before is None:
-        return "the recordings of a signature keep becoming invalid"
-    for i, (a, b) in enumerate(zip(before[0], now[0])):
-        if a != b:
-            how = f"had shape {a[0]}, then {b[0]}" if a[0] != b[0] else "changed its dtype, layout or device"
-            return f"tensor {i} of the arguments {how}"
-    for i, (a, b) in enumerate(zip(before[1], now[1])):
-        if a != b:
-            return f"argument leaf {i} was {a!r}, then {b!r}"
-    return "the structure of the arguments, the default device, or the precision keeps changing"

@@ -1,0 +1,93 @@
+"""What a recording is good for: the arguments of a call as leaves, and the key that tells calls apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import amp, devices
+from ..creation import asarray
+from ..errors import CaptureError
+from ..listeners import listeners
+from ..tensor import Parameter, Tensor
+
+
+def signature(leaves: Sequence[Any], arrays: Sequence[Any], spec: Any) -> Any:
+    """The key of a call: shapes, dtypes, layouts and devices of tensors, values of the other leaves, and what is set around it."""
+    shapes = [(a.shape, a.dtype.num, a.strides, devices.device_of(a)) for a in arrays]
+    fixed = [None if x.__class__ is Tensor else _fixed(x, i) for i, x in enumerate(leaves)]
+    return (tuple(shapes), tuple(fixed), spec, devices.default_device(), amp.precision())
+
+
+def as_leaf(x: Any) -> Any:
+    """Arrays count as tensors; a tensor of a class of its own as a plain one."""
+    if x.__class__ is Tensor or isinstance(x, Parameter):
+        return x
+    if isinstance(x, Tensor):
+        raise CaptureError(
+            "capture: an argument is one example of a batch (under vmap, or the like). Capture the function around the transform."
+        )
+    return asarray(x) if isinstance(x, np.ndarray) or hasattr(x, "__cuda_array_interface__") else x
+
+
+def dense(array: Any, steps: int | None) -> Any:
+    """An array that is not contiguous: as it is where it is a transposed one of the host, otherwise a copy."""
+    return array if array.flags.f_contiguous and steps is None and devices.on_host(array) else devices.copied(array)
+
+
+def _fixed(x: Any, place: int) -> Any:
+    """What tells whether an argument that is no tensor is the same as before. Raises CaptureError."""
+    if isinstance(x, Parameter):
+        return _Same(x)
+    try:
+        hash(x)
+    except TypeError:
+        raise CaptureError(
+            f"capture: argument leaf {place} is a {type(x).__name__}, which cannot be compared with that of the next call. Pass "
+            f"tensors, and values that can be hashed."
+        ) from None
+    return type(x), x
+
+
+class _Same:
+    """Equal to itself around the same object only."""
+
+    def __init__(self, x: Any) -> None:
+        self.x = x
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.x is self.x
+
+    def __hash__(self) -> int:
+        return id(self.x)
+
+    def __repr__(self) -> str:
+        return self.x.label()
+
+
+def refuse_listeners(leaves: Sequence[Any]) -> None:
+    """A replay's inside is told to nobody: raises CaptureError where one would have to be told."""
+    for listener in listeners.stack:
+        knows = getattr(listener, "knows", None)
+        if knows is None or listener.watch_parameters or any([knows(x) for x in leaves if isinstance(x, Tensor)]):
+            raise CaptureError(
+                f"a captured function was called inside a {type(listener).__name__} that watches its inputs or Parameters, "
+                f"which a replay cannot tell of what runs inside. Make the tape or transform inside the captured function, or "
+                f"call it with `tape.stop_recording()`."
+            )
+
+
+def difference(before: Any, now: Any) -> str:
+    """What differs between two signatures, in words."""
+    if before is None:
+        return "the recordings of a signature keep becoming invalid"
+    for i, (a, b) in enumerate(zip(before[0], now[0])):
+        if a != b:
+            how = f"had shape {a[0]}, then {b[0]}" if a[0] != b[0] else "changed its dtype, layout or device"
+            return f"tensor {i} of the arguments {how}"
+    for i, (a, b) in enumerate(zip(before[1], now[1])):
+        if a != b:
+            return f"argument leaf {i} was {a!r}, then {b!r}"
+    return "the structure of the arguments, the default device, or the precision keeps changing"
