@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "cpu/copy.h"
+#include "cpu/large_product.h"
 #include "cpu/matmul.h"
 #include "cpu/pool.h"
 #include "cpu/reduce.h"
@@ -83,10 +84,28 @@ bool product_to_finish(DType wide, int64_t m, int64_t n, int64_t k, const Matrix
   bool done = false;
   visit_wide(wide, [&](auto zero) {
     using A = decltype(zero);
-    done = small_product<A>(m, n, k, a, b, reinterpret_cast<const A*>(bias), reinterpret_cast<A*>(y));
+    const A* add = reinterpret_cast<const A*>(bias);
+    A* to = reinterpret_cast<A*>(y);
+    done = small_product(m, n, k, a, b, add, to) || large_product(m, n, k, a, b, add, to);
   });
   if (!done) product(wide, m, n, k, a, b, y);
   return !done && bias;
+}
+
+// y = f(a @ b + bias) without a second way through y; false where the product is not of the kind that finishes its rows.
+bool product_and_finish(const Launch& launch, DType wide, int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b,
+                        const char* bias, char* y) {
+  bool done = false;
+  kernels::visit_activation(int(launch.ints[0]), [&](auto f, auto) {
+    visit_wide(wide, [&](auto zero) {
+      using A = decltype(zero);
+      using F = decltype(f);
+      void (*finish)(int64_t, A*) = [](int64_t count, A* part) { finish_rows<F, A>(F{}, 1, count, part, nullptr); };
+      if (!launch.ints[0]) finish = nullptr;
+      done = large_product(m, n, k, a, b, reinterpret_cast<const A*>(bias), reinterpret_cast<A*>(y), finish);
+    });
+  });
+  return done;
 }
 
 // What each column of x (rows, n) adds up to, in double. Narrow rows that follow each other share lanes.
@@ -175,6 +194,7 @@ void run_forward(const Launch& launch) {
   char* near = out.dtype == wide ? nullptr : static_cast<char*>(scratch.take_bytes(std::min(panel, m) * n * size));
   Matrix left = matrix_of(x);
   const Matrix right = matrix_of(w).flipped();
+  if (!near && product_and_finish(launch, wide, m, n, k, left, right, bias, out.data)) return;
   for (int64_t first = 0; first < m; first += panel) {
     const int64_t rows = std::min(panel, m - first);
     char* y = near ? near : out.data + first * n * size;

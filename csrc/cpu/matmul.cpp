@@ -10,6 +10,7 @@
 
 #include "cpu/blas.h"
 #include "cpu/copy.h"
+#include "cpu/large_product.h"
 #include "cpu/pool.h"
 #include "cpu/small_product.h"
 #include "kernels/matmul.h"
@@ -245,6 +246,7 @@ void product(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& a, cons
     using T = decltype(one);
     T* to = reinterpret_cast<T*>(out);
     if (product_tiny(m, n, k, a, b, to) || small_product<T>(m, n, k, a, b, nullptr, to)) return;
+    if (large_product<T>(m, n, k, a, b, nullptr, to)) return;
     gemm(a.transposed, b.transposed, m, n, k, one, reinterpret_cast<const T*>(a.data), a.ld, reinterpret_cast<const T*>(b.data),
          b.ld, T(0), to, n);
   };

@@ -5,17 +5,16 @@
 #include <algorithm>
 
 #include "cpu/pool.h"
+#include "cpu/strips.h"
 #include "cpu/vector.h"
 
 namespace pb::cpu {
 namespace {
 
-constexpr int64_t kLargest = 1 << 26;  // multiply-adds
-constexpr int64_t kDeepest = 1024;     // k: a panel of b stays in the second-level cache
-constexpr int64_t kShared = 2500000;   // multiply-adds that are work for all threads: 20 us
-constexpr int64_t kGrain = 500000;     // of a thread's share
-constexpr int64_t kBlock = 64;         // rows
-constexpr int64_t kFewRows = 2;        // rows whose sums are cut in four, as an addition takes four times its turn
+constexpr int64_t kShared = 2500000;  // multiply-adds that are work for all threads: 20 us
+constexpr int64_t kGrain = 500000;    // of a thread's share
+constexpr int64_t kBlock = 64;        // rows
+constexpr int64_t kFewRows = 2;       // rows whose sums are cut in four, as an addition takes four times its turn
 constexpr int kParts = 4;
 
 // The rows of `a` that a tile reads, and the columns of `b`; elements of b's rows lie side by side.
@@ -122,24 +121,6 @@ template <class T, int kVectors> void run_panel(const Tile<T>& t, int64_t rows, 
   else run_flat_tile<T, 1, kVectors>(t);
 }
 
-// from (rows, columns) into the rows of `to` as columns: as many as a vector holds, zeros where there are none.
-template <class T>
-void turn_strip(int64_t rows, int64_t columns, const T* from, int64_t ld, T* to, int64_t ld_to) {
-  Vector<T> square[kWidth<T>];
-  for (int64_t l = 0; l < columns; l += kWidth<T>) {
-    const int64_t count = std::min<int64_t>(kWidth<T>, columns - l);
-#pragma GCC unroll 16
-    for (int j = 0; j < kWidth<T>; ++j) {
-      const T* row = from + j * ld + l;
-      square[j] = j >= rows ? Vector<T>{} : count == kWidth<T> ? load_vector(row) : load_part(row, count);
-    }
-    turn_square<T>(square);
-#pragma GCC unroll 16
-    for (int j = 0; j < kWidth<T>; ++j)
-      if (j < count) store_vector(to + (l + j) * ld_to, square[j]);
-  }
-}
-
 // The columns of b from `first` on, as vectors one after the other; zeros in those beyond the last column.
 template <class T, int kVectors> void pack(int64_t n, int64_t k, const Matrix& b, int64_t first, T* to) {
   constexpr int64_t kPanel = kVectors * kWidth<T>;
@@ -235,7 +216,7 @@ bool adds_along_rows(int64_t m, int64_t n, int64_t k, const Matrix& a, const Mat
 
 template <class T>
 bool small_product(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, const T* bias, T* out) {
-  if (k == 0 || k > kDeepest || m == 1 || n == 1 || m * n * k > kLargest || adds_along_rows(m, n, k, a, b)) return false;
+  if (k == 0 || m == 1 || n == 1 || !fits_small_product(m, n, k) || adds_along_rows(m, n, k, a, b)) return false;
   if (work<T>(n, m, k, a.flipped()) + m * n / 2 < work<T>(m, n, k, b)) run_turned(m, n, k, a, b, bias, out);
   else run(m, n, k, a, b, bias, out, n);
   return true;

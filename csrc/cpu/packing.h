@@ -1,0 +1,99 @@
+// Copies of the factors of a large product, in the order in which its tiles read them.
+#pragma once
+#include "cpu/strips.h"
+
+namespace pb::cpu {
+
+constexpr int kTileRows = 8;        // with two vectors of columns: sixteen sums, and two pipelines four deep to fill
+constexpr int64_t kBlockRows = 64;  // rows of a that are copied at a time
+template <class T> constexpr int64_t kPanel = 2 * kWidth<T>;  // columns of b that are copied at a time
+template <class T> int64_t sliver(int64_t depth) {
+  return kTileRows * depth + kWidth<T>;
+}  // not all on the same lines of a cache
+
+// A factor with `lines` rows of a, or columns of b, `depth` long; along: the elements of a line lie side by side, and lines
+// are `ld` apart, else the reverse.
+template <class T> struct Factor {
+  const T* data;
+  int64_t ld, lines, depth;
+  bool along;
+
+  const T* at(int64_t line, int64_t l) const { return data + (along ? line * ld + l : l * ld + line); }
+};
+
+// Elements that are wanted soon, one cache line after the other: 2^turn of them `down` apart, and so on, `across` apart.
+template <class T> struct Ahead {
+  const T* data;
+  int64_t down, across;
+  int turn;
+
+  // Into the second-level cache. What lies beyond an operand does no harm.
+  inline __attribute__((always_inline)) void line(int64_t i) const {
+    __builtin_prefetch(data + (i & ((1 << turn) - 1)) * down + (i >> turn) * across, 0, 2);
+  }
+};
+
+// put(l, v, vector v of row l), of kCount vectors a row.
+template <int kCount, class T, class Put> inline void copy_rows(int64_t rows, const T* from, int64_t ld, const Put& put) {
+  for (int64_t l = 0; l < rows; ++l, from += ld)
+#pragma GCC unroll 8
+    for (int v = 0; v < kCount; ++v) {
+      __builtin_prefetch(from + 16 * ld + v * kWidth<T>, 0, 2);
+      put(l, v, load_vector(from + v * kWidth<T>));
+    }
+}
+
+// Rows [begin, end) of the panel of b whose first column is `first`, into its copy: rows of kPanel; zeros beyond b.
+template <class T> void pack_panel(const Factor<T>& b, int64_t first, int64_t begin, int64_t end, T* copy) {
+  const T* from = b.at(first, begin);
+  T* to = copy + begin * kPanel<T>;
+  const int64_t left = b.lines - first, rows = end - begin;
+  if (!b.along && left >= kPanel<T>)
+    return copy_rows<2>(rows, from, b.ld,
+                        [to](int64_t l, int v, const Vector<T>& x) { store_vector(to + l * kPanel<T> + v * kWidth<T>, x); });
+  for (int v = 0; v < 2; ++v, to += kWidth<T>) {
+    const int64_t columns = std::clamp<int64_t>(left - v * kWidth<T>, 0, kWidth<T>);
+    if (b.along) turn_strip(columns, rows, from + v * kWidth<T> * b.ld, b.ld, to, kPanel<T>);
+    else
+      for (int64_t l = 0; l < rows; ++l) store_vector(to + l * kPanel<T>, load_part(from + l * b.ld + v * kWidth<T>, columns));
+  }
+}
+
+// What pack_panel reads, from row `begin` on.
+template <class T> Ahead<T> ahead_of_panel(const Factor<T>& b, int64_t first, int64_t begin) {
+  constexpr int kTurn = sizeof(T) == 4 ? 5 : 4;
+  static_assert(kVectorBytes < 64 || kPanel<T> == 1 << kTurn);
+  if (b.along) return {b.at(first, begin), b.ld, kWidth<T>, kTurn};
+  return {b.at(first, begin), kWidth<T>, b.ld, 1};
+}
+
+// [begin, end) of the depth of a's rows from `first` on, at most kBlockRows of them: slivers of kTileRows, side by side.
+template <class T>
+void pack_block(const Factor<T>& a, int64_t first, int64_t rows, int64_t begin, int64_t end, T* copy) {
+  constexpr int kPiece = kTileRows < kWidth<T> ? kTileRows : kWidth<T>;
+  const int64_t size = sliver<T>(a.depth), count = end - begin;
+  const T* from = a.at(first, begin);
+  T* to = copy + begin * kTileRows;
+  const auto put = [to, size](int64_t i, int64_t l, const Vector<T>& v) __attribute__((always_inline)) {
+    for (int piece = 0; piece < kWidth<T>; piece += kPiece, i += kPiece)
+      std::memcpy(to + i / kTileRows * size + l * kTileRows + i % kTileRows, reinterpret_cast<const T*>(&v) + piece,
+                  kPiece * sizeof(T));
+  };
+  if (!a.along && rows == kBlockRows)
+    return copy_rows<int(kBlockRows / kWidth<T>)>(count, from, a.ld,
+                                                  [&](int64_t l, int v, const Vector<T>& x) { put(v * kWidth<T>, l, x); });
+  for (int64_t i = 0; i < rows; i += kWidth<T>) {
+    const int64_t left = std::min<int64_t>(kWidth<T>, rows - i);
+    if (a.along) turn_strip(left, count, from + i * a.ld, a.ld, [&](int64_t l, const Vector<T>& v) { put(i, l, v); });
+    else
+      for (int64_t l = 0; l < count; ++l) put(i, l, load_part(from + l * a.ld + i, left));
+  }
+}
+
+// Asks for what pack_block reads of [begin, end).
+template <class T> void ask_block(const Factor<T>& a, int64_t first, int64_t rows, int64_t begin, int64_t end) {
+  for (int64_t l = begin; l < end; ++l)
+    for (int64_t i = 0; i < rows; i += kWidth<T>) __builtin_prefetch(a.at(first + i, l), 0, 2);
+}
+
+}  // namespace pb::cpu
