@@ -48,7 +48,8 @@ template <class T> void compare(bool ta, bool tb, int64_t m, int64_t n, int64_t 
   const Matrix right{reinterpret_cast<const char*>(b), tb ? k : n, tb};
   const auto by_blas = [&] { gemm(ta, tb, m, n, k, T(1), a, left.ld, b, right.ld, T(0), blas, n); };
   const auto by_ours = [&] { large_product<T>(m, n, k, left, right, nullptr, ours); };
-  std::printf("%4ld x %4ld x %4ld %c%c %s", long(m), long(k), long(n), ta ? 't' : 'n', tb ? 't' : 'n', sizeof(T) == 4 ? "f32" : "f64");
+  std::printf("%4ld x %4ld x %4ld %c%c %s", long(m), long(k), long(n), ta ? 't' : 'n', tb ? 't' : 'n',
+              sizeof(T) == 4 ? "f32" : "f64");
   for (const int threads : {1, 2}) {
     set_thread_count(threads);
     by_blas(), by_ours();
@@ -58,8 +59,8 @@ template <class T> void compare(bool ta, bool tb, int64_t m, int64_t n, int64_t 
       ratios.push_back(old_times.back() / new_times.back());
     }
     const double gflop = 2e-9 * double(m) * double(n) * double(k);
-    std::printf("   %d: %5.0f -> %5.0f GF/s (x%.2f; best %4.0f, %4.0f)", threads, gflop / median(old_times), gflop / median(new_times),
-                median(ratios), gflop / *std::min_element(old_times.begin(), old_times.end()),
+    std::printf("   %d: %5.0f -> %5.0f GF/s (x%.2f; best %4.0f, %4.0f)", threads, gflop / median(old_times),
+                gflop / median(new_times), median(ratios), gflop / *std::min_element(old_times.begin(), old_times.end()),
                 gflop / *std::min_element(new_times.begin(), new_times.end()));
   }
   double worst = 0;

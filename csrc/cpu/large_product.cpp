@@ -51,7 +51,7 @@ inline __attribute__((always_inline)) void write_tile(const Tile<T>& t, Vector<T
   }
 }
 
-template <class T, int kVectors> void run_tile(const Tile<T>& t) {
+template <class T, int kVectors> __attribute__((noinline)) void run_tile(const Tile<T>& t) {
   Vector<T> sum[kTileRows][kVectors] = {};
   const T *a = t.a, *b = t.b;
 #pragma GCC unroll 16
