@@ -57,7 +57,7 @@ template <class T, int kVectors> __attribute__((noinline)) void run_tile(const T
 #pragma GCC unroll 16
   for (int r = 0; r < kTileRows; ++r)
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) __builtin_prefetch(t.out + r * t.ldc + v * kWidth<T>, 1);
+    for (int v = 0; v <= kVectors; ++v) __builtin_prefetch(t.out + r * t.ldc + v * kWidth<T> - (v == kVectors), 1);
   for (int half = 0; half < 2; ++half) {
     const Ahead<T> ahead = t.ahead[half];
     for (int64_t l = 0, end = half ? t.k - t.k / 2 : t.k / 2; l < end; ++l, a += kTileRows, b += kPanel<T>) {
