@@ -15,9 +15,11 @@
 namespace pb::cpu {
 namespace {
 
-constexpr int64_t kLeast = 128;   // of m, n and k: with less, copying is too much of the work
+constexpr int64_t kLeast = 128;   // of m and n: with less, copying is too much of the work
 constexpr int64_t kWide = 2048;   // columns whose panels are copied at a time
 constexpr int64_t kNarrow = 256;  // columns that are worth a copy of the block of a
+// Of k: with less, BLAS is faster by up to 5 %, as every tile begins and ends.
+template <class T> constexpr int64_t kShallow = 1536 / int64_t(sizeof(T));
 // Of k: one panel and one block fill less than half of a second-level cache of 1 MiB.
 template <class T> constexpr int64_t kDeep = 4096 / int64_t(sizeof(T));
 
@@ -210,7 +212,7 @@ template <class T> void run(Part<T> p, int64_t k) {
 template <class T>
 bool large_product(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, const T* bias, T* out,
                    void (*finish)(int64_t, T*)) {
-  if (kVectorBytes < 64 || std::min({m, n, k}) < kLeast || fits_small_product(m, n, k)) return false;
+  if (kVectorBytes < 64 || std::min(m, n) < kLeast || k < kShallow<T> || fits_small_product(m, n, k)) return false;
   if constexpr (kVectorBytes == 64) {
     const Factor<T> left{reinterpret_cast<const T*>(a.data), a.ld, m, k, !a.transposed};
     const Factor<T> right{reinterpret_cast<const T*>(b.data), b.ld, n, k, b.transposed};
