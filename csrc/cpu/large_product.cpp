@@ -23,6 +23,8 @@ template <class T> constexpr int64_t kShallow = 1536 / int64_t(sizeof(T));
 // Of k: one panel and one block fill less than half of a second-level cache of 1 MiB.
 template <class T> constexpr int64_t kDeep = 4096 / int64_t(sizeof(T));
 
+constexpr int64_t kSoon = 64;  // of k: about 500 cycles
+
 template <class T> struct Tile {
   int64_t k;
   const T *a, *b;
@@ -53,18 +55,26 @@ inline __attribute__((always_inline)) void write_tile(const Tile<T>& t, Vector<T
   }
 }
 
-template <class T, int kVectors> __attribute__((noinline)) void run_tile(const Tile<T>& t) {
-  Vector<T> sum[kTileRows][kVectors] = {};
-  const T *a = t.a, *b = t.b;
+// Asks for the lines that the tile is written to, also where they do not begin with its rows.
+template <class T, int kVectors> inline __attribute__((always_inline)) void ask_result(const Tile<T>& t) {
 #pragma GCC unroll 16
   for (int r = 0; r < kTileRows; ++r)
 #pragma GCC unroll 4
     for (int v = 0; v <= kVectors; ++v) __builtin_prefetch(t.out + r * t.ldc + v * kWidth<T> - (v == kVectors), 1);
-  for (int half = 0; half < 2; ++half) {
-    const Ahead<T> ahead = t.ahead[half];
-    for (int64_t l = 0, end = half ? t.k - t.k / 2 : t.k / 2; l < end; ++l, a += kTileRows, b += kPanel<T>) {
+}
+
+template <class T, int kVectors> __attribute__((noinline)) void run_tile(const Tile<T>& t) {
+  Vector<T> sum[kTileRows][kVectors] = {};
+  const T *a = t.a, *b = t.b;
+  const int64_t half = t.k / 2, ends[] = {half, std::max(half, t.k - kSoon), t.k};
+  ask_result<T, kVectors>(t);
+  for (int64_t part = 0, l = 0; part < 3; ++part) {
+    const Ahead<T> ahead = t.ahead[part > 0];
+    const int64_t from = part ? half : 0;
+    if (part == 2) ask_result<T, kVectors>(t);  // once more: what the first-level cache had of it has made way
+    for (const int64_t end = ends[part]; l < end; ++l, a += kTileRows, b += kPanel<T>) {
       Vector<T> row[kVectors];
-      ahead.line(l);
+      ahead.line(l - from);
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) row[v] = load_vector(b + v * kWidth<T>);
 #pragma GCC unroll 16
@@ -131,7 +141,9 @@ void run_panel(const Part<T>& p, const Block<T>& block, int64_t at, int64_t next
   for (int64_t i = 0; i < tiles; ++i) {
     const int64_t from = cut<T>(k, i, tiles), to = cut<T>(k, i + 1, tiles), asked = end - begin;
     tile.ahead[1] = {p.panel(next) + from * kPanel<T>, kWidth<T>, kPanel<T>, 1};
-    tile.ahead[0] = mine ? ahead_of_panel(p.b, next * kPanel<T>, from) : tile.ahead[1];
+    // Not read back from where it was just written: that would wait for all that the tile before has written.
+    if (mine) tile.ahead[0] = ahead_of_panel(p.b, next * kPanel<T>, from);
+    else tile.ahead[0] = {p.panel(next) + from * kPanel<T>, kWidth<T>, kPanel<T>, 1};
     ask_block(p.a, to_come.first, to_come.rows, begin + asked * i / tiles, begin + asked * (i + 1) / tiles);
     if (columns > kWidth<T>) run_tile<T, 2>(tile);
     else run_tile<T, 1>(tile);

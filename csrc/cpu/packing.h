@@ -24,12 +24,11 @@ template <class T> struct Factor {
 // Elements that are wanted soon, one cache line after the other: 2^turn of them `down` apart, and so on, `across` apart.
 template <class T> struct Ahead {
   const T* data;
-  int64_t down, across;
-  int turn;
+  int64_t down, across, turn;
 
   // Into the second-level cache. What lies beyond an operand does no harm.
   inline __attribute__((always_inline)) void line(int64_t i) const {
-    __builtin_prefetch(data + (i & ((1 << turn) - 1)) * down + (i >> turn) * across, 0, 2);
+    __builtin_prefetch(data + (i & ((int64_t{1} << turn) - 1)) * down + (i >> turn) * across, 0, 2);
   }
 };
 
