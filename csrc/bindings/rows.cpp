@@ -175,6 +175,20 @@ PyObject* call_cross_entropy_pullback(const void* table, PyObject* const* args, 
   return gx.hand_out();
 }
 
+// divide_by_count(x, labels, ignore_index)
+PyObject* call_divide_by_count(const void*, PyObject* const* args, Py_ssize_t count) {
+  static const Kernel kernel{"divide_by_count", kernels::divide_by_count, kernels::divide_by_count_cost};
+  expect_count(count, 3);
+  View views[3];
+  const View &x = views[1] = view_or_refuse(args[0]), &labels = views[2] = indices_or_refuse(args[1]);
+  bool fits = is_float(x.dtype) && labels.ndim == x.ndim + 1;
+  for (int d = 0; fits && d < x.ndim; ++d) fits = x.shape[d] == labels.shape[d];
+  if (!fits) throw Refused{"not a float for each row of labels"};
+  Result result(x.dtype, x.ndim, x.shape, views[0]);
+  run_released({&kernel, 1, 2, views, {to_int(args[2])}, {}, nullptr}, labels.size());
+  return result.hand_out();
+}
+
 void bind(PyObject* module, const Kernel& kernel, Call call) { define(module, kernel.name, call, &kernel); }
 
 }  // namespace
@@ -190,6 +204,7 @@ void bind_rows(PyObject* module) {
   bind(module, kernels::rms_norm, call_norm<1>);
   bind(module, kernels::layer_norm_pullback, call_norm_pullback<2>);
   bind(module, kernels::rms_norm_pullback, call_norm_pullback<1>);
+  define(module, "divide_by_count", call_divide_by_count, nullptr);
   bind(module, kernels::cross_entropy, call_cross_entropy);
   bind(module, kernels::cross_entropy_pullback, call_cross_entropy_pullback);
 }

@@ -22,6 +22,11 @@ extern const Kernel layer_norm, layer_norm_pullback, rms_norm, rms_norm_pullback
 // Throw OutOfRange; on a GPU later, and then the loss of such a row is 0, its gradient too.
 extern const Kernel cross_entropy, cross_entropy_pullback, cross_entropy_with_gradient;
 
+// out: in(0), of one value for each row of the labels, divided by how many of these are not ints[0]. in: x, labels of any integer
+// dtype.
+void divide_by_count(const Launch& launch);
+void divide_by_count_cost(const Launch& launch, Cost& cost);
+
 // What a backend brings.
 void run_softmax(const Launch& launch);
 void run_log_softmax(const Launch& launch);

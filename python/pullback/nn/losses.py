@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any
 
 from .. import capturing, devices, dtypes
 from ..errors import DTypeError, PullbackError, ShapeError
@@ -12,7 +13,7 @@ from ..ops.elementwise import abs, exp, less, log, not_equal, square, where
 from ..ops.elementwise import softplus as _softplus
 from ..ops.index import take, take_along_axis
 from ..ops.reduce import mean, sum
-from ..ops.rows import cross_entropy_rows, log_softmax
+from ..ops.rows import cross_entropy_rows, divide_by_count, log_softmax
 from ..ops.shape import expand_dims, moveaxis, reshape, squeeze
 from ..tensor import Tensor
 
@@ -188,12 +189,16 @@ def _as_rows(x: Tensor) -> Tensor:
     return moved if moved.ndim == 2 else reshape(moved, (math.prod(moved.shape[:-1]), moved.shape[-1]))
 
 
-class _Labels(NamedTuple):
-    """Class numbers of rows, as int64; whether each row counts; and the shape that the numbers were given in."""
+class _Labels:
+    """Class numbers of rows, as int64, and the shape that they were given in."""
 
-    numbers: Tensor
-    counts: Tensor
-    shape: tuple[int, ...]
+    def __init__(self, numbers: Tensor, ignore_index: int, shape: tuple[int, ...]) -> None:
+        self.numbers, self.ignore_index, self.shape = numbers, ignore_index, shape
+
+    @cached_property
+    def counts(self) -> Tensor:
+        """Whether each row counts."""
+        return not_equal(self.numbers, self.ignore_index)
 
     def safe(self) -> Tensor:
         """Class numbers to index with: 0 where a row does not count."""
@@ -210,7 +215,7 @@ def _rows_and_labels(name: str, x: Tensor, target: Tensor, ignore_index: int) ->
     if target.dtype.kind not in "iu":
         raise DTypeError(f"{name}: class numbers have dtype {target.dtype}; they must be integers. Use .astype(pb.int64).")
     numbers = (target if target.ndim == 1 else reshape(target, (target.size,))).astype(dtypes.int64)
-    return _as_rows(x), _Labels(numbers, not_equal(numbers, ignore_index), target.shape)
+    return _as_rows(x), _Labels(numbers, ignore_index, target.shape)
 
 
 def _class_weights(name: str, weight: Any, rows: Tensor) -> Tensor:
@@ -226,8 +231,7 @@ def _finished(
     name: str, loss: Tensor, labels: _Labels, weight: Tensor | None, reduction: str, dtype: Any, extra: Tensor | None = None
 ) -> Tensor:
     """Weighs and reduces the losses of rows; the mean divides by the weights of the rows that count. `extra` is added as it is."""
-    loss = _wide(loss)
-    total_weight = labels.counts
+    loss, total_weight = _wide(loss), None
     if weight is not None:
         total_weight = where(labels.counts, take(weight, labels.safe(), axis=0), 0.0)
         loss = loss * total_weight
@@ -235,7 +239,13 @@ def _finished(
         loss = loss + extra
     if _known(name, reduction) == "none":
         return _narrow(reshape(loss, labels.shape), dtype)
-    return _narrow(sum(loss) if reduction == "sum" else sum(loss) / sum(total_weight).astype(loss.dtype), dtype)
+    total = sum(loss)
+    if reduction == "mean":
+        if total_weight is None:
+            total = divide_by_count(total, labels.numbers, labels.ignore_index)
+        else:
+            total = total / sum(total_weight).astype(loss.dtype)
+    return _narrow(total, dtype)
 
 
 def _with_probabilities(logits: Tensor, target: Tensor, weight: Any, label_smoothing: float, reduction: str) -> Tensor:

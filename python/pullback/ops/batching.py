@@ -78,6 +78,11 @@ def leading(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Se
     return apply(op, tuple(xs), tuple(params))
 
 
+def everywhere(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
+    """An op of several inputs that take any leading axes, the same ones."""
+    return apply(op, tuple(all_on(size, xs, on)), tuple(params))
+
+
 def reshaping(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
     """reshape."""
     from .shape import reshaped

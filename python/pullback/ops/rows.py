@@ -22,7 +22,7 @@ from ..refusal import BadIndex
 from ..tensor import Tensor
 from ._examples import normal
 from ._shapes import Shape, ints, normalize_axes
-from .batching import normalizing, pull_row_losses, row_losses
+from .batching import everywhere, normalizing, pull_row_losses, row_losses
 from .cast import astype
 from .elementwise import equal, exp, not_equal, rsqrt, square, where
 from .index import one_hot
@@ -30,6 +30,7 @@ from .kinds import OWN, ROWS, op
 from .linear import ABSENT
 from .reduce import mean, sum
 from .shape import expand_dims, inverse, permute_dims, reshape, same_dtype
+from .tangents import linear
 
 # ---- references, over the last axis; half precision in float32, as in the kernels
 
@@ -80,6 +81,11 @@ def _scaled(xp: Any, x: Any, z: Any, weight: Any, bias: Any, eps: float) -> Any:
     y = z / xp.sqrt((z * z).mean(axis=-1, keepdims=True) + eps)
     y = y if weight is None else y * _wide(xp, weight)
     return (y if bias is None else y + _wide(xp, bias)).astype(x.dtype)
+
+
+def _divide_by_count_reference(xp: Any, x: Any, labels: Any, ignore_index: int) -> Any:
+    z = _wide(xp, x)
+    return (z / (labels != ignore_index).sum(axis=-1).astype(z.dtype)).astype(x.dtype)
 
 
 def _cross_entropy_reference(xp: Any, logits: Any, labels: Any, ignore_index: int, label_smoothing: float) -> Any:
@@ -231,6 +237,11 @@ _cross_entropy = op("cross_entropy", kind=OWN, batch=row_losses, reference=_cros
                     pull=pull_row_losses, pullback=(_cross_entropy_pullback, None), fused=(_fused("cross_entropy"), None),
                     cost=_cross_entropy_cost, example=_cross_entropy_example)  # fmt: skip
 
+_divide_by_count = op("divide_by_count", kind=OWN, batch=everywhere, tangent=linear, reference=_divide_by_count_reference, inputs=2,
+                      takes="float", pullback=(lambda g, labels, ignore_index: divide_by_count(g, labels, ignore_index), None),
+                      cost=lambda x, labels, ignore_index, y: {"flops": labels.size, "special_ops": y.size},
+                      example=normal((3,), np.array([[0, 1, -1], [2, -1, -1], [1, 1, 0]]), params=(-1,)))  # fmt: skip
+
 
 # ---- public functions
 
@@ -330,6 +341,11 @@ def _flat(x: Tensor, lengths: Shape) -> Tensor:
     if len(lengths) == 1:
         return x
     return reshape(x, (*x.shape[: x.ndim - len(lengths)], math.prod(lengths)))
+
+
+def divide_by_count(x: Tensor, labels: Tensor, ignore_index: int) -> Tensor:
+    """x (…) divided by how many of the labels (…, n) are not ignore_index, in one launch."""
+    return apply(_divide_by_count, (x, labels), (ignore_index,))
 
 
 def cross_entropy_rows(logits: Tensor, labels: Tensor, ignore_index: int = -100, label_smoothing: float = 0.0) -> Tensor:

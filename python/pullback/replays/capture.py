@@ -118,6 +118,7 @@ class Captured:
     def _used(self, key: Any, replay: Replay, args: Sequence[Any], options: Any) -> None:
         """The next call is likely to be for the same."""
         self._last = key
+        self._replays[key] = self._replays.pop(key)
         plain = not options and all([x.__class__ is Tensor for x in args])
         self._quick = _Quick(replay, len(args), devices.default_device(), amp.precision()) if plain else None
 
