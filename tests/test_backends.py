@@ -69,3 +69,23 @@ def test_import_never_needs_a_gpu() -> None:
 def test_the_version_is_that_of_the_distribution() -> None:
     assert pb.__array_api_version__ == "2024.12"
     assert pb.__version__[0].isdigit()
+
+
+def test_a_captured_function_runs_as_it_is_without_kernels() -> None:
+    code = """
+import numpy as np, pullback as pb
+calls = []
+f = pb.capture(lambda x: (calls.append(1), pb.sum(x * x, axis=-1))[1])
+g = pb.capture(lambda x: pb.sum(x * x), steps=3)
+x = pb.tensor(np.arange(6.0).reshape(3, 2))
+for _ in range(2):
+    assert np.array_equal(f(x).numpy(), [1.0, 13.0, 41.0]) and np.array_equal(g(x).numpy(), [1.0, 13.0, 41.0])
+assert len(calls) == 2 and f.stats().captures == 0
+try:
+    f.explain()
+except pb.CaptureError as error:
+    print(error)
+"""
+    done = run(code, PULLBACK_BACKEND="reference", PULLBACK_DEVICE="cpu")
+    assert done.returncode == 0, done.stderr
+    assert "PULLBACK_BACKEND=reference" in done.stdout
