@@ -118,5 +118,7 @@ def test_bad_options_say_what_to_do() -> None:
         pb.capture(lambda x: x, steps=0)
     with pytest.raises(pb.PullbackError, match="not a function"):
         pb.capture(3)
+    with pytest.raises(pb.CaptureError, match="at most 8 axes"):
+        pb.capture(lambda x: x)(pb.ones((1,) * 9))
     with pytest.raises(pb.CaptureError, match="nothing is recorded yet"):
         pb.capture(lambda x: x).explain()

@@ -18,7 +18,7 @@ from ..tensor import Tensor
 from ..tree import flatten, unflatten
 from .recording import Recording
 from .replay import Replay
-from .signature import as_leaf, dense, difference, refuse_listeners, signature
+from .signature import apart, as_leaf, dense, difference, refuse_listeners, signature
 
 FUSIONS: Final = ("exact", "fast", "none")
 CACHE: Final = 32  # recordings that one function keeps
@@ -118,7 +118,7 @@ class Captured:
     def _used(self, key: Any, replay: Replay, args: Sequence[Any], options: Any) -> None:
         """The next call is likely to be for the same."""
         self._last = key
-        self._replays[key] = self._replays.pop(key)
+        self._replays[key] = self._replays.pop(key, [replay])
         plain = not options and all([x.__class__ is Tensor for x in args])
         self._quick = _Quick(replay, len(args), devices.default_device(), amp.precision()) if plain else None
 
@@ -151,7 +151,7 @@ class Captured:
         if kernels is None:
             return self._eagerly(*_arguments(leaves, spec, named))
         steps = self._length(arrays)
-        inputs = [(a if steps is None else a[0]).copy(order="K") for a in arrays]  # of their own: nothing else lies there
+        inputs = [apart(a if steps is None else a[0]) for a in arrays]
         fill = iter(inputs)
         given = [Tensor(next(fill)) if x.__class__ is Tensor else x for x in leaves]
         recording = Recording(kernels, device, inputs)

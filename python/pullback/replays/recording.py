@@ -10,7 +10,9 @@ import numpy as np
 
 from .. import capturing, devices, door, gpu
 from ..backends import native
+from ..errors import CaptureError
 from ..ops.shape import copy
+from ..refusal import Refused
 from ..tensor import Parameter, Tensor
 from ..tree import flatten, unflatten
 from .replay import Beside, Output, Replay, Stream
@@ -57,7 +59,12 @@ class Recording:
     def running(self) -> Generator[None]:
         """Launches of this thread are recorded inside; those of another device are refused."""
         others = [kernels for kernels in _all_kernels() if kernels is not self._kernels]
-        self._kernels.plan_begin(list(self._inputs))
+        try:
+            self._kernels.plan_begin(list(self._inputs))
+        except Refused as refused:
+            raise CaptureError(
+                f"capture: an argument cannot be given to a kernel ({refused}); reshape it to at most 8 axes."
+            ) from None
         try:
             for kernels in others:
                 kernels.plan_begin(None)

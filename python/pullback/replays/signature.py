@@ -37,6 +37,11 @@ def dense(array: Any, steps: int | None) -> Any:
     return array if array.flags.f_contiguous and steps is None and devices.on_host(array) else devices.copied(array)
 
 
+def apart(array: Any) -> Any:
+    """A copy of the same layout, in memory of its own: what lies there is this argument, and nothing that is also elsewhere."""
+    return array.copy(order="K") if devices.on_host(array) else devices.copied(array)
+
+
 def _fixed(x: Any, place: int) -> Any:
     """What tells whether an argument that is no tensor is the same as before. Raises CaptureError."""
     if isinstance(x, Parameter):
