@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,7 @@ from .ops import random
 from .ops.elementwise import equal
 from .ops.reduce import argmax
 from .profile import Profile
-from .tape import GradientTape
-from .tensor import Tensor
+from .replays.capture import capture
 
 
 def mlp() -> nn.Module:
@@ -76,25 +75,18 @@ def train_digits(
         loader = Loader((data.x_train, data.y_train), batch_size, seed=seed)
         schedule = optim.schedules.Cosine(lr, epochs * len(loader))
         opt = optim.Adam(network.parameters(), lr=schedule)
+        step = capture(lambda x, y: opt.minimize(lambda: nn.cross_entropy(network(x), y)))
         losses: list[float] = []
         rounds: Any = progress(range(epochs)) if progress else range(epochs)
         start = time.perf_counter()
         with Profile() as profile:
             for _ in rounds:
-                done = list(_epoch(network, opt, loader))  # read together: on a GPU no step waits for the one before
+                done = [step(x, y) for x, y in loader]  # read together: on a GPU no step waits for the one before
                 losses += [loss.item() for loss in done]
                 if hasattr(rounds, "set_postfix"):
                     rounds.set_postfix(loss=f"{sum(losses[-len(loader) :]) / len(loader):.4f}")
         seconds = time.perf_counter() - start
         return Result(network, losses, accuracy(network.eval(), data), profile, seconds, len(losses))
-
-
-def _epoch(network: nn.Module, opt: Any, loader: Loader) -> Iterator[Tensor]:
-    for x, y in loader:
-        with GradientTape() as tape:
-            loss = nn.cross_entropy(network(x), y)
-        opt.step(tape.gradient(loss, opt.parameters))
-        yield loss
 
 
 def accuracy(network: nn.Module, data: Digits) -> float:
