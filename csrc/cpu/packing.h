@@ -37,7 +37,7 @@ template <int kCount, class T, class Put> inline void copy_rows(int64_t rows, co
   for (int64_t l = 0; l < rows; ++l, from += ld)
 #pragma GCC unroll 8
     for (int v = 0; v < kCount; ++v) {
-      __builtin_prefetch(from + 16 * ld + v * kWidth<T>, 0, 2);
+      __builtin_prefetch(from + 16 * ld + v * kWidth<T> + kWidth<T> - 1, 0, 2);
       put(l, v, load_vector(from + v * kWidth<T>));
     }
 }
@@ -62,8 +62,10 @@ template <class T> void pack_panel(const Factor<T>& b, int64_t first, int64_t be
 template <class T> Ahead<T> ahead_of_panel(const Factor<T>& b, int64_t first, int64_t begin) {
   constexpr int kTurn = sizeof(T) == 4 ? 5 : 4;
   static_assert(kVectorBytes < 64 || kPanel<T> == 1 << kTurn);
-  if (b.along) return {b.at(first, begin), b.ld, kWidth<T>, kTurn};
-  return {b.at(first, begin), kWidth<T>, b.ld, 1};
+  const T* data =
+      b.at(first, begin) + kWidth<T> - 1;  // the lines that these vectors end in: those before were asked for before
+  if (b.along) return {data, b.ld, kWidth<T>, kTurn};
+  return {data, kWidth<T>, b.ld, 1};
 }
 
 // [begin, end) of the depth of a's rows from `first` on, at most kBlockRows of them: slivers of kTileRows, side by side.
@@ -92,7 +94,7 @@ void pack_block(const Factor<T>& a, int64_t first, int64_t rows, int64_t begin, 
 // Asks for what pack_block reads of [begin, end).
 template <class T> void ask_block(const Factor<T>& a, int64_t first, int64_t rows, int64_t begin, int64_t end) {
   for (int64_t l = begin; l < end; ++l)
-    for (int64_t i = 0; i < rows; i += kWidth<T>) __builtin_prefetch(a.at(first + i, l), 0, 2);
+    for (int64_t i = 0; i <= rows; i += kWidth<T>) __builtin_prefetch(a.at(first + i, l) - (i == rows), 0, 2);
 }
 
 }  // namespace pb::cpu
