@@ -16,7 +16,7 @@ from pullback.nn.functional import linear
 from test_small_networks import amid_nan, check_product, compose
 
 pytestmark = pytest.mark.usefixtures("on_cpu", "native")
-# (m, k, n) around the edges of what is copied at a time: 64 rows, 32 columns (16 of float64), 512 and 1024 of k, 2048 columns.
+# (m, k, n) around the edges of what is copied at a time: 64 or 128 rows, 32 columns, 1024 of k, 2048 columns; half of k in float64.
 SHAPES = (
     (513, 512, 513), (512, 513, 512), (511, 784, 1009), (128, 1025, 640), (129, 1500, 384), (200, 400, 2048), (191, 390, 2065),
     (700, 384, 800), (577, 2048, 144), (128, 4100, 128), (135, 1024, 497), (128, 400, 4200), (1999, 385, 131), (600, 383, 300),

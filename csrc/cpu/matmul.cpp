@@ -1,4 +1,4 @@
-// Batched products: floats on the operands where they lie, by kernels for small ones and BLAS, integers by a plain loop.
+// Batched products: floats on the operands where they lie, by kernels of this backend and BLAS, integers by a plain loop.
 #include "cpu/matmul.h"
 
 #include <algorithm>

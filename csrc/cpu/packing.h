@@ -5,7 +5,7 @@
 namespace pb::cpu {
 
 constexpr int kTileRows = 8;        // with two vectors of columns: sixteen sums, and two pipelines four deep to fill
-constexpr int64_t kBlockRows = 64;  // rows of a that are copied at a time
+constexpr int64_t kBlockRows = 64;  // rows of a that are copied at a time, twice as many where the depth is half
 template <class T> constexpr int64_t kPanel = 2 * kWidth<T>;  // columns of b that are copied at a time
 template <class T> int64_t sliver(int64_t depth) {
   return kTileRows * depth + kWidth<T>;
@@ -35,7 +35,7 @@ template <class T> struct Ahead {
 // put(l, v, vector v of row l), of kCount vectors a row.
 template <int kCount, class T, class Put> inline void copy_rows(int64_t rows, const T* from, int64_t ld, const Put& put) {
   for (int64_t l = 0; l < rows; ++l, from += ld)
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int v = 0; v < kCount; ++v) {
       __builtin_prefetch(from + 16 * ld + v * kWidth<T> + kWidth<T> - 1, 0, 2);
       put(l, v, load_vector(from + v * kWidth<T>));
@@ -68,7 +68,7 @@ template <class T> Ahead<T> ahead_of_panel(const Factor<T>& b, int64_t first, in
   return {data, kWidth<T>, b.ld, 1};
 }
 
-// [begin, end) of the depth of a's rows from `first` on, at most kBlockRows of them: slivers of kTileRows, side by side.
+// [begin, end) of the depth of a's rows from `first` on, slivers of kTileRows, side by side.
 template <class T>
 void pack_block(const Factor<T>& a, int64_t first, int64_t rows, int64_t begin, int64_t end, T* copy) {
   constexpr int kPiece = kTileRows < kWidth<T> ? kTileRows : kWidth<T>;
@@ -80,9 +80,9 @@ void pack_block(const Factor<T>& a, int64_t first, int64_t rows, int64_t begin, 
       std::memcpy(to + i / kTileRows * size + l * kTileRows + i % kTileRows, reinterpret_cast<const T*>(&v) + piece,
                   kPiece * sizeof(T));
   };
-  if (!a.along && rows == kBlockRows)
-    return copy_rows<int(kBlockRows / kWidth<T>)>(count, from, a.ld,
-                                                  [&](int64_t l, int v, const Vector<T>& x) { put(v * kWidth<T>, l, x); });
+  const auto place = [&put](int64_t l, int v, const Vector<T>& x) __attribute__((always_inline)) { put(v * kWidth<T>, l, x); };
+  if (!a.along && rows == kBlockRows) return copy_rows<int(kBlockRows / kWidth<T>)>(count, from, a.ld, place);
+  if (!a.along && rows == 2 * kBlockRows) return copy_rows<int(2 * kBlockRows / kWidth<T>)>(count, from, a.ld, place);
   for (int64_t i = 0; i < rows; i += kWidth<T>) {
     const int64_t left = std::min<int64_t>(kWidth<T>, rows - i);
     if (a.along) turn_strip(left, count, from + i * a.ld, a.ld, [&](int64_t l, const Vector<T>& v) { put(i, l, v); });
