@@ -162,7 +162,7 @@ template <class T> bool packs_ahead(const Part<T>& p) { return !p.a.along && p.k
 
 template <class T> void run_block(const Part<T>& p, const Block<T>& block, const Block<T>& to_come) {
   const int64_t panels = block.end - block.begin;
-  const bool ahead = to_come.rows && packs_ahead(p);
+  const bool ahead = to_come.rows > 0;
   int64_t at = block.at;
   for (int64_t turn = 0; turn < panels; ++turn) {
     const int64_t next = at + 1 == block.end ? block.begin : at + 1;
@@ -171,7 +171,6 @@ template <class T> void run_block(const Part<T>& p, const Block<T>& block, const
               ahead ? cut<T>(p.k(), turn + 1, panels) : 0);
     at = next;
   }
-  if (to_come.rows && !ahead) pack_block(p.a, to_come.first, to_come.rows, 0, p.k(), to_come.copy);
   if (!p.finish) return;
   const int64_t first = block.begin * kPanel<T>, count = std::min(block.end * kPanel<T>, p.b.lines) - first;
   for (int64_t i = 0; i < block.rows; ++i) p.finish(count, p.out + (block.first + i) * p.ldc + first);
@@ -184,25 +183,32 @@ template <class T> void run_part(const Part<T>& part) {
   const int64_t most = std::max<int64_t>(1, panels / (kNarrow / kPanel<T>));
   const int64_t groups = std::min(most, (2 * threads + blocks - 1) / blocks), tasks = blocks * groups;
   alignas(64) std::atomic<int64_t> next{0};
+  std::atomic<int> arrived{0};
   // Whoever is free takes the next block: what a thread is dealt in advance waits for it.
   parallel_for(std::min<int64_t>(tasks, threads), 1, [&](int64_t, int64_t) {
     const Part<T> p = part;  // else every tile reads what lies beside variables of another thread
     Scratch scratch;
     T* room[2];
     for (T*& block : room) block = scratch.take<T>(height / kTileRows * sliver<T>(p.k()));
+    const bool ahead = packs_ahead(p);
+    // By who comes, not by the block: two that began at one panel would wait for each other at each that follows.
+    const int64_t place = arrived.fetch_add(1) % threads;
     const auto take = [&](int64_t turn) {
       const int64_t t = next.fetch_add(1, std::memory_order_relaxed), i = t / groups, group = t % groups;
       if (t >= tasks) return Block<T>{};
       const int64_t first = i * height, begin = panels * group / groups, end = panels * (group + 1) / groups;
-      const int64_t at = begin + (end - begin) * (i % threads) / threads;
-      return Block<T>{first, std::min(height, m - first), begin, end, at, room[packs_ahead(p) ? turn % 2 : 0]};
+      return Block<T>{first, std::min(height, m - first), begin, end, begin + (end - begin) * place / threads, room[turn % 2]};
     };
-    Block<T> block = take(0);
-    if (block.rows) pack_block(p.a, block.first, block.rows, 0, p.k(), block.copy);
+    const auto take_copied = [&](int64_t turn) {
+      const Block<T> block = take(turn);
+      if (block.rows) pack_block(p.a, block.first, block.rows, 0, p.k(), block.copy);
+      return block;
+    };
+    Block<T> block = take_copied(0);
     for (int64_t turn = 1; block.rows; ++turn) {
-      const Block<T> to_come = take(turn);
+      const Block<T> to_come = ahead ? take(turn) : Block<T>{};
       run_block(p, block, to_come);
-      block = to_come;
+      block = ahead ? to_come : take_copied(0);
     }
   });
 }
