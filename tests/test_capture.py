@@ -269,6 +269,33 @@ def test_a_product_a_bias_and_an_activation_are_one_kernel(shape: tuple[int, int
         assert len(first) == (2 if name == "exp" else 3)
 
 
+@pytest.mark.skipif(devices.default_device() != "cpu", reason="only the CPU's products take what they are added to")
+def test_fast_fusion_sums_gradients_inside_the_product() -> None:
+    rng = np.random.default_rng(0)
+    for dtype, rtol in [(pb.float32, 1e-6), (pb.float64, 1e-14)]:
+        w = pb.Parameter(rng.standard_normal((20, 20)) / 5, dtype=dtype)
+
+        def unrolled(x: Any, w: Any = w) -> Any:
+            with pb.GradientTape() as tape:
+                h = x
+                for _ in range(4):
+                    h = pb.tanh(h @ w)
+                loss = pb.sum(h * h)
+            return loss, tape.gradient(loss, w)
+
+        captured = pb.capture(unrolled, fusion="fast")
+        for _ in range(3):
+            x = pb.tensor(rng.standard_normal((30, 20)), dtype=dtype)
+            for got, wanted in zip(captured(x), unrolled(x)):
+                scale = float(pb.max(pb.abs(wanted)))
+                np.testing.assert_allclose(host(got), host(wanted), rtol=rtol, atol=rtol * scale)
+        names = [kernel.launches for kernel in captured.explain().kernels]
+        assert names.count(("matmul", "add")) == 3
+        exact = pb.capture(unrolled)
+        exact(x)
+        same(exact(x)[1], unrolled(x)[1])
+
+
 def test_what_nobody_needs_is_not_computed() -> None:
     def wasteful(x: Any) -> Any:
         pb.sum(pb.exp(x) @ x)

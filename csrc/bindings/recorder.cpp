@@ -124,7 +124,8 @@ PyObject* plan_home(const void*, PyObject* const* args, Py_ssize_t count) {
   return PyLong_FromLong(place.offset == 0 && v.contiguous() && v.bytes() == block.bytes ? place.block : -1);
 }
 
-// plan_end(results, fuse) -> plan. results: whole arrays of the recording, that each replay makes anew.
+// plan_end(results, fusion) -> plan. results: whole arrays of the recording, that each replay makes anew. fusion: the number of a
+// Fusion.
 PyObject* plan_end(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 2);
   if (!own) throw Refused{"no recording runs in this thread"};
@@ -140,7 +141,7 @@ PyObject* plan_end(const void*, PyObject* const* args, Py_ssize_t count) {
   }
   auto plan = own->take();
   own.reset();
-  return plan_capsule(std::move(plan), PyObject_IsTrue(args[1]) == 1 ? Fusion::all : Fusion::none);
+  return plan_capsule(std::move(plan), Fusion(to_int(args[1])));
 }
 
 // plan_abort(): what was recorded is forgotten.

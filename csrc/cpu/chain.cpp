@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "cpu/matmul_add.h"
 #include "cpu/pool.h"
 #include "cpu/scratch.h"
 #include "kernels/fusions.h"
@@ -109,9 +110,10 @@ using namespace cpu;
 
 const int64_t kArenaAlign = 64;
 
-void fuse_launches(Plan& plan) {
+void fuse_launches(Plan& plan, Fusion fusion) {
   kernels::fuse_cross_entropy(plan);
   kernels::fuse_linear(plan);
+  if (fusion == Fusion::fast) fuse_accumulation(plan);
 }
 
 const char* why_not_chained(const Plan& plan, const Step& step, const Step& next) {

@@ -15,7 +15,7 @@ using namespace cuda;
 
 const int64_t kArenaAlign = 512;
 
-void fuse_launches(Plan& plan) { kernels::fuse_cross_entropy(plan); }
+void fuse_launches(Plan& plan, Fusion) { kernels::fuse_cross_entropy(plan); }
 const char* why_not_chained(const Plan&, const Step&, const Step&) { return "a GPU's kernels are launched one by one"; }
 
 namespace {

@@ -1,7 +1,6 @@
 // The patterns of fusions.h.
 #include "kernels/fusions.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include "kernels/activations.h"
@@ -12,19 +11,9 @@
 namespace pb::kernels {
 namespace {
 
-bool same_view(const Operand& a, const Operand& b) {
-  const View &v = a.view, &w = b.view;
-  bool same = a.place.block == b.place.block && a.place.offset == b.place.offset && v.dtype == w.dtype && v.ndim == w.ndim;
-  same = same && (a.place.block >= 0 || v.data == w.data);
-  for (int d = 0; same && d < v.ndim; ++d) same = v.shape[d] == w.shape[d] && (v.stride[d] == w.stride[d] || v.shape[d] == 1);
-  return same;
-}
-
 bool same_numbers(const Launch& a, const Launch& b) {
   return !std::memcmp(a.ints, b.ints, sizeof a.ints) && !std::memcmp(a.reals, b.reals, sizeof a.reals);
 }
-
-bool is_named(const Step& step, const char* name) { return !std::strcmp(step.launch.kernel->name, name); }
 
 }  // namespace
 
@@ -72,15 +61,6 @@ int activation_of(const Plan& plan, const Step& step, const Operand& x) {
   for (int k = 1; k < kActivations; ++k)
     if (is_named(step, kActivationNames[k]) && same_view(plan.in(step), x)) return k;
   return 0;
-}
-
-// The one step that reads what the step writes, where it can be brought next to it; then its place is s + 1.
-bool follows(Plan& plan, int s, int reader) {
-  if (reader < 0) return false;
-  for (int k = s + 1; k < reader; ++k)
-    if (depends(plan, plan.steps[k], plan.steps[reader])) return false;
-  std::rotate(plan.steps.begin() + s + 1, plan.steps.begin() + reader, plan.steps.begin() + reader + 1);
-  return true;
 }
 
 }  // namespace

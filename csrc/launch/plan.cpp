@@ -18,10 +18,8 @@ template <class F> void each_operand(const Plan& plan, const Step& step, F&& f) 
 
 void Plan::finish(Fusion fusion, int64_t align) {
   if (fusion != Fusion::none) drop_dead();
-  if (fusion == Fusion::all) fuse_launches(*this);
-  if (fusion == Fusion::all) make_groups();
-  else
-    for (int s = 0; s < int(steps.size()); ++s) groups.push_back({s, 1});
+  if (fusion >= Fusion::exact) fuse_launches(*this, fusion);
+  make_groups(fusion >= Fusion::exact);
   find_lifetimes();
   keep_locals();
   lay_out(align);
@@ -73,12 +71,12 @@ void Plan::drop_dead() {
 }
 
 // A chain goes on while each launch reads what the chain has written only element by element, where it writes.
-void Plan::make_groups() {
+void Plan::make_groups(bool chains) {
   std::vector<int> writer(blocks.size(), -1);  // the last group that wrote to the block
   for (size_t s = 0; s < steps.size(); ++s) {
     Step& step = steps[s];
     const int current = int(groups.size()) - 1;
-    if (s > 0) step.why_alone = why_not_chained(*this, steps[s - 1], step);
+    if (s > 0) step.why_alone = chains ? why_not_chained(*this, steps[s - 1], step) : "fusion is off";
     each_operand(*this, step, [&](const Operand& operand, bool) {
       const int block = operand.place.block;
       if (s > 0 && !step.why_alone && block >= 0 && writer[block] == current && !in_order(operand))

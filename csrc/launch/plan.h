@@ -57,8 +57,9 @@ struct Span {
   int64_t stride;
 };
 
-// How much is made of the list: it stays as it is; what nobody needs is left out; that, and launches become fewer.
-enum class Fusion { none, needed, all };
+// How much is made of the list: it stays as it is; what nobody needs is left out; launches become fewer, with every rounding; and
+// with roundings in another order.
+enum class Fusion { none, needed, exact, fast };
 
 struct Plan {
   std::vector<Step> steps;
@@ -86,7 +87,7 @@ struct Plan {
 
  private:
   void drop_dead();
-  void make_groups();
+  void make_groups(bool chains);
   void find_lifetimes();
   void keep_locals();
   void lay_out(int64_t align);
@@ -129,8 +130,8 @@ class Program {
 // The multiple that blocks of the arena begin at.
 extern const int64_t kArenaAlign;
 std::unique_ptr<Program> compile(Plan& plan);
-// Puts launches together that have a kernel for both, with every rounding of the two (see kernels/fusions.h).
-void fuse_launches(Plan& plan);
+// Puts launches together that have a kernel for both (see kernels/fusions.h).
+void fuse_launches(Plan& plan, Fusion fusion);
 // Whether both can run in one pass over blocks of elements, `next` after `step`: null, or why not.
 const char* why_not_chained(const Plan& plan, const Step& step, const Step& next);
 

@@ -2,6 +2,7 @@
 #include "launch/rewrite.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace pb {
 namespace {
@@ -50,6 +51,24 @@ int only_reader(const Plan& plan, int writer) {
     }
   }
   return found;
+}
+
+bool same_view(const Operand& a, const Operand& b) {
+  const View &v = a.view, &w = b.view;
+  bool same = a.place.block == b.place.block && a.place.offset == b.place.offset && v.dtype == w.dtype && v.ndim == w.ndim;
+  same = same && (a.place.block >= 0 || v.data == w.data);
+  for (int d = 0; same && d < v.ndim; ++d) same = v.shape[d] == w.shape[d] && (v.stride[d] == w.stride[d] || v.shape[d] == 1);
+  return same;
+}
+
+bool is_named(const Step& step, const char* name) { return !std::strcmp(step.launch.kernel->name, name); }
+
+bool follows(Plan& plan, int s, int reader) {
+  if (reader < 0) return false;
+  for (int k = s + 1; k < reader; ++k)
+    if (depends(plan, plan.steps[k], plan.steps[reader])) return false;
+  std::rotate(plan.steps.begin() + s + 1, plan.steps.begin() + reader, plan.steps.begin() + reader + 1);
+  return true;
 }
 
 int bring_together(Plan& plan, int first, int second) {

@@ -10,12 +10,19 @@ struct Extent {
 };
 Extent extent_of(const View& view);
 
+// Whether both are the same elements in the same order.
+bool same_view(const Operand& a, const Operand& b);
+bool is_named(const Step& step, const char* kernel);
+
 // Whether the later step must stay after the earlier: one of them writes what the other touches.
 bool depends(const Plan& plan, const Step& earlier, const Step& later);
 
 // The only step but `writer` that touches the block of its first output; -1 where there is none or more, or the block is not a
 // temporary.
 int only_reader(const Plan& plan, int writer);
+
+// Moves the step that reads what step s writes right behind it, where nothing is in the way.
+bool follows(Plan& plan, int s, int reader);
 
 // Moves steps so that `first` comes right before `second`, where nothing is in the way; its place then, or -1.
 int bring_together(Plan& plan, int first, int second);

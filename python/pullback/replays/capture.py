@@ -16,11 +16,10 @@ from ..ops.shape import concat, expand_dims
 from ..refusal import Refused
 from ..tensor import Tensor
 from ..tree import flatten, unflatten
-from .recording import Recording
+from .recording import FUSIONS, Recording
 from .replay import Replay
 from .signature import apart, as_leaf, dense, difference, refuse_listeners, signature
 
-FUSIONS: Final = ("exact", "fast", "none")
 CACHE: Final = 32  # recordings that one function keeps
 
 
