@@ -10,6 +10,7 @@
 
 #include "cpu/blas.h"
 #include "cpu/copy.h"
+#include "cpu/far.h"
 #include "cpu/large_product.h"
 #include "cpu/pool.h"
 #include "cpu/small_product.h"
@@ -18,10 +19,11 @@
 namespace pb::cpu {
 namespace {
 
-constexpr int64_t kShared = 2500000;  // multiply-adds from which one product is work for all threads (see blas.cpp)
-constexpr int64_t kGrain = 500000;    // multiply-adds of a thread's share of many small ones: about 5 us
-constexpr int64_t kEach = 2000;       // multiply-adds that beginning a product is worth: about 20 ns
-constexpr int64_t kTiny = 16;         // elements of a product up to which a plain loop beats a call of BLAS
+constexpr int64_t kShared = 2500000;        // multiply-adds from which one product is work for all threads (see blas.cpp)
+constexpr int64_t kGrain = 500000;          // multiply-adds of a thread's share of many small ones: about 5 us
+constexpr int64_t kEach = 2000;             // multiply-adds that beginning a product is worth: about 20 ns
+constexpr int64_t kOuterGrain = 32 * 1024;  // elements of a thread's share of outer products
+constexpr int64_t kTiny = 16;               // elements of a product up to which a plain loop beats a call of BLAS
 
 // One axis of the batch and the matrices at its ends. A view of the axes before the last two.
 View batch_of(const View& v) {
@@ -67,18 +69,57 @@ void merge_batch(Batched& p) {
   for (View& v : p.steps) v.ndim = 0;
 }
 
+// The factors of product i of the batch.
+std::pair<Matrix, Matrix> factors_of(const Batched& p, int64_t i) {
+  Matrix a = p.a, b = p.b;
+  for (int d = p.steps[0].ndim - 1; d >= 0; --d) {
+    const int64_t at = d ? i % p.steps[0].shape[d] : i;
+    if (d) i /= p.steps[0].shape[d];
+    a.data += at * p.steps[1].stride[d], b.data += at * p.steps[2].stride[d];
+  }
+  return {a, b};
+}
+
 void run_batch(const Batched& p, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; ++i) {
-    const char *a = p.a.data, *b = p.b.data;
-    int64_t rest = i;
-    for (int d = p.steps[0].ndim - 1; d >= 0; --d) {
-      const int64_t at = d ? rest % p.steps[0].shape[d] : rest;
-      if (d) rest /= p.steps[0].shape[d];
-      a += at * p.steps[1].stride[d], b += at * p.steps[2].stride[d];
-    }
-    char* out = p.steps[0].data + i * p.m * p.n * item_size(p.dtype);
-    product(p.dtype, p.m, p.n, p.k, {a, p.a.ld, p.a.transposed}, {b, p.b.ld, p.b.transposed}, out);
+    const auto [a, b] = factors_of(p, i);
+    product(p.dtype, p.m, p.n, p.k, a, b, p.steps[0].data + i * p.m * p.n * item_size(p.dtype));
   }
+}
+
+// Columns times rows: one product for each element of the result, which is all that is moved. Rows [begin, end) of the whole
+// batch.
+template <class T> void outer_rows(const Batched& p, bool far, int64_t begin, int64_t end) {
+  constexpr int64_t kPiece = 1024;
+  for (int64_t r = begin; r < end; ++r) {
+    const auto [a, b] = factors_of(p, r / p.m);
+    const T x = reinterpret_cast<const T*>(a.data)[r % p.m * (a.transposed ? 1 : a.ld)];
+    const T* row = reinterpret_cast<const T*>(b.data);
+    T* out = reinterpret_cast<T*>(p.steps[0].data) + r * p.n;
+    if (!far) {
+      for (int64_t j = 0; j < p.n; ++j) out[j] = x * row[j];
+      continue;
+    }
+    alignas(64) T piece[kPiece];
+    for (int64_t first = 0; first < p.n; first += kPiece) {
+      const int64_t n = std::min(kPiece, p.n - first);
+      for (int64_t j = 0; j < n; ++j) piece[j] = x * row[first + j];
+      write_far(reinterpret_cast<char*>(out + first), reinterpret_cast<const char*>(piece), n * int64_t(sizeof(T)));
+    }
+  }
+  if (far) far_fence();
+}
+
+// False where the products are no outer ones, or so small that there is something quicker.
+bool run_outer(const Batched& p) {
+  if (p.k != 1 || p.n < 16 || (p.b.transposed && p.b.ld != 1)) return false;
+  const int64_t rows = p.steps[0].size() * p.m;
+  const bool far = rows * p.n * item_size(p.dtype) >= kFarBytes;
+  parallel_for(rows, std::max<int64_t>(1, kOuterGrain / p.n), [&](int64_t begin, int64_t end) {
+    if (p.dtype == DType::f32) outer_rows<float>(p, far, begin, end);
+    else outer_rows<double>(p, far, begin, end);
+  });
+  return true;
 }
 
 void matmul_float(const View& out, const View& left, const View& right) {
@@ -100,8 +141,9 @@ void matmul_float(const View& out, const View& left, const View& right) {
   collapse(p.steps, 3);
   merge_batch(p);
   const int64_t count = p.steps[0].size(), work = p.m * p.n * p.k;
-  if (work >= kShared || count == 1) run_batch(p, 0, count);
-  else parallel_for(count, kGrain / (work + kEach) + 1, [&](int64_t i, int64_t j) { run_batch(p, i, j); });
+  const bool done = run_outer(p);
+  if (!done && (work >= kShared || count == 1)) run_batch(p, 0, count);
+  else if (!done) parallel_for(count, kGrain / (work + kEach) + 1, [&](int64_t i, int64_t j) { run_batch(p, i, j); });
   if (!is_half(out.dtype)) return;
   View narrow = flat_view(out.data, out.dtype, out.size());
   assign(narrow, flat_view(target.data, wide, out.size()));

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from .. import devices, dtypes
+from ..backends import kernels_on
 from ..tensor import Parameter
 
 ALIGN_BYTES = 256  # every tensor of an arena begins at a multiple: whole cache lines on a CPU, whole packs on a GPU
@@ -36,7 +37,8 @@ def arrays_like(params: list[Parameter], dtype: Any, device: str) -> list[Any]:
     """Zeros of the parameters' shapes, side by side in one allocation."""
     sizes = [p.size for p in params]
     offsets, total = offsets_of(sizes, dtype.itemsize)
-    flat = devices.full(device, (total,), 0, dtype)
+    kernels = kernels_on(device)  # whose memory begins with a cache line, as NumPy's does not
+    flat = devices.full(device, (total,), 0, dtype) if kernels is None else kernels.fill((total,), dtype, 0)
     return [flat[start : start + size].reshape(p.shape) for p, start, size in zip(params, offsets, sizes)]
 
 
