@@ -114,7 +114,7 @@ template <class T> void outer_rows(const Batched& p, bool far, int64_t begin, in
 bool run_outer(const Batched& p) {
   if (p.k != 1 || p.n < 16 || (p.b.transposed && p.b.ld != 1)) return false;
   const int64_t rows = p.steps[0].size() * p.m;
-  const bool far = rows * p.n * item_size(p.dtype) >= kFarBytes;
+  const bool far = rows * p.n * item_size(p.dtype) >= kFarHidden;  // what was there before may be in the caches still
   parallel_for(rows, std::max<int64_t>(1, kOuterGrain / p.n), [&](int64_t begin, int64_t end) {
     if (p.dtype == DType::f32) outer_rows<float>(p, far, begin, end);
     else outer_rows<double>(p, far, begin, end);
