@@ -245,7 +245,7 @@ def test_a_loss_and_its_gradient_are_one_kernel() -> None:
 
 @pytest.mark.skipif(devices.default_device() != "cpu", reason="a GPU's products choose their kernels apart")
 @pytest.mark.parametrize("name", ["relu", "tanh", "sigmoid", "exp"])
-@pytest.mark.parametrize("shape", [(100, 2, 16), (64, 200, 128), (1, 3, 5), (7, 1, 1), (33, 17, 90)], ids=str)
+@pytest.mark.parametrize("shape", [(100, 2, 16), (64, 200, 128), (1, 3, 5), (7, 2, 1), (4, 3, 3), (33, 17, 90)], ids=str)
 def test_a_product_a_bias_and_an_activation_are_one_kernel(shape: tuple[int, int, int], name: str) -> None:
     m, k, n = shape
     rng = np.random.default_rng(0)
@@ -267,6 +267,17 @@ def test_a_product_a_bias_and_an_activation_are_one_kernel(shape: tuple[int, int
         first = captured.explain().kernels[0].launches
         assert first[:2] == ("matmul", "add")
         assert len(first) == (2 if name == "exp" else 3)
+
+
+@pytest.mark.parametrize("fusion", ["exact", "fast"])
+@pytest.mark.parametrize("rows", [1, 4])
+def test_a_product_added_to_itself_or_read_twice_is_not_fused_away(rows: int, fusion: str) -> None:
+    w = pb.tensor(np.random.default_rng(0).standard_normal((3, 3)))
+    for f in (lambda x: (y := x @ w) + y, lambda x: (y := x @ w) + pb.tanh(y), lambda x: pb.relu(y := x @ w + w[0]) - y):
+        captured = pb.capture(f, fusion=fusion)
+        for k in range(3):
+            x = pb.tensor(np.random.default_rng(k).standard_normal((rows, 3)))
+            same(captured(x), f(x))
 
 
 @pytest.mark.skipif(devices.default_device() != "cpu", reason="only the CPU's products take what they are added to")

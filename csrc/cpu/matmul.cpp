@@ -23,7 +23,6 @@ constexpr int64_t kShared = 2500000;        // multiply-adds from which one prod
 constexpr int64_t kGrain = 500000;          // multiply-adds of a thread's share of many small ones: about 5 us
 constexpr int64_t kEach = 2000;             // multiply-adds that beginning a product is worth: about 20 ns
 constexpr int64_t kOuterGrain = 32 * 1024;  // elements of a thread's share of outer products
-constexpr int64_t kTiny = 16;               // elements of a product up to which a plain loop beats a call of BLAS
 
 // One axis of the batch and the matrices at its ends. A view of the axes before the last two.
 View batch_of(const View& v) {
@@ -167,7 +166,7 @@ template <int k, class T> void product_tiny(int64_t m, int64_t n, const Matrix& 
 // False where a call of BLAS is the better way.
 template <class T>
 bool product_tiny(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, T* out) {
-  if (m * n > kTiny) return false;
+  if (!is_tiny_product(m, n, k)) return false;
   switch (k) {
     case 1: return product_tiny<1>(m, n, a, b, out), true;
     case 2: return product_tiny<2>(m, n, a, b, out), true;

@@ -21,6 +21,9 @@ bool as_matrix(const View& v, Matrix& out);
 // for which that holds.
 View readable(View v, DType wide, Scratch& scratch);
 
+// Whether a plain loop beats all else: such products have bits of their own.
+inline bool is_tiny_product(int64_t m, int64_t n, int64_t k) { return m * n <= 16 && k <= 4; }
+
 // out (m, n) = a (m, k) @ b (k, n); out is contiguous, of dtype float32 or float64 as are a and b.
 void product(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, char* out);
 

@@ -47,8 +47,8 @@ void fuse_accumulation(Plan& plan) {
     const Step& add = plan.steps[reader];
     const int other = same_view(plan.in(add, 0), product) ? 1 : 0;
     const Operand before = plan.in(add, other);
-    if (!same_view(plan.in(add, 1 - other), product) || before.view.number || before.view.dtype != product.view.dtype ||
-        !before.view.contiguous() || !follows(plan, s, reader))
+    if (!same_view(plan.in(add, 1 - other), product) || same_view(before, product) || before.view.number ||
+        before.view.dtype != product.view.dtype || !before.view.contiguous() || !follows(plan, s, reader))
       continue;
     Launch launch = plan.steps[s].launch;
     launch.kernel = &kMatmulAdd, launch.inputs = 3;

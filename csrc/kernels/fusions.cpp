@@ -71,12 +71,14 @@ void fuse_linear(Plan& plan) {
     const bool wide = y.view.dtype == DType::f32 || y.view.dtype == DType::f64;  // halves round after each op
     if (plan.steps[s].launch.kernel->run != matmul || !wide || y.view.ndim != 2 || plan.in(plan.steps[s], 0).view.ndim != 2)
       continue;
+    if (plan.in(plan.steps[s], 0).view.shape[1] == 1) continue;  // an outer product: its zeros may have another sign
     const int reader = only_reader(plan, s);
     if (reader < 0 || !is_named(plan.steps[reader], "add")) continue;
     const Step& add = plan.steps[reader];
     const int other = same_view(plan.in(add, 0), y) ? 1 : 0;
     const Operand bias = plan.in(add, other);
-    if (!same_view(plan.in(add, 1 - other), y) || !is_bias(bias) || bias.view.dtype != y.view.dtype) continue;
+    if (!same_view(plan.in(add, 1 - other), y) || same_view(bias, y) || !is_bias(bias) || bias.view.dtype != y.view.dtype)
+      continue;
     if (!follows(plan, s, reader)) continue;
     const Operand x = plan.in(plan.steps[s], 0), w = transposed(plan.in(plan.steps[s], 1));
     Operand out = plan.out(plan.steps[s + 1]);
