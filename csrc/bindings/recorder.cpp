@@ -9,6 +9,7 @@
 #include "bindings/plan.h"
 #include "bindings/result.h"
 #include "bindings/tables.h"
+#include "launch/rewrite.h"
 
 namespace pb {
 
@@ -85,13 +86,6 @@ Recording::~Recording() {
   all.erase(std::remove(all.begin(), all.end(), this), all.end());
 }
 
-// The bytes from the first to behind the last element of a view.
-int64_t extent(const View& v) {
-  int64_t bytes = item_size(v.dtype);
-  for (int d = 0; d < v.ndim; ++d) bytes += v.stride[d] > 0 ? (v.shape[d] - 1) * v.stride[d] : 0;
-  return v.size() ? bytes : 0;
-}
-
 // plan_begin(inputs): this thread's launches are recorded from now on. inputs: arrays that a replay is given others for. None:
 // launches are refused, because those of another device are recorded.
 PyObject* plan_begin(const void*, PyObject* const* args, Py_ssize_t count) {
@@ -104,7 +98,7 @@ PyObject* plan_begin(const void*, PyObject* const* args, Py_ssize_t count) {
   std::vector<View> views;
   for (Py_ssize_t k = 0; k < inputs.size(); ++k) views.push_back(view_or_refuse(inputs[k]));
   begin(false);
-  for (const View& v : views) own->made(v.data, extent(v), Home::input);
+  for (const View& v : views) own->made(v.data, extent_of(v).end - v.data, Home::input);
   own->owned().inputs = views;
   Py_RETURN_NONE;
 }

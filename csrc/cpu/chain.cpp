@@ -143,10 +143,7 @@ class CpuProgram : public Program {
 
   void run(const Span* given, int64_t passes, Progress& progress) override {
     DenormalMode mode;
-    struct Restore {
-      uint8_t precision = door.charge.precision;
-      ~Restore() { door.charge.precision = precision; }
-    } restore;
+    const ChargeKept kept;
     for (int64_t pass = 0; pass < passes; ++pass) {
       plan_.move_given(given, pass);
       progress = {int(pass), 0};

@@ -15,6 +15,7 @@
 #include "cpu/packing.h"
 #include "cpu/pool.h"
 #include "cpu/small_product.h"
+#include "cpu/tile.h"
 
 namespace pb::cpu {
 namespace {
@@ -38,26 +39,6 @@ template <class T> struct Tile {
   bool add;
   Ahead<T> ahead[2];  // for each half of k
 };
-
-template <class T, int kVectors>
-inline __attribute__((always_inline)) void write_tile(const Tile<T>& t, Vector<T> (&sum)[kTileRows][kVectors]) {
-#pragma GCC unroll 4
-  for (int v = 0; v < kVectors; ++v) {
-    const int64_t first = v * kWidth<T>, left = std::min<int64_t>(t.columns - first, kWidth<T>);
-    if (left <= 0) return;
-    const Vector<T> bias = t.bias ? load_part(t.bias + first, left) : Vector<T>{};
-#pragma GCC unroll 16
-    for (int r = 0; r < kTileRows; ++r) {
-      if (r >= t.rows) break;
-      T* to = t.out + r * t.ldc + first;
-      Vector<T> y = sum[r][v];
-      if (t.add) y = load_part(to, left) + y;
-      if (t.bias) y += bias;
-      if (left == kWidth<T>) store_vector(to, y);
-      else store_part(to, y, left);
-    }
-  }
-}
 
 // Asks for the lines that the tile is written to, also where they do not begin with its rows.
 template <class T, int kVectors> inline __attribute__((always_inline)) void ask_result(const Tile<T>& t) {
@@ -89,7 +70,7 @@ template <class T, int kVectors> __attribute__((noinline)) void run_tile(const T
       }
     }
   }
-  write_tile<T, kVectors>(t, sum);
+  write_tile(sum, t.out, t.ldc, t.rows, t.columns, t.bias, t.add);
 }
 
 enum State : char { kNone, kBegun, kReady };

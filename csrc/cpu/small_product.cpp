@@ -6,6 +6,7 @@
 
 #include "cpu/pool.h"
 #include "cpu/strips.h"
+#include "cpu/tile.h"
 #include "cpu/vector.h"
 
 namespace pb::cpu {
@@ -30,23 +31,6 @@ template <class T> struct Tile {
   int64_t columns;  // of the result; vectors of b have more
 };
 
-template <class T, int kRows, int kVectors>
-inline __attribute__((always_inline)) void write_tile(const Tile<T>& t, Vector<T> (&sum)[kRows][kVectors]) {
-#pragma GCC unroll 4
-  for (int v = 0; v < kVectors; ++v) {
-    const int64_t first = v * kWidth<T>, left = std::min<int64_t>(t.columns - first, kWidth<T>);
-    if (left <= 0) return;
-    const Vector<T> bias = t.bias ? load_part(t.bias + first, left) : Vector<T>{};
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) {
-      const Vector<T> y = t.bias ? sum[r][v] + bias : sum[r][v];
-      T* to = t.out + r * t.ldc + first;
-      if (left == kWidth<T>) store_vector(to, y);
-      else store_part(to, y, left);
-    }
-  }
-}
-
 template <class T, int kRows, int kVectors> inline __attribute__((always_inline)) void run_tile(const Tile<T>& t) {
   constexpr int kGroups = (kRows + 3) / 4;
   Vector<T> sum[kRows][kVectors] = {};
@@ -69,7 +53,7 @@ template <class T, int kRows, int kVectors> inline __attribute__((always_inline)
 #pragma GCC unroll 4
     for (int g = 0; g < kGroups; ++g) a[g] += t.across;
   }
-  write_tile<T, kRows, kVectors>(t, sum);
+  write_tile(sum, t.out, t.ldc, kRows, t.columns, t.bias, false);
 }
 
 // The same in `kParts` sums at once.
@@ -93,7 +77,7 @@ template <class T, int kRows, int kVectors> void run_flat_tile(const Tile<T>& t)
   for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) sum[0][r][v] = (sum[0][r][v] + sum[1][r][v]) + (sum[2][r][v] + sum[3][r][v]);
-  write_tile<T, kRows, kVectors>(t, sum[0]);
+  write_tile(sum[0], t.out, t.ldc, kRows, t.columns, t.bias, false);
 }
 
 template <class T, int kRows, int kVectors> void run_last_tile(Tile<T> t) { run_tile<T, kRows, kVectors>(t); }

@@ -89,10 +89,7 @@ class GraphProgram : public Program {
   }
 
   cudaGraphExec_t build(const Span* given, int64_t passes) {
-    struct Restore {
-      Charge charge = door.charge;
-      ~Restore() { door.charge = charge; }
-    } restore;
+    const ChargeKept kept;
     const GraphMemory::Use working_memory(memory_);
     Capturing capture;
     for (int64_t pass = 0; pass < passes; ++pass) {

@@ -56,6 +56,12 @@ extern thread_local Door door;
 extern thread_local Door door __attribute__((tls_model("initial-exec")));
 #endif
 
+// Puts the charge of launches back as it was, at the end of a scope that changes it.
+struct ChargeKept {
+  const Charge before = door.charge;
+  ~ChargeKept() { door.charge = before; }
+};
+
 void perform_recorded(const Launch& launch);
 
 // Each backend brings these. perform runs the kernel, or puts it in the device's queue.

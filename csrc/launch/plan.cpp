@@ -157,10 +157,7 @@ void Plan::lay_out(int64_t align) {
 }
 
 void replay_singly(Plan& plan, const Span* given, int64_t passes, Progress& progress) {
-  struct Restore {
-    Charge charge = door.charge;
-    ~Restore() { door.charge = charge; }
-  } restore;
+  const ChargeKept kept;
   for (int64_t pass = 0; pass < passes; ++pass) {
     plan.move_given(given, pass);
     progress = {int(pass), 0};

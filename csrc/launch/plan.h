@@ -7,13 +7,12 @@
 
 namespace pb {
 
-// Where the memory of a block is.
+// Where the memory of a block is. What stays where it is (parameters, slots, constants) is no block.
 enum class Home : uint8_t {
-  outside,  // stays where it is: parameters, slots, constants
-  input,    // what the caller gives at each replay
-  result,   // new at each replay, for the caller to keep
-  arena,    // temporaries, side by side in one piece of memory, that take each other's place
-  local,    // of one chain: never in memory as a whole
+  input,   // what the caller gives at each replay
+  result,  // new at each replay, for the caller to keep
+  arena,   // temporaries, side by side in one piece of memory, that take each other's place
+  local,   // of one chain: never in memory as a whole
 };
 
 // Memory that was one piece when it was recorded.
@@ -26,8 +25,8 @@ struct Block {
 
 // Where an operand lies: the block, and how far in.
 struct Place {
-  int block;  // -1 for what stays where it is
-  int64_t offset;
+  int block;       // -1 for what stays where it is
+  int64_t offset;  // of a number by value, which has no block: where it is among the plan's numbers
 };
 
 // An operand as the plan knows it.

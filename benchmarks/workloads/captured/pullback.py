@@ -3,50 +3,18 @@
 import time
 from functools import partial
 
-import numpy as np
-
 import pullback as pb
-from pullback import nn, optim
+from pullback import nn
 
+from ..eager.pullback import chain_and_input, data, step_of
 from ..transforms import pullback as transforms
 from . import STEPS
 
 
 def chain(fusion):
-    x, c = pb.tensor(np.linspace(-1, 1, 8, dtype=np.float32)), pb.tensor(np.linspace(0, 1, 8, dtype=np.float32))
-
-    @pb.capture(fusion=fusion)
-    def gradient(x):
-        with pb.GradientTape() as tape:
-            tape.watch(x)
-            y = x
-            for _ in range(50):
-                y = pb.tanh(y) + c
-            loss = pb.sum(y)
-        return tape.gradient(loss, x)
-
-    return lambda: gradient(x)
-
-
-def step_of(sizes):
-    layers = []
-    for i, (m, n) in enumerate(zip(sizes, sizes[1:])):
-        layers += [nn.Linear(m, n)] + ([nn.ReLU()] if i + 2 < len(sizes) else [])
-    model = nn.Sequential(*layers)
-    opt = optim.Adam(model.parameters(), lr=1e-3)
-
-    def step(x, y):
-        with pb.GradientTape() as tape:
-            loss = nn.cross_entropy(model(x), y)
-        opt.step(tape.gradient(loss, opt.parameters))
-        return loss
-
-    return step
-
-
-def data(sizes, *batch):
-    rng = np.random.default_rng(0)
-    return pb.tensor(rng.standard_normal((*batch, sizes[0]), dtype=np.float32)), pb.tensor(rng.integers(0, sizes[-1], batch))
+    gradient, x = chain_and_input()
+    captured = pb.capture(gradient, fusion=fusion)
+    return lambda: captured(x)
 
 
 def mlp(sizes, batch, fusion):

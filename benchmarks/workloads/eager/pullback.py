@@ -6,10 +6,11 @@ import pullback as pb
 from pullback import nn, optim
 
 
-def chain():
+def chain_and_input():
+    """A function that gives a chain's gradient, and what it is called with."""
     x, c = pb.tensor(np.linspace(-1, 1, 8, dtype=np.float32)), pb.tensor(np.linspace(0, 1, 8, dtype=np.float32))
 
-    def run():
+    def gradient(x):
         with pb.GradientTape() as tape:
             tape.watch(x)
             y = x
@@ -18,25 +19,38 @@ def chain():
             loss = pb.sum(y)
         return tape.gradient(loss, x)
 
-    return run
+    return gradient, x
 
 
-def mlp(sizes, batch):
-    rng = np.random.default_rng(0)
+def chain():
+    gradient, x = chain_and_input()
+    return lambda: gradient(x)
+
+
+def step_of(sizes):
     layers = []
     for i, (m, n) in enumerate(zip(sizes, sizes[1:])):
         layers += [nn.Linear(m, n)] + ([nn.ReLU()] if i + 2 < len(sizes) else [])
     model = nn.Sequential(*layers)
     opt = optim.Adam(model.parameters(), lr=1e-3)
-    x = pb.tensor(rng.standard_normal((batch, sizes[0]), dtype=np.float32))
-    y = pb.tensor(rng.integers(0, sizes[-1], batch))
 
-    def run():
+    def step(x, y):
         with pb.GradientTape() as tape:
             loss = nn.cross_entropy(model(x), y)
         opt.step(tape.gradient(loss, opt.parameters))
+        return loss
 
-    return run
+    return step
+
+
+def data(sizes, *batch):
+    rng = np.random.default_rng(0)
+    return pb.tensor(rng.standard_normal((*batch, sizes[0]), dtype=np.float32)), pb.tensor(rng.integers(0, sizes[-1], batch))
+
+
+def mlp(sizes, batch):
+    step, (x, y) = step_of(sizes), data(sizes, batch)
+    return lambda: step(x, y)
 
 
 def adam():

@@ -99,30 +99,21 @@ class Loader:
 
     def gather(self, rows: Tensor) -> tuple[Tensor, ...]:
         """These rows of every array."""
-        before = door.enter(door.DATA)
-        try:
+        with door.charged_to(door.DATA):
             return tuple([a[rows] for a in self._arrays])
-        finally:
-            door.enter(before)
 
     def _order(self, epoch: int) -> Tensor | None:
         if not self.shuffle:
             return None
-        before = door.enter(door.DATA)
-        try:
+        with door.charged_to(door.DATA):
             stream = Generator(self.seed, self._arrays[0].device)
             stream.load_state_dict({"seed": self.seed, "serial": epoch})
             return stream.permutation(self.rows)
-        finally:
-            door.enter(before)
 
     def _batch(self, order: Tensor | None, i: int) -> Any:
         rows = slice(i * self.batch_size, min((i + 1) * self.batch_size, self.rows))
-        before = door.enter(door.DATA)
-        try:
+        with door.charged_to(door.DATA):
             parts = [a[rows] if order is None else a[order[rows]] for a in self._arrays]
-        finally:
-            door.enter(before)
         return parts[0] if self._single else tuple(parts)
 
     def state_dict(self) -> dict[str, int]:

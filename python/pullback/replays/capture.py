@@ -121,7 +121,7 @@ class Captured:
         plain = not options and all([x.__class__ is Tensor for x in args])
         self._quick = _Quick(replay, len(args), devices.default_device(), amp.precision()) if plain else None
 
-    # ---- signatures
+    # ---- recordings
 
     def _keep(self, key: Any, replay: Replay) -> None:
         fresh = [other for other in self._replays.pop(key, ()) if other.fresh()]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, Final, NamedTuple
 
@@ -56,7 +55,7 @@ def per_example_norm(f: Callable[..., Any], argnums: int | Sequence[int] = 0) ->
     @wraps(f)
     def norms(*args: Any, **options: Any) -> Tensor:
         record = _Record(f, argnums, args, options)
-        with _backward():
+        with door.charged_to(door.BACKWARD):
             return _norms(record.pull(record.seed()))
 
     return norms
@@ -78,22 +77,12 @@ def weighted_grad(f: Callable[..., Any], weights: Any, argnums: int | Sequence[i
     @wraps(f)
     def gradient(*args: Any, **options: Any) -> Any:
         record = _Record(f, argnums, args, options)
-        with _backward():
+        with door.charged_to(door.BACKWARD):
             given = weights(_norms(record.pull(record.seed(), again=True))) if callable(weights) else weights
             found = [_total(parts, x) for parts, x in zip(record.pull(record.seed(given)), record.sources)]
         return unflatten(record.spec, found)
 
     return gradient
-
-
-@contextmanager
-def _backward() -> Generator[None]:
-    """What runs inside is charged to the backward pass."""
-    before = door.enter(door.BACKWARD)
-    try:
-        yield
-    finally:
-        door.enter(before)
 
 
 def _axes(args: tuple[Any, ...], argnums: int | Sequence[int]) -> tuple[int | None, ...]:
