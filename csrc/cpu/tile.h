@@ -9,8 +9,8 @@ namespace pb::cpu {
 // Writes the first `rows` rows and `columns` columns to out, whose rows are `ldc` apart: plus what is there, if `add`; plus the
 // bias of each column, unless it is null.
 template <class T, int kRows, int kVectors>
-inline __attribute__((always_inline)) void write_tile(
-    Vector<T> (&sum)[kRows][kVectors], T* out, int64_t ldc, int64_t rows, int64_t columns, const T* bias, bool add) {
+inline __attribute__((always_inline)) void write_tile(Vector<T> (&sum)[kRows][kVectors], T* out, int64_t ldc, int64_t rows,
+                                                      int64_t columns, const T* bias, bool add) {
 #pragma GCC unroll 4
   for (int v = 0; v < kVectors; ++v) {
     const int64_t first = v * kWidth<T>, left = std::min<int64_t>(columns - first, kWidth<T>);
