@@ -12,6 +12,7 @@ from captured_step import CLASSES, OPTIMIZERS, ROWS, batches, needs_kernels, run
 from conftest import host
 from pullback import devices
 from pullback.nn import functional as F
+from pullback.tree import flatten
 
 pytestmark = needs_kernels
 
@@ -243,7 +244,6 @@ def test_a_loss_and_its_gradient_are_one_kernel() -> None:
             assert ("cross_entropy", "cross_entropy_pullback") in kernels
 
 
-@pytest.mark.skipif(devices.default_device() != "cpu", reason="a GPU's products choose their kernels apart")
 @pytest.mark.parametrize("name", ["relu", "tanh", "sigmoid", "exp"])
 @pytest.mark.parametrize("shape", [(100, 2, 16), (64, 200, 128), (1, 3, 5), (7, 2, 1), (4, 3, 3), (33, 17, 90)], ids=str)
 def test_a_product_a_bias_and_an_activation_are_one_kernel(shape: tuple[int, int, int], name: str) -> None:
@@ -280,31 +280,56 @@ def test_a_product_added_to_itself_or_read_twice_is_not_fused_away(rows: int, fu
             same(captured(x), f(x))
 
 
-@pytest.mark.skipif(devices.default_device() != "cpu", reason="only the CPU's products take what they are added to")
-def test_fast_fusion_sums_gradients_inside_the_product() -> None:
+@pytest.mark.parametrize("cell", ["products", "layers"])
+@pytest.mark.parametrize(("dtype", "rtol"), [("float32", 1e-6), ("float64", 1e-14)])
+def test_fast_fusion_sums_gradients_inside_the_product(cell: str, dtype: Any, rtol: float) -> None:
     rng = np.random.default_rng(0)
-    for dtype, rtol in [(pb.float32, 1e-6), (pb.float64, 1e-14)]:
-        w = pb.Parameter(rng.standard_normal((20, 20)) / 5, dtype=dtype)
+    w, b, c = [pb.Parameter(rng.standard_normal(shape) / 5, dtype=dtype) for shape in ((20, 20), (20,), (20, 20))]
 
-        def unrolled(x: Any, w: Any = w) -> Any:
-            with pb.GradientTape() as tape:
-                h = x
-                for _ in range(4):
-                    h = pb.tanh(h @ w)
-                loss = pb.sum(h * h)
-            return loss, tape.gradient(loss, w)
+    def advance(h: Any, x: Any) -> Any:
+        return pb.tanh(h @ w + x @ c) if cell == "products" else F.linear(h, w, b, "tanh") + F.linear(x, c)
 
-        captured = pb.capture(unrolled, fusion="fast")
-        for _ in range(3):
-            x = pb.tensor(rng.standard_normal((30, 20)), dtype=dtype)
-            for got, wanted in zip(captured(x), unrolled(x)):
-                scale = float(pb.max(pb.abs(wanted)))
-                np.testing.assert_allclose(host(got), host(wanted), rtol=rtol, atol=rtol * scale)
-        names = [kernel.launches for kernel in captured.explain().kernels]
-        assert names.count(("matmul", "add")) == 3
-        exact = pb.capture(unrolled)
-        exact(x)
-        same(exact(x)[1], unrolled(x)[1])
+    def unrolled(x: Any) -> Any:
+        with pb.GradientTape() as tape:
+            tape.watch(x)
+            h = x
+            for _ in range(4):
+                h = advance(h, x)
+            loss = pb.sum(pb.exp(h))
+        return loss, tape.gradient(loss, [w, b, c, x], unconnected="zero")
+
+    captured, exact = pb.capture(unrolled, fusion="fast"), pb.capture(unrolled)
+    for _ in range(3):
+        x = pb.tensor(rng.standard_normal((30, 20)), dtype=dtype)
+        for got, kept, wanted in zip(flatten(captured(x))[0], flatten(exact(x))[0], flatten(unrolled(x))[0]):
+            scale = float(pb.max(pb.abs(wanted)))
+            np.testing.assert_allclose(host(got), host(wanted), rtol=rtol, atol=rtol * scale)
+            same(kept, wanted)
+    backward = [kernel.launches for kernel in captured.explain().kernels if kernel.phase == "backward"]
+    inside = sum([names.count("add") for names in backward if names[0] in ("matmul", "linear_pullback")])
+    assert inside == 10  # w, c and x 3 times each, and the first state, which is x
+    assert backward.count(("add",)) == (0 if cell == "products" else 3)
+
+
+@pytest.mark.parametrize("fusion", ["exact", "fast"])
+def test_a_cotangent_that_its_own_product_is_added_to_stays_whole(fusion: str) -> None:
+    rng = np.random.default_rng(0)
+    w = pb.Parameter(rng.standard_normal((40, 40)) / 5)
+
+    @pb.capture(fusion=fusion)
+    def residual(x: Any) -> Any:
+        with pb.GradientTape() as tape:
+            tape.watch(x)
+            h = x
+            for _ in range(3):
+                h = h + F.linear(h, w)
+            loss = pb.sum(h * h)
+        return tape.gradient(loss, [x, w])
+
+    for _ in range(3):
+        x = pb.tensor(rng.standard_normal((30, 40)))
+        for got, wanted in zip(residual(x), residual.__wrapped__(x)):
+            np.testing.assert_allclose(host(got), host(wanted), rtol=1e-12, atol=1e-12 * float(pb.max(pb.abs(wanted))))
 
 
 def test_what_nobody_needs_is_not_computed() -> None:

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "cpu/matmul_add.h"
 #include "cpu/pool.h"
 #include "cpu/scratch.h"
 #include "kernels/fusions.h"
@@ -112,8 +111,8 @@ const int64_t kArenaAlign = 64;
 
 void fuse_launches(Plan& plan, Fusion fusion) {
   kernels::fuse_cross_entropy(plan);
-  kernels::fuse_linear(plan);
-  if (fusion == Fusion::fast) fuse_accumulation(plan);
+  kernels::fuse_linear(plan, [](int64_t, int64_t, int64_t) { return true; });
+  if (fusion == Fusion::fast) kernels::fuse_accumulation(plan);
 }
 
 const char* why_not_chained(const Plan& plan, const Step& step, const Step& next) {

@@ -207,7 +207,8 @@ template <class T> void run(Part<T> p, int64_t k) {
       const bool last = l + deep >= k;
       p.a.depth = p.b.depth = std::min(deep, k - l), p.b.lines = std::min(kWide, n - j);
       p.a.data = whole.a.at(0, l), p.b.data = whole.b.at(j, l), p.out = whole.out + j;
-      p.bias = whole.bias && last ? whole.bias + j : nullptr, p.finish = last ? whole.finish : nullptr, p.add = l > 0;
+      p.bias = whole.bias && last ? whole.bias + j : nullptr, p.finish = last ? whole.finish : nullptr,
+      p.add = whole.add || l > 0;
       run_part(p);
     }
 }
@@ -216,18 +217,18 @@ template <class T> void run(Part<T> p, int64_t k) {
 
 template <class T>
 bool large_product(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, const T* bias, T* out,
-                   void (*finish)(int64_t, T*)) {
+                   void (*finish)(int64_t, T*), bool add) {
   if (kVectorBytes < 64 || std::min(m, n) < kLeast || k < kShallow<T> || fits_small_product(m, n, k)) return false;
   if constexpr (kVectorBytes == 64) {
     const Factor<T> left{reinterpret_cast<const T*>(a.data), a.ld, m, k, !a.transposed};
     const Factor<T> right{reinterpret_cast<const T*>(b.data), b.ld, n, k, b.transposed};
-    run(Part<T>{left, right, bias, out, n, false, finish, nullptr, nullptr}, k);
+    run(Part<T>{left, right, bias, out, n, add, finish, nullptr, nullptr}, k);
   }
   return true;
 }
 template bool large_product(int64_t, int64_t, int64_t, const Matrix&, const Matrix&, const float*, float*,
-                            void (*)(int64_t, float*));
+                            void (*)(int64_t, float*), bool);
 template bool large_product(int64_t, int64_t, int64_t, const Matrix&, const Matrix&, const double*, double*,
-                            void (*)(int64_t, double*));
+                            void (*)(int64_t, double*), bool);
 
 }  // namespace pb::cpu

@@ -168,10 +168,10 @@ Matrix rounded(const Matrix& matrix, int64_t m, int64_t n, DType wide, Scratch& 
   return copy.data == v.data ? matrix : Matrix{copy.data, n, false};
 }
 
-// out (m, n) = a @ b, rounded to the dtype of out where that is half precision.
-void product_into(const View& out, DType wide, int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b,
+// out (m, n) = a @ b, rounded to the dtype of out where that is half precision; else plus what out holds if `add`.
+void product_into(const View& out, DType wide, int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, bool add,
                   Scratch& scratch) {
-  if (out.dtype == wide) return product(wide, m, n, k, a, b, out.data);
+  if (out.dtype == wide) return product(wide, m, n, k, a, b, out.data, add);
   char* near = static_cast<char*>(scratch.take_bytes(m * n * item_size(wide)));
   product(wide, m, n, k, a, b, near);
   assign(flat_view(out.data, out.dtype, m * n), flat_view(near, wide, m * n));
@@ -223,9 +223,11 @@ void run_pullback(const Launch& launch) {
   const int64_t m = g.shape[0], n = g.shape[1], k = launch.in(2).shape[1];
   const Matrix gz = rounded(pull_activation(launch, g, y, wide, scratch), m, n, wide, scratch);
   if (gw.data && gw.size())
-    product_into(gw, wide, n, k, m, gz.flipped(), matrix_of(rows_of(rounded(launch.in(1), scratch), wide, scratch)), scratch);
+    product_into(gw, wide, n, k, m, gz.flipped(), matrix_of(rows_of(rounded(launch.in(1), scratch), wide, scratch)),
+                 kernels::adds_to(launch, 1), scratch);
   if (gx.data && gx.size())
-    product_into(gx, wide, m, k, n, gz, matrix_of(readable(rounded(launch.in(2), scratch), wide, scratch)), scratch);
+    product_into(gx, wide, m, k, n, gz, matrix_of(readable(rounded(launch.in(2), scratch), wide, scratch)),
+                 kernels::adds_to(launch, 0), scratch);
 }
 
 }  // namespace

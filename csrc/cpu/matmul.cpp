@@ -55,6 +55,7 @@ struct Batched {
   int64_t m, n, k;
   Matrix a, b;
   View steps[3];  // of out, a, b: the axes of the batch, collapsed
+  bool add;       // to what out holds
 };
 
 // Rows that follow each other through the batch are one matrix, where the other factor is the same for all.
@@ -82,7 +83,7 @@ std::pair<Matrix, Matrix> factors_of(const Batched& p, int64_t i) {
 void run_batch(const Batched& p, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; ++i) {
     const auto [a, b] = factors_of(p, i);
-    product(p.dtype, p.m, p.n, p.k, a, b, p.steps[0].data + i * p.m * p.n * item_size(p.dtype));
+    product(p.dtype, p.m, p.n, p.k, a, b, p.steps[0].data + i * p.m * p.n * item_size(p.dtype), p.add);
   }
 }
 
@@ -111,7 +112,7 @@ template <class T> void outer_rows(const Batched& p, bool far, int64_t begin, in
 
 // False where the products are no outer ones, or so small that there is something quicker.
 bool run_outer(const Batched& p) {
-  if (p.k != 1 || p.n < 16 || (p.b.transposed && p.b.ld != 1)) return false;
+  if (p.k != 1 || p.n < 16 || p.add || (p.b.transposed && p.b.ld != 1)) return false;
   const int64_t rows = p.steps[0].size() * p.m;
   const bool far = rows * p.n * item_size(p.dtype) >= kFarHidden;  // what was there before may be in the caches still
   parallel_for(rows, std::max<int64_t>(1, kOuterGrain / p.n), [&](int64_t begin, int64_t end) {
@@ -121,7 +122,7 @@ bool run_outer(const Batched& p) {
   return true;
 }
 
-void matmul_float(const View& out, const View& left, const View& right) {
+void matmul_float(const View& out, const View& left, const View& right, bool add) {
   Scratch scratch;
   const DType wide = storage_of(compute_type(out.dtype));
   const View a = readable(rounded(left, scratch), wide, scratch), b = readable(rounded(right, scratch), wide, scratch);
@@ -131,7 +132,7 @@ void matmul_float(const View& out, const View& left, const View& right) {
     target.ndim = out.ndim;
     std::memcpy(target.shape, out.shape, sizeof target.shape);
   }
-  Batched p{wide, a.shape[a.ndim - 2], b.shape[b.ndim - 1], a.shape[a.ndim - 1], {}, {}, {}};
+  Batched p{wide, a.shape[a.ndim - 2], b.shape[b.ndim - 1], a.shape[a.ndim - 1], {}, {}, {}, add};
   as_matrix(a, p.a), as_matrix(b, p.b);
   const View batch = batch_of(out);
   p.steps[0] = batch, p.steps[1] = batch_of(a), p.steps[2] = batch_of(b);
@@ -149,7 +150,7 @@ void matmul_float(const View& out, const View& left, const View& right) {
 }
 
 // k is a constant, so that the compiler unrolls what a loop's bookkeeping would dominate.
-template <int k, class T> void product_tiny(int64_t m, int64_t n, const Matrix& a, const Matrix& b, T* out) {
+template <int k, class T> void product_tiny(int64_t m, int64_t n, const Matrix& a, const Matrix& b, T* out, bool add) {
   const int64_t down = a.transposed ? 1 : a.ld, across = a.transposed ? a.ld : 1;
   const int64_t down_b = b.transposed ? 1 : b.ld, across_b = b.transposed ? b.ld : 1;
   const T* left = reinterpret_cast<const T*>(a.data);
@@ -158,20 +159,21 @@ template <int k, class T> void product_tiny(int64_t m, int64_t n, const Matrix& 
     for (int64_t j = 0; j < n; ++j, right += across_b) {
       T sum = left[0] * right[0];
       for (int l = 1; l < k; ++l) sum += left[l * across] * right[l * down_b];
-      *out++ = sum;
+      *out = add ? *out + sum : sum;
+      ++out;
     }
   }
 }
 
 // False where a call of BLAS is the better way.
 template <class T>
-bool product_tiny(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, T* out) {
+bool product_tiny(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, T* out, bool add) {
   if (!is_tiny_product(m, n, k)) return false;
   switch (k) {
-    case 1: return product_tiny<1>(m, n, a, b, out), true;
-    case 2: return product_tiny<2>(m, n, a, b, out), true;
-    case 3: return product_tiny<3>(m, n, a, b, out), true;
-    case 4: return product_tiny<4>(m, n, a, b, out), true;
+    case 1: return product_tiny<1>(m, n, a, b, out, add), true;
+    case 2: return product_tiny<2>(m, n, a, b, out, add), true;
+    case 3: return product_tiny<3>(m, n, a, b, out, add), true;
+    case 4: return product_tiny<4>(m, n, a, b, out, add), true;
     default: return false;
   }
 }
@@ -278,18 +280,18 @@ View readable(View v, DType wide, Scratch& scratch) {
   return copy_readable(v, wide, scratch);
 }
 
-void product(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, char* out) {
+void product(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, char* out, bool add) {
   if (k == 0) {
-    std::memset(out, 0, size_t(m * n * item_size(dtype)));
+    if (!add) std::memset(out, 0, size_t(m * n * item_size(dtype)));
     return;
   }
   const auto call = [&](auto one) {
     using T = decltype(one);
     T* to = reinterpret_cast<T*>(out);
-    if (product_tiny(m, n, k, a, b, to) || small_product<T>(m, n, k, a, b, nullptr, to)) return;
-    if (large_product<T>(m, n, k, a, b, nullptr, to)) return;
+    if (product_tiny(m, n, k, a, b, to, add) || small_product<T>(m, n, k, a, b, nullptr, to, add)) return;
+    if (large_product<T>(m, n, k, a, b, nullptr, to, nullptr, add)) return;
     gemm(a.transposed, b.transposed, m, n, k, one, reinterpret_cast<const T*>(a.data), a.ld, reinterpret_cast<const T*>(b.data),
-         b.ld, T(0), to, n);
+         b.ld, T(add), to, n);
   };
   if (dtype == DType::f32) call(1.f);
   else call(1.);
@@ -302,7 +304,7 @@ namespace pb::kernels {
 void matmul(const Launch& launch) {
   const View& out = launch.out();
   if (out.size() == 0) return;
-  if (is_float(out.dtype)) cpu::matmul_float(out, launch.in(0), launch.in(1));
+  if (is_float(out.dtype)) cpu::matmul_float(out, launch.in(0), launch.in(1), kernels::adds_to(launch, 0));
   else cpu::matmul_integer(out, launch.in(0), launch.in(1));
 }
 

@@ -24,8 +24,8 @@ View readable(View v, DType wide, Scratch& scratch);
 // Whether a plain loop beats all else: such products have bits of their own.
 inline bool is_tiny_product(int64_t m, int64_t n, int64_t k) { return m * n <= 16 && k <= 4; }
 
-// out (m, n) = a (m, k) @ b (k, n); out is contiguous, of dtype float32 or float64 as are a and b.
-void product(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, char* out);
+// out (m, n) = a (m, k) @ b (k, n), plus what out holds if `add`; out is contiguous, of dtype float32 or float64 as are a and b.
+void product(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, char* out, bool add = false);
 
 // v with its elements rounded as products of this thread are to be (see kernels::Precision): v itself, or a copy in scratch
 // memory.

@@ -29,6 +29,7 @@ template <class T> struct Tile {
   T* out;
   int64_t ldc;
   int64_t columns;  // of the result; vectors of b have more
+  bool add;         // to what out holds
 };
 
 template <class T, int kRows, int kVectors> inline __attribute__((always_inline)) void run_tile(const Tile<T>& t) {
@@ -53,7 +54,7 @@ template <class T, int kRows, int kVectors> inline __attribute__((always_inline)
 #pragma GCC unroll 4
     for (int g = 0; g < kGroups; ++g) a[g] += t.across;
   }
-  write_tile(sum, t.out, t.ldc, kRows, t.columns, t.bias, false);
+  write_tile(sum, t.out, t.ldc, kRows, t.columns, t.bias, t.add);
 }
 
 // The same in `kParts` sums at once.
@@ -77,7 +78,7 @@ template <class T, int kRows, int kVectors> void run_flat_tile(const Tile<T>& t)
   for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) sum[0][r][v] = (sum[0][r][v] + sum[1][r][v]) + (sum[2][r][v] + sum[3][r][v]);
-  write_tile(sum[0], t.out, t.ldc, kRows, t.columns, t.bias, false);
+  write_tile(sum[0], t.out, t.ldc, kRows, t.columns, t.bias, t.add);
 }
 
 template <class T, int kRows, int kVectors> void run_last_tile(Tile<T> t) { run_tile<T, kRows, kVectors>(t); }
@@ -119,7 +120,8 @@ template <class T, int kVectors> void pack(int64_t n, int64_t k, const Matrix& b
 
 // Panels of columns times blocks of rows, in parallel; the bits are the same however they are dealt out.
 template <class T, int kVectors>
-void run_panels(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, const T* bias, T* out, int64_t ldc) {
+void run_panels(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, const T* bias, T* out, int64_t ldc,
+                bool add) {
   constexpr int64_t kPanel = kVectors * kWidth<T>;
   const bool shared = m * n * k >= kShared;
   const int64_t height = shared ? kBlock : m, blocks = (m + height - 1) / height, tasks = (n + kPanel - 1) / kPanel * blocks;
@@ -143,7 +145,8 @@ void run_panels(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& 
                          bias ? bias + j : nullptr,
                          out + i * ldc + j,
                          ldc,
-                         columns};
+                         columns,
+                         add};
       if (columns > kWidth<T>) run_panel<T, kVectors>(tile, std::min(height, m - i), m <= kFewRows);
       else run_panel<T, 1>(tile, std::min(height, m - i), m <= kFewRows);
     }
@@ -151,9 +154,9 @@ void run_panels(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& 
 }
 
 template <class T>
-void run(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, const T* bias, T* out, int64_t ldc) {
-  if (n > kWidth<T>) run_panels<T, 2>(m, n, k, a, b, bias, out, ldc);
-  else run_panels<T, 1>(m, n, k, a, b, bias, out, ldc);
+void run(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, const T* bias, T* out, int64_t ldc, bool add) {
+  if (n > kWidth<T>) run_panels<T, 2>(m, n, k, a, b, bias, out, ldc, add);
+  else run_panels<T, 1>(m, n, k, a, b, bias, out, ldc, add);
 }
 
 // out (m, 2) + bias, from its two columns.
@@ -164,21 +167,23 @@ template <class T> void write_pairs(int64_t m, const T* columns, const T* bias, 
 
 // out^T = b^T a^T, turned on its way to its place.
 template <class T>
-void run_turned(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, const T* bias, T* out) {
+void run_turned(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, const T* bias, T* out, bool add) {
   Scratch scratch;
   T* columns = scratch.take<T>(m * n);
-  run<T>(n, m, k, b.flipped(), a.flipped(), nullptr, columns, m);
-  if (n == 2) return write_pairs(m, columns, bias, out);
+  run<T>(n, m, k, b.flipped(), a.flipped(), nullptr, columns, m, false);
+  if (n == 2 && !add) return write_pairs(m, columns, bias, out);
   alignas(kVectorBytes) T rows[kWidth<T> * kWidth<T>];
   for (int64_t j = 0; j < n; j += kWidth<T>) {
     const int64_t width = std::min<int64_t>(kWidth<T>, n - j);
-    const Vector<T> add = bias ? load_part(bias + j, width) : Vector<T>{};
+    const Vector<T> biases = bias ? load_part(bias + j, width) : Vector<T>{};
     for (int64_t i = 0; i < m; i += kWidth<T>) {
       const int64_t count = std::min<int64_t>(kWidth<T>, m - i);
       turn_strip(width, count, columns + j * m + i, m, rows, kWidth<T>);
       for (int64_t r = 0; r < count; ++r) {
-        const Vector<T> y = load_vector(rows + r * kWidth<T>);
-        store_part(out + (i + r) * n + j, bias ? y + add : y, width);
+        T* to = out + (i + r) * n + j;
+        Vector<T> y = load_vector(rows + r * kWidth<T>);
+        if (add) y = load_part(to, width) + y;
+        store_part(to, bias ? y + biases : y, width);
       }
     }
   }
@@ -199,13 +204,13 @@ bool adds_along_rows(int64_t m, int64_t n, int64_t k, const Matrix& a, const Mat
 }  // namespace
 
 template <class T>
-bool small_product(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, const T* bias, T* out) {
+bool small_product(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, const T* bias, T* out, bool add) {
   if (k == 0 || m == 1 || n == 1 || !fits_small_product(m, n, k) || adds_along_rows(m, n, k, a, b)) return false;
-  if (work<T>(n, m, k, a.flipped()) + m * n / 2 < work<T>(m, n, k, b)) run_turned(m, n, k, a, b, bias, out);
-  else run(m, n, k, a, b, bias, out, n);
+  if (work<T>(n, m, k, a.flipped()) + m * n / 2 < work<T>(m, n, k, b)) run_turned(m, n, k, a, b, bias, out, add);
+  else run(m, n, k, a, b, bias, out, n, add);
   return true;
 }
-template bool small_product(int64_t, int64_t, int64_t, const Matrix&, const Matrix&, const float*, float*);
-template bool small_product(int64_t, int64_t, int64_t, const Matrix&, const Matrix&, const double*, double*);
+template bool small_product(int64_t, int64_t, int64_t, const Matrix&, const Matrix&, const float*, float*, bool);
+template bool small_product(int64_t, int64_t, int64_t, const Matrix&, const Matrix&, const double*, double*, bool);
 
 }  // namespace pb::cpu

@@ -278,11 +278,11 @@ bool multiply_by_library(const Product& p) {
     }
     Plan& plan = found->second;
     if (!plan.usable || (key.biased && !set(lt->set_product, plan.product, kBiasPointer, p.bias))) return false;
-    const float one = 1, zero = 0;
-    const double wide_one = 1, wide_zero = 0;
+    const float one = 1, kept = p.adds;
+    const double wide_one = 1, wide_kept = p.adds;
     const bool wide = key.compute == kIn64;
     const void *alpha = wide ? static_cast<const void*>(&wide_one) : &one,
-               *beta = wide ? static_cast<const void*>(&wide_zero) : &zero;
+               *beta = wide ? static_cast<const void*>(&wide_kept) : &kept;
     if (lt->multiply(device.handle, plan.product, alpha, b.data, plan.a, a.data, plan.b, beta, p.out, plan.d, p.out, plan.d,
                      &plan.algorithm, device.workspace, device.workspace_bytes, stream()) != 0) {
       plan.usable = false;

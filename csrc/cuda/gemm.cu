@@ -188,6 +188,7 @@ Problem problem_of(const Work& w, const Tile& tile, const Slicing& s, Scratch& s
                   p.bias,
                   p.bias_step,
                   p.activation,
+                  p.adds,
                   p.pulled,
                   p.sums,
                   nullptr,

@@ -29,6 +29,7 @@ struct Problem {
   const char* bias;
   int64_t bias_step;
   int activation;      // after the bias
+  bool adds;           // to what out holds
   int pulled;          // before anything else: see Product
   char* sums;          // of a's rows, one each
   char* partial;       // a tile's sums for every slice
@@ -131,11 +132,17 @@ template <class C> struct Sum {
 
 // ---- the end of a tile
 
-// Bias, activation, and the store of elements (row, column…column + 3) of the tile's result.
+// What is there already or bias and activation, and the store of elements (row, column…column + 3) of the tile's result.
 template <class C> __device__ inline void finish(const Problem& p, const Place& at, int row, int column, Four<C> x) {
   if (row >= p.m || column >= p.n) return;
   const int count = p.n - column < 4 ? p.n - column : 4, size = p.size;
+  char* const to = p.out + (at.out + row * p.pitch + column) * size;
   if constexpr (std::is_floating_point_v<C>) {
+    if (p.adds) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j)
+        if (j < count) x.v[j] += load_element<C>(p.dtype, to + j * size);
+    }
     if (p.bias) {
 #pragma unroll
       for (int j = 0; j < 4; ++j)
@@ -147,7 +154,6 @@ template <class C> __device__ inline void finish(const Problem& p, const Place& 
         for (int j = 0; j < 4; ++j) x.v[j] = forward(x.v[j]);
       });
   }
-  char* const to = p.out + (at.out + row * p.pitch + column) * size;
   if constexpr (std::is_same_v<C, float>) {
     if (count == 4 && reinterpret_cast<uintptr_t>(to) % unsigned(4 * size) == 0) return store_four(p.dtype, to, 0, x.v);
   }

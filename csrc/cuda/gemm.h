@@ -11,7 +11,7 @@ struct Factor {
   int64_t outer = 0, depth = 0;
 };
 
-// result = activation(a @ b + bias), one for every element of a batch.
+// result = activation(a @ b + bias), one for every element of a batch, or result += a @ b.
 struct Product {
   DType dtype;      // of factors and result
   int64_t m, n, k;  // a is (m, k), b is (k, n)
@@ -21,6 +21,7 @@ struct Product {
   const char* bias = nullptr;
   int64_t bias_step = 0;
   int activation = 0;
+  bool adds = false;     // to what out holds, of float32 or float64; neither bias nor activation then
   Factor y{};            // a's elements are cotangents of an activation whose results these are, and are pulled back first;
   int pulled = 0;        // no batch then
   char* sums = nullptr;  // the sum of every row of a, if asked for; no batch then

@@ -3,6 +3,7 @@
 #include <optional>
 #include <vector>
 
+#include "cuda/gemm.h"
 #include "cuda/graph_memory.h"
 #include "cuda/launch.cuh"
 #include "kernels/fusions.h"
@@ -15,7 +16,14 @@ using namespace cuda;
 
 const int64_t kArenaAlign = 512;
 
-void fuse_launches(Plan& plan, Fusion) { kernels::fuse_cross_entropy(plan); }
+// A library chooses another kernel for a product with a bias; our own choice goes by the shape alone.
+void fuse_launches(Plan& plan, Fusion fusion) {
+  kernels::fuse_cross_entropy(plan);
+  if (fusion == Fusion::fast) kernels::fuse_linear(plan, [](int64_t, int64_t, int64_t) { return true; });
+  else kernels::fuse_linear(plan, [](int64_t m, int64_t n, int64_t k) { return !is_large(m, n, k); });
+  if (fusion == Fusion::fast) kernels::fuse_accumulation(plan);
+}
+
 const char* why_not_chained(const Plan&, const Step&, const Step&) { return "a GPU's kernels are launched one by one"; }
 
 namespace {

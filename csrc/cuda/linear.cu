@@ -66,12 +66,12 @@ void linear_pullback(const Launch& launch) {
   if (gx.size()) {
     Product& p = products[--first];
     p.a = rows_outer(g), p.b = columns_outer(w);
-    p.y = rows_outer(y), p.pulled = activation;
+    p.y = rows_outer(y), p.pulled = activation, p.adds = adds_to(launch, 0);
   }
   if (gw.size() || sums) {
     Product& p = products[end++];
     p.a = columns_outer(g), p.y = columns_outer(y), p.pulled = activation;
-    p.sums = sums;
+    p.sums = sums, p.adds = adds_to(launch, 1);
     if (gw.size()) {
       const View x = rows_of(launch.in(1), scratch);
       p.b = columns_outer(x);

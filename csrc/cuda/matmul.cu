@@ -37,6 +37,7 @@ void matmul(const Launch& launch) {
   p.b = {b.data, b.stride[column], b.stride[column - 1]};
   p.batch[0] = steps_of(a, out), p.batch[1] = steps_of(b, out);
   collapse(p.batch, 2);
+  p.adds = adds_to(launch, 0);
   merge_rows(p);
   cuda::multiply(&p, 1);
 }

@@ -44,7 +44,7 @@ template <class C> void launch(const Tiny& tiny, const Walk<2>& batch) {
 bool multiply_tiny(const Product& p) {
   const int64_t batches = p.batch[0].size(), elements = batches * p.m * p.n;
   if (p.m * p.n > kMostElements || p.k > kMostDepth || batches < kLeastBatch || elements > kMaxWalk) return false;
-  if (p.bias || p.activation || p.pulled || p.sums) return false;
+  if (p.bias || p.activation || p.pulled || p.sums || p.adds) return false;
   const int size = item_size(p.dtype);
   const Tiny tiny{p.dtype, int(p.k), uint32_t(elements), Divider(uint32_t(p.n)), Divider(uint32_t(p.m * p.n)), p.a, p.b,
                   p.out,   size};

@@ -63,15 +63,21 @@ int activation_of(const Plan& plan, const Step& step, const Operand& x) {
   return 0;
 }
 
+bool is_wide(const View& v) { return v.dtype == DType::f32 || v.dtype == DType::f64; }  // halves round after each op
+
+// Whether the step is a product of two matrices.
+bool is_matrix_product(const Plan& plan, const Step& step) {
+  return step.launch.kernel->run == matmul && plan.in(step, 0).view.ndim == 2 && plan.in(step, 1).view.ndim == 2;
+}
+
 }  // namespace
 
-void fuse_linear(Plan& plan) {
+void fuse_linear(Plan& plan, bool (*keeps_bits)(int64_t m, int64_t n, int64_t k)) {
   for (int s = 0; s < int(plan.steps.size()); ++s) {
-    const Operand y = plan.out(plan.steps[s]);
-    const bool wide = y.view.dtype == DType::f32 || y.view.dtype == DType::f64;  // halves round after each op
-    if (plan.steps[s].launch.kernel->run != matmul || !wide || y.view.ndim != 2 || plan.in(plan.steps[s], 0).view.ndim != 2)
-      continue;
-    if (plan.in(plan.steps[s], 0).view.shape[1] == 1) continue;  // an outer product: its zeros may have another sign
+    if (!is_matrix_product(plan, plan.steps[s])) continue;
+    const Operand y = plan.out(plan.steps[s]), x = plan.in(plan.steps[s], 0);
+    const int64_t m = y.view.shape[0], n = y.view.shape[1], k = x.view.shape[1];
+    if (!is_wide(y.view) || k == 1 || !keeps_bits(m, n, k)) continue;  // zeros of an outer product may have another sign
     const int reader = only_reader(plan, s);
     if (reader < 0 || !is_named(plan.steps[reader], "add")) continue;
     const Step& add = plan.steps[reader];
@@ -80,7 +86,7 @@ void fuse_linear(Plan& plan) {
     if (!same_view(plan.in(add, 1 - other), y) || same_view(bias, y) || !is_bias(bias) || bias.view.dtype != y.view.dtype)
       continue;
     if (!follows(plan, s, reader)) continue;
-    const Operand x = plan.in(plan.steps[s], 0), w = transposed(plan.in(plan.steps[s], 1));
+    const Operand w = transposed(plan.in(plan.steps[s], 1));
     Operand out = plan.out(plan.steps[s + 1]);
     Launch launch = plan.steps[s].launch;
     launch.kernel = &linear_forward().kernel, launch.table = &linear_forward(), launch.inputs = 3;
@@ -92,6 +98,40 @@ void fuse_linear(Plan& plan) {
     launch.ints[0] = activation;
     out = plan.out(plan.steps[s + 1]);
     replace(plan, s, 2, launch, {out, x, w, as_vector(bias)});
+  }
+}
+
+namespace {
+
+// Makes output k of step s, a product, one that is added to what the output of its only reader adds it to.
+bool accumulate(Plan& plan, int s, int k) {
+  const Operand product = plan.out(plan.steps[s], k);
+  const int reader = only_reader(plan, s, k);
+  if (reader < 0 || !is_wide(product.view) || !is_named(plan.steps[reader], "add")) return false;
+  const Step& add = plan.steps[reader];
+  const int other = same_view(plan.in(add, 0), product) ? 1 : 0;
+  const Operand before = plan.in(add, other), sum = plan.out(add);
+  if (!same_view(plan.in(add, 1 - other), product) || !is_whole_block(plan, before) || !is_whole_block(plan, sum)) return false;
+  const int64_t bytes = product.view.bytes();
+  if (before.view.bytes() != bytes || sum.view.bytes() != bytes || before.place.block == product.place.block) return false;
+  if (!sum_in_place(plan, before, sum, s, reader) || !follows(plan, s, reader)) return false;
+  Launch launch = plan.steps[s].launch;
+  launch.ints[1] |= int64_t{1} << k;
+  std::vector<Operand> operands;
+  for (int i = 0; i < launch.outputs + launch.inputs; ++i) operands.push_back(plan.operand(plan.steps[s], i));
+  operands[k] = plan.out(plan.steps[s + 1]);
+  operands[k].view = product.view;
+  replace(plan, s, 2, launch, operands);
+  return true;
+}
+
+}  // namespace
+
+void fuse_accumulation(Plan& plan) {
+  for (int s = 0; s < int(plan.steps.size()); ++s) {
+    const bool layer = plan.steps[s].launch.kernel->run == linear_pullback;
+    const int products = layer ? 2 : is_matrix_product(plan, plan.steps[s]) ? 1 : 0;
+    for (int k = 0; k < products; ++k) accumulate(plan, s, k);
   }
 }
 

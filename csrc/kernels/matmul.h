@@ -13,6 +13,10 @@ constexpr int kPrecisions = 4;
 Precision precision();
 void set_precision(Precision precision);
 
+// Of a launch of matmul or linear_pullback: whether the product is added to what output k holds, of float32 or float64. Bits of
+// the second of its ints; only in plans, which are counted launch by launch as they were recorded (see fusions.h).
+inline bool adds_to(const Launch& launch, int k) { return launch.ints[1] >> k & 1; }
+
 // out: (batch…, m, n), contiguous. in: a (batch…, m, k), b (batch…, k, n); batch axes broadcast.
 void matmul(const Launch& launch);
 void matmul_cost(const Launch& launch, Cost& cost);

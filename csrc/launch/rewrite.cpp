@@ -37,20 +37,39 @@ bool depends(const Plan& plan, const Step& earlier, const Step& later) {
   return false;
 }
 
-int only_reader(const Plan& plan, int writer) {
-  const int block = plan.out(plan.steps[writer]).place.block;
+int only_reader(const Plan& plan, int writer, int k) {
+  const int block = plan.out(plan.steps[writer], k).place.block;
   if (block < 0 || plan.blocks[block].home != Home::arena) return -1;
   int found = -1;
   for (int s = 0; s < int(plan.steps.size()); ++s) {
     if (s == writer) continue;
     const Step& step = plan.steps[s];
-    for (int k = 0; k < step.launch.outputs + step.launch.inputs; ++k) {
-      if (plan.operand(step, k).place.block != block) continue;
-      if ((found >= 0 && found != s) || s < writer || k < step.launch.outputs) return -1;
+    for (int i = 0; i < step.launch.outputs + step.launch.inputs; ++i) {
+      if (plan.operand(step, i).place.block != block) continue;
+      if ((found >= 0 && found != s) || s < writer || i < step.launch.outputs) return -1;
       found = s;
     }
   }
   return found;
+}
+
+bool is_whole_block(const Plan& plan, const Operand& operand) {
+  const auto& [view, place] = operand;
+  return place.block >= 0 && place.offset == 0 && view.contiguous() && view.bytes() == plan.blocks[place.block].bytes;
+}
+
+bool sum_in_place(Plan& plan, const Operand& before, const Operand& sum, int s, int reader) {
+  const int from = before.place.block, to = sum.place.block;
+  if (from != to && plan.blocks[from].home != Home::arena) return false;
+  const int end = from == to ? reader : int(plan.steps.size());
+  for (int t = s; t < end; ++t) {
+    const Step& step = plan.steps[t];
+    for (int k = 0; t != reader && k < step.launch.outputs + step.launch.inputs; ++k)
+      if (plan.operand(step, k).place.block == from) return false;
+  }
+  for (Operand& operand : plan.operands)
+    if (operand.place.block == from) operand.place.block = to;
+  return true;
 }
 
 bool same_view(const Operand& a, const Operand& b) {

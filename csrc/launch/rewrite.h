@@ -17,9 +17,16 @@ bool is_named(const Step& step, const char* kernel);
 // Whether the later step must stay after the earlier: one of them writes what the other touches.
 bool depends(const Plan& plan, const Step& earlier, const Step& later);
 
-// The only step but `writer` that touches the block of its first output; -1 where there is none or more, or the block is not a
+// The only step but `writer` that touches the block of its output k; -1 where there is none or more, or the block is not a
 // temporary.
-int only_reader(const Plan& plan, int writer);
+int only_reader(const Plan& plan, int writer, int k = 0);
+
+// Whether the operand is all of a block in its order.
+bool is_whole_block(const Plan& plan, const Operand& operand);
+
+// Makes the sum that step `reader` writes lie where the operand does that it is added to, from step s on, which writes the other
+// term; false where steps between need the operand as it is, or later ones. Both are whole blocks of as many bytes.
+bool sum_in_place(Plan& plan, const Operand& before, const Operand& sum, int s, int reader);
 
 // Moves the step that reads what step s writes right behind it, where nothing is in the way.
 bool follows(Plan& plan, int s, int reader);
