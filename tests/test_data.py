@@ -110,7 +110,7 @@ def test_a_loaders_launches_are_charged_to_data() -> None:
     loader = Loader(np.arange(10.0), 5)
     door.begin()
     list(loader)
-    launches = door.end()
+    launches = door.end().launches
     assert launches
     assert {launch.phase for launch in launches} == {door.DATA}
 

@@ -20,13 +20,13 @@ if not PACKAGE.exists():
 
 # From the bottom to the top. A module imports from its own layer and from those above it in this list.
 LAYERS: list[tuple[str, ...]] = [
-    ("errors", "refusal", "config", "site"),
+    ("errors", "refusal", "config", "site", "listeners"),
     ("capturing",),
     ("simulated", "gpu", "gpu_libraries"),
     ("devices", "dtypes", "door", "example"),
     ("tensor", "tree", "namespace_info"),
     ("backends",),
-    ("creation", "listeners", "amp"),
+    ("creation", "amp"),
     ("operand", "batching"),
     ("primitive",),
     ("tape", "explain"),
@@ -50,7 +50,7 @@ UPWARD = {
     ("tape", "transforms"), ("tape", "report"), ("explain", "ops"),  # tape.jacobian, tape.diagnose are methods for convenience
     ("ops", "sweep"), ("primitive", "ops"), ("batching", "ops"),  # what is repeated for every example is a view
     ("dispatch", "__init__"),  # NumPy's functions are looked up among the public names
-    ("ops", "transforms"), ("cli", "__init__"),  # pullback info tells the version
+    ("ops", "transforms"), ("cli", "__init__"), ("profile", "__init__"),  # the version; peaks of public functions
 }  # fmt: skip
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 

@@ -87,7 +87,7 @@ def test_the_name_of_a_modules_path_is_on_its_launches() -> None:
     net.parameters()
     with pb.profile() as prof:
         net(X)
-    assert [door.scopes[launch.scope] for launch in prof.launches] == ["0", "1"]
+    assert [row.module for row in prof.rows] == ["0", "1"]
 
 
 def test_the_cotangent_of_a_loss_is_made_in_the_backward_pass() -> None:
@@ -153,14 +153,12 @@ def test_a_layers_backward_pass_is_charged_to_the_layer() -> None:
 
     model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
     parameters = model.parameters()  # which gives the layers their paths
-    with pb.profile():
+    with pb.profile() as prof:
         with pb.GradientTape() as tape:
             loss = pb.sum(model(pb.ones((5, 3))))
         grads = tape.gradient(loss, parameters)
-        launches = door.end()
-        door.begin()
     assert len(grads) == 4
-    charged = {(door.PHASES[launch.phase], door.scopes[launch.scope]) for launch in launches if launch.matmul_flops}
+    charged = {(row.phase, row.module) for row in prof.rows if row.figures.matmul_flops}
     assert charged == {(phase, scope) for phase in ("forward", "backward") for scope in ("0", "1")}
 
 

@@ -22,19 +22,19 @@ SIGNATURES = {
 
 
 def counts() -> str:
-    """FLOPs and special ops of one element of each elementwise kernel, as the counting scalar measured them."""
+    """additions, multiplications and special ops of one element of each elementwise kernel, as the counting scalar measured them."""
     rows = "".join(f'    "{name}": {figures},\n' for name, figures in sorted(native.module.counts.items()))
     return (
-        '"""What one element of each elementwise op costs: (FLOPs, special ops), measured by running its functor on the\n'
-        'counting scalar. Written by tools/generate.py; a test compares it with the native module."""\n\n'
+        '"""What one element of each elementwise op costs: (additions, multiplications, special ops), measured by running its\n'
+        'functor on the counting scalar. Written by tools/generate.py; a test compares it with the native module."""\n\n'
         "from typing import Final\n\n"
-        f"COUNTS: Final[dict[str, tuple[int, int]]] = {{\n{rows}}}\n"
+        f"COUNTS: Final[dict[str, tuple[int, int, int]]] = {{\n{rows}}}\n"
     )
 
 
 def stubs() -> str:
     """One line a function of the module of CPU kernels; all levels have the same ones."""
-    lines = ["from typing import Any, Final", "", "counts: Final[dict[str, tuple[int, int]]]"]
+    lines = ["from typing import Any, Final", "", "counts: Final[dict[str, tuple[int, int, int]]]"]
     lines += [""]
     for name in sorted(dir(native.module)):
         if not name.startswith("_") and callable(getattr(native.module, name)):

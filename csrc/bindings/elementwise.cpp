@@ -96,7 +96,7 @@ PyObject* call_elementwise(const void* table, PyObject* const* args, Py_ssize_t 
   for (int d = 0; d < out.ndim; ++d) shape[d] = out.shape[d];
   PyObject* result = new_array(op.predicate ? DType::b8 : dtype, out.ndim, shape, out);
   Launch launch{&op.kernel, 1, op.arity, views, {}, {}, &op};
-  run_released(launch, out.size() * (1 + op.flops + 8 * op.special));
+  run_released(launch, out.size() * (1 + op.counts.flops() + 8 * op.counts.special));
   return tensors ? wrap(result) : result;
 }
 
@@ -115,13 +115,13 @@ PyObject* add_into(const void* table, PyObject* const* args, Py_ssize_t) {
 }  // namespace
 
 void bind_elementwise(PyObject* module) {
-  PyObject* counts = PyDict_New();  // name -> (flops, special ops) of one element, for the layers above
+  PyObject* counts = PyDict_New();  // name -> (additions, multiplications, special ops) of one element, for the layers above
   if (!counts || PyModule_AddObject(module, "counts", counts) < 0) throw PythonError{};
   for (const Elementwise* op : kernels::elementwise()) {
     const char* name = op->kernel.name;
     define(module, name, call_elementwise, op);
     if (!std::strcmp(name, "add")) define(module, "add_into", add_into, op);
-    PyObject* figures = Py_BuildValue("(ii)", op->flops, op->special);
+    PyObject* figures = Py_BuildValue("(iii)", int(op->counts.adds), int(op->counts.multiplies), int(op->counts.special));
     if (!figures || PyDict_SetItemString(counts, name, figures) < 0) throw PythonError{};
     Py_DECREF(figures);
   }

@@ -39,12 +39,24 @@ void give_memory(OwnedPlan& owned, Plan& plan) {
 }
 
 // What a ledger is told of: every launch by itself, as it was recorded.
-Plan& plain_plan(OwnedPlan& owned) {
-  if (!owned.plain_ready) {
-    owned.plain.finish(Fusion::needed, kArenaAlign);
-    give_memory(owned, owned.plain);
-    owned.plain_ready = true;
+void make_figures(OwnedPlan& owned) {
+  if (owned.figures) return;
+  owned.plain.finish(Fusion::needed, kArenaAlign);
+  std::vector<PlanRecord> figures;
+  for (const Step& step : owned.plain.steps) figures.push_back(figures_of(step.launch, step.charge));
+  owned.figures = std::make_shared<const std::vector<PlanRecord>>(std::move(figures));
+  for (const Group& group : owned.plan.groups) {
+    size_t place = 0;
+    while (owned.plain.steps[place].number != owned.plan.steps[group.first].number) ++place;
+    owned.figures_of_groups.push_back(place);
   }
+}
+
+// The same with memory, to replay launch by launch.
+Plan& plain_plan(OwnedPlan& owned) {
+  make_figures(owned);
+  if (!owned.plain_ready) give_memory(owned, owned.plain);
+  owned.plain_ready = true;
   return owned.plain;
 }
 
@@ -68,7 +80,8 @@ void run_copied(OwnedPlan& owned, const Span* given, int64_t passes) {
     for (size_t k = 0; k < in; ++k)
       if (!plan.operands_of[plan.given[k]].empty()) copy(k, pass, false);
     Progress progress;
-    owned.progress = {int(pass), 0};
+    progress.nanoseconds = owned.progress.nanoseconds;
+    owned.progress.passes = int(pass), owned.progress.begun = 0;
     owned.program->run(owned.copies.data(), 1, progress);
     for (size_t k = in; k < plan.given.size(); ++k) copy(k, pass, true);
   }
@@ -111,6 +124,14 @@ PyObject* new_results(const OwnedPlan& owned, int64_t steps, View* views) {
   return list;
 }
 
+// The time of a group is that of its first recorded launch.
+void tell_replays(OwnedPlan& owned, int64_t passes, const std::vector<int64_t>& of_groups) {
+  make_figures(owned);
+  std::vector<int64_t> nanoseconds(owned.figures->size());
+  for (size_t g = 0; g < of_groups.size(); ++g) nanoseconds[owned.figures_of_groups[g]] += of_groups[g];
+  door.ledger->replayed(owned.figures, passes, nanoseconds.data());
+}
+
 // All steps, without the GIL.
 void run_steps(OwnedPlan& owned, int64_t steps, const View* views) {
   const size_t all = owned.plan.given.size();
@@ -122,9 +143,15 @@ void run_steps(OwnedPlan& owned, int64_t steps, const View* views) {
   for (size_t k = 0; k < all; ++k) given[k] = {views[k].data, steps ? views[k].stride[0] : 0};
   const int64_t passes = steps ? steps : 1;
   owned.progress = {};
-  if (door.ledger) replay_singly(plain_plan(owned), given, passes, owned.progress);
-  else if (owned.program->takes(given, passes)) owned.program->run(given, passes, owned.progress);
+  if (door.ledger && door.ledger->singly) return replay_singly(plain_plan(owned), given, passes, owned.progress);
+  std::vector<int64_t> nanoseconds;
+  if (door.ledger && door.ledger->timed) {
+    nanoseconds.resize(owned.plan.groups.size());
+    owned.progress.nanoseconds = nanoseconds.data();
+  }
+  if (owned.program->takes(given, passes)) owned.program->run(given, passes, owned.progress);
   else run_copied(owned, given, passes);
+  if (door.ledger) tell_replays(owned, passes, nanoseconds);
 }
 
 // plan_run(plan, inputs, steps) -> results, tensors. With steps > 0 inputs and results have a leading axis of so many, run one
@@ -162,9 +189,9 @@ PyObject* plan_run(const void*, PyObject* const* args, Py_ssize_t count) {
 PyObject* plan_done(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 1);
   const OwnedPlan& owned = plan_or_refuse(args[0]);
-  const auto [passes, begun] = owned.progress;
+  const int passes = owned.progress.passes, begun = owned.progress.begun;
   if (begun == 0) return Py_BuildValue("(iis)", passes, 0, "");
-  const Step& last = (door.ledger ? owned.plain : owned.plan).steps[begun - 1];
+  const Step& last = (door.ledger && door.ledger->singly ? owned.plain : owned.plan).steps[begun - 1];
   return Py_BuildValue("(iis)", passes, last.number + 1, last.names.front());
 }
 

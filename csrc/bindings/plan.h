@@ -28,6 +28,9 @@ struct OwnedPlan {
   Progress progress;         // of the last run
   std::vector<Span> copies;  // of the given blocks, where a program does not take them where they are
   bool plain_ready = false;
+  // Of the launches of `plain`, once a ledger has asked; and which of them is the first that a group of `plan` does.
+  std::shared_ptr<const std::vector<PlanRecord>> figures;
+  std::vector<size_t> figures_of_groups;
 
   ~OwnedPlan();
 };

@@ -34,6 +34,13 @@ class Recording : public Recorder {
     const std::lock_guard<std::mutex> lock(mutex_);
     plan_->plan.add(launch, charge, [this](const View& v) { return place_of(v); });
   }
+  void label(int phase, int from, int to) override {
+    std::vector<Step>& steps = plan_->plan.steps;
+    for (; labelled_ < steps.size(); ++labelled_) {
+      Charge& charge = steps[labelled_].charge;
+      if (charge.phase == phase && charge.scope == from) charge.scope = to;
+    }
+  }
   void made(char* data, int64_t bytes, Home home) {
     const std::lock_guard<std::mutex> lock(mutex_);
     spans_[data] = {bytes, int(plan_->plan.blocks.size())};
@@ -61,6 +68,7 @@ class Recording : public Recorder {
   std::map<char*, Span> spans_;
   std::unordered_set<PyObject*> kept_;
   std::unique_ptr<OwnedPlan> plan_;
+  size_t labelled_ = 0;
 };
 
 // All that run: memory may be given back by any thread.

@@ -2,12 +2,14 @@
 // in classes at most 12.5 % larger than asked for. The cache holds PULLBACK_CACHE_BYTES at most; by default 1 GiB, or a
 // quarter of the machine's memory if that is less.
 #include "kernels/memory.h"
+#include "launch/door.h"
 
 #include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <mutex>
 #include <new>
@@ -29,6 +31,13 @@ constexpr int kSteps = 8;  // classes from one power of two to the next
 constexpr int kClasses = (47 - kFirstShift) * kSteps + 1;
 constexpr size_t kHuge = size_t{4} << 20;  // from here on, in huge pages where the system has them
 constexpr size_t kHugePage = size_t{2} << 20;
+
+std::atomic<int64_t> live{0};  // bytes that were asked for and not released
+
+Block counted(void* data, size_t bytes) {
+  live.fetch_add(int64_t(bytes), std::memory_order_relaxed);
+  return {data, bytes};
+}
 
 int log2_floor(size_t x) { return 63 - __builtin_clzll(x); }
 
@@ -111,9 +120,9 @@ void trim() {
 
 Block allocate(size_t bytes) {
   if (bytes < kLarge) {
-    if (void* data = from_system(bytes)) return {data, bytes};
+    if (void* data = from_system(bytes)) return counted(data, bytes);
     trim();
-    if (void* data = from_system(bytes)) return {data, bytes};
+    if (void* data = from_system(bytes)) return counted(data, bytes);
     throw std::bad_alloc();
   }
   if (bytes > size_of(kClasses - 1)) throw std::bad_alloc();
@@ -131,9 +140,9 @@ Block allocate(size_t bytes) {
       cache.cached -= static_cast<int64_t>(size);
     }
   }
-  if (data || (data = from_system(size))) return {data, bytes};
+  if (data || (data = from_system(size))) return counted(data, bytes);
   trim();
-  if ((data = from_system(size))) return {data, bytes};
+  if ((data = from_system(size))) return counted(data, bytes);
   throw std::bad_alloc();
 }
 
@@ -141,6 +150,7 @@ void release(const Block& block) noexcept {
   void* data = block.data;
   const size_t bytes = block.bytes;
   if (!data) return;
+  live.fetch_sub(int64_t(bytes), std::memory_order_relaxed);
   if (bytes < kLarge) return std::free(data);
   const int size_class = class_of(bytes);
   const int64_t size = static_cast<int64_t>(size_of(size_class));
@@ -163,3 +173,5 @@ void release(const Block& block) noexcept {
 }
 
 }  // namespace pb::kernels
+
+int64_t pb::live_bytes() { return kernels::live.load(std::memory_order_relaxed); }

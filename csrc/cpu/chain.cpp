@@ -145,15 +145,17 @@ class CpuProgram : public Program {
     const ChargeKept kept;
     for (int64_t pass = 0; pass < passes; ++pass) {
       plan_.move_given(given, pass);
-      progress = {int(pass), 0};
-      for (const Run& r : runs_) {
+      progress.passes = int(pass), progress.begun = 0;
+      for (size_t k = 0; k < runs_.size(); ++k) {
+        const Run& r = runs_[k];
         progress.begun += r.count;
         mode.set(r.keeps_denormals);
         door.charge.precision = r.step->charge.precision;
-        if (r.chain >= 0) chains_[r.chain].run();
-        else r.step->launch.kernel->run(r.step->launch);
+        if (!door.ledger) run_group(r);
+        else run_told(r, progress.nanoseconds ? progress.nanoseconds + k : nullptr);
       }
     }
+    if (door.ledger) door.ledger->enter(kept.before.phase);
   }
 
  private:
@@ -162,6 +164,17 @@ class CpuProgram : public Program {
     int count, chain;
     const Step* step;
   };
+  void run_group(const Run& r) const {
+    if (r.chain >= 0) chains_[r.chain].run();
+    else r.step->launch.kernel->run(r.step->launch);
+  }
+  void run_told(const Run& r, int64_t* nanoseconds) const {
+    door.ledger->enter(r.step->charge.phase);
+    const int64_t begin = nanoseconds ? mark() : 0;
+    run_group(r);
+    if (nanoseconds) *nanoseconds += mark() - begin;
+  }
+
   Plan& plan_;
   std::vector<Run> runs_;
   std::vector<Chain> chains_;

@@ -14,6 +14,8 @@ int64_t mark() {
 }
 int64_t time_of(int64_t mark) { return mark; }
 
+bool multiplies_in_tf32(const Charge&) { return false; }
+
 void perform(const Launch& launch) { run_flushed(launch); }
 
 }  // namespace pb

@@ -46,7 +46,7 @@ void map_range(const Launch& launch, Loop loop, Compute compute, Compute result,
 }  // namespace
 
 int64_t map_work(const Looped& op, Compute compute) {
-  return std::max<int64_t>(4, std::max<int64_t>(1, op.flops + 8 * op.special)) * compute_size(compute);
+  return std::max<int64_t>(4, std::max<int64_t>(1, op.counts.flops() + 8 * op.counts.special)) * compute_size(compute);
 }
 int64_t map_grain(int64_t work) { return std::max<int64_t>(2048, 4 * kGrainBytes / work); }
 

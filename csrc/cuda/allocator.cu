@@ -153,3 +153,5 @@ void release(const Block& block) noexcept {
 }
 
 }  // namespace pb::kernels
+
+int64_t pb::live_bytes() { return int64_t(cuda::pools().of[cuda::current_device()].used); }

@@ -5,7 +5,9 @@
 #include <ctime>
 #include <vector>
 
+#include "cuda/gemm.h"
 #include "cuda/launch.cuh"
+#include "kernels/matmul.h"
 #include "launch/denormals.h"
 
 namespace pb {
@@ -69,6 +71,10 @@ int64_t time_of(int64_t mark) {
   timing.free.push_back(event);
   --timing.pending;
   return timing.zero_ns + int64_t(double(milliseconds) * 1e6);
+}
+
+bool multiplies_in_tf32(const Charge& charge) {
+  return kernels::Precision(charge.precision) == kernels::Precision::tf32 && cuda::by_tensor_cores(DType::f32);
 }
 
 void perform(const Launch& launch) {

@@ -7,7 +7,7 @@ void cumulative_cost(const Launch& launch, Cost& cost) {
   const View& out = launch.out();
   if (out.size() == 0) return;
   const auto& op = *static_cast<const Cumulative*>(launch.table);
-  cost.flops = (out.size() - out.size() / out.shape[launch.ints[0]]) * op.flops;
+  cost.add(op.counts, out.size() - out.size() / out.shape[launch.ints[0]]);
 }
 
 }  // namespace pb::kernels

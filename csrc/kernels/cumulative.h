@@ -10,8 +10,8 @@ namespace pb::kernels {
 // out: of the shape of x, contiguous. in: x. ints: axis, and whether from the end. table: the Cumulative.
 struct Cumulative {
   Kernel kernel;
-  bool wide;  // whole numbers and bool give results of 64 bits; else out has the dtype of x
-  int flops;  // of one step
+  bool wide;      // whole numbers and bool give results of 64 bits; else out has the dtype of x
+  Counts counts;  // of one step
 };
 
 // Every op, once.

@@ -1,6 +1,7 @@
 // The rows of the table of running sums: a backend makes its kernels of them.
 #pragma once
 #include "kernels/cumulative.h"
+#include "math/counting.h"
 #include "math/number.h"
 
 namespace pb::kernels {
@@ -8,22 +9,18 @@ namespace pb::kernels {
 // y, the result before, and x, the next element. Of equals the first stays; a NaN stays too.
 struct RunningSum {
   static constexpr bool kWide = true;
-  static constexpr int kFlops = 1;
   template <class A> PB_HD A operator()(A y, A x) const { return m::add(y, x); }
 };
 struct RunningProduct {
   static constexpr bool kWide = true;
-  static constexpr int kFlops = 1;
   template <class A> PB_HD A operator()(A y, A x) const { return m::multiply(y, x); }
 };
 struct RunningMax {
   static constexpr bool kWide = false;
-  static constexpr int kFlops = 0;
   template <class A> PB_HD A operator()(A y, A x) const { return (x > y) | (x != x) ? x : y; }
 };
 struct RunningMin {
   static constexpr bool kWide = false;
-  static constexpr int kFlops = 0;
   template <class A> PB_HD A operator()(A y, A x) const { return (x < y) | (x != x) ? x : y; }
 };
 
@@ -38,7 +35,7 @@ template <class Op> constexpr bool runs_on(Compute c) { return !Op::kWide || c !
 
 // The op's entry for the bindings.
 template <class Op> Cumulative cumulative_of(Op, const char* name, void (*run)(const Launch&)) {
-  return {{name, run, cumulative_cost}, Op::kWide, Op::kFlops};
+  return {{name, run, cumulative_cost}, Op::kWide, counts_of([] { (void)Op()(Counting(0.5), Counting(0.25)); })};
 }
 
 }  // namespace pb::kernels

@@ -65,15 +65,15 @@ template <class R> Elementwise entry(R, const char* name, void (*run)(const Laun
   op.conditions = R::kConditionCount;
   for (int c = 0; c < kComputes; ++c) op.takes[c] = R::takes(Compute(c));
   if (!R::takes(Compute::f32)) return op;
-  Counting::reset();
-  const typename R::Functor f;
-  if constexpr (R::takes(Compute::f32)) {
-    if constexpr (R::kArity == 1) (void)f(Counting(0.5));
-    else if constexpr (R::kArity == 2) (void)f(Counting(0.5), Counting(0.25));
-    else if constexpr (R::kArity == 3) (void)f(Counting(0.5), Counting(0.25), Counting(0.5));
-    else (void)f(Counting(0.5), Counting(0.25), Counting(0.5), Counting(0.75));
-  }
-  op.flops = int(Counting::flops), op.special = int(Counting::special);
+  op.counts = counts_of([] {
+    const typename R::Functor f;
+    if constexpr (R::takes(Compute::f32)) {
+      if constexpr (R::kArity == 1) (void)f(Counting(0.5));
+      else if constexpr (R::kArity == 2) (void)f(Counting(0.5), Counting(0.25));
+      else if constexpr (R::kArity == 3) (void)f(Counting(0.5), Counting(0.25), Counting(0.5));
+      else (void)f(Counting(0.5), Counting(0.25), Counting(0.5), Counting(0.75));
+    }
+  });
   return op;
 }
 

@@ -1,22 +1,23 @@
 // What products cost, and the precision they are done in.
 #include "kernels/matmul.h"
 
+#include <algorithm>
+
 #include "kernels/activations.h"
 #include "math/counting.h"
 
 namespace pb::kernels {
 namespace {
 
-// The row of the table, with the figures of forward or backward measured.
+// The row of the table, with the work of forward or backward measured.
 template <class Run> Linear measured(const Kernel& kernel, Run run) {
-  Linear op{kernel, {}, {}};
-  for (int activation = 1; activation < kActivations; ++activation) {
-    Counting::reset();
-    visit_activation(activation, run);
-    op.flops[activation] = int(Counting::flops), op.special[activation] = int(Counting::special);
-  }
+  Linear op{kernel, {}};
+  for (int activation = 1; activation < kActivations; ++activation)
+    op.counts[activation] = counts_of([&] { visit_activation(activation, run); });
   return op;
 }
+
+void add_product(int64_t multiply_adds, Cost& cost) { cost.fmas += multiply_adds, cost.matmul_flops += 2 * multiply_adds; }
 
 }  // namespace
 
@@ -36,29 +37,30 @@ const Linear& linear_backward() {
 
 void matmul_cost(const Launch& launch, Cost& cost) {
   const View& a = launch.in(0);
-  cost.flops = cost.matmul_flops = 2 * launch.out().size() * a.shape[a.ndim - 1];
+  add_product(launch.out().size() * a.shape[a.ndim - 1], cost);
 }
 
 void linear_cost(const Launch& launch, Cost& cost) {
   const auto& op = *static_cast<const Linear*>(launch.table);
-  const int64_t elements = launch.out().size(), k = launch.in(1).shape[1], activation = launch.ints[0];
-  cost.matmul_flops = 2 * elements * k;
-  cost.flops = cost.matmul_flops + elements * (op.flops[activation] + (launch.inputs == 3));
-  cost.special_ops = elements * op.special[activation];
+  const int64_t elements = launch.out().size(), k = launch.in(1).shape[1];
+  add_product(elements * k, cost);
+  cost.add(op.counts[launch.ints[0]], elements);
+  if (launch.inputs == 3) cost.adds += elements;
 }
 
 void linear_pullback_cost(const Launch& launch, Cost& cost) {
   const auto& op = *static_cast<const Linear*>(launch.table);
-  const int64_t elements = launch.in(0).size(), k = launch.in(2).shape[1], activation = launch.ints[0];
-  const int products = (launch.out(0).data != nullptr) + (launch.out(1).data != nullptr);
-  cost.matmul_flops = 2 * elements * k * products;
-  cost.flops = cost.matmul_flops + elements * (op.flops[activation] + (launch.out(2).data != nullptr));
-  cost.special_ops = elements * op.special[activation];
-  cost.bytes_read = launch.in(0).distinct_bytes();
+  const View &g = launch.in(0), &x = launch.in(1), &w = launch.in(2), &gx = launch.out(0), &gw = launch.out(1),
+             &gb = launch.out(2);
+  const int64_t elements = g.size(), activation = launch.ints[0];
+  add_product(elements * w.shape[1] * ((gx.data != nullptr) + (gw.data != nullptr)), cost);
+  cost.add(op.counts[activation], elements);
+  if (gb.data) cost.adds += std::max<int64_t>(0, elements - gb.size());
+  cost.bytes_read = g.distinct_bytes();
   if (activation) cost.bytes_read += launch.in(3).distinct_bytes();
-  if (launch.out(1).data) cost.bytes_read += launch.in(1).distinct_bytes();
-  if (launch.out(0).data) cost.bytes_read += launch.in(2).distinct_bytes();
-  for (int k2 = 0; k2 < launch.outputs; ++k2) cost.bytes_written += launch.out(k2).bytes();
+  if (gw.data) cost.bytes_read += x.distinct_bytes();
+  if (gx.data) cost.bytes_read += w.distinct_bytes();
+  for (int k = 0; k < launch.outputs; ++k) cost.bytes_written += launch.out(k).bytes();
 }
 
 }  // namespace pb::kernels

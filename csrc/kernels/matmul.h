@@ -24,10 +24,10 @@ void matmul_cost(const Launch& launch, Cost& cost);
 constexpr int kActivations = 4;  // see activations.h
 constexpr const char* kActivationNames[kActivations] = {"none", "relu", "tanh", "sigmoid"};
 
-// What the linear family keeps: FLOPs and special ops of one element of each activation, or of its pullback.
+// What the linear family keeps: the work of one element of each activation, or of its pullback.
 struct Linear {
   Kernel kernel;
-  int flops[kActivations], special[kActivations];
+  Counts counts[kActivations];
 };
 const Linear& linear_forward();
 const Linear& linear_backward();

@@ -18,10 +18,9 @@ void random_state(const Launch& launch);
 // in: x, the state. reals: p. Zero with probability p, otherwise x / (1 - p).
 void dropout(const Launch& launch);
 
-// FLOPs and special operations of one number, of the textbook's formulas: drawing words is integer arithmetic.
-template <int kFlops, int kSpecial> void random_cost(const Launch& launch, Cost& cost) {
-  cost.flops = launch.out().size() * kFlops;
-  cost.special_ops = launch.out().size() * kSpecial;
+// Of one number, by the textbook's formulas: drawing words is integer arithmetic.
+template <int kAdds, int kMultiplies, int kSpecial> void random_cost(const Launch& launch, Cost& cost) {
+  cost.add(Counts{kAdds, kMultiplies, 0, kSpecial}, launch.out().size());
 }
 
 }  // namespace pb::kernels

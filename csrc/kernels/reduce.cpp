@@ -36,8 +36,8 @@ Matrix matrix_of(const View& x, int64_t mask) {
 void reduce_cost(const Launch& launch, Cost& cost) {
   const auto& op = *static_cast<const Reduction*>(launch.table);
   const int64_t n = launch.in().size(), results = launch.out().size();
-  if (op.adds) cost.flops = std::max<int64_t>(0, n - results);
-  if (op.divides) cost.special_ops = results;
+  cost.add(op.counts, std::max<int64_t>(0, n - results));
+  if (op.divides) cost.special = results;
 }
 
 void arg_reduce_cost(const Launch&, Cost&) {}

@@ -11,9 +11,10 @@ namespace pb::kernels {
 struct Reduction {
   Kernel kernel;
   bool predicate;         // the result is bool
-  bool adds;              // a combination is one flop; integers then reduce to 64 bits, and bool counts as an integer
+  bool adds;              // or multiplies: integers then reduce to 64 bits, and bool counts as an integer
   bool divides;           // each result by the number of its elements
   bool takes[kComputes];  // compute types that it makes sense for: see read_as
+  Counts counts;          // of one combination
 };
 
 // Every reduction, once.

@@ -26,29 +26,22 @@ struct Counted {
 
 // What the formulas of a row cost: they run for two lengths, and the count is linear in between.
 struct RowCost {
-  int64_t flops[2], special[2];  // of a row, of each of its elements
+  Counts row, element;  // and of each of its elements
 };
 template <class F> RowCost measure_row(F&& row_of_length) {
   constexpr int64_t kShort = 5, kLong = 9;
-  int64_t counts[2][2];
-  for (int k = 0; k < 2; ++k) {
-    Counting::reset();
-    row_of_length(k ? kLong : kShort);
-    counts[k][0] = Counting::flops, counts[k][1] = Counting::special;
-  }
-  Counting::reset();
+  const Counts low = counts_of([&] { row_of_length(kShort); }), high = counts_of([&] { row_of_length(kLong); });
   RowCost cost;
-  for (int s = 0; s < 2; ++s) {
-    const int64_t element = (counts[1][s] - counts[0][s]) / (kLong - kShort);
-    (s ? cost.special : cost.flops)[1] = element;
-    (s ? cost.special : cost.flops)[0] = counts[0][s] - kShort * element;
+  for (const auto count : {&Counts::adds, &Counts::multiplies, &Counts::fmas, &Counts::special}) {
+    cost.element.*count = (high.*count - low.*count) / (kLong - kShort);
+    cost.row.*count = low.*count - kShort * cost.element.*count;
   }
   return cost;
 }
 void add_rows(const RowCost& row, const View& x, Cost& cost) {
   if (row_length(x) == 0) return;
-  cost.flops += row_count(x) * row.flops[0] + x.size() * row.flops[1];
-  cost.special_ops += row_count(x) * row.special[0] + x.size() * row.special[1];
+  cost.add(row.row, row_count(x));
+  cost.add(row.element, x.size());
 }
 
 // Operands of rows to be counted.
@@ -110,8 +103,8 @@ template <bool kLoss, bool kGradient> void cross_entropy_cost(const Launch& laun
 }  // namespace
 
 void divide_by_count_cost(const Launch& launch, Cost& cost) {
-  cost.flops = launch.in(1).size();  // an addition for each label
-  cost.special_ops = launch.out().size();
+  cost.integer_ops = launch.in(1).size();  // an addition for each label
+  cost.special = launch.out().size();
 }
 
 const Kernel softmax{"softmax", run_softmax, softmax_cost<Softmax, 1>};

@@ -9,7 +9,7 @@
 namespace pb::kernels {
 
 void scatter_cost(const Launch& launch, Cost& cost) {
-  cost.flops = launch.in(launch.inputs - 1).size() * static_cast<const Scatter*>(launch.table)->flops;
+  cost.add(static_cast<const Scatter*>(launch.table)->counts, launch.in(launch.inputs - 1).size());
 }
 
 uint64_t identity_of(Identity identity, DType dtype, DType stored) {

@@ -11,14 +11,13 @@ enum class Identity { zero, lowest, highest };  // what is there before the upda
 // How an op is called: onto an array, into zeros at shared indices or at an index for each element, by segments.
 enum class Scattering { onto, into, along, segments };
 
-// What the bindings know of an op. The number of flops of one update was measured by running the functor on the counting
-// scalar.
+// What the bindings know of an op. The work of one update was measured by running the functor on the counting scalar.
 struct Scatter {
   Kernel kernel;
   Scattering how;
   Identity identity;
   Negative negative;
-  int flops;
+  Counts counts;
 };
 
 // Every op, once.

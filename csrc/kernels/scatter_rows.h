@@ -42,8 +42,6 @@ template <class Visit> void each_scatter(Visit&& add) {
 
 // The row's entry for the bindings.
 template <class R> Scatter entry(R, const char* name) {
-  Counting::reset();
-  (void)typename R::Functor()(Counting(0.5), Counting(0.25));
   constexpr auto run = R::kScattering == Scattering::onto    ? index_write
                        : R::kScattering == Scattering::along ? along_axis_add
                                                              : scatter_write;
@@ -51,7 +49,7 @@ template <class R> Scatter entry(R, const char* name) {
           R::kScattering,
           R::kIdentity,
           R::kScattering == Scattering::segments ? Negative::refused : Negative::from_end,
-          int(Counting::flops)};
+          counts_of([] { (void)typename R::Functor()(Counting(0.5), Counting(0.25)); })};
 }
 
 }  // namespace pb::kernels

@@ -13,8 +13,8 @@ void update_cost(const Launch& launch, Cost& cost) {
     const View &p = launch.out(int(t)), &g = launch.in(int(t));
     if (!g.data) continue;
     const int64_t slots = op.slots * p.size() * compute_size(compute_type(p.dtype));
-    cost.flops += p.size() * (op.flops - preview);
-    cost.special_ops += p.size() * op.special;
+    cost.add(op.counts, p.size());
+    if (preview) cost.adds -= p.size();  // nothing is added to the weights
     cost.bytes_read += p.bytes() + g.distinct_bytes() + slots;
     cost.bytes_written += (preview ? 0 : p.bytes() + slots);
     if (launch.out(int(entries * (1 + op.slots) + t)).data) cost.bytes_written += p.bytes();
@@ -24,10 +24,10 @@ void update_cost(const Launch& launch, Cost& cost) {
 void clip_norm_cost(const Launch& launch, Cost& cost) {
   for (int k = 0; k < launch.inputs; ++k) {
     if (!launch.in(k).data) continue;
-    cost.flops += 2 * launch.in(k).size();
+    cost.adds += launch.in(k).size(), cost.multiplies += launch.in(k).size();
     cost.bytes_read += launch.in(k).distinct_bytes();
   }
-  cost.special_ops = 2;
+  cost.special = 2;
   cost.bytes_written = 2 * sizeof(double);
 }
 

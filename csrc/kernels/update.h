@@ -6,8 +6,8 @@ namespace pb::kernels {
 
 constexpr int kMaxSlots = 3;
 
-// What the bindings know of an update. flops and special ops of one element, with p += delta, were measured by running the
-// functor on the counting scalar.
+// What the bindings know of an update. The work of one element, with p += delta, was measured by running the functor on the
+// counting scalar.
 //
 // Operands of an update of `entries` tensors: the weights, then the entries of each slot, then the deltas (data null
 // where nobody asked), then the control block; inputs: the gradients (data null: the entry is left alone). All but the
@@ -16,7 +16,7 @@ constexpr int kMaxSlots = 3;
 struct Update {
   Kernel kernel;
   int slots;
-  int flops, special;
+  Counts counts;
 };
 void update_cost(const Launch& launch, Cost& cost);
 

@@ -37,9 +37,7 @@ template <class U> Update entry(const char* name, void (*run)(const Launch&)) {
   const typename U::template Element<Counting> f(control, hyper);
   const Counting p(0.5), g(0.5);
   Counting slots[kMaxSlots] = {p, p, p};
-  Counting::reset();
-  (void)(p + change_of<U>(f, p, g, slots));
-  return {{name, run, update_cost}, U::kSlots, int(Counting::flops), int(Counting::special)};
+  return {{name, run, update_cost}, U::kSlots, counts_of([&] { (void)(p + change_of<U>(f, p, g, slots)); })};
 }
 
 }  // namespace pb::kernels

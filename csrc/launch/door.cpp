@@ -14,22 +14,42 @@ bool read_before(const Launch& launch, int k) {
   return false;
 }
 
+LedgerKey key_of(const Launch& launch, const Charge& charge, const Cost& cost) {
+  int arithmetic = -1;
+  for (int k = 0; k < launch.outputs + launch.inputs && arithmetic < 0; ++k)
+    if (launch.operands[k].data && is_float(launch.operands[k].dtype)) arithmetic = int(launch.operands[k].dtype);
+  if (arithmetic < 0) arithmetic = int(launch.out().dtype);
+  if (arithmetic == int(DType::f32) && cost.matmul_flops && multiplies_in_tf32(charge)) arithmetic = kTf32;
+  return {launch.kernel->name, charge.phase, charge.scope, arithmetic};
+}
+
 }  // namespace
+
+PlanRecord figures_of(const Launch& launch, const Charge& charge) {
+  Cost cost;
+  launch.kernel->cost(launch, cost);
+  if (cost.bytes_read == 0 && cost.bytes_written == 0) {
+    for (int k = 0; k < launch.outputs; ++k) cost.bytes_written += launch.out(k).bytes();
+    for (int k = 0; k < launch.inputs; ++k)
+      if (!read_before(launch, k)) cost.bytes_read += launch.in(k).distinct_bytes();
+  }
+  const LedgerKey key = key_of(launch, charge, cost);
+  if (key.arithmetic > int(DType::f64) && key.arithmetic < kTf32) {
+    cost.integer_ops += cost.flops() + cost.special;
+    static_cast<Counts&>(cost) = {}, cost.matmul_flops = 0;
+  }
+  if (cost.executed_flops == 0) cost.executed_flops = cost.flops();
+  return {key, cost};
+}
 
 void perform_recorded(const Launch& launch) {
   if (door.recorder) door.recorder->add(launch, door.charge);
   if (!door.ledger) return perform(launch);
-  Record record{launch.kernel->name, door.charge.phase, door.charge.scope, {}, mark(), 0};
-  launch.kernel->cost(launch, record.cost);
-  if (record.cost.executed_flops == 0) record.cost.executed_flops = record.cost.flops;
-  if (record.cost.bytes_read == 0 && record.cost.bytes_written == 0) {
-    for (int k = 0; k < launch.outputs; ++k) record.cost.bytes_written += launch.out(k).bytes();
-    for (int k = 0; k < launch.inputs; ++k)
-      if (!read_before(launch, k)) record.cost.bytes_read += launch.in(k).distinct_bytes();
-  }
+  Ledger& ledger = *door.ledger;
+  const auto [key, cost] = figures_of(launch, door.charge);
+  const int64_t begin = ledger.timed ? mark() : 0;
   perform(launch);
-  record.end = mark();
-  door.ledger->records.push_back(record);
+  ledger.add({key, cost, live_bytes(), begin, ledger.timed ? mark() : 0});
 }
 
 }  // namespace pb

@@ -38,10 +38,12 @@ struct Charge {
   uint8_t precision = 0;
 };
 
-// Is told of launches before they run.
+// Is told of launches before they run, and afterwards what they were for: those since the last time that are of this phase and of
+// scope `from` are of scope `to`.
 struct Recorder {
   virtual ~Recorder() = default;
   virtual void add(const Launch& launch, const Charge& charge) = 0;
+  virtual void label(int phase, int from, int to) = 0;
 };
 
 // The state of a thread's door.
@@ -63,6 +65,8 @@ struct ChargeKept {
 };
 
 void perform_recorded(const Launch& launch);
+// What a ledger is told of a launch.
+PlanRecord figures_of(const Launch& launch, const Charge& charge);
 
 // Each backend brings these. perform runs the kernel, or puts it in the device's queue.
 void perform(const Launch& launch);
@@ -70,6 +74,10 @@ void perform(const Launch& launch);
 // the work before it is done, for which it waits.
 int64_t mark();
 int64_t time_of(int64_t mark);
+// Of arrays that kernels made, on this device.
+int64_t live_bytes();
+// Whether products of float32 go through tensor cores that round to TF32.
+bool multiplies_in_tf32(const Charge& charge);
 
 inline void run(const Launch& launch) {
   if (__builtin_expect(door.ledger || door.recorder, 0)) return perform_recorded(launch);

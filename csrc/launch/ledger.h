@@ -1,25 +1,110 @@
-// What was launched, with its FLOPs and bytes.
+// What was launched, with its FLOPs and bytes: sums for ever, and the last launches one by one.
 #pragma once
-#include <cstdint>
+#include <memory>
+#include <unordered_map>
 #include <vector>
+
+#include "launch/dtype.h"
+#include "math/counts.h"
 
 namespace pb {
 
-// Figures of one launch. flops are algorithmic: a multiply-add is 2, by the textbook formula; matmul_flops is the part in
-// products; executed_flops is what the kernel really does. special_ops are exp, log, tanh, sqrt, division.
-struct Cost {
-  int64_t flops = 0, matmul_flops = 0, executed_flops = 0, special_ops = 0, bytes_read = 0, bytes_written = 0;
+// Figures of one launch. The Counts is algorithmic, by the textbook's formula; matmul_flops is the part in products; executed_flops
+// is what the kernel really does, and 0 where that is the same. integer_ops is the arithmetic on integers.
+struct Cost : Counts {
+  int64_t matmul_flops = 0, executed_flops = 0, integer_ops = 0, bytes_read = 0, bytes_written = 0;
+
+  void add(const Cost& other, int64_t times);
+  using Counts::add;
+};
+
+// What a launch computes in: a dtype, or float32 rounded to TF32 by tensor cores.
+constexpr int kTf32 = kDTypes, kArithmetics = kDTypes + 1;
+
+constexpr int kPhases = 6, kOther = 5, kEnd = -1;  // numbers of the layer above, but for the end of the last one
+
+// What launches have in common that are summed up. scope: a number of the layer above.
+struct LedgerKey {
+  const char* kernel;
+  int phase, scope, arithmetic;
+
+  bool operator==(const LedgerKey& other) const {
+    return kernel == other.kernel && phase == other.phase && scope == other.scope && arithmetic == other.arithmetic;
+  }
 };
 
 struct Record {
-  const char* kernel;
-  int phase, scope;
+  LedgerKey key;
   Cost cost;
-  int64_t begin, end;  // marks of the door
+  int64_t live_bytes;  // of the device, when it was launched
+  int64_t begin, end;  // marks of the door; 0 where launches are not timed
 };
 
-struct Ledger {
-  std::vector<Record> records;
+struct LedgerSum {
+  LedgerKey key;
+  Cost cost;
+  int64_t launches, nanoseconds;
+};
+
+// A moment from which launches are of another phase.
+struct Border {
+  int64_t mark;
+  int phase;
+};
+
+// A launch of a plan, for a ledger to count with each replay.
+struct PlanRecord {
+  LedgerKey key;
+  Cost cost;
+};
+
+class Ledger {
+ public:
+  static constexpr size_t kKept = 1 << 14;  // launches at least, and borders
+
+  // borders: when it was which phase is of interest. timed: launches are timed. singly: plans are replayed launch by launch.
+  Ledger(bool borders, bool timed, bool singly) : has_borders(borders), timed(timed), singly(singly) {}
+  const bool has_borders, timed, singly;
+
+  void add(const Record& record);
+  void enter(int phase);
+  // Launches since the last call, or since `now` was called, that are of this phase and of scope `from` are of scope `to`.
+  void label(int phase, int from, int to);
+  void now() { labelled_ = records_.size(); }
+  // So many replays of a plan. nanoseconds: of each of its launches together, or null.
+  void replayed(const std::shared_ptr<const std::vector<PlanRecord>>& plan, int64_t times, const int64_t* nanoseconds);
+
+  // After the last launch. The marks of what is kept become times.
+  struct Taken {
+    int64_t phases[kPhases];      // nanoseconds before the borders that are kept
+    std::vector<LedgerSum> sums;  // in the order in which they came first
+    std::vector<Record> records;  // the last ones
+    std::vector<Border> borders;
+  };
+  Taken take();
+
+ private:
+  struct Hash {
+    size_t operator()(const LedgerKey& key) const;
+  };
+  struct Replays {
+    std::shared_ptr<const std::vector<PlanRecord>> plan;
+    int64_t times = 0;
+    std::vector<int64_t> nanoseconds;
+  };
+
+  LedgerSum& sum_of(const LedgerKey& key);
+  void fold_records(size_t count);
+  void fold_borders(size_t count);
+
+  std::vector<Record> records_;
+  std::vector<Border> borders_;
+  std::vector<Replays> replays_;
+  std::vector<LedgerSum> sums_;
+  std::unordered_map<LedgerKey, size_t, Hash> places_;
+  size_t labelled_ = 0;
+  Border folded_{0, 0};           // the last one that is no longer kept
+  int64_t phases_[kPhases] = {};  // nanoseconds before it
 };
 
 }  // namespace pb

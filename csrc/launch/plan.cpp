@@ -160,13 +160,15 @@ void replay_singly(Plan& plan, const Span* given, int64_t passes, Progress& prog
   const ChargeKept kept;
   for (int64_t pass = 0; pass < passes; ++pass) {
     plan.move_given(given, pass);
-    progress = {int(pass), 0};
+    progress.passes = int(pass), progress.begun = 0;
     for (const Step& step : plan.steps) {
       ++progress.begun;
       door.charge = step.charge;
+      if (door.ledger) door.ledger->enter(step.charge.phase);
       run(step.launch);
     }
   }
+  if (door.ledger) door.ledger->enter(kept.before.phase);
 }
 
 }  // namespace pb

@@ -113,6 +113,7 @@ template <class PlaceOf> void Plan::add(const Launch& launch, const Charge& char
 // How far a run has come, for who is told of an exception: passes over the whole plan, and steps begun in the last.
 struct Progress {
   int passes = 0, begun = 0;
+  int64_t* nanoseconds = nullptr;  // where each group's time is added up, if it is asked for
 };
 
 // A plan made ready to run, by the backend that its memory is of. The plan lives longer.

@@ -3,10 +3,11 @@
 #include <cmath>
 
 #include "math/number.h"
+#include "math/counts.h"
 
 namespace pb {
 
-// + - * and the unary minus are one flop each, a fused multiply-add two; division, roots and transcendental functions are
+// + - and the unary minus are an addition each; division, roots and transcendental functions are
 // one special operation each; comparisons, choices, signs and rounding are free.
 struct Counting {
   double value = 0;
@@ -15,28 +16,33 @@ struct Counting {
   PB_HD Counting(double v) : value(v) {}
   PB_HD Counting(int v) : value(v) {}
 
-  static inline thread_local long long flops = 0, special = 0;
-  static void reset() { flops = special = 0; }
+  static inline thread_local Counts counts{};
 
   // For host and device, as the formulas are (nvcc warns otherwise), but only a host counts.
-  PB_HD static Counting flop(double v) {
+  PB_HD static Counting added(double v) {
 #if !defined(__CUDA_ARCH__)
-    ++flops;
+    ++counts.adds;
+#endif
+    return v;
+  }
+  PB_HD static Counting multiplied(double v) {
+#if !defined(__CUDA_ARCH__)
+    ++counts.multiplies;
 #endif
     return v;
   }
   PB_HD static Counting hard(double v) {
 #if !defined(__CUDA_ARCH__)
-    ++special;
+    ++counts.special;
 #endif
     return v;
   }
 
-  PB_HD friend Counting operator+(Counting a, Counting b) { return flop(a.value + b.value); }
-  PB_HD friend Counting operator-(Counting a, Counting b) { return flop(a.value - b.value); }
-  PB_HD friend Counting operator*(Counting a, Counting b) { return flop(a.value * b.value); }
+  PB_HD friend Counting operator+(Counting a, Counting b) { return added(a.value + b.value); }
+  PB_HD friend Counting operator-(Counting a, Counting b) { return added(a.value - b.value); }
+  PB_HD friend Counting operator*(Counting a, Counting b) { return multiplied(a.value * b.value); }
   PB_HD friend Counting operator/(Counting a, Counting b) { return hard(a.value / b.value); }
-  PB_HD friend Counting operator-(Counting a) { return flop(-a.value); }
+  PB_HD friend Counting operator-(Counting a) { return added(-a.value); }
   PB_HD Counting& operator+=(Counting b) { return *this = *this + b; }
   PB_HD Counting& operator-=(Counting b) { return *this = *this - b; }
   PB_HD Counting& operator*=(Counting b) { return *this = *this * b; }
@@ -49,6 +55,13 @@ struct Counting {
   PB_HD friend bool operator>(Counting a, Counting b) { return a.value > b.value; }
   PB_HD friend bool operator>=(Counting a, Counting b) { return a.value >= b.value; }
 };
+
+// What f() does.
+template <class F> Counts counts_of(F&& f) {
+  Counting::counts = {};
+  f();
+  return Counting::counts;
+}
 
 namespace m {
 

@@ -136,7 +136,7 @@ def pull(rule: Rule, g: Tensor, *kept: Any) -> Any:
 
     Of a joint rule `needs` is the last that is given.
     """
-    if listeners.record is not None or rule.fused is rule.definition:
+    if listeners.differentiates or rule.fused is rule.definition:
         return rule.definition(g, *kept)
     values = (g, *kept)
     place = innermost(values)

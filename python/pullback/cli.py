@@ -1,4 +1,4 @@
-"""The command line: `pullback info`, `pullback train digits`."""
+"""The command line: `pullback info`, `pullback train digits`, `pullback profile script.py`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,29 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--device", default=None, help="cpu (default), cuda, cuda:1 …")
     train.add_argument("--out", default="runs/digits", help="folder of weights and loss curve (default runs/digits)")
     train.set_defaults(run=_train)
+    _add_profile(commands)
     return parser
+
+
+def _add_profile(commands: Any) -> None:
+    profile = commands.add_parser(
+        "profile",
+        allow_abbrev=False,
+        usage="pullback profile [options] (script.py | -m module) [arguments of the script]",
+        help="run a script and show what its forward and backward passes cost",
+        description="Runs a script unchanged and prints, to stderr, what its main thread cost, forward and backward. The exit "
+        "status is the script's.",
+    )
+    profile.add_argument("-m", action="store_true", dest="is_module", help="the name of a module follows, as after python -m")
+    profile.add_argument("--html", metavar="PATH", help="write a page with pictures")
+    profile.add_argument("--trace", metavar="PATH", help="write a trace for Perfetto and Chrome")
+    profile.add_argument("--json", metavar="PATH", help="write all figures")
+    profile.add_argument("--detail", default="phase", help='"phase" (default); "kernel" times each launch on a GPU; "count"')
+    profile.add_argument("--strict", action="store_true", help="fail where the cost of a launch is not known")
+    profile.add_argument("--verify", action="store_true", help="run the script again under ncu, and compare with its counters")
+    profile.add_argument("program", metavar="script.py", help="a script, or after -m a module")
+    profile.add_argument("arguments", nargs=argparse.REMAINDER, help="what follows it is the script's")
+    profile.set_defaults(run=_profile)
 
 
 # ---- info
@@ -71,6 +93,7 @@ def _facts() -> list[tuple[str, str]]:
     from . import __version__, backends, devices
     from .backends import native
     from .primitive import OPS
+    from .profile.peaks import processor
 
     module = native.module
     native_count = len([op for op in OPS.values() if op.native])
@@ -80,7 +103,7 @@ def _facts() -> list[tuple[str, str]]:
         ("pullback", __version__),
         ("Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
         ("NumPy", np.__version__),
-        ("cpu", f"{_processor()}, {os.cpu_count()} logical processors"),
+        ("cpu", f"{processor()}, {os.cpu_count()} logical processors"),
         ("cuda", _gpus() if devices.cuda.is_available() else f"no: {devices.cuda.why_not()}"),
         ("CUDA kernels", "yes" if backends.why_not("cuda") is None else f"no: {backends.why_not('cuda')}"),
         ("CUDA libraries", _cuda_libraries()),
@@ -90,14 +113,6 @@ def _facts() -> list[tuple[str, str]]:
         ("threads", str(module.thread_count()) if module is not None else "NumPy's"),
         ("ops", f"{native_count} native, {views} views without a kernel, {others} by reference (pullback info --ops)"),
     ]  # fmt: skip
-
-
-def _processor() -> str:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            return next((line.partition(":")[2].strip() for line in file if line.startswith("model name")), platform.machine())
-    except OSError:
-        return platform.processor() or platform.machine()
 
 
 def _gpus() -> str:
@@ -192,6 +207,21 @@ def _train(options: argparse.Namespace) -> int:
     print(f"weights        {weights}")
     print(f"loss curve     {curve or 'not drawn, matplotlib is missing: pip install ' + repr('pullback[plot]')}")
     return 0
+
+
+# ---- profile
+
+
+def _profile(options: argparse.Namespace) -> int:
+    from .profile import command
+
+    program = command.Program(options.program, options.arguments, options.is_module)
+    files = {option: path for option in command.WRITERS if (path := getattr(options, option))}
+    try:
+        return command.profile(program, strict=options.strict, detail=options.detail, files=files, verify=options.verify)
+    except command.NoProgramError as error:
+        print(f"pullback profile: {error}", file=sys.stderr)
+        return 2
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ PULLBACK_CACHE_BYTES and PULLBACK_CUDA_SYNC.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Final
 
 BACKENDS: Final = ("native", "reference")
@@ -35,3 +36,19 @@ def simd_level() -> int | None:
     if value.lstrip("v") not in ("2", "3", "4"):
         raise ImportError(f"PULLBACK_SIMD is {value!r}, but the levels are v2, v3 and v4. Set one of them, or none.")
     return int(value.lstrip("v"))
+
+
+def cache_dir() -> Path:
+    """PULLBACK_CACHE_DIR: the folder of what was measured once, else $XDG_CACHE_HOME/pullback, else ~/.cache/pullback."""
+    if chosen := os.environ.get("PULLBACK_CACHE_DIR"):
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if os.path.isabs(base) else Path("~/.cache").expanduser()) / "pullback"
+
+
+def counting() -> tuple[int, Path] | None:
+    """PULLBACK_COUNTING: set by pullback for a run under ncu: which call of `verify` is counted (0: the whole command `pullback
+    profile`), and the file that its ledger is written to, as "1:/tmp/ledger.json".
+    """
+    number, _, path = os.environ.get("PULLBACK_COUNTING", "").partition(":")
+    return (int(number), Path(path)) if path else None

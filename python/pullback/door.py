@@ -8,39 +8,111 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import Any, Final, NamedTuple
 
 from . import capturing
+from .listeners import listeners
+from .site import current_frame, user_frame
 
 PHASES: Final = ("forward", "backward", "recompute", "optimizer", "data", "other")
 FORWARD, BACKWARD, RECOMPUTE, OPTIMIZER, DATA, OTHER = range(6)
+END: Final = -1  # the phase of a ledger's last border
+DETAILS: Final = ("count", "phase", "kernel")
+FIGURES: Final = (
+    "adds", "multiplies", "fmas", "matmul_flops", "executed_flops", "special_ops", "integer_ops", "bytes_read", "bytes_written",
+)  # fmt: skip
+KEPT: Final = 1 << 14  # launches that are remembered one by one
 
 
-@dataclass
-class Launch:
-    """What one launch cost. Times are in nanoseconds of the monotonic clock."""
+class Key(NamedTuple):
+    """What launches have in common that are summed up. scope: its number in `scopes`."""
 
     kernel: str
     phase: int
     scope: int
-    flops: int
+    dtype: str
+    known: bool = True  # False where no formula tells the cost
+
+
+@dataclass(slots=True)
+class Launch:
+    """What one launch cost. Times are in nanoseconds of the monotonic clock, 0 where launches are not timed."""
+
+    kernel: str
+    phase: int
+    scope: int
+    dtype: str
+    adds: int
+    multiplies: int
+    fmas: int
     matmul_flops: int
     executed_flops: int
     special_ops: int
+    integer_ops: int
     bytes_read: int
     bytes_written: int
+    live_bytes: int
     begin_ns: int
     end_ns: int
-    known: bool = True  # False where no formula tells the cost
+    known: bool = True
+
+    @property
+    def flops(self) -> int:
+        """Algorithmic; a multiply-add is two."""
+        return self.adds + self.multiplies + 2 * self.fmas
+
+
+@dataclass
+class Ledger:
+    """What a thread launched.
+
+    Attributes:
+        sums: of launches that are alike: [launches, nanoseconds, *FIGURES], in the order in which they ran first.
+        launches: the last ones. borders: (nanoseconds, phase) from which on it is that phase, the last ones, then the end.
+        phases: nanoseconds of each phase before the borders.
+        timed: launches are.
+    """
+
+    sums: dict[Key, list[int]] = field(default_factory=dict)
+    launches: list[Launch] = field(default_factory=list)
+    borders: list[tuple[int, int]] = field(default_factory=list)
+    phases: list[int] = field(default_factory=lambda: [0] * len(PHASES))
+    timed: bool = False
+
+    def add(self, key: Key, launches: int, nanoseconds: int, figures: Any) -> None:
+        """Adds launches to their sum."""
+        row = (launches, nanoseconds, *figures)
+        before = self.sums.get(key)
+        self.sums[key] = list(row) if before is None else [a + b for a, b in zip(before, row)]
+
+
+class Scope(NamedTuple):
+    """What a launch is for.
+
+    Attributes:
+        module: the path of the Module that runs. op: the op that was called, "" where the kernel tells it.
+        code, offset: the user's line that called it, as in site.py.
+        order: of the derivative.
+    """
+
+    module: str = ""
+    op: str = ""
+    code: CodeType | None = None
+    offset: int = 0
+    order: int = 0
 
 
 class _Door(threading.local):
     phase: int = FORWARD
     scope: int = 0
-    ledger: list[Launch] | None = None
+    ledger: Ledger | None = None
+    recent: deque[Launch]  # of the reference
+    detail: int = 0
     charged: int = 0  # > 0 inside a launch that has charged the whole composition already
 
 
@@ -54,7 +126,7 @@ def connect(native: Any) -> None:
     native.set_phase(state.phase)
     native.set_scope(state.scope)
     if state.ledger is not None:
-        native.ledger_begin()
+        native.ledger_begin(state.detail)
     _natives.append(native)
 
 
@@ -63,12 +135,15 @@ def attended() -> Generator[None]:
     """A recording runs in this thread: it is told of phases and scopes, as a ledger is."""
     global profiling
     profiling += 1
+    listeners.observe(observe)
     for native in _natives:
         native.set_phase(state.phase)
     try:
         yield
     finally:
         profiling -= 1
+        if state.ledger is None:
+            listeners.observe(None)
 
 
 def enter(phase: int) -> int:
@@ -78,7 +153,13 @@ def enter(phase: int) -> int:
     if profiling:
         for native in _natives:
             native.set_phase(phase)
+        _border(phase)
     return before
+
+
+def _border(phase: int) -> None:
+    if state.ledger is not None and state.detail and not _natives:
+        state.ledger.borders.append((time.monotonic_ns(), phase))
 
 
 @contextmanager
@@ -91,17 +172,25 @@ def charged_to(phase: int) -> Generator[None]:
         enter(before)
 
 
-scopes: Final[list[str]] = [""]  # the names of scopes, by their numbers
-_scope_numbers: Final[dict[str, int]] = {"": 0}
+# ---- what launches are for
+
+scopes: Final[list[Scope]] = [Scope()]  # by their numbers
+_numbers: Final[dict[tuple[str, str, int, int, int], int]] = {("", "", 0, 0, 0): 0}
+
+
+def _number(module: str, op: str, code: CodeType | None, offset: int, order: int) -> int:
+    key = (module, op, id(code) if code is not None else 0, offset, order)
+    number = _numbers.get(key)
+    if number is None:
+        scopes.append(Scope(module, op, code, offset, order))  # which keeps the code, so that its id stays its own
+        number = _numbers[key] = len(scopes) - 1
+    return number
 
 
 def enter_scope(name: str) -> int:
-    """Charges this thread's launches to a scope (a module's path); returns the one before, for `leave_scope`."""
+    """Charges this thread's launches to a Module's path; returns the scope before, for `leave_scope`."""
     before = state.scope
-    if name not in _scope_numbers:
-        scopes.append(name)
-        _scope_numbers[name] = len(scopes) - 1
-    leave_scope(_scope_numbers[name])
+    leave_scope(_number(name, "", None, 0, scopes[before].order))
     return before
 
 
@@ -112,28 +201,95 @@ def leave_scope(before: int) -> None:
         native.set_scope(before)
 
 
-def begin() -> None:
+def label(op: str, code: CodeType, offset: int) -> int:
+    """The launches since the last call were for this op, called from this line; returns the scope of its pullback.
+
+    In a backward pass launches are for the op that is pulled back, and so are the derivatives of what runs there.
+    """
+    base = scopes[state.scope]
+    if base.op:
+        return _number(base.module, base.op, base.code, base.offset, base.order + 1)
+    number = _number(base.module, op, code, offset, base.order)
+    for native in _natives:
+        native.label(number)
+    if state.ledger is not None:
+        for launch in state.recent:
+            if launch.scope == state.scope and launch.phase == state.phase:
+                launch.scope = number
+        _fold()
+    return _number(base.module, op, code, offset, base.order + 1)
+
+
+def observe(op: Any, *_: Any) -> None:
+    """Is told of ops that no tape records."""
+    if not scopes[state.scope].op:
+        frame = user_frame(current_frame(1))
+        label(op.name, frame.f_code, frame.f_lasti)
+
+
+def op_of(kernel: str) -> str:
+    """The op that a kernel is of: tanh_pullback is of tanh."""
+    return kernel.partition("_pullback")[0]
+
+
+# ---- the ledger
+
+
+def begin(detail: str = "phase") -> None:
     """Starts this thread's ledger. Raises RuntimeError where one is running."""
     if state.ledger is not None:
         raise RuntimeError("a profile is already running in this thread; end it first.")
     global profiling
     profiling += 1
-    state.ledger = []
+    state.ledger, state.detail, state.recent = Ledger(), DETAILS.index(detail), deque()
     for native in _natives:
         native.set_phase(state.phase)
-        native.ledger_begin()
+        native.ledger_begin(state.detail)
+    _border(state.phase)
+    listeners.observe(observe)
 
 
-def end() -> list[Launch]:
-    """Stops this thread's ledger and returns its launches, in order."""
+def end() -> Ledger:
+    """Stops this thread's ledger and returns it; empty where none is running."""
     global profiling
-    profiling -= state.ledger is not None
-    launches = state.ledger or []
-    state.ledger = None
+    if state.ledger is None:
+        return Ledger()
+    profiling -= 1
+    listeners.observe(None)
+    _border(END)
+    _fold()
+    ledger, state.ledger = state.ledger, None
+    ledger.timed = state.detail > 0
     for native in _natives:
         native.ledger_end()
-        launches += [Launch(*row) for row in native.ledger_take()]
-    return sorted(launches, key=lambda launch: launch.begin_ns)
+        taken = native.ledger_take()
+        if taken is not None:
+            _merge(ledger, *taken)
+    ledger.launches.sort(key=lambda launch: launch.begin_ns)
+    return ledger
+
+
+def _merge(ledger: Ledger, sums: Any, launches: Any, borders: Any, phases: Any) -> None:
+    """Adds what a module of kernels tells. Phases are as the module sees them that launched: a GPU's, if there is one."""
+    for key, count, nanoseconds, figures in sums:
+        ledger.add(Key(*key), count, nanoseconds, figures)
+    ledger.launches += [Launch(*[*key, *figures, *rest]) for key, figures, *rest in launches]
+    if sums or not ledger.borders:
+        ledger.borders, ledger.phases = borders, phases
+
+
+def _fold() -> None:
+    """Adds the launches of the reference to the sums."""
+    ledger, recent = state.ledger, getattr(state, "recent", None)
+    if ledger is None or not recent:
+        return
+    for x in recent:
+        figures = [getattr(x, name) for name in FIGURES]
+        ledger.add(Key(x.kernel, x.phase, x.scope, x.dtype, x.known), 1, x.end_ns - x.begin_ns, figures)
+    ledger.launches += recent
+    if len(ledger.launches) > 2 * KEPT:
+        del ledger.launches[:-KEPT]
+    recent.clear()
 
 
 def moved(*arrays: Any, of: Any = None) -> dict[str, int]:
@@ -141,14 +297,14 @@ def moved(*arrays: Any, of: Any = None) -> dict[str, int]:
     return {"bytes_read": 0 if of is None else of.nbytes, "bytes_written": sum([a.nbytes for a in arrays])}
 
 
-def through(name: str, run: Callable[[], Any], cost: Callable[[Any], dict[str, int] | None]) -> Any:
-    """Runs a launch that is not a native kernel. `cost(result)` gives its figures, None where nothing is known.
+def through(name: str, run: Callable[[], Any], cost: Callable[[Any], dict[str, Any] | None]) -> Any:
+    """Runs a launch that is not a native kernel. `cost(result)` gives its figures by their names in FIGURES (and "dtype", what it
+    computes in), None where nothing is known.
 
     Launches inside it are part of it and are not charged again.
     """
     capturing.refuse(f"{name}, which is not a native kernel,", "Do it outside, or with other ops.")
-    ledger = state.ledger
-    if ledger is None:
+    if state.ledger is None:
         return run()
     charged_already = state.charged > 0
     state.charged += 1
@@ -157,16 +313,24 @@ def through(name: str, run: Callable[[], Any], cost: Callable[[Any], dict[str, i
         result = run()
     finally:
         state.charged -= 1
-    end_ns = time.monotonic_ns()
     if not charged_already:
-        figures = cost(result)
-        zero = {"flops": 0, "matmul_flops": 0, "special_ops": 0, "bytes_read": 0, "bytes_written": 0}
-        zero.update(figures or {})
-        executed = zero.pop("executed_flops", zero["flops"])
-        ledger.append(
-            Launch(
-                name, state.phase, state.scope, executed_flops=executed, begin_ns=begin_ns,
-                end_ns=end_ns, known=figures is not None, **zero,
-            )
-        )
+        state.recent.append(_launch(name, cost(result), begin_ns, time.monotonic_ns()))
+        if len(state.recent) > KEPT:
+            _fold()
     return result
+
+
+def _launch(name: str, figures: dict[str, Any] | None, begin_ns: int, end_ns: int) -> Launch:
+    found: dict[str, Any] = dict.fromkeys(FIGURES, 0)
+    found.update(figures or {})
+    dtype = str(found.pop("dtype", ""))
+    flops = found["adds"] + found["multiplies"] + 2 * found["fmas"]
+    if dtype and "float" not in dtype:  # arithmetic on integers
+        found["integer_ops"] += flops + found["special_ops"]
+        found |= dict.fromkeys(("adds", "multiplies", "fmas", "matmul_flops", "special_ops"), 0)
+    elif not found["executed_flops"]:
+        found["executed_flops"] = flops
+    live = max([native.live_bytes() for native in _natives], default=0)
+    return Launch(
+        name, state.phase, state.scope, dtype, **found, live_bytes=live, begin_ns=begin_ns, end_ns=end_ns, known=figures is not None
+    )

@@ -11,11 +11,14 @@ class Listeners(threading.local):
     """Who listens to this thread's ops: a stack of tapes (and other listeners), the innermost last.
 
     `record(op, y, inputs, params)` tells all of them; it is None where nobody listens, the one question of every op. A batch
-    has its place on the stack and is told nothing: its `add` is None. `batches` says whether there is one.
+    has its place on the stack and is told nothing: its `add` is None. `batches` says whether there is one. An observer is told
+    where nobody is on the stack to be told, and changes nothing: `differentiates` says whether anybody else is told.
     """
 
     record: Callable[..., None] | None = None
+    differentiates: bool = False
     batches: bool = False
+    _observer: Callable[..., None] | None = None
     _stack: tuple[Any, ...] = ()
 
     @property
@@ -26,11 +29,16 @@ class Listeners(threading.local):
     def stack(self, stack: tuple[Any, ...]) -> None:
         self._stack = stack
         if not stack:
-            self.record, self.batches = None, False
+            self.record, self.differentiates, self.batches = self._observer, False, False
             return
         told = [listener.add for listener in stack if listener.add is not None]
-        self.record = None if not told else told[0] if len(told) == 1 else _tell_all
-        self.batches = len(told) < len(stack)
+        self.record = self._observer if not told else told[0] if len(told) == 1 else _tell_all
+        self.differentiates, self.batches = bool(told), len(told) < len(stack)
+
+    def observe(self, observer: Callable[..., None] | None) -> None:
+        """Tells this function of ops that nobody else is told of."""
+        self._observer = observer
+        self.stack = self._stack
 
     def enter(self, listener: Any) -> None:
         """Tells this listener, too, as the innermost."""
@@ -42,16 +50,16 @@ class Listeners(threading.local):
 
     def lower(self, place: int) -> tuple[Any, ...]:
         """From now on only those below this place of the stack listen. Returns what `restore` takes."""
-        before = self._stack, self.record, self.batches
+        before = self._stack, self.record, self.differentiates, self.batches
         if place:
             self.stack = self._stack[:place]
         else:
-            self._stack, self.record, self.batches = (), None, False
+            self._stack, self.record, self.differentiates, self.batches = (), self._observer, False, False
         return before
 
     def restore(self, before: tuple[Any, ...]) -> None:
         """Undoes `lower`."""
-        self._stack, self.record, self.batches = before
+        self._stack, self.record, self.differentiates, self.batches = before
 
 
 listeners: Final = Listeners()

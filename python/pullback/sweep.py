@@ -74,7 +74,7 @@ def _seed(target: Any, given: Any) -> Tensor:
 
 def walk(tape: GradientTape, reach: set[int], sources: set[int], sums: Sums, free: bool) -> dict[int, Any]:
     """Visits the nodes from the last to the first, those that a cotangent reached; returns the hooks that did not run."""
-    fused, batches = listeners.record is None, listeners.batches  # nobody is told, so a pullback may be one opaque kernel
+    fused, batches = not listeners.differentiates, listeners.batches  # nobody is told, so a pullback may be one opaque kernel
     hooks, scopes, cotangents, everything = dict(tape.hooks), tape.scopes, sums.of, reach is tape.values
     shown = hooks.keys() | sources.difference(tape.leaves)  # computed values whose cotangent is wanted
     tape.consumed = free

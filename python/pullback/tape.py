@@ -131,6 +131,8 @@ class GradientTape:
             else:
                 serials.append(0)
         if not watched:
+            if door.profiling:
+                door.observe(op, y, inputs, params)
             return
         frame = current_frame(2)  # the op's caller, past this frame and the op
         code = frame.f_code
@@ -148,7 +150,7 @@ class GradientTape:
             y.serial = result = new_serial()
         values.add(result)
         if door.profiling:
-            self.scopes[result] = door.state.scope
+            self.scopes[result] = door.label(op.name, code, offset)
         edges = op.edges(inputs, y, params, serials)
         self.nodes.append((op, result, serials, edges, _versions(inputs, edges) if changeable else (), code, offset))
 

@@ -78,14 +78,16 @@ def half_of(arrays: Sequence[Any]) -> Any:
     return next((a.dtype for a in arrays if hasattr(a, "dtype") and a.dtype.itemsize == 2 and a.dtype.kind in "fV"), None)
 
 
-def cost_of(op: Any, arrays: Sequence[Any], params: Sequence[Any], y: Any) -> dict[str, int] | None:
-    """FLOPs from the op's declaration; each distinct input read once, the result written once."""
+def cost_of(op: Any, arrays: Sequence[Any], params: Sequence[Any], y: Any) -> dict[str, Any] | None:
+    """FLOPs from the op's declaration; each distinct input read once, the result written once; and what it computes in."""
     figures = op.cost(*arrays, *params, y) if op.cost is not None else None
     if figures is None:
         return None
     read = sum(distinct_bytes(a) for i, a in enumerate(arrays) if not any(a is b for b in arrays[:i]))
     read += sum(distinct_bytes(p) for p in params if hasattr(p, "strides"))  # indices
-    return {"bytes_read": read, "bytes_written": y.nbytes, **figures}
+    found = [a.dtype for a in (y, *arrays) if hasattr(a, "dtype")]
+    dtype = next((dtype for dtype in found if dtype.kind in "fV"), y.dtype)
+    return {"bytes_read": read, "bytes_written": y.nbytes, "dtype": dtype, **figures}
 
 
 def distinct_bytes(array: Any) -> int:

@@ -25,7 +25,7 @@ class Accumulate:
         self._sum = add(a, b)  # a new buffer: the contributions themselves may be shared with others
 
     def add(self, g: Tensor) -> None:
-        if _add_into is not None and listeners.record is None:
+        if _add_into is not None and not listeners.differentiates:
             into, more = self._sum, g
             while isinstance(into, Batched) and isinstance(more, Batched) and into.batch is more.batch:
                 into, more = into.value, more.value

@@ -32,7 +32,7 @@ from .tangents import linear
 
 def _reads(x: Any, indices: Any, axis: int, y: Any) -> dict[str, int]:
     """The cost of a gather: it reads what it writes, and the indices, however large the table."""
-    return {"flops": 0, "bytes_read": int(y.nbytes + indices.nbytes)}
+    return {"bytes_read": int(y.nbytes + indices.nbytes)}
 
 
 def _table_factors(of_all: Any, g: Tensor, x_shape: Shape, indices: Tensor, axis: int) -> Any:
@@ -53,10 +53,10 @@ _scatter_add = op("scatter_add", example=normal((2, 2, 3), np.array([[0, 3], [0,
                   kind=LINEAR, inputs=2, batch=scatter,
                   pullback=(lambda g, indices, axis: apply(_take, (g, indices), (axis,)), None),
                   reference=lambda xp, g, indices, shape, axis: _added(xp, xp.zeros(shape, g.dtype), indices, g, axis),
-                  cost=lambda updates, indices, shape, axis, y: {"flops": updates.size})  # fmt: skip
+                  cost=lambda updates, indices, shape, axis, y: {"adds": updates.size})  # fmt: skip
 _index_add = op("index_add", example=normal((4, 3), (3, 3), np.array([1, 1, 3]), params=(0,)),
                 kind=OWN, inputs=3, batch=index_write, tangent=linear,
-                cost=lambda x, updates, indices, axis, y: {"flops": updates.size},
+                cost=lambda x, updates, indices, axis, y: {"adds": updates.size},
                 reference=lambda xp, x, updates, indices, axis: _added(xp, xp.array(x), indices, updates, axis),
                 pullback=(same, lambda g, indices, axis: apply(_take, (g, indices), (axis,)), None))  # fmt: skip
 _index_set = op("index_set", example=normal((4, 3), (3, 3), np.array([1, 1, 3]), params=(0,)),
@@ -69,7 +69,7 @@ _take_along = op("take_along_axis", example=normal((3, 4), np.array([[0, 3], [1,
                  reference=lambda xp, x, indices, axis: xp.take_along_axis(x, indices, axis),
                  pullback=(lambda g, x_shape, indices, axis: apply(ALONG_ADD, (g, indices), (x_shape, axis)), None))  # fmt: skip
 ALONG_ADD = op("along_axis_add", example=normal((3, 2), np.array([[0, 3], [1, 1], [2, 0]]), params=((3, 4), 1)),
-                kind=LINEAR, inputs=2, cost=lambda updates, indices, shape, axis, y: {"flops": updates.size},
+                kind=LINEAR, inputs=2, cost=lambda updates, indices, shape, axis, y: {"adds": updates.size},
                 reference=lambda xp, updates, indices, shape, axis: _added_along(xp, updates, shape, indices, axis),
                 pullback=(lambda g, indices, axis: apply(_take_along, (g, indices), (axis,)), None))  # fmt: skip
 _one_hot = op("one_hot", example=lambda rng, dtype: ((np.array([[0, 2], [1, 1]]),), (3, dtypes.float32)),

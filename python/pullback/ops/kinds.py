@@ -295,18 +295,18 @@ def op(
 
 def per_element(name: str) -> Callable[..., dict[str, int]]:
     """The cost of an elementwise op: what its functor did when it ran on the counting scalar, times the elements."""
-    flops, special = COUNTS.get(name, (0, 0))
+    adds, multiplies, special = COUNTS.get(name, (0, 0, 0))
 
     def cost(*values: Any) -> dict[str, int]:
         n = values[-1].size
-        return {"flops": n * flops, "special_ops": n * special}
+        return {"adds": n * adds, "multiplies": n * multiplies, "special_ops": n * special}
 
     return cost
 
 
 def no_flops(*values: Any) -> dict[str, int]:
     """The cost of an op that only moves data."""
-    return {"flops": 0}
+    return {}
 
 
 def named(call: Any, name: str, doc: str) -> Any:

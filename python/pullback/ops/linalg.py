@@ -22,8 +22,8 @@ __all__ = ["einsum", "matmul", "matrix_transpose", "outer", "tensordot", "vecdot
 
 
 def _products(a: Any, b: Any, y: Any) -> dict[str, int]:
-    flops = 2 * y.size * a.shape[-1]
-    return {"flops": flops, "matmul_flops": flops}
+    products = y.size * a.shape[-1]
+    return {"fmas": products, "matmul_flops": 2 * products}
 
 
 def _outer(of_all: Any, left: Tensor, right: Tensor) -> Any:

@@ -35,11 +35,13 @@ def _reference(xp: Any, x: Any, weight: Any, bias: Any, activation: int) -> Any:
 
 
 def _cost(x: Any, weight: Any, bias: Any, activation: int, y: Any) -> dict[str, int]:
-    products = 2 * y.size * weight.shape[1]
-    flops, special = COUNTS.get(ACTIVATIONS[activation] or "", (0, 0))
+    products = y.size * weight.shape[1]
+    adds, multiplies, special = COUNTS.get(ACTIVATIONS[activation] or "", (0, 0, 0))
     return {
-        "flops": products + y.size * (flops + (bias is not None)),
-        "matmul_flops": products,
+        "adds": y.size * (adds + (bias is not None)),
+        "multiplies": y.size * multiplies,
+        "fmas": products,
+        "matmul_flops": 2 * products,
         "special_ops": y.size * special,
     }
 

@@ -87,26 +87,27 @@ STATE_BYTES = 16
 STATES_AHEAD = 256  # that are sent to a GPU at once
 
 
-def _counted(flops: int, special: int) -> Any:
+def _counted(adds: int, multiplies: int, special: int) -> Any:
     """The cost of floating-point numbers: drawing words is integer arithmetic, and no FLOP."""
     return lambda *values: {
-        "flops": flops * values[-1].size, "special_ops": special * values[-1].size, "bytes_read": STATE_BYTES,
+        "adds": adds * values[-1].size, "multiplies": multiplies * values[-1].size, "special_ops": special * values[-1].size,
+        "bytes_read": STATE_BYTES,
     }  # fmt: skip
 
 
-def _draws(name: str, reference: Any, flops: int, special: int, batch: Any = drawing) -> Any:
-    return op(name, kind=OWN, reference=reference, cost=_counted(flops, special), batch=batch)
+def _draws(name: str, reference: Any, work: tuple[int, int, int], batch: Any = drawing) -> Any:
+    return op(name, kind=OWN, reference=reference, cost=_counted(*work), batch=batch)
 
 
-_draw_uniform = _draws("uniform", _uniform, 3, 0)
-_draw_normal = _draws("normal", _normal, 6, 2)
-_draw_truncated = _draws("truncated_normal", _truncated_normal, 6, 1)
-_draw_bernoulli = _draws("bernoulli", _bernoulli, 1, 0)
-_draw_randint = _draws("randint", _randint, 0, 0)
-_draw_permutation = _draws("permutation", _permutation, 0, 0, shuffling)
+_draw_uniform = _draws("uniform", _uniform, (1, 2, 0))
+_draw_normal = _draws("normal", _normal, (2, 4, 2))
+_draw_truncated = _draws("truncated_normal", _truncated_normal, (2, 4, 1))
+_draw_bernoulli = _draws("bernoulli", _bernoulli, (0, 1, 0))
+_draw_randint = _draws("randint", _randint, (0, 0, 0))
+_draw_permutation = _draws("permutation", _permutation, (0, 0, 0), shuffling)
 _drop = op("dropout", kind=LINEAR, reference=_dropout, takes="float", inputs=2, batch=dropping,
            example=normal_example((3, 5), np.array([7, 1], np.uint64), params=(0.3,)),
-           cost=lambda x, state, p, y: {"flops": y.size, "bytes_read": distinct_bytes(x) + STATE_BYTES},
+           cost=lambda x, state, p, y: {"multiplies": y.size, "bytes_read": distinct_bytes(x) + STATE_BYTES},
            pullback=(lambda g, state, p: apply(_drop, (g, state), (p,)), None))  # fmt: skip
 
 

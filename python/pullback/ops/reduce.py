@@ -22,11 +22,15 @@ from .tangents import linear
 
 
 def _adds(x: Any, axes: Any, keepdims: Any, y: Any) -> dict[str, int]:
-    return {"flops": builtins.max(0, x.size - y.size)}
+    return {"adds": builtins.max(0, x.size - y.size)}
+
+
+def _multiplies(x: Any, axes: Any, keepdims: Any, y: Any) -> dict[str, int]:
+    return {"multiplies": builtins.max(0, x.size - y.size)}
 
 
 def _adds_and_divides(x: Any, axes: Any, keepdims: Any, y: Any) -> dict[str, int]:
-    return {"flops": builtins.max(0, x.size - y.size), "special_ops": y.size}
+    return {"adds": builtins.max(0, x.size - y.size), "special_ops": y.size}
 
 
 def _spread(g: Tensor, shape: Shape, axes: Shape) -> Tensor:
@@ -95,7 +99,7 @@ def _averaging(xp: Any, x: Any, axes: Any, keepdims: Any) -> Any:
 
 _sum = op("sum", kind=REDUCE, tangent=linear, reference=_summing("sum"), takes="any", cost=_adds,
           pullback=lambda g, x_shape, axes: _spread(g, x_shape, axes), fused=_quick_spread)  # fmt: skip
-_prod = op("prod", kind=REDUCE, reference=_summing("prod"), takes="any", cost=_adds,
+_prod = op("prod", kind=REDUCE, reference=_summing("prod"), takes="any", cost=_multiplies,
            pullback=lambda g, x, axes: _other_factors(g, x, axes))  # fmt: skip
 _mean = op("mean", kind=REDUCE, tangent=linear, reference=_averaging, takes="float", cost=_adds_and_divides,
            pullback=lambda g, x_shape, axes: _spread(_share_of(g, x_shape, axes), x_shape, axes),

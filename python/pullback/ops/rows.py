@@ -174,27 +174,27 @@ def _cross_entropy_pullback(g: Tensor, logits: Tensor, labels: Tensor, ignore_in
 # comparisons, which are not counted. csrc/cpu counts the same by running a row on the counting scalar.
 
 
-def _rows_cost(x: Any, element: tuple[int, int], row: tuple[int, int]) -> dict[str, int]:
-    """(flops, special ops) of each element and of each row."""
+def _rows_cost(x: Any, element: tuple[int, int, int], row: tuple[int, int, int]) -> dict[str, int]:
+    """(additions, multiplications, special ops) of each element and of each row."""
     n = x.size
     rows = n // x.shape[-1] if n else 0
-    return {"flops": n * element[0] + rows * row[0], "special_ops": n * element[1] + rows * row[1]}
+    return {figure: n * of + rows * more for figure, of, more in zip(("adds", "multiplies", "special_ops"), element, row)}
 
 
-def _cost(element: tuple[int, int], row: tuple[int, int]) -> Callable[..., dict[str, int]]:
+def _cost(element: tuple[int, int, int], row: tuple[int, int, int]) -> Callable[..., dict[str, int]]:
     return lambda x, *rest: _rows_cost(x, element, row)
 
 
 def _layer_norm_cost(x: Any, weight: Any, bias: Any, eps: float, y: Any) -> dict[str, int]:
-    return _rows_cost(x, (6 + (weight is not None) + (bias is not None), 0), (-1, 3))  # x - mean twice: nothing is stored
+    return _rows_cost(x, (4 + (bias is not None), 2 + (weight is not None), 0), (-1, 0, 3))  # x - mean twice: nothing is stored
 
 
 def _rms_norm_cost(x: Any, weight: Any, eps: float, y: Any) -> dict[str, int]:
-    return _rows_cost(x, (3 + (weight is not None), 0), (0, 2))
+    return _rows_cost(x, (1, 2 + (weight is not None), 0), (0, 0, 2))
 
 
 def _cross_entropy_cost(logits: Any, labels: Any, ignore_index: int, label_smoothing: float, y: Any) -> dict[str, int]:
-    return _rows_cost(logits, (4, 1), (4, 2)) if label_smoothing else _rows_cost(logits, (2, 1), (1, 1))
+    return _rows_cost(logits, (4, 0, 1), (2, 2, 2)) if label_smoothing else _rows_cost(logits, (2, 0, 1), (1, 0, 1))
 
 
 # ---- declarations
@@ -222,11 +222,11 @@ def _cross_entropy_example(rng: Any, dtype: Any) -> Any:
 
 
 _softmax = op("softmax", kind=ROWS, reference=_softmax_reference, takes="float", pullback=_softmax_pullback,
-              fused=_fused("softmax"), cost=_cost((3, 1), (-1, 1)), example=normal((4, 5)))  # fmt: skip
+              fused=_fused("softmax"), cost=_cost((2, 1, 1), (-1, 0, 1)), example=normal((4, 5)))  # fmt: skip
 _log_softmax = op("log_softmax", kind=ROWS, reference=_log_softmax_reference, takes="float", pullback=_log_softmax_pullback,
-                  fused=_fused("log_softmax"), cost=_cost((3, 1), (-1, 1)), example=normal((4, 5)))  # fmt: skip
+                  fused=_fused("log_softmax"), cost=_cost((3, 0, 1), (-1, 0, 1)), example=normal((4, 5)))  # fmt: skip
 _logsumexp = op("logsumexp", kind=ROWS, reference=_logsumexp_reference, takes="float", pullback=_logsumexp_pullback,
-                fused=_fused("logsumexp"), cost=_cost((2, 1), (0, 1)), example=normal((4, 5)))  # fmt: skip
+                fused=_fused("logsumexp"), cost=_cost((2, 0, 1), (0, 0, 1)), example=normal((4, 5)))  # fmt: skip
 _layer_norm = op("layer_norm", kind=OWN, batch=normalizing, reference=_layer_norm_reference, inputs=3, joint=True, takes="float",
                  pullback=_layer_norm_pullback, fused=_fused("layer_norm", True), cost=_layer_norm_cost,
                  example=normal((4, 5), (5,), (5,), params=(1e-5,)))  # fmt: skip
@@ -239,7 +239,7 @@ _cross_entropy = op("cross_entropy", kind=OWN, batch=row_losses, reference=_cros
 
 _divide_by_count = op("divide_by_count", kind=OWN, batch=everywhere, tangent=linear, reference=_divide_by_count_reference, inputs=2,
                       takes="float", pullback=(lambda g, labels, ignore_index: divide_by_count(g, labels, ignore_index), None),
-                      cost=lambda x, labels, ignore_index, y: {"flops": labels.size, "special_ops": y.size},
+                      cost=lambda x, labels, ignore_index, y: {"integer_ops": labels.size, "special_ops": y.size},
                       example=normal((3,), np.array([[0, 1, -1], [2, -1, -1], [1, 1, 0]]), params=(-1,)))  # fmt: skip
 
 

@@ -30,19 +30,18 @@ def _reference(name: str) -> Any:
     return scan
 
 
-def _one_each(x: Any, axis: int, reverse: bool, y: Any) -> dict[str, int]:
-    rows = x.size // x.shape[axis] if x.size else 0
-    return {"flops": x.size - rows}
+def _one_each(figure: str) -> Any:
+    return lambda x, axis, reverse, y: {figure: x.size - (x.size // x.shape[axis] if x.size else 0)}
 
 
 _cumulative_sum = op(
     "cumulative_sum", example=normal((3, 5), params=(1, False)),
-    kind=LINEAR, reference=_reference("cumsum"), cost=_one_each,
+    kind=LINEAR, reference=_reference("cumsum"), cost=_one_each("adds"),
     pullback=lambda g, axis, reverse: apply(_cumulative_sum, (g,), (axis, not reverse)),
 )  # fmt: skip
 _cumulative_prod = op(
     "cumulative_prod", example=normal((3, 5), params=(1, True)),
-    kind=OWN, reference=_reference("cumprod"), cost=_one_each, batch=along_axes,
+    kind=OWN, reference=_reference("cumprod"), cost=_one_each("multiplies"), batch=along_axes,
     pullback=lambda g, x, axis, reverse: _product_scan_pullback(g, x, axis, reverse),
 )  # fmt: skip
 

@@ -45,7 +45,7 @@ def highest(dtype: Any) -> Any:
 
 _sum = op("segment_sum", example=normal((5, 2), np.array([0, 2, 0, 3, 2]), params=(4,)), inputs=2, batch=by_segment, tangent=linear,
           kind=OWN, reference=_reference("add", lambda dtype: 0), pullback=(lambda g, ids: _of_segments(g, ids), None),
-          cost=lambda data, ids, num_segments, y: {"flops": data.size})  # fmt: skip
+          cost=lambda data, ids, num_segments, y: {"adds": data.size})  # fmt: skip
 _max = op("segment_max", example=distinct((5, 2), np.array([0, 2, 0, 1, 2]), params=(3,)), inputs=2, batch=by_segment,
           kind=OWN, reference=_reference("maximum", lowest), cost=no_flops,
           pullback=(lambda g, data, ids, num_segments, y: _extreme_pullback(g, data, ids, num_segments, y), None))  # fmt: skip

@@ -76,7 +76,7 @@ _to_device = op("to_device", example=normal((3, 4), params=("cpu",)),
                 pullback=lambda g, x_device: to_device(g, x_device))  # fmt: skip
 _concat = op("concat", example=normal((2, 3), (2, 1), params=(1, (3, 1))),
              kind=MOVEMENT, reference=lambda xp, x, axis, lengths: xp.concatenate(x, axis),
-             cost=lambda x, axis, lengths, y: {"flops": 0, "bytes_read": y.nbytes},
+             cost=lambda x, axis, lengths, y: {"bytes_read": y.nbytes},
              issue=lambda op, inputs, params: joined(list(inputs), params[0]),
              joint=True, pullback=lambda g, axis, lengths, needs: _cut_up(g, axis, lengths, needs))  # fmt: skip
 _pad = op("pad", example=normal((2, 3), params=((1, 0), (0, 2), 0.5)),

@@ -292,20 +292,21 @@ class Optimizer:
             if not preview:
                 p.array[...] = p.array + delta
 
-    def _cost(self, grads: list[Any], control: Any, outputs: list[Any] | None, preview: bool) -> dict[str, int]:
+    def _cost(self, grads: list[Any], control: Any, outputs: list[Any] | None, preview: bool) -> dict[str, Any]:
         """What a step costs: the rule's own arithmetic, counted on one element; weights, gradients and slots moved."""
         one = Tally()
         weight = one + self.change(control, one, (one * 1.0).clip(0, 0), [one] * len(self._slots))
-        figures = {"flops": 0, "special_ops": 0, "bytes_read": 0, "bytes_written": 0}
+        figures = dict.fromkeys(("adds", "multiplies", "special_ops", "bytes_read", "bytes_written"), 0)
         for i, (p, g) in enumerate(zip(self.parameters, grads)):
             if g is None:
                 continue
             slots = sum([slot[i].nbytes for slot in self._slots])
-            figures["flops"] += p.size * (weight.flops - preview)  # a preview does not add the change to the weight
+            figures["adds"] += p.size * (weight.adds - preview)  # a preview does not add the change to the weight
+            figures["multiplies"] += p.size * weight.multiplies
             figures["special_ops"] += p.size * weight.special_ops
             figures["bytes_read"] += p.nbytes + distinct_bytes(g) + slots
             figures["bytes_written"] += (0 if preview else p.nbytes + slots) + (0 if outputs is None else p.nbytes)
-        return figures
+        return {"dtype": self.parameters[0].dtype, **figures}
 
     def advance(self, control: Any) -> None:
         """Begins a step in the control block: its learning rate, and its number."""
@@ -317,10 +318,11 @@ class Optimizer:
         raise NotImplementedError(f"{type(self).__name__} has no update rule")
 
 
-def _norm_cost(grads: list[Any]) -> dict[str, int]:
+def _norm_cost(grads: list[Any]) -> dict[str, Any]:
     given = [g for g in grads if g is not None]
+    elements = sum([g.size for g in given])
     return {
-        "flops": 2 * sum([g.size for g in given]), "special_ops": 2,
+        "adds": elements, "multiplies": elements, "special_ops": 2, "dtype": "float64",
         "bytes_read": sum([distinct_bytes(g) for g in given]), "bytes_written": 16,
     }  # fmt: skip
 

@@ -6,17 +6,17 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from .figures import Figures
-from .session import Profile
+from .figures import Figures, Group, Row
+from .session import Memory, Profile, Span
 
-__all__ = ["Figures", "Profile"]
+__all__ = ["Figures", "Group", "Memory", "Profile", "Row", "Span"]
 
 
 class _Callable(ModuleType):
     """`pb.profile` is a package and a context manager's constructor: `with pb.profile() as prof:`."""
 
-    def __call__(self, *, strict: bool = False) -> Profile:
-        return Profile(strict=strict)
+    def __call__(self, *, strict: bool = False, detail: str = "phase") -> Profile:
+        return Profile(strict=strict, detail=detail)
 
     __doc__ = Profile.__doc__
 

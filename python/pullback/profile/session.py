@@ -1,13 +1,40 @@
-"""Profile: a span of one thread's launches, by phase."""
+"""Profile: a span of one thread's launches, by phase, op, module and line."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+import time
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, NamedTuple
 
 from .. import door
 from ..errors import PullbackError
-from .figures import Figures
+from ..site import line_of
+from .figures import AXES, Figures, Group, Row, grouped, total
 from .table import phase_table
+
+
+class Span(NamedTuple):
+    """A stretch of time in one phase, in seconds since the profile began."""
+
+    phase: str
+    begin: float
+    end: float
+
+
+class Memory(NamedTuple):
+    """Bytes of the device that arrays of pullback took, those from before the profile included.
+
+    Attributes:
+        samples: (seconds since the profile began, bytes, phase) at launches, in order.
+        live: at the end. peak: the most at any launch. peaks: by phase.
+    """
+
+    samples: list[tuple[float, int, str]]
+    live: int
+    peak: int
+    peaks: dict[str, int]
 
 
 class Profile:
@@ -15,86 +42,154 @@ class Profile:
 
     Args:
         strict: leaving raises PullbackError where the cost of a launch is not known.
+        detail: "phase" times phases, and on the CPU launches too; "kernel" times each launch on a GPU as well, and runs captured
+            functions launch by launch; "count" times nothing.
 
-    Counts come from what ran, with the shapes it ran on. The six phases and their `total` are Figures; until the end of the
-    `with` they are zero. A profile is for one use, in one thread. Raises PullbackError where another one is running.
+    Counts come from what ran, with the shapes it ran on; a captured function counts at every replay. The six phases and their
+    `total` are Figures; until the end of the `with` they are zero. A profile is for one use, in one thread. Raises PullbackError
+    where another one is running.
+
+    Attributes:
+        launches: the last 16,384 of them at least, in order; `dropped` more are in the sums only.
+        seconds: from entering to leaving.
     """
 
-    def __init__(self, *, strict: bool = False) -> None:
-        self.strict = strict
-        self.launches: list[door.Launch] = []
+    def __init__(self, *, strict: bool = False, detail: str = "phase") -> None:
+        if detail not in door.DETAILS:
+            raise PullbackError(f"profile: detail={detail!r}; use {', '.join(map(repr, door.DETAILS))}.")
+        self.strict, self.detail = strict, detail
+        self.seconds = 0.0
+        self._ledger = door.Ledger()
         self._begun = False
-        self._sums: dict[Any, Figures] = {}
+        self._begin_ns = 0
 
     def __enter__(self) -> Profile:
         if self._begun:
             raise PullbackError("this profile has been used; make another one with pb.profile().")
         if door.state.ledger is not None:
             raise PullbackError("a profile is running in this thread already; leave it first.")
-        door.begin()
         self._begun = True
+        self._begin_ns = time.monotonic_ns()
+        door.begin(self.detail)
         return self
 
     def __exit__(self, kind: Any, *_: object) -> None:
-        self.launches = door.end()
-        self._sums.clear()
+        self._ledger = door.end()
+        self.seconds = (time.monotonic_ns() - self._begin_ns) * 1e-9
+        self.__dict__.pop("rows", None)
         if self.strict and self.unknown and kind is None:
             raise PullbackError(
                 f"profile: the cost of {sum(self.unknown.values())} launch(es) is not known: {', '.join(self.unknown)}. Declare "
                 f"a cost for these ops, or profile with strict=False."
             )
 
-    def _phase(self, phase: int | None) -> Figures:
-        if phase not in self._sums:
-            self._sums[phase] = Figures.of([x for x in self.launches if phase is None or x.phase == phase])
-        return self._sums[phase]
+    # ---- figures
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """The launches by kernel, op, module, line, order, dtype and phase, in the order in which they ran first."""
+        return [_row(key, sums) for key, sums in self._ledger.sums.items()]
+
+    @cached_property
+    def _phases(self) -> dict[str, Figures]:
+        seconds = {phase: x * 1e-9 for phase, x in zip(door.PHASES, self._ledger.phases)}
+        for span in self.spans:
+            seconds[span.phase] += span.end - span.begin
+        found = {phase: total([row.figures for row in self.rows if row.phase == phase]) for phase in door.PHASES}
+        return {phase: replace(figures, seconds=seconds[phase]) if self.spans else figures for phase, figures in found.items()}
 
     @property
     def forward(self) -> Figures:
         """What ran outside all other phases: the model and the loss."""
-        return self._phase(door.FORWARD)
+        return self._phases["forward"]
 
     @property
     def backward(self) -> Figures:
         """What gradients ran, second derivatives too."""
-        return self._phase(door.BACKWARD)
+        return self._phases["backward"]
 
     @property
     def recompute(self) -> Figures:
         """What checkpoints ran again."""
-        return self._phase(door.RECOMPUTE)
+        return self._phases["recompute"]
 
     @property
     def optimizer(self) -> Figures:
         """The updates of parameters."""
-        return self._phase(door.OPTIMIZER)
+        return self._phases["optimizer"]
 
     @property
     def data(self) -> Figures:
         """Shuffling and gathering of mini-batches."""
-        return self._phase(door.DATA)
+        return self._phases["data"]
 
     @property
     def other(self) -> Figures:
-        return self._phase(door.OTHER)
+        return self._phases["other"]
 
     @property
     def total(self) -> Figures:
-        return self._phase(None)
+        """All phases; its seconds are theirs."""
+        return total(self._phases.values())
+
+    def by(self, axis: str) -> list[Group]:
+        """The figures by "op", "module", "line", "kernel", "order" (of the derivative) or "dtype", each by phase; the groups in the
+        order in which they ran first. Seconds are those inside launches, 0 where these are not timed.
+        """
+        if axis not in AXES:
+            raise PullbackError(f"by: axis={axis!r}; use {', '.join(map(repr, AXES))}.")
+        return grouped(self.rows, axis)
 
     @property
     def unknown(self) -> dict[str, int]:
         """Kernels without a known cost, and how often each ran."""
         names: dict[str, int] = {}
-        for launch in self.launches:
-            if not launch.known:
-                names[launch.kernel] = names.get(launch.kernel, 0) + 1
+        for row in self.rows:
+            if not row.known:
+                names[row.kernel] = names.get(row.kernel, 0) + row.figures.launches
         return names
 
     @property
     def coverage(self) -> float:
         """The share of launches whose cost is known; 1.0 where nothing ran."""
-        return 1 - sum(self.unknown.values()) / len(self.launches) if self.launches else 1.0
+        launches = sum([row.figures.launches for row in self.rows])
+        return 1 - sum(self.unknown.values()) / launches if launches else 1.0
+
+    # ---- time and memory
+
+    @property
+    def launches(self) -> list[door.Launch]:
+        return self._ledger.launches
+
+    @property
+    def dropped(self) -> int:
+        """Launches that are not in `launches`."""
+        return sum([row.figures.launches for row in self.rows]) - len(self.launches)
+
+    @cached_property
+    def spans(self) -> list[Span]:
+        """What phase it was when, without gaps: the last 16,384 stretches at least; none with detail="count"."""
+        borders = self._ledger.borders
+        return [
+            Span(door.PHASES[phase], (begin - self._begin_ns) * 1e-9, (end - self._begin_ns) * 1e-9)
+            for (begin, phase), (end, _) in zip(borders, borders[1:])
+        ]
+
+    @property
+    def kernel_seconds(self) -> float:
+        """Inside launches; nan where they were not timed."""
+        return math.fsum([row.figures.seconds for row in self.rows]) if self._ledger.timed else math.nan
+
+    @property
+    def memory(self) -> Memory:
+        """Live and peak bytes over time, as of the launches that are kept."""
+        samples = [((x.begin_ns - self._begin_ns) * 1e-9, x.live_bytes, door.PHASES[x.phase]) for x in self.launches]
+        peaks: dict[str, int] = {}
+        for _, live, phase in samples:
+            peaks[phase] = max(peaks.get(phase, 0), live)
+        return Memory(samples, samples[-1][1] if samples else 0, max(peaks.values(), default=0), peaks)
+
+    # ---- views
 
     def __str__(self) -> str:
         return phase_table(self)
@@ -102,4 +197,14 @@ class Profile:
     def __repr__(self) -> str:
         if not self._begun:
             return "Profile(not entered yet)"
-        return f"Profile({len(self.launches)} launches, {self.total.flops} FLOPs, coverage {self.coverage:.3f})"
+        return f"Profile({self.total.launches} launches, {self.total.flops} FLOPs, coverage {self.coverage:.3f})"
+
+
+def _row(key: door.Key, sums: list[int]) -> Row:
+    """`sums`: launches, nanoseconds, then the counts of Figures."""
+    kernel, phase, scope, dtype, known = key
+    at = door.scopes[scope]
+    launches, nanoseconds, *counts = sums
+    figures = replace(Figures(*counts), seconds=nanoseconds * 1e-9, launches=launches)
+    line = line_of((at.code, at.offset)) if at.code is not None else ""
+    return Row(kernel, at.op or door.op_of(kernel), at.module, line, at.order, dtype, door.PHASES[phase], known, figures)

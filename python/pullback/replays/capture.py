@@ -262,7 +262,7 @@ class _Quick(NamedTuple):
         """Whether all but shapes and the like is as it was, and nobody listens."""
         return (
             len(args) == self.arguments
-            and listeners.record is None
+            and not listeners.differentiates
             and not listeners.batches
             and capturing.thread.recording is None
             and devices.default_device() == self.device

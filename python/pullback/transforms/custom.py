@@ -66,7 +66,7 @@ def custom_gradient(f: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(f)
     def call(*args: Any, **options: Any) -> Any:
-        if listeners.record is None:
+        if not listeners.differentiates:
             return _pair(f(*args, **options), called(f))[0]
         return _recorded(f, args, options)
 
