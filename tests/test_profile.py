@@ -109,7 +109,7 @@ def test_backward_passes_of_per_example_gradients_are_charged_as_such() -> None:
 
 def test_a_launch_of_unknown_cost_is_named_and_strict_refuses_it() -> None:
     class Mystery:
-        name, cost, names, params = "mystery", None, ("x",), 0
+        name, shown, cost, names, params = "mystery", "mystery", None, ("x",), 0
         kind = OWN
         reference = staticmethod(lambda xp, x: x)
 

@@ -22,7 +22,7 @@ SIGNATURES = {
 
 
 def counts() -> str:
-    """additions, multiplications and special ops of one element of each elementwise kernel, as the counting scalar measured them."""
+    """What one element of each elementwise kernel costs, as the counting scalar measured it."""
     rows = "".join(f'    "{name}": {figures},\n' for name, figures in sorted(native.module.counts.items()))
     return (
         '"""What one element of each elementwise op costs: (additions, multiplications, special ops), measured by running its\n'

@@ -1,4 +1,5 @@
-"""Builds pullback on a machine with a GPU, tests it there, and times it against PyTorch and JAX: see run.sh.
+"""Builds pullback on a machine with a GPU, tests it there, checks its ledger against the GPU's counters, and times it against
+PyTorch and JAX: see run.sh.
 
 Every stage is a process of its own with a limit of its own. What one of them says, or that it failed, is written into the one JSON
 file as soon as it has ended, and the next begins.
@@ -29,7 +30,7 @@ WORK = ROOT / "build" / "gpu"
 SITE = WORK / "site"
 NEEDED = ("numpy", "pybind11", "scikit_build_core", "scipy_openblas32", "ml_dtypes", "optree", "safetensors", "tqdm", "rich")
 GROUPS = ("steps", "captured", "optimizer", "loss", "products", "elementwise", "rows")
-STAGES = ("build", "tests", "sanitizer", "micro", "timings", "rivals")
+STAGES = ("build", "tests", "sanitizer", "micro", "counters", "timings", "rivals")
 # Tests of the package's build, its text and the simulator: what a GPU has no part in.
 NOT_HERE = ("test_cudasim", "test_simulated", "test_layers", "test_readme", "test_nvcc", "test_cupy_storage", "test_workflows")
 CHECKED = "(softmax or layer_norm or cross_entropy or matmul or sum or cumsum or sort or take or scatter or tanh) and float32"
@@ -40,7 +41,7 @@ class Run:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options, self.begin, self.lock = options, time.monotonic(), threading.Lock()
-        self.results: dict[str, Any] = {"simulated": options.simulated, "stages": {}, "timings": [], "micro": []}
+        self.results: dict[str, Any] = {"simulated": options.simulated, "stages": {}, "timings": [], "micro": [], "counters": []}
         self.environment = dict(os.environ, PYTHONUNBUFFERED="1", CUDA_MODULE_LOADING="LAZY")
         paths = [str(ROOT / "python")] if options.simulated else [str(SITE)]
         self.environment["PYTHONPATH"] = os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -232,6 +233,20 @@ def micro(run: Run) -> Any:
     return f"{len(found)} figures"
 
 
+def counters(run: Run) -> Any:
+    """The ledger of a training step beside the GPU's hardware counters, where ncu may read them."""
+    if run.options.simulated:
+        return "not run: simulated"
+    found = lines_of(run.command("counters", [sys.executable, str(HERE / "counters.py")], 90))
+    with run.lock:
+        run.results["counters"] = found
+    if why_not := found[0].get("why_not"):
+        return f"not run: {why_not}"
+    if bad := [row for row in found if row["is_product"] and not 0.95 < (row["ratio"] or 0) < 1.05]:
+        raise RuntimeError(f"products whose ledger is not what the GPU counted: {bad}")
+    return f"{len(found)} rows"
+
+
 def timings(run: Run, group: str) -> Any:
     command = [sys.executable, str(HERE / "workloads.py"), group]
     command += ["--simulated", "--rounds", "1"] if run.options.simulated else []
@@ -261,6 +276,9 @@ def table(results: dict[str, Any]) -> str:
     out = []
     for line in results["micro"]:
         out.append(f"{line.get('median', 0):12.3f} {line.get('unit', ''):5} {line['name']}  {line.get('error', '')}")
+    for line in results["counters"]:
+        if line.get("ratio"):
+            out.append(f"{line['ratio']:12.3f} FLOPs counted / in the ledger  {' + '.join(line['kernels'])}")
     for line in results["timings"]:
         if "error" in line:
             out.append(f"{'failed':>12}       {line['name']}: {line['error'][:120]}")
@@ -300,6 +318,8 @@ def main() -> int:
             thread.join()
     if "micro" in chosen:
         run.stage("micro", lambda: micro(run))
+    if built and "counters" in chosen:
+        run.stage("counters", lambda: counters(run))
     if built and "timings" in chosen:
         for group in GROUPS:
             run.stage(f"timings: {group}", lambda group=group: timings(run, group))

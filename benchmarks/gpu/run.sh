@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds pullback on a machine with a GPU and CUDA 13, runs its tests there, checks it with compute-sanitizer, and times it against
+# Builds pullback on a machine with a GPU and CUDA 13, runs its tests there, checks it with compute-sanitizer, compares the ledger
+# of a training step with the hardware counters (where ncu may read them; the results say why where not), and times it against
 # PyTorch and JAX in the same run: benchmarks/gpu/run.sh --out results.json. Nine minutes on 16 cores; --help tells how to do less.
 #
 # Needs nvcc, a C++ compiler, CMake and Ninja, and in python3: numpy, torch, jax, cupy-cuda13x, pybind11, scikit-build-core, pytest,

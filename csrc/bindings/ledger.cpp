@@ -2,6 +2,7 @@
 #include "launch/ledger.h"
 
 #include <memory>
+#include <unordered_map>
 
 #include "bindings/result.h"
 #include "bindings/tables.h"
@@ -31,21 +32,77 @@ PyObject* set_scope(const void*, PyObject* const* args, Py_ssize_t) {
   return PyLong_FromLong(before);
 }
 
-// label(to): this phase's launches of this scope since the last call are of scope `to`.
-PyObject* label(const void*, PyObject* const* args, Py_ssize_t) {
-  const int phase = door.charge.phase, scope = door.charge.scope;
-  const int to = int(to_int(args[0]));
-  if (door.ledger) door.ledger->label(phase, scope, to);
-  if (door.recorder) door.recorder->label(phase, scope, to);
+// ---- scopes: numbers that the layer above gives to what launches are for
+
+// What a scope was asked for by: an op's name and the line that called it, or the path of a module, within a scope.
+struct Asked {
+  PyObject *name, *code;
+  int64_t offset;
+  int within;
+
+  bool operator==(const Asked& o) const {
+    return name == o.name && code == o.code && offset == o.offset && within == o.within;
+  }
+};
+struct HashAsked {
+  size_t operator()(const Asked& a) const {
+    const size_t mixed = reinterpret_cast<size_t>(a.name) ^ reinterpret_cast<size_t>(a.code) * 0x9e3779b97f4a7c15u;
+    return (mixed ^ (size_t(a.offset) << 20 | size_t(a.within))) * 0x9e3779b97f4a7c15u >> 16;
+  }
+};
+// scope: -1 where launches stay what they are for. pulled: of the pullback.
+struct Given {
+  int scope, pulled;
+};
+// By the addresses of objects, which are kept. Under the GIL.
+std::unordered_map<Asked, Given, HashAsked> scopes;
+PyObject* give_scope = nullptr;
+
+Given scope_for(const Asked& asked) {
+  const auto found = scopes.find(asked);
+  if (found != scopes.end()) return found->second;
+  PyObject* given = PyObject_CallFunction(give_scope, "OOLi", asked.name, asked.code, (long long)asked.offset, asked.within);
+  Given numbers{};
+  const bool fine = given && PyArg_ParseTuple(given, "ii", &numbers.scope, &numbers.pulled);
+  Py_XDECREF(given);
+  if (!fine) throw PythonError{};
+  Py_INCREF(asked.name), Py_INCREF(asked.code);
+  return scopes[asked] = numbers;
+}
+
+// scopes_by(function): function(op's name or module's path, code or None, offset, scope) gives (scope, scope of the pullback).
+PyObject* scopes_by(const void*, PyObject* const* args, Py_ssize_t) {
+  give_scope = Py_NewRef(args[0]);
   Py_RETURN_NONE;
 }
 
+// scope() -> what launches are charged to now.
+PyObject* scope(const void*, PyObject* const*, Py_ssize_t) { return PyLong_FromLong(door.charge.scope); }
+
+// enter_scope(path of a module) -> the scope before.
+PyObject* enter_scope(const void*, PyObject* const* args, Py_ssize_t) {
+  const int before = door.charge.scope;
+  door.charge.scope = scope_for({args[0], Py_None, 0, before}).scope;
+  return PyLong_FromLong(before);
+}
+
+// label(op's name, code, offset) -> the scope of the op's pullback. This phase's launches of this scope since the last call were for
+// that op, called from there.
+PyObject* label(const void*, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 3);
+  const int phase = door.charge.phase, scope = door.charge.scope;
+  const auto [to, pulled] = scope_for({args[0], args[1], to_int(args[2]), scope});
+  if (door.ledger && to >= 0) door.ledger->label(phase, scope, to);
+  if (door.recorder && to >= 0) door.recorder->label(phase, scope, to);
+  return PyLong_FromLong(pulled);
+}
+
 // ledger_begin(detail): this thread's launches are recorded from now on. detail: 0 counts, 1 times phases, 2 times launches, and
-// replays plans launch by launch.
+// replays plans launch by launch; -1 counts launches that are not performed.
 PyObject* ledger_begin(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 1);
   const int64_t detail = to_int(args[0]);
-  own_ledger = std::make_unique<Ledger>(detail >= 1, detail >= kTimed, detail == 2);
+  own_ledger = std::make_unique<Ledger>(detail >= 1, detail >= kTimed, detail == 2 || detail < 0, detail < 0);
   door.ledger = own_ledger.get();
   door.ledger->enter(door.charge.phase);
   Py_RETURN_NONE;
@@ -112,6 +169,9 @@ PyObject* count_live_bytes(const void*, PyObject* const*, Py_ssize_t) { return P
 void bind_ledger(PyObject* module) {
   define(module, "set_phase", set_phase, nullptr);
   define(module, "set_scope", set_scope, nullptr);
+  define(module, "scopes_by", scopes_by, nullptr);
+  define(module, "scope", scope, nullptr);
+  define(module, "enter_scope", enter_scope, nullptr);
   define(module, "label", label, nullptr);
   define(module, "ledger_begin", ledger_begin, nullptr);
   define(module, "ledger_end", ledger_end, nullptr);

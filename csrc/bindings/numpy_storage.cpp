@@ -9,7 +9,7 @@ namespace {
 #if defined(PB_CUDA)
 constexpr size_t kPooledBytes = 0;  // all memory is the device's
 #else
-constexpr size_t kPooledBytes = 64 * 1024;  // larger outputs come from the caching allocator; all while a ledger looks on
+constexpr size_t kPooledBytes = 64 * 1024;  // larger outputs come from the caching allocator; all while a profile looks on
 #endif
 PyTypeObject* array_type = nullptr;  // of the arrays that are taken and made
 
@@ -34,7 +34,7 @@ PyObject* new_array(DType dtype, int ndim, const int64_t* shape, View& out) {
   npy_intp dims[kMaxDims];
   for (int d = 0; d < ndim; ++d) dims[d] = shape[d], bytes *= shape[d];
   PyObject* array;
-  if (bytes < kPooledBytes && !recording() && !door.ledger) {
+  if (bytes < kPooledBytes && !recording() && !(door.ledger && door.ledger->has_borders)) {
     Py_INCREF(descriptor);
     array = PyArray_NewFromDescr(array_type, descriptor, ndim, dims, nullptr, nullptr, 0, nullptr);
     if (!array) throw PythonError{};

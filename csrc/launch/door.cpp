@@ -48,7 +48,7 @@ void perform_recorded(const Launch& launch) {
   Ledger& ledger = *door.ledger;
   const auto [key, cost] = figures_of(launch, door.charge);
   const int64_t begin = ledger.timed ? mark() : 0;
-  perform(launch);
+  if (!ledger.dry) perform(launch);
   ledger.add({key, cost, live_bytes(), begin, ledger.timed ? mark() : 0});
 }
 

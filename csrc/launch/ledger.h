@@ -63,8 +63,9 @@ class Ledger {
   static constexpr size_t kKept = 1 << 14;  // launches at least, and borders
 
   // borders: when it was which phase is of interest. timed: launches are timed. singly: plans are replayed launch by launch.
-  Ledger(bool borders, bool timed, bool singly) : has_borders(borders), timed(timed), singly(singly) {}
-  const bool has_borders, timed, singly;
+  // dry: launches are counted, but not performed.
+  Ledger(bool borders, bool timed, bool singly, bool dry) : has_borders(borders), timed(timed), singly(singly), dry(dry) {}
+  const bool has_borders, timed, singly, dry;
 
   void add(const Record& record);
   void enter(int phase);

@@ -1,5 +1,5 @@
 """What runs in a captured function tells the recording of its thread: what a replay has to repeat beside kernels, and what none
-could repeat.
+could repeat. A run on shapes alone (profile/flops.py) is told the same.
 """
 
 from __future__ import annotations
@@ -8,15 +8,24 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from .errors import CaptureError
 from .site import call_site, line_of
 
 
 class Recording(Protocol):
-    """What `capture.py` makes of a run of the function."""
+    """What is made of a run of the function.
 
-    def repeat(self, effect: Callable[[], None]) -> None:
-        """Every replay calls effect() after the launches before this."""
+    Attributes:
+        opaque: what is no native kernel may run.
+    """
+
+    opaque: bool
+
+    def refusal(self, what: str, line: str, instead: str) -> Exception:
+        """The error for what must not happen in the function."""
+        ...
+
+    def do(self, effect: Callable[[], None]) -> None:
+        """Calls effect(), and so does every replay after the launches before this."""
         ...
 
     def grows(self, storage: Any) -> None:
@@ -49,12 +58,20 @@ def tell_change(what: str, instead: str) -> None:
 
 
 def refuse(what: str, instead: str) -> None:
-    """Raises CaptureError, naming the user's line, inside a captured function."""
+    """Raises what the recording says, naming the user's line, inside a captured function."""
     if thread.recording is not None:
-        raise CaptureError(f"{what} inside a captured function, at {line_of(call_site())}: a replay could not repeat it. {instead}")
+        raise thread.recording.refusal(what, line_of(call_site()), instead)
 
 
-def repeat(effect: Callable[[], None]) -> None:
-    """Inside a captured function: every replay calls effect(), too."""
-    if thread.recording is not None:
-        thread.recording.repeat(effect)
+def refuse_opaque(what: str, instead: str) -> None:
+    """The same for what is no native kernel."""
+    if thread.recording is not None and not thread.recording.opaque:
+        refuse(what, instead)
+
+
+def do(effect: Callable[[], None]) -> None:
+    """Calls effect(), and inside a captured function so does every replay."""
+    if thread.recording is None:
+        effect()
+    else:
+        thread.recording.do(effect)

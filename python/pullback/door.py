@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from . import capturing
 from .listeners import listeners
-from .site import current_frame, user_frame
+from .site import call_site, current_frame, user_frame
 
 PHASES: Final = ("forward", "backward", "recompute", "optimizer", "data", "other")
 FORWARD, BACKWARD, RECOMPUTE, OPTIMIZER, DATA, OTHER = range(6)
@@ -75,7 +74,7 @@ class Ledger:
         sums: of launches that are alike: [launches, nanoseconds, *FIGURES], in the order in which they ran first.
         launches: the last ones. borders: (nanoseconds, phase) from which on it is that phase, the last ones, then the end.
         phases: nanoseconds of each phase before the borders.
-        timed: launches are.
+        timed: launches are. device: "cpu" or "cuda", where native launches ran.
     """
 
     sums: dict[Key, list[int]] = field(default_factory=dict)
@@ -83,6 +82,7 @@ class Ledger:
     borders: list[tuple[int, int]] = field(default_factory=list)
     phases: list[int] = field(default_factory=lambda: [0] * len(PHASES))
     timed: bool = False
+    device: str = "cpu"
 
     def add(self, key: Key, launches: int, nanoseconds: int, figures: Any) -> None:
         """Adds launches to their sum."""
@@ -111,7 +111,6 @@ class _Door(threading.local):
     phase: int = FORWARD
     scope: int = 0
     ledger: Ledger | None = None
-    recent: deque[Launch]  # of the reference
     detail: int = 0
     charged: int = 0  # > 0 inside a launch that has charged the whole composition already
 
@@ -119,15 +118,23 @@ class _Door(threading.local):
 state: Final = _Door()
 profiling = 0  # ledgers running in all threads: whether scopes are worth remembering
 _natives: Final[list[Any]] = []  # the modules of kernels
+host_kernels: Any = None  # that of the CPU, if there is one
 
 
-def connect(native: Any) -> None:
-    """Tells this module of kernels of phases and ledgers from now on."""
+def connect(native: Any, host: bool = False) -> None:
+    """Tells this module of kernels of phases and ledgers from now on. host: it is the CPU's."""
+    global label, enter_scope, leave_scope, set_phase, host_kernels
+    native.scopes_by(_given)
     native.set_phase(state.phase)
-    native.set_scope(state.scope)
+    native.set_scope(scope_now())
     if state.ledger is not None:
         native.ledger_begin(state.detail)
     _natives.append(native)
+    host_kernels = native if host else host_kernels
+    if len(_natives) == 1:
+        label, enter_scope, leave_scope, set_phase = native.label, native.enter_scope, native.set_scope, native.set_phase
+    else:
+        label, enter_scope, leave_scope, set_phase = _label, _enter, _leave, _set_phase
 
 
 @contextmanager
@@ -151,25 +158,34 @@ def enter(phase: int) -> int:
     before = state.phase
     state.phase = phase
     if profiling:
-        for native in _natives:
-            native.set_phase(phase)
-        _border(phase)
+        set_phase(phase)
     return before
 
 
+def _set_phase(phase: int) -> None:
+    for native in _natives:
+        native.set_phase(phase)
+    if not _natives:
+        _border(phase)
+
+
+set_phase: Callable[[int], Any] = _set_phase  # as `label` below
+
+
 def _border(phase: int) -> None:
-    if state.ledger is not None and state.detail and not _natives:
+    if state.ledger is not None and state.detail > 0:
         state.ledger.borders.append((time.monotonic_ns(), phase))
 
 
 @contextmanager
 def charged_to(phase: int) -> Generator[None]:
-    """What runs inside is charged to `phase`: `enter` and back, where a microsecond does not matter."""
-    before = enter(phase)
+    """What runs inside is charged to `phase`: `enter` and back, where a microsecond does not matter. So is the scope."""
+    before, scope = enter(phase), scope_now()
     try:
         yield
     finally:
         enter(before)
+        leave_scope(scope)
 
 
 # ---- what launches are for
@@ -187,44 +203,55 @@ def _number(module: str, op: str, code: CodeType | None, offset: int, order: int
     return number
 
 
-def enter_scope(name: str) -> int:
-    """Charges this thread's launches to a Module's path; returns the scope before, for `leave_scope`."""
-    before = state.scope
-    leave_scope(_number(name, "", None, 0, scopes[before].order))
-    return before
+def _given(name: str, code: CodeType | None, offset: int, within: int) -> tuple[int, int]:
+    """The scope of an op called from a line, -1 for none of its own, and that of its pullback; or the scope of a module.
+
+    In a backward pass launches are for the op that is pulled back, and so are the derivatives of what runs there.
+    """
+    base = scopes[within]
+    if code is None:
+        return _number(name, "", None, 0, base.order), 0
+    if base.op:
+        return -1, _number(base.module, base.op, base.code, base.offset, base.order + 1)
+    return _number(base.module, name, code, offset, base.order), _number(base.module, name, code, offset, base.order + 1)
 
 
-def leave_scope(before: int) -> None:
-    """Charges this thread's launches to the scope `before` again."""
+def scope_now() -> int:
+    """What this thread's launches are charged to."""
+    return _natives[0].scope() if _natives else state.scope
+
+
+def _enter(name: str) -> int:
+    if not _natives:
+        before, state.scope = state.scope, _given(name, None, 0, state.scope)[0]
+        return before
+    return max([native.enter_scope(name) for native in _natives])  # all are in the same one
+
+
+def _leave(before: int) -> None:
     state.scope = before
     for native in _natives:
         native.set_scope(before)
 
 
-def label(op: str, code: CodeType, offset: int) -> int:
-    """The launches since the last call were for this op, called from this line; returns the scope of its pullback.
+def _label(op: str, code: CodeType, offset: int) -> int:
+    if not _natives:
+        return _given(op, code, offset, state.scope)[1]
+    return max([native.label(op, code, offset) for native in _natives])
 
-    In a backward pass launches are for the op that is pulled back, and so are the derivatives of what runs there.
-    """
-    base = scopes[state.scope]
-    if base.op:
-        return _number(base.module, base.op, base.code, base.offset, base.order + 1)
-    number = _number(base.module, op, code, offset, base.order)
-    for native in _natives:
-        native.label(number)
-    if state.ledger is not None:
-        for launch in state.recent:
-            if launch.scope == state.scope and launch.phase == state.phase:
-                launch.scope = number
-        _fold()
-    return _number(base.module, op, code, offset, base.order + 1)
+
+# Of the module of kernels itself where there is one: a fifth of a microsecond matters here.
+enter_scope: Callable[[str], int] = _enter  # charges this thread's launches to a Module's path; returns the scope before
+leave_scope: Callable[[int], Any] = _leave  # charges them to this scope
+# The native launches since the last call were for this op, called from this line; returns the scope of its pullback.
+label: Callable[[str, CodeType, int], int] = _label
 
 
 def observe(op: Any, *_: Any) -> None:
     """Is told of ops that no tape records."""
-    if not scopes[state.scope].op:
+    if not scopes[scope_now()].op:
         frame = user_frame(current_frame(1))
-        label(op.name, frame.f_code, frame.f_lasti)
+        label(op.shown, frame.f_code, frame.f_lasti)
 
 
 def op_of(kernel: str) -> str:
@@ -235,17 +262,21 @@ def op_of(kernel: str) -> str:
 # ---- the ledger
 
 
-def begin(detail: str = "phase") -> None:
-    """Starts this thread's ledger. Raises RuntimeError where one is running."""
+def begin(detail: str = "phase", dry: bool = False) -> None:
+    """Starts this thread's ledger. With `dry` native kernels are counted but do not run.
+
+    Raises RuntimeError where one is running.
+    """
     if state.ledger is not None:
         raise RuntimeError("a profile is already running in this thread; end it first.")
     global profiling
     profiling += 1
-    state.ledger, state.detail, state.recent = Ledger(), DETAILS.index(detail), deque()
+    state.ledger, state.detail = Ledger(), -1 if dry else DETAILS.index(detail)
     for native in _natives:
         native.set_phase(state.phase)
         native.ledger_begin(state.detail)
-    _border(state.phase)
+    if not _natives:
+        _border(state.phase)
     listeners.observe(observe)
 
 
@@ -256,21 +287,26 @@ def end() -> Ledger:
         return Ledger()
     profiling -= 1
     listeners.observe(None)
-    _border(END)
-    _fold()
-    ledger, state.ledger = state.ledger, None
-    ledger.timed = state.detail > 0
+    if not _natives:
+        _border(END)
+    found, state.ledger = state.ledger, None
+    ledger = Ledger(borders=found.borders, timed=state.detail > 0)
     for native in _natives:
         native.ledger_end()
         taken = native.ledger_take()
         if taken is not None:
-            _merge(ledger, *taken)
-    ledger.launches.sort(key=lambda launch: launch.begin_ns)
+            _merge(ledger, "cpu" if native is host_kernels else "cuda", *taken)
+    for key, (launches, nanoseconds, *figures) in found.sums.items():
+        ledger.add(key, launches, nanoseconds, figures)
+    ledger.launches = sorted(ledger.launches + found.launches, key=lambda launch: launch.begin_ns)
     return ledger
 
 
-def _merge(ledger: Ledger, sums: Any, launches: Any, borders: Any, phases: Any) -> None:
+def _merge(ledger: Ledger, device: str, sums: Any, launches: Any, borders: Any, phases: Any) -> None:
     """Adds what a module of kernels tells. Phases are as the module sees them that launched: a GPU's, if there is one."""
+    if sums:
+        ledger.device = device
+        ledger.timed = state.detail > (device != "cpu")  # see csrc/bindings/ledger.cpp
     for key, count, nanoseconds, figures in sums:
         ledger.add(Key(*key), count, nanoseconds, figures)
     ledger.launches += [Launch(*[*key, *figures, *rest]) for key, figures, *rest in launches]
@@ -278,18 +314,15 @@ def _merge(ledger: Ledger, sums: Any, launches: Any, borders: Any, phases: Any) 
         ledger.borders, ledger.phases = borders, phases
 
 
-def _fold() -> None:
-    """Adds the launches of the reference to the sums."""
-    ledger, recent = state.ledger, getattr(state, "recent", None)
-    if ledger is None or not recent:
-        return
-    for x in recent:
-        figures = [getattr(x, name) for name in FIGURES]
-        ledger.add(Key(x.kernel, x.phase, x.scope, x.dtype, x.known), 1, x.end_ns - x.begin_ns, figures)
-    ledger.launches += recent
+def _add(x: Launch) -> None:
+    """Adds a launch of the reference."""
+    ledger = state.ledger
+    assert ledger is not None
+    figures = [getattr(x, name) for name in FIGURES]
+    ledger.add(Key(x.kernel, x.phase, x.scope, x.dtype, x.known), 1, x.end_ns - x.begin_ns, figures)
+    ledger.launches.append(x)
     if len(ledger.launches) > 2 * KEPT:
         del ledger.launches[:-KEPT]
-    recent.clear()
 
 
 def moved(*arrays: Any, of: Any = None) -> dict[str, int]:
@@ -303,21 +336,28 @@ def through(name: str, run: Callable[[], Any], cost: Callable[[Any], dict[str, A
 
     Launches inside it are part of it and are not charged again.
     """
-    capturing.refuse(f"{name}, which is not a native kernel,", "Do it outside, or with other ops.")
+    capturing.refuse_opaque(f"{name}, which is not a native kernel,", "Do it outside, or with other ops.")
     if state.ledger is None:
         return run()
     charged_already = state.charged > 0
     state.charged += 1
-    begin_ns = time.monotonic_ns()
+    begin_ns = _time()
     try:
         result = run()
     finally:
         state.charged -= 1
     if not charged_already:
-        state.recent.append(_launch(name, cost(result), begin_ns, time.monotonic_ns()))
-        if len(state.recent) > KEPT:
-            _fold()
+        _add(_launch(name, cost(result), begin_ns, _time()))
     return result
+
+
+def _time() -> int:
+    return time.monotonic_ns() if state.detail > 0 else 0
+
+
+def in_place(name: str, run: Callable[[], Any], cost: Callable[[Any], dict[str, Any] | None]) -> None:
+    """`through`, for what changes memory: it is not done where launches are counted alone."""
+    through(name, run if state.ledger is None or state.detail >= 0 else lambda: None, cost)
 
 
 def _launch(name: str, figures: dict[str, Any] | None, begin_ns: int, end_ns: int) -> Launch:
@@ -331,6 +371,9 @@ def _launch(name: str, figures: dict[str, Any] | None, begin_ns: int, end_ns: in
     elif not found["executed_flops"]:
         found["executed_flops"] = flops
     live = max([native.live_bytes() for native in _natives], default=0)
+    scope, base = scope_now(), scopes[scope_now()]
+    if not base.op:
+        scope = _number(base.module, op_of(name), *call_site(), base.order)
     return Launch(
-        name, state.phase, state.scope, dtype, **found, live_bytes=live, begin_ns=begin_ns, end_ns=end_ns, known=figures is not None
+        name, state.phase, scope, dtype, **found, live_bytes=live, begin_ns=begin_ns, end_ns=end_ns, known=figures is not None
     )

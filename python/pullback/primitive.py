@@ -101,7 +101,7 @@ class Op:
 
     __slots__ = (
         "batch", "cost", "dead", "domain", "edges", "example", "factors", "issue", "joint", "kernel", "kind", "name",
-        "names", "native", "params", "pullback", "reference", "rules", "tangent", "ulp", "why_reference",
+        "names", "native", "params", "pullback", "reference", "rules", "shown", "tangent", "ulp", "why_reference",
     )  # fmt: skip
 
     again: Callable[..., Any] | None = None  # of a checkpoint: makes the nodes that it did not record
@@ -130,6 +130,7 @@ class Op:
         if name in OPS:
             raise ValueError(f"op {name} is declared twice")
         self.name, self.kind, self.reference, self.names = name, kind, reference, names
+        self.shown = name  # in profiles
         self.joint, self.cost, self.example, self.domain, self.ulp = joint, cost, example, domain, ulp
         self.params = len(names) - inputs
         self.batch: Callable[..., Any] = batch or kind.batch

@@ -150,7 +150,7 @@ class GradientTape:
             y.serial = result = new_serial()
         values.add(result)
         if door.profiling:
-            self.scopes[result] = door.label(op.name, code, offset)
+            self.scopes[result] = door.label(op.shown, code, offset)
         edges = op.edges(inputs, y, params, serials)
         self.nodes.append((op, result, serials, edges, _versions(inputs, edges) if changeable else (), code, offset))
 
@@ -205,7 +205,7 @@ class GradientTape:
         recording = listeners.stack
         if not self.persistent:
             self.stop()
-        before, scope = door.enter(door.BACKWARD), door.state.scope
+        before, scope = door.enter(door.BACKWARD), door.scope_now() if door.profiling else 0
         try:
             return sweep(self, targets, seeds(), sources, unconnected, aggregation, free=not (again or self.persistent))
         finally:

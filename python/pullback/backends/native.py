@@ -53,7 +53,7 @@ def connect_gpu(kernels: Any) -> None:
 
 
 if module is not None:
-    door.connect(module)
+    door.connect(module, host=True)
     gpu.when_loaded(connect_gpu)
 
 

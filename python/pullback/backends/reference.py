@@ -51,7 +51,7 @@ def runner(op: Any) -> Callable[..., Any]:
 def run(op: Any, arrays: Sequence[Any], params: Sequence[Any]) -> Any:
     """The reference's result on these arrays (and weak Python numbers), through the door."""
     if capturing.thread.recording is not None:
-        capturing.refuse(f"{op.name}, which has no native kernel here,", "Do it outside, or with other ops.")
+        capturing.refuse_opaque(f"{op.name}, which has no native kernel here,", "Do it outside, or with other ops.")
     number = device_number(arrays)
     xp = np if number is None else gpu.need().xp
 
@@ -67,10 +67,10 @@ def run(op: Any, arrays: Sequence[Any], params: Sequence[Any]) -> Any:
 
     if number is not None:
         with gpu.need().working(number):
-            return door.through(op.name, call, lambda y: cost_of(op, arrays, params, y))
+            return door.through(op.shown, call, lambda y: cost_of(op, arrays, params, y))
     if door.state.ledger is None:
         return call()
-    return door.through(op.name, call, lambda y: cost_of(op, arrays, params, y))
+    return door.through(op.shown, call, lambda y: cost_of(op, arrays, params, y))
 
 
 def half_of(arrays: Sequence[Any]) -> Any:

@@ -116,6 +116,7 @@ def _activated() -> Op:
                 inputs=3, joint=True, pullback=_activated_pullback, takes="float", cost=_cost,
                 factors={1: _activated_factors}, example=normal((5, 3), (4, 3), (4,), params=(2,)))  # fmt: skip
     linked.kernel, linked.native, linked.why_reference = _linear_kernel(linked)
+    linked.shown = _linear.name
     rule = linked.rules[0]
     assert rule is not None
     rule.ends_with = lambda kept: OPS[str(ACTIVATIONS[kept["activation"]])]

@@ -18,5 +18,5 @@ def write(target: Any, value: Any) -> None:
             return
         except Refused:
             pass
-    capturing.refuse("writing to memory without a native kernel", "Keep the Parameter contiguous, and on one device.")
-    door.through("assign", lambda: devices.write(target, value), lambda _: door.moved(target, of=value))
+    capturing.refuse_opaque("writing to memory without a native kernel", "Keep the Parameter contiguous, and on one device.")
+    door.in_place("assign", lambda: devices.write(target, value), lambda _: door.moved(target, of=value))

@@ -202,14 +202,13 @@ class Optimizer:
             control = self._copied_control() if preview else self._control
             self._run(arrays, control, outputs, preview)
             if not preview:
-                self._count_step()
+                capturing.do(self._count_step)
         finally:
             door.enter(before)
         return None if outputs is None else [Tensor(delta) for delta in outputs]
 
     def _count_step(self) -> None:
         self._steps += 1
-        capturing.repeat(self._count_step)
 
     def _copied_control(self) -> Any:
         recorded = capturing.thread.recording is not None and self._native is not None
@@ -235,11 +234,11 @@ class Optimizer:
             except Refused:
                 pass
         self._same_device(grads)
-        capturing.refuse("an update without a native kernel", "Keep parameters and gradients on one device.")
+        capturing.refuse_opaque("an update without a native kernel", "Keep parameters and gradients on one device.")
         with devices.working(self._device):
             if self.clip_norm is not None:
-                door.through("clip_norm", lambda: self._clip(grads, control), lambda _: _norm_cost(grads))
-            door.through(
+                door.in_place("clip_norm", lambda: self._clip(grads, control), lambda _: _norm_cost(grads))
+            door.in_place(
                 self.kernel,
                 lambda: self._reference(grads, control, outputs, preview),
                 lambda _: self._cost(grads, control, outputs, preview),
@@ -294,7 +293,9 @@ class Optimizer:
 
     def _cost(self, grads: list[Any], control: Any, outputs: list[Any] | None, preview: bool) -> dict[str, Any]:
         """What a step costs: the rule's own arithmetic, counted on one element; weights, gradients and slots moved."""
-        one = Tally()
+        one, control = Tally(), control.copy()
+        if not control[c.STEP]:  # where the first step is only counted, it has not begun
+            self.advance(control)
         weight = one + self.change(control, one, (one * 1.0).clip(0, 0), [one] * len(self._slots))
         figures = dict.fromkeys(("adds", "multiplies", "special_ops", "bytes_read", "bytes_written"), 0)
         for i, (p, g) in enumerate(zip(self.parameters, grads)):

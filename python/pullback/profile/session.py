@@ -6,13 +6,21 @@ import math
 import time
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import door
 from ..errors import PullbackError
 from ..site import line_of
 from .figures import AXES, Figures, Group, Row, grouped, total
-from .table import phase_table
+from .table import phase_table, renderable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from os import PathLike
+
+    from .compare import Comparison
+    from .roofline import Roofline
+    from .verify import Verification
 
 
 class Span(NamedTuple):
@@ -44,6 +52,7 @@ class Profile:
         strict: leaving raises PullbackError where the cost of a launch is not known.
         detail: "phase" times phases, and on the CPU launches too; "kernel" times each launch on a GPU as well, and runs captured
             functions launch by launch; "count" times nothing.
+        dry: native kernels are counted but do not run (see `pb.flops`).
 
     Counts come from what ran, with the shapes it ran on; a captured function counts at every replay. The six phases and their
     `total` are Figures; until the end of the `with` they are zero. A profile is for one use, in one thread. Raises PullbackError
@@ -54,10 +63,10 @@ class Profile:
         seconds: from entering to leaving.
     """
 
-    def __init__(self, *, strict: bool = False, detail: str = "phase") -> None:
+    def __init__(self, *, strict: bool = False, detail: str = "phase", dry: bool = False) -> None:
         if detail not in door.DETAILS:
             raise PullbackError(f"profile: detail={detail!r}; use {', '.join(map(repr, door.DETAILS))}.")
-        self.strict, self.detail = strict, detail
+        self.strict, self.detail, self._dry = strict, detail, dry
         self.seconds = 0.0
         self._ledger = door.Ledger()
         self._begun = False
@@ -69,13 +78,13 @@ class Profile:
         if door.state.ledger is not None:
             raise PullbackError("a profile is running in this thread already; leave it first.")
         self._begun = True
+        door.begin(self.detail, self._dry)
         self._begin_ns = time.monotonic_ns()
-        door.begin(self.detail)
         return self
 
     def __exit__(self, kind: Any, *_: object) -> None:
-        self._ledger = door.end()
         self.seconds = (time.monotonic_ns() - self._begin_ns) * 1e-9
+        self._ledger = door.end()
         self.__dict__.pop("rows", None)
         if self.strict and self.unknown and kind is None:
             raise PullbackError(
@@ -171,7 +180,7 @@ class Profile:
         """What phase it was when, without gaps: the last 16,384 stretches at least; none with detail="count"."""
         borders = self._ledger.borders
         return [
-            Span(door.PHASES[phase], (begin - self._begin_ns) * 1e-9, (end - self._begin_ns) * 1e-9)
+            Span(door.PHASES[phase], max(0, begin - self._begin_ns) * 1e-9, (end - self._begin_ns) * 1e-9)
             for (begin, phase), (end, _) in zip(borders, borders[1:])
         ]
 
@@ -182,17 +191,77 @@ class Profile:
 
     @property
     def memory(self) -> Memory:
-        """Live and peak bytes over time, as of the launches that are kept."""
-        samples = [((x.begin_ns - self._begin_ns) * 1e-9, x.live_bytes, door.PHASES[x.phase]) for x in self.launches]
+        """Live and peak bytes, as of the launches that are kept; over time, where they are timed."""
+        launches = [((x.begin_ns - self._begin_ns) * 1e-9, x.live_bytes, door.PHASES[x.phase]) for x in self.launches]
         peaks: dict[str, int] = {}
-        for _, live, phase in samples:
+        for _, live, phase in launches:
             peaks[phase] = max(peaks.get(phase, 0), live)
-        return Memory(samples, samples[-1][1] if samples else 0, max(peaks.values(), default=0), peaks)
+        samples = [sample for sample, x in zip(launches, self.launches) if x.begin_ns]
+        return Memory(samples, launches[-1][1] if launches else 0, max(peaks.values(), default=0), peaks)
+
+    def roofline(self) -> Roofline:
+        """For each kernel its FLOPs per byte, the rates it reached, and what bounds it: compute, memory or launches.
+
+        Against the peaks of this device, which are measured once and kept. Raises PullbackError where launches were not timed.
+        """
+        from .roofline import roofline
+
+        return roofline(self, device=self.device)
+
+    def verify(self, step: Callable[[], Any] | None = None) -> Verification:
+        """Runs step() under NVIDIA's `ncu` and compares the ledger with the GPU's counters, kernel by kernel (see verify.py).
+
+        Raises PullbackError where there is no step, no GPU, no `ncu`, or no permission to read counters.
+        """
+        from .verify import verify
+
+        return verify(step)
 
     # ---- views
 
+    @property
+    def device(self) -> str:
+        """Where the launches ran: "cpu" or "cuda"."""
+        return self._ledger.device
+
+    def to_html(self, path: str | PathLike[str]) -> None:
+        """Writes one page with tables and pictures, which needs nothing else to be read."""
+        from .page import to_html
+
+        to_html(self, path)
+
+    def to_json(self, path: str | PathLike[str]) -> None:
+        """Writes all figures, rows, times and the last launches."""
+        from .record import to_json
+
+        to_json(self, path)
+
+    def to_trace(self, path: str | PathLike[str]) -> None:
+        """Writes a trace for ui.perfetto.dev or chrome://tracing. Raises PullbackError where nothing was timed."""
+        from .trace import to_trace
+
+        to_trace(self, path)
+
+    def to_tensorboard(self, directory: str | PathLike[str], step: int = 0) -> None:
+        """Writes figures by phase and by module as scalars, by tensorboardX."""
+        from .tensorboard import to_tensorboard
+
+        to_tensorboard(self, directory, step)
+
+    def compare(self, other: Profile, *, noise: float = 0.1) -> Comparison:
+        """What is different in `other`: counts exactly, times by more than the share `noise`.
+
+        Prints as a table; `.rows` are the data.
+        """
+        from .compare import compare
+
+        return compare(self, other, noise=noise)
+
     def __str__(self) -> str:
         return phase_table(self)
+
+    def __rich__(self) -> Any:
+        return renderable(self)
 
     def __repr__(self) -> str:
         if not self._begun:

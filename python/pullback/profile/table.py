@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 COLUMNS: Final = ("", "FLOPs", "in products", "special", "read", "written", "time", "launches")
 MOST_GROUPS: Final = 12  # rows of a table by op or module; the cheapest of more are summed up in one
+NOTICED: Final = 0.01  # the part of the time from which on a phase without launches has a row
 NARROW: Final = 80  # columns of a terminal, at least
 LONG_NAME: Final = 21  # columns that a narrow terminal leaves to the name of an op or a module
 PASSES: Final = ("forward", "backward")
@@ -65,9 +66,10 @@ def cells(name: str, f: Figures) -> tuple[str, ...]:
 
 
 def phase_rows(prof: Profile) -> list[tuple[str, ...]]:
-    """A row of COLUMNS for each phase in which something ran, then the total."""
+    """A row of COLUMNS for each phase in which something ran or time was spent, then the total."""
     phases = [(name, getattr(prof, name)) for name in PHASES]
-    return [cells(name, f) for name, f in phases if f.launches] + [cells("total", prof.total)]
+    worth_telling = NOTICED * prof.total.seconds
+    return [cells(name, f) for name, f in phases if f.launches or f.seconds > worth_telling] + [cells("total", prof.total)]
 
 
 def _against(group: Group, timed: bool) -> tuple[str, ...]:
@@ -86,14 +88,28 @@ def _passes(groups: Sequence[Group]) -> list[Group]:
     return [Group(name, phases, total(phases.values())) for name, phases in kept if phases]
 
 
-def _costliest(groups: list[Group], axis: str) -> list[Group]:
+def _costliest(groups: Sequence[Group], axis: str) -> list[Group]:
     """MOST_GROUPS of them, the others in one: ops by cost, modules as they ran, then what is outside of all."""
+    if axis == "module":
+        groups = _cut(groups)
     ranked = sorted(groups, key=lambda group: (group.total.seconds, group.total.flops, group.total.launches), reverse=True)
     kept = ranked if len(ranked) <= MOST_GROUPS else ranked[: MOST_GROUPS - 1]
     rest = ranked[len(kept) :]
     if axis == "module":
         kept = sorted(kept, key=lambda group: (group.name == "", groups.index(group)))
     return [*kept, *([_sum(rest, f"{len(rest)} more {axis}s")] if rest else [])]
+
+
+def _cut(modules: Sequence[Group]) -> Sequence[Group]:
+    """Where modules are too many, those of the same beginning in one: "encoder.0.*" is encoder.0 with all inside."""
+    for parts in range(max([module.name.count(".") for module in modules]), 0, -1):
+        if len(modules) <= MOST_GROUPS:
+            break
+        same: dict[str, list[Group]] = {}
+        for module in modules:
+            same.setdefault(".".join(module.name.removesuffix(".*").split(".")[:parts]), []).append(module)
+        modules = [_sum(inside, f"{name}.*") if len(inside) > 1 else inside[0] for name, inside in same.items()]
+    return modules
 
 
 def _sum(groups: Sequence[Group], name: str) -> Group:

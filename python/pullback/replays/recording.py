@@ -28,6 +28,8 @@ class Recording:
         inputs: arrays that a replay is given others for.
     """
 
+    opaque = False  # a replay is made of native kernels
+
     def __init__(self, kernels: Any, device: str, inputs: Sequence[Any]) -> None:
         self._kernels, self._device, self._inputs = kernels, device, inputs
         self._effects: list[tuple[int, Callable[[], None]]] = []
@@ -35,8 +37,13 @@ class Recording:
         self._guards: dict[int, tuple[Any, Callable[[], bool]]] = {}
         self._streams: dict[Any, Stream] = {}
 
-    def repeat(self, effect: Callable[[], None]) -> None:
-        """Every replay calls effect() after the launches before this."""
+    def refusal(self, what: str, line: str, instead: str) -> Exception:
+        """What none could repeat."""
+        return CaptureError(f"{what} inside a captured function, at {line}: a replay could not repeat it. {instead}")
+
+    def do(self, effect: Callable[[], None]) -> None:
+        """Every replay calls effect(), too, after the launches before this."""
+        effect()
         self._effects.append((self._kernels.plan_length(), effect))
 
     def grows(self, storage: Any) -> None:

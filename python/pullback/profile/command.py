@@ -1,0 +1,187 @@
+"""`pullback profile script.py`: runs any script unchanged inside a profile, and reports what it cost.
+
+The report goes to stderr, as that of `time`, `perf stat` and valgrind does: the script's stdout is its own, and can be piped on.
+(cProfile prints to stdout, where the two mix; `coverage run` prints nothing.) What threads of the script launch is not in it: a
+profile is that of one thread, here the main one.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import pkgutil
+import runpy
+import sys
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from importlib.machinery import SourceFileLoader, SourcelessFileLoader
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any, Final, NamedTuple
+
+from .. import config
+from ..errors import PullbackError
+from .session import Profile
+from .verify import check_gpu, count, verified
+
+WRITERS: Final = {"html": "to_html", "trace": "to_trace", "json": "to_json"}  # an option, and the profile's method for its path
+
+
+class Program(NamedTuple):
+    """A script (or a folder or zip file with a `__main__.py`) or, where `is_module`, the name of a module; its arguments."""
+
+    name: str
+    arguments: Sequence[str] = ()
+    is_module: bool = False
+
+
+class NoProgramError(PullbackError):
+    """There is no such script or module."""
+
+
+def profile(program: Program, *, strict: bool, detail: str, files: dict[str, str], verify: bool = False) -> int:
+    """Runs the program in a profile, prints the table to stderr, and writes `files`: a path for some of WRITERS.
+
+    With `verify` the launches are timed, and the program runs a second time, under ncu (see verify.py). Returns the exit status:
+    that of the program, or 1 where it succeeded and the report could not be made in full. A program that fails leaves its report
+    all the same. Raises NoProgramError, and PullbackError for a path that cannot be written and for what verify cannot do.
+    """
+    if asked := config.counting():
+        return _counted(program, asked[1])
+    for path in files.values():
+        if not Path(path).absolute().parent.is_dir():
+            raise PullbackError(f'profile: "{path}" cannot be written: its folder does not exist. Make it first.')
+    if verify:
+        check_gpu()
+    prof, status, complaints = Profile(strict=strict, detail="kernel" if verify else detail), 0, list[str]()
+    try:
+        with prof:
+            status = run(program)
+    except NoProgramError:
+        raise
+    except PullbackError as error:  # of strict=True
+        complaints.append(str(error))
+    complaints += _report(prof, files)
+    if verify and status == 0:
+        again = [sys.executable, "-m", "pullback", "profile", *(["-m"] if program.is_module else []), program.name]
+        print(verified(prof, [*again, *program.arguments], 0), file=sys.stderr)
+    for complaint in complaints:
+        print(f"pullback: {complaint}", file=sys.stderr)
+    return status or int(bool(complaints))
+
+
+def _report(prof: Profile, files: dict[str, str]) -> list[str]:
+    """Prints the table and writes the files; returns what went wrong."""
+    complaints: list[str] = []
+    print(prof, file=sys.stderr)
+    for option, path in files.items():
+        try:
+            getattr(prof, WRITERS[option])(path)
+        except (OSError, PullbackError) as error:
+            complaints.append(f'"{path}" could not be written: {error}')
+    return complaints
+
+
+def _counted(program: Program, ledger: Path) -> int:
+    """The second run, under ncu: its ledger goes to the file."""
+    statuses: list[int] = []
+    count(lambda: statuses.append(run(program)), ledger)
+    return statuses[0]
+
+
+def run(program: Program) -> int:
+    """Runs it as Python itself would, and returns its exit status.
+
+    What Python would print of an error is printed, without the frames of this module. Raises NoProgramError.
+    """
+    try:
+        with _as_main(program):
+            _start(program)
+    except NoProgramError:
+        raise
+    except SystemExit as ended:
+        return _status_of(ended)
+    except BaseException as error:
+        inside = _without_our_frames(error.__traceback__)
+        if inside is None and isinstance(error, ImportError):  # runpy's own words
+            raise NoProgramError(f"{error}. Give -m the name of a module that Python finds from here.") from None
+        sys.excepthook(type(error), error.with_traceback(inside), inside)
+        _explain(inside)
+        return 130 if isinstance(error, KeyboardInterrupt) else 1
+    finally:
+        if sys.stdout is not None and not sys.stdout.closed:
+            sys.stdout.flush()
+    return 0
+
+
+@contextmanager
+def _as_main(program: Program) -> Generator[None]:
+    """sys.argv, sys.path and `__main__` as Python sets them for the program."""
+    arguments, path, main = sys.argv, sys.path[:], sys.modules["__main__"]
+    sys.argv = [program.name, *program.arguments]
+    if not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
+        sys.path[0] = _place_of(program)
+    try:
+        yield
+    finally:
+        sys.argv, sys.path[:], sys.modules["__main__"] = arguments, path, main
+
+
+def _place_of(program: Program) -> str:
+    """The folder, or zip file, that its imports are looked for in first."""
+    if program.is_module:
+        return os.getcwd()
+    path = os.path.abspath(program.name)
+    return path if pkgutil.get_importer(path) is not None else os.path.dirname(os.path.realpath(path))
+
+
+def _start(program: Program) -> None:
+    """Not through runpy.run_path, which gives `__file__` as the script was named and sys.argv[0] as the file is: Python does it
+    the other way round.
+    """
+    path = os.path.abspath(program.name)
+    if program.is_module:
+        runpy.run_module(program.name, run_name="__main__", alter_sys=True)
+    elif not os.path.exists(path):
+        raise NoProgramError(f'there is no file "{program.name}". Give the path of a script, or -m and the name of a module.')
+    elif (importer := pkgutil.get_importer(path)) is not None:
+        spec = importer.find_spec("__main__", None)
+        loader: Any = spec and spec.loader
+        if spec is None or loader is None:
+            raise NoProgramError(f'"{program.name}" has no __main__.py. Give the path of a script, or -m and the name of a module.')
+        _run(loader.get_code("__main__"), spec.origin, loader, __spec__=spec, __package__="")
+    elif path.endswith(".pyc"):
+        loader = SourcelessFileLoader("__main__", path)
+        _run(loader.get_code("__main__"), path, loader)
+    else:
+        _run(compile(Path(path).read_bytes(), path, "exec", dont_inherit=True), path, SourceFileLoader("__main__", path))
+
+
+def _run(code: Any, path: str | None, loader: object, **names: Any) -> None:
+    module = ModuleType("__main__")
+    vars(module).update(__builtins__=builtins, __file__=path, __loader__=loader, __cached__=None, **names)
+    sys.modules["__main__"] = module
+    exec(code, vars(module))
+
+
+def _status_of(ended: SystemExit) -> int:
+    """As Python's: no code is 0, and what is no number is printed."""
+    if ended.code is None or isinstance(ended.code, int):
+        return ended.code or 0
+    print(ended.code, file=sys.stderr)
+    return 1
+
+
+def _without_our_frames(trace: TracebackType | None) -> TracebackType | None:
+    ours = {function.__code__.co_filename for function in (run, runpy.run_module)}
+    while trace is not None and trace.tb_frame.f_code.co_filename in ours:
+        trace = trace.tb_next
+    return trace
+
+
+def _explain(trace: TracebackType | None) -> None:
+    """Of a script that cannot be profiled because it profiles itself."""
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is not None and trace.tb_frame.f_code is Profile.__enter__.__code__:
+        print("pullback: the script has a profile of its own. Run it with python, or without its pb.profile().", file=sys.stderr)

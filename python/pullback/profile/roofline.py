@@ -1,0 +1,119 @@
+"""The roofline: what each kernel reaches of what this device can do, and what keeps it from more."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ..errors import PullbackError
+from .figures import Figures, total
+from .peaks import Peaks, peaks
+from .table import as_text, duration, grid, quantity, three_digits
+
+if TYPE_CHECKING:
+    from rich.console import ConsoleRenderable
+
+    from .session import Profile
+
+COLUMNS: Final = ("kernel", "launches", "FLOP/B", "FLOP/s", "B/s", "time", "bound", "roof")
+
+
+class Reached(NamedTuple):
+    """What the launches of one kernel in one dtype did together.
+
+    Attributes:
+        seconds: inside its launches. bytes: read and written.
+        intensity: FLOP per byte.
+        flops_per_second, bytes_per_second: 0 where the clock saw no time pass.
+        bound: "compute" or "memory", whichever would take longer at its peak; "launch" where that is less than a launch takes.
+        share: the time at the peaks / the time it took. More than 1 means that operands were in a cache.
+    """
+
+    kernel: str
+    dtype: str
+    launches: int
+    flops: int
+    special_ops: int
+    bytes: int
+    seconds: float
+    intensity: float
+    flops_per_second: float
+    bytes_per_second: float
+    bound: str
+    share: float
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """What roofline found; printed, a table. `rows`: the kernels, those that took longest first. `peaks`: of the device."""
+
+    rows: list[Reached]
+    peaks: Peaks
+
+    def __str__(self) -> str:
+        return as_text(self.__rich__())
+
+    def __repr__(self) -> str:
+        return f"Roofline({len(self.rows)} kernels, {self.peaks.device})"
+
+    def __rich__(self) -> ConsoleRenderable:
+        from rich.console import Group
+        from rich.text import Text
+
+        if not self.rows:
+            return Text("nothing ran in this profile")
+        best = self.peaks
+        products = ", ".join([f"{dtype} {quantity(rate, 'FLOP/s')}" for dtype, rate in best.products.items()])
+        facts = [
+            f"{best.device}, {best.kernels}" + (f", {best.threads} threads" if best.threads else ""),
+            f"products: {products}",
+            f"other arithmetic: {quantity(best.elementwise, 'FLOP/s')}; copy: {quantity(best.bytes_per_second, 'B/s')}; "
+            f"launch: {duration(best.launch_seconds)}",
+        ]
+        often = Counter([row.kernel for row in self.rows])
+        names = [f"{row.kernel} {row.dtype}" if often[row.kernel] > 1 else row.kernel for row in self.rows]
+        cells = [_cells(name, row) for name, row in zip(names, self.rows)]
+        return Group(grid(COLUMNS, cells), Text(), *[Text(fact) for fact in facts])
+
+
+def _cells(name: str, row: Reached) -> tuple[str, ...]:
+    return (
+        name, str(row.launches), three_digits(row.intensity), quantity(row.flops_per_second), quantity(row.bytes_per_second),
+        duration(row.seconds), row.bound, f"{row.share:.0%}",
+    )  # fmt: skip
+
+
+def roofline(prof: Profile, *, device: str | None = None, best: Peaks | None = None) -> Roofline:
+    """Each kernel of the profile against the peaks of the device that it ran on: where new tensors are made unless given.
+
+    The time at the peaks is that of the FLOPs (products at the rate of their dtype, the others at that of multiplies and adds) or
+    that of the bytes, whichever is longer; special ops are not in it. A kernel without FLOPs is bound by memory or launch.
+    `best` are peaks to take instead of those that are measured, once, on this device.
+
+    Raises PullbackError where launches were not timed, or the device has no peaks (see peaks).
+    """
+    if prof.rows and not prof.kernel_seconds > 0:
+        raise PullbackError('roofline: the launches of this profile were not timed. Profile with pb.profile(detail="kernel").')
+    groups: dict[tuple[str, str], list[Figures]] = {}
+    for row in prof.rows:
+        groups.setdefault((row.kernel, row.dtype), []).append(row.figures)
+    best = best or peaks(device)
+    rows = [_reached(kernel, dtype, figures, best) for (kernel, dtype), figures in groups.items()]
+    return Roofline(sorted(rows, key=lambda row: -row.seconds), best)
+
+
+def _reached(kernel: str, dtype: str, parts: Iterable[Figures], best: Peaks) -> Reached:
+    f = total(parts)
+    computing = f.matmul_flops / best.rate(dtype) + (f.flops - f.matmul_flops) / best.elementwise
+    moving = f.bytes / best.bytes_per_second
+    at_peaks = max(computing, moving)
+    bound = "launch" if at_peaks < f.launches * best.launch_seconds else "compute" if computing > moving else "memory"
+    rate = lambda amount: amount / f.seconds if f.seconds else 0.0
+    return Reached(
+        kernel, dtype, f.launches, f.flops, f.special_ops, f.bytes, f.seconds,
+        intensity=f.flops / f.bytes if f.bytes else math.inf if f.flops else 0.0,
+        flops_per_second=rate(f.flops), bytes_per_second=rate(f.bytes), bound=bound, share=rate(at_peaks),
+    )  # fmt: skip
