@@ -1,5 +1,5 @@
-# make train | test | bench | lint | simulate | sanitize | dev | wheel | format | clean. Each sets up what it needs, once, in .venv
-# and build.
+# make train | test | bench | lint | simulate | sanitize | count | dev | wheel | format | clean. Each sets up what it needs, once, in
+# .venv and build.
 #
 #   DEVICE   where `make train` trains: cpu, cuda
 #   LEVELS   SIMD levels to build: native-best (default: this machine's), or any of v2;v3;v4. `make wheel` builds all.
@@ -14,6 +14,9 @@
 # `make sanitize` runs the tests on kernels that stop where they read or write beyond an array, or do what C++ leaves
 # undefined; with CUDA=SIM those of the simulated device instead. It needs GCC and its sanitizers, builds in build/sanitize, and
 # takes a few minutes.
+#
+# `make count` builds kernels that count what they do, in build/count, and compares that with their formulas: FLOPs, special
+# operations and bytes, on random shapes. It needs GCC, and takes two minutes.
 PYTHON ?= python3
 LEVELS ?= native-best
 DEVICE ?= cpu
@@ -41,7 +44,7 @@ define stage
 @{ $(3) ; } >$(LOG)/$(1).log 2>&1 || { status=$$?; tail -n 60 $(LOG)/$(1).log; echo '$(1): failed, see $(LOG)/$(1).log'; exit $$status; }
 endef
 
-.PHONY: train test bench lint simulate sanitize dev wheel format clean FORCE
+.PHONY: train test bench lint simulate sanitize count dev wheel format clean FORCE
 .DELETE_ON_ERROR:
 .SUFFIXES:
 
@@ -108,7 +111,13 @@ sanitize: $(VENV)/test
 	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:detect_stack_use_after_return=1:abort_on_error=1 \
 	  UBSAN_OPTIONS=print_stacktrace=1:abort_on_error=1 \
 	  PYTHONMALLOC=malloc PYTHONPATH=$(SANITIZED) PULLBACK_BACKEND=native; \
-	$(BIN)/python -c "$$LOADS" && $(BIN)/python -m pytest --capture=sys -q $(if $(filter SIM,$(CUDA)),tests/test_simulated.py,$(ELSEWHERE)) $(ARGS)
+	$(BIN)/python -c "$$LOADS" && $(PYTEST) --dist loadfile --capture=sys -q $(if $(filter SIM,$(CUDA)),tests/test_simulated.py,$(ELSEWHERE)) $(ARGS)
+
+# Level v2 has vectors of one lane here, v3 of sixteen.
+count: $(VENV)/test
+	$(call stage,count,compile kernels that count what they do,{ $(call in_place,count,-DPULLBACK_COUNT=ON -DPULLBACK_CUDA=OFF) ; })
+	@export PYTHONPATH=build/count/python PULLBACK_BACKEND=native; \
+	for level in 2 3; do PULLBACK_SIMD=$$level $(BIN)/python -m pytest -q tests/test_counted.py $(ARGS) || exit 1; done
 
 # Every level, isolated from .venv: what a release is made of, before auditwheel (see .github/workflows/wheels.yml).
 wheel: $(VENV)/made

@@ -20,7 +20,7 @@ if not PACKAGE.exists():
 
 # From the bottom to the top. A module imports from its own layer and from those above it in this list.
 LAYERS: list[tuple[str, ...]] = [
-    ("errors", "refusal", "config", "site", "listeners"),
+    ("errors", "refusal", "config", "site", "listeners", "ledger"),
     ("capturing",),
     ("simulated", "gpu", "gpu_libraries"),
     ("devices", "dtypes", "door", "example"),

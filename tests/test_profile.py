@@ -172,3 +172,22 @@ def test_what_no_kernel_does_is_on_the_ledger_too() -> None:
     written = {launch.kernel: launch.bytes_written for launch in prof.launches}
     filled = "fill" if "fill" in written else "full"  # a kernel, or NumPy
     assert written == {"unique": 2 * (4 + 8 + 8) + 3 * 8, "nonzero": 2 * 8, filled: 6 * 4, "assign": 2 * 4}
+
+
+def test_the_hosts_time_is_told_apart() -> None:
+    net = mlp()
+    with pb.profile(detail="kernel") as prof:
+        for _ in range(5):
+            with pb.GradientTape() as tape:
+                loss = nn.cross_entropy(net(X), Y)
+            tape.gradient(loss, net.parameters())
+    host = prof.host
+    assert sum(host) == pytest.approx(prof.seconds)
+    assert min(host.launches, host.tape, host.python) > 0
+    assert host.copies >= 0 <= host.waiting
+    with pb.profile() as prof:
+        pass
+    with pytest.raises(pb.PullbackError, match='detail="kernel"'):
+        prof.host  # noqa: B018
+    with pytest.raises(pb.PullbackError, match="'count', 'phase', 'kernel'"):
+        pb.profile(detail="all")

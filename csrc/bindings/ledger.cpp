@@ -141,9 +141,9 @@ template <class Items, class Build> PyObject* list_of(const Items& items, Build&
   return list;
 }
 
-// ledger_take() -> (sums, launches, borders, phases) since ledger_begin, and nothing any more. A sum is ((kernel, phase, scope, dtype),
+// ledger_take() -> (sums, launches, borders, phases, launching) since ledger_begin, and nothing any more. A sum is ((kernel, phase, scope, dtype),
 // launches, nanoseconds, figures); a launch ((kernel, phase, scope, dtype), figures, live bytes, begin, end), the last ones; a border
-// (nanoseconds, phase), the last ones; phases: nanoseconds of each before them. Times are of the monotonic clock.
+// (nanoseconds, phase), the last ones; phases: nanoseconds of each before them; launching: those of the host in launches. Times are of the monotonic clock.
 PyObject* ledger_take(const void*, PyObject* const*, Py_ssize_t) {
   if (!own_ledger) Py_RETURN_NONE;
   const Ledger::Taken taken = own_ledger->take();
@@ -158,7 +158,7 @@ PyObject* ledger_take(const void*, PyObject* const*, Py_ssize_t) {
   PyObject* borders = list_of(taken.borders, [](const Border& b) { return Py_BuildValue("(Li)", (long long)b.mark, b.phase); });
   const std::vector<int64_t> before(taken.phases, taken.phases + kPhases);
   PyObject* phases = list_of(before, [](int64_t nanoseconds) { return PyLong_FromLongLong(nanoseconds); });
-  return Py_BuildValue("(NNNN)", sums, launches, borders, phases);
+  return Py_BuildValue("(NNNNL)", sums, launches, borders, phases, (long long)taken.launching);
 }
 
 // live_bytes() -> of the arrays that kernels made.

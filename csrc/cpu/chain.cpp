@@ -172,7 +172,10 @@ class CpuProgram : public Program {
     door.ledger->enter(r.step->charge.phase);
     const int64_t begin = nanoseconds ? mark() : 0;
     run_group(r);
-    if (nanoseconds) *nanoseconds += mark() - begin;
+    if (!nanoseconds) return;
+    const int64_t time = mark() - begin;
+    *nanoseconds += time;
+    door.ledger->launched(time);
   }
 
   Plan& plan_;

@@ -2,6 +2,7 @@
 #pragma once
 #include "cpu/vector.h"
 #include "math/exp_nonpositive.h"
+#include "math/number.h"
 
 namespace pb::cpu {
 
@@ -12,19 +13,7 @@ template <class T> struct LaneMask {
 
   PB_HD friend LaneMask operator&(LaneMask a, LaneMask b) { return {a.v & b.v}; }
 };
-template <class T> PB_HD bool any(LaneMask<T> mask) {
-#if defined(__AVX512F__)
-  return _mm512_test_epi32_mask((__m512i)mask.v, (__m512i)mask.v) != 0;
-#elif defined(__AVX2__)
-  return _mm256_movemask_epi8((__m256i)mask.v) != 0;
-#elif defined(__SSE2__)
-  return _mm_movemask_epi8((__m128i)mask.v) != 0;
-#else
-  bool found = false;
-  for (int i = 0; i < kWidth<T>; ++i) found |= mask.v[i] != 0;
-  return found;
-#endif
-}
+template <class T> PB_HD bool any(LaneMask<T> mask) { return any_lane<T>(mask.v); }
 
 // What is computed in lanes does not depend on how many there are: each has a row of its own.
 template <class T> struct Lanes {
@@ -34,7 +23,7 @@ template <class T> struct Lanes {
   Vector v;
 
   Lanes() = default;
-  PB_HD Lanes(T x) : v(x - Vector{}) {}
+  PB_HD Lanes(T x) : v(broadcast<T>(x)) {}
   PB_HD explicit Lanes(Vector v) : v(v) {}
 
   PB_HD friend Lanes operator+(Lanes a, Lanes b) { return Lanes(a.v + b.v); }
@@ -59,9 +48,11 @@ template <class T, class F> PB_HD Lanes<T> each_lane(Lanes<T> x, F f) {
 namespace pb::m {
 
 template <class T> PB_HD cpu::Lanes<T> select(cpu::LaneMask<T> condition, cpu::Lanes<T> yes, cpu::Lanes<T> no) {
-  return cpu::Lanes<T>(condition.v ? yes.v : no.v);
+  return cpu::Lanes<T>(cpu::choose<T>(condition.v, yes.v, no.v));
 }
-template <class T> PB_HD cpu::LaneMask<T> isinf(cpu::Lanes<T> x) { return {(x.v == kInfinity<T>) | (x.v == -kInfinity<T>)}; }
+template <class T> PB_HD cpu::LaneMask<T> isinf(cpu::Lanes<T> x) {
+  return {(x.v == cpu::broadcast<T>(kHighest<T>)) | (x.v == cpu::broadcast<T>(kLowest<T>))};
+}
 template <class T> PB_HD cpu::Lanes<T> exp_nonpositive(cpu::Lanes<T> x) {
   return cpu::each_lane(x, [](T a) { return exp_nonpositive(a); });
 }

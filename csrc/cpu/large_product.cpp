@@ -64,7 +64,7 @@ template <class T, int kVectors> __attribute__((noinline)) void run_tile(const T
       for (int v = 0; v < kVectors; ++v) row[v] = load_vector(b + v * kWidth<T>);
 #pragma GCC unroll 16
       for (int r = 0; r < kTileRows; ++r) {
-        const Vector<T> left = a[r] - Vector<T>{};
+        const Vector<T> left = broadcast<T>(a[r]);
 #pragma GCC unroll 4
         for (int v = 0; v < kVectors; ++v) sum[r][v] = multiply_add<T>(left, row[v], sum[r][v]);
       }

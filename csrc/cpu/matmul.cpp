@@ -293,8 +293,8 @@ void product(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& a, cons
     gemm(a.transposed, b.transposed, m, n, k, one, reinterpret_cast<const T*>(a.data), a.ld, reinterpret_cast<const T*>(b.data),
          b.ld, T(add), to, n);
   };
-  if (dtype == DType::f32) call(1.f);
-  else call(1.);
+  if (dtype == DType::f32) call(float(1));
+  else call(double(1));
 }
 
 }  // namespace pb::cpu

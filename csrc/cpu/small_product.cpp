@@ -47,7 +47,7 @@ template <class T, int kRows, int kVectors> inline __attribute__((always_inline)
     for (int v = 0; v < kVectors; ++v) row[v] = load_vector(b + v * kWidth<T>);
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
-      const Vector<T> left = a[r / 4][r % 4 * t.down] - Vector<T>{};
+      const Vector<T> left = broadcast<T>(a[r / 4][r % 4 * t.down]);
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) sum[r][v] = multiply_add<T>(left, row[v], sum[r][v]);
     }
@@ -67,7 +67,7 @@ template <class T, int kRows, int kVectors> void run_flat_tile(const Tile<T>& t)
     for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v)
-        to[r][v] = multiply_add<T>(a[r * t.down] - Vector<T>{}, load_vector(b + v * kWidth<T>), to[r][v]);
+        to[r][v] = multiply_add<T>(broadcast<T>(a[r * t.down]), load_vector(b + v * kWidth<T>), to[r][v]);
     a += t.across, b += t.ldb;
   };
   for (; l + kParts <= t.k; l += kParts)

@@ -111,7 +111,7 @@ double sum_of_squares(const View& gradient, int64_t begin, int64_t end) {
 void update(const Launch& launch) {
   const auto& op = static_cast<const Looped&>(*static_cast<const Update*>(launch.table));
   const int64_t entries = launch.ints[0];
-  double control[kControlSize];
+  Setting control[kControlSize];
   View& block = launch.out(launch.outputs - 1);
   std::memcpy(control, block.data, sizeof control);
   op.advance(control, launch.reals);
@@ -138,8 +138,8 @@ struct Make {
 
 }  // namespace
 
-const Update& choose_sgd(const double* hyper) { return choose_sgd(hyper, Make{}); }
-const Update& choose_adam(const double* hyper) { return choose_adam(hyper, Make{}); }
+const Update& choose_sgd(const Setting* hyper) { return choose_sgd(hyper, Make{}); }
+const Update& choose_adam(const Setting* hyper) { return choose_adam(hyper, Make{}); }
 
 void clip_norm(const Launch& launch) {
   const View* gradients = &launch.in();
@@ -155,7 +155,7 @@ void clip_norm(const Launch& launch) {
   });
   double sum = 0;
   for (int64_t c = 0; c < chunks; ++c) sum += partial[c];
-  clip_to_norm(launch.out().as<double>(), std::sqrt(sum), launch.reals[0]);
+  clip_to_norm(launch.out().as<double>(), m::sqrt(sum), double(launch.reals[0]));
 }
 
 void write_control(const Launch& launch) {

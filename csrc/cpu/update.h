@@ -3,6 +3,7 @@
 #include <new>
 
 #include "kernels/update.h"
+#include "math/update.h"
 
 namespace pb::cpu {
 
@@ -11,12 +12,12 @@ constexpr int kElementBytes = 256;
 // An element is built once a step and called in loops: n weights, gradients and slots in (slots change in place), what to add
 // to the weights out.
 struct Looped : kernels::Update {
-  void (*advance)(double* control, const double* hyper);
-  void (*build[2])(const double* control, const double* hyper, void* element);
+  void (*advance)(Setting* control, const Setting* hyper);
+  void (*build[2])(const Setting* control, const Setting* hyper, void* element);
   void (*loop[2])(int64_t n, const void* element, const void* p, const void* g, void* const* slots, void* delta);
 };
 
-template <class U, class A> void build_element(const double* control, const double* hyper, void* element) {
+template <class U, class A> void build_element(const Setting* control, const Setting* hyper, void* element) {
   using Element = typename U::template Element<A>;
   static_assert(sizeof(Element) <= kElementBytes);
   new (element) Element(control, hyper);

@@ -1,37 +1,10 @@
-// The vector registers of the SIMD level that is compiled for.
+// Vectors of numbers: to and from memory, and squares of them turned.
 #pragma once
-#include <cstdint>
 #include <cstring>
-#include <utility>
 
-#if defined(__SSE2__)
-#include <immintrin.h>
-#endif
+#include "cpu/registers.h"
 
 namespace pb::cpu {
-
-#if defined(__AVX512F__)
-constexpr int kVectorBytes = 64;
-constexpr int kRegisters = 32;
-#elif defined(__AVX2__)
-constexpr int kVectorBytes = 32;
-constexpr int kRegisters = 16;
-#else
-constexpr int kVectorBytes = 16;
-constexpr int kRegisters = 16;
-#endif
-
-template <class T> struct Register;
-template <> struct Register<float> {
-  typedef float Numbers __attribute__((vector_size(kVectorBytes)));
-  typedef int32_t Ints __attribute__((vector_size(kVectorBytes)));
-};
-template <> struct Register<double> {
-  typedef double Numbers __attribute__((vector_size(kVectorBytes)));
-  typedef int64_t Ints __attribute__((vector_size(kVectorBytes)));
-};
-template <class T> using Vector = typename Register<T>::Numbers;
-template <class T> constexpr int kWidth = kVectorBytes / int(sizeof(T));
 
 template <class T> inline __attribute__((always_inline)) Vector<T> load_vector(const T* from) {
   Vector<T> v;
@@ -63,20 +36,6 @@ template <class T> inline __attribute__((always_inline)) void store_part(T* to, 
 #endif
 }
 
-// a0 b0 a1 b1 ...: of the first halves of a and b, and of their second halves.
-template <class T, size_t... K>
-inline __attribute__((always_inline)) Vector<T> interleave(Vector<T> a, Vector<T> b, size_t from, std::index_sequence<K...>) {
-  constexpr int kHalf = kWidth<T> / 2;
-  return from ? __builtin_shufflevector(a, b, (int(K) / 2 + kHalf + (K % 2 ? kWidth<T> : 0))...)
-              : __builtin_shufflevector(a, b, (int(K) / 2 + (K % 2 ? kWidth<T> : 0))...);
-}
-template <class T> inline __attribute__((always_inline)) Vector<T> interleave_low(Vector<T> a, Vector<T> b) {
-  return interleave<T>(a, b, 0, std::make_index_sequence<kWidth<T>>());
-}
-template <class T> inline __attribute__((always_inline)) Vector<T> interleave_high(Vector<T> a, Vector<T> b) {
-  return interleave<T>(a, b, 1, std::make_index_sequence<kWidth<T>>());
-}
-
 // The rows of a square become its columns: a perfect shuffle, as often as it takes to halve the width to one.
 template <class T> inline __attribute__((always_inline)) void turn_square(Vector<T> (&v)[kWidth<T>]) {
   constexpr int kHalf = kWidth<T> / 2;
@@ -91,20 +50,6 @@ template <class T> inline __attribute__((always_inline)) void turn_square(Vector
 #pragma GCC unroll 16
     for (int i = 0; i < kWidth<T>; ++i) v[i] = next[i];
   }
-}
-
-// a b + c, rounded once where the level has an instruction for it: for products, which say so.
-template <class T>
-inline __attribute__((always_inline)) Vector<T> multiply_add(Vector<T> a, Vector<T> b, Vector<T> c) {
-#if defined(__AVX512F__)
-  if constexpr (sizeof(T) == 4) return _mm512_fmadd_ps(a, b, c);
-  else return _mm512_fmadd_pd(a, b, c);
-#elif defined(__FMA__)
-  if constexpr (sizeof(T) == 4) return _mm256_fmadd_ps(a, b, c);
-  else return _mm256_fmadd_pd(a, b, c);
-#else
-  return a * b + c;
-#endif
 }
 
 }  // namespace pb::cpu

@@ -1,11 +1,19 @@
 // What is told of a launch: the recorder, and the ledger.
 #include "launch/door.h"
 
+#include <ctime>
+
 namespace pb {
 
 thread_local Door door;
 
 namespace {
+
+int64_t host_time() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return int64_t(t.tv_sec) * 1000000000 + t.tv_nsec;
+}
 
 // Whether input k is the same memory as an earlier one: x in x * x is read once.
 bool read_before(const Launch& launch, int k) {
@@ -47,9 +55,14 @@ void perform_recorded(const Launch& launch) {
   if (!door.ledger) return perform(launch);
   Ledger& ledger = *door.ledger;
   const auto [key, cost] = figures_of(launch, door.charge);
-  const int64_t begin = ledger.timed ? mark() : 0;
-  if (!ledger.dry) perform(launch);
-  ledger.add({key, cost, live_bytes(), begin, ledger.timed ? mark() : 0});
+  if (!ledger.timed) {
+    if (!ledger.dry) perform(launch);
+    return ledger.add({key, cost, live_bytes(), 0, 0});
+  }
+  const int64_t begin = mark(), before = host_time();
+  perform(launch);
+  ledger.launched(host_time() - before);
+  ledger.add({key, cost, live_bytes(), begin, mark()});
 }
 
 }  // namespace pb

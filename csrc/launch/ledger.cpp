@@ -91,6 +91,7 @@ Ledger::Taken Ledger::take() {
   fold_borders(borders_.size());
   if (before.mark) taken.borders.push_back(before);
   taken.borders.insert(taken.borders.end(), borders_.begin(), borders_.end());
+  taken.launching = launching_;
   taken.sums = std::move(sums_), taken.records = std::move(records_);
   return taken;
 }

@@ -69,6 +69,7 @@ class Ledger {
 
   void add(const Record& record);
   void enter(int phase);
+  void launched(int64_t nanoseconds) { launching_ += nanoseconds; }
   // Launches since the last call, or since `now` was called, that are of this phase and of scope `from` are of scope `to`.
   void label(int phase, int from, int to);
   void now() { labelled_ = records_.size(); }
@@ -81,6 +82,7 @@ class Ledger {
     std::vector<LedgerSum> sums;  // in the order in which they came first
     std::vector<Record> records;  // the last ones
     std::vector<Border> borders;
+    int64_t launching;  // nanoseconds of the host in launches, where they are timed
   };
   Taken take();
 
@@ -104,6 +106,7 @@ class Ledger {
   std::vector<LedgerSum> sums_;
   std::unordered_map<LedgerKey, size_t, Hash> places_;
   size_t labelled_ = 0;
+  int64_t launching_ = 0;
   Border folded_{0, 0};           // the last one that is no longer kept
   int64_t phases_[kPhases] = {};  // nanoseconds before it
 };

@@ -4,6 +4,9 @@
 
 namespace pb {
 
+// A number that a step computes with once, not for each element: in the control block, or a hyperparameter.
+using Setting = double;
+
 // What changes from step to step, as doubles in the device's memory: a step reads and advances it there, so that a
 // replay of a recorded step sees new values.
 enum Control : int {
@@ -74,10 +77,10 @@ PB_HD void begin_step(double* control) {
 }
 
 // Scales gradients so that their joint norm is at most `most`; as torch.nn.utils.clip_grad_norm_, a norm of NaN stays.
-PB_HD void clip_to_norm(double* control, double norm, double most) {
-  const double factor = most / (norm + 1e-6);
+template <class A> PB_HD void clip_to_norm(A* control, A norm, A most) {
+  const A factor = most / (norm + A(1e-6));
   control[kGradientNorm] = norm;
-  control[kClipFactor] = factor > 1 ? 1 : factor;
+  control[kClipFactor] = factor > A(1) ? A(1) : factor;
 }
 
 template <class A> struct Clip {

@@ -140,16 +140,16 @@ def move(array: Any, device: str) -> Any:
         return array
     if device == "cpu":
         return to_host(array)
-    with gpu.need().working(number_of(device)):
+    with door.spent("copies"), gpu.need().working(number_of(device)):
         return gpu.need().xp.asarray(array)
 
 
 def to_host(array: Any) -> np.ndarray[Any, Any]:
     """A copy of a GPU's array on the host, once the work before it is done. Raises what a kernel found wrong."""
     number = array.device.id
-    with gpu.need().working(number):
+    with door.spent("waiting"), gpu.need().working(number):  # and copies
         copy = array.get()
-    gpu.need().synchronize(number)
+        gpu.need().synchronize(number)
     return copy
 
 
@@ -187,7 +187,8 @@ class Cuda:
 
     def synchronize(self, device: str = "cuda") -> None:
         """Waits until the work of the device is done. Raises DeviceError, or what a kernel found wrong."""
-        gpu.need().synchronize(number_of(check_device(device)))
+        with door.spent("waiting"):
+            gpu.need().synchronize(number_of(check_device(device)))
 
     def memory(self, device: str = "cuda") -> dict[str, int]:
         """Bytes of the device: `used` by tensors, `cached` for later ones, `free` and `total` of the whole. Raises DeviceError."""

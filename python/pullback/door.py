@@ -10,101 +10,41 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from types import CodeType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from . import capturing
+from .ledger import (
+    BACKWARD as BACKWARD,
+)  # fmt: skip
+from .ledger import (
+    DATA as DATA,
+)
+from .ledger import (
+    DETAILS,
+    END,
+    FIGURES,
+    FORWARD,
+    KEPT,
+    Key,
+    Launch,
+    Ledger,
+    Scope,
+)
+from .ledger import (
+    OPTIMIZER as OPTIMIZER,
+)
+from .ledger import (
+    OTHER as OTHER,
+)
+from .ledger import (
+    PHASES as PHASES,
+)
+from .ledger import (
+    RECOMPUTE as RECOMPUTE,
+)
 from .listeners import listeners
 from .site import call_site, current_frame, user_frame
-
-PHASES: Final = ("forward", "backward", "recompute", "optimizer", "data", "other")
-FORWARD, BACKWARD, RECOMPUTE, OPTIMIZER, DATA, OTHER = range(6)
-END: Final = -1  # the phase of a ledger's last border
-DETAILS: Final = ("count", "phase", "kernel")
-FIGURES: Final = (
-    "adds", "multiplies", "fmas", "matmul_flops", "executed_flops", "special_ops", "integer_ops", "bytes_read", "bytes_written",
-)  # fmt: skip
-KEPT: Final = 1 << 14  # launches that are remembered one by one
-
-
-class Key(NamedTuple):
-    """What launches have in common that are summed up. scope: its number in `scopes`."""
-
-    kernel: str
-    phase: int
-    scope: int
-    dtype: str
-    known: bool = True  # False where no formula tells the cost
-
-
-@dataclass(slots=True)
-class Launch:
-    """What one launch cost. Times are in nanoseconds of the monotonic clock, 0 where launches are not timed."""
-
-    kernel: str
-    phase: int
-    scope: int
-    dtype: str
-    adds: int
-    multiplies: int
-    fmas: int
-    matmul_flops: int
-    executed_flops: int
-    special_ops: int
-    integer_ops: int
-    bytes_read: int
-    bytes_written: int
-    live_bytes: int
-    begin_ns: int
-    end_ns: int
-    known: bool = True
-
-    @property
-    def flops(self) -> int:
-        """Algorithmic; a multiply-add is two."""
-        return self.adds + self.multiplies + 2 * self.fmas
-
-
-@dataclass
-class Ledger:
-    """What a thread launched.
-
-    Attributes:
-        sums: of launches that are alike: [launches, nanoseconds, *FIGURES], in the order in which they ran first.
-        launches: the last ones. borders: (nanoseconds, phase) from which on it is that phase, the last ones, then the end.
-        phases: nanoseconds of each phase before the borders.
-        timed: launches are. device: "cpu" or "cuda", where native launches ran.
-    """
-
-    sums: dict[Key, list[int]] = field(default_factory=dict)
-    launches: list[Launch] = field(default_factory=list)
-    borders: list[tuple[int, int]] = field(default_factory=list)
-    phases: list[int] = field(default_factory=lambda: [0] * len(PHASES))
-    timed: bool = False
-    device: str = "cpu"
-
-    def add(self, key: Key, launches: int, nanoseconds: int, figures: Any) -> None:
-        """Adds launches to their sum."""
-        row = (launches, nanoseconds, *figures)
-        before = self.sums.get(key)
-        self.sums[key] = list(row) if before is None else [a + b for a, b in zip(before, row)]
-
-
-class Scope(NamedTuple):
-    """What a launch is for.
-
-    Attributes:
-        module: the path of the Module that runs. op: the op that was called, "" where the kernel tells it.
-        code, offset: the user's line that called it, as in site.py.
-        order: of the derivative.
-    """
-
-    module: str = ""
-    op: str = ""
-    code: CodeType | None = None
-    offset: int = 0
-    order: int = 0
 
 
 class _Door(threading.local):
@@ -254,6 +194,27 @@ def observe(op: Any, *_: Any) -> None:
         label(op.shown, frame.f_code, frame.f_lasti)
 
 
+def _timed(record: Callable[..., None]) -> Callable[..., None]:
+    """A tape's record, the time of which is counted."""
+
+    def told(*args: Any) -> None:
+        with spent("tape"):
+            record(*args)
+
+    return told
+
+
+@contextmanager
+def spent(what: str) -> Generator[None]:
+    """The host's time inside is counted as one of HOST, while a profile runs in this thread."""
+    begin_ns = time.monotonic_ns()
+    try:
+        yield
+    finally:
+        if state.ledger is not None:
+            state.ledger.host[what] += time.monotonic_ns() - begin_ns
+
+
 def op_of(kernel: str) -> str:
     """The op that a kernel is of: tanh_pullback is of tanh."""
     return kernel.partition("_pullback")[0]
@@ -277,7 +238,7 @@ def begin(detail: str = "phase", dry: bool = False) -> None:
         native.ledger_begin(state.detail)
     if not _natives:
         _border(state.phase)
-    listeners.observe(observe)
+    listeners.observe(observe, _timed if detail == "kernel" else None)
 
 
 def end() -> Ledger:
@@ -290,7 +251,7 @@ def end() -> Ledger:
     if not _natives:
         _border(END)
     found, state.ledger = state.ledger, None
-    ledger = Ledger(borders=found.borders, timed=state.detail > 0)
+    ledger = Ledger(borders=found.borders, timed=state.detail > 0, host=found.host)
     for native in _natives:
         native.ledger_end()
         taken = native.ledger_take()
@@ -302,11 +263,12 @@ def end() -> Ledger:
     return ledger
 
 
-def _merge(ledger: Ledger, device: str, sums: Any, launches: Any, borders: Any, phases: Any) -> None:
+def _merge(ledger: Ledger, device: str, sums: Any, launches: Any, borders: Any, phases: Any, launching: int) -> None:
     """Adds what a module of kernels tells. Phases are as the module sees them that launched: a GPU's, if there is one."""
     if sums:
         ledger.device = device
         ledger.timed = state.detail > (device != "cpu")  # see csrc/bindings/ledger.cpp
+    ledger.host["launches"] += launching
     for key, count, nanoseconds, figures in sums:
         ledger.add(Key(*key), count, nanoseconds, figures)
     ledger.launches += [Launch(*[*key, *figures, *rest]) for key, figures, *rest in launches]
@@ -320,6 +282,7 @@ def _add(x: Launch) -> None:
     assert ledger is not None
     figures = [getattr(x, name) for name in FIGURES]
     ledger.add(Key(x.kernel, x.phase, x.scope, x.dtype, x.known), 1, x.end_ns - x.begin_ns, figures)
+    ledger.host["launches"] += x.end_ns - x.begin_ns
     ledger.launches.append(x)
     if len(ledger.launches) > 2 * KEPT:
         del ledger.launches[:-KEPT]

@@ -19,6 +19,7 @@ class Listeners(threading.local):
     differentiates: bool = False
     batches: bool = False
     _observer: Callable[..., None] | None = None
+    _around: Callable[[Callable[..., None]], Callable[..., None]] | None = None
     _stack: tuple[Any, ...] = ()
 
     @property
@@ -34,10 +35,12 @@ class Listeners(threading.local):
         told = [listener.add for listener in stack if listener.add is not None]
         self.record = self._observer if not told else told[0] if len(told) == 1 else _tell_all
         self.differentiates, self.batches = bool(told), len(told) < len(stack)
+        if told and self._around is not None and self.record is not None:
+            self.record = self._around(self.record)
 
-    def observe(self, observer: Callable[..., None] | None) -> None:
-        """Tells this function of ops that nobody else is told of."""
-        self._observer = observer
+    def observe(self, observer: Callable[..., None] | None, around: Callable[..., Any] | None = None) -> None:
+        """Tells this function of ops that nobody else is told of. around(record): what is called in the place of others' record."""
+        self._observer, self._around = observer, around
         self.stack = self._stack
 
     def enter(self, listener: Any) -> None:

@@ -7,9 +7,9 @@ from types import ModuleType
 from typing import Any
 
 from .figures import Figures, Group, Row
-from .session import Memory, Profile, Span
+from .session import Host, Memory, Profile, Span
 
-__all__ = ["Figures", "Group", "Memory", "Profile", "Row", "Span"]
+__all__ = ["Figures", "Group", "Host", "Memory", "Profile", "Row", "Span"]
 
 
 class _Callable(ModuleType):

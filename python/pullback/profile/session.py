@@ -45,6 +45,21 @@ class Memory(NamedTuple):
     peaks: dict[str, int]
 
 
+class Host(NamedTuple):
+    """Seconds of a thread; they add up to those of the profile.
+
+    Attributes:
+        launches: in kernels; for a GPU, handing them over. tape: recording, and on the CPU walking back.
+        copies: to a GPU. waiting: for a GPU, and copying from it. python: all else.
+    """
+
+    launches: float
+    tape: float
+    copies: float
+    waiting: float
+    python: float
+
+
 class Profile:
     """`with pb.profile() as prof:` keeps what this thread launches inside: `prof.forward.flops`, `prof.backward.seconds`, …
 
@@ -179,6 +194,9 @@ class Profile:
     def spans(self) -> list[Span]:
         """What phase it was when, without gaps: the last 16,384 stretches at least; none with detail="count"."""
         borders = self._ledger.borders
+        end_ns = self._begin_ns + int(self.seconds * 1e9)
+        if borders and self.device == "cpu":  # a GPU may be at work for longer
+            borders = [*borders[:-1], (min(borders[-1][0], end_ns), borders[-1][1])]
         return [
             Span(door.PHASES[phase], max(0, begin - self._begin_ns) * 1e-9, (end - self._begin_ns) * 1e-9)
             for (begin, phase), (end, _) in zip(borders, borders[1:])
@@ -188,6 +206,17 @@ class Profile:
     def kernel_seconds(self) -> float:
         """Inside launches; nan where they were not timed."""
         return math.fsum([row.figures.seconds for row in self.rows]) if self._ledger.timed else math.nan
+
+    @property
+    def host(self) -> Host:
+        """What this thread was busy with. Raises PullbackError where it was not timed."""
+        if self.detail != "kernel":
+            raise PullbackError('profile: what the host did is timed with pb.profile(detail="kernel") only.')
+        seconds = {what: nanoseconds * 1e-9 for what, nanoseconds in self._ledger.host.items()}
+        inside = math.fsum([row.figures.seconds for row in self.rows if row.phase == "backward"])
+        if self.device == "cpu":
+            seconds["tape"] += max(0.0, self.backward.seconds - inside)
+        return Host(python=self.seconds - math.fsum(seconds.values()), **seconds)
 
     @property
     def memory(self) -> Memory:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -78,6 +79,7 @@ class Call(Op):
         places = [place for place, x in enumerate(inputs) if keeps or x.storage is not None]
         rule.names = tuple([f"input {place}" for place in places])
         self.name, self.kind, self.joint, self.rules, self.dead = name, OWN, True, (rule,), tuple(dead)
+        self.shown = sys.intern(name)  # scopes are kept by it
         self.pullback, self.cost, self.params, self.again, self.tangent = pull, None, 0, again, tangent
         self.names = tuple([f"input {place}" for place in range(len(inputs))])
 
@@ -116,6 +118,7 @@ class Output(Op):
 
         rule = Rule(placed, "output", (), 0)
         self.name, self.kind, self.joint, self.rules, self.dead = "output", OWN, False, (rule,), ()
+        self.shown = self.name
         self.pullback, self.cost, self.names, self.params = placed, None, ("call",), 0
         self.edges = lambda inputs, y, params, serials: ((serials[0], rule, (), None),)
         self.tangent = lambda op, inputs, y, params, tangents: tangents[0].of[place]

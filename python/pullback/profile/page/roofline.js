@@ -84,15 +84,16 @@ function drawRoof(width, drawn, peaks) {
 /** A mark for each kernel, larger where it takes more of the time, and names where there is room for them. */
 function points(drawn, x, y, width) {
   const spent = drawn.reduce((all, row) => all + row.seconds, 0) || 1;
-  const named = [];
-  return [...drawn].sort((a, b) => b.seconds - a.seconds).map((row) => {
-    const [cx, cy, r] = [x(row.intensity), y(row.flops_per_second), 4 + 8 * Math.sqrt(row.seconds / spent)];
+  const marks = [...drawn].sort((a, b) => b.seconds - a.seconds).map((row) => (
+    { row, cx: x(row.intensity), cy: y(row.flops_per_second), r: 4 + 8 * Math.sqrt(row.seconds / spent) }));
+  const taken = marks.map(({ cx, cy, r }) => [cx - r, cx + r, cy]);
+  return marks.map(({ row, cx, cy, r }) => {
     const words = fitted(row.kernel, 170);
     const end = cx > width * 0.6;
-    const long = r + 8 + wide(words);
-    const box = end ? [cx - long, cx, cy] : [cx, cx + long, cy];
-    const free = named.every((other) => box[1] < other[0] || box[0] > other[1] || Math.abs(cy - other[2]) > 15);
-    if (free) named.push(box);
+    const from = end ? cx - r - 6 - wide(words) : cx + r + 4;
+    const box = [from, from + wide(words) + 2, cy];
+    const free = taken.every((other) => box[1] < other[0] || box[0] > other[1] || Math.abs(cy - other[2]) > 13);
+    if (free) taken.push(box);
     const reached = `${perSecond(row.flops_per_second, "FLOP")} at ${threeDigits(row.intensity)} FLOP per byte`;
     const about = title({}, `${row.kernel}, ${row.dtype}: ${reached}, bound by ${row.bound}`);
     const at = { x: cx + (end ? -r - 5 : r + 5), y: cy + 4, "text-anchor": end ? "end" : "start", class: "kernel" };

@@ -85,7 +85,7 @@ function drawMemory(places, right, top, left, width) {
   const from = least > peak / 2 ? Math.max(0, least - (peak - least) * 0.15) : 0;
   const to = peak + (peak - from || 1) * 0.2;
   const y = (bytes) => top + 8 + (1 - (bytes - from) / (to - from)) * (height - 8);
-  const scale = ticks(from, to, 4).map((bytes) => g({ class: "axis" },
+  const scale = ticks(from, to, 5).map((bytes) => g({ class: "axis" },
     line({ x1: left, x2: width - 8, y1: y(bytes), y2: y(bytes), class: "grid" }),
     text({ x: left - 6, y: y(bytes) + 4, "text-anchor": "end" }, tick(bytes, "bytes"))));
   const at = samples.findIndex((sample) => sample.bytes === peak);

@@ -1,0 +1,74 @@
+// Stands in for cpu/door.cpp: every launch is watched, and kept beside what its formula says.
+#include "launch/door.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "count/watch.h"
+#include "launch/denormals.h"
+
+namespace pb {
+namespace {
+
+// All of 64 bits, for ctypes. The first operands' dtype, number of axes, shape and strides in elements; dtype -1 where there is none.
+struct Operand {
+  int64_t dtype, ndim, shape[kMaxDims], stride[kMaxDims];
+};
+constexpr int kOperands = 6;
+
+struct Watched {
+  const char* kernel;
+  int64_t arithmetic, outputs, operands, ints[kMaxInts];
+  int64_t formula[8];  // the work, FLOPs executed, arithmetic on integers, bytes
+  count::Seen seen;
+  Operand operand[kOperands];
+};
+std::vector<Watched> launches;
+
+}  // namespace
+
+int64_t mark() { return 0; }
+int64_t time_of(int64_t mark) { return mark; }
+
+bool multiplies_in_tf32(const Charge&) { return false; }
+
+void perform(const Launch& launch) {
+  const auto [key, cost] = figures_of(launch, door.charge);
+  Watched watched{key.kernel,
+                  key.arithmetic,
+                  launch.outputs,
+                  launch.outputs + launch.inputs,
+                  {},
+                  {cost.adds, cost.multiplies, cost.fmas, cost.special, cost.executed_flops, cost.integer_ops, cost.bytes_read,
+                   cost.bytes_written},
+                  {},
+                  {}};
+  std::copy(launch.ints, launch.ints + kMaxInts, watched.ints);
+  for (int k = 0; k < std::min(launch.outputs + launch.inputs, kOperands); ++k) {
+    const View& v = launch.operands[k];
+    Operand& to = watched.operand[k];
+    to.dtype = -1;
+    if (!v.data) continue;
+    to.dtype = int64_t(v.dtype), to.ndim = v.ndim;
+    for (int d = 0; d < v.ndim; ++d) to.shape[d] = v.shape[d], to.stride[d] = v.stride[d] / item_size(v.dtype);
+  }
+  count::watch(launch);
+  run_flushed(launch);
+  watched.seen = count::seen();
+  launches.push_back(watched);
+}
+
+}  // namespace pb
+
+// For ctypes. Launches: how many there were, one of them, and to forget them all. Work: of whatever is done in between.
+extern "C" {
+__attribute__((visibility("default"))) void pullback_work_begin() { pb::count::watch(); }
+__attribute__((visibility("default"))) const void* pullback_work_end() {
+  static pb::count::Seen seen;
+  return &(seen = pb::count::seen());
+}
+__attribute__((visibility("default"))) int64_t pullback_lanes() { return PB_COUNT_LANES; }
+__attribute__((visibility("default"))) int64_t pullback_launches() { return int64_t(pb::launches.size()); }
+__attribute__((visibility("default"))) const void* pullback_launch(int64_t k) { return &pb::launches[size_t(k)]; }
+__attribute__((visibility("default"))) void pullback_forget() { pb::launches.clear(); }
+}

@@ -1,0 +1,91 @@
+// Stands in for cpu/registers.h: vectors of numbers that are counted are arrays of the same size, an operation for each lane.
+#pragma once
+#include "count/prelude.h"
+
+namespace pb::cpu {
+
+// PB_COUNT_LANES: of float. With one, a kernel does what its formula says; with sixteen as on the widest level, padding too.
+constexpr int kVectorBytes = PB_COUNT_LANES == 1 ? 8 : PB_COUNT_LANES * 4;
+constexpr int kRegisters = 32;
+template <class T> constexpr int kWidth = PB_COUNT_LANES == 1 ? 1 : kVectorBytes / int(sizeof(T));
+
+template <class T, class Int> struct LanesOf {
+  static constexpr int kCount = kWidth<T>;
+  typedef Int Ints __attribute__((vector_size(kCount * sizeof(T))));
+  T lane[kCount];
+
+  T& operator[](int64_t i) { return lane[i]; }
+  const T& operator[](int64_t i) const { return lane[i]; }
+
+#define PB_EACH(op)                                                      \
+  friend LanesOf operator op(const LanesOf& a, const LanesOf& b) {       \
+    LanesOf y{};                                                         \
+    for (int i = 0; i < kCount; ++i) y.lane[i] = a.lane[i] op b.lane[i]; \
+    return y;                                                            \
+  }
+#define PB_EACH_ASKED(op)                                                              \
+  friend Ints operator op(const LanesOf& a, const LanesOf& b) {                        \
+    Ints y{};                                                                          \
+    for (int i = 0; i < kCount; ++i) y[i] = a.lane[i] op b.lane[i] ? Int(-1) : Int(0); \
+    return y;                                                                          \
+  }
+  PB_EACH(+)
+  PB_EACH(-)
+  PB_EACH(*)
+  PB_EACH(/)
+  PB_EACH_ASKED(<)
+  PB_EACH_ASKED(>)
+  PB_EACH_ASKED(<=)
+  PB_EACH_ASKED(==)
+#undef PB_EACH
+#undef PB_EACH_ASKED
+  LanesOf& operator+=(const LanesOf& b) { return *this = *this + b; }
+};
+
+template <class T> struct Register;
+template <> struct Register<count::Float> {
+  using Numbers = LanesOf<count::Float, int32_t>;
+  using Ints = Numbers::Ints;
+};
+template <> struct Register<count::Double> {
+  using Numbers = LanesOf<count::Double, int64_t>;
+  using Ints = Numbers::Ints;
+};
+template <class T> using Vector = typename Register<T>::Numbers;
+
+template <class T> Vector<T> broadcast(T x) {
+  Vector<T> v;
+  for (T& lane : v.lane) lane = x;
+  return v;
+}
+
+template <class T> Vector<T> choose(typename Register<T>::Ints condition, const Vector<T>& yes, const Vector<T>& no) {
+  Vector<T> v;
+  for (int i = 0; i < kWidth<T>; ++i) v.lane[i] = condition[i] ? yes.lane[i] : no.lane[i];
+  return v;
+}
+
+template <class T> bool any_lane(typename Register<T>::Ints condition) {
+  bool found = false;
+  for (int i = 0; i < kWidth<T>; ++i) found |= condition[i] != 0;
+  return found;
+}
+
+template <class T> Vector<T> interleave(const Vector<T>& a, const Vector<T>& b, int from) {
+  Vector<T> v;
+  for (int i = 0; i < kWidth<T>; ++i) v.lane[i] = (i % 2 ? b : a).lane[from + i / 2];
+  return v;
+}
+template <class T> Vector<T> interleave_low(const Vector<T>& a, const Vector<T>& b) { return interleave<T>(a, b, 0); }
+template <class T> Vector<T> interleave_high(const Vector<T>& a, const Vector<T>& b) {
+  return interleave<T>(a, b, kWidth<T> / 2);
+}
+
+// The levels that people have multiply and add in one instruction.
+template <class T> Vector<T> multiply_add(const Vector<T>& a, const Vector<T>& b, const Vector<T>& c) {
+  Vector<T> v;
+  for (int i = 0; i < kWidth<T>; ++i) v.lane[i] = count::fused(a.lane[i], b.lane[i], c.lane[i]);
+  return v;
+}
+
+}  // namespace pb::cpu

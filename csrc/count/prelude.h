@@ -1,0 +1,54 @@
+// Included before the sources of the counting build: from its end on, float and double are numbers that are counted. So a kernel
+// is its own template, instantiated on a counting scalar, and no line of it knows.
+#pragma once
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+// Special functions keep their float and double: what is inside them does not count.
+#include "count/functions.h"
+#include "math/activation.h"
+
+// What elements are, and the type that each is computed in.
+#define float ::pb::count::Float
+#define double ::pb::count::Double
+#include "launch/dtype.h"
+#include "math/random.h"
+#undef float
+#undef double
+
+namespace pb::count {
+
+// A sine and a cosine.
+template <class T> m::SinCos<Counted<T>> sincos_turns(Counted<T> u) {
+  const m::SinCos<T> y = random::sincos_turns(u.value);
+  return {special(y.sin), special(y.cos)};
+}
+
+}  // namespace pb::count
+
+// The numbers of a launch, and the settings of an optimizer: computed with once, which is no work of the elements.
+#include "kernels/update_rows.h"
+#include "launch/plan.h"
+
+#define float ::pb::count::Float
+#define double ::pb::count::Double

@@ -1,0 +1,87 @@
+// The vector registers of the SIMD level that is compiled for, and what has one instruction for all lanes.
+#pragma once
+#include <cstdint>
+#include <utility>
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+namespace pb::cpu {
+
+#if defined(__AVX512F__)
+constexpr int kVectorBytes = 64;
+constexpr int kRegisters = 32;
+#elif defined(__AVX2__)
+constexpr int kVectorBytes = 32;
+constexpr int kRegisters = 16;
+#else
+constexpr int kVectorBytes = 16;
+constexpr int kRegisters = 16;
+#endif
+
+template <class T> struct Register;
+template <> struct Register<float> {
+  typedef float Numbers __attribute__((vector_size(kVectorBytes)));
+  typedef int32_t Ints __attribute__((vector_size(kVectorBytes)));
+};
+template <> struct Register<double> {
+  typedef double Numbers __attribute__((vector_size(kVectorBytes)));
+  typedef int64_t Ints __attribute__((vector_size(kVectorBytes)));
+};
+template <class T> using Vector = typename Register<T>::Numbers;
+template <class T> constexpr int kWidth = kVectorBytes / int(sizeof(T));
+
+// x in every lane: gcc has no other word for it.
+template <class T> inline __attribute__((always_inline)) Vector<T> broadcast(T x) { return x - Vector<T>{}; }
+
+// In each lane one of two.
+template <class T>
+inline __attribute__((always_inline)) Vector<T> choose(typename Register<T>::Ints condition, Vector<T> yes, Vector<T> no) {
+  return condition ? yes : no;
+}
+
+// Whether any bit of a condition is set.
+template <class T> inline __attribute__((always_inline)) bool any_lane(typename Register<T>::Ints condition) {
+#if defined(__AVX512F__)
+  return _mm512_test_epi32_mask((__m512i)condition, (__m512i)condition) != 0;
+#elif defined(__AVX2__)
+  return _mm256_movemask_epi8((__m256i)condition) != 0;
+#elif defined(__SSE2__)
+  return _mm_movemask_epi8((__m128i)condition) != 0;
+#else
+  bool found = false;
+  for (int i = 0; i < kWidth<T>; ++i) found |= condition[i] != 0;
+  return found;
+#endif
+}
+
+// a0 b0 a1 b1 ...: of the first halves of a and b, and of their second halves.
+template <class T, size_t... K>
+inline __attribute__((always_inline)) Vector<T> interleave(Vector<T> a, Vector<T> b, size_t from, std::index_sequence<K...>) {
+  constexpr int kHalf = kWidth<T> / 2;
+  return from ? __builtin_shufflevector(a, b, (int(K) / 2 + kHalf + (K % 2 ? kWidth<T> : 0))...)
+              : __builtin_shufflevector(a, b, (int(K) / 2 + (K % 2 ? kWidth<T> : 0))...);
+}
+template <class T> inline __attribute__((always_inline)) Vector<T> interleave_low(Vector<T> a, Vector<T> b) {
+  return interleave<T>(a, b, 0, std::make_index_sequence<kWidth<T>>());
+}
+template <class T> inline __attribute__((always_inline)) Vector<T> interleave_high(Vector<T> a, Vector<T> b) {
+  return interleave<T>(a, b, 1, std::make_index_sequence<kWidth<T>>());
+}
+
+// a b + c, rounded once where the level has an instruction for it: for products, which say so.
+template <class T>
+inline __attribute__((always_inline)) Vector<T> multiply_add(Vector<T> a, Vector<T> b, Vector<T> c) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == 4) return _mm512_fmadd_ps(a, b, c);
+  else return _mm512_fmadd_pd(a, b, c);
+#elif defined(__FMA__)
+  if constexpr (sizeof(T) == 4) return _mm256_fmadd_ps(a, b, c);
+  else return _mm256_fmadd_pd(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
+}  // namespace pb::cpu

@@ -1,0 +1,331 @@
+"""Calls of every kernel on random shapes, layouts and dtypes: `FAMILIES[family][name](rng)` makes one, and its pullback's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import pullback as pb
+from conftest import FLOATS, INTEGERS, call, draw, dtype_of, ops, takes
+from pullback import optim
+from pullback.backends import native
+from pullback.dtypes import is_float
+from pullback.nn import functional
+from pullback.primitive import OPS, ZERO, Op
+from pullback.refusal import Refused
+
+Call = Callable[[Any], Any]
+ZEROS = [f"{op.name}_pullback{end}" for op in ops("unary", "binary") if op.pullback is ZERO for end in ("", "_a", "_b")]
+ARITIES = {"unary": 1, "binary": 2, "select": 3}
+
+
+# ---- operands
+
+
+def shape_of(rng: Any, axes: int | None = None, most: int = 9) -> tuple[int, ...]:
+    return tuple(rng.integers(1, most + 1, rng.integers(0, 4) if axes is None else axes).tolist())
+
+
+def length(rng: Any) -> int:
+    """Mostly small; some beyond what is walked side by side, than a block of lanes, than a block of rows."""
+    return int(rng.integers(1, rng.choice([4, 10, 40, 100, 1100], p=[0.3, 0.3, 0.2, 0.15, 0.05])))
+
+
+def laid_out(rng: Any, x: Any) -> Any:
+    """The same numbers, in one of many ways in memory."""
+    way = rng.integers(0, 5)
+    if x.ndim == 0 or way < 2:
+        return x
+    if way == 2:
+        return np.asfortranarray(x)
+    if way == 3:
+        return np.repeat(x, 2, axis=-1)[..., ::2]
+    return np.flip(np.flip(x, 0).copy(), 0)
+
+
+def array(rng: Any, shape: tuple[int, ...], dtype: str = "", low: float = -2.0, high: float = 2.0) -> Any:
+    return laid_out(rng, np.asarray(rng.uniform(low, high, shape)).astype(dtype_of(dtype or rng.choice(FLOATS))))
+
+
+def tensor(rng: Any, shape: tuple[int, ...], dtype: str = "", low: float = -2.0, high: float = 2.0) -> Any:
+    return pb.asarray(array(rng, shape, dtype, low, high))
+
+
+def broadcastable(rng: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+    kept = shape[rng.integers(0, len(shape) + 1) :] if rng.random() < 0.4 else shape
+    return tuple([1 if rng.random() < 0.2 else n for n in kept])
+
+
+def along(rng: Any, dtype: str = "") -> tuple[Any, int]:
+    """A tensor in one piece, and one of its axes: some kernels copy others whole."""
+    x = pb.copy(tensor(rng, shape_of(rng, int(rng.integers(1, 4)), 20), dtype, 0, 9))
+    return x, int(rng.integers(0, x.ndim))
+
+
+def with_gradients(rng: Any, run: Callable[..., Any], *inputs: Any) -> None:
+    """The op on these inputs, and its pullback to those that are floating."""
+    sources = [x for x in inputs if isinstance(x, pb.Tensor) and is_float(x.dtype)]
+    with pb.GradientTape() as tape:
+        tape.watch(sources)
+        y = run(*inputs)
+    if sources and is_float(y.dtype):
+        g = pb.tensor(rng.uniform(0.5, 1, y.shape), dtype=y.dtype)
+        tape.gradient(y, sources, output_gradients=g, unconnected="zero")
+
+
+# ---- elements, reductions
+
+
+def elementwise(name: str) -> Call:
+    """A kernel of elements called as it is. A pullback names g and one other at most, so all its operands are one array."""
+    base, pulls, _ = name.partition("_pullback")
+    op = OPS[base]
+    arity = ARITIES[op.kind.name]
+    kernel = getattr(native.module, name)
+
+    def operands(rng: Any, dtype: Any) -> list[Any]:
+        shape = shape_of(rng)
+        shapes = [shape] + [broadcastable(rng, shape) for _ in range(arity - 1)]
+        xs: list[Any] = [pb.asarray(laid_out(rng, np.asarray(draw(op, dtype, s, rng)))) for s in shapes]
+        if pulls:
+            return xs[:1] * (arity + 2)
+        if op.kind.name == "select":
+            xs[0] = pb.asarray(rng.random(shapes[0]) < 0.5)
+        if arity > 1 and rng.random() < 0.1 and dtype in ("float32", "float64"):
+            xs[-1] = 0.5
+        return xs
+
+    def run(rng: Any) -> None:
+        dtype = rng.choice(takes(op) if rng.random() < 0.5 and not pulls else [d for d in FLOATS if d in takes(op)] or takes(op))
+        try:
+            kernel(*operands(rng, dtype_of(dtype)))
+        except Refused:  # for this dtype the op is another kernel on others
+            kernel(*operands(rng, dtype_of("float32")))
+
+    return run
+
+
+def gradients(op: Op) -> Call:
+    def run(rng: Any) -> None:
+        shape, dtype = shape_of(rng), dtype_of(rng.choice(FLOATS))
+        xs = [pb.asarray(laid_out(rng, np.asarray(draw(op, dtype, s, rng)))) for s in (shape, broadcastable(rng, shape))]
+        with_gradients(rng, lambda *xs: call(op, xs, ()), *xs[: ARITIES[op.kind.name]])
+
+    return run
+
+
+def reduction(op: Op) -> Call:
+    def run(rng: Any) -> None:
+        shape = shape_of(rng, axes=rng.integers(1, 5), most=8)
+        if len(shape) <= 2 and rng.random() < 0.5:
+            shape = tuple([n * int(rng.integers(1, 20)) for n in shape])
+        axes = tuple(sorted(rng.choice(len(shape), rng.integers(1, len(shape) + 1), replace=False).tolist()))
+        x = pb.asarray(laid_out(rng, draw(op, dtype_of(rng.choice(takes(op))), shape, rng)))
+        with_gradients(rng, lambda x: call(op, (x,), (axes if "axes" in op.names else axes[0], False)), x)
+
+    return run
+
+
+def scan(name: str) -> Call:
+    def run(rng: Any) -> None:
+        x, axis = along(rng, rng.choice([*FLOATS, *INTEGERS]))
+        getattr(native.module, name)(laid_out(rng, x.array), axis, bool(rng.random() < 0.5))
+
+    return run
+
+
+# ---- rows, products
+
+
+def rows(op: Op) -> Call:
+    def run(rng: Any) -> None:
+        x = tensor(rng, (*shape_of(rng, 1, 5), length(rng), length(rng))[rng.integers(0, 3) :])
+        with_gradients(rng, lambda x: call(op, (x,), ()), x)
+
+    return run
+
+
+def norm(function: Any, vectors: int) -> Call:
+    def run(rng: Any) -> None:
+        n = length(rng)
+        x = tensor(rng, (length(rng), n))
+        given = [tensor(rng, (n,), str(x.dtype)) if rng.random() < 0.7 else None for _ in range(vectors)]
+        with_gradients(rng, lambda *xs: function(*xs), x, *given)
+
+    return run
+
+
+def cross_entropy(rng: Any) -> None:
+    n, classes = length(rng), length(rng)
+    labels = pb.asarray(rng.integers(0, classes, n))
+    how = {"reduction": rng.choice(["mean", "sum"]), "label_smoothing": rng.choice([0.0, 0.1])}
+    with_gradients(rng, lambda x: functional.cross_entropy(x, labels, **how), tensor(rng, (n, classes)))
+
+
+def sizes(rng: Any) -> list[int]:
+    return [int(rng.integers(1, rng.choice([5, 20, 70]))) for _ in range(3)]
+
+
+def matmul(rng: Any) -> None:
+    dtype = rng.choice([*FLOATS, "int32", "uint8", "int64"], p=[0.1, 0.1, 0.35, 0.3, 0.05, 0.05, 0.05])
+    m, k, n = sizes(rng)
+    batch = shape_of(rng, int(rng.integers(0, 3)), 3)
+    a, b = [tensor(rng, (*s, *last), dtype, 0, 9) for s, last in ((batch, (m, k)), (broadcastable(rng, batch), (k, n)))]
+    if rng.random() < 0.3:
+        a = tensor(rng, (*batch, k, m), dtype, 0, 9).mT
+    if rng.random() < 0.3:
+        b = tensor(rng, (n, k), dtype, 0, 9).mT
+    with_gradients(rng, lambda a, b: a @ b, a, b)
+
+
+def linear(rng: Any) -> None:
+    dtype = rng.choice(FLOATS)
+    m, k, n = sizes(rng)
+    x, w = tensor(rng, (*shape_of(rng, int(rng.integers(0, 2)), 3), m, k), dtype), tensor(rng, (n, k), dtype)
+    bias = tensor(rng, (n,), dtype) if rng.random() < 0.6 else None
+    activation = rng.choice(["relu", "tanh", "sigmoid"]) if rng.random() < 0.5 else None
+    with_gradients(rng, lambda *xs: functional.linear(*xs, activation=activation), x, w, bias)
+
+
+# ---- updates
+
+
+def step(make: Callable[..., Any]) -> Call:
+    def run(rng: Any) -> None:
+        shapes = [shape_of(rng) for _ in range(rng.integers(1, 5))]
+        dtypes = [rng.choice(FLOATS) for _ in shapes]
+        opt = make([pb.Parameter(tensor(rng, s, d)) for s, d in zip(shapes, dtypes)])
+        grads = [tensor(rng, s, d) if rng.random() < 0.9 else None for s, d in zip(shapes, dtypes)]
+        opt.step(grads, return_delta=bool(rng.random() < 0.3))
+        opt.lr = 0.01
+        opt.step(grads)
+        if rng.random() < 0.3:
+            opt.preview(grads)
+
+    return run
+
+
+# ---- indices, moves
+
+
+def take(rng: Any) -> None:
+    x, axis = along(rng)
+    at = pb.asarray(rng.permutation(x.shape[axis])[: rng.integers(1, x.shape[axis] + 1)])
+    with_gradients(rng, lambda x: pb.take(x, at, axis=axis), x)
+
+
+def take_along_axis(rng: Any) -> None:
+    x, axis = along(rng)
+    order = np.argsort(rng.random(x.shape), axis=axis)
+    at = pb.asarray(np.take(order, range(rng.integers(1, x.shape[axis] + 1)), axis=axis))
+    with_gradients(rng, lambda x: pb.take_along_axis(x, at, axis=axis), x)
+
+
+def write(name: str) -> Call:
+    def run(rng: Any) -> None:
+        x, axis = along(rng)
+        at = pb.asarray(rng.permutation(x.shape[axis])[: rng.integers(1, x.shape[axis] + 1)])
+        u = tensor(rng, (*x.shape[:axis], at.size, *x.shape[axis + 1 :]), str(x.dtype))
+        with_gradients(rng, lambda x, u: call(OPS[name], (x, u, at), (axis,)), x, u)
+
+    return run
+
+
+def segments(op: Op) -> Call:
+    def run(rng: Any) -> None:
+        x = tensor(rng, shape_of(rng, int(rng.integers(1, 4)), 40))
+        ids = pb.asarray(rng.integers(0, 5, x.shape[0]))
+        with_gradients(rng, lambda x: call(op, (x, ids), (5,)), x)
+
+    return run
+
+
+def moved(run: Callable[[Any, Any, int], Any]) -> Call:
+    """run(rng, x, axis) on a tensor of any dtype."""
+
+    def call_it(rng: Any) -> None:
+        x = tensor(rng, shape_of(rng, int(rng.integers(1, 4)), 12), rng.choice([*FLOATS, *INTEGERS]), 0, 9)
+        run(rng, x, int(rng.integers(0, x.ndim)))
+
+    return call_it
+
+
+def searchsorted(rng: Any) -> None:
+    native.module.searchsorted(np.sort(array(rng, (length(rng),), "float32")), array(rng, shape_of(rng), "float32"), True)
+
+
+# ---- random numbers
+
+
+def drawn(draws: Callable[..., Any]) -> Call:
+    return lambda rng: draws(pb.random.Generator(int(rng.integers(100))), shape_of(rng, most=20), rng.choice(FLOATS))
+
+
+def state(rng: Any) -> Any:
+    return rng.integers(0, 9, 2).astype(np.uint64)
+
+
+def kernels() -> Any:
+    return native.module
+
+
+FAMILIES: dict[str, dict[str, Call]] = {
+    "map": {name: elementwise(name) for name in getattr(native.module, "counts", ()) if name not in ZEROS},
+    "gradients": {op.name: gradients(op) for op in ops("unary", "binary") if "float64" in takes(op)},
+    "reduce": {
+        **{op.name: reduction(op) for op in ops("reduce")},
+        **{name: scan(name) for name in ("cumulative_sum", "cumulative_prod", "cumulative_max", "cumulative_min")},
+    },
+    "rows": {
+        **{op.name: rows(op) for op in ops("rows")},
+        "layer_norm": norm(functional.layer_norm, 2),
+        "rms_norm": norm(functional.rms_norm, 1),
+        "cross_entropy": cross_entropy,
+    },
+    "products": {"matmul": matmul, "linear": linear},
+    "updates": {
+        "sgd": step(lambda p: optim.SGD(p, 0.1)),
+        "decay": step(lambda p: optim.SGD(p, 0.1, weight_decay=0.1)),
+        "momentum": step(lambda p: optim.SGD(p, 0.1, momentum=0.9, clip_value=1.0)),
+        "nesterov": step(lambda p: optim.SGD(p, 0.1, momentum=0.9, nesterov=True, weight_decay=0.1)),
+        "adam": step(lambda p: optim.Adam(p)),
+        "coupled": step(lambda p: optim.Adam(p, weight_decay=0.1)),
+        "adamw": step(lambda p: optim.AdamW(p)),
+        "clipped": step(lambda p: optim.AdamW(p, clip_norm=1.0)),
+    },
+    "indices": {
+        "take": take,
+        "take_along_axis": take_along_axis,
+        **{name: write(name) for name in ("index_add", "index_set", "index_max", "index_min")},
+        **{name: segments(OPS[name]) for name in ("segment_sum", "segment_max", "segment_min")},
+        "one_hot": lambda rng: functional.one_hot(pb.asarray(rng.integers(0, 7, shape_of(rng))), 7),
+        "searchsorted": searchsorted,
+    },
+    "moves": {
+        "copy": moved(lambda rng, x, axis: pb.copy(x)),
+        "cast": moved(lambda rng, x, axis: x.astype(dtype_of(rng.choice([*FLOATS, *INTEGERS, "bool"])))),
+        "concat": moved(lambda rng, x, axis: pb.concat([x, x], axis=axis)),
+        "pad": moved(lambda rng, x, axis: pb.pad(x, [(1, 2)] * x.ndim)),
+        "fill": moved(lambda rng, x, axis: kernels().fill(x.shape, x.dtype, 1)),
+        "assign": moved(lambda rng, x, axis: kernels().assign(np.empty(x.shape, x.dtype), x.array)),
+        "nonzero": moved(lambda rng, x, axis: kernels().nonzero_flat(x.array)),
+        "sort": moved(lambda rng, x, axis: pb.sort(x, axis=axis, descending=bool(rng.random() < 0.5))),
+        "argsort": moved(lambda rng, x, axis: pb.argsort(x, axis=axis)),
+        "topk": moved(lambda rng, x, axis: pb.topk(pb.copy(x), 1, axis=axis)),
+    },
+    "random": {
+        "uniform": drawn(lambda g, s, d: g.uniform(s, dtype=d)),
+        "normal": drawn(lambda g, s, d: g.normal(s, dtype=d)),
+        "truncated_normal": drawn(lambda g, s, d: g.truncated_normal(s, dtype=d)),
+        "bernoulli": drawn(lambda g, s, d: g.bernoulli(s)),
+        "randint": drawn(lambda g, s, d: g.randint(0, 9, s)),
+        "permutation": drawn(lambda g, s, d: g.permutation(20)),
+        "dropout": lambda rng: with_gradients(rng, lambda x: functional.dropout(x, 0.3), tensor(rng, shape_of(rng))),
+        "write_control": lambda rng: kernels().write_control(np.ones(16), 2, [0.5, 0.25]),
+        "random_keys": lambda rng: kernels().random_keys(state(rng), length(rng)),
+        "random_state": lambda rng: kernels().random_state(state(rng), 3),
+        "advance_state": lambda rng: kernels().advance_state(state(rng), 3),
+    },
+}

@@ -1,0 +1,135 @@
+"""Kernels compiled with numbers that count do on random shapes exactly what their formulas say, and touch as many bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback as pb
+import watched
+from conftest import FLOATS
+from executed import EXECUTED
+from pullback.backends import native
+from pullback.nn import functional
+from random_calls import FAMILIES, ZEROS, tensor, with_gradients
+
+SHAPES = 200  # of each family, and at least three of each kernel
+
+pytestmark = [
+    pytest.mark.skipif(not watched.counts(), reason="these kernels do not count: see `make count`"),
+    pytest.mark.filterwarnings("ignore::pullback.errors.ZeroGradientWarning"),
+]
+
+
+def differences(launch: watched.Launch, name: str = "") -> dict[str, tuple[int, int]]:
+    """Where counted and formula, or what a kernel is known to do beyond it, are not the same: counted, wanted.
+
+    What gathers read depends on values, but for those of the case of this name: it asks for nothing twice.
+    """
+    wanted = dict(launch.formula)
+    if launch.kernel in EXECUTED and launch.arithmetic in FLOATS:
+        wanted |= dict.fromkeys(watched.COUNTS, 0) | dict(EXECUTED[launch.kernel](launch, watched.lanes(launch.arithmetic)))
+    if launch.kernel == "searchsorted" or (launch.kernel in ("take", "take_along_axis") and launch.kernel != name):
+        wanted["bytes_read"] = min(wanted["bytes_read"], launch.counted["bytes_read"])
+    return {n: (launch.counted[n], wanted[n]) for n in (*watched.COUNTS, *watched.BYTES) if launch.counted[n] != wanted[n]}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_counted_is_formula(family: str) -> None:
+    calls = FAMILIES[family]
+    names = [name for _ in range(max(3, -(-SHAPES // len(calls)))) for name in calls]
+    wrong = []
+    for k, name in enumerate(names):
+        watched.take()
+        calls[name](np.random.default_rng([len(family), k]))
+        wrong += [f"{name} {k}: {launch.kernel}: {found}" for launch in watched.take() if (found := differences(launch, name))]
+    assert not wrong, f"{len(wrong)} launches, counted and formula:\n" + "\n".join(wrong)
+
+
+def test_a_chain_does_what_its_launches_do() -> None:
+    def chain(x: Any, y: Any) -> Any:
+        z = pb.tanh(x * y + 0.5)
+        return pb.softmax(pb.where(z > 0, z, y.astype("float32") / 2) - pb.exp(x))
+
+    rng = np.random.default_rng(0)
+    x, y = tensor(rng, (30, 70), "float32"), tensor(rng, (70,), "float32")
+    watched.take()
+    chain(x, y)
+    launches = watched.take()
+    wanted = {n: sum([launch.counted[n] for launch in launches]) for n in watched.COUNTS}
+    captured = pb.capture(chain)
+    captured(x, y)
+    watched.take()
+    assert watched.work_of(lambda: captured(x, y)) == wanted
+    assert watched.take() == [], "the replay launches one by one"
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_threads_share_the_work(threads: int) -> None:
+    """Shapes that are cut: what the threads do together is the formula."""
+    rng, before = np.random.default_rng(0), native.module.thread_count()
+    x, w = tensor(rng, (150, 400), "float32"), tensor(rng, (400, 40), "float32")
+    watched.take()
+    try:
+        native.module.set_thread_count(threads)
+        with_gradients(rng, pb.tanh, x)
+        with_gradients(rng, lambda x, w: functional.linear(x, w.mT), x, w)
+        for axis in (0, 1, None):
+            pb.sum(x, axis=axis)
+        with_gradients(rng, functional.layer_norm, x)
+        pb.random.Generator(0).normal((150, 400))
+    finally:
+        native.module.set_thread_count(before)
+    launches = watched.take()
+    assert len(launches) >= 10
+    assert [(launch.kernel, found) for launch in launches if (found := differences(launch))] == []
+
+
+def test_large_products() -> None:
+    rng = np.random.default_rng(0)
+    watched.take()
+    for dtype in ("float32", "float64"):
+        tensor(rng, (130, 1030), dtype) @ tensor(rng, (1030, 135), dtype)
+    assert [(launch.kernel, found) for launch in watched.take() if (found := differences(launch))] == []
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint8", "int64"])
+def test_integers_are_counted_as_floats_are(dtype: str) -> None:
+    """Their numbers do not count; the same call on floats does, and its formula is compared with that."""
+    calls = {
+        **{name: lambda x, name=name: getattr(pb, name)(x, x) for name in ("add", "subtract", "multiply", "floor_divide", "pow")},
+        **{name: lambda x, name=name: getattr(pb, name)(x, axis=0) for name in ("sum", "prod", "cumulative_sum")},
+        "negative": pb.negative,
+        "square": pb.square,
+        "matmul": lambda x: x @ x.mT,
+        "index_add": lambda x: x.at[pb.tensor([0, 1])].add(x[:2]),
+    }
+    for name, run in calls.items():
+        found = []
+        for x in (pb.ones((9, 11), dtype=dtype), pb.ones((9, 11), dtype="float32")):
+            watched.take()
+            run(x)
+            found.append([(launch.kernel, launch.formula) for launch in watched.take()])
+        whole, real = [{kernel: f for kernel, f in launches if kernel not in ("cast", "copy")} for launches in found]
+        assert [(k, f["integer_ops"]) for k, f in whole.items()] == [(k, f["flops"] + f["special"]) for k, f in real.items()], name
+        assert all(f["flops"] == f["special"] == 0 for f in whole.values()), name
+
+
+APART = {  # no kernels, or views of others
+    "add_into", "advance_state", "sum_pullback", "blas_config", "blas_core", "forward", "label", "ledger_begin", "ledger_end",
+    "ledger_take", "live_bytes", "plan_abort", "plan_begin", "plan_done", "plan_end", "plan_facts", "plan_home", "plan_length",
+    "plan_rows", "plan_run", "register_bfloat16", "register_tensors", "set_matmul_precision", "set_phase", "set_scope",
+    "set_thread_count", "thread_count", "update_plan",
+}  # fmt: skip
+
+
+def test_every_kernel_is_called() -> None:
+    watched.take()
+    for calls in FAMILIES.values():
+        for name, run in calls.items():
+            for k in range(3):
+                run(np.random.default_rng([k, len(name)]))
+    names = {n for n in dir(native.module) if not n.startswith("_") and callable(getattr(native.module, n))}
+    assert names - {launch.kernel for launch in watched.take()} - APART - set(ZEROS) == set()
