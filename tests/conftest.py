@@ -266,3 +266,9 @@ def agrees_with_torch(torch: Any, ours: Any, theirs: Any, *arrays: Any) -> None:
     for got, gradient in zip(tape.gradient(y, xs, output_gradients=g, unconnected="zero"), gradients):
         right = np.zeros(got.shape) if gradient is None else gradient.numpy()
         np.testing.assert_allclose(got.numpy(), right, rtol=1e-10, atol=1e-12)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What is measured once and kept is kept here, also by processes that tests start."""
+    os.environ["PULLBACK_CACHE_DIR"] = str(tmp_path_factory.mktemp("cache"))

@@ -48,7 +48,8 @@ def test_training_writes_weights_that_load_and_a_table(tmp_path: Any, capsys: py
         pytest.importorskip(name, reason=f"{name} is not installed")
     assert cli.main(["train", "digits", "--epochs", "2", "--out", str(tmp_path / "run")]) == 0
     out = capsys.readouterr().out
-    for word in ("forward", "backward", "optimizer", "test accuracy", "weights"):
+    assert "pullback profile" in (tmp_path / "run" / "profile.html").read_text()
+    for word in ("forward", "backward", "optimizer", "test accuracy", "weights", "profile.html"):
         assert word in out
     net = train.mlp()
     net.load_state_dict(load(tmp_path / "run" / "weights.safetensors"))

@@ -200,11 +200,12 @@ def _train(options: argparse.Namespace) -> int:
         options.model, epochs=options.epochs, batch_size=options.batch_size, lr=options.lr, seed=options.seed,
         device=options.device, progress=bar,
     )  # fmt: skip
-    weights, curve = train.write(result, options.out)
+    weights, page, curve = train.write(result, options.out)
     _show_table(f"{result.steps} steps", table.COLUMNS, table.phase_rows(result.profile), numbers=True)
     print(f"test accuracy  {result.accuracy:.2%}")
     print(f"time           {result.seconds:.2f} s, {result.seconds / result.steps * 1e3:.3f} ms a step")
     print(f"weights        {weights}")
+    print(f"profile        {page}")
     print(f"loss curve     {curve or 'not drawn, matplotlib is missing: pip install ' + repr('pullback[plot]')}")
     return 0
 

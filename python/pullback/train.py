@@ -94,13 +94,18 @@ def accuracy(network: nn.Module, data: Digits) -> float:
     return float(equal(argmax(network(data.x_test), axis=1), data.y_test).astype("float32").mean().item())
 
 
-def write(result: Result, folder: str | Path) -> tuple[Path, Path | None]:
-    """Saves weights and, where matplotlib is there, the loss curve; returns their paths, None for no curve."""
+def write(result: Result, folder: str | Path) -> tuple[Path, Path, Path | None]:
+    """Saves weights, the page of the profile and, where matplotlib is there, the loss curve.
+
+    Returns: their paths, None for no curve.
+    """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     weights = folder / "weights.safetensors"
     save(weights, result.model.state_dict())
-    return weights, _draw(result.losses, folder / "loss.png")
+    page = folder / "profile.html"
+    result.profile.to_html(page)
+    return weights, page, _draw(result.losses, folder / "loss.png")
 
 
 def _draw(losses: Sequence[float], path: Path) -> Path | None:
