@@ -40,9 +40,7 @@ struct Asked {
   int64_t offset;
   int within;
 
-  bool operator==(const Asked& o) const {
-    return name == o.name && code == o.code && offset == o.offset && within == o.within;
-  }
+  bool operator==(const Asked& o) const { return name == o.name && code == o.code && offset == o.offset && within == o.within; }
 };
 struct HashAsked {
   size_t operator()(const Asked& a) const {
