@@ -16,7 +16,7 @@
 # takes a few minutes.
 #
 # `make count` builds kernels that count what they do, in build/count, and compares that with their formulas: FLOPs, special
-# operations and bytes, on random shapes. It needs GCC, and takes two minutes.
+# operations and bytes, on random shapes; with CUDA=SIM those of the simulated device too. It needs GCC, and takes two minutes.
 PYTHON ?= python3
 LEVELS ?= native-best
 DEVICE ?= cpu
@@ -115,9 +115,11 @@ sanitize: $(VENV)/test
 
 # Level v2 has vectors of one lane here, v3 of sixteen.
 count: $(VENV)/test
-	$(call stage,count,compile kernels that count what they do,{ $(call in_place,count,-DPULLBACK_COUNT=ON -DPULLBACK_CUDA=OFF) ; })
+	$(call stage,count,compile kernels that count what they do,\
+	  { $(call in_place,count,-DPULLBACK_COUNT=ON -DPULLBACK_CUDA=$(if $(filter SIM,$(CUDA)),SIM,OFF)) ; })
 	@export PYTHONPATH=build/count/python PULLBACK_BACKEND=native; \
-	for level in 2 3; do PULLBACK_SIMD=$$level $(BIN)/python -m pytest -q tests/test_counted.py $(ARGS) || exit 1; done
+	for level in 2 3; do PULLBACK_SIMD=$$level $(BIN)/python -m pytest -q tests/test_counted.py $(ARGS) || exit 1; done; \
+	$(if $(filter SIM,$(CUDA)),PULLBACK_DEVICE=cuda $(PYTEST) -q tests/test_counted.py $(ARGS))
 
 # Every level, isolated from .venv: what a release is made of, before auditwheel (see .github/workflows/wheels.yml).
 wheel: $(VENV)/made

@@ -1,4 +1,4 @@
-"""What the CPU's kernels do beyond the textbook: padding, sums in parts, another kernel for another shape."""
+"""What kernels do beyond the textbook: padding, sums in parts, another kernel for another shape."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from watched import Launch, Operand
+
+ITEM_SIZES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "bool": 1}
 
 
 class Matrix(NamedTuple):
@@ -21,7 +23,7 @@ class Matrix(NamedTuple):
         return Matrix(not self.transposed, self.ld)
 
 
-def _seen_as(shape: tuple[int, int], strides: tuple[int, int]) -> Matrix | None:
+def _seen_as(shape: tuple[int, ...], strides: tuple[int, ...]) -> Matrix | None:
     (rows, columns), (down, across) = shape, strides
     if (columns <= 1 or across == 1) and (rows <= 1 or down >= columns):
         return Matrix(False, max(columns, 1) if rows <= 1 else down)
@@ -145,9 +147,8 @@ def _figures(launch: Launch) -> Counter[str]:
 def linear(launch: Launch, lanes: int) -> Counter[str]:
     x, w = launch.inputs[:2]
     m, n, k, bias = math.prod(x.shape[:-1]), w.shape[0], w.shape[1], len(launch.inputs) == 3
-    work = _figures(launch)
-    work.subtract(fmas=m * n * k, adds=m * n * bias)
-    return work + Products(lanes).product(m, n, k, _rows(x), matrix(w).flipped, bias)
+    beside = _figures(launch) - Counter(fmas=m * n * k, adds=m * n * bias)
+    return beside + Products(lanes).product(m, n, k, _rows(x), matrix(w).flipped, bias)
 
 
 def linear_pullback(launch: Launch, lanes: int) -> Counter[str]:
@@ -163,8 +164,7 @@ def linear_pullback(launch: Launch, lanes: int) -> Counter[str]:
         (gx, products.product(m, k, n, gz, matrix(w))),
     ):
         if wanted.dtype:
-            work.subtract(fmas=m * n * k)
-            work.update(found)
+            work = work - Counter(fmas=m * n * k) + found
     return work
 
 
@@ -216,3 +216,34 @@ EXECUTED: dict[str, Callable[[Launch, int], Counter[str]]] = {
     "rms_norm_pullback": norm_pullback,
     "clip_norm": clip_norm,
 }
+
+
+# ---- GPUs
+
+# Their threads also work on elements that are not there: at least the formula, and how much more is their own choice.
+PADDED = {
+    "sum", "prod", "mean", "max", "min", "any", "all", "argmax", "argmin",
+    "cumulative_sum", "cumulative_prod", "cumulative_max", "cumulative_min",
+    "softmax", "log_softmax", "logsumexp", "softmax_pullback", "log_softmax_pullback", "logsumexp_pullback",
+    "layer_norm", "rms_norm", "layer_norm_pullback", "rms_norm_pullback", "cross_entropy", "cross_entropy_pullback",
+    "matmul", "linear", "linear_pullback", "sgd_step", "adam_step", "clip_norm", "dropout",
+}  # fmt: skip
+
+
+def _packable(v: Operand) -> bool:
+    if v.by_value:
+        return True
+    step = 1
+    for length, stride in zip(reversed(v.shape), reversed(v.strides)):
+        if length != 1 and stride != step:
+            return False
+        step *= length
+    return v.offset % (4 * ITEM_SIZES[v.dtype]) == 0
+
+
+def packs(launch: Launch) -> Counter[str]:
+    """Of elements: where all operands are in one piece, a thread computes four, also at the end."""
+    (out,), work = launch.outputs, _figures(launch)
+    if launch.inputs[-1].dtype == "float64" or launch.kernel == "where" or not all(map(_packable, [out, *launch.inputs])):
+        return work
+    return Counter({name: figure // out.size * (-(-out.size // 4) * 4) for name, figure in work.items()})

@@ -8,16 +8,21 @@ from typing import Any
 import numpy as np
 
 import pullback as pb
+import watched
 from conftest import FLOATS, INTEGERS, call, draw, dtype_of, ops, takes
 from pullback import optim
-from pullback.backends import native
 from pullback.dtypes import is_float
 from pullback.nn import functional
 from pullback.primitive import OPS, ZERO, Op
 from pullback.refusal import Refused
 
 Call = Callable[[Any], Any]
-ZEROS = [f"{op.name}_pullback{end}" for op in ops("unary", "binary") if op.pullback is ZERO for end in ("", "_a", "_b")]
+KERNELS: Any = watched.MODULE
+ZEROS = [
+    "copysign_pullback_b",
+    "if_any_pullback_a",
+    *[f"{op.name}_pullback{end}" for op in ops("unary", "binary") if op.pullback is ZERO for end in ("", "_a", "_b")],
+]
 ARITIES = {"unary": 1, "binary": 2, "select": 3}
 
 
@@ -34,23 +39,19 @@ def length(rng: Any) -> int:
 
 
 def laid_out(rng: Any, x: Any) -> Any:
-    """The same numbers, in one of many ways in memory."""
+    """A tensor of the same numbers, in one of many ways in memory."""
     way = rng.integers(0, 5)
     if x.ndim == 0 or way < 2:
-        return x
+        return pb.asarray(x)
     if way == 2:
-        return np.asfortranarray(x)
+        return pb.permute_dims(pb.asarray(x.T.copy()), tuple(reversed(range(x.ndim))))
     if way == 3:
-        return np.repeat(x, 2, axis=-1)[..., ::2]
-    return np.flip(np.flip(x, 0).copy(), 0)
-
-
-def array(rng: Any, shape: tuple[int, ...], dtype: str = "", low: float = -2.0, high: float = 2.0) -> Any:
-    return laid_out(rng, np.asarray(rng.uniform(low, high, shape)).astype(dtype_of(dtype or rng.choice(FLOATS))))
+        return pb.asarray(np.repeat(x, 2, axis=-1))[..., ::2]
+    return pb.flip(pb.asarray(np.flip(x, 0).copy()), axis=0)
 
 
 def tensor(rng: Any, shape: tuple[int, ...], dtype: str = "", low: float = -2.0, high: float = 2.0) -> Any:
-    return pb.asarray(array(rng, shape, dtype, low, high))
+    return laid_out(rng, np.asarray(rng.uniform(low, high, shape)).astype(dtype_of(dtype or rng.choice(FLOATS))))
 
 
 def broadcastable(rng: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -60,7 +61,7 @@ def broadcastable(rng: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def along(rng: Any, dtype: str = "") -> tuple[Any, int]:
     """A tensor in one piece, and one of its axes: some kernels copy others whole."""
-    x = pb.copy(tensor(rng, shape_of(rng, int(rng.integers(1, 4)), 20), dtype, 0, 9))
+    x = pb.asarray(tensor(rng, shape_of(rng, int(rng.integers(1, 4)), 20), dtype, 0, 9), copy=True)
     return x, int(rng.integers(0, x.ndim))
 
 
@@ -71,7 +72,7 @@ def with_gradients(rng: Any, run: Callable[..., Any], *inputs: Any) -> None:
         tape.watch(sources)
         y = run(*inputs)
     if sources and is_float(y.dtype):
-        g = pb.tensor(rng.uniform(0.5, 1, y.shape), dtype=y.dtype)
+        g = pb.asarray(rng.uniform(0.5, 1, y.shape), dtype=y.dtype)
         tape.gradient(y, sources, output_gradients=g, unconnected="zero")
 
 
@@ -83,12 +84,12 @@ def elementwise(name: str) -> Call:
     base, pulls, _ = name.partition("_pullback")
     op = OPS[base]
     arity = ARITIES[op.kind.name]
-    kernel = getattr(native.module, name)
+    kernel = getattr(KERNELS, name)
 
     def operands(rng: Any, dtype: Any) -> list[Any]:
         shape = shape_of(rng)
         shapes = [shape] + [broadcastable(rng, shape) for _ in range(arity - 1)]
-        xs: list[Any] = [pb.asarray(laid_out(rng, np.asarray(draw(op, dtype, s, rng)))) for s in shapes]
+        xs: list[Any] = [laid_out(rng, np.asarray(draw(op, dtype, s, rng))) for s in shapes]
         if pulls:
             return xs[:1] * (arity + 2)
         if op.kind.name == "select":
@@ -110,7 +111,7 @@ def elementwise(name: str) -> Call:
 def gradients(op: Op) -> Call:
     def run(rng: Any) -> None:
         shape, dtype = shape_of(rng), dtype_of(rng.choice(FLOATS))
-        xs = [pb.asarray(laid_out(rng, np.asarray(draw(op, dtype, s, rng)))) for s in (shape, broadcastable(rng, shape))]
+        xs = [laid_out(rng, np.asarray(draw(op, dtype, s, rng))) for s in (shape, broadcastable(rng, shape))]
         with_gradients(rng, lambda *xs: call(op, xs, ()), *xs[: ARITIES[op.kind.name]])
 
     return run
@@ -122,7 +123,7 @@ def reduction(op: Op) -> Call:
         if len(shape) <= 2 and rng.random() < 0.5:
             shape = tuple([n * int(rng.integers(1, 20)) for n in shape])
         axes = tuple(sorted(rng.choice(len(shape), rng.integers(1, len(shape) + 1), replace=False).tolist()))
-        x = pb.asarray(laid_out(rng, draw(op, dtype_of(rng.choice(takes(op))), shape, rng)))
+        x = laid_out(rng, np.asarray(draw(op, dtype_of(rng.choice(takes(op))), shape, rng)))
         with_gradients(rng, lambda x: call(op, (x,), (axes if "axes" in op.names else axes[0], False)), x)
 
     return run
@@ -131,7 +132,7 @@ def reduction(op: Op) -> Call:
 def scan(name: str) -> Call:
     def run(rng: Any) -> None:
         x, axis = along(rng, rng.choice([*FLOATS, *INTEGERS]))
-        getattr(native.module, name)(laid_out(rng, x.array), axis, bool(rng.random() < 0.5))
+        getattr(KERNELS, name)(laid_out(rng, x.numpy()).array, axis, bool(rng.random() < 0.5))
 
     return run
 
@@ -192,7 +193,9 @@ def linear(rng: Any) -> None:
 # ---- updates
 
 
-def step(make: Callable[..., Any]) -> Call:
+def step(make: Callable[..., Any], previews: bool = True) -> Call:
+    """Without weight decay a preview need not read the weights."""
+
     def run(rng: Any) -> None:
         shapes = [shape_of(rng) for _ in range(rng.integers(1, 5))]
         dtypes = [rng.choice(FLOATS) for _ in shapes]
@@ -201,7 +204,7 @@ def step(make: Callable[..., Any]) -> Call:
         opt.step(grads, return_delta=bool(rng.random() < 0.3))
         opt.lr = 0.01
         opt.step(grads)
-        if rng.random() < 0.3:
+        if previews and rng.random() < 0.3:
             opt.preview(grads)
 
     return run
@@ -253,7 +256,8 @@ def moved(run: Callable[[Any, Any, int], Any]) -> Call:
 
 
 def searchsorted(rng: Any) -> None:
-    native.module.searchsorted(np.sort(array(rng, (length(rng),), "float32")), array(rng, shape_of(rng), "float32"), True)
+    x = pb.sort(tensor(rng, (length(rng),), "float32"))
+    KERNELS.searchsorted(x.array, tensor(rng, shape_of(rng), "float32").array, True)
 
 
 # ---- random numbers
@@ -264,15 +268,11 @@ def drawn(draws: Callable[..., Any]) -> Call:
 
 
 def state(rng: Any) -> Any:
-    return rng.integers(0, 9, 2).astype(np.uint64)
-
-
-def kernels() -> Any:
-    return native.module
+    return pb.asarray(rng.integers(0, 9, 2).astype(np.uint64)).array
 
 
 FAMILIES: dict[str, dict[str, Call]] = {
-    "map": {name: elementwise(name) for name in getattr(native.module, "counts", ()) if name not in ZEROS},
+    "map": {name: elementwise(name) for name in watched.elementwise() if name not in ZEROS},
     "gradients": {op.name: gradients(op) for op in ops("unary", "binary") if "float64" in takes(op)},
     "reduce": {
         **{op.name: reduction(op) for op in ops("reduce")},
@@ -286,11 +286,11 @@ FAMILIES: dict[str, dict[str, Call]] = {
     },
     "products": {"matmul": matmul, "linear": linear},
     "updates": {
-        "sgd": step(lambda p: optim.SGD(p, 0.1)),
+        "sgd": step(lambda p: optim.SGD(p, 0.1), False),
         "decay": step(lambda p: optim.SGD(p, 0.1, weight_decay=0.1)),
-        "momentum": step(lambda p: optim.SGD(p, 0.1, momentum=0.9, clip_value=1.0)),
+        "momentum": step(lambda p: optim.SGD(p, 0.1, momentum=0.9, clip_value=1.0), False),
         "nesterov": step(lambda p: optim.SGD(p, 0.1, momentum=0.9, nesterov=True, weight_decay=0.1)),
-        "adam": step(lambda p: optim.Adam(p)),
+        "adam": step(lambda p: optim.Adam(p), False),
         "coupled": step(lambda p: optim.Adam(p, weight_decay=0.1)),
         "adamw": step(lambda p: optim.AdamW(p)),
         "clipped": step(lambda p: optim.AdamW(p, clip_norm=1.0)),
@@ -301,19 +301,19 @@ FAMILIES: dict[str, dict[str, Call]] = {
         **{name: write(name) for name in ("index_add", "index_set", "index_max", "index_min")},
         **{name: segments(OPS[name]) for name in ("segment_sum", "segment_max", "segment_min")},
         "one_hot": lambda rng: functional.one_hot(pb.asarray(rng.integers(0, 7, shape_of(rng))), 7),
-        "searchsorted": searchsorted,
+        "search": searchsorted,
     },
     "moves": {
-        "copy": moved(lambda rng, x, axis: pb.copy(x)),
+        "copy": moved(lambda rng, x, axis: pb.asarray(x, copy=True)),
         "cast": moved(lambda rng, x, axis: x.astype(dtype_of(rng.choice([*FLOATS, *INTEGERS, "bool"])))),
         "concat": moved(lambda rng, x, axis: pb.concat([x, x], axis=axis)),
         "pad": moved(lambda rng, x, axis: pb.pad(x, [(1, 2)] * x.ndim)),
-        "fill": moved(lambda rng, x, axis: kernels().fill(x.shape, x.dtype, 1)),
-        "assign": moved(lambda rng, x, axis: kernels().assign(np.empty(x.shape, x.dtype), x.array)),
-        "nonzero": moved(lambda rng, x, axis: kernels().nonzero_flat(x.array)),
+        "fill": moved(lambda rng, x, axis: KERNELS.fill(x.shape, x.dtype, 1)),
+        "assign": moved(lambda rng, x, axis: KERNELS.assign(pb.zeros(x.shape, dtype=x.dtype).array, x.array)),
+        "nonzero": moved(lambda rng, x, axis: KERNELS.nonzero_flat(x.array)),
         "sort": moved(lambda rng, x, axis: pb.sort(x, axis=axis, descending=bool(rng.random() < 0.5))),
         "argsort": moved(lambda rng, x, axis: pb.argsort(x, axis=axis)),
-        "topk": moved(lambda rng, x, axis: pb.topk(pb.copy(x), 1, axis=axis)),
+        "topk": moved(lambda rng, x, axis: pb.topk(pb.asarray(x, copy=True), 1, axis=axis)),
     },
     "random": {
         "uniform": drawn(lambda g, s, d: g.uniform(s, dtype=d)),
@@ -323,9 +323,9 @@ FAMILIES: dict[str, dict[str, Call]] = {
         "randint": drawn(lambda g, s, d: g.randint(0, 9, s)),
         "permutation": drawn(lambda g, s, d: g.permutation(20)),
         "dropout": lambda rng: with_gradients(rng, lambda x: functional.dropout(x, 0.3), tensor(rng, shape_of(rng))),
-        "write_control": lambda rng: kernels().write_control(np.ones(16), 2, [0.5, 0.25]),
-        "random_keys": lambda rng: kernels().random_keys(state(rng), length(rng)),
-        "random_state": lambda rng: kernels().random_state(state(rng), 3),
-        "advance_state": lambda rng: kernels().advance_state(state(rng), 3),
+        "write_control": lambda rng: KERNELS.write_control(pb.ones(16, dtype="float64").array, 2, [0.5, 0.25]),
+        "random_keys": lambda rng: KERNELS.random_keys(state(rng), length(rng)),
+        "random_state": lambda rng: KERNELS.random_state(state(rng), 3),
+        "advance_state": lambda rng: KERNELS.advance_state(state(rng), 3),
     },
 }

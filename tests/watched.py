@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from pullback import devices, gpu
 from pullback.backends import native
 
 COUNTS = ("adds", "multiplies", "fmas", "special")
@@ -16,7 +17,9 @@ DTYPES = (
     "uint8", "uint16", "uint32", "uint64", "bool", "",
 )  # fmt: skip
 BYTES = ("bytes_read", "bytes_written")
-LIBRARY: Any = ctypes.CDLL(native.module.__file__) if native.module is not None else None
+ON_GPU = devices.default_device() == "cuda"
+MODULE: Any = gpu.need().kernels if ON_GPU else native.module
+LIBRARY: Any = ctypes.CDLL(MODULE.__file__) if MODULE is not None else None
 
 
 class _Formula(ctypes.Structure):
@@ -28,7 +31,7 @@ class _Seen(ctypes.Structure):
 
 
 class _Operand(ctypes.Structure):
-    _fields_ = [("dtype", ctypes.c_int64), ("ndim", ctypes.c_int64), ("shape", ctypes.c_int64 * 8), ("stride", ctypes.c_int64 * 8)]
+    _fields_ = [(n, ctypes.c_int64) for n in ("dtype", "offset", "ndim")] + [(n, ctypes.c_int64 * 8) for n in ("shape", "stride")]
 
 
 class _Launch(ctypes.Structure):
@@ -43,12 +46,22 @@ def counts() -> bool:
     return LIBRARY is not None and hasattr(LIBRARY, "pullback_launches")
 
 
+def elementwise() -> list[str]:
+    """The names of the kernels of elements."""
+    return sorted(native.module.counts) if native.module is not None else []
+
+
 class Operand(NamedTuple):
-    """Of up to the first six; strides are in elements. One that is not there has no dtype."""
+    """One of the first six. Strides are in elements, offset in bytes beyond a multiple of 16. None there: no dtype."""
 
     dtype: str
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+    offset: int = 0
+
+    @property
+    def by_value(self) -> bool:
+        return self.offset < 0
 
     @property
     def size(self) -> int:
@@ -92,7 +105,7 @@ def take() -> list[Launch]:
         seen["flops"] = seen["adds"] + seen["multiplies"] + 2 * seen["fmas"]
         formula["flops"] = formula["adds"] + formula["multiplies"] + 2 * formula["fmas"]
         operands = [
-            Operand(DTYPES[o.dtype], tuple(o.shape[: o.ndim]), tuple(o.stride[: o.ndim]))
+            Operand(DTYPES[o.dtype], tuple(o.shape[: o.ndim]), tuple(o.stride[: o.ndim]), o.offset)
             for o in raw.operand[: raw.operands]
         ]
         outputs, inputs = operands[: raw.outputs], operands[raw.outputs :]

@@ -4,6 +4,7 @@
 #include "math/convert.h"
 #include "math/error_function.h"
 #include "math/exp_nonpositive.h"
+#include "math/function_list.h"
 #include "math/hyperbolic.h"
 #include "math/number.h"
 #include "math/power.h"
@@ -15,72 +16,35 @@ using count::Counted;
 
 template <class T> struct Float<Counted<T>> : Float<T> {};
 
-#define PB_SPECIAL(name) \
+#define PB_COUNTED(name) \
   template <class T> Counted<T> name(Counted<T> x) { return count::special(name(x.value)); }
-PB_SPECIAL(exp)
-PB_SPECIAL(exp_nonpositive)
-PB_SPECIAL(exp2)
-PB_SPECIAL(expm1)
-PB_SPECIAL(log)
-PB_SPECIAL(log2)
-PB_SPECIAL(log10)
-PB_SPECIAL(log1p)
-PB_SPECIAL(sin)
-PB_SPECIAL(cos)
-PB_SPECIAL(tan)
-PB_SPECIAL(asin)
-PB_SPECIAL(acos)
-PB_SPECIAL(atan)
-PB_SPECIAL(sinh)
-PB_SPECIAL(cosh)
-PB_SPECIAL(tanh)
-PB_SPECIAL(asinh)
-PB_SPECIAL(acosh)
-PB_SPECIAL(atanh)
-PB_SPECIAL(erf)
-PB_SPECIAL(erfc)
-PB_SPECIAL(erfinv)
-PB_SPECIAL(normal_cdf)
-PB_SPECIAL(normal_density)
-PB_SPECIAL(sqrt)
-PB_SPECIAL(rsqrt)
-#undef PB_SPECIAL
-
-#define PB_SPECIAL(name) \
+PB_SPECIAL_OF_ONE(PB_COUNTED)
+#undef PB_COUNTED
+#define PB_COUNTED(name) \
   template <class T> Counted<T> name(Counted<T> a, Counted<T> b) { return count::special(name(a.value, b.value)); }
-PB_SPECIAL(pow)
-PB_SPECIAL(atan2)
-PB_SPECIAL(hypot)
-PB_SPECIAL(remainder)
-PB_SPECIAL(floor_divide)
-#undef PB_SPECIAL
-
-#define PB_FREE(name) \
+PB_SPECIAL_OF_TWO(PB_COUNTED)
+#undef PB_COUNTED
+#define PB_COUNTED(name) \
   template <class T> Counted<T> name(Counted<T> x) { return name(x.value); }
-PB_FREE(abs)
-PB_FREE(sign)
-PB_FREE(floor)
-PB_FREE(ceil)
-PB_FREE(trunc)
-PB_FREE(round)
-#undef PB_FREE
-
-#define PB_FREE(name) \
+PB_FREE_OF_ONE(PB_COUNTED)
+#undef PB_COUNTED
+#define PB_COUNTED(name) \
   template <class T> Counted<T> name(Counted<T> a, Counted<T> b) { return name(a.value, b.value); }
-PB_FREE(copysign)
-PB_FREE(max)
-PB_FREE(min)
-PB_FREE(if_any)
-#undef PB_FREE
-
-#define PB_FREE(name) \
+PB_FREE_OF_TWO(PB_COUNTED)
+#undef PB_COUNTED
+#define PB_COUNTED(name) \
   template <class T> bool name(Counted<T> x) { return name(x.value); }
-PB_FREE(isnan)
-PB_FREE(isinf)
-PB_FREE(isfinite)
-PB_FREE(signbit)
-#undef PB_FREE
+PB_ASKS_OF_ONE(PB_COUNTED)
+#undef PB_COUNTED
 
 inline count::Float narrow_to_odd(count::Double x) { return narrow_to_odd(x.value); }
 
 }  // namespace pb::m
+
+#if defined(PB_CUDASIM)
+inline unsigned __float_as_uint(pb::count::Float x) { return __float_as_uint(x.value); }
+inline pb::count::Float fmaf(pb::count::Float a, pb::count::Float b, pb::count::Float c) { return pb::count::fused(a, b, c); }
+inline pb::count::Double fma(pb::count::Double a, pb::count::Double b, pb::count::Double c) {
+  return pb::count::fused(a, b, c);
+}
+#endif

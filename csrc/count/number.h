@@ -16,7 +16,8 @@ void note_special();
 
 // What is a number, and does not count: of the host, or of half precision, which is only stored.
 template <class X>
-constexpr bool is_plain = std::is_arithmetic_v<X> || std::is_same_v<X, float16> || std::is_same_v<X, bfloat16>;
+constexpr bool is_plain = std::is_integral_v<X> || std::is_same_v<X, float> || std::is_same_v<X, double> ||
+                          std::is_same_v<X, float16> || std::is_same_v<X, bfloat16>;
 template <class X> using if_plain = std::enable_if_t<is_plain<X>, int>;
 
 // As in math/counting.h: + - and the sign are additions, division is a special operation, comparisons and conversions are
@@ -38,17 +39,19 @@ template <class T> struct Counted {
   T value;
 
   Counted() = default;
-  // Not the compiler's own: of a call that takes an argument from memory, or puts its result there, nobody would be told.
+  // Not the compiler's own, and never a call: of one that takes an argument from memory, or puts its result there, nobody
+  // would be told.
   PB_HD constexpr Counted(const Counted& x) : value(x.value) {}
   PB_HD constexpr Counted& operator=(const Counted& x) { return value = x.value, *this; }
-  template <class X, if_plain<X> = 0> constexpr Counted(X x) : value(T(x)) {}
-  template <class U> constexpr Counted(const Counted<U>& x) : value(T(x.value)) {}
-  template <class X, if_plain<X> = 0> explicit constexpr operator X() const { return X(value); }
+  template <class X, if_plain<X> = 0> PB_HD constexpr Counted(const X& x) : value(T(x)) {}
+  template <class U> PB_HD constexpr Counted(const Counted<U>& x) : value(T(x.value)) {}
+  template <class X, if_plain<X> = 0> PB_HD explicit constexpr operator X() const { return X(value); }
 
   PB_NOTED(+, note_add)
   PB_NOTED(-, note_add)
   PB_NOTED(*, note_multiply)
   PB_NOTED(/, note_special)
+  friend constexpr Counted operator+(const Counted& a) { return a; }
   friend constexpr Counted operator-(const Counted& a) {
     if (!__builtin_is_constant_evaluated()) note_add();
     return Counted(-a.value);
@@ -78,6 +81,8 @@ template <class T> Counted<T> special(T value) {
 
 }  // namespace pb::count
 
+template <class T> struct std::is_trivially_copyable<pb::count::Counted<T>> : std::true_type {};
+template <class T> struct std::is_arithmetic<pb::count::Counted<T>> : std::true_type {};
 template <class T> struct std::is_floating_point<pb::count::Counted<T>> : std::true_type {};
 template <class T> struct std::numeric_limits<pb::count::Counted<T>> : std::numeric_limits<T> {
   using Number = pb::count::Counted<T>;

@@ -1,5 +1,5 @@
-// Included before the sources of the counting build: from its end on, float and double are numbers that are counted. So a kernel
-// is its own template, instantiated on a counting scalar, and no line of it knows.
+// Included before the sources of the counting build: from its end on, float and double are numbers that are counted. So every
+// kernel is instantiated on a counting scalar, and no line of it knows.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -22,6 +22,17 @@
 
 #if defined(__SSE2__)
 #include <immintrin.h>
+#endif
+
+#if defined(PB_CUDASIM)
+// float4 and its like hold numbers that are counted; what the simulator does is no work.
+#include "count/number.h"
+#define float ::pb::count::Float
+#define double ::pb::count::Double
+#include "cudasim/language.h"
+#undef float
+#undef double
+#include "cudasim/cudasim.h"
 #endif
 
 // Special functions keep their float and double: what is inside them does not count.

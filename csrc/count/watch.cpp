@@ -126,15 +126,30 @@ void __tsan_read_range(void* data, size_t size) { touch(data, size, kRead); }
 void __tsan_write_range(void* data, size_t size) { touch(data, size, kWritten); }
 void __tsan_vptr_update(void**, void*) {}
 void __tsan_init() {}
+void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
-#define PB_ATOMIC(bits, type)                                                                                                  \
-  type __tsan_atomic##bits##_load(const volatile type* at, int) { return __atomic_load_n(at, __ATOMIC_SEQ_CST); }              \
-  void __tsan_atomic##bits##_store(volatile type* at, type x, int) { __atomic_store_n(at, x, __ATOMIC_SEQ_CST); }              \
-  type __tsan_atomic##bits##_fetch_add(volatile type* at, type x, int) { return __atomic_fetch_add(at, x, __ATOMIC_SEQ_CST); } \
-  bool __tsan_atomic##bits##_compare_exchange_strong(volatile type* at, type* was, type x, int, int) {                         \
-    return __atomic_compare_exchange_n(at, was, x, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                                 \
+#define PB_ATOMIC(bits, type)                                                                                \
+  type __tsan_atomic##bits##_load(const volatile type* at, int) {                                            \
+    touch(const_cast<type*>(at), sizeof(type), kRead);                                                       \
+    return __atomic_load_n(at, __ATOMIC_SEQ_CST);                                                            \
+  }                                                                                                          \
+  void __tsan_atomic##bits##_store(volatile type* at, type x, int) {                                         \
+    touch(const_cast<type*>(at), sizeof(type), kWritten);                                                    \
+    __atomic_store_n(at, x, __ATOMIC_SEQ_CST);                                                               \
+  }                                                                                                          \
+  type __tsan_atomic##bits##_fetch_add(volatile type* at, type x, int) {                                     \
+    touch(const_cast<type*>(at), sizeof(type), kRead), touch(const_cast<type*>(at), sizeof(type), kWritten); \
+    return __atomic_fetch_add(at, x, __ATOMIC_SEQ_CST);                                                      \
+  }                                                                                                          \
+  bool __tsan_atomic##bits##_compare_exchange_strong(volatile type* at, type* was, type x, int, int) {       \
+    touch(const_cast<type*>(at), sizeof(type), kRead), touch(const_cast<type*>(at), sizeof(type), kWritten); \
+    return __atomic_compare_exchange_n(at, was, x, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);               \
+  }                                                                                                          \
+  bool __tsan_atomic##bits##_compare_exchange_weak(volatile type* at, type* was, type x, int a, int b) {     \
+    return __tsan_atomic##bits##_compare_exchange_strong(at, was, x, a, b);                                  \
   }
 PB_ATOMIC(8, char)
+PB_ATOMIC(16, short)
 PB_ATOMIC(32, int)
 PB_ATOMIC(64, long)
 

@@ -68,7 +68,7 @@ __device__ __forceinline__ void mma_tf32(float (&d)[4], const uint32_t (&a)[4], 
 #else
 inline void mma_tf32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
                      cudasim::Site site = cudasim::Site::here()) {
-  detail::multiply<1>(d, a, b, [](uint32_t bits, int) { return __uint_as_float(bits & 0xffffe000u); }, site);
+  detail::multiply<1>(d, a, b, [](uint32_t bits, int) { return float(__uint_as_float(bits & 0xffffe000u)); }, site);
 }
 #endif
 
@@ -87,7 +87,8 @@ __device__ __forceinline__ void mma_bf16(float (&d)[4], const uint32_t (&a)[4], 
 #else
 inline void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
                      cudasim::Site site = cudasim::Site::here()) {
-  detail::multiply<2>(d, a, b, [](uint32_t bits, int k) { return __uint_as_float(k ? bits & 0xffff0000u : bits << 16); }, site);
+  detail::multiply<2>(
+      d, a, b, [](uint32_t bits, int k) { return float(__uint_as_float(k ? bits & 0xffff0000u : bits << 16)); }, site);
 }
 #endif
 

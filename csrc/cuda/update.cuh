@@ -22,10 +22,10 @@ struct Run {
 
 // The arguments of a launch, by value.
 template <int kMax> struct UpdateJob {
-  double* control;
+  Setting* control;
   unsigned* ticket = nullptr;  // the last block to begin writes the control block; null: nobody
   bool preview;
-  double hyper[kMaxReals];
+  Setting hyper[kMaxReals];
   Chunks<kMax> chunks;
   Run runs[kMax];
 };
@@ -99,7 +99,7 @@ template <class U, class A, int kMax>
 __global__ void __launch_bounds__(kThreads) update_kernel(const __grid_constant__ UpdateJob<kMax> job) {
   using Element = typename U::template Element<A>;
   constexpr DType kSlotType = std::is_same_v<A, float> ? DType::f32 : DType::f64;
-  __shared__ double control[kControlSize];
+  __shared__ Setting control[kControlSize];
   __shared__ __align__(16) unsigned char element[sizeof(Element)];
   A p[kShare<A>], g[kShare<A>], slots[U::kSlots + 1][kShare<A>];
   const uint32_t chunks = job.chunks.first[job.chunks.entries];
@@ -181,7 +181,7 @@ template <int kMax> void add_run(UpdateJob<kMax>& job, const Launch& launch, int
 // The tensors that are computed with as A, in as many launches as their list needs. The last one ends the step if `ends`.
 template <class U, class A, int kMax> void update_all(const Launch& launch, bool ends, Copies& copies) {
   UpdateJob<kMax> job;
-  job.control = launch.out(launch.outputs - 1).as<double>();
+  job.control = launch.out(launch.outputs - 1).as<Setting>();
   job.preview = launch.ints[1] != 0;
   std::copy_n(launch.reals, kMaxReals, job.hyper);
   const auto go = [&] {

@@ -3,6 +3,6 @@
 
 namespace pb::kernels {
 
-const Update& choose_adam(const double* hyper) { return choose_adam(hyper, cuda::MakeUpdate{}); }
+const Update& choose_adam(const Setting* hyper) { return choose_adam(hyper, cuda::MakeUpdate{}); }
 
 }  // namespace pb::kernels

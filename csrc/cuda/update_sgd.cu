@@ -3,6 +3,6 @@
 
 namespace pb::kernels {
 
-const Update& choose_sgd(const double* hyper) { return choose_sgd(hyper, cuda::MakeUpdate{}); }
+const Update& choose_sgd(const Setting* hyper) { return choose_sgd(hyper, cuda::MakeUpdate{}); }
 
 }  // namespace pb::kernels

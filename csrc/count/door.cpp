@@ -1,18 +1,18 @@
-// Stands in for cpu/door.cpp: every launch is watched, and kept beside what its formula says.
+// In front of the door of a backend: every launch is waited for and watched, and kept beside what its formula says.
 #include "launch/door.h"
 
 #include <algorithm>
 #include <vector>
 
 #include "count/watch.h"
-#include "launch/denormals.h"
 
 namespace pb {
 namespace {
 
-// All of 64 bits, for ctypes. The first operands' dtype, number of axes, shape and strides in elements; dtype -1 where there is none.
+// All of 64 bits, for ctypes. One of the first operands: dtype, -1 where there is none; bytes beyond a multiple of 16, -1 of a
+// number by value; number of axes; shape, and strides in elements.
 struct Operand {
-  int64_t dtype, ndim, shape[kMaxDims], stride[kMaxDims];
+  int64_t dtype, offset, ndim, shape[kMaxDims], stride[kMaxDims];
 };
 constexpr int kOperands = 6;
 
@@ -27,10 +27,7 @@ std::vector<Watched> launches;
 
 }  // namespace
 
-int64_t mark() { return 0; }
-int64_t time_of(int64_t mark) { return mark; }
-
-bool multiplies_in_tf32(const Charge&) { return false; }
+void perform_on_device(const Launch& launch);  // the backend's own, which is compiled with this name
 
 void perform(const Launch& launch) {
   const auto [key, cost] = figures_of(launch, door.charge);
@@ -49,11 +46,13 @@ void perform(const Launch& launch) {
     Operand& to = watched.operand[k];
     to.dtype = -1;
     if (!v.data) continue;
-    to.dtype = int64_t(v.dtype), to.ndim = v.ndim;
+    to.dtype = int64_t(v.dtype), to.offset = v.number ? -1 : int64_t(uintptr_t(v.data) % 16), to.ndim = v.ndim;
     for (int d = 0; d < v.ndim; ++d) to.shape[d] = v.shape[d], to.stride[d] = v.stride[d] / item_size(v.dtype);
   }
+  time_of(mark());  // waits for what was launched before
   count::watch(launch);
-  run_flushed(launch);
+  perform_on_device(launch);
+  time_of(mark());
   watched.seen = count::seen();
   launches.push_back(watched);
 }
