@@ -94,7 +94,10 @@ endef
 
 # On device cuda of a simulated build every kernel is waited for, so that tests see an error where it is made; then every kernel
 # under random schedules, where nothing is waited for.
+# What only Python does has nothing to show there.
 ELSEWHERE := --ignore tests/test_nvcc.py --ignore tests/test_cudasim.py --ignore tests/test_layers.py \
+  --ignore tests/test_profile_page.py --ignore tests/test_profile_trace.py --ignore tests/test_profile_command.py \
+  --ignore tests/test_profile_record.py --ignore tests/test_profile_views.py --ignore tests/test_verify.py \
   --deselect tests/test_backends.py::test_the_reference_backend_passes_the_same_tests
 simulate: $(VENV)/test
 	$(call stage,simulate,compile the CUDA kernels for the simulator,{ $(call in_place,simulate,-DPULLBACK_CUDA=SIM) ; })
@@ -118,7 +121,7 @@ count: $(VENV)/test
 	$(call stage,count,compile kernels that count what they do,\
 	  { $(call in_place,count,-DPULLBACK_COUNT=ON -DPULLBACK_CUDA=$(if $(filter SIM,$(CUDA)),SIM,OFF)) ; })
 	@export PYTHONPATH=build/count/python PULLBACK_BACKEND=native; \
-	for level in 2 3; do PULLBACK_SIMD=$$level $(BIN)/python -m pytest -q tests/test_counted.py $(ARGS) || exit 1; done; \
+	for level in 2 3; do PULLBACK_SIMD=$$level $(PYTEST) -q tests/test_counted.py $(ARGS) || exit 1; done; \
 	$(if $(filter SIM,$(CUDA)),PULLBACK_DEVICE=cuda $(PYTEST) -q tests/test_counted.py $(ARGS))
 
 # Every level, isolated from .venv: what a release is made of, before auditwheel (see .github/workflows/wheels.yml).

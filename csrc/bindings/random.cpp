@@ -41,7 +41,7 @@ PyObject* call_real(const void* table, PyObject* const* args, Py_ssize_t count) 
 
 // bernoulli(state, shape, p): bool.
 PyObject* call_bernoulli(const void*, PyObject* const* args, Py_ssize_t count) {
-  static const Kernel kernel{"bernoulli", kernels::bernoulli, kernels::random_cost<0, 1, 0>};
+  static const Kernel kernel{"bernoulli", kernels::bernoulli, kernels::random_cost<0, 2, 0>};
   expect_count(count, 3);
   View views[2];
   int64_t shape[kMaxDims];
@@ -93,7 +93,7 @@ PyObject* call_flat(const void* table, PyObject* const* args, Py_ssize_t count) 
 
 // dropout(x, state, p): and the pullback is the same function of the cotangent.
 PyObject* call_dropout(const void*, PyObject* const* args, Py_ssize_t count) {
-  static const Kernel kernel{"dropout", kernels::dropout, kernels::random_cost<0, 1, 0>};
+  static const Kernel kernel{"dropout", kernels::dropout, kernels::dropout_cost};
   expect_count(count, 3);
   View views[3];
   views[1] = view_or_refuse(args[0]);
@@ -126,9 +126,9 @@ template <bool kInPlace> PyObject* call_random_state(const void*, PyObject* cons
 
 void bind_random(PyObject* module) {
   static const Distribution rows[] = {
-      {{"uniform", kernels::uniform, kernels::random_cost<1, 2, 0>}, 2},
-      {{"normal", kernels::normal, kernels::random_cost<2, 4, 2>}, 2},
-      {{"truncated_normal", kernels::truncated_normal, kernels::random_cost<2, 4, 1>}, 4},
+      {{"uniform", kernels::uniform, kernels::random_cost<2, 4, 0>}, 2},
+      {{"normal", kernels::normal, kernels::random_cost<3, 7, 4>}, 2},
+      {{"truncated_normal", kernels::truncated_normal, kernels::random_cost<6, 8, 2, 2>}, 4},
   };
   static const Kernel keys{"random_keys", kernels::random_keys, kernels::random_cost<0, 0, 0>},
       permutation{"permutation", kernels::permutation, kernels::random_cost<0, 0, 0>};

@@ -114,7 +114,10 @@ template <class F> void fill_real(const Launch& launch, const F& make) {
 
 template <class T> __device__ void drop(const Words& words, float p, T scale, T (&x)[4]) {
 #pragma unroll
-  for (int k = 0; k < 4; ++k) x[k] = random::uniform_of<float>(words, k) >= p ? x[k] * scale : T(0);
+  for (int k = 0; k < 4; ++k) {
+    const T kept = x[k] * scale;  // in any case, as on the CPU
+    x[k] = random::uniform_of<float>(words, k) >= p ? kept : T(0);
+  }
 }
 
 // Contiguous elements that are computed with in float.

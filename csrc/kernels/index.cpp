@@ -1,6 +1,8 @@
 // Shapes around an axis, and what gathers cost.
 #include "kernels/index.h"
 
+#include <algorithm>
+
 namespace pb::kernels {
 
 Around around(const View& v, int axis) {
@@ -12,7 +14,7 @@ Around around(const View& v, int axis) {
 
 void take_cost(const Launch& launch, Cost& cost) {
   cost.bytes_written = launch.out().bytes();
-  cost.bytes_read = launch.out().bytes() + launch.in(1).distinct_bytes();
+  cost.bytes_read = std::min(launch.out().bytes(), launch.in(0).distinct_bytes()) + launch.in(1).distinct_bytes();
 }
 void take_along_axis_cost(const Launch& launch, Cost& cost) { take_cost(launch, cost); }
 

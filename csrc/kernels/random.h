@@ -18,9 +18,21 @@ void random_state(const Launch& launch);
 // in: x, the state. reals: p. Zero with probability p, otherwise x / (1 - p).
 void dropout(const Launch& launch);
 
-// Of one number, by the textbook's formulas: drawing words is integer arithmetic.
-template <int kAdds, int kMultiplies, int kSpecial> void random_cost(const Launch& launch, Cost& cost) {
-  cost.add(Counts{kAdds, kMultiplies, 0, kSpecial}, launch.out().size());
+// A counter gives four numbers, or two of 64 bits, and all of them are made. Drawing its words is integer arithmetic.
+inline int64_t counter_count(const View& out) {
+  const int64_t each = item_size(out.dtype) == 8 ? 2 : 4;
+  return (out.size() + each - 1) / each;
+}
+// The work of a counter, and of two of its numbers.
+template <int kAdds, int kMultiplies, int kSpecial, int kOnce = 0> void random_cost(const Launch& launch, Cost& cost) {
+  const int64_t counters = counter_count(launch.out()), pairs = counters * (item_size(launch.out().dtype) == 8 ? 1 : 2);
+  cost.add(Counts{kAdds, kMultiplies, 0, kSpecial}, pairs);
+  cost.add(Counts{0, kOnce, 0, kOnce}, counters);
+  cost.on_floats = true;
+}
+inline void dropout_cost(const Launch& launch, Cost& cost) {  // draws numbers of 32 bits for any x
+  const int64_t n = launch.out().size();
+  cost.multiplies = n + (n + 3) / 4 * 4;
 }
 
 }  // namespace pb::kernels

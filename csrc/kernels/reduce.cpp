@@ -37,7 +37,7 @@ void reduce_cost(const Launch& launch, Cost& cost) {
   const auto& op = *static_cast<const Reduction*>(launch.table);
   const int64_t n = launch.in().size(), results = launch.out().size();
   cost.add(op.counts, std::max<int64_t>(0, n - results));
-  if (op.divides) cost.special = results;
+  if (op.divides && n != results) cost.special = results;  // a cell of one element is not divided
 }
 
 void arg_reduce_cost(const Launch&, Cost&) {}

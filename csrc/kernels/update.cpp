@@ -6,9 +6,11 @@
 namespace pb::kernels {
 
 void update_cost(const Launch& launch, Cost& cost) {
+  cost.bytes_read = cost.bytes_written = kControlSize * int64_t(sizeof(Setting));
   const auto& op = *static_cast<const Update*>(launch.table);
   const int64_t entries = launch.ints[0];
   const bool preview = launch.ints[1];
+  if (preview) cost.bytes_written = 0;
   for (int64_t t = 0; t < entries; ++t) {
     const View &p = launch.out(int(t)), &g = launch.in(int(t));
     if (!g.data) continue;

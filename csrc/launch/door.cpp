@@ -42,7 +42,7 @@ PlanRecord figures_of(const Launch& launch, const Charge& charge) {
       if (!read_before(launch, k)) cost.bytes_read += launch.in(k).distinct_bytes();
   }
   const LedgerKey key = key_of(launch, charge, cost);
-  if (key.arithmetic > int(DType::f64) && key.arithmetic < kTf32) {
+  if (key.arithmetic > int(DType::f64) && key.arithmetic < kTf32 && !cost.on_floats) {
     cost.integer_ops += cost.flops() + cost.special;
     static_cast<Counts&>(cost) = {}, cost.matmul_flops = 0;
   }

@@ -13,7 +13,7 @@ template <class A> PB_HD A sigmoid(A x) { return A(1) / (A(1) + exp(-x)); }
 // log(1 + e^x) and log(e^a + e^b), from the larger exponent, so that neither overflows.
 template <class A> PB_HD A softplus(A x) { return max(x, A(0)) + log1p(exp(-abs(x))); }
 template <class A> PB_HD A logaddexp(A a, A b) {
-  const A distance = a == b ? A(0) : abs(a - b);  // equal infinities are no distance apart
+  const A distance = select(a == b, A(0), A(abs(a - b)));  // equal infinities are no distance apart
   return max(a, b) + log1p(exp(-distance));
 }
 
@@ -52,10 +52,10 @@ template <class A> PB_HD A silu_slope(A x) {
 }
 
 // d pow(a, b) / da and db. Powers of 0 by a constant have slopes, and so has 0 to a power that stays positive.
-template <class A> PB_HD A pow_slope_a(A a, A b) { return b == A(0) ? A(0) : b * pow(a, b - A(1)); }
-template <class A> PB_HD A pow_slope_b(A a, A b, A y) { return a == A(0) && b >= A(0) ? A(0) : y * log(a); }
+template <class A> PB_HD A pow_slope_a(A a, A b) { return select(b == A(0), A(0), A(b * pow(a, b - A(1)))); }
+template <class A> PB_HD A pow_slope_b(A a, A b, A y) { return select((a == A(0)) & (b >= A(0)), A(0), A(y * log(a))); }
 
 // Of a tie each side gets half.
-template <class A> PB_HD A share(bool wins, bool ties, A g) { return ties ? A(0.5) * g : wins ? g : A(0); }
+template <class A> PB_HD A share(bool wins, bool ties, A g) { return select(ties, A(A(0.5) * g), select(wins, g, A(0))); }
 
 }  // namespace pb::m

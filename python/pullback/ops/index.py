@@ -31,8 +31,8 @@ from .tangents import linear
 
 
 def _reads(x: Any, indices: Any, axis: int, y: Any) -> dict[str, int]:
-    """The cost of a gather: it reads what it writes, and the indices, however large the table."""
-    return {"bytes_read": int(y.nbytes + indices.nbytes)}
+    """The cost of a gather: it reads what it writes, however large the table, but no more than that, and the indices."""
+    return {"bytes_read": int(min(y.nbytes, x.nbytes) + indices.nbytes)}
 
 
 def _table_factors(of_all: Any, g: Tensor, x_shape: Shape, indices: Tensor, axis: int) -> Any:

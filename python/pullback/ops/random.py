@@ -87,27 +87,37 @@ STATE_BYTES = 16
 STATES_AHEAD = 256  # that are sent to a GPU at once
 
 
-def _counted(adds: int, multiplies: int, special: int) -> Any:
-    """The cost of floating-point numbers: drawing words is integer arithmetic, and no FLOP."""
-    return lambda *values: {
-        "adds": adds * values[-1].size, "multiplies": multiplies * values[-1].size, "special_ops": special * values[-1].size,
-        "bytes_read": STATE_BYTES,
-    }  # fmt: skip
+def _counted(adds: int, multiplies: int, special: int, bounds: int = 0) -> Any:
+    """The cost of two floating-point numbers, and of a counter for their bounds; drawing words is integer arithmetic, and no FLOP.
+
+    A counter gives four numbers, or two of 64 bits, all of which are made.
+    """
+
+    def cost(*values: Any) -> dict[str, int]:
+        wide = values[-1].dtype.itemsize == 8
+        counters = -(-values[-1].size // (2 if wide else 4))
+        pairs = counters * (1 if wide else 2)
+        return {
+            "adds": adds * pairs, "multiplies": multiplies * pairs + bounds * counters,
+            "special_ops": special * pairs + bounds * counters, "bytes_read": STATE_BYTES,
+        }  # fmt: skip
+
+    return cost
 
 
-def _draws(name: str, reference: Any, work: tuple[int, int, int], batch: Any = drawing) -> Any:
+def _draws(name: str, reference: Any, work: tuple[int, ...], batch: Any = drawing) -> Any:
     return op(name, kind=OWN, reference=reference, cost=_counted(*work), batch=batch)
 
 
-_draw_uniform = _draws("uniform", _uniform, (1, 2, 0))
-_draw_normal = _draws("normal", _normal, (2, 4, 2))
-_draw_truncated = _draws("truncated_normal", _truncated_normal, (2, 4, 1))
-_draw_bernoulli = _draws("bernoulli", _bernoulli, (0, 1, 0))
+_draw_uniform = _draws("uniform", _uniform, (2, 4, 0))
+_draw_normal = _draws("normal", _normal, (3, 7, 4))
+_draw_truncated = _draws("truncated_normal", _truncated_normal, (6, 8, 2, 2))
+_draw_bernoulli = _draws("bernoulli", _bernoulli, (0, 2, 0))
 _draw_randint = _draws("randint", _randint, (0, 0, 0))
 _draw_permutation = _draws("permutation", _permutation, (0, 0, 0), shuffling)
 _drop = op("dropout", kind=LINEAR, reference=_dropout, takes="float", inputs=2, batch=dropping,
            example=normal_example((3, 5), np.array([7, 1], np.uint64), params=(0.3,)),
-           cost=lambda x, state, p, y: {"multiplies": y.size, "bytes_read": distinct_bytes(x) + STATE_BYTES},
+           cost=lambda x, state, p, y: {"multiplies": y.size + -(-y.size // 4) * 4, "bytes_read": distinct_bytes(x) + STATE_BYTES},
            pullback=(lambda g, state, p: apply(_drop, (g, state), (p,)), None))  # fmt: skip
 
 

@@ -30,7 +30,8 @@ def _multiplies(x: Any, axes: Any, keepdims: Any, y: Any) -> dict[str, int]:
 
 
 def _adds_and_divides(x: Any, axes: Any, keepdims: Any, y: Any) -> dict[str, int]:
-    return {"adds": builtins.max(0, x.size - y.size), "special_ops": y.size}
+    # What consists of one element is not divided.
+    return {"adds": builtins.max(0, x.size - y.size), "special_ops": 0 if x.size == y.size else y.size}
 
 
 def _spread(g: Tensor, shape: Shape, axes: Shape) -> Tensor:

@@ -298,6 +298,7 @@ class Optimizer:
             self.advance(control)
         weight = one + self.change(control, one, (one * 1.0).clip(0, 0), [one] * len(self._slots))
         figures = dict.fromkeys(("adds", "multiplies", "special_ops", "bytes_read", "bytes_written"), 0)
+        figures["bytes_read"], figures["bytes_written"] = control.nbytes, 0 if preview else control.nbytes
         for i, (p, g) in enumerate(zip(self.parameters, grads)):
             if g is None:
                 continue
