@@ -4,9 +4,10 @@
 // One special operation each, whatever is inside.
 #define PB_SPECIAL_OF_ONE(EACH)                                                                                           \
   EACH(exp)                                                                                                               \
-  EACH(exp_nonpositive) EACH(exp2) EACH(expm1) EACH(log) EACH(log2) EACH(log10) EACH(log1p) EACH(sin) EACH(cos) EACH(tan) \
-      EACH(asin) EACH(acos) EACH(atan) EACH(sinh) EACH(cosh) EACH(tanh) EACH(asinh) EACH(acosh) EACH(atanh) EACH(erf)     \
-          EACH(erfc) EACH(erfinv) EACH(normal_cdf) EACH(normal_density) EACH(sqrt) EACH(rsqrt)
+  EACH(exp_nonpositive)                                                                                                   \
+  EACH(exp2) EACH(expm1) EACH(log) EACH(log2) EACH(log10) EACH(log1p) EACH(sin) EACH(cos) EACH(tan) EACH(asin) EACH(acos) \
+      EACH(atan) EACH(sinh) EACH(cosh) EACH(tanh) EACH(asinh) EACH(acosh) EACH(atanh) EACH(erf) EACH(erfc) EACH(erfinv)   \
+          EACH(normal_cdf) EACH(normal_density) EACH(sqrt) EACH(rsqrt)
 #define PB_SPECIAL_OF_TWO(EACH) EACH(pow) EACH(atan2) EACH(hypot) EACH(remainder) EACH(floor_divide)
 
 // Free: choices, signs and rounding.
