@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -83,7 +84,7 @@ class Module:
     def _named_tensors(self) -> list[tuple[str, Parameter]]:
         found: dict[int, tuple[str, Parameter]] = {}
         for prefix, module in self.named_modules():
-            module._path = prefix
+            module._path = sys.intern(prefix)  # scopes are kept by it
             for name, value in vars(module).items():
                 for path, p in _tensors_in(value, _join(prefix, name)):
                     if id(p) not in found:
