@@ -257,11 +257,11 @@ def test_the_ledger_shows_the_declared_cost(op: Op, backend: Any) -> None:
     arrays = [x for x in (*inputs, *params) if isinstance(x, np.ndarray)]
     moved = {"bytes_read": sum(map(reference.distinct_bytes, arrays)), "bytes_written": y.nbytes}
     declared = {**dict.fromkeys(door.FIGURES, 0), **moved, **declared}
-    declared["executed_flops"] = declared["adds"] + declared["multiplies"] + 2 * declared["fmas"]
     if "float32" not in takes(op):  # arithmetic on integers is no FLOP
-        declared["integer_ops"] += declared["executed_flops"] + declared["special_ops"]
-        declared |= dict.fromkeys(("adds", "multiplies", "fmas", "executed_flops", "special_ops"), 0)
+        declared["integer_ops"] += declared["adds"] + declared["multiplies"] + 2 * declared["fmas"] + declared["special_ops"]
+        declared |= dict.fromkeys(("adds", "multiplies", "fmas", "special_ops"), 0)
     assert all([launch.known for launch in launches])
+    del declared["executed_flops"]  # a backend's own: see test_counted.py
     for figure, wanted in declared.items():
         assert sum([getattr(launch, figure) for launch in launches]) == wanted, f"{op}: {figure}"
 

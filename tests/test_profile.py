@@ -174,6 +174,16 @@ def test_what_no_kernel_does_is_on_the_ledger_too() -> None:
     assert written == {"unique": 2 * (4 + 8 + 8) + 3 * 8, "nonzero": 2 * 8, filled: 6 * 4, "assign": 2 * 4}
 
 
+@pytest.mark.skipif(door.host_kernels is None, reason="the reference does what its formulas say")
+def test_what_is_executed_has_the_padding() -> None:
+    """Vectors of a level have 2 to 16 lanes, a GPU's smallest tiles 16; test_counted.py counts it."""
+    with pb.profile() as prof:
+        pb.matmul(pb.ones((9, 7)), pb.ones((7, 9)))
+    assert prof.total.flops == 2 * 9 * 7 * 9
+    whole = [2 * 9 * 7 * -(-9 // lanes) * lanes for lanes in (1, 2, 4, 8, 16)] + [2 * 16 * 64 * 16 + 3 * 16 * 16]
+    assert prof.total.executed_flops in whole
+
+
 def test_the_hosts_time_is_told_apart() -> None:
     net = mlp()
     with pb.profile(detail="kernel") as prof:

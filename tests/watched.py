@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -23,7 +22,11 @@ LIBRARY: Any = ctypes.CDLL(MODULE.__file__) if MODULE is not None else None
 
 
 class _Formula(ctypes.Structure):
-    _fields_ = [(n, ctypes.c_int64) for n in (*COUNTS, "executed_flops", "integer_ops", *BYTES)]
+    _fields_ = [(n, ctypes.c_int64) for n in (*COUNTS, "integer_ops", *BYTES)]
+
+
+class _Work(ctypes.Structure):
+    _fields_ = [(n, ctypes.c_int64) for n in COUNTS]
 
 
 class _Seen(ctypes.Structure):
@@ -31,13 +34,13 @@ class _Seen(ctypes.Structure):
 
 
 class _Operand(ctypes.Structure):
-    _fields_ = [(n, ctypes.c_int64) for n in ("dtype", "offset", "ndim")] + [(n, ctypes.c_int64 * 8) for n in ("shape", "stride")]
+    _fields_ = [("dtype", ctypes.c_int64), ("ndim", ctypes.c_int64), ("shape", ctypes.c_int64 * 8)]
 
 
 class _Launch(ctypes.Structure):
     _fields_ = [
         ("kernel", ctypes.c_char_p), ("arithmetic", ctypes.c_int64), ("outputs", ctypes.c_int64), ("operands", ctypes.c_int64),
-        ("ints", ctypes.c_int64 * 8), ("formula", _Formula), ("seen", _Seen), ("operand", _Operand * 6),
+        ("formula", _Formula), ("executed", _Work), ("seen", _Seen), ("operand", _Operand * 6),
     ]  # fmt: skip
 
 
@@ -52,38 +55,23 @@ def elementwise() -> list[str]:
 
 
 class Operand(NamedTuple):
-    """One of the first six. Strides are in elements, offset in bytes beyond a multiple of 16. None there: no dtype."""
+    """One of the first six. None there: no dtype."""
 
     dtype: str
     shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    offset: int = 0
-
-    @property
-    def by_value(self) -> bool:
-        return self.offset < 0
-
-    @property
-    def size(self) -> int:
-        return math.prod(self.shape)
-
-
-def lanes(dtype: str) -> int:
-    """Numbers of a vector in which kernels of this dtype compute."""
-    return max(1, LIBRARY.pullback_lanes() // (2 if dtype == "float64" else 1))
 
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch: `counted` and `formula` by name of the figure, bytes too; flops are those that were really done."""
+    """One launch: what was counted, by name of the figure, bytes too; what the textbook says, and what the kernel says it does."""
 
     kernel: str
     arithmetic: str
     counted: dict[str, int]
     formula: dict[str, int]
+    executed: dict[str, int]
     outputs: list[Operand]
     inputs: list[Operand]
-    ints: list[int]
 
 
 def work_of(run: Callable[[], Any]) -> dict[str, int]:
@@ -101,14 +89,12 @@ def take() -> list[Launch]:
     launches = []
     for k in range(LIBRARY.pullback_launches()):
         raw = LIBRARY.pullback_launch(ctypes.c_int64(k)).contents
-        seen, formula = [{n: getattr(s, n) for n, _ in s._fields_} for s in (raw.seen, raw.formula)]
-        seen["flops"] = seen["adds"] + seen["multiplies"] + 2 * seen["fmas"]
-        formula["flops"] = formula["adds"] + formula["multiplies"] + 2 * formula["fmas"]
-        operands = [
-            Operand(DTYPES[o.dtype], tuple(o.shape[: o.ndim]), tuple(o.stride[: o.ndim]), o.offset)
-            for o in raw.operand[: raw.operands]
-        ]
+        seen, formula, executed = [{n: getattr(s, n) for n, _ in s._fields_} for s in (raw.seen, raw.formula, raw.executed)]
+        for figures in (seen, formula, executed):
+            figures["flops"] = figures["adds"] + figures["multiplies"] + 2 * figures["fmas"]
+        operands = [Operand(DTYPES[o.dtype], tuple(o.shape[: o.ndim])) for o in raw.operand[: raw.operands]]
         outputs, inputs = operands[: raw.outputs], operands[raw.outputs :]
-        launches.append(Launch(raw.kernel.decode(), DTYPES[raw.arithmetic], seen, formula, outputs, inputs, list(raw.ints)))
+        kernel, arithmetic = raw.kernel.decode(), DTYPES[raw.arithmetic]
+        launches.append(Launch(kernel, arithmetic, seen, formula, executed, outputs, inputs))
     LIBRARY.pullback_forget()
     return launches

@@ -117,7 +117,7 @@ PyObject* charged(const LedgerKey& key) {
 }
 
 PyObject* figures(const Cost& c) {
-  const int64_t all[] = {c.adds,    c.multiplies,  c.fmas,       c.matmul_flops, c.executed_flops,
+  const int64_t all[] = {c.adds,    c.multiplies,  c.fmas,       c.matmul_flops, c.executed.flops(),
                          c.special, c.integer_ops, c.bytes_read, c.bytes_written};
   constexpr Py_ssize_t kCount = sizeof all / sizeof *all;
   PyObject* tuple = PyTuple_New(kCount);

@@ -5,6 +5,7 @@
 
 #include "bindings/result.h"
 #include "bindings/tables.h"
+#include "kernels/executed.h"
 #include "kernels/matmul.h"
 
 namespace pb {
@@ -35,7 +36,7 @@ int batch_shape(const View& a, const View& b, int64_t* shape) {
 
 // matmul(a, b)
 PyObject* call_matmul(const void*, PyObject* const* args, Py_ssize_t count) {
-  static const Kernel kernel{"matmul", kernels::matmul, kernels::matmul_cost};
+  static const Kernel kernel{"matmul", kernels::matmul, kernels::matmul_cost, kernels::executed_matmul};
   expect_count(count, 2);
   View views[3];
   View &out = views[0], &a = views[1] = view_or_refuse(args[0]), &b = views[2] = view_or_refuse(args[1]);

@@ -3,6 +3,7 @@
 
 #include "bindings/result.h"
 #include "bindings/tables.h"
+#include "kernels/executed.h"
 #include "kernels/order.h"
 
 namespace pb {
@@ -93,7 +94,7 @@ PyObject* call_flat(const void* table, PyObject* const* args, Py_ssize_t count) 
 
 // dropout(x, state, p): and the pullback is the same function of the cotangent.
 PyObject* call_dropout(const void*, PyObject* const* args, Py_ssize_t count) {
-  static const Kernel kernel{"dropout", kernels::dropout, kernels::dropout_cost};
+  static const Kernel kernel{"dropout", kernels::dropout, kernels::dropout_cost, kernels::executed_dropout};
   expect_count(count, 3);
   View views[3];
   views[1] = view_or_refuse(args[0]);

@@ -7,6 +7,7 @@
 #include "bindings/recorder.h"
 #include "bindings/tables.h"
 #include "bindings/result.h"
+#include "kernels/executed.h"
 #include "math/update.h"
 
 namespace pb {
@@ -164,7 +165,7 @@ PyObject* call_step(const void* table, PyObject* const* args, Py_ssize_t count) 
 // clip_norm(gradients, control, most): writes the joint norm and the factor that the next step scales gradients by.
 PyObject* call_clip_norm(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 3);
-  static const Kernel kernel{"clip_norm", kernels::clip_norm, kernels::clip_norm_cost};
+  static const Kernel kernel{"clip_norm", kernels::clip_norm, kernels::clip_norm_cost, kernels::executed_clip_norm};
   const Items gradients(args[0]);
   constexpr int kNear = 32;  // so many views without an allocation
   View near[kNear + 1];

@@ -9,17 +9,17 @@
 namespace pb {
 namespace {
 
-// All of 64 bits, for ctypes. One of the first operands: dtype, -1 where there is none; bytes beyond a multiple of 16, -1 of a
-// number by value; number of axes; shape, and strides in elements.
+// All of 64 bits, for ctypes. One of the first operands: dtype, -1 where there is none; number of axes; shape.
 struct Operand {
-  int64_t dtype, offset, ndim, shape[kMaxDims], stride[kMaxDims];
+  int64_t dtype, ndim, shape[kMaxDims];
 };
 constexpr int kOperands = 6;
 
 struct Watched {
   const char* kernel;
-  int64_t arithmetic, outputs, operands, ints[kMaxInts];
-  int64_t formula[8];  // the work, FLOPs executed, arithmetic on integers, bytes
+  int64_t arithmetic, outputs, operands;
+  int64_t formula[7];  // the work, arithmetic on integers, bytes
+  Counts executed;     // by the ledger
   count::Seen seen;
   Operand operand[kOperands];
 };
@@ -35,19 +35,17 @@ void perform(const Launch& launch) {
                   key.arithmetic,
                   launch.outputs,
                   launch.outputs + launch.inputs,
-                  {},
-                  {cost.adds, cost.multiplies, cost.fmas, cost.special, cost.executed_flops, cost.integer_ops, cost.bytes_read,
-                   cost.bytes_written},
+                  {cost.adds, cost.multiplies, cost.fmas, cost.special, cost.integer_ops, cost.bytes_read, cost.bytes_written},
+                  cost.executed,
                   {},
                   {}};
-  std::copy(launch.ints, launch.ints + kMaxInts, watched.ints);
   for (int k = 0; k < std::min(launch.outputs + launch.inputs, kOperands); ++k) {
     const View& v = launch.operands[k];
     Operand& to = watched.operand[k];
     to.dtype = -1;
     if (!v.data) continue;
-    to.dtype = int64_t(v.dtype), to.offset = v.number ? -1 : int64_t(uintptr_t(v.data) % 16), to.ndim = v.ndim;
-    for (int d = 0; d < v.ndim; ++d) to.shape[d] = v.shape[d], to.stride[d] = v.stride[d] / item_size(v.dtype);
+    to.dtype = int64_t(v.dtype), to.ndim = v.ndim;
+    std::copy_n(v.shape, v.ndim, to.shape);
   }
   time_of(mark());  // waits for what was launched before
   count::watch(launch);
@@ -66,7 +64,6 @@ __attribute__((visibility("default"))) const void* pullback_work_end() {
   static pb::count::Seen seen;
   return &(seen = pb::count::seen());
 }
-__attribute__((visibility("default"))) int64_t pullback_lanes() { return PB_COUNT_LANES; }
 __attribute__((visibility("default"))) int64_t pullback_launches() { return int64_t(pb::launches.size()); }
 __attribute__((visibility("default"))) const void* pullback_launch(int64_t k) { return &pb::launches[size_t(k)]; }
 __attribute__((visibility("default"))) void pullback_forget() { pb::launches.clear(); }

@@ -194,9 +194,12 @@ template <class T> void run_part(const Part<T>& part) {
   });
 }
 
+// Parts of k, one after the other.
+template <class T> int64_t passes_of(int64_t k) { return (k + kDeep<T> - 1) / kDeep<T>; }
+
 template <class T> void run(Part<T> p, int64_t k) {
   const Part<T> whole = p;
-  const int64_t n = p.b.lines, passes = (k + kDeep<T> - 1) / kDeep<T>, deep = (k + passes - 1) / passes;
+  const int64_t n = p.b.lines, passes = passes_of<T>(k), deep = (k + passes - 1) / passes;
   const int64_t panels = (std::min(n, kWide) + kPanel<T> - 1) / kPanel<T>;
   Scratch scratch;
   p.packed = scratch.take<T>(panels * kPanel<T> * deep);
@@ -213,12 +216,18 @@ template <class T> void run(Part<T> p, int64_t k) {
     }
 }
 
+template <class T> bool is_large(int64_t m, int64_t n, int64_t k) {
+  return kVectorBytes == 64 && std::min(m, n) >= kLeast && k >= kShallow<T> && !fits_small_product(m, n, k);
+}
+
+int64_t whole(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
 }  // namespace
 
 template <class T>
 bool large_product(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, const T* bias, T* out,
                    void (*finish)(int64_t, T*), bool add) {
-  if (kVectorBytes < 64 || std::min(m, n) < kLeast || k < kShallow<T> || fits_small_product(m, n, k)) return false;
+  if (!is_large<T>(m, n, k)) return false;
   if constexpr (kVectorBytes == 64) {
     const Factor<T> left{reinterpret_cast<const T*>(a.data), a.ld, m, k, !a.transposed};
     const Factor<T> right{reinterpret_cast<const T*>(b.data), b.ld, n, k, b.transposed};
@@ -230,5 +239,15 @@ template bool large_product(int64_t, int64_t, int64_t, const Matrix&, const Matr
                             void (*)(int64_t, float*), bool);
 template bool large_product(int64_t, int64_t, int64_t, const Matrix&, const Matrix&, const double*, double*,
                             void (*)(int64_t, double*), bool);
+
+template <class T> bool large_product_work(int64_t m, int64_t n, int64_t k, bool bias, Counts& work) {
+  if (!is_large<T>(m, n, k)) return false;
+  work = {};
+  work.fmas = whole(m, kTileRows) * whole(n, kWidth<T>) * k;
+  work.adds = m * whole(n, kWidth<T>) * (passes_of<T>(k) - 1 + bias);
+  return true;
+}
+template bool large_product_work<float>(int64_t, int64_t, int64_t, bool, Counts&);
+template bool large_product_work<double>(int64_t, int64_t, int64_t, bool, Counts&);
 
 }  // namespace pb::cpu

@@ -1,6 +1,7 @@
 // A linear layer in one launch: the product, then bias and activation while the panel is in cache; and its gradients.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "cpu/copy.h"
 #include "cpu/large_product.h"
@@ -9,6 +10,7 @@
 #include "cpu/reduce.h"
 #include "cpu/small_product.h"
 #include "kernels/activations.h"
+#include "kernels/executed.h"
 #include "kernels/matmul.h"
 #include "math/functors.h"
 
@@ -24,8 +26,8 @@ template <class F> void visit_wide(DType dtype, F&& f) {
   else f(double());
 }
 
-// v (…, n) as (rows, n), for BLAS to read; copied where its leading axes are not evenly spaced.
-View rows_of(View v, DType wide, Scratch& scratch) {
+// v (…, n) as (rows, n), and whether it is: its leading axes are evenly spaced.
+std::pair<View, bool> as_rows(const View& v) {
   const int last = v.ndim - 1;
   View lead = v, rows = v;
   lead.ndim = last;
@@ -34,8 +36,16 @@ View rows_of(View v, DType wide, Scratch& scratch) {
   rows.ndim = 2;
   rows.shape[0] = count, rows.shape[1] = n;
   rows.stride[0] = lead.ndim ? lead.stride[0] : n * item_size(v.dtype), rows.stride[1] = v.stride[last];
-  if (count == 0 || n == 0) return rows.dtype = wide, rows;
-  if (lead.ndim <= 1) return readable(rows, wide, scratch);
+  return {rows, lead.ndim <= 1};
+}
+
+// The same for BLAS to read; copied where it is not.
+View rows_of(const View& v, DType wide, Scratch& scratch) {
+  auto [rows, is_even] = as_rows(v);
+  const int last = v.ndim - 1;
+  const int64_t n = v.shape[last];
+  if (rows.size() == 0) return rows.dtype = wide, rows;
+  if (is_even) return readable(rows, wide, scratch);
   View copy = v;
   copy.dtype = wide;
   copy.data = static_cast<char*>(scratch.take_bytes(copy.bytes()));
@@ -58,6 +68,14 @@ View dense_rows(const View& v, DType wide, Scratch& scratch) {
   copy.stride[0] = rows.shape[1] * size, copy.stride[1] = size;
   assign(copy, rows);
   return copy;
+}
+
+// How rows_of(v) lies in memory.
+View rows_laid_out(const View& v, DType wide) {
+  auto [rows, is_even] = as_rows(v);
+  if (is_even && rows.size() > 0) return laid_out(rows, wide);
+  rows.stride[0] = rows.shape[1] * item_size(wide), rows.stride[1] = item_size(wide), rows.dtype = wide;
+  return rows;
 }
 
 Matrix matrix_of(const View& v) {
@@ -177,6 +195,11 @@ void product_into(const View& out, DType wide, int64_t m, int64_t n, int64_t k, 
   assign(flat_view(out.data, out.dtype, m * n), flat_view(near, wide, m * n));
 }
 
+// Rows that are multiplied and finished at a time.
+int64_t panel_rows(int64_t m, int64_t n, int64_t size) {
+  return m * n * size <= kPanelBytes ? m : std::max(kPanelRows, kPanelBytes / (n * size));
+}
+
 void run_forward(const Launch& launch) {
   const View& out = launch.out();
   if (out.size() == 0) return;
@@ -190,7 +213,7 @@ void run_forward(const Launch& launch) {
     bias = static_cast<char*>(scratch.take_bytes(n * size));
     assign(flat_view(bias, wide, n), launch.in(2));
   }
-  const int64_t panel = m * n * size <= kPanelBytes ? m : std::max(kPanelRows, kPanelBytes / (n * size));
+  const int64_t panel = panel_rows(m, n, size);
   char* near = out.dtype == wide ? nullptr : static_cast<char*>(scratch.take_bytes(std::min(panel, m) * n * size));
   Matrix left = matrix_of(x);
   const Matrix right = matrix_of(w).flipped();
@@ -230,10 +253,47 @@ void run_pullback(const Launch& launch) {
                  kernels::adds_to(launch, 0), scratch);
 }
 
+// Instead of the products in `work`, which are fmas: these.
+void replace_products(Counts& work, int64_t fmas, const Counts& products) { work.fmas -= fmas, work.add(products); }
+
+void forward_work(const Launch& launch, Counts& work) {
+  const DType dtype = launch.out().dtype, wide = storage_of(compute_type(dtype));
+  const View x = rows_laid_out(launch.in(0), wide), w = laid_out(launch.in(1), wide);
+  const int64_t m = x.shape[0], n = w.shape[0], k = x.shape[1];
+  const Matrix left = matrix_of(x), right = matrix_of(w).flipped();
+  const bool bias = launch.inputs == 3;
+  Counts products;
+  const auto large = [&](auto zero) { return large_product_work<decltype(zero)>(m, n, k, bias, products); };
+  if (dtype != wide || !(wide == DType::f32 ? large(float()) : large(double()))) {
+    const int64_t panel = panel_rows(m, n, item_size(wide));
+    products.add(product_work(wide, panel, n, k, left, right, bias), m / panel);
+    products.add(product_work(wide, m % panel, n, k, left, right, bias));
+  }
+  if (bias) work.adds -= m * n;  // they are among those of the products
+  replace_products(work, m * n * k, products);
+}
+
+void pullback_work(const Launch& launch, Counts& work) {
+  const DType wide = storage_of(compute_type(launch.in(0).dtype));
+  const View g = rows_laid_out(launch.in(0), wide), x = rows_laid_out(launch.in(1), wide), w = laid_out(launch.in(2), wide);
+  const int64_t m = g.shape[0], n = g.shape[1], k = w.shape[1], size = item_size(wide);
+  Matrix gz = matrix_of(g);
+  if (launch.ints[0] || (n > 1 && g.stride[1] != size)) gz = {nullptr, n, false};
+  if (launch.out(1).data) replace_products(work, m * n * k, product_work(wide, n, k, m, gz.flipped(), matrix_of(x)));
+  if (launch.out(0).data) replace_products(work, m * n * k, product_work(wide, m, k, n, gz, matrix_of(w)));
+}
+
 }  // namespace
 }  // namespace pb::cpu
 
 namespace pb::kernels {
+
+void executed_linear(const Launch& launch, Counts& work) {
+  if (launch.out().size()) cpu::forward_work(launch, work);
+}
+void executed_linear_pullback(const Launch& launch, Counts& work) {
+  if (launch.in().size()) cpu::pullback_work(launch, work);
+}
 
 void linear(const Launch& launch) { cpu::run_forward(launch); }
 void linear_pullback(const Launch& launch) { cpu::run_pullback(launch); }

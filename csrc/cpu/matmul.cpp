@@ -14,6 +14,7 @@
 #include "cpu/large_product.h"
 #include "cpu/pool.h"
 #include "cpu/small_product.h"
+#include "kernels/executed.h"
 #include "kernels/matmul.h"
 
 namespace pb::cpu {
@@ -31,22 +32,35 @@ View batch_of(const View& v) {
   return batch;
 }
 
-// The copies of a batch are made once: broadcast axes keep their stride of 0.
-View copy_readable(View v, DType wide, Scratch& scratch) {
+// Whether a copy lies in memory column by column.
+bool by_columns(const View& v) { return std::abs(v.stride[v.ndim - 2]) < std::abs(v.stride[v.ndim - 1]); }
+
+void swap_last_axes(View& v) {
   const int row = v.ndim - 2, column = v.ndim - 1;
-  const bool by_columns = std::abs(v.stride[row]) < std::abs(v.stride[column]);
-  if (by_columns) std::swap(v.shape[row], v.shape[column]), std::swap(v.stride[row], v.stride[column]);
+  std::swap(v.shape[row], v.shape[column]), std::swap(v.stride[row], v.stride[column]);
+}
+
+// How a copy that BLAS can read lies in memory. The copies of a batch are made once: broadcast axes have a length of one.
+View copy_of(const View& v, DType wide) {
   View copy = v;
-  copy.dtype = wide;
+  copy.dtype = wide, copy.data = nullptr;
+  if (by_columns(v)) swap_last_axes(copy);
   int64_t stride = item_size(wide);
   for (int d = v.ndim - 1; d >= 0; --d) {
-    if (d < row && v.stride[d] == 0) v.shape[d] = copy.shape[d] = std::min<int64_t>(v.shape[d], 1);
+    if (d < v.ndim - 2 && v.stride[d] == 0) copy.shape[d] = std::min<int64_t>(v.shape[d], 1);
     copy.stride[d] = stride;
-    stride *= v.shape[d];
+    stride *= copy.shape[d];
   }
+  if (by_columns(v)) swap_last_axes(copy);
+  return copy;
+}
+View copy_readable(const View& v, DType wide, Scratch& scratch) {
+  View copy = copy_of(v, wide), from = v;
   copy.data = static_cast<char*>(scratch.take_bytes(copy.bytes()));
-  assign(copy, v);
-  if (by_columns) std::swap(copy.shape[row], copy.shape[column]), std::swap(copy.stride[row], copy.stride[column]);
+  std::memcpy(from.shape, copy.shape, sizeof from.shape);
+  View to = copy;
+  if (by_columns(v)) swap_last_axes(to), swap_last_axes(from);
+  assign(to, from);
   return copy;
 }
 
@@ -110,9 +124,23 @@ template <class T> void outer_rows(const Batched& p, bool far, int64_t begin, in
   if (far) far_fence();
 }
 
-// False where the products are no outer ones, or so small that there is something quicker.
+// The products of a launch, whose factors are readable.
+Batched batched(const View& out, const View& a, const View& b, bool add) {
+  Batched p{a.dtype, a.shape[a.ndim - 2], b.shape[b.ndim - 1], a.shape[a.ndim - 1], {}, {}, {}, add};
+  as_matrix(a, p.a), as_matrix(b, p.b);
+  const View batch = batch_of(out);
+  p.steps[0] = batch, p.steps[1] = batch_of(a), p.steps[2] = batch_of(b);
+  for (View* v : {&p.steps[1], &p.steps[2]}) broadcast_to(*v, batch.ndim, batch.shape);
+  collapse(p.steps, 3);
+  merge_batch(p);
+  return p;
+}
+
+// Not those that are so small that there is something quicker.
+bool is_outer(const Batched& p) { return p.k == 1 && p.n >= 16 && !p.add && !(p.b.transposed && p.b.ld != 1); }
+
 bool run_outer(const Batched& p) {
-  if (p.k != 1 || p.n < 16 || p.add || (p.b.transposed && p.b.ld != 1)) return false;
+  if (!is_outer(p)) return false;
   const int64_t rows = p.steps[0].size() * p.m;
   const bool far = rows * p.n * item_size(p.dtype) >= kFarHidden;  // what was there before may be in the caches still
   parallel_for(rows, std::max<int64_t>(1, kOuterGrain / p.n), [&](int64_t begin, int64_t end) {
@@ -132,14 +160,7 @@ void matmul_float(const View& out, const View& left, const View& right, bool add
     target.ndim = out.ndim;
     std::memcpy(target.shape, out.shape, sizeof target.shape);
   }
-  Batched p{wide, a.shape[a.ndim - 2], b.shape[b.ndim - 1], a.shape[a.ndim - 1], {}, {}, {}, add};
-  as_matrix(a, p.a), as_matrix(b, p.b);
-  const View batch = batch_of(out);
-  p.steps[0] = batch, p.steps[1] = batch_of(a), p.steps[2] = batch_of(b);
-  p.steps[0].data = target.data;
-  for (View* v : {&p.steps[1], &p.steps[2]}) broadcast_to(*v, batch.ndim, batch.shape);
-  collapse(p.steps, 3);
-  merge_batch(p);
+  const Batched p = batched(target, a, b, add);
   const int64_t count = p.steps[0].size(), work = p.m * p.n * p.k;
   const bool done = run_outer(p);
   if (!done && (work >= kShared || count == 1)) run_batch(p, 0, count);
@@ -241,6 +262,18 @@ void matmul_integer(const View& out, const View& left, View right) {
   });
 }
 
+bool is_readable(const View& v, DType wide) {
+  Matrix matrix;
+  return v.dtype == wide && as_matrix(v, matrix);
+}
+
+bool is_rounded(const View& v) { return v.dtype == DType::f32 && kernels::precision() > kernels::Precision::tf32; }
+
+void make_contiguous(View& v) {
+  int64_t stride = item_size(v.dtype);
+  for (int d = v.ndim - 1; d >= 0; --d) v.stride[d] = stride, stride *= v.shape[d];
+}
+
 }  // namespace
 
 bool as_matrix(const View& v, Matrix& out) {
@@ -261,23 +294,25 @@ bool as_matrix(const View& v, Matrix& out) {
 }
 
 View rounded(const View& v, Scratch& scratch) {
-  const kernels::Precision precision = kernels::precision();
-  if (v.dtype != DType::f32 || precision <= kernels::Precision::tf32) return v;
+  if (!is_rounded(v)) return v;
   View narrow = v, copy = v;
-  narrow.dtype = precision == kernels::Precision::bf16 ? DType::bf16 : DType::f16;
+  narrow.dtype = kernels::precision() == kernels::Precision::bf16 ? DType::bf16 : DType::f16;
   for (View* to : {&narrow, &copy}) {
-    int64_t stride = item_size(to->dtype);
-    for (int d = v.ndim - 1; d >= 0; --d) to->stride[d] = stride, stride *= v.shape[d];
+    make_contiguous(*to);
     to->data = static_cast<char*>(scratch.take_bytes(to->bytes()));
   }
   if (v.size() != 0) assign(narrow, v), assign(copy, narrow);
   return copy;
 }
 
-View readable(View v, DType wide, Scratch& scratch) {
-  Matrix matrix;
-  if (v.dtype == wide && as_matrix(v, matrix)) return v;
-  return copy_readable(v, wide, scratch);
+View readable(const View& v, DType wide, Scratch& scratch) {
+  return is_readable(v, wide) ? v : copy_readable(v, wide, scratch);
+}
+
+View laid_out(const View& v, DType wide) {
+  View copy = v;
+  if (is_rounded(v)) make_contiguous(copy);
+  return is_readable(copy, wide) ? copy : copy_of(copy, wide);
 }
 
 void product(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, char* out, bool add) {
@@ -297,6 +332,21 @@ void product(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& a, cons
   else call(double(1));
 }
 
+Counts product_work(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, bool bias) {
+  Counts work;
+  const auto known = [&](auto one) {
+    using T = decltype(one);
+    return small_product_work<T>(m, n, k, a, b, bias, work) || large_product_work<T>(m, n, k, bias, work);
+  };
+  if (m * n == 0) return work;
+  if (!is_tiny_product(m, n, k) && (dtype == DType::f32 ? known(float(1)) : known(double(1)))) return work;
+  work.adds = bias ? m * n : 0;
+  if (k == 0) return work;
+  if (is_tiny_product(m, n, k)) work.multiplies = m * n * k, work.adds += m * n * (k - 1);
+  else work.fmas = m * n * k;
+  return work;
+}
+
 }  // namespace pb::cpu
 
 namespace pb::kernels {
@@ -306,6 +356,17 @@ void matmul(const Launch& launch) {
   if (out.size() == 0) return;
   if (is_float(out.dtype)) cpu::matmul_float(out, launch.in(0), launch.in(1), kernels::adds_to(launch, 0));
   else cpu::matmul_integer(out, launch.in(0), launch.in(1));
+}
+
+void executed_matmul(const Launch& launch, Counts& work) {
+  const View& out = launch.out();
+  if (out.size() == 0) return;
+  const DType wide = storage_of(compute_type(out.dtype));
+  const cpu::Batched p = cpu::batched(out, cpu::laid_out(launch.in(0), wide), cpu::laid_out(launch.in(1), wide), false);
+  const int64_t count = p.steps[0].size();
+  work = {};
+  if (cpu::is_outer(p)) work.multiplies = count * p.m * p.n;
+  else work.add(cpu::product_work(wide, p.m, p.n, p.k, p.a, p.b), count);
 }
 
 }  // namespace pb::kernels

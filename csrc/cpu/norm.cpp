@@ -1,5 +1,6 @@
 // Layer norm and RMS norm, and their pullbacks.
 #include "cpu/rows.h"
+#include "kernels/executed.h"
 
 namespace pb::cpu {
 namespace {
@@ -81,6 +82,16 @@ template <bool kCentred> void norm_pullback(const Launch& launch) {
 }  // namespace pb::cpu
 
 namespace pb::kernels {
+
+Walks walks_of_norm(const Launch& launch) {
+  const int64_t n = row_length(launch.in()), rows = row_count(launch.in());
+  return {{{rows, n, n - 1}, {}}, 0};
+}
+Walks walks_of_norm_pullback(const Launch& launch) { return walks_of_norm(launch); }
+void executed_sums(const Launch& launch, int sums, Counts& work) {
+  const int64_t blocks = (row_count(launch.in()) + cpu::kRowsAtOnce - 1) / cpu::kRowsAtOnce;
+  work.adds += std::max<int64_t>(0, blocks - 1) * sums * row_length(launch.in());
+}
 
 void run_layer_norm(const Launch& launch) { cpu::norm<true>(launch); }
 void run_layer_norm_pullback(const Launch& launch) { cpu::norm_pullback<true>(launch); }

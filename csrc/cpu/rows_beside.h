@@ -160,11 +160,15 @@ template <class Many, class Body> void walk_beside(const View& x, const Many& wa
                [&](int64_t begin, int64_t end) { body(walk, begin * Many::kRows, std::min(rows, end * Many::kRows)); });
 }
 
+// Whether the rows of x are walked side by side.
+inline bool walks_beside(const View& x) {
+  return row_length(x) > 0 && row_length(x) <= kFewColumns && row_count(x) >= kFewRows;
+}
+
 // body(walk, begin, end) for all rows of x, in parallel; it takes walk.kRows at a time. The bits are the same for any walk.
 template <class C, class Body> void walk_rows(const View& x, int64_t work, const Body& body) {
   const int64_t n = row_length(x);
-  if (n == 0 || n > kFewColumns || row_count(x) < kFewRows)
-    for_rows(x, work, [&](int64_t begin, int64_t end) { body(Alone<C>{{n}}, begin, end); });
+  if (!walks_beside(x)) for_rows(x, work, [&](int64_t begin, int64_t end) { body(Alone<C>{{n}}, begin, end); });
   else if (n == 2) walk_beside(x, Beside<C, 2>{n}, work, body);
   else walk_beside(x, Beside<C, 0>{n}, work, body);
 }

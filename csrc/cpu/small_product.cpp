@@ -190,7 +190,7 @@ void run_turned(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& 
 }
 
 // About how many vectors are multiplied, or turned to become rows of vectors.
-template <class T> int64_t work(int64_t m, int64_t n, int64_t k, const Matrix& b) {
+template <class T> int64_t effort(int64_t m, int64_t n, int64_t k, const Matrix& b) {
   const int64_t vectors = (n + kWidth<T> - 1) / kWidth<T>;
   return m * k * vectors + (b.transposed || n % kWidth<T> ? 4 * k * vectors : 0);
 }
@@ -201,16 +201,44 @@ bool adds_along_rows(int64_t m, int64_t n, int64_t k, const Matrix& a, const Mat
          (k > 64 && n <= 12 && !a.transposed && b.transposed);
 }
 
+enum class Way { none, straight, turned };
+template <class T> Way way_for(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b) {
+  if (k == 0 || m == 1 || n == 1 || !fits_small_product(m, n, k) || adds_along_rows(m, n, k, a, b)) return Way::none;
+  return effort<T>(n, m, k, a.flipped()) + m * n / 2 < effort<T>(m, n, k, b) ? Way::turned : Way::straight;
+}
+
+template <class T> int64_t whole_vectors(int64_t n) { return (n + kWidth<T> - 1) / kWidth<T> * kWidth<T>; }
+
+// Whole vectors; and sums in parts.
+template <class T> Counts work_of_tiles(int64_t m, int64_t n, int64_t k) {
+  Counts work;
+  work.fmas = m * whole_vectors<T>(n) * k;
+  if (m <= kFewRows) work.adds = (kParts - 1) * m * whole_vectors<T>(n);
+  return work;
+}
+
 }  // namespace
 
 template <class T>
 bool small_product(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, const T* bias, T* out, bool add) {
-  if (k == 0 || m == 1 || n == 1 || !fits_small_product(m, n, k) || adds_along_rows(m, n, k, a, b)) return false;
-  if (work<T>(n, m, k, a.flipped()) + m * n / 2 < work<T>(m, n, k, b)) run_turned(m, n, k, a, b, bias, out, add);
-  else run(m, n, k, a, b, bias, out, n, add);
-  return true;
+  const Way way = way_for<T>(m, n, k, a, b);
+  if (way == Way::turned) run_turned(m, n, k, a, b, bias, out, add);
+  else if (way == Way::straight) run(m, n, k, a, b, bias, out, n, add);
+  return way != Way::none;
 }
 template bool small_product(int64_t, int64_t, int64_t, const Matrix&, const Matrix&, const float*, float*, bool);
 template bool small_product(int64_t, int64_t, int64_t, const Matrix&, const Matrix&, const double*, double*, bool);
+
+template <class T>
+bool small_product_work(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, bool bias, Counts& work) {
+  const Way way = way_for<T>(m, n, k, a, b);
+  if (way == Way::none) return false;
+  work = way == Way::turned ? work_of_tiles<T>(n, m, k) : work_of_tiles<T>(m, n, k);
+  if (way == Way::turned && n == 2) work.adds += 2 * m;  // a bias of 0 where there is none
+  else if (bias) work.adds += m * whole_vectors<T>(n);
+  return true;
+}
+template bool small_product_work<float>(int64_t, int64_t, int64_t, const Matrix&, const Matrix&, bool, Counts&);
+template bool small_product_work<double>(int64_t, int64_t, int64_t, const Matrix&, const Matrix&, bool, Counts&);
 
 }  // namespace pb::cpu

@@ -1,6 +1,7 @@
 // Products of small matrices, for which what BLAS does before it multiplies takes longer than to multiply.
 #pragma once
 #include "cpu/matmul.h"
+#include "math/counts.h"
 
 namespace pb::cpu {
 
@@ -11,5 +12,8 @@ inline bool fits_small_product(int64_t m, int64_t n, int64_t k) { return k <= 10
 // nothing is done, where BLAS is the better way: a function of the shape alone. T is float or double.
 template <class T>
 bool small_product(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, const T* bias, T* out, bool add = false);
+// The work of that, to nothing that out holds; false likewise.
+template <class T>
+bool small_product_work(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, bool bias, Counts& work);
 
 }  // namespace pb::cpu

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "cpu/rows_beside.h"
+#include "kernels/executed.h"
 
 namespace pb::cpu {
 namespace {
@@ -37,6 +38,15 @@ template <class F, int kInputs> void run(const Launch& launch) {
 }  // namespace pb::cpu
 
 namespace pb::kernels {
+
+// Of rows side by side there are as many as lanes, and all elements are changed where one is.
+Walks walks_of(const Launch&, const View& x) {
+  const int64_t n = row_length(x), rows = row_count(x);
+  if (!cpu::walks_beside(x)) return {{{rows, n, n - 1}, {}}, rows};
+  const int64_t lanes = compute_type(x.dtype) == Compute::f32 ? cpu::kWidth<float> : cpu::kWidth<double>;
+  const int64_t walked = (rows + lanes - 1) / lanes * lanes;
+  return {{{walked, n, n - 1}, {}}, walked * n};
+}
 
 void run_softmax(const Launch& launch) { cpu::run<Softmax, 1>(launch); }
 void run_log_softmax(const Launch& launch) { cpu::run<LogSoftmax, 1>(launch); }

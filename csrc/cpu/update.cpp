@@ -85,6 +85,7 @@ void update_entry(const Launch& launch, const void* element, int64_t t, int64_t 
 
 // Sixteen partial sums in double: the same additions in the same order at every vector width.
 constexpr int kLanes = 16;
+constexpr int64_t kNormGrain = 2 * kGrain;  // elements of a chunk
 template <class C> void add_squares(int64_t n, const C* x, double* lanes) {
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes)
@@ -141,10 +142,22 @@ struct Make {
 const Update& choose_sgd(const Setting* hyper) { return choose_sgd(hyper, Make{}); }
 const Update& choose_adam(const Setting* hyper) { return choose_adam(hyper, Make{}); }
 
+// Beside the squares: partial sums of each piece of a gradient become one, which is added to that of its chunk; the chunks' sums,
+// and 1e-6.
+void executed_clip_norm(const Launch& launch, Counts& work) {
+  const View* gradients = &launch.in();
+  const int64_t entries = launch.inputs, total = total_size(gradients, entries);
+  const Chunks chunks = chunks_of(total, kNormGrain);
+  int64_t pieces = 0;
+  for (int64_t begin = 0; begin < total; begin += chunks.size)
+    for_entries(gradients, gradients, entries, begin, std::min(total, begin + chunks.size),
+                [&](int64_t, int64_t, int64_t) { ++pieces; });
+  work.adds += kLanes * pieces + chunks.count + 1;
+}
+
 void clip_norm(const Launch& launch) {
   const View* gradients = &launch.in();
   const int64_t entries = launch.inputs, total = total_size(gradients, entries);
-  constexpr int64_t kNormGrain = 2 * kGrain;
   Scratch scratch;
   const int64_t chunks = chunk_count(total, kNormGrain);
   double* partial = scratch.take<double>(chunks);

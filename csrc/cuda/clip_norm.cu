@@ -3,6 +3,7 @@
 
 #include "cuda/fold.cuh"
 #include "cuda/gradients.cuh"
+#include "kernels/executed.h"
 #include "kernels/update.h"
 #include "math/update.h"
 
@@ -78,7 +79,22 @@ int64_t chunk_for(int64_t elements) {
   return kElements * std::max<int64_t>(1, (elements + kElements * kBlocks - 1) / (kElements * kBlocks));
 }
 
-template <int kMax> void clip_norm(const Launch& launch, int64_t elements, int64_t chunk, int64_t chunks) {
+// What a launch works on. chunk: elements of a block.
+struct Extent {
+  int64_t chunk, chunks = 0;
+  int entries = 0;
+
+  explicit Extent(const Launch& launch) {
+    int64_t elements = 0;
+    for (int t = 0; t < launch.inputs; ++t)
+      if (launch.in(t).data) elements += launch.in(t).size(), ++entries;
+    chunk = chunk_for(elements);
+    for (int t = 0; t < launch.inputs; ++t)
+      if (launch.in(t).data) chunks += (launch.in(t).size() + chunk - 1) / chunk;
+  }
+};
+
+template <int kMax> void clip_norm(const Launch& launch, int64_t chunk, int64_t chunks) {
   Scratch scratch;
   Copies copies;
   NormJob<kMax> job;
@@ -120,15 +136,23 @@ __global__ void write_kernel(const __grid_constant__ Numbers numbers) {
 namespace pb::kernels {
 
 void clip_norm(const Launch& launch) {
-  int64_t elements = 0, chunks = 0;
-  int entries = 0;
-  for (int t = 0; t < launch.inputs; ++t)
-    if (launch.in(t).data) elements += launch.in(t).size(), ++entries;
-  const int64_t chunk = cuda::chunk_for(elements);
-  for (int t = 0; t < launch.inputs; ++t)
-    if (launch.in(t).data) chunks += (launch.in(t).size() + chunk - 1) / chunk;
-  if (entries > cuda::kFewNorms) cuda::clip_norm<cuda::kManyNorms>(launch, elements, chunk, chunks);
-  else cuda::clip_norm<cuda::kFewNorms>(launch, elements, chunk, chunks);
+  const cuda::Extent extent(launch);
+  if (extent.entries > cuda::kFewNorms) cuda::clip_norm<cuda::kManyNorms>(launch, extent.chunk, extent.chunks);
+  else cuda::clip_norm<cuda::kFewNorms>(launch, extent.chunk, extent.chunks);
+}
+
+// Packs are squared whole. All threads of a block fold their sums, by halves: eight additions each; the last block adds up those
+// of all blocks first, folds again, and adds 1e-6.
+void executed_clip_norm(const Launch& launch, Counts& work) {
+  static_assert(cuda::kThreads == 256);
+  constexpr int64_t kFold = 8 * int64_t{cuda::kThreads};
+  const int64_t blocks = std::max<int64_t>(1, cuda::Extent(launch).chunks);
+  int64_t squares = 0;
+  for (int t = 0; t < launch.inputs; ++t) {
+    const View& g = launch.in(t);
+    if (g.data) squares += cuda::Gradient::packs_of(g) ? (g.size() + 3) / 4 * 4 : g.size();
+  }
+  work.adds = squares + blocks * (kFold + 1) + kFold + 1, work.multiplies = squares;
 }
 
 void write_control(const Launch& launch) {

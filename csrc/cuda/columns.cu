@@ -86,14 +86,23 @@ template <class C, int kCount> __global__ void __launch_bounds__(kThreads) finis
   else store_element<C>(r.dtype, r.x + i * r.size, x[0]);
 }
 
+// How columns and rows are cut.
+struct Strips {
+  int64_t strips, chunk, chunks;
+
+  Strips(int64_t rows, int64_t n) : strips((n + kAcross - 1) / kAcross) {
+    chunk = std::max(kRows, (rows + kMostChunks - 1) / kMostChunks);
+    if (strips > kTickets) chunk = std::max<int64_t>(1, rows);
+    chunks = std::max<int64_t>(1, (rows + chunk - 1) / chunk);
+  }
+};
+
 }  // namespace
 
 void pull_columns(const View& g, const View& y, int activation, char* gz, char* sums) {
-  const int64_t rows = g.shape[0], n = g.shape[1], strips = (n + kAcross - 1) / kAcross;
+  const int64_t rows = g.shape[0], n = g.shape[1];
   if (n == 0 || (rows == 0 && !sums)) return;
-  int64_t chunk = std::max(kRows, (rows + kMostChunks - 1) / kMostChunks);
-  if (strips > kTickets) chunk = std::max<int64_t>(1, rows);
-  const int64_t chunks = std::max<int64_t>(1, (rows + chunk - 1) / chunk);
+  const auto [strips, chunk, chunks] = Strips(rows, n);
   if (chunks * strips > kMaxBlocks) throw kernels::Failure("a layer with too many outputs");
   Scratch scratch;
   Columns c{g.dtype,
@@ -115,6 +124,19 @@ void pull_columns(const View& g, const View& y, int activation, char* gz, char* 
   }
   const auto kernel = g.dtype == DType::f64 ? pull_chunk<double> : pull_chunk<float>;
   start(kernel, dim3(unsigned(chunks * strips)), dim3(kAcross * kDown), 0, c);
+}
+
+// Each thread adds up its rows, one of them what the others leave, and the last block what all blocks leave.
+Counts work_of_columns(DType dtype, int64_t rows, int64_t n, int activation, bool sums) {
+  Counts work;
+  if (n == 0 || (rows == 0 && !sums)) return work;
+  work.add(kernels::linear_backward().counts[activation], rows * n);
+  if (!sums) return work;
+  const Strips s(rows, n);
+  const int64_t each = additions_of_sum(dtype);
+  work.adds += rows * n * each + s.chunks * s.strips * kAcross * kDown + s.chunks * n * (kDown * each + 1);
+  if (s.chunks > 1) work.adds += n * (s.chunks * each + 1);
+  return work;
 }
 
 void finish_rows(DType dtype, char* x, int64_t rows, int64_t n, const char* bias, int64_t bias_step, int activation) {

@@ -223,6 +223,8 @@ unsigned alignment_of(const void* data) {
 
 void find_library_by(FindLibrary find) { finder = find; }
 
+bool has_library() { return functions() != nullptr; }
+
 bool multiply_by_library(const Product& p) {
   const Functions* const lt = functions();
   if (!lt || !is_float(p.dtype) || p.pulled || p.sums || p.batch[0].ndim > 1) return false;

@@ -23,6 +23,7 @@ constexpr int kLibraryCount = sizeof kLibraryFunctions / sizeof *kLibraryFunctio
 using FindLibrary = bool (*)(void* (&addresses)[kLibraryCount]);
 void find_library_by(FindLibrary find);
 
+bool has_library();
 // False where the library is missing or has no way to do it: then our own kernels do.
 bool multiply_by_library(const Product& product);
 

@@ -118,10 +118,32 @@ template <class Op, class C> __global__ void __launch_bounds__(kThreads, 4) run_
   }
 }
 
+// How lines are cut.
+struct Cut {
+  bool across;
+  int64_t chunk, chunks;
+
+  Cut(int64_t count, int64_t length, int64_t inner) : across(inner >= kNeighbours || length <= kShortLine) {
+    chunk = !across ? kAlongChunk : count >= kManyLines || length <= kShortLine ? length : kAcrossChunk;
+    chunks = (length + chunk - 1) / chunk;
+  }
+};
+
+// How often two numbers are combined. A warp does it for all its lanes and steps, whether they are there or not: in five rounds,
+// then with what comes before each step.
+int64_t combinations(int64_t count, int64_t length, int64_t inner) {
+  constexpr int64_t kRounds = kAlongSteps * (5 * kWarp - 31), kSteps = (kAlongSteps - 1) * kWarp;
+  const Cut cut(count, length, inner);
+  const int64_t apart = cut.across ? length - cut.chunks : cut.chunks * (kRounds + kSteps);  // chunks that begin anew
+  const int64_t whole = apart + (cut.chunks - 1) * (cut.across ? 1 : int64_t(kWarp));        // that go on
+  if (cut.chunks == 1) return count * whole;
+  return count * (apart + whole) + combinations(count, cut.chunks, inner);
+}
+
 template <class Op, class C> void run(Lines l, Scratch& scratch) {
-  const bool across = l.inner >= kNeighbours || l.length <= kShortLine;
-  l.chunk = !across ? kAlongChunk : l.count >= kManyLines || l.length <= kShortLine ? l.length : kAcrossChunk;
-  l.chunks = (l.length + l.chunk - 1) / l.chunk;
+  const Cut cut(l.count, l.length, l.inner);
+  const bool across = cut.across;
+  l.chunk = cut.chunk, l.chunks = cut.chunks;
   const auto launch = [&] {
     if (across) start(run_across<Op, C>, blocks_for(l.count * l.chunks), kThreads, 0, l);
     else start(run_along<Op, C>, blocks_for(l.count * l.chunks, kWarps), kThreads, 0, l);
@@ -190,6 +212,15 @@ struct AddCumulative {
 }  // namespace pb::cuda
 
 namespace pb::kernels {
+
+void executed_cumulative(const Launch& launch, Counts& work) {
+  const View& x = launch.in();
+  if (x.size() == 0) return;
+  const int axis = int(launch.ints[0]);
+  work = {};
+  work.add(static_cast<const Cumulative*>(launch.table)->counts,
+           cuda::combinations(x.size() / x.shape[axis], x.shape[axis], cuda::axes_of(x, axis + 1, x.ndim).size()));
+}
 
 const std::vector<const Cumulative*>& cumulatives() {
   static const std::vector<const Cumulative*> table = [] {

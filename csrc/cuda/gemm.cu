@@ -43,6 +43,17 @@ struct Work {
   Product product;
   int64_t batches;
   bool cores, staged;
+
+  explicit Work(const Product& p) : product(p), batches(p.batch[0].size()), cores(by_tensor_cores(p.dtype)) {
+    const bool narrow = compute_type(p.dtype) == Compute::i64 && item_size(p.dtype) < 4;
+    staged = p.pulled || is_half(p.dtype) || p.dtype == DType::b8 || narrow ||
+             (p.dtype == DType::f32 && kernels::precision() > Precision::tf32);
+  }
+  bool is_nothing() const { return product.m == 0 || batches == 0 || (product.n == 0 && !product.sums); }
+  bool is_large() const { return cuda::is_large(product.m, product.n, product.k, batches); }
+  bool is_tiny() const {
+    return (product.dtype != DType::f32 || kernels::precision() == Precision::exact) && cuda::is_tiny(product);
+  }
 };
 
 struct Slicing {
@@ -208,17 +219,21 @@ Problem problem_of(const Work& w, const Tile& tile, const Slicing& s, Scratch& s
   return problem;
 }
 
+// The tile of products that share a launch, which are staged if one of them is.
+Choice choose(Work* works, int count) {
+  bool staged = false, sums = false;
+  for (int i = 0; i < count; ++i) staged = staged || works[i].staged, sums = sums || works[i].product.sums;
+  for (int i = 0; i < count; ++i) works[i].staged = staged;
+  return remembered(works, count, sums, tiles_for(works[0]));
+}
+
 void launch_tiles(Work* works, int count) {
   Scratch scratch;
-  bool staged = false, sums = false;
   for (int i = 0; i < count; ++i) {
     gather(works[i], works[i].product.a, works[i].product.m, scratch);
     gather(works[i], works[i].product.b, works[i].product.n, scratch);
-    staged = staged || works[i].staged, sums = sums || works[i].product.sums;
   }
-  for (int i = 0; i < count; ++i) works[i].staged = staged;
-  const Tiles tiles = tiles_for(works[0]);
-  const Choice choice = remembered(works, count, sums, tiles);
+  const Choice choice = choose(works, count);
   Group group{};
   group.count = count;
   int64_t blocks = 0, tickets_used = 0;
@@ -230,6 +245,37 @@ void launch_tiles(Work* works, int count) {
     if (slicing.slices > 1) problem.arrivals = tickets() + tickets_used, tickets_used += slicing.blocks;
   }
   choice.tile->launch(group, unsigned(blocks));
+}
+
+// ---- what a product does
+
+Counts formula_of(const Work& w) {
+  const Product& p = w.product;
+  const int64_t results = w.batches * p.m * p.n;
+  Counts work;
+  work.fmas = results * p.k, work.adds = results * ((p.bias != nullptr) + p.adds);
+  work.add(kernels::linear_forward().counts[p.activation], results);
+  return work;
+}
+
+// Tiles are multiplied whole, steps of the contraction too; what groups of threads and slices leave is added up; an activation
+// takes four neighbours at once, and every tile pulls back what it reads of a.
+Counts work_in_tiles(const Work& w, const Tile& tile, const Slicing& s) {
+  const Product& p = w.product;
+  const int64_t area = tile.m * tile.n, last = p.k - (s.slices - 1) * s.slice;
+  const int64_t steps = (s.slices - 1) * (s.slice / tile.depth) + ceil_div(last, tile.depth), depth = steps * tile.depth;
+  const int64_t results = w.batches * p.m * p.n;
+  Counts work;
+  work.fmas = s.blocks * area * depth;
+  work.adds = s.blocks * area * (s.slices * (tile.groups - 1) + s.slices - 1) + results * ((p.bias != nullptr) + p.adds);
+  work.add(kernels::linear_forward().counts[p.activation], w.batches * p.m * round_up(p.n, 4));
+  work.add(kernels::linear_backward().counts[p.pulled], s.blocks * tile.m * depth);
+  if (p.sums) {  // of each step, of the steps of a slice, of the slices
+    const int64_t each = additions_of_sum(p.dtype);
+    work.adds += round_up(p.m, tile.m) * (depth + steps * each + s.slices);
+    if (s.slices > 1) work.adds += p.m * (s.slices * each + 1);
+  }
+  return work;
 }
 
 // Halves what is beyond the limits of a launch: hardly ever.
@@ -281,21 +327,31 @@ bool is_large(int64_t m, int64_t n, int64_t k, int64_t batches) {
 }
 
 void multiply(const Product* products, int count) {
-  Work works[2] = {{products[0], 1, false, false}, {products[count - 1], 1, false, false}};
+  Work works[2] = {Work(products[0]), Work(products[count - 1])};
   int own = 0;
   for (int i = 0; i < count; ++i) {
-    const Product& p = products[i];
-    const int64_t batches = p.batch[0].size();
-    if (p.m == 0 || batches == 0 || (p.n == 0 && !p.sums)) continue;
-    if (is_large(p.m, p.n, p.k, batches) && multiply_by_library(p)) continue;
-    const bool exact = p.dtype != DType::f32 || kernels::precision() == Precision::exact;
-    if (count == 1 && exact && multiply_tiny(p)) continue;
-    Work& w = works[own++] = {p, batches, by_tensor_cores(p.dtype), false};
-    const Compute compute = compute_type(p.dtype);
-    w.staged = p.pulled || is_half(p.dtype) || p.dtype == DType::b8 || (compute == Compute::i64 && item_size(p.dtype) < 4) ||
-               (p.dtype == DType::f32 && kernels::precision() > Precision::tf32);
+    const Work w(products[i]);
+    if (w.is_nothing() || (w.is_large() && multiply_by_library(w.product))) continue;
+    if (count == 1 && w.is_tiny()) multiply_tiny(w.product);
+    else works[own++] = w;
   }
   if (own) compute(works, own);
+}
+
+Counts work_of(const Product* products, int count) {
+  Work works[2] = {Work(products[0]), Work(products[count - 1])};
+  Counts all;
+  int own = 0;
+  for (int i = 0; i < count; ++i) {
+    const Work w(products[i]);
+    if (w.is_nothing()) continue;
+    if ((w.is_large() && has_library()) || (count == 1 && w.is_tiny())) all.add(formula_of(w));
+    else works[own++] = w;
+  }
+  if (own == 0) return all;
+  const Choice choice = choose(works, own);
+  for (int i = 0; i < own; ++i) all.add(work_in_tiles(works[i], *choice.tile, choice.slicing[i]));
+  return all;
 }
 
 }  // namespace pb::cuda

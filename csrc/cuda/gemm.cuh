@@ -129,6 +129,9 @@ template <class C> struct Sum {
   }
   __device__ C total() const { return value + error; }
 };
+constexpr int64_t additions_of_sum(DType dtype) {
+  return dtype == DType::f64 ? 1 : 7;
+}  // for each number; and one for the total
 
 // ---- the end of a tile
 
@@ -228,8 +231,8 @@ template <class C, int kM, int kN, int kRows, int kCopies, int kThreadsOf> struc
 // that is alone on its multiprocessor, and cycles of a multiprocessor's whole throughput that it takes.
 struct Tile {
   void (*launch)(const Group&, unsigned blocks);
-  int m, n, depth;
-  bool sums;  // of a's rows, too
+  int m, n, depth, groups;  // groups of threads that share the contraction
+  bool sums;                // of a's rows, too
   float latency, throughput;
 };
 struct Tiles {

@@ -34,6 +34,8 @@ struct Product {
 
 // Computes one or two products, in one launch where both are for our own kernels.
 void multiply(const Product* products, int count);
+// The work of that; a library is taken to do what the formula says. Pointers are only asked whether they are null.
+Counts work_of(const Product* products, int count);
 
 // Whether products of this dtype go through tensor cores, on this device and in this thread's precision.
 bool by_tensor_cores(DType dtype);
@@ -43,6 +45,7 @@ bool is_large(int64_t m, int64_t n, int64_t k, int64_t batches = 1);
 // gz = the pullback of g (rows, n) through an activation with results y, contiguous (null: not asked for), and the sum of each
 // column of it, of g's dtype (null likewise).
 void pull_columns(const View& g, const View& y, int activation, char* gz, char* sums);
+Counts work_of_columns(DType dtype, int64_t rows, int64_t n, int activation, bool sums);
 // x = activation(x + bias) for rows of n; bias may be null.
 void finish_rows(DType dtype, char* x, int64_t rows, int64_t n, const char* bias, int64_t bias_step, int activation);
 

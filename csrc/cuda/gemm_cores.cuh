@@ -272,7 +272,7 @@ template <class Kind, class Source, class S> void launch_cores(const Group& grou
   start(multiply_cores<Kind, Source, S>, dim3(blocks), dim3(S::kThreadsOf), Cores<Kind, Source, S>::kBytes, group);
 }
 template <class Kind, class Source, class S> Tile core_tile(float latency, float throughput) {
-  return {launch_cores<Kind, Source, S>, S::kM, S::kN, kWords * Kind::kPer, sizeof(Source) == 2, latency, throughput};
+  return {launch_cores<Kind, Source, S>, S::kM, S::kN, kWords * Kind::kPer, 1, sizeof(Source) == 2, latency, throughput};
 }
 
 using SmallCores = CoreShape<32, 32, 2, 2, 1, 4>;

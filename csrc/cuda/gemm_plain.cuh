@@ -250,7 +250,7 @@ template <class C, class S, bool kStaged> void launch_plain(const Group& group, 
   start(multiply_plain<C, S, kStaged>, dim3(blocks), dim3(S::kThreadsOf), Plain<C, S, kStaged>::kBytes, group);
 }
 template <class C, class S, bool kStaged> Tile plain_tile(float latency, float throughput) {
-  return {launch_plain<C, S, kStaged>, S::kM, S::kN, S::kDepth, S::kSums, latency, throughput};
+  return {launch_plain<C, S, kStaged>, S::kM, S::kN, S::kDepth, S::kGroups, S::kSums, latency, throughput};
 }
 
 using Smallest = Shape<16, 16, 64, 2, 2, 4, 4, 2>;

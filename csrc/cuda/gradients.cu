@@ -25,7 +25,7 @@ template <class T> void gather(View* views) {
 
 Gradient::Gradient(View view, Copies& copies) : data(view.data), row(0), column(0), dtype(view.dtype), flat(true) {
   if (view.contiguous()) return;
-  if (view.ndim <= 2 && view.size() <= kMaxWalk) {
+  if (walks(view)) {
     const int last = view.ndim - 1;
     flat = false;
     columns = Divider(uint32_t(view.shape[last]));

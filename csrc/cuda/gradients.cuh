@@ -45,6 +45,12 @@ struct Gradient {
   Gradient() = default;
 
   bool packs() const { return flat && reinterpret_cast<uintptr_t>(data) % (4 * item_size(dtype)) == 0; }
+  // That of the gradient that view becomes; copies can be read by packs.
+  static bool packs_of(const View& view) {
+    return view.contiguous() ? reinterpret_cast<uintptr_t>(view.data) % (4 * item_size(view.dtype)) == 0 : !walks(view);
+  }
+  // Whether it is read where it lies, although it is not flat.
+  static bool walks(const View& view) { return view.ndim <= 2 && view.size() <= kMaxWalk; }
   template <class A> __device__ A at(int64_t i) const {
     if (flat) return load_as<A>(dtype, data + i * size_of<A>(dtype));
     const uint32_t r = columns.divide(uint32_t(i)), c = uint32_t(i) - r * columns.divisor;

@@ -1,6 +1,7 @@
 // The linear layer: one launch forward, one back unless it is large.
 #include "cuda/copy.cuh"
 #include "cuda/gemm.h"
+#include "kernels/executed.h"
 #include "kernels/matmul.h"
 
 namespace pb::kernels {
@@ -27,59 +28,90 @@ View rows_of(const View& v, cuda::Scratch& scratch) {
 cuda::Factor rows_outer(const View& v) { return {v.data, v.stride[0], v.stride[1]}; }
 cuda::Factor columns_outer(const View& v) { return {v.data, v.stride[1], v.stride[0]}; }
 
+int64_t row_count(const View& v) {
+  int64_t rows = 1;
+  for (int d = 0; d + 1 < v.ndim; ++d) rows *= v.shape[d];
+  return rows;
+}
+
+// The product of a layer, but for its factors.
+Product product_of(const Launch& launch) {
+  const View &out = launch.out(), &w = launch.in(1);
+  Product p(out.dtype, row_count(out), w.shape[0], w.shape[1], out.data);
+  if (launch.inputs == 3) p.bias = launch.in(2).data, p.bias_step = launch.in(2).stride[0];
+  p.activation = int(launch.ints[0]);
+  return p;
+}
+
+// What a pullback is made of: products[first…end), but for their factors, and before them, if `apart`, what pulls g back through the
+// activation and sums its columns. The products can do both as they read, but not a library's, nor those that round float32 as
+// they read it.
+struct Parts {
+  DType dtype;
+  int64_t m, n, k;
+  int activation;
+  char* sums;
+  bool apart;
+  Product products[2];
+  int first = 1, end = 1;
+
+  explicit Parts(const Launch& launch)
+      : dtype(launch.in(2).dtype),
+        m(row_count(launch.in(0))),
+        n(launch.in(2).shape[0]),
+        k(launch.in(2).shape[1]),
+        activation(int(launch.ints[0])),
+        sums(launch.out(2).size() ? launch.out(2).data : nullptr),
+        apart((activation || sums) && ((dtype == DType::f32 && cuda::by_tensor_cores(dtype)) || cuda::is_large(m, n, k) ||
+                                       cuda::is_large(n, k, m) || cuda::is_large(m, k, n))),
+        products{Product(dtype, m, k, n, launch.out(0).data), Product(dtype, n, k, m, launch.out(1).data)} {
+    for (int i = 0; i < 2; ++i) products[i].pulled = apart ? 0 : activation, products[i].adds = adds_to(launch, i);
+    if (!apart) products[1].sums = sums;
+    if (launch.out(0).size()) first = 0;
+    if (launch.out(1).size() || products[1].sums) end = 2;
+    if (!launch.out(1).size()) products[1].n = 0;
+  }
+};
+
 }  // namespace
 
 void linear(const Launch& launch) {
-  const View &out = launch.out(), &w = launch.in(1);
-  if (out.size() == 0) return;
+  if (launch.out().size() == 0) return;
   cuda::Scratch scratch;
-  const View x = rows_of(launch.in(0), scratch);
-  Product p(out.dtype, x.shape[0], w.shape[0], x.shape[1], out.data);
-  p.a = rows_outer(x), p.b = rows_outer(w);
-  if (launch.inputs == 3) p.bias = launch.in(2).data, p.bias_step = launch.in(2).stride[0];
-  p.activation = int(launch.ints[0]);
+  Product p = product_of(launch);
+  p.a = rows_outer(rows_of(launch.in(0), scratch)), p.b = rows_outer(launch.in(1));
   cuda::multiply(&p, 1);
 }
 
+void executed_linear(const Launch& launch, Counts& work) {
+  if (launch.out().size() == 0) return;
+  const Product p = product_of(launch);
+  work = cuda::work_of(&p, 1);
+}
+
 void linear_pullback(const Launch& launch) {
-  const View &gx = launch.out(0), &gw = launch.out(1), &gb = launch.out(2), &w = launch.in(2);
-  const DType dtype = w.dtype;
-  int activation = int(launch.ints[0]);
+  Parts parts(launch);
   cuda::Scratch scratch;
   View g = rows_of(launch.in(0), scratch);
-  const View y = activation ? rows_of(launch.in(3), scratch) : g;
-  const int64_t m = g.shape[0], n = g.shape[1], k = w.shape[1];
-  char* sums = gb.size() ? gb.data : nullptr;
+  const View y = parts.activation ? rows_of(launch.in(3), scratch) : g;
+  if (parts.apart) {
+    const int64_t size = item_size(g.dtype);
+    char* gz = parts.activation ? static_cast<char*>(scratch.take_bytes(size_t(g.size() * size))) : nullptr;
+    cuda::pull_columns(g, y, parts.activation, gz, parts.sums);
+    if (gz) g.data = gz, g.stride[0] = parts.n * size, g.stride[1] = size;
+  }
+  Product &gx = parts.products[0], &gw = parts.products[1];
+  gx.a = rows_outer(g), gx.y = rows_outer(y), gx.b = columns_outer(launch.in(2));
+  gw.a = columns_outer(g), gw.y = columns_outer(y);
+  gw.b = gw.n ? columns_outer(rows_of(launch.in(1), scratch)) : gw.a;
+  if (parts.end > parts.first) cuda::multiply(parts.products + parts.first, parts.end - parts.first);
+}
 
-  // The products can pull back and sum as they read, but not a library's, nor those that round float32 as they read it.
-  const bool apart = (dtype == DType::f32 && cuda::by_tensor_cores(dtype)) || cuda::is_large(m, n, k) ||
-                     cuda::is_large(n, k, m) || cuda::is_large(m, k, n);
-  if (apart && (activation || sums)) {
-    char* gz = activation ? static_cast<char*>(scratch.take_bytes(size_t(m * n * item_size(dtype)))) : nullptr;
-    cuda::pull_columns(g, y, activation, gz, sums);
-    if (gz) g.data = gz, g.stride[0] = n * item_size(dtype), g.stride[1] = item_size(dtype);
-    activation = 0, sums = nullptr;
-  }
-
-  Product products[2] = {Product(dtype, m, k, n, gx.data), Product(dtype, n, k, m, gw.data)};
-  int first = 1, end = 1;
-  if (gx.size()) {
-    Product& p = products[--first];
-    p.a = rows_outer(g), p.b = columns_outer(w);
-    p.y = rows_outer(y), p.pulled = activation, p.adds = adds_to(launch, 0);
-  }
-  if (gw.size() || sums) {
-    Product& p = products[end++];
-    p.a = columns_outer(g), p.y = columns_outer(y), p.pulled = activation;
-    p.sums = sums, p.adds = adds_to(launch, 1);
-    if (gw.size()) {
-      const View x = rows_of(launch.in(1), scratch);
-      p.b = columns_outer(x);
-    } else {
-      p.n = 0, p.b = p.a;
-    }
-  }
-  if (end > first) cuda::multiply(products + first, end - first);
+void executed_linear_pullback(const Launch& launch, Counts& work) {
+  const Parts parts(launch);
+  work = {};
+  if (parts.apart) work = cuda::work_of_columns(parts.dtype, parts.m, parts.n, parts.activation, parts.sums);
+  if (parts.end > parts.first) work.add(cuda::work_of(parts.products + parts.first, parts.end - parts.first));
 }
 
 }  // namespace pb::kernels

@@ -92,13 +92,19 @@ __global__ void __launch_bounds__(kThreads)
   store_as<R>(slots.out.dtype, slots.out.data + offset[0], R(call<F, C, kArity>(x)));
 }
 
+// Whether operands in float, of `arity` inputs, are computed by packs.
+inline bool by_packs(const View* views, int arity) {
+  bool packs = packable(views[0]);
+  for (int k = 1; packs && k <= arity; ++k) packs = views[k].number || packable(views[k]);
+  return packs;
+}
+
 template <class F, class C, class R, int kArity, int kConditions> void map(const Launch& launch) {
   View* views = launch.operands;
   const int64_t n = launch.out().size();
   if constexpr (std::is_same_v<C, float> && kConditions == 0) {
-    bool packs = packable(views[0]);
-    for (int k = 1; packs && k <= kArity; ++k) packs = views[k].number || packable(views[k]);
-    if (packs) return start(map_packs<F, R, kArity>, blocks_for((n + 3) / 4), kThreads, 0, n, Slots<kArity>(views));
+    if (by_packs(views, kArity))
+      return start(map_packs<F, R, kArity>, blocks_for((n + 3) / 4), kThreads, 0, n, Slots<kArity>(views));
   }
   collapse(views, kArity + 1);
   each_part(views, kArity + 1, [](View* part) {

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "cuda/gemm.h"
+#include "kernels/executed.h"
 #include "kernels/matmul.h"
 
 namespace pb::kernels {
@@ -26,11 +27,8 @@ void merge_rows(cuda::Product& p) {
   p.batch[0].ndim = p.batch[1].ndim = last;
 }
 
-}  // namespace
-
-void matmul(const Launch& launch) {
+cuda::Product product_of(const Launch& launch) {
   const View &out = launch.out(), &a = launch.in(0), &b = launch.in(1);
-  if (out.size() == 0) return;
   const int row = a.ndim - 2, column = b.ndim - 1;
   cuda::Product p(out.dtype, a.shape[row], b.shape[column], a.shape[row + 1], out.data);
   p.a = {a.data, a.stride[row], a.stride[row + 1]};
@@ -39,7 +37,21 @@ void matmul(const Launch& launch) {
   collapse(p.batch, 2);
   p.adds = adds_to(launch, 0);
   merge_rows(p);
+  return p;
+}
+
+}  // namespace
+
+void matmul(const Launch& launch) {
+  if (launch.out().size() == 0) return;
+  const cuda::Product p = product_of(launch);
   cuda::multiply(&p, 1);
+}
+
+void executed_matmul(const Launch& launch, Counts& work) {
+  if (launch.out().size() == 0) return;
+  const cuda::Product p = product_of(launch);
+  work = cuda::work_of(&p, 1);
 }
 
 }  // namespace pb::kernels

@@ -32,7 +32,7 @@ void multiply(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], Num
     }
     for (int i = 0; i < 8 * kPacked; ++i) {
       const int half = i / (4 * kPacked), k = i / kPacked % 4, p = i % kPacked;
-      for (int j = 0; j < 4; ++j) d[j] += number(left[k].a[2 * half + j / 2], p) * number(right[k][j % 2].b[half], p);
+      for (int j = 0; j < 4; ++j) d[j] = fmaf(number(left[k].a[2 * half + j / 2], p), number(right[k][j % 2].b[half], p), d[j]);
     }
     return 0;
   });

@@ -166,6 +166,25 @@ struct Split {
   }
 };
 
+// Elements of a thread of a warp, and of a thread of a block: more would spill, what it holds of a row is five arrays.
+constexpr int kPerLane = 8;
+template <class C> constexpr int kPerBlockThread = sizeof(C) == 8 ? 4 : 8;
+
+// How rows of n elements are shared out: to teams that hold them, or streamed.
+template <class T> struct Shared {
+  using C = acc_t<T>;
+  bool blocks, held;
+  Deal deal;
+
+  explicit Shared(int64_t n)
+      : blocks(n > kPerLane * int64_t{kWarp}),
+        held(n <= kPerBlockThread<C> * int64_t{kMaxTeam}),
+        deal(int(n), held ? team_for(n, blocks ? kPerBlockThread<C> : kPerLane) : kMaxTeam, kPackOf<T>) {}
+  Split split(int64_t rows) const {
+    return blocks ? Split(rows, 1, kPartThreads / deal.team) : Split(rows, kWarp / deal.team, kPartThreads / kWarp);
+  }
+};
+
 template <bool kCentred, class T> struct Pull {
   using C = acc_t<T>;
   static constexpr int kSums = kCentred ? 2 : 1;
@@ -188,16 +207,13 @@ template <bool kCentred, class T> struct Pull {
   }
 
   template <int kPer, bool kBlock> void in_registers() {
-    const Deal deal(int(n), team_for(n, kPer), kPackOf<T>);
-    const auto split = [&deal](const RowSet<3>& rows) {
-      return kBlock ? Split(rows.count, 1, kPartThreads / deal.team)
-                    : Split(rows.count, kWarp / deal.team, kPartThreads / kWarp);
-    };
+    const Shared<T> shared(n);
+    const Deal& deal = shared.deal;
     int64_t count = 0;
-    each_row_set<3>(operands, [&](const RowSet<3>& rows) { count += split(rows).parts; });
+    each_row_set<3>(operands, [&](const RowSet<3>& rows) { count += shared.split(rows.count).parts; });
     Parts<C> parts{take_parts(count), 0, 0};
     each_row_set<3>(operands, [&](const RowSet<3>& rows) {
-      const Split now = split(rows);
+      const Split now = shared.split(rows.count);
       parts.rows_each = now.rows_each;
       const dim3 blocks = kBlock ? dim3(unsigned(now.parts)) : blocks_for(now.parts * kWarp);
       start(pull_held<kCentred, T, kPer, kBlock>, blocks, kBlock ? deal.team : kThreads, 0, deal, rows, norm, parts);
@@ -220,10 +236,10 @@ template <bool kCentred, class T> struct Pull {
   }
 
   void operator()() {
-    if (n <= 8 * int64_t(kWarp)) return in_registers<8, false>();
-    // More would spill: what a thread holds of a row is five arrays.
-    constexpr int kPer = sizeof(acc_t<T>) == 8 ? 4 : 8;
-    n <= kPer* kMaxTeam ? in_registers<kPer, true>() : streamed();
+    const Shared<T> shared(n);
+    if (!shared.held) streamed();
+    else if (shared.blocks) in_registers<kPerBlockThread<C>, true>();
+    else in_registers<kPerLane, false>();
   }
 };
 
@@ -235,10 +251,53 @@ template <bool kCentred> void norm_pullback(const Launch& launch) {
   });
 }
 
+// Teams that walk a row, one without a row among them where those of a warp are more.
+int64_t teams_of_held(const Deal& deal, bool blocks, int64_t rows) {
+  const int64_t beside = blocks ? 1 : kWarp / deal.team;
+  return (rows + beside - 1) / beside * beside;
+}
+
+// What is added to the sums of rows that do not exist is left out; the teams of a warp add up theirs; the parts are folded.
+template <class T> int64_t additions_of_sums(int64_t rows, int64_t n, int64_t sums) {
+  const Shared<T> shared(n);
+  const int64_t parts = shared.split(rows).parts, columns = sums * n;
+  const int64_t folded = parts * columns + int64_t(blocks_for(columns, kWarp).x) * kWarp * kWarp * 5;
+  if (shared.blocks) return folded;
+  int64_t rounds = 0;
+  for (unsigned team = shared.deal.team; team < kWarp; team *= 2) ++rounds;
+  const int64_t missing = teams_of_held(shared.deal, false, rows) - rows;
+  const kernels::Walks walks = walks_of_held(missing, shared.deal, kPackOf<T>);
+  int64_t left_out = 0;
+  for (const auto& [count, elements, combines] : walks.alike) left_out += count * elements;
+  return folded + sums * (parts * rounds * kWarp * kPerLane - left_out);
+}
+
 }  // namespace
 }  // namespace pb::cuda
 
 namespace pb::kernels {
+
+// Rows that are not held are walked twice, and their formulas are others: what is done at least is the textbook's.
+Walks walks_of_norm_pullback(const Launch& launch) {
+  const int64_t n = row_length(launch.in()), rows = row_count(launch.in());
+  Walks walks{{{rows, n, n - 1}, {}}, 0};
+  cuda::visit_float(launch.in().dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const cuda::Shared<T> shared(n);
+    if (!shared.held) return;
+    walks = cuda::walks_of_held(cuda::teams_of_held(shared.deal, shared.blocks, rows), shared.deal, cuda::kPackOf<T>);
+    walks.affine = true;
+  });
+  return walks;
+}
+
+void executed_sums(const Launch& launch, int sums, Counts& work) {
+  const int64_t n = row_length(launch.in()), rows = row_count(launch.in());
+  cuda::visit_float(launch.in().dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if (cuda::Shared<T>(n).held) work.adds += cuda::additions_of_sums<T>(rows, n, sums);
+  });
+}
 
 void run_layer_norm_pullback(const Launch& launch) { cuda::norm_pullback<true>(launch); }
 void run_rms_norm_pullback(const Launch& launch) { cuda::norm_pullback<false>(launch); }

@@ -41,10 +41,14 @@ template <class C> void launch(const Tiny& tiny, const Walk<2>& batch) {
 
 }  // namespace
 
-bool multiply_tiny(const Product& p) {
+bool is_tiny(const Product& p) {
   const int64_t batches = p.batch[0].size(), elements = batches * p.m * p.n;
   if (p.m * p.n > kMostElements || p.k > kMostDepth || batches < kLeastBatch || elements > kMaxWalk) return false;
-  if (p.bias || p.activation || p.pulled || p.sums || p.adds) return false;
+  return !(p.bias || p.activation || p.pulled || p.sums || p.adds);
+}
+
+void multiply_tiny(const Product& p) {
+  const int64_t elements = p.batch[0].size() * p.m * p.n;
   const int size = item_size(p.dtype);
   const Tiny tiny{p.dtype, int(p.k), uint32_t(elements), Divider(uint32_t(p.n)), Divider(uint32_t(p.m * p.n)), p.a, p.b,
                   p.out,   size};
@@ -53,7 +57,6 @@ bool multiply_tiny(const Product& p) {
   else if (p.dtype == DType::f64) launch<double>(tiny, batch);
   else if (size == 8 || p.dtype == DType::b8) launch<uint64_t>(tiny, batch);
   else launch<uint32_t>(tiny, batch);
-  return true;
 }
 
 }  // namespace pb::cuda

@@ -4,7 +4,8 @@
 
 namespace pb::cuda {
 
-// A thread for every element. False where another way is better.
-bool multiply_tiny(const Product& product);
+// Whether a thread for every element is the best way.
+bool is_tiny(const Product& product);
+void multiply_tiny(const Product& product);
 
 }  // namespace pb::cuda

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cuda/operand.cuh"
+#include "kernels/executed.h"
 #include "math/random.h"
 
 namespace pb::cuda {
@@ -232,6 +233,9 @@ void truncated_normal(const Launch& launch) {
 void bernoulli(const Launch& launch) { fill_with<float>(launch.out(), launch.in(), Bernoulli{float(launch.reals[0])}); }
 void randint(const Launch& launch) { fill_with<int64_t>(launch.out(), launch.in(), Integers{launch.ints[0], launch.ints[1]}); }
 void random_keys(const Launch& launch) { fill_with<int64_t>(launch.out(), launch.in(), Keys{}); }
+
+// A counter's four elements, also at the end.
+void executed_dropout(const Launch& launch, Counts& work) { work.multiplies += (4 - launch.out().size() % 4) % 4; }
 
 void dropout(const Launch& launch) {
   if (launch.out().dtype == DType::f64) dropout_as<double>(launch);

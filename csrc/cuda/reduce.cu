@@ -1,6 +1,8 @@
 // The table of reductions, and copies of operands whose rows lie along many axes.
 #include "cuda/reduce.cuh"
 
+#include <algorithm>
+
 namespace pb::cuda {
 namespace {
 
@@ -33,7 +35,41 @@ View axis_of(char* data, DType dtype, int64_t length, int64_t stride) {
   return v;
 }
 
+// What a team that folds m rows does beyond m - 1 combinations: in each of the last four halvings, threads repeat one another.
+int64_t repeated_by_team(int64_t m) {
+  int64_t done = 0;
+  for (int64_t half = kTeam / 2; half > 0; half /= 2) done += std::clamp<int64_t>(m - half, 0, half) * (kTeam / half);
+  return m > 0 ? done - (std::min<int64_t>(m, kTeam) - 1) : 0;
+}
+
+// The same of all teams, and of the threads that fold what up to eight teams leave.
+int64_t repeated(const kernels::Matrix& m) {
+  if (m.rows <= kShortRows || m.width != 1 || m.cells == 0) return 0;
+  const Levels levels(m.cells, m.rows, m.width);
+  const bool across = cells_are_neighbours(m);
+  const int64_t blocks = levels.blocks[0];
+  const bool alone = !across && blocks <= kTeams;
+  int64_t each = 0;
+  for (int level = across ? 1 : 0; level < (alone ? 1 : levels.count); ++level) {
+    const int64_t rows = level ? levels.blocks[level - 1] : m.rows;
+    each += rows / levels.block * repeated_by_team(levels.block) + repeated_by_team(rows % levels.block);
+  }
+  if (!alone || blocks == 1) return each * m.cells;
+  const int64_t units = (m.cells * teams_for(blocks) + kTeams - 1) / kTeams;
+  return each * m.cells + (blocks - 1) * (units * kRowThreads - m.cells);
+}
+
 }  // namespace
+
+kernels::Matrix straightened(const kernels::Matrix& m, char* data) {
+  const DType dtype = m.outer.dtype;
+  const int64_t size = item_size(dtype);
+  kernels::Matrix copy = m;
+  copy.inner = axis_of(data, dtype, m.width, size);
+  copy.reduced = axis_of(data, dtype, m.rows, size * m.width);
+  copy.outer = axis_of(data, dtype, m.cells, size * m.width * m.rows);
+  return copy;
+}
 
 void straighten(kernels::Matrix& m, Scratch& scratch) {
   View views[2] = {m.outer, m.outer};
@@ -53,15 +89,22 @@ void straighten(kernels::Matrix& m, Scratch& scratch) {
                                     : copy_in_order<uint64_t>;
     start(kernel, blocks_for(n), kThreads, 0, n, Walk<2>(part), part[0].data, part[1].data);
   });
-  const DType dtype = m.outer.dtype;
-  m.inner = axis_of(copy, dtype, m.width, size);
-  m.reduced = axis_of(copy, dtype, m.rows, size * m.width);
-  m.outer = axis_of(copy, dtype, m.cells, size * m.width * m.rows);
+  m = straightened(m, copy);
 }
 
 }  // namespace pb::cuda
 
 namespace pb::kernels {
+
+void executed_reduction(const Launch& launch, Counts& work) {
+  const auto& op = static_cast<const cuda::Reduced&>(*static_cast<const Reduction*>(launch.table));
+  const int64_t results = launch.out().size();
+  Matrix m = matrix_of(launch.in(), launch.ints[0]);
+  if (op.divides) work.special = results;
+  if (op.mirrors) work.adds += launch.in().size() + results;
+  if (m.rows > 0 && !cuda::RowAxes::takes(m.reduced)) m = cuda::straightened(m, nullptr);
+  work.add(op.counts, cuda::repeated(m));
+}
 
 const std::vector<const Reduction*>& reductions() {
   static const std::vector<const Reduction*> table = [] {

@@ -24,15 +24,28 @@ inline bool whole_packs(const View& along, const View& outer, const View& rows) 
 // Whether there are kernels that read by packs. Products are too rare for their size.
 template <class R, class C> constexpr bool kByPacks = kHasPacks<C> && !std::is_same_v<R, prod_reduce>;
 
+// Whether neighbouring cells lie closer together than the rows of a cell, and are enough.
+inline bool cells_are_neighbours(const kernels::Matrix& m) {
+  const int last = m.outer.ndim - 1;
+  return last >= 0 && m.outer.shape[last] >= kAcrossCells &&
+         std::abs(m.outer.stride[last]) < std::abs(m.reduced.stride[m.reduced.ndim - 1]);
+}
+
+// Teams of a block of threads that share a cell.
+inline int teams_for(int64_t blocks) {
+  int teams = 1;
+  while (teams < kTeams && teams < blocks) teams *= 2;
+  return teams;
+}
+
 template <class R, class C, class A> void reduce_rows(const kernels::Matrix& m, Folding& f) {
   if (m.rows <= kShortRows) return start(fold_short<R, C, A>, blocks_for(m.cells), kThreads, 0, f);
-  const int64_t blocks = f.levels.blocks[0], last = m.outer.ndim - 1;
-  if (m.outer.ndim > 0 && m.outer.shape[last] >= kAcrossCells &&
-      std::abs(m.outer.stride[last]) < std::abs(m.reduced.stride[m.reduced.ndim - 1])) {
+  const int64_t blocks = f.levels.blocks[0];
+  if (cells_are_neighbours(m)) {
     f.blocks_per_unit = unsigned(blocks);
     return start_units(fold_across<R, C, A>, f, (m.cells + kTileCells - 1) / kTileCells, kTileCells * kTileWarps);
   }
-  while (f.teams < kTeams && f.teams < blocks) f.teams *= 2;
+  f.teams = teams_for(blocks);
   f.blocks_per_unit = unsigned((blocks + kTeams - 1) / kTeams);
   const int64_t units = blocks <= kTeams ? (m.cells * f.teams + kTeams - 1) / kTeams : m.cells;
   if constexpr (kByPacks<R, C>)
@@ -57,7 +70,9 @@ template <class R, class C, class A> void reduce_columns(const kernels::Matrix& 
   start_units(fold_columns<R, C, A, 1>, f, m.cells * f.tiles, f.teams * across);
 }
 
-// Copies the operand, its rows becoming one axis.
+// How a copy of the operand at `data` lies in memory, its rows being one axis.
+kernels::Matrix straightened(const kernels::Matrix& m, char* data);
+// Copies it so.
 void straighten(kernels::Matrix& m, Scratch& scratch);
 
 // Of no rows at all.
@@ -83,6 +98,7 @@ template <class R, class C, class A, bool kMirrors = false> void reduce_as(const
 // The op with its kernels, null where a type makes no sense.
 struct Reduced : kernels::Reduction {
   void (*kernels[kComputes])(const Launch&);
+  bool mirrors = false;
 };
 
 inline void run_reduced(const Launch& launch) {

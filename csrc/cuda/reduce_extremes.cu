@@ -7,6 +7,7 @@ namespace pb::cuda {
 namespace {
 
 template <bool kSmallest> void set_extremes(Reduced& op) {
+  op.mirrors = kSmallest;
   const auto set = [&op](auto tag) {
     using C = typename decltype(tag)::type;
     op.kernels[int(compute_of<C>)] = reduce_as<max_reduce, C, C, kSmallest>;

@@ -2,6 +2,7 @@
 #pragma once
 #include "cuda/copy.cuh"
 #include "cuda/rows.cuh"
+#include "kernels/executed.h"
 
 namespace pb::cuda {
 
@@ -96,14 +97,16 @@ __global__ void __launch_bounds__(kMaxTeam, 1)
   f(over, line, rows.begin + blockIdx.x);
 }
 
+// Rows are held where they are no longer.
+template <class T> constexpr bool kInBlocks = sizeof(acc_t<T>) == 4;  // rows of double are too rare for that much code
+template <class T> constexpr int64_t kLongestHeld = kPerThread<T> * int64_t(kInBlocks<T> ? kMaxTeam : kWarp);
+
 // f, for rows of n elements of type T, in one launch.
 template <class T, class F> void start_rows(int64_t n, const RowSet<F::kOperands>& rows, const F& f) {
   constexpr int kPer = kPerThread<T>;
-  constexpr bool kInBlocks = sizeof(acc_t<T>) == 4;  // rows of double are too rare for that much code
-  if (n > kPer * int64_t(kInBlocks ? kMaxTeam : kWarp))
-    return start(streamed_rows<F, T>, dim3(rows.count), kMaxTeam, 0, n, rows, f);
+  if (n > kLongestHeld<T>) return start(streamed_rows<F, T>, dim3(rows.count), kMaxTeam, 0, n, rows, f);
   const Deal deal(int(n), team_for(n, kPer), kPackOf<T>);
-  if constexpr (kInBlocks)
+  if constexpr (kInBlocks<T>)
     if (deal.team > kWarp) return start(held_rows<F, T, kPer, true>, dim3(rows.count), deal.team, 0, deal, rows, f);
   start(held_rows<F, T, kPer, false>, blocks_for(int64_t(rows.count) * deal.team), kThreads, 0, deal, rows, f);
 }
@@ -116,6 +119,46 @@ template <class F> void run_rows(const View* operands, const View& x, const F& f
   each_row_set<F::kOperands>(all, [&](const RowSet<F::kOperands>& rows) {
     visit_float(x.dtype, [&](auto tag) { start_rows<typename decltype(tag)::type>(kernels::row_length(x), rows, f); });
   });
+}
+
+// ---- what these walks are
+
+// So many teams, of which `more` threads have `most` elements each and the others `least`, in whole packs; all take part in the
+// folds of a thread's pack and of the team.
+inline kernels::Walks walks_of_teams(int64_t teams, int64_t team, int64_t more, int64_t most, int64_t least, int pack) {
+  int64_t folds = 0;
+  if (team > kWarp) folds = 5 + 4;  // of a warp, and of what the warps of the largest block leave
+  else
+    for (int64_t threads = 1; threads < team; threads *= 2) ++folds;
+  const auto alike = [&](int64_t threads, int64_t count) {
+    const int64_t elements = (count + pack - 1) / pack * pack;
+    return kernels::Walks::Alike{teams * threads, elements, elements + pack - 1 + folds};
+  };
+  return {{alike(more, most), alike(team - more, least)}, teams};
+}
+inline kernels::Walks walks_of_held(int64_t teams, const Deal& deal, int pack) {
+  return walks_of_teams(teams, deal.team, deal.rest, deal.whole + deal.unit, deal.whole, pack);
+}
+template <class T> kernels::Walks walks_of_streamed(int64_t rows, int64_t n) {
+  constexpr int kPack = kPackOf<T>, kRound = kPack * kMaxTeam;
+  const int64_t left = n % kPack ? n % kRound : n / kPack % kMaxTeam;  // threads that go on when the others are done
+  return walks_of_teams(rows, kMaxTeam, left < kMaxTeam ? left : kMaxTeam, n / kRound * kPack + kPack, n / kRound * kPack,
+                        kPack);
+}
+
+// Of start_rows. Threads of a block that have no row walk the first one.
+template <class T> kernels::Walks walks_of_rows(int64_t rows, int64_t n) {
+  if (n > kLongestHeld<T>) return walks_of_streamed<T>(rows, n);
+  const Deal deal(int(n), team_for(n, kPerThread<T>), kPackOf<T>);
+  if (deal.team > kWarp) return walks_of_held(rows, deal, kPackOf<T>);
+  return walks_of_held(int64_t(blocks_for(rows * deal.team).x) * kThreads / deal.team, deal, kPackOf<T>);
+}
+inline kernels::Walks walks_of_rows(const View& x) {
+  kernels::Walks walks;
+  visit_float(x.dtype, [&](auto tag) {
+    walks = walks_of_rows<typename decltype(tag)::type>(kernels::row_count(x), kernels::row_length(x));
+  });
+  return walks;
 }
 
 }  // namespace pb::cuda

@@ -107,6 +107,16 @@ template <class Row> void run(const Launch& launch, const View& x, bool empty_ro
 
 namespace pb::kernels {
 
+// Of rows too long to be held, the exponentials are scaled anew as often as there is a larger element: at least, they are walked.
+Walks walks_of(const Launch& launch, const View& x) {
+  const int64_t n = row_length(x), rows = row_count(x);
+  const auto run = launch.kernel->run;
+  const bool pulls = run == run_softmax_pullback || run == run_log_softmax_pullback || run == run_logsumexp_pullback;
+  const int64_t held = x.dtype == DType::f64 ? cuda::kLongestHeld<double> : cuda::kLongestHeld<float>;
+  if (!pulls && n > held) return {{{rows, n, n - 1}, {}}, rows};
+  return cuda::walks_of_rows(x);
+}
+
 void run_softmax(const Launch& launch) { cuda::run<cuda::SoftmaxRow>(launch, launch.in()); }
 void run_log_softmax(const Launch& launch) { cuda::run<cuda::LogSoftmaxRow>(launch, launch.in()); }
 void run_logsumexp(const Launch& launch) { cuda::run<cuda::LogSumExpRow>(launch, launch.in(), true); }

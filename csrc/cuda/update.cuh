@@ -212,6 +212,9 @@ template <class U> void run_update(const Launch& launch) {
   if (doubles > 0) update_all<U, double, kManyRuns>(launch, true, copies);
 }
 
+// Threads compute whole shares, also beyond the end of a tensor, and the weights of a preview, too.
+template <class A> int64_t whole_chunks(int64_t size) { return (size + kChunk<A> - 1) / kChunk<A> * kChunk<A>; }
+
 // Makes the bindings' entry of an update.
 struct MakeUpdate {
   template <class U> const kernels::Update& operator()(Tag<U>, const char* name) const {

@@ -1,6 +1,7 @@
 // The rows of the table of running sums: a backend makes its kernels of them.
 #pragma once
 #include "kernels/cumulative.h"
+#include "kernels/executed.h"
 #include "math/counting.h"
 #include "math/number.h"
 
@@ -35,7 +36,9 @@ template <class Op> constexpr bool runs_on(Compute c) { return !Op::kWide || c !
 
 // The op's entry for the bindings.
 template <class Op> Cumulative cumulative_of(Op, const char* name, void (*run)(const Launch&)) {
-  return {{name, run, cumulative_cost}, Op::kWide, counts_of([] { (void)Op()(Counting(0.5), Counting(0.25)); })};
+  return {{name, run, cumulative_cost, executed_cumulative}, Op::kWide, counts_of([] {
+            (void)Op()(Counting(0.5), Counting(0.25));
+          })};
 }
 
 }  // namespace pb::kernels

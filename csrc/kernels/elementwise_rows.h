@@ -1,6 +1,7 @@
 // The rows of the table of elementwise ops: a backend makes its kernels of them.
 #pragma once
 #include "kernels/elementwise.h"
+#include "kernels/executed.h"
 #include "math/counting.h"
 #include "math/functors.h"
 
@@ -59,7 +60,7 @@ template <class Add> void each_binary_pullback(Add&& add) {
 // The row's entry for the bindings, but for its kernel.
 template <class R> Elementwise entry(R, const char* name, void (*run)(const Launch&)) {
   Elementwise op{};
-  op.kernel = {name, run, elementwise_cost};
+  op.kernel = {name, run, elementwise_cost, executed_elements};
   op.arity = R::kArity;
   op.predicate = R::kIsPredicate;
   op.conditions = R::kConditionCount;

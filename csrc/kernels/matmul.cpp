@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/activations.h"
+#include "kernels/executed.h"
 #include "math/counting.h"
 
 namespace pb::kernels {
@@ -25,12 +26,13 @@ Precision precision() { return Precision(door.charge.precision); }
 void set_precision(Precision precision) { door.charge.precision = uint8_t(precision); }
 
 const Linear& linear_forward() {
-  static const Linear op = measured({"linear", linear, linear_cost}, [](auto forward, auto) { (void)forward(Counting(0.5)); });
+  static const Linear op =
+      measured({"linear", linear, linear_cost, executed_linear}, [](auto forward, auto) { (void)forward(Counting(0.5)); });
   return op;
 }
 
 const Linear& linear_backward() {
-  static const Linear op = measured({"linear_pullback", linear_pullback, linear_pullback_cost},
+  static const Linear op = measured({"linear_pullback", linear_pullback, linear_pullback_cost, executed_linear_pullback},
                                     [](auto, auto pullback) { (void)pullback(Counting(0.25), Counting(0.5), Counting(0.5)); });
   return op;
 }

@@ -1,5 +1,6 @@
 // The rows of the table of reductions: a backend makes its kernels of them.
 #pragma once
+#include "kernels/executed.h"
 #include "kernels/reduce.h"
 #include "math/functors.h"
 
@@ -28,7 +29,7 @@ template <class Add> void each_reduction(Add&& add) {
 // The row's entry for the bindings.
 template <class R> Reduction reduction_of(R, const char* name, void (*run)(const Launch&)) {
   Reduction op{};
-  op.kernel = {name, run, reduce_cost};
+  op.kernel = {name, run, reduce_cost, executed_reduction};
   op.predicate = R::kAsks, op.adds = R::kAdds, op.divides = R::kDivides;
   for (int c = 0; c < kComputes; ++c) op.takes[c] = R::takes(Compute(c));
   if constexpr (R::kAdds) op.counts = counts_of([] { (void)R::Functions::combine(Counting(0.5), Counting(0.25)); });

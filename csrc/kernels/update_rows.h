@@ -1,5 +1,6 @@
 // The updates that there are, by their hyperparameters: a backend makes its kernels of them.
 #pragma once
+#include "kernels/executed.h"
 #include "kernels/update.h"
 #include "math/counting.h"
 #include "math/update.h"
@@ -37,7 +38,7 @@ template <class U> Update entry(const char* name, void (*run)(const Launch&)) {
   const typename U::template Element<Counting> f(control, hyper);
   const Counting p(0.5), g(0.5);
   Counting slots[kMaxSlots] = {p, p, p};
-  return {{name, run, update_cost}, U::kSlots, counts_of([&] { (void)(p + change_of<U>(f, p, g, slots)); })};
+  return {{name, run, update_cost, executed_update}, U::kSlots, counts_of([&] { (void)(p + change_of<U>(f, p, g, slots)); })};
 }
 
 }  // namespace pb::kernels

@@ -34,6 +34,8 @@ LedgerKey key_of(const Launch& launch, const Charge& charge, const Cost& cost) {
 }  // namespace
 
 PlanRecord figures_of(const Launch& launch, const Charge& charge) {
+  const ChargeKept kept;
+  door.charge = charge;  // products ask for its precision
   Cost cost;
   launch.kernel->cost(launch, cost);
   if (cost.bytes_read == 0 && cost.bytes_written == 0) {
@@ -45,8 +47,10 @@ PlanRecord figures_of(const Launch& launch, const Charge& charge) {
   if (key.arithmetic > int(DType::f64) && key.arithmetic < kTf32 && !cost.on_floats) {
     cost.integer_ops += cost.flops() + cost.special;
     static_cast<Counts&>(cost) = {}, cost.matmul_flops = 0;
+    return {key, cost};
   }
-  if (cost.executed_flops == 0) cost.executed_flops = cost.flops();
+  cost.executed = cost;
+  if (launch.kernel->executed) launch.kernel->executed(launch, cost.executed);
   return {key, cost};
 }
 

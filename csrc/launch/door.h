@@ -8,12 +8,14 @@ namespace pb {
 
 struct Launch;
 
-// One row of the table of kernels. `cost` fills in FLOPs and special ops; the door adds the bytes of the operands,
-// unless the kernel moves other bytes and says so by setting them.
+// One row of the table of kernels. `cost` fills in FLOPs and special ops, by the same formula everywhere; the door adds the bytes
+// of the operands, unless the kernel moves other bytes and says so by setting them. `executed` turns this work into what this
+// backend's kernel does (see kernels/executed.h); null where that is the same.
 struct Kernel {
   const char* name;
   void (*run)(const Launch&);
   void (*cost)(const Launch&, Cost&);
+  void (*executed)(const Launch&, Counts& work) = nullptr;
 };
 
 constexpr int kMaxInts = 8, kMaxReals = 8;

@@ -9,7 +9,8 @@ namespace pb {
 
 void Cost::add(const Cost& other, int64_t times) {
   Counts::add(other, times);
-  matmul_flops += times * other.matmul_flops, executed_flops += times * other.executed_flops;
+  executed.add(other.executed, times);
+  matmul_flops += times * other.matmul_flops;
   integer_ops += times * other.integer_ops;
   bytes_read += times * other.bytes_read, bytes_written += times * other.bytes_written;
 }

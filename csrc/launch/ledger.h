@@ -9,10 +9,11 @@
 
 namespace pb {
 
-// Figures of one launch. The Counts is algorithmic, by the textbook's formula; matmul_flops is the part in products; executed_flops
-// is what the kernel really does, and 0 where that is the same. integer_ops is the arithmetic on integers.
+// Figures of one launch. The Counts is algorithmic, by the textbook's formula; matmul_flops is the part in products; `executed` is
+// what the kernel really does. integer_ops is the arithmetic on integers.
 struct Cost : Counts {
-  int64_t matmul_flops = 0, executed_flops = 0, integer_ops = 0, bytes_read = 0, bytes_written = 0;
+  Counts executed;
+  int64_t matmul_flops = 0, integer_ops = 0, bytes_read = 0, bytes_written = 0;
   bool on_floats = false;  // the arithmetic, although no operand may be of a floating dtype
 
   void add(const Cost& other, int64_t times);
