@@ -60,10 +60,9 @@ BEGAN = 5_000_000_000_123  # nanoseconds of the clock when the profile began
 
 
 def row(op: str, module: str, phase: str, flops: int, microseconds: float, launches: int = 1, known: bool = True) -> Row:
-    figures = Figures(
-        adds=flops % 2, fmas=flops // 2, bytes_read=300 * launches, bytes_written=100 * launches, seconds=microseconds * 1e-6,
-        launches=launches,
-    )  # fmt: skip
+    work = {"adds": flops % 2, "fmas": flops // 2, "executed_flops": flops}
+    moved = {"bytes_read": 300 * launches, "bytes_written": 100 * launches}
+    figures = Figures(**work, **moved, seconds=microseconds * 1e-6, launches=launches)
     return Row(f"{op}_kernel", op, module, '"net.py", line 3, in step', 0, "float32", phase, known, figures)
 
 

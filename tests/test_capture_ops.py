@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from captured_step import needs_kernels
-from captured_step import same as same_bits
+from captured_step import needs_kernels, same as same_bits
 from conftest import call, example, ops, rng_for, takes
 from pullback.primitive import ZERO, Op
 

@@ -184,6 +184,42 @@ def test_what_is_executed_has_the_padding() -> None:
     assert prof.total.executed_flops in whole
 
 
+@pytest.mark.skipif(door.host_kernels is None, reason="capture needs kernels")
+def test_a_replays_time_is_that_of_its_phases() -> None:
+    """Also where one graph is launched for all of a step: there is one for each phase then."""
+    net = mlp()
+    opt = optim.SGD(net.parameters(), 0.1)
+
+    @pb.capture
+    def step(x: Any, y: Any) -> Any:
+        with pb.GradientTape() as tape:
+            loss = nn.cross_entropy(net(x), y)
+        opt.step(tape.gradient(loss, net.parameters()))
+        return loss
+
+    before = step(X, Y)
+    with pb.profile() as prof:
+        losses = [step(X, Y) for _ in range(20)]
+    assert float(losses[-1]) < float(losses[0]) < float(before)
+    phases = ["forward", "backward", "optimizer"]
+    ran = [span.phase for span in prof.spans if span.phase in phases]
+    once = ran[: ran.index("optimizer") + 1]
+    assert set(once) == set(phases)
+    assert ran[: 20 * len(once)] == 20 * once
+    assert prof.total.seconds == pytest.approx(sum([getattr(prof, phase).seconds for phase in phases]) + prof.other.seconds)
+    assert prof.other.seconds < 0.1 * prof.total.seconds
+    assert prof.total.executed_flops > 0
+
+
+def test_a_profile_may_be_looked_at_before_its_end() -> None:
+    with pb.profile() as prof:
+        assert prof.total.launches == 0
+        assert prof.spans == []
+        pb.exp(X)
+    assert prof.total.launches == 1
+    assert prof.total.seconds > 0
+
+
 def test_the_hosts_time_is_told_apart() -> None:
     net = mlp()
     with pb.profile(detail="kernel") as prof:

@@ -12,8 +12,7 @@ import pytest
 
 import pullback as pb
 from pullback import door, nn, optim
-from pullback.profile import Profile
-from pullback.profile import record as recording
+from pullback.profile import Profile, record as recording
 from pullback.profile.peaks import Peaks
 from pullback.profile.record import record, thinned
 from pullback.profile.roofline import roofline

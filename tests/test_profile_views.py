@@ -6,6 +6,7 @@ import io
 import math
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,13 @@ def test_the_share_outside_kernels_and_unknown_kernels_are_told() -> None:
     lines = phase_table(made(*STEP, row("mystery", "", "other", 0, 0.0, 3, known=False))).splitlines()
     assert lines[-2] == "50.0% of the time is outside kernels (launch gaps)"  # 900 of 1800 us
     assert lines[-1] == f"cost known for {17 / 20:.1%} of launches; not known: mystery_kernel (3)"
+
+
+def test_what_is_done_beyond_the_textbook_is_told() -> None:
+    padded = STEP[1]._replace(figures=replace(STEP[1].figures, executed_flops=2 * STEP[1].figures.flops))
+    text = phase_table(made(padded, *STEP[2:]))
+    assert "kernels execute 40.1 M FLOPs for these 27.2 M (padding)" in text
+    assert "execute" not in phase_table(made())
 
 
 def test_without_modules_there_is_no_table_of_them_and_without_times_none_of_these() -> None:

@@ -10,8 +10,7 @@ import pytest
 from conftest import assert_ulps, host
 
 pytest.importorskip("hypothesis", reason="hypothesis is not installed")
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as hnp
 
 import pullback as pb

@@ -139,9 +139,10 @@ template <class Items, class Build> PyObject* list_of(const Items& items, Build&
   return list;
 }
 
-// ledger_take() -> (sums, launches, borders, phases, launching) since ledger_begin, and nothing any more. A sum is ((kernel, phase, scope, dtype),
-// launches, nanoseconds, figures); a launch ((kernel, phase, scope, dtype), figures, live bytes, begin, end), the last ones; a border
-// (nanoseconds, phase), the last ones; phases: nanoseconds of each before them; launching: those of the host in launches. Times are of the monotonic clock.
+// ledger_take() -> (sums, launches, borders, phases, launching) since ledger_begin, and nothing any more. A sum is
+// ((kernel, phase, scope, dtype), launches, nanoseconds, figures); a launch ((kernel, phase, scope, dtype), figures, live bytes,
+// begin, end), the last ones; a border (nanoseconds, phase), the last ones; phases: nanoseconds of each before them; launching:
+// those of the host in launches. Times are of the monotonic clock.
 PyObject* ledger_take(const void*, PyObject* const*, Py_ssize_t) {
   if (!own_ledger) Py_RETURN_NONE;
   const Ledger::Taken taken = own_ledger->take();

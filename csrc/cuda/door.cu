@@ -2,22 +2,16 @@
 #include "launch/door.h"
 
 #include <cstdlib>
-#include <ctime>
 #include <vector>
 
 #include "cuda/gemm.h"
 #include "cuda/launch.cuh"
 #include "kernels/matmul.h"
+#include "launch/clock.h"
 #include "launch/denormals.h"
 
 namespace pb {
 namespace {
-
-int64_t now_ns() {
-  timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return int64_t(t.tv_sec) * 1000000000 + t.tv_nsec;
-}
 
 // PULLBACK_CUDA_SYNC=1: every kernel is waited for, so that an error is raised by the op that made it.
 bool waits() {
@@ -55,7 +49,7 @@ int64_t mark() {
     if (!timing.zero) timing.zero = new_event();
     cuda::check(cudaEventRecord(timing.zero, cuda::stream()), "recording an event");
     cuda::check(cudaEventSynchronize(timing.zero), "waiting for an event");
-    timing.zero_ns = now_ns();
+    timing.zero_ns = host_time();
   }
   const cudaEvent_t event = new_event();
   cuda::check(cudaEventRecord(event, cuda::stream()), "recording an event");

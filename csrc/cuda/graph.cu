@@ -1,6 +1,8 @@
 // A plan as CUDA graphs: captured from the stream at the first run of a kind, and launched at each.
 #include <map>
+#include <memory>
 #include <optional>
+#include <type_traits>
 #include <vector>
 
 #include "cuda/gemm.h"
@@ -61,14 +63,19 @@ class Capturing {
 constexpr size_t kMostGraphs = 8;
 constexpr int64_t kMostNodes = 20000;
 
+struct DestroyGraph {
+  void operator()(cudaGraphExec_t exec) const { (void)cudaGraphExecDestroy(exec); }
+};
+struct Instance {
+  int phase;  // of its launches; kOther where they are of several
+  std::unique_ptr<std::remove_pointer_t<cudaGraphExec_t>, DestroyGraph> exec;
+};
+
 // A graph has the addresses of its memory in it, so there is one for each set of addresses of the given blocks, and for so many
-// passes. Tensors that come and go mostly do so at a few addresses.
+// passes. Tensors that come and go mostly do so at a few addresses. Where phases are timed, each stretch of one is a graph.
 class GraphProgram : public Program {
  public:
   explicit GraphProgram(Plan& plan) : plan_(plan) {}
-  ~GraphProgram() override {
-    for (const auto& [key, exec] : graphs_) (void)cudaGraphExecDestroy(exec);
-  }
 
   bool takes(const Span* given, int64_t passes) override {
     if (passes * int64_t(plan_.steps.size()) > kMostNodes) return false;
@@ -78,10 +85,12 @@ class GraphProgram : public Program {
   void run(const Span* given, int64_t passes, Progress& progress) override {
     progress.passes = progress.begun = 0;
     throw_fault();
-    cudaGraphExec_t& exec = graphs_[key_of(given, passes)];
-    if (!exec) exec = build(given, passes);
-    if (door.ledger) door.ledger->enter(kOther);  // all phases in one launch
-    check(cudaGraphLaunch(exec, stream()), "launching a graph");
+    std::vector<Instance>& instances = graphs_[key_of(given, passes)];
+    if (instances.empty()) instances = build(given, passes);
+    for (const Instance& instance : instances) {
+      if (door.ledger) door.ledger->enter(instance.phase);
+      check(cudaGraphLaunch(instance.exec.get(), stream()), "launching a graph");
+    }
     if (door.ledger) door.ledger->enter(door.charge.phase);
     progress.passes = int(passes);
   }
@@ -89,8 +98,10 @@ class GraphProgram : public Program {
  private:
   using Key = std::vector<int64_t>;
 
+  static bool by_phase() { return door.ledger && door.ledger->has_borders; }
+
   Key key_of(const Span* given, int64_t passes) const {
-    Key key{passes};
+    Key key{passes, by_phase()};
     for (size_t k = 0; k < plan_.given.size(); ++k) {
       key.push_back(int64_t(reinterpret_cast<intptr_t>(given[k].data)));
       key.push_back(given[k].stride);
@@ -98,15 +109,32 @@ class GraphProgram : public Program {
     return key;
   }
 
-  cudaGraphExec_t build(const Span* given, int64_t passes) {
+  std::vector<Instance> build(const Span* given, int64_t passes) {
     const ChargeKept kept;
     const GraphMemory::Use working_memory(memory_);
-    Capturing capture;
+    const bool cut = by_phase();
+    std::vector<Instance> instances;
+    std::optional<Capturing> capture;
+    int phase = kOther;
+    const auto end = [&] {
+      if (capture) instances.push_back({phase, decltype(Instance::exec)(instantiated(capture->end()))});
+      capture.reset();
+    };
     for (int64_t pass = 0; pass < passes; ++pass) {
       plan_.move_given(given, pass);
-      for (const Step& step : plan_.steps) launch(step);
+      for (const Step& step : plan_.steps) {
+        if (cut && step.charge.phase != phase) end();
+        if (cut) phase = step.charge.phase;
+        if (!capture) capture.emplace();
+        launch(step);
+      }
     }
-    const cudaGraph_t graph = capture.end();
+    if (instances.empty() && !capture) capture.emplace();  // nothing to do is a graph, too
+    end();
+    return instances;
+  }
+
+  static cudaGraphExec_t instantiated(cudaGraph_t graph) {
     cudaGraphExec_t exec = nullptr;
     const cudaError_t error = cudaGraphInstantiate(&exec, graph, 0);
     (void)cudaGraphDestroy(graph);
@@ -125,7 +153,7 @@ class GraphProgram : public Program {
 
   Plan& plan_;
   GraphMemory memory_;
-  std::map<Key, cudaGraphExec_t> graphs_;
+  std::map<Key, std::vector<Instance>> graphs_;
 };
 
 }  // namespace

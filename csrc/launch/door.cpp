@@ -1,19 +1,13 @@
 // What is told of a launch: the recorder, and the ledger.
 #include "launch/door.h"
 
-#include <ctime>
+#include "launch/clock.h"
 
 namespace pb {
 
 thread_local Door door;
 
 namespace {
-
-int64_t host_time() {
-  timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return int64_t(t.tv_sec) * 1000000000 + t.tv_nsec;
-}
 
 // Whether input k is the same memory as an earlier one: x in x * x is read once.
 bool read_before(const Launch& launch, int k) {
@@ -63,10 +57,11 @@ void perform_recorded(const Launch& launch) {
     if (!ledger.dry) perform(launch);
     return ledger.add({key, cost, live_bytes(), 0, 0});
   }
-  const int64_t begin = mark(), before = host_time();
+  const int64_t begin = mark(), before = kMarksAreTimes ? begin : host_time();
   perform(launch);
-  ledger.launched(host_time() - before);
-  ledger.add({key, cost, live_bytes(), begin, mark()});
+  const int64_t after = host_time();
+  ledger.launched(after - before);
+  ledger.add({key, cost, live_bytes(), begin, kMarksAreTimes ? after : mark()});
 }
 
 }  // namespace pb

@@ -76,6 +76,11 @@ void perform(const Launch& launch);
 // the work before it is done, for which it waits.
 int64_t mark();
 int64_t time_of(int64_t mark);
+#if defined(PB_CUDA)
+constexpr bool kMarksAreTimes = false;
+#else
+constexpr bool kMarksAreTimes = true;  // of the host's clock
+#endif
 // Of arrays that kernels made, on this device.
 int64_t live_bytes();
 // Whether products of float32 go through tensor cores that round to TF32.

@@ -67,7 +67,7 @@ void Ledger::label(int phase, int from, int to) {
     LedgerKey& key = records_[k].key;
     if (key.phase == phase && key.scope == from) key.scope = to;
   }
-  now();
+  labelled_ = records_.size();
 }
 
 void Ledger::replayed(const std::shared_ptr<const std::vector<PlanRecord>>& plan, int64_t times, const int64_t* nanoseconds) {

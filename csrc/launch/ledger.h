@@ -21,7 +21,7 @@ struct Cost : Counts {
 };
 
 // What a launch computes in: a dtype, or float32 rounded to TF32 by tensor cores.
-constexpr int kTf32 = kDTypes, kArithmetics = kDTypes + 1;
+constexpr int kTf32 = kDTypes;
 
 constexpr int kPhases = 6, kOther = 5, kEnd = -1;  // numbers of the layer above, but for the end of the last one
 
@@ -72,9 +72,8 @@ class Ledger {
   void add(const Record& record);
   void enter(int phase);
   void launched(int64_t nanoseconds) { launching_ += nanoseconds; }
-  // Launches since the last call, or since `now` was called, that are of this phase and of scope `from` are of scope `to`.
+  // Launches since the last call that are of this phase and of scope `from` are of scope `to`.
   void label(int phase, int from, int to);
-  void now() { labelled_ = records_.size(); }
   // So many replays of a plan. nanoseconds: of each of its launches together, or null.
   void replayed(const std::shared_ptr<const std::vector<PlanRecord>>& plan, int64_t times, const int64_t* nanoseconds);
 

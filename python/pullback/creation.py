@@ -51,8 +51,7 @@ def _shares(array: Any, obj: Any) -> bool:
 
 def _from_tensor(x: Tensor, dtype: Any, device: str | None, copy: bool | None) -> Tensor:
     from .ops.cast import astype
-    from .ops.shape import copy as copied
-    from .ops.shape import to_device
+    from .ops.shape import copy as copied, to_device
 
     y = x if dtype is None else astype(x, dtype)
     if device is not None:

@@ -16,32 +16,20 @@ from typing import Any, Final
 from . import capturing
 from .ledger import (
     BACKWARD as BACKWARD,
-)  # fmt: skip
-from .ledger import (
     DATA as DATA,
-)
-from .ledger import (
     DETAILS,
     END,
     FIGURES,
     FORWARD,
     KEPT,
+    OPTIMIZER as OPTIMIZER,
+    OTHER as OTHER,
+    PHASES as PHASES,
+    RECOMPUTE as RECOMPUTE,
     Key,
     Launch,
     Ledger,
     Scope,
-)
-from .ledger import (
-    OPTIMIZER as OPTIMIZER,
-)
-from .ledger import (
-    OTHER as OTHER,
-)
-from .ledger import (
-    PHASES as PHASES,
-)
-from .ledger import (
-    RECOMPUTE as RECOMPUTE,
 )
 from .listeners import listeners
 from .site import call_site, current_frame, user_frame
@@ -82,7 +70,7 @@ def attended() -> Generator[None]:
     """A recording runs in this thread: it is told of phases and scopes, as a ledger is."""
     global profiling
     profiling += 1
-    listeners.observe(observe)
+    _listen()
     for native in _natives:
         native.set_phase(state.phase)
     try:
@@ -204,6 +192,12 @@ def _timed(record: Callable[..., None]) -> Callable[..., None]:
     return told
 
 
+def _listen() -> None:
+    """Ops are told of, and what tapes do with them is timed where the ledger asks for it."""
+    timed = state.ledger is not None and state.detail == DETAILS.index("kernel")
+    listeners.observe(observe, _timed if timed else None)
+
+
 @contextmanager
 def spent(what: str) -> Generator[None]:
     """The host's time inside is counted as one of HOST, while a profile runs in this thread."""
@@ -238,7 +232,7 @@ def begin(detail: str = "phase", dry: bool = False) -> None:
         native.ledger_begin(state.detail)
     if not _natives:
         _border(state.phase)
-    listeners.observe(observe, _timed if detail == "kernel" else None)
+    _listen()
 
 
 def end() -> Ledger:
@@ -334,7 +328,8 @@ def _launch(name: str, figures: dict[str, Any] | None, begin_ns: int, end_ns: in
     elif not found["executed_flops"]:
         found["executed_flops"] = flops
     live = max([native.live_bytes() for native in _natives], default=0)
-    scope, base = scope_now(), scopes[scope_now()]
+    scope = scope_now()
+    base = scopes[scope]
     if not base.op:
         scope = _number(base.module, op_of(name), *call_site(), base.order)
     return Launch(

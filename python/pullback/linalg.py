@@ -11,8 +11,7 @@ from .errors import ShapeError
 from .operand import as_tensor
 from .ops._shapes import normalize_axis
 from .ops.cast import astype
-from .ops.elementwise import abs as absolute
-from .ops.elementwise import sign, sqrt, square, where
+from .ops.elementwise import abs as absolute, sign, sqrt, square, where
 from .ops.index import take_along_axis
 from .ops.linalg import matmul, outer, tensordot, vecdot
 from .ops.reduce import count_nonzero, max, min, sum

@@ -7,8 +7,7 @@ from typing import Any
 
 from .errors import ShapeError
 from .operand import as_tensor
-from .ops import elementwise, index, linalg, scan, shape
-from .ops import sort as ordering
+from .ops import elementwise, index, linalg, scan, shape, sort as ordering
 from .tensor import Tensor
 
 __all__ = [

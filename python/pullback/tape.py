@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-from . import capturing, door
-from . import tensor as tensors
+from . import capturing, door, tensor as tensors
 from .errors import TapeError
 from .listeners import listeners
 from .primitive import Op

@@ -9,8 +9,7 @@ from typing import Any
 from .. import capturing, devices, dtypes
 from ..errors import DTypeError, PullbackError, ShapeError
 from ..operand import as_tensor
-from ..ops.elementwise import abs, exp, less, log, not_equal, square, where
-from ..ops.elementwise import softplus as _softplus
+from ..ops.elementwise import abs, exp, less, log, not_equal, softplus as _softplus, square, where
 from ..ops.index import take, take_along_axis
 from ..ops.reduce import mean, sum
 from ..ops.rows import cross_entropy_rows, divide_by_count, log_softmax

@@ -11,8 +11,7 @@ import numpy as np
 
 from .. import capturing, devices, dtypes
 from ..backends.reference import run as run_reference
-from ..batching import Batched, innermost
-from ..batching import run as run_batched
+from ..batching import Batched, innermost, run as run_batched
 from ..errors import DTypeError, ShapeError
 from ..listeners import listeners
 from ..operand import Number, as_tensor

@@ -20,8 +20,7 @@ from ..refusal import Refused
 from ..tape import GradientTape
 from ..tensor import Parameter, Tensor
 from ..tree import flatten
-from . import arena
-from . import control as c
+from . import arena, control as c
 from .schedules import Schedule, as_schedule
 from .tally import Tally
 

@@ -100,7 +100,8 @@ class Profile:
     def __exit__(self, kind: Any, *_: object) -> None:
         self.seconds = (time.monotonic_ns() - self._begin_ns) * 1e-9
         self._ledger = door.end()
-        self.__dict__.pop("rows", None)
+        for looked_at in ("rows", "spans", "_phases"):
+            self.__dict__.pop(looked_at, None)
         if self.strict and self.unknown and kind is None:
             raise PullbackError(
                 f"profile: the cost of {sum(self.unknown.values())} launch(es) is not known: {', '.join(self.unknown)}. Declare "

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 COLUMNS: Final = ("", "FLOPs", "in products", "special", "read", "written", "time", "launches")
 MOST_GROUPS: Final = 12  # rows of a table by op or module; the cheapest of more are summed up in one
-NOTICED: Final = 0.01  # the part of the time from which on a phase without launches has a row
+NOTICED: Final = 0.01  # the part of the time from which on a phase without launches has a row; of the FLOPs, that are done beyond
 NARROW: Final = 80  # columns of a terminal, at least
 LONG_NAME: Final = 21  # columns that a narrow terminal leaves to the name of an op or a module
 PASSES: Final = ("forward", "backward")
@@ -160,6 +160,9 @@ def _remarks(prof: Profile) -> Iterator[Text]:
     if prof.total.seconds and prof.kernel_seconds > 0:
         outside = max(0.0, 1 - prof.kernel_seconds / prof.total.seconds)
         yield Text(f"{outside:.1%} of the time is outside kernels (launch gaps)")
+    flops, executed = prof.total.flops, prof.total.executed_flops
+    if abs(executed - flops) > NOTICED * flops:
+        yield Text(f"kernels execute {quantity(executed)} FLOPs for these {quantity(flops)} (padding)")
     unknown = ", ".join([f"{kernel} ({launches})" for kernel, launches in prof.unknown.items()])
     known = f"cost known for {prof.coverage:.1%} of launches"
     yield Text(f"{known}; not known: {unknown}", style="yellow") if unknown else Text(known)

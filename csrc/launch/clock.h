@@ -1,0 +1,15 @@
+// The host's clock.
+#pragma once
+#include <cstdint>
+#include <ctime>
+
+namespace pb {
+
+// Nanoseconds of the monotonic clock.
+inline int64_t host_time() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return int64_t(t.tv_sec) * 1000000000 + t.tv_nsec;
+}
+
+}  // namespace pb
