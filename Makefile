@@ -27,7 +27,7 @@ ARGS   ?=
 
 VENV   := .venv
 BIN    := $(VENV)/bin
-PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS)
+PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --max-worker-restart 0  # the first crash ends a run
 LOG    := build/log
 CXX_FILES := -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh'
 LOCK   := $(if $(shell command -v flock),flock build/lock,)

@@ -154,20 +154,15 @@ void matmul_float(const View& out, const View& left, const View& right, bool add
   Scratch scratch;
   const DType wide = storage_of(compute_type(out.dtype));
   const View a = readable(rounded(left, scratch), wide, scratch), b = readable(rounded(right, scratch), wide, scratch);
-  View target = out;
-  if (is_half(out.dtype)) {
-    target = flat_view(scratch.take<float>(out.size()), wide, out.size());
-    target.ndim = out.ndim;
-    std::memcpy(target.shape, out.shape, sizeof target.shape);
-  }
-  const Batched p = batched(target, a, b, add);
+  Batched p = batched(out, a, b, add);
+  char* const target = is_half(out.dtype) ? reinterpret_cast<char*>(scratch.take<float>(out.size())) : out.data;
+  p.steps[0].data = target;
   const int64_t count = p.steps[0].size(), work = p.m * p.n * p.k;
   const bool done = run_outer(p);
   if (!done && (work >= kShared || count == 1)) run_batch(p, 0, count);
   else if (!done) parallel_for(count, kGrain / (work + kEach) + 1, [&](int64_t i, int64_t j) { run_batch(p, i, j); });
   if (!is_half(out.dtype)) return;
-  View narrow = flat_view(out.data, out.dtype, out.size());
-  assign(narrow, flat_view(target.data, wide, out.size()));
+  assign(flat_view(out.data, out.dtype, out.size()), flat_view(target, wide, out.size()));
 }
 
 // k is a constant, so that the compiler unrolls what a loop's bookkeeping would dominate.
