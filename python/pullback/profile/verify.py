@@ -74,7 +74,7 @@ class Verified(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """Counted FLOPs / executed ones of the ledger; nan where it has none. What is inside of special ops makes it more than 1."""
+        """Counted FLOPs / executed ones of the ledger; nan where it has none. What special ops are inside makes it more than 1."""
         return self.counted_flops / self.executed_flops if self.executed_flops else math.nan
 
 
