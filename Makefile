@@ -97,7 +97,8 @@ endef
 # What only Python does has nothing to show there.
 ELSEWHERE := --ignore tests/test_nvcc.py --ignore tests/test_cudasim.py --ignore tests/test_layers.py \
   --ignore tests/test_profile_page.py --ignore tests/test_profile_trace.py --ignore tests/test_profile_command.py \
-  --ignore tests/test_profile_record.py --ignore tests/test_profile_views.py --ignore tests/test_verify.py \
+  --ignore tests/test_profile_record.py --ignore tests/test_profile_views.py --ignore tests/test_roofline.py \
+  --ignore tests/test_verify.py \
   --deselect tests/test_backends.py::test_the_reference_backend_passes_the_same_tests
 simulate: $(VENV)/test
 	$(call stage,simulate,compile the CUDA kernels for the simulator,{ $(call in_place,simulate,-DPULLBACK_CUDA=SIM) ; })

@@ -86,8 +86,8 @@ print(digest.hexdigest())
 
 def digest(threads: int) -> Any:
     command = [sys.executable, "-c", PROGRAM]
-    done = subprocess.run(command, env=environment(PULLBACK_NUM_THREADS=str(threads)), capture_output=True, text=True, check=True)
-    return done.stdout
+    variables = environment(PULLBACK_NUM_THREADS=str(threads), PULLBACK_DEVICE="cpu")
+    return subprocess.run(command, env=variables, capture_output=True, text=True, check=True).stdout
 
 
 def test_any_number_of_threads_gives_the_same_bits() -> None:
