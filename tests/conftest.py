@@ -272,3 +272,12 @@ def agrees_with_torch(torch: Any, ours: Any, theirs: Any, *arrays: Any) -> None:
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """What is measured once and kept is kept here, also by processes that tests start."""
     os.environ["PULLBACK_CACHE_DIR"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def strict_device() -> None:
+    """The simulated device takes from pullback only what CuPy would."""
+    if simulated() and gpu.need().kernels is not None:
+        import strict_device
+
+        strict_device.install()

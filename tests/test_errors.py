@@ -58,7 +58,7 @@ CASES: list[tuple[Any, Any, str]] = [
     (lambda: pb.squeeze(T([1.0, 2.0]), axis=0), pb.ShapeError, r"squeeze.*\(2,\)"),
     (lambda: pb.einsum("ij,jk->ik", T([[1.0]]), T([1.0])), pb.ShapeError, r"einsum.*jk.*\(1,\)"),
     (lambda: T([[1.0, 2.0]])[5], IndexError, r"\[5\].*\(1, 2\)"),
-    (lambda: T([1.0, 2.0])[T([0, 7])], IndexError, r"index 7 at position \[1\].*length 2"),
+    (lambda: T([1.0, 2.0])[T([0, 7])], IndexError, r"index 7 (at position \[1\]|is out of range).*length 2"),
     (lambda: pb.take(T([1.0]), T([0.5])), pb.DTypeError, r"take.*float32.*astype"),
     (lambda: T([1.0, 2.0]).at[[0, 1]].set(T([1.0, 2.0, 3.0])), pb.ShapeError, r"at\[.*set.*\(2,\).*\(3,\)"),
     (lambda: T([1.0]) & T([1.0]), pb.DTypeError, r"bitwise_and.*float32.*integer"),

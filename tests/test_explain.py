@@ -222,10 +222,10 @@ def test_the_bytes_of_the_tape_alone_are_those_that_the_devices_allocator_gets_b
         tape, y, sources = recorded(programs()[name])
         said = tape.explain(y)
         gc.collect()
-        before = pb.cuda.memory()["used"]
+        before = pb.cuda.memory()["live"]
         tape.reset()
         gc.collect()
-        freed = before - pb.cuda.memory()["used"]
+        freed = before - pb.cuda.memory()["live"]
     blocks = len([k for row in said.rows for k in row.kept if k.alone and not k.again])
     rounding = 511 * blocks if simulated() else 0  # there an array does not tell the size of its block
     assert 0 < said.tape_bytes <= freed <= said.tape_bytes + rounding

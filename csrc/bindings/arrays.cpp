@@ -207,6 +207,18 @@ View view_or_refuse(PyObject* object) {
   return v;
 }
 
+View host_view_or_refuse(PyObject* object) {
+  View v;
+  if (!PyArray_CheckExact(object)) throw Refused{"not a NumPy array"};
+  auto* array = reinterpret_cast<PyArrayObject*>(object);
+  if (PyArray_NDIM(array) > kMaxDims || !PyArray_IS_C_CONTIGUOUS(array) || !PyArray_ISALIGNED(array) ||
+      PyArray_ISBYTESWAPPED(array) || !to_dtype(PyArray_TYPE(array), v.dtype))
+    throw Refused{"not a contiguous NumPy array of a supported dtype with at most 8 axes"};
+  v.data = PyArray_BYTES(array), v.ndim = PyArray_NDIM(array);
+  for (int d = 0; d < v.ndim; ++d) v.shape[d] = PyArray_DIMS(array)[d], v.stride[d] = PyArray_STRIDES(array)[d];
+  return v;
+}
+
 DType dtype_of(PyObject* object) {
   DType dtype;
   int number = -1;

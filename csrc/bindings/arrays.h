@@ -37,6 +37,9 @@ PyObject* new_array(DType dtype, int ndim, const int64_t* shape, View& out);
 // An array of the same elements in other places; strides in bytes. Nobody can write to it.
 PyObject* view_array(PyObject* array, int ndim, const int64_t* shape, const int64_t* stride);
 
+// A contiguous NumPy array in the host's memory. Throws Refused for anything else.
+View host_view_or_refuse(PyObject* object);
+
 DType dtype_of(PyObject* numpy_dtype_or_array);
 int64_t to_int(PyObject* object);
 double to_real(PyObject* object);

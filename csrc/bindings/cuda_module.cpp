@@ -1,11 +1,16 @@
 // The module of CUDA kernels, of the same names and arguments as that of the CPU.
 #include <pybind11/pybind11.h>
 
+#include "bindings/buffer.h"
 #include "bindings/recorder.h"
 #include "bindings/storage.h"
 #include "bindings/tables.h"
 #include "cuda/cublaslt.h"
 #include "cuda/device.h"
+
+#if defined(PB_CUDASIM)
+#include "cuda/launch.cuh"
+#endif
 
 namespace py = pybind11;
 
@@ -29,6 +34,153 @@ bool find_library(void* (&addresses)[pb::cuda::kLibraryCount]) {
   }
   return false;
 }
+
+PyObject* memory_releaser = nullptr;  // release(): gives back what other libraries keep
+
+void release_elsewhere() {
+  const py::gil_scoped_acquire held;
+  try {
+    py::reinterpret_borrow<py::object>(memory_releaser)();
+  } catch (py::error_already_set& error) {
+    error.discard_as_unraisable("making room on the GPU");
+  }
+}
+
+// While it lives, calls go to this device; afterwards CUDA's current device is the caller's again.
+struct At {
+  const pb::cuda::OnDevice on_device;
+  explicit At(int device) { pb::cuda::use_device(device); }
+};
+
+py::object uploaded(py::handle array) {
+  const pb::View from = pb::host_view_or_refuse(array.ptr());
+  pb::View to;
+  auto made = py::reinterpret_steal<py::object>(pb::new_array(from.dtype, from.ndim, from.shape, to));
+  if (pb::recording()) pb::tell_given_back(to.data);  // no launch writes it: to a recording it is from elsewhere
+  pb::cuda::upload(to.data, from.data, size_t(from.bytes()));
+  return made;
+}
+
+void bind_memory(py::module_& mod) {
+  mod.attr("Buffer") = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(&pb::buffer_type));
+  mod.def("new_array", [](int64_t size, py::handle dtype) {  // of one axis: the caller's may be more than a kernel takes
+    pb::View view;
+    auto array = py::reinterpret_steal<py::object>(pb::new_array(pb::dtype_of(dtype.ptr()), 1, &size, view));
+    if (pb::recording()) pb::tell_given_back(view.data);  // no launch writes it: to a recording it is from elsewhere
+    return array;
+  });
+  mod.def("upload", [](py::handle array, int device) {  // a NumPy array as one of the device
+    const At at(device);
+    return uploaded(array);
+  });
+  mod.def("trim", [](int device) {  // how many bytes were given back
+    const At at(device);
+    return pb::cuda::trim();
+  }, py::arg("device") = 0);
+  mod.def("memory", [](int device) {  // (live, cached, peak, free, total, live ones by holder)
+    const At at(device);
+    const pb::cuda::MemoryUse use = pb::cuda::memory_use();
+    const auto of = py::make_tuple(use.of[0], use.of[1], use.of[2], use.of[3]);
+    return py::make_tuple(use.live, use.cached, use.peak, use.free, use.total, of);
+  }, py::arg("device") = 0);
+  mod.def("reset_peak", [](int device) {
+    const At at(device);
+    pb::cuda::reset_peak();
+  });
+  // release() is called when the driver has no memory left, before the last try.
+  mod.def("free_memory_by", [](py::object release) {
+    memory_releaser = release.release().ptr();
+    pb::cuda::free_memory_by(release_elsewhere);
+  });
+}
+
+// Streams of other libraries, by the numbers of cuda/device.h.
+void bind_streams(py::module_& mod) {
+  mod.def("stream", [](int device) {
+    const At at(device);
+    return reinterpret_cast<uintptr_t>(pb::cuda::stream());
+  });
+  mod.def("synchronize", [](int device) {
+    const py::gil_scoped_release released;
+    const At at(device);
+    pb::cuda::synchronize();
+  });
+  mod.def("wait_for", [](int device, uintptr_t stream) {
+    const At at(device);
+    pb::cuda::wait_for(stream);
+  });
+  mod.def("let_wait", [](int device, uintptr_t stream) {
+    const At at(device);
+    pb::cuda::let_wait(stream);
+  });
+  mod.def("wait_for_all", [](int device) {
+    const py::gil_scoped_release released;
+    const At at(device);
+    pb::cuda::wait_for_all();
+  });
+  mod.def("moment", [](int device, uintptr_t stream) {  // a number, 0 if the driver refuses; `passed` must follow
+    const At at(device);
+    return reinterpret_cast<uintptr_t>(pb::cuda::moment_in(stream));
+  });
+  mod.def("passed", [](uintptr_t moment) {  // the moment is gone once this is true
+    return pb::cuda::passed(reinterpret_cast<pb::cuda::Moment*>(moment));
+  });
+  mod.def("forget", [](uintptr_t moment) { pb::cuda::forget(reinterpret_cast<pb::cuda::Moment*>(moment)); });
+}
+
+#if defined(PB_CUDASIM)
+// What tests need of the simulator: streams and memory of somebody else, and a capture that is thrown away.
+void bind_simulator(py::module_& mod) {
+  py::module_ sim = mod.def_submodule("simulator");
+  sim.def("new_stream", [](bool late) {
+    cudaStream_t stream = nullptr;
+    pb::cuda::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream");
+    pb::cuda::check(cudasim::make_late(stream, late), "making a stream late");
+    return reinterpret_cast<uintptr_t>(stream);
+  });
+  sim.def("destroy_stream", [](uintptr_t stream) { (void)cudaStreamDestroy(reinterpret_cast<cudaStream_t>(stream)); });
+  sim.def("make_late", [](uintptr_t stream, bool late) {
+    pb::cuda::check(cudasim::make_late(reinterpret_cast<cudaStream_t>(stream), late), "making a stream late");
+  });
+  sim.def("order", [](uintptr_t earlier, uintptr_t later) {  // `later` waits for what `earlier` has been given
+    cudaEvent_t event = nullptr;
+    pb::cuda::check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
+    pb::cuda::check(cudaEventRecord(event, reinterpret_cast<cudaStream_t>(earlier)), "recording an event");
+    pb::cuda::check(cudaStreamWaitEvent(reinterpret_cast<cudaStream_t>(later), event, 0), "waiting for an event");
+    (void)cudaEventDestroy(event);
+  });
+  sim.def("synchronize", [](uintptr_t stream) {
+    pb::cuda::check(cudaStreamSynchronize(reinterpret_cast<cudaStream_t>(stream)), "waiting for a stream");
+  });
+  sim.def("allocate", [](size_t bytes) {
+    void* data = nullptr;
+    pb::cuda::check(cudaMalloc(&data, bytes), "allocating memory");
+    return reinterpret_cast<uintptr_t>(data);
+  });
+  sim.def("release", [](uintptr_t data, uintptr_t stream) {  // for later work of that stream, as a pool does
+    pb::cuda::check(cudaFreeAsync(reinterpret_cast<void*>(data), reinterpret_cast<cudaStream_t>(stream)), "releasing memory");
+  });
+  sim.def("copy", [](uintptr_t stream, uintptr_t to, uintptr_t from, size_t bytes) {
+    pb::cuda::check(cudaMemcpyAsync(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes, cudaMemcpyDefault,
+                                    reinterpret_cast<cudaStream_t>(stream)),
+                    "copying");
+  });
+  sim.def("capture", [](py::object work) {  // calls work() while launches of this thread go into a graph that never runs
+    cudaStream_t stream = nullptr;
+    pb::cuda::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream");
+    const pb::cuda::OnStream redirected(stream);
+    pb::cuda::check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed), "beginning a graph");
+    work();
+    cudaGraph_t graph = nullptr;
+    pb::cuda::check(cudaStreamEndCapture(stream, &graph), "ending a graph");
+    size_t count = 0;
+    (void)cudaGraphGetNodes(graph, nullptr, &count);
+    (void)cudaGraphDestroy(graph);
+    (void)cudaStreamDestroy(stream);
+    return count;
+  });
+}
+#endif
 
 }  // namespace
 
@@ -66,20 +218,13 @@ PYBIND11_MODULE(PB_MODULE, mod) {
     module.attr("array_type") = type;
   });
   mod.def("use_device", [](int device) {  // for calls without an array that tells the device
-    const pb::cuda::OnDevice on_device;
-    pb::cuda::use_device(device);
+    const At at(device);
   });
 #if defined(PB_CUDASIM)
   mod.attr("simulated") = true;
 #else
   mod.attr("simulated") = false;
 #endif
-  mod.def("new_array", [](int64_t size, py::handle dtype) {  // of one axis: the caller's may be more than a kernel takes
-    pb::View view;
-    auto array = py::reinterpret_steal<py::object>(pb::new_array(pb::dtype_of(dtype.ptr()), 1, &size, view));
-    if (pb::recording()) pb::tell_given_back(view.data);  // no launch writes it: to a recording it is from elsewhere
-    return array;
-  });
   mod.def("why_not", []() -> py::object {
     std::string why;
     return pb::cuda::device_count(why) > 0 ? py::object(py::none()) : py::str(why);
@@ -89,29 +234,14 @@ PYBIND11_MODULE(PB_MODULE, mod) {
     return pb::cuda::device_count(why);
   });
   mod.def("versions", [] { return py::make_tuple(pb::cuda::driver_version(), pb::cuda::runtime_version()); });
-  mod.def("stream", [](int device) {
-    const pb::cuda::OnDevice on_device;
-    pb::cuda::use_device(device);
-    return reinterpret_cast<uintptr_t>(pb::cuda::stream());
-  });
-  mod.def("synchronize", [](int device) {
-    const py::gil_scoped_release released;
-    const pb::cuda::OnDevice on_device;
-    pb::cuda::use_device(device);
-    pb::cuda::synchronize();
-  });
   // find(names) is called at the first large product, and gives the addresses of cuBLASLt's functions, or None.
   mod.def("find_cublaslt", [](py::object find) {
     library_finder = find.release().ptr();
     pb::cuda::find_library_by(find_library);
   });
-  mod.def("trim", [] {
-    const pb::cuda::OnDevice on_device;
-    pb::cuda::trim();
-  });
-  mod.def("memory", [] {
-    const pb::cuda::OnDevice on_device;
-    const pb::cuda::MemoryUse use = pb::cuda::memory_use();
-    return py::make_tuple(use.used, use.cached, use.free, use.total);
-  });
+  bind_memory(mod);
+  bind_streams(mod);
+#if defined(PB_CUDASIM)
+  bind_simulator(mod);
+#endif
 }

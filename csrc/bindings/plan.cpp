@@ -2,10 +2,10 @@
 #include "bindings/plan.h"
 
 #include <cstring>
+#include <string>
 
 #include "bindings/result.h"
 #include "bindings/tables.h"
-#include "kernels/copy.h"
 #include "kernels/failure.h"
 
 #if defined(PB_CUDA)
@@ -25,7 +25,7 @@ OwnedPlan& plan_or_refuse(PyObject* capsule) {
 }
 
 char* new_memory(OwnedPlan& owned, int64_t bytes) {
-  owned.memory.push_back(kernels::allocate(size_t(bytes)));
+  owned.memory.push_back(kernels::allocate(size_t(bytes), kernels::Holder::recordings));
   return static_cast<char*>(owned.memory.back().data);
 }
 
@@ -58,33 +58,6 @@ Plan& plain_plan(OwnedPlan& owned) {
   if (!owned.plain_ready) give_memory(owned, owned.plain);
   owned.plain_ready = true;
   return owned.plain;
-}
-
-void copy_bytes(char* to, const char* from, int64_t bytes) {
-  static const Kernel kernel{"copy", kernels::copy, kernels::copy_cost};
-  View views[2] = {flat_view(to, DType::u8, bytes), flat_view(from, DType::u8, bytes)};
-  run({&kernel, 1, 1, views, {}, {}, nullptr});
-}
-
-// Pass by pass, with the given blocks copied to memory that stays where it is, and the results from there.
-void run_copied(OwnedPlan& owned, const Span* given, int64_t passes) {
-  const Plan& plan = owned.plan;
-  if (owned.copies.empty())
-    for (const int block : plan.given) owned.copies.push_back({new_memory(owned, plan.blocks[block].bytes), 0});
-  const size_t in = owned.inputs.size();
-  const auto copy = [&](size_t k, int64_t pass, bool back) {
-    char *outside = given[k].data + pass * given[k].stride, *inside = owned.copies[k].data;
-    copy_bytes(back ? outside : inside, back ? inside : outside, plan.blocks[plan.given[k]].bytes);
-  };
-  for (int64_t pass = 0; pass < passes; ++pass) {
-    for (size_t k = 0; k < in; ++k)
-      if (!plan.operands_of[plan.given[k]].empty()) copy(k, pass, false);
-    Progress progress;
-    progress.nanoseconds = owned.progress.nanoseconds;
-    owned.progress.passes = int(pass), owned.progress.begun = 0;
-    owned.program->run(owned.copies.data(), 1, progress);
-    for (size_t k = in; k < plan.given.size(); ++k) copy(k, pass, true);
-  }
 }
 
 struct Released {
@@ -149,9 +122,19 @@ void run_steps(OwnedPlan& owned, int64_t steps, const View* views) {
     nanoseconds.resize(owned.plan.groups.size());
     owned.progress.nanoseconds = nanoseconds.data();
   }
-  if (owned.program->takes(given, passes)) owned.program->run(given, passes, owned.progress);
-  else run_copied(owned, given, passes);
+  owned.program->run(given, passes, owned.progress);
   if (door.ledger) tell_replays(owned, passes, nanoseconds);
+}
+
+// Says once that a plan's launches do not run as a graph, which costs time. A filter that makes an error of warnings cannot stop a run
+// that is over.
+void warn_of_single_launches(OwnedPlan& owned) {
+  if (owned.warned || !owned.program->gave_up) return;
+  owned.warned = true;
+  const std::string text = "a captured function does not run as a CUDA graph: " + owned.program->state().why_single +
+                           ". Its kernels are launched one by one instead, with the same results in more time. explain() keeps "
+                           "the reason; PULLBACK_CUDA_GRAPHS=0 launches them so from the beginning.";
+  if (PyErr_WarnEx(PyExc_RuntimeWarning, text.c_str(), 1) < 0) PyErr_WriteUnraisable(nullptr);
 }
 
 // plan_run(plan, inputs, steps) -> results, tensors. With steps > 0 inputs and results have a leading axis of so many, run one
@@ -181,6 +164,7 @@ PyObject* plan_run(const void*, PyObject* const* args, Py_ssize_t count) {
     Py_DECREF(results);
     throw;
   }
+  warn_of_single_launches(owned);
   return results;
 }
 
@@ -201,6 +185,14 @@ PyObject* plan_facts(const void*, PyObject* const* args, Py_ssize_t count) {
   const Plan& plan = plan_or_refuse(args[0]).plan;
   return Py_BuildValue("(iiiiL)", plan.recorded, plan.dead, int(plan.steps.size()), int(plan.groups.size()),
                        (long long)plan.arena_bytes);
+}
+
+// plan_state(plan) -> (CUDA graphs, nodes of the last one, those of them that are kernels, why kernels are launched one by one or None).
+PyObject* plan_state(const void*, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 1);
+  const ProgramState state = plan_or_refuse(args[0]).program->state();
+  return Py_BuildValue("(iiiz)", state.graphs, state.nodes, state.kernel_nodes,
+                       state.why_single.empty() ? nullptr : state.why_single.c_str());
 }
 
 PyObject* shape_of(const View& v) {
@@ -268,6 +260,7 @@ void bind_plan(PyObject* module) {
   define(module, "plan_run", plan_run, nullptr);
   define(module, "plan_done", plan_done, nullptr);
   define(module, "plan_facts", plan_facts, nullptr);
+  define(module, "plan_state", plan_state, nullptr);
   define(module, "plan_rows", plan_rows, nullptr);
 }
 

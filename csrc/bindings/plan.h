@@ -25,9 +25,9 @@ struct OwnedPlan {
   std::unique_ptr<Program> program;    // goes before the memory
   std::mutex mutex;                    // one replay at a time
   int device = 0;
-  Progress progress;         // of the last run
-  std::vector<Span> copies;  // of the given blocks, where a program does not take them where they are
+  Progress progress;  // of the last run
   bool plain_ready = false;
+  bool warned = false;  // that its launches do not run as a graph
   // Of the launches of `plain`, once a ledger has asked; and which of them is the first that a group of `plan` does.
   std::shared_ptr<const std::vector<PlanRecord>> figures;
   std::vector<size_t> figures_of_groups;

@@ -118,7 +118,7 @@ void trim() {
 
 }  // namespace
 
-Block allocate(size_t bytes) {
+Block allocate(size_t bytes, Holder) {
   if (bytes < kLarge) {
     if (void* data = from_system(bytes)) return counted(data, bytes);
     trim();

@@ -138,7 +138,6 @@ class CpuProgram : public Program {
     }
   }
 
-  bool takes(const Span*, int64_t) override { return true; }
 
   void run(const Span* given, int64_t passes, Progress& progress) override {
     DenormalMode mode;

@@ -1,5 +1,11 @@
-// The device's memory. Blocks are kept when they are released, and given out again at once: everything runs on one stream, so
-// the work of their last owner is done before that of the next.
+// The device's memory. Blocks are kept when they are released, and handed out again at once: everything runs on one stream, so the
+// work of a block's last owner is done before that of the next. Memory that another library may still be using on its own stream is
+// not released here before that stream has passed (python/pullback/leases.py).
+//
+// The cache holds PULLBACK_CUDA_CACHE_BYTES at most. By default that is 256 MiB more than was ever in use at once: a program whose
+// steps are alike never comes near it, and one whose shapes keep changing does not fill the device with sizes that it no longer uses.
+#include <atomic>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <vector>
@@ -11,12 +17,27 @@
 namespace pb::cuda {
 namespace {
 
+using kernels::Holder;
+
 constexpr size_t kAlign = 512;
+constexpr size_t kSpare = size_t{256} << 20;
 #if defined(__CUDACC__)
-constexpr bool kKeeps = true;
+constexpr int64_t kDefaultLimit = -1;  // follows the peak
 #else
-constexpr bool kKeeps = false;  // the simulator fills fresh memory with NaN, and watches the ends of blocks
+constexpr int64_t kDefaultLimit = 0;  // the simulator fills fresh memory with NaN, and watches the ends of blocks
 #endif
+
+// Bytes that the cache may hold; -1 if that follows the peak.
+int64_t fixed_limit() {
+  static const int64_t limit = [] {
+    const char* text = std::getenv("PULLBACK_CUDA_CACHE_BYTES");
+    char* end = nullptr;
+    const long long bytes = text ? std::strtoll(text, &end, 10) : -1;
+    return text && end != text && bytes >= 0 ? int64_t(bytes) : kDefaultLimit;
+  }();
+  return limit;
+}
+bool keeps() { return fixed_limit() != 0; }
 
 // Sizes of one in eight: at most 12.5 % more than was asked for.
 size_t rounded(size_t bytes) {
@@ -26,8 +47,49 @@ size_t rounded(size_t bytes) {
 }
 
 struct Pool {
-  std::map<size_t, std::vector<void*>> blocks;
-  size_t used = 0, cached = 0;
+  struct Shelf {  // free blocks of one size
+    std::vector<void*> blocks;
+    uint64_t used = 0;  // when a block last came or went, on the pool's clock
+  };
+  std::map<size_t, Shelf> shelves;
+  uint64_t clock = 0;
+  size_t live = 0, cached = 0, peak = 0;
+  size_t of[kernels::kHolders] = {};
+
+  size_t limit() const { return fixed_limit() >= 0 ? size_t(fixed_limit()) : peak + kSpare; }
+  void count(size_t size, Holder holder) {
+    live += size, of[int(holder)] += size;
+    if (live > peak) peak = live;
+  }
+  void* take(size_t size) {
+    const auto found = shelves.find(size);
+    if (found == shelves.end() || found->second.blocks.empty()) return nullptr;
+    void* data = found->second.blocks.back();
+    found->second.blocks.pop_back();
+    found->second.used = ++clock;
+    cached -= size;
+    return data;
+  }
+  void put(void* data, size_t size) {
+    Shelf& shelf = shelves[size];
+    shelf.blocks.push_back(data);
+    shelf.used = ++clock;
+    cached += size;
+    if (cached > limit()) shrink(limit() / 4 * 3);  // to below the limit: each cudaFree waits for the device
+  }
+  // Frees blocks of the sizes that were not used for the longest time, until at most `most` bytes are cached.
+  void shrink(size_t most) {
+    while (cached > most) {
+      auto oldest = shelves.end();
+      for (auto at = shelves.begin(); at != shelves.end(); ++at)
+        if (!at->second.blocks.empty() && (oldest == shelves.end() || at->second.used < oldest->second.used)) oldest = at;
+      if (oldest == shelves.end()) return;
+      (void)cudaFree(oldest->second.blocks.back());
+      oldest->second.blocks.pop_back();
+      cached -= oldest->first;
+      if (oldest->second.blocks.empty()) shelves.erase(oldest);
+    }
+  }
 };
 struct Pools {
   std::mutex mutex;
@@ -38,14 +100,9 @@ Pools& pools() {
   static Pools* const all = new Pools;
   return *all;
 }
+Pool& own_pool() { return pools().of[current_device()]; }
 
-void give_back(Pool& pool) {
-  for (auto& [size, blocks] : pool.blocks) {
-    for (void* block : blocks) (void)cudaFree(block);
-    pool.cached -= size * blocks.size();
-  }
-  pool.blocks.clear();
-}
+std::atomic<void (*)()> release_elsewhere{nullptr};
 
 std::string in_mebibytes(size_t bytes) {
   const size_t tenths = (bytes * 10 + (size_t{1} << 19)) >> 20;
@@ -55,16 +112,16 @@ std::string in_mebibytes(size_t bytes) {
 [[noreturn]] void no_room(size_t bytes) {
   const MemoryUse use = memory_use();
   throw kernels::OutOfMemory("GPU " + std::to_string(current_device()) + " has no memory for it: " + in_mebibytes(bytes) +
-                             " were asked for, " + in_mebibytes(use.used) + " are in use by pullback's tensors, and " +
+                             " were asked for, " + in_mebibytes(use.live) + " are in use by pullback's tensors, and " +
                              in_mebibytes(use.free) + " of " + in_mebibytes(use.total) +
                              " are free. Tensors that exist stay valid. Make batches smaller, or drop tensors (a tape keeps "
                              "what its backward pass needs).");
 }
 
+// Memory from the driver; null if there is none.
 void* fresh(size_t bytes) {
   void* data = nullptr;
-  // A graph that is being made has no place for the allocation.
-  const bool waits = kKeeps || GraphMemory::current;
+  const bool waits = keeps() || GraphMemory::current;  // a graph that is being captured has no place for the allocation
   const cudaError_t error = waits ? cudaMalloc(&data, bytes) : cudaMallocAsync(&data, bytes, stream());
   if (error == cudaSuccess) return data;
   (void)cudaGetLastError();
@@ -72,27 +129,50 @@ void* fresh(size_t bytes) {
   return nullptr;
 }
 
+// What is cached is given back first; then what other libraries keep, such as CuPy's pool, which holds uploaded batches.
+void* fresh_after_making_room(size_t bytes) {
+  (void)trim();
+  if (void* data = fresh(bytes)) return data;
+  if (void (*release)() = release_elsewhere.load()) {
+    release();
+    (void)trim();
+    if (void* data = fresh(bytes)) return data;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
-void trim() {
-  Pools& all = pools();
-  const std::lock_guard<std::mutex> lock(all.mutex);
+size_t trim() {
   (void)stream();
-  give_back(all.of[current_device()]);
+  const std::lock_guard<std::mutex> lock(pools().mutex);
+  Pool& pool = own_pool();
+  const size_t before = pool.cached;
+  pool.shrink(0);
+  return before - pool.cached;
 }
+
+void free_memory_by(void (*release)()) { release_elsewhere = release; }
 
 MemoryUse memory_use() {
   MemoryUse use{};
-  (void)cudaMemGetInfo(&use.free, &use.total);
-  const Pool& pool = pools().of[current_device()];
-  use.used = pool.used, use.cached = pool.cached;
+  if (cudaMemGetInfo(&use.free, &use.total) != cudaSuccess) (void)cudaGetLastError();
+  const std::lock_guard<std::mutex> lock(pools().mutex);
+  const Pool& pool = own_pool();
+  use.live = pool.live, use.cached = pool.cached, use.peak = pool.peak;
+  for (int k = 0; k < kernels::kHolders; ++k) use.of[k] = pool.of[k];
   return use;
+}
+
+void reset_peak() {
+  const std::lock_guard<std::mutex> lock(pools().mutex);
+  own_pool().peak = own_pool().live;
 }
 
 thread_local GraphMemory* GraphMemory::current = nullptr;
 
 kernels::Block working_memory(size_t bytes) {
-  return GraphMemory::current ? GraphMemory::current->take(bytes) : kernels::allocate(bytes);
+  return GraphMemory::current ? GraphMemory::current->take(bytes) : kernels::allocate(bytes, Holder::scratch);
 }
 void give_back_working_memory(const kernels::Block& block) {
   if (GraphMemory::current) GraphMemory::current->give_back(block);
@@ -114,44 +194,44 @@ namespace pb::kernels {
 
 using namespace cuda;
 
-Block allocate(size_t bytes) {
-  const size_t size = kKeeps ? rounded(bytes) : (bytes ? bytes : 1);
+Block allocate(size_t bytes, Holder holder) {
+  const size_t size = keeps() ? rounded(bytes) : (bytes ? bytes : 1);
   (void)stream();  // the device is ready, and current
-  Pools& all = pools();
-  const std::lock_guard<std::mutex> lock(all.mutex);
-  Pool& pool = all.of[current_device()];
-  const auto found = pool.blocks.find(size);
-  void* data = nullptr;
-  if (found != pool.blocks.end() && !found->second.empty()) {
-    data = found->second.back();
-    found->second.pop_back();
-    pool.cached -= size;
-  } else if (!(data = fresh(size))) {
-    give_back(pool);
-    if (!(data = fresh(size))) no_room(bytes);
+  Pool& pool = own_pool();
+  const auto block = [&](void* data) { return Block{data, size, current_device(), holder}; };
+  {
+    const std::lock_guard<std::mutex> lock(pools().mutex);
+    if (void* data = pool.take(size)) {
+      pool.count(size, holder);
+      return block(data);
+    }
   }
-  pool.used += size;
-  return {data, size, current_device()};
+  void* data = fresh(size);  // without the lock: what other libraries release may come back here
+  if (!data) data = fresh_after_making_room(size);
+  if (!data) no_room(bytes);
+  const std::lock_guard<std::mutex> lock(pools().mutex);
+  pool.count(size, holder);
+  return block(data);
 }
 
 void release(const Block& block) noexcept {
-  if (!block.data) return;
-  Pools& all = pools();
-  const std::lock_guard<std::mutex> lock(all.mutex);
-  Pool& pool = all.of[block.device];
-  pool.used -= block.bytes;
+  if (!block.data || !usable()) return;  // a forked child has no use for its parent's memory
+  const std::lock_guard<std::mutex> lock(pools().mutex);
+  Pool& pool = pools().of[block.device];
+  pool.live -= block.bytes, pool.of[int(block.holder)] -= block.bytes;
   try {
-    if (kKeeps) {
-      pool.blocks[block.bytes].push_back(block.data);
-      pool.cached += block.bytes;
-      return;
-    }
-    (void)cudaFreeAsync(block.data, stream());
+    if (keeps()) return pool.put(block.data, block.bytes);
+#if !defined(__CUDACC__)
+    return (void)cudaFreeAsync(block.data, stream());
+#endif
   } catch (const std::exception&) {  // no room to remember it: then not
-    (void)cudaFree(block.data);
   }
+  (void)cudaFree(block.data);
 }
 
 }  // namespace pb::kernels
 
-int64_t pb::live_bytes() { return int64_t(cuda::pools().of[cuda::current_device()].used); }
+int64_t pb::live_bytes() {
+  const std::lock_guard<std::mutex> lock(cuda::pools().mutex);
+  return int64_t(cuda::own_pool().live);
+}

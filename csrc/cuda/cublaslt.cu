@@ -137,7 +137,7 @@ Device& ready_device(const Functions& lt) {
   const size_t bytes = size_t(major >= 9 ? 32 : 4) << 20;  // as the library's documentation advises
   if (lt.create(&device.handle) != 0) device.handle = nullptr;
   if (!device.handle) return device;
-  device.workspace = kernels::allocate(bytes).data;  // kept: it serves all products of the stream
+  device.workspace = kernels::allocate(bytes, kernels::Holder::scratch).data;  // kept: it serves all products of the stream
   device.workspace_bytes = bytes;
   return device;
 }

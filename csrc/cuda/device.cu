@@ -1,7 +1,8 @@
 // Devices, their streams, and errors in words.
 #include "cuda/device.h"
 
-#include <cstdlib>
+#include <pthread.h>
+
 #include <mutex>
 
 #include "cuda/launch.cuh"
@@ -13,34 +14,44 @@ struct Device {
   std::once_flag once;
   cudaStream_t stream = nullptr;
   int multiprocessors = 0;
+  Fault* fault = nullptr;       // pinned memory of the host
+  unsigned* taken = nullptr;    // see FaultSink
+  unsigned* tickets = nullptr;  // kTickets counters
 };
 Device devices[kMaxDevices];
 thread_local int current = 0;
+thread_local Stream redirected = nullptr;
+bool forked = false;  // this process is the child of one that has used a GPU
 
+// Counters are cleared here and waited for: cleared at their first use, they could be cleared inside a graph, and hold garbage until
+// that is launched.
 void prepare(Device& device, int number) {
+  static std::once_flag watching;
+  std::call_once(watching, [] { pthread_atfork(nullptr, nullptr, [] { forked = true; }); });
   check(cudaSetDevice(number), "choosing a device");
-  check(cudaStreamCreateWithFlags(&device.stream, cudaStreamNonBlocking), "making a stream");
   check(cudaDeviceGetAttribute(&device.multiprocessors, cudaDevAttrMultiProcessorCount, number), "asking for multiprocessors");
+  void* pinned = nullptr;
+  check(cudaHostAlloc(&pinned, sizeof(Fault), cudaHostAllocMapped | cudaHostAllocPortable), "pinning memory");
+  device.fault = new (pinned) Fault{};
+  constexpr size_t kBytes = (kTickets + 1) * sizeof(unsigned);
+  check(cudaMalloc(&device.tickets, kBytes), "allocating memory");
+  device.taken = device.tickets + kTickets;
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream");
+  check(cudaMemsetAsync(device.tickets, 0, kBytes, stream), "clearing memory");
+  check(cudaStreamSynchronize(stream), "clearing memory");
+  device.stream = stream;
 }
 
 Device& here() {
   Device& device = devices[current];
+  if (__builtin_expect(forked, 0))
+    throw kernels::Failure(
+        "this process was forked from one that had used the GPU, and CUDA does not work in such a child. Start it with "
+        "multiprocessing's \"spawn\" or \"forkserver\" (multiprocessing.get_context(\"spawn\")), or use the GPU in the child only");
   std::call_once(device.once, [&device] { prepare(device, current); });
   return device;
 }
-
-// For all devices one, made when first asked for: it is pinned.
-Fault* fault() {
-  static Fault* const shared = [] {
-    void* p = nullptr;
-    check(cudaHostAlloc(&p, sizeof(Fault), cudaHostAllocMapped | cudaHostAllocPortable), "pinning memory");
-    return new (p) Fault{};
-  }();
-  return shared;
-}
-thread_local Stream redirected = nullptr;
-
-int fault_state() { return *static_cast<volatile int*>(&fault()->set); }
 
 bool several() {
   static const bool found = [] {
@@ -53,14 +64,58 @@ bool several() {
 
 std::string version_text(int version) { return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10); }
 
+// True for the errors of a kernel that went wrong, which every later call of the process returns again.
+bool is_sticky(cudaError_t error) {
+  switch (error) {
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure: return true;
+    default: return false;
+  }
+}
+
+cudaStream_t stream_of(StreamNumber number) {
+  switch (number) {
+    case 0: return here().stream;
+    case 1: return cudaStreamLegacy;
+    case 2: return cudaStreamPerThread;
+    default: return reinterpret_cast<cudaStream_t>(number);
+  }
+}
+
+cudaEvent_t new_event() {
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
+  return event;
+}
+
+// `later` waits for what `earlier` has been given so far. The driver keeps an event that was destroyed as long as it is needed.
+void order(cudaStream_t earlier, cudaStream_t later) {
+  if (earlier == later) return;
+  const cudaEvent_t event = new_event();
+  cudaError_t error = cudaEventRecord(event, earlier);
+  if (error == cudaSuccess) error = cudaStreamWaitEvent(later, event, 0);
+  (void)cudaEventDestroy(event);
+  check(error, "waiting for another stream");
+}
+
 }  // namespace
 
 void fail(cudaError_t error, const char* doing) {
   (void)cudaGetLastError();
   if (error == cudaErrorMemoryAllocation) throw kernels::OutOfMemory(std::string(doing) + " found no memory on the GPU");
-  throw kernels::Failure(std::string(doing) + " failed: " + cudaGetErrorString(error) + " (" + cudaGetErrorName(error) +
-                         "). After an error inside a kernel this process cannot use the GPU any more; run it again with "
-                         "PULLBACK_CUDA_SYNC=1, which names the op that caused it.");
+  std::string text = std::string(doing) + " failed: " + cudaGetErrorString(error) + " (" + cudaGetErrorName(error) + ")";
+  if (is_sticky(error))
+    text +=
+        ". A kernel went wrong, here or in an earlier op, and this process cannot use the GPU any more. Run it again with "
+        "PULLBACK_CUDA_SYNC=1, which names the op";
+  throw kernels::Failure(text);
 }
 
 void use_device(int device) {
@@ -81,23 +136,77 @@ OnDevice::~OnDevice() {
 }
 
 Stream stream() { return redirected ? redirected : here().stream; }
-OnStream::OnStream(Stream stream) : before_(redirected) { redirected = stream; }
+OnStream::OnStream(Stream stream) : before_(redirected) {
+  (void)here();  // prepared before anything is captured
+  redirected = stream;
+}
 OnStream::~OnStream() { redirected = before_; }
 int multiprocessors() { return here().multiprocessors; }
+bool usable() { return !forked; }
 
 void synchronize() {
   check(cudaStreamSynchronize(stream()), "waiting for the GPU");
   throw_fault();
 }
 
-FaultSink fault_sink(const Launch& launch) { return {fault(), launch.kernel}; }
+void upload(void* to, const void* from, size_t bytes) {
+  if (bytes) check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, here().stream), "copying to the GPU");
+}
+
+// ---- other streams
+
+struct Moment {
+  cudaEvent_t event;
+};
+
+void wait_for(StreamNumber other) { order(stream_of(other), here().stream); }
+void let_wait(StreamNumber other) { order(here().stream, stream_of(other)); }
+
+Moment* moment_in(StreamNumber stream) noexcept {
+  cudaEvent_t event = nullptr;
+  try {
+    const cudaStream_t at = stream_of(stream);
+    event = new_event();
+    check(cudaEventRecord(event, at), "recording an event");
+    return new Moment{event};
+  } catch (const std::exception&) {
+    if (event) (void)cudaEventDestroy(event);
+    return nullptr;
+  }
+}
+
+bool passed(Moment* moment) noexcept {
+  const cudaError_t state = cudaEventQuery(moment->event);
+  if (state == cudaErrorNotReady) return false;
+  if (state != cudaSuccess) (void)cudaGetLastError();  // the device is lost: nothing runs on it any more
+  forget(moment);
+  return true;
+}
+
+void forget(Moment* moment) noexcept {
+  (void)cudaEventDestroy(moment->event);
+  delete moment;
+}
+
+void wait_for_all() {
+  (void)here();
+  check(cudaDeviceSynchronize(), "waiting for all streams of the GPU");
+}
+
+// ---- faults
+
+FaultSink fault_sink(const Launch& launch) { return {here().fault, here().taken, launch.kernel}; }
 
 void throw_fault() {
-  if (fault_state() != 2) return;
-  const Fault found = *fault();
-  fault()->set = 0;
+  Device& device = here();
+  if (__builtin_expect(__atomic_load_n(&device.fault->set, __ATOMIC_ACQUIRE) == 0, 1)) return;
+  const Fault found = *device.fault;
+  device.fault->set = 0;
+  check(cudaMemsetAsync(device.taken, 0, sizeof(unsigned), device.stream), "clearing memory");
   throw kernels::OutOfRange{found.where, found.index, found.length, found.kernel->name};
 }
+
+unsigned* tickets() { return here().tickets; }
 
 int driver_version() {
   int version = 0;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "kernels/memory.h"
 #include "launch/door.h"
 
 #if defined(__CUDACC__) || !defined(PB_CUDASIM)
@@ -48,32 +49,72 @@ class OnStream {
 };
 // Waits until the work of the current device is done. Throws what it found wrong.
 void synchronize();
+// Copies from the host's memory, in the order of the stream. The source may change once the call has returned, unless it is pinned.
+void upload(void* to, const void* from, size_t bytes);
 
 int multiprocessors();  // of the current device
+// False in a process that was forked from one that had used a GPU: CUDA does not work there, and every call above throws.
+bool usable();
 
-// What a kernel found wrong in its arguments: an index outside its axis. The first one is kept until it has been thrown.
-// In memory that host and device share, so that looking at it costs nothing.
+// ---- other streams
+
+// A stream of somebody else, as DLPack and the CUDA array interface number them: 1 is the legacy default stream, 2 the calling
+// thread's default stream, and any other number is a pointer. 0 is the current device's stream of this module.
+using StreamNumber = uintptr_t;
+// Work that is launched from now on waits for what `other` has been given so far. Nothing waits on the host.
+void wait_for(StreamNumber other);
+// What `other` is given from now on waits for what has been launched so far.
+void let_wait(StreamNumber other);
+// A moment in a stream of the current device, after everything that the stream has been given so far; null if the driver refuses
+// to mark it. Host memory: `passed` or `forget` must follow.
+struct Moment;
+Moment* moment_in(StreamNumber stream) noexcept;
+// True once the stream has come that far. Never waits; forgets the moment when it has passed.
+bool passed(Moment* moment) noexcept;
+void forget(Moment* moment) noexcept;
+// Waits for all streams of the current device, also those of other libraries.
+void wait_for_all();
+
+// ---- faults
+
+// What a kernel found wrong in its arguments: an index outside its axis. The first one is kept until it has been thrown. It lies in
+// memory that host and device share, so that looking at it costs nothing.
 struct Fault {
-  int set;
+  int set;  // 1 when the rest is written
   const Kernel* kernel;
   int64_t where, index, length;
 };
 // Given to kernels that check indices. They read or write a place inside the axis instead, and go on.
 struct FaultSink {
   Fault* fault;
+  unsigned* taken;  // 1 once a thread has chosen to report, in the device's memory: only that thread writes the fault
   const Kernel* kernel;
 };
 FaultSink fault_sink(const Launch& launch);
-// Throws kernels::Failure if a kernel found something wrong since the last look; does not wait.
+// Throws kernels::OutOfRange if a kernel of the current device found something wrong since the last look; does not wait.
 void throw_fault();
 
-// Bytes that arrays and scratch hold, and bytes kept for later ones.
+// Arrival counters of blocks. All are 0 between launches: the last block to arrive resets its counter.
+constexpr int64_t kTickets = 1 << 16;
+unsigned* tickets();  // of the current device; every launch may use all kTickets of them, since launches follow one another
+
+// ---- memory
+
+// Bytes of the current device.
 struct MemoryUse {
-  size_t used, cached, free, total;
+  size_t live;         // in use, by all holders together
+  size_t cached;       // free, and kept for later allocations
+  size_t peak;         // the most that was in use at once, since the start or since reset_peak
+  size_t free, total;  // as the driver says
+  size_t of[kernels::kHolders];
 };
 MemoryUse memory_use();
-// Gives the memory that is kept for later arrays back to the driver.
-void trim();
+void reset_peak();
+// Gives the memory that is kept for later arrays back to the driver. Returns how many bytes.
+size_t trim();
+// Called when the driver has no memory left, before the last try: releases what other libraries keep for later. It may take and
+// release memory itself.
+void free_memory_by(void (*release)());
 
 // The versions that the driver and this module were made for, as 13000 for 13.0; 0 where there is no driver.
 int driver_version();

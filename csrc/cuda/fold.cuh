@@ -39,10 +39,6 @@ template <class R, int kOf = int(kThreads), class A> __device__ inline A fold_bl
   return a;
 }
 
-// Counters of blocks that are done. All are 0 between launches: whoever arrives last sets his back.
-constexpr int64_t kTickets = 1 << 16;
-unsigned* tickets();  // of the current device, kTickets of them; every launch may use all, since launches follow one another
-
 // Whether this block is the last of `expected` that arrive at the ticket; the same for all its threads, all of which call this.
 // What any of them wrote before is then seen by the last, which reads it in the order of an index. Reads go past the first-level
 // cache (__ldcg): it may hold lines from before.

@@ -1,13 +1,17 @@
-// A plan as CUDA graphs: captured from the stream at the first run of a kind, and launched at each.
+// A plan as CUDA graphs: captured from a stream at the first run of a kind, and launched at every run.
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "cuda/gemm.h"
 #include "cuda/graph_memory.h"
 #include "cuda/launch.cuh"
+#include "cuda/slots.cuh"
 #include "kernels/fusions.h"
 #include "launch/denormals.h"
 #include "launch/plan.h"
@@ -30,8 +34,8 @@ const char* why_not_chained(const Plan&, const Step&, const Step&) { return "a G
 
 namespace {
 
-// On a stream of its own: what other threads and CuPy launch meanwhile is none of the graph's. Memory is asked of the driver where
-// the cache has none, which only a relaxed capture allows.
+// A capture in progress, on a separate stream: what other threads and CuPy launch meanwhile does not become a part of the graph.
+// Kernels may need memory that the cache does not have, and only a relaxed capture allows asking the driver for it.
 class Capturing {
  public:
   Capturing() {
@@ -60,34 +64,135 @@ class Capturing {
   bool ended_ = false;
 };
 
-constexpr size_t kMostGraphs = 8;
+constexpr size_t kMostGraphs = 4;  // with the addresses of the given blocks in them, for one number of passes
 constexpr int64_t kMostNodes = 20000;
 
 struct DestroyGraph {
+  void operator()(cudaGraph_t graph) const { (void)cudaGraphDestroy(graph); }
   void operator()(cudaGraphExec_t exec) const { (void)cudaGraphExecDestroy(exec); }
 };
+template <class T> using GraphPointer = std::unique_ptr<std::remove_pointer_t<T>, DestroyGraph>;
+
+// One graph, ready to be launched.
 struct Instance {
-  int phase;  // of its launches; kOther where they are of several
-  std::unique_ptr<std::remove_pointer_t<cudaGraphExec_t>, DestroyGraph> exec;
+  int phase;                         // of its launches; kOther where they are of several
+  GraphPointer<cudaGraph_t> graph;   // its nodes are named when their arguments change
+  GraphPointer<cudaGraphExec_t> exec;
 };
 
-// A graph has the addresses of its memory in it, so there is one for each set of addresses of the given blocks, and for so many
-// passes. Tensors that come and go mostly do so at a few addresses. Where phases are timed, each stretch of one is a graph.
+// PULLBACK_CUDA_GRAPHS=0: plans are launched kernel by kernel.
+bool graphs_are_off() {
+  static const bool off = [] {
+    const char* text = std::getenv("PULLBACK_CUDA_GRAPHS");
+    return text && *text == '0';
+  }();
+  return off;
+}
+
+// The slots of a graph that serves all addresses: memory for every given block.
+class Slots {
+ public:
+  Slots(const Plan& plan, int64_t passes) : plan_(plan), passes_(passes) {
+    for (const int block : plan.given) {
+      inputs_ += plan.blocks[block].home == Home::input;
+      blocks_.push_back(kernels::allocate(size_t(plan.blocks[block].bytes * passes), kernels::Holder::graphs));
+      spans_.push_back({static_cast<char*>(blocks_.back().data), plan.blocks[block].bytes});
+    }
+  }
+  ~Slots() {
+    for (const kernels::Block& block : blocks_) kernels::release(block);
+  }
+  Slots(const Slots&) = delete;
+  Slots& operator=(const Slots&) = delete;
+
+  const Span* spans() const { return spans_.data(); }
+  void capture_inputs(const Span* given) { in_.capture(pieces(given, 0, inputs_)); }
+  void capture_results(const Span* given) { out_.capture(pieces(given, inputs_, spans_.size())); }
+  void change(cudaGraphExec_t first, cudaGraphExec_t last, const Span* given) {
+    in_.change(first, pieces(given, 0, inputs_));
+    out_.change(last, pieces(given, inputs_, spans_.size()));
+  }
+
+ private:
+  // Inputs that no launch reads are not copied.
+  std::vector<Piece> pieces(const Span* given, size_t begin, size_t end) const {
+    std::vector<Piece> found;
+    for (size_t k = begin; k < end; ++k) {
+      const int64_t bytes = plan_.blocks[plan_.given[k]].bytes;
+      if (bytes == 0 || plan_.operands_of[plan_.given[k]].empty()) continue;
+      const Span &slot = spans_[k], &outside = given[k];
+      const bool in = k < inputs_, whole = passes_ == 1 || outside.stride == bytes;
+      const Span &to = in ? slot : outside, &from = in ? outside : slot;
+      if (whole) found.push_back({to.data, from.data, bytes * passes_, 1, 0, 0});
+      else found.push_back({to.data, from.data, bytes, passes_, to.stride, from.stride});
+    }
+    return found;
+  }
+
+  const Plan& plan_;
+  const int64_t passes_;
+  size_t inputs_ = 0;  // of the given blocks, which are followed by the results
+  std::vector<kernels::Block> blocks_;
+  std::vector<Span> spans_;
+  SlotCopies in_, out_;
+};
+
+// Graphs of one plan, for one number of passes, all with or all without a cut between phases.
+//
+// A graph has the addresses of the given blocks in it. Tensors that come and go mostly do so at a few addresses, so the first
+// kMostGraphs sets of them get a graph each. A caller that brings yet others (a list of batches on the device, losses that are kept)
+// gets one graph for all: it copies what it is given into slots, and the results out of them.
+struct Graphs {
+  std::map<std::vector<int64_t>, std::vector<Instance>> by_address;
+  std::vector<Instance> slotted;
+  std::unique_ptr<Slots> slots;
+};
+
+// Runs a plan as graphs, or launch by launch where the driver does not take it as one.
 class GraphProgram : public Program {
  public:
-  explicit GraphProgram(Plan& plan) : plan_(plan) {}
-
-  bool takes(const Span* given, int64_t passes) override {
-    if (passes * int64_t(plan_.steps.size()) > kMostNodes) return false;
-    return graphs_.size() < kMostGraphs || graphs_.count(key_of(given, passes)) > 0;
+  explicit GraphProgram(Plan& plan) : plan_(plan) {
+    if (graphs_are_off()) why_single_ = "PULLBACK_CUDA_GRAPHS=0";
   }
 
   void run(const Span* given, int64_t passes, Progress& progress) override {
     progress.passes = progress.begun = 0;
     throw_fault();
-    std::vector<Instance>& instances = graphs_[key_of(given, passes)];
-    if (instances.empty()) instances = build(given, passes);
-    for (const Instance& instance : instances) {
+    const int64_t most = std::max<int64_t>(1, kMostNodes / std::max<int64_t>(1, int64_t(plan_.steps.size())));
+    if (passes <= most) return run_at_once(given, passes, progress);
+    for (int64_t pass = 0; pass < passes; ++pass) {
+      std::vector<Span> moved(given, given + plan_.given.size());
+      for (Span& span : moved) span.data += pass * span.stride;
+      run_at_once(moved.data(), 1, progress);
+      progress.passes = int(pass + 1), progress.begun = 0;
+    }
+  }
+
+  ProgramState state() const override {
+    ProgramState state;
+    for (const auto& [key, graphs] : graphs_) state.graphs += int(graphs.by_address.size()) + !graphs.slotted.empty();
+    state.nodes = nodes_, state.kernel_nodes = kernel_nodes_;
+    state.why_single = why_single_;
+    return state;
+  }
+
+ private:
+  using Key = std::pair<int64_t, bool>;  // passes; whether phases are timed, so that each stretch of one is a graph
+
+  static bool by_phase() { return door.ledger && door.ledger->has_borders; }
+
+  void run_at_once(const Span* given, int64_t passes, Progress& progress) {
+    if (!why_single_.empty()) return run_singly(given, passes, progress);
+    const std::vector<Instance>* instances = nullptr;
+    try {
+      instances = &ready(given, passes);
+    } catch (const std::exception& error) {  // of CUDA, of a library inside a capture, or of memory: the kernels can still run
+      why_single_ = error.what();
+      gave_up = true;
+      graphs_.clear();
+      return run_singly(given, passes, progress);
+    }
+    for (const Instance& instance : *instances) {
       if (door.ledger) door.ledger->enter(instance.phase);
       check(cudaGraphLaunch(instance.exec.get(), stream()), "launching a graph");
     }
@@ -95,55 +200,101 @@ class GraphProgram : public Program {
     progress.passes = int(passes);
   }
 
- private:
-  using Key = std::vector<int64_t>;
-
-  static bool by_phase() { return door.ledger && door.ledger->has_borders; }
-
-  Key key_of(const Span* given, int64_t passes) const {
-    Key key{passes, by_phase()};
+  // The graph or graphs to launch, made if need be.
+  const std::vector<Instance>& ready(const Span* given, int64_t passes) {
+    Graphs& graphs = graphs_[{passes, by_phase()}];
+    std::vector<int64_t> addresses;
     for (size_t k = 0; k < plan_.given.size(); ++k) {
-      key.push_back(int64_t(reinterpret_cast<intptr_t>(given[k].data)));
-      key.push_back(given[k].stride);
+      addresses.push_back(int64_t(reinterpret_cast<intptr_t>(given[k].data)));
+      addresses.push_back(given[k].stride);
     }
-    return key;
+    const auto found = graphs.by_address.find(addresses);
+    if (found != graphs.by_address.end()) return found->second;
+    if (graphs.by_address.size() < kMostGraphs) {
+      std::vector<Instance> made = build(given, passes, nullptr, nullptr);
+      return graphs.by_address[addresses] = std::move(made);
+    }
+    if (graphs.slotted.empty()) {
+      auto slots = std::make_unique<Slots>(plan_, passes);
+      graphs.slotted = build(slots->spans(), passes, slots.get(), given);
+      graphs.slots = std::move(slots);
+    }
+    graphs.slots->change(graphs.slotted.front().exec.get(), graphs.slotted.back().exec.get(), given);
+    return graphs.slotted;
   }
 
-  std::vector<Instance> build(const Span* given, int64_t passes) {
+  // `operands`: where the given blocks are while the graph runs. With slots those are their memory, and the graph copies from and to
+  // `outside`.
+  std::vector<Instance> build(const Span* operands, int64_t passes, Slots* slots, const Span* outside) {
     const ChargeKept kept;
     const GraphMemory::Use working_memory(memory_);
     const bool cut = by_phase();
     std::vector<Instance> instances;
     std::optional<Capturing> capture;
     int phase = kOther;
+    nodes_ = kernel_nodes_ = 0;
     const auto end = [&] {
-      if (capture) instances.push_back({phase, decltype(Instance::exec)(instantiated(capture->end()))});
+      if (!capture) return;
+      const cudaGraph_t graph = capture->end();
       capture.reset();
+      instances.push_back(instantiated(phase, graph));
     };
+    const auto begin = [&](int next) {
+      if (cut && next != phase) end();
+      if (cut) phase = next;
+      if (!capture) capture.emplace();
+    };
+    if (slots) begin(plan_.steps.empty() ? kOther : plan_.steps.front().charge.phase), slots->capture_inputs(outside);
     for (int64_t pass = 0; pass < passes; ++pass) {
-      plan_.move_given(given, pass);
+      plan_.move_given(operands, pass);
       for (const Step& step : plan_.steps) {
-        if (cut && step.charge.phase != phase) end();
-        if (cut) phase = step.charge.phase;
-        if (!capture) capture.emplace();
+        begin(step.charge.phase);
+        door.charge = step.charge;
         launch(step);
       }
     }
-    if (instances.empty() && !capture) capture.emplace();  // nothing to do is a graph, too
+    if (!capture) capture.emplace();  // nothing to do is a graph, too
+    if (slots) slots->capture_results(outside);
     end();
     return instances;
   }
 
-  static cudaGraphExec_t instantiated(cudaGraph_t graph) {
+  Instance instantiated(int phase, cudaGraph_t captured) {
+    Instance made{phase, GraphPointer<cudaGraph_t>(captured), nullptr};
     cudaGraphExec_t exec = nullptr;
-    const cudaError_t error = cudaGraphInstantiate(&exec, graph, 0);
-    (void)cudaGraphDestroy(graph);
-    check(error, "instantiating a graph");
-    return exec;
+    check(cudaGraphInstantiate(&exec, captured, 0), "instantiating a graph");
+    made.exec.reset(exec);
+    check(cudaGraphUpload(exec, stream()), "uploading a graph");
+    size_t count = 0;
+    check(cudaGraphGetNodes(captured, nullptr, &count), "counting a graph's nodes");
+    std::vector<cudaGraphNode_t> nodes(count);
+    if (count) check(cudaGraphGetNodes(captured, nodes.data(), &count), "counting a graph's nodes");
+    for (const cudaGraphNode_t node : nodes) {
+      cudaGraphNodeType type;
+      check(cudaGraphNodeGetType(node, &type), "counting a graph's nodes");
+      ++nodes_, kernel_nodes_ += type == cudaGraphNodeTypeKernel;
+    }
+    return made;
+  }
+
+  void run_singly(const Span* given, int64_t passes, Progress& progress) {
+    const ChargeKept kept;
+    for (int64_t pass = 0; pass < passes; ++pass) {
+      plan_.move_given(given, pass);
+      progress.begun = 0;
+      for (const Step& step : plan_.steps) {
+        ++progress.begun;
+        door.charge = step.charge;
+        if (door.ledger) door.ledger->enter(step.charge.phase);
+        perform(step.launch);
+      }
+      ++progress.passes;
+    }
+    progress.begun = 0;
+    if (door.ledger) door.ledger->enter(kept.before.phase);
   }
 
   static void launch(const Step& step) {
-    door.charge = step.charge;
 #if defined(PB_CUDASIM)
     run_flushed(step.launch);
 #else
@@ -153,7 +304,9 @@ class GraphProgram : public Program {
 
   Plan& plan_;
   GraphMemory memory_;
-  std::map<Key, std::vector<Instance>> graphs_;
+  std::map<Key, Graphs> graphs_;
+  int nodes_ = 0, kernel_nodes_ = 0;  // of the graph that was made last
+  std::string why_single_;            // why kernels are launched one by one; empty while graphs are used
 };
 
 }  // namespace

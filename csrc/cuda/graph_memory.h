@@ -36,7 +36,7 @@ class GraphMemory {
       free_.erase(free_.begin() + long(k));
       return block;
     }
-    all_.push_back(kernels::allocate(bytes));
+    all_.push_back(kernels::allocate(bytes, kernels::Holder::graphs));
     return all_.back();
   }
   void give_back(const kernels::Block& block) { free_.push_back(block); }

@@ -57,12 +57,14 @@ class Scratch {
   int count_ = 0;
 };
 
+// Reports an index outside its axis. The threads choose the one that writes by an atomic on the device's own memory: atomics on
+// memory of the host need hardware that many machines lack.
 __device__ inline void report(FaultSink sink, int64_t where, int64_t index, int64_t length) {
-  if (atomicCAS_system(&sink.fault->set, 0, 1) != 0) return;
+  if (atomicCAS(sink.taken, 0u, 1u) != 0u) return;
   sink.fault->where = where, sink.fault->index = index, sink.fault->length = length;
   sink.fault->kernel = sink.kernel;
   __threadfence_system();
-  atomicExch_system(&sink.fault->set, 2);
+  *static_cast<volatile int*>(&sink.fault->set) = 1;
 }
 
 }  // namespace pb::cuda

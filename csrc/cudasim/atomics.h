@@ -26,6 +26,9 @@ template <class T, class Change> T atomic_change(T* p, Change change) {
   return old;
 }
 
+// Atomics between the GPU and the host need hardware that many machines lack.
+void refuse_host_memory(const void* p);
+
 template <class T> T sum(T a, T b) {
   if constexpr (std::is_integral_v<T>) {
     using U = std::make_unsigned_t<T>;
@@ -46,13 +49,16 @@ template <class T> T compare_and_swap(T* p, T expected, T value) {
 
 }  // namespace cudasim
 
-// Each with the scopes _block and _system, which are the same here.
+// Each with the scopes _block and _system; the latter stops at memory of the host.
 #define CUDASIM_ATOMIC(name, ...)                                                               \
   template <class T> T name(T* p, cudasim::Value<T> value) {                                    \
     return cudasim::atomic_change(p, [=]([[maybe_unused]] T old) -> T { return __VA_ARGS__; }); \
   }                                                                                             \
   template <class T> T name##_block(T* p, cudasim::Value<T> value) { return name(p, value); }   \
-  template <class T> T name##_system(T* p, cudasim::Value<T> value) { return name(p, value); }
+  template <class T> T name##_system(T* p, cudasim::Value<T> value) {                           \
+    cudasim::refuse_host_memory(p);                                                             \
+    return name(p, value);                                                                      \
+  }
 
 CUDASIM_ATOMIC(atomicAdd, cudasim::sum<T>(old, value))
 CUDASIM_ATOMIC(atomicSub, cudasim::difference<T>(old, value))
@@ -73,5 +79,6 @@ template <class T> T atomicCAS_block(T* p, cudasim::Value<T> expected, cudasim::
   return cudasim::compare_and_swap<T>(p, expected, value);
 }
 template <class T> T atomicCAS_system(T* p, cudasim::Value<T> expected, cudasim::Value<T> value) {
+  cudasim::refuse_host_memory(p);
   return cudasim::compare_and_swap<T>(p, expected, value);
 }

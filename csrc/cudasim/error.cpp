@@ -1,6 +1,9 @@
 // Names of errors, and the last of each thread.
 #include "cudasim/error.h"
 
+#include <cstdlib>
+#include <cstring>
+
 namespace cudasim {
 namespace {
 
@@ -16,6 +19,7 @@ constexpr Text kTexts[] = {
     CUDASIM_TEXT(cudaSuccess, "no error"),
     CUDASIM_TEXT(cudaErrorInvalidValue, "invalid argument"),
     CUDASIM_TEXT(cudaErrorMemoryAllocation, "out of memory"),
+    CUDASIM_TEXT(cudaErrorInitializationError, "initialization error"),
     CUDASIM_TEXT(cudaErrorInvalidConfiguration, "invalid configuration argument"),
     CUDASIM_TEXT(cudaErrorInvalidSymbol, "invalid device symbol"),
     CUDASIM_TEXT(cudaErrorInvalidMemcpyDirection, "invalid copy direction for memcpy"),
@@ -25,6 +29,15 @@ constexpr Text kTexts[] = {
     CUDASIM_TEXT(cudaErrorInvalidResourceHandle, "invalid resource handle"),
     CUDASIM_TEXT(cudaErrorIllegalState, "the operation cannot be performed in the present state"),
     CUDASIM_TEXT(cudaErrorNotReady, "device not ready"),
+    CUDASIM_TEXT(cudaErrorIllegalAddress, "an illegal memory access was encountered"),
+    CUDASIM_TEXT(cudaErrorLaunchTimeout, "the launch timed out and was terminated"),
+    CUDASIM_TEXT(cudaErrorAssert, "device-side assert triggered"),
+    CUDASIM_TEXT(cudaErrorHardwareStackError, "hardware stack error"),
+    CUDASIM_TEXT(cudaErrorIllegalInstruction, "an illegal instruction was encountered"),
+    CUDASIM_TEXT(cudaErrorMisalignedAddress, "misaligned address"),
+    CUDASIM_TEXT(cudaErrorInvalidAddressSpace, "operation not supported on global/shared address space"),
+    CUDASIM_TEXT(cudaErrorInvalidPc, "invalid program counter"),
+    CUDASIM_TEXT(cudaErrorLaunchFailure, "unspecified launch failure"),
     CUDASIM_TEXT(cudaErrorCooperativeLaunchTooLarge, "too many blocks in cooperative launch"),
     CUDASIM_TEXT(cudaErrorNotSupported, "operation not supported"),
     CUDASIM_TEXT(cudaErrorStreamCaptureUnsupported, "operation not permitted when stream is capturing"),
@@ -52,6 +65,17 @@ const Text* text_of(cudaError_t error) {
 cudaError_t report(cudaError_t error) {
   if (error != cudaSuccess && error != cudaErrorNotReady) last = error;
   return error;
+}
+
+cudaError_t injected(const char* function) {
+  const char* wanted = std::getenv("CUDASIM_FAIL");
+  if (!wanted) return cudaSuccess;
+  const size_t length = std::strlen(function);
+  for (const char* at = wanted; at; at = std::strchr(at, ',')) {
+    at += *at == ',';
+    if (std::strncmp(at, function, length) == 0 && at[length] == '=') return report(cudaError_t(std::atoi(at + length + 1)));
+  }
+  return cudaSuccess;
 }
 
 }  // namespace cudasim

@@ -5,6 +5,7 @@ enum cudaError {
   cudaSuccess = 0,
   cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
+  cudaErrorInitializationError = 3,
   cudaErrorInvalidConfiguration = 9,
   cudaErrorInvalidSymbol = 13,
   cudaErrorInvalidMemcpyDirection = 21,
@@ -14,6 +15,15 @@ enum cudaError {
   cudaErrorInvalidResourceHandle = 400,
   cudaErrorIllegalState = 401,
   cudaErrorNotReady = 600,
+  cudaErrorIllegalAddress = 700,
+  cudaErrorLaunchTimeout = 702,
+  cudaErrorAssert = 710,
+  cudaErrorHardwareStackError = 714,
+  cudaErrorIllegalInstruction = 715,
+  cudaErrorMisalignedAddress = 716,
+  cudaErrorInvalidAddressSpace = 717,
+  cudaErrorInvalidPc = 718,
+  cudaErrorLaunchFailure = 719,
   cudaErrorCooperativeLaunchTooLarge = 720,
   cudaErrorNotSupported = 801,
   cudaErrorStreamCaptureUnsupported = 900,
@@ -36,5 +46,9 @@ const char* cudaGetErrorString(cudaError_t error);
 namespace cudasim {
 
 cudaError_t report(cudaError_t error);  // remembers an error, and returns it
+
+// The error that CUDASIM_FAIL wants this function of the runtime to return ("cudaGraphInstantiate=801,cudaMalloc=2"), reported;
+// cudaSuccess if it wants none.
+cudaError_t injected(const char* function);
 
 }  // namespace cudasim

@@ -77,7 +77,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (!event) return report(cudaErrorInvalidResourceHandle);
   if (event->capture) return cudasim::invalidate(*event->capture, cudaErrorCapturedEvent);
   if (!event->moment || event->moment->reached) return cudaSuccess;
-  streams().run_one();
+  streams().go_on();
   return cudaErrorNotReady;
 }
 

@@ -54,6 +54,7 @@ bool same_structure(const CUgraph_st& a, const CUgraph_st& b) {
 }  // namespace
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mode) {
+  if (const cudaError_t error = cudasim::injected("cudaStreamBeginCapture")) return error;
   const Lock lock(streams().mutex);
   cudaStream_t stream = streams().find(handle);
   if (!stream) return report(cudaErrorInvalidResourceHandle);
@@ -89,6 +90,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
   auto& captures = streams().captures;
   captures.erase(std::find(captures.begin(), captures.end(), capture));
   if (!capture->valid) return report(cudaErrorStreamCaptureInvalidated);
+  if (const cudaError_t error = cudasim::injected("cudaStreamEndCapture")) return error;
   if (!whole) return report(cudaErrorStreamCaptureUnjoined);
   *graph = new CUgraph_st(std::move(capture->graph));
   return cudaSuccess;
@@ -104,13 +106,30 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* 
   return cudaSuccess;
 }
 
+// The nodes that the stream's next one would run after. No identity, graph or edge data: callers here need none.
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatus* status, unsigned long long*, cudaGraph_t*,
+                                     const cudaGraphNode_t** after, const cudaGraphEdgeData** edges, size_t* count) {
+  if (const cudaError_t error = cudaStreamIsCapturing(handle, status)) return error;
+  const Lock lock(streams().mutex);
+  cudaStream_t stream = streams().find(handle);
+  stream->tail_as_handles.clear();
+  if (stream->capture)
+    for (const size_t node : stream->tail) stream->tail_as_handles.push_back(&stream->capture->graph.nodes[node]);
+  if (after) *after = stream->tail_as_handles.data();
+  if (edges) *edges = nullptr;
+  if (count) *count = stream->tail_as_handles.size();
+  return cudaSuccess;
+}
+
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
+  if (const cudaError_t error = cudasim::injected("cudaGraphInstantiate")) return error;
   if (!exec || !graph) return report(cudaErrorInvalidValue);
   *exec = new CUgraphExec_st{std::make_shared<const CUgraph_st>(*graph)};
   return cudaSuccess;
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+  if (const cudaError_t error = cudasim::injected("cudaGraphLaunch")) return error;
   if (!exec) return report(cudaErrorInvalidValue);
   return cudasim::submit(stream, {cudasim::WorkKind::kGraph, [graph = exec->graph] { run(*graph); }, nullptr});
 }
@@ -123,6 +142,19 @@ cudaError_t cudaGraphExecUpdate(cudaGraphExec_t exec, cudaGraph_t graph, cudaGra
   *info = {same ? cudaGraphExecUpdateSuccess : cudaGraphExecUpdateErrorTopologyChanged, nullptr, nullptr};
   if (!same) return report(cudaErrorGraphExecUpdateFailure);
   exec->graph = std::make_shared<const CUgraph_st>(*graph);
+  return cudaSuccess;
+}
+
+// Launches that were submitted before keep the arguments that they had.
+cudaError_t cudaGraphExecKernelNodeSetParams(cudaGraphExec_t exec, cudaGraphNode_t node, const cudaKernelNodeParams* params) {
+  if (const cudaError_t error = cudasim::injected("cudaGraphExecKernelNodeSetParams")) return error;
+  if (!exec || !node || !params || !params->kernelParams || node->number >= exec->graph->nodes.size())
+    return report(cudaErrorInvalidValue);
+  auto changed = std::make_shared<CUgraph_st>(*exec->graph);
+  cudasim::Work& work = changed->nodes[node->number].work;
+  if (work.kernel != params->func || !work.with) return report(cudaErrorInvalidValue);
+  work = work.with(params->gridDim, params->blockDim, params->sharedMemBytes, params->kernelParams);
+  exec->graph = std::move(changed);
   return cudaSuccess;
 }
 

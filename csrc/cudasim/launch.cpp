@@ -60,6 +60,19 @@ cudaError_t read_attributes(const cudaLaunchConfig_t& config, Grid& grid) {
   return cudaSuccess;
 }
 
+Work work_of(const Grid& grid, const void* kernel, const Arguments& arguments, const FloatingMode& mode) {
+  const auto run = [grid, kernel, arguments, mode] {
+    const FloatingMode before;
+    mode.set();
+    run_grid(grid, {arguments.run, arguments.values.get(), kernel});
+    before.set();
+  };
+  const auto with = [grid, kernel, arguments, mode](dim3 blocks, dim3 threads, size_t shared, void** others) {
+    return work_of({blocks, threads, shared, grid.cooperative}, kernel, arguments.with(arguments.values.get(), others), mode);
+  };
+  return {WorkKind::kKernel, run, kernel, with};
+}
+
 }  // namespace
 
 cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, Arguments arguments) {
@@ -76,13 +89,7 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, Argumen
       return report(cudaErrorCooperativeLaunchTooLarge);
     }
   }
-  const auto run = [grid, kernel, arguments = std::move(arguments), mode = FloatingMode()] {
-    const FloatingMode before;
-    mode.set();
-    run_grid(grid, {arguments.run, arguments.values.get(), kernel});
-    before.set();
-  };
-  return submit(config.stream, {WorkKind::kKernel, run, kernel});
+  return submit(config.stream, work_of(grid, kernel, arguments, FloatingMode()));
 }
 
 cudaError_t set_attribute(const void* kernel, cudaFuncAttribute attribute, int value) {

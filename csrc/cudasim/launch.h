@@ -54,10 +54,12 @@ namespace cudasim {
 constexpr int kMultiprocessors = 16, kThreadsPerMultiprocessor = 2048, kBlocksPerMultiprocessor = 32;
 constexpr size_t kMaxArguments = 32764;  // bytes
 
-// A kernel's arguments, copied when it is launched; run() calls the kernel in one thread.
+// A kernel's arguments, copied when it is launched; run() calls the kernel in one thread. `with` makes them again from pointers
+// to other arguments of the same kernel.
 struct Arguments {
   std::shared_ptr<void> values;
   void (*run)(void* values);
+  Arguments (*with)(const void* values, void** arguments);
 };
 
 cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, Arguments arguments);
@@ -67,6 +69,9 @@ cudaError_t blocks_per_multiprocessor(int* blocks, const void* kernel, int threa
 
 template <class... E> const void* address_of(void (*kernel)(E...)) { return reinterpret_cast<const void*>(kernel); }
 
+template <class... E, size_t... k>
+Arguments arguments_at(void (*kernel)(E...), [[maybe_unused]] void** arguments, std::index_sequence<k...>);
+
 template <class... E, class... A> Arguments arguments_of(void (*kernel)(E...), A&&... arguments) {
   static_assert((sizeof(E) + ... + 0) <= kMaxArguments, "a launch carries at most 32,764 bytes of arguments");
   struct Values {
@@ -74,7 +79,11 @@ template <class... E, class... A> Arguments arguments_of(void (*kernel)(E...), A
     std::tuple<E...> arguments;
   };
   auto values = std::make_shared<Values>(Values{kernel, std::tuple<E...>(static_cast<E>(std::forward<A>(arguments))...)});
-  return {std::move(values), [](void* p) { std::apply(static_cast<Values*>(p)->kernel, static_cast<Values*>(p)->arguments); }};
+  const auto run = [](void* p) { std::apply(static_cast<Values*>(p)->kernel, static_cast<Values*>(p)->arguments); };
+  const auto with = [](const void* p, void** others) {
+    return arguments_at(static_cast<const Values*>(p)->kernel, others, std::index_sequence_for<E...>());
+  };
+  return {std::move(values), run, with};
 }
 
 template <class... E, size_t... k>

@@ -8,16 +8,18 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <new>
 
+#include "cudasim/atomics.h"
 #include "cudasim/block.h"
+#include "cudasim/graph.h"
 
 namespace cudasim {
 namespace {
 
 constexpr size_t kAlign = 256;
-constexpr size_t kDeviceBytes = size_t{16} << 30;
 #if defined(__SANITIZE_ADDRESS__)
 constexpr size_t kFence = 0, kKept = 0;  // the sanitizer has its own
 #else
@@ -35,13 +37,19 @@ struct Heap {
   std::mutex mutex;
   std::map<char*, Allocation> live;
   std::deque<std::pair<char*, size_t>> freed;
-  size_t live_bytes = 0, freed_bytes = 0;
+  size_t device_bytes = 0, freed_bytes = 0;
 };
 using HeapLock = std::lock_guard<std::mutex>;
 
 Heap& heap() {
   static Heap& all = *new Heap;
   return all;
+}
+
+// CUDASIM_BYTES, by default 16 GiB. Read at every allocation.
+size_t device_bytes() {
+  const char* text = std::getenv("CUDASIM_BYTES");
+  return text && *text ? std::strtoull(text, nullptr, 10) : size_t{16} << 30;
 }
 
 bool poisoned(const char* p, size_t bytes) {
@@ -59,12 +67,12 @@ cudaError_t allocate(void** p, size_t bytes, cudaMemoryType type) {
   if (bytes == 0) return cudaSuccess;
   Heap& h = heap();
   const HeapLock lock(h.mutex);
-  if (bytes > kDeviceBytes - h.live_bytes) return report(cudaErrorMemoryAllocation);
+  if (type == cudaMemoryTypeDevice && h.device_bytes + bytes > device_bytes()) return report(cudaErrorMemoryAllocation);
   char* memory = static_cast<char*>(::operator new(bytes + 2 * kFence, std::align_val_t{kAlign}, std::nothrow));
   if (!memory) return report(cudaErrorMemoryAllocation);
   std::memset(memory, kPoison, bytes + 2 * kFence);
   h.live[memory + kFence] = {bytes, type};
-  h.live_bytes += bytes;
+  if (type == cudaMemoryTypeDevice) h.device_bytes += bytes;
   *p = memory + kFence;
   return cudaSuccess;
 }
@@ -84,8 +92,8 @@ cudaError_t release(void* p, bool host) {
   const auto at = h.live.find(static_cast<char*>(p));
   if (at == h.live.end() || (at->second.type == cudaMemoryTypeHost) != host) return report(cudaErrorInvalidValue);
   const size_t bytes = at->second.bytes;
+  if (at->second.type == cudaMemoryTypeDevice) h.device_bytes -= bytes;
   h.live.erase(at);
-  h.live_bytes -= bytes;
   check_fences(static_cast<char*>(p), bytes);
   std::memset(p, kPoison, bytes);
   h.freed.emplace_back(static_cast<char*>(p), bytes);
@@ -117,6 +125,17 @@ bool on_device(const void* p) {
   return at && at->second.type == cudaMemoryTypeDevice;
 }
 
+bool in_an_allocation(const void* p) {
+  const HeapLock lock(heap().mutex);
+  return allocation_of(p) != nullptr;
+}
+
+bool captures(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  (void)cudaStreamIsCapturing(stream, &status);
+  return status != cudaStreamCaptureStatusNone;
+}
+
 cudaError_t check_copy(const void* to, const void* from, size_t to_bytes, size_t from_bytes, cudaMemcpyKind kind) {
   if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) return report(cudaErrorInvalidMemcpyDirection);
   const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
@@ -137,6 +156,11 @@ cudaError_t submit_and_wait(Work work) {
 
 }  // namespace
 
+void refuse_host_memory(const void* p) {
+  if (in_an_allocation(p) && !on_device(p))
+    fail("a system-wide atomic on memory of the host, which a GPU without cudaDevAttrHostNativeAtomicSupported does not do");
+}
+
 cudaError_t copy_symbol(void* to, const void* from, size_t bytes, size_t offset, size_t size) {
   if (offset > size || bytes > size - offset) return report(cudaErrorInvalidValue);
   return submit_and_wait({WorkKind::kMemcpy, [=] { std::memcpy(to, from, bytes); }, nullptr});
@@ -148,6 +172,7 @@ using cudasim::report;
 using cudasim::WorkKind;
 
 cudaError_t cudaMalloc(void** p, size_t bytes) {
+  if (const cudaError_t error = cudasim::injected("cudaMalloc")) return error;
   if (const cudaError_t error = cudasim::not_while_capturing()) return error;
   return cudasim::allocate(p, bytes, cudaMemoryTypeDevice);
 }
@@ -189,8 +214,9 @@ cudaError_t cudaMallocManaged(void** p, size_t bytes, unsigned) { return cudaMal
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   if (!free || !total) return report(cudaErrorInvalidValue);
   const cudasim::HeapLock lock(cudasim::heap().mutex);
-  *total = cudasim::kDeviceBytes;
-  *free = cudasim::kDeviceBytes - cudasim::heap().live_bytes;
+  const size_t used = cudasim::heap().device_bytes;
+  *total = cudasim::device_bytes();
+  *free = *total > used ? *total - used : 0;
   return cudaSuccess;
 }
 
@@ -211,7 +237,13 @@ cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind 
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
   if (const cudaError_t error = cudasim::check_copy(to, from, bytes, bytes, kind)) return error;
-  return cudasim::submit(stream, {WorkKind::kMemcpy, [=] { std::memmove(to, from, bytes); }, nullptr});
+  const void* source = from;
+  std::shared_ptr<char[]> staged;  // pageable memory of the host is read before the call returns
+  if (bytes && cudasim::on_device(to) && !cudasim::in_an_allocation(from) && !cudasim::captures(stream)) {
+    staged.reset(new char[bytes]);
+    source = std::memcpy(staged.get(), from, bytes);
+  }
+  return cudasim::submit(stream, {WorkKind::kMemcpy, [=] { std::memmove(to, source, bytes), (void)staged; }, nullptr});
 }
 
 cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t height,

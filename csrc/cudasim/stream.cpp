@@ -14,7 +14,7 @@ Streams& streams() {
 }
 
 cudaStream_t Streams::find(cudaStream_t handle) {
-  if (!handle || handle == cudaStreamLegacy) return &legacy;
+  if (!handle || handle == cudaStreamLegacy || handle == cudaStreamPerThread) return &legacy;
   return std::find(all.begin(), all.end(), handle) == all.end() ? nullptr : handle;
 }
 
@@ -32,15 +32,23 @@ void Streams::run_first(cudaStream_t stream) {
   }
 }
 
-bool Streams::run_one() {
+bool Streams::run_one_of(bool late) {
   const unsigned count = unsigned(all.size()), first = random_numbers.below(count);
   for (unsigned k = 0; k < count; ++k) {
     cudaStream_t stream = all[(first + k) % count];
-    if (!ready(*stream)) continue;
+    if (stream->late != late || !ready(*stream)) continue;
     run_first(stream);
     return true;
   }
   return false;
+}
+
+bool Streams::run_one() { return run_one_of(false) || run_one_of(true); }
+
+// A query is not a wait, so it leaves late streams as they are. A host that asks again and again does wait.
+void Streams::go_on() {
+  constexpr unsigned kPatience = 64;
+  if (!run_one_of(false) && ++queries % kPatience == 0) run_one_of(true);
 }
 
 void Streams::drain(cudaStream_t stream) {
@@ -68,8 +76,8 @@ void Streams::enqueue(cudaStream_t stream, Queued queued) {
   stream->queue.push_back(std::move(queued));
   const uint64_t now = Options::from_environment().seed;
   if (now != std::exchange(seed, now)) random_numbers = Random(now);
-  if (seed == 0) return drain(stream);
-  while (random_numbers.below(2) && run_one()) continue;
+  if (seed == 0 && !stream->late) return drain(stream);
+  while (seed != 0 && random_numbers.below(2) && run_one_of(false)) continue;
 }
 
 cudaError_t invalidate(Capture& capture, cudaError_t error) {
@@ -106,12 +114,20 @@ cudaError_t submit(cudaStream_t handle, Work work) {
   if (stream->capture) {
     if (!stream->capture->valid) return report(cudaErrorStreamCaptureInvalidated);
     auto& nodes = stream->capture->graph.nodes;
-    nodes.push_back({std::move(work), stream->tail});
+    nodes.push_back({std::move(work), stream->tail, nodes.size()});
     stream->tail = {nodes.size() - 1};
     return cudaSuccess;
   }
   if (const cudaError_t error = not_beside_a_capture(stream)) return error;
   streams().enqueue(stream, {std::move(work), nullptr, nullptr});
+  return cudaSuccess;
+}
+
+cudaError_t make_late(cudaStream_t handle, bool late) {
+  const Lock lock(streams().mutex);
+  cudaStream_t stream = streams().find(handle);
+  if (!stream) return report(cudaErrorInvalidResourceHandle);
+  stream->late = late;
   return cudaSuccess;
 }
 
@@ -165,7 +181,7 @@ cudaError_t cudaStreamQuery(cudaStream_t handle) {
   if (!stream) return report(cudaErrorInvalidResourceHandle);
   if (stream->capture) return cudasim::invalidate(*stream->capture, cudaErrorStreamCaptureUnsupported);
   if (stream->queue.empty()) return cudaSuccess;
-  streams().run_one();
+  streams().go_on();
   return cudaErrorNotReady;
 }
 

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "cudasim/error.h"
+#include "cudasim/language.h"
 
 struct CUstream_st;
 struct CUevent_st;
@@ -12,6 +13,7 @@ using cudaStream_t = CUstream_st*;
 using cudaEvent_t = CUevent_st*;
 
 #define cudaStreamLegacy (reinterpret_cast<cudaStream_t>(1))
+#define cudaStreamPerThread (reinterpret_cast<cudaStream_t>(2))  // the legacy stream here
 
 enum { cudaStreamDefault = 0, cudaStreamNonBlocking = 1 };
 enum { cudaEventDefault = 0, cudaEventBlockingSync = 1, cudaEventDisableTiming = 2 };
@@ -42,10 +44,16 @@ struct Work {
   WorkKind kind = WorkKind::kEmpty;
   std::function<void()> run;
   const void* kernel = nullptr;
+  // Of a kernel: the same launch with another grid and other arguments.
+  std::function<Work(dim3 blocks, dim3 threads, size_t shared, void** arguments)> with = nullptr;
 };
 
 // Does the work in the stream's order, or adds it to the graph that the stream captures.
 cudaError_t submit(cudaStream_t stream, Work work);
+
+// From now on the stream's work is done as late as CUDA allows, also in the default order: when the host or another stream waits
+// for it. A kernel that should have waited for this stream, and did not, then finds the memory as it was before.
+cudaError_t make_late(cudaStream_t stream, bool late);
 
 // For calls that wait or that no graph can hold: an error while this thread captures a stream, which that ends.
 cudaError_t not_while_capturing();

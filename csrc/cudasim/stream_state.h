@@ -16,6 +16,7 @@
 struct CUgraphNode_st {
   cudasim::Work work;
   std::vector<size_t> after;
+  size_t number = 0;  // of the node in its graph
 };
 
 struct CUgraph_st {
@@ -52,9 +53,11 @@ struct Queued {
 
 struct CUstream_st {
   bool blocking = true;  // takes turns with the legacy stream
+  bool late = false;     // its work waits until nothing else can go on: see cudasim::make_late
   std::deque<cudasim::Queued> queue;
   std::shared_ptr<cudasim::Capture> capture;
-  std::vector<size_t> tail;  // while it captures: what its next node runs after
+  std::vector<size_t> tail;                     // while it captures: what its next node runs after
+  std::vector<CUgraphNode_st*> tail_as_handles;  // the same, as cudaStreamGetCaptureInfo last returned it
 };
 
 struct CUevent_st {
@@ -78,7 +81,8 @@ struct Streams {
   // The stream of a handle: null and cudaStreamLegacy are the legacy stream. Null if there is none.
   cudaStream_t find(cudaStream_t handle);
   void enqueue(cudaStream_t stream, Queued queued);
-  bool run_one();  // the first work of some stream that can go on; false if all are empty
+  bool run_one();  // the first work of some stream that can go on, of a late one only if no other can; false if none can
+  void go_on();    // what a query of an unfinished stream or event lets happen
   void drain(cudaStream_t stream);
   void drain_blocking();
   void drain_until(const Moment& moment);
@@ -87,6 +91,8 @@ struct Streams {
  private:
   static bool ready(const CUstream_st& stream);
   void run_first(cudaStream_t stream);
+  bool run_one_of(bool late);
+  unsigned queries = 0;
 };
 
 Streams& streams();

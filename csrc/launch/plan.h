@@ -1,6 +1,7 @@
 // A recorded list of launches, to replay: which memory each touches, what of it is needed, and where temporaries lie.
 #pragma once
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "launch/door.h"
@@ -116,13 +117,20 @@ struct Progress {
   int64_t* nanoseconds = nullptr;  // where each group's time is added up, if it is asked for
 };
 
+// What a program has made of its plan, for reports.
+struct ProgramState {
+  int graphs = 0;                   // CUDA graphs that are kept
+  int nodes = 0, kernel_nodes = 0;  // of the graph that was made last
+  std::string why_single;           // why kernels are launched one by one on a GPU; empty if they are not
+};
+
 // A plan made ready to run, by the backend that its memory is of. The plan lives longer.
 class Program {
  public:
   virtual ~Program() = default;
-  // Whether it runs with the given blocks there; otherwise they must be copied to where it has run before, one pass at a time.
-  virtual bool takes(const Span* given, int64_t passes) = 0;
   virtual void run(const Span* given, int64_t passes, Progress& progress) = 0;
+  virtual ProgramState state() const { return {}; }
+  bool gave_up = false;  // a GPU's driver did not take the plan as a graph
 };
 
 // ---- each backend brings:

@@ -34,19 +34,20 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: 
         dtypes.bfloat16()  # the kernels are told of it
     place = devices.check_device(device) if device else None
     if place is None:
-        place = devices.default_device() if not hasattr(obj, "__cuda_array_interface__") else devices.device_of(array)
+        place = devices.default_device() if devices.on_host(array) else devices.device_of(array)
     moved = devices.move(array, place)
-    if wanted is not None and moved.dtype != wanted:
-        moved = moved.astype(wanted)
-    if copy is False and moved is not obj and not _shares(moved, obj):
+    if wanted is not None:
+        moved = devices.cast(moved, wanted)
+    if copy is False and moved is not obj and not _shares(moved, array, obj):
         raise ValueError("asarray: this needs a copy (another dtype, device or type), but copy=False was asked for.")
-    return Tensor(moved.copy() if copy and moved is array else moved)
+    return Tensor(devices.copied(moved) if copy and moved is array else moved)
 
 
-def _shares(array: Any, obj: Any) -> bool:
-    return devices.on_host(array) and (isinstance(obj, np.ndarray) or hasattr(obj, "__dlpack__")) and np.may_share_memory(
-        array, np.asarray(obj)
-    )
+def _shares(moved: Any, array: Any, obj: Any) -> bool:
+    """True if `moved` has the memory of the user's `obj`, which was taken in as `array`."""
+    if not devices.on_host(moved):
+        return moved is array  # taken over without a copy
+    return (isinstance(obj, np.ndarray) or hasattr(obj, "__dlpack__")) and np.may_share_memory(moved, np.asarray(obj))
 
 
 def _from_tensor(x: Tensor, dtype: Any, device: str | None, copy: bool | None) -> Tensor:
@@ -63,16 +64,16 @@ def _from_tensor(x: Tensor, dtype: Any, device: str | None, copy: bool | None) -
 
 def _to_array(obj: Any, dtype: Any) -> Any:
     """obj as a NumPy or CuPy array, Python numbers in pullback's default dtypes."""
-    if isinstance(obj, np.ndarray) and not hasattr(obj, "__cuda_array_interface__"):
+    if isinstance(obj, np.ndarray) and not devices.on_device(obj):
         if obj.dtype.hasobject:
             raise DTypeError("a tensor cannot hold Python objects; give it numbers of one kind, in lists of equal lengths.")
         return obj if type(obj) is np.ndarray else np.asarray(obj)
     if isinstance(obj, np.generic):
         return np.asarray(obj)
-    if hasattr(obj, "__cuda_array_interface__"):
-        return devices.taken_over(obj)
     if hasattr(obj, "__dlpack__"):
         return _from_dlpack(obj)
+    if hasattr(obj, "__cuda_array_interface__"):
+        return devices.taken_over(obj)
     if hasattr(obj, "__array__"):
         return np.asarray(obj)
     return _from_nested(obj, dtype)
@@ -127,10 +128,8 @@ def _from_dlpack(x: Any) -> Any:
     kind = int(x.__dlpack_device__()[0])
     if kind == 1:  # kDLCPU
         return np.from_dlpack(x)
-    if kind == 2:  # kDLCUDA
-        device = devices.check_device(f"cuda:{int(x.__dlpack_device__()[1])}")
-        with devices.working(device):
-            return devices.array_module(device).from_dlpack(x)
+    if kind == devices.KDL_CUDA or hasattr(x, "__cuda_array_interface__"):  # managed memory, say
+        return devices.taken_over(x)
     raise DeviceError(f"from_dlpack: DLPack device type {kind} is not the CPU (1) or CUDA (2). Move the data there first.")
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from . import capturing, config, door, gpu
+from . import capturing, config, door, gpu, leases
 from .errors import DeviceError
 from .refusal import Refused
 
@@ -47,6 +47,12 @@ class use_device:
 def on_host(array: Any) -> bool:
     """Whether this is an array in the host's memory."""
     return type(array) is np.ndarray
+
+
+def on_device(obj: Any) -> bool:
+    """Whether this is an array of a GPU, of the kind that tensors hold."""
+    found = gpu.load() if gpu.load.cache_info().currsize else None
+    return isinstance(found, gpu.Gpu) and isinstance(obj, found.array_type)
 
 
 def device_of(array: Any) -> str:
@@ -127,6 +133,14 @@ def copied(array: Any) -> Any:
         return array.copy()
 
 
+def cast(array: Any, dtype: Any) -> Any:
+    """The array in that dtype, the same object if it has it already."""
+    if array.dtype == dtype:
+        return array
+    with working(device_of(array)):
+        return array.astype(dtype)
+
+
 def write(target: Any, value: Any) -> None:
     """target[...] = value, of the same device, converted to its dtype."""
     with working(device_of(target)):
@@ -140,8 +154,11 @@ def move(array: Any, device: str) -> Any:
         return array
     if device == "cpu":
         return to_host(array)
-    with door.spent("copies"), gpu.need().working(number_of(device)):
-        return gpu.need().xp.asarray(array)
+    with door.spent("copies"):
+        if on_host(array):
+            return gpu.need().uploaded(array, number_of(device))
+        with gpu.need().working(number_of(device)):  # from one GPU to another
+            return gpu.need().xp.asarray(array)
 
 
 def to_host(array: Any) -> np.ndarray[Any, Any]:
@@ -154,15 +171,45 @@ def to_host(array: Any) -> np.ndarray[Any, Any]:
 
 
 def taken_over(obj: Any) -> Any:
-    """The GPU's memory of another library as an array, without copying. Our work waits for what the other has launched."""
+    """The GPU's memory of another library as an array, without copying.
+
+    Our work waits for what the other library has launched: by DLPack, whose exporter lets our stream wait; by the stream that the
+    CUDA array interface names, or the default stream where it names none (version 2, as PyTorch's); of a CuPy array by CuPy's
+    current stream. The memory stays the other's until our stream has passed the last use.
+    """
     check_device("cuda")
     found = gpu.need()
     if isinstance(obj, found.array_type):
-        number = int(obj.device.id)
-        found.wait_for_caller(number)
-        return obj
-    with found.working(0):  # the other's stream is in the interface, and CuPy waits for it
-        return found.xp.asarray(obj)
+        found.wait_for_caller(int(obj.device.id))
+        return leases.leased(obj, leases.OURS)
+    if hasattr(obj, "__dlpack__") and int(obj.__dlpack_device__()[0]) == KDL_CUDA:
+        return from_dlpack(obj)
+    facts = obj.__cuda_array_interface__
+    array = found.from_interface(_Unsynchronized(obj, facts))
+    if (stream := facts.get("stream", leases.LEGACY)) is not None:  # None: there is nothing to wait for
+        found.order.wait_for(int(array.device.id), stream or leases.LEGACY)
+    return leases.leased(array, leases.OURS)
+
+
+KDL_CUDA: Final = 2  # DLPack's number of the device type
+
+
+def from_dlpack(obj: Any) -> Any:
+    """The GPU's memory of a DLPack object as an array, without copying. Our stream waits for the exporter's."""
+    number = number_of(check_device(f"cuda:{int(obj.__dlpack_device__()[1])}"))
+    return leases.leased(gpu.need().from_dlpack(obj, number), leases.OURS)
+
+
+def lent(array: Any, stream: int | None) -> Any:
+    """The array as another library gets it, for use on that stream (DLPack's numbers): its memory is not used again before."""
+    return leases.leased(array, leases.LEGACY if stream in (None, leases.LEGACY) else leases.UNKNOWN)
+
+
+class _Unsynchronized:
+    """Another library's array, with nothing in its interface that CuPy would wait for on the host."""
+
+    def __init__(self, obj: Any, facts: dict[str, Any]) -> None:
+        self._owner, self.__cuda_array_interface__ = obj, {**facts, "stream": None}
 
 
 class Cuda:
@@ -190,9 +237,34 @@ class Cuda:
         with door.spent("waiting"):
             gpu.need().synchronize(number_of(check_device(device)))
 
-    def memory(self, device: str = "cuda") -> dict[str, int]:
-        """Bytes of the device: `used` by tensors, `cached` for later ones, `free` and `total` of the whole. Raises DeviceError."""
-        return gpu.need().memory(number_of(check_device(device)))
+    def memory(self, device: str = "cuda", *, reset_peak: bool = False) -> dict[str, Any]:
+        """How the memory of the device is used, in bytes. Raises DeviceError.
+
+        Args:
+            reset_peak: count the peak anew from now on.
+
+        Returns: a dict of
+            `live`: in use by pullback and by CuPy. `cached`: kept by their pools for later. `peak`: the most that pullback had in use
+            at once. `free`, `total`: of the device, as the driver says.
+            `by`: live bytes by their holder: `tensors`; `recordings` (temporaries of captured functions), `graphs` (working memory
+            of CUDA graphs), `scratch` (of single launches and libraries), `CuPy` (arrays from CuPy's pool), `others` (the driver,
+            other libraries and other programs).
+        """
+        number = number_of(check_device(device))
+        leases.settle()
+        use = gpu.need().memory(number)
+        if reset_peak and gpu.need().kernels is not None:
+            gpu.need().kernels.reset_peak(number)
+        return use
+
+    def trim(self, device: str = "cuda") -> int:
+        """Gives the memory that is kept for later tensors back to the driver, CuPy's too. Returns how many bytes. Raises DeviceError.
+
+        It waits for the streams of other libraries that were lent memory.
+        """
+        number = number_of(check_device(device))
+        leases.settle(wait=True)
+        return gpu.need().trim(number)
 
 
 cuda: Final = Cuda()

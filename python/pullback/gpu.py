@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, Final
 
-from . import config
+import numpy as np
+
+from . import config, simulated
+from .refusal import Refused
+
+HOLDERS: Final = ("tensors", "recordings", "graphs", "scratch")  # of memory: csrc/kernels/memory.h
 
 _waiting: Final[list[Callable[[Any], None]]] = []
 
@@ -40,6 +46,11 @@ class Gpu:
         self.simulated = xp.__name__ != "cupy"
         self._streams: dict[int, Any] = {}
 
+    @cached_property
+    def order(self) -> Any:
+        """How work of pullback's streams is ordered with that of others."""
+        return self.kernels or (_AtOnce() if self.simulated else _CupyOrder(self))
+
     def count(self) -> int:
         """How many GPUs there are."""
         return 1 if self.simulated else int(self.xp.cuda.runtime.getDeviceCount())
@@ -66,20 +77,96 @@ class Gpu:
         return _Simulated() if self.simulated else _Working(self, number)
 
     def wait_for_caller(self, number: int) -> None:
-        """What is launched from now on comes after what the caller has put into CuPy's current stream."""
+        """Work that is launched from now on waits for what the caller has put into CuPy's current stream."""
         if not self.simulated:
             with self.xp.cuda.Device(number):
-                self.stream(number).wait_event(self.xp.cuda.get_current_stream().record())
+                self.order.wait_for(number, self.xp.cuda.get_current_stream().ptr or 1)  # CuPy's 0 is DLPack's 1
 
-    def memory(self, number: int) -> dict[str, int]:
-        """Bytes used, cached, free and in total."""
+    # ---- arrays and their memory
+
+    def uploaded(self, array: np.ndarray[Any, Any], number: int) -> Any:
+        """A copy of an array of the host, in memory of pullback's pool if there are kernels."""
         if self.kernels is not None:
-            self.kernels.use_device(number)
-            return dict(zip(("used", "cached", "free", "total"), self.kernels.memory()))
+            across = array.flags.f_contiguous and not array.flags.c_contiguous
+            try:
+                copy = self.kernels.upload(array.T if across else np.ascontiguousarray(array).reshape(array.shape), number)
+                return copy.T if across else copy
+            except Refused:  # another dtype: CuPy says why not, or takes it
+                pass
         with self.working(number):
-            pool = self.xp.get_default_memory_pool()
-            free, total = self.xp.cuda.runtime.memGetInfo()
-            return {"used": pool.used_bytes(), "cached": pool.free_bytes(), "free": free, "total": total}
+            return self.xp.asarray(array)
+
+    def from_dlpack(self, obj: Any, number: int) -> Any:
+        """An array over the memory of a DLPack object, whose exporter makes our stream wait for its own."""
+        if self.simulated:
+            return simulated.from_dlpack(obj, self.stream_number(number))
+        with self.working(number):
+            return self.xp.from_dlpack(obj)
+
+    def from_interface(self, obj: Any) -> Any:
+        """An array over the memory that `__cuda_array_interface__` describes."""
+        return simulated.from_interface(obj) if self.simulated else self.xp.asarray(obj)
+
+    def stream_number(self, number: int) -> int:
+        """The address of pullback's stream on that GPU; that of CUDA's default stream, 1, if there are no kernels."""
+        return int(self.kernels.stream(number)) if self.kernels is not None else 1
+
+    def owner_of(self, array: Any) -> Any:
+        """The object that keeps the array's memory allocated; None if that is CuPy's pool."""
+        if not self.simulated:
+            return getattr(array.data.mem, "_owner", None)
+        base = array.base
+        while isinstance(base, np.ndarray):
+            base = base.base
+        return getattr(base, "owner", base)
+
+    def is_own(self, owner: Any) -> bool:
+        """True for the owner of memory from pullback's pool."""
+        return self.kernels is not None and type(owner) is self.kernels.Buffer
+
+    def over_same_memory(self, array: Any, owner: Any) -> Any:
+        """An array like this one, over the same memory, that keeps `owner` alive."""
+        if self.simulated:
+            low, high = np.lib.array_utils.byte_bounds(array)
+            memory = (ctypes.c_char * (high - low)).from_address(low)
+            memory.owner = owner  # type: ignore[attr-defined]
+            offset = array.__array_interface__["data"][0] - low
+            return np.ndarray(array.shape, array.dtype, memory, offset, array.strides).view(self.array_type)
+        cuda = self.xp.cuda
+        memory = cuda.UnownedMemory(array.data.ptr, array.nbytes, owner, array.device.id)
+        return self.xp.ndarray(array.shape, array.dtype, cuda.MemoryPointer(memory, 0), array.strides)
+
+    def memory(self, number: int) -> dict[str, Any]:
+        """What `pb.cuda.memory` returns."""
+        pool_used = pool_cached = 0
+        if not self.simulated:
+            with self.working(number):
+                pool = self.xp.get_default_memory_pool()
+                pool_used, pool_cached = pool.used_bytes(), pool.free_bytes()
+                free, total = self.xp.cuda.runtime.memGetInfo()
+        live = cached = peak = 0
+        holders = dict.fromkeys(HOLDERS, 0)
+        if self.kernels is not None:
+            live, cached, peak, free, total, by_holder = self.kernels.memory(number)
+            holders = dict(zip(HOLDERS, by_holder))
+        elif self.simulated:
+            free = total = 0
+        others = max(0, total - free - live - cached - pool_used - pool_cached)
+        return {
+            "live": live + pool_used, "cached": cached + pool_cached, "peak": peak, "free": free, "total": total,
+            "by": {**holders, "CuPy": pool_used, "others": others},
+        }  # fmt: skip
+
+    def trim(self, number: int) -> int:
+        """Gives cached memory back to the driver; returns how many bytes."""
+        given_back = self.kernels.trim(number) if self.kernels is not None else 0
+        if not self.simulated:
+            with self.working(number):
+                pool = self.xp.get_default_memory_pool()
+                before = pool.free_bytes()
+                pool.free_all_blocks()
+                given_back += before - pool.free_bytes()
+        return given_back
 
     def synchronize(self, number: int) -> None:
         """Waits until the work of that GPU is done. Raises what a kernel found wrong."""
@@ -87,6 +174,55 @@ class Gpu:
             self.kernels.synchronize(number)
         elif not self.simulated:
             self.stream(number).synchronize()
+
+
+class _CupyOrder:
+    """The order of streams where pullback has no kernels, in CuPy's words; the names are those of the kernels' module."""
+
+    def __init__(self, found: Gpu) -> None:
+        self._gpu, self._cuda = found, found.xp.cuda
+
+    def _stream(self, number: int, stream: int) -> Any:
+        if stream == 0:
+            return self._gpu.stream(number)
+        return self._cuda.Stream.null if stream == 1 else self._cuda.ExternalStream(stream)
+
+    def moment(self, number: int, stream: int) -> Any:
+        """An event in the stream, after all that it has been given."""
+        with self._cuda.Device(number):
+            event = self._cuda.Event(disable_timing=True)
+            event.record(self._stream(number, stream))
+            return event
+
+    def passed(self, moment: Any) -> bool:
+        """True once the stream has come that far."""
+        return bool(moment.done)
+
+    def wait_for(self, number: int, stream: int) -> None:
+        """Work that is launched from now on waits for what `stream` has been given so far."""
+        self._gpu.stream(number).wait_event(self.moment(number, stream))
+
+    def wait_for_all(self, number: int) -> None:
+        """Waits for all streams of the device."""
+        self._cuda.Device(number).synchronize()
+
+
+class _AtOnce:
+    """The order of a simulated device without kernels: NumPy does all work at once."""
+
+    def moment(self, number: int, stream: int) -> bool:
+        """A moment that has passed."""
+        return True
+
+    def passed(self, moment: Any) -> bool:
+        """True: nothing is pending."""
+        return True
+
+    def wait_for(self, number: int, stream: int) -> None:
+        """Nothing is pending."""
+
+    def wait_for_all(self, number: int) -> None:
+        """Nothing is pending."""
 
 
 class _Simulated:
@@ -117,12 +253,10 @@ def load() -> Gpu | str:
     if kernels is not None and (reason := kernels.why_not()):
         return reason
     if kernels is not None and kernels.simulated:
-        from . import simulated
-
         if config.backend() == "native":
             simulated.finish = lambda: kernels.synchronize(0)
             kernels.register_arrays(kernels, simulated.DeviceArray)
-            simulated.new_array = kernels.new_array
+            simulated.new_array, simulated.let_wait = kernels.new_array, kernels.let_wait
         found = Gpu(simulated.namespace, simulated.DeviceArray, kernels, why_no_kernels)
     else:
         try:
@@ -140,9 +274,20 @@ def load() -> Gpu | str:
     if config.backend() == "reference":
         found.kernels, found.why_no_kernels = None, "PULLBACK_BACKEND=reference"
     if found.kernels is not None:
+        found.kernels.free_memory_by(make_room)
         for tell in _waiting:
             tell(found.kernels)
     return found
+
+
+def make_room() -> None:
+    """Gives back memory that waits for other libraries' streams, and what CuPy's pool keeps. Called when a GPU is full."""
+    from . import leases
+
+    leases.settle(wait=True)
+    found = need()
+    if not found.simulated:
+        found.xp.get_default_memory_pool().free_all_blocks()
 
 
 def _kernels() -> tuple[Any, str | None]:

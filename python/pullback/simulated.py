@@ -6,6 +6,7 @@ strict: an array of the host does not mix with one of the device.
 
 from __future__ import annotations
 
+import ctypes
 import types
 from collections.abc import Callable
 from functools import wraps
@@ -15,9 +16,11 @@ import numpy as np
 
 from .refusal import Refused
 
-# Set when kernels are loaded: waits for those that were launched; makes an array in memory that outlives those that use it.
+# Set when kernels are loaded. finish waits for those that were launched; new_array makes an array in memory that outlives those
+# that use it; let_wait(device, stream) makes another library's stream wait for ours.
 finish: Callable[[], None] = lambda: None
 new_array: Callable[[int, Any], Any] | None = None
+let_wait: Callable[[int, int], None] | None = None
 
 
 class _Device:
@@ -60,6 +63,12 @@ class DeviceArray(np.ndarray[Any, Any]):
 
     def __dlpack_device__(self) -> tuple[Any, Any]:
         return (2, 0)  # kDLCUDA
+
+    def __dlpack__(self, *, stream: int | None = None, **options: Any) -> Any:
+        """As CuPy's: the consumer's stream waits for ours."""
+        if let_wait is not None and stream != -1:
+            let_wait(0, stream or 1)
+        return self.view(np.ndarray).__dlpack__()
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -157,6 +166,33 @@ def _marking(function: Any) -> Any:
         return mark(function(*_on_host(args), **_on_host(options)))
 
     return call
+
+
+class _Exported:
+    """A DLPack capsule of the simulated device's memory, which is the host's, as NumPy takes it."""
+
+    def __init__(self, capsule: Any) -> None:
+        self._capsule = capsule
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self._capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)  # kDLCPU
+
+
+def from_dlpack(obj: Any, stream: int) -> Any:
+    """An array of the device over another library's memory, once our stream waits for its."""
+    return np.from_dlpack(_Exported(obj.__dlpack__(stream=stream))).view(DeviceArray)
+
+
+def from_interface(obj: Any) -> Any:
+    """An array of the device over the memory that `__cuda_array_interface__` describes."""
+    facts = obj.__cuda_array_interface__
+    shape, dtype = facts["shape"], np.dtype(facts["typestr"])
+    memory = (ctypes.c_char * max(1, int(np.prod(shape)) * dtype.itemsize)).from_address(facts["data"][0])
+    memory.owner = obj  # type: ignore[attr-defined]
+    return np.ndarray(shape, dtype, memory, 0, facts.get("strides")).view(DeviceArray)
 
 
 namespace: Final = Namespace(np)

@@ -174,8 +174,10 @@ class Tensor:
         version = options.get("max_version")
         if version is not None and version >= (1, 0) and devices.on_host(self.array):
             return read_only(self.array).__dlpack__(**options)  # from DLPack 1.0 on a consumer can be told
-        with devices.working(self.device):  # a GPU's consumer then waits for what was launched
+        if devices.on_host(self.array):
             return self.array.__dlpack__(**options)
+        with devices.working(self.device):  # the consumer's stream then waits for what was launched
+            return devices.lent(self.array, options.get("stream")).__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.array.__dlpack_device__()
@@ -185,6 +187,7 @@ class Tensor:
         leave(self, "__cuda_array_interface__")
         if devices.on_host(self.array):
             raise AttributeError('__cuda_array_interface__: the tensor is on "cpu"; t.to("cuda") moves it.')
+        self.array = devices.lent(self.array, -1)  # the consumer keeps this tensor, not the array
         with devices.working(self.device):
             return self.array.__cuda_array_interface__
 

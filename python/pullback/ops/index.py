@@ -166,11 +166,13 @@ def _checked(name: str, indices: Any, length: int, axis: int, device: str) -> Te
     """
     if isinstance(indices, Batched):
         return over_all(indices, lambda all_of_them: _checked(name, all_of_them, length, axis, device))
-    array = indices.array if isinstance(indices, Tensor) else np.asarray(indices)
+    array = indices.array if isinstance(indices, Tensor) else indices
+    if not devices.on_device(array):
+        array = np.asarray(array)
     if capturing.thread.recording is not None and array.dtype.kind in "iu":
         return Tensor(devices.move(array, device))  # the kernel checks, at every replay
     if array.size == 0:
-        return Tensor(devices.move(array, device).astype(np.int64))
+        return Tensor(devices.cast(devices.move(array, device), np.dtype(np.int64)))
     if array.dtype.kind not in "iu":
         raise DTypeError(f"{name}: indices have dtype {array.dtype}; they must be integers. Convert with .astype(pb.int64).")
     if devices.on_host(array) and array.size:
@@ -257,7 +259,7 @@ def _plain(item: Any) -> Any:
         item = np.asarray([x.numpy() if isinstance(x, Tensor) else x for x in item])
         item = item.astype(np.int64) if item.size == 0 else item
     if isinstance(item, np.generic) or (hasattr(item, "ndim") and item.ndim == 0 and item.dtype.kind in "iu"):
-        return int(item) if item.dtype.kind in "iu" else item
+        return int(devices.move(item, "cpu") if devices.on_device(item) else item) if item.dtype.kind in "iu" else item
     return item
 
 
@@ -329,7 +331,7 @@ def _positions(x: Tensor, key: tuple[Any, ...]) -> Any:
     """Where in the flattened tensor the elements of t[key] are. Raises IndexError, ShapeError."""
     xp = devices.array_module(x.device)
     try:
-        if x.device != "cpu" and all([not hasattr(item, "__cuda_array_interface__") for item in key]):
+        if x.device != "cpu" and not any([devices.on_device(item) for item in key]):
             np.broadcast_to(0, x.shape)[key]  # raises; a GPU would not
         places = tuple([devices.move(item, x.device) if hasattr(item, "dtype") else item for item in key])
         with devices.working(x.device):

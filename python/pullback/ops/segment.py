@@ -83,7 +83,11 @@ def _largest(ids: Tensor) -> int:
     capturing.refuse("counting segments, which reads ids on the host,", "Say num_segments=.")
     while isinstance(ids, Batched):
         ids = ids.value
-    return int(devices.move(ids.array.max(keepdims=True), "cpu").item()) if ids.size else -1
+    if not ids.size:
+        return -1
+    with devices.working(ids.device):
+        largest = ids.array.max(keepdims=True)
+    return int(devices.move(largest, "cpu").item())
 
 
 def _in_range(name: str, ids: Any, count: int) -> Tensor:

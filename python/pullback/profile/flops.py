@@ -100,7 +100,8 @@ class _Shapes:
         from .. import devices
 
         self._generators.setdefault(generator, state)
-        return devices.array_module(device).zeros(2, "uint64")
+        with devices.working(device):
+            return devices.array_module(device).zeros(2, "uint64")
 
     @contextmanager
     def running(self) -> Generator[Profile]:

@@ -214,7 +214,8 @@ class Captured:
         last = self._replays.get(self._last, [None])[0]
         _, _, launches, kernels, arena_bytes = last.facts() if last is not None else (0, 0, 0, 0, 0)
         runs = sum([replay.runs for replay in replays])
-        return Stats(self._captures, runs, kernels, arena_bytes, len(replays), launches)
+        nodes = last.state()[1] if last is not None else 0
+        return Stats(self._captures, runs, kernels, arena_bytes, len(replays), launches, nodes)
 
     def explain(self) -> Any:
         """The plan of the last used recording: each kernel, what was fused into it, and why not more. Prints as a table."""
@@ -240,6 +241,7 @@ class Stats(NamedTuple):
         captures: recordings that were made. replays: of those that are kept; K steps in one call count once.
         kernels_per_replay, arena_bytes: of the recording that was used last, the kernels that run and the memory of temporaries.
         recordings: that are kept. launches: which those kernels do, of the eager run.
+        graph_nodes: of the CUDA graph that was made last for that recording; 0 on the CPU, and before the first replay.
     """
 
     captures: int
@@ -248,6 +250,7 @@ class Stats(NamedTuple):
     arena_bytes: int
     recordings: int
     launches: int
+    graph_nodes: int
 
 
 class _Quick(NamedTuple):

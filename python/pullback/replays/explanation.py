@@ -25,11 +25,18 @@ class Kernel(NamedTuple):
 
 
 class Explanation:
-    """Prints as a table; `.kernels` are the data, `.dead` counts launches whose results nobody needs."""
+    """Prints as a table.
+
+    Attributes:
+        kernels: the data of the table. dead: how many launches were left out, because nothing reads their results.
+        graphs, graph_nodes: CUDA graphs that are kept, and nodes of the last one; 0 on the CPU.
+        why_single: why a GPU's kernels are launched one by one and not as a graph; None if they are a graph.
+    """
 
     def __init__(self, name: str, fusion: str, replay: Replay) -> None:
         self.name, self.fusion = name, fusion
         self.recorded, self.dead, self.launches, _, self.arena_bytes = replay.facts()
+        self.graphs, self.graph_nodes, _, self.why_single = replay.state()
         groups: dict[int, list[Any]] = {}
         for row in replay.rows():
             groups.setdefault(row[1], []).append(row)
@@ -40,6 +47,10 @@ class Explanation:
             f'{self.name}, fusion="{self.fusion}": {self.recorded} launches were recorded, {self.dead} of them are not needed, '
             f"{len(self.kernels)} kernels run the rest; temporaries take {self.arena_bytes:,} bytes."
         )
+        if self.why_single:
+            head += f"\nThe GPU's kernels are launched one by one: {self.why_single}."
+        elif self.graphs:
+            head += f"\nOn the GPU they are {self.graph_nodes} nodes of a CUDA graph; {self.graphs} graph(s) are kept."
         lines = [head, f"{'':>4}  {'phase':9}  {'writes':24}  kernel"]
         for i, kernel in enumerate(self.kernels):
             reason = f"   [{kernel.alone}]" if kernel.alone else ""

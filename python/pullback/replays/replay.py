@@ -154,6 +154,10 @@ class Replay:
         """Of each launch: (the recorded ones that it does, group, phase, dtype, shape, why it begins a group)."""
         return self._kernels.plan_rows(self.plan)
 
+    def state(self) -> tuple[int, int, int, str | None]:
+        """On a GPU: (CUDA graphs that are kept, nodes of the last one, kernels among them, why kernels are launched one by one or None)."""
+        return self._kernels.plan_state(self.plan)
+
     def facts(self) -> tuple[int, int, int, int, int]:
         """(launches recorded, dead, kept, kernels per replay, bytes of the arena)."""
         return self._kernels.plan_facts(self.plan)

@@ -1,0 +1,205 @@
+"""Memory shared with libraries that work on streams of their own: what pullback reads is there, and what others read stays.
+
+The other library's stream does its work as late as CUDA allows, and so does pullback's where that matters: a missing wait, or memory
+that is handed out too early, shows as wrong numbers every time.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback as pb
+from conftest import simulated
+from other_library import LEGACY, Array, Both, ByDLPack, ByInterface, ByOldInterface, Library
+from pullback import gpu, leases
+from pullback import simulated as device
+from pullback.tensor import Tensor
+
+
+def _why_not() -> str:
+    if not simulated() or gpu.need().kernels is None:
+        return "device cuda is not simulated: build with PULLBACK_CUDA=SIM"
+    if os.environ.get("PULLBACK_CUDA_SYNC", "0") not in ("", "0"):
+        return "every kernel is waited for (PULLBACK_CUDA_SYNC), so that no race can show"
+    return ""
+
+
+pytestmark = pytest.mark.skipif(bool(_why_not()), reason=_why_not())
+VALUES = np.arange(1.0, 5001.0, dtype=np.float32).reshape(50, 100)
+
+
+@pytest.fixture(autouse=True)
+def on_cuda() -> Iterator[None]:
+    with pb.use_device("cuda"):
+        yield
+    leases.settle(wait=True)
+
+
+@pytest.fixture(params=["default stream", "a stream of its own"])
+def library(request: pytest.FixtureRequest) -> Iterator[Library]:
+    found = Library(legacy=request.param == "default stream")
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def late() -> Iterator[None]:
+    """Pullback's own stream is late, too."""
+    kernels = gpu.need().kernels
+    kernels.simulator.make_late(kernels.stream(0), True)
+    yield
+    kernels.simulator.make_late(kernels.stream(0), False)
+
+
+def exported(kind: type[Array], library: Library, values: Any) -> Any:
+    made = kind(library, values.shape, values.dtype)
+    library.sim.copy(library.stream, made.pointer, values.ctypes.data, values.nbytes)
+    return made
+
+
+def test_the_other_library_really_is_late(library: Library) -> None:
+    array = exported(ByInterface, library, VALUES)
+    assert np.isnan((Tensor(device.from_interface(array)) * 2).numpy()).all()  # nothing was told to wait
+    np.testing.assert_array_equal(array.values(), VALUES)
+
+
+@pytest.mark.parametrize("kind", [ByDLPack, ByInterface, Both], ids=lambda kind: kind.__name__)
+def test_what_another_library_is_still_writing_is_waited_for(kind: type[Array], library: Library) -> None:
+    t = pb.asarray(exported(kind, library, VALUES))
+    np.testing.assert_array_equal((t * 2).numpy(), VALUES * 2)
+
+
+def test_an_interface_without_a_stream_means_the_default_stream() -> None:
+    library = Library(legacy=True)
+    np.testing.assert_array_equal((pb.asarray(exported(ByOldInterface, library, VALUES)) + 1).numpy(), VALUES + 1)
+    library.close()
+
+
+@pytest.mark.parametrize("take", [pb.tensor, pb.asarray, lambda a: pb.asarray(a, dtype=pb.float64)], ids=["copy", "share", "cast"])
+def test_copies_and_casts_are_ordered_with_both(take: Any, library: Library) -> None:
+    t = take(exported(Both, library, VALUES))
+    np.testing.assert_array_equal(t.numpy(), VALUES)
+
+
+def test_nothing_is_copied(library: Library) -> None:
+    array = exported(Both, library, VALUES)
+    assert pb.asarray(array, copy=False).array.__array_interface__["data"][0] == array.pointer
+    with pytest.raises(ValueError, match="copy=False"):
+        pb.asarray(array, dtype=pb.float64, copy=False)
+
+
+@pytest.mark.parametrize("kind", [ByDLPack, ByInterface], ids=lambda kind: kind.__name__)
+def test_another_librarys_memory_is_kept_until_our_stream_has_passed(kind: type[Array], library: Library, late: None) -> None:
+    array = exported(kind, library, VALUES)
+    t = pb.asarray(array)
+    y = pb.exp(t / 5000)
+    del t, array
+    gc.collect()
+    library.sim.synchronize(library.stream)  # what the library's pool does now does not wait for ours
+    np.testing.assert_allclose(y.numpy(), np.exp(VALUES / 5000), rtol=1e-6)
+
+
+@pytest.mark.parametrize("read", ["from_dlpack", "from_interface"])
+def test_our_memory_is_kept_until_the_other_stream_has_passed(read: str, library: Library) -> None:
+    t = pb.tensor(VALUES) * 3
+    copy = getattr(library, read)(t)
+    del t
+    gc.collect()
+    other = [pb.zeros((50, 100)) for _ in range(3)]  # where the memory would be used again
+    np.testing.assert_array_equal(copy.values(), VALUES * 3)
+    del other
+
+
+def test_the_consumer_waits_for_what_we_have_launched(library: Library, late: None) -> None:
+    t = pb.tensor(VALUES)
+    copy = library.from_dlpack(pb.exp(t / 5000))
+    np.testing.assert_allclose(copy.values(), np.exp(VALUES / 5000), rtol=1e-6)
+
+
+def test_views_and_parameters_keep_their_memory_too(library: Library) -> None:
+    p = pb.Parameter(VALUES)
+    copies = [library.from_dlpack(pb.tensor(VALUES)[10:20]), library.from_dlpack(p), library.from_interface(pb.tensor(VALUES)[5:])]
+    del p
+    gc.collect()
+    for copy, wanted in zip(copies, (VALUES[10:20], VALUES, VALUES[5:])):
+        np.testing.assert_array_equal(copy.values(), wanted)
+
+
+def test_memory_comes_back_once_the_other_stream_has_passed() -> None:
+    library = Library(legacy=True)
+    leases.settle(wait=True)
+    before = pb.cuda.memory()["live"]
+    t = pb.tensor(VALUES) * 3
+    copy = library.from_dlpack(t)
+    del t
+    assert pb.cuda.memory()["live"] >= before + VALUES.nbytes  # the stream has not read it yet
+    copy.values()
+    assert pb.cuda.memory()["live"] == before
+    assert leases.waiting_bytes(0) == 0
+    library.close()
+
+
+def test_memory_lent_to_an_unknown_stream_does_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = Library()
+    monkeypatch.setattr(leases, "BUDGET", 3 * VALUES.nbytes)
+    most, copies = 0, []
+    for k in range(20):
+        t = pb.tensor(VALUES) * k
+        copies.append(library.from_dlpack(t))
+        del t
+        most = max(most, leases.waiting_bytes(0))
+    assert 0 < most <= 5 * VALUES.nbytes
+    for k, copy in enumerate(copies):
+        np.testing.assert_array_equal(copy.values(), VALUES * k)
+    library.close()
+
+
+def test_memory_that_waits_is_used_before_the_device_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = Library()
+    t = pb.tensor(np.ones(4 << 20, np.float32)) * 2
+    copy = library.from_dlpack(t)
+    del t
+    use = pb.cuda.memory()
+    monkeypatch.setenv("CUDASIM_BYTES", str(use["total"] - use["free"] + (10 << 20)))
+    big = pb.zeros(5 << 20)  # 20 MiB: fits only in the place of what was lent
+    assert float(pb.sum(big)) == 0
+    assert (copy.values() == 2).all()
+    library.close()
+
+
+def test_trim_gives_back_what_waits() -> None:
+    library = Library()
+    leases.settle(wait=True)
+    copy = library.from_dlpack(pb.tensor(VALUES) * 2)
+    assert leases.waiting_bytes(0) == VALUES.nbytes
+    assert pb.cuda.trim() >= 0
+    assert leases.waiting_bytes(0) == 0
+    np.testing.assert_array_equal(copy.values(), VALUES * 2)
+    library.close()
+
+
+def test_our_own_arrays_are_not_wrapped() -> None:
+    t = pb.tensor(VALUES)
+    assert pb.asarray(t.array).array is t.array
+    again = pb.asarray(pb.from_dlpack(t))
+    assert not isinstance(gpu.need().owner_of(pb.asarray(again).array), leases.Lease) or leases.waiting_bytes(0) == 0
+
+
+def test_a_captured_function_takes_another_librarys_arrays(library: Library) -> None:
+    f = pb.capture(lambda x: pb.sum(x * x, axis=1))
+    for k in range(12):
+        x = exported(Both, library, VALUES + k)
+        np.testing.assert_allclose(f(pb.asarray(x)).numpy(), ((VALUES + k).astype(np.float64) ** 2).sum(1), rtol=1e-6)
+
+
+def test_empty_arrays_pass() -> None:
+    library = Library(legacy=True)
+    t = pb.zeros((0, 3))
+    assert t.__dlpack__(stream=LEGACY) is not None
+    library.close()
