@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 import threading
@@ -20,7 +21,7 @@ from pullback.backends import native
 
 MIB = 2**20
 needs_kernels = pytest.mark.skipif(native.module is None, reason=f"no native kernels: {backends.why_not('cpu')}")
-# Kernels under a sanitizer take every block from the system, so that its ends are watched.
+# Under a sanitizer every block comes from the system, and its shadow memory exceeds any resource limit.
 needs_cache = pytest.mark.skipif("asan" in os.environ.get("LD_PRELOAD", ""), reason="under a sanitizer nothing is cached")
 needs_proc = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="this system has no /proc/self/statm")
 
@@ -103,6 +104,7 @@ print(limit, source.replace(" ", "_"))
 
 
 @needs_kernels
+@needs_cache
 @pytest.mark.parametrize("name", ["RLIMIT_AS", "RLIMIT_DATA"])
 def test_the_cache_holds_a_quarter_of_a_resource_limit(name: str) -> None:
     limit = 3 * 2**30 if name == "RLIMIT_AS" else 512 * MIB
@@ -216,6 +218,24 @@ print(arena, before, given, resident())
     assert arena > 200 * MIB
     assert given >= arena or native.module.cache_use()[1] < 2 * arena  # a smaller cache gives blocks back when they are released
     assert before - after > 0.9 * arena
+
+
+@needs_kernels
+@needs_cache
+@needs_proc
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="malloc_trim() is a function of glibc")
+def test_memory_that_malloc_keeps_goes_back_to_the_system() -> None:
+    program = """
+np.ones(30 * MIB // 8)  # after it is freed, glibc takes blocks of up to 30 MiB from its heap
+x = pb.zeros(MIB // 4)
+blocks = [pb.exp(x) for _ in range(200)]
+above = bytearray(100_000)  # keeps the heap from shrinking at its end
+before = resident()
+del blocks
+pb.trim()
+print(before - resident())
+"""
+    assert int(*output(program)) > 180 * MIB
 
 
 @needs_kernels
