@@ -16,6 +16,9 @@ SIGNATURES = {
     "forward": "(name: str, function: Any, type: Any) -> None",
     "thread_count": "() -> int",
     "set_thread_count": "(count: int) -> None",
+    "trim_cache": "() -> int",
+    "cache_use": "() -> tuple[int, int, str]",
+    "memory_limit": '(root: str = "") -> tuple[int, str]',
     "blas_core": "() -> str",
     "blas_config": "() -> str",
 }

@@ -3,7 +3,9 @@
 #include <pybind11/pybind11.h>
 
 #include "bindings/tables.h"
+#include "cpu/allocator.h"
 #include "cpu/blas.h"
+#include "cpu/memory_limit.h"
 #include "cpu/pool.h"
 
 namespace py = pybind11;
@@ -29,6 +31,21 @@ PYBIND11_MODULE(PB_MODULE, mod) {
   mod.def("forward", [](const std::string& name, py::handle function, py::handle type) {
     pb::forward(name.c_str(), function.ptr(), type.ptr());
   });
+  // The bytes given back: see cpu/allocator.h.
+  mod.def("trim_cache", &pb::cpu::trim_cache, py::call_guard<py::gil_scoped_release>());
+  // (bytes cached, the limit in bytes, what sets the limit)
+  mod.def("cache_use", [] {
+    const pb::cpu::CacheUse use = pb::cpu::cache_use();
+    return py::make_tuple(use.cached, use.limit, use.source);
+  });
+  // (bytes, what sets the limit); root: for tests, as in cpu/cgroup.h
+  mod.def(
+      "memory_limit",
+      [](const std::string& root) {
+        const pb::cpu::MemoryLimit limit = pb::cpu::memory_limit(root);
+        return py::make_tuple(limit.bytes, limit.source);
+      },
+      py::arg("root") = "");
   mod.def("thread_count", &pb::cpu::thread_count);
   mod.def("set_thread_count", &pb::cpu::set_thread_count, py::arg("count"));
 }

@@ -1,9 +1,15 @@
 // Large blocks are kept when they are released, since a fresh one costs a page fault every 4 KiB. From 64 KiB on, blocks come
 // in classes at most 12.5 % larger than asked for. The cache holds PULLBACK_CACHE_BYTES at most; by default 1 GiB, or a
-// quarter of the machine's memory if that is less.
+// quarter of the memory that the process may use (memory_limit.h) if that is less. The allocator evicts cached blocks before
+// the process comes close to its memory limit: see Cache::make_room.
+#include "cpu/allocator.h"
+#include "cpu/memory_limit.h"
 #include "kernels/memory.h"
 #include "launch/door.h"
 
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 #include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -13,6 +19,7 @@
 #include <cstdlib>
 #include <mutex>
 #include <new>
+#include <string>
 #include <vector>
 
 namespace pb::kernels {
@@ -31,6 +38,8 @@ constexpr int kSteps = 8;  // classes from one power of two to the next
 constexpr int kClasses = (47 - kFirstShift) * kSteps + 1;
 constexpr size_t kHuge = size_t{4} << 20;  // from here on, in huge pages where the system has them
 constexpr size_t kHugePage = size_t{2} << 20;
+constexpr int64_t kCacheBytes = int64_t{1} << 30;   // the most that the cache holds by default
+constexpr int64_t kFreshBytes = int64_t{16} << 20;  // fresh memory between two readings of the resident size
 
 std::atomic<int64_t> live{0};  // bytes that were asked for and not released
 
@@ -63,14 +72,26 @@ void* from_system(size_t bytes) {
   return data;
 }
 
-int64_t default_limit() {
+// Gives the free pages of malloc back to the system. glibc may keep freed blocks of up to 32 MiB for itself.
+void return_free_pages() {
+#if defined(__GLIBC__)
+  malloc_trim(0);
+#endif
+}
+
+struct CacheLimit {
+  int64_t bytes;
+  std::string source;
+};
+
+CacheLimit cache_limit(const cpu::MemoryLimit& memory) {
   if (const char* text = std::getenv("PULLBACK_CACHE_BYTES")) {
     char* end = nullptr;
     const long long bytes = std::strtoll(text, &end, 10);
-    if (end != text && bytes >= 0) return bytes;
+    if (end != text && bytes >= 0) return {bytes, "PULLBACK_CACHE_BYTES"};
   }
-  const int64_t memory = int64_t{sysconf(_SC_PHYS_PAGES)} * int64_t{sysconf(_SC_PAGESIZE)};
-  return memory > 0 ? std::min(int64_t{1} << 30, memory / 4) : int64_t{1} << 30;
+  if (memory.bytes / 4 >= kCacheBytes) return {kCacheBytes, "the default"};
+  return {memory.bytes / 4, "a quarter of the limit by " + memory.source};
 }
 
 struct Cache {
@@ -80,10 +101,15 @@ struct Cache {
     uint64_t used = 0;          // when, on the clock below
   } shelf[kClasses];
   uint64_t clock = 0;
-  int64_t limit = default_limit();
-  int64_t cached = 0;  // bytes, as they were taken from the system
+  const cpu::MemoryLimit memory = cpu::memory_limit();
+  const CacheLimit limit = cache_limit(memory);
+  const int64_t full = memory.bytes / 4 * 3;                             // resident bytes above which the cache shrinks
+  const int64_t fresh_bytes = std::min(kFreshBytes, memory.bytes / 64);  // kFreshBytes, less in a very small container
+  int64_t cached = 0;                                                    // bytes, as they were taken from the system
+  int64_t fresh = 0;  // bytes taken from the system since the resident size was read
 
   void evict(int64_t keep);
+  void make_room(int64_t size);
 };
 
 // Never destroyed: arrays may be released while the process ends. A child must not find the lock taken.
@@ -109,11 +135,23 @@ void Cache::evict(int64_t keep) {
   }
 }
 
-// Gives all cached blocks back to the system.
-void trim() {
-  Cache& cache = the_cache();
-  std::lock_guard<std::mutex> lock(cache.mutex);
-  cache.evict(0);
+// Called before a block of `size` bytes is taken from the system. Evicts the oldest cached blocks if the process would occupy
+// more than three quarters of its memory limit. Without this, a container that is mostly filled by the user's own arrays would be
+// killed while the cache still holds blocks: posix_memalign() succeeds there up to the end, so its failure cannot be the only
+// reason to trim.
+//
+// The process's resident size counts, not the bytes allocated here, because NumPy's arrays and the interpreter fall under the
+// same limit. The page cache does not count: the system reclaims it by itself. The remaining quarter is for other processes of
+// the container, and for growth between two readings. Reading the size takes a few microseconds, so it is read once per
+// 16 MiB of fresh memory, whose page faults take milliseconds. A block that comes from the cache costs nothing extra.
+void Cache::make_room(int64_t size) {
+  fresh += size;
+  if (fresh < fresh_bytes) return;
+  fresh = 0;
+  const int64_t excess = cpu::resident_bytes() + size - full;
+  if (excess <= 0 || cached == 0) return;
+  evict(std::max<int64_t>(0, cached - excess - fresh_bytes));
+  return_free_pages();
 }
 
 }  // namespace
@@ -121,7 +159,7 @@ void trim() {
 Block allocate(size_t bytes, Holder) {
   if (bytes < kLarge) {
     if (void* data = from_system(bytes)) return counted(data, bytes);
-    trim();
+    cpu::trim_cache();
     if (void* data = from_system(bytes)) return counted(data, bytes);
     throw std::bad_alloc();
   }
@@ -138,10 +176,12 @@ Block allocate(size_t bytes, Holder) {
       data = shelf.blocks.back();
       shelf.blocks.pop_back();
       cache.cached -= static_cast<int64_t>(size);
+    } else {
+      cache.make_room(static_cast<int64_t>(size));
     }
   }
   if (data || (data = from_system(size))) return counted(data, bytes);
-  trim();
+  cpu::trim_cache();
   if ((data = from_system(size))) return counted(data, bytes);
   throw std::bad_alloc();
 }
@@ -157,14 +197,14 @@ void release(const Block& block) noexcept {
   Cache& cache = the_cache();
   {
     std::lock_guard<std::mutex> lock(cache.mutex);
-    if (size <= cache.limit) {
+    if (size <= cache.limit.bytes) {
       Cache::Shelf& shelf = cache.shelf[size_class];
       try {
         shelf.blocks.push_back(data);
         shelf.used = ++cache.clock;
         cache.cached += size;
         data = nullptr;
-        if (cache.cached > cache.limit) cache.evict(cache.limit);
+        if (cache.cached > cache.limit.bytes) cache.evict(cache.limit.bytes);
       } catch (const std::bad_alloc&) {  // no room to remember it: then not
       }
     }
@@ -173,5 +213,23 @@ void release(const Block& block) noexcept {
 }
 
 }  // namespace pb::kernels
+
+pb::cpu::CacheUse pb::cpu::cache_use() {
+  kernels::Cache& cache = kernels::the_cache();
+  std::lock_guard<std::mutex> lock(cache.mutex);
+  return {cache.cached, cache.limit.bytes, cache.limit.source};
+}
+
+int64_t pb::cpu::trim_cache() {
+  kernels::Cache& cache = kernels::the_cache();
+  int64_t bytes = 0;
+  {
+    std::lock_guard<std::mutex> lock(cache.mutex);
+    bytes = cache.cached;
+    cache.evict(0);
+  }
+  kernels::return_free_pages();
+  return bytes;
+}
 
 int64_t pb::live_bytes() { return kernels::live.load(std::memory_order_relaxed); }

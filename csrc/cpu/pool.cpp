@@ -17,6 +17,8 @@
 #include <system_error>
 #include <thread>
 
+#include "cpu/cgroup.h"
+
 #if defined(__SSE2__)
 #include <immintrin.h>
 #endif
@@ -88,14 +90,8 @@ int usable_cpus() {
 #if defined(__linux__)
   cpu_set_t mask;
   if (sched_getaffinity(0, sizeof mask, &mask) == 0) cpus = std::max(1, CPU_COUNT(&mask));
-  std::string path = "/sys/fs/cgroup";
-  if (const int quota = quota_of(path)) cpus = std::min(cpus, quota);
-  std::ifstream own("/proc/self/cgroup");
-  for (std::string line; std::getline(own, line);) {
-    if (line.rfind("0::", 0) != 0) continue;
-    for (std::string group = line.substr(3); group.size() > 1; group.resize(group.find_last_of('/'))) {
-      if (const int quota = quota_of(path + group)) cpus = std::min(cpus, quota);
-    }
+  for (const std::string& folder : cgroup_folders("", "")) {
+    if (const int quota = quota_of(folder)) cpus = std::min(cpus, quota);
   }
 #endif
   return std::min(cpus, kMaxThreads);

@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     import numpy as _numpy
 
     from . import amp as amp, data as data, linalg as linalg, nn as nn, optim as optim, profile as profile
+    from .backends.native import trim as trim
     from .profile.flops import flops as flops
     from .replays.capture import capture as capture
     from .io import load as load, save as save
@@ -112,6 +113,7 @@ _LAZY = {
     "custom_gradient": ".transforms.custom", "straight_through": ".transforms.custom", "memo": ".transforms.memo",
     "capture": ".replays.capture", "scan": ".transforms.scan", "per_example_grad": ".transforms.per_example",
     "per_example_norm": ".transforms.per_example", "weighted_grad": ".transforms.per_example", "flops": ".profile.flops",
+    "trim": ".backends.native",
 }  # fmt: skip
 
 

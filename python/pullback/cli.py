@@ -110,6 +110,7 @@ def _facts() -> list[tuple[str, str]]:
         ("CPU kernels", "yes" if backends.why_not("cpu") is None else f"no: {backends.why_not('cpu')}"),
         ("SIMD", native.simd_level()),
         ("BLAS", "NumPy's" if module is None else f"{module.blas_config()}, running its {module.blas_core()} kernels"),
+        ("CPU cache", native.cache_limit()),
         ("threads", str(module.thread_count()) if module is not None else "NumPy's"),
         ("ops", f"{native_count} native, {views} views without a kernel, {others} by reference (pullback info --ops)"),
     ]  # fmt: skip

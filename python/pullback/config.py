@@ -1,7 +1,7 @@
 """Every PULLBACK_ environment variable, read here and nowhere else.
 
 The native modules read three by themselves, because they act before Python could: PULLBACK_NUM_THREADS,
-PULLBACK_CACHE_BYTES and PULLBACK_CUDA_SYNC.
+PULLBACK_CACHE_BYTES (the most released CPU memory that is kept for new tensors, in bytes) and PULLBACK_CUDA_SYNC.
 """
 
 from __future__ import annotations

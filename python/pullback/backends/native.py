@@ -63,3 +63,25 @@ def simd_level() -> str:
         return f"none ({reason})"
     suffix = module.__name__.rpartition("_")[2]
     return f"x86-64-{suffix}" if suffix != "generic" else platform.machine()
+
+
+def trim() -> int:
+    """Gives the CPU memory that pullback holds but does not use back to the system, and returns its size in bytes.
+
+    Blocks of at least 64 KiB stay in a cache when their tensor dies, because fresh memory costs a page fault every 4 KiB. The
+    cache holds at most 1 GiB or a quarter of the memory that the process may use (`pullback info` prints which);
+    PULLBACK_CACHE_BYTES sets another limit. Call `trim` when other programs need the memory, for example after a large model
+    or `captured.clear()`. Live tensors stay valid. The next steps run slower until the cache is filled again.
+
+    Returns: the bytes of the blocks that left the cache, 0 without native kernels. Free pages of the C library are given back
+    too, but not counted. Memory of a GPU is not affected.
+    """
+    return module.trim_cache() if module is not None else 0
+
+
+def cache_limit() -> str:
+    """Returns the most that the cache of CPU memory holds, and what sets this limit; or why there is no cache."""
+    if module is None:
+        return f"none ({reason})"
+    _, limit, source = module.cache_use()
+    return f"at most {limit / 2**20:,.0f} MiB ({source})"

@@ -230,8 +230,10 @@ class Captured:
         return Explanation(self._name(), self._fusion, found[0])
 
     def clear(self) -> None:
-        """Forgets all recordings, and gives their memory back."""
+        """Forgets all recordings. Their memory can be used for other tensors; `pb.trim()` gives it back to the system."""
         self._replays, self._last, self._quick = {}, None, None
+        if self._loaded is not None:
+            self._loaded[1].clear()
 
 
 class Stats(NamedTuple):
