@@ -220,7 +220,7 @@ import os
 x = pb.tensor([1.0, 2.0])
 print(float(pb.sum(x)), flush=True)
 if (child := os.fork()) == 0:
-    for work in (lambda: pb.sum(x), lambda: pb.tensor([1.0]), lambda: x.numpy(), lambda: pb.zeros(3), lambda: pb.cuda.synchronize()):
+    for work in (lambda: pb.sum(x), lambda: pb.tensor([1.0]), x.numpy, lambda: pb.zeros(3), pb.cuda.synchronize):
         try:
             work()
             print("it worked", flush=True)

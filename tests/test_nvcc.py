@@ -144,7 +144,8 @@ assert (why is None) == (cuda.device_count() > 0)
 if cuda.versions()[0] == 0:
     assert why == "no NVIDIA driver was found", why
     assert cuda.memory() == (0, 0, 0, 0, 0, (0, 0, 0, 0))
-    for call in (lambda: cuda.stream(0), lambda: cuda.wait_for(0, 1), lambda: cuda.synchronize(0), cuda.trim, lambda: cuda.use_device(1)):
+    calls = [lambda: cuda.stream(0), lambda: cuda.wait_for(0, 1), lambda: cuda.synchronize(0), lambda: cuda.use_device(1)]
+    for call in [*calls, cuda.trim]:
         try:
             call()
         except (RuntimeError, pullback.DeviceError):

@@ -1,7 +1,7 @@
 """Memory shared with libraries that work on streams of their own: what pullback reads is there, and what others read stays.
 
-The other library's stream does its work as late as CUDA allows, and so does pullback's where that matters: a missing wait, or memory
-that is handed out too early, shows as wrong numbers every time.
+The other library's stream does its work as late as CUDA allows, and so does pullback's where that matters: a missing wait, or
+memory that is handed out too early, shows as wrong numbers every time.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ import pytest
 import pullback as pb
 from conftest import simulated
 from other_library import LEGACY, Array, Both, ByDLPack, ByInterface, ByOldInterface, Library
-from pullback import gpu, leases
-from pullback import simulated as device
+from pullback import gpu, leases, simulated as device
 from pullback.tensor import Tensor
 
 

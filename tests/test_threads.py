@@ -92,7 +92,8 @@ print("done")
 """
     for threads in ("1", "4"):
         done = subprocess.run(
-            [sys.executable, "-c", program], env=environment(PULLBACK_NUM_THREADS=threads, PULLBACK_DEVICE="cpu"), capture_output=True, text=True,
+            [sys.executable, "-c", program], env=environment(PULLBACK_NUM_THREADS=threads, PULLBACK_DEVICE="cpu"),
+            capture_output=True, text=True,
             timeout=120, check=False,
         )  # fmt: skip
         assert done.stdout.strip() == "done", done.stderr
@@ -114,7 +115,8 @@ if __name__ == "__main__":
             file.write(program)
         try:
             command = [sys.executable, path, method]
-            done = subprocess.run(command, env=environment(PULLBACK_DEVICE="cpu"), capture_output=True, text=True, timeout=120, check=False)
+            env = environment(PULLBACK_DEVICE="cpu")
+            done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
         finally:
             os.unlink(path)
         assert done.stdout.strip() == "True", done.stderr

@@ -73,16 +73,22 @@ void bind_memory(py::module_& mod) {
     const At at(device);
     return uploaded(array);
   });
-  mod.def("trim", [](int device) {  // how many bytes were given back
-    const At at(device);
-    return pb::cuda::trim();
-  }, py::arg("device") = 0);
-  mod.def("memory", [](int device) {  // (live, cached, peak, free, total, live ones by holder)
-    const At at(device);
-    const pb::cuda::MemoryUse use = pb::cuda::memory_use();
-    const auto of = py::make_tuple(use.of[0], use.of[1], use.of[2], use.of[3]);
-    return py::make_tuple(use.live, use.cached, use.peak, use.free, use.total, of);
-  }, py::arg("device") = 0);
+  mod.def(
+      "trim",
+      [](int device) {  // how many bytes were given back
+        const At at(device);
+        return pb::cuda::trim();
+      },
+      py::arg("device") = 0);
+  mod.def(
+      "memory",
+      [](int device) {  // (live, cached, peak, free, total, live ones by holder)
+        const At at(device);
+        const pb::cuda::MemoryUse use = pb::cuda::memory_use();
+        const auto of = py::make_tuple(use.of[0], use.of[1], use.of[2], use.of[3]);
+        return py::make_tuple(use.live, use.cached, use.peak, use.free, use.total, of);
+      },
+      py::arg("device") = 0);
   mod.def("reset_peak", [](int device) {
     const At at(device);
     pb::cuda::reset_peak();

@@ -138,7 +138,6 @@ class CpuProgram : public Program {
     }
   }
 
-
   void run(const Span* given, int64_t passes, Progress& progress) override {
     DenormalMode mode;
     const ChargeKept kept;

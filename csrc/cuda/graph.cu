@@ -75,8 +75,8 @@ template <class T> using GraphPointer = std::unique_ptr<std::remove_pointer_t<T>
 
 // One graph, ready to be launched.
 struct Instance {
-  int phase;                         // of its launches; kOther where they are of several
-  GraphPointer<cudaGraph_t> graph;   // its nodes are named when their arguments change
+  int phase;                        // of its launches; kOther where they are of several
+  GraphPointer<cudaGraph_t> graph;  // its nodes are named when their arguments change
   GraphPointer<cudaGraphExec_t> exec;
 };
 

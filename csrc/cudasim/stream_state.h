@@ -56,7 +56,7 @@ struct CUstream_st {
   bool late = false;     // its work waits until nothing else can go on: see cudasim::make_late
   std::deque<cudasim::Queued> queue;
   std::shared_ptr<cudasim::Capture> capture;
-  std::vector<size_t> tail;                     // while it captures: what its next node runs after
+  std::vector<size_t> tail;                      // while it captures: what its next node runs after
   std::vector<CUgraphNode_st*> tail_as_handles;  // the same, as cudaStreamGetCaptureInfo last returned it
 };
 

@@ -244,8 +244,8 @@ class Cuda:
             reset_peak: count the peak anew from now on.
 
         Returns: a dict of
-            `live`: in use by pullback and by CuPy. `cached`: kept by their pools for later. `peak`: the most that pullback had in use
-            at once. `free`, `total`: of the device, as the driver says.
+            `live`: in use by pullback and by CuPy. `cached`: kept by their pools for later. `peak`: the most that pullback had in
+            use at once. `free`, `total`: of the device, as the driver says.
             `by`: live bytes by their holder: `tensors`; `recordings` (temporaries of captured functions), `graphs` (working memory
             of CUDA graphs), `scratch` (of single launches and libraries), `CuPy` (arrays from CuPy's pool), `others` (the driver,
             other libraries and other programs).
@@ -258,9 +258,9 @@ class Cuda:
         return use
 
     def trim(self, device: str = "cuda") -> int:
-        """Gives the memory that is kept for later tensors back to the driver, CuPy's too. Returns how many bytes. Raises DeviceError.
+        """Gives the memory that is kept for later tensors back to the driver, CuPy's too. Returns how many bytes.
 
-        It waits for the streams of other libraries that were lent memory.
+        It waits for the streams of other libraries that were lent memory. Raises DeviceError.
         """
         number = number_of(check_device(device))
         leases.settle(wait=True)

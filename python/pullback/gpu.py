@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -127,34 +126,26 @@ class Gpu:
     def over_same_memory(self, array: Any, owner: Any) -> Any:
         """An array like this one, over the same memory, that keeps `owner` alive."""
         if self.simulated:
-            low, high = np.lib.array_utils.byte_bounds(array)
-            memory = (ctypes.c_char * (high - low)).from_address(low)
-            memory.owner = owner  # type: ignore[attr-defined]
-            offset = array.__array_interface__["data"][0] - low
-            return np.ndarray(array.shape, array.dtype, memory, offset, array.strides).view(self.array_type)
+            return simulated.over_same_memory(array, owner)
         cuda = self.xp.cuda
         memory = cuda.UnownedMemory(array.data.ptr, array.nbytes, owner, array.device.id)
         return self.xp.ndarray(array.shape, array.dtype, cuda.MemoryPointer(memory, 0), array.strides)
 
     def memory(self, number: int) -> dict[str, Any]:
         """What `pb.cuda.memory` returns."""
-        pool_used = pool_cached = 0
+        live = cached = peak = free = total = pool_used = pool_cached = 0
+        by_holder: Any = [0] * len(HOLDERS)
         if not self.simulated:
             with self.working(number):
                 pool = self.xp.get_default_memory_pool()
                 pool_used, pool_cached = pool.used_bytes(), pool.free_bytes()
                 free, total = self.xp.cuda.runtime.memGetInfo()
-        live = cached = peak = 0
-        holders = dict.fromkeys(HOLDERS, 0)
         if self.kernels is not None:
             live, cached, peak, free, total, by_holder = self.kernels.memory(number)
-            holders = dict(zip(HOLDERS, by_holder))
-        elif self.simulated:
-            free = total = 0
         others = max(0, total - free - live - cached - pool_used - pool_cached)
         return {
             "live": live + pool_used, "cached": cached + pool_cached, "peak": peak, "free": free, "total": total,
-            "by": {**holders, "CuPy": pool_used, "others": others},
+            "by": {**dict(zip(HOLDERS, by_holder)), "CuPy": pool_used, "others": others},
         }  # fmt: skip
 
     def trim(self, number: int) -> int:

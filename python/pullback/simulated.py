@@ -7,6 +7,7 @@ strict: an array of the host does not mix with one of the device.
 from __future__ import annotations
 
 import ctypes
+import math
 import types
 from collections.abc import Callable
 from functools import wraps
@@ -186,13 +187,26 @@ def from_dlpack(obj: Any, stream: int) -> Any:
     return np.from_dlpack(_Exported(obj.__dlpack__(stream=stream))).view(DeviceArray)
 
 
+def _owned_memory(address: int, nbytes: int, owner: Any) -> Any:
+    """A buffer that keeps `owner` alive."""
+    memory: Any = (ctypes.c_char * nbytes).from_address(address)
+    memory.owner = owner
+    return memory
+
+
+def over_same_memory(array: Any, owner: Any) -> Any:
+    """An array of the device like this one, over the same memory, that keeps `owner` alive."""
+    low, high = np.lib.array_utils.byte_bounds(array)
+    memory, offset = _owned_memory(low, high - low, owner), array.__array_interface__["data"][0] - low
+    return np.ndarray(array.shape, array.dtype, memory, offset, array.strides).view(DeviceArray)
+
+
 def from_interface(obj: Any) -> Any:
-    """An array of the device over the memory that `__cuda_array_interface__` describes."""
+    """An array of the device over the memory that `__cuda_array_interface__` describes, which is contiguous."""
     facts = obj.__cuda_array_interface__
-    shape, dtype = facts["shape"], np.dtype(facts["typestr"])
-    memory = (ctypes.c_char * max(1, int(np.prod(shape)) * dtype.itemsize)).from_address(facts["data"][0])
-    memory.owner = obj  # type: ignore[attr-defined]
-    return np.ndarray(shape, dtype, memory, 0, facts.get("strides")).view(DeviceArray)
+    dtype = np.dtype(facts["typestr"])
+    memory = _owned_memory(facts["data"][0], max(1, math.prod(facts["shape"]) * dtype.itemsize), obj)
+    return np.ndarray(facts["shape"], dtype, memory).view(DeviceArray)
 
 
 namespace: Final = Namespace(np)

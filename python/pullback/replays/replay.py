@@ -155,7 +155,7 @@ class Replay:
         return self._kernels.plan_rows(self.plan)
 
     def state(self) -> tuple[int, int, int, str | None]:
-        """On a GPU: (CUDA graphs that are kept, nodes of the last one, kernels among them, why kernels are launched one by one or None)."""
+        """(CUDA graphs that are kept, nodes of the last one, kernels among them, why kernels are launched one by one or None)."""
         return self._kernels.plan_state(self.plan)
 
     def facts(self) -> tuple[int, int, int, int, int]:
