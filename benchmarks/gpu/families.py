@@ -37,7 +37,7 @@ def with_gradients(f: Callable[..., Any], *inputs: Any) -> list[Any]:
 
 def radix_sort(n: int) -> list[Any]:
     """Lengths of several tiles, whose blocks wait for the counts of the blocks before them."""
-    return [pb.sort(integers(2**31, n, dtype="int32")), pb.sort(floats(3, n)), pb.argsort(integers(50, n), descending=True)]
+    return [pb.sort(integers(2**31, 8 * n, dtype="int32")), pb.sort(floats(3, n)), pb.argsort(integers(50, n), descending=True)]
 
 
 def select(n: int) -> list[Any]:

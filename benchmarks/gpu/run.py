@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,7 @@ import suite
 from machine import ROOT, Gpu
 from results import Results, archive, slug, today
 from stages import Run, Stage, StageError, expect, say
+from table import summary
 
 HERE = Path(__file__).resolve().parent
 SINGLES = ("products", "optimizer", "loss", "elementwise", "rows")
@@ -271,6 +273,7 @@ def main() -> int:
     if fatal := [need.name for need in needs if need.found is None and need.fatal and not place.given]:
         say(f"run.sh {options.command}: nothing can be measured without {', '.join(fatal)}.")
         return 2
+    shutil.rmtree(place.logs, ignore_errors=True)
     run = Run(results, options.seconds, place.logs, place.environment(), ROOT)
     try:
         fine = run.perform(stages)
@@ -279,6 +282,7 @@ def main() -> int:
         if place.logs.exists():
             packed = f"logs-{options.command}.tar.gz"
             archive(place.logs, [place.work / packed, *([options.out.resolve() / packed] if options.out else [])])
+    say(f"== what was found, in short\n{summary(results.data, options.command)}")
     say(f"== {options.command}: {'all is well' if fine else 'something failed'}; {results.path}, {results.command['seconds']} s")
     return 0 if fine else 1
 
