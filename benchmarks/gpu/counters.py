@@ -1,7 +1,7 @@
 """The ledger of a network's training step against the GPU's hardware counters: `python counters.py 0`, 1 or 2 for the network.
 
-Each kernel of the eager step is compared alone. A launch without special operations must have the FLOPs that the GPU counted, within
-1 %; one with exponentials or square roots has more, since the counters see what is inside of them.
+Each kernel of the eager step is compared alone. A launch without special operations must have the FLOPs that the GPU counted,
+within 1 %. One with exponentials or square roots has more, since the counters see what is inside of them.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 import device
+
 from workloads import nets
 
 TOLERANCE = 0.01

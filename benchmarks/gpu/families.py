@@ -121,7 +121,8 @@ def indexing(n: int) -> list[Any]:
 
 
 def cumulative(n: int) -> list[Any]:
-    return [*with_gradients(lambda x: pb.cumulative_sum(x, axis=1), floats(3, n)), pb.cumulative_prod(1 + 0.001 * floats(n), axis=0)]
+    near_one = 1 + 0.001 * floats(n)
+    return [*with_gradients(lambda x: pb.cumulative_sum(x, axis=1), floats(3, n)), pb.cumulative_prod(near_one, axis=0)]
 
 
 def random(n: int) -> list[Any]:
@@ -174,7 +175,7 @@ TOLERANCES = {"rounded_products": 5e-3}  # of the largest element; 2e-5 otherwis
 
 
 def difference(got: Any, wanted: Any) -> float:
-    """Returns the largest difference of two arrays over the largest element; inf if shapes, or numbers that are not finite, differ."""
+    """Returns the largest difference of two arrays over the largest element. inf if shapes differ, or where numbers are not finite."""
     if got.shape != wanted.shape or got.dtype != wanted.dtype:
         return float("inf")
     if got.dtype.kind in "iub":

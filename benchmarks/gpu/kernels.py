@@ -14,11 +14,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import device
+
 from workloads import PRECISIONS, Net, nets
 
 MARK = "pullback_next_step"
 METRICS = {"us": "gpu__time_duration.sum", "registers": "launch__registers_per_thread", "blocks": "launch__grid_size",
            "threads": "launch__block_size"}  # fmt: skip
+MICROSECONDS = {"nsecond": 1e-3, "ns": 1e-3, "usecond": 1.0, "us": 1.0, "second": 1e6, "s": 1e6}  # of one of ncu's units
 REPLAYS = 200
 
 
@@ -108,7 +110,7 @@ def command(ncu: str, program: Sequence[str], log: str) -> list[str]:
 
 
 def rows_of(text: str, simulated: bool = False) -> Iterator[dict[str, Any]]:
-    """Reads what ncu wrote: one row for each captured step with its CUDA kernels in order. Raises ValueError if steps are missing."""
+    """Reads what ncu wrote: a row for each captured step, with its CUDA kernels in order. Raises ValueError if steps are missing."""
     parts = between_marks(table_of(text))
     expected = cases(simulated)
     if len(parts) != len(expected):
@@ -122,11 +124,11 @@ def table_of(text: str) -> list[dict[str, Any]]:
     """Returns the kernels of a table of ncu: a line with the columns, one with their units, then one line for each kernel."""
     lines = [line for line in text.splitlines() if line.startswith('"')]
     begin = next((place for place, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
-    rows = [row for row in csv.reader(lines[begin:])]
+    rows = list(csv.reader(lines[begin:]))
     if len(rows) < 2:
         return []
     columns, units = rows[0], dict(zip(rows[0], rows[1]))
-    scale = {"nsecond": 1e-3, "ns": 1e-3, "usecond": 1.0, "us": 1.0, "second": 1e6, "s": 1e6}.get(units.get(METRICS["us"], ""), 1e-3)
+    scale = MICROSECONDS.get(units.get(METRICS["us"], ""), 1e-3)
     out = []
     for row in [dict(zip(columns, row)) for row in rows[2:]]:
         kernel: dict[str, Any] = {"kernel": short(row["Kernel Name"])}

@@ -158,8 +158,10 @@ def wheels(folder: Path) -> dict[str, Path]:
 
 
 def to_install(folder: Path) -> list[Path]:
-    """Returns the wheels of packages that cannot be imported here. An installed package is never hidden by a wheel: torch or JAX may
-    rely on its version."""
+    """Returns the wheels of packages that cannot be imported here.
+
+    An installed package is never hidden by a wheel: torch or JAX may rely on its version.
+    """
     there = wheels(folder)
     return [there[normalized(name)] for name, module in WHEELS.items() if not has(module) and normalized(name) in there]
 

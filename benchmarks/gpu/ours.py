@@ -13,11 +13,11 @@ from typing import Any
 import device
 import numpy as np
 import timing
-from workloads import GROUPS, PRECISIONS, STEPS, WAYS, Net, Single, exact, nets, relative_error, singles
 
 import pullback as pb
 from pullback import nn, optim
 from pullback.nn import functional as F
+from workloads import GROUPS, PRECISIONS, STEPS, WAYS, Net, Single, exact, nets, relative_error, singles
 
 SIDE = "pullback"
 PART = 16  # rows of a product, or blocks of 4,096 elements, that are compared with float64

@@ -13,6 +13,7 @@ import device
 import jax
 import jax.numpy as jnp
 import timing
+
 from workloads import PRECISIONS, STEPS, WAYS, Net, nets
 
 SIDE = "jax"

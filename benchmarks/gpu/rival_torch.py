@@ -1,11 +1,12 @@
 """PyTorch's times of the same workloads: `python rival_torch.py steps`, `singles` or `compiled`.
 
-The whole training step is one CUDA graph: PyTorch's fastest way without a compiler. `compiled` is torch.compile with
-mode="reduce-overhead", which also makes CUDA graphs, after it has compiled the step. Without a GPU only eager steps run, on the CPU.
+The whole training step is one CUDA graph: PyTorch's fastest way without a compiler. `compiled` puts the same step into one
+CUDA graph after torch.compile has fused the kernels of the loss and its gradient. Without a GPU only eager steps run, on the CPU.
 """
 
 from __future__ import annotations
 
+import time
 import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -14,9 +15,10 @@ from typing import Any
 import device
 import timing
 import torch
+
 from workloads import PRECISIONS, STEPS, WAYS, Net, Single, nets, singles
 
-SIDE = "torch"
+SIDE, COMPILED = "torch", "torch.compile"
 F = torch.nn.functional
 PLACE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -26,16 +28,19 @@ def finish() -> None:
         torch.cuda.synchronize()
 
 
-def set_precision(precision: str) -> AbstractContextManager[Any]:
-    """Chooses what products of float32 are computed in; enter what it returns around a forward pass."""
+def set_precision(precision: str) -> None:
+    """Chooses what products of float32 tensors are computed in."""
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
-    if precision == "bfloat16":
-        return torch.autocast(PLACE, dtype=torch.bfloat16, cache_enabled=False)
-    return nullcontext()
 
 
-def network(net: Net, precision: str) -> tuple[Any, Callable[[], Any]]:
+def rounding(precision: str) -> AbstractContextManager[Any]:
+    """Returns what is entered around a forward pass."""
+    return torch.autocast(PLACE, dtype=torch.bfloat16, cache_enabled=False) if precision == "bfloat16" else nullcontext()
+
+
+def network(net: Net, precision: str, compiled: bool = False) -> tuple[Any, Callable[[], Any]]:
     """Returns the model and a training step on a batch that stays where it is."""
+    set_precision(precision)
     layers: list[Any] = []
     for place, (m, n) in enumerate(zip(net.sizes, net.sizes[1:])):
         layers += ([torch.nn.ReLU()] if place else []) + [torch.nn.Linear(m, n)]
@@ -45,10 +50,15 @@ def network(net: Net, precision: str) -> tuple[Any, Callable[[], Any]]:
     opt = torch.optim.Adam(model.parameters(), lr=1e-3, fused=on_gpu, capturable=on_gpu)
     x, y = [torch.from_numpy(array).to(PLACE) for array in net.examples()]
 
+    def forward() -> Any:
+        with rounding(precision):
+            return F.cross_entropy(model(x), y)
+
+    loss_of = torch.compile(forward) if compiled else forward
+
     def step() -> Any:
         opt.zero_grad(set_to_none=True)  # so the backward pass writes gradients and adds nothing
-        with set_precision(precision):
-            loss = F.cross_entropy(model(x), y)
+        loss = loss_of()
         loss.backward()
         opt.step()
         return loss
@@ -72,22 +82,23 @@ def captured(step: Callable[[], Any], count: int) -> Callable[[], Any]:
 
 
 def error_of(net: Net, precision: str, model: Any) -> float:
-    with torch.no_grad(), set_precision(precision):
+    with torch.no_grad(), rounding(precision):
         return net.error(model(torch.from_numpy(net.examples()[0]).to(PLACE)).float().cpu().numpy())
 
 
 def time_step(net: Net, precision: str, way: str, effort: timing.Effort) -> dict[str, Any]:
     if PLACE == "cpu" and way != "eager":
         return {"failed": "there is no GPU: a CUDA graph cannot be made"}
-    model, step = network(net, precision)
+    begin = time.perf_counter()
+    model, step = network(net, precision, way == COMPILED)
     error = error_of(net, precision, model)
     steps = STEPS if way == WAYS[2] else 1
-    call = {"eager": lambda: step, "torch.compile": lambda: torch.compile(step, mode="reduce-overhead")}.get(
-        way, lambda: captured(step, steps)
-    )()
+    call = step if way == "eager" else captured(step, steps)
     call()
     finish()
-    return {**timing.measure(call, finish, effort, steps), "error": error, "loss_after": float(step())}
+    first = round(time.perf_counter() - begin, 2)
+    figures = timing.measure(call, finish, effort, steps)
+    return {**figures, "error": error, "first_call_s": first, "loss_after": float(step().detach())}
 
 
 def put(group: str, row: dict[str, Any], measure: Callable[[], dict[str, Any]]) -> None:
@@ -181,7 +192,7 @@ def main() -> None:
     if options.what == "steps":
         steps(options.simulated, WAYS)
     elif options.what == "compiled":
-        steps(options.simulated, ("torch.compile",))
+        steps(options.simulated, (COMPILED,))
     elif options.what == "singles":
         for single in singles(options.simulated):
             row = {"name": single.name, "precision": single.precision}

@@ -15,14 +15,15 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-import build
-import kernels
+import install
 import machine
 import suite
 from machine import ROOT, Gpu
 from results import Results, archive, slug, today
 from stages import Run, Stage, StageError, expect, say
 from table import summary
+
+import kernels
 
 HERE = Path(__file__).resolve().parent
 SINGLES = ("products", "optimizer", "loss", "elementwise", "rows")
@@ -168,13 +169,13 @@ def verified(run: Run, place: Place) -> str:
 
 def built(place: Place) -> list[Stage]:
     """What every command begins with."""
-    native = Stage("native", partial(build.check_native, work=place.work, simulated=place.simulated), 90, 10, essential=True)
+    native = Stage("native", partial(install.check_native, work=place.work, simulated=place.simulated), 90, 10, essential=True)
     if place.given:
         return [native]
     limit = 1800 if place.simulated else 300
     return [
-        Stage("wheels", partial(build.install_wheels, site=place.site), 60, 5, essential=True),
-        Stage("build", lambda run: build.build(run, place.site, place.work, place.architecture), limit, 60, essential=True),
+        Stage("wheels", partial(install.install_wheels, site=place.site), 60, 5, essential=True),
+        Stage("build", lambda run: install.build(run, place.site, place.work, place.architecture), limit, 60, essential=True),
         native,
     ]
 
@@ -184,7 +185,7 @@ def figures(place: Place) -> list[Stage]:
     return [
         *built(place),
         Stage("smoke", partial(smoke, place=place), 75, 20),
-        Stage("micro", lambda run: build.micro(run, place.work, place.architecture), 60, 15),
+        Stage("micro", lambda run: install.micro(run, place.work, place.architecture), 60, 15),
         Stage("steps", of("ours", "steps"), 90, 40),
         Stage("weights", partial(trained_weights, place=place), 40, 10),
         *[Stage(group, of("ours", group), 45, 8) for group in SINGLES],

@@ -15,8 +15,9 @@ LENGTH, SIMULATED_LENGTH = 700, 100
 def main() -> None:
     options = device.arguments(__doc__)
     found = device.require_native(options.simulated)
-    import pullback as pb
     from families import FAMILIES
+
+    import pullback as pb
 
     with pb.use_device("cuda"):
         for name, program in FAMILIES.items():

@@ -18,8 +18,9 @@ LENGTH, SIMULATED_LENGTH = 40_000, 300
 def native(simulated: bool) -> None:
     """Prints what runs: modules, versions, and the sum of two arrays on the device."""
     found = device.require_native(simulated)
-    import pullback as pb
     from families import FAMILIES
+
+    import pullback as pb
     from pullback.backends import native as cpu
 
     x = pb.ones(5, device="cuda")
@@ -32,8 +33,9 @@ def native(simulated: bool) -> None:
 
 def on(place: str, name: str, length: int) -> list[Any]:
     """Returns the family's results as arrays of the host."""
-    import pullback as pb
     from families import FAMILIES
+
+    import pullback as pb
 
     with pb.use_device(place):
         return [np.asarray(x.numpy()) for x in FAMILIES[name](length)]

@@ -1,7 +1,7 @@
 """Runs the stages of a command one after the other, each in processes of its own and within its share of the time.
 
-A stage's output goes to its log line by line as it appears. Lines that are JSON objects are results: they are in the file of results,
-and on the screen, before the next line is read. So a stage that is stopped loses only what it had not measured.
+A stage's output goes to its log line by line as it appears. Lines that are JSON objects are results: they are in the file of
+results, and on the screen, before the next line is read. So a stage that is stopped loses only what it had not measured.
 """
 
 from __future__ import annotations
@@ -180,10 +180,15 @@ def _short(value: Any) -> str:
 
 
 def watch(
-    command: Sequence[str], file: Any, limit: float, on_line: Line, environment: Mapping[str, str], folder: Path, interrupt: float = 0
+    command: Sequence[str],
+    file: Any,
+    limit: float,
+    on_line: Line,
+    environment: Mapping[str, str],
+    folder: Path,
+    interrupt: float = 0,
 ) -> Ended:
-    """Runs a process within `limit` seconds; its output goes to the file and to on_line as it appears. Whatever it has started
-    ends with it."""
+    """Runs a process within `limit` seconds, as Run.process does. Whatever it has started ends with it."""
     begin = time.monotonic()
     if limit <= 0:
         return Ended(None, "no time was left", 0.0)

@@ -15,8 +15,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import workloads
 from results import load, merged, replace
+
+import workloads
 from workloads import PRECISIONS, WAYS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -24,7 +25,6 @@ FOLDER = ROOT / "benchmarks" / "results"
 README = ROOT / "README.md"
 BEGIN, END = "<!-- GPU figures: written by benchmarks/gpu/table.py -->", "<!-- end of the GPU figures -->"
 NOTHING = "not measured"
-STEP_STAGES = ("steps", "torch: steps", "jax: steps", "torch: compiled steps")
 
 Key = tuple[str, str, str, str]
 Row = Mapping[str, Any]
@@ -46,9 +46,10 @@ def newest(folder: Path) -> dict[str, Any]:
 
 
 def rows_of(data: Mapping[str, Any], *commands: str) -> list[Row]:
+    """Returns the rows of these commands, stage by stage."""
     return [
         row
-        for name in commands or tuple(data["commands"])
+        for name in commands
         for stage in data["commands"].get(name, {"stages": {}})["stages"].values()
         for row in stage["rows"]
     ]
@@ -80,7 +81,7 @@ def ratio(ours: Row | None, theirs: Row | None) -> str:
 
 def grid(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
-    return "\n".join([f"| {' | '.join(line)} |".replace("|  |", "| |") for line in lines])
+    return "\n".join(["|" + "|".join([f" {cell} " if cell else " " for cell in line]) + "|" for line in lines])
 
 
 # ---- the tables
@@ -102,7 +103,9 @@ def steps(found: Mapping[Key, Row], simulated: bool = False) -> str:
 
 
 def singles(found: Mapping[Key, Row], simulated: bool = False) -> str:
-    """Returns the table of single kernels."""
+    """Returns the table of single kernels, or that there is none."""
+    if not any([single.name == key[1] for key in found for single in workloads.singles(simulated)]):
+        return f"Single kernels: {NOTHING}."
     out = []
     for single in workloads.singles(simulated):
         ours, torch = [found.get((side, single.name, single.precision, "")) for side in ("pullback", "torch")]
@@ -117,15 +120,15 @@ def rate(row: Row | None) -> str:
 
 
 def checks(data: Mapping[str, Any]) -> str:
-    """Returns what the checks found, in one paragraph."""
+    """Returns what the checks found, as a list."""
     stages = data["commands"].get("tests", {"stages": {}})["stages"]
     said = []
     for name in ("tests", "memcheck", "racecheck", "soak", "verify"):
         stage = stages.get(name)
-        said.append(f"{name}: {NOTHING if stage is None else first_line(stage['said'])}")
+        said.append(f"- {name}: {NOTHING if stage is None else first_line(stage['said'])}")
     equal = [row for row in rows_of(data, "figures") if row.get("name") == "weights are equal"]
     words = (("the same" if equal[-1]["equal"] else "different") + " bits on " + ", ".join(equal[-1]["on"])) if equal else NOTHING
-    return f"Checks on the GPU: {'; '.join(said)}. Weights after 200 steps in float32: {words}."
+    return "\n".join(["Checks on the GPU:", "", *said, f"- weights after 200 steps in float32: {words}"])
 
 
 def first_line(text: str) -> str:
@@ -153,7 +156,7 @@ def section(data: Mapping[str, Any]) -> str:
 def summary(data: Mapping[str, Any], command: str) -> str:
     """Returns the results of a command for the screen: its stages, and for those with times the tables."""
     stages = data["commands"][command]["stages"]
-    lines = [f"   {'ok    ' if s['ok'] else 'FAILED'} {s['seconds']} s  {name}: {first_line(s['said'])}" for name, s in stages.items()]
+    lines = [f"   {'ok    ' if x['ok'] else 'FAILED'} {x['seconds']} s  {name}: {first_line(x['said'])}" for name, x in stages.items()]
     found = times(data)
     tables = [steps(found, data["simulated"]), singles(found, data["simulated"])] if command != "tests" and found else []
     return "\n".join([*tables, *lines])

@@ -28,8 +28,8 @@ def install_wheels(run: Run, site: Path) -> str:
     """Installs the wheels in .whl/ of packages that cannot be imported, without the network."""
     chosen = to_install(ROOT / ".whl")
     if chosen:
-        pip = [sys.executable, "-m", "pip", "install", "--no-index", "--no-deps", "--no-compile", "--upgrade", "--target", str(site)]
-        expect(run.process([*pip, *map(str, chosen)], "wheels"), "pip install of the wheels")
+        pip = [sys.executable, "-m", "pip", "install", "--no-index", "--no-deps", "--no-compile", "--upgrade"]
+        expect(run.process([*pip, "--target", str(site), *map(str, chosen)], "wheels"), "pip install of the wheels")
         importlib.invalidate_caches()
     return f"installed {', '.join([path.name.split('-')[0] for path in chosen]) or 'none'}"
 
