@@ -175,7 +175,7 @@ TOLERANCES = {"rounded_products": 5e-3}  # of the largest element; 2e-5 otherwis
 
 
 def difference(got: Any, wanted: Any) -> float:
-    """Returns the largest difference of two arrays over the largest element. inf if shapes differ, or where numbers are not finite."""
+    """Returns the largest difference of two arrays over the largest element; inf if shapes or infinities differ."""
     if got.shape != wanted.shape or got.dtype != wanted.dtype:
         return float("inf")
     if got.dtype.kind in "iub":

@@ -105,12 +105,12 @@ def replay(simulated: bool) -> None:
 def command(ncu: str, program: Sequence[str], log: str) -> list[str]:
     """Returns the command that counts every kernel of the replays. Clocks and caches stay as they are in a replay."""
     options = ["--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none", "--cache-control", "none"]
-    options += ["--profile-from-start", "off", "--graph-profiling", "node", "--log-file", log]
-    return [ncu, *options, "--metrics", ",".join(METRICS.values()), *program]
+    options += ["--target-processes", "all", "--profile-from-start", "off", "--graph-profiling", "node"]
+    return [ncu, *options, "--log-file", log, "--metrics", ",".join(METRICS.values()), *program]
 
 
 def rows_of(text: str, simulated: bool = False) -> Iterator[dict[str, Any]]:
-    """Reads what ncu wrote: a row for each captured step, with its CUDA kernels in order. Raises ValueError if steps are missing."""
+    """Reads what ncu wrote: a row for each captured step with its CUDA kernels. Raises ValueError if steps are missing."""
     parts = between_marks(table_of(text))
     expected = cases(simulated)
     if len(parts) != len(expected):

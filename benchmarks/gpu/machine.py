@@ -217,13 +217,18 @@ def table(found: Sequence[Need]) -> str:
     return "\n".join(lines)
 
 
+def state() -> str | None:
+    """Returns the GPU's clocks and temperature now."""
+    names = "name,driver_version,memory.total,clocks.sm,clocks.max.sm,clocks.mem,temperature.gpu,clocks_event_reasons.active"
+    return output_of("nvidia-smi", f"--query-gpu={names}", "--format=csv,noheader")
+
+
 def facts(gpu: Gpu | None) -> Mapping[str, Any]:
     """Returns what figures depend on: the GPU, the versions of compilers and packages, the revision of the tree."""
     packages = ("numpy", "torch", "triton", "jax", "jaxlib", "cupy-cuda13x", "nvidia-cublas", "ml_dtypes", "pybind11", "pytest")
-    state = "name,driver_version,memory.total,clocks.sm,clocks.max.sm,clocks.mem,temperature.gpu"
     return {
         "gpu": gpu._asdict() if gpu else None,
-        "nvidia_smi": output_of("nvidia-smi", f"--query-gpu={state}", "--format=csv,noheader") if gpu else None,
+        "nvidia_smi": state() if gpu else None,
         "nvcc": _nvcc_version(nvcc()),
         "compiler": (output_of(compiler() or "c++", "--version") or "").partition("\n")[0],
         "python": platform.python_version(),

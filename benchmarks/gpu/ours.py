@@ -1,5 +1,6 @@
-"""pullback's own times: `python ours.py steps`, or a group of single kernels. No other library is imported.
+"""pullback's own times: `python ours.py tf32` for the training steps in that precision, or the name of a group of single kernels.
 
+No other library is imported. Each precision and group is a process, since an error inside a kernel ends all work of its process.
 Large arrays are made on the device by pb.random, so nothing large is uploaded.
 """
 
@@ -69,13 +70,12 @@ def time_step(net: Net, precision: str, way: str, effort: timing.Effort) -> dict
     return {**figures, "error": error, "first_call_s": round(first, 3), "loss_after": loss, **more}
 
 
-def steps(simulated: bool) -> None:
+def steps(precision: str, simulated: bool) -> None:
     effort = timing.DRY if simulated else timing.FULL
-    for precision in PRECISIONS:
-        for net in nets(simulated):
-            for way in WAYS:
-                row = {"name": net.name, "precision": precision, "way": way, "does": PRECISIONS[precision][SIDE]}
-                put("steps", row, lambda net=net, way=way, precision=precision: time_step(net, precision, way, effort))
+    for net in nets(simulated):
+        for way in WAYS:
+            row = {"name": net.name, "precision": precision, "way": way, "does": PRECISIONS[precision][SIDE]}
+            put("steps", row, lambda net=net, way=way: time_step(net, precision, way, effort))
 
 
 def put(group: str, row: dict[str, Any], measure: Callable[[], dict[str, Any]]) -> None:
@@ -205,11 +205,11 @@ def main() -> None:
     device.require_native(options.simulated)
     effort = timing.DRY if options.simulated else timing.FULL
     with pb.use_device("cuda"):
-        if options.group == "steps":
-            steps(options.simulated)
+        if options.group in PRECISIONS:
+            steps(options.group, options.simulated)
             return
         if options.group not in GROUPS:
-            raise SystemExit(f"there is no group {options.group!r}: use steps, {', '.join(GROUPS)}")
+            raise SystemExit(f"there is no group {options.group!r}: use {', '.join([*PRECISIONS, *GROUPS])}")
         copy = ceiling(options.simulated, effort)
         for single in [single for single in singles(options.simulated) if single.group == options.group]:
             row = {"name": single.name, "precision": single.precision}

@@ -10,6 +10,7 @@ import argparse
 import os
 import shutil
 import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -24,9 +25,9 @@ from stages import Run, Stage, StageError, expect, say
 from table import summary
 
 import kernels
+from workloads import GROUPS, PRECISIONS
 
 HERE = Path(__file__).resolve().parent
-SINGLES = ("products", "optimizer", "loss", "elementwise", "rows")
 PARALLEL = 4  # families that are tried at once
 
 
@@ -186,9 +187,9 @@ def figures(place: Place) -> list[Stage]:
         *built(place),
         Stage("smoke", partial(smoke, place=place), 75, 20),
         Stage("micro", lambda run: install.micro(run, place.work, place.architecture), 60, 15),
-        Stage("steps", of("ours", "steps"), 90, 40),
+        *[Stage(f"steps in {precision}", of("ours", precision), 60, 15) for precision in PRECISIONS],
         Stage("weights", partial(trained_weights, place=place), 40, 10),
-        *[Stage(group, of("ours", group), 45, 8) for group in SINGLES],
+        *[Stage(group, of("ours", group), 45, 8) for group in GROUPS],
         Stage("kernels", of("kernels"), 45, 15),
         Stage("ncu", partial(counted_kernels, place=place), 75, 20),
         Stage("torch: steps", of("rival_torch", "steps"), 75, 30),
@@ -205,7 +206,7 @@ def checks(place: Place) -> list[Stage]:
         Stage("soak", soak, 60, 20),
         Stage("memcheck", partial(sanitized, place=place, tool="memcheck"), 60, 30),
         Stage("racecheck", partial(sanitized, place=place, tool="racecheck"), 60, 30),
-        Stage("verify", partial(verified, place=place), 90, 30),
+        Stage("verify", partial(verified, place=place), 120, 45),
         Stage("tests", lambda run: suite.tests(run, place.workers, chosen), 300, 170),
     ]
 
@@ -213,7 +214,7 @@ def checks(place: Place) -> list[Stage]:
 def rivals(place: Place) -> list[Stage]:
     return [
         *built(place),
-        Stage("steps", _of(place, "ours", "steps"), 90, 20),
+        *[Stage(f"steps in {precision}", _of(place, "ours", precision), 60, 10) for precision in PRECISIONS],
         Stage("torch: steps", _of(place, "rival_torch", "steps"), 75, 20),
         Stage("torch: compiled steps", _of(place, "rival_torch", "compiled"), 300, 60),
     ]
@@ -258,6 +259,7 @@ def results_of(options: argparse.Namespace, place: Place, gpu: Gpu | None) -> Re
 
 
 def main() -> int:
+    begin = time.monotonic()
     options = arguments()
     gpu = None if options.simulated else machine.find_gpu()
     found = gpu if isinstance(gpu, Gpu) else None
@@ -275,11 +277,11 @@ def main() -> int:
         say(f"run.sh {options.command}: nothing can be measured without {', '.join(fatal)}.")
         return 2
     shutil.rmtree(place.logs, ignore_errors=True)
-    run = Run(results, options.seconds, place.logs, place.environment(), ROOT)
+    run = Run(results, options.seconds - (time.monotonic() - begin), place.logs, place.environment(), ROOT)
     try:
         fine = run.perform(stages)
     finally:
-        results.write()
+        results.facts(nvidia_smi_after=machine.state() if found else None)
         if place.logs.exists():
             packed = f"logs-{options.command}.tar.gz"
             archive(place.logs, [place.work / packed, *([options.out.resolve() / packed] if options.out else [])])

@@ -212,7 +212,8 @@ def _started(command: Sequence[str], environment: Mapping[str, str], folder: Pat
         yield process
     finally:
         _kill(process)
-        process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # a process that a hung driver holds does not even end when killed
+            process.wait(10)
 
 
 def _kill(process: subprocess.Popen[str]) -> None:

@@ -156,7 +156,8 @@ def section(data: Mapping[str, Any]) -> str:
 def summary(data: Mapping[str, Any], command: str) -> str:
     """Returns the results of a command for the screen: its stages, and for those with times the tables."""
     stages = data["commands"][command]["stages"]
-    lines = [f"   {'ok    ' if x['ok'] else 'FAILED'} {x['seconds']} s  {name}: {first_line(x['said'])}" for name, x in stages.items()]
+    word = {True: "ok    ", False: "FAILED"}
+    lines = [f"   {word[x['ok']]} {x['seconds']} s  {name}: {first_line(x['said'])}" for name, x in stages.items()]
     found = times(data)
     tables = [steps(found, data["simulated"]), singles(found, data["simulated"])] if command != "tests" and found else []
     return "\n".join([*tables, *lines])
