@@ -1,5 +1,5 @@
-"""The benchmark for a GPU keeps its promises: limits hold, results are on disk at once, nothing is lost, README says what was
-measured. Both of its commands run here on the simulated device.
+"""The benchmark for a GPU: limits hold, results are on disk at once, nothing is lost, README holds what was measured. Both of its
+commands run here on the simulated device.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ def test_a_stage_that_hangs_is_stopped_keeps_its_rows_and_later_stages_run(scrip
 
     assert not run.perform([stages.Stage("hangs", hang, 2), stages.Stage("looks", look, 5)])
     assert seen[0]["rows"] == [{"name": "first", "us": 3}]
-    assert "was stopped after 2 s" in seen[0]["said"]
-    assert "words" in seen[0]["said"]
-    assert stored(run)["looks"] | {"seconds": 0} == {"ok": True, "said": "looked", "seconds": 0, "rows": []}
+    assert "was stopped after 2 s" in seen[0]["outcome"]
+    assert "words" in seen[0]["outcome"]
+    assert stored(run)["looks"] | {"seconds": 0} == {"ok": True, "outcome": "looked", "seconds": 0, "rows": []}
     assert (run.logs / "hang.log").read_text().endswith("words\n")
     assert run.results.copies[0].read_text() == run.results.path.read_text()
 
@@ -111,7 +111,7 @@ def test_what_cannot_work_without_an_earlier_stage_is_not_tried(scripts: Callabl
 
     assert not run.perform([stages.Stage("build", fail, 2, essential=True), stages.Stage("later", fail, 2)])
     assert list(stored(run)) == ["build"]
-    assert stored(run)["build"]["said"] == "no compiler"
+    assert stored(run)["build"]["outcome"] == "no compiler"
 
 
 def test_stages_leave_the_time_that_is_reserved_for_later_ones(scripts: Callable[[str], Any], run: Any) -> None:
@@ -126,7 +126,7 @@ def test_stages_leave_the_time_that_is_reserved_for_later_ones(scripts: Callable
         return ""
 
     assert not run.perform([stages.Stage("a", look, 100, 5), stages.Stage("b", look, 100, 20), stages.Stage("c", look, 9, 10)])
-    assert stored(run)["a"]["said"] == "no time was left"
+    assert stored(run)["a"]["outcome"] == "no time was left"
     assert given[0] <= 20
     assert given[1] <= 9
 
@@ -167,7 +167,7 @@ def test_an_interrupted_run_of_the_tests_leaves_its_report(
     run.perform([stages.Stage("tests", lambda run: suite.tests(run, 1, [str(tmp_path / "test_slow.py")]), 24)])
     found = stored(run)["tests"]
     assert (run.logs / "tests.xml").exists(), found
-    assert "interrupted before the limit" in found["said"]
+    assert "interrupted before the limit" in found["outcome"]
     assert found["rows"][0]["passed"] >= 1
     assert [row["name"] for row in found["rows"][1:]] == ["test_slow::test_b"]
     assert "wrong" in found["rows"][1]["failed"]
@@ -227,7 +227,7 @@ def made(side: str, us: float, **more: Any) -> dict[str, Any]:
 
 
 def write_results(folder: Path, date: str, rows: list[dict[str, Any]], simulated: bool = False) -> Path:
-    stages = {"steps": {"ok": True, "said": "", "seconds": 1.0, "rows": rows}}
+    stages = {"steps": {"ok": True, "outcome": "", "seconds": 1.0, "rows": rows}}
     data = {"gpu": "NVIDIA X", "date": date, "simulated": simulated, "commands": {"figures": {"begun": date, "stages": stages}}}
     path = folder / f"nvidia-x-{date}.json"
     path.write_text(json.dumps(data))
@@ -309,16 +309,19 @@ def test_without_a_gpu_the_command_ends_at_once_with_the_reason(scripts: Callabl
 # ---- ncu's table of the captured steps
 
 
+NAME = "void pb::cuda::(anonymous namespace)::step<float, (int)4, (bool)1>(long)"
+
+
 def test_kernels_of_each_step_are_read_from_the_table_of_ncu(scripts: Callable[[str], Any]) -> None:
     kernels = scripts("kernels")
     lines = ["==PROF== Connected", '"ID","Kernel Name",' + ",".join([f'"{name}"' for name in kernels.METRICS.values()])]
     lines.append('"","","ns","register/thread","",""')
     for number in range(len(kernels.cases(True))):
         lines.append(f'"{number}","{kernels.MARK}","1","1","1","1"')
-        lines.append(f'"{number}","void pb::cuda::(anonymous namespace)::step<float, 4>(long)","1,{number}00","32","132","256"')
+        lines.append(f'"{number}","{NAME}","1,{number}00","32","132","256"')
     rows = list(kernels.rows_of("\n".join(lines), True))
     assert len(rows) == len(kernels.cases(True))
-    assert rows[2]["by_ncu"] == [{"kernel": "step<float, 4>", "us": 1.2, "registers": 32.0, "blocks": 132.0, "threads": 256.0}]
+    assert rows[2]["by_ncu"] == [{"kernel": "step<float, 4, 1>", "us": 1.2, "registers": 32.0, "blocks": 132.0, "threads": 256.0}]
     with pytest.raises(ValueError, match="ncu saw 8 steps of 9"):
         list(kernels.rows_of("\n".join(lines[:-2]), True))
 

@@ -91,7 +91,7 @@ def check_native(run: Run, work: Path, simulated: bool) -> str:
 
 
 def registers(folder: Path) -> dict[str, Any]:
-    """Returns what the compiler said of all kernels: how many there are, the most registers of each file, which ones spill."""
+    """Returns a summary of the compiler's reports: how many kernels there are, the most registers in each file, what spills."""
     most: dict[str, int] = {}
     spilling, kernels = [], 0
     for path in sorted(folder.rglob("*.cu.o.report")):
@@ -102,7 +102,7 @@ def registers(folder: Path) -> dict[str, Any]:
             most[file] = max(most.get(file, 0), used)
             if stack or stores or loads:
                 spilling.append(f"{file} {kernel}: {stack} bytes of stack, {stores + loads} spilled")
-    return {"name": "what nvcc says of the kernels", "kernels": kernels, "spilling": spilling[:40], "most_registers": most}
+    return {"name": "compiled kernels", "kernels": kernels, "spilling": spilling[:40], "most_registers": most}
 
 
 def _flag(simulated: bool) -> list[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import csv
 import math
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -147,6 +148,7 @@ def number(text: str) -> float | None:
 
 def short(name: str) -> str:
     """Returns the name of a kernel with its template arguments, without its parameters and namespaces."""
+    name = re.sub(r"\((unsigned |signed )?[a-z:_ ]*[a-z]\)(?=-?\d)", "", name)  # the type of a template argument, as in (int)4
     return name.replace("(anonymous namespace)::", "").removeprefix("void ").partition("(")[0].replace("pb::cuda::", "")[:160]
 
 

@@ -120,10 +120,10 @@ def version(package: str) -> str | None:
 
 
 def tool(name: str, *patterns: str) -> str | None:
-    """Returns the path of a program: beside this Python, on PATH, or where one of the patterns below / finds it."""
-    beside = Path(sys.executable).parent / name
-    if beside.exists():
-        return str(beside)
+    """Returns the path of a program: in the folder of this Python, on PATH, or matching one of the patterns below /."""
+    installed = Path(sys.executable).parent / name
+    if installed.exists():
+        return str(installed)
     places = [str(path) for pattern in patterns for path in Path("/").glob(pattern)]
     return shutil.which(name) or max(places, default=None)
 
@@ -212,7 +212,7 @@ def table(found: Sequence[Need]) -> str:
     lines = [f"   {need.name:18} {need.found}" for need in found if need.found is not None]
     lines += [f"   {need.name:18} MISSING, for {need.purpose}{' (FATAL)' if need.fatal else ''}" for need in missing]
     if names := [need.name for need in missing if need.name in WHEELS]:
-        lines.append("   Where there is a network, fetch the missing wheels into .whl/ beside README.md with:")
+        lines.append("   Where there is a network, fetch the missing wheels into .whl/, next to README.md, with:")
         lines.append("   " + DOWNLOAD.format(version=".".join(map(str, sys.version_info[:2])), names=" ".join(names)))
     return "\n".join(lines)
 

@@ -89,7 +89,7 @@ def put(group: str, row: dict[str, Any], measure: Callable[[], dict[str, Any]]) 
 
 # ---- single kernels
 
-Made = tuple[Callable[[], Any], tuple[Any, ...]]  # the call, and its inputs where `exact` knows the op
+Made = tuple[Callable[[], Any], tuple[Any, ...]]  # the call, and its inputs if `exact` can compute the op
 
 
 def unary(f: Callable[[Any], Any]) -> Callable[[Single], Made]:

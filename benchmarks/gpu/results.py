@@ -1,7 +1,7 @@
 """The file of results of one GPU on one day. Every change is on disk before the next one begins.
 
-`{"gpu", "date", "simulated", "commands": {command: {"machine", "begun", "seconds", "stages": {stage: {"ok", "said", "seconds",
-"rows"}}}}}`. A command replaces only the stages that it runs, so commands of one day share the file.
+`{"gpu", "date", "simulated", "commands": {command: {"machine", "begun", "seconds", "stages": {stage: {"ok", "outcome",
+"seconds", "rows"}}}}}`. A command replaces only the stages that it runs, so commands of one day share the file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def today() -> str:
 
 
 def replace(path: Path, text: str) -> None:
-    """Writes a file so that whoever reads it sees the old text or the new one, and never a part."""
+    """Writes a file in one step: a reader gets the old text or the new one, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f".{path.name}.{os.getpid()}")
     new.write_text(text, encoding="utf-8")
@@ -91,7 +91,7 @@ class Results:
 
     def begin(self, stage: str) -> None:
         with self._lock:
-            self.command["stages"][stage] = {"ok": False, "said": "it did not end", "seconds": None, "rows": []}
+            self.command["stages"][stage] = {"ok": False, "outcome": "it did not end", "seconds": None, "rows": []}
         self.write()
 
     def add(self, stage: str, row: dict[str, Any]) -> None:
@@ -104,9 +104,9 @@ class Results:
         with self._lock:
             return list(self.command["stages"].get(stage, {"rows": []})["rows"])
 
-    def end(self, stage: str, ok: bool, said: str, seconds: float) -> None:
+    def end(self, stage: str, ok: bool, outcome: str, seconds: float) -> None:
         with self._lock:
-            self.command["stages"][stage].update(ok=ok, said=said[:4000], seconds=seconds)
+            self.command["stages"][stage].update(ok=ok, outcome=outcome[:4000], seconds=seconds)
         self.write()
 
     def write(self) -> None:

@@ -47,9 +47,9 @@ class Place:
         """Returns the variables of all processes: the built package comes first, and no variable of pullback is inherited."""
         out = {name: value for name, value in os.environ.items() if not name.startswith(("PULLBACK_", "PYTEST_"))}
         paths = [str(self.site), *filter(None, [os.environ.get("PYTHONPATH")])]
-        beside = [str(Path(tool).parent) for tool in (sys.executable, machine.nvcc()) if tool]
+        python, *compiler = [str(Path(tool).parent) for tool in (sys.executable, machine.nvcc()) if tool]
         return out | {
-            "PYTHONPATH": os.pathsep.join(paths), "PATH": os.pathsep.join([beside[0], out.get("PATH", ""), *beside[1:]]),
+            "PYTHONPATH": os.pathsep.join(paths), "PATH": os.pathsep.join([python, out.get("PATH", ""), *compiler]),
             "PYTHONUNBUFFERED": "1", "CUDA_MODULE_LOADING": "LAZY", "PULLBACK_CACHE_DIR": str(self.work / "cache"),
         }  # fmt: skip
 
@@ -241,7 +241,7 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
 
 
 def chosen_stages(stages: list[Stage], options: argparse.Namespace) -> list[Stage]:
-    """Returns the stages that were asked for. Ends the program if a name is none of a stage."""
+    """Returns the stages that were asked for. Ends the program if no stage has one of the names."""
     only = options.only.split(",") if options.only else [stage.name for stage in stages]
     skipped = [name for name in options.skip.split(",") if name]
     names = [stage.name for stage in stages]
@@ -285,7 +285,7 @@ def main() -> int:
         if place.logs.exists():
             packed = f"logs-{options.command}.tar.gz"
             archive(place.logs, [place.work / packed, *([options.out.resolve() / packed] if options.out else [])])
-    say(f"== what was found, in short\n{summary(results.data, options.command)}")
+    say(f"== what was found, in short\n{summary(results.data, options.command, [stage.name for stage in stages])}")
     say(f"== {options.command}: {'all is well' if fine else 'something failed'}; {results.path}, {results.command['seconds']} s")
     return 0 if fine else 1
 

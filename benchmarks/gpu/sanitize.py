@@ -1,6 +1,6 @@
 """One small call of every family of kernels, for compute-sanitizer: no pytest, no kernels of CuPy, nothing that is compared.
 
-Prints a row when a family is done, so that a run that is stopped tells how far it came.
+Prints a row when a family is done, which shows how far a run came before it was stopped.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Sorts, selects and scatters arrays of random lengths, dtypes and values until the time is over, against NumPy.
 
-The case is in the log before its kernels are launched: if one hangs, the last line says which.
+The case is in the log before its kernels are launched: if one hangs, it is the last line.
 """
 
 from __future__ import annotations

@@ -93,13 +93,13 @@ class Run:
         try:
             if seconds < 2:
                 raise StageError("no time was left")
-            said = stage.work(self)
+            outcome = stage.work(self)
             ok = True
         except Exception as error:
-            said = str(error) if isinstance(error, StageError) else f"{type(error).__name__}: {error}"
+            outcome = str(error) if isinstance(error, StageError) else f"{type(error).__name__}: {error}"
         taken = round(time.monotonic() - begin, 1)
-        self.results.end(stage.name, ok, said, taken)
-        say(f"== {stage.name}: {'ok' if ok else 'FAILED'} after {taken} s: {said}"[:2500])
+        self.results.end(stage.name, ok, outcome, taken)
+        say(f"== {stage.name}: {'ok' if ok else 'FAILED'} after {taken} s: {outcome}"[:2500])
         return ok
 
     def row(self, row: dict[str, Any]) -> None:
@@ -143,7 +143,8 @@ def expect(ended: Ended, what: str) -> None:
     if ended.status == 0:
         return
     how = f"failed with status {ended.status}" if ended.status is not None else f"was stopped after {ended.seconds:.0f} s"
-    raise StageError(f"{what} {how}. Its last lines:\n{ended.tail}")
+    last = ended.tail.strip().splitlines()[-1:] or ["it printed nothing"]
+    raise StageError(f"{what} {how}: {last[0]}\n{ended.tail}")
 
 
 def as_row(line: str) -> dict[str, Any] | None:

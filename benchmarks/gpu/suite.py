@@ -1,4 +1,4 @@
-"""Runs the tests on the device, tells of failures as they happen, and always leaves a report."""
+"""Runs the tests on the device, prints failures as they happen, and always leaves a report."""
 
 from __future__ import annotations
 

@@ -122,13 +122,13 @@ def rate(row: Row | None) -> str:
 def checks(data: Mapping[str, Any]) -> str:
     """Returns what the checks found, as a list."""
     stages = data["commands"].get("tests", {"stages": {}})["stages"]
-    said = []
+    lines = []
     for name in ("tests", "memcheck", "racecheck", "soak", "verify"):
         stage = stages.get(name)
-        said.append(f"- {name}: {NOTHING if stage is None else first_line(stage['said'])}")
+        lines.append(f"- {name}: {NOTHING if stage is None else first_line(stage['outcome'])}")
     equal = [row for row in rows_of(data, "figures") if row.get("name") == "weights are equal"]
     words = (("the same" if equal[-1]["equal"] else "different") + " bits on " + ", ".join(equal[-1]["on"])) if equal else NOTHING
-    return "\n".join(["Checks on the GPU:", "", *said, f"- weights after 200 steps in float32: {words}"])
+    return "\n".join(["Checks on the GPU:", "", *lines, f"- weights after 200 steps in float32: {words}"])
 
 
 def first_line(text: str) -> str:
@@ -153,11 +153,11 @@ def section(data: Mapping[str, Any]) -> str:
     return "\n\n".join([head, steps(found), singles(found), copies(found), checks(data)])
 
 
-def summary(data: Mapping[str, Any], command: str) -> str:
-    """Returns the results of a command for the screen: its stages, and for those with times the tables."""
-    stages = data["commands"][command]["stages"]
+def summary(data: Mapping[str, Any], command: str, names: Sequence[str]) -> str:
+    """Returns the results of a command for the screen: tables of its times, then these of its stages."""
+    stages = {name: stage for name, stage in data["commands"][command]["stages"].items() if name in names}
     word = {True: "ok    ", False: "FAILED"}
-    lines = [f"   {word[x['ok']]} {x['seconds']} s  {name}: {first_line(x['said'])}" for name, x in stages.items()]
+    lines = [f"   {word[x['ok']]} {x['seconds']} s  {name}: {first_line(x['outcome'])}" for name, x in stages.items()]
     found = times(data)
     tables = [steps(found, data["simulated"]), singles(found, data["simulated"])] if command != "tests" and found else []
     return "\n".join([*tables, *lines])

@@ -23,7 +23,7 @@ def hash_of(arrays: dict[str, np.ndarray]) -> str:
 
 
 def trained(steps: int) -> dict[str, np.ndarray]:
-    """Returns the weights after so many captured steps on the digits, on the default device."""
+    """Returns the weights after `steps` captured steps on the digits, on the default device."""
     import pullback as pb
     from pullback import nn, optim
     from workloads import Net

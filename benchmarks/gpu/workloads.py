@@ -1,6 +1,6 @@
 """What is timed, in the words that all libraries share: networks, precisions, ways to run a step, and single kernels.
 
-Each library has a file that says how it does this: ours.py, rival_torch.py, rival_jax.py.
+Each library runs them in a file of its own: ours.py, rival_torch.py, rival_jax.py.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def singles(simulated: bool) -> list[Single]:
 
 
 def exact(kind: str, *inputs: Any) -> Any:
-    """Returns what the op computes from arrays of float64, None if a part of the input does not tell a part of the result."""
+    """Returns what the op computes from float64 arrays. None if a part of the result depends on more than its part of the input."""
     x = inputs[0]
     if kind in ("softmax", "log_softmax"):
         shifted = x - x.max(-1, keepdims=True)
