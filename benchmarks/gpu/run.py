@@ -233,11 +233,13 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, help="a folder that gets a copy of the results and of the logs, as logs-COMMAND.tar.gz")
     parser.add_argument("--only", help="stages to run, by name, with commas between; wheels, build and native run anyway")
     parser.add_argument("--skip", default="", help="stages to leave out, by name, with commas between")
-    parser.add_argument("--seconds", type=float, default=530, help="for everything")
+    parser.add_argument("--seconds", type=float, help="for everything: 530, or as long as a simulated build may take")
     parser.add_argument("--workers", type=int, default=suite.most_workers(), help="processes that run the tests")
     parser.add_argument("--site", type=Path, help="a folder with a built package, which is then not built")
     parser.add_argument("--simulated", action="store_true", help="without a GPU: small sizes, and numbers that mean nothing")
-    return parser.parse_args(words)
+    options = parser.parse_args(words)
+    options.seconds = options.seconds or (3000 if options.simulated else 530)
+    return options
 
 
 def chosen_stages(stages: list[Stage], options: argparse.Namespace) -> list[Stage]:
