@@ -319,11 +319,11 @@ def test_kernels_of_each_step_are_read_from_the_table_of_ncu(scripts: Callable[[
     for number in range(len(kernels.cases(True))):
         lines.append(f'"{number}","{kernels.MARK}","1","1","1","1"')
         lines.append(f'"{number}","{NAME}","1,{number}00","32","132","256"')
-    rows = list(kernels.rows_of("\n".join(lines), True))
+    rows = list(kernels.rows_of("\n".join(lines), kernels.METRICS, True))
     assert len(rows) == len(kernels.cases(True))
     assert rows[2]["by_ncu"] == [{"kernel": "step<float, 4, 1>", "us": 1.2, "registers": 32.0, "blocks": 132.0, "threads": 256.0}]
     with pytest.raises(ValueError, match="ncu saw 8 steps of 9"):
-        list(kernels.rows_of("\n".join(lines[:-2]), True))
+        list(kernels.rows_of("\n".join(lines[:-2]), kernels.METRICS, True))
 
 
 # ---- both commands, on the simulated device

@@ -37,9 +37,9 @@ def install_wheels(run: Run, site: Path) -> str:
 # ---- the build
 
 
-def digest(options: list[str]) -> str:
-    """Returns a number that changes with the sources, this Python and the options of the build."""
-    total = hashlib.sha256("\0".join([sys.version, *options]).encode())
+def sources() -> str:
+    """Returns a hash of everything that the package is built from."""
+    total = hashlib.sha256()
     for name in BUILT_FROM:
         top = ROOT / name
         for path in sorted(top.rglob("*")) if top.is_dir() else [top]:
@@ -55,7 +55,7 @@ def build(run: Run, site: Path, work: Path, architecture: str | None) -> str:
     """
     settings = {"CUDA": "ON", "CUDA_ARCHITECTURES": architecture, "CUDA_REPORT": "ON"} if architecture else {"CUDA": "SIM"}
     options = [f"-Ccmake.define.PULLBACK_{name}={value}" for name, value in {**settings, "SIMD_LEVELS": "native-best"}.items()]
-    stamp, wanted = work / "built.txt", digest(options)
+    stamp, wanted = work / "built.txt", "\n".join([sources(), sys.version, *options])
     if stamp.exists() and stamp.read_text() == wanted and (site / "pullback").is_dir():
         return "built before from the same sources"
     stamp.unlink(missing_ok=True)

@@ -11,7 +11,7 @@ import argparse
 import csv
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import device
@@ -21,6 +21,9 @@ from workloads import PRECISIONS, Net, nets
 MARK = "pullback_next_step"
 METRICS = {"us": "gpu__time_duration.sum", "registers": "launch__registers_per_thread", "blocks": "launch__grid_size",
            "threads": "launch__block_size"}  # fmt: skip
+MORE = {"dram_percent": "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+        "sm_percent": "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+        "warps_percent": "sm__warps_active.avg.pct_of_peak_sustained_active"}  # fmt: skip
 MICROSECONDS = {"nsecond": 1e-3, "ns": 1e-3, "usecond": 1.0, "us": 1.0, "second": 1e6, "s": 1e6}  # of one of ncu's units
 REPLAYS = 200
 
@@ -103,16 +106,16 @@ def replay(simulated: bool) -> None:
     cuda.runtime.profilerStop()
 
 
-def command(ncu: str, program: Sequence[str], log: str) -> list[str]:
-    """Returns the command that counts every kernel of the replays. Clocks and caches stay as they are in a replay."""
+def command(ncu: str, program: Sequence[str], log: str, metrics: Mapping[str, str]) -> list[str]:
+    """Returns the command that counts these metrics of every replayed kernel. Clocks and caches stay as they are in a replay."""
     options = ["--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none", "--cache-control", "none"]
     options += ["--target-processes", "all", "--profile-from-start", "off", "--graph-profiling", "node"]
-    return [ncu, *options, "--log-file", log, "--metrics", ",".join(METRICS.values()), *program]
+    return [ncu, *options, "--log-file", log, "--metrics", ",".join(metrics.values()), *program]
 
 
-def rows_of(text: str, simulated: bool = False) -> Iterator[dict[str, Any]]:
+def rows_of(text: str, metrics: Mapping[str, str], simulated: bool = False) -> Iterator[dict[str, Any]]:
     """Reads what ncu wrote: a row for each captured step with its CUDA kernels. Raises ValueError if steps are missing."""
-    parts = between_marks(table_of(text))
+    parts = between_marks(table_of(text, metrics))
     expected = cases(simulated)
     if len(parts) != len(expected):
         raise ValueError(f"ncu saw {len(parts)} steps of {len(expected)}")
@@ -121,7 +124,7 @@ def rows_of(text: str, simulated: bool = False) -> Iterator[dict[str, Any]]:
         yield {"name": net.name, "precision": precision, "cuda_kernels": len(kernels), "sum_us": total, "by_ncu": kernels}
 
 
-def table_of(text: str) -> list[dict[str, Any]]:
+def table_of(text: str, metrics: Mapping[str, str]) -> list[dict[str, Any]]:
     """Returns the kernels of a table of ncu: a line with the columns, one with their units, then one line for each kernel."""
     lines = [line for line in text.splitlines() if line.startswith('"')]
     begin = next((place for place, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
@@ -133,7 +136,7 @@ def table_of(text: str) -> list[dict[str, Any]]:
     out = []
     for row in [dict(zip(columns, row)) for row in rows[2:]]:
         kernel: dict[str, Any] = {"kernel": short(row["Kernel Name"])}
-        kernel |= {name: number(row.get(metric, "")) for name, metric in METRICS.items()}
+        kernel |= {name: number(row.get(metric, "")) for name, metric in metrics.items()}
         kernel["us"] = kernel["us"] * scale if kernel["us"] is not None else None
         out.append(kernel)
     return out

@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -109,21 +109,21 @@ def trained_weights(run: Run, place: Place) -> str:
     return f"{'equal' if equal else 'different'} bits on {', '.join(where)}"
 
 
-def counted_kernels(run: Run, place: Place) -> str:
-    """Time and registers of every CUDA kernel of the captured steps, by ncu."""
+def counted_kernels(run: Run, place: Place, metrics: Mapping[str, str]) -> str:
+    """What ncu counts for every CUDA kernel of the captured steps."""
     if place.simulated:
         return "not run: simulated"
     ncu = machine.ncu()
     if ncu is None:
-        raise StageError("ncu was not found; the times between events stand in the stage before")
+        raise StageError("ncu was not found; stage kernels has the times between events")
     table = place.work / "ncu.csv"
     table.unlink(missing_ok=True)
-    ended = run.process(kernels.command(ncu, place.script("kernels", "replay"), str(table)), "ncu")
+    ended = run.process(kernels.command(ncu, place.script("kernels", "replay"), str(table), metrics), "ncu")
     text = table.read_text(errors="replace") if table.exists() else ""
     (run.logs / "ncu-table.log").write_text(text)
     expect(ended, f"ncu ({text[:300]})")
     try:
-        rows = list(kernels.rows_of(text))
+        rows = list(kernels.rows_of(text, metrics))
     except (ValueError, KeyError) as error:
         raise StageError(f"ncu's table cannot be read: {type(error).__name__}: {error}. It begins: {text[:400]}") from error
     for row in rows:
@@ -191,7 +191,7 @@ def figures(place: Place) -> list[Stage]:
         Stage("weights", partial(trained_weights, place=place), 40, 10),
         *[Stage(group, of("ours", group), 45, 8) for group in GROUPS],
         Stage("kernels", of("kernels"), 45, 15),
-        Stage("ncu", partial(counted_kernels, place=place), 75, 20),
+        Stage("ncu", partial(counted_kernels, place=place, metrics=kernels.METRICS), 75, 20),
         Stage("torch: steps", of("rival_torch", "steps"), 75, 30),
         Stage("jax: steps", of("rival_jax", "steps"), 110, 30),
         Stage("torch: single kernels", of("rival_torch", "singles"), 60, 10),
@@ -217,6 +217,7 @@ def rivals(place: Place) -> list[Stage]:
         *[Stage(f"steps in {precision}", _of(place, "ours", precision), 60, 10) for precision in PRECISIONS],
         Stage("torch: steps", _of(place, "rival_torch", "steps"), 75, 20),
         Stage("torch: compiled steps", _of(place, "rival_torch", "compiled"), 300, 60),
+        Stage("ncu: more counters", partial(counted_kernels, place=place, metrics=kernels.METRICS | kernels.MORE), 90, 20),
     ]
 
 
@@ -271,7 +272,8 @@ def main() -> int:
     needs = machine.needs(options.simulated, options.command)
     say(f"== what {options.command} needs\n{machine.table(needs)}")
     results = results_of(options, place, found)
-    results.facts(machine=machine.facts(found), arguments=sys.argv[1:], missing=[need.name for need in needs if need.found is None])
+    missing = [need.name for need in needs if need.found is None]
+    results.facts(machine=machine.facts(found), sources=install.sources(), arguments=sys.argv[1:], missing=missing)
     if isinstance(gpu, str):
         say(f"run.sh {options.command}: nothing can be measured: {gpu}.")
         return 2

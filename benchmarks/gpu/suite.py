@@ -59,10 +59,9 @@ def tests(run: Run, workers: int, chosen: list[str]) -> str:
     report = run.logs / "tests.xml"
     report.unlink(missing_ok=True)
     watch = Watch()
-    variables = {"PULLBACK_DEVICE": "cuda", "PULLBACK_CUDA_SYNC": "1"}
-    ended = run.process(
-        command(report, workers, chosen), "tests", on_line=watch, environment=variables, interrupt=INTERRUPT
-    )
+    variables = {"PULLBACK_DEVICE": "cuda", "PULLBACK_CUDA_SYNC": "1", "PULLBACK_NUM_THREADS": "2"}  # the workers share the CPU
+    asked = command(report, workers, chosen)
+    ended = run.process(asked, "tests", on_line=watch, environment=variables, interrupt=INTERRUPT)
     counts, failed = read(report) if report.exists() else (dict(watch.counts), [])
     run.row({"name": "tests", **counts, "status": ended.status, "seconds": round(ended.seconds, 1), "report": report.exists()})
     for failure in failed[:KEPT]:

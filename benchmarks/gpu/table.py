@@ -56,7 +56,7 @@ def rows_of(data: Mapping[str, Any], *commands: str) -> list[Row]:
 
 
 def times(data: Mapping[str, Any]) -> dict[Key, Row]:
-    """Returns the measured rows by side, name, precision and way. `figures` is newer than `rivals` only where it measured."""
+    """Returns the measured rows by side, name, precision and way: those of `figures`, and those that only `rivals` has."""
     keyed = lambda row: (row["side"], row["name"], row.get("precision", ""), row.get("way", ""))
     return {keyed(row): row for row in rows_of(data, "rivals", "figures") if "us" in row}
 
