@@ -15,6 +15,7 @@ from stages import Run, StageError, say
 
 INTERRUPT = 20  # seconds before the limit at which pytest is interrupted, so that it can write its report
 KEPT = 150  # failures in the results; all of them are in the logs, whole
+UNUSED = ("jaxtyping", "benchmark", "anyio", "cov")  # plugins that other packages may have brought, and that only cost time
 OUTCOME = re.compile(r"^\[gw\d+\] \[ *(\d+)%\] (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS) (\S.*)")
 
 
@@ -26,7 +27,7 @@ def elsewhere() -> list[str]:
 
 def command(report: Path, workers: int, chosen: list[str]) -> list[str]:
     out = [sys.executable, "-m", "pytest", "-v", "--tb=short", "-p", "no:cacheprovider", f"--junitxml={report}"]
-    out += ["-o", "faulthandler_timeout=40"]
+    out += ["-o", "faulthandler_timeout=40", *[f"-pno:{name}" for name in UNUSED]]
     if has("xdist"):
         out += ["--numprocesses", str(workers), "--max-worker-restart", "20"]
     return [*out, *elsewhere(), *chosen]
