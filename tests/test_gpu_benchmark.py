@@ -43,7 +43,7 @@ def run(scripts: Callable[[str], Any], tmp_path: Path) -> Any:
     """A run of 30 seconds that writes into the test's folder."""
     results = scripts("results").Results(tmp_path / "gpu-2026-01-01.json", "gpu", "figures", True, [tmp_path / "out" / "copy.json"])
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    return scripts("stages").Run(results, 30, tmp_path / "logs", environment, tmp_path)
+    return scripts("stages").Run(results, 30, tmp_path / "logs", environment, ROOT)
 
 
 def program(text: str) -> list[str]:
