@@ -47,6 +47,7 @@ class Place:
         """Returns the variables of all processes: the built package comes first, and no variable of pullback is inherited."""
         out = {name: value for name, value in os.environ.items() if not name.startswith(("PULLBACK_", "PYTEST_"))}
         paths = [str(self.site), *filter(None, [os.environ.get("PYTHONPATH")])]
+        out.setdefault("CMAKE_BUILD_PARALLEL_LEVEL", str(os.cpu_count() or 2))
         python, *compiler = [str(Path(tool).parent) for tool in (sys.executable, machine.nvcc()) if tool]
         return out | {
             "PYTHONPATH": os.pathsep.join(paths), "PATH": os.pathsep.join([python, out.get("PATH", ""), *compiler]),
@@ -207,6 +208,7 @@ def checks(place: Place) -> list[Stage]:
         Stage("memcheck", partial(sanitized, place=place, tool="memcheck"), 60, 30),
         Stage("racecheck", partial(sanitized, place=place, tool="racecheck"), 60, 30),
         Stage("verify", partial(verified, place=place), 120, 45),
+        Stage("times by kernel", _of(place, "kernels"), 45, 10),
         Stage("tests", lambda run: suite.tests(run, place.workers, chosen), 300, 170),
     ]
 
