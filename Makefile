@@ -94,16 +94,12 @@ endef
 
 # On device cuda of a simulated build every kernel is waited for, so that tests see an error where it is made; then every kernel
 # under random schedules, where nothing is waited for.
-# What only Python does has nothing to show there.
-ELSEWHERE := --ignore tests/test_nvcc.py --ignore tests/test_cudasim.py --ignore tests/test_layers.py \
-  --ignore tests/test_profile_page.py --ignore tests/test_profile_trace.py --ignore tests/test_profile_command.py \
-  --ignore tests/test_profile_record.py --ignore tests/test_profile_views.py --ignore tests/test_roofline.py \
-  --ignore tests/test_verify.py \
-  --deselect tests/test_backends.py::test_the_reference_backend_passes_the_same_tests
+# What a device has no part in is left out: tests/elsewhere.txt.
+ELSEWHERE := $(shell grep -v '^\#' tests/elsewhere.txt)
 simulate: $(VENV)/test
 	$(call stage,simulate,compile the CUDA kernels for the simulator,{ $(call in_place,simulate,-DPULLBACK_CUDA=SIM) ; })
 	@export PYTHONPATH=build/simulate/python; \
-	PULLBACK_DEVICE=cuda PULLBACK_CUDA_SYNC=1 $(PYTEST) -q --ignore tests/test_simulated.py --ignore tests/test_readme.py \
+	PULLBACK_DEVICE=cuda PULLBACK_CUDA_SYNC=1 $(PYTEST) -q --ignore tests/test_simulated.py \
 	  $(ELSEWHERE) $(ARGS) && $(PYTEST) -q tests/test_simulated.py $(ARGS)
 
 # pytest leaves the file descriptors alone, so that a report is seen, and prints where in Python it happened.

@@ -281,3 +281,40 @@ def strict_device() -> None:
         import strict_device
 
         strict_device.install()
+
+
+# ---- a GPU that this process cannot use any more
+
+# After one of these every later call in the process fails with the same error, so its other tests would tell nothing.
+STICKY = (
+    "cudaErrorIllegalAddress", "cudaErrorLaunchFailure", "cudaErrorMisalignedAddress", "cudaErrorInvalidAddressSpace",
+    "cudaErrorIllegalInstruction", "cudaErrorInvalidPc", "cudaErrorHardwareStackError", "cudaErrorAssert",
+    "cudaErrorLaunchTimeout", "cudaErrorECCUncorrectable", "cudaErrorContextIsDestroyed", "CUDA_ERROR_ILLEGAL_ADDRESS",
+    "CUDA_ERROR_LAUNCH_FAILED", "CUDA_ERROR_MISALIGNED_ADDRESS",
+)  # fmt: skip
+_lost: list[str] = []
+
+
+def is_sticky(error: BaseException | None) -> bool:
+    """True if the error, or one that it came from, is one after which CUDA refuses everything in this process.
+
+    A failed assertion is none: it may quote what another process printed.
+    """
+    while error is not None:
+        if not isinstance(error, AssertionError) and any([name in str(error) for name in STICKY]):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> None:
+    if call.excinfo is not None and is_sticky(call.excinfo.value):
+        _lost.append(item.nodeid)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Ends a worker of pytest-xdist whose GPU context is lost, once the test's reports are sent: xdist starts another worker, and
+    reports the same test once more as the one that ended this worker."""
+    if _lost and report.when == "teardown" and "PYTEST_XDIST_WORKER" in os.environ:
+        os._exit(3)

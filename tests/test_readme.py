@@ -1,4 +1,4 @@
-"""Every Python snippet of the README runs, in order, as a reader would type them."""
+"""Every Python snippet of the README runs, in order, as a reader would type them: on the CPU unless a snippet asks for a GPU."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from pullback import devices
+
+pytestmark = pytest.mark.skipif(devices.default_device() != "cpu", reason="a reader's new tensors are on the CPU")
 README = Path(__file__).parent.parent / "README.md"
 
 

@@ -1,334 +1,299 @@
-"""Builds pullback on a machine with a GPU, tests it there, checks its ledger against the GPU's counters, and times it against
-PyTorch and JAX: see run.sh.
+"""The commands of run.sh: which stages each one has, in which order, and how much time each stage may take.
 
-Every stage is a process of its own with a limit of its own. What one of them says, or that it failed, is written into the one JSON
-file as soon as it has ended, and the next begins.
+`figures` measures, `tests` checks, `rivals` takes what needs long to compile. A command ends by itself before --seconds are over.
+Everything that it finds out is printed and written at once; see results.py for the file, stages.py for the limits.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
-import importlib.util
-import json
 import os
-import platform
-import re
 import shutil
-import subprocess
 import sys
-import threading
 import time
-import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any
+
+import install
+import machine
+import suite
+from machine import ROOT, Gpu
+from results import Results, archive, slug, today
+from stages import Run, Stage, StageError, expect, say
+from table import summary
+
+import kernels
+from workloads import GROUPS, PRECISIONS
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
-WORK = ROOT / "build" / "gpu"
-SITE = WORK / "site"
-NEEDED = ("numpy", "pybind11", "scikit_build_core", "scipy_openblas32", "ml_dtypes", "optree", "safetensors", "tqdm", "rich")
-GROUPS = ("steps", "captured", "optimizer", "loss", "products", "elementwise", "rows")
-STAGES = ("build", "tests", "sanitizer", "micro", "counters", "timings", "rivals")
-# Tests of the package's build, its text and the simulator: what a GPU has no part in.
-NOT_HERE = ("test_cudasim", "test_simulated", "test_layers", "test_readme", "test_nvcc", "test_cupy_storage", "test_workflows")
-CHECKED = "(softmax or layer_norm or cross_entropy or matmul or sum or cumsum or sort or take or scatter or tanh) and float32"
+PARALLEL = 4  # families that are tried at once
 
 
-class Run:
-    """The one file of results, and the time that is left."""
+class Place:
+    """Where a run builds and writes, and what for."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
-        self.options, self.begin, self.lock = options, time.monotonic(), threading.Lock()
-        self.results: dict[str, Any] = {"simulated": options.simulated, "stages": {}, "timings": [], "micro": [], "counters": []}
-        self.environment = dict(os.environ, PYTHONUNBUFFERED="1", CUDA_MODULE_LOADING="LAZY")
-        paths = [str(ROOT / "python")] if options.simulated else [str(SITE)]
-        self.environment["PYTHONPATH"] = os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])])
+    def __init__(self, options: argparse.Namespace, gpu: Gpu | None) -> None:
+        self.simulated: bool = options.simulated
+        self.architecture = gpu.architecture if gpu else None
+        self.work = ROOT / "build" / "gpu" / ("simulated" if options.simulated else "")
+        self.given = options.site is not None
+        self.site: Path = options.site.resolve() if options.site else self.work / "site"
+        self.logs = self.work / "logs" / options.command
+        self.workers: int = options.workers
 
-    def left(self) -> float:
-        return self.options.seconds - (time.monotonic() - self.begin)
+    def environment(self) -> dict[str, str]:
+        """Returns the variables of all processes: the built package comes first, and no variable of pullback is inherited."""
+        out = {name: value for name, value in os.environ.items() if not name.startswith(("PULLBACK_", "PYTEST_"))}
+        paths = [str(self.site), *filter(None, [os.environ.get("PYTHONPATH")])]
+        out.setdefault("CMAKE_BUILD_PARALLEL_LEVEL", str(os.cpu_count() or 2))
+        python, *compiler = [str(Path(tool).parent) for tool in (sys.executable, machine.nvcc()) if tool]
+        return out | {
+            "PYTHONPATH": os.pathsep.join(paths), "PATH": os.pathsep.join([python, out.get("PATH", ""), *compiler]),
+            "PYTHONUNBUFFERED": "1", "CUDA_MODULE_LOADING": "LAZY", "PULLBACK_CACHE_DIR": str(self.work / "cache"),
+        }  # fmt: skip
 
-    def write(self) -> None:
-        with self.lock:
-            self.results["seconds"] = round(time.monotonic() - self.begin, 1)
-            self.options.out.write_text(json.dumps(self.results, indent=1))
-
-    def command(
-        self, name: str, command: list[str], limit: float, environment: dict[str, str] | None = None, cwd: Path = ROOT
-    ) -> str:
-        """Runs it, with its output in a log, and returns that. A failure, also of time, is a RuntimeError with the last lines."""
-        limit = min(limit, self.left())
-        if limit < 2:
-            raise RuntimeError("no time was left")
-        log = WORK / f"{name}.log"
-        with log.open("w") as file:
-            process = subprocess.Popen(
-                command, stdout=file, stderr=subprocess.STDOUT, cwd=cwd, env=environment or self.environment, start_new_session=True
-            )
-            try:
-                status: int | None = process.wait(limit)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, 9)  # of the session made for it
-                process.wait()
-                status = None
-        text = log.read_text(errors="replace")
-        if status != 0:
-            ended = f"status {status}" if status is not None else f"stopped after {limit:.0f} s"
-            error = RuntimeError(f"{' '.join(command)[:300]}: {ended}\n{text[-3000:]}")
-            error.text = text  # type: ignore[attr-defined]
-            raise error
-        return text
-
-    def stage(self, name: str, work: Callable[[], Any]) -> bool:
-        """Does one stage; whatever goes wrong is recorded."""
-        begin = time.monotonic()
-        record: dict[str, Any] = {}
-        try:
-            record["result"] = work()
-            record["ok"] = True
-        except Exception as error:
-            record["ok"], record["error"] = False, f"{type(error).__name__}: {error}"[:4000]
-        record["seconds"] = round(time.monotonic() - begin, 1)
-        with self.lock:
-            self.results["stages"][name] = record
-        self.write()
-        state, said = "ok" if record["ok"] else "FAILED", str(record.get("result", ""))[:100]
-        print(f"{name:22} {state:6} {record['seconds']:7.1f} s  {said}", flush=True)
-        return bool(record["ok"])
-
-
-# ---- what there is
-
-
-def asked(*command: str) -> str:
-    try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=30, cwd=ROOT).stdout.strip()
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"? ({error})"
-
-
-def version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def machine() -> dict[str, Any]:
-    facts = "name,driver_version,memory.total,clocks.sm,clocks.max.sm,clocks.mem"
-    packages = ("numpy", "torch", "jax", "jaxlib", "cupy-cuda13x", "triton", "ml_dtypes", "pybind11", "nvidia-cublas")
-    return {
-        "gpu": asked("nvidia-smi", f"--query-gpu={facts}", "--format=csv,noheader"),
-        "nvcc": (re.findall(r"release ([\d.]+)", asked("nvcc", "--version")) or ["?"])[0],
-        "python": platform.python_version(),
-        "processors": os.cpu_count(),
-        "system": platform.platform(),
-        "packages": {name: version(name) for name in packages},
-        "revision": asked("git", "rev-parse", "HEAD"),
-        "changed_files": len(asked("git", "status", "--porcelain").splitlines()),
-    }
+    def script(self, name: str, *arguments: str) -> list[str]:
+        """Returns the command of one of the scripts here."""
+        return [sys.executable, str(HERE / f"{name}.py"), *arguments, *(["--simulated"] if self.simulated else [])]
 
 
 # ---- stages
 
 
-def build(run: Run) -> Any:
-    """Installs the package for this GPU into build/gpu/site, without the network."""
-    wheels = sorted(ROOT.glob(".whl/*.whl"))
-    if wheels:
-        pip = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--upgrade", "--target", str(SITE)]
-        run.command("wheels", [*pip, *map(str, wheels)], 60)
-    if run.options.simulated:
-        return "the package in python/, as it was built there"
-    sys.path.insert(0, str(SITE))
-    importlib.invalidate_caches()
-    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        raise RuntimeError(f"missing: {', '.join(missing)}. Put their wheels into .whl/ (see run.sh).")
-    options = {"CUDA": "ON", "CUDA_ARCHITECTURES": run.options.architecture, "SIMD_LEVELS": "native-best"}
-    settings = [f"-Ccmake.define.PULLBACK_{name}={value}" for name, value in options.items()]
-    pip = [sys.executable, "-m", "pip", "install", "--no-index", "--no-deps", "--no-build-isolation", "--upgrade"]
-    pip += ["--target", str(SITE)]
-    run.command("build", [*pip, f"-Cbuild-dir={WORK / 'cmake'}", *settings, "."], 300)
-    script = "import pullback as pb; x = pb.ones(5, device='cuda'); print((x + x).numpy(), pb.cuda.why_not())"
-    return run.command("loads", [sys.executable, "-c", script], 60, cwd=WORK).splitlines()[-1]
+def measured(run: Run, place: Place, script: str, *arguments: str) -> str:
+    """Runs a script whose rows are the results. Raises StageError if it fails, or if one of its rows did."""
+    if script.startswith("rival_") and not machine.has(script.removeprefix("rival_")):
+        run.row({"name": script.removeprefix("rival_"), "failed": "not installed"})
+        return "not installed"
+    ended = run.process(place.script(script, *arguments), "-".join([script, *arguments]))
+    rows = run.results.rows(run.stage)
+    expect(ended, f"{script}.py, after {len(rows)} rows,")
+    failed = [row for row in rows if "failed" in row]
+    if failed and not (place.simulated and script.startswith("rival_")):
+        raise StageError(f"{len(failed)} of {len(rows)} rows failed; the first: {failed[0]['name']}: {failed[0]['failed'][:500]}")
+    return f"{len(rows)} rows"
 
 
-def tests(run: Run) -> Any:
-    """All tests with PULLBACK_DEVICE=cuda."""
-    report = WORK / "tests.xml"
-    report.unlink(missing_ok=True)
-    spread = ["-n", str(min(8, os.cpu_count() or 1))] if version("pytest-xdist") else []
-    chosen = ["tests/test_ops.py", "-k", "add and float32"] if run.options.simulated else ["tests"]
-    ignored = [f"--ignore=tests/{name}.py" for name in NOT_HERE]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=short", f"--junitxml={report}"]
-    command += [*spread, *ignored, *chosen]
-    try:
-        run.command("tests", command, run.options.test_seconds, run.environment | {"PULLBACK_DEVICE": "cuda"})
-        ended = ""
-    except RuntimeError as error:
-        ended = str(error)
-    if not report.exists():
-        raise RuntimeError(ended)
-    suite = ElementTree.parse(report).getroot().find("testsuite")
-    assert suite is not None
-    counts = {key: int(suite.get(key, 0)) for key in ("tests", "failures", "errors", "skipped")}
-    bad = [(case, child) for case in suite.iter("testcase") for child in case if child.tag in ("failure", "error")]
-    failed = [{"test": f"{c.get('classname')}::{c.get('name')}", "why": (f.get("message") or "")[:400]} for c, f in bad]
-    with run.lock:
-        run.results["tests"] = {**counts, "failed": failed[:100]}
-    if bad:
-        raise RuntimeError(f"{counts}; the first: {failed[0]}")
-    return counts
+def smoke(run: Run, place: Place) -> str:
+    """Tries every family of kernels in a process with a short limit, the one that could hang first and alone."""
+    families = run.results.rows("native")[0]["families"]
+    first, *others = families
+    limit = 60 if place.simulated else 15
+
+    def one(name: str) -> str | None:
+        ended = run.process(place.script("smoke", name), f"smoke-{name}", limit, environment={"PULLBACK_CUDA_SYNC": "1"})
+        if ended.status == 0:
+            return None
+        run.row({"name": name, "failed": ended.tail[-700:], "status": ended.status})
+        return name
+
+    failed = [one(first)]
+    with ThreadPoolExecutor(1 if place.simulated else PARALLEL) as pool:
+        failed += pool.map(one, others)
+    if names := [name for name in failed if name]:
+        raise StageError(f"{len(names)} of {len(families)} families failed: {', '.join(names)}")
+    return f"{len(families)} families"
 
 
-def sanitizer(run: Run) -> Any:
-    """A few kernels of every family under compute-sanitizer: memory, and races on shared memory."""
-    tool = shutil.which("compute-sanitizer") or next((str(p) for p in Path("/usr/local").glob("cuda*/bin/compute-sanitizer")), None)
-    if tool is None or run.options.simulated:
-        return "not run: " + ("simulated" if run.options.simulated else "compute-sanitizer was not found")
-    found = {}
-    for kind in ("memcheck", "racecheck"):
-        command = [tool, "--tool", kind, "--target-processes", "all", "--error-exitcode", "9"]
-        command += [sys.executable, "-m", "pytest", "-q", "-x"]
-        command += ["-p", "no:cacheprovider", "-p", "no:xdist", "tests/test_ops.py", "-k", CHECKED]
-        try:
-            text = run.command(kind, command, run.options.test_seconds / 2, run.environment | {"PULLBACK_DEVICE": "cuda"})
-        except RuntimeError as error:
-            text = getattr(error, "text", str(error))
-            found[kind + " ended"] = str(error)[-1500:]
-        summary = re.findall(r"(?:ERROR|RACECHECK) SUMMARY: .*", text)
-        passed = re.findall(r"\d+ passed[^\n]*", text)
-        found[kind] = {"summary": summary[-1] if summary else None, "tests": passed[-1] if passed else None}
-    with run.lock:
-        run.results["sanitizer"] = found
-    clean = [kind for kind in ("memcheck", "racecheck") if re.search(r"SUMMARY: 0 ", str(found[kind]["summary"]))]
-    if len(clean) < 2:
-        raise RuntimeError(f"clean: {clean}; {found}")
-    return found
+def trained_weights(run: Run, place: Place) -> str:
+    """Compares the hashes of trained weights of the device and of every SIMD level that was built."""
+    levels = [path.name.split(".")[0].removeprefix("_cpu_") for path in sorted((place.site / "pullback").glob("_cpu_v*.so"))]
+    for level in levels or [""]:
+        expect(run.process(place.script("weights", "cpu"), "weights", environment={"PULLBACK_SIMD": level}), f"training on {level}")
+    expect(run.process(place.script("weights", "cuda"), "weights"), "training on the device")
+    rows = run.results.rows(run.stage)
+    equal = len({row["sha256"] for row in rows}) == 1
+    where = [row["level"] if row["device"] == "cpu" else "cuda" for row in rows]
+    run.row({"name": "weights are equal", "equal": equal, "on": where})
+    return f"{'equal' if equal else 'different'} bits on {', '.join(where)}"
 
 
-def lines_of(text: str) -> list[Any]:
-    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
-
-
-def micro(run: Run) -> Any:
-    """The small CUDA program of latencies."""
-    program = WORK / "micro"
-    if run.options.simulated:
-        simulator = sorted(map(str, (ROOT / "csrc" / "cudasim").glob("*.cpp")))
-        flags = ["-x", "c++", "-std=c++17", "-O1", "-fno-strict-aliasing", "-Wno-unknown-pragmas", "-lpthread"]
-        compiler = ["g++", *flags, f"-I{ROOT / 'csrc'}", str(HERE / "micro.cu"), *simulator, "-o", str(program)]
-    else:
-        architecture = "sm_" + run.options.architecture.partition("-")[0]
-        flags = ["-std=c++17", "-O3", f"-arch={architecture}", f"-I{ROOT / 'csrc'}"]
-        compiler = ["nvcc", *flags, str(HERE / "micro.cu"), "-o", str(program)]
-    run.command("micro-build", compiler, 120)
-    found = lines_of(run.command("micro", [str(program)], 120))
-    with run.lock:
-        run.results["micro"] = found
-    if bad := [line for line in found if "error" in line or line.get("right") is False]:
-        raise RuntimeError(str(bad))
-    return f"{len(found)} figures"
-
-
-def counters(run: Run) -> Any:
-    """The ledger of a training step beside the GPU's hardware counters, where ncu may read them."""
-    if run.options.simulated:
+def counted_kernels(run: Run, place: Place, metrics: Mapping[str, str]) -> str:
+    """What ncu counts for every CUDA kernel of the captured steps."""
+    if place.simulated:
         return "not run: simulated"
-    found = lines_of(run.command("counters", [sys.executable, str(HERE / "counters.py")], 90))
-    with run.lock:
-        run.results["counters"] = found
-    if why_not := found[0].get("why_not"):
-        return f"not run: {why_not}"
-    if bad := [row for row in found if row["is_product"] and not 0.95 < (row["ratio"] or 0) < 1.05]:
-        raise RuntimeError(f"products whose ledger is not what the GPU counted: {bad}")
-    return f"{len(found)} rows"
-
-
-def timings(run: Run, group: str) -> Any:
-    command = [sys.executable, str(HERE / "workloads.py"), group]
-    command += ["--simulated", "--rounds", "1"] if run.options.simulated else []
+    ncu = machine.ncu()
+    if ncu is None:
+        raise StageError("ncu was not found; stage kernels has the times between events")
+    table = place.work / "ncu.csv"
+    table.unlink(missing_ok=True)
+    ended = run.process(kernels.command(ncu, place.script("kernels", "replay"), str(table), metrics), "ncu")
+    text = table.read_text(errors="replace") if table.exists() else ""
+    (run.logs / "ncu-table.log").write_text(text)
+    expect(ended, f"ncu ({text[:300]})")
     try:
-        text = run.command(f"timings-{group}", command, run.options.group_seconds)
-    except RuntimeError as error:
-        with run.lock:
-            run.results["timings"] += lines_of(getattr(error, "text", ""))
-        raise
-    found = lines_of(text)
-    with run.lock:
-        run.results["timings"] += found
-    if bad := [f"{line['name']}: {line['error']}" for line in found if "error" in line]:
-        raise RuntimeError("; ".join(bad))
-    return f"{len(found)} workloads"
+        rows = list(kernels.rows_of(text, metrics))
+    except (ValueError, KeyError) as error:
+        raise StageError(f"ncu's table cannot be read: {type(error).__name__}: {error}. It begins: {text[:400]}") from error
+    for row in rows:
+        run.row(row)
+    return f"{len(rows)} steps"
 
 
-def rivals(run: Run) -> Any:
-    found = lines_of(run.command("rivals", [sys.executable, str(HERE / "jax_step.py")], 90))
-    with run.lock:
-        run.results["timings"] += found
-    return f"{len(found)} workloads"
+def sanitized(run: Run, place: Place, tool: str) -> str:
+    """Runs one call of each family under compute-sanitizer, alone on the GPU."""
+    found = machine.sanitizer()
+    if found is None and not place.simulated:
+        raise StageError("compute-sanitizer was not found")
+    prefix = [] if place.simulated else [str(found), "--tool", tool, "--error-exitcode", "9", "--print-limit", "40"]
+    reports: list[str] = []
+
+    def on_line(line: str) -> None:
+        if line.startswith("========="):
+            reports.append(line.rstrip())
+        run.take(line)
+
+    ended = run.process([*prefix, *place.script("sanitize")], tool, on_line=on_line)
+    summary = [line for line in reports if "SUMMARY" in line]
+    run.row({"name": tool, "summary": summary[-1] if summary else None, "first_reports": reports[:40], "status": ended.status})
+    expect(ended, f"{tool} ({summary[-1] if summary else 'without a summary'})")
+    return summary[-1].strip("= ") if summary else "nothing was found"
 
 
-def table(results: dict[str, Any]) -> str:
-    """The results for the eye."""
-    out = []
-    for line in results["micro"]:
-        out.append(f"{line.get('median', 0):12.3f} {line.get('unit', ''):5} {line['name']}  {line.get('error', '')}")
-    for line in results["counters"]:
-        if line.get("ratio"):
-            out.append(f"{line['ratio']:12.3f} FLOPs counted / in the ledger  {' + '.join(line['kernels'])}")
-    for line in results["timings"]:
-        if "error" in line:
-            out.append(f"{'failed':>12}       {line['name']}: {line['error'][:120]}")
-            continue
-        ratio = f"x {line['ratio']['median']:.3f}" if "ratio" in line else ""
-        share = f"{100 * line['share']:.0f} % of a copy" if "share" in line else ""
-        rate = f"{line['tflop_per_s']:.1f} TFLOP/s" if "tflop_per_s" in line else ""
-        reached = "".join(f" {key}:{'reached' if ok else 'MISSED'}" for key, ok in line.get("reached", {}).items())
-        out.append(f"{line['ours_us']['median']:12.2f} us    {line['name']}  {ratio} {share} {rate}{reached}")
-    return "\n".join(out)
+def verified(run: Run, place: Place) -> str:
+    """The ledger's FLOPs against the hardware counters, for each network."""
+    failed = []
+    for number in range(3):
+        ended = run.process(place.script("counters", str(number)), "counters", run.stage_left() / (3 - number))
+        if ended.status != 0:
+            failed.append(f"network {number}: {ended.tail[-700:] if ended.status is not None else 'was stopped at its limit'}")
+    if failed:
+        raise StageError("; ".join(failed))
+    steps = [row for row in run.results.rows(run.stage) if "whole step" in row["name"]]
+    reasons = [row["why_not"] for row in run.results.rows(run.stage) if "why_not" in row]
+    return f"not run: {reasons[0]}" if reasons else f"counted / ledger: {', '.join([format(row['ratio'], '.4f') for row in steps])}"
+
+
+# ---- commands
+
+
+def built(place: Place) -> list[Stage]:
+    """What every command begins with."""
+    native = Stage("native", partial(install.check_native, work=place.work, simulated=place.simulated), 90, 10, essential=True)
+    if place.given:
+        return [native]
+    limit = 1800 if place.simulated else 300
+    return [
+        Stage("wheels", partial(install.install_wheels, site=place.site), 60, 5, essential=True),
+        Stage("build", lambda run: install.build(run, place.site, place.work, place.architecture), limit, 60, essential=True),
+        native,
+    ]
+
+
+def figures(place: Place) -> list[Stage]:
+    of = partial(_of, place)
+    return [
+        *built(place),
+        Stage("smoke", partial(smoke, place=place), 75, 20),
+        Stage("micro", lambda run: install.micro(run, place.work, place.architecture), 60, 15),
+        *[Stage(f"steps in {precision}", of("ours", precision), 60, 15) for precision in PRECISIONS],
+        Stage("weights", partial(trained_weights, place=place), 40, 10),
+        *[Stage(group, of("ours", group), 45, 8) for group in GROUPS],
+        Stage("kernels", of("kernels"), 45, 15),
+        Stage("ncu", partial(counted_kernels, place=place, metrics=kernels.METRICS), 75, 20),
+        Stage("torch: steps", of("rival_torch", "steps"), 75, 30),
+        Stage("jax: steps", of("rival_jax", "steps"), 110, 30),
+        Stage("torch: single kernels", of("rival_torch", "singles"), 60, 10),
+    ]
+
+
+def checks(place: Place) -> list[Stage]:
+    soak = _of(place, "soak", "--seconds", "4" if place.simulated else "25")
+    chosen = ["tests/test_ops.py", "-k", "add and float32"] if place.simulated else ["tests"]
+    return [
+        *built(place),
+        Stage("soak", soak, 60, 20),
+        Stage("memcheck", partial(sanitized, place=place, tool="memcheck"), 60, 30),
+        Stage("racecheck", partial(sanitized, place=place, tool="racecheck"), 60, 30),
+        Stage("verify", partial(verified, place=place), 120, 45),
+        Stage("times by kernel", _of(place, "kernels"), 45, 10),
+        Stage("tests", lambda run: suite.tests(run, place.workers, chosen), 300, 170),
+    ]
+
+
+def rivals(place: Place) -> list[Stage]:
+    return [
+        *built(place),
+        *[Stage(f"steps in {precision}", _of(place, "ours", precision), 60, 10) for precision in PRECISIONS],
+        Stage("torch: steps", _of(place, "rival_torch", "steps"), 75, 20),
+        Stage("torch: compiled steps", _of(place, "rival_torch", "compiled"), 300, 60),
+        Stage("ncu: more counters", partial(counted_kernels, place=place, metrics=kernels.METRICS | kernels.MORE), 90, 20),
+    ]
+
+
+def _of(place: Place, script: str, *arguments: str) -> Callable[[Run], str]:
+    return lambda run: measured(run, place, script, *arguments)
+
+
+COMMANDS = {"figures": figures, "tests": checks, "rivals": rivals}
+
+
+def arguments(words: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="run.sh", description=__doc__)
+    parser.add_argument("command", choices=COMMANDS)
+    parser.add_argument("--out", type=Path, help="a folder that gets a copy of the results and of the logs, as logs-COMMAND.tar.gz")
+    parser.add_argument("--only", help="stages to run, by name, with commas between; wheels, build and native run anyway")
+    parser.add_argument("--skip", default="", help="stages to leave out, by name, with commas between")
+    parser.add_argument("--seconds", type=float, help="for everything: 530, or as long as a simulated build may take")
+    parser.add_argument("--workers", type=int, default=suite.most_workers(), help="processes that run the tests")
+    parser.add_argument("--site", type=Path, help="a folder with a built package, which is then not built")
+    parser.add_argument("--simulated", action="store_true", help="without a GPU: small sizes, and numbers that mean nothing")
+    options = parser.parse_args(words)
+    options.seconds = options.seconds or (3000 if options.simulated else 530)
+    return options
+
+
+def chosen_stages(stages: list[Stage], options: argparse.Namespace) -> list[Stage]:
+    """Returns the stages that were asked for. Ends the program if no stage has one of the names."""
+    only = options.only.split(",") if options.only else [stage.name for stage in stages]
+    skipped = [name for name in options.skip.split(",") if name]
+    names = [stage.name for stage in stages]
+    if unknown := [name for name in [*only, *skipped] if name not in names]:
+        sys.exit(f"run.sh {options.command}: no stage is called {', '.join(unknown)}. There are: {', '.join(names)}.")
+    return [stage for stage in stages if (stage.name in only or stage.essential) and stage.name not in skipped]
+
+
+def results_of(options: argparse.Namespace, place: Place, gpu: Gpu | None) -> Results:
+    """Opens the file of results of this GPU and this day. What no GPU measured stays out of the tree."""
+    name = f"{slug(gpu.name) if gpu else 'simulated' if options.simulated else 'no-gpu'}-{today()}.json"
+    folder = ROOT / "benchmarks" / "results" if gpu and not options.simulated else place.work
+    copies = [options.out.resolve() / name] if options.out else []
+    return Results(folder / name, gpu.name if gpu else "simulated", options.command, options.simulated, copies)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=WORK / "results.json")
-    parser.add_argument("--only", default=",".join(STAGES), help="stages, as " + ",".join(STAGES))
-    parser.add_argument("--architecture", default="90-real", help="of this machine's GPU, in CMake's words")
-    parser.add_argument("--seconds", type=float, default=530, help="for everything")
-    parser.add_argument("--test-seconds", type=float, default=150)
-    parser.add_argument("--group-seconds", type=float, default=60)
-    parser.add_argument("--simulated", action="store_true", help="a dry run without a GPU: small sizes, numbers that mean nothing")
-    options = parser.parse_args()
-    options.out = options.out.resolve()
-    WORK.mkdir(parents=True, exist_ok=True)
-    run = Run(options)
-    run.results["machine"] = machine()
-    run.results["command"] = sys.argv
-    chosen = options.only.split(",")
-    built = run.stage("build", lambda: build(run)) if "build" in chosen else True
-    if built:
-        # Correctness first, and both kinds of it at once; then nothing beside what is timed.
-        checks = [(name, stage) for name, stage in (("tests", tests), ("sanitizer", sanitizer)) if name in chosen]
-        threads = [threading.Thread(target=run.stage, args=(name, lambda stage=stage: stage(run))) for name, stage in checks]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    if "micro" in chosen:
-        run.stage("micro", lambda: micro(run))
-    if built and "counters" in chosen:
-        run.stage("counters", lambda: counters(run))
-    if built and "timings" in chosen:
-        for group in GROUPS:
-            run.stage(f"timings: {group}", lambda group=group: timings(run, group))
-    if "rivals" in chosen:
-        run.stage("rivals", lambda: rivals(run))
-    run.write()
-    print(table(run.results))
-    print(f"{options.out}: {run.results['seconds']} s")
-    return 0 if all(stage["ok"] for stage in run.results["stages"].values()) else 1
+    begin = time.monotonic()
+    options = arguments()
+    gpu = None if options.simulated else machine.find_gpu()
+    found = gpu if isinstance(gpu, Gpu) else None
+    place = Place(options, found)
+    sys.path.append(str(place.site))
+    stages = chosen_stages(COMMANDS[options.command](place), options)
+    needs = machine.needs(options.simulated, options.command)
+    say(f"== what {options.command} needs\n{machine.table(needs)}")
+    results = results_of(options, place, found)
+    missing = [need.name for need in needs if need.found is None]
+    results.facts(machine=machine.facts(found), sources=install.sources(), arguments=sys.argv[1:], missing=missing)
+    if isinstance(gpu, str):
+        say(f"run.sh {options.command}: nothing can be measured: {gpu}.")
+        return 2
+    if fatal := [need.name for need in needs if need.found is None and need.fatal and not place.given]:
+        say(f"run.sh {options.command}: nothing can be measured without {', '.join(fatal)}.")
+        return 2
+    shutil.rmtree(place.logs, ignore_errors=True)
+    run = Run(results, options.seconds - (time.monotonic() - begin), place.logs, place.environment(), ROOT)
+    try:
+        fine = run.perform(stages)
+    finally:
+        results.facts(nvidia_smi_after=machine.state() if found else None)
+        if place.logs.exists():
+            packed = f"logs-{options.command}.tar.gz"
+            archive(place.logs, [place.work / packed, *([options.out.resolve() / packed] if options.out else [])])
+    say(f"== what was found, in short\n{summary(results.data, options.command, [stage.name for stage in stages])}")
+    say(f"== {options.command}: {'all is well' if fine else 'something failed'}; {results.path}, {results.command['seconds']} s")
+    return 0 if fine else 1
 
 
 if __name__ == "__main__":

@@ -1,20 +1,27 @@
-"""Times of two libraries in turns, so that what changes on the machine changes for both; medians and quartiles."""
+"""Times of a call: medians and quartiles of rounds, each long enough that waiting for the device at its end does not count."""
 
 from __future__ import annotations
 
 import statistics
 import time
 from collections.abc import Callable
-from typing import Any
-
-ROUNDS = 9
-SECONDS = 0.04  # of one measurement: long enough that waiting for the device at its end does not count
+from typing import Any, NamedTuple
 
 Run = Callable[[], Any]
 
 
+class Effort(NamedTuple):
+    """How long to measure: the number of rounds, and the seconds of each."""
+
+    rounds: int
+    seconds: float
+
+
+FULL, DRY = Effort(9, 0.04), Effort(1, 0.002)
+
+
 def seconds(run: Run, finish: Run, count: int) -> float:
-    """The time of one of `count` runs, from an idle device until the last is done."""
+    """Returns the time of one of `count` calls, from an idle device until the last one is done."""
     finish()
     begin = time.perf_counter()
     for _ in range(count):
@@ -24,7 +31,7 @@ def seconds(run: Run, finish: Run, count: int) -> float:
 
 
 def count_for(run: Run, finish: Run, budget: float) -> int:
-    """How many runs take about that long; warms up on the way."""
+    """Returns how many calls take about that many seconds; warms up on the way."""
     run()
     count = 1
     while (taken := seconds(run, finish, count) * count) < budget / 2 and count < 100_000:
@@ -33,26 +40,13 @@ def count_for(run: Run, finish: Run, budget: float) -> int:
 
 
 def summary(values: list[float]) -> dict[str, float]:
-    """The median and the quartiles."""
+    """Returns the median and the quartiles."""
     q1, median, q3 = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else [values[0]] * 3
     return {"median": median, "q1": q1, "q3": q3}
 
 
-def compare(
-    ours: Run, finish: Run, theirs: Run | None = None, their_finish: Run | None = None, rounds: int = ROUNDS
-) -> dict[str, Any]:
-    """Microseconds of both, taken in turns, and the ratio ours / theirs of each turn."""
-    budget = SECONDS if rounds > 2 else SECONDS / 10
-    counts = [count_for(ours, finish, budget)]
-    if theirs is not None and their_finish is not None:
-        counts.append(count_for(theirs, their_finish, budget))
-    mine, other = [], []
-    for _ in range(rounds):
-        mine.append(seconds(ours, finish, counts[0]) * 1e6)
-        if theirs is not None and their_finish is not None:
-            other.append(seconds(theirs, their_finish, counts[1]) * 1e6)
-    result: dict[str, Any] = {"ours_us": summary(mine), "runs_a_round": counts, "rounds": rounds}
-    if other:
-        result["theirs_us"] = summary(other)
-        result["ratio"] = summary([a / b for a, b in zip(mine, other)])
-    return result
+def measure(run: Run, finish: Run, effort: Effort, steps: int = 1) -> dict[str, Any]:
+    """Returns the microseconds of a step, where a call does `steps` of them, and how many calls a round has."""
+    count = count_for(run, finish, effort.seconds)
+    values = [seconds(run, finish, count) * 1e6 / steps for _ in range(effort.rounds)]
+    return {"us": summary(values), "calls_a_round": count, "rounds": effort.rounds}

@@ -1,0 +1,181 @@
+"""The kernels of the captured training steps: `python kernels.py`, on its own or under ncu.
+
+On its own it prints each plan: the kernels, what they do, and the time of each launch between two events (detail="kernel"), whose
+sum it compares with that of whole replays. Under ncu (`python kernels.py replay`) it replays each step once, with an empty kernel
+called MARK before it; `rows_of` reads what ncu then wrote.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import device
+
+from workloads import PRECISIONS, Net, nets
+
+MARK = "pullback_next_step"
+METRICS = {"us": "gpu__time_duration.sum", "registers": "launch__registers_per_thread", "blocks": "launch__grid_size",
+           "threads": "launch__block_size"}  # fmt: skip
+MORE = {"dram_percent": "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+        "sm_percent": "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+        "warps_percent": "sm__warps_active.avg.pct_of_peak_sustained_active"}  # fmt: skip
+MICROSECONDS = {"nsecond": 1e-3, "ns": 1e-3, "usecond": 1.0, "us": 1.0, "second": 1e6, "s": 1e6}  # of one of ncu's units
+REPLAYS = 200
+
+
+def cases(simulated: bool) -> list[tuple[str, Net]]:
+    return [(precision, net) for precision in PRECISIONS for net in nets(simulated)]
+
+
+# ---- plans, and times between events
+
+
+def plan(precision: str, net: Net, simulated: bool) -> dict[str, Any]:
+    """Captures the step and returns its kernels with their times, and the time of a whole replay, all in microseconds."""
+    import timing
+    from ours import network
+
+    import pullback as pb
+
+    with pb.amp.autocast(precision):
+        _, _, step, x, y = network(net)
+        captured = pb.capture(step)
+        call = lambda: captured(x, y)
+        replay = timing.measure(call, pb.cuda.synchronize, timing.DRY if simulated else timing.FULL)["us"]
+        explained = captured.explain()
+        count = 2 if simulated else REPLAYS
+        call()
+        with pb.profile(detail="kernel") as prof:
+            for _ in range(count):
+                call()
+            pb.cuda.synchronize()
+    launches = [
+        {"kernel": row.name, "us": row.total.seconds * 1e6 / count, "launches": row.total.launches / count}
+        for row in prof.by("kernel")
+    ]
+    total = sum([launch["us"] for launch in launches])
+    plan = [{"does": " + ".join(kernel.launches), "phase": kernel.phase, "writes": kernel.result} for kernel in explained.kernels]
+    return {
+        "nodes": len(plan), "launches": explained.launches, "arena_bytes": explained.arena_bytes, "replay_us": replay,
+        "sum_us": total, "sum_over_replay": total / replay["median"], "plan": plan, "by_kernel": launches,
+    }  # fmt: skip
+
+
+def plans(simulated: bool) -> None:
+    for precision, net in cases(simulated):
+        try:
+            found = plan(precision, net, simulated)
+        except Exception as error:
+            found = {"failed": f"{type(error).__name__}: {error}"[:1500]}
+        device.put(name=net.name, precision=precision, **found)
+
+
+# ---- one replay of each step, for ncu
+
+
+def replay(simulated: bool) -> None:
+    from ours import network
+
+    import pullback as pb
+
+    found = device.require_native(simulated)
+    steps = []
+    for precision, net in cases(simulated):
+        with pb.amp.autocast(precision):
+            _, _, step, x, y = network(net)
+            captured = pb.capture(step)
+            for _ in range(3):
+                captured(x, y)
+        steps.append((precision, captured, x, y))
+    pb.cuda.synchronize()
+    cuda = found.xp.cuda
+    mark = found.xp.RawKernel(f'extern "C" __global__ void {MARK}() {{}}', MARK)
+    stream = found.stream(0)
+    cuda.runtime.profilerStart()
+    for precision, captured, x, y in steps:
+        with stream:
+            mark((1,), (1,), ())
+        with pb.amp.autocast(precision):
+            captured(x, y)
+        pb.cuda.synchronize()
+    cuda.runtime.profilerStop()
+
+
+def command(ncu: str, program: Sequence[str], log: str, metrics: Mapping[str, str]) -> list[str]:
+    """Returns the command that counts these metrics of every replayed kernel. Clocks and caches stay as they are in a replay."""
+    options = ["--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none", "--cache-control", "none"]
+    options += ["--target-processes", "all", "--profile-from-start", "off", "--graph-profiling", "node"]
+    return [ncu, *options, "--log-file", log, "--metrics", ",".join(metrics.values()), *program]
+
+
+def rows_of(text: str, metrics: Mapping[str, str], simulated: bool = False) -> Iterator[dict[str, Any]]:
+    """Reads what ncu wrote: a row for each captured step with its CUDA kernels. Raises ValueError if steps are missing."""
+    parts = between_marks(table_of(text, metrics))
+    expected = cases(simulated)
+    if len(parts) != len(expected):
+        raise ValueError(f"ncu saw {len(parts)} steps of {len(expected)}")
+    for (precision, net), kernels in zip(expected, parts):
+        total = math.fsum([kernel["us"] or 0 for kernel in kernels])
+        yield {"name": net.name, "precision": precision, "cuda_kernels": len(kernels), "sum_us": total, "by_ncu": kernels}
+
+
+def table_of(text: str, metrics: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Returns the kernels of a table of ncu: a line with the columns, one with their units, then one line for each kernel."""
+    lines = [line for line in text.splitlines() if line.startswith('"')]
+    begin = next((place for place, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
+    rows = list(csv.reader(lines[begin:]))
+    if len(rows) < 2:
+        return []
+    columns, units = rows[0], dict(zip(rows[0], rows[1]))
+    scale = MICROSECONDS.get(units.get(METRICS["us"], ""), 1e-3)
+    out = []
+    for row in [dict(zip(columns, row)) for row in rows[2:]]:
+        kernel: dict[str, Any] = {"kernel": short(row["Kernel Name"])}
+        kernel |= {name: number(row.get(metric, "")) for name, metric in metrics.items()}
+        kernel["us"] = kernel["us"] * scale if kernel["us"] is not None else None
+        out.append(kernel)
+    return out
+
+
+def number(text: str) -> float | None:
+    try:
+        return float(text.replace(",", ""))
+    except ValueError:
+        return None
+
+
+def short(name: str) -> str:
+    """Returns the name of a kernel with its template arguments, without its parameters and namespaces."""
+    name = re.sub(r"\((unsigned |signed )?[a-z:_ ]*[a-z]\)(?=-?\d)", "", name)  # the type of a template argument, as in (int)4
+    return name.replace("(anonymous namespace)::", "").removeprefix("void ").partition("(")[0].replace("pb::cuda::", "")[:160]
+
+
+def between_marks(kernels: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    parts: list[list[dict[str, Any]]] = []
+    for kernel in kernels:
+        if kernel["kernel"].startswith(MARK):
+            parts.append([])
+        elif parts:
+            parts[-1].append(kernel)
+    return parts
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", nargs="?", default="plans", choices=("plans", "replay"))
+    parser.add_argument("--simulated", action="store_true")
+    options = parser.parse_args()
+    device.require_native(options.simulated)
+    import pullback as pb
+
+    with pb.use_device("cuda"):
+        (plans if options.what == "plans" else replay)(options.simulated)
+
+
+if __name__ == "__main__":
+    main()

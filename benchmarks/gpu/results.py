@@ -1,0 +1,130 @@
+"""The file of results of one GPU on one day. Every change is on disk before the next one begins.
+
+`{"gpu", "date", "simulated", "commands": {command: {"machine", "begun", "seconds", "stages": {stage: {"ok", "outcome",
+"seconds", "rows"}}}}}`. A command replaces only the stages that it runs, so commands of one day share the file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import tarfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+
+def slug(name: str) -> str:
+    """Returns the name of a GPU as a part of a file's name: "NVIDIA H200" is nvidia-h200."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "unknown"
+
+
+def today() -> str:
+    return time.strftime("%Y-%m-%d", time.gmtime())
+
+
+def replace(path: Path, text: str) -> None:
+    """Writes a file in one step: a reader gets the old text or the new one, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f".{path.name}.{os.getpid()}")
+    new.write_text(text, encoding="utf-8")
+    new.replace(path)
+
+
+def empty(gpu: str, date: str, simulated: bool) -> dict[str, Any]:
+    return {"gpu": gpu, "date": date, "simulated": simulated, "commands": {}}
+
+
+def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the results of both files. Where both ran a stage, those of the command that began later stay."""
+    out = json.loads(json.dumps(first))
+    for name, command in second["commands"].items():
+        known = out["commands"].setdefault(name, {"stages": {}})
+        later = command.get("begun", "") >= known.get("begun", "")
+        stages = {**known["stages"], **command["stages"]} if later else {**command["stages"], **known["stages"]}
+        out["commands"][name] = {**(command if later else known), "stages": stages}
+    return out
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Reads a file of results. Raises ValueError if it is none."""
+    found = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(found, dict) or not isinstance(found.get("commands"), dict):
+        raise ValueError(f"{path} is no file of results: it has no commands.")
+    return found
+
+
+class Results:
+    """The results of one command as they come; `path` holds them with those of the other commands of the day.
+
+    Args:
+        copies: files that always hold the same text as `path`.
+    """
+
+    def __init__(self, path: Path, gpu: str, command: str, simulated: bool, copies: Sequence[Path] = ()) -> None:
+        self.path, self.copies = path, tuple(copies)
+        self._lock = threading.RLock()
+        self._begin = time.monotonic()
+        self.data = self._earlier() or empty(gpu, today(), simulated)
+        self.command = self.data["commands"].setdefault(command, {"stages": {}})
+        self.command["begun"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+    def _earlier(self) -> dict[str, Any] | None:
+        for path in (self.path, *self.copies):
+            if not path.exists():
+                continue
+            try:
+                return load(path)
+            except ValueError:
+                path.replace(path.with_suffix(".broken"))
+        return None
+
+    def facts(self, **facts: Any) -> None:
+        """Keeps facts of the whole command."""
+        with self._lock:
+            self.command.update(facts)
+        self.write()
+
+    def begin(self, stage: str) -> None:
+        with self._lock:
+            self.command["stages"][stage] = {"ok": False, "outcome": "it did not end", "seconds": None, "rows": []}
+        self.write()
+
+    def add(self, stage: str, row: dict[str, Any]) -> None:
+        with self._lock:
+            self.command["stages"][stage]["rows"].append(row)
+        self.write()
+
+    def rows(self, stage: str) -> list[dict[str, Any]]:
+        """Returns the rows of a stage so far."""
+        with self._lock:
+            return list(self.command["stages"].get(stage, {"rows": []})["rows"])
+
+    def end(self, stage: str, ok: bool, outcome: str, seconds: float) -> None:
+        with self._lock:
+            self.command["stages"][stage].update(ok=ok, outcome=outcome[:4000], seconds=seconds)
+        self.write()
+
+    def write(self) -> None:
+        with self._lock:
+            self.command["seconds"] = round(time.monotonic() - self._begin, 1)
+            text = json.dumps(self.data, indent=1) + "\n"
+            for path in (self.path, *self.copies):
+                replace(path, text)
+
+
+def archive(logs: Path, to: Sequence[Path]) -> None:
+    """Packs the folder of logs, whole, into one compressed file at each place."""
+    first, *others = to
+    first.parent.mkdir(parents=True, exist_ok=True)
+    new = first.with_name(f".{first.name}.{os.getpid()}")
+    with tarfile.open(new, "w:gz") as file:
+        file.add(logs, arcname=logs.name)
+    new.replace(first)
+    for other in others:
+        other.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(first, other)

@@ -1,0 +1,102 @@
+"""Runs the tests on the device, prints failures as they happen, and always leaves a report."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any
+
+from machine import ROOT, has
+from stages import Run, StageError, say
+
+INTERRUPT = 20  # seconds before the limit at which pytest is interrupted, so that it can write its report
+KEPT = 150  # failures in the results; all of them are in the logs, whole
+UNUSED = ("jaxtyping", "benchmark", "anyio", "cov")  # plugins that other packages may have brought, and that only cost time
+OUTCOME = re.compile(r"^\[gw\d+\] \[ *(\d+)%\] (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS) (\S.*)")
+
+
+def elsewhere() -> list[str]:
+    """Returns the options of pytest that leave out the tests in which a device has no part: `make simulate` reads the same file."""
+    lines = (ROOT / "tests" / "elsewhere.txt").read_text().splitlines()
+    return [word for line in lines if not line.startswith("#") for word in line.split()]
+
+
+def command(report: Path, workers: int, chosen: list[str]) -> list[str]:
+    out = [sys.executable, "-m", "pytest", "-v", "--tb=short", "-p", "no:cacheprovider", f"--junitxml={report}"]
+    out += ["-o", "faulthandler_timeout=40", *[f"-pno:{name}" for name in UNUSED]]
+    if has("xdist"):
+        out += ["--numprocesses", str(workers), "--max-worker-restart", "20"]
+    return [*out, *elsewhere(), *chosen]
+
+
+class Watch:
+    """Counts outcomes while pytest prints them, and prints the failures and, now and then, how far it is."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+        self._told = 0
+        self._next = time.monotonic() + 15
+
+    def __call__(self, line: str) -> None:
+        found = OUTCOME.match(line)
+        if found is None:
+            return
+        percent, outcome, test = found.groups()
+        self.counts[outcome] = self.counts.get(outcome, 0) + 1
+        if outcome in ("FAILED", "ERROR") and self._told < KEPT:
+            self._told += 1
+            say(f"   {outcome} {test.strip()[:200]}")
+        if time.monotonic() > self._next:
+            self._next = time.monotonic() + 15
+            say(f"   {percent} %: {self.counts}")
+
+
+def tests(run: Run, workers: int, chosen: list[str]) -> str:
+    """Runs the tests with device "cuda", waiting for every kernel, so that an error appears where it is made."""
+    report = run.logs / "tests.xml"
+    report.unlink(missing_ok=True)
+    watch = Watch()
+    variables = {"PULLBACK_DEVICE": "cuda", "PULLBACK_CUDA_SYNC": "1", "PULLBACK_NUM_THREADS": "2"}  # the workers share the CPU
+    asked = command(report, workers, chosen)
+    ended = run.process(asked, "tests", on_line=watch, environment=variables, interrupt=INTERRUPT)
+    counts, failed = read(report) if report.exists() else (dict(watch.counts), [])
+    run.row({"name": "tests", **counts, "status": ended.status, "seconds": round(ended.seconds, 1), "report": report.exists()})
+    for failure in failed[:KEPT]:
+        run.results.add("tests", failure)
+    if not report.exists():
+        raise StageError(f"no report was written: {ended.tail}")
+    if ended.status != 0:
+        how = {None: "killed at the limit", 2: "interrupted before the limit"}.get(ended.status, f"status {ended.status}")
+        first = f" The first: {failed[0]['name']}: {failed[0]['failed'][:300]}" if failed else f" {ended.tail[-600:]}"
+        raise StageError(f"{how}: {counts}.{first}")
+    return str(counts)
+
+
+def read(report: Path) -> tuple[dict[str, int], list[dict[str, Any]]]:
+    """Returns how many tests had which outcome, and the failures, each test once."""
+    try:
+        root = ElementTree.parse(report).getroot()
+    except ElementTree.ParseError as error:
+        raise StageError(f"{report} was not written whole ({error})") from error
+    outcomes: dict[str, str] = {}
+    failed: dict[str, dict[str, Any]] = {}
+    for case in root.iter("testcase"):
+        name = f"{case.get('classname')}::{case.get('name')}"
+        kinds = {child.tag: child for child in case}
+        bad = kinds.get("failure", kinds.get("error"))
+        if bad is not None:
+            text = bad.get("message") or ""
+            failed.setdefault(name, {"name": name, "failed": text[:600]})
+            outcomes[name] = "failed"
+        else:
+            outcomes.setdefault(name, "skipped" if "skipped" in kinds else "passed")
+    counts = {kind: list(outcomes.values()).count(kind) for kind in ("passed", "failed", "skipped")}
+    return counts, list(failed.values())
+
+
+def most_workers() -> int:
+    return min(12, os.cpu_count() or 1)
