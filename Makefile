@@ -92,15 +92,16 @@ define in_place
     && $(BIN)/cmake --install build/$(1) --prefix build/$(1)/python
 endef
 
-# On device cuda of a simulated build every kernel is waited for, so that tests see an error where it is made; then every kernel
-# under random schedules, where nothing is waited for.
+# On device cuda of a simulated build every kernel is waited for, so that tests see an error where it is made. Then come the tests
+# in which nothing is waited for: every kernel under random schedules, and memory shared with streams of other libraries.
+UNSYNCHRONIZED := $(wildcard tests/test_simulated*.py)
 # What a device has no part in is left out: tests/elsewhere.txt.
 ELSEWHERE := $(shell grep -v '^\#' tests/elsewhere.txt)
 simulate: $(VENV)/test
 	$(call stage,simulate,compile the CUDA kernels for the simulator,{ $(call in_place,simulate,-DPULLBACK_CUDA=SIM) ; })
 	@export PYTHONPATH=build/simulate/python; \
-	PULLBACK_DEVICE=cuda PULLBACK_CUDA_SYNC=1 $(PYTEST) -q --ignore tests/test_simulated.py \
-	  $(ELSEWHERE) $(ARGS) && $(PYTEST) -q tests/test_simulated.py $(ARGS)
+	PULLBACK_DEVICE=cuda PULLBACK_CUDA_SYNC=1 $(PYTEST) -q $(UNSYNCHRONIZED:%=--ignore %) $(ELSEWHERE) $(ARGS) \
+	  && $(PYTEST) -q $(UNSYNCHRONIZED) $(ARGS)
 
 # pytest leaves the file descriptors alone, so that a report is seen, and prints where in Python it happened.
 SANITIZED := build/sanitize/python
@@ -111,7 +112,7 @@ sanitize: $(VENV)/test
 	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:detect_stack_use_after_return=1:abort_on_error=1 \
 	  UBSAN_OPTIONS=print_stacktrace=1:abort_on_error=1 \
 	  PYTHONMALLOC=malloc PYTHONPATH=$(SANITIZED) PULLBACK_BACKEND=native; \
-	$(BIN)/python -c "$$LOADS" && $(PYTEST) --dist loadfile --capture=sys -q $(if $(filter SIM,$(CUDA)),tests/test_simulated.py,$(ELSEWHERE)) $(ARGS)
+	$(BIN)/python -c "$$LOADS" && $(PYTEST) --dist loadfile --capture=sys -q $(if $(filter SIM,$(CUDA)),$(UNSYNCHRONIZED),$(ELSEWHERE)) $(ARGS)
 
 # Level v2 has vectors of one lane here, v3 of sixteen.
 count: $(VENV)/test
