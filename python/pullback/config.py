@@ -1,7 +1,8 @@
 """Every PULLBACK_ environment variable, read here and nowhere else.
 
-The native modules read three by themselves, because they act before Python could: PULLBACK_NUM_THREADS,
-PULLBACK_CACHE_BYTES (the most released CPU memory that is kept for new tensors, in bytes) and PULLBACK_CUDA_SYNC.
+The native modules read five by themselves, because they act before Python could: PULLBACK_NUM_THREADS; PULLBACK_CACHE_BYTES and
+PULLBACK_CUDA_CACHE_BYTES (the most released memory that is kept for new tensors, of the CPU and of a GPU, in bytes);
+PULLBACK_CUDA_SYNC (1: every kernel is waited for) and PULLBACK_CUDA_GRAPHS (0: captured functions are launched kernel by kernel).
 """
 
 from __future__ import annotations
