@@ -249,3 +249,20 @@ def test_clear_forgets_recordings_over_a_loader(on_cpu: Any) -> None:
     assert f.stats().recordings == 0
     f(loader)
     assert f.stats().recordings == 1
+
+
+def test_zeros_are_tried_again_once_the_cache_is_empty(native: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NumPy makes them, and does not know of the memory that the kernels keep."""
+    from pullback import devices
+
+    original, tries = devices.full, []
+
+    def full(*args: Any) -> Any:
+        tries.append(args)
+        if len(tries) == 1:
+            raise MemoryError
+        return original(*args)
+
+    monkeypatch.setattr(devices, "full", full)
+    assert pb.zeros((3,), device="cpu").numpy().tolist() == [0, 0, 0]
+    assert len(tries) == 2

@@ -23,6 +23,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("errors", "refusal", "config", "site", "listeners", "ledger"),
     ("capturing",),
     ("simulated", "gpu", "gpu_libraries"),
+    ("leases",),
     ("devices", "dtypes", "door", "example"),
     ("tensor", "tree", "namespace_info"),
     ("backends",),

@@ -61,8 +61,8 @@ def plan(precision: str, net: Net, simulated: bool) -> dict[str, Any]:
     total = sum([launch["us"] for launch in launches])
     plan = [{"does": " + ".join(kernel.launches), "phase": kernel.phase, "writes": kernel.result} for kernel in explained.kernels]
     return {
-        "nodes": explained.graph_nodes or len(plan), "launches": explained.launches, "arena_bytes": explained.arena_bytes, "replay_us": replay,
-        "sum_us": total, "sum_over_replay": total / replay["median"], "plan": plan, "by_kernel": launches,
+        "nodes": explained.graph_nodes or len(plan), "launches": explained.launches, "arena_bytes": explained.arena_bytes,
+        "replay_us": replay, "sum_us": total, "sum_over_replay": total / replay["median"], "plan": plan, "by_kernel": launches,
     }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from . import devices, dtypes
+from . import devices, door, dtypes
 from .errors import DeviceError, DTypeError, OutOfMemoryError, ShapeError
 from .tensor import Tensor
 
@@ -64,7 +64,7 @@ def _from_tensor(x: Tensor, dtype: Any, device: str | None, copy: bool | None) -
 
 def _to_array(obj: Any, dtype: Any) -> Any:
     """obj as a NumPy or CuPy array, Python numbers in pullback's default dtypes."""
-    if isinstance(obj, np.ndarray) and not devices.on_device(obj):
+    if type(obj) is np.ndarray or (isinstance(obj, np.ndarray) and not devices.on_device(obj)):
         if obj.dtype.hasobject:
             raise DTypeError("a tensor cannot hold Python objects; give it numbers of one kind, in lists of equal lengths.")
         return obj if type(obj) is np.ndarray else np.asarray(obj)
@@ -162,7 +162,13 @@ def full(shape: int | Sequence[int], fill_value: float, *, dtype: Any = None, de
 
 def _filled(device: str, shape: tuple[int, ...], value: Any, dtype: Any) -> Tensor:
     try:
-        return Tensor(devices.full(device, shape, value, dtype))
+        try:
+            return Tensor(devices.full(device, shape, value, dtype))
+        except MemoryError:
+            if device != "cpu" or door.host_kernels is None:
+                raise
+            door.host_kernels.trim_cache()  # NumPy does not ask for what the kernels keep
+            return Tensor(devices.full(device, shape, value, dtype))
     except OverflowError:
         raise dtypes.out_of_range(str(value), dtype, "Use a wider dtype.") from None
     except MemoryError as error:

@@ -265,20 +265,9 @@ def load() -> Gpu | str:
     if config.backend() == "reference":
         found.kernels, found.why_no_kernels = None, "PULLBACK_BACKEND=reference"
     if found.kernels is not None:
-        found.kernels.free_memory_by(make_room)
         for tell in _waiting:
             tell(found.kernels)
     return found
-
-
-def make_room() -> None:
-    """Gives back memory that waits for other libraries' streams, and what CuPy's pool keeps. Called when a GPU is full."""
-    from . import leases
-
-    leases.settle(wait=True)
-    found = need()
-    if not found.simulated:
-        found.xp.get_default_memory_pool().free_all_blocks()
 
 
 def _kernels() -> tuple[Any, str | None]:

@@ -7,7 +7,8 @@ owner: when the last array over it is dropped, the lease keeps the memory until 
 
 from __future__ import annotations
 
-import math
+import threading
+from collections import deque
 from typing import Any, Final
 
 from . import gpu
@@ -18,7 +19,8 @@ UNKNOWN: Final = -1  # a stream that is not known, or may be gone: all streams o
 
 BUDGET: Final = 256 << 20  # bytes that may wait for unknown streams before the host waits for the whole device
 
-_pending: list[_Pending] = []
+_pending: deque[_Pending] = deque()  # any thread appends to it, and so does the garbage collector
+_settling: Final = threading.RLock()  # again by the same thread, if what is let go of runs code that shares memory
 
 
 class _Pending:
@@ -72,19 +74,36 @@ def leased(array: Any, stream: int) -> Any:
 
 def settle(wait: bool = False) -> None:
     """Lets go of memory whose streams have passed. With wait, or when much waits for unknown streams, the host waits for them."""
-    if not _pending:
+    if not _pending or not _settling.acquire(blocking=wait):
         return
-    order = gpu.need().order
-    held, _pending[:] = list(_pending), []
-    unknown = [pending for pending in held if pending.unknown]
-    if unknown and (wait or sum([math.prod(p.array.shape) * p.array.itemsize for p in unknown]) > BUDGET):
-        for number in {pending.number for pending in unknown}:
-            order.wait_for_all(number)
-        for pending in unknown:
-            pending.unknown = False
-    _pending.extend([pending for pending in held if not pending.over(order)])
+    try:
+        order = gpu.need().order
+        unknown = [pending for pending in list(_pending) if pending.unknown]
+        if unknown and (wait or sum([int(pending.array.nbytes) for pending in unknown]) > BUDGET):
+            for number in {pending.number for pending in unknown}:
+                order.wait_for_all(number)
+            for pending in unknown:
+                pending.unknown = False
+        for _ in range(len(_pending)):  # only here is the left end touched
+            if _pending and _pending[0].over(order):
+                _pending.popleft()
+            else:
+                _pending.rotate(-1)
+    finally:
+        _settling.release()
 
 
 def waiting_bytes(number: int) -> int:
     """Bytes of that GPU that wait for streams of other libraries."""
-    return sum([int(p.array.nbytes) for p in _pending if p.number == number])
+    return sum([int(pending.array.nbytes) for pending in list(_pending) if pending.number == number])
+
+
+def make_room() -> None:
+    """Gives back memory that waits for other libraries' streams, and what CuPy's pool keeps. Called when a GPU is full."""
+    settle(wait=True)
+    found = gpu.need()
+    if not found.simulated:
+        found.xp.get_default_memory_pool().free_all_blocks()
+
+
+gpu.when_loaded(lambda kernels: kernels.free_memory_by(make_room))

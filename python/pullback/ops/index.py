@@ -166,9 +166,7 @@ def _checked(name: str, indices: Any, length: int, axis: int, device: str) -> Te
     """
     if isinstance(indices, Batched):
         return over_all(indices, lambda all_of_them: _checked(name, all_of_them, length, axis, device))
-    array = indices.array if isinstance(indices, Tensor) else indices
-    if not devices.on_device(array):
-        array = np.asarray(array)
+    array = indices.array if isinstance(indices, Tensor) else indices if devices.on_device(indices) else np.asarray(indices)
     if capturing.thread.recording is not None and array.dtype.kind in "iu":
         return Tensor(devices.move(array, device))  # the kernel checks, at every replay
     if array.size == 0:
