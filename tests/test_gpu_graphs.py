@@ -89,6 +89,17 @@ def test_several_steps_in_one_call_at_new_addresses() -> None:
         assert p.numpy().tobytes() == wanted_p.tobytes()
 
 
+def test_steps_may_lie_apart() -> None:
+    """The leading axis of an argument has any stride, from call to call."""
+    captured = pb.capture(lambda x: x * 2 + 1, steps=3)
+    values = np.random.default_rng(4).standard_normal((12, 6, 5)).astype(np.float32)
+    t = pb.tensor(values)
+    for k in range(8):
+        step = 1 + k % 3
+        got = captured(t[k % 2 : k % 2 + 3 * step : step])
+        np.testing.assert_array_equal(got.numpy(), values[k % 2 : k % 2 + 3 * step : step] * 2 + 1)
+
+
 @pytest.mark.parametrize("dtype", ["bool", "int8", "float16", "float32", "float64"])
 @pytest.mark.parametrize("shape", [(), (1,), (3,), (5, 7), (1000, 31), (0, 4)], ids=str)
 def test_copies_into_a_graph_are_whole(dtype: str, shape: tuple[int, ...]) -> None:

@@ -1,4 +1,4 @@
-"""Memory shared with PyTorch on a GPU: what one library is still computing, the other waits for, and memory stays while it is read."""
+"""Memory shared with PyTorch on a GPU: either library waits for what the other computes, and memory stays while it is read."""
 
 from __future__ import annotations
 

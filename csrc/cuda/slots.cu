@@ -65,7 +65,8 @@ struct CopyLaunch {
 };
 
 bool same(const Piece& a, const Piece& b) {
-  return a.to == b.to && a.from == b.from && a.to_stride == b.to_stride && a.from_stride == b.from_stride;
+  return a.to == b.to && a.from == b.from && a.bytes == b.bytes && a.rows == b.rows && a.to_stride == b.to_stride &&
+         a.from_stride == b.from_stride;
 }
 
 }  // namespace

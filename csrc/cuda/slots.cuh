@@ -20,8 +20,7 @@ class SlotCopies {
  public:
   // Launches kernels that copy these pieces, into the graph that the current device's stream captures.
   void capture(const std::vector<Piece>& pieces);
-  // Changes the addresses and strides of the pieces in later launches of the graph. There are as many as were captured, of the same
-  // numbers of bytes and rows. Nothing is done if nothing has changed.
+  // Changes what later launches of the graph copy. There are as many pieces as were captured. Nothing is done if none has changed.
   void change(cudaGraphExec_t exec, const std::vector<Piece>& pieces);
 
  private:

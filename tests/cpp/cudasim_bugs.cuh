@@ -80,6 +80,8 @@ __global__ void shuffle_from_lanes_outside_the_mask(float* out) {
 
 // ---- what stops the program
 
+__global__ void system_atomic(int* p) { atomicAdd_system(p, 1); }
+
 __global__ void barrier_in_a_branch() {
   if (threadIdx.x < 40) __syncthreads();
 }

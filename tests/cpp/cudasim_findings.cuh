@@ -264,6 +264,13 @@ constexpr Planted kPlanted[] = {
        Launch(1, 1)(misaligned_pack, x.get(), y.get());
        cudaDeviceSynchronize();
      }},
+    {"system-wide atomic on the host", "a system-wide atomic on memory of the host",
+     [] {
+       int* p = nullptr;
+       cudaHostAlloc(reinterpret_cast<void**>(&p), sizeof(int), cudaHostAllocMapped);
+       Launch(1, 1)(system_atomic, p);
+       cudaDeviceSynchronize();
+     }},
     {"out of bounds", kBeyond, out_of_bounds},
     {"after free", kFreed, after_free},
 #if defined(__SANITIZE_ADDRESS__)
@@ -296,6 +303,51 @@ inline int plant(const char* name) {
   return 0;
 }
 
+// Work of a late stream is done when another stream or the host waits for it, and not before.
+inline void late_streams_are_late() {
+  cudaStream_t late, other;
+  cudaEvent_t event;
+  EXPECT_OK(cudaStreamCreateWithFlags(&late, cudaStreamNonBlocking));
+  EXPECT_OK(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+  EXPECT_OK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  EXPECT_OK(cudasim::make_late(late, true));
+  for (const bool waits : {false, true}) {
+    Device<float> x(100, 1.0f), y(100, 0.0f), z(100, 0.0f);
+    EXPECT_OK(Launch(1, 100, 0, late)(axpy, x.get(), y.get(), 3.0f, 100));
+    EXPECT_OK(cudaEventRecord(event, late));
+    EXPECT(cudaEventQuery(event) == cudaErrorNotReady);
+    if (waits) EXPECT_OK(cudaStreamWaitEvent(other, event, 0));
+    EXPECT_OK(Launch(1, 100, 0, other)(axpy, y.get(), z.get(), 1.0f, 100));
+    EXPECT_OK(cudaStreamSynchronize(other));
+    EXPECT(z.host() == std::vector<float>(100, waits ? 3 : 0));
+    EXPECT_OK(cudaStreamSynchronize(late));
+    EXPECT(y.host() == std::vector<float>(100, 3));
+    EXPECT_OK(cudaEventQuery(event));
+  }
+  EXPECT_OK(cudaEventDestroy(event));
+  EXPECT_OK(cudaStreamDestroy(late));
+  EXPECT_OK(cudaStreamDestroy(other));
+}
+
+inline void errors_come_on_demand() {
+  setenv("CUDASIM_FAIL", "cudaGraphInstantiate=801,cudaMalloc=2", 1);
+  void* p = nullptr;
+  EXPECT(cudaMalloc(&p, 4) == cudaErrorMemoryAllocation);
+  cudaGraphExec_t exec;
+  EXPECT(cudaGraphInstantiate(&exec, nullptr, 0) == cudaErrorNotSupported);
+  unsetenv("CUDASIM_FAIL");
+  EXPECT(cudaGetLastError() == cudaErrorNotSupported);
+  EXPECT_OK(cudaMalloc(&p, 4));
+  EXPECT_OK(cudaFree(p));
+  setenv("CUDASIM_BYTES", "1000000", 1);
+  size_t free = 0, total = 0;
+  EXPECT_OK(cudaMemGetInfo(&free, &total));
+  EXPECT(total == 1000000 && free <= total);
+  EXPECT(cudaMalloc(&p, 1000001) == cudaErrorMemoryAllocation);
+  unsetenv("CUDASIM_BYTES");
+  EXPECT(cudaGetLastError() == cudaErrorMemoryAllocation);
+}
+
 inline void stops_planted_bugs() {
   char self[4096];
   const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
@@ -321,7 +373,8 @@ inline void stops_planted_bugs() {
       {"shuffles from absent lanes are NaN", shuffles_from_absent_lanes_are_nan},                                             \
       {"copies that are not waited for are NaN", copies_not_waited_for_are_nan},                                              \
       {"launches have limits", launches_have_limits}, {"copies have bounds", copies_have_bounds},                             \
-      {"captures refuse what waits", captures_refuse_what_waits}, {"stops planted bugs", stops_planted_bugs},
+      {"captures refuse what waits", captures_refuse_what_waits}, {"stops planted bugs", stops_planted_bugs},                 \
+      {"late streams are late", late_streams_are_late}, {"errors come on demand", errors_come_on_demand},
 
 // ---- speed
 

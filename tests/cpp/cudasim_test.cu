@@ -265,6 +265,55 @@ void graphs_replay_what_was_captured() {
   EXPECT_OK(cudaStreamDestroy(stream));
 }
 
+// Launches that were submitted before a node changed keep its arguments.
+void a_node_of_a_graph_changes() {
+  cudaStream_t stream;
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  Device<float> x(1000, 1.0f), y(1000, 0.0f), z(500, 0.0f);
+  EXPECT_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  EXPECT_OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
+  EXPECT_OK(Launch(8, kBlock, 0, stream)(axpy, x.get(), y.get(), 2.0f, 1000));
+  cudaStreamCaptureStatus status;
+  const cudaGraphNode_t* last = nullptr;
+  size_t count = 0;
+  EXPECT_OK(cudaStreamGetCaptureInfo(stream, &status, nullptr, nullptr, &last, nullptr, &count));
+  EXPECT(status == cudaStreamCaptureStatusActive && count == 1);
+  const cudaGraphNode_t node = last[0];
+  EXPECT_OK(Launch(8, kBlock, 0, stream)(axpy, x.get(), y.get(), 0.5f, 1000));
+  EXPECT_OK(cudaStreamEndCapture(stream, &graph));
+  EXPECT_OK(cudaGraphInstantiate(&exec, graph, 0));
+  EXPECT_OK(cudaGraphLaunch(exec, stream));
+  const float* from = x.get();
+  float *to = z.get(), factor = 3;
+  int n = 500;
+  void* arguments[] = {&from, &to, &factor, &n};
+  cudaKernelNodeParams params{};
+  params.func = reinterpret_cast<void*>(axpy);
+  params.gridDim = dim3(4), params.blockDim = dim3(kBlock), params.kernelParams = arguments;
+  EXPECT_OK(cudaGraphExecKernelNodeSetParams(exec, node, &params));
+  EXPECT_OK(cudaGraphLaunch(exec, stream));
+  EXPECT_OK(cudaStreamSynchronize(stream));
+  EXPECT(y.host() == std::vector<float>(1000, 3));
+  EXPECT(z.host() == std::vector<float>(500, 3));
+  EXPECT_OK(cudaGraphExecDestroy(exec));
+  EXPECT_OK(cudaGraphDestroy(graph));
+  EXPECT_OK(cudaStreamDestroy(stream));
+}
+
+// The host's memory may change once an asynchronous copy from it has been submitted.
+void copies_from_pageable_memory_are_staged() {
+  cudaStream_t stream;
+  Device<float> x(1000, 0.0f);
+  std::vector<float> values(1000, 7);
+  EXPECT_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  EXPECT_OK(cudaMemcpyAsync(x, values.data(), 4000, cudaMemcpyHostToDevice, stream));
+  values.assign(1000, 8);
+  EXPECT_OK(cudaStreamSynchronize(stream));
+  EXPECT(x.host() == std::vector<float>(1000, 7));
+  EXPECT_OK(cudaStreamDestroy(stream));
+}
+
 // y = 3 x by two streams, z = y by the first when the second is done; captured or not.
 void events_order_streams() {
   cudaStream_t a, b;
@@ -324,6 +373,8 @@ const Test kTests[] = {{"indices of blocks and threads", indices_of_blocks_and_t
                        {"copies arrive when they are waited for", copies_arrive_when_waited_for},
                        {"products of tensor cores", products_of_tensor_cores},
                        {"graphs replay what was captured", graphs_replay_what_was_captured},
+                       {"a node of a graph changes", a_node_of_a_graph_changes},
+                       {"copies from pageable memory are staged", copies_from_pageable_memory_are_staged},
                        {"events order streams", events_order_streams},
 #if !defined(__CUDACC__)
                        CUDASIM_FINDINGS
