@@ -347,6 +347,7 @@ def test_the_command_runs_on_the_simulated_device(command: str, skipped: str, tm
         worst = {"float32": 1e-6, "tf32": 1e-3, "bfloat16": 2e-2}
         assert all(row["error"] < worst[row["precision"]] for row in steps)
         assert all(row["nodes"] > 5 for row in stages["kernels"]["rows"])
+        assert all(row["nodes"] > 0.9 for row in stages["nodes"]["rows"])
         assert not [row for stage in stages.values() for row in stage["rows"] if "not_compared" in row]
     else:
         assert stages["tests"]["rows"][0]["passed"] > 10

@@ -192,6 +192,7 @@ def figures(place: Place) -> list[Stage]:
         Stage("weights", partial(trained_weights, place=place), 40, 10),
         *[Stage(group, of("ours", group), 45, 8) for group in GROUPS],
         Stage("kernels", of("kernels"), 45, 15),
+        Stage("nodes", of("nodes"), 30, 8),
         Stage("ncu", partial(counted_kernels, place=place, metrics=kernels.METRICS), 75, 20),
         Stage("torch: steps", of("rival_torch", "steps"), 75, 30),
         Stage("jax: steps", of("rival_jax", "steps"), 110, 30),
