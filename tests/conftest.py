@@ -31,7 +31,11 @@ class Backend:
     name: str
 
     def why_not(self) -> str | None:
-        return backends.why_not("cpu") if self.name == "native" else None
+        if self.name == "native":
+            return backends.why_not("cpu")
+        if devices.default_device() != "cpu" and not simulated():
+            return "the definitions would run on CuPy, which lacks dtypes that NumPy has; the CPU runs them"
+        return None
 
     def run(self, op: Op, inputs: Any, params: Any) -> Any:
         """The op's result as a NumPy array, with the promotion that users get."""

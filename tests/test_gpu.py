@@ -41,6 +41,18 @@ def test_tensors_come_back_as_they_went() -> None:
         assert t.to("cpu").device == "cpu"
 
 
+@pytest.mark.parametrize("size", [10, 1000, 5_000_000])
+def test_an_array_may_change_once_it_was_uploaded(size: int) -> None:
+    a = np.arange(size, dtype=np.float32)
+    t = pb.tensor(a)
+    a[:] = -1
+    np.testing.assert_array_equal(t.numpy(), np.arange(size, dtype=np.float32))
+    b = np.arange(2 * size, dtype=np.float64)[::2]  # a copy is uploaded, which is dropped at once
+    np.testing.assert_array_equal(pb.tensor(b).numpy(), b)
+    c = np.asfortranarray(np.arange(6.0).reshape(2, 3))
+    np.testing.assert_array_equal(pb.tensor(c).numpy(), c)
+
+
 def test_two_devices_in_one_op_are_named() -> None:
     with pytest.raises(pb.DeviceError, match='"cpu" and on "cuda"'):
         pb.tensor([1.0]) + pb.tensor([1.0], device="cpu")
@@ -49,8 +61,18 @@ def test_two_devices_in_one_op_are_named() -> None:
 def test_a_device_that_there_is_not() -> None:
     with pytest.raises(pb.DeviceError, match="GPU"):
         pb.tensor([1.0], device="cuda:15")
-    with pytest.raises(pb.DeviceError, match="cuda:x"):
-        pb.tensor([1.0], device="cuda:x")
+    for name in ("cuda:x", "cuda:", "cuda:²", "cuda:-1"):
+        with pytest.raises(pb.DeviceError, match=name):
+            pb.tensor([1.0], device=name)
+    for call in (pb.cuda.memory, pb.cuda.trim, pb.cuda.synchronize):
+        with pytest.raises(pb.DeviceError, match='"cpu" is no GPU'):
+            call("cpu")
+
+
+def test_more_bytes_than_there_are_addresses() -> None:
+    for shape in ((1 << 62, 4), (1 << 40, 1 << 40)):
+        with pytest.raises(pb.OutOfMemoryError):
+            pb.zeros(shape)
 
 
 @pytest.mark.skipif(not simulated(), reason="the driver of a real GPU is what it is")

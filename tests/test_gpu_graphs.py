@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -262,6 +263,33 @@ for error in (700, 801):
         print("A kernel went wrong" in str(error))
 """
     assert in_a_process(code).stdout.split() == ["True", "False"]
+
+
+@only_simulated
+def test_the_capture_of_another_library_is_not_disturbed() -> None:
+    """PyTorch's captures forbid other threads to allocate, unless they say that they have nothing to do with them."""
+    begun, done = threading.Event(), threading.Event()
+    nodes = []
+
+    def other_library() -> None:
+        def work() -> None:
+            begun.set()
+            assert done.wait(60)
+
+        nodes.append(gpu.need().kernels.simulator.capture(work, 0))  # 0: cudaStreamCaptureModeGlobal
+
+    x = pb.tensor(np.arange(1000.0))
+    thread = threading.Thread(target=other_library)
+    thread.start()
+    assert begun.wait(60)
+    total = pb.sum(x * 2 + pb.tensor(np.ones(1000)))
+    f = pb.capture(lambda x: pb.sum(pb.exp(x / 1000)))
+    values = [float(f(x)) for _ in range(3)]
+    done.set()
+    thread.join()
+    assert nodes == [0]  # the capture ended as it would have alone
+    assert float(total) == 1_000_000
+    np.testing.assert_allclose(values, np.exp(np.arange(1000.0) / 1000).sum())
 
 
 # ---- memory

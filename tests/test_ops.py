@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import warnings
 from pathlib import Path
@@ -70,8 +71,10 @@ def test_backends_give_the_same_dtype(op: Op, dtype: str, native: None) -> None:
     from conftest import BACKENDS
 
     inputs, params = example(op, dtype_of(dtype))
-    first, second = [backend.run(op, inputs, params).dtype for backend in BACKENDS]
-    assert first == second
+    kernels, definitions = BACKENDS
+    dtype_of_kernels = kernels.run(op, inputs, params).dtype
+    with pb.use_device("cpu"):  # CuPy lacks some dtypes
+        assert definitions.run(op, inputs, params).dtype == dtype_of_kernels
 
 
 @pytest.mark.parametrize(("op", "dtype"), on_floats("unary"), ids=str)
@@ -287,6 +290,8 @@ def test_every_row_has_a_declaration() -> None:
 def test_an_op_that_nothing_composes_is_named_in_two_files(name: str) -> None:
     derived = [":!*.pyi", ":!*_counts.py", ":!python/pullback/__init__.py"]  # generated, and the public names
     formula = ":!csrc/math/*.h"  # the scalar function itself, which rows and other formulas call
+    if shutil.which("git") is None:
+        pytest.skip("git, which searches the sources, is not installed")
     command = ["git", "grep", "-lw", name, "--", "csrc", "python/pullback", *derived, formula]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if found.returncode > 1:

@@ -159,8 +159,7 @@ def test_memory_lent_to_an_unknown_stream_does_not_pile_up(monkeypatch: pytest.M
     library.close()
 
 
-def test_memory_that_waits_is_used_before_the_device_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    library = Library()
+def test_memory_that_waits_is_used_before_the_device_is_full(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     t = pb.tensor(np.ones(4 << 20, np.float32)) * 2
     copy = library.from_dlpack(t)
     del t
@@ -169,18 +168,38 @@ def test_memory_that_waits_is_used_before_the_device_is_full(monkeypatch: pytest
     big = pb.zeros(5 << 20)  # 20 MiB: fits only in the place of what was lent
     assert float(pb.sum(big)) == 0
     assert (copy.values() == 2).all()
-    library.close()
 
 
-def test_trim_gives_back_what_waits() -> None:
-    library = Library()
+def test_memory_that_went_through_several_hands_comes_back_at_once() -> None:
+    class Forwards:
+        def __init__(self, tensor: Any) -> None:
+            self.tensor = tensor
+
+        def __dlpack__(self, **options: Any) -> Any:
+            return self.tensor.__dlpack__(**options)
+
+        def __dlpack_device__(self) -> Any:
+            return self.tensor.__dlpack_device__()
+
+    leases.settle(wait=True)
+    before = pb.cuda.memory()["live"]
+    t = pb.tensor(VALUES)
+    for _ in range(6):
+        t = pb.from_dlpack(Forwards(t))
+    np.testing.assert_array_equal(t.numpy(), VALUES)
+    del t
+    gc.collect()
+    pb.cuda.trim()
+    assert pb.cuda.memory()["live"] == before
+
+
+def test_trim_gives_back_what_waits(library: Library) -> None:
     leases.settle(wait=True)
     copy = library.from_dlpack(pb.tensor(VALUES) * 2)
     assert leases.waiting_bytes(0) == VALUES.nbytes
     assert pb.cuda.trim() >= 0
     assert leases.waiting_bytes(0) == 0
     np.testing.assert_array_equal(copy.values(), VALUES * 2)
-    library.close()
 
 
 def test_our_own_arrays_are_not_wrapped() -> None:

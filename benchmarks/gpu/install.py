@@ -74,7 +74,7 @@ def build(run: Run, site: Path, work: Path, architecture: str | None) -> str:
 
 def _first_import(run: Run, name: str) -> None:
     ended = run.process([sys.executable, "-c", f"import {name}"], f"import-{name}", 150)
-    run.row({"name": f"first import of {name}", "seconds": round(ended.seconds, 1), "status": ended.status})
+    run.results.add("build", {"name": f"first import of {name}", "seconds": round(ended.seconds, 1), "status": ended.status})
 
 
 # ---- what was built

@@ -23,6 +23,7 @@
 # Without a GPU: --simulated builds for the simulator and goes the same way with small sizes. Its numbers mean nothing, and they stay
 # in build/gpu.
 set -u
+export CALLED_FROM="$PWD"
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 for cuda in "${CUDA_HOME:-/usr/local/cuda}" /usr/local/cuda-13.*; do
   if [ -x "$cuda/bin/nvcc" ]; then PATH=$PATH:$cuda/bin; fi

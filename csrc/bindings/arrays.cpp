@@ -207,6 +207,15 @@ View view_or_refuse(PyObject* object) {
   return v;
 }
 
+size_t bytes_of(DType dtype, int ndim, const int64_t* shape) {
+  int64_t bytes = item_size(dtype);
+  for (int d = 0; d < ndim; ++d) {
+    if (shape[d] == 0) return 0;
+    if (__builtin_mul_overflow(bytes, shape[d], &bytes)) throw std::bad_alloc();
+  }
+  return size_t(bytes);
+}
+
 View host_view_or_refuse(PyObject* object) {
   View v;
   if (!PyArray_CheckExact(object)) throw Refused{"not a NumPy array"};

@@ -34,6 +34,8 @@ PyObject* wrap(PyObject* array);
 
 // A new C-contiguous array; `out` becomes its view.
 PyObject* new_array(DType dtype, int ndim, const int64_t* shape, View& out);
+// The bytes of such an array. Throws std::bad_alloc if there are more than an address reaches.
+size_t bytes_of(DType dtype, int ndim, const int64_t* shape);
 // An array of the same elements in other places; strides in bytes. Nobody can write to it.
 PyObject* view_array(PyObject* array, int ndim, const int64_t* shape, const int64_t* stride);
 

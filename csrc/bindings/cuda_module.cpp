@@ -171,20 +171,23 @@ void bind_simulator(py::module_& mod) {
                                     reinterpret_cast<cudaStream_t>(stream)),
                     "copying");
   });
-  sim.def("capture", [](py::object work) {  // calls work() while launches of this thread go into a graph that never runs
-    cudaStream_t stream = nullptr;
-    pb::cuda::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream");
-    const pb::cuda::OnStream redirected(stream);
-    pb::cuda::check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed), "beginning a graph");
-    work();
-    cudaGraph_t graph = nullptr;
-    pb::cuda::check(cudaStreamEndCapture(stream, &graph), "ending a graph");
-    size_t count = 0;
-    (void)cudaGraphGetNodes(graph, nullptr, &count);
-    (void)cudaGraphDestroy(graph);
-    (void)cudaStreamDestroy(stream);
-    return count;
-  });
+  sim.def(
+      "capture",
+      [](py::object work, int mode) {  // calls work() while launches of this thread go into a graph that never runs
+        cudaStream_t stream = nullptr;
+        pb::cuda::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream");
+        const pb::cuda::OnStream redirected(stream);
+        pb::cuda::check(cudaStreamBeginCapture(stream, cudaStreamCaptureMode(mode)), "beginning a graph");
+        work();
+        cudaGraph_t graph = nullptr;
+        pb::cuda::check(cudaStreamEndCapture(stream, &graph), "ending a graph");
+        size_t count = 0;
+        (void)cudaGraphGetNodes(graph, nullptr, &count);
+        (void)cudaGraphDestroy(graph);
+        (void)cudaStreamDestroy(stream);
+        return count;
+      },
+      py::arg("work"), py::arg("mode") = int(cudaStreamCaptureModeRelaxed));
 }
 #endif
 

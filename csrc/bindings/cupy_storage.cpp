@@ -153,7 +153,7 @@ PyObject* new_array(DType dtype, int ndim, const int64_t* shape, View& out) {
   out.ndim = ndim;
   for (int d = 0; d < ndim; ++d) out.shape[d] = shape[d];
   strides_of_contiguous(out);
-  Buffer* buffer = new_buffer(size_t(out.bytes()));
+  Buffer* buffer = new_buffer(bytes_of(dtype, ndim, shape));
   const Owned owner(reinterpret_cast<PyObject*>(buffer));
   out.data = static_cast<char*>(buffer->block.data);
   if (recording()) tell_made(out.data, out.bytes());

@@ -30,9 +30,9 @@ bool view_of(PyObject* object, View& v) {
 
 PyObject* new_array(DType dtype, int ndim, const int64_t* shape, View& out) {
   auto* descriptor = reinterpret_cast<PyArray_Descr*>(descriptor_of(dtype));
-  size_t bytes = item_size(dtype);
+  const size_t bytes = bytes_of(dtype, ndim, shape);
   npy_intp dims[kMaxDims];
-  for (int d = 0; d < ndim; ++d) dims[d] = shape[d], bytes *= shape[d];
+  for (int d = 0; d < ndim; ++d) dims[d] = shape[d];
   PyObject* array;
   if (bytes < kPooledBytes && !recording() && !(door.ledger && door.ledger->has_borders)) {
     Py_INCREF(descriptor);

@@ -41,7 +41,7 @@ void give_memory(OwnedPlan& owned, Plan& plan) {
 // What a ledger is told of: every launch by itself, as it was recorded.
 void make_figures(OwnedPlan& owned) {
   if (owned.figures) return;
-  owned.plain.finish(Fusion::needed, kArenaAlign);
+  owned.plain.finish(owned.plain_fusion, kArenaAlign);
   std::vector<PlanRecord> figures;
   for (const Step& step : owned.plain.steps) figures.push_back(figures_of(step.launch, step.charge));
   owned.figures = std::make_shared<const std::vector<PlanRecord>>(std::move(figures));
@@ -72,7 +72,8 @@ View input_or_refuse(PyObject* object, const View& recorded, int64_t steps) {
   const int lead = steps ? 1 : 0;
   bool same = v.dtype == recorded.dtype && v.ndim == recorded.ndim + lead && (!steps || v.shape[0] == steps);
   for (int d = 0; same && d < recorded.ndim; ++d)
-    same = v.shape[d + lead] == recorded.shape[d] && (v.stride[d + lead] == recorded.stride[d] || recorded.shape[d] == 1);
+    same = v.shape[d + lead] == recorded.shape[d] &&
+           (v.stride[d + lead] == recorded.stride[d] || recorded.shape[d] == 1 || recorded.size() == 0);
   if (!same) throw Refused{"an input unlike the recorded one"};
   return v;
 }
@@ -116,7 +117,8 @@ void run_steps(OwnedPlan& owned, int64_t steps, const View* views) {
   for (size_t k = 0; k < all; ++k) given[k] = {views[k].data, steps ? views[k].stride[0] : 0};
   const int64_t passes = steps ? steps : 1;
   owned.progress = {};
-  if (door.ledger && door.ledger->singly) return replay_singly(plain_plan(owned), given, passes, owned.progress);
+  owned.ran_plain = door.ledger && door.ledger->singly;
+  if (owned.ran_plain) return replay_singly(plain_plan(owned), given, passes, owned.progress);
   std::vector<int64_t> nanoseconds;
   if (door.ledger && door.ledger->timed) {
     nanoseconds.resize(owned.plan.groups.size());
@@ -175,7 +177,7 @@ PyObject* plan_done(const void*, PyObject* const* args, Py_ssize_t count) {
   const OwnedPlan& owned = plan_or_refuse(args[0]);
   const int passes = owned.progress.passes, begun = owned.progress.begun;
   if (begun == 0) return Py_BuildValue("(iis)", passes, 0, "");
-  const Step& last = (door.ledger && door.ledger->singly ? owned.plain : owned.plan).steps[begun - 1];
+  const Step& last = (owned.ran_plain ? owned.plain : owned.plan).steps[begun - 1];
   return Py_BuildValue("(iis)", passes, last.number + 1, last.names.front());
 }
 
@@ -243,6 +245,7 @@ PyObject* plan_capsule(std::unique_ptr<OwnedPlan> plan, Fusion fusion) {
   for (size_t k = 0; k < plan->inputs.size(); ++k) plan->plan.given.push_back(int(k));
   for (const PlanResult& result : plan->results) plan->plan.given.push_back(result.block);
   plan->plain = plan->plan;
+  if (fusion == Fusion::none) plan->plain_fusion = Fusion::none;
   plan->plan.finish(fusion, kArenaAlign);
 #if defined(PB_CUDA)
   plan->device = cuda::current_device();

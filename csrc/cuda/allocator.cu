@@ -120,6 +120,7 @@ std::string in_mebibytes(size_t bytes) {
 
 // Memory from the driver; null if there is none.
 void* fresh(size_t bytes) {
+  const BesideCaptures allowed;
   void* data = nullptr;
   const bool waits = keeps() || GraphMemory::current;  // a graph that is being captured has no place for the allocation
   const cudaError_t error = waits ? cudaMalloc(&data, bytes) : cudaMallocAsync(&data, bytes, stream());
@@ -133,7 +134,8 @@ void* fresh(size_t bytes) {
 void* fresh_after_making_room(size_t bytes) {
   (void)trim();
   if (void* data = fresh(bytes)) return data;
-  if (void (*release)() = release_elsewhere.load()) {
+  // Releasing waits for the device, which would end a capture of this thread.
+  if (void (*release)() = GraphMemory::current ? nullptr : release_elsewhere.load()) {
     release();
     (void)trim();
     if (void* data = fresh(bytes)) return data;
@@ -145,6 +147,7 @@ void* fresh_after_making_room(size_t bytes) {
 
 size_t trim() {
   (void)stream();
+  const BesideCaptures allowed;
   const std::lock_guard<std::mutex> lock(pools().mutex);
   Pool& pool = own_pool();
   const size_t before = pool.cached;
@@ -219,6 +222,7 @@ void release(const Block& block) noexcept {
   const std::lock_guard<std::mutex> lock(pools().mutex);
   Pool& pool = pools().of[block.device];
   pool.live -= block.bytes, pool.of[int(block.holder)] -= block.bytes;
+  const BesideCaptures allowed;
   try {
     if (keeps()) return pool.put(block.data, block.bytes);
 #if !defined(__CUDACC__)

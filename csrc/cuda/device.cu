@@ -28,6 +28,7 @@ bool forked = false;  // this process is the child of one that has used a GPU
 void prepare(Device& device, int number) {
   static std::once_flag watching;
   std::call_once(watching, [] { pthread_atfork(nullptr, nullptr, [] { forked = true; }); });
+  const BesideCaptures allowed;
   check(cudaSetDevice(number), "choosing a device");
   check(cudaDeviceGetAttribute(&device.multiprocessors, cudaDevAttrMultiProcessorCount, number), "asking for multiprocessors");
   void* pinned = nullptr;
@@ -150,8 +151,14 @@ void synchronize() {
   throw_fault();
 }
 
+// The driver reads pageable memory before the call returns, and pinned memory in the order of the stream.
 void upload(void* to, const void* from, size_t bytes) {
-  if (bytes) check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, here().stream), "copying to the GPU");
+  if (bytes == 0) return;
+  const cudaStream_t stream = here().stream;
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream), "copying to the GPU");
+  cudaPointerAttributes source{};
+  if (cudaPointerGetAttributes(&source, from) != cudaSuccess) (void)cudaGetLastError();
+  if (source.type != cudaMemoryTypeUnregistered) check(cudaStreamSynchronize(stream), "copying to the GPU");
 }
 
 // ---- other streams
@@ -177,9 +184,13 @@ Moment* moment_in(StreamNumber stream) noexcept {
 }
 
 bool passed(Moment* moment) noexcept {
+  const BesideCaptures allowed;
   const cudaError_t state = cudaEventQuery(moment->event);
   if (state == cudaErrorNotReady) return false;
-  if (state != cudaSuccess) (void)cudaGetLastError();  // the device is lost: nothing runs on it any more
+  if (state != cudaSuccess) {
+    (void)cudaGetLastError();
+    if (!is_sticky(state)) return false;  // nothing is known; on a device that is lost, nothing runs any more
+  }
   forget(moment);
   return true;
 }

@@ -49,7 +49,7 @@ class OnStream {
 };
 // Waits until the work of the current device is done. Throws what it found wrong.
 void synchronize();
-// Copies from the host's memory, in the order of the stream. The source may change once the call has returned, unless it is pinned.
+// Copies from the host's memory, in the order of the stream. The source may change once the call has returned. Waits if it is pinned.
 void upload(void* to, const void* from, size_t bytes);
 
 int multiprocessors();  // of the current device

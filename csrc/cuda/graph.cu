@@ -66,6 +66,7 @@ class Capturing {
 
 constexpr size_t kMostGraphs = 4;  // with the addresses of the given blocks in them, for one number of passes
 constexpr int64_t kMostNodes = 20000;
+constexpr int kPatience = 3;  // times that a GPU may be too full for a graph, before no other is tried
 
 struct DestroyGraph {
   void operator()(cudaGraph_t graph) const { (void)cudaGraphDestroy(graph); }
@@ -187,9 +188,12 @@ class GraphProgram : public Program {
     try {
       instances = &ready(given, passes);
     } catch (const std::exception& error) {  // of CUDA, of a library inside a capture, or of memory: the kernels can still run
-      why_single_ = error.what();
-      gave_up = true;
-      graphs_.clear();
+      const bool full = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
+      if (!full || ++times_full_ == kPatience) {
+        why_single_ = error.what();
+        gave_up = true;
+        graphs_.clear();
+      }
       return run_singly(given, passes, progress);
     }
     for (const Instance& instance : *instances) {
@@ -306,6 +310,7 @@ class GraphProgram : public Program {
   GraphMemory memory_;
   std::map<Key, Graphs> graphs_;
   int nodes_ = 0, kernel_nodes_ = 0;  // of the graph that was made last
+  int times_full_ = 0;                // that there was no memory for a graph
   std::string why_single_;            // why kernels are launched one by one; empty while graphs are used
 };
 

@@ -13,6 +13,19 @@ inline void check(cudaError_t error, const char* doing) {
   if (__builtin_expect(error != cudaSuccess, 0)) fail(error, doing);
 }
 
+// While it lives, this thread may do what another thread's capture would otherwise forbid, such as allocating memory. That capture has
+// nothing to do with these calls, and a refused call would end it.
+class BesideCaptures {
+ public:
+  BesideCaptures() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~BesideCaptures() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
+  BesideCaptures(const BesideCaptures&) = delete;
+  BesideCaptures& operator=(const BesideCaptures&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
 constexpr unsigned kWarp = 32, kFull = 0xffffffffu;
 constexpr unsigned kThreads = 256;  // of a block, where nothing asks for another number
 constexpr int64_t kMaxBlocks = (int64_t{1} << 31) - 1;

@@ -85,11 +85,15 @@ cudaError_t invalidate(Capture& capture, cudaError_t error) {
   return report(error);
 }
 
+static thread_local cudaStreamCaptureMode thread_mode = cudaStreamCaptureModeGlobal;
+
 cudaError_t not_while_capturing() {
+  if (thread_mode == cudaStreamCaptureModeRelaxed) return cudaSuccess;
   const Lock lock(streams().mutex);
   for (const auto& capture : streams().captures) {
     if (capture->mode == cudaStreamCaptureModeRelaxed) continue;
-    if (capture->mode == cudaStreamCaptureModeGlobal || capture->thread == std::this_thread::get_id()) {
+    const bool others = capture->mode == cudaStreamCaptureModeGlobal && thread_mode == cudaStreamCaptureModeGlobal;
+    if (others || capture->thread == std::this_thread::get_id()) {
       return invalidate(*capture, cudaErrorStreamCaptureUnsupported);
     }
   }
@@ -136,6 +140,12 @@ cudaError_t make_late(cudaStream_t handle, bool late) {
 using cudasim::Lock;
 using cudasim::report;
 using cudasim::streams;
+
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  if (!mode) return report(cudaErrorInvalidValue);
+  std::swap(*mode, cudasim::thread_mode);
+  return cudaSuccess;
+}
 
 cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWithFlags(stream, cudaStreamDefault); }
 

@@ -87,9 +87,16 @@ def check_device(device: Any) -> str:
 def number_of(device: str) -> int:
     """1 for "cuda:1". Raises DeviceError."""
     _, _, number = device.partition(":")
-    if number and not number.isdigit():
+    if device not in ("cpu", "cuda") and not (number.isascii() and number.isdigit()):
         raise DeviceError(f'device {device!r} is not known. Use "cpu", "cuda" or "cuda:1".')
     return int(number or 0)
+
+
+def gpu_number(device: str) -> int:
+    """The number of a device that must be a GPU. Raises DeviceError."""
+    if check_device(device) == "cpu":
+        raise DeviceError('device "cpu" is no GPU, as this call needs one. Use "cuda" or "cuda:1"; `pb.trim()` is for the CPU.')
+    return number_of(device)
 
 
 def array_module(device: str) -> Any:
@@ -234,8 +241,9 @@ class Cuda:
 
     def synchronize(self, device: str = "cuda") -> None:
         """Waits until the work of the device is done. Raises DeviceError, or what a kernel found wrong."""
+        number = gpu_number(device)
         with door.spent("waiting"):
-            gpu.need().synchronize(number_of(check_device(device)))
+            gpu.need().synchronize(number)
 
     def memory(self, device: str = "cuda", *, reset_peak: bool = False) -> dict[str, Any]:
         """How the memory of the device is used, in bytes. Raises DeviceError.
@@ -250,7 +258,7 @@ class Cuda:
             of CUDA graphs), `scratch` (of single launches and libraries), `CuPy` (arrays from CuPy's pool), `others` (the driver,
             other libraries and other programs).
         """
-        number = number_of(check_device(device))
+        number = gpu_number(device)
         leases.settle()
         use = gpu.need().memory(number)
         if reset_peak and gpu.need().kernels is not None:
@@ -262,7 +270,7 @@ class Cuda:
 
         It waits for the streams of other libraries that were lent memory. Raises DeviceError.
         """
-        number = number_of(check_device(device))
+        number = gpu_number(device)
         leases.settle(wait=True)
         return gpu.need().trim(number)
 

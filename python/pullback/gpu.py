@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import cache, cached_property
@@ -44,6 +45,7 @@ class Gpu:
         self.xp, self.array_type, self.kernels, self.why_no_kernels = xp, array_type, kernels, why_no_kernels
         self.simulated = xp.__name__ != "cupy"
         self._streams: dict[int, Any] = {}
+        self._count: int | None = None
 
     @cached_property
     def order(self) -> Any:
@@ -52,17 +54,24 @@ class Gpu:
 
     def count(self) -> int:
         """How many GPUs there are."""
-        return 1 if self.simulated else int(self.xp.cuda.runtime.getDeviceCount())
+        if self._count is None:
+            self._count = 1 if self.simulated else int(self.xp.cuda.runtime.getDeviceCount())
+        return self._count
 
     def stream(self, number: int) -> Any:
-        """CuPy's view of the one stream of that GPU, on which everything of pullback runs."""
+        """CuPy's view of the one stream of that GPU, on which everything of pullback runs. Raises DeviceError in a forked child."""
+        address = self.kernels.stream(number) if self.kernels is not None else None  # before CuPy, which has no words for a fork
         if number not in self._streams:
             with self.xp.cuda.Device(number):
-                if self.kernels is None:
-                    self._streams[number] = self.xp.cuda.Stream(non_blocking=True)
-                else:
-                    self._streams[number] = self.xp.cuda.ExternalStream(self.kernels.stream(number), number)
+                ours = self.external(address, number) if address is not None else self.xp.cuda.Stream(non_blocking=True)
+            self._streams[number] = ours
         return self._streams[number]
+
+    def external(self, address: int, number: int) -> Any:
+        """CuPy's object for a stream of somebody else."""
+        with warnings.catch_warnings():  # CuPy 14 deprecates this class; what takes its place forgets the device
+            warnings.simplefilter("ignore", DeprecationWarning)
+            return self.xp.cuda.ExternalStream(address, number)
 
     def kernel(self, name: str, number: int) -> Any:
         """The kernel of that name, for a call on that GPU that no array leads there; None where there is none."""
@@ -176,7 +185,7 @@ class _CupyOrder:
     def _stream(self, number: int, stream: int) -> Any:
         if stream == 0:
             return self._gpu.stream(number)
-        return self._cuda.Stream.null if stream == 1 else self._cuda.ExternalStream(stream)
+        return self._cuda.Stream.null if stream == 1 else self._gpu.external(stream, number)
 
     def moment(self, number: int, stream: int) -> Any:
         """An event in the stream, after all that it has been given."""

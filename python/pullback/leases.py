@@ -12,6 +12,7 @@ from collections import deque
 from typing import Any, Final
 
 from . import gpu
+from .errors import DeviceError
 
 OURS: Final = 0  # pullback's stream
 LEGACY: Final = 1  # CUDA's default stream, as DLPack numbers it
@@ -51,9 +52,13 @@ class Lease:
         self.streams = {stream}
 
     def __del__(self) -> None:
-        order = self._gpu.order
-        moments = [order.moment(self._number, stream) for stream in self.streams if stream != UNKNOWN]
-        unknown = UNKNOWN in self.streams or not all(moments)  # a moment is 0 where the driver refused it
+        moments: list[Any] = []
+        try:
+            order = self._gpu.order
+            moments = [order.moment(self._number, stream) for stream in self.streams if stream != UNKNOWN]
+            unknown = UNKNOWN in self.streams or not all(moments)  # a moment is 0 where the driver refused it
+        except Exception:  # raised by nothing that is known, but here it would cost the memory
+            unknown = True
         _pending.append(_Pending(self._array, self._number, [moment for moment in moments if moment], unknown))
 
 
@@ -78,19 +83,34 @@ def settle(wait: bool = False) -> None:
         return
     try:
         order = gpu.need().order
-        unknown = [pending for pending in list(_pending) if pending.unknown]
-        if unknown and (wait or sum([int(pending.array.nbytes) for pending in unknown]) > BUDGET):
-            for number in {pending.number for pending in unknown}:
-                order.wait_for_all(number)
-            for pending in unknown:
-                pending.unknown = False
-        for _ in range(len(_pending)):  # only here is the left end touched
-            if _pending and _pending[0].over(order):
-                _pending.popleft()
-            else:
-                _pending.rotate(-1)
+        while _pending:
+            found = list(_pending)
+            unknown = [pending for pending in found if pending.unknown]
+            if wait or sum([int(pending.array.nbytes) for pending in unknown]) > BUDGET:
+                for number in {pending.number for pending in (found if wait else unknown)}:
+                    _wait_for_all(order, number, unknown)
+            dropped = 0
+            for _ in range(len(found)):  # only here is the left end touched
+                if _pending and _pending[0].over(order):
+                    _pending.popleft()
+                    dropped += 1
+                else:
+                    _pending.rotate(-1)
+            found.clear()  # the memory goes now, and so does what it kept: that takes another round
+            unknown.clear()
+            if not wait or not dropped:
+                return
     finally:
         _settling.release()
+
+
+def _wait_for_all(order: Any, number: int, unknown: list[_Pending]) -> None:
+    try:
+        order.wait_for_all(number)
+    except DeviceError:  # a graph is being captured on some stream: the next time, then
+        return
+    for pending in unknown:
+        pending.unknown = pending.unknown and pending.number != number
 
 
 def waiting_bytes(number: int) -> int:

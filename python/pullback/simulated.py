@@ -119,6 +119,7 @@ def _on_device(array: Any) -> Any:
         return array.view(DeviceArray)
     try:
         moved = new_array(array.size, array.dtype).reshape(array.shape)
+        finish()  # other threads may have launched work on that memory before they gave it back
     except Refused:  # complex numbers, say
         return array.view(DeviceArray)
     moved.view(np.ndarray)[...] = array

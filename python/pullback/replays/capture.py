@@ -180,13 +180,8 @@ class Captured:
     def _rest(self, replay: Replay, first: Any, arrays: Sequence[Any], leaves: Sequence[Any], steps: int) -> Any:
         """The steps after the first, and all results along the axis of steps."""
         ones, form = flatten(first)
-        if steps == 1:
-            return unflatten(form, [expand_dims(y, axis=0) if isinstance(y, Tensor) else y for y in ones])
-        rest, _ = flatten(replay.run([a[1:] for a in arrays], leaves, steps - 1))
-        stacked = [
-            concat([expand_dims(y, axis=0), more]) if isinstance(y, Tensor) else y
-            for y, more in zip(ones, rest)
-        ]  # fmt: skip
+        more = flatten(replay.run([a[1:] for a in arrays], leaves, steps - 1))[0] if steps > 1 else ones
+        stacked = [_stacked(replay, place, leaves, y, more[place], steps) for place, y in enumerate(ones)]
         return unflatten(form, stacked)
 
     def _eagerly(self, args: Any, options: Any) -> Any:
@@ -274,6 +269,15 @@ class _Quick(NamedTuple):
             and amp.precision() == self.precision
             and self.replay.holds()
         )
+
+
+def _stacked(replay: Replay, place: int, leaves: Sequence[Any], first: Any, rest: Any, steps: int) -> Any:
+    """One result of all steps, from that of the first and those of the rest. An argument that is returned has them all."""
+    if (given := replay.argument_at(place)) is not None:
+        return leaves[given]
+    if not isinstance(first, Tensor):
+        return first
+    return concat([expand_dims(first, axis=0), rest]) if steps > 1 else expand_dims(first, axis=0)
 
 
 def _arguments(leaves: Sequence[Any], spec: Any, named: bool) -> tuple[Any, Any]:

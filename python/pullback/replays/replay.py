@@ -150,6 +150,11 @@ class Replay:
                 f"replay; call the function without capture to see the line."
             ) from None
 
+    def argument_at(self, place: int) -> int | None:
+        """Which leaf of the arguments is returned as result `place`; None if it is no argument."""
+        output = self._outputs[place]
+        return output.place if output.kind == "input" else None
+
     def rows(self) -> list[Any]:
         """Of each launch: (the recorded ones that it does, group, phase, dtype, shape, why it begins a group)."""
         return self._kernels.plan_rows(self.plan)
