@@ -302,7 +302,7 @@ _lost: list[str] = []
 def is_sticky(error: BaseException | None) -> bool:
     """True if the error, or one that it came from, is one after which CUDA refuses everything in this process.
 
-    A failed assertion is none: it may quote what another process printed.
+    A failed assertion does not count: it may quote what another process printed.
     """
     while error is not None:
         if not isinstance(error, AssertionError) and any([name in str(error) for name in STICKY]):

@@ -35,7 +35,7 @@ def _ours() -> bool:
 
 
 def _is_view() -> bool:
-    """Whether this is basic indexing, for which a GPU does nothing."""
+    """True if this is basic indexing, for which a GPU does nothing."""
     frame: Any = sys._getframe(2)
     while frame is not None and frame.f_globals.get("__name__", "") == simulated.__name__:
         if frame.f_code.co_name == "__getitem__":

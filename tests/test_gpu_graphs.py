@@ -312,7 +312,7 @@ def test_memory_says_who_has_it() -> None:
     assert pb.cuda.memory()["by"]["recordings"] <= use["by"]["recordings"] - 4_000_000
 
 
-def test_the_peak_can_be_counted_anew() -> None:
+def test_the_peak_can_be_reset() -> None:
     t = pb.zeros((1 << 20,)) + 1
     del t
     assert pb.cuda.memory(reset_peak=True)["peak"] >= 8 << 20

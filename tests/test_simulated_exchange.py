@@ -1,4 +1,4 @@
-"""Memory shared with libraries that work on streams of their own: what pullback reads is there, and what others read stays.
+"""Memory shared with libraries that work on other streams: what pullback reads is there, and what the others read stays.
 
 The other library's stream does its work as late as CUDA allows, and so does pullback's where that matters: a missing wait, or
 memory that is handed out too early, shows as wrong numbers every time.
@@ -40,7 +40,7 @@ def on_cuda() -> Iterator[None]:
     leases.settle(wait=True)
 
 
-@pytest.fixture(params=["default stream", "a stream of its own"])
+@pytest.fixture(params=["default stream", "a separate stream"])
 def library(request: pytest.FixtureRequest) -> Iterator[Library]:
     found = Library(legacy=request.param == "default stream")
     yield found

@@ -1,4 +1,4 @@
-"""What every measuring process does first and last: it makes sure of the kernels that run, and prints rows."""
+"""The beginning and the end of every measuring process: it checks which kernels run, and prints rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the benchmark needs, and what this machine has: all of it is looked up before anything that takes long."""
+"""Looks up what the benchmark needs and what this machine has, before anything that takes long."""
 
 from __future__ import annotations
 

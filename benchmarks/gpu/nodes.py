@@ -1,4 +1,4 @@
-"""What one launch of a captured step costs: `python nodes.py` prints microseconds for each kernel that a small step is made of.
+"""The cost of one launch in a captured step: `python nodes.py` prints microseconds for each kernel that a small step is made of.
 
 Each is captured once with FEW and once with MANY launches that follow one another. The difference of the two times, divided by
 MANY - FEW, is the time of one launch in a graph, with the gap to the next one and without the fixed cost of a replay.

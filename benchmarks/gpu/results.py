@@ -51,7 +51,7 @@ def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Reads a file of results. Raises ValueError if it is none."""
+    """Reads a file of results. Raises ValueError if it is not one."""
     found = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(found, dict) or not isinstance(found.get("commands"), dict):
         raise ValueError(f"{path} is no file of results: it has no commands.")

@@ -67,7 +67,7 @@ def network(net: Net, precision: str, compiled: bool = False) -> tuple[Any, Call
 
 
 def captured(step: Callable[[], Any], count: int) -> Callable[[], Any]:
-    """Returns the replay of a CUDA graph of `count` steps, recorded after a warm-up on a stream of its own."""
+    """Returns the replay of a CUDA graph of `count` steps, recorded after a warm-up on a side stream."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -199,7 +199,7 @@ def main() -> None:
             effort = timing.DRY if options.simulated else timing.FULL
             put(single.group, row, lambda single=single, effort=effort: time_single(single, effort))
     else:
-        raise SystemExit(f"{options.what!r} is none of steps, singles, compiled")
+        raise SystemExit(f"{options.what!r} is not one of steps, singles, compiled")
 
 
 if __name__ == "__main__":

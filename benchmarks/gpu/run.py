@@ -111,7 +111,7 @@ def trained_weights(run: Run, place: Place) -> str:
 
 
 def counted_kernels(run: Run, place: Place, metrics: Mapping[str, str]) -> str:
-    """What ncu counts for every CUDA kernel of the captured steps."""
+    """Counts every CUDA kernel of the captured steps with ncu."""
     if place.simulated:
         return "not run: simulated"
     ncu = machine.ncu()
@@ -172,7 +172,7 @@ def verified(run: Run, place: Place) -> str:
 
 
 def built(place: Place) -> list[Stage]:
-    """What every command begins with."""
+    """Returns the stages that every command begins with."""
     native = Stage("native", partial(install.check_native, work=place.work, simulated=place.simulated), 90, 10, essential=True)
     if place.given:
         return [native]

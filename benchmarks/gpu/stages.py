@@ -1,4 +1,4 @@
-"""Runs the stages of a command one after the other, each in processes of its own and within its share of the time.
+"""Runs the stages of a command one after the other, each in separate processes and within its share of the time.
 
 A stage's output goes to its log line by line as it appears. Lines that are JSON objects are results: they are in the file of
 results, and on the screen, before the next line is read. So a stage that is stopped loses only what it had not measured.
@@ -44,7 +44,7 @@ class Stage(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """How a process ended: its status, None if it was stopped at its limit; its last lines; the seconds it ran."""
+    """The end of a process: its status (None if it was stopped at its limit), its last lines, and the seconds it ran."""
 
     status: int | None
     tail: str

@@ -149,7 +149,7 @@ def section(data: Mapping[str, Any]) -> str:
     when = f"{data['gpu']}, {data['date']}." if data["gpu"] else "No GPU has been measured yet."
     head = f"{when} `benchmarks/gpu/run.sh figures` and `run.sh tests` on a machine with a GPU fill this in."
     if data["gpu"]:
-        head = f"{when} Medians of nine rounds, each library in a process of its own (`benchmarks/gpu/run.sh figures`)."
+        head = f"{when} Medians of nine rounds, each library in a separate process (`benchmarks/gpu/run.sh figures`)."
     return "\n\n".join([head, steps(found), singles(found), copies(found), checks(data)])
 
 

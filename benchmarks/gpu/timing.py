@@ -11,7 +11,7 @@ Run = Callable[[], Any]
 
 
 class Effort(NamedTuple):
-    """How long to measure: the number of rounds, and the seconds of each."""
+    """The extent of a measurement: the number of rounds, and the seconds of each."""
 
     rounds: int
     seconds: float

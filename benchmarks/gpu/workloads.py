@@ -1,6 +1,6 @@
-"""What is timed, in the words that all libraries share: networks, precisions, ways to run a step, and single kernels.
+"""The workloads that all libraries are timed on: networks, precisions, ways to run a step, and single kernels.
 
-Each library runs them in a file of its own: ours.py, rival_torch.py, rival_jax.py.
+Each library runs them in a separate file: ours.py, rival_torch.py, rival_jax.py.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-STEPS: Final = 16  # of a call that does several
+STEPS: Final = 16  # in one call, where a call does several
 
 WAYS: Final = ("eager", "captured", f"{STEPS} steps a call")
 
-# What float32 tensors are multiplied in. Each is a row of its own: they are different computations.
+# The precisions of products of float32 tensors. Each has separate rows, because they are different computations.
 PRECISIONS: Final = {
     "float32": {
         "pullback": "float32 products, exact",

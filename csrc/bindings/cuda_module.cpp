@@ -135,7 +135,7 @@ void bind_streams(py::module_& mod) {
 }
 
 #if defined(PB_CUDASIM)
-// What tests need of the simulator: streams and memory of somebody else, and a capture that is thrown away.
+// Functions of the simulator for tests: streams and memory of another library, and a capture that is thrown away.
 void bind_simulator(py::module_& mod) {
   py::module_ sim = mod.def_submodule("simulator");
   sim.def("new_stream", [](bool late) {

@@ -118,7 +118,7 @@ std::string in_mebibytes(size_t bytes) {
                              "what its backward pass needs).");
 }
 
-// Memory from the driver; null if there is none.
+// Returns new memory from the driver, or null if the device is full.
 void* fresh(size_t bytes) {
   const BesideCaptures allowed;
   void* data = nullptr;
@@ -130,7 +130,7 @@ void* fresh(size_t bytes) {
   return nullptr;
 }
 
-// What is cached is given back first; then what other libraries keep, such as CuPy's pool, which holds uploaded batches.
+// Gives back pullback's cache first, and then the memory that other libraries keep for later, such as CuPy's pool.
 void* fresh_after_making_room(size_t bytes) {
   (void)trim();
   if (void* data = fresh(bytes)) return data;

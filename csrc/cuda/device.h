@@ -63,7 +63,7 @@ bool usable();
 using StreamNumber = uintptr_t;
 // Work that is launched from now on waits for what `other` has been given so far. Nothing waits on the host.
 void wait_for(StreamNumber other);
-// What `other` is given from now on waits for what has been launched so far.
+// Work that `other` is given from now on waits for the work that has been launched so far.
 void let_wait(StreamNumber other);
 // A moment in a stream of the current device, after everything that the stream has been given so far; null if the driver refuses
 // to mark it. Host memory: `passed` or `forget` must follow.
@@ -77,8 +77,8 @@ void wait_for_all();
 
 // ---- faults
 
-// What a kernel found wrong in its arguments: an index outside its axis. The first one is kept until it has been thrown. It lies in
-// memory that host and device share, so that looking at it costs nothing.
+// An index outside its axis, found by a kernel. The first one is kept until it has been thrown. It lies in memory that host and
+// device share, so that looking at it costs nothing.
 struct Fault {
   int set;  // 1 when the rest is written
   const Kernel* kernel;

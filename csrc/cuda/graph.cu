@@ -76,7 +76,7 @@ template <class T> using GraphPointer = std::unique_ptr<std::remove_pointer_t<T>
 
 // One graph, ready to be launched.
 struct Instance {
-  int phase;                        // of its launches; kOther where they are of several
+  int phase;                        // the phase of its launches; kOther if they belong to several
   GraphPointer<cudaGraph_t> graph;  // its nodes are named when their arguments change
   GraphPointer<cudaGraphExec_t> exec;
 };
@@ -132,7 +132,7 @@ class Slots {
 
   const Plan& plan_;
   const int64_t passes_;
-  size_t inputs_ = 0;  // of the given blocks, which are followed by the results
+  size_t inputs_ = 0;  // how many of the given blocks are inputs; the rest are results
   std::vector<kernels::Block> blocks_;
   std::vector<Span> spans_;
   SlotCopies in_, out_;
@@ -149,7 +149,7 @@ struct Graphs {
   std::unique_ptr<Slots> slots;
 };
 
-// Runs a plan as graphs, or launch by launch where the driver does not take it as one.
+// Runs a plan as graphs, or launch by launch if the driver does not take it as a graph.
 class GraphProgram : public Program {
  public:
   explicit GraphProgram(Plan& plan) : plan_(plan) {
@@ -187,7 +187,7 @@ class GraphProgram : public Program {
     const std::vector<Instance>* instances = nullptr;
     try {
       instances = &ready(given, passes);
-    } catch (const std::exception& error) {  // of CUDA, of a library inside a capture, or of memory: the kernels can still run
+    } catch (const std::exception& error) {  // CUDA, a library inside the capture, or the memory: the kernels can still run
       const bool full = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
       if (!full || ++times_full_ == kPatience) {
         why_single_ = error.what();
@@ -309,7 +309,7 @@ class GraphProgram : public Program {
   Plan& plan_;
   GraphMemory memory_;
   std::map<Key, Graphs> graphs_;
-  int nodes_ = 0, kernel_nodes_ = 0;  // of the graph that was made last
+  int nodes_ = 0, kernel_nodes_ = 0;  // counted in the graph that was made last
   int times_full_ = 0;                // that there was no memory for a graph
   std::string why_single_;            // why kernels are launched one by one; empty while graphs are used
 };

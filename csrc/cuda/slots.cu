@@ -8,9 +8,9 @@
 namespace pb::cuda {
 namespace {
 
-constexpr int kMostPieces = 16;          // of one kernel
+constexpr int kMostPieces = 16;          // pieces that one kernel copies
 constexpr int64_t kBytesOfBlock = 8192;  // two packs of 16 bytes for each of 256 threads
-constexpr int64_t kMostBlocks = 512;     // of one piece
+constexpr int64_t kMostBlocks = 512;     // blocks for one piece
 
 // One piece with what is derived from it. Units are the widest accesses that addresses, strides and length allow.
 struct Copy {
@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kThreads) copy_pieces(const __grid_constant__ 
   }
 }
 
-// The launch of pieces first, first + 1, … of at most kMostPieces.
+// The launch that copies at most kMostPieces pieces, beginning with number `first`.
 struct CopyLaunch {
   Copies copies{};
   dim3 blocks;

@@ -44,7 +44,7 @@ struct Work {
   WorkKind kind = WorkKind::kEmpty;
   std::function<void()> run;
   const void* kernel = nullptr;
-  // Of a kernel: the same launch with another grid and other arguments.
+  // For a kernel: returns the same launch with another grid and other arguments.
   std::function<Work(dim3 blocks, dim3 threads, size_t shared, void** arguments)> with = nullptr;
 };
 

@@ -16,7 +16,7 @@
 struct CUgraphNode_st {
   cudasim::Work work;
   std::vector<size_t> after;
-  size_t number = 0;  // of the node in its graph
+  size_t number = 0;  // the node's place in its graph
 };
 
 struct CUgraph_st {

@@ -117,10 +117,10 @@ struct Progress {
   int64_t* nanoseconds = nullptr;  // where each group's time is added up, if it is asked for
 };
 
-// What a program has made of its plan, for reports.
+// The form in which a program runs its plan, for reports.
 struct ProgramState {
   int graphs = 0;                   // CUDA graphs that are kept
-  int nodes = 0, kernel_nodes = 0;  // of the graph that was made last
+  int nodes = 0, kernel_nodes = 0;  // counted in the graph that was made last
   std::string why_single;           // why kernels are launched one by one on a GPU; empty if they are not
 };
 

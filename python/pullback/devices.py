@@ -50,7 +50,7 @@ def on_host(array: Any) -> bool:
 
 
 def on_device(obj: Any) -> bool:
-    """Whether this is an array of a GPU, of the kind that tensors hold."""
+    """True if this is an array of a GPU, of the class that tensors hold."""
     found = gpu.load() if gpu.load.cache_info().currsize else None
     return isinstance(found, gpu.Gpu) and isinstance(obj, found.array_type)
 
@@ -246,10 +246,10 @@ class Cuda:
             gpu.need().synchronize(number)
 
     def memory(self, device: str = "cuda", *, reset_peak: bool = False) -> dict[str, Any]:
-        """How the memory of the device is used, in bytes. Raises DeviceError.
+        """Returns how the memory of the device is used, in bytes. Raises DeviceError.
 
         Args:
-            reset_peak: count the peak anew from now on.
+            reset_peak: start counting the peak again from now on.
 
         Returns: a dict of
             `live`: in use by pullback and by CuPy. `cached`: kept by their pools for later. `peak`: the most that pullback had in

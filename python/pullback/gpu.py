@@ -14,7 +14,7 @@ import numpy as np
 from . import config, simulated
 from .refusal import Refused
 
-HOLDERS: Final = ("tensors", "recordings", "graphs", "scratch")  # of memory: csrc/kernels/memory.h
+HOLDERS: Final = ("tensors", "recordings", "graphs", "scratch")  # holders of memory, as in csrc/kernels/memory.h
 
 _waiting: Final[list[Callable[[Any], None]]] = []
 
@@ -49,7 +49,7 @@ class Gpu:
 
     @cached_property
     def order(self) -> Any:
-        """How work of pullback's streams is ordered with that of others."""
+        """The functions that order work of pullback's streams with work of other streams."""
         return self.kernels or (_AtOnce() if self.simulated else _CupyOrder(self))
 
     def count(self) -> int:
@@ -141,7 +141,7 @@ class Gpu:
         return self.xp.ndarray(array.shape, array.dtype, cuda.MemoryPointer(memory, 0), array.strides)
 
     def memory(self, number: int) -> dict[str, Any]:
-        """What `pb.cuda.memory` returns."""
+        """Returns the dictionary of `pb.cuda.memory`."""
         live = cached = peak = free = total = pool_used = pool_cached = 0
         by_holder: Any = [0] * len(HOLDERS)
         if not self.simulated:

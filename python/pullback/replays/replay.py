@@ -151,7 +151,7 @@ class Replay:
             ) from None
 
     def argument_at(self, place: int) -> int | None:
-        """Which leaf of the arguments is returned as result `place`; None if it is no argument."""
+        """Returns the number of the argument leaf that result `place` is; None if the result is not an argument."""
         output = self._outputs[place]
         return output.place if output.kind == "input" else None
 
