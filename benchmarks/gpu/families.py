@@ -160,14 +160,31 @@ def captured_step(n: int) -> list[Any]:
     losses = [once(floats(count, 20), integers(5, count)) for _ in range(4)]
     for _ in range(2):
         losses.append(thrice(floats(3, count, 20), integers(5, 3, count)))
+    for captured in (once, thrice):
+        _require_a_graph(captured)
     return [*losses, *[pb.copy(p) for p in model.parameters()]]
+
+
+def new_addresses(n: int) -> list[Any]:
+    """A captured function whose arguments and results are all kept, so that each call has others: one graph then copies them."""
+    captured = pb.capture(lambda x, rows: (pb.sum(x * x, axis=1), x[rows], pb.tanh(x)))
+    given = [(floats(7, n // 7 + 1, seed=seed), integers(7, 5, seed=seed)) for seed in range(9)]
+    results = [captured(x, rows) for x, rows in given]
+    _require_a_graph(captured)
+    return [y for one in results for y in one]
+
+
+def _require_a_graph(captured: Any) -> None:
+    """Raises RuntimeError if the driver did not take a captured function as a graph: the results would be right all the same."""
+    if why := captured.explain().why_single:
+        raise RuntimeError(f"a captured function does not run as a CUDA graph: {why}")
 
 
 # The radix sort comes first: its blocks wait for each other, so it is the only family that could hang.
 FAMILIES: dict[str, Program] = {
     f.__name__: f
     for f in (
-        radix_sort, captured_step, select, scatter, elementwise, reductions, rows, cross_entropy, products, rounded_products,
+        radix_sort, captured_step, new_addresses, select, scatter, elementwise, reductions, rows, cross_entropy, products, rounded_products,
         layouts, indexing, cumulative, random, optimizers,
     )
 }  # fmt: skip
