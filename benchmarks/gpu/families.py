@@ -184,8 +184,8 @@ def _require_a_graph(captured: Any) -> None:
 FAMILIES: dict[str, Program] = {
     f.__name__: f
     for f in (
-        radix_sort, captured_step, new_addresses, select, scatter, elementwise, reductions, rows, cross_entropy, products, rounded_products,
-        layouts, indexing, cumulative, random, optimizers,
+        radix_sort, captured_step, new_addresses, select, scatter, elementwise, reductions, rows, cross_entropy, products,
+        rounded_products, layouts, indexing, cumulative, random, optimizers,
     )
 }  # fmt: skip
 TOLERANCES = {"rounded_products": 5e-3}  # of the largest element; 2e-5 otherwise, since sums may run in another order
