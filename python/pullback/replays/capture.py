@@ -150,7 +150,7 @@ class Captured:
         if kernels is None:
             return self._eagerly(*_arguments(leaves, spec, named))
         steps = self._length(arrays)
-        inputs = [apart(a if steps is None else a[0]) for a in arrays]
+        inputs = [apart(a if steps is None else a[0, ...]) for a in arrays]  # an array, also of a number for each step
         fill = iter(inputs)
         given = [Tensor(next(fill)) if x.__class__ is Tensor else x for x in leaves]
         recording = Recording(kernels, device, inputs)
