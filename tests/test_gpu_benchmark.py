@@ -162,9 +162,10 @@ def test_an_interrupted_run_of_the_tests_leaves_its_report(
 ) -> None:
     pytest.importorskip("xdist")
     stages, suite = scripts("stages"), scripts("suite")
-    monkeypatch.setattr(suite, "INTERRUPT", 35)
+    monkeypatch.setattr(suite, "INTERRUPT", 60)
     (tmp_path / "test_slow.py").write_text(SLOW)
-    run.perform([stages.Stage("tests", lambda run: suite.tests(run, 1, [str(tmp_path / "test_slow.py")]), 50)])
+    run = stages.Run(run.results, 90, run.logs, run.environment, run.folder)
+    run.perform([stages.Stage("tests", lambda run: suite.tests(run, 1, [str(tmp_path / "test_slow.py")]), 75)])
     found = stored(run)["tests"]
     assert (run.logs / "tests.xml").exists(), found
     assert "interrupted before the limit" in found["outcome"]

@@ -13,7 +13,7 @@ from typing import Any
 from machine import ROOT, has
 from stages import Run, StageError, say
 
-INTERRUPT = 20  # seconds before the limit at which pytest is interrupted, so that it can write its report
+INTERRUPT = 30  # seconds before the limit at which pytest is interrupted: its workers get 10 of them, then it writes its report
 KEPT = 150  # failures in the results; all of them are in the logs, whole
 UNUSED = ("jaxtyping", "benchmark", "anyio", "cov")  # plugins that other packages may have brought, and that only cost time
 OUTCOME = re.compile(r"^\[gw\d+\] \[ *(\d+)%\] (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS) (\S.*)")
