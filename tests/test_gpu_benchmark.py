@@ -7,6 +7,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -165,7 +166,9 @@ def test_an_interrupted_run_of_the_tests_leaves_its_report(
     monkeypatch.setattr(suite, "INTERRUPT", 60)
     (tmp_path / "test_slow.py").write_text(SLOW)
     run = stages.Run(run.results, 90, run.logs, run.environment, run.folder)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # which a background job ignores
     run.perform([stages.Stage("tests", lambda run: suite.tests(run, 1, [str(tmp_path / "test_slow.py")]), 75)])
+    signal.signal(signal.SIGINT, before)
     found = stored(run)["tests"]
     assert (run.logs / "tests.xml").exists(), found
     assert "interrupted before the limit" in found["outcome"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -270,6 +271,7 @@ def results_of(options: argparse.Namespace, place: Place, gpu: Gpu | None) -> Re
 
 def main() -> int:
     begin = time.monotonic()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it, and so would the tests
     options = arguments()
     gpu = None if options.simulated else machine.find_gpu()
     found = gpu if isinstance(gpu, Gpu) else None
