@@ -15,6 +15,9 @@
 # undefined; with CUDA=SIM those of the simulated device instead. It needs GCC and its sanitizers, builds in build/sanitize, and
 # takes a few minutes.
 #
+# tests/test_fuzz.py calls each public function at random, PULLBACK_FUZZ_CALLS times (40): with 2000 and `make sanitize
+# ARGS=tests/test_fuzz.py` a long run under the sanitizers.
+#
 # `make count` builds kernels that count what they do, in build/count, and compares that with their formulas: FLOPs, special
 # operations and bytes, on random shapes; with CUDA=SIM those of the simulated device too. It needs GCC, and takes two minutes.
 PYTHON ?= python3

@@ -22,7 +22,7 @@ class Made:
         self.rows, self.spans, self.timed = rows, spans or [], timed
         self.detail = "phase" if spans else "count"
         self.launches: list[door.Launch] = []
-        self.dropped = 0
+        self.dropped = self.elsewhere = 0
 
     def __getattr__(self, name: str) -> Figures:
         if name not in door.PHASES:

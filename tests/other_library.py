@@ -4,7 +4,6 @@ late as CUDA allows. What does not wait for it finds memory that was never writt
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 import numpy as np
@@ -26,23 +25,20 @@ class Library:
         self.sim.synchronize(self.stream)
         self.sim.make_late(self.stream, False)
 
-    def array(self, values: Any) -> Array:
+    def array(self, values: np.ndarray[Any, Any], kind: type[Array]) -> Array:
         """An array that the stream is still to fill with these values."""
-        values = np.ascontiguousarray(values)
-        made = Array(self, values.shape, values.dtype)
-        self.sim.copy(self.stream, made.pointer, values.ctypes.data, values.nbytes)
-        return made
+        return self.copy_of(values.ctypes.data, values.shape, values.dtype, kind)
 
-    def copy_of(self, pointer: int, shape: tuple[int, ...], dtype: Any) -> Array:
+    def copy_of(self, pointer: int, shape: tuple[int, ...], dtype: Any, kind: type[Array] | None = None) -> Array:
         """An array that the stream is still to copy from there."""
-        made = Array(self, shape, np.dtype(dtype))
+        made = (kind or Array)(self, shape, np.dtype(dtype))
         self.sim.copy(self.stream, made.pointer, pointer, made.nbytes)
         return made
 
     def from_dlpack(self, tensor: Any) -> Array:
         """A copy of a tensor of pullback's, read through DLPack, that the stream is still to make."""
         capsule = tensor.__dlpack__(stream=self.stream)
-        view = np.from_dlpack(simulated._Exported(capsule))
+        view = np.from_dlpack(simulated.Exported(capsule))
         return self.copy_of(view.ctypes.data, view.shape, view.dtype)  # and the capsule is dropped at once
 
     def from_interface(self, tensor: Any) -> Array:
@@ -64,9 +60,7 @@ class Array:
 
     def memory(self) -> np.ndarray[Any, Any]:
         """The memory as it is now, whoever works on it."""
-        found = (ctypes.c_char * self.nbytes).from_address(self.pointer)
-        found.owner = self  # type: ignore[attr-defined]
-        return np.ndarray(self.shape, self.dtype, found)
+        return np.ndarray(self.shape, self.dtype, simulated.owned_memory(self.pointer, self.nbytes, self))
 
     def values(self) -> np.ndarray[Any, Any]:
         """A copy of what is there once the library's work is done."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback import gpu, simulated
+from pullback import simulated
 
 __name__ = "pullback.strict_device"  # its frames count as pullback's, so that errors go on naming the user's line
 CONVERSIONS = ("array", "asarray", "asanyarray", "ascontiguousarray")
@@ -60,7 +60,7 @@ def install() -> None:
     for name in CONVERSIONS:
         setattr(np, name, _no_conversion(getattr(np, name)))
     depth = [0]
-    enter, leave, finish = gpu._Simulated.__enter__, gpu._Simulated.__exit__, simulated.finish
+    enter, leave, finish = simulated.Working.__enter__, simulated.Working.__exit__, simulated.finish
 
     def entered(self: Any) -> None:
         depth[0] += 1
@@ -75,5 +75,5 @@ def install() -> None:
             raise AssertionError(f"{_caller()} works on the GPU outside of pullback's stream: use devices.working.")
         finish()
 
-    gpu._Simulated.__enter__, gpu._Simulated.__exit__ = entered, left  # type: ignore[method-assign]
+    simulated.Working.__enter__, simulated.Working.__exit__ = entered, left  # type: ignore[method-assign]
     simulated.finish = finished

@@ -11,6 +11,7 @@ import pytest
 import pullback as pb
 from conftest import environment, simulated
 from pullback import backends, config
+from pullback.backends import native
 
 HERE = Path(__file__).parent
 SHARED = [
@@ -38,6 +39,48 @@ def test_a_backend_that_does_not_exist_is_an_error_that_names_those_that_do() ->
     assert done.returncode != 0
     assert "'fast'" in done.stderr
     assert "'native' and 'reference'" in done.stderr
+
+
+def test_kernels_that_were_built_load() -> None:
+    """Without them the package falls back, thousands of tests skip, and nothing would fail."""
+    built = {path.name.split(".")[0] for path in Path(pb.__file__).parent.glob("_*.so")}
+    detector, reason = native._load("_level")
+    assert (detector is not None) == ("_level" in built), reason
+    wanted = config.simd_level() or 4
+    levels = [name for name in built if name[:6] == "_cpu_v" and int(name[6:]) <= min(detector.level(), wanted)] if detector else []
+    if levels or (detector is not None and not detector.level() and "_cpu_generic" in built):
+        module, reason = native._choose()
+        assert module is not None, f"{sorted(built)} lie beside the package, and do not load: {reason}"
+        assert native.module is module or config.backend() == "reference"
+        assert backends.why_not("cpu") is None or config.backend() == "reference"
+
+
+def test_native_kernels_that_are_asked_for_by_name_and_missing_are_an_error() -> None:
+    without = "import sys; sys.modules['pullback._level'] = None; import pullback as pb; print(pb.sin(pb.zeros(1)).item())"
+    done = run(without, PULLBACK_BACKEND="native")
+    assert done.returncode != 0
+    assert "PULLBACK_BACKEND=native asks for the native kernels, but the native kernels were not built" in done.stderr
+    assert run(without, PULLBACK_BACKEND="").stdout == "0.0\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PULLBACK_NUM_THREADS", "abc"), ("PULLBACK_NUM_THREADS", "-3"), ("PULLBACK_NUM_THREADS", "0"),
+        ("PULLBACK_NUM_THREADS", "2.5"), ("PULLBACK_CACHE_BYTES", "1G"), ("PULLBACK_CACHE_BYTES", "-1"),
+        ("PULLBACK_CUDA_CACHE_BYTES", "1e9"), ("PULLBACK_CUDA_SYNC", "yes"), ("PULLBACK_CUDA_GRAPHS", "off"),
+        ("PULLBACK_SIMD", "avx"), ("PULLBACK_BACKEND", "fast"),
+    ],
+)  # fmt: skip
+def test_a_variable_that_says_nothing_is_an_error_that_names_it(name: str, value: str) -> None:
+    done = run("import pullback", **{name: value})
+    assert done.returncode != 0
+    assert f"ImportError: {name} is {value!r}" in done.stderr
+
+
+def test_empty_variables_are_as_unset_ones() -> None:
+    names = ("NUM_THREADS", "CACHE_BYTES", "CUDA_CACHE_BYTES", "CUDA_SYNC", "CUDA_GRAPHS", "SIMD", "BACKEND", "DEVICE")
+    assert run("import pullback", **{f"PULLBACK_{name}": "" for name in names}).returncode == 0
 
 
 def test_every_op_that_is_not_native_says_why() -> None:

@@ -296,3 +296,21 @@ def test_sums_and_means_spread_the_cotangent_over_any_axes(shape: tuple[int, ...
             count = np.prod([shape[i] for i in axes]) if f is pb.mean else 1
             got = tape.gradient(y, x, output_gradients=g)
             np.testing.assert_allclose(got.numpy(), np.broadcast_to(cells / count, shape), rtol=1e-6)
+
+
+def test_what_a_function_returns_beside_its_value_has_no_part_in_the_gradient() -> None:
+    def f(x: Any, scale: Any) -> Any:
+        y = pb.sum(scale * x**3)
+        return y, {"square": x * x, "name": "aux"}
+
+    x = np.array([1.0, -2.0])
+    (value, aux), gradient = pb.value_and_grad(f, has_aux=True)(pb.tensor(x), 2.0)
+    assert value.item() == 2 * (x**3).sum()
+    np.testing.assert_array_equal(gradient.numpy(), 6 * x**2)
+    np.testing.assert_array_equal(aux["square"].numpy(), x * x)
+    again, (_, second) = pb.grad(f, argnums=(0, 1), has_aux=True)(pb.tensor(x), pb.tensor(2.0, dtype=pb.float64))[::-1]
+    assert again["name"] == "aux"
+    assert second.item() == (x**3).sum()
+    value, gradient = pb.value_and_grad(lambda x: f(x, 1.0)[0])(pb.tensor(x))
+    assert value.item() == (x**3).sum()
+    np.testing.assert_array_equal(gradient.numpy(), 3 * x**2)

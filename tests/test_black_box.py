@@ -219,3 +219,11 @@ def test_a_function_that_takes_no_stack_is_told_so() -> None:
     with pytest.raises(pb.ShapeError, match=r"shape .* for the argument"):
         pulled(pb.black_box(lambda x: x, gradient=lambda g, x, y: pb.sum(g)), X, G)
     close(pulled(pb.black_box(lambda x: x, gradient=lambda g, x, y: g), X, G), G)
+
+
+def test_a_surrogate_starts_anew_when_the_number_of_inputs_changes() -> None:
+    F = pb.black_box(lambda x: 2 * x, gradient="surrogate")
+    for width in (3, 5, 3):
+        for _ in range(20):
+            gradient = pulled(F, RNG.standard_normal((32, width)), np.ones((32, width)))
+        np.testing.assert_allclose(gradient, np.full((32, width), 2.0), atol=1e-2)

@@ -122,3 +122,27 @@ def test_bad_options_say_what_to_do() -> None:
         pb.capture(lambda x: x)(pb.ones((1,) * 9))
     with pytest.raises(pb.CaptureError, match="nothing is recorded yet"):
         pb.capture(lambda x: x).explain()
+
+
+def test_the_warning_of_a_full_cache_says_what_changed() -> None:
+    net = nn.Dropout(0.5)
+    x = pb.ones(3)
+    causes: dict[str, Callable[[Any], Any]] = {
+        r"the recordings of a signature keep becoming invalid": lambda f: (f(x), net.eval(), f(x), net.train()),
+        r"tensor 0 of the arguments had shape \(3,\), then \(4,\)": lambda f: (f(x), f(pb.ones(4))),
+        r"tensor 0 of the arguments changed its dtype, layout or device": lambda f: (f(x), f(pb.ones(3, dtype=pb.float64))),
+        r"argument leaf 1 was .*1.*, then .*2": lambda f: (f(x, 1), f(x, 2)),
+        r"the structure of the arguments, the default device, or the precision keeps changing": lambda f: (f(x, [x]), f(x, (x,))),
+    }
+    for words, cause in causes.items():
+        with pytest.warns(UserWarning, match=f"recorded for more than 1 signatures: {words}"):
+            cause(pb.capture(lambda x, *rest: net(x), cache=1))
+
+
+def test_a_captured_function_is_called_as_before() -> None:
+    def named(x: Any) -> Any:
+        """What it says."""
+        return x + 1
+
+    captured = pb.capture(named)
+    assert (captured.__name__, captured.__doc__, captured.__wrapped__) == ("named", "What it says.", named)

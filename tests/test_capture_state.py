@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 import pullback as pb
 from captured_step import CLASSES, OPTIMIZERS, ROWS, batches, needs_kernels, run, same, same_state, training
 from conftest import host
-from pullback import devices, optim
+from pullback import devices, nn, optim
 
 pytestmark = needs_kernels
 
@@ -86,6 +87,25 @@ def test_values_of_other_arguments_are_part_of_the_signature() -> None:
     assert f.stats().captures == 4
     with pytest.raises(pb.CaptureError, match=r"set.*cannot be compared"):
         f(x, {1})
+
+
+@needs_kernels
+def test_an_object_is_compared_by_identity_and_a_dataclass_by_its_fields() -> None:
+    class Settings:
+        factor = 2.0
+
+    @dataclass
+    class Fields:
+        factor: float = 2.0
+
+    f, x = pb.capture(lambda x, settings: x * settings.factor), pb.ones(1)
+    settings, fields = Settings(), Fields()
+    assert [f(x, settings).item(), f(x, fields).item()] == [2.0, 2.0]
+    settings.factor = fields.factor = 3.0
+    assert [f(x, settings).item(), f(x, fields).item()] == [2.0, 3.0]  # as docs/capture.md says
+    assert f(x, Settings()).item() == 2.0
+    f.clear()
+    assert f(x, settings).item() == 3.0
 
 
 def test_a_method_is_captured_for_each_object() -> None:
@@ -268,3 +288,62 @@ def test_a_profile_counts_every_replay_as_an_eager_step() -> None:
     with pb.profile() as first:
         pb.capture(step)(*data[0])
     assert 3 * first.total.flops == wanted.total.flops
+
+
+def test_what_a_replay_did_before_its_error_is_accounted_for(on_cpu: None) -> None:
+    """The update before the bad index has happened: the optimizer has counted it, and so the eager step after it goes on."""
+
+    def rig() -> Any:
+        p, q = pb.Parameter([1.0, 2.0, 3.0], dtype=pb.float64), pb.Parameter([1.0, 2.0, 3.0], dtype=pb.float64)
+        first, second = optim.Adam([p], lr=0.1), optim.Adam([q], lr=0.1)
+
+        def step(g: Any, i: Any) -> Any:
+            first.step([g])
+            y = pb.take(g, i)
+            second.step([g * pb.sum(y)])
+            return y
+
+        return first, second, step
+
+    g, good, bad = pb.tensor([1.0, -2.0, 0.5], dtype=pb.float64), pb.tensor([0, 2]), pb.tensor([0, 7])
+    outcomes = []
+    for wrap in (lambda f: f, pb.capture):
+        first, second, step = rig()
+        run_step = wrap(step)
+        run_step(g, good)
+        for _ in range(2):
+            with pytest.raises(IndexError, match="index 7"):
+                pb.sum(run_step(g, bad)).item()
+        run_step(g, good)
+        outcomes.append((first, second))
+    (first, second), (captured_first, captured_second) = outcomes
+    assert (first.steps, second.steps) == (4, 2)
+    same_state(captured_first, first)
+    same_state(captured_second, second)
+
+
+@pytest.mark.parametrize("f", [
+    lambda x, b: x + b, lambda x, b: x * pb.exp(b), lambda x, b: pb.tanh(b - x), lambda x, b: nn.mse(x, b), lambda x, b: b * 2.0,
+])  # fmt: skip
+def test_buffers_are_operands_of_native_kernels(f: Any) -> None:
+    value = np.linspace(-1, 1, 5, dtype=np.float32)
+    x, buffer = pb.tensor(value[::-1].copy()), nn.Buffer(value)
+    wanted = f(x, pb.Parameter(value)).numpy()
+    np.testing.assert_array_equal(f(x, buffer).numpy(), wanted)
+    captured = pb.capture(lambda x: f(x, buffer))
+    for _ in range(3):
+        np.testing.assert_array_equal(captured(x).numpy(), wanted)
+
+
+def test_running_statistics_move_on_in_replays() -> None:
+    mean = nn.Buffer(np.zeros(3))
+
+    def step(x: pb.Tensor) -> pb.Tensor:
+        mean.assign(0.9 * mean + 0.1 * pb.mean(x, axis=0))
+        return x - mean
+
+    step, eager, x = pb.capture(step), np.zeros(3), np.random.default_rng(0).normal(size=(4, 8, 3))
+    for batch in x:
+        eager = 0.9 * eager + 0.1 * batch.mean(axis=0)
+        np.testing.assert_allclose(step(pb.tensor(batch)).numpy(), batch - eager, rtol=1e-12)
+    np.testing.assert_allclose(mean.numpy(), eager, rtol=1e-12)

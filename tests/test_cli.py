@@ -99,3 +99,31 @@ def test_importing_pullback_leaves_what_is_not_used() -> None:
     code = f"import sys, pullback; print([m for m in {unused} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_folder_that_cannot_be_made_is_told_before_the_training(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert cli.main(["train", "digits", "--out", str(tmp_path / "file" / "x")]) == 1
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert "the folder" in err
+    assert "Give --out another one" in err
+
+
+def test_help_tells_what_the_commands_do(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    told = capsys.readouterr().out
+    assert "see what the forward and the backward pass cost" in " ".join(told.split())
+    assert "import" not in told
+
+
+@pytest.mark.parametrize("arguments", [["info"], ["info", "--ops"]])
+def test_a_reader_that_has_enough_is_no_error(arguments: list[str]) -> None:
+    command = [sys.executable, "-m", "pullback", *arguments]
+    with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 1

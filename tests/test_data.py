@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
+from conftest import host
 from pullback import door
 from pullback.data import Loader, digits
 from pullback.ops import philox, random
@@ -108,9 +109,9 @@ def test_an_epoch_is_resumed_once() -> None:
 
 def test_a_loaders_launches_are_charged_to_data() -> None:
     loader = Loader(np.arange(10.0), 5)
-    door.begin()
+    ledger = door.begin()
     list(loader)
-    launches = door.end().launches
+    launches = door.end(ledger).launches
     assert launches
     assert {launch.phase for launch in launches} == {door.DATA}
 
@@ -256,3 +257,24 @@ def test_dropout_scales_what_it_keeps_and_its_gradient_has_the_same_mask() -> No
 def test_impossible_draws_are_refused(call: Any, words: str) -> None:
     with pytest.raises(pb.PullbackError, match=words):
         call()
+
+
+def test_the_default_stream_is_that_of_seed_0() -> None:
+    assert pb.random.Generator().state_dict() == {"seed": 0, "serial": 0}
+    np.testing.assert_array_equal(host(pb.random.Generator().uniform((5,))), host(pb.random.Generator(0).uniform((5,))))
+
+
+def test_a_loader_resumes_in_the_order_of_the_state_whatever_its_own_seed() -> None:
+    whole, first, second = [Loader(np.arange(10), 4, seed=seed) for seed in (1, 1, 2)]
+    next(iter(first))
+    second.load_state_dict(first.state_dict())
+    assert second.seed == 1
+    assert rows(second) == rows(whole)[1:]
+    assert rows(second) == rows(whole)
+
+
+def test_the_rows_of_a_tensor_are_permuted_whole() -> None:
+    x = np.arange(30.0).reshape(10, 3)
+    got = host(random.Generator(5).permutation(pb.tensor(x)))
+    assert got.tolist() != x.tolist()
+    np.testing.assert_array_equal(got, x[host(random.Generator(5).permutation(10))])

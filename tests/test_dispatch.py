@@ -177,3 +177,24 @@ def test_the_namespace_is_pullback() -> None:
 @pytest.mark.usefixtures("on_cpu")
 def test_a_cpu_tensor_has_no_cuda_interface() -> None:
     assert not hasattr(pb.tensor(X), "__cuda_array_interface__")
+
+
+class _Exporter:
+    """What another library's array is to us: DLPack, and nothing else."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self._array.__dlpack_device__()
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_an_object_that_has_only_dlpack_is_an_array() -> None:
+    array = np.arange(6.0).reshape(2, 3)
+    for make in (pb.asarray, pb.tensor, pb.from_dlpack):
+        np.testing.assert_array_equal(make(_Exporter(array)).numpy(), array)
+    np.testing.assert_array_equal((pb.ones((2, 3), dtype=pb.float64) + _Exporter(array)).numpy(), array + 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import warnings
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback import errors
+from pullback import errors, nn
 
 HERE = r'".*test_errors\.py", line \d+'
 
@@ -41,7 +42,8 @@ def test_every_class_is_public_and_says_what_it_is_for() -> None:
 # ---- what they say
 
 
-T = pb.tensor
+T, CE = pb.tensor, nn.functional.cross_entropy
+LOGITS, LABELS = pb.ones((2, 3)), pb.tensor([0, 2])
 CASES: list[tuple[Any, Any, str]] = [
     (lambda: T([1.0, 2.0]) + T([1.0, 2.0, 3.0]), pb.ShapeError, r"add.*\(2,\).*\(3,\).*lengths 2 and 3.*expand_dims"),
     (lambda: T(np.ones((2, 3))) @ T(np.ones((4, 5))), pb.ShapeError, r"matmul.*\(2, 3\).*\(4, 5\).*length 3.*has 4.*mT"),
@@ -73,6 +75,33 @@ CASES: list[tuple[Any, Any, str]] = [
     (lambda: [1, 2, 3][T(1.0)], pb.DTypeError, r"float32.*index"),
     (lambda: pb.Parameter([1.0, 2.0], name="w").assign([1.0]), pb.ShapeError, r'"w".*\(2,\).*\(1,\)'),
     (lambda: pb.ones(2, device="tpu"), pb.DeviceError, r"'tpu'.*\"cpu\""),
+    (lambda: T([1.0]).to("gpu"), pb.DTypeError, r"'gpu'.*\"cpu\", \"cuda\""),
+    (lambda: pb.reshape(T([1.0, 2.0, 3.0]), (2, -1)), pb.ShapeError, r"must divide 3, without the -1"),
+    (lambda: CE(LABELS, LOGITS), pb.ShapeError, r"int64 of shape \(2,\).*swapped.*cross_entropy\(logits, target\)"),
+    (lambda: nn.functional.nll(LABELS, LOGITS), pb.ShapeError, r"swapped.*nll\(input, target\)"),
+    (lambda: CE(LOGITS, T([[0], [1]])), pb.ShapeError, r"\(2, 1\).*target\.reshape\(\(2,\)\)"),
+    (lambda: CE(LOGITS, T([[0, 1, 0], [1, 0, 0]])), pb.ShapeError, r"one-hot.*astype\(pb\.float32\)"),
+    (lambda: CE(LOGITS, T([0, 1, 2])), pb.ShapeError, r"one class number for each row"),
+    (lambda: CE(LOGITS, T([0.0, 1.0])), pb.ShapeError, r"Class numbers must be integers.*astype\(pb\.int64\)"),
+    (lambda: pb.random.normal(0, 1, (3,)), pb.PullbackError, r"normal: std=\(3,\).*shape comes first.*normal\(shape, mean, std\)"),
+    (lambda: pb.random.uniform((3,), "a"), pb.PullbackError, r"uniform: low='a'.*uniform\(shape, low, high\)"),
+    (lambda: pb.random.bernoulli((3,), (0.5,)), pb.PullbackError, r"bernoulli: p=.*bernoulli\(shape, p\)"),
+    (lambda: pb.jvp(pb.sin, T(1.0), T(1.0)), pb.TapeError, r"jvp: primals must be a tuple.*jvp\(f, \(x,\), \(v,\)\)"),
+    (lambda: pb.jvp(pb.sin, (T(1.0),), T(1.0)), pb.TapeError, r"jvp: tangents must be a tuple.*is a Tensor"),
+    (lambda: pb.grad(lambda x: (x, 1))(T(1.0)), pb.TapeError, r"grad: <lambda> returned a tuple of 2.*has_aux=True"),
+    (lambda: pb.grad(lambda x: None)(T(1.0)), pb.TapeError, r"grad: <lambda> returned None.*return"),
+    (lambda: pb.grad(lambda x: x, has_aux=True)(T(1.0)), pb.TapeError, r"grad: <lambda> returned a Tensor; with has_aux"),
+    (lambda: pb.grad(T(1.0)), pb.TapeError, r"grad: takes a function.*a Tensor.*pb\.grad\(f\)\(x\)"),
+    (lambda: pb.vjp(T(1.0), T(1.0)), pb.TapeError, r"vjp: takes a function.*pb\.vjp\(f, x\)"),
+    (lambda: pb.jvp(T(1.0), (T(1.0),), (T(1.0),)), pb.TapeError, r"jvp: takes a function.*pb\.jvp\(f, \(x,\), \(v,\)\)"),
+    (lambda: pb.vmap(T(1.0)), pb.TapeError, r"vmap: takes a function"),
+    (lambda: pb.hessian(T(1.0)), pb.TapeError, r"takes a function"),
+    (lambda: nn.Sequential([nn.Linear(1, 1)]), pb.PullbackError, r"item 0 is a list.*Sequential\(\*modules\)"),
+    (lambda: nn.Linear(2, 1)(pb.ones((1, 2)), pb.ones(2)), ValueError, r"activation is a Tensor; use None, 'relu'"),
+    (lambda: T([1.0]) + None, pb.DTypeError, r"add: None is not made of numbers.*return"),
+    (lambda: T(["a", 1]), pb.DTypeError, r"a list with a str in it is not made of numbers"),
+    (lambda: T(nn.Linear(1, 1)), pb.DTypeError, r"a Linear is not made of numbers.*module\.parameters\(\)"),
+    (lambda: len(T(1.0)), TypeError, r"0-d tensor.*t\.size"),
     (lambda: pb.zeros((-1,)), pb.ShapeError, r"negative"),
     (lambda: pb.where(T([True]), 1000, T([1], dtype="int8")), pb.DTypeError, r"where: 1000 .*int8.*-128 to 127"),
     (lambda: T([1], dtype="int8").at[0].set(300), pb.DTypeError, r"300.*int8"),
@@ -81,7 +110,7 @@ CASES: list[tuple[Any, Any, str]] = [
     (lambda: pb.pad(T([1]), (1, 2, 3)), pb.ShapeError, r"pad_width \(1, 2, 3\)"),
     (lambda: T([1000], dtype="int8"), pb.DTypeError, r"1000.*int8.*wider"),
     (lambda: pb.full((2,), 1000, dtype="int8"), pb.DTypeError, r"1000.*int8.*wider"),
-    (lambda: pb.sin(None), pb.DTypeError, r"NoneType.*made of numbers.*nested lists"),
+    (lambda: pb.sin(None), pb.DTypeError, r"None is not made of numbers.*nested lists"),
     (lambda: pb.Parameter([1.0]).assign([1j]), pb.DTypeError, r"made of numbers"),
     (lambda: pb.moveaxis(T([[1.0]]), (0, 1), (1,)), pb.ShapeError, r"moveaxis.*\(0, 1\).*\(1,\)"),
     (lambda: pb.roll(T([[1.0]]), (1, 2, 3), axis=(0, 1)), pb.ShapeError, r"roll: 3 shifts for 2 axes"),
@@ -119,7 +148,7 @@ def test_a_target_that_is_not_a_scalar_is_told_three_choices() -> None:
         tape.gradient(y, w)
 
 
-@pytest.mark.parametrize("bad", [3.0, "x", None])
+@pytest.mark.parametrize("bad", [3.0, "x", object()])
 def test_sources_and_targets_must_be_tensors(bad: Any) -> None:
     w = pb.Parameter(2.0)
     with pb.GradientTape(persistent=True) as tape:
@@ -136,6 +165,47 @@ def test_an_error_in_the_backward_pass_names_the_forward_line() -> None:
         y = pb.sum(pb.sqrt(x))
     with pytest.raises(pb.NonFiniteError, match=r"in the backward pass of sqrt, recorded at " + HERE), pb.debug_nans():
         tape.gradient(y, x)
+
+
+# ---- errors inside of a Module
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        self.layers = [nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(5))]
+        self.heads = {"a": nn.Linear(4, 1)}
+
+    def forward(self, x: Any, head: str | None = None) -> Any:
+        return self.heads[head](x) if head else self.layers[0](x)
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        self.encoder, self.free = Block(), [lambda x: x @ pb.ones((7, 1))]
+
+    def forward(self, x: Any, head: str | None = None) -> Any:
+        return self.encoder(x, head)
+
+
+CHAIN = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(9, 2))
+PLACES: list[tuple[Any, Any, str]] = [
+    (lambda: CHAIN(pb.ones((3, 4))), pb.ShapeError, r"nn\.Linear\(8, 2\).*\(in item 2 of Sequential, Linear\(in_features=9, "),
+    (lambda: Net()(pb.ones((3, 4))), pb.ShapeError, r"\(in encoder\.layers\.0\.1 of Net, LayerNorm\(\(5,\)"),
+    (lambda: Net()(pb.ones((3, 5)), "a"), pb.ShapeError, r"nn\.Linear\(5, 1\).*\(in encoder\.heads\.a of Net, Linear\("),
+    (lambda: nn.Linear(64, 2)(pb.ones((3, 8, 8))), pb.ShapeError, r"to \(3, 64\).*nn\.Flatten\(\)\. \(in Linear\("),
+    (lambda: nn.Linear(3, 8)(pb.ones((5, 8))), pb.ShapeError, r"weight\.mT.*\(in Linear\("),
+    (lambda: nn.Linear(3, 8)(pb.tensor(1.0)), pb.ShapeError, r"axis of features"),
+    (lambda: nn.Sequential(Net().free[0])(pb.ones((3, 4))), pb.ShapeError, r"matmul.*\(in Sequential\)$"),
+    (lambda: nn.Sequential(nn.Embedding(3, 2))(pb.ones(2)), pb.DTypeError, r"\(in item 0 of Sequential, Embedding\(3, 2\)\)$"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("profiled", [False, True])
+@pytest.mark.parametrize(("ask", "error", "words"), PLACES, ids=[words[-24:] for *_, words in PLACES])
+def test_an_error_inside_of_a_module_names_the_layer(ask: Any, error: type[Exception], words: str, profiled: bool) -> None:
+    with pb.profile() if profiled else contextlib.nullcontext(), pytest.raises(error, match=words) as told:
+        ask()
+    assert str(told.value).count("(in ") == 1  # told once, whatever it has passed through
 
 
 # ---- debug_nans
@@ -220,3 +290,49 @@ def test_check_gradients_without_anything_to_check() -> None:
         pb.check_gradients(lambda x: x, [3])
     with pytest.raises(pb.TapeError, match="nothing to differentiate"):
         pb.check_gradients(lambda x: pb.argmax(x), [np.ones(3)])
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        self.W = pb.Parameter(np.ones((3, 2)), name="W")
+        self.WT = self.W.T
+
+    def forward(self, x: Any) -> Any:
+        return x @ self.WT
+
+
+def test_a_view_that_was_taken_before_the_tape_is_named_as_the_cause() -> None:
+    net = Tied()
+    with pb.GradientTape() as tape:
+        loss = pb.sum(net(pb.ones((4, 2))))
+    with pytest.raises(pb.UnconnectedError, match=r'"W".*a view of it that was taken before.*take the view inside'):
+        tape.gradient(loss, net.W)
+    del net.WT
+    with pb.GradientTape() as tape:
+        loss = pb.sum(pb.ones(2))
+    with pytest.raises(pb.UnconnectedError, match=r'"W" \(it was not used while the tape recorded\)'):
+        tape.gradient(loss, net.W)
+
+
+def test_a_buffer_is_called_one_and_keeps_its_place() -> None:
+    layer = nn.Linear(2, 2)
+    layer.mean = held = nn.module.Buffer([1.0, 2.0])
+    with pytest.raises(pb.ShapeError, match=r"an unnamed Buffer of shape \(2,\)"):
+        held.assign([1.0])
+    for value in (held * 0.9, pb.Parameter([1.0, 2.0])):
+        with pytest.raises(pb.PullbackError, match=r"mean is a Buffer.* mean\.assign\(value\)") as caught:
+            layer.mean = value
+        assert "pb.Parameter(" not in str(caught.value)
+    assert layer.mean is held
+    layer.mean = nn.module.Buffer([3.0, 4.0])
+    layer.mean = None
+    layer.mean = pb.Parameter([1.0, 2.0])
+
+
+def test_a_tensor_that_went_to_torch_is_told_with_the_line_of_the_user() -> None:
+    torch = pytest.importorskip("torch")
+    p = pb.Parameter([1.0, 2.0], name="p")
+    with pb.GradientTape() as tape:
+        loss = pb.sum(pb.tensor(torch.from_dlpack(p).numpy()))
+    with pytest.raises(pb.UnconnectedError, match=r"cut by __dlpack__\(\) at .*test_errors\.py"):
+        tape.gradient(loss, p)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import tracemalloc
 import weakref
 from collections.abc import Callable
@@ -43,6 +44,7 @@ def test_every_rule_is_read_from_its_source(op: Any) -> None:
             declared = op.pullback[i] if isinstance(op.pullback, tuple) else op.pullback
             assert declared is same or rule_text.definition_of(declared) is not None
             assert len(rule_text.rule_text(op, rule)) > 0
+            assert not re.search(r"\b_[a-z]", rule_text.rule_text(op, rule))  # the name of a private function
 
 
 def test_a_rule_without_source_is_told_by_its_arguments() -> None:

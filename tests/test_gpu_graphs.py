@@ -34,7 +34,7 @@ def state(captured: Any) -> tuple[int, int, int, str | None]:
     return replays[0].state()
 
 
-def training(fusion: str = "exact", **options: Any) -> tuple[Any, Any]:
+def training() -> tuple[Any, Any]:
     rng = np.random.default_rng(0)
     model = nn.Sequential(nn.Linear(7, 9), nn.Tanh(), nn.Linear(9, 3))
     for p in model.parameters():
@@ -146,6 +146,7 @@ def test_without_a_graph_kernels_are_launched_one_by_one(fail: str, monkeypatch:
         return  # the graph needed no memory that was not there
     assert len(seen) == 1
     assert seen[0].category is RuntimeWarning
+    assert seen[0].filename == __file__
     assert "launched one by one" in str(seen[0].message)
     *_, why = state(captured)
     assert why is not None

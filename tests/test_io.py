@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import pickle
+import stat
+import subprocess
+import sys
+import threading
 from typing import Any
 
 import ml_dtypes
@@ -162,6 +168,9 @@ def test_a_damaged_structure_is_refused_and_never_run(tmp_path: Any) -> None:
         '{"list": 3}',
         '{"a": 1, "b": 2}',
         '{"dict": [["k"]]}',
+        '{"value": {"a": 1}}',
+        '{"value": [1]}',
+        '{"dict": [[1.5, {"value": 1}]]}',
         "{}",
     ):
         library.save_file({"x": np.ones(2)}, tmp_path / "bad", {io.STRUCTURE: structure})
@@ -199,6 +208,7 @@ def test_a_save_that_fails_leaves_the_old_file_and_no_other(tmp_path: Any, monke
         ({"z": np.ones(2, complex)}, "complex128"),
         ({"f": lambda: 0}, "function"),
         ({"s": np.array(["text"])}, "dtype"),
+        ({"m": np.ma.masked_array(np.ones(2), [True, False])}, '"m" has a mask'),
         ({"a": {"\ud800": pb.ones(1)}}, r'"a" is .*half a character'),
         ({"a": RING}, r'the list at "a\.1\.0" contains itself'),
         (DEEP, "too deeply"),
@@ -208,3 +218,134 @@ def test_what_cannot_be_saved_is_named_by_its_path(tree: Any, words: str, tmp_pa
     with pytest.raises(pb.PullbackError, match=words):
         io.save(tmp_path / "x", tree)
     assert not os.listdir(tmp_path)
+
+
+def file_of(header: dict[str, Any], data: bytes = b"") -> bytes:
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + data
+
+
+@pytest.mark.parametrize("shape", [[0, 3, 2**63 - 1], [0, 2**64 - 1], [1] * 65], ids=["int64", "uint64", "65 axes"])
+def test_a_shape_that_no_array_has_is_told(shape: list[int], tmp_path: Any) -> None:
+    size = 4 * math.prod(shape)
+    header = {"a": {"dtype": "F32", "shape": shape, "data_offsets": [0, size]}}
+    (tmp_path / "x").write_bytes(file_of(header, b"\0" * size))
+    with pytest.raises(pb.FileFormatError, match="x"):
+        io.load(tmp_path / "x")
+
+
+@pytest.mark.parametrize("length", [1, 200, 255])
+def test_names_as_long_as_a_file_system_takes_are_saved(length: int, tmp_path: Any) -> None:
+    io.save(tmp_path / ("n" * length), pb.ones(2))
+    assert os.listdir(tmp_path) == ["n" * length]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes are POSIX's")
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o444, 0o666])
+def test_a_file_keeps_its_mode_and_a_new_one_follows_the_umask(mode: int, tmp_path: Any) -> None:
+    path = tmp_path / "x"
+    io.save(path, 1)
+    (tmp_path / "plain").write_bytes(b"")
+    assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE((tmp_path / "plain").stat().st_mode)
+    path.chmod(mode)
+    io.save(path, 2)
+    assert (stat.S_IMODE(path.stat().st_mode), io.load(path)) == (mode, 2)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root gives files away")
+def test_a_file_keeps_its_owner(tmp_path: Any) -> None:
+    io.save(tmp_path / "x", 1)
+    os.chown(tmp_path / "x", 12345, 23456)
+    io.save(tmp_path / "x", 2)
+    assert ((tmp_path / "x").stat().st_uid, (tmp_path / "x").stat().st_gid) == (12345, 23456)
+
+
+def test_another_name_of_a_file_keeps_the_old_contents(tmp_path: Any) -> None:
+    io.save(tmp_path / "x", 1)
+    os.link(tmp_path / "x", tmp_path / "other")
+    io.save(tmp_path / "x", 2)
+    assert (io.load(tmp_path / "x"), io.load(tmp_path / "other")) == (2, 1)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with names are POSIX's")
+def test_a_device_or_a_pipe_is_not_replaced(tmp_path: Any) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(pb.PullbackError, match="not a regular file"):
+        io.save(tmp_path / "pipe", 1)
+    assert os.listdir(tmp_path) == ["pipe"]
+
+
+@pytest.mark.parametrize("last", ["write", "fsync", "replace"])
+def test_a_save_that_is_killed_leaves_the_old_file_whole_and_the_next_one_clears_up(last: str, tmp_path: Any) -> None:
+    path = tmp_path / "state"
+    io.save(path, {"x": pb.tensor([1.0])})
+    program = f"""
+import os, signal, pullback as pb
+from pullback import io
+def die(*_): os.kill(os.getpid(), signal.SIGKILL)
+if {last!r} == "write":
+    io._like_the_old = die
+else:
+    setattr(os, {last!r}, die)
+pb.save({str(path)!r}, {{"x": pb.zeros(1000)}})
+"""
+    assert subprocess.run([sys.executable, "-c", program], env=os.environ).returncode == -9
+    assert io.load(path)["x"].item() == 1.0
+    assert len(os.listdir(tmp_path)) == 2
+    io.save(path, {"x": pb.tensor([2.0])})
+    assert os.listdir(tmp_path) == ["state"]
+
+
+def test_what_another_save_is_writing_is_not_taken_away(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    flush = os.fsync
+
+    def save_another(descriptor: int) -> None:
+        monkeypatch.setattr(os, "fsync", flush)
+        io.save(tmp_path / "b", 2)
+        flush(descriptor)
+
+    monkeypatch.setattr(os, "fsync", save_another)
+    io.save(tmp_path / "a", 1)
+    assert (io.load(tmp_path / "a"), io.load(tmp_path / "b")) == (1, 2)
+    assert sorted(os.listdir(tmp_path)) == ["a", "b"]
+
+
+def test_a_folder_that_cannot_be_opened_takes_files(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = os.open
+
+    def refuse(path: Any, flags: int, *rest: Any, **options: Any) -> int:
+        if os.path.isdir(path):
+            raise PermissionError(13, "Permission denied", path)
+        return opened(path, flags, *rest, **options)
+
+    monkeypatch.setattr(os, "open", refuse)
+    monkeypatch.setattr(os, "listdir", lambda path: refuse(path, 0))
+    io.save(tmp_path / "x", 3)
+    monkeypatch.undo()
+    assert io.load(tmp_path / "x") == 3
+
+
+def test_a_parameter_that_another_thread_changes_meanwhile_is_told(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import safetensors.numpy as library
+
+    p, serialize = pb.Parameter(np.ones(4), name="weight"), library.save
+
+    def save_late(*arguments: Any) -> bytes:
+        thread = threading.Thread(target=lambda: p.assign(np.zeros(4)))
+        thread.start()
+        thread.join()
+        return serialize(*arguments)
+
+    monkeypatch.setattr(library, "save", save_late)
+    with pytest.raises(pb.PullbackError, match='Parameter "weight" was changed by another thread'):
+        io.save(tmp_path / "x", {"p": p})
+    assert not os.listdir(tmp_path)
+
+
+def test_the_bytes_are_on_the_disk_before_the_file_takes_its_name(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    for name in ("fsync", "replace"):
+        real = getattr(os, name)
+        monkeypatch.setattr(os, name, lambda *args, name=name, real=real: (done.append(name), real(*args))[1])
+    pb.save(tmp_path / "x.safetensors", {"x": pb.ones(3)})
+    assert done[:2] == ["fsync", "replace"]

@@ -188,3 +188,107 @@ def test_refusals() -> None:
         tape.batch_jacobian(y, x)
     with pytest.raises(pb.TapeError, match="of shape"):
         tape.gradients([x * 1], x)
+
+
+@pytest.mark.parametrize("mode", ["auto", "reverse", "forward"])
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (2, 0)], ids=str)
+def test_a_target_without_elements_has_a_jacobian_without_elements(mode: Any, shape: tuple[int, ...]) -> None:
+    x = pb.ones(3, dtype=pb.float64)
+    found = pb.jacobian(lambda x: pb.zeros(shape, dtype=pb.float64) * pb.sum(x), mode=mode)(x)
+    assert (found.shape, found.dtype) == ((*shape, 3), pb.float64)
+
+
+def recurrent(x: Tensor) -> list[Tensor]:
+    found, h = [], x
+    for _ in range(5):
+        h = pb.tanh(h * x)
+        found.append(pb.sum(h))
+    return found
+
+
+@pb.custom_gradient
+def sine_and_cosine(x: Tensor) -> Any:
+    s, c = pb.sin(x), pb.cos(x)
+    return (s, c), lambda g: g[0] * c - g[1] * s
+
+
+def two_results(x: Tensor) -> list[Tensor]:
+    s, c = sine_and_cosine(pb.exp(x))
+    return [pb.sum(s), pb.sum(c * x), pb.sum(s * c), pb.sum(c)]
+
+
+def two_checkpointed(x: Tensor) -> list[Tensor]:
+    a, b = pb.checkpoint(lambda x: (pb.sin(x), pb.cos(x) * x))(pb.exp(x))
+    return [pb.sum(a), pb.sum(b * b), pb.sum(a * b)]
+
+
+SHARED: dict[str, Any] = {
+    "nothing in common": lambda x: [pb.sum(pb.sin(x * k)) for k in range(1, 4)],
+    "a trunk": lambda x: list(pb.unstack(pb.tanh(pb.sin(x) * x))),
+    "a trunk and pairs of towers": lambda x: [pb.sum(f(pb.tanh(x) * x) * k) for f in (pb.sin, pb.exp) for k in (2.0, 3.0)],
+    "one in another": lambda x: [pb.sum(pb.sin(x)), pb.sum(pb.sin(x)) ** 2],
+    "a chain": recurrent,
+    "crossing sets": lambda x: (lambda a, b, c: [pb.sum(a * b), pb.sum(b * c), pb.sum(a * c)])(pb.sin(x), pb.exp(x), x * x),
+    "one twice": lambda x: [pb.sum(x * x)] * 2,
+    "shapes of one element": lambda x: [pb.sum(x * x, keepdims=True), pb.sum(x), pb.reshape(pb.sum(pb.sin(x)), (1, 1))],
+    "two results of a call": two_results,
+    "two results of a checkpoint": two_checkpointed,
+}
+
+
+@pytest.mark.parametrize("large", [False, True], ids=["at once", "in turns"])
+@pytest.mark.parametrize("name", SHARED)
+def test_gradients_of_several_targets_are_those_of_each(name: str, large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pullback.transforms.gradients.LARGE_BYTES", -1 if large else 1 << 18)
+    x, unused = pb.tensor(RNG.standard_normal(3)), pb.tensor(np.ones(2))
+    with pb.GradientTape() as outer:
+        outer.watch(x)
+        with pb.GradientTape(persistent=True) as tape:
+            tape.watch([x, unused])
+            y = x * 0.5
+            targets = SHARED[name](y)
+        shown: list[Any] = []
+        tape.on_gradient(y, lambda g: g * 2)
+        tape.on_gradient(x, lambda g: shown.append(g.shape))
+        wanted = [tape.gradient(t, [x, y, unused], unconnected="zero") for t in targets]
+        found = tape.gradients(targets, [x, y, unused], unconnected="zero")
+        assert set(shown) == {(3,)}
+        seconds = [pb.sum(pb.square(row[0])) for row in found]
+    for row, expected in zip(found, wanted):
+        for g, g_expected in zip(row, expected):
+            close(g, g_expected, 1e-12)
+    f = lambda v: pb.sum(pb.square(pb.grad(lambda w: SHARED[name](w * 0.5)[0].reshape(()))(v))) * 4  # as the hook doubles it
+    close(outer.gradient(seconds[0], x), pb.grad(f)(x), 1e-10)
+
+
+def test_gradients_that_some_targets_do_not_have_and_a_tape_that_is_used_up() -> None:
+    x, w, unused = (pb.tensor(RNG.standard_normal(3)) for _ in range(3))
+    with pb.GradientTape() as tape:
+        tape.watch([x, w, unused])
+        targets = {"a": pb.sum(pb.sin(x)), "b": pb.sum(x * w)}
+    found = tape.gradients(targets, [x, w, unused], unconnected="none")
+    for row, wanted in ((found["a"], [np.cos(host(x)), np.zeros(3)]), (found["b"], [host(w), host(x)])):
+        for g, g_wanted in zip(row, wanted):
+            close(g, g_wanted)
+    assert found["a"][2] is found["b"][2] is None
+    assert tape.nodes == []
+    with pytest.raises(pb.TapeError, match="used"):
+        tape.gradients(targets, x)
+    with pb.GradientTape() as tape:
+        tape.watch([x, unused])
+        y = pb.sum(x)
+    with pytest.raises(pb.UnconnectedError):
+        tape.gradients([y], [x, unused])
+
+
+def test_no_op_is_pulled_back_for_a_target_that_does_not_depend_on_it() -> None:
+    towers = [nn.Sequential(nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 1)) for _ in range(4)]
+    x, parameters = pb.ones((8, 16)), [p for tower in towers for p in tower.parameters()]
+    with pb.GradientTape(persistent=True) as tape:
+        targets = [pb.sum(tower(x)) for tower in towers]
+    with pb.profile(detail="count") as together:
+        tape.gradients(targets, parameters)
+    with pb.profile(detail="count") as apart:
+        for target in targets:
+            tape.gradient(target, parameters, unconnected="zero")
+    assert together.total.matmul_flops == apart.total.matmul_flops > 0

@@ -20,15 +20,15 @@ if not PACKAGE.exists():
 
 # From the bottom to the top. A module imports from its own layer and from those above it in this list.
 LAYERS: list[tuple[str, ...]] = [
-    ("errors", "refusal", "config", "site", "listeners", "ledger"),
+    ("errors", "refusal", "config", "site", "listeners", "kept", "ledger"),
     ("capturing",),
     ("simulated", "gpu", "gpu_libraries"),
     ("leases",),
-    ("devices", "dtypes", "door", "example"),
-    ("tensor", "tree", "namespace_info"),
+    ("devices", "dtypes", "door", "example", "capsules"),
+    ("tensor", "storage", "tree", "namespace_info", "views", "exchange"),
     ("backends",),
     ("creation", "amp"),
-    ("operand", "batching"),
+    ("operand", "batching", "pickling", "precision"),
     ("primitive",),
     ("tape", "explain"),
     ("ops",),
@@ -45,6 +45,7 @@ LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in mod
 # Calls that go up, made when they run and not when they are imported, each with its reason.
 UPWARD = {
     ("dtypes", "backends"),  # bfloat16 is made on first use, and the kernels are told of it
+    ("tensor", "pickling"),  # __reduce__
     ("tensor", "creation"), ("tensor", "ops"), ("tensor", "__init__"),  # t.to(…), p.assign(…), Parameter(obj), __array_namespace__
     ("creation", "ops"), ("creation", "operand"),  # pb.asarray of a tensor is recorded
     ("tape", "sweep"), ("explain", "sweep"),  # the walk back names ops (to sum gradients), the tape does not

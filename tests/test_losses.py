@@ -171,3 +171,10 @@ def test_logits_of_no_classes_have_an_empty_gradient_of_any_order() -> None:
         total = pb.sum(slope)
     assert slope.shape == (2, 0)
     assert outer.gradient(total, x, unconnected="zero").shape == (2, 0)
+
+
+def test_a_row_that_is_left_out_of_nll_has_no_loss() -> None:
+    x = pb.tensor(np.log([[0.5, 0.5], [0.25, 0.75]]))
+    np.testing.assert_allclose(nn.nll(x, [-100, 1], reduction="none").numpy(), [0.0, -np.log(0.75)])
+    for reduction in ("sum", "mean"):
+        assert nn.nll(x, [-100, 1], reduction=reduction).item() == pytest.approx(-np.log(0.75))

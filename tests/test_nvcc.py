@@ -6,12 +6,12 @@ The build is kept in build/nvcc, so that only what changed is compiled again; wh
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shutil
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -59,8 +59,16 @@ def _why_not() -> str:
 pytestmark = pytest.mark.skipif(bool(_why_not()), reason=_why_not())
 
 
-@cache
+def _forget_another_checkout(build: Path, root: Path) -> None:
+    """CMake refuses a build folder that was made for another path, as after a checkout was moved or copied: it is made anew."""
+    cache = build / "CMakeCache.txt"
+    if cache.exists() and f"\nCMAKE_HOME_DIRECTORY:INTERNAL={root}\n" not in cache.read_text():
+        shutil.rmtree(build)
+
+
+@functools.cache
 def _built() -> subprocess.CompletedProcess[str]:
+    _forget_another_checkout(BUILD, ROOT)
     options = ["PULLBACK_CUDA=ON", "PULLBACK_CUDA_REPORT=ON", "PULLBACK_SIMD_LEVELS=native-best"]
     options += [
         "PULLBACK_CUDA_ARCHITECTURES=" + ";".join([*[f"{number}-real" for number in ARCHITECTURES[:-1]], ARCHITECTURES[-1]]),
@@ -105,6 +113,16 @@ def usages(reports: dict[str, str]) -> list[Usage]:
     head = "architecture, registers, bytes of stack frame, bytes spilled, file, kernel\n"
     (BUILD / "kernels.txt").write_text(head + "".join(lines))
     return found
+
+
+def test_a_build_for_another_path_is_made_anew(tmp_path: Path) -> None:
+    for home, kept in ((ROOT, True), (tmp_path / "elsewhere", False)):
+        build = tmp_path / home.name
+        build.mkdir()
+        (build / "CMakeCache.txt").write_text(f"# a comment\nCMAKE_HOME_DIRECTORY:INTERNAL={home}\nX:STRING=1\n")
+        _forget_another_checkout(build, ROOT)
+        assert build.exists() == kept
+    _forget_another_checkout(tmp_path / "nothing", ROOT)
 
 
 def test_the_compiler_warns_of_nothing(reports: dict[str, str]) -> None:

@@ -36,7 +36,6 @@ from pullback.tensor import Tensor
 
 ROOT = Path(__file__).resolve().parents[1]
 SIZES = (0, 1, 15, 16, 17, 1023, 1024, 1025, 5000)
-LARGEST_ANGLE = 2.0**51  # beyond it the kernels of sin, cos and tan give NaN
 SPECIAL = (
     0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.0, -3.0,
     1e-30, -1e-30, 1e30, -1e30, 88.9, -104.5, 1000.0, -1000.0,
@@ -81,16 +80,8 @@ def test_backends_give_the_same_dtype(op: Op, dtype: str, native: None) -> None:
 def test_special_values_of_one_input(op: Op, dtype: str, backend: Any) -> None:
     with np.errstate(all="ignore"):
         x = np.array(SPECIAL).astype(dtype)
-    if op.name in ("sin", "cos", "tan"):
-        x = x[~(np.abs(x) > LARGEST_ANGLE) | np.isinf(x)]
     signed = op.name != "sign"  # -0 is as good a sign of -0 as 0
     assert_ulps(backend.run(op, (x,), ()), expected(op, (x,), ()), op.ulp, signed_zeros=signed, what=str(op))
-
-
-@pytest.mark.parametrize("name", ["sin", "cos", "tan"])
-def test_angles_too_large_to_reduce_give_nan_and_not_garbage(name: str, native: None) -> None:
-    assert np.isnan(getattr(pb, name)(pb.tensor([1e16, -1e30])).numpy()).all()
-    assert np.isfinite(getattr(pb, name)(pb.tensor([1e15, -1e15])).numpy()).all()
 
 
 @pytest.mark.parametrize(("op", "dtype"), on_floats("binary"), ids=str)
@@ -248,14 +239,15 @@ def test_a_fused_pullback_is_its_definition_at_kinks_and_infinities(op: Op, nati
 # ---- cost
 
 
+@pytest.mark.parametrize("width", [4, 8])
 @pytest.mark.parametrize("op", ALL, ids=str)
-def test_the_ledger_shows_the_declared_cost(op: Op, backend: Any) -> None:
-    inputs, params = example(op, np.float32 if "float32" in takes(op) else np.int32)
-    door.begin()
+def test_the_ledger_shows_the_declared_cost(op: Op, width: int, backend: Any) -> None:
+    inputs, params = example(op, np.dtype(f"f{width}" if "float32" in takes(op) else f"i{width}"))
+    ledger = door.begin()
     try:
         y = backend.run(op, inputs, params)
     finally:
-        launches = door.end().launches
+        launches = door.end(ledger).launches
     declared = op.cost(inputs, *params, y) if variadic(op, inputs) else op.cost(*inputs, *params, y)
     arrays = [x for x in (*inputs, *params) if isinstance(x, np.ndarray)]
     moved = {"bytes_read": sum(map(reference.distinct_bytes, arrays)), "bytes_written": y.nbytes}

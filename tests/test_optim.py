@@ -362,8 +362,10 @@ def test_bad_arguments_are_refused_in_words() -> None:
     assert optim.SGD([p], lr=np.float32(0.5)).lr == 0.5  # type: ignore[arg-type]
     with pytest.raises(pb.PullbackError, match="clip_norm=-1"):
         optim.Adam([p], clip_norm=-1)
+    counts = pb.Parameter([1, 2], trainable=False, name="k")
+    counts.trainable = True
     with pytest.raises(pb.DTypeError, match='"k" has dtype int64; only floating-point'):
-        optim.SGD([pb.Parameter([1, 2], name="k")])
+        optim.SGD([counts])
     for rule, name in ((optim.Adam, "eps"), (optim.AdamW, "weight_decay"), (optim.SGD, "momentum"), (optim.SGD, "weight_decay")):
         for value in (-1.0, math.nan, None):
             with pytest.raises(pb.PullbackError, match=f"{rule.__name__}: {name}="):

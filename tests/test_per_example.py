@@ -107,6 +107,88 @@ def test_a_weighted_sum_is_that_of_the_gradients(case: str) -> None:
             close(g, sum(c * row[i] for c, row in zip(clip, rows)), rtol=1e-9)
 
 
+# ---- all kinds of uses of one parameter, in random programs
+
+
+@pb.custom_gradient
+def cubed(x: Tensor) -> Any:
+    return x * x * x, lambda g: g * 3.0 * x * x
+
+
+@pb.custom_gradient
+def times(x: Tensor, y: Tensor) -> Any:
+    return x * y, lambda g: (None, g * x)
+
+
+def looped(w: Tensor, x: Tensor) -> Tensor:
+    """A loop over the rows of w."""
+    last, each = pb.scan(lambda carry, row: (pb.tanh(carry + pb.sum(row)), carry * row), pb.sum(x), w)
+    return last + pb.sum(each)
+
+
+def product(w: Tensor, x: Tensor, turned: bool = False) -> Tensor:
+    """A product of w as a matrix; of the whole, where it is one, so that its gradient stays in factors."""
+    m = w if w.ndim == 2 else pb.reshape(w, (-1, w.shape[-1]))
+    m = m.mT if turned else m
+    return pb.sum(pb.sin(pb.outer(x, pb.ones(m.shape[0], dtype="float64")) @ m))
+
+
+def layer(w: Tensor, x: Tensor) -> Tensor:
+    m = w if w.ndim == 2 else pb.reshape(w, (w.shape[0], -1))
+    return pb.sum(nn.functional.linear(pb.outer(x, pb.ones(m.shape[1], dtype="float64")), m, m[:, 0], "tanh"))
+
+
+USES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "an element": lambda w, x, i: pb.sum(pb.sin(w[i[0]])),
+    "rows": lambda w, x, i: pb.sum(pb.exp(0.1 * w[i])) * x[0],
+    "rows at indices of two axes": lambda w, x, i: pb.sum(pb.take(w, pb.stack([i, i]), axis=0) * x[1]),
+    "a column": lambda w, x, i: pb.sum(pb.square(pb.take(w, i % w.shape[-1], axis=-1))),
+    "a slice": lambda w, x, i: pb.sum(w[1:] * x[0]),
+    "a penalty": lambda w, x, i: 0.5 * pb.sum(w * w),
+    "nothing but itself": lambda w, x, i: pb.sum(w) * x[2],
+    "twice in one concat": lambda w, x, i: pb.sum(pb.square(pb.concat([w, w * x[0], w]))),
+    "thrice in one stack": lambda w, x, i: pb.sum(pb.cos(pb.stack([w, w, x[0] * w]))),
+    "repeated": lambda w, x, i: pb.sum(pb.repeat(w, 2, axis=0) * x[1]),
+    "broadcast": lambda w, x, i: pb.sum(pb.outer(x, pb.ones(w.size, dtype="float64")) * pb.reshape(w, (1, -1))),
+    "where": lambda w, x, i: pb.sum(pb.where(w > x[0], w, w * w)),
+    "a pullback of its own": lambda w, x, i: pb.sum(cubed(w) * x[0]),
+    "a pullback without a gradient": lambda w, x, i: pb.sum(times(w, w + x[0])),
+    "a loop": lambda w, x, i: looped(w, x),
+    "a loop in checkpoints": lambda w, x, i: pb.checkpoint(looped)(w, x),
+    "a product": lambda w, x, i: product(w, x),
+    "a product with the transpose": lambda w, x, i: product(w, x, turned=True),
+    "a layer": lambda w, x, i: layer(w, x),
+    "a checkpoint": lambda w, x, i: pb.checkpoint(lambda v: pb.sum(pb.tanh(v[i] * x[0])) + pb.sum(v * v))(w),
+}  # fmt: skip
+SHAPES = [(4,), (4, 3), (3, 4), (4, 4), (4, 1), (4, 2, 3), (3, 1, 2)]  # among them lengths that are those of the batch
+
+
+@pytest.mark.parametrize("seed", range(48))
+def test_norms_and_weighted_sums_are_right_whatever_a_parameter_is_used_for(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    shapes = [SHAPES[k] for k in rng.integers(0, len(SHAPES), 2)]
+    parameters = [pb.Parameter(0.5 * rng.standard_normal(shape)) for shape in shapes]
+    chosen = [[list(USES)[k] for k in rng.choice(len(USES), rng.integers(1, 5), replace=False)] for _ in shapes]
+    size = int(rng.choice([1, 3, 4, 5]))
+    x, i = rng.standard_normal((size, 3)), rng.integers(0, 3, (size, int(rng.integers(1, 5))))
+
+    def loss(q: Any, x: Tensor, i: Tensor) -> Tensor:
+        return pb.sum(pb.stack([pb.asarray(USES[use](w, x, i)) for w, uses in zip(q, chosen) for use in uses]))
+
+    rows = []
+    for k in range(size):
+        with pb.GradientTape() as tape:
+            y = loss(parameters, pb.tensor(x[k]), pb.tensor(i[k]))
+        rows.append([host(g) for g in tape.gradient(y, parameters, unconnected="zero")])
+    batch, weights = (pb.tensor(x), pb.tensor(i)), rng.standard_normal(size)
+    norms = [sum(float(np.sum(g * g)) for g in row) for row in rows]
+    close(pb.per_example_norm(loss)(parameters, *batch), norms, rtol=1e-9)
+    for place, g in enumerate(pb.weighted_grad(loss, weights)(parameters, *batch)):
+        close(g, sum(c * row[place] for c, row in zip(weights, rows)), rtol=1e-9)
+    for place, g in enumerate(pb.per_example_grad(loss)(parameters, *batch)):
+        close(g, np.stack([row[place] for row in rows]), rtol=1e-9)
+
+
 def test_a_weighted_sum_takes_one_forward_and_two_backward_passes() -> None:
     forwards: list[int] = []
     parameters, loss, batch = cases()["dense"]
@@ -170,3 +252,17 @@ def test_refusals() -> None:
     running = pb.Parameter(np.zeros(3))
     with pytest.raises(pb.VmapError, match="differ from example to example"):
         pb.per_example_grad(lambda q, v: pb.sum(q * (v - running.assign(v))))(w, x)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_norms_of_gathers_along_any_axis_are_those_of_the_gradients(axis: int) -> None:
+    rng = np.random.default_rng(4)
+    w, at = pb.Parameter(rng.standard_normal((4, 4))), rng.integers(0, 4, (BATCH, 3))
+    g = pb.tensor(rng.standard_normal((BATCH, *((3, 4) if axis == 0 else (4, 3)))))
+    loss = lambda w, i, g: pb.sum(pb.take(w, i, axis=axis) * g)
+    each = host(pb.per_example_grad(loss)(w, pb.tensor(at), g))
+    wanted = np.zeros((BATCH, 4, 4))
+    for k in range(BATCH):
+        np.add.at(wanted[k], at[k] if axis == 0 else (slice(None), at[k]), host(g)[k])
+    close(each, wanted)
+    close(pb.per_example_norm(loss)(w, pb.tensor(at), g), (wanted**2).sum((1, 2)))

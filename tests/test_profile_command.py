@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import py_compile
+import signal
 import subprocess
 import sys
 import zipfile
@@ -160,6 +162,15 @@ def test_a_failing_script_fails_as_under_python_and_leaves_its_report(name: str,
         assert table(err).split()[-1] == "2"
 
 
+@pytest.fixture
+def interruptible() -> Any:
+    """A run in the background may have been started with SIGINT ignored, which processes that it starts inherit."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_is_130(capfd: pytest.CaptureFixture[str]) -> None:
     Path("script.py").write_text(f"{TRAINS}\nimport signal\nsignal.raise_signal(signal.SIGINT)\n")
     expected = python("script.py")
@@ -196,12 +207,43 @@ def test_a_module_that_lacks_another_is_an_error_of_its_own(capfd: pytest.Captur
     assert "command.py" not in err
 
 
-def test_a_script_with_a_profile_of_its_own_is_told_what_to_do(capfd: pytest.CaptureFixture[str]) -> None:
-    Path("script.py").write_text("import pullback as pb\nwith pb.profile() as prof:\n    pb.ones(3)\n")
-    assert ours("script.py") == 1
-    err = capfd.readouterr().err
-    assert "running in this thread already" in err
-    assert "pullback: the script has a profile of its own. Run it with python, or without its pb.profile()." in err
+def test_a_script_with_a_profile_of_its_own_runs_and_both_count_it(capfd: pytest.CaptureFixture[str]) -> None:
+    Path("script.py").write_text(
+        "import pullback as pb\nx = pb.ones((8, 8))\nwith pb.profile() as prof:\n    y = x @ x\nx @ x\nprint(prof.total.flops)\n"
+    )
+    assert ours("--detail", "count", "script.py") == 0
+    out, err = capfd.readouterr()
+    assert out == f"{2 * 8**3}\n"
+    assert table(err).split()[1:3] == ["2.05", "k"]
+
+
+def test_the_tables_are_by_what_was_asked_for(capfd: pytest.CaptureFixture[str]) -> None:
+    Path("script.py").write_text("import pullback as pb\npb.ones(3)\npb.sin(pb.ones(3))\n")
+    assert ours("--by", "line", "--by", "kernel", "script.py") == 0
+    told = capfd.readouterr().err
+    assert "by line" in told
+    assert "by kernel" in told
+    assert "by op" not in told
+    assert "line 3" in told
+    assert ours("--by", "colour", "script.py") == 1
+    assert "no axis 'colour'" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--trace", "--json"])
+def test_a_name_that_ends_in_gz_is_compressed(option: str, capfd: pytest.CaptureFixture[str]) -> None:
+    Path("script.py").write_text("import pullback as pb\npb.sin(pb.ones(3))\n")
+    assert ours(option, "out.json.gz", "script.py") == 0
+    assert json.loads(gzip.decompress(Path("out.json.gz").read_bytes()))
+
+
+def test_launches_of_other_threads_are_told(capfd: pytest.CaptureFixture[str]) -> None:
+    Path("script.py").write_text(
+        "import threading\nimport pullback as pb\nx = pb.tensor([1.0] * 8)\n"
+        "t = threading.Thread(target=lambda: [pb.exp(x) for _ in range(5)])\nt.start(); t.join()\n"
+    )
+    assert ours("script.py") == 0
+    told = " ".join(capfd.readouterr().err.split())
+    assert "nothing ran in this thread; 5 launch(es) of other threads are not in these figures" in told
 
 
 # ---- the report

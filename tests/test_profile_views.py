@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import io
 import math
 import re
@@ -170,7 +171,7 @@ def test_a_wider_terminal_shows_long_names_in_one_line(monkeypatch: pytest.Monke
 def test_numbers_are_flush_right() -> None:
     lines = phase_table(made()).splitlines()
     for header in [k for k, line in enumerate(lines) if line.startswith(("   ", "by "))][-1:]:
-        rows = [line for line in lines[header + 2 : -3] if not line.startswith("-")]
+        rows = [line for line in lines[header + 2 : lines.index("", header)] if not line.startswith("-")]
         assert len({len(line) for line in rows}) == 1
 
 
@@ -308,3 +309,29 @@ def test_a_comparison_shows_in_colours_too() -> None:
     found = compare(made(), made(*STEP[:-1]))
     assert as_text(found.__rich__()) == str(found)
     assert repr(found) == f"Comparison({len(found.rows)} changes)"
+
+
+def test_the_method_compares_as_the_function_does() -> None:
+    prof = trained()
+    assert (prof.compare(prof).noise, prof.compare(prof, noise=0.5).noise) == (0.1, 0.5)
+    rows, slow = prof.rows, max(prof.rows, key=lambda row: row.figures.seconds)
+    slower = slow._replace(figures=replace(slow.figures, seconds=1.5 * slow.figures.seconds))
+    after = made(*[slower if row is slow else row for row in rows])
+    assert prof.compare(after).rows == compare(prof, after).rows
+    assert prof.compare(after, noise=0.9).rows == compare(prof, after, noise=0.9).rows
+    assert prof.compare(after, noise=0.9).rows != prof.compare(after).rows
+
+
+def test_a_figure_that_was_zero_has_no_ratio() -> None:
+    before, after = made(*STEP, row("copy", "1", "forward", 0, 3.0)), made(*STEP, row("copy", "1", "forward", 64, 3.0))
+    change = next(c for c in compare(before, after).rows if (c.axis, c.name, c.figure) == ("op", "copy", "flops"))
+    assert (change.before, change.after) == (0, 64)
+    assert cells(str(compare(before, after)), "copy")[-2:] == ["0", "64"]
+
+
+def test_words_of_the_tables_are_explained_below_them_and_notebooks_show_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pb.profile() as prof:
+        nn.Linear(2, 2)(pb.ones((1, 2)))
+    told = " ".join(str(prof).split())
+    assert "special: exp, log, tanh, sqrt, divisions, counted apart; outside: of no module" in told
+    assert prof._repr_html_() == f"<pre>{html.escape(str(prof))}</pre>"

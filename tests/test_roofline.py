@@ -176,8 +176,9 @@ def test_peaks_are_measured_once(measured: list[Any], cache: Path, on_cpu: None)
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", "[]", "{}", '"cpu"', "null", '{"device": "x"}', "half", "no products", "zero", "words", "another version"],
-)
+    ["", "{", "[]", "{}", '"cpu"', "null", '{"device": "x"}', "half", "no products", "zero", "words", "another version", "deep",
+     "huge", "numbers as text"],
+)  # fmt: skip
 def test_a_damaged_file_is_measured_anew(text: str, measured: list[Any], cache: Path) -> None:
     right = peaks.peaks("cpu")
     (file,) = cache.iterdir()
@@ -187,6 +188,9 @@ def test_a_damaged_file_is_measured_anew(text: str, measured: list[Any], cache: 
         "no products": json.dumps({**whole, "products": {}}),
         "zero": json.dumps({**whole, "bytes_per_second": 0}),
         "words": json.dumps({**whole, "elementwise": "fast"}),
+        "deep": "[" * 200_000,
+        "huge": json.dumps({**whole, "bytes_per_second": 10**400}),
+        "numbers as text": json.dumps({**whole, "bytes_per_second": "1e9"}),
         "another version": json.dumps({**whole, "version": "0.0.0"}),
     }
     file.write_text(damaged.get(text, text))
@@ -259,3 +263,10 @@ def test_the_cache_folder_is_where_users_expect_it(variables: dict[str, str], fo
     for name, value in {"HOME": "/home/c", **variables}.items():
         monkeypatch.setenv(name, value)
     assert config.cache_dir() == Path(folder)
+
+
+def test_without_kernels_the_file_is_named_for_numpy(measured: list[Any], cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peaks.native, "module", None)
+    peaks.peaks("cpu")
+    (file,) = cache.iterdir()
+    assert file.name.endswith("-numpy-0.json")

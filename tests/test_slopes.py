@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import threading
 import warnings
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,78 @@ def test_the_line_where_the_path_was_cut_is_named(leave: Any, how: str) -> None:
         y = leave(h) * 3
     with pytest.raises(pb.UnconnectedError, match=how + r' at ".*test_slopes\.py", line \d+'):
         tape.gradient(y, x)
+
+
+@pytest.mark.parametrize("leave", [lambda a: a.numpy(), lambda a: float(a), lambda a: a.item(), lambda a: a.tolist(), np.asarray])
+@pytest.mark.usefixtures("on_cpu")
+def test_a_parameter_that_leaves_before_any_op_used_it_is_told_the_line(leave: Any) -> None:
+    a, b = pb.Parameter(2.0, name="a"), pb.Parameter([3.0], name="b")
+    with pb.GradientTape() as tape:
+        loss = pb.sum(leave(a) * b)
+    with pytest.raises(pb.UnconnectedError, match=r'source 0, Parameter "a"; the path was cut by .*test_slopes\.py", line \d+'):
+        tape.gradient(loss, [a, b])
+
+
+def test_a_target_from_after_the_tape_is_told_so() -> None:
+    x, here = pb.Parameter([1.0, 2.0], name="x"), inspect.currentframe().f_lineno  # type: ignore[union-attr]
+    with pb.GradientTape(persistent=True) as tape:
+        y = x * x
+        inside = pb.sum(y)
+    for target in (inside * 2, y[1]):
+        with pytest.raises(pb.UnconnectedError, match="target is not on the tape") as told:
+            tape.gradient(target, x)
+        assert f'the tape (the `with` at "{__file__}", line {here + 1},' in str(told.value)
+        assert "had stopped" in str(told.value)
+    tape.gradient(inside, x)
+    with pytest.raises(pb.UnconnectedError) as told:
+        tape.gradient(inside, pb.Parameter(1.0))
+    assert "target is not" not in str(told.value)
+
+
+def test_an_op_of_another_thread_is_not_on_the_tape_and_the_error_says_so() -> None:
+    x, found = pb.Parameter(2.0, name="x"), []
+    with pb.GradientTape() as tape:
+        thread = threading.Thread(target=lambda: found.append(x * x))
+        thread.start()
+        thread.join()
+    with pytest.raises(pb.UnconnectedError, match="in another thread than the one that entered it"):
+        tape.gradient(found[0], x)
+
+
+def test_a_watch_after_the_use_is_told_both_lines() -> None:
+    x, w = pb.tensor(2.0), pb.Parameter(3.0)
+    here = inspect.currentframe().f_lineno  # type: ignore[union-attr]
+    with pb.GradientTape() as tape:
+        y = x * w
+        tape.watch(x)
+    with pytest.raises(pb.UnconnectedError) as told:
+        tape.gradient(y, [x, w])
+    assert f'it was watched at "{__file__}", line {here + 3}' in str(told.value)
+    assert f'multiply, recorded at "{__file__}", line {here + 2}' in str(told.value)
+    assert "used it before" in str(told.value)
+    with pb.GradientTape() as tape:
+        z = x * x
+        tape.watch(x)
+    with pytest.raises(pb.UnconnectedError, match="no op that was recorded used it after that"):
+        tape.gradient(z, x)
+
+
+def test_a_module_as_a_source_is_told_of_its_parameters() -> None:
+    net = nn.Linear(2, 1)
+    with pb.GradientTape() as tape:
+        loss = pb.sum(net(pb.ones((1, 2))))
+    with pytest.raises(pb.TapeError, match=r"source is a Linear, not a tensor.*module\.parameters\(\)"):
+        tape.gradient(loss, net)
+    with pytest.raises(pb.TapeError, match=r"watch.*Linear.*module\.parameters\(\)"):
+        pb.GradientTape().watch(net)
+
+
+@pytest.mark.parametrize("value", [3, [1, 2], True, [False], np.arange(3)])
+def test_a_parameter_that_cannot_be_trained_is_refused_when_it_is_made(value: Any) -> None:
+    with pytest.raises(pb.DTypeError, match=r"Parameter: the value has dtype (int64|bool).*pb\.float32.*trainable=False"):
+        pb.Parameter(value)
+    assert pb.Parameter(value, trainable=False).dtype in (pb.int64, pb.bool)
+    assert pb.Parameter(value, dtype=pb.float32).dtype == pb.float32
 
 
 @pytest.mark.usefixtures("on_cpu")
@@ -111,7 +184,8 @@ def test_no_warning_where_another_path_has_a_slope() -> None:
 
 
 DOCUMENT = (ROOT / "docs" / "derivatives.md").read_text()
-KINKS = re.findall(r"^\| `([^`]+)` \| (\S+) \| (\S+) \|", DOCUMENT, flags=re.MULTILINE)
+FIRST, SECOND = DOCUMENT.split("## Second derivatives")
+KINKS, CURVES = [re.findall(r"^\| `([^`]+)` \| (\S+) \| (\S+) \|", part, flags=re.MULTILINE) for part in (FIRST, SECOND)]
 
 
 @pytest.mark.filterwarnings("ignore::pullback.ZeroGradientWarning")
@@ -126,6 +200,13 @@ def test_derivatives_at_kinks_are_those_of_the_document(function: str, at: str, 
         x = watched(float(at), defined, dtype)
         y = eval(function, {"pb": pb, "nn": nn, "x": x})
         close(defined.gradient(y, x), float(slope))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("function", "at", "curvature"), CURVES, ids=[f"{function} at {at}" for function, at, _ in CURVES])
+def test_second_derivatives_are_those_of_the_document(function: str, at: str, curvature: str, dtype: str) -> None:
+    f = lambda x: eval(function, {"pb": pb, "nn": nn, "x": x})
+    close(pb.grad(pb.grad(f))(pb.tensor(float(at), dtype=dtype)), float(curvature))
 
 
 def kinks(op: Op) -> bool:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import os
+import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -372,3 +373,12 @@ def test_the_command_verifies_the_whole_script(
 def test_a_profile_has_it() -> None:
     with pytest.raises(pb.PullbackError, match="a profile keeps figures, not what was run"):
         Profile().verify()
+
+
+def test_a_run_under_ncu_that_failed_is_told_and_not_read(fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_run(fake, [[]], (verify.MARK, {}))
+    done = subprocess.CompletedProcess([], 7, "", "ValueError: no data")
+    query = subprocess.CompletedProcess([], 0, QUERY, "")
+    monkeypatch.setattr(ncu.subprocess, "run", lambda command, **options: query if "--query-metrics" in command else done)
+    with pytest.raises(pb.PullbackError, match=r"(?s)status 7.*ValueError: no data"):
+        ncu.count([sys.executable, "-c", "pass"], {})

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from training import training_step
 
 import pullback as pb
 from pullback import nn, optim
@@ -148,13 +149,7 @@ def captured_step(n: int) -> list[Any]:
     model = nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 5))
     model.load_state_dict({name: floats(*p.shape, seed=3) / 10 for name, p in model.named_parameters()})
     opt = optim.Adam(model.parameters(), lr=1e-2)
-
-    def step(x: Any, y: Any) -> Any:
-        with pb.GradientTape() as tape:
-            loss = nn.cross_entropy(model(x), y)
-        opt.step(tape.gradient(loss, opt.parameters))
-        return loss
-
+    step = training_step(model, opt)
     once, thrice = pb.capture(step), pb.capture(step, steps=3)
     count = min(n, 64)
     losses = [once(floats(count, 20), integers(5, count)) for _ in range(4)]

@@ -14,6 +14,7 @@ from typing import Any
 import device
 import numpy as np
 import timing
+from training import training_step
 
 import pullback as pb
 from pullback import nn, optim
@@ -32,15 +33,8 @@ def network(net: Net) -> tuple[Any, Any, Callable[[Any, Any], Any], Any, Any]:
     model = nn.Sequential(*layers)
     model.load_state_dict({name: pb.tensor(value) for name, value in net.weights().items()})
     opt = optim.Adam(model.parameters(), lr=1e-3)
-
-    def step(x: Any, y: Any) -> Any:
-        with pb.GradientTape() as tape:
-            loss = nn.cross_entropy(model(x), y)
-        opt.step(tape.gradient(loss, opt.parameters))
-        return loss
-
     x, y = net.examples()
-    return model, opt, step, pb.tensor(x), pb.tensor(y)
+    return model, opt, training_step(model, opt), pb.tensor(x), pb.tensor(y)
 
 
 def runner(step: Any, x: Any, y: Any, way: str) -> tuple[Callable[[], Any], int, Any]:

@@ -24,6 +24,8 @@ def hash_of(arrays: dict[str, np.ndarray]) -> str:
 
 def trained(steps: int) -> dict[str, np.ndarray]:
     """Returns the weights after `steps` captured steps on the digits, on the default device."""
+    from training import training_step
+
     import pullback as pb
     from pullback import nn, optim
     from workloads import Net
@@ -33,14 +35,7 @@ def trained(steps: int) -> dict[str, np.ndarray]:
     model = nn.Sequential(nn.Linear(*SIZES[:2]), nn.ReLU(), nn.Linear(*SIZES[1:]))
     model.load_state_dict({name: pb.tensor(value) for name, value in Net(SIZES, BATCH).weights().items()})
     opt = optim.Adam(model.parameters(), lr=1e-3)
-
-    @pb.capture
-    def step(x: pb.Tensor, y: pb.Tensor) -> pb.Tensor:
-        with pb.GradientTape() as tape:
-            loss = nn.cross_entropy(model(x), y)
-        opt.step(tape.gradient(loss, opt.parameters))
-        return loss
-
+    step = pb.capture(training_step(model, opt))
     order = np.random.default_rng(1)
     for _ in range(steps):
         rows = order.integers(0, len(x), BATCH)

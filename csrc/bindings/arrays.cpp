@@ -8,7 +8,9 @@
 #include <new>
 #include <string>
 
+#include "bindings/gil.h"
 #include "bindings/numpy_api.h"
+#include "bindings/result.h"
 #include "bindings/storage.h"
 #include "kernels/failure.h"
 
@@ -37,6 +39,7 @@ constexpr int kMaxHolders = 4;
 Holder holders[kMaxHolders];
 int holder_count = 0;
 PyTypeObject* tensor_type = nullptr;
+PyTypeObject* parameter_type = nullptr;  // the second holder: its subclasses, such as Buffers, hold arrays, too
 Py_ssize_t tensor_array, tensor_serial, tensor_storage;
 PyObject* zero = nullptr;
 
@@ -97,6 +100,8 @@ PyObject* enter(PyObject* self, PyObject* const* args, Py_ssize_t count) {
     begin_call();
 #endif
     return entry->call(entry->table, args, count);
+  } catch (ThreadEnd&) {  // in Python code that the call has run
+    sleep_until_exit();
   } catch (...) {
     raise_current(entry->name.c_str());
   }
@@ -142,6 +147,7 @@ void register_tensors(PyObject* tensor, PyObject* classes) {
     holders[holder_count++] = {reinterpret_cast<PyTypeObject*>(type), slot_of(type, "array")};
   }
   Py_DECREF(items);
+  parameter_type = holder_count > 1 ? holders[1].type : nullptr;
   Py_INCREF(tensor);
   tensor_type = reinterpret_cast<PyTypeObject*>(tensor);
   tensor_array = slot_of(tensor, "array"), tensor_serial = slot_of(tensor, "serial");
@@ -158,10 +164,17 @@ PyObject* unwrap(PyObject* object, bool& held) {
     if (!array) throw Refused{"a tensor without an array"};
     return array;
   }
+  if (parameter_type && PyType_IsSubtype(Py_TYPE(object), parameter_type)) {
+    held = true;
+    return slot(object, tensor_array);
+  }
   return object;
 }
 
-PyObject* bare(PyObject* object) { return Py_TYPE(object) == tensor_type ? slot(object, tensor_array) : object; }
+PyObject* bare(PyObject* object) {
+  const bool constant = Py_TYPE(object) == tensor_type && slot(object, tensor_storage) == Py_None;
+  return constant ? slot(object, tensor_array) : object;
+}
 
 PyObject* wrap(PyObject* array) {
   PyObject* tensor = tensor_type->tp_alloc(tensor_type, 0);
@@ -209,11 +222,12 @@ View view_or_refuse(PyObject* object) {
 
 size_t bytes_of(DType dtype, int ndim, const int64_t* shape) {
   int64_t bytes = item_size(dtype);
+  bool empty = false;  // NumPy refuses what would overflow but for an empty axis, so it is refused here
   for (int d = 0; d < ndim; ++d) {
-    if (shape[d] == 0) return 0;
-    if (__builtin_mul_overflow(bytes, shape[d], &bytes)) throw std::bad_alloc();
+    if (shape[d] == 0) empty = true;
+    else if (__builtin_mul_overflow(bytes, shape[d], &bytes)) throw std::bad_alloc();
   }
-  return size_t(bytes);
+  return empty ? 0 : size_t(bytes);
 }
 
 View host_view_or_refuse(PyObject* object) {
@@ -238,9 +252,26 @@ DType dtype_of(PyObject* object) {
 }
 
 int64_t to_int(PyObject* object) {
-  const long long value = PyLong_AsLongLong(object);
+  int overflow;
+  const long long value = PyLong_AsLongLongAndOverflow(object, &overflow);
+  if (overflow) throw Refused{"an integer beyond int64"};
   if (value == -1 && PyErr_Occurred()) throw PythonError{};
   return value;
+}
+
+int64_t to_length(PyObject* object) {
+  int overflow;
+  const long long value = PyLong_AsLongLongAndOverflow(object, &overflow);
+  if (overflow > 0) throw std::bad_alloc();
+  if (overflow < 0) throw Refused{"an integer beyond int64"};
+  if (value == -1 && PyErr_Occurred()) throw PythonError{};
+  return value;
+}
+
+int64_t add_lengths(int64_t a, int64_t b) {
+  int64_t sum;
+  if (__builtin_add_overflow(a, b, &sum)) throw std::bad_alloc();
+  return sum;
 }
 
 double to_real(PyObject* object) {
@@ -249,31 +280,22 @@ double to_real(PyObject* object) {
   return value;
 }
 
+bool to_bool(PyObject* object) {
+  const int value = PyObject_IsTrue(object);
+  if (value < 0) throw PythonError{};
+  return value;
+}
+
 int to_ints(PyObject* object, int64_t* out, int most) {
-  PyObject* items = PySequence_Fast(object, "expected a tuple of ints");
-  if (!items) throw PythonError{};
-  const Py_ssize_t count = PySequence_Fast_GET_SIZE(items);
-  if (count > most) {
-    Py_DECREF(items);
-    throw Refused{"too many axes"};
-  }
-  for (Py_ssize_t i = 0; i < count; ++i) {
-    out[i] = PyLong_AsLongLong(PySequence_Fast_GET_ITEM(items, i));
-    if (out[i] == -1 && PyErr_Occurred()) {
-      Py_DECREF(items);
-      throw PythonError{};
-    }
-  }
-  Py_DECREF(items);
-  return int(count);
+  const Items items(object);
+  if (items.size() > most) throw Refused{"too many axes"};
+  for (Py_ssize_t i = 0; i < items.size(); ++i) out[i] = to_length(items[i]);
+  return int(items.size());
 }
 
 void run_released(const Launch& launch, int64_t work) {
   if (work < kReleaseWork) return run(launch);
-  struct Released {
-    PyThreadState* state = PyEval_SaveThread();
-    ~Released() { PyEval_RestoreThread(state); }
-  } released;
+  const Released released;
   run(launch);
 }
 

@@ -27,7 +27,7 @@ View view_or_refuse(PyObject* object);
 void register_tensors(PyObject* tensor, PyObject* holders);
 // The array (or number) of a tensor, a borrowed reference; anything else as it is. `held` becomes true for a tensor.
 PyObject* unwrap(PyObject* object, bool& held);
-// The array of a tensor (not of a Parameter, which can change), a borrowed reference; anything else as it is.
+// The array of a tensor (not of a Parameter or a view of one, which can change), a borrowed reference; anything else as it is.
 PyObject* bare(PyObject* object);
 // A tensor around the array, whose reference it takes.
 PyObject* wrap(PyObject* array);
@@ -43,10 +43,15 @@ PyObject* view_array(PyObject* array, int ndim, const int64_t* shape, const int6
 View host_view_or_refuse(PyObject* object);
 
 DType dtype_of(PyObject* numpy_dtype_or_array);
+// Throws Refused beyond int64.
 int64_t to_int(PyObject* object);
 double to_real(PyObject* object);
-// A tuple or list of ints; returns how many.
+bool to_bool(PyObject* object);
+// A length, or a tuple or list of lengths or axes; returns how many. Throws std::bad_alloc beyond int64: no memory holds that.
+int64_t to_length(PyObject* object);
 int to_ints(PyObject* object, int64_t* out, int most);
+// a + b. Throws std::bad_alloc beyond int64.
+int64_t add_lengths(int64_t a, int64_t b);
 
 // Runs the launch through the door, without the GIL where it is long enough to matter.
 void run_released(const Launch& launch, int64_t work);

@@ -74,8 +74,8 @@ PyObject* call_concat(const void*, PyObject* const* args, Py_ssize_t count) {
     const View& v = views[k];
     if (v.dtype != first.dtype || v.ndim != first.ndim) throw Refused{"arrays of different dtypes or ranks"};
     for (int d = 0; d < first.ndim; ++d)
-      if (d != axis && views[k].shape[d] != shape[d]) throw Refused{"shapes differ beside the axis"};
-    shape[axis] += views[k].shape[axis];
+      if (d != axis && v.shape[d] != shape[d]) throw Refused{"shapes differ beside the axis"};
+    shape[axis] = add_lengths(shape[axis], v.shape[axis]);
   }
   Result result(first.dtype, first.ndim, shape, views[0]);
   Launch launch{nullptr, 1, int(inputs), views, {axis}, {}, nullptr};
@@ -98,7 +98,7 @@ int64_t to_int_within(PyObject* number, DType dtype) {
 double bits_of(PyObject* number, DType dtype) {
   uint64_t bits = 0;
   if (dtype == DType::b8) {
-    bits = PyObject_IsTrue(number) == 1;
+    bits = to_bool(number);
   } else if (dtype == DType::u64 && PyLong_Check(number)) {
     bits = PyLong_AsUnsignedLongLong(number);
     if (PyErr_Occurred()) {
@@ -137,7 +137,7 @@ PyObject* call_pad(const void*, PyObject* const* args, Py_ssize_t count) {
     throw Refused{"one length before and one after each axis"};
   for (int d = 0; d < ndim; ++d) {
     if (launch.ints[d] < 0 || after[d] < 0) throw Refused{"negative padding"};
-    shape[d] = launch.ints[d] + views[1].shape[d] + after[d];
+    shape[d] = add_lengths(add_lengths(launch.ints[d], views[1].shape[d]), after[d]);
   }
   Result result(views[1].dtype, ndim, shape, views[0]);
   return run_moving(kernel, result, launch);

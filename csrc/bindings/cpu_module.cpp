@@ -2,6 +2,7 @@
 // as the ops are.
 #include <pybind11/pybind11.h>
 
+#include "bindings/gil.h"
 #include "bindings/tables.h"
 #include "cpu/allocator.h"
 #include "cpu/blas.h"
@@ -32,7 +33,7 @@ PYBIND11_MODULE(PB_MODULE, mod) {
     pb::forward(name.c_str(), function.ptr(), type.ptr());
   });
   // The bytes given back: see cpu/allocator.h.
-  mod.def("trim_cache", &pb::cpu::trim_cache, py::call_guard<py::gil_scoped_release>());
+  mod.def("trim_cache", &pb::cpu::trim_cache, py::call_guard<pb::Released>());
   // (bytes cached, the limit in bytes, what sets the limit)
   mod.def("cache_use", [] {
     const pb::cpu::CacheUse use = pb::cpu::cache_use();

@@ -2,6 +2,7 @@
 #include <pybind11/pybind11.h>
 
 #include "bindings/buffer.h"
+#include "bindings/gil.h"
 #include "bindings/recorder.h"
 #include "bindings/storage.h"
 #include "bindings/tables.h"
@@ -107,20 +108,20 @@ void bind_streams(py::module_& mod) {
     return reinterpret_cast<uintptr_t>(pb::cuda::stream());
   });
   mod.def("synchronize", [](int device) {
-    const py::gil_scoped_release released;
+    const pb::Released released;
     const At at(device);
     pb::cuda::synchronize();
   });
   mod.def("wait_for", [](int device, uintptr_t stream) {
     const At at(device);
-    pb::cuda::wait_for(stream);
+    pb::cuda::order(stream, 0);
   });
   mod.def("let_wait", [](int device, uintptr_t stream) {
     const At at(device);
-    pb::cuda::let_wait(stream);
+    pb::cuda::order(0, stream);
   });
   mod.def("wait_for_all", [](int device) {
-    const py::gil_scoped_release released;
+    const pb::Released released;
     const At at(device);
     pb::cuda::wait_for_all();
   });
@@ -131,7 +132,6 @@ void bind_streams(py::module_& mod) {
   mod.def("passed", [](uintptr_t moment) {  // the moment is gone once this is true
     return pb::cuda::passed(reinterpret_cast<pb::cuda::Moment*>(moment));
   });
-  mod.def("forget", [](uintptr_t moment) { pb::cuda::forget(reinterpret_cast<pb::cuda::Moment*>(moment)); });
 }
 
 #if defined(PB_CUDASIM)
@@ -144,17 +144,10 @@ void bind_simulator(py::module_& mod) {
     pb::cuda::check(cudasim::make_late(stream, late), "making a stream late");
     return reinterpret_cast<uintptr_t>(stream);
   });
-  sim.def("destroy_stream", [](uintptr_t stream) { (void)cudaStreamDestroy(reinterpret_cast<cudaStream_t>(stream)); });
   sim.def("make_late", [](uintptr_t stream, bool late) {
     pb::cuda::check(cudasim::make_late(reinterpret_cast<cudaStream_t>(stream), late), "making a stream late");
   });
-  sim.def("order", [](uintptr_t earlier, uintptr_t later) {  // `later` waits for what `earlier` has been given
-    cudaEvent_t event = nullptr;
-    pb::cuda::check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
-    pb::cuda::check(cudaEventRecord(event, reinterpret_cast<cudaStream_t>(earlier)), "recording an event");
-    pb::cuda::check(cudaStreamWaitEvent(reinterpret_cast<cudaStream_t>(later), event, 0), "waiting for an event");
-    (void)cudaEventDestroy(event);
-  });
+  sim.def("order", &pb::cuda::order);
   sim.def("synchronize", [](uintptr_t stream) {
     pb::cuda::check(cudaStreamSynchronize(reinterpret_cast<cudaStream_t>(stream)), "waiting for a stream");
   });

@@ -23,7 +23,7 @@ PyObject* call_cumulative(const void* table, PyObject* const* args, Py_ssize_t c
   x = view_or_refuse(args[0]);
   const int axis = axis_or_refuse(args[1], x.ndim);
   Result result(op.wide ? wide(x.dtype) : x.dtype, x.ndim, x.shape, out);
-  run_released({&op.kernel, 1, 1, views, {axis, PyObject_IsTrue(args[2]) == 1}, {}, table}, x.size() * 2);
+  run_released({&op.kernel, 1, 1, views, {axis, to_bool(args[2])}, {}, table}, x.size() * 2);
   return result.hand_out();
 }
 

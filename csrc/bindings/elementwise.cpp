@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "bindings/result.h"
 #include "bindings/tables.h"
 
 namespace pb {
@@ -101,8 +102,9 @@ PyObject* call_elementwise(const void* table, PyObject* const* args, Py_ssize_t 
 }
 
 // sum += x, in the memory of the first argument: how gradients of one tensor accumulate.
-PyObject* add_into(const void* table, PyObject* const* args, Py_ssize_t) {
+PyObject* add_into(const void* table, PyObject* const* args, Py_ssize_t count) {
   const auto& op = *static_cast<const Elementwise*>(table);
+  expect_count(count, 2);
   View views[3] = {view_or_refuse(args[0]), view_or_refuse(args[0]), view_or_refuse(args[1])};
   if (views[2].dtype != views[0].dtype || !op.takes[int(compute_type(views[0].dtype))] || !views[0].contiguous())
     throw Refused{"dtypes differ or the sum is not contiguous"};

@@ -127,7 +127,7 @@ PyObject* call_one_hot(const void*, PyObject* const* args, Py_ssize_t count) {
   if (ndim == kMaxDims) throw Refused{"more than 8 axes"};
   int64_t shape[kMaxDims];
   for (int d = 0; d < ndim; ++d) shape[d] = views[1].shape[d];
-  shape[ndim] = to_int(args[1]);
+  shape[ndim] = to_length(args[1]);
   if (shape[ndim] < 0) throw Refused{"a negative depth"};
   Result result(dtype_of(args[2]), ndim + 1, shape, views[0]);
   run_indexed({&kernel, 1, 1, views, {}, {}, nullptr}, views[0].size());

@@ -19,14 +19,16 @@ constexpr int kTimed = 1;
 thread_local std::unique_ptr<Ledger> own_ledger;
 
 // set_phase(number) -> the number before. Launches from now on are charged to it.
-PyObject* set_phase(const void*, PyObject* const* args, Py_ssize_t) {
+PyObject* set_phase(const void*, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 1);
   const int before = door.charge.phase;
   door.charge.phase = int(to_int(args[0]));
   if (door.ledger) door.ledger->enter(door.charge.phase);
   return PyLong_FromLong(before);
 }
 
-PyObject* set_scope(const void*, PyObject* const* args, Py_ssize_t) {
+PyObject* set_scope(const void*, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 1);
   const int before = door.charge.scope;
   door.charge.scope = int(to_int(args[0]));
   return PyLong_FromLong(before);
@@ -69,16 +71,21 @@ Given scope_for(const Asked& asked) {
 }
 
 // scopes_by(function): function(op's name or module's path, code or None, offset, scope) gives (scope, scope of the pullback).
-PyObject* scopes_by(const void*, PyObject* const* args, Py_ssize_t) {
+PyObject* scopes_by(const void*, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 1);
   give_scope = Py_NewRef(args[0]);
   Py_RETURN_NONE;
 }
 
 // scope() -> what launches are charged to now.
-PyObject* scope(const void*, PyObject* const*, Py_ssize_t) { return PyLong_FromLong(door.charge.scope); }
+PyObject* scope(const void*, PyObject* const*, Py_ssize_t count) {
+  expect_count(count, 0);
+  return PyLong_FromLong(door.charge.scope);
+}
 
 // enter_scope(path of a module) -> the scope before.
-PyObject* enter_scope(const void*, PyObject* const* args, Py_ssize_t) {
+PyObject* enter_scope(const void*, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 1);
   const int before = door.charge.scope;
   door.charge.scope = scope_for({args[0], Py_None, 0, before}).scope;
   return PyLong_FromLong(before);
@@ -105,7 +112,8 @@ PyObject* ledger_begin(const void*, PyObject* const* args, Py_ssize_t count) {
   door.ledger->enter(door.charge.phase);
   Py_RETURN_NONE;
 }
-PyObject* ledger_end(const void*, PyObject* const*, Py_ssize_t) {
+PyObject* ledger_end(const void*, PyObject* const*, Py_ssize_t count) {
+  expect_count(count, 0);
   if (door.ledger) door.ledger->enter(kEnd);
   door.ledger = nullptr;
   Py_RETURN_NONE;
@@ -143,7 +151,8 @@ template <class Items, class Build> PyObject* list_of(const Items& items, Build&
 // ((kernel, phase, scope, dtype), launches, nanoseconds, figures); a launch ((kernel, phase, scope, dtype), figures, live bytes,
 // begin, end), the last ones; a border (nanoseconds, phase), the last ones; phases: nanoseconds of each before them; launching:
 // those of the host in launches. Times are of the monotonic clock.
-PyObject* ledger_take(const void*, PyObject* const*, Py_ssize_t) {
+PyObject* ledger_take(const void*, PyObject* const*, Py_ssize_t count) {
+  expect_count(count, 0);
   if (!own_ledger) Py_RETURN_NONE;
   const Ledger::Taken taken = own_ledger->take();
   own_ledger.reset();
@@ -161,7 +170,15 @@ PyObject* ledger_take(const void*, PyObject* const*, Py_ssize_t) {
 }
 
 // live_bytes() -> of the arrays that kernels made.
-PyObject* count_live_bytes(const void*, PyObject* const*, Py_ssize_t) { return PyLong_FromLongLong(live_bytes()); }
+PyObject* count_live_bytes(const void*, PyObject* const*, Py_ssize_t count) {
+  expect_count(count, 0);
+  return PyLong_FromLongLong(live_bytes());
+}
+
+// launches_elsewhere() -> launches of threads without a ledger, so far, while any thread had one.
+PyObject* count_elsewhere(const void*, PyObject* const*, Py_ssize_t) {
+  return PyLong_FromLongLong(launches_without_ledger.load(std::memory_order_relaxed));
+}
 
 }  // namespace
 
@@ -176,6 +193,7 @@ void bind_ledger(PyObject* module) {
   define(module, "ledger_end", ledger_end, nullptr);
   define(module, "ledger_take", ledger_take, nullptr);
   define(module, "live_bytes", count_live_bytes, nullptr);
+  define(module, "launches_elsewhere", count_elsewhere, nullptr);
 }
 
 }  // namespace pb

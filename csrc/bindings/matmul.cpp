@@ -99,7 +99,7 @@ struct Gradient {
   std::optional<Result> array;
   Gradient(PyObject* needed, const View& like, int ndim, View& out) {
     out = flat_view(nullptr, like.dtype, 0);
-    if (PyObject_IsTrue(needed)) array.emplace(like.dtype, ndim, like.shape, out);
+    if (to_bool(needed)) array.emplace(like.dtype, ndim, like.shape, out);
   }
   PyObject* hand_out() {
     if (array) return array->hand_out();

@@ -1,12 +1,20 @@
 // Replaying a plan from Python, and what it tells of itself.
 #include "bindings/plan.h"
 
-#include <cstring>
-#include <string>
+#include <pthread.h>
 
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <shared_mutex>
+#include <string>
+#include <utility>
+
+#include "bindings/gil.h"
 #include "bindings/result.h"
 #include "bindings/tables.h"
 #include "kernels/failure.h"
+#include "launch/clock.h"
 
 #if defined(PB_CUDA)
 #include "cuda/device.h"
@@ -16,7 +24,8 @@ namespace pb {
 namespace {
 
 constexpr const char* kName = "pullback.plan";
-constexpr size_t kNear = 16;  // so many inputs and results without an allocation
+constexpr size_t kNear = 16;                    // so many inputs and results without an allocation
+constexpr int64_t kUninterrupted = 50'000'000;  // nanoseconds that a run of several steps takes before it looks at the signals
 
 OwnedPlan& plan_or_refuse(PyObject* capsule) {
   auto* plan = static_cast<OwnedPlan*>(PyCapsule_GetPointer(capsule, kName));
@@ -60,10 +69,26 @@ Plan& plain_plan(OwnedPlan& owned) {
   return owned.plain;
 }
 
-struct Released {
-  PyThreadState* state = PyEval_SaveThread();
-  ~Released() { PyEval_RestoreThread(state); }
+#if defined(PB_CUDA)
+// A child of a process that has used a GPU cannot replay: its first question for a stream says so.
+struct BesideOthers {
+  const cuda::Stream stream = cuda::stream();
 };
+#else
+// Every replay holds it, shared with the others; a fork waits until nobody does. So a child finds no plan half run, and no lock taken
+// by a thread that it does not have. Nobody who holds it asks for the GIL, which the forking thread has.
+std::shared_mutex& replays() {
+  static std::shared_mutex* all = [] {
+    static std::shared_mutex* made = new std::shared_mutex;
+    pthread_atfork([] { made->lock(); }, [] { made->unlock(); }, [] { new (made) std::shared_mutex; });
+    return made;
+  }();
+  return *all;
+}
+struct BesideOthers {
+  const std::shared_lock<std::shared_mutex> lock{replays()};
+};
+#endif
 
 // The input in the place of the recorded one, which it is like but for the leading axis of steps. Arguments that are no tensors
 // are part of what Python compares: here only a tensor or an array will do.
@@ -106,26 +131,77 @@ void tell_replays(OwnedPlan& owned, int64_t passes, const std::vector<int64_t>& 
   door.ledger->replayed(owned.figures, passes, nanoseconds.data());
 }
 
-// All steps, without the GIL.
-void run_steps(OwnedPlan& owned, int64_t steps, const View* views) {
+// `passes` steps from number `from` on, without the GIL.
+void run_passes(OwnedPlan& owned, int64_t steps, int64_t from, int64_t passes, const View* views) {
   const size_t all = owned.plan.given.size();
   const Released released;
+  const BesideOthers beside_others;
   const std::lock_guard<std::mutex> lock(owned.mutex);
   Span near[kNear];
   std::vector<Span> far(all > kNear ? all : 0);
   Span* given = all > kNear ? far.data() : near;
-  for (size_t k = 0; k < all; ++k) given[k] = {views[k].data, steps ? views[k].stride[0] : 0};
-  const int64_t passes = steps ? steps : 1;
+  for (size_t k = 0; k < all; ++k) {
+    const int64_t stride = steps ? views[k].stride[0] : 0;
+    given[k] = {views[k].data + from * stride, stride};
+  }
   owned.progress = {};
   owned.ran_plain = door.ledger && door.ledger->singly;
-  if (owned.ran_plain) return replay_singly(plain_plan(owned), given, passes, owned.progress);
+  if (owned.ran_plain) return replay_singly(plain_plan(owned), given, passes, owned.progress, run);
   std::vector<int64_t> nanoseconds;
   if (door.ledger && door.ledger->timed) {
     nanoseconds.resize(owned.plan.groups.size());
     owned.progress.nanoseconds = nanoseconds.data();
   }
   owned.program->run(given, passes, owned.progress);
-  if (door.ledger) tell_replays(owned, passes, nanoseconds);
+  if (door.ledger) return tell_replays(owned, passes, nanoseconds);
+  if (ledgers.load(std::memory_order_relaxed) == 0) return;
+  make_figures(owned);
+  launches_without_ledger.fetch_add(passes * int64_t(owned.figures->size()), std::memory_order_relaxed);
+}
+
+// All steps. On the CPU with a look at the signals now and then: Ctrl-C ends the run between two steps. A GPU is given its work in no
+// time.
+void run_steps(OwnedPlan& owned, int64_t steps, const View* views) {
+  const int64_t passes = steps ? steps : 1;
+  owned.done = 0;
+#if defined(PB_CUDA)
+  run_passes(owned, steps, 0, passes, views);
+#else
+  for (int64_t next = 1;;) {
+    const int64_t begin = host_time();
+    run_passes(owned, steps, owned.done, next, views);
+    if (owned.done + next == passes) break;
+    owned.done += next, owned.progress = {};
+    const int64_t each = (host_time() - begin) / next + 1;
+    next = std::min(passes - owned.done, std::max<int64_t>(1, kUninterrupted / each));
+    if (PyErr_CheckSignals() < 0) throw PythonError{};
+  }
+#endif
+}
+
+// The steps that the last run has done as a whole; of the step after them, how many of the recorded launches were begun.
+std::pair<int64_t, int> done(const OwnedPlan& owned) {
+  const int begun = owned.progress.begun;
+  return {owned.done + owned.progress.passes,
+          begun ? (owned.ran_plain ? owned.plain : owned.plan).steps[begun - 1].number + 1 : 0};
+}
+
+// Adds what the run has done to attributes of Python's objects: counts are tuples (object, name of the attribute, launches before it was
+// counted in the recording). Here, because no signal comes between what is done and what is counted.
+void count_runs(const OwnedPlan& owned, const Items& counts) {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  const auto [passes, launches] = done(owned);
+  for (Py_ssize_t k = 0; k < counts.size(); ++k) {
+    PyObject *object = PyTuple_GET_ITEM(counts[k], 0), *name = PyTuple_GET_ITEM(counts[k], 1);
+    const int64_t more = passes + (PyLong_AsLong(PyTuple_GET_ITEM(counts[k], 2)) < launches);
+    PyObject* before = more ? PyObject_GetAttr(object, name) : nullptr;
+    PyObject* added = before ? PyLong_FromLongLong(more) : nullptr;
+    PyObject* now = added ? PyNumber_Add(before, added) : nullptr;
+    if (now) PyObject_SetAttr(object, name, now);
+    Py_XDECREF(before), Py_XDECREF(added), Py_XDECREF(now);
+  }
+  PyErr_Restore(type, value, traceback);
 }
 
 // Says once that a plan's launches do not run as a graph, which costs time. A filter that makes an error of warnings cannot stop a run
@@ -136,15 +212,19 @@ void warn_of_single_launches(OwnedPlan& owned) {
   const std::string text = "a captured function does not run as a CUDA graph: " + owned.program->state().why_single +
                            ". Its kernels are launched one by one instead, with the same results in more time. explain() keeps "
                            "the reason; PULLBACK_CUDA_GRAPHS=0 launches them so from the beginning.";
-  if (PyErr_WarnEx(PyExc_RuntimeWarning, text.c_str(), 1) < 0) PyErr_WriteUnraisable(nullptr);
+  PyObject* site = PyImport_ImportModule("pullback.site");
+  PyObject* done = site ? PyObject_CallMethod(site, "warn", "sO", text.c_str(), PyExc_RuntimeWarning) : nullptr;
+  if (!done) PyErr_WriteUnraisable(nullptr);
+  Py_XDECREF(done);
+  Py_XDECREF(site);
 }
 
-// plan_run(plan, inputs, steps) -> results, tensors. With steps > 0 inputs and results have a leading axis of so many, run one
-// after the other.
+// plan_run(plan, inputs, steps, counts) -> results, tensors. With steps > 0 inputs and results have a leading axis of so many, run one
+// after the other. counts: see count_runs; what was done before an exception is counted, too.
 PyObject* plan_run(const void*, PyObject* const* args, Py_ssize_t count) {
-  expect_count(count, 3);
+  expect_count(count, 4);
   OwnedPlan& owned = plan_or_refuse(args[0]);
-  const Items inputs(args[1]);
+  const Items inputs(args[1]), counts(args[3]);
   const int64_t steps = to_int(args[2]);
   const size_t in = owned.inputs.size(), all = in + owned.results.size();
   if (inputs.size() != Py_ssize_t(in)) throw Refused{"another number of inputs"};
@@ -159,13 +239,16 @@ PyObject* plan_run(const void*, PyObject* const* args, Py_ssize_t count) {
   try {
     run_steps(owned, steps, views);
   } catch (const kernels::OutOfRange& e) {
+    count_runs(owned, counts);
     Py_DECREF(results);
     if (e.kernel) throw;  // a GPU tells of a launch before
     throw BadIndex{e.where, e.index, e.length};
   } catch (...) {
+    count_runs(owned, counts);
     Py_DECREF(results);
     throw;
   }
+  count_runs(owned, counts);
   warn_of_single_launches(owned);
   return results;
 }
@@ -175,10 +258,10 @@ PyObject* plan_run(const void*, PyObject* const* args, Py_ssize_t count) {
 PyObject* plan_done(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 1);
   const OwnedPlan& owned = plan_or_refuse(args[0]);
-  const int passes = owned.progress.passes, begun = owned.progress.begun;
-  if (begun == 0) return Py_BuildValue("(iis)", passes, 0, "");
-  const Step& last = (owned.ran_plain ? owned.plain : owned.plan).steps[begun - 1];
-  return Py_BuildValue("(iis)", passes, last.number + 1, last.names.front());
+  const auto [passes, launches] = done(owned);
+  const int begun = owned.progress.begun;
+  const char* name = begun ? (owned.ran_plain ? owned.plain : owned.plan).steps[begun - 1].names.front() : "";
+  return Py_BuildValue("(Lis)", (long long)passes, launches, name);
 }
 
 // plan_facts(plan) -> (launches recorded, dead ones, launches kept, kernels per replay, bytes of the arena).

@@ -25,6 +25,7 @@ struct OwnedPlan {
   std::unique_ptr<Program> program;    // goes before the memory
   std::mutex mutex;                    // one replay at a time
   int device = 0;
+  int64_t done = 0;   // steps of the last run that were done before `progress`
   Progress progress;  // of the last run
   bool plain_ready = false;
   bool warned = false;                   // that its launches do not run as a graph

@@ -54,14 +54,6 @@ PyObject* call_bernoulli(const void*, PyObject* const* args, Py_ssize_t count) {
   return result.hand_out();
 }
 
-int64_t int64_or_refuse(PyObject* object) {
-  int overflow;
-  const int64_t value = PyLong_AsLongLongAndOverflow(object, &overflow);
-  if (overflow) throw Refused{"a bound beyond int64"};
-  if (value == -1 && PyErr_Occurred()) throw PythonError{};
-  return value;
-}
-
 // randint(state, shape, dtype, low, high).
 PyObject* call_randint(const void*, PyObject* const* args, Py_ssize_t count) {
   static const Kernel kernel{"randint", kernels::randint, kernels::random_cost<0, 0, 0>};
@@ -72,7 +64,7 @@ PyObject* call_randint(const void*, PyObject* const* args, Py_ssize_t count) {
   const int ndim = to_ints(args[1], shape, kMaxDims);
   const DType dtype = dtype_of(args[2]);
   if (is_float(dtype) || dtype == DType::b8) throw Refused{"a dtype that is not an integer's"};
-  Launch launch{&kernel, 1, 1, views, {int64_or_refuse(args[3]), int64_or_refuse(args[4])}, {}, nullptr};
+  Launch launch{&kernel, 1, 1, views, {to_int(args[3]), to_int(args[4])}, {}, nullptr};
   if (launch.ints[0] >= launch.ints[1]) throw Refused{"an empty range"};
   Result result(dtype, ndim, shape, views[0]);
   run_released(launch, views[0].size() * kDrawWork);
@@ -84,7 +76,7 @@ PyObject* call_flat(const void* table, PyObject* const* args, Py_ssize_t count) 
   const auto& kernel = *static_cast<const Kernel*>(table);
   expect_count(count, 2);
   View views[2];
-  const int64_t n = to_int(args[1]);
+  const int64_t n = to_length(args[1]);
   if (n < 0 || n >= kernels::kMaxRow) throw Refused{"a count below 0, or of more than 2^32"};
   views[1] = state_or_refuse(args[0]);
   Result result(kernel.run == kernels::permutation ? DType::i64 : DType::u64, 1, &n, views[0]);

@@ -1,6 +1,8 @@
 // Recording a plan at the door: whose memory each operand is. See launch/plan.h for what becomes of it.
 #include "bindings/recorder.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <map>
 #include <mutex>
@@ -23,6 +25,15 @@ struct Span {
   int block;
 };
 
+class Recording;
+
+// The recordings of all threads: any thread may give back memory that one of them knows.
+struct All {
+  std::mutex mutex;
+  std::vector<Recording*> recordings;
+};
+All& all();
+
 class Recording : public Recorder {
  public:
   // `elsewhere`: launches of this device are refused, because another's are recorded.
@@ -31,7 +42,7 @@ class Recording : public Recorder {
 
   void add(const Launch& launch, const Charge& charge) override {
     if (elsewhere_) throw Refused{"a launch on a device that is not recorded"};
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<std::mutex> lock(all().mutex);
     plan_->plan.add(launch, charge, [this](const View& v) { return place_of(v); });
   }
   void label(int phase, int from, int to) override {
@@ -42,14 +53,11 @@ class Recording : public Recorder {
     }
   }
   void made(char* data, int64_t bytes, Home home) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<std::mutex> lock(all().mutex);
     spans_[data] = {bytes, int(plan_->plan.blocks.size())};
     plan_->plan.blocks.push_back({home, bytes});
   }
-  void given_back(char* data) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    spans_.erase(data);
-  }
+  void given_back(char* data) { spans_.erase(data); }  // with the lock
   Place place_of(const View& v) const {
     auto after = spans_.upper_bound(v.data);
     if (after == spans_.begin()) return {-1, 0};
@@ -64,24 +72,36 @@ class Recording : public Recorder {
 
  private:
   const bool elsewhere_;
-  std::mutex mutex_;
   std::map<char*, Span> spans_;
   std::unordered_set<PyObject*> kept_;
   std::unique_ptr<OwnedPlan> plan_;
   size_t labelled_ = 0;
 };
 
-// All that run: memory may be given back by any thread.
-std::mutex all_mutex;
-std::vector<Recording*> all;
 thread_local std::unique_ptr<Recording> own;
+
+// A child has one thread, and of the recordings its own: it must not find the lock taken by another.
+All& all() {
+  static All* const found = [] {
+    static All* made = new All;
+    pthread_atfork([] { made->mutex.lock(); }, [] { made->mutex.unlock(); },
+                   [] {
+                     made->recordings.clear();
+                     if (own) made->recordings.push_back(own.get());
+                     recordings = int(made->recordings.size());
+                     made->mutex.unlock();
+                   });
+    return made;
+  }();
+  return *found;
+}
 
 void begin(bool elsewhere) {
   if (own) throw Refused{"a recording runs in this thread already"};
   own = std::make_unique<Recording>(elsewhere);
   {
-    const std::lock_guard<std::mutex> lock(all_mutex);
-    all.push_back(own.get());
+    const std::lock_guard<std::mutex> lock(all().mutex);
+    all().recordings.push_back(own.get());
   }
   ++recordings;
   door.recorder = own.get();
@@ -90,8 +110,9 @@ void begin(bool elsewhere) {
 Recording::~Recording() {
   door.recorder = nullptr;
   --recordings;
-  const std::lock_guard<std::mutex> lock(all_mutex);
-  all.erase(std::remove(all.begin(), all.end(), this), all.end());
+  const std::lock_guard<std::mutex> lock(all().mutex);
+  std::vector<Recording*>& others = all().recordings;
+  others.erase(std::remove(others.begin(), others.end(), this), others.end());
 }
 
 // plan_begin(inputs): this thread's launches are recorded from now on. inputs: arrays that a replay is given others for. None:
@@ -112,7 +133,8 @@ PyObject* plan_begin(const void*, PyObject* const* args, Py_ssize_t count) {
 }
 
 // plan_length() -> how many launches have been recorded so far.
-PyObject* plan_length(const void*, PyObject* const*, Py_ssize_t) {
+PyObject* plan_length(const void*, PyObject* const*, Py_ssize_t count) {
+  expect_count(count, 0);
   return PyLong_FromLong(own ? own->owned().plan.recorded : 0);
 }
 
@@ -147,7 +169,8 @@ PyObject* plan_end(const void*, PyObject* const* args, Py_ssize_t count) {
 }
 
 // plan_abort(): what was recorded is forgotten.
-PyObject* plan_abort(const void*, PyObject* const*, Py_ssize_t) {
+PyObject* plan_abort(const void*, PyObject* const*, Py_ssize_t count) {
+  expect_count(count, 0);
   own.reset();
   Py_RETURN_NONE;
 }
@@ -159,8 +182,8 @@ bool recording() { return own != nullptr; }
 void tell_made(char* data, int64_t bytes) { own->made(data, bytes, Home::arena); }
 
 void tell_given_back(char* data) noexcept {
-  const std::lock_guard<std::mutex> lock(all_mutex);
-  for (Recording* one : all) one->given_back(data);
+  const std::lock_guard<std::mutex> lock(all().mutex);
+  for (Recording* one : all().recordings) one->given_back(data);
 }
 
 void tell_seen(PyObject* owner, const View& v) {

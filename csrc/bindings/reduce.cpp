@@ -18,12 +18,6 @@ int reduced_shape(const View& x, int64_t mask, bool keepdims, int64_t* shape) {
   return ndim;
 }
 
-bool to_bool(PyObject* object) {
-  const int value = PyObject_IsTrue(object);
-  if (value < 0) throw PythonError{};
-  return value;
-}
-
 int64_t to_mask(PyObject* object, int ndim) {
   int64_t axes[kMaxDims], mask = 0;
   const int named = to_ints(object, axes, kMaxDims);

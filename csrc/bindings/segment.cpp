@@ -16,7 +16,7 @@ PyObject* call_segment(const void* table, PyObject* const* args, Py_ssize_t coun
     throw Refused{"one id for each row of data"};
   int64_t shape[kMaxDims];
   for (int d = 1; d < views[2].ndim; ++d) shape[d] = views[2].shape[d];
-  shape[0] = to_int(args[2]);
+  shape[0] = to_length(args[2]);
   if (shape[0] < 0) throw Refused{"a negative number of segments"};
   Result result(views[2].dtype, views[2].ndim, shape, views[0]);
   run_indexed({&static_cast<const kernels::Scatter*>(table)->kernel, 1, 2, views, {0}, {}, table},

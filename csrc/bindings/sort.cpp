@@ -18,8 +18,6 @@ View row_or_refuse(PyObject* object) {
   return x;
 }
 
-int64_t flag(PyObject* object) { return PyObject_IsTrue(object) == 1; }
-
 // sort(x, axis, descending, stable) and argsort: stable either way.
 PyObject* call_sort(const void* table, PyObject* const* args, Py_ssize_t count) {
   const auto& kernel = *static_cast<const Kernel*>(table);
@@ -28,7 +26,7 @@ PyObject* call_sort(const void* table, PyObject* const* args, Py_ssize_t count) 
   views[1] = row_or_refuse(args[0]);
   const int axis = axis_or_refuse(args[1], views[1].ndim);
   Result result(kernel.run == kernels::argsort ? DType::i64 : views[1].dtype, views[1].ndim, views[1].shape, views[0]);
-  run_released({&kernel, 1, 1, views, {axis, flag(args[2])}, {}, nullptr}, views[1].size() * kSortWork);
+  run_released({&kernel, 1, 1, views, {axis, to_bool(args[2])}, {}, nullptr}, views[1].size() * kSortWork);
   return result.hand_out();
 }
 
@@ -45,7 +43,7 @@ PyObject* call_topk(const void*, PyObject* const* args, Py_ssize_t count) {
   std::copy_n(views[1].shape, views[1].ndim, shape);
   shape[axis] = k;
   Result result(DType::i64, views[1].ndim, shape, views[0]);
-  run_released({&kernel, 1, 1, views, {axis, flag(args[3]), k}, {}, nullptr}, views[1].size() * 4);
+  run_released({&kernel, 1, 1, views, {axis, to_bool(args[3]), k}, {}, nullptr}, views[1].size() * 4);
   return result.hand_out();
 }
 
@@ -59,7 +57,7 @@ PyObject* call_searchsorted(const void*, PyObject* const* args, Py_ssize_t count
   if (views[1].ndim != 1) throw Refused{"not one sorted axis"};
   if (views[1].dtype != views[2].dtype) throw Refused{"arrays of different dtypes"};
   Result result(DType::i64, views[2].ndim, views[2].shape, views[0]);
-  run_released({&kernel, 1, 2, views, {flag(args[2])}, {}, nullptr}, views[2].size() * kSortWork + views[1].size());
+  run_released({&kernel, 1, 2, views, {to_bool(args[2])}, {}, nullptr}, views[2].size() * kSortWork + views[1].size());
   return result.hand_out();
 }
 

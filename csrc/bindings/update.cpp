@@ -143,7 +143,7 @@ PyObject* call_step(const void* table, PyObject* const* args, Py_ssize_t count) 
   for (int k = 0; k < family.hypers; ++k) launch.reals[k] = to_real(hyper[k]);
   const Update& op = family.choose(launch.reals);
   if (op.slots != plan->slots) throw Refused{"wrong number of slots"};
-  const bool preview = PyObject_IsTrue(args[5]);
+  const bool preview = to_bool(args[5]);
   const int64_t elements = fill_step(*plan, args[1], args[4], preview);
   launch.outputs = plan->entries * (2 + plan->slots) + 1;
   launch.inputs = plan->entries;

@@ -153,6 +153,7 @@ class CpuProgram : public Program {
         else run_told(r, progress.nanoseconds ? progress.nanoseconds + k : nullptr);
       }
     }
+    progress.passes = int(passes), progress.begun = 0;
     if (door.ledger) door.ledger->enter(kept.before.phase);
   }
 

@@ -1,4 +1,5 @@
 // Cross entropy of rows of logits with class numbers, and its pullback.
+#include "cpu/copy.h"
 #include "cpu/index.h"
 #include "cpu/rows_beside.h"
 
@@ -14,19 +15,15 @@ constexpr int64_t kMostAtOnce = 64;  // labels that are read beyond the last, so
 }
 
 // The labels, -1 for those that are to be ignored; all of them looked at before any work: the first that is wrong is reported,
-// whatever the threads do.
+// whatever the threads do. They are copied before they are checked, because other threads may write where they lie.
 const int64_t* read_labels(const Launch& launch, const View& labels, int64_t classes, Scratch& scratch) {
-  const View all = contiguous_as(DType::i64, labels, scratch);
   const int64_t rows = labels.shape[0], ignored = launch.ints[0];
-  const int64_t* __restrict from = all.as<const int64_t>();
-  int64_t* __restrict label = scratch.take<int64_t>(rows + kMostAtOnce);
+  int64_t* label = scratch.take<int64_t>(rows + kMostAtOnce);
+  assign(contiguous_view(label, DType::i64, labels), labels);
   bool wrong = false;
-  for (int64_t k = 0; k < rows; ++k) {
-    const bool keep = from[k] != ignored;
-    wrong |= keep & (uint64_t(from[k]) >= uint64_t(classes));
-    label[k] = keep ? from[k] : -1;
-  }
-  if (wrong) refuse_first(from, rows, ignored, classes);
+  for (int64_t k = 0; k < rows; ++k) wrong |= (label[k] != ignored) & (uint64_t(label[k]) >= uint64_t(classes));
+  if (wrong) refuse_first(label, rows, ignored, classes);
+  for (int64_t k = 0; k < rows; ++k) label[k] = label[k] != ignored ? label[k] : -1;
   std::fill_n(label + rows, kMostAtOnce, -1);
   return label;
 }

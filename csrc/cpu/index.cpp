@@ -2,7 +2,6 @@
 #include "cpu/index.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <utility>
 
@@ -23,16 +22,6 @@ template <class F> void visit_size(int size, F&& f) {
     case 4: return f(uint32_t{});
     default: return f(uint64_t{});
   }
-}
-
-bool all_inside(const int64_t* index, int64_t n, int64_t length) {
-  std::atomic<bool> inside{true};
-  parallel_for(n, 2 * kGrain, [&](int64_t begin, int64_t end) {
-    uint64_t outside = 0;  // the sign bit is set where an index is negative, or is more than length - 1
-    for (int64_t i = begin; i < end; ++i) outside |= uint64_t(index[i]) | (uint64_t(length - 1) - uint64_t(index[i]));
-    if (int64_t(outside) < 0) inside.store(false, std::memory_order_relaxed);
-  });
-  return inside.load();
 }
 
 }  // namespace
@@ -56,17 +45,16 @@ View contiguous_as(DType dtype, const View& v, Scratch& scratch) {
 const int64_t* resolve(const View& indices, int64_t length, Negative negative, Scratch& scratch) {
   const int64_t n = indices.size();
   const View whole = contiguous_as(DType::i64, indices, scratch);
-  const int64_t* index = whole.as<int64_t>();
-  if (n == 0 || all_inside(index, n, length)) return index;
+  int64_t* index = whole.data == indices.data ? scratch.take<int64_t>(n) : whole.as<int64_t>();
+  if (index != whole.as<int64_t>()) std::memcpy(index, whole.data, n * sizeof(int64_t));
   // uint64 beyond int64 became negative, and does not count from the end.
   const int64_t from_end = negative == Negative::from_end && indices.dtype != DType::u64 ? length : 0;
-  int64_t* wrapped = whole.data == indices.data ? scratch.take<int64_t>(n) : whole.as<int64_t>();
   for (int64_t i = 0; i < n; ++i) {
     const int64_t at = index[i] < 0 ? index[i] + from_end : index[i];
     if (at < 0 || at >= length) throw kernels::OutOfRange{i, index[i], length};
-    wrapped[i] = at;
+    index[i] = at;
   }
-  return wrapped;
+  return index;
 }
 
 namespace {
@@ -99,18 +87,21 @@ void copy_rows(char* out, const Rows& x, const int64_t* index, int64_t n, bool f
   if (far) far_fence();
 }
 
-void take_rows(char* out, const Rows& x, int64_t outer, const int64_t* index, int64_t n, int size) {
+void take_rows(char* out, const Rows& x, int64_t outer, const Positions& positions, int64_t n, int size) {
   const bool far = x.row_bytes % 64 == 0 && outer * n * x.row_bytes >= kFarRows;
   const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, x.row_bytes / 8));
   parallel_for(outer * n, grain, [&](int64_t begin, int64_t end) {
+    int64_t near[Positions::kBlock];
     for (int64_t r = begin; r < end;) {
-      const int64_t o = r / n, j = r % n, run = std::min(end - r, n - j);
+      const int64_t o = r / n, j = r % n, run = std::min({end - r, n - j, Positions::kBlock});
+      const int64_t* index = positions.block(j, run, near);
+      if (!index) return;
       const Rows slice{x.data + o * x.outer_step, 0, x.step, x.row_bytes};
       char* to = out + r * x.row_bytes;
       if (x.row_bytes == size) {
-        visit_size(size, [&](auto t) { take_elements<decltype(t)>(to, slice.data, x.step, index + j, run); });
+        visit_size(size, [&](auto t) { take_elements<decltype(t)>(to, slice.data, x.step, index, run); });
       } else {
-        copy_rows(to, slice, index + j, run, far);
+        copy_rows(to, slice, index, run, far);
       }
       r += run;
     }
@@ -136,13 +127,14 @@ View without_axis(View v, int axis, int count) {
 }
 
 // Slice by slice, for an x that is strided and much larger than what is taken of it.
-void take_slices(const Launch& launch, const int64_t* index, int64_t n) {
+void take_slices(const Launch& launch, const Positions& positions, int64_t n) {
   const int axis = int(launch.ints[0]);
   View from = without_axis(launch.in(0), axis, 1), to = without_axis(launch.out(), axis, launch.in(1).ndim);
   int64_t step = item_size(to.dtype);
   for (int d = axis; d < to.ndim; ++d) step *= to.shape[d];
-  for (int64_t j = 0; j < n; ++j) {
-    from.data = launch.in(0).data + index[j] * launch.in(0).stride[axis];
+  for (int64_t j = 0, at; j < n; ++j) {
+    if (!positions.block(j, 1, &at)) return;
+    from.data = launch.in(0).data + at * launch.in(0).stride[axis];
     to.data = launch.out().data + j * step;
     assign(to, from);
   }
@@ -161,27 +153,32 @@ void take(const Launch& launch) {
   View x = launch.in(0);
   Scratch scratch;
   const int64_t n = launch.in(1).size();
-  const int64_t* index = resolve(launch.in(1), x.shape[axis], Negative::from_end, scratch);
-  if (out.size() == 0) return;
+  if (out.size() == 0) return void(resolve(launch.in(1), x.shape[axis], Negative::from_end, scratch));
   Rows rows;
-  if (!as_rows(x, axis, rows)) {
-    if (x.size() > 4 * out.size()) return take_slices(launch, index, n);
+  const bool by_slices = !as_rows(x, axis, rows) && x.size() > 4 * out.size();
+  if (!by_slices && !as_rows(x, axis, rows)) {
     x = contiguous_as(x.dtype, x, scratch);
     as_rows(x, axis, rows);
   }
-  take_rows(out.data, rows, around(x, axis).outer, index, n, item_size(x.dtype));
+  with_positions(launch.in(1), x.shape[axis], Negative::from_end, scratch, [&](const Positions& positions) {
+    if (by_slices) take_slices(launch, positions, n);
+    else take_rows(out.data, rows, around(x, axis).outer, positions, n, item_size(x.dtype));
+  });
 }
 
 namespace {
 
 // Elements [begin, end) of the flat result: y[o, j, i] = x[o, index[o, j, i], i].
 template <class T>
-void take_along(T* y, const T* x, const int64_t* index, const Around& a, int64_t n, int64_t begin, int64_t end) {
+void take_along(T* y, const T* x, const Positions& positions, const Around& a, int64_t n, int64_t begin, int64_t end) {
   const int64_t row = a.inner > 1 ? a.inner : n, step = a.inner > 1;
+  int64_t near[Positions::kBlock];
   for (int64_t p = begin; p < end;) {
-    const int64_t i = p % row, run = std::min(end - p, row - i);
+    const int64_t i = p % row, run = std::min({end - p, row - i, Positions::kBlock});
+    const int64_t* index = positions.block(p, run, near);
+    if (!index) return;
     const T* from = x + p / (n * a.inner) * a.length * a.inner + i * step;
-    for (int64_t k = 0; k < run; ++k) y[p + k] = from[index[p + k] * a.inner + k * step];
+    for (int64_t k = 0; k < run; ++k) y[p + k] = from[index[k] * a.inner + k * step];
     p += run;
   }
 }
@@ -193,13 +190,15 @@ void take_along_axis(const Launch& launch) {
   Scratch scratch;
   const Around a = around(launch.in(0), axis);
   const int64_t n = launch.in(1).shape[axis];
-  const int64_t* index = resolve(launch.in(1), a.length, Negative::from_end, scratch);
   if (launch.out().size() == 0) return;
   const View x = contiguous_as(launch.in(0).dtype, launch.in(0), scratch);
-  visit_size(item_size(x.dtype), [&](auto t) {
-    using T = decltype(t);
-    parallel_for(launch.out().size(), kGrain,
-                 [&](int64_t begin, int64_t end) { take_along(launch.out().as<T>(), x.as<T>(), index, a, n, begin, end); });
+  with_positions(launch.in(1), a.length, Negative::from_end, scratch, [&](const Positions& positions) {
+    visit_size(item_size(x.dtype), [&](auto t) {
+      using T = decltype(t);
+      parallel_for(launch.out().size(), kGrain, [&](int64_t begin, int64_t end) {
+        take_along(launch.out().as<T>(), x.as<T>(), positions, a, n, begin, end);
+      });
+    });
   });
 }
 
@@ -208,13 +207,22 @@ void one_hot(const Launch& launch) {
   const int64_t n = launch.in().size(), depth = out.shape[out.ndim - 1];
   const int size = item_size(out.dtype);
   Scratch scratch;
-  const int64_t* index = resolve(launch.in(), depth, Negative::from_end, scratch);
   const double one = 1;
   char bits[8];
   store(Compute::f64, out.dtype, &one, 1, bits, size);
-  parallel_for(n, std::max<int64_t>(1, 8 * kGrain / std::max<int64_t>(1, depth * size)), [&](int64_t begin, int64_t end) {
-    std::memset(out.data + begin * depth * size, 0, (end - begin) * depth * size);
-    for (int64_t i = begin; i < end; ++i) std::memcpy(out.data + (i * depth + index[i]) * size, bits, size);
+  const int64_t grain = std::max<int64_t>(1, 8 * kGrain / std::max<int64_t>(1, depth * size));
+  with_positions(launch.in(), depth, Negative::from_end, scratch, [&](const Positions& positions) {
+    parallel_for(n, grain, [&](int64_t begin, int64_t end) {
+      int64_t near[Positions::kBlock];
+      for (int64_t first = begin; first < end; first += Positions::kBlock) {
+        const int64_t rows = std::min(Positions::kBlock, end - first);
+        const int64_t* index = positions.block(first, rows, near);
+        if (!index) return;
+        char* row = out.data + first * depth * size;
+        std::memset(row, 0, rows * depth * size);
+        for (int64_t i = 0; i < rows; ++i) std::memcpy(row + (i * depth + index[i]) * size, bits, size);
+      }
+    });
   });
 }
 
@@ -249,7 +257,7 @@ void nonzero_count(const Launch& launch) {
   std::fill_n(counts, pieces + 1, 0);
   for_flags(launch.in(), [&](int64_t piece, const uint8_t* flags, int64_t, int64_t n) {
     int32_t count = 0;
-    for (int64_t i = 0; i < n; ++i) count += flags[i];
+    for (int64_t i = 0; i < n; ++i) count += flags[i] != 0;
     counts[piece] += count;
   });
   for (int64_t k = 0, total = 0; k <= pieces; ++k) total += std::exchange(counts[k], total);
@@ -260,12 +268,14 @@ int64_t read_total(const View& counts) { return counts.as<int64_t>()[counts.size
 void nonzero_flat(const Launch& launch) {
   Scratch scratch;
   const int64_t pieces = launch.in(1).size();
+  const int64_t* starts = launch.in(1).as<int64_t>();
   int64_t* next = scratch.take<int64_t>(pieces);
-  std::copy_n(launch.in(1).as<int64_t>(), pieces, next);
+  std::copy_n(starts, pieces, next);
   for_flags(launch.in(0), [&](int64_t piece, const uint8_t* flags, int64_t start, int64_t n) {
     int64_t found[kBlock];  // without a branch: an element that is zero is written too, then overwritten
     int64_t count = 0;
-    for (int64_t i = 0; i < n; ++i) found[count] = start + i, count += flags[i];
+    for (int64_t i = 0; i < n; ++i) found[count] = start + i, count += flags[i] != 0;
+    count = std::min(count, starts[piece + 1] - next[piece]);  // fewer than were counted, if x is written meanwhile
     std::memcpy(launch.out().as<int64_t>() + next[piece], found, count * sizeof(int64_t));
     next[piece] += count;
   });

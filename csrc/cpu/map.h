@@ -1,9 +1,11 @@
 // The elementwise loop of one functor, and what walks it over operands.
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 
 #include "kernels/elementwise.h"
+#include "math/functors.h"
 
 namespace pb::cpu {
 
@@ -30,9 +32,27 @@ inline void loop_over(int64_t n, R* out, const void* const* in, std::index_seque
   for (int64_t i = 0; i < n; ++i) out[i] = R(f(static_cast<const C*>(in[K])[i]...));
 }
 
+// The same, in strips; those with an angle that is far are done one by one.
+template <class F, class C, size_t... K>
+inline void loop_over_angles(int64_t n, C* out, const void* const* in, std::index_sequence<K...> all) {
+  constexpr int64_t kStrip = 512;
+  const F f;
+  for (int64_t i = 0; i < n; i += kStrip) {
+    const int64_t count = std::min(kStrip, n - i);
+    const void* strip[] = {static_cast<const C*>(in[K]) + i...};
+    const C* angle = static_cast<const C*>(strip[kAngle<F>]);
+    int far = 0;
+    for (int64_t k = 0; k < count; ++k) far |= m::is_far(angle[k]);
+    if (far)
+      for (int64_t k = 0; k < count; ++k) out[i + k] = f(m::Far<C>(static_cast<const C*>(strip[K])[k])...).value;
+    else loop_over<F, C>(count, out + i, strip, all);
+  }
+}
+
 // The loop of functor F on compute type C with result type R.
 template <class F, class C, class R, int Arity> void loop(int64_t n, void* out, const void* const* in) {
-  loop_over<F, C>(n, static_cast<R*>(out), in, std::make_index_sequence<Arity>());
+  if constexpr (kAngle<F> >= 0) loop_over_angles<F, C>(n, static_cast<R*>(out), in, std::make_index_sequence<Arity>());
+  else loop_over<F, C>(n, static_cast<R*>(out), in, std::make_index_sequence<Arity>());
 }
 
 }  // namespace pb::cpu

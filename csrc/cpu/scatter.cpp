@@ -32,27 +32,38 @@ Cut cut_for(const Around& a, int64_t n) {
   return cut;
 }
 
-// Combines the updates whose targets are rows [first, last): picked a block at a time, without a branch.
-void scatter_range(ScatterLoop loop, void* target, const void* updates, Part part, int64_t first, int64_t last) {
-  constexpr int64_t kPick = 1024;
-  int64_t which[kPick + 1];
-  const int64_t n = part.n;
-  part.which = which;
-  for (int64_t begin = 0; begin < n; begin += kPick) {
-    part.n = 0;
-    const int64_t end = std::min(n, begin + kPick);
-    for (int64_t j = begin; j < end; ++j) {
-      which[part.n] = j;
-      part.n += part.index[j] >= first && part.index[j] < last;
+// Combines n updates into rows [first, last), those at positions from `begin` on: a block at a time, and where there are other rows,
+// picked without a branch.
+void scatter_range(ScatterLoop loop, void* target, const char* updates, int64_t row_bytes, const Positions& positions,
+                   int64_t begin, int64_t n, Part part, int64_t first, int64_t last) {
+  int64_t near[Positions::kBlock], which[Positions::kBlock + 1];
+  for (int64_t done = 0; done < n; done += Positions::kBlock) {
+    const int64_t count = std::min(Positions::kBlock, n - done);
+    part.index = positions.block(begin + done, count, near);
+    if (!part.index) return;
+    part.n = count;
+    if (last - first < positions.length) {
+      part.which = which;
+      part.n = 0;
+      for (int64_t j = 0; j < count; ++j) {
+        which[part.n] = j;
+        part.n += near[j] >= first && near[j] < last;
+      }
     }
-    loop(target, updates, part);
+    loop(target, updates + done * row_bytes, part);
   }
 }
 
 // index_step: from the indices of one outer slice to those of the next, 0 where they share them.
-void scatter(ScatterLoop loop, int size, char* target, const char* updates, const int64_t* index, int64_t index_step, int64_t n,
-             const Around& a) {
-  if (n * a.outer * a.inner == 0) return;
+void scatter(ScatterLoop loop, int size, char* target, const char* updates, const Positions& positions, int64_t index_step,
+             int64_t n, const Around& a) {
+  if (a.outer * a.length * a.inner == 0) {  // nothing to write to, but the indices may be wrong
+    int64_t near[Positions::kBlock];
+    for (int64_t begin = 0; begin < n; begin += Positions::kBlock)
+      if (!positions.block(begin, std::min(Positions::kBlock, n - begin), near)) return;
+    return;
+  }
+  if (n == 0) return;
   const Cut cut = cut_for(a, n);
   const int64_t grain = std::max<int64_t>(1, kShareFrom / 2 / (n * cut.width));
   parallel_for(a.outer * cut.blocks * cut.ranges, grain, [&](int64_t begin, int64_t end) {
@@ -61,9 +72,9 @@ void scatter(ScatterLoop loop, int size, char* target, const char* updates, cons
       const int64_t o = unit / cut.ranges / cut.blocks, column = block * cut.width;
       char* y = target + o * a.length * a.inner * size;
       const char* u = updates + o * n * a.inner * size;
-      const Part part{index + o * index_step, nullptr, n, a.inner, column, std::min(cut.width, a.inner - column)};
-      if (cut.ranges == 1) loop(y, u, part);
-      else scatter_range(loop, y, u, part, range * cut.height, (range + 1) * cut.height);
+      const Part part{nullptr, nullptr, n, a.inner, column, std::min(cut.width, a.inner - column)};
+      const int64_t first = range * cut.height, last = std::min(a.length, first + cut.height);
+      scatter_range(loop, y, u, a.inner * size, positions, o * index_step, n, part, first, last);
     }
   });
 }
@@ -116,22 +127,29 @@ View working_target(const View& out, DType working, Scratch& scratch) {
 
 // Columns [first, last) of one outer slice: target[index[j, i], i] += updates[j, i].
 template <class C>
-void add_columns(C* __restrict y, const C* __restrict u, const int64_t* index, int64_t n, int64_t inner, int64_t first,
-                 int64_t last) {
+void add_columns(C* __restrict y, const C* __restrict u, const Positions& positions, int64_t skip, int64_t n, int64_t inner,
+                 int64_t first, int64_t last) {
   const Add add;
+  int64_t near[Positions::kBlock];
   for (int64_t j = 0; j < n; ++j)
-    for (int64_t i = first; i < last; ++i) {
-      C& at = y[index[j * inner + i] * inner + i];
-      at = add(at, u[j * inner + i]);
+    for (int64_t i = first; i < last; i += Positions::kBlock) {
+      const int64_t count = std::min(Positions::kBlock, last - i);
+      const int64_t* index = positions.block(skip + j * inner + i, count, near);
+      if (!index) return;
+      for (int64_t k = 0; k < count; ++k) {
+        C& at = y[index[k] * inner + i + k];
+        at = add(at, u[j * inner + i + k]);
+      }
     }
 }
 
-template <class C> void add_along(C* y, const C* u, const int64_t* index, int64_t n, const Around& a) {
+template <class C> void add_along(C* y, const C* u, const Positions& positions, int64_t n, const Around& a) {
   const Cut cut = cut_for(a, n);
   parallel_for(a.outer * cut.blocks, 1, [&](int64_t begin, int64_t end) {
     for (int64_t unit = begin; unit < end; ++unit) {
       const int64_t o = unit / cut.blocks, first = unit % cut.blocks * cut.width, skip = o * n * a.inner;
-      add_columns(y + o * a.length * a.inner, u + skip, index + skip, n, a.inner, first, std::min(a.inner, first + cut.width));
+      add_columns(y + o * a.length * a.inner, u + skip, positions, skip, n, a.inner, first,
+                  std::min(a.inner, first + cut.width));
     }
   });
 }
@@ -158,12 +176,13 @@ void index_write(const Launch& launch) {
   const int axis = int(launch.ints[0]);
   const DType working = working_type(op, out.dtype);
   Scratch scratch;
-  const int64_t* index = resolve(launch.in(1), out.shape[axis], op.negative, scratch);
   const View target = working_target(out, working, scratch);
-  assign(target, launch.in(0));
   const View updates = contiguous_as(working, launch.in(2), scratch);
-  scatter(loop_of(op, out.dtype), item_size(working), target.data, updates.data, index, 0, launch.in(1).size(),
-          around(out, axis));
+  with_positions(launch.in(1), out.shape[axis], op.negative, scratch, [&](const Positions& positions) {
+    assign(target, launch.in(0));
+    scatter(loop_of(op, out.dtype), item_size(working), target.data, updates.data, positions, 0, launch.in(1).size(),
+            around(out, axis));
+  });
   if (target.data != out.data) assign(out, target);
 }
 
@@ -173,12 +192,13 @@ void scatter_write(const Launch& launch) {
   const int axis = int(launch.ints[0]);
   const DType working = working_type(op, out.dtype);
   Scratch scratch;
-  const int64_t* index = resolve(launch.in(0), out.shape[axis], op.negative, scratch);
   const View target = working_target(out, working, scratch);
-  assign_number(target, identity_of(op.identity, out.dtype, working));
   const View updates = contiguous_as(working, launch.in(1), scratch);
-  scatter(loop_of(op, out.dtype), item_size(working), target.data, updates.data, index, 0, launch.in(0).size(),
-          around(out, axis));
+  with_positions(launch.in(0), out.shape[axis], op.negative, scratch, [&](const Positions& positions) {
+    assign_number(target, identity_of(op.identity, out.dtype, working));
+    scatter(loop_of(op, out.dtype), item_size(working), target.data, updates.data, positions, 0, launch.in(0).size(),
+            around(out, axis));
+  });
   if (target.data != out.data) assign(out, target);
 }
 
@@ -190,18 +210,19 @@ void along_axis_add(const Launch& launch) {
   const int64_t n = launch.in(1).shape[axis];
   const DType working = working_type(op, out.dtype);
   Scratch scratch;
-  const int64_t* index = resolve(launch.in(0), a.length, op.negative, scratch);
   const View target = working_target(out, working, scratch);
-  assign_number(target, 0);
   const View updates = contiguous_as(working, launch.in(1), scratch);
-  if (a.inner == 1) {
-    scatter(loop_of(op, out.dtype), item_size(working), target.data, updates.data, index, n, n, a);
-  } else if (updates.size() > 0) {
-    visit(compute_type(out.dtype), [&](auto t) {
-      using C = typename decltype(t)::type;
-      add_along(target.as<C>(), updates.as<C>(), index, n, a);
-    });
-  }
+  with_positions(launch.in(0), a.length, op.negative, scratch, [&](const Positions& positions) {
+    assign_number(target, 0);
+    if (a.inner == 1) {
+      scatter(loop_of(op, out.dtype), item_size(working), target.data, updates.data, positions, n, n, a);
+    } else if (updates.size() > 0) {
+      visit(compute_type(out.dtype), [&](auto t) {
+        using C = typename decltype(t)::type;
+        add_along(target.as<C>(), updates.as<C>(), positions, n, a);
+      });
+    }
+  });
   if (target.data != out.data) assign(out, target);
 }
 

@@ -20,15 +20,17 @@ template <class U> constexpr int64_t kRadixFrom = 24 * sizeof(U);
 constexpr int64_t kPick = 128;    // elements that a selection looks at together
 constexpr int64_t kGrain = 4096;  // elements of a thread's share: at least 10 us
 
-// Sorts by key(item) from the least significant byte on; equal keys stay in order. Uses a and b, returns the one that
-// holds the result (or source, where there was nothing to do).
+// Sorts by key(item) from the least significant byte on; equal keys stay in order. Uses a and b, returns the one that holds the
+// result. The row is copied to b while it is counted: other threads may write it, and places must be those of what was counted.
 template <class Item, class Key>
-const Item* radix_sort(const Item* source, Item* a, Item* b, int64_t n, Key key) {
-  using U = decltype(key(*source));
+const Item* radix_sort(const Item* row, Item* a, Item* b, int64_t n, Key key) {
+  using U = decltype(key(*row));
   constexpr int kDigits = sizeof(U);
   uint32_t starts[kDigits][256] = {};
+  const Item* source = b;
   for (int64_t i = 0; i < n; ++i) {
-    const U k = key(source[i]);
+    b[i] = row[i];
+    const U k = key(b[i]);
     for (int d = 0; d < kDigits; ++d) ++starts[d][uint8_t(k >> (8 * d))];
   }
   for (int d = 0; d < kDigits; ++d) {

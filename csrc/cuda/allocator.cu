@@ -4,6 +4,8 @@
 //
 // The cache holds PULLBACK_CUDA_CACHE_BYTES at most. By default that is 256 MiB more than was ever in use at once: a program whose
 // steps are alike never comes near it, and one whose shapes keep changing does not fill the device with sizes that it no longer uses.
+#include <pthread.h>
+
 #include <atomic>
 #include <cstdlib>
 #include <map>
@@ -95,9 +97,13 @@ struct Pools {
   std::mutex mutex;
   Pool of[kMaxDevices];
 };
-// Never destroyed: arrays may be released while the process ends.
+// Never destroyed: arrays may be released while the process ends. A child must not find the lock taken.
 Pools& pools() {
-  static Pools* const all = new Pools;
+  static Pools* const all = [] {
+    static Pools* made = new Pools;
+    pthread_atfork([] { made->mutex.lock(); }, [] { made->mutex.unlock(); }, [] { made->mutex.unlock(); });
+    return made;
+  }();
   return *all;
 }
 Pool& own_pool() { return pools().of[current_device()]; }

@@ -97,16 +97,6 @@ cudaEvent_t new_event() {
   return event;
 }
 
-// `later` waits for what `earlier` has been given so far. The driver keeps an event that was destroyed as long as it is needed.
-void order(cudaStream_t earlier, cudaStream_t later) {
-  if (earlier == later) return;
-  const cudaEvent_t event = new_event();
-  cudaError_t error = cudaEventRecord(event, earlier);
-  if (error == cudaSuccess) error = cudaStreamWaitEvent(later, event, 0);
-  (void)cudaEventDestroy(event);
-  check(error, "waiting for another stream");
-}
-
 }  // namespace
 
 void fail(cudaError_t error, const char* doing) {
@@ -167,8 +157,16 @@ struct Moment {
   cudaEvent_t event;
 };
 
-void wait_for(StreamNumber other) { order(stream_of(other), here().stream); }
-void let_wait(StreamNumber other) { order(here().stream, stream_of(other)); }
+// The driver keeps an event that was destroyed as long as it is needed.
+void order(StreamNumber earlier, StreamNumber later) {
+  const cudaStream_t first = stream_of(earlier), second = stream_of(later);
+  if (first == second) return;
+  const cudaEvent_t event = new_event();
+  cudaError_t error = cudaEventRecord(event, first);
+  if (error == cudaSuccess) error = cudaStreamWaitEvent(second, event, 0);
+  (void)cudaEventDestroy(event);
+  check(error, "waiting for another stream");
+}
 
 Moment* moment_in(StreamNumber stream) noexcept {
   cudaEvent_t event = nullptr;
@@ -191,13 +189,9 @@ bool passed(Moment* moment) noexcept {
     (void)cudaGetLastError();
     if (!is_sticky(state)) return false;  // nothing is known; on a device that is lost, nothing runs any more
   }
-  forget(moment);
-  return true;
-}
-
-void forget(Moment* moment) noexcept {
   (void)cudaEventDestroy(moment->event);
   delete moment;
+  return true;
 }
 
 void wait_for_all() {

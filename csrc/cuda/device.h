@@ -61,17 +61,14 @@ bool usable();
 // A stream of somebody else, as DLPack and the CUDA array interface number them: 1 is the legacy default stream, 2 the calling
 // thread's default stream, and any other number is a pointer. 0 is the current device's stream of this module.
 using StreamNumber = uintptr_t;
-// Work that is launched from now on waits for what `other` has been given so far. Nothing waits on the host.
-void wait_for(StreamNumber other);
-// Work that `other` is given from now on waits for the work that has been launched so far.
-void let_wait(StreamNumber other);
+// Work that `later` is given from now on waits for what `earlier` has been given so far. Nothing waits on the host.
+void order(StreamNumber earlier, StreamNumber later);
 // A moment in a stream of the current device, after everything that the stream has been given so far; null if the driver refuses
-// to mark it. Host memory: `passed` or `forget` must follow.
+// to mark it. Host memory, which `passed` gives back.
 struct Moment;
 Moment* moment_in(StreamNumber stream) noexcept;
 // True once the stream has come that far. Never waits; forgets the moment when it has passed.
 bool passed(Moment* moment) noexcept;
-void forget(Moment* moment) noexcept;
 // Waits for all streams of the current device, also those of other libraries.
 void wait_for_all();
 

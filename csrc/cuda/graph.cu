@@ -183,7 +183,7 @@ class GraphProgram : public Program {
   static bool by_phase() { return door.ledger && door.ledger->has_borders; }
 
   void run_at_once(const Span* given, int64_t passes, Progress& progress) {
-    if (!why_single_.empty()) return run_singly(given, passes, progress);
+    if (!why_single_.empty()) return replay_singly(plan_, given, passes, progress, perform);
     const std::vector<Instance>* instances = nullptr;
     try {
       instances = &ready(given, passes);
@@ -194,7 +194,7 @@ class GraphProgram : public Program {
         gave_up = true;
         graphs_.clear();
       }
-      return run_singly(given, passes, progress);
+      return replay_singly(plan_, given, passes, progress, perform);
     }
     for (const Instance& instance : *instances) {
       if (door.ledger) door.ledger->enter(instance.phase);
@@ -279,23 +279,6 @@ class GraphProgram : public Program {
       ++nodes_, kernel_nodes_ += type == cudaGraphNodeTypeKernel;
     }
     return made;
-  }
-
-  void run_singly(const Span* given, int64_t passes, Progress& progress) {
-    const ChargeKept kept;
-    for (int64_t pass = 0; pass < passes; ++pass) {
-      plan_.move_given(given, pass);
-      progress.begun = 0;
-      for (const Step& step : plan_.steps) {
-        ++progress.begun;
-        door.charge = step.charge;
-        if (door.ledger) door.ledger->enter(step.charge.phase);
-        perform(step.launch);
-      }
-      ++progress.passes;
-    }
-    progress.begun = 0;
-    if (door.ledger) door.ledger->enter(kept.before.phase);
   }
 
   static void launch(const Step& step) {

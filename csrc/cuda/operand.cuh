@@ -59,7 +59,7 @@ template <class C> __device__ inline C convert_from(DType dtype, const char* p) 
     case DType::f32: return C(*reinterpret_cast<const float*>(p));
     case DType::f64: return C(*reinterpret_cast<const double*>(p));
     case DType::u64: return C(*reinterpret_cast<const uint64_t*>(p));
-    case DType::b8: return C(*reinterpret_cast<const bool*>(p));
+    case DType::b8: return C(*reinterpret_cast<const uint8_t*>(p) != 0);
     default: return C(load_as<int64_t>(dtype, p));
   }
 }

@@ -73,40 +73,41 @@ bool is_matrix_product(const Plan& plan, const Step& step) {
 }  // namespace
 
 void fuse_linear(Plan& plan, bool (*keeps_bits)(int64_t m, int64_t n, int64_t k)) {
+  Uses uses(plan);
   for (int s = 0; s < int(plan.steps.size()); ++s) {
-    if (!is_matrix_product(plan, plan.steps[s])) continue;
+    if (uses.merged(s) || !is_matrix_product(plan, plan.steps[s])) continue;
     const Operand y = plan.out(plan.steps[s]), x = plan.in(plan.steps[s], 0);
     const int64_t m = y.view.shape[0], n = y.view.shape[1], k = x.view.shape[1];
     if (!is_wide(y.view) || k == 1 || !keeps_bits(m, n, k)) continue;  // zeros of an outer product may have another sign
-    const int reader = only_reader(plan, s);
+    const int reader = uses.only_reader(s);
     if (reader < 0 || !is_named(plan.steps[reader], "add")) continue;
     const Step& add = plan.steps[reader];
     const int other = same_view(plan.in(add, 0), y) ? 1 : 0;
     const Operand bias = plan.in(add, other);
     if (!same_view(plan.in(add, 1 - other), y) || same_view(bias, y) || !is_bias(bias) || bias.view.dtype != y.view.dtype)
       continue;
-    if (!follows(plan, s, reader)) continue;
+    if (!uses.may_follow(s, reader)) continue;
     const Operand w = transposed(plan.in(plan.steps[s], 1));
-    Operand out = plan.out(plan.steps[s + 1]);
+    Operand out = plan.out(add);
     Launch launch = plan.steps[s].launch;
     launch.kernel = &linear_forward().kernel, launch.table = &linear_forward(), launch.inputs = 3;
     launch.ints[0] = 0;
-    replace(plan, s, 2, launch, {out, x, w, as_vector(bias)});
-    const int next = only_reader(plan, s);
+    uses.merge(s, reader, launch, {out, x, w, as_vector(bias)});
+    const int next = uses.only_reader(s);
     const int activation = next < 0 ? 0 : activation_of(plan, plan.steps[next], out);
-    if (!activation || !follows(plan, s, next)) continue;
+    if (!activation || !uses.may_follow(s, next)) continue;
     launch.ints[0] = activation;
-    out = plan.out(plan.steps[s + 1]);
-    replace(plan, s, 2, launch, {out, x, w, as_vector(bias)});
+    out = plan.out(plan.steps[next]);
+    uses.merge(s, next, launch, {out, x, w, as_vector(bias)});
   }
 }
 
 namespace {
 
 // Makes output k of step s, a product, one that is added to what the output of its only reader adds it to.
-bool accumulate(Plan& plan, int s, int k) {
+bool accumulate(Plan& plan, Uses& uses, int s, int k) {
   const Operand product = plan.out(plan.steps[s], k);
-  const int reader = only_reader(plan, s, k);
+  const int reader = uses.only_reader(s, k);
   if (reader < 0 || !is_wide(product.view) || !is_named(plan.steps[reader], "add")) return false;
   const Step& add = plan.steps[reader];
   const int other = same_view(plan.in(add, 0), product) ? 1 : 0;
@@ -114,24 +115,26 @@ bool accumulate(Plan& plan, int s, int k) {
   if (!same_view(plan.in(add, 1 - other), product) || !is_whole_block(plan, before) || !is_whole_block(plan, sum)) return false;
   const int64_t bytes = product.view.bytes();
   if (before.view.bytes() != bytes || sum.view.bytes() != bytes || before.place.block == product.place.block) return false;
-  if (!sum_in_place(plan, before, sum, s, reader) || !follows(plan, s, reader)) return false;
+  if (!uses.sum_in_place(before, sum, s, reader) || !uses.may_follow(s, reader)) return false;
   Launch launch = plan.steps[s].launch;
   launch.ints[1] |= int64_t{1} << k;
   std::vector<Operand> operands;
   for (int i = 0; i < launch.outputs + launch.inputs; ++i) operands.push_back(plan.operand(plan.steps[s], i));
-  operands[k] = plan.out(plan.steps[s + 1]);
+  operands[k] = plan.out(plan.steps[reader]);
   operands[k].view = product.view;
-  replace(plan, s, 2, launch, operands);
+  uses.merge(s, reader, launch, operands);
   return true;
 }
 
 }  // namespace
 
 void fuse_accumulation(Plan& plan) {
+  Uses uses(plan);
   for (int s = 0; s < int(plan.steps.size()); ++s) {
+    if (uses.merged(s)) continue;
     const bool layer = plan.steps[s].launch.kernel->run == linear_pullback;
     const int products = layer ? 2 : is_matrix_product(plan, plan.steps[s]) ? 1 : 0;
-    for (int k = 0; k < products; ++k) accumulate(plan, s, k);
+    for (int k = 0; k < products; ++k) accumulate(plan, uses, s, k);
   }
 }
 

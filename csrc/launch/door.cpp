@@ -50,7 +50,10 @@ PlanRecord figures_of(const Launch& launch, const Charge& charge) {
 
 void perform_recorded(const Launch& launch) {
   if (door.recorder) door.recorder->add(launch, door.charge);
-  if (!door.ledger) return perform(launch);
+  if (!door.ledger) {
+    launches_without_ledger.fetch_add(1, std::memory_order_relaxed);
+    return perform(launch);
+  }
   Ledger& ledger = *door.ledger;
   const auto [key, cost] = figures_of(launch, door.charge);
   if (!ledger.timed) {

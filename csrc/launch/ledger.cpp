@@ -7,6 +7,9 @@
 
 namespace pb {
 
+std::atomic<int> ledgers{0};
+std::atomic<int64_t> launches_without_ledger{0};
+
 void Cost::add(const Cost& other, int64_t times) {
   Counts::add(other, times);
   executed.add(other.executed, times);

@@ -1,5 +1,6 @@
 // What was launched, with its FLOPs and bytes: sums for ever, and the last launches one by one.
 #pragma once
+#include <atomic>
 #include <memory>
 #include <unordered_map>
 #include <vector>
@@ -60,13 +61,22 @@ struct PlanRecord {
   Cost cost;
 };
 
+// Ledgers there are, of all threads; and launches of threads without one, while there is any.
+extern std::atomic<int> ledgers;
+extern std::atomic<int64_t> launches_without_ledger;
+
 class Ledger {
  public:
   static constexpr size_t kKept = 1 << 14;  // launches at least, and borders
 
   // borders: when it was which phase is of interest. timed: launches are timed. singly: plans are replayed launch by launch.
   // dry: launches are counted, but not performed.
-  Ledger(bool borders, bool timed, bool singly, bool dry) : has_borders(borders), timed(timed), singly(singly), dry(dry) {}
+  Ledger(bool borders, bool timed, bool singly, bool dry) : has_borders(borders), timed(timed), singly(singly), dry(dry) {
+    ledgers.fetch_add(1, std::memory_order_relaxed);
+  }
+  ~Ledger() { ledgers.fetch_sub(1, std::memory_order_relaxed); }
+  Ledger(const Ledger&) = delete;
+  Ledger& operator=(const Ledger&) = delete;
   const bool has_borders, timed, singly, dry;
 
   void add(const Record& record);

@@ -106,9 +106,10 @@ void Plan::find_lifetimes() {
 // Temporaries that only one chain touches never leave the cache: a piece of a block's length serves them, and another one
 // after their last use.
 void Plan::keep_locals() {
+  std::vector<int> last(blocks.size(), -1);  // the step that uses a local of the group last
   for (int g = 0; g < int(groups.size()); ++g) {
     if (groups[g].count == 1) continue;
-    std::vector<int> free, last(blocks.size(), -1);
+    std::vector<int> free;
     const auto each_local = [&](int s, auto&& f) {
       each_operand(*this, steps[s], [&](const Operand& operand, bool) {
         const int b = operand.place.block;
@@ -135,39 +136,20 @@ void Plan::keep_locals() {
   }
 }
 
-// The largest first, each at the lowest offset that is free while it lives.
-void Plan::lay_out(int64_t align) {
-  std::vector<Block*> order, placed;
-  for (Block& b : blocks)
-    if (b.home == Home::arena && b.first >= 0) order.push_back(&b);
-  std::stable_sort(order.begin(), order.end(), [](const Block* a, const Block* b) { return a->bytes > b->bytes; });
-  const auto end_of = [align](const Block* b) {
-    return b->offset + (std::max<int64_t>(b->bytes, 1) + align - 1) / align * align;
-  };
-  for (Block* b : order) {
-    b->offset = 0;
-    for (const Block* other : placed) {  // by offset
-      if (other->last < b->first || b->last < other->first) continue;
-      if (b->offset + b->bytes <= other->offset) break;
-      b->offset = std::max(b->offset, end_of(other));
-    }
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), b, [](auto* x, auto* y) { return x->offset < y->offset; }), b);
-    arena_bytes = std::max(arena_bytes, end_of(b));
-  }
-}
-
-void replay_singly(Plan& plan, const Span* given, int64_t passes, Progress& progress) {
+void replay_singly(Plan& plan, const Span* given, int64_t passes, Progress& progress, void (*launch)(const Launch&)) {
   const ChargeKept kept;
   for (int64_t pass = 0; pass < passes; ++pass) {
     plan.move_given(given, pass);
-    progress.passes = int(pass), progress.begun = 0;
+    progress.begun = 0;
     for (const Step& step : plan.steps) {
       ++progress.begun;
       door.charge = step.charge;
       if (door.ledger) door.ledger->enter(step.charge.phase);
-      run(step.launch);
+      launch(step.launch);
     }
+    ++progress.passes;
   }
+  progress.begun = 0;
   if (door.ledger) door.ledger->enter(kept.before.phase);
 }
 

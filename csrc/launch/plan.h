@@ -143,7 +143,7 @@ void fuse_launches(Plan& plan, Fusion fusion);
 // Whether both can run in one pass over blocks of elements, `next` after `step`: null, or why not.
 const char* why_not_chained(const Plan& plan, const Step& step, const Step& next);
 
-// Launch by launch, for a ledger that is told of each.
-void replay_singly(Plan& plan, const Span* given, int64_t passes, Progress& progress);
+// Replays the plan launch by launch through `launch`: run(), which tells the ledger of each, or perform(), which does not.
+void replay_singly(Plan& plan, const Span* given, int64_t passes, Progress& progress, void (*launch)(const Launch&));
 
 }  // namespace pb

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 namespace pb {
 namespace {
@@ -37,39 +38,9 @@ bool depends(const Plan& plan, const Step& earlier, const Step& later) {
   return false;
 }
 
-int only_reader(const Plan& plan, int writer, int k) {
-  const int block = plan.out(plan.steps[writer], k).place.block;
-  if (block < 0 || plan.blocks[block].home != Home::arena) return -1;
-  int found = -1;
-  for (int s = 0; s < int(plan.steps.size()); ++s) {
-    if (s == writer) continue;
-    const Step& step = plan.steps[s];
-    for (int i = 0; i < step.launch.outputs + step.launch.inputs; ++i) {
-      if (plan.operand(step, i).place.block != block) continue;
-      if ((found >= 0 && found != s) || s < writer || i < step.launch.outputs) return -1;
-      found = s;
-    }
-  }
-  return found;
-}
-
 bool is_whole_block(const Plan& plan, const Operand& operand) {
   const auto& [view, place] = operand;
   return place.block >= 0 && place.offset == 0 && view.contiguous() && view.bytes() == plan.blocks[place.block].bytes;
-}
-
-bool sum_in_place(Plan& plan, const Operand& before, const Operand& sum, int s, int reader) {
-  const int from = before.place.block, to = sum.place.block;
-  if (from != to && plan.blocks[from].home != Home::arena) return false;
-  const int end = from == to ? reader : int(plan.steps.size());
-  for (int t = s; t < end; ++t) {
-    const Step& step = plan.steps[t];
-    for (int k = 0; t != reader && k < step.launch.outputs + step.launch.inputs; ++k)
-      if (plan.operand(step, k).place.block == from) return false;
-  }
-  for (Operand& operand : plan.operands)
-    if (operand.place.block == from) operand.place.block = to;
-  return true;
 }
 
 bool same_view(const Operand& a, const Operand& b) {
@@ -81,14 +52,6 @@ bool same_view(const Operand& a, const Operand& b) {
 }
 
 bool is_named(const Step& step, const char* name) { return !std::strcmp(step.launch.kernel->name, name); }
-
-bool follows(Plan& plan, int s, int reader) {
-  if (reader < 0) return false;
-  for (int k = s + 1; k < reader; ++k)
-    if (depends(plan, plan.steps[k], plan.steps[reader])) return false;
-  std::rotate(plan.steps.begin() + s + 1, plan.steps.begin() + reader, plan.steps.begin() + reader + 1);
-  return true;
-}
 
 int bring_together(Plan& plan, int first, int second) {
   std::vector<Step> before, moved;  // what stays before the pair, and what comes after it
@@ -117,6 +80,112 @@ void replace(Plan& plan, int first, int count, Launch launch, const std::vector<
   plan.operands.insert(plan.operands.end(), operands.begin(), operands.end());
   plan.steps[first] = std::move(step);
   plan.steps.erase(plan.steps.begin() + first + 1, plan.steps.begin() + first + count);
+}
+
+Uses::Uses(Plan& plan) : plan_(plan), at_(plan.steps.size()), touched_(plan.blocks.size()), written_(plan.blocks.size()) {
+  for (int s = 0; s < int(plan.steps.size()); ++s) {
+    at_[s] = s;
+    const Step& step = plan.steps[s];
+    for (int k = 0; k < step.launch.outputs + step.launch.inputs; ++k) {
+      const Operand& operand = plan.operand(step, k);
+      const int block = operand.place.block;
+      const bool written = k < step.launch.outputs;
+      if (block < 0) {
+        if (operand.view.number || !operand.view.data) continue;
+        outside_.push_back({s, operand});
+        if (written) outside_written_.push_back({s, operand});
+        continue;
+      }
+      if (touched_[block].empty() || touched_[block].back() != s) touched_[block].push_back(s);
+      if (written && (written_[block].empty() || written_[block].back() != s)) written_[block].push_back(s);
+    }
+  }
+}
+
+Uses::~Uses() {
+  std::vector<Step>& steps = plan_.steps;
+  size_t kept = 0;
+  for (size_t s = 0; s < steps.size(); ++s) {
+    if (merged(int(s))) continue;
+    if (kept != s) steps[kept] = std::move(steps[s]);
+    ++kept;
+  }
+  steps.erase(steps.begin() + kept, steps.end());
+}
+
+int Uses::only_reader(int writer, int k) const {
+  const int block = plan_.out(plan_.steps[writer], k).place.block;
+  if (block < 0 || plan_.blocks[block].home != Home::arena) return -1;
+  int found = -1;
+  for (const int touching : touched_[block]) {
+    const int s = at_[touching];
+    if (s == writer) continue;
+    if ((found >= 0 && found != s) || s < writer) return -1;
+    found = s;
+  }
+  for (int i = 0; found >= 0 && i < plan_.steps[found].launch.outputs; ++i)
+    if (plan_.out(plan_.steps[found], i).place.block == block) return -1;
+  return found;
+}
+
+bool Uses::between(const std::vector<int>& steps, int s, int reader) const {
+  for (auto t = std::upper_bound(steps.begin(), steps.end(), s); t != steps.end() && *t < reader; ++t)
+    if (at_[*t] > s && at_[*t] != reader) return true;
+  return false;
+}
+
+bool Uses::between(const std::vector<Outside>& found, const Operand& operand, int s, int reader) const {
+  const auto before = [](int step, const Outside& one) { return step < one.step; };
+  for (auto t = std::upper_bound(found.begin(), found.end(), s, before); t != found.end() && t->step < reader; ++t)
+    if (at_[t->step] > s && at_[t->step] != reader && overlap(t->operand, operand)) return true;
+  return false;
+}
+
+bool Uses::may_follow(int s, int reader) const {
+  const Step& step = plan_.steps[reader];
+  for (int k = 0; k < step.launch.outputs + step.launch.inputs; ++k) {
+    const Operand& operand = plan_.operand(step, k);
+    const int block = operand.place.block;
+    const bool written = k < step.launch.outputs;
+    if (block >= 0 ? between((written ? touched_ : written_)[block], s, reader)
+                   : between(written ? outside_ : outside_written_, operand, s, reader))
+      return false;
+  }
+  return true;
+}
+
+bool Uses::sum_in_place(const Operand& before, const Operand& sum, int s, int reader) {
+  const int from = before.place.block, to = sum.place.block;
+  if (from != to && plan_.blocks[from].home != Home::arena) return false;
+  for (const int touching : touched_[from]) {
+    const int t = at_[touching];
+    if (t >= s && t != reader && (from != to || t < reader)) return false;
+  }
+  if (from == to) return true;
+  for (const int touching : touched_[from]) {
+    const Step& step = plan_.steps[at_[touching]];
+    for (int k = 0; k < step.launch.outputs + step.launch.inputs; ++k) {
+      Operand& operand = plan_.operands[step.operand + k];
+      if (operand.place.block == from) operand.place.block = to;
+    }
+  }
+  for (auto* lists : {&touched_, &written_}) {
+    std::vector<int> both;
+    std::set_union((*lists)[from].begin(), (*lists)[from].end(), (*lists)[to].begin(), (*lists)[to].end(),
+                   std::back_inserter(both));
+    (*lists)[to] = std::move(both);
+    (*lists)[from].clear();
+  }
+  return true;
+}
+
+void Uses::merge(int s, int reader, Launch launch, const std::vector<Operand>& operands) {
+  Step &first = plan_.steps[s], &second = plan_.steps[reader];
+  Step step{launch, plan_.operands.size(), first.charge, first.number, std::move(first.names)};
+  step.names.insert(step.names.end(), second.names.begin(), second.names.end());
+  plan_.operands.insert(plan_.operands.end(), operands.begin(), operands.end());
+  first = std::move(step);
+  at_[reader] = s;
 }
 
 }  // namespace pb

@@ -17,24 +17,46 @@ bool is_named(const Step& step, const char* kernel);
 // Whether the later step must stay after the earlier: one of them writes what the other touches.
 bool depends(const Plan& plan, const Step& earlier, const Step& later);
 
-// The only step but `writer` that touches the block of its output k; -1 where there is none or more, or the block is not a
-// temporary.
-int only_reader(const Plan& plan, int writer, int k = 0);
-
 // Whether the operand is all of a block in its order.
 bool is_whole_block(const Plan& plan, const Operand& operand);
-
-// Makes the sum that step `reader` writes lie where the operand does that it is added to, from step s on, which writes the other
-// term; false where steps between need the operand as it is, or later ones. Both are whole blocks of as many bytes.
-bool sum_in_place(Plan& plan, const Operand& before, const Operand& sum, int s, int reader);
-
-// Moves the step that reads what step s writes right behind it, where nothing is in the way.
-bool follows(Plan& plan, int s, int reader);
 
 // Moves steps so that `first` comes right before `second`, where nothing is in the way; its place then, or -1.
 int bring_together(Plan& plan, int first, int second);
 
 // Puts one launch in the place of steps [first, first + count), with these operands.
 void replace(Plan& plan, int first, int count, Launch launch, const std::vector<Operand>& operands);
+
+// Who touches what, so that merging two steps takes no walk over the plan. A step is known by its place when this was made; one that
+// was merged into an earlier one stays there without names, until this goes.
+class Uses {
+ public:
+  explicit Uses(Plan& plan);
+  ~Uses();
+
+  bool merged(int s) const { return at_[s] != s; }
+  // The only step but `writer` that touches the block of its output k; -1 where there is none or more, or the block is not a
+  // temporary.
+  int only_reader(int writer, int k = 0) const;
+  // True if step `reader` could come right behind step s: nothing is in the way.
+  bool may_follow(int s, int reader) const;
+  // Makes the sum that step `reader` writes lie where the operand does that it is added to, from step s on, which writes the other
+  // term; false where steps between need the operand as it is, or later ones. Both are whole blocks of as many bytes.
+  bool sum_in_place(const Operand& before, const Operand& sum, int s, int reader);
+  // Puts one launch in the place of step s, with these operands, which does what `reader` did, too.
+  void merge(int s, int reader, Launch launch, const std::vector<Operand>& operands);
+
+ private:
+  struct Outside {
+    int step;
+    const Operand operand;
+  };
+  bool between(const std::vector<int>& steps, int s, int reader) const;
+  bool between(const std::vector<Outside>& found, const Operand& operand, int s, int reader) const;
+
+  Plan& plan_;
+  std::vector<int> at_;                              // where each step is now
+  std::vector<std::vector<int>> touched_, written_;  // each block, by which steps, in their order
+  std::vector<Outside> outside_, outside_written_;   // of operands that have no block
+};
 
 }  // namespace pb

@@ -32,7 +32,7 @@ struct View {
   bool contiguous() const {
     int64_t expected = item_size(dtype);
     for (int d = ndim - 1; d >= 0; --d) {
-      if (shape[d] != 1 && stride[d] != expected) return false;
+      if (shape[d] != 1 && stride[d] != expected) return size() == 0;  // no element is out of its place
       expected *= shape[d];
     }
     return true;

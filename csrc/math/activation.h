@@ -8,7 +8,11 @@
 
 namespace pb::m {
 
-template <class A> PB_HD A sigmoid(A x) { return A(1) / (A(1) + exp(-x)); }
+// From e^-|x|, which does not overflow: 1 / (1 + e^-x) would be 0 where e^-x is infinite and the result is a subnormal number.
+template <class A> PB_HD A sigmoid(A x) {
+  const A e = exp(-abs(x));
+  return select(x < A(0), e, A(1)) / (A(1) + e);
+}
 
 // log(1 + e^x) and log(e^a + e^b), from the larger exponent, so that neither overflows.
 template <class A> PB_HD A softplus(A x) { return max(x, A(0)) + log1p(exp(-abs(x))); }
@@ -17,13 +21,23 @@ template <class A> PB_HD A logaddexp(A a, A b) {
   return max(a, b) + log1p(exp(-distance));
 }
 
+// x times the sigmoid, even where the latter is subnormal.
+template <class T, if_real<T> = 0> PB_HD T times_sigmoid(T factor, T x) {
+  const T below = -abs(x);
+  return select(x < 0, exp_times(below, T(0), factor), factor) / (1 + exp(below));
+}
+template <class A, std::enable_if_t<!is_real<A>, int> = 0> PB_HD A times_normal_cdf(A factor, A x) {
+  return factor * normal_cdf(x);
+}
+template <class A, std::enable_if_t<!is_real<A>, int> = 0> PB_HD A times_sigmoid(A factor, A x) { return factor * sigmoid(x); }
+
 // Where the factor beside x has long reached its limit: kept finite, so that infinity times 0 does not become NaN.
 template <class A> PB_HD A bounded(A x, double limit) { return min(max(x, A(-limit)), A(limit)); }
 
 // x times the normal distribution function (Hendrycks & Gimpel 2016), and its usual approximation.
 template <class A> PB_HD A gelu(A x) {
   const A c = max(x, A(-40));
-  return c * normal_cdf(c);
+  return times_normal_cdf(c, c);
 }
 template <class A> PB_HD A gelu_slope(A x) {
   const A c = bounded(x, 40);
@@ -34,7 +48,7 @@ template <class A> PB_HD A gelu_tanh_gate(A x) {
 }
 template <class A> PB_HD A gelu_tanh(A x) {
   const A c = max(x, A(-40));
-  return c * sigmoid(gelu_tanh_gate(c));
+  return times_sigmoid(c, gelu_tanh_gate(c));
 }
 template <class A> PB_HD A gelu_tanh_slope(A x) {
   const A c = bounded(x, 40), s = sigmoid(gelu_tanh_gate(c));
@@ -44,7 +58,7 @@ template <class A> PB_HD A gelu_tanh_slope(A x) {
 // x sigmoid(x) (Ramachandran et al. 2017).
 template <class A> PB_HD A silu(A x) {
   const A c = max(x, A(-800));
-  return c * sigmoid(c);
+  return times_sigmoid(c, c);
 }
 template <class A> PB_HD A silu_slope(A x) {
   const A c = bounded(x, 800), s = sigmoid(c);

@@ -57,7 +57,9 @@ template <class T, if_real<T> = 0> PB_HD T erf(T x) {
   const T a = select(abs(x) > kSquareEnd<T>, kSquareEnd<T>, abs(x));
   const T small = x + x * erf_tail(T(x * x));
   const T large = 1 - exp(T(-a * a)) * erfc_over_exp(a);
-  return select(a < 1, small, copysign(large, x));
+  // Of the smallest numbers the terms of the series would be flushed to zero.
+  const T least = x * T(1.1283791670955126);
+  return select(a < T(0x1p-30), least, select(a < 1, small, copysign(large, x)));
 }
 
 // (1 + t) exp(t^2 / 2) times the normal tail beyond t >= 0, over q = (t - K) / (t + K): as above, in the variable of the
@@ -77,14 +79,16 @@ PB_HD double normal_tail_scaled(double q) {
 template <class T> constexpr T kTailCentre = sizeof(T) == 4 ? T(3.296875) : T(5.484375);
 template <class T> constexpr T kTailEnd = sizeof(T) == 4 ? T(14.4) : T(38.8);  // from here on it rounds to 0
 
-// The share of a standard normal variable below x, small tails included, and its density.
-template <class T, if_real<T> = 0> PB_HD T normal_cdf(T x) {
+// factor times the share of a standard normal variable below x, small tails included: even where the tail alone is subnormal.
+template <class T, if_real<T> = 0> PB_HD T times_normal_cdf(T factor, T x) {
   const T t = select(abs(x) > kTailEnd<T>, kTailEnd<T>, abs(x));
   const T scaled = normal_tail_scaled(T((t - kTailCentre<T>) / (t + kTailCentre<T>))) / (1 + t);
-  const T tail = exp_minus_square(t, T(0.5), scaled);
+  const T tail = exp_minus_square(t, T(0.5), T(select(x > 0, T(1), factor) * scaled));
   const T u = x * T(0.7071067811865476), near = T(0.5) + T(0.5) * (u + u * erf_tail(T(u * u)));
-  return select(t < T(0.5), near, select(x > 0, T(1 - tail), tail));
+  return select(t < T(0.5), T(factor * near), select(x > 0, T(factor * (1 - tail)), tail));
 }
+template <class T, if_real<T> = 0> PB_HD T normal_cdf(T x) { return times_normal_cdf(T(1), x); }
+// Its density.
 template <class T, if_real<T> = 0> PB_HD T normal_density(T x) {
   const T t = select(abs(x) > kTailEnd<T>, kTailEnd<T>, abs(x));
   return exp_minus_square(t, T(0.5), T(0.3989422804014327));

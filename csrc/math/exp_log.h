@@ -24,12 +24,12 @@ PB_HD double expm1_reduced(double r) {
                       2.5100634461878497e-08);
 }
 
-// e^x = 2^n (1 + p). Outside this range every result is 0, or infinite, even with a factor of two to spare.
+// e^x = 2^n (1 + p). Outside this range every result is 0, or infinite, even with a factor of a thousand, or of two, to spare.
 template <class T> struct ExpParts {
   T n, p;
 };
 template <class T> PB_HD ExpParts<T> exp_parts(T x, T low = T(0)) {
-  constexpr T kMin = sizeof(T) == 4 ? T(-105) : T(-747), kMax = sizeof(T) == 4 ? T(90) : T(711);
+  constexpr T kMin = sizeof(T) == 4 ? T(-112) : T(-755), kMax = sizeof(T) == 4 ? T(90) : T(711);
   x = select(x < kMin, kMin, x);  // this way round NaN stays NaN
   x = select(x > kMax, kMax, x);
   const T n = round(T(x * T(1.4426950408889634)));
@@ -66,8 +66,9 @@ template <class T, if_real<T> = 0> PB_HD T expm1(T x) {
   const ExpParts<T> e = exp_parts(select(x < kMin, kMin, x));
   const T s = pow2(select(e.n > Float<T>::kBias, T(Float<T>::kBias), T(e.n - 1)));
   const T y = 2 * ((s - T(0.5)) + s * e.p);
-  // 0 keeps its sign; exponents that s could not follow mean infinity.
-  return select(abs(x) < Float<T>::kTiny, x, select(e.n > Float<T>::kBias + 1, kInfinity<T>, y));
+  // x is the result where x^2 / 2 is below its last place; exponents that s could not follow mean infinity.
+  constexpr T kSmall = sizeof(T) == 4 ? T(0x1p-25f) : T(0x1p-54);
+  return select(abs(x) < kSmall, x, select(e.n > Float<T>::kBias + 1, kInfinity<T>, y));
 }
 
 // 2 atanh(s) = 2 s + s R, s = f / (2 + f), z = s^2 <= 0.0295: R of log(1 + f) as in Ng's log (fdlibm, 1993).

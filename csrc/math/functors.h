@@ -26,6 +26,14 @@ namespace pb {
 #define PB_BITWISE(name, EXPR) PB_FUNCTOR1(name, A, EXPR)
 #include "math/unary.def"
 
+// The operand of a functor that is an angle, -1 where none is: a loop looks for far ones first (m::is_far).
+template <class F> constexpr int kAngle = -1;
+template <> inline constexpr int kAngle<sin_forward> = 0;
+template <> inline constexpr int kAngle<cos_forward> = 0;
+template <> inline constexpr int kAngle<tan_forward> = 0;
+template <> inline constexpr int kAngle<sin_pullback> = 1;
+template <> inline constexpr int kAngle<cos_pullback> = 1;
+
 #define PB_FUNCTOR2(name, RESULT, EXPR)                                         \
   struct name##_forward {                                                       \
     template <class A> PB_HD RESULT operator()(A a, A b) const { return EXPR; } \

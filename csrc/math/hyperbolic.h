@@ -36,20 +36,20 @@ template <class T, if_real<T> = 0> PB_HD T cosh(T x) {
   return half + T(0.25) / half;
 }
 
-// From here on a^2 + 1 rounds to a^2, and log(a + sqrt(a^2 +- 1)) to log(2 a).
+// From here on a^2 + 1 rounds to a^2, and log(a + sqrt(a^2 +- 1)) to log(2 a), which is log1p(a - 1) + log(2).
 template <class T> constexpr T kLargeArea = sizeof(T) == 4 ? T(0x1p13) : T(0x1p28);
 
 template <class T, if_real<T> = 0> PB_HD T asinh(T x) {
   const T a = abs(x);
   const bool large = a >= kLargeArea<T>;
   const T c = select(large, T(0), a);
-  const T u = select(large, a, T(c + c * c / (1 + sqrt(T(c * c + 1)))));
+  const T u = select(large, T(a - 1), T(c + c * c / (1 + sqrt(T(c * c + 1)))));
   return copysign(T(log1p(u) + select(large, T(0.6931471805599453), T(0))), x);
 }
 template <class T, if_real<T> = 0> PB_HD T acosh(T x) {
   const bool large = x >= kLargeArea<T>;
   const T d = x - 1, c = select(large, T(0), d);  // d is exact where it matters, near 1
-  const T u = select(large, x, T(c + sqrt(T(c * (c + 2)))));
+  const T u = select(large, d, T(c + sqrt(T(c * (c + 2)))));
   const T y = log1p(u) + select(large, T(0.6931471805599453), T(0));
   return select(x < 1, kNaN<T>, y);
 }

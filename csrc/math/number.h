@@ -22,8 +22,8 @@ template <class T> constexpr T kHighest = std::numeric_limits<T>::has_infinity ?
 template <class T> PB_HD T lowest() { return kLowest<T>; }
 template <class T> PB_HD T highest() { return kHighest<T>; }
 
-template <class T, if_real<T> = 0> PB_HD T sign(T x) {  // 0 keeps its sign, NaN stays
-  return select(x > 0, T(1), select(x < 0, T(-1), x));
+template <class T, if_real<T> = 0> PB_HD T sign(T x) {  // 0 for -0, NaN stays
+  return select(x > 0, T(1), select(x < 0, T(-1), T(x + 0)));
 }
 template <class T, if_integer<T> = 0> PB_HD T sign(T x) {
   if constexpr (std::is_unsigned_v<T>) return T(x != 0);
@@ -88,7 +88,9 @@ template <class T, if_real<T> = 0> PB_HD T floor_divide(T a, T b) {
   const T q = (a - r) / b - down;  // whole, but for the rounding of the division
   const T whole = floor(q) + (q - floor(q) > T(0.5) ? T(1) : T(0));
   const T signed_zero = copysign(T(0), T(a / b));
-  return select(b == 0, T(a / b), select(q == 0, signed_zero, whole));
+  // As the array API says, and not as Python: a // inf is 0 or -0, and inf // b is infinite.
+  const bool plain = (b == 0) | isinf(a) | isinf(b);
+  return select(plain, T(a / b), select(q == 0, signed_zero, whole));
 }
 
 // By squaring. A negative exponent gives the reciprocal rounded toward zero, and 0 for base 0.

@@ -5,9 +5,8 @@
 namespace pb::m {
 
 // x = n pi/2 + hi + lo. pi/2 stands in parts of 26 bits and n in two halves of 26, so that all large products are exact
-// (Cody & Waite, 1980). Within the errors stated for |x| < 1e13; slowly worse up to 2^51; then NaN: doubles that large are
-// more than an eighth of a turn apart, and a table of 2 / pi to 1100 bits would cost every element its vector lane.
-constexpr double kLargestAngle = 0x1p51;
+// (Cody & Waite, 1980). For |x| <= 2^43; what is larger goes through is_far.
+constexpr double kLargestAngle = 0x1p43;
 struct Quadrant {
   double n, hi, lo;
 };
@@ -29,6 +28,70 @@ PB_HD Quadrant reduce_half_pi(float value) {
   const double upper = (n + 0x1.8p78) - 0x1.8p78, lower = n - upper;
   const double r = (((x - upper * kHalfPi1) - lower * kHalfPi1) - upper * kHalfPi2) - lower * kHalfPi2;
   return {n - 4 * floor(n * 0.25), r - n * (kHalfPi3 + kHalfPi4), 0};
+}
+
+// 2 / pi after 64 zeros: enough bits for the exponent of any double.
+PB_HD uint64_t bits_of_two_over_pi(int64_t word) {
+  static constexpr uint64_t kBits[21] = {// static: else each thread of a GPU copies the table to its stack
+                                         0,
+                                         0xa2f9836e4e441529,
+                                         0xfc2757d1f534ddc0,
+                                         0xdb6295993c439041,
+                                         0xfe5163abdebbc561,
+                                         0xb7246e3a424dd2e0,
+                                         0x06492eea09d1921c,
+                                         0xfe1deb1cb129a73e,
+                                         0xe88235f52ebb4484,
+                                         0xe99c7026b45f7e41,
+                                         0x3991d639835339f4,
+                                         0x9c845f8bbdf9283b,
+                                         0x1ff897ffde05980f,
+                                         0xef2f118b5a0a6d1f,
+                                         0x6d367ecf27cb09b7,
+                                         0x4f463f669e5fea2d,
+                                         0x7527bac7ebe5f17b,
+                                         0x3d0739f78a5292ea,
+                                         0x6bfb5fb11f8d5d08,
+                                         0x56033046fc7b6bab,
+                                         0xf0cfbc209af4361d};
+  return kBits[word];
+}
+PB_HD uint64_t multiply_high(uint64_t a, uint64_t b) {
+  const uint64_t al = uint32_t(a), ah = a >> 32, bl = uint32_t(b), bh = b >> 32;
+  const uint64_t middle = ah * bl + (al * bl >> 32), other = al * bh + uint32_t(middle);
+  return ah * bh + (middle >> 32) + (other >> 32);
+}
+
+// For finite x, |x| >= 2: the product of the mantissa with those 192 bits of 2 / pi that neither make whole turns nor are too small
+// to matter (Payne & Hanek, 1983). Its upper two bits are the quadrant.
+PB_HD Quadrant reduce_far(double x) {
+  const uint64_t b = bits(abs(x)), mantissa = (b & ((uint64_t(1) << 52) - 1)) | uint64_t(1) << 52;
+  const int64_t exponent = int64_t(b >> 52) - 1075, first = exponent - 2 + 64, word = first / 64;
+  const int shift = int(first % 64);
+  uint64_t w[4];
+  for (int k = 0; k < 4; ++k) w[k] = word + k < 21 ? bits_of_two_over_pi(word + k) : 0;
+  for (int k = 0; k < 3; ++k) w[k] = shift ? w[k] << shift | w[k + 1] >> (64 - shift) : w[k];
+  uint64_t p0 = mantissa * w[2], p1 = mantissa * w[1], p2 = mantissa * w[0] + multiply_high(mantissa, w[1]);
+  p1 += multiply_high(mantissa, w[2]);
+  p2 += uint64_t(p1 < multiply_high(mantissa, w[2])) + (uint64_t(1) << 61);  // the nearest quadrant, not the one below
+  const int quadrant = int(p2 >> 62);
+  p2 = (p2 & ((uint64_t(1) << 62) - 1)) - (uint64_t(1) << 61);
+  const bool below = int64_t(p2) < 0;
+  if (below) {
+    p0 = ~p0 + 1, p1 = ~p1 + uint64_t(p0 == 0);
+    p2 = ~p2 + uint64_t((p1 == 0) & (p0 == 0));
+  }
+  Two<double> f{double(p2 >> 32) * 0x1p-30, 0};  // in pieces of 32 bits, which are exact
+  const double pieces[4] = {double(uint32_t(p2)) * 0x1p-62, double(p1 >> 32) * 0x1p-94, double(uint32_t(p1)) * 0x1p-126,
+                            double(p0 >> 32) * 0x1p-158};
+  for (int k = 0; k < 4; ++k) {
+    const Two<double> s = two_sum(f.hi, pieces[k]);
+    f = quick_two_sum(s.hi, f.lo + s.lo);
+  }
+  const Two<double> r = two_product(f, Two<double>{0x1.921fb54442d18p+0, 0x1.1a62633145c07p-54});
+  const bool negative = signbit(x);
+  const double sign = negative != below ? -1.0 : 1.0;
+  return {double(negative ? (4 - quadrant) & 3 : quadrant), sign * r.hi, sign * r.lo};
 }
 
 // sin(r) / r - 1 over z, and (cos(r) - 1 + z / 2) / z^2, for z = r^2 <= 0.62.
@@ -56,8 +119,10 @@ template <class T> PB_HD T cos_reduced(T r, T low) {
 template <class T> struct SinCos {
   T sin, cos;
 };
-template <class T, if_real<T> = 0> PB_HD SinCos<T> sincos(T x) {
-  const Quadrant reduced = reduce_half_pi(x);
+// True if x is finite and too large for the reduction above: the other one has no vectors, so loops look for such x first.
+template <class T, if_real<T> = 0> PB_HD bool is_far(T x) { return (abs(x) > T(kLargestAngle)) & (abs(x) < kInfinity<T>); }
+
+template <class T> PB_HD SinCos<T> sincos_in(Quadrant reduced) {
   const T q = T(reduced.n), r = T(reduced.hi), low = T(reduced.lo);
   const T s = sin_reduced(r, low), c = cos_reduced(r, low);
   const bool odd = (q == 1) | (q == 3);
@@ -65,11 +130,37 @@ template <class T, if_real<T> = 0> PB_HD SinCos<T> sincos(T x) {
   return {select(q >= 2, T(-sine), sine), select((q == 1) | (q == 2), T(-cosine), cosine)};
 }
 
+template <class T, if_real<T> = 0> PB_HD SinCos<T> sincos(T x) {
+#if defined(PB_CUDA)  // a thread has one element
+  if (is_far(x)) return sincos_in<T>(reduce_far(double(x)));
+#endif
+  return sincos_in<T>(reduce_half_pi(x));
+}
+
 template <class T, if_real<T> = 0> PB_HD T sin(T x) { return select(x == 0, x, sincos(x).sin); }
 template <class T, if_real<T> = 0> PB_HD T cos(T x) { return sincos(x).cos; }
 template <class T, if_real<T> = 0> PB_HD T tan(T x) {
   const SinCos<T> y = sincos(x);
   return select(x == 0, x, T(y.sin / y.cos));
+}
+
+// A number in a loop over elements of which some are far, and what the rows of sin, cos and tan do with it.
+template <class T> struct Far {
+  T value;
+
+  PB_HD Far(T v) : value(v) {}
+  PB_HD friend Far operator*(Far a, Far b) { return a.value * b.value; }
+  PB_HD friend Far operator+(Far a, Far b) { return a.value + b.value; }
+  PB_HD friend Far operator-(Far a) { return -a.value; }
+};
+template <class T> PB_HD SinCos<T> sincos(Far<T> x) {
+  return is_far(x.value) ? sincos_in<T>(reduce_far(double(x.value))) : sincos(x.value);
+}
+template <class T> PB_HD Far<T> sin(Far<T> x) { return is_far(x.value) ? sincos(x).sin : sin(x.value); }
+template <class T> PB_HD Far<T> cos(Far<T> x) { return sincos(x).cos; }
+template <class T> PB_HD Far<T> tan(Far<T> x) {
+  const SinCos<T> y = sincos(x);
+  return is_far(x.value) ? T(y.sin / y.cos) : tan(x.value);
 }
 
 template <class T> struct Pi;  // pi/2 in two parts

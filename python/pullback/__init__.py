@@ -28,7 +28,8 @@ from .dtypes import (
 from .errors import (
     CaptureError as CaptureError, DeviceError as DeviceError, DTypeError as DTypeError, FileFormatError as FileFormatError,
     GradientCheckError as GradientCheckError, NonFiniteError as NonFiniteError, OutOfMemoryError as OutOfMemoryError,
-    PullbackError as PullbackError, ShapeError as ShapeError, StaleValueError as StaleValueError, TapeError as TapeError,
+    PrecisionWarning as PrecisionWarning, PullbackError as PullbackError, ShapeError as ShapeError,
+    StaleValueError as StaleValueError, TapeError as TapeError,
     UnconnectedError as UnconnectedError, VmapError as VmapError, ZeroGradientWarning as ZeroGradientWarning,
 )  # fmt: skip
 from .ops.cast import astype as astype
@@ -50,10 +51,11 @@ from .ops.segment import (
     segment_logsumexp as segment_logsumexp, segment_max as segment_max, segment_mean as segment_mean,
     segment_min as segment_min, segment_softmax as segment_softmax, segment_sum as segment_sum,
 )  # fmt: skip
+from .ops.padding import pad as pad
 from .ops.repetition import repeat as repeat, tile as tile
 from .ops.shape import (
     broadcast_arrays as broadcast_arrays, broadcast_to as broadcast_to, concat as concat, copy as copy,
-    expand_dims as expand_dims, flip as flip, matrix_transpose as matrix_transpose, moveaxis as moveaxis, pad as pad,
+    expand_dims as expand_dims, flip as flip, matrix_transpose as matrix_transpose, moveaxis as moveaxis,
     permute_dims as permute_dims, reshape as reshape, roll as roll, split as split, squeeze as squeeze,
     stack as stack, stop_gradient as stop_gradient, swapaxes as swapaxes, transpose as transpose,
     unstack as unstack,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from .errors import VmapError
 from .example import Example
+from .kept import Listening
 from .listeners import listeners
 from .refusal import Refused
 from .tensor import Tensor
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from .primitive import Op, Rule
 
 
-class Batch:
+class Batch(Listening):
     """The batch axis of one vmap, while it runs: a listener, so that the stack orders it among tapes and other batches.
 
     Args:
@@ -29,19 +30,10 @@ class Batch:
         directions: they are directions of one derivative, for which random numbers are the same.
     """
 
-    __slots__ = ("__weakref__", "directions", "size")
-
     add: Final = None  # what is done to values that are not of this batch is not its business
 
     def __init__(self, size: int, *, directions: bool = False) -> None:
         self.size, self.directions = size, directions
-
-    def __enter__(self) -> Batch:
-        listeners.enter(self)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        listeners.leave(self)
 
     def cut(self, x: Tensor, how: str) -> None:
         """Nothing is to be remembered of what leaves."""

@@ -24,16 +24,16 @@ class Recording(Protocol):
         """The error for what must not happen in the function."""
         ...
 
-    def do(self, effect: Callable[[], None]) -> None:
-        """Calls effect(), and so does every replay after the launches before this."""
-        ...
-
-    def grows(self, storage: Any) -> None:
-        """Every replay changes the memory of this Storage here, as the run did: its version grows."""
+    def counts(self, owner: Any, name: str) -> None:
+        """The run has added one to an attribute of this object, and so does every replay here."""
         ...
 
     def guard(self, key: Any, holds: Callable[[], bool]) -> None:
         """The recording is good as long as holds(); one for each key is enough."""
+        ...
+
+    def reads(self, storage: Any) -> None:
+        """The run reads a view of this Storage that was made outside: the recording is good until the view is stale."""
         ...
 
     def random_state(self, generator: Any, state: dict[str, int], device: str) -> Any:
@@ -69,9 +69,8 @@ def refuse_opaque(what: str, instead: str) -> None:
         refuse(what, instead)
 
 
-def do(effect: Callable[[], None]) -> None:
-    """Calls effect(), and inside a captured function so does every replay."""
-    if thread.recording is None:
-        effect()
-    else:
-        thread.recording.do(effect)
+def count(owner: Any, name: str) -> None:
+    """Adds one to an attribute of this object, and inside a captured function so does every replay."""
+    setattr(owner, name, getattr(owner, name) + 1)
+    if thread.recording is not None:
+        thread.recording.counts(owner, name)

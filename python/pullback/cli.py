@@ -15,20 +15,27 @@ from .errors import PullbackError
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; returns its exit status. Errors of pullback's own are told in a line, without a traceback."""
-    options = _parser().parse_args(arguments)
     try:
-        return int(options.run(options))
+        options = _parser().parse_args(arguments)
+        status = int(options.run(options))
+        if sys.stdout is not None and not sys.stdout.closed:
+            sys.stdout.flush()
+        return status
     except PullbackError as error:
         print(f"pullback: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # who reads has enough, as head does: Python would complain when it flushes at its end
+        if sys.stdout is not None:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
 
 
 def _parser() -> argparse.ArgumentParser:
     import pullback
 
-    parser = argparse.ArgumentParser(prog="pullback", description=pullback.__doc__)
+    parser = argparse.ArgumentParser(prog="pullback", description=(pullback.__doc__ or "").splitlines()[0])
     parser.add_argument("--version", action="version", version=f"pullback {pullback.__version__}")
     commands = parser.add_subparsers(required=True, metavar="command")
     info = commands.add_parser("info", help="version, devices, kernels, and why something falls back")
@@ -58,9 +65,13 @@ def _add_profile(commands: Any) -> None:
         "status is the script's.",
     )
     profile.add_argument("-m", action="store_true", dest="is_module", help="the name of a module follows, as after python -m")
+    profile.add_argument(
+        "--by", action="append", default=[], metavar="AXIS",
+        help='show a table by "op", "module", "line", "kernel", "order" or "dtype" instead of those by op and module (repeatable)',
+    )
     profile.add_argument("--html", metavar="PATH", help="write a page with pictures")
-    profile.add_argument("--trace", metavar="PATH", help="write a trace for Perfetto and Chrome")
-    profile.add_argument("--json", metavar="PATH", help="write all figures")
+    profile.add_argument("--trace", metavar="PATH", help="write a trace for Perfetto and Chrome (compressed if it ends in .gz)")
+    profile.add_argument("--json", metavar="PATH", help="write all figures (compressed if it ends in .gz)")
     profile.add_argument("--detail", default="phase", help='"phase" (default); "kernel" times each launch on a GPU; "count"')
     profile.add_argument("--strict", action="store_true", help="fail where the cost of a launch is not known")
     profile.add_argument("--verify", action="store_true", help="run the script again under ncu, and compare with its counters")
@@ -196,12 +207,20 @@ def _train(options: argparse.Namespace) -> int:
     from . import train
     from .profile import table
 
+    try:
+        os.makedirs(options.out, exist_ok=True)  # before an hour of training, not after
+    except OSError as error:
+        words = f'train: the folder "{options.out}" cannot be made: {error.strerror}. Give --out another one.'
+        raise PullbackError(words) from error
     bar = lambda epochs: tqdm(epochs, desc=f"{options.model} on {options.data}", unit="epoch", dynamic_ncols=True)
     result = train.train_digits(
         options.model, epochs=options.epochs, batch_size=options.batch_size, lr=options.lr, seed=options.seed,
         device=options.device, progress=bar,
     )  # fmt: skip
-    weights, page, curve = train.write(result, options.out)
+    try:
+        weights, page, curve = train.write(result, options.out)
+    except OSError as error:
+        raise PullbackError(f'train: results cannot be written to "{options.out}": {error}. Give --out another folder.') from error
     _show_table(f"{result.steps} steps", table.COLUMNS, table.phase_rows(result.profile), numbers=True)
     print(f"test accuracy  {result.accuracy:.2%}")
     print(f"time           {result.seconds:.2f} s, {result.seconds / result.steps * 1e3:.3f} ms a step")
@@ -220,7 +239,9 @@ def _profile(options: argparse.Namespace) -> int:
     program = command.Program(options.program, options.arguments, options.is_module)
     files = {option: path for option in command.WRITERS if (path := getattr(options, option))}
     try:
-        return command.profile(program, strict=options.strict, detail=options.detail, files=files, verify=options.verify)
+        return command.profile(
+            program, strict=options.strict, detail=options.detail, files=files, verify=options.verify, by=options.by
+        )
     except command.NoProgramError as error:
         print(f"pullback profile: {error}", file=sys.stderr)
         return 2

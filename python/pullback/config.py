@@ -12,16 +12,35 @@ from pathlib import Path
 from typing import Final
 
 BACKENDS: Final = ("native", "reference")
+NUMBERS: Final = {"PULLBACK_NUM_THREADS": 1, "PULLBACK_CACHE_BYTES": 0, "PULLBACK_CUDA_CACHE_BYTES": 0}  # the least of each
+SWITCHES: Final = ("PULLBACK_CUDA_SYNC", "PULLBACK_CUDA_GRAPHS")
+
+
+def check() -> None:
+    """Raises ImportError for a variable that a native module would not understand, and ignore."""
+    for name, least in NUMBERS.items():
+        value = os.environ.get(name, "")
+        if value and not (value.isascii() and value.isdigit() and int(value) >= least):
+            raise ImportError(f"{name} is {value!r}, which is not an integer from {least} up. Set a number, or unset it.")
+    for name in SWITCHES:
+        value = os.environ.get(name, "")
+        if value not in ("", "0", "1"):
+            raise ImportError(f"{name} is {value!r}, which is neither 0 nor 1. Set one of them, or unset it.")
 
 
 def backend() -> str:
     """PULLBACK_BACKEND: "native" (the default) or "reference", which forces the NumPy/CuPy definitions."""
-    value = os.environ.get("PULLBACK_BACKEND", "native")
+    value = os.environ.get("PULLBACK_BACKEND") or "native"
     if value not in BACKENDS:
         raise ImportError(
             f"PULLBACK_BACKEND is {value!r}, but only {' and '.join(map(repr, BACKENDS))} exist. Set one of them, or none."
         )
     return value
+
+
+def must_be_native() -> bool:
+    """True if PULLBACK_BACKEND asks for the native kernels by name, so that nothing else will do."""
+    return os.environ.get("PULLBACK_BACKEND") == "native"
 
 
 def device() -> str:

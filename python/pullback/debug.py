@@ -7,13 +7,14 @@ from typing import Any
 
 from . import devices, dtypes
 from .errors import NonFiniteError, TapeError
+from .kept import Listening
 from .listeners import listeners
 from .primitive import Op
 from .site import call_site, line_of
 from .tensor import Tensor
 
 
-class debug_nans:  # a context manager reads as a verb
+class debug_nans(Listening):  # a context manager reads as a verb
     """`with pb.debug_nans():` raises NonFiniteError at the first op whose result holds a NaN or an infinity.
 
     The message names the op and the line, and in a backward pass the forward line that made the op. An op whose inputs hold
@@ -24,11 +25,8 @@ class debug_nans:  # a context manager reads as a verb
     def __enter__(self) -> debug_nans:
         if self in listeners.stack:
             raise TapeError("debug_nans: this one is entered already; make another one.")
-        listeners.enter(self)
+        super().__enter__()
         return self
-
-    def __exit__(self, *_: object) -> None:
-        listeners.leave(self)
 
     def add(self, op: Op, y: Tensor, inputs: Sequence[Any], params: Sequence[Any]) -> None:
         """Checks the result of an op that ran."""

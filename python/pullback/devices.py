@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from . import capturing, config, door, gpu, leases
+from . import capsules, capturing, config, door, gpu, leases
 from .errors import DeviceError
 from .refusal import Refused
 
@@ -109,8 +109,8 @@ def working(device: str) -> AbstractContextManager[Any]:
     return nullcontext() if device == "cpu" else gpu.need().working(number_of(device))
 
 
-def full(device: str, shape: tuple[int, ...], value: Any, dtype: Any) -> Any:
-    """An array of one number on the device."""
+def full(device: str, shape: tuple[int, ...], value: Any, dtype: Any, op: str = "full") -> Any:
+    """An array of one number on the device. op: what the user called, which profiles show."""
     if capturing.thread.recording is not None:  # a constant of every replay, which no launch has to make
         return move(np.full(shape, value, dtype), device)
     if device != "cpu":
@@ -119,12 +119,15 @@ def full(device: str, shape: tuple[int, ...], value: Any, dtype: Any) -> Any:
         kernel = door.host_kernels and door.host_kernels.fill if door.state.ledger is not None else None
     if kernel is not None:
         try:
-            return kernel(shape, np.dtype(dtype), value)
+            array = kernel(shape, np.dtype(dtype), value)
+            if door.profiling:
+                door.charge(op)
+            return array
         except Refused:  # CuPy says why
             pass
-    if door.state.ledger is None:
+    if not door.profiling:
         return _filled(device, shape, value, dtype)
-    return door.through("full", lambda: _filled(device, shape, value, dtype), door.moved)
+    return door.through(op, lambda: _filled(device, shape, value, dtype), door.moved)
 
 
 def _filled(device: str, shape: tuple[int, ...], value: Any, dtype: Any) -> Any:
@@ -144,7 +147,7 @@ def cast(array: Any, dtype: Any) -> Any:
     """The array in that dtype, the same object if it has it already."""
     if array.dtype == dtype:
         return array
-    with working(device_of(array)):
+    with working(device_of(array)), np.errstate(over="ignore", invalid="ignore"):  # as the op astype
         return array.astype(dtype)
 
 
@@ -186,25 +189,23 @@ def taken_over(obj: Any) -> Any:
     """
     check_device("cuda")
     found = gpu.need()
+    kind, number = obj.__dlpack_device__() if hasattr(obj, "__dlpack__") else (None, 0)
     if isinstance(obj, found.array_type):
         found.wait_for_caller(int(obj.device.id))
-        return leases.leased(obj, leases.OURS)
-    if hasattr(obj, "__dlpack__") and int(obj.__dlpack_device__()[0]) == KDL_CUDA:
-        return from_dlpack(obj)
-    facts = obj.__cuda_array_interface__
-    array = found.from_interface(_Unsynchronized(obj, facts))
-    if (stream := facts.get("stream", leases.LEGACY)) is not None:  # None: there is nothing to wait for
-        found.order.wait_for(int(array.device.id), stream or leases.LEGACY)
+        array = obj
+    elif kind == KDL_CUDA:
+        place = number_of(check_device(f"cuda:{int(number)}"))
+        array = capsules.taken(obj, lambda shown: found.from_dlpack(shown, place))
+    else:
+        facts = obj.__cuda_array_interface__
+        array = found.from_interface(_Unsynchronized(obj, facts))
+        if (stream := facts.get("stream", leases.LEGACY)) is not None:  # None: there is nothing to wait for
+            found.order.wait_for(int(array.device.id), stream or leases.LEGACY)
     return leases.leased(array, leases.OURS)
 
 
-KDL_CUDA: Final = 2  # DLPack's number of the device type
-
-
-def from_dlpack(obj: Any) -> Any:
-    """The GPU's memory of a DLPack object as an array, without copying. Our stream waits for the exporter's."""
-    number = number_of(check_device(f"cuda:{int(obj.__dlpack_device__()[1])}"))
-    return leases.leased(gpu.need().from_dlpack(obj, number), leases.OURS)
+KDL_CPU: Final = 1  # DLPack's numbers of device types
+KDL_CUDA: Final = 2
 
 
 def lent(array: Any, stream: int | None) -> Any:

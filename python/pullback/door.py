@@ -14,6 +14,7 @@ from types import CodeType
 from typing import Any, Final
 
 from . import capturing
+from .kept import Kept
 from .ledger import (
     BACKWARD as BACKWARD,
     DATA as DATA,
@@ -35,16 +36,35 @@ from .listeners import listeners
 from .site import call_site, current_frame, user_frame
 
 
+class _Attention:
+    _told = False  # whether ledgers or a recording are told of what one thread launches; not any more when it has ended
+
+    def tell(self, told: bool) -> None:
+        global profiling
+        profiling, self._told = profiling + told - self._told, told  # one statement: Ctrl-C does not come between
+
+    def __del__(self) -> None:
+        if self._told and type(profiling) is int:  # which is gone when the interpreter is
+            self.tell(False)
+
+
 class _Door(threading.local):
+    def __init__(self) -> None:
+        self.attention = _Attention()
+
     phase: int = FORWARD
     scope: int = 0
-    ledger: Ledger | None = None
-    detail: int = 0
+    running: tuple[Ledger, ...] = ()  # that have begun and have not ended, the innermost last
+    ledger: Ledger | None = None  # of what was launched since the last of them began or ended
+    detail: int = 0  # of that one
+    attended: bool = False  # a recording runs
     charged: int = 0  # > 0 inside a launch that has charged the whole composition already
 
 
 state: Final = _Door()
-profiling = 0  # ledgers running in all threads: whether scopes are worth remembering
+profiling = 0  # threads with ledgers or recordings: whether scopes are worth remembering
+_finished = 0  # launches in ledgers of all threads that have ended
+_unrecorded = 0  # launches of the reference in threads without a ledger, while any thread had one
 _natives: Final[list[Any]] = []  # the modules of kernels
 host_kernels: Any = None  # that of the CPU, if there is one
 
@@ -65,20 +85,17 @@ def connect(native: Any, host: bool = False) -> None:
         label, enter_scope, leave_scope, set_phase = _label, _enter, _leave, _set_phase
 
 
-@contextmanager
-def attended() -> Generator[None]:
-    """A recording runs in this thread: it is told of phases and scopes, as a ledger is."""
-    global profiling
-    profiling += 1
-    _listen()
-    for native in _natives:
+def attend(on: bool) -> None:
+    """A recording runs in this thread, or has ended: it is told of phases and scopes, as a ledger is."""
+    state.attended = on
+    _attend()
+    for native in _natives if on else ():
         native.set_phase(state.phase)
-    try:
-        yield
-    finally:
-        profiling -= 1
-        if state.ledger is None:
-            listeners.observe(None)
+
+
+def _attend() -> None:
+    state.attention.tell(state.attended or bool(state.running))
+    _listen()
 
 
 def enter(phase: int) -> int:
@@ -105,15 +122,18 @@ def _border(phase: int) -> None:
         state.ledger.borders.append((time.monotonic_ns(), phase))
 
 
-@contextmanager
-def charged_to(phase: int) -> Generator[None]:
-    """What runs inside is charged to `phase`: `enter` and back, where a microsecond does not matter. So is the scope."""
-    before, scope = enter(phase), scope_now()
-    try:
-        yield
-    finally:
-        enter(before)
-        leave_scope(scope)
+class charged_to(Kept):
+    """What runs inside is charged to `phase`: `enter` and back, where a microsecond does not matter."""
+
+    def __init__(self, phase: int) -> None:
+        self._phase, self._before, self._scope = phase, state.phase, scope_now()
+
+    def _begin(self) -> None:
+        enter(self._phase)
+
+    def _end(self) -> None:
+        enter(self._before)
+        leave_scope(self._scope)
 
 
 # ---- what launches are for
@@ -176,10 +196,15 @@ label: Callable[[str, CodeType, int], int] = _label
 
 
 def observe(op: Any, *_: Any) -> None:
-    """Is told of ops that no tape records."""
+    """Is told of ops, but for those that a tape alone records."""
+    charge(op.shown)
+
+
+def charge(op: str) -> None:
+    """This thread's launches since the last op were for this one, which the user's line called."""
     if not scopes[scope_now()].op:
         frame = user_frame(current_frame(1))
-        label(op.shown, frame.f_code, frame.f_lasti)
+        label(op, frame.f_code, frame.f_lasti)
 
 
 def _timed(record: Callable[..., None]) -> Callable[..., None]:
@@ -193,9 +218,9 @@ def _timed(record: Callable[..., None]) -> Callable[..., None]:
 
 
 def _listen() -> None:
-    """Ops are told of, and what tapes do with them is timed where the ledger asks for it."""
+    """Ops are told of where anybody listens, and what tapes do with them is timed where the ledger asks for it."""
     timed = state.ledger is not None and state.detail == DETAILS.index("kernel")
-    listeners.observe(observe, _timed if timed else None)
+    listeners.observe(observe if state.ledger is not None or state.attended else None, _timed if timed else None)
 
 
 @contextmanager
@@ -217,51 +242,82 @@ def op_of(kernel: str) -> str:
 # ---- the ledger
 
 
-def begin(detail: str = "phase", dry: bool = False) -> None:
-    """Starts this thread's ledger. With `dry` native kernels are counted but do not run.
-
-    Raises RuntimeError where one is running.
+def begin(detail: str = "phase", dry: bool = False) -> Ledger:
+    """Starts a ledger of this thread, inside those that run already. With `dry` native kernels are counted but do not run, and the
+    ledgers around it are not told of them.
     """
+    ledger = Ledger(-1 if dry else DETAILS.index(detail))
+    _change(lambda: (*state.running, ledger))
+    ledger.elsewhere = -_launches_of_all()
+    return ledger
+
+
+def end(ledger: Ledger) -> Ledger:
+    """Stops a ledger; one that does not run in this thread stays as it is."""
+    if ledger in state.running:
+        _change(lambda: tuple([x for x in state.running if x is not ledger]))
+        ledger.elsewhere = max(0, ledger.elsewhere + _launches_of_all() - ledger.count) if ledger.detail >= 0 else 0
+    return ledger
+
+
+def _launches_of_all() -> int:
+    return _finished + _unrecorded + sum([native.launches_elsewhere() for native in _natives])
+
+
+def _change(running: Callable[[], tuple[Ledger, ...]]) -> None:
+    """Tells the ledgers that run what was launched so far; those that run from now on are told of what comes.
+
+    Of what does not run because of a dry ledger, those around it are told nothing.
+    """
+    global _finished
     if state.ledger is not None:
-        raise RuntimeError("a profile is already running in this thread; end it first.")
-    global profiling
-    profiling += 1
-    state.ledger, state.detail = Ledger(), -1 if dry else DETAILS.index(detail)
-    for native in _natives:
-        native.set_phase(state.phase)
-        native.ledger_begin(state.detail)
-    if not _natives:
-        _border(state.phase)
-    _listen()
+        part, dry = _take(), [place for place, ledger in enumerate(state.running) if ledger.detail < 0]
+        state.ledger = None
+        for ledger in state.running[dry[0] if dry else 0 :]:
+            ledger.extend(part)
+        if not dry:
+            count = part.count
+            _finished += count
+    state.running = running()
+    details = [ledger.detail for ledger in state.running]
+    if details:
+        state.ledger, state.detail = Ledger(), min(details) if min(details) < 0 else max(details)
+        for native in _natives:
+            native.set_phase(state.phase)
+            native.ledger_begin(state.detail)
+        if not _natives:
+            _border(state.phase)
+    _attend()
 
 
-def end() -> Ledger:
-    """Stops this thread's ledger and returns it; empty where none is running."""
-    global profiling
-    if state.ledger is None:
-        return Ledger()
-    profiling -= 1
-    listeners.observe(None)
+def end_others(running: tuple[Ledger, ...]) -> None:
+    """Only these run from now on: what was interrupted may have left others."""
+    state.charged = 0
+    _change(lambda: running)
+
+
+def _take() -> Ledger:
+    """What was launched since the last ledger began or ended, of which nothing is told any more."""
     if not _natives:
         _border(END)
-    found, state.ledger = state.ledger, None
-    ledger = Ledger(borders=found.borders, timed=state.detail > 0, host=found.host)
+    found = state.ledger
+    assert found is not None
+    part = Ledger(state.detail, borders=found.borders, host=found.host)
     for native in _natives:
         native.ledger_end()
         taken = native.ledger_take()
         if taken is not None:
-            _merge(ledger, "cpu" if native is host_kernels else "cuda", *taken)
+            _merge(part, "cpu" if native is host_kernels else "cuda", *taken)
     for key, (launches, nanoseconds, *figures) in found.sums.items():
-        ledger.add(key, launches, nanoseconds, figures)
-    ledger.launches = sorted(ledger.launches + found.launches, key=lambda launch: launch.begin_ns)
-    return ledger
+        part.add(key, launches, nanoseconds, figures)
+    part.launches = sorted(part.launches + found.launches, key=lambda launch: launch.begin_ns)
+    return part
 
 
 def _merge(ledger: Ledger, device: str, sums: Any, launches: Any, borders: Any, phases: Any, launching: int) -> None:
     """Adds what a module of kernels tells. Phases are as the module sees them that launched: a GPU's, if there is one."""
     if sums:
         ledger.device = device
-        ledger.timed = state.detail > (device != "cpu")  # see csrc/bindings/ledger.cpp
     ledger.host["launches"] += launching
     for key, count, nanoseconds, figures in sums:
         ledger.add(Key(*key), count, nanoseconds, figures)
@@ -295,6 +351,8 @@ def through(name: str, run: Callable[[], Any], cost: Callable[[Any], dict[str, A
     """
     capturing.refuse_opaque(f"{name}, which is not a native kernel,", "Do it outside, or with other ops.")
     if state.ledger is None:
+        if profiling:
+            _count_unrecorded()
         return run()
     charged_already = state.charged > 0
     state.charged += 1
@@ -306,6 +364,11 @@ def through(name: str, run: Callable[[], Any], cost: Callable[[Any], dict[str, A
     if not charged_already:
         _add(_launch(name, cost(result), begin_ns, _time()))
     return result
+
+
+def _count_unrecorded() -> None:
+    global _unrecorded
+    _unrecorded += 1
 
 
 def _time() -> int:

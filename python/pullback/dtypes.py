@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -54,11 +54,14 @@ def as_dtype(dtype: Any) -> np.dtype[Any]:
     try:
         found = np.dtype(dtype)
     except TypeError as error:
-        raise DTypeError(f"dtype {dtype!r} is not known. Use pb.float32, pb.int64, pb.bool, … or their names.") from error
+        device = ' (A device is "cpu", "cuda", "cuda:1", …)' if isinstance(dtype, str) else ""
+        raise DTypeError(f"dtype {dtype!r} is not known. Use pb.float32, pb.int64, pb.bool, … or their names.{device}") from error
+    if found.kind in "fiu" and not found.isnative:
+        found = found.newbyteorder("=")  # tensors are in the machine's byte order
     if not is_supported(found):
         raise DTypeError(
             f"dtype {found} is not supported. pullback has float16, bfloat16, float32, float64, the integers of 8 to "
-            f"64 bits and bool, in the machine's byte order; convert first."
+            f"64 bits and bool; convert first."
         )
     return found
 
@@ -181,16 +184,44 @@ def can_cast(from_: Any, to: Any, /) -> bool:
         return False
 
 
-def finfo(dtype: Any, /) -> Any:
-    """Limits of a floating-point dtype: bits, eps, max, min, smallest_normal."""
+class FloatInfo(NamedTuple):
+    """Limits of a floating-point dtype, as Python numbers."""
+
+    bits: int
+    eps: float
+    max: float
+    min: float
+    smallest_normal: float
+    dtype: np.dtype[Any]
+
+
+def finfo(dtype: Any, /) -> FloatInfo:
+    """Limits of a floating-point dtype: bits, eps, max, min, smallest_normal, dtype. Raises DTypeError for another one."""
     wanted = dtype.dtype if hasattr(dtype, "array") else as_dtype(dtype)
+    if not is_float(wanted):
+        raise DTypeError(f"finfo: {wanted} is not a floating-point dtype. Use pb.iinfo for integers.")
     if wanted.kind == "V":
         import ml_dtypes
 
-        return ml_dtypes.finfo(wanted)
-    return np.finfo(wanted)
+        found: Any = ml_dtypes.finfo(wanted)
+    else:
+        found = np.finfo(wanted)
+    limits = (float(found.eps), float(found.max), float(found.min), float(found.smallest_normal))
+    return FloatInfo(wanted.itemsize * 8, *limits, wanted)
 
 
 def iinfo(dtype: Any, /) -> Any:
     """Limits of an integer dtype: bits, max, min."""
-    return np.iinfo(dtype.dtype if hasattr(dtype, "array") else as_dtype(dtype))
+    wanted = dtype.dtype if hasattr(dtype, "array") else as_dtype(dtype)
+    if wanted.kind not in "iu":
+        raise DTypeError(f"iinfo: {wanted} is not an integer dtype. Use pb.finfo for floating-point ones.")
+    return np.iinfo(wanted)
+
+
+def check_trainable(dtype: Any, trainable: bool) -> None:
+    """Raises DTypeError for a Parameter that is to be trained and never could be."""
+    if trainable and not is_float(dtype):
+        raise DTypeError(
+            f"Parameter: the value has dtype {dtype}, and only floating-point numbers have gradients and can be trained. Write the "
+            f"numbers with a point, or pass dtype=pb.float32; trainable=False allows any dtype."
+        )

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 class PullbackError(Exception):
     """All errors that pullback raises on purpose."""
@@ -28,7 +35,7 @@ class UnconnectedError(TapeError):
 
 
 class StaleValueError(TapeError):
-    """A Parameter changed between the forward and the backward pass."""
+    """A Parameter changed between the forward and the backward pass, or before a view of it was read."""
 
 
 class NonFiniteError(PullbackError, ArithmeticError):
@@ -55,5 +62,18 @@ class OutOfMemoryError(PullbackError, MemoryError):
     """The device has no room for a tensor."""
 
 
+class PrecisionWarning(UserWarning):
+    """A float64 NumPy array made a network of narrower Parameters compute in float64."""
+
+
 class ZeroGradientWarning(UserWarning):
-    """A source reaches the target only through ops whose derivative is zero everywhere."""
+    """A source reaches the target only through ops whose derivative is zero everywhere, or through numbers that left pullback."""
+
+
+def check_room(what: str, shape: Sequence[int], itemsize: int = 1) -> None:
+    """Raises OutOfMemoryError for a shape of more bytes than an address reaches, which NumPy refuses in many ways, or not at all.
+
+    As in NumPy, an empty axis makes no room for the others.
+    """
+    if math.prod([n for n in shape if n]) * itemsize > sys.maxsize:
+        raise OutOfMemoryError(f"{what}: shape {tuple(shape)} is more than any memory holds. Ask for fewer elements.")

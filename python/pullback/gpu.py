@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from . import config, simulated
+from . import config
 from .refusal import Refused
 
 HOLDERS: Final = ("tensors", "recordings", "graphs", "scratch")  # holders of memory, as in csrc/kernels/memory.h
@@ -38,24 +38,25 @@ class Gpu:
         xp: the namespace of their arrays: CuPy, or NumPy marked as the device's in a simulated build.
         array_type: the class of their arrays.
         kernels: pullback's CUDA kernels, None where there are none; `why_no_kernels` then tells why.
-        simulated: the kernels run on the CPU, for tests.
+        simulated: the kernels run on the CPU, for tests: `simulated.SimulatedGpu`.
     """
+
+    simulated = False
 
     def __init__(self, xp: Any, array_type: type, kernels: Any, why_no_kernels: str | None) -> None:
         self.xp, self.array_type, self.kernels, self.why_no_kernels = xp, array_type, kernels, why_no_kernels
-        self.simulated = xp.__name__ != "cupy"
         self._streams: dict[int, Any] = {}
         self._count: int | None = None
 
     @cached_property
     def order(self) -> Any:
         """The functions that order work of pullback's streams with work of other streams."""
-        return self.kernels or (_AtOnce() if self.simulated else _CupyOrder(self))
+        return self.kernels or _CupyOrder(self)
 
     def count(self) -> int:
         """How many GPUs there are."""
         if self._count is None:
-            self._count = 1 if self.simulated else int(self.xp.cuda.runtime.getDeviceCount())
+            self._count = int(self.xp.cuda.runtime.getDeviceCount())
         return self._count
 
     def stream(self, number: int) -> Any:
@@ -82,13 +83,12 @@ class Gpu:
 
     def working(self, number: int) -> AbstractContextManager[Any]:
         """`with gpu.working(0):` CuPy's work and memory go to that GPU and to pullback's stream."""
-        return _Simulated() if self.simulated else _Working(self, number)
+        return _Working(self, number)
 
     def wait_for_caller(self, number: int) -> None:
         """Work that is launched from now on waits for what the caller has put into CuPy's current stream."""
-        if not self.simulated:
-            with self.xp.cuda.Device(number):
-                self.order.wait_for(number, self.xp.cuda.get_current_stream().ptr or 1)  # CuPy's 0 is DLPack's 1
+        with self.xp.cuda.Device(number):
+            self.order.wait_for(number, self.xp.cuda.get_current_stream().ptr or 1)  # CuPy's 0 is DLPack's 1
 
     # ---- arrays and their memory
 
@@ -106,27 +106,16 @@ class Gpu:
 
     def from_dlpack(self, obj: Any, number: int) -> Any:
         """An array over the memory of a DLPack object, whose exporter makes our stream wait for its own."""
-        if self.simulated:
-            return simulated.from_dlpack(obj, self.stream_number(number))
         with self.working(number):
             return self.xp.from_dlpack(obj)
 
     def from_interface(self, obj: Any) -> Any:
         """An array over the memory that `__cuda_array_interface__` describes."""
-        return simulated.from_interface(obj) if self.simulated else self.xp.asarray(obj)
-
-    def stream_number(self, number: int) -> int:
-        """The address of pullback's stream on that GPU; that of CUDA's default stream, 1, if there are no kernels."""
-        return int(self.kernels.stream(number)) if self.kernels is not None else 1
+        return self.xp.asarray(obj)
 
     def owner_of(self, array: Any) -> Any:
         """The object that keeps the array's memory allocated; None if that is CuPy's pool."""
-        if not self.simulated:
-            return getattr(array.data.mem, "_owner", None)
-        base = array.base
-        while isinstance(base, np.ndarray):
-            base = base.base
-        return getattr(base, "owner", base)
+        return getattr(array.data.mem, "_owner", None)
 
     def is_own(self, owner: Any) -> bool:
         """True for the owner of memory from pullback's pool."""
@@ -134,46 +123,52 @@ class Gpu:
 
     def over_same_memory(self, array: Any, owner: Any) -> Any:
         """An array like this one, over the same memory, that keeps `owner` alive."""
-        if self.simulated:
-            return simulated.over_same_memory(array, owner)
         cuda = self.xp.cuda
         memory = cuda.UnownedMemory(array.data.ptr, array.nbytes, owner, array.device.id)
         return self.xp.ndarray(array.shape, array.dtype, cuda.MemoryPointer(memory, 0), array.strides)
 
     def memory(self, number: int) -> dict[str, Any]:
         """Returns the dictionary of `pb.cuda.memory`."""
-        live = cached = peak = free = total = pool_used = pool_cached = 0
+        pool_used, pool_cached = self.pool_use(number)
+        live = cached = peak = 0
         by_holder: Any = [0] * len(HOLDERS)
-        if not self.simulated:
-            with self.working(number):
-                pool = self.xp.get_default_memory_pool()
-                pool_used, pool_cached = pool.used_bytes(), pool.free_bytes()
-                free, total = self.xp.cuda.runtime.memGetInfo()
         if self.kernels is not None:
             live, cached, peak, free, total, by_holder = self.kernels.memory(number)
+        else:
+            free, total = self.driver_memory(number)
         others = max(0, total - free - live - cached - pool_used - pool_cached)
         return {
             "live": live + pool_used, "cached": cached + pool_cached, "peak": peak, "free": free, "total": total,
             "by": {**dict(zip(HOLDERS, by_holder)), "CuPy": pool_used, "others": others},
         }  # fmt: skip
 
+    def pool_use(self, number: int) -> tuple[int, int]:
+        """Bytes of CuPy's pool on that GPU: in use, and kept for later."""
+        with self.working(number):
+            pool = self.xp.get_default_memory_pool()
+            return pool.used_bytes(), pool.free_bytes()
+
+    def driver_memory(self, number: int) -> tuple[int, int]:
+        """Free and total bytes of that GPU, as the driver says."""
+        with self.working(number):
+            return self.xp.cuda.runtime.memGetInfo()
+
+    def release_pool(self) -> int:
+        """Gives what CuPy's pool keeps on the current GPU back to the driver; returns how many bytes."""
+        pool = self.xp.get_default_memory_pool()
+        before = pool.free_bytes()
+        pool.free_all_blocks()
+        return before - pool.free_bytes()
+
     def trim(self, number: int) -> int:
         """Gives cached memory back to the driver; returns how many bytes."""
         given_back = self.kernels.trim(number) if self.kernels is not None else 0
-        if not self.simulated:
-            with self.working(number):
-                pool = self.xp.get_default_memory_pool()
-                before = pool.free_bytes()
-                pool.free_all_blocks()
-                given_back += before - pool.free_bytes()
-        return given_back
+        with self.working(number):
+            return given_back + self.release_pool()
 
     def synchronize(self, number: int) -> None:
         """Waits until the work of that GPU is done. Raises what a kernel found wrong."""
-        if self.kernels is not None:
-            self.kernels.synchronize(number)
-        elif not self.simulated:
-            self.stream(number).synchronize()
+        self.order.synchronize(number)
 
 
 class _CupyOrder:
@@ -206,31 +201,9 @@ class _CupyOrder:
         """Waits for all streams of the device."""
         self._cuda.Device(number).synchronize()
 
-
-class _AtOnce:
-    """The order of a simulated device without kernels: NumPy does all work at once."""
-
-    def moment(self, number: int, stream: int) -> bool:
-        """A moment that has passed."""
-        return True
-
-    def passed(self, moment: Any) -> bool:
-        """True: nothing is pending."""
-        return True
-
-    def wait_for(self, number: int, stream: int) -> None:
-        """Nothing is pending."""
-
-    def wait_for_all(self, number: int) -> None:
-        """Nothing is pending."""
-
-
-class _Simulated:
-    def __enter__(self) -> None:
-        """Nothing is to be chosen."""
-
-    def __exit__(self, *_: object) -> None:
-        """Nothing was chosen."""
+    def synchronize(self, number: int) -> None:
+        """Waits for pullback's stream."""
+        self._gpu.stream(number).synchronize()
 
 
 class _Working:
@@ -253,11 +226,9 @@ def load() -> Gpu | str:
     if kernels is not None and (reason := kernels.why_not()):
         return reason
     if kernels is not None and kernels.simulated:
-        if config.backend() == "native":
-            simulated.finish = lambda: kernels.synchronize(0)
-            kernels.register_arrays(kernels, simulated.DeviceArray)
-            simulated.new_array, simulated.let_wait = kernels.new_array, kernels.let_wait
-        found = Gpu(simulated.namespace, simulated.DeviceArray, kernels, why_no_kernels)
+        from .simulated import SimulatedGpu
+
+        found: Gpu = SimulatedGpu(kernels)
     else:
         try:
             cupy = importlib.import_module("cupy")

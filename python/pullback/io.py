@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
+import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,11 @@ from . import devices, dtypes
 from .creation import asarray
 from .errors import DTypeError, FileFormatError, PullbackError
 from .tensor import Tensor
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
 
 METADATA = "__metadata__"  # no tensor may have this name in the file
 STRUCTURE = "pullback.structure"  # the key of the file's metadata that holds how tensors nest, as JSON
@@ -29,23 +36,33 @@ def save(path: str | os.PathLike[str], tree: Any) -> None:
     """Writes nested dicts, lists and tuples of tensors, arrays, numbers, strings and None to a safetensors file.
 
     Tensors keep dtype and shape, and their names in the file are their paths ("layers.0.weight"), so that other programs read
-    them too. The file appears whole or not at all: it is written beside its place, flushed to the disk, then renamed. Where
-    the path is a symbolic link, the file that it leads to is replaced.
+    them too. The file appears whole or not at all: it is written beside its place, flushed to the disk, then renamed. It keeps
+    the mode, the access lists and where possible the owner of the one that it replaces. Where the path is a symbolic link, the file
+    that it leads to is replaced; other names of that file (hard links) keep the old contents.
 
-    Raises: PullbackError, naming the path of what cannot be saved; OSError from the disk, with the old file untouched.
+    Raises: PullbackError, naming the path of what cannot be saved, or the Parameter that another thread changed meanwhile; OSError
+    from the disk, with the old file untouched.
     """
     tensors: dict[str, Any] = {}
+    versions: list[tuple[Any, int]] = []
     try:
-        structure = json.dumps(_take_apart(tree, "", tensors, ()))
+        structure = json.dumps(_take_apart(tree, "", tensors, (), versions))
     except RecursionError:
         raise PullbackError("save: dicts, lists and tuples are nested too deeply. Make the structure flatter.") from None
     from safetensors.numpy import save as serialize
 
-    _write_whole(Path(path), serialize(tensors, {STRUCTURE: structure}))
+    data = serialize(tensors, {STRUCTURE: structure})
+    for x, version in versions:
+        if x.storage.version != version:
+            raise PullbackError(
+                f"save: {x.label() if hasattr(x, 'label') else 'a Parameter'} was changed by another thread while it was saved, so "
+                f"the file would hold parts of two values. Save between two steps."
+            )
+    _write_whole(Path(path), data)
 
 
-def _take_apart(tree: Any, path: str, tensors: dict[str, Any], around: tuple[int, ...]) -> Any:
-    """The structure in JSON's terms; tensors are put into `tensors` and named by their paths.
+def _take_apart(tree: Any, path: str, tensors: dict[str, Any], around: tuple[int, ...], versions: list[tuple[Any, int]]) -> Any:
+    """The structure in JSON's terms; tensors are put into `tensors` and named by their paths, `versions` are of those that change.
 
     {"tensor": name}, {"value": …}, {"list": […]}, {"tuple": […]}, {"dict": [[key, …], …]}. `around`: the ids of the
     containers that this one is in.
@@ -56,6 +73,8 @@ def _take_apart(tree: Any, path: str, tensors: dict[str, Any], around: tuple[int
         name = path or "tensor"
         while name in tensors or name == METADATA:  # a key with a dot in it can spell the path of another tensor
             name += "_"
+        if isinstance(tree, Tensor) and tree.storage is not None:
+            versions.append((tree, tree.storage.version))
         tensors[name] = _array_of(tree, path)
         return {"tensor": name}
     if id(tree) in around:
@@ -63,7 +82,7 @@ def _take_apart(tree: Any, path: str, tensors: dict[str, Any], around: tuple[int
     if type(tree) in (list, tuple) or isinstance(tree, dict):
         entries = list(tree.items() if isinstance(tree, dict) else enumerate(tree))
         around = (*around, id(tree))
-        items = [(key, _take_apart(x, _join(path, key), tensors, around)) for key, x in entries]
+        items = [(key, _take_apart(x, _join(path, key), tensors, around, versions)) for key, x in entries]
         return {"dict": items} if isinstance(tree, dict) else {type(tree).__name__: [x for _, x in items]}
     raise PullbackError(
         f'save: what is at "{path}" is a {type(tree).__name__}; only tensors, arrays, numbers, strings and None can be saved, in '
@@ -81,33 +100,93 @@ def _join(path: str, key: Any) -> str:
 
 
 def _array_of(x: Any, path: str) -> Any:
+    if isinstance(x, np.ma.MaskedArray):
+        raise DTypeError(f'save: the array at "{path}" has a mask, which no tensor has. Save x.filled(…), or x.data and x.mask.')
     array = devices.move(x.array, "cpu") if isinstance(x, Tensor) else np.asarray(x)
     if not dtypes.is_supported(array.dtype):
         raise DTypeError(f'save: the array at "{path}" has dtype {array.dtype}, which no tensor has. Convert it first.')
     return np.array(array, order="C")
 
 
+UNFINISHED = re.compile(r"\.[0-9a-f]{16}\.pullback-save")  # the name of a file that is being written, or was when its process ended
+
+
 def _write_whole(path: Path, data: bytes) -> None:
     place = os.path.realpath(path)
     folder = os.path.dirname(place)
-    beside = Path(folder, f".{path.name}.{secrets.token_hex(8)}")
+    beside = None
     try:
-        with open(beside, "xb") as file:
+        with suppress(FileNotFoundError):
+            if not stat.S_ISREG(mode := os.stat(place).st_mode) and not stat.S_ISDIR(mode):
+                raise PullbackError(f'save: "{path}" is not a regular file, and replacing it would remove a device or a pipe.')
+        file, beside = _open_beside(folder, 0o600 if os.path.exists(place) else 0o666)
+        with file:
+            _like_the_old(file.fileno(), place)
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(beside, place)
+            if fcntl is not None:
+                os.replace(beside, place)  # while the lock tells others that it is not left over
+        if fcntl is None:
+            os.replace(beside, place)  # Windows renames no open file
     except BaseException as error:
-        with suppress(OSError):
-            beside.unlink()
+        if beside is not None:
+            with suppress(OSError):
+                os.unlink(beside)
         if isinstance(error, OSError) and error.errno:
             raise OSError(error.errno, error.strerror, str(path)) from None  # in the user's words: not the file beside
         raise
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)  # the new name, too, is on the disk
-    finally:
-        os.close(descriptor)
+    with suppress(OSError):  # a folder that cannot be read, and on Windows any: the file is there, whole
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)  # the new name, too, is on the disk
+        finally:
+            os.close(descriptor)
+    _remove_unfinished(folder)
+
+
+def _open_beside(folder: str, mode: int) -> tuple[Any, str]:
+    """A new file, and its path. It is locked for as long as it is open."""
+    while True:
+        beside = os.path.join(folder, f".{secrets.token_hex(8)}.pullback-save")
+        file = os.fdopen(os.open(beside, os.O_CREAT | os.O_EXCL | os.O_RDWR | getattr(os, "O_BINARY", 0), mode), "wb")
+        if fcntl is None:
+            return file, beside
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(file, fcntl.LOCK_EX)
+        if os.fstat(file.fileno()).st_nlink:
+            return file, beside
+        file.close()  # it was taken for a left one before it was locked
+
+
+def _remove_unfinished(folder: str) -> None:
+    """Removes what saves that were killed have left in the folder: nobody has locked these files."""
+    if fcntl is None:
+        return
+    with suppress(OSError):
+        for name in os.listdir(folder):
+            if not UNFINISHED.fullmatch(name):
+                continue
+            with suppress(OSError), open(os.path.join(folder, name), "r+b") as left:
+                fcntl.flock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.unlink(left.name)
+
+
+def _like_the_old(descriptor: int, place: str) -> None:
+    """Gives it mode, owner and access lists of the file that it will replace, if there is one."""
+    if not hasattr(os, "fchmod") or not os.path.exists(place):
+        return
+    old = os.stat(place)
+    mode = stat.S_IMODE(old.st_mode) & 0o777
+    for owner, group in ((old.st_uid, -1), (-1, old.st_gid)):
+        with suppress(OSError):  # only root gives files away, and others only to groups of theirs
+            os.fchown(descriptor, owner, group)
+    if os.fstat(descriptor).st_gid != old.st_gid:  # another group gets no more than everybody
+        mode = mode & 0o707 | (mode & 0o007) << 3 & mode
+    for name in getattr(os, "listxattr", lambda _: ())(place):
+        with suppress(OSError):
+            os.setxattr(descriptor, name, os.getxattr(place, name))
+    os.fchmod(descriptor, mode)
 
 
 def load(path: str | os.PathLike[str], *, device: str | None = None) -> Any:
@@ -134,7 +213,7 @@ def load(path: str | os.PathLike[str], *, device: str | None = None) -> Any:
 
 def _parse(path: Path, data: bytes) -> tuple[dict[str, Any], dict[str, str]]:
     """The arrays by name, and the metadata. The format is checked by the safetensors library; the words are ours."""
-    from safetensors import SafetensorError, deserialize
+    from safetensors import SafetensorError, deserialize  # safetensors.numpy knows no bfloat16
 
     length = int.from_bytes(data[:8], "little")
     if len(data) < 9 or data[8:9] != b"{" or length > MOST_HEADER:
@@ -153,7 +232,11 @@ def _parse(path: Path, data: bytes) -> tuple[dict[str, Any], dict[str, str]]:
         if facts["dtype"] not in DTYPES:
             raise FileFormatError(f'load: "{path}": tensor "{name}" has dtype {facts["dtype"]}, which pullback does not have.')
         dtype = dtypes.as_dtype(DTYPES[facts["dtype"]])
-        arrays[name] = np.frombuffer(facts["data"], dtype).reshape(facts["shape"]).copy()
+        try:
+            array = np.frombuffer(facts["data"], dtype).reshape(facts["shape"])
+        except (ValueError, OverflowError) as error:
+            raise FileFormatError(f'load: "{path}": tensor "{name}" has shape {facts["shape"]}, which no array has.') from error
+        arrays[name] = array.view(np.uint8) != 0 if dtype == dtypes.bool_ else array.copy()
     return arrays, json.loads(data[8 : 8 + length]).get("__metadata__") or {}
 
 
@@ -161,12 +244,12 @@ def _put_together(structure: Any, tensors: dict[str, Tensor]) -> Any:
     ((kind, inside),) = structure.items()
     if kind == "tensor":
         return tensors[inside]
-    if kind == "value":
+    if kind == "value" and (inside is None or isinstance(inside, (bool, int, float, str))):
         return inside
     if kind == "list":
         return [_put_together(x, tensors) for x in inside]
     if kind == "tuple":
         return tuple([_put_together(x, tensors) for x in inside])
-    if kind == "dict":
+    if kind == "dict" and all([isinstance(key, (str, int)) for key, _ in inside]):
         return {key: _put_together(x, tensors) for key, x in inside}
-    raise ValueError(f"unknown kind {kind!r}")
+    raise ValueError(f"{kind!r} with a {type(inside).__name__}")

@@ -121,9 +121,7 @@ def waiting_bytes(number: int) -> int:
 def make_room() -> None:
     """Gives back memory that waits for other libraries' streams, and what CuPy's pool keeps. Called when a GPU is full."""
     settle(wait=True)
-    found = gpu.need()
-    if not found.simulated:
-        found.xp.get_default_memory_pool().free_all_blocks()
+    gpu.need().release_pool()
 
 
 gpu.when_loaded(lambda kernels: kernels.free_memory_by(make_room))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import CodeType
 from typing import Any, Final, NamedTuple
 
@@ -55,31 +55,74 @@ class Launch:
         return self.adds + self.multiplies + 2 * self.fmas
 
 
-@dataclass
+@dataclass(eq=False)
 class Ledger:
     """What a thread launched.
 
     Attributes:
+        detail: the index in DETAILS of what is asked for, -1 where launches are counted but do not run.
         sums: of launches that are alike: [launches, nanoseconds, *FIGURES], in the order in which they ran first.
         launches: the last ones. borders: (nanoseconds, phase) from which on it is that phase, the last ones, then the end.
         phases: nanoseconds of each phase before the borders.
-        timed: launches are. device: "cpu" or "cuda", where native launches ran.
+        device: "cpu" or "cuda", where native launches ran.
         host: nanoseconds of this thread by HOST.
+        elsewhere: launches of other threads from the beginning of the ledger to its end.
     """
 
+    detail: int = 0
     sums: dict[Key, list[int]] = field(default_factory=dict)
     launches: list[Launch] = field(default_factory=list)
     borders: list[tuple[int, int]] = field(default_factory=list)
     phases: list[int] = field(default_factory=lambda: [0] * len(PHASES))
-    timed: bool = False
     device: str = "cpu"
     host: dict[str, int] = field(default_factory=lambda: dict.fromkeys(HOST, 0))
+    elsewhere: int = 0
+
+    @property
+    def timed(self) -> bool:
+        """True if launches are timed: an event between two kernels of a GPU keeps them apart, so there it must be asked for."""
+        return self.detail > (self.device != "cpu")
+
+    @property
+    def count(self) -> int:
+        """How many launches there were."""
+        return sum([sums[0] for sums in self.sums.values()])
 
     def add(self, key: Key, launches: int, nanoseconds: int, figures: Any) -> None:
         """Adds launches to their sum."""
         row = (launches, nanoseconds, *figures)
         before = self.sums.get(key)
         self.sums[key] = list(row) if before is None else [a + b for a, b in zip(before, row)]
+
+    def extend(self, later: Ledger) -> None:
+        """Adds what was launched next, as finely as this ledger asks for."""
+        self.device = later.device if later.device != "cpu" else self.device
+        for key, (launches, nanoseconds, *figures) in later.sums.items():
+            self.add(key, launches, nanoseconds if self.timed else 0, figures)
+        self.launches += later.launches if self.detail > 0 else [replace(x, begin_ns=0, end_ns=0) for x in later.launches]
+        del self.launches[: -2 * KEPT]
+        for what, nanoseconds in later.host.items():
+            self.host[what] += nanoseconds
+        if self.detail > 0 and later.borders:
+            self._extend_borders(later.borders, later.phases)
+
+    def _extend_borders(self, borders: list[tuple[int, int]], phases: list[int]) -> None:
+        """The phase before lasts until the first of them."""
+        if self.borders:
+            self.borders.pop()  # the end
+        if any(phases):  # of borders that are not kept any more
+            self._fold(len(self.borders), borders[0][0] - sum(phases))
+            self.phases = [a + b for a, b in zip(self.phases, phases)]
+        same = bool(self.borders) and self.borders[-1][1] == borders[0][1]
+        self.borders += borders[1:] if same else borders
+        if len(self.borders) > 2 * KEPT:
+            self._fold(len(self.borders) - KEPT, self.borders[-KEPT][0])
+
+    def _fold(self, count: int, end_ns: int) -> None:
+        """Keeps no more than the times between the first borders, the last of which lasts until end_ns."""
+        folded, self.borders = self.borders[:count], self.borders[count:]
+        for (begin, phase), (end, _) in zip(folded, [*folded[1:], (end_ns, END)]):
+            self.phases[phase] += end - begin
 
 
 class Scope(NamedTuple):

@@ -9,9 +9,9 @@ from .creation import arange
 from .dtypes import is_float
 from .errors import ShapeError
 from .operand import as_tensor
-from .ops._shapes import normalize_axis
-from .ops.cast import astype
-from .ops.elementwise import abs as absolute, sign, sqrt, square, where
+from .ops._shapes import integer, normalize_axis
+from .ops.cast import in_dtype
+from .ops.elementwise import abs as absolute, equal, sign, sqrt, square, where
 from .ops.index import take_along_axis
 from .ops.linalg import matmul, outer, tensordot, vecdot
 from .ops.reduce import count_nonzero, max, min, sum
@@ -30,6 +30,7 @@ def diagonal(x: Any, /, *, offset: int = 0) -> Tensor:
     if x.ndim < 2:
         raise ShapeError(f"diagonal: shape {x.shape} has no two last axes.")
     rows, columns = x.shape[-2:]
+    offset = integer("diagonal", "offset", offset)
     first = -offset if offset < 0 else 0
     length = len(range(rows)[first:][: len(range(columns)[first + offset :])])
     kept = x[..., first : first + length, :]
@@ -46,6 +47,7 @@ def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
 def cross(a: Any, b: Any, /, *, axis: int = -1) -> Tensor:
     """The cross products of vectors of length 3 along an axis. Raises ShapeError for another length."""
     a, b = as_tensor(a), as_tensor(b)
+    axis = integer("cross", "axis", axis)
     a, b = moveaxis(a, axis, -1), moveaxis(b, axis, -1)
     if a.shape[-1] != 3 or b.shape[-1] != 3:
         raise ShapeError(f"cross: axis {axis} has lengths {a.shape[-1]} and {b.shape[-1]}; both must be 3.")
@@ -61,7 +63,7 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: flo
     """
     x = as_tensor(x)
     if is_float(x.dtype) and x.dtype.itemsize == 2:  # its squares and their sum do not fit
-        return astype(vector_norm(astype(x, "float32"), axis=axis, keepdims=keepdims, ord=ord), x.dtype)
+        return in_dtype(vector_norm(in_dtype(x, "float32"), axis=axis, keepdims=keepdims, ord=ord), x.dtype)
     if ord == math.inf:
         return max(absolute(x), axis=axis, keepdims=keepdims)
     if ord == -math.inf:
@@ -71,9 +73,9 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: flo
     if ord == 1:
         return sum(x * sign(x), axis=axis, keepdims=keepdims)
     total = sum(square(x) if ord == 2 else absolute(x) ** ord, axis=axis, keepdims=keepdims)
-    positive = total > 0
-    inside = where(positive, total, 1.0)
-    return where(positive, sqrt(inside) if ord == 2 else inside ** (1 / ord), total)
+    zero = equal(total, 0)
+    inside = where(zero, 1.0, total)
+    return where(zero, 0.0, sqrt(inside) if ord == 2 else inside ** (1 / ord))
 
 
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Tensor:

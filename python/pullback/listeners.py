@@ -12,7 +12,8 @@ class Listeners(threading.local):
 
     `record(op, y, inputs, params)` tells all of them; it is None where nobody listens, the one question of every op. A batch
     has its place on the stack and is told nothing: its `add` is None. `batches` says whether there is one. An observer is told
-    where nobody is on the stack to be told, and changes nothing: `differentiates` says whether anybody else is told.
+    before them (but for a listener that `observes` by itself), and changes nothing: `differentiates` says whether anybody else is
+    told.
     """
 
     record: Callable[..., None] | None = None
@@ -32,16 +33,21 @@ class Listeners(threading.local):
         if not stack:
             self.record, self.differentiates, self.batches = self._observer, False, False
             return
-        told = [listener.add for listener in stack if listener.add is not None]
-        self.record = self._observer if not told else told[0] if len(told) == 1 else _tell_all
+        told = [listener for listener in stack if listener.add is not None]
+        alone = len(told) == 1 and (self._observer is None or getattr(told[0], "observes", False))
+        self.record = self._observer if not told else told[0].add if alone else _tell_all
         self.differentiates, self.batches = bool(told), len(told) < len(stack)
         if told and self._around is not None and self.record is not None:
             self.record = self._around(self.record)
 
     def observe(self, observer: Callable[..., None] | None, around: Callable[..., Any] | None = None) -> None:
-        """Tells this function of ops that nobody else is told of. around(record): what is called in the place of others' record."""
+        """Tells this function of ops, too. around(record): what is called in the place of others' record."""
         self._observer, self._around = observer, around
         self.stack = self._stack
+
+    def tell_observer(self, op: Any) -> None:
+        if self._observer is not None:
+            self._observer(op)
 
     def enter(self, listener: Any) -> None:
         """Tells this listener, too, as the innermost."""
@@ -69,6 +75,7 @@ listeners: Final = Listeners()
 
 
 def _tell_all(op: Any, y: Any, inputs: tuple[Any, ...], params: tuple[Any, ...]) -> None:
+    listeners.tell_observer(op)
     for listener in listeners.stack:
         if listener.add is not None:
             listener.add(op, y, inputs, params)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from .errors import ShapeError
-from .operand import as_tensor
-from .ops import elementwise, index, linalg, scan, shape, sort as ordering
+from .operand import as_tensor, own
+from .ops import elementwise, index, linalg, padding, scan, shape, sort as ordering
 from .tensor import Tensor
 
 __all__ = [
@@ -36,12 +36,12 @@ def column_stack(tup: Sequence[Any]) -> Tensor:
 
 
 def atleast_1d(*arys: Any) -> Any:
-    made = tuple([x if x.ndim else shape.reshape(x, (1,)) for x in map(as_tensor, arys)])
+    made = tuple([x if x.ndim else shape.reshape(x, (1,)) for x in map(own, arys)])
     return made[0] if len(made) == 1 else made
 
 
 def atleast_2d(*arys: Any) -> Any:
-    made = tuple([x if x.ndim > 1 else shape.reshape(x, (1, -1) if x.size else (1, 0)) for x in map(as_tensor, arys)])
+    made = tuple([x if x.ndim > 1 else shape.reshape(x, (1, -1) if x.size else (1, 0)) for x in map(own, arys)])
     return made[0] if len(made) == 1 else made
 
 
@@ -76,7 +76,7 @@ def take(a: Any, indices: Any, axis: int | None = None, *, mode: str = "raise") 
 def pad(array: Any, pad_width: Any, mode: str = "constant", *, constant_values: float = 0) -> Tensor:
     if mode != "constant":
         raise TypeError(f"np.pad: mode={mode!r} with a tensor is not supported; only constant values. Build it with pb.concat.")
-    return shape.pad(array, pad_width, value=constant_values)
+    return padding.pad(array, pad_width, value=constant_values)
 
 
 def sort(a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Tensor:

@@ -10,11 +10,13 @@ import ctypes
 import math
 import types
 from collections.abc import Callable
-from functools import wraps
+from functools import cached_property, wraps
 from typing import Any, Final
 
 import numpy as np
 
+from . import config
+from .gpu import Gpu
 from .refusal import Refused
 
 # Set when kernels are loaded. finish waits for those that were launched; new_array makes an array in memory that outlives those
@@ -170,7 +172,7 @@ def _marking(function: Any) -> Any:
     return call
 
 
-class _Exported:
+class Exported:
     """A DLPack capsule of the simulated device's memory, which is the host's, as NumPy takes it."""
 
     def __init__(self, capsule: Any) -> None:
@@ -183,31 +185,100 @@ class _Exported:
         return (1, 0)  # kDLCPU
 
 
-def from_dlpack(obj: Any, stream: int) -> Any:
-    """An array of the device over another library's memory, once our stream waits for its."""
-    return np.from_dlpack(_Exported(obj.__dlpack__(stream=stream))).view(DeviceArray)
-
-
-def _owned_memory(address: int, nbytes: int, owner: Any) -> Any:
+def owned_memory(address: int, nbytes: int, owner: Any) -> Any:
     """A buffer that keeps `owner` alive."""
     memory: Any = (ctypes.c_char * nbytes).from_address(address)
     memory.owner = owner
     return memory
 
 
-def over_same_memory(array: Any, owner: Any) -> Any:
-    """An array of the device like this one, over the same memory, that keeps `owner` alive."""
-    low, high = np.lib.array_utils.byte_bounds(array)
-    memory, offset = _owned_memory(low, high - low, owner), array.__array_interface__["data"][0] - low
-    return np.ndarray(array.shape, array.dtype, memory, offset, array.strides).view(DeviceArray)
-
-
-def from_interface(obj: Any) -> Any:
-    """An array of the device over the memory that `__cuda_array_interface__` describes, which is contiguous."""
-    facts = obj.__cuda_array_interface__
-    dtype = np.dtype(facts["typestr"])
-    memory = _owned_memory(facts["data"][0], max(1, math.prod(facts["shape"]) * dtype.itemsize), obj)
-    return np.ndarray(facts["shape"], dtype, memory).view(DeviceArray)
-
-
 namespace: Final = Namespace(np)
+
+
+class _AtOnce:
+    """The order of a simulated device without kernels: NumPy does all work at once."""
+
+    def moment(self, number: int, stream: int) -> bool:
+        """A moment that has passed."""
+        return True
+
+    def passed(self, moment: Any) -> bool:
+        """True: nothing is pending."""
+        return True
+
+    def wait_for(self, number: int, stream: int) -> None:
+        """Nothing is pending."""
+
+    def wait_for_all(self, number: int) -> None:
+        """Nothing is pending."""
+
+    def synchronize(self, number: int) -> None:
+        """Nothing is pending."""
+
+
+class Working:
+    """The simulated device has one stream, so nothing is chosen while this is entered."""
+
+    def __enter__(self) -> None:
+        """Nothing is to be chosen."""
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing was chosen."""
+
+
+class SimulatedGpu(Gpu):
+    """The simulated device: its arrays are NumPy's, and its memory is the host's."""
+
+    simulated = True
+
+    def __init__(self, kernels: Any) -> None:
+        super().__init__(namespace, DeviceArray, kernels, None)
+        if config.backend() == "native":
+            global finish, new_array, let_wait
+            finish = lambda: kernels.synchronize(0)
+            kernels.register_arrays(kernels, DeviceArray)
+            new_array, let_wait = kernels.new_array, kernels.let_wait
+
+    @cached_property
+    def order(self) -> Any:
+        return self.kernels or _AtOnce()
+
+    def count(self) -> int:
+        return 1
+
+    def working(self, number: int) -> Working:
+        return Working()
+
+    def wait_for_caller(self, number: int) -> None:
+        """NumPy has done the caller's work."""
+
+    def from_dlpack(self, obj: Any, number: int) -> Any:
+        stream = int(self.kernels.stream(number)) if self.kernels is not None else 1
+        return np.from_dlpack(Exported(obj.__dlpack__(stream=stream))).view(DeviceArray)
+
+    def from_interface(self, obj: Any) -> Any:
+        """An array over the memory that `__cuda_array_interface__` describes, which is contiguous."""
+        facts = obj.__cuda_array_interface__
+        dtype = np.dtype(facts["typestr"])
+        memory = owned_memory(facts["data"][0], max(1, math.prod(facts["shape"]) * dtype.itemsize), obj)
+        return np.ndarray(facts["shape"], dtype, memory).view(DeviceArray)
+
+    def owner_of(self, array: Any) -> Any:
+        base = array.base
+        while isinstance(base, np.ndarray):
+            base = base.base
+        return getattr(base, "owner", base)
+
+    def over_same_memory(self, array: Any, owner: Any) -> Any:
+        low, high = np.lib.array_utils.byte_bounds(array)
+        memory, offset = owned_memory(low, high - low, owner), array.__array_interface__["data"][0] - low
+        return np.ndarray(array.shape, array.dtype, memory, offset, array.strides).view(DeviceArray)
+
+    def pool_use(self, number: int) -> tuple[int, int]:
+        return 0, 0
+
+    def driver_memory(self, number: int) -> tuple[int, int]:
+        return 0, 0
+
+    def release_pool(self) -> int:
+        return 0

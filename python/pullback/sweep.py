@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 from . import batching, creation, door, explain
 from .errors import PullbackError, ShapeError, StaleValueError, TapeError, UnconnectedError, ZeroGradientWarning
 from .listeners import listeners
+from .operand import own
 from .ops import accumulate
 from .primitive import same
 from .refusal import Refused
+from .site import warn
 from .tensor import Tensor
 
 if TYPE_CHECKING:
@@ -25,29 +26,50 @@ def sweep(
 ) -> list[Any]:  # fmt: skip
     """The gradient of each source. `free` gives up what the tape kept, as it goes."""
     sums = Sums(aggregation)
-    serials = {x.serial for x in checked(sources)}
-    reach = reachable(tape, serials)
-    # Sources that no cotangent will reach: some the target does not depend on, some only through zero derivatives. With one
-    # source and no hooks `reach` is what depends on it, so a target within is enough to know that there is none.
-    certain = len(serials) == 1 and not tape.hooks and targets[0].serial in reach
-    blocked: set[int] = set() if certain else serials - needed_by(tape, targets)
-    missing = blocked and blocked - needed_by(tape, targets, through_zero=True)
-    if missing and unconnected == "error":
-        raise UnconnectedError(explain.missing(tape, [x if x.serial in missing else None for x in sources]))
-    for x in sources:
-        if x.serial in blocked and x.serial not in missing:
-            warnings.warn(explain.zero(tape, x), ZeroGradientWarning, stacklevel=3)
+    serials, reach, missing = connected(tape, targets, sources, unconnected)
     for target, seed in zip(targets, seeds):
         if target.serial in reach:
             sums.add(target.serial, seed)
-    left = walk(tape, reach, serials, sums, free)
+    tape.consumed = free
+    left = walk(tape, tape.nodes if free else tape.nodes[:], reach, serials, sums)
     gradients = {serial: run_hooks(left.get(serial, ()), total(g)) for serial, g in sums.of.items()}
     empty = creation.zeros_like if unconnected != "none" else lambda x: None if x.serial in missing else creation.zeros_like(x)
     return [gradients[x.serial] if x.serial in gradients else empty(x) for x in sources]
 
 
+def connected(
+    tape: GradientTape, targets: list[Tensor], sources: list[Any], unconnected: str, needed: Set[int] | None = None
+) -> tuple[set[int], set[int], set[int]]:
+    """The serials of the sources, of all values whose cotangents are wanted, and of sources that no target depends on.
+
+    needed: what `needed_by` says, where it is known.
+
+    Raises UnconnectedError for the last, if asked to. Warns of sources that are reached through zero derivatives alone,
+    and for a transform, which asks for zeros, of sources that left the function as numbers.
+    """
+    serials = {x.serial for x in checked(sources)}
+    reach = reachable(tape, serials)
+    # Sources that no cotangent will reach: some the target does not depend on, some only through zero derivatives. With one
+    # source and no hooks `reach` is what depends on it, so a target within is enough to know that there is none.
+    certain = needed is None and len(serials) == 1 and not tape.hooks and targets[0].serial in reach
+    blocked: set[int] = set() if certain else serials.difference(needed_by(tape, targets) if needed is None else needed)
+    missing: set[int] = blocked and blocked - needed_by(tape, targets, through_zero=True)
+    if missing and unconnected == "error":
+        raise UnconnectedError(explain.missing(tape, targets, [x if x.serial in missing else None for x in sources]))
+    for x in sources:
+        if x.serial in blocked and x.serial not in missing:
+            warn(explain.zero(tape, x), ZeroGradientWarning)
+        elif x.serial in missing and tape.of_function and (cuts := explain.as_numbers(tape, x)):
+            warn(explain.silent_zero(explain.name_of(x), cuts), ZeroGradientWarning)
+    return serials, reach, missing
+
+
 def seeds_for(targets: list[Any], given: list[Any]) -> list[Tensor]:
     """The cotangent of each target: what the user gave, otherwise one for a scalar."""
+    if not targets:
+        raise TapeError(
+            "gradient: there is no target; it is None, or has no tensor in it. Does the function that computes it lack a return?"
+        )
     if len(given) == 1 and given[0] is None:
         given = [None] * len(targets)
     if len(given) != len(targets):
@@ -66,19 +88,17 @@ def _seed(target: Any, given: Any) -> Tensor:
                 f"its elements is meant (output_gradients=, of the target's shape)."
             )
         return creation.ones_like(target)
-    seed = creation.asarray(given, dtype=target.dtype, device=target.device)
+    seed = own(given, dtype=target.dtype, device=target.device)
     if seed.shape != target.shape:
         raise ShapeError(f"gradient: output_gradients has shape {seed.shape}, its target {target.shape}. They must be equal.")
     return seed
 
 
-def walk(tape: GradientTape, reach: set[int], sources: set[int], sums: Sums, free: bool) -> dict[int, Any]:
-    """Visits the nodes from the last to the first, those that a cotangent reached; returns the hooks that did not run."""
+def walk(tape: GradientTape, pending: list[Node], reach: set[int], sources: set[int], sums: Sums) -> dict[int, Any]:
+    """Takes the nodes from the last to the first, and visits those that a cotangent reached; returns the hooks that did not run."""
     fused, batches = not listeners.differentiates, listeners.batches  # nobody is told, so a pullback may be one opaque kernel
     hooks, scopes, cotangents, everything = dict(tape.hooks), tape.scopes, sums.of, reach is tape.values
     shown = hooks.keys() | sources.difference(tape.leaves)  # computed values whose cotangent is wanted
-    tape.consumed = free
-    pending = tape.nodes if free else tape.nodes[:]
     while pending:
         op, y, _, edges, versions, code, offset = pending.pop()
         g = cotangents.pop(y, None)
@@ -186,7 +206,7 @@ def run_hooks(hooks: Sequence[Callable[[Tensor], Any]], g: Tensor) -> Tensor:
     for hook in hooks:
         changed = hook(g)
         if changed is not None:
-            changed = creation.asarray(changed, dtype=g.dtype)
+            changed = own(changed, dtype=g.dtype)
             if changed.shape != g.shape:
                 raise TapeError(f"on_gradient: a hook returned shape {changed.shape} for a gradient of shape {g.shape}.")
             g = changed
@@ -199,7 +219,7 @@ def run_hooks(hooks: Sequence[Callable[[Tensor], Any]], g: Tensor) -> Tensor:
 def checked(sources: list[Any]) -> list[Tensor]:
     for x in sources:
         if not isinstance(x, Tensor):
-            raise TapeError(f"gradient: a source is a {type(x).__name__}, not a tensor. Wrap it with pb.tensor and watch it.")
+            raise TapeError(f"gradient: a source is a {type(x).__name__}, not a tensor. {explain.instead_of(x)}")
     return sources
 
 

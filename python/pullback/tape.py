@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from . import capturing, door, tensor as tensors
 from .errors import TapeError
+from .kept import Kept, Listening
 from .listeners import listeners
 from .primitive import Op
 from .site import Site, call_site, current_frame, user_frame
 from .tensor import Parameter, Tensor, new_serial
-from .tree import flatten, unflatten
+from .tree import beside, flatten, unflatten
 
 if TYPE_CHECKING:
     from .report.diagnosis import Diagnosis
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 Node = tuple[Op, int, list[int], Sequence[Any], Sequence[Any], CodeType, int]
 
 
-class GradientTape:
+class GradientTape(Listening):
     """Records the ops on watched tensors while entered; `gradient` then walks them backwards.
 
     Args:
@@ -31,10 +32,14 @@ class GradientTape:
         watch_parameters: trainable Parameters are watched by themselves.
     """
 
+    of_function = False  # True for the tape of a transform, whose user has not asked for zeros: see sweep.connected
+    observes = True  # while a profile runs, `add` tells the door itself, which answers with the scope of the pullback
+
     def __init__(self, persistent: bool = False, watch_parameters: bool = True) -> None:
         self.persistent = persistent
         self.watch_parameters = watch_parameters
         self.recording = capturing.thread.recording  # made inside a captured function
+        self.entered: Site | None = None  # where it last began to record
         self.code: CodeType | None = None  # the user's code that the last op was called from: most come from there again
         self.reset()
 
@@ -43,22 +48,27 @@ class GradientTape:
         self.nodes: list[Node] = []
         self.values: set[int] = set()  # the serials of all watched values
         self.leaves: set[int] = set()  # of those that were watched, not computed
+        self.watched: dict[int, Site] = {}  # of those, where `watch` was called for them
         self.hooks: dict[int, list[Callable[[Tensor], Any]]] = {}
         self.has_dead = False  # whether a derivative that is zero everywhere is among the nodes
         self.scopes: dict[int, int] = {}  # by serial, while a profile runs: the module that a value was computed in
         self.cuts: list[tuple[int, str, Site]] = []  # where watched values left: numpy(), stop_gradient, …
         self.consumed = False
 
+    def __repr__(self) -> str:
+        state = "used up" if self.consumed else "recording" if self in listeners.stack else "not recording"
+        kind = ", persistent" if self.persistent else ""
+        return f"GradientTape({len(self.nodes)} ops, {len(self.leaves)} watched, {state}{kind})"
+
     # ---- recording
 
     def __enter__(self) -> GradientTape:
         if self in listeners.stack:
             raise TapeError("this tape is recording already; make another one for a nested derivative.")
-        listeners.enter(self)
+        frame = current_frame(1)
+        self.entered = frame.f_code, frame.f_lasti
+        super().__enter__()
         return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     def stop(self) -> None:
         """Records no more."""
@@ -74,16 +84,17 @@ class GradientTape:
 
         Raises TapeError for what is not a floating-point tensor.
         """
+        frame = current_frame(1)
         for x in flatten(target)[0]:
             if not isinstance(x, Tensor) or x.dtype.kind not in "fV":
-                what = f"a tensor of dtype {x.dtype}" if isinstance(x, Tensor) else f"a {type(x).__name__}"
-                raise TapeError(
-                    f"watch: only floating-point tensors have gradients, this is {what}. Use pb.tensor(…, dtype=pb.float32)."
-                )
+                from .explain import not_watched
+
+                raise TapeError(not_watched(x))
             if not x.serial:
                 x.serial = new_serial()
             if x.serial not in self.values:
                 self._add_leaf(x)
+                self.watched[x.serial] = frame.f_code, frame.f_lasti
 
     def on_gradient(self, t: Tensor, fn: Callable[[Tensor], Any]) -> None:
         """`fn(gradient_of_t)` runs in the backward pass; what it returns, if not None, replaces the gradient.
@@ -155,7 +166,7 @@ class GradientTape:
 
     def cut(self, x: Tensor, how: str) -> None:
         """Remembers that a watched value leaves here, so that an UnconnectedError can name the line."""
-        if x.serial in self.values:
+        if self.knows(x):
             self.cuts.append((x.serial, how, call_site()))
 
     # ---- walking back
@@ -183,7 +194,7 @@ class GradientTape:
 
         self._ready(unconnected)
         (targets, nested), wanted = flatten(target), flatten(sources)
-        given = flatten(output_gradients)[0] if nested and output_gradients is not None else [output_gradients]
+        given = beside(target, output_gradients) if nested and output_gradients is not None else [output_gradients]
         gradients = self.pull(targets, lambda: seeds_for(targets, given), wanted[0], unconnected, aggregation)
         return unflatten(wanted[1], gradients)
 
@@ -201,22 +212,35 @@ class GradientTape:
         """The gradient of each source, for what seeds() gives as cotangents of the targets. `again` keeps all for another call."""
         from .sweep import sweep
 
+        return self.backward(lambda free: sweep(self, targets, seeds(), sources, unconnected, aggregation, free), again)
+
+    def backward(self, run: Callable[[bool], list[Any]], again: bool = False) -> list[Any]:
+        """What `run(free)` returns: a walk back, which gives up what the tape kept if it is free to."""
         recording = listeners.stack
         if not self.persistent:
             self.stop()
-        before, scope = door.enter(door.BACKWARD), door.scope_now() if door.profiling else 0
+        before, scope = door.state.phase, door.scope_now() if door.profiling else 0
         try:
-            return sweep(self, targets, seeds(), sources, unconnected, aggregation, free=not (again or self.persistent))
-        finally:
+            try:
+                door.enter(door.BACKWARD)
+                return run(not (again or self.persistent))
+            finally:
+                door.enter(before)
+                if not self.consumed:
+                    listeners.stack = recording  # a refused question changes nothing
+                if self.scopes:
+                    door.leave_scope(scope)
+        finally:  # once more, in case that Ctrl-C has ended this
             door.enter(before)
-            if not self.consumed:
-                listeners.stack = recording  # a refused question changes nothing
             if self.scopes:
                 door.leave_scope(scope)
 
     def gradients(self, targets: Any, sources: Any, unconnected: str = "error") -> Any:
-        """The gradients of several scalar targets, all in one batched sweep: per target what `gradient` returns."""
-        from .transforms.jacobian import tape_gradients
+        """The gradients of several scalar targets: per target what `gradient` returns.
+
+        What several targets depend on is pulled back for all of them at once, the rest for each alone.
+        """
+        from .transforms.gradients import tape_gradients
 
         return tape_gradients(self, targets, sources, self._ready(unconnected))
 
@@ -275,16 +299,16 @@ class GradientTape:
         return diagnose(self, target, sources, output_gradients)
 
 
-class _Paused:
+class _Paused(Kept):
     def __init__(self, tape: GradientTape) -> None:
         self._tape = tape
-        self._before: tuple[Any, ...] = ()
+        self._before = listeners.stack
 
-    def __enter__(self) -> None:
+    def _begin(self) -> None:
         self._before = listeners.stack
         self._tape.stop()
 
-    def __exit__(self, *_: object) -> None:
+    def _end(self) -> None:
         listeners.stack = self._before
 
 

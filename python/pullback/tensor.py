@@ -12,29 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from . import capturing, devices, dtypes
-from .errors import DeviceError, DTypeError, ShapeError
+from .errors import DTypeError, ShapeError
+from .storage import Storage
 
 new_serial: Final = itertools.count(1).__next__
-
-
-class Storage:
-    """What a Parameter and its views share: the memory's version, and a number for where it is placed.
-
-    `version` grows with every change in place, `placement` when the Parameter moves to other memory.
-    """
-
-    __slots__ = ("name", "placement", "version")
-
-    def __init__(self, name: str | None) -> None:
-        self.name = name
-        self.version = 0
-        self.placement = 0
-
-    def changed(self) -> None:
-        """The memory has other values from now on; a replay changes it, too."""
-        self.version += 1
-        if capturing.thread.recording is not None:
-            capturing.thread.recording.grows(self)
 
 
 class Tensor:
@@ -68,16 +49,8 @@ class Tensor:
         __rpow__: Callable[..., Tensor]
         __matmul__: Callable[..., Tensor]
         __rmatmul__: Callable[..., Tensor]
-        __and__: Callable[..., Tensor]
-        __rand__: Callable[..., Tensor]
-        __or__: Callable[..., Tensor]
-        __ror__: Callable[..., Tensor]
-        __xor__: Callable[..., Tensor]
-        __rxor__: Callable[..., Tensor]
-        __lshift__: Callable[..., Tensor]
-        __rlshift__: Callable[..., Tensor]
-        __rshift__: Callable[..., Tensor]
-        __rrshift__: Callable[..., Tensor]
+        def __and__(self, other: Any, /) -> Tensor: ...
+        __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __and__
         __lt__: Callable[..., Tensor]
         __le__: Callable[..., Tensor]
         __gt__: Callable[..., Tensor]
@@ -155,51 +128,46 @@ class Tensor:
         return devices.move(self.array, "cpu").tolist()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        if not devices.on_host(self.array):
-            raise DeviceError(f'np.asarray: the tensor is on "{self.device}". Use t.numpy(), which copies it to the host.')
-        leave(self, "np.asarray()")
-        if copy or (dtype is not None and np.dtype(dtype) != self.dtype):
-            if copy is False:
-                raise ValueError(f"np.asarray: {self.dtype} to {dtype} needs a copy, but copy=False was asked for.")
-            return np.array(self.array, dtype=dtype)
-        return read_only(self.array)
+        """A read-only NumPy array over the same memory; of a Parameter or a view of one a copy, unless copy=False."""
+        from . import exchange
+
+        return exchange.as_numpy(self, dtype, copy)
 
     def __array_namespace__(self, api_version: str | None = None) -> Any:
         import pullback
 
         return pullback
 
-    def __dlpack__(self, **options: Any) -> Any:
-        leave(self, "__dlpack__()")
-        version = options.get("max_version")
-        if version is not None and version >= (1, 0) and devices.on_host(self.array):
-            return read_only(self.array).__dlpack__(**options)  # from DLPack 1.0 on a consumer can be told
-        if devices.on_host(self.array):
-            return self.array.__dlpack__(**options)
-        with devices.working(self.device):  # the consumer's stream then waits for what was launched
-            return devices.lent(self.array, options.get("stream")).__dlpack__(**options)
+    def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None) -> Any:
+        """A DLPack capsule of the same memory; of a Parameter or a view of one it holds a copy, unless copy=False.
+
+        From version 1.0 on the capsule says that shared memory is read-only. PyTorch does not look: write to its tensor, and the
+        pullback tensor changes without a trace. The arguments are those of the array API.
+
+        Raises: TypeError, ValueError for other arguments; BufferError for what cannot be exported so.
+        """
+        from . import exchange
+
+        return exchange.as_dlpack(self, stream, max_version, dl_device, copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.array.__dlpack_device__()
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        leave(self, "__cuda_array_interface__")
-        if devices.on_host(self.array):
-            raise AttributeError('__cuda_array_interface__: the tensor is on "cpu"; t.to("cuda") moves it.')
-        self.array = devices.lent(self.array, -1)  # the consumer keeps this tensor, not the array
-        with devices.working(self.device):
-            return self.array.__cuda_array_interface__
+        from . import exchange
+
+        return exchange.as_cuda_interface(self)
 
     # ---- moving
 
     def to(self, target: Any) -> Tensor:
         """The tensor on a device (`"cuda"`) or of a dtype (`pb.float64`); recorded, so gradients come back."""
-        if isinstance(target, str) and target.split(":")[0] in ("cpu", "cuda"):
-            from .ops.shape import to_device
+        from .ops.shape import to_device, unchanged
 
+        if isinstance(target, str) and target.split(":")[0] in ("cpu", "cuda"):
             return to_device(self, target)
-        return self.astype(target)
+        return unchanged(self) if self.dtype == dtypes.as_dtype(target) else self.astype(target)
 
     def to_device(self, device: str, /, *, stream: Any = None) -> Tensor:
         return self.to(device)
@@ -234,7 +202,7 @@ class Tensor:
 
     def __len__(self) -> int:
         if not self.array.ndim:
-            raise TypeError("len() of a 0-d tensor")
+            raise TypeError("len() of a 0-d tensor, which has no axes; t.size counts its elements")
         return len(self.array)
 
     def __iter__(self) -> Iterator[Tensor]:
@@ -277,7 +245,9 @@ class Tensor:
         return copy
 
     def __reduce__(self) -> Any:
-        raise TypeError("tensors are not pickled: use pb.save and pb.load, which never run code.")
+        from .pickling import reduced
+
+        return reduced(self)
 
 
 class Parameter(Tensor):
@@ -292,6 +262,11 @@ class Parameter(Tensor):
 
     __slots__ = ("constraint", "trainable")
 
+    if TYPE_CHECKING:  # attached by ops/operators.py
+        def __iadd__(self, other: Any) -> Parameter: ...
+        __isub__ = __imul__ = __itruediv__ = __ifloordiv__ = __imod__ = __ipow__ = __imatmul__ = __iadd__
+        __iand__ = __ior__ = __ixor__ = __ilshift__ = __irshift__ = __iadd__
+
     def __init__(
         self,
         obj: Any,
@@ -304,6 +279,7 @@ class Parameter(Tensor):
         from .creation import tensor
 
         value = tensor(obj, dtype=dtype, device=device)
+        dtypes.check_trainable(value.dtype, trainable)
         super().__init__(value.array)
         self.serial = new_serial()
         self.storage = Storage(name)
@@ -324,18 +300,22 @@ class Parameter(Tensor):
         return self.storage.version
 
     def assign(self, value: Any) -> Parameter:
-        """Sets the value in place, from anything of the same shape. Raises ShapeError; the dtype is converted."""
-        from .creation import asarray
+        """Sets the value in place, from anything of the same shape; the dtype is converted.
 
-        source = asarray(value).array
+        In-place operators (`p -= lr * g`) do the same with the operator's result. Raises ShapeError; TapeError if a tape that
+        records watches the value, because gradients would stop at the Parameter.
+        """
+        from .creation import asarray
+        from .ops.writing import refuse_watched, write
+
+        refuse_watched(self, value)
+        source = value.array if isinstance(value, Tensor) else asarray(value).array
         if source.shape != self.shape:
             raise ShapeError(
                 f"assign: {self.label()} has shape {self.shape}, the value {source.shape}. Give it the same shape "
                 f"(pb.broadcast_to says so explicitly)."
             )
-        from .ops.writing import write
-
-        write(self.array, devices.move(source, self.device))
+        write(self.array, devices.move(source, self.device), shares=getattr(value, "storage", None) is self.storage)
         self.storage.changed()
         return self
 
@@ -348,10 +328,11 @@ class Parameter(Tensor):
 
     def label(self) -> str:
         """How messages call it."""
-        return f'Parameter "{self.name}"' if self.name else f"an unnamed Parameter of shape {self.shape}"
+        kind = type(self).__name__
+        return f'{kind} "{self.name}"' if self.name else f"an unnamed {kind} of shape {self.shape}"
 
     def _title(self) -> str:
-        return f'Parameter "{self.name}" ' if self.name else "Parameter"
+        return f'{type(self).__name__} "{self.name}" ' if self.name else type(self).__name__
 
     def __copy__(self) -> Parameter:
         copy = Parameter(self.array, self.name, self.trainable, self.constraint)
@@ -363,13 +344,6 @@ class Parameter(Tensor):
         return copy
 
 
-def read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """A view that cannot be written through."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
-
-
 cut_listener: Callable[[Tensor, str], None] | None = None  # set by the tape: a value leaves, and gradients stop there
 
 
@@ -379,6 +353,3 @@ def leave(t: Tensor, how: str) -> None:
         capturing.refuse(f"{how}, which reads a value on the host,", "Return the tensor from the function, and read it outside.")
     if cut_listener is not None and t.serial:
         cut_listener(t, how)
-
-
-

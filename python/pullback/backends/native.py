@@ -40,7 +40,15 @@ def _choose() -> tuple[Any, str | None]:
     return None, "; ".join(reasons)
 
 
+config.check()
 module, reason = _choose() if config.backend() == "native" else (None, "PULLBACK_BACKEND=reference")
+
+
+if module is None and config.must_be_native():
+    raise ImportError(
+        f"PULLBACK_BACKEND=native asks for the native kernels, but {reason}. Install pullback with its kernels (a wheel, or from "
+        f"source with a C++ compiler and without PULLBACK_NATIVE=OFF), or unset it to run in NumPy."
+    )
 
 
 def connect_gpu(kernels: Any) -> None:

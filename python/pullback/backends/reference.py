@@ -5,13 +5,15 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from .. import capturing, door, gpu
 from ..errors import OutOfMemoryError
 from ..example import Example
+
+TOO_LARGE: Final = ("too big", "too large", "Maximum allowed")  # in NumPy's words for arrays of more bytes than an address reaches
 
 
 def device_number(arrays: Sequence[Any]) -> int | None:
@@ -61,8 +63,10 @@ def run(op: Any, arrays: Sequence[Any], params: Sequence[Any]) -> Any:
         try:
             with np.errstate(all="ignore"):
                 y = xp.asarray(op.reference(xp, *wide, *params))
-        except MemoryError as error:
-            raise OutOfMemoryError(f"{op.name}: not enough memory ({error}).") from error
+        except (MemoryError, ValueError) as error:
+            if isinstance(error, MemoryError) or any([words in str(error) for words in TOO_LARGE]):
+                raise OutOfMemoryError(f"{op.name}: not enough memory ({error}).") from error
+            raise
         return y.astype(half) if half and y.dtype == np.float32 else y
 
     if number is not None:

@@ -7,10 +7,10 @@ from operator import index
 from typing import Any
 
 from .. import door
-from ..creation import arange, asarray
+from ..creation import arange, asarray, can_change
 from ..errors import PullbackError, ShapeError
 from ..ops.random import Generator
-from ..ops.shape import stack
+from ..ops.shape import copy, stack
 from ..tensor import Tensor
 
 
@@ -22,7 +22,8 @@ class Loader:
         batch_size: rows of a batch; the last one is smaller where it does not divide, unless drop_last.
         shuffle: a new order every epoch: permutation number `epoch` of the Philox stream of `seed`, on every device the same.
         seed: of the shuffling.
-        device: where the arrays are copied once; where they are, if None.
+        device: where the arrays are copied once; where they are, if None. There they are read batch by batch: what is written
+            to an array later is in the batches that come after, and in none that was given out.
         drop_last: leaves out a last batch that is not full.
 
     Yields a tuple of tensors, or a tensor where one array was given. Every `for` begins a whole epoch, also after one that was
@@ -39,7 +40,9 @@ class Loader:
         drop_last: bool = False,
     ) -> None:
         self._single = not isinstance(arrays, (list, tuple))
-        self._arrays = [asarray(a, device=device) for a in ([arrays] if self._single else arrays)]
+        given = [arrays] if self._single else arrays
+        self._arrays = [asarray(a, device=device) for a in given]
+        self._change = [can_change(a, t.array) for a, t in zip(given, self._arrays)]  # batches in order are views of the others
         self.rows = _rows(self._arrays)
         batch_size = _positive(batch_size)
         if drop_last and batch_size > self.rows:
@@ -113,7 +116,10 @@ class Loader:
     def _batch(self, order: Tensor | None, i: int) -> Any:
         rows = slice(i * self.batch_size, min((i + 1) * self.batch_size, self.rows))
         with door.charged_to(door.DATA):
-            parts = [a[rows] if order is None else a[order[rows]] for a in self._arrays]
+            if order is not None:
+                parts = [a[order[rows]] for a in self._arrays]
+            else:
+                parts = [copy(a[rows]) if change else a[rows] for a, change in zip(self._arrays, self._change)]
         return parts[0] if self._single else tuple(parts)
 
     def state_dict(self) -> dict[str, int]:

@@ -126,9 +126,9 @@ def elu(x: Any, alpha: float = 1.0) -> Tensor:
     return elementwise.where(x > 0, x, alpha * elementwise.expm1(elementwise.where(x > 0, 0.0, x)))
 
 
-def _gelu_kind(approximate: str) -> Any:
+def _gelu_kind(approximate: Any) -> Any:
     kinds = {"none": elementwise.gelu, "tanh": elementwise.gelu_tanh}
-    if approximate not in kinds:
+    if not isinstance(approximate, str) or approximate not in kinds:
         raise PullbackError(f'gelu: approximate={approximate!r}; use "none" (exact, by erf) or "tanh".')
     return kinds[approximate]
 

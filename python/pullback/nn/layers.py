@@ -10,7 +10,7 @@ from typing import Any
 from .. import dtypes
 from ..creation import empty
 from ..errors import DTypeError, PullbackError, ShapeError
-from ..operand import as_tensor
+from ..operand import as_tensor, own
 from ..ops._shapes import normalize_axis
 from ..ops.index import take
 from ..ops.linear import linear
@@ -74,7 +74,8 @@ class Sequential(Module):
 
     def _set(self, i: int, module: Any) -> None:
         if not callable(module):
-            raise PullbackError(f"Sequential: item {i} is a {type(module).__name__}; give Modules or functions.")
+            star = ", each as an argument of its own: Sequential(*modules)" if isinstance(module, (list, tuple)) else ""
+            raise PullbackError(f"Sequential: item {i} is a {type(module).__name__}; give Modules or functions{star}.")
         vars(self)[str(i)] = module
 
     def _chain(self) -> list[Any]:
@@ -124,7 +125,7 @@ class Flatten(Module):
         self.start_axis, self.end_axis = start_axis, end_axis
 
     def forward(self, x: Any) -> Tensor:
-        x = as_tensor(x)
+        x = own(x)
         if not x.ndim:
             return reshape(x, (1,))
         first, last = [normalize_axis("Flatten", axis, x.ndim) for axis in (self.start_axis, self.end_axis)]

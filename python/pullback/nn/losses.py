@@ -9,6 +9,7 @@ from typing import Any
 from .. import capturing, devices, dtypes
 from ..errors import DTypeError, PullbackError, ShapeError
 from ..operand import as_tensor
+from ..ops._shapes import real
 from ..ops.elementwise import abs, exp, less, log, not_equal, softplus as _softplus, square, where
 from ..ops.index import take, take_along_axis
 from ..ops.reduce import mean, sum
@@ -71,7 +72,7 @@ def l1(x: Any, target: Any, *, reduction: str = "mean") -> Tensor:
 
 def huber(x: Any, target: Any, *, delta: float = 1.0, reduction: str = "mean") -> Tensor:
     """d²/2 where d = |x - target| is at most delta, delta (d - delta/2) beyond, reduced. Source: Huber 1964."""
-    if not delta > 0:
+    if not real("huber", "delta", delta) > 0:
         raise PullbackError(f"huber: delta={delta} must be positive.")
     x, target, dtype = _pair("huber", x, target)
     difference = x - target
@@ -124,8 +125,8 @@ def nll(x: Any, target: Any, *, weight: Any = None, ignore_index: int = -100, re
     rows, labels = _rows_and_labels("nll", as_tensor(x), as_tensor(target), ignore_index)
     safe = labels.safe()
     told = devices.on_host(safe.array) and capturing.thread.recording is None
-    if told and safe.array.min(initial=0) < 0:  # would count from the end
-        at = int((safe.array < 0).argmax())
+    if told and safe.array.size and not 0 <= safe.array.min() <= safe.array.max() < rows.shape[1]:
+        at = int(((safe.array < 0) | (safe.array >= rows.shape[1])).argmax())
         raise IndexError(
             f"nll: label {safe.array[at]} at position {at} is not a class: input {rows.shape} has classes 0 to "
             f"{rows.shape[1] - 1}. Only ignore_index={ignore_index} marks a row to leave out."
@@ -162,7 +163,7 @@ def cross_entropy(
     """
     logits, target = as_tensor(logits), as_tensor(target)
     _known("cross_entropy", reduction)
-    if not 0 <= label_smoothing <= 1:
+    if not 0 <= real("cross_entropy", "label_smoothing", label_smoothing) <= 1:
         raise PullbackError(f"cross_entropy: label_smoothing={label_smoothing} is not a share; it must be from 0 to 1.")
     if dtypes.is_float(target.dtype):
         return _with_probabilities(logits, target, weight, label_smoothing, reduction)
@@ -209,12 +210,28 @@ def _rows_and_labels(name: str, x: Tensor, target: Tensor, ignore_index: int) ->
     if x.ndim < 1 or target.shape != wanted:
         raise ShapeError(
             f"{name}: input {x.shape} and class numbers {target.shape} do not fit: for (n, classes, …) the class numbers "
-            f"have shape (n, …), here {wanted}. Probabilities of the input's shape must be floating-point."
+            f"have shape (n, …), here {wanted}. {_remedy(name, x, target, wanted)}"
         )
     if target.dtype.kind not in "iu":
         raise DTypeError(f"{name}: class numbers have dtype {target.dtype}; they must be integers. Use .astype(pb.int64).")
     numbers = (target if target.ndim == 1 else reshape(target, (target.size,))).astype(dtypes.int64)
     return _as_rows(x), _Labels(numbers, ignore_index, target.shape)
+
+
+def _remedy(name: str, x: Tensor, target: Tensor, wanted: tuple[int, ...]) -> str:
+    """What to do where class numbers do not have the shape that the input wants."""
+    if _swapped(x, target):
+        return f"The arguments are swapped: the order is {name}(input, target)."
+    if target.shape == x.shape and name == "cross_entropy":
+        return "For probabilities, one-hot rows too, make the target floating-point: .astype(pb.float32)."
+    if math.prod(target.shape) == math.prod(wanted):
+        return f"Reshape them: target.reshape({wanted})."
+    return "Give one class number for each row of the input."
+
+
+def _swapped(x: Tensor, target: Tensor) -> bool:
+    """True if the first looks like class numbers and the second like what they are for."""
+    return not dtypes.is_float(x.dtype) and dtypes.is_float(target.dtype) and target.ndim > x.ndim
 
 
 def _class_weights(name: str, weight: Any, rows: Tensor) -> Tensor:
@@ -249,6 +266,11 @@ def _finished(
 
 def _with_probabilities(logits: Tensor, target: Tensor, weight: Any, label_smoothing: float, reduction: str) -> Tensor:
     if logits.shape != target.shape or not logits.ndim:
+        if _swapped(logits, target):
+            raise ShapeError(
+                f"cross_entropy: the logits are {logits.dtype} of shape {logits.shape}, the target is {target.dtype} of shape "
+                f"{target.shape}. The arguments are swapped: the order is cross_entropy(logits, target)."
+            )
         raise ShapeError(
             f"cross_entropy: the target is floating-point, so it is taken for probabilities, which need the shape of the logits: "
             f"{logits.shape}, not {target.shape}. Class numbers must be integers: use .astype(pb.int64)."

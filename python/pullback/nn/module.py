@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from .. import capturing, devices, door, dtypes
 from ..creation import asarray
-from ..errors import PullbackError, ShapeError
+from ..errors import DeviceError, DTypeError, PrecisionWarning, PullbackError, ShapeError
+from ..ops.shape import stop_gradient
+from ..precision import made, was_float64_array
+from ..site import warn
 from ..tensor import Parameter, Tensor
+from ..tree import flatten
 
 
 class Buffer(Parameter):
@@ -21,6 +26,18 @@ class Buffer(Parameter):
 
     def __init__(self, obj: Any, name: str | None = None, dtype: Any = None, device: str | None = None) -> None:
         super().__init__(obj, name, trainable=False, dtype=dtype, device=device)
+
+    def assign(self, value: Any) -> Buffer:
+        """As a Parameter's, but gradients stop at the value: statistics of watched values are what Buffers are for."""
+        super().assign(stop_gradient(value) if isinstance(value, Tensor) else value)
+        return self
+
+
+class _Thread(threading.local):
+    inside: bool = False  # a Module that was given a float64 array: those inside it do not warn again
+
+
+_thread: Final = _Thread()
 
 
 class Path(str):
@@ -40,7 +57,21 @@ class Module:
     _path: str = ""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if isinstance(value, (Parameter, Module)) or isinstance(vars(self).get(name), (Parameter, Module)):
+        held = vars(self).get(name)
+        if isinstance(held, Buffer) and not (value is None or isinstance(value, Buffer)):
+            raise PullbackError(
+                f"{type(self).__name__}.{name} is a Buffer, which is saved and not trained, and a {type(value).__name__} cannot "
+                f"take its place. Use {name}.assign(value) to change its value. For something else there, set it to None first."
+            )
+        if isinstance(held, Parameter) and not (value is None or isinstance(value, Parameter)):
+            raise PullbackError(
+                f"{type(self).__name__}.{name} is a {type(held).__name__}, and a {type(value).__name__} in its place would be "
+                f"neither trained nor saved. Use {name}.assign(value) to change its value, a new pb.Parameter(value) to replace "
+                f"it, or None to remove it."
+            )
+        if isinstance(value, (Parameter, Module)) or isinstance(held, (Parameter, Module)):
+            if value is held:  # as after net.weight -= g, which has changed the Parameter in place
+                return
             capturing.tell_change(f"setting {type(self).__name__}.{name}", "Use p.assign(value) to change a Parameter's value.")
         object.__setattr__(self, name, value)
 
@@ -48,16 +79,48 @@ class Module:
         raise NotImplementedError(f"{type(self).__name__} has no forward method; define forward(self, x).")
 
     def __call__(self, *args: Any, **options: Any) -> Any:
+        for x in args:
+            if (x.__class__ is np.ndarray or made) and was_float64_array(x) and not _thread.inside:
+                return self._called_with_float64(args, options)
         if not door.profiling:
-            return self.forward(*args, **options)
+            try:
+                return self.forward(*args, **options)
+            except (ShapeError, DTypeError, DeviceError) as error:
+                _say_where(error, self)
+                raise
         if capturing.thread.recording is not None:
             mode = self.training
             capturing.thread.recording.guard(self, lambda: self.training == mode)
-        before = door.enter_scope(self._path or type(self).__name__)
+        before = door.scope_now()
         try:
-            return self.forward(*args, **options)
-        finally:
+            try:
+                door.enter_scope(self._path or type(self).__name__)
+                return self.forward(*args, **options)
+            except (ShapeError, DTypeError, DeviceError) as error:
+                _say_where(error, self)
+                raise
+            finally:
+                door.leave_scope(before)
+        finally:  # once more, in case that Ctrl-C has ended this
             door.leave_scope(before)
+
+    def _called_with_float64(self, args: Any, options: Any) -> Any:
+        """The call of an outermost Module, with a warning if the NumPy array has widened what its narrower Parameters compute."""
+        _thread.inside = True
+        try:
+            result = self(*args, **options)
+        finally:
+            _thread.inside = False
+        widths = {p.dtype for p in self.parameters() if dtypes.is_float(p.dtype)}
+        wide = any([isinstance(y, Tensor) and y.dtype == dtypes.float64 for y in flatten(result)[0]])
+        if wide and widths and dtypes.float64 not in widths:
+            warn(
+                f"{type(self).__name__}: a NumPy array of dtype float64 was given to a network with Parameters of dtype "
+                f"{', '.join(sorted(map(str, widths)))}, so that it computed in float64, and its gradients will: twice the memory, "
+                f"half the speed. Convert the array with .astype(np.float32), or the network with .to(pb.float64).",
+                PrecisionWarning,
+            )
+        return result
 
     # ---- what is inside
 
@@ -158,7 +221,7 @@ class Module:
             if array is not p.array:
                 p.array = array
                 p.storage.placement += 1
-                p.storage.version += 1
+                p.storage.changed()
         return self
 
     # ---- words
@@ -205,6 +268,19 @@ def _tensors_in(value: Any, path: str) -> Iterator[tuple[str, Parameter]]:
     elif not isinstance(value, Module):
         for inner, x in _items(path, value):
             yield from _tensors_in(x, inner)
+
+
+def _say_where(error: Any, module: Module) -> None:
+    """Adds to an error that leaves a module which layer it comes from, by its path from the outermost module that it leaves."""
+    words, layer = vars(error).setdefault("_raised", (str(error), module))
+    path = next((path for path, other in module.named_modules() if other is layer), None)
+    if path is None:  # called by this one, but not found in it
+        return
+    name = type(layer).__name__
+    if len(layer.modules()) == 1 and layer.extra_repr():
+        name += f"({layer.extra_repr()})"
+    where = f"item {path} of {type(module).__name__}" if path.isdigit() else f"{path} of {type(module).__name__}" if path else ""
+    error.args = (f"{words} (in {where + ', ' if where else ''}{name})", *error.args[1:])
 
 
 def _walk_modules(module: Module, prefix: str, seen: set[int]) -> Iterator[tuple[str, Module]]:

@@ -9,7 +9,7 @@ COUNTS: Final[dict[str, tuple[int, int, int]]] = {
     "acos": (0, 0, 1),
     "acos_pullback": (3, 2, 1),
     "acosh": (0, 0, 1),
-    "acosh_pullback": (2, 2, 1),
+    "acosh_pullback": (2, 2, 2),
     "add": (1, 0, 0),
     "add_pullback_a": (0, 0, 0),
     "add_pullback_b": (0, 0, 0),

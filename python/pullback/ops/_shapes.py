@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from operator import index
 from typing import Any
 
-from ..errors import ShapeError
+from ..errors import DTypeError, ShapeError, check_room
 
 Shape = tuple[int, ...]
 
@@ -16,12 +16,48 @@ def words(shapes: Sequence[Shape]) -> str:
     return " and ".join(str(shape) for shape in shapes)
 
 
-def ints(x: Any) -> list[int]:
-    """One integer, or a sequence of them, as a list."""
+def ints(name: str, what: str, x: Any) -> list[int]:
+    """One integer, or a sequence of them, as a list. Raises ShapeError for anything else."""
     try:
         return [index(x)]
     except TypeError:
+        pass
+    try:
         return [index(i) for i in x]
+    except TypeError:
+        raise ShapeError(f"{name}: {what}={x!r} is not an integer or a sequence of integers.") from None
+
+
+def items(name: str, arrays: Any) -> list[Any]:
+    """The arrays of a sequence. Raises ShapeError for what is no sequence."""
+    try:
+        return list(arrays)
+    except TypeError:
+        raise ShapeError(f"{name}: takes a sequence of arrays, not a {type(arrays).__name__}.") from None
+
+
+def integer(name: str, what: str, value: Any) -> int:
+    """Raises ShapeError where the value is no integer."""
+    try:
+        return index(value)
+    except TypeError:
+        raise ShapeError(f"{name}: {what}={value!r} is not an integer.") from None
+
+
+def real(name: str, what: str, value: Any) -> float:
+    """Raises DTypeError where the value is no real number."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise DTypeError(f"{name}: {what}={value!r} is not a real number.") from None
+
+
+def length(name: str, what: str, value: Any) -> int:
+    """A number of things. Raises ShapeError where it is negative or no integer."""
+    number = integer(name, what, value)
+    if number < 0:
+        raise ShapeError(f"{name}: {what}={number} is negative; it must be 0 or more.")
+    return number
 
 
 def broadcast_shapes(name: str, shapes: Sequence[Shape]) -> Shape:
@@ -41,10 +77,7 @@ def broadcast_shapes(name: str, shapes: Sequence[Shape]) -> Shape:
 
 def normalize_axis(name: str, axis: Any, ndim: int) -> int:
     """An axis counted from the front. Raises ShapeError where there is no such axis."""
-    try:
-        value = index(axis)
-    except TypeError:
-        raise ShapeError(f"{name}: axis={axis!r} is not an integer.") from None
+    value = integer(name, "axis", axis)
     if ndim == 0:
         raise ShapeError(f"{name}: axis {value} of a tensor without axes (one of shape ()) does not exist.")
     if not -ndim <= value < ndim:
@@ -66,7 +99,9 @@ def normalize_axes(name: str, axes: Any, ndim: int) -> Shape:
 
 def infer_shape(name: str, size: int, shape: Any) -> Shape:
     """The shape with its one -1, if any, replaced by what makes the size right. Raises ShapeError."""
-    wanted = tuple(map(index, shape)) if isinstance(shape, (tuple, list)) else (index(shape),)
+    wanted = tuple(ints(name, "shape", shape))
+    if not size:
+        check_room(name, wanted, 8)
     if math.prod(wanted) == size and min(wanted, default=0) >= 0:
         return wanted
     if wanted.count(-1) > 1 or any([n < -1 for n in wanted]):
@@ -75,7 +110,8 @@ def infer_shape(name: str, size: int, shape: Any) -> Shape:
         rest = math.prod([n for n in wanted if n != -1])
         if rest and size % rest == 0:
             return tuple([size // rest if n == -1 else n for n in wanted])
-    raise ShapeError(f"{name}: {size} elements do not fill the shape {wanted}. The product of the lengths must be {size}.")
+    must = f"be {size}" if -1 not in wanted else f"divide {size}, without the -1"
+    raise ShapeError(f"{name}: {size} elements do not fill the shape {wanted}. The product of the lengths must {must}.")
 
 
 def reduced(shape: Shape, axes: Sequence[int], keepdims: bool) -> Shape:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from ..batching import pull, spread
@@ -127,18 +128,12 @@ def pull_row_losses(rule: Any, size: int, values: Sequence[Any], on: Sequence[bo
 
 def pull_layer(rule: Any, size: int, values: Sequence[Any], on: Sequence[bool]) -> list[Tensor | None]:
     """Of linear: the activation's pullback of g, then gradients of x, weight and bias for each example."""
-    from ..primitive import OPS
-    from .linear import ACTIVATIONS
-    from .reduce import sum_over
-    from .shape import matrix_transpose, reshaped
-
+    matmul, activations, sum_over, matrix_transpose, reshaped = _of_layers()
     g, x, weight, *activated, needs = values
     g = g if on[0] else spread(g, size)
     if activated:
         y, number = activated
-        rule = OPS[str(ACTIVATIONS[number])].rules[0]
-        g = pull(rule, *aligned((g, y), (True, on[3])))
-    matmul = OPS["matmul"]
+        g = pull(activations[number], *aligned((g, y), (True, on[3])))
     *lead, outputs = g.shape
     rows = reshaped(g, (size, math.prod(lead[1:]), outputs))
     gx = gw = None
@@ -149,6 +144,17 @@ def pull_layer(rule: Any, size: int, values: Sequence[Any], on: Sequence[bool]) 
         x = reshaped(x, (*((size,) if on[1] else ()), rows.shape[1], x.shape[-1]))
         gw = apply(matmul, (matrix_transpose(rows), x))
     return [gx, gw, sum_over(rows, (1,)) if needs[2] else None]
+
+
+@cache
+def _of_layers() -> tuple[Any, ...]:
+    """What pull_layer needs of modules that import this one, looked up once: an import in a function takes a microsecond."""
+    from ..primitive import OPS
+    from .linear import ACTIVATIONS
+    from .reduce import sum_over
+    from .shape import matrix_transpose, reshaped
+
+    return OPS["matmul"], [OPS[str(name)].rules[0] if name else None for name in ACTIVATIONS], sum_over, matrix_transpose, reshaped
 
 
 def no_rule(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:

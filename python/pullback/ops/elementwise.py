@@ -8,7 +8,7 @@ from typing import Any
 from ..backends.reference import special
 from ..creation import asarray
 from ..dtypes import is_float
-from ..operand import Number, as_tensor, operand
+from ..operand import Number, as_tensor, operand, own
 from ..primitive import OPS, ZERO, same
 from ..tensor import Tensor
 from .kinds import BINARY, COMPARE, NEIGHBOUR, SELECT, binary, check_numbers, named, op, per_element, unary
@@ -55,7 +55,7 @@ sinh = unary("sinh", reference=lambda xp, x: xp.sinh(x), singular=True, pullback
 cosh = unary("cosh", reference=lambda xp, x: xp.cosh(x), singular=True, pullback=lambda g, x: g * sinh(x))
 tanh = unary("tanh", reference=lambda xp, x: xp.tanh(x), pullback=lambda g, y: g * (1 - y * y))
 asinh = unary("asinh", reference=lambda xp, x: xp.arcsinh(x), pullback=lambda g, x: g * rsqrt(x * x + 1))
-acosh = unary("acosh", reference=lambda xp, x: xp.arccosh(x), singular=True, pullback=lambda g, x: g * rsqrt((x - 1) * (x + 1)), domain=(1.2, 4))
+acosh = unary("acosh", reference=lambda xp, x: xp.arccosh(x), singular=True, pullback=lambda g, x: g * (rsqrt(x - 1) * rsqrt(x + 1)), domain=(1.2, 4))
 atanh = unary("atanh", reference=lambda xp, x: xp.arctanh(x), singular=True, pullback=lambda g, x: g / ((1 - x) * (1 + x)), domain=(-0.8, 0.8))
 
 # ---- special functions
@@ -75,11 +75,11 @@ erfinv = unary(
 # ---- activations
 
 relu = unary("relu", reference=lambda xp, x: xp.where(x < 0, xp.zeros_like(x), x), pullback=lambda g, y: where(y > 0, g, 0.0),
-             doc="max(x, 0); derivative 0 at 0.")  # fmt: skip
-sigmoid = unary("sigmoid", reference=lambda xp, x: 1 / (1 + xp.exp(-x)), pullback=lambda g, y: g * (y * (1 - y)))
+             doc="max(x, 0); derivative 0 at 0 and at NaN.")  # fmt: skip
+sigmoid = unary("sigmoid", reference=lambda xp, x: _sigmoid(xp, x), pullback=lambda g, y: g * (y * (1 - y)))
 softplus = unary("softplus", reference=lambda xp, x: xp.logaddexp(x, xp.zeros_like(x)), pullback=lambda g, x: g * sigmoid(x),
                  doc="log(1 + exp(x)), without overflow.")  # fmt: skip
-silu = unary("silu", reference=lambda xp, x: _gated(xp, x, 800, lambda c: 1 / (1 + xp.exp(-c))),
+silu = unary("silu", reference=lambda xp, x: _gated(xp, x, 800, lambda c: _sigmoid(xp, c)),
              pullback=lambda g, x: g * _silu_slope(_bounded(x, 800)), doc="x * sigmoid(x).")  # fmt: skip
 elu = unary("elu", reference=lambda xp, x: xp.where(x > 0, x, xp.expm1(xp.where(x > 0, xp.zeros_like(x), x))),
             pullback=lambda g, y: where(y > 0, g, g * (y + 1)), doc="x where positive, exp(x) - 1 elsewhere.")  # fmt: skip
@@ -97,6 +97,12 @@ gelu_tanh = unary(
     ulp=8,  # as gelu
     doc="gelu by its tanh approximation.",
 )
+
+
+def _sigmoid(xp: Any, x: Any) -> Any:
+    """From e^-|x|, which does not overflow."""
+    e = xp.exp(-xp.abs(x))
+    return xp.where(x < 0, e, xp.ones_like(e)) / (1 + e)
 
 
 def _gated(xp: Any, x: Any, limit: float, gate: Any) -> Any:
@@ -132,47 +138,74 @@ multiply = binary("multiply", reference=lambda xp, a, b: xp.multiply(a, b), sing
 divide = binary("divide", reference=lambda xp, a, b: xp.divide(a, b), takes="float",
                 singular=True, pullback=(lambda g, b: g / b, lambda g, b, y: -(g * (y / b))), domain=(0.3, 3))  # fmt: skip
 pow = binary("pow", reference=lambda xp, a, b: xp.power(a, b), domain=(0.3, 2.5), takes="number",
-             singular=True, pullback=(lambda g, a, b: _pow_pullback_a(g, a, b), lambda g, a, b, y: _pow_pullback_b(g, as_tensor(_kept(a)), b, y)))  # fmt: skip
-floor_divide = binary("floor_divide", reference=lambda xp, a, b: xp.floor_divide(a, b), pullback=(ZERO, ZERO), takes="number", domain=(0.3, 3))
+             singular=True, pullback=(lambda g, a, b: _pow_pullback_a(g, a, b), lambda g, a, b, y: _pow_pullback_b(g, a, b, y)))  # fmt: skip
+
+
+def _floor_divide(xp: Any, a: Any, b: Any) -> Any:
+    """As the array API says where a or b is infinite: NumPy follows Python."""
+    y = xp.floor_divide(a, b)
+    return xp.where(xp.isinf(a) | xp.isinf(b), xp.true_divide(a, b).astype(y.dtype), y) if y.dtype.kind in "fV" else y
+
+
+floor_divide = binary("floor_divide", reference=_floor_divide, pullback=(ZERO, ZERO), takes="number", domain=(0.3, 3))
 remainder = binary("remainder", reference=lambda xp, a, b: xp.remainder(a, b), takes="number",
                    pullback=(same, lambda g, a, b: -(g * floor_divide(a, b))), domain=(0.3, 3))  # fmt: skip
 atan2 = binary("atan2", reference=lambda xp, a, b: xp.arctan2(a, b), takes="float",
-               singular=True, pullback=(lambda g, a, b: g * (b / (a * a + b * b)), lambda g, a, b: -(g * (a / (a * a + b * b)))))  # fmt: skip
+               singular=True, pullback=(lambda g, a, b: _atan2_pullback_a(g, a, b), lambda g, a, b: _atan2_pullback_b(g, a, b)))  # fmt: skip
 hypot = binary("hypot", reference=lambda xp, a, b: xp.hypot(a, b), takes="float",
-               pullback=(lambda g, a, y: g * (a / _nonzero(y)), lambda g, b, y: g * (b / _nonzero(y))), doc="sqrt(a² + b²); derivative 0 at 0.")  # fmt: skip
+               pullback=(lambda g, a, y: _hypot_pullback(g, a, y), lambda g, b, y: _hypot_pullback(g, b, y)), doc="sqrt(a² + b²); derivative 0 at 0.")  # fmt: skip
 logaddexp = binary("logaddexp", reference=lambda xp, a, b: xp.logaddexp(a, b), takes="float",
                    pullback=(lambda g, a, b: g * sigmoid(_apart(a, b)), lambda g, a, b: g * sigmoid(_apart(b, a))))  # fmt: skip
 maximum = binary("maximum", reference=lambda xp, a, b: xp.maximum(a, b),
-                 pullback=(lambda g, a, b: g * _share(a, b), lambda g, a, b: g * _share(b, a)), doc="The larger; ties share the gradient evenly.")  # fmt: skip
+                 pullback=(lambda g, a, b: g * _share(a, b), lambda g, a, b: g * _share(b, a)), doc="The larger; ties share the gradient evenly, a NaN has none.")  # fmt: skip
 minimum = binary("minimum", reference=lambda xp, a, b: xp.minimum(a, b),
-                 pullback=(lambda g, a, b: g * _share(b, a), lambda g, a, b: g * _share(a, b)), doc="The smaller; ties share the gradient evenly.")  # fmt: skip
+                 pullback=(lambda g, a, b: g * _share(b, a), lambda g, a, b: g * _share(a, b)), doc="The smaller; ties share the gradient evenly, a NaN has none.")  # fmt: skip
 copysign = binary("copysign", reference=lambda xp, a, b: xp.copysign(a, b), takes="float",
                   pullback=(lambda g, a, b: _by_sign(g, a, b), ZERO), doc="|a| with the sign of b; derivative 0 at a = 0.")  # fmt: skip
 nextafter = binary("nextafter", reference=lambda xp, a, b: xp.nextafter(a, b), takes="float", kind=NEIGHBOUR, pullback=(same, ZERO))
 
 
 def _pow_pullback_a(g: Tensor, a: Tensor, b: Any) -> Tensor:
-    """b * a**(b-1), which is 0 for b = 0 even where a**(b-1) is infinite."""
+    """b * a**(b-1), which is 0 for b = 0 even where a**(b-1) is infinite. Elsewhere the product keeps its slope by b."""
     if isinstance(b, Number):
         b = b.array
         return g * (b * a ** (b - 1)) if b else g * 0.0
-    return g * where(equal(b, 0), 0.0, b * pow(a, b - 1))
+    power = pow(a, b - 1)
+    return g * where(logical_and(equal(b, 0), logical_not(isfinite(power))), 0.0, b * power)
 
 
-def _pow_pullback_b(g: Tensor, a: Tensor, b: Tensor, y: Tensor) -> Tensor:
+def _pow_pullback_b(g: Tensor, a: Any, b: Tensor, y: Tensor) -> Tensor:
     """y * log(a): NaN for a negative base, whose powers are defined at integers only; 0 for 0 to a power that stays >= 0."""
+    if isinstance(a, Number):
+        a = a.array
+        slope = y * (math.log(a) if a > 0 else -math.inf if a == 0 else math.nan)
+        return g * (slope if a else where(greater_equal(b, 0), 0.0, slope))
     flat = logical_and(equal(a, 0), greater_equal(b, 0))
     return g * where(flat, 0.0, y * log(where(flat, 1.0, a)))
 
 
-def _nonzero(y: Tensor) -> Tensor:
-    return where(equal(y, 0), 1.0, y)
+def _atan2_pullback_a(g: Tensor, a: Any, b: Any) -> Tensor:
+    """g * (b / (a * a + b * b))"""
+    a, b = _kept(a), _kept(b)
+    return g * (b / (a * a + b * b))
+
+
+def _atan2_pullback_b(g: Tensor, a: Any, b: Any) -> Tensor:
+    """-(g * (a / (a * a + b * b)))"""
+    a, b = _kept(a), _kept(b)
+    return -(g * (a / (a * a + b * b)))
+
+
+def _hypot_pullback(g: Tensor, a: Any, y: Tensor) -> Tensor:
+    """g * (a / y), and 0 where y is 0"""
+    zero = equal(y, 0)
+    return g * where(zero, 0.0, _kept(a) / where(zero, 1.0, y))
 
 
 def _apart(a: Any, b: Any) -> Tensor:
-    """a - b, where equal infinities are no distance apart."""
+    """a - b, where equal infinities are no distance apart. (Other ties keep the difference, which has a slope.)"""
     a, b = _kept(a), _kept(b)
-    return where(equal(a, b), 0.0, subtract(a, b))
+    return where(logical_and(equal(a, b), isinf(a)), 0.0, subtract(a, b))
 
 
 def _by_sign(g: Tensor, a: Tensor, b: Any) -> Tensor:
@@ -194,7 +227,7 @@ def _kept(x: Any) -> Any:
 
 if_any = binary(
     "if_any", reference=lambda xp, a, b: xp.where((a == 0) & xp.isnan(b), xp.zeros_like(b), b), takes="float",
-    pullback=(ZERO, lambda g, b: where(isnan(b), 0.0, g)),
+    pullback=(ZERO, lambda g, a, b: where(logical_and(equal(a, 0), isnan(b)), 0.0, g)),
     doc="b, but 0 where a is 0 and b is NaN: no cotangent, no gradient.",
 )  # fmt: skip
 
@@ -241,7 +274,7 @@ _where = op(
 def _where_call(condition: Any, a: Any, b: Any) -> Tensor:
     from .. import dtypes
     from ..primitive import apply
-    from .cast import astype
+    from .cast import in_dtype
 
     condition = as_tensor(condition)
     if condition.dtype != dtypes.bool_:
@@ -251,7 +284,7 @@ def _where_call(condition: Any, a: Any, b: Any) -> Tensor:
         a = asarray(a.array, device=condition.device)
     dtype = dtypes.result_type(*[x.array if isinstance(x, Number) else x.dtype for x in (a, b)])
     check_numbers("where", dtype, (a, b))
-    a, b = [astype(x, dtype) if isinstance(x, Tensor) and x.dtype != dtype else x for x in (a, b)]
+    a, b = [in_dtype(x, dtype) if isinstance(x, Tensor) and x.dtype != dtype else x for x in (a, b)]
     return apply(_where, (condition, a, b))
 
 
@@ -264,10 +297,12 @@ where = named(
 
 def clip(x: Any, min: Any = None, max: Any = None) -> Tensor:
     """x limited to [min, max]; None is no limit. At a limit the gradient is shared evenly with it."""
-    x = as_tensor(x)
+    from .shape import unchanged
+
+    x = own(x) if min is None and max is None else as_tensor(x)
     if min is not None:
         x = maximum(x, min)
-    return x if max is None else minimum(x, max)
+    return unchanged(x) if max is None else minimum(x, max)
 
 
 _leaky_relu = binary("leaky_relu", reference=lambda xp, a, b: xp.where(a > 0, a, a * b), takes="float",

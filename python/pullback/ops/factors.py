@@ -58,7 +58,10 @@ class Outer:
 
 
 class Rows:
-    """Values (batch, rows, n) added into a table of shape (length, n) at indices (batch, rows)."""
+    """Values (batch, rows, n) added into a table of shape (length, n) at indices (batch, rows).
+
+    A table of another rank stands as the matrix of its rows, so that its gradients are to be compared element by element.
+    """
 
     def __init__(self, indices: Tensor, values: Tensor, length: int) -> None:
         self.indices, self.values = indices, values
@@ -113,7 +116,11 @@ def _by_forming(a: Factored, b: Factored) -> Tensor:
     size, found = a.shape[0], []
     step = size if isinstance(a, Dense) and isinstance(b, Dense) else max(1, CHUNK_ELEMENTS // max(math.prod(a.shape[1:]), 1))
     for some in [EVERY] if step >= size else [slice(k, k + step) for k in range(0, size, step)]:
-        gradients = a.formed(some)
-        product = gradients * (gradients if b is a else b.formed(some))
-        found.append(sum(reshape(product, (product.shape[0], -1 if product.size else 0)), axis=1))
+        gradients = _rows_of(a.formed(some))
+        found.append(sum(gradients * (gradients if b is a else _rows_of(b.formed(some))), axis=1))
     return found[0] if len(found) == 1 else concat(found)
+
+
+def _rows_of(gradients: Tensor) -> Tensor:
+    """The gradient of each example as one row."""
+    return reshape(gradients, (gradients.shape[0], math.prod(gradients.shape[1:])))

@@ -13,17 +13,18 @@ import numpy as np
 
 from .. import capturing, devices, door, dtypes
 from ..batching import Batched, over_all
-from ..errors import DTypeError, ShapeError, VmapError
-from ..operand import as_tensor
+from ..errors import DTypeError, ShapeError, VmapError, check_room
+from ..operand import as_tensor, over, steady
 from ..primitive import ZERO, apply, same
 from ..tensor import Tensor
 from ._examples import distinct, normal
-from ._shapes import Shape, broadcast_shapes, normalize_axis
+from ._scatter import added, added_along, at, copied, put
+from ._shapes import Shape, broadcast_shapes, length as checked_length, normalize_axis
 from .batching import gather, index_write, leading, scatter, within
-from .cast import astype
+from .cast import in_dtype
 from .elementwise import equal, less, where
 from .kinds import LINEAR, OWN, no_flops, op
-from .shape import SLICE, broadcast_to, flatten, reshape, stack, view
+from .shape import SLICE, broadcast_to, copy, flatten, reshape, stack, view
 from .tangents import linear
 
 # ---- ops. Indices are integer tensors, in range after _checked; nothing flows through them.
@@ -52,16 +53,16 @@ _take = op("take", example=normal((4, 3), np.array([[0, 3], [1, 0]]), params=(0,
 _scatter_add = op("scatter_add", example=normal((2, 2, 3), np.array([[0, 3], [0, 1]]), params=((4, 3), 0)),
                   kind=LINEAR, inputs=2, batch=scatter,
                   pullback=(lambda g, indices, axis: apply(_take, (g, indices), (axis,)), None),
-                  reference=lambda xp, g, indices, shape, axis: _added(xp, xp.zeros(shape, g.dtype), indices, g, axis),
+                  reference=lambda xp, g, indices, shape, axis: added(xp, xp.zeros(shape, g.dtype), indices, g, axis),
                   cost=lambda updates, indices, shape, axis, y: {"adds": updates.size})  # fmt: skip
 _index_add = op("index_add", example=normal((4, 3), (3, 3), np.array([1, 1, 3]), params=(0,)),
                 kind=OWN, inputs=3, batch=index_write, tangent=linear,
                 cost=lambda x, updates, indices, axis, y: {"adds": updates.size},
-                reference=lambda xp, x, updates, indices, axis: _added(xp, xp.array(x), indices, updates, axis),
+                reference=lambda xp, x, updates, indices, axis: added(xp, copied(xp, x), indices, updates, axis),
                 pullback=(same, lambda g, indices, axis: apply(_take, (g, indices), (axis,)), None))  # fmt: skip
 _index_set = op("index_set", example=normal((4, 3), (3, 3), np.array([1, 1, 3]), params=(0,)),
                 kind=OWN, inputs=3, batch=index_write, tangent=linear, cost=no_flops,
-                reference=lambda xp, x, updates, indices, axis: _put(xp.array(x), indices, updates, axis),
+                reference=lambda xp, x, updates, indices, axis: put(xp.array(x), indices, updates, axis),
                 pullback=(lambda g, indices, axis: _without(g, indices, axis),
                           lambda g, indices, axis: _last_writes(g, indices, axis), None))  # fmt: skip
 _take_along = op("take_along_axis", example=normal((3, 4), np.array([[0, 3], [1, 1], [2, 0]]), params=(1,)),
@@ -70,37 +71,11 @@ _take_along = op("take_along_axis", example=normal((3, 4), np.array([[0, 3], [1,
                  pullback=(lambda g, x_shape, indices, axis: apply(ALONG_ADD, (g, indices), (x_shape, axis)), None))  # fmt: skip
 ALONG_ADD = op("along_axis_add", example=normal((3, 2), np.array([[0, 3], [1, 1], [2, 0]]), params=((3, 4), 1)),
                 kind=LINEAR, inputs=2, cost=lambda updates, indices, shape, axis, y: {"adds": updates.size},
-                reference=lambda xp, updates, indices, shape, axis: _added_along(xp, updates, shape, indices, axis),
+                reference=lambda xp, updates, indices, shape, axis: added_along(xp, updates, shape, indices, axis),
                 pullback=(lambda g, indices, axis: apply(_take_along, (g, indices), (axis,)), None))  # fmt: skip
 _one_hot = op("one_hot", example=lambda rng, dtype: ((np.array([[0, 2], [1, 1]]),), (3, dtypes.float32)),
               kind=OWN, pullback=ZERO, cost=no_flops, batch=leading,
               reference=lambda xp, x, depth, dtype: (x[..., None] == xp.arange(depth)).astype(dtype))  # fmt: skip
-
-
-def _along(axis: int, indices: Any) -> tuple[Any, ...]:
-    return (slice(None),) * axis + (indices,)
-
-
-def _at(ufunc: Any, target: Any, indices: Any, updates: Any, axis: int) -> Any:
-    ufunc.at(target, _along(axis, indices), updates)
-    return target
-
-
-def _added(xp: Any, target: Any, indices: Any, updates: Any, axis: int) -> Any:
-    return _at(xp.add, target, indices, updates, axis)
-
-
-def _put(target: Any, indices: Any, updates: Any, axis: int) -> Any:
-    target[_along(axis, indices)] = updates
-    return target
-
-
-def _added_along(xp: Any, updates: Any, shape: Shape, indices: Any, axis: int) -> Any:
-    target = xp.zeros(shape, updates.dtype)
-    ranges = enumerate(indices.shape)
-    grid = [indices if d == axis else xp.arange(n).reshape([-1 if k == d else 1 for k in range(indices.ndim)]) for d, n in ranges]
-    xp.add.at(target, tuple(grid), updates)
-    return target
 
 
 def scatter_add(updates: Tensor, indices: Tensor, shape: Shape, axis: int) -> Tensor:
@@ -124,7 +99,7 @@ def _last_writes(g: Tensor, indices: Tensor, axis: int) -> Tensor:
     writer = apply(_index_set, (zeros((g.shape[axis],), dtype=order.dtype, device=g.device), order, flat), (0,))
     last = equal(apply(_take, (writer, flat), (0,)), order)
     mask = reshape(last, indices.shape + (1,) * (g.ndim - axis - 1))
-    return apply(_take, (g, indices), (axis,)) * astype(mask, g.dtype)
+    return apply(_take, (g, indices), (axis,)) * in_dtype(mask, g.dtype)
 
 
 def _share(g: Tensor, x: Tensor, updates: Tensor, indices: Any, axis: int, y: Tensor) -> Tensor:
@@ -134,7 +109,7 @@ def _share(g: Tensor, x: Tensor, updates: Tensor, indices: Any, axis: int, y: Te
 
 
 def _hits(x: Tensor, y: Tensor) -> Tensor:
-    return astype(equal(x, y), y.dtype)
+    return in_dtype(equal(x, y), y.dtype)
 
 
 def _held(g: Tensor, x: Tensor, updates: Tensor, indices: Any, axis: int, y: Tensor) -> Tensor:
@@ -149,7 +124,7 @@ def _winners(g: Tensor, x: Tensor, updates: Tensor, indices: Any, axis: int, y: 
 def _extreme(name: str, ufunc: str) -> Any:
     return op(name, example=distinct((4, 3), (3, 3), np.array([1, 2, 3]), params=(0,)),
               kind=OWN, inputs=3, batch=index_write, cost=no_flops,
-              reference=lambda xp, x, updates, indices, axis: _at(getattr(xp, ufunc), xp.array(x), indices, updates, axis),
+              reference=lambda xp, x, updates, indices, axis: at(getattr(xp, ufunc), copied(xp, x), indices, updates, axis),
               pullback=(_held, _winners, None))  # fmt: skip
 
 
@@ -168,22 +143,25 @@ def _checked(name: str, indices: Any, length: int, axis: int, device: str) -> Te
         return over_all(indices, lambda all_of_them: _checked(name, all_of_them, length, axis, device))
     array = indices.array if isinstance(indices, Tensor) else indices if devices.on_device(indices) else np.asarray(indices)
     if capturing.thread.recording is not None and array.dtype.kind in "iu":
-        return Tensor(devices.move(array, device))  # the kernel checks, at every replay
+        return over(indices, devices.move(array, device))  # the kernel checks, at every replay
     if array.size == 0:
         return Tensor(devices.cast(devices.move(array, device), np.dtype(np.int64)))
     if array.dtype.kind not in "iu":
         raise DTypeError(f"{name}: indices have dtype {array.dtype}; they must be integers. Convert with .astype(pb.int64).")
     if devices.on_host(array) and array.size:
-        low, high = int(array.min()), int(array.max())
+        once = array  # each element once: a broadcast view can be larger than any memory
+        if 0 in array.strides:
+            once = array[tuple([slice(None) if stride else slice(1) for stride in array.strides])]
+        low, high = int(once.min()), int(once.max())
         if low < -length or high >= length:
-            wrong = np.argwhere((array < -length) | (array >= length))[0].tolist()
+            wrong = np.argwhere((once < -length) | (once >= length))[0].tolist()
             raise IndexError(
-                f"{name}: index {array[tuple(wrong)]} at position {wrong} is out of range for axis {axis} of length {length} "
+                f"{name}: index {once[tuple(wrong)]} at position {wrong} is out of range for axis {axis} of length {length} "
                 f"(from {-length} to {length - 1})."
             )
         if low < 0:
-            array = np.where(array < 0, array + length, array)
-    return Tensor(devices.move(array, device))
+            array = np.broadcast_to(np.where(once < 0, once.astype(np.int64) + length, once), array.shape)
+    return over(indices, devices.move(array, device))
 
 
 def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Tensor:
@@ -197,14 +175,14 @@ def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Tensor:
             raise ShapeError(f"take: axis= is needed for a tensor of shape {x.shape}.")
         axis = 0
     axis = normalize_axis("take", axis, x.ndim)
-    return apply(_take, (x, _checked("take", indices, x.shape[axis], axis, x.device)), (axis,))
+    return apply(_take, (x, _checked("take", steady(indices), x.shape[axis], axis, x.device)), (axis,))
 
 
 def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Tensor:
     """For each position of `indices` the element of x at that index along the axis. Raises IndexError, ShapeError."""
     x = as_tensor(x)
     axis = normalize_axis("take_along_axis", axis, x.ndim)
-    checked = _checked("take_along_axis", indices, x.shape[axis], axis, x.device)
+    checked = _checked("take_along_axis", steady(indices), x.shape[axis], axis, x.device)
     if checked.ndim != x.ndim:
         raise ShapeError(f"take_along_axis: indices have shape {checked.shape}, x {x.shape}; both need the same number of axes.")
     others = broadcast_shapes("take_along_axis", [_but(x.shape, axis), _but(checked.shape, axis)])
@@ -218,8 +196,13 @@ def _but(shape: Shape, axis: int) -> Shape:
 
 
 def one_hot(indices: Any, depth: int, /, *, dtype: Any = None) -> Tensor:
-    """1 at the index and 0 elsewhere, along a new last axis of length `depth`. Raises IndexError, DTypeError."""
+    """1 at the index and 0 elsewhere, along a new last axis of length `depth`; float32 where no dtype is given.
+
+    Raises IndexError naming the index, ShapeError for a negative depth, DTypeError.
+    """
+    depth = checked_length("one_hot", "depth", depth)
     place = indices.device if isinstance(indices, Tensor) else devices.default_device()
+    check_room("one_hot", (depth,), 4)
     checked = _checked("one_hot", indices, depth, -1, place)
     wanted = dtypes.DEFAULT if dtype is None else dtypes.as_dtype(dtype)
     return apply(_one_hot, (checked,), (depth, wanted))
@@ -250,9 +233,11 @@ def _plain(item: Any) -> Any:
     if isinstance(item, Batched):
         return item
     if isinstance(item, Tensor):
-        item = item.array
+        item = (item if item.storage is None else copy(item)).array
         if capturing.thread.recording is not None:
             return item  # 0-d too: its value may be another one at a replay
+    elif isinstance(item, np.ndarray):
+        item = steady(item)
     if isinstance(item, list):
         item = np.asarray([x.numpy() if isinstance(x, Tensor) else x for x in item])
         item = item.astype(np.int64) if item.size == 0 else item
@@ -373,16 +358,14 @@ class At:
         return self._x[self._index]
 
     def _write(self, op: Any, values: Any) -> Tensor:
-        from ..creation import asarray
-
         x = self._x
         rows, indices = _places(x, _key(self._index)[0])
         shape = (*indices.shape, *rows.shape[1:])
-        given = values if isinstance(values, Tensor) else asarray(values, device=x.device)
+        given = values if isinstance(values, Tensor) else as_tensor(values, device=x.device)
         if isinstance(values, Tensor) or dtypes.promote(given.dtype, x.dtype).kind != x.dtype.kind:
             updates = self._same(given)
         else:  # numbers and arrays of the tensor's kind take its dtype
-            updates = asarray(values, dtype=x.dtype, device=x.device)
+            updates = as_tensor(values, dtype=x.dtype, device=x.device)
         try:
             updates = broadcast_to(updates, shape)
         except ShapeError:
@@ -397,4 +380,4 @@ class At:
             raise DTypeError(
                 f"at[...]: values of dtype {values.dtype} do not fit a tensor of dtype {self._x.dtype}. Convert one with astype."
             )
-        return astype(values, self._x.dtype)
+        return in_dtype(values, self._x.dtype)

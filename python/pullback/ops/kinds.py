@@ -58,9 +58,9 @@ class Kind:
             broadcast_shapes(op.name, [x.array.shape for x in inputs if isinstance(x, Tensor)])
         if dtype is None:
             return None
-        from .cast import astype
+        from .cast import in_dtype
 
-        return tuple([astype(x, dtype) if isinstance(x, Tensor) and x.dtype != dtype else x for x in inputs])
+        return tuple([in_dtype(x, dtype) if isinstance(x, Tensor) and x.dtype != dtype else x for x in inputs])
 
 
 ELEMENTWISE: dict[str, Any] = {"batch": batching.elementwise, "pull": batching.pull_elementwise}

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
 from typing import Any
 
 from .. import amp
 from ..errors import ShapeError
-from ..operand import as_tensor
+from ..operand import as_tensor, own
 from ..primitive import apply
 from ..tensor import Tensor
 from ._examples import normal
-from ._shapes import broadcast_shapes, normalize_axis
+from ._shapes import broadcast_shapes, integer, ints, normalize_axis
 from .elementwise import multiply
 from .kinds import BILINEAR, op
 from .reduce import sum_over
@@ -104,7 +104,7 @@ def outer(a: Any, b: Any, /) -> Tensor:
 def vecdot(a: Any, b: Any, /, *, axis: int = -1) -> Tensor:
     """The dot products of vectors along an axis; the other axes broadcast. Raises ShapeError."""
     a, b = as_tensor(a), as_tensor(b)
-    if not -min(a.ndim, b.ndim) <= axis < 0:
+    if not -min(a.ndim, b.ndim) <= integer("vecdot", "axis", axis) < 0:
         raise ShapeError(f"vecdot: axis {axis} must be negative and exist in both shapes, {a.shape} and {b.shape}.")
     if a.shape[axis] != b.shape[axis]:
         raise ShapeError(f"vecdot: axis {axis} has length {a.shape[axis]} in one and {b.shape[axis]} in the other.")
@@ -113,17 +113,21 @@ def vecdot(a: Any, b: Any, /, *, axis: int = -1) -> Tensor:
     return reshape(product, product.shape[:-2])
 
 
-def tensordot(a: Any, b: Any, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:
-    """The sum of products over pairs of axes: the last n of a with the first n of b, or the pairs given. Raises ShapeError."""
+def tensordot(a: Any, b: Any, /, *, axes: Any = 2) -> Tensor:
+    """The sum of products over pairs of axes. Raises ShapeError.
+
+    axes: n, for the last n axes of a with the first n of b; or two sequences of equal length, axes of a and axes of b.
+    """
     a, b = as_tensor(a), as_tensor(b)
     if isinstance(axes, int):
         if not 0 <= axes <= min(a.ndim, b.ndim):
             raise ShapeError(f"tensordot: axes={axes}, but the shapes are {a.shape} and {b.shape}.")
         pairs = (list(range(a.ndim - axes, a.ndim)), list(range(axes)))
     else:
-        pairs = (
-            [normalize_axis("tensordot", i, a.ndim) for i in axes[0]],
-            [normalize_axis("tensordot", i, b.ndim) for i in axes[1]],
+        if not isinstance(axes, (tuple, list)) or len(axes) != 2:
+            raise ShapeError(f"tensordot: axes={axes!r} is not an integer or a pair: the axes of a, and those of b.")
+        pairs = tuple(
+            [[normalize_axis("tensordot", i, t.ndim) for i in ints("tensordot", "axes", along)] for t, along in zip((a, b), axes)]
         )
     if [a.shape[i] for i in pairs[0]] != [b.shape[j] for j in pairs[1]]:
         raise ShapeError(f"tensordot: axes {pairs[0]} of {a.shape} and {pairs[1]} of {b.shape} have different lengths.")
@@ -143,7 +147,7 @@ def einsum(subscripts: str, /, *operands: Any) -> Tensor:
 
     Two operands at a time, from the left, as batched matrix products.
     """
-    tensors = [as_tensor(x) for x in operands]
+    tensors = [as_tensor(x) if operands[1:] else own(x) for x in operands]  # of one operand the result may be a view
     terms, result = _parse(subscripts, tensors)
     lengths: dict[str, int] = {}
     for term, t in zip(terms, tensors):
@@ -161,10 +165,18 @@ def einsum(subscripts: str, /, *operands: Any) -> Tensor:
     return permute_dims(left, [term.index(c) for c in result])
 
 
-def _parse(subscripts: str, tensors: list[Tensor]) -> tuple[list[list[str]], list[str]]:
+def _parse(subscripts: Any, tensors: list[Tensor]) -> tuple[list[list[str]], list[str]]:
     """One list of letters per operand, and the result's; "..." becomes letters of its own."""
+    if not isinstance(subscripts, str):
+        raise ShapeError(f"einsum: the first argument is a {type(subscripts).__name__}; give an equation such as 'ij,jk->ik'.")
     inputs, arrow, output = subscripts.replace(" ", "").partition("->")
     parts = inputs.split(",")
+    for part in (*parts, output):
+        if not re.fullmatch(r"[A-Za-z]*(\.\.\.)?[A-Za-z]*", part):
+            raise ShapeError(
+                f"einsum: {subscripts!r}: {part!r} is no list of indices; those are letters, with '...' at most once, ',' between "
+                f"operands and one '->' before the result."
+            )
     if len(parts) != len(tensors):
         raise ShapeError(f"einsum: {subscripts!r} names {len(parts)} operands, but {len(tensors)} were given.")
     terms: list[list[str]] = []

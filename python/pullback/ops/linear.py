@@ -147,10 +147,9 @@ def linear(x: Any, weight: Any, bias: Any = None, activation: str | None = None)
     """
     x, weight = as_tensor(x), as_tensor(weight)
     b = ABSENT if bias is None else as_tensor(bias)
-    if activation not in ACTIVATIONS:
-        raise ValueError(
-            f"linear: activation={activation!r}; use {', '.join(map(repr, ACTIVATIONS))}, or apply another one after it."
-        )
+    if activation is not None and (activation.__class__ is not str or activation not in ACTIVATIONS):
+        shown = repr(activation) if activation.__class__ is str else f"a {type(activation).__name__}"
+        raise ValueError(f"linear: activation is {shown}; use {', '.join(map(repr, ACTIVATIONS))}, or apply another one after it.")
     _check_shapes(x, weight, b)
     dtype = x.array.dtype
     if dtype != weight.array.dtype or (isinstance(b, Tensor) and dtype != b.array.dtype) or not dtypes.is_float(dtype):
@@ -170,11 +169,21 @@ def _check_shapes(x: Tensor, weight: Tensor, bias: Any) -> None:
     if not inner or inner[-1] != shape[1]:
         raise ShapeError(
             f"linear: the last axis of x {inner} must have the length of the last axis of weight {shape}, (out, in), "
-            f"which is {shape[1]}. Reshape x, or transpose the weight (weight.mT)."
+            f"which is {shape[1]}. {_remedy(inner, shape)}"
         )
     raise ShapeError(
         f"linear: bias has shape {bias.shape}, but weight {shape} gives {shape[0]} outputs. Give it the shape ({shape[0]},)."
     )
+
+
+def _remedy(x: Sequence[int], weight: Sequence[int]) -> str:
+    """What most likely makes them fit."""
+    if not x:
+        return "Give x an axis of features."
+    if len(x) > 2 and math.prod(x[1:]) == weight[1]:
+        return f"Flatten x to ({x[0]}, {weight[1]}) before, with nn.Flatten()."
+    turned = ", or transpose the weight (weight.mT)" if x[-1] == weight[0] else ""
+    return f"Make the layer nn.Linear({x[-1]}, {weight[0]}), or reshape x{turned}."
 
 
 def _floats(x: Tensor, weight: Tensor, bias: Any) -> tuple[Any, ...]:

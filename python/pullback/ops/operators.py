@@ -1,11 +1,13 @@
-"""Operators and array methods of Tensor, attached here so that tensor.py knows no op."""
+"""Operators and array methods of Tensor and Parameter, attached here so that tensor.py knows no op."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from ..tensor import Tensor
+from ..dtypes import is_float
+from ..errors import DTypeError, ShapeError
+from ..tensor import Parameter, Tensor
 from . import cast, elementwise, index, linalg, reduce, shape
 
 BINARY: dict[str, Callable[..., Tensor]] = {
@@ -13,6 +15,10 @@ BINARY: dict[str, Callable[..., Tensor]] = {
     "floordiv": elementwise.floor_divide, "mod": elementwise.remainder, "pow": elementwise.pow, "matmul": linalg.matmul,
     "and": elementwise.bitwise_and, "or": elementwise.bitwise_or, "xor": elementwise.bitwise_xor,
     "lshift": elementwise.bitwise_left_shift, "rshift": elementwise.bitwise_right_shift,
+}  # fmt: skip
+SIGNS = {
+    "add": "+=", "sub": "-=", "mul": "*=", "truediv": "/=", "floordiv": "//=", "mod": "%=", "pow": "**=", "matmul": "@=",
+    "and": "&=", "or": "|=", "xor": "^=", "lshift": "<<=", "rshift": ">>=",
 }  # fmt: skip
 COMPARE = {"eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"}
 UNARY = {"neg": elementwise.negative, "pos": elementwise.positive, "abs": elementwise.abs, "invert": elementwise.bitwise_invert}
@@ -22,6 +28,26 @@ REDUCTIONS = ("sum", "mean", "prod", "max", "min", "all", "any", "argmax", "argm
 def _reflected(op: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def call(self: Tensor, other: Any) -> Tensor:
         return op(other, self)
+
+    return call
+
+
+def _in_place(name: str, op: Callable[..., Tensor]) -> Callable[..., Parameter]:
+    sign = SIGNS[name]
+
+    def call(self: Parameter, other: Any) -> Parameter:
+        value = op(self, other)
+        if value.shape != self.shape:
+            raise ShapeError(
+                f"{sign}: {self.label()} has shape {self.shape}, and the result has shape {value.shape}. A Parameter keeps its "
+                f"shape: reduce the right-hand side to it, or write w = w {sign[:-1]} x for a tensor of the other shape."
+            )
+        if is_float(value.dtype) != is_float(self.dtype):
+            raise DTypeError(
+                f"{sign}: {self.label()} has dtype {self.dtype}, and the result has dtype {value.dtype}. A Parameter keeps its "
+                f"dtype: convert the right-hand side with .astype, or give the Parameter a dtype that holds the result."
+            )
+        return self.assign(value)
 
     return call
 
@@ -51,6 +77,7 @@ def attach() -> None:
     for name, op in BINARY.items():
         setattr(Tensor, f"__{name}__", op)
         setattr(Tensor, f"__r{name}__", _reflected(op))
+        setattr(Parameter, f"__i{name}__", _in_place(name, op))
     for name, op_name in COMPARE.items():
         setattr(Tensor, f"__{name}__", getattr(elementwise, op_name))
     for name, op in UNARY.items():

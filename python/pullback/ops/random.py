@@ -18,12 +18,12 @@ from .. import capturing, devices, dtypes
 from ..backends.reference import distinct_bytes, special
 from ..batching import Batch, per_example
 from ..errors import DTypeError, PullbackError, ShapeError
-from ..operand import as_tensor
+from ..operand import as_tensor, own
 from ..primitive import apply
 from ..tensor import Tensor
 from . import philox
 from ._examples import normal as normal_example
-from ._shapes import Shape
+from ._shapes import Shape, length, real
 from .batching import drawing, dropping, shuffling
 from .kinds import LINEAR, OWN, op
 from .shape import to_device
@@ -150,17 +150,21 @@ class Generator:
     """
 
     def __init__(self, seed: int = 0, device: str | None = None) -> None:
-        self._device = None if device is None else devices.check_device(device)
-        self.seed(seed)
+        capturing.refuse("seeding a generator", "Seed it outside.")
+        self.begin_stream(seed, None if device is None else devices.check_device(device))
+
+    def begin_stream(self, seed: int, device: str | None) -> None:
+        """As a new generator is. Nothing is refused: the module makes its own when it is imported, wherever that is."""
+        seed = index(seed)
+        if not 0 <= seed < 2**64:
+            raise PullbackError(f"seed {seed} is out of range: use an integer from 0 to 2**64 - 1.")
+        self._device, self._seed, self._serial = device, seed, 0
+        self._ahead: tuple[Any, Any] = (None, None)
 
     def seed(self, seed: int) -> None:
         """Starts the stream of another seed, from its beginning. Raises PullbackError outside [0, 2^64)."""
         capturing.refuse("seeding a generator", "Seed it outside.")
-        seed = index(seed)
-        if not 0 <= seed < 2**64:
-            raise PullbackError(f"seed {seed} is out of range: use an integer from 0 to 2**64 - 1.")
-        self._seed, self._serial = seed, 0
-        self._ahead: tuple[Any, Any] = (None, None)
+        self.begin_stream(seed, self._device)
 
     def state_dict(self) -> dict[str, int]:
         """Seed and number of calls so far: all that an exact resume needs."""
@@ -197,54 +201,81 @@ class Generator:
 
     def uniform(self, shape: Any = (), low: float = 0.0, high: float = 1.0, *, dtype: Any = None) -> Tensor:
         """Uniform in [low, high), but for rounding; float32 where no dtype is given."""
+        low, high = _number("uniform", "low", low), _number("uniform", "high", high)
         if not low <= high:
             raise PullbackError(f"uniform: low={low} is above high={high}.")
-        return self._draw(_draw_uniform, (_shape(shape), _float("uniform", dtype)), float(low), float(high))
+        return self._draw(_draw_uniform, (_shape("uniform", shape), _float("uniform", dtype)), low, high)
 
     def normal(self, shape: Any = (), mean: float = 0.0, std: float = 1.0, *, dtype: Any = None) -> Tensor:
         """Normal with this mean and standard deviation, float32 where no dtype is given."""
+        mean, std = _number("normal", "mean", mean), _number("normal", "std", std)
         if std < 0:
             raise PullbackError(f"normal: std={std} is negative.")
-        return self._draw(_draw_normal, (_shape(shape), _float("normal", dtype)), float(mean), float(std))
+        return self._draw(_draw_normal, (_shape("normal", shape), _float("normal", dtype)), mean, std)
 
     def truncated_normal(
         self, shape: Any = (), mean: float = 0.0, std: float = 1.0, low: float = -2.0, high: float = 2.0, *, dtype: Any = None
     ) -> Tensor:
         """Normal, cut off at mean + low * std and mean + high * std (low and high in standard deviations)."""
+        names = ("mean", "std", "low", "high")
+        params = [_number("truncated_normal", name, value) for name, value in zip(names, (mean, std, low, high))]
+        mean, std, low, high = params
         if not low < high:
             raise PullbackError(f"truncated_normal: low={low} must be less than high={high}; both count in standard deviations.")
-        params = (float(mean), float(std), float(low), float(high))
-        return self._draw(_draw_truncated, (_shape(shape), _float("truncated_normal", dtype)), *params)
+        return self._draw(_draw_truncated, (_shape("truncated_normal", shape), _float("truncated_normal", dtype)), *params)
 
     def bernoulli(self, shape: Any = (), p: float = 0.5) -> Tensor:
         """True with probability p."""
+        p = _number("bernoulli", "p", p)
         if not 0 <= p <= 1:
             raise PullbackError(f"bernoulli: p={p} is not a probability; it must be from 0 to 1.")
-        return self._draw(_draw_bernoulli, (_shape(shape),), float(p))
+        return self._draw(_draw_bernoulli, (_shape("bernoulli", shape),), p)
 
     def randint(self, low: int, high: int | None = None, shape: Any = (), *, dtype: Any = None) -> Tensor:
         """Integers in [low, high), or in [0, low) with one bound; int64 where no dtype is given."""
-        first, last = (0, index(low)) if high is None else (index(low), index(high))
+        try:
+            first, last = (0, index(low)) if high is None else (index(low), index(high))
+        except TypeError:
+            raise DTypeError(f"randint: the bounds {low!r} and {high!r} are not integers; the shape comes after them.") from None
         if not first < last:
             raise PullbackError(f"randint: there is no integer in [{first}, {last}). Give low < high.")
         wanted = dtypes.int64 if dtype is None else dtypes.as_dtype(dtype)
         if wanted.kind not in "iu":
             raise DTypeError(f"randint: dtype {wanted} is not an integer dtype.")
-        return self._draw(_draw_randint, (_shape(shape), wanted), first, last)
+        if not (dtypes.fits(first, wanted) and dtypes.fits(last - 1, wanted)):
+            raise dtypes.out_of_range(f"randint: a number in [{first}, {last})", wanted, "Use a wider dtype, or other bounds.")
+        return self._draw(_draw_randint, (_shape("randint", shape), wanted), first, last)
 
     def permutation(self, x: Any) -> Tensor:
         """The integers below x in random order, or the rows of a tensor in random order."""
         if isinstance(x, (int, np.integer)):
-            return self._draw(_draw_permutation, (x,))
+            return self._draw(_draw_permutation, (length("permutation", "x", x),))
         x = as_tensor(x)
         return x[self._draw(_draw_permutation, (x.shape[0],), device=x.device)]
 
 
-def _shape(shape: Any) -> Shape:
-    lengths = tuple([index(n) for n in shape]) if isinstance(shape, (tuple, list)) else (index(shape),)
+def _shape(name: str, shape: Any) -> Shape:
+    """Raises ShapeError."""
+    try:
+        lengths = tuple([index(n) for n in shape]) if isinstance(shape, (tuple, list)) else (index(shape),)
+    except TypeError:
+        raise ShapeError(f"{name}: shape {shape!r} is not an integer or a sequence of integers.") from None
     if any([n < 0 for n in lengths]):
-        raise ShapeError(f"shape {lengths} has a negative length.")
+        raise ShapeError(f"{name}: shape {lengths} has a negative length.")
     return lengths
+
+
+_PARAMETERS = {"uniform": "low, high", "normal": "mean, std", "truncated_normal": "mean, std, low, high", "bernoulli": "p"}
+
+
+def _number(name: str, what: str, value: Any) -> float:
+    """Returns a parameter of a distribution as a float. Raises DTypeError."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise DTypeError(
+            f"{name}: {what}={value!r} is not a number. The shape comes first: pb.random.{name}(shape, {_PARAMETERS[name]})."
+        ) from None
 
 
 def _float(name: str, dtype: Any) -> Any:
@@ -254,7 +285,8 @@ def _float(name: str, dtype: Any) -> Any:
     return wanted
 
 
-default = Generator(0)  # what layers, initialisers and dropout draw from, unless told otherwise
+default = Generator.__new__(Generator)  # what layers, initialisers and dropout draw from, unless told otherwise
+default.begin_stream(0, None)
 
 seed = default.seed
 uniform, normal, truncated_normal = default.uniform, default.normal, default.truncated_normal
@@ -271,13 +303,16 @@ def dropout(x: Any, p: float = 0.5, training: bool = True, *, generator: Generat
 
     Source: Srivastava et al. 2014. Raises PullbackError.
     """
-    if not 0 <= p <= 1:
+    if not 0 <= real("dropout", "p", p) <= 1:
         raise PullbackError(f"dropout: p={p} is not a probability; it must be from 0 to 1.")
-    x = as_tensor(x)
     if not training or p == 0:
-        return x
+        return own(x)
+    x = as_tensor(x)
     if p == 1:
         return x * 0.0
+    given: Any = generator
+    if not isinstance(given, (Generator, type(None))):
+        raise PullbackError(f"dropout: generator={generator!r} is not a pb.random.Generator.")
     state = Tensor((generator or default).next_state(x.device))
     return apply(_drop, (x, per_example(state, drawn.alike)), (float(p),))
 

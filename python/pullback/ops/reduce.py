@@ -14,8 +14,8 @@ from ..errors import ShapeError
 from ..operand import as_tensor
 from ..primitive import ZERO, apply
 from ..tensor import Tensor
-from ._shapes import Shape, kept_dims, normalize_axes, normalize_axis
-from .cast import astype
+from ._shapes import Shape, kept_dims, normalize_axes, normalize_axis, real
+from .cast import in_dtype
 from .elementwise import equal, not_equal, sqrt, square, where
 from .kinds import REDUCE, no_flops, op
 from .tangents import linear
@@ -50,13 +50,18 @@ def _spread_mean(g: Tensor, shape: Shape, axes: Shape) -> Tensor:
     return _quick_spread(_share_of(g, shape, axes), shape, axes)
 
 
+def _spread_evenly(g: Tensor, shape: Shape, axes: Shape) -> Tensor:
+    """g divided by the number of elements that were averaged, at each of them."""
+    return _spread(_share_of(g, shape, axes), shape, axes)
+
+
 def _share_of(g: Tensor, shape: Shape, axes: Shape) -> Tensor:
     return g * (1.0 / cells(shape, axes))
 
 
 def _where_extreme(g: Tensor, x: Tensor, axes: Shape, y: Tensor) -> Tensor:
     """The gradient of max and min: the elements that attain it share it evenly."""
-    hit = astype(equal(x, _spread(y, x.shape, axes)), x.dtype)
+    hit = in_dtype(equal(x, _spread(y, x.shape, axes)), x.dtype)
     share = sum_over(hit, axes, True)
     return hit * _spread(g, x.shape, axes) / share
 
@@ -103,7 +108,7 @@ _sum = op("sum", kind=REDUCE, tangent=linear, reference=_summing("sum"), takes="
 _prod = op("prod", kind=REDUCE, reference=_summing("prod"), takes="any", cost=_multiplies,
            pullback=lambda g, x, axes: _other_factors(g, x, axes))  # fmt: skip
 _mean = op("mean", kind=REDUCE, tangent=linear, reference=_averaging, takes="float", cost=_adds_and_divides,
-           pullback=lambda g, x_shape, axes: _spread(_share_of(g, x_shape, axes), x_shape, axes),
+           pullback=lambda g, x_shape, axes: _spread_evenly(g, x_shape, axes),
            fused=_quick_spread and _spread_mean)  # fmt: skip
 _max = op("max", kind=REDUCE, reference=_by_numpy("max"), cost=no_flops,
           pullback=lambda g, x, axes, y: _where_extreme(g, x, axes, y))  # fmt: skip
@@ -135,13 +140,13 @@ def sum(x: Any, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = Fals
 
     Raises ShapeError for an axis that does not exist.
     """
-    x = as_tensor(x) if dtype is None else astype(x, dtype)
+    x = as_tensor(x) if dtype is None else in_dtype(x, dtype)
     return apply(_sum, (x,), (normalize_axes("sum", axis, x.array.ndim), keepdims))
 
 
 def prod(x: Any, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """The product over the axes (all where None). Its gradient is right where elements are zero. Raises ShapeError."""
-    x = as_tensor(x) if dtype is None else astype(x, dtype)
+    x = as_tensor(x) if dtype is None else in_dtype(x, dtype)
     return apply(_prod, (x,), (normalize_axes("prod", axis, x.array.ndim), keepdims))
 
 
@@ -218,7 +223,7 @@ def var(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool 
     """
     x = as_tensor(x)
     v = _variance(x, axis, correction, keepdims)
-    return astype(v, x.dtype) if _is_half(x) else v
+    return in_dtype(v, x.dtype) if _is_half(x) else v
 
 
 def _is_half(x: Tensor) -> bool:
@@ -226,9 +231,9 @@ def _is_half(x: Tensor) -> bool:
 
 
 def _variance(x: Tensor, axis: Any, correction: float, keepdims: bool) -> Tensor:
-    x = astype(x, dtypes.float32) if _is_half(x) else x
+    x = in_dtype(x, dtypes.float32) if _is_half(x) else x
     axes = normalize_axes("var", axis, x.ndim)
-    n = cells(x.shape, axes)
+    n, correction = cells(x.shape, axes), real("var", "correction", correction)
     spread = mean(square(x - mean(x, axis=axes, keepdims=True)), axis=axes, keepdims=keepdims)
     return spread * (n / (n - correction) if n > correction else math.inf) if correction else spread
 
@@ -237,8 +242,8 @@ def std(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool 
     """The square root of `var`. Its gradient where all elements are equal is zero."""
     x = as_tensor(x)
     v = _variance(x, axis, correction, keepdims)
-    positive = v > 0
-    y = where(positive, sqrt(where(positive, v, 1.0)), v)
-    return astype(y, x.dtype) if _is_half(x) else y
+    zero = equal(v, 0)
+    y = where(zero, 0.0, sqrt(where(zero, 1.0, v)))
+    return in_dtype(y, x.dtype) if _is_half(x) else y
 
 

@@ -16,14 +16,14 @@ from .. import dtypes
 from ..backends import kernel_for
 from ..creation import zeros_like
 from ..errors import DTypeError, ShapeError
-from ..operand import as_tensor
+from ..operand import as_tensor, own
 from ..primitive import apply
 from ..refusal import BadIndex
 from ..tensor import Tensor
 from ._examples import normal
 from ._shapes import Shape, ints, normalize_axes
 from .batching import everywhere, normalizing, pull_row_losses, row_losses
-from .cast import astype
+from .cast import in_dtype
 from .elementwise import equal, exp, not_equal, rsqrt, square, where
 from .index import one_hot
 from .kinds import OWN, ROWS, op
@@ -47,22 +47,27 @@ def _softmax_reference(xp: Any, x: Any) -> Any:
     return (e / e.sum(axis=-1, keepdims=True)).astype(x.dtype)
 
 
-def _log_sum(xp: Any, z: Any) -> Any:
-    """log(sum(exp(z))) with the axis kept; -inf for a row of -inf and for an empty row."""
+def _log_sum(xp: Any, z: Any) -> tuple[Any, Any]:
+    """(a, b) with log(sum(exp(z))) = a + b and the axis kept: b is the largest element, which would swallow a were they one number.
+
+    (-inf, 0) for a row of -inf and for an empty row.
+    """
     if not z.shape[-1]:
-        return xp.full((*z.shape[:-1], 1), -xp.inf, z.dtype)
+        return xp.full((*z.shape[:-1], 1), -xp.inf, z.dtype), xp.zeros((*z.shape[:-1], 1), z.dtype)
     top = z.max(axis=-1, keepdims=True)
     top = xp.where(xp.isfinite(top), top, xp.zeros_like(top))
-    return xp.log(xp.exp(z - top).sum(axis=-1, keepdims=True)) + top
+    return xp.log(xp.exp(z - top).sum(axis=-1, keepdims=True)), top
 
 
 def _log_softmax_reference(xp: Any, x: Any) -> Any:
     z = _wide(xp, x)
-    return (z - _log_sum(xp, z)).astype(x.dtype)
+    total, top = _log_sum(xp, z)
+    return ((z - top) - total).astype(x.dtype)
 
 
 def _logsumexp_reference(xp: Any, x: Any) -> Any:
-    return _log_sum(xp, _wide(xp, x))[..., 0].astype(x.dtype)
+    total, top = _log_sum(xp, _wide(xp, x))
+    return (total + top)[..., 0].astype(x.dtype)
 
 
 def _layer_norm_reference(xp: Any, x: Any, weight: Any, bias: Any, eps: float) -> Any:
@@ -99,7 +104,8 @@ def _cross_entropy_reference(xp: Any, logits: Any, labels: Any, ignore_index: in
     if not classes:  # then every label is ignored
         return xp.zeros(labels.shape, logits.dtype)
     safe = xp.where(counts, labels, xp.zeros_like(labels))
-    total = _log_sum(xp, z)[..., 0]
+    total, top = _log_sum(xp, z)
+    z, total = z - top, total[..., 0]
     loss = total - (xp.take_along_axis(z, safe[:, None].astype(xp.int64), -1)[:, 0] if len(labels) else 0)
     if label_smoothing:
         loss = (1 - label_smoothing) * loss + label_smoothing * (total - z.mean(axis=-1))
@@ -110,7 +116,7 @@ def _cross_entropy_reference(xp: Any, logits: Any, labels: Any, ignore_index: in
 
 
 def _widened(x: Tensor) -> Tensor:
-    return astype(x, dtypes.float32) if x.array.itemsize == 2 else x
+    return in_dtype(x, dtypes.float32) if x.array.itemsize == 2 else x
 
 
 def _softmax_pullback(g: Tensor, y: Tensor) -> Tensor:
@@ -155,7 +161,7 @@ def _norm_pullback(g: Tensor, z: Tensor, weight: Any, eps: float, needs: Sequenc
 
 
 def _narrowed(x: Tensor | None, dtype: Any) -> Tensor | None:
-    return None if x is None else astype(x, dtype)
+    return None if x is None else in_dtype(x, dtype)
 
 
 def _cross_entropy_pullback(g: Tensor, logits: Tensor, labels: Tensor, ignore_index: int, label_smoothing: float) -> Tensor:
@@ -276,10 +282,10 @@ def log_softmax(x: Any, /, *, axis: int = -1) -> Tensor:
 
 def logsumexp(x: Any, /, *, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
     """log(sum(exp(x))) over the axes (all where None), without overflow; -inf where all is -inf. Raises ShapeError."""
-    x = as_tensor(x)
+    given, x = x, as_tensor(x)
     axes = normalize_axes("logsumexp", axis, x.ndim)
     if not axes:
-        return x
+        return own(given)
     rows, _ = _at_end("logsumexp", x, axes)
     lead = rows.shape[: x.ndim - len(axes)]
     y = apply(_logsumexp, (reshape(rows, (*lead, math.prod(rows.shape[len(lead) :]))),))
@@ -317,7 +323,7 @@ def rms_norm(x: Any, weight: Any = None, *, axis: int | Sequence[int] = -1, eps:
 
 def _normed(op: Any, x: Any, affine: list[tuple[str, Any]], axis: Any, eps: float) -> Tensor:
     rows, order = _at_end(op.name, x, axis)
-    count = len(ints(axis))
+    count = len(ints(op.name, "axis", axis))
     lengths = rows.shape[rows.ndim - count :]
     given = [as_tensor(value) if value is not None else None for _, value in affine]
     for (name, _), value in zip(affine, given):

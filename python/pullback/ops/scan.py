@@ -10,9 +10,9 @@ from ..operand import as_tensor
 from ..primitive import apply
 from ..tensor import Tensor
 from ._examples import normal
-from ._shapes import normalize_axis
+from ._shapes import length, normalize_axis
 from .batching import along_axes
-from .cast import astype
+from .cast import in_dtype
 from .kinds import LINEAR, OWN, op
 from .shape import SLICE, concat, view
 
@@ -89,7 +89,7 @@ def product_of_others(rows: Tensor) -> Tensor:
 def _scan(op: Any, first: float, x: Any, axis: int | None, dtype: Any, include_initial: bool) -> Tensor:
     from ..creation import full
 
-    x = as_tensor(x) if dtype is None else astype(x, dtype)
+    x = as_tensor(x) if dtype is None else in_dtype(x, dtype)
     if axis is None:
         if x.ndim != 1:
             raise ShapeError(f"{op.name}: axis= is needed for a tensor of shape {x.shape}; only for one axis it may be left out.")
@@ -118,9 +118,10 @@ def diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: 
     """The n-th differences of neighbours along the axis. Raises ShapeError."""
     x = as_tensor(x)
     axis = normalize_axis("diff", axis, x.ndim)
-    parts = [as_tensor(p) for p in (prepend, x, append) if p is not None]
+    times = length("diff", "n", n)
+    parts = [as_tensor(p) for p in (prepend, x, append) if p is not None and times]
     x = concat(parts, axis=axis) if len(parts) > 1 else x
     lead = (slice(None),) * axis
-    for _ in range(n):
+    for _ in range(min(times, x.shape[axis])):  # then nothing is left
         x = view(SLICE, x, (*lead, slice(1, None))) - view(SLICE, x, (*lead, slice(0, -1)))
     return x

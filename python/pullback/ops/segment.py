@@ -10,15 +10,17 @@ from .. import capturing, devices, dtypes
 from ..batching import Batched, over_all
 from ..creation import ones
 from ..errors import DTypeError, ShapeError
-from ..operand import as_tensor
+from ..operand import as_tensor, over
 from ..primitive import OPS, apply
 from ..tensor import Tensor
 from ._examples import distinct, normal
+from ._scatter import at
+from ._shapes import length
 from .batching import by_segment
-from .cast import astype
+from .cast import in_dtype
 from .elementwise import equal, exp, isfinite, log, maximum, where
 from .kinds import OWN, no_flops, op
-from .shape import reshape, stop_gradient
+from .shape import constant, reshape
 from .tangents import linear
 
 # ---- ops: (data, ids, num_segments); ids is a checked integer array
@@ -27,8 +29,7 @@ from .tangents import linear
 def _reference(name: str, first: Any) -> Any:
     def segment(xp: Any, data: Any, ids: Any, num_segments: int) -> Any:
         y = xp.full((num_segments, *data.shape[1:]), first(data.dtype), data.dtype)
-        getattr(xp, name).at(y, ids, data)
-        return y
+        return at(getattr(xp, name), y, ids, data, 0)
 
     return segment
 
@@ -61,7 +62,7 @@ def _of_segments(x: Tensor, ids: Tensor) -> Tensor:
 
 def _extreme_pullback(g: Tensor, data: Tensor, ids: Tensor, num_segments: int, y: Tensor) -> Tensor:
     """The elements that attain the extreme of their segment share its cotangent evenly."""
-    hit = astype(equal(data, _of_segments(y, ids)), data.dtype)
+    hit = in_dtype(equal(data, _of_segments(y, ids)), data.dtype)
     ties = apply(_sum, (hit, ids), (num_segments,))
     return hit * _of_segments(g / maximum(ties, 1.0), ids)
 
@@ -75,8 +76,8 @@ def _checked(name: str, data: Any, segment_ids: Any, num_segments: int | None) -
         )
     if given.dtype.kind not in "iu":
         raise DTypeError(f"{name}: segment_ids have dtype {given.dtype}; they must be integers.")
-    n = _largest(given) + 1 if num_segments is None else num_segments
-    return data, over_all(given, lambda ids: _in_range(name, devices.move(ids.array, data.device), n)), n
+    n = _largest(given) + 1 if num_segments is None else length(name, "num_segments", num_segments)
+    return data, over_all(given, lambda ids: over(ids, _in_range(name, devices.move(ids.array, data.device), n))), n
 
 
 def _largest(ids: Tensor) -> int:
@@ -90,7 +91,7 @@ def _largest(ids: Tensor) -> int:
     return int(devices.move(largest, "cpu").item())
 
 
-def _in_range(name: str, ids: Any, count: int) -> Tensor:
+def _in_range(name: str, ids: Any, count: int) -> Any:
     checked = capturing.thread.recording is not None or not devices.on_host(ids)  # by the kernel
     if not checked and ids.size and (int(ids.min()) < 0 or int(ids.max()) >= count):
         wrong = int(((ids < 0) | (ids >= count)).argmax())
@@ -98,7 +99,7 @@ def _in_range(name: str, ids: Any, count: int) -> Tensor:
             f"{name}: segment id {int(ids.flat[wrong])} at position {wrong % ids.shape[-1]} is out of range for {count} "
             f"segments (from 0 to {count - 1})."
         )
-    return Tensor(ids)
+    return ids
 
 
 def segment_sum(data: Any, segment_ids: Any, num_segments: int | None = None) -> Tensor:
@@ -130,7 +131,7 @@ def segment_min(data: Any, segment_ids: Any, num_segments: int | None = None) ->
 def segment_mean(data: Any, segment_ids: Any, num_segments: int | None = None) -> Tensor:
     """The mean of the rows of each segment; zeros for an empty one."""
     data, ids, n = _checked("segment_mean", data, segment_ids, num_segments)
-    data = astype(data, data.dtype if data.dtype.kind in "fV" else dtypes.DEFAULT)
+    data = in_dtype(data, data.dtype if data.dtype.kind in "fV" else dtypes.DEFAULT)
     counts = maximum(apply(_sum, (ones(ids.shape, dtype=data.dtype, device=data.device), ids), (n,)), 1.0)
     return apply(_sum, (data, ids), (n,)) / reshape(counts, (n,) + (1,) * (data.ndim - 1))
 
@@ -153,7 +154,7 @@ def segment_softmax(data: Any, segment_ids: Any, num_segments: int | None = None
 
 def _finite_top(data: Tensor, ids: Tensor, n: int) -> Tensor:
     """The largest of each segment as a constant, 0 where that is not finite: what to subtract before exp."""
-    top = apply(_max, (stop_gradient(data), ids), (n,))
+    top = apply(_max, (constant(data), ids), (n,))
     return where(isfinite(top), top, 0.0)
 
 

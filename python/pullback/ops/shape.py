@@ -12,23 +12,23 @@ import numpy as np
 from .. import capturing, devices, dtypes
 from ..backends.reference import run as run_reference
 from ..batching import Batched, innermost, run as run_batched
-from ..errors import DTypeError, ShapeError
+from ..errors import ShapeError, check_room
 from ..listeners import listeners
-from ..operand import Number, as_tensor
+from ..operand import as_tensor, own
 from ..primitive import OPS, Op, apply, same
 from ..refusal import Refused
-from ..tensor import Tensor
+from ..tensor import Parameter, Tensor
 from . import reduce
 from ._examples import normal
-from ._shapes import Shape, block_of, broadcast_shapes, infer_shape, ints, normalize_axes, normalize_axis
+from ._shapes import Shape, block_of, broadcast_shapes, infer_shape, ints, items, normalize_axes, normalize_axis
 from .batching import along_axes, broadcasting, reshaping
-from .cast import astype
-from .kinds import LINEAR, MOVEMENT, Kind, check_numbers, no_flops, op
+from .cast import in_dtype
+from .kinds import LINEAR, MOVEMENT, Kind, no_flops, op
 from .tangents import linear, padding
 
 
 def view(op: Op, x: Tensor, *params: Any) -> Tensor:
-    """Runs an op that returns a view, which shares the version of the memory it looks at."""
+    """Runs an op that returns a view. One of memory that can change is stale after the next change, as x is then."""
     array = x.array
     if devices.on_host(array):
         y = Tensor(op.reference(None, array, *params))
@@ -39,7 +39,8 @@ def view(op: Op, x: Tensor, *params: Any) -> Tensor:
     else:  # CuPy may have to copy
         with devices.working(devices.device_of(array)):
             y = Tensor(op.reference(None, array, *params))
-    y.storage = x.storage
+    if x.storage is not None:
+        x.storage.add_view(y)
     if listeners.record is not None:
         listeners.record(op, y, (x,), params)
     return y
@@ -78,9 +79,9 @@ _concat = op("concat", example=normal((2, 3), (2, 1), params=(1, (3, 1))),
              cost=lambda x, axis, lengths, y: {"bytes_read": y.nbytes},
              issue=lambda op, inputs, params: joined(list(inputs), params[0]),
              joint=True, pullback=lambda g, axis, lengths, needs: _cut_up(g, axis, lengths, needs))  # fmt: skip
-_pad = op("pad", example=normal((2, 3), params=((1, 0), (0, 2), 0.5)),
-          kind=MOVEMENT, reference=lambda xp, x, before, after, value: xp.pad(x, list(zip(before, after)), constant_values=value),
-          cost=no_flops, pullback=lambda g, x_shape, before: _cut_out(g, before, x_shape), tangent=padding)  # fmt: skip
+PAD = op("pad", example=normal((2, 3), params=((1, 0), (0, 2), 0.5)),
+         kind=MOVEMENT, reference=lambda xp, x, before, after, value: xp.pad(x, list(zip(before, after)), constant_values=value),
+         cost=no_flops, pullback=lambda g, x_shape, before: _cut_out(g, before, x_shape), tangent=padding)  # fmt: skip
 
 
 def _placed_back(g: Tensor, shape: Shape, key: tuple[Any, ...]) -> Tensor:
@@ -94,7 +95,7 @@ def _placed_back(g: Tensor, shape: Shape, key: tuple[Any, ...]) -> Tensor:
         zero = Tensor(devices.full(g.device, (size,), 0, g.dtype))
         return reshaped(apply(OPS["index_set"], (zero, reshaped(g, (g.size,)), places), (0,)), shape)
     before, lengths, after = block
-    return apply(_pad, (reshaped(g, lengths),), (before, after, 0.0))
+    return apply(PAD, (reshaped(g, lengths),), (before, after, 0.0))
 
 
 def _broadcast_array(x: Any, shape: Shape) -> Any:
@@ -137,11 +138,11 @@ def unbroadcast(g: Tensor, shape: Shape) -> Tensor:
 
 def reshape(x: Any, /, shape: int | Sequence[int], *, copy: bool | None = None) -> Tensor:
     """The elements in row-major order in another shape; one length may be -1. Raises ShapeError."""
-    x = as_tensor(x)
+    x = own(x)
     shape = infer_shape("reshape", x.array.size, shape)
     if copy is False and not x.array.flags.c_contiguous and shape != x.array.shape:
         raise ValueError("reshape: these strides need a copy, but copy=False was asked for.")
-    return view(_reshape, apply(_copy, (x,)), shape) if copy else reshaped(x, shape)
+    return view(_reshape, apply(_copy, (x,)), shape) if copy else unchanged(reshaped(x, shape))
 
 
 def reshaped(x: Tensor, shape: Shape) -> Tensor:
@@ -154,23 +155,23 @@ def reshaped(x: Tensor, shape: Shape) -> Tensor:
 
 def permute_dims(x: Any, /, axes: Sequence[int]) -> Tensor:
     """The axes in another order: axis i of the result is axis axes[i] of x. Raises ShapeError."""
-    x = as_tensor(x)
-    order = tuple([normalize_axis("permute_dims", axis, x.ndim) for axis in axes])
+    x = own(x)
+    order = tuple([normalize_axis("permute_dims", axis, x.ndim) for axis in ints("permute_dims", "axes", axes)])
     if sorted(order) != list(range(x.ndim)):
-        raise ShapeError(f"permute_dims: axes {tuple(axes)} are not a permutation of the {x.ndim} axes of {x.shape}.")
+        raise ShapeError(f"permute_dims: axes {axes} are not a permutation of the {x.ndim} axes of {x.shape}.")
     return view(_permute, x, order)
 
 
 def transpose(x: Any, *axes: Any) -> Tensor:
     """NumPy's transpose: the axes reversed, or in the order given."""
-    x = as_tensor(x)
+    x = own(x)
     order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
     return permute_dims(x, order or tuple(range(x.ndim))[::-1])
 
 
 def matrix_transpose(x: Any, /) -> Tensor:
     """The last two axes exchanged. Raises ShapeError for fewer than two."""
-    x = as_tensor(x)
+    x = own(x)
     rank = x.array.ndim
     if rank < 2:
         raise ShapeError(f"matrix_transpose: a tensor of shape {x.shape} has no two last axes.")
@@ -179,9 +180,9 @@ def matrix_transpose(x: Any, /) -> Tensor:
 
 def moveaxis(x: Any, source: Any, destination: Any, /) -> Tensor:
     """The axes `source` (an int or several) moved to the positions `destination`, the others in their order."""
-    x = as_tensor(x)
-    here = [normalize_axis("moveaxis", axis, x.ndim) for axis in ints(source)]
-    there = [normalize_axis("moveaxis", axis, x.ndim) for axis in ints(destination)]
+    x = own(x)
+    here = [normalize_axis("moveaxis", axis, x.ndim) for axis in ints("moveaxis", "source", source)]
+    there = [normalize_axis("moveaxis", axis, x.ndim) for axis in ints("moveaxis", "destination", destination)]
     if len(here) != len(there) or len(set(here)) < len(here) or len(set(there)) < len(there):
         raise ShapeError(f"moveaxis: axes {source} cannot go to {destination}: give as many different axes on both sides.")
     taken = dict(zip(there, here))
@@ -191,7 +192,7 @@ def moveaxis(x: Any, source: Any, destination: Any, /) -> Tensor:
 
 def swapaxes(x: Any, axis1: int, axis2: int, /) -> Tensor:
     """Two axes exchanged."""
-    x = as_tensor(x)
+    x = own(x)
     order = list(range(x.ndim))
     i, j = normalize_axis("swapaxes", axis1, x.ndim), normalize_axis("swapaxes", axis2, x.ndim)
     order[i], order[j] = j, i
@@ -200,26 +201,27 @@ def swapaxes(x: Any, axis1: int, axis2: int, /) -> Tensor:
 
 def broadcast_to(x: Any, /, shape: Sequence[int]) -> Tensor:
     """x repeated to the shape, without copying. Raises ShapeError where it does not fit."""
-    x = as_tensor(x)
-    wanted = tuple(ints(shape))
+    x = own(x)
+    wanted = tuple(ints("broadcast_to", "shape", shape))
     if x.array.shape == wanted:
-        return x
+        return unchanged(x)
     if broadcast_shapes("broadcast_to", [x.array.shape, wanted]) != wanted:
         raise ShapeError(f"broadcast_to: shape {x.shape} cannot become {wanted}; only lengths of 1 are repeated.")
+    check_room("broadcast_to", wanted, x.array.itemsize)
     return view(_broadcast, x, wanted)
 
 
 def broadcast_arrays(*arrays: Any) -> list[Tensor]:
     """All of them broadcast to their common shape."""
-    tensors = [as_tensor(a) for a in arrays]
+    tensors = [own(a) for a in arrays]
     shape = broadcast_shapes("broadcast_arrays", [t.shape for t in tensors])
     return [broadcast_to(t, shape) for t in tensors]
 
 
-def expand_dims(x: Any, /, *, axis: int | Sequence[int] = 0) -> Tensor:
+def expand_dims(x: Any, /, axis: int | Sequence[int] = 0) -> Tensor:
     """New axes of length 1 at these positions of the result. Raises ShapeError."""
-    x = as_tensor(x)
-    count = len(ints(axis))
+    x = own(x)
+    count = len(ints("expand_dims", "axis", axis))
     axes = normalize_axes("expand_dims", axis, x.ndim + count)
     lengths = iter(x.array.shape)
     return view(_reshape, x, tuple([1 if i in axes else next(lengths) for i in range(x.ndim + count)]))
@@ -227,7 +229,7 @@ def expand_dims(x: Any, /, *, axis: int | Sequence[int] = 0) -> Tensor:
 
 def squeeze(x: Any, /, axis: int | Sequence[int] | None = None) -> Tensor:
     """Without these axes of length 1 (all of them where None). Raises ShapeError for another length."""
-    x = as_tensor(x)
+    x = own(x)
     axes = tuple([i for i, n in enumerate(x.shape) if n == 1]) if axis is None else normalize_axes("squeeze", axis, x.ndim)
     if any([x.shape[i] != 1 for i in axes]):
         raise ShapeError(f"squeeze: axis {axis} of shape {x.shape} has a length other than 1.")
@@ -241,16 +243,16 @@ def flatten(x: Any) -> Tensor:
 
 def flip(x: Any, /, *, axis: int | Sequence[int] | None = None) -> Tensor:
     """The elements in reverse order along these axes (all where None)."""
-    x = as_tensor(x)
+    x = own(x)
     return view(_flip, x, normalize_axes("flip", axis, x.ndim))
 
 
 def roll(x: Any, /, shift: int | Sequence[int], *, axis: int | Sequence[int] | None = None) -> Tensor:
     """The elements moved along the axes, those pushed out at the end coming in at the front."""
-    x = as_tensor(x)
+    x = own(x)
     if axis is None:
-        return reshape(roll(flatten(x), builtins.sum(ints(shift)), axis=0), x.shape)
-    shifts, axes = ints(shift), ints(axis)
+        return reshape(roll(flatten(x), builtins.sum(ints("roll", "shift", shift)), axis=0), x.shape)
+    shifts, axes = ints("roll", "shift", shift), ints("roll", "axis", axis)
     if len(shifts) != len(axes) and 1 not in (len(shifts), len(axes)):
         raise ShapeError(f"roll: {len(shifts)} shifts for {len(axes)} axes; give one for each.")
     count = builtins.max(len(shifts), len(axes))
@@ -261,7 +263,7 @@ def roll(x: Any, /, shift: int | Sequence[int], *, axis: int | Sequence[int] | N
         if by:
             lead = (slice(None),) * along
             x = concat([view(SLICE, x, (*lead, slice(n - by, n))), view(SLICE, x, (*lead, slice(0, n - by)))], axis=along)
-    return x
+    return unchanged(x)
 
 
 def copy(x: Any, /) -> Tensor:
@@ -272,19 +274,23 @@ def copy(x: Any, /) -> Tensor:
 def to_device(x: Tensor, device: str) -> Tensor:
     """The tensor on the device; gradients come back to where it was. Raises DeviceError."""
     device = devices.check_device(device)
-    return x if x.device == device else _view_free(_to_device, x, device)
-
-
-def _view_free(op: Op, x: Tensor, *params: Any) -> Tensor:
-    y = Tensor(op.reference(None, x.array, *params))
+    if x.device == device:
+        return unchanged(x)
+    y = Tensor(_to_device.reference(None, x.array, device))
     if listeners.record is not None:
-        listeners.record(op, y, (x,), params)
+        listeners.record(_to_device, y, (x,), (device,))
     return y
 
 
 def stop_gradient(x: Any, /) -> Tensor:
-    """The value with gradients stopped: to every tape it is a constant."""
-    return view(_stop, as_tensor(x))
+    """The value with gradients stopped: to every tape it is a constant. Of a Parameter or a view of one it is a copy."""
+    stopped = constant(own(x))
+    return stopped if stopped.storage is None else copy(stopped)
+
+
+def constant(x: Tensor) -> Tensor:
+    """x with gradients stopped, without a copy: a view of what can change."""
+    return view(_stop, x)
 
 
 def alias(x: Tensor) -> Tensor:
@@ -292,9 +298,14 @@ def alias(x: Tensor) -> Tensor:
     return view(_alias, x)
 
 
+def unchanged(x: Tensor) -> Tensor:
+    """x as the result of a function that had nothing to do. Of a Parameter that is a view, because it must not follow updates."""
+    return alias(x) if isinstance(x, Parameter) else x
+
+
 def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> Tensor:
     """The arrays joined along an axis (flattened first where None). Raises ShapeError, DTypeError."""
-    tensors = [as_tensor(a) for a in arrays]
+    tensors = [as_tensor(a) for a in items("concat", arrays)]
     if not tensors:
         raise ShapeError("concat: no arrays were given.")
     if axis is None:
@@ -307,10 +318,8 @@ def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> Tensor:
 
 
 def same_dtype(tensors: list[Tensor]) -> list[Tensor]:
-    from .. import dtypes
-
     dtype = dtypes.result_type(*tensors)
-    return [astype(t, dtype) for t in tensors]
+    return [in_dtype(t, dtype) for t in tensors]
 
 
 def joined(tensors: list[Tensor], axis: int) -> Tensor:
@@ -323,6 +332,7 @@ def joined(tensors: list[Tensor], axis: int) -> Tensor:
         place = innermost(tensors)
         if place >= 0:
             return run_batched(_concat, tensors, (axis, lengths), place)
+        check_room("concat", (builtins.sum(lengths), *[n for i, n in enumerate(arrays[0].shape) if i != axis]), arrays[0].itemsize)
         y = Tensor(run_reference(_concat, [arrays], (axis, lengths)))
     if listeners.record is not None:
         listeners.record(_concat, y, tuple(tensors), (axis, lengths))
@@ -344,7 +354,7 @@ def _cut_up(g: Tensor, axis: int, lengths: Sequence[int], needs: Sequence[bool])
 
 def stack(arrays: Sequence[Any], /, *, axis: int = 0) -> Tensor:
     """Arrays of one shape joined along a new axis. Raises ShapeError."""
-    tensors = [as_tensor(a) for a in arrays]
+    tensors = [as_tensor(a) for a in items("stack", arrays)]
     if len({t.shape for t in tensors}) != 1:
         raise ShapeError(f"stack: all arrays need one shape, these have {sorted({t.shape for t in tensors})}.")
     return concat([expand_dims(t, axis=axis) for t in tensors], axis=normalize_axis("stack", axis, tensors[0].ndim + 1))
@@ -352,7 +362,7 @@ def stack(arrays: Sequence[Any], /, *, axis: int = 0) -> Tensor:
 
 def unstack(x: Any, /, *, axis: int = 0) -> tuple[Tensor, ...]:
     """The slices along an axis, without it."""
-    x = as_tensor(x)
+    x = own(x)
     axis = normalize_axis("unstack", axis, x.ndim)
     lead = (slice(None),) * axis
     return tuple([view(SLICE, x, (*lead, i)) for i in range(x.shape[axis])])
@@ -360,33 +370,17 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Tensor, ...]:
 
 def split(x: Any, sections: int | Sequence[int], /, *, axis: int = 0) -> list[Tensor]:
     """Equal parts along an axis, or parts that begin at these positions. Raises ShapeError where parts are not equal."""
-    x = as_tensor(x)
+    x = own(x)
     axis = normalize_axis("split", axis, x.ndim)
     n = x.shape[axis]
-    places = ints(sections)
+    places = ints("split", "sections", sections)
     if not hasattr(sections, "__len__"):
         (sections,) = places
         if sections < 1 or n % sections:
             raise ShapeError(f"split: axis {axis} of length {n} cannot be cut into {sections} equal parts. Give positions instead.")
+        check_room("split", (sections,), 2**20)  # a list of views
         edges = list(range(0, n + 1, n // sections)) if n else [0] * (sections + 1)
     else:
         edges = [0, *places, n]
     lead = (slice(None),) * axis
     return [view(SLICE, x, (*lead, slice(a, b))) for a, b in zip(edges, edges[1:])]
-
-
-def pad(x: Any, pad_width: Any, /, *, value: float = 0) -> Tensor:
-    """x with `value` around it; pad_width as NumPy's: an int, (before, after), or a pair for each axis."""
-    import numpy as np
-
-    x = as_tensor(x)
-    try:
-        widths = np.broadcast_to(np.asarray(pad_width, dtype=np.int64), (x.ndim, 2)).tolist()
-    except ValueError:
-        raise ShapeError(f"pad: pad_width {pad_width} is no int, (before, after), or pair for each of {x.ndim} axes.") from None
-    if any([n < 0 for pair in widths for n in pair]):
-        raise ShapeError(f"pad: pad_width {pad_width} is negative; index the tensor to cut it.")
-    if dtypes.with_number(x.dtype, value) != x.dtype:
-        raise DTypeError(f"pad: value {value!r} does not fit a tensor of dtype {x.dtype}. Convert the tensor with astype.")
-    check_numbers("pad", x.dtype, (Number(value),))
-    return apply(_pad, (x,), (tuple([w[0] for w in widths]), tuple([w[1] for w in widths]), value))

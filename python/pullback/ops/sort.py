@@ -13,9 +13,9 @@ from ..operand import as_tensor
 from ..primitive import ZERO, apply
 from ..tensor import Tensor
 from ._examples import distinct
-from ._shapes import normalize_axis
+from ._shapes import length, normalize_axis
 from .batching import along_axes, searching
-from .cast import astype
+from .cast import in_dtype
 from .index import take, take_along_axis
 from .kinds import OWN, no_flops, op
 
@@ -87,7 +87,7 @@ def topk(x: Any, k: int, /, *, axis: int = -1, largest: bool = True) -> TopK:
     """The k largest (or smallest) elements along the axis, in order, and their int64 indices. Raises ShapeError."""
     x = as_tensor(x)
     axis = normalize_axis("topk", axis, x.ndim)
-    if not 0 <= k <= x.shape[axis]:
+    if length("topk", "k", k) > x.shape[axis]:
         raise ShapeError(f"topk: k={k}, but axis {axis} of shape {x.shape} has {x.shape[axis]} elements.")
     indices = apply(_topk_indices, (x,), (k, axis, largest))
     return TopK(take_along_axis(x, indices, axis=axis), indices)
@@ -104,7 +104,7 @@ def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None)
     if sorter is not None:
         x1 = take(x1, sorter)
     common = promote(x1.dtype, x2.dtype)
-    return apply(_searchsorted, (astype(x1, common), astype(x2, common)), (side == "right",))
+    return apply(_searchsorted, (in_dtype(x1, common), in_dtype(x2, common)), (side == "right",))
 
 
 class Unique(NamedTuple):

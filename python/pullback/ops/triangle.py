@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import devices
+from .. import devices, dtypes
 from ..errors import ShapeError
 from ..operand import as_tensor
 from ..tensor import Tensor
+from ._shapes import integer
 from .elementwise import where
 
 
@@ -25,8 +26,9 @@ def _triangle(name: str, x: Any, k: int, *, lower: bool) -> Tensor:
     x = as_tensor(x)
     if x.ndim < 2:
         raise ShapeError(f"{name}: shape {x.shape} has no two last axes.")
+    k = integer(name, "k", k)
     xp = devices.array_module(x.device)
     with devices.working(x.device):
         apart = xp.arange(x.shape[-1]) - xp.arange(x.shape[-2])[:, None]
         kept = apart <= k if lower else apart >= k
-    return where(Tensor(kept), x, 0)
+    return where(Tensor(kept), x, False if x.dtype == dtypes.bool_ else 0)

@@ -4,19 +4,50 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from .. import capturing, devices, door
 from ..backends import kernels_on
+from ..errors import TapeError
+from ..listeners import listeners
+from ..primitive import OPS
 from ..refusal import Refused
+from ..tensor import Parameter, Tensor
 
 
-def write(target: Any, value: Any) -> None:
-    """target[...] = value, arrays of one device and shape; converted to the target's dtype."""
+def write(target: Any, value: Any, *, shares: bool = False) -> None:
+    """target[...] = value, arrays of one device and shape; converted to the target's dtype.
+
+    A value that shares memory with the target, as its transpose does, is read as it was before. The caller says so for a GPU.
+    """
     kernels = kernels_on(devices.device_of(target))
+    if shares or (devices.on_host(target) and np.may_share_memory(target, value)):
+        value = _copied(value)
     if kernels is not None:
         try:
             kernels.assign(target, value)
+            if door.profiling:
+                door.charge("assign")
             return
         except Refused:
             pass
     capturing.refuse_opaque("writing to memory without a native kernel", "Keep the Parameter contiguous, and on one device.")
     door.in_place("assign", lambda: devices.write(target, value), lambda _: door.moved(target, of=value))
+
+
+def refuse_watched(p: Parameter, value: Any) -> None:
+    """Raises TapeError if a tape or a jvp of this thread follows the value that is to be written into the Parameter."""
+    if isinstance(value, Tensor) and any([x.knows(value) for x in listeners.stack if hasattr(x, "knows")]):
+        raise TapeError(
+            f"assign: a tape that records watches the new value of {p.label()}, and gradients would stop there: a Parameter "
+            f"holds a value, and not where it came from. For gradients through the update write w = w - lr * g, and use that w "
+            f"from then on. Otherwise update after the tape's `with` block, or assign pb.stop_gradient(value)."
+        )
+
+
+def _copied(value: Any) -> Any:
+    """A copy that a replay makes, too, where there is a kernel."""
+    try:
+        return OPS["copy"].kernel(value)
+    except Refused:
+        return devices.copied(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .. import devices, dtypes
+from .. import devices, door, dtypes
 from ..backends import kernels_on
 from ..tensor import Parameter
 
@@ -38,7 +38,9 @@ def arrays_like(params: list[Parameter], dtype: Any, device: str) -> list[Any]:
     sizes = [p.size for p in params]
     offsets, total = offsets_of(sizes, dtype.itemsize)
     kernels = kernels_on(device)  # whose memory begins with a cache line, as NumPy's does not
-    flat = devices.full(device, (total,), 0, dtype) if kernels is None else kernels.fill((total,), dtype, 0)
+    flat = devices.full(device, (total,), 0, dtype, "zeros") if kernels is None else kernels.fill((total,), dtype, 0)
+    if door.profiling:
+        door.charge("zeros")
     return [flat[start : start + size].reshape(p.shape) for p, start, size in zip(params, offsets, sizes)]
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -13,30 +12,39 @@ from .. import capturing, devices, door, dtypes
 from ..backends import kernels_on
 from ..backends.reference import distinct_bytes
 from ..creation import asarray
-from ..errors import DeviceError, DTypeError, PullbackError, ShapeError
+from ..errors import DeviceError, DTypeError, PullbackError, ShapeError, UnconnectedError
+from ..explain import IF_MEANT, MINIMIZE_IF_MEANT
 from ..operand import as_tensor
+from ..ops.shape import copy as snapshot
 from ..ops.writing import write
 from ..refusal import Refused
 from ..tape import GradientTape
 from ..tensor import Parameter, Tensor
-from ..tree import flatten
 from . import arena, control as c
+from .arguments import Form, names, refuse_bare, trainable
 from .schedules import Schedule, as_schedule
 from .tally import Tally
+
+_MADE: Final = ("_device", "_kernels", "_native", "_plan", "_placement")  # attributes that are made anew for other Parameters
 
 
 class Optimizer:
     """What all optimizers share.
 
     Args:
-        params: the Parameters to update, in a list or any nested structure; those that are not trainable are left out.
+        params: the Parameters to update, in a list or any nested structure; those that are not trainable are left out. Gradients
+            come as a list in the order of `parameters`, or in the structure of `params`.
         lr: the learning rate, a number or one of `optim.schedules`.
         clip_norm: the largest joint L2 norm of all gradients, which are scaled down to it inside the step.
         clip_value: gradients are clamped to [-clip_value, clip_value] inside the step, after clip_norm.
 
     The parameters move into one flat arena (unless another optimizer placed them already) and keep their identity.
+
+    Attributes that can be set are those in `settable`; others raise PullbackError, because nothing would read them. A subclass
+    sets attributes of its own before it calls this class's `__init__`, or adds them to `settable`.
     """
 
+    settable: tuple[str, ...] = ("lr", "clip_norm")
     kernel: str
     slot_names: tuple[str, ...] = ()
     hyper: tuple[float, ...] = ()
@@ -44,23 +52,31 @@ class Optimizer:
     def __init__(
         self, params: Any, lr: float | Schedule, *, clip_norm: float | None = None, clip_value: float | None = None
     ) -> None:
-        self.parameters = _trainable(type(self).__name__, params)
-        self._names = _names(self.parameters)  # in a state_dict, whatever Modules call the parameters later
+        params = list(params) if hasattr(params, "__next__") else params
+        self.parameters = trainable(type(self).__name__, params)
+        self._form = Form(params, self.parameters)
+        self._names = names(self.parameters)  # in a state_dict, whatever Modules call the parameters later
         for name, value in (("clip_norm", clip_norm), ("clip_value", clip_value)):
             if value is not None and not value > 0:
                 raise PullbackError(f"{type(self).__name__}: {name}={value}; it must be positive, or None for no clipping.")
         self.clip_norm = clip_norm
-        self._device = self.parameters[0].device
         self._schedule = as_schedule(lr)
         self._clip_value = math.inf if clip_value is None else float(clip_value)
-        self._control = c.new(self._schedule, self._clip_value, self._device)
+        self._control = c.new(self._schedule, self._clip_value, self.parameters[0].device)
         self._steps = 0  # as the control block counts them, without asking the device
-        arena.place(self.parameters)
-        self._slots = [arena.slots_like(self.parameters) for _ in self.slot_names]
-        self._kernels: Any = kernels_on(self._device)
-        self._native: Callable[..., Any] | None = getattr(self._kernels, self.kernel, None)
-        self._plan: Any = None
-        self._placement: list[int] = []
+        self._make()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if "_placement" in vars(self) and not name.startswith("_") and name not in self.settable:
+            raise PullbackError(
+                f"{type(self).__name__}.{name} cannot be set: {' and '.join(self.settable)} can, all else is as the optimizer was "
+                f"made. Make another optimizer for other hyper-parameters."
+            )
+        object.__setattr__(self, name, value)
+
+    def __repr__(self) -> str:
+        count, numbers = len(self.parameters), sum([p.size for p in self.parameters])
+        return f"{type(self).__name__}(lr={self.lr:.3g}, {count} parameters of {numbers} numbers, {self.steps} steps done)"
 
     # ---- state
 
@@ -128,19 +144,31 @@ class Optimizer:
         c.write(self._control, 0, control)
         self._schedule, self._steps = schedule, int(control[c.STEP])
 
-    def __deepcopy__(self, memo: Any) -> Optimizer:
-        """An optimizer of the copied parameters, with a state of its own."""
-        twin = copy.copy(self)
-        memo[id(self)] = twin
-        twin.parameters = copy.deepcopy(self.parameters, memo)
-        arena.place(twin.parameters)
-        twin._control = devices.copied(self._control)
-        twin._slots = [arena.slots_like(twin.parameters) for _ in self._slots]
-        for target, slot in zip(twin._slots, self._slots):
-            for mine, theirs in zip(target, slot):
-                devices.write(mine, theirs)
-        twin._plan, twin._placement = None, []
-        return twin
+    def __getstate__(self) -> dict[str, Any]:
+        """What pickle and deepcopy keep: the Parameters, and the rest as a host has it. Kernels are found again, memory is made."""
+        capturing.refuse("copying an optimizer", "Copy it outside.")
+        slots = [[np.array(devices.move(array, "cpu")) for array in slot] for slot in self._slots]
+        control = np.array(devices.move(self._control, "cpu"))
+        return {**{k: x for k, x in vars(self).items() if k not in _MADE}, "_control": control, "_slots": slots}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Makes an optimizer of the Parameters that came back, with a state of its own where they are."""
+        vars(self).update(state)
+        self._make()
+        for slot, saved in zip(self._slots, state["_slots"]):
+            for array, value in zip(slot, saved):
+                devices.write(array, devices.move(value, self._device))
+        self._control = devices.move(state["_control"], self._device)
+
+    def _make(self) -> None:
+        """Finds the parameters' device and kernels, and makes memory there."""
+        self._device = self.parameters[0].device
+        arena.place(self.parameters)
+        self._slots = [arena.slots_like(self.parameters) for _ in self.slot_names]
+        self._kernels: Any = kernels_on(self._device)
+        self._native: Callable[..., Any] | None = getattr(self._kernels, self.kernel, None)
+        self._plan: Any = None
+        self._placement: list[int] = []
 
     # ---- updates
 
@@ -152,14 +180,14 @@ class Optimizer:
         apart). A step without any gradient does nothing, and does not count.
 
         Args:
-            grads: one gradient per parameter, in the order of `parameters`; None leaves a parameter alone.
+            grads: a list of one gradient per parameter, in the order of `parameters`; None leaves a parameter alone.
             return_delta: return what was added to each parameter, before constraints, written by the same kernel.
 
         Raises: ShapeError, DTypeError, naming the parameter; then nothing has changed. What a constraint raises comes after
             the update, and leaves that parameter and those after it without their constraints.
         """
         deltas = self._update(grads, preview=False, wanted=return_delta)
-        changed = [p for p, g in zip(self.parameters, flatten(grads)[0]) if g is not None]
+        changed = [p for p, g in zip(self.parameters, self._form.one_each(grads)) if g is not None]
         for p in changed:  # all of them before the first constraint, which may raise
             p.storage.changed()
         for p in changed:
@@ -172,19 +200,26 @@ class Optimizer:
         return self._update(grads, preview=True, wanted=True) or []
 
     def minimize(self, loss_fn: Callable[..., Tensor], *args: Any) -> Tensor:
-        """Forward, backward, update: one step on loss_fn(*args), which is returned."""
+        """Forward, backward, update: one step on loss_fn(*args), which is returned. Raises PullbackError for no function."""
+        if not callable(loss_fn):
+            raise PullbackError(
+                f"minimize: a {type(loss_fn).__name__} was given, and not a function that computes the loss, which minimize has to "
+                f"record. Write opt.minimize(lambda: nn.mse(net(x), y)); or compute the loss inside `with pb.GradientTape() as "
+                f"tape:` and call opt.step(tape.gradient(loss, opt.parameters))."
+            )
         with GradientTape() as tape:
             loss = loss_fn(*args)
-        self.step(tape.gradient(loss, self.parameters))
+        try:
+            gradients = tape.gradient(loss, self.parameters)
+        except UnconnectedError as error:
+            raise UnconnectedError(str(error).removesuffix(IF_MEANT) + MINIMIZE_IF_MEANT) from None
+        loss = loss if loss.storage is None else snapshot(loss)  # a view of a Parameter, which the step changes
+        self.step(gradients)
         return loss
 
     def _update(self, grads: Any, *, preview: bool, wanted: bool) -> list[Tensor] | None:
-        leaves = flatten(grads)[0]
-        if len(leaves) != len(self.parameters):
-            raise ShapeError(
-                f"step: {len(leaves)} gradients for {len(self.parameters)} parameters; give one for each, in the order of "
-                f"opt.parameters."
-            )
+        refuse_bare(grads)
+        leaves = self._form.one_each(grads)
         arrays = [None if g is None else g.array if isinstance(g, Tensor) else asarray(g).array for g in leaves]
         for p, g in zip(self.parameters, arrays):
             if g is not None and g.shape != p.array.shape:
@@ -196,18 +231,19 @@ class Optimizer:
         outputs = [self._delta(p, g) for p, g in zip(self.parameters, arrays)] if wanted else None
         if all([g is None for g in arrays]):
             return None if outputs is None else [Tensor(delta) for delta in outputs]
-        before = door.enter(door.OPTIMIZER)
+        before = door.state.phase
         try:
-            control = self._copied_control() if preview else self._control
-            self._run(arrays, control, outputs, preview)
-            if not preview:
-                capturing.do(self._count_step)
-        finally:
+            try:
+                door.enter(door.OPTIMIZER)
+                control = self._copied_control() if preview else self._control
+                self._run(arrays, control, outputs, preview)
+                if not preview:
+                    capturing.count(self, "_steps")
+            finally:
+                door.enter(before)
+        finally:  # once more, in case that Ctrl-C has ended this
             door.enter(before)
         return None if outputs is None else [Tensor(delta) for delta in outputs]
-
-    def _count_step(self) -> None:
-        self._steps += 1
 
     def _copied_control(self) -> Any:
         recorded = capturing.thread.recording is not None and self._native is not None
@@ -326,33 +362,6 @@ def _norm_cost(grads: list[Any]) -> dict[str, Any]:
         "adds": elements, "multiplies": elements, "special_ops": 2, "dtype": "float64",
         "bytes_read": sum([distinct_bytes(g) for g in given]), "bytes_written": 16,
     }  # fmt: skip
-
-
-def _trainable(name: str, params: Any) -> list[Parameter]:
-    leaves = flatten(params if not hasattr(params, "__next__") else list(params))[0]
-    for p in leaves:
-        if not isinstance(p, Parameter):
-            raise PullbackError(f"{name}: a {type(p).__name__} among the parameters; only a pb.Parameter can be updated in place.")
-    unique = list({id(p): p for p in leaves if p.trainable}.values())
-    if not unique:
-        raise PullbackError(f"{name}: there are no trainable parameters to update.")
-    for p in unique:
-        if p.device != unique[0].device:
-            raise DeviceError(
-                f"{name}: {unique[0].label()} is on {unique[0].device}, {p.label()} on {p.device}; the parameters of an optimizer "
-                f"must be on one device. Move them with Module.to, or make an optimizer for each device."
-            )
-        if not dtypes.is_float(p.dtype):
-            raise DTypeError(
-                f"{name}: {p.label()} has dtype {p.dtype}; only floating-point Parameters can be trained. Make it with "
-                f"dtype=pb.float32, or leave it out with trainable=False."
-            )
-    return unique
-
-
-def _names(params: list[Parameter]) -> list[str]:
-    names = [str(p.name or f"parameter{i}") for i, p in enumerate(params)]
-    return names if len(set(names)) == len(names) else [f"{i}.{name}" for i, name in enumerate(names)]
 
 
 def _constrain(p: Parameter) -> None:

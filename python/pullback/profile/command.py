@@ -1,8 +1,8 @@
 """`pullback profile script.py`: runs any script unchanged inside a profile, and reports what it cost.
 
 The report goes to stderr, as that of `time`, `perf stat` and valgrind does: the script's stdout is its own, and can be piped on.
-(cProfile prints to stdout, where the two mix; `coverage run` prints nothing.) What threads of the script launch is not in it: a
-profile is that of one thread, here the main one.
+(cProfile prints to stdout, where the two mix; `coverage run` prints nothing.) What threads of the script launch is counted,
+but not in the table: a profile is that of one thread, here the main one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from typing import Any, Final, NamedTuple
 
 from .. import config
 from ..errors import PullbackError
+from .figures import AXES
 from .session import Profile
+from .table import phase_table
 from .verify import check_gpu, count, verified
 
 WRITERS: Final = {"html": "to_html", "trace": "to_trace", "json": "to_json"}  # an option, and the profile's method for its path
@@ -39,8 +41,12 @@ class NoProgramError(PullbackError):
     """There is no such script or module."""
 
 
-def profile(program: Program, *, strict: bool, detail: str, files: dict[str, str], verify: bool = False) -> int:
-    """Runs the program in a profile, prints the table to stderr, and writes `files`: a path for some of WRITERS.
+def profile(
+    program: Program, *, strict: bool, detail: str, files: dict[str, str], verify: bool = False, by: Sequence[str] = ()
+) -> int:
+    """Runs the program in a profile, prints the tables to stderr, and writes `files`: a path for some of WRITERS.
+
+    by: the axes of the tables, those of print(prof) if there are none.
 
     With `verify` the launches are timed, and the program runs a second time, under ncu (see verify.py). Returns the exit status:
     that of the program, or 1 where it succeeded and the report could not be made in full. A program that fails leaves its report
@@ -51,6 +57,9 @@ def profile(program: Program, *, strict: bool, detail: str, files: dict[str, str
     for path in files.values():
         if not Path(path).absolute().parent.is_dir():
             raise PullbackError(f'profile: "{path}" cannot be written: its folder does not exist. Make it first.')
+    for axis in by:
+        if axis not in AXES:
+            raise PullbackError(f"profile: there is no axis {axis!r} to show figures by; use {', '.join(AXES)}.")
     if verify:
         check_gpu()
     prof, status, complaints = Profile(strict=strict, detail="kernel" if verify else detail), 0, list[str]()
@@ -61,7 +70,7 @@ def profile(program: Program, *, strict: bool, detail: str, files: dict[str, str
         raise
     except PullbackError as error:  # of strict=True
         complaints.append(str(error))
-    complaints += _report(prof, files)
+    complaints += _report(prof, files, by)
     if verify and status == 0:
         again = [sys.executable, "-m", "pullback", "profile", *(["-m"] if program.is_module else []), program.name]
         print(verified(prof, [*again, *program.arguments], 0), file=sys.stderr)
@@ -70,10 +79,10 @@ def profile(program: Program, *, strict: bool, detail: str, files: dict[str, str
     return status or int(bool(complaints))
 
 
-def _report(prof: Profile, files: dict[str, str]) -> list[str]:
-    """Prints the table and writes the files; returns what went wrong."""
+def _report(prof: Profile, files: dict[str, str], by: Sequence[str]) -> list[str]:
+    """Prints the tables and writes the files; returns what went wrong."""
     complaints: list[str] = []
-    print(prof, file=sys.stderr)
+    print(phase_table(prof, by), file=sys.stderr)
     for option, path in files.items():
         try:
             getattr(prof, WRITERS[option])(path)
@@ -106,7 +115,6 @@ def run(program: Program) -> int:
         if inside is None and isinstance(error, ImportError):  # runpy's own words
             raise NoProgramError(f"{error}. Give -m the name of a module that Python finds from here.") from None
         sys.excepthook(type(error), error.with_traceback(inside), inside)
-        _explain(inside)
         return 130 if isinstance(error, KeyboardInterrupt) else 1
     finally:
         if sys.stdout is not None and not sys.stdout.closed:
@@ -177,11 +185,3 @@ def _without_our_frames(trace: TracebackType | None) -> TracebackType | None:
     while trace is not None and trace.tb_frame.f_code.co_filename in ours:
         trace = trace.tb_next
     return trace
-
-
-def _explain(trace: TracebackType | None) -> None:
-    """Of a script that cannot be profiled because it profiles itself."""
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    if trace is not None and trace.tb_frame.f_code is Profile.__enter__.__code__:
-        print("pullback: the script has a profile of its own. Run it with python, or without its pb.profile().", file=sys.stderr)

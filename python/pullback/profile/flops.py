@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from .. import capturing, dtypes
+from .. import capturing, dtypes, views
 from ..creation import asarray, ones_like
 from ..errors import PullbackError
-from ..listeners import listeners
+from ..kept import Kept, Listening
 from ..tape import GradientTape
 from ..tensor import Parameter, Tensor
 from ..tree import flatten
@@ -33,12 +32,12 @@ def flops(f: Callable[..., Any], *args: Any, argnums: int | Sequence[int] = (), 
     if any([not -len(args) <= n < len(args) for n in places]):
         raise PullbackError(f"flops: argnums={argnums} names none of {len(args)} argument(s); count from 0.")
     given = [asarray(x) if hasattr(x, "__array__") and not isinstance(x, Tensor) else x for x in args]
-    with _Shapes().running() as prof:
+    with _Shapes(), Profile(detail="count", dry=True) as prof:
         f(*given, **options)
     if prof.backward.launches:
         return prof
-    with _Shapes().running() as prof:
-        with _Used().told() as used, GradientTape() as tape:
+    with _Shapes(), Profile(detail="count", dry=True) as prof:
+        with _Used() as used, GradientTape() as tape:
             for n in places:
                 tape.watch(given[n])
             outputs = [y for y in flatten(f(*given, **options))[0] if isinstance(y, Tensor) and dtypes.is_float(y.dtype)]
@@ -49,7 +48,7 @@ def flops(f: Callable[..., Any], *args: Any, argnums: int | Sequence[int] = (), 
     return prof
 
 
-class _Used:
+class _Used(Listening):
     """Listens for the Parameters that ops take."""
 
     def __init__(self) -> None:
@@ -63,37 +62,30 @@ class _Used:
     def cut(self, x: Tensor, how: str) -> None:
         """A value left, which is none of its business."""
 
-    @contextmanager
-    def told(self) -> Generator[_Used]:
-        listeners.enter(self)
-        try:
-            yield self
-        finally:
-            listeners.leave(self)
 
-
-class _Shapes:
+class _Shapes(Kept):
     """A run of which only the shapes matter: see `capturing.Recording`. What it changed is undone at its end."""
 
     opaque = True
 
     def __init__(self) -> None:
         self._generators: dict[Any, dict[str, int]] = {}
-        self._grown: list[Any] = []
+        self._known: list[Tensor] = []  # views that are not stale
+        self._counts: list[tuple[Any, str, int]] = []
 
     def refusal(self, what: str, line: str, instead: str) -> Exception:
         """There are no values to read."""
         return PullbackError(f"flops: {what} at {line}: here are shapes only, and no values. {instead}")
 
-    def do(self, effect: Callable[[], None]) -> None:
-        """Nothing: an optimizer's step is not counted."""
-
-    def grows(self, storage: Any) -> None:
-        """The version goes back at the end."""
-        self._grown.append(storage)
+    def counts(self, owner: Any, name: str) -> None:
+        """The count goes back at the end."""
+        self._counts.append((owner, name, getattr(owner, name) - 1))
 
     def guard(self, key: Any, holds: Callable[[], bool]) -> None:
         """Nothing is kept that would have to hold."""
+
+    def reads(self, storage: Any) -> None:
+        """Nothing is kept that could be stale."""
 
     def random_state(self, generator: Any, state: dict[str, int], device: str) -> Any:
         """Some memory for a state; the generator goes back at the end."""
@@ -103,21 +95,23 @@ class _Shapes:
         with devices.working(device):
             return devices.array_module(device).zeros(2, "uint64")
 
-    @contextmanager
-    def running(self) -> Generator[Profile]:
-        """This thread's launches are counted inside, and not performed. Raises PullbackError inside a captured function."""
+    def __enter__(self) -> _Shapes:
+        """This thread's launches are to be counted inside, and not performed. Raises PullbackError inside a captured function."""
         if capturing.thread.recording is not None:
             raise PullbackError("flops: a captured function cannot be counted from inside; call pb.flops outside.")
-        prof = Profile(detail="count", dry=True)
-        try:
-            with prof:
-                capturing.thread.recording = self
-                try:
-                    yield prof
-                finally:
-                    capturing.thread.recording = None
-        finally:
-            for storage in self._grown:
-                storage.version -= 1
-            for generator, state in self._generators.items():
-                generator.load_state_dict(state)
+        super().__enter__()
+        return self
+
+    def _begin(self) -> None:
+        self._known = views.living()
+        capturing.thread.recording = self
+
+    def _end(self) -> None:
+        capturing.thread.recording = None
+        for owner, name, before in reversed(self._counts):
+            setattr(owner, name, before)
+        for view in self._known:
+            if any([view.storage is owner for owner, *_ in self._counts]):
+                views.revive(view)
+        for generator, state in self._generators.items():
+            generator.load_state_dict(state)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import re
@@ -85,11 +86,11 @@ def _key(device: str) -> dict[str, Any]:
     from .. import __version__
 
     if device == "cpu":
-        threads = native.module.thread_count() if native.module is not None else 0
-        return {"device": processor(), "version": __version__, "kernels": native.simd_level(), "threads": threads}
+        kernels, threads = ("NumPy", 0) if native.module is None else (native.simd_level(), native.module.thread_count())
+        return {"device": processor(), "version": __version__, "kernels": kernels, "threads": threads}
     found = gpu.need()
     properties = found.xp.cuda.runtime.getDeviceProperties(devices.number_of(device))
-    kernels = "CUDA" if found.kernels is not None else f"CuPy ({found.why_no_kernels})"
+    kernels = "CUDA" if found.kernels is not None else "CuPy"
     return {"device": properties["name"].decode(), "version": __version__, "kernels": kernels, "threads": 0}
 
 
@@ -109,9 +110,9 @@ def _read(path: Path, key: dict[str, Any]) -> Peaks | None:
     """None where there is no such file, or it is damaged or another device's."""
     try:
         found = Peaks(**json.loads(path.read_text(encoding="utf-8")))
-        numbers = [found.elementwise, found.bytes_per_second, found.launch_seconds, found.rate("float32"), found.flops_per_second]
-        right = all([float(x) > 0 for x in numbers])
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        numbers = [found.elementwise, found.bytes_per_second, found.launch_seconds, found.rate("float32"), *found.products.values()]
+        right = all([type(x) in (int, float) and 0 < float(x) < math.inf for x in numbers])
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         return None
     return found if right and {name: getattr(found, name) for name in key} == key else None
 

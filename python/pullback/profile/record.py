@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import os
@@ -28,7 +29,13 @@ Sample = tuple[float | None, int, str]  # of memory: seconds, None for a launch 
 
 def to_json(prof: Profile, path: str | os.PathLike[str]) -> None:
     """Writes `record(prof)` as JSON."""
-    Path(path).write_text(json.dumps(record(prof), allow_nan=False, indent=1) + "\n", encoding="utf-8")
+    write_text(path, json.dumps(record(prof), allow_nan=False, indent=1) + "\n")
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """In UTF-8, compressed where the name ends in .gz."""
+    data = text.encode("utf-8")
+    Path(path).write_bytes(gzip.compress(data, mtime=0) if os.fspath(path).endswith(".gz") else data)
 
 
 def record(prof: Profile) -> dict[str, Any]:
@@ -48,6 +55,7 @@ def record(prof: Profile) -> dict[str, Any]:
         "kernel_seconds": _number(prof.kernel_seconds),
         "coverage": prof.coverage,
         "unknown": prof.unknown,
+        "elsewhere": prof.elsewhere,
         "phases": {name: getattr(prof, name).as_dict() for name in door.PHASES},
         "total": prof.total.as_dict(),
         "rows": [_row(row) for row in prof.rows],

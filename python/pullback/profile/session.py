@@ -6,10 +6,12 @@ import math
 import time
 from dataclasses import replace
 from functools import cached_property
+from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import door
 from ..errors import PullbackError
+from ..kept import Kept
 from ..site import line_of
 from .figures import AXES, Figures, Group, Row, grouped, total
 from .table import phase_table, renderable
@@ -60,7 +62,7 @@ class Host(NamedTuple):
     python: float
 
 
-class Profile:
+class Profile(Kept):
     """`with pb.profile() as prof:` keeps what this thread launches inside: `prof.forward.flops`, `prof.backward.seconds`, …
 
     Args:
@@ -70,12 +72,14 @@ class Profile:
         dry: native kernels are counted but do not run (see `pb.flops`).
 
     Counts come from what ran, with the shapes it ran on; a captured function counts at every replay. The six phases and their
-    `total` are Figures; until the end of the `with` they are zero. A profile is for one use, in one thread. Raises PullbackError
-    where another one is running.
+    `total` are Figures; until the end of the `with` they are zero. A profile is for one use, in one thread. Profiles nest: what
+    runs in one is in those around it, too.
 
     Attributes:
         launches: the last 16,384 of them at least, in order; `dropped` more are in the sums only.
         seconds: from entering to leaving.
+        elsewhere: launches of other threads meanwhile, which are not in the figures (a thread has profiles of its own). Those in
+            another thread's profile that has not ended are not among them.
     """
 
     def __init__(self, *, strict: bool = False, detail: str = "phase", dry: bool = False) -> None:
@@ -83,25 +87,34 @@ class Profile:
             raise PullbackError(f"profile: detail={detail!r}; use {', '.join(map(repr, door.DETAILS))}.")
         self.strict, self.detail, self._dry = strict, detail, dry
         self.seconds = 0.0
-        self._ledger = door.Ledger()
+        self._ledger = self._running = door.Ledger()
         self._begun = False
+        self._outer = door.state.running  # the ledgers around it
         self._begin_ns = 0
 
     def __enter__(self) -> Profile:
         if self._begun:
             raise PullbackError("this profile has been used; make another one with pb.profile().")
-        if door.state.ledger is not None:
-            raise PullbackError("a profile is running in this thread already; leave it first.")
-        self._begun = True
-        door.begin(self.detail, self._dry)
-        self._begin_ns = time.monotonic_ns()
+        super().__enter__()
         return self
 
-    def __exit__(self, kind: Any, *_: object) -> None:
+    def _begin(self) -> None:
+        self._outer = door.state.running
+        self._begun = True
+        self._running = door.begin(self.detail, self._dry)
+        self._begin_ns = time.monotonic_ns()
+
+    def _end(self) -> None:
         self.seconds = (time.monotonic_ns() - self._begin_ns) * 1e-9
-        self._ledger = door.end()
+        self._ledger = door.end(self._running)
         for looked_at in ("rows", "spans", "_phases"):
             self.__dict__.pop(looked_at, None)
+
+    def _leave(self, kind: Any = None, *error: object) -> None:
+        """Raises PullbackError for a launch of unknown cost, with strict."""
+        if kind is not None and issubclass(kind, KeyboardInterrupt) and self._stack is not None:
+            door.end_others(self._outer)
+        super()._leave(kind, *error)
         if self.strict and self.unknown and kind is None:
             raise PullbackError(
                 f"profile: the cost of {sum(self.unknown.values())} launch(es) is not known: {', '.join(self.unknown)}. Declare "
@@ -179,6 +192,10 @@ class Profile:
         """The share of launches whose cost is known; 1.0 where nothing ran."""
         launches = sum([row.figures.launches for row in self.rows])
         return 1 - sum(self.unknown.values()) / launches if launches else 1.0
+
+    @property
+    def elsewhere(self) -> int:
+        return self._ledger.elsewhere
 
     # ---- time and memory
 
@@ -292,6 +309,10 @@ class Profile:
 
     def __rich__(self) -> Any:
         return renderable(self)
+
+    def _repr_html_(self) -> str:
+        """The table, for notebooks."""
+        return f"<pre>{escape(str(self))}</pre>"
 
     def __repr__(self) -> str:
         if not self._begun:

@@ -142,7 +142,7 @@ def grid(
 
 
 def _by(prof: Profile, axis: str) -> Table | None:
-    """Forward against backward by op or module; None where neither ran."""
+    """Forward against backward along one axis; None where neither ran."""
     groups = _passes(prof.by(axis))
     if not groups:
         return None
@@ -166,24 +166,42 @@ def _remarks(prof: Profile) -> Iterator[Text]:
     unknown = ", ".join([f"{kernel} ({launches})" for kernel, launches in prof.unknown.items()])
     known = f"cost known for {prof.coverage:.1%} of launches"
     yield Text(f"{known}; not known: {unknown}", style="yellow") if unknown else Text(known)
+    if prof.elsewhere:
+        yield Text(_elsewhere(prof))
 
 
-def renderable(prof: Profile) -> ConsoleRenderable:
-    """What rich shows of a profile. Times are left out where nothing was timed."""
+def _elsewhere(prof: Profile) -> str:
+    return f"{prof.elsewhere} launch(es) of other threads are not in these figures: a profile is that of one thread"
+
+
+def _legend(prof: Profile, axes: Sequence[str]) -> Text:
+    """What the words of the tables mean."""
+    from rich.text import Text
+
+    words = ["in products: the part of FLOPs in matrix products", "special: exp, log, tanh, sqrt, divisions, counted apart"]
+    if "module" in axes and any([not row.module for row in prof.rows]):
+        words.append("outside: of no module")
+    return Text("; ".join(words))
+
+
+def renderable(prof: Profile, by: Sequence[str] = ()) -> ConsoleRenderable:
+    """What rich shows of a profile, forward against backward by these axes (else by op, and by module where there are any).
+
+    Times are left out where nothing was timed.
+    """
     from rich.console import Group as Stack
     from rich.text import Text
 
     if not prof.total.launches:
-        return Text("nothing ran in this profile")
+        return Text(f"nothing ran in this thread; {_elsewhere(prof)}" if prof.elsewhere else "nothing ran in this profile")
     phases, columns = phase_rows(prof), COLUMNS
     if not prof.total.seconds:
         at = columns.index("time")
         columns, phases = columns[:at] + columns[at + 1 :], [row[:at] + row[at + 1 :] for row in phases]
-    tables = [grid(columns, phases, last_is_total=True), _by(prof, "op")]
-    if any([row.module for row in prof.rows]):
-        tables.append(_by(prof, "module"))
+    axes = by or (("op", "module") if any([row.module for row in prof.rows]) else ("op",))
+    tables = [grid(columns, phases, last_is_total=True), *[_by(prof, axis) for axis in axes]]
     parts = [part for table in tables if table for part in (table, Text())]
-    return Stack(*parts, *_remarks(prof))
+    return Stack(*parts, _legend(prof, axes), *_remarks(prof))
 
 
 def as_text(shown: ConsoleRenderable) -> str:
@@ -197,6 +215,6 @@ def as_text(shown: ConsoleRenderable) -> str:
     return "\n".join([line.rstrip() for line in captured.get().splitlines()])
 
 
-def phase_table(prof: Profile) -> str:
+def phase_table(prof: Profile, by: Sequence[str] = ()) -> str:
     """What print(prof) shows."""
-    return as_text(renderable(prof))
+    return as_text(renderable(prof, by))

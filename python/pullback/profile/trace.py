@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from .. import door
 from ..errors import PullbackError
 from ..site import line_of
+from .record import write_text
 
 if TYPE_CHECKING:
     from .session import Profile
@@ -25,7 +26,7 @@ def to_trace(prof: Profile, path: str | os.PathLike[str]) -> None:
     A track shows the phases. Another shows the launches that were timed (the last ones, if the profile does not keep all), with op,
     module, line, FLOPs, bytes and dtype of each, and a counter the live bytes of the device. Times are exact to the nanosecond.
 
-    Raises PullbackError where the profile has no times.
+    It is compressed where the path ends in .gz. Raises PullbackError where the profile has no times.
     """
     if not prof.spans:
         raise PullbackError(
@@ -37,8 +38,7 @@ def to_trace(prof: Profile, path: str | os.PathLike[str]) -> None:
     events = [name, *_track(PHASE_TRACK, "phases"), *_phases(prof), *_launches(timed), *_memory(timed)]
     left_out = prof.dropped + len(prof.launches) - len(timed)
     trace = {"traceEvents": events, "displayTimeUnit": "ns", "otherData": {"launches left out": str(left_out)}}
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump(trace, file)
+    write_text(path, json.dumps(trace))
 
 
 def _track(number: int, name: str) -> list[Event]:

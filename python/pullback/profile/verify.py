@@ -222,25 +222,26 @@ class Marked:
         self._launch_mark = launch_mark
         self._gpu = gpu.need()
         self._kernels = self._gpu.kernels
+        self._ledger = door.Ledger()
 
     def __enter__(self) -> Marked:
         functions = {name: value for name, value in vars(self._kernels).items() if callable(value) and not isinstance(value, type)}
         marked = {name: self._marking(function) for name, function in functions.items()}
         self._send(marked)
         self._gpu.kernels = SimpleNamespace(**{**vars(self._kernels), **marked})
-        door.begin("kernel")
+        self._ledger = door.begin("kernel")
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.calls.append(door.end().launches)
+        self.calls.append(door.end(self._ledger).launches)
         self._gpu.kernels = self._kernels
         self._send(vars(self._kernels))
 
     def mark(self) -> int:
         """Launches a mark; returns the number of the call that begins."""
-        self.calls.append(door.end().launches)
+        self.calls.append(door.end(self._ledger).launches)
         self._launch_mark()
-        door.begin("kernel")
+        self._ledger = door.begin("kernel")
         return len(self.calls)
 
     def _marking(self, function: Callable[..., Any]) -> Callable[..., Any]:

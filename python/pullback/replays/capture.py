@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import types
-import warnings
 from collections.abc import Callable, Sequence
 from functools import partial, update_wrapper
 from typing import Any, Final, NamedTuple
@@ -12,8 +11,11 @@ from .. import amp, capturing, devices
 from ..backends import kernels_on, why_not
 from ..errors import CaptureError, PullbackError, ShapeError
 from ..listeners import listeners
+from ..operand import own
 from ..ops.shape import concat, expand_dims
+from ..precision import made_of
 from ..refusal import Refused
+from ..site import warn
 from ..tensor import Tensor
 from ..tree import flatten, unflatten
 from .recording import FUSIONS, Recording
@@ -34,11 +36,11 @@ def capture(f: Any = None, /, *, fusion: str = "exact", steps: int | None = None
             A `pb.data.Loader` in the place of the first arguments gives the next batches: they are gathered inside, on the device.
         cache: recordings to keep, for different signatures.
 
-    A signature is the shapes, dtypes and devices of tensors (arrays count as tensors), the values of all other arguments, the
-    default device, `amp.autocast`, and the training mode of Modules. The first call of each runs f as it is. A replay repeats
-    its launches, with parameters, slots, learning rates and random numbers as they are then; Python code does not run again,
-    so what f prints or appends happens once. Tensors from outside that f uses are read where they are; numbers and shapes are
-    as they were.
+    A signature is the shapes, dtypes and devices of tensors (arrays count as tensors), all other arguments as `==` compares them
+    (objects without an `__eq__` of their own by identity, whatever their attributes are), the default device, `amp.autocast`,
+    and the training mode of Modules. The first call of each runs f as it is. A replay repeats its launches, with parameters,
+    slots, learning rates and random numbers as they are then; Python code does not run again, so what f prints or appends
+    happens once. Tensors and arrays from outside that f uses are read where they are; numbers and shapes are as they were.
 
     Raises: CaptureError for what a replay could not repeat, naming the line: reading a value on the host, shapes that depend on
     values, ops without a kernel, replaced Parameters; or a tape or transform around the call that watches what is inside.
@@ -69,13 +71,20 @@ class Captured:
 
     def __init__(self, function: Callable[..., Any], fusion: str, steps: int | None, cache: int) -> None:
         self._function, self._fusion, self._steps, self._cache = function, fusion, steps, cache
-        self._replays: dict[Any, list[Replay]] = {}  # by signature, the last used at the end
+        # By signature, the last used at the end. The dict is replaced and never changed, because any thread may call.
+        self._replays: dict[Any, list[Replay]] = {}
         self._captures = 0
         self._last: Any = None
         self._quick: _Quick | None = None
         self._warned = False
         self._loaded: tuple[Any, Captured] | None = None  # the pb.data.Loader that was given last, and what runs on its rows
         update_wrapper(self, function)
+
+    def __repr__(self) -> str:
+        steps = f", steps={self._steps}" if self._steps else ""
+        kept = sum([len(replays) for replays in self._replays.values()])
+        name = getattr(self._function, "__qualname__", self._function)
+        return f"capture({name}, fusion={self._fusion!r}{steps}, {kept} recordings)"
 
     def __get__(self, owner: Any, kind: Any = None) -> Any:
         return self if owner is None else types.MethodType(self, owner)
@@ -92,17 +101,16 @@ class Captured:
         if capturing.thread.recording is not None:  # a part of what is recorded there
             return self._eagerly(args, options)
         leaves, spec = flatten(args) if not options else flatten((args, options))
-        leaves = [as_leaf(x) for x in leaves]
+        given, leaves = leaves, [as_leaf(x) for x in leaves]
         if listeners.stack:
             refuse_listeners(leaves)
-        arrays = [x.array for x in leaves if x.__class__ is Tensor]
-        arrays = [array if array.flags.c_contiguous else dense(array, self._steps) for array in arrays]
+        arrays = [_argument(x, self._steps) for x in leaves if x.__class__ is Tensor]
         key = signature(leaves, arrays, spec)
         for replay in self._replays.get(key, ()):
             if replay.holds():
                 self._used(key, replay, args, options)
-                return replay.run(arrays, leaves, self._steps or 0)
-        return self._first(key, leaves, arrays, spec, bool(options))
+                return replay.run(arrays, given, self._steps or 0)
+        return self._first(key, given, leaves, arrays, spec, bool(options))
 
     def _over(self, loader: Any) -> Captured:
         """The function of the numbers of rows, which gathers its batch from the loader's arrays."""
@@ -116,27 +124,29 @@ class Captured:
 
     def _used(self, key: Any, replay: Replay, args: Sequence[Any], options: Any) -> None:
         """The next call is likely to be for the same."""
-        self._last = key
-        self._replays[key] = self._replays.pop(key, [replay])
+        kept = dict(self._replays)
+        kept[key] = kept.pop(key, [replay])
+        self._replays, self._last = kept, key
         plain = not options and all([x.__class__ is Tensor for x in args])
         self._quick = _Quick(replay, len(args), devices.default_device(), amp.precision()) if plain else None
 
     # ---- recordings
 
     def _keep(self, key: Any, replay: Replay) -> None:
-        fresh = [other for other in self._replays.pop(key, ()) if other.fresh()]
-        self._replays[key] = [replay, *fresh]
-        if sum(map(len, self._replays.values())) <= self._cache:
-            return
-        oldest = next(iter(self._replays))
-        del self._replays[oldest]
-        if not self._warned:
+        kept = dict(self._replays)
+        kept[key] = [replay, *[other for other in kept.pop(key, ()) if other.fresh()]]
+        full = sum(map(len, kept.values())) > self._cache
+        if full:
+            del kept[next(iter(kept))]
+        before, self._replays, self._last = self._last, kept, key
+        self._captures += 1
+        if full and not self._warned:
             self._warned = True
-            warnings.warn(
-                f"{self._name()} has been recorded for more than {self._cache} signatures: {difference(self._last, key)}. Each "
+            warn(
+                f"{self._name()} has been recorded for more than {self._cache} signatures: {difference(before, key)}. Each "
                 f"costs a run without capture; the oldest is forgotten. Pad to fewer shapes, pass numbers that change as tensors, "
                 f"or raise cache=.",
-                stacklevel=4,
+                UserWarning,
             )
 
     def _name(self) -> str:
@@ -144,24 +154,26 @@ class Captured:
 
     # ---- the first run
 
-    def _first(self, key: Any, leaves: Sequence[Any], arrays: Sequence[Any], spec: Any, named: bool) -> Any:
+    def _first(
+        self, key: Any, given: Sequence[Any], leaves: Sequence[Any], arrays: Sequence[Any], spec: Any, named: bool
+    ) -> Any:
+        """Runs the function and records it. `given` are the arguments as the user gave them, `leaves` the same as tensors."""
         device = devices.device_of(arrays[0]) if arrays else devices.default_device()
         kernels = kernels_on(device)
         if kernels is None:
-            return self._eagerly(*_arguments(leaves, spec, named))
+            tensors = [x if x is leaf else made_of(x, own(x)) for x, leaf in zip(given, leaves)]
+            return self._eagerly(*_arguments(tensors, spec, named))
         steps = self._length(arrays)
         inputs = [apart(a if steps is None else a[0, ...]) for a in arrays]  # an array, also of a number for each step
         fill = iter(inputs)
-        given = [Tensor(next(fill)) if x.__class__ is Tensor else x for x in leaves]
+        inside = [made_of(original, Tensor(next(fill))) if x.__class__ is Tensor else x for x, original in zip(leaves, given)]
         recording = Recording(kernels, device, inputs)
-        with recording.running():
-            args, options = _arguments(given, spec, named)
+        with recording:
+            args, options = _arguments(inside, spec, named)
             outputs = self._function(*args, **options)
-            replay, outputs = recording.finish(outputs, given, self._fusion, steps is not None)
-        self._captures += 1
+            replay, outputs = recording.finish(outputs, inside, self._fusion, steps is not None)
         self._keep(key, replay)
-        self._last = key
-        return outputs if steps is None else self._rest(replay, outputs, arrays, leaves, steps)
+        return outputs if steps is None else self._rest(replay, outputs, arrays, given, steps)
 
     def _length(self, arrays: Sequence[Any]) -> int | None:
         """The number of steps, which every tensor must have as its first axis. Raises ShapeError."""
@@ -188,12 +200,13 @@ class Captured:
         """The function as it is, step by step."""
         if self._steps is None:
             return self._function(*args, **options)
-        leaves, spec = flatten((args, options))
-        leaves = [as_leaf(x) for x in leaves]
+        given, spec = flatten((args, options))
+        leaves = [as_leaf(x) for x in given]
         steps = self._length([x.array for x in leaves if x.__class__ is Tensor]) or 0
         results = []
         for step in range(steps):
-            inner, named = unflatten(spec, [x[step] if x.__class__ is Tensor else x for x in leaves])
+            ones = [made_of(original, x[step]) if x.__class__ is Tensor else x for x, original in zip(leaves, given)]
+            inner, named = unflatten(spec, ones)
             results.append(flatten(self._function(*inner, **named)))
         columns = zip(*[ys for ys, _ in results])
         stacked = [concat([expand_dims(y, axis=0) for y in ys]) if isinstance(ys[0], Tensor) else ys[-1] for ys in columns]
@@ -274,10 +287,16 @@ class _Quick(NamedTuple):
 def _stacked(replay: Replay, place: int, leaves: Sequence[Any], first: Any, rest: Any, steps: int) -> Any:
     """One result of all steps, from that of the first and those of the rest. An argument that is returned has them all."""
     if (given := replay.argument_at(place)) is not None:
-        return leaves[given]
+        return own(leaves[given])
     if not isinstance(first, Tensor):
         return first
     return concat([expand_dims(first, axis=0), rest]) if steps > 1 else expand_dims(first, axis=0)
+
+
+def _argument(x: Tensor, steps: int | None) -> Any:
+    """The array that a plan reads for an argument: of its own where it is a view of a Parameter, which the plan may write to."""
+    array = x.array if x.storage is None else apart(x.array)
+    return array if array.flags.c_contiguous else dense(array, steps)
 
 
 def _arguments(leaves: Sequence[Any], spec: Any, named: bool) -> tuple[Any, Any]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
 
-from .. import capturing, devices, door, gpu
+from .. import capturing, devices, door, gpu, views
 from ..backends import native
 from ..errors import CaptureError
+from ..kept import Kept
 from ..ops.shape import copy
 from ..refusal import Refused
 from ..tensor import Parameter, Tensor
@@ -20,7 +20,7 @@ from .replay import Beside, Output, Replay, Stream
 FUSIONS: Final = {"none": 0, "exact": 2, "fast": 3}  # by their numbers in csrc/launch/plan.h
 
 
-class Recording:
+class Recording(Kept):
     """What a captured function tells of itself while it runs (see `capturing.Recording`).
 
     Args:
@@ -32,27 +32,28 @@ class Recording:
 
     def __init__(self, kernels: Any, device: str, inputs: Sequence[Any]) -> None:
         self._kernels, self._device, self._inputs = kernels, device, inputs
-        self._effects: list[tuple[int, Callable[[], None]]] = []
-        self._grown: list[tuple[int, Any]] = []
+        self._counts: list[tuple[Any, str, int]] = []
         self._guards: dict[int, tuple[Any, Callable[[], bool]]] = {}
+        self._lasting: list[Callable[[], bool]] = []
         self._streams: dict[Any, Stream] = {}
 
     def refusal(self, what: str, line: str, instead: str) -> Exception:
         """What none could repeat."""
         return CaptureError(f"{what} inside a captured function, at {line}: a replay could not repeat it. {instead}")
 
-    def do(self, effect: Callable[[], None]) -> None:
-        """Every replay calls effect(), too, after the launches before this."""
-        effect()
-        self._effects.append((self._kernels.plan_length(), effect))
-
-    def grows(self, storage: Any) -> None:
-        """Every replay changes the memory of this Storage after the launches before this: its version grows."""
-        self._grown.append((self._kernels.plan_length(), storage))
+    def counts(self, owner: Any, name: str) -> None:
+        """Every replay adds one to this attribute after the launches before this."""
+        self._counts.append((owner, name, self._kernels.plan_length()))
 
     def guard(self, key: Any, holds: Callable[[], bool]) -> None:
         """The recording is good as long as holds()."""
         self._guards.setdefault(id(key), (key, holds))
+
+    def reads(self, storage: Any) -> None:
+        """The recording is good until this Storage changes, which makes the view that was read stale."""
+        version = storage.version
+        self._lasting.append(lambda: storage.version == version)
+        self.guard(storage, self._lasting[-1])
 
     def random_state(self, generator: Any, state: dict[str, int], device: str) -> Any:
         """The state of a draw: so many calls after the first one of the run."""
@@ -64,28 +65,31 @@ class Recording:
         stream.draws.append((self._kernels.plan_length(), offset))
         return self._kernels.random_state(stream.memory, offset)
 
-    @contextmanager
-    def running(self) -> Generator[None]:
+    def __enter__(self) -> Recording:
         """Launches of this thread are recorded inside; those of another device are refused."""
-        others = [kernels for kernels in _all_kernels() if kernels is not self._kernels]
+        super().__enter__()
+        return self
+
+    def _begin(self) -> None:
         try:
             self._kernels.plan_begin(list(self._inputs))
         except Refused as refused:
             raise CaptureError(
                 f"capture: an argument cannot be given to a kernel ({refused}); reshape it to at most 8 axes."
             ) from None
-        try:
-            for kernels in others:
+        for kernels in _all_kernels():
+            if kernels is not self._kernels:
                 kernels.plan_begin(None)
-            with door.attended():
-                capturing.thread.recording = self
-                try:
-                    yield
-                finally:
-                    capturing.thread.recording = None
-        finally:
-            for kernels in (self._kernels, *others):
-                kernels.plan_abort()
+        door.attend(True)
+        capturing.thread.recording = self
+        views.begin(self)
+
+    def _end(self) -> None:
+        views.end(self)
+        capturing.thread.recording = None
+        for kernels in _all_kernels():
+            kernels.plan_abort()
+        door.attend(False)
 
     def finish(self, outputs: Any, given: Sequence[Any], fusion: str, stacked: bool) -> tuple[Replay, Any]:
         """The Replay of what ran, and the value of this run. `given`: the leaves of the arguments, as the function saw them."""
@@ -101,7 +105,7 @@ class Recording:
         plan = self._kernels.plan_end(list(made.values()), FUSIONS[fusion])
         places = [x._replace(place=numbers[x.place]) if x.kind == "result" else x for x in found]
         streams, guards = list(self._streams.values()), list(self._guards.values())
-        beside = Beside(self._effects, self._grown, streams, guards)
+        beside = Beside(self._counts, streams, guards, self._lasting)
         return Replay(self._kernels, plan, beside, places, spec), unflatten(spec, values)
 
     def _output(self, x: Any, given: Sequence[Any], made: dict[int, Any], stacked: bool) -> Output:
@@ -114,11 +118,16 @@ class Recording:
         if isinstance(x, Parameter) and not stacked:
             return Output("constant", -1, x)
         home = self._kernels.plan_home(x.array)
-        if home is None or home < len(self._inputs):
+        if home is None or home < len(self._inputs) or not _alike(made.get(home, x.array), x.array):
             x = copy(x)
             home = self._kernels.plan_home(x.array)
         made.setdefault(home, x.array)
         return Output("result", home, None)
+
+
+def _alike(a: Any, b: Any) -> bool:
+    """True if both arrays, which are whole blocks, have one shape and one dtype: a block is returned in one form only."""
+    return a.shape == b.shape and a.dtype == b.dtype
 
 
 def _all_kernels() -> list[Any]:

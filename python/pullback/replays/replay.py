@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import capturing, devices
+from ..operand import own
 from ..refusal import BadIndex, Refused
+from ..storage import Storage
 from ..tensor import Tensor
 from ..tree import unflatten
 
@@ -35,6 +37,7 @@ class Stream:
         self.generator, self.memory = generator, memory
         self.at = (state["seed"], state["serial"])
         self.first, self.count = state["serial"], 0
+        self._begun = self.at  # where the run began
         self.draws: list[tuple[int, int]] = []
 
     def before(self) -> None:
@@ -44,10 +47,11 @@ class Stream:
         if now != self.at:
             devices.write(self.memory, devices.move(np.array(now, np.uint64), devices.device_of(self.memory)))
             self.at = now
+        self._begun = now
 
     def after(self, steps: int) -> None:
         """The generator is where the plan has come to."""
-        seed, serial = self.at
+        seed, serial = self._begun
         self.at = (seed, serial + self.count * steps)
         self.generator.load_state_dict({"seed": seed, "serial": self.at[1]})
 
@@ -63,16 +67,16 @@ class Beside(NamedTuple):
     """What a replay does beside its launches, and what it relies on.
 
     Attributes:
-        effects: functions to call, and how many launches were recorded before each.
-        grown: Storages whose versions grow, likewise.
+        counts: (object, name of an attribute to add one to, how many launches were recorded before that).
         streams: random generators that move on.
         guards: (an object to keep, a function that tells whether the recording holds).
+        lasting: those of these functions that are false for ever once they are.
     """
 
-    effects: Sequence[tuple[int, Callable[[], None]]]
-    grown: Sequence[tuple[int, Any]]
+    counts: Sequence[tuple[Any, str, int]]
     streams: Sequence[Stream]
     guards: Sequence[tuple[Any, Callable[[], bool]]]
+    lasting: Sequence[Callable[[], bool]]
 
 
 class Replay:
@@ -85,9 +89,8 @@ class Replay:
     def __init__(self, kernels: Any, plan: Any, beside: Beside, outputs: Sequence[Output], spec: Any) -> None:
         self.plan, self.runs = plan, 0
         self._kernels, self._run = kernels, kernels.plan_run
-        self._beside, self._streams = beside, beside.streams
-        self._effects = [effect for _, effect in beside.effects]
-        self._grown = [storage for _, storage in beside.grown]
+        self._beside, self._streams, self._counts = beside, beside.streams, list(beside.counts)
+        self._storages = list({id(owner): owner for owner, _, _ in beside.counts if isinstance(owner, Storage)}.values())
         self._guards = [holds for _, holds in beside.guards]
         self._outputs, self._spec = outputs, spec
         self._changes = capturing.changes
@@ -98,8 +101,8 @@ class Replay:
         return self._changes == capturing.changes and all([holds() for holds in self._guards])
 
     def fresh(self) -> bool:
-        """Whether it may hold again: no Parameter has moved since."""
-        return self._changes == capturing.changes
+        """Whether it may hold again: no Parameter has moved since, and no view that it reads is stale."""
+        return self._changes == capturing.changes and all([holds() for holds in self._beside.lasting])
 
     def run(self, inputs: Sequence[Any], leaves: Sequence[Any], steps: int = 0) -> Any:
         """The function's value for these inputs, tensors or arrays of what was recorded. With steps, they have a leading axis of so
@@ -108,39 +111,34 @@ class Replay:
         for stream in self._streams:
             stream.before()
         try:
-            results = self._run(self.plan, inputs, steps)
+            results = self._run(self.plan, inputs, steps, self._counts)
+            for stream in self._streams:
+                stream.after(steps or 1)
         except Refused:
             raise
         except BaseException as error:
             self._after_error(error)
             raise
+        for storage in self._storages:
+            if storage.views:
+                storage.age()
         self.runs += 1
-        self._go_on(steps or 1)
         if self._single:
             return results[0]
         return unflatten(self._spec, [self._value(output, results, leaves) for output in self._outputs])
 
-    def _go_on(self, times: int) -> None:
-        for storage in self._grown:
-            storage.version += times
-        for effect in self._effects:
-            for _ in range(times):
-                effect()
-        for stream in self._streams:
-            stream.after(times)
-
     @staticmethod
     def _value(output: Output, results: Sequence[Tensor], leaves: Sequence[Any]) -> Any:
-        return {"result": results, "input": leaves}[output.kind][output.place] if output.kind != "constant" else output.value
+        if output.kind == "input":
+            return own(leaves[output.place])  # an array of the caller's is copied
+        return results[output.place] if output.kind == "result" else output.value
 
     def _after_error(self, error: BaseException) -> None:
-        """What was done before the error is accounted for, as it would be without capture."""
+        """What was drawn before the error is accounted for, as it would be without capture. The plan has done its counts."""
         whole, launches, name = self._kernels.plan_done(self.plan)
-        for place, storage in self._beside.grown:
-            storage.version += whole + (place < launches)
-        for place, effect in self._beside.effects:
-            for _ in range(whole + (place < launches)):
-                effect()
+        for owner, _, place in self._counts:
+            if isinstance(owner, Storage) and (whole or place < launches):
+                owner.age()
         for stream in self._streams:
             stream.after_error(whole, launches)
         if isinstance(error, BadIndex):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +14,7 @@ from ..creation import asarray
 from ..errors import CaptureError
 from ..listeners import listeners
 from ..tensor import Parameter, Tensor
+from ..views import OutsideView, StaleView
 
 
 def signature(leaves: Sequence[Any], arrays: Sequence[Any], spec: Any) -> Any:
@@ -25,11 +28,17 @@ def as_leaf(x: Any) -> Any:
     """Arrays count as tensors; a tensor of a class of its own as a plain one."""
     if x.__class__ is Tensor or isinstance(x, Parameter):
         return x
+    if isinstance(x, (OutsideView, StaleView)):
+        _ = x.array  # raises for a stale one, and makes a plain tensor of the other
+        return x
     if isinstance(x, Tensor):
         raise CaptureError(
             "capture: an argument is one example of a batch (under vmap, or the like). Capture the function around the transform."
         )
-    return asarray(x) if isinstance(x, np.ndarray) or hasattr(x, "__cuda_array_interface__") else x
+    return asarray(x) if isinstance(x, np.ndarray) or any([hasattr(x, protocol) for protocol in _ARRAYS]) else x
+
+
+_ARRAYS = ("__dlpack__", "__cuda_array_interface__")  # what arrays of other libraries offer
 
 
 def dense(array: Any, steps: int | None) -> Any:
@@ -53,6 +62,25 @@ def _fixed(x: Any, place: int) -> Any:
             f"capture: argument leaf {place} is a {type(x).__name__}, which cannot be compared with that of the next call. Pass "
             f"tensors, and values that can be hashed."
         ) from None
+    return exact(x)
+
+
+def exact(x: Any) -> Any:
+    """A key that two values have in common if they are of one type and the same bit by bit. Python's comparison takes 0.0 for -0.0,
+    1 for True, and no NaN for itself; a function tells the first ones apart, and none of the last.
+    """
+    if isinstance(x, np.generic):
+        return type(x), x.dtype, x.tobytes()
+    if isinstance(x, complex):
+        return type(x), exact(x.real), exact(x.imag)
+    if isinstance(x, float):
+        return type(x), struct.pack("d", x)
+    if isinstance(x, frozenset):
+        return type(x), frozenset([exact(item) for item in x])
+    if isinstance(x, tuple):
+        return type(x), tuple([exact(item) for item in x])
+    if dataclasses.is_dataclass(x) and not isinstance(x, type):
+        return x, tuple([exact(getattr(x, field.name)) for field in dataclasses.fields(x)])
     return type(x), x
 
 
@@ -76,7 +104,7 @@ def refuse_listeners(leaves: Sequence[Any]) -> None:
     """A replay's inside is told to nobody: raises CaptureError where one would have to be told."""
     for listener in listeners.stack:
         knows = getattr(listener, "knows", None)
-        if knows is None or listener.watch_parameters or any([knows(x) for x in leaves if isinstance(x, Tensor)]):
+        if knows is None or getattr(listener, "watch_parameters", True) or any([knows(x) for x in leaves if isinstance(x, Tensor)]):
             raise CaptureError(
                 f"a captured function was called inside a {type(listener).__name__} that watches its inputs or Parameters, "
                 f"which a replay cannot tell of what runs inside. Make the tape or transform inside the captured function, or "
@@ -86,7 +114,7 @@ def refuse_listeners(leaves: Sequence[Any]) -> None:
 
 def difference(before: Any, now: Any) -> str:
     """What differs between two signatures, in words."""
-    if before is None:
+    if before == now:
         return "the recordings of a signature keep becoming invalid"
     for i, (a, b) in enumerate(zip(before[0], now[0])):
         if a != b:

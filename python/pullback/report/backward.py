@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from .. import door, explain
@@ -30,16 +29,20 @@ class Visit(NamedTuple):
     passed: list[tuple[int, Tensor]]
 
 
-@contextmanager
-def unheard() -> Generator[None]:
+class unheard(door.charged_to):
     """What runs inside is told to no tape, and charged to no pass."""
-    stack, phase = listeners.stack, door.enter(door.OTHER)
-    listeners.stack = ()
-    try:
-        yield
-    finally:
-        listeners.stack = stack
-        door.enter(phase)
+
+    def __init__(self) -> None:
+        super().__init__(door.OTHER)
+        self._heard = listeners.stack
+
+    def _begin(self) -> None:
+        super()._begin()
+        listeners.stack = ()
+
+    def _end(self) -> None:
+        listeners.stack = self._heard
+        super()._end()
 
 
 def visits(tape: GradientTape, targets: Sequence[Tensor], seeds: Sequence[Tensor], sums: Sums) -> Iterator[Visit]:

@@ -13,7 +13,7 @@ from ..creation import zeros_like
 from ..sweep import Sums, check_versions, checked, needed_by, seeds_for, total
 from ..tape import GradientTape
 from ..tensor import Parameter, Tensor
-from ..tree import flatten
+from ..tree import beside, flatten
 from .backward import unheard, visits
 from .first_nan import in_backward, in_forward
 from .measures import Row, of_op, of_source
@@ -80,7 +80,7 @@ def _cells(row: Row) -> list[tuple[str, ...]]:
 def diagnose(tape: GradientTape, target: Any, sources: Any, output_gradients: Any) -> Diagnosis:
     """What GradientTape.diagnose returns."""
     (targets, nested), wanted = flatten(target), checked(flatten(sources)[0])
-    given = flatten(output_gradients)[0] if nested and output_gradients is not None else [output_gradients]
+    given = beside(target, output_gradients) if nested and output_gradients is not None else [output_gradients]
     needed, live = needed_by(tape, targets, through_zero=True), needed_by(tape, targets)
     for op, y, _, _, versions, *site in tape.nodes:
         if y in needed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from collections.abc import Callable
 from functools import cache
 from types import CodeType
@@ -18,7 +19,7 @@ def rule_text(op: Op, rule: Rule) -> str:
     Where the source is not there (a package without .py files), the rule's name and what it takes.
     """
     declared = op.pullback[op.rules.index(rule)] if isinstance(op.pullback, tuple) else op.pullback
-    return "g" if declared is same else _text(declared)
+    return "g" if declared is same else re.sub(r"\b_+(?=[a-z])", "", _text(declared))  # without the mark of private names
 
 
 def _text(function: Callable[..., Any]) -> str:

@@ -164,7 +164,7 @@ class BlackBox:
         self.stats.evaluations += count
         self.stats.forward_calls += forward
         self.stats.backward_calls += not forward
-        return np.asarray(silently((), lambda: self.function(*xs)), dtype=np.float64)
+        return np.array(silently((), lambda: self.function(*xs)), dtype=np.float64)  # a copy: the function may use its memory again
 
 
 class _Layout:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from ..batching import Batch, Batched, belongs, of_all, spread
 from ..creation import zeros
+from ..kept import Heard
 from ..listeners import listeners
 from ..ops.kinds import OWN
 from ..ops.reduce import sum
@@ -78,7 +78,7 @@ class Call(Op):
         rule = Rule(lambda g, *_: pull(complete(g.of)), name, (), 0)
         places = [place for place, x in enumerate(inputs) if keeps or x.storage is not None]
         rule.names = tuple([f"input {place}" for place in places])
-        self.name, self.kind, self.joint, self.rules, self.dead = name, OWN, True, (rule,), tuple(dead)
+        self.name, self.kind, self.joint, self.rules, self.dead, self.factors = name, OWN, True, (rule,), tuple(dead), {}
         self.shown = sys.intern(name)  # scopes are kept by it
         self.pullback, self.cost, self.params, self.again, self.tangent = pull, None, 0, again, tangent
         self.names = tuple([f"input {place}" for place in range(len(inputs))])
@@ -117,7 +117,7 @@ class Output(Op):
             return Cotangents({place: g})
 
         rule = Rule(placed, "output", (), 0)
-        self.name, self.kind, self.joint, self.rules, self.dead = "output", OWN, False, (rule,), ()
+        self.name, self.kind, self.joint, self.rules, self.dead, self.factors = "output", OWN, False, (rule,), (), {}
         self.shown = self.name
         self.pullback, self.cost, self.names, self.params = placed, None, ("call",), 0
         self.edges = lambda inputs, y, params, serials: ((serials[0], rule, (), None),)
@@ -229,15 +229,9 @@ def _below(gx: Tensor, batch: Batch, each: bool) -> Tensor:
     return spread(gx, batch.size) if each else gx * batch.size
 
 
-@contextmanager
-def entered(batches: Sequence[Batch], *outside: Any) -> Generator[None]:
+def entered(batches: Sequence[Batch], *outside: Any) -> Heard:
     """With these batches (and outside of them these listeners) as the innermost; they may have ended before."""
-    before = listeners.stack
-    listeners.stack = (*[listener for listener in before if listener not in batches], *outside, *batches)
-    try:
-        yield
-    finally:
-        listeners.stack = before
+    return Heard((*[listener for listener in listeners.stack if listener not in batches], *outside, *batches))
 
 
 def on(y: Any, batches: Sequence[Batch]) -> Any:
@@ -253,12 +247,8 @@ def on(y: Any, batches: Sequence[Batch]) -> Any:
 
 def silently(stack: Sequence[Any], f: Callable[[], Any]) -> Any:
     """f(), with these listeners instead of those that listen now."""
-    before = listeners.stack
-    listeners.stack = tuple(stack)
-    try:
+    with Heard(tuple(stack)):
         return f()
-    finally:
-        listeners.stack = before
 
 
 def takers() -> tuple[list[Any], list[Any]]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
 from .. import amp, devices, door
 from ..batching import Batch
 from ..errors import TapeError
+from ..kept import Kept
 from ..listeners import listeners
+from ..operand import steady
 from ..ops.random import drawn
 from ..ops.shape import alias
 from ..tape import GradientTape
@@ -43,12 +44,14 @@ def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
         tapes, others = takers()
         if not tapes:
             return f(*args, **options)
+        given, form = flatten((args, options))
+        args, options = unflatten(form, [steady(x) for x in given])
 
         def run() -> Any:
             return f(*args, **options)
 
         reads, states = Reads(), States()
-        with _noted(states):
+        with _Noted(states):
             leaves, spec = flatten(silently((*others, reads), run))
         for y in leaves:
             if isinstance(y, Tensor):
@@ -89,12 +92,11 @@ def _repeated(name: str, run: Callable[[], Any], states: States, count: int, lev
     def again(serials: Sequence[int], inputs: Sequence[Tensor]) -> tuple[GradientTape, list[Any]]:
         tape = GradientTape(watch_parameters=False)
         tape.watch([x for x, serial in zip(inputs, serials) if serial])
-        before = door.enter(door.RECOMPUTE)
-        try:
-            with amp.autocast(precision), devices.use_device(device), _rewound(states, batches), entered(level.above, tape):
-                values = level.lowered(flatten(run())[0])
-        finally:
-            door.enter(before)
+        with (
+            door.charged_to(door.RECOMPUTE), amp.autocast(precision), devices.use_device(device), _Rewound(states, batches),
+            entered(level.above, tape),
+        ):  # fmt: skip
+            values = level.lowered(flatten(run())[0])
         if len(values) != count:
             raise TapeError(
                 f"checkpoint: {name} returned {count} values in the forward pass, and {len(values)} when it was computed again. "
@@ -109,30 +111,35 @@ def _running() -> list[Batch]:
     return [listener for listener in listeners.stack if isinstance(listener, Batch)]
 
 
-@contextmanager
-def _noted(states: States) -> Generator[None]:
+class _Noted(Kept):
     """Notes the state in which each generator of random numbers is before it is first drawn from inside."""
-    outside = drawn.before
-    drawn.before = (*outside, states)
-    try:
-        yield
-    finally:
-        drawn.before = outside
+
+    def __init__(self, states: States) -> None:
+        self._states, self._outside = states, drawn.before
+
+    def _begin(self) -> None:
+        drawn.before = (*self._outside, self._states)
+
+    def _end(self) -> None:
+        drawn.before = self._outside
 
 
-@contextmanager
-def _rewound(states: States, batches: Sequence[Batch]) -> Generator[None]:
+class _Rewound(Kept):
     """Draws from these generators begin at these states inside, and go on afterwards as if nothing had been drawn.
 
     They differ from example to example in these batches only, those of the first time, and in new ones inside.
     """
-    outside, alike, now = drawn.before, drawn.alike, {generator: generator.state_dict() for generator in states}
-    drawn.before, drawn.alike = (), tuple([batch for batch in _running() if batch not in batches])
-    try:
-        for generator, state in states.items():
+
+    def __init__(self, states: States, batches: Sequence[Batch]) -> None:
+        self._states, self._batches = states, batches
+        self._outside, self._now = (drawn.before, drawn.alike), {generator: generator.state_dict() for generator in states}
+
+    def _begin(self) -> None:
+        drawn.before, drawn.alike = (), tuple([batch for batch in _running() if batch not in self._batches])
+        for generator, state in self._states.items():
             generator.load_state_dict(state)
-        yield
-    finally:
-        drawn.before, drawn.alike = outside, alike
-        for generator, state in now.items():
+
+    def _end(self) -> None:
+        drawn.before, drawn.alike = self._outside
+        for generator, state in self._now.items():
             generator.load_state_dict(state)

@@ -10,12 +10,12 @@ from ..batching import Batch, Batched
 from ..errors import ShapeError, TapeError
 from ..explain import name_of
 from ..listeners import listeners
-from ..operand import as_tensor
-from ..ops.cast import astype
-from ..ops.shape import stop_gradient
+from ..operand import as_tensor, own, steady
+from ..ops.cast import in_dtype
+from ..ops.shape import constant
 from ..tape import GradientTape
 from ..tensor import Tensor
-from ..tree import flatten, shown, structure, unflatten
+from ..tree import beside, flatten, shown, structure, unflatten
 from .calls import Reads, batches_of, called, is_real, on, record, silently
 
 
@@ -30,14 +30,14 @@ def straight_through(f: Callable[..., Any]) -> Callable[..., Tensor]:
     @wraps(f)
     def passed(x: Any, *args: Any, **options: Any) -> Tensor:
         x = as_tensor(x)
-        y = stop_gradient(astype(as_tensor(f(stop_gradient(x), *args, **options)), x.dtype))
+        y = constant(in_dtype(as_tensor(f(constant(x), *args, **options)), x.dtype))
         if y.shape != x.shape:
             name = getattr(f, "__name__", "f")
             raise ShapeError(
                 f"straight_through: {name} turned shape {x.shape} into {y.shape}, and the identity cannot be its derivative. "
                 f"Return the argument's shape."
             )
-        return y + (x - stop_gradient(x))  # the bracket is exactly 0, and its derivative exactly 1
+        return y + (x - constant(x))  # the bracket is exactly 0, and its derivative exactly 1
 
     return passed
 
@@ -76,19 +76,22 @@ def custom_gradient(f: Callable[..., Any]) -> Callable[..., Any]:
 def _recorded(f: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """The value of f, known to the tapes as made from the arguments by f's own rule."""
     name, reads, stack = called(f), Reads(), listeners.stack
+    arguments, form = flatten(args)
+    arguments = [steady(x) for x in arguments]  # which the pullback of f may read
+    args = unflatten(form, list(arguments))
     # A tape that is to differentiate the pullback must know where the values come from that it keeps. One tape alone never
     # does: it has ended before it runs the pullback.
     others = [listener for listener in stack if not isinstance(listener, (Batch, Reads))]
     alone = others if len(others) == 1 and isinstance(others[0], GradientTape) and not others[0].persistent else []
     inside = [listener for listener in stack if listener not in alone]
     value, pullback = _pair(silently((*inside, reads), lambda: f(*args, **options)), name)
-    arguments, (leaves, spec) = flatten(args)[0], flatten(value)
+    leaves, spec = flatten(value)
     inputs = [x for x in arguments if is_real(x)]
     _refuse_closures(name, reads, [*arguments, *flatten(options)[0]])
     batches = batches_of([*inputs, *leaves])
     outputs = silently(
         [listener for listener in stack if isinstance(listener, Batch)],
-        lambda: [on(stop_gradient(y), batches) if isinstance(y, Tensor) else y for y in leaves],
+        lambda: [on(constant(y), batches) if isinstance(y, Tensor) else y for y in leaves],
     )
 
     def pull(cotangents: list[Any]) -> list[Any]:
@@ -142,7 +145,7 @@ def conforming(result: Any, args: Sequence[Any], name: str, *, rule: str) -> lis
                 f"{rule}: the gradient for {where} has the structure {shown(gx)}, the argument {shown(x)} (* is one "
                 f"leaf). They must be equal."
             )
-        parts = [None] * len(leaves) if gx is None else flatten(gx)[0]
+        parts = [None] * len(leaves) if gx is None else beside(x, gx)
         found += [_gradient(part, leaf, where, rule) for part, leaf in zip(parts, leaves) if is_real(leaf)]
     return found
 
@@ -150,10 +153,10 @@ def conforming(result: Any, args: Sequence[Any], name: str, *, rule: str) -> lis
 def _gradient(gx: Any, x: Tensor, where: str, rule: str) -> Tensor | None:
     if gx is None:
         return None
-    gx = as_tensor(gx)
+    gx = own(gx)
     if gx.shape != x.shape:
         raise ShapeError(
             f"{rule}: the pullback returned a gradient of shape {gx.shape} for {where}, where a tensor of shape "
             f"{x.shape} is. They must be equal; sum over axes that were broadcast."
         )
-    return astype(gx, x.dtype)
+    return in_dtype(gx, x.dtype)

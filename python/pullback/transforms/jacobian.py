@@ -9,12 +9,12 @@ from typing import Any, Literal
 from ..batching import Batch, Batched, of_all
 from ..creation import eye, zeros
 from ..errors import ShapeError, TapeError
-from ..ops.shape import SLICE, broadcast_to, concat, moveaxis, permute_dims, reshape, reshaped, view
+from ..ops.shape import broadcast_to, concat, moveaxis, permute_dims, reshape
 from ..tape import GradientTape
 from ..tensor import Tensor
 from ..tree import flatten, unflatten
 from .jvp import pushed
-from .vjp import grad, name_of, variables
+from .vjp import check_function, grad, name_of, variables
 
 BUDGET_BYTES = 256 * 2**20  # what chunk="auto" lets one batch of directions take
 FIRST_COLUMNS = 64  # in forward mode nothing is known before the first ones
@@ -41,6 +41,7 @@ def jacobian(
     if mode not in ("auto", "forward", "reverse"):
         raise TapeError(f'jacobian: mode={mode!r}; use "auto", "forward" or "reverse".')
     _check_chunk(chunk)
+    check_function("jacobian", f)
 
     better: dict[Any, str] = {}  # by the shapes of the arguments: what "auto" has found
 
@@ -206,19 +207,3 @@ def batch_jacobian(tape: GradientTape, target: Tensor, source: Tensor, chunk: Ch
         rows += batched_pull(tape, [target], [seeds], [source], unconnected, again=k + 1 < len(parts))
     found = moveaxis(_joined(rows, source), 0, 1)
     return reshape(found, (*target.shape, *source.shape[1:]))
-
-
-def tape_gradients(tape: GradientTape, targets: Any, sources: Any, unconnected: str) -> Any:
-    """tape.gradients."""
-    (of, form), (by, spec) = flatten(targets), flatten(sources)
-    for y in of:
-        if not isinstance(y, Tensor) or y.size != 1:
-            raise TapeError(
-                f"gradients: a target is {f'of shape {y.shape}' if isinstance(y, Tensor) else f'a {type(y).__name__}'}; each "
-                f"must be a scalar tensor. Sum it, or ask for tape.jacobian."
-            )
-    count = len(of)
-    units = {(dtype, at): eye(count, dtype=dtype, device=at) for dtype, at in {(y.dtype, y.device) for y in of}}
-    seeds = [reshaped(view(SLICE, units[y.dtype, y.device], (k,)), (count, *y.shape)) for k, y in enumerate(of)]
-    rows = batched_pull(tape, of, seeds, by, unconnected)
-    return unflatten(form, [unflatten(spec, [None if g is None else view(SLICE, g, (k,)) for g in rows]) for k in range(count)])

@@ -6,21 +6,25 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from .. import door, explain
 from ..creation import asarray, zeros_like
-from ..errors import ShapeError
+from ..errors import ShapeError, TapeError, ZeroGradientWarning
+from ..kept import Listening
 from ..listeners import listeners
+from ..operand import own
 from ..ops.shape import alias
 from ..primitive import ZERO
+from ..site import Site, call_site, warn
 from ..tape import GradientTape
-from ..tensor import Parameter, Tensor, new_serial
-from ..tree import flatten, unflatten
-from .vjp import grad, variable
+from ..tensor import Tensor, new_serial
+from ..tree import beside, flatten, unflatten
+from .vjp import check_function, grad, variables_of
 
 if TYPE_CHECKING:
     from ..primitive import Op
 
 
-class Forward:
+class Forward(Listening):
     """A listener with the tangent of each value that has one, for as long as the value lives.
 
     Attributes:
@@ -29,14 +33,8 @@ class Forward:
 
     def __init__(self) -> None:
         self._tangents: dict[int, tuple[Tensor, Any]] = {}
+        self._cuts: list[tuple[str, Site]] = []  # where values with a tangent left as numbers
         self.bytes = 0
-
-    def __enter__(self) -> Forward:
-        listeners.enter(self)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        listeners.leave(self)
 
     def give(self, x: Tensor, tangent: Tensor) -> None:
         """From now on x has this tangent."""
@@ -45,6 +43,10 @@ class Forward:
         self.bytes += tangent.array.nbytes
         serial, tangents = x.serial, self._tangents
         tangents[serial] = (tangent, weakref.ref(x, lambda _: tangents.pop(serial, None)))
+
+    def knows(self, x: Any) -> bool:
+        """True if x has a tangent."""
+        return self.of(x) is not None
 
     def of(self, x: Any) -> Tensor | None:
         """The tangent of x, None where it has none: zero."""
@@ -65,10 +67,20 @@ class Forward:
             tangent = op.tangent(op, inputs, y, params, tangents)
         finally:
             listeners.restore(before)
+        if door.profiling:
+            door.charge(op.shown)  # the kernels of pullbacks, which are no ops
         self.give(y, tangent)
 
     def cut(self, x: Tensor, how: str) -> None:
-        """Nothing is to be remembered of what leaves."""
+        """Remembers where a value with a tangent leaves as a number, unless a derivative inside of this one is told."""
+        inner = listeners.stack[listeners.stack.index(self) + 1 :]
+        if how in explain.NUMBERS and self.knows(x) and not any([isinstance(other, GradientTape) for other in inner]):
+            self._cuts.append((how, call_site()))
+
+    def warn_of_zero(self) -> None:
+        """Issues a warning if values left as numbers: for who has found that no result has a tangent."""
+        if self._cuts:
+            warn(explain.silent_zero("the arguments", self._cuts), ZeroGradientWarning)
 
 
 def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
@@ -87,11 +99,19 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) 
 
 def pushed(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any, int]:
     """jvp, and the bytes of all tangents that were computed."""
-    leaves, spec = flatten(tuple(primals))
-    directions = flatten(tuple(tangents))[0]
+    check_function("jvp", f)
+    for name, given in (("primals", primals), ("tangents", tangents)):
+        if not isinstance(given, (tuple, list)):
+            raise TapeError(
+                f"jvp: {name} must be a tuple or list with one entry for each argument of f, and is a {type(given).__name__}. "
+                f"For one argument write jvp(f, (x,), (v,))."
+            )
+    whole = tuple(primals)
+    leaves, spec = flatten(whole)
+    directions = beside(whole, tuple(tangents))
     if len(leaves) != len(directions):
         raise ShapeError(f"jvp: {len(directions)} tangents for {len(leaves)} primals. Give one for each, in the same structure.")
-    inside = [x if isinstance(x, Parameter) else alias(variable(x, "jvp")) for x in leaves]
+    inside = variables_of(leaves, whole, "jvp")
     with Forward() as forward:
         for x, t in zip(inside, directions):
             if t is not None:
@@ -99,12 +119,15 @@ def pushed(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any
         out = f(*unflatten(spec, list(inside)))
     values, spec = flatten(out)
     ends = [asarray(y) for y in values]
-    found = [t if (t := forward.of(y)) is not None else zeros_like(y) for y in ends]
+    tangents = [forward.of(y) for y in ends]
+    if all([t is None for t in tangents]):
+        forward.warn_of_zero()
+    found = [zeros_like(y) if t is None else t for y, t in zip(ends, tangents)]
     return out, unflatten(spec, found), forward.bytes
 
 
 def _direction(x: Tensor, tangent: Any) -> Tensor:
-    t = asarray(tangent, dtype=x.dtype, device=x.device)
+    t = own(tangent, dtype=x.dtype, device=x.device)
     if t.shape != x.shape:
         raise ShapeError(f"jvp: a tangent has shape {t.shape}, its primal {x.shape}. They must be equal.")
     return t
@@ -125,7 +148,7 @@ def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., 
         cotangents = flatten(pullback(unflatten(spec, list(zero))))[0]
 
     def derivative(*tangents: Any) -> Any:
-        given = flatten(tangents)[0]
+        given = beside(primals, tangents)
         if len(given) != len(cotangents):
             raise ShapeError(f"linearize: {len(given)} tangents for {len(cotangents)} primals. Give one for each.")
         return unflatten(spec, tape.gradient(cotangents, zero, given, unconnected="zero"))

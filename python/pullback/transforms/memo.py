@@ -10,6 +10,7 @@ from typing import Any
 
 from .. import capturing
 from ..errors import PullbackError
+from ..kept import Heard
 from ..listeners import listeners
 from ..tape import GradientTape
 from ..tensor import Tensor
@@ -80,12 +81,9 @@ class Memo:
                     f"memo: {called(self._function)} was given a {type(x).__name__}, which can change without a trace. Give a "
                     f"tensor: pb.tensor(x), made once and kept."
                 )
-        reads, before = Reads(), listeners.stack
-        listeners.stack = (*before, reads)
-        try:
+        reads = Reads()
+        with Heard((*listeners.stack, reads)):
             outputs, form = flatten(self._function(*args, **options))
-        finally:
-            listeners.stack = before
         return _Entry(leaves, spec, reads.inputs, outputs, form)
 
 

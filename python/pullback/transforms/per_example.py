@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import partial, reduce, wraps
+from operator import add
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -21,6 +22,8 @@ from ..tensor import Tensor
 from ..tree import unflatten
 from .vjp import grad, name_of, variables
 from .vmap import examples, vmap
+
+TRANSPOSE: Final = "permute_dims"  # the op that `_with_transposes` looks through
 
 
 def per_example_grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
@@ -129,10 +132,18 @@ class _Record:
         sums.of[self.value.serial] = Batched(self.batch, seed)
         try:
             with self.batch:
-                walk(tape, dependents(tape, wanted), set(), sums, free=not again)
-                return [[self._factored(part) for part in sums.of[x.serial].parts] for x in self.sources]
+                tape.consumed = not again
+                walk(tape, tape.nodes[:] if again else tape.nodes, dependents(tape, wanted), set(), sums)
+                return [self._all_factored(sums.of[x.serial].parts) for x in self.sources]
         finally:
             tape.nodes = nodes if again else []
+
+    def _all_factored(self, parts: list[Any]) -> list[Factored]:
+        """The parts in factors, and one for the sum of those that are formed."""
+        found = [self._factored(part) for part in parts]
+        formed = [part.all for part in found if isinstance(part, Dense)]
+        rest: list[Factored] = [part for part in found if not isinstance(part, Dense)]
+        return [*rest, Dense(reduce(add, formed))] if formed else rest
 
     def _factored(self, part: Any) -> Factored:
         """A part in the factors that its op tells, otherwise formed."""
@@ -140,23 +151,25 @@ class _Record:
             return Dense(self._of_all(part))
         if isinstance(part, _Transposed):
             return self._factored(part.part).transposed()
-        op, place, rule, g, kept, shape = part
-        factors = op.factors.get(place)
-        found = factors(self._of_all, g, *kept) if factors is not None else None
-        if found is not None:
-            return found
-        if op.joint:
-            gx = rule.definition(g, *kept, [k == place for k in range(len(op.names) - op.params)])[place]
-        else:
-            gx = pull(rule, g, *kept)
-        return Dense(self._of_all(gx if shape is None or gx.shape == shape else unbroadcast(gx, shape)))
+        factors, g, kept, formed = part
+        found = factors(self._of_all, g, *kept)
+        return Dense(self._of_all(formed())) if found is None else found
 
     def _of_all(self, x: Tensor) -> Tensor:
         return of_all(x, self.batch)
 
 
+class _Part(NamedTuple):
+    """A part of a source's gradient that is not formed: how its op factors it, from what, and how it is formed."""
+
+    factors: Callable[..., Factored | None]
+    g: Tensor
+    kept: tuple[Any, ...]
+    formed: Callable[[], Tensor]
+
+
 class _Held:
-    """The parts of a source's gradient, none of them formed: what pulls them, and the cotangent that it pulls."""
+    """The parts of a source's gradient: those that an op tells in factors are not formed."""
 
     array: Final = np.empty(())  # to those who ask for its shape
 
@@ -189,7 +202,7 @@ def _with_transposes(nodes: Sequence[Any], wanted: set[int]) -> set[int]:
     held = set(wanted)
     for node in nodes:
         op, y, serials, *_ = node
-        if op.name == "permute_dims" and serials[0] in held and _order(node) == (1, 0):
+        if op.name == TRANSPOSE and serials[0] in held and _order(node) == (1, 0):
             held.add(y)
     return held
 
@@ -201,9 +214,9 @@ def _order(node: Any) -> Any:
 
 
 def _held_back(node: Any, wanted: set[int]) -> Any:
-    """The node of a tape, with the pullbacks to these values held back."""
+    """The node of a tape, with the pullbacks that give factors of gradients by these values held back."""
     op, y, serials, edges, versions, code, offset = node
-    if wanted.isdisjoint(serials) or op.again is not None:
+    if wanted.isdisjoint(serials) or not (op.factors or y in wanted):
         return node
     held = [_held_jointly(op, edge, wanted) if op.joint else _held_alone(op, edge, wanted) for edge in edges]
     return op, y, serials, held, versions, code, offset
@@ -211,30 +224,40 @@ def _held_back(node: Any, wanted: set[int]) -> Any:
 
 def _held_alone(op: Op, edge: Any, wanted: set[int]) -> Any:
     x, rule, kept, shape = edge
-    if x not in wanted:
-        return edge
+    factors = op.factors.get(op.rules.index(rule))
 
     def hold(g: Any, *kept: Any) -> _Held:
         if isinstance(g, _Held):  # the op is a transpose
             return _Held(*[_Transposed(part) for part in g.parts])
-        return _Held((op, op.rules.index(rule), rule, g, kept, shape))
+        assert factors is not None
+        return _Held(_Part(factors, g, kept, lambda: _of_shape(pull(rule, g, *kept), shape)))
 
-    return x, _HoldingRule(hold), kept, None
+    return (x, _HoldingRule(hold), kept, None) if x in wanted and (factors or op.name == TRANSPOSE) else edge
 
 
 def _held_jointly(op: Op, edge: Any, wanted: set[int]) -> Any:
     inputs, rule, kept, shapes = edge
+    held = [place for place, x in enumerate(inputs) if place in op.factors and x in wanted]
 
     def hold(g: Tensor, *rest: Any) -> list[Any]:
         *kept, needs = rest
-        others = [need and x not in wanted for need, x in zip(needs, inputs)]
+
+        def formed(place: int) -> Tensor:
+            only = [k == place for k in range(len(inputs))]
+            return _of_shape(rule.definition(g, *kept, only)[place], shapes[place])
+
+        others = [need and place not in held for place, need in enumerate(needs)]
         gradients: list[Any] = list(rule.definition(g, *kept, others)) if any(others) else [None] * len(inputs)
-        for place, (need, x) in enumerate(zip(needs, inputs)):
-            if need and x in wanted:
-                gradients[place] = _Held((op, place, rule, g, tuple(kept), shapes[place]))
+        for place in held:
+            if needs[place]:
+                gradients[place] = _Held(_Part(op.factors[place], g, tuple(kept), partial(formed, place)))
         return gradients
 
-    return inputs, _HoldingRule(hold), kept, [() if x in wanted else shape for x, shape in zip(inputs, shapes)]
+    return inputs, _HoldingRule(hold), kept, [() if place in held else shape for place, shape in enumerate(shapes)]
+
+
+def _of_shape(gx: Tensor, shape: Any) -> Tensor:
+    return gx if shape is None or gx.shape == shape else unbroadcast(gx, shape)
 
 
 def _norms(gradients: list[list[Factored]]) -> Tensor:
@@ -252,8 +275,5 @@ def _norms(gradients: list[list[Factored]]) -> Tensor:
 
 def _total(parts: list[Factored], x: Tensor) -> Tensor:
     """The sum of all examples' gradients."""
-    found = [part.total() for part in parts]
-    total = found[0] if found else zeros_like(x)
-    for part in found[1:]:
-        total = total + part
-    return total if total.shape == x.shape else reshape(total, x.shape)
+    found = [reshape(part.total(), x.shape) for part in parts]
+    return reduce(add, found) if found else zeros_like(x)

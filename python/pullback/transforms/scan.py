@@ -9,7 +9,7 @@ from typing import Any
 
 from ..creation import asarray
 from ..errors import PullbackError, ShapeError
-from ..operand import as_tensor
+from ..operand import as_tensor, own
 from ..ops.shape import stack, unstack
 from ..tensor import Tensor
 from ..tree import flatten, shown, structure, unflatten
@@ -41,8 +41,10 @@ def scan(
     Value and gradients are those of the loop written out. Raises ShapeError, PullbackError.
     """
     leaves, spec = flatten(xs)
-    n = _length([x for x in leaves if x is not None], length)
-    columns = [[None] * n if x is None else _slices(as_tensor(x)) for x in leaves]
+    first, form = flatten(init)
+    carry = unflatten(form, [own(x) if hasattr(x, "shape") else x for x in first])
+    n = _length(leaves, length)
+    columns = [_slices(own(x)) for x in leaves]
     steps = [(i, unflatten(spec, [column[i] for column in columns])) for i in range(n)]
     if reverse:
         steps.reverse()
@@ -58,7 +60,7 @@ def scan(
     size = n if checkpoint is False else math.ceil(math.sqrt(n)) if checkpoint is True else checkpoint
     if size < 1:
         raise PullbackError(f"scan: checkpoint={checkpoint!r} must be False, True, or a number of steps from 1 on.")
-    run, carry, ys = segment if checkpoint is False else checkpointed(segment), init, []
+    run, ys = segment if checkpoint is False else checkpointed(segment), []
     for start in range(0, n, size):
         carry, found = run(carry, steps[start : start + size])
         ys += found
@@ -112,7 +114,7 @@ def _step(f: Callable[[Any, Any], Any], carry: Any, x: Any, i: int) -> tuple[Any
 
 
 def _stacked(ys: list[Any], name: str) -> Any:
-    """The y of all steps as one, stacked leaf by leaf; a leaf that is None stays None."""
+    """The y of all steps as one, stacked leaf by leaf."""
     rows, specs = zip(*[flatten(y) for y in ys])
     if any([spec != specs[0] for spec in specs]) and len({str(structure(y)) for y in ys}) > 1:
         raise PullbackError(f"scan: {name} returned a y of another structure in some steps than in others.")
@@ -120,7 +122,5 @@ def _stacked(ys: list[Any], name: str) -> Any:
 
 
 def _column(column: Sequence[Any]) -> Any:
-    if all([y is None for y in column]):
-        return None
     dtype = next((y.dtype for y in column if isinstance(y, Tensor)), None)
     return stack([y if isinstance(y, Tensor) else asarray(y, dtype=dtype) for y in column])

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any
 
 import numpy as np
 
 from ..errors import ZeroGradientWarning
+from ..site import warn
 
 RIDGE = 1e-6  # of the mean variance of the inputs: directions in which they vary less than a thousandth tell nothing
 MEMORY = 8  # pairs that are remembered, per unknown slope of one output
@@ -55,11 +55,10 @@ class Surrogate:
         """(n, m): how much each output grows with each input. Zeros, with a ZeroGradientWarning, before the inputs varied."""
         size = float(np.trace(self._xx)) / len(self._xx)
         if not size > 0:
-            warnings.warn(
+            warn(
                 "black_box: the surrogate has seen no two inputs that differ, so its gradient is zero. Call it with other "
                 "inputs first.",
                 ZeroGradientWarning,
-                stacklevel=2,
             )
             return np.zeros_like(self._xy)
         return np.linalg.solve(self._xx + RIDGE * size * np.eye(len(self._xx)), self._xy)

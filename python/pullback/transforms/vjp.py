@@ -7,12 +7,13 @@ from functools import wraps
 from typing import Any
 
 from .. import dtypes
-from ..creation import asarray
-from ..errors import ShapeError, TapeError
-from ..ops.shape import alias
+from ..errors import DTypeError, PullbackError, ShapeError, TapeError
+from ..operand import own
+from ..ops.shape import alias, copy
+from ..precision import made_of
 from ..tape import GradientTape
 from ..tensor import Parameter, Tensor
-from ..tree import flatten, unflatten
+from ..tree import beside, flatten, paths, unflatten
 
 
 def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
@@ -39,22 +40,48 @@ def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool 
 def value_and_grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
     """As `grad`, with the value first: (value, gradient), or ((value, aux), gradient)."""
 
+    check_function("grad", f)
+
     @wraps(f)
     def both(*args: Any, **options: Any) -> Any:
         tape = GradientTape(watch_parameters=False)
         args, sources, spec = variables(args, argnums, tape, "grad")
         with tape:
             result = f(*args, **options)
-        y = asarray(result[0] if has_aux else result)
+        y = _value(f, result, has_aux)
         if y.size != 1:
             raise ShapeError(
                 f"grad: {name_of(f)} returned shape {y.shape}; only a scalar has a gradient. Sum it (pb.sum), or ask for all of "
                 f"it with pb.jacobian, or for one combination with pb.vjp."
             )
         found = tape.gradient(y, sources, unconnected="zero")
+        y = y if y.storage is None else copy(y)  # a view of a Parameter, which the next step changes
         return ((y, result[1]) if has_aux else y), unflatten(spec, found)
 
     return both
+
+
+def _value(f: Callable[..., Any], result: Any, has_aux: bool) -> Tensor:
+    """The tensor among what f returned that is differentiated. Raises TapeError."""
+    returned = f"grad: {name_of(f)} returned {_shown(result)}"
+    if has_aux:
+        if not isinstance(result, (tuple, list)) or len(result) != 2:
+            raise TapeError(f"{returned}; with has_aux=True it must return two things, the scalar and what is passed on.")
+        result = result[0]
+    elif isinstance(result, (tuple, list, dict)):
+        raise TapeError(
+            f"{returned}, and only one scalar has a gradient. Return the scalar alone; with has_aux=True also a pair of it and "
+            f"anything else."
+        )
+    if result is None:
+        raise TapeError(f"{returned}, and no scalar. Does it lack a return?")
+    return own(result)
+
+
+def _shown(result: Any) -> str:
+    if isinstance(result, (tuple, list, dict)):
+        return f"a {type(result).__name__} of {len(result)}"
+    return "None" if result is None else f"a {type(result).__name__}"
 
 
 def vjp(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., tuple[Any, ...]]]:
@@ -63,6 +90,7 @@ def vjp(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., tuple[
     The pullback may be called any number of times; it returns a tuple with one entry per primal, in its structure.
     Raises: TapeError for a primal that is not floating-point, ShapeError for a cotangent of the wrong shape.
     """
+    check_function("vjp", f)
     tape = GradientTape(persistent=True, watch_parameters=False)
     args, sources, spec = variables(primals, tuple(range(len(primals))), tape, "vjp")
     with tape:
@@ -70,7 +98,7 @@ def vjp(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., tuple[
     targets = flatten(out)[0]
 
     def pullback(cotangents: Any) -> tuple[Any, ...]:
-        given = flatten(cotangents)[0]
+        given = beside(out, cotangents)
         if len(given) != len(targets):
             raise ShapeError(f"vjp: {len(given)} cotangent(s) for a value of {len(targets)} tensor(s). Give one for each.")
         return tuple(unflatten(spec, tape.gradient(targets, sources, given, unconnected="zero")))
@@ -92,7 +120,8 @@ def variables(
             raise TapeError(f"{what}: argnums={argnums}, but there are {len(args)} positional arguments.")
     chosen = [args[place] for place in places]
     leaves, spec = flatten(chosen[0] if isinstance(argnums, int) else tuple(chosen))
-    sources = [x if isinstance(x, Parameter) else alias(variable(x, what)) for x in leaves]
+    sources = variables_of(leaves, args, what, places)
+    tape.of_function = True
     tape.watch(sources)
     inside = unflatten(spec, list(sources))
     replaced = list(args)
@@ -101,15 +130,56 @@ def variables(
     return tuple(replaced), sources, spec
 
 
-def variable(x: Any, what: str) -> Tensor:
-    """A value that a derivative can be taken by. Raises TapeError."""
-    t = asarray(x)
+def variables_of(
+    leaves: Sequence[Any], args: Sequence[Any], what: str, places: Sequence[int] | None = None
+) -> list[Tensor]:
+    """The leaves of the arguments (of those at some places) as what a derivative can be taken by.
+
+    Raises TapeError, DTypeError that name the leaf that cannot be.
+    """
+    found: list[Tensor] = []
+    for x in leaves:
+        try:
+            found.append(x if isinstance(x, Parameter) else made_of(x, alias(_variable(x))))
+        except PullbackError as error:
+            raise type(error)(f"{what}: {_leaf_name(args, places, len(found))} {error}") from None
+    return found
+
+
+def _variable(x: Any) -> Tensor:
+    if not isinstance(x, Tensor) and callable(getattr(x, "parameters", None)):
+        raise TapeError(
+            f"is a {type(x).__name__}, and only tensors have derivatives. Give its Parameters, module.parameters(); f may use "
+            f"the module itself."
+        )
+    try:
+        t = own(x)
+    except DTypeError:
+        raise DTypeError(
+            f"is a {type(x).__name__}, and derivatives are by tensors, arrays and real numbers, in nested lists, tuples, dicts. "
+            f"Leave it out of argnums, or give it in another argument."
+        ) from None
     if not dtypes.is_float(t.dtype):
         raise TapeError(
-            f"{what}: an argument has dtype {t.dtype}, and only floating-point tensors have derivatives. Convert it with "
-            f".astype(pb.float32), or leave it out of argnums."
+            f"has dtype {t.dtype}, and only floating-point tensors have derivatives. Convert it with .astype(pb.float32), or "
+            f"leave it out of argnums."
         )
     return t
+
+
+def _leaf_name(args: Sequence[Any], places: Sequence[int] | None, leaf: int) -> str:
+    """What messages call a leaf of the arguments: `argument 0["b"][1]`."""
+    chosen = range(len(args)) if places is None else places
+    return [f"argument {place % len(args)}{path}" for place in chosen for path in paths(args[place])][leaf]
+
+
+def check_function(what: str, f: Any) -> None:
+    """Raises TapeError for what cannot be called: the value of a function, most often."""
+    if not callable(f):
+        raise TapeError(
+            f"{what}: takes a function, and was given a {type(f).__name__}. Pass the function itself, not its value: "
+            f"{'pb.vjp(f, x)' if what == 'vjp' else 'pb.jvp(f, (x,), (v,))' if what == 'jvp' else f'pb.{what}(f)(x)'}."
+        )
 
 
 def name_of(f: Any) -> str:

@@ -7,12 +7,14 @@ from functools import wraps
 from typing import Any
 
 from ..batching import Batch, Batched, belongs, of_all
-from ..creation import asarray
 from ..errors import ShapeError, VmapError
+from ..operand import own
 from ..ops._shapes import normalize_axis
 from ..ops.shape import moveaxis
+from ..precision import made_of
 from ..tensor import Tensor
 from ..tree import flatten, prefix_leaves, unflatten
+from .vjp import check_function
 
 
 def vmap(f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callable[..., Any]:
@@ -30,6 +32,8 @@ def vmap(f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callable
     Raises ShapeError where the lengths differ or an axis is missing, VmapError for what cannot be done for all at once.
     """
 
+    check_function("vmap", f)
+
     @wraps(f)
     def for_all(*args: Any, **options: Any) -> Any:
         batch, positional, named = examples(args, options, in_axes)
@@ -46,7 +50,9 @@ def examples(args: tuple[Any, ...], options: dict[str, Any], in_axes: Any) -> tu
     leaves, spec = flatten((args, options))
     axes = _input_axes(in_axes, args, options)
     batch = Batch(_common_length(leaves, axes))
-    inside = [x if axis is None else Batched(batch, _first(x, axis, "in_axes")) for x, axis in zip(leaves, axes)]
+    inside = [
+        x if axis is None else made_of(x, Batched(batch, _first(x, axis, "in_axes"))) for x, axis in zip(leaves, axes)
+    ]
     positional, named = unflatten(spec, inside)
     return batch, positional, named
 
@@ -84,13 +90,13 @@ def _common_length(leaves: list[Any], axes: list[int | None]) -> int:
 
 
 def _first(x: Any, axis: int, what: str) -> Tensor:
-    x = asarray(x)
+    x = own(x)
     return x if axis == 0 else moveaxis(x, normalize_axis(what, axis, x.ndim), 0)
 
 
 def _outside(y: Any, batch: Batch, axis: int | None) -> Tensor:
     """A result of one example as a tensor with all of them."""
-    y = asarray(y)
+    y = own(y)
     if axis is None:
         if belongs(y, batch):
             raise VmapError(f"vmap: out_axes is None for a result of shape {y.shape} that differs from example to example.")

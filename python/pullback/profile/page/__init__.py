@@ -7,10 +7,9 @@ import json
 import os
 import re
 from importlib import resources
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ..record import record
+from ..record import record, write_text
 
 if TYPE_CHECKING:
     from ..session import Profile
@@ -22,7 +21,7 @@ _SCRIPTS: Final = (
 
 def to_html(prof: Profile, path: str | os.PathLike[str]) -> None:
     """Writes the page: `record(prof)` with the style and the scripts that show it, as UTF-8."""
-    Path(path).write_text(page(record(prof)), encoding="utf-8")
+    write_text(path, page(record(prof)))
 
 
 def page(data: dict[str, Any]) -> str:

@@ -69,7 +69,8 @@ function coverageTile() {
   const unknown = Object.entries(record.unknown);
   const words = unknown.map(([kernel, count]) => (count > 1 ? `${kernel} (${count} times)` : kernel)).join(", ");
   const all = `the cost of all ${whole(record.total.launches)} launches is known`;
-  const note = unknown.length ? `Cost not known, counted as 0: ${words}` : all;
+  const others = record.elsewhere ? `; ${whole(record.elsewhere)} launches of other threads are not in this profile` : "";
+  const note = (unknown.length ? `Cost not known, counted as 0: ${words}` : all) + others;
   return tile("Coverage", percent(record.coverage).split("\u00a0"), `${record.coverage} of launches`, note,
     { warning: unknown.length > 0, bar: filled(record.coverage) });
 }

@@ -1,0 +1,101 @@
+"""What an optimizer is given: Parameters and gradients, refused in words if they are something else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import dtypes
+from ..errors import DeviceError, DTypeError, PullbackError, ShapeError
+from ..tensor import Parameter
+from ..tree import flatten, in_order, shown, structure, with_nones
+
+
+def trainable(name: str, params: Any) -> list[Parameter]:
+    """The Parameters that an optimizer called `name` is to update, each once. Raises PullbackError, DTypeError, DeviceError."""
+    groups = params if isinstance(params, (list, tuple)) else [params]
+    if any([isinstance(group, dict) and "params" in group for group in groups]):
+        raise PullbackError(
+            f"{name}: there are no groups of parameters: all parameters of an optimizer have the same hyper-parameters. Make an "
+            f'optimizer for each group: optim.{name}(group["params"], lr=group["lr"]).'
+        )
+    leaves = in_order(params)
+    for p in leaves:
+        if not isinstance(p, Parameter):
+            holds = hasattr(p, "parameters") or getattr(p, "__name__", "") == "parameters"  # a Module, or its method
+            instead = "Give model.parameters(), which lists those of a Module." if holds else "Make it with pb.Parameter(value)."
+            raise PullbackError(
+                f"{name}: a {type(p).__name__} among the parameters; only a pb.Parameter can be updated in place. {instead}"
+            )
+    unique = list({id(p): p for p in leaves if p.trainable}.values())
+    if not unique:
+        raise PullbackError(f"{name}: there are no trainable parameters to update.")
+    for p in unique:
+        if p.device != unique[0].device:
+            raise DeviceError(
+                f"{name}: {unique[0].label()} is on {unique[0].device}, {p.label()} on {p.device}; the parameters of an optimizer "
+                f"must be on one device. Move them with Module.to, or make an optimizer for each device."
+            )
+        if not dtypes.is_float(p.dtype):
+            raise DTypeError(
+                f"{name}: {p.label()} has dtype {p.dtype}; only floating-point Parameters can be trained. Make it with "
+                f"dtype=pb.float32, or leave it out with trainable=False."
+            )
+    return unique
+
+
+def names(params: list[Parameter]) -> list[str]:
+    """What the Parameters are called in a state_dict: their names, numbered if two are equal."""
+    found = [str(p.name or f"parameter{i}") for i, p in enumerate(params)]
+    return found if len(set(found)) == len(found) else [f"{i}.{name}" for i, name in enumerate(found)]
+
+
+def refuse_bare(grads: Any) -> None:
+    """Raises PullbackError for a tensor or an array in the place of a list of gradients: it may be the loss."""
+    if hasattr(grads, "shape"):
+        raise PullbackError(
+            f"step: a {type(grads).__name__} of shape {tuple(grads.shape)} was given, and not a list of gradients. A loss is "
+            f"differentiated first: opt.step(tape.gradient(loss, opt.parameters)). The gradient of one parameter comes in a "
+            f"list: opt.step([g])."
+        )
+
+
+class Form:
+    """The structure of the Parameters that an optimizer was made with, in which gradients may come."""
+
+    def __init__(self, params: Any, parameters: list[Parameter]) -> None:
+        self._count = len(parameters)
+        self._structure = structure(params)
+        self._shown = shown(params)
+        places = {id(p): place for place, p in reversed(list(enumerate(with_nones(params))))}
+        self._places = [places[id(p)] for p in parameters]
+
+    def one_each(self, grads: Any) -> list[Any]:
+        """Returns one gradient, or None, for each parameter. Raises ShapeError.
+
+        A dict is matched by its keys. So it has to be of the structure that the optimizer was made with: a list of parameters says
+        nothing of names.
+        """
+        if not _is_list(grads):
+            if structure(grads) != self._structure:
+                raise ShapeError(
+                    f"step: the gradients have the structure {shown(grads)}, and this optimizer was made with {self._shown}. Give "
+                    f"them in that structure, or in a list in the order of opt.parameters: "
+                    f"opt.step(tape.gradient(loss, opt.parameters))."
+                )
+            found = with_nones(grads)
+            return [found[place] for place in self._places]
+        found = with_nones(grads)
+        if len(found) != self._count:  # None may be an empty node
+            found = flatten(grads)[0]
+        if len(found) != self._count:
+            raise ShapeError(
+                f"step: {len(found)} gradients for {self._count} parameters; give one for each, in the order of opt.parameters."
+            )
+        return found
+
+
+def _is_list(grads: Any) -> bool:
+    """True for lists and tuples, also nested ones, whose order is that of what they hold."""
+    return not (isinstance(grads, dict) or hasattr(grads, "__dataclass_fields__")) and (
+        not isinstance(grads, (list, tuple)) or all([_is_list(g) for g in grads])
+    )

@@ -1,0 +1,191 @@
+"""The gradients of several targets: an op is pulled back for all targets that depend on it at once, and for no other.
+
+Where values are large, the targets take turns instead: what one op writes is then read by the next while it is in the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, Final
+
+from .. import capturing
+from ..batching import Batch, Batched, of_all
+from ..creation import ones_like, zeros_like
+from ..errors import TapeError
+from ..listeners import listeners
+from ..ops.shape import SLICE, joined, reshaped, view
+from ..sweep import Sums, connected, live, run_hooks, total, walk
+from ..tensor import Tensor
+from ..tree import flatten, unflatten
+from .calls import Cotangents
+
+if TYPE_CHECKING:
+    from ..tape import GradientTape, Node
+
+# Targets are bits of a number, a mask. Cotangents for the targets of a mask: a tensor with a first axis of as many as there are, in
+# the order of their bits; without it where there is one.
+Part = tuple[int, Any]
+LARGE_BYTES: Final = 1 << 18  # of cotangents of a value for all targets: more do not stay in a cache from op to op
+_ALONE: Final = nullcontext()
+
+
+def tape_gradients(tape: GradientTape, targets: Any, sources: Any, unconnected: str) -> Any:
+    """tape.gradients."""
+    (of, form), (by, spec) = flatten(targets), flatten(sources)
+    for y in of:
+        if not isinstance(y, Tensor) or y.size != 1:
+            raise TapeError(
+                f"gradients: a target is {f'of shape {y.shape}' if isinstance(y, Tensor) else f'a {type(y).__name__}'}; each "
+                f"must be a scalar tensor. Sum it, or ask for tape.jacobian."
+            )
+    rows = tape.backward(lambda free: _sweep(tape, of, by, unconnected, free))
+    return unflatten(form, [unflatten(spec, row) for row in rows])
+
+
+def _sweep(tape: GradientTape, targets: list[Tensor], sources: list[Any], unconnected: str, free: bool) -> list[Any]:
+    """For each target the gradient of each source."""
+    masks, groups = _shared(tape, targets)
+    serials, reach, missing = connected(tape, targets, sources, unconnected, masks.keys())
+    seeds = {(y.shape, y.dtype, y.device): y for y in targets}
+    seeds = {alike: ones_like(y) for alike, y in seeds.items()}
+    begun = [
+        {y.serial: [(1 << k, seeds[y.shape, y.dtype, y.device])]} if y.serial in reach else {} for k, y in enumerate(targets)
+    ]
+    tape.consumed, nodes = free, tape.nodes
+    if free:
+        tape.nodes = []
+    if _largest(nodes) * len(targets) > LARGE_BYTES:
+        groups.clear()  # which hold the nodes, too
+        for k, parts in enumerate(begun):
+            last = k + 1 == len(begun)
+            _walk(tape, 1 << k, nodes if free and last else nodes[:], parts, reach, serials)
+        return _rows(tape, targets, sources, _joined(begun), missing if unconnected == "none" else ())
+    parts = _joined(begun)
+    del nodes
+    for mask in sorted(groups, key=int.bit_count):  # what a value goes into has fewer targets, or the same
+        _walk(tape, mask, groups.pop(mask), parts, reach, serials)
+    return _rows(tape, targets, sources, parts, missing if unconnected == "none" else ())
+
+
+def _joined(several: list[dict[int, list[Part]]]) -> dict[int, list[Part]]:
+    """Parts of several walks, of the cotangents of values by their serials."""
+    found: dict[int, list[Part]] = {}
+    for parts in several:
+        for serial, of in parts.items():
+            found.setdefault(serial, []).extend(of)
+    return found
+
+
+def _shared(tape: GradientTape, targets: list[Tensor]) -> tuple[dict[int, int], dict[int, list[Node]]]:
+    """For each value the targets that depend on it, and the nodes for the same targets."""
+    masks: dict[int, int] = {}
+    for k, y in enumerate(targets):
+        if y.serial in tape.values:
+            masks[y.serial] = masks.get(y.serial, 0) | 1 << k
+    groups: dict[int, list[Node]] = {}
+    for node in reversed(tape.nodes):
+        mask = masks.get(node[1])
+        if mask is not None:
+            groups.setdefault(mask, []).append(node)
+            op, inputs = node[0], node[2]
+            for x in live(op, inputs) if op.dead else inputs:
+                masks[x] = masks.get(x, 0) | mask
+    for nodes in groups.values():
+        nodes.reverse()
+    return masks, groups
+
+
+def _walk(
+    tape: GradientTape, mask: int, nodes: list[Node], parts: dict[int, list[Part]], reach: set[int], sources: set[int]
+) -> None:
+    """Pulls the cotangents for these targets back through the nodes, all at once."""
+    sums = Sums("accumulate")
+    with Batch(mask.bit_count(), directions=True) if mask & (mask - 1) else _ALONE as batch:
+        for serial in [node[1] for node in nodes if node[1] in parts]:
+            whole = _whole(mask, parts.pop(serial))
+            sums.of[serial] = whole if batch is None else _of_each(whole, lambda g: Batched(batch, g))
+        walk(tape, nodes, reach, sources, sums)
+    for serial, g in sums.of.items():
+        found = total(g)
+        parts.setdefault(serial, []).append((mask, found if batch is None else _of_each(found, lambda g: of_all(g, batch))))
+
+
+def _largest(nodes: list[Node]) -> int:
+    """The bytes of the largest value that is kept: a cotangent takes about as many."""
+    return max([k.array.nbytes for node in nodes for edge in node[3] for k in edge[2] if isinstance(k, Tensor)], default=0)
+
+
+def _of_each(g: Any, f: Callable[[Tensor], Tensor]) -> Any:
+    """f of a cotangent, of a call's value f of that of each output."""
+    return Cotangents({place: f(x) for place, x in g.of.items()}) if isinstance(g, Cotangents) else f(g)
+
+
+def _bits(mask: int) -> list[int]:
+    return [k for k in range(mask.bit_length()) if mask >> k & 1]
+
+
+def _whole(mask: int, parts: list[Part]) -> Any:
+    """The cotangents for all targets of the mask: of parts side by side one concatenation, else the sum of what is for each."""
+    if len(parts) == 1 and parts[0][0] == mask:
+        return parts[0][1]
+    if isinstance(parts[0][1], Cotangents):
+        places = {place: None for _, g in parts for place in g.of}
+        return Cotangents({place: _whole(mask, [(part, g.of[place]) for part, g in parts if place in g.of]) for place in places})
+    parts = sorted(parts, key=lambda part: part[0] & -part[0])
+    if [k for part, _ in parts for k in _bits(part)] != _bits(mask):
+        rows = _each(parts)
+        zero = zeros_like(next(iter(rows.values())))
+        parts = [(1 << k, rows.get(k, zero)) for k in _bits(mask)]
+    if len(parts) == 1:
+        return parts[0][1]
+    return joined([g if part & (part - 1) else reshaped(g, (1, *g.shape)) for part, g in parts], 0)
+
+
+def _each(parts: list[Part]) -> dict[int, Tensor]:
+    """What is for each target, in their order."""
+    if len(parts) == 1 and parts[0][0] & (parts[0][0] - 1):
+        return dict(zip(_bits(parts[0][0]), _slices(parts[0][1])))
+    found: dict[int, Tensor] = {}
+    for mask, g in parts:
+        for k, row in zip(_bits(mask), _slices(g) if mask & (mask - 1) else (g,)):
+            found[k] = found[k] + row if k in found else row
+    return dict(sorted(found.items()))
+
+
+def _slices(x: Tensor) -> list[Tensor]:
+    """The slices along the first axis."""
+    if listeners.record is None and x.__class__ is Tensor and x.storage is None and capturing.thread.recording is None:
+        rows = x.array if x.array.ndim > 1 else [x.array[k, ...] for k in range(x.array.shape[0])]
+        return [Tensor(row) for row in rows]  # nobody is to be told
+    return [view(SLICE, x, (k,)) for k in range(x.shape[0])]
+
+
+def _rows(
+    tape: GradientTape, targets: list[Tensor], sources: list[Any], parts: dict[int, list[Part]], missing: Sequence[int] | set[int]
+) -> list[list[Any]]:
+    """For each target the gradient of each source: zeros where it does not depend on it, None for what is missing."""
+    columns: list[list[Any]] = []
+    for x in sources:
+        own = parts.get(x.serial, [])
+        if own and x.serial in tape.leaves and x.serial in tape.hooks:
+            own = [_shown(tape.hooks[x.serial], own)]
+        of = _each(own)
+        columns.append(
+            list(of.values())
+            if len(of) == len(targets)
+            else [of[k] if k in of else None if x.serial in missing else zeros_like(x) for k in range(len(targets))]
+        )
+    return [[column[k] for column in columns] for k in range(len(targets))]
+
+
+def _shown(hooks: Sequence[Any], parts: list[Part]) -> Part:
+    """The complete gradient of a leaf, which its hooks have seen, as one of a batch."""
+    mask = 0
+    for part, _ in parts:
+        mask |= part
+    g = _whole(mask, parts)
+    if not mask & (mask - 1):
+        return mask, run_hooks(hooks, g)
+    with Batch(mask.bit_count(), directions=True) as batch:
+        return mask, of_all(run_hooks(hooks, Batched(batch, g)), batch)

@@ -1,0 +1,197 @@
+"""Layers, losses, initial weights, optimizers and random numbers with their defaults, and what formulas say of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.special
+
+import pullback as pb
+from pullback import nn
+
+Row = tuple[Callable[[Any], Any], Any]
+X = np.array([[0.3, -0.7, 25.0], [-1.9, 0.3, -0.1]])
+Y = np.array([[0.5, 0.25, 1.0], [0.0, 0.3, 0.6]])
+PROBABILITIES = np.array([[0.5, 0.25, 0.25], [0.1, 0.3, 0.6]])
+LABELS = np.array([2, 0])
+LOGS = scipy.special.log_softmax(X, -1)
+WEIGHT, BIAS = np.array([[1.0, 2.0, 0.5], [0.0, -1.0, 3.0]]), np.array([0.5, -0.5])
+
+
+def of(*args: Any) -> Callable[[Any], Any]:
+    return lambda f: f(*[pb.tensor(x) if isinstance(x, np.ndarray) else x for x in args])
+
+
+def layer(*options: Any) -> Callable[[Any], Any]:
+    """Makes the layer with what it must be given, and calls it; its Parameters in float64."""
+
+    def call(kind: Any) -> Any:
+        return kind(*options).to(pb.float64)(pb.tensor(X))
+
+    return call
+
+
+def normed(x: Any, eps: float, centre: bool) -> Any:
+    z = x - x.mean(-1, keepdims=True) if centre else x
+    return z / np.sqrt((z * z).mean(-1, keepdims=True) + eps)
+
+
+def dropped(f: Any) -> bool:
+    """Half are zero, the others twice as large; a Module in eval mode changes nothing."""
+    x = np.arange(1.0, 10_001)
+    y = f(pb.tensor(x)).numpy()
+    return set(np.unique(y / x)) == {0.0, 2.0} and abs((y == 0).mean() - 0.5) < 0.03
+
+
+ACTIVATIONS = {
+    "relu": np.maximum(X, 0), "leaky_relu": np.where(X > 0, X, 0.01 * X), "elu": np.where(X > 0, X, np.expm1(X)),
+    "gelu": X * scipy.special.ndtr(X), "silu": X * scipy.special.expit(X), "sigmoid": scipy.special.expit(X), "tanh": np.tanh(X),
+    "softplus": np.where(X > 20, X, np.log1p(np.exp(X))), "softmax": scipy.special.softmax(X, -1), "log_softmax": LOGS,
+}  # fmt: skip
+CLASSES = {
+    "ReLU": "relu", "LeakyReLU": "leaky_relu", "ELU": "elu", "GELU": "gelu", "SiLU": "silu", "Sigmoid": "sigmoid",
+    "Tanh": "tanh", "Softplus": "softplus", "Softmax": "softmax", "LogSoftmax": "log_softmax",
+}  # fmt: skip
+
+
+def linear_layer(kind: Any) -> Any:
+    made = kind(3, 2)
+    assert (made.weight.shape, made.weight.dtype, made.bias.shape) == ((2, 3), pb.float32, (2,))
+    made.to(pb.float64)
+    made.weight.assign(WEIGHT), made.bias.assign(BIAS)
+    return made(pb.tensor(X))
+
+
+def embedding(kind: Any) -> Any:
+    made = kind(5, 2)
+    assert abs(kind(1000, 100).weight.numpy().std() - 1) < 0.02
+    made.weight.assign(np.arange(10.0).reshape(5, 2))
+    return made(pb.tensor([4, 0]))
+
+
+LAYERS: dict[str, Row] = {
+    **{f"F.{name}": (of(X), y) for name, y in ACTIVATIONS.items()},
+    **{f"nn.{kind}": (layer(), ACTIVATIONS[name]) for kind, name in CLASSES.items()},
+    "F.logsumexp": (of(X), scipy.special.logsumexp(X)),
+    "F.one_hot": (of(LABELS, 3), np.eye(3, dtype=np.float32)[LABELS]),
+    "F.linear": (of(X, WEIGHT), X @ WEIGHT.T),
+    "F.layer_norm": (of(X), normed(X, 1e-5, True)),
+    "F.rms_norm": (of(X), normed(X, 1e-6, False)),
+    "F.dropout": (dropped, True),
+    "nn.Dropout": (lambda kind: dropped(kind()) and bool(pb.all(kind().eval()(pb.ones(9)) == 1)), True),
+    "nn.Linear": (linear_layer, X @ WEIGHT.T + BIAS),
+    "nn.Embedding": (embedding, np.array([[8.0, 9.0], [0.0, 1.0]], np.float32)),
+    "nn.LayerNorm": (layer(3), normed(X, 1e-5, True)),
+    "nn.RMSNorm": (layer(3), normed(X, float(np.finfo(np.float64).eps), False)),
+    "nn.Flatten": (lambda kind: kind()(pb.ones((2, 3, 4, 5))).shape, (2, 60)),
+    "nn.Identity": (layer(), X),
+    "nn.Sequential": (lambda kind: [kind()(3), kind(nn.Tanh(), nn.ReLU())(pb.tensor(X))], [3, np.maximum(np.tanh(X), 0)]),
+    "nn.Buffer": (lambda kind: [kind(X), kind(X).trainable, kind(X).name], [X, False, None]),
+}  # fmt: skip
+
+D = X - Y
+PER_LOSS = {
+    "mse": (of(X, Y), (D**2).mean()),
+    "l1": (of(X, Y), np.abs(D).mean()),
+    "huber": (of(X, Y), np.where(np.abs(D) < 1, D**2 / 2, np.abs(D) - 0.5).mean()),
+    "bce_with_logits": (of(X, Y), (np.logaddexp(0, X) - X * Y).mean()),
+    "kl_div": (of(LOGS, PROBABILITIES), (PROBABILITIES * (np.log(PROBABILITIES) - LOGS)).mean()),
+    "nll": (of(LOGS, LABELS), -LOGS[[0, 1], LABELS].mean()),
+    "cross_entropy": (of(X, LABELS), -LOGS[[0, 1], LABELS].mean()),
+}
+LOSSES: dict[str, Row] = {f"{space}.{name}": row for space in ("nn", "F") for name, row in PER_LOSS.items()}
+
+
+def spread(init: Any) -> tuple[float, float]:
+    """The mean and the standard deviation of a weight of 300 × 400, to two digits."""
+    p = nn.init.zeros(pb.Parameter(np.ones((300, 400), np.float32)))
+    assert init(p) is p
+    return round(float(p.numpy().mean()), 2), round(float(p.numpy().std() * 10), 1)
+
+
+def updated(make: Any) -> list[Any]:
+    """A Parameter after each of two steps with the gradients G, then -G."""
+    p = pb.Parameter(X)
+    opt, found = make([p]), list[Any]()
+    for g in (G, -G):
+        opt.step([pb.tensor(g)])
+        found.append(p.numpy().copy())
+    return [np.allclose(a, b, rtol=1e-9, atol=1e-12) for a, b in zip(found, wanted_updates(type(opt).__name__))]
+
+
+G = Y + 0.5
+
+
+def wanted_updates(name: str) -> list[Any]:
+    p, m, v, found = X, np.zeros_like(X), np.zeros_like(X), list[Any]()
+    for t, g in enumerate((G, -G), 1):
+        if name == "SGD":
+            p = p - 1e-3 * g
+        else:
+            p = p * (1 - 1e-3 * 1e-2) if name == "AdamW" else p
+            m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+            p = p - 1e-3 * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
+        found.append(p)
+    return found
+
+
+def moments(*must: Any) -> Callable[[Any], Any]:
+    """The mean and spread of 40,000 draws to one digit, and whether the defaults alone make one number."""
+
+    def call(f: Any) -> Any:
+        x = f(*must, (200, 200)).numpy() if not must else f(*must, None, (200, 200)).numpy()
+        return round(float(x.mean()), 1), round(float(x.std()), 1), f(*must).shape
+
+    return call
+
+
+def philox_seeded(f: Any) -> Any:
+    f(7)
+    first = pb.random.uniform((3,)).numpy()
+    return bool((first == pb.random.Generator(7).uniform((3,)).numpy()).all())
+
+
+def epochs(kind: Any) -> Any:
+    """Five rows in batches of two, in an order of its own, the last batch too; and all of them."""
+    batches = [b.numpy().tolist() for b in kind(np.arange(5), 2)]
+    again = [b.numpy().tolist() for b in kind(np.arange(5), 2, shuffle=True, seed=0, drop_last=False)]
+    rows = [row for batch in batches for row in batch]
+    return [len(b) for b in batches], sorted(rows), batches == again, rows == list(range(5))
+
+
+RULES: dict[str, Row] = {
+    **{f"optim.{name}": (updated, [True, True]) for name in ("SGD", "Adam", "AdamW")},
+    "schedules.Schedule": (lambda f: [f(0.5).rate(t) for t in (0, 3)], [0.5, 0.5]),
+    "schedules.Step": (lambda f: [f(0.5).rate(t) for t in (0, 2)], [0.5, 0.5 * 0.1**2]),
+    "schedules.Exponential": (lambda f: [f(0.5).rate(t) for t in (0, 2)], [0.5, 0.5 * 0.99**2]),
+    "schedules.Cosine": (lambda f: [f(0.5).rate(t) for t in (0, 1, 2)], [0.5, 0.0, 0.0]),
+    "schedules.Linear": (lambda f: [f(0.5).rate(t) for t in (0, 1, 2)], [0.5, 0.0, 0.0]),
+    "schedules.Polynomial": (lambda f: [f(0.5, 4).rate(t) for t in (0, 1, 4, 5)], [0.5, 0.375, 0.0, 0.0]),
+    "schedules.WarmupCosine": (lambda f: [f(0.5).rate(t) for t in (0, 1, 2)], [0.5, 0.0, 0.0]),
+    "init.zeros": (spread, (0.0, 0.0)),
+    "init.ones": (spread, (1.0, 0.0)),
+    "init.constant": (lambda f: f(pb.Parameter(X), 2.5), np.full_like(X, 2.5)),
+    "init.uniform": (spread, (0.5, round(10 / math.sqrt(12), 1))),
+    "init.normal": (spread, (0.0, 10.0)),
+    "init.truncated_normal": (spread, (0.0, 8.8)),
+    "init.xavier_uniform": (spread, (0.0, round(10 * math.sqrt(2 / 700), 1))),
+    "init.xavier_normal": (spread, (0.0, round(10 * math.sqrt(2 / 700), 1))),
+    "init.kaiming_uniform": (spread, (0.0, round(10 * math.sqrt(2 / 400), 1))),
+    "init.kaiming_normal": (spread, (0.0, round(10 * math.sqrt(2 / 400), 1))),
+    "init.orthogonal": (lambda f: bool(np.allclose((q := f(pb.Parameter(X)).numpy()) @ q.T, np.eye(2), atol=1e-12)), True),
+    "init.calculate_gain": (lambda f: [f("leaky_relu"), f("tanh")], [math.sqrt(2 / (1 + 0.01**2)), 5 / 3]),
+    "init.fans": (of((2, 3, 5)), (15, 10)),
+    "random.uniform": (moments(), (0.5, 0.3, ())),
+    "random.normal": (moments(), (0.0, 1.0, ())),
+    "random.truncated_normal": (moments(), (0.0, 0.9, ())),
+    "random.bernoulli": (moments(), (0.5, 0.5, ())),
+    "random.randint": (moments(10), (4.5, 2.9, ())),
+    "random.permutation": (lambda f: sorted(f(9).tolist()), list(range(9))),
+    "random.seed": (philox_seeded, True),
+    "random.Generator": (lambda f: f().state_dict(), {"seed": 0, "serial": 0}),
+    "data.digits": (lambda f: [len(x) for x in vars(f()).values()], [1442, 1442, 355, 355]),
+    "data.Loader": (epochs, ([2, 2, 1], [0, 1, 2, 3, 4], True, False)),
+}

@@ -1,0 +1,214 @@
+"""Ctrl-C, wherever it comes: no tape, phase, scope, ledger or recording is left behind, and counts are of what was done."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback as pb
+from captured_step import needs_kernels
+from conftest import host
+from pullback import backends, capturing, devices, door, nn, optim
+from pullback.listeners import listeners
+from pullback.ops.random import drawn
+
+X = pb.tensor(np.linspace(-1, 1, 12).reshape(4, 3).astype(np.float32))
+W = pb.Parameter(np.linspace(1, 2, 6).reshape(3, 2).astype(np.float32))
+LABELS = pb.tensor([0, 1, 1, 0])
+NET = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+OPTIMIZER = optim.SGD(NET.parameters(), lr=0.01)
+
+
+def f(x: Any) -> Any:
+    return pb.sum(pb.tanh(x @ W) ** 2)
+
+
+def gradient() -> Any:
+    with pb.GradientTape() as outer:
+        outer.watch(X)
+        with pb.GradientTape() as inner:
+            inner.watch(X)
+            y = f(X)
+        slope = inner.gradient(y, X)
+        with outer.stop_recording():
+            pb.sum(slope)
+        total = pb.sum(slope * slope)
+    return outer.gradient(total, X)
+
+
+def training() -> Any:
+    with pb.GradientTape() as tape:
+        loss = nn.cross_entropy(NET(X), LABELS)
+    OPTIMIZER.step(tape.gradient(loss, OPTIMIZER.parameters))
+    return loss
+
+
+def profiled() -> Any:
+    with pb.profile() as prof:
+        training()
+    return prof.total.flops
+
+
+def checkpointed() -> Any:
+    with pb.GradientTape() as tape:
+        tape.watch(X)
+        y = f(pb.checkpoint(lambda x: pb.random.dropout(pb.sin(x), 0.5))(X))
+    return tape.gradient(y, X)
+
+
+PROGRAMS: dict[str, Callable[[], Any]] = {
+    "gradient": gradient,
+    "training": training,
+    "profile": profiled,
+    "checkpoint": checkpointed,
+    "jvp": lambda: pb.jvp(pb.grad(f), (X,), (X,)),
+    "vmap": lambda: pb.vmap(pb.grad(lambda row: pb.sum(pb.sin(row @ W))))(X),
+    "per_example": lambda: pb.per_example_norm(lambda w, x: pb.sum((x @ w) ** 2))(W, X),
+    "flops": lambda: pb.flops(f, X, argnums=0).total.flops,
+    "debug": lambda: _without_nans(gradient),
+    "reports": lambda: _reported(),
+}
+if backends.why_not(devices.default_device()) is None:
+    PROGRAMS |= {"capture": lambda: pb.capture(training)(), "replay": (lambda step: lambda: step(X))(pb.capture(lambda x: f(x)))}
+
+
+def _without_nans(run: Callable[[], Any]) -> Any:
+    with pb.debug_nans():
+        return run()
+
+
+def _reported() -> Any:
+    with pb.GradientTape() as tape:
+        loss = f(X)
+    return str(tape.explain(loss)), str(tape.diagnose(loss, [W]))
+
+
+def left_behind() -> dict[str, Any]:
+    """What of this thread is not as it is at the beginning."""
+    kernels = backends.kernels_on(devices.default_device())
+    if kernels is not None:
+        kernels.plan_begin([])  # refused while a recording runs
+        kernels.plan_abort()
+    state = {
+        "listeners": listeners.stack, "record": listeners.record, "phase": door.state.phase, "scope": door.scope_now(),
+        "profiles": door.profiling, "ledger": door.state.ledger, "recording": capturing.thread.recording,
+        "draws": drawn.before, "alike": drawn.alike,
+    }  # fmt: skip
+    return {name: value for name, value in state.items() if value}
+
+
+Point = tuple[Any, int, str]
+
+
+def traced(run: Callable[[], Any], told: Callable[[Point], None]) -> Any:
+    """Runs with told(code, line, event) for every call and line of pullback's own Python."""
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        if not frame.f_globals.get("__name__", "").startswith("pullback."):
+            return None
+        if event in ("call", "line"):
+            told((frame.f_code, frame.f_lineno, event))
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        return run()
+    finally:
+        sys.settrace(before)
+
+
+def points(run: Callable[[], Any]) -> list[tuple[Point, int]]:
+    """Every line and every call of pullback's that the program comes to, with when to interrupt it: the first or the last time."""
+    counts: dict[Point, int] = {}
+
+    def count(point: Point) -> None:
+        counts[point] = counts.get(point, 0) + 1
+
+    traced(run, count)
+    return [(point, most if place % 2 else 1) for place, (point, most) in enumerate(counts.items())]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_nothing_is_left_behind_wherever_a_program_is_interrupted(name: str) -> None:
+    run = PROGRAMS[name]
+    run()  # imports, and what is made once
+    assert not left_behind()
+    interrupted = 0
+    for point, occurrence in points(run):
+        seen = 0
+
+        def interrupt(here: Point, point: Point = point, occurrence: int = occurrence) -> None:
+            nonlocal seen
+            if here == point:
+                seen += 1
+                if seen == occurrence:
+                    raise KeyboardInterrupt
+
+        try:
+            traced(run, interrupt)
+        except KeyboardInterrupt:  # the traceback still holds all frames
+            interrupted += 1
+            left = left_behind()
+            assert not left, f"{left} after an interrupt at {point[0].co_qualname}, {point[2]} of line {point[1]}"
+    assert interrupted > 10
+    run()
+
+
+def _for_ever(run: Callable[[], Any]) -> None:
+    while True:
+        run()
+
+
+def test_a_look_at_a_tape_while_it_records_does_not_stop_it() -> None:
+    with pb.GradientTape() as tape:
+        for name in dir(tape):
+            getattr(tape, name)
+        y = f(X)
+    assert tape.gradient(y, W).shape == W.shape
+
+
+@needs_kernels
+@pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals are for the main thread")
+def test_a_run_of_several_steps_ends_between_two_of_them_and_counts_them(on_cpu: None) -> None:
+    pb.random.seed(0)
+    steps, width = 4000, 64
+    net = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Dropout(0.3), nn.Linear(width, 2))
+    opt = optim.Adam(net.parameters(), lr=1e-3)
+
+    def step(x: Any) -> Any:
+        return opt.minimize(lambda: pb.mean(net(x) ** 2))
+
+    train = pb.capture(step, steps=steps)
+    one = np.random.default_rng(0).standard_normal((64, width)).astype(np.float32)
+    xs = pb.tensor(np.broadcast_to(one, (steps, 64, width)))
+    train(xs)
+    initial = [host(p).copy() for p in net.parameters()], opt.state_dict(), pb.random.default.state_dict(), opt.steps
+    handled = signal.signal(signal.SIGINT, signal.default_int_handler)
+    timer = threading.Timer(0.02, lambda: os.kill(os.getpid(), signal.SIGINT))
+    try:
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            _for_ever(lambda: train(xs))
+    finally:
+        timer.cancel()
+        signal.signal(signal.SIGINT, handled)
+    done = opt.steps - initial[3]
+    assert done > 0
+    got, drawn_to = [host(p).copy() for p in net.parameters()], pb.random.default.state_dict()
+    for p, value in zip(net.parameters(), initial[0]):
+        p.assign(pb.tensor(value))
+    opt.load_state_dict(initial[1])
+    pb.random.default.load_state_dict(initial[2])
+    for _ in range(done):
+        step(pb.tensor(one))
+    for p, value in zip(net.parameters(), got):
+        np.testing.assert_array_equal(host(p), value)
+    assert pb.random.default.state_dict() == drawn_to

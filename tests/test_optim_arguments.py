@@ -1,0 +1,112 @@
+"""What optimizers are given by mistake, and what is set on them: told in words, and nothing has changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback as pb
+from pullback import nn, optim
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("betas", (0.5, 0.9)), ("momentum", 0.9), ("learning_rate", 1.0), ("clip_value", 1.0), ("parameters", [])]
+)
+def test_an_attribute_that_nothing_would_read_cannot_be_set(name: str, value: Any) -> None:
+    opt = optim.Adam([pb.Parameter(1.0)])
+    with pytest.raises(pb.PullbackError, match=rf"Adam\.{name} cannot be set: lr and clip_norm can"):
+        setattr(opt, name, value)
+    opt.lr, opt.clip_norm = 0.5, 2.0
+    assert (opt.lr, opt.clip_norm) == (0.5, 2.0)
+
+
+@pytest.mark.parametrize("scalar", [pb.tensor(3.0), np.float32(3.0)], ids=type)
+def test_a_loss_is_no_list_of_gradients(scalar: Any) -> None:
+    p = pb.Parameter(1.0)
+    opt = optim.SGD([p], lr=0.1)
+    for use in (opt.step, opt.preview):
+        with pytest.raises(pb.PullbackError, match=r"tape\.gradient\(loss, opt\.parameters\)"):
+            use(scalar)
+    assert (p.item(), opt.steps) == (1.0, 0)
+    opt.step([scalar])
+    assert p.item() == pytest.approx(0.7)
+
+
+def test_minimize_wants_a_function() -> None:
+    p = pb.Parameter(1.0)
+    with pytest.raises(pb.PullbackError, match=r"a Tensor was given.*opt\.minimize\(lambda"):
+        optim.SGD([p]).minimize(p * p)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        (lambda net: net, r"a Linear among.*model\.parameters\(\)"),
+        (lambda net: [net], r"a Linear among.*model\.parameters\(\)"),
+        (lambda net: net.parameters, r"a method among.*model\.parameters\(\)"),
+        (lambda net: [{"params": net.parameters(), "lr": 0.1}], r'no groups of parameters.*group\["params"\]'),
+        (lambda net: [1.0], r"a float among.*pb\.Parameter\(value\)"),
+    ],
+)
+def test_what_is_no_parameter_is_refused_with_the_way_out(params: Any, words: str) -> None:
+    with pytest.raises(pb.PullbackError, match=words):
+        optim.Adam(params(nn.Linear(2, 1)))
+
+
+def test_gradients_in_a_dict_go_to_the_parameters_of_their_names() -> None:
+    w, b = pb.Parameter(np.zeros(2)), pb.Parameter(np.zeros(2))
+    opt = optim.SGD({"w": w, "b": b, "rest": [pb.Parameter(np.zeros(2), trainable=False)]}, lr=1.0)
+    assert opt.parameters[0] is w
+    assert opt.parameters[1] is b  # in the order of the dict
+    with pb.GradientTape(persistent=True) as tape:
+        loss = pb.sum(2 * w + 5 * b)
+    opt.step({**tape.gradient(loss, {"w": w, "b": b}), "rest": [None]})
+    np.testing.assert_array_equal(w.numpy(), [-2, -2])
+    np.testing.assert_array_equal(b.numpy(), [-5, -5])
+    opt.step(tape.gradient(loss, [w, b]))
+    np.testing.assert_array_equal(w.numpy(), [-4, -4])
+
+
+@pytest.mark.parametrize("grads", [lambda g: {"w": g, "b": g}, lambda g: [{"w": g}, {"b": g}]])
+def test_an_optimizer_of_a_list_refuses_gradients_by_name(grads: Any) -> None:
+    w, b = pb.Parameter(np.zeros(2)), pb.Parameter(np.zeros(2))
+    opt = optim.SGD([w, b], lr=1.0)
+    with pytest.raises(pb.ShapeError, match=r"(?s)step: .*opt.step\(tape.gradient\(loss, opt.parameters\)\)"):
+        opt.step(grads(pb.ones(2, dtype=pb.float64)))
+    opt.step([[pb.ones(2, dtype=pb.float64)], (pb.ones(2, dtype=pb.float64),)])  # lists have an order
+    assert w.numpy().tolist() == b.numpy().tolist() == [-1, -1]
+
+
+def test_gradients_in_a_dict_of_a_network_are_those_of_its_parameters() -> None:
+    net = nn.Sequential(*[nn.Linear(2, 2, bias=False) for _ in range(11)])  # "10.weight" comes before "2.weight"
+    named = dict(net.named_parameters())
+    by_name, by_place = optim.SGD(named, lr=1.0), [p.numpy() for p in net.parameters()]
+    grads = {name: pb.full((2, 2), float(place)) for place, name in enumerate(named)}
+    by_name.step(grads)
+    for place, (p, before) in enumerate(zip(net.parameters(), by_place)):
+        np.testing.assert_allclose(p.numpy(), before - place, rtol=1e-6)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_minimize_says_how_to_leave_a_parameter_alone(frozen: bool) -> None:
+    used, other = pb.Parameter([1.0], name="used"), pb.Parameter([1.0], name="other")
+    opt = optim.SGD([used, other])
+    other.trainable = not frozen
+    with pytest.raises(pb.UnconnectedError) as caught:
+        opt.minimize(lambda: pb.sum(used**2))
+    assert 'Parameter "other"' in str(caught.value)
+    assert 'opt.step(tape.gradient(loss, opt.parameters, unconnected="none"))' in str(caught.value)
+    assert "Pass unconnected" not in str(caught.value)
+
+
+def test_the_loss_of_minimize_is_not_a_view_of_a_parameter_that_the_step_changes() -> None:
+    p = pb.Parameter([2.0])
+    opt = optim.SGD([p], lr=0.5)
+    assert float(opt.minimize(lambda: pb.reshape(p, ()))) == 2.0
+    value, slope = pb.value_and_grad(lambda p: pb.reshape(p, ()))(p)
+    p.assign([7.0])
+    assert (float(value), float(slope)) == (1.5, 1.0)
+    outer = pb.grad(lambda p: pb.value_and_grad(lambda q: pb.reshape(q, ()))(p)[0] ** 2)(p)
+    assert float(outer) == 14.0

@@ -1,0 +1,135 @@
+"""To which op and phase a launch is charged: outside tapes, beside them, in captures; and where nothing ran."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback as pb
+from captured_step import needs_kernels
+from conftest import environment
+from pullback.profile import Figures
+
+X = pb.tensor(np.random.default_rng(0).standard_normal((64, 784)).astype(np.float32))
+
+
+def test_a_launch_outside_tapes_is_charged_to_its_own_op() -> None:
+    x = pb.tensor(np.ones(8, np.float32))
+    for _ in range(2):  # in another order, so that nobody is right by chance
+        for names in (("exp", "logaddexp", "sum"), ("logaddexp", "sum", "exp")):
+            with pb.profile() as prof:
+                lines = [getattr(pb, name)(x, x) if name == "logaddexp" else getattr(pb, name)(x) for name in names]
+            assert len(lines) == 3
+            assert [(row.op, row.figures.launches) for row in prof.rows] == [(name, 1) for name in names]
+            assert len({row.line for row in prof.rows}) == 1
+
+
+
+def test_an_op_that_the_tape_does_not_watch_is_charged_to_itself() -> None:
+    x, w = pb.tensor(np.ones(8, np.float32)), pb.Parameter(np.ones(8, np.float32))
+    with pb.profile() as prof, pb.GradientTape():
+        x.sum()
+        w * 2
+        pb.logaddexp(x, x)
+        pb.exp(w)
+    assert [(row.op, row.kernel) for row in prof.rows] == [(name, name) for name in ("sum", "multiply", "logaddexp", "exp")]
+
+
+
+def test_with_a_tape_the_host_has_time_for_it_and_without_one_it_has_none() -> None:
+    w = pb.Parameter(np.ones(1000, np.float32))
+    with pb.profile(detail="kernel") as prof:
+        for _ in range(20):
+            pb.exp(w)
+    assert prof.host.tape == 0
+    with pb.profile(detail="kernel") as prof:
+        for _ in range(20):
+            with pb.GradientTape() as tape:
+                loss = pb.sum(pb.exp(w))
+            tape.gradient(loss, w)
+    backward = sum([row.figures.seconds for row in prof.rows if row.phase == "backward"])
+    recorded = prof._ledger.host["tape"] * 1e-9
+    walked = max(0.0, prof.backward.seconds - backward) if prof.device == "cpu" else 0.0  # a GPU is at work at another time
+    assert prof.host.tape == pytest.approx(recorded + walked)
+    assert (recorded > 0, walked > 0) == (True, prof.device == "cpu")
+    assert sum(prof.host) == pytest.approx(prof.seconds)
+
+
+
+@needs_kernels
+def test_what_is_first_captured_in_a_backward_pass_is_charged_to_it_in_every_replay() -> None:
+    w = pb.Parameter(np.ones(8, np.float32))
+    captured = pb.capture(lambda g: pb.sin(g) + pb.exp(g))
+
+    def step() -> Any:
+        with pb.GradientTape() as tape:
+            y = w * 2
+            tape.on_gradient(y, captured)
+            loss = pb.sum(y)
+        return tape.gradient(loss, w)
+
+    step()  # no profile runs while it is recorded
+    for replays in range(1, 3):
+        with pb.profile() as prof:
+            step()
+        assert captured.stats().replays == replays
+        phases = {(row.kernel, row.phase) for row in prof.rows if row.kernel in ("sin", "exp")}
+        assert phases == {("sin", "backward"), ("exp", "backward")}
+
+
+
+def test_what_has_not_run_has_no_figures() -> None:
+    assert Figures() == Figures(**dict.fromkeys(Figures.__dataclass_fields__, 0))
+    with pb.profile() as prof:
+        pb.exp(X)
+    assert prof.backward == prof.optimizer == prof.data == Figures()
+
+
+
+SPANS = """
+import itertools
+import numpy as np, pullback as pb
+w = pb.Parameter(np.ones(3))
+with pb.profile() as prof:
+    with pb.GradientTape() as tape:
+        y = pb.sum(pb.exp(w))
+    tape.gradient(y, w)
+    pb.exp(w)
+whole = sum([span.end - span.begin for span in prof.spans])
+phases = [phase for phase, _ in itertools.groupby([span.phase for span in prof.spans])]
+print(phases, 0 < whole < 2 * prof.seconds)
+"""
+
+
+
+def test_phases_have_their_times_without_kernels_too() -> None:
+    for backend in ("reference", "native"):
+        variables = environment(PULLBACK_BACKEND=backend, PULLBACK_DEVICE="cpu")
+        done = subprocess.run([sys.executable, "-c", SPANS], env=variables, capture_output=True, text=True)
+        assert done.stdout.strip() == "['forward', 'backward', 'forward'] True", done.stderr
+
+
+DRAWS = """
+import pullback as pb
+g = pb.random.Generator(0)
+for dtype in ("float32", "float64"):
+    for n in (1, 5, 6, 8):
+        for draw in (g.uniform, g.normal, g.truncated_normal):
+            with pb.profile(strict=True) as prof:
+                draw((n,), dtype=dtype)
+            total = prof.total
+            print(draw.__name__, dtype, n, total.flops, total.special_ops, total.integer_ops, total.bytes_written)
+"""
+
+
+@needs_kernels
+def test_draws_cost_the_same_by_both_backends_in_every_dtype() -> None:
+    told = []
+    for backend in ("reference", "native"):
+        variables = environment(PULLBACK_BACKEND=backend, PULLBACK_DEVICE="cpu")
+        told.append(subprocess.run([sys.executable, "-c", DRAWS], env=variables, capture_output=True, text=True, check=True).stdout)
+    assert told[0] == told[1]

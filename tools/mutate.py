@@ -1,0 +1,239 @@
+"""Mutation test: changes the sources at random, one place at a time, and lists the changes that no test notices.
+
+    python tools/mutate.py trace                            which test calls which function (takes twice as long as the suite)
+    python tools/mutate.py python --seed 1 --count 150      mutants of python/pullback
+    python tools/mutate.py cpp --seed 1 --count 30          mutants of csrc/{cpu,kernels,launch,math}, all compiled in one build
+
+It works in a copy of the checkout, build/mutate, so the checkout itself stays as it is. Each mutant runs first against the tests
+that call its function (at most 25 seconds of them, or for C++ the files in QUICK). Then all survivors run together against the
+whole suite, and each test that fails there runs against each survivor alone. What is left is printed and written to
+build/mutate/report.json. A survivor needs a test, or a reason why it changes nothing that a user or a profile can see.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from mutants import PACKAGE, ROOT, SWITCH, Mutant, cpp_mutants, python_mutants
+
+WORK = ROOT / "build" / "mutate"
+NEVER = [f"--ignore=tests/test_{name}.py" for name in ("nvcc", "cudasim", "gpu_benchmark")]  # of other programs
+QUICK = [f"tests/test_{name}.py" for name in (
+    "corners", "sizes", "ops", "slopes", "exactness", "nn", "losses", "capture", "capture_ops", "capture_programs", "optim",
+    "cpu_memory", "threads", "products", "scatters", "segments", "flop_counts",
+)]  # fmt: skip
+SECONDS = 25.0  # of tests for one mutant
+
+
+def build(mutants: list[Mutant]) -> list[Mutant]:
+    """Compiles all mutants behind their switches. Those that do not compile are left out."""
+    (WORK / "mutants.h").write_text(SWITCH)
+    tools = Path(sys.executable).parent
+    program, options = f"-DCMAKE_MAKE_PROGRAM={tools / 'ninja'}", ["-DPULLBACK_SIMD_LEVELS=native-best", "-DPULLBACK_CUDA=OFF"]
+    configure = ["-S", ".", "-B", "build/dev", "-G", "Ninja", program, f"-DPython_EXECUTABLE={sys.executable}", *options]
+    while True:
+        write([replace(m, text=m.text.replace("{on}", f"(pullback_mutants >> {i} & 1)")) for i, m in enumerate(mutants)])
+        for file in {m.file for m in mutants}:
+            (WORK / file).write_text(f'#include "{WORK}/mutants.h"\n{(WORK / file).read_text()}')
+        subprocess.run([tools / "cmake", *configure], cwd=WORK, check=True, capture_output=True)
+        done = subprocess.run([tools / "cmake", "--build", "build/dev", "--", "-k", "0"], cwd=WORK, capture_output=True, text=True)
+        if done.returncode == 0:
+            install = [tools / "cmake", "--install", "build/dev", "--prefix", "python"]
+            subprocess.run(install, cwd=WORK, check=True, capture_output=True)
+            return mutants
+        wrong = {(file, int(line) - 1) for file, line in re.findall(r"(csrc/\S+?):(\d+):", done.stdout)}
+        left = [m for m in mutants if (m.file, m.line) not in wrong]
+        print(f"{len(mutants) - len(left)} do not compile", flush=True)
+        restore(mutants)
+        if len(left) == len(mutants):
+            raise SystemExit(done.stdout[-4000:])
+        mutants = left
+
+
+# ---- running tests
+
+
+def write(mutants: list[Mutant]) -> None:
+    """Writes the files of the copy with these mutants applied; the ones of a file must not overlap."""
+    for file, group in itertools.groupby(sorted(mutants, key=lambda m: (m.file, m.start)), key=lambda m: m.file):
+        source, taken = (ROOT / file).read_bytes(), len((ROOT / file).read_bytes())
+        for m in reversed(list(group)):
+            if m.end <= taken:
+                source, taken = source[: m.start] + m.text.encode() + source[m.end :], m.start
+        (WORK / file).write_bytes(source)
+
+
+def restore(mutants: list[Mutant]) -> None:
+    for file in {m.file for m in mutants}:
+        shutil.copyfile(ROOT / file, WORK / file)
+
+
+def run(options: list[str], tests: Any = None, limit: float | None = None, **variables: str) -> tuple[int, list[str]]:
+    """Runs these tests of the copy, all of them if None. Returns pytest's status, 124 past the limit, and the failed tests."""
+    (WORK / "tests.json").write_text(json.dumps(tests))
+    (WORK / "failed.txt").write_text("")
+    files = sorted({test.partition("::")[0] for test in tests or ["tests"]})
+    paths = os.pathsep.join([str(WORK / "python"), str(WORK / "tools")])
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "mutate", "-p", "no:cacheprovider", "-rN", "--tb=line", *options, *files]
+    # Bytecode is kept by time and size, which a mutant may share with the file that it was made from.
+    own = {"PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1", "MUTATE": str(WORK)}
+    with (WORK / "log.txt").open("w") as log:
+        process = subprocess.Popen(
+            command, cwd=WORK, env={**os.environ, **own, **variables}, stdout=log, stderr=log, start_new_session=True
+        )
+        try:
+            status = process.wait(limit)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, 9)
+            status = 124
+    return status, (WORK / "failed.txt").read_text().split("\n")[:-1]
+
+
+def related(m: Mutant, calls: dict[str, Any]) -> list[str]:
+    """The quick tests that call the mutant's function, or outside functions anything in its file, in turns from each file."""
+    wanted = f"{m.file}:{m.function}"
+    files: dict[str, list[str]] = defaultdict(list)
+    for test in sorted(calls, key=lambda test: calls[test][0]):
+        if any([f == wanted or (not m.function and f.startswith(wanted)) for f in calls[test][1]]):
+            files[test.partition("::")[0]].append(test)
+    taken, seconds = list[str](), 0.0
+    for test in [test for turn in itertools.zip_longest(*files.values()) for test in turn if test]:
+        if seconds < SECONDS:
+            taken, seconds = [*taken, test], seconds + calls[test][0]
+    return taken
+
+
+def copy_checkout() -> None:
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    files = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")[:-1]
+    libraries = [str(p.relative_to(ROOT)) for p in (ROOT / PACKAGE).rglob("*.so*")]
+    for name in [name for name in [*files, *libraries] if (ROOT / name).exists()]:
+        (WORK / name).parent.mkdir(parents=True, exist_ok=True)
+        if not (WORK / name).exists() or (WORK / name).read_bytes() != (ROOT / name).read_bytes():
+            shutil.copy(ROOT / name, WORK / name)
+
+
+def known_calls() -> dict[str, Any]:
+    calls: dict[str, Any] = {}
+    for path in sorted(WORK.glob("calls-*.json"), key=lambda path: path.stat().st_mtime):
+        calls.update(json.loads(path.read_text()))
+    return calls
+
+
+def draw(options: argparse.Namespace) -> int:
+    """Draws mutants, runs them, and writes what becomes of each. Returns 1 if one survives."""
+    python = options.what == "python"
+    mutants = (python_mutants if python else cpp_mutants)(options.seed, options.count)
+    mutants = mutants if python else build(mutants[:64])  # a bit each
+    calls = known_calls() if python else {}
+    number = {id(m): 1 << i for i, m in enumerate(mutants)}
+
+    def attempt(some: list[Mutant], arguments: list[str], tests: Any, limit: float | None = None) -> tuple[int, list[str]]:
+        if python:
+            write(some)
+        result = run(arguments, tests, limit, PULLBACK_MUTANTS=str(sum([number[id(m)] for m in some])))
+        if python:
+            restore(some)
+        return result
+
+    def keep(m: Mutant, state: str) -> None:
+        m.state = state
+        (WORK / "report.json").write_text(json.dumps([asdict(m) for m in mutants], indent=1))
+        print(f"{state:10} {m.file}:{m.line} {m.kind}: {' '.join(m.was.split())} -> {' '.join(m.text.split())}", flush=True)
+
+    known = json.loads((WORK / "known.json").read_text()) if (WORK / "known.json").exists() else []
+    for m in mutants:
+        tests = related(m, calls) if python else QUICK
+        status, failed = attempt([m], ["-x"], tests, 6 * SECONDS + 60) if tests else (0, [])
+        keep(m, "survives" if status in (0, 5) or set(failed) & set(known) else "hangs" if status == 124 else "noticed")
+    left = [m for m in mutants if m.state == "survives"]
+    if left and not options.fast:
+        _, failed = attempt(left, [*NEVER, "-n", options.jobs, "--maxfail=300"], None)
+        for m in left:
+            tests = [test for test in failed if test not in known]
+            status, _ = attempt([m], ["-x"], tests, 600) if tests else (0, [])
+            keep(m, "survives" if status == 0 else "noticed")
+    left = [m for m in left if m.state == "survives"]
+    print(f"{len(mutants)} mutants, {len(mutants) - len(left)} noticed, {len(left)} survive")
+    return bool(left)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Mutation test of pullback's sources.")
+    parser.add_argument("what", choices=["trace", "python", "cpp"])
+    parser.add_argument("tests", nargs="*", help="for trace: only these files of tests")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--count", type=int, default=50)
+    parser.add_argument("--jobs", default="1", help="processes of the runs of the whole suite")
+    parser.add_argument("--fast", action="store_true", help="no run of the whole suite")
+    options = parser.parse_args()
+    copy_checkout()
+    if options.what != "trace":
+        return draw(options)
+    _, failed = run([*NEVER, "-n", options.jobs, "--dist", "loadfile"], options.tests or None, MUTATE_TRACE="1")
+    (WORK / "known.json").write_text(json.dumps(failed))
+    print(f"{len(known_calls())} tests are traced; fail: {failed}")
+    return 0
+
+
+# ---- inside pytest: -p mutate
+
+if "MUTATE" in os.environ:
+    import threading
+
+    import pytest
+
+    _calls: dict[str, Any] = {}
+    _folder = Path(os.environ["MUTATE"])
+
+    def pytest_collection_modifyitems(items: list[Any]) -> None:
+        """Keeps the tests that were asked for, and leaves out those that fail without a mutant."""
+        tests = json.loads((_folder / "tests.json").read_text())
+        if tests is not None:
+            kept = set(tests)
+            items[:] = [item for item in items if item.nodeid in kept or item.nodeid.partition("::")[0] in kept]
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(item: Any) -> Any:
+        if "MUTATE_TRACE" not in os.environ:
+            return (yield)
+        codes, start = set[Any](), time.perf_counter()
+
+        def listen(frame: Any, event: str, _: Any) -> None:
+            if event == "call":
+                codes.add(frame.f_code)
+
+        threading.setprofile(listen)
+        sys.setprofile(listen)
+        result = yield
+        sys.setprofile(None)
+        threading.setprofile(None)  # type: ignore[arg-type]
+        prefix = str(_folder / "python/")
+        ours = {(c.co_filename, c.co_qualname) for c in codes if c.co_filename.startswith(prefix)}
+        _calls[item.nodeid] = [time.perf_counter() - start, sorted([f"{os.path.relpath(f, _folder)}:{name}" for f, name in ours])]
+        return result
+
+    def pytest_runtest_logreport(report: Any) -> None:
+        if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+            with (_folder / "failed.txt").open("a") as file:
+                file.write(report.nodeid + "\n")
+
+    def pytest_sessionfinish() -> None:
+        if "MUTATE_TRACE" in os.environ and _calls:
+            (_folder / f"calls-{os.getpid()}.json").write_text(json.dumps(_calls))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
