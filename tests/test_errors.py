@@ -329,7 +329,7 @@ def test_a_buffer_is_called_one_and_keeps_its_place() -> None:
     layer.mean = pb.Parameter([1.0, 2.0])
 
 
-def test_a_tensor_that_went_to_torch_is_told_with_the_line_of_the_user() -> None:
+def test_a_tensor_that_went_to_torch_is_told_with_the_line_of_the_user(on_cpu: None) -> None:
     torch = pytest.importorskip("torch")
     p = pb.Parameter([1.0, 2.0], name="p")
     with pb.GradientTape() as tape:

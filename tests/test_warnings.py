@@ -206,7 +206,7 @@ def slope_warnings(run: Callable[[], Any]) -> list[warnings.WarningMessage]:
         (lambda: pb.grad(lambda a: float(pb.sum(a**2)))(TWO), "float()"),
         (lambda: pb.value_and_grad(lambda a: a.item() ** 2)(ONE), "item()"),
         (lambda: pb.grad(lambda a: pb.tensor(np.sum(a.numpy() ** 2)))(TWO), "numpy()"),
-        (lambda: pb.grad(lambda a, b: pb.sum(a) * np.asarray(b).sum(), (0, 1))(TWO, TWO), "np.asarray()"),
+        (lambda: pb.grad(lambda a, b: pb.sum(a) * np.asarray(b).sum(), (0, 1))(TWO.to("cpu"), TWO.to("cpu")), "np.asarray()"),
         (lambda: pb.jacobian(lambda a: pb.tensor(a.numpy() ** 2))(TWO), "numpy()"),
         (lambda: pb.jacobian(lambda a: pb.tensor(a.numpy() ** 2), mode="forward", chunk=2)(TWO), "numpy()"),
         (lambda: pb.jvp(lambda a: pb.tensor(a.numpy() ** 2), (TWO,), (TWO,)), "numpy()"),
