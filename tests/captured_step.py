@@ -10,8 +10,9 @@ import pytest
 
 import pullback as pb
 from conftest import host
-from pullback import backends, devices, nn, optim
+from pullback import backends, nn, optim
 from pullback.nn import functional as F
+from pullback.tensors import devices
 
 REASON = backends.why_not(devices.default_device())
 needs_kernels = pytest.mark.skipif(REASON is not None, reason=f"no native kernels: {REASON}")

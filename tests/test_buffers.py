@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback import door, nn
+from pullback import nn
+from pullback.launch import door
 from pullback.tree import flatten
 
 W = np.array([[0.3, -1.2, 0.7], [1.1, 0.4, -0.6], [-0.9, 0.8, 0.2]])

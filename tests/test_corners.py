@@ -13,7 +13,7 @@ import pullback as pb
 from captured_step import needs_kernels, same
 from conftest import environment, host
 from pullback import nn
-from pullback.primitive import OPS
+from pullback.autodiff.primitive import OPS
 
 NAN, INF = float("nan"), float("inf")
 

@@ -18,7 +18,7 @@ from pullback.nn import functional as F
 
 CALLS: Final = int(os.environ.get("PULLBACK_FUZZ_CALLS", "40"))  # of each function
 RANDOM: Final = ("bernoulli", "normal", "permutation", "randint", "truncated_normal", "uniform")
-HOMES: Final = ("pullback.ops.", "pullback.creation", "pullback.linalg", "pullback.dtypes", "pullback.nn.")
+HOMES: Final = ("pullback.ops.", "pullback.tensors.creation", "pullback.linalg", "pullback.tensors.dtypes", "pullback.nn.")
 
 
 def public() -> dict[str, Callable[..., Any]]:

@@ -14,7 +14,8 @@ import pytest
 
 import pullback as pb
 from conftest import environment, simulated
-from pullback import gpu, nn, optim
+from pullback import nn, optim
+from pullback.tensors import gpu
 
 pytestmark = pytest.mark.skipif(
     not pb.cuda.is_available() or gpu.need().kernels is None, reason=f"no CUDA kernels: {pb.cuda.why_not() or 'the reference runs'}"
@@ -198,7 +199,7 @@ print(f.explain())
 @only_simulated
 def test_counters_are_cleared_before_a_capture_can_be_their_first_use() -> None:
     code = """
-from pullback import gpu
+from pullback.tensors import gpu
 x = pb.tensor(np.ones(300_000, np.float32))
 nodes = gpu.need().kernels.simulator.capture(lambda: pb.sum(x))  # a graph that never runs
 print(nodes > 0, float(pb.sum(x)))

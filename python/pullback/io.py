@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from . import devices, dtypes
-from .creation import asarray
 from .errors import DTypeError, FileFormatError, PullbackError
-from .tensor import Tensor
+from .tensors import devices, dtypes
+from .tensors.creation import asarray
+from .tensors.tensor import Tensor
 
 try:
     import fcntl

@@ -5,10 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .creation import arange
-from .dtypes import is_float
 from .errors import ShapeError
-from .operand import as_tensor
 from .ops._shapes import integer, normalize_axis
 from .ops.cast import in_dtype
 from .ops.elementwise import abs as absolute, equal, sign, sqrt, square, where
@@ -16,7 +13,10 @@ from .ops.index import take_along_axis
 from .ops.linalg import matmul, outer, tensordot, vecdot
 from .ops.reduce import count_nonzero, max, min, sum
 from .ops.shape import broadcast_to, concat, matrix_transpose, moveaxis, reshape
-from .tensor import Tensor
+from .tensors.creation import arange
+from .tensors.dtypes import is_float
+from .tensors.operand import as_tensor
+from .tensors.tensor import Tensor
 
 __all__ = [
     "cross", "diagonal", "matmul", "matrix_norm", "matrix_transpose", "norm", "outer", "tensordot", "trace", "vecdot",

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from .errors import ShapeError
-from .tensor import Parameter, Tensor
+from .tensors.tensor import Parameter, Tensor
 
 LEAVES: Final[set[type]] = {Tensor, Parameter}  # classes that are known to be leaves
 _NAMESPACE: Final = "pullback"  # optree's, for the dataclasses that we have met

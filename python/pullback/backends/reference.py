@@ -9,9 +9,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from .. import capturing, door, gpu
+from ..autodiff.example import Example
 from ..errors import OutOfMemoryError
-from ..example import Example
+from ..launch import capturing, door
+from ..tensors import gpu
 
 TOO_LARGE: Final = ("too big", "too large", "Maximum allowed")  # in NumPy's words for arrays of more bytes than an address reaches
 
@@ -30,7 +31,7 @@ def device_number(arrays: Sequence[Any]) -> int | None:
 
 def runner(op: Any) -> Callable[..., Any]:
     """A kernel for `op` that runs its reference. It refuses what a native one does, so that both promote alike."""
-    from ..refusal import Refused
+    from ..launch.refusal import Refused
 
     count = len(op.names) - op.params
 

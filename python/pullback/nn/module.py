@@ -9,13 +9,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from .. import capturing, devices, door, dtypes
-from ..creation import asarray
+from ..autodiff.site import warn
 from ..errors import DeviceError, DTypeError, PrecisionWarning, PullbackError, ShapeError
+from ..launch import capturing, door
 from ..ops.shape import stop_gradient
-from ..precision import made, was_float64_array
-from ..site import warn
-from ..tensor import Parameter, Tensor
+from ..tensors import devices, dtypes
+from ..tensors.creation import asarray
+from ..tensors.precision import made, was_float64_array
+from ..tensors.tensor import Parameter, Tensor
 from ..tree import flatten
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ..autodiff.primitive import OPS, ZERO, same
 from ..backends.reference import special
-from ..creation import asarray
-from ..dtypes import is_float
-from ..operand import Number, as_tensor, operand, own
-from ..primitive import OPS, ZERO, same
-from ..tensor import Tensor
+from ..tensors.creation import asarray
+from ..tensors.dtypes import is_float
+from ..tensors.operand import Number, as_tensor, operand, own
+from ..tensors.tensor import Tensor
 from .kinds import BINARY, COMPARE, NEIGHBOUR, SELECT, binary, check_numbers, named, op, per_element, unary
 
 TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
@@ -272,8 +272,8 @@ _where = op(
 
 
 def _where_call(condition: Any, a: Any, b: Any) -> Tensor:
-    from .. import dtypes
-    from ..primitive import apply
+    from ..autodiff.primitive import apply
+    from ..tensors import dtypes
     from .cast import in_dtype
 
     condition = as_tensor(condition)

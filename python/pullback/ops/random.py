@@ -14,13 +14,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from .. import capturing, devices, dtypes
+from ..autodiff.batching import Batch, per_example
+from ..autodiff.primitive import apply
 from ..backends.reference import distinct_bytes, special
-from ..batching import Batch, per_example
 from ..errors import DTypeError, PullbackError, ShapeError
-from ..operand import as_tensor, own
-from ..primitive import apply
-from ..tensor import Tensor
+from ..launch import capturing
+from ..tensors import devices, dtypes
+from ..tensors.operand import as_tensor, own
+from ..tensors.tensor import Tensor
 from . import philox
 from ._examples import normal as normal_example
 from ._shapes import Shape, length, real

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import capturing, devices
 from ..errors import OutOfMemoryError, ShapeError, check_room
-from ..operand import as_tensor, own
-from ..tensor import Tensor
+from ..launch import capturing
+from ..tensors import devices
+from ..tensors.operand import as_tensor, own
+from ..tensors.tensor import Tensor
 from ._shapes import ints, normalize_axis
 from .index import take
 from .shape import broadcast_to, flatten, reshape

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from .. import dtypes
+from ..autodiff.primitive import apply
 from ..backends import kernel_for
-from ..creation import zeros_like
 from ..errors import DTypeError, ShapeError
-from ..operand import as_tensor, own
-from ..primitive import apply
-from ..refusal import BadIndex
-from ..tensor import Tensor
+from ..launch.refusal import BadIndex
+from ..tensors import dtypes
+from ..tensors.creation import zeros_like
+from ..tensors.operand import as_tensor, own
+from ..tensors.tensor import Tensor
 from ._examples import normal
 from ._shapes import Shape, ints, normalize_axes
 from .batching import everywhere, normalizing, pull_row_losses, row_losses

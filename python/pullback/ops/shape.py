@@ -9,15 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from .. import capturing, devices, dtypes
+from ..autodiff.batching import Batched, innermost, run as run_batched
+from ..autodiff.listeners import listeners
+from ..autodiff.primitive import OPS, Op, apply, same
 from ..backends.reference import run as run_reference
-from ..batching import Batched, innermost, run as run_batched
 from ..errors import ShapeError, check_room
-from ..listeners import listeners
-from ..operand import as_tensor, own
-from ..primitive import OPS, Op, apply, same
-from ..refusal import Refused
-from ..tensor import Parameter, Tensor
+from ..launch import capturing
+from ..launch.refusal import Refused
+from ..tensors import devices, dtypes
+from ..tensors.operand import as_tensor, own
+from ..tensors.tensor import Parameter, Tensor
 from . import reduce
 from ._examples import normal
 from ._shapes import Shape, block_of, broadcast_shapes, infer_shape, ints, items, normalize_axes, normalize_axis

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from .. import dtypes
 from ..errors import DeviceError, DTypeError, PullbackError, ShapeError
-from ..tensor import Parameter, Tensor
+from ..tensors import dtypes
+from ..tensors.tensor import Parameter, Tensor
 from ..tree import flatten, in_order, shown, structure, with_nones
 
 

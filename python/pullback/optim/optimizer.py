@@ -8,18 +8,19 @@ from typing import Any, Final
 
 import numpy as np
 
-from .. import capturing, devices, door, dtypes
+from ..autodiff.error_text import IF_MEANT, MINIMIZE_IF_MEANT
+from ..autodiff.tape import GradientTape
 from ..backends import kernels_on
 from ..backends.reference import distinct_bytes
-from ..creation import asarray
 from ..errors import DeviceError, DTypeError, PullbackError, ShapeError, UnconnectedError
-from ..explain import IF_MEANT, MINIMIZE_IF_MEANT
-from ..operand import as_tensor
+from ..launch import capturing, door
+from ..launch.refusal import Refused
 from ..ops.shape import copy as snapshot
 from ..ops.writing import write
-from ..refusal import Refused
-from ..tape import GradientTape
-from ..tensor import Parameter, Tensor
+from ..tensors import devices, dtypes
+from ..tensors.creation import asarray
+from ..tensors.operand import as_tensor
+from ..tensors.tensor import Parameter, Tensor
 from . import arena, control as c
 from .arguments import Form, names, trainable
 from .schedules import Schedule, as_schedule

@@ -6,22 +6,23 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .. import door, explain
-from ..creation import asarray, zeros_like
+from ..autodiff import error_text as explain
+from ..autodiff.kept import Listening
+from ..autodiff.listeners import listeners
+from ..autodiff.primitive import ZERO
+from ..autodiff.site import Site, call_site, warn
+from ..autodiff.tape import GradientTape
 from ..errors import ShapeError, TapeError, ZeroGradientWarning
-from ..kept import Listening
-from ..listeners import listeners
-from ..operand import own
+from ..launch import door
 from ..ops.shape import alias
-from ..primitive import ZERO
-from ..site import Site, call_site, warn
-from ..tape import GradientTape
-from ..tensor import Tensor, new_serial
+from ..tensors.creation import asarray, zeros_like
+from ..tensors.operand import own
+from ..tensors.tensor import Tensor, new_serial
 from ..tree import beside, flatten, unflatten
 from .vjp import check_function, grad, variables_of
 
 if TYPE_CHECKING:
-    from ..primitive import Op
+    from ..autodiff.primitive import Op
 
 
 class Forward(Listening):
