@@ -1,7 +1,7 @@
 // Rows of the table of elementwise ops, each with its kernels.
 #pragma once
 #include "cuda/map.cuh"
-#include "kernels/elementwise_rows.h"
+#include "families/elementwise.h"
 
 namespace pb::cuda {
 

@@ -305,7 +305,7 @@ void compute(Work* works, int count) {
         part.out += half * inner * p.m * p.n * item_size(p.dtype);
       }
     } else {
-      if (!(tall || p.m > 1) || p.pulled || p.sums) throw kernels::Failure("a product with too many columns for one launch");
+      if (!(tall || p.m > 1) || p.pulled || p.sums) throw Failure("a product with too many columns for one launch");
       const int64_t half = p.m / 2;
       halves[0].product.m = half, halves[1].product.m = p.m - half;
       halves[1].product.a.data += half * p.a.outer, halves[1].product.out += half * p.n * item_size(p.dtype);

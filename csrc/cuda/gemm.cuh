@@ -4,8 +4,8 @@
 #include "cuda/fold.cuh"
 #include "cuda/gemm.h"
 #include "cuda/operand.cuh"
-#include "kernels/activations.h"
-#include "kernels/matmul.h"
+#include "families/activations.h"
+#include "families/matmul.h"
 
 namespace pb::cuda {
 

@@ -4,7 +4,7 @@
 
 #include "cuda/reduce_columns.cuh"
 #include "cuda/reduce_rows.cuh"
-#include "kernels/reduce_rows.h"
+#include "families/reduce.h"
 
 namespace pb::cuda {
 
