@@ -197,7 +197,7 @@ def cpp_line(line: str, before: str) -> Iterator[tuple[str, str, str]]:
 
 def cpp_mutants(seed: int, count: int) -> list[Mutant]:
     lines: dict[tuple[str, int], list[Mutant]] = defaultdict(list)
-    for path in sorted(p for folder in ("cpu", "kernels", "launch", "math") for p in (ROOT / "csrc" / folder).glob("*.*")):
+    for path in sorted(p for folder in ("cpu", "families", "launch", "math") for p in (ROOT / "csrc" / folder).glob("*.*")):
         text, at = path.read_text().splitlines(keepends=True), 0
         for number, (before, line) in enumerate(zip(["", *text], text), 1):
             for kind, new, what in [] if path.suffix == ".def" else cpp_line(line.rstrip("\n"), before):

@@ -1,5 +1,5 @@
 // Optimizer updates: a plan of where weights and slots lie, made once, and one call a step for all tensors.
-#include "kernels/update.h"
+#include "families/update.h"
 
 #include <memory>
 #include <vector>
@@ -7,7 +7,7 @@
 #include "bindings/recorder.h"
 #include "bindings/tables.h"
 #include "bindings/result.h"
-#include "kernels/executed.h"
+#include "families/executed.h"
 #include "math/update.h"
 
 namespace pb {

@@ -8,7 +8,7 @@
 #include "cpu/pool.h"
 #include "cpu/scratch.h"
 #include "cpu/stream.h"
-#include "kernels/update_rows.h"
+#include "families/update_rows.h"
 
 namespace pb::kernels {
 namespace {

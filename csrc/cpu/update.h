@@ -2,7 +2,7 @@
 #pragma once
 #include <new>
 
-#include "kernels/update.h"
+#include "families/update.h"
 #include "math/update.h"
 
 namespace pb::cpu {

@@ -3,8 +3,8 @@
 
 #include "cuda/fold.cuh"
 #include "cuda/gradients.cuh"
-#include "kernels/executed.h"
-#include "kernels/update.h"
+#include "families/executed.h"
+#include "families/update.h"
 #include "math/update.h"
 
 namespace pb::cuda {

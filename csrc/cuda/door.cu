@@ -6,7 +6,7 @@
 
 #include "cuda/gemm.h"
 #include "cuda/launch.cuh"
-#include "kernels/matmul.h"
+#include "families/matmul.h"
 #include "launch/clock.h"
 #include "launch/denormals.h"
 

@@ -5,7 +5,7 @@
 
 #include "cuda/fold.cuh"
 #include "cuda/gradients.cuh"
-#include "kernels/update_rows.h"
+#include "families/update_rows.h"
 
 namespace pb::cuda {
 

@@ -14,7 +14,7 @@ import numpy as np
 from .. import config
 from ..launch.refusal import Refused
 
-HOLDERS: Final = ("tensors", "recordings", "graphs", "scratch")  # holders of memory, as in csrc/kernels/memory.h
+HOLDERS: Final = ("tensors", "recordings", "graphs", "scratch")  # holders of memory, as in csrc/launch/memory.h
 
 _waiting: Final[list[Callable[[Any], None]]] = []
 

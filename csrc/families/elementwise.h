@@ -1,15 +1,37 @@
-// The rows of the table of elementwise ops: a backend makes its kernels of them.
+// The elementwise ops: one output from up to four inputs of the same shape after broadcasting.
 #pragma once
-#include "kernels/elementwise.h"
-#include "kernels/executed.h"
+#include <vector>
+
+#include "families/executed.h"
+#include "launch/door.h"
 #include "math/counting.h"
 #include "math/functors.h"
 
 namespace pb::kernels {
 
+constexpr int kMaxArity = 4;
+
+// An op of this family, as the bindings see it.
+struct Elementwise {
+  Kernel kernel;
+  int arity;
+  bool predicate;         // the result is bool
+  int conditions;         // the number of leading operands that keep their own dtype: 1 for the condition of `where`
+  bool takes[kComputes];  // compute types that the op is defined for
+  Counts counts;          // the work of one element, measured by running the functor on the counting scalar
+};
+
+// Returns every op of the family; each backend defines this function. An input may be a number in the launch: View::number.
+const std::vector<const Elementwise*>& elementwise();
+
+inline void elementwise_cost(const Launch& launch, Cost& cost) {
+  const auto& op = *static_cast<const Elementwise*>(launch.table);
+  cost.add(op.counts, launch.out().size());
+}
+
 enum Types { kFloats = 1, kInts = 2, kBool = 4 };
 
-// A row: functor F of so many operands makes sense for these types.
+// A row of math/unary.def or math/binary.def: its functor, its number of operands, and the types it is defined for.
 template <class F, int Arity, int kTypes, bool kPredicate = false, int kConditions = 0> struct Row {
   using Functor = F;
   static constexpr int kArity = Arity, kConditionCount = kConditions;
@@ -21,12 +43,12 @@ template <class F, int Arity, int kTypes, bool kPredicate = false, int kConditio
   }
 };
 
-// where(condition, a, b): the only one whose first operand has another dtype.
+// where(condition, a, b): the only op whose first operand has a different dtype.
 struct where_forward {
   template <class A> PB_HD A operator()(A condition, A a, A b) const { return condition != A(0) ? a : b; }
 };
 
-// add(Row<...>{}, name) for the forward ops of one operand, for their pullbacks, and so on.
+// Each of these calls add(Row<...>{}, name) for every op of one kind; a backend instantiates its kernels with them.
 template <class Add> void each_unary(Add&& add) {
 #define PB_UNARY(name, FWD, PULL) add(Row<name##_forward, 1, kFloats>{}, #name);
 #define PB_UNARY_NUMBER(name, FWD, PULL) add(Row<name##_forward, 1, kFloats | kInts>{}, #name);
@@ -57,7 +79,7 @@ template <class Add> void each_binary_pullback(Add&& add) {
 #include "math/binary.def"
 }
 
-// The row's entry for the bindings, but for its kernel.
+// Returns the row's entry of the table that the bindings read. `run` is the backend's kernel.
 template <class R> Elementwise entry(R, const char* name, void (*run)(const Launch&)) {
   Elementwise op{};
   op.kernel = {name, run, elementwise_cost, executed_elements};

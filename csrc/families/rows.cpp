@@ -1,8 +1,7 @@
 // The kernels that own a row, and what they cost: their formulas run on the scalar that counts.
-#include "kernels/rows.h"
+#include "families/rows.h"
 
-#include "kernels/executed.h"
-#include "kernels/row_formulas.h"
+#include "families/executed.h"
 
 namespace pb::kernels {
 namespace {

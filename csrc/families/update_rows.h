@@ -1,7 +1,7 @@
 // The updates that there are, by their hyperparameters: a backend makes its kernels of them.
 #pragma once
-#include "kernels/executed.h"
-#include "kernels/update.h"
+#include "families/executed.h"
+#include "families/update.h"
 #include "math/counting.h"
 #include "math/update.h"
 

@@ -1,25 +1,25 @@
-// What kernels can throw beyond what their arguments allow.
+// The exceptions of kernels, apart from those for wrong arguments.
 #pragma once
 #include <cstdint>
 #include <new>
 #include <stdexcept>
 #include <string>
 
-namespace pb::kernels {
+namespace pb {
 
-// An index outside its axis: `where` is its position in the flattened index. On the CPU the first one, whatever the threads
-// did. A GPU tells later, of an earlier launch: `kernel` is its name.
+// An index outside its axis: `where` is its position in the flattened indices. The CPU reports the first such index for any number
+// of threads. A GPU reports it after the launch, whose kernel is then named by `kernel`.
 struct OutOfRange {
   int64_t where, index, length;
   const char* kernel = nullptr;
 };
 
-// The device says no, in words for the user.
+// The device refused, for a reason in words for the user.
 struct Failure : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// A device is full; the message tells how full.
+// A device is full. The message says how full.
 class OutOfMemory : public std::bad_alloc {
  public:
   explicit OutOfMemory(std::string message) : message_(std::move(message)) {}
@@ -29,4 +29,4 @@ class OutOfMemory : public std::bad_alloc {
   std::string message_;
 };
 
-}  // namespace pb::kernels
+}  // namespace pb

@@ -1,24 +1,72 @@
-// The formulas of the ops that own a row, whoever walks it: a loop, the lanes of a warp, the scalar that counts.
+// Ops that own a row: softmax and its relatives, the norms, cross entropy. A row is the last axis of an operand.
 #pragma once
+#include "launch/door.h"
 #include "math/counting.h"
 #include "math/exp_nonpositive.h"
 #include "math/functors.h"
 
 namespace pb::kernels {
 
-// A row is read and written as x[i], i being what the walk calls the place of an element; an operand of one value a row as
-// g[0]. What the walk `over` of a row offers:
-//   over.fold<R>(f, rows...)   f(i) of all places combined by R; the rows are read for the first time, and may be asked for
-//   over.each(f)               f(i) for all places
-//   over.mean(sum)             divides by the length
-//   over.any(b)                whether b holds for any of the rows that are walked in step with this one
-//   over.at(x, k), over.change(y, k, f)   element k; f of it in its place
-// Where a result is written to a place whose operand is not read after that, both may be one.
+// All operands have as many rows as x; an operand with one value per row has a last axis of length one. Inputs are floats of one
+// dtype, of any strides; outputs are contiguous.
+// softmax, log_softmax: out: y. in: x.         logsumexp: out: y, one value per row. in: x.
+// softmax_pullback, log_softmax_pullback: out: gx. in: g, y.
+// logsumexp_pullback: out: gx. in: g, x, y; g and y have one value per row.
+extern const Kernel softmax, log_softmax, logsumexp;
+extern const Kernel softmax_pullback, log_softmax_pullback, logsumexp_pullback;
 
-struct none {};  // instead of a weight or a bias that is not there
+// reals[0]: eps. ints: 1 if there is a weight, and 1 if there is a bias, (n,) each.
+// out: y. in: x, weight, bias; the pullbacks: out: gx, gweight, gbias. in: g, x, weight. rms_norm has no gbias.
+extern const Kernel layer_norm, layer_norm_pullback, rms_norm, rms_norm_pullback;
+
+// out: the loss of each row. in: logits (rows, classes), labels (rows,) of any integer dtype. The pullback: out: glogits.
+// in: g, logits, labels. cross_entropy_with_gradient computes both at once, with the same bits. out: loss, glogits. in: g, logits, labels.
+// ints[0]: the label of rows that are ignored. reals[0]: the share of the target that is spread over all classes.
+// They throw OutOfRange. On a GPU a later call throws it, and the loss and the gradient of such a row are 0.
+extern const Kernel cross_entropy, cross_entropy_pullback, cross_entropy_with_gradient;
+
+// out[r] = x[r] / (number of labels in row r that differ from ints[0]). in: x, one value per row; labels, of any integer dtype.
+void divide_by_count(const Launch& launch);
+void divide_by_count_cost(const Launch& launch, Cost& cost);
+
+// Each backend defines these.
+void run_softmax(const Launch& launch);
+void run_log_softmax(const Launch& launch);
+void run_logsumexp(const Launch& launch);
+void run_softmax_pullback(const Launch& launch);
+void run_log_softmax_pullback(const Launch& launch);
+void run_logsumexp_pullback(const Launch& launch);
+void run_layer_norm(const Launch& launch);
+void run_layer_norm_pullback(const Launch& launch);
+void run_rms_norm(const Launch& launch);
+void run_rms_norm_pullback(const Launch& launch);
+void run_cross_entropy(const Launch& launch);
+void run_cross_entropy_pullback(const Launch& launch);
+void run_cross_entropy_with_gradient(const Launch& launch);
+
+inline int64_t row_length(const View& v) { return v.shape[v.ndim - 1]; }
+inline int64_t row_count(const View& v) {
+  int64_t rows = 1;
+  for (int d = 0; d + 1 < v.ndim; ++d) rows *= v.shape[d];
+  return rows;
+}
+
+// ---- the formulas: each runs on any walk over a row, which is a loop, the threads of a GPU, or the walk that counts
+//
+// A row is read and written as x[i], with a position i that the walk supplies; an operand with one value per row as g[0]. A walk
+// `over` a row has these functions:
+//   over.fold<R>(f, rows...)   combines f(i) of all positions with R. This is the first read of `rows`: they may be prefetched.
+//   over.each(f)               calls f(i) for all positions
+//   over.mean(sum)             divides by the length
+//   over.any(b)                true if b holds for any of the rows that are walked in step with this one
+//   over.at(x, k)              element k
+//   over.change(y, k, f)       replaces element k by f of it
+// An output may share memory with an operand that is not read after the output is written.
+
+struct none {};  // stands for a weight or a bias that is not given
 template <class W> constexpr bool is_given = !std::is_same_v<W, none>;
 
-// The largest element, but for NaN, which may get lost: it comes back with the sum of exponentials.
+// The largest element of a row. It may ignore NaN: the sum of exponentials propagates NaN anyway.
 struct largest {
   template <class A> PB_HD static A identity() { return m::lowest<A>(); }
   template <class A> PB_HD static A combine(A a, A b) {
@@ -41,7 +89,7 @@ template <class Over, class X> PB_HD auto ends_of(const Over& over, X x) {
   });
 }
 
-// log(sum(exp(x))) = top + log. visit(i, x[i] - top) is called on the way.
+// Computes log(sum(exp(x))) = top + log, and calls visit(i, x[i] - top) for each element.
 template <class A> struct LogSum {
   A top, log;
 };
@@ -126,7 +174,7 @@ PB_HD void affine(const Over& over, X x, A mean, A scale, W w, B b, Y y) {
   });
 }
 
-// Two passes: the mean, then the squares of what is left of it. One pass would lose a small variance beside a large mean.
+// Two passes: the mean, then the squared deviations. One pass would lose a small variance next to a large mean.
 template <class A> struct Spread {
   A mean, inverse;  // 1 / sqrt(variance + eps)
 };
@@ -160,8 +208,8 @@ template <> struct Norm<false> {
   }
 };
 
-// With h = g w and z = (x - mean) r: gx = r (h - mean(h) - z mean(h z)), gweight = g z, gbias = g. The sums of the gradients of
-// weight and bias go to gw and gb. h is kept in gx where there is a weight.
+// With h = g w and z = (x - mean) r: gx = r (h - mean(h) - z mean(h z)), gweight = g z, gbias = g. The gradients of
+// weight and bias are added to gw and gb. h is kept in gx if there is a weight.
 template <bool kCentred> struct NormPullback;
 template <> struct NormPullback<true> {
   template <class Over, class G, class X, class W, class A, class GX, class S>
@@ -204,7 +252,7 @@ template <> struct NormPullback<false> {
   }
 };
 
-// -log softmax(x)[label], mixed with the mean of -log softmax(x) over all classes: (1 - s) and s parts of it. sum: of x.
+// Returns (1 - s) * -log softmax(x)[label] + s * mean(-log softmax(x)), for smoothing s. sum: log_sum_exp of x.
 template <class Over, class X, class A, class Label, class S>
 PB_HD A cross_entropy_of(const Over& over, X x, LogSum<A> sum, Label label, S smoothing) {
   const A picked = over.at(x, label) - sum.top;
@@ -213,7 +261,7 @@ PB_HD A cross_entropy_of(const Over& over, X x, LogSum<A> sum, Label label, S sm
   return sum.log - ((A(1) - smoothing) * picked + smoothing * mean);
 }
 
-// From exponentials in gx: `scale` times each is g softmax(x).
+// Turns the exponentials in gx into the gradient of the logits. `scale` times an exponential is g softmax(x).
 template <class Over, class A, class Label, class S, class GX>
 PB_HD void subtract_target(const Over& over, A g, A scale, Label label, S smoothing, GX gx) {
   if (smoothing == S(0)) {
@@ -233,7 +281,7 @@ PB_HD void cross_entropy_gradient(const Over& over, A g, X x, Label label, S smo
   subtract_target(over, g, A(g / sum), label, smoothing, gx);
 }
 
-// Both of the above, of the same bits, with one exponential for each element. Returns the loss.
+// Computes the loss and its gradient with one exponential per element and the bits of the two functions above. Returns the loss.
 template <class Over, class X, class A, class Label, class S, class GX>
 PB_HD A cross_entropy_and_gradient(const Over& over, A g, X x, Label label, S smoothing, GX gx) {
   const A top = largest_of(over, x);

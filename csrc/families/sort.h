@@ -1,18 +1,28 @@
-// The order of elements as the order of unsigned integers: one sort then serves every dtype of a size.
+// Sorting along an axis, and searching in what is sorted. Every sort is stable, and puts NaN last in both directions.
 #pragma once
-#include <cstdint>
-
-#include "launch/dtype.h"
+#include "launch/door.h"
 
 namespace pb::kernels {
 
-// Equal elements have equal keys (so 0 and -0, and all NaNs); NaN is last in both directions, as in NumPy.
-// Without branches: signs are as good as random.
+// in: x, at most kMaxRow elements long along the axis. ints: the axis, and 1 for descending order.
+void sort(const Launch& launch);     // out: of the shape and dtype of x
+void argsort(const Launch& launch);  // out: int64
+// out: int64, the positions of the first ints[2] elements in that order.
+void first_positions(const Launch& launch);
+inline void sort_cost(const Launch&, Cost&) {}  // comparisons are not counted
+
+// out: int64, the position in the sorted in(0) at which each element of in(1) would be inserted: after equal elements if ints[0] is
+// 1, otherwise before them.
+void searchsorted(const Launch& launch);
+
+// Maps the order of elements to the order of unsigned integers, so that one sort serves every dtype of a size. Equal elements have
+// equal keys (0 and -0 do, and all NaNs), and NaN is last in both directions, as in NumPy. There are no branches, because signs
+// are as good as random.
 template <class U> struct Order {
   static constexpr int kTop = 8 * sizeof(U) - 1;
-  U sign;      // what makes whole numbers unsigned
+  U sign;      // XOR mask that maps signed order to unsigned order: the top bit, or 0 for unsigned dtypes
   U floating;  // 1 for floats
-  U infinity;  // the largest magnitude that is not NaN
+  U infinity;  // the bits of infinity; only NaN has larger ones
   U flip;
 
   Order(DType dtype, bool descending) {
@@ -29,13 +39,13 @@ template <class U> struct Order {
   PB_HD U key(U bits) const {
     const U negative = U((bits >> kTop) & floating), rest = U(bits & U(~U(negative << kTop)));
     const U minus_zero = negative & U(rest == 0), nan = U(rest > infinity);
-    // All bits of a negative float are turned round, so -0 ends one below 0.
+    // All bits of a negative float are inverted, which leaves -0 one below 0.
     const U key = U((bits ^ U(U(U(0) - negative) | sign)) + minus_zero);
     return U((key ^ flip) | U(U(0) - nan));
   }
 };
 
-// A key and the position it came from; no two are equal, so any sort of these is stable.
+// A key and the position it came from. No two are equal, so any sort of these is stable.
 template <class U> struct Keyed {
   uint64_t bits;
   Keyed() = default;
@@ -52,6 +62,6 @@ template <> struct Keyed<uint64_t> {
   PB_HD int64_t position() const { return int64_t(place); }
   PB_HD bool operator<(Keyed other) const { return bits < other.bits || (bits == other.bits && place < other.place); }
 };
-constexpr int64_t kMaxRow = int64_t{1} << 32;  // positions that fit beside a key
+constexpr int64_t kMaxRow = int64_t{1} << 32;  // positions that fit into one word with a key
 
 }  // namespace pb::kernels

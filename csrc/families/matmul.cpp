@@ -1,10 +1,10 @@
 // What products cost, and the precision they are done in.
-#include "kernels/matmul.h"
+#include "families/matmul.h"
 
 #include <algorithm>
 
-#include "kernels/activations.h"
-#include "kernels/executed.h"
+#include "families/activations.h"
+#include "families/executed.h"
 #include "math/counting.h"
 
 namespace pb::kernels {

@@ -1,12 +1,12 @@
 // The patterns of fusions.h.
-#include "kernels/fusions.h"
+#include "families/fusions.h"
 
 #include <cstring>
 
-#include "kernels/activations.h"
-#include "kernels/elementwise.h"
-#include "kernels/matmul.h"
-#include "kernels/rows.h"
+#include "families/activations.h"
+#include "families/elementwise.h"
+#include "families/matmul.h"
+#include "families/rows.h"
 
 namespace pb::kernels {
 namespace {

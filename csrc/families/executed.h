@@ -23,7 +23,7 @@ struct Walks {
     int64_t walks, elements, combines;
   };
   Alike alike[2];
-  int64_t changes;      // elements that are changed on their own, of all rows (see kernels/row_formulas.h)
+  int64_t changes;      // elements that are changed on their own, of all rows (see families/rows.h)
   bool affine = false;  // norms have a weight and a bias where none is given, too
 };
 // The rows of x in a launch of softmax and its like or of cross entropy; of a norm; of its pullback.

@@ -1,5 +1,5 @@
 // What updates, clipping and changes of the control block cost.
-#include "kernels/update.h"
+#include "families/update.h"
 
 #include "math/update.h"
 
