@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -158,7 +159,10 @@ def calls() -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_no_result_of_a_function_lies_in_the_memory_of_its_arguments() -> None:
+def test_no_result_of_a_function_lies_in_the_memory_of_its_arguments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # pb.save takes any string for the name of a file
     done: set[str] = set()
     wrong: set[str] = set()
     for name, f in functions():

@@ -55,8 +55,8 @@ def save(path: str | os.PathLike[str], tree: Any) -> None:
     for x, version in versions:
         if x.storage.version != version:
             raise PullbackError(
-                f"save: {x.label() if hasattr(x, 'label') else 'a Parameter'} was changed by another thread while it was saved, so "
-                f"the file would hold parts of two values. Save between two steps."
+                f"save: {x.storage.label()} was changed by another thread while it was saved, so the "
+                f"file would hold parts of two values. Save between two steps."
             )
     _write_whole(Path(path), data)
 
