@@ -143,8 +143,7 @@ def functions() -> list[tuple[str, Any]]:
             f = getattr(space, name)
             if inspect.isfunction(f) and f.__module__.startswith("pullback.") and not name.startswith("_"):
                 found.setdefault(f"{space.__name__}.{name}", f)
-    zero_copy = ("pullback.asarray", "pullback.from_dlpack", "as_tensor")
-    return [(name, f) for name, f in found.items() if not name.endswith(zero_copy)]
+    return [(name, f) for name, f in found.items() if name not in ("pullback.asarray", "pullback.from_dlpack")]
 
 
 def calls() -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
