@@ -293,12 +293,12 @@ where = named(
 
 def clip(x: Any, min: Any = None, max: Any = None) -> Tensor:
     """x limited to [min, max]; None is no limit. At a limit the gradient is shared evenly with it."""
-    from .shape import unchanged
+    from .shape import settled
 
-    x = own(x) if min is None and max is None else as_tensor(x)
-    if min is not None:
-        x = maximum(x, min)
-    return unchanged(x) if max is None else minimum(x, max)
+    if min is None and max is None:
+        return settled(own(x))
+    x = as_tensor(x) if min is None else maximum(as_tensor(x), min)
+    return x if max is None else minimum(x, max)
 
 
 _leaky_relu = binary("leaky_relu", reference=lambda xp, a, b: xp.where(a > 0, a, a * b), takes="float",
