@@ -240,14 +240,16 @@ if (child := os.fork()) == 0:
             print("it worked", flush=True)
         except pb.DeviceError as error:
             print("spawn" in str(error), flush=True)
-    print(float(pb.sum(pb.ones(3, device="cpu"))), flush=True)
+    with pb.use_device("cpu"), pb.profile() as prof:
+        print(float(pb.sum(pb.ones(3))), flush=True)
+    print(prof.total.adds, prof.total.seconds > 0, flush=True)
     del x
     os._exit(0)
 os.waitpid(child, 0)
 print(float(pb.sum(x)))
 """
     done = in_a_process(code)
-    assert done.stdout.split() == ["3.0", *["True"] * 5, "3.0", "3.0"], done.stdout + done.stderr
+    assert done.stdout.split() == ["3.0", *["True"] * 5, "3.0", "2", "True", "3.0"], done.stdout + done.stderr
 
 
 @only_simulated

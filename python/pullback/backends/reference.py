@@ -64,11 +64,11 @@ def run(op: Any, arrays: Sequence[Any], params: Sequence[Any]) -> Any:
         try:
             with np.errstate(all="ignore"):
                 y = xp.asarray(op.reference(xp, *wide, *params))
+                return y.astype(half) if half and y.dtype == np.float32 else y
         except (MemoryError, ValueError) as error:
             if isinstance(error, MemoryError) or any([words in str(error) for words in TOO_LARGE]):
                 raise OutOfMemoryError(f"{op.name}: not enough memory ({error}).") from error
             raise
-        return y.astype(half) if half and y.dtype == np.float32 else y
 
     if number is not None:
         with gpu.need().working(number):

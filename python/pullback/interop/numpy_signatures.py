@@ -104,7 +104,7 @@ def vdot(a: Any, b: Any, /) -> Tensor:
 
 
 def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Tensor:
-    from ..linalg import trace as of_matrices
+    from ..ops.matrices import trace as of_matrices
 
     return of_matrices(shape.moveaxis(a, (axis1, axis2), (-2, -1)), offset=offset, dtype=dtype)
 

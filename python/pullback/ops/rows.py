@@ -29,7 +29,7 @@ from .index import one_hot
 from .kinds import OWN, ROWS, op
 from .linear import ABSENT
 from .reduce import mean, sum
-from .shape import expand_dims, inverse, permute_dims, reshape, same_dtype
+from .shape import expand_dims, inverse, permute_dims, reshape, same_dtype, settled
 from .tangents import linear
 
 # ---- references, over the last axis; half precision in float32, as in the kernels
@@ -285,7 +285,7 @@ def logsumexp(x: Any, /, *, axis: int | Sequence[int] | None = None, keepdims: b
     given, x = x, as_tensor(x)
     axes = normalize_axes("logsumexp", axis, x.ndim)
     if not axes:
-        return own(given)
+        return settled(own(given))
     rows, _ = _at_end("logsumexp", x, axes)
     lead = rows.shape[: x.ndim - len(axes)]
     y = apply(_logsumexp, (reshape(rows, (*lead, math.prod(rows.shape[len(lead) :]))),))

@@ -7,14 +7,14 @@ from typing import Any
 from ..autodiff.primitive import apply
 from ..errors import ShapeError
 from ..tensors import dtypes
-from ..tensors.operand import as_tensor
+from ..tensors.operand import as_tensor, own
 from ..tensors.tensor import Tensor
 from ._examples import normal
 from ._shapes import length, normalize_axis
 from .batching import along_axes
 from .cast import in_dtype
 from .kinds import LINEAR, OWN, op
-from .shape import SLICE, concat, view
+from .shape import SLICE, concat, settled, view
 
 # ---- ops: (x, axis, reverse)
 
@@ -116,7 +116,7 @@ def cumulative_prod(x: Any, /, *, axis: int | None = None, dtype: Any = None, in
 
 def diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: Any = None) -> Tensor:
     """The n-th differences of neighbours along the axis. Raises ShapeError."""
-    x = as_tensor(x)
+    x = own(x)  # the result if there are no differences to take
     axis = normalize_axis("diff", axis, x.ndim)
     times = length("diff", "n", n)
     parts = [as_tensor(p) for p in (prepend, x, append) if p is not None and times]
@@ -124,4 +124,4 @@ def diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: 
     lead = (slice(None),) * axis
     for _ in range(min(times, x.shape[axis])):  # then nothing is left
         x = view(SLICE, x, (*lead, slice(1, None))) - view(SLICE, x, (*lead, slice(0, -1)))
-    return x
+    return settled(x)

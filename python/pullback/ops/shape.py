@@ -264,7 +264,7 @@ def roll(x: Any, /, shift: int | Sequence[int], *, axis: int | Sequence[int] | N
         if by:
             lead = (slice(None),) * along
             x = concat([view(SLICE, x, (*lead, slice(n - by, n))), view(SLICE, x, (*lead, slice(0, n - by)))], axis=along)
-    return unchanged(x)
+    return settled(x)
 
 
 def copy(x: Any, /) -> Tensor:
@@ -285,8 +285,7 @@ def to_device(x: Tensor, device: str) -> Tensor:
 
 def stop_gradient(x: Any, /) -> Tensor:
     """The value with gradients stopped: to every tape it is a constant. Of a Parameter or a view of one it is a copy."""
-    stopped = constant(own(x))
-    return stopped if stopped.storage is None else copy(stopped)
+    return settled(constant(own(x)))
 
 
 def constant(x: Tensor) -> Tensor:
@@ -300,8 +299,16 @@ def alias(x: Tensor) -> Tensor:
 
 
 def unchanged(x: Tensor) -> Tensor:
-    """x as the result of a function that had nothing to do. Of a Parameter that is a view, because it must not follow updates."""
+    """x as the result of a view that had nothing to do. Of a Parameter that is another tensor, because it must not follow updates."""
     return alias(x) if isinstance(x, Parameter) else x
+
+
+def settled(x: Tensor) -> Tensor:
+    """x as the result of a function that is no view and had nothing to do: a copy of a Parameter or of a view of one.
+
+    So it depends on the function alone whether its result outlives an update, and not on the values of its arguments.
+    """
+    return x if x.storage is None else copy(x)
 
 
 def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> Tensor:

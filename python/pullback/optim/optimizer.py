@@ -181,7 +181,8 @@ class Optimizer:
         apart). A step without any gradient does nothing, and does not count.
 
         Args:
-            grads: a list of one gradient per parameter, in the order of `parameters`; None leaves a parameter alone.
+            grads: a list of one gradient per parameter, in the order of `parameters`, or the structure that the optimizer was made
+                with; None leaves a parameter alone. A dict with Parameters as keys is refused.
             return_delta: return what was added to each parameter, before constraints, written by the same kernel.
 
         Raises: ShapeError, DTypeError, naming the parameter; then nothing has changed. What a constraint raises comes after

@@ -335,7 +335,8 @@ def arange(
     except (OverflowError, ValueError):  # infinite, or beyond float64
         raise ShapeError(f"arange: from {start} to {stop} by {step} there is no finite number of elements.") from None
     try:
-        return asarray(np.arange(start, stop, step).astype(wanted), device=device)
+        with np.errstate(over="ignore"):
+            return asarray(np.arange(start, stop, step).astype(wanted), device=device)
     except MemoryError as error:
         raise _no_room(f"arange from {start} to {stop} by {step}", error) from error
 

@@ -114,7 +114,8 @@ def working(device: str) -> AbstractContextManager[Any]:
 def full(device: str, shape: tuple[int, ...], value: Any, dtype: Any, op: str = "full") -> Any:
     """An array of one number on the device. op: what the user called, which profiles show."""
     if capturing.thread.recording is not None:  # a constant of every replay, which no launch has to make
-        return move(np.full(shape, value, dtype), device)
+        with np.errstate(over="ignore"):
+            return move(np.full(shape, value, dtype), device)
     if device != "cpu":
         kernel = gpu.need().kernel("fill", number_of(device))
     else:  # NumPy is quicker, where nobody counts
@@ -133,7 +134,7 @@ def full(device: str, shape: tuple[int, ...], value: Any, dtype: Any, op: str = 
 
 
 def _filled(device: str, shape: tuple[int, ...], value: Any, dtype: Any) -> Any:
-    with working(device):
+    with working(device), np.errstate(over="ignore"):  # what is too large becomes infinite, as in an op
         array = array_module(device).empty(shape, dtype)
         array.fill(value)
         return array
@@ -155,7 +156,7 @@ def cast(array: Any, dtype: Any) -> Any:
 
 def write(target: Any, value: Any) -> None:
     """target[...] = value, of the same device, converted to its dtype."""
-    with working(device_of(target)):
+    with working(device_of(target)), np.errstate(over="ignore", invalid="ignore"):  # as the op astype
         target[...] = value.astype(target.dtype)
 
 

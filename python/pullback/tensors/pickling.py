@@ -28,4 +28,5 @@ def rebuilt(kind: Any, data: bytes, dtype: str, shape: tuple[int, ...], *facts: 
         return value
     found = Parameter(value, *facts)
     found.__class__ = kind  # a Buffer is one
+    found.storage.kind = kind.__name__
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -15,7 +16,7 @@ def made_of(given: Any, t: Any) -> Any:
     """Returns t, the tensor that a function gets for what the user gave, and remembers it if that was a float64 array."""
     if was_float64_array(given):
         key = id(t)
-        made[key] = weakref.ref(t, lambda _: made.pop(key, None))
+        made[key] = weakref.ref(t, partial(made.pop, key))  # no function in Python, which could lose Ctrl-C
     return t
 
 

@@ -15,18 +15,24 @@ class Storage:
     """What a Parameter and its views share: the memory's version, and a number for where it is placed.
 
     `version` grows with every change in place, `placement` when the Parameter moves to other memory. `views` are weak references
-    to the tensors that were made as views since the last change: the next change makes them stale (see `views.py`).
+    to the tensors that were made as views since the last change: the next change makes them stale (see `views.py`). `kind` is the
+    name of the class of the Parameter, for messages.
     """
 
-    __slots__ = ("__weakref__", "_forget", "name", "placement", "version", "views")
+    __slots__ = ("__weakref__", "_forget", "kind", "name", "placement", "version", "views")
 
-    def __init__(self, name: str | None) -> None:
+    def __init__(self, kind: str, name: str | None) -> None:
+        self.kind = kind
         self.name = name
         self.version = 0
         self.placement = 0
         self.views: set[ref[Tensor]] = set()
         self._forget = self.views.discard
         storages.add(ref(self, storages.discard))
+
+    def label(self) -> str:
+        """How messages call it."""
+        return f'{self.kind} "{self.name}"' if self.name else f"an unnamed {self.kind}"
 
     def add_view(self, view: Tensor) -> None:
         """A new tensor over this memory becomes one of the views."""

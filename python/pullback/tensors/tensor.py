@@ -17,6 +17,7 @@ from . import devices, dtypes
 from .storage import Storage
 
 new_serial: Final = itertools.count(1).__next__
+_ARRAYS: Final[set[type]] = {np.ndarray}  # the classes of storage; that of a GPU's arrays is added when the first one comes
 
 
 class Tensor:
@@ -76,6 +77,8 @@ class Tensor:
         transpose: Callable[..., Tensor]
 
     def __init__(self, array: Any) -> None:
+        if array.__class__ not in _ARRAYS:
+            _check_array(array)
         self.array = array
         self.serial = 0
         self.storage: Any = None  # a Storage, where the memory can change in place
@@ -283,7 +286,7 @@ class Parameter(Tensor):
         dtypes.check_trainable(value.dtype, trainable)
         super().__init__(value.array)
         self.serial = new_serial()
-        self.storage = Storage(name)
+        self.storage = Storage(type(self).__name__, name)
         self.trainable = trainable
         self.constraint = constraint
 
@@ -338,11 +341,22 @@ class Parameter(Tensor):
     def __copy__(self) -> Parameter:
         copy = Parameter(self.array, self.name, self.trainable, self.constraint)
         copy.__class__ = type(self)  # a Buffer stays one
+        copy.storage.kind = self.storage.kind
         return copy
 
     def __deepcopy__(self, memo: Any) -> Parameter:
         memo[id(self)] = copy = self.__copy__()
         return copy
+
+
+def _check_array(array: Any) -> None:
+    """Raises TypeError for what cannot be the storage of a tensor: neither a NumPy array nor one of a GPU."""
+    if not devices.on_device(array):
+        raise TypeError(
+            f"Tensor: a {type(array).__name__} was given, and this class takes nothing but the array that becomes its storage. Use "
+            f"pb.tensor(x), which copies, or pb.asarray(x), which shares memory where it can."
+        )
+    _ARRAYS.add(array.__class__)
 
 
 cut_listener: Callable[[Tensor, str], None] | None = None  # set by the tape: a value leaves, and gradients stop there

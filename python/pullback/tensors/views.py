@@ -30,8 +30,8 @@ class StaleView(Tensor):
     @property
     def array(self) -> NoReturn:  # pyright: ignore[reportIncompatibleVariableOverride]
         raise StaleValueError(
-            f"a view of {self._whose()}, of shape {self.shape}, is read after the Parameter was changed in place: its values are "
-            f"gone. Take the view again after the update. To keep the old values, take a snapshot before it: pb.copy(p), or "
+            f"a view of {self.storage.label()}, of shape {self.shape}, is read after the {self.storage.kind} was changed in place: its "
+            f"values are gone. Take the view again after the update. To keep the old values, take a snapshot before it: pb.copy(p), or "
             f"pb.stop_gradient(p) for a constant."
         )
 
@@ -39,11 +39,8 @@ class StaleView(Tensor):
     def device(self) -> str:
         return devices.device_of(_memory(self))
 
-    def _whose(self) -> str:
-        return f'Parameter "{self.storage.name}"' if self.storage.name else "an unnamed Parameter"
-
     def __repr__(self) -> str:
-        return f"<stale view of {self._whose()}, shape={self.shape}, dtype={self.dtype}>"
+        return f"<stale view of {self.storage.label()}, shape={self.shape}, dtype={self.dtype}>"
 
     def __format__(self, spec: str) -> str:
         return repr(self)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..autodiff import error_text as explain
@@ -43,7 +44,8 @@ class Forward(Listening):
             x.serial = new_serial()
         self.bytes += tangent.array.nbytes
         serial, tangents = x.serial, self._tangents
-        tangents[serial] = (tangent, weakref.ref(x, lambda _: tangents.pop(serial, None)))
+        # No function in Python: Ctrl-C in a callback of a weak reference would be lost. The reference is the default of `pop`.
+        tangents[serial] = (tangent, weakref.ref(x, partial(tangents.pop, serial)))
 
     def knows(self, x: Any) -> bool:
         """True if x has a tangent."""
