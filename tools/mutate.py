@@ -28,7 +28,7 @@ from typing import Any
 
 from mutants import PACKAGE, ROOT, SWITCH, Mutant, cpp_mutants, python_mutants
 
-WORK = ROOT / "build" / "mutate"
+WORK = Path(os.environ.get("MUTATE") or ROOT / "build" / "mutate")
 NEVER = [f"--ignore=tests/test_{name}.py" for name in ("nvcc", "cudasim", "gpu_benchmark")]  # of other programs
 QUICK = [f"tests/test_{name}.py" for name in (
     "corners", "sizes", "ops", "slopes", "exactness", "nn", "losses", "capture", "capture_ops", "capture_programs", "optim",
