@@ -7,7 +7,7 @@ import os
 import re
 import warnings
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -89,15 +89,16 @@ def array(rng: np.random.Generator) -> Any:
         x = rng.integers(0, 256, shape, np.uint8).view(bool) if shape else np.array(2, np.uint8).view(bool)
     elif held.kind == "f":
         x = rng.choice(
-            [0.0, -0.0, 1.0, -2.5, 3.0, 0.5, 1e-3, 7.25] * 3 + [np.inf, -np.inf, np.nan, 6e4, -1e-30], shape
-        )  # no subnormal ones: float32 takes them for 0
+            [0.0, -0.0, 1.0, -2.5, 3.0, 0.5, 2.0**-10, 7.25] * 3 + [np.inf, -np.inf, np.nan, 6e4, -(2.0**-100)], shape
+        )  # all of them float32, which lists become; no subnormal ones: float32 takes them for 0
         x = np.asarray(x).astype(held)
     else:
         x = np.asarray(rng.integers(0, 5, shape)).astype(held)
         if held.kind == "i" and rng.random() < 0.3:
             x = np.asarray(-x)
         if rng.random() < 0.1 and x.size:
-            x.reshape(-1)[0] = np.iinfo(held).max if held.kind != "b" else True
+            # As a count of elements the largest int32 is a tensor of gigabytes, and the larger ones are refused.
+            x.reshape(-1)[0] = True if held.kind == "b" else np.iinfo(held).min if held == np.int32 else np.iinfo(held).max
     way = rng.integers(6)
     if way == 0 and x.ndim > 1:
         x = x.swapaxes(0, -1)
@@ -258,6 +259,8 @@ def shown(name: str, positional: list[Any], named: dict[str, Any]) -> str:
 def on_host(x: Any) -> Any:
     if isinstance(x, pb.Tensor):
         return x.numpy()
+    if isinstance(x, np.ndarray) and x.dtype == bool:
+        return x.view(np.uint8) != 0  # NumPy's own functions differ in what they make of a byte of 2
     return type(x)(map(on_host, x)) if type(x) in (list, tuple) else x
 
 
@@ -267,7 +270,7 @@ def fault_of(name: str, f: Callable[..., Any], positional: list[Any], named: dic
         warnings.simplefilter("ignore", UserWarning)
         try:
             result = f(*positional, **named)
-        except (pb.PullbackError, TypeError, ValueError, IndexError) as error:
+        except (pb.PullbackError, TypeError, ValueError, IndexError, BufferError) as error:
             words = str(error)
             if len(re.findall(r"[a-z]{2,}", words)) < 3 or INTERNAL.search(words):
                 return f"{type(error).__name__}: {words[:300]}"
@@ -291,11 +294,28 @@ UNLIKE: Final = {
 }  # whose order, values or arguments are others
 
 
+def known_difference(name: str, positional: list[Any], named: dict[str, Any]) -> bool:
+    """True if NumPy's result for these arguments is not the one that the array API and C ask for."""
+    given = [*positional, *named.values()]
+    if any([isinstance(x, Iterator) for x in given]):  # the first of both functions has used it up
+        return True
+    if any([isinstance(x, float) and 3.5e38 < abs(x) < np.inf for x in given]):  # an infinity in float32, to which numbers go
+        return True
+    if name in ("pow", "power", "float_power") and any([isinstance(x, (int, float)) and x == 0.5 for x in given]):
+        return True  # NumPy takes the square root, which differs at -0.0 and -inf
+    if name not in ("astype", "floor_divide"):  # of infinite numbers NumPy's are those of x86, and of Python
+        return False
+    values = [np.asarray(on_host(x)) for x in positional if isinstance(x, (pb.Tensor, np.ndarray, list, float))]
+    return not all([np.isfinite(x).all() for x in values if x.dtype.kind == "f"])
+
+
 def value_fault(name: str, result: Any, positional: list[Any], named: dict[str, Any]) -> str | None:
     """How the result differs from what NumPy's function of the same name returns, where one takes these arguments."""
     definition = getattr(np.linalg if name.startswith("linalg.") else np, name.rsplit(".", 1)[-1], None)
     taken = [x for x in (*positional, *named.values()) if isinstance(x, (pb.Tensor, np.ndarray))]
     if definition is None or name in UNLIKE or name.startswith(("random.", "nn.")) or not isinstance(result, pb.Tensor):
+        return None
+    if known_difference(name.rsplit(".", 1)[-1], positional, named):
         return None
     if result.size > 10**6 or any(isinstance(x, int) and abs(x) > 2**40 for x in (*positional, *named.values())):
         return None  # a view of few numbers; what NumPy would begin to count

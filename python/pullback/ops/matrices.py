@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from numbers import Real
 from typing import Any
 
 from ..errors import ShapeError
@@ -56,6 +57,8 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: flo
     The gradient of a zero vector's norm is zero.
     """
     x = as_tensor(x)
+    if not isinstance(ord, Real):
+        raise ShapeError(f"vector_norm: ord={ord!r} is not a number. Use 2, 1, 0, inf, -inf or another power.")
     if is_float(x.dtype) and x.dtype.itemsize == 2:  # its squares and their sum do not fit
         return in_dtype(vector_norm(in_dtype(x, "float32"), axis=axis, keepdims=keepdims, ord=ord), x.dtype)
     if ord == math.inf:
@@ -69,7 +72,7 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: flo
     total = sum(square(x) if ord == 2 else absolute(x) ** ord, axis=axis, keepdims=keepdims)
     zero = equal(total, 0)
     inside = where(zero, 1.0, total)
-    return where(zero, 0.0, sqrt(inside) if ord == 2 else inside ** (1 / ord))
+    return where(zero, 0.0 if ord > 0 else math.inf, sqrt(inside) if ord == 2 else inside ** (1 / ord))
 
 
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Tensor:

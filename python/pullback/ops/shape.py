@@ -382,7 +382,7 @@ def split(x: Any, sections: int | Sequence[int], /, *, axis: int = 0) -> list[Te
     axis = normalize_axis("split", axis, x.ndim)
     n = x.shape[axis]
     places = ints("split", "sections", sections)
-    if not hasattr(sections, "__len__"):
+    if not hasattr(sections, "__iter__"):
         (sections,) = places
         if sections < 1 or n % sections:
             raise ShapeError(f"split: axis {axis} of length {n} cannot be cut into {sections} equal parts. Give positions instead.")

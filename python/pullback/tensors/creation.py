@@ -162,6 +162,8 @@ def _from_nested(obj: Any, dtype: Any) -> Any:
         array = np.array(plain)
     except (ValueError, TypeError) as error:
         raise ShapeError(f"tensor: the nested lists do not have equal lengths ({error}).") from error
+    if dtype == dtypes.uint64 and array.dtype == dtypes.float64 and all([isinstance(x, int) for x in _flat(plain)]):
+        return _fitting(np.array(plain, object), dtype)  # NumPy holds large and small integers together as floats
     if array.dtype.hasobject or array.dtype.kind not in "fiub":
         raise DTypeError(f"{_not_numbers(obj, plain)}: give a tensor, an array, a real number, or nested lists of these.")
     if dtype is not None:
@@ -189,7 +191,7 @@ def _flat(plain: Any) -> list[Any]:
 def _fitting(array: Any, dtype: Any) -> Any:
     """The user's numbers in the dtype. Raises DTypeError for an integer that would wrap."""
     for extreme in (array.min(), array.max()) if array.size else ():
-        if not dtypes.fits(extreme, dtype):
+        if not dtypes.fits(np.asarray(extreme).item(), dtype):  # NumPy cannot compare a bool with the largest uint64
             raise dtypes.out_of_range(str(extreme), dtype, "Use a wider dtype.")
     with np.errstate(over="ignore"):
         return array.astype(dtype)
@@ -248,9 +250,20 @@ def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:
 
 def full(shape: int | Sequence[int], fill_value: float, *, dtype: Any = None, device: str | None = None) -> Tensor:
     """A tensor of one number; its dtype is that of the number (float32, int64, bool) where none is given."""
-    if isinstance(fill_value, Tensor):
-        fill_value, dtype = fill_value.item(), dtype or fill_value.dtype
-    return _new("full", shape, fill_value, dtypes.default_of(fill_value) if dtype is None else dtype, device)
+    number = _number("full", fill_value)
+    if dtype is None:
+        dtype = fill_value.dtype if isinstance(fill_value, Tensor) else dtypes.default_of(number)
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, as in an op
+        return _new("full", shape, number, dtype, device)
+
+
+def _number(op: str, value: Any) -> Any:
+    """The Python number that fills a tensor. Raises DTypeError if `value` is not one number."""
+    if isinstance(value, (Tensor, np.ndarray, np.generic)) and math.prod(value.shape) == 1:
+        value = value.item()
+    if isinstance(value, (bool, int, float)):
+        return value
+    raise DTypeError(f"{op}: fill_value={value!r} is not a number. Give a number, or use pb.broadcast_to for an array.")
 
 
 def _new(op: str, shape: int | Sequence[int], value: Any, dtype: Any, device: str | None) -> Tensor:
@@ -295,8 +308,9 @@ def empty(shape: int | Sequence[int], *, dtype: Any = None, device: str | None =
 def full_like(x: Tensor, /, fill_value: float, *, dtype: Any = None, device: str | None = None) -> Tensor:
     """`full` with the shape, and where not given the dtype and device, of x."""
     if isinstance(fill_value, Tensor):
-        fill_value, dtype = fill_value.item(), dtype or asarray(x).dtype
-    return _like("full_like", x, fill_value, dtype, device)
+        dtype = dtype or asarray(x).dtype
+    with np.errstate(over="ignore"):
+        return _like("full_like", x, _number("full_like", fill_value), dtype, device)
 
 
 def _like(op: str, x: Any, value: Any, dtype: Any, device: str | None) -> Tensor:
