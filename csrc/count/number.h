@@ -9,7 +9,7 @@
 
 namespace pb::count {
 
-// Count one operation of the calling thread. They are defined in watch.cpp, whose own memory accesses are not instrumented.
+// Count one operation. Any thread may call them. They are defined in watch.cpp, whose own memory accesses are not watched.
 void note_add();
 void note_multiply();
 void note_fused();

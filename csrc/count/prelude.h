@@ -1,5 +1,5 @@
-// Included before every source of the counting build. After it, float and double name counting scalars, so every kernel is
-// instantiated on these without any change to its source.
+// Included before every source of kernels in the counting build. After it, float and double name counting scalars, so every kernel
+// is instantiated on these without any change to its source.
 #pragma once
 #include <algorithm>
 #include <atomic>
