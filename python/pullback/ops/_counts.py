@@ -1,5 +1,6 @@
-"""What one element of each elementwise op costs: (additions, multiplications, special ops), measured by running its
-functor on the counting scalar. Written by tools/generate.py; a test compares it with the native module."""
+"""The cost of one element of each elementwise op, (additions, multiplications, special ops), measured by running its
+functor on the counting scalar; and the activations of `linear`. Written by tools/generate.py; a test compares both with
+the native module."""
 
 from typing import Final
 
@@ -153,3 +154,6 @@ COUNTS: Final[dict[str, tuple[int, int, int]]] = {
     "trunc_pullback": (0, 0, 0),
     "where": (0, 0, 0),
 }
+
+# The activations that `linear` fuses. An activation's number is its position.
+ACTIVATIONS: Final = (None, "relu", "tanh", "sigmoid")
