@@ -11,18 +11,13 @@ import pullback as pb
 import watched
 from conftest import FLOATS, INTEGERS, call, draw, dtype_of, ops, takes
 from pullback import optim
-from pullback.autodiff.primitive import OPS, ZERO, Op
+from pullback.autodiff.primitive import OPS, Op
 from pullback.launch.refusal import Refused
 from pullback.nn import functional
 from pullback.tensors.dtypes import is_float
 
 Call = Callable[[Any], Any]
 KERNELS: Any = watched.MODULE
-ZEROS = [
-    "copysign_pullback_b",
-    "if_any_pullback_a",
-    *[f"{op.name}_pullback{end}" for op in ops("unary", "binary") if op.pullback is ZERO for end in ("", "_a", "_b")],
-]
 ARITIES = {"unary": 1, "binary": 2, "select": 3}
 
 
@@ -272,7 +267,7 @@ def state(rng: Any) -> Any:
 
 
 FAMILIES: dict[str, dict[str, Call]] = {
-    "map": {name: elementwise(name) for name in watched.elementwise() if name not in ZEROS},
+    "map": {name: elementwise(name) for name in watched.elementwise()},
     "gradients": {op.name: gradients(op) for op in ops("unary", "binary") if "float64" in takes(op)},
     "reduce": {
         **{op.name: reduction(op) for op in ops("reduce")},

@@ -25,19 +25,23 @@ SIGNATURES = {
 
 
 def counts() -> str:
-    """What one element of each elementwise kernel costs, as the counting scalar measured it."""
+    """The cost of one element of each elementwise kernel, as the counting scalar measured it, and the activations of `linear`."""
+    activations = ", ".join(f'"{name}"' for name in native.module.activations[1:])
     rows = "".join(f'    "{name}": {figures},\n' for name, figures in sorted(native.module.counts.items()))
     return (
-        '"""What one element of each elementwise op costs: (additions, multiplications, special ops), measured by running its\n'
-        'functor on the counting scalar. Written by tools/generate.py; a test compares it with the native module."""\n\n'
+        '"""The cost of one element of each elementwise op, (additions, multiplications, special ops), measured by running its\n'
+        'functor on the counting scalar; and the activations of `linear`. Written by tools/generate.py; a test compares both with\n'
+        'the native module."""\n\n'
         "from typing import Final\n\n"
-        f"COUNTS: Final[dict[str, tuple[int, int, int]]] = {{\n{rows}}}\n"
+        f"COUNTS: Final[dict[str, tuple[int, int, int]]] = {{\n{rows}}}\n\n"
+        "# The activations that `linear` fuses. An activation's number is its position.\n"
+        f"ACTIVATIONS: Final = (None, {activations})\n"
     )
 
 
 def stubs() -> str:
     """One line a function of the module of CPU kernels; all levels have the same ones."""
-    lines = ["from typing import Any, Final", "", "counts: Final[dict[str, tuple[int, int, int]]]"]
+    lines = ["from typing import Any, Final", "", "activations: Final[tuple[str, ...]]", "counts: Final[dict[str, tuple[int, int, int]]]"]
     lines += [""]
     for name in sorted(dir(native.module)):
         if not name.startswith("_") and callable(getattr(native.module, name)):
