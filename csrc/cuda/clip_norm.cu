@@ -5,7 +5,7 @@
 #include "cuda/gradients.cuh"
 #include "kernels/executed.h"
 #include "kernels/update.h"
-#include "math/update.h"
+#include "math/control.h"
 
 namespace pb::cuda {
 namespace {

@@ -1,7 +1,7 @@
-// What updates, clipping and changes of the control block cost.
+// The cost of updates, of clipping, and of changes of the control block.
 #include "kernels/update.h"
 
-#include "math/update.h"
+#include "math/control.h"
 
 namespace pb::kernels {
 
@@ -16,7 +16,7 @@ void update_cost(const Launch& launch, Cost& cost) {
     if (!g.data) continue;
     const int64_t slots = op.slots * p.size() * compute_size(compute_type(p.dtype));
     cost.add(op.counts, p.size());
-    if (preview) cost.adds -= p.size();  // nothing is added to the weights
+    if (preview) cost.adds -= p.size();  // a preview does not add the delta to the weight
     cost.bytes_read += p.bytes() + g.distinct_bytes() + slots;
     cost.bytes_written += (preview ? 0 : p.bytes() + slots);
     if (launch.out(int(entries * (1 + op.slots) + t)).data) cost.bytes_written += p.bytes();
@@ -29,7 +29,7 @@ void clip_norm_cost(const Launch& launch, Cost& cost) {
     cost.adds += launch.in(k).size(), cost.multiplies += launch.in(k).size();
     cost.bytes_read += launch.in(k).distinct_bytes();
   }
-  cost.special = 2;
+  cost.special = 2;  // the root of the sum, and the division that gives the factor
   cost.bytes_written = 2 * sizeof(double);
 }
 

@@ -1,4 +1,4 @@
-"""What one element of each elementwise op costs: (additions, multiplications, special ops), measured by running its
+"""The work of one element in each elementwise op: (additions, multiplications, special ops), measured by running its
 functor on the counting scalar. Written by tools/generate.py; a test compares it with the native module."""
 
 from typing import Final
