@@ -20,7 +20,7 @@ from ..refusal import Refused
 from ..tape import GradientTape
 from ..tensor import Parameter, Tensor
 from . import arena, control as c, reference
-from .arguments import Form, names, refuse_bare, trainable
+from .arguments import Form, names, trainable
 from .schedules import Schedule, as_schedule
 
 _MADE: Final = ("_device", "_kernels", "_native", "_plan", "_placement")  # attributes that are made anew for other Parameters
@@ -197,8 +197,9 @@ class Optimizer:
         Raises: ShapeError, DTypeError, naming the parameter; then nothing has changed. What a constraint raises comes after
             the update, and leaves that parameter and those after it without their constraints.
         """
-        deltas = self._update(grads, preview=False, wanted=return_delta)
-        changed = [p for p, g in zip(self.parameters, self._form.one_each(grads)) if g is not None]
+        leaves = self._form.one_each(grads)
+        deltas = self._update(leaves, preview=False, wanted=return_delta)
+        changed = [p for p, g in zip(self.parameters, leaves) if g is not None]
         for p in changed:  # all of them before the first constraint, which may raise
             p.storage.changed()
         for p in changed:
@@ -208,7 +209,7 @@ class Optimizer:
 
     def preview(self, grads: Any) -> list[Tensor]:
         """What `step(grads)` would add to each parameter, before constraints. Changes nothing."""
-        return self._update(grads, preview=True, wanted=True) or []
+        return self._update(self._form.one_each(grads), preview=True, wanted=True) or []
 
     def minimize(self, loss_fn: Callable[..., Tensor], *args: Any) -> Tensor:
         """Forward, backward, update: one step on loss_fn(*args), which is returned. Raises PullbackError for no function."""
@@ -228,9 +229,7 @@ class Optimizer:
         self.step(gradients)
         return loss
 
-    def _update(self, grads: Any, *, preview: bool, wanted: bool) -> list[Tensor] | None:
-        refuse_bare(grads)
-        leaves = self._form.one_each(grads)
+    def _update(self, leaves: list[Any], *, preview: bool, wanted: bool) -> list[Tensor] | None:
         arrays = [None if g is None else g.array if isinstance(g, Tensor) else asarray(g).array for g in leaves]
         for p, g in zip(self.parameters, arrays):
             if g is not None and g.shape != p.array.shape:
