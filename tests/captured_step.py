@@ -11,8 +11,9 @@ import pytest
 
 import pullback as pb
 from conftest import host
-from pullback import backends, devices, nn, optim
+from pullback import backends, nn, optim
 from pullback.nn import functional as F
+from pullback.tensors import devices
 from update_rules import RULES
 
 REASON = backends.why_not(devices.default_device())

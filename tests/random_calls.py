@@ -12,10 +12,10 @@ import pullback as pb
 import watched
 from conftest import FLOATS, INTEGERS, call, draw, dtype_of, ops, takes
 from pullback import optim
-from pullback.dtypes import is_float
+from pullback.autodiff.primitive import OPS, ZERO, Op
+from pullback.launch.refusal import Refused
 from pullback.nn import functional
-from pullback.primitive import OPS, ZERO, Op
-from pullback.refusal import Refused
+from pullback.tensors.dtypes import is_float
 from update_rules import RULES
 
 Call = Callable[[Any], Any]

@@ -10,8 +10,8 @@ import pytest
 import pullback as pb
 from captured_step import CLASSES, OPTIMIZERS, ROWS, batches, needs_kernels, run, same, same_state, training
 from conftest import host
-from pullback import devices
 from pullback.nn import functional as F
+from pullback.tensors import devices
 from pullback.tree import flatten
 
 pytestmark = needs_kernels

@@ -13,7 +13,7 @@ import pullback as pb
 from captured_step import needs_kernels, same
 from conftest import environment, host
 from pullback import nn
-from pullback.primitive import OPS
+from pullback.autodiff.primitive import OPS
 
 NAN, INF = float("nan"), float("inf")
 
@@ -139,8 +139,11 @@ def test_a_sum_of_a_product_and_what_stays_adds_nothing_to_what_stays(fusion: st
 
 @needs_kernels
 @pytest.mark.parametrize("fusion", ["exact", "none", "fast"])
-def test_an_outer_product_and_a_sum_keep_the_signs_of_zeros(fusion: str) -> None:
-    a, b, c = pb.tensor([[0.0], [-0.0], [1.0]]), pb.tensor([[-1.0, 0.0, -0.0]]), pb.tensor([-0.0, -0.0, 0.0])
+@pytest.mark.parametrize("repeats", [1, 8])  # an outer product with many columns is a kernel of its own
+def test_an_outer_product_and_a_sum_keep_the_signs_of_zeros(fusion: str, repeats: int) -> None:
+    a = pb.tensor([[0.0], [-0.0], [1.0]])
+    b, c = [pb.tensor(row * repeats) for row in ([-1.0, 0.0, -0.0], [-0.0, -0.0, 0.0])]
+    b = b[None]
     for f in (lambda a, b, c: a @ b + c, lambda a, b, c: nn.functional.linear(a, b.T, c), lambda a, b, c: pb.relu(a @ b + c)):
         captured = pb.capture(f, fusion=fusion)
         for _ in range(3):

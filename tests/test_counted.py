@@ -9,9 +9,9 @@ import pytest
 
 import pullback as pb
 import watched
+from pullback.autodiff.primitive import OPS
 from pullback.nn import functional
 from pullback.optim._counts import UPDATE_COUNTS
-from pullback.primitive import OPS
 from random_calls import FAMILIES, KERNELS, ZEROS, tensor, with_gradients
 
 GATHERS = ("searchsorted", "nonzero_flat", "take", "take_along_axis")

@@ -23,7 +23,9 @@ def test_no_import_launches_a_kernel_or_does_what_a_recording_refuses() -> None:
     program = """
 import importlib, pkgutil
 import pullback as pb
-from pullback import backends, capturing, devices
+from pullback import backends
+from pullback.launch import capturing
+from pullback.tensors import devices
 
 class Nothing:
     opaque = False

@@ -15,9 +15,11 @@ import pytest
 import pullback as pb
 from captured_step import needs_kernels
 from conftest import host
-from pullback import backends, capturing, devices, door, nn, optim
-from pullback.listeners import listeners
+from pullback import backends, nn, optim
+from pullback.autodiff.listeners import listeners
+from pullback.launch import capturing, door
 from pullback.ops.random import drawn
+from pullback.tensors import devices
 
 X = pb.tensor(np.linspace(-1, 1, 12).reshape(4, 3).astype(np.float32))
 W = pb.Parameter(np.linspace(1, 2, 6).reshape(3, 2).astype(np.float32))

@@ -29,10 +29,11 @@ from conftest import (
     takes,
     variadic,
 )  # fmt: skip
-from pullback import door, dtypes
+from pullback.autodiff.primitive import OPS, ZERO, Op
 from pullback.backends import reference
-from pullback.primitive import OPS, ZERO, Op
-from pullback.tensor import Tensor
+from pullback.launch import door
+from pullback.tensors import dtypes
+from pullback.tensors.tensor import Tensor
 
 ROOT = Path(__file__).resolve().parents[1]
 SIZES = (0, 1, 15, 16, 17, 1023, 1024, 1025, 5000)

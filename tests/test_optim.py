@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback import door, nn, optim
+from pullback import nn, optim
+from pullback.launch import door
 from pullback.optim import schedules
 from update_rules import RULES
 

@@ -10,8 +10,9 @@ import pytest
 
 import pullback as pb
 from conftest import simulated
-from pullback import backends, devices, gpu, optim
+from pullback import backends, optim
 from pullback.optim import schedules
+from pullback.tensors import devices, gpu
 from update_rules import RULES
 
 SHAPES = [(1,), (3, 5), (2047,), (2049,), (0, 4), (), (64, 33), (2, 3, 1000), (4, 5, 6, 7)]
@@ -162,7 +163,7 @@ def test_a_schedule_gives_the_bits_of_the_cpu(rate: Any) -> None:
 def test_a_step_and_a_new_learning_rate_wait_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     if not simulated():
         pytest.skip("only the simulated device tells when somebody waits")
-    from pullback import simulated as device
+    from pullback.tensors import simulated as device
 
     opt = optim.Adam(parameters("cuda", "float32"), schedules.Cosine(0.1, 20), clip_norm=1.0)
     steps = [gradients_of(opt, step) for step in range(3)]
@@ -212,7 +213,7 @@ def test_parameters_and_gradients_are_on_one_device() -> None:
 def test_a_training_step_reads_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
     if not simulated():
         pytest.skip("only the simulated device tells when somebody reads")
-    from pullback.simulated import DeviceArray
+    from pullback.tensors.simulated import DeviceArray
 
     def refuse(*_: Any) -> Any:
         raise AssertionError("the host reads the device's memory")

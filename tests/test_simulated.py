@@ -15,8 +15,9 @@ import pytest
 
 import pullback as pb
 from conftest import as_tensors, call, dtype_of, example, host, ops, simulated, takes
-from pullback import nn, optim, train
-from pullback.primitive import ZERO, Op
+from pullback import nn, optim
+from pullback.autodiff.primitive import ZERO, Op
+from pullback.examples import digits as train
 from pullback.tree import flatten
 from update_rules import RULES
 

@@ -15,10 +15,10 @@ from numpy.testing import assert_array_equal as same
 
 import pullback as pb
 from conftest import BACKENDS, ELEMENTWISE, FLOATS, INTEGERS, assert_ulps, condition, draw, dtype_of, exact, ops, rng_for, takes
-from pullback import dtypes
+from pullback.autodiff.primitive import OPS, Op
 from pullback.backends import native as backend
-from pullback.primitive import OPS, Op
-from pullback.refusal import BadIndex
+from pullback.launch.refusal import BadIndex
+from pullback.tensors import dtypes
 from test_ops import both_pullbacks
 from update_rules import RULES
 

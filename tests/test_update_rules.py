@@ -14,7 +14,8 @@ import pytest
 import pullback as pb
 from captured_step import needs_kernels
 from conftest import host
-from pullback import backends, door, optim
+from pullback import backends, optim
+from pullback.launch import door
 from pullback.optim._counts import UPDATE_COUNTS
 from test_optim import gradients, parameters
 from update_rules import RULES, lion

@@ -39,8 +39,6 @@ VIEWS: dict[str, Callable[[Any], pb.Tensor]] = {
     "to its device": lambda w: w.to(w.device),
     "to its dtype": lambda w: w.to(pb.float32),
     "astype, copy=False": lambda w: w.astype(pb.float32, copy=False),
-    "clip without limits": lambda w: pb.clip(w),
-    "roll by nothing": lambda w: pb.roll(w, 0, axis=1),
     "view of a view": lambda w: w.T[1:][0],
     "asarray of a view": lambda w: pb.asarray(w.T),
 }
@@ -57,6 +55,19 @@ SNAPSHOTS: dict[str, Callable[[Any], pb.Tensor]] = {
     "deepcopy of a view": lambda w: copy.deepcopy(w.T).T,
     "an op": lambda w: w * 1,
     "indices": lambda w: w[pb.tensor([0, 1])],
+    "clip without limits": lambda w: pb.clip(w),
+    "clip of a view": lambda w: pb.clip(w.T).T,
+    "roll by nothing": lambda w: pb.roll(w, 0, axis=1),
+    "roll of all by nothing": lambda w: pb.roll(w, 0),
+    "tile once": lambda w: pb.tile(w, 1),
+    "repeat once": lambda w: pb.repeat(w, 1, axis=0),
+    "pad by nothing": lambda w: pb.pad(w, 0),
+    "concat of one": lambda w: pb.concat([w]),
+    "stack of one": lambda w: pb.stack([w])[0],
+    "no differences": lambda w: pb.diff(w, n=0),
+    "logsumexp over no axes": lambda w: pb.logsumexp(w, axis=()),
+    "sum over no axes": lambda w: pb.sum(w, axis=()),
+    "dropout of nothing": lambda w: pb.random.dropout(w, 0.0),
 }
 READS: dict[str, Callable[[Any], Any]] = {
     "elementwise": lambda v: v + 1,

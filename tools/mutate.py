@@ -2,7 +2,7 @@
 
     python tools/mutate.py trace                            which test calls which function (takes twice as long as the suite)
     python tools/mutate.py python --seed 1 --count 150      mutants of python/pullback
-    python tools/mutate.py cpp --seed 1 --count 30          mutants of csrc/{cpu,kernels,launch,math}, all compiled in one build
+    python tools/mutate.py cpp --seed 1 --count 30          mutants of csrc/{cpu,families,launch,math}, all compiled in one build
 
 It works in a copy of the checkout, build/mutate, so the checkout itself stays as it is. Each mutant runs first against the tests
 that call its function (at most 25 seconds of them, or for C++ the files in QUICK). Then all survivors run together against the
@@ -28,7 +28,7 @@ from typing import Any
 
 from mutants import PACKAGE, ROOT, SWITCH, Mutant, cpp_mutants, python_mutants
 
-WORK = ROOT / "build" / "mutate"
+WORK = Path(os.environ.get("MUTATE") or ROOT / "build" / "mutate")
 NEVER = [f"--ignore=tests/test_{name}.py" for name in ("nvcc", "cudasim", "gpu_benchmark")]  # of other programs
 QUICK = [f"tests/test_{name}.py" for name in (
     "corners", "sizes", "ops", "slopes", "exactness", "nn", "losses", "capture", "capture_ops", "capture_programs", "optim",
@@ -119,7 +119,7 @@ def copy_checkout() -> None:
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     files = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")[:-1]
     libraries = [str(p.relative_to(ROOT)) for p in (ROOT / PACKAGE).rglob("*.so*")]
-    for name in [name for name in [*files, *libraries] if (ROOT / name).exists()]:
+    for name in [name for name in [*files, *libraries] if (ROOT / name).is_file()]:
         (WORK / name).parent.mkdir(parents=True, exist_ok=True)
         if not (WORK / name).exists() or (WORK / name).read_bytes() != (ROOT / name).read_bytes():
             shutil.copy(ROOT / name, WORK / name)
@@ -153,7 +153,7 @@ def draw(options: argparse.Namespace) -> int:
         (WORK / "report.json").write_text(json.dumps([asdict(m) for m in mutants], indent=1))
         print(f"{state:10} {m.file}:{m.line} {m.kind}: {' '.join(m.was.split())} -> {' '.join(m.text.split())}", flush=True)
 
-    known = json.loads((WORK / "known.json").read_text()) if (WORK / "known.json").exists() else []
+    known = json.loads((WORK / "known.json").read_text()) if python else run([], QUICK)[1]
     for m in mutants:
         tests = related(m, calls) if python else QUICK
         status, failed = attempt([m], ["-x"], tests, 6 * SECONDS + 60) if tests else (0, [])

@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "cpu/pool.h"
-#include "kernels/matmul.h"
-#include "kernels/reduce.h"
-#include "kernels/rows.h"
-#include "kernels/update.h"
+#include "families/matmul.h"
+#include "families/reduce.h"
+#include "families/rows.h"
+#include "families/update.h"
 
 using namespace pb;
 

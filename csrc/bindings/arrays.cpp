@@ -12,7 +12,7 @@
 #include "bindings/numpy_api.h"
 #include "bindings/result.h"
 #include "bindings/storage.h"
-#include "kernels/failure.h"
+#include "launch/failure.h"
 
 #if defined(PB_CUDA)
 #include "cuda/device.h"
@@ -21,7 +21,7 @@
 namespace pb {
 namespace {
 
-// Classes of pullback.refusal and pullback.errors.
+// Classes of pullback.launch.refusal and pullback.errors.
 PyObject* refused = nullptr;
 PyObject* bad_index = nullptr;
 PyObject* out_of_memory = nullptr;
@@ -84,7 +84,7 @@ bool any_elsewhere(PyObject* const* args, Py_ssize_t count) {
 }
 
 // Of an earlier launch on a GPU.
-void raise_late(const kernels::OutOfRange& e) {
+void raise_late(const OutOfRange& e) {
   PyErr_Format(PyExc_IndexError,
                "%s: index %lld is out of range for an axis of length %lld (at position %lld of the flattened indices). The GPU "
                "found it after the op had returned; run again with PULLBACK_CUDA_SYNC=1 to see the line.",
@@ -199,15 +199,15 @@ void raise_current(const char* name) {
     PyObject* facts = Py_BuildValue("(LLLs)", (long long)e.where, (long long)e.index, (long long)e.length, name);
     if (facts) PyErr_SetObject(bad_index, facts);
     Py_XDECREF(facts);
-  } catch (const kernels::OutOfRange& e) {
+  } catch (const OutOfRange& e) {
     raise_late(e);
   } catch (const PythonError&) {
-  } catch (const kernels::OutOfMemory& e) {
+  } catch (const OutOfMemory& e) {
     PyErr_Format(out_of_memory, "%s: %s", name, e.what());
   } catch (const std::bad_alloc&) {
     PyErr_Format(out_of_memory, "%s: its result or its working memory does not fit in memory. Make the operands smaller.",
                  name);
-  } catch (const kernels::Failure& e) {
+  } catch (const Failure& e) {
     PyErr_Format(device_error, "%s: %s", name, e.what());
   } catch (const std::exception& e) {
     PyErr_SetString(PyExc_RuntimeError, e.what());
@@ -330,7 +330,7 @@ bool prepare_arrays() {
   for (int k = 0; k < kDTypes; ++k)
     if (numbers[k] >= 0) descriptors[k] = PyArray_DescrFromType(numbers[k]);
   if (!prepare_storage()) return false;
-  PyObject *refusal = PyImport_ImportModule("pullback.refusal"), *errors = PyImport_ImportModule("pullback.errors");
+  PyObject *refusal = PyImport_ImportModule("pullback.launch.refusal"), *errors = PyImport_ImportModule("pullback.errors");
   if (!refusal || !errors) return false;
   refused = PyObject_GetAttrString(refusal, "Refused");
   bad_index = PyObject_GetAttrString(refusal, "BadIndex");

@@ -2,21 +2,21 @@
 #pragma once
 #include "bindings/arrays.h"
 #include "bindings/recorder.h"
-#include "kernels/memory.h"
+#include "launch/memory.h"
 
 namespace pb {
 
 struct Buffer {
   PyObject_HEAD
-  kernels::Block block;
+  Allocation block;
 };
 
 inline PyTypeObject buffer_type;  // filled in by prepare_buffers
 
 inline void buffer_free(PyObject* self) {
-  const kernels::Block& block = reinterpret_cast<Buffer*>(self)->block;
+  const Allocation& block = reinterpret_cast<Buffer*>(self)->block;
   if (recordings.load(std::memory_order_relaxed)) tell_given_back(static_cast<char*>(block.data));
-  kernels::release(block);
+  pb::release(block);
   PyObject_Free(self);
 }
 
@@ -30,10 +30,10 @@ inline bool prepare_buffers() {  // once; false with a Python exception set
 }
 
 inline Buffer* new_buffer(size_t bytes) {
-  const kernels::Block block = kernels::allocate(bytes);
+  const Allocation block = pb::allocate(bytes);
   auto* buffer = PyObject_New(Buffer, &buffer_type);
   if (!buffer) {
-    kernels::release(block);
+    pb::release(block);
     throw PythonError{};
   }
   buffer->block = block;

@@ -1,5 +1,5 @@
 // Copies, casts, concatenation, padding, filling.
-#include "kernels/copy.h"
+#include "families/copy.h"
 
 #include <cstring>
 #include <vector>

@@ -1,5 +1,5 @@
 // Running sums, products, maxima and minima.
-#include "kernels/cumulative.h"
+#include "families/cumulative.h"
 
 #include "bindings/result.h"
 #include "bindings/tables.h"

@@ -1,5 +1,5 @@
 // The elementwise ops: rows of unary.def and binary.def, and `where`.
-#include "kernels/elementwise.h"
+#include "families/elementwise.h"
 
 #include <cstring>
 

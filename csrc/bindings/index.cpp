@@ -1,7 +1,7 @@
 // Reading and writing at indices: take, take_along_axis, their pullbacks, index_<how>, one_hot, nonzero.
 #include "bindings/tables.h"
 #include "bindings/indexed.h"
-#include "kernels/scatter.h"
+#include "families/scatter.h"
 
 namespace pb {
 namespace {

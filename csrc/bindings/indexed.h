@@ -1,7 +1,7 @@
 // What the bindings of ops that take indices share.
 #pragma once
 #include "bindings/result.h"
-#include "kernels/failure.h"
+#include "launch/failure.h"
 
 namespace pb {
 
@@ -15,7 +15,7 @@ inline View indices_or_refuse(PyObject* object) {
 inline void run_indexed(const Launch& launch, int64_t work) {
   try {
     run_released(launch, work);
-  } catch (const kernels::OutOfRange& e) {
+  } catch (const OutOfRange& e) {
     if (e.kernel && e.kernel != launch.kernel->name) throw;
     throw BadIndex{e.where, e.index, e.length};
   }

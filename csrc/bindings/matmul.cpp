@@ -5,8 +5,8 @@
 
 #include "bindings/result.h"
 #include "bindings/tables.h"
-#include "kernels/executed.h"
-#include "kernels/matmul.h"
+#include "families/executed.h"
+#include "families/matmul.h"
 
 namespace pb {
 namespace {

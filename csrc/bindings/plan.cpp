@@ -13,7 +13,7 @@
 #include "bindings/gil.h"
 #include "bindings/result.h"
 #include "bindings/tables.h"
-#include "kernels/failure.h"
+#include "launch/failure.h"
 #include "launch/clock.h"
 
 #if defined(PB_CUDA)
@@ -34,7 +34,7 @@ OwnedPlan& plan_or_refuse(PyObject* capsule) {
 }
 
 char* new_memory(OwnedPlan& owned, int64_t bytes) {
-  owned.memory.push_back(kernels::allocate(size_t(bytes), kernels::Holder::recordings));
+  owned.memory.push_back(pb::allocate(size_t(bytes), Holder::recordings));
   return static_cast<char*>(owned.memory.back().data);
 }
 
@@ -212,7 +212,7 @@ void warn_of_single_launches(OwnedPlan& owned) {
   const std::string text = "a captured function does not run as a CUDA graph: " + owned.program->state().why_single +
                            ". Its kernels are launched one by one instead, with the same results in more time. explain() keeps "
                            "the reason; PULLBACK_CUDA_GRAPHS=0 launches them so from the beginning.";
-  PyObject* site = PyImport_ImportModule("pullback.site");
+  PyObject* site = PyImport_ImportModule("pullback.autodiff.site");
   PyObject* done = site ? PyObject_CallMethod(site, "warn", "sO", text.c_str(), PyExc_RuntimeWarning) : nullptr;
   if (!done) PyErr_WriteUnraisable(nullptr);
   Py_XDECREF(done);
@@ -238,7 +238,7 @@ PyObject* plan_run(const void*, PyObject* const* args, Py_ssize_t count) {
   PyObject* results = new_results(owned, steps, views + in);
   try {
     run_steps(owned, steps, views);
-  } catch (const kernels::OutOfRange& e) {
+  } catch (const OutOfRange& e) {
     count_runs(owned, counts);
     Py_DECREF(results);
     if (e.kernel) throw;  // a GPU tells of a launch before
@@ -320,7 +320,7 @@ PyObject* plan_rows(const void*, PyObject* const* args, Py_ssize_t count) {
 
 OwnedPlan::~OwnedPlan() {
   program.reset();
-  for (const kernels::Block& block : memory) kernels::release(block);
+  for (const Allocation& block : memory) pb::release(block);
   for (PyObject* owner : owners) Py_DECREF(owner);
 }
 

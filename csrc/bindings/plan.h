@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "bindings/arrays.h"
-#include "kernels/memory.h"
+#include "launch/memory.h"
 #include "launch/plan.h"
 
 namespace pb {
@@ -20,10 +20,10 @@ struct OwnedPlan {
   Plan plain;                // the same without fusion, for a ledger that is told of each launch
   std::vector<View> inputs;  // block k is input k
   std::vector<PlanResult> results;
-  std::vector<PyObject*> owners;       // of memory that the plan reads and writes, but did not make
-  std::vector<kernels::Block> memory;  // the arenas and copies
-  std::unique_ptr<Program> program;    // goes before the memory
-  std::mutex mutex;                    // one replay at a time
+  std::vector<PyObject*> owners;     // of memory that the plan reads and writes, but did not make
+  std::vector<Allocation> memory;    // the arenas and copies
+  std::unique_ptr<Program> program;  // goes before the memory
+  std::mutex mutex;                  // one replay at a time
   int device = 0;
   int64_t done = 0;   // steps of the last run that were done before `progress`
   Progress progress;  // of the last run

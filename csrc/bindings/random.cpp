@@ -1,10 +1,10 @@
 // Random numbers: a row for each distribution, and dropout. `state` is a uint64 array [seed, serial of the call].
-#include "kernels/random.h"
+#include "families/random.h"
 
 #include "bindings/result.h"
 #include "bindings/tables.h"
-#include "kernels/executed.h"
-#include "kernels/order.h"
+#include "families/executed.h"
+#include "families/sort.h"
 
 namespace pb {
 namespace {

@@ -1,7 +1,7 @@
 // The reductions: rows of reduce.def, the mean, and the positions of extremes.
 #include "bindings/tables.h"
 #include "bindings/result.h"
-#include "kernels/reduce.h"
+#include "families/reduce.h"
 
 namespace pb {
 namespace {

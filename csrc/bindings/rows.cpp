@@ -1,5 +1,5 @@
 // The ops that own a row: softmax and its relatives, the norms, cross entropy.
-#include "kernels/rows.h"
+#include "families/rows.h"
 
 #include "bindings/indexed.h"
 #include "bindings/tables.h"

@@ -1,7 +1,7 @@
 // Segments: rows of data combined by the id of each. A segment is a row of the target of a scatter.
 #include "bindings/tables.h"
 #include "bindings/indexed.h"
-#include "kernels/scatter.h"
+#include "families/scatter.h"
 
 namespace pb {
 namespace {

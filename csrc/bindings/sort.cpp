@@ -3,8 +3,7 @@
 
 #include "bindings/tables.h"
 #include "bindings/result.h"
-#include "kernels/order.h"
-#include "kernels/sort.h"
+#include "families/sort.h"
 
 namespace pb {
 namespace {

@@ -1,5 +1,5 @@
 // Optimizer updates: a plan of where weights and slots lie, made once, and one call per step for all tensors.
-#include "kernels/update.h"
+#include "families/update.h"
 
 #include <memory>
 #include <vector>
@@ -7,8 +7,6 @@
 #include "bindings/recorder.h"
 #include "bindings/tables.h"
 #include "bindings/result.h"
-#include "kernels/executed.h"
-#include "math/control.h"
 
 namespace pb {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "cpu/pool.h"
 #include "cpu/scratch.h"
-#include "kernels/fusions.h"
+#include "families/fusions.h"
 #include "launch/denormals.h"
 
 namespace pb::cpu {

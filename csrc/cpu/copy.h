@@ -1,6 +1,6 @@
 // Moving elements, for the kernels of every family.
 #pragma once
-#include "kernels/copy.h"
+#include "families/copy.h"
 
 namespace pb::cpu {
 

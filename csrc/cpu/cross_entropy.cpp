@@ -11,7 +11,7 @@ constexpr int64_t kMostAtOnce = 64;  // labels that are read beyond the last, so
 [[noreturn]] void refuse_first(const int64_t* label, int64_t rows, int64_t ignored, int64_t classes) {
   int64_t k = 0;
   while (k + 1 < rows && (label[k] == ignored || (label[k] >= 0 && label[k] < classes))) ++k;
-  throw kernels::OutOfRange{k, label[k], classes};
+  throw OutOfRange{k, label[k], classes};
 }
 
 // The labels, -1 for those that are to be ignored; all of them looked at before any work: the first that is wrong is reported,

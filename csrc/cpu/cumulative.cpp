@@ -7,7 +7,7 @@
 #include "cpu/copy.h"
 #include "cpu/index.h"
 #include "cpu/pool.h"
-#include "kernels/cumulative_rows.h"
+#include "families/cumulative.h"
 
 namespace pb::cpu {
 namespace {

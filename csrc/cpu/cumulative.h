@@ -1,6 +1,6 @@
 // Running sums, products and maxima along an axis: each result from the one before, in order.
 #pragma once
-#include "kernels/cumulative.h"
+#include "families/cumulative.h"
 
 namespace pb::cpu {
 

@@ -1,5 +1,5 @@
 // The table of elementwise ops, with a loop for each compute type.
-#include "kernels/elementwise_rows.h"
+#include "families/elementwise.h"
 
 #include "cpu/map.h"
 

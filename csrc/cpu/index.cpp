@@ -51,7 +51,7 @@ const int64_t* resolve(const View& indices, int64_t length, Negative negative, S
   const int64_t from_end = negative == Negative::from_end && indices.dtype != DType::u64 ? length : 0;
   for (int64_t i = 0; i < n; ++i) {
     const int64_t at = index[i] < 0 ? index[i] + from_end : index[i];
-    if (at < 0 || at >= length) throw kernels::OutOfRange{i, index[i], length};
+    if (at < 0 || at >= length) throw OutOfRange{i, index[i], length};
     index[i] = at;
   }
   return index;

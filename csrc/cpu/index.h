@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "cpu/scratch.h"
-#include "kernels/index.h"
+#include "families/index.h"
 
 namespace pb::cpu {
 
@@ -31,7 +31,7 @@ struct Positions {
   }
 };
 
-// Copies of the indices as positions in [0, length). Throws kernels::OutOfRange.
+// Copies of the indices as positions in [0, length). Throws OutOfRange.
 const int64_t* resolve(const View& indices, int64_t length, Negative negative, Scratch& scratch);
 
 // run(positions): with the indices where they lie, and if that does not do, again with those that `resolve` gives.

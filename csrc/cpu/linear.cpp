@@ -9,9 +9,9 @@
 #include "cpu/pool.h"
 #include "cpu/reduce.h"
 #include "cpu/small_product.h"
-#include "kernels/activations.h"
-#include "kernels/executed.h"
-#include "kernels/matmul.h"
+#include "families/activations.h"
+#include "families/executed.h"
+#include "families/matmul.h"
 #include "math/functors.h"
 
 namespace pb::cpu {

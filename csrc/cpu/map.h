@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <utility>
 
-#include "kernels/elementwise.h"
+#include "families/elementwise.h"
 #include "math/functors.h"
 
 namespace pb::cpu {

@@ -14,8 +14,8 @@
 #include "cpu/large_product.h"
 #include "cpu/pool.h"
 #include "cpu/small_product.h"
-#include "kernels/executed.h"
-#include "kernels/matmul.h"
+#include "families/executed.h"
+#include "families/matmul.h"
 
 namespace pb::cpu {
 namespace {

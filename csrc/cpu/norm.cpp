@@ -1,6 +1,6 @@
 // Layer norm and RMS norm, and their pullbacks.
 #include "cpu/rows.h"
-#include "kernels/executed.h"
+#include "families/executed.h"
 
 namespace pb::cpu {
 namespace {

@@ -7,7 +7,7 @@
 #include "cpu/pool.h"
 #include "cpu/scratch.h"
 #include "cpu/stream.h"
-#include "kernels/reduce_rows.h"
+#include "families/reduce.h"
 
 namespace pb::cpu {
 namespace {

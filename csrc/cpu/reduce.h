@@ -1,6 +1,6 @@
 // The reduction loop: lanes of a fixed number at every vector width, so that the order of additions is the same on each.
 #pragma once
-#include "kernels/reduce.h"
+#include "families/reduce.h"
 
 namespace pb::cpu {
 

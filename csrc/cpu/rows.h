@@ -7,8 +7,7 @@
 #include "cpu/reduce.h"
 #include "cpu/scratch.h"
 #include "cpu/stream.h"
-#include "kernels/row_formulas.h"
-#include "kernels/rows.h"
+#include "families/rows.h"
 
 namespace pb::cpu {
 
@@ -34,7 +33,7 @@ template <class P, class Q> struct Both {
 };
 template <class P, class Q> Both(P, Q) -> Both<P, Q>;
 
-// The walk of kernels/row_formulas.h by one thread.
+// The walk of families/rows.h by one thread.
 struct Loop {
   int64_t n;
 

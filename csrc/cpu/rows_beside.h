@@ -91,7 +91,7 @@ template <class C> class RowsBesideOut : RowsOut<C> {
   Lanes<C>* turned_;
 };
 
-// The walk of kernels/row_formulas.h over rows side by side, of kColumns elements where that is not 0. Elements are combined
+// The walk of families/rows.h over rows side by side, of kColumns elements where that is not 0. Elements are combined
 // in the order of a row alone.
 template <class C, int kColumns> struct Beside {
   using Number = Lanes<C>;

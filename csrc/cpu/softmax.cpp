@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "cpu/rows_beside.h"
-#include "kernels/executed.h"
+#include "families/executed.h"
 
 namespace pb::cpu {
 namespace {

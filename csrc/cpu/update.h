@@ -3,7 +3,7 @@
 #include <new>
 #include <utility>
 
-#include "kernels/update_rows.h"
+#include "families/update.h"
 
 namespace pb::cpu {
 

@@ -1,7 +1,7 @@
 // Moving elements, for the kernels of every family.
 #pragma once
 #include "cuda/operand.cuh"
-#include "kernels/copy.h"
+#include "families/copy.h"
 
 namespace pb::cuda {
 

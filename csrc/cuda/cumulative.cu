@@ -1,7 +1,7 @@
 // Running sums, products and extremes along an axis. A line is cut into chunks where there are too few lines: the total of each
 // chunk first, then the running totals, in the same way, then each chunk again with what comes before it.
 #include "cuda/matrix.cuh"
-#include "kernels/cumulative_rows.h"
+#include "families/cumulative.h"
 
 namespace pb::cuda {
 namespace {

@@ -1,11 +1,11 @@
-// Rows of the table of elementwise ops, each with its kernels.
+// Adds the rows of the table of elementwise ops, each with its kernels.
 #pragma once
 #include "cuda/map.cuh"
-#include "kernels/elementwise_rows.h"
+#include "families/elementwise.h"
 
 namespace pb::cuda {
 
-// Adds rows that live as long as the program.
+// Adds a row to the table. The row lives as long as the program.
 struct AddMapped {
   std::vector<const kernels::Elementwise*>& table;
 
@@ -24,11 +24,14 @@ struct AddMapped {
   }
 };
 
-// Each in a file of its own: they are what takes longest to compile.
-using Rows = std::vector<const kernels::Elementwise*>;
-void add_unary(Rows& rows);
-void add_unary_pullback(Rows& rows);
-void add_binary(Rows& rows);
-void add_binary_pullback(Rows& rows);
-
 }  // namespace pb::cuda
+
+// These take longest to compile, so each is instantiated in a source that CMake generates.
+namespace pb::kernels {
+
+extern template void each_unary<cuda::AddMapped>(cuda::AddMapped&&);
+extern template void each_unary_pullback<cuda::AddMapped>(cuda::AddMapped&&);
+extern template void each_binary<cuda::AddMapped>(cuda::AddMapped&&);
+extern template void each_binary_pullback<cuda::AddMapped>(cuda::AddMapped&&);
+
+}  // namespace pb::kernels

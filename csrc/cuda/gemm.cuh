@@ -4,8 +4,8 @@
 #include "cuda/fold.cuh"
 #include "cuda/gemm.h"
 #include "cuda/operand.cuh"
-#include "kernels/activations.h"
-#include "kernels/matmul.h"
+#include "families/activations.h"
+#include "families/matmul.h"
 
 namespace pb::cuda {
 
@@ -240,11 +240,17 @@ struct Tiles {
   int count;
 };
 
-// staged: through registers, which convert, round and pull back; else straight to shared memory, where the factors' dtype is what is
-// computed with.
-Tiles float_tiles(bool staged);
-Tiles number_tiles(DType dtype, bool staged);
-Tiles tf32_tiles();
-Tiles half_tiles(DType dtype, kernels::Precision precision);
+// Both are instantiated in sources that CMake generates, because they take long to compile.
+//
+// The kernels without tensor cores, by the dtype they compute in: f32, f64, i32 or i64, where signs do not matter. staged: the
+// factors pass through registers, which convert, round and pull back; otherwise they have that dtype and are copied straight to
+// shared memory.
+template <DType kComputed> Tiles plain_tiles(bool staged);
+
+// The kernels on tensor cores. kRounds: the factors are float32 and are rounded to the format Kind; otherwise they have it.
+struct Tf32;
+struct Bf16;
+struct F16;
+template <class Kind, bool kRounds> Tiles core_tiles();
 
 }  // namespace pb::cuda

@@ -279,7 +279,8 @@ using SmallCores = CoreShape<32, 32, 2, 2, 1, 4>;
 using MediumCores = CoreShape<64, 64, 2, 2, 1, 3>;
 using LargeCores = CoreShape<128, 128, 2, 4, 2, 1>;
 
-template <class Kind, class Source> Tiles all_core_tiles() {
+template <class Kind, bool kRounds> Tiles core_tiles() {
+  using Source = std::conditional_t<kRounds, float, uint16_t>;
   constexpr float kPer = Kind::kPer;
   static const Tile tiles[] = {core_tile<Kind, Source, SmallCores>(20 / kPer, 4 / kPer),
                                core_tile<Kind, Source, MediumCores>(25 / kPer, 10 / kPer),

@@ -258,4 +258,32 @@ using Small = Shape<32, 32, 32, 4, 4, 4, 3, 2>;
 using Medium = Shape<64, 64, 16, 4, 4, 1, 3, 2>;
 using Large = Shape<128, 128, 8, 8, 8, 1, 4, 2, false>;
 
+template <DType kComputed> Tiles plain_tiles(bool staged) {
+  if constexpr (kComputed == DType::f32) {
+    using C = float;
+    static const Tile direct[] = {plain_tile<C, Smallest, false>(10, 5), plain_tile<C, Small, false>(24, 14),
+                                  plain_tile<C, Medium, false>(60, 45), plain_tile<C, Large, false>(150, 142)};
+    static const Tile converting[] = {plain_tile<C, Smallest, true>(12, 6), plain_tile<C, Small, true>(30, 18),
+                                      plain_tile<C, Medium, true>(75, 60)};
+    return staged ? Tiles{converting, 3} : Tiles{direct, 4};
+  } else if constexpr (kComputed == DType::f64) {
+    using C = double;
+    static const Tile direct[] = {plain_tile<C, Smallest, false>(20, 10), plain_tile<C, Small, false>(48, 28),
+                                  plain_tile<C, Medium, false>(120, 90)};
+    static const Tile pulled[] = {plain_tile<C, Smallest, true>(24, 12), plain_tile<C, Small, true>(60, 36),
+                                  plain_tile<C, Medium, true>(150, 120)};
+    return staged ? Tiles{pulled, 3} : Tiles{direct, 3};
+  } else if constexpr (kComputed == DType::i32) {
+    using C = uint32_t;
+    static const Tile direct[] = {plain_tile<C, Smallest, false>(16, 8), plain_tile<C, Small, false>(40, 24)};
+    static const Tile narrow[] = {plain_tile<C, Smallest, true>(20, 10), plain_tile<C, Small, true>(50, 30)};
+    return staged ? Tiles{narrow, 2} : Tiles{direct, 2};
+  } else {  // int64 and uint64 as they are, and bool
+    using C = uint64_t;
+    static const Tile direct[] = {plain_tile<C, Smallest, false>(40, 24)};
+    static const Tile bits[] = {plain_tile<C, Smallest, true>(40, 24)};
+    return staged ? Tiles{bits, 1} : Tiles{direct, 1};
+  }
+}
+
 }  // namespace pb::cuda

@@ -12,7 +12,7 @@
 #include "cuda/graph_memory.h"
 #include "cuda/launch.cuh"
 #include "cuda/slots.cuh"
-#include "kernels/fusions.h"
+#include "families/fusions.h"
 #include "launch/denormals.h"
 #include "launch/plan.h"
 
@@ -96,12 +96,12 @@ class Slots {
   Slots(const Plan& plan, int64_t passes) : plan_(plan), passes_(passes) {
     for (const int block : plan.given) {
       inputs_ += plan.blocks[block].home == Home::input;
-      blocks_.push_back(kernels::allocate(size_t(plan.blocks[block].bytes * passes), kernels::Holder::graphs));
+      blocks_.push_back(pb::allocate(size_t(plan.blocks[block].bytes * passes), Holder::graphs));
       spans_.push_back({static_cast<char*>(blocks_.back().data), plan.blocks[block].bytes});
     }
   }
   ~Slots() {
-    for (const kernels::Block& block : blocks_) kernels::release(block);
+    for (const Allocation& block : blocks_) pb::release(block);
   }
   Slots(const Slots&) = delete;
   Slots& operator=(const Slots&) = delete;
@@ -133,7 +133,7 @@ class Slots {
   const Plan& plan_;
   const int64_t passes_;
   size_t inputs_ = 0;  // how many of the given blocks are inputs; the rest are results
-  std::vector<kernels::Block> blocks_;
+  std::vector<Allocation> blocks_;
   std::vector<Span> spans_;
   SlotCopies in_, out_;
 };

@@ -1,8 +1,8 @@
 // The linear layer: one launch forward, one back unless it is large.
 #include "cuda/copy.cuh"
 #include "cuda/gemm.h"
-#include "kernels/executed.h"
-#include "kernels/matmul.h"
+#include "families/executed.h"
+#include "families/matmul.h"
 
 namespace pb::kernels {
 namespace {

@@ -1,7 +1,7 @@
 // The elementwise kernels: packs of four where operands are contiguous and computed with in float, else one element a thread.
 #pragma once
 #include "cuda/operand.cuh"
-#include "kernels/elementwise.h"
+#include "families/elementwise.h"
 
 namespace pb::cuda {
 

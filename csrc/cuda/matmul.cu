@@ -2,8 +2,8 @@
 #include <cstring>
 
 #include "cuda/gemm.h"
-#include "kernels/executed.h"
-#include "kernels/matmul.h"
+#include "families/executed.h"
+#include "families/matmul.h"
 
 namespace pb::kernels {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 #include "cuda/fold.cuh"
 #include "cuda/operand.cuh"
-#include "kernels/reduce.h"
+#include "families/reduce.h"
 #include "math/functors.h"
 
 namespace pb::cuda {
@@ -248,7 +248,7 @@ template <class Kernel> void start_units(Kernel kernel, Folding& f, int64_t unit
   if (f.levels.tickets > 0) f.tickets = tickets();
   int64_t most = kMaxBlocks / f.blocks_per_unit;
   if (f.levels.tickets > 0) most = most < kTickets / f.levels.tickets ? most : kTickets / f.levels.tickets;
-  if (most == 0) throw kernels::Failure("a reduction over more elements than there are counters for");
+  if (most == 0) throw Failure("a reduction over more elements than there are counters for");
   for (f.first_unit = 0; f.first_unit < units; f.first_unit += most) {
     const int64_t some = units - f.first_unit < most ? units - f.first_unit : most;
     start(kernel, dim3(unsigned(some * f.blocks_per_unit)), threads, 0, f);

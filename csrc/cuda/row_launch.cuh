@@ -2,7 +2,7 @@
 #pragma once
 #include "cuda/copy.cuh"
 #include "cuda/rows.cuh"
-#include "kernels/executed.h"
+#include "families/executed.h"
 
 namespace pb::cuda {
 

@@ -1,9 +1,8 @@
-// Rows on a GPU: who walks a row, and where its elements are meanwhile. The walks are those of kernels/row_formulas.h.
+// Rows on a GPU: who walks a row, and where its elements are meanwhile. The walks are those of families/rows.h.
 #pragma once
 #include "cuda/fold.cuh"
 #include "cuda/operand.cuh"
-#include "kernels/row_formulas.h"
-#include "kernels/rows.h"
+#include "families/rows.h"
 
 namespace pb::cuda {
 

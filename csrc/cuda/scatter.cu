@@ -63,7 +63,7 @@ int bits_of(int64_t largest) {
 
 Sorted sort_updates(const Keys& keys, const Places& places, int pack, Scratch& scratch) {
   const int64_t lists = places.own_lists ? places.rows : 1, n = places.n;
-  if (places.length > kMaxKey || n > kMaxList) throw kernels::Failure("more than 2^31 indices, or an axis of 2^32 and more");
+  if (places.length > kMaxKey || n > kMaxList) throw Failure("more than 2^31 indices, or an axis of 2^32 and more");
   auto* sorted = scratch.take<uint32_t>(lists * n);
   auto* positions = scratch.take<uint32_t>(lists * n);
   if (lists == 1 && n <= kRanked)

@@ -2,7 +2,7 @@
 // another in shared memory; more are sorted by their targets first, and long runs are cut in chunks that are folded in order.
 #pragma once
 #include "cuda/index.cuh"
-#include "kernels/scatter_rows.h"
+#include "families/scatter.h"
 
 namespace pb::cuda::scattering {
 

@@ -23,7 +23,7 @@ void run_update(const Launch& launch) {
 }
 
 std::vector<DeviceUpdate> device_updates() {
-  const UpdateRows floats = float_updates(), doubles = double_updates();
+  const UpdateRows floats = update_rows<float>(), doubles = update_rows<double>();
   std::vector<DeviceUpdate> rows;
   kernels::each_update([&](auto rule, const char* name) {
     const size_t k = rows.size();

@@ -6,7 +6,7 @@
 
 #include "cuda/fold.cuh"
 #include "cuda/gradients.cuh"
-#include "kernels/update_rows.h"
+#include "families/update.h"
 
 namespace pb::cuda {
 
@@ -210,16 +210,15 @@ template <class U, class A> void update_tensors(const Launch& launch, int count,
   update_all<U, A, kManyRuns>(launch, ends, copies);
 }
 
-// Returns update_tensors of each row of math/update.def, in their order. Each compute type has a file of its own, because the kernels
-// of all rows take long to compile.
+// Returns update_tensors of each row of math/update.def, in their order.
 using UpdateRows = std::vector<UpdateTensors>;
 template <class A> UpdateRows update_rows() {
   UpdateRows rows;
   kernels::each_update([&](auto rule, const char*) { rows.push_back(update_tensors<typename decltype(rule)::type, A>); });
   return rows;
 }
-UpdateRows float_updates();
-UpdateRows double_updates();
+extern template UpdateRows update_rows<float>();  // in sources that CMake generates: all kernels together take long to compile
+extern template UpdateRows update_rows<double>();
 
 // Returns the number of elements that threads compute for a tensor: they complete the last chunk, with numbers that nobody reads.
 template <class A> int64_t whole_chunks(int64_t size) { return (size + kChunk<A> - 1) / kChunk<A> * kChunk<A>; }

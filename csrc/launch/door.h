@@ -10,7 +10,7 @@ struct Launch;
 
 // One row of the table of kernels. `cost` fills in FLOPs and special ops, by the same formula everywhere; the door adds the bytes
 // of the operands, unless the kernel moves other bytes and says so by setting them. `executed` turns this work into what this
-// backend's kernel does (see kernels/executed.h); null where that is the same.
+// backend's kernel does (see families/executed.h); null where that is the same.
 struct Kernel {
   const char* name;
   void (*run)(const Launch&);
@@ -34,7 +34,7 @@ struct Launch {
   View& in(int k = 0) const { return operands[outputs + k]; }
 };
 
-// What the layer above says of launches: numbers of a phase and a scope, and the precision of products (kernels/matmul.h).
+// What the layer above says of launches: numbers of a phase and a scope, and the precision of products (families/matmul.h).
 struct Charge {
   int phase = 0, scope = 0;
   uint8_t precision = 0;

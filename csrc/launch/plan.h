@@ -138,7 +138,7 @@ class Program {
 // The multiple that blocks of the arena begin at.
 extern const int64_t kArenaAlign;
 std::unique_ptr<Program> compile(Plan& plan);
-// Puts launches together that have a kernel for both (see kernels/fusions.h).
+// Puts launches together that have a kernel for both (see families/fusions.h).
 void fuse_launches(Plan& plan, Fusion fusion);
 // Whether both can run in one pass over blocks of elements, `next` after `step`: null, or why not.
 const char* why_not_chained(const Plan& plan, const Step& step, const Step& next);

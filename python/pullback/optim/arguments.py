@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from .. import dtypes
 from ..errors import DeviceError, DTypeError, PullbackError, ShapeError
-from ..tensor import Parameter, Tensor
+from ..tensors import dtypes
+from ..tensors.tensor import Parameter, Tensor
 from ..tree import flatten, in_order, shown, structure, with_nones
 
 
@@ -50,12 +50,17 @@ def names(params: list[Parameter]) -> list[str]:
 
 
 def refuse_bare(grads: Any) -> None:
-    """Raises PullbackError for a tensor or an array in the place of a list of gradients: it may be the loss."""
+    """Raises PullbackError for a tensor or an array in the place of a list of gradients, which may be the loss, and for a dict by Parameter."""
     if hasattr(grads, "shape"):
         raise PullbackError(
             f"step: a {type(grads).__name__} of shape {tuple(grads.shape)} was given, and not a list of gradients. A loss is "
             f"differentiated first: opt.step(tape.gradient(loss, opt.parameters)). The gradient of one parameter comes in a "
             f"list: opt.step([g])."
+        )
+    if isinstance(grads, dict) and any([isinstance(key, Parameter) for key in grads]):
+        raise PullbackError(
+            "step: the gradients came in a dict that has Parameters as its keys. Give them in a list in the order of opt.parameters, "
+            "with None for a Parameter that is to stay: opt.step([grads.get(p) for p in opt.parameters])."
         )
 
 

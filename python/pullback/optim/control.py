@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from .. import devices
 from ..backends import kernels_on
 from ..errors import PullbackError
+from ..tensors import devices
 from .schedules import Schedule, from_numbers
 
 SIZE: Final = 16

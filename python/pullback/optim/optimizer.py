@@ -8,17 +8,18 @@ from typing import Any, Final
 
 import numpy as np
 
-from .. import capturing, devices, door, dtypes
+from ..autodiff.error_text import IF_MEANT, MINIMIZE_IF_MEANT
+from ..autodiff.tape import GradientTape
 from ..backends import kernels_on
-from ..creation import asarray
 from ..errors import DeviceError, DTypeError, PullbackError, ShapeError, UnconnectedError
-from ..explain import IF_MEANT, MINIMIZE_IF_MEANT
-from ..operand import as_tensor
+from ..launch import capturing, door
+from ..launch.refusal import Refused
 from ..ops.shape import copy as snapshot
 from ..ops.writing import write
-from ..refusal import Refused
-from ..tape import GradientTape
-from ..tensor import Parameter, Tensor
+from ..tensors import devices, dtypes
+from ..tensors.creation import asarray
+from ..tensors.operand import as_tensor
+from ..tensors.tensor import Parameter, Tensor
 from . import arena, control as c, reference
 from .arguments import Form, names, trainable
 from .schedules import Schedule, as_schedule
@@ -191,7 +192,8 @@ class Optimizer:
         apart). A step without any gradient does nothing, and does not count.
 
         Args:
-            grads: a list of one gradient per parameter, in the order of `parameters`; None leaves a parameter alone.
+            grads: a list of one gradient per parameter, in the order of `parameters`, or the structure that the optimizer was made
+                with; None leaves a parameter alone. A dict with Parameters as keys is refused.
             return_delta: return what was added to each parameter, before constraints, written by the same kernel.
 
         Raises: ShapeError, DTypeError, naming the parameter; then nothing has changed. What a constraint raises comes after

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .. import door
 from ..backends.reference import distinct_bytes
+from ..launch import door
 from . import arena, control as c
 from ._counts import UPDATE_COUNTS
 

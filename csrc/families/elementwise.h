@@ -1,0 +1,103 @@
+// The elementwise ops: one output from up to four inputs of the same shape after broadcasting.
+#pragma once
+#include <vector>
+
+#include "families/executed.h"
+#include "launch/door.h"
+#include "math/counting.h"
+#include "math/functors.h"
+
+namespace pb::kernels {
+
+constexpr int kMaxArity = 4;
+
+// An op of this family, as the bindings see it.
+struct Elementwise {
+  Kernel kernel;
+  int arity;
+  bool predicate;         // the result is bool
+  int conditions;         // the number of leading operands that keep their own dtype: 1 for the condition of `where`
+  bool takes[kComputes];  // compute types that the op is defined for
+  Counts counts;          // the work of one element, measured by running the functor on the counting scalar
+};
+
+// Returns every op of the family; each backend defines this function. An input may be a number in the launch: View::number.
+const std::vector<const Elementwise*>& elementwise();
+
+inline void elementwise_cost(const Launch& launch, Cost& cost) {
+  const auto& op = *static_cast<const Elementwise*>(launch.table);
+  cost.add(op.counts, launch.out().size());
+}
+
+enum Types { kFloats = 1, kInts = 2, kBool = 4 };
+
+// A row of math/unary.def or math/binary.def: its functor, its number of operands, and the types it is defined for.
+template <class F, int Arity, int kTypes, bool kPredicate = false, int kConditions = 0> struct Row {
+  using Functor = F;
+  static constexpr int kArity = Arity, kConditionCount = kConditions;
+  static constexpr bool kIsPredicate = kPredicate;
+  template <class C> using Result = std::conditional_t<kPredicate, bool, C>;
+  static constexpr bool takes(Compute c) {
+    if (c <= Compute::f64) return (kTypes & kFloats) != 0;
+    return c == Compute::b8 ? (kTypes & kBool) != 0 : (kTypes & kInts) != 0;
+  }
+};
+
+// where(condition, a, b): the only op whose first operand has a different dtype.
+struct where_forward {
+  template <class A> PB_HD A operator()(A condition, A a, A b) const { return condition != A(0) ? a : b; }
+};
+
+// Each of these calls add(Row<...>{}, name) for every op of one kind; a backend instantiates its kernels with them.
+template <class Add> void each_unary(Add&& add) {
+#define PB_UNARY(name, FWD, PULL) add(Row<name##_forward, 1, kFloats>{}, #name);
+#define PB_UNARY_NUMBER(name, FWD, PULL) add(Row<name##_forward, 1, kFloats | kInts>{}, #name);
+#define PB_PREDICATE(name, EXPR) add(Row<name##_forward, 1, kFloats, true>{}, #name);
+#define PB_LOGICAL(name, EXPR) add(Row<name##_forward, 1, kFloats | kInts | kBool, true>{}, #name);
+#define PB_BITWISE(name, EXPR) add(Row<name##_forward, 1, kInts | kBool>{}, #name);
+#include "math/unary.def"
+}
+template <class Add> void each_unary_pullback(Add&& add) {
+#define PB_UNARY(name, FWD, PULL) add(Row<name##_pullback, 3, kFloats>{}, #name "_pullback");
+#define PB_UNARY_NUMBER PB_UNARY
+#include "math/unary.def"
+}
+template <class Add> void each_binary(Add&& add) {
+#define PB_BINARY(name, FWD, PULL_A, PULL_B) add(Row<name##_forward, 2, kFloats>{}, #name);
+#define PB_BINARY_NUMBER(name, FWD, PULL_A, PULL_B) add(Row<name##_forward, 2, kFloats | kInts>{}, #name);
+#define PB_COMPARE(name, EXPR) add(Row<name##_forward, 2, kFloats | kInts | kBool, true>{}, #name);
+#define PB_LOGICAL(name, EXPR) add(Row<name##_forward, 2, kFloats | kInts | kBool, true>{}, #name);
+#define PB_BITWISE(name, EXPR) add(Row<name##_forward, 2, kInts | kBool>{}, #name);
+#include "math/binary.def"
+  add(Row < where_forward, 3, kFloats | kInts | kBool, false, 1 > {}, "where");
+}
+template <class Add> void each_binary_pullback(Add&& add) {
+#define PB_BINARY(name, FWD, PULL_A, PULL_B)                      \
+  add(Row<name##_pullback_a, 4, kFloats>{}, #name "_pullback_a"); \
+  add(Row<name##_pullback_b, 4, kFloats>{}, #name "_pullback_b");
+#define PB_BINARY_NUMBER PB_BINARY
+#include "math/binary.def"
+}
+
+// Returns the row's entry of the table that the bindings read. `run` is the backend's kernel.
+template <class R> Elementwise entry(R, const char* name, void (*run)(const Launch&)) {
+  Elementwise op{};
+  op.kernel = {name, run, elementwise_cost, executed_elements};
+  op.arity = R::kArity;
+  op.predicate = R::kIsPredicate;
+  op.conditions = R::kConditionCount;
+  for (int c = 0; c < kComputes; ++c) op.takes[c] = R::takes(Compute(c));
+  if (!R::takes(Compute::f32)) return op;
+  op.counts = counts_of([] {
+    const typename R::Functor f;
+    if constexpr (R::takes(Compute::f32)) {
+      if constexpr (R::kArity == 1) (void)f(Counting(0.5));
+      else if constexpr (R::kArity == 2) (void)f(Counting(0.5), Counting(0.25));
+      else if constexpr (R::kArity == 3) (void)f(Counting(0.5), Counting(0.25), Counting(0.5));
+      else (void)f(Counting(0.5), Counting(0.25), Counting(0.5), Counting(0.75));
+    }
+  });
+  return op;
+}
+
+}  // namespace pb::kernels
