@@ -1,6 +1,5 @@
-"""The cost of one element of each elementwise op, (additions, multiplications, special ops), measured by running its
-functor on the counting scalar; and the activations of `linear`. Written by tools/generate.py; a test compares both with
-the native module."""
+"""The work of one element in each elementwise op: (additions, multiplications, special ops), measured by running its
+functor on the counting scalar. Written by tools/generate.py; a test compares it with the native module."""
 
 from typing import Final
 
