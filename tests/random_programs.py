@@ -30,9 +30,10 @@ def choose(rng: Any, things: Any) -> Any:
 # ---- steps: each maker returns one that fits the shapes, or None
 
 UNARY: Final[tuple[Callable[[Any], Any], ...]] = (
-    pb.tanh, pb.sin, pb.relu, pb.abs, pb.sigmoid, pb.nn.functional.gelu, lambda u: -u, lambda u: u * 0.5 + 1, lambda u: pb.exp(-u * u),
-    lambda u: pb.log1p(u * u), lambda u: pb.sqrt(1 + u * u), lambda u: pb.clip(u, -0.5, 0.75), lambda u: 2.0 - u,
-    lambda u: pb.astype(pb.astype(u, pb.float32), u.dtype), lambda u: pb.stop_gradient(u) * u, pb.sign, pb.ones_like,
+    pb.tanh, pb.sin, pb.relu, pb.abs, pb.sigmoid, pb.nn.functional.gelu, pb.sign, pb.ones_like,
+    lambda u: -u, lambda u: u * 0.5 + 1, lambda u: pb.exp(-u * u), lambda u: pb.log1p(u * u),
+    lambda u: pb.sqrt(1 + u * u), lambda u: pb.clip(u, -0.5, 0.75), lambda u: 2.0 - u,
+    lambda u: pb.astype(pb.astype(u, pb.float32), u.dtype), lambda u: pb.stop_gradient(u) * u,
 )  # fmt: skip
 BINARY: Final[tuple[Callable[[Any, Any], Any], ...]] = (
     lambda u, v: u + v, lambda u, v: u - v, lambda u, v: pb.tanh(u * v), lambda u, v: u / (1.5 + v * v), pb.maximum, pb.minimum,
@@ -70,10 +71,10 @@ def view(rng: Any, shapes: list[Shape]) -> Step | None:
     index = tuple([slice_of(rng, n) if rng.random() < 0.6 else slice(None) for n in shape])
     lead = () if shape[0] == 0 else (int(rng.integers(-shape[0], shape[0])),)
     return choose(rng, (
-        lambda u: pb.permute_dims(u, order), lambda u: pb.flip(u, axis=axis), lambda u: u[index], lambda u: u[index], lambda u: u[lead],
-        lambda u: pb.expand_dims(u, axis=axis), lambda u: pb.reshape(u, (-1,)) if u.size else pb.reshape(u, (0, 2)),
-        lambda u: pb.broadcast_to(u, (2, *shape)), lambda u: pb.roll(u, 1, axis=axis), lambda u: u[(slice(None),) * axis + (slice(0),)],
-        lambda u: pb.squeeze(pb.expand_dims(u, axis=0), axis=0),
+        lambda u: pb.permute_dims(u, order), lambda u: pb.flip(u, axis=axis), lambda u: u[index], lambda u: u[index],
+        lambda u: u[lead], lambda u: pb.expand_dims(u, axis=axis), lambda u: pb.reshape(u, (-1,) if u.size else (0, 2)),
+        lambda u: pb.broadcast_to(u, (2, *shape)), lambda u: pb.roll(u, 1, axis=axis), lambda u: pb.squeeze(u[None], axis=0),
+        lambda u: u[(slice(None),) * axis + (slice(0),)],
     )), [i]  # fmt: skip
 
 
@@ -82,7 +83,10 @@ def along(rng: Any, shapes: list[Shape]) -> Step | None:
     i = int(rng.integers(len(shapes)))
     axis = int(rng.integers(len(shapes[i]))) if shapes[i] else None
     keep = bool(rng.random() < 0.5)
-    sums = (lambda u: pb.tanh(pb.sum(u, axis=axis, keepdims=keep)), lambda u: pb.tanh(pb.sum(u)), lambda u: pb.prod(pb.tanh(u), axis=axis))
+    sums = (
+        lambda u: pb.tanh(pb.sum(u, axis=axis, keepdims=keep)), lambda u: pb.tanh(pb.sum(u)),
+        lambda u: pb.prod(pb.tanh(u), axis=axis),
+    )  # fmt: skip
     if axis is None or not shapes[i][axis]:
         return choose(rng, sums), [i]
     at = rng.integers(-shapes[i][axis], shapes[i][axis], int(rng.integers(0, 4)))
@@ -91,8 +95,8 @@ def along(rng: Any, shapes: list[Shape]) -> Step | None:
         *sums, lambda u: pb.mean(u, axis=axis, keepdims=keep), lambda u: pb.max(u, axis=axis, keepdims=keep),
         lambda u: pb.min(u, axis=axis), lambda u: pb.var(u, axis=axis), lambda u: pb.logsumexp(u, axis=axis, keepdims=keep),
         lambda u: pb.softmax(u, axis=axis), lambda u: pb.tanh(pb.cumulative_sum(u, axis=axis)), lambda u: pb.sort(u, axis=axis),
-        lambda u: pb.take(u, at, axis=axis), lambda u: u[first], lambda u: u.at[first].set(0.25), lambda u: u.at[first].multiply(2.0),
-        lambda u: pb.tanh(u.at[first].add(u[first])), lambda u: pb.repeat(u, 2, axis=axis),
+        lambda u: pb.take(u, at, axis=axis), lambda u: u[first], lambda u: u.at[first].set(0.25),
+        lambda u: u.at[first].multiply(2.0), lambda u: pb.tanh(u.at[first].add(u[first])), lambda u: pb.repeat(u, 2, axis=axis),
         lambda u: pb.take_along_axis(u, pb.argsort(u, axis=axis), axis=axis),
     )), [i]  # fmt: skip
 
