@@ -219,6 +219,8 @@ OTHERS: list[tuple[type[Exception], str, Any]] = [
     (IndexError, "nll" if ROWS.device == "cpu" else "take_along_axis", lambda: nn.nll(ROWS, T([0, 2])).numpy()),
     (TypeError, "len", lambda: len(ONE)),
     (TypeError, "iteration", lambda: iter(ONE)),
+    *[(TypeError, r"Tensor: a (float|list|Tensor|float32|NoneType|str) .*pb\.tensor.*pb\.asarray", lambda x=x: pb.Tensor(x))
+      for x in (1.0, [1.0], ROWS, np.float32(1), None, "a")],
     (TypeError, "immutable", lambda: ROWS.__setitem__(0, 1.0)),
     (TypeError, "out=", lambda: np.add(ROWS, 1.0, out=np.zeros((2, 2)))),
     (TypeError, "np", lambda: np.bitwise_count(T([1]))),
