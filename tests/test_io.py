@@ -191,7 +191,7 @@ def test_a_folder_that_takes_no_file_is_told(number: int, tmp_path: Any, monkeyp
 @pytest.mark.parametrize("path", [3, None, b"state"])
 def test_what_is_no_path_is_told(path: Any) -> None:
     for name, call in (("save", lambda: io.save(path, 1)), ("load", lambda: io.load(path))):
-        with pytest.raises(TypeError, match=f"{name}: the path of the file is of type {type(path).__name__}. Give a str"):
+        with pytest.raises(TypeError, match=rf"{name}: the path of the file is of type {type(path).__name__}\. Give a str"):
             call()
 
 

@@ -66,7 +66,8 @@ def set_to(place: str, value: Any) -> Any:
 @pytest.mark.parametrize("ask", [nn.Module.parameters, nn.Module.state_dict, lambda net: net.load_state_dict({}, strict=False)])
 def test_a_parameter_that_something_else_took_the_place_of_is_not_lost_in_silence(ask: Any, place: str, value: Any) -> None:
     net = Nest()
-    with pytest.raises(pb.PullbackError, match=r"(?s)Nest\.(alone|several|named).* neither trained nor saved.*pb\.Parameter\(value\)"):
+    words = r"(?s)Nest\.(alone|several|named).* neither trained nor saved.*pb\.Parameter\(value\)"
+    with pytest.raises(pb.PullbackError, match=words):
         ask(set_to(place, value)(net) or net)
 
 

@@ -83,7 +83,7 @@ def test_parameters_are_no_keys() -> None:
     w, b = pb.Parameter(np.zeros(2)), pb.Parameter(np.zeros(2))
     grads = {b: pb.ones(2, dtype=pb.float64)}
     for opt in (optim.SGD([w, b], lr=1.0), optim.SGD({"w": w, "b": b}, lr=1.0)):
-        with pytest.raises(pb.PullbackError, match=r"Parameters as its keys.*opt\.step\(\[grads\.get\(p\) for p in opt\.parameters\]\)"):
+        with pytest.raises(pb.PullbackError, match=r"Parameters as its keys.*opt\.step\(\[grads\.get\(p\) for p in opt"):
             opt.step(grads)
         opt.step([grads.get(p) for p in opt.parameters])
     assert (w.numpy().tolist(), b.numpy().tolist()) == ([0, 0], [-2, -2])

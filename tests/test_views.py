@@ -333,7 +333,7 @@ def test_views_of_buffers_are_stale_too() -> None:
     buffer = nn.Buffer(START, name="running")
     view = buffer[0]
     buffer.assign(START + 1)
-    with pytest.raises(pb.StaleValueError, match='view of Buffer "running".* after the Buffer was changed'):
+    with pytest.raises(pb.StaleValueError, match=r'view of Buffer "running".* after the Buffer was changed'):
         pb.sum(view)
     assert repr(view).startswith('<stale view of Buffer "running"')
     assert {x.storage.label() for x in (copy.copy(buffer), pickle.loads(pickle.dumps(buffer)))} == {'Buffer "running"'}
