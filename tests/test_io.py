@@ -218,7 +218,7 @@ def test_a_damaged_structure_is_refused_and_never_run(tmp_path: Any) -> None:
 def test_a_folder_is_no_file_and_a_missing_file_is_missing(tmp_path: Any) -> None:
     with pytest.raises(pb.FileFormatError, match="cannot be read"):
         io.load(tmp_path)
-    with pytest.raises(FileNotFoundError, match="load: there is no such file.*nothing"):
+    with pytest.raises(FileNotFoundError, match=r"load: there is no such file.*nothing"):
         io.load(tmp_path / "nothing")
 
 
