@@ -115,7 +115,7 @@ class Block {
     uint32_t live, at_barrier, meeting;  // lanes; `meeting` has the lowest lane of every mask that is being met on
     Meeting* open[kWarp];                // by that lane
   };
-  static constexpr unsigned kSpin = 4096;  // atomics in a row after which a thread probably spins
+  static constexpr unsigned kSpin = 4096;
 
   static void run_threads();  // what every fiber does
   void run_one_fiber(Fiber* fiber);
