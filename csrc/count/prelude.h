@@ -58,7 +58,7 @@ template <class T> m::SinCos<Counted<T>> sincos_turns(Counted<T> u) {
 }  // namespace pb::count
 
 // The numbers of a launch and the settings of an optimizer stay plain. They are used once per launch, not once per element.
-#include "families/update_rows.h"
+#include "families/update.h"
 #include "launch/plan.h"
 
 #define float ::pb::count::Float
