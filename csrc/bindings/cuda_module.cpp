@@ -57,7 +57,7 @@ py::object uploaded(py::handle array) {
   const pb::View from = pb::host_view_or_refuse(array.ptr());
   pb::View to;
   auto made = py::reinterpret_steal<py::object>(pb::new_array(from.dtype, from.ndim, from.shape, to));
-  if (pb::recording()) pb::tell_given_back(to.data);  // no launch writes it: to a recording it is from elsewhere
+  if (pb::recording()) pb::on_free(to.data);  // no launch writes it: to a recording it is from elsewhere
   pb::cuda::upload(to.data, from.data, size_t(from.bytes()));
   return made;
 }
@@ -67,7 +67,7 @@ void bind_memory(py::module_& mod) {
   mod.def("new_array", [](int64_t size, py::handle dtype) {  // of one axis: the caller's may be more than a kernel takes
     pb::View view;
     auto array = py::reinterpret_steal<py::object>(pb::new_array(pb::dtype_of(dtype.ptr()), 1, &size, view));
-    if (pb::recording()) pb::tell_given_back(view.data);  // no launch writes it: to a recording it is from elsewhere
+    if (pb::recording()) pb::on_free(view.data);  // no launch writes it: to a recording it is from elsewhere
     return array;
   });
   mod.def("upload", [](py::handle array, int device) {  // a NumPy array as one of the device

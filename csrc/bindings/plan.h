@@ -28,9 +28,9 @@ struct OwnedPlan {
   int64_t done = 0;   // steps of the last run that were done before `progress`
   Progress progress;  // of the last run
   bool plain_ready = false;
-  bool warned = false;                   // that its launches do not run as a graph
-  bool ran_plain = false;                // the last run was one of `plain`
-  Fusion plain_fusion = Fusion::needed;  // none if `plan` keeps launches that nobody needs, too
+  bool warned = false;                      // that its launches do not run as a graph
+  bool ran_plain = false;                   // the last run was one of `plain`
+  Fusion plain_fusion = Fusion::drop_dead;  // none if `plan` keeps launches whose results are unused
   // Of the launches of `plain`, once a ledger has asked; and which of them is the first that a group of `plan` does.
   std::shared_ptr<const std::vector<PlanRecord>> figures;
   std::vector<size_t> figures_of_groups;

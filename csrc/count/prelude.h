@@ -50,7 +50,7 @@
 namespace pb::count {
 
 // A sine and a cosine.
-template <class T> m::SinCos<Counted<T>> sincos_turns(Counted<T> u) {
+template <class T> m::SinCos<WatchedScalar<T>> sincos_turns(WatchedScalar<T> u) {
   const m::SinCos<T> y = random::sincos_turns(u.value);
   return {special(y.sin), special(y.cos)};
 }

@@ -7,7 +7,7 @@
 
 namespace cudasim {
 
-struct Span {
+struct MemoryRange {
   char* begin;
   size_t bytes;
 };
@@ -17,7 +17,7 @@ std::string name_of(const void* kernel);  // demangled, "a kernel" if the table 
 // Static shared variables, as the calling OS thread sees them, of the program or library that holds the kernel.
 // C++ tells neither their places nor their number, but they are the thread-local variables of functions that have no
 // initializer. Empty where symbols have been stripped.
-const std::vector<Span>& shared_variables(const void* kernel);
+const std::vector<MemoryRange>& shared_variables(const void* kernel);
 
 size_t own_shared_bytes(const void* kernel);  // of those that the kernel itself declares, without the functions it calls
 

@@ -1,4 +1,5 @@
-// Turns: blocks of a cooperative grid have an OS thread each, and of those a few run while the others wait their turn.
+// Schedules a cooperative grid: every block has an OS thread, and at most `at_once` of these run at any time. No kernel of csrc/cuda
+// launches such a grid yet; a persistent training kernel is expected to.
 #pragma once
 
 #include <condition_variable>

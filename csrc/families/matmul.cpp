@@ -1,4 +1,4 @@
-// What products cost, and the precision they are done in.
+// The costs of products, and the precision they are computed in.
 #include "families/matmul.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace pb::kernels {
 namespace {
 
-// The row of the table, with the work of forward or backward measured.
+// Returns the table of an op, with the work of each activation, forward or backward, measured.
 template <class Run> Linear measured(const Kernel& kernel, Run run) {
   Linear op{kernel, {}};
   for (int activation = 1; activation < kActivations; ++activation)
@@ -21,8 +21,8 @@ void add_product(int64_t multiply_adds, Cost& cost) { cost.fmas += multiply_adds
 
 }  // namespace
 
-Precision precision() { return Precision(door.charge.precision); }
-void set_precision(Precision precision) { door.charge.precision = uint8_t(precision); }
+Precision precision() { return Precision(door.attribution.precision); }
+void set_precision(Precision precision) { door.attribution.precision = uint8_t(precision); }
 
 const Linear& linear_forward() {
   static const Linear op =

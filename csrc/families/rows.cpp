@@ -1,4 +1,4 @@
-// The kernels that own a row, and what they cost: their formulas run on the scalar that counts.
+// The kernels of ops that own a row, and their costs, measured by running the formulas on the scalar that counts.
 #include "families/rows.h"
 
 #include "families/executed.h"
@@ -6,8 +6,8 @@
 namespace pb::kernels {
 namespace {
 
-// A walk to be counted, of so many elements.
-struct Counted {
+// A walk for the counting scalar, over `elements` elements.
+struct CountingWalk {
   int64_t elements, combines, changes;
 
   template <class R, class F, class... Rows> Counting fold(const F& f, const Rows&...) const {
@@ -27,15 +27,15 @@ struct Counted {
   }
 };
 
-// What a formula costs: of each walk, of each of its elements, of each combination of its folds, of each change.
+// The cost of a formula: per walk, per element, per combination in a reduction, and per single element that is changed.
 struct RowCost {
   Counts walk, element, combine, change;
 
-  // All of this is linear in its numbers.
+  // The cost is linear in the numbers of a walk, so four walks determine it.
   template <class F> explicit RowCost(F&& formula) {
-    constexpr Counted kLeast{5, 4, 1};
+    constexpr CountingWalk kLeast{5, 4, 1};
     const Counts least = counts_of([&] { formula(kLeast); });
-    const auto more = [&](Counted walk) { return counts_of([&] { formula(walk); }); };
+    const auto more = [&](CountingWalk walk) { return counts_of([&] { formula(walk); }); };
     const Counts elements = more({9, 4, 1}), combines = more({5, 8, 1}), changes = more({5, 4, 2});
     for (const auto count : {&Counts::adds, &Counts::multiplies, &Counts::fmas, &Counts::special}) {
       element.*count = (elements.*count - least.*count) / 4;
@@ -51,23 +51,23 @@ struct RowCost {
     all.add(change, walks.changes);
     return all;
   }
-  // Of the textbook: each row of x is walked once.
+  // The cost by the textbook, where each row of x is walked once.
   Counts of(const View& x) const {
     const int64_t n = row_length(x), rows = row_count(x);
     return n ? of({{{rows, n, n - 1}, {}}, rows}) : Counts{};
   }
 };
 
-// Operands of rows to be counted.
+// The operands of a formula that is measured.
 struct Operands {
   Counting row[5][16];
   Counting* operator[](int k) { return row[k]; }
 };
 
-// ---- softmax and its like: one to three operands, and x, that which has the rows, is the last, or the middle one of three
+// ---- softmax and its relatives: one to three operands. x, which has the rows, is the last, or the middle one of three
 
 template <class F, size_t... K> RowCost measure(std::index_sequence<K...>) {
-  return RowCost([](const Counted& over) {
+  return RowCost([](const CountingWalk& over) {
     Operands of;
     F()(over, of[K]..., of[sizeof...(K)]);
   });
@@ -94,7 +94,7 @@ template <class F> void call_given(bool given, Counting* w, const F& f) {
 template <bool kCentred> struct Forward {
   static const RowCost& row(bool weight, bool bias) {
     static const auto measured = [](bool weight, bool bias) {
-      return RowCost([=](const Counted& over) {
+      return RowCost([=](const CountingWalk& over) {
         Operands of;
         call_given(weight, of[1], [&](auto w) {
           call_given(bias, of[2], [&](auto b) { Norm<kCentred>()(over, of[0], w, b, Counting(1), of[3]); });
@@ -115,7 +115,7 @@ template <bool kCentred> struct Forward {
 template <bool kCentred> struct Backward {
   static const RowCost& row(bool weight) {
     static const auto measured = [](bool weight) {
-      return RowCost([=](const Counted& over) {
+      return RowCost([=](const CountingWalk& over) {
         Operands of;
         Counting gw[16], gb[16];
         call_given(weight, of[2], [&](auto w) {
@@ -141,7 +141,7 @@ template <bool kCentred> struct Backward {
 template <bool kLoss, bool kGradient> struct CrossEntropy {
   static const RowCost& row(bool smooth) {
     static const auto measured = [](double share) {
-      return RowCost([smoothing = Counting(share)](const Counted& over) {
+      return RowCost([smoothing = Counting(share)](const CountingWalk& over) {
         Operands of;
         if constexpr (kLoss && kGradient) (void)cross_entropy_and_gradient(over, Counting(1), of[0], 0, smoothing, of[1]);
         else if constexpr (kLoss) (void)cross_entropy_of(over, of[0], log_sum_exp(over, of[0]), 0, smoothing);
