@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,11 @@ import pullback as pb
 import watched
 from conftest import FLOATS, INTEGERS, call, draw, dtype_of, ops, takes
 from pullback import optim
-from pullback.dtypes import is_float
+from pullback.autodiff.primitive import OPS, Op
+from pullback.launch.refusal import Refused
 from pullback.nn import functional
-from pullback.primitive import OPS, Op
-from pullback.refusal import Refused
+from pullback.tensors.dtypes import is_float
+from update_rules import RULES
 
 Call = Callable[[Any], Any]
 KERNELS: Any = watched.MODULE
@@ -281,14 +283,9 @@ FAMILIES: dict[str, dict[str, Call]] = {
     },
     "products": {"matmul": matmul, "linear": linear},
     "updates": {
-        "sgd": step(lambda p: optim.SGD(p, 0.1), False),
-        "decay": step(lambda p: optim.SGD(p, 0.1, weight_decay=0.1)),
-        "momentum": step(lambda p: optim.SGD(p, 0.1, momentum=0.9, clip_value=1.0), False),
-        "nesterov": step(lambda p: optim.SGD(p, 0.1, momentum=0.9, nesterov=True, weight_decay=0.1)),
-        "adam": step(lambda p: optim.Adam(p), False),
-        "coupled": step(lambda p: optim.Adam(p, weight_decay=0.1)),
-        "adamw": step(lambda p: optim.AdamW(p)),
-        "clipped": step(lambda p: optim.AdamW(p, clip_norm=1.0)),
+        **{name: step(partial(cls, **options), "weight_decay" in options) for name, (cls, options) in RULES.items()},
+        "clamped": step(partial(optim.SGD, momentum=0.9, clip_value=1.0), False),
+        "clipped": step(partial(optim.AdamW, clip_norm=1.0)),
     },
     "indices": {
         "take": take,

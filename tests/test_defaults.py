@@ -16,7 +16,8 @@ import pullback.amp
 import pullback.tree
 from conftest import host
 from defaults_of_networks import LAYERS, LOSSES, RULES
-from pullback import devices, nn, optim
+from pullback import nn, optim
+from pullback.tensors import devices
 
 A = np.array([[0.3, -0.7, 0.2], [0.9, 0.3, -0.1]])
 B = np.array([[0.5, 0.25, -1.5], [2.0, -0.3, 0.6]])

@@ -7,7 +7,8 @@ import os
 import re
 import warnings
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -15,10 +16,11 @@ import pytest
 
 import pullback as pb
 from pullback.nn import functional as F
+from pullback.tree import flatten
 
 CALLS: Final = int(os.environ.get("PULLBACK_FUZZ_CALLS", "40"))  # of each function
 RANDOM: Final = ("bernoulli", "normal", "permutation", "randint", "truncated_normal", "uniform")
-HOMES: Final = ("pullback.ops.", "pullback.creation", "pullback.linalg", "pullback.dtypes", "pullback.nn.")
+HOMES: Final = ("pullback.ops.", "pullback.tensors.creation", "pullback.tensors.dtypes", "pullback.nn.")
 
 
 def public() -> dict[str, Callable[..., Any]]:
@@ -30,8 +32,7 @@ def public() -> dict[str, Callable[..., Any]]:
     for name in dir(pb):
         if inspect.isfunction(f := getattr(pb, name)) and f.__module__.startswith(HOMES):
             found[name] = f
-    inside = ("linalg.as_tensor", "linalg.in_dtype", "linalg.is_float", "linalg.normalize_axis")  # names that a module imports
-    return {name: f for name, f in sorted(found.items()) if name not in inside}
+    return dict(sorted(found.items()))
 
 
 FUNCTIONS: Final = public()
@@ -88,15 +89,16 @@ def array(rng: np.random.Generator) -> Any:
         x = rng.integers(0, 256, shape, np.uint8).view(bool) if shape else np.array(2, np.uint8).view(bool)
     elif held.kind == "f":
         x = rng.choice(
-            [0.0, -0.0, 1.0, -2.5, 3.0, 0.5, 1e-3, 7.25] * 3 + [np.inf, -np.inf, np.nan, 6e4, -1e-30], shape
-        )  # no subnormal ones: float32 takes them for 0
+            [0.0, -0.0, 1.0, -2.5, 3.0, 0.5, 2.0**-10, 7.25] * 3 + [np.inf, -np.inf, np.nan, 6e4, -(2.0**-100)], shape
+        )  # all of them float32, which lists become; no subnormal ones: float32 takes them for 0
         x = np.asarray(x).astype(held)
     else:
         x = np.asarray(rng.integers(0, 5, shape)).astype(held)
         if held.kind == "i" and rng.random() < 0.3:
             x = np.asarray(-x)
         if rng.random() < 0.1 and x.size:
-            x.reshape(-1)[0] = np.iinfo(held).max if held.kind != "b" else True
+            # As a count of elements the largest int32 is a tensor of gigabytes, and the larger ones are refused.
+            x.reshape(-1)[0] = True if held.kind == "b" else np.iinfo(held).min if held == np.int32 else np.iinfo(held).max
     way = rng.integers(6)
     if way == 0 and x.ndim > 1:
         x = x.swapaxes(0, -1)
@@ -257,6 +259,8 @@ def shown(name: str, positional: list[Any], named: dict[str, Any]) -> str:
 def on_host(x: Any) -> Any:
     if isinstance(x, pb.Tensor):
         return x.numpy()
+    if isinstance(x, np.ndarray) and x.dtype == bool:
+        return x.view(np.uint8) != 0  # NumPy's own functions differ in what they make of a byte of 2
     return type(x)(map(on_host, x)) if type(x) in (list, tuple) else x
 
 
@@ -266,7 +270,7 @@ def fault_of(name: str, f: Callable[..., Any], positional: list[Any], named: dic
         warnings.simplefilter("ignore", UserWarning)
         try:
             result = f(*positional, **named)
-        except (pb.PullbackError, TypeError, ValueError, IndexError) as error:
+        except (pb.PullbackError, TypeError, ValueError, IndexError, BufferError) as error:
             words = str(error)
             if len(re.findall(r"[a-z]{2,}", words)) < 3 or INTERNAL.search(words):
                 return f"{type(error).__name__}: {words[:300]}"
@@ -290,11 +294,28 @@ UNLIKE: Final = {
 }  # whose order, values or arguments are others
 
 
+def known_difference(name: str, positional: list[Any], named: dict[str, Any]) -> bool:
+    """True if NumPy's result for these arguments is not the one that the array API and C ask for."""
+    given = [*positional, *named.values()]
+    if any([isinstance(x, Iterator) for x in given]):  # the first of both functions has used it up
+        return True
+    if any([isinstance(x, float) and 3.5e38 < abs(x) < np.inf for x in given]):  # an infinity in float32, to which numbers go
+        return True
+    if name in ("pow", "power", "float_power") and any([isinstance(x, (int, float)) and x == 0.5 for x in given]):
+        return True  # NumPy takes the square root, which differs at -0.0 and -inf
+    if name not in ("astype", "floor_divide"):  # of infinite numbers NumPy's are those of x86, and of Python
+        return False
+    values = [np.asarray(on_host(x)) for x in positional if isinstance(x, (pb.Tensor, np.ndarray, list, float))]
+    return not all([np.isfinite(x).all() for x in values if x.dtype.kind == "f"])
+
+
 def value_fault(name: str, result: Any, positional: list[Any], named: dict[str, Any]) -> str | None:
     """How the result differs from what NumPy's function of the same name returns, where one takes these arguments."""
     definition = getattr(np.linalg if name.startswith("linalg.") else np, name.rsplit(".", 1)[-1], None)
     taken = [x for x in (*positional, *named.values()) if isinstance(x, (pb.Tensor, np.ndarray))]
     if definition is None or name in UNLIKE or name.startswith(("random.", "nn.")) or not isinstance(result, pb.Tensor):
+        return None
+    if known_difference(name.rsplit(".", 1)[-1], positional, named):
         return None
     if result.size > 10**6 or any(isinstance(x, int) and abs(x) > 2**40 for x in (*positional, *named.values())):
         return None  # a view of few numbers; what NumPy would begin to count
@@ -321,6 +342,52 @@ def value_fault(name: str, result: Any, positional: list[Any], named: dict[str, 
     if not agrees:
         return f"{got.tolist() if got.size < 20 else got}, NumPy's {wanted.tolist() if wanted.size < 20 else wanted}"
     return None
+
+
+# The functions whose results are views of a Parameter among their arguments, as README.md lists them.
+VIEWS: Final = {
+    "asarray", "astype", "broadcast_arrays", "broadcast_to", "expand_dims", "flip", "from_dlpack", "linalg.matrix_transpose",
+    "matrix_transpose", "meshgrid", "moveaxis", "permute_dims", "reshape", "split", "squeeze", "swapaxes", "transpose", "unstack",
+}  # fmt: skip
+
+
+def parameters_of(x: Any, made: dict[int, Any]) -> Any:
+    """The argument with Parameters in the place of its arrays and tensors; one that comes twice becomes one."""
+    if isinstance(x, list):
+        return [parameters_of(y, made) for y in x]
+    if isinstance(x, pb.Tensor) or (isinstance(x, np.ndarray) and str(x.dtype) in DTYPES):
+        made.setdefault(id(x), (x, pb.Parameter(x, trainable=False)))
+        return made[id(x)][1]
+    return x
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_only_what_is_called_a_view_is_one(name: str) -> None:
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    views = []
+    for _ in range(CALLS):
+        positional, named = call_of(FUNCTIONS[name], rng)
+        made: dict[int, Any] = {}
+        positional, named = parameters_of(positional, made), {key: parameters_of(x, made) for key, x in named.items()}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                result = FUNCTIONS[name](*positional, **named)
+            except Exception:  # the other tests say whether that is right
+                continue
+        if any([isinstance(y, pb.Tensor) and y.storage is not None for y in flatten(result)[0]]):
+            views.append(shown(name, positional, named))
+    assert name in VIEWS or not views, "\n".join(views[:20])
+    assert views or name not in VIEWS - {"astype"}, "no call returned a view"
+
+
+def test_the_views_are_those_that_the_readme_lists() -> None:
+    readme = Path(__file__).parents[1] / "README.md"
+    if not readme.exists():
+        pytest.skip("the source tree is not here: an installed package")
+    listed = readme.read_text().partition("\nare views: ")[2].partition("Every other function")[0]
+    names = set(re.findall(r"\b[a-z_]{4,}(?=`|\(copy)", listed)) - {"flatten"}  # which is reshape
+    assert names == {name for name in VIEWS if "." not in name}
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -28,7 +28,7 @@ from typing import Any
 
 from mutants import PACKAGE, ROOT, SWITCH, Mutant, cpp_mutants, python_mutants
 
-WORK = ROOT / "build" / "mutate"
+WORK = Path(os.environ.get("MUTATE") or ROOT / "build" / "mutate")
 NEVER = [f"--ignore=tests/test_{name}.py" for name in ("nvcc", "cudasim", "gpu_benchmark")]  # of other programs
 QUICK = [f"tests/test_{name}.py" for name in (
     "corners", "sizes", "ops", "slopes", "exactness", "nn", "losses", "capture", "capture_ops", "capture_programs", "optim",
@@ -119,7 +119,7 @@ def copy_checkout() -> None:
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     files = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")[:-1]
     libraries = [str(p.relative_to(ROOT)) for p in (ROOT / PACKAGE).rglob("*.so*")]
-    for name in [name for name in [*files, *libraries] if (ROOT / name).exists()]:
+    for name in [name for name in [*files, *libraries] if (ROOT / name).is_file()]:
         (WORK / name).parent.mkdir(parents=True, exist_ok=True)
         if not (WORK / name).exists() or (WORK / name).read_bytes() != (ROOT / name).read_bytes():
             shutil.copy(ROOT / name, WORK / name)
@@ -153,7 +153,7 @@ def draw(options: argparse.Namespace) -> int:
         (WORK / "report.json").write_text(json.dumps([asdict(m) for m in mutants], indent=1))
         print(f"{state:10} {m.file}:{m.line} {m.kind}: {' '.join(m.was.split())} -> {' '.join(m.text.split())}", flush=True)
 
-    known = json.loads((WORK / "known.json").read_text()) if (WORK / "known.json").exists() else []
+    known = json.loads((WORK / "known.json").read_text()) if python else run([], QUICK)[1]
     for m in mutants:
         tests = related(m, calls) if python else QUICK
         status, failed = attempt([m], ["-x"], tests, 6 * SECONDS + 60) if tests else (0, [])

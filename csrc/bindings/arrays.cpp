@@ -21,7 +21,7 @@
 namespace pb {
 namespace {
 
-// Classes of pullback.refusal and pullback.errors.
+// Classes of pullback.launch.refusal and pullback.errors.
 PyObject* refused = nullptr;
 PyObject* bad_index = nullptr;
 PyObject* out_of_memory = nullptr;
@@ -330,7 +330,7 @@ bool prepare_arrays() {
   for (int k = 0; k < kDTypes; ++k)
     if (numbers[k] >= 0) descriptors[k] = PyArray_DescrFromType(numbers[k]);
   if (!prepare_storage()) return false;
-  PyObject *refusal = PyImport_ImportModule("pullback.refusal"), *errors = PyImport_ImportModule("pullback.errors");
+  PyObject *refusal = PyImport_ImportModule("pullback.launch.refusal"), *errors = PyImport_ImportModule("pullback.errors");
   if (!refusal || !errors) return false;
   refused = PyObject_GetAttrString(refusal, "Refused");
   bad_index = PyObject_GetAttrString(refusal, "BadIndex");

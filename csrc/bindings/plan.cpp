@@ -212,7 +212,7 @@ void warn_of_single_launches(OwnedPlan& owned) {
   const std::string text = "a captured function does not run as a CUDA graph: " + owned.program->state().why_single +
                            ". Its kernels are launched one by one instead, with the same results in more time. explain() keeps "
                            "the reason; PULLBACK_CUDA_GRAPHS=0 launches them so from the beginning.";
-  PyObject* site = PyImport_ImportModule("pullback.site");
+  PyObject* site = PyImport_ImportModule("pullback.autodiff.site");
   PyObject* done = site ? PyObject_CallMethod(site, "warn", "sO", text.c_str(), PyExc_RuntimeWarning) : nullptr;
   if (!done) PyErr_WriteUnraisable(nullptr);
   Py_XDECREF(done);

@@ -16,6 +16,5 @@ void on_free(char* data) noexcept;
 void on_operand(PyObject* owner, const View& v);
 // Lets the plan keep a reference to another owner of memory.
 void keep_alive(PyObject* owner);
-inline void tell_kept(PyObject* owner) { keep_alive(owner); }
 
 }  // namespace pb

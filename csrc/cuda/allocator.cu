@@ -1,6 +1,6 @@
 // The device's memory. Blocks are kept when they are released, and handed out again at once: everything runs on one stream, so the
 // work of a block's last owner is done before that of the next. Memory that another library may still be using on its own stream is
-// not released here before that stream has passed (python/pullback/leases.py).
+// not released here before that stream has passed (python/pullback/tensors/leases.py).
 //
 // The cache holds PULLBACK_CUDA_CACHE_BYTES at most. By default that is 256 MiB more than was ever in use at once: a program whose
 // steps are alike never comes near it, and one whose shapes keep changing does not fill the device with sizes that it no longer uses.

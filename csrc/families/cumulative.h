@@ -58,7 +58,7 @@ template <class Op> constexpr bool runs_on(Compute c) { return !Op::kWide || c !
 // Returns what the bindings read of an op.
 template <class Op> Cumulative cumulative_of(Op, const char* name, void (*run)(const Launch&)) {
   return {{name, run, cumulative_cost, executed_cumulative}, Op::kWide, counts_of([] {
-            (void)Op()(Counting(0.5), Counting(0.25));
+            (void)Op()(CountingScalar(0.5), CountingScalar(0.25));
           })};
 }
 

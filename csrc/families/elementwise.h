@@ -90,10 +90,10 @@ template <class R> Elementwise elementwise_of(R, const char* name, void (*run)(c
   op.counts = counts_of([] {
     const typename R::Functor f;
     if constexpr (R::takes(Compute::f32)) {
-      if constexpr (R::kArity == 1) (void)f(Counting(0.5));
-      else if constexpr (R::kArity == 2) (void)f(Counting(0.5), Counting(0.25));
-      else if constexpr (R::kArity == 3) (void)f(Counting(0.5), Counting(0.25), Counting(0.5));
-      else (void)f(Counting(0.5), Counting(0.25), Counting(0.5), Counting(0.75));
+      if constexpr (R::kArity == 1) (void)f(CountingScalar(0.5));
+      else if constexpr (R::kArity == 2) (void)f(CountingScalar(0.5), CountingScalar(0.25));
+      else if constexpr (R::kArity == 3) (void)f(CountingScalar(0.5), CountingScalar(0.25), CountingScalar(0.5));
+      else (void)f(CountingScalar(0.5), CountingScalar(0.25), CountingScalar(0.5), CountingScalar(0.75));
     }
   });
   return op;

@@ -25,14 +25,15 @@ Precision precision() { return Precision(door.attribution.precision); }
 void set_precision(Precision precision) { door.attribution.precision = uint8_t(precision); }
 
 const Linear& linear_forward() {
-  static const Linear op =
-      measured({"linear", linear, linear_cost, executed_linear}, [](auto forward, auto) { (void)forward(Counting(0.5)); });
+  static const Linear op = measured({"linear", linear, linear_cost, executed_linear},
+                                    [](auto forward, auto) { (void)forward(CountingScalar(0.5)); });
   return op;
 }
 
 const Linear& linear_backward() {
-  static const Linear op = measured({"linear_pullback", linear_pullback, linear_pullback_cost, executed_linear_pullback},
-                                    [](auto, auto pullback) { (void)pullback(Counting(0.25), Counting(0.5), Counting(0.5)); });
+  static const Linear op =
+      measured({"linear_pullback", linear_pullback, linear_pullback_cost, executed_linear_pullback},
+               [](auto, auto pullback) { (void)pullback(CountingScalar(0.25), CountingScalar(0.5), CountingScalar(0.5)); });
   return op;
 }
 

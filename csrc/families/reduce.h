@@ -113,7 +113,7 @@ template <class R> Reduction reduction_of(R, const char* name, void (*run)(const
   op.kernel = {name, run, reduce_cost, executed_reduction};
   op.predicate = R::kAsks, op.adds = R::kAdds, op.divides = R::kDivides;
   for (int c = 0; c < kComputes; ++c) op.takes[c] = R::takes(Compute(c));
-  if constexpr (R::kAdds) op.counts = counts_of([] { (void)R::Functions::combine(Counting(0.5), Counting(0.25)); });
+  if constexpr (R::kAdds) op.counts = counts_of([] { (void)R::Functions::combine(CountingScalar(0.5), CountingScalar(0.25)); });
   return op;
 }
 

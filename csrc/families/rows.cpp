@@ -10,8 +10,8 @@ namespace {
 struct CountingWalk {
   int64_t elements, combines, changes;
 
-  template <class R, class F, class... Rows> Counting fold(const F& f, const Rows&...) const {
-    Counting a = f(int64_t{0}), b = a;
+  template <class R, class F, class... Rows> CountingScalar fold(const F& f, const Rows&...) const {
+    CountingScalar a = f(int64_t{0}), b = a;
     for (int64_t i = 1; i < elements; ++i) b = f(i);
     for (int64_t i = 0; i < combines; ++i) a = R::combine(a, b);
     return a;
@@ -19,10 +19,10 @@ struct CountingWalk {
   template <class F> void each(const F& f) const {
     for (int64_t i = 0; i < elements; ++i) f(i);
   }
-  Counting mean(Counting sum) const { return sum / Counting(double(elements)); }
+  CountingScalar mean(CountingScalar sum) const { return sum / CountingScalar(double(elements)); }
   bool any(bool b) const { return b; }
-  Counting at(const Counting* x, int64_t k) const { return x[k]; }
-  template <class F> void change(Counting* y, int64_t k, const F& f) const {
+  CountingScalar at(const CountingScalar* x, int64_t k) const { return x[k]; }
+  template <class F> void change(CountingScalar* y, int64_t k, const F& f) const {
     for (int64_t i = 0; i < changes; ++i) y[k] = f(y[k]);
   }
 };
@@ -60,8 +60,8 @@ struct RowCost {
 
 // The operands of a formula that is measured.
 struct Operands {
-  Counting row[5][16];
-  Counting* operator[](int k) { return row[k]; }
+  CountingScalar row[5][16];
+  CountingScalar* operator[](int k) { return row[k]; }
 };
 
 // ---- softmax and its relatives: one to three operands. x, which has the rows, is the last, or the middle one of three
@@ -86,7 +86,7 @@ template <class F, int kInputs> struct SoftmaxLike {
 
 // ---- norms
 
-template <class F> void call_given(bool given, Counting* w, const F& f) {
+template <class F> void call_given(bool given, CountingScalar* w, const F& f) {
   if (given) f(w);
   else f(none());
 }
@@ -97,7 +97,7 @@ template <bool kCentred> struct Forward {
       return RowCost([=](const CountingWalk& over) {
         Operands of;
         call_given(weight, of[1], [&](auto w) {
-          call_given(bias, of[2], [&](auto b) { Norm<kCentred>()(over, of[0], w, b, Counting(1), of[3]); });
+          call_given(bias, of[2], [&](auto b) { Norm<kCentred>()(over, of[0], w, b, CountingScalar(1), of[3]); });
         });
       });
     };
@@ -117,10 +117,10 @@ template <bool kCentred> struct Backward {
     static const auto measured = [](bool weight) {
       return RowCost([=](const CountingWalk& over) {
         Operands of;
-        Counting gw[16], gb[16];
+        CountingScalar gw[16], gb[16];
         call_given(weight, of[2], [&](auto w) {
-          NormPullback<kCentred>()(over, of[0], of[1], w, Counting(1), of[3], static_cast<Counting*>(gw),
-                                   static_cast<Counting*>(gb));
+          NormPullback<kCentred>()(over, of[0], of[1], w, CountingScalar(1), of[3], static_cast<CountingScalar*>(gw),
+                                   static_cast<CountingScalar*>(gb));
         });
       });
     };
@@ -141,11 +141,11 @@ template <bool kCentred> struct Backward {
 template <bool kLoss, bool kGradient> struct CrossEntropy {
   static const RowCost& row(bool smooth) {
     static const auto measured = [](double share) {
-      return RowCost([smoothing = Counting(share)](const CountingWalk& over) {
+      return RowCost([smoothing = CountingScalar(share)](const CountingWalk& over) {
         Operands of;
-        if constexpr (kLoss && kGradient) (void)cross_entropy_and_gradient(over, Counting(1), of[0], 0, smoothing, of[1]);
+        if constexpr (kLoss && kGradient) (void)cross_entropy_and_gradient(over, CountingScalar(1), of[0], 0, smoothing, of[1]);
         else if constexpr (kLoss) (void)cross_entropy_of(over, of[0], log_sum_exp(over, of[0]), 0, smoothing);
-        else cross_entropy_gradient(over, Counting(1), of[0], 0, smoothing, of[1]);
+        else cross_entropy_gradient(over, CountingScalar(1), of[0], 0, smoothing, of[1]);
       });
     };
     static const RowCost costs[] = {measured(0), measured(0.5)};

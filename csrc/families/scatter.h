@@ -97,7 +97,7 @@ template <class R> Scatter scatter_of(R, const char* name) {
           R::kScattering,
           R::kIdentity,
           R::kScattering == Scattering::segments ? Negative::refused : Negative::from_end,
-          counts_of([] { (void)typename R::Functor()(Counting(0.5), Counting(0.25)); })};
+          counts_of([] { (void)typename R::Functor()(CountingScalar(0.5), CountingScalar(0.25)); })};
 }
 
 }  // namespace pb::kernels

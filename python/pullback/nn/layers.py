@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from operator import index
 from typing import Any
 
-from .. import dtypes
-from ..creation import empty
 from ..errors import DTypeError, PullbackError, ShapeError
-from ..operand import as_tensor, own
 from ..ops._shapes import normalize_axis
 from ..ops.index import take
 from ..ops.linear import ACTIVATIONS, linear
 from ..ops.random import Generator, dropout
 from ..ops.shape import reshape
-from ..tensor import Parameter, Tensor
+from ..tensors import dtypes
+from ..tensors.creation import empty
+from ..tensors.operand import as_tensor, own
+from ..tensors.tensor import Parameter, Tensor
 from . import init
 from .activations import ReLU, Sigmoid, SiLU, Tanh
 from .module import Module

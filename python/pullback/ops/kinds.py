@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .. import dtypes
+from ..autodiff.batching import Batched, innermost, run
+from ..autodiff.listeners import listeners
+from ..autodiff.primitive import Op, Rule, retry
 from ..backends import kernel_for
-from ..batching import Batched, innermost, run
 from ..errors import DeviceError, DTypeError
-from ..listeners import listeners
-from ..operand import Number, as_tensor, operand
-from ..primitive import Op, Rule, retry
-from ..refusal import Refused
-from ..tensor import Tensor
+from ..launch.refusal import Refused
+from ..tensors import dtypes
+from ..tensors.operand import Number, as_tensor, operand
+from ..tensors.tensor import Tensor
 from . import batching, tangents
 from ._counts import COUNTS
 from ._shapes import broadcast_shapes

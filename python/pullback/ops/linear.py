@@ -6,13 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from .. import amp, dtypes
+from .. import amp
+from ..autodiff.batching import pull
+from ..autodiff.primitive import OPS, Op, apply
 from ..backends import kernel_for
-from ..batching import pull
 from ..errors import DTypeError, ShapeError
-from ..operand import Number, as_tensor
-from ..primitive import OPS, Op, apply
-from ..tensor import Tensor
+from ..tensors import dtypes
+from ..tensors.operand import Number, as_tensor
+from ..tensors.tensor import Tensor
 from ._counts import ACTIVATIONS, COUNTS
 from ._examples import normal
 from .batching import layer, pull_layer

@@ -9,15 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from .. import capturing, devices, dtypes
+from ..autodiff.batching import Batched, innermost, run as run_batched
+from ..autodiff.listeners import listeners
+from ..autodiff.primitive import OPS, Op, apply, same
 from ..backends.reference import run as run_reference
-from ..batching import Batched, innermost, run as run_batched
 from ..errors import ShapeError, check_room
-from ..listeners import listeners
-from ..operand import as_tensor, own
-from ..primitive import OPS, Op, apply, same
-from ..refusal import Refused
-from ..tensor import Parameter, Tensor
+from ..launch import capturing
+from ..launch.refusal import Refused
+from ..tensors import devices, dtypes
+from ..tensors.operand import as_tensor, own
+from ..tensors.tensor import Parameter, Tensor
 from . import reduce
 from ._examples import normal
 from ._shapes import Shape, block_of, broadcast_shapes, infer_shape, ints, items, normalize_axes, normalize_axis
@@ -80,7 +81,7 @@ _concat = op("concat", example=normal((2, 3), (2, 1), params=(1, (3, 1))),
              issue=lambda op, inputs, params: joined(list(inputs), params[0]),
              joint=True, pullback=lambda g, axis, lengths, needs: _cut_up(g, axis, lengths, needs))  # fmt: skip
 PAD = op("pad", example=normal((2, 3), params=((1, 0), (0, 2), 0.5)),
-         kind=MOVEMENT, reference=lambda xp, x, before, after, value: xp.pad(x, list(zip(before, after)), constant_values=value),
+         kind=MOVEMENT, reference=lambda xp, x, before, after, value: _padded(xp, x, before, after, value),
          cost=no_flops, pullback=lambda g, x_shape, before: _cut_out(g, before, x_shape), tangent=padding)  # fmt: skip
 
 
@@ -96,6 +97,12 @@ def _placed_back(g: Tensor, shape: Shape, key: tuple[Any, ...]) -> Tensor:
         return reshaped(apply(OPS["index_set"], (zero, reshaped(g, (g.size,)), places), (0,)), shape)
     before, lengths, after = block
     return apply(PAD, (reshaped(g, lengths),), (before, after, 0.0))
+
+
+def _padded(xp: Any, x: Any, before: Shape, after: Shape, value: float) -> Any:
+    if not before:  # NumPy does not pad one number
+        return xp.array(x)
+    return xp.pad(x, list(zip(before, after)), constant_values=value)
 
 
 def _broadcast_array(x: Any, shape: Shape) -> Any:
@@ -263,7 +270,7 @@ def roll(x: Any, /, shift: int | Sequence[int], *, axis: int | Sequence[int] | N
         if by:
             lead = (slice(None),) * along
             x = concat([view(SLICE, x, (*lead, slice(n - by, n))), view(SLICE, x, (*lead, slice(0, n - by)))], axis=along)
-    return unchanged(x)
+    return settled(x)
 
 
 def copy(x: Any, /) -> Tensor:
@@ -284,8 +291,7 @@ def to_device(x: Tensor, device: str) -> Tensor:
 
 def stop_gradient(x: Any, /) -> Tensor:
     """The value with gradients stopped: to every tape it is a constant. Of a Parameter or a view of one it is a copy."""
-    stopped = constant(own(x))
-    return stopped if stopped.storage is None else copy(stopped)
+    return settled(constant(own(x)))
 
 
 def constant(x: Tensor) -> Tensor:
@@ -299,8 +305,16 @@ def alias(x: Tensor) -> Tensor:
 
 
 def unchanged(x: Tensor) -> Tensor:
-    """x as the result of a function that had nothing to do. Of a Parameter that is a view, because it must not follow updates."""
+    """x as the result of a view that had nothing to do. Of a Parameter it is another tensor, which must not follow updates."""
     return alias(x) if isinstance(x, Parameter) else x
+
+
+def settled(x: Tensor) -> Tensor:
+    """x as the result of a function that is no view and had nothing to do: a copy of a Parameter or of a view of one.
+
+    So it depends on the function alone whether its result outlives an update, and not on the values of its arguments.
+    """
+    return x if x.storage is None else copy(x)
 
 
 def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> Tensor:
@@ -374,7 +388,7 @@ def split(x: Any, sections: int | Sequence[int], /, *, axis: int = 0) -> list[Te
     axis = normalize_axis("split", axis, x.ndim)
     n = x.shape[axis]
     places = ints("split", "sections", sections)
-    if not hasattr(sections, "__len__"):
+    if not hasattr(sections, "__iter__"):
         (sections,) = places
         if sections < 1 or n % sections:
             raise ShapeError(f"split: axis {axis} of length {n} cannot be cut into {sections} equal parts. Give positions instead.")
