@@ -15,14 +15,14 @@ using kernels::kMaxArity;
 using Loop = void (*)(int64_t n, void* out, const void* const* in);
 
 // The op with its loops, null where a type makes no sense.
-struct Looped : kernels::Elementwise {
+struct ElementwiseKernel : kernels::Elementwise {
   Loop loops[kComputes];
 };
 
 void map(const Launch& launch);
 
 // How much an element of the op costs, as a thread's share is measured; and that share, in elements.
-int64_t map_work(const Looped& op, Compute compute);
+int64_t map_work(const ElementwiseKernel& op, Compute compute);
 int64_t map_grain(int64_t work);
 
 template <class F, class C, class R, size_t... K>
