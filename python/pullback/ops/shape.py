@@ -305,7 +305,7 @@ def alias(x: Tensor) -> Tensor:
 
 
 def unchanged(x: Tensor) -> Tensor:
-    """x as the result of a view that had nothing to do. Of a Parameter that is another tensor, because it must not follow updates."""
+    """x as the result of a view that had nothing to do. Of a Parameter it is another tensor, which must not follow updates."""
     return alias(x) if isinstance(x, Parameter) else x
 
 
