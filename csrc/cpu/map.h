@@ -49,9 +49,10 @@ inline void loop_over_angles(int64_t n, C* out, const void* const* in, std::inde
   }
 }
 
-// The loop of functor F on compute type C with result type R.
+// The loop of functor F on compute type C with result type R. A number that counts has one sine, near and far.
 template <class F, class C, class R, int Arity> void loop(int64_t n, void* out, const void* const* in) {
-  if constexpr (kAngle<F> >= 0) loop_over_angles<F, C>(n, static_cast<R*>(out), in, std::make_index_sequence<Arity>());
+  if constexpr (kAngle<F> >= 0 && m::is_real<C>)
+    loop_over_angles<F, C>(n, static_cast<R*>(out), in, std::make_index_sequence<Arity>());
   else loop_over<F, C>(n, static_cast<R*>(out), in, std::make_index_sequence<Arity>());
 }
 
