@@ -103,10 +103,11 @@ def run(options: list[str], tests: Any = None, limit: float | None = None, **var
 
 
 def related(m: Mutant, calls: dict[str, Any]) -> list[str]:
-    """The quick tests that call the mutant's function, or outside functions anything in its file, in turns from each file."""
+    """Tests that call the mutant's function, or outside functions anything in its file, in turns from each file of tests. Those that
+    call few functions come first, as they are about these."""
     wanted = f"{m.file}:{m.function}"
     files: dict[str, list[str]] = defaultdict(list)
-    for test in sorted(calls, key=lambda test: calls[test][0]):
+    for test in sorted(calls, key=lambda test: len(calls[test][1])):
         if any([f == wanted or (not m.function and f.startswith(wanted)) for f in calls[test][1]]):
             files[test.partition("::")[0]].append(test)
     taken, seconds = list[str](), 0.0
