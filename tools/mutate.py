@@ -103,8 +103,8 @@ def run(options: list[str], tests: Any = None, limit: float | None = None, **var
 
 
 def related(m: Mutant, calls: dict[str, Any]) -> list[str]:
-    """Tests that call the mutant's function, or outside functions anything in its file, in turns from each file of tests. Those that
-    call few functions come first, as they are about these."""
+    """Tests that call the mutant's function, or outside functions anything in its file, in turns from each file of tests; those of
+    few functions first, because they are about these."""
     wanted = f"{m.file}:{m.function}"
     files: dict[str, list[str]] = defaultdict(list)
     for test in sorted(calls, key=lambda test: len(calls[test][1])):
