@@ -160,7 +160,7 @@ def draw(options: argparse.Namespace) -> int:
     left = [m for m in mutants if m.state == "survives"]
     if left and not options.fast:
         _, failed = attempt(left, [*NEVER, "-n", options.jobs, "--maxfail=300"], None, limit=None)
-        tests = [test for test in failed if test in calls or not calls]  # those that pass without a mutant
+        tests = sorted(set(failed) - set(attempt([], [], failed)[1])) if failed else []  # those that pass without a mutant
         for m in left if tests else []:
             keep(m, attempt([m], ["-x"], tests)[0])
     left = [m for m in left if m.state == "survives"]
