@@ -19,7 +19,7 @@ from pullback.nn import functional as F
 from pullback.tree import flatten
 
 CALLS: Final = int(os.environ.get("PULLBACK_FUZZ_CALLS", "40"))  # of each function
-RANDOM: Final = ("bernoulli", "normal", "permutation", "randint", "truncated_normal", "uniform")
+RANDOM: Final = [name for name in pb.random.__all__ if name not in ("Generator", "seed")]
 HOMES: Final = ("pullback.ops.", "pullback.tensors.creation", "pullback.tensors.dtypes", "pullback.nn.")
 
 

@@ -23,7 +23,7 @@ ROOMS = ("tensors", "autodiff", "launch", "interop")
 
 # From the bottom to the top. A module imports from its own layer and from those above it in this list.
 LAYERS: list[tuple[str, ...]] = [
-    ("errors", "launch.refusal", "config", "autodiff.site", "autodiff.listeners", "autodiff.kept", "launch.ledger"),
+    ("exports", "errors", "launch.refusal", "config", "autodiff.site", "autodiff.listeners", "autodiff.kept", "launch.ledger"),
     ("launch.capturing",),
     ("tensors.simulated", "tensors.gpu", "tensors.gpu_libraries"),
     ("tensors.leases",),

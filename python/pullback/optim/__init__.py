@@ -1,7 +1,8 @@
 """Optimizers: fused updates of all parameters in one launch, with their state on the device."""
 
+from ..exports import exported
 from . import schedules
 from .optimizer import Optimizer
 from .rules import SGD, Adam, AdamW
 
-__all__ = ["SGD", "Adam", "AdamW", "Optimizer", "schedules"]
+__all__ = exported(globals(), schedules)
