@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import pullback as pb
 from conftest import (
     ELEMENTWISE,
     FLOATS,
+    ROOT,
     as_tensors,
     assert_ulps,
     call,
@@ -33,7 +33,6 @@ from pullback.launch import door
 from pullback.tensors import dtypes
 from pullback.tensors.tensor import Tensor
 
-ROOT = Path(__file__).resolve().parents[1]
 SIZES = (0, 1, 15, 16, 17, 1023, 1024, 1025, 5000)
 SPECIAL = (
     0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.0, -3.0,

@@ -13,6 +13,7 @@ import pullback as pb
 from pullback import nn, optim
 from pullback.launch import door
 from pullback.optim import schedules
+from update_rules import RULES
 
 
 def parameters(seed: int = 0, dtype: str = "float32") -> list[pb.Parameter]:
@@ -23,20 +24,6 @@ def parameters(seed: int = 0, dtype: str = "float32") -> list[pb.Parameter]:
 def gradients(params: list[pb.Parameter], seed: int) -> list[pb.Tensor]:
     rng = np.random.default_rng(100 + seed)
     return [pb.tensor(rng.standard_normal(p.shape).astype(p.dtype)) for p in params]
-
-
-RULES: dict[str, tuple[Any, dict[str, Any], str, dict[str, Any]]] = {
-    "sgd": (optim.SGD, {"lr": 0.1}, "SGD", {"lr": 0.1}),
-    "sgd-momentum": (optim.SGD, {"lr": 0.1, "momentum": 0.9}, "SGD", {"lr": 0.1, "momentum": 0.9}),
-    "sgd-dampening": (optim.SGD, {"lr": 0.1, "momentum": 0.9, "dampening": 0.3, "weight_decay": 0.02}, "SGD",
-                      {"lr": 0.1, "momentum": 0.9, "dampening": 0.3, "weight_decay": 0.02}),
-    "sgd-nesterov": (optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True}, "SGD",
-                     {"lr": 0.1, "momentum": 0.9, "nesterov": True}),
-    "adam": (optim.Adam, {"lr": 0.01}, "Adam", {"lr": 0.01}),
-    "adam-decay": (optim.Adam, {"lr": 0.01, "weight_decay": 0.1}, "Adam", {"lr": 0.01, "weight_decay": 0.1}),
-    "adamw": (optim.AdamW, {"lr": 0.01, "weight_decay": 0.1, "betas": (0.8, 0.95), "eps": 1e-6}, "AdamW",
-              {"lr": 0.01, "weight_decay": 0.1, "betas": (0.8, 0.95), "eps": 1e-6}),
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("rule", RULES, ids=str)

@@ -6,14 +6,13 @@ import ast
 import importlib
 import importlib.util
 import inspect
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import pullback as pb
+from conftest import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 TOOL = ROOT / "tools" / "generate.py"
 if not TOOL.exists():
     pytest.skip("the source tree is not here: an installed package", allow_module_level=True)

@@ -13,7 +13,7 @@ from conftest import simulated
 from pullback import backends, optim
 from pullback.optim import schedules
 from pullback.tensors import devices, gpu
-from test_optim import RULES
+from update_rules import RULES
 
 SHAPES = [(1,), (3, 5), (2047,), (2049,), (0, 4), (), (64, 33), (2, 3, 1000), (4, 5, 6, 7)]
 FLOATS = ("float16", "bfloat16", "float32", "float64")
