@@ -1,4 +1,4 @@
-"""Writes what is derived: from the tables of kernels ops/_counts.py, and from what packages import their stubs for type checkers.
+"""Writes what is derived: the work of kernels (ops/_counts.py, optim/_counts.py), and stubs for type checkers.
 
 Run it after a row of csrc/math/*.def or a public name has changed: python tools/generate.py [--check]
 """
@@ -23,15 +23,28 @@ PACKAGE = Path(__file__).parent.parent / "python" / "pullback"
 EXPORTING = ("", "nn", "nn.functional", "optim", "data", "profiling")
 
 
-def counts() -> str:
-    """What one element of each elementwise kernel costs, as the counting scalar measured it."""
-    rows = "".join(f'    "{name}": {figures},\n' for name, figures in sorted(native.module.counts.items()))
-    return (
-        '"""What one element of each elementwise op costs: (additions, multiplications, special ops), measured by running its\n'
-        'functor on the counting scalar. Written by tools/generate.py; a test compares it with the native module."""\n\n'
-        "from typing import Final\n\n"
-        f"COUNTS: Final[dict[str, tuple[int, int, int]]] = {{\n{rows}}}\n"
-    )
+COUNTED = (
+    '"""The work of one element in each {kernel}: (additions, multiplications, special ops), measured by running its\n'
+    'functor on the counting scalar. Written by tools/generate.py; a test compares it with the native module."""\n\n'
+    "from typing import Final\n\n"
+    "{name}: Final[dict[str, tuple[int, int, int]]] = {{\n{rows}}}\n"
+)
+
+
+def counted(name: str, kernel: str, table: dict[str, tuple[int, int, int]]) -> str:
+    """A module with the work of one element in each kernel of a table."""
+    rows = "".join(f'    "{row}": {figures},\n' for row, figures in sorted(table.items()))
+    return COUNTED.format(name=name, kernel=kernel, rows=rows)
+
+
+ACTIVATIONS = (
+    "\n# The activations that `linear` fuses. An activation's number is its position.\n"
+    "ACTIVATIONS: Final = (None, {names})\n"
+)
+
+
+def activations() -> str:
+    return ACTIVATIONS.format(names=", ".join(f'"{name}"' for name in native.module.activations[1:]))
 
 
 def stub(source: Path, module: Any) -> str:
@@ -105,9 +118,10 @@ def stubs() -> dict[Path, str]:
 def main() -> int:
     files = stubs()
     if native.module is None:
-        print(f"generate: without the native module ops/_counts.py stays as it is ({native.reason})")
+        print(f"generate: without the native module the counts stay as they are ({native.reason})")
     else:
-        files[PACKAGE / "ops" / "_counts.py"] = counts()
+        files[PACKAGE / "ops" / "_counts.py"] = counted("COUNTS", "elementwise op", native.module.counts) + activations()
+        files[PACKAGE / "optim" / "_counts.py"] = counted("UPDATE_COUNTS", "update rule", native.module.update_counts)
     stale = [path for path, text in files.items() if not path.exists() or path.read_text() != text]
     for path in stale:
         if "--check" not in sys.argv:

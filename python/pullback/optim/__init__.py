@@ -3,6 +3,6 @@
 from ..exports import exported
 from . import schedules
 from .optimizer import Optimizer
-from .rules import SGD, Adam, AdamW
+from .rules import *  # noqa: F403 (a rule is named once: where its class is)
 
 __all__ = exported(globals(), schedules)
