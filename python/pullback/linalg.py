@@ -1,6 +1,6 @@
-"""pb.linalg: products, diagonals and norms under their array API names. (Factorisations are not here yet.)
+"""pb.linalg: products, diagonals and norms under their array API names. Factorizations are not implemented yet.
 
-No other name is in this module, so that `dir(pb.linalg)` shows what users may call.
+The module contains no other names, so that `dir(pb.linalg)` shows only functions for users.
 """
 
 from .ops.linalg import matmul, outer, tensordot, vecdot
