@@ -257,7 +257,7 @@ def test_gradients_of_several_targets_are_those_of_each(name: str, large: bool, 
     for row, expected in zip(found, wanted):
         for g, g_expected in zip(row, expected):
             close(g, g_expected, 1e-12)
-    f = lambda v: pb.sum(pb.square(pb.grad(lambda w: SHARED[name](w * 0.5)[0].reshape(()))(v))) * 4  # The hook doubles the gradient.
+    f = lambda v: pb.sum(pb.square(pb.grad(lambda w: SHARED[name](w * 0.5)[0].reshape(()))(v))) * 4  # The hook doubles gradients.
     close(outer.gradient(seconds[0], x), pb.grad(f)(x), 1e-10)
 
 

@@ -53,7 +53,7 @@ def test_with_a_tape_the_host_has_time_for_it_and_without_one_it_has_none() -> N
             tape.gradient(loss, w)
     backward = sum([row.figures.seconds for row in prof.rows if row.phase == "backward"])
     recorded = prof._ledger.host["tape"] * 1e-9
-    walked = max(0.0, prof.backward.seconds - backward) if prof.device == "cpu" else 0.0  # A GPU works at other times than the host.
+    walked = max(0.0, prof.backward.seconds - backward) if prof.device == "cpu" else 0.0  # A GPU works at other times.
     assert prof.host.tape == pytest.approx(recorded + walked)
     assert (recorded > 0, walked > 0) == (True, prof.device == "cpu")
     assert sum(prof.host) == pytest.approx(prof.seconds)
