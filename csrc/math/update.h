@@ -5,8 +5,8 @@
 //   advance(control, hyper)   begins a step: writes what the step computes once into the control block
 //   Element<A>            the rule for one element, in arithmetic of type A. It is built from the control block after advance(), and
 //                         from the hyper-parameters; f(p, g, slots...) then writes the new slots and returns what is added to p.
-// `control` and `hyper` are pointers to one set of settings, wherever that is: a rule never learns whether it came with the launch or
-// from a table in device memory, and nothing that is compiled (which struct runs) may depend on a hyper-parameter's value.
+// `control` and `hyper` point to one set of settings, which may come with the launch or from a table in device memory. The choice
+// of the struct that runs may not depend on the value of a hyper-parameter.
 #pragma once
 #include "math/control.h"
 
