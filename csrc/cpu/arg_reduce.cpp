@@ -69,7 +69,7 @@ template <class R, class C> void best_of_row(Reader& reader, int64_t start, int6
 // Finds the best element of each of `columns` neighbouring columns, whose rows are `width` elements apart, and its row.
 template <class R, class C>
 void best_of_columns(Reader& reader, int64_t start, int64_t rows, int64_t width, int64_t columns, C* best, int64_t* at) {
-  using Index = std::conditional_t<sizeof(C) == 8, int64_t, int32_t>;  // as wide as C, so that vectors of both have as many lanes
+  using Index = std::conditional_t<sizeof(C) == 8, int64_t, int32_t>;  // as wide as C: vectors of both have equal lanes
   alignas(64) char buffer[kBlockBytes];
   alignas(64) Index row_of[kTile] = {};
   alignas(64) C value_of[kTile];
