@@ -30,8 +30,8 @@ namespace {
 constexpr int kMaxThreads = 256;
 constexpr int kChunksPerThread = 2;  // a thread that is late or preempted leaves half of its share to other threads
 constexpr int64_t kAlign = 64;       // long loops are cut at multiples of this: at whole vectors and cache lines
-// How long an idle worker spins before it sleeps: long enough to bridge the Python code between two kernels of a step. Waking a
-// sleeping worker costs 30 us.
+// The time that an idle worker spins before it sleeps. It is long enough to bridge the Python code between two kernels of a step.
+// Waking a sleeping worker costs 30 us.
 constexpr auto kSpin = std::chrono::microseconds(150);
 
 void relax() {

@@ -27,8 +27,8 @@ struct Level {
   int64_t cells, rows, width;
   int64_t groups, block, blocks, tile, tiles;
   int64_t row_stride, column_stride;  // in bytes
-  // How cells are read. direct: in place. ordered: from a copy. crossed: from a transposed copy, because the last axis is not the
-  // one with the smallest stride.
+  // The way in which cells are read. direct: in place. ordered: from a copy. crossed: from a transposed copy, because the last axis
+  // is not the one with the smallest stride.
   enum { direct, ordered, crossed } access;
 
   int64_t tasks() const { return cells * blocks * tiles; }

@@ -13,7 +13,7 @@
 
 namespace pb {
 
-// Where weight decay enters: nowhere, in the gradient (an L2 penalty), or in the weight itself.
+// The way in which weight decay enters: not at all, through the gradient (an L2 penalty), or through the weight itself.
 enum class Decay : int { none, coupled, decoupled };
 
 // Stochastic gradient descent: torch.optim.SGD's rule. The slot is the momentum buffer; the first gradient enters it undampened.
