@@ -32,13 +32,15 @@ from .errors import (
     StaleValueError as StaleValueError, TapeError as TapeError,
     UnconnectedError as UnconnectedError, VmapError as VmapError, ZeroGradientWarning as ZeroGradientWarning,
 )  # fmt: skip
-from .ops.cast import astype as astype
+from .ops.conversion import astype as astype, copy as copy, stop_gradient as stop_gradient
 from .ops.elementwise import *  # noqa: F403 (an op is named once: where it is declared)
-from .ops.index import (
-    argwhere as argwhere, nonzero as nonzero, one_hot as one_hot, take as take, take_along_axis as take_along_axis,
-)  # fmt: skip
+from .ops.gather import one_hot as one_hot, take as take, take_along_axis as take_along_axis
+from .ops.index import argwhere as argwhere, nonzero as nonzero
 from .ops.linalg import (
     einsum as einsum, matmul as matmul, outer as outer, tensordot as tensordot, vecdot as vecdot,
+)  # fmt: skip
+from .ops.movement import (
+    concat as concat, pad as pad, repeat as repeat, roll as roll, stack as stack, tile as tile, tril as tril, triu as triu,
 )  # fmt: skip
 from .ops.operators import attach as _attach
 from .ops.reduce import (
@@ -51,20 +53,15 @@ from .ops.segment import (
     segment_logsumexp as segment_logsumexp, segment_max as segment_max, segment_mean as segment_mean,
     segment_min as segment_min, segment_softmax as segment_softmax, segment_sum as segment_sum,
 )  # fmt: skip
-from .ops.padding import pad as pad
-from .ops.repetition import repeat as repeat, tile as tile
 from .ops.shape import (
-    broadcast_arrays as broadcast_arrays, broadcast_to as broadcast_to, concat as concat, copy as copy,
-    expand_dims as expand_dims, flip as flip, matrix_transpose as matrix_transpose, moveaxis as moveaxis,
-    permute_dims as permute_dims, reshape as reshape, roll as roll, split as split, squeeze as squeeze,
-    stack as stack, stop_gradient as stop_gradient, swapaxes as swapaxes, transpose as transpose,
-    unstack as unstack,
+    broadcast_arrays as broadcast_arrays, broadcast_to as broadcast_to, expand_dims as expand_dims, flip as flip,
+    matrix_transpose as matrix_transpose, moveaxis as moveaxis, permute_dims as permute_dims, reshape as reshape,
+    split as split, squeeze as squeeze, swapaxes as swapaxes, transpose as transpose, unstack as unstack,
 )  # fmt: skip
 from .ops.sort import (
     argsort as argsort, searchsorted as searchsorted, sort as sort, topk as topk, unique_all as unique_all,
     unique_counts as unique_counts, unique_inverse as unique_inverse, unique_values as unique_values,
 )  # fmt: skip
-from .ops.triangle import tril as tril, triu as triu
 from .autodiff.tape import GradientTape as GradientTape
 from .tensors.tensor import Parameter as Parameter, Tensor as Tensor
 
