@@ -48,5 +48,6 @@ PYBIND11_MODULE(PB_MODULE, mod) {
       },
       py::arg("root") = "");
   mod.def("thread_count", &pb::cpu::thread_count);
+  mod.def("usable_cpus", &pb::cpu::usable_cpus, py::arg("root"));
   mod.def("set_thread_count", &pb::cpu::set_thread_count, py::arg("count"));
 }

@@ -145,6 +145,13 @@ PyObject* call_set_precision(const void*, PyObject* const* args, Py_ssize_t coun
 }  // namespace
 
 void bind_matmul(PyObject* module) {
+  PyObject* activations = PyTuple_New(kernels::kActivations);  // the names of the activations of `linear`, by number
+  if (!activations || PyModule_AddObject(module, "activations", activations) < 0) throw PythonError{};
+  for (int k = 0; k < kernels::kActivations; ++k) {
+    PyObject* name = PyUnicode_FromString(kernels::kActivationNames[k]);
+    if (!name) throw PythonError{};
+    PyTuple_SET_ITEM(activations, k, name);
+  }
   define(module, "matmul", call_matmul, nullptr);
   define(module, "linear", call_linear, &kernels::linear_forward());
   define(module, "linear_pullback", call_linear_pullback, &kernels::linear_backward());

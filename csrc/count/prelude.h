@@ -58,7 +58,7 @@ template <class T> m::SinCos<Counted<T>> sincos_turns(Counted<T> u) {
 }  // namespace pb::count
 
 // The numbers of a launch, and the settings of an optimizer: computed with once, which is no work of the elements.
-#include "families/update_rows.h"
+#include "families/update.h"
 #include "launch/plan.h"
 
 #define float ::pb::count::Float

@@ -37,6 +37,12 @@ def _concatenated(xp: Any, x: Sequence[Any], axis: int) -> Any:
     return xp.concatenate(x, axis)
 
 
+def _padded(xp: Any, x: Any, before: Shape, after: Shape, value: float) -> Any:
+    if not before:  # NumPy does not pad one number
+        return xp.array(x)
+    return xp.pad(x, list(zip(before, after)), constant_values=value)
+
+
 def _pad_tangent(op: Any, inputs: Sequence[Any], y: Tensor, params: Sequence[Any], tangents: Sequence[Any]) -> Tensor:
     """The border is a constant, so its tangent is zero."""
     before, after, _ = params
@@ -52,7 +58,7 @@ _concat = op("concat", example=normal((2, 3), (2, 1), params=(1, (3, 1))),
              cost=lambda x, axis, lengths, y: {"bytes_read": y.nbytes},
              joint=True, pullback=lambda g, axis, lengths, needs: _cut_up(g, axis, lengths, needs))  # fmt: skip
 _pad = op("pad", example=normal((2, 3), params=((1, 0), (0, 2), 0.5)),
-         kind=MOVEMENT, reference=lambda xp, x, before, after, value: xp.pad(x, list(zip(before, after)), constant_values=value),
+         kind=MOVEMENT, reference=lambda xp, x, before, after, value: _padded(xp, x, before, after, value),
          cost=no_flops, pullback=lambda g, x_shape, before: _cut_out(g, before, x_shape), tangent=_pad_tangent)  # fmt: skip
 
 
