@@ -125,8 +125,7 @@ def pull(rule: Rule, g: Tensor, *kept: Any) -> Any:
     """
     if listeners.differentiates or rule.fused is rule.definition:
         return rule.definition(g, *kept)
-    values = (g, *kept)
-    place = innermost(values) if listeners.batches else -1
+    place = innermost((g, *kept)) if listeners.batches else -1
     if place < 0:
         try:
             return rule.fused(g, *kept)
@@ -135,7 +134,7 @@ def pull(rule: Rule, g: Tensor, *kept: Any) -> Any:
     if rule.batch is None:
         return rule.definition(g, *kept)
     batch: Batch = listeners.stack[place]
-    opened, on = _opened(values, batch)
+    opened, on = _opened((g, *kept), batch)
     found = rule.batch(rule, batch.size, opened, on)
     return Batched(batch, found) if isinstance(found, Tensor) else [gx if gx is None else Batched(batch, gx) for gx in found]
 

@@ -16,7 +16,7 @@ from .listeners import listeners
 
 
 def parameters(f: Any) -> tuple[str, ...]:
-    """The names of a function's parameters (what `inspect.signature` would tell, without importing it)."""
+    """Returns the names of a function's parameters, as `inspect.signature` would, without importing it."""
     return f.__code__.co_varnames[: f.__code__.co_argcount]
 
 
@@ -75,7 +75,7 @@ def _getter(names: Sequence[str], place: dict[str, int], getters: list[Callable[
 
 
 def same(g: Tensor) -> Tensor:
-    """The pullback of a sum's terms: the cotangent as it is. The walk back knows it, and saves the call."""
+    """Returns the cotangent as it is: the pullback of a sum's terms. The walk back knows it, and saves the call."""
     return g
 
 
@@ -163,12 +163,12 @@ class Op:
 
 
 def _nothing_to_run(*arguments: Any) -> Any:
-    """The reference of an op that has run already: of a call, and of its outputs."""
+    """Stands for the kernel and the reference of a call and of its outputs, which have run already."""
     raise AssertionError("a call of a function is recorded, and never run as an op")
 
 
 def edges_of(op: Op) -> Callable[..., Sequence[Any]]:
-    """`edges(inputs, y, params, serials)`: what the tape needs to pull a cotangent of y back to each input.
+    """Returns `edges(inputs, y, params, serials)`, which lists what the tape needs to pull a cotangent of y back to the inputs.
 
     An edge is (serial of the input, rule, what is kept for it, shape that a gradient of another shape is summed back to, if
     any). Inputs that are not watched (serial 0) and those whose derivative is zero everywhere have none. A joint rule has
@@ -204,7 +204,7 @@ def edges_of(op: Op) -> Callable[..., Sequence[Any]]:
 
 
 def _edges_of_two(first: Rule | None, second: Rule | None) -> Callable[..., Sequence[Any]]:
-    """Without a loop: most ops that are recorded come here."""
+    """Returns `edges` for two inputs, without a loop: most ops that are recorded come here."""
     keeps = any([rule is not None and rule.names for rule in (first, second)])
 
     def edges(inputs: Sequence[Any], y: Any, params: Sequence[Any], serials: Sequence[int]) -> Sequence[Any]:

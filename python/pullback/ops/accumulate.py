@@ -1,4 +1,4 @@
-"""How the contributions to one gradient are summed, and how a broadcast one is brought back to its input's shape."""
+"""Sums the contributions to one gradient; a broadcast one is brought back to its input's shape."""
 
 from __future__ import annotations
 

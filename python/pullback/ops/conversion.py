@@ -31,12 +31,12 @@ _alias = op("alias", example=normal((3, 4)), kind=VIEW, reference=lambda xp, x: 
 
 
 def copy(x: Any, /) -> Tensor:
-    """A contiguous copy in row-major order."""
+    """Returns a contiguous copy in row-major order."""
     return apply(_copy, (as_tensor(x),))
 
 
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: str | None = None) -> Tensor:
-    """The tensor in another dtype. Between floating-point dtypes gradients pass; to integers they are zero.
+    """Returns the tensor in another dtype. Between floating-point dtypes gradients pass; to integers they are zero.
 
     A tensor that has the dtype already is returned as it is: tensors are immutable, so nobody can tell it from a copy. A Parameter
     or a view of one is copied also then, because it changes; with copy=False the result is a view.
@@ -52,12 +52,15 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: str | None = Non
 
 def same_dtype(tensors: list[Tensor]) -> list[Tensor]:
     """Returns the tensors in the dtype that they promote to."""
+    first = tensors[0].array.dtype
+    if all([t.array.dtype == first for t in tensors]):
+        return tensors
     dtype = dtypes.result_type(*tensors)
     return [in_dtype(t, dtype) for t in tensors]
 
 
 def to_device(x: Tensor, device: str) -> Tensor:
-    """The tensor on the device; gradients come back to where it was. Raises DeviceError."""
+    """Returns the tensor on the device; gradients come back to where it was. Raises DeviceError."""
     device = devices.check_device(device)
     if x.device == device:
         return unchanged(x)
@@ -65,27 +68,27 @@ def to_device(x: Tensor, device: str) -> Tensor:
 
 
 def stop_gradient(x: Any, /) -> Tensor:
-    """The value with gradients stopped: to every tape it is a constant. Of a Parameter or a view of one it is a copy."""
+    """Returns the value with gradients stopped: to every tape it is a constant. A Parameter, or a view of one, is copied."""
     return settled(constant(own(x)))
 
 
 def constant(x: Tensor) -> Tensor:
-    """x with gradients stopped, without a copy: a view of what can change."""
+    """Returns x with gradients stopped, without a copy: it is stale after x changes."""
     return view(_stop, x)
 
 
 def alias(x: Tensor) -> Tensor:
-    """The same value as another one: who watches it does not watch x."""
+    """Returns the same value as a tensor of its own: a tape that watches it does not watch x."""
     return view(_alias, x)
 
 
 def unchanged(x: Tensor) -> Tensor:
-    """x as the result of a view that had nothing to do. Of a Parameter it is another tensor, which must not follow updates."""
+    """Returns x from a view that had nothing to do; for a Parameter another tensor, which must not follow updates."""
     return alias(x) if isinstance(x, Parameter) else x
 
 
 def settled(x: Tensor) -> Tensor:
-    """x as the result of a function that is no view and had nothing to do: a copy of a Parameter or of a view of one.
+    """Returns x from a function that is no view and had nothing to do: a Parameter, or a view of one, is copied.
 
     So it depends on the function alone whether its result outlives an update, and not on the values of its arguments.
     """

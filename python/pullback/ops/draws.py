@@ -32,7 +32,7 @@ HALF: Final = np.uint64(32)
 
 
 def philox(c: Any, key: tuple[int, int]) -> Any:
-    """Four arrays of words from four counter arrays (uint64 holding 32 bits) and a key of two words."""
+    """Returns four arrays of words from four counter arrays (uint64 holding 32 bits) and a key of two words."""
     k0, k1 = key
     for _ in range(ROUNDS):
         a, b = MULTIPLIERS[0] * c[0], MULTIPLIERS[1] * c[2]
@@ -42,7 +42,7 @@ def philox(c: Any, key: tuple[int, int]) -> Any:
 
 
 def words(seed: int, serial: int, count: int) -> Any:
-    """The first `count` 32-bit words of a call, as uint32; word i is word i % 4 of block i // 4."""
+    """Returns the first `count` 32-bit words of a call, as uint32; word i is word i % 4 of block i // 4."""
     blocks = -(-count // 4)
     k = np.arange(blocks, dtype=np.uint64)
     serials = [np.full(blocks, part, np.uint64) for part in (serial & 0xFFFFFFFF, serial >> 32)]
@@ -51,20 +51,20 @@ def words(seed: int, serial: int, count: int) -> Any:
 
 
 def pairs(seed: int, serial: int, count: int) -> Any:
-    """The first `count` 64-bit words of a call, two of each block, as uint64."""
+    """Returns the first `count` 64-bit words of a call, two of each block, as uint64."""
     w = words(seed, serial, 2 * count).astype(np.uint64).reshape(-1, 2)
     return w[:, 1] << HALF | w[:, 0]
 
 
 def uniform(seed: int, serial: int, count: int, double: bool = False) -> Any:
-    """Multiples of 2^-24 (float32), or of 2^-53 (float64) where `double`, in [0, 1)."""
+    """Returns multiples of 2^-24 (float32), or of 2^-53 (float64) if `double`, in [0, 1)."""
     if double:
         return (pairs(seed, serial, count) >> np.uint64(11)) * 2.0**-53
     return (words(seed, serial, count) >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
 
 
 def multiply_high(a: Any, b: int) -> Any:
-    """The upper 64 bits of a product of uint64 and an integer below 2^64."""
+    """Returns the upper 64 bits of a product of uint64 and an integer below 2^64."""
     a0, a1, b0, b1 = a & LOW, a >> HALF, np.uint64(b & 0xFFFFFFFF), np.uint64(b >> 32)
     middle = a1 * b0 + ((a0 * b0) >> HALF)
     rest = a0 * b1 + (middle & LOW)
@@ -89,7 +89,7 @@ def _uniform(xp: Any, state: Any, shape: Shape, dtype: Any, low: float, high: fl
 
 
 def _normal(xp: Any, state: Any, shape: Shape, dtype: Any, mean: float, std: float) -> Any:
-    """Box & Muller 1958: a pair of uniform numbers gives a pair of normal ones."""
+    """Makes a pair of normal numbers from a pair of uniform ones (Box & Muller 1958)."""
     count = math.prod(shape)
     u = _unit(count + count % 2, dtype, state).reshape(-1, 2).astype(np.float64)
     radius, angle = np.sqrt(-2 * np.log1p(-u[:, 0])), 2 * np.pi * u[:, 1]
@@ -98,7 +98,7 @@ def _normal(xp: Any, state: Any, shape: Shape, dtype: Any, mean: float, std: flo
 
 
 def _truncated_normal(xp: Any, state: Any, shape: Shape, dtype: Any, mean: float, std: float, low: float, high: float) -> Any:
-    """By the inverse distribution function: no rejection, one number from each."""
+    """Applies the inverse distribution function: no rejection, one number from each uniform one."""
     start, end = math.erf(low * math.sqrt(0.5)), math.erf(high * math.sqrt(0.5))
     u = _unit(math.prod(shape), dtype, state).astype(np.float64)
     z = np.clip(math.sqrt(2.0) * special(np, "erfinv")(start + (end - start) * u), low, high)
@@ -110,13 +110,13 @@ def _bernoulli(xp: Any, state: Any, shape: Shape, p: float) -> Any:
 
 
 def _randint(xp: Any, state: Any, shape: Shape, dtype: Any, low: int, high: int) -> Any:
-    """A 64-bit word scaled to the range: no rejection, a bias below (high - low) / 2^64."""
+    """Scales 64-bit words to the range: no rejection, a bias below (high - low) / 2^64."""
     scaled = multiply_high(pairs(*_key(state), math.prod(shape)), high - low)
     return xp.asarray((scaled + np.uint64(low % 2**64)).astype(np.int64).astype(dtype).reshape(shape))
 
 
 def _permutation(xp: Any, state: Any, count: int) -> Any:
-    """The order that sorts 64-bit words; of equal ones, which are as good as impossible, the first comes first."""
+    """Returns the order that sorts 64-bit words. Equal words, which are as good as impossible, keep their order."""
     return xp.asarray(np.argsort(pairs(*_key(state), count), kind="stable").astype(np.int64))
 
 
@@ -130,18 +130,18 @@ def _dropout(xp: Any, x: Any, state: Any, p: float) -> Any:
 
 
 def _draw_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
-    """Random numbers from a state that is the same for all examples: other ones for each."""
+    """Draws other numbers for each example from a state that is the same for all examples."""
     return apply(op, (xs[0][0],), shifted(op, size, params))
 
 
 def _shuffle_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
-    """For permutation(state, count): the order of random numbers."""
+    """For permutation(state, count): returns the order of random numbers."""
     numbers = apply(draw_uniform, (xs[0][0],), ((size, params[0]), dtypes.float64, 0.0, 1.0))
     return argsort(numbers, axis=1)
 
 
 def _drop_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
-    """For dropout(x, state, p): another mask for each example where the state is drawn for each, otherwise one for all."""
+    """For dropout(x, state, p): draws a mask for each example if the state is drawn for each, otherwise one for all."""
     x, state = xs
     if on[1]:
         return apply(op, (x if on[0] else spread(x, size), state[0]), tuple(params))
@@ -154,7 +154,7 @@ STATE_BYTES = 16
 
 
 def _counted(adds: int, multiplies: int, special: int, bounds: int = 0) -> Any:
-    """The cost of two floating-point numbers, and of a counter for their bounds; drawing words is integer arithmetic, and no FLOP.
+    """Returns the cost of two floating-point numbers, and of a counter for their bounds; drawing words is integer arithmetic.
 
     A counter gives four numbers, or two of 64 bits, all of which are made.
     """

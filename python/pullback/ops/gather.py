@@ -27,7 +27,7 @@ from .shape import SLICE, broadcast_to, flatten, moveaxis, reshape
 
 
 def at(ufunc: Any, target: Any, indices: Any, updates: Any, axis: int) -> Any:
-    """ufunc.at along one axis of a contiguous target, as one of three: NumPy's crashes for more than 32."""
+    """Runs ufunc.at along one axis of a contiguous target, reshaped to three axes: NumPy's crashes for more than 32."""
     lead, n, trail = math.prod(target.shape[:axis]), target.shape[axis], math.prod(target.shape[axis + 1 :])
     flat = target.reshape(lead, n, trail)
     ufunc.at(flat, (slice(None), indices.reshape(-1)), updates.reshape(lead, indices.size, trail))
@@ -114,7 +114,7 @@ def _scatter_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], para
 
 
 def _reads(x: Any, indices: Any, axis: int, y: Any) -> dict[str, int]:
-    """The cost of a gather: it reads what it writes, however large the table, but no more than that, and the indices."""
+    """Returns the cost of a gather: it reads what it writes, however large the table, but no more than that, and the indices."""
     return {"bytes_read": int(min(y.nbytes, x.nbytes) + indices.nbytes)}
 
 
@@ -170,17 +170,17 @@ class Rows:
 
 
 def gathered(x: Tensor, indices: Tensor, axis: int) -> Tensor:
-    """take at indices that are checked already."""
+    """Runs take at indices that are checked already."""
     return apply(_take, (x, indices), (axis,))
 
 
 def scatter_add(updates: Tensor, indices: Tensor, shape: Shape, axis: int) -> Tensor:
-    """Zeros of `shape` with the updates added at the indices along the axis, in order."""
+    """Returns zeros of `shape` with the updates added at the indices along the axis, in order."""
     return apply(_scatter_add, (updates, indices), (shape, axis))
 
 
 def along_axis_add(updates: Tensor, indices: Tensor, shape: Shape, axis: int) -> Tensor:
-    """Zeros of `shape` with each update added at its index along the axis: what transposes take_along_axis."""
+    """Returns zeros of `shape` with each update added at its index along the axis. It transposes take_along_axis."""
     return apply(_along_add, (updates, indices), (shape, axis))
 
 
@@ -188,9 +188,9 @@ def along_axis_add(updates: Tensor, indices: Tensor, shape: Shape, axis: int) ->
 
 
 def checked(name: str, indices: Any, length: int, axis: int, device: str) -> Tensor:
-    """Indices as an integer tensor on the device, in [0, length). Raises IndexError naming the first bad one, DTypeError.
+    """Returns integer indices on the device, in [0, length). Raises IndexError naming the first bad one, DTypeError.
 
-    Indices that a GPU holds are checked by the kernel that uses them: nothing waits here.
+    Indices on a GPU are checked by the kernel that uses them, so that the host does not wait here.
     """
     if isinstance(indices, Batched):
         return over_all(indices, lambda all_of_them: checked(name, all_of_them, length, axis, device))
@@ -218,7 +218,7 @@ def checked(name: str, indices: Any, length: int, axis: int, device: str) -> Ten
 
 
 def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Tensor:
-    """The slices at the indices along an axis; the indices' shape takes the place of the axis.
+    """Returns the slices at the indices along an axis; the indices' shape takes the place of the axis.
 
     Raises IndexError naming the index, ShapeError, DTypeError.
     """
@@ -232,7 +232,7 @@ def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Tensor:
 
 
 def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Tensor:
-    """For each position of `indices` the element of x at that index along the axis. Raises IndexError, ShapeError."""
+    """Returns, for each position of `indices`, the element of x at that index along the axis. Raises IndexError, ShapeError."""
     x = as_tensor(x)
     axis = normalize_axis("take_along_axis", axis, x.ndim)
     found = checked("take_along_axis", steady(indices), x.shape[axis], axis, x.device)
@@ -249,7 +249,7 @@ def _but(shape: Shape, axis: int) -> Shape:
 
 
 def one_hot(indices: Any, depth: int, /, *, dtype: Any = None) -> Tensor:
-    """1 at the index and 0 elsewhere, along a new last axis of length `depth`; float32 where no dtype is given.
+    """Returns 1 at the index and 0 elsewhere, along a new last axis of length `depth`; float32 where no dtype is given.
 
     Raises IndexError naming the index, ShapeError for a negative depth, DTypeError.
     """

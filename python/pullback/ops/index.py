@@ -28,7 +28,7 @@ from .shape import SLICE, broadcast_to, flatten, reshape
 
 
 def nonzero(x: Any, /) -> tuple[Tensor, ...]:
-    """The int64 indices of the elements that are not zero, one tensor per axis."""
+    """Returns the int64 indices of the elements that are not zero, one tensor per axis."""
     x = as_tensor(x)
     if not x.ndim:
         raise ShapeError("nonzero: a 0-d tensor has no axes; reshape it to (1,) first.")
@@ -38,7 +38,7 @@ def nonzero(x: Any, /) -> tuple[Tensor, ...]:
 
 
 def argwhere(x: Any, /) -> Tensor:
-    """The int64 indices of the elements that are not zero, one row each."""
+    """Returns the int64 indices of the elements that are not zero, one row each."""
     return stack(nonzero(x), axis=-1)
 
 
@@ -49,7 +49,7 @@ _BASIC = (int, slice, type(None), type(Ellipsis))
 
 
 def _plain(item: Any) -> Any:
-    """A tensor among the indices as its array (0-d integers as ints); one of a batch stays what it is."""
+    """Returns a tensor among the indices as its array (0-d integers as ints), but a tensor of a batch as it is."""
     if isinstance(item, Batched):
         return item
     if isinstance(item, Tensor):
@@ -82,7 +82,7 @@ def _key(index: Any) -> tuple[tuple[Any, ...], bool]:
 
 
 def getitem(x: Tensor, index: Any) -> Tensor:
-    """t[...] as NumPy. Raises IndexError, ShapeError."""
+    """Returns t[...] as NumPy does. Raises IndexError, ShapeError."""
     key, basic = _key(index)
     if basic:
         try:
@@ -94,7 +94,7 @@ def getitem(x: Tensor, index: Any) -> Tensor:
 
 
 def _places(x: Tensor, key: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
-    """A tensor and indices into its first axis that select t[key]: the rows of x, or where it must be, its elements."""
+    """Returns a tensor and indices into its first axis that select t[key]: the rows of x, or, if necessary, its elements."""
     if len(key) == 1 and getattr(key[0], "dtype", np.dtype(bool)).kind in "iu" and x.ndim:
         return x, checked("index", key[0], x.shape[0], 0, x.device)
     if any([isinstance(item, Batched) for item in key]) or (capturing.thread.recording is not None and _numbers_only(x, key)):
@@ -105,7 +105,7 @@ def _places(x: Tensor, key: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
 
 
 def _numbered(x: Tensor, key: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
-    """As _places, for indices that differ from example to example: integers for the first axes. Raises VmapError."""
+    """As `_places`, if indices differ by example: they must be integers for the first axes. Raises VmapError."""
     if not _numbers_only(x, key):
         raise VmapError(
             f"index {_shown(key)} of a tensor of shape {x.shape} under vmap: where an index differs from example to example, "
@@ -131,7 +131,7 @@ def _shown(key: tuple[Any, ...]) -> str:
 
 
 def _positions(x: Tensor, key: tuple[Any, ...]) -> Any:
-    """Where in the flattened tensor the elements of t[key] are. Raises IndexError, ShapeError."""
+    """Returns the positions of the elements of t[key] in the flattened tensor. Raises IndexError, ShapeError."""
     xp = devices.array_module(x.device)
     try:
         if x.device != "cpu" and not any([devices.on_device(item) for item in key]):

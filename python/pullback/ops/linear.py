@@ -219,7 +219,7 @@ def _check_shapes(x: Tensor, weight: Tensor, bias: Any) -> None:
 
 
 def _remedy(x: Sequence[int], weight: Sequence[int]) -> str:
-    """What most likely makes them fit."""
+    """Returns the change that most likely makes x and weight fit."""
     if not x:
         return "Give x an axis of features."
     if len(x) > 2 and math.prod(x[1:]) == weight[1]:

@@ -1,4 +1,4 @@
-"""What is computed from vectors and matrices by other ops: diagonals, cross products, norms."""
+"""Diagonals, cross products and norms of vectors and matrices, made of other ops."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def _padded(xp: Any, x: Any, before: Shape, after: Shape, value: float) -> Any:
 
 
 def _pad_tangent(op: Any, inputs: Sequence[Any], y: Tensor, params: Sequence[Any], tangents: Sequence[Any]) -> Tensor:
-    """The border is a constant, so its tangent is zero."""
+    """Pads with 0: the border is a constant, so its tangent is zero."""
     before, after, _ = params
     return apply(op, (tangents[0],), (before, after, 0.0))
 
@@ -67,7 +67,7 @@ def _cut_out(g: Tensor, before: Sequence[int], shape: Sequence[int]) -> Tensor:
 
 
 def _cut_up(g: Tensor, axis: int, lengths: Sequence[int], needs: Sequence[bool]) -> list[Tensor | None]:
-    """The part of the cotangent that belongs to each array of a concat."""
+    """Returns the part of the cotangent that belongs to each array of a concat."""
     lead, parts, start = (slice(None),) * axis, [], 0
     for length, need in zip(lengths, needs):
         parts.append(view(SLICE, g, (*lead, slice(start, start + length))) if need else None)
@@ -79,7 +79,7 @@ def _cut_up(g: Tensor, axis: int, lengths: Sequence[int], needs: Sequence[bool])
 
 
 def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> Tensor:
-    """The arrays joined along an axis (flattened first where None). Raises ShapeError, DTypeError."""
+    """Joins arrays along an axis (flattened first where None). Raises ShapeError, DTypeError."""
     tensors = [as_tensor(a) for a in items("concat", arrays)]
     if not tensors:
         raise ShapeError("concat: no arrays were given.")
@@ -93,12 +93,12 @@ def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> Tensor:
 
 
 def joined(tensors: Sequence[Tensor], axis: int) -> Tensor:
-    """concat of checked tensors: one kernel, which takes them as a list, and one node with all of them as inputs."""
+    """Joins checked tensors: one kernel, which takes them as a list, and one node with all of them as inputs."""
     return apply(_concat, tuple(tensors), (axis, tuple([t.array.shape[axis] for t in tensors])))
 
 
 def stack(arrays: Sequence[Any], /, *, axis: int = 0) -> Tensor:
-    """Arrays of one shape joined along a new axis. Raises ShapeError."""
+    """Joins arrays of one shape along a new axis. Raises ShapeError."""
     tensors = [as_tensor(a) for a in items("stack", arrays)]
     if len({t.shape for t in tensors}) != 1:
         raise ShapeError(f"stack: all arrays need one shape, these have {sorted({t.shape for t in tensors})}.")
@@ -109,7 +109,7 @@ def stack(arrays: Sequence[Any], /, *, axis: int = 0) -> Tensor:
 
 
 def pad(x: Any, pad_width: Any, /, *, value: float = 0) -> Tensor:
-    """x with `value` around it; pad_width as NumPy's: an int, (before, after), or a pair for each axis."""
+    """Puts `value` around x; pad_width is as NumPy's: an int, (before, after), or a pair for each axis."""
     x = as_tensor(x)
     try:
         widths = np.broadcast_to(np.asarray(pad_width, dtype=object), (x.ndim, 2)).tolist()
@@ -129,7 +129,7 @@ def pad(x: Any, pad_width: Any, /, *, value: float = 0) -> Tensor:
 
 
 def roll(x: Any, /, shift: int | Sequence[int], *, axis: int | Sequence[int] | None = None) -> Tensor:
-    """The elements moved along the axes, those pushed out at the end coming in at the front."""
+    """Moves the elements along the axes; those pushed out at the end come in at the front."""
     x = own(x)
     if axis is None:
         return reshape(roll(flatten(x), builtins.sum(ints("roll", "shift", shift)), axis=0), x.shape)
@@ -148,7 +148,7 @@ def roll(x: Any, /, shift: int | Sequence[int], *, axis: int | Sequence[int] | N
 
 
 def tile(x: Any, repetitions: int | Sequence[int], /) -> Tensor:
-    """x repeated as a whole along each axis, as NumPy's tile."""
+    """Repeats x as a whole along each axis, as NumPy's tile does."""
     x = own(x)
     reps = tuple(ints("tile", "repetitions", repetitions))
     if any([r < 0 for r in reps]):
@@ -163,7 +163,7 @@ def tile(x: Any, repetitions: int | Sequence[int], /) -> Tensor:
 
 
 def repeat(x: Any, repeats: int | Any, /, *, axis: int | None = None) -> Tensor:
-    """Each element repeated along an axis (of the flattened tensor where None): `repeats` times, or one count for each."""
+    """Repeats each element along an axis (of the flattened tensor where None): `repeats` times, or one count for each."""
     x = as_tensor(x)
     if axis is None:
         x, axis = flatten(x), 0
@@ -188,12 +188,12 @@ def repeat(x: Any, repeats: int | Any, /, *, axis: int | None = None) -> Tensor:
 
 
 def tril(x: Any, /, *, k: int = 0) -> Tensor:
-    """The last two axes' lower triangle, up to the k-th diagonal; zeros above. Raises ShapeError."""
+    """Returns the last two axes' lower triangle, up to the k-th diagonal; zeros above. Raises ShapeError."""
     return _triangle("tril", x, k, lower=True)
 
 
 def triu(x: Any, /, *, k: int = 0) -> Tensor:
-    """The last two axes' upper triangle, from the k-th diagonal; zeros below. Raises ShapeError."""
+    """Returns the last two axes' upper triangle, from the k-th diagonal; zeros below. Raises ShapeError."""
     return _triangle("triu", x, k, lower=False)
 
 

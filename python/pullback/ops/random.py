@@ -38,7 +38,7 @@ STATES_AHEAD = 256  # states of a generator that are sent to a GPU at once
 
 
 class _Drawn(threading.local):
-    """How this thread's draws are repeated.
+    """The state that repeats this thread's draws.
 
     Attributes:
         before: dicts from each generator drawn from to its state before the first time, for who will want to repeat it.

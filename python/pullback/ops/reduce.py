@@ -32,7 +32,7 @@ def _multiplies(x: Any, axes: Any, keepdims: Any, y: Any) -> dict[str, int]:
 
 
 def _adds_and_divides(x: Any, axes: Any, keepdims: Any, y: Any) -> dict[str, int]:
-    # What consists of one element is not divided.
+    # A mean of one element is not divided.
     return {"adds": builtins.max(0, x.size - y.size), "special_ops": 0 if x.size == y.size else y.size}
 
 
@@ -120,7 +120,7 @@ _argmin = op("argmin", kind=REDUCE, reference=lambda xp, x, axis, keepdims: xp.a
 
 
 def cells(shape: Shape, axes: Shape) -> int:
-    """How many elements one result of a reduction is made of (1 at least, so that it can divide)."""
+    """Returns the number of elements that one result of a reduction is made of (1 at least, so that it can divide)."""
     n = 1
     for axis in axes:
         n *= shape[axis]
@@ -175,13 +175,13 @@ def _extreme(op: Any, x: Any, axis: Any, keepdims: bool) -> Tensor:
 
 
 def any(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-    """Whether some element over the axes is not zero. Raises ShapeError."""
+    """Returns True where some element over the axes is not zero. Raises ShapeError."""
     x = as_tensor(x)
     return apply(_any, (x,), (normalize_axes("any", axis, x.ndim), keepdims))
 
 
 def all(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-    """Whether no element over the axes is zero. Raises ShapeError."""
+    """Returns True where no element over the axes is zero. Raises ShapeError."""
     x = as_tensor(x)
     return apply(_all, (x,), (normalize_axes("all", axis, x.ndim), keepdims))
 
@@ -207,7 +207,7 @@ def argmin(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Ten
 
 
 def count_nonzero(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-    """How many elements over the axes are not zero, as int64. Raises ShapeError."""
+    """Counts the elements over the axes that are not zero, as int64. Raises ShapeError."""
     return sum(not_equal(as_tensor(x), 0), axis=axis, keepdims=keepdims)
 
 

@@ -19,7 +19,7 @@ from .shape import flatten, reshape
 
 
 def _copied(xp: Any, x: Any) -> Any:
-    """A contiguous copy to write to. NumPy would keep the order of a transposed x, whose reshaped form is another copy."""
+    """Returns a contiguous copy to write to. NumPy would keep the order of a transposed x, whose reshaped form is another copy."""
     return xp.array(x, order="C")
 
 
@@ -54,13 +54,13 @@ index_set = op("index_set", example=normal((4, 3), (3, 3), np.array([1, 1, 3]), 
 
 
 def _without(g: Tensor, indices: Tensor, axis: int) -> Tensor:
-    """g with zeros where something was written."""
+    """Returns g with zeros where something was written."""
     zero = zeros(g.shape[:axis] + indices.shape + g.shape[axis + 1 :], dtype=g.dtype, device=g.device)
     return apply(index_set, (g, zero, indices), (axis,))
 
 
 def _last_writes(g: Tensor, indices: Tensor, axis: int) -> Tensor:
-    """The cotangent of each update; where several wrote to one place only the last one counts."""
+    """Returns the cotangent of each update; of several updates to one place only the last one counts."""
     flat, order = flatten(indices), arange(indices.size, device=g.device)
     writer = apply(index_set, (zeros((g.shape[axis],), dtype=order.dtype, device=g.device), order, flat), (0,))
     last = equal(gathered(writer, flat, 0), order)
@@ -69,7 +69,7 @@ def _last_writes(g: Tensor, indices: Tensor, axis: int) -> Tensor:
 
 
 def _share(g: Tensor, x: Tensor, updates: Tensor, indices: Any, axis: int, y: Tensor) -> Tensor:
-    """The cotangent of each result divided by how many attain the extreme there: the old element, updates, or several."""
+    """Returns the cotangent of each result divided by the number of elements that attain it, old ones and updates."""
     writers = scatter_add(_hits(updates, gathered(y, indices, axis)), indices, y.shape, axis)
     return g / (_hits(x, y) + writers)
 

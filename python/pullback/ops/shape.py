@@ -41,7 +41,7 @@ def _flipped(x: Any, axes: Shape) -> Any:
 
 
 def _open(key: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The index with an ellipsis: NumPy then gives a view of one element too, and not a scalar."""
+    """Returns the index with an ellipsis: NumPy then gives a view of one element too, and not a scalar."""
     return key if Ellipsis in key else (*key, Ellipsis)
 
 
@@ -63,7 +63,7 @@ SLICE = op("slice", example=normal((4, 5), params=((slice(1, None, 2), None, 3),
 
 
 def _placed_back(g: Tensor, shape: Shape, key: tuple[Any, ...]) -> Tensor:
-    """Zeros of the shape, with g where the key leads: by padding where that is one block, which has a kernel."""
+    """Returns zeros of the shape, with g where the key leads: by padding if that is one block, which has a kernel."""
     block = block_of(key, shape)
     if block is None and capturing.thread.recording is None:
         return apply(OPS["place"], (g,), (shape, key))
@@ -77,7 +77,7 @@ def _placed_back(g: Tensor, shape: Shape, key: tuple[Any, ...]) -> Tensor:
 
 
 def inverse(axes: Shape) -> Shape:
-    """The permutation that undoes this one."""
+    """Returns the permutation that undoes this one."""
     result = [0] * len(axes)
     for position, axis in enumerate(axes):
         result[axis] = position
@@ -88,7 +88,7 @@ def inverse(axes: Shape) -> Shape:
 
 
 def reshape(x: Any, /, shape: int | Sequence[int], *, copy: bool | None = None) -> Tensor:
-    """The elements in row-major order in another shape; one length may be -1. Raises ShapeError."""
+    """Returns the elements in row-major order in another shape; one length may be -1. Raises ShapeError."""
     x = own(x)
     shape = infer_shape("reshape", x.array.size, shape)
     if copy is False and not x.array.flags.c_contiguous and shape != x.array.shape:
@@ -97,7 +97,7 @@ def reshape(x: Any, /, shape: int | Sequence[int], *, copy: bool | None = None) 
 
 
 def permute_dims(x: Any, /, axes: Sequence[int]) -> Tensor:
-    """The axes in another order: axis i of the result is axis axes[i] of x. Raises ShapeError."""
+    """Puts the axes in another order: axis i of the result is axis axes[i] of x. Raises ShapeError."""
     x = own(x)
     order = tuple([normalize_axis("permute_dims", axis, x.ndim) for axis in ints("permute_dims", "axes", axes)])
     if sorted(order) != list(range(x.ndim)):
@@ -106,14 +106,14 @@ def permute_dims(x: Any, /, axes: Sequence[int]) -> Tensor:
 
 
 def transpose(x: Any, *axes: Any) -> Tensor:
-    """NumPy's transpose: the axes reversed, or in the order given."""
+    """Reverses the axes, or puts them in the order given, as NumPy's transpose does."""
     x = own(x)
     order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
     return permute_dims(x, order or tuple(range(x.ndim))[::-1])
 
 
 def matrix_transpose(x: Any, /) -> Tensor:
-    """The last two axes exchanged. Raises ShapeError for fewer than two."""
+    """Exchanges the last two axes. Raises ShapeError for fewer than two."""
     x = own(x)
     rank = x.array.ndim
     if rank < 2:
@@ -122,7 +122,7 @@ def matrix_transpose(x: Any, /) -> Tensor:
 
 
 def moveaxis(x: Any, source: Any, destination: Any, /) -> Tensor:
-    """The axes `source` (an int or several) moved to the positions `destination`, the others in their order."""
+    """Moves the axes `source` (an int or several) to the positions `destination`; the others keep their order."""
     x = own(x)
     here = [normalize_axis("moveaxis", axis, x.ndim) for axis in ints("moveaxis", "source", source)]
     there = [normalize_axis("moveaxis", axis, x.ndim) for axis in ints("moveaxis", "destination", destination)]
@@ -134,7 +134,7 @@ def moveaxis(x: Any, source: Any, destination: Any, /) -> Tensor:
 
 
 def swapaxes(x: Any, axis1: int, axis2: int, /) -> Tensor:
-    """Two axes exchanged."""
+    """Exchanges two axes."""
     x = own(x)
     order = list(range(x.ndim))
     i, j = normalize_axis("swapaxes", axis1, x.ndim), normalize_axis("swapaxes", axis2, x.ndim)
@@ -143,7 +143,7 @@ def swapaxes(x: Any, axis1: int, axis2: int, /) -> Tensor:
 
 
 def broadcast_to(x: Any, /, shape: Sequence[int]) -> Tensor:
-    """x repeated to the shape, without copying. Raises ShapeError where it does not fit."""
+    """Repeats x to the shape, without copying. Raises ShapeError if it does not fit."""
     x = own(x)
     wanted = tuple(ints("broadcast_to", "shape", shape))
     if x.array.shape == wanted:
@@ -155,14 +155,14 @@ def broadcast_to(x: Any, /, shape: Sequence[int]) -> Tensor:
 
 
 def broadcast_arrays(*arrays: Any) -> list[Tensor]:
-    """All of them broadcast to their common shape."""
+    """Broadcasts all arrays to their common shape."""
     tensors = [own(a) for a in arrays]
     shape = broadcast_shapes("broadcast_arrays", [t.shape for t in tensors])
     return [broadcast_to(t, shape) for t in tensors]
 
 
 def expand_dims(x: Any, /, axis: int | Sequence[int] = 0) -> Tensor:
-    """New axes of length 1 at these positions of the result. Raises ShapeError."""
+    """Puts new axes of length 1 at these positions of the result. Raises ShapeError."""
     x = own(x)
     count = len(ints("expand_dims", "axis", axis))
     axes = normalize_axes("expand_dims", axis, x.ndim + count)
@@ -171,7 +171,7 @@ def expand_dims(x: Any, /, axis: int | Sequence[int] = 0) -> Tensor:
 
 
 def squeeze(x: Any, /, axis: int | Sequence[int] | None = None) -> Tensor:
-    """Without these axes of length 1 (all of them where None). Raises ShapeError for another length."""
+    """Removes these axes of length 1 (all of them where None). Raises ShapeError for another length."""
     x = own(x)
     axes = tuple([i for i, n in enumerate(x.shape) if n == 1]) if axis is None else normalize_axes("squeeze", axis, x.ndim)
     if any([x.shape[i] != 1 for i in axes]):
@@ -180,18 +180,18 @@ def squeeze(x: Any, /, axis: int | Sequence[int] | None = None) -> Tensor:
 
 
 def flatten(x: Any) -> Tensor:
-    """All elements in one axis, in row-major order."""
+    """Returns all elements in one axis, in row-major order."""
     return reshape(x, (-1,))
 
 
 def flip(x: Any, /, *, axis: int | Sequence[int] | None = None) -> Tensor:
-    """The elements in reverse order along these axes (all where None)."""
+    """Reverses the order of the elements along these axes (all where None)."""
     x = own(x)
     return view(_flip, x, normalize_axes("flip", axis, x.ndim))
 
 
 def unstack(x: Any, /, *, axis: int = 0) -> tuple[Tensor, ...]:
-    """The slices along an axis, without it."""
+    """Returns the slices along an axis, without that axis."""
     x = own(x)
     axis = normalize_axis("unstack", axis, x.ndim)
     lead = (slice(None),) * axis
@@ -199,7 +199,7 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Tensor, ...]:
 
 
 def split(x: Any, sections: int | Sequence[int], /, *, axis: int = 0) -> list[Tensor]:
-    """Equal parts along an axis, or parts that begin at these positions. Raises ShapeError where parts are not equal."""
+    """Cuts x along an axis into equal parts, or at these positions. Raises ShapeError if parts are not equal."""
     x = own(x)
     axis = normalize_axis("split", axis, x.ndim)
     n = x.shape[axis]

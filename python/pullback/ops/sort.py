@@ -107,7 +107,7 @@ def topk(x: Any, k: int, /, *, axis: int = -1, largest: bool = True) -> TopK:
 
 
 def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None) -> Tensor:
-    """Where in the sorted vector x1 each element of x2 belongs, as int64: before (left) or after (right) equal ones.
+    """Returns the place of each element of x2 in the sorted vector x1, as int64: before (left) or after (right) equal ones.
 
     `sorter` holds the indices that sort x1 where it is not in order itself. Raises ShapeError.
     """
