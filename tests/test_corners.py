@@ -324,7 +324,8 @@ def test_negative_indices_of_a_narrow_dtype_reach_the_end_of_a_long_axis(dtype: 
 
 
 @pytest.mark.parametrize(("dtypes", "wanted"), [
-    (("float32", "float64", None), "float64"), (("float64", "float32", "float32"), "float64"), (("int32", "float32", None), "float32"),
+    (("float32", "float64", None), "float64"), (("float64", "float32", "float32"), "float64"),
+    (("int32", "float32", None), "float32"),
     (("float32", "float32", "float64"), "float64"), (("int64", "float16", "int8"), "float16"),
 ])  # fmt: skip
 def test_a_layer_of_mixed_dtypes_is_in_their_common_one_with_and_without_a_bias(dtypes: tuple[Any, ...], wanted: str) -> None:

@@ -38,7 +38,10 @@ def counted(name: str, kernel: str, table: dict[str, tuple[int, int, int]]) -> s
     return COUNTED.format(name=name, kernel=kernel, rows=rows)
 
 
-ACTIVATIONS = "\n# The activations that `linear` fuses. An activation's number is its position.\nACTIVATIONS: Final = (None, {names})\n"
+ACTIVATIONS = (
+    "\n# The activations that `linear` fuses. An activation's number is its position.\n"
+    "ACTIVATIONS: Final = (None, {names})\n"
+)
 
 
 def activations() -> str:
