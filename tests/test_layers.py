@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from conftest import environment
+from pullback.autodiff.primitive import OPS
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "python" / "pullback"
@@ -152,6 +153,19 @@ def test_imports_run_in_small_circles() -> None:
 def test_few_imports_are_inside_functions() -> None:
     inside = [f"{module}:{line}" for module in MODULES for _, at_import, line in imports(module) if not at_import]
     assert len(set(inside)) <= 64, f"{len(set(inside))}: {inside}"
+
+
+def test_rules_look_up_by_name_only_what_is_declared_later() -> None:
+    """An op that a module could import is imported: `OPS["sum"]` is for rules that are declared before the op."""
+    reached = {module: {name for name, at_import, _ in imports(module) if at_import and name in MODULES} for module in MODULES}
+    for through in MODULES:
+        for names in reached.values():
+            if through in names:
+                names |= reached[through]
+    for module, path in MODULES.items():
+        for name in re.findall(r'OPS\["(\w+)"', path.read_text()) if unit(module) == "ops" else ():
+            declared = OPS[name].reference.__module__.removeprefix("pullback.")
+            assert module in reached[declared] or module == declared, f"{module} can import {name} from {declared}"
 
 
 def test_native_code_is_named_by_the_backends_and_the_ops_only() -> None:

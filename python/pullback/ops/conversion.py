@@ -17,8 +17,8 @@ def _in_dtype(xp: Any, x: Any, dtype: Any) -> Any:
     return x.astype(dtype)
 
 
-_copy = op("copy", example=normal((3, 4)),
-           kind=LINEAR, reference=lambda xp, x: xp.array(x, order="C"), pullback=same, cost=no_flops)  # fmt: skip
+COPY = op("copy", example=normal((3, 4)),
+          kind=LINEAR, reference=lambda xp, x: xp.array(x, order="C"), pullback=same, cost=no_flops)  # fmt: skip
 _cast = op("cast", example=normal((3, 4), params=(dtypes.float64,)),
            kind=LINEAR, reference=_in_dtype, pullback=lambda g, x_dtype: in_dtype(g, x_dtype), cost=no_flops)  # fmt: skip
 _truncate = op("truncate", example=normal((3, 4), params=(dtypes.int32,)), kernel="cast",
@@ -32,7 +32,7 @@ _alias = op("alias", example=normal((3, 4)), kind=VIEW, reference=lambda xp, x: 
 
 def copy(x: Any, /) -> Tensor:
     """Returns a contiguous copy in row-major order."""
-    return apply(_copy, (as_tensor(x),))
+    return apply(COPY, (as_tensor(x),))
 
 
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: str | None = None) -> Tensor:
@@ -46,7 +46,7 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: str | None = Non
     if device is not None and x.device != device:
         x = to_device(x, device)
     if x.storage is not None and x.dtype == dtypes.as_dtype(dtype):
-        return apply(_copy, (x,)) if copy else unchanged(x)
+        return apply(COPY, (x,)) if copy else unchanged(x)
     return in_dtype(x, dtype)
 
 
