@@ -23,19 +23,27 @@ def parameters(f: Any) -> tuple[str, ...]:
 class Rule:
     """One pullback: `definition(g, *kept)` in differentiable ops, and where there is one, `fused(g, *kept)` in one kernel.
 
-    A fused pullback that raises Refused gives way to the definition. `batch` is how a batch axis passes through it, None where
-    the definition is to be used then (ops/kinds.py).
+    A fused pullback that raises Refused gives way to the definition. `batch` is how a batch axis passes through the fused pullback
+    (ops/kinds.py); None means that the definition runs then.
 
     The names of the definition's parameters after `g` say what the tape keeps: an input or the output by its name in the
     op's reference, a parameter of the op, or `<input>_shape`, `<input>_dtype`, which keep no array.
 
-    `ends_with`, where an op ends with an elementwise one: which, by the names and values of what is kept, its result y among
-    them.
+    `ends_with`, of an op that ends with an elementwise one, returns that op from the names and values of what is kept, the result
+    y among them.
     """
 
     __slots__ = ("batch", "definition", "ends_with", "fused", "keep", "names")
 
-    def __init__(self, definition: Callable[..., Any], op: str, allowed: Sequence[str], inputs: int) -> None:
+    def __init__(
+        self,
+        definition: Callable[..., Any],
+        op: str,
+        allowed: Sequence[str],
+        inputs: int,
+        batch: Callable[..., Any] | None = None,
+        ends_with: Callable[[Mapping[str, Any]], Op] | None = None,
+    ) -> None:
         names = tuple([name for name in parameters(definition)[1:] if name != "needs"])
         place = {name: i if i < inputs else i - len(allowed) for i, name in enumerate(allowed)}
         getters: list[Callable[[Any], Any]] = []
@@ -50,8 +58,8 @@ class Rule:
         self.names = names
         self.definition = definition
         self.fused = definition
-        self.batch: Callable[..., Any] | None = None
-        self.ends_with: Callable[[Mapping[str, Any]], Op] | None = None
+        self.batch = batch
+        self.ends_with = ends_with
         self.keep: Callable[[tuple[Any, ...]], tuple[Any, ...]] = _getter(names, place, getters)
 
 

@@ -5,7 +5,7 @@ A declaration builds its callable: a closure of fixed arity that asks one questi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,7 @@ def op(
     ulp: float = 4,
     batch: BatchRule | None = None,
     pull: PullRule | None = None,
+    ends_with: Callable[[Mapping[str, Any]], Op] | None = None,
     tangent: TangentRule | None = None,
     factors: dict[int, Callable[..., Any]] | None = None,
     kernel: str | None = None,
@@ -54,6 +55,7 @@ def op(
         joint: the pullback is one rule `f(g, …, needs)` that returns the gradients of all inputs.
         fused: `f(g, *kept)` for each rule, or for the only one, which replaces it at first order if the kernel is native.
         pull: how a batch axis passes through the fused pullbacks, if not as the kind says.
+        ends_with: see `Rule`.
         kernel: the native kernel and the name in profiles, if another op's.
         adapt: takes the native kernel and returns a function of (*inputs, *params), if the kernel takes them otherwise.
 
@@ -63,7 +65,7 @@ def op(
     native, reason = kernel_for(kernel or name)
     if isinstance(pullback, tuple) and all([rule is ZERO for rule in pullback]):
         pullback = ZERO
-    rules = _rules(name, names, inputs, pullback, joint, pull or kind.pull)
+    rules = _rules(name, names, inputs, pullback, joint, batch=pull or kind.pull, ends_with=ends_with)
     _check_first(name)
     declared = Op(
         name, kind=kind, names=names, params=len(names) - inputs, rules=rules, pullback=pullback, joint=joint, variadic=variadic,
@@ -79,19 +81,13 @@ def op(
     return declared
 
 
-def _rules(
-    op: str, names: tuple[str, ...], inputs: int, pullback: Any, joint: bool, batch: PullRule | None
-) -> tuple[Rule | None, ...]:
+def _rules(op: str, names: tuple[str, ...], inputs: int, pullback: Any, joint: bool, **columns: Any) -> tuple[Rule | None, ...]:
     """Returns a rule for each input, or one for all of them if `joint`; None where no gradient passes."""
     if pullback is None or pullback is ZERO:
         return (None,) * (1 if joint else inputs)
     allowed = (*names[:inputs], "y", *names[inputs:])
     definitions = pullback if isinstance(pullback, tuple) else (pullback,)
-    rules = [None if f is None or f is ZERO else Rule(f, op, allowed, inputs) for f in definitions]
-    for rule in rules:
-        if rule is not None:
-            rule.batch = batch
-    return tuple(rules)
+    return tuple([None if f is None or f is ZERO else Rule(f, op, allowed, inputs, **columns) for f in definitions])
 
 
 _declared_in: dict[str, dict[str, Any]] = {}  # by the name of an op, the names of the module that declared it

@@ -169,10 +169,8 @@ _linear = op("linear", **_LAYER, pullback=_pullback, fused=_fused if _pull else 
 # Another op by the same kernel, because its pullback keeps y, which the plain one frees.
 _linear_activated = op("linear_activated", **_LAYER, kernel="linear", pullback=_activated_pullback,
                        fused=_activated_fused if _pull else None, factors={1: _activated_factors},
+                       ends_with=lambda kept: OPS[str(ACTIVATIONS[kept["activation"]])],
                        example=normal((5, 3), (4, 3), (4,), params=(2,)))  # fmt: skip
-for _rule in _linear_activated.rules:
-    if _rule is not None:
-        _rule.ends_with = lambda kept: OPS[str(ACTIVATIONS[kept["activation"]])]
 
 
 def linear(x: Any, weight: Any, bias: Any = None, activation: str | None = None) -> Tensor:
