@@ -119,10 +119,10 @@ def per_example(x: Tensor, but: Sequence[Batch] = ()) -> Tensor:
     return x
 
 
-def if_any(definition: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def masked(definition: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Returns the pullback with 0, not NaN, wherever its cotangent is 0."""
 
     def guarded(g: Tensor, *kept: Any) -> Tensor:
-        return apply(OPS["if_any"], (g, definition(g, *kept)))
+        return apply(OPS["mask_nan_gradient"], (g, definition(g, *kept)))
 
     return guarded

@@ -19,7 +19,7 @@ from ..launch.refusal import Refused
 from ..tensors.operand import Number, as_tensor, operand
 from ..tensors.tensor import Tensor
 from ._counts import COUNTS
-from .by_name import if_any
+from .by_name import masked
 from .kinds import BINARY, UNARY, BatchRule, Kind, PullRule, TangentRule
 
 
@@ -192,13 +192,13 @@ def binary(
 
 
 def keep_zeros(op: Op) -> None:
-    """Makes the definitions give 0, not NaN, where the cotangent is 0 (`m::if_any` in csrc/math does so in the kernels).
+    """Makes the definitions give 0, not NaN, where the cotangent is 0 (`m::mask_nan_gradient` in csrc/math does so in the kernels).
 
     So the branch that a `where` did not choose gives no NaN, whatever the derivative is there.
     """
     for rule in op.rules:
         if rule is not None:
-            rule.definition = rule.fused = if_any(rule.definition)
+            rule.definition = rule.fused = masked(rule.definition)
 
 
 def on_tensors(op: Op) -> Callable[..., Tensor]:
