@@ -93,7 +93,10 @@ def reshape(x: Any, /, shape: int | Sequence[int], *, copy: bool | None = None) 
     shape = infer_shape("reshape", x.array.size, shape)
     if copy is False and not x.array.flags.c_contiguous and shape != x.array.shape:
         raise ValueError("reshape: these strides need a copy, but copy=False was asked for.")
-    return view(_reshape, copied(x), shape) if copy else unchanged(reshaped(x, shape))
+    if copy:
+        return view(_reshape, copied(x), shape)
+    y = reshaped(x, shape)
+    return unchanged(x) if y is x else y
 
 
 def permute_dims(x: Any, /, axes: Sequence[int]) -> Tensor:
