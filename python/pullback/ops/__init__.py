@@ -9,6 +9,8 @@ The families build on each other in this order, and each imports those before it
     scatter, index              writing at indices; t[...]
     linalg, linear, rows        products; layers; rows that are normalized
     sort, segment, draws, random
+    matrices, factors           made of ops of several families
+    accumulate, operators, writing      sums of gradients; methods of Tensor; memory of Parameters
 
 To add an op, write one declaration in its family, and a row in csrc/math if it has a kernel.
 """
