@@ -1,0 +1,134 @@
+"""The command line: what it tells, what it trains, what it says when it cannot."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback as pb
+from conftest import environment
+from pullback import backends, cli
+from pullback.autodiff.primitive import OPS
+from pullback.examples import digits as train
+from pullback.io import load
+
+
+def test_info_tells_what_runs_and_why_not(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENBLAS_CORETYPE", raising=False)
+    monkeypatch.delenv("OPENBLAS_L2_SIZE", raising=False)
+    assert cli.main(["info"]) == 0
+    out, err = capsys.readouterr()
+    facts = dict(line.split(maxsplit=1) for line in out.splitlines() if not line.startswith("CPU") and not line.startswith("CUDA"))
+    assert facts["pullback"] == pb.__version__
+    assert facts["NumPy"] == np.__version__
+    assert (facts["cuda"][:3] == "no:") is not pb.cuda.is_available()
+    assert "native" in facts["ops"]
+    for kernels, device in (("CPU kernels", "cpu"), ("CUDA kernels", "cuda")):
+        (told,) = [line.removeprefix(kernels).strip() for line in out.splitlines() if line.startswith(kernels)]
+        reason = backends.why_not(device)
+        assert told == ("yes" if reason is None else f"no: {reason}")
+    assert err == ""
+
+
+def test_info_warns_of_an_environment_that_changes_products(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Prescott")
+    cli.main(["info"])
+    assert "warning: OPENBLAS_CORETYPE=Prescott" in capsys.readouterr().err
+
+
+def test_info_of_ops_has_every_op(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["info", "--ops"]) == 0
+    shown = {line.split()[0] for line in capsys.readouterr().out.splitlines() if line.strip()}
+    assert set(OPS) <= shown
+
+
+def test_training_writes_weights_that_load_and_a_table(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("tqdm", "rich"):
+        pytest.importorskip(name, reason=f"{name} is not installed")
+    assert cli.main(["train", "digits", "--epochs", "2", "--out", str(tmp_path / "run")]) == 0
+    out = capsys.readouterr().out
+    assert "pullback profile" in (tmp_path / "run" / "profile.html").read_text()
+    for word in ("forward", "backward", "optimizer", "test accuracy", "weights", "profile.html"):
+        assert word in out
+    net = train.mlp()
+    net.load_state_dict(load(tmp_path / "run" / "weights.safetensors"))
+    told = float(out.split("test accuracy")[1].split()[0].rstrip("%"))
+    assert 100 * train.accuracy(net.eval(), pb.data.digits()) == pytest.approx(told, abs=0.01)
+    assert (tmp_path / "run" / "loss.png").exists() or "pip install 'pullback[plot]'" in out
+
+
+def test_digits_are_learned_to_97_percent(native: None) -> None:
+    result = train.train_digits()
+    assert result.accuracy >= 0.97
+    assert result.losses[-1] < result.losses[0] / 5
+    assert result.profile.coverage == 1.0
+    assert result.profile.forward.matmul_flops == 30 * 2 * 1442 * (64 * 128 + 128 * 10)
+
+
+def test_the_same_seed_trains_the_same_weights() -> None:
+    first, second = (train.train_digits(epochs=1, seed=3).model.state_dict() for _ in range(2))
+    for name, t in first.items():
+        np.testing.assert_array_equal(t.numpy(), second[name].numpy())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--model", "resnet"], "mlp"),
+        (["--epochs", "0"], "epochs=0"),
+        (["--batch-size", "0"], "batch_size=0"),
+        (["--device", "tpu"], "tpu"),
+    ],
+)
+def test_bad_arguments_end_in_one_line(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["train", "digits", *arguments]) == 1
+    err = capsys.readouterr().err
+    assert words in err
+    assert "Traceback" not in err
+
+
+def test_the_reference_backend_is_named_in_info() -> None:
+    command = [sys.executable, "-m", "pullback.cli", "info"]
+    done = subprocess.run(command, env=environment(PULLBACK_BACKEND="reference"), capture_output=True, text=True, check=True)
+    assert "no: PULLBACK_BACKEND=reference" in done.stdout
+
+
+def test_importing_pullback_leaves_what_is_not_used() -> None:
+    unused = ("optree", "safetensors", "tqdm", "rich", "ml_dtypes", "pullback.nn", "pullback.cli")
+    code = f"import sys, pullback; print([m for m in {unused} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_folder_that_cannot_be_made_is_told_before_the_training(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert cli.main(["train", "digits", "--out", str(tmp_path / "file" / "x")]) == 1
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert "the folder" in err
+    assert "Give --out another one" in err
+
+
+def test_help_tells_what_the_commands_do(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    told = capsys.readouterr().out
+    assert "see what the forward and the backward pass cost" in " ".join(told.split())
+    assert "import" not in told
+
+
+@pytest.mark.parametrize("arguments", [["info"], ["info", "--ops"]])
+def test_a_reader_that_has_enough_is_no_error(arguments: list[str]) -> None:
+    command = [sys.executable, "-m", "pullback", *arguments]
+    with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 1

@@ -1,0 +1,90 @@
+"""Tensors made of numbers: whatever fits a dtype is held exactly, and what is no number is refused in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback as pb
+from conftest import host
+
+
+@pytest.mark.parametrize(
+    "values", [True, [True, False], [2**64 - 1, 0], [[2**63], [1]], [2**64 - 1]], ids=["bool", "bools", "mixed", "nested", "one"]
+)
+def test_unsigned_integers_of_64_bits_are_held_exactly(values: Any) -> None:
+    """NumPy makes floats of a list of large and small integers, and cannot compare a bool with the largest integer."""
+    got = host(pb.tensor(values, dtype="uint64"))
+    assert got.dtype == np.uint64
+    assert got.tolist() == np.array(values, np.uint64).tolist()
+
+
+@pytest.mark.parametrize("values", [[2**64, 1], [2**64 - 1, -1], [2**63, 1.5, -2]])
+def test_what_no_uint64_holds_is_refused(values: Any) -> None:
+    with pytest.raises(pb.DTypeError):
+        pb.tensor(values, dtype="uint64")
+
+
+@pytest.mark.parametrize("number", [3, 2.5, True, np.int64(3), np.float32(2.5), np.float64(2.5), np.bool_(True), np.array(3)])
+def test_a_tensor_of_one_number_has_the_default_dtype_of_that_number(number: Any) -> None:
+    wanted = {"b": "bool", "i": "int64", "f": "float32"}[np.asarray(number).dtype.kind]
+    got = pb.full((2, 3), number)
+    assert got.dtype == wanted
+    np.testing.assert_array_equal(host(got), np.full((2, 3), number))
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_number_too_large_for_a_float_becomes_infinite_without_a_warning() -> None:
+    for got in (pb.full(2, -1e30, dtype="float16"), pb.full_like(pb.zeros(2, dtype="float16"), -1e30)):
+        assert host(got).tolist() == [-np.inf, -np.inf]
+
+
+@pytest.mark.parametrize("value", [[1.0, 2.0], [None], None, "a", 1j, np.zeros(2), ()])
+def test_what_is_not_one_number_does_not_fill_a_tensor(value: Any) -> None:
+    with pytest.raises(pb.DTypeError, match=r"is not a number.*pb\.broadcast_to"):
+        pb.full(2, value)
+    with pytest.raises(pb.DTypeError, match=r"is not a number.*pb\.broadcast_to"):
+        pb.full_like(pb.zeros(2), value, dtype="bool")
+
+
+# ---- what the long random calls of test_fuzz.py found elsewhere
+
+
+def test_positions_of_a_split_may_be_counted_off_once() -> None:
+    x = np.arange(6.0)
+    for got, wanted in zip(pb.split(pb.tensor(x), iter([1, 4])), np.split(x, [1, 4]), strict=True):
+        np.testing.assert_array_equal(host(got), wanted)
+
+
+@pytest.mark.parametrize("order", [-1, -2.5])
+@pytest.mark.parametrize("x", [[], [np.inf, -np.inf], [0.0, 3.0], [1.0, -4.0]])
+def test_norms_of_negative_order_are_numpys(x: list[float], order: float) -> None:
+    with np.errstate(divide="ignore"):
+        wanted = np.linalg.norm(np.array(x), order)
+    assert pb.linalg.vector_norm(pb.tensor(x, dtype="float64"), ord=order).item() == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("order", ["fro", [], None])
+def test_an_order_that_is_no_number_is_refused(order: Any) -> None:
+    with pytest.raises(pb.ShapeError, match=r"vector_norm: ord=.* is not a number"):
+        pb.linalg.vector_norm(pb.ones(3), ord=order)
+
+
+@pytest.mark.parametrize(("arguments", "words"), [
+    (("a",), r"truncated_normal: mean='a' is not a number"),
+    ((0.0, None), r"truncated_normal: std=None is not a number"),
+    ((0.0, 1.0, [1]), r"truncated_normal: low=\[1\] is not a number"),
+    ((0.0, 1.0, -1.0, "b"), r"truncated_normal: high='b' is not a number"),
+    ((0.0, 1.0, 1.0, 1.0), r"truncated_normal: low=1\.0 must be less than high=1\.0"),
+])  # fmt: skip
+def test_a_truncated_normal_says_which_of_its_numbers_is_none(arguments: tuple[Any, ...], words: str) -> None:
+    with pytest.raises(pb.PullbackError, match=words):
+        pb.random.truncated_normal(3, *arguments)
+
+
+@pytest.mark.parametrize("sections", ["a", 1.5, [1, 2.5], None])
+def test_sections_that_are_no_integers_are_named(sections: Any) -> None:
+    with pytest.raises(pb.ShapeError, match=r"^split: sections=.* is not an integer"):
+        pb.split(pb.ones(4), sections)
