@@ -2,9 +2,9 @@
 // the work of the block's previous owner is done before the work of the next one begins. Memory that another library may still be
 // using on a different stream is released here only after that stream has passed the last use (python/pullback/tensors/leases.py).
 //
-// The cache holds at most PULLBACK_CUDA_CACHE_BYTES. The default limit is 256 MiB more than was ever in use at once. A program
-// whose steps are alike never comes near that limit, and a program whose shapes keep changing does not fill the device with blocks
-// of sizes it no longer uses.
+// The cache holds at most PULLBACK_CUDA_CACHE_BYTES. The default limit is 256 MiB more than the peak of the memory in use. A
+// program whose steps are alike never comes near that limit, and a program whose shapes keep changing does not fill the device with
+// blocks of sizes it no longer uses.
 #include <pthread.h>
 
 #include <atomic>
@@ -41,7 +41,8 @@ int64_t fixed_limit() {
 }
 bool keeps() { return fixed_limit() != 0; }
 
-// Rounds a size up to a multiple of a step between 1/16 and 1/8 of it, so that a block is at most 12.5 % larger than requested.
+// Rounds a size up to a multiple of 512 bytes, and a size of more than 8 KiB to a multiple of a larger power of two. Blocks of more
+// than 4 KiB are at most 12.5 % larger than requested.
 size_t rounded(size_t bytes) {
   size_t step = kAlign;
   while (step * 16 < bytes) step *= 2;

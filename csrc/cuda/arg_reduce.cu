@@ -7,11 +7,11 @@ namespace pb::cuda {
 namespace {
 
 constexpr int kWarps = int(kThreads / kWarp);
-constexpr int64_t kLongRow = 1024;     // the longest row that a single warp searches
+constexpr int64_t kLongRow = 1024;     // the most rows of a column that a single warp searches
 constexpr int64_t kMostPieces = 256;   // the largest number of pieces of a column
-constexpr int64_t kPiece = 8 * 1024;   // the smallest number of rows per block if rows are contiguous
-constexpr int64_t kAcrossPiece = 512;  // the smallest number of rows per block if columns are contiguous
-constexpr int64_t kNeighbours = 8;     // from this many contiguous columns on, each column gets a thread
+constexpr int64_t kPiece = 8 * 1024;   // the fewest rows per block if neighbouring rows lie closest together
+constexpr int64_t kAcrossPiece = 512;  // the fewest rows per block if neighbouring columns lie closest together
+constexpr int64_t kNeighbours = 8;     // from this many neighbouring columns on, each column gets a thread
 
 // The operand as columns of `rows` elements each. The `width` columns that belong to one outer position are numbered consecutively.
 struct Search {
@@ -81,7 +81,7 @@ template <class R, class C> struct Best {
   }
 };
 
-// Searches operands whose rows are contiguous: one warp per column, or one block per piece of a column.
+// For operands whose neighbouring rows lie closest together: one warp per column, or one block per piece of a column.
 template <class R, class C> __global__ void __launch_bounds__(kThreads, 3) search_along(const __grid_constant__ Search s) {
   Best<R, C> best;
   if (s.piece == 0) {
@@ -108,7 +108,8 @@ template <class R, class C> __global__ void __launch_bounds__(kThreads, 3) searc
   if (threadIdx.x == 0) s.out[i] = best.at;
 }
 
-// Searches operands whose columns are contiguous: each lane takes one column, and eight warps share the rows of a piece.
+// For operands whose neighbouring columns lie closest together: each lane takes one column, and eight warps share the rows of a
+// piece.
 template <class R, class C> __global__ void __launch_bounds__(kThreads, 3) search_across(const __grid_constant__ Search s) {
   __shared__ C side_values[kWarps][kWarp];
   __shared__ int64_t side_places[kWarps][kWarp];

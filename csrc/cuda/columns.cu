@@ -87,7 +87,7 @@ template <class C, int kCount> __global__ void __launch_bounds__(kThreads) finis
   else store_element<C>(r.dtype, r.x + i * r.size, x[0]);
 }
 
-// How the matrix is cut into strips of columns and chunks of rows.
+// The split of the matrix into strips of columns and chunks of rows.
 struct Strips {
   int64_t strips, chunk, chunks;
 

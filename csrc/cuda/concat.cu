@@ -1,4 +1,4 @@
-// Concatenation and padding, in one launch each where the layout allows it.
+// Concatenation and padding. Each takes one launch if the layouts of the operands allow it.
 #include "cuda/copy.cuh"
 
 namespace pb::cuda {

@@ -1,6 +1,6 @@
-// Running sums, products and extremes along an axis (scans). If there are too few lines to fill the device, every line is cut into
-// chunks. One launch computes the total of each chunk, the running totals are computed recursively in the same way, and a last
-// launch scans each chunk again, starting from the running total before it.
+// Running sums, products and extremes along an axis (scans). A long line is cut into chunks, unless there are enough lines to keep
+// the device busy with one thread per line. One launch computes the total of each chunk, the running totals are computed
+// recursively in the same way, and a last launch scans each chunk again, starting from the running total before it.
 #include "cuda/reduce_matrix.cuh"
 #include "families/cumulative.h"
 
@@ -9,11 +9,11 @@ namespace {
 
 constexpr int kWarps = int(kThreads / kWarp);
 constexpr int kAlongSteps = 8;                                 // elements per lane
-constexpr int64_t kAlongChunk = kAlongSteps * int64_t(kWarp);  // elements per warp if the elements of a line are contiguous
-constexpr int64_t kAcrossChunk = 64;                           // elements per thread if lines are contiguous
-constexpr int64_t kManyLines = 32 * 1024;                      // from this many lines on, each thread takes a whole line
-constexpr int64_t kShortLine = 16;                             // the longest line that one thread takes whatever the strides
-constexpr int64_t kNeighbours = 8;                             // from this many contiguous lines on, each line gets a thread
+constexpr int64_t kAlongChunk = kAlongSteps * int64_t(kWarp);  // elements per warp if a warp scans along the line
+constexpr int64_t kAcrossChunk = 64;       // elements per thread if neighbouring threads scan neighbouring lines
+constexpr int64_t kManyLines = 32 * 1024;  // from this many neighbouring lines on, each thread takes a whole line
+constexpr int64_t kShortLine = 16;         // the longest line that one thread takes whatever the strides
+constexpr int64_t kNeighbours = 8;         // from this many neighbouring lines on, each line gets a thread
 
 // x and y have the shape [outer, length, inner]. y is contiguous. x and y may share their memory.
 struct Lines {
@@ -26,7 +26,7 @@ struct Lines {
   DType y_dtype;
   int64_t y_size, y_step;  // bytes
   int64_t chunk, chunks;
-  const void* before = nullptr;  // running totals of the chunks, [outer, chunks, inner]; null if every chunk starts anew
+  const void* before = nullptr;  // running totals of the chunks, [outer, chunks, inner]; null if no chunk continues another
   void* totals = nullptr;        // receives the totals of the chunks; if it is not null, y is not written
 
   __device__ int64_t total_of(int64_t line, int64_t at) const { return (line / inner * chunks + at) * inner + line % inner; }
@@ -51,7 +51,7 @@ template <class C> struct Chunk {
   }
 };
 
-// Scans lines that are contiguous: each thread scans one chunk in order.
+// Scans neighbouring lines: each thread scans one chunk in order, and the next thread the same chunk of the next line.
 template <class Op, class C> __global__ void __launch_bounds__(kThreads, 4) run_across(const __grid_constant__ Lines l) {
   constexpr int kBatch = std::is_same_v<C, int64_t> ? 4 : 8;
   const int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x;
@@ -81,7 +81,7 @@ template <class Op, class C> __global__ void __launch_bounds__(kThreads, 4) run_
   if (l.totals) static_cast<C*>(l.totals)[l.total_of(line, at)] = now;
 }
 
-// Scans lines whose elements are contiguous: each warp scans one chunk.
+// Scans along the lines: each warp scans one chunk.
 template <class Op, class C> __global__ void __launch_bounds__(kThreads, 4) run_along(const __grid_constant__ Lines l) {
   const int64_t i = int64_t(blockIdx.x) * kWarps + threadIdx.x / kWarp;
   if (i >= l.count * l.chunks) return;  // i is the same for all lanes, so the whole warp returns
@@ -119,7 +119,7 @@ template <class Op, class C> __global__ void __launch_bounds__(kThreads, 4) run_
   }
 }
 
-// How lines are cut into chunks.
+// The split of lines into chunks.
 struct Cut {
   bool across;
   int64_t chunk, chunks;
@@ -135,7 +135,7 @@ struct Cut {
 int64_t combinations(int64_t count, int64_t length, int64_t inner) {
   constexpr int64_t kRounds = kAlongSteps * (5 * kWarp - 31), kSteps = (kAlongSteps - 1) * kWarp;
   const Cut cut(count, length, inner);
-  // Combinations if every chunk starts anew.
+  // Combinations if no chunk continues the one before it.
   const int64_t apart = cut.across ? length - cut.chunks : cut.chunks * (kRounds + kSteps);
   // Combinations if every chunk but the first continues the one before it.
   const int64_t whole = apart + (cut.chunks - 1) * (cut.across ? 1 : int64_t(kWarp));

@@ -1,4 +1,5 @@
-// Products without tensor cores, for all dtypes. Only the multiply-adds round.
+// Products without tensor cores, for all dtypes. Apart from a requested rounding of float32 factors, only the multiply-adds and the
+// stored results round.
 #pragma once
 #include "cuda/async.cuh"
 #include "cuda/gemm.cuh"
