@@ -55,7 +55,7 @@ void synchronize();
 void upload(void* to, const void* from, size_t bytes);
 
 int multiprocessors();  // of the current device
-// False in a process that was forked from one that had used a GPU: CUDA does not work there, and every call above throws.
+// False in a process that was forked from one that had used a GPU. CUDA does not work there, so calls that need it throw Failure.
 bool usable();
 
 // ---- other streams
@@ -79,7 +79,7 @@ void wait_for_all();
 // An index outside its axis, found by a kernel. The first fault is kept until it is thrown. It lies in memory shared by host and
 // device, so the host can check it at no cost.
 struct Fault {
-  int set;  // 1 when the rest is written
+  int set;  // 1 once the other members are written
   const Kernel* kernel;
   int64_t where, index, length;
 };

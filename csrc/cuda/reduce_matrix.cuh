@@ -111,7 +111,7 @@ template <class C, class T> __device__ inline C from_raw(const RawPack<C>& x, in
   else if constexpr (std::is_same_v<T, float>) return m::from_bits<float>(x.v[k]);
   else return float(T::from_bits(uint16_t(x.v[k / 2] >> (16 * (k % 2)))));
 }
-// Calls f(Tag<T>{}) with that type.
+// Calls f(Tag<T>{}) with the T that from_raw() needs for elements of this dtype.
 template <class C, class F> __device__ inline void by_storage(DType dtype, F&& f) {
   if constexpr (!std::is_same_v<C, float>) {
     f(Tag<C>{});

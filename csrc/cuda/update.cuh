@@ -24,8 +24,8 @@ struct Run {
 // The arguments of a launch, passed by value.
 template <int kMax> struct UpdateJob {
   Setting* control;
-  unsigned* ticket =
-      nullptr;  // counts the blocks that have begun: the last one writes the control block. Null: no block writes it
+  // Counts the blocks that have begun. The last block to begin writes the control block; if null, no block writes it.
+  unsigned* ticket = nullptr;
   bool preview;
   Setting hyper[kMaxReals];
   Chunks<kMax> chunks;
