@@ -25,8 +25,8 @@ constexpr size_t kSpare = size_t{256} << 20;
 #if defined(__CUDACC__)
 constexpr int64_t kDefaultLimit = -1;  // the limit follows the peak
 #else
-constexpr int64_t kDefaultLimit =
-    0;  // the simulator caches nothing: it fills fresh memory with NaN and checks the ends of blocks
+// The simulator caches nothing, because it fills fresh memory with NaN and checks the ends of blocks.
+constexpr int64_t kDefaultLimit = 0;
 #endif
 
 // Returns the number of bytes that the cache may hold, or -1 if the limit follows the peak.

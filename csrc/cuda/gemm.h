@@ -22,9 +22,10 @@ struct Product {
   int64_t bias_step = 0;
   int activation = 0;
   bool adds = false;  // true to add to the contents of out, which are float32 or float64; requires no bias and no activation
-  Factor y{};         // outputs of the activation if `pulled` is set
-  int pulled =
-      0;  // if not 0, a holds cotangents, and the pullback of this activation is applied to them first; requires no batch
+  // If `pulled` is not 0, a holds cotangents of an activation with outputs y, and the activation's pullback is applied to them
+  // first. Requires no batch.
+  Factor y{};
+  int pulled = 0;
   char* sums = nullptr;  // receives the sum of every row of a; null if not needed; requires no batch
 
   Product(DType dtype_, int64_t m_, int64_t n_, int64_t k_, char* out_) : dtype(dtype_), m(m_), n(n_), k(k_), out(out_) {

@@ -130,8 +130,8 @@ template <class C, class S, bool kStaged> struct Plain {
   using A = Loader<C, S::kM, S::kDepth, S::kThreadsOf, kStaged>;
   using B = Loader<C, S::kN, S::kDepth, S::kThreadsOf, kStaged>;
   static constexpr int kStage = A::kElements + B::kElements;
-  static constexpr int kVM = S::kTM < 4 ? S::kTM : 4,
-                       kVN = S::kTN < 4 ? S::kTN : 4;  // neighbouring elements that are read at once
+  // Neighbouring elements that are read at once.
+  static constexpr int kVM = S::kTM < 4 ? S::kTM : 4, kVN = S::kTN < 4 ? S::kTN : 4;
   static constexpr int kPartsM = S::kTM / kVM, kPartsN = S::kTN / kVN, kRows = kVM * S::kDown;
   using Out = Exit<C, S::kM, S::kN, kRows, S::kGroups, S::kThreadsOf>;
   static constexpr int kElements = kStages * kStage > S::kGroups* Out::kPart ? kStages* kStage : S::kGroups* Out::kPart;

@@ -7,8 +7,8 @@
 
 namespace pb::cuda::scattering {
 
-constexpr int64_t kNear =
-    kThreads;  // with at most this many indices, one block links them in shared memory, one index per thread
+// With at most this many indices, one block links them in shared memory, one index per thread.
+constexpr int64_t kNear = kThreads;
 constexpr int64_t kNearAlong = 32;  // with at most this many indices per column, each update searches all of them
 // With at most this many threads, each target element looks for its updates; beyond, each update looks for its target.
 constexpr int64_t kWhole = 1 << 20;
