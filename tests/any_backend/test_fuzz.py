@@ -268,6 +268,7 @@ def fault_of(name: str, f: Callable[..., Any], positional: list[Any], named: dic
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         warnings.simplefilter("ignore", UserWarning)
+        warnings.filterwarnings("ignore", "Data type alias 'a'", DeprecationWarning)
         try:
             result = f(*positional, **named)
         except (pb.PullbackError, TypeError, ValueError, IndexError, BufferError) as error:
@@ -280,18 +281,10 @@ def fault_of(name: str, f: Callable[..., Any], positional: list[Any], named: dic
     return value_fault(name, result, positional, named)
 
 
+# Functions whose order, values or arguments differ from those of NumPy's function of the same name.
 UNLIKE: Final = {
-    "arange",
-    "argsort",
-    "full_like",
-    "searchsorted",
-    "nan_to_num",
-    "unique_values",
-    "empty",
-    "empty_like",
-    "asarray",
-    "tensor",
-}  # whose order, values or arguments are others
+    "arange", "argsort", "asarray", "empty", "empty_like", "full_like", "nan_to_num", "searchsorted", "tensor", "unique_values",
+}  # fmt: skip
 
 
 def known_difference(name: str, positional: list[Any], named: dict[str, Any]) -> bool:
