@@ -10,6 +10,8 @@ import numpy as np
 
 from .autodiff.tape import GradientTape
 from .errors import GradientCheckError, TapeError, ZeroGradientWarning
+from .ops.elementwise import add, multiply
+from .ops.reduce import sum
 from .tensors import devices, dtypes
 from .tensors.creation import asarray
 from .tensors.tensor import Tensor
@@ -86,9 +88,6 @@ def _weighted(function: Callable[[list[Tensor]], Any], points: list[Any], rng: A
 
     Every element then counts, and errors in different elements do not cancel.
     """
-    from .ops.elementwise import add, multiply
-    from .ops.reduce import sum
-
     outputs = [y for y in flatten(function([asarray(p) for p in points]))[0] if _is_real(y)]
     if not outputs:
         raise TapeError("check_gradients: f returned no floating-point tensor, so there is nothing to differentiate.")

@@ -3,6 +3,4 @@
 
 from . import schedules as schedules
 from .optimizer import Optimizer as Optimizer
-from .rules import SGD as SGD
-from .rules import Adam as Adam
-from .rules import AdamW as AdamW
+from .rules import *
