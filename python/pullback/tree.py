@@ -31,7 +31,7 @@ def _by_optree(tree: Any, none_is_leaf: bool = False) -> tuple[list[Any], Any]:
 
     try:
         leaves, spec = optree.tree_flatten(tree, none_is_leaf=none_is_leaf, namespace=_NAMESPACE)
-    except ShapeError:  # optree sorts the keys of a dict, and comparing two tensors raises.
+    except ShapeError:  # optree sorts the keys of a dict, and comparing two tensors may raise this.
         raise PullbackError(
             "a dict has tensors as its keys, which have no order by which it could be taken apart. Use strings or numbers as keys, "
             "or give a list."

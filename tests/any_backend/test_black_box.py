@@ -95,7 +95,7 @@ def test_several_inputs_and_outputs_of_another_shape() -> None:
     np.testing.assert_allclose(gb.numpy(), np.cos(b.numpy()) + a.numpy().sum(1)[:, None] * np.eye(4)[0], atol=1e-5)
 
 
-# ---- inside and outside of other transforms
+# ---- inside and outside other transforms
 
 
 @pytest.mark.parametrize("batch", [True, False, "rows"])

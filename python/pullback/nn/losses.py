@@ -47,7 +47,7 @@ def _known(name: str, reduction: str, *more: str) -> str:
 
 
 def _pair(name: str, x: Any, target: Any) -> tuple[Tensor, Tensor, Any]:
-    """Returns both as tensors in at least float32, and the dtype of the loss. Raises ShapeError if the shapes differ.
+    """Returns both as tensors, with half precision widened, and the dtype of the loss. Raises ShapeError if the shapes differ.
 
     Shapes (n, 1) and (n,) would otherwise broadcast to (n, n), and the network would train on nonsense.
     """

@@ -1,4 +1,4 @@
-"""The work per element of each update rule: (additions, multiplications, special ops), measured by running its
+"""The work of one element in each update rule: (additions, multiplications, special ops), measured by running its
 functor on the counting scalar. Written by tools/generate.py; a test compares it with the native module."""
 
 from typing import Final
