@@ -28,14 +28,17 @@ LAYERS: list[tuple[str, ...]] = [
     ("tensors.simulated", "tensors.gpu", "tensors.gpu_libraries"),
     ("tensors.leases",),
     ("tensors.devices", "tensors.dtypes", "launch.door", "autodiff.example", "tensors.capsules"),
-    ("tensors.tensor", "tensors.storage", "tree", "interop.namespace_info", "tensors.views", "tensors.exchange"),
-    ("backends",),
-    ("tensors.creation", "amp"),
-    ("tensors.operand", "autodiff.batching", "tensors.pickling", "tensors.precision"),
+    ("tensors.attached", "tensors.escape", "tensors.exchange"),
+    ("tensors.tensor", "tensors.storage", "interop.namespace_info"),
+    ("tensors.creation", "backends"),
+    ("tensors.parameter",),
+    ("tree", "tensors.pickling", "tensors.precision"),
+    ("tensors.views", "tensors.operand", "autodiff.batching", "amp"),
     ("autodiff.primitive",),
-    ("autodiff.tape", "autodiff.error_text"),
-    ("ops",),
+    ("autodiff.node", "autodiff.error_text"),
     ("autodiff.backward",),
+    ("autodiff.tape",),
+    ("ops",),
     (
         "transforms", "replays", "check", "debug", "interop.numpy_signatures", "interop.dispatch", "linalg", "profiling", "io",
         "report",
@@ -50,14 +53,7 @@ LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in mod
 
 # Calls that go up, made when they run and not when they are imported, each with its reason.
 UPWARD = {
-    ("tensors.dtypes", "backends"),  # bfloat16 is made on first use, and the kernels are told of it
-    ("tensors.tensor", "tensors.pickling"),  # __reduce__
-    ("tensors.tensor", "tensors.creation"), ("tensors.tensor", "ops"),  # t.to(…), p.assign(…), Parameter(obj)
     ("tensors.tensor", "__init__"),  # __array_namespace__
-    ("tensors.creation", "ops"),  # pb.asarray of a tensor is recorded
-    ("autodiff.tape", "autodiff.backward"), ("autodiff.error_text", "autodiff.backward"),  # sums of gradients
-    ("autodiff.tape", "transforms"), ("autodiff.tape", "report"),  # tape.jacobian, tape.diagnose
-    ("autodiff.batching", "ops"),  # repeating is a view
     ("interop.dispatch", "__init__"),  # NumPy's functions are looked up among the public names
     ("cli", "__init__"), ("profiling", "__init__"),  # the version; peaks of public functions
 }  # fmt: skip

@@ -13,7 +13,7 @@ from typing import Any as _Any
 from .check import check_gradients as check_gradients
 from .tensors.creation import (
     arange as arange, asarray as asarray, empty as empty, empty_like as empty_like, eye as eye, from_dlpack as from_dlpack,
-    full as full, full_like as full_like, linspace as linspace, meshgrid as meshgrid, ones as ones, ones_like as ones_like,
+    full as full, full_like as full_like, linspace as linspace, ones as ones, ones_like as ones_like,
     tensor as tensor, zeros as zeros, zeros_like as zeros_like,
 )  # fmt: skip
 from .debug import debug_nans as debug_nans
@@ -52,7 +52,7 @@ from .ops.segment import (
     segment_min as segment_min, segment_softmax as segment_softmax, segment_sum as segment_sum,
 )  # fmt: skip
 from .ops.padding import pad as pad
-from .ops.repetition import repeat as repeat, tile as tile
+from .ops.repetition import meshgrid as meshgrid, repeat as repeat, tile as tile
 from .ops.shape import (
     broadcast_arrays as broadcast_arrays, broadcast_to as broadcast_to, concat as concat, copy as copy,
     expand_dims as expand_dims, flip as flip, matrix_transpose as matrix_transpose, moveaxis as moveaxis,
@@ -65,8 +65,9 @@ from .ops.sort import (
     unique_counts as unique_counts, unique_inverse as unique_inverse, unique_values as unique_values,
 )  # fmt: skip
 from .ops.triangle import tril as tril, triu as triu
-from .autodiff.tape import GradientTape as GradientTape
-from .tensors.tensor import Parameter as Parameter, Tensor as Tensor
+from .transforms.tape import GradientTape as GradientTape
+from .tensors.parameter import Parameter as Parameter
+from .tensors.tensor import Tensor as Tensor
 
 if TYPE_CHECKING:
     import numpy as _numpy

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .autodiff.tape import GradientTape
+from .autodiff.tape import Tape
 from .errors import GradientCheckError, TapeError, ZeroGradientWarning
 from .tensors import devices, dtypes
 from .tensors.creation import asarray
@@ -102,7 +102,7 @@ def _weighted(function: Callable[[list[Tensor]], Any], points: list[Any], rng: A
 
 def _gradients_of(scalar: Scalar) -> Callable[[list[Tensor]], list[Tensor]]:
     def gradients(xs: list[Tensor]) -> list[Tensor]:
-        with GradientTape(watch_parameters=False) as tape:
+        with Tape(watch_parameters=False) as tape:
             tape.watch(xs)
             y = scalar(xs)
         with warnings.catch_warnings():

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from ..errors import VmapError
 from ..launch.refusal import Refused
+from ..tensors.attached import attached
 from ..tensors.tensor import Tensor
 from ..tree import LEAVES
 from .example import Example
@@ -35,7 +36,7 @@ class Batch(Listening):
     def __init__(self, size: int, *, directions: bool = False) -> None:
         self.size, self.directions = size, directions
 
-    def cut(self, x: Tensor, how: str) -> None:
+    def on_escape(self, x: Tensor, how: str) -> None:
         """Nothing is to be remembered of what leaves."""
 
 
@@ -98,7 +99,7 @@ def run(op: Op, inputs: Sequence[Any], params: Sequence[Any], place: int) -> Ten
     inside = stack[place + 1 :]
     if not inside:  # nobody is to be kept from what is done to all examples
         return Batched(batch, op.batch(op, batch.size, values, on, params))
-    before = listeners.lower(place)
+    before = listeners.truncate(place)
     try:
         y = Batched(batch, op.batch(op, batch.size, values, on, params))
     finally:
@@ -163,6 +164,4 @@ def over_all(x: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
 
 def spread(x: Tensor, size: int) -> Tensor:
     """x repeated along a new first axis, without copying."""
-    from ..ops.shape import broadcast_to
-
-    return broadcast_to(x, (size, *x.shape))
+    return attached.broadcast_to(x, (size, *x.shape))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Final
 
+from ..backends import connect, reference
 from ..launch.refusal import BadIndex, Refused
 from ..tensors.tensor import Tensor
 from ..tensors.views import OutsideView, StaleView
@@ -119,7 +120,7 @@ class Op:
         "names", "native", "params", "pullback", "reference", "rules", "shown", "tangent", "ulp", "why_reference",
     )  # fmt: skip
 
-    again: Callable[..., Any] | None = None  # of a checkpoint: makes the nodes that it did not record
+    recompute: Callable[..., Any] | None = None  # of a checkpoint: makes the nodes that it did not record
 
     def __init__(
         self,
@@ -166,8 +167,6 @@ class Op:
                 rule.batch = pull or kind.pull
         self.dead = tuple([i for i, rule in enumerate(self.rules) if rule is None])  # inputs that no gradient reaches
         self.edges = edges_of(self)
-        from ..backends import connect
-
         self.kernel: Callable[..., Any]
         self.native, self.why_reference = connect(self)
         OPS[name] = self
@@ -264,8 +263,6 @@ def apply(op: Op, inputs: tuple[Any, ...], params: tuple[Any, ...] = ()) -> Tens
 
 def retry(op: Op, inputs: tuple[Any, ...], params: tuple[Any, ...]) -> Tensor:
     """What happens when a kernel refuses: a batching rule, promotion and checks in the user's words, or the reference backend."""
-    from ..backends import reference
-
     place = innermost(inputs)
     if place >= 0:
         return run(op, inputs, params, place)

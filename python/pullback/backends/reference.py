@@ -12,6 +12,7 @@ import numpy as np
 from ..autodiff.example import Example
 from ..errors import OutOfMemoryError
 from ..launch import capturing, door
+from ..launch.refusal import Refused
 from ..tensors import gpu
 
 TOO_LARGE: Final = ("too big", "too large", "Maximum allowed")  # in NumPy's words for arrays of more bytes than an address reaches
@@ -31,8 +32,6 @@ def device_number(arrays: Sequence[Any]) -> int | None:
 
 def runner(op: Any) -> Callable[..., Any]:
     """A kernel for `op` that runs its reference. It refuses what a native one does, so that both promote alike."""
-    from ..launch.refusal import Refused
-
     count = len(op.names) - op.params
 
     def run_reference(*arguments: Any) -> Any:
@@ -72,10 +71,10 @@ def run(op: Any, arrays: Sequence[Any], params: Sequence[Any]) -> Any:
 
     if number is not None:
         with gpu.need().working(number):
-            return door.through(op.shown, call, lambda y: cost_of(op, arrays, params, y))
+            return door.run_counted(op.shown, call, lambda y: cost_of(op, arrays, params, y))
     if door.state.ledger is None:
         return call()
-    return door.through(op.shown, call, lambda y: cost_of(op, arrays, params, y))
+    return door.run_counted(op.shown, call, lambda y: cost_of(op, arrays, params, y))
 
 
 def half_of(arrays: Sequence[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""How the contributions to one gradient are summed, and how a broadcast one is brought back to its input's shape."""
+"""The sums of several contributions to one gradient."""
 
 from __future__ import annotations
 
@@ -11,9 +11,6 @@ from ..backends import kernel_for
 from ..launch.refusal import Refused
 from ..tensors.tensor import Tensor
 from .elementwise import add
-from .shape import unbroadcast
-
-__all__ = ["AGGREGATIONS", "unbroadcast"]
 
 _add_into, _ = kernel_for("add_into")
 

@@ -1,4 +1,4 @@
-"""Elements and arrays several times over."""
+"""Functions that repeat elements: repeat, tile, and meshgrid, which repeats coordinates."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import numpy as np
 from ..errors import OutOfMemoryError, ShapeError, check_room
 from ..launch import capturing
 from ..tensors import devices
+from ..tensors.creation import kept
 from ..tensors.operand import as_tensor, own
 from ..tensors.tensor import Tensor
 from ._shapes import ints, normalize_axis
 from .index import take
-from .shape import broadcast_to, flatten, reshape, settled
+from .shape import broadcast_to, flatten, reshape, settled, swapaxes
 
 
 def tile(x: Any, repetitions: int | Sequence[int], /) -> Tensor:
@@ -53,3 +54,13 @@ def repeat(x: Any, repeats: int | Any, /, *, axis: int | None = None) -> Tensor:
     except ValueError:
         raise ShapeError(f"repeat: {counts.size} counts for axis {axis} of length {x.shape[axis]}; give one for each.") from None
     return take(x, positions, axis=axis)
+
+
+def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Tensor]:
+    """Coordinate tensors from coordinate vectors, as NumPy's; views, differentiable."""
+    vectors = [kept(a) for a in arrays]
+    shape = tuple([v.size for v in vectors])
+    grids = [
+        broadcast_to(reshape(v, tuple([n if j == i else 1 for j, n in enumerate(shape)])), shape) for i, v in enumerate(vectors)
+    ]
+    return [swapaxes(g, 0, 1) for g in grids] if indexing == "xy" and len(grids) > 1 else grids

@@ -48,9 +48,9 @@ _cumulative_prod = op(
 
 def _product_scan_pullback(g: Tensor, x: Tensor, axis: int, reverse: bool) -> Tensor:
     """Exact where elements are zero: the gradient of the same product written as log2(n) differentiable doublings."""
-    from ..autodiff.tape import GradientTape
+    from ..autodiff.tape import Tape
 
-    with GradientTape(watch_parameters=False) as tape:
+    with Tape(watch_parameters=False) as tape:
         tape.watch(x)
         y = _doubling_product(x, axis, reverse)
     return tape.gradient(y, x, output_gradients=g)

@@ -18,7 +18,8 @@ from ..launch import capturing
 from ..launch.refusal import Refused
 from ..tensors import devices, dtypes
 from ..tensors.operand import as_tensor, own
-from ..tensors.tensor import Parameter, Tensor
+from ..tensors.parameter import Parameter
+from ..tensors.tensor import Tensor
 from . import reduce
 from ._examples import normal
 from ._shapes import Shape, block_of, broadcast_shapes, infer_shape, ints, items, normalize_axes, normalize_axis

@@ -48,11 +48,11 @@ def bilinear(op: Op, inputs: Sequence[Any], y: Tensor, params: Sequence[Any], ta
 
 def transposed(op: Op, inputs: Sequence[Any], y: Tensor, params: Sequence[Any], tangents: Sequence[Any]) -> Tensor:
     """Any other op: its pullback is linear in the cotangent u, and what transposes it is its own derivative by u."""
-    from ..autodiff.tape import GradientTape
+    from ..autodiff.tape import Tape
     from ..tensors.creation import zeros_like
 
     u = zeros_like(y)
-    with GradientTape(watch_parameters=False) as tape:
+    with Tape(watch_parameters=False) as tape:
         tape.watch(u)
         gradients = pulled(op, inputs, y, params, u, [t is not None for t in tangents])
     parts = [(gx, t) for gx, t in zip(gradients, tangents) if gx is not None and t is not None]

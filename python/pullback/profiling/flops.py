@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..autodiff.kept import Kept, Listening
-from ..autodiff.tape import GradientTape
+from ..autodiff.tape import Tape
 from ..errors import PullbackError
 from ..launch import capturing
 from ..tensors import dtypes, views
 from ..tensors.creation import asarray, ones_like
-from ..tensors.tensor import Parameter, Tensor
+from ..tensors.parameter import Parameter
+from ..tensors.tensor import Tensor
 from ..tree import flatten
 from .session import Profile
 
@@ -38,7 +39,7 @@ def flops(f: Callable[..., Any], *args: Any, argnums: int | Sequence[int] = (), 
     if prof.backward.launches:
         return prof
     with _Shapes(), Profile(detail="count", dry=True) as prof:
-        with _Used() as used, GradientTape() as tape:
+        with _Used() as used, Tape() as tape:
             for n in places:
                 tape.watch(given[n])
             outputs = [y for y in flatten(f(*given, **options))[0] if isinstance(y, Tensor) and dtypes.is_float(y.dtype)]

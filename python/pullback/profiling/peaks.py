@@ -174,7 +174,7 @@ def _chain(finish: Callable[[], None]) -> float:
 def _copy(finish: Callable[[], None]) -> float:
     """Bytes per second, read and written."""
     from ..tensors.creation import ones, zeros
-    from ..tensors.tensor import Parameter
+    from ..tensors.parameter import Parameter
 
     source, target = ones(LARGE), Parameter(zeros(LARGE))
     return 2 * source.nbytes / _median_seconds(lambda: target.assign(source), finish)

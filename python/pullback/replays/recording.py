@@ -14,9 +14,10 @@ from ..launch import capturing, door
 from ..launch.refusal import Refused
 from ..ops.shape import copy
 from ..tensors import devices, gpu, views
-from ..tensors.tensor import Parameter, Tensor
+from ..tensors.parameter import Parameter
+from ..tensors.tensor import Tensor
 from ..tree import flatten, unflatten
-from .replay import Beside, Output, Replay, Stream
+from .replay import Output, Replay, SideEffects, Stream
 
 FUSIONS: Final = {"none": 0, "exact": 2, "fast": 3}  # by their numbers in csrc/launch/plan.h
 
@@ -106,8 +107,8 @@ class Recording(Kept):
         plan = self._kernels.plan_end(list(made.values()), FUSIONS[fusion])
         places = [x._replace(place=numbers[x.place]) if x.kind == "result" else x for x in found]
         streams, guards = list(self._streams.values()), list(self._guards.values())
-        beside = Beside(self._counts, streams, guards, self._lasting)
-        return Replay(self._kernels, plan, beside, places, spec), unflatten(spec, values)
+        effects = SideEffects(self._counts, streams, guards, self._lasting)
+        return Replay(self._kernels, plan, effects, places, spec), unflatten(spec, values)
 
     def _output(self, x: Any, given: Sequence[Any], made: dict[int, Any], stacked: bool) -> Output:
         """What a replay returns in the place of a leaf. Anything but a whole array of the recording is copied into one."""

@@ -1,4 +1,4 @@
-"""A recorded run, to be run again: one native call, and what Python has to do beside it."""
+"""Replays of a recorded run: one native call, and the side effects that Python repeats around it."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ class Stream:
         self.generator.load_state_dict({"seed": seed, "serial": serial + self.count * steps + drawn})
 
 
-class Beside(NamedTuple):
-    """What a replay does beside its launches, and what it relies on.
+class SideEffects(NamedTuple):
+    """What a replay does in addition to its launches, and the conditions under which it is valid.
 
     Attributes:
         counts: (object, name of an attribute to add one to, how many launches were recorded before that).
@@ -81,18 +81,18 @@ class Beside(NamedTuple):
 
 
 class Replay:
-    """A plan, and what a replay does beside it: versions and counts go on, random streams too.
+    """A plan with its side effects: each replay moves versions, counts and random streams on.
 
     Attributes:
         runs: how often it was replayed.
     """
 
-    def __init__(self, kernels: Any, plan: Any, beside: Beside, outputs: Sequence[Output], spec: Any) -> None:
+    def __init__(self, kernels: Any, plan: Any, effects: SideEffects, outputs: Sequence[Output], spec: Any) -> None:
         self.plan, self.runs = plan, 0
         self._kernels, self._run = kernels, kernels.plan_run
-        self._beside, self._streams, self._counts = beside, beside.streams, list(beside.counts)
-        self._storages = list({id(owner): owner for owner, _, _ in beside.counts if isinstance(owner, Storage)}.values())
-        self._guards = [holds for _, holds in beside.guards]
+        self._effects, self._streams, self._counts = effects, effects.streams, list(effects.counts)
+        self._storages = list({id(owner): owner for owner, _, _ in effects.counts if isinstance(owner, Storage)}.values())
+        self._guards = [holds for _, holds in effects.guards]
         self._outputs, self._spec = outputs, spec
         self._changes = capturing.changes
         self._single = spec is None and len(outputs) == 1 and outputs[0].kind == "result"
@@ -103,7 +103,7 @@ class Replay:
 
     def fresh(self) -> bool:
         """Whether it may hold again: no Parameter has moved since, and no view that it reads is stale."""
-        return self._changes == capturing.changes and all([holds() for holds in self._beside.lasting])
+        return self._changes == capturing.changes and all([holds() for holds in self._effects.lasting])
 
     def run(self, inputs: Sequence[Any], leaves: Sequence[Any], steps: int = 0) -> Any:
         """The function's value for these inputs, tensors or arrays of what was recorded. With steps, they have a leading axis of so
