@@ -34,14 +34,14 @@ class without_listeners(door.charged_to):
 
     def __init__(self) -> None:
         super().__init__(door.OTHER)
-        self._before = listeners.stack
+        self._stack_before = listeners.stack
 
     def _begin(self) -> None:
         super()._begin()
         listeners.stack = ()
 
     def _end(self) -> None:
-        listeners.stack = self._before
+        listeners.stack = self._stack_before
         super()._end()
 
 
