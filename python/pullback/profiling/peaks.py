@@ -71,7 +71,7 @@ def peaks(device: str | None = None, *, again: bool = False) -> Peaks:
     if place != "cpu" and gpu.need().simulated:
         raise PullbackError(f'peaks: "{place}" is simulated here, and its times mean nothing. Use a real GPU, or "cpu".')
     key = _key(place)
-    path = config.cache_dir() / f"peaks-{re.sub('[^a-z0-9.]+', '-', ' '.join(map(str, key.values())).lower())}.json"
+    path = Path(config.cache_dir()) / f"peaks-{re.sub('[^a-z0-9.]+', '-', ' '.join(map(str, key.values())).lower())}.json"
     found = None if again else _read(path, key)
     if found is None:
         # Not in this thread, where a profile, a tape or a recording may be listening.

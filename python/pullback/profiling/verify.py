@@ -140,7 +140,7 @@ def verify(step: Callable[[], Any] | None) -> Verification:
     _calls += 1
     if asked := config.counting():
         if asked[0] == _calls:
-            count(step, asked[1])
+            count(step, Path(asked[1]))
             raise SystemExit(0)
         step()
         return Verification([], {})
