@@ -9,7 +9,7 @@ from ..autodiff.kept import Kept, Listening
 from ..autodiff.tape import Tape
 from ..errors import PullbackError
 from ..launch import capturing
-from ..tensors import dtypes, views
+from ..tensors import devices, dtypes, views
 from ..tensors.creation import asarray, ones_like
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
@@ -91,8 +91,6 @@ class _Shapes(Kept):
 
     def random_state(self, generator: Any, state: dict[str, int], device: str) -> Any:
         """Some memory for a state; the generator goes back at the end."""
-        from ..tensors import devices
-
         self._generators.setdefault(generator, state)
         with devices.working(device):
             return devices.array_module(device).zeros(2, "uint64")

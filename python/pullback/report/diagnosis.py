@@ -20,6 +20,7 @@ from .backward import visits, without_listeners
 from .first_nan import in_backward, in_forward
 from .measures import Row, of_op, of_source
 from .table import table
+from .tensorboard import writer
 
 MOSTLY: Final = 0.9  # from this share on, saturation is a finding
 
@@ -59,8 +60,6 @@ class Diagnosis:
 
         Raises PullbackError where the package tensorboardX is not installed.
         """
-        from .tensorboard import writer
-
         with writer(directory) as run:
             for row in self.rows:
                 for figure in ("norm", "dead", "saturated"):
