@@ -273,6 +273,25 @@ def test_a_captured_function_inside_another_is_a_part_of_it() -> None:
     assert inner.stats().captures == 0
 
 
+def test_a_replay_that_served_before_does_not_serve_where_it_would_go_unnoticed() -> None:
+    """Calls with tensors alone take a shorter way from the second on, which must not lead past a tape, a vmap or a recording."""
+    inner = pb.capture(lambda x: pb.tanh(x) + 1)
+    x = pb.tensor([0.1, 1.0])
+    for _ in range(3):
+        same(inner(x), pb.tanh(x) + 1)
+    with pb.GradientTape() as tape:
+        tape.watch(x)
+        with pytest.raises(pb.CaptureError, match="inside a GradientTape"):
+            inner(x)
+    with pytest.raises(pb.CaptureError, match="inside a Batch"):
+        pb.vmap(lambda scale: inner(x) * scale)(pb.ones(3))
+    outer = pb.capture(lambda x: inner(x) * 2)
+    for k in range(3):
+        y = pb.tensor([0.5 * k, 2.0])
+        same(outer(y), (pb.tanh(y) + 1) * 2)
+    same(inner(x), pb.tanh(x) + 1)
+
+
 def test_a_profile_counts_every_replay_as_an_eager_step() -> None:
     data = batches(3)
     _, _, step = training(OPTIMIZERS["adam"])

@@ -321,3 +321,17 @@ def test_negative_indices_of_a_narrow_dtype_reach_the_end_of_a_long_axis(dtype: 
     x = pb.arange(70_000.0)
     assert pb.take(x, np.array([-1, 0], dtype)).numpy().tolist() == [69_999, 0]
     assert int(pb.argmax(pb.one_hot(np.array([-1], dtype), 70_000), axis=1)[0]) == 69_999
+
+
+@pytest.mark.parametrize(("dtypes", "wanted"), [
+    (("float32", "float64", None), "float64"), (("float64", "float32", "float32"), "float64"),
+    (("int32", "float32", None), "float32"),
+    (("float32", "float32", "float64"), "float64"), (("int64", "float16", "int8"), "float16"),
+])  # fmt: skip
+def test_a_layer_of_mixed_dtypes_is_in_their_common_one_with_and_without_a_bias(dtypes: tuple[Any, ...], wanted: str) -> None:
+    rng = np.random.default_rng(0)
+    arrays = [None if d is None else rng.integers(-4, 5, n).astype(d) for d, n in zip(dtypes, ((2, 3), (4, 3), (4,)))]
+    x, w, b = [None if a is None else pb.tensor(a) for a in arrays]
+    got = nn.functional.linear(x, w, b)
+    assert got.dtype == wanted
+    np.testing.assert_array_equal(host(got), arrays[0] @ arrays[1].T + (0 if b is None else arrays[2]))

@@ -87,6 +87,18 @@ def test_the_least_limit_of_the_own_groups_counts(name: str, tmp_path: Path) -> 
 
 
 @needs_kernels
+@pytest.mark.parametrize(("quota", "cpus"), {
+    "150000 100000": 2, "140000 100000": 1, "20000 100000": 1, "800000 400000": 2,
+    "max 100000": 10**6, "100000 0": 10**6, "": 10**6,
+}.items())  # fmt: skip
+def test_the_processors_are_no_more_than_the_quota_of_the_own_groups(quota: str, cpus: int, tmp_path: Path) -> None:
+    machine = native.module.usable_cpus(tree(tmp_path / "empty", "not a group"))
+    assert machine == min(len(os.sched_getaffinity(0)), 256)
+    root = tree(tmp_path, "0::/a", **{"a/cpu.max": quota, "b/cpu.max": "100000 100000"})
+    assert native.module.usable_cpus(root) == min(machine, cpus)
+
+
+@needs_kernels
 @pytest.mark.parametrize("limit", ["max", "", "many", 2**63 - 4096, 2**64 - 1])
 @pytest.mark.parametrize("file", ["memory.max", "memory.high", "memory/memory.limit_in_bytes"])
 def test_a_group_without_a_limit_leaves_the_machines_memory(limit: int | str, file: str, tmp_path: Path) -> None:

@@ -345,9 +345,10 @@ def value_fault(name: str, result: Any, positional: list[Any], named: dict[str, 
 
 
 # The functions whose results are views of a Parameter among their arguments, as README.md lists them.
-VIEWS: Final = frozenset(
-    ["asarray", "astype", "broadcast_arrays", "broadcast_to", "expand_dims", "flip", "from_dlpack", "linalg.matrix_transpose", "matrix_transpose", "meshgrid", "moveaxis", "permute_dims", "reshape", "split", "squeeze", "swapaxes", "transpose", "unstack"]
-)
+VIEWS: Final = {
+    "asarray", "astype", "broadcast_arrays", "broadcast_to", "expand_dims", "flip", "from_dlpack", "linalg.matrix_transpose",
+    "matrix_transpose", "meshgrid", "moveaxis", "permute_dims", "reshape", "split", "squeeze", "swapaxes", "transpose", "unstack",
+}  # fmt: skip
 
 
 def parameters_of(x: Any, made: dict[int, Any]) -> Any:

@@ -13,7 +13,7 @@ from conftest import simulated
 from pullback import backends, optim
 from pullback.optim import schedules
 from pullback.tensors import devices, gpu
-from test_optim import RULES
+from update_rules import RULES
 
 SHAPES = [(1,), (3, 5), (2047,), (2049,), (0, 4), (), (64, 33), (2, 3, 1000), (4, 5, 6, 7)]
 FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -81,7 +81,7 @@ def assert_same_state(a: Any, b: Any) -> None:
 @pytest.mark.parametrize("rule", RULES, ids=str)
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_a_step_gives_the_bits_of_the_cpu(rule: str, dtype: str) -> None:
-    cls, options, _, _ = RULES[rule]
+    cls, options = RULES[rule]
     here, there = [cls(parameters(d, dtype), **options, clip_value=1.5) for d in ("cpu", "cuda")]
     for step in range(4):
         deltas = [opt.step(gradients_of(opt, step), return_delta=step % 2 == 0) for opt in (here, there)]

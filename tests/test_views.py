@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -332,8 +333,17 @@ def test_views_of_buffers_are_stale_too() -> None:
     buffer = nn.Buffer(START, name="running")
     view = buffer[0]
     buffer.assign(START + 1)
-    with pytest.raises(pb.StaleValueError, match='"running"'):
+    with pytest.raises(pb.StaleValueError, match=r'view of Buffer "running".* after the Buffer was changed'):
         pb.sum(view)
+    assert repr(view).startswith('<stale view of Buffer "running"')
+    assert {x.storage.label() for x in (copy.copy(buffer), pickle.loads(pickle.dumps(buffer)))} == {'Buffer "running"'}
+    x = pb.ones((2, 3))
+    with pb.GradientTape() as tape:
+        tape.watch(x)
+        y = pb.sum(x * buffer)
+    buffer.assign(START)
+    with pytest.raises(pb.StaleValueError, match='gradient: Buffer "running" was changed in place'):
+        tape.gradient(y, x)
 
 
 def test_a_tape_that_kept_a_view_raises_at_the_gradient(w: pb.Parameter) -> None:

@@ -1,4 +1,4 @@
-// The owner of an array's memory: a Python object that gives it back to the allocator.
+// Buffer is the Python object that owns the memory of an array and returns it to the allocator.
 #pragma once
 #include "bindings/arrays.h"
 #include "bindings/recorder.h"
@@ -11,7 +11,7 @@ struct Buffer {
   Allocation block;
 };
 
-inline PyTypeObject buffer_type;  // filled in by prepare_buffers
+inline PyTypeObject buffer_type;  // prepare_buffers() fills it in
 
 inline void buffer_free(PyObject* self) {
   const Allocation& block = reinterpret_cast<Buffer*>(self)->block;
@@ -20,7 +20,7 @@ inline void buffer_free(PyObject* self) {
   PyObject_Free(self);
 }
 
-inline bool prepare_buffers() {  // once; false with a Python exception set
+inline bool prepare_buffers() {  // must be called once; returns false with a Python exception set
   buffer_type.ob_base = {PyObject_HEAD_INIT(nullptr) 0};
   buffer_type.tp_name = "pullback.Buffer";
   buffer_type.tp_basicsize = sizeof(Buffer);

@@ -1,4 +1,4 @@
-// What the bindings of ops that take indices share.
+// Functions that the bindings of all ops with indices use.
 #pragma once
 #include "bindings/result.h"
 #include "launch/failure.h"
@@ -11,7 +11,7 @@ inline View indices_or_refuse(PyObject* object) {
   return v;
 }
 
-// Runs the launch; an index out of range becomes the exception that Python knows.
+// Runs the launch, and rethrows its OutOfRange as BadIndex. That of another kernel, launched earlier on a GPU, passes unchanged.
 inline void run_indexed(const Launch& launch, int64_t work) {
   try {
     run_released(launch, work);

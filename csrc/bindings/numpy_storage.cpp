@@ -1,4 +1,4 @@
-// NumPy arrays as the storage: of the CPU, and of the simulated GPU, where their class marks them as the device's.
+// NumPy arrays as the storage of the CPU and of the simulated GPU. A subclass marks the arrays of the simulated GPU.
 #include "bindings/buffer.h"
 #include "bindings/numpy_api.h"
 #include "bindings/storage.h"
@@ -7,11 +7,13 @@ namespace pb {
 namespace {
 
 #if defined(PB_CUDA)
-constexpr size_t kPooledBytes = 0;  // all memory is the device's
+constexpr size_t kPooledBytes = 0;  // all arrays come from the device's allocator
 #else
-constexpr size_t kPooledBytes = 64 * 1024;  // larger outputs come from the caching allocator; all while a profile looks on
+// NumPy allocates arrays with fewer bytes than this; larger ones come from the caching allocator. All arrays come from the latter
+// while this thread records a plan or a ledger that times its phases.
+constexpr size_t kPooledBytes = 64 * 1024;
 #endif
-PyTypeObject* array_type = nullptr;  // of the arrays that are taken and made
+PyTypeObject* array_type = nullptr;  // the class of the arrays that kernels accept and return
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// Recording a plan at the door: whose memory each operand is. See launch/plan.h for what becomes of it.
+// Records the launches of a thread as a plan, and finds the block that each operand lies in. launch/plan.h describes plans.
 #include "bindings/recorder.h"
 
 #include <pthread.h>
@@ -19,7 +19,7 @@ std::atomic<int> recordings{0};
 
 namespace {
 
-// Memory that the recording made, or was given as an input, while it is the owner's.
+// A block's memory, which this thread allocated while recording or received as an input, until its owner releases it.
 struct Span {
   int64_t bytes;
   int block;
@@ -27,7 +27,7 @@ struct Span {
 
 class Recording;
 
-// The recordings of all threads: any thread may give back memory that one of them knows.
+// The recordings of all threads. Any thread may release memory that belongs to one of them.
 struct All {
   std::mutex mutex;
   std::vector<Recording*> recordings;
@@ -36,7 +36,7 @@ All& all();
 
 class Recording : public Recorder {
  public:
-  // `elsewhere`: launches of this device are refused, because another's are recorded.
+  // elsewhere: add() refuses every launch on this device, because another device's launches are recorded.
   explicit Recording(bool elsewhere) : elsewhere_(elsewhere), plan_(std::make_unique<OwnedPlan>()) {}
   ~Recording() override;
 
@@ -57,7 +57,7 @@ class Recording : public Recorder {
     spans_[data] = {bytes, int(plan_->plan.blocks.size())};
     plan_->plan.blocks.push_back({home, bytes});
   }
-  void given_back(char* data) { spans_.erase(data); }  // with the lock
+  void given_back(char* data) { spans_.erase(data); }  // the caller holds the lock of all()
   Place place_of(const View& v) const {
     auto after = spans_.upper_bound(v.data);
     if (after == spans_.begin()) return {-1, 0};
@@ -80,7 +80,8 @@ class Recording : public Recorder {
 
 thread_local std::unique_ptr<Recording> own;
 
-// A child has one thread, and of the recordings its own: it must not find the lock taken by another.
+// A forked child has only the forking thread, so it keeps only this thread's recording. The fork takes the lock, because otherwise
+// a thread that does not exist in the child might hold it there.
 All& all() {
   static All* const found = [] {
     static All* made = new All;
@@ -115,8 +116,8 @@ Recording::~Recording() {
   others.erase(std::remove(others.begin(), others.end(), this), others.end());
 }
 
-// plan_begin(inputs): this thread's launches are recorded from now on. inputs: arrays that a replay is given others for. None:
-// launches are refused, because those of another device are recorded.
+// plan_begin(inputs) starts to record this thread's launches. inputs: the arrays that a replay replaces by its own inputs, or None
+// to refuse every launch on this device because another device's launches are recorded.
 PyObject* plan_begin(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 1);
   if (args[0] == Py_None) {
@@ -132,13 +133,14 @@ PyObject* plan_begin(const void*, PyObject* const* args, Py_ssize_t count) {
   Py_RETURN_NONE;
 }
 
-// plan_length() -> how many launches have been recorded so far.
+// plan_length() -> the number of launches recorded so far.
 PyObject* plan_length(const void*, PyObject* const*, Py_ssize_t count) {
   expect_count(count, 0);
   return PyLong_FromLong(own ? own->owned().plan.recorded : 0);
 }
 
-// plan_home(array) -> the number of its block, whole and contiguous; -1 for a part of one; None for memory from elsewhere.
+// plan_home(array) -> the number of the block that the array covers contiguously from end to end; -1 if it lies in a block in any
+// other way; None if its memory belongs to no block.
 PyObject* plan_home(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 1);
   const View v = view_or_refuse(args[0]);
@@ -148,8 +150,8 @@ PyObject* plan_home(const void*, PyObject* const* args, Py_ssize_t count) {
   return PyLong_FromLong(place.offset == 0 && v.contiguous() && v.bytes() == block.bytes ? place.block : -1);
 }
 
-// plan_end(results, fusion) -> plan. results: whole arrays of the recording, that each replay makes anew. fusion: the number of a
-// Fusion.
+// plan_end(results, fusion) -> the plan. results: arrays that begin a block which the recording allocated; every replay allocates
+// them again. fusion: the number of a Fusion.
 PyObject* plan_end(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 2);
   if (!own) throw Refused{"no recording runs in this thread"};
@@ -168,7 +170,7 @@ PyObject* plan_end(const void*, PyObject* const* args, Py_ssize_t count) {
   return plan_capsule(std::move(plan), Fusion(to_int(args[1])));
 }
 
-// plan_abort(): what was recorded is forgotten.
+// plan_abort() ends the recording and discards it.
 PyObject* plan_abort(const void*, PyObject* const*, Py_ssize_t count) {
   expect_count(count, 0);
   own.reset();

@@ -1,4 +1,5 @@
-// The functions of math/ on numbers that are counted: their values, and one special operation or none, whatever is inside.
+// The functions of math/ on counting scalars. Each returns the plain function's value, and counts as one special operation or as
+// none, whatever operations it performs inside.
 #pragma once
 #include "count/number.h"
 #include "math/convert.h"

@@ -1,4 +1,5 @@
-// The number that kernels are compiled with to be counted: of the size of T and with its values, and each operation is noted.
+// Counted, the scalar type on which the counting build instantiates kernels. It has the size and the values of T, and counts every
+// operation on it.
 #pragma once
 #include <cmath>
 #include <limits>
@@ -8,20 +9,20 @@
 
 namespace pb::count {
 
-// What is done, by any thread. In a source of its own, whose memory nobody watches.
+// Count one operation. Any thread may call them. They are defined in watch.cpp, whose own memory accesses are not watched.
 void note_add();
 void note_multiply();
 void note_fused();
 void note_special();
 
-// What is a number, and does not count: of the host, or of half precision, which is only stored.
+// True for types of numbers that do not count: numbers of the host, and of half precision, which is only a storage format.
 template <class X>
 constexpr bool is_plain = std::is_integral_v<X> || std::is_same_v<X, float> || std::is_same_v<X, double> ||
                           std::is_same_v<X, float16> || std::is_same_v<X, bfloat16>;
 template <class X> using if_plain = std::enable_if_t<is_plain<X>, int>;
 
-// As in math/counting.h: + - and the sign are additions, division is a special operation, comparisons and conversions are
-// free. What the compiler computes is no work.
+// The rules are those of math/counting.h: +, - and negation are additions, division is a special operation, comparisons and
+// conversions are free. Operations that the compiler evaluates do not count.
 #define PB_NOTED(op, note)                                                                                                    \
   friend constexpr Counted operator op(const Counted& a, const Counted& b) {                                                  \
     if (!__builtin_is_constant_evaluated()) note();                                                                           \
@@ -39,8 +40,7 @@ template <class T> struct Counted {
   T value;
 
   Counted() = default;
-  // Not the compiler's own, and never a call: of one that takes an argument from memory, or puts its result there, nobody
-  // would be told.
+  // Written out and always inlined, not defaulted: an out-of-line copy could read or write memory without the watcher seeing it.
   PB_HD constexpr Counted(const Counted& x) : value(x.value) {}
   PB_HD constexpr Counted& operator=(const Counted& x) { return value = x.value, *this; }
   template <class X, if_plain<X> = 0> PB_HD constexpr Counted(const X& x) : value(T(x)) {}

@@ -85,24 +85,12 @@ int quota_of(const std::string& folder) {
   return std::max(1, static_cast<int>(std::strtod(quota.c_str(), nullptr) / period + 0.5));
 }
 
-int usable_cpus() {
-  int cpus = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-#if defined(__linux__)
-  cpu_set_t mask;
-  if (sched_getaffinity(0, sizeof mask, &mask) == 0) cpus = std::max(1, CPU_COUNT(&mask));
-  for (const std::string& folder : cgroup_folders("", "")) {
-    if (const int quota = quota_of(folder)) cpus = std::min(cpus, quota);
-  }
-#endif
-  return std::min(cpus, kMaxThreads);
-}
-
 int default_thread_count() {
   if (const char* text = std::getenv("PULLBACK_NUM_THREADS")) {
     const long count = std::strtol(text, nullptr, 10);
     if (count >= 1) return static_cast<int>(std::min<long>(count, kMaxThreads));
   }
-  return usable_cpus();
+  return usable_cpus("");
 }
 
 struct Job {
@@ -287,6 +275,18 @@ void Pool::run(int64_t n, Chunks chunks, detail::Run run, const void* body) {
 }
 
 }  // namespace
+
+int usable_cpus(const std::string& root) {
+  int cpus = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+#if defined(__linux__)
+  cpu_set_t mask;
+  if (sched_getaffinity(0, sizeof mask, &mask) == 0) cpus = std::max(1, CPU_COUNT(&mask));
+  for (const std::string& folder : cgroup_folders(root, "")) {
+    if (const int quota = quota_of(folder)) cpus = std::min(cpus, quota);
+  }
+#endif
+  return std::min(cpus, kMaxThreads);
+}
 
 int thread_count() {
   int count = threads.load(std::memory_order_relaxed);

@@ -3,12 +3,17 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 
 namespace pb::cpu {
 
 // Threads that share a loop, the caller included. Default: PULLBACK_NUM_THREADS, or the CPUs this process may use.
 int thread_count();
 void set_thread_count(int count);  // at least 1; takes effect from the next loop on
+
+// Returns the number of CPUs in the affinity mask of this process, or the least quota of its control groups if that is less.
+// root: as for cgroup_folders().
+int usable_cpus(const std::string& root);
 
 // How a loop over n is cut: a function of n, grain and thread_count() alone, so that a reduction over chunks gives the
 // same bits whoever runs them, also where the loop runs inline. No chunk is shorter than grain, but for the last.

@@ -3,9 +3,7 @@
 
 #include "cuda/fold.cuh"
 #include "cuda/gradients.cuh"
-#include "families/executed.h"
 #include "families/update.h"
-#include "math/update.h"
 
 namespace pb::cuda {
 namespace {

@@ -1,4 +1,4 @@
-// Reads the symbol table of the ELF file that a kernel is in, once a file.
+// Reads the symbol table of the ELF file that contains a kernel, once per file.
 #include "cudasim/symbols.h"
 
 #include <cxxabi.h>
@@ -20,23 +20,23 @@ namespace {
 
 struct Variable {
   std::string name;
-  size_t offset, bytes;  // in the module's thread-local memory
+  size_t offset, bytes;  // offset and size in the module's thread-local memory
 };
 
-// A program or a library.
+// The symbols of a program or a library.
 struct Module {
   std::map<uintptr_t, std::string> functions;  // by address in the file
   std::vector<Variable> shared;
 };
 
-// Where the loader has put it.
+// The module that contains an address, and where the loader has put it.
 struct Place {
   std::string path;
   uintptr_t base = 0;
   size_t initialized = 0;               // bytes of thread-local variables with an initializer; the others follow
-  char* thread_local_memory = nullptr;  // the calling thread's, null if it has none yet
+  char* thread_local_memory = nullptr;  // the module's memory of the calling thread; null if the thread has none yet
   bool found = false;
-  uintptr_t address = 0;  // the question
+  uintptr_t address = 0;  // the address to look for
 };
 
 int find_place(dl_phdr_info* info, size_t, void* data) {
@@ -67,7 +67,7 @@ Place place_of(const void* address) {
 
 bool starts_with(const std::string& text, const char* prefix) { return text.rfind(prefix, 0) == 0; }
 
-// A variable of a function, and the function is none of those that only hosts call.
+// True for variables of functions, except functions of libraries that only the host calls.
 bool may_be_shared(const std::string& name) {
   if (!starts_with(name, "_ZZ")) return false;
   for (const char* host : {"_ZZN7cudasim", "_ZZNSt", "_ZZNKSt", "_ZZSt", "_ZZN9__gnu_cxx", "_ZZN8pybind11"}) {
@@ -108,7 +108,7 @@ Module read_module(const Place& place) {
     if (may_be_shared(name) && symbol.st_value >= place.initialized)
       variables.push_back({name, symbol.st_value, symbol.st_size});
   }
-  for (Variable& variable : variables) {  // one with a guard has a constructor, which CUDA's have not
+  for (Variable& variable : variables) {  // a variable with a guard has a constructor, which shared variables do not have
     if (!guards.count("_ZGV" + variable.name.substr(2))) module.shared.push_back(std::move(variable));
   }
   return module;

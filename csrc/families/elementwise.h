@@ -50,21 +50,20 @@ struct where_forward {
 
 // Each of these calls add(Row<...>{}, name) for every op of one kind; a backend instantiates its kernels with them.
 template <class Add> void each_unary(Add&& add) {
-#define PB_UNARY(name, FWD, PULL) add(Row<name##_forward, 1, kFloats>{}, #name);
-#define PB_UNARY_NUMBER(name, FWD, PULL) add(Row<name##_forward, 1, kFloats | kInts>{}, #name);
+#define PB_FORWARD(name, FWD) add(Row<name##_forward, 1, kFloats>{}, #name);
+#define PB_FORWARD_NUMBER(name, FWD) add(Row<name##_forward, 1, kFloats | kInts>{}, #name);
 #define PB_PREDICATE(name, EXPR) add(Row<name##_forward, 1, kFloats, true>{}, #name);
 #define PB_LOGICAL(name, EXPR) add(Row<name##_forward, 1, kFloats | kInts | kBool, true>{}, #name);
 #define PB_BITWISE(name, EXPR) add(Row<name##_forward, 1, kInts | kBool>{}, #name);
 #include "math/unary.def"
 }
 template <class Add> void each_unary_pullback(Add&& add) {
-#define PB_UNARY(name, FWD, PULL) add(Row<name##_pullback, 3, kFloats>{}, #name "_pullback");
-#define PB_UNARY_NUMBER PB_UNARY
+#define PB_PULLBACK(name, PULL) add(Row<name##_pullback, 3, kFloats>{}, #name "_pullback");
 #include "math/unary.def"
 }
 template <class Add> void each_binary(Add&& add) {
-#define PB_BINARY(name, FWD, PULL_A, PULL_B) add(Row<name##_forward, 2, kFloats>{}, #name);
-#define PB_BINARY_NUMBER(name, FWD, PULL_A, PULL_B) add(Row<name##_forward, 2, kFloats | kInts>{}, #name);
+#define PB_FORWARD(name, FWD) add(Row<name##_forward, 2, kFloats>{}, #name);
+#define PB_FORWARD_NUMBER(name, FWD) add(Row<name##_forward, 2, kFloats | kInts>{}, #name);
 #define PB_COMPARE(name, EXPR) add(Row<name##_forward, 2, kFloats | kInts | kBool, true>{}, #name);
 #define PB_LOGICAL(name, EXPR) add(Row<name##_forward, 2, kFloats | kInts | kBool, true>{}, #name);
 #define PB_BITWISE(name, EXPR) add(Row<name##_forward, 2, kInts | kBool>{}, #name);
@@ -72,10 +71,8 @@ template <class Add> void each_binary(Add&& add) {
   add(Row < where_forward, 3, kFloats | kInts | kBool, false, 1 > {}, "where");
 }
 template <class Add> void each_binary_pullback(Add&& add) {
-#define PB_BINARY(name, FWD, PULL_A, PULL_B)                      \
-  add(Row<name##_pullback_a, 4, kFloats>{}, #name "_pullback_a"); \
-  add(Row<name##_pullback_b, 4, kFloats>{}, #name "_pullback_b");
-#define PB_BINARY_NUMBER PB_BINARY
+#define PB_PULLBACK_A(name, PULL) add(Row<name##_pullback_a, 4, kFloats>{}, #name "_pullback_a");
+#define PB_PULLBACK_B(name, PULL) add(Row<name##_pullback_b, 4, kFloats>{}, #name "_pullback_b");
 #include "math/binary.def"
 }
 

@@ -3,7 +3,6 @@
 
 #include <cstring>
 
-#include "families/activations.h"
 #include "families/elementwise.h"
 #include "families/matmul.h"
 #include "families/rows.h"

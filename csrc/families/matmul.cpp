@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "families/activations.h"
 #include "families/executed.h"
 #include "math/counting.h"
 

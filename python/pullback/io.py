@@ -154,9 +154,9 @@ def _in_words(error: OSError, path: Path) -> OSError:
         errno.EISDIR: "save: the path is that of a folder, which a file cannot replace. Give the name of a file in it",
         errno.ENOENT: f'save: there is no folder "{folder}". Make it first, with os.makedirs',
         errno.ENOTDIR: f'save: "{folder}" is no folder, so that no file can be in it. Give the path of a file in a folder',
-        errno.ENOSPC: "save: the disk is full, and what was there before is as it was. Make room, or save elsewhere",
+        errno.ENOSPC: f"save: {error.strerror}, and the old file is as it was. Make room, or save elsewhere",
     }
-    denied = f'save: no file can be written in the folder "{folder}" ({error.strerror}). Save in a folder of yours, or change its mode'
+    denied = f'save: no file can be written in the folder "{folder}" ({error.strerror}). Save in another, or change its mode'
     words.update(dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), denied))
     known = denied if error.errno == errno.ENOENT and os.path.isdir(folder) else words.get(error.errno or 0)  # as in /proc
     return OSError(error.errno, known or f"save: {error.strerror}", str(path))

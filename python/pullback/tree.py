@@ -34,8 +34,8 @@ def _by_optree(tree: Any, none_is_leaf: bool = False) -> tuple[list[Any], Any]:
         leaves, spec = optree.tree_flatten(tree, none_is_leaf=none_is_leaf, namespace=_NAMESPACE)
     except ShapeError:  # from a comparison of two keys
         raise PullbackError(
-            "a dict has tensors as its keys, which have no order by which it could be taken apart. Use strings or numbers as keys, or "
-            "give a list."
+            "a dict has tensors as its keys, which have no order by which it could be taken apart. Use strings or numbers as keys, "
+            "or give a list."
         ) from None
     return _by_optree(tree, none_is_leaf) if _met_dataclasses(leaves) else (leaves, spec)
 

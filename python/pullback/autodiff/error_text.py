@@ -115,8 +115,8 @@ def instead_of(x: Any) -> str:
 
 def stale(op: Op, site: Any, storage: Any, version: int) -> str:
     return (
-        f"gradient: {storage.label()} was changed in place after the forward pass (version {version} then, {storage.version} now), but "
-        f"the pullback of {op_at(op, site)}, needs the old value. Take the gradient before the update, or run the forward pass "
+        f"gradient: {storage.label()} was changed in place after the forward pass (version {version} then, {storage.version} now), "
+        f"but the pullback of {op_at(op, site)}, needs the old value. Take the gradient before the update, or run the forward pass "
         f"again."
     )
 

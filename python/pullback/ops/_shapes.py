@@ -114,15 +114,9 @@ def infer_shape(name: str, size: int, shape: Any) -> Shape:
     raise ShapeError(f"{name}: {size} elements do not fill the shape {wanted}. The product of the lengths must {must}.")
 
 
-def reduced(shape: Shape, axes: Sequence[int], keepdims: bool) -> Shape:
-    """The shape after a reduction over `axes`."""
-    if keepdims:
-        return tuple([1 if axis in axes else n for axis, n in enumerate(shape)])
-    return tuple([n for axis, n in enumerate(shape) if axis not in axes])
-
-
 def kept_dims(shape: Shape, axes: Sequence[int]) -> Shape:
-    return reduced(shape, axes, True)
+    """The shape after a reduction over `axes` that keeps them with one element."""
+    return tuple([1 if axis in axes else n for axis, n in enumerate(shape)])
 
 
 def block_of(key: Sequence[Any], shape: Shape) -> tuple[Shape, Shape, Shape] | None:

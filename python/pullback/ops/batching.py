@@ -15,6 +15,7 @@ from ..autodiff.batching import pull, spread
 from ..autodiff.primitive import Op, apply
 from ..tensors.dtypes import float64, int64
 from ..tensors.tensor import Tensor
+from ._counts import ACTIVATIONS
 
 Rule = Callable[[Op, int, Sequence[Any], Sequence[bool], Sequence[Any]], Tensor]
 PullRule = Callable[[Any, int, Sequence[Any], Sequence[bool]], Any]  # of a primitive.Rule, on (g, *kept)
@@ -150,7 +151,6 @@ def pull_layer(rule: Any, size: int, values: Sequence[Any], on: Sequence[bool]) 
 def _of_layers() -> tuple[Any, ...]:
     """What pull_layer needs of modules that import this one, looked up once: an import in a function takes a microsecond."""
     from ..autodiff.primitive import OPS
-    from .linear import ACTIVATIONS
     from .reduce import sum_over
     from .shape import matrix_transpose, reshaped
 
@@ -340,7 +340,7 @@ def layer(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequ
     """linear(x, weight, bias, activation): one layer for all examples, or a layer for each."""
     from ..autodiff.primitive import OPS
     from .linalg import matmul
-    from .linear import ABSENT, ACTIVATIONS
+    from .linear import ABSENT
     from .shape import matrix_transpose, reshape, reshaped
 
     x, weight, bias = xs

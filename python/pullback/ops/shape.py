@@ -82,7 +82,7 @@ _concat = op("concat", example=normal((2, 3), (2, 1), params=(1, (3, 1))),
              issue=lambda op, inputs, params: joined(list(inputs), params[0]),
              joint=True, pullback=lambda g, axis, lengths, needs: _cut_up(g, axis, lengths, needs))  # fmt: skip
 PAD = op("pad", example=normal((2, 3), params=((1, 0), (0, 2), 0.5)),
-         kind=MOVEMENT, reference=lambda xp, x, before, after, value: xp.pad(x, list(zip(before, after)), constant_values=value),
+         kind=MOVEMENT, reference=lambda xp, x, before, after, value: _padded(xp, x, before, after, value),
          cost=no_flops, pullback=lambda g, x_shape, before: _cut_out(g, before, x_shape), tangent=padding)  # fmt: skip
 
 
@@ -98,6 +98,12 @@ def _placed_back(g: Tensor, shape: Shape, key: tuple[Any, ...]) -> Tensor:
         return reshaped(apply(OPS["index_set"], (zero, reshaped(g, (g.size,)), places), (0,)), shape)
     before, lengths, after = block
     return apply(PAD, (reshaped(g, lengths),), (before, after, 0.0))
+
+
+def _padded(xp: Any, x: Any, before: Shape, after: Shape, value: float) -> Any:
+    if not before:  # NumPy does not pad one number
+        return xp.array(x)
+    return xp.pad(x, list(zip(before, after)), constant_values=value)
 
 
 def _broadcast_array(x: Any, shape: Shape) -> Any:
@@ -300,7 +306,7 @@ def alias(x: Tensor) -> Tensor:
 
 
 def unchanged(x: Tensor) -> Tensor:
-    """x as the result of a view that had nothing to do. Of a Parameter that is another tensor, because it must not follow updates."""
+    """x as the result of a view that had nothing to do. Of a Parameter it is another tensor, which must not follow updates."""
     return alias(x) if isinstance(x, Parameter) else x
 
 

@@ -14,6 +14,7 @@ from ..autodiff.primitive import Op, apply, same
 from ..tensors import dtypes
 from ..tensors.operand import Number
 from ..tensors.tensor import Tensor
+from ._counts import ACTIVATIONS
 
 Rule = Callable[[Op, Sequence[Any], Tensor, Sequence[Any], Sequence[Any]], Tensor]
 
@@ -97,7 +98,7 @@ def padding(op: Op, inputs: Sequence[Any], y: Tensor, params: Sequence[Any], tan
 def layer(op: Op, inputs: Sequence[Any], y: Tensor, params: Sequence[Any], tangents: Sequence[Any]) -> Tensor:
     """linear(x, weight, bias, activation): bilinear in x and weight, then the activation's slope."""
     from ..autodiff.primitive import OPS
-    from .linear import ACTIVATIONS, linear
+    from .linear import linear
 
     (x, weight, _), (tx, tw, tb) = inputs, tangents
     parts = [linear(tx, weight)] if tx is not None else []

@@ -51,7 +51,7 @@ def names(params: list[Parameter]) -> list[str]:
 
 
 def refuse_bare(grads: Any) -> None:
-    """Raises PullbackError for a tensor or an array in the place of a list of gradients, which may be the loss, and for a dict by Parameter."""
+    """Raises PullbackError for a tensor or an array, which may be the loss, and for a dict with Parameters as keys."""
     if hasattr(grads, "shape"):
         raise PullbackError(
             f"step: a {type(grads).__name__} of shape {tuple(grads.shape)} was given, and not a list of gradients. A loss is "
@@ -60,8 +60,8 @@ def refuse_bare(grads: Any) -> None:
         )
     if isinstance(grads, dict) and any([isinstance(key, Parameter) for key in grads]):
         raise PullbackError(
-            "step: the gradients came in a dict that has Parameters as its keys. Give them in a list in the order of opt.parameters, "
-            "with None for a Parameter that is to stay: opt.step([grads.get(p) for p in opt.parameters])."
+            "step: the gradients came in a dict that has Parameters as its keys. Give them in a list in the order of "
+            "opt.parameters, with None for a Parameter that is to stay: opt.step([grads.get(p) for p in opt.parameters])."
         )
 
 

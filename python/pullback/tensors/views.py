@@ -31,9 +31,9 @@ class StaleView(Tensor):
     @property
     def array(self) -> NoReturn:  # pyright: ignore[reportIncompatibleVariableOverride]
         raise StaleValueError(
-            f"a view of {self.storage.label()}, of shape {self.shape}, is read after the {self.storage.kind} was changed in place: its "
-            f"values are gone. Take the view again after the update. To keep the old values, take a snapshot before it: pb.copy(p), or "
-            f"pb.stop_gradient(p) for a constant."
+            f"a view of {self.storage.label()}, of shape {self.shape}, is read after the {self.storage.kind} was changed in place: "
+            f"its values are gone. Take the view again after the update. To keep the old values, take a snapshot before it: "
+            f"pb.copy(p), or pb.stop_gradient(p) for a constant."
         )
 
     @property
