@@ -18,6 +18,7 @@ from .tensors.creation import (
 )  # fmt: skip
 from .debug import debug_nans as debug_nans
 from .tensors.devices import cuda as cuda, use_device as use_device
+from .exports import adopt as _adopt, export as _export
 from .interop.dispatch import attach as _attach_numpy
 from .tensors.dtypes import bool_
 from .tensors.dtypes import (
@@ -67,18 +68,18 @@ from .ops.sort import (
 from .ops.triangle import tril as tril, triu as triu
 from .transforms.tape import GradientTape as GradientTape
 from .tensors.parameter import Parameter as Parameter
+from .tensors.pickling import rebuilt as _rebuilt
 from .tensors.tensor import Tensor as Tensor
 
 if TYPE_CHECKING:
     import numpy as _numpy
 
-    from . import amp as amp, data as data, linalg as linalg, nn as nn, optim as optim
+    from . import amp as amp, data as data, linalg as linalg, nn as nn, optim as optim, random as random
     from .backends.native import trim as trim
     from .profiling import profile as profile
     from .profiling.flops import flops as flops
     from .replays.capture import capture as capture
     from .io import load as load, save as save
-    from .ops import random as random
     from .transforms.black_box import black_box as black_box
     from .transforms.checkpoint import checkpoint as checkpoint
     from .transforms.custom import custom_gradient as custom_gradient, straight_through as straight_through
@@ -107,9 +108,8 @@ def __array_namespace_info__() -> _Any:
     return NamespaceInfo()
 
 
-
 _LAZY = {
-    "amp": ".amp", "data": ".data", "linalg": ".linalg", "nn": ".nn", "optim": ".optim", "random": ".ops.random",
+    "amp": ".amp", "data": ".data", "linalg": ".linalg", "nn": ".nn", "optim": ".optim", "random": ".random",
     "load": ".io", "save": ".io", "profile": ".profiling", "vmap": ".transforms.vmap",
     "grad": ".transforms.vjp", "value_and_grad": ".transforms.vjp", "vjp": ".transforms.vjp", "jvp": ".transforms.jvp",
     "linearize": ".transforms.jvp", "hvp": ".transforms.jvp", "jacobian": ".transforms.jacobian",
@@ -129,6 +129,7 @@ def __getattr__(name: str) -> _Any:
     elif name in _LAZY:
         module = _importlib.import_module(_LAZY[name], __name__)
         value = getattr(module, name, module)
+        _adopt(value, __name__)
     else:
         raise AttributeError(f"module 'pullback' has no attribute {name!r}")
     globals()[name] = value
@@ -141,3 +142,5 @@ def __dir__() -> list[str]:
 
 _attach()
 _attach_numpy()
+_export(globals())
+_rebuilt.__module__, _rebuilt.__qualname__ = __name__, "_rebuilt"  # pickles of tensors name this function

@@ -3,6 +3,7 @@
 No other name is in this module, so that `dir(pb.linalg)` shows what users may call.
 """
 
+from .exports import export as _export
 from .ops.linalg import matmul, outer, tensordot, vecdot
 from .ops.matrices import cross, diagonal, matrix_norm, norm, trace, vector_norm
 from .ops.shape import matrix_transpose
@@ -11,3 +12,5 @@ __all__ = [
     "cross", "diagonal", "matmul", "matrix_norm", "matrix_transpose", "norm", "outer", "tensordot", "trace", "vecdot",
     "vector_norm",
 ]  # fmt: skip
+
+_export(globals())

@@ -1,5 +1,6 @@
 """Layers, losses and initial weights. Layouts, names and default initialisation as PyTorch."""
 
+from ..exports import export as _export
 from . import functional, init
 from .activations import ELU, GELU, LeakyReLU, LogSoftmax, ReLU, Sigmoid, SiLU, Softmax, Softplus, Tanh
 from .layers import Dropout, Embedding, Flatten, Identity, Linear, Sequential
@@ -12,3 +13,5 @@ __all__ = [
     "Module", "RMSNorm", "ReLU", "Sequential", "SiLU", "Sigmoid", "Softmax", "Softplus", "Tanh", "bce_with_logits",
     "cross_entropy", "functional", "huber", "init", "kl_div", "l1", "mse", "nll",
 ]  # fmt: skip
+
+_export(globals())

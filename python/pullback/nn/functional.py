@@ -1,5 +1,6 @@
 """The functions behind the layers, and the losses."""
 
+from ..exports import export as _export
 from ..ops.elementwise import leaky_relu, relu, sigmoid, silu, tanh
 from ..ops.index import one_hot
 from ..ops.linear import linear
@@ -12,3 +13,5 @@ __all__ = [
     "bce_with_logits", "cross_entropy", "dropout", "elu", "gelu", "huber", "kl_div", "l1", "layer_norm", "leaky_relu", "linear",
     "log_softmax", "logsumexp", "mse", "nll", "one_hot", "relu", "rms_norm", "sigmoid", "silu", "softmax", "softplus", "tanh",
 ]  # fmt: skip
+
+_export(globals())
