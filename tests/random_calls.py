@@ -183,7 +183,7 @@ def linear(rng: Any) -> None:
     m, k, n = sizes(rng)
     x, w = tensor(rng, (*shape_of(rng, int(rng.integers(0, 2)), 3), m, k), dtype), tensor(rng, (n, k), dtype)
     bias = tensor(rng, (n,), dtype) if rng.random() < 0.6 else None
-    activation = rng.choice(["relu", "tanh", "sigmoid"]) if rng.random() < 0.5 else None
+    activation = str(rng.choice(["relu", "tanh", "sigmoid"])) if rng.random() < 0.5 else None
     with_gradients(rng, lambda *xs: functional.linear(*xs, activation=activation), x, w, bias)
 
 

@@ -335,3 +335,23 @@ def test_a_layer_of_mixed_dtypes_is_in_their_common_one_with_and_without_a_bias(
     got = nn.functional.linear(x, w, b)
     assert got.dtype == wanted
     np.testing.assert_array_equal(host(got), arrays[0] @ arrays[1].T + (0 if b is None else arrays[2]))
+
+
+@needs_kernels
+@pytest.mark.parametrize("other", [{"label_smoothing": 0.25}, {"ignore_index": 1}], ids=str)
+@pytest.mark.parametrize("fusion", ["exact", "fast"])
+def test_a_loss_is_not_taken_for_that_of_the_gradient_of_another(fusion: str, other: dict[str, Any]) -> None:
+    """One kernel does a loss and its pullback, but not the pullback of the same logits and labels with other options."""
+    logits, labels = pb.tensor(np.random.default_rng(0).standard_normal((6, 3))), pb.tensor([0, 1, 2, 1, 0, 2])
+
+    def f(x: Any) -> Any:
+        plain = nn.functional.cross_entropy(x, labels)
+        with pb.GradientTape() as tape:
+            tape.watch(x)
+            loss = nn.functional.cross_entropy(x, labels, **other)
+        return plain, loss, tape.gradient(loss, x)
+
+    captured = pb.capture(f, fusion=fusion)
+    for _ in range(2):
+        for got, wanted in zip(captured(logits), f(logits), strict=True):
+            same(got, wanted)

@@ -70,3 +70,15 @@ def test_norms_of_negative_order_are_numpys(x: list[float], order: float) -> Non
 def test_an_order_that_is_no_number_is_refused(order: Any) -> None:
     with pytest.raises(pb.ShapeError, match=r"vector_norm: ord=.* is not a number"):
         pb.linalg.vector_norm(pb.ones(3), ord=order)
+
+
+@pytest.mark.parametrize(("arguments", "words"), [
+    (("a",), r"truncated_normal: mean='a' is not a number"),
+    ((0.0, None), r"truncated_normal: std=None is not a number"),
+    ((0.0, 1.0, [1]), r"truncated_normal: low=\[1\] is not a number"),
+    ((0.0, 1.0, -1.0, "b"), r"truncated_normal: high='b' is not a number"),
+    ((0.0, 1.0, 1.0, 1.0), r"truncated_normal: low=1\.0 must be less than high=1\.0"),
+])  # fmt: skip
+def test_a_truncated_normal_says_which_of_its_numbers_is_none(arguments: tuple[Any, ...], words: str) -> None:
+    with pytest.raises(pb.PullbackError, match=words):
+        pb.random.truncated_normal(3, *arguments)

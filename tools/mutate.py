@@ -4,10 +4,10 @@
     python tools/mutate.py python --seed 1 --count 150      mutants of python/pullback
     python tools/mutate.py cpp --seed 1 --count 30          mutants of csrc/{cpu,families,launch,math}, all compiled in one build
 
-It works in a copy of the checkout, build/mutate, so the checkout itself stays as it is. Each mutant runs first against the tests
-that call its function (at most 25 seconds of them, or for C++ the files in QUICK). Then all survivors run together against the
-whole suite, and each test that fails there runs against each survivor alone. What is left is printed and written to
-build/mutate/report.json. A survivor needs a test, or a reason why it changes nothing that a user or a profile can see.
+It works in a copy of the checkout, build/mutate or the folder that MUTATE names, so the checkout itself stays as it is. Each mutant
+runs first against the tests that call its function (at most 25 seconds of them, or for C++ the files in QUICK). Then all survivors
+run together against the whole suite, once, and each test that fails there runs against each survivor alone. What is left is printed
+and written to report.json in that folder. A survivor needs a test, or a reason why it changes nothing that a user or profile sees.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ QUICK = [f"tests/test_{name}.py" for name in (
     "cpu_memory", "threads", "products", "scatters", "segments", "flop_counts",
 )]  # fmt: skip
 SECONDS = 25.0  # of tests for one mutant
+LIMIT = 600.0  # seconds after which a mutant hangs
 
 
 def build(mutants: list[Mutant]) -> list[Mutant]:
@@ -102,10 +103,11 @@ def run(options: list[str], tests: Any = None, limit: float | None = None, **var
 
 
 def related(m: Mutant, calls: dict[str, Any]) -> list[str]:
-    """The quick tests that call the mutant's function, or outside functions anything in its file, in turns from each file."""
+    """Tests that call the mutant's function, or outside functions anything in its file, in turns from each file of tests; those of
+    few functions first, because they are about these."""
     wanted = f"{m.file}:{m.function}"
     files: dict[str, list[str]] = defaultdict(list)
-    for test in sorted(calls, key=lambda test: calls[test][0]):
+    for test in sorted(calls, key=lambda test: len(calls[test][1])):
         if any([f == wanted or (not m.function and f.startswith(wanted)) for f in calls[test][1]]):
             files[test.partition("::")[0]].append(test)
     taken, seconds = list[str](), 0.0
@@ -134,37 +136,33 @@ def known_calls() -> dict[str, Any]:
 
 def draw(options: argparse.Namespace) -> int:
     """Draws mutants, runs them, and writes what becomes of each. Returns 1 if one survives."""
-    python = options.what == "python"
-    mutants = (python_mutants if python else cpp_mutants)(options.seed, options.count)
-    mutants = mutants if python else build(mutants[:64])  # a bit each
-    calls = known_calls() if python else {}
-    number = {id(m): 1 << i for i, m in enumerate(mutants)}
+    python, calls = options.what == "python", known_calls()
+    mutants = python_mutants(options.seed, options.count) if python else build(cpp_mutants(options.seed, options.count)[:64])
 
-    def attempt(some: list[Mutant], arguments: list[str], tests: Any, limit: float | None = None) -> tuple[int, list[str]]:
+    def attempt(some: list[Mutant], arguments: list[str], tests: Any, limit: float | None = LIMIT) -> tuple[int, list[str]]:
         if python:
             write(some)
-        result = run(arguments, tests, limit, PULLBACK_MUTANTS=str(sum([number[id(m)] for m in some])))
+        result = run(arguments, tests, limit, PULLBACK_MUTANTS=str(sum([1 << mutants.index(m) for m in some])))
         if python:
             restore(some)
         return result
 
-    def keep(m: Mutant, state: str) -> None:
-        m.state = state
+    def keep(m: Mutant, status: int) -> None:
+        m.state = "survives" if status in (0, 5) else "hangs" if status == 124 else "noticed"
         (WORK / "report.json").write_text(json.dumps([asdict(m) for m in mutants], indent=1))
-        print(f"{state:10} {m.file}:{m.line} {m.kind}: {' '.join(m.was.split())} -> {' '.join(m.text.split())}", flush=True)
+        print(f"{m.state:10} {m.file}:{m.line} {m.kind}: {' '.join(m.was.split())} -> {' '.join(m.text.split())}", flush=True)
 
-    known = json.loads((WORK / "known.json").read_text()) if python else run([], QUICK)[1]
+    if not python and (failed := run([], QUICK)[1]):
+        raise SystemExit(f"These tests fail without a mutant: {failed}")
     for m in mutants:
         tests = related(m, calls) if python else QUICK
-        status, failed = attempt([m], ["-x"], tests, 6 * SECONDS + 60) if tests else (0, [])
-        keep(m, "survives" if status in (0, 5) or set(failed) & set(known) else "hangs" if status == 124 else "noticed")
+        keep(m, attempt([m], ["-x"], tests)[0] if tests else 0)
     left = [m for m in mutants if m.state == "survives"]
     if left and not options.fast:
-        _, failed = attempt(left, [*NEVER, "-n", options.jobs, "--maxfail=300"], None)
-        for m in left:
-            tests = [test for test in failed if test not in known]
-            status, _ = attempt([m], ["-x"], tests, 600) if tests else (0, [])
-            keep(m, "survives" if status == 0 else "noticed")
+        _, failed = attempt(left, [*NEVER, "-n", options.jobs, "--maxfail=300"], None, limit=None)
+        tests = sorted(set(failed) - set(attempt([], [], failed)[1])) if failed else []  # those that pass without a mutant
+        for m in left if tests else []:
+            keep(m, attempt([m], ["-x"], tests)[0])
     left = [m for m in left if m.state == "survives"]
     print(f"{len(mutants)} mutants, {len(mutants) - len(left)} noticed, {len(left)} survive")
     return bool(left)
@@ -183,23 +181,21 @@ def main() -> int:
     if options.what != "trace":
         return draw(options)
     _, failed = run([*NEVER, "-n", options.jobs, "--dist", "loadfile"], options.tests or None, MUTATE_TRACE="1")
-    (WORK / "known.json").write_text(json.dumps(failed))
-    print(f"{len(known_calls())} tests are traced; fail: {failed}")
+    print(f"{len(known_calls())} tests are traced. These fail, and are left out: {failed}")
     return 0
 
 
 # ---- inside pytest: -p mutate
 
 if "MUTATE" in os.environ:
-    import threading
-
     import pytest
 
     _calls: dict[str, Any] = {}
+    _failed = set[str]()
     _folder = Path(os.environ["MUTATE"])
 
     def pytest_collection_modifyitems(items: list[Any]) -> None:
-        """Keeps the tests that were asked for, and leaves out those that fail without a mutant."""
+        """Keeps the tests that were asked for."""
         tests = json.loads((_folder / "tests.json").read_text())
         if tests is not None:
             kept = set(tests)
@@ -215,24 +211,25 @@ if "MUTATE" in os.environ:
             if event == "call":
                 codes.add(frame.f_code)
 
-        threading.setprofile(listen)
         sys.setprofile(listen)
         result = yield
         sys.setprofile(None)
-        threading.setprofile(None)  # type: ignore[arg-type]
         prefix = str(_folder / "python/")
         ours = {(c.co_filename, c.co_qualname) for c in codes if c.co_filename.startswith(prefix)}
         _calls[item.nodeid] = [time.perf_counter() - start, sorted([f"{os.path.relpath(f, _folder)}:{name}" for f, name in ours])]
         return result
 
     def pytest_runtest_logreport(report: Any) -> None:
+        if report.failed:
+            _failed.add(report.nodeid)
         if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
             with (_folder / "failed.txt").open("a") as file:
                 file.write(report.nodeid + "\n")
 
     def pytest_sessionfinish() -> None:
         if "MUTATE_TRACE" in os.environ and _calls:
-            (_folder / f"calls-{os.getpid()}.json").write_text(json.dumps(_calls))
+            passed = {test: calls for test, calls in _calls.items() if test not in _failed}
+            (_folder / f"calls-{os.getpid()}.json").write_text(json.dumps(passed))
 
 
 if __name__ == "__main__":

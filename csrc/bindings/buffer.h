@@ -15,7 +15,7 @@ inline PyTypeObject buffer_type;  // prepare_buffers() fills it in
 
 inline void buffer_free(PyObject* self) {
   const Allocation& block = reinterpret_cast<Buffer*>(self)->block;
-  if (recordings.load(std::memory_order_relaxed)) tell_given_back(static_cast<char*>(block.data));
+  if (recordings.load(std::memory_order_relaxed)) on_free(static_cast<char*>(block.data));
   pb::release(block);
   PyObject_Free(self);
 }

@@ -58,7 +58,7 @@ py::object uploaded(py::handle array) {
   const pb::View from = pb::host_view_or_refuse(array.ptr());
   pb::View to;
   auto made = py::reinterpret_steal<py::object>(pb::new_array(from.dtype, from.ndim, from.shape, to));
-  if (pb::recording()) pb::tell_given_back(to.data);  // no launch writes it, so it is not a temporary of the recording
+  if (pb::recording()) pb::on_free(to.data);  // no launch writes it, so it is not a temporary of the recording
   pb::cuda::upload(to.data, from.data, size_t(from.bytes()));
   return made;
 }
@@ -69,7 +69,7 @@ void bind_memory(py::module_& mod) {
   mod.def("new_array", [](int64_t size, py::handle dtype) {
     pb::View view;
     auto array = py::reinterpret_steal<py::object>(pb::new_array(pb::dtype_of(dtype.ptr()), 1, &size, view));
-    if (pb::recording()) pb::tell_given_back(view.data);  // no launch writes it, so it is not a temporary of the recording
+    if (pb::recording()) pb::on_free(view.data);  // no launch writes it, so it is not a temporary of the recording
     return array;
   });
   mod.def("upload", [](py::handle array, int device) {  // returns a copy of a NumPy array in the device's memory

@@ -148,7 +148,7 @@ bool view_of(PyObject* object, View& v) {
   else read_ints(of_strides, object, v.stride, v.ndim);
   if (!aligned(v)) return false;
   join_call(int(read_int(of_device, pointer.get())));
-  if (recording()) tell_seen(object, v);
+  if (recording()) on_operand(object, v);
   return true;
 }
 
@@ -160,7 +160,7 @@ PyObject* new_array(DType dtype, int ndim, const int64_t* shape, View& out) {
   Buffer* buffer = new_buffer(bytes_of(dtype, ndim, shape));
   const Owned owner(reinterpret_cast<PyObject*>(buffer));
   out.data = static_cast<char*>(buffer->block.data);
-  if (recording()) tell_made(out.data, out.bytes());
+  if (recording()) on_allocate(out.data, out.bytes());
   const Owned address(PyLong_FromVoidPtr(buffer->block.data)), bytes(PyLong_FromSize_t(buffer->block.bytes)),
       device(PyLong_FromLong(buffer->block.device)), dims(tuple_of(shape, ndim));
   PyObject* const of_memory[] = {nullptr, address.get(), bytes.get(), owner.get(), device.get()};

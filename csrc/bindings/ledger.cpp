@@ -23,17 +23,17 @@ thread_local std::unique_ptr<Ledger> own_ledger;
 // set_phase(number) -> the previous number. Sets the phase of this thread's later launches.
 PyObject* set_phase(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 1);
-  const int before = door.charge.phase;
-  door.charge.phase = int(to_int(args[0]));
-  if (door.ledger) door.ledger->enter(door.charge.phase);
+  const int before = door.attribution.phase;
+  door.attribution.phase = int(to_int(args[0]));
+  if (door.ledger) door.ledger->enter(door.attribution.phase);
   return PyLong_FromLong(before);
 }
 
 // set_scope(number) -> the previous number. Sets the scope of this thread's later launches.
 PyObject* set_scope(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 1);
-  const int before = door.charge.scope;
-  door.charge.scope = int(to_int(args[0]));
+  const int before = door.attribution.scope;
+  door.attribution.scope = int(to_int(args[0]));
   return PyLong_FromLong(before);
 }
 
@@ -86,14 +86,14 @@ PyObject* scopes_by(const void*, PyObject* const* args, Py_ssize_t count) {
 // scope() -> the scope of this thread's launches.
 PyObject* scope(const void*, PyObject* const*, Py_ssize_t count) {
   expect_count(count, 0);
-  return PyLong_FromLong(door.charge.scope);
+  return PyLong_FromLong(door.attribution.scope);
 }
 
 // enter_scope(path of a module) -> the previous scope.
 PyObject* enter_scope(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 1);
-  const int before = door.charge.scope;
-  door.charge.scope = scope_for({args[0], Py_None, 0, before}).scope;
+  const int before = door.attribution.scope;
+  door.attribution.scope = scope_for({args[0], Py_None, 0, before}).scope;
   return PyLong_FromLong(before);
 }
 
@@ -101,7 +101,7 @@ PyObject* enter_scope(const void*, PyObject* const* args, Py_ssize_t count) {
 // since the previous label to this op, called from this line.
 PyObject* label(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 3);
-  const int phase = door.charge.phase, scope = door.charge.scope;
+  const int phase = door.attribution.phase, scope = door.attribution.scope;
   const auto [to, pulled] = scope_for({args[0], args[1], to_int(args[2]), scope});
   if (door.ledger && to >= 0) door.ledger->label(phase, scope, to);
   if (door.recorder && to >= 0) door.recorder->label(phase, scope, to);
@@ -115,7 +115,7 @@ PyObject* ledger_begin(const void*, PyObject* const* args, Py_ssize_t count) {
   const int64_t detail = to_int(args[0]);
   own_ledger = std::make_unique<Ledger>(detail >= 1, detail >= kTimed, detail == 2 || detail < 0, detail < 0);
   door.ledger = own_ledger.get();
-  door.ledger->enter(door.charge.phase);
+  door.ledger->enter(door.attribution.phase);
   Py_RETURN_NONE;
 }
 // ledger_end() stops recording. The ledger is kept for ledger_take.
@@ -173,10 +173,11 @@ PyObject* ledger_take(const void*, PyObject* const*, Py_ssize_t count) {
     return Py_BuildValue("(NNLLL)", charged(r.key), figures(r.cost), (long long)r.live_bytes, (long long)r.begin,
                          (long long)r.end);
   });
-  PyObject* borders = list_of(taken.borders, [](const Border& b) { return Py_BuildValue("(Li)", (long long)b.mark, b.phase); });
+  PyObject* changes =
+      list_of(taken.phase_changes, [](const PhaseChange& b) { return Py_BuildValue("(Li)", (long long)b.mark, b.phase); });
   const std::vector<int64_t> before(taken.phases, taken.phases + kPhases);
   PyObject* phases = list_of(before, [](int64_t nanoseconds) { return PyLong_FromLongLong(nanoseconds); });
-  return Py_BuildValue("(NNNNL)", sums, launches, borders, phases, (long long)taken.launching);
+  return Py_BuildValue("(NNNNL)", sums, launches, changes, phases, (long long)taken.launching);
 }
 
 // live_bytes() -> the bytes of all live arrays that kernels allocated.

@@ -26,7 +26,7 @@ bool view_of(PyObject* object, View& v) {
   v.data = PyArray_BYTES(array);
   v.ndim = ndim;
   for (int d = 0; d < ndim; ++d) v.shape[d] = PyArray_DIMS(array)[d], v.stride[d] = PyArray_STRIDES(array)[d];
-  if (recording()) tell_seen(object, v);
+  if (recording()) on_operand(object, v);
   return true;
 }
 
@@ -36,7 +36,7 @@ PyObject* new_array(DType dtype, int ndim, const int64_t* shape, View& out) {
   npy_intp dims[kMaxDims];
   for (int d = 0; d < ndim; ++d) dims[d] = shape[d];
   PyObject* array;
-  if (bytes < kPooledBytes && !recording() && !(door.ledger && door.ledger->has_borders)) {
+  if (bytes < kPooledBytes && !recording() && !(door.ledger && door.ledger->has_phases)) {
     Py_INCREF(descriptor);
     array = PyArray_NewFromDescr(array_type, descriptor, ndim, dims, nullptr, nullptr, 0, nullptr);
     if (!array) throw PythonError{};
@@ -49,7 +49,7 @@ PyObject* new_array(DType dtype, int ndim, const int64_t* shape, View& out) {
       throw PythonError{};
     }
     PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(array), reinterpret_cast<PyObject*>(buffer));
-    if (recording()) tell_made(static_cast<char*>(buffer->block.data), int64_t(bytes));
+    if (recording()) on_allocate(static_cast<char*>(buffer->block.data), int64_t(bytes));
   }
   out.data = PyArray_BYTES(reinterpret_cast<PyArrayObject*>(array));
   out.dtype = dtype;

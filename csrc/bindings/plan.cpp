@@ -43,7 +43,7 @@ void give_memory(OwnedPlan& owned, Plan& plan) {
   char* arena = plan.arena_bytes ? new_memory(owned, plan.arena_bytes) : nullptr;
   for (size_t b = 0; b < plan.blocks.size(); ++b) {
     const Block& block = plan.blocks[b];
-    if (block.home == Home::arena && block.first >= 0) plan.move(int(b), arena + block.offset);
+    if (block.kind == BlockKind::arena && block.first >= 0) plan.move(int(b), arena + block.offset);
   }
 }
 
@@ -52,7 +52,7 @@ void make_figures(OwnedPlan& owned) {
   if (owned.figures) return;
   owned.plain.finish(owned.plain_fusion, kArenaAlign);
   std::vector<PlanRecord> figures;
-  for (const Step& step : owned.plain.steps) figures.push_back(figures_of(step.launch, step.charge));
+  for (const Step& step : owned.plain.steps) figures.push_back(figures_of(step.launch, step.attribution));
   owned.figures = std::make_shared<const std::vector<PlanRecord>>(std::move(figures));
   for (const Group& group : owned.plan.groups) {
     size_t place = 0;
@@ -138,9 +138,9 @@ void run_passes(OwnedPlan& owned, int64_t steps, int64_t from, int64_t passes, c
   const Released released;
   const BesideOthers beside_others;
   const std::lock_guard<std::mutex> lock(owned.mutex);
-  Span near[kNear];
-  std::vector<Span> far(all > kNear ? all : 0);
-  Span* given = all > kNear ? far.data() : near;
+  StridedAddress near[kNear];
+  std::vector<StridedAddress> far(all > kNear ? all : 0);
+  StridedAddress* given = all > kNear ? far.data() : near;
   for (size_t k = 0; k < all; ++k) {
     const int64_t stride = steps ? views[k].stride[0] : 0;
     given[k] = {views[k].data + from * stride, stride};
@@ -307,8 +307,8 @@ PyObject* plan_rows(const void*, PyObject* const* args, Py_ssize_t count) {
     for (int s = plan.groups[g].first; s < plan.groups[g].first + plan.groups[g].count; ++s) {
       const Step& step = plan.steps[s];
       const View& out = plan.out(step).view;
-      PyObject* row = Py_BuildValue("(NiisNz)", names_of(step), int(g), step.charge.phase, kDTypeName[int(out.dtype)],
-                                    shape_of(out), step.why_alone);
+      PyObject* row = Py_BuildValue("(NiisNz)", names_of(step), int(g), step.attribution.phase, kDTypeName[int(out.dtype)],
+                                    shape_of(out), step.unfused_reason);
       if (!row || PyList_Append(rows, row) < 0) {
         Py_XDECREF(row);
         Py_DECREF(rows);

@@ -28,9 +28,9 @@ struct OwnedPlan {
   int64_t done = 0;   // steps of the last run that were complete before those in `progress`
   Progress progress;  // the progress of the last run since its last check for signals
   bool plain_ready = false;
-  bool warned = false;                   // the user has been warned that the launches do not run as a graph
-  bool ran_plain = false;                // the last run replayed `plain`
-  Fusion plain_fusion = Fusion::needed;  // Fusion::none if `plan` keeps launches whose results are unused
+  bool warned = false;                      // the user has been warned that the launches do not run as a graph
+  bool ran_plain = false;                   // the last run replayed `plain`
+  Fusion plain_fusion = Fusion::drop_dead;  // Fusion::none if `plan` keeps launches whose results are unused
   // The ledger entries of the launches of `plain`, computed when they are first needed. figures_of_groups[g] is the index of the
   // entry of the first launch of group g of `plan`.
   std::shared_ptr<const std::vector<PlanRecord>> figures;

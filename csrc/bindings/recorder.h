@@ -8,13 +8,13 @@ namespace pb {
 
 extern std::atomic<int> recordings;  // the number of active recordings of all threads
 
-bool recording();  // true if this thread records; the functions below need that, except tell_given_back()
-// Notes that this thread allocated the memory of an array. The Buffer that owns it calls tell_given_back() when it is freed.
-void tell_made(char* data, int64_t bytes);
-void tell_given_back(char* data) noexcept;
+bool recording();  // true if this thread records; the functions below need that, except on_free()
+// Notes that this thread allocated the memory of an array. The Buffer that owns it calls on_free() when it is freed.
+void on_allocate(char* data, int64_t bytes);
+void on_free(char* data) noexcept;
 // Notes that a coming launch uses an array. If its memory is not a block of the plan, the plan keeps a reference to the array.
-void tell_seen(PyObject* owner, const View& v);
+void on_operand(PyObject* owner, const View& v);
 // Makes the plan keep a reference to another owner of memory that a coming launch uses.
-void tell_kept(PyObject* owner);
+void keep_alive(PyObject* owner);
 
 }  // namespace pb

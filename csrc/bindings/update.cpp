@@ -127,7 +127,7 @@ PyObject* call_step(const void* table, PyObject* const* args, Py_ssize_t count) 
   expect_count(count, 6);
   auto* plan = static_cast<Plan*>(PyCapsule_GetPointer(args[0], kPlanName));
   if (!plan) throw PythonError{};
-  if (recording()) tell_kept(args[0]);
+  if (recording()) keep_alive(args[0]);
   if (plan->busy) throw Refused{"a step with this plan is running in another thread"};
   Launch launch{};
   const Items hyper(args[3]);

@@ -30,7 +30,7 @@ std::vector<Watched> launches;
 void perform_on_device(const Launch& launch);  // the backend's perform(), which is compiled under this name
 
 void perform(const Launch& launch) {
-  const auto [key, cost] = figures_of(launch, door.charge);
+  const auto [key, cost] = figures_of(launch, door.attribution);
   Watched watched{key.kernel,
                   key.arithmetic,
                   launch.outputs,

@@ -49,8 +49,8 @@
 
 namespace pb::count {
 
-// Counts two special operations: a sine and a cosine.
-template <class T> m::SinCos<Counted<T>> sincos_turns(Counted<T> u) {
+// A sine and a cosine.
+template <class T> m::SinCos<WatchedScalar<T>> sincos_turns(WatchedScalar<T> u) {
   const m::SinCos<T> y = random::sincos_turns(u.value);
   return {special(y.sin), special(y.cos)};
 }

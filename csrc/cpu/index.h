@@ -8,9 +8,9 @@
 
 namespace pb::cpu {
 
-using kernels::Around;
-using kernels::around;
+using kernels::AxisSplit;
 using kernels::Negative;
+using kernels::split_at;
 
 // Indices to be read once, a block at a time: other threads may write where they lie, so what is checked must be what is used.
 struct Positions {
@@ -46,7 +46,5 @@ template <class F> void with_positions(const View& indices, int64_t length, Nega
 
 // The elements of v as one contiguous run of `dtype`: where they lie, or in scratch.
 View contiguous_as(DType dtype, const View& v, Scratch& scratch);
-// A contiguous view of the shape of `like`.
-View contiguous_view(void* data, DType dtype, const View& like);
 
 }  // namespace pb::cpu

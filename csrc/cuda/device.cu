@@ -49,7 +49,8 @@ Device& here() {
   if (__builtin_expect(forked, 0))
     throw Failure(
         "this process was forked from one that had used the GPU, and CUDA does not work in such a child. Start it with "
-        "multiprocessing's \"spawn\" or \"forkserver\" (multiprocessing.get_context(\"spawn\")), use the GPU in the child only, "
+        "multiprocessing's \"spawn\" or \"forkserver\" (multiprocessing.get_context(\"spawn\")), use the GPU in the child "
+        "only, "
         "or work on the CPU there, inside `with pb.use_device(\"cpu\"):`");
   std::call_once(device.once, [&device] { prepare(device, current); });
   return device;

@@ -72,8 +72,8 @@ int64_t time_of(int64_t mark) {
   return timing.zero_ns + int64_t(double(milliseconds) * 1e6);
 }
 
-bool multiplies_in_tf32(const Charge& charge) {
-  return kernels::Precision(charge.precision) == kernels::Precision::tf32 && cuda::by_tensor_cores(DType::f32);
+bool multiplies_in_tf32(const Attribution& attribution) {
+  return kernels::Precision(attribution.precision) == kernels::Precision::tf32 && cuda::by_tensor_cores(DType::f32);
 }
 
 void perform(const Launch& launch) {

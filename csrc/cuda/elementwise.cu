@@ -13,10 +13,10 @@ void executed_elements(const Launch& launch, Counts& work) {
 
 const std::vector<const Elementwise*>& elementwise() {
   static const std::vector<const Elementwise*> table = [] {
-    std::vector<const Elementwise*> rows;
-    each_unary(cuda::AddMapped{rows}), each_unary_pullback(cuda::AddMapped{rows});
-    each_binary(cuda::AddMapped{rows}), each_binary_pullback(cuda::AddMapped{rows});
-    return rows;
+    std::vector<const Elementwise*> entries;
+    each_unary(cuda::AddElementwise{entries}), each_unary_pullback(cuda::AddElementwise{entries});
+    each_binary(cuda::AddElementwise{entries}), each_binary_pullback(cuda::AddElementwise{entries});
+    return entries;
   }();
   return table;
 }

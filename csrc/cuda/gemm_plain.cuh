@@ -149,19 +149,19 @@ __global__ void __launch_bounds__(S::kThreadsOf, std::is_same_v<C, double> ? 1 :
   using K = Plain<C, S, kStaged>;
   C* const shared = reinterpret_cast<C*>(pb_shared);
   const Problem& p = group.problems[group.count > 1 && blockIdx.x >= group.problems[1].first];
-  const Place place = place_of<S::kM, S::kN>(p);
-  const int length = int(place.end - place.begin);  // see kMostDepth
+  const TilePosition position = position_of<S::kM, S::kN>(p);
+  const int length = int(position.end - position.begin);  // see kMostDepth
   const int steps = (length + S::kDepth - 1) / S::kDepth;
 
   typename K::A a;
   typename K::B b;
-  a.begin(p.a, p.y, p.reading_a, place.a, place.row, p.m, place.begin);
-  b.begin(p.b, p.b, p.reading_b, place.b, place.column, p.n, place.begin);
+  a.begin(p.a, p.y, p.reading_a, position.a, position.row, p.m, position.begin);
+  b.begin(p.b, p.b, p.reading_b, position.b, position.column, p.n, position.begin);
 
   const Seat<S> seat;
   Few<C, S::kTN> sums[S::kTM] = {};
   Sum<C> row_sum;
-  const bool summing = S::kSums && p.sums && place.column == 0 && int(threadIdx.x) < S::kM;
+  const bool summing = S::kSums && p.sums && position.column == 0 && int(threadIdx.x) < S::kM;
 
   const auto step = [&](const C* stage) {
     const C *left = stage + seat.down * K::kVM, *right = stage + K::A::kElements + seat.across * K::kVN;
@@ -238,12 +238,12 @@ __global__ void __launch_bounds__(S::kThreadsOf, std::is_same_v<C, double> ? 1 :
         *reinterpret_cast<Few<C, K::kVN>*>(to + i * K::Out::kPitch + j * K::kVN * S::kAcross) = few;
       }
     __syncthreads();
-    K::Out::part(p, place, shared, part * K::kRows);
+    K::Out::part(p, position, shared, part * K::kRows);
   }
   if constexpr (std::is_floating_point_v<C>) {
-    if (summing) K::Out::put_sum(p, place, int(threadIdx.x), row_sum.total());
+    if (summing) K::Out::put_sum(p, position, int(threadIdx.x), row_sum.total());
   }
-  K::Out::fold(p, place);
+  K::Out::fold(p, position);
 }
 
 template <class C, class S, bool kStaged> void launch_plain(const Group& group, unsigned blocks) {

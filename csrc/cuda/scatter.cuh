@@ -342,7 +342,7 @@ template <class Op, class C> void combine_as(const Work& work) {
 }
 
 // An op with what is done for each type; nothing where it moves bytes.
-struct Scattered : kernels::Scatter {
+struct ScatterKernel : kernels::Scatter {
   void (*combine[kComputes])(const Work&);
   bool moves;
 };

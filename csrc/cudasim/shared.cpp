@@ -24,7 +24,7 @@ void poison_shared(const void* kernel, size_t dynamic) {
   constexpr size_t kBeyond = 256;  // bytes of padding filled with NaN, so that a read just past the end returns NaN
   std::memset(pb_shared + dynamic, 0xff, dynamic + kBeyond <= kMaxShared ? kBeyond : kMaxShared - dynamic);
 #endif
-  for (const Span& span : shared_variables(kernel)) std::memset(span.begin, 0xff, span.bytes);
+  for (const MemoryRange& range : shared_variables(kernel)) std::memset(range.begin, 0xff, range.bytes);
 }
 
 }  // namespace cudasim

@@ -7,17 +7,17 @@
 
 namespace cudasim {
 
-struct Span {
+struct MemoryRange {
   char* begin;
   size_t bytes;
 };
 
 std::string name_of(const void* kernel);  // the demangled name, or "a kernel" if symbols have been stripped
 
-// Returns the calling OS thread's copies of all static shared variables in the program or library that contains the kernel. C++ has
-// no list of them, but they are the thread-local variables of functions that have no initializer. Empty if symbols have been
-// stripped.
-const std::vector<Span>& shared_variables(const void* kernel);
+// Static shared variables, as the calling OS thread sees them, of the program or library that holds the kernel.
+// C++ tells neither their places nor their number, but they are the thread-local variables of functions that have no
+// initializer. Empty where symbols have been stripped.
+const std::vector<MemoryRange>& shared_variables(const void* kernel);
 
 size_t own_shared_bytes(const void* kernel);  // bytes of the variables that the kernel declares, without functions it calls
 

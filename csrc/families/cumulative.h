@@ -27,7 +27,8 @@ inline void cumulative_cost(const Launch& launch, Cost& cost) {
   cost.add(op.counts, out.size() - out.size() / out.shape[launch.ints[0]]);
 }
 
-// One step of each op: y is the previous result, x the next element. Of equal elements the first stays, and a NaN stays.
+// One step of each op: y is the previous result, x the next element. Of equal elements the first stays, and a NaN stays. The extremes
+// are for `cummax` and `cummin`, which the Python package does not declare yet.
 struct RunningSum {
   static constexpr bool kWide = true;
   template <class A> PB_HD A operator()(A y, A x) const { return m::add(y, x); }
@@ -54,10 +55,10 @@ template <class Add> void each_cumulative(Add&& add) {
 // True if results can have this type. Sums and products of bools are computed as integers.
 template <class Op> constexpr bool runs_on(Compute c) { return !Op::kWide || c != Compute::b8; }
 
-// Returns the op's entry of the table that the bindings read.
+// Returns what the bindings read of an op.
 template <class Op> Cumulative cumulative_of(Op, const char* name, void (*run)(const Launch&)) {
   return {{name, run, cumulative_cost, executed_cumulative}, Op::kWide, counts_of([] {
-            (void)Op()(Counting(0.5), Counting(0.25));
+            (void)Op()(CountingScalar(0.5), CountingScalar(0.25));
           })};
 }
 

@@ -31,8 +31,9 @@ inline void elementwise_cost(const Launch& launch, Cost& cost) {
 
 enum Types { kFloats = 1, kInts = 2, kBool = 4 };
 
-// A row of math/unary.def or math/binary.def: its functor, its number of operands, and the types it is defined for.
-template <class F, int Arity, int kTypes, bool kPredicate = false, int kConditions = 0> struct Row {
+// An entry of the table, from a row of math/unary.def or math/binary.def: its functor, its number of operands, and the types it is
+// defined for.
+template <class F, int Arity, int kTypes, bool kPredicate = false, int kConditions = 0> struct ElementwiseEntry {
   using Functor = F;
   static constexpr int kArity = Arity, kConditionCount = kConditions;
   static constexpr bool kIsPredicate = kPredicate;
@@ -48,36 +49,37 @@ struct where_forward {
   template <class A> PB_HD A operator()(A condition, A a, A b) const { return condition != A(0) ? a : b; }
 };
 
-// Each of these calls add(Row<...>{}, name) for every op of one kind; a backend instantiates its kernels with them.
+// Each of these calls add(ElementwiseEntry<...>{}, name) for every op of one kind; a backend instantiates its kernels with them.
 template <class Add> void each_unary(Add&& add) {
-#define PB_FORWARD(name, FWD) add(Row<name##_forward, 1, kFloats>{}, #name);
-#define PB_FORWARD_NUMBER(name, FWD) add(Row<name##_forward, 1, kFloats | kInts>{}, #name);
-#define PB_PREDICATE(name, EXPR) add(Row<name##_forward, 1, kFloats, true>{}, #name);
-#define PB_LOGICAL(name, EXPR) add(Row<name##_forward, 1, kFloats | kInts | kBool, true>{}, #name);
-#define PB_BITWISE(name, EXPR) add(Row<name##_forward, 1, kInts | kBool>{}, #name);
+#define PB_FORWARD(name, FWD) add(ElementwiseEntry<name##_forward, 1, kFloats>{}, #name);
+#define PB_FORWARD_NUMBER(name, FWD) add(ElementwiseEntry<name##_forward, 1, kFloats | kInts>{}, #name);
+#define PB_PREDICATE(name, EXPR) add(ElementwiseEntry<name##_forward, 1, kFloats, true>{}, #name);
+#define PB_LOGICAL(name, EXPR) add(ElementwiseEntry<name##_forward, 1, kFloats | kInts | kBool, true>{}, #name);
+#define PB_BITWISE(name, EXPR) add(ElementwiseEntry<name##_forward, 1, kInts | kBool>{}, #name);
 #include "math/unary.def"
 }
 template <class Add> void each_unary_pullback(Add&& add) {
-#define PB_PULLBACK(name, PULL) add(Row<name##_pullback, 3, kFloats>{}, #name "_pullback");
+#define PB_PULLBACK(name, PULL) add(ElementwiseEntry<name##_pullback, 3, kFloats>{}, #name "_pullback");
 #include "math/unary.def"
 }
 template <class Add> void each_binary(Add&& add) {
-#define PB_FORWARD(name, FWD) add(Row<name##_forward, 2, kFloats>{}, #name);
-#define PB_FORWARD_NUMBER(name, FWD) add(Row<name##_forward, 2, kFloats | kInts>{}, #name);
-#define PB_COMPARE(name, EXPR) add(Row<name##_forward, 2, kFloats | kInts | kBool, true>{}, #name);
-#define PB_LOGICAL(name, EXPR) add(Row<name##_forward, 2, kFloats | kInts | kBool, true>{}, #name);
-#define PB_BITWISE(name, EXPR) add(Row<name##_forward, 2, kInts | kBool>{}, #name);
+#define PB_FORWARD(name, FWD) add(ElementwiseEntry<name##_forward, 2, kFloats>{}, #name);
+#define PB_FORWARD_NUMBER(name, FWD) add(ElementwiseEntry<name##_forward, 2, kFloats | kInts>{}, #name);
+#define PB_COMPARE(name, EXPR) add(ElementwiseEntry<name##_forward, 2, kFloats | kInts | kBool, true>{}, #name);
+#define PB_LOGICAL(name, EXPR) add(ElementwiseEntry<name##_forward, 2, kFloats | kInts | kBool, true>{}, #name);
+#define PB_BITWISE(name, EXPR) add(ElementwiseEntry<name##_forward, 2, kInts | kBool>{}, #name);
 #include "math/binary.def"
-  add(Row < where_forward, 3, kFloats | kInts | kBool, false, 1 > {}, "where");
+  using Where = ElementwiseEntry<where_forward, 3, kFloats | kInts | kBool, false, 1>;
+  add(Where{}, "where");
 }
 template <class Add> void each_binary_pullback(Add&& add) {
-#define PB_PULLBACK_A(name, PULL) add(Row<name##_pullback_a, 4, kFloats>{}, #name "_pullback_a");
-#define PB_PULLBACK_B(name, PULL) add(Row<name##_pullback_b, 4, kFloats>{}, #name "_pullback_b");
+#define PB_PULLBACK_A(name, PULL) add(ElementwiseEntry<name##_pullback_a, 4, kFloats>{}, #name "_pullback_a");
+#define PB_PULLBACK_B(name, PULL) add(ElementwiseEntry<name##_pullback_b, 4, kFloats>{}, #name "_pullback_b");
 #include "math/binary.def"
 }
 
-// Returns the row's entry of the table that the bindings read. `run` is the backend's kernel.
-template <class R> Elementwise entry(R, const char* name, void (*run)(const Launch&)) {
+// Returns what the bindings read of an entry. `run` is the backend's kernel.
+template <class R> Elementwise elementwise_of(R, const char* name, void (*run)(const Launch&)) {
   Elementwise op{};
   op.kernel = {name, run, elementwise_cost, executed_elements};
   op.arity = R::kArity;
@@ -88,10 +90,10 @@ template <class R> Elementwise entry(R, const char* name, void (*run)(const Laun
   op.counts = counts_of([] {
     const typename R::Functor f;
     if constexpr (R::takes(Compute::f32)) {
-      if constexpr (R::kArity == 1) (void)f(Counting(0.5));
-      else if constexpr (R::kArity == 2) (void)f(Counting(0.5), Counting(0.25));
-      else if constexpr (R::kArity == 3) (void)f(Counting(0.5), Counting(0.25), Counting(0.5));
-      else (void)f(Counting(0.5), Counting(0.25), Counting(0.5), Counting(0.75));
+      if constexpr (R::kArity == 1) (void)f(CountingScalar(0.5));
+      else if constexpr (R::kArity == 2) (void)f(CountingScalar(0.5), CountingScalar(0.25));
+      else if constexpr (R::kArity == 3) (void)f(CountingScalar(0.5), CountingScalar(0.25), CountingScalar(0.5));
+      else (void)f(CountingScalar(0.5), CountingScalar(0.25), CountingScalar(0.5), CountingScalar(0.75));
     }
   });
   return op;

@@ -1,4 +1,4 @@
-// The patterns of fusions.h.
+// The implementation of fusions.h: each function searches a plan for its pattern.
 #include "families/fusions.h"
 
 #include <cstring>
@@ -37,7 +37,7 @@ void fuse_cross_entropy(Plan& plan) {
 
 namespace {
 
-// Whether the operand is n numbers, repeated for each row of the matrix that it is added to.
+// True if the operand is a vector that is repeated for each row of the matrix that it is added to.
 bool is_bias(const Operand& operand) {
   const View& v = operand.view;
   return !v.number && v.ndim == 2 && v.stride[0] == 0 && (v.stride[1] == item_size(v.dtype) || v.shape[1] == 1);
@@ -55,16 +55,18 @@ Operand as_vector(Operand operand) {
   return operand;
 }
 
-// The number of the activation that the step applies to `x`; 0 for none.
+// Returns the number of the activation that the step applies to `x`, or 0 if it applies none.
 int activation_of(const Plan& plan, const Step& step, const Operand& x) {
   for (int k = 1; k < kActivations; ++k)
     if (is_named(step, kActivationNames[k]) && same_view(plan.in(step), x)) return k;
   return 0;
 }
 
-bool is_wide(const View& v) { return v.dtype == DType::f32 || v.dtype == DType::f64; }  // halves round after each op
+bool is_wide(const View& v) {
+  return v.dtype == DType::f32 || v.dtype == DType::f64;
+}  // half precision would round after each op
 
-// Whether the step is a product of two matrices.
+// True if the step is a product of two matrices.
 bool is_matrix_product(const Plan& plan, const Step& step) {
   return step.launch.kernel->run == matmul && plan.in(step, 0).view.ndim == 2 && plan.in(step, 1).view.ndim == 2;
 }
@@ -77,7 +79,7 @@ void fuse_linear(Plan& plan, bool (*keeps_bits)(int64_t m, int64_t n, int64_t k)
     if (uses.merged(s) || !is_matrix_product(plan, plan.steps[s])) continue;
     const Operand y = plan.out(plan.steps[s]), x = plan.in(plan.steps[s], 0);
     const int64_t m = y.view.shape[0], n = y.view.shape[1], k = x.view.shape[1];
-    if (!is_wide(y.view) || k == 1 || !keeps_bits(m, n, k)) continue;  // zeros of an outer product may have another sign
+    if (!is_wide(y.view) || k == 1 || !keeps_bits(m, n, k)) continue;  // signs of zeros may differ in an outer product
     const int reader = uses.only_reader(s);
     if (reader < 0 || !is_named(plan.steps[reader], "add")) continue;
     const Step& add = plan.steps[reader];
@@ -103,7 +105,7 @@ void fuse_linear(Plan& plan, bool (*keeps_bits)(int64_t m, int64_t n, int64_t k)
 
 namespace {
 
-// Makes output k of step s, a product, one that is added to what the output of its only reader adds it to.
+// Lets step s accumulate output k, a product, into the term that the only reader of the product adds it to.
 bool accumulate(Plan& plan, Uses& uses, int s, int k) {
   const Operand product = plan.out(plan.steps[s], k);
   const int reader = uses.only_reader(s, k);
@@ -113,7 +115,8 @@ bool accumulate(Plan& plan, Uses& uses, int s, int k) {
   const Operand before = plan.in(add, other), sum = plan.out(add);
   if (!same_view(plan.in(add, 1 - other), product) || !is_whole_block(plan, before) || !is_whole_block(plan, sum)) return false;
   const int64_t bytes = product.view.bytes();
-  if (before.view.bytes() != bytes || sum.view.bytes() != bytes || before.place.block == product.place.block) return false;
+  if (before.view.bytes() != bytes || sum.view.bytes() != bytes || before.location.block == product.location.block)
+    return false;
   if (!uses.sum_in_place(before, sum, s, reader) || !uses.may_follow(s, reader)) return false;
   Launch launch = plan.steps[s].launch;
   launch.ints[1] |= int64_t{1} << k;

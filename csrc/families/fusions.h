@@ -1,15 +1,15 @@
-// Launches of a plan that one kernel does together: but for fuse_accumulation with every rounding of the two.
+// Each function replaces launches of a plan by one kernel. All but fuse_accumulation keep every rounding of the launches.
 #pragma once
 #include "launch/rewrite.h"
 
 namespace pb::kernels {
 
-// A loss and its pullback: one exponential for each logit.
+// Fuses a loss and its pullback, with one exponential per logit.
 void fuse_cross_entropy(Plan& plan);
-// A product, the bias that is added to it, and an activation: a linear layer. Only products (m, k) @ (k, n) for which
-// keeps_bits(m, n, k): that have the same bits in a layer.
+// Fuses a product, the bias that is added to it and an activation into a linear layer. A product (m, k) @ (k, n) is fused only
+// if keeps_bits(m, n, k) is true: if it has the same bits in a layer.
 void fuse_linear(Plan& plan, bool (*keeps_bits)(int64_t m, int64_t n, int64_t k));
-// A sum of a product and what was there before: gradients of what is used twice. Rounds in another order.
+// Lets a product accumulate into its other summand, as for the gradient of a tensor used twice. Rounds in another order.
 void fuse_accumulation(Plan& plan);
 
 }  // namespace pb::kernels

@@ -8,11 +8,11 @@
 namespace pb::kernels {
 
 // A shape split at one axis: the product of the lengths before it, its own length, and the product of those after it.
-struct Around {
+struct AxisSplit {
   int64_t outer, length, inner;
 };
-inline Around around(const View& v, int axis) {
-  Around a{1, v.shape[axis], 1};
+inline AxisSplit split_at(const View& v, int axis) {
+  AxisSplit a{1, v.shape[axis], 1};
   for (int d = 0; d < axis; ++d) a.outer *= v.shape[d];
   for (int d = axis + 1; d < v.ndim; ++d) a.inner *= v.shape[d];
   return a;
@@ -36,7 +36,8 @@ inline void take_along_axis_cost(const Launch& launch, Cost& cost) { take_cost(l
 void one_hot(const Launch& launch);
 inline void one_hot_cost(const Launch&, Cost&) {}
 
-// Finding nonzero elements takes two launches, because the length of the result is known only after the first.
+// Finding nonzero elements takes two launches, because the length of the result is known only after the first. They are for
+// `pb.nonzero`, which the Python package does not declare yet.
 // Returns the number of pieces that x, of `size` elements, is cut into.
 int64_t nonzero_pieces(int64_t size);
 // out: for each piece, the number of nonzero elements before it; and last, their total. in: x.

@@ -1,4 +1,4 @@
-// What products cost, and the precision they are done in.
+// The costs of products, and the precision they are computed in.
 #include "families/matmul.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace pb::kernels {
 namespace {
 
-// The row of the table, with the work of forward or backward measured.
+// Returns the table of an op, with the work of each activation, forward or backward, measured.
 template <class Run> Linear measured(const Kernel& kernel, Run run) {
   Linear op{kernel, {}};
   for (int activation = 1; activation < kActivations; ++activation)
@@ -21,18 +21,19 @@ void add_product(int64_t multiply_adds, Cost& cost) { cost.fmas += multiply_adds
 
 }  // namespace
 
-Precision precision() { return Precision(door.charge.precision); }
-void set_precision(Precision precision) { door.charge.precision = uint8_t(precision); }
+Precision precision() { return Precision(door.attribution.precision); }
+void set_precision(Precision precision) { door.attribution.precision = uint8_t(precision); }
 
 const Linear& linear_forward() {
-  static const Linear op =
-      measured({"linear", linear, linear_cost, executed_linear}, [](auto forward, auto) { (void)forward(Counting(0.5)); });
+  static const Linear op = measured({"linear", linear, linear_cost, executed_linear},
+                                    [](auto forward, auto) { (void)forward(CountingScalar(0.5)); });
   return op;
 }
 
 const Linear& linear_backward() {
-  static const Linear op = measured({"linear_pullback", linear_pullback, linear_pullback_cost, executed_linear_pullback},
-                                    [](auto, auto pullback) { (void)pullback(Counting(0.25), Counting(0.5), Counting(0.5)); });
+  static const Linear op =
+      measured({"linear_pullback", linear_pullback, linear_pullback_cost, executed_linear_pullback},
+               [](auto, auto pullback) { (void)pullback(CountingScalar(0.25), CountingScalar(0.5), CountingScalar(0.5)); });
   return op;
 }
 

@@ -86,8 +86,9 @@ inline Cut cut(int64_t rows, int64_t width) {
 
 // ---- the table
 
-// A row of math/reduce.def: its functions, the type of its results, and whether each result is divided by the number of elements.
-template <class R, bool kDivided = false> struct ReduceRow {
+// An entry of the table, from a row of math/reduce.def: its functions, the type of its results, and whether each result is divided
+// by the number of elements.
+template <class R, bool kDivided = false> struct ReductionEntry {
   using Functions = R;
   static constexpr bool kDivides = kDivided;
   static constexpr bool kAdds = std::is_same_v<R, sum_reduce> || std::is_same_v<R, prod_reduce>;
@@ -99,20 +100,20 @@ template <class R, bool kDivided = false> struct ReduceRow {
   }
 };
 
-// Calls add(ReduceRow<...>{}, name) for every reduction; a backend instantiates its kernels with it.
+// Calls add(ReductionEntry<...>{}, name) for every reduction; a backend instantiates its kernels with it.
 template <class Add> void each_reduction(Add&& add) {
-#define PB_REDUCE(name, IDENTITY, MAP, COMBINE) add(ReduceRow<name##_reduce>{}, #name);
+#define PB_REDUCE(name, IDENTITY, MAP, COMBINE) add(ReductionEntry<name##_reduce>{}, #name);
 #include "math/reduce.def"
-  add(ReduceRow<sum_reduce, true>{}, "mean");
+  add(ReductionEntry<sum_reduce, true>{}, "mean");
 }
 
-// Returns the row's entry of the table that the bindings read. `run` is the backend's kernel.
+// Returns what the bindings read of an entry. `run` is the backend's kernel.
 template <class R> Reduction reduction_of(R, const char* name, void (*run)(const Launch&)) {
   Reduction op{};
   op.kernel = {name, run, reduce_cost, executed_reduction};
   op.predicate = R::kAsks, op.adds = R::kAdds, op.divides = R::kDivides;
   for (int c = 0; c < kComputes; ++c) op.takes[c] = R::takes(Compute(c));
-  if constexpr (R::kAdds) op.counts = counts_of([] { (void)R::Functions::combine(Counting(0.5), Counting(0.25)); });
+  if constexpr (R::kAdds) op.counts = counts_of([] { (void)R::Functions::combine(CountingScalar(0.5), CountingScalar(0.25)); });
   return op;
 }
 

@@ -1,4 +1,4 @@
-// The kernels that own a row, and what they cost: their formulas run on the scalar that counts.
+// The kernels of ops that own a row, and their costs, measured by running the formulas on the scalar that counts.
 #include "families/rows.h"
 
 #include "families/executed.h"
@@ -6,12 +6,12 @@
 namespace pb::kernels {
 namespace {
 
-// A walk to be counted, of so many elements.
-struct Counted {
+// A walk for the counting scalar, over `elements` elements.
+struct CountingWalk {
   int64_t elements, combines, changes;
 
-  template <class R, class F, class... Rows> Counting fold(const F& f, const Rows&...) const {
-    Counting a = f(int64_t{0}), b = a;
+  template <class R, class F, class... Rows> CountingScalar fold(const F& f, const Rows&...) const {
+    CountingScalar a = f(int64_t{0}), b = a;
     for (int64_t i = 1; i < elements; ++i) b = f(i);
     for (int64_t i = 0; i < combines; ++i) a = R::combine(a, b);
     return a;
@@ -19,23 +19,23 @@ struct Counted {
   template <class F> void each(const F& f) const {
     for (int64_t i = 0; i < elements; ++i) f(i);
   }
-  Counting mean(Counting sum) const { return sum / Counting(double(elements)); }
+  CountingScalar mean(CountingScalar sum) const { return sum / CountingScalar(double(elements)); }
   bool any(bool b) const { return b; }
-  Counting at(const Counting* x, int64_t k) const { return x[k]; }
-  template <class F> void change(Counting* y, int64_t k, const F& f) const {
+  CountingScalar at(const CountingScalar* x, int64_t k) const { return x[k]; }
+  template <class F> void change(CountingScalar* y, int64_t k, const F& f) const {
     for (int64_t i = 0; i < changes; ++i) y[k] = f(y[k]);
   }
 };
 
-// What a formula costs: of each walk, of each of its elements, of each combination of its folds, of each change.
+// The cost of a formula: per walk, per element, per combination in a reduction, and per single element that is changed.
 struct RowCost {
   Counts walk, element, combine, change;
 
-  // All of this is linear in its numbers.
+  // The cost is linear in the numbers of a walk, so four walks determine it.
   template <class F> explicit RowCost(F&& formula) {
-    constexpr Counted kLeast{5, 4, 1};
+    constexpr CountingWalk kLeast{5, 4, 1};
     const Counts least = counts_of([&] { formula(kLeast); });
-    const auto more = [&](Counted walk) { return counts_of([&] { formula(walk); }); };
+    const auto more = [&](CountingWalk walk) { return counts_of([&] { formula(walk); }); };
     const Counts elements = more({9, 4, 1}), combines = more({5, 8, 1}), changes = more({5, 4, 2});
     for (const auto count : {&Counts::adds, &Counts::multiplies, &Counts::fmas, &Counts::special}) {
       element.*count = (elements.*count - least.*count) / 4;
@@ -51,23 +51,23 @@ struct RowCost {
     all.add(change, walks.changes);
     return all;
   }
-  // Of the textbook: each row of x is walked once.
+  // The cost by the textbook, where each row of x is walked once.
   Counts of(const View& x) const {
     const int64_t n = row_length(x), rows = row_count(x);
     return n ? of({{{rows, n, n - 1}, {}}, rows}) : Counts{};
   }
 };
 
-// Operands of rows to be counted.
+// The operands of a formula that is measured.
 struct Operands {
-  Counting row[5][16];
-  Counting* operator[](int k) { return row[k]; }
+  CountingScalar row[5][16];
+  CountingScalar* operator[](int k) { return row[k]; }
 };
 
-// ---- softmax and its like: one to three operands, and x, that which has the rows, is the last, or the middle one of three
+// ---- softmax and its relatives: one to three operands. x, which has the rows, is the last, or the middle one of three
 
 template <class F, size_t... K> RowCost measure(std::index_sequence<K...>) {
-  return RowCost([](const Counted& over) {
+  return RowCost([](const CountingWalk& over) {
     Operands of;
     F()(over, of[K]..., of[sizeof...(K)]);
   });
@@ -86,7 +86,7 @@ template <class F, int kInputs> struct SoftmaxLike {
 
 // ---- norms
 
-template <class F> void call_given(bool given, Counting* w, const F& f) {
+template <class F> void call_given(bool given, CountingScalar* w, const F& f) {
   if (given) f(w);
   else f(none());
 }
@@ -94,10 +94,10 @@ template <class F> void call_given(bool given, Counting* w, const F& f) {
 template <bool kCentred> struct Forward {
   static const RowCost& row(bool weight, bool bias) {
     static const auto measured = [](bool weight, bool bias) {
-      return RowCost([=](const Counted& over) {
+      return RowCost([=](const CountingWalk& over) {
         Operands of;
         call_given(weight, of[1], [&](auto w) {
-          call_given(bias, of[2], [&](auto b) { Norm<kCentred>()(over, of[0], w, b, Counting(1), of[3]); });
+          call_given(bias, of[2], [&](auto b) { Norm<kCentred>()(over, of[0], w, b, CountingScalar(1), of[3]); });
         });
       });
     };
@@ -115,12 +115,12 @@ template <bool kCentred> struct Forward {
 template <bool kCentred> struct Backward {
   static const RowCost& row(bool weight) {
     static const auto measured = [](bool weight) {
-      return RowCost([=](const Counted& over) {
+      return RowCost([=](const CountingWalk& over) {
         Operands of;
-        Counting gw[16], gb[16];
+        CountingScalar gw[16], gb[16];
         call_given(weight, of[2], [&](auto w) {
-          NormPullback<kCentred>()(over, of[0], of[1], w, Counting(1), of[3], static_cast<Counting*>(gw),
-                                   static_cast<Counting*>(gb));
+          NormPullback<kCentred>()(over, of[0], of[1], w, CountingScalar(1), of[3], static_cast<CountingScalar*>(gw),
+                                   static_cast<CountingScalar*>(gb));
         });
       });
     };
@@ -141,11 +141,11 @@ template <bool kCentred> struct Backward {
 template <bool kLoss, bool kGradient> struct CrossEntropy {
   static const RowCost& row(bool smooth) {
     static const auto measured = [](double share) {
-      return RowCost([smoothing = Counting(share)](const Counted& over) {
+      return RowCost([smoothing = CountingScalar(share)](const CountingWalk& over) {
         Operands of;
-        if constexpr (kLoss && kGradient) (void)cross_entropy_and_gradient(over, Counting(1), of[0], 0, smoothing, of[1]);
+        if constexpr (kLoss && kGradient) (void)cross_entropy_and_gradient(over, CountingScalar(1), of[0], 0, smoothing, of[1]);
         else if constexpr (kLoss) (void)cross_entropy_of(over, of[0], log_sum_exp(over, of[0]), 0, smoothing);
-        else cross_entropy_gradient(over, Counting(1), of[0], 0, smoothing, of[1]);
+        else cross_entropy_gradient(over, CountingScalar(1), of[0], 0, smoothing, of[1]);
       });
     };
     static const RowCost costs[] = {measured(0), measured(0.5)};

@@ -68,28 +68,28 @@ struct Set {  // moves bytes of any dtype
   template <class A> PB_HD A operator()(A, A u) const { return u; }
 };
 
-template <class Op, Scattering kHow, Identity kBefore = Identity::zero> struct ScatterRow {
+template <class Op, Scattering kHow, Identity kBefore = Identity::zero> struct ScatterEntry {
   using Functor = Op;
   static constexpr bool kMoves = std::is_same_v<Op, Set>;
   static constexpr Scattering kScattering = kHow;
   static constexpr Identity kIdentity = kBefore;
 };
 
-// Calls add(ScatterRow<...>{}, name) for every op; a backend instantiates its kernels with it.
+// Calls add(ScatterEntry<...>{}, name) for every op; a backend instantiates its kernels with it.
 template <class Visit> void each_scatter(Visit&& add) {
-  add(ScatterRow<Add, Scattering::onto>{}, "index_add");
-  add(ScatterRow<Max, Scattering::onto>{}, "index_max");
-  add(ScatterRow<Min, Scattering::onto>{}, "index_min");
-  add(ScatterRow<Set, Scattering::onto>{}, "index_set");
-  add(ScatterRow<Add, Scattering::into>{}, "scatter_add");
-  add(ScatterRow<Add, Scattering::along>{}, "along_axis_add");
-  add(ScatterRow<Add, Scattering::segments>{}, "segment_sum");
-  add(ScatterRow<Max, Scattering::segments, Identity::lowest>{}, "segment_max");
-  add(ScatterRow<Min, Scattering::segments, Identity::highest>{}, "segment_min");
+  add(ScatterEntry<Add, Scattering::onto>{}, "index_add");
+  add(ScatterEntry<Max, Scattering::onto>{}, "index_max");
+  add(ScatterEntry<Min, Scattering::onto>{}, "index_min");
+  add(ScatterEntry<Set, Scattering::onto>{}, "index_set");
+  add(ScatterEntry<Add, Scattering::into>{}, "scatter_add");
+  add(ScatterEntry<Add, Scattering::along>{}, "along_axis_add");
+  add(ScatterEntry<Add, Scattering::segments>{}, "segment_sum");
+  add(ScatterEntry<Max, Scattering::segments, Identity::lowest>{}, "segment_max");
+  add(ScatterEntry<Min, Scattering::segments, Identity::highest>{}, "segment_min");
 }
 
-// Returns the row's entry of the table that the bindings read.
-template <class R> Scatter entry(R, const char* name) {
+// Returns what the bindings read of an entry.
+template <class R> Scatter scatter_of(R, const char* name) {
   constexpr auto run = R::kScattering == Scattering::onto    ? index_write
                        : R::kScattering == Scattering::along ? along_axis_add
                                                              : scatter_write;
@@ -97,7 +97,7 @@ template <class R> Scatter entry(R, const char* name) {
           R::kScattering,
           R::kIdentity,
           R::kScattering == Scattering::segments ? Negative::refused : Negative::from_end,
-          counts_of([] { (void)typename R::Functor()(Counting(0.5), Counting(0.25)); })};
+          counts_of([] { (void)typename R::Functor()(CountingScalar(0.5), CountingScalar(0.25)); })};
 }
 
 }  // namespace pb::kernels

@@ -84,9 +84,9 @@ template <class U> Update entry(const char* name, void (*run)(const Launch&)) {
   double control[kControlSize], hyper[U::kHypers];
   for (double& x : control) x = 1;
   for (double& x : hyper) x = 0.5;
-  const typename U::template Element<Counting> f(control, hyper);
-  const Counting p(0.5), g(0.5);
-  Counting slots[kMaxSlots] = {p, p, p};
+  const typename U::template Element<CountingScalar> f(control, hyper);
+  const CountingScalar p(0.5), g(0.5);
+  CountingScalar slots[kMaxSlots] = {p, p, p};
   const Counts counts = counts_of([&] { (void)(p + change_of<U>(f, p, g, slots)); });
   return {{name, run, update_cost, executed_update}, U::kSlots, U::kHypers, counts};
 }

@@ -1,4 +1,4 @@
-// Functions composed of others, on any scalar: on Counting their parts are what is counted.
+// Functions composed of others, on any scalar: on CountingScalar their parts are what is counted.
 #pragma once
 #include "math/counting.h"
 #include "math/error_function.h"

@@ -221,8 +221,8 @@ def _kept(x: Any) -> Any:
     return x.array if isinstance(x, Number) else x
 
 
-if_any = binary(
-    "if_any", reference=lambda xp, a, b: xp.where((a == 0) & xp.isnan(b), xp.zeros_like(b), b), takes="float",
+mask_nan_gradient = binary(
+    "mask_nan_gradient", reference=lambda xp, a, b: xp.where((a == 0) & xp.isnan(b), xp.zeros_like(b), b), takes="float",
     pullback=(ZERO, lambda g, a, b: where(logical_and(equal(a, 0), isnan(b)), 0.0, g)),
     doc="b, but 0 where a is 0 and b is NaN: no cotangent, no gradient.",
 )  # fmt: skip

@@ -170,20 +170,20 @@ def unary(
 
 
 def keep_zeros(op: Op) -> None:
-    """Makes the definitions give 0, not NaN, where the cotangent is 0 (`m::if_any` in csrc/math does so in the kernels).
+    """Makes the definitions give 0, not NaN, where the cotangent is 0 (`m::mask_nan_gradient` in csrc/math does so in the kernels).
 
     So the branch that a `where` did not choose gives no NaN, whatever the derivative is there.
     """
     for rule in op.rules:
         if rule is not None:
-            rule.definition = rule.fused = _if_any(rule.definition)
+            rule.definition = rule.fused = _masked(rule.definition)
 
 
-def _if_any(definition: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def _masked(definition: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def guarded(g: Tensor, *kept: Any) -> Tensor:
-        from .elementwise import if_any
+        from .elementwise import mask_nan_gradient
 
-        return if_any(g, definition(g, *kept))
+        return mask_nan_gradient(g, definition(g, *kept))
 
     return guarded
 

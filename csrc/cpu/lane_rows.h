@@ -1,28 +1,29 @@
-// Rows of few elements, walked side by side: one in each lane.
+// Row ops on short rows (up to kFewColumns elements): each SIMD lane processes one row, so several rows run at once.
 #pragma once
+// Included first: the formulas call m::log and m::select by qualified name, and such calls only see overloads that are declared
+// before the template.
 #include "cpu/lanes.h"
-// Above all formulas, which look for the functions of numbers where they stand.
 #include "cpu/rows.h"
 
 namespace pb::cpu {
 
-constexpr int64_t kFewColumns = 32;  // elements of a row up to which it pays to turn rows into columns, and back
-constexpr int64_t kFewRows = 3;      // rows that are not worth it
+constexpr int64_t kFewColumns = 32;  // the longest rows for which transposing them pays
+constexpr int64_t kFewRows = 3;      // the fewest rows for which it pays
 
-// Calls f with n, as a constant where the lengths are those of the smallest rows: their loops then vanish.
+// Calls f with n, as a constant if n is 1 or 2, so that the loops over such rows are unrolled away.
 template <class F> PB_HD void call_with_length(int64_t n, const F& f) {
   if (n == 1) f(std::integral_constant<int64_t, 1>());
   else if (n == 2) f(std::integral_constant<int64_t, 2>());
   else f(n);
 }
 
-// Rows k, k + 1, ... of an operand (…, n), as many as there are lanes: row k + l in lane l of n numbers. Lanes beyond the
-// last row are 0.
-template <class C> class RowsBeside : Rows<C> {
+// Reads rows k, k + 1, ... of an operand (…, n), one per lane: row k + l lies in lane l of n vectors. Lanes beyond the last row
+// are 0.
+template <class C> class LaneRows : Rows<C> {
   static constexpr int kLanes = Lanes<C>::kCount;
 
  public:
-  RowsBeside(const View& v, Scratch& scratch)
+  LaneRows(const View& v, Scratch& scratch)
       : Rows<C>(v, scratch), rows_(row_count(v)), even_(this->even()), turned_(scratch.take<Lanes<C>>(this->n_)) {}
 
   const Lanes<C>* read(int64_t k) const {
@@ -50,13 +51,13 @@ template <class C> class RowsBeside : Rows<C> {
   Lanes<C>* turned_;
 };
 
-// Rows to be written: `open` gives the place for rows k, k + 1, ..., `close` puts them where they belong.
-template <class C> class RowsBesideOut : RowsOut<C> {
+// Writes rows: open(k) returns the memory for rows k, k + 1, ..., and close(k) transposes them into the operand.
+template <class C> class LaneRowsOut : RowsOut<C> {
   static constexpr int kLanes = Lanes<C>::kCount;
 
  public:
-  RowsBesideOut(const View& v, Scratch& scratch, int64_t far)
-      : RowsOut<C>(v, scratch, far),
+  LaneRowsOut(const View& v, Scratch& scratch, int64_t nontemporal)
+      : RowsOut<C>(v, scratch, nontemporal),
         rows_(row_count(v)),
         n_(row_length(v)),
         even_(this->even()),
@@ -91,12 +92,12 @@ template <class C> class RowsBesideOut : RowsOut<C> {
   Lanes<C>* turned_;
 };
 
-// The walk of families/rows.h over rows side by side, of kColumns elements where that is not 0. Elements are combined
-// in the order of a row alone.
-template <class C, int kColumns> struct Beside {
+// The walk of families/rows.h over one row per lane, of kColumns elements if that is not 0. Elements are combined in the same order
+// as in SingleWalk.
+template <class C, int kColumns> struct LaneWalk {
   using Number = Lanes<C>;
-  using In = RowsBeside<C>;
-  using Out = RowsBesideOut<C>;
+  using In = LaneRows<C>;
+  using Out = LaneRowsOut<C>;
   using Mask = LaneMask<C>;
   using Label = Mask;
   using Int = std::make_signed_t<m::bits_t<C>>;
@@ -141,8 +142,8 @@ template <class C, int kColumns> struct Beside {
   PB_HD static Mask is(int64_t i, Label label) { return {label.v == Int(i)}; }
 };
 
-// One row at a time, in the same words.
-template <class C> struct Alone : Loop {
+// A walk over one row at a time, with the interface of LaneWalk.
+template <class C> struct SingleWalk : Loop {
   using Number = C;
   using In = Rows<C>;
   using Out = RowsOut<C>;
@@ -154,23 +155,22 @@ template <class C> struct Alone : Loop {
   bool is_negative(Label label) const { return label < 0; }
 };
 
-template <class Many, class Body> void walk_beside(const View& x, const Many& walk, int64_t work, const Body& body) {
+template <class Many, class Body> void walk_lanes(const View& x, const Many& walk, int64_t work, const Body& body) {
   const int64_t rows = row_count(x), blocks = (rows + Many::kRows - 1) / Many::kRows;
   parallel_for(blocks, std::max<int64_t>(1, kRowGrain / (Many::kRows * walk.n() * work)),
                [&](int64_t begin, int64_t end) { body(walk, begin * Many::kRows, std::min(rows, end * Many::kRows)); });
 }
 
-// Whether the rows of x are walked side by side.
-inline bool walks_beside(const View& x) {
-  return row_length(x) > 0 && row_length(x) <= kFewColumns && row_count(x) >= kFewRows;
-}
+// True if the rows of x are processed one per lane.
+inline bool uses_lanes(const View& x) { return row_length(x) > 0 && row_length(x) <= kFewColumns && row_count(x) >= kFewRows; }
 
-// body(walk, begin, end) for all rows of x, in parallel; it takes walk.kRows at a time. The bits are the same for any walk.
+// Calls body(walk, begin, end) for all rows of x, in parallel; it processes walk.kRows rows at a time. The bits are the same for
+// either walk.
 template <class C, class Body> void walk_rows(const View& x, int64_t work, const Body& body) {
   const int64_t n = row_length(x);
-  if (!walks_beside(x)) for_rows(x, work, [&](int64_t begin, int64_t end) { body(Alone<C>{{n}}, begin, end); });
-  else if (n == 2) walk_beside(x, Beside<C, 2>{n}, work, body);
-  else walk_beside(x, Beside<C, 0>{n}, work, body);
+  if (!uses_lanes(x)) for_rows(x, work, [&](int64_t begin, int64_t end) { body(SingleWalk<C>{{n}}, begin, end); });
+  else if (n == 2) walk_lanes(x, LaneWalk<C, 2>{n}, work, body);
+  else walk_lanes(x, LaneWalk<C, 0>{n}, work, body);
 }
 
 }  // namespace pb::cpu

@@ -1,4 +1,4 @@
-// An operand as a matrix that is folded over its rows: where its elements lie, and where the results of its blocks go.
+// The matrix of a reduction: where the elements of its rows lie, and where the results of its blocks go.
 #pragma once
 #include "cuda/fold.cuh"
 #include "cuda/operand.cuh"

@@ -1,4 +1,5 @@
-// Writing past the caches: an output larger than they are is not read first, and does not evict what is wanted next.
+// Non-temporal stores. An output larger than the caches is written without reading its lines first and without evicting data that
+// is needed next.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -8,11 +9,12 @@
 
 namespace pb::cpu {
 
-constexpr int64_t kFarBytes = 16 * 1024 * 1024;  // from here on
-constexpr int64_t kFarHidden = 4 * kFarBytes;    // where exponentials hide the reading
+constexpr int64_t kNontemporalBytes = 16 * 1024 * 1024;  // the smallest output that is stored so, in bytes
+constexpr int64_t kNontemporalAfterExp =
+    4 * kNontemporalBytes;  // the same for outputs of exponentials, whose time hides the reads
 
-// Copies; other threads see it after far_fence.
-inline void write_far(char* out, const char* in, int64_t bytes) {
+// Copies `bytes` bytes. Other threads see them after nontemporal_fence().
+inline void store_nontemporal(char* out, const char* in, int64_t bytes) {
   int64_t i = 0;
 #if defined(__SSE2__)
   i = -reinterpret_cast<intptr_t>(out) & 63;
@@ -24,7 +26,7 @@ inline void write_far(char* out, const char* in, int64_t bytes) {
 #endif
   std::memcpy(out + i, in + i, bytes - i);
 }
-inline void far_fence() {
+inline void nontemporal_fence() {
 #if defined(__SSE2__)
   _mm_sfence();
 #endif
