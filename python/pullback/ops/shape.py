@@ -311,10 +311,7 @@ def unchanged(x: Tensor) -> Tensor:
 
 
 def settled(x: Tensor) -> Tensor:
-    """x as the result of a function that is no view and had nothing to do: a copy of a Parameter or of a view of one.
-
-    So it depends on the function alone whether its result outlives an update, and not on the values of its arguments.
-    """
+    """Returns x, or a copy of a Parameter or a view of one: the result of a function that is no view outlives updates."""
     return x if x.storage is None else copy(x)
 
 
