@@ -151,6 +151,12 @@ def test_few_imports_are_inside_functions() -> None:
     assert len(set(inside)) <= 97, f"{len(set(inside))}: {inside}"
 
 
+def test_everything_that_lower_modules_call_is_attached() -> None:
+    from pullback.tensors.attached import Attached, attached
+
+    assert vars(attached).keys() == Attached.__annotations__.keys()
+
+
 def test_native_code_is_named_by_the_backends_and_the_ops_only() -> None:
     for module, path in MODULES.items():
         named = re.search(r"pullback\._cpu\w*|import _cpu", path.read_text())

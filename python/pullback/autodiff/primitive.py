@@ -180,9 +180,8 @@ class Op:
 def edges_of(op: Op) -> Callable[..., Sequence[Any]]:
     """`edges(inputs, y, params, serials)`: what the tape needs to pull a cotangent of y back to each input.
 
-    An edge is (serial of the input, rule, what is kept for it, shape that a gradient of another shape is summed back to, if
-    any). Inputs that are not watched (serial 0) and those whose derivative is zero everywhere have none. A joint rule has
-    one edge, with the serials and shapes of all inputs.
+    Each is a plain tuple with the fields of a `node.Edge`. Inputs that are not watched (serial 0) and those whose derivative is
+    zero everywhere have none. A joint rule has one edge, with the serials and shapes of all inputs.
     """
     rules = op.rules
     first = rules[0] if rules else None

@@ -251,7 +251,7 @@ class Optimizer:
                 control = self._copied_control() if preview else self._control
                 self._run(arrays, control, outputs, preview)
                 if not preview:
-                    capturing.count(self, "_steps")
+                    capturing.increment(self, "_steps")
             finally:
                 door.enter(before)
         finally:  # once more, in case that Ctrl-C has ended this

@@ -79,7 +79,7 @@ class _Shapes(Kept):
         """There are no values to read."""
         return PullbackError(f"flops: {what} at {line}: here are shapes only, and no values. {instead}")
 
-    def counts(self, owner: Any, name: str) -> None:
+    def increments(self, owner: Any, name: str) -> None:
         """The count goes back at the end."""
         self._counts.append((owner, name, getattr(owner, name) - 1))
 

@@ -24,7 +24,7 @@ class Output(NamedTuple):
     value: Any
 
 
-class Stream:
+class DrawnGenerator:
     """A random generator that the function drew from.
 
     Attributes:
@@ -68,20 +68,20 @@ class SideEffects(NamedTuple):
     """What a replay does in addition to its launches, and the conditions under which it is valid.
 
     Attributes:
-        counts: (object, name of an attribute to add one to, how many launches were recorded before that).
-        streams: random generators that move on.
+        increments: (object, name of an attribute to add one to, how many launches were recorded before that).
+        generators: random generators that move on.
         guards: (an object to keep, a function that tells whether the recording holds).
         lasting: those of these functions that are false for ever once they are.
     """
 
-    counts: Sequence[tuple[Any, str, int]]
-    streams: Sequence[Stream]
+    increments: Sequence[tuple[Any, str, int]]
+    generators: Sequence[DrawnGenerator]
     guards: Sequence[tuple[Any, Callable[[], bool]]]
     lasting: Sequence[Callable[[], bool]]
 
 
 class Replay:
-    """A plan with its side effects: each replay moves versions, counts and random streams on.
+    """A plan with its side effects: each replay moves versions, counts and random generators on.
 
     Attributes:
         runs: how often it was replayed.
@@ -90,8 +90,8 @@ class Replay:
     def __init__(self, kernels: Any, plan: Any, effects: SideEffects, outputs: Sequence[Output], spec: Any) -> None:
         self.plan, self.runs = plan, 0
         self._kernels, self._run = kernels, kernels.plan_run
-        self._effects, self._streams, self._counts = effects, effects.streams, list(effects.counts)
-        self._storages = list({id(owner): owner for owner, _, _ in effects.counts if isinstance(owner, Storage)}.values())
+        self._effects, self._generators, self._increments = effects, effects.generators, list(effects.increments)
+        self._storages = list({id(owner): owner for owner, _, _ in effects.increments if isinstance(owner, Storage)}.values())
         self._guards = [holds for _, holds in effects.guards]
         self._outputs, self._spec = outputs, spec
         self._changes = capturing.changes
@@ -109,12 +109,12 @@ class Replay:
         """The function's value for these inputs, tensors or arrays of what was recorded. With steps, they have a leading axis of so
         many. Raises Refused, and does nothing, where they are not of the shapes, dtypes and layouts that were recorded.
         """
-        for stream in self._streams:
-            stream.before()
+        for drawn in self._generators:
+            drawn.before()
         try:
-            results = self._run(self.plan, inputs, steps, self._counts)
-            for stream in self._streams:
-                stream.after(steps or 1)
+            results = self._run(self.plan, inputs, steps, self._increments)
+            for drawn in self._generators:
+                drawn.after(steps or 1)
         except Refused:
             raise
         except BaseException as error:
@@ -137,11 +137,11 @@ class Replay:
     def _after_error(self, error: BaseException) -> None:
         """What was drawn before the error is accounted for, as it would be without capture. The plan has done its counts."""
         whole, launches, name = self._kernels.plan_done(self.plan)
-        for owner, _, place in self._counts:
+        for owner, _, place in self._increments:
             if isinstance(owner, Storage) and (whole or place < launches):
                 owner.age()
-        for stream in self._streams:
-            stream.after_error(whole, launches)
+        for drawn in self._generators:
+            drawn.after_error(whole, launches)
         if isinstance(error, BadIndex):
             where, index, length, _ = error.args
             raise IndexError(

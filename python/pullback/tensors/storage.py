@@ -51,7 +51,7 @@ class Storage:
         self.version += 1
         self.age()
         if capturing.thread.recording is not None:
-            capturing.thread.recording.counts(self, "version")
+            capturing.thread.recording.increments(self, "version")
 
     def age(self) -> None:
         """Makes the views stale: they were made before the memory changed."""
