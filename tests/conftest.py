@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import zlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -19,6 +20,7 @@ from pullback.ops.kinds import TAKES
 from pullback.tensors import devices, dtypes, gpu
 from pullback.tensors.tensor import Tensor
 
+ROOT = Path(__file__).resolve().parents[1]  # of the repository, or of the source archive
 ELEMENTWISE = ("unary", "binary", "select")
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")

@@ -1,19 +1,8 @@
 """pb.random: random numbers from a seed, the same on every device."""
 
-from .exports import export as _export
-from .ops.random import (
-    Generator,
-    bernoulli,
-    default as default,
-    dropout as dropout,
-    normal,
-    permutation,
-    randint,
-    seed,
-    truncated_normal,
-    uniform,
-)  # fmt: skip
+from .exports import exported as _exported
+from .ops.random import Generator, bernoulli, normal, permutation, randint, seed, truncated_normal, uniform
 
-__all__ = ["Generator", "bernoulli", "normal", "permutation", "randint", "seed", "truncated_normal", "uniform"]
+__all__ = _exported(globals())
 
-_export(globals())
+from .ops.random import default, dropout

@@ -10,11 +10,6 @@ from ..ops import elementwise, index, linalg, padding, scan, shape, sort as orde
 from ..tensors.operand import as_tensor, own
 from ..tensors.tensor import Tensor
 
-__all__ = [
-    "argsort", "atleast_1d", "atleast_2d", "broadcast_arrays", "clip", "column_stack", "concatenate", "cumprod", "cumsum", "dot",
-    "einsum", "hstack", "inner", "outer", "pad", "ravel", "sort", "take", "trace", "transpose", "vdot", "vstack", "where",
-]  # fmt: skip
-
 
 def concatenate(arrays: Any, /, axis: int | None = 0, *, dtype: Any = None, casting: str = "same_kind") -> Tensor:
     joined = shape.concat(arrays, axis=axis)
@@ -127,3 +122,6 @@ def einsum(*operands: Any, optimize: Any = False) -> Tensor:
     if not isinstance(operands[0], str):
         raise TypeError("np.einsum: with tensors give the subscripts as a string first, such as 'ij,jk->ik'.")
     return linalg.einsum(*operands)
+
+
+__all__ = [name for name, value in globals().items() if getattr(value, "__module__", "") == __name__ and name[0] != "_"]

@@ -1,6 +1,6 @@
 """The functions behind the layers, and the losses."""
 
-from ..exports import export as _export
+from ..exports import exported
 from ..ops.elementwise import leaky_relu, relu, sigmoid, silu, tanh
 from ..ops.index import one_hot
 from ..ops.linear import linear
@@ -9,9 +9,4 @@ from ..ops.rows import layer_norm, log_softmax, logsumexp, rms_norm, softmax
 from .activations import elu, gelu, softplus
 from .losses import bce_with_logits, cross_entropy, huber, kl_div, l1, mse, nll
 
-__all__ = [
-    "bce_with_logits", "cross_entropy", "dropout", "elu", "gelu", "huber", "kl_div", "l1", "layer_norm", "leaky_relu", "linear",
-    "log_softmax", "logsumexp", "mse", "nll", "one_hot", "relu", "rms_norm", "sigmoid", "silu", "softmax", "softplus", "tanh",
-]  # fmt: skip
-
-_export(globals())
+__all__ = exported(globals())

@@ -331,6 +331,6 @@ def nan_to_num(x: Any, nan: float = 0.0, posinf: float | None = None, neginf: fl
 
 
 # Derived, so that an op is named once. (A type checker takes all public names that are defined here, which are the same.)
-__all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = [
     name for name, value in globals().items() if callable(value) and (value.__module__ == __name__ or name in OPS) and name[0] != "_"
 ]

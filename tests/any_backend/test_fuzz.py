@@ -8,18 +8,18 @@ import re
 import warnings
 import zlib
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pytest
 
 import pullback as pb
+from conftest import ROOT
 from pullback.nn import functional as F
 from pullback.tree import flatten
 
 CALLS: Final = int(os.environ.get("PULLBACK_FUZZ_CALLS", "40"))  # of each function
-RANDOM: Final = ("bernoulli", "normal", "permutation", "randint", "truncated_normal", "uniform")
+RANDOM: Final = [name for name in pb.random.__all__ if name not in ("Generator", "seed")]
 HOMES: Final = ("pullback.ops.", "pullback.tensors.creation", "pullback.tensors.dtypes", "pullback.nn.")
 
 
@@ -268,6 +268,7 @@ def fault_of(name: str, f: Callable[..., Any], positional: list[Any], named: dic
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         warnings.simplefilter("ignore", UserWarning)
+        warnings.filterwarnings("ignore", "Data type alias 'a'", DeprecationWarning)
         try:
             result = f(*positional, **named)
         except (pb.PullbackError, TypeError, ValueError, IndexError, BufferError) as error:
@@ -280,18 +281,10 @@ def fault_of(name: str, f: Callable[..., Any], positional: list[Any], named: dic
     return value_fault(name, result, positional, named)
 
 
+# Functions whose order, values or arguments differ from those of NumPy's function of the same name.
 UNLIKE: Final = {
-    "arange",
-    "argsort",
-    "full_like",
-    "searchsorted",
-    "nan_to_num",
-    "unique_values",
-    "empty",
-    "empty_like",
-    "asarray",
-    "tensor",
-}  # whose order, values or arguments are others
+    "arange", "argsort", "asarray", "empty", "empty_like", "full_like", "nan_to_num", "searchsorted", "tensor", "unique_values",
+}  # fmt: skip
 
 
 def known_difference(name: str, positional: list[Any], named: dict[str, Any]) -> bool:
@@ -382,7 +375,7 @@ def test_only_what_is_called_a_view_is_one(name: str) -> None:
 
 
 def test_the_views_are_those_that_the_readme_lists() -> None:
-    readme = Path(__file__).parents[1] / "README.md"
+    readme = ROOT / "README.md"
     if not readme.exists():
         pytest.skip("the source tree is not here: an installed package")
     listed = readme.read_text().partition("\nare views: ")[2].partition("Every other function")[0]

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_small_networks import amid_nan, check_product, compose
 
 import pullback as pb
 from conftest import environment, host
 from pullback.nn.functional import linear
-from test_small_networks import amid_nan, check_product, compose
 
 pytestmark = pytest.mark.usefixtures("on_cpu", "native")
 # (m, k, n) around the edges of what is copied at a time: 64 or 128 rows, 32 columns, 1024 of k, 2048 columns; half of k in float64.

@@ -18,12 +18,11 @@ from typing import Any
 import pytest
 
 import pullback as pb
-from conftest import simulated
+from conftest import ROOT, simulated
 
 pytestmark = pytest.mark.skipif(
     pb.cuda.is_available() and not simulated(), reason="what is tested here runs these tests; it was tested without a GPU"
 )
-ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "benchmarks" / "gpu"
 
 
@@ -177,14 +176,10 @@ def test_an_interrupted_run_of_the_tests_leaves_its_report(
     assert "wrong" in found["rows"][1]["failed"]
 
 
-def test_what_a_device_has_no_part_in_is_listed_once(scripts: Callable[[str], Any]) -> None:
-    options = scripts("suite").elsewhere()
-    assert "--ignore=tests/test_layers.py" in options
-    for option in options:
-        assert (ROOT / option.partition("=")[2].partition("::")[0]).exists(), option
-    makefile = (ROOT / "Makefile").read_text()
-    assert "tests/elsewhere.txt" in makefile
-    assert "test_layers" not in makefile
+def test_what_a_device_has_no_part_in_is_a_folder(scripts: Callable[[str], Any], tmp_path: Path) -> None:
+    assert "--ignore=tests/tools" in scripts("suite").command(tmp_path, 1, ["tests"])
+    assert (ROOT / "tests" / "tools" / "test_layers.py").exists()
+    assert "--ignore tests/tools" in (ROOT / "Makefile").read_text()
 
 
 # ---- the file of results

@@ -5,19 +5,18 @@ from __future__ import annotations
 import math
 import shutil
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from test_optim import gradients, parameters
 
 import pullback as pb
 from captured_step import needs_kernels
-from conftest import host
+from conftest import ROOT, host
 from pullback import backends, optim
 from pullback.launch import door
 from pullback.optim._counts import UPDATE_COUNTS
-from test_optim import gradients, parameters
 from update_rules import RULES, lion
 
 
@@ -71,7 +70,8 @@ def kernel_of(rule: str) -> str:
 
 def test_every_row_is_the_kernel_of_an_optimizer_that_tests_run_on() -> None:
     assert {kernel_of(rule) for rule in RULES} == set(UPDATE_COUNTS)
-    assert {cls for cls, _ in RULES.values()} == {getattr(optim, name) for name in optim.__all__[2:]}
+    rules = {*optim.__all__} - {"Optimizer", "schedules"}
+    assert {cls for cls, _ in RULES.values()} == {getattr(optim, name) for name in rules}
 
 
 def test_a_rule_is_named_where_its_struct_its_row_and_its_class_are() -> None:
@@ -79,7 +79,7 @@ def test_a_rule_is_named_where_its_struct_its_row_and_its_class_are() -> None:
         pytest.skip("git, which searches the sources, is not installed")
     derived = [":!*.pyi", ":!*_counts.py"]
     command = ["git", "grep", "-lwiE", "lion(_step)?", "--", "csrc", "python/pullback", *derived]
-    found = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False)
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if found.returncode > 1:
         pytest.skip(f"not a git checkout: {found.stderr.strip()}")
     assert found.stdout.split() == ["csrc/math/update.def", "csrc/math/update.h", "python/pullback/optim/rules.py"]

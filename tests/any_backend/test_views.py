@@ -390,19 +390,3 @@ def test_views_that_threads_make_are_stale_after_an_update() -> None:
         with pytest.raises(pb.StaleValueError):
             view.numpy()
     assert not w.storage.views
-
-
-def test_counting_flops_leaves_views_as_they_are(w: pb.Parameter) -> None:
-    view, optimizer = w.T, optim.SGD([w], lr=0.1)
-
-    def step(x: Any) -> Any:
-        with pb.GradientTape() as tape:
-            loss = pb.sum(w * x)
-        optimizer.step([tape.gradient(loss, w)])
-        return loss
-
-    pb.flops(step, pb.ones((2, 3)))
-    np.testing.assert_array_equal(view.numpy(), START.T)
-    step(pb.ones((2, 3)))
-    with pytest.raises(pb.StaleValueError):
-        view.numpy()

@@ -374,3 +374,21 @@ def test_what_is_not_kept_is_still_summed_up() -> None:
     assert (prof.total.launches, prof.total.flops) == (40_000, 120_000)
     assert 16_384 <= len(prof.launches) < 40_000
     assert prof.dropped == 40_000 - len(prof.launches)
+
+
+def test_counting_flops_leaves_views_as_they_are() -> None:
+    start = np.arange(6.0, dtype=np.float32).reshape(2, 3)
+    w = pb.Parameter(start)
+    view, optimizer = w.T, optim.SGD([w], lr=0.1)
+
+    def step(x: Any) -> Any:
+        with pb.GradientTape() as tape:
+            loss = pb.sum(w * x)
+        optimizer.step([tape.gradient(loss, w)])
+        return loss
+
+    pb.flops(step, pb.ones((2, 3)))
+    np.testing.assert_array_equal(view.numpy(), start.T)
+    step(pb.ones((2, 3)))
+    with pytest.raises(pb.StaleValueError):
+        view.numpy()

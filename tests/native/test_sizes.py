@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal as same
+from test_ops import both_pullbacks
 
 import pullback as pb
 from conftest import BACKENDS, ELEMENTWISE, FLOATS, INTEGERS, assert_ulps, condition, draw, dtype_of, exact, ops, rng_for, takes
@@ -19,7 +20,6 @@ from pullback.autodiff.primitive import OPS, Op
 from pullback.backends import native as backend
 from pullback.launch.refusal import BadIndex
 from pullback.tensors import dtypes
-from test_ops import both_pullbacks
 from update_rules import RULES
 
 pytestmark = pytest.mark.usefixtures("native")

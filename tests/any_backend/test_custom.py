@@ -192,3 +192,14 @@ def test_a_parameter_that_changes_before_the_backward_pass_is_an_error() -> None
     w.assign([3.0, 4.0])
     with pytest.raises(pb.StaleValueError, match='"w" was changed in place'):
         tape.gradient(y, w)
+
+
+def test_an_argument_without_a_gradient_has_no_tangent() -> None:
+    """A pullback that gives None for an argument says that the value does not depend on it, in forward mode too."""
+    product = pb.custom_gradient(lambda x, y: (x * y, lambda g: (None, g * x)))
+    x, y, t = pb.tensor([1.0, 2.0]), pb.tensor([3.0, 4.0]), pb.tensor([1.0, 0.5])
+    value, tangent = pb.jvp(lambda x: product(x, y), (x,), (t,))
+    close(value, [3.0, 8.0])
+    close(tangent, [0.0, 0.0])
+    close(pb.jvp(lambda y: product(x, y), (y,), (t,))[1], [1.0, 1.0])
+    close(pb.jvp(product, (x, y), (t, t))[1], [1.0, 1.0])

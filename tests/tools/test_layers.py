@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from conftest import environment
+from conftest import ROOT, environment
 
-ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "python" / "pullback"
 if not PACKAGE.exists():
     pytest.skip("the source tree is not here: an installed package", allow_module_level=True)
@@ -111,7 +110,7 @@ def test_imports_go_downward(module: str) -> None:
     if module in ROOMS:
         assert not [*imports(module)], "the package of a room imports nothing: its modules are in several layers"
         return
-    assert here in LEVEL, f"{here} has no place in the layers: give it one in tests/test_layers.py"
+    assert here in LEVEL, f"{here} has no place in the layers: give it one in tests/tools/test_layers.py"
     wrong = []
     for name, at_import, line in imports(module):
         there = unit(name)
@@ -222,7 +221,7 @@ def test_no_file_is_named_after_nothing() -> None:
 
 
 def test_every_file_says_in_one_sentence_what_it_is_for() -> None:
-    for path in [*SOURCES, *ours("tests/*.py")]:
+    for path in [*SOURCES, *ours("tests/**/*.py")]:
         text = ast.get_docstring(ast.parse(path.read_text()))
         assert text, f"{path} has no docstring"
     for path in ours("csrc/**/*.h", "csrc/**/*.cpp", "csrc/**/*.cu", "csrc/**/*.cuh"):

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
+from conftest import ROOT
 from pullback.tensors import devices
 
 pytestmark = pytest.mark.skipif(devices.default_device() != "cpu", reason="a reader's new tensors are on the CPU")
-README = Path(__file__).parent.parent / "README.md"
 
 
 def test_every_snippet_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    snippets = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.S)
+    snippets = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)
     assert len(snippets) >= 5
     namespace: dict[str, object] = {"__name__": "readme"}
     for i, snippet in enumerate(snippets):
@@ -25,6 +24,6 @@ def test_every_snippet_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_the_two_commands_stand_at_the_top() -> None:
-    head = "\n".join(README.read_text().splitlines()[:15])
+    head = "\n".join((ROOT / "README.md").read_text().splitlines()[:15])
     assert "make train" in head
     assert "make test" in head

@@ -6,14 +6,13 @@ import itertools
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import pullback as pb
-from conftest import FLOATS, INTEGERS, dtype_of, environment, host, simulated
+from conftest import FLOATS, INTEGERS, ROOT, dtype_of, environment, host, simulated
 from pullback.nn.functional import linear
 
 SHAPES = (
@@ -96,7 +95,7 @@ def test_the_gradients_of_a_layer(activation: str | None) -> None:
 
 @pytest.mark.skipif(not simulated(), reason="on a real GPU the library is real, too")
 def test_what_is_asked_of_a_library() -> None:
-    script = Path(__file__).with_name("library_stand_in.py")
+    script = ROOT / "tests" / "library_stand_in.py"
     command = [sys.executable, str(script)]
     done = subprocess.run(command, env=environment(CUDASIM_SEED="0"), capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr

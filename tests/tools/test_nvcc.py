@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from conftest import ROOT
+
 BUILD = ROOT / "build" / "nvcc"
 ARCHITECTURES = os.environ.get("PULLBACK_NVCC", "75;90").split(";")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import pullback as pb
-from conftest import environment, is_sticky
+from conftest import ROOT, environment, is_sticky
 
 TESTS = """
 import os, pathlib, pytest
@@ -32,10 +32,9 @@ def test_e(): assert worker_is("second")
 def test_the_worker_ends_after_its_report_and_another_one_goes_on(tmp_path: Path) -> None:
     pytest.importorskip("xdist")
     (tmp_path / "test_it.py").write_text(TESTS)
-    here = os.path.dirname(__file__)
     variables = environment()
     variables = {name: value for name, value in variables.items() if not name.startswith("PYTEST_")}
-    variables["PYTHONPATH"] = os.pathsep.join([here, variables["PYTHONPATH"]])
+    variables["PYTHONPATH"] = os.pathsep.join([str(ROOT / "tests"), variables["PYTHONPATH"]])
     command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-p", "conftest", "--rootdir", str(tmp_path)]
     command += ["--numprocesses", "1", "--max-worker-restart", "5", str(tmp_path / "test_it.py")]
     done = subprocess.run(command, env=variables, cwd=tmp_path, capture_output=True, text=True)

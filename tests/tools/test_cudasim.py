@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from conftest import ROOT
+
 TEST = ROOT / "tests" / "cpp" / "cudasim_test.cu"
 SOURCES = [TEST, *sorted((ROOT / "csrc" / "cudasim").glob("*.cpp"))]
 LANGUAGE = ["-std=c++17", f"-I{ROOT / 'csrc'}"]

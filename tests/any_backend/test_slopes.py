@@ -6,19 +6,16 @@ import inspect
 import re
 import threading
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import pullback as pb
-from conftest import as_tensors, call, close, example, host, ops, rng_for, takes, watched
+from conftest import ROOT, as_tensors, call, close, example, host, ops, rng_for, takes, watched
 from pullback import nn
 from pullback.autodiff.node import named
 from pullback.autodiff.primitive import OPS, ZERO, Op
-
-ROOT = Path(__file__).resolve().parents[1]
 
 # ---- unconnected
 

@@ -1,4 +1,4 @@
-"""Which backend runs, why another cannot, and that the reference passes the tests that the native kernels pass."""
+"""Which backend runs, and why another cannot."""
 
 from __future__ import annotations
 
@@ -13,25 +13,9 @@ from conftest import environment, simulated
 from pullback import backends, config
 from pullback.backends import native
 
-HERE = Path(__file__).parent
-SHARED = [
-    "test_tape", "test_slopes", "test_backward", "test_tensor", "test_dispatch", "test_errors", "test_properties", "test_nn",
-    "test_vmap", "test_forward", "test_jacobian", "test_per_example", "test_calls_nest",
-]  # fmt: skip
-
 
 def run(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], env=environment(**variables), capture_output=True, text=True, check=False)
-
-
-@pytest.mark.skipif(config.backend() == "reference", reason="this run is on the reference backend already")
-def test_the_reference_backend_passes_the_same_tests() -> None:
-    files = [str(HERE / f"{name}.py") for name in SHARED if (HERE / f"{name}.py").exists()]
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "--no-header", "-p", "no:cacheprovider", *files]
-    done = subprocess.run(
-        command, env=environment(PULLBACK_BACKEND="reference"), cwd=HERE.parent, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout[-4000:]
 
 
 def test_a_backend_that_does_not_exist_is_an_error_that_names_those_that_do() -> None:

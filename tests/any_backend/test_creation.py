@@ -82,3 +82,9 @@ def test_an_order_that_is_no_number_is_refused(order: Any) -> None:
 def test_a_truncated_normal_says_which_of_its_numbers_is_none(arguments: tuple[Any, ...], words: str) -> None:
     with pytest.raises(pb.PullbackError, match=words):
         pb.random.truncated_normal(3, *arguments)
+
+
+@pytest.mark.parametrize("sections", ["a", 1.5, [1, 2.5], None])
+def test_sections_that_are_no_integers_are_named(sections: Any) -> None:
+    with pytest.raises(pb.ShapeError, match=r"^split: sections=.* is not an integer"):
+        pb.split(pb.ones(4), sections)

@@ -13,7 +13,7 @@ import pytest
 
 import pullback as pb
 from captured_step import needs_kernels, same
-from conftest import environment, host
+from conftest import ROOT, environment, host
 from pullback import optim
 from random_programs import COUNT, Program, input_of, results
 
@@ -76,7 +76,7 @@ def test_a_vectorized_program_is_a_loop_over_the_examples(seed: int) -> None:
 
 @needs_kernels
 def test_the_reference_backend_gives_what_the_kernels_give(tmp_path: Path) -> None:
-    script, file = Path(__file__).with_name("random_programs.py"), tmp_path / "results"
+    script, file = ROOT / "tests" / "random_programs.py", tmp_path / "results"
     env = environment(PULLBACK_BACKEND="reference", PULLBACK_DEVICE="cpu")
     subprocess.run([sys.executable, str(script), "0", str(COUNT), str(file)], env=env, check=True)
     with pb.use_device("cpu"):

@@ -11,7 +11,7 @@ import pytest
 
 import pullback as pb
 from conftest import environment
-from pullback import cli
+from pullback import backends, cli
 from pullback.autodiff.primitive import OPS
 from pullback.examples import digits as train
 from pullback.io import load
@@ -27,6 +27,10 @@ def test_info_tells_what_runs_and_why_not(capsys: pytest.CaptureFixture[str], mo
     assert facts["NumPy"] == np.__version__
     assert (facts["cuda"][:3] == "no:") is not pb.cuda.is_available()
     assert "native" in facts["ops"]
+    for kernels, device in (("CPU kernels", "cpu"), ("CUDA kernels", "cuda")):
+        (told,) = [line.removeprefix(kernels).strip() for line in out.splitlines() if line.startswith(kernels)]
+        reason = backends.why_not(device)
+        assert told == ("yes" if reason is None else f"no: {reason}")
     assert err == ""
 
 
