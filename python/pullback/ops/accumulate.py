@@ -1,4 +1,4 @@
-"""The sums of several contributions to one gradient."""
+"""Sums the contributions to one gradient."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from ..backends import kernel_for
 from ..launch.refusal import Refused
 from ..tensors.tensor import Tensor
 from .elementwise import add
+from .movement import stack
+from .reduce import sum
 
 _add_into, _ = kernel_for("add_into")
 
@@ -52,9 +54,6 @@ class AddN(Collect):
     """One n-ary sum."""
 
     def total(self) -> Tensor:
-        from .reduce import sum
-        from .shape import stack
-
         return sum(stack(self._parts), axis=0)
 
 

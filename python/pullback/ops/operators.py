@@ -11,7 +11,7 @@ from ..tensors.attached import attached
 from ..tensors.dtypes import is_float
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
-from . import cast, conversion, elementwise, index, linalg, reduce, shape, writing
+from . import by_name, conversion, elementwise, index, linalg, reduce, shape, writing
 from .accumulate import AGGREGATIONS
 
 BINARY: dict[str, Callable[..., Tensor]] = {
@@ -81,8 +81,7 @@ def attach() -> None:
     _attach_operators()
     attached.to, attached.converted, attached.assign = conversion.to, conversion.converted, writing.assign
     attached.reduced = pickling.reduced
-    attached.broadcast_to, attached.unbroadcast = shape.broadcast_to, shape.unbroadcast
-    attached.aggregations = AGGREGATIONS
+    attached.unbroadcast, attached.aggregations = by_name.unbroadcast, AGGREGATIONS
 
 
 def _attach_operators() -> None:
@@ -96,7 +95,7 @@ def _attach_operators() -> None:
         setattr(Tensor, f"__{name}__", op)
     for name in REDUCTIONS:
         setattr(Tensor, name, _reduction(getattr(reduce, name)))
-    for name, op in {"astype": cast.astype, "transpose": shape.transpose, "flatten": shape.flatten}.items():
+    for name, op in {"astype": conversion.astype, "transpose": shape.transpose, "flatten": shape.flatten}.items():
         setattr(Tensor, name, _method(op))
     attributes: dict[str, Any] = {
         "reshape": _reshape,

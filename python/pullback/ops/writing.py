@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from ..autodiff.listeners import listeners
-from ..autodiff.primitive import OPS
 from ..backends import kernels_on
 from ..errors import ShapeError, TapeError
 from ..launch import capturing, door
@@ -16,6 +15,7 @@ from ..tensors import devices
 from ..tensors.creation import asarray
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
+from .conversion import COPY
 
 
 def write(target: Any, value: Any, *, shares: bool = False) -> None:
@@ -65,6 +65,6 @@ def _refuse_watched(p: Parameter, value: Any) -> None:
 def _copied(value: Any) -> Any:
     """A copy that a replay makes, too, where there is a kernel."""
     try:
-        return OPS["copy"].kernel(value)
+        return COPY.kernel(value)
     except Refused:
         return devices.copied(value)

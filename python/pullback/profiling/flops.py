@@ -61,7 +61,7 @@ class _Used(Listening):
             if isinstance(x, Parameter) and not any([x is p for p in self.parameters]):
                 self.parameters.append(x)
 
-    def cut(self, x: Tensor, how: str) -> None:
+    def on_escape(self, x: Tensor, how: str) -> None:
         """A value left, which is none of its business."""
 
 

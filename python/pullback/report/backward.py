@@ -7,13 +7,15 @@ from typing import Any, NamedTuple
 
 from ..autodiff import error_text
 from ..autodiff.backward import Sums, pull_jointly, total
+from ..autodiff.batching import pull
 from ..autodiff.listeners import listeners
 from ..autodiff.node import Node, named
 from ..autodiff.tape import Tape
 from ..errors import PullbackError
 from ..launch import door
-from ..launch.refusal import Refused
-from ..ops.shape import concat, same_dtype, unbroadcast
+from ..ops.by_name import unbroadcast
+from ..ops.conversion import same_dtype
+from ..ops.movement import concat
 from ..tensors.tensor import Tensor
 from ..transforms.calls import Cotangents, Output
 
@@ -72,12 +74,9 @@ def _joined(cotangents: Cotangents) -> Tensor:
 def _passed(node: Node, g: Tensor, values: set[int]) -> Iterator[tuple[int, Tensor]]:
     if node.op.joint:
         found = Sums("add_n")
-        pull_jointly(node.edges, g, values, True, found)
+        pull_jointly(node.edges, g, values, found)
         yield from [(x, total(gx)) for x, gx in found.of.items()]
         return
     for edge in node.named_edges():
-        try:
-            gx = edge.rule.fused(g, *edge.kept)
-        except Refused:
-            gx = edge.rule.definition(g, *edge.kept)
+        gx = pull(edge.rule, g, *edge.kept)
         yield edge.x, gx if edge.shape is None or gx.shape == edge.shape else unbroadcast(gx, edge.shape)

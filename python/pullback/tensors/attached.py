@@ -21,7 +21,6 @@ class Attached:
         assign: `Parameter.assign(value)`.
         reduced: what `Tensor.__reduce__` returns.
         expire: makes views stale, because the memory of their Parameter has changed.
-        broadcast_to: the op of that name.
         unbroadcast: sums a gradient over the axes along which its input was broadcast: (g, shape of the input).
         aggregations: by name, the start of a sum of several contributions to one gradient, from the first two.
     """
@@ -31,7 +30,6 @@ class Attached:
     assign: Callable[[Parameter, Any], Parameter]
     reduced: Callable[[Tensor], tuple[Any, ...]]
     expire: Callable[[set[ref[Tensor]]], None]
-    broadcast_to: Callable[[Tensor, tuple[int, ...]], Tensor]
     unbroadcast: Callable[[Tensor, tuple[int, ...]], Tensor]
     aggregations: dict[str, Callable[[Tensor, Tensor], Any]]
 

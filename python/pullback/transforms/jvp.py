@@ -15,7 +15,7 @@ from ..autodiff.site import Site, call_site, warn
 from ..autodiff.tape import Tape
 from ..errors import ShapeError, TapeError, ZeroGradientWarning
 from ..launch import door
-from ..ops.shape import alias
+from ..ops.conversion import alias
 from ..tensors.creation import asarray, zeros_like
 from ..tensors.operand import own
 from ..tensors.tensor import Tensor, new_serial
