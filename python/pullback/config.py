@@ -9,7 +9,6 @@ kernel by kernel).
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Final
 
 BACKENDS: Final = ("native", "reference")
@@ -60,21 +59,21 @@ def simd_level() -> int | None:
     return int(value.lstrip("v"))
 
 
-def cache_dir() -> Path:
+def cache_dir() -> str:
     """Returns the folder that stores measurements for later runs.
 
     It is PULLBACK_CACHE_DIR if set, else $XDG_CACHE_HOME/pullback, else ~/.cache/pullback.
     """
     if chosen := os.environ.get("PULLBACK_CACHE_DIR"):
-        return Path(chosen)
+        return chosen
     base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if os.path.isabs(base) else Path("~/.cache").expanduser()) / "pullback"
+    return os.path.join(base if os.path.isabs(base) else os.path.expanduser("~/.cache"), "pullback")
 
 
-def counting() -> tuple[int, Path] | None:
+def counting() -> tuple[int, str] | None:
     """Returns PULLBACK_COUNTING, which pullback sets for a run under ncu, as (number, path) for a value like "1:/tmp/ledger.json".
 
     The number says which call of `verify` is counted; 0 means the whole command `pullback profile`. The ledger is written to path.
     """
     number, _, path = os.environ.get("PULLBACK_COUNTING", "").partition(":")
-    return (int(number), Path(path)) if path else None
+    return (int(number), path) if path else None

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from .errors import PullbackError, ShapeError
-from .tensors.tensor import Parameter, Tensor
+from .tensors.parameter import Parameter
+from .tensors.tensor import Tensor
 
 LEAVES: Final[set[type]] = {Tensor, Parameter}  # classes that are certain to be leaves
 _NAMESPACE: Final = "pullback"  # the optree namespace in which dataclasses are registered when they first occur

@@ -8,7 +8,7 @@ from typing import Any
 from ..backends import kernels_on
 from ..launch import door
 from ..tensors import devices, dtypes
-from ..tensors.tensor import Parameter
+from ..tensors.parameter import Parameter
 
 ALIGN_BYTES = 256  # Each tensor of an arena starts at a multiple: at the start of a cache line (CPU) and of a pack (GPU).
 
