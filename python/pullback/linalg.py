@@ -1,6 +1,6 @@
 """pb.linalg: products, diagonals and norms under their array API names. Factorizations are not implemented yet.
 
-The module contains no other names, so that `dir(pb.linalg)` shows only functions for users.
+The module has no other public names, so that `dir(pb.linalg)` shows what users may call.
 """
 
 from .exports import exported as _exported
