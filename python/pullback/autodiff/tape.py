@@ -1,4 +1,4 @@
-"""GradientTape: records ops while entered. `sweep.py` walks the record backwards; neither names an op."""
+"""GradientTape: records ops while entered. `backward.py` walks the record backwards; neither names an op."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class GradientTape(Listening):
         watch_parameters: trainable Parameters are watched by themselves.
     """
 
-    of_function = False  # True for the tape of a transform, whose user has not asked for zeros: see sweep.connected
+    of_function = False  # True for the tape of a transform, whose user has not asked for zeros: see backward.connected
     observes = True  # while a profile runs, `add` tells the door itself, which answers with the scope of the pullback
 
     def __init__(self, persistent: bool = False, watch_parameters: bool = True) -> None:
