@@ -25,23 +25,22 @@ from .errors import (
     CaptureError, DeviceError, DTypeError, FileFormatError, GradientCheckError, NonFiniteError, OutOfMemoryError, PrecisionWarning,
     PullbackError, ShapeError, StaleValueError, TapeError, UnconnectedError, VmapError, ZeroGradientWarning,
 )  # fmt: skip
-from .ops.cast import astype
+from .ops.conversion import astype, copy, stop_gradient
 from .ops.elementwise import *  # noqa: F403 (an op is named once: where it is declared)
-from .ops.index import argwhere, nonzero, one_hot, take, take_along_axis
+from .ops.gather import one_hot, take, take_along_axis
+from .ops.index import argwhere, nonzero
 from .ops.linalg import einsum, matmul, outer, tensordot, vecdot
+from .ops.movement import concat, pad, repeat, roll, stack, tile, tril, triu
 from .ops.operators import attach as _attach
 from .ops.reduce import all, any, argmax, argmin, count_nonzero, max, mean, min, prod, std, sum, var
 from .ops.rows import log_softmax, logsumexp, softmax
 from .ops.scan import cumulative_prod, cumulative_sum, diff
 from .ops.segment import segment_logsumexp, segment_max, segment_mean, segment_min, segment_softmax, segment_sum
-from .ops.padding import pad
-from .ops.repetition import repeat, tile
 from .ops.shape import (
-    broadcast_arrays, broadcast_to, concat, copy, expand_dims, flip, matrix_transpose, moveaxis, permute_dims, reshape, roll, split,
-    squeeze, stack, stop_gradient, swapaxes, transpose, unstack,
+    broadcast_arrays, broadcast_to, expand_dims, flip, matrix_transpose, moveaxis, permute_dims, reshape, split, squeeze, swapaxes,
+    transpose, unstack,
 )  # fmt: skip
 from .ops.sort import argsort, searchsorted, sort, topk, unique_all, unique_counts, unique_inverse, unique_values
-from .ops.triangle import tril, triu
 from .autodiff.tape import GradientTape
 from .tensors.tensor import Parameter, Tensor
 

@@ -10,6 +10,8 @@ import numpy as np
 
 from .autodiff.tape import GradientTape
 from .errors import GradientCheckError, TapeError, ZeroGradientWarning
+from .ops.elementwise import add, multiply
+from .ops.reduce import sum
 from .tensors import devices, dtypes
 from .tensors.creation import asarray
 from .tensors.tensor import Tensor
@@ -83,9 +85,6 @@ def _names(args: Any, leaves: Sequence[Any]) -> list[str]:
 
 def _weighted(function: Callable[[list[Tensor]], Any], points: list[Any], rng: Any) -> Scalar:
     """The function's results, summed with random weights of size about one: every element is seen, none cancels another."""
-    from .ops.elementwise import add, multiply
-    from .ops.reduce import sum
-
     outputs = [y for y in flatten(function([asarray(p) for p in points]))[0] if _is_real(y)]
     if not outputs:
         raise TapeError("check_gradients: f returned no floating-point tensor, so there is nothing to differentiate.")

@@ -12,7 +12,7 @@ import pullback as pb
 from conftest import host
 from pullback.data import Loader, digits
 from pullback.launch import door
-from pullback.ops import philox, random
+from pullback.ops import draws, random
 from pullback.ops.random import Generator
 
 # ---- digits
@@ -154,7 +154,7 @@ def test_a_loader_that_cannot_work_says_why(arguments: Any, error: Any, words: s
     ],
 )
 def test_philox_gives_the_known_answers(counter: Any, key: Any, words: Any) -> None:
-    got = philox.philox([np.array([c], np.uint64) for c in counter], key)
+    got = draws.philox([np.array([c], np.uint64) for c in counter], key)
     assert tuple(int(w[0]) for w in got) == words
 
 

@@ -91,7 +91,7 @@ print(pb.random.normal((2,)).shape)
 
 
 def test_an_op_is_declared_once() -> None:
-    from pullback.ops.kinds import unary
+    from pullback.ops.declare import unary
 
     with pytest.raises(ValueError, match="op tanh is declared twice"):
         unary("tanh", pullback=None, reference=lambda xp, x: xp.tanh(x))

@@ -9,6 +9,7 @@ import pytest
 
 import pullback as pb
 from pullback import nn, optim
+from pullback.autodiff.primitive import Op
 from pullback.backends import reference
 from pullback.data import Loader
 from pullback.launch import door
@@ -108,13 +109,10 @@ def test_backward_passes_of_per_example_gradients_are_charged_as_such() -> None:
 
 
 def test_a_launch_of_unknown_cost_is_named_and_strict_refuses_it() -> None:
-    class Mystery:
-        name, shown, cost, names, params = "mystery", "mystery", None, ("x",), 0
-        kind = OWN
-        reference = staticmethod(lambda xp, x: x)
+    mystery = Op("mystery", kind=OWN, names=("x",), rules=(None,), pullback=None, reference=lambda xp, x: x)
 
     def run() -> None:
-        reference.run(Mystery(), [np.ones(3)], ())
+        reference.run(mystery, [np.ones(3)], ())
         pb.exp(X)
 
     with pb.profile() as prof:

@@ -25,7 +25,6 @@ from conftest import (
     ops,
     rng_for,
     takes,
-    variadic,
 )  # fmt: skip
 from pullback.autodiff.primitive import OPS, ZERO, Op
 from pullback.backends import native as native_backend, reference
@@ -247,7 +246,7 @@ def test_the_ledger_shows_the_declared_cost(op: Op, width: int, backend: Any) ->
         y = backend.run(op, inputs, params)
     finally:
         launches = door.end(ledger).launches
-    declared = op.cost(inputs, *params, y) if variadic(op, inputs) else op.cost(*inputs, *params, y)
+    declared = op.cost(inputs, *params, y) if op.variadic else op.cost(*inputs, *params, y)
     arrays = [x for x in (*inputs, *params) if isinstance(x, np.ndarray)]
     moved = {"bytes_read": sum(map(reference.distinct_bytes, arrays)), "bytes_written": y.nbytes}
     declared = {**dict.fromkeys(door.FIGURES, 0), **moved, **declared}

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT, environment
+from pullback.autodiff.primitive import OPS
 
 PACKAGE = ROOT / "python" / "pullback"
 if not PACKAGE.exists():
@@ -56,7 +57,6 @@ UPWARD = {
     ("tensors.creation", "ops"),  # pb.asarray of a tensor is recorded
     ("autodiff.tape", "autodiff.backward"), ("autodiff.error_text", "autodiff.backward"),  # sums of gradients
     ("autodiff.tape", "transforms"), ("autodiff.tape", "report"),  # tape.jacobian, tape.diagnose
-    ("autodiff.batching", "ops"),  # repeating is a view
     ("interop.dispatch", "__init__"),  # NumPy's functions are looked up among the public names
     ("cli", "__init__"), ("profiling", "__init__"),  # the version; peaks of public functions
 }  # fmt: skip
@@ -146,12 +146,25 @@ def circles() -> list[set[str]]:
 
 def test_imports_run_in_small_circles() -> None:
     found = circles()
-    assert not found or len(found[0]) <= 39, sorted(found[0])
+    assert not found or len(found[0]) <= 37, sorted(found[0])
 
 
 def test_few_imports_are_inside_functions() -> None:
     inside = [f"{module}:{line}" for module in MODULES for _, at_import, line in imports(module) if not at_import]
-    assert len(set(inside)) <= 137, f"{len(set(inside))}: {inside}"
+    assert len(set(inside)) <= 64, f"{len(set(inside))}: {inside}"
+
+
+def test_rules_look_up_by_name_only_what_is_declared_later() -> None:
+    """An op that a module could import is imported: `OPS["sum"]` is for rules that are declared before the op."""
+    reached = {module: {name for name, at_import, _ in imports(module) if at_import and name in MODULES} for module in MODULES}
+    for through in MODULES:
+        for names in reached.values():
+            if through in names:
+                names |= reached[through]
+    for module, path in MODULES.items():
+        for name in re.findall(r'OPS\["(\w+)"', path.read_text()) if unit(module) == "ops" else ():
+            declared = OPS[name].reference.__module__.removeprefix("pullback.")
+            assert module in reached[declared] or module == declared, f"{module} can import {name} from {declared}"
 
 
 def test_native_code_is_named_by_the_backends_and_the_ops_only() -> None:
@@ -186,11 +199,17 @@ def ours(*patterns: str) -> list[Path]:
     return sorted([path for pattern in patterns for path in ROOT.glob(pattern) if "__pycache__" not in path.parts])
 
 
+ONE_IDEA = {  # files of more lines, each with the reason why it is not two files
+    "python/pullback/ops/rows.py",  # softmax, norms and losses share how a row is widened, summed, charged and put last
+}
+
+
 def test_no_file_is_longer_than_400_lines() -> None:
     files = ours(*[f"{folder}/**/*.{end}" for folder, ends in CODE.items() for end in ends])
     generated = ("_counts.py",)
     long = {str(p.relative_to(ROOT)): n for p in files if (n := len(p.read_text().splitlines())) > 400 and p.name not in generated}
-    assert not long
+    assert long.keys() == ONE_IDEA
+    assert all([n <= 450 for n in long.values()]), long
 
 
 def test_no_function_is_longer_than_40_lines() -> None:

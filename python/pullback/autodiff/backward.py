@@ -117,12 +117,12 @@ def walk(tape: GradientTape, pending: list[Node], reach: set[int], sources: set[
             check_versions(op, versions, (code, offset))
         try:
             if op.joint:
-                pending += pull_call(tape, op, edges, g, reach, fused, sums)
+                pending += pull_call(tape, op, edges, g, reach, sums)
                 continue
             for x, rule, kept, shape in edges:
                 if everything or x in reach:
                     pull = rule.fused if fused else rule.definition
-                    try:
+                    try:  # as batching.pull, in its own lines: most of the walk's time is spent here
                         gx = g if pull is same else batching.pull(rule, g, *kept) if batches else pull(g, *kept)
                     except Refused:
                         gx = rule.definition(g, *kept)
@@ -138,31 +138,22 @@ def walk(tape: GradientTape, pending: list[Node], reach: set[int], sources: set[
     return hooks
 
 
-def pull_jointly(edges: Sequence[Any], g: Tensor, reach: Container[int], fused: bool, sums: Sums) -> None:
+def pull_jointly(edges: Sequence[Any], g: Tensor, reach: Container[int], sums: Sums) -> None:
     """The gradients for all inputs by one rule, which is told which of them are wanted."""
     for inputs, rule, kept, shapes in edges:
         needs = [x in reach for x in inputs]
-        try:
-            if listeners.batches:
-                gradients = batching.pull(rule, g, *kept, needs)
-            else:
-                gradients = (rule.fused if fused else rule.definition)(g, *kept, needs)
-        except Refused:
-            gradients = rule.definition(g, *kept, needs)
-        for x, need, shape, gx in zip(inputs, needs, shapes, gradients):
+        for x, need, shape, gx in zip(inputs, needs, shapes, batching.pull(rule, g, *kept, needs)):
             if need and gx is not None:
                 sums.add(x, gx if gx.array.shape == shape else accumulate.unbroadcast(gx, shape))
 
 
-def pull_call(
-    tape: GradientTape, op: Op, edges: Sequence[Any], g: Any, reach: set[int], fused: bool, sums: Sums
-) -> Sequence[Node]:
+def pull_call(tape: GradientTape, op: Op, edges: Sequence[Any], g: Any, reach: set[int], sums: Sums) -> Sequence[Node]:
     """Pulls jointly. A call that did not record its inside is replaced by the nodes of the inside: made now, and walked next.
 
     So every contribution to a gradient comes in the order in which it would have come.
     """
     if op.again is None:
-        pull_jointly(edges, g, reach, fused, sums)
+        pull_jointly(edges, g, reach, sums)
         return ()
     ((inputs, _, kept, _),) = edges
     made, outputs = op.again(inputs, kept)

@@ -2,7 +2,7 @@
 
 from ..exports import exported
 from ..ops.elementwise import leaky_relu, relu, sigmoid, silu, tanh
-from ..ops.index import one_hot
+from ..ops.gather import one_hot
 from ..ops.linear import linear
 from ..ops.random import dropout
 from ..ops.rows import layer_norm, log_softmax, logsumexp, rms_norm, softmax

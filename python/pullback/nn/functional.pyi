@@ -6,7 +6,7 @@ from ..ops.elementwise import relu as relu
 from ..ops.elementwise import sigmoid as sigmoid
 from ..ops.elementwise import silu as silu
 from ..ops.elementwise import tanh as tanh
-from ..ops.index import one_hot as one_hot
+from ..ops.gather import one_hot as one_hot
 from ..ops.linear import linear as linear
 from ..ops.random import dropout as dropout
 from ..ops.rows import layer_norm as layer_norm

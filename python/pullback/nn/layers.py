@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import DTypeError, PullbackError, ShapeError
 from ..ops._shapes import normalize_axis
-from ..ops.index import take
+from ..ops.gather import take
 from ..ops.linear import ACTIVATIONS, linear
 from ..ops.random import Generator, dropout
 from ..ops.shape import reshape

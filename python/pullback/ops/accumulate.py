@@ -1,4 +1,4 @@
-"""How the contributions to one gradient are summed, and how a broadcast one is brought back to its input's shape."""
+"""Sums the contributions to one gradient; a broadcast one is brought back to its input's shape."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from ..autodiff.listeners import listeners
 from ..backends import kernel_for
 from ..launch.refusal import Refused
 from ..tensors.tensor import Tensor
+from .by_name import unbroadcast
 from .elementwise import add
-from .shape import unbroadcast
+from .movement import stack
+from .reduce import sum
 
 __all__ = ["AGGREGATIONS", "unbroadcast"]
 
@@ -55,9 +57,6 @@ class AddN(Collect):
     """One n-ary sum."""
 
     def total(self) -> Tensor:
-        from .reduce import sum
-        from .shape import stack
-
         return sum(stack(self._parts), axis=0)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import DTypeError, ShapeError
 from ..tensors.dtypes import is_float
 from ..tensors.tensor import Parameter, Tensor
-from . import cast, elementwise, index, linalg, reduce, shape
+from . import conversion, elementwise, index, linalg, reduce, shape
 
 BINARY: dict[str, Callable[..., Tensor]] = {
     "add": elementwise.add, "sub": elementwise.subtract, "mul": elementwise.multiply, "truediv": elementwise.divide,
@@ -84,7 +84,7 @@ def attach() -> None:
         setattr(Tensor, f"__{name}__", op)
     for name in REDUCTIONS:
         setattr(Tensor, name, _reduction(getattr(reduce, name)))
-    for name, op in {"astype": cast.astype, "transpose": shape.transpose, "flatten": shape.flatten}.items():
+    for name, op in {"astype": conversion.astype, "transpose": shape.transpose, "flatten": shape.flatten}.items():
         setattr(Tensor, name, _method(op))
     attributes: dict[str, Any] = {
         "reshape": _reshape,

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from ..autodiff.listeners import listeners
-from ..autodiff.primitive import OPS
 from ..backends import kernels_on
 from ..errors import TapeError
 from ..launch import capturing, door
 from ..launch.refusal import Refused
 from ..tensors import devices
 from ..tensors.tensor import Parameter, Tensor
+from .conversion import COPY
 
 
 def write(target: Any, value: Any, *, shares: bool = False) -> None:
@@ -49,6 +49,6 @@ def refuse_watched(p: Parameter, value: Any) -> None:
 def _copied(value: Any) -> Any:
     """A copy that a replay makes, too, where there is a kernel."""
     try:
-        return OPS["copy"].kernel(value)
+        return COPY.kernel(value)
     except Refused:
         return devices.copied(value)

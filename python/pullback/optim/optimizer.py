@@ -14,7 +14,7 @@ from ..backends import kernels_on
 from ..errors import DeviceError, DTypeError, PullbackError, ShapeError, UnconnectedError
 from ..launch import capturing, door
 from ..launch.refusal import Refused
-from ..ops.shape import copy as snapshot
+from ..ops.conversion import copy as snapshot
 from ..ops.writing import write
 from ..tensors import devices, dtypes
 from ..tensors.creation import asarray

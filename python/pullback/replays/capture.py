@@ -14,7 +14,8 @@ from ..backends import kernels_on, why_not
 from ..errors import CaptureError, PullbackError, ShapeError
 from ..launch import capturing
 from ..launch.refusal import Refused
-from ..ops.shape import concat, expand_dims
+from ..ops.movement import concat
+from ..ops.shape import expand_dims
 from ..tensors import devices
 from ..tensors.operand import own
 from ..tensors.precision import made_of

@@ -12,7 +12,7 @@ from ..backends import native
 from ..errors import CaptureError
 from ..launch import capturing, door
 from ..launch.refusal import Refused
-from ..ops.shape import copy
+from ..ops.conversion import copy
 from ..tensors import devices, gpu, views
 from ..tensors.tensor import Parameter, Tensor
 from ..tree import flatten, unflatten

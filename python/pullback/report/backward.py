@@ -7,14 +7,15 @@ from typing import Any, NamedTuple
 
 from ..autodiff import error_text as explain
 from ..autodiff.backward import Sums, pull_jointly, total
+from ..autodiff.batching import pull
 from ..autodiff.listeners import listeners
 from ..autodiff.primitive import Op
 from ..autodiff.tape import GradientTape, Node
 from ..errors import PullbackError
 from ..launch import door
-from ..launch.refusal import Refused
 from ..ops import accumulate
-from ..ops.shape import concat, same_dtype
+from ..ops.conversion import same_dtype
+from ..ops.movement import concat
 from ..tensors.tensor import Tensor
 from ..transforms.calls import Cotangents, Output
 
@@ -74,12 +75,9 @@ def _joined(cotangents: Cotangents) -> Tensor:
 def _passed(op: Op, edges: Sequence[Any], g: Tensor, values: set[int]) -> Iterator[tuple[int, Tensor]]:
     if op.joint:
         found = Sums("add_n")
-        pull_jointly(edges, g, values, True, found)
+        pull_jointly(edges, g, values, found)
         yield from [(x, total(gx)) for x, gx in found.of.items()]
         return
     for x, rule, kept, shape in edges:
-        try:
-            gx = rule.fused(g, *kept)
-        except Refused:
-            gx = rule.definition(g, *kept)
+        gx = pull(rule, g, *kept)
         yield x, gx if shape is None or gx.shape == shape else accumulate.unbroadcast(gx, shape)

@@ -126,8 +126,8 @@ def _shares(moved: Any, array: Any, obj: Any) -> bool:
 
 
 def _from_tensor(x: Tensor, dtype: Any, device: str | None, copy: bool | None) -> Tensor:
-    from ..ops.cast import in_dtype
-    from ..ops.shape import copy as copied, to_device, unchanged
+    from ..ops.by_name import in_dtype
+    from ..ops.conversion import copy as copied, to_device, unchanged
 
     y = x if dtype is None else in_dtype(x, dtype)
     if device is not None:

@@ -167,7 +167,7 @@ class Tensor:
 
     def to(self, target: Any) -> Tensor:
         """The tensor on a device (`"cuda"`) or of a dtype (`pb.float64`); recorded, so gradients come back."""
-        from ..ops.shape import to_device, unchanged
+        from ..ops.conversion import to_device, unchanged
 
         if isinstance(target, str) and target.split(":")[0] in ("cpu", "cuda"):
             return to_device(self, target)

@@ -8,11 +8,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..autodiff.batching import Batch, Batched, belongs, of_all, spread
+from ..autodiff.batching import Batch, Batched, belongs
 from ..autodiff.kept import Heard
 from ..autodiff.listeners import listeners
 from ..autodiff.primitive import ZERO, Op, Rule
 from ..autodiff.tape import GradientTape
+from ..ops.by_name import of_all, spread
 from ..ops.kinds import OWN
 from ..ops.reduce import sum
 from ..tensors.creation import zeros
@@ -78,16 +79,16 @@ class Call(Op):
         rule = Rule(lambda g, *_: pull(complete(g.of)), name, (), 0)
         places = [place for place, x in enumerate(inputs) if keeps or x.storage is not None]
         rule.names = tuple([f"input {place}" for place in places])
-        self.name, self.kind, self.joint, self.rules, self.dead, self.factors = name, OWN, True, (rule,), tuple(dead), {}
-        self.shown = sys.intern(name)  # scopes are kept by it
-        self.pullback, self.cost, self.params, self.again, self.tangent = pull, None, 0, again, tangent
-        self.names = tuple([f"input {place}" for place in range(len(inputs))])
 
         def edges(inputs: Sequence[Any], y: Any, params: Sequence[Any], serials: Sequence[int]) -> Sequence[Any]:
             kept = tuple([inputs[place] for place in places])
             return ((serials, rule, kept, [x.shape if serial else None for x, serial in zip(inputs, serials)]),)
 
-        self.edges = edges
+        super().__init__(
+            name, kind=OWN, names=tuple([f"input {place}" for place in range(len(inputs))]),
+            shown=sys.intern(name),  # scopes are kept by it
+            rules=(rule,), pullback=pull, joint=True, tangent=tangent, dead=tuple(dead), edges=edges, again=again,
+        )  # fmt: skip
 
 
 def _zeros(shape: tuple[int, ...], dtype: Any, device: str) -> Tensor:
@@ -117,11 +118,11 @@ class Output(Op):
             return Cotangents({place: g})
 
         rule = Rule(placed, "output", (), 0)
-        self.name, self.kind, self.joint, self.rules, self.dead, self.factors = "output", OWN, False, (rule,), (), {}
-        self.shown = self.name
-        self.pullback, self.cost, self.names, self.params = placed, None, ("call",), 0
-        self.edges = lambda inputs, y, params, serials: ((serials[0], rule, (), None),)
-        self.tangent = lambda op, inputs, y, params, tangents: tangents[0].of[place]
+        super().__init__(
+            "output", kind=OWN, names=("call",), rules=(rule,), pullback=placed,
+            tangent=lambda op, inputs, y, params, tangents: tangents[0].of[place],
+            edges=lambda inputs, y, params, serials: ((serials[0], rule, (), None),),
+        )  # fmt: skip
 
 
 _outputs: Final[list[Output]] = []

@@ -13,8 +13,8 @@ from ..autodiff.listeners import listeners
 from ..autodiff.tape import GradientTape
 from ..errors import TapeError
 from ..launch import door
+from ..ops.conversion import alias
 from ..ops.random import drawn
-from ..ops.shape import alias
 from ..tensors import devices
 from ..tensors.operand import steady
 from ..tensors.tensor import Tensor

@@ -11,8 +11,8 @@ from ..autodiff.error_text import name_of
 from ..autodiff.listeners import listeners
 from ..autodiff.tape import GradientTape
 from ..errors import ShapeError, TapeError
-from ..ops.cast import in_dtype
-from ..ops.shape import constant
+from ..ops.by_name import in_dtype
+from ..ops.conversion import constant
 from ..tensors.operand import as_tensor, own, steady
 from ..tensors.tensor import Tensor
 from ..tree import beside, flatten, shown, structure, unflatten

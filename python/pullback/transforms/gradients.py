@@ -10,11 +10,13 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 from ..autodiff.backward import Sums, connected, live, run_hooks, total, walk
-from ..autodiff.batching import Batch, Batched, of_all
+from ..autodiff.batching import Batch, Batched
 from ..autodiff.listeners import listeners
 from ..errors import TapeError
 from ..launch import capturing
-from ..ops.shape import SLICE, joined, reshaped, view
+from ..ops.by_name import of_all, reshaped, view
+from ..ops.movement import joined
+from ..ops.shape import SLICE
 from ..tensors.creation import ones_like, zeros_like
 from ..tensors.tensor import Tensor
 from ..tree import flatten, unflatten

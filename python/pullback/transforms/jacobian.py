@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, Literal
 
-from ..autodiff.batching import Batch, Batched, of_all
+from ..autodiff.batching import Batch, Batched
 from ..autodiff.tape import GradientTape
 from ..errors import ShapeError, TapeError
-from ..ops.shape import broadcast_to, concat, moveaxis, permute_dims, reshape
+from ..ops.by_name import of_all
+from ..ops.movement import concat
+from ..ops.shape import broadcast_to, moveaxis, permute_dims, reshape
 from ..tensors.creation import eye, zeros
 from ..tensors.tensor import Tensor
 from ..tree import flatten, unflatten

@@ -15,12 +15,12 @@ from ..autodiff.site import Site, call_site, warn
 from ..autodiff.tape import GradientTape
 from ..errors import ShapeError, TapeError, ZeroGradientWarning
 from ..launch import door
-from ..ops.shape import alias
+from ..ops.conversion import alias
 from ..tensors.creation import asarray, zeros_like
 from ..tensors.operand import own
 from ..tensors.tensor import Tensor, new_serial
 from ..tree import beside, flatten, unflatten
-from .vjp import check_function, grad, variables_of
+from .vjp import check_function, grad, variables_of, vjp
 
 if TYPE_CHECKING:
     from ..autodiff.primitive import Op
@@ -141,8 +141,6 @@ def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., 
 
     f runs once; each call of the function costs about a backward pass. It is the transpose of f's pullback, which is recorded.
     """
-    from .vjp import vjp
-
     out, pullback = vjp(f, *primals)
     targets, spec = flatten(out)
     zero = [alias(zeros_like(y)) for y in targets]

@@ -10,13 +10,14 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from ..autodiff.backward import Sums, dependents, walk
-from ..autodiff.batching import Batched, of_all, pull
+from ..autodiff.batching import Batched, pull
 from ..autodiff.primitive import Op
 from ..autodiff.tape import GradientTape
 from ..errors import ShapeError, UnconnectedError
 from ..launch import door
-from ..ops.factors import Dense, Factored, inner
-from ..ops.shape import reshape, unbroadcast
+from ..ops.by_name import of_all, unbroadcast
+from ..ops.factors import Dense, Factored, inner, transposed
+from ..ops.shape import reshape
 from ..tensors.creation import asarray, ones, zeros_like
 from ..tensors.tensor import Tensor
 from ..tree import unflatten
@@ -150,7 +151,7 @@ class _Record:
         if isinstance(part, Tensor):
             return Dense(self._of_all(part))
         if isinstance(part, _Transposed):
-            return self._factored(part.part).transposed()
+            return transposed(self._factored(part.part))
         factors, g, kept, formed = part
         found = factors(self._of_all, g, *kept)
         return Dense(self._of_all(formed())) if found is None else found

@@ -8,7 +8,8 @@ from functools import wraps
 from typing import Any
 
 from ..errors import PullbackError, ShapeError
-from ..ops.shape import stack, unstack
+from ..ops.movement import stack
+from ..ops.shape import unstack
 from ..tensors.creation import asarray
 from ..tensors.operand import as_tensor, own
 from ..tensors.tensor import Tensor

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..autodiff.tape import GradientTape
 from ..errors import DTypeError, PullbackError, ShapeError, TapeError
-from ..ops.shape import alias, copy
+from ..ops.conversion import alias, copy
 from ..tensors import dtypes
 from ..tensors.operand import own
 from ..tensors.precision import made_of
