@@ -1,4 +1,4 @@
-// What does each launch of the training step of a small network cost, and how long do they take one after the other?
+// Times each launch in the training step of a small network, and all launches one after the other.
 //
 //   make dev, then: objects=$(ls build/dev/CMakeFiles/_cpu_v*.dir/csrc/{cpu,kernels,launch}/*.o)
 //   g++ -std=c++17 -O2 -Icsrc benchmarks/kernels/small_steps.cpp $objects build/dev/openblas/*.so -o build/small_steps
