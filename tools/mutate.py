@@ -7,7 +7,7 @@
 It works in a copy of the checkout, build/mutate or the folder named by MUTATE, so the checkout itself does not change. Each mutant
 first runs against the tests that call its function (at most 25 seconds of them, or for C++ the files in QUICK). Then all survivors
 run together against the whole suite, once, and each test that fails there runs against each survivor alone. The remaining survivors
-are printed and written to report.json in that folder. Each needs a test, or a reason why it changes nothing that a user or a profile
+are printed and written to report.json in that folder. Each needs a test, or a reason why it changes nothing that a user or profile
 sees.
 """
 

@@ -161,8 +161,7 @@ def captured_step(n: int) -> list[Any]:
 
 
 def new_addresses(n: int) -> list[Any]:
-    """Keeps all arguments and results of a captured function, so that each call has new addresses and the graph has to copy
-    them."""
+    """Keeps all arguments and results of a captured function, so that each call has new addresses and the graph copies them."""
     captured = pb.capture(lambda x, rows: (pb.sum(x * x, axis=1), x[rows], pb.tanh(x)))
     given = [(floats(7, n // 7 + 1, seed=seed), integers(7, 5, seed=seed)) for seed in range(9)]
     results = [captured(x, rows) for x, rows in given]

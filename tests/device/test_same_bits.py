@@ -1,4 +1,4 @@
-"""A reduction has the same bits on the CPU and on a GPU: which elements are combined when is a function of the shape alone."""
+"""A reduction has equal bits on the CPU and on a GPU, because the order of its combinations depends on the shape alone."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_reductions(dtype: Any, shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("shape", [(1025,), (9, 9000), (5000, 7), (300, 64), (70_000,)], ids=str)
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int32, np.bool_], ids=lambda d: np.dtype(d).name)
 def test_positions_of_extremes(dtype: Any, shape: tuple[int, ...]) -> None:
-    x = np.round(np.random.default_rng(6).standard_normal(shape) * 3).astype(dtype)  # many that are equal
+    x = np.round(np.random.default_rng(6).standard_normal(shape) * 3).astype(dtype)  # many elements are equal
     for nan in (False, True) if np.dtype(dtype).kind == "f" else (False,):
         if nan:
             x[np.random.default_rng(7).random(shape) < 0.001] = np.nan
@@ -75,7 +75,10 @@ def test_positions_of_extremes(dtype: Any, shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("shape", [(16,), (257,), (70_000,), (40, 10), (9, 3000), (700, 8), (300, 64), (4, 300, 7)], ids=str)
 def test_running_sums(shape: tuple[int, ...]) -> None:
-    """Of whole numbers; of floats, lines are cut into chunks where they are few, so a rounding may be another than in a loop."""
+    """Integer sums must be equal.
+
+    For floats, a GPU cuts lines into chunks if there are few lines, so roundings may differ from a loop's.
+    """
     for dtype in (np.int32, np.uint8, np.bool_, np.float32):
         for array in layouts(values(shape, dtype)):
             here, there = pb.tensor(array, device="cpu"), pb.tensor(array, device="cuda")
