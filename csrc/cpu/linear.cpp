@@ -1,5 +1,5 @@
-// A linear layer in one launch: the product, then the bias and the activation of a panel while it is in the cache. And its
-// pullback.
+// A linear layer in one launch, and its pullback. After the product of a panel, its bias and activation are applied while the panel
+// is in the cache.
 #include <algorithm>
 #include <cstring>
 #include <utility>

@@ -100,7 +100,7 @@ struct Job {
   const void* body = nullptr;
   int64_t n = 0;
   Chunks chunks{};
-  int shares = 0;  // the chunks are split into this many contiguous runs, one per thread
+  int shares = 0;  // the chunks are split into this many contiguous runs; a thread that has finished its run helps the next
   uint64_t mode = 0;
   struct alignas(64) Share {
     std::atomic<int64_t> next;

@@ -34,8 +34,8 @@ inline void combine_row(C* __restrict y, const C* __restrict u, int64_t width) {
 }
 
 // Target rows are visited in an order that no hardware prefetcher predicts, and update rows lie a stride apart if threads split the
-// columns. So rows of at least a cache line are prefetched, kRowsAhead rows in advance. Only the first lines of wide rows are,
-// because the hardware prefetcher follows with the rest.
+// columns. So rows of at least a cache line are prefetched, kRowsAhead rows in advance. Of wide rows only the first
+// lines are prefetched, because the hardware prefetcher follows with the rest.
 constexpr int64_t kRowsAhead = 16;
 constexpr size_t kLine = 64, kLinesAhead = 4 * kLine;  // bytes
 

@@ -16,13 +16,16 @@ extern const Kernel softmax, log_softmax, logsumexp;
 extern const Kernel softmax_pullback, log_softmax_pullback, logsumexp_pullback;
 
 // reals[0]: eps. ints: 1 if there is a weight, and 1 if there is a bias, (n,) each.
-// out: y. in: x, weight, bias; the pullbacks: out: gx, gweight, gbias. in: g, x, weight. rms_norm has no gbias.
+// layer_norm, rms_norm: out: y. in: x, weight, bias.
+// layer_norm_pullback, rms_norm_pullback: out: gx, gweight, gbias. in: g, x, weight. rms_norm_pullback has no gbias.
 extern const Kernel layer_norm, layer_norm_pullback, rms_norm, rms_norm_pullback;
 
-// out: the loss of each row. in: logits (rows, classes), labels (rows,) of any integer dtype. The pullback: out: glogits.
-// in: g, logits, labels. cross_entropy_with_gradient computes both at once, with the same bits. out: loss, glogits. in: g, logits,
-// labels. ints[0]: the label of rows that are ignored. reals[0]: the share of the target that is spread over all classes. These
-// kernels throw OutOfRange for a wrong label. On a GPU a later call throws it, and the loss and the gradient of such a row are 0.
+// cross_entropy: out: the loss of each row. in: logits (rows, classes), labels (rows,) of any integer dtype.
+// cross_entropy_pullback: out: glogits. in: g, logits, labels.
+// cross_entropy_with_gradient computes both at once, with the same bits. out: loss, glogits. in: g, logits, labels.
+// ints[0]: the label of rows that are ignored. reals[0]: the share of the target that is spread over all classes.
+// These kernels throw OutOfRange for a wrong label. On a GPU a later call throws it, and the loss and the gradient of such a row
+// are 0.
 extern const Kernel cross_entropy, cross_entropy_pullback, cross_entropy_with_gradient;
 
 // out[r] = x[r] / (number of labels in row r that differ from ints[0]). in: x, one value per row; labels, of any integer dtype.

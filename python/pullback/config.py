@@ -17,7 +17,7 @@ SWITCHES: Final = ("PULLBACK_CUDA_SYNC", "PULLBACK_CUDA_GRAPHS")
 
 
 def check() -> None:
-    """Raises ImportError for a variable that a native module would not understand, and ignore."""
+    """Raises ImportError for a value that a native module would ignore, also if no native module is loaded."""
     for name, least in NUMBERS.items():
         value = os.environ.get(name, "")
         if value and not (value.isascii() and value.isdigit() and int(value) >= least):
@@ -26,6 +26,7 @@ def check() -> None:
         value = os.environ.get(name, "")
         if value not in ("", "0", "1"):
             raise ImportError(f"{name} is {value!r}, which is neither 0 nor 1. Set one of them, or unset it.")
+    simd_level()
 
 
 def backend() -> str:

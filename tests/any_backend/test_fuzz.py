@@ -378,7 +378,7 @@ def test_the_views_are_those_that_the_readme_lists() -> None:
     readme = ROOT / "README.md"
     if not readme.exists():
         pytest.skip("the source tree is not here: an installed package")
-    listed = readme.read_text().partition("\nare views: ")[2].partition("Every other function")[0]
+    listed = readme.read_text().partition("are views: ")[2].partition("Every other function")[0]
     names = set(re.findall(r"\b[a-z_]{4,}(?=`|\(copy)", listed)) - {"flatten"}  # which is reshape
     assert names == {name for name in VIEWS if "." not in name}
 

@@ -6,12 +6,14 @@ import re
 
 import pytest
 
+from captured_step import needs_kernels
 from conftest import ROOT
 from pullback.tensors import devices
 
 pytestmark = pytest.mark.skipif(devices.default_device() != "cpu", reason="a reader's new tensors are on the CPU")
 
 
+@needs_kernels  # train_step.explain() tells of recordings, and nothing is recorded without kernels
 def test_every_snippet_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
     snippets = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)
     assert len(snippets) >= 5

@@ -80,7 +80,7 @@ def test_none_is_an_empty_node_of_sources_and_targets_of_a_tape() -> None:
             tape.gradient(nothing, p)
 
 
-@pytest.mark.usefixtures("on_cpu")
+@pytest.mark.usefixtures("on_cpu", "native")
 def test_none_is_an_empty_node_of_a_captured_function() -> None:
     f = pb.capture(lambda p, mask: {"y": 3 * p["b"][0] if mask is None else mask * p["b"][0], "z": None})
     for _ in range(3):

@@ -44,7 +44,9 @@ def test_a_stub_has_every_public_name(name: str) -> None:
     for node in ast.parse(text).body:
         if isinstance(node, ast.ImportFrom):
             known |= {alias.asname for alias in node.names if alias.asname == alias.name}
-            known |= {*pb.ops.elementwise.__all__} if node.names[0].name == "*" else set()
+            if node.names[0].name == "*":
+                package = name if place.is_dir() else name.rpartition(".")[0]
+                known |= {*importlib.import_module("." * node.level + (node.module or ""), package).__all__}
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             known.add(node.target.id)
     public = {n for n in getattr(module, "__all__", dir(module)) if name != "pullback" or not inspect.ismodule(getattr(module, n))}

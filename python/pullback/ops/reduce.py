@@ -82,21 +82,22 @@ def _accumulated(xp: Any, x: Any) -> Any:
 
 def _by_numpy(name: str) -> Any:
     def reference(xp: Any, x: Any, axes: Any, keepdims: Any) -> Any:
-        return getattr(xp, name)(x, axis=axes, keepdims=keepdims)
+        return getattr(xp, name)(x, axis=axes, keepdims=bool(keepdims))
 
     return reference
 
 
 def _summing(name: str) -> Any:
     def reference(xp: Any, x: Any, axes: Any, keepdims: Any) -> Any:
-        return getattr(xp, name)(x, axis=axes, keepdims=keepdims, dtype=_accumulated(xp, x)).astype(dtypes.accumulated(x.dtype))
+        y = getattr(xp, name)(x, axis=axes, keepdims=bool(keepdims), dtype=_accumulated(xp, x))
+        return y.astype(dtypes.accumulated(x.dtype))
 
     return reference
 
 
 def _averaging(xp: Any, x: Any, axes: Any, keepdims: Any) -> Any:
     """xp.mean, which would warn where there is nothing to average; NaN is answer enough."""
-    total = xp.sum(x, axis=axes, keepdims=keepdims, dtype=_accumulated(xp, x))
+    total = xp.sum(x, axis=axes, keepdims=bool(keepdims), dtype=_accumulated(xp, x))
     return (total / math.prod([x.shape[axis] for axis in axes])).astype(dtypes.accumulated(x.dtype))
 
 
@@ -113,9 +114,9 @@ _min = op("min", kind=REDUCE, reference=_by_numpy("min"), cost=no_flops,
           pullback=lambda g, x, axes, y: _where_extreme(g, x, axes, y))  # fmt: skip
 _any = op("any", kind=REDUCE, reference=_by_numpy("any"), pullback=ZERO, cost=no_flops)
 _all = op("all", kind=REDUCE, reference=_by_numpy("all"), pullback=ZERO, cost=no_flops)
-_argmax = op("argmax", kind=REDUCE, reference=lambda xp, x, axis, keepdims: xp.argmax(x, axis=axis, keepdims=keepdims),
+_argmax = op("argmax", kind=REDUCE, reference=lambda xp, x, axis, keepdims: xp.argmax(x, axis=axis, keepdims=bool(keepdims)),
              pullback=ZERO, cost=no_flops)  # fmt: skip
-_argmin = op("argmin", kind=REDUCE, reference=lambda xp, x, axis, keepdims: xp.argmin(x, axis=axis, keepdims=keepdims),
+_argmin = op("argmin", kind=REDUCE, reference=lambda xp, x, axis, keepdims: xp.argmin(x, axis=axis, keepdims=bool(keepdims)),
              pullback=ZERO, cost=no_flops)  # fmt: skip
 
 
