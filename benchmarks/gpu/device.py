@@ -33,7 +33,7 @@ def _finite(value: Any) -> Any:
 
 
 def require_native(simulated: bool) -> Any:
-    """Returns pullback's module for the GPU.
+    """Returns pullback's object for the GPU.
 
     Ends the process with an error message if pullback's kernels do not run on device "cuda".
     """

@@ -80,7 +80,7 @@ class Results:
         return None
 
     def facts(self, **facts: Any) -> None:
-        """Keeps facts of the whole command."""
+        """Adds facts about the whole command."""
         with self._lock:
             self.command.update(facts)
         self.write()

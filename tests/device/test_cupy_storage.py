@@ -1,5 +1,4 @@
-"""CuPy's arrays as operands and results of the CUDA kernels, without a GPU: CuPy wraps the simulator's memory, which is the
-host's."""
+"""CuPy's arrays as operands and results of the CUDA kernels, without a GPU: they wrap the simulator's host memory."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def placed(x: Any, how: int) -> Any:
     return x
 
 
-@cache  # keeps them alive: kernels may read them later than NumPy, which allocates them for the simulator, expects
+@cache  # keeps them alive: NumPy allocates them for the simulator, and could free them before kernels have read them
 def gradients(step: int, device: str, kinds: Any) -> list[Any]:
     """Returns gradients in all layouts. About every eighth is None."""
     rng = np.random.default_rng(step)

@@ -16,7 +16,7 @@ from conftest import host
 pytestmark = pytest.mark.skipif(not pb.cuda.is_available(), reason=f"no device cuda: {pb.cuda.why_not()}")
 
 DTYPES = (np.float16, ml_dtypes.bfloat16, np.float32, np.float64, np.int8, np.int32, np.uint16, np.int64, np.uint64, np.bool_)
-# Lengths around those of lanes, packs, teams, blocks of rows, and blocks of blocks.
+# Lengths around the sizes of lanes, packs, teams, blocks of rows, and blocks of blocks.
 SHAPES = [
     (1,), (15,), (64,), (1000,), (1025,), (9001,), (1_050_000,), (7, 0), (0, 7), (40, 10), (9, 17), (30, 65), (8, 1024), (3, 9000),
     (20, 8000), (100, 3), (70_000, 2), (5000, 7), (300, 64), (4500, 40), (9000, 130), (4, 300, 70), (5, 16, 8, 12), (2, 3, 4, 5, 6),
@@ -77,7 +77,7 @@ def test_positions_of_extremes(dtype: Any, shape: tuple[int, ...]) -> None:
 def test_running_sums(shape: tuple[int, ...]) -> None:
     """Integer sums must be equal.
 
-    For floats, a GPU cuts lines into chunks if there are few lines, so roundings may differ from a loop's.
+    If there are few lines, each is cut into chunks, so floats may be rounded differently than in a loop.
     """
     for dtype in (np.int32, np.uint8, np.bool_, np.float32):
         for array in layouts(values(shape, dtype)):

@@ -1,4 +1,4 @@
-"""Which backend runs, and why another cannot."""
+"""The choice of the backend, and the reason why a different one cannot run."""
 
 from __future__ import annotations
 

@@ -265,7 +265,7 @@ def test_clear_forgets_recordings_over_a_loader(on_cpu: Any) -> None:
 
 
 def test_zeros_are_tried_again_once_the_cache_is_empty(native: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """NumPy allocates them, and fails if the memory that the kernels' cache holds is missing."""
+    """NumPy allocates them, and cannot use the memory that the kernels' cache holds."""
     from pullback.tensors import devices
 
     original, tries = devices.full, []

@@ -96,7 +96,7 @@ def left_behind() -> dict[str, Any]:
     """Returns the state of this thread that is not as it was at the start."""
     kernels = backends.kernels_on(devices.default_device())
     if kernels is not None:
-        kernels.plan_begin([])  # refused while a recording runs
+        kernels.plan_begin([])  # raises if a recording is still active
         kernels.plan_abort()
     state = {
         "listeners": listeners.stack, "record": listeners.record, "phase": door.state.phase, "scope": door.scope_now(),
@@ -156,7 +156,7 @@ def test_nothing_is_left_behind_wherever_a_program_is_interrupted(name: str) -> 
 
         try:
             traced(run, interrupt)
-        except KeyboardInterrupt:  # the traceback still holds all frames, so nothing has been cleaned up by deleting them
+        except KeyboardInterrupt:  # the traceback still keeps all frames alive
             interrupted += 1
             left = left_behind()
             assert not left, f"{left} after an interrupt at {point[0].co_qualname}, {point[2]} of line {point[1]}"

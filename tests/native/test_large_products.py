@@ -1,4 +1,4 @@
-"""Products too large for the L1 and L2 caches: their blocks, panels and slices, and equal bits for any number of threads."""
+"""Products too large for the closest caches: their blocks, panels and slices, and equal bits for any number of threads."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def late() -> Iterator[None]:
 
 def test_the_other_library_really_is_late(library: Library) -> None:
     array = library.array(VALUES, ByInterface)
-    # no stream was told to wait, so the read came too early
+    # without a wait the read comes too early
     assert np.isnan((Tensor(gpu.need().from_interface(array)) * 2).numpy()).all()
     np.testing.assert_array_equal(array.values(), VALUES)
 
@@ -95,7 +95,7 @@ def test_another_librarys_memory_is_kept_until_our_stream_has_passed(kind: type[
     y = pb.exp(t / 5000)
     del t, array
     gc.collect()
-    library.sim.synchronize(library.stream)  # pullback's stream is still not done
+    library.sim.synchronize(library.stream)  # from here on the library's pool does not wait for pullback's stream
     np.testing.assert_allclose(y.numpy(), np.exp(VALUES / 5000), rtol=1e-6)
 
 
