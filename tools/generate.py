@@ -20,7 +20,7 @@ from pullback.backends import native
 PACKAGE = Path(__file__).parent.parent / "python" / "pullback"
 # Modules from which users import names that are defined elsewhere. A type checker takes such a name for private unless a stub
 # says `import a as a`, and it cannot see names that are imported at their first use.
-EXPORTING = ("", "nn", "nn.functional", "optim", "data", "profiling")
+EXPORTING = ("", "nn", "nn.functional", "optim", "data", "profiling", "linalg", "random")
 
 
 COUNTED = (
