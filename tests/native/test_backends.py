@@ -1,4 +1,4 @@
-"""The choice of the backend, and the reasons given for a backend that cannot run."""
+"""The choice of the backend, and the reason why a different one cannot run."""
 
 from __future__ import annotations
 
