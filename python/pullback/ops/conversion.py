@@ -1,4 +1,4 @@
-"""The same values as another tensor: copied, in another dtype, on another device, or cut off from the tapes."""
+"""Ops that keep the values of a tensor: copies, conversions to another dtype or device, and stopped gradients."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def copy(x: Any, /) -> Tensor:
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: str | None = None) -> Tensor:
     """Returns the tensor in another dtype. Between floating-point dtypes gradients pass; to integers they are zero.
 
-    A tensor that has the dtype already is returned as it is: tensors are immutable, so nobody can tell it from a copy. A Parameter
-    or a view of one is copied also then, because it changes; with copy=False the result is a view.
-    With `device`, on that device. Raises DTypeError, DeviceError.
+    A tensor that already has the dtype is returned as it is: it is immutable and cannot be distinguished from a copy. A Parameter
+    or a view of one is copied even then, because updates change it; with copy=False the result is a view.
+    If `device` is given, the result is on that device. Raises DTypeError, DeviceError.
     """
     x = own(x)
     if device is not None and x.device != device:
@@ -51,7 +51,7 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: str | None = Non
 
 
 def same_dtype(tensors: list[Tensor]) -> list[Tensor]:
-    """Returns the tensors in the dtype that they promote to."""
+    """Returns the tensors converted to the dtype that they promote to."""
     first = tensors[0].array.dtype
     if all([t.array.dtype == first for t in tensors]):
         return tensors
@@ -60,7 +60,7 @@ def same_dtype(tensors: list[Tensor]) -> list[Tensor]:
 
 
 def to_device(x: Tensor, device: str) -> Tensor:
-    """Returns the tensor on the device; gradients come back to where it was. Raises DeviceError."""
+    """Returns the tensor on the device; its gradient is moved back to the device of x. Raises DeviceError."""
     device = devices.check_device(device)
     if x.device == device:
         return unchanged(x)
@@ -68,28 +68,28 @@ def to_device(x: Tensor, device: str) -> Tensor:
 
 
 def stop_gradient(x: Any, /) -> Tensor:
-    """Returns the value with gradients stopped: to every tape it is a constant. A Parameter, or a view of one, is copied."""
+    """Returns x as a constant, through which no gradient flows on any tape. A Parameter, or a view of one, is copied."""
     return settled(constant(own(x)))
 
 
 def constant(x: Tensor) -> Tensor:
-    """Returns x with gradients stopped, without a copy: it is stale after x changes."""
+    """Returns x with gradients stopped, without copying: the result becomes stale when x is updated."""
     return view(_stop, x)
 
 
 def alias(x: Tensor) -> Tensor:
-    """Returns the same value as a tensor of its own: a tape that watches it does not watch x."""
+    """Returns a new tensor with the value of x. A tape that watches the new tensor does not watch x."""
     return view(_alias, x)
 
 
 def unchanged(x: Tensor) -> Tensor:
-    """Returns x from a view that had nothing to do; for a Parameter another tensor, which must not follow updates."""
+    """Returns x as the result of a view op that has nothing to do. A Parameter becomes an alias, which is not updated in place."""
     return alias(x) if isinstance(x, Parameter) else x
 
 
 def settled(x: Tensor) -> Tensor:
-    """Returns x from a function that is no view and had nothing to do: a Parameter, or a view of one, is copied.
+    """Returns x as the result of a function that is not a view but had nothing to do. A Parameter, or a view of one, is copied.
 
-    So it depends on the function alone whether its result outlives an update, and not on the values of its arguments.
+    The copy survives updates, as every other result of the function does, whatever its arguments are.
     """
     return x if x.storage is None else copy(x)
