@@ -218,9 +218,9 @@ def checked(name: str, indices: Any, length: int, axis: int, device: str) -> Ten
 
 
 def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Tensor:
-    """Returns the slices at the indices along an axis; the shape of the indices replaces the axis. Needs no axis= for a vector.
+    """Returns the slices at the indices along an axis; the shape of the indices replaces the axis.
 
-    Raises IndexError naming the index, ShapeError, DTypeError.
+    `axis` may be left out for a vector. Raises IndexError naming the index, ShapeError, DTypeError.
     """
     x = as_tensor(x)
     if axis is None:

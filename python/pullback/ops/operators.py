@@ -1,4 +1,4 @@
-"""Operators and array methods of Tensor and Parameter, attached here so that tensor.py knows no op."""
+"""Operators and array methods of Tensor and Parameter. They are attached here so that tensor.py does not import any op."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _method(op: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def _reshape(self: Tensor, *lengths: Any) -> Tensor:
-    """t.reshape(2, 3) or t.reshape((2, 3)); one length may be -1."""
+    """Returns the tensor in another shape: t.reshape(2, 3) or t.reshape((2, 3)); one length may be -1. Raises ShapeError."""
     return shape.reshape(self, lengths[0] if len(lengths) == 1 else lengths)
 
 
