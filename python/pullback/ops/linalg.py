@@ -148,7 +148,7 @@ def outer(a: Any, b: Any, /) -> Tensor:
 
 
 def vecdot(a: Any, b: Any, /, *, axis: int = -1) -> Tensor:
-    """Returns the dot products of the vectors along an axis, which must be negative; the other axes broadcast. Raises ShapeError."""
+    """Returns the dot products of vectors along an axis, which must be negative; the other axes broadcast. Raises ShapeError."""
     a, b = as_tensor(a), as_tensor(b)
     if not -min(a.ndim, b.ndim) <= integer("vecdot", "axis", axis) < 0:
         raise ShapeError(f"vecdot: axis {axis} must be negative and exist in both shapes, {a.shape} and {b.shape}.")

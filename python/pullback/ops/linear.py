@@ -23,7 +23,7 @@ from .linalg import Outer, matmul
 from .reduce import sum_over
 from .shape import matrix_transpose, reshape
 
-ABSENT: Final = Number(None)  # type: ignore[arg-type]  # stands for an optional input that was not given
+ABSENT: Final = Number(None)  # type: ignore[arg-type]  # an optional input that was not given; tapes never watch it
 
 
 def _reference(xp: Any, x: Any, weight: Any, bias: Any, activation: int) -> Any:
