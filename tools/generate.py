@@ -20,7 +20,7 @@ from pullback.backends import native
 PACKAGE = Path(__file__).parent.parent / "python" / "pullback"
 # What users import names from that are defined elsewhere. A type checker takes such a name for private unless a stub says
 # `import a as a`, and a name that is imported when it is first used it would not know at all.
-EXPORTING = ("", "nn", "nn.functional", "optim", "data", "profiling")
+EXPORTING = ("", "nn", "nn.functional", "optim", "data", "profiling", "linalg", "random")
 
 
 COUNTED = (

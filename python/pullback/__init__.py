@@ -11,11 +11,12 @@ from typing import Any as _Any
 from . import tree
 from .check import check_gradients
 from .tensors.creation import (
-    arange, asarray, empty, empty_like, eye, from_dlpack, full, full_like, linspace, meshgrid, ones, ones_like, tensor, zeros,
+    arange, asarray, empty, empty_like, eye, from_dlpack, full, full_like, linspace, ones, ones_like, tensor, zeros,
     zeros_like,
 )  # fmt: skip
 from .debug import debug_nans
 from .tensors.devices import cuda, use_device
+from .exports import adopt as _adopt, exported as _exported
 from .interop.dispatch import attach as _attach_numpy
 from .tensors.dtypes import (
     bool_ as bool, can_cast, finfo, float16, float32, float64, iinfo, int8, int16, int32, int64, isdtype, result_type, uint8,
@@ -30,7 +31,7 @@ from .ops.elementwise import *  # noqa: F403 (an op's name is written once, in i
 from .ops.gather import one_hot, take, take_along_axis
 from .ops.index import argwhere, nonzero
 from .ops.linalg import einsum, matmul, outer, tensordot, vecdot
-from .ops.movement import concat, pad, repeat, roll, stack, tile, tril, triu
+from .ops.movement import concat, meshgrid, pad, repeat, roll, stack, tile, tril, triu
 from .ops.operators import attach as _attach
 from .ops.reduce import all, any, argmax, argmin, count_nonzero, max, mean, min, prod, std, sum, var
 from .ops.rows import log_softmax, logsumexp, softmax
@@ -41,8 +42,10 @@ from .ops.shape import (
     transpose, unstack,
 )  # fmt: skip
 from .ops.sort import argsort, searchsorted, sort, topk, unique_all, unique_counts, unique_inverse, unique_values
-from .autodiff.tape import GradientTape
-from .tensors.tensor import Parameter, Tensor
+from .transforms.tape import GradientTape
+from .tensors.parameter import Parameter
+from .tensors.pickling import rebuilt as _rebuilt
+from .tensors.tensor import Tensor
 
 e, pi, inf, nan, newaxis = _math.e, _math.pi, _math.inf, _math.nan, None
 __version__ = "0.1.0"
@@ -58,7 +61,7 @@ def __array_namespace_info__() -> _Any:
 
 # The names that are imported when they are first used, listed by module. A name can be that of the module itself.
 _LATE = {
-    ".amp": ("amp",), ".data": ("data",), ".linalg": ("linalg",), ".nn": ("nn",), ".optim": ("optim",), ".ops.random": ("random",),
+    ".amp": ("amp",), ".data": ("data",), ".linalg": ("linalg",), ".nn": ("nn",), ".optim": ("optim",), ".random": ("random",),
     ".backends.native": ("trim",), ".io": ("load", "save"), ".profiling": ("profile",), ".profiling.flops": ("flops",),
     ".replays.capture": ("capture",), ".tensors.dtypes": ("bfloat16",), ".transforms.black_box": ("black_box",),
     ".transforms.checkpoint": ("checkpoint",), ".transforms.custom": ("custom_gradient", "straight_through"),
@@ -74,6 +77,7 @@ def __getattr__(name: str) -> _Any:
         raise AttributeError(f"module 'pullback' has no attribute {name!r}")
     module = _importlib.import_module(_HOME[name], __name__)
     value: _Any = getattr(module, name, module)
+    _adopt(value, __name__)
     if name == "bfloat16":  # a function, because the dtype is made on its first use
         value = value()
     globals()[name] = value
@@ -86,3 +90,5 @@ def __dir__() -> list[str]:
 
 _attach()
 _attach_numpy()
+_exported(globals())
+_rebuilt.__module__, _rebuilt.__qualname__ = __name__, "_rebuilt"  # pickles of tensors name this function

@@ -14,7 +14,6 @@ from .tensors.creation import from_dlpack as from_dlpack
 from .tensors.creation import full as full
 from .tensors.creation import full_like as full_like
 from .tensors.creation import linspace as linspace
-from .tensors.creation import meshgrid as meshgrid
 from .tensors.creation import ones as ones
 from .tensors.creation import ones_like as ones_like
 from .tensors.creation import tensor as tensor
@@ -70,6 +69,7 @@ from .ops.linalg import outer as outer
 from .ops.linalg import tensordot as tensordot
 from .ops.linalg import vecdot as vecdot
 from .ops.movement import concat as concat
+from .ops.movement import meshgrid as meshgrid
 from .ops.movement import pad as pad
 from .ops.movement import repeat as repeat
 from .ops.movement import roll as roll
@@ -122,8 +122,8 @@ from .ops.sort import unique_all as unique_all
 from .ops.sort import unique_counts as unique_counts
 from .ops.sort import unique_inverse as unique_inverse
 from .ops.sort import unique_values as unique_values
-from .autodiff.tape import GradientTape as GradientTape
-from .tensors.tensor import Parameter as Parameter
+from .transforms.tape import GradientTape as GradientTape
+from .tensors.parameter import Parameter as Parameter
 from .tensors.tensor import Tensor as Tensor
 e: float
 pi: float
@@ -138,7 +138,7 @@ from . import data as data
 from . import linalg as linalg
 from . import nn as nn
 from . import optim as optim
-from .ops import random as random
+from . import random as random
 from .backends.native import trim as trim
 from .io import load as load
 from .io import save as save

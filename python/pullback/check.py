@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from .autodiff.tape import GradientTape
+from .autodiff.tape import Tape
 from .errors import GradientCheckError, TapeError, ZeroGradientWarning
-from .ops.elementwise import add, multiply
-from .ops.reduce import sum
+from .ops import elementwise, reduce
 from .tensors import devices, dtypes
 from .tensors.creation import asarray
 from .tensors.tensor import Tensor
@@ -93,7 +92,7 @@ def _weighted(function: Callable[[list[Tensor]], Any], points: list[Any], rng: A
     def scalar(xs: list[Tensor]) -> Tensor:
         total: Any = 0.0
         for y, w in zip([y for y in flatten(function(xs))[0] if _is_real(y)], weights):
-            total = add(total, sum(multiply(y, w)))
+            total = elementwise.add(total, reduce.sum(elementwise.multiply(y, w)))
         return total
 
     return scalar
@@ -101,7 +100,7 @@ def _weighted(function: Callable[[list[Tensor]], Any], points: list[Any], rng: A
 
 def _gradients_of(scalar: Scalar) -> Callable[[list[Tensor]], list[Tensor]]:
     def gradients(xs: list[Tensor]) -> list[Tensor]:
-        with GradientTape(watch_parameters=False) as tape:
+        with Tape(watch_parameters=False) as tape:
             tape.watch(xs)
             y = scalar(xs)
         with warnings.catch_warnings():

@@ -8,7 +8,6 @@ PULLBACK_CUDA_SYNC (1: every kernel is waited for) and PULLBACK_CUDA_GRAPHS (0: 
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Final
 
 BACKENDS: Final = ("native", "reference")
@@ -59,17 +58,17 @@ def simd_level() -> int | None:
     return int(value.lstrip("v"))
 
 
-def cache_dir() -> Path:
+def cache_dir() -> str:
     """PULLBACK_CACHE_DIR: the folder of what was measured once, else $XDG_CACHE_HOME/pullback, else ~/.cache/pullback."""
     if chosen := os.environ.get("PULLBACK_CACHE_DIR"):
-        return Path(chosen)
+        return chosen
     base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if os.path.isabs(base) else Path("~/.cache").expanduser()) / "pullback"
+    return os.path.join(base if os.path.isabs(base) else os.path.expanduser("~/.cache"), "pullback")
 
 
-def counting() -> tuple[int, Path] | None:
+def counting() -> tuple[int, str] | None:
     """PULLBACK_COUNTING: set by pullback for a run under ncu: which call of `verify` is counted (0: the whole command `pullback
     profile`), and the file that its ledger is written to, as "1:/tmp/ledger.json".
     """
     number, _, path = os.environ.get("PULLBACK_COUNTING", "").partition(":")
-    return (int(number), Path(path)) if path else None
+    return (int(number), path) if path else None

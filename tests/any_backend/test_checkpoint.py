@@ -11,6 +11,7 @@ import pytest
 import pullback as pb
 from conftest import watched
 from pullback import nn
+from pullback.autodiff.node import all_kept
 from pullback.ops.random import dropout
 
 
@@ -123,9 +124,7 @@ def test_it_computes_again_in_the_precision_of_the_forward_pass() -> None:
 
 def kept_bytes(tape: pb.GradientTape) -> int:
     """The bytes of all arrays that a tape's nodes keep, each once."""
-    arrays = {
-        id(k.array): k.nbytes for _, _, _, edges, *_ in tape.nodes for _, _, kept, _ in edges for k in kept if hasattr(k, "array")
-    }
+    arrays = {id(value.array): value.nbytes for value in all_kept(tape.nodes) if hasattr(value, "array")}
     return sum(arrays.values())
 
 

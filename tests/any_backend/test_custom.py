@@ -9,6 +9,7 @@ import pytest
 
 import pullback as pb
 from conftest import close, watched
+from pullback.autodiff.node import named
 
 
 @pb.custom_gradient
@@ -78,7 +79,7 @@ def test_finite_differences_agree_through_two_orders() -> None:
 def test_one_tape_alone_records_two_nodes_and_nothing_inside() -> None:
     with pb.GradientTape() as tape:
         log1pexp(watched([1.0, 2.0], tape))
-    assert [node[0].name for node in tape.nodes] == ["log1pexp", "output"]
+    assert [node.op.name for node in named(tape.nodes)] == ["log1pexp", "output"]
 
 
 def test_an_output_that_nobody_used_has_a_cotangent_of_zeros() -> None:

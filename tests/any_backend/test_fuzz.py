@@ -27,10 +27,10 @@ def public() -> dict[str, Callable[..., Any]]:
     found: dict[str, Callable[..., Any]] = {f"random.{name}": getattr(pb.random, name) for name in RANDOM}
     for prefix, module in (("", pb), ("linalg.", pb.linalg), ("nn.functional.", F)):
         for name, f in vars(module).items():
-            if inspect.isfunction(f) and not name.startswith("_") and f.__module__.startswith(HOMES):
+            if inspect.isfunction(f) and not name.startswith("_") and f.__globals__["__name__"].startswith(HOMES):
                 found.setdefault(prefix + name, f)
     for name in dir(pb):
-        if inspect.isfunction(f := getattr(pb, name)) and f.__module__.startswith(HOMES):
+        if inspect.isfunction(f := getattr(pb, name)) and f.__globals__["__name__"].startswith(HOMES):
             found[name] = f
     return dict(sorted(found.items()))
 

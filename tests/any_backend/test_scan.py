@@ -10,6 +10,7 @@ import pytest
 import pullback as pb
 from conftest import watched
 from pullback import nn
+from pullback.autodiff.node import all_kept
 
 N = 10
 XS = np.random.default_rng(0).standard_normal((N, 2, 3)).astype(np.float32)
@@ -83,7 +84,7 @@ def test_slices_that_nothing_depends_on_have_a_gradient_of_zero() -> None:
 
 def kept(tape: Any) -> int:
     """The bytes that a tape's nodes keep, each block of memory once."""
-    arrays = [k.array for _, _, _, edges, *_ in tape.nodes for _, _, ks, _ in edges for k in ks if hasattr(k, "array")]
+    arrays = [value.array for value in all_kept(tape.nodes) if hasattr(value, "array")]
     blocks: dict[int, int] = {}
     for a in arrays:
         block = id(a if a.base is None else a.base)

@@ -14,6 +14,7 @@ import pytest
 import pullback as pb
 from conftest import ROOT, as_tensors, call, close, example, host, ops, rng_for, takes, watched
 from pullback import nn
+from pullback.autodiff.node import named
 from pullback.autodiff.primitive import OPS, ZERO, Op
 
 # ---- unconnected
@@ -234,7 +235,7 @@ def test_the_document_has_a_row_for_every_op_with_a_kink() -> None:
     for function, at, _ in KINKS:
         with pb.GradientTape() as tape:
             eval(function, {"pb": pb, "nn": nn, "x": watched(float(at), tape)})
-        documented |= {node[0].name for node in tape.nodes}
+        documented |= {node.op.name for node in named(tape.nodes)}
     assert found - documented == set()
 
 

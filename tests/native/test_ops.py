@@ -26,6 +26,7 @@ from conftest import (
     rng_for,
     takes,
 )  # fmt: skip
+from pullback.autodiff.node import Edge
 from pullback.autodiff.primitive import OPS, ZERO, Op
 from pullback.backends import native as native_backend, reference
 from pullback.launch import door
@@ -202,7 +203,8 @@ def both_pullbacks(op: Op, inputs: Any, params: Any, rng: Any) -> Any:
     y = call(op, tensors, params)
     g = pb.asarray(np.asarray(rng.choice([1.0, -2.0, 0.5], y.shape)).astype(y.dtype))
     extra = ([True] * len(tensors),) if op.joint else ()
-    for i, (_, rule, kept, _) in enumerate(op.edges(tensors, y, params, [1] * len(tensors))):
+    for i, edge in enumerate(map(Edge._make, op.edges(tensors, y, params, [1] * len(tensors)))):
+        rule, kept = edge.rule, edge.kept
         if rule.fused is rule.definition:
             continue
         pair = [rule.fused(g, *kept, *extra), rule.definition(g, *kept, *extra)]

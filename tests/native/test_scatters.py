@@ -10,7 +10,7 @@ import pytest
 
 import pullback as pb
 from conftest import host, simulated
-from pullback.autodiff.tape import GradientTape
+from pullback.autodiff.tape import Tape
 from pullback.ops.gather import scatter_add
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not pb.cuda.is_available(), reason=str(pb.cuda.why_not())))]
@@ -75,7 +75,7 @@ def test_each_column_has_its_own_indices(device: str, length: int) -> None:
     rng = np.random.default_rng(length)
     values, indices = rng.standard_normal((3, length, 4)), rng.integers(0, 50, (3, length, 4))
     x = pb.zeros((3, 50, 4), dtype="float64")
-    with GradientTape() as tape:
+    with Tape() as tape:
         tape.watch(x)
         y = pb.take_along_axis(x, pb.asarray(indices), axis=1)
     wanted = np.zeros(x.shape)

@@ -284,7 +284,7 @@ def test_a_file_that_cannot_be_written_is_told_beside_the_table(capfd: pytest.Ca
 
 
 def test_strict_refuses_a_launch_of_unknown_cost_and_reports(capfd: pytest.CaptureFixture[str]) -> None:
-    Path("script.py").write_text("from pullback.launch import door\ndoor.through('mystery', lambda: 1, lambda _: None)\n")
+    Path("script.py").write_text("from pullback.launch import door\ndoor.run_counted('mystery', lambda: 1, lambda _: None)\n")
     assert ours("script.py") == 0
     capfd.readouterr()
     assert ours("--strict", "script.py") == 1
@@ -315,7 +315,7 @@ def test_under_ncu_the_whole_script_is_counted(monkeypatch: pytest.MonkeyPatch, 
     Path("script.py").write_text("raise SystemExit(6)")
     assert ours("--verify", "script.py") == 6
     assert counted == [(None, place / "ledger.json")]
-    assert config.counting() == (0, place / "ledger.json")
+    assert config.counting() == (0, str(place / "ledger.json"))
 
 
 def test_verify_without_a_gpu_says_so_before_the_script_runs(

@@ -262,7 +262,7 @@ def test_the_cache_folder_is_where_users_expect_it(variables: dict[str, str], fo
         monkeypatch.delenv(name, raising=False)
     for name, value in {"HOME": "/home/c", **variables}.items():
         monkeypatch.setenv(name, value)
-    assert config.cache_dir() == Path(folder)
+    assert Path(config.cache_dir()) == Path(folder)
 
 
 def test_without_kernels_the_file_is_named_for_numpy(measured: list[Any], cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,10 @@ def test_every_stub_is_what_its_source_says() -> None:
     assert [path.name for path, text in stubs.items() if path.read_text() != text] == []
 
 
-@pytest.mark.parametrize("name", ["pullback", "pullback.nn", "pullback.nn.functional", "pullback.optim", "pullback.data"])
+PACKAGES = ("", ".nn", ".nn.functional", ".optim", ".data", ".linalg", ".random")
+
+
+@pytest.mark.parametrize("name", [f"pullback{package}" for package in PACKAGES])
 def test_a_stub_has_every_public_name(name: str) -> None:
     module = importlib.import_module(name)
     place = ROOT.joinpath("python", *name.split("."))

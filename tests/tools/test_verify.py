@@ -204,7 +204,7 @@ def test_it_prints_as_a_table() -> None:
 
 def test_each_call_of_a_kernel_has_a_mark_before_and_after_and_a_ledger_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     def kernel(x: int) -> int:
-        return door.through("tanh", lambda: x + 1, lambda _: {"adds": x})
+        return door.run_counted("tanh", lambda: x + 1, lambda _: {"adds": x})
 
     sent: dict[str, Any] = {}
     module = SimpleNamespace(tanh=None, forward=lambda name, function, type: sent.__setitem__(name, function))

@@ -35,7 +35,7 @@ class Batch(Listening):
     def __init__(self, size: int, *, directions: bool = False) -> None:
         self.size, self.directions = size, directions
 
-    def cut(self, x: Tensor, how: str) -> None:
+    def on_escape(self, x: Tensor, how: str) -> None:
         """Nothing is to be remembered of what leaves."""
 
 
@@ -93,7 +93,7 @@ def run(op: Op, inputs: Sequence[Any], params: Sequence[Any], place: int) -> Ten
     inside = stack[place + 1 :]
     if not inside:  # nobody is to be kept from what is done to all examples
         return Batched(batch, op.batch(op, batch.size, values, on, params))
-    before = listeners.lower(place)
+    before = listeners.truncate(place)
     try:
         y = Batched(batch, op.batch(op, batch.size, values, on, params))
     finally:

@@ -115,12 +115,12 @@ class Op:
         factors: for some inputs `f(of_all, g, *kept)`, the gradient of each example in factors (ops/factors.py).
         dead: the places of the inputs that no gradient reaches; those without a rule, if not given.
         edges: see `edges_of`.
-        again: for the call of a checkpoint, makes the nodes that it did not record.
+        recompute: for the call of a checkpoint, makes the nodes that it did not record.
     """
 
     __slots__ = (
-        "again", "batch", "cost", "dead", "domain", "edges", "example", "factors", "issue", "joint", "kernel", "kind", "name",
-        "names", "native", "params", "pullback", "reference", "rules", "shown", "takes", "tangent", "ulp", "variadic",
+        "batch", "cost", "dead", "domain", "edges", "example", "factors", "issue", "joint", "kernel", "kind", "name",
+        "names", "native", "params", "pullback", "recompute", "reference", "rules", "shown", "takes", "tangent", "ulp", "variadic",
         "why_reference",
     )  # fmt: skip
 
@@ -149,11 +149,11 @@ class Op:
         factors: dict[int, Callable[..., Any]] | None = None,
         dead: tuple[int, ...] | None = None,
         edges: Callable[..., Sequence[Any]] | None = None,
-        again: Callable[..., Any] | None = None,
+        recompute: Callable[..., Any] | None = None,
     ) -> None:
         self.name, self.kind, self.names, self.params, self.shown = name, kind, names, params, shown or name
         self.rules, self.pullback, self.joint, self.variadic, self.takes = rules, pullback, joint, variadic, takes
-        self.cost, self.example, self.domain, self.ulp, self.again = cost, example, domain, ulp, again
+        self.cost, self.example, self.domain, self.ulp, self.recompute = cost, example, domain, ulp, recompute
         self.batch: Callable[..., Any] = batch or kind.batch
         self.tangent: Callable[..., Any] = tangent or kind.tangent
         self.issue: Callable[..., Tensor] = kind.issue or apply  # f(op, inputs, params) runs the op, and tells the listeners
@@ -178,9 +178,8 @@ def _nothing_to_run(*arguments: Any) -> Any:
 def edges_of(op: Op) -> Callable[..., Sequence[Any]]:
     """Returns `edges(inputs, y, params, serials)`, which lists what the tape needs to pull a cotangent of y back to the inputs.
 
-    An edge is (serial of the input, rule, what is kept for it, shape that a gradient of another shape is summed back to, if
-    any). Inputs that are not watched (serial 0) and those whose derivative is zero everywhere have none. A joint rule has
-    one edge, with the serials and shapes of all inputs.
+    Each is a plain tuple with the fields of a `node.Edge`. Inputs that are not watched (serial 0) and those whose derivative is
+    zero everywhere have none. A joint rule has one edge, with the serials and shapes of all inputs.
     """
     rules = op.rules
     first = rules[0] if rules else None

@@ -69,10 +69,10 @@ def run(op: Any, arrays: Sequence[Any], params: Sequence[Any]) -> Any:
 
     if number is not None:
         with gpu.need().working(number):
-            return door.through(op.shown, call, lambda y: cost_of(op, arrays, params, y))
+            return door.run_counted(op.shown, call, lambda y: cost_of(op, arrays, params, y))
     if door.state.ledger is None and not door.profiling:  # a profile of another thread counts this launch too
         return call()
-    return door.through(op.shown, call, lambda y: cost_of(op, arrays, params, y))
+    return door.run_counted(op.shown, call, lambda y: cost_of(op, arrays, params, y))
 
 
 def _as_taken(op: Any, arrays: Sequence[Any]) -> Sequence[Any]:

@@ -16,7 +16,8 @@ from ..ops.shape import reshape
 from ..tensors import dtypes
 from ..tensors.creation import empty
 from ..tensors.operand import as_tensor, own
-from ..tensors.tensor import Parameter, Tensor
+from ..tensors.parameter import Parameter
+from ..tensors.tensor import Tensor
 from . import init
 from .activations import ReLU, Sigmoid, SiLU, Tanh
 from .module import Module

@@ -16,8 +16,9 @@ from ..launch import capturing, door
 from ..ops.conversion import stop_gradient
 from ..tensors import devices, dtypes
 from ..tensors.creation import asarray
+from ..tensors.parameter import Parameter
 from ..tensors.precision import made, was_float64_array
-from ..tensors.tensor import Parameter, Tensor
+from ..tensors.tensor import Tensor
 from ..tree import flatten
 
 

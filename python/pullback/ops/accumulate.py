@@ -1,4 +1,4 @@
-"""Strategies that sum the contributions to one gradient, in the shape of the input (`unbroadcast`)."""
+"""Strategies that sum the contributions to one gradient."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ from ..autodiff.listeners import listeners
 from ..backends import kernel_for
 from ..launch.refusal import Refused
 from ..tensors.tensor import Tensor
-from .by_name import unbroadcast
 from .elementwise import add
 from .movement import stack
 from .reduce import sum
-
-__all__ = ["AGGREGATIONS", "unbroadcast"]
 
 _add_into, _ = kernel_for("add_into")
 

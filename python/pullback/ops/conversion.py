@@ -7,7 +7,8 @@ from typing import Any
 from ..autodiff.primitive import ZERO, apply, same, tell
 from ..tensors import devices, dtypes
 from ..tensors.operand import as_tensor, own
-from ..tensors.tensor import Parameter, Tensor
+from ..tensors.parameter import Parameter
+from ..tensors.tensor import Tensor
 from .by_name import in_dtype, view
 from .declare import no_flops, normal, op
 from .kinds import LINEAR, VIEW
@@ -48,6 +49,26 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: str | None = Non
     if x.storage is not None and x.dtype == dtypes.as_dtype(dtype):
         return apply(COPY, (x,)) if copy else unchanged(x)
     return in_dtype(x, dtype)
+
+
+def to(x: Tensor, target: Any) -> Tensor:
+    """Returns what `x.to(target)` does: the tensor on a device or of a dtype."""
+    if isinstance(target, str) and target.split(":")[0] in ("cpu", "cuda"):
+        return to_device(x, target)
+    return unchanged(x) if x.dtype == dtypes.as_dtype(target) else astype(x, target)
+
+
+def converted(x: Tensor, dtype: Any, device: str | None, copy: bool | None) -> Tensor:
+    """Returns what `asarray` of a tensor does; None stands for the tensor's own dtype or device."""
+    same = not copy and (dtype is None or x.dtype == dtype) and (device is None or x.device == device)
+    if same and not isinstance(x, Parameter):
+        return x
+    y = x if dtype is None else in_dtype(x, dtype)
+    if device is not None:
+        y = to_device(y, device)
+    if copy is False and y.array is not x.array:
+        raise ValueError("asarray: another dtype or device needs a copy, but copy=False was asked for.")
+    return apply(COPY, (y,)) if copy and y.array is x.array else unchanged(y)
 
 
 def same_dtype(tensors: list[Tensor]) -> list[Tensor]:

@@ -33,7 +33,7 @@ def nonzero(x: Any, /) -> tuple[Tensor, ...]:
     if not x.ndim:
         raise ShapeError("nonzero: a 0-d tensor has no axes; reshape it to (1,) first.")
     with devices.working(x.device):
-        found = door.through("nonzero", x.array.nonzero, lambda found: door.moved(*found, of=x.array))
+        found = door.run_counted("nonzero", x.array.nonzero, lambda found: door.copy_cost(*found, of=x.array))
     return tuple([Tensor(i) for i in found])
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from ..autodiff.batching import pull
 from ..autodiff.primitive import Op, Rule, apply, same
-from ..autodiff.tape import GradientTape
+from ..autodiff.tape import Tape
 from ..errors import DeviceError, DTypeError
 from ..tensors import dtypes
 from ..tensors.creation import zeros_like
@@ -217,7 +217,7 @@ def bilinear(op: Op, inputs: Sequence[Any], y: Tensor, params: Sequence[Any], ta
 def transposed(op: Op, inputs: Sequence[Any], y: Tensor, params: Sequence[Any], tangents: Sequence[Any]) -> Tensor:
     """For all other ops: the pullback is linear in the cotangent u, and the pullback of that linear map is the tangent rule."""
     u = zeros_like(y)
-    with GradientTape(watch_parameters=False) as tape:
+    with Tape(watch_parameters=False) as tape:
         tape.watch(u)
         gradients = pulled(op, inputs, y, params, u, [t is not None for t in tangents])
     parts = [(gx, t) for gx, t in zip(gradients, tangents) if gx is not None and t is not None]

@@ -13,6 +13,7 @@ from ..autodiff.primitive import apply
 from ..errors import DTypeError, OutOfMemoryError, ShapeError, check_room
 from ..launch import capturing
 from ..tensors import devices, dtypes
+from ..tensors.creation import kept as taken_in
 from ..tensors.operand import Number, as_tensor, own
 from ..tensors.tensor import Tensor
 from ._shapes import Shape, integer, ints, items, normalize_axis
@@ -22,7 +23,7 @@ from .declare import no_flops, normal, op
 from .elementwise import where
 from .gather import take
 from .kinds import MOVEMENT, check_numbers
-from .shape import SLICE, broadcast_to, expand_dims, flatten, reshape
+from .shape import SLICE, broadcast_to, expand_dims, flatten, reshape, swapaxes
 
 
 def _placed(xp: Any, x: Any, shape: Shape, key: Any) -> Any:
@@ -188,6 +189,16 @@ def repeat(x: Any, repeats: int | Any, /, *, axis: int | None = None) -> Tensor:
     except ValueError:
         raise ShapeError(f"repeat: {counts.size} counts for axis {axis} of length {x.shape[axis]}; give one for each.") from None
     return take(x, positions, axis=axis)
+
+
+def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Tensor]:
+    """Coordinate tensors from coordinate vectors, as NumPy's; views, differentiable."""
+    vectors = [taken_in(a) for a in arrays]
+    shape = tuple([v.size for v in vectors])
+    grids = [
+        broadcast_to(reshape(v, tuple([n if j == i else 1 for j, n in enumerate(shape)])), shape) for i, v in enumerate(vectors)
+    ]
+    return [swapaxes(g, 0, 1) for g in grids] if indexing == "xy" and len(grids) > 1 else grids
 
 
 # ---- triangles of matrices

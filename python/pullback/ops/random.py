@@ -229,5 +229,3 @@ def dropout(x: Any, p: float = 0.5, training: bool = True, *, generator: Generat
     state = Tensor((generator or default).next_state(x.device))
     return apply(drop, (x, per_example(state, drawn.alike)), (float(p),))
 
-
-__all__: Sequence[str] = ("Generator", "bernoulli", "normal", "permutation", "randint", "seed", "truncated_normal", "uniform")

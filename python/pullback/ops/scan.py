@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..autodiff.primitive import apply
-from ..autodiff.tape import GradientTape
+from ..autodiff.tape import Tape
 from ..errors import ShapeError
 from ..tensors import dtypes
 from ..tensors.creation import full, ones
@@ -51,7 +51,7 @@ _cumulative_prod = op(
 
 def _product_scan_pullback(g: Tensor, x: Tensor, axis: int, reverse: bool) -> Tensor:
     """Exact where elements are zero: the gradient of the same product written as log2(n) differentiable doublings."""
-    with GradientTape(watch_parameters=False) as tape:
+    with Tape(watch_parameters=False) as tape:
         tape.watch(x)
         y = _doubling_product(x, axis, reverse)
     return tape.gradient(y, x, output_gradients=g)

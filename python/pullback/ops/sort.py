@@ -145,10 +145,10 @@ def unique_all(x: Any, /) -> Unique:
     x = as_tensor(x)
     xp = devices.array_module(x.device)
     with devices.working(x.device):
-        values, first, inverse, counts = door.through(
+        values, first, inverse, counts = door.run_counted(
             "unique",
             lambda: xp.unique(x.array, return_index=True, return_inverse=True, return_counts=True, equal_nan=False),
-            lambda found: door.moved(*found, of=x.array),
+            lambda found: door.copy_cost(*found, of=x.array),
         )
     return Unique(Tensor(values), Tensor(first), Tensor(inverse.reshape(x.shape)), Tensor(counts))
 
