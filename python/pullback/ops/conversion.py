@@ -52,14 +52,14 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: str | None = Non
 
 
 def to(x: Tensor, target: Any) -> Tensor:
-    """Returns what `x.to(target)` does: the tensor on a device or of a dtype."""
+    """Implements `x.to(target)`: returns the tensor on a device or in a dtype. Raises DTypeError, DeviceError."""
     if isinstance(target, str) and target.split(":")[0] in ("cpu", "cuda"):
         return to_device(x, target)
     return unchanged(x) if x.dtype == dtypes.as_dtype(target) else astype(x, target)
 
 
 def converted(x: Tensor, dtype: Any, device: str | None, copy: bool | None) -> Tensor:
-    """Returns what `asarray` of a tensor does; None stands for the tensor's own dtype or device."""
+    """Implements `asarray` of a tensor; None keeps its dtype or device. Raises ValueError if copy=False but a copy is needed."""
     same = not copy and (dtype is None or x.dtype == dtype) and (device is None or x.device == device)
     if same and not isinstance(x, Parameter):
         return x

@@ -192,7 +192,10 @@ def repeat(x: Any, repeats: int | Any, /, *, axis: int | None = None) -> Tensor:
 
 
 def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Tensor]:
-    """Coordinate tensors from coordinate vectors, as NumPy's; views, differentiable."""
+    """Returns coordinate tensors from coordinate vectors, as NumPy's meshgrid does. They are views, and gradients pass.
+
+    indexing: "xy" exchanges the first two axes, as in NumPy; "ij" keeps the order of the vectors.
+    """
     vectors = [taken_in(a) for a in arrays]
     shape = tuple([v.size for v in vectors])
     grids = [
