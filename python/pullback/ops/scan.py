@@ -58,7 +58,7 @@ def _product_scan_pullback(g: Tensor, x: Tensor, axis: int, reverse: bool) -> Te
 
 
 def _doubling_product(x: Tensor, axis: int, reverse: bool) -> Tensor:
-    """Returns the cumulative product by Hillis & Steele's scan: after k steps each element is the product of the last 2^k elements."""
+    """Returns the cumulative product by Hillis & Steele's scan: after k steps an element is the product of 2^k neighbours."""
     n, step = x.shape[axis], 1
     lead = (slice(None),) * axis
     y = x * 1.0
@@ -114,7 +114,7 @@ def cumulative_prod(x: Any, /, *, axis: int | None = None, dtype: Any = None, in
 
 
 def diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: Any = None) -> Tensor:
-    """Returns the n-th differences of neighbours along the axis, after `prepend` and `append` were joined to x. Raises ShapeError."""
+    """Returns the n-th differences of neighbours along the axis. `prepend` and `append` are joined to x first. Raises ShapeError."""
     x = own(x)  # own, because x is the result if n is 0
     axis = normalize_axis("diff", axis, x.ndim)
     times = length("diff", "n", n)

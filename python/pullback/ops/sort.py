@@ -74,7 +74,7 @@ def _searched(rng: Any, dtype: Any) -> Any:
 
 
 def _unsorted(g: Tensor, x: Tensor, axis: int, descending: bool, stable: bool) -> Tensor:
-    """g with each cotangent moved back to the position of its element before sorting."""
+    """g with each element moved back to its position before sorting."""
     order = apply(_argsort, (x,), (axis, descending, stable))
     return along_axis_add(g, order, x.shape, axis)
 
