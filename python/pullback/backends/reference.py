@@ -95,7 +95,7 @@ def cost_of(op: Any, arrays: Sequence[Any], params: Sequence[Any], y: Any) -> di
     if figures is None:
         return None
     read = sum(distinct_bytes(a) for i, a in enumerate(arrays) if not any(a is b for b in arrays[:i]))
-    read += sum(distinct_bytes(p) for p in params if hasattr(p, "strides"))  # indices
+    read += sum(distinct_bytes(p) for p in params if hasattr(p, "strides"))  # arrays among the params are indices
     found = [a.dtype for a in (y, *arrays) if hasattr(a, "dtype")]
     dtype = next((dtype for dtype in found if dtype.kind in "fV"), y.dtype)
     return {"bytes_read": read, "bytes_written": y.nbytes, "dtype": dtype, **figures}
@@ -118,7 +118,7 @@ def special(xp: Any, name: str) -> Callable[..., Any]:
 
 def _erfinv(z: float) -> float:
     """Returns the inverse of erf: Newton's method on erf, started from Winitzki's approximation."""
-    if z != z or abs(z) >= 1 or z == 0:  # keeps the sign of zero
+    if z != z or abs(z) >= 1 or z == 0:  # returns z itself for 0, which keeps its sign
         return math.copysign(math.inf, z) if abs(z) == 1 else z if z == 0 else math.nan
     w = math.log1p(-z * z)
     t = 2 / (math.pi * 0.147) + w / 2

@@ -31,7 +31,7 @@ def view(op: Op, x: Tensor, *params: Any) -> Tensor:
             y = Tensor(op.reference(None, OPS["copy"].kernel(array), *params))  # NumPy copied: use a kernel, which can be replayed
     elif x.__class__ is Batched:
         return run(op, (x,), params, innermost((x,)))
-    else:  # CuPy may have to copy
+    else:  # on the right device, because CuPy may have to copy
         with devices.working(devices.device_of(array)):
             y = Tensor(op.reference(None, array, *params))
     if x.storage is not None:
@@ -40,7 +40,7 @@ def view(op: Op, x: Tensor, *params: Any) -> Tensor:
 
 
 def reshaped(x: Tensor, shape: Shape) -> Tensor:
-    """Returns x in another shape, which is known to have as many elements."""
+    """Returns x in another shape. The caller has checked that the number of elements is the same."""
     array = x.array
     if shape == array.shape:
         return x

@@ -1,4 +1,4 @@
-"""Declarations of ops: `unary` and `binary` return the function that users call, `op` returns the Op.
+"""Declares ops: `unary` and `binary` return the function that users call, `op` returns the Op.
 
 `unary` and `binary` build a closure of fixed arity that calls the kernel and then, if a listener is installed, records the op.
 """
@@ -145,7 +145,7 @@ def unary(
             record(declared, y, (x,), ())
         return y
 
-    return named(call, name, doc or f"{name}(x), element by element.")
+    return named(call, name, doc or f"Returns {name}(x), element by element.")
 
 
 def binary(
@@ -188,7 +188,7 @@ def binary(
             record(declared, y, (a, b), ())
         return y
 
-    return named(call, name, doc or f"{name}(a, b), element by element, with broadcasting.")
+    return named(call, name, doc or f"Returns {name}(a, b), element by element, with broadcasting.")
 
 
 def keep_zeros(op: Op) -> None:

@@ -175,7 +175,7 @@ def gathered(x: Tensor, indices: Tensor, axis: int) -> Tensor:
 
 
 def scatter_add(updates: Tensor, indices: Tensor, shape: Shape, axis: int) -> Tensor:
-    """Returns zeros of `shape` with the updates added at the indices along the axis, in order."""
+    """Returns zeros of `shape` with the updates added in order at the indices along the axis: the transpose of take."""
     return apply(_scatter_add, (updates, indices), (shape, axis))
 
 

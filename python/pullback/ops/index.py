@@ -161,21 +161,27 @@ class At:
         return At(self._x, index)
 
     def set(self, values: Any) -> Tensor:
+        """Returns the tensor with the values, which broadcast to the selection, written at the index. Raises ShapeError, DTypeError."""
         return self._write(index_set, values)
 
     def add(self, values: Any) -> Tensor:
+        """Returns the tensor with the values added at the index."""
         return self._write(index_add, values)
 
     def max(self, values: Any) -> Tensor:
+        """Returns the tensor with each selected element replaced by the larger of itself and its value."""
         return self._write(index_max, values)
 
     def min(self, values: Any) -> Tensor:
+        """Returns the tensor with each selected element replaced by the smaller of itself and its value."""
         return self._write(index_min, values)
 
     def multiply(self, values: Any) -> Tensor:
+        """Returns the tensor with the selected elements multiplied by the values."""
         return self.set(self._x[self._index] * values)
 
     def get(self) -> Tensor:
+        """Returns the selected elements, as t[index] does."""
         return self._x[self._index]
 
     def _write(self, op: Any, values: Any) -> Tensor:
@@ -185,7 +191,7 @@ class At:
         given = values if isinstance(values, Tensor) else as_tensor(values, device=x.device)
         if isinstance(values, Tensor) or dtypes.promote(given.dtype, x.dtype).kind != x.dtype.kind:
             updates = self._same(given)
-        else:  # numbers and arrays of the tensor's kind take its dtype
+        else:  # numbers and arrays of the same kind as the tensor are converted to its dtype
             updates = as_tensor(values, dtype=x.dtype, device=x.device)
         try:
             updates = broadcast_to(updates, shape)

@@ -103,7 +103,7 @@ def _attach_operators() -> None:
         "at": property(index.At),
         "T": property(shape.transpose),
         "mT": property(shape.matrix_transpose),
-        "__hash__": object.__hash__,  # setting __eq__ would make tensors unhashable
+        "__hash__": object.__hash__,  # a class that sets __eq__ is unhashable without it
     }
     for name, attribute in attributes.items():
         setattr(Tensor, name, attribute)

@@ -172,7 +172,7 @@ class Generator:
         return self._draw(draw_randint, (_shape("randint", shape), wanted), first, last)
 
     def permutation(self, x: Any) -> Tensor:
-        """Returns the integers from 0 to x - 1 in random order or, if x is a tensor, its rows in random order. Raises ShapeError."""
+        """Returns the integers from 0 to x - 1, or the rows of a tensor x, in random order. Raises ShapeError."""
         if isinstance(x, (int, np.integer)):
             return self._draw(draw_permutation, (length("permutation", "x", x),))
         x = as_tensor(x)

@@ -192,7 +192,7 @@ def _cost(element: tuple[int, int, int], row: tuple[int, int, int]) -> Callable[
 
 
 def _layer_norm_cost(x: Any, weight: Any, bias: Any, eps: float, y: Any) -> dict[str, int]:
-    return _rows_cost(x, (4 + (bias is not None), 2 + (weight is not None), 0), (-1, 0, 3))  # x - mean is computed twice, not stored
+    return _rows_cost(x, (4 + (bias is not None), 2 + (weight is not None), 0), (-1, 0, 3))  # x - mean is computed twice
 
 
 def _rms_norm_cost(x: Any, weight: Any, eps: float, y: Any) -> dict[str, int]:
@@ -312,7 +312,7 @@ def log_softmax(x: Any, /, *, axis: int = -1) -> Tensor:
 
 
 def logsumexp(x: Any, /, *, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
-    """Returns log(sum(exp(x))) over the axes (None: all axes), without overflow; -inf if all elements are -inf. Raises ShapeError."""
+    """Returns log(sum(exp(x))) over the axes (None: all axes), without overflow; -inf if all are -inf. Raises ShapeError."""
     given, x = x, as_tensor(x)
     axes = normalize_axes("logsumexp", axis, x.ndim)
     if not axes:

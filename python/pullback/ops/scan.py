@@ -114,7 +114,7 @@ def cumulative_prod(x: Any, /, *, axis: int | None = None, dtype: Any = None, in
 
 
 def diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: Any = None) -> Tensor:
-    """Returns the n-th differences of neighbours along the axis. `prepend` and `append` are joined to x first. Raises ShapeError."""
+    """Returns the n-th differences of neighbours along the axis. Joins `prepend` and `append` to x first. Raises ShapeError."""
     x = own(x)  # own, because x is the result if n is 0
     axis = normalize_axis("diff", axis, x.ndim)
     times = length("diff", "n", n)

@@ -22,12 +22,12 @@ from .kinds import VIEW
 
 
 def _reshape_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
-    """Reshapes each example."""
+    """Reshapes each example, by keeping the batch axis first."""
     return reshaped(xs[0], (size, *params[0]))
 
 
 def _broadcast_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
-    """Gives each example the rank of the shape, so that the first axis stays the batch."""
+    """Lifts each example to the rank of the shape, so that the first axis remains the batch."""
     (shape,) = params
     return broadcast_to(lifted(xs[0], len(shape)) if xs[0].ndim <= len(shape) else xs[0], (size, *shape))
 
@@ -217,7 +217,7 @@ def split(x: Any, sections: int | Sequence[int], /, *, axis: int = 0) -> list[Te
         (sections,) = places
         if sections < 1 or n % sections:
             raise ShapeError(f"split: axis {axis} of length {n} cannot be cut into {sections} equal parts. Give positions instead.")
-        check_room("split", (sections,), 2**20)  # a list of views
+        check_room("split", (sections,), 2**20)  # the list of views must fit in memory
         edges = list(range(0, n + 1, n // sections)) if n else [0] * (sections + 1)
     else:
         edges = [0, *places, n]
