@@ -161,7 +161,7 @@ class At:
         return At(self._x, index)
 
     def set(self, values: Any) -> Tensor:
-        """Returns the tensor with the values, which broadcast to the selection, written at the index. Raises ShapeError, DTypeError."""
+        """Returns the tensor with the values, broadcast to the selection, written at the index. Raises ShapeError, DTypeError."""
         return self._write(index_set, values)
 
     def add(self, values: Any) -> Tensor:
