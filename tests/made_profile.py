@@ -1,4 +1,4 @@
-"""Profiles to look at: one with known figures, and a real one."""
+"""Two profiles for tests: one with known figures, and a real one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pullback.profiling.session import Memory, Span
 
 
 class Made:
-    """A profile of what it is told."""
+    """A profile with the interface of Profile whose figures are given."""
 
     def __init__(self, rows: list[Row], spans: list[Span] | None = None, timed: bool = True) -> None:
         self.rows, self.spans, self.timed = rows, spans or [], timed
@@ -57,7 +57,7 @@ class Made:
         return Memory(samples, 0, 0, {})
 
 
-BEGAN = 5_000_000_000_123  # nanoseconds of the clock when the profile began
+BEGAN = 5_000_000_000_123  # the time of the clock, in nanoseconds, at which the profile began
 
 
 def row(op: str, module: str, phase: str, flops: int, microseconds: float, launches: int = 1, known: bool = True) -> Row:
@@ -86,7 +86,7 @@ def made(*rows: Row, **changes: Any) -> Any:
 
 
 def launch(kernel: str, phase: str, scope: int, begin: int, nanoseconds: int, live: int, **figures: int) -> door.Launch:
-    """`begin` in nanoseconds since the profile began; 0 nanoseconds: not timed."""
+    """Returns a launch. `begin` is in nanoseconds since the profile began; a launch of 0 nanoseconds is not timed."""
     zero = dict.fromkeys(door.FIGURES, 0)
     times = (BEGAN + begin, BEGAN + begin + nanoseconds) if nanoseconds else (0, 0)
     charged = (kernel, door.PHASES.index(phase), scope, "float32")
@@ -99,7 +99,7 @@ def mlp() -> Any:
 
 @cache
 def trained() -> Any:
-    """Two real steps of a small network, from batch to update."""
+    """Returns the profile of two real training steps of a small network."""
     net = mlp()
     opt = optim.Adam(net.parameters())
     x, y = pb.tensor(np.random.default_rng(0).standard_normal((64, 784)).astype(np.float32)), pb.tensor(np.arange(64) % 10)

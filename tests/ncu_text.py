@@ -1,4 +1,4 @@
-"""What ncu writes: the names of its metrics, and its table of kernels, as NVIDIA's manual of its command line describes them."""
+"""Output of ncu, after NVIDIA's manual of its command line: the names of its metrics, and its table of kernels."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ METRICS = sorted([f"{name}.sum" for way in ROLES.values() for name in way])
 
 
 def table(*kernels: tuple[str, dict[str, str]], units: dict[str, str] = UNITS) -> str:
-    """What `ncu --csv --page raw` writes of kernels: their names, and the metrics that are not 0."""
+    """Returns the output of `ncu --csv --page raw` for kernels, given as their names and the metrics that are not 0."""
     out = io.StringIO()
     write = csv.writer(out, quoting=csv.QUOTE_ALL, lineterminator="\n").writerow
     write([*COLUMNS, *METRICS])

@@ -1,5 +1,5 @@
-"""Another library on the simulated device: its arrays live in memory of its own pool, and its work is done on its own stream, as
-late as CUDA allows. What does not wait for it finds memory that was never written, or that belongs to somebody else already.
+"""A second library on the simulated device. Its arrays come from its own memory pool, and its work runs on its own stream, as late
+as CUDA allows. Code that does not wait for that work reads memory that is not yet written, or that is already used for other data.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ LEGACY = 1
 
 
 class Library:
-    """One library with one stream: the legacy default stream, or one that only it knows."""
+    """One library with one stream: the legacy default stream, or a private one."""
 
     def __init__(self, legacy: bool = False) -> None:
         self.sim = gpu.need().kernels.simulator
@@ -26,29 +26,29 @@ class Library:
         self.sim.make_late(self.stream, False)
 
     def array(self, values: np.ndarray[Any, Any], kind: type[Array]) -> Array:
-        """An array that the stream is still to fill with these values."""
+        """Returns an array that the stream fills with these values later."""
         return self.copy_of(values.ctypes.data, values.shape, values.dtype, kind)
 
     def copy_of(self, pointer: int, shape: tuple[int, ...], dtype: Any, kind: type[Array] | None = None) -> Array:
-        """An array that the stream is still to copy from there."""
+        """Returns an array into which the stream copies the memory at `pointer` later."""
         made = (kind or Array)(self, shape, np.dtype(dtype))
         self.sim.copy(self.stream, made.pointer, pointer, made.nbytes)
         return made
 
     def from_dlpack(self, tensor: Any) -> Array:
-        """A copy of a tensor of pullback's, read through DLPack, that the stream is still to make."""
+        """Returns a copy of a pullback tensor, read through DLPack, that the stream makes later."""
         capsule = tensor.__dlpack__(stream=self.stream)
         view = np.from_dlpack(simulated.Exported(capsule))
-        return self.copy_of(view.ctypes.data, view.shape, view.dtype)  # and the capsule is dropped at once
+        return self.copy_of(view.ctypes.data, view.shape, view.dtype)  # The capsule is released when this returns, before the copy.
 
     def from_interface(self, tensor: Any) -> Array:
-        """The same by the CUDA array interface: the stream waits for the one that it names."""
+        """Like from_dlpack(), through the CUDA array interface, which waits for pullback's work when it is read."""
         facts = tensor.__cuda_array_interface__
         return self.copy_of(facts["data"][0], facts["shape"], facts["typestr"])
 
 
 class Array:
-    """An array of the library. Its memory goes back to the library's pool with the last reference."""
+    """An array of the library. Its memory returns to the library's pool when the last reference is dropped."""
 
     def __init__(self, library: Library, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self.library, self.shape, self.dtype = library, shape, dtype
@@ -59,17 +59,17 @@ class Array:
         self.library.sim.release(self.pointer, self.library.stream)
 
     def memory(self) -> np.ndarray[Any, Any]:
-        """The memory as it is now, whoever works on it."""
+        """Returns the memory as it is now, without waiting for work on it."""
         return np.ndarray(self.shape, self.dtype, simulated.owned_memory(self.pointer, self.nbytes, self))
 
     def values(self) -> np.ndarray[Any, Any]:
-        """A copy of what is there once the library's work is done."""
+        """Waits for the library's work and returns a copy of the memory."""
         self.library.sim.synchronize(self.library.stream)
         return self.memory().copy()
 
 
 class ByDLPack(Array):
-    """Exports itself by DLPack alone, and makes the consumer's stream wait."""
+    """An array that exports itself only by DLPack, and makes the consumer's stream wait."""
 
     def __dlpack__(self, *, stream: int | None = None, **_: Any) -> Any:
         if stream != -1:
@@ -81,7 +81,7 @@ class ByDLPack(Array):
 
 
 class ByInterface(Array):
-    """Version 3 of the CUDA array interface, which names the stream."""
+    """An array that exports itself by version 3 of the CUDA array interface, which names the stream."""
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class ByInterface(Array):
 
 
 class ByOldInterface(Array):
-    """Version 2, which names no stream, as PyTorch's: the default stream is meant."""
+    """An array that exports itself by version 2, as PyTorch does. It names no stream, which means the default stream."""
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -100,4 +100,4 @@ class ByOldInterface(Array):
 
 
 class Both(ByDLPack, ByOldInterface):
-    """As PyTorch's tensors: the old interface, and DLPack."""
+    """An array that exports itself by the old interface and by DLPack, as PyTorch's tensors do."""

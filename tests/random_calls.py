@@ -1,4 +1,7 @@
-"""Calls of every kernel on random shapes, layouts and dtypes: `FAMILIES[family][name](rng)` makes one, and its pullback's."""
+"""Random calls of every kernel, on random shapes, layouts and dtypes.
+
+`FAMILIES[family][name](rng)` calls a kernel and, if the op is differentiable, the kernels of its pullback.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +34,12 @@ def shape_of(rng: Any, axes: int | None = None, most: int = 9) -> tuple[int, ...
 
 
 def length(rng: Any) -> int:
-    """Mostly small; some beyond what is walked side by side, than a block of lanes, than a block of rows."""
+    """Returns a random length: mostly short, sometimes longer than a lane-parallel row, a block of lanes, or a block of rows."""
     return int(rng.integers(1, rng.choice([4, 10, 40, 100, 1100], p=[0.3, 0.3, 0.2, 0.15, 0.05])))
 
 
 def laid_out(rng: Any, x: Any) -> Any:
-    """A tensor of the same numbers, in one of many ways in memory."""
+    """Returns a tensor of the same numbers with a random memory layout."""
     way = rng.integers(0, 5)
     if x.ndim == 0 or way < 2:
         return pb.asarray(x)
@@ -57,13 +60,13 @@ def broadcastable(rng: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def along(rng: Any, dtype: str = "") -> tuple[Any, int]:
-    """A tensor in one piece, and one of its axes: some kernels copy others whole."""
+    """Returns a contiguous tensor and one of its axes. Contiguous, because some kernels first copy any other tensor."""
     x = pb.asarray(tensor(rng, shape_of(rng, int(rng.integers(1, 4)), 20), dtype, 0, 9), copy=True)
     return x, int(rng.integers(0, x.ndim))
 
 
 def with_gradients(rng: Any, run: Callable[..., Any], *inputs: Any) -> None:
-    """The op on these inputs, and its pullback to those that are floating."""
+    """Runs the op on these inputs, and its pullback for the floating-point inputs."""
     sources = [x for x in inputs if isinstance(x, pb.Tensor) and is_float(x.dtype)]
     with pb.GradientTape() as tape:
         tape.watch(sources)
@@ -77,7 +80,10 @@ def with_gradients(rng: Any, run: Callable[..., Any], *inputs: Any) -> None:
 
 
 def elementwise(name: str) -> Call:
-    """A kernel of elements called as it is. A pullback names g and one other at most, so all its operands are one array."""
+    """Returns a function that calls an elementwise kernel directly.
+
+    A pullback uses g and at most one other operand, so all of its operands are the same array.
+    """
     base, pulls, _ = name.partition("_pullback")
     op = OPS[base]
     arity = ARITIES[op.kind.name]
@@ -99,7 +105,7 @@ def elementwise(name: str) -> Call:
         dtype = rng.choice(takes(op) if rng.random() < 0.5 and not pulls else [d for d in FLOATS if d in takes(op)] or takes(op))
         try:
             kernel(*operands(rng, dtype_of(dtype)))
-        except Refused:  # for this dtype the op is another kernel on others
+        except Refused:  # For this dtype the op runs another kernel, after a conversion.
             kernel(*operands(rng, dtype_of("float32")))
 
     return run
@@ -191,7 +197,10 @@ def linear(rng: Any) -> None:
 
 
 def step(make: Callable[..., Any], previews: bool = True) -> Call:
-    """Without weight decay a preview need not read the weights."""
+    """Returns a function that does steps of an optimizer, and previews if `previews`.
+
+    Without weight decay a preview may skip reading the weights, which its cost formula counts, so `previews` is False then.
+    """
 
     def run(rng: Any) -> None:
         shapes = [shape_of(rng) for _ in range(rng.integers(1, 5))]
@@ -243,7 +252,7 @@ def segments(op: Op) -> Call:
 
 
 def moved(run: Callable[[Any, Any, int], Any]) -> Call:
-    """run(rng, x, axis) on a tensor of any dtype."""
+    """Returns a function that calls run(rng, x, axis) on a tensor of a random dtype."""
 
     def call_it(rng: Any) -> None:
         x = tensor(rng, shape_of(rng, int(rng.integers(1, 4)), 12), rng.choice([*FLOATS, *INTEGERS]), 0, 9)

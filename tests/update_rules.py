@@ -1,4 +1,4 @@
-"""The optimizers that tests run on: a row for each, and a class with several formulas has a row for each of them."""
+"""The optimizers that tests cover, with one row per formula: a class with several formulas has several rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RULES: dict[str, tuple[Any, dict[str, Any]]] = {
 def lion(
     p: Any, gradients: list[Any], lr: float = 1e-4, betas: tuple[float, float] = (0.9, 0.99), weight_decay: float = 0.0
 ) -> list[Any]:
-    """The weights after each step of Chen et al. 2023, Algorithm 2, which torch.optim does not have."""
+    """Returns the weights after each step of Chen et al. 2023, Algorithm 2, which torch.optim does not have."""
     m, found = np.zeros_like(p), list[Any]()
     for g in gradients:
         c = betas[0] * m + (1 - betas[0]) * g

@@ -1,4 +1,4 @@
-"""What the door of the counting build saw of each launch, beside what the kernel's formula says."""
+"""The launches that the counting build recorded: the counted work of each, next to its kernel's cost formula."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ class _Launch(ctypes.Structure):
 
 
 def counts() -> bool:
-    """Whether the kernels were built to count (PULLBACK_COUNT=ON)."""
+    """True if the kernels were built to count (PULLBACK_COUNT=ON)."""
     return LIBRARY is not None and hasattr(LIBRARY, "pullback_launches")
 
 
 def elementwise() -> list[str]:
-    """The names of the kernels of elements."""
+    """Returns the names of the elementwise kernels."""
     return sorted(native.module.counts) if native.module is not None else []
 
 
 class Operand(NamedTuple):
-    """One of the first six. None there: no dtype."""
+    """One of the first six operands of a launch. A missing operand has the dtype ""."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -63,7 +63,7 @@ class Operand(NamedTuple):
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch: what was counted, by name of the figure, bytes too; what the textbook says, and what the kernel says it does."""
+    """One launch: the counted figures by name, including bytes; the figures of the cost formula; and the stated executed work."""
 
     kernel: str
     arithmetic: str
@@ -75,7 +75,7 @@ class Launch:
 
 
 def work_of(run: Callable[[], Any]) -> dict[str, int]:
-    """What run() does, whoever launches it."""
+    """Returns the work that run() does, in whichever launches."""
     LIBRARY.pullback_work_end.restype = ctypes.POINTER(_Seen)
     LIBRARY.pullback_work_begin()
     run()
@@ -84,7 +84,7 @@ def work_of(run: Callable[[], Any]) -> dict[str, int]:
 
 
 def take() -> list[Launch]:
-    """The launches since the last time, in order."""
+    """Returns the launches since the last call, in order."""
     LIBRARY.pullback_launch.restype = ctypes.POINTER(_Launch)
     launches = []
     for k in range(LIBRARY.pullback_launches()):

@@ -1,4 +1,4 @@
-"""`python -m pullback` is the command `pullback`."""
+"""Makes `python -m pullback` run the command `pullback`."""
 
 from .cli import main
 

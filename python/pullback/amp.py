@@ -1,7 +1,7 @@
-"""Products of float32 in less: `with pb.amp.autocast("bfloat16"):`.
+"""Products of float32 tensors with factors in lower precision: `with pb.amp.autocast("bfloat16"):`.
 
-Tensors, gradients and optimizers stay float32, and so do the sums inside a product: only the factors are rounded, as they are
-read. float64, float16 and bfloat16 tensors are multiplied as ever.
+Tensors, gradients, optimizers and the sums inside a product stay float32. Only the factors are rounded, when a product reads
+them. Products of float64, float16 and bfloat16 tensors do not change.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .tensors import gpu
 
 __all__ = ["autocast"]
 
-PRECISIONS: Final = ("float32", "tf32", "bfloat16", "float16")  # a precision's number is its place here, as in the kernels
+PRECISIONS: Final = ("float32", "tf32", "bfloat16", "float16")  # The kernels receive a precision as its index here.
 
 
 class _Current(threading.local):
@@ -27,14 +27,16 @@ _current: Final = _Current()
 
 
 class autocast:
-    """Products (matmul, linear, and what is made of them) of float32 tensors round their factors to `precision`, in this thread.
+    """Makes products of float32 tensors (matmul, linear, and ops built on them) round their factors to `precision` in this thread.
 
     Args:
-        precision: "bfloat16" or "float16": to that dtype, on every device; "tf32": to 10 bits of mantissa, on GPUs that have
-            tensor cores for it, and not at all elsewhere; "float32": not at all, for a part of the program inside another autocast.
+        precision: "bfloat16" and "float16" round to that dtype on every device. "tf32" rounds to 10 bits of mantissa on GPUs that
+            have tensor cores for it, and does not round elsewhere. "float32" does not round, for a part of the program inside
+            another autocast.
 
-    It holds for what runs while it is entered, so the backward pass belongs inside, too. It nests, and ends with what was before.
-    float16 has a small range: gradients below 6e-8 become 0, which bfloat16 does not do to them.
+    It applies to products that run inside the `with` block, so the backward pass belongs inside, too. Blocks nest, and the end of
+    a block restores the previous precision. float16 has a small range: it turns gradients below 6e-8 into 0, which bfloat16 does
+    not.
 
     Example:
         >>> with pb.amp.autocast("bfloat16"), pb.GradientTape() as tape:
@@ -58,7 +60,7 @@ class autocast:
 
 
 def precision() -> str:
-    """The precision that the factors of products are rounded to now, in this thread."""
+    """Returns the precision to which products in this thread round their factors now."""
     return PRECISIONS[_current.number]
 
 
@@ -81,7 +83,7 @@ gpu.when_loaded(_connect)
 
 
 def rounded(xp: Any, x: Any) -> Any:
-    """The factor of a product as the definitions of ops multiply it."""
+    """Returns a factor of a product rounded to the current precision, for the reference backend."""
     if _current.number < 2 or x.dtype != np.float32:
         return x
     if PRECISIONS[_current.number] == "float16":

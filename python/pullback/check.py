@@ -1,4 +1,4 @@
-"""check_gradients: derivatives by the tape against finite differences in float64."""
+"""check_gradients, which compares derivatives by the tape with finite differences in float64."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .tensors.creation import asarray
 from .tensors.tensor import Tensor
 from .tree import flatten, unflatten
 
-ELEMENTWISE_UP_TO = 64  # elements of one argument; larger ones are checked along random directions
+ELEMENTWISE_UP_TO = 64  # Arguments with more elements are checked along random directions.
 DIRECTIONS = 8
-LEVELS = 5  # of Richardson's extrapolation: the step, then a half of it, a quarter…
+LEVELS = 5  # the number of step sizes in Richardson's extrapolation: the step, half of it, a quarter …
 EPSILON = float(np.finfo(np.float64).eps)
 
 Scalar = Callable[[list[Tensor]], Tensor]
@@ -27,19 +27,19 @@ Scalar = Callable[[list[Tensor]], Tensor]
 def check_gradients(
     f: Callable[..., Any], args: Any, order: int = 2, *, rtol: float = 1e-6, step: float = 1e-2, seed: int = 0
 ) -> float:
-    """Compares the derivatives of `f(*args)` by nested tapes with central differences, up to `order`.
+    """Compares the derivatives of `f(*args)` by nested tapes, up to `order`, with central differences.
 
     Args:
-        f: a function of tensors, returning a tensor or nested lists, tuples, dicts of them.
-        args: its arguments, nested as it likes. Floating-point tensors and arrays are checked, in float64; the rest is passed
-            as it is.
-        order: 1 checks gradients, 2 the derivative of the gradient too, and so on.
-        rtol: allowed error, relative to the largest derivative by the same argument.
+        f: a function of tensors that returns a tensor, or nested lists, tuples and dicts of tensors.
+        args: the arguments of f, in any nesting. Floating-point tensors and arrays are checked, in float64; other arguments are
+            passed unchanged.
+        order: 1 checks gradients, 2 also the derivative of the gradient, and so on.
+        rtol: the allowed error, relative to the largest derivative with respect to the same argument.
         step: the largest distance at which `f` is evaluated, relative to max(1, |x|).
-        seed: of the random directions, and of the random weights that sum a result which is not a scalar.
+        seed: the seed of the random directions, and of the random weights that sum a result that is not a scalar.
 
     Returns: the largest relative error.
-    Raises: GradientCheckError, also an AssertionError, naming the argument, the index and both values.
+    Raises: GradientCheckError (also an AssertionError), naming the argument, the index and both values.
     Source: Ridders 1982, "Accurate computation of F'(x)".
     """
     leaves, spec = flatten(tuple(args) if isinstance(args, (tuple, list)) else (args,))
@@ -74,7 +74,7 @@ def _array(x: Any) -> Any:
 
 
 def _names(args: Any, leaves: Sequence[Any]) -> list[str]:
-    """What messages call each leaf: "argument 1", or "argument 1, leaf 0" inside a structure."""
+    """Returns the name of each leaf in messages: "argument 1", or "argument 1, leaf 0" inside a structure."""
     names: list[str] = []
     for i, arg in enumerate(args if isinstance(args, (tuple, list)) else (args,)):
         count = len(flatten(arg)[0])
@@ -83,7 +83,10 @@ def _names(args: Any, leaves: Sequence[Any]) -> list[str]:
 
 
 def _weighted(function: Callable[[list[Tensor]], Any], points: list[Any], rng: Any) -> Scalar:
-    """The function's results, summed with random weights of size about one: every element is seen, none cancels another."""
+    """Returns the function's results as a sum with random weights of magnitude 0.5 to 1.5.
+
+    Every element then counts, and errors in different elements do not cancel.
+    """
     outputs = [y for y in flatten(function([asarray(p) for p in points]))[0] if _is_real(y)]
     if not outputs:
         raise TapeError("check_gradients: f returned no floating-point tensor, so there is nothing to differentiate.")
@@ -104,7 +107,7 @@ def _gradients_of(scalar: Scalar) -> Callable[[list[Tensor]], list[Tensor]]:
             tape.watch(xs)
             y = scalar(xs)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ZeroGradientWarning)  # the finite differences will say whether zero is right
+            warnings.simplefilter("ignore", ZeroGradientWarning)  # The finite differences check whether zero is right.
             return tape.gradient(y, xs, unconnected="zero")
 
     return gradients
@@ -138,7 +141,7 @@ def _compare(scalar: Scalar, points: list[Any], names: list[str], rng: Any, orde
 
 
 def _directions(point: Any, rng: Any) -> Any:
-    """Pairs of words and a direction: each element of a small argument, random directions in a large one."""
+    """Yields (description, direction): one per element of a small argument, random directions for a large argument."""
     if point.size <= ELEMENTWISE_UP_TO:
         for index in np.ndindex(point.shape):
             direction = np.zeros(point.shape)
@@ -151,7 +154,10 @@ def _directions(point: Any, rng: Any) -> Any:
 
 
 def derivative(f: Callable[[float], float], step: float) -> float:
-    """f'(0) by central differences, extrapolated to step 0; the entry of the table with the least estimated error."""
+    """Returns f'(0) by central differences, extrapolated to step 0.
+
+    The result is the entry of the extrapolation table with the smallest estimated error.
+    """
     best, least = float("nan"), float("inf")
     row: list[float] = []
     for level in range(LEVELS):

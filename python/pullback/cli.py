@@ -14,7 +14,7 @@ from .errors import PullbackError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command; returns its exit status. Errors of pullback's own are told in a line, without a traceback."""
+    """Runs a command and returns its exit status. A PullbackError is printed as one line, without a traceback."""
     try:
         options = _parser().parse_args(arguments)
         status = int(options.run(options))
@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # who reads has enough, as head does: Python would complain when it flushes at its end
+    except BrokenPipeError:  # The reader, such as head, has closed the pipe. Without this, Python's final flush would complain.
         if sys.stdout is not None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
@@ -84,7 +84,7 @@ def _add_profile(commands: Any) -> None:
 
 
 def _info(options: argparse.Namespace) -> int:
-    importlib.import_module("pullback.ops.random")  # declares its ops
+    importlib.import_module("pullback.ops.random")  # Importing the module declares its ops.
 
     if options.ops:
         _show_table("ops", ("op", "kind", "cpu", "cuda"), _op_rows())
@@ -139,7 +139,7 @@ def _gpus() -> str:
 
 
 def _cuda_libraries() -> str:
-    """Those that the loader, or the NVIDIA wheels, can give."""
+    """Returns the CUDA libraries that the dynamic loader finds, and the installed wheels of NVIDIA and CuPy, as text."""
     from ctypes.util import find_library
     from importlib import metadata
 
@@ -154,7 +154,7 @@ def _cuda_libraries() -> str:
 
 
 def _warnings() -> list[str]:
-    """What in the environment makes products slower, or different, without a word elsewhere."""
+    """Returns warnings about environment variables that silently make products slower or change their rounding."""
     told = {
         "OPENBLAS_CORETYPE": "overrides the kernels that OpenBLAS would choose for this processor",
         "OPENBLAS_L2_SIZE": "overrides the cache size by which OpenBLAS cuts its blocks",
@@ -167,7 +167,7 @@ def _warnings() -> list[str]:
 
 
 def _is_view(op: Any) -> bool:
-    """Ops that look at memory in another way: no kernel is needed on any backend."""
+    """True for ops that only view memory differently, so that no backend needs a kernel for them."""
     return op.name in ("reshape", "permute_dims", "broadcast_to", "flip", "slice", "stop_gradient", "to_device") and not op.native
 
 
@@ -210,7 +210,7 @@ def _train(options: argparse.Namespace) -> int:
     from .profiling import table
 
     try:
-        os.makedirs(options.out, exist_ok=True)  # before an hour of training, not after
+        os.makedirs(options.out, exist_ok=True)  # If this fails, it must fail before an hour of training, not after it.
     except OSError as error:
         words = f'train: the folder "{options.out}" cannot be made: {error.strerror}. Give --out another one.'
         raise PullbackError(words) from error

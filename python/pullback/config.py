@@ -1,8 +1,9 @@
-"""Every PULLBACK_ environment variable, read here and nowhere else.
+"""The PULLBACK_ environment variables. Python code reads them only here.
 
-The native modules read five by themselves, because they act before Python could: PULLBACK_NUM_THREADS; PULLBACK_CACHE_BYTES and
-PULLBACK_CUDA_CACHE_BYTES (the most released memory that is kept for new tensors, of the CPU and of a GPU, in bytes);
-PULLBACK_CUDA_SYNC (1: every kernel is waited for) and PULLBACK_CUDA_GRAPHS (0: captured functions are launched kernel by kernel).
+The native modules read five variables directly, because they need them before Python code could pass them on:
+PULLBACK_NUM_THREADS; PULLBACK_CACHE_BYTES and PULLBACK_CUDA_CACHE_BYTES (the most released memory, in bytes, that is kept for new
+tensors on the CPU and on a GPU); PULLBACK_CUDA_SYNC (1 waits for every kernel); PULLBACK_CUDA_GRAPHS (0 launches captured functions
+kernel by kernel).
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ import os
 from typing import Final
 
 BACKENDS: Final = ("native", "reference")
-NUMBERS: Final = {"PULLBACK_NUM_THREADS": 1, "PULLBACK_CACHE_BYTES": 0, "PULLBACK_CUDA_CACHE_BYTES": 0}  # the least of each
+NUMBERS: Final = {"PULLBACK_NUM_THREADS": 1, "PULLBACK_CACHE_BYTES": 0, "PULLBACK_CUDA_CACHE_BYTES": 0}  # smallest allowed values
 SWITCHES: Final = ("PULLBACK_CUDA_SYNC", "PULLBACK_CUDA_GRAPHS")
 
 
 def check() -> None:
-    """Raises ImportError for a value that a native module would ignore, also if no native module is loaded."""
+    """Raises ImportError for a value that a native module would ignore, even if no native module is loaded."""
     for name, least in NUMBERS.items():
         value = os.environ.get(name, "")
         if value and not (value.isascii() and value.isdigit() and int(value) >= least):
@@ -29,7 +30,7 @@ def check() -> None:
 
 
 def backend() -> str:
-    """PULLBACK_BACKEND: "native" (the default) or "reference", which forces the NumPy/CuPy definitions."""
+    """Returns PULLBACK_BACKEND: "native" (the default) or "reference", which forces the NumPy/CuPy definitions."""
     value = os.environ.get("PULLBACK_BACKEND") or "native"
     if value not in BACKENDS:
         raise ImportError(
@@ -39,17 +40,17 @@ def backend() -> str:
 
 
 def must_be_native() -> bool:
-    """True if PULLBACK_BACKEND asks for the native kernels by name, so that nothing else will do."""
+    """True if PULLBACK_BACKEND names the native kernels explicitly, so that falling back to the reference is an error."""
     return os.environ.get("PULLBACK_BACKEND") == "native"
 
 
 def device() -> str:
-    """PULLBACK_DEVICE: where new tensors are made, "cpu" (the default), "cuda", "cuda:1"."""
+    """Returns PULLBACK_DEVICE, the device of new tensors: "cpu" (the default), "cuda", "cuda:1"."""
     return os.environ.get("PULLBACK_DEVICE") or "cpu"
 
 
 def simd_level() -> int | None:
-    """PULLBACK_SIMD: 2, 3 or 4 (or v2, v3, v4) forces that level of x86-64; None lets the processor decide."""
+    """Returns PULLBACK_SIMD as 2, 3 or 4 (for v2, v3, v4), which forces that x86-64 level. None uses the processor's best level."""
     value = os.environ.get("PULLBACK_SIMD")
     if not value:
         return None
@@ -59,7 +60,10 @@ def simd_level() -> int | None:
 
 
 def cache_dir() -> str:
-    """PULLBACK_CACHE_DIR: the folder of what was measured once, else $XDG_CACHE_HOME/pullback, else ~/.cache/pullback."""
+    """Returns the folder that stores measurements for later runs.
+
+    It is PULLBACK_CACHE_DIR if set, else $XDG_CACHE_HOME/pullback, else ~/.cache/pullback.
+    """
     if chosen := os.environ.get("PULLBACK_CACHE_DIR"):
         return chosen
     base = os.environ.get("XDG_CACHE_HOME", "")
@@ -67,8 +71,9 @@ def cache_dir() -> str:
 
 
 def counting() -> tuple[int, str] | None:
-    """PULLBACK_COUNTING: set by pullback for a run under ncu: which call of `verify` is counted (0: the whole command `pullback
-    profile`), and the file that its ledger is written to, as "1:/tmp/ledger.json".
+    """Returns PULLBACK_COUNTING, which pullback sets for a run under ncu, as (number, path) for a value like "1:/tmp/ledger.json".
+
+    The number says which call of `verify` is counted; 0 means the whole command `pullback profile`. The ledger is written to path.
     """
     number, _, path = os.environ.get("PULLBACK_COUNTING", "").partition(":")
     return (int(number), path) if path else None

@@ -1,4 +1,4 @@
-"""debug_nans: stops at the first NaN or infinity that an op makes, forward or backward."""
+"""debug_nans, which stops at the first NaN or infinity that an op produces, forward or backward."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .tensors import devices, dtypes
 from .tensors.tensor import Tensor
 
 
-class debug_nans(Listening):  # a context manager reads as a verb
-    """`with pb.debug_nans():` raises NonFiniteError at the first op whose result holds a NaN or an infinity.
+class debug_nans(Listening):  # The name is lower case because a context manager reads like a verb.
+    """`with pb.debug_nans():` raises NonFiniteError at the first op whose result contains a NaN or an infinity.
 
-    The message names the op and the line, and in a backward pass the forward line that made the op. An op whose inputs hold
-    one already is not blamed. Every result is read once more, and pullbacks run op by op: for finding a fault, not for
-    training. Per thread, as tapes are.
+    The message names the op and the line; in a backward pass, the line of the forward op. An op whose inputs already contain a NaN
+    or an infinity does not raise. Every result is read once more, and pullbacks run op by op, so use it to find a fault and not
+    for training. Like a tape, it applies to the thread that entered it.
     """
 
     def __enter__(self) -> debug_nans:
@@ -41,11 +41,11 @@ class debug_nans(Listening):  # a context manager reads as a verb
         )
 
     def on_escape(self, x: Tensor, how: str) -> None:
-        """A value that leaves pullback is no concern here."""
+        """Ignores values that leave pullback."""
 
 
 def first_non_finite(array: Any) -> tuple[tuple[int, ...], float] | None:
-    """Where an array (or a Python number) first holds a NaN or an infinity, and which; None where it does not."""
+    """Returns the index and the value of the first NaN or infinity in an array or a Python number, or None if there is none."""
     import numpy as np
 
     if isinstance(array, (int, float)):

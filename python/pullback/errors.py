@@ -1,4 +1,4 @@
-"""Every error class. A message says what was asked, what is wrong, and what to do."""
+"""All error classes. Every message states the request, what is wrong with it, and what to do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class PullbackError(Exception):
-    """All errors that pullback raises on purpose."""
+    """Base class of all errors that pullback raises on purpose."""
 
 
 class ShapeError(PullbackError, ValueError):
@@ -19,15 +19,15 @@ class ShapeError(PullbackError, ValueError):
 
 
 class DTypeError(PullbackError, TypeError):
-    """A dtype that the op does not take, or dtypes with no common one."""
+    """A dtype that the op does not accept, or dtypes that have no common dtype."""
 
 
 class DeviceError(PullbackError):
-    """Tensors of two devices, or a device that is not there."""
+    """Tensors on two devices, or a device that does not exist."""
 
 
 class TapeError(PullbackError):
-    """A tape used in a way that cannot give a gradient."""
+    """Use of a tape that cannot yield a gradient."""
 
 
 class UnconnectedError(TapeError):
@@ -39,23 +39,23 @@ class StaleValueError(TapeError):
 
 
 class NonFiniteError(PullbackError, ArithmeticError):
-    """The first NaN or infinity, under `debug_nans`."""
+    """The first NaN or infinity that an op produced under `debug_nans`."""
 
 
 class GradientCheckError(PullbackError, AssertionError):
-    """A derivative that finite differences contradict, found by `check_gradients`."""
+    """A derivative that differs from finite differences, found by `check_gradients`."""
 
 
 class CaptureError(PullbackError):
-    """Something inside a captured function that a replay could not repeat."""
+    """Code in a captured function that a replay could not repeat."""
 
 
 class VmapError(PullbackError):
-    """Something inside a function under `vmap` that cannot be done for all examples at once."""
+    """Code in a function under `vmap` that cannot run for all examples at once."""
 
 
 class FileFormatError(PullbackError, ValueError):
-    """A file that is not what it should be: truncated, of another format, or with other contents."""
+    """A file that is truncated, of another format, or has unexpected contents."""
 
 
 class OutOfMemoryError(PullbackError, MemoryError):
@@ -67,13 +67,13 @@ class PrecisionWarning(UserWarning):
 
 
 class ZeroGradientWarning(UserWarning):
-    """A source reaches the target only through ops whose derivative is zero everywhere, or through numbers that left pullback."""
+    """A source affects the target only through ops whose derivative is zero everywhere, or through values read out of pullback."""
 
 
 def check_room(what: str, shape: Sequence[int], itemsize: int = 1) -> None:
-    """Raises OutOfMemoryError for a shape of more bytes than an address reaches, which NumPy refuses in many ways, or not at all.
+    """Raises OutOfMemoryError if a shape needs more bytes than can be addressed. NumPy raises various errors for it, or none.
 
-    As in NumPy, an empty axis makes no room for the others.
+    As in NumPy, the other axes must be small enough even if one axis is empty.
     """
     if math.prod([n for n in shape if n]) * itemsize > sys.maxsize:
         raise OutOfMemoryError(f"{what}: shape {tuple(shape)} is more than any memory holds. Ask for fewer elements.")

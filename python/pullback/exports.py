@@ -1,4 +1,4 @@
-"""The names that a public package exports, derived from what it imports; each then says that it comes from there."""
+"""Derives the names that a public package exports from its imports, and sets their `__module__` to that package."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _PUBLIC: Final[set[str]] = set()  # the names of the packages that have exported
 
 
 def exported(namespace: Mapping[str, Any], *modules: ModuleType) -> list[str]:
-    """Returns the names for `__all__` of a package with this namespace: what it has imported, and of its modules only these.
+    """Returns `__all__` for a package with this namespace: all public names that it imported, but of modules only `modules`.
 
-    Sets `__module__` of the functions and classes to the package. So tracebacks, pickles and documents name what users import,
-    and a definition can move without a change to any of them.
+    Sets `__module__` of the functions and classes to the package. Tracebacks, pickles and documents then show the name that users
+    import, and a definition can move without changing any of them.
     """
     public = [(name, value) for name, value in namespace.items() if name[0] != "_" and value is not exported]
     for _, value in public:

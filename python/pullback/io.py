@@ -1,4 +1,4 @@
-"""save and load: nested tensors as one safetensors file, written whole or not at all. Nothing is ever unpickled."""
+"""save and load, which store nested tensors in one safetensors file. A file is replaced atomically, and nothing is unpickled."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
-METADATA = "__metadata__"  # no tensor may have this name in the file
+METADATA = "__metadata__"  # a name that the format reserves, so no tensor in the file may have it
 STRUCTURE = "pullback.structure"  # the key of the file's metadata that holds how tensors nest, as JSON
-MOST_HEADER = 100_000_000  # bytes, as the format says
+MOST_HEADER = 100_000_000  # the format's limit in bytes
 DTYPES = {  # the format's codes
     "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32", "I16": "int16",
     "I8": "int8", "U64": "uint64", "U32": "uint32", "U16": "uint16", "U8": "uint8", "BOOL": "bool",
@@ -36,13 +36,13 @@ DTYPES = {  # the format's codes
 def save(path: str | os.PathLike[str], tree: Any) -> None:
     """Writes nested dicts, lists and tuples of tensors, arrays, numbers, strings and None to a safetensors file.
 
-    Tensors keep dtype and shape, and their names in the file are their paths ("layers.0.weight"), so that other programs read
-    them too. The file appears whole or not at all: it is written beside its place, flushed to the disk, then renamed. It keeps
-    the mode, the access lists and where possible the owner of the one that it replaces. Where the path is a symbolic link, the file
-    that it leads to is replaced; other names of that file (hard links) keep the old contents.
+    Tensors keep dtype and shape, and their names in the file are their paths ("layers.0.weight"), so other programs can read them
+    too. The file is replaced atomically: save writes a temporary file in the same folder, flushes it to the disk and renames it.
+    The new file keeps the mode, the access lists and, if possible, the owner of the file that it replaces. If the path is a
+    symbolic link, its target is replaced. Other hard links to the old file keep the old contents.
 
-    Raises: PullbackError, naming the path of what cannot be saved, or the Parameter that another thread changed meanwhile;
-    IsADirectoryError, FileNotFoundError, PermissionError or another OSError, with the old file untouched.
+    Raises: PullbackError, naming the path of a value that cannot be saved, or the Parameter that another thread changed during
+    the save; IsADirectoryError, FileNotFoundError, PermissionError or another OSError. The old file is then untouched.
     """
     place = _path("save", path)
     tensors: dict[str, Any] = {}
@@ -64,16 +64,16 @@ def save(path: str | os.PathLike[str], tree: Any) -> None:
 
 
 def _take_apart(tree: Any, path: str, tensors: dict[str, Any], around: tuple[int, ...], versions: list[tuple[Any, int]]) -> Any:
-    """The structure in JSON's terms; tensors are put into `tensors` and named by their paths, `versions` are of those that change.
+    """Returns the structure of `tree` for JSON, adds its arrays to `tensors` by path, and Parameters with versions to `versions`.
 
-    {"tensor": name}, {"value": …}, {"list": […]}, {"tuple": […]}, {"dict": [[key, …], …]}. `around`: the ids of the
-    containers that this one is in.
+    A node of the structure is {"tensor": name}, {"value": …}, {"list": […]}, {"tuple": […]} or {"dict": [[key, …], …]}. `around`
+    holds the ids of the enclosing containers, to detect a container that contains itself.
     """
     if isinstance(tree, str) or tree is None or type(tree) in (bool, int, float):
         return {"value": tree}
     if isinstance(tree, (Tensor, np.ndarray, np.generic)):
         name = path or "tensor"
-        while name in tensors or name == METADATA:  # a key with a dot in it can spell the path of another tensor
+        while name in tensors or name == METADATA:  # A key that contains a dot can equal the path of another tensor.
             name += "_"
         if isinstance(tree, Tensor) and tree.storage is not None:
             versions.append((tree, tree.storage.version))
@@ -93,11 +93,13 @@ def _take_apart(tree: Any, path: str, tensors: dict[str, Any], around: tuple[int
 
 
 def _join(path: str, key: Any) -> str:
-    """The path of an entry. Raises PullbackError for a key that a file cannot hold."""
+    """Returns the path of an entry. Raises PullbackError for a key that a file cannot hold."""
     if not isinstance(key, (str, int)):
         raise PullbackError(f'save: a key of the dict at "{path}" is {key!r}; keys are strings or integers.')
     if not isinstance(key, int) and any(["\ud800" <= letter <= "\udfff" for letter in key]):
-        raise PullbackError(f'save: a key of the dict at "{path}" is {key!r}, which holds half a character: no text of Unicode.')
+        raise PullbackError(
+            f'save: a key of the dict at "{path}" is {key!r}, which contains an unpaired surrogate and is not valid Unicode.'
+        )
     return f"{path}.{key}" if path else str(key)
 
 
@@ -110,7 +112,7 @@ def _array_of(x: Any, path: str) -> Any:
     return np.array(array, order="C")
 
 
-UNFINISHED = re.compile(r"\.[0-9a-f]{16}\.pullback-save")  # the name of a file that is being written, or was when its process ended
+UNFINISHED = re.compile(r"\.[0-9a-f]{16}\.pullback-save")  # the name of a temporary file, in use or left by a killed process
 
 
 def _write_whole(path: Path, data: bytes) -> None:
@@ -128,27 +130,27 @@ def _write_whole(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
             if fcntl is not None:
-                os.replace(beside, place)  # while the lock tells others that it is not left over
+                os.replace(beside, place)  # Rename while the file is locked, so that no other save removes it as a leftover.
         if fcntl is None:
-            os.replace(beside, place)  # Windows renames no open file
+            os.replace(beside, place)  # Windows does not rename an open file.
     except BaseException as error:
         if beside is not None:
             with suppress(OSError):
                 os.unlink(beside)
         if isinstance(error, OSError) and error.errno:
-            raise _in_words(error, path) from None  # of the same class, and not of the file beside
+            raise _in_words(error, path) from None  # The class stays; the message names `path`, not the temporary file.
         raise
-    with suppress(OSError):  # a folder that cannot be read, and on Windows any: the file is there, whole
+    with suppress(OSError):  # Windows opens no folder, and others may be unreadable. The new file is complete in any case.
         descriptor = os.open(folder, os.O_RDONLY)
         try:
-            os.fsync(descriptor)  # the new name, too, is on the disk
+            os.fsync(descriptor)  # This flushes the new name to the disk, too.
         finally:
             os.close(descriptor)
     _remove_unfinished(folder)
 
 
 def _in_words(error: OSError, path: Path) -> OSError:
-    """The error with what was asked and what to do. The class of an OSError follows from its number, which stays."""
+    """Returns the error with a message that explains it. The errno stays, and with it the class of the OSError."""
     folder = os.path.dirname(os.path.realpath(path))
     words = {
         errno.EISDIR: "save: the path is that of a folder, which a file cannot replace. Give the name of a file in it",
@@ -158,7 +160,8 @@ def _in_words(error: OSError, path: Path) -> OSError:
     }
     denied = f'save: no file can be written in the folder "{folder}" ({error.strerror}). Save in another, or change its mode'
     words.update(dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), denied))
-    known = denied if error.errno == errno.ENOENT and os.path.isdir(folder) else words.get(error.errno or 0)  # as in /proc
+    # ENOENT although the folder exists happens in /proc, for example.
+    known = denied if error.errno == errno.ENOENT and os.path.isdir(folder) else words.get(error.errno or 0)
     return OSError(error.errno, known or f"save: {error.strerror}", str(path))
 
 
@@ -169,21 +172,21 @@ def _path(op: str, path: Any) -> Path:
 
 
 def _open_beside(folder: str, mode: int) -> tuple[Any, str]:
-    """A new file, and its path. It is locked for as long as it is open."""
+    """Returns a new file in the folder and its path. The file is locked while it is open."""
     while True:
         beside = os.path.join(folder, f".{secrets.token_hex(8)}.pullback-save")
         file = os.fdopen(os.open(beside, os.O_CREAT | os.O_EXCL | os.O_RDWR | getattr(os, "O_BINARY", 0), mode), "wb")
         if fcntl is None:
             return file, beside
-        with suppress(OSError):  # a file system without locks
+        with suppress(OSError):  # The file system may not support locks.
             fcntl.flock(file, fcntl.LOCK_EX)
         if os.fstat(file.fileno()).st_nlink:
             return file, beside
-        file.close()  # it was taken for a left one before it was locked
+        file.close()  # Another save removed it as a leftover before it was locked.
 
 
 def _remove_unfinished(folder: str) -> None:
-    """Removes what saves that were killed have left in the folder: nobody has locked these files."""
+    """Removes the temporary files of killed saves from the folder. No process holds a lock on them."""
     if fcntl is None:
         return
     with suppress(OSError):
@@ -196,15 +199,15 @@ def _remove_unfinished(folder: str) -> None:
 
 
 def _like_the_old(descriptor: int, place: str) -> None:
-    """Gives it mode, owner and access lists of the file that it will replace, if there is one."""
+    """Copies mode, owner and access lists of the file at `place`, if there is one, to the open file that will replace it."""
     if not hasattr(os, "fchmod") or not os.path.exists(place):
         return
     old = os.stat(place)
     mode = stat.S_IMODE(old.st_mode) & 0o777
     for owner, group in ((old.st_uid, -1), (-1, old.st_gid)):
-        with suppress(OSError):  # only root gives files away, and others only to groups of theirs
+        with suppress(OSError):  # Only root may change the owner, and other users may only choose among their own groups.
             os.fchown(descriptor, owner, group)
-    if os.fstat(descriptor).st_gid != old.st_gid:  # another group gets no more than everybody
+    if os.fstat(descriptor).st_gid != old.st_gid:  # A different group gets only the rights that all users have.
         mode = mode & 0o707 | (mode & 0o007) << 3 & mode
     for name in getattr(os, "listxattr", lambda _: ())(place):
         with suppress(OSError):
@@ -213,7 +216,7 @@ def _like_the_old(descriptor: int, place: str) -> None:
 
 
 def load(path: str | os.PathLike[str], *, device: str | None = None) -> Any:
-    """Reads what `save` wrote, in the same structure. Another program's safetensors file gives a dict of tensors.
+    """Reads a file that `save` wrote, and returns the same structure. Another program's safetensors file becomes a dict of tensors.
 
     Raises: FileNotFoundError; FileFormatError naming the file and what is wrong with it; DeviceError.
     """
@@ -235,8 +238,8 @@ def load(path: str | os.PathLike[str], *, device: str | None = None) -> Any:
 
 
 def _parse(path: Path, data: bytes) -> tuple[dict[str, Any], dict[str, str]]:
-    """The arrays by name, and the metadata. The format is checked by the safetensors library; the words are ours."""
-    from safetensors import SafetensorError, deserialize  # safetensors.numpy knows no bfloat16
+    """Returns the arrays by name, and the metadata. The safetensors library checks the format; the messages are pullback's."""
+    from safetensors import SafetensorError, deserialize  # safetensors.numpy does not support bfloat16
 
     length = int.from_bytes(data[:8], "little")
     if len(data) < 9 or data[8:9] != b"{" or length > MOST_HEADER:

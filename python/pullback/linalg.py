@@ -1,6 +1,6 @@
-"""pb.linalg: products, diagonals and norms under their array API names. (Factorisations are not here yet.)
+"""pb.linalg: products, diagonals and norms under their array API names. Factorizations are not implemented yet.
 
-No other name is in this module, so that `dir(pb.linalg)` shows what users may call.
+The module has no other public names, so that `dir(pb.linalg)` shows what users may call.
 """
 
 from .exports import exported as _exported

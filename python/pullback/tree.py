@@ -1,6 +1,6 @@
-"""Nested lists, tuples, dicts and dataclasses as flat lists of leaves: by optree, behind a shortcut for lists of tensors.
+"""Flattens nested lists, tuples, dicts and dataclasses to lists of leaves. optree does this, except for plain lists of tensors.
 
-None is an empty node: it has no leaf, and stays where it is.
+None is an empty node: it has no leaf, and stays in the structure.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from .errors import PullbackError, ShapeError
 from .tensors.parameter import Parameter
 from .tensors.tensor import Tensor
 
-LEAVES: Final[set[type]] = {Tensor, Parameter}  # classes that are known to be leaves
-_NAMESPACE: Final = "pullback"  # optree's, for the dataclasses that we have met
+LEAVES: Final[set[type]] = {Tensor, Parameter}  # classes that are certain to be leaves
+_NAMESPACE: Final = "pullback"  # the optree namespace in which dataclasses are registered when they first occur
 
 
 def flatten(tree: Any) -> tuple[list[Any], Any]:
-    """The leaves, and what `unflatten` needs to put them back."""
+    """Returns the leaves, and the structure that `unflatten` needs to rebuild the tree."""
     kind = tree.__class__
     if kind in LEAVES:
         return [tree], None
@@ -32,7 +32,7 @@ def _by_optree(tree: Any, none_is_leaf: bool = False) -> tuple[list[Any], Any]:
 
     try:
         leaves, spec = optree.tree_flatten(tree, none_is_leaf=none_is_leaf, namespace=_NAMESPACE)
-    except ShapeError:  # from a comparison of two keys
+    except ShapeError:  # optree sorts the keys of a dict, and comparing two tensors may raise this.
         raise PullbackError(
             "a dict has tensors as its keys, which have no order by which it could be taken apart. Use strings or numbers as keys, "
             "or give a list."
@@ -41,25 +41,28 @@ def _by_optree(tree: Any, none_is_leaf: bool = False) -> tuple[list[Any], Any]:
 
 
 def with_nones(tree: Any) -> list[Any]:
-    """The leaves, where None is one."""
+    """Returns the leaves, counting None as a leaf."""
     if tree.__class__ is list and all([x.__class__ in LEAVES for x in tree]):
         return list(tree)
     return _by_optree(tree, none_is_leaf=True)[0]
 
 
 def in_order(tree: Any) -> list[Any]:
-    """The leaves in the order in which the tree holds them: those of a dict as they were put in, and not by their keys."""
+    """Returns the leaves in the order of the tree. A dict counts in insertion order, not sorted by its keys."""
     parts = tree.values() if isinstance(tree, dict) else tree
     return [x for part in parts for x in in_order(part)] if isinstance(tree, (dict, list, tuple)) else flatten(tree)[0]
 
 
 def leaves(tree: Any) -> list[Any]:
-    """The leaves alone."""
+    """Returns the leaves."""
     return flatten(tree)[0]
 
 
 def map(f: Callable[..., Any], tree: Any, *more: Any) -> Any:
-    """f of each leaf, and of what stands at its place in further trees of the same structure. Raises ShapeError."""
+    """Applies f to each leaf and to the corresponding leaves of further trees of the same structure.
+
+    Raises ShapeError if the structures differ.
+    """
     found, spec = flatten(tree)
     for other in more:
         if _by_optree(other)[1] != _by_optree(tree)[1]:
@@ -68,9 +71,9 @@ def map(f: Callable[..., Any], tree: Any, *more: Any) -> Any:
 
 
 def beside(tree: Any, given: Any) -> list[Any]:
-    """What `given` has at the place of each leaf of the tree, where None is something to have: no tangent, no gradient.
+    """Returns the entry of `given` that corresponds to each leaf of the tree. An entry may be None: no tangent, no gradient.
 
-    Of another structure it is all that it has.
+    If the number of entries differs, it returns all entries of `given`.
     """
     if given.__class__ in LEAVES or (given.__class__ in (list, tuple) and all([x.__class__ in LEAVES for x in given])):
         return flatten(given)[0]
@@ -79,14 +82,17 @@ def beside(tree: Any, given: Any) -> list[Any]:
 
 
 def paths(tree: Any) -> list[str]:
-    """The way to each leaf, as one writes it behind the tree: `["b"][1]`."""
+    """Returns the path to each leaf as Python code that follows the tree: `["b"][1]`."""
     import optree
 
     return [accessor.codify("").replace("'", '"') for accessor in optree.treespec_accessors(_by_optree(tree)[1])]
 
 
 def _met_dataclasses(leaves: list[Any]) -> bool:
-    """Registers the classes of those that are among the leaves. Their fields are nodes, but names and functions are structure."""
+    """Registers the classes of dataclasses among the leaves, and returns True if there are any.
+
+    Their fields become nodes, except strings and functions, which become part of the structure.
+    """
     kinds = {type(x) for x in leaves if dataclasses.is_dataclass(x) and not isinstance(x, type)}
     for kind in kinds:
         _register(kind)
@@ -116,7 +122,7 @@ def _register(kind: Any) -> None:
 
 
 def unflatten(spec: Any, leaves: list[Any]) -> Any:
-    """The structure that `flatten` took apart, with these leaves."""
+    """Rebuilds a tree of the structure that `flatten` returned, with these leaves."""
     if spec is None:
         return leaves[0]
     if spec is list:
@@ -129,17 +135,20 @@ def unflatten(spec: Any, leaves: list[Any]) -> Any:
 
 
 def structure(tree: Any) -> Any:
-    """What nested lists, tuples, dicts of one structure have in common, to be compared. None is a leaf, as a tensor is."""
+    """Returns the structure of a tree, for comparison with that of other trees. None is a leaf, as a tensor is."""
     return _by_optree(tree, none_is_leaf=True)[1]
 
 
 def shown(tree: Any) -> str:
-    """The structure in words, with * for each leaf, and None where it is."""
+    """Returns the structure as text, with * for each leaf."""
     return str(_by_optree(tree)[1]).removeprefix("PyTreeSpec(").removesuffix(")").partition(", namespace=")[0]
 
 
 def prefix_leaves(prefix: Any, spec: Any, leaves: list[Any], name: str) -> list[Any]:
-    """What a structure that may end above the leaves says of each leaf. Raises ShapeError where it does not fit."""
+    """Returns the entry of `prefix` for each leaf. An entry of `prefix` may stand for a whole subtree.
+
+    Raises ShapeError if `prefix` does not match the structure.
+    """
     if prefix is None or isinstance(prefix, int):
         return [prefix] * len(leaves)
     import optree

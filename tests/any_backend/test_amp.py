@@ -1,4 +1,4 @@
-"""Products of float32 whose factors are rounded: by how much, where, and for how long."""
+"""autocast: the rounding errors of float32 products, the ops and devices that it affects, and its scope."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from conftest import host
 from pullback import nn
 from pullback.amp import PRECISIONS
 
-# The rounding of a product of two factors, each rounded to so many bits of mantissa.
+# The relative error of a product whose two factors are rounded to the mantissa of that precision.
 UNIT = {"bfloat16": 2.0**-7, "float16": 2.0**-10, "tf32": 2.0**-10}
 DEVICES = ("cpu", "cuda")
 
@@ -32,7 +32,7 @@ def factors() -> tuple[Any, Any]:
 
 
 def distance(y: Any, a: Any, b: Any) -> float:
-    """The largest error of a product, in units of what rounding errors are proportional to."""
+    """Returns the largest error of a matrix product, relative to the product of absolute values."""
     exact, scale = a.astype(np.float64) @ b, np.abs(a).astype(np.float64) @ np.abs(b)
     return float(np.max(np.abs(host(y) - exact) / scale))
 
@@ -90,7 +90,7 @@ def test_it_is_of_one_thread() -> None:
 @pytest.mark.parametrize("activation", [None, "relu", "tanh"])
 def test_a_layer_and_its_gradients(device: str, precision: str, activation: str | None) -> None:
     a, b = factors()
-    b *= 0.1  # activations in their middle, where they do not magnify the rounding of the product
+    b *= 0.1  # This keeps activations near 0, where they do not magnify the product's rounding error.
     tolerance = 2e-2 if precision == "bfloat16" else 3e-3 if precision != "float32" else 1e-5
 
     def gradients(dtype: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The walk back: hooks, how contributions are summed, changes in place, what is kept and freed."""
+"""The backward pass: hooks, the summation of contributions, changes in place, kept and freed memory."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_hooks_of_a_persistent_tape_run_in_every_backward_pass_that_reaches_them
         tape.on_gradient(h, lambda g: seen.append(g.item()))
         y, aside = h * 3.0, b * 7.0
     assert [tape.gradient(y, a).item(), tape.gradient(y, h).item(), tape.gradient(aside, b).item()] == [15.0, 3.0, 7.0]
-    assert seen == [3.0, 3.0]  # not in the third
+    assert seen == [3.0, 3.0]  # The third gradient does not pass through the hook.
 
 
 def test_what_a_hook_returns_may_be_an_array_or_a_number_and_takes_the_gradients_dtype() -> None:
@@ -110,7 +110,7 @@ def test_an_exception_of_a_hook_reaches_the_user() -> None:
 
 
 def test_gradients_at_any_node_come_from_one_backward_pass() -> None:
-    """What separate backward passes to each node give."""
+    """Gradients at nodes equal those of a separate backward pass to each node."""
     rng = np.random.default_rng(0)
     w1, w2 = pb.Parameter(rng.standard_normal((4, 3))), pb.Parameter(rng.standard_normal((2, 4)))
     x, seen = pb.tensor(rng.standard_normal((5, 3))), dict[str, Any]()
@@ -227,12 +227,12 @@ def test_a_new_value_is_used_by_the_next_forward_pass() -> None:
 
 
 def test_serials_and_not_addresses_identify_values() -> None:
-    """Freed temporaries give their addresses to new tensors: an id() would confuse them."""
+    """New tensors reuse the addresses of freed temporaries, so id() would confuse them."""
     with pb.GradientTape() as tape:
         x = watched(1.5, tape, pb.float64)
         y = x * 0
         for k in range(500):
-            pb.tensor(float(k)) * 2  # comes and goes
+            pb.tensor(float(k)) * 2  # a temporary that is freed at once
             y = y + x * float(k)
             gc.collect(0)
     assert tape.gradient(y, x).item() == sum(range(500))
@@ -262,7 +262,7 @@ def test_a_pullback_keeps_only_what_it_names() -> None:
         x = watched(np.ones(1000), tape)
         h = x + 1
         inner = weakref.ref(h)
-        y = pb.exp(h)  # keeps its output, not its input
+        y = pb.exp(h)  # exp keeps its output and not its input.
         del h
         gc.collect()
         assert inner() is None

@@ -1,4 +1,4 @@
-"""black_box: estimates of the vector-Jacobian product of functions outside of pullback, and how often they are called."""
+"""black_box: estimates of vector-Jacobian products of functions outside pullback, and the number of calls they take."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_central_differences_of_a_linear_function_are_exact(batch: bool, dtype: 
 
 def test_rows_are_moved_together() -> None:
     x, g = RNG.standard_normal((5, 64)), RNG.standard_normal((5, 64))
-    F = pb.black_box(lambda x: np.einsum("ri,oi->ro", x, A), batch="rows")  # takes two axes, not three
+    F = pb.black_box(lambda x: np.einsum("ri,oi->ro", x, A), batch="rows")  # The function accepts two axes, not three.
     np.testing.assert_allclose(pulled(F, x, g), g @ A, atol=1e-4)
     assert (F.stats.calls, F.stats.evaluations) == (2, 5 + 2 * 64 * 5)
 
@@ -49,7 +49,7 @@ def test_the_mean_of_2000_spsa_estimates_is_within_three_sigma(batch: Any) -> No
     estimates = np.stack([pulled(F, x, g)[0] for _ in range(2000)])
     sigma = estimates.std(axis=0, ddof=1) / np.sqrt(2000)
     off = (estimates.mean(axis=0) - A.T @ G) / sigma
-    assert np.sqrt((off**2).mean()) < 1.3  # 64 of them: 1 expected, 3.4 standard deviations of that mean
+    assert np.sqrt((off**2).mean()) < 1.3  # 64 values: 1 is expected, and 1.3 is 3.4 standard deviations above
     assert abs(off.mean()) < 3 / np.sqrt(64)
     assert np.abs(off).max() < 4
 
@@ -95,7 +95,7 @@ def test_several_inputs_and_outputs_of_another_shape() -> None:
     np.testing.assert_allclose(gb.numpy(), np.cos(b.numpy()) + a.numpy().sum(1)[:, None] * np.eye(4)[0], atol=1e-5)
 
 
-# ---- inside and outside of other transforms
+# ---- inside and outside other transforms
 
 
 @pytest.mark.parametrize("batch", [True, False, "rows"])
@@ -128,7 +128,7 @@ def test_estimates_of_each_example_are_its_own() -> None:
     assert (F.stats.calls, F.stats.evaluations) == (2, 5 + 2 * 4000 * 5)
 
 
-# ---- training through it
+# ---- training through a black box
 
 M = np.linalg.qr(np.random.default_rng(4).standard_normal((8, 8)))[0] * 1.2
 INPUTS = np.random.default_rng(5).standard_normal((32, 8)).astype(np.float32)
@@ -159,11 +159,14 @@ def test_a_net_behind_a_mixing_black_box_reaches_the_loss_of_the_true_gradient(g
     assert min(losses(F, 400)) <= 1.05 * true_loss()
 
 
-# ---- what it costs
+# ---- cost
 
 
 def asked(steps: int = 3, size: int = 6, **options: Any) -> tuple[int, int, int, int]:
-    """Calls and evaluations that the function itself counted, after as many passes forth and back; equal to its stats."""
+    """Returns the calls and evaluations of a black box after `steps` forward and backward passes.
+
+    Asserts that the function's own counts equal the black box's stats.
+    """
     calls, seen = 0, 0
 
     def function(x: Any) -> Any:
@@ -196,7 +199,7 @@ def test_no_gradient_no_backward_calls() -> None:
     assert F.stats == type(F.stats)(calls=1, evaluations=1, forward_calls=1, backward_calls=0)
 
 
-# ---- what is refused
+# ---- refusals
 
 
 def test_second_derivatives_of_an_estimate_are_refused_and_not_wrong() -> None:

@@ -1,4 +1,4 @@
-"""Arrays that somebody else writes to: what comes in implicitly is never seen to change, and results are nobody else's memory."""
+"""Arrays that other code writes to. pullback never sees an implicit argument change, and results share no memory with arguments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ IDS = np.array([0, 2, 1])
 
 @pb.custom_gradient
 def squared_by(w: Any, a: Any) -> Any:
-    """w * w * a, the pullback of which reads the argument as it was given."""
+    """Returns w * w * a and a pullback that reads the array argument as it was passed."""
     return w * w * a, lambda g: (2 * g * w * a, None)
 
 
@@ -30,7 +30,7 @@ def given_torch(a: Any) -> Any:
     return pytest.importorskip("torch").from_dlpack(a)
 
 
-# name: (a loss of the weight and an array, the array). Pullbacks of all of them read the array.
+# name: (a loss of the weight and an array, the array). All of their pullbacks read the array.
 USES: dict[str, tuple[Callable[[Any, Any], Any], Any]] = {
     "operand": (lambda w, a: w * a, A),
     "operand before": (lambda w, a: a * w, A),
@@ -132,7 +132,7 @@ def test_a_black_box_may_use_the_memory_of_its_result_again() -> None:
 
 
 def shared(results: Any, arrays: list[Any]) -> bool:
-    """True if a tensor among the results lies in the memory of one of the arrays."""
+    """True if a tensor among the results shares memory with one of the arrays."""
     tensors = [y for y in flatten(results)[0] if isinstance(y, pb.Tensor) and y.device == "cpu"]
     return any([np.shares_memory(y.array, array) for y in tensors for array in arrays])
 
@@ -163,14 +163,14 @@ def calls() -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
 def test_no_result_of_a_function_lies_in_the_memory_of_its_arguments(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)  # pb.save takes any string for the name of a file
+    monkeypatch.chdir(tmp_path)  # pb.save may write a file, because it accepts any string as a file name.
     done: set[str] = set()
     wrong: set[str] = set()
     for name, f in functions():
         for args, options in calls():
             try:
                 result = f(*args, **options)
-            except Exception:  # arguments of another function
+            except Exception:  # The arguments are for other functions.
                 continue
             done.add(name)
             arrays = [a for x in args for a in (x if isinstance(x, list) else [x]) if isinstance(a, np.ndarray)]
@@ -193,7 +193,7 @@ def test_asarray_alone_shares_memory(on_cpu: None) -> None:
 
 
 def copies(run: Callable[[], Any]) -> dict[str, int]:
-    """Launches of the kernel `copy`, by phase."""
+    """Returns the number of launches of the kernel `copy`, by phase."""
     with pb.profile() as profile:
         run()
     return {phase: of.launches for row in profile.by("kernel") if row.name == "copy" for phase, of in row.phases.items()}
@@ -225,7 +225,7 @@ def test_memory_that_nobody_can_write_is_not_copied(on_cpu: None) -> None:
     assert np.shares_memory(pb.reshape(own, (9,)).array, own)
     array = A.copy()
     window = array.view()
-    window.flags.writeable = False  # but the array that it looks at can be written
+    window.flags.writeable = False  # The array that it views is still writeable.
     assert not np.shares_memory(pb.reshape(window, (9,)).array, array)
     changing = np.frombuffer(bytearray(memory)).reshape(3, 3)
     assert not np.shares_memory(pb.reshape(changing, (9,)).array, changing)

@@ -1,4 +1,4 @@
-"""custom_gradient, checkpoint and scan inside and outside of vmap, forward mode, Jacobians and other tapes."""
+"""custom_gradient, checkpoint and scan inside and outside vmap, forward mode, Jacobians and other tapes."""
 
 from __future__ import annotations
 

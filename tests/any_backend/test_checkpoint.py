@@ -1,4 +1,4 @@
-"""Checkpoints: the same gradients to the last bit, kept inputs only, the second computation charged as such."""
+"""Checkpoints: gradients are equal to the last bit, only inputs are kept, and recomputation is a phase of its own in profiles."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pullback.ops.random import dropout
 
 
 def gradients(f: Callable[..., Any], x: Any, parameters: Any, **options: Any) -> list[Any]:
-    """The bits of the gradients for x and the parameters of a loss that uses x and the parameters outside of f, too."""
+    """Returns the gradients with respect to x and the parameters of a loss that also uses both outside f."""
     pb.random.seed(3)
     x = pb.tensor(x)
     with pb.GradientTape() as tape:
@@ -123,7 +123,7 @@ def test_it_computes_again_in_the_precision_of_the_forward_pass() -> None:
 
 
 def kept_bytes(tape: pb.GradientTape) -> int:
-    """The bytes of all arrays that a tape's nodes keep, each once."""
+    """Returns the bytes of all arrays that a tape's nodes keep, counting each array once."""
     arrays = {id(value.array): value.nbytes for value in all_kept(tape.nodes) if hasattr(value, "array")}
     return sum(arrays.values())
 
@@ -155,7 +155,7 @@ def test_the_second_computation_is_charged_as_recompute() -> None:
         return prof
 
     plain, ours = profile(net), profile(pb.checkpoint(net))
-    inside = profile(net).forward.flops - X.size  # but for the sum
+    inside = profile(net).forward.flops - X.size  # without the sum
     assert plain.recompute.flops == 0
     assert abs(ours.recompute.flops - inside) <= X.size
     assert ours.recompute.flops > 0.9 * inside > 0
@@ -163,7 +163,7 @@ def test_the_second_computation_is_charged_as_recompute() -> None:
     assert ours.backward.flops == plain.backward.flops
 
 
-# ---- higher orders, and what is refused
+# ---- higher orders and refusals
 
 
 def test_second_derivatives_are_right() -> None:

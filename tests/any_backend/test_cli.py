@@ -1,4 +1,4 @@
-"""The command line: what it tells, what it trains, what it says when it cannot."""
+"""The command line: its output, the training, and its error messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors made of numbers: whatever fits a dtype is held exactly, and what is no number is refused in words."""
+"""Tensors made of numbers: every number that a dtype can represent is exact, and other objects raise clear errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from conftest import host
     "values", [True, [True, False], [2**64 - 1, 0], [[2**63], [1]], [2**64 - 1]], ids=["bool", "bools", "mixed", "nested", "one"]
 )
 def test_unsigned_integers_of_64_bits_are_held_exactly(values: Any) -> None:
-    """NumPy makes floats of a list of large and small integers, and cannot compare a bool with the largest integer."""
+    """NumPy converts a list of large and small integers to floats, and cannot compare a bool with the largest integer."""
     got = host(pb.tensor(values, dtype="uint64"))
     assert got.dtype == np.uint64
     assert got.tolist() == np.array(values, np.uint64).tolist()
@@ -49,7 +49,7 @@ def test_what_is_not_one_number_does_not_fill_a_tensor(value: Any) -> None:
         pb.full_like(pb.zeros(2), value, dtype="bool")
 
 
-# ---- what the long random calls of test_fuzz.py found elsewhere
+# ---- faults elsewhere that long random runs of test_fuzz.py found
 
 
 def test_positions_of_a_split_may_be_counted_off_once() -> None:

@@ -1,4 +1,4 @@
-"""Functions with a pullback of their own: any order of derivative, structures, and what is refused."""
+"""Functions with a custom pullback: derivatives of any order, structures and refusals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ POINTS = np.array([-30.0, -2.0, 0.0, 0.7, 5.0, 100.0])
 
 
 def sigmoid_derivatives(x: Any) -> list[Any]:
-    """The first three derivatives of log(1 + e^x), in closed form."""
+    """Returns the first three derivatives of log(1 + e^x) in closed form."""
     s = 1 / (1 + np.exp(-x))
     return [s, s * (1 - s), s * (1 - s) * (1 - 2 * s)]
 
@@ -35,7 +35,7 @@ def test_the_pullback_is_the_rule_and_not_the_forward_pass() -> None:
     with pb.GradientTape() as tape:
         tape.watch(x)
         y = pb.sum(log1pexp(x))
-    assert tape.gradient(y, x).item() == 1.0  # the ops inside would give NaN here
+    assert tape.gradient(y, x).item() == 1.0  # The pullbacks of the ops inside would yield NaN.
 
 
 def test_the_second_and_third_derivative_see_what_the_pullback_kept() -> None:
@@ -124,7 +124,7 @@ def test_a_value_that_is_the_argument_itself_still_goes_by_the_rule() -> None:
     close(tape.gradient(y, w), [-3.0, -3.0])
 
 
-# ---- what is refused
+# ---- refusals
 
 
 def gradient_of(pullback: Any, *args: Any) -> None:
@@ -195,7 +195,7 @@ def test_a_parameter_that_changes_before_the_backward_pass_is_an_error() -> None
 
 
 def test_an_argument_without_a_gradient_has_no_tangent() -> None:
-    """A pullback that gives None for an argument says that the value does not depend on it, in forward mode too."""
+    """If a pullback returns None for an argument, the value does not depend on the argument, in forward mode either."""
     product = pb.custom_gradient(lambda x, y: (x * y, lambda g: (None, g * x)))
     x, y, t = pb.tensor([1.0, 2.0]), pb.tensor([3.0, 4.0]), pb.tensor([1.0, 0.5])
     value, tangent = pb.jvp(lambda x: product(x, y), (x,), (t,))

@@ -1,4 +1,4 @@
-"""The digits, the loader, and the random numbers that it and all else draw from."""
+"""The digits, the loader, and the random number generator."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def test_digits_are_the_sources_split_as_documented() -> None:
     x = np.concatenate([data.x_train.numpy(), data.x_test.numpy()])
     assert (x.min(), x.max()) == (0.0, 1.0)
     labels = np.concatenate([data.y_train.numpy(), data.y_test.numpy()])
-    assert np.bincount(labels).tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]  # as UCI publishes them
+    assert np.bincount(labels).tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]  # the numbers that UCI publishes
     assert np.bincount(data.y_test.numpy()).tolist() == [n // 5 for n in np.bincount(labels)]
-    # the first image of the source, a zero, as published with scikit-learn
+    # This is the first row of the source's first image, a zero, as published with scikit-learn.
     assert (data.x_train[0] * 16).numpy().astype(int)[0].tolist() == [0, 0, 5, 13, 9, 1, 0, 0]
     assert data.y_train[0].item() == 0
 
@@ -143,7 +143,7 @@ def test_a_loader_that_cannot_work_says_why(arguments: Any, error: Any, words: s
 
 @pytest.mark.parametrize(
     ("counter", "key", "words"),
-    [  # the known answers of Random123, philox4x32-10
+    [  # Random123's known answers for philox4x32-10
         ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
         ((0xFFFFFFFF,) * 4, (0xFFFFFFFF,) * 2, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
         (
@@ -174,7 +174,7 @@ WHOLE: dict[str, Any] = {
 
 
 def by_reference(draw: Any, *arguments: Any) -> Any:
-    """The draw with every op's kernel exchanged for its reference."""
+    """Returns the draw with the kernel of every random op replaced by its reference."""
     from pullback.autodiff.primitive import OPS
     from pullback.backends import reference
 

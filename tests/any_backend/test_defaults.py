@@ -1,4 +1,4 @@
-"""Every public callable with its defaults alone, against NumPy, SciPy and formulas. A new name without a row here fails."""
+"""Every public callable with only its defaults, against NumPy, SciPy and formulas. A new public name needs a row here."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ IDS = np.array([0, 2, 0, 2])
 
 
 def of(*args: Any) -> Callable[[Any], Any]:
-    """Calls a function with tensors of these arrays, and what else there is as it is."""
+    """Returns a function that calls f with these arguments, after converting arrays to tensors."""
     return lambda f: f(*[pb.tensor(x) if isinstance(x, np.ndarray) else x for x in args])
 
 
@@ -209,7 +209,7 @@ ROWS: dict[str, tuple[Callable[[Any], Any], Any]] = {
     **LAYERS, **LOSSES, **RULES,
 }  # fmt: skip
 
-# What is called with its defaults elsewhere, since it needs more than a row: a file, a subclass.
+# These names need more than a row, such as a file or a subclass. The named test calls them with their defaults.
 ELSEWHERE = {
     "pb.save": "test_io", "pb.load": "test_io", "nn.Module": "test_nn", "optim.Optimizer": "test_optim", "data.Digits": "test_data",
 }  # fmt: skip
@@ -231,7 +231,7 @@ def _gradient(tape: Any) -> Any:
     with tape:
         y = cube(p)
     found = tape.gradient(y, p)
-    with pytest.raises(pb.TapeError):  # it is not persistent
+    with pytest.raises(pb.TapeError):  # The tape is not persistent.
         tape.gradient(y, p)
     return found
 
@@ -258,7 +258,7 @@ def _on_gpu(f: Any) -> bool:
 
 
 def public() -> dict[str, Any]:
-    """Every public callable by its name, but for errors, which test_errors enumerates."""
+    """Returns every public callable by its name, except errors, which test_errors enumerates."""
     spaces = {"pb": pb, "nn": nn, "F": nn.functional, "init": nn.init, "optim": optim, "schedules": optim.schedules,
               "tree": pb.tree, "linalg": pb.linalg, "random": pb.random, "amp": pb.amp, "data": pb.data}  # fmt: skip
     found = {f"cuda.{name}": getattr(pb.cuda, name) for name, f in vars(type(pb.cuda)).items() if inspect.isfunction(f)}
@@ -273,7 +273,7 @@ def public() -> dict[str, Any]:
     return found
 
 
-INSIDE = ("schedules.from_numbers", "schedules.as_schedule", "amp.precision", "amp.rounded")  # what the package calls itself
+INSIDE = ("schedules.from_numbers", "schedules.as_schedule", "amp.precision", "amp.rounded")  # for the package only
 PUBLIC = {name: f for name, f in public().items() if name not in INSIDE}
 
 

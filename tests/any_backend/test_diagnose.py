@@ -1,4 +1,4 @@
-"""tape.diagnose: dead and saturated layers, the first NaN, sources without gradient; and TensorBoard's files of it."""
+"""tape.diagnose: dead and saturated layers, the first NaN, sources without gradient, and the TensorBoard files of a diagnosis."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def test_an_all_dead_relu_layer_is_named() -> None:
     dict(net.named_parameters())["2.bias"].assign(np.full(16, -1000.0))
     found = diagnosed(net)
     assert row(found, "linear_activated 2.weight").dead == 1.0
-    assert row(found, "linear_activated 2.weight").norm > 0  # a gradient arrives, and none passes
-    assert 0 < row(found, "linear_activated 4.weight").dead < 0.9  # the layer above is alive
+    assert row(found, "linear_activated 2.weight").norm > 0  # A gradient arrives, but none passes on.
+    assert 0 < row(found, "linear_activated 4.weight").dead < 0.9  # The layer above is alive.
     assert [s.dead for s in found.sources[:4]] == [1.0] * 4
     assert found.sources[-1].dead == 0.0
     (finding,) = found.findings
@@ -76,7 +76,7 @@ def test_relu_as_an_op_of_its_own_is_named_by_its_line() -> None:
 @pytest.mark.parametrize("activation", [nn.Tanh, nn.Sigmoid])
 @pytest.mark.parametrize("fused", [True, False])
 def test_weights_of_stddev_200_saturate(activation: Any, fused: bool) -> None:
-    class Apart(nn.Module):  # not fused with the layer before
+    class Apart(nn.Module):  # This activation is not fused with the layer before it.
         def forward(self, x: Any) -> Any:
             return activation()(x)
 
@@ -104,7 +104,7 @@ def test_saturation_is_measured_by_the_slope() -> None:
     slopes = {"tanh": 1 - np.tanh(host(x)) ** 2, "sigmoid": np.exp(-host(x)) / (1 + np.exp(-host(x))) ** 2}
     for name, slope in slopes.items():
         assert row(found, name).saturated == np.mean(slope < 0.01)
-    assert row(found, "square").saturated is None  # its slope is small at its minimum, which is where it should be
+    assert row(found, "square").saturated is None  # Its slope is small near its minimum, but it does not saturate.
 
 
 def test_functions_that_saturate_are_those_with_two_limits() -> None:
@@ -123,7 +123,7 @@ def test_norms_are_those_of_the_gradients() -> None:
         loss = nn.cross_entropy(h, labels)
     sources = [*net.parameters(), h]
     found = tape.diagnose(loss, sources)
-    for got, gradient in zip(found.sources, tape.gradient(loss, sources)):  # the tape is not consumed by the diagnosis
+    for got, gradient in zip(found.sources, tape.gradient(loss, sources)):  # The diagnosis does not consume the tape.
         g = gradient.numpy().astype(np.float64)
         assert got.norm == pytest.approx(float(np.linalg.norm(g)), rel=1e-6)
         assert got.dead == float((g == 0).mean())
@@ -201,7 +201,7 @@ def first_nan(f: Any, *values: Any) -> str | None:
 def test_the_line_of_the_first_nan_is_named(f: Any, op: str | None) -> None:
     words = first_nan(f, [-1.0, 4.0])
     if op is None:
-        assert words is None  # it does not reach the target
+        assert words is None  # The NaN does not reach the target.
     else:
         assert words is not None
         assert re.fullmatch(rf"the first NaN is in the result of {op}, {HERE.replace('w+', 'S+')}", words)
@@ -257,7 +257,7 @@ def test_where_the_path_was_cut_and_where_it_is_zero_is_named() -> None:
 
 
 def events(directory: Path) -> list[Any]:
-    """The events of a run's file: records of a length, its checksum, the event, its checksum."""
+    """Returns the events of a run's file, whose records are: length, checksum, event, checksum."""
     event_pb2 = importlib.import_module("tensorboardX.proto.event_pb2")
     (path,) = directory.iterdir()
     data, at, found = path.read_bytes(), 0, []

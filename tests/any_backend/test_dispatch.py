@@ -13,7 +13,7 @@ from pullback.tensors.tensor import Tensor
 RNG = np.random.default_rng(3)
 X, M = RNG.uniform(0.2, 0.9, 4), RNG.standard_normal((3, 4))
 
-# NumPy code, as users have it: each runs on arrays and on tensors.
+# NumPy code as users write it. Each function runs on arrays and on tensors.
 CODE: list[Any] = [
     *[lambda x, f=f: f(x) for f in (
         np.sin, np.cos, np.tan, np.arcsin, np.arccos, np.arctan, np.sinh, np.cosh, np.tanh, np.arcsinh, np.arctanh, np.exp, np.exp2,
@@ -180,7 +180,7 @@ def test_a_cpu_tensor_has_no_cuda_interface() -> None:
 
 
 class _Exporter:
-    """What another library's array is to us: DLPack, and nothing else."""
+    """Another library's array that supports only DLPack."""
 
     def __init__(self, array: Any) -> None:
         self._array = array

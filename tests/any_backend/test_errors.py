@@ -1,4 +1,4 @@
-"""Errors say what was asked, what is wrong and what to do; check_gradients and debug_nans find what they look for."""
+"""Errors state the request, what is wrong and what to do. check_gradients and debug_nans find the faults they look for."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_every_class_is_public_and_says_what_it_is_for() -> None:
             assert cls.__doc__
 
 
-# ---- what they say
+# ---- messages
 
 
 T, CE = pb.tensor, nn.functional.cross_entropy
@@ -167,7 +167,7 @@ def test_an_error_in_the_backward_pass_names_the_forward_line() -> None:
         tape.gradient(y, x)
 
 
-# ---- errors inside of a Module
+# ---- errors inside a Module
 
 
 class Block(nn.Module):
@@ -205,7 +205,7 @@ PLACES: list[tuple[Any, Any, str]] = [
 def test_an_error_inside_of_a_module_names_the_layer(ask: Any, error: type[Exception], words: str, profiled: bool) -> None:
     with pb.profile() if profiled else contextlib.nullcontext(), pytest.raises(error, match=words) as told:
         ask()
-    assert str(told.value).count("(in ") == 1  # told once, whatever it has passed through
+    assert str(told.value).count("(in ") == 1  # The layer is named once, however many Modules the error passes.
 
 
 # ---- debug_nans

@@ -1,4 +1,4 @@
-"""Memory that goes to other libraries and comes from them: who shares, who copies, what is refused; bfloat16 in both directions."""
+"""Exchange of memory with other libraries: sharing, copies, refusals, and bfloat16 in both directions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def w() -> pb.Parameter:
     return pb.Parameter(VALUES, name="w")
 
 
-# ---- a Parameter's memory goes out as a copy
+# ---- a Parameter is exported as a copy
 
 PARTS: dict[str, Callable[[Any], Any]] = {"Parameter": lambda w: w, "view": lambda w: w[1:], "transposed": lambda w: w.T}
 
@@ -111,7 +111,7 @@ def test_dlpack_takes_the_arguments_of_the_array_api() -> None:
         t.__dlpack__(None)  # type: ignore[misc]
 
 
-# ---- bfloat16, against dlpack.h's structures as ctypes lays them out
+# ---- bfloat16, checked in dlpack.h's structures, which ctypes lays out
 
 
 class _DType(ctypes.Structure):
@@ -137,7 +137,7 @@ READ_ONLY, BFLOAT, UNSIGNED = 1, 4, 1
 
 
 def opened(capsule: Any) -> tuple[_Tensor, int | None]:
-    """What a capsule holds, and its flags if it has any."""
+    """Returns the tensor structure in a capsule, and its flags if it has any."""
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.argtypes, pointer.restype = (ctypes.py_object, ctypes.c_char_p), ctypes.c_void_p
     if "versioned" in repr(capsule):
@@ -147,7 +147,7 @@ def opened(capsule: Any) -> tuple[_Tensor, int | None]:
 
 
 class Exporter:
-    """Another library's bfloat16, from NumPy's integers of 16 bits."""
+    """Another library's bfloat16 array, made of 16-bit NumPy integers."""
 
     def __init__(self, bits: np.ndarray[Any, Any]) -> None:
         self.bits = bits
@@ -171,7 +171,7 @@ def test_a_capsule_of_bfloat16_says_so(version: Any) -> None:
     assert flags is None or flags & READ_ONLY
     bits = np.ctypeslib.as_array(ctypes.cast(tensor.data, ctypes.POINTER(ctypes.c_uint16)), (12,)).copy()
     del capsule
-    np.testing.assert_array_equal(bits, (VALUES.ravel().view(np.uint32) >> 16).astype(np.uint16))  # these values are exact
+    np.testing.assert_array_equal(bits, (VALUES.ravel().view(np.uint32) >> 16).astype(np.uint16))  # VALUES are exact in bfloat16.
     integers = opened(pb.tensor(VALUES.astype(np.uint16)).__dlpack__())[0]
     assert integers.dtype.code == UNSIGNED
 
@@ -234,7 +234,7 @@ def test_a_view_of_a_parameter_has_a_cuda_interface_of_a_copy(w: pb.Parameter) -
     pointer = view.__cuda_array_interface__["data"][0]
     assert pointer != w[1:].array.__cuda_array_interface__["data"][0]
     w.assign(VALUES + 1)
-    np.testing.assert_array_equal(view.numpy(), VALUES[1:])  # it is a snapshot now
+    np.testing.assert_array_equal(view.numpy(), VALUES[1:])  # The view is a snapshot now.
     with pytest.raises(AttributeError, match=r'"w" changes in place.*pb\.copy\(p\)'):
         _ = w.__cuda_array_interface__
 

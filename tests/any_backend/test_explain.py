@@ -1,4 +1,4 @@
-"""tape.explain: rules in words, what is kept and who holds it, against the allocators; Jacobians that are never formed."""
+"""tape.explain: rules as text, kept arrays and their owners, compared with the allocators, and Jacobians that are never formed."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def test_a_rule_reads_as_it_is_declared() -> None:
         return rule_text.rule_text(found, found.rules[i])
 
     assert words("tanh") == "g * (1 - y * y)"
-    assert (words("multiply", 0), words("multiply", 1)) == ("g * b", "g * a")  # two lambdas on one line
+    assert (words("multiply", 0), words("multiply", 1)) == ("g * b", "g * a")  # These are two lambdas on one line.
     assert words("add") == "g"
-    assert words("sqrt") == "g * (0.5 / y)"  # what is guarded against a cotangent of zero is shown as it was written
+    assert words("sqrt") == "g * (0.5 / y)"  # The text is the declared rule, without the guard against a cotangent of 0.
     assert words("softmax") == "y * (g - sum(g * y, axis=-1, keepdims=True))"
-    assert words("pow").startswith("b * a**(b-1)")  # the first sentence of the function that it calls
+    assert words("pow").startswith("b * a**(b-1)")  # This is the first sentence of the function that the rule calls.
 
 
 @pytest.mark.parametrize("op", [op for op in ops() if any(op.rules)], ids=str)
@@ -46,7 +46,7 @@ def test_every_rule_is_read_from_its_source(op: Any) -> None:
             declared = op.pullback[i] if isinstance(op.pullback, tuple) else op.pullback
             assert declared is same or rule_text.definition_of(declared) is not None
             assert len(rule_text.rule_text(op, rule)) > 0
-            assert not re.search(r"\b_[a-z]", rule_text.rule_text(op, rule))  # the name of a private function
+            assert not re.search(r"\b_[a-z]", rule_text.rule_text(op, rule))  # no name of a private function
 
 
 def test_a_rule_without_source_is_told_by_its_arguments() -> None:
@@ -55,7 +55,7 @@ def test_a_rule_without_source_is_told_by_its_arguments() -> None:
     assert rule_text._text(scope["_twice"]) == "twice(g, x)"
 
 
-# ---- what is kept
+# ---- kept arrays
 
 
 def of_softmax() -> tuple[pb.GradientTape, pb.Tensor, pb.Parameter]:
@@ -73,13 +73,13 @@ def test_softmax_keeps_its_output_and_no_jacobian() -> None:
     assert row.file == __file__
     assert [(k.name, k.bytes, k.alone) for k in row.kept] == [("y", 131_072, True)]
     assert row.jacobian_bytes == (64 * 512) ** 2 * 4
-    assert found.bytes == found.tape_bytes == 131_072  # the power keeps the same array
+    assert found.bytes == found.tape_bytes == 131_072  # The power keeps the same array.
     text = str(found)
     assert "4.29 GB" in text
     assert "131,072" in text
     assert "test_explain.py" in text
     assert "131072 bytes kept" in repr(found)
-    assert tape.gradient(y, x).shape == (64, 512)  # nothing was consumed
+    assert tape.gradient(y, x).shape == (64, 512)  # explain() does not consume the tape.
 
 
 def test_a_tape_that_has_been_used_has_nothing_to_explain() -> None:
@@ -111,11 +111,11 @@ def test_what_the_user_holds_is_not_the_tapes_alone() -> None:
     assert [(k.name, k.alone) for k in multiply.kept] == [("b", False)]
     view = held[0]
     del held
-    assert [k.alone for k in tape.explain(y).rows[0].kept] == [False]  # a view holds the memory
+    assert [k.alone for k in tape.explain(y).rows[0].kept] == [False]  # A view holds the memory.
     del view
     assert [k.alone for k in tape.explain(y).rows[0].kept] == [True]
     with pb.GradientTape() as tape:
-        z = pb.sum(pb.exp(x) * x)  # the last op keeps nothing, the one before it an array that nobody else has
+        z = pb.sum(pb.exp(x) * x)  # The sum keeps nothing; the product keeps an array that nothing else holds.
         last = pb.exp(x) * x
     assert [k.alone for k in tape.explain([z, last]).rows[-1].kept if k.name == "a"] == [True]
     outside = np.ones(8)
@@ -148,7 +148,7 @@ def test_the_call_of_a_function_with_its_own_pullback_is_one_row_with_what_its_p
     (call,) = [row for row in tape.explain(z).rows if row.op == "twice"]
     assert list(call.rules) == ["input 0, input 1"]
     assert [(k.name, k.bytes, k.alone) for k in call.kept if k.name == "e"] == [("e", 800, True)]
-    assert call.jacobian_bytes == 200 * 200 * 8  # of both results by both arguments
+    assert call.jacobian_bytes == 200 * 200 * 8  # both results by both arguments
     found = tape.diagnose(z, x)
     assert [r.tag.split()[0] for r in found.ops] == ["multiply", "multiply", "twice", "sum", "sum", "add"]
     close(tape.gradient(z, x), 3 * np.exp(np.full((10, 10), 1.5)) + 2.5)
@@ -194,7 +194,7 @@ def recorded(f: Callable[[Any, Any], Any]) -> tuple[pb.GradientTape, Any, list[A
 
 
 def numpys_bytes() -> int:
-    """What NumPy's allocator has given out since tracing began."""
+    """Returns the bytes that NumPy's allocator has allocated and not freed since tracing began."""
     gc.collect()
     numpys = tracemalloc.DomainFilter(inclusive=True, domain=np.lib.tracemalloc_domain)
     return sum([trace.size for trace in tracemalloc.take_snapshot().filter_traces([numpys]).traces])
@@ -231,13 +231,13 @@ def test_the_bytes_of_the_tape_alone_are_those_that_the_devices_allocator_gets_b
         gc.collect()
         freed = before - pb.cuda.memory()["live"]
     blocks = len([k for row in said.rows for k in row.kept if k.alone and not k.again])
-    rounding = 511 * blocks if simulated() else 0  # there an array does not tell the size of its block
+    rounding = 511 * blocks if simulated() else 0  # There an array does not have the size of its block.
     assert 0 < said.tape_bytes <= freed <= said.tape_bytes + rounding
     del sources
 
 
 class Pointed:
-    """What the count of references sees of CuPy's arrays: each has a pointer, and that has memory."""
+    """A stand-in for a CuPy array as reference counting sees it: the array holds a pointer, which holds memory."""
 
     class Memory:
         def __init__(self, size: int) -> None:
@@ -278,7 +278,7 @@ def test_memory_behind_pointers_is_counted_by_its_owner() -> None:
 
 
 def test_large_arrays_are_freed_with_the_tape() -> None:
-    """Theirs is pullback's own allocator, which a weak reference to the array tells of."""
+    """Large arrays come from pullback's allocator, so a weak reference to the array shows when it is freed."""
     x = pb.Parameter(np.ones((256, 256), np.float32))
     with pb.GradientTape() as tape:
         h = pb.exp(x)
@@ -292,7 +292,7 @@ def test_large_arrays_are_freed_with_the_tape() -> None:
     assert kept() is None
 
 
-# ---- what it costs
+# ---- cost
 
 
 def test_an_explanation_is_recorded_by_nobody_and_calls_no_hooks() -> None:

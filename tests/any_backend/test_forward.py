@@ -1,4 +1,4 @@
-"""Forward mode: for every op the same derivative as reverse mode; nested with itself, with tapes and with vmap."""
+"""Forward mode: equal to reverse mode for every op, and nested with itself, with tapes and with vmap."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ DIFFERENTIABLE = [op for op in ops() if op.pullback is not None and op.pullback 
 
 
 def varying(op: Op, inputs: tuple[Any, ...]) -> list[int]:
-    """Which inputs the op has a derivative by."""
+    """Returns the positions of the inputs with respect to which the op has a derivative."""
     rules = op.rules * len(inputs) if op.joint else op.rules
     return [i for i, (x, rule) in enumerate(zip(inputs, rules)) if rule and dtypes.is_float(np.asarray(x).dtype)]
 
 
 @pytest.mark.parametrize("op", DIFFERENTIABLE, ids=str)
 def test_forward_and_reverse_mode_agree(op: Op) -> None:
-    """<w, J t> is the same by jvp and by vjp, for each input alone and for all together."""
+    """jvp and vjp yield the same <w, J t>, for each input alone and for all inputs together."""
     inputs, params = example(op, np.float64)
     rng, free = rng_for(op), varying(op, inputs)
     for which in [free, *[[i] for i in free]]:
@@ -67,14 +67,14 @@ def test_nested_forward_passes_keep_their_tangents_apart() -> None:
     def slope(f: Any) -> Any:
         return lambda x: pb.jvp(f, (x,), (1.0,))[1]
 
-    close(slope(lambda x: x * slope(lambda y: x + y)(2.0))(1.0), 1.0)  # not 2: perturbations are told apart
+    close(slope(lambda x: x * slope(lambda y: x + y)(2.0))(1.0), 1.0)  # It would be 2 if perturbations were confused.
     close(slope(slope(slope(lambda x: x**4)))(pb.tensor(2.0, dtype="float64")), 48.0)
 
 
 def test_forward_over_reverse_over_forward() -> None:
     x = pb.tensor(0.7, dtype="float64")
     f = lambda x: pb.jvp(pb.grad(lambda y: pb.jvp(pb.sin, (y,), (y * y,))[1]), (x,), (1.0,))[1]
-    v = 0.7  # of x² cos x the second derivative
+    v = 0.7  # f computes the second derivative of x² cos x.
     close(f(x), 2 * np.cos(v) - 4 * v * np.sin(v) - v * v * np.cos(v), rtol=1e-12)
 
 

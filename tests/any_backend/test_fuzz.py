@@ -1,4 +1,4 @@
-"""Random calls of the public functions: each returns what NumPy returns, or refuses in words."""
+"""Random calls of the public functions. Each returns NumPy's result or raises an error with a clear message."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from conftest import ROOT
 from pullback.nn import functional as F
 from pullback.tree import flatten
 
-CALLS: Final = int(os.environ.get("PULLBACK_FUZZ_CALLS", "40"))  # of each function
+CALLS: Final = int(os.environ.get("PULLBACK_FUZZ_CALLS", "40"))  # per function
 RANDOM: Final = [name for name in pb.random.__all__ if name not in ("Generator", "seed")]
 HOMES: Final = ("pullback.ops.", "pullback.tensors.creation", "pullback.tensors.dtypes", "pullback.nn.")
 
@@ -82,7 +82,7 @@ JUNK: Final[tuple[Any, ...]] = (
 
 
 def array(rng: np.random.Generator) -> Any:
-    """An array of any dtype, shape and strides; as a tensor, a NumPy array or a list."""
+    """Returns an array of random dtype, shape and strides, as a tensor, a NumPy array or a list."""
     dtype, shape = str(rng.choice(DTYPES)), SHAPES[rng.integers(len(SHAPES))]
     held = np.dtype("float32" if dtype == "bfloat16" else dtype)
     if dtype == "bool" and rng.random() < 0.3:
@@ -90,14 +90,14 @@ def array(rng: np.random.Generator) -> Any:
     elif held.kind == "f":
         x = rng.choice(
             [0.0, -0.0, 1.0, -2.5, 3.0, 0.5, 2.0**-10, 7.25] * 3 + [np.inf, -np.inf, np.nan, 6e4, -(2.0**-100)], shape
-        )  # all of them float32, which lists become; no subnormal ones: float32 takes them for 0
+        )  # All are exact in float32, the dtype of lists, and none is subnormal, because float32 kernels flush those to 0.
         x = np.asarray(x).astype(held)
     else:
         x = np.asarray(rng.integers(0, 5, shape)).astype(held)
         if held.kind == "i" and rng.random() < 0.3:
             x = np.asarray(-x)
         if rng.random() < 0.1 and x.size:
-            # As a count of elements the largest int32 is a tensor of gigabytes, and the larger ones are refused.
+            # The largest int32 would be a valid number of elements, of gigabytes; larger numbers are refused.
             x.reshape(-1)[0] = True if held.kind == "b" else np.iinfo(held).min if held == np.int32 else np.iinfo(held).max
     way = rng.integers(6)
     if way == 0 and x.ndim > 1:
@@ -214,7 +214,7 @@ def argument(name: str, rng: np.random.Generator) -> Any:
 
 def call_of(f: Callable[..., Any], rng: np.random.Generator) -> tuple[list[Any], dict[str, Any]]:
     positional, named = [], {}
-    same = array(rng)  # what fits is more often accepted
+    same = array(rng)  # Equal arguments are more often accepted.
     left_out = False
     for name, parameter in inspect.signature(f).parameters.items():
         optional = parameter.default is not parameter.empty
@@ -237,7 +237,7 @@ def call_of(f: Callable[..., Any], rng: np.random.Generator) -> tuple[list[Any],
 
 # ---- outcomes
 
-# What Python and NumPy say of their own operations, which nobody asked for.
+# Messages of Python's and NumPy's internal operations, which do not name the user's call.
 INTERNAL: Final = re.compile(
     r"not supported between|unsupported operand|has no attribute|not subscriptable|unhashable|unpack|"
     r"incompatible function arguments|_cpu|is not iterable|cannot be interpreted as an integer|missing \d|"
@@ -260,7 +260,7 @@ def on_host(x: Any) -> Any:
     if isinstance(x, pb.Tensor):
         return x.numpy()
     if isinstance(x, np.ndarray) and x.dtype == bool:
-        return x.view(np.uint8) != 0  # NumPy's own functions differ in what they make of a byte of 2
+        return x.view(np.uint8) != 0  # NumPy's functions disagree about a bool whose byte is 2.
     return type(x)(map(on_host, x)) if type(x) in (list, tuple) else x
 
 
@@ -276,7 +276,7 @@ def fault_of(name: str, f: Callable[..., Any], positional: list[Any], named: dic
             if len(re.findall(r"[a-z]{2,}", words)) < 3 or INTERNAL.search(words):
                 return f"{type(error).__name__}: {words[:300]}"
             return None
-        except BaseException as error:  # whatever else it is, it is a fault
+        except BaseException as error:  # Any other exception is a fault.
             return f"{type(error).__name__}: {str(error)[:300]}"
     return value_fault(name, result, positional, named)
 
@@ -288,22 +288,25 @@ UNLIKE: Final = {
 
 
 def known_difference(name: str, positional: list[Any], named: dict[str, Any]) -> bool:
-    """True if NumPy's result for these arguments is not the one that the array API and C ask for."""
+    """True if NumPy's result for these arguments is not the one that the array API and C require."""
     given = [*positional, *named.values()]
-    if any([isinstance(x, Iterator) for x in given]):  # the first of both functions has used it up
+    if any([isinstance(x, Iterator) for x in given]):  # The first call has exhausted it.
         return True
-    if any([isinstance(x, float) and 3.5e38 < abs(x) < np.inf for x in given]):  # an infinity in float32, to which numbers go
+    if any([isinstance(x, float) and 3.5e38 < abs(x) < np.inf for x in given]):  # It becomes infinity in float32.
         return True
     if name in ("pow", "power", "float_power") and any([isinstance(x, (int, float)) and x == 0.5 for x in given]):
-        return True  # NumPy takes the square root, which differs at -0.0 and -inf
-    if name not in ("astype", "floor_divide"):  # of infinite numbers NumPy's are those of x86, and of Python
+        return True  # NumPy computes the square root, which differs at -0.0 and -inf.
+    if name not in ("astype", "floor_divide"):  # For infinities, NumPy's astype follows x86, and its floor_divide Python.
         return False
     values = [np.asarray(on_host(x)) for x in positional if isinstance(x, (pb.Tensor, np.ndarray, list, float))]
     return not all([np.isfinite(x).all() for x in values if x.dtype.kind == "f"])
 
 
 def value_fault(name: str, result: Any, positional: list[Any], named: dict[str, Any]) -> str | None:
-    """How the result differs from what NumPy's function of the same name returns, where one takes these arguments."""
+    """Returns how the result differs from that of NumPy's function of the same name, or None.
+
+    Returns None also if NumPy has no such function or refuses these arguments.
+    """
     definition = getattr(np.linalg if name.startswith("linalg.") else np, name.rsplit(".", 1)[-1], None)
     taken = [x for x in (*positional, *named.values()) if isinstance(x, (pb.Tensor, np.ndarray))]
     if definition is None or name in UNLIKE or name.startswith(("random.", "nn.")) or not isinstance(result, pb.Tensor):
@@ -311,19 +314,19 @@ def value_fault(name: str, result: Any, positional: list[Any], named: dict[str, 
     if known_difference(name.rsplit(".", 1)[-1], positional, named):
         return None
     if result.size > 10**6 or any(isinstance(x, int) and abs(x) > 2**40 for x in (*positional, *named.values())):
-        return None  # a view of few numbers; what NumPy would begin to count
+        return None  # The result may be a view of few numbers, and NumPy might start to enumerate all of them.
     if (
         any(x.dtype not in (np.float32, np.float64, np.int32, np.int64, np.bool_) for x in taken)
         or len({x.dtype for x in taken}) > 1
     ):
-        return None  # mixed ones promote as the array API says, and NumPy in its own way
+        return None  # Mixed dtypes are promoted by the array API's rules, from which NumPy's differ.
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:
             wanted = np.asarray(
                 definition(*map(on_host, positional), **{key: on_host(x) for key, x in named.items() if key != "device"})
             )
-        except Exception:  # NumPy refuses more
+        except Exception:  # NumPy refuses more arguments.
             return None
     got = result.numpy()
     if got.dtype != wanted.dtype or got.dtype.itemsize == 2 or (name in ("var", "std") and any(not x.size for x in taken)):
@@ -345,7 +348,7 @@ VIEWS: Final = {
 
 
 def parameters_of(x: Any, made: dict[int, Any]) -> Any:
-    """The argument with Parameters in the place of its arrays and tensors; one that comes twice becomes one."""
+    """Returns the argument with its arrays and tensors replaced by Parameters; equal objects become one Parameter."""
     if isinstance(x, list):
         return [parameters_of(y, made) for y in x]
     if isinstance(x, pb.Tensor) or (isinstance(x, np.ndarray) and str(x.dtype) in DTYPES):
@@ -366,7 +369,7 @@ def test_only_what_is_called_a_view_is_one(name: str) -> None:
             warnings.simplefilter("ignore")
             try:
                 result = FUNCTIONS[name](*positional, **named)
-            except Exception:  # the other tests say whether that is right
+            except Exception:  # Other tests check if the error is right.
                 continue
         if any([isinstance(y, pb.Tensor) and y.storage is not None for y in flatten(result)[0]]):
             views.append(shown(name, positional, named))
@@ -379,7 +382,7 @@ def test_the_views_are_those_that_the_readme_lists() -> None:
     if not readme.exists():
         pytest.skip("the source tree is not here: an installed package")
     listed = readme.read_text().partition("are views: ")[2].partition("Every other function")[0]
-    names = set(re.findall(r"\b[a-z_]{4,}(?=`|\(copy)", listed)) - {"flatten"}  # which is reshape
+    names = set(re.findall(r"\b[a-z_]{4,}(?=`|\(copy)", listed)) - {"flatten"}  # flatten is reshape
     assert names == {name for name in VIEWS if "." not in name}
 
 

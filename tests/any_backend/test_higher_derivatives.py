@@ -1,4 +1,4 @@
-"""Derivatives of first to third order at ties, zeros, ones, large numbers and infinities: against mpmath, in every mode."""
+"""Derivatives of first to third order at ties, zeros, ones, large numbers and infinities, in every mode, against mpmath."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def forward(f: Callable[..., Any], place: int) -> Callable[..., Any]:
 
 
 def derivative(f: Callable[..., Any], places: Sequence[int], modes: Sequence[Any]) -> Callable[..., Any]:
-    """The derivative by the arguments at these places, one after the other."""
+    """Returns the derivative with respect to the arguments at these positions, one after another."""
     for place, mode in zip(places, modes):
         f = mode(f, place)
     return f
@@ -48,7 +48,7 @@ def truth(f: Callable[..., Any], point: tuple[float, ...], counts: tuple[int, ..
 
 MODES = [(reverse,) * 3, (forward,) * 3, (reverse, forward, reverse)]
 
-# ---- functions of one number, where they are smooth
+# ---- functions of one number at points where they are smooth
 
 ROOT_HALF = "0.70710678118654752440084436210484903928483593768847403658833986899536623923105"
 SLOPE, CUBE = "1.5957691216057307117597842397375274", "0.044715"
@@ -63,7 +63,7 @@ UNARY: dict[str, Any] = {
     "silu": lambda x: x / (1 + mpmath.exp(-x)), "gelu": lambda x: x * mpmath.erfc(-x * mpmath.mpf(ROOT_HALF)) / 2,
     "gelu_tanh": lambda x: x / (1 + mpmath.exp(-mpmath.mpf(SLOPE) * (x + mpmath.mpf(CUBE) * x**3))),
 }  # fmt: skip
-INSIDE = {  # the ends of the domain, where derivatives are infinite, stand in docs/derivatives.md
+INSIDE = {  # docs/derivatives.md covers the ends of the domains, where derivatives are infinite.
     **dict.fromkeys(("sqrt", "rsqrt", "log", "log2", "log10"), (0, math.inf)), "reciprocal": (0, math.inf),
     **dict.fromkeys(("asin", "acos", "atanh", "erfinv"), (-1, 1)), "log1p": (-1, math.inf), "acosh": (1, math.inf),
 }  # fmt: skip
@@ -81,7 +81,7 @@ def test_functions_of_one_number(name: str) -> None:
                 assert got == pytest.approx(wanted, rel=1e-8, abs=1e-12), f"{name}, derivative {order} at {v}"
 
 
-LIMITS = {  # at -inf and inf, of first to third order
+LIMITS = {  # the derivatives of first to third order at -inf and at inf
     "tanh": ((0, 0, 0), (0, 0, 0)), "sigmoid": ((0, 0, 0), (0, 0, 0)), "softplus": ((0, 0, 0), (1, 0, 0)),
     "silu": ((0, 0, 0), (1, 0, 0)), "gelu": ((0, 0, 0), (1, 0, 0)), "gelu_tanh": ((0, 0, 0), (1, 0, 0)),
     "erf": ((0, 0, 0), (0, 0, 0)), "erfc": ((0, 0, 0), (0, 0, 0)), "exp": ((0, 0, 0), (math.inf,) * 3),
@@ -121,7 +121,7 @@ def test_functions_of_two_numbers(name: str) -> None:
             for places in set(itertools.permutations([0] * first + [1] * (order - first))):
                 for modes in MODES[:2]:
                     assert float(derivative(f, places, modes)(*tensors(point))) == wanted, told
-            if first in (0, order):  # the other as a Python number
+            if first in (0, order):  # Pass the other argument as a Python number.
                 place = 0 if first else 1
                 alone = functools.partial(_beside, f, point[1 - place], place)
                 for modes in MODES:
@@ -175,7 +175,7 @@ def test_a_nan_is_no_zero_in_a_higher_derivative() -> None:
         assert math.isnan(float(derivative(lambda x: pb.sin(x) * x, (0, 0, 0), modes)(*tensors([math.inf]))))
 
 
-# ---- kinks: what docs/derivatives.md says of the first order is constant, so that the higher ones are zero
+# ---- kinks: the first derivatives in docs/derivatives.md are constants, so higher derivatives are zero
 
 
 @pytest.mark.parametrize("v", [0.0, -0.0, 1.0, -1.0])
@@ -226,7 +226,7 @@ def test_functions_of_a_vector_at_ties_and_zeros(name: str) -> None:
     f, true = VECTORS[name]
     for point in TIES:
         if (name == "norm" and not any(point)) or (name == "std" and len(set(point)) == 1):
-            continue  # kinks
+            continue  # These points are kinks.
         x, found = pb.tensor(point, dtype="float64"), []
         for of in (pb.grad(f), pb.hessian(f), pb.jacobian(pb.hessian(f), mode="reverse")):
             found.append(host(of(x)))

@@ -1,4 +1,4 @@
-"""Modules that are imported late, wherever that happens: an import is no part of what is recorded, counted or refused around it."""
+"""Modules that are imported late. An import inside a tape, a profile or a captured function is not recorded, counted or refused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from conftest import environment
 
 
 def run(program: str) -> str:
-    """What a process of its own prints, in which nothing but pullback itself has been imported."""
+    """Returns the output of a program in a new process, in which nothing has been imported yet."""
     done = subprocess.run([sys.executable, "-c", program], env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

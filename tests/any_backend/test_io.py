@@ -1,4 +1,4 @@
-"""save and load: structure and bits come back, other programs read the files, a damaged file is named, a save is all or nothing."""
+"""save and load preserve structure and bits, exchange files with other programs, name damaged files, and replace atomically."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ DTYPES = (
     "bool",
 )
 
-RING: list[Any] = [1, []]  # contains itself
+RING: list[Any] = [1, []]  # a list that contains itself
 RING[1].append(RING)
 DEEP: list[Any] = []
 for _ in range(5000):
@@ -45,7 +45,7 @@ for _ in range(5000):
 
 
 def same(a: Any, b: Any) -> bool:
-    """Equal in structure, types of containers, dtypes and bits."""
+    """True if a and b are equal in structure, container types, dtypes and bits."""
     if isinstance(b, (pb.Tensor, np.ndarray)):
         left, right = host(a), host(b)
         return (
@@ -145,7 +145,7 @@ def test_a_link_is_written_through(tmp_path: Any) -> None:
     (tmp_path / "disk").mkdir()
     link, target = tmp_path / "link", tmp_path / "disk" / "file"
     link.symlink_to(target)
-    for value in (1.0, 2.0):  # the first makes the file
+    for value in (1.0, 2.0):  # The first save creates the file.
         io.save(link, pb.tensor(value))
         assert link.is_symlink()
         assert io.load(target).item() == value
@@ -246,7 +246,7 @@ def test_a_save_that_fails_leaves_the_old_file_and_no_other(tmp_path: Any, monke
         ({"f": lambda: 0}, "function"),
         ({"s": np.array(["text"])}, "dtype"),
         ({"m": np.ma.masked_array(np.ones(2), [True, False])}, '"m" has a mask'),
-        ({"a": {"\ud800": pb.ones(1)}}, r'"a" is .*half a character'),
+        ({"a": {"\ud800": pb.ones(1)}}, r'"a" is .*unpaired surrogate'),
         ({"a": RING}, r'the list at "a\.1\.0" contains itself'),
         (DEEP, "too deeply"),
     ],

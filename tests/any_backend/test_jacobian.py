@@ -1,4 +1,4 @@
-"""Jacobians and Hessians: against finite differences, closed forms and torch; forward and reverse, chunked, on tapes."""
+"""Jacobians and Hessians, forward and reverse, chunked and on tapes, against finite differences, closed forms and torch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def net(x: Tensor) -> Tensor:
 
 
 def differences(f: Any, x: np.ndarray[Any, Any], step: float = 1e-5) -> np.ndarray[Any, Any]:
-    """Central differences of fourth order: value.shape + x.shape."""
+    """Returns the Jacobian by central differences of fourth order. Its shape is value.shape + x.shape."""
     columns = []
     for i in np.ndindex(x.shape):
         e = np.zeros_like(x)
@@ -162,7 +162,7 @@ def test_the_memory_of_a_chunk_stays_in_the_budget(monkeypatch: pytest.MonkeyPat
         return original(tape, targets, seeds, *rest, **options)
 
     monkeypatch.setattr(module, "batched_pull", noted)
-    monkeypatch.setattr(module, "BUDGET_BYTES", 10 * (4 * 100 * 8))  # two values are kept; and both ends
+    monkeypatch.setattr(module, "BUDGET_BYTES", 10 * (4 * 100 * 8))  # room for two kept values, and for both ends
     x = RNG.standard_normal(100)
     close(pb.jacobian(lambda x: pb.sin(pb.tanh(pb.exp(x))), mode="reverse")(pb.tensor(x)),
           np.diag(np.cos(np.tanh(np.exp(x))) * (1 - np.tanh(np.exp(x)) ** 2) * np.exp(x)), rtol=1e-9)  # fmt: skip
@@ -257,7 +257,7 @@ def test_gradients_of_several_targets_are_those_of_each(name: str, large: bool, 
     for row, expected in zip(found, wanted):
         for g, g_expected in zip(row, expected):
             close(g, g_expected, 1e-12)
-    f = lambda v: pb.sum(pb.square(pb.grad(lambda w: SHARED[name](w * 0.5)[0].reshape(()))(v))) * 4  # as the hook doubles it
+    f = lambda v: pb.sum(pb.square(pb.grad(lambda w: SHARED[name](w * 0.5)[0].reshape(()))(v))) * 4  # The hook doubles gradients.
     close(outer.gradient(seconds[0], x), pb.grad(f)(x), 1e-10)
 
 

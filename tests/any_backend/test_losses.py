@@ -1,4 +1,4 @@
-"""Losses: PyTorch's values and gradients in every reduction, exact second derivatives, nothing that overflows."""
+"""Losses: PyTorch's values and gradients in every reduction, exact second derivatives, and no overflow."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_half_precision_is_rounded_once(torch: Any, dtype: str, reduction: str) 
         t = pb.tensor(values).astype(dtype)
         return t, torch.tensor(t.astype("float64").numpy())
 
-    x, wide_x = half(300 * (np.arange(4000.0).reshape(400, 10) % 7 == 0))  # its square, and sums of it, are beyond float16
+    x, wide_x = half(300 * (np.arange(4000.0).reshape(400, 10) % 7 == 0))  # Squares and sums of x overflow float16.
     z, wide_z = half(np.tile(np.eye(10), (40, 1)))
     w, wide_w = half(np.linspace(0.5, 2.0, 10))
     labels, options = np.arange(400) % 10, {"reduction": reduction}

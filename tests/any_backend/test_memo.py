@@ -1,4 +1,4 @@
-"""memo: one run forward and one backward for the same inputs, a miss for each change, no value of another tape."""
+"""memo: one forward and one backward run per input, a miss after each change, and no value of another tape."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pullback import nn
 
 
 class Counted:
-    """W -> sin(W @ W), with the number of its forward and backward runs."""
+    """The function W -> sin(W @ W), with counts of its forward and backward runs."""
 
     def __init__(self) -> None:
         self.forward = self.backward = 0
@@ -119,7 +119,7 @@ def test_a_value_is_never_handed_to_a_tape_that_did_not_record_it() -> None:
         with pb.GradientTape() as inner:
             y = pb.sum(f() * f())
         first = pb.sum(inner.gradient(y, w))
-    close(outer.gradient(first, w), 2 * np.cos(2 * w.numpy()))  # d2 of sin^2
+    close(outer.gradient(first, w), 2 * np.cos(2 * w.numpy()))  # the second derivative of sin²
     assert f.stats.misses == 4
 
 

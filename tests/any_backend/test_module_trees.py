@@ -1,4 +1,4 @@
-"""Modules inside modules, lists and dicts: each Parameter is found, named by its path, saved and loaded."""
+"""Modules inside modules, lists and dicts. Each Parameter is found, named by its path, saved and loaded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pullback import nn
 
 
 class Nest(nn.Module):
-    """Parameters and layers, alone and in lists, tuples and dicts of them."""
+    """A Module with Parameters and layers in attributes, and in lists, tuples and dicts."""
 
     def __init__(self) -> None:
         self.alone = pb.Parameter([1.0])
@@ -37,7 +37,7 @@ def test_parameters_in_lists_and_dicts_are_found_and_named_by_their_path() -> No
 
 
 class _Array:
-    """What a library's array is that has only NumPy's protocol."""
+    """Another library's array that supports only NumPy's protocol."""
 
     def __init__(self, array: Any) -> None:
         self._array = array
@@ -57,7 +57,7 @@ def test_a_state_may_be_of_tensors_or_of_arrays_of_any_library() -> None:
 
 
 def set_to(place: str, value: Any) -> Any:
-    """A function that changes a Nest by one statement."""
+    """Returns a function that assigns the value to `place`, an attribute or item of a Nest."""
     return lambda net: exec(f"net.{place} = value", {"net": net, "value": value})
 
 

@@ -117,13 +117,13 @@ def test_the_variance_of_half_precision_far_from_zero_is_right() -> None:
 @pytest.mark.parametrize("dtype", [pb.float16, pb.bfloat16])
 @pytest.mark.parametrize("mean", [1000.0, 1000.25, -999.8])
 def test_var_and_std_of_half_precision_far_from_zero_are_right(dtype: Any, mean: float) -> None:
-    spread = 1 if dtype == pb.float16 else 8  # bfloat16 has steps of 4 there
+    spread = 1 if dtype == pb.float16 else 8  # Near 1000, bfloat16 has steps of 4.
     x = pb.tensor(mean + spread * np.random.default_rng(0).standard_normal((2, 4096)), dtype=dtype)
     exact = x.numpy().astype(np.float64)
     assert pb.var(x, axis=1).dtype == dtype
     np.testing.assert_allclose(pb.var(x, axis=1).numpy().astype(np.float64), exact.var(1), rtol=0.01)
     np.testing.assert_allclose(pb.std(x, axis=1, correction=1).numpy().astype(np.float64), exact.std(1, ddof=1), rtol=0.01)
-    large = pb.tensor([-300.0, 300.0], dtype=dtype)  # whose squares float16 cannot hold
+    large = pb.tensor([-300.0, 300.0], dtype=dtype)  # The squares overflow float16.
     assert pb.std(large).item() == 300.0
     with pb.GradientTape() as tape:
         tape.watch(x)
@@ -260,7 +260,7 @@ def test_weights_move_to_and_from_torch_by_name(torch: Any) -> None:
 
 
 class Tied(nn.Module):
-    """A tensor and a module that are used in two places each."""
+    """A Module that uses one tensor and one module in two places each."""
 
     def __init__(self) -> None:
         self.layers = [nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3)]

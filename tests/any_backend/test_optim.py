@@ -1,4 +1,4 @@
-"""Optimizers against torch.optim's rules and against their own promises: slots, deltas, preview, resume, clipping."""
+"""Optimizers, compared with torch.optim, and their slots, deltas, previews, resumes and clipping."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_step_costs_the_same_on_both_backends(rule: str, clip_norm: float | No
         with pb.profile(strict=True) as prof:
             opt.preview(gradients(params, 0))
             opt.step(gradients(params, 0))
-        named = [name for name in door.FIGURES if name != "executed_flops"]  # a backend's own
+        named = [name for name in door.FIGURES if name != "executed_flops"]  # That figure differs between backends.
         figures += [[(x.kernel, x.dtype, *[getattr(x, name) for name in named]) for x in prof.launches]]
     assert figures[0] == figures[1]
 
@@ -186,7 +186,7 @@ def test_a_loaded_schedule_is_the_one_that_was_saved() -> None:
     for schedule in (schedules.Step(0.1, every=10), schedules.WarmupCosine(0.1, steps=20, warmup=3), schedules.Schedule(0.1)):
         opt = optim.SGD(parameters(), lr=0.5)
         opt.load_state_dict(optim.SGD(parameters(), lr=schedule).state_dict())
-        assert repr(opt._schedule) == repr(schedule)  # 10 and 10.0 are equal, and print differently
+        assert repr(opt._schedule) == repr(schedule)  # 10 and 10.0 are equal but print differently.
 
 
 def test_clipping_is_the_optimizers_own_and_not_the_states() -> None:

@@ -1,4 +1,4 @@
-"""What optimizers are given by mistake, and what is set on them: told in words, and nothing has changed."""
+"""Wrong arguments and attributes of optimizers: a clear error is raised, and nothing has changed."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_gradients_in_a_dict_go_to_the_parameters_of_their_names() -> None:
     w, b = pb.Parameter(np.zeros(2)), pb.Parameter(np.zeros(2))
     opt = optim.SGD({"w": w, "b": b, "rest": [pb.Parameter(np.zeros(2), trainable=False)]}, lr=1.0)
     assert opt.parameters[0] is w
-    assert opt.parameters[1] is b  # in the order of the dict
+    assert opt.parameters[1] is b  # The order is that of the dict.
     with pb.GradientTape(persistent=True) as tape:
         loss = pb.sum(2 * w + 5 * b)
     opt.step({**tape.gradient(loss, {"w": w, "b": b}), "rest": [None]})
@@ -75,7 +75,7 @@ def test_an_optimizer_of_a_list_refuses_gradients_by_name(grads: Any) -> None:
     opt = optim.SGD([w, b], lr=1.0)
     with pytest.raises(pb.ShapeError, match=r"(?s)step: .*opt.step\(tape.gradient\(loss, opt.parameters\)\)"):
         opt.step(grads(pb.ones(2, dtype=pb.float64)))
-    opt.step([[pb.ones(2, dtype=pb.float64)], (pb.ones(2, dtype=pb.float64),)])  # lists have an order
+    opt.step([[pb.ones(2, dtype=pb.float64)], (pb.ones(2, dtype=pb.float64),)])  # Lists are matched by their order.
     assert w.numpy().tolist() == b.numpy().tolist() == [-1, -1]
 
 
@@ -93,7 +93,7 @@ def test_parameters_are_no_keys() -> None:
 
 
 def test_gradients_in_a_dict_of_a_network_are_those_of_its_parameters() -> None:
-    net = nn.Sequential(*[nn.Linear(2, 2, bias=False) for _ in range(11)])  # "10.weight" comes before "2.weight"
+    net = nn.Sequential(*[nn.Linear(2, 2, bias=False) for _ in range(11)])  # Sorted by name, "10.weight" comes before "2.weight".
     named = dict(net.named_parameters())
     by_name, by_place = optim.SGD(named, lr=1.0), [p.numpy() for p in net.parameters()]
     grads = {name: pb.full((2, 2), float(place)) for place, name in enumerate(named)}

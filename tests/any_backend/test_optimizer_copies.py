@@ -1,4 +1,4 @@
-"""A deep copy of a model and its optimizer goes on by itself, from where the first one was."""
+"""A deep copy of a model and its optimizer continues from the original's state, independently of the original."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_copy_and_the_first_one_go_on_alike(name: str) -> None:
         same(p, q)
         for key in opt.slots(p):
             same(opt.slots(p)[key], twin.slots(q)[key])
-    for p, (value, slots) in zip(opt.parameters, before):  # the first one is as it was
+    for p, (value, slots) in zip(opt.parameters, before):  # The original is unchanged.
         same(p, pb.asarray(value))
         for key, slot in slots.items():
             assert slot.any()
@@ -32,7 +32,7 @@ def test_a_copy_and_the_first_one_go_on_alike(name: str) -> None:
     gradients: list[Any] = [pb.ones_like(p) for p in opt.parameters]
     opt.step(gradients)
     assert (opt.steps, twin.steps) == (5, 4)
-    for p, (value, _) in zip(twin.parameters, before):  # and the copy has memory of its own
+    for p, (value, _) in zip(twin.parameters, before):  # The copy has separate memory.
         same(p, pb.asarray(value))
     twin.step([pb.ones_like(p) for p in twin.parameters])
     for p, q in zip(opt.parameters, twin.parameters):

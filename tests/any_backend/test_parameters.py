@@ -1,4 +1,4 @@
-"""Parameters change in place and stay in their network: in-place operators, `assign`, and attributes of Modules."""
+"""Parameters change in place and stay in their network: in-place operators, `assign`, and Module attributes."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_an_in_place_operator_on_a_tensor_binds_a_new_one() -> None:
 
 
 def trained(steps: int, update: Any) -> list[Any]:
-    """The weights of a regression after steps of gradient descent in plain NumPy and float64, and those that `update` gives."""
+    """Returns pairs of regression weights after steps of gradient descent: by NumPy in float64, and by `update`."""
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(8, 3)), rng.normal(size=(8, 1))
     net = nn.Linear(3, 1).to(pb.float64)
@@ -130,7 +130,7 @@ def test_scaling_a_weight_of_a_layer_keeps_it_in_the_network() -> None:
     assert np.array_equal(weight.numpy(), before / 2)
 
 
-# ---- what a tape watches
+# ---- changes while a tape watches
 
 
 def test_a_watched_value_is_not_assigned() -> None:
@@ -144,7 +144,7 @@ def test_a_watched_value_is_not_assigned() -> None:
             with pytest.raises(pb.TapeError, match=r"w = w - lr \* g"):
                 change()
         assert (w.item(), w.version) == (1.0, version)
-        moved = w - 0.1 * g  # what the message advises: the meta-gradient is right
+        moved = w - 0.1 * g  # The error message advises this, and the meta-gradient is right.
         total = moved * moved
     assert outer.gradient(total, w).item() == pytest.approx(2 * 0.8 * 0.8)
     w.assign(moved)
@@ -161,7 +161,7 @@ def test_what_no_tape_watches_is_assigned_while_one_records() -> None:
     w, counter = pb.Parameter(1.0), nn.Buffer(0.0)
     with pb.GradientTape() as tape:
         loss = w * w * 3
-        counter += loss  # a Buffer holds statistics of watched values
+        counter += loss  # This is allowed, because a Buffer holds statistics of watched values.
         w.assign(pb.stop_gradient(loss))
         w.assign(2.0)
         w.assign(np.float32(1.0))
@@ -214,4 +214,4 @@ def test_setting_an_attribute_to_what_it_is_keeps_recordings() -> None:
         net.first = net[0]
         net.first = net[0]
     captures = step.stats().captures
-    assert captures <= 2  # the second time after the attribute `first` was new
+    assert captures <= 2  # The new attribute `first` causes the second capture.

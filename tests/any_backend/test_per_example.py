@@ -1,4 +1,4 @@
-"""Gradients of each example: against a loop over the examples; norms and weighted sums without forming them."""
+"""Per-example gradients against a loop over the examples, and norms and weighted sums that do not form the gradients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Loss = Callable[..., Tensor]
 
 
 class Tied(nn.Module):
-    """An embedding that is the last layer's weight too, with a residual block and norms in between."""
+    """A network whose embedding is also the last layer's weight, with a residual block and norms in between."""
 
     def __init__(self, words: int, width: int) -> None:
         self.table = pb.Parameter(np.random.default_rng(0).standard_normal((words, width)), dtype="float64")
@@ -34,7 +34,7 @@ class Tied(nn.Module):
 
 
 class Attention(nn.Module):
-    """One head over the rows of an example."""
+    """One attention head over the rows of an example."""
 
     def __init__(self) -> None:
         self.queries, self.keys, self.values = [nn.Linear(6, 4).to("float64") for _ in range(3)]
@@ -44,7 +44,7 @@ class Attention(nn.Module):
 
 
 def cases() -> dict[str, tuple[list[pb.Parameter], Loss, tuple[Any, ...]]]:
-    """Parameters, the loss of one example, and a batch."""
+    """Returns cases by name: parameters, the loss of one example, and a batch."""
     rng = np.random.default_rng(1)
     attention = Attention()
     dense = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)).to("float64")
@@ -69,7 +69,7 @@ CASES = list(cases())
 
 
 def one_by_one(parameters: list[pb.Parameter], loss: Loss, batch: tuple[Any, ...]) -> list[list[np.ndarray[Any, Any]]]:
-    """For each example, for each parameter, by a tape of its own."""
+    """Returns the gradients of each example for each parameter, computed by one tape per example."""
     rows = []
     for k in range(BATCH):
         with pb.GradientTape() as tape:
@@ -121,13 +121,13 @@ def times(x: Tensor, y: Tensor) -> Any:
 
 
 def looped(w: Tensor, x: Tensor) -> Tensor:
-    """A loop over the rows of w."""
+    """Uses w row by row, in a scan."""
     last, each = pb.scan(lambda carry, row: (pb.tanh(carry + pb.sum(row)), carry * row), pb.sum(x), w)
     return last + pb.sum(each)
 
 
 def product(w: Tensor, x: Tensor, turned: bool = False) -> Tensor:
-    """A product of w as a matrix; of the whole, where it is one, so that its gradient stays in factors."""
+    """Uses w as a matrix in a product. If w already is a matrix, its per-example gradient stays in factors."""
     m = w if w.ndim == 2 else pb.reshape(w, (-1, w.shape[-1]))
     m = m.mT if turned else m
     return pb.sum(pb.sin(pb.outer(x, pb.ones(m.shape[0], dtype="float64")) @ m))
@@ -160,7 +160,7 @@ USES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "a layer": lambda w, x, i: layer(w, x),
     "a checkpoint": lambda w, x, i: pb.checkpoint(lambda v: pb.sum(pb.tanh(v[i] * x[0])) + pb.sum(v * v))(w),
 }  # fmt: skip
-SHAPES = [(4,), (4, 3), (3, 4), (4, 4), (4, 1), (4, 2, 3), (3, 1, 2)]  # among them lengths that are those of the batch
+SHAPES = [(4,), (4, 3), (3, 4), (4, 4), (4, 1), (4, 2, 3), (3, 1, 2)]  # Some lengths equal that of the batch.
 
 
 @pytest.mark.parametrize("seed", range(48))
@@ -214,7 +214,7 @@ def test_norms_never_form_the_gradients_of_large_weights(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(factors, "_by_forming", noted)
     got = pb.per_example_norm(loss)(parameters, pb.tensor(words))
-    assert set(formed) == {(BATCH, 32)}  # biases, and the weights of norms
+    assert set(formed) == {(BATCH, 32)}  # These are biases, and the weights of norms.
     close(got, [sum(float(np.sum(g * g)) for g in row) for row in one_by_one(parameters, loss, batch)], rtol=1e-9)
 
 

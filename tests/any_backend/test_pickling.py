@@ -1,4 +1,4 @@
-"""pickle and processes: a tensor comes back with the same bits, and loading calls nothing but our constructor."""
+"""pickle and processes: a tensor keeps its bits, and unpickling calls only pullback's constructor."""
 
 from __future__ import annotations
 

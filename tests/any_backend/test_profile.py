@@ -1,4 +1,4 @@
-"""pb.profile: figures by phase are the formulas of what ran, once each."""
+"""pb.profile: the figures of a phase are the cost formulas of the launches that ran, each counted once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_products_of_an_mlp_are_counted_exactly() -> None:
             loss = nn.cross_entropy(net(X), Y)
         gradients = tape.gradient(loss, opt.parameters)
     assert prof.forward.matmul_flops == 2 * 64 * (784 * 128 + 128 * 10) == 13_008_896
-    assert prof.backward.matmul_flops == 13_008_896 + 2 * 64 * 128 * 10 == 13_172_736  # not twice: nobody asked for the input's
+    assert prof.backward.matmul_flops == 13_008_896 + 2 * 64 * 128 * 10 == 13_172_736  # not twice: no input gradient
     assert (prof.coverage, prof.unknown) == (1.0, {})
     assert prof.forward.flops > prof.forward.matmul_flops
     assert prof.forward.special_ops >= 64 * 10
@@ -149,7 +149,7 @@ def test_profile_makes_a_profile_that_prints_as_a_table() -> None:
 def test_a_layers_backward_pass_is_charged_to_the_layer() -> None:
 
     model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
-    parameters = model.parameters()  # which gives the layers their paths
+    parameters = model.parameters()  # This call gives the layers their paths.
     with pb.profile() as prof:
         with pb.GradientTape() as tape:
             loss = pb.sum(model(pb.ones((5, 3))))
@@ -167,13 +167,13 @@ def test_what_no_kernel_does_is_on_the_ledger_too() -> None:
         pb.ones((2, 3))
         p.assign([3.0, 4.0])
     written = {launch.kernel: launch.bytes_written for launch in prof.launches}
-    (filled,) = {*written} & {"fill", "full", "ones"}  # a kernel, or NumPy
+    (filled,) = {*written} & {"fill", "full", "ones"}  # the name of the kernel, or of NumPy's function
     assert written == {"unique": 2 * (4 + 8 + 8) + 3 * 8, "nonzero": 2 * 8, filled: 6 * 4, "assign": 2 * 4}
 
 
 @pytest.mark.skipif(door.host_kernels is None, reason="the reference does what its formulas say")
 def test_what_is_executed_has_the_padding() -> None:
-    """Vectors of a level have 2 to 16 lanes, a GPU's smallest tiles 16; test_counted.py counts it."""
+    """Vectors have 1 to 16 lanes, depending on the SIMD level, and a GPU's smallest tiles 16. test_counted.py counts the work."""
     with pb.profile() as prof:
         pb.matmul(pb.ones((9, 7)), pb.ones((7, 9)))
     assert prof.total.flops == 2 * 9 * 7 * 9
@@ -183,7 +183,7 @@ def test_what_is_executed_has_the_padding() -> None:
 
 @pytest.mark.skipif(door.host_kernels is None, reason="capture needs kernels")
 def test_a_replays_time_is_that_of_its_phases() -> None:
-    """Also where one graph is launched for all of a step: there is one for each phase then."""
+    """This holds also if a step is one CUDA graph: under a profile there is one graph per phase."""
     net = mlp()
     opt = optim.SGD(net.parameters(), 0.1)
 

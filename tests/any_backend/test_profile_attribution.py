@@ -1,4 +1,4 @@
-"""To which op and phase a launch is charged: outside tapes, beside them, in captures; and where nothing ran."""
+"""The op and phase to which a launch is charged: outside tapes, next to them, in captures, and if nothing ran."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ X = pb.tensor(np.random.default_rng(0).standard_normal((64, 784)).astype(np.floa
 
 def test_a_launch_outside_tapes_is_charged_to_its_own_op() -> None:
     x = pb.tensor(np.ones(8, np.float32))
-    for _ in range(2):  # in another order, so that nobody is right by chance
+    for _ in range(2):  # The order changes, so that no attribution is right by chance.
         for names in (("exp", "logaddexp", "sum"), ("logaddexp", "sum", "exp")):
             with pb.profile() as prof:
                 lines = [getattr(pb, name)(x, x) if name == "logaddexp" else getattr(pb, name)(x) for name in names]
@@ -53,7 +53,7 @@ def test_with_a_tape_the_host_has_time_for_it_and_without_one_it_has_none() -> N
             tape.gradient(loss, w)
     backward = sum([row.figures.seconds for row in prof.rows if row.phase == "backward"])
     recorded = prof._ledger.host["tape"] * 1e-9
-    walked = max(0.0, prof.backward.seconds - backward) if prof.device == "cpu" else 0.0  # a GPU is at work at another time
+    walked = max(0.0, prof.backward.seconds - backward) if prof.device == "cpu" else 0.0  # A GPU works at other times.
     assert prof.host.tape == pytest.approx(recorded + walked)
     assert (recorded > 0, walked > 0) == (True, prof.device == "cpu")
     assert sum(prof.host) == pytest.approx(prof.seconds)
@@ -72,7 +72,7 @@ def test_what_is_first_captured_in_a_backward_pass_is_charged_to_it_in_every_rep
             loss = pb.sum(y)
         return tape.gradient(loss, w)
 
-    step()  # no profile runs while it is recorded
+    step()  # The function is recorded while no profile runs.
     for replays in range(1, 3):
         with pb.profile() as prof:
             step()

@@ -1,4 +1,4 @@
-"""Profiles in profiles, launches of other threads, and to which op and line a launch is charged."""
+"""Nested profiles, launches of other threads, and the op and line to which a launch is charged."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_what_makes_a_tensor_is_charged_to_its_own_op_and_line() -> None:
     for name, make in makers.items():
         with pb.profile() as prof:
             make()
-            pb.sin(X)  # the next op, of another line
+            pb.sin(X)  # the next op, on another line
         of_sin = [row for row in prof.rows if row.op == "sin"]
         assert [(row.kernel, row.figures.launches) for row in of_sin] == [("sin", 1)], name
         assert all([row.line and row.line != of_sin[0].line for row in prof.rows if row.op != "sin"]), name

@@ -1,4 +1,4 @@
-"""Small programs that need more than one kind of derivative, from beginning to end."""
+"""Small complete programs that need more than one kind of derivative."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pullback.tensors.tensor import Tensor
 
 
 def test_a_net_learns_a_differential_equation(on_cpu: None) -> None:
-    """u'' = -u with u(0) = 0 and u'(0) = 1, whose solution is the sine, from the derivative by the input in the loss."""
+    """The equation is u'' = -u with u(0) = 0 and u'(0) = 1. Its solution is the sine, and the loss contains u''."""
     pb.random.seed(0)
     net = nn.Sequential(nn.Linear(1, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 1)).to("float64")
 
     def u(x: Tensor) -> Tensor:
-        return x + x * x * net(pb.reshape(x, (1,)))[0]  # has the initial values whatever the net says
+        return x + x * x * net(pb.reshape(x, (1,)))[0]  # Any network satisfies the initial values.
 
     value, second = pb.vmap(u), pb.vmap(pb.grad(pb.grad(u)))
     x = pb.tensor(np.linspace(0, 2, 32))
@@ -31,7 +31,7 @@ def test_a_net_learns_a_differential_equation(on_cpu: None) -> None:
 
 
 def test_centres_of_classes_are_learned_and_absent_classes_keep_theirs() -> None:
-    """Centre loss (Wen et al. 2016): features are pulled to the mean of their class, which follows the batches."""
+    """Centre loss (Wen et al. 2016) pulls features to a running mean of their class."""
     rng, classes = np.random.default_rng(0), 4
     points = rng.standard_normal((classes, 6)) * 3
     net = nn.Linear(6, 2)
@@ -39,7 +39,7 @@ def test_centres_of_classes_are_learned_and_absent_classes_keep_theirs() -> None
     opt = optim.Adam(net.parameters(), lr=1e-2)
     losses = []
     for _ in range(200):
-        present = rng.permutation(classes)[: classes - 1]  # one class is missing from each batch
+        present = rng.permutation(classes)[: classes - 1]  # One class is missing from each batch.
         labels = rng.choice(present, 32)
         x = pb.tensor((points[labels] + rng.standard_normal((32, 6))).astype(np.float32))
         ids = pb.tensor(labels)
@@ -57,7 +57,7 @@ def test_centres_of_classes_are_learned_and_absent_classes_keep_theirs() -> None
 
 @dataclass(frozen=True)
 class Weights:
-    """What a user keeps parameters in."""
+    """A user's dataclass that holds parameters."""
 
     first: Tensor
     rest: dict[str, Tensor]

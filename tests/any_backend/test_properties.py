@@ -1,4 +1,4 @@
-"""Claims about all shapes, indices and values, tried on those that Hypothesis thinks of."""
+"""Properties that hold for all shapes, indices and values, tested on examples that Hypothesis generates."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_casts_are_numpys_where_the_value_fits(a: Any, dtype: str) -> None:
         a = np.clip(np.nan_to_num(a), info.min, info.max)
     with np.errstate(all="ignore"):
         got, wanted = pb.tensor(a).astype(dtype).numpy(), a.astype(dtype)
-    if dtype == "float32":  # kernels flush denormal numbers of float32
+    if dtype == "float32":  # The kernels flush denormal float32 numbers to 0.
         got, wanted = (np.where(np.abs(x) < np.finfo(np.float32).tiny, 0, x) for x in (got, wanted))
     np.testing.assert_array_equal(got, wanted)
 

@@ -1,4 +1,4 @@
-"""Every Python snippet of the README runs, in order, as a reader would type them: on the CPU unless a snippet asks for a GPU."""
+"""Runs every Python snippet of the README in order, as a reader would type them, on the CPU unless a snippet uses a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What cannot be: each function refuses it with its own class of error, and names itself."""
+"""Impossible requests: each function raises the right class of error with its own name in the message."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def made_trainable(p: pb.Parameter) -> pb.Parameter:
 
 
 def state_of(change: Any) -> Any:
-    """An optimizer, and its state with something changed, to be loaded."""
+    """Returns a function that loads an optimizer's state after `change` has changed the state."""
     opt = optim.Adam([parameter(2)])
     state = opt.state_dict()
     change(state)

@@ -1,4 +1,4 @@
-"""scan: a Python loop's values and gradients to the last bit, structures, checkpointed steps, what is refused."""
+"""scan: a Python loop's values and gradients to the last bit, structures, checkpointed steps and refusals."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_slices_that_nothing_depends_on_have_a_gradient_of_zero() -> None:
 
 
 def kept(tape: Any) -> int:
-    """The bytes that a tape's nodes keep, each block of memory once."""
+    """Returns the bytes that a tape's nodes keep, counting each block of memory once."""
     arrays = [value.array for value in all_kept(tape.nodes) if hasattr(value, "array")]
     blocks: dict[int, int] = {}
     for a in arrays:
@@ -116,7 +116,7 @@ def test_gradients_reach_the_parameters_of_a_module() -> None:
     assert results[0] == results[1]
 
 
-# ---- what is refused
+# ---- refusals
 
 
 def test_lengths_that_differ_are_named() -> None:

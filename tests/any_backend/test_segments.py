@@ -1,4 +1,4 @@
-"""Segments: how many there are where nobody says it."""
+"""Segments: their number if it is not passed, and sums of exponentials without overflow."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_no_rows_have_no_segments() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_sums_of_exponentials_of_a_segment_do_not_overflow(dtype: str) -> None:
-    """Large numbers, small ones beside them, and segments of one, of infinities and of nothing."""
+    """The data have large and small numbers in one segment, and segments of one element, of infinities and of no element."""
     data = np.array([1000.0, 2.0, 999.0, -1000.0, -1001.0, -np.inf, 3e4, 1001.0, -np.inf, np.inf], dtype)
     ids = np.array([0, 3, 0, 1, 1, 3, 2, 0, 5, 6])
     wanted = np.full(7, -np.inf)

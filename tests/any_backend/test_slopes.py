@@ -1,4 +1,4 @@
-"""Where gradients are zero, undefined or cut: unconnected sources, kinks, ties, and the branch that where did not choose."""
+"""Gradients that are zero, undefined or cut: unconnected sources, kinks, ties, and the branch that pb.where did not choose."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_a_program_through_numpy_and_back_is_told_the_line_of_its_numpy_call() -
     with pytest.raises(pb.UnconnectedError, match=rf'"w".*numpy\(\) at "{re.escape(__file__)}", line {cut[0]}, in forward'):
         tape.gradient(loss, w)
     with pb.GradientTape() as tape:
-        recorded = pb.sum(np.sin(np.cumsum(w, axis=0)))  # NumPy's functions on a tensor are recorded
+        recorded = pb.sum(np.sin(np.cumsum(w, axis=0)))  # The tape records NumPy functions of a tensor.
     close(tape.gradient(recorded, w)[2], np.cos(np.full(3, 3.0)))
 
 
@@ -194,7 +194,7 @@ def test_derivatives_at_kinks_are_those_of_the_document(function: str, at: str, 
         x = watched(float(at), fused, dtype)
         y = eval(function, {"pb": pb, "nn": nn, "x": x})
     close(fused.gradient(y, x), float(slope))
-    with pb.GradientTape(), pb.GradientTape() as defined:  # recorded, so the definitions run instead of the kernels
+    with pb.GradientTape(), pb.GradientTape() as defined:  # The outer tape makes the definitions run, not the kernels.
         x = watched(float(at), defined, dtype)
         y = eval(function, {"pb": pb, "nn": nn, "x": x})
         close(defined.gradient(y, x), float(slope))
@@ -208,7 +208,7 @@ def test_second_derivatives_are_those_of_the_document(function: str, at: str, cu
 
 
 def kinks(op: Op) -> bool:
-    """Whether the op's result bends or jumps anywhere near points where its inputs are equal, or 0, or whole numbers."""
+    """True if the op's result has a kink or a jump near points whose inputs are equal, zero or integers."""
     inputs, params = example(op, np.float64)
     free = [i for i, x in enumerate(inputs) if isinstance(x, np.ndarray) and x.dtype == np.float64]
     rng, h = rng_for(op), 1e-8
@@ -229,7 +229,7 @@ def kinks(op: Op) -> bool:
 
 def test_the_document_has_a_row_for_every_op_with_a_kink() -> None:
     found = {op.name for op in ops() if op.pullback not in (None, ZERO) and kinks(op)}
-    assert {"relu", "abs", "maximum", "max", "sort", "remainder"} <= found  # the search finds what is known
+    assert {"relu", "abs", "maximum", "max", "sort", "remainder"} <= found  # The search finds known kinks.
     assert "tanh" not in found
     documented: set[str] = set()
     for function, at, _ in KINKS:
@@ -249,7 +249,7 @@ def test_the_document_names_the_ops_that_are_zero_everywhere() -> None:
 
 
 def zero_everywhere() -> list[tuple[str, Op]]:
-    """The ops from floating-point numbers to floating-point numbers that are declared to have no slope."""
+    """Returns the ops from floating-point to floating-point numbers whose declared derivative is zero."""
     found: list[tuple[str, Op]] = []
     for op in ops():
         if op.pullback is ZERO and op.kind.name in ("unary", "binary") and "float32" in takes(op):

@@ -1,4 +1,4 @@
-"""GradientTape: sources and targets, persistence, nesting to any order, threads, whole models."""
+"""GradientTape: sources and targets, persistence, nesting to any order, threads and whole models."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_leaf_a_view_and_a_later_value_as_targets_and_sources() -> None:
     assert tape.gradient(z, part).tolist() == [8 * 13.0, 12 * 13.0]
     assert [g.item() for g in tape.gradient({"y": y, "z": [z]}, [y])] == [1 + 26.0]
     with pytest.raises(pb.UnconnectedError):
-        tape.gradient(y, z)  # z comes after y
+        tape.gradient(y, z)  # z is computed after y.
 
 
 def test_the_structure_of_the_sources_is_that_of_the_result() -> None:
@@ -247,12 +247,12 @@ def test_tapes_nest_to_any_order(order: int) -> None:
             y = derivative(k - 1)
         return tape.gradient(y, x)
 
-    # the k-th derivative of sin(x) e^x is sqrt(2)^k sin(x + k pi / 4) e^x
+    # The k-th derivative of sin(x) e^x is sqrt(2)^k sin(x + k pi / 4) e^x.
     close(derivative(order), np.sqrt(2) ** order * np.sin(1.3 + order * np.pi / 4) * np.exp(1.3), 1e-12)
 
 
 def test_inner_and_outer_sources_do_not_mix() -> None:
-    """d/dx (x * d/dy (x * y)) = d/dx (x * x) = 2x: the confusion of perturbations that untagged numbers fall into."""
+    """d/dx (x * d/dy (x * y)) = d/dx (x * x) = 2x. Dual numbers without tags would confuse the two perturbations here."""
     x, y = pb.tensor(3.0), pb.tensor(5.0)
     with pb.GradientTape() as outer:
         outer.watch(x)
@@ -286,7 +286,7 @@ def test_tapes_that_overlap_without_nesting() -> None:
         b = a * x
     c = b * x
     second.__exit__(None, None, None)
-    assert second.gradient(c, x).item() == 9 * 3 + 27  # a was made before it listened: c = 9 x²
+    assert second.gradient(c, x).item() == 9 * 3 + 27  # `a` precedes the second tape, so c = 9 x² to that tape.
     assert first.gradient(b, x).item() == 27.0
 
 

@@ -1,4 +1,4 @@
-"""Tensors: making them, dtypes and promotion, indexing, immutability, and array functions against NumPy."""
+"""Tensors: creation, dtypes and promotion, indexing, immutability, and array functions against NumPy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def same(got: Any, wanted: Any, rtol: float = 1e-12) -> None:
     np.testing.assert_allclose(got, wanted, rtol=rtol, atol=1e-12)
 
 
-# ---- making
+# ---- creation
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_copies_and_pickles() -> None:
     q = copy.deepcopy(p)
     q.assign([5.0])
     assert (p.numpy()[0], q.name, q.trainable) == (1.0, "w", False)
-    assert len({t, p}) == 2  # hashed by identity, though == is elementwise
+    assert len({t, p}) == 2  # Tensors are hashed by identity, although == is elementwise.
 
 
 def test_a_parameter_knows_its_version() -> None:
@@ -383,7 +383,7 @@ def test_every_nan_is_a_value_of_its_own() -> None:
 @pytest.mark.parametrize("axis", [None, 0, 1, -1], ids=str)
 def test_norms_along_an_axis_are_numpys(axis: Any, order: Any) -> None:
     x = np.random.default_rng(0).standard_normal((4, 3))
-    for array in [*([] if axis is None and order == 2 else [x]), *([] if axis == 1 else [x[0]])]:  # 2 of a matrix is not here yet
+    for array in [*([] if axis is None and order == 2 else [x]), *([] if axis == 1 else [x[0]])]:  # Order 2 of a matrix is missing.
         for keepdims in (False, True):
             got = pb.linalg.norm(pb.tensor(array), order, axis, keepdims)
             np.testing.assert_allclose(got.numpy(), np.linalg.norm(array, order, axis, keepdims), rtol=1e-14)

@@ -1,4 +1,4 @@
-"""Nested structures: None is an empty node of all of them, and errors name the way to a leaf."""
+"""Nested structures: None is an empty node, and errors name the path to a leaf."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def holed(p: Any) -> Any:
 
 
 def same(got: Any, wanted: Any) -> None:
-    """One structure, None where it is None, and equal numbers."""
+    """Asserts that structure and numbers are equal, with None at equal places."""
     assert tree.structure(got) == tree.structure(wanted)
     for x, y in zip(tree.leaves(got), tree.leaves(wanted)):
         close(x, y)
@@ -105,7 +105,7 @@ def test_a_pullback_of_its_own_takes_and_returns_none() -> None:
         return {"y": 2 * p["b"][0], "z": None}, lambda g: {"b": [2 * g["y"], None], "c": None}
 
     close(pb.grad(lambda w: pb.sum(twice({"b": [w, None], "c": None})["y"]))(W), [2.0, 2.0])
-    close(pb.grad(lambda w: pb.sum(twice({"b": [w, w], "c": None})["y"]))(W), [2.0, 2.0])  # no gradient for the second
+    close(pb.grad(lambda w: pb.sum(twice({"b": [w, w], "c": None})["y"]))(W), [2.0, 2.0])  # The second has no gradient.
 
 
 def test_a_tangent_may_be_none_where_a_value_is() -> None:

@@ -24,7 +24,7 @@ from update_rules import RULES, lion
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-6), ("float64", 1e-12)])
 @pytest.mark.parametrize("fused", [True, False])
 def test_lion_is_the_papers_update(dtype: str, tolerance: float, weight_decay: float, fused: bool) -> None:
-    """A float32 weight below 1/8 is rounded by less than 4e-9 in each of the 100 steps."""
+    """Each of the 100 steps rounds a float32 weight below 1/8 by less than 4e-9."""
     rng = np.random.default_rng(1)
     params = [pb.Parameter(rng.uniform(-0.11, 0.11, shape).astype(dtype)) for shape in ((40, 30), (7,), ())]
     opt = optim.Lion(params, weight_decay=weight_decay)
@@ -96,7 +96,7 @@ def test_costs_are_those_that_the_kernels_counted(device: str) -> None:
 
 
 class Signs(optim.Optimizer):
-    """A formula with comparisons, which counts only what NumPy does with it."""
+    """A user's rule without a kernel, whose formula contains comparisons."""
 
     slot_names = ("last",)
 

@@ -1,4 +1,4 @@
-"""A view of a Parameter never changes in silence: after an update it is stale, and says so wherever it is read."""
+"""A view of a Parameter never changes silently. After an update it is stale, and every read of it raises."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_a_parameter_itself_is_never_stale(w: pb.Parameter) -> None:
     rows = iter(w)
     next(rows)
     w.assign(START + 2)
-    np.testing.assert_array_equal(next(rows).numpy(), START[1] + 2)  # made after the update
+    np.testing.assert_array_equal(next(rows).numpy(), START[1] + 2)  # This view is made after the update.
 
 
 def test_gradients_pass_views_and_snapshots_but_not_stop_gradient(w: pb.Parameter) -> None:
@@ -257,7 +257,7 @@ def test_a_gradient_at_indices_that_changed_is_right_or_raises(name: str, part: 
         np.testing.assert_array_equal(found, expected)
 
 
-# ---- whoever changes a Parameter
+# ---- all ways to change a Parameter
 
 
 def _by_step(w: pb.Parameter) -> None:
@@ -299,7 +299,7 @@ def test_moving_into_an_optimizers_memory_changes_no_view(w: pb.Parameter) -> No
     view = w.T
     optimizer = optim.Adam([w], lr=0.1)
     np.testing.assert_array_equal(view.numpy(), START.T)
-    optimizer.step([None])  # no gradient: nothing changes
+    optimizer.step([None])  # Without gradients nothing changes.
     np.testing.assert_array_equal((view + 1).numpy(), START.T + 1)
     optimizer.step([pb.ones((2, 3))])
     with pytest.raises(pb.StaleValueError):

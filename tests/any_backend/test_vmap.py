@@ -1,4 +1,4 @@
-"""vmap: for every op the same as a Python loop over the examples; with tapes inside and around it; with itself."""
+"""vmap: equal to a Python loop over the examples for every op, with tapes inside and around it, and nested in itself."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ from pullback.tensors import dtypes
 from pullback.tensors.tensor import Tensor
 
 SIZE = 3
-DRAWS = [op for op in ops() if op.names[:1] == ("state",)]  # random numbers: tested below
+DRAWS = [op for op in ops() if op.names[:1] == ("state",)]  # Tests below cover random numbers.
 ALL = [op for op in ops() if op not in DRAWS and op.name not in ("to_device",)]
 DIFFERENTIABLE = [op for op in ALL if op.pullback is not None and op.pullback is not ZERO]
 
 
 def examples(op: Op, count: int) -> tuple[list[list[np.ndarray[Any, Any]]], tuple[Any, ...]]:
-    """The inputs of as many calls, and the parameters of all. Integers (indices, labels) are moved on by one from call to call."""
+    """Returns the inputs of `count` calls and their common parameters.
+
+    Integers (indices, labels) are rolled by one position from call to call.
+    """
     rng, calls, params = rng_for(op), [], ()
     for k in range(count):
         inputs, params = example(op, np.float64 if "float64" in takes(op) else np.int64, rng)
@@ -35,7 +38,7 @@ def examples(op: Op, count: int) -> tuple[list[list[np.ndarray[Any, Any]]], tupl
 
 
 def batched_inputs(op: Op, count: int) -> list[tuple[bool, ...]]:
-    """Which inputs have a batch axis: every choice but none."""
+    """Returns every choice of inputs that have a batch axis, except none. The state of a generator has no batch axis."""
     states = [op.names[i] == "state" for i in range(min(count, len(op.names)))] + [False] * count
     return [on for on in product([False, True], repeat=count) if any(on) and not any(b and s for b, s in zip(on, states))]
 
@@ -45,7 +48,7 @@ def axes(on: tuple[bool, ...]) -> tuple[int | None, ...]:
 
 
 def loop(f: Any, on: tuple[bool, ...], arrays: list[Any]) -> Any:
-    """f of each example, stacked."""
+    """Applies f to each example in a Python loop and stacks the results."""
     size = next(len(x) for x, b in zip(arrays, on) if b)
     return np.stack([host(f(*[pb.tensor(x[k] if b else x) for x, b in zip(arrays, on)])) for k in range(size)])
 
@@ -79,7 +82,7 @@ def test_vmap_is_a_loop(op: Op) -> None:
 
 
 def gradients(op: Op, params: Any, weights: Any) -> Any:
-    """A function of the op's inputs: the gradient of a weighted sum of the result by each floating-point input."""
+    """Returns a function that computes the gradient of a weighted sum of the result for each floating-point input."""
 
     def f(*inputs: Tensor) -> list[Tensor]:
         free = [x for x, rule in zip(inputs, op.rules * len(inputs) if op.joint else op.rules) if dtypes.is_float(x.dtype) and rule]
@@ -133,7 +136,7 @@ def test_vmap_of_vmap_is_two_loops(op: Op) -> None:
     count = len(calls[0])
     for outer, inner in product(batched_inputs(op, count), repeat=2):
         if count > 2 and (not all(outer) or not all(inner)) and sum(outer) + sum(inner) != count:
-            continue  # of three inputs not every choice
+            continue  # For three inputs, not every choice is tested.
         both = [np.stack([np.stack([calls[SIZE * a + b][i] for b in range(SIZE)]) for a in range(2)]) for i in range(count)]
         arrays = [x if a and b else x[:, 0] if a else x[0] if b else x[0, 0] for x, a, b in zip(both, outer, inner)]
         got = pb.vmap(pb.vmap(f, in_axes=axes(inner)), in_axes=axes(outer))(*tensors(arrays))
@@ -195,7 +198,7 @@ def test_gradients_inside_of_two_vmaps_are_those_of_each_example() -> None:
 @pytest.mark.parametrize("on", [(True, False), (False, True), (True, True)])
 @pytest.mark.parametrize("turned", [False, True])
 def test_products_with_a_vector_and_their_gradients(on: tuple[bool, bool], turned: bool) -> None:
-    """A matrix and a vector, either of each example or the same for all; the vector on the right or on the left."""
+    """The matrix and the vector may each be batched or shared, and the vector stands on the right or on the left."""
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal((SIZE, 4, 5) if on[0] else (4, 5)), rng.standard_normal((SIZE, 5) if on[1] else 5)]
 
@@ -283,7 +286,7 @@ def test_reading_an_element_is_refused_in_words() -> None:
     for read in (lambda x: x.item(), lambda x: bool(x > 0), lambda x: x.numpy(), lambda x: np.asarray(x), float, pb.unique_values):
         with pytest.raises(pb.VmapError, match="differ from example to example"):
             pb.vmap(read)(pb.ones(3))
-    pb.exp(pb.ones(3))  # nothing is left behind
+    pb.exp(pb.ones(3))  # The failed call leaves no state behind.
 
 
 def test_lengths_and_axes_are_checked() -> None:

@@ -1,4 +1,4 @@
-"""Warnings name the user's line: Python then shows them once per line, and filters see the module that the user wrote."""
+"""Warnings name the user's line, so Python shows them once per line and filters match the user's module."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_a_float64_array_in_a_network_of_float32_warns_once(network: Any) -> Non
     (message,) = messages(lambda: network(ARRAY))
     assert "float64" in message
     assert ".astype(np.float32)" in message
-    (_,) = messages(lambda: network(ARRAY))  # the next call is another one
+    (_,) = messages(lambda: network(ARRAY))  # The next call warns again.
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_a_float64_array_warns_also_as_the_argument_of_a_captured_or_transformed
     assert messages(lambda: run(pb.tensor(ARRAY, dtype=pb.float64))) == []
 
 
-# ---- transforms of functions whose argument leaves as numbers
+# ---- transforms of functions that read their argument as numbers
 
 ONE, TWO = pb.tensor(2.0), pb.tensor([1.0, 2.0])
 

@@ -1,4 +1,4 @@
-"""Which backend runs, and why another cannot."""
+"""The choice of the backend, and the reasons given for a backend that cannot run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_backend_that_does_not_exist_is_an_error_that_names_those_that_do() ->
 
 
 def test_kernels_that_were_built_load() -> None:
-    """Without them the package falls back, thousands of tests skip, and nothing would fail."""
+    """If kernels do not load, the package falls back and thousands of tests skip. Only this test would fail."""
     built = {path.name.split(".")[0] for path in Path(pb.__file__).parent.glob("_*.so")}
     detector, reason = native._load("_level")
     assert (detector is not None) == ("_level" in built), reason

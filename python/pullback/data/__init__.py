@@ -1,4 +1,4 @@
-"""Data: the digits that come with the package, and a loader that shuffles and gathers on the device."""
+"""Data: the digits that come with the package, and a loader that shuffles and gathers rows on the device."""
 
 from ..exports import exported
 from .digits import Digits, digits

@@ -1,4 +1,4 @@
-"""1,797 real handwritten digits, in the package: enough to train on in seconds, and nothing to download."""
+"""The package contains 1,797 real handwritten digits. They need no download, and training on them takes seconds."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 from ..tensors.creation import asarray
 from ..tensors.tensor import Tensor
 
-FOLD = 5  # every fifth image of a class is for testing
+FOLD = 5  # Every fifth image of a class is for testing.
 
 
 @dataclass(frozen=True)
 class Digits:
-    """Images (n, 8, 8) of float32 in [0, 1] (0 is paper, 1 is ink) and labels (n,) of int64 from 0 to 9."""
+    """float32 images of shape (n, 8, 8) in [0, 1], where 0 is paper and 1 is ink, and int64 labels (n,) from 0 to 9."""
 
     x_train: Tensor
     y_train: Tensor
@@ -27,10 +27,10 @@ class Digits:
 
 
 def digits(device: str | None = None) -> Digits:
-    """The UCI digits of Alpaydin & Kaynak (CC BY 4.0), split 80 to 20.
+    """Returns the UCI digits of Alpaydin & Kaynak (CC BY 4.0), split 80 to 20.
 
-    The split is fixed and stratified: of each class, in the order of the source, the 5th, 10th, 15th… image is for testing,
-    all others for training. That makes 1,442 and 355.
+    The split is fixed and stratified: in each class, in the order of the source, the 5th, 10th, 15th … image is for testing, and
+    the other images are for training. There are 1,442 training and 355 test images.
     """
     with np.load(Path(__file__).with_name("digits.npz"), allow_pickle=False) as archive:
         images, labels = archive["images"], archive["labels"]

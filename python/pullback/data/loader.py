@@ -1,4 +1,4 @@
-"""Loader: mini-batches of arrays that live on the device; shuffling and gathering happen there."""
+"""Loader, which yields mini-batches of arrays on a device, and shuffles and gathers them there."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from ..tensors.tensor import Tensor
 
 
 class Loader:
-    """Iterates over mini-batches, one pass (epoch) for each `for`.
+    """Iterates over mini-batches; each `for` is one pass (epoch).
 
     Args:
-        arrays: one array, or a list or tuple of arrays with equal first axes: rows that belong together.
-        batch_size: rows of a batch; the last one is smaller where it does not divide, unless drop_last.
-        shuffle: a new order every epoch: permutation number `epoch` of the Philox stream of `seed`, on every device the same.
-        seed: of the shuffling.
-        device: where the arrays are copied once; where they are, if None. There they are read batch by batch: what is written
-            to an array later is in the batches that come after, and in none that was given out.
+        arrays: one array, or a list or tuple of arrays with first axes of equal length, whose rows belong together.
+        batch_size: the number of rows in a batch. The last batch has fewer if the rows do not divide evenly.
+        shuffle: draws a new order every epoch: permutation number `epoch` of the Philox stream of `seed`, equal on all devices.
+        seed: the seed of the shuffling.
+        device: a device to which the arrays are copied once, or None to read them batch by batch where they are. A later write to
+            an array that was not copied appears in later batches, never in one that was already yielded.
         drop_last: leaves out a last batch that is not full.
 
-    Yields a tuple of tensors, or a tensor where one array was given. Every `for` begins a whole epoch, also after one that was
-    left early. `state_dict` between batches and `load_state_dict` resume exactly there. Raises ShapeError, PullbackError.
+    Yields a tuple of tensors, or a tensor if `arrays` is one array. Every `for` begins a new epoch, even if the previous one was
+    left early. `state_dict` between batches and `load_state_dict` resume at that batch. Raises ShapeError, PullbackError.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Loader:
         self._single = not isinstance(arrays, (list, tuple))
         given = [arrays] if self._single else arrays
         self._arrays = [asarray(a, device=device) for a in given]
-        self._change = [can_change(a, t.array) for a, t in zip(given, self._arrays)]  # batches in order are views of the others
+        self._change = [can_change(a, t.array) for a, t in zip(given, self._arrays)]  # unshuffled batches of other arrays are views
         self.rows = _rows(self._arrays)
         batch_size = _positive(batch_size)
         if drop_last and batch_size > self.rows:
@@ -51,23 +51,23 @@ class Loader:
                 f"Loader: batch_size={batch_size} with drop_last=True gives no batch of {self.rows} rows. Make it smaller."
             )
         self.batch_size, self.shuffle, self.seed, self.drop_last = batch_size, shuffle, seed, drop_last
-        self._next = (0, 0)  # where the next `for` begins: the epoch, and the batches of it to skip
-        self._at = (0, 0)  # where the iteration that advanced last is: its epoch, and the batches given out in it
-        self._kept_order: tuple[tuple[int, int], Tensor] | None = None  # of an epoch, for next_rows
-        Generator(seed)  # refuses a bad seed now
+        self._next = (0, 0)  # the epoch that the next `for` begins, and the number of its batches to skip
+        self._at = (0, 0)  # the epoch of the iteration that advanced last, and the number of batches it has yielded
+        self._kept_order: tuple[tuple[int, int], Tensor] | None = None  # ((epoch, seed), order of the rows), for next_rows
+        Generator(seed)  # raises now if the seed is invalid
 
     def __len__(self) -> int:
-        """Batches in an epoch."""
+        """Returns the number of batches in an epoch."""
         full, rest = divmod(self.rows, self.batch_size)
         return full + (1 if rest and not self.drop_last else 0)
 
     @property
     def epoch(self) -> int:
-        """Passes begun before the one that is under way, or comes next where none is."""
+        """The number of the pass in progress, counted from 0, or of the next pass if none is in progress."""
         return self._at[0]
 
     def __iter__(self) -> Iterator[Any]:
-        """The rest of an epoch that `load_state_dict` resumed, otherwise a whole one."""
+        """Yields the rest of an epoch that `load_state_dict` resumed, otherwise a whole epoch."""
         epoch, start = self._next
         self._next = (epoch + 1, 0)
         order, count = self._order(epoch), len(self)
@@ -79,15 +79,15 @@ class Loader:
             self._at = (epoch + 1, 0)
 
     def next_rows(self, count: int | None = None) -> Tensor:
-        """Moves on by so many batches, from one epoch into the next, and returns the numbers of their rows: (count, batch_size), or
-        (batch_size,) where no count is given. `pb.capture` asks for them, and gathers inside.
+        """Advances by `count` batches, across epochs, and returns the indices of their rows: (count, batch_size), or (batch_size,)
+        if count is None. `pb.capture` uses the indices to gather the rows inside a captured function.
 
-        Raises PullbackError where the last batch of an epoch is smaller.
+        Raises PullbackError if the last batch of an epoch is smaller.
         """
         if self.rows % self.batch_size and not self.drop_last:
             raise PullbackError(
-                f"Loader: {self.rows} rows do not divide into batches of {self.batch_size}; those of a captured function must be "
-                f"equal. Say drop_last=True."
+                f"Loader: {self.rows} rows do not divide into batches of {self.batch_size}; a captured function needs batches of "
+                f"equal size. Pass drop_last=True."
             )
         found = [self._rows_of_next() for _ in range(1 if count is None else count)]
         return found[0] if count is None else stack(found)
@@ -102,7 +102,7 @@ class Loader:
         return rows
 
     def gather(self, rows: Tensor) -> tuple[Tensor, ...]:
-        """These rows of every array."""
+        """Returns these rows of every array."""
         with door.charged_to(door.DATA):
             return tuple([a[rows] for a in self._arrays])
 
@@ -124,12 +124,12 @@ class Loader:
         return parts[0] if self._single else tuple(parts)
 
     def state_dict(self) -> dict[str, int]:
-        """Where the iteration that advanced last is: its epoch, the batches given out in it, and the seed."""
+        """Returns the position of the iteration that advanced last: its epoch, the batches it has yielded, and the seed."""
         epoch, done = self._at
         return {"epoch": epoch, "batches": done, "seed": self.seed}
 
     def load_state_dict(self, state: Any) -> None:
-        """Goes on exactly there: the next `for` gives the batches that were left. Raises PullbackError."""
+        """Restores a position: the next `for` yields the remaining batches of that epoch. Raises PullbackError."""
         if not isinstance(state, Mapping) or set(state) != {"epoch", "batches", "seed"}:
             what = sorted(map(str, state)) if isinstance(state, Mapping) else f"the type {type(state).__name__}"
             raise PullbackError(f"Loader: the state has {what}; it must be a dict of batches, epoch and seed.")
@@ -138,7 +138,7 @@ class Loader:
             raise PullbackError(
                 f"Loader: the state is at batch {done} of epoch {epoch}, but an epoch has {len(self)} batches here."
             )
-        Generator(int(state["seed"]))  # refuses a bad seed now
+        Generator(int(state["seed"]))  # raises now if the seed is invalid
         self._next = self._at = (epoch, done)
         self.seed = int(state["seed"])
 

@@ -1,1 +1,1 @@
-"""Programs in the public API that the command line runs."""
+"""Programs that the command line runs. They use only the public API."""

@@ -1,4 +1,4 @@
-"""Training on the digits, behind `pullback train digits`: a whole program in the public API, and an example of it."""
+"""Training on the digits, as `pullback train digits` runs it: a complete example program of the public API."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..tensors import devices
 
 
 def mlp() -> nn.Module:
-    """64 pixels, 128 hidden units, 10 classes: 9,610 parameters."""
+    """Returns a network for 64 pixels and 10 classes with 128 hidden units: 9,610 parameters."""
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
 
 
@@ -30,11 +30,11 @@ MODELS: dict[str, Callable[[], nn.Module]] = {"mlp": mlp}
 
 @dataclass
 class Result:
-    """What a training run gave.
+    """The result of a training run.
 
     Attributes:
-        losses: the mean loss of each step's batch. accuracy: the share of the test images that is right.
-        profile: all launches of the training steps. seconds: their wall time. steps: how many.
+        losses: the mean loss of each step's batch. accuracy: the share of test images that are classified correctly.
+        profile: all launches of the training steps. seconds: their wall time. steps: the number of training steps.
     """
 
     model: nn.Module
@@ -55,13 +55,14 @@ def train_digits(
     device: str | None = None,
     progress: Callable[[Sequence[int]], Any] | None = None,
 ) -> Result:
-    """Trains a network on the digits with Adam, and tests it once at the end. The same arguments give the same bits.
+    """Trains a network on the digits with Adam, and tests it once at the end. Equal arguments give equal bits.
 
     Args:
         model: a name in MODELS.
-        lr: learning rate, falling to 0 along a cosine.
-        seed: of the weights and of the shuffling.
-        progress: wraps the epochs, as tqdm does; its `set_postfix(loss=…)`, if it has one, is told of the loss.
+        lr: the initial learning rate, which falls to 0 along a cosine.
+        seed: the seed of the weights and of the shuffling.
+        progress: a function that wraps the range of epochs, as tqdm does. If its result has a `set_postfix`, that is called with
+            loss=… after every epoch.
 
     Raises: PullbackError, DeviceError.
     """
@@ -82,7 +83,7 @@ def train_digits(
         start = time.perf_counter()
         with Profile() as profile:
             for _ in rounds:
-                done = [step(x, y) for x, y in loader]  # read together: on a GPU no step waits for the one before
+                done = [step(x, y) for x, y in loader]  # Losses are read after the epoch, so that no step waits on a GPU.
                 losses += [loss.item() for loss in done]
                 if hasattr(rounds, "set_postfix"):
                     rounds.set_postfix(loss=f"{sum(losses[-len(loader) :]) / len(loader):.4f}")
@@ -91,14 +92,14 @@ def train_digits(
 
 
 def accuracy(network: nn.Module, data: Digits) -> float:
-    """The share of the test images whose largest output is their class."""
+    """Returns the share of the test images whose largest output is that of their class."""
     return float(equal(argmax(network(data.x_test), axis=1), data.y_test).astype("float32").mean().item())
 
 
 def write(result: Result, folder: str | Path) -> tuple[Path, Path, Path | None]:
-    """Saves weights, the page of the profile and, where matplotlib is there, the loss curve.
+    """Saves the weights, the HTML page of the profile and, if matplotlib is installed, the loss curve.
 
-    Returns: their paths, None for no curve.
+    Returns: their paths, with None if there is no curve.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)

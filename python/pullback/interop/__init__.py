@@ -1,1 +1,1 @@
-"""Other libraries: NumPy's functions on tensors, and what code for any array library may ask."""
+"""Interoperation: NumPy's functions on tensors, and the inspection functions of the array API standard."""

@@ -1,7 +1,7 @@
-"""NumPy's functions on tensors: `np.sin(t)` is `pb.sin(t)`, recorded and differentiated.
+"""Makes NumPy's functions work on tensors: `np.sin(t)` is `pb.sin(t)`, recorded and differentiated.
 
-The functions are found by NumPy's name in the public namespace, the arguments by NumPy's signature; a table tells the names
-that differ, and `numpy_signatures.py` holds the functions whose arguments do.
+A function is looked up in pullback's public namespace by NumPy's name, and its arguments are matched by NumPy's signature. The
+tables below list the names that differ; `numpy_signatures.py` defines the functions whose arguments differ.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ REDUCTIONS: Final = {
     "add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min", "logical_and": "all", "logical_or": "any",
 }  # fmt: skip
 SCANS: Final = {"add": "cumulative_sum", "multiply": "cumulative_prod"}
-# What these return is no tensor and has no derivative, so they see the tensor's memory as a NumPy array.
+# These functions return no tensor and have no derivative, so they receive the tensor's memory as a NumPy array.
 FACTS: Final = frozenset({
     "allclose", "array2string", "array_equal", "array_equiv", "array_repr", "array_str", "can_cast", "copyto", "iscomplexobj",
     "isrealobj", "may_share_memory", "ndim", "result_type", "save", "savetxt", "savez", "savez_compressed", "shape",
@@ -35,7 +35,10 @@ FACTS: Final = frozenset({
 
 
 def array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-    """Tensor.__array_ufunc__: np.add(t, 1), array + t, np.add.reduce(t). Raises TypeError for what pullback has not."""
+    """Implements Tensor.__array_ufunc__: np.add(t, 1), array + t, np.add.reduce(t).
+
+    Raises TypeError for a ufunc or method that pullback does not have.
+    """
     if any([_foreign(x) for x in inputs]):
         return NotImplemented
     shown = f"np.{ufunc.__name__}" + ("" if method == "__call__" else f".{method}")
@@ -58,7 +61,10 @@ def array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **options: 
 
 
 def array_function(self: Tensor, func: Any, types: Any, args: Any, options: Any) -> Any:
-    """Tensor.__array_function__: np.sum(t), np.concatenate([t, u]). Raises TypeError for what pullback has not."""
+    """Implements Tensor.__array_function__: np.sum(t), np.concatenate([t, u]).
+
+    Raises TypeError for a function that pullback does not have.
+    """
     if any([not issubclass(kind, (Tensor, np.ndarray)) for kind in types]):
         return NotImplemented
     name, module = func.__name__, str(func.__module__)
@@ -75,12 +81,12 @@ def array_function(self: Tensor, func: Any, types: Any, args: Any, options: Any)
 
 
 def our_name(name: str) -> str:
-    """pullback's name for NumPy's: the array API's, so arcsin is asin."""
+    """Returns pullback's name of a NumPy function, which is the array API's name: asin for arcsin."""
     return "a" + name[3:] if name.startswith("arc") else RENAMED.get(name, name)
 
 
 def public(name: str, module: str = "numpy") -> Callable[..., Any] | None:
-    """pullback's function of that name, in pb or pb.linalg; None where there is none."""
+    """Returns pullback's public function of that name, from pb or, for module "numpy.linalg", from pb.linalg; None if missing."""
     import pullback
 
     namespace = pullback if module == "numpy" else getattr(pullback, module.rpartition(".")[2], None)
@@ -89,13 +95,13 @@ def public(name: str, module: str = "numpy") -> Callable[..., Any] | None:
 
 
 def _foreign(x: Any) -> bool:
-    """Another library's array type, which has its own say."""
+    """True if x is an array of another library, which may handle the ufunc itself."""
     ours = isinstance(x, (Tensor, np.ndarray, np.generic)) or hasattr(x, "__cuda_array_interface__")
     return not ours and hasattr(x, "__array_ufunc__")
 
 
 def _as_arrays(tree: Any) -> Any:
-    """The arguments with tensors as NumPy arrays."""
+    """Returns the arguments with every tensor replaced by a NumPy array."""
     if isinstance(tree, Tensor):
         return np.asarray(tree)
     if isinstance(tree, (list, tuple)):
@@ -113,7 +119,7 @@ def _unknown(shown: str) -> str:
 
 
 def _given(shown: str, options: dict[str, Any]) -> dict[str, Any]:
-    """The options but NumPy's placeholders. Raises TypeError for where= and out=."""
+    """Returns the options without NumPy's placeholders for missing values. Raises TypeError for where= and out=."""
     given = {k: v for k, v in options.items() if v is not np._NoValue}  # type: ignore[attr-defined]
     for name, instead in (("out", "use the result"), ("where", "choose with pb.where")):
         if given.get(name) is not None and given[name] is not True:
@@ -143,7 +149,11 @@ def _parameters(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _translated(shown: str, func: Any, function: Any, args: Any, options: Any) -> tuple[list[Any], dict[str, Any]]:
-    """NumPy's arguments as ours: by name where we know it, otherwise by position; NumPy's defaults are left out."""
+    """Returns NumPy's arguments as positional and named arguments of pullback's function.
+
+    Required arguments go by position, other arguments by name. An argument that pullback's function does not have is left out if
+    it has NumPy's default.
+    """
     signature = _signature(func)
     bound = signature.bind(*args, **options)
     ours = _parameters(function)
@@ -159,7 +169,7 @@ def _translated(shown: str, func: Any, function: Any, args: Any, options: Any) -
         elif name in ours:
             named[name] = value
         elif not (value is default or (not hasattr(value, "shape") and value == default)):
-            named[name] = value  # refused, in words, by _call
+            named[name] = value  # _call raises an error that explains it
     return positional, named
 
 
@@ -169,6 +179,6 @@ def _signature(func: Any) -> inspect.Signature:
 
 
 def attach() -> None:
-    """Gives Tensor NumPy's protocols."""
+    """Adds NumPy's protocols to Tensor."""
     for name, protocol in (("__array_ufunc__", array_ufunc), ("__array_function__", array_function)):
         setattr(Tensor, name, protocol)

@@ -1,4 +1,4 @@
-"""What pullback says of itself to code written for any array library (array API standard 2024.12, "Inspection")."""
+"""The inspection functions for code that runs on any array library (array API standard 2024.12, "Inspection")."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ _DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32
 
 
 class NamespaceInfo:
-    """`pb.__array_namespace_info__()`: capabilities, devices and dtypes, by the names of the standard."""
+    """The result of `pb.__array_namespace_info__()`: capabilities, devices and dtypes, by the names of the standard."""
 
     def capabilities(self) -> dict[str, Any]:
-        """Masks and data-dependent shapes are supported; a tensor has up to 64 axes (kernels take 8, NumPy the others)."""
+        """Boolean masks and data-dependent shapes are supported. A tensor has up to 64 axes; NumPy runs ops on more than 8."""
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
 
     def default_device(self) -> str:
         return devices.default_device()
 
     def devices(self) -> list[str]:
-        """The devices that can be used now."""
+        """Returns the devices that can be used now."""
         return ["cpu"] + ([] if devices.why_not("cuda") else ["cuda"])
 
     def default_dtypes(self, *, device: str | None = None) -> dict[str, Any]:
@@ -28,6 +28,6 @@ class NamespaceInfo:
         return {"real floating": dtypes.DEFAULT, "integral": integer, "indexing": integer}
 
     def dtypes(self, *, device: str | None = None, kind: Any = None) -> dict[str, Any]:
-        """The standard's dtypes by name, those of a kind (or of several) where one is given: pb.isdtype's kinds."""
+        """Returns the standard's dtypes by name; only those of `kind` if given. The kinds are those of pb.isdtype."""
         found = {name: dtypes.as_dtype(name) for name in _DTYPES}
         return {name: dtype for name, dtype in found.items() if kind is None or dtypes.isdtype(dtype, kind)}

@@ -1,4 +1,4 @@
-"""NumPy functions whose arguments differ from ours by more than a name, each with NumPy's signature."""
+"""NumPy functions whose arguments differ from pullback's by more than a name. Each has NumPy's signature."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layers, losses and initial weights. Layouts, names and default initialisation as PyTorch."""
+"""Layers, losses and initial weights. Weight layouts, names and default initialization follow PyTorch."""
 
 from ..exports import exported
 from . import functional, init

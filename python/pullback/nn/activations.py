@@ -1,4 +1,4 @@
-"""Activations: one layer per function. A layer's options are the parameters of its __init__."""
+"""Activation functions, and one layer per function. The parameters of a layer's __init__ are the options of its function."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .module import Module
 
 
 def elu(x: Any, alpha: float = 1.0) -> Tensor:
-    """x where positive, alpha * (exp(x) - 1) elsewhere."""
+    """Returns x where x is positive, alpha * (exp(x) - 1) elsewhere."""
     if alpha == 1:
         return elementwise.elu(x)
     x = as_tensor(x)
@@ -29,23 +29,23 @@ def _gelu_kind(approximate: Any) -> Any:
 
 
 def gelu(x: Any, approximate: str = "none") -> Tensor:
-    """x times the normal distribution's cumulative probability of x, exactly or by its tanh approximation."""
+    """Returns x * Φ(x), where Φ is the standard normal distribution function: exact, or approximated with tanh."""
     return _gelu_kind(approximate)(x)
 
 
 def softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
-    """log(1 + exp(beta x)) / beta; x itself where beta x is above the threshold."""
+    """Returns log(1 + exp(beta x)) / beta, and x itself where beta x is above the threshold."""
     if beta == 1 and threshold == 20:
-        return elementwise.softplus(x)  # beyond 20 it rounds to x in float32, and is more exact in float64
+        return elementwise.softplus(x)  # Above 20 it rounds to x in float32; in float64 it is more accurate than x.
     x = as_tensor(x)
     large = x * beta > threshold
     return elementwise.where(large, x, elementwise.softplus(elementwise.where(large, 0.0, x) * beta) / beta)
 
 
 class Activation(Module):
-    """Base class of the layers that apply one function: class ReLU(Activation, function=relu).
+    """Base class of the layers that apply one function. A subclass names it: class ReLU(Activation, function=relu).
 
-    The parameters of __init__ are options of the function. They are attributes of the layer, and each call passes them on by name.
+    The parameters of __init__ are the options of the function. The layer stores them as attributes and passes them by name.
     """
 
     _function: ClassVar[Callable[..., Tensor]]
@@ -53,7 +53,7 @@ class Activation(Module):
 
     def __init_subclass__(cls, *, function: Callable[..., Tensor] | None = None, **more: Any) -> None:
         super().__init_subclass__(**more)
-        if function is None:  # a user's subclass, which keeps the function and the options of its base
+        if function is None:  # A user's subclass keeps the function and the options of its base class.
             return
         cls._function = staticmethod(function)
         cls._options = tuple(inspect.signature(cls.__init__).parameters)[1:] if "__init__" in vars(cls) else ()
@@ -66,37 +66,37 @@ class Activation(Module):
 
 
 class ReLU(Activation, function=elementwise.relu):
-    """max(x, 0), element by element; derivative 0 at 0."""
+    """Applies max(x, 0) elementwise. Its derivative at 0 is 0."""
 
 
 class Tanh(Activation, function=elementwise.tanh):
-    """tanh, element by element."""
+    """Applies tanh elementwise."""
 
 
 class Sigmoid(Activation, function=elementwise.sigmoid):
-    """1 / (1 + exp(-x)), element by element."""
+    """Applies 1 / (1 + exp(-x)) elementwise."""
 
 
 class SiLU(Activation, function=elementwise.silu):
-    """x times its sigmoid, element by element."""
+    """Applies x * sigmoid(x) elementwise."""
 
 
 class LeakyReLU(Activation, function=elementwise.leaky_relu):
-    """x where positive, negative_slope * x elsewhere."""
+    """Returns x where x is positive, negative_slope * x elsewhere."""
 
     def __init__(self, negative_slope: float = 0.01) -> None:
         self.negative_slope = negative_slope
 
 
 class ELU(Activation, function=elu):
-    """x where positive, alpha * (exp(x) - 1) elsewhere."""
+    """Returns x where x is positive, alpha * (exp(x) - 1) elsewhere."""
 
     def __init__(self, alpha: float = 1.0) -> None:
         self.alpha = alpha
 
 
 class GELU(Activation, function=gelu):
-    """x times the normal distribution's cumulative probability of x; approximate="tanh" for the approximation."""
+    """Applies x * Φ(x), where Φ is the standard normal distribution function; approximate="tanh" approximates it."""
 
     def __init__(self, approximate: str = "none") -> None:
         self.approximate = approximate
@@ -104,21 +104,21 @@ class GELU(Activation, function=gelu):
 
 
 class Softplus(Activation, function=softplus):
-    """log(1 + exp(beta x)) / beta; x itself where beta x is above the threshold, as in PyTorch."""
+    """Returns log(1 + exp(beta x)) / beta, and x itself where beta x is above the threshold, as in PyTorch."""
 
     def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
         self.beta, self.threshold = beta, threshold
 
 
 class Softmax(Activation, function=rows.softmax):
-    """exp(x) / sum(exp(x)) along an axis."""
+    """Applies exp(x) / sum(exp(x)) along an axis."""
 
     def __init__(self, axis: int = -1) -> None:
         self.axis = axis
 
 
 class LogSoftmax(Activation, function=rows.log_softmax):
-    """log(softmax(x)) along an axis."""
+    """Applies log(softmax(x)) along an axis."""
 
     def __init__(self, axis: int = -1) -> None:
         self.axis = axis

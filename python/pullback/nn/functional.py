@@ -1,4 +1,4 @@
-"""The functions behind the layers, and the losses."""
+"""The functions that the layers apply, and the losses."""
 
 from ..exports import exported
 from ..ops.elementwise import leaky_relu, relu, sigmoid, silu, tanh

@@ -1,4 +1,4 @@
-"""Initial values of weights, written into a Parameter in place. Fans are counted for (out, in, …) weights, as in PyTorch."""
+"""Initializers, which write values into a Parameter in place. A weight's fans assume the layout (out, in, …), as in PyTorch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ GAINS = {"linear": 1.0, "sigmoid": 1.0, "conv": 1.0, "tanh": 5 / 3, "relu": math
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """How much wider weights must be drawn to keep the variance through an activation: torch.nn.init.calculate_gain."""
+    """Returns the factor on the standard deviation of weights that makes up for an activation's effect on the variance.
+
+    The factors are those of torch.nn.init.calculate_gain.
+    """
     if nonlinearity == "leaky_relu":
         return math.sqrt(2 / (1 + (0.01 if param is None else param) ** 2))
     if nonlinearity not in GAINS:
@@ -25,7 +28,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 
 def fans(shape: tuple[int, ...]) -> tuple[int, int]:
-    """(fan in, fan out) of an (out, in, …) weight: how many inputs an output has, and how many outputs an input."""
+    """Returns (fan in, fan out) of an (out, in, …) weight: the number of inputs per output, and of outputs per input."""
     if len(shape) < 2:
         raise ShapeError(f"init: a weight of shape {shape} has no fans; it must be (out, in, …). Use init.uniform or init.normal.")
     field = math.prod(shape[2:])
@@ -39,7 +42,7 @@ def _draw(p: Parameter, how: str, generator: Generator | None, *bounds: float) -
 
 
 def constant(p: Parameter, value: float) -> Parameter:
-    """Every element the same number."""
+    """Sets every element to `value`."""
     return p.assign(np.full(p.shape, value))
 
 
@@ -52,12 +55,12 @@ def ones(p: Parameter) -> Parameter:
 
 
 def uniform(p: Parameter, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None) -> Parameter:
-    """Uniform in [low, high)."""
+    """Draws every element uniformly from [low, high)."""
     return _draw(p, "uniform", generator, low, high)
 
 
 def normal(p: Parameter, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Parameter:
-    """Normal with this mean and standard deviation."""
+    """Draws every element from the normal distribution with this mean and standard deviation."""
     return _draw(p, "normal", generator, mean, std)
 
 
@@ -70,20 +73,23 @@ def truncated_normal(
     *,
     generator: Generator | None = None,
 ) -> Parameter:
-    """Normal, cut off below a and above b (values, not standard deviations; two standard deviations where None)."""
+    """Draws from a normal distribution that is cut off below a and above b.
+
+    a and b are values, not numbers of standard deviations. None cuts off at two standard deviations from the mean.
+    """
     low = -2.0 if a is None else (a - mean) / std
     high = 2.0 if b is None else (b - mean) / std
     return _draw(p, "truncated_normal", generator, mean, std, low, high)
 
 
 def xavier_uniform(p: Parameter, gain: float = 1.0, *, generator: Generator | None = None) -> Parameter:
-    """U(±gain sqrt(6 / (fan_in + fan_out))). Source: Glorot & Bengio 2010, eq. 16."""
+    """Draws from U(±gain sqrt(6 / (fan_in + fan_out))). Source: Glorot & Bengio 2010, eq. 16."""
     bound = gain * math.sqrt(6 / max(1, sum(fans(p.shape))))
     return uniform(p, -bound, bound, generator=generator)
 
 
 def xavier_normal(p: Parameter, gain: float = 1.0, *, generator: Generator | None = None) -> Parameter:
-    """N(0, gain² 2 / (fan_in + fan_out)). Source: Glorot & Bengio 2010."""
+    """Draws from N(0, variance gain² 2 / (fan_in + fan_out)). Source: Glorot & Bengio 2010."""
     return normal(p, 0.0, gain * math.sqrt(2 / max(1, sum(fans(p.shape)))), generator=generator)
 
 
@@ -97,7 +103,7 @@ def _kaiming_std(p: Parameter, a: float, mode: str, nonlinearity: str) -> float:
 def kaiming_uniform(
     p: Parameter, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", *, generator: Generator | None = None
 ) -> Parameter:
-    """U(±gain sqrt(3 / fan)); a is the slope of leaky_relu. Source: He et al. 2015."""
+    """Draws from U(±gain sqrt(3 / fan)). a is the negative slope of leaky_relu. Source: He et al. 2015."""
     bound = math.sqrt(3.0) * _kaiming_std(p, a, mode, nonlinearity)
     return uniform(p, -bound, bound, generator=generator)
 
@@ -105,14 +111,14 @@ def kaiming_uniform(
 def kaiming_normal(
     p: Parameter, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", *, generator: Generator | None = None
 ) -> Parameter:
-    """N(0, gain² / fan); a is the slope of leaky_relu. Source: He et al. 2015."""
+    """Draws from N(0, variance gain² / fan). a is the negative slope of leaky_relu. Source: He et al. 2015."""
     return normal(p, 0.0, _kaiming_std(p, a, mode, nonlinearity), generator=generator)
 
 
 def orthogonal(p: Parameter, gain: float = 1.0, *, generator: Generator | None = None) -> Parameter:
-    """gain times a matrix with orthonormal rows or columns, whichever are fewer. Source: Saxe et al. 2014.
+    """Sets p to gain times a matrix with orthonormal rows or columns, whichever are fewer. Source: Saxe et al. 2014.
 
-    Made on the host in float64, by a QR decomposition whose signs are fixed, so that the distribution is uniform.
+    The host computes the matrix in float64 by a QR decomposition. Fixing the signs of R's diagonal makes its distribution uniform.
     """
     if p.ndim < 2:
         raise ShapeError(f"orthogonal: shape {p.shape} has fewer than two axes.")

@@ -24,13 +24,14 @@ from .module import Module
 
 
 class Linear(Module):
-    """x @ weightᵀ + bias, in one launch.
+    """Computes x @ weightᵀ + bias in one launch.
 
     Args:
         in_features, out_features: the lengths of the last axis of x and of the result.
-        bias: False for none.
+        bias: False leaves out the bias.
 
-    weight: (out_features, in_features), bias: (out_features,), both drawn from U(±1/sqrt(in_features)), as torch.nn.Linear.
+    The weight has shape (out_features, in_features), the bias (out_features,). Both are drawn from U(±1/sqrt(in_features)), as in
+    torch.nn.Linear.
     """
 
     bias: Parameter | None
@@ -61,14 +62,14 @@ def _positive(layer: str, **lengths: Any) -> list[int]:
     return [index(value) for value in lengths.values()]
 
 
-# The modules whose op `linear` fuses. A Linear with one of these after it runs as one launch. The bits are the same, because the
-# activation sees the rounded sum in the kernel, too. Half precision would be rounded once there instead of twice, so it is not
-# fused, except with relu, which is exact.
+# The activation modules that `linear` can fuse: a Linear followed by one of these runs as one launch. The result has the same bits
+# as two launches, because the kernel rounds the sum before it applies the activation. In half precision the kernel would round
+# once instead of twice, so only relu, which is exact, is fused there.
 _FUSED = {module: name for module in (ReLU, Sigmoid, SiLU, Tanh) if (name := module.__name__.lower()) in ACTIVATIONS}
 
 
 class Sequential(Module):
-    """Modules one after the other; each may be any Module or function. Items are named "0", "1", … as in PyTorch."""
+    """Applies modules or functions one after another. The items are named "0", "1", … as in PyTorch."""
 
     def __init__(self, *modules: Any) -> None:
         for i, module in enumerate(modules):
@@ -84,7 +85,7 @@ class Sequential(Module):
         return [module for name, module in vars(self).items() if name.isdigit()]
 
     def append(self, module: Any) -> Sequential:
-        """Adds a module at the end; returns the Sequential."""
+        """Adds a module at the end and returns the Sequential."""
         self._set(len(self), module)
         return self
 
@@ -114,14 +115,14 @@ class Sequential(Module):
 
 
 class Identity(Module):
-    """x."""
+    """Returns x unchanged."""
 
     def forward(self, x: Any) -> Any:
         return x
 
 
 class Flatten(Module):
-    """The axes from start_axis to end_axis as one; the default keeps the batch axis. A 0-d tensor becomes one of shape (1,)."""
+    """Merges the axes from start_axis to end_axis into one. The default keeps the batch axis. A 0-d tensor gets shape (1,)."""
 
     def __init__(self, start_axis: int = 1, end_axis: int = -1) -> None:
         self.start_axis, self.end_axis = start_axis, end_axis
@@ -137,7 +138,7 @@ class Flatten(Module):
 
 
 class Dropout(Module):
-    """Sets each element to zero with probability p while training, and divides the others by 1 - p."""
+    """In training mode, sets each element to zero with probability p and divides the other elements by 1 - p."""
 
     def __init__(self, p: float = 0.5, *, generator: Generator | None = None) -> None:
         if not 0 <= p <= 1:
@@ -152,12 +153,12 @@ class Dropout(Module):
 
 
 class Embedding(Module):
-    """The rows of a table at integer indices.
+    """Looks up rows of a table by integer indices.
 
     Args:
-        num_embeddings: rows of the table. embedding_dim: their length.
+        num_embeddings: the number of rows of the table. embedding_dim: the length of a row.
 
-    weight: (num_embeddings, embedding_dim), drawn from N(0, 1), as torch.nn.Embedding.
+    The weight has shape (num_embeddings, embedding_dim) and is drawn from N(0, 1), as in torch.nn.Embedding.
     """
 
     def __init__(self, num_embeddings: int, embedding_dim: int, *, dtype: Any = None, device: str | None = None) -> None:
@@ -166,7 +167,7 @@ class Embedding(Module):
         self.weight = init.normal(Parameter(empty(sizes, dtype=dtype, device=device)))
 
     def forward(self, indices: Any) -> Tensor:
-        """(…) integers to (…, embedding_dim). Raises IndexError naming an index out of range, DTypeError."""
+        """Maps integers of shape (…) to (…, embedding_dim). Raises IndexError naming an index out of range, DTypeError."""
         indices = as_tensor(indices)
         if dtypes.is_float(indices.dtype):
             raise DTypeError(f"Embedding: indices have dtype {indices.dtype}; they must be integers. Use .astype(pb.int64).")

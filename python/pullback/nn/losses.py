@@ -1,4 +1,4 @@
-"""Losses: PyTorch's names of arguments, reductions and corner cases. Half precision is computed in float32 and rounded once."""
+"""Losses, with PyTorch's argument names, reductions and corner cases. Half precision is computed in float32 and rounded once."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _wide(x: Tensor) -> Tensor:
 
 
 def _narrow(loss: Tensor, dtype: Any) -> Tensor:
-    """The loss in half precision, where that is the dtype of what was given."""
+    """Returns the loss in `dtype`, the dtype of the arguments, if that is a half precision; otherwise unchanged."""
     return loss.astype(dtype) if _is_half(dtype) else loss
 
 
@@ -47,8 +47,9 @@ def _known(name: str, reduction: str, *more: str) -> str:
 
 
 def _pair(name: str, x: Any, target: Any) -> tuple[Tensor, Tensor, Any]:
-    """Both as tensors of one shape to compute with, and their dtype. (n, 1) against (n,) would broadcast to (n, n) and train
-    on nonsense.
+    """Returns both as tensors, with half precision widened, and the dtype of the loss. Raises ShapeError if the shapes differ.
+
+    Shapes (n, 1) and (n,) would otherwise broadcast to (n, n), and the network would train on nonsense.
     """
     x, target = as_tensor(x), as_tensor(target)
     if x.shape != target.shape:
@@ -60,19 +61,19 @@ def _pair(name: str, x: Any, target: Any) -> tuple[Tensor, Tensor, Any]:
 
 
 def mse(x: Any, target: Any, *, reduction: str = "mean") -> Tensor:
-    """(x - target)², reduced. Raises ShapeError where the shapes differ."""
+    """Returns (x - target)², reduced. Raises ShapeError if the shapes differ."""
     x, target, dtype = _pair("mse", x, target)
     return _reduced("mse", square(x - target), reduction, dtype)
 
 
 def l1(x: Any, target: Any, *, reduction: str = "mean") -> Tensor:
-    """|x - target|, reduced; derivative 0 where they are equal. Raises ShapeError where the shapes differ."""
+    """Returns |x - target|, reduced. The derivative is 0 where x equals target. Raises ShapeError if the shapes differ."""
     x, target, dtype = _pair("l1", x, target)
     return _reduced("l1", abs(x - target), reduction, dtype)
 
 
 def huber(x: Any, target: Any, *, delta: float = 1.0, reduction: str = "mean") -> Tensor:
-    """d²/2 where d = |x - target| is at most delta, delta (d - delta/2) beyond, reduced. Source: Huber 1964."""
+    """Returns d²/2 where d = |x - target| is at most delta, delta (d - delta/2) elsewhere, reduced. Source: Huber 1964."""
     if not real("huber", "delta", delta) > 0:
         raise PullbackError(f"huber: delta={delta} must be positive.")
     x, target, dtype = _pair("huber", x, target)
@@ -83,9 +84,9 @@ def huber(x: Any, target: Any, *, delta: float = 1.0, reduction: str = "mean") -
 
 
 def bce_with_logits(x: Any, target: Any, *, weight: Any = None, pos_weight: Any = None, reduction: str = "mean") -> Tensor:
-    """-(z log p + (1 - z) log(1 - p)) for p = sigmoid(x) and z the target in [0, 1], without overflow, reduced.
+    """Returns -(z log p + (1 - z) log(1 - p)), reduced, for p = sigmoid(x) and the target z in [0, 1]. It does not overflow.
 
-    weight scales each element, pos_weight the positive part; both broadcast. Raises ShapeError where the shapes differ.
+    weight scales each element, pos_weight the term z log p; both broadcast. Raises ShapeError if x and target differ in shape.
     """
     x, z, dtype = _pair("bce_with_logits", x, target)
     positive = _softplus(-x)
@@ -101,9 +102,10 @@ def bce_with_logits(x: Any, target: Any, *, weight: Any = None, pos_weight: Any 
 
 
 def kl_div(x: Any, target: Any, *, log_target: bool = False, reduction: str = "mean") -> Tensor:
-    """target (log target - x), for x of log-probabilities; 0 where the target is 0. "batchmean" divides by the first axis.
+    """Returns target (log target - x), reduced, for log-probabilities x. It is 0 where the target is 0.
 
-    As torch.nn.functional.kl_div: the mean over all elements is not the divergence, "batchmean" is.
+    reduction="batchmean" divides the sum by the length of the first axis, which gives the divergence; "mean" divides by the number
+    of elements, which does not. Both are as in torch.nn.functional.kl_div.
     """
     x, target, dtype = _pair("kl_div", x, target)
     _known("kl_div", reduction, "batchmean")
@@ -118,9 +120,11 @@ def kl_div(x: Any, target: Any, *, log_target: bool = False, reduction: str = "m
 
 
 def nll(x: Any, target: Any, *, weight: Any = None, ignore_index: int = -100, reduction: str = "mean") -> Tensor:
-    """-x[target], for x (n, classes, …) of log-probabilities and target (n, …) of class numbers.
+    """Returns -x[target], reduced, for log-probabilities x (n, classes, …) and class numbers target (n, …).
 
-    weight: (classes,) scales each class; the mean is weighted by it. Rows whose target is ignore_index do not count.
+    weight, of shape (classes,), scales each class, and the mean divides by the sum of weights. Rows whose target is ignore_index
+    do not count.
+
     Raises ShapeError, DTypeError; IndexError for a class out of range.
     """
     rows, labels = _rows_and_labels("nll", as_tensor(x), as_tensor(target), ignore_index)
@@ -132,7 +136,7 @@ def nll(x: Any, target: Any, *, weight: Any = None, ignore_index: int = -100, re
             f"nll: label {safe.array[at]} at position {at} is not a class: input {rows.shape} has classes 0 to "
             f"{rows.shape[1] - 1}. Only ignore_index={ignore_index} marks a row to leave out."
         )
-    if not told:  # the kernel tells; nothing waits here
+    if not told:  # Negative labels go out of range too, so the kernel reports every bad label. Nothing waits for the device here.
         safe = where(less(safe, 0), rows.shape[1], safe)
     picked = squeeze(take_along_axis(rows, expand_dims(safe, axis=1), axis=1), axis=1)
     loss = where(labels.counts, -picked, 0.0)
@@ -149,17 +153,17 @@ def cross_entropy(
     label_smoothing: float = 0.0,
     reduction: str = "mean",
 ) -> Tensor:
-    """-log softmax(logits) at the target class, or averaged over the target's probabilities.
+    """Returns -log softmax(logits) at the target class, or its mean weighted by the target's probabilities.
 
     Args:
-        logits: (n, classes), (n, classes, …) or (classes,) float tensor.
+        logits: a float tensor of shape (n, classes), (n, classes, …) or (classes,).
         target: class numbers, of the shape of the logits without their class axis; or probabilities, of the logits' shape.
-        weight: (classes,) scales each class; the mean over class numbers is weighted by it.
-        ignore_index: class number of rows that do not count.
-        label_smoothing: the share of the target spread evenly over all classes, in [0, 1].
+        weight: factors of shape (classes,), one per class. The mean over class numbers divides by the sum of weights.
+        ignore_index: the class number of rows that do not count.
+        label_smoothing: the share of the target that is spread evenly over all classes, in [0, 1].
         reduction: "mean" (over the rows that count), "sum" or "none".
 
-    Returns: a scalar, or with "none" the shape of the class numbers. As torch.nn.functional.cross_entropy.
+    Returns: a scalar, or with "none" a tensor of the shape of the class numbers, as torch.nn.functional.cross_entropy does.
     Raises: ShapeError, DTypeError; IndexError naming a class out of range.
     """
     logits, target = as_tensor(logits), as_tensor(target)
@@ -183,7 +187,7 @@ def cross_entropy(
 
 
 def _as_rows(x: Tensor) -> Tensor:
-    """(n, classes, …) or (classes,) as (rows, classes)."""
+    """Reshapes (n, classes, …) or (classes,) to (rows, classes)."""
     if x.ndim == 1:
         return reshape(x, (1, x.shape[0]))
     moved = x if x.ndim == 2 else moveaxis(x, 1, -1)
@@ -191,18 +195,18 @@ def _as_rows(x: Tensor) -> Tensor:
 
 
 class _Labels:
-    """Class numbers of rows, as int64, and the shape that they were given in."""
+    """Class numbers of rows in one int64 axis, and the shape in which the caller passed them."""
 
     def __init__(self, numbers: Tensor, ignore_index: int, shape: tuple[int, ...]) -> None:
         self.numbers, self.ignore_index, self.shape = numbers, ignore_index, shape
 
     @cached_property
     def counts(self) -> Tensor:
-        """Whether each row counts."""
+        """True for each row that counts."""
         return not_equal(self.numbers, self.ignore_index)
 
     def safe(self) -> Tensor:
-        """Class numbers to index with: 0 where a row does not count."""
+        """Returns class numbers to index with: 0 for rows that do not count."""
         return where(self.counts, self.numbers, 0)
 
 
@@ -220,7 +224,7 @@ def _rows_and_labels(name: str, x: Tensor, target: Tensor, ignore_index: int) ->
 
 
 def _remedy(name: str, x: Tensor, target: Tensor, wanted: tuple[int, ...]) -> str:
-    """What to do where class numbers do not have the shape that the input wants."""
+    """Returns the advice of an error message about class numbers that do not have the shape `wanted`."""
     if _swapped(x, target):
         return f"The arguments are swapped: the order is {name}(input, target)."
     if target.shape == x.shape and name == "cross_entropy":
@@ -231,7 +235,7 @@ def _remedy(name: str, x: Tensor, target: Tensor, wanted: tuple[int, ...]) -> st
 
 
 def _swapped(x: Tensor, target: Tensor) -> bool:
-    """True if the first looks like class numbers and the second like what they are for."""
+    """True if x looks like class numbers and target like the logits."""
     return not dtypes.is_float(x.dtype) and dtypes.is_float(target.dtype) and target.ndim > x.ndim
 
 
@@ -247,7 +251,10 @@ def _class_weights(name: str, weight: Any, rows: Tensor) -> Tensor:
 def _finished(
     name: str, loss: Tensor, labels: _Labels, weight: Tensor | None, reduction: str, dtype: Any, extra: Tensor | None = None
 ) -> Tensor:
-    """Weighs and reduces the losses of rows; the mean divides by the weights of the rows that count. `extra` is added as it is."""
+    """Weights and reduces the losses of rows. The mean divides by the total weight of the rows that count.
+
+    `extra` is added to the losses without weighting.
+    """
     loss, total_weight = _wide(loss), None
     if weight is not None:
         total_weight = where(labels.counts, take(weight, labels.safe(), axis=0), 0.0)

@@ -1,4 +1,4 @@
-"""Module: a function with Parameters, found by attribute and named by the path to them."""
+"""Module: a function with Parameters, which are found in its attributes and named by their path."""
 
 from __future__ import annotations
 
@@ -31,33 +31,33 @@ class Buffer(Parameter):
         super().__init__(obj, name, trainable=False, dtype=dtype, device=device)
 
     def assign(self, value: Any) -> Buffer:
-        """As a Parameter's, but gradients stop at the value: statistics of watched values are what Buffers are for."""
+        """Assigns like a Parameter, but gradients stop at the value, because Buffers hold statistics of watched values."""
         super().assign(stop_gradient(value) if isinstance(value, Tensor) else value)
         return self
 
 
 class _Thread(threading.local):
-    inside: bool = False  # a Module that was given a float64 array: those inside it do not warn again
+    inside: bool = False  # True inside a Module that was called with a float64 array, so that inner Modules do not warn again
 
 
 _thread: Final = _Thread()
 
 
 class Path(str):
-    """A name that a Module gave, which a Module further out may make longer. The user's own names stay."""
+    """A name that a Module gave a Parameter. An enclosing Module may extend a Path, but not a name that the user chose."""
 
     __slots__ = ()
 
 
 class Module:
-    """What layers and networks are. Set Parameters, Modules, or lists, tuples and dicts of them as attributes in
-    `__init__` (there is nothing to call first), and write `forward`.
+    """Base class of layers and networks. In `__init__`, set Parameters, Modules, or lists, tuples and dicts of them as attributes
+    (there is no base `__init__` to call), and write `forward`.
 
-    A Parameter gives way to another Parameter or to None only. Where something else takes its place, setting an attribute raises
-    PullbackError at once; in a list or a dict, which cannot refuse it, `parameters()`, `state_dict()` and all else that looks for
-    Parameters raises it.
+    A Parameter can be replaced only by another Parameter or by None. Setting an attribute to anything else raises PullbackError at
+    once. A list or a dict cannot refuse the value, so there the error comes from `parameters()`, `state_dict()` and everything
+    else that collects Parameters.
 
-    Names are the paths: `"encoder.layers.0.weight"`. A Parameter without a name of its own gets its path as its name.
+    Parameters are named by their path, such as `"encoder.layers.0.weight"`. A Parameter without a name gets its path as its name.
     """
 
     training: bool = True
@@ -80,16 +80,16 @@ class Module:
         if name in self._places or isinstance(value, (list, tuple, dict)):
             self._remember(name, value)
         if isinstance(value, (Parameter, Module)) or isinstance(held, (Parameter, Module)):
-            if value is held:  # as after net.weight -= g, which has changed the Parameter in place
+            if value is held:  # For example, net.weight -= g has changed the Parameter in place.
                 return
             capturing.tell_change(f"setting {type(self).__name__}.{name}", "Use p.assign(value) to change a Parameter's value.")
         object.__setattr__(self, name, value)
 
     def _remember(self, name: str, value: Any) -> None:
-        """Remembers where an attribute holds Parameters in lists, tuples and dicts. Raises PullbackError if one was lost there.
+        """Records where an attribute holds Parameters in lists, tuples and dicts. Raises PullbackError if one was lost there.
 
-        A list cannot refuse what is put into it, as `__setattr__` does. So what happened is found when the Parameters are next
-        asked for: by an optimizer, a state dictionary, or a name.
+        A list cannot refuse an item as `__setattr__` refuses a value. The loss is therefore detected when the Parameters are next
+        collected: for an optimizer, a state dictionary or a lookup by name.
         """
         now = {path: p.serial for path, p in _tensors_in(value, name)}
         for path, serial in self._places.get(name, {}).items() if name in vars(self) else ():
@@ -130,11 +130,11 @@ class Module:
                 raise
             finally:
                 door.leave_scope(before)
-        finally:  # once more, in case that Ctrl-C has ended this
+        finally:  # This repeats the restore, because Ctrl-C may have interrupted the inner finally.
             door.leave_scope(before)
 
     def _called_with_float64(self, args: Any, options: Any) -> Any:
-        """The call of an outermost Module, with a warning if the NumPy array has widened what its narrower Parameters compute."""
+        """Calls an outermost Module, and warns if a float64 NumPy array made narrower Parameters compute in float64."""
         _thread.inside = True
         try:
             result = self(*args, **options)
@@ -151,32 +151,34 @@ class Module:
             )
         return result
 
-    # ---- what is inside
+    # ---- contents
 
     def named_modules(self) -> Iterator[tuple[str, Module]]:
-        """The module itself (under the name "") and all modules inside, each once, by path."""
+        """Yields (path, module) for the module itself, whose path is "", and for all modules inside, each once."""
         return _walk_modules(self, "", set())
 
     def modules(self) -> list[Module]:
-        """The module itself and all modules inside, each once."""
+        """Returns the module itself and all modules inside, each once."""
         return [module for _, module in self.named_modules()]
 
     def named_parameters(self) -> list[tuple[str, Parameter]]:
-        """(path, Parameter), each once, under the first path to it; those that are not trainable too, Buffers not."""
+        """Returns (path, Parameter) for each Parameter once, under the first path to it. Includes Parameters that are not
+        trainable, but no Buffers.
+        """
         return [(path, p) for path, p in self._named_tensors() if not isinstance(p, Buffer)]
 
     def parameters(self) -> list[Parameter]:
-        """All Parameters, each once; those that are not trainable too."""
+        """Returns all Parameters, each once, including those that are not trainable."""
         return [p for _, p in self.named_parameters()]
 
     def buffers(self) -> list[Buffer]:
-        """All Buffers, each once."""
+        """Returns all Buffers, each once."""
         return [p for _, p in self._named_tensors() if isinstance(p, Buffer)]
 
     def _named_tensors(self) -> list[tuple[str, Parameter]]:
         found: dict[int, tuple[str, Parameter]] = {}
         for prefix, module in self.named_modules():
-            module._path = sys.intern(prefix)  # scopes are kept by it
+            module._path = sys.intern(prefix)  # the key of the module's scope in a profile
             for name, value in list(vars(module).items()):
                 if name in module._places or (isinstance(value, (list, tuple, dict)) and name != "_places"):
                     module._remember(name, value)
@@ -186,22 +188,22 @@ class Module:
                         _give_name(p, path)
         return list(found.values())
 
-    # ---- weights out and in
+    # ---- saving and loading
 
     def state_dict(self) -> dict[str, Tensor]:
-        """A copy of every Parameter and Buffer, by path: training on does not change it."""
+        """Returns a copy of every Parameter and Buffer, by path. Further training does not change it."""
         return {path: Tensor(devices.copied(p.array)) for path, p in self._named_tensors()}
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> tuple[list[str], list[str]]:
-        """Takes weights by path, from tensors or NumPy arrays; dtypes and devices are converted to the module's.
+        """Assigns weights by path, from tensors or NumPy arrays, converting them to the module's dtypes and devices.
 
         Args:
-            state: by dotted name, as `state_dict` gives it. A weight that is used in several places may come under any of its
-                paths, or, as PyTorch writes it, under all of them with equal values.
-            strict: every name must be there, and no other.
+            state: weights by dotted name, as `state_dict` returns them. A weight that is used in several places may be given under
+                any of its paths or, as PyTorch writes it, under all of them with equal values.
+            strict: requires every name of the module and no other.
 
-        Returns: (names missing, names unexpected); both empty where strict.
-        Raises: PullbackError naming what is missing and unexpected, ShapeError; then nothing has changed.
+        Returns: (missing names, unexpected names); both are empty if strict.
+        Raises: PullbackError that lists missing and unexpected names, ShapeError. After an error nothing has changed.
         """
         own = dict(self._named_tensors())
         first = {id(p): name for name, p in own.items()}
@@ -212,8 +214,8 @@ class Module:
         if strict and (missing or unexpected):
             told = [f"{what} {', '.join(names)}" for what, names in (("missing", missing), ("unexpected", unexpected)) if names]
             raise PullbackError(
-                f"load_state_dict: the names do not fit {type(self).__name__}: {'; '.join(told)}. Load it into the same "
-                f"network, or say strict=False to take what fits."
+                f"load_state_dict: the names do not match those of {type(self).__name__}: {'; '.join(told)}. Load it into the same "
+                f"network, or pass strict=False to take what fits."
             )
         values: dict[str, Any] = {}
         for path, name in given.items():
@@ -222,23 +224,23 @@ class Module:
             own[name].assign(Tensor(value))
         return missing, unexpected
 
-    # ---- modes and places
+    # ---- modes and devices
 
     def train(self, mode: bool = True) -> Module:
-        """Training mode (dropout drops) for this module and all inside; returns the module."""
+        """Sets training mode, in which dropout is active, for this module and all modules inside. Returns the module."""
         capturing.refuse("train() or eval()", "Call it outside: each mode is a recording of its own.")
         for module in self.modules():
             module.training = mode
         return self
 
     def eval(self) -> Module:
-        """Evaluation mode for this module and all inside; returns the module."""
+        """Sets evaluation mode for this module and all modules inside. Returns the module."""
         return self.train(False)
 
     def to(self, device_or_dtype: Any) -> Module:
-        """Moves all Parameters and Buffers to a device, or its floating-point ones to a dtype, in place; returns the module.
+        """Moves all Parameters and Buffers to a device, or converts the floating-point ones to a dtype, in place.
 
-        Make optimizers afterwards: one made before keeps its state where the parameters were.
+        Returns the module. Create optimizers afterwards: the state of an earlier optimizer stays on the previous device.
         """
         to_device = isinstance(device_or_dtype, str) and device_or_dtype.partition(":")[0] in ("cpu", "cuda")
         target: Any = devices.check_device(device_or_dtype) if to_device else dtypes.as_dtype(device_or_dtype)
@@ -255,10 +257,10 @@ class Module:
                 p.storage.changed()
         return self
 
-    # ---- words
+    # ---- text
 
     def extra_repr(self) -> str:
-        """What repr shows between the parentheses beside the modules inside."""
+        """Returns the text that repr shows between the parentheses, in addition to the modules inside."""
         return ""
 
     def __repr__(self) -> str:
@@ -276,7 +278,7 @@ def _join(prefix: str, name: str) -> str:
 
 
 def _items(name: str, value: Any) -> list[tuple[str, Any]]:
-    """The entries of a container with their paths; none for anything else."""
+    """Returns the entries of a container with their paths, and an empty list for any other value."""
     if isinstance(value, (list, tuple)):
         return [(f"{name}.{i}", x) for i, x in enumerate(value)]
     if isinstance(value, dict):
@@ -285,7 +287,7 @@ def _items(name: str, value: Any) -> list[tuple[str, Any]]:
 
 
 def _children(name: str, value: Any) -> Iterator[tuple[str, Module]]:
-    """The Modules in an attribute: itself, or those in nested lists, tuples and dicts."""
+    """Yields the Modules in an attribute's value: the value itself, or the Modules in nested lists, tuples and dicts."""
     if isinstance(value, Module):
         yield name, value
     else:
@@ -302,17 +304,23 @@ def _tensors_in(value: Any, path: str) -> Iterator[tuple[str, Parameter]]:
 
 
 def _leaf_at(value: Any, path: str, wanted: str) -> Any:
-    """What stands at the path if that is no container and no Module; where the path ends above it, what stands there. Else None."""
+    """Returns the value at the path `wanted`, or the leaf that the path runs into before its end.
+
+    Returns None if the path leads nowhere, or to a container or a Module.
+    """
     if isinstance(value, (list, tuple, dict)):
         return next((x for inner, y in _items(path, value) if (x := _leaf_at(y, inner, wanted)) is not None), None)
     return value if not isinstance(value, Module) and (wanted == path or wanted.startswith(path + ".")) else None
 
 
 def _say_where(error: Any, module: Module) -> None:
-    """Adds to an error that leaves a module which layer it comes from, by its path from the outermost module that it leaves."""
+    """Adds to an error message the layer that raised it, named by its path from `module`.
+
+    Every module that the error passes through rewrites that path, so it finally starts at the outermost one.
+    """
     words, layer = vars(error).setdefault("_raised", (str(error), module))
     path = next((path for path, other in module.named_modules() if other is layer), None)
-    if path is None:  # called by this one, but not found in it
+    if path is None:  # `module` calls the layer, but does not hold it in an attribute.
         return
     name = type(layer).__name__
     if len(layer.modules()) == 1 and layer.extra_repr():
@@ -332,7 +340,7 @@ def _walk_modules(module: Module, prefix: str, seen: set[int]) -> Iterator[tuple
 
 
 def _every_path(module: Module, prefix: str, around: tuple[Module, ...]) -> Iterator[tuple[str, Parameter]]:
-    """All tensors inside by path, one that is used in several places under each of them."""
+    """Yields (path, tensor) for all tensors inside. A tensor that is used in several places comes under each of its paths."""
     around = (*around, module)
     for name, value in vars(module).items():
         yield from _tensors_in(value, _join(prefix, name))
@@ -342,7 +350,7 @@ def _every_path(module: Module, prefix: str, around: tuple[Module, ...]) -> Iter
 
 
 def _add_value(values: dict[str, Any], name: str, path: str, value: Any, shape: tuple[int, ...]) -> None:
-    """Puts the array that a state has at `path` under the tensor's own name. Raises ShapeError, PullbackError."""
+    """Stores in `values`, under the tensor's name, the array that a state has at `path`. Raises ShapeError, PullbackError."""
     if value.shape != shape:
         raise ShapeError(f'load_state_dict: "{path}" has shape {value.shape} in the state, {shape} in the module.')
     if not np.array_equal(devices.move(values.setdefault(name, value), "cpu"), devices.move(value, "cpu"), equal_nan=True):

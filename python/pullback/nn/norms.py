@@ -1,4 +1,4 @@
-"""Normalization over the last axes as Modules."""
+"""Modules that normalize over the last axes."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class LayerNorm(Module):
     """Subtracts the mean over the last axes and divides by the standard deviation, then scales and shifts.
 
     Args:
-        normalized_shape: the lengths of the last axes, an int for one.
-        eps: added to the variance.
-        elementwise_affine: False for neither weight nor bias. bias: False for no bias.
+        normalized_shape: the lengths of the last axes; an int stands for one axis.
+        eps: a number that is added to the variance.
+        elementwise_affine: False leaves out weight and bias. bias: False leaves out the bias.
 
-    Source: Ba, Kiros & Hinton 2016; arguments as torch.nn.LayerNorm.
+    Source: Ba, Kiros & Hinton 2016. The arguments are those of torch.nn.LayerNorm.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class RMSNorm(Module):
     """Divides by the root mean square over the last axes, then scales.
 
     Args:
-        normalized_shape: the lengths of the last axes, an int for one.
-        eps: added to the mean square; the dtype's machine epsilon where None, as torch.nn.RMSNorm.
-        elementwise_affine: False for no weight.
+        normalized_shape: the lengths of the last axes; an int stands for one axis.
+        eps: a number that is added to the mean square. None means the dtype's machine epsilon, as in torch.nn.RMSNorm.
+        elementwise_affine: False leaves out the weight.
 
     Source: Zhang & Sennrich 2019.
     """
@@ -81,7 +81,7 @@ class RMSNorm(Module):
 
 
 def _epsilon(dtype: Any) -> float:
-    """Half precision is computed in float32, so its epsilon is float32's."""
+    """Returns the machine epsilon of the dtype that the kernel computes in, which is float32 for half precision."""
     return float(np.finfo(dtype if dtype == np.float64 else np.float32).eps)
 
 

@@ -1,4 +1,4 @@
-"""Optimizers: fused updates of all parameters in one launch, with their state on the device."""
+"""Optimizers, which update all parameters in one fused launch and keep their state on the device."""
 
 from ..exports import exported
 from . import schedules

@@ -1,4 +1,4 @@
-"""Where parameters and slots live: one flat piece of memory per dtype for the parameters that nobody placed before."""
+"""Arenas: one flat allocation per dtype and device holds the parameters that no optimizer has placed yet, or a slot of them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ..launch import door
 from ..tensors import devices, dtypes
 from ..tensors.parameter import Parameter
 
-ALIGN_BYTES = 256  # every tensor of an arena begins at a multiple: whole cache lines on a CPU, whole packs on a GPU
+ALIGN_BYTES = 256  # Each tensor of an arena starts at a multiple: at the start of a cache line (CPU) and of a pack (GPU).
 
 
 def offsets_of(sizes: list[int], itemsize: int) -> tuple[list[int], int]:
-    """Where each tensor begins, in elements, and the elements of the whole."""
+    """Returns the offset of each tensor in an arena and the length of the arena, both in elements."""
     step = max(1, ALIGN_BYTES // itemsize)
     offsets, end = [], 0
     for size in sizes:
@@ -24,7 +24,7 @@ def offsets_of(sizes: list[int], itemsize: int) -> tuple[list[int], int]:
 
 
 def place(params: list[Parameter]) -> None:
-    """Moves the parameters that are where they were made into one arena per dtype and device."""
+    """Moves parameters that have never been moved into one arena per dtype and device."""
     groups: dict[Any, list[Parameter]] = {}
     for p in params:
         if p.storage.placement == 0:
@@ -35,10 +35,10 @@ def place(params: list[Parameter]) -> None:
 
 
 def arrays_like(params: list[Parameter], dtype: Any, device: str) -> list[Any]:
-    """Zeros of the parameters' shapes, side by side in one allocation."""
+    """Returns zeros of the parameters' shapes, adjacent in one allocation."""
     sizes = [p.size for p in params]
     offsets, total = offsets_of(sizes, dtype.itemsize)
-    kernels = kernels_on(device)  # whose memory begins with a cache line, as NumPy's does not
+    kernels = kernels_on(device)  # The kernels' allocations start at a cache line; NumPy's need not.
     flat = devices.full(device, (total,), 0, dtype, "zeros") if kernels is None else kernels.fill((total,), dtype, 0)
     if door.profiling:
         door.charge("zeros")
@@ -46,12 +46,12 @@ def arrays_like(params: list[Parameter], dtype: Any, device: str) -> list[Any]:
 
 
 def slot_dtype(p: Parameter) -> Any:
-    """float32 for half precision, otherwise the parameter's dtype."""
+    """Returns float32 for half precision, otherwise the parameter's dtype."""
     return p.dtype if p.dtype.itemsize > 2 else dtypes.float32
 
 
 def slots_like(params: list[Parameter]) -> list[Any]:
-    """One slot of every parameter, in the order given."""
+    """Returns one slot (zeros) for each parameter, in the order of `params`."""
     result: list[Any] = [None] * len(params)
     groups: dict[Any, list[int]] = {}
     for i, p in enumerate(params):

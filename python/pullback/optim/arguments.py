@@ -1,4 +1,4 @@
-"""What an optimizer is given: Parameters and gradients, refused in words if they are something else."""
+"""Checks the Parameters and gradients that are passed to an optimizer, and explains what is wrong with others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from ..tree import flatten, in_order, shown, structure, with_nones
 
 
 def trainable(name: str, params: Any) -> list[Parameter]:
-    """The Parameters that an optimizer called `name` is to update, each once. Raises PullbackError, DTypeError, DeviceError."""
+    """Returns the trainable Parameters in `params`, each once. `name` is the optimizer's name in error messages.
+
+    Raises PullbackError, DTypeError, DeviceError.
+    """
     groups = params if isinstance(params, (list, tuple)) else [params]
     if any([isinstance(group, dict) and "params" in group for group in groups]):
         raise PullbackError(
@@ -45,13 +48,13 @@ def trainable(name: str, params: Any) -> list[Parameter]:
 
 
 def names(params: list[Parameter]) -> list[str]:
-    """What the Parameters are called in a state_dict: their names, numbered if two are equal."""
+    """Returns the names of the Parameters in a state_dict. All names get a number if two of them are equal."""
     found = [str(p.name or f"parameter{i}") for i, p in enumerate(params)]
     return found if len(set(found)) == len(found) else [f"{i}.{name}" for i, name in enumerate(found)]
 
 
 def refuse_bare(grads: Any) -> None:
-    """Raises PullbackError for a tensor or an array, which may be the loss, and for a dict with Parameters as keys."""
+    """Raises PullbackError for a single tensor or array, which may be the loss, and for a dict with Parameters as keys."""
     if hasattr(grads, "shape"):
         raise PullbackError(
             f"step: a {type(grads).__name__} of shape {tuple(grads.shape)} was given, and not a list of gradients. A loss is "
@@ -69,7 +72,7 @@ _LEAVES: Final = {Tensor, type(None)}
 
 
 class Form:
-    """The structure of the Parameters that an optimizer was made with, in which gradients may come."""
+    """The structure of an optimizer's `params`, in which gradients may be passed."""
 
     def __init__(self, params: Any, parameters: list[Parameter]) -> None:
         self._count = len(parameters)
@@ -81,11 +84,11 @@ class Form:
     def one_each(self, grads: Any) -> list[Any]:
         """Returns one gradient, or None, for each parameter. Raises ShapeError, PullbackError.
 
-        A dict is matched by its keys. So it has to be of the structure that the optimizer was made with: a list of parameters says
-        nothing of names.
+        A dict is matched by its keys. It must therefore have the structure that the optimizer was made with, because a list of
+        parameters has no names to match.
         """
         if grads.__class__ is list and len(grads) == self._count and {g.__class__ for g in grads} <= _LEAVES:
-            return grads  # what a tape returns for opt.parameters: by far the most frequent form, and the rest costs 3 us
+            return grads  # This is what a tape returns for opt.parameters: by far the most frequent form. The rest costs 3 µs.
         refuse_bare(grads)
         if not _is_list(grads):
             if structure(grads) != self._structure:
@@ -97,7 +100,7 @@ class Form:
             found = with_nones(grads)
             return [found[place] for place in self._places]
         found = with_nones(grads)
-        if len(found) != self._count:  # None may be an empty node
+        if len(found) != self._count:  # A None may also be an empty node of the structure instead of a gradient.
             found = flatten(grads)[0]
         if len(found) != self._count:
             raise ShapeError(
@@ -107,7 +110,7 @@ class Form:
 
 
 def _is_list(grads: Any) -> bool:
-    """True for lists and tuples, also nested ones, whose order is that of what they hold."""
+    """True unless `grads` is or contains a dict or a dataclass: lists and tuples, also nested, are matched by their order."""
     return not (isinstance(grads, dict) or hasattr(grads, "__dataclass_fields__")) and (
         not isinstance(grads, (list, tuple)) or all([_is_list(g) for g in grads])
     )

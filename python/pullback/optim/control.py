@@ -1,7 +1,7 @@
-"""The control block: what changes from step to step, as float64 numbers in the memory of the parameters' device.
+"""The control block: the numbers that change from step to step, as float64 in the memory of the parameters' device.
 
-A step reads and advances it there, so no step waits for the host, and one that was captured can be replayed. The layout is that
-of csrc/math/control.h.
+A step reads and advances the block on the device. No step therefore waits for the host, and a captured step can be replayed. The
+layout is defined in csrc/math/control.h.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from .schedules import Schedule, from_numbers
 
 SIZE: Final = 16
 BYTES: Final = 8 * SIZE
-WRITTEN_AT_ONCE: Final = 8  # numbers that one launch can change
+WRITTEN_AT_ONCE: Final = 8  # the most numbers that one launch can write
 STEP, RATE, DEBIAS1, DEBIAS2, CLIP_FACTOR, CLIP_VALUE, GRADIENT_NORM, SCHEDULE, BASE_RATE, ARGUMENT = range(10)
-ARGUMENTS: Final = 4  # of a schedule, at most
+ARGUMENTS: Final = 4  # the most arguments of a schedule
 
 
 def new(schedule: Schedule, clip_value: float, device: str) -> Any:
-    """A control block before the first step."""
+    """Returns the control block of an optimizer before its first step."""
     control = np.zeros(SIZE)
     control[CLIP_FACTOR], control[CLIP_VALUE] = 1.0, clip_value
     set_schedule(control, schedule)
@@ -38,7 +38,7 @@ def set_schedule(control: Any, schedule: Schedule) -> None:
 
 
 def write(control: Any, first: int, numbers: Sequence[float]) -> None:
-    """Changes the numbers from `first` on, on a GPU after the steps before."""
+    """Overwrites the numbers from index `first` on. On a GPU this happens in stream order, after the steps launched so far."""
     if devices.on_host(control):
         control[first : first + len(numbers)] = numbers
         return
@@ -51,9 +51,9 @@ def write(control: Any, first: int, numbers: Sequence[float]) -> None:
 
 
 def read(block: Any) -> tuple[Any, Schedule]:
-    """A copy of a saved control block, and its schedule. Raises PullbackError where the numbers are none."""
+    """Returns a copy of a saved control block and its schedule. Raises PullbackError if its numbers are not valid."""
     control = block.astype(np.float64)
     steps = control[STEP]
     if not (np.isfinite(steps) and steps >= 0 and steps == np.floor(steps)):
-        raise PullbackError(f"load_state_dict: the control block is damaged: {steps} is no number of steps.")
+        raise PullbackError(f"load_state_dict: the control block is damaged: {steps} is not a valid number of steps.")
     return control, from_numbers(control[SCHEDULE], control[BASE_RATE], control[ARGUMENT:])

@@ -1,4 +1,4 @@
-"""Optimizer: owns parameters and slots, and turns gradients into one fused update."""
+"""Optimizer, which owns parameters and slots, and turns gradients into one fused update."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ from . import arena, control as c, reference
 from .arguments import Form, names, trainable
 from .schedules import Schedule, as_schedule
 
-_MADE: Final = ("_device", "_kernels", "_native", "_plan", "_placement")  # attributes that are made anew for other Parameters
+_MADE: Final = ("_device", "_kernels", "_native", "_plan", "_placement")  # attributes that a copy creates again in _make()
 
 
 class Optimizer:
     """Base class of optimizers.
 
     Args:
-        params: the Parameters to update, in a list or any nested structure; those that are not trainable are left out. Gradients
-            come as a list in the order of `parameters`, or in the structure of `params`.
+        params: the Parameters to update, in a list or any nested structure. Parameters that are not trainable are left out.
+            Gradients are passed as a list in the order of `parameters`, or in the structure of `params`.
         lr: the learning rate, a number or one of `optim.schedules`.
-        clip_norm: the largest joint L2 norm of all gradients, which are scaled down to it inside the step.
-        clip_value: gradients are clamped to [-clip_value, clip_value] inside the step, after clip_norm.
+        clip_norm: the largest joint L2 norm of all gradients. A step scales gradients with a larger norm down to it.
+        clip_value: a step clamps gradients to [-clip_value, clip_value], after clip_norm.
 
     The parameters move into one flat arena (unless another optimizer placed them already) and keep their identity.
 
-    Attributes that can be set are those in `settable`; others raise PullbackError, because nothing would read them. A subclass
-    sets attributes of its own before it calls this class's `__init__`, or adds them to `settable`.
+    Only the attributes in `settable` can be set. Setting another one raises PullbackError, because nothing would read the value. A
+    subclass sets its attributes before it calls this class's `__init__`, or adds them to `settable`.
 
-    A subclass is an update rule: it names its slots and gives its formula as `change` (and `advance`, if a step computes anything
-    once). A rule with a kernel also gives the kernel's name and hyper-parameters. Without a kernel the formula runs in NumPy or
-    CuPy, and a profile lists the rule, by its class's name, among the launches of unknown cost.
+    A subclass is an update rule: it names its slots and defines its formula in `change` (and `advance`, if a step computes numbers
+    once for all weights). A rule with a kernel also defines the kernel's name and hyper-parameters. Without a kernel the formula
+    runs in NumPy or CuPy, and a profile lists the rule, by its class name, among the launches of unknown cost.
     """
 
     settable: tuple[str, ...] = ("lr", "clip_norm")
-    kernel: str = ""  # the kernel of a row of csrc/math/update.def; "" for a rule without one
+    kernel: str = ""  # the name of a kernel in csrc/math/update.def; "" for a rule without a kernel
     slot_names: tuple[str, ...] = ()
     hyper: tuple[float, ...] = ()  # the kernel's hyper-parameters, in the order of csrc/math/update.h
 
@@ -59,7 +59,7 @@ class Optimizer:
         params = list(params) if hasattr(params, "__next__") else params
         self.parameters = trainable(type(self).__name__, params)
         self._form = Form(params, self.parameters)
-        self._names = names(self.parameters)  # in a state_dict, whatever Modules call the parameters later
+        self._names = names(self.parameters)  # the keys of state_dict, which stay if a Module renames the parameters later
         for name, value in (("clip_norm", clip_norm), ("clip_value", clip_value)):
             if value is not None and not value > 0:
                 raise PullbackError(f"{type(self).__name__}: {name}={value}; it must be positive, or None for no clipping.")
@@ -67,7 +67,7 @@ class Optimizer:
         self._schedule = as_schedule(lr)
         self._clip_value = math.inf if clip_value is None else float(clip_value)
         self._control = c.new(self._schedule, self._clip_value, self.parameters[0].device)
-        self._steps = 0  # as the control block counts them, without asking the device
+        self._steps = 0  # a copy on the host of the control block's count, which can be read without waiting for the device
         self._make()
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -97,16 +97,16 @@ class Optimizer:
 
     @property
     def steps(self) -> int:
-        """How many steps have been done."""
+        """The number of steps done."""
         return self._steps
 
     @property
     def gradient_norm(self) -> float:
-        """The joint norm of the gradients of the last step, before clipping; known only with clip_norm. Waits for that step."""
+        """The joint norm of the last step's gradients before clipping, computed only with clip_norm. A read waits for the step."""
         return float(devices.move(self._control, "cpu")[c.GRADIENT_NORM])
 
     def slots(self, p: Parameter) -> dict[str, Tensor]:
-        """The named state tensors of a parameter, as they are now (copies); zeros before the first step."""
+        """Returns copies of the state tensors of a parameter, by name. They are zeros before the first step."""
         capturing.refuse("slots()", "Ask for them outside.")
         i = self._index(p)
         return {name: Tensor(devices.copied(slot[i])) for name, slot in zip(self.slot_names, self._slots)}
@@ -118,17 +118,18 @@ class Optimizer:
         raise PullbackError(f"{p.label() if isinstance(p, Parameter) else p!r} is not a parameter of this {type(self).__name__}.")
 
     def state_dict(self) -> dict[str, Any]:
-        """The rule's name, steps, learning rate, and slots by the parameters' names when the optimizer was made: all that an
-        exact resume needs.
+        """Returns all that an exact resume needs: the rule's name, the steps, the learning rate, and the slots.
+
+        The keys of the slots are the names that the parameters had when the optimizer was made.
         """
         capturing.refuse("state_dict()", "Ask for it outside.")
         slots = {name: self.slots(p) for name, p in zip(self._names, self.parameters)}
         return {"rule": type(self).__name__, "control": Tensor(np.array(devices.move(self._control, "cpu"))), "slots": slots}
 
     def load_state_dict(self, state: Any) -> None:
-        """Takes the state of an optimizer of the same kind and parameters. Clipping stays as this optimizer was made.
+        """Restores the state of an optimizer with the same rule and parameters. This optimizer's clipping does not change.
 
-        Raises: PullbackError; then nothing has changed.
+        Raises: PullbackError. After an error nothing has changed.
         """
         capturing.refuse("loading an optimizer's state", "Load it outside.")
         _entries("the state", state, ["rule", "control", "slots"])
@@ -149,14 +150,17 @@ class Optimizer:
         self._schedule, self._steps = schedule, int(control[c.STEP])
 
     def __getstate__(self) -> dict[str, Any]:
-        """What pickle and deepcopy keep: the Parameters, and the rest as a host has it. Kernels are found again, memory is made."""
+        """Returns the state for pickle and deepcopy: the Parameters, and the slots and control block as NumPy arrays.
+
+        __setstate__ looks up the kernels and allocates the memory again.
+        """
         capturing.refuse("copying an optimizer", "Copy it outside.")
         slots = [[np.array(devices.move(array, "cpu")) for array in slot] for slot in self._slots]
         control = np.array(devices.move(self._control, "cpu"))
         return {**{k: x for k, x in vars(self).items() if k not in _MADE}, "_control": control, "_slots": slots}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Makes an optimizer of the Parameters that came back, with a state of its own where they are."""
+        """Restores the optimizer around the copied Parameters, with separate slots and control block on their device."""
         vars(self).update(state)
         self._make()
         for slot, saved in zip(self._slots, state["_slots"]):
@@ -165,7 +169,7 @@ class Optimizer:
         self._control = devices.move(state["_control"], self._device)
 
     def _make(self) -> None:
-        """Finds the parameters' device and kernels, and makes memory there."""
+        """Looks up the parameters' device and kernels, and allocates the slots there."""
         self._device = self.parameters[0].device
         arena.place(self.parameters)
         self._slots = [arena.slots_like(self.parameters) for _ in self.slot_names]
@@ -175,7 +179,7 @@ class Optimizer:
         self._placement: list[int] = []
 
     def _own_kernel(self) -> str:
-        """Returns the name of the kernel of this formula: "" if a subclass changed the formula and named no kernel for it."""
+        """Returns the name of the kernel that computes this rule, or "" if a subclass overrides the formula but not `kernel`."""
         for kind in type(self).__mro__:
             if "kernel" in vars(kind):
                 return self.kernel
@@ -188,22 +192,22 @@ class Optimizer:
     def step(self, grads: Any, return_delta: bool = False) -> list[Tensor] | None:
         """Updates all parameters in one fused launch.
 
-        All parameters share one count of steps, by which the schedule, Adam's bias correction and momentum's first step go. A
-        parameter without a gradient keeps its weight and slots, but the count goes on (PyTorch's Adam counts for each of them
-        apart). A step without any gradient does nothing, and does not count.
+        All parameters share one step count, which the schedule, Adam's bias correction and momentum's first step use. A parameter
+        without a gradient keeps its weight and slots while the count increases (PyTorch's Adam counts per parameter). A step
+        without any gradient does nothing and does not count.
 
         Args:
             grads: a list of one gradient per parameter, in the order of `parameters`, or the structure that the optimizer was made
-                with; None leaves a parameter alone. A dict with Parameters as keys is refused.
-            return_delta: return what was added to each parameter, before constraints, written by the same kernel.
+                with. None leaves a parameter unchanged. A dict with Parameters as keys is refused.
+            return_delta: True returns the change of each parameter, before constraints, written by the same kernel.
 
-        Raises: ShapeError, DTypeError, naming the parameter; then nothing has changed. What a constraint raises comes after
-            the update, and leaves that parameter and those after it without their constraints.
+        Raises: ShapeError or DTypeError, naming the parameter; nothing has changed then. An error in a constraint comes after the
+            update, and leaves the constraints of that parameter and of all later ones unapplied.
         """
         leaves = self._form.one_each(grads)
         deltas = self._update(leaves, preview=False, wanted=return_delta)
         changed = [p for p, g in zip(self.parameters, leaves) if g is not None]
-        for p in changed:  # all of them before the first constraint, which may raise
+        for p in changed:  # Mark all parameters as changed before the first constraint runs, because a constraint may raise.
             p.storage.changed()
         for p in changed:
             if p.constraint is not None:
@@ -211,11 +215,14 @@ class Optimizer:
         return deltas
 
     def preview(self, grads: Any) -> list[Tensor]:
-        """What `step(grads)` would add to each parameter, before constraints. Changes nothing."""
+        """Returns what `step(grads)` would add to each parameter, before constraints. Changes nothing."""
         return self._update(self._form.one_each(grads), preview=True, wanted=True) or []
 
     def minimize(self, loss_fn: Callable[..., Tensor], *args: Any) -> Tensor:
-        """Forward, backward, update: one step on loss_fn(*args), which is returned. Raises PullbackError for no function."""
+        """Computes loss_fn(*args) and its gradients, does one step, and returns the loss.
+
+        Raises PullbackError if loss_fn is not callable.
+        """
         if not callable(loss_fn):
             raise PullbackError(
                 f"minimize: a {type(loss_fn).__name__} was given, and not a function that computes the loss, which minimize has to "
@@ -228,7 +235,7 @@ class Optimizer:
             gradients = tape.gradient(loss, self.parameters)
         except UnconnectedError as error:
             raise UnconnectedError(str(error).removesuffix(IF_MEANT) + MINIMIZE_IF_MEANT) from None
-        loss = loss if loss.storage is None else snapshot(loss)  # a view of a Parameter, which the step changes
+        loss = loss if loss.storage is None else snapshot(loss)  # The loss may be a view of a Parameter, which the step changes.
         self.step(gradients)
         return loss
 
@@ -254,7 +261,7 @@ class Optimizer:
                     capturing.increment(self, "_steps")
             finally:
                 door.enter(before)
-        finally:  # once more, in case that Ctrl-C has ended this
+        finally:  # This repeats the restore, because Ctrl-C may have interrupted the inner finally.
             door.enter(before)
         return None if outputs is None else [Tensor(delta) for delta in outputs]
 
@@ -263,7 +270,7 @@ class Optimizer:
         return self._kernels.copy(self._control) if recorded else devices.copied(self._control)
 
     def _delta(self, p: Parameter, g: Any) -> Any:
-        """Memory for what is added to a parameter: zeros where that is nothing, else to be written."""
+        """Returns memory for a parameter's change: zeros if it has no gradient, otherwise uninitialized."""
         if g is None:
             return devices.full(self._device, p.shape, 0, p.dtype)
         with devices.working(self._device):
@@ -293,7 +300,7 @@ class Optimizer:
             reference.update(self, self._own_kernel(), self._slots, grads, control, outputs, preview)
 
     def _same_device(self, grads: list[Any]) -> None:
-        """Raises DeviceError where a parameter or a gradient is elsewhere than the optimizer's state."""
+        """Raises DeviceError if a parameter or a gradient is not on the device of the optimizer's state."""
         for p, g in zip(self.parameters, grads):
             if p.device != self._device:
                 raise DeviceError(
@@ -307,7 +314,7 @@ class Optimizer:
                 )
 
     def _current_plan(self) -> Any:
-        """Where the kernel finds weights and slots: made once, and again when a parameter has moved."""
+        """Returns the kernel's table of the addresses of weights and slots. It is rebuilt only if a parameter has moved."""
         placement = [p.storage.placement for p in self.parameters]
         if self._plan is None or placement != self._placement:
             self._plan = self._kernels.update_plan([p.array for p in self.parameters], self._slots)
@@ -317,12 +324,12 @@ class Optimizer:
     # ---- the rule, in NumPy or CuPy
 
     def advance(self, control: Any) -> None:
-        """Begins a step in the control block: writes its learning rate, and counts it."""
+        """Begins a step: writes its learning rate into the control block and increments the step count."""
         control[c.RATE] = self._schedule.rate(int(control[c.STEP]))
         control[c.STEP] += 1
 
     def change(self, control: Any, p: Any, g: Any, slots: list[Any]) -> Any:
-        """Returns what is added to the weights p with gradients g, all of them arrays; changes the slots in place."""
+        """Returns the change of the weights p for the gradients g, as arrays, and updates the slots in place."""
         raise NotImplementedError(f"{type(self).__name__} has no update rule")
 
 
@@ -342,7 +349,7 @@ def _entries(what: str, given: Any, wanted: Sequence[str]) -> None:
 
 
 def _floats(what: str, given: Any, shape: tuple[int, ...], device: str) -> Any:
-    """The array of a tensor in a state. Raises PullbackError."""
+    """Returns the array of a tensor in a state. Raises PullbackError if it is not floats of this shape."""
     if not isinstance(given, (Tensor, np.ndarray, np.generic)):
         raise PullbackError(f"load_state_dict: {what} is a {type(given).__name__}; it must be a tensor.")
     array = asarray(given, device=device).array

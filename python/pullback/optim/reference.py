@@ -1,4 +1,6 @@
-"""A step in NumPy or CuPy, for rules and devices without a kernel. What surrounds a rule's formula is as in csrc/cpu/update.cpp."""
+"""An optimizer step in NumPy or CuPy, for rules and devices without a kernel. Apart from the rule's formula it does the same as
+csrc/cpu/update.cpp.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def clip_norm(grads: list[Any], control: Any, most: float) -> None:
-    """Writes the joint norm of the gradients, and the factor that scales it to `most`, into the control block."""
+    """Writes the joint norm of the gradients, and the factor that scales it down to `most`, into the control block."""
 
     def clip() -> None:
         norm = float(sum([float((g.astype("float64") ** 2).sum()) for g in grads if g is not None])) ** 0.5
@@ -28,7 +30,7 @@ def clip_norm(grads: list[Any], control: Any, most: float) -> None:
 def update(
     opt: Optimizer, kernel: str, slots: list[list[Any]], grads: list[Any], control: Any, outputs: list[Any] | None, preview: bool
 ) -> None:
-    """Does what opt's kernel would do; kernel is "" for a rule without one. Writes the deltas into the outputs, if any."""
+    """Does what opt's kernel would do. `kernel` is "" for a rule without one. Writes the changes into `outputs` if given."""
 
     def run() -> None:
         opt.advance(control)
@@ -54,7 +56,7 @@ def _clipped(g: Any, control: Any) -> Any:
 def _cost(
     opt: Optimizer, kernel: str, slots: list[list[Any]], grads: list[Any], outputs: list[Any] | None, preview: bool
 ) -> dict[str, Any] | None:
-    """Returns the cost of a step as its kernel states it, whichever backend runs it; None for a rule without a kernel."""
+    """Returns the cost of a step by the formula of its kernel, whichever backend runs it; None for a rule without a kernel."""
     if kernel not in UPDATE_COUNTS:
         return None
     adds, multiplies, special = UPDATE_COUNTS[kernel]

@@ -1,6 +1,7 @@
-"""The update rules: one class each, with its formula in NumPy. The kernel of a rule is a struct of csrc/math/update.h.
+"""The update rules: one class per rule, with its formula in NumPy. The kernel of a rule is a struct in csrc/math/update.h.
 
-A rule advances the control block, then computes from weights, gradients and slots (changed in place) what is added to the weights.
+A rule advances the control block. It then computes the change of the weights from the weights, the gradients and the slots, and
+updates the slots in place.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def _not_negative(rule: str, **values: Any) -> None:
 
 
 def _means(rule: str, betas: tuple[float, float]) -> None:
-    """Raises PullbackError unless the betas are the shares that running means keep."""
+    """Raises PullbackError unless every beta, the share that a running mean keeps, is in [0, 1)."""
     for beta in betas:
         if not 0 <= beta < 1:
             raise PullbackError(f"{rule}: betas={betas}; each must be in [0, 1).")
@@ -32,7 +33,7 @@ def _means(rule: str, betas: tuple[float, float]) -> None:
 class SGD(Optimizer):
     """Stochastic gradient descent with momentum: torch.optim.SGD's rule at equal arguments.
 
-    Slots: "momentum" where momentum is not 0. Memory: 12 bytes moved per float32 weight, 20 with momentum.
+    It has the slot "momentum" if momentum is not 0. A step moves 12 bytes per float32 weight, 20 with momentum.
     """
 
     kernel = "sgd_step"
@@ -63,9 +64,9 @@ class SGD(Optimizer):
 
 
 class Adam(Optimizer):
-    """Kingma & Ba 2015, Alg. 1: torch.optim.Adam's rule at equal arguments; weight_decay is an L2 penalty.
+    """Adam (Kingma & Ba 2015, Alg. 1): torch.optim.Adam's rule at equal arguments. weight_decay is an L2 penalty.
 
-    Slots: "m" and "v", the running means of the gradient and of its square. 28 bytes moved per float32 weight.
+    The slots "m" and "v" are running means of the gradient and of its square. A step moves 28 bytes per float32 weight.
     """
 
     kernel = "adam_step"
@@ -113,9 +114,9 @@ class AdamW(Adam):
 
 
 class Lion(Optimizer):
-    """Chen et al. 2023, Alg. 2: each weight moves by the learning rate, in the direction of a sign; weight_decay is decoupled.
+    """Lion (Chen et al. 2023, Alg. 2): each weight moves by the learning rate, up or down. weight_decay is decoupled.
 
-    Slots: "m", the running mean of the gradient. 20 bytes moved per float32 weight.
+    The slot "m" is a running mean of the gradient. A step moves 20 bytes per float32 weight.
     """
 
     kernel = "lion_step"
@@ -138,7 +139,7 @@ class Lion(Optimizer):
         return -float(control[c.RATE]) * (direction + weight_decay * p)
 
 
-# Derived, so that a rule is named once. (A type checker takes all public names that are defined here, which are the same.)
+# __all__ is computed so that each rule is listed once. A type checker assumes all public names defined here, which are the same.
 __all__ = [
     name for name, value in globals().items() if isinstance(value, type) and value.__module__ == __name__
 ]

@@ -1,7 +1,7 @@
-"""Learning rates as functions of the step, evaluated where the update runs: changing or stepping one never waits.
+"""Learning rates as functions of the step. They are evaluated on the device of the update, so that nothing waits for the host.
 
-A schedule is a kind and a few numbers in the optimizer's control block; csrc/math/control.h has the same formulas. t counts
-the steps done before, so the first step uses rate(0).
+In the optimizer's control block a schedule is a kind and a few numbers; csrc/math/control.h has the same formulas. t is the
+number of steps done before, so the first step uses rate(0).
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from ..errors import PullbackError
 
 @dataclass(frozen=True)
 class Schedule:
-    """A learning rate that stays at `base`; the other schedules start their formulas from it."""
+    """A constant learning rate, and the base class of the other schedules, whose formulas start from `base`."""
 
     base: float
     kind: ClassVar[int] = 0
 
     def arguments(self) -> tuple[float, ...]:
-        """The numbers after `base`, in the order of csrc/math/control.h."""
+        """Returns the numbers after `base`, in the order of csrc/math/control.h."""
         return tuple([float(x) for x in astuple(self)[1:]])
 
     def rate(self, t: int) -> float:
-        """The learning rate of the step after `t` steps."""
+        """Returns the learning rate of the step that follows `t` steps."""
         return self.base
 
     def __post_init__(self) -> None:
@@ -42,7 +42,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Step(Schedule):
-    """base * factor^floor(t / every)."""
+    """The rate is base * factor^floor(t / every)."""
 
     every: int = 1
     factor: float = 0.1
@@ -54,7 +54,7 @@ class Step(Schedule):
 
 @dataclass(frozen=True)
 class Exponential(Schedule):
-    """base * factor^t."""
+    """The rate is base * factor^t."""
 
     factor: float = 0.99
     kind: ClassVar[int] = 2
@@ -65,7 +65,7 @@ class Exponential(Schedule):
 
 @dataclass(frozen=True)
 class Cosine(Schedule):
-    """From base to `end` along half a cosine, in `steps` steps (Loshchilov & Hutter 2017, without restarts)."""
+    """The rate falls from base to `end` along half a cosine, in `steps` steps (Loshchilov & Hutter 2017, without restarts)."""
 
     steps: int = 1
     end: float = 0.0
@@ -77,7 +77,7 @@ class Cosine(Schedule):
 
 @dataclass(frozen=True)
 class Linear(Schedule):
-    """From base * start to base * end, in `steps` steps (as torch's LinearLR)."""
+    """The rate changes linearly from base * start to base * end, in `steps` steps, as torch's LinearLR does."""
 
     steps: int = 1
     start: float = 1.0
@@ -90,7 +90,7 @@ class Linear(Schedule):
 
 @dataclass(frozen=True)
 class Polynomial(Schedule):
-    """end + (base - end) * (1 - t / steps)^power."""
+    """The rate is end + (base - end) * (1 - t / steps)^power, and stays at `end` after `steps` steps."""
 
     steps: int = 1
     end: float = 0.0
@@ -103,7 +103,7 @@ class Polynomial(Schedule):
 
 @dataclass(frozen=True)
 class WarmupCosine(Schedule):
-    """Linearly from `start` to base in `warmup` steps, then along half a cosine to `end` at step `steps`."""
+    """The rate changes linearly from `start` to base in `warmup` steps, then along half a cosine to `end` at step `steps`."""
 
     steps: int = 1
     end: float = 0.0
@@ -123,7 +123,7 @@ def _half_cosine(start: float, end: float, part: float) -> float:
 
 
 def as_schedule(lr: Any) -> Schedule:
-    """A number as a constant schedule. Raises PullbackError for anything else."""
+    """Returns a schedule unchanged and a number as a constant schedule. Raises PullbackError for anything else."""
     if isinstance(lr, Schedule):
         return lr
     if isinstance(lr, Real):
@@ -135,7 +135,7 @@ def as_schedule(lr: Any) -> Schedule:
 
 
 def from_numbers(kind: float, base: float, arguments: Sequence[float]) -> Schedule:
-    """The schedule that a control block holds. Raises PullbackError where it holds none."""
+    """Returns the schedule that a control block holds. Raises PullbackError if the numbers are not a schedule."""
     for cls in (Schedule, *Schedule.__subclasses__()):
         if cls.kind == kind and all([math.isfinite(x) for x in arguments]):
             return cls(float(base), *[_like(field.default, float(x)) for field, x in zip(fields(cls)[1:], arguments)])
