@@ -1,7 +1,7 @@
 """pullback: train small networks, and see what the forward and the backward pass cost.
 
-The public names, and nothing else, each of them once: tools/generate.py derives from this file what type checkers read
-(__init__.pyi). Packages that not every program needs are imported when they are first used.
+This file lists every public name once and contains nothing else, because tools/generate.py derives the stub for type checkers
+(__init__.pyi) from it. Packages that not every program needs are imported when they are first used.
 """
 
 import importlib as _importlib
@@ -27,7 +27,7 @@ from .errors import (
     PullbackError, ShapeError, StaleValueError, TapeError, UnconnectedError, VmapError, ZeroGradientWarning,
 )  # fmt: skip
 from .ops.conversion import astype, copy, stop_gradient
-from .ops.elementwise import *  # noqa: F403 (an op is named once: where it is declared)
+from .ops.elementwise import *  # noqa: F403 (an op's name is written once, in its declaration)
 from .ops.gather import one_hot, take, take_along_axis
 from .ops.index import argwhere, nonzero
 from .ops.linalg import einsum, matmul, outer, tensordot, vecdot
@@ -53,13 +53,13 @@ __array_api_version__ = "2024.12"
 
 
 def __array_namespace_info__() -> _Any:
-    """Devices, dtypes and capabilities, by the names of the array API standard."""
+    """Returns the devices, dtypes and capabilities under the names that the array API standard gives them."""
     from .interop.namespace_info import NamespaceInfo
 
     return NamespaceInfo()
 
 
-# The names that are imported when they are first used, by the module that has them. A module is a name of its own.
+# The names that are imported when they are first used, listed by module. A name can be that of the module itself.
 _LATE = {
     ".amp": ("amp",), ".data": ("data",), ".linalg": ("linalg",), ".nn": ("nn",), ".optim": ("optim",), ".random": ("random",),
     ".backends.native": ("trim",), ".io": ("load", "save"), ".profiling": ("profile",), ".profiling.flops": ("flops",),

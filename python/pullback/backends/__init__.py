@@ -1,4 +1,4 @@
-"""Which backend runs an op, and why another cannot be had."""
+"""Chooses the backend that runs an op, and gives the reason if the native backend is not available."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from . import native
 
 
 def kernel_for(name: str) -> tuple[Callable[..., Any] | None, str | None]:
-    """The native kernel of that name, or the reason why there is none."""
+    """Returns (the native kernel of that name, None), or (None, the reason why there is none)."""
     if config.backend() == "reference":
         return None, "PULLBACK_BACKEND=reference"
     if native.module is None:
@@ -21,12 +21,12 @@ def kernel_for(name: str) -> tuple[Callable[..., Any] | None, str | None]:
 
 
 def kernels_on(device: str) -> Any:
-    """The module of native kernels for arrays of the device, None where there is none."""
+    """Returns the module of native kernels for arrays on the device, or None if there is none."""
     return native.module if device == "cpu" else gpu.need().kernels
 
 
 def why_not(device: str) -> str | None:
-    """None where native kernels run on the device, otherwise the reason."""
+    """Returns None if native kernels run on the device, otherwise the reason why they do not."""
     if device != "cpu":
         return gpu.why_not() or gpu.need().why_no_kernels
     if config.backend() == "reference":

@@ -1,4 +1,4 @@
-"""Loads the module of CPU kernels for this processor, and keeps the reason where it cannot."""
+"""Loads the module of CPU kernels for this processor, and keeps the reason if no module can be loaded."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from .. import config
 from ..launch import door
 from ..tensors import gpu, gpu_libraries
 
-LEVELS = (4, 3, 2)  # of x86-64
+LEVELS = (4, 3, 2)  # x86-64 microarchitecture levels, best first
 
 
 def _load(name: str) -> tuple[Any, str | None]:
     try:
         return importlib.import_module(f"pullback.{name}"), None
-    except ImportError as error:  # built without it, or a library it needs is missing: keep the reason
+    except ImportError as error:  # it was not built, or a library that it needs is missing
         return None, f"{name}: {error}"
 
 
 def _choose() -> tuple[Any, str | None]:
-    """The best module that is both built and supported here."""
-    wanted = config.simd_level()  # read first: a level that does not exist is refused wherever kernels are asked for
+    """Returns the module of the highest level that is built and supported here, or (None, the reason). Raises ImportError."""
+    wanted = config.simd_level()  # read first, so that an invalid level raises even if no module was built
     detector, reason = _load("_level")
     if detector is None:
         return None, f"the native kernels were not built ({reason})"
@@ -54,7 +54,7 @@ if module is None and config.must_be_native():
 
 
 def connect_gpu(kernels: Any) -> None:
-    """Sends calls with a GPU's arrays from the kernels of the CPU to those of the same name for the GPU."""
+    """Makes each CPU kernel forward calls with GPU arrays to the GPU kernel of the same name."""
     door.connect(kernels)
     for name in dir(kernels):
         if module is not None and hasattr(module, name):
@@ -68,7 +68,7 @@ if module is not None:
 
 
 def simd_level() -> str:
-    """ "x86-64-v4", or why there is none."""
+    """Returns the level of the loaded kernels, such as "x86-64-v4", or "none" and the reason."""
     if module is None:
         return f"none ({reason})"
     suffix = module.__name__.rpartition("_")[2]
@@ -76,21 +76,21 @@ def simd_level() -> str:
 
 
 def trim() -> int:
-    """Gives the CPU memory that pullback holds but does not use back to the system, and returns its size in bytes.
+    """Returns CPU memory that pullback holds but does not use to the operating system.
 
     Blocks of at least 64 KiB stay in a cache when their tensor dies, because fresh memory costs a page fault every 4 KiB. The
     cache holds at most 1 GiB or a quarter of the memory that the process may use (`pullback info` prints which);
     PULLBACK_CACHE_BYTES sets another limit. Call `trim` when other programs need the memory, for example after a large model
     or `captured.clear()`. Live tensors stay valid. The next steps run slower until the cache is filled again.
 
-    Returns: the bytes of the blocks that left the cache, 0 without native kernels. Free pages of the C library are given back
-    too, but not counted. Memory of a GPU is not affected.
+    Returns: the bytes of the blocks that left the cache; 0 without native kernels. Free pages of the C library are released
+    too, but not counted. GPU memory is not affected.
     """
     return module.trim_cache() if module is not None else 0
 
 
 def cache_limit() -> str:
-    """Returns the most that the cache of CPU memory holds, and what sets this limit; or why there is no cache."""
+    """Returns the size limit of the CPU memory cache and the source of this limit, or the reason why there is no cache."""
     if module is None:
         return f"none ({reason})"
     _, limit, source = module.cache_use()

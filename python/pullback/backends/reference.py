@@ -1,4 +1,4 @@
-"""Runs an op by its NumPy/CuPy definition: the fallback of every op, and the oracle of the tests."""
+"""Runs an op by its NumPy/CuPy definition: the fallback of every op, and the reference result in tests."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ..launch import capturing, door
 from ..launch.refusal import Refused
 from ..tensors import gpu
 
-TOO_LARGE: Final = ("too big", "too large", "Maximum allowed")  # in NumPy's words for arrays of more bytes than an address reaches
+TOO_LARGE: Final = ("too big", "too large", "Maximum allowed")  # parts of NumPy's messages for arrays that exceed the address space
 
 
 def device_number(arrays: Sequence[Any]) -> int | None:
-    """The number of the GPU that the arrays are on, None where they are on the host."""
+    """Returns the number of the GPU that holds the arrays, or None if they are on the host."""
     for array in arrays:
         if type(array) is not np.ndarray and not isinstance(array, (np.generic, int, float)) and hasattr(array, "strides"):
             return int(array.device.id)
@@ -27,7 +27,9 @@ def device_number(arrays: Sequence[Any]) -> int | None:
 
 
 def runner(op: Any) -> Callable[..., Any]:
-    """A kernel for `op` that runs its reference. It refuses what a native one does, so that both promote alike."""
+    """Returns a kernel for `op` that runs its reference. It refuses the inputs that a native kernel refuses, so that both promote
+    in the same way.
+    """
     count = -op.params if op.variadic else len(op.names) - op.params
 
     def run_reference(*arguments: Any) -> Any:
@@ -47,7 +49,7 @@ def runner(op: Any) -> Callable[..., Any]:
 
 
 def run(op: Any, arrays: Sequence[Any], params: Sequence[Any]) -> Any:
-    """The reference's result on these arrays (and weak Python numbers), through the door."""
+    """Returns the result of the op's reference on these arrays (and weak Python numbers), run as a launch that a profile counts."""
     if capturing.thread.recording is not None:
         capturing.refuse_opaque(f"{op.name}, which has no native kernel here,", "Do it outside, or with other ops.")
     number = device_number(arrays)
@@ -68,42 +70,46 @@ def run(op: Any, arrays: Sequence[Any], params: Sequence[Any]) -> Any:
     if number is not None:
         with gpu.need().working(number):
             return door.run_counted(op.shown, call, lambda y: cost_of(op, arrays, params, y))
-    if door.state.ledger is None and not door.profiling:  # profiles of other threads count this launch, too
+    if door.state.ledger is None and not door.profiling:  # a profile of another thread counts this launch too
         return call()
     return door.run_counted(op.shown, call, lambda y: cost_of(op, arrays, params, y))
 
 
 def _as_taken(op: Any, arrays: Sequence[Any]) -> Sequence[Any]:
-    """The arrays as the op's reference takes them: as one list if the op takes any number of inputs."""
+    """Returns the arrays as the arguments of the op's reference: as one list if the op takes any number of inputs."""
     return [arrays] if op.variadic else arrays
 
 
 def half_of(arrays: Sequence[Any]) -> Any:
-    """The half precision that the arrays are in, if they are: arithmetic on it is in float32, and rounds once, on the store."""
+    """Returns the half-precision dtype of the arrays, or None. Ops on it compute in float32 and round once, on the store."""
     return next((a.dtype for a in arrays if hasattr(a, "dtype") and a.dtype.itemsize == 2 and a.dtype.kind in "fV"), None)
 
 
 def cost_of(op: Any, arrays: Sequence[Any], params: Sequence[Any], y: Any) -> dict[str, Any] | None:
-    """FLOPs from the op's declaration; each distinct input read once, the result written once; and what it computes in."""
+    """Returns the cost of one run, or None if the op declares none.
+
+    The op's declaration gives the FLOPs. Each distinct input is read once, and the result is written once. "dtype" is the dtype
+    that the op computes in.
+    """
     figures = op.cost(*_as_taken(op, arrays), *params, y) if op.cost is not None else None
     if figures is None:
         return None
     read = sum(distinct_bytes(a) for i, a in enumerate(arrays) if not any(a is b for b in arrays[:i]))
-    read += sum(distinct_bytes(p) for p in params if hasattr(p, "strides"))  # indices
+    read += sum(distinct_bytes(p) for p in params if hasattr(p, "strides"))  # arrays among the params are indices
     found = [a.dtype for a in (y, *arrays) if hasattr(a, "dtype")]
     dtype = next((dtype for dtype in found if dtype.kind in "fV"), y.dtype)
     return {"bytes_read": read, "bytes_written": y.nbytes, "dtype": dtype, **figures}
 
 
 def distinct_bytes(array: Any) -> int:
-    """Bytes of the elements behind the array, a broadcast axis counted once."""
+    """Returns the bytes of the array's elements in memory; a broadcast axis counts once, a Python number 8 bytes."""
     if not hasattr(array, "strides"):
         return 0 if array is None else 8
     return math.prod(n if s or not n else 1 for n, s in zip(array.shape, array.strides)) * array.itemsize
 
 
 def special(xp: Any, name: str) -> Callable[..., Any]:
-    """A function that NumPy lacks (erf, erfc, erfinv): CuPy's, or one in float64 here, where there is no need to be fast."""
+    """Returns a function that NumPy lacks (erf, erfc, erfinv): CuPy's, or for NumPy a slow one that computes in float64."""
     if xp.__name__ == "cupy":
         return getattr(importlib.import_module("cupyx.scipy.special"), name)
     wide = np.frompyfunc(_erfinv if name == "erfinv" else getattr(math, name), 1, 1)
@@ -111,8 +117,8 @@ def special(xp: Any, name: str) -> Callable[..., Any]:
 
 
 def _erfinv(z: float) -> float:
-    """Winitzki's approximation as a start, then Newton's method on erf."""
-    if z != z or abs(z) >= 1 or z == 0:  # keeps the sign of zero
+    """Returns the inverse of erf: Newton's method on erf, started from Winitzki's approximation."""
+    if z != z or abs(z) >= 1 or z == 0:  # returns z itself for 0, which keeps its sign
         return math.copysign(math.inf, z) if abs(z) == 1 else z if z == 0 else math.nan
     w = math.log1p(-z * z)
     t = 2 / (math.pi * 0.147) + w / 2

@@ -1,16 +1,16 @@
-"""Ops: what each computes, its pullback, its rules for every interpreter and its cost, one family a file.
+"""Ops: each declaration gives an op's formula, pullback, batching and tangent rules, and cost. Each file holds one family.
 
-The families build on each other in this order, and each imports those before it:
+The families build on each other in this order; each imports only families listed before it:
 
-    by_name, kinds, declare     what a declaration needs
-    conversion, elementwise     same values elsewhere; arithmetic
-    shape, gather, movement     views; reading at indices; elements in new memory
+    by_name, kinds, declare     the tools of declarations
+    conversion, elementwise     the same values in another dtype or place; arithmetic
+    shape, gather, movement     views; reading at indices; moving elements into new memory
     scan, reduce                sums along an axis and over axes
     scatter, index              writing at indices; t[...]
-    linalg, linear, rows        products; layers; rows that are normalized
+    linalg, linear, rows        matrix products; linear layers; softmax and normalization of rows
     sort, segment, draws, random
-    matrices, factors           made of ops of several families
-    accumulate, operators, writing      sums of gradients; methods of Tensor; memory of Parameters
+    matrices, factors           functions composed of ops of several families
+    accumulate, operators, writing      sums of gradients; methods of Tensor; updates of Parameters
 
-To add an op, write one declaration in its family, and a row in csrc/math if it has a kernel.
+To add an op, write one declaration in its family, and add a row in csrc/math if the op has a kernel.
 """

@@ -1,4 +1,4 @@
-"""Pure functions on tuples of ints: shapes and axes, with errors in the user's words."""
+"""Pure functions on shapes and axes (tuples of ints). Their errors use the terms of the user's call."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def words(shapes: Sequence[Shape]) -> str:
 
 
 def ints(name: str, what: str, x: Any) -> list[int]:
-    """One integer, or a sequence of them, as a list. Raises ShapeError for anything else."""
+    """Returns one integer or a sequence of integers as a list. Raises ShapeError for anything else."""
     try:
         return [index(x)]
     except TypeError:
@@ -29,7 +29,7 @@ def ints(name: str, what: str, x: Any) -> list[int]:
 
 
 def items(name: str, arrays: Any) -> list[Any]:
-    """The arrays of a sequence. Raises ShapeError for what is no sequence."""
+    """Returns the arrays of a sequence as a list. Raises ShapeError if `arrays` is not a sequence."""
     try:
         return list(arrays)
     except TypeError:
@@ -37,7 +37,7 @@ def items(name: str, arrays: Any) -> list[Any]:
 
 
 def integer(name: str, what: str, value: Any) -> int:
-    """Raises ShapeError where the value is no integer."""
+    """Returns the value as an int. Raises ShapeError if it is not an integer."""
     try:
         return index(value)
     except TypeError:
@@ -45,7 +45,7 @@ def integer(name: str, what: str, value: Any) -> int:
 
 
 def real(name: str, what: str, value: Any) -> float:
-    """Raises DTypeError where the value is no real number."""
+    """Returns the value as a float. Raises DTypeError if it is not a real number."""
     try:
         return float(value)
     except (TypeError, ValueError):
@@ -53,7 +53,7 @@ def real(name: str, what: str, value: Any) -> float:
 
 
 def length(name: str, what: str, value: Any) -> int:
-    """A number of things. Raises ShapeError where it is negative or no integer."""
+    """Returns the value as a count or length. Raises ShapeError if it is negative or not an integer."""
     number = integer(name, what, value)
     if number < 0:
         raise ShapeError(f"{name}: {what}={number} is negative; it must be 0 or more.")
@@ -61,7 +61,7 @@ def length(name: str, what: str, value: Any) -> int:
 
 
 def broadcast_shapes(name: str, shapes: Sequence[Shape]) -> Shape:
-    """The common shape. Raises ShapeError naming the axis that does not fit."""
+    """Returns the shape that all shapes broadcast to. Raises ShapeError naming the axis that does not fit."""
     ndim = max((len(shape) for shape in shapes), default=0)
     result: list[int] = []
     for axis in range(-ndim, 0):
@@ -76,7 +76,7 @@ def broadcast_shapes(name: str, shapes: Sequence[Shape]) -> Shape:
 
 
 def normalize_axis(name: str, axis: Any, ndim: int) -> int:
-    """An axis counted from the front. Raises ShapeError where there is no such axis."""
+    """Returns the axis counted from the front. Raises ShapeError if the axis does not exist."""
     value = integer(name, "axis", axis)
     if ndim == 0:
         raise ShapeError(f"{name}: axis {value} of a tensor without axes (one of shape ()) does not exist.")
@@ -86,7 +86,10 @@ def normalize_axis(name: str, axis: Any, ndim: int) -> int:
 
 
 def normalize_axes(name: str, axes: Any, ndim: int) -> Shape:
-    """None means all axes; an int or a tuple of ints, each counted from the front, sorted. Raises ShapeError."""
+    """Returns the axes sorted and counted from the front. axes: None for all axes, an int, or a tuple or list of ints.
+
+    Raises ShapeError if an axis does not exist or is named twice.
+    """
     if axes is None:
         return tuple(range(ndim))
     if not isinstance(axes, (tuple, list)):
@@ -98,7 +101,7 @@ def normalize_axes(name: str, axes: Any, ndim: int) -> Shape:
 
 
 def infer_shape(name: str, size: int, shape: Any) -> Shape:
-    """The shape with its one -1, if any, replaced by what makes the size right. Raises ShapeError."""
+    """Returns the shape with its one -1, if any, replaced by the length that gives `size` elements. Raises ShapeError."""
     wanted = tuple(ints(name, "shape", shape))
     if not size:
         check_room(name, wanted, 8)
@@ -115,12 +118,15 @@ def infer_shape(name: str, size: int, shape: Any) -> Shape:
 
 
 def kept_dims(shape: Shape, axes: Sequence[int]) -> Shape:
-    """The shape after a reduction over `axes` that keeps them with one element."""
+    """Returns the shape after a reduction over `axes` that keeps each reduced axis with length 1."""
     return tuple([1 if axis in axes else n for axis, n in enumerate(shape)])
 
 
 def block_of(key: Sequence[Any], shape: Shape) -> tuple[Shape, Shape, Shape] | None:
-    """Returns the numbers of elements of each axis before, in and after a basic index that selects neighbours, otherwise None."""
+    """Returns for each axis how many elements lie before, inside and after the block that a basic index selects.
+
+    Returns None if the elements of the index are not contiguous along every axis (its step is not 1).
+    """
     parts: list[Shape] = []
     items = [item for item in key if item is not None]
     if Ellipsis in items:

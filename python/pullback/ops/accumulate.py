@@ -1,4 +1,4 @@
-"""Sums the contributions to one gradient."""
+"""Strategies that sum the contributions to one gradient."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _add_into, _ = kernel_for("add_into")
 
 
 class Accumulate:
-    """One buffer, to which contributions are added as they arrive."""
+    """Adds each contribution to one buffer as it arrives."""
 
     def __init__(self, a: Tensor, b: Tensor) -> None:
-        self._sum = add(a, b)  # a new buffer: the contributions themselves may be shared with others
+        self._sum = add(a, b)  # a new buffer, because other gradients may share the memory of a or b
 
     def add(self, g: Tensor) -> None:
         if _add_into is not None and not listeners.differentiates:
@@ -41,7 +41,7 @@ class Accumulate:
 
 
 class Collect:
-    """All contributions are kept until the last one is there, then summed at once."""
+    """Base class of strategies that keep all contributions and sum them when the last one has arrived."""
 
     def __init__(self, a: Tensor, b: Tensor) -> None:
         self._parts = [a, b]
@@ -51,14 +51,14 @@ class Collect:
 
 
 class AddN(Collect):
-    """One n-ary sum."""
+    """Sums all contributions in one n-ary sum."""
 
     def total(self) -> Tensor:
         return sum(stack(self._parts), axis=0)
 
 
 class Tree(Collect):
-    """Pairs, then pairs of pairs: the least rounding."""
+    """Sums pairs, then pairs of pairs, and so on: this rounds least."""
 
     def total(self) -> Tensor:
         parts = self._parts

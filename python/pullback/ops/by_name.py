@@ -1,7 +1,7 @@
-"""The ops that rules of every family are made of, called by name: views, sums, copies and conversions.
+"""Basic ops that the rules of every family call by name: views, sums, copies and conversions.
 
-A rule is declared before the ops that it uses where two ops are each other's derivative, as `broadcast_to` and `sum` are. Such
-a rule looks the later op up in the registry: `OPS["sum"]`. All other ops are imported from the families below.
+If two ops are each other's derivative, as `broadcast_to` and `sum` are, the rule of one is declared before the other op exists.
+Such a rule looks the later op up in the registry: `OPS["sum"]`. All other ops are imported from the families listed before.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from ._shapes import Shape
 
 
 def view(op: Op, x: Tensor, *params: Any) -> Tensor:
-    """Runs an op that returns a view. The view of memory that can change is stale after the next change, as x is then."""
+    """Runs an op that returns a view of x. If the memory of x is updated later, the view becomes stale, as x does."""
     array = x.array
-    if type(array) is np.ndarray:  # as devices.on_host, without a call
+    if type(array) is np.ndarray:  # devices.on_host(array), inlined to save a call
         y = Tensor(op.reference(None, array, *params))
         if capturing.thread.recording is not None and y.array.size and not np.may_share_memory(y.array, array):
-            y = Tensor(op.reference(None, OPS["copy"].kernel(array), *params))  # NumPy had to copy: a kernel can be replayed
+            y = Tensor(op.reference(None, OPS["copy"].kernel(array), *params))  # NumPy copied: use a kernel, which can be replayed
     elif x.__class__ is Batched:
         return run(op, (x,), params, innermost((x,)))
-    else:  # CuPy may have to copy
+    else:  # on the right device, because CuPy may have to copy
         with devices.working(devices.device_of(array)):
             y = Tensor(op.reference(None, array, *params))
     if x.storage is not None:
@@ -40,7 +40,7 @@ def view(op: Op, x: Tensor, *params: Any) -> Tensor:
 
 
 def reshaped(x: Tensor, shape: Shape) -> Tensor:
-    """Returns x in another shape, which is known to have as many elements."""
+    """Returns x in another shape. The caller has checked that the number of elements is the same."""
     array = x.array
     if shape == array.shape:
         return x
@@ -48,7 +48,7 @@ def reshaped(x: Tensor, shape: Shape) -> Tensor:
 
 
 def repeated(x: Tensor, shape: Shape) -> Tensor:
-    """Returns x broadcast to a shape that it is known to fit, without copying."""
+    """Returns x broadcast to `shape` without copying. The caller has checked that the shape fits."""
     if x.array.shape == shape:
         return x
     check_room("broadcast_to", shape, x.array.itemsize)
@@ -56,7 +56,7 @@ def repeated(x: Tensor, shape: Shape) -> Tensor:
 
 
 def unbroadcast(g: Tensor, shape: Shape) -> Tensor:
-    """Returns the sum of g over the axes along which `shape` was broadcast to g's."""
+    """Returns g summed over the axes along which an input of this shape was broadcast to the shape of g."""
     lead = g.ndim - len(shape)
     axes = tuple([axis for axis, n in enumerate(g.shape) if axis < lead or (n != 1 and shape[axis - lead] == 1)])
     total = apply(OPS["sum"], (g,), (axes, False)) if axes else g
@@ -64,7 +64,7 @@ def unbroadcast(g: Tensor, shape: Shape) -> Tensor:
 
 
 def in_dtype(x: Any, dtype: Any) -> Tensor:
-    """Returns the tensor in that dtype: x itself, also a Parameter, if it has the dtype."""
+    """Returns the tensor in that dtype. If x already has it, returns x itself, even if x is a Parameter."""
     x = own(x)
     wanted = dtypes.as_dtype(dtype)
     if x.dtype == wanted:
@@ -83,7 +83,7 @@ def spread(x: Tensor, size: int) -> Tensor:
 
 
 def of_all(x: Tensor, batch: Batch) -> Tensor:
-    """Returns the values of all examples along a new first axis, for a value of one example or one that all share."""
+    """Returns the values of all examples along a first axis. x is a value of `batch`, or one that all examples share."""
     return x.value if belongs(x, batch) else spread(x, batch.size)
 
 
@@ -93,15 +93,15 @@ def all_on(size: int, xs: Sequence[Any], on: Sequence[bool]) -> list[Any]:
 
 
 def lifted(x: Tensor, rank: int) -> Tensor:
-    """Returns a batch of examples of lower rank with axes of length 1 before the first axis of each."""
+    """Returns a batch with axes of length 1 inserted after the batch axis, so that each example has `rank` axes."""
     shape = x.array.shape
     return reshaped(x, (shape[0], *(1,) * (rank + 1 - len(shape)), *shape[1:]))
 
 
 def aligned(xs: Sequence[Any], on: Sequence[bool], least: int = 0) -> list[Any]:
-    """Returns the inputs with examples of one rank, of at least `least` axes.
+    """Returns the inputs with the examples of all of them lifted to one rank, at least `least`.
 
-    Otherwise the (3,) of one example in a batch of 2 would meet an unbatched (2, 3), and broadcast.
+    Otherwise a batch of 2 with examples of shape (3,) would broadcast with an unbatched (2, 3), row by row.
     """
     ranks = [len(x.shape) - b for x, b in zip(xs, on)]
     rank = max(least, *ranks)
@@ -109,9 +109,9 @@ def aligned(xs: Sequence[Any], on: Sequence[bool], least: int = 0) -> list[Any]:
 
 
 def per_example(x: Tensor, but: Sequence[Batch] = ()) -> Tensor:
-    """Returns a tensor of no batch as one of every batch that is running, so that what is drawn from it differs by example.
+    """Returns an unbatched tensor as a member of every running batch, so that each example draws different random numbers.
 
-    A batch of directions and the batches in `but` are left out.
+    Batches of directions and the batches in `but` are left out.
     """
     for listener in listeners.stack:
         if isinstance(listener, Batch) and not listener.directions and listener not in but:
@@ -120,7 +120,7 @@ def per_example(x: Tensor, but: Sequence[Batch] = ()) -> Tensor:
 
 
 def masked(definition: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Returns the pullback with 0, not NaN, wherever its cotangent is 0."""
+    """Returns the pullback, changed to give 0 instead of NaN wherever its cotangent is 0."""
 
     def guarded(g: Tensor, *kept: Any) -> Tensor:
         return apply(OPS["mask_nan_gradient"], (g, definition(g, *kept)))

@@ -1,4 +1,4 @@
-"""The same values as another tensor: copied, in another dtype, on another device, or cut off from the tapes."""
+"""Ops that keep the values of a tensor: copies, conversions to another dtype or device, and stopped gradients."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def copy(x: Any, /) -> Tensor:
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: str | None = None) -> Tensor:
     """Returns the tensor in another dtype. Between floating-point dtypes gradients pass; to integers they are zero.
 
-    A tensor that has the dtype already is returned as it is: tensors are immutable, so nobody can tell it from a copy. A Parameter
-    or a view of one is copied also then, because it changes; with copy=False the result is a view.
-    With `device`, on that device. Raises DTypeError, DeviceError.
+    A tensor that already has the dtype is returned as it is: it is immutable and cannot be distinguished from a copy. A Parameter
+    or a view of one is copied even then, because updates change it; with copy=False the result is a view.
+    If `device` is given, the result is on that device. Raises DTypeError, DeviceError.
     """
     x = own(x)
     if device is not None and x.device != device:
@@ -52,14 +52,14 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: str | None = Non
 
 
 def to(x: Tensor, target: Any) -> Tensor:
-    """Returns what `x.to(target)` does: the tensor on a device or of a dtype."""
+    """Implements `x.to(target)`: returns the tensor on a device or in a dtype. Raises DTypeError, DeviceError."""
     if isinstance(target, str) and target.split(":")[0] in ("cpu", "cuda"):
         return to_device(x, target)
     return unchanged(x) if x.dtype == dtypes.as_dtype(target) else astype(x, target)
 
 
 def converted(x: Tensor, dtype: Any, device: str | None, copy: bool | None) -> Tensor:
-    """Returns what `asarray` of a tensor does; None stands for the tensor's own dtype or device."""
+    """Implements `asarray` of a tensor; None keeps its dtype or device. Raises ValueError if copy=False but a copy is needed."""
     same = not copy and (dtype is None or x.dtype == dtype) and (device is None or x.device == device)
     if same and not isinstance(x, Parameter):
         return x
@@ -72,7 +72,7 @@ def converted(x: Tensor, dtype: Any, device: str | None, copy: bool | None) -> T
 
 
 def same_dtype(tensors: list[Tensor]) -> list[Tensor]:
-    """Returns the tensors in the dtype that they promote to."""
+    """Returns the tensors converted to the dtype that they promote to."""
     first = tensors[0].array.dtype
     if all([t.array.dtype == first for t in tensors]):
         return tensors
@@ -81,7 +81,7 @@ def same_dtype(tensors: list[Tensor]) -> list[Tensor]:
 
 
 def to_device(x: Tensor, device: str) -> Tensor:
-    """Returns the tensor on the device; gradients come back to where it was. Raises DeviceError."""
+    """Returns the tensor on the device; its gradient is moved back to the device of x. Raises DeviceError."""
     device = devices.check_device(device)
     if x.device == device:
         return unchanged(x)
@@ -89,28 +89,28 @@ def to_device(x: Tensor, device: str) -> Tensor:
 
 
 def stop_gradient(x: Any, /) -> Tensor:
-    """Returns the value with gradients stopped: to every tape it is a constant. A Parameter, or a view of one, is copied."""
+    """Returns x as a constant, through which no gradient flows on any tape. A Parameter, or a view of one, is copied."""
     return settled(constant(own(x)))
 
 
 def constant(x: Tensor) -> Tensor:
-    """Returns x with gradients stopped, without a copy: it is stale after x changes."""
+    """Returns x with gradients stopped, without copying: the result becomes stale when x is updated."""
     return view(_stop, x)
 
 
 def alias(x: Tensor) -> Tensor:
-    """Returns the same value as a tensor of its own: a tape that watches it does not watch x."""
+    """Returns a new tensor with the value of x. A tape that watches the new tensor does not watch x."""
     return view(_alias, x)
 
 
 def unchanged(x: Tensor) -> Tensor:
-    """Returns x from a view that had nothing to do; for a Parameter another tensor, which must not follow updates."""
+    """Returns x as the result of a view op that has nothing to do. A Parameter becomes an alias, which is not updated in place."""
     return alias(x) if isinstance(x, Parameter) else x
 
 
 def settled(x: Tensor) -> Tensor:
-    """Returns x from a function that is no view and had nothing to do: a Parameter, or a view of one, is copied.
+    """Returns x as the result of a function that is not a view but had nothing to do. A Parameter, or a view of one, is copied.
 
-    So it depends on the function alone whether its result outlives an update, and not on the values of its arguments.
+    The copy survives updates, as every other result of the function does, whatever its arguments are.
     """
     return x if x.storage is None else copy(x)

@@ -1,6 +1,6 @@
-"""Declarations of ops: `unary` and `binary` return the function that users call, `op` returns the Op.
+"""Declares ops: `unary` and `binary` return the function that users call, `op` returns the Op.
 
-A declaration builds its callable: a closure of fixed arity that asks one question (does anybody listen?) and calls the kernel.
+`unary` and `binary` build a closure of fixed arity that calls the kernel and then, if a listener is installed, records the op.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ def op(
     kernel: str | None = None,
     adapt: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None,
 ) -> Op:
-    """Declares an op, and enters it in OPS.
+    """Declares an op and adds it to OPS. Raises ValueError if another op has the name.
 
     Args:
-        reference: `f(xp, *inputs, *params)` over NumPy or CuPy arrays; its parameter names name inputs and params.
-        inputs: how many of them are tensors; the rest are params.
-        pullback: a rule per input (or one for the only input); ZERO; or None where gradients cannot pass.
+        reference: `f(xp, *inputs, *params)` over NumPy or CuPy arrays; its parameter names become those of inputs and params.
+        inputs: the number of tensors among its parameters; the remaining ones are params.
+        pullback: one rule per input (or one for the only input); ZERO; or None if no gradient can pass.
         joint: the pullback is one rule `f(g, …, needs)` that returns the gradients of all inputs.
-        fused: `f(g, *kept)` for each rule, or for the only one, which replaces it at first order if the kernel is native.
-        pull: how a batch axis passes through the fused pullbacks, if not as the kind says.
+        fused: one `f(g, *kept)` per rule. It replaces the rule at first order if the op's kernel is native.
+        pull: the batching rule of the fused pullbacks, if it differs from that of the kind.
         ends_with: see `Rule`.
-        kernel: the native kernel and the name in profiles, if another op's.
-        adapt: takes the native kernel and returns a function of (*inputs, *params), if the kernel takes them otherwise.
+        kernel: the name of the op whose native kernel and name in profiles this op uses, if not its own.
+        adapt: maps the native kernel to a function of (*inputs, *params), if the kernel takes its arguments in another form.
 
-    The other columns are those of `Op`.
+    The remaining arguments are described in `Op`.
     """
     names = parameters(reference)[1:]
     native, reason = kernel_for(kernel or name)
@@ -82,7 +82,7 @@ def op(
 
 
 def _rules(op: str, names: tuple[str, ...], inputs: int, pullback: Any, joint: bool, **columns: Any) -> tuple[Rule | None, ...]:
-    """Returns a rule for each input, or one for all of them if `joint`; None where no gradient passes."""
+    """Returns one rule per input, or a single rule if `joint`. A rule is None if no gradient passes to its input."""
     if pullback is None or pullback is ZERO:
         return (None,) * (1 if joint else inputs)
     allowed = (*names[:inputs], "y", *names[inputs:])
@@ -90,11 +90,11 @@ def _rules(op: str, names: tuple[str, ...], inputs: int, pullback: Any, joint: b
     return tuple([None if f is None or f is ZERO else Rule(f, op, allowed, inputs, **columns) for f in definitions])
 
 
-_declared_in: dict[str, dict[str, Any]] = {}  # by the name of an op, the names of the module that declared it
+_declared_in: dict[str, dict[str, Any]] = {}  # maps the name of an op to the globals of the module that declared it
 
 
 def _check_first(name: str) -> None:
-    """Raises ValueError if the op is declared already, unless the first import of its module was cut short, as by Ctrl-C."""
+    """Raises ValueError if the op is declared already. An import that runs again after it was interrupted (Ctrl-C) is allowed."""
     frame = current_frame(1)
     while frame.f_code.co_name != "<module>" and frame.f_back is not None:
         frame = frame.f_back
@@ -118,9 +118,9 @@ def unary(
     doc: str | None = None,
     singular: bool = False,
 ) -> Callable[[Any], Tensor]:
-    """Declares an elementwise op of one input; returns the function.
+    """Declares an elementwise op of one input and returns its public function.
 
-    `singular` says that the derivative can be infinite or undefined: no cotangent then still means no gradient.
+    singular: the derivative can be infinite or undefined; where the cotangent is 0, the gradient is then 0 and not NaN.
     """
     declared = op(
         name, kind=UNARY, reference=reference, pullback=pullback, cost=per_element(name), takes=takes, domain=domain, ulp=ulp
@@ -131,7 +131,7 @@ def unary(
         fuse_unary(declared)
     kernel = on_tensors(declared)
 
-    def call(x: Any, /) -> Tensor:  # as `apply`, in its own lines: a call of another function would take a tenth of the time
+    def call(x: Any, /) -> Tensor:  # `apply`, inlined: calling it would take a tenth of the time
         if x.__class__ is not Tensor:
             if x.__class__ is Batched:
                 return run(declared, (x,), (), innermost((x,)))
@@ -145,7 +145,7 @@ def unary(
             record(declared, y, (x,), ())
         return y
 
-    return named(call, name, doc or f"{name}(x), element by element.")
+    return named(call, name, doc or f"Returns {name}(x), element by element.")
 
 
 def binary(
@@ -160,7 +160,7 @@ def binary(
     kind: Kind = BINARY,
     singular: bool = False,
 ) -> Callable[[Any, Any], Tensor]:
-    """Declares an elementwise op of two inputs, tensors or Python numbers; returns the function."""
+    """Declares an elementwise op of two inputs (tensors or Python numbers) and returns its public function."""
     declared = op(
         name, kind=kind, reference=reference, inputs=2, pullback=pullback, cost=per_element(name), takes=takes, domain=domain,
         ulp=ulp,
@@ -171,7 +171,7 @@ def binary(
         fuse_binary(declared)
     kernel = on_tensors(declared)
 
-    def call(a: Any, b: Any, /) -> Tensor:  # as `apply`, in its own lines: see `unary`
+    def call(a: Any, b: Any, /) -> Tensor:  # `apply`, inlined as in `unary`
         if a.__class__ is not Tensor or b.__class__ is not Tensor:
             a = a if a.__class__ is Tensor else operand(a, op=name)
             b = b if b.__class__ is Tensor else operand(b, op=name)
@@ -188,13 +188,13 @@ def binary(
             record(declared, y, (a, b), ())
         return y
 
-    return named(call, name, doc or f"{name}(a, b), element by element, with broadcasting.")
+    return named(call, name, doc or f"Returns {name}(a, b), element by element, with broadcasting.")
 
 
 def keep_zeros(op: Op) -> None:
-    """Makes the definitions give 0, not NaN, where the cotangent is 0 (`m::mask_nan_gradient` in csrc/math does so in the kernels).
+    """Makes the op's pullbacks give 0 instead of NaN where the cotangent is 0, as `m::mask_nan_gradient` does in the kernels.
 
-    So the branch that a `where` did not choose gives no NaN, whatever the derivative is there.
+    The branch that a `where` did not choose then contributes no NaN, whatever its derivative is.
     """
     for rule in op.rules:
         if rule is not None:
@@ -202,7 +202,9 @@ def keep_zeros(op: Op) -> None:
 
 
 def on_tensors(op: Op) -> Callable[..., Tensor]:
-    """Returns the op's kernel on tensors. Native elementwise kernels take and give tensors: that saves a third of a call."""
+    """Returns the op's kernel as a function of tensors. Native elementwise kernels take and return tensors directly, which saves a
+    third of the time of a call.
+    """
     if op.native:
         return op.kernel
     kernel = op.kernel
@@ -210,7 +212,7 @@ def on_tensors(op: Op) -> Callable[..., Tensor]:
 
 
 def fuse_unary(op: Op) -> None:
-    """Sets the native pullback, which takes (g, what is kept): x or y, whichever its row in csrc/math/unary.def reads."""
+    """Sets the native pullback, which takes (g, kept). Its row in csrc/math/unary.def determines if x or y is kept."""
     pull, _ = kernel_for(f"{op.name}_pullback")
     rule = op.rules[0]
     if pull is not None and rule is not None and rule.names in (("x",), ("y",)):
@@ -226,7 +228,7 @@ def fuse_binary(op: Op) -> None:
 
 
 def _fused_binary(pull: Callable[..., Any], rule: Rule) -> Callable[..., Tensor]:
-    """Returns the pullback of (g, *kept). A slot that was not kept is passed g, which the row does not read."""
+    """Returns the pullback of (g, *kept). g stands in for operands that were not kept, which the kernel does not read."""
     names = rule.names
     slots = [names.index(slot) if slot in names else None for slot in ("a", "b", "y")]
     return lambda g, *kept: pull(g, *[g if slot is None else kept[slot] for slot in slots])
@@ -242,7 +244,7 @@ def named(call: Any, name: str, doc: str) -> Any:
 
 
 def per_element(name: str) -> Callable[..., dict[str, int]]:
-    """The cost of an elementwise op: what its functor did when it ran on the counting scalar, times the elements."""
+    """Returns the cost of an elementwise op: the operations that its functor performs on the counting scalar, per element."""
     adds, multiplies, special = COUNTS.get(name, (0, 0, 0))
 
     def cost(*values: Any) -> dict[str, int]:
@@ -253,22 +255,25 @@ def per_element(name: str) -> Callable[..., dict[str, int]]:
 
 
 def no_flops(*values: Any) -> dict[str, int]:
-    """The cost of an op that only moves data."""
+    """Returns the cost of an op that only moves data."""
     return {}
 
 
-# ---- arguments with which tests and benchmarks call an op that its declaration alone does not tell how to call
+# ---- example arguments for tests and benchmarks, for ops whose declaration does not determine valid arguments
 
 Example = Callable[[Any, Any], tuple[tuple[Any, ...], tuple[Any, ...]]]
 
 
 def normal(*shapes: Any, params: tuple[Any, ...] = ()) -> Example:
-    """One array of normally distributed numbers (small integers, coin flips) per shape; arrays (indices) as they are."""
+    """Returns an example with one random array per shape; arrays among `shapes` (indices) are passed on unchanged.
+
+    The numbers are normally distributed floats, integers from -4 (unsigned: 0) to 4, or coin flips for bool.
+    """
     return lambda rng, dtype: (tuple([draw(rng, np.dtype(dtype), shape) for shape in shapes]), params)
 
 
 def distinct(*shapes: Any, params: tuple[Any, ...] = ()) -> Example:
-    """As normal, with numbers that all differ by a half or more: for ops with a kink where two are equal."""
+    """Returns an example as `normal` does, with numbers that all differ by at least 1/2: for ops with a kink at equal elements."""
 
     def example(rng: Any, dtype: Any) -> Any:
         sizes = [0 if isinstance(shape, np.ndarray) else int(np.prod(shape)) for shape in shapes]

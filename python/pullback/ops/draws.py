@@ -1,8 +1,8 @@
-"""Random numbers: Philox4x32-10 in NumPy, bit for bit the numbers of csrc/math/random.h, and the ops that draw with it.
+"""Ops that draw random numbers, with Philox4x32-10 in NumPy, which gives the same bits as csrc/math/random.h.
 
 Philox is a counter-based generator (Salmon, Moraes, Dror & Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3"): block k of
-call `serial` is a function of (seed, serial, k) alone, so any element can be computed anywhere, in any order. The state that
-ops take is a uint64 array [seed, serial].
+call `serial` depends on (seed, serial, k) only, so any element can be computed on any device, in any order. The ops take their
+state as a uint64 array [seed, serial].
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ HALF: Final = np.uint64(32)
 
 
 def philox(c: Any, key: tuple[int, int]) -> Any:
-    """Returns four arrays of words from four counter arrays (uint64 holding 32 bits) and a key of two words."""
+    """Returns four arrays of 32-bit words for four arrays of counter words and a key of two words. Arrays are uint64."""
     k0, k1 = key
     for _ in range(ROUNDS):
         a, b = MULTIPLIERS[0] * c[0], MULTIPLIERS[1] * c[2]
@@ -51,20 +51,20 @@ def words(seed: int, serial: int, count: int) -> Any:
 
 
 def pairs(seed: int, serial: int, count: int) -> Any:
-    """Returns the first `count` 64-bit words of a call, two of each block, as uint64."""
+    """Returns the first `count` 64-bit words of a call as uint64. Each block gives two."""
     w = words(seed, serial, 2 * count).astype(np.uint64).reshape(-1, 2)
     return w[:, 1] << HALF | w[:, 0]
 
 
 def uniform(seed: int, serial: int, count: int, double: bool = False) -> Any:
-    """Returns multiples of 2^-24 (float32), or of 2^-53 (float64) if `double`, in [0, 1)."""
+    """Returns `count` numbers in [0, 1): multiples of 2^-24 in float32 or, if `double`, of 2^-53 in float64."""
     if double:
         return (pairs(seed, serial, count) >> np.uint64(11)) * 2.0**-53
     return (words(seed, serial, count) >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
 
 
 def multiply_high(a: Any, b: int) -> Any:
-    """Returns the upper 64 bits of a product of uint64 and an integer below 2^64."""
+    """Returns the upper 64 bits of the 128-bit product of a uint64 array and an integer below 2^64."""
     a0, a1, b0, b1 = a & LOW, a >> HALF, np.uint64(b & 0xFFFFFFFF), np.uint64(b >> 32)
     middle = a1 * b0 + ((a0 * b0) >> HALF)
     rest = a0 * b1 + (middle & LOW)
@@ -89,7 +89,7 @@ def _uniform(xp: Any, state: Any, shape: Shape, dtype: Any, low: float, high: fl
 
 
 def _normal(xp: Any, state: Any, shape: Shape, dtype: Any, mean: float, std: float) -> Any:
-    """Makes a pair of normal numbers from a pair of uniform ones (Box & Muller 1958)."""
+    """Transforms each pair of uniform numbers into a pair of normal numbers (Box & Muller 1958)."""
     count = math.prod(shape)
     u = _unit(count + count % 2, dtype, state).reshape(-1, 2).astype(np.float64)
     radius, angle = np.sqrt(-2 * np.log1p(-u[:, 0])), 2 * np.pi * u[:, 1]
@@ -98,7 +98,7 @@ def _normal(xp: Any, state: Any, shape: Shape, dtype: Any, mean: float, std: flo
 
 
 def _truncated_normal(xp: Any, state: Any, shape: Shape, dtype: Any, mean: float, std: float, low: float, high: float) -> Any:
-    """Applies the inverse distribution function: no rejection, one number from each uniform one."""
+    """Applies the inverse distribution function to each uniform number, so that no number is rejected."""
     start, end = math.erf(low * math.sqrt(0.5)), math.erf(high * math.sqrt(0.5))
     u = _unit(math.prod(shape), dtype, state).astype(np.float64)
     z = np.clip(math.sqrt(2.0) * special(np, "erfinv")(start + (end - start) * u), low, high)
@@ -110,13 +110,13 @@ def _bernoulli(xp: Any, state: Any, shape: Shape, p: float) -> Any:
 
 
 def _randint(xp: Any, state: Any, shape: Shape, dtype: Any, low: int, high: int) -> Any:
-    """Scales 64-bit words to the range: no rejection, a bias below (high - low) / 2^64."""
+    """Scales 64-bit words to the range without rejection. The bias is below (high - low) / 2^64."""
     scaled = multiply_high(pairs(*_key(state), math.prod(shape)), high - low)
     return xp.asarray((scaled + np.uint64(low % 2**64)).astype(np.int64).astype(dtype).reshape(shape))
 
 
 def _permutation(xp: Any, state: Any, count: int) -> Any:
-    """Returns the order that sorts 64-bit words. Equal words, which are as good as impossible, keep their order."""
+    """Returns the permutation that sorts `count` 64-bit words. Equal words, which practically never occur, keep their order."""
     return xp.asarray(np.argsort(pairs(*_key(state), count), kind="stable").astype(np.int64))
 
 
@@ -130,18 +130,18 @@ def _dropout(xp: Any, x: Any, state: Any, p: float) -> Any:
 
 
 def _draw_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
-    """Draws other numbers for each example from a state that is the same for all examples."""
+    """Draws different numbers for each example. All examples have the same state, so the first one serves for the whole batch."""
     return apply(op, (xs[0][0],), shifted(op, size, params))
 
 
 def _shuffle_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
-    """For permutation(state, count): returns the order of random numbers."""
+    """For permutation(state, count): returns, for each example, the order that sorts uniform random numbers."""
     numbers = apply(draw_uniform, (xs[0][0],), ((size, params[0]), dtypes.float64, 0.0, 1.0))
     return argsort(numbers, axis=1)
 
 
 def _drop_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
-    """For dropout(x, state, p): draws a mask for each example if the state is drawn for each, otherwise one for all."""
+    """For dropout(x, state, p): draws one mask per example if the state is batched, otherwise one mask for all examples."""
     x, state = xs
     if on[1]:
         return apply(op, (x if on[0] else spread(x, size), state[0]), tuple(params))
@@ -154,9 +154,10 @@ STATE_BYTES = 16
 
 
 def _counted(adds: int, multiplies: int, special: int, bounds: int = 0) -> Any:
-    """Returns the cost of two floating-point numbers, and of a counter for their bounds; drawing words is integer arithmetic.
+    """Returns the cost of a draw from its work per pair of floating-point numbers. Drawing the words is integer arithmetic.
 
-    A counter gives four numbers, or two of 64 bits, all of which are made.
+    One counter gives four numbers, or two 64-bit ones, and all of them are computed. bounds: multiplications and special ops
+    per counter, which compute the limits of the range.
     """
 
     def cost(*values: Any) -> dict[str, int]:

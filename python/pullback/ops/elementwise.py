@@ -1,4 +1,4 @@
-"""Elementwise ops: one declaration each. The formulas' twins are the rows of csrc/math/unary.def and binary.def."""
+"""Elementwise ops, one declaration each. csrc/math/unary.def and binary.def hold the same formulas for the kernels."""
 
 from __future__ import annotations
 
@@ -74,50 +74,50 @@ erfinv = unary(
     reference=lambda xp, x: special(xp, "erfinv")(x),
     singular=True, pullback=lambda g, y: g * (exp(y * y) / TWO_OVER_ROOT_PI),
     domain=(-0.9, 0.9),
-    doc="The x for which erf(x) is the element; ±inf at ±1, NaN outside.",
+    doc="Returns the inverse of erf, element by element: ±inf at ±1, NaN outside [-1, 1].",
 )
 
 # ---- activations
 
 relu = unary("relu", reference=lambda xp, x: xp.where(x < 0, xp.zeros_like(x), x), pullback=lambda g, y: where(y > 0, g, 0.0),
-             doc="max(x, 0); derivative 0 at 0 and at NaN.")  # fmt: skip
+             doc="Returns max(x, 0). The derivative is 0 at 0 and at NaN.")  # fmt: skip
 sigmoid = unary("sigmoid", reference=lambda xp, x: _sigmoid(xp, x), pullback=lambda g, y: g * (y * (1 - y)))
 softplus = unary("softplus", reference=lambda xp, x: xp.logaddexp(x, xp.zeros_like(x)), pullback=lambda g, x: g * sigmoid(x),
-                 doc="log(1 + exp(x)), without overflow.")  # fmt: skip
+                 doc="Returns log(1 + exp(x)), without overflow.")  # fmt: skip
 silu = unary("silu", reference=lambda xp, x: _gated(xp, x, 800, lambda c: _sigmoid(xp, c)),
-             pullback=lambda g, x: g * _silu_slope(_bounded(x, 800)), doc="x * sigmoid(x).")  # fmt: skip
+             pullback=lambda g, x: g * _silu_slope(_bounded(x, 800)), doc="Returns x * sigmoid(x).")  # fmt: skip
 elu = unary("elu", reference=lambda xp, x: xp.where(x > 0, x, xp.expm1(xp.where(x > 0, xp.zeros_like(x), x))),
-            pullback=lambda g, y: where(y > 0, g, g * (y + 1)), doc="x where positive, exp(x) - 1 elsewhere.")  # fmt: skip
+            pullback=lambda g, y: where(y > 0, g, g * (y + 1)), doc="Returns x where x is positive, exp(x) - 1 elsewhere.")  # fmt: skip
 gelu = unary(
     "gelu",
     reference=lambda xp, x: _gated(xp, x, 40, lambda c: 0.5 * special(xp, "erfc")(-c * ROOT_HALF)),
     pullback=lambda g, x: g * _gelu_slope(_bounded(x, 40)),
-    ulp=8,  # the rounding of erfc's argument, where erfc falls steeply
-    doc="x times the normal distribution's cumulative probability of x (Hendrycks & Gimpel 2016), exactly, by erf.",
+    ulp=8,  # the argument of erfc is rounded, which matters where erfc falls steeply
+    doc="Returns x times the normal distribution's cumulative probability of x, computed exactly by erf (Hendrycks & Gimpel 2016).",
 )
 gelu_tanh = unary(
     "gelu_tanh",
     reference=lambda xp, x: _gated(xp, x, 40, lambda c: 1 / (1 + xp.exp(-1.5957691216057308 * (c + 0.044715 * c * c * c)))),
     pullback=lambda g, x: g * _gelu_tanh_slope(_bounded(x, 40)),
-    ulp=8,  # as gelu
-    doc="gelu by its tanh approximation.",
+    ulp=8,  # for the same reason as gelu
+    doc="Returns the tanh approximation of gelu.",
 )
 
 
 def _sigmoid(xp: Any, x: Any) -> Any:
-    """From e^-|x|, which does not overflow."""
+    """Returns the sigmoid of x, computed from e^-|x|, which does not overflow."""
     e = xp.exp(-xp.abs(x))
     return xp.where(x < 0, e, xp.ones_like(e)) / (1 + e)
 
 
 def _gated(xp: Any, x: Any, limit: float, gate: Any) -> Any:
-    """x * gate(x), where the gate of -limit is as good as 0: -inf gives -0, not NaN."""
+    """Returns x * gate(x). gate(-limit) is practically 0, so x is clamped there: -inf gives -0, not NaN."""
     c = xp.maximum(x, xp.asarray(-limit, x.dtype))
     return c * gate(c)
 
 
 def _bounded(x: Tensor, limit: float) -> Tensor:
-    """x kept finite where what stands beside it has long reached its limit, so that infinity times 0 does not become NaN."""
+    """Clamps x to ±limit, beyond which the factor that multiplies x has reached its limit, so that infinity times 0 never occurs."""
     return minimum(maximum(x, -limit), limit)
 
 
@@ -135,7 +135,7 @@ def _gelu_tanh_slope(c: Tensor) -> Tensor:
     return s + c * s * (1 - s) * (1.5957691216057308 + 0.2140644488178602 * (c * c))
 
 
-# ---- arithmetic of two
+# ---- arithmetic with two operands
 
 add = binary("add", reference=lambda xp, a, b: xp.add(a, b), pullback=(same, same))
 subtract = binary("subtract", reference=lambda xp, a, b: xp.subtract(a, b), pullback=(same, lambda g: -g), takes="number")
@@ -147,7 +147,7 @@ pow = binary("pow", reference=lambda xp, a, b: xp.power(a, b), domain=(0.3, 2.5)
 
 
 def _floor_divide(xp: Any, a: Any, b: Any) -> Any:
-    """As the array API says where a or b is infinite: NumPy follows Python."""
+    """Returns floor(a / b). If a or b is infinite, the result follows the array API, and not Python as NumPy does."""
     y = xp.floor_divide(a, b)
     return xp.where(xp.isinf(a) | xp.isinf(b), xp.true_divide(a, b).astype(y.dtype), y) if y.dtype.kind in "fV" else y
 
@@ -158,20 +158,23 @@ remainder = binary("remainder", reference=lambda xp, a, b: xp.remainder(a, b), t
 atan2 = binary("atan2", reference=lambda xp, a, b: xp.arctan2(a, b), takes="float",
                singular=True, pullback=(lambda g, a, b: g * _atan2_slope(_kept(a), _kept(b), True), lambda g, a, b: -(g * _atan2_slope(_kept(a), _kept(b), False))))  # fmt: skip
 hypot = binary("hypot", reference=lambda xp, a, b: xp.hypot(a, b), takes="float",
-               pullback=(lambda g, a, y: _hypot_pullback(g, a, y), lambda g, b, y: _hypot_pullback(g, b, y)), doc="sqrt(a² + b²); derivative 0 at 0.")  # fmt: skip
+               pullback=(lambda g, a, y: _hypot_pullback(g, a, y), lambda g, b, y: _hypot_pullback(g, b, y)), doc="Returns sqrt(a² + b²). The derivative at 0 is 0.")  # fmt: skip
 logaddexp = binary("logaddexp", reference=lambda xp, a, b: xp.logaddexp(a, b), takes="float",
                    pullback=(lambda g, a, b: g * sigmoid(_apart(a, b)), lambda g, a, b: g * sigmoid(_apart(b, a))))  # fmt: skip
 maximum = binary("maximum", reference=lambda xp, a, b: xp.maximum(a, b),
-                 pullback=(lambda g, a, b: g * _share(a, b), lambda g, a, b: g * _share(b, a)), doc="The larger; ties share the gradient evenly, a NaN has none.")  # fmt: skip
+                 pullback=(lambda g, a, b: g * _share(a, b), lambda g, a, b: g * _share(b, a)), doc="Returns the larger of a and b. Ties share the gradient evenly; a NaN gets none.")  # fmt: skip
 minimum = binary("minimum", reference=lambda xp, a, b: xp.minimum(a, b),
-                 pullback=(lambda g, a, b: g * _share(b, a), lambda g, a, b: g * _share(a, b)), doc="The smaller; ties share the gradient evenly, a NaN has none.")  # fmt: skip
+                 pullback=(lambda g, a, b: g * _share(b, a), lambda g, a, b: g * _share(a, b)), doc="Returns the smaller of a and b. Ties share the gradient evenly; a NaN gets none.")  # fmt: skip
 copysign = binary("copysign", reference=lambda xp, a, b: xp.copysign(a, b), takes="float",
-                  pullback=(lambda g, a, b: _by_sign(g, a, b), ZERO), doc="|a| with the sign of b; derivative 0 at a = 0.")  # fmt: skip
+                  pullback=(lambda g, a, b: _by_sign(g, a, b), ZERO), doc="Returns |a| with the sign of b. The derivative at a = 0 is 0.")  # fmt: skip
 nextafter = binary("nextafter", reference=lambda xp, a, b: xp.nextafter(a, b), takes="float", kind=NEIGHBOUR, pullback=(same, ZERO))
 
 
 def _pow_pullback_a(g: Tensor, a: Tensor, b: Any) -> Tensor:
-    """b * a**(b-1), which is 0 for b = 0 even where a**(b-1) is infinite. Elsewhere the product keeps its slope by b."""
+    """b * a**(b-1), and 0 where b = 0 and a**(b-1) is infinite.
+
+    For other b = 0 the product is kept, because its derivative with respect to b is not 0.
+    """
     if isinstance(b, Number):
         b = b.array
         return g * (b * a ** (b - 1)) if b else g * 0.0
@@ -180,7 +183,7 @@ def _pow_pullback_a(g: Tensor, a: Tensor, b: Any) -> Tensor:
 
 
 def _pow_pullback_b(g: Tensor, a: Any, b: Tensor, y: Tensor) -> Tensor:
-    """y * log(a): NaN for a negative base, whose powers are defined at integers only; 0 for 0 to a power that stays >= 0."""
+    """y * log(a): NaN for a negative base, because its powers exist at integers only; 0 where a = 0 and b >= 0."""
     if isinstance(a, Number):
         a = a.array
         slope = y * (math.log(a) if a > 0 else -math.inf if a == 0 else math.nan)
@@ -190,7 +193,7 @@ def _pow_pullback_b(g: Tensor, a: Any, b: Tensor, y: Tensor) -> Tensor:
 
 
 def _atan2_slope(a: Any, b: Any, of_a: bool) -> Tensor:
-    """b / (a² + b²) for a, otherwise a / (a² + b²), by the ratio of the smaller number to the larger one, as the kernel does."""
+    """Returns b / (a² + b²) if `of_a`, otherwise a / (a² + b²). Uses the ratio of the smaller to the larger number, as the kernel does."""
     steep = greater(*[abs(x) if isinstance(x, Tensor) else math.fabs(x) for x in (a, b)])
     large, small = where(steep, a, b), where(steep, b, a)
     ratio = where(isinf(small), 0.0, small) / large
@@ -198,25 +201,25 @@ def _atan2_slope(a: Any, b: Any, of_a: bool) -> Tensor:
 
 
 def _hypot_pullback(g: Tensor, a: Any, y: Tensor) -> Tensor:
-    """g * (a / y), and 0 where y is 0"""
+    """g * (a / y), and 0 where y is 0."""
     zero = equal(y, 0)
     return g * where(zero, 0.0, _kept(a) / where(zero, 1.0, y))
 
 
 def _apart(a: Any, b: Any) -> Tensor:
-    """a - b, where equal infinities are no distance apart. (Other ties keep the difference, which has a slope.)"""
+    """Returns a - b, but 0 for equal infinities. Finite ties keep the difference, because its derivative is not 0."""
     a, b = _kept(a), _kept(b)
     return where(logical_and(equal(a, b), isinf(a)), 0.0, subtract(a, b))
 
 
 def _by_sign(g: Tensor, a: Tensor, b: Any) -> Tensor:
-    """g where a and b have one sign, -g where they do not, 0 where a is 0."""
+    """g where a and b have the same sign, -g where they do not, 0 where a is 0."""
     same = equal(signbit(a), signbit(_kept(b)))
     return where(equal(a, 0), 0.0, where(same, g, -g))
 
 
 def _share(a: Any, b: Any) -> Tensor:
-    """1 where a > b, 1/2 where they are equal, 0 elsewhere."""
+    """Returns 1 where a > b, 1/2 where a = b, 0 elsewhere, in the dtype of the tensor."""
     a, b = _kept(a), _kept(b)
     dtype = (a if isinstance(a, Tensor) else b).dtype
     return where(a == b, 0.5, where(greater(a, b), 1.0, 0.0)).astype(dtype)
@@ -229,11 +232,11 @@ def _kept(x: Any) -> Any:
 mask_nan_gradient = binary(
     "mask_nan_gradient", reference=lambda xp, a, b: xp.where((a == 0) & xp.isnan(b), xp.zeros_like(b), b), takes="float",
     pullback=(ZERO, lambda g, a, b: where(logical_and(equal(a, 0), isnan(b)), 0.0, g)),
-    doc="b, but 0 where a is 0 and b is NaN: no cotangent, no gradient.",
+    doc="Returns b, but 0 where a is 0 and b is NaN: a zero cotangent then gives a zero gradient.",
 )  # fmt: skip
 
 
-# ---- comparisons, logic, bits: nothing to differentiate
+# ---- comparisons, logic, bits: their derivatives are zero
 
 
 def _flat(name: str, kind: Any = BINARY, takes: str = "any") -> Any:
@@ -288,12 +291,12 @@ def _where_call(condition: Any, a: Any, b: Any) -> Tensor:
 where = named(
     _where_call,
     "where",
-    "a where the condition is true, b elsewhere. Only the branch that was chosen is differentiated: no NaN comes from the other.",
+    "Returns a where the condition is true, b elsewhere. Only the chosen branch is differentiated, so the other contributes no NaN.",
 )
 
 
 def clip(x: Any, min: Any = None, max: Any = None) -> Tensor:
-    """x limited to [min, max]; None is no limit. At a limit the gradient is shared evenly with it."""
+    """Returns x limited to [min, max]; None means no limit. An element equal to a limit shares the gradient evenly with it."""
     if min is None and max is None:
         return settled(own(x))
     x = as_tensor(x) if min is None else maximum(as_tensor(x), min)
@@ -305,12 +308,12 @@ _leaky_relu = binary("leaky_relu", reference=lambda xp, a, b: xp.where(a > 0, a,
 
 
 def leaky_relu(x: Any, negative_slope: Any = 0.01) -> Tensor:
-    """x where positive, negative_slope * x elsewhere; the derivative at 0 is the slope."""
+    """Returns x where x is positive, negative_slope * x elsewhere. The derivative at 0 is negative_slope."""
     return _leaky_relu(as_tensor(x), negative_slope)
 
 
 def isclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
-    """|a - b| <= atol + rtol * |b|, element by element, as NumPy."""
+    """Returns |a - b| <= atol + rtol * |b|, element by element, as NumPy does."""
     a, b = as_tensor(a), as_tensor(b)
     if not dtypes.is_float(a.dtype):
         a, b = a.astype("float64"), b.astype("float64")
@@ -319,7 +322,7 @@ def isclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: b
 
 
 def nan_to_num(x: Any, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:
-    """x with NaN replaced by `nan`, and infinities by `posinf` and `neginf` (the dtype's limits where None)."""
+    """Returns x with NaN replaced by `nan`, and ±inf by `posinf` and `neginf` (None: the largest and lowest finite values)."""
     x = as_tensor(x)
     limit = float(np.finfo(x.dtype).max) if x.dtype.kind == "f" else 3.38953139e38
     x = where(isnan(x), nan, x)
@@ -327,7 +330,7 @@ def nan_to_num(x: Any, nan: float = 0.0, posinf: float | None = None, neginf: fl
     return where(equal(x, -math.inf), -limit if neginf is None else neginf, x)
 
 
-# Derived, so that an op is named once. (A type checker takes all public names that are defined here, which are the same.)
+# Derived, so that each op's name is written once. (A type checker exports all public names defined here, which are the same ones.)
 __all__ = [
     name for name, value in globals().items() if callable(value) and (value.__module__ == __name__ or name in OPS) and name[0] != "_"
 ]

@@ -1,7 +1,8 @@
-"""A gradient of each example of a batch, in the factors that its pullback has before it multiplies them.
+"""Per-example gradients, kept as the factors that a pullback has before it multiplies them.
 
-The gradient of a dense layer's weight for one example is a product of two thin matrices, that of an embedding a few rows. Inner
-products of such gradients, and their sum over all examples, do not need the batch times the parameters that they stand for.
+For one example the gradient of a dense layer's weight is a product of two thin matrices, and the gradient of an embedding is a
+few rows. Inner products of such gradients, and their sum over all examples, can be computed from the factors, without forming
+arrays of batch times parameters elements.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from .movement import concat
 from .reduce import sum, sum_over
 from .shape import broadcast_to, expand_dims, matrix_transpose, reshape
 
-EVERY = slice(None)  # all examples
-CHUNK_ELEMENTS = 2**22  # of gradients that are formed at once where forming them is the cheapest way
+EVERY = slice(None)  # selects all examples
+CHUNK_ELEMENTS = 2**22  # gradient elements formed at once, if forming the gradients is the cheapest way
 
 
 class Dense:
-    """The gradients themselves: (batch, *shape)."""
+    """Gradients that are formed already: (batch, *shape)."""
 
     def __init__(self, gradients: Tensor) -> None:
         self.all, self.shape = gradients, gradients.shape
@@ -40,14 +41,14 @@ Factored = Dense | Outer | Rows
 
 
 def transposed(x: Factored) -> Factored:
-    """The gradients of the transpose of what these are the gradients of."""
+    """Returns the gradients with respect to the transposed parameter."""
     if isinstance(x, Outer):
         return Outer(x.right, x.left)
     return Dense(matrix_transpose(x.formed(EVERY)))
 
 
 def inner(a: Factored, b: Factored) -> Tensor:
-    """The inner product of two gradients of each example: (batch,)."""
+    """Returns, for each example, the inner product of its gradients in a and b: (batch,)."""
     if isinstance(a, Outer) and isinstance(b, Outer) and _thin(a, b):
         if a.left.shape[1] == b.left.shape[1] == 1:
             return reshaped(sum_over(a.left * b.left, (1, 2)) * sum_over(a.right * b.right, (1, 2)), (a.left.shape[0],))
@@ -65,18 +66,18 @@ def inner(a: Factored, b: Factored) -> Tensor:
 
 
 def _pairs(x: Tensor, y: Tensor) -> Tensor:
-    """The inner products of all rows of x with all rows of y: (batch, rows of x, rows of y)."""
+    """Returns the inner products of all rows of x with all rows of y: (batch, rows of x, rows of y)."""
     return matmul(x, matrix_transpose(y))
 
 
 def _thin(a: Outer, b: Outer) -> bool:
-    """True if the inner products of rows are fewer operations than the gradients."""
+    """True if the inner products of the factors' rows take fewer operations than forming the gradients."""
     (_, s, m), (_, t, n) = a.left.shape, b.right.shape
     return s * t * (m + n) <= (s + t) * m * n
 
 
 def _by_forming(a: Factored, b: Factored) -> Tensor:
-    """Forms the gradients of some examples after the other, unless they are formed already."""
+    """Returns the inner products of gradients that are formed chunk by chunk, unless both are formed already."""
     size, found = a.shape[0], []
     step = size if isinstance(a, Dense) and isinstance(b, Dense) else max(1, CHUNK_ELEMENTS // max(math.prod(a.shape[1:]), 1))
     for some in [EVERY] if step >= size else [slice(k, k + step) for k in range(0, size, step)]:
@@ -86,5 +87,5 @@ def _by_forming(a: Factored, b: Factored) -> Tensor:
 
 
 def _rows_of(gradients: Tensor) -> Tensor:
-    """The gradient of each example as one row."""
+    """Returns the gradients with that of each example flattened to one row."""
     return reshape(gradients, (gradients.shape[0], math.prod(gradients.shape[1:])))

@@ -1,4 +1,4 @@
-"""Reading at indices along an axis, and what transposes it: take and scatter_add, take_along_axis, one_hot."""
+"""Ops that read at indices along an axis, and the additions that transpose them: take and scatter_add, take_along_axis, one_hot."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from .elementwise import greater_equal, less, logical_or, where
 from .kinds import LINEAR, OWN, leading, shifted
 from .shape import SLICE, broadcast_to, flatten, moveaxis, reshape
 
-# ---- references. Repeated indices act in order.
+# ---- references. Updates at repeated indices are applied in order.
 
 
 def at(ufunc: Any, target: Any, indices: Any, updates: Any, axis: int) -> Any:
-    """Runs ufunc.at along one axis of a contiguous target, reshaped to three axes: NumPy's crashes for more than 32."""
+    """Runs ufunc.at along one axis of a contiguous target. It is reshaped to three axes: NumPy crashes for more than 32."""
     lead, n, trail = math.prod(target.shape[:axis]), target.shape[axis], math.prod(target.shape[axis + 1 :])
     flat = target.reshape(lead, n, trail)
     ufunc.at(flat, (slice(None), indices.reshape(-1)), updates.reshape(lead, indices.size, trail))
@@ -47,26 +47,26 @@ def _added_along(xp: Any, updates: Any, shape: Shape, indices: Any, axis: int) -
     return target.reshape(shape)
 
 
-# ---- rules of batching: rows of a table that is another one for each example are rows of all tables, one after the other
+# ---- batching rules. If each example has its own table, the tables are joined one after the other, and indices count all rows.
 
 
 def tables(x: Tensor, axis: int) -> tuple[Tensor, int]:
-    """Returns the slices along the axis of all examples, one example after the other, and how many each example has."""
+    """Returns the slices of all examples along the axis, joined example by example, and the number of slices per example."""
     rows = moveaxis(x, axis + 1, 1)
     return reshaped(rows, (rows.shape[0] * rows.shape[1], *rows.shape[2:])), rows.shape[1]
 
 
 def numbered(indices: Tensor, length: int) -> Tensor:
-    """Returns indices into tables of that length, one for each example, as indices into all tables in a row."""
+    """Returns indices into the examples' tables, each of this length, as indices into the joined tables."""
     first = arange(indices.shape[0], device=indices.device) * length
     return within(indices, length, 2 * first.size * length) + reshape(first, (-1, *(1,) * (indices.ndim - 1)))
 
 
 def within(indices: Tensor, length: int, beyond: int) -> Tensor:
-    """Returns indices from 0 up, as int64.
+    """Returns the indices as int64, with those from the end counted from the front.
 
-    Indices on a GPU have not been checked yet: those out of range become `beyond`, which the kernel finds, as it checks for the
-    range of a longer axis.
+    Indices on a GPU have not been checked yet. Those out of range become `beyond`, because the kernel checks them against the
+    longer axis of the joined tables, where they could be valid.
     """
     indices = indices.astype(dtypes.int64)
     if indices.device == "cpu":
@@ -76,12 +76,12 @@ def within(indices: Tensor, length: int, beyond: int) -> Tensor:
 
 
 def back(rows: Tensor, size: int, length: int, axis: int) -> Tensor:
-    """Puts the slices of all examples back at the axis: undoes `tables`."""
+    """Undoes `tables`: splits the joined slices into examples and moves them back to the axis."""
     return moveaxis(reshaped(rows, (size, length, *rows.shape[1:])), 1, axis + 1)
 
 
 def indexed_first(updates: Tensor, axis: int, count: int) -> Tensor:
-    """Moves the axes of the indices, which one example's updates have at `axis`, to the front."""
+    """Moves the `count` axes of the indices, which start at `axis` in one example's updates, to the front of each example."""
     return moveaxis(updates, list(range(axis + 1, axis + 1 + count)), list(range(1, 1 + count)))
 
 
@@ -110,11 +110,11 @@ def _scatter_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], para
     return back(y, size, length, axis)
 
 
-# ---- ops. Indices are integer tensors, in range after `checked`; no gradient flows through them.
+# ---- ops. Indices are integer tensors that `checked` has found in range; no gradient flows through them.
 
 
 def _reads(x: Any, indices: Any, axis: int, y: Any) -> dict[str, int]:
-    """Returns the cost of a gather: it reads what it writes, however large the table, but no more than that, and the indices."""
+    """Returns the cost of a gather: it reads the indices and as many bytes as it writes, but at most the whole table."""
     return {"bytes_read": int(min(y.nbytes, x.nbytes) + indices.nbytes)}
 
 
@@ -149,9 +149,9 @@ _one_hot = op("one_hot", example=lambda rng, dtype: ((np.array([[0, 2], [1, 1]])
 
 
 class Rows:
-    """Gradients of a table in factors: values (batch, rows, n), added into (length, n) at indices (batch, rows).
+    """Per-example gradients of a table as factors: values (batch, rows, n), added into (length, n) at indices (batch, rows).
 
-    A table of another rank stands as the matrix of its rows, so that its gradients are to be compared element by element.
+    A table of another rank is treated as the matrix of its rows, so the gradients must be compared element by element.
     """
 
     def __init__(self, indices: Tensor, values: Tensor, length: int) -> None:
@@ -159,7 +159,7 @@ class Rows:
         self.shape = (indices.shape[0], length, values.shape[2])
 
     def formed(self, some: slice) -> Tensor:
-        """Returns the gradients of these examples: all tables one after the other, in one scatter."""
+        """Returns the gradients of these examples, formed by one scatter into their joined tables."""
         values, indices = view(SLICE, self.values, (some,)), view(SLICE, self.indices, (some,))
         return _scatter_each(_scatter_add, indices.shape[0], (values, indices), (True, True), (self.shape[1:], 0))
 
@@ -170,17 +170,17 @@ class Rows:
 
 
 def gathered(x: Tensor, indices: Tensor, axis: int) -> Tensor:
-    """Runs take at indices that are checked already."""
+    """Runs take with indices that are already checked."""
     return apply(_take, (x, indices), (axis,))
 
 
 def scatter_add(updates: Tensor, indices: Tensor, shape: Shape, axis: int) -> Tensor:
-    """Returns zeros of `shape` with the updates added at the indices along the axis, in order."""
+    """Returns zeros of `shape` with the updates added in order at the indices along the axis: the transpose of take."""
     return apply(_scatter_add, (updates, indices), (shape, axis))
 
 
 def along_axis_add(updates: Tensor, indices: Tensor, shape: Shape, axis: int) -> Tensor:
-    """Returns zeros of `shape` with each update added at its index along the axis. It transposes take_along_axis."""
+    """Returns zeros of `shape` with each update added at its index along the axis: the transpose of take_along_axis."""
     return apply(_along_add, (updates, indices), (shape, axis))
 
 
@@ -188,21 +188,21 @@ def along_axis_add(updates: Tensor, indices: Tensor, shape: Shape, axis: int) ->
 
 
 def checked(name: str, indices: Any, length: int, axis: int, device: str) -> Tensor:
-    """Returns integer indices on the device, in [0, length). Raises IndexError naming the first bad one, DTypeError.
+    """Returns integer indices on the device, in [0, length). Raises DTypeError, or IndexError naming the first invalid index.
 
-    Indices on a GPU are checked by the kernel that uses them, so that the host does not wait here.
+    Indices on a GPU are checked by the kernel that uses them, so that the host does not wait.
     """
     if isinstance(indices, Batched):
         return over_all(indices, lambda all_of_them: checked(name, all_of_them, length, axis, device))
     array = indices.array if isinstance(indices, Tensor) else indices if devices.on_device(indices) else np.asarray(indices)
     if capturing.thread.recording is not None and array.dtype.kind in "iu":
-        return over(indices, devices.move(array, device))  # the kernel checks, at every replay
+        return over(indices, devices.move(array, device))  # the kernel checks them at every replay
     if array.size == 0:
         return Tensor(devices.cast(devices.move(array, device), np.dtype(np.int64)))
     if array.dtype.kind not in "iu":
         raise DTypeError(f"{name}: indices have dtype {array.dtype}; they must be integers. Convert with .astype(pb.int64).")
     if devices.on_host(array) and array.size:
-        once = array  # each element once: a broadcast view can be larger than any memory
+        once = array  # one copy of each element: a broadcast view can be larger than memory
         if 0 in array.strides:
             once = array[tuple([slice(None) if stride else slice(1) for stride in array.strides])]
         low, high = int(once.min()), int(once.max())
@@ -218,9 +218,9 @@ def checked(name: str, indices: Any, length: int, axis: int, device: str) -> Ten
 
 
 def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Tensor:
-    """Returns the slices at the indices along an axis; the indices' shape takes the place of the axis.
+    """Returns the slices at the indices along an axis; the shape of the indices replaces the axis.
 
-    Raises IndexError naming the index, ShapeError, DTypeError.
+    `axis` may be left out for a vector. Raises IndexError naming the index, ShapeError, DTypeError.
     """
     x = as_tensor(x)
     if axis is None:
@@ -249,7 +249,7 @@ def _but(shape: Shape, axis: int) -> Shape:
 
 
 def one_hot(indices: Any, depth: int, /, *, dtype: Any = None) -> Tensor:
-    """Returns 1 at the index and 0 elsewhere, along a new last axis of length `depth`; float32 where no dtype is given.
+    """Returns 1 at the index and 0 elsewhere, along a new last axis of length `depth`; float32 if no dtype is given.
 
     Raises IndexError naming the index, ShapeError for a negative depth, DTypeError.
     """

@@ -1,7 +1,7 @@
-"""Indexing: `t[...]` as NumPy, `t.at[...]`, nonzero.
+"""Indexing: `t[...]` with NumPy's semantics, `t.at[...]`, nonzero.
 
-A basic index (ints, slices, None, ...) is a view. An advanced one (arrays, masks) becomes positions in the flattened tensor,
-found once by indexing an array of positions, so that reading is one gather and writing one scatter, whatever the index was.
+A basic index (ints, slices, None, ...) gives a view. An advanced index (arrays, masks) is converted to positions in the flattened
+tensor by indexing an array of positions. Every read is then one gather and every write one scatter, whatever the index is.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .shape import SLICE, broadcast_to, flatten, reshape
 
 
 def nonzero(x: Any, /) -> tuple[Tensor, ...]:
-    """Returns the int64 indices of the elements that are not zero, one tensor per axis."""
+    """Returns the int64 indices of the elements that are not zero, one tensor per axis. Raises ShapeError for a 0-d tensor."""
     x = as_tensor(x)
     if not x.ndim:
         raise ShapeError("nonzero: a 0-d tensor has no axes; reshape it to (1,) first.")
@@ -38,7 +38,7 @@ def nonzero(x: Any, /) -> tuple[Tensor, ...]:
 
 
 def argwhere(x: Any, /) -> Tensor:
-    """Returns the int64 indices of the elements that are not zero, one row each."""
+    """Returns the int64 indices of the elements that are not zero: one row per element. Raises ShapeError for a 0-d tensor."""
     return stack(nonzero(x), axis=-1)
 
 
@@ -49,13 +49,13 @@ _BASIC = (int, slice, type(None), type(Ellipsis))
 
 
 def _plain(item: Any) -> Any:
-    """Returns a tensor among the indices as its array (0-d integers as ints), but a tensor of a batch as it is."""
+    """Returns an index item in plain form: a tensor as its array, a 0-d integer as an int, a batched tensor as it is."""
     if isinstance(item, Batched):
         return item
     if isinstance(item, Tensor):
         item = (item if item.storage is None else copy(item)).array
         if capturing.thread.recording is not None:
-            return item  # 0-d too: its value may be another one at a replay
+            return item  # a 0-d item stays an array too: its value may differ at a replay
     elif isinstance(item, np.ndarray):
         item = steady(item)
     if isinstance(item, list):
@@ -67,7 +67,7 @@ def _plain(item: Any) -> Any:
 
 
 def _key(index: Any) -> tuple[tuple[Any, ...], bool]:
-    """Returns the index as a tuple, and True if it is basic. Raises DTypeError for an item that cannot index."""
+    """Returns the index as a tuple, and True if it is basic. Raises DTypeError for an item that is not a valid index."""
     items = tuple([_plain(i) for i in index]) if isinstance(index, tuple) else (_plain(index),)
     basic = True
     for item in items:
@@ -94,7 +94,7 @@ def getitem(x: Tensor, index: Any) -> Tensor:
 
 
 def _places(x: Tensor, key: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
-    """Returns a tensor and indices into its first axis that select t[key]: the rows of x, or, if necessary, its elements."""
+    """Returns a tensor and indices into its first axis that select x[key]. The tensor is x or, if necessary, x reshaped."""
     if len(key) == 1 and getattr(key[0], "dtype", np.dtype(bool)).kind in "iu" and x.ndim:
         return x, checked("index", key[0], x.shape[0], 0, x.device)
     if any([isinstance(item, Batched) for item in key]) or (capturing.thread.recording is not None and _numbers_only(x, key)):
@@ -105,7 +105,7 @@ def _places(x: Tensor, key: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
 
 
 def _numbered(x: Tensor, key: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
-    """As `_places`, if indices differ by example: they must be integers for the first axes. Raises VmapError."""
+    """Returns what `_places` does, for indices that differ by example or by replay. Raises VmapError unless all are integers."""
     if not _numbers_only(x, key):
         raise VmapError(
             f"index {_shown(key)} of a tensor of shape {x.shape} under vmap: where an index differs from example to example, "
@@ -114,14 +114,14 @@ def _numbered(x: Tensor, key: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
     flat: Any = 0
     for axis, item in enumerate(key):
         place = checked("index", item, x.shape[axis], axis, x.device)
-        if capturing.thread.recording is not None:  # else those from the end are counted from the front by now
+        if capturing.thread.recording is not None:  # otherwise `checked` has already counted them from the front
             place = where(less(place, 0), place + x.shape[axis], place)
         flat = flat * x.shape[axis] + within(place, x.shape[axis], 2 * x.size)
     return reshape(x, (math.prod(x.shape[: len(key)]), *x.shape[len(key) :])), flat
 
 
 def _numbers_only(x: Tensor, key: tuple[Any, ...]) -> bool:
-    """True if the key is integers for the first axes."""
+    """True if the key consists of integers, which index the first axes."""
     return len(key) <= x.ndim and all([isinstance(k, int) or getattr(k, "dtype", np.dtype(bool)).kind in "iu" for k in key])
 
 
@@ -131,11 +131,11 @@ def _shown(key: tuple[Any, ...]) -> str:
 
 
 def _positions(x: Tensor, key: tuple[Any, ...]) -> Any:
-    """Returns the positions of the elements of t[key] in the flattened tensor. Raises IndexError, ShapeError."""
+    """Returns the positions of the elements of x[key] in the flattened tensor. Raises IndexError, ShapeError."""
     xp = devices.array_module(x.device)
     try:
         if x.device != "cpu" and not any([devices.on_device(item) for item in key]):
-            np.broadcast_to(0, x.shape)[key]  # raises; a GPU would not
+            np.broadcast_to(0, x.shape)[key]  # raises for an invalid index, as a GPU would not
         places = tuple([devices.move(item, x.device) if hasattr(item, "dtype") else item for item in key])
         with devices.working(x.device):
             return xp.asarray(xp.arange(x.array.size).reshape(x.shape)[places])
@@ -146,9 +146,10 @@ def _positions(x: Tensor, key: tuple[Any, ...]) -> Any:
 
 
 class At:
-    """`t.at[index]`: a new tensor with the elements at the index changed.
+    """`t.at[index]`: its methods return a new tensor with the elements at the index changed.
 
-    Repeated indices act in order; but `multiply` reads all elements before it writes any, as NumPy's `t[index] *= values`.
+    Updates at repeated indices are applied in order. `multiply` however reads all elements before it writes any, as NumPy's
+    `t[index] *= values` does.
     """
 
     __slots__ = ("_index", "_x")
@@ -160,21 +161,27 @@ class At:
         return At(self._x, index)
 
     def set(self, values: Any) -> Tensor:
+        """Returns the tensor with the values, broadcast to the selection, written at the index. Raises ShapeError, DTypeError."""
         return self._write(index_set, values)
 
     def add(self, values: Any) -> Tensor:
+        """Returns the tensor with the values added at the index."""
         return self._write(index_add, values)
 
     def max(self, values: Any) -> Tensor:
+        """Returns the tensor with each selected element replaced by the larger of itself and its value."""
         return self._write(index_max, values)
 
     def min(self, values: Any) -> Tensor:
+        """Returns the tensor with each selected element replaced by the smaller of itself and its value."""
         return self._write(index_min, values)
 
     def multiply(self, values: Any) -> Tensor:
+        """Returns the tensor with the selected elements multiplied by the values."""
         return self.set(self._x[self._index] * values)
 
     def get(self) -> Tensor:
+        """Returns the selected elements, as t[index] does."""
         return self._x[self._index]
 
     def _write(self, op: Any, values: Any) -> Tensor:
@@ -184,7 +191,7 @@ class At:
         given = values if isinstance(values, Tensor) else as_tensor(values, device=x.device)
         if isinstance(values, Tensor) or dtypes.promote(given.dtype, x.dtype).kind != x.dtype.kind:
             updates = self._same(given)
-        else:  # numbers and arrays of the tensor's kind take its dtype
+        else:  # numbers and arrays of the same kind as the tensor are converted to its dtype
             updates = as_tensor(values, dtype=x.dtype, device=x.device)
         try:
             updates = broadcast_to(updates, shape)

@@ -1,13 +1,13 @@
-"""The kinds of ops, unary, binary, reduce, movement…, and what each means to promotion, batching and forward mode.
+"""The kinds of ops (unary, binary, reduce, movement…). Each determines promotion, batching and forward-mode rules.
 
-The kind of an op fills its columns, so that an op is a row and a declaration. An op that differs from its kind in one column
-states a rule of its own beside its declaration. There are three sorts of rules:
+The kind supplies an op's rules, so that most ops are one declaration. An op for which a rule of its kind is wrong passes a
+different rule in its declaration. There are three sorts of rules:
 
-- batch: `rule(op, size, xs, on, params)` issues the op again on all examples at once. `on` says which inputs have the batch as
-  their first axis; the other inputs are the same for every example. The result has the batch first, too.
+- batch: `rule(op, size, xs, on, params)` runs the op on all examples at once. `on` marks the inputs that have the batch as their
+  first axis; the other inputs are the same for every example. The result has the batch as its first axis too.
 - pull: `rule(rule, size, values, on)` runs a fused pullback on all examples at once; `values` are (g, *kept).
 - tangent: `rule(op, inputs, y, params, tangents)` returns the tangent of y from those of the inputs (None for an input without
-  one). It works with differentiable ops, so that tapes and other forward passes around it differentiate it again.
+  one). It consists of differentiable ops, so that enclosing tapes and forward passes can differentiate it again.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ TangentRule = Callable[[Op, Sequence[Any], Tensor, Sequence[Any], Sequence[Any]]
 
 
 class Kind:
-    """The columns that a kind fills.
+    """A kind of op: the rules and properties that ops of this kind share.
 
     Attributes:
-        name: the kind.
-        batch: how a batch axis passes; ops of the kind "own" state their own rule.
-        pull: how a batch axis passes through a fused pullback, None if there is none or the op states it.
-        broadcasts: the inputs broadcast.
-        tangent: how a tangent passes.
-        issue: how the op is run, if not by `apply`.
-        promotes: the inputs are brought to one dtype.
-        widens: the op computes, so the reference does half precision in float32 and rounds once.
+        name: the name of the kind.
+        batch: the batching rule; ops of the kind "own" declare a different one.
+        pull: the batching rule of a fused pullback, None if there is none or the op declares it.
+        broadcasts: True if the inputs broadcast.
+        tangent: the forward-mode rule.
+        issue: runs the op, if not `apply`.
+        promotes: True if the inputs are converted to one dtype.
+        widens: True if the op does arithmetic: its reference then computes half precision in float32 and rounds once.
     """
 
     __slots__ = ("batch", "broadcasts", "issue", "name", "promotes", "pull", "tangent", "widens")
@@ -56,9 +56,9 @@ class Kind:
         self.broadcasts = batch is elementwise
 
     def prepare(self, op: Op, inputs: Sequence[Any], params: Sequence[Any]) -> tuple[Any, ...] | None:
-        """Returns the inputs on one device and in one dtype that the op takes, None if they are already. Runs after a refusal.
+        """Returns the inputs converted to one dtype that the op takes, None if they have it. Runs after a kernel refused them.
 
-        Raises DeviceError, DTypeError, ShapeError in the user's words where no reference could run either.
+        Raises DeviceError, DTypeError or ShapeError, in terms of the user's call, if the reference could not run either.
         """
         check_devices(op.name, inputs)
         dtype = common_dtype(op, inputs) if self.promotes else floating(op, inputs)
@@ -80,7 +80,7 @@ def check_devices(name: str, inputs: Sequence[Any]) -> None:
 
 
 def common_dtype(op: Op, inputs: Sequence[Any]) -> Any:
-    """Returns the dtype that the inputs must be cast to, None if they have it."""
+    """Returns the dtype that the inputs must be converted to, None if they have it."""
     strong = [x.dtype for x in inputs if isinstance(x, Tensor)]
     wanted = dtypes.result_type(*[x.dtype if isinstance(x, Tensor) else x.array for x in inputs])
     wanted = accepted(op, wanted)
@@ -93,7 +93,7 @@ def common_dtype(op: Op, inputs: Sequence[Any]) -> Any:
 
 
 def floating(op: Op, inputs: Sequence[Any]) -> Any:
-    """Returns float32 if an op on real numbers was given integers, otherwise None."""
+    """Returns the dtype that the first tensor must be converted to (float32 if it holds integers), None if it fits."""
     lead = next((x for x in inputs if isinstance(x, Tensor)), None)
     if lead is None:
         return None
@@ -102,7 +102,7 @@ def floating(op: Op, inputs: Sequence[Any]) -> Any:
 
 
 def accepted(op: Op, dtype: Any) -> Any:
-    """Returns the dtype, or float32 if an op on real numbers was given integers. Raises DTypeError for the others."""
+    """Returns the dtype, or float32 if the op takes floats and the dtype is not one. Raises DTypeError if the op cannot take it."""
     takes = op.takes
     if takes == "float" and not dtypes.is_float(dtype):
         return dtypes.DEFAULT
@@ -112,16 +112,16 @@ def accepted(op: Op, dtype: Any) -> Any:
 
 
 def check_numbers(name: str, dtype: Any, inputs: Sequence[Any]) -> None:
-    """Raises for a Python integer that does not fit the tensor's dtype: it never widens it, and must not wrap silently."""
+    """Raises for a Python integer that does not fit the tensors' dtype: it must neither widen the dtype nor wrap silently."""
     for x in inputs:
         if isinstance(x, Number) and not dtypes.fits(x.array, dtype):
             raise dtypes.out_of_range(f"{name}: {x.array}", dtype, "Convert the tensor first.")
 
 
-# ---- batching: an axis more
+# ---- batching: one more axis
 
-# How a parameter changes, by its name in the op's reference, when a first axis of that size is put before all others. The
-# parameters that are not named here do not count axes.
+# Maps the name of a parameter in the op's reference to a function (value, size) that returns the parameter's value after a new
+# first axis of this size was inserted. Parameters that are not listed do not depend on axes.
 SHIFTED: dict[str, Callable[[Any, int], Any]] = {
     "axis": lambda axis, size: axis + 1,
     "axes": lambda axes, size: tuple([axis + 1 for axis in axes]),
@@ -134,7 +134,7 @@ SHIFTED: dict[str, Callable[[Any, int], Any]] = {
 
 
 def shifted(op: Op, size: int, params: Sequence[Any]) -> tuple[Any, ...]:
-    """Returns the op's parameters, counted with a first axis more."""
+    """Returns the op's parameters adjusted to an additional first axis."""
     return _moved(op.names[len(op.names) - op.params :], size, params)
 
 
@@ -143,45 +143,45 @@ def _moved(names: Sequence[str], size: int, values: Sequence[Any]) -> tuple[Any,
 
 
 def elementwise(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
-    """Makes the examples' ranks equal; the rest is broadcasting."""
+    """Lifts the examples of all inputs to one rank; broadcasting does everything else."""
     return apply(op, tuple(aligned(xs, on) if len(xs) > 1 else xs), tuple(params))
 
 
 def along_axes(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
-    """Moves, reduces or scans along axes: the parameters that name axes count one more."""
+    """Runs an op that moves, reduces or scans along axes, with the parameters that name axes adjusted."""
     return op.issue(op, tuple(all_on(size, xs, on)), shifted(op, size, params))
 
 
 def leading(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
-    """Runs an op of one input that takes any leading axes."""
+    """Runs an op of one input that accepts any leading axes."""
     return apply(op, tuple(xs), tuple(params))
 
 
 def everywhere(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
-    """Runs an op of several inputs that take any leading axes, the same ones."""
+    """Runs an op of several inputs that accepts any leading axes, if all inputs have the same ones."""
     return apply(op, tuple(all_on(size, xs, on)), tuple(params))
 
 
 def no_rule(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
-    """Stands in the place of a rule that an op of no kind must state itself."""
+    """Raises NotImplementedError: the batching rule of kinds whose ops must declare one."""
     raise NotImplementedError(f"op {op} has no batching rule")
 
 
-# ---- batching of fused pullbacks: by the same kernel, on all examples at once
+# ---- batching of fused pullbacks: the same kernel runs on all examples at once
 
 
 def pull_elementwise(rule: Any, size: int, values: Sequence[Any], on: Sequence[bool]) -> Tensor:
-    """Makes the examples' ranks equal; the rest is broadcasting."""
+    """Lifts the examples of all values to one rank; broadcasting does everything else."""
     return pull(rule, *aligned(values, on))
 
 
 def pull_along_axes(rule: Any, size: int, values: Sequence[Any], on: Sequence[bool]) -> Tensor:
-    """Counts one axis more in what is kept of a reduction: a shape and axes."""
+    """Adjusts the kept values of a reduction (a shape and axes) to the additional first axis."""
     return pull(rule, values[0], *_moved([name.removeprefix("x_") for name in rule.names], size, values[1:]))
 
 
 def pull_leading(rule: Any, size: int, values: Sequence[Any], on: Sequence[bool]) -> Tensor:
-    """Runs a kernel that takes any leading axes."""
+    """Runs a kernel that accepts any leading axes."""
     return pull(rule, *all_on(size, values, on))
 
 
@@ -189,7 +189,7 @@ def pull_leading(rule: Any, size: int, values: Sequence[Any], on: Sequence[bool]
 
 
 def diagonal(op: Op, inputs: Sequence[Any], y: Tensor, params: Sequence[Any], tangents: Sequence[Any]) -> Tensor:
-    """For elementwise ops: the Jacobian by an input is diagonal, so its pullback is its own transpose."""
+    """For elementwise ops: the Jacobian with respect to an input is diagonal, so the pullback also maps tangents."""
     values, total = (*inputs, y, *params), None
     for rule, t in zip(op.rules, tangents):
         if t is None or rule is None:
@@ -201,12 +201,12 @@ def diagonal(op: Op, inputs: Sequence[Any], y: Tensor, params: Sequence[Any], ta
 
 
 def linear(op: Op, inputs: Sequence[Any], y: Tensor, params: Sequence[Any], tangents: Sequence[Any]) -> Tensor:
-    """For ops that are linear in their floating-point inputs, all together: the op itself."""
+    """For ops that are jointly linear in their floating-point inputs: runs the op on the tangents."""
     return op.issue(op, tuple([_or_zero(t, x) if _varies(x) else x for x, t in zip(inputs, tangents)]), tuple(params))
 
 
 def bilinear(op: Op, inputs: Sequence[Any], y: Tensor, params: Sequence[Any], tangents: Sequence[Any]) -> Tensor:
-    """For ops that are linear in each of two inputs: the product rule."""
+    """For ops that are linear in each of two inputs: applies the product rule."""
     (a, b), (ta, tb) = inputs, tangents
     if tb is None:
         return apply(op, (ta, b), tuple(params))
@@ -215,7 +215,7 @@ def bilinear(op: Op, inputs: Sequence[Any], y: Tensor, params: Sequence[Any], ta
 
 
 def transposed(op: Op, inputs: Sequence[Any], y: Tensor, params: Sequence[Any], tangents: Sequence[Any]) -> Tensor:
-    """For all other ops: the pullback is linear in the cotangent u, and its derivative by u is its transpose."""
+    """For all other ops: the pullback is linear in the cotangent u, and the pullback of that linear map is the tangent rule."""
     u = zeros_like(y)
     with Tape(watch_parameters=False) as tape:
         tape.watch(u)
@@ -225,7 +225,7 @@ def transposed(op: Op, inputs: Sequence[Any], y: Tensor, params: Sequence[Any], 
 
 
 def pulled(op: Op, inputs: Sequence[Any], y: Tensor, params: Sequence[Any], g: Tensor, needs: Sequence[bool]) -> list[Any]:
-    """Returns the gradients of the inputs that are needed, by the definitions of the op's rules; None for the others."""
+    """Returns the gradients that `needs` marks, from the definitions of the op's rules; None for the other inputs."""
     values = (*inputs, y, *params)
     if op.joint:
         (rule,) = op.rules
@@ -238,7 +238,7 @@ def pulled(op: Op, inputs: Sequence[Any], y: Tensor, params: Sequence[Any], g: T
 
 
 def _varies(x: Any) -> bool:
-    """True if a derivative could be taken by this input."""
+    """True if the op can be differentiated with respect to this input."""
     return isinstance(x, Number) or dtypes.is_float(x.dtype)
 
 
@@ -253,8 +253,8 @@ ALONG_AXES: dict[str, Any] = {"batch": along_axes, "tangent": linear}
 
 UNARY = Kind("unary", **ELEMENTWISE, tangent=diagonal, promotes=True, widens=True)
 BINARY = Kind("binary", **ELEMENTWISE, tangent=diagonal, promotes=True, widens=True)
-COMPARE = Kind("binary", **ELEMENTWISE, tangent=diagonal, promotes=True, widens=True)  # any number
-NEIGHBOUR = Kind("binary", **ELEMENTWISE, tangent=diagonal, promotes=True)  # about the dtype itself
+COMPARE = Kind("binary", **ELEMENTWISE, tangent=diagonal, promotes=True, widens=True)  # compares with any Python number
+NEIGHBOUR = Kind("binary", **ELEMENTWISE, tangent=diagonal, promotes=True)  # depends on the dtype's spacing: must not be widened
 SELECT = Kind("select", batch=elementwise, tangent=linear, widens=True)
 REDUCE = Kind("reduce", batch=along_axes, pull=pull_along_axes, tangent=transposed)
 LINEAR = Kind("linear", **ALONG_AXES)

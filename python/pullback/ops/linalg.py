@@ -1,4 +1,4 @@
-"""Products: matmul, and what is built from it."""
+"""Matrix products: matmul, and the products that are built from it."""
 
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ def _products(a: Any, b: Any, y: Any) -> dict[str, int]:
 
 
 class Outer:
-    """Gradients in factors, leftᵀ right: of `left` (batch, rows, m) and `right` (batch, rows, n) the gradients (batch, m, n)."""
+    """Per-example gradients (batch, m, n) as the factors of leftᵀ right: `left` (batch, rows, m) and `right` (batch, rows, n)."""
 
     def __init__(self, left: Tensor, right: Tensor) -> None:
         self.left, self.right = left, right
         self.shape = (left.shape[0], left.shape[2], right.shape[2])
 
     def formed(self, some: slice) -> Tensor:
-        """Returns the gradients of these examples."""
+        """Returns the gradients of these examples, multiplied out."""
         left, right = [view(SLICE, x, (some,)) for x in (self.left, self.right)]
         return matmul(matrix_transpose(left), right)
 
     def total(self) -> Tensor:
-        """Returns the sum over all examples: one product over their rows."""
+        """Returns the sum over all examples, as one product over the rows of all of them."""
         left, right = [reshape(x, (math.prod(x.shape[:2]), x.shape[2])) for x in (self.left, self.right)]
         return matmul(matrix_transpose(left), right)
 
 
 def _outer(of_all: Any, left: Tensor, right: Tensor) -> Any:
-    """leftᵀ right, of two matrices for each example."""
+    """Returns the factors of leftᵀ right if left and right are one matrix each per example, otherwise None."""
     return Outer(of_all(left), of_all(right)) if left.ndim == right.ndim == 2 else None
 
 
 def _rows_and_columns(g: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """The cotangent of a @ b and bᵀ, whose product is the gradient of a; vectors as a column and a row."""
+    """Returns the cotangent of a @ b and bᵀ, whose product is the gradient of a. Vectors become a column and a row."""
     return (g, matrix_transpose(b)) if b.ndim > 1 else (expand_dims(g, axis=1), expand_dims(b, axis=0))
 
 
@@ -64,21 +64,21 @@ def _left_factors(of_all: Any, g: Tensor, b: Tensor) -> Any:
 
 
 def _matmul_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
-    """For matmul(a, b). Examples that meet one matrix are rows of one product."""
+    """For matmul(a, b). If all examples share one matrix, their rows are stacked for one product."""
     a, b = xs
     if b.array.ndim == 1 + on[1]:
         return _with_vector(op, a, b, on)
     if on[0] and not on[1] and b.array.ndim == 2 and a.array.flags.c_contiguous:
         *lead, inner = a.array.shape
         return reshaped(apply(op, (reshaped(a, (math.prod(lead), inner)), b)), (*lead, b.array.shape[-1]))
-    if on[1] and not on[0] and a.array.ndim == 2 and b.array.ndim == 3 and b.array.shape[2] == 1:  # a matrix and vectors
+    if on[1] and not on[0] and a.array.ndim == 2 and b.array.ndim == 3 and b.array.shape[2] == 1:  # one matrix, many vectors
         y = apply(op, (reshaped(b, b.array.shape[:2]), matrix_transpose(a)))
         return reshaped(y, (*y.array.shape, 1))
     return apply(op, tuple(aligned(xs, on)))
 
 
 def _with_vector(op: Op, a: Tensor, b: Tensor, on: Sequence[bool]) -> Tensor:
-    """For matmul of a matrix and a vector."""
+    """For matmul of one matrix and one vector per example."""
     if not on[0]:
         return apply(op, (b, matrix_transpose(a)))
     size, m, k = a.array.shape
@@ -104,9 +104,10 @@ _matmul = op(
 
 
 def matmul(a: Any, b: Any, /) -> Tensor:
-    """The matrix product over the last two axes; leading axes broadcast; a 1-D operand is a row or a column.
+    """Returns the matrix product over the last two axes. Leading axes broadcast; a 1-D operand is a row (a) or a column (b).
 
-    Cost: 2 m k n FLOPs per product. Raises ShapeError where the inner lengths differ or an operand is 0-d.
+    Shapes: (…, m, k) and (…, k, n) give (…, m, n). Cost: 2 m k n FLOPs per product.
+    Raises ShapeError if the inner lengths differ or an operand is 0-d.
     """
     a, b = as_tensor(a), as_tensor(b)
     rows, columns = a.array.ndim, b.array.ndim
@@ -139,7 +140,7 @@ def _squeezed(y: Tensor, rows: int, columns: int) -> tuple[int, ...]:
 
 
 def outer(a: Any, b: Any, /) -> Tensor:
-    """The outer product of two vectors. Raises ShapeError for other ranks."""
+    """Returns the outer product of two vectors (m,) and (n,): (m, n). Raises ShapeError for other ranks."""
     a, b = as_tensor(a), as_tensor(b)
     if a.ndim != 1 or b.ndim != 1:
         raise ShapeError(f"outer: takes two vectors, not shapes {a.shape} and {b.shape}.")
@@ -147,7 +148,7 @@ def outer(a: Any, b: Any, /) -> Tensor:
 
 
 def vecdot(a: Any, b: Any, /, *, axis: int = -1) -> Tensor:
-    """The dot products of vectors along an axis; the other axes broadcast. Raises ShapeError."""
+    """Returns the dot products of vectors along an axis, which must be negative; the other axes broadcast. Raises ShapeError."""
     a, b = as_tensor(a), as_tensor(b)
     if not -min(a.ndim, b.ndim) <= integer("vecdot", "axis", axis) < 0:
         raise ShapeError(f"vecdot: axis {axis} must be negative and exist in both shapes, {a.shape} and {b.shape}.")
@@ -159,9 +160,9 @@ def vecdot(a: Any, b: Any, /, *, axis: int = -1) -> Tensor:
 
 
 def tensordot(a: Any, b: Any, /, *, axes: Any = 2) -> Tensor:
-    """The sum of products over pairs of axes. Raises ShapeError.
+    """Returns the sum of products over pairs of axes. Raises ShapeError.
 
-    axes: n, for the last n axes of a with the first n of b; or two sequences of equal length, axes of a and axes of b.
+    axes: an integer n pairs the last n axes of a with the first n axes of b; two sequences of equal length list axes of a and of b.
     """
     a, b = as_tensor(a), as_tensor(b)
     if isinstance(axes, int):
@@ -188,11 +189,12 @@ def tensordot(a: Any, b: Any, /, *, axes: Any = 2) -> Tensor:
 
 
 def einsum(subscripts: str, /, *operands: Any) -> Tensor:
-    """Einstein's summation, as NumPy's: "ij,jk->ik", with "...", repeated and summed letters. Raises ShapeError.
+    """Returns the Einstein summation of the operands, as NumPy's einsum does. Raises ShapeError.
 
-    Two operands at a time, from the left, as batched matrix products.
+    The equation ("ij,jk->ik") may contain "...", repeated letters and letters that are summed. Operands are contracted two at a
+    time, from the left, as batched matrix products.
     """
-    tensors = [as_tensor(x) if operands[1:] else own(x) for x in operands]  # of one operand the result may be a view
+    tensors = [as_tensor(x) if operands[1:] else own(x) for x in operands]  # the result of a single operand may be a view of it
     terms, result = _parse(subscripts, tensors)
     lengths: dict[str, int] = {}
     for term, t in zip(terms, tensors):
@@ -211,7 +213,10 @@ def einsum(subscripts: str, /, *operands: Any) -> Tensor:
 
 
 def _parse(subscripts: Any, tensors: list[Tensor]) -> tuple[list[list[str]], list[str]]:
-    """One list of letters per operand, and the result's; "..." becomes letters of its own."""
+    """Returns one list of letters per operand, and that of the result. The axes of "..." are named ".1", ".2", …
+
+    Raises ShapeError for an equation that is malformed or does not fit the operands.
+    """
     if not isinstance(subscripts, str):
         raise ShapeError(f"einsum: the first argument is a {type(subscripts).__name__}; give an equation such as 'ij,jk->ik'.")
     inputs, arrow, output = subscripts.replace(" ", "").partition("->")
@@ -248,7 +253,7 @@ def _parse(subscripts: Any, tensors: list[Tensor]) -> tuple[list[list[str]], lis
 
 
 def _diagonal(x: Tensor, term: list[str]) -> tuple[Tensor, list[str]]:
-    """x with each letter once: repeated ones read the diagonal."""
+    """Returns x and its letters with each letter once: axes that share a letter are replaced by their diagonal."""
     while len(set(term)) < len(term):
         letter = next(c for c in term if term.count(c) > 1)
         i = term.index(letter)
@@ -267,7 +272,10 @@ def _diagonal(x: Tensor, term: list[str]) -> tuple[Tensor, list[str]]:
 
 
 def _contract(a: Tensor, ta: list[str], b: Tensor, tb: list[str], later: set[str]) -> tuple[Tensor, list[str]]:
-    """The product of two operands as one batched matmul: indices of both that live on are batch, the others inner."""
+    """Returns the product of two operands as one batched matmul, and its letters.
+
+    Letters of both operands are batch axes if a later operand or the result needs them, otherwise they are summed.
+    """
     for only, other in ((0, tb), (1, ta)):
         x, t = ((a, ta), (b, tb))[only]
         gone = tuple([i for i, c in enumerate(t) if c not in other and c not in later])
@@ -279,7 +287,7 @@ def _contract(a: Tensor, ta: list[str], b: Tensor, tb: list[str], later: set[str
     rows = [c for c in ta if c not in tb]
     columns = [c for c in tb if c not in ta]
     length = dict(zip([*ta, *tb], [*a.shape, *b.shape]))
-    length.update({c: n for c, n in zip(ta, a.shape) if n != 1})  # a length of 1 goes with any other
+    length.update({c: n for c, n in zip(ta, a.shape) if n != 1})  # a length of 1 broadcasts to any other
     a = broadcast_to(permute_dims(a, [ta.index(c) for c in batch + rows + inner]), [length[c] for c in batch + rows + inner])
     b = broadcast_to(permute_dims(b, [tb.index(c) for c in batch + inner + columns]), [length[c] for c in batch + inner + columns])
     sizes = [[length[c] for c in part] for part in (batch, rows, inner, columns)]

@@ -1,4 +1,4 @@
-"""The linear layer as one op: product, bias and activation in one launch, and one launch for its gradients."""
+"""The linear layer as one op: one launch computes product, bias and activation, and one launch computes the gradients."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .linalg import Outer, matmul
 from .reduce import sum_over
 from .shape import matrix_transpose, reshape
 
-ABSENT: Final = Number(None)  # type: ignore[arg-type]  # in the place of an optional input: no array, never watched
+ABSENT: Final = Number(None)  # type: ignore[arg-type]  # an optional input that was not given; tapes never watch it
 
 
 def _reference(xp: Any, x: Any, weight: Any, bias: Any, activation: int) -> Any:
@@ -47,7 +47,7 @@ def _cost(x: Any, weight: Any, bias: Any, activation: int, y: Any) -> dict[str, 
 
 
 def _rows(x: Tensor) -> Tensor:
-    """(…, n) as (rows, n)."""
+    """Returns x (…, n) reshaped to (rows, n)."""
     n = x.array.shape[-1]
     rows = 1
     for length in x.array.shape[:-1]:
@@ -56,7 +56,7 @@ def _rows(x: Tensor) -> Tensor:
 
 
 def _pullback(g: Tensor, x: Tensor, weight: Tensor, needs: Sequence[bool]) -> list[Tensor | None]:
-    """The gradients of x, weight and bias: g @ weight, gᵀ @ x, and the sum of g over all rows."""
+    """Gradients of x, weight and bias: g @ weight, gᵀ @ x, and the sum of g over all rows."""
     lead = tuple(range(g.ndim - 1))
     return [
         matmul(g, weight) if needs[0] else None,
@@ -78,7 +78,7 @@ def _slope(activation: int) -> Any:
 def _activated_pullback(
     g: Tensor, x: Tensor, weight: Tensor, y: Tensor, activation: int, needs: Sequence[bool]
 ) -> list[Tensor | None]:
-    """The activation's pullback of g, then the gradients of x, weight and bias: g @ weight, gᵀ @ x, the sum of g over rows."""
+    """g becomes the activation's pullback of g; then as linear: g @ weight, gᵀ @ x, and the sum of g over all rows."""
     return _pullback(pull(_slope(activation), g, y), x, weight, needs)
 
 
@@ -108,13 +108,13 @@ def _wrapped(arrays: Sequence[Any]) -> list[Tensor | None]:
 
 
 def _linear_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
-    """For linear(x, weight, bias, activation): one layer for all examples, or a layer for each."""
+    """For linear(x, weight, bias, activation): all examples share one layer, or each example has its own."""
     x, weight, bias = xs
     if not on[1] and not on[2]:
         return apply(op, (x, weight, bias), tuple(params))
     rank = x.ndim - on[0]
     rows = lifted(x, 2) if on[0] and rank < 2 else x
-    if on[1] and rank > 2:  # (size, …, in) with (size, out, in)
+    if on[1] and rank > 2:  # x (size, …, in) meets weight (size, out, in)
         rows = reshape(rows, (*((size,) if on[0] else ()), -1, x.shape[-1]))
     y = matmul(rows, matrix_transpose(weight))
     y = reshaped(y, (size if on[0] or on[1] else 1, *x.shape[int(on[0]) : -1], y.shape[-1]))
@@ -125,7 +125,7 @@ def _linear_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], param
 
 
 def _pull_each(rule: Any, size: int, values: Sequence[Any], on: Sequence[bool]) -> list[Tensor | None]:
-    """Returns the activation's pullback of g, then the gradients of x, weight and bias for each example."""
+    """Returns the gradients of x, weight and bias per example, after the activation's pullback if there is one."""
     g, x, weight, *activated, needs = values
     g = g if on[0] else spread(g, size)
     if activated:
@@ -144,7 +144,7 @@ def _pull_each(rule: Any, size: int, values: Sequence[Any], on: Sequence[bool]) 
 
 
 def _tangent(op: Op, inputs: Sequence[Any], y: Tensor, params: Sequence[Any], tangents: Sequence[Any]) -> Tensor:
-    """Bilinear in x and weight, then the activation's slope."""
+    """Applies the product rule to x and weight, and then the activation's derivative."""
     (x, weight, _), (tx, tw, tb) = inputs, tangents
     parts = [linear(tx, weight)] if tx is not None else []
     parts += [linear(x, tw)] if tw is not None else []
@@ -166,7 +166,7 @@ _LAYER: dict[str, Any] = {
 }  # fmt: skip
 _linear = op("linear", **_LAYER, pullback=_pullback, fused=_fused if _pull else None, factors={1: _weight_factors},
              example=normal((5, 3), (4, 3), (4,), params=(0,)))  # fmt: skip
-# Another op by the same kernel, because its pullback keeps y, which the plain one frees.
+# A separate op that runs the same kernel: its pullback keeps y, whereas that of `linear` does not.
 _linear_activated = op("linear_activated", **_LAYER, kernel="linear", pullback=_activated_pullback,
                        fused=_activated_fused if _pull else None, factors={1: _activated_factors},
                        ends_with=lambda kept: OPS[str(ACTIVATIONS[kept["activation"]])],
@@ -174,16 +174,16 @@ _linear_activated = op("linear_activated", **_LAYER, kernel="linear", pullback=_
 
 
 def linear(x: Any, weight: Any, bias: Any = None, activation: str | None = None) -> Tensor:
-    """activation(x @ weightᵀ + bias) in one launch, without writing what is in between.
+    """Returns activation(x @ weightᵀ + bias), computed in one launch that does not write intermediate results.
 
     Args:
         x: (…, in) float tensor.
-        weight: (out, in), as torch.nn.Linear keeps it.
+        weight: (out, in), the layout of torch.nn.Linear.
         bias: (out,) or None.
         activation: the name of a function that the kernel applies to the result ("relu", "tanh" or "sigmoid"), or None.
 
-    Returns: (…, out). Raises: ShapeError, DTypeError.
-    Cost: 2 in FLOPs per element of the result, one for the bias, and the activation's.
+    Returns: (…, out). Raises: ShapeError, DTypeError, ValueError for an unknown activation.
+    Cost: per element of the result 2 · in FLOPs, one for the bias, and those of the activation.
     """
     x, weight = as_tensor(x), as_tensor(weight)
     b = ABSENT if bias is None else as_tensor(bias)
@@ -200,7 +200,7 @@ def linear(x: Any, weight: Any, bias: Any = None, activation: str | None = None)
 
 
 def _check_shapes(x: Tensor, weight: Tensor, bias: Any) -> None:
-    """A bias of one element, or a matrix of one column, would broadcast and succeed."""
+    """Raises ShapeError unless the shapes fit exactly: without it a bias or a weight with an axis of length 1 would broadcast."""
     inner, shape = x.array.shape, weight.array.shape
     if len(shape) == 2 and inner and inner[-1] == shape[1] and (bias is ABSENT or bias.array.shape == (shape[0],)):
         return
@@ -227,7 +227,7 @@ def _remedy(x: Sequence[int], weight: Sequence[int]) -> str:
 
 
 def _floats(x: Tensor, weight: Tensor, bias: Any) -> tuple[Any, ...]:
-    """All three in their common floating-point dtype."""
+    """Returns x, weight and bias in their common floating-point dtype. Raises DTypeError if it is not floating-point."""
     given = [t for t in (x, weight, bias) if t is not ABSENT]
     found = same_dtype(given)
     if not dtypes.is_float(found[0].dtype):

@@ -1,4 +1,4 @@
-"""Diagonals, cross products and norms of vectors and matrices, made of other ops."""
+"""Diagonals, cross products and norms of vectors and matrices, composed of other ops."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .shape import broadcast_to, moveaxis, reshape
 
 
 def diagonal(x: Any, /, *, offset: int = 0) -> Tensor:
-    """The elements x[..., i, i + offset] of each matrix. Raises ShapeError for fewer than two axes."""
+    """Returns the elements x[..., i, i + offset] of each matrix. Raises ShapeError for fewer than two axes."""
     x = as_tensor(x)
     if x.ndim < 2:
         raise ShapeError(f"diagonal: shape {x.shape} has no two last axes.")
@@ -36,12 +36,12 @@ def diagonal(x: Any, /, *, offset: int = 0) -> Tensor:
 
 
 def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
-    """The sum of each matrix's diagonal. Raises ShapeError for fewer than two axes."""
+    """Returns the sum of each matrix's diagonal. Raises ShapeError for fewer than two axes."""
     return sum(diagonal(x, offset=offset), axis=-1, dtype=dtype)
 
 
 def cross(a: Any, b: Any, /, *, axis: int = -1) -> Tensor:
-    """The cross products of vectors of length 3 along an axis. Raises ShapeError for another length."""
+    """Returns the cross products of vectors of length 3 along an axis. Raises ShapeError for another length."""
     a, b = as_tensor(a), as_tensor(b)
     axis = integer("cross", "axis", axis)
     a, b = moveaxis(a, axis, -1), moveaxis(b, axis, -1)
@@ -53,14 +53,14 @@ def cross(a: Any, b: Any, /, *, axis: int = -1) -> Tensor:
 
 
 def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: float = 2) -> Tensor:
-    """The norm (sum |x|^ord)^(1/ord) over the axes (of all elements where None); ord may be 0 and ±inf.
+    """Returns the norm (sum |x|^ord)^(1/ord) over the axes (None: all axes); ord may also be 0 and ±inf.
 
     The gradient of a zero vector's norm is zero.
     """
     x = as_tensor(x)
     if not isinstance(ord, Real):
         raise ShapeError(f"vector_norm: ord={ord!r} is not a number. Use 2, 1, 0, inf, -inf or another power.")
-    if is_float(x.dtype) and x.dtype.itemsize == 2:  # its squares and their sum do not fit
+    if is_float(x.dtype) and x.dtype.itemsize == 2:  # the sum of squares could overflow
         return in_dtype(vector_norm(in_dtype(x, "float32"), axis=axis, keepdims=keepdims, ord=ord), x.dtype)
     if ord == math.inf:
         return max(absolute(x), axis=axis, keepdims=keepdims)
@@ -77,8 +77,10 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: flo
 
 
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Tensor:
-    """A norm of each matrix in the last two axes: "fro", or the largest (1, inf) or smallest (-1, -inf) absolute column or
-    row sum. Raises ShapeError for fewer than two axes or a norm that needs singular values.
+    """Returns a norm of each matrix in the last two axes.
+
+    ord: "fro" for the Frobenius norm; 1 or -1 for the largest or smallest absolute column sum; inf or -inf for the largest or
+    smallest absolute row sum. Raises ShapeError for fewer than two axes or a norm that needs singular values.
     """
     x = as_tensor(x)
     if x.ndim < 2:
@@ -93,7 +95,10 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Tenso
 
 
 def norm(x: Any, /, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Tensor:
-    """NumPy's norm: of a vector along one axis, of matrices over two, of all elements where neither ord nor axis is given."""
+    """Returns a norm as NumPy's norm does: of vectors along one axis, or of matrices over two.
+
+    If neither ord nor axis is given, it is the 2-norm of all elements. Raises ShapeError.
+    """
     x = as_tensor(x)
     if axis is None and (ord is None or x.ndim == 1):
         return vector_norm(x, keepdims=keepdims, ord=2 if ord is None else ord)

@@ -39,7 +39,7 @@ def _concatenated(xp: Any, x: Sequence[Any], axis: int) -> Any:
 
 
 def _padded(xp: Any, x: Any, before: Shape, after: Shape, value: float) -> Any:
-    if not before:  # NumPy does not pad one number
+    if not before:  # x is 0-d, which NumPy does not pad
         return xp.array(x)
     return xp.pad(x, list(zip(before, after)), constant_values=value)
 
@@ -80,7 +80,7 @@ def _cut_up(g: Tensor, axis: int, lengths: Sequence[int], needs: Sequence[bool])
 
 
 def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> Tensor:
-    """Joins arrays along an axis (flattened first where None). Raises ShapeError, DTypeError."""
+    """Joins arrays along an axis; with axis=None they are flattened first. Raises ShapeError, DTypeError."""
     tensors = [as_tensor(a) for a in items("concat", arrays)]
     if not tensors:
         raise ShapeError("concat: no arrays were given.")
@@ -94,7 +94,7 @@ def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> Tensor:
 
 
 def joined(tensors: Sequence[Tensor], axis: int) -> Tensor:
-    """Joins checked tensors: one kernel, which takes them as a list, and one node with all of them as inputs."""
+    """Joins checked tensors by one kernel, which takes them as a list; a tape records one node with all of them as inputs."""
     return apply(_concat, tuple(tensors), (axis, tuple([t.array.shape[axis] for t in tensors])))
 
 
@@ -106,11 +106,14 @@ def stack(arrays: Sequence[Any], /, *, axis: int = 0) -> Tensor:
     return concat([expand_dims(t, axis=axis) for t in tensors], axis=normalize_axis("stack", axis, tensors[0].ndim + 1))
 
 
-# ---- around, again, along
+# ---- padding, shifting, repeating
 
 
 def pad(x: Any, pad_width: Any, /, *, value: float = 0) -> Tensor:
-    """Puts `value` around x; pad_width is as NumPy's: an int, (before, after), or a pair for each axis."""
+    """Surrounds x with `value`. pad_width is, as in NumPy, an int, (before, after), or one such pair per axis.
+
+    Raises ShapeError for an invalid pad_width, DTypeError for a value that does not fit the dtype of x.
+    """
     x = as_tensor(x)
     try:
         widths = np.broadcast_to(np.asarray(pad_width, dtype=object), (x.ndim, 2)).tolist()
@@ -130,7 +133,7 @@ def pad(x: Any, pad_width: Any, /, *, value: float = 0) -> Tensor:
 
 
 def roll(x: Any, /, shift: int | Sequence[int], *, axis: int | Sequence[int] | None = None) -> Tensor:
-    """Moves the elements along the axes; those pushed out at the end come in at the front."""
+    """Shifts the elements along the axes cyclically; with axis=None, those of the flattened x. Raises ShapeError."""
     x = own(x)
     if axis is None:
         return reshape(roll(flatten(x), builtins.sum(ints("roll", "shift", shift)), axis=0), x.shape)
@@ -149,7 +152,7 @@ def roll(x: Any, /, shift: int | Sequence[int], *, axis: int | Sequence[int] | N
 
 
 def tile(x: Any, repetitions: int | Sequence[int], /) -> Tensor:
-    """Repeats x as a whole along each axis, as NumPy's tile does."""
+    """Repeats x as a whole along each axis, as NumPy's tile does. Raises ShapeError."""
     x = own(x)
     reps = tuple(ints("tile", "repetitions", repetitions))
     if any([r < 0 for r in reps]):
@@ -164,7 +167,10 @@ def tile(x: Any, repetitions: int | Sequence[int], /) -> Tensor:
 
 
 def repeat(x: Any, repeats: int | Any, /, *, axis: int | None = None) -> Tensor:
-    """Repeats each element along an axis (of the flattened tensor where None): `repeats` times, or one count for each."""
+    """Repeats each element along an axis; with axis=None, of the flattened tensor. Raises ShapeError.
+
+    repeats: one count for all elements, or one count per position along the axis.
+    """
     x = as_tensor(x)
     if axis is None:
         x, axis = flatten(x), 0
@@ -186,7 +192,10 @@ def repeat(x: Any, repeats: int | Any, /, *, axis: int | None = None) -> Tensor:
 
 
 def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Tensor]:
-    """Coordinate tensors from coordinate vectors, as NumPy's; views, differentiable."""
+    """Returns coordinate tensors from coordinate vectors, as NumPy's meshgrid does. They are views, and gradients pass.
+
+    indexing: "xy" exchanges the first two axes, as in NumPy; "ij" keeps the order of the vectors.
+    """
     vectors = [taken_in(a) for a in arrays]
     shape = tuple([v.size for v in vectors])
     grids = [
@@ -199,12 +208,12 @@ def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Tensor]:
 
 
 def tril(x: Any, /, *, k: int = 0) -> Tensor:
-    """Returns the last two axes' lower triangle, up to the k-th diagonal; zeros above. Raises ShapeError."""
+    """Returns the lower triangle of each matrix, up to its k-th diagonal, and zeros above. Raises ShapeError for ndim < 2."""
     return _triangle("tril", x, k, lower=True)
 
 
 def triu(x: Any, /, *, k: int = 0) -> Tensor:
-    """Returns the last two axes' upper triangle, from the k-th diagonal; zeros below. Raises ShapeError."""
+    """Returns the upper triangle of each matrix, from its k-th diagonal, and zeros below. Raises ShapeError for ndim < 2."""
     return _triangle("triu", x, k, lower=False)
 
 

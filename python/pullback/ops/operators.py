@@ -1,4 +1,4 @@
-"""Attaches to tensors and tapes what they call of the ops: operators, array methods, and the functions of `attached.py`."""
+"""Attaches the ops that tensors and tapes call: operators, array methods, and the functions listed in `attached.py`."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _method(op: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def _reshape(self: Tensor, *lengths: Any) -> Tensor:
-    """t.reshape(2, 3) or t.reshape((2, 3)); one length may be -1."""
+    """Returns the tensor in another shape: t.reshape(2, 3) or t.reshape((2, 3)); one length may be -1. Raises ShapeError."""
     return shape.reshape(self, lengths[0] if len(lengths) == 1 else lengths)
 
 
@@ -103,7 +103,7 @@ def _attach_operators() -> None:
         "at": property(index.At),
         "T": property(shape.transpose),
         "mT": property(shape.matrix_transpose),
-        "__hash__": object.__hash__,  # setting __eq__ would make tensors unhashable
+        "__hash__": object.__hash__,  # a class that sets __eq__ is unhashable without it
     }
     for name, attribute in attributes.items():
         setattr(Tensor, name, attribute)

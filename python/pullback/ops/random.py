@@ -1,6 +1,6 @@
-"""Random numbers: one counter-based stream for all devices, and dropout, which reads it.
+"""Random generators, whose counter-based streams give the same numbers on all devices, and dropout, which draws from them.
 
-A call consumes one serial, whatever its shape; its numbers are a function of (seed, serial, position).
+Every call consumes one serial, whatever its shape. Its numbers depend on (seed, serial, position) only.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from .draws import (
     drop,
 )  # fmt: skip
 
-STATES_AHEAD = 256  # states of a generator that are sent to a GPU at once
+STATES_AHEAD = 256  # number of states of a generator that are copied to a GPU at once
 
 # ---- generators
 
 
 class _Drawn(threading.local):
-    """The state that repeats this thread's draws.
+    """Per-thread bookkeeping that makes draws repeatable.
 
     Attributes:
-        before: dicts from each generator drawn from to its state before the first time, for who will want to repeat it.
-        alike: while draws are repeated, the batches that were not there before: all their examples get the same numbers.
+        before: one dict per function that will repeat its draws: maps each generator to its state before the first draw.
+        alike: the batches that began after the draws that are being repeated. All their examples get the same numbers.
     """
 
     before: tuple[dict[Generator, dict[str, int]], ...] = ()
@@ -53,13 +53,13 @@ drawn: Final = _Drawn()
 
 
 class Generator:
-    """A stream of random numbers: the same on every device, from `seed` and the number of the call.
+    """A stream of random numbers, which depend on `seed` and the number of the call and are the same on every device.
 
     Args:
         seed: an integer from 0 to 2^64 - 1.
-        device: where the numbers are made; the default device where None.
+        device: the device that makes the numbers; None for the default device.
 
-    Every method takes a shape and returns a tensor of it; each call consumes one serial, whatever its shape.
+    Every drawing method returns a tensor and consumes one serial, whatever the shape of the tensor is.
     """
 
     def __init__(self, seed: int = 0, device: str | None = None) -> None:
@@ -67,7 +67,7 @@ class Generator:
         self.begin_stream(seed, None if device is None else devices.check_device(device))
 
     def begin_stream(self, seed: int, device: str | None) -> None:
-        """As a new generator is. Nothing is refused: the module makes its own when it is imported, wherever that is."""
+        """Starts a stream as a new generator does, but even inside a captured function, where this module may be imported first."""
         seed = index(seed)
         if not 0 <= seed < 2**64:
             raise PullbackError(f"seed {seed} is out of range: use an integer from 0 to 2**64 - 1.")
@@ -75,22 +75,22 @@ class Generator:
         self._ahead: tuple[Any, Any] = (None, None)
 
     def seed(self, seed: int) -> None:
-        """Starts the stream of another seed, from its beginning. Raises PullbackError outside [0, 2^64)."""
+        """Starts the stream of this seed from its beginning. Raises PullbackError for a seed outside [0, 2^64)."""
         capturing.refuse("seeding a generator", "Seed it outside.")
         self.begin_stream(seed, self._device)
 
     def state_dict(self) -> dict[str, int]:
-        """Seed and number of calls so far: all that an exact resume needs."""
+        """Returns the seed and the number of calls so far, from which a run can be resumed exactly."""
         return {"seed": self._seed, "serial": self._serial}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Goes on from a state that `state_dict` gave."""
+        """Continues from a state that `state_dict` returned."""
         if state["seed"] != self._seed:
             self.seed(state["seed"])
         self._serial = int(state["serial"])
 
     def next_state(self, device: str = "cpu") -> Any:
-        """[seed, serial] for one call, as uint64 in the device's memory."""
+        """Consumes one serial and returns [seed, serial] as uint64 in the device's memory."""
         for states in drawn.before:
             states.setdefault(self, self.state_dict())
         serial = self._serial
@@ -107,20 +107,26 @@ class Generator:
         return self._ahead[1][place]
 
     def _draw(self, op: Any, kind: Sequence[Any], *params: Any, device: str | None = None) -> Tensor:
-        """The op's result for (*kind, state, *params)."""
+        """Returns the op's result for the next state and the params (*kind, *params)."""
         device = device or self._device or devices.default_device()
         y = apply(op, (per_example(Tensor(self.next_state(device)), drawn.alike),), (*kind, *params))
         return y if y.device == device else to_device(y, device)
 
     def uniform(self, shape: Any = (), low: float = 0.0, high: float = 1.0, *, dtype: Any = None) -> Tensor:
-        """Uniform in [low, high), but for rounding; float32 where no dtype is given."""
+        """Draws from the uniform distribution over [low, high), up to rounding; float32 if no dtype is given.
+
+        Raises PullbackError, ShapeError, DTypeError.
+        """
         low, high = _number("uniform", "low", low), _number("uniform", "high", high)
         if not low <= high:
             raise PullbackError(f"uniform: low={low} is above high={high}.")
         return self._draw(draw_uniform, (_shape("uniform", shape), _float("uniform", dtype)), low, high)
 
     def normal(self, shape: Any = (), mean: float = 0.0, std: float = 1.0, *, dtype: Any = None) -> Tensor:
-        """Normal with this mean and standard deviation, float32 where no dtype is given."""
+        """Draws from the normal distribution with this mean and standard deviation; float32 if no dtype is given.
+
+        Raises PullbackError, ShapeError, DTypeError.
+        """
         mean, std = _number("normal", "mean", mean), _number("normal", "std", std)
         if std < 0:
             raise PullbackError(f"normal: std={std} is negative.")
@@ -129,7 +135,10 @@ class Generator:
     def truncated_normal(
         self, shape: Any = (), mean: float = 0.0, std: float = 1.0, low: float = -2.0, high: float = 2.0, *, dtype: Any = None
     ) -> Tensor:
-        """Normal, cut off at mean + low * std and mean + high * std (low and high in standard deviations)."""
+        """Draws from the normal distribution truncated to [mean + low * std, mean + high * std]; float32 if no dtype is given.
+
+        Raises PullbackError, ShapeError, DTypeError.
+        """
         names = ("mean", "std", "low", "high")
         params = [_number("truncated_normal", name, value) for name, value in zip(names, (mean, std, low, high))]
         mean, std, low, high = params
@@ -138,14 +147,17 @@ class Generator:
         return self._draw(draw_truncated, (_shape("truncated_normal", shape), _float("truncated_normal", dtype)), *params)
 
     def bernoulli(self, shape: Any = (), p: float = 0.5) -> Tensor:
-        """True with probability p."""
+        """Draws bools that are True with probability p. Raises PullbackError, ShapeError, DTypeError."""
         p = _number("bernoulli", "p", p)
         if not 0 <= p <= 1:
             raise PullbackError(f"bernoulli: p={p} is not a probability; it must be from 0 to 1.")
         return self._draw(draw_bernoulli, (_shape("bernoulli", shape),), p)
 
     def randint(self, low: int, high: int | None = None, shape: Any = (), *, dtype: Any = None) -> Tensor:
-        """Integers in [low, high), or in [0, low) with one bound; int64 where no dtype is given."""
+        """Draws integers from [low, high), or from [0, low) if only one bound is given; int64 if no dtype is given.
+
+        Raises PullbackError, ShapeError, DTypeError.
+        """
         try:
             first, last = (0, index(low)) if high is None else (index(low), index(high))
         except TypeError:
@@ -160,7 +172,7 @@ class Generator:
         return self._draw(draw_randint, (_shape("randint", shape), wanted), first, last)
 
     def permutation(self, x: Any) -> Tensor:
-        """The integers below x in random order, or the rows of a tensor in random order."""
+        """Returns the integers from 0 to x - 1, or the rows of a tensor x, in random order. Raises ShapeError."""
         if isinstance(x, (int, np.integer)):
             return self._draw(draw_permutation, (length("permutation", "x", x),))
         x = as_tensor(x)
@@ -168,7 +180,7 @@ class Generator:
 
 
 def _shape(name: str, shape: Any) -> Shape:
-    """Raises ShapeError."""
+    """Returns the shape as a tuple. Raises ShapeError."""
     try:
         lengths = tuple([index(n) for n in shape]) if isinstance(shape, (tuple, list)) else (index(shape),)
     except TypeError:
@@ -198,7 +210,7 @@ def _float(name: str, dtype: Any) -> Any:
     return wanted
 
 
-default = Generator.__new__(Generator)  # what layers, initialisers and dropout draw from, unless told otherwise
+default = Generator.__new__(Generator)  # the generator of layers, initialisers and dropout, unless another one is passed
 default.begin_stream(0, None)
 
 seed = default.seed
@@ -207,14 +219,14 @@ bernoulli, randint, permutation = default.bernoulli, default.randint, default.pe
 
 
 def dropout(x: Any, p: float = 0.5, training: bool = True, *, generator: Generator | None = None) -> Tensor:
-    """Each element set to zero with probability p, the others divided by 1 - p; x where not training.
+    """Sets each element to zero with probability p and divides the others by 1 - p; returns x if not training.
 
     Args:
         x: float tensor of any shape.
         p: a probability, from 0 to 1.
-        generator: draws the mask; `pb.random`'s where None. The backward pass draws the same mask again: nothing is kept.
+        generator: draws the mask; None for that of `pb.random`. The backward pass draws the same mask again instead of keeping it.
 
-    Source: Srivastava et al. 2014. Raises PullbackError.
+    Returns: the shape of x. Raises PullbackError, DTypeError. Source: Srivastava et al. 2014.
     """
     if not 0 <= real("dropout", "p", p) <= 1:
         raise PullbackError(f"dropout: p={p} is not a probability; it must be from 0 to 1.")

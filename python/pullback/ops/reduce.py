@@ -1,4 +1,4 @@
-"""Reductions over axes: sums, products, extremes, and what is built from them."""
+"""Reductions over axes: sums, products, extremes, and the functions that are built from them."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def _multiplies(x: Any, axes: Any, keepdims: Any, y: Any) -> dict[str, int]:
 
 
 def _adds_and_divides(x: Any, axes: Any, keepdims: Any, y: Any) -> dict[str, int]:
-    # A mean of one element is not divided.
+    # The mean of one element needs no division.
     return {"adds": builtins.max(0, x.size - y.size), "special_ops": 0 if x.size == y.size else y.size}
 
 
 def _spread(g: Tensor, shape: Shape, axes: Shape) -> Tensor:
-    """A value per reduced cell, back at every element of the cell; a view where it can be."""
+    """Returns each value of g repeated over the elements that were reduced to it, as a view if possible."""
     return repeated(reshaped(g, kept_dims(shape, axes)), shape)
 
 
@@ -45,13 +45,13 @@ _quick_spread, _ = kernel_for("sum_pullback")
 
 
 def _spread_mean(g: Tensor, shape: Shape, axes: Shape) -> Tensor:
-    """The fused pullback of a mean: one product, and a view."""
+    """Returns the pullback of a mean by one product and one view."""
     assert _quick_spread is not None
     return _quick_spread(_share_of(g, shape, axes), shape, axes)
 
 
 def _spread_evenly(g: Tensor, shape: Shape, axes: Shape) -> Tensor:
-    """g divided by the number of elements that were averaged, at each of them."""
+    """g divided by the number of averaged elements, repeated over these elements."""
     return _spread(_share_of(g, shape, axes), shape, axes)
 
 
@@ -60,14 +60,14 @@ def _share_of(g: Tensor, shape: Shape, axes: Shape) -> Tensor:
 
 
 def _where_extreme(g: Tensor, x: Tensor, axes: Shape, y: Tensor) -> Tensor:
-    """The gradient of max and min: the elements that attain it share it evenly."""
+    """The elements that attain the extreme share g evenly."""
     hit = in_dtype(equal(x, _spread(y, x.shape, axes)), x.dtype)
     share = sum_over(hit, axes, True)
     return hit * _spread(g, x.shape, axes) / share
 
 
 def _other_factors(g: Tensor, x: Tensor, axes: Shape) -> Tensor:
-    """The gradient of a product: for each element the product of the others, right where some are zero."""
+    """g times the product of all other elements, which is correct even if elements are zero."""
     kept = tuple([i for i in range(x.ndim) if i not in axes])
     order = (*kept, *axes)
     rows = reshape(permute_dims(x, order), (*[x.shape[i] for i in kept], -1 if x.size else 0))
@@ -76,7 +76,7 @@ def _other_factors(g: Tensor, x: Tensor, axes: Shape) -> Tensor:
 
 
 def _accumulated(xp: Any, x: Any) -> Any:
-    """The dtype that NumPy should sum in: half precision in float32, as the kernels do."""
+    """Returns float32 for half precision, which NumPy must sum in float32 as the kernels do; otherwise None."""
     return np.float32 if x.dtype.itemsize == 2 and x.dtype.kind in "fV" else None
 
 
@@ -96,7 +96,7 @@ def _summing(name: str) -> Any:
 
 
 def _averaging(xp: Any, x: Any, axes: Any, keepdims: Any) -> Any:
-    """xp.mean, which would warn where there is nothing to average; NaN is answer enough."""
+    """Returns the mean. Unlike xp.mean it does not warn about an empty mean: the result NaN suffices."""
     total = xp.sum(x, axis=axes, keepdims=bool(keepdims), dtype=_accumulated(xp, x))
     return (total / math.prod([x.shape[axis] for axis in axes])).astype(dtypes.accumulated(x.dtype))
 
@@ -121,7 +121,7 @@ _argmin = op("argmin", kind=REDUCE, reference=lambda xp, x, axis, keepdims: xp.a
 
 
 def cells(shape: Shape, axes: Shape) -> int:
-    """Returns the number of elements that one result of a reduction is made of (1 at least, so that it can divide)."""
+    """Returns the number of elements that are reduced to one result, at least 1, so that callers can divide by it."""
     n = 1
     for axis in axes:
         n *= shape[axis]
@@ -129,12 +129,12 @@ def cells(shape: Shape, axes: Shape) -> int:
 
 
 def sum_over(x: Tensor, axes: Shape, keepdims: bool = False) -> Tensor:
-    """sum with axes that are known to be right: sorted, counted from the front."""
+    """Runs sum with valid axes: sorted and counted from the front."""
     return apply(_sum, (x,), (axes, keepdims))
 
 
 def sum(x: Any, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
-    """The sum over the axes (all where None). Integers sum in 64 bits, half precision in float32.
+    """Returns the sum over the axes (None: all axes). Integers are summed in 64 bits, half precision in float32.
 
     Raises ShapeError for an axis that does not exist.
     """
@@ -143,24 +143,30 @@ def sum(x: Any, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = Fals
 
 
 def prod(x: Any, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
-    """The product over the axes (all where None). Its gradient is right where elements are zero. Raises ShapeError."""
+    """Returns the product over the axes (None: all axes). Its gradient is correct even if elements are zero. Raises ShapeError."""
     x = as_tensor(x) if dtype is None else in_dtype(x, dtype)
     return apply(_prod, (x,), (normalize_axes("prod", axis, x.array.ndim), keepdims))
 
 
 def mean(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-    """The mean over the axes (all where None); of integers in float32. Raises ShapeError."""
+    """Returns the mean over the axes (None: all axes); integers are averaged in float32. Raises ShapeError."""
     x = as_tensor(x)
     return apply(_mean, (x,), (normalize_axes("mean", axis, x.array.ndim), keepdims))
 
 
 def max(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-    """The largest element over the axes; NaN wins; ties share the gradient evenly. Raises ShapeError, for no elements too."""
+    """Returns the largest element over the axes (None: all axes), or NaN if there is one. Ties share the gradient evenly.
+
+    Raises ShapeError for an axis that does not exist or is empty.
+    """
     return _extreme(_max, x, axis, keepdims)
 
 
 def min(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-    """The smallest element over the axes; NaN wins; ties share the gradient evenly. Raises ShapeError, for no elements too."""
+    """Returns the smallest element over the axes (None: all axes), or NaN if there is one. Ties share the gradient evenly.
+
+    Raises ShapeError for an axis that does not exist or is empty.
+    """
     return _extreme(_min, x, axis, keepdims)
 
 
@@ -176,13 +182,13 @@ def _extreme(op: Any, x: Any, axis: Any, keepdims: bool) -> Tensor:
 
 
 def any(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-    """Returns True where some element over the axes is not zero. Raises ShapeError."""
+    """Returns True where at least one element over the axes (None: all axes) is not zero. Raises ShapeError."""
     x = as_tensor(x)
     return apply(_any, (x,), (normalize_axes("any", axis, x.ndim), keepdims))
 
 
 def all(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-    """Returns True where no element over the axes is zero. Raises ShapeError."""
+    """Returns True where no element over the axes (None: all axes) is zero. Raises ShapeError."""
     x = as_tensor(x)
     return apply(_all, (x,), (normalize_axes("all", axis, x.ndim), keepdims))
 
@@ -198,24 +204,25 @@ def _position(op: Any, x: Any, axis: int | None, keepdims: bool) -> Tensor:
 
 
 def argmax(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """The int64 index of the first largest element along the axis (of the flattened tensor where None). Raises ShapeError."""
+    """Returns the int64 index of the first largest element along the axis (None: in the flattened tensor). Raises ShapeError."""
     return _position(_argmax, x, axis, keepdims)
 
 
 def argmin(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """The int64 index of the first smallest element along the axis (of the flattened tensor where None). Raises ShapeError."""
+    """Returns the int64 index of the first smallest element along the axis (None: in the flattened tensor). Raises ShapeError."""
     return _position(_argmin, x, axis, keepdims)
 
 
 def count_nonzero(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-    """Counts the elements over the axes that are not zero, as int64. Raises ShapeError."""
+    """Returns the number of elements over the axes (None: all axes) that are not zero, as int64. Raises ShapeError."""
     return sum(not_equal(as_tensor(x), 0), axis=axis, keepdims=keepdims)
 
 
 def var(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
-    """The mean squared distance from the mean, in two passes; divided by n - correction. Raises ShapeError.
+    """Returns the variance over the axes, in two passes: the sum of squared distances from the mean, over n - correction.
 
-    Half precision is computed in float32, as its mean would be rounded by more than the spread around it.
+    Half precision is computed in float32, because a mean rounded to half precision can be off by more than the deviations from
+    it. Raises ShapeError, DTypeError for a correction that is not a number.
     """
     x = as_tensor(x)
     v = _variance(x, axis, correction, keepdims)
@@ -235,7 +242,7 @@ def _variance(x: Tensor, axis: Any, correction: float, keepdims: bool) -> Tensor
 
 
 def std(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
-    """The square root of `var`. Its gradient where all elements are equal is zero."""
+    """Returns the square root of `var`. Its gradient is zero where all elements are equal. Raises ShapeError, DTypeError."""
     x = as_tensor(x)
     v = _variance(x, axis, correction, keepdims)
     zero = equal(v, 0)

@@ -1,7 +1,7 @@
-"""Ops that own a row: softmax and its relatives, layer and RMS norm, cross entropy. The kernels work on the last axis.
+"""Ops on whole rows: softmax and its relatives, layer and RMS norm, cross entropy. The kernels work on the last axis.
 
-Each pullback is written in differentiable ops of what the forward pass was given, means and scales computed again, so that
-second derivatives are exact: nothing that depends on x is taken for a constant.
+Each pullback consists of differentiable ops on the inputs of the forward pass and computes means and scales again. Second
+derivatives are therefore exact: no value that depends on x is treated as a constant.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .linear import ABSENT
 from .reduce import mean, sum
 from .shape import expand_dims, inverse, permute_dims, reshape
 
-# ---- references, over the last axis; half precision in float32, as in the kernels
+# ---- references over the last axis, which compute half precision in float32 as the kernels do
 
 
 def _wide(xp: Any, x: Any) -> Any:
@@ -48,9 +48,9 @@ def _softmax_reference(xp: Any, x: Any) -> Any:
 
 
 def _log_sum(xp: Any, z: Any) -> tuple[Any, Any]:
-    """(a, b) with log(sum(exp(z))) = a + b and the axis kept: b is the largest element, which would swallow a were they one number.
+    """Returns (a, b) with log(sum(exp(z))) = a + b, the axis kept. b is the largest element: adding it would round a away.
 
-    (-inf, 0) for a row of -inf and for an empty row.
+    A row of -inf or an empty row gives (-inf, 0).
     """
     if not z.shape[-1]:
         return xp.full((*z.shape[:-1], 1), -xp.inf, z.dtype), xp.zeros((*z.shape[:-1], 1), z.dtype)
@@ -101,7 +101,7 @@ def _cross_entropy_reference(xp: Any, logits: Any, labels: Any, ignore_index: in
     if wrong.any():
         where_wrong = int(xp.argmax(wrong))
         raise BadIndex(where_wrong, int(labels[where_wrong]), classes)
-    if not classes:  # then every label is ignored
+    if not classes:  # then every label is ignore_index
         return xp.zeros(labels.shape, logits.dtype)
     safe = xp.where(counts, labels, xp.zeros_like(labels))
     total, top = _log_sum(xp, z)
@@ -128,26 +128,26 @@ def _log_softmax_pullback(g: Tensor, y: Tensor) -> Tensor:
 
 
 def _logsumexp_pullback(g: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """softmax(x) times g; zero for a row of -inf, where there is no direction."""
+    """softmax(x) times g, and 0 for a row of -inf, which has no direction of ascent."""
     finite = where(equal(y, -math.inf), 0.0, y)
     return expand_dims(g, axis=-1) * exp(x - expand_dims(finite, axis=-1))
 
 
 def _layer_norm_pullback(g: Tensor, x: Tensor, weight: Any, eps: float, needs: Sequence[bool]) -> list[Tensor | None]:
-    """g * weight less its mean and its projection on the normalized row, over the standard deviation; mean and scale again."""
+    """g * weight minus its mean and its projection on the normalized row, over the standard deviation, which is computed again."""
     z = _widened(x)
     gradients = _norm_pullback(g, z - mean(z, axis=-1, keepdims=True), weight, eps, needs, True)
     return [_narrowed(gx, x.dtype) for gx in gradients]
 
 
 def _rms_norm_pullback(g: Tensor, x: Tensor, weight: Any, eps: float, needs: Sequence[bool]) -> list[Tensor | None]:
-    """g * weight less its projection on the normalized row, over the root mean square, which is computed again."""
+    """g * weight minus its projection on the normalized row, over the root mean square, which is computed again."""
     gradients = _norm_pullback(g, _widened(x), weight, eps, (*needs, False), False)
     return [_narrowed(gx, x.dtype) for gx in gradients[:2]]
 
 
 def _norm_pullback(g: Tensor, z: Tensor, weight: Any, eps: float, needs: Sequence[bool], centre: bool) -> list[Tensor | None]:
-    """Gradients of z / sqrt(mean(z²) + eps) * weight + bias, for z centred (layer norm) or not."""
+    """Returns the gradients of z / sqrt(mean(z²) + eps) * weight + bias. `centre` means that z is x minus its mean (layer norm)."""
     g = _widened(g)
     scale = rsqrt(mean(square(z), axis=-1, keepdims=True) + eps)
     normed = z * scale
@@ -165,7 +165,7 @@ def _narrowed(x: Tensor | None, dtype: Any) -> Tensor | None:
 
 
 def _cross_entropy_pullback(g: Tensor, logits: Tensor, labels: Tensor, ignore_index: int, label_smoothing: float) -> Tensor:
-    """softmax(logits) minus the target's distribution, times g; zero where the label is ignored."""
+    """softmax(logits) minus the target distribution, times g; 0 for rows whose label is ignored."""
     classes = logits.shape[-1]
     if not classes:
         return zeros_like(logits)
@@ -176,12 +176,12 @@ def _cross_entropy_pullback(g: Tensor, logits: Tensor, labels: Tensor, ignore_in
     return expand_dims(where(counts, g, 0.0), axis=-1) * (apply(_softmax, (logits,)) - target)
 
 
-# ---- costs: n elements in r rows. A sum of n is n - 1 additions; exp, log, rsqrt and division are special; maxima are
-# comparisons, which are not counted. csrc/cpu counts the same by running a row on the counting scalar.
+# ---- costs of n elements in r rows. A sum of n elements takes n - 1 additions; exp, log, rsqrt and division are special ops;
+# maxima are comparisons, which do not count. csrc/cpu gets the same numbers by running a row on the counting scalar.
 
 
 def _rows_cost(x: Any, element: tuple[int, int, int], row: tuple[int, int, int]) -> dict[str, int]:
-    """(additions, multiplications, special ops) of each element and of each row."""
+    """Returns the cost from the (additions, multiplications, special ops) of each element and of each row."""
     n = x.size
     rows = n // x.shape[-1] if n else 0
     return {figure: n * of + rows * more for figure, of, more in zip(("adds", "multiplies", "special_ops"), element, row)}
@@ -192,7 +192,7 @@ def _cost(element: tuple[int, int, int], row: tuple[int, int, int]) -> Callable[
 
 
 def _layer_norm_cost(x: Any, weight: Any, bias: Any, eps: float, y: Any) -> dict[str, int]:
-    return _rows_cost(x, (4 + (bias is not None), 2 + (weight is not None), 0), (-1, 0, 3))  # x - mean twice: nothing is stored
+    return _rows_cost(x, (4 + (bias is not None), 2 + (weight is not None), 0), (-1, 0, 3))  # x - mean is computed twice
 
 
 def _rms_norm_cost(x: Any, weight: Any, eps: float, y: Any) -> dict[str, int]:
@@ -207,7 +207,7 @@ def _cross_entropy_cost(logits: Any, labels: Any, ignore_index: int, label_smoot
 
 
 def _norm_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
-    """For layer_norm(x, weight, bias, eps), rms_norm(x, weight, eps). Weights of every example come after the norm."""
+    """For layer_norm(x, weight, bias, eps), rms_norm(x, weight, eps). Batched weights and biases are applied after the norm."""
     x, affine = xs[0], list(zip(xs[1:], on[1:]))
     x = x if on[0] else spread(x, size)
     if not any(on[1:]):
@@ -221,14 +221,14 @@ def _norm_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params:
 
 
 def _losses_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
-    """For cross_entropy(logits, labels, …): the rows of all examples are rows."""
+    """For cross_entropy(logits, labels, …): joins the rows of all examples."""
     logits, labels = all_on(size, xs, on)
     y = apply(op, (reshaped(logits, (labels.size, logits.shape[-1])), reshaped(labels, (labels.size,))), tuple(params))
     return reshaped(y, labels.shape)
 
 
 def _pull_losses_each(rule: Any, size: int, values: Sequence[Any], on: Sequence[bool]) -> Tensor:
-    """For cross_entropy: the rows of all examples are rows."""
+    """For the pullback of cross_entropy: joins the rows of all examples."""
     g, logits, labels = all_on(size, values[:3], on)
     rows = reshaped(logits, (labels.size, logits.shape[-1]))
     return reshaped(pull(rule, reshaped(g, (labels.size,)), rows, reshaped(labels, (labels.size,)), *values[3:]), logits.shape)
@@ -238,7 +238,7 @@ def _pull_losses_each(rule: Any, size: int, values: Sequence[Any], on: Sequence[
 
 
 def _fused(name: str, joint: bool = False) -> Callable[..., Any] | None:
-    """The native pullback as a rule: arrays in, Tensors out; `needs` stays here."""
+    """Returns the native pullback as a rule from tensors to tensors, or None. The kernel does not take `needs`."""
     pull, _ = kernel_for(f"{name}_pullback")
     if pull is None:
         return None
@@ -284,7 +284,7 @@ _divide_by_count = op("divide_by_count", kind=OWN, batch=everywhere, tangent=lin
 
 
 def _at_end(name: str, x: Any, axis: Any) -> tuple[Tensor, tuple[int, ...] | None]:
-    """x with these axes last, and the order that was needed for it (None where they are last already)."""
+    """Returns x with these axes last, and the permutation that moved them there (None if they are last already)."""
     x = as_tensor(x)
     if axis == -1 and x.array.ndim:
         return x, None
@@ -302,17 +302,17 @@ def _along(op: Any, x: Any, axis: int) -> Tensor:
 
 
 def softmax(x: Any, /, *, axis: int = -1) -> Tensor:
-    """exp(x) / sum(exp(x)) along an axis, without overflow. Raises ShapeError."""
+    """Returns exp(x) / sum(exp(x)) along an axis, without overflow. Raises ShapeError."""
     return _along(_softmax, x, axis)
 
 
 def log_softmax(x: Any, /, *, axis: int = -1) -> Tensor:
-    """x - logsumexp(x) along an axis, without overflow. Raises ShapeError."""
+    """Returns x - logsumexp(x) along an axis, without overflow. Raises ShapeError."""
     return _along(_log_softmax, x, axis)
 
 
 def logsumexp(x: Any, /, *, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
-    """log(sum(exp(x))) over the axes (all where None), without overflow; -inf where all is -inf. Raises ShapeError."""
+    """Returns log(sum(exp(x))) over the axes (None: all axes), without overflow; -inf if all are -inf. Raises ShapeError."""
     given, x = x, as_tensor(x)
     axes = normalize_axes("logsumexp", axis, x.ndim)
     if not axes:
@@ -324,12 +324,12 @@ def logsumexp(x: Any, /, *, axis: int | Sequence[int] | None = None, keepdims: b
 
 
 def layer_norm(x: Any, weight: Any = None, bias: Any = None, *, axis: int | Sequence[int] = -1, eps: float = 1e-5) -> Tensor:
-    """Subtract the mean of each row and divide by its standard deviation, then scale and shift.
+    """Subtracts the mean of each row, divides by its standard deviation, then scales and shifts.
 
     Args:
-        x: (…, n) float tensor; or the axes named by `axis` make up the row.
-        weight: (n,), or the lengths of the axes; None for ones.
-        bias: as weight; None for zeros.
+        x: (…, n) float tensor. A row is the last axis, or the axes that `axis` names.
+        weight: (n,), or the lengths of these axes; None for ones.
+        bias: the shape of weight; None for zeros.
         eps: added to the variance, in units of x squared.
 
     Returns: the shape of x. Half precision is computed in float32. Raises: ShapeError.
@@ -339,11 +339,11 @@ def layer_norm(x: Any, weight: Any = None, bias: Any = None, *, axis: int | Sequ
 
 
 def rms_norm(x: Any, weight: Any = None, *, axis: int | Sequence[int] = -1, eps: float = 1e-6) -> Tensor:
-    """Divide each row of x by its root mean square, then scale.
+    """Divides each row of x by its root mean square, then scales.
 
     Args:
-        x: (…, n) float tensor; or the axes named by `axis` make up the row.
-        weight: (n,), or the lengths of the axes; None for ones.
+        x: (…, n) float tensor. A row is the last axis, or the axes that `axis` names.
+        weight: (n,), or the lengths of these axes; None for ones.
         eps: added to the mean square, in units of x squared.
 
     Returns: the shape of x. A row of zeros gives zeros, and its gradient is finite. Raises: ShapeError.
@@ -374,24 +374,24 @@ def _normed(op: Any, x: Any, affine: list[tuple[str, Any]], axis: Any, eps: floa
 
 
 def _flat(x: Tensor, lengths: Shape) -> Tensor:
-    """The last axes as one."""
+    """Returns x with its last len(lengths) axes joined to one."""
     if len(lengths) == 1:
         return x
     return reshape(x, (*x.shape[: x.ndim - len(lengths)], math.prod(lengths)))
 
 
 def divide_by_count(x: Tensor, labels: Tensor, ignore_index: int) -> Tensor:
-    """x (…) divided by how many of the labels (…, n) are not ignore_index, in one launch."""
+    """Returns x (…) divided by the number of labels (…, n) in each row that are not ignore_index, in one launch."""
     return apply(_divide_by_count, (x, labels), (ignore_index,))
 
 
 def cross_entropy_rows(logits: Tensor, labels: Tensor, ignore_index: int = -100, label_smoothing: float = 0.0) -> Tensor:
-    """-log softmax(logits)[label] of each row, 0 where the label is ignore_index.
+    """Returns -log softmax(logits)[label] of each row, and 0 if its label is ignore_index.
 
     Args:
         logits: (n, classes) float tensor.
         labels: (n,) integers in [0, classes), or ignore_index.
-        label_smoothing: the share of the target spread evenly over all classes, in [0, 1].
+        label_smoothing: the share of the target that is spread evenly over all classes, in [0, 1].
 
     Returns: (n,). Raises: ShapeError, DTypeError; IndexError naming the label that is out of range.
     """
@@ -404,7 +404,7 @@ def cross_entropy_rows(logits: Tensor, labels: Tensor, ignore_index: int = -100,
     try:
         return apply(_cross_entropy, (logits, labels), (ignore_index, float(label_smoothing)))
     except IndexError as error:
-        bad = error if isinstance(error, BadIndex) else error.__cause__  # of the definition, or of a kernel
+        bad = error if isinstance(error, BadIndex) else error.__cause__  # raised by the reference, or the cause of a kernel's error
         if not isinstance(bad, BadIndex):
             raise
         position, label, classes = bad.args[:3]

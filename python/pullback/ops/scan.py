@@ -1,4 +1,4 @@
-"""Cumulative sums and products along an axis."""
+"""Cumulative sums and products along an axis, and differences of neighbours."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _cumulative_prod = op(
 
 
 def _product_scan_pullback(g: Tensor, x: Tensor, axis: int, reverse: bool) -> Tensor:
-    """Exact where elements are zero: the gradient of the same product written as log2(n) differentiable doublings."""
+    """g pulled back through the same product written as log2(n) differentiable steps, which is exact even if elements are zero."""
     with Tape(watch_parameters=False) as tape:
         tape.watch(x)
         y = _doubling_product(x, axis, reverse)
@@ -58,7 +58,7 @@ def _product_scan_pullback(g: Tensor, x: Tensor, axis: int, reverse: bool) -> Te
 
 
 def _doubling_product(x: Tensor, axis: int, reverse: bool) -> Tensor:
-    """Hillis & Steele's scan: after step k every element holds the product of its 2^k predecessors."""
+    """Returns the cumulative product by Hillis & Steele's scan: after k steps an element is the product of 2^k neighbours."""
     n, step = x.shape[axis], 1
     lead = (slice(None),) * axis
     y = x * 1.0
@@ -71,7 +71,7 @@ def _doubling_product(x: Tensor, axis: int, reverse: bool) -> Tensor:
 
 
 def product_of_others(rows: Tensor) -> Tensor:
-    """For each element of a row the product of all others: those before it times those after it."""
+    """Returns for each element of a row the product of all others: that of the elements before it times that of those after it."""
     n = rows.shape[-1]
     one = ones((*rows.shape[:-1], 1), dtype=rows.dtype, device=rows.device)
     axis = rows.ndim - 1
@@ -98,25 +98,29 @@ def _scan(op: Any, first: float, x: Any, axis: int | None, dtype: Any, include_i
 
 
 def cumulative_sum(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Tensor:
-    """The sums of all elements up to each, along the axis; integers in 64 bits; `include_initial` puts a 0 first.
+    """Returns, for each element, the sum of all elements up to and including it along the axis. Integers are summed in 64 bits.
 
-    Raises ShapeError."""
+    `include_initial` puts a 0 first. `axis` may be left out for a vector. Raises ShapeError.
+    """
     return _scan(_cumulative_sum, 0, x, axis, dtype, include_initial)
 
 
 def cumulative_prod(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Tensor:
-    """The products of all elements up to each, along the axis; `include_initial` puts a 1 first. Raises ShapeError."""
+    """Returns, for each element, the product of all elements up to and including it along the axis.
+
+    `include_initial` puts a 1 first. `axis` may be left out for a vector. Raises ShapeError.
+    """
     return _scan(_cumulative_prod, 1, x, axis, dtype, include_initial)
 
 
 def diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: Any = None) -> Tensor:
-    """The n-th differences of neighbours along the axis. Raises ShapeError."""
-    x = own(x)  # the result if there are no differences to take
+    """Returns the n-th differences of neighbours along the axis. Joins `prepend` and `append` to x first. Raises ShapeError."""
+    x = own(x)  # own, because x is the result if n is 0
     axis = normalize_axis("diff", axis, x.ndim)
     times = length("diff", "n", n)
     parts = [as_tensor(p) for p in (prepend, x, append) if p is not None and times]
     x = concat(parts, axis=axis) if len(parts) > 1 else x
     lead = (slice(None),) * axis
-    for _ in range(min(times, x.shape[axis])):  # then nothing is left
+    for _ in range(min(times, x.shape[axis])):  # after that many steps the axis is empty
         x = view(SLICE, x, (*lead, slice(1, None))) - view(SLICE, x, (*lead, slice(0, -1)))
     return settled(x)

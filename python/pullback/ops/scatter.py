@@ -1,4 +1,4 @@
-"""Writing at indices along an axis: index_set, index_add, index_max, index_min. Repeated indices act in order."""
+"""Ops that write at indices along an axis: index_set, index_add, index_max, index_min. Updates are applied in order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .shape import flatten, reshape
 
 
 def _copied(xp: Any, x: Any) -> Any:
-    """Returns a contiguous copy to write to. NumPy would keep the order of a transposed x, whose reshaped form is another copy."""
+    """Returns a row-major copy to write to. In the order of a transposed x, which NumPy would keep, reshape would copy again."""
     return xp.array(x, order="C")
 
 
@@ -54,13 +54,13 @@ index_set = op("index_set", example=normal((4, 3), (3, 3), np.array([1, 1, 3]), 
 
 
 def _without(g: Tensor, indices: Tensor, axis: int) -> Tensor:
-    """Returns g with zeros where something was written."""
+    """g with zeros where an update was written."""
     zero = zeros(g.shape[:axis] + indices.shape + g.shape[axis + 1 :], dtype=g.dtype, device=g.device)
     return apply(index_set, (g, zero, indices), (axis,))
 
 
 def _last_writes(g: Tensor, indices: Tensor, axis: int) -> Tensor:
-    """Returns the cotangent of each update; of several updates to one place only the last one counts."""
+    """g at each update's index; of several updates to one position only the last one gets it, the others get 0."""
     flat, order = flatten(indices), arange(indices.size, device=g.device)
     writer = apply(index_set, (zeros((g.shape[axis],), dtype=order.dtype, device=g.device), order, flat), (0,))
     last = equal(gathered(writer, flat, 0), order)
@@ -69,7 +69,7 @@ def _last_writes(g: Tensor, indices: Tensor, axis: int) -> Tensor:
 
 
 def _share(g: Tensor, x: Tensor, updates: Tensor, indices: Any, axis: int, y: Tensor) -> Tensor:
-    """Returns the cotangent of each result divided by the number of elements that attain it, old ones and updates."""
+    """Returns the cotangent of each result divided by the number of elements of x and updates that attain it."""
     writers = scatter_add(_hits(updates, gathered(y, indices, axis)), indices, y.shape, axis)
     return g / (_hits(x, y) + writers)
 

@@ -1,4 +1,4 @@
-"""Reductions over segments: rows grouped by an id each. Deterministic; the number of segments may change from call to call."""
+"""Deterministic reductions over segments: each row has an id, and the rows with one id form a segment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .gather import at, gathered, numbered
 from .kinds import OWN, linear
 from .shape import flatten, moveaxis, reshape
 
-# ---- ops: (data, ids, num_segments); ids is a checked integer array
+# ---- ops: (data, ids, num_segments), where ids are integers that `_checked` has found in range
 
 
 def _reference(name: str, first: Any) -> Any:
@@ -36,12 +36,12 @@ def _reference(name: str, first: Any) -> Any:
 
 
 def lowest(dtype: Any) -> Any:
-    """The identity of max."""
+    """Returns the dtype's lowest value, the identity of max."""
     return False if dtype.kind == "b" else np.iinfo(dtype).min if dtype.kind in "iu" else -np.inf
 
 
 def highest(dtype: Any) -> Any:
-    """The identity of min."""
+    """Returns the dtype's highest value, the identity of min."""
     return True if dtype.kind == "b" else np.iinfo(dtype).max if dtype.kind in "iu" else np.inf
 
 
@@ -69,7 +69,7 @@ _min = op("segment_min", example=distinct((5, 2), np.array([0, 2, 0, 1, 2]), par
 
 
 def _of_segments(x: Tensor, ids: Tensor) -> Tensor:
-    """The row of its segment, for each id."""
+    """Returns for each id the row of x that belongs to its segment."""
     return gathered(x, ids, 0)
 
 
@@ -81,7 +81,7 @@ def _extreme_pullback(g: Tensor, data: Tensor, ids: Tensor, num_segments: int, y
 
 
 def _checked(name: str, data: Any, segment_ids: Any, num_segments: int | None) -> tuple[Tensor, Tensor, int]:
-    """Data, ids as an integer tensor, and the number of segments. Raises ShapeError, DTypeError, IndexError."""
+    """Returns data, the ids as an integer tensor, and the number of segments. Raises ShapeError, DTypeError, IndexError."""
     data, given = as_tensor(data), as_tensor(segment_ids)
     if given.ndim != 1 or data.ndim < 1 or given.shape[0] != data.shape[0]:
         raise ShapeError(
@@ -105,7 +105,7 @@ def _largest(ids: Tensor) -> int:
 
 
 def _in_range(name: str, ids: Any, count: int) -> Any:
-    checked = capturing.thread.recording is not None or not devices.on_host(ids)  # by the kernel
+    checked = capturing.thread.recording is not None or not devices.on_host(ids)  # the kernel checks
     if not checked and ids.size and (int(ids.min()) < 0 or int(ids.max()) >= count):
         wrong = int(((ids < 0) | (ids >= count)).argmax())
         raise IndexError(
@@ -116,12 +116,12 @@ def _in_range(name: str, ids: Any, count: int) -> Any:
 
 
 def segment_sum(data: Any, segment_ids: Any, num_segments: int | None = None) -> Tensor:
-    """The sum of the rows of each segment; zeros for an empty one.
+    """Returns the sum of the rows of each segment; zeros for an empty segment.
 
     Args:
         data: (n, …).
         segment_ids: (n,) integers, in any order.
-        num_segments: how many there are; the largest id + 1 where None.
+        num_segments: the number of segments; None for the largest id + 1, which reads the ids on the host.
 
     Returns: (num_segments, …). Raises: IndexError for an id out of range, ShapeError, DTypeError.
     """
@@ -130,19 +130,25 @@ def segment_sum(data: Any, segment_ids: Any, num_segments: int | None = None) ->
 
 
 def segment_max(data: Any, segment_ids: Any, num_segments: int | None = None) -> Tensor:
-    """The largest of each segment; the dtype's lowest value (-inf) for an empty one. Ties share the gradient evenly."""
+    """Returns the largest elements of each segment; the dtype's lowest value (-inf) for an empty segment.
+
+    Ties share the gradient evenly. Arguments, shapes and errors are those of `segment_sum`.
+    """
     data, ids, n = _checked("segment_max", data, segment_ids, num_segments)
     return apply(_max, (data, ids), (n,))
 
 
 def segment_min(data: Any, segment_ids: Any, num_segments: int | None = None) -> Tensor:
-    """The smallest of each segment; the dtype's highest value (inf) for an empty one. Ties share the gradient evenly."""
+    """Returns the smallest elements of each segment; the dtype's highest value (inf) for an empty segment.
+
+    Ties share the gradient evenly. Arguments, shapes and errors are those of `segment_sum`.
+    """
     data, ids, n = _checked("segment_min", data, segment_ids, num_segments)
     return apply(_min, (data, ids), (n,))
 
 
 def segment_mean(data: Any, segment_ids: Any, num_segments: int | None = None) -> Tensor:
-    """The mean of the rows of each segment; zeros for an empty one."""
+    """Returns the mean of the rows of each segment; zeros for an empty segment. Arguments are those of `segment_sum`."""
     data, ids, n = _checked("segment_mean", data, segment_ids, num_segments)
     data = in_dtype(data, data.dtype if data.dtype.kind in "fV" else dtypes.DEFAULT)
     counts = maximum(apply(_sum, (ones(ids.shape, dtype=data.dtype, device=data.device), ids), (n,)), 1.0)
@@ -150,7 +156,7 @@ def segment_mean(data: Any, segment_ids: Any, num_segments: int | None = None) -
 
 
 def segment_logsumexp(data: Any, segment_ids: Any, num_segments: int | None = None) -> Tensor:
-    """log of the sum of exp of each segment, without overflow; -inf for an empty one."""
+    """Returns log(sum(exp)) of each segment, without overflow; -inf for an empty segment. Arguments are those of `segment_sum`."""
     data, ids, n = _checked("segment_logsumexp", data, segment_ids, num_segments)
     top = _finite_top(data, ids, n)
     total = apply(_sum, (exp(data - _of_segments(top, ids)), ids), (n,))
@@ -159,14 +165,17 @@ def segment_logsumexp(data: Any, segment_ids: Any, num_segments: int | None = No
 
 
 def segment_softmax(data: Any, segment_ids: Any, num_segments: int | None = None) -> Tensor:
-    """exp of each element over the sum of exp of its segment, without overflow. Returns: the shape of data."""
+    """Returns exp of each element divided by the sum of exp of its segment, without overflow, in the shape of data.
+
+    Arguments and errors are those of `segment_sum`.
+    """
     data, ids, n = _checked("segment_softmax", data, segment_ids, num_segments)
     e = exp(data - _of_segments(_finite_top(data, ids, n), ids))
     return e / _of_segments(apply(_sum, (e, ids), (n,)), ids)
 
 
 def _finite_top(data: Tensor, ids: Tensor, n: int) -> Tensor:
-    """The largest of each segment as a constant, 0 where that is not finite: what to subtract before exp."""
+    """Returns the largest elements of each segment as constants, 0 where they are not finite. They are subtracted before exp."""
     top = apply(_max, (constant(data), ids), (n,))
     return where(isfinite(top), top, 0.0)
 

@@ -1,4 +1,4 @@
-"""Ops that show the elements of a tensor in another shape or order: views. No kernel is launched, no byte is moved."""
+"""Ops that return a view: the elements of a tensor in another shape or order, without a kernel launch or a copy."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from .kinds import VIEW
 
 
 def _reshape_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
-    """Reshapes each example."""
+    """Reshapes each example, by keeping the batch axis first."""
     return reshaped(xs[0], (size, *params[0]))
 
 
 def _broadcast_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
-    """Gives each example the rank of the shape, so that the first axis stays the batch."""
+    """Lifts each example to the rank of the shape, so that the first axis remains the batch."""
     (shape,) = params
     return broadcast_to(lifted(xs[0], len(shape)) if xs[0].ndim <= len(shape) else xs[0], (size, *shape))
 
 
 def _broadcast_array(x: Any, shape: Shape) -> Any:
-    return np.broadcast_to(x, shape)  # CuPy answers NumPy's protocol
+    return np.broadcast_to(x, shape)  # also for CuPy arrays, which implement NumPy's protocol
 
 
 def _flipped(x: Any, axes: Shape) -> Any:
@@ -41,7 +41,7 @@ def _flipped(x: Any, axes: Shape) -> Any:
 
 
 def _open(key: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Returns the index with an ellipsis: NumPy then gives a view of one element too, and not a scalar."""
+    """Returns the index with an ellipsis, so that NumPy returns a view even for a single element, and not a scalar."""
     return key if Ellipsis in key else (*key, Ellipsis)
 
 
@@ -63,11 +63,11 @@ SLICE = op("slice", example=normal((4, 5), params=((slice(1, None, 2), None, 3),
 
 
 def _placed_back(g: Tensor, shape: Shape, key: tuple[Any, ...]) -> Tensor:
-    """Returns zeros of the shape, with g where the key leads: by padding if that is one block, which has a kernel."""
+    """Returns zeros of the shape with g at x[key]. If the key selects one block, g is padded, for which there is a kernel."""
     block = block_of(key, shape)
     if block is None and capturing.thread.recording is None:
         return apply(OPS["place"], (g,), (shape, key))
-    if block is None:  # by a kernel that a replay can repeat, at positions that the shape tells
+    if block is None:  # use a kernel, which a replay can repeat; shape and key determine the positions
         size = math.prod(shape)
         places = Tensor(devices.move(np.arange(size).reshape(shape)[_open(key)].reshape(-1), g.device))
         zero = Tensor(devices.full(g.device, (size,), 0, g.dtype))
@@ -88,7 +88,10 @@ def inverse(axes: Shape) -> Shape:
 
 
 def reshape(x: Any, /, shape: int | Sequence[int], *, copy: bool | None = None) -> Tensor:
-    """Returns the elements in row-major order in another shape; one length may be -1. Raises ShapeError."""
+    """Returns the elements in row-major order in another shape; one length may be -1. Raises ShapeError.
+
+    copy: True always copies; False raises ValueError if x must be copied; None copies only if necessary.
+    """
     x = own(x)
     shape = infer_shape("reshape", x.array.size, shape)
     if copy is False and not x.array.flags.c_contiguous and shape != x.array.shape:
@@ -109,7 +112,7 @@ def permute_dims(x: Any, /, axes: Sequence[int]) -> Tensor:
 
 
 def transpose(x: Any, *axes: Any) -> Tensor:
-    """Reverses the axes, or puts them in the order given, as NumPy's transpose does."""
+    """Reverses the axes, or puts them in the given order, as NumPy's transpose does. Raises ShapeError."""
     x = own(x)
     order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
     return permute_dims(x, order or tuple(range(x.ndim))[::-1])
@@ -125,7 +128,7 @@ def matrix_transpose(x: Any, /) -> Tensor:
 
 
 def moveaxis(x: Any, source: Any, destination: Any, /) -> Tensor:
-    """Moves the axes `source` (an int or several) to the positions `destination`; the others keep their order."""
+    """Moves the axes `source` (one or several) to the positions `destination`; the others keep their order. Raises ShapeError."""
     x = own(x)
     here = [normalize_axis("moveaxis", axis, x.ndim) for axis in ints("moveaxis", "source", source)]
     there = [normalize_axis("moveaxis", axis, x.ndim) for axis in ints("moveaxis", "destination", destination)]
@@ -137,7 +140,7 @@ def moveaxis(x: Any, source: Any, destination: Any, /) -> Tensor:
 
 
 def swapaxes(x: Any, axis1: int, axis2: int, /) -> Tensor:
-    """Exchanges two axes."""
+    """Exchanges two axes. Raises ShapeError."""
     x = own(x)
     order = list(range(x.ndim))
     i, j = normalize_axis("swapaxes", axis1, x.ndim), normalize_axis("swapaxes", axis2, x.ndim)
@@ -146,7 +149,7 @@ def swapaxes(x: Any, axis1: int, axis2: int, /) -> Tensor:
 
 
 def broadcast_to(x: Any, /, shape: Sequence[int]) -> Tensor:
-    """Repeats x to the shape, without copying. Raises ShapeError if it does not fit."""
+    """Returns x broadcast to the shape, without copying. Raises ShapeError if it does not fit."""
     x = own(x)
     wanted = tuple(ints("broadcast_to", "shape", shape))
     if x.array.shape == wanted:
@@ -158,14 +161,14 @@ def broadcast_to(x: Any, /, shape: Sequence[int]) -> Tensor:
 
 
 def broadcast_arrays(*arrays: Any) -> list[Tensor]:
-    """Broadcasts all arrays to their common shape."""
+    """Returns all arrays broadcast to their common shape, without copying. Raises ShapeError."""
     tensors = [own(a) for a in arrays]
     shape = broadcast_shapes("broadcast_arrays", [t.shape for t in tensors])
     return [broadcast_to(t, shape) for t in tensors]
 
 
 def expand_dims(x: Any, /, axis: int | Sequence[int] = 0) -> Tensor:
-    """Puts new axes of length 1 at these positions of the result. Raises ShapeError."""
+    """Inserts axes of length 1 so that they have these positions in the result. Raises ShapeError."""
     x = own(x)
     count = len(ints("expand_dims", "axis", axis))
     axes = normalize_axes("expand_dims", axis, x.ndim + count)
@@ -174,7 +177,7 @@ def expand_dims(x: Any, /, axis: int | Sequence[int] = 0) -> Tensor:
 
 
 def squeeze(x: Any, /, axis: int | Sequence[int] | None = None) -> Tensor:
-    """Removes these axes of length 1 (all of them where None). Raises ShapeError for another length."""
+    """Removes these axes of length 1 (None: all axes of length 1). Raises ShapeError for an axis of another length."""
     x = own(x)
     axes = tuple([i for i, n in enumerate(x.shape) if n == 1]) if axis is None else normalize_axes("squeeze", axis, x.ndim)
     if any([x.shape[i] != 1 for i in axes]):
@@ -183,18 +186,18 @@ def squeeze(x: Any, /, axis: int | Sequence[int] | None = None) -> Tensor:
 
 
 def flatten(x: Any) -> Tensor:
-    """Returns all elements in one axis, in row-major order."""
+    """Returns all elements as a vector, in row-major order."""
     return reshape(x, (-1,))
 
 
 def flip(x: Any, /, *, axis: int | Sequence[int] | None = None) -> Tensor:
-    """Reverses the order of the elements along these axes (all where None)."""
+    """Reverses the order of the elements along these axes (None: all axes). Raises ShapeError."""
     x = own(x)
     return view(_flip, x, normalize_axes("flip", axis, x.ndim))
 
 
 def unstack(x: Any, /, *, axis: int = 0) -> tuple[Tensor, ...]:
-    """Returns the slices along an axis, without that axis."""
+    """Returns the slices along an axis, without that axis. Raises ShapeError."""
     x = own(x)
     axis = normalize_axis("unstack", axis, x.ndim)
     lead = (slice(None),) * axis
@@ -202,7 +205,10 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Tensor, ...]:
 
 
 def split(x: Any, sections: int | Sequence[int], /, *, axis: int = 0) -> list[Tensor]:
-    """Cuts x along an axis into equal parts, or at these positions. Raises ShapeError if parts are not equal."""
+    """Splits x along an axis into views. Raises ShapeError.
+
+    sections: the number of equal parts, or the positions at which x is cut.
+    """
     x = own(x)
     axis = normalize_axis("split", axis, x.ndim)
     n = x.shape[axis]
@@ -211,7 +217,7 @@ def split(x: Any, sections: int | Sequence[int], /, *, axis: int = 0) -> list[Te
         (sections,) = places
         if sections < 1 or n % sections:
             raise ShapeError(f"split: axis {axis} of length {n} cannot be cut into {sections} equal parts. Give positions instead.")
-        check_room("split", (sections,), 2**20)  # a list of views
+        check_room("split", (sections,), 2**20)  # the list of views must fit in memory
         edges = list(range(0, n + 1, n // sections)) if n else [0] * (sections + 1)
     else:
         edges = [0, *places, n]

@@ -1,4 +1,4 @@
-"""Sorting along an axis, and what follows from an order: topk, unique values, searching."""
+"""Sorting along an axis, and the functions that rely on an order: topk, unique values, searching."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .shape import expand_dims
 
 
 def _order(xp: Any, x: Any, axis: int, descending: bool, stable: bool) -> Any:
-    """Ascending as NumPy, NaN last; descending with equal elements in their order too, NaN last."""
+    """Returns the indices that sort along the axis. In both directions equal elements keep their order and NaN comes last."""
     if not descending:
         return xp.argsort(x, axis=axis, kind="stable")
     turned = xp.flip(x, axis)
@@ -53,7 +53,7 @@ _topk_indices = op(
 
 
 def _search_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
-    """For searchsorted(x1, x2, right): the elements of x1 that are before each of x2, counted where x1 is many."""
+    """For searchsorted(x1, x2, right). If x1 is batched, counts for each element of x2 the elements of x1 that come before it."""
     x1, x2 = xs
     if not on[0]:
         return apply(op, (x1, x2), tuple(params))
@@ -74,19 +74,19 @@ def _searched(rng: Any, dtype: Any) -> Any:
 
 
 def _unsorted(g: Tensor, x: Tensor, axis: int, descending: bool, stable: bool) -> Tensor:
-    """The cotangents back where the elements came from."""
+    """g with each element moved back to its position before sorting."""
     order = apply(_argsort, (x,), (axis, descending, stable))
     return along_axis_add(g, order, x.shape, axis)
 
 
 def sort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
-    """The elements in order along the axis, NaN last; equal elements keep their order. Raises ShapeError."""
+    """Returns the elements sorted along the axis, NaN last. Equal elements keep their order. Raises ShapeError."""
     x = as_tensor(x)
     return apply(_sort, (x,), (normalize_axis("sort", axis, x.ndim), descending, stable))
 
 
 def argsort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
-    """The int64 indices that sort along the axis. Raises ShapeError."""
+    """Returns the int64 indices that sort along the axis, NaN last. Equal elements keep their order. Raises ShapeError."""
     x = as_tensor(x)
     return apply(_argsort, (x,), (normalize_axis("argsort", axis, x.ndim), descending, stable))
 
@@ -97,7 +97,7 @@ class TopK(NamedTuple):
 
 
 def topk(x: Any, k: int, /, *, axis: int = -1, largest: bool = True) -> TopK:
-    """The k largest (or smallest) elements along the axis, in order, and their int64 indices. Raises ShapeError."""
+    """Returns the k largest (or smallest) elements along the axis, in order, and their int64 indices. Raises ShapeError."""
     x = as_tensor(x)
     axis = normalize_axis("topk", axis, x.ndim)
     if length("topk", "k", k) > x.shape[axis]:
@@ -107,9 +107,10 @@ def topk(x: Any, k: int, /, *, axis: int = -1, largest: bool = True) -> TopK:
 
 
 def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None) -> Tensor:
-    """Returns the place of each element of x2 in the sorted vector x1, as int64: before (left) or after (right) equal ones.
+    """Returns the int64 position at which each element of x2 would be inserted into the sorted vector x1.
 
-    `sorter` holds the indices that sort x1 where it is not in order itself. Raises ShapeError.
+    side: "left" inserts before equal elements, "right" after them.
+    sorter: the indices that sort x1, if x1 is not sorted. Raises ShapeError.
     """
     x1, x2 = as_tensor(x1), as_tensor(x2)
     if x1.ndim != 1 or side not in ("left", "right"):
@@ -138,9 +139,9 @@ class UniqueInverse(NamedTuple):
 
 
 def unique_all(x: Any, /) -> Unique:
-    """The distinct elements in order, where each is first, which one each element is, and how often each comes.
+    """Returns the distinct elements in order, the first index of each, the distinct element that each element of x is, and counts.
 
-    Each NaN is distinct from every other, as the array API says.
+    Every NaN counts as distinct from every other NaN, as the array API requires.
     """
     x = as_tensor(x)
     xp = devices.array_module(x.device)
@@ -154,17 +155,17 @@ def unique_all(x: Any, /) -> Unique:
 
 
 def unique_values(x: Any, /) -> Tensor:
-    """The distinct elements, in order."""
+    """Returns the distinct elements, in order."""
     return unique_all(x).values
 
 
 def unique_counts(x: Any, /) -> UniqueCounts:
-    """The distinct elements in order, and how often each comes."""
+    """Returns the distinct elements in order, and how often each occurs."""
     found = unique_all(x)
     return UniqueCounts(found.values, found.counts)
 
 
 def unique_inverse(x: Any, /) -> UniqueInverse:
-    """The distinct elements in order, and which one each element of x is."""
+    """Returns the distinct elements in order, and for each element of x the index of its distinct value."""
     found = unique_all(x)
     return UniqueInverse(found.values, found.inverse_indices)

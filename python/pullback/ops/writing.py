@@ -1,4 +1,4 @@
-"""Writing to memory that stays where it is: Parameters and Buffers."""
+"""Writes to memory that is updated in place: that of Parameters and Buffers."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from .conversion import COPY
 
 
 def write(target: Any, value: Any, *, shares: bool = False) -> None:
-    """target[...] = value, arrays of one device and shape; converted to the target's dtype.
+    """Performs target[...] = value for arrays on one device and of one shape. The value is converted to the target's dtype.
 
-    A value that shares memory with the target, as its transpose does, is read as it was before. The caller says so for a GPU.
+    A value that shares memory with the target, as its transpose does, is copied first, so that it is read as it was before the
+    write. On a GPU the caller must pass shares=True for such a value.
     """
     kernels = kernels_on(devices.device_of(target))
     if shares or (devices.on_host(target) and np.may_share_memory(target, value)):
@@ -39,7 +40,7 @@ def write(target: Any, value: Any, *, shares: bool = False) -> None:
 
 
 def assign(p: Parameter, value: Any) -> Parameter:
-    """Sets the value of a Parameter in place, as `p.assign(value)` says."""
+    """Implements `p.assign(value)`: sets the value of a Parameter in place and returns it. Raises ShapeError, TapeError."""
     _refuse_watched(p, value)
     source = value.array if isinstance(value, Tensor) else asarray(value).array
     if source.shape != p.shape:
@@ -53,7 +54,7 @@ def assign(p: Parameter, value: Any) -> Parameter:
 
 
 def _refuse_watched(p: Parameter, value: Any) -> None:
-    """Raises TapeError if a tape or a jvp of this thread follows the value that is to be written into the Parameter."""
+    """Raises TapeError if a tape or a jvp of this thread watches the value that is to be written into the Parameter."""
     if isinstance(value, Tensor) and any([x.knows(value) for x in listeners.stack if hasattr(x, "knows")]):
         raise TapeError(
             f"assign: a tape that records watches the new value of {p.label()}, and gradients would stop there: a Parameter "
@@ -63,7 +64,7 @@ def _refuse_watched(p: Parameter, value: Any) -> None:
 
 
 def _copied(value: Any) -> Any:
-    """A copy that a replay makes, too, where there is a kernel."""
+    """Returns a copy of an array, made by a kernel if there is one, because a replay can repeat only kernels."""
     try:
         return COPY.kernel(value)
     except Refused:
