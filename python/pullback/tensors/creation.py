@@ -253,8 +253,7 @@ def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:
 def full(shape: int | Sequence[int], fill_value: float, *, dtype: Any = None, device: str | None = None) -> Tensor:
     """Returns a tensor filled with one number. The dtype is by default that of the number (float32, int64, bool).
 
-    Raises DTypeError if `fill_value` is not one number or does not fit the dtype, ShapeError for an invalid shape, DeviceError,
-    and OutOfMemoryError.
+    Raises DTypeError if `fill_value` is not a number or does not fit the dtype, ShapeError, DeviceError, OutOfMemoryError.
     """
     number = _number("full", fill_value)
     if dtype is None:
