@@ -1,7 +1,7 @@
 """Reports to the recording of a thread, made by code that runs in a captured function.
 
-It reports the side effects that a replay has to repeat in addition to the kernels, and refuses what a replay could not repeat. A run
-on shapes alone (profiling/flops.py) receives the same reports.
+This code reports the side effects that a replay has to repeat in addition to the kernels, and refuses what a replay could not
+repeat. A run on shapes alone (profiling/flops.py) receives the same reports.
 """
 
 from __future__ import annotations
