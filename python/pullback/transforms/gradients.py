@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from ..autodiff.node import Recorded
     from ..autodiff.tape import Tape
 
-# A mask is an int whose bit k stands for target k. A part is a mask with the cotangents for its targets: one tensor with a first axis
-# over these targets in the order of their bits, or without this axis if there is only one target.
+# A mask is an int whose bit k stands for target k. A part is a mask with the cotangents for its targets: one tensor with a first
+# axis over these targets in the order of their bits, or without this axis if there is only one target.
 Part = tuple[int, Any]
 LARGE_BYTES: Final = 1 << 18  # bytes of one value's cotangents for all targets: more do not stay in the cache from op to op
 _ALONE: Final = nullcontext()
@@ -68,7 +68,7 @@ def _sweep(tape: Tape, targets: list[Tensor], sources: list[Any], unconnected: s
         return _rows(tape, targets, sources, _joined(begun), missing if unconnected == "none" else ())
     parts = _joined(begun)
     del nodes
-    for mask in sorted(groups, key=int.bit_count):  # ops nearer to the targets have subsets of the targets
+    for mask in sorted(groups, key=int.bit_count):  # consumers first: their masks are subsets
         _walk(tape, mask, groups.pop(mask), parts, reach, serials)
     return _rows(tape, targets, sources, parts, missing if unconnected == "none" else ())
 
@@ -114,7 +114,8 @@ def _bits(mask: int) -> list[int]:
 def _whole(mask: int, parts: list[Part]) -> Any:
     """Returns the cotangents for all targets of the mask as one tensor.
 
-    Parts whose targets follow one another are concatenated; otherwise the parts are summed for each target.
+    If the parts' targets, in order, are exactly those of the mask, the parts are concatenated. Otherwise they are summed for each
+    target, with zeros for a target without a part.
     """
     if len(parts) == 1 and parts[0][0] == mask:
         return parts[0][1]

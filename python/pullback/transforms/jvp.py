@@ -96,8 +96,9 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) 
             tangent that is zero.
 
     Returns (value, derivative), both in the structure of the value. Nothing is kept for a backward pass, so this takes twice the
-    memory of f. Most ops push a tangent forward by a rule of their kind, the rest by the transpose of their pullback, which is linear
-    in its cotangent. Raises ShapeError if a tangent does not match its primal, TapeError if a primal cannot be differentiated.
+    memory of f. Most ops push a tangent forward by a rule of their kind, the rest by the transpose of their pullback, which is
+    linear in its cotangent. Raises ShapeError if a tangent does not match its primal, TapeError if a primal cannot be
+    differentiated.
     """
     return pushed(f, primals, tangents)[:2]
 
@@ -141,8 +142,9 @@ def _direction(x: Tensor, tangent: Any) -> Tensor:
 def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
     """Returns the value of f, and its derivative: a function from tangents (one per primal) to the tangent of the value.
 
-    f runs once; each call of the derivative costs about one backward pass. The derivative is the transpose of f's pullback, which is
-    recorded. Raises TapeError if a primal cannot be differentiated; the derivative raises ShapeError for a wrong number of tangents.
+    f runs once; each call of the derivative costs about one backward pass. The derivative is the transpose of f's pullback, which
+    is recorded. Raises TapeError if a primal cannot be differentiated; the derivative raises ShapeError if the tangents do not
+    match the primals.
     """
     out, pullback = vjp(f, *primals)
     targets, spec = flatten(out)

@@ -1,4 +1,4 @@
-"""A function that runs once for the same inputs: what depends on it shares one recorded value, and one backward pass."""
+"""memo: a function that runs once for the same inputs. All uses of its value share one recording and one backward pass."""
 
 from __future__ import annotations
 
@@ -20,44 +20,44 @@ from .calls import Reads, called
 
 @dataclass
 class Stats:
-    """hits: calls that were answered from memory. misses: calls that ran the function."""
+    """The counts of a Memo. hits: calls that returned a remembered result. misses: calls that ran the function."""
 
     hits: int = 0
     misses: int = 0
 
 
 def memo(f: Callable[..., Any], *, size: int = 8) -> Memo:
-    """A function with the value of `f`, which runs only where its inputs are others than those it remembers.
+    """Returns a function with the value of `f` that runs `f` only if it does not remember a result for the same inputs.
 
     Args:
         f: takes and returns nested lists, tuples, dicts. Its inputs are its arguments (tensors, and Python values that can be
-            compared), and the Parameters and watched tensors that it reads besides. It may depend on nothing else that
-            changes (a module's training mode, random numbers, a constant that is bound anew).
-        size: how many results are remembered, the last ones.
+            compared), and the Parameters and watched tensors that it reads. It must not depend on anything else that changes
+            (a module's training mode, random numbers, a constant that is bound to a new value).
+        size: the number of results that are remembered; the least recently used are dropped first.
 
-    The same inputs are the same tensors, at the same versions: a Parameter that was updated is another input. A tape gets a
-    value that it has recorded itself, so that the backward pass of `f` runs once however often the value is used; where others
-    listen than did when `f` ran, it runs again. Results are held; arguments and tapes are not. `stats` counts, `clear()`
-    forgets.
+    Inputs are the same if they are the same tensors at the same versions, so an updated Parameter is a new input. A tape gets a
+    value that it has recorded itself, so that the backward pass of `f` runs once, however often the value is used. With different
+    listeners than in the first run, `f` runs again. Results are kept alive; arguments and tapes are not. `stats` holds the
+    counts, `clear()` drops all results.
 
     Example:
         >>> weight = pb.memo(lambda: spectral_norm(layer.weight))
         >>> y = x @ weight() + z @ weight()     # computed once, until layer.weight is updated
 
-    Raises: PullbackError: an argument is an array, which could change without a trace.
+    Raises: PullbackError if `size` is less than 1, or if an argument is an array, whose changes cannot be detected.
     """
     return Memo(f, size)
 
 
 class Memo:
-    """What `memo` returns."""
+    """The function that `memo` returns."""
 
     def __init__(self, f: Callable[..., Any], size: int) -> None:
         if size < 1:
             raise PullbackError(f"memo: size={size} must be 1 or more results to remember.")
         self.stats = Stats()
         self._function, self._size = f, size
-        self._entries: list[_Entry] = []  # the last used at the end
+        self._entries: list[_Entry] = []  # in the order of use, the latest at the end
         update_wrapper(self, f)
 
     def __call__(self, *args: Any, **options: Any) -> Any:
@@ -71,7 +71,7 @@ class Memo:
         return unflatten(entry.form, list(entry.outputs))
 
     def clear(self) -> None:
-        """Forgets all results."""
+        """Drops all remembered results."""
         self._entries = []
 
     def _run(self, args: Any, options: Any, leaves: Sequence[Any], spec: Any) -> _Entry:
@@ -88,7 +88,7 @@ class Memo:
 
 
 class _Entry:
-    """One result, and what it holds for."""
+    """One result, with the conditions under which it is valid."""
 
     def __init__(self, leaves: Sequence[Any], spec: Any, inputs: Sequence[Tensor], outputs: list[Any], form: Any) -> None:
         self._leaves = [weakref.ref(x) if isinstance(x, Tensor) else x for x in leaves]
@@ -97,26 +97,26 @@ class _Entry:
         self._inputs = [weakref.ref(x) for x in inputs]
         self._versions = [(x.storage, x.storage.version) for x in inputs if x.storage is not None]
         self.outputs, self.form = outputs, form
-        self._recording = capturing.thread.recording  # a replay computes what was recorded, and nothing before
+        self._recording = capturing.thread.recording  # a replay needs the ops that compute the result
         self._known = self._known_now()
 
     def is_fresh(self) -> bool:
-        """Whether the result can still be asked for: its inputs and tapes live, and no input has changed."""
+        """True if the result can still be used: its inputs and tapes are alive, and no input has changed."""
         references = (*self._inputs, *[listener for listener, _ in self._known])
         alive = all([reference() is not None for reference in references])
         return alive and all([storage.version == version for storage, version in self._versions])
 
     def is_for(self, leaves: Sequence[Any], spec: Any) -> bool:
-        """Whether this is the result for these arguments, for those who listen now."""
+        """True if this is the result for these arguments and for the present listeners."""
         if self._recording is not capturing.thread.recording:
             return False
         same = spec == self._spec and all([_same(x, kept) for x, kept in zip(leaves, self._leaves)])
         return same and self.is_fresh() and self._known == self._known_now()
 
     def _known_now(self) -> list[tuple[Any, Any]]:
-        """Who listens and would have something to record: tapes, with the inputs they watch and the outputs they know; others.
+        """Returns the listeners that `f` concerns now, each tape with the inputs it watches and the outputs it has recorded.
 
-        The result may be handed out again where this is what it was when the result was made.
+        Tapes that watch no input are left out. The result is valid only while this list equals that from its first run.
         """
         found: list[tuple[Any, Any]] = []
         inputs = [x for ref in self._inputs if (x := ref()) is not None]

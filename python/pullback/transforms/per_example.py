@@ -1,4 +1,4 @@
-"""Gradients of each example of a batch: all of them, their norms alone, or a weighted sum of them."""
+"""Gradients of each example of a batch: the gradients themselves, their norms, or a weighted sum of them."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ TRANSPOSE: Final = "permute_dims"  # the op that `_with_transposes` looks throug
 
 
 def per_example_grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
-    """A function that gives the gradient of f by the argument(s) `argnums` for each example of a batch.
+    """Returns a function that computes the gradient of f with respect to the argument(s) `argnums` for each example of a batch.
 
     Args:
-        f: the loss of one example, a scalar. The other positional arguments are given with a leading axis of examples, of
-            which f sees one; arguments by keyword are the same for all.
+        f: the loss of one example, a scalar. The positional arguments other than `argnums` have a leading axis of examples, and
+            f receives one example of them; keyword arguments are the same for all examples.
 
-    Returns: in the structure of the argument, tensors of shape (batch, *argument.shape). Random numbers are others for each
-    example. What mixes the examples of a batch (batch norm in training mode) has no gradient of one example, and is refused.
-    Raises: ShapeError, TapeError, VmapError.
+    The gradients have the structure of the argument, with tensors of shape (batch, *argument.shape). Every example draws different
+    random numbers. A function that mixes the examples of a batch (batch norm in training mode) has no gradient per example and is
+    refused. Raises: ShapeError, TapeError, VmapError.
     """
 
     @wraps(f)
@@ -49,12 +49,14 @@ def per_example_grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0) ->
 
 
 def per_example_norm(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Tensor]:
-    """A function that gives the squared norm of each example's gradient, over all tensors of the argument(s): (batch,).
+    """Returns a function that computes the squared norm of each example's gradient, over all tensors of the argument(s): (batch,).
 
-    Arguments as in `per_example_grad`. The gradients by weights of dense layers (also by plain products) and
-    embeddings stay in factors, and inner products of the factors give the norms: Goodfellow 2015, "Efficient per-example gradient
-    computations"; for rows and ties Li et al. 2022, "Large language models can be strong differentially private learners",
-    section 4. Those by other weights are formed.
+    The arguments are those of `per_example_grad`. The gradients of the weights of dense layers, matrix products and embeddings stay
+    in factors, and inner products of the factors give the norms; the gradients of other weights are formed. Raises ShapeError,
+    TapeError, VmapError, and UnconnectedError if the loss does not depend on the argument(s).
+
+    Source: Goodfellow 2015, "Efficient per-example gradient computations"; for rows and ties Li et al. 2022, "Large language models
+    can be strong differentially private learners", section 4.
     """
 
     @wraps(f)
@@ -67,15 +69,15 @@ def per_example_norm(f: Callable[..., Any], argnums: int | Sequence[int] = 0) ->
 
 
 def weighted_grad(f: Callable[..., Any], weights: Any, argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
-    """A function that gives the sum of the examples' gradients, each times its weight.
+    """Returns a function that computes the weighted sum of the examples' gradients, in the structure and shapes of the argument(s).
 
     Args:
         f: as in `per_example_grad`.
-        weights: (batch,), or a function from the squared norms (batch,) of the examples' gradients to weights. Weights are
-            constants: no gradient flows through them.
+        weights: the weights, of shape (batch,), or a function that maps the squared norms of the examples' gradients, of shape
+            (batch,), to the weights. Weights are constants: no gradient flows through them.
 
-    One forward pass and one backward pass; a function of the norms takes a second one. Clipping each gradient to norm c is
-    `lambda n: pb.minimum(1, c * pb.rsqrt(n))`. Returns the structure and shapes of the argument(s).
+    It runs one forward pass and one backward pass, and a second backward pass if `weights` is a function. To clip each gradient to
+    norm c, use `lambda n: pb.minimum(1, c * pb.rsqrt(n))`. Raises ShapeError, TapeError, VmapError.
     Source: Lee & Kifer 2021, "Scaling up differentially private deep learning with fast per-example gradient clipping".
     """
 
@@ -96,7 +98,7 @@ def _axes(args: tuple[Any, ...], argnums: int | Sequence[int]) -> tuple[int | No
 
 
 class _Record:
-    """One forward pass for all examples, and backward passes that leave the gradients of the sources in factors."""
+    """The record of one forward pass for all examples. Its backward passes leave the gradients of the sources in factors."""
 
     def __init__(
         self, f: Callable[..., Any], argnums: int | Sequence[int], args: tuple[Any, ...], options: dict[str, Any]
@@ -113,7 +115,7 @@ class _Record:
             )
 
     def seed(self, weights: Any = None) -> Tensor:
-        """The cotangent of the losses: each example's weight."""
+        """Returns the cotangent of the losses: each example's weight, or 1 by default."""
         y = self.value
         if weights is None:
             return ones((self.batch.size, *y.shape), dtype=y.dtype, device=y.device)
@@ -125,7 +127,7 @@ class _Record:
         return given.reshape((self.batch.size, *y.shape))
 
     def pull(self, seed: Tensor, retain: bool = False) -> list[list[Factored]]:
-        """For each source the parts that its gradients are the sum of."""
+        """Runs a backward pass. Returns for each source the parts whose sum is its gradient."""
         tape, wanted = self.tape, {x.serial for x in self.sources}
         nodes, held = tape.nodes, _with_transposes(tape.nodes, wanted)
         tape.nodes = [_held_back(node, held) for node in named(nodes)]
@@ -141,14 +143,14 @@ class _Record:
             tape.nodes = nodes if retain else []
 
     def _all_factored(self, parts: list[Any]) -> list[Factored]:
-        """The parts in factors, and one for the sum of those that are formed."""
+        """Returns the parts in factors, and one dense part with the sum of all formed parts."""
         found = [self._factored(part) for part in parts]
         formed = [part.all for part in found if isinstance(part, Dense)]
         rest: list[Factored] = [part for part in found if not isinstance(part, Dense)]
         return [*rest, Dense(reduce(add, formed))] if formed else rest
 
     def _factored(self, part: Any) -> Factored:
-        """A part in the factors that its op tells, otherwise formed."""
+        """Returns a part in its op's factors, or as a dense part if the op cannot factor it."""
         if isinstance(part, Tensor):
             return Dense(self._of_all(part))
         if isinstance(part, _Transposed):
@@ -162,7 +164,13 @@ class _Record:
 
 
 class _Part(NamedTuple):
-    """A part of a source's gradient that is not formed: how its op factors it, from what, and how it is formed."""
+    """A part of a source's gradient that is not formed.
+
+    Attributes:
+        factors: the op's function that returns the part in factors.
+        g, kept: the arguments of `factors`: the cotangent and the values that the tape kept.
+        formed: forms the part.
+    """
 
     factors: Callable[..., Factored | None]
     g: Tensor
@@ -171,9 +179,9 @@ class _Part(NamedTuple):
 
 
 class _Held:
-    """The parts of a source's gradient: those that an op tells in factors are not formed."""
+    """The parts of a source's gradient. Parts that an op can factor are not formed."""
 
-    array: Final = np.empty(())  # to those who ask for its shape
+    array: Final = np.empty(())  # the backward pass reads its shape
 
     def __init__(self, *parts: Any) -> None:
         self.parts = list(parts)
@@ -186,13 +194,13 @@ class _Held:
 
 
 class _Transposed(NamedTuple):
-    """A part of the gradient by a matrix, which its transpose was used for."""
+    """A part of the gradient of a matrix that was used through its transpose."""
 
     part: Any
 
 
 class _HoldingRule:
-    """In the place of a rule: gives the gradients of some inputs as `_Held`."""
+    """Replaces a rule, and returns the gradients of some inputs as `_Held`."""
 
     def __init__(self, definition: Callable[..., Any]) -> None:
         self.definition = self.fused = definition
@@ -200,16 +208,16 @@ class _HoldingRule:
 
 
 def _with_transposes(nodes: Sequence[Recorded], wanted: set[int]) -> set[int]:
-    """These values, and the transposes of them: what multiplies by a transpose has the gradient in factors, too."""
+    """Returns these values and their transposes, because a product with a transpose also has its gradient in factors."""
     held = set(wanted)
     for node in named(nodes):
-        if node.op.name == TRANSPOSE and node.inputs[0] in held and node.kept() == [(1, 0)]:  # a permutation keeps its order
+        if node.op.name == TRANSPOSE and node.inputs[0] in held and node.kept() == [(1, 0)]:  # permute_dims keeps its permutation
             held.add(node.y)
     return held
 
 
 def _held_back(node: Node, wanted: set[int]) -> Node:
-    """The node of a tape, with the pullbacks that give factors of gradients by these values held back."""
+    """Returns the node, in which the pullbacks that can factor the gradients of these values are replaced by holding rules."""
     op = node.op
     if wanted.isdisjoint(node.inputs) or not (op.factors or node.y in wanted):
         return node
@@ -257,7 +265,7 @@ def _of_shape(gx: Tensor, shape: Any) -> Tensor:
 
 
 def _norms(gradients: list[list[Factored]]) -> Tensor:
-    """The squared norm of each example's gradient; a source's parts are summed before they are squared."""
+    """Returns the squared norm of each example's gradient. The parts of a source are summed before they are squared."""
     total: Any = None
     for parts in gradients:
         for i, a in enumerate(parts):
@@ -270,6 +278,6 @@ def _norms(gradients: list[list[Factored]]) -> Tensor:
 
 
 def _total(parts: list[Factored], x: Tensor) -> Tensor:
-    """The sum of all examples' gradients."""
+    """Returns the sum of all examples' gradients of the source x."""
     found = [reshape(part.total(), x.shape) for part in parts]
     return reduce(add, found) if found else zeros_like(x)

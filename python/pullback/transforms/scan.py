@@ -1,4 +1,4 @@
-"""A loop over the leading axis, with one carry from step to step."""
+"""scan: a loop over the leading axis that passes a carry from step to step."""
 
 from __future__ import annotations
 
@@ -27,19 +27,20 @@ def scan(
     reverse: bool = False,
     checkpoint: bool | int = False,
 ) -> tuple[Any, Any]:
-    """Runs `carry, y = f(carry, x)` for each x along the first axis of `xs`; returns the last carry and all y, stacked.
+    """Runs `carry, y = f(carry, x)` for each x along the first axis of `xs`. Returns the last carry and all y, stacked.
 
     Args:
-        f: its carry keeps structure and shapes; x and y may be nested lists, tuples, dicts.
+        f: must keep the structure and the shapes of the carry; x and y may be nested lists, tuples, dicts.
         init: the first carry.
-        xs: tensors whose first axes are equally long, alone or nested; None where the steps take nothing.
-        length: the number of steps, needed where xs is None.
-        reverse: from the last x to the first; y stays at the place of its x.
+        xs: a tensor, or nested tensors whose first axes have equal lengths; None if the steps take no x.
+        length: the number of steps, required if xs is None.
+        reverse: runs from the last x to the first; each y keeps the position of its x.
         checkpoint: k makes a checkpoint of every k steps, so that a tape keeps n / k carries, and the inside of k steps while
-            it walks back over them; True takes the k of least memory, about the square root of n. Each step is then computed
-            once more in the backward pass.
+            it walks back over them. True takes the k that needs the least memory, about the square root of n. With checkpoints
+            the backward pass computes each step a second time.
 
-    Value and gradients are those of the loop written out. Raises ShapeError, PullbackError.
+    The value and the gradients are those of the unrolled loop. Raises ShapeError if lengths or the carry's shapes do not match,
+    PullbackError if `f` returns a wrong structure or `checkpoint` is not valid.
     """
     leaves, spec = flatten(xs)
     first, form = flatten(init)
@@ -69,7 +70,7 @@ def scan(
 
 
 def _length(leaves: Sequence[Any], length: int | None) -> int:
-    """The number of steps. Raises ShapeError where it is not one, or is 0."""
+    """Returns the number of steps. Raises ShapeError if the lengths differ, or if there are no steps."""
     shapes = [as_tensor(x).shape for x in leaves]
     lengths = {shape[0] if shape else None for shape in shapes} | ({length} if length is not None else set())
     if len(lengths) != 1 or None in lengths:
@@ -84,7 +85,10 @@ def _length(leaves: Sequence[Any], length: int | None) -> int:
 
 
 def _slices(x: Tensor) -> list[Tensor]:
-    """The slices along the first axis. Their gradients are stacked at once: as ops of their own, each would fill all of x."""
+    """Returns the slices along the first axis, recorded as one call, whose pullback stacks all their gradients.
+
+    As separate ops, each slice would have a gradient of the size of x.
+    """
     tapes, others = call_recorders()
     parts = list(with_listeners(others, lambda: unstack(x)))
 
@@ -97,7 +101,7 @@ def _slices(x: Tensor) -> list[Tensor]:
 
 
 def _step(f: Callable[[Any, Any], Any], carry: Any, x: Any, i: int) -> tuple[Any, Any]:
-    """One step. Raises ShapeError, PullbackError where the carry does not stay what it was."""
+    """Runs one step. Raises PullbackError if the structure of the carry changes, ShapeError if its shapes change."""
     result = f(carry, x)
     if not (isinstance(result, (tuple, list)) and len(result) == 2):
         got = f"{len(result)} values" if isinstance(result, (tuple, list)) else f"a {type(result).__name__}"
@@ -115,7 +119,7 @@ def _step(f: Callable[[Any, Any], Any], carry: Any, x: Any, i: int) -> tuple[Any
 
 
 def _stacked(ys: list[Any], name: str) -> Any:
-    """The y of all steps as one, stacked leaf by leaf."""
+    """Returns the y of all steps stacked leaf by leaf, in the structure of one y."""
     rows, specs = zip(*[flatten(y) for y in ys])
     if any([spec != specs[0] for spec in specs]) and len({str(structure(y)) for y in ys}) > 1:
         raise PullbackError(f"scan: {name} returned a y of another structure in some steps than in others.")

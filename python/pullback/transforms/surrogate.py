@@ -1,4 +1,4 @@
-"""The slopes of a function that is known only by the inputs and outputs that pass by."""
+"""Surrogate: estimates the slopes of a function from observed pairs of input and output."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy as np
 from ..autodiff.site import warn
 from ..errors import ZeroGradientWarning
 
-RIDGE = 1e-6  # of the mean variance of the inputs: directions in which they vary less than a thousandth tell nothing
-MEMORY = 8  # pairs that are remembered, per unknown slope of one output
+RIDGE = 1e-6  # relative to the inputs' mean variance: directions that vary less than a thousandth of the others get no slope
+MEMORY = 8  # number of remembered pairs per unknown slope of one output
 
 
 class Surrogate:
     """An affine function, fitted to pairs of input and output by recursive least squares with exponential forgetting.
 
-    Older pairs count less, so that the slopes follow a curved function to where its inputs are now. Directions in which the
-    inputs did not vary have slope 0: nothing is known of them.
+    Older pairs count less, so that for a curved function the slopes follow its recent inputs. Directions in which the inputs did
+    not vary have slope 0, because the pairs say nothing about them.
 
     Source: Ljung & Söderström 1983, "Theory and Practice of Recursive Identification"; the moments are merged as in Chan,
     Golub & LeVeque 1983.
@@ -36,7 +36,7 @@ class Surrogate:
         self._xy: Any = 0.0
 
     def see(self, x: Any, y: Any) -> None:
-        """Takes pairs: x of shape (pairs, n), y of shape (pairs, m). Other n or m than before start anew."""
+        """Adds pairs: x of shape (pairs, n), y of shape (pairs, m). A different n or m than before drops the earlier pairs."""
         if self._weight and (self._mean_x.shape, self._mean_y.shape) != (x.shape[1:], y.shape[1:]):
             self.reset()
         count, keep = len(x), math.exp(-len(x) / (MEMORY * (x.shape[1] + 1)))
@@ -52,7 +52,10 @@ class Surrogate:
         self._mean_y = self._mean_y + dy * (count / self._weight)
 
     def slopes(self) -> Any:
-        """(n, m): how much each output grows with each input. Zeros, with a ZeroGradientWarning, before the inputs varied."""
+        """Returns the slope of each output along each input, of shape (n, m).
+
+        Returns zeros and issues a ZeroGradientWarning if the inputs have not varied yet.
+        """
         size = float(np.trace(self._xx)) / len(self._xx)
         if not size > 0:
             warn(

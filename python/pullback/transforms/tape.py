@@ -1,4 +1,4 @@
-"""GradientTape, the tape of users: besides gradients it gives Jacobians and reports of what it recorded."""
+"""GradientTape: the tape for users, which also computes Jacobians and reports on its record."""
 
 from __future__ import annotations
 
@@ -16,34 +16,37 @@ class GradientTape(Tape):
     """Records the ops on watched tensors while entered; `gradient` then walks them backwards.
 
     Args:
-        persistent: allows several calls of `gradient`; otherwise the first frees what was kept as it consumes it.
-        watch_parameters: trainable Parameters are watched by themselves.
+        persistent: allows several calls of `gradient`; otherwise the first call frees the record while it walks back.
+        watch_parameters: the tape watches trainable Parameters without a call of `watch`.
     """
 
-    # Modules that not every program needs are imported when a method first asks for them.
+    # The methods import modules that not every program needs, so that `import pullback` stays fast.
 
     def gradients(self, targets: Any, sources: Any, unconnected: str = "error") -> Any:
-        """The gradients of several scalar targets: per target what `gradient` returns.
+        """Computes the gradients of several scalar targets: for each target the result that `gradient` would return.
 
-        What several targets depend on is pulled back for all of them at once, the rest for each alone.
+        Ops that several targets depend on are pulled back for all these targets at once. Raises TapeError if a target is not a
+        scalar tensor, and the errors of `gradient`.
         """
         from .gradients import tape_gradients
 
         return tape_gradients(self, targets, sources, self._ready(unconnected))
 
     def jacobian(self, target: Tensor, source: Any, chunk: Any = "auto", unconnected: str = "error") -> Any:
-        """All derivatives of the target by each source, of shape target.shape + source.shape, in one batched sweep.
+        """Computes the Jacobian of the target with respect to each source, of shape target.shape + source.shape.
 
-        `chunk` rows at once; "auto": as many as keep the sweep's memory within 256 MiB. Raises TapeError.
+        One batched backward pass handles `chunk` rows; "auto" takes as many rows as keep the memory within 256 MiB.
+        Raises TapeError, UnconnectedError, StaleValueError; ValueError for an invalid chunk.
         """
         from .jacobian import tape_jacobian
 
         return tape_jacobian(self, target, source, chunk, self._ready(unconnected))
 
     def batch_jacobian(self, target: Tensor, source: Tensor, chunk: Any = "auto", unconnected: str = "error") -> Tensor:
-        """The Jacobian of each row of the target by the same row of the source, which alone it may depend on.
+        """Computes the Jacobian of each row of the target with respect to the same row of the source.
 
-        Returns: (batch, *target.shape[1:], *source.shape[1:]). Raises ShapeError, TapeError.
+        A row of the target must not depend on other rows of the source. Returns a tensor of shape (batch, *target.shape[1:],
+        *source.shape[1:]). Raises ShapeError if the numbers of rows differ, TapeError, and ValueError for an invalid chunk.
         """
         from .jacobian import batch_jacobian
 
@@ -52,12 +55,13 @@ class GradientTape(Tape):
     # ---- reports
 
     def explain(self, target: Any) -> Explanation:
-        """For each op on the way to the target(s): its pullback rule, what was kept for it, the size of its dense Jacobian.
+        """Lists for each op on the way to the target(s) its pullback rule, its kept values, and the size of its dense Jacobian.
 
-        Prints as a table; `.rows` are the data, `.bytes` and `.tape_bytes` the memory that pullbacks refer to, and the part
-        of it that the tape alone holds. Runs one backward pass, to learn the shapes; it frees nothing and calls no hooks.
+        The result prints as a table; `.rows` holds the data. `.bytes` is the memory that pullbacks refer to, and `.tape_bytes`
+        the part of it that only the tape keeps alive. This runs one backward pass to find the shapes; the pass frees nothing and
+        calls no hooks.
 
-        Raises TapeError where the tape has been used.
+        Raises TapeError if the tape has been used up.
         """
         from ..report.tape_report import explain
 
@@ -65,11 +69,12 @@ class GradientTape(Tape):
         return explain(self, target)
 
     def diagnose(self, target: Any, sources: Any, output_gradients: Any = None) -> Diagnosis:
-        """Where gradients die, vanish or turn into NaN on the way from the target(s) to the sources.
+        """Finds where gradients die, vanish or turn into NaN on the way from the target(s) to the sources.
 
-        Prints as a table of gradient norms, shares of zeros and of saturated units, for each source and each op on the way,
-        and what is wrong in words; `.rows` and `.findings` are the data, `.to_tensorboard(dir)` writes both. Arguments as in
-        `gradient`. Runs one backward pass, which frees nothing and calls no hooks, so that `gradient` can follow.
+        The result prints as a table of gradient norms, shares of zeros and of saturated units for each source and each op on the
+        way, followed by the findings in words. `.rows` and `.findings` hold the data, `.to_tensorboard(dir)` writes both. The
+        arguments are those of `gradient`. This runs one backward pass, which frees nothing and calls no hooks, so that `gradient`
+        can follow.
 
         Raises TapeError, StaleValueError, ShapeError as `gradient` does; a source without a gradient is a finding.
         """

@@ -18,15 +18,15 @@ from ..tree import beside, flatten, paths, unflatten
 
 
 def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
-    """A function that gives the gradient of a scalar function, by the argument or arguments `argnums`.
+    """Returns a function that computes the gradient of a scalar function with respect to the argument or arguments `argnums`.
 
     Args:
-        f: returns a scalar tensor; with `has_aux` a pair of it and anything else, which is returned beside the gradient.
-        argnums: positions of arguments; each a tensor, a number, or nested lists, tuples, dicts of them.
+        f: returns a scalar tensor; with `has_aux` a pair of the scalar and any other value, which is returned with the gradient.
+        argnums: the positions of the arguments; each is a tensor, a number, or nested lists, tuples, dicts of these.
 
-    The gradient has the structure of the argument (a tuple of them for several); zeros where f does not depend on it. A
-    Parameter among the arguments is differentiated wherever it is used, also by a model that holds it.
-    Raises: TapeError for an argument that is not floating-point, ShapeError where f's value is not a scalar.
+    The gradient has the structure of the argument, or is a tuple of gradients for several arguments; it is zero if f does not
+    depend on the argument. A Parameter among the arguments is differentiated wherever it is used, also by a model that holds it.
+    Raises: TapeError if an argument is not floating-point, ShapeError if the value of f is not a scalar.
     """
     both = value_and_grad(f, argnums, has_aux)
 
@@ -39,7 +39,7 @@ def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool 
 
 
 def value_and_grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
-    """As `grad`, with the value first: (value, gradient), or ((value, aux), gradient)."""
+    """Returns a function like that of `grad` that also returns the value: (value, gradient), or ((value, aux), gradient)."""
 
     check_function("grad", f)
 
@@ -56,14 +56,14 @@ def value_and_grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_
                 f"it with pb.jacobian, or for one combination with pb.vjp."
             )
         found = tape.gradient(y, sources, unconnected="zero")
-        y = y if y.storage is None else copy(y)  # a view of a Parameter, which the next step changes
+        y = y if y.storage is None else copy(y)  # copies a view of a Parameter, which the next step changes
         return ((y, result[1]) if has_aux else y), unflatten(spec, found)
 
     return both
 
 
 def _value(f: Callable[..., Any], result: Any, has_aux: bool) -> Tensor:
-    """The tensor among what f returned that is differentiated. Raises TapeError."""
+    """Returns the tensor to differentiate from the result of f. Raises TapeError if there is none."""
     returned = f"grad: {name_of(f)} returned {_shown(result)}"
     if has_aux:
         if not isinstance(result, (tuple, list)) or len(result) != 2:
@@ -86,10 +86,10 @@ def _shown(result: Any) -> str:
 
 
 def vjp(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., tuple[Any, ...]]]:
-    """The value of f, and its pullback: a function from cotangents, in the structure of the value, to those of the primals.
+    """Returns the value of f and its pullback, which maps cotangents in the structure of the value to those of the primals.
 
-    The pullback may be called any number of times; it returns a tuple with one entry per primal, in its structure.
-    Raises: TapeError for a primal that is not floating-point, ShapeError for a cotangent of the wrong shape.
+    The pullback can be called any number of times. It returns a tuple with one entry per primal, in the primal's structure.
+    Raises: TapeError if a primal is not floating-point; the pullback raises ShapeError for a cotangent of the wrong shape.
     """
     check_function("vjp", f)
     tape = Tape(persistent=True, watch_parameters=False)
@@ -110,10 +110,10 @@ def vjp(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., tuple[
 def variables(
     args: tuple[Any, ...], argnums: int | Sequence[int], tape: Tape, what: str
 ) -> tuple[tuple[Any, ...], list[Tensor], Any]:
-    """The arguments with those of `argnums` watched by the tape; the watched tensors; and how they make up the argument(s).
+    """Returns the arguments, in which those of `argnums` are watched by the tape; the watched tensors; and their structure.
 
-    They are other values than what was given, so that f's derivative is by its argument, and not by everything else that the
-    same tensor is used for. Parameters are the exception: they stay what they are.
+    The watched tensors are new values, so that the derivative of f is with respect to its argument and not to other uses of the
+    same tensor. Parameters are the exception: they are watched themselves.
     """
     places = (argnums,) if isinstance(argnums, int) else tuple(argnums)
     for place in places:
@@ -134,9 +134,9 @@ def variables(
 def variables_of(
     leaves: Sequence[Any], args: Sequence[Any], what: str, places: Sequence[int] | None = None
 ) -> list[Tensor]:
-    """The leaves of the arguments (of those at some places) as what a derivative can be taken by.
+    """Returns the leaves of the arguments (or of those at `places`) as tensors that can be differentiated with respect to.
 
-    Raises TapeError, DTypeError that name the leaf that cannot be.
+    Raises TapeError or DTypeError, which name a leaf that cannot.
     """
     found: list[Tensor] = []
     for x in leaves:
@@ -169,13 +169,13 @@ def _variable(x: Any) -> Tensor:
 
 
 def _leaf_name(args: Sequence[Any], places: Sequence[int] | None, leaf: int) -> str:
-    """What messages call a leaf of the arguments: `argument 0["b"][1]`."""
+    """Returns the name of a leaf of the arguments for messages, such as `argument 0["b"][1]`."""
     chosen = range(len(args)) if places is None else places
     return [f"argument {place % len(args)}{path}" for place in chosen for path in paths(args[place])][leaf]
 
 
 def check_function(what: str, f: Any) -> None:
-    """Raises TapeError for what cannot be called: the value of a function, most often."""
+    """Raises TapeError if f cannot be called. Most often it is the value of a function instead of the function."""
     if not callable(f):
         raise TapeError(
             f"{what}: takes a function, and was given a {type(f).__name__}. Pass the function itself, not its value: "

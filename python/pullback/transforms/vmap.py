@@ -1,4 +1,4 @@
-"""vmap: a function of one example, run on all examples of a batch at once."""
+"""vmap: runs a function of one example on all examples of a batch at once."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ from .vjp import check_function
 
 
 def vmap(f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callable[..., Any]:
-    """A function that runs `f`, written for one example, on a batch: one launch per op, whatever the size of the batch.
+    """Returns a function that runs `f`, written for one example, on a batch: one launch per op, whatever the size of the batch.
 
     Args:
-        f: takes and returns tensors, alone or in nested lists, tuples, dicts. Everything that `pb` computes may be inside,
-            tapes and other transforms too; random numbers are others for each example. What reads elements (`item()`,
-            `if t:`) or has a shape that depends on them cannot be.
-        in_axes: which axis of the arguments runs over the examples: one int for all, or a tuple with one entry per
-            positional argument, each an int, None (the same for every example), or a structure of them. Keyword arguments
-            have the examples along axis 0. Python numbers and other objects are the same for every example.
-        out_axes: where the results have the examples, as in_axes; a result that is the same for every example is repeated.
+        f: takes and returns tensors, alone or in nested lists, tuples, dicts. It may use all of `pb`, including tapes and other
+            transforms; every example draws different random numbers. It must not read elements (`item()`, `if t:`), and no
+            shape may depend on elements.
+        in_axes: the axis of the arguments that runs over the examples: one int for all arguments, or a tuple with one entry per
+            positional argument, each an int, None (the argument is the same for every example), or a structure of these.
+            Keyword arguments have the examples along axis 0. Python numbers and other objects are the same for every example.
+        out_axes: the axis of the results that runs over the examples, in the form of in_axes. A result that is the same for
+            every example is repeated along it; None returns such a result as it is.
 
-    Raises ShapeError where the lengths differ or an axis is missing, VmapError for what cannot be done for all at once.
+    Raises ShapeError if the numbers of examples differ or an axis is missing, VmapError if an op cannot run on all examples.
     """
 
     check_function("vmap", f)
@@ -47,7 +48,7 @@ def vmap(f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callable
 
 
 def examples(args: tuple[Any, ...], options: dict[str, Any], in_axes: Any) -> tuple[Batch, tuple[Any, ...], dict[str, Any]]:
-    """A batch, and the arguments as one example of it sees them. Raises ShapeError."""
+    """Returns a batch, and the arguments as values of one example of this batch. Raises ShapeError."""
     leaves, spec = flatten((args, options))
     axes = _input_axes(in_axes, args, options)
     batch = Batch(_common_length(leaves, axes))
@@ -59,7 +60,7 @@ def examples(args: tuple[Any, ...], options: dict[str, Any], in_axes: Any) -> tu
 
 
 def _input_axes(in_axes: Any, args: tuple[Any, ...], options: dict[str, Any]) -> list[int | None]:
-    """The axis of each leaf, None for what is no tensor or array with axes."""
+    """Returns the axis of examples of each leaf: None for a leaf that is not an array, or is the same for every example."""
     if isinstance(in_axes, (list, tuple)) and len(in_axes) != len(args):
         raise ShapeError(f"vmap: in_axes has {len(in_axes)} entries for {len(args)} positional arguments. Give one for each.")
     entries = list(in_axes) if isinstance(in_axes, (list, tuple)) else [in_axes] * len(args)
@@ -96,7 +97,7 @@ def _first(x: Any, axis: int, what: str) -> Tensor:
 
 
 def _outside(y: Any, batch: Batch, axis: int | None) -> Tensor:
-    """A result of one example as a tensor with all of them."""
+    """Returns a result of one example as a tensor with the results of all examples."""
     y = own(y)
     if axis is None:
         if belongs(y, batch):
