@@ -84,7 +84,7 @@ def seeds_for(targets: list[Any], given: list[Any]) -> list[Tensor]:
 
 def _seed(target: Any, given: Any) -> Tensor:
     if not isinstance(target, Tensor):
-        raise TapeError(f"gradient: a target is a {type(target).__name__}, not a tensor, so no tape can know it.")
+        raise TapeError(f"gradient: a target is a {type(target).__name__}, not a tensor, so it cannot be on a tape.")
     if given is None:
         if target.array.size != 1:
             raise TapeError(

@@ -80,7 +80,7 @@ def check_device(device: Any) -> str:
     if not isinstance(device, str) or not (device == "cpu" or device.split(":")[0] == "cuda"):
         raise DeviceError(f'device {device!r} is not known. Use "cpu", "cuda" or "cuda:1".')
     if reason := why_not(device):
-        raise DeviceError(f'device "{device}" cannot be used: {reason}. Use device="cpu", or mend the above.')
+        raise DeviceError(f'device "{device}" cannot be used: {reason}. Use device="cpu", or fix the cause above.')
     if device == "cpu":
         return device
     return f"cuda:{number_of(device)}" if number_of(device) else "cuda"

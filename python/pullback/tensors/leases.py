@@ -57,7 +57,7 @@ class Lease:
             order = self._gpu.order
             moments = [order.moment(self._number, stream) for stream in self.streams if stream != UNKNOWN]
             unknown = UNKNOWN in self.streams or not all(moments)  # a moment is 0 if the driver could not record it
-        except Exception:  # no known call raises here, but an exception would leak or free the memory too early
+        except Exception:  # nothing is known to raise here, but an exception would free the memory too early
             unknown = True
         _pending.append(_Pending(self._array, self._number, [moment for moment in moments if moment], unknown))
 

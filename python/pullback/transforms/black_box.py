@@ -160,7 +160,7 @@ class BlackBox:
             if not result.ndim or len(result) != count:
                 raise ShapeError(
                     f"black_box: with batch={self._batch!r} {layout.name} was given {count} inputs along the first axis and "
-                    f"returned shape {result.shape}; it must return {count} outputs along the first axis. Say batch=False if it "
+                    f"returned shape {result.shape}; it must return {count} outputs along the first axis. Pass batch=False if it "
                     f"takes one input at a time."
                 )
         return result.reshape(len(points), layout.rows, -1), result.shape[1:]

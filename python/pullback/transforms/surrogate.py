@@ -10,7 +10,7 @@ import numpy as np
 from ..autodiff.site import warn
 from ..errors import ZeroGradientWarning
 
-RIDGE = 1e-6  # relative to the inputs' mean variance: directions that vary less than a thousandth of the others get no slope
+RIDGE = 1e-6  # times the inputs' mean variance is added to all variances: inputs that vary a thousand times less hardly count
 MEMORY = 8  # number of remembered pairs per unknown slope of one output
 
 

@@ -20,7 +20,7 @@ class GradientTape(Tape):
         watch_parameters: the tape watches trainable Parameters without a call of `watch`.
     """
 
-    # The methods import modules that not every program needs, so that `import pullback` stays fast.
+    # Modules that not every program needs are imported in the methods that need them.
 
     def gradients(self, targets: Any, sources: Any, unconnected: str = "error") -> Any:
         """Computes the gradients of several scalar targets: for each target the result that `gradient` would return.

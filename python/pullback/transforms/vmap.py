@@ -79,7 +79,7 @@ def _common_length(leaves: list[Any], axes: list[int | None]) -> int:
             continue
         if not -len(x.shape) <= axis < len(x.shape):
             raise ShapeError(
-                f"vmap: argument {place} has shape {tuple(x.shape)}, and no axis {axis} for the examples. Say in_axes=None "
+                f"vmap: argument {place} has shape {tuple(x.shape)}, and no axis {axis} for the examples. Pass in_axes=None "
                 f"for what is the same for every example."
             )
         lengths[place] = x.shape[axis]
