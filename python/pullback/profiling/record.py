@@ -20,8 +20,8 @@ from .figures import Row
 if TYPE_CHECKING:
     from .session import Profile
 
-VERSION: Final = 1  # of the format; removing a field or changing its meaning makes it 2
-MOST_SAMPLES: Final = 2_000  # of memory
+VERSION: Final = 1  # version of the format; removing a field or changing its meaning makes it 2
+MOST_SAMPLES: Final = 2_000  # samples of memory in a record
 MOST_LAUNCHES: Final = 5_000
 MOST_SPANS: Final = 20_000
 Sample = tuple[float | None, int, str]  # a sample of memory: seconds (None if the launch was not timed), bytes, phase

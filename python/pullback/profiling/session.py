@@ -249,7 +249,7 @@ class Profile(Kept):
 
     @property
     def host(self) -> Host:
-        """How this thread spent its time. Raises PullbackError unless the profile has detail="kernel"."""
+        """The time that this thread spent on each kind of work. Raises PullbackError unless the profile has detail="kernel"."""
         if self.detail != "kernel":
             raise PullbackError('profile: what the host did is timed with pb.profile(detail="kernel") only.')
         seconds = {what: nanoseconds * 1e-9 for what, nanoseconds in self._ledger.host.items()}

@@ -17,7 +17,7 @@ from ..tree import unflatten
 
 
 class Output(NamedTuple):
-    """What a replay returns for one leaf of the function's result.
+    """The source of one leaf of the value that a replay returns.
 
     `kind` is "result" (result number `place` of the plan), "input" (argument leaf number `place`) or "constant" (`value`).
     """
@@ -69,7 +69,7 @@ class DrawnGenerator:
 
 
 class SideEffects(NamedTuple):
-    """What a replay does in addition to its launches, and the conditions under which it is valid.
+    """The Python side effects that a replay repeats in addition to its launches, and the conditions under which it is valid.
 
     Attributes:
         increments: (object, name of the attribute to increment, number of launches recorded before the increment).

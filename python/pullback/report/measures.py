@@ -19,7 +19,7 @@ from ..tensors.tensor import Tensor
 from .backward import Visit
 
 SATURATED: Final = 0.01  # an element is saturated if it passes on less than this fraction of the gradient
-BINS: Final = 30  # of a histogram
+BINS: Final = 30  # bins of a histogram
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def of_source(name: str, tag: str, gradient: Tensor) -> Row:
 def of_op(visit: Visit, parameters: Mapping[int, Parameter]) -> Row:
     """Returns the row of an op.
 
-    parameters: Parameters by serial. The first one that the op uses tells layers apart whose ops share a line.
+    parameters: Parameters by serial. The first one that the op uses distinguishes layers whose ops share a line.
     """
     op, _, inputs, _, _, code, offset = visit.node
     used = next((parameters[x] for x in inputs if x in parameters), None)
