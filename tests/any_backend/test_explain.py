@@ -256,6 +256,11 @@ def test_memory_behind_pointers_is_counted_by_its_owner() -> None:
     def array(size: int) -> Pointed:
         return Pointed(Pointed.Pointer(Pointed.Memory(size)))
 
+    def over(array: Pointed) -> Tensor:
+        t = Tensor(np.zeros(()))
+        t.array = array  # Tensor takes no array that is neither NumPy's nor a GPU's
+        return t
+
     def blocks() -> list[list[tuple[int, bool]]]:
         holdings, found = Holdings(tape), []
         for node in tape.nodes:
@@ -266,8 +271,8 @@ def test_memory_behind_pointers_is_counted_by_its_owner() -> None:
     tape = pb.GradientTape()
     whole, shared, outside = array(512), array(1024), array(2048)
     kept = [
-        (Tensor(array(256)),), (Tensor(whole), Tensor(Pointed(Pointed.Pointer(whole.data.mem), base=whole))),
-        (Tensor(shared), Tensor(Pointed(shared.data))), (Tensor(Pointed(outside.data)),),
+        (over(array(256)),), (over(whole), over(Pointed(Pointed.Pointer(whole.data.mem), base=whole))),
+        (over(shared), over(Pointed(shared.data))), (over(Pointed(outside.data)),),
     ]  # fmt: skip
     tape.nodes = [(None, i, [0], [(1, None, values, None)], (), None, 0) for i, values in enumerate(kept)]  # type: ignore[misc]
     del whole, shared, kept

@@ -311,11 +311,8 @@ def test_an_op_that_nothing_composes_is_named_in_two_files() -> None:
     row_and_declaration = {"unary.def", "elementwise.py"}
     assert files_that_name("reciprocal") == row_and_declaration
     # A function that C++ code has no formula of is written in csrc/math, for numbers and for the scalars that count.
-    formulas = {"hyperbolic.h", "counting.h", "function_list.h"}
+    formulas = {"hyperbolic.h", "function_list.h"}
     assert files_that_name("acosh") == files_that_name("atanh") == row_and_declaration | formulas
-    # erf is part of other formulas: GELU's and the truncated normal distribution's, and NumPy has none.
-    others = {"random.h", "activations.py", "random.py", "reference.py"}
-    assert files_that_name("erf") == row_and_declaration | formulas - {"hyperbolic.h"} | {"error_function.h"} | others
 
 
 def test_every_op_has_a_usable_example() -> None:
