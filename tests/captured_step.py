@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,10 @@ import pytest
 
 import pullback as pb
 from conftest import host
-from pullback import backends, devices, nn, optim
+from pullback import backends, nn, optim
 from pullback.nn import functional as F
+from pullback.tensors import devices
+from update_rules import RULES
 
 REASON = backends.why_not(devices.default_device())
 needs_kernels = pytest.mark.skipif(REASON is not None, reason=f"no native kernels: {REASON}")
@@ -72,10 +75,7 @@ def same_state(one: Any, other: Any) -> None:
 
 
 OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
-    "sgd": lambda ps: optim.SGD(ps, lr=0.1),
-    "momentum": lambda ps: optim.SGD(ps, lr=0.05, momentum=0.9, weight_decay=0.01),
-    "nesterov": lambda ps: optim.SGD(ps, lr=0.05, momentum=0.9, nesterov=True),
-    "adam": lambda ps: optim.Adam(ps, lr=0.01),
-    "adamw": lambda ps: optim.AdamW(ps, lr=optim.schedules.Cosine(0.01, 150), clip_norm=0.5),
-    "clipped": lambda ps: optim.Adam(ps, lr=optim.schedules.WarmupCosine(0.01, 20, 180), clip_value=0.01),
+    **{name: partial(cls, **options) for name, (cls, options) in RULES.items()},
+    "scheduled": lambda ps: optim.AdamW(ps, lr=optim.schedules.Cosine(0.01, 150), clip_norm=0.5),
+    "clamped": lambda ps: optim.Adam(ps, lr=optim.schedules.WarmupCosine(0.01, 20, 180), clip_value=0.01),
 }

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback import backends, devices, dtypes, gpu
+from pullback import backends
+from pullback.autodiff.primitive import OPS, Op, apply
 from pullback.backends import reference
 from pullback.ops.kinds import TAKES
-from pullback.primitive import OPS, Op, apply
-from pullback.tensor import Tensor
+from pullback.tensors import devices, dtypes, gpu
+from pullback.tensors.tensor import Tensor
 
 ELEMENTWISE = ("unary", "binary", "select")
 FLOATS = ("float16", "bfloat16", "float32", "float64")

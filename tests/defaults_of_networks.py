@@ -11,6 +11,7 @@ import scipy.special
 
 import pullback as pb
 from pullback import nn
+from update_rules import lion
 
 Row = tuple[Callable[[Any], Any], Any]
 X = np.array([[0.3, -0.7, 25.0], [-1.9, 0.3, -0.1]])
@@ -126,6 +127,8 @@ G = Y + 0.5
 
 
 def wanted_updates(name: str) -> list[Any]:
+    if name == "Lion":
+        return lion(X, [G, -G])
     p, m, v, found = X, np.zeros_like(X), np.zeros_like(X), list[Any]()
     for t, g in enumerate((G, -G), 1):
         if name == "SGD":
@@ -163,7 +166,7 @@ def epochs(kind: Any) -> Any:
 
 
 RULES: dict[str, Row] = {
-    **{f"optim.{name}": (updated, [True, True]) for name in ("SGD", "Adam", "AdamW")},
+    **{f"optim.{name}": (updated, [True, True]) for name in ("SGD", "Adam", "AdamW", "Lion")},
     "schedules.Schedule": (lambda f: [f(0.5).rate(t) for t in (0, 3)], [0.5, 0.5]),
     "schedules.Step": (lambda f: [f(0.5).rate(t) for t in (0, 2)], [0.5, 0.5 * 0.1**2]),
     "schedules.Exponential": (lambda f: [f(0.5).rate(t) for t in (0, 2)], [0.5, 0.5 * 0.99**2]),

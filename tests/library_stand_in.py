@@ -13,8 +13,8 @@ import ml_dtypes
 import numpy as np
 
 import pullback as pb
-from pullback import gpu
 from pullback.nn.functional import linear
+from pullback.tensors import gpu
 
 TYPES = {0: np.dtype(np.float32), 1: np.dtype(np.float64), 2: np.dtype(np.float16), 14: np.dtype(ml_dtypes.bfloat16)}
 SIZES = {"product": {3: 4, 4: 4, 7: 4, 8: 8}, "layout": {5: 4, 6: 8}, "preference": {1: 8, 3: 4, 5: 4, 6: 4, 7: 4, 8: 4}}

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 import pullback as pb
-from pullback import door, nn, optim
-from pullback.profile import Figures, Profile
-from pullback.profile.figures import FIELDS, Group, Row, grouped, total
-from pullback.profile.session import Memory, Span
+from pullback import nn, optim
+from pullback.launch import door
+from pullback.profiling import Figures, Profile
+from pullback.profiling.figures import FIELDS, Group, Row, grouped, total
+from pullback.profiling.session import Memory, Span
 
 
 class Made:

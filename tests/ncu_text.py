@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 
-from pullback.profile import ncu
+from pullback.profiling import ncu
 
 SASS = "sm__sass_thread_inst_executed_op_"
 ARITHMETIC = [f"{SASS}{kind}{operation}_pred_on" for kind in "fdh" for operation in ("add", "mul", "fma")]

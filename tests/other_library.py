@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback import gpu, simulated
+from pullback.tensors import gpu, simulated
 
 LEGACY = 1
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pullback import simulated
+from pullback.tensors import simulated
 
 __name__ = "pullback.strict_device"  # its frames count as pullback's, so that errors go on naming the user's line
 CONVERSIONS = ("array", "asarray", "asanyarray", "ascontiguousarray")

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback import backends, devices
+from pullback import backends
+from pullback.tensors import devices
 
 pytestmark = pytest.mark.skipif(
     bool(backends.why_not(devices.default_device())), reason=f"nothing is captured: {backends.why_not(devices.default_device())}"

@@ -10,7 +10,7 @@ import pytest
 import pullback as pb
 from captured_step import needs_kernels, same as same_bits
 from conftest import call, example, ops, rng_for, takes
-from pullback.primitive import ZERO, Op
+from pullback.autodiff.primitive import ZERO, Op
 
 # Without a kernel of their own: refused by name.
 UNREPEATABLE = ("nextafter", "place", "to_device")

@@ -14,7 +14,8 @@ import pytest
 import pullback as pb
 from captured_step import CLASSES, OPTIMIZERS, ROWS, batches, needs_kernels, run, same, same_state, training
 from conftest import host
-from pullback import devices, nn, optim
+from pullback import nn, optim
+from pullback.tensors import devices
 
 pytestmark = needs_kernels
 

@@ -9,7 +9,7 @@ import pytest
 
 import pullback as pb
 from pullback.backends import why_not
-from pullback.devices import default_device
+from pullback.tensors.devices import default_device
 
 START = np.arange(6, dtype=np.float32).reshape(2, 3)
 

@@ -11,9 +11,10 @@ import pytest
 
 import pullback as pb
 from conftest import environment
-from pullback import backends, cli, train
+from pullback import backends, cli
+from pullback.autodiff.primitive import OPS
+from pullback.examples import digits as train
 from pullback.io import load
-from pullback.primitive import OPS
 
 
 def test_info_tells_what_runs_and_why_not(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import pullback as pb
 from captured_step import needs_kernels, same
 from conftest import environment, host
 from pullback import nn
-from pullback.primitive import OPS
+from pullback.autodiff.primitive import OPS
 
 NAN, INF = float("nan"), float("inf")
 
@@ -325,8 +325,8 @@ def test_negative_indices_of_a_narrow_dtype_reach_the_end_of_a_long_axis(dtype: 
 
 @pytest.mark.parametrize(("dtypes", "wanted"), [
     (("float32", "float64", None), "float64"), (("float64", "float32", "float32"), "float64"),
-    (("int32", "float32", None), "float32"), (("float32", "float32", "float64"), "float64"),
-    (("int64", "float16", "int8"), "float16"),
+    (("int32", "float32", None), "float32"),
+    (("float32", "float32", "float64"), "float64"), (("int64", "float16", "int8"), "float16"),
 ])  # fmt: skip
 def test_a_layer_of_mixed_dtypes_is_in_their_common_one(dtypes: tuple[Any, ...], wanted: str) -> None:
     rng = np.random.default_rng(0)

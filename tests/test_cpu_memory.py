@@ -265,7 +265,7 @@ def test_clear_forgets_recordings_over_a_loader(on_cpu: Any) -> None:
 
 def test_zeros_are_tried_again_once_the_cache_is_empty(native: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """NumPy makes them, and does not know of the memory that the kernels keep."""
-    from pullback import devices
+    from pullback.tensors import devices
 
     original, tries = devices.full, []
 

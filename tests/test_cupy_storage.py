@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from pullback.refusal import Refused
+from pullback.launch.refusal import Refused
 
 FLOATS = [np.float16, ml_dtypes.bfloat16, np.float32, np.float64]
 DTYPES = [*FLOATS, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64]

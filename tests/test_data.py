@@ -10,8 +10,8 @@ import pytest
 
 import pullback as pb
 from conftest import host
-from pullback import door
 from pullback.data import Loader, digits
+from pullback.launch import door
 from pullback.ops import philox, random
 from pullback.ops.random import Generator
 
@@ -175,8 +175,8 @@ WHOLE: dict[str, Any] = {
 
 def by_reference(draw: Any, *arguments: Any) -> Any:
     """The draw with every op's kernel exchanged for its reference."""
+    from pullback.autodiff.primitive import OPS
     from pullback.backends import reference
-    from pullback.primitive import OPS
 
     names = ("uniform", "normal", "truncated_normal", "bernoulli", "randint", "permutation", "dropout")
     before = {name: OPS[name].kernel for name in names}

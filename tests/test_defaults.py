@@ -16,7 +16,8 @@ import pullback.amp
 import pullback.tree
 from conftest import host
 from defaults_of_networks import LAYERS, LOSSES, RULES
-from pullback import devices, nn, optim
+from pullback import nn, optim
+from pullback.tensors import devices
 
 A = np.array([[0.3, -0.7, 0.2], [0.9, 0.3, -0.1]])
 B = np.array([[0.5, 0.25, -1.5], [2.0, -0.3, 0.6]])
@@ -90,7 +91,7 @@ ROWS: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "pb.softmax": (of(A), scipy.special.softmax(A, -1)),
     "pb.log_softmax": (of(A), scipy.special.log_softmax(A, -1)),
     "pb.logsumexp": (of(A), scipy.special.logsumexp(A)),
-    "pb.if_any": (of(np.array([0.0, 2.0, 0.0]), np.array([np.nan, 3.0, np.inf])), np.array([0.0, 3.0, np.inf])),
+    "pb.mask_nan_gradient": (of(np.array([0.0, 2.0, 0.0]), np.array([np.nan, 3.0, np.inf])), np.array([0.0, 3.0, np.inf])),
     "pb.where": (of(T, A, B), np.where(T, A, B)),
     "pb.clip": (of(A), A),
     "pb.cumulative_sum": (of(V), np.cumsum(V)),

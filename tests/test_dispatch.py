@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.tensor import Tensor
+from pullback.tensors.tensor import Tensor
 
 RNG = np.random.default_rng(3)
 X, M = RNG.uniform(0.2, 0.9, 4), RNG.standard_normal((3, 4))

@@ -238,7 +238,7 @@ def test_debug_nans_does_not_blame_an_op_whose_input_is_bad() -> None:
 
 
 def test_debug_nans_ends_with_its_block_and_nests_with_tapes() -> None:
-    from pullback.listeners import listeners
+    from pullback.autodiff.listeners import listeners
 
     x = pb.Parameter(2.0)
     with pb.debug_nans(), pb.GradientTape() as outer:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback.devices import device_of, move
+from pullback.tensors.devices import device_of, move
 
 VALUES = np.arange(12, dtype=np.float32).reshape(3, 4)
 

@@ -14,12 +14,13 @@ import pytest
 
 import pullback as pb
 from conftest import close, example, ops, simulated
-from pullback import gpu, nn
-from pullback.primitive import same
+from pullback import nn
+from pullback.autodiff.primitive import same
 from pullback.report import rule_text
-from pullback.report.explanation import Explanation
 from pullback.report.memory import Holdings
-from pullback.tensor import Tensor
+from pullback.report.tape_report import Explanation
+from pullback.tensors import gpu
+from pullback.tensors.tensor import Tensor
 
 # ---- rules
 

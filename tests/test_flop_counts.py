@@ -11,8 +11,10 @@ import pytest
 
 import pullback as pb
 from captured_step import needs_kernels
-from pullback import devices, nn, optim
+from pullback import nn, optim
 from pullback.nn import functional as F
+from pullback.profiling import Figures
+from pullback.tensors import devices
 
 RNG = np.random.default_rng(0)
 TIMES = 1000 if devices.default_device() == "cpu" else 10  # a step takes a quarter of a second on the simulator
@@ -33,7 +35,7 @@ def mlp() -> Any:
 IMAGES, LABELS = normal(64, 784), pb.tensor(np.arange(64) % 10)
 
 
-def forward_of(f: Callable[[], Any]) -> pb.profile.Figures:
+def forward_of(f: Callable[[], Any]) -> Figures:
     with pb.profile(strict=True) as prof:
         f()
     return prof.forward

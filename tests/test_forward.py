@@ -9,9 +9,10 @@ import pytest
 
 import pullback as pb
 from conftest import call, close, example, host, ops, rng_for
-from pullback import dtypes, nn
-from pullback.primitive import ZERO, Op
-from pullback.tensor import Tensor
+from pullback import nn
+from pullback.autodiff.primitive import ZERO, Op
+from pullback.tensors import dtypes
+from pullback.tensors.tensor import Tensor
 
 DIFFERENTIABLE = [op for op in ops() if op.pullback is not None and op.pullback is not ZERO and op.name != "to_device"]
 

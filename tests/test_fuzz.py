@@ -8,6 +8,7 @@ import re
 import warnings
 import zlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -15,10 +16,11 @@ import pytest
 
 import pullback as pb
 from pullback.nn import functional as F
+from pullback.tree import flatten
 
 CALLS: Final = int(os.environ.get("PULLBACK_FUZZ_CALLS", "40"))  # of each function
 RANDOM: Final = ("bernoulli", "normal", "permutation", "randint", "truncated_normal", "uniform")
-HOMES: Final = ("pullback.ops.", "pullback.creation", "pullback.linalg", "pullback.dtypes", "pullback.nn.")
+HOMES: Final = ("pullback.ops.", "pullback.tensors.creation", "pullback.tensors.dtypes", "pullback.nn.")
 
 
 def public() -> dict[str, Callable[..., Any]]:
@@ -30,8 +32,7 @@ def public() -> dict[str, Callable[..., Any]]:
     for name in dir(pb):
         if inspect.isfunction(f := getattr(pb, name)) and f.__module__.startswith(HOMES):
             found[name] = f
-    inside = ("linalg.as_tensor", "linalg.in_dtype", "linalg.is_float", "linalg.normalize_axis")  # names that a module imports
-    return {name: f for name, f in sorted(found.items()) if name not in inside}
+    return dict(sorted(found.items()))
 
 
 FUNCTIONS: Final = public()
@@ -341,6 +342,52 @@ def value_fault(name: str, result: Any, positional: list[Any], named: dict[str, 
     if not agrees:
         return f"{got.tolist() if got.size < 20 else got}, NumPy's {wanted.tolist() if wanted.size < 20 else wanted}"
     return None
+
+
+# The functions whose results are views of a Parameter among their arguments, as README.md lists them.
+VIEWS: Final = {
+    "asarray", "astype", "broadcast_arrays", "broadcast_to", "expand_dims", "flip", "from_dlpack", "linalg.matrix_transpose",
+    "matrix_transpose", "meshgrid", "moveaxis", "permute_dims", "reshape", "split", "squeeze", "swapaxes", "transpose", "unstack",
+}  # fmt: skip
+
+
+def parameters_of(x: Any, made: dict[int, Any]) -> Any:
+    """The argument with Parameters in the place of its arrays and tensors; one that comes twice becomes one."""
+    if isinstance(x, list):
+        return [parameters_of(y, made) for y in x]
+    if isinstance(x, pb.Tensor) or (isinstance(x, np.ndarray) and str(x.dtype) in DTYPES):
+        made.setdefault(id(x), (x, pb.Parameter(x, trainable=False)))
+        return made[id(x)][1]
+    return x
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_only_what_is_called_a_view_is_one(name: str) -> None:
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    views = []
+    for _ in range(CALLS):
+        positional, named = call_of(FUNCTIONS[name], rng)
+        made: dict[int, Any] = {}
+        positional, named = parameters_of(positional, made), {key: parameters_of(x, made) for key, x in named.items()}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                result = FUNCTIONS[name](*positional, **named)
+            except Exception:  # the other tests say whether that is right
+                continue
+        if any([isinstance(y, pb.Tensor) and y.storage is not None for y in flatten(result)[0]]):
+            views.append(shown(name, positional, named))
+    assert name in VIEWS or not views, "\n".join(views[:20])
+    assert views or name not in VIEWS - {"astype"}, "no call returned a view"
+
+
+def test_the_views_are_those_that_the_readme_lists() -> None:
+    readme = Path(__file__).parents[1] / "README.md"
+    if not readme.exists():
+        pytest.skip("the source tree is not here: an installed package")
+    listed = readme.read_text().partition("\nare views: ")[2].partition("Every other function")[0]
+    names = set(re.findall(r"\b[a-z_]{4,}(?=`|\(copy)", listed)) - {"flatten"}  # which is reshape
+    assert names == {name for name in VIEWS if "." not in name}
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -13,7 +13,8 @@ import pytest
 
 import pullback as pb
 from conftest import environment, simulated
-from pullback import gpu, nn, optim
+from pullback import nn, optim
+from pullback.tensors import gpu
 
 pytestmark = pytest.mark.skipif(not pb.cuda.is_available(), reason=f"no device cuda: {pb.cuda.why_not()}")
 
@@ -147,8 +148,8 @@ def test_a_training_step_never_waits_for_the_device(monkeypatch: pytest.MonkeyPa
 
 def count_waits(monkeypatch: pytest.MonkeyPatch, waits: list[int]) -> None:
     """Notes every time that Python waits for the device: copies to the host, and CuPy or NumPy in place of a kernel."""
-    from pullback import devices, simulated
     from pullback.backends import reference
+    from pullback.tensors import devices, simulated
 
     for module, name in ((devices, "to_host"), (simulated, "finish"), (reference, "run")):
         original = getattr(module, name)

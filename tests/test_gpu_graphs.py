@@ -14,7 +14,8 @@ import pytest
 
 import pullback as pb
 from conftest import environment, simulated
-from pullback import gpu, nn, optim
+from pullback import nn, optim
+from pullback.tensors import gpu
 
 pytestmark = pytest.mark.skipif(
     not pb.cuda.is_available() or gpu.need().kernels is None, reason=f"no CUDA kernels: {pb.cuda.why_not() or 'the reference runs'}"
@@ -198,7 +199,7 @@ print(f.explain())
 @only_simulated
 def test_counters_are_cleared_before_a_capture_can_be_their_first_use() -> None:
     code = """
-from pullback import gpu
+from pullback.tensors import gpu
 x = pb.tensor(np.ones(300_000, np.float32))
 nodes = gpu.need().kernels.simulator.capture(lambda: pb.sum(x))  # a graph that never runs
 print(nodes > 0, float(pb.sum(x)))
@@ -239,14 +240,16 @@ if (child := os.fork()) == 0:
             print("it worked", flush=True)
         except pb.DeviceError as error:
             print("spawn" in str(error), flush=True)
-    print(float(pb.sum(pb.ones(3, device="cpu"))), flush=True)
+    with pb.use_device("cpu"), pb.profile() as prof:
+        print(float(pb.sum(pb.ones(3))), flush=True)
+    print(prof.total.adds, prof.total.seconds > 0, flush=True)
     del x
     os._exit(0)
 os.waitpid(child, 0)
 print(float(pb.sum(x)))
 """
     done = in_a_process(code)
-    assert done.stdout.split() == ["3.0", *["True"] * 5, "3.0", "3.0"], done.stdout + done.stderr
+    assert done.stdout.split() == ["3.0", *["True"] * 5, "3.0", "2", "True", "3.0"], done.stdout + done.stderr
 
 
 @only_simulated

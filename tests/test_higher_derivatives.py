@@ -140,6 +140,14 @@ def test_equal_infinities_are_no_distance_apart() -> None:
         assert host(pb.grad(lambda x, v=v: pb.logaddexp(x, v))(*tensors([v]))) == 0.5
 
 
+def test_an_angle_has_no_slope_where_an_argument_is_infinite() -> None:
+    for point in itertools.product((math.inf, -math.inf, 0.5), repeat=2):
+        if not all([math.isfinite(v) for v in point]):
+            for places in [(0,), (1,), *itertools.product((0, 1), repeat=2)]:
+                for modes in MODES:
+                    assert float(derivative(pb.atan2, places, modes)(*tensors(point))) == 0.0, f"{point}, {places}"
+
+
 def test_the_base_of_a_power_has_the_precision_of_the_exponent() -> None:
     x = pb.tensor(0.3, dtype="float64")
     for base in (1.2345, 10.0, 3):

@@ -23,7 +23,9 @@ def test_no_import_launches_a_kernel_or_does_what_a_recording_refuses() -> None:
     program = """
 import importlib, pkgutil
 import pullback as pb
-from pullback import backends, capturing, devices
+from pullback import backends
+from pullback.launch import capturing
+from pullback.tensors import devices
 
 class Nothing:
     opaque = False
@@ -93,3 +95,9 @@ def test_an_op_is_declared_once() -> None:
 
     with pytest.raises(ValueError, match="op tanh is declared twice"):
         unary("tanh", pullback=None, reference=lambda xp, x: xp.tanh(x))
+
+
+def test_the_namespace_of_linear_algebra_shows_what_users_may_call_and_nothing_else() -> None:
+    import pullback as pb
+
+    assert {name for name in dir(pb.linalg) if name[0] != "_"} == {*pb.linalg.__all__}

@@ -15,9 +15,11 @@ import pytest
 import pullback as pb
 from captured_step import needs_kernels
 from conftest import host
-from pullback import backends, capturing, devices, door, nn, optim
-from pullback.listeners import listeners
+from pullback import backends, nn, optim
+from pullback.autodiff.listeners import listeners
+from pullback.launch import capturing, door
 from pullback.ops.random import drawn
+from pullback.tensors import devices, precision
 
 X = pb.tensor(np.linspace(-1, 1, 12).reshape(4, 3).astype(np.float32))
 W = pb.Parameter(np.linspace(1, 2, 6).reshape(3, 2).astype(np.float32))
@@ -173,6 +175,21 @@ def test_a_look_at_a_tape_while_it_records_does_not_stop_it() -> None:
             getattr(tape, name)
         y = f(X)
     assert tape.gradient(y, W).shape == W.shape
+
+
+def test_no_python_runs_where_a_tensor_dies_that_something_was_remembered_for() -> None:
+    """Python drops what is raised in the callback of a weak reference, so that Ctrl-C there would be lost."""
+    told: list[Point] = []
+
+    def forget_one(x: Any) -> Any:
+        one = [precision.made_of(np.ones(2), pb.sin(x))]
+        before = len(precision.made)
+        traced(one.clear, told.append)
+        assert len(precision.made) == before - 1
+        return pb.cos(x)
+
+    assert host(pb.jvp(forget_one, (X,), (X,))[1]).shape == X.shape
+    assert not told
 
 
 @needs_kernels

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -158,6 +159,42 @@ def test_a_missing_folder_is_told_with_the_users_path(tmp_path: Any) -> None:
     assert caught.value.filename == str(path)
 
 
+@pytest.mark.parametrize(
+    ("name", "kind", "words"),
+    [
+        ("folder", IsADirectoryError, "that of a folder, which a file cannot replace. Give the name of a file in it"),
+        ("no/state", FileNotFoundError, 'there is no folder ".*no". Make it first'),
+        ("file/state", NotADirectoryError, '".*file" is no folder'),
+        ("n" * 300, OSError, "name too long"),
+    ],
+)
+def test_a_path_that_no_file_can_have_is_told_in_words(name: str, kind: type[OSError], words: str, tmp_path: Any) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_bytes(b"old")
+    with pytest.raises(kind, match=f"save: .*{words}") as caught:
+        io.save(tmp_path / name, {"x": pb.ones(2)})
+    assert (type(caught.value), caught.value.filename) == (kind, str(tmp_path / name))
+    assert sorted(os.listdir(tmp_path)) == ["file", "folder"]
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT])
+def test_a_folder_that_takes_no_file_is_told(number: int, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(OSError, match=f'save: no file can be written in the folder "{tmp_path}"') as caught:
+        io.save(tmp_path / "state", 1)
+    assert (caught.value.errno, type(caught.value)) == (number, type(OSError(number, "")))
+
+
+@pytest.mark.parametrize("path", [3, None, b"state"])
+def test_what_is_no_path_is_told(path: Any) -> None:
+    for name, call in (("save", lambda: io.save(path, 1)), ("load", lambda: io.load(path))):
+        with pytest.raises(TypeError, match=rf"{name}: the path of the file is of type {type(path).__name__}\. Give a str"):
+            call()
+
+
 def test_a_damaged_structure_is_refused_and_never_run(tmp_path: Any) -> None:
     library = pytest.importorskip("safetensors.numpy", reason="safetensors is not installed")
     for structure in (
@@ -181,7 +218,7 @@ def test_a_damaged_structure_is_refused_and_never_run(tmp_path: Any) -> None:
 def test_a_folder_is_no_file_and_a_missing_file_is_missing(tmp_path: Any) -> None:
     with pytest.raises(pb.FileFormatError, match="cannot be read"):
         io.load(tmp_path)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match=r"load: there is no such file.*nothing"):
         io.load(tmp_path / "nothing")
 
 

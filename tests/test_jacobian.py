@@ -10,7 +10,7 @@ import pytest
 import pullback as pb
 from conftest import close, host
 from pullback import nn
-from pullback.tensor import Tensor
+from pullback.tensors.tensor import Tensor
 
 RNG = np.random.default_rng(0)
 A, B = RNG.standard_normal((5, 4)), RNG.standard_normal((3, 5))

@@ -18,52 +18,70 @@ PACKAGE = ROOT / "python" / "pullback"
 if not PACKAGE.exists():
     pytest.skip("the source tree is not here: an installed package", allow_module_level=True)
 
+# Rooms whose modules have places of their own among the layers; of other folders all modules are in one layer.
+ROOMS = ("tensors", "autodiff", "launch", "interop")
+
 # From the bottom to the top. A module imports from its own layer and from those above it in this list.
 LAYERS: list[tuple[str, ...]] = [
-    ("errors", "refusal", "config", "site", "listeners", "kept", "ledger"),
-    ("capturing",),
-    ("simulated", "gpu", "gpu_libraries"),
-    ("leases",),
-    ("devices", "dtypes", "door", "example", "capsules"),
-    ("tensor", "storage", "tree", "namespace_info", "views", "exchange"),
+    ("errors", "launch.refusal", "config", "autodiff.site", "autodiff.listeners", "autodiff.kept", "launch.ledger"),
+    ("launch.capturing",),
+    ("tensors.simulated", "tensors.gpu", "tensors.gpu_libraries"),
+    ("tensors.leases",),
+    ("tensors.devices", "tensors.dtypes", "launch.door", "autodiff.example", "tensors.capsules"),
+    ("tensors.tensor", "tensors.storage", "tree", "interop.namespace_info", "tensors.views", "tensors.exchange"),
     ("backends",),
-    ("creation", "amp"),
-    ("operand", "batching", "pickling", "precision"),
-    ("primitive",),
-    ("tape", "explain"),
+    ("tensors.creation", "amp"),
+    ("tensors.operand", "autodiff.batching", "tensors.pickling", "tensors.precision"),
+    ("autodiff.primitive",),
+    ("autodiff.tape", "autodiff.error_text"),
     ("ops",),
-    ("sweep",),
-    ("transforms", "replays", "check", "debug", "numpy_signatures", "dispatch", "linalg", "profile", "io", "report"),
+    ("autodiff.backward",),
+    (
+        "transforms", "replays", "check", "debug", "interop.numpy_signatures", "interop.dispatch", "linalg", "profiling", "io",
+        "report",
+    ),
     ("nn", "optim", "solve", "data"),
-    ("train",),
+    ("examples",),
     ("cli",),
     ("__main__",),
     ("__init__",),
-]
+]  # fmt: skip
 LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules}
 
 # Calls that go up, made when they run and not when they are imported, each with its reason.
 UPWARD = {
-    ("dtypes", "backends"),  # bfloat16 is made on first use, and the kernels are told of it
-    ("tensor", "pickling"),  # __reduce__
-    ("tensor", "creation"), ("tensor", "ops"), ("tensor", "__init__"),  # t.to(…), p.assign(…), Parameter(obj), __array_namespace__
-    ("creation", "ops"), ("creation", "operand"),  # pb.asarray of a tensor is recorded
-    ("tape", "sweep"), ("explain", "sweep"),  # the walk back names ops (to sum gradients), the tape does not
-    ("tape", "transforms"), ("tape", "report"), ("explain", "ops"),  # tape.jacobian, tape.diagnose are methods for convenience
-    ("ops", "sweep"), ("primitive", "ops"), ("batching", "ops"),  # what is repeated for every example is a view
-    ("dispatch", "__init__"),  # NumPy's functions are looked up among the public names
-    ("ops", "transforms"), ("cli", "__init__"), ("profile", "__init__"),  # the version; peaks of public functions
+    ("tensors.dtypes", "backends"),  # bfloat16 is made on first use, and the kernels are told of it
+    ("tensors.tensor", "tensors.pickling"),  # __reduce__
+    ("tensors.tensor", "tensors.creation"), ("tensors.tensor", "ops"),  # t.to(…), p.assign(…), Parameter(obj)
+    ("tensors.tensor", "__init__"),  # __array_namespace__
+    ("tensors.creation", "ops"),  # pb.asarray of a tensor is recorded
+    ("autodiff.tape", "autodiff.backward"), ("autodiff.error_text", "autodiff.backward"),  # sums of gradients
+    ("autodiff.tape", "transforms"), ("autodiff.tape", "report"),  # tape.jacobian, tape.diagnose
+    ("autodiff.batching", "ops"),  # repeating is a view
+    ("interop.dispatch", "__init__"),  # NumPy's functions are looked up among the public names
+    ("cli", "__init__"), ("profiling", "__init__"),  # the version; peaks of public functions
 }  # fmt: skip
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 
-def unit(path: Path) -> str:
-    """The module or package of the layer list that a file belongs to."""
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+def dotted(path: Path) -> str:
+    """The name of a module or package below pullback: "autodiff.tape", "ops", and "" for pullback itself."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imports(path: Path) -> Iterator[tuple[str, bool, int]]:
-    """(unit that is imported, whether it happens on import, line)."""
+MODULES = {dotted(path): path for path in SOURCES}
+
+
+def unit(module: str) -> str:
+    """The entry of the layer list that a module belongs to."""
+    room, _, rest = module.partition(".")
+    return module if room in ROOMS and rest else room or "__init__"
+
+
+def imports(module: str) -> Iterator[tuple[str, bool, int]]:
+    """(module that is imported, whether that happens on import, line), but for type checkers."""
+    path = MODULES[module]
     tree = ast.parse(path.read_text())
     typing_only = {
         id(node)
@@ -71,40 +89,76 @@ def imports(path: Path) -> Iterator[tuple[str, bool, int]]:
         if isinstance(block, ast.If) and "TYPE_CHECKING" in ast.unparse(block.test)
         for node in ast.walk(block)
     }
-    top = {id(node) for node in tree.body}
-    depth = len(path.relative_to(PACKAGE).parts)
+    package = path.relative_to(PACKAGE).parts[:-1]
+    inside = {id(node) for f in ast.walk(tree) if isinstance(f, (ast.FunctionDef, ast.Lambda)) for node in ast.walk(f)}
     for node in ast.walk(tree):
         if id(node) in typing_only:
             continue
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                if alias.name == "pullback" or alias.name.startswith("pullback."):
-                    yield (alias.name.split(".") + ["__init__"])[1], id(node) in top, node.lineno
-        elif isinstance(node, ast.ImportFrom) and node.level == depth:
-            names = [node.module.split(".")[0]] if node.module else [alias.name for alias in node.names]
-            for name in names:
-                yield name if name in LEVEL else "__init__", id(node) in top, node.lineno
-        elif isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("pullback."):
-            yield node.module.split(".")[1], id(node) in top, node.lineno
+            found = [alias.name.partition(".")[2] for alias in node.names if re.match(r"pullback(\.|$)", alias.name)]
+        elif isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").startswith("pullback")):
+            base = package[: len(package) + 1 - node.level] if node.level else ()
+            rest = (node.module or "").split(".")
+            parts = [*base, *(rest if node.level else rest[1:])]
+            named = [".".join(part for part in (*parts, alias.name) if part) for alias in node.names]
+            whole = ".".join(part for part in parts if part)
+            found = [name if name in MODULES else whole for name in named]
+        else:
+            continue
+        for name in found:
+            yield name, id(node) not in inside, node.lineno
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_go_downward(path: Path) -> None:
-    here = unit(path)
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module or "pullback")
+def test_imports_go_downward(module: str) -> None:
+    here = unit(module)
+    if module in ROOMS:
+        assert not [*imports(module)], "the package of a room imports nothing: its modules are in several layers"
+        return
     assert here in LEVEL, f"{here} has no place in the layers: give it one in tests/test_layers.py"
     wrong = []
-    for name, at_import, line in imports(path):
-        if name not in LEVEL or here == "__init__":
+    for name, at_import, line in imports(module):
+        there = unit(name)
+        if here == "__init__":
             continue
-        if LEVEL[name] > LEVEL[here] and (at_import or (here, name) not in UPWARD):
-            wrong.append(f"{path.name}:{line} imports {name}, which is above {here}")
+        if there not in LEVEL:
+            wrong.append(f"{module}:{line} imports {name}, which is in no layer")
+        elif LEVEL[there] > LEVEL[here] and (at_import or (here, there) not in UPWARD):
+            wrong.append(f"{module}:{line} imports {name}, which is above it")
     assert not wrong, "\n".join(wrong)
 
 
+def test_every_exception_is_needed() -> None:
+    used = {(unit(module), unit(name)) for module in MODULES for name, _, _ in imports(module)}
+    assert not UPWARD - used
+
+
+def circles() -> list[set[str]]:
+    """The groups of modules that reach each other through their imports, those inside functions included."""
+    reached = {module: {name for name, _, _ in imports(module) if name in MODULES} - {module} for module in MODULES}
+    reached = {module: names - {""} if module else set() for module, names in reached.items()}  # the public names may be asked for
+    for through in MODULES:
+        for module, names in reached.items():
+            if through in names:
+                reached[module] = names | reached[through]
+    groups = [frozenset({m for m in names if module in reached[m]}) for module, names in reached.items() if module in names]
+    return sorted(map(set, set(groups)), key=len, reverse=True)
+
+
+def test_imports_run_in_small_circles() -> None:
+    found = circles()
+    assert not found or len(found[0]) <= 39, sorted(found[0])
+
+
+def test_few_imports_are_inside_functions() -> None:
+    inside = [f"{module}:{line}" for module in MODULES for _, at_import, line in imports(module) if not at_import]
+    assert len(set(inside)) <= 137, f"{len(set(inside))}: {inside}"
+
+
 def test_native_code_is_named_by_the_backends_and_the_ops_only() -> None:
-    for path in SOURCES:
+    for module, path in MODULES.items():
         named = re.search(r"pullback\._cpu\w*|import _cpu", path.read_text())
-        if named and unit(path) not in ("backends", "cli", "door", "dtypes"):
+        if named and unit(module) not in ("backends", "cli", "launch.door", "tensors.dtypes"):
             raise AssertionError(f"{path.relative_to(PACKAGE)} goes past the backends")
 
 
@@ -153,7 +207,7 @@ def test_no_function_is_longer_than_40_lines() -> None:
 
 
 def test_the_tape_and_the_primitive_are_read_in_one_sitting() -> None:
-    assert code_lines(PACKAGE / "tape.py") + code_lines(PACKAGE / "primitive.py") <= 400
+    assert code_lines(PACKAGE / "autodiff" / "tape.py") + code_lines(PACKAGE / "autodiff" / "primitive.py") <= 400
 
 
 # ---- names
@@ -187,7 +241,7 @@ def test_device_code_stays_in_its_folder() -> None:
 
 def test_no_option_is_a_positional_boolean() -> None:
     """`f(x, True)` tells a reader nothing: public functions take booleans by name, or where PyTorch has them."""
-    for path in [p for p in SOURCES if unit(p) in ("ops", "check", "transforms", "linalg")]:
+    for path in [p for m, p in MODULES.items() if unit(m) in ("ops", "check", "transforms", "linalg")]:
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
                 for argument in node.args.posonlyargs:

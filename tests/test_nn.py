@@ -12,7 +12,7 @@ from conftest import agrees_with_torch, normal
 from pullback import nn
 from pullback.nn import functional as F
 from pullback.ops.linear import linear
-from pullback.tensor import Parameter
+from pullback.tensors.tensor import Parameter
 
 # ---- layers and functions
 

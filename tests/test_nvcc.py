@@ -7,6 +7,7 @@ The build is kept in build/nvcc, so that only what changed is compiled again; wh
 from __future__ import annotations
 
 import functools
+import json
 import os
 import re
 import shutil
@@ -29,7 +30,8 @@ INSTRUCTIONS = [
     ("reduce_sum.cu", r"fold_along\w*sum_reduceEffLb1", "ld.global.v4", "16 bytes at a time"),
     ("reduce_sum.cu", r"fold_columns\w*sum_reduceEffLi4", "ld.global.v4", "16 bytes at a time"),
     ("gemm_tf32.cu", r"multiply_cores", "mma.sync.aligned.m16n8k8.row.col.f32.tf32", "on tensor cores"),
-    ("gemm_half.cu", r"multiply_cores", "mma.sync.aligned.m16n8k16", "on tensor cores"),
+    ("gemm_f16.cu", r"multiply_cores", "mma.sync.aligned.m16n8k16.row.col.f32.f16", "on tensor cores"),
+    ("gemm_bf16.cu", r"multiply_cores", "mma.sync.aligned.m16n8k16.row.col.f32.bf16", "on tensor cores"),
 ]
 
 
@@ -84,11 +86,12 @@ def _built() -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def objects() -> dict[str, Path]:
-    """The object of every file of csrc/cuda."""
+    """The object of every CUDA source: those of csrc/cuda, and the parts that CMake generates."""
     ran = _built()
     assert ran.returncode == 0, (ran.stdout + ran.stderr)[-4000:]
-    folder = BUILD / "CMakeFiles" / "cuda_objects.dir" / "csrc" / "cuda"
-    return {path.name: folder / f"{path.name}.o" for path in sorted((ROOT / "csrc" / "cuda").glob("*.cu"))}
+    commands = json.loads((BUILD / "compile_commands.json").read_text())
+    compiled = {Path(command["file"]).name: BUILD / command["output"] for command in commands}
+    return {name: compiled[name] for name in sorted(compiled) if name.endswith(".cu")}
 
 
 @pytest.fixture(scope="module")

@@ -29,10 +29,12 @@ from conftest import (
     takes,
     variadic,
 )  # fmt: skip
-from pullback import door, dtypes
-from pullback.backends import reference
-from pullback.primitive import OPS, ZERO, Op
-from pullback.tensor import Tensor
+from pullback.autodiff.primitive import OPS, ZERO, Op
+from pullback.backends import native as native_backend, reference
+from pullback.launch import door
+from pullback.ops._counts import ACTIVATIONS, COUNTS
+from pullback.tensors import dtypes
+from pullback.tensors.tensor import Tensor
 
 ROOT = Path(__file__).resolve().parents[1]
 SIZES = (0, 1, 15, 16, 17, 1023, 1024, 1025, 5000)
@@ -265,9 +267,11 @@ def test_the_ledger_shows_the_declared_cost(op: Op, width: int, backend: Any) ->
 
 
 def rows() -> list[tuple[str, str]]:
+    """The rows of the tables of ops; test_update_rules.py has those of optimizers."""
     return [
         (path.name, name)
         for path in sorted((ROOT / "csrc" / "math").glob("*.def"))
+        if path.name != "update.def"
         for name in re.findall(r"^PB_[A-Z_]+\((\w+)", path.read_text(), re.MULTILINE)
     ]
 
@@ -276,6 +280,23 @@ def test_every_row_has_a_declaration() -> None:
     found = rows()
     assert found, "csrc/math/*.def has no rows"
     assert [(path, name) for path, name in found if name not in OPS] == []
+
+
+def test_what_is_generated_from_the_kernels_is_up_to_date(native: None) -> None:
+    """Otherwise `make dev`, which runs tools/generate.py, was forgotten."""
+    assert native_backend.module.counts == COUNTS
+    assert ("none", *ACTIVATIONS[1:]) == native_backend.module.activations
+
+
+def test_every_pullback_kernel_of_elements_is_called_by_its_op(native: None) -> None:
+    """A pullback that is zero or another op has no kernel: nothing would ever call it."""
+    ends = {"_pullback": 0, "_pullback_a": 0, "_pullback_b": 1}
+    kernels = [(name, end) for name in COUNTS for end in ends if name.endswith(end)]
+    assert len(kernels) > 40
+    for name, end in kernels:
+        rule = OPS[name.removesuffix(end)].rules[ends[end]]
+        assert rule is not None, name
+        assert rule.fused is not rule.definition, name
 
 
 @pytest.mark.parametrize("name", ["acosh", "atanh"])

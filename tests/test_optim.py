@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback import door, nn, optim
+from pullback import nn, optim
+from pullback.launch import door
 from pullback.optim import schedules
+from update_rules import RULES
 
 
 def parameters(seed: int = 0, dtype: str = "float32") -> list[pb.Parameter]:
@@ -24,28 +26,14 @@ def gradients(params: list[pb.Parameter], seed: int) -> list[pb.Tensor]:
     return [pb.tensor(rng.standard_normal(p.shape).astype(p.dtype)) for p in params]
 
 
-RULES: dict[str, tuple[Any, dict[str, Any], str, dict[str, Any]]] = {
-    "sgd": (optim.SGD, {"lr": 0.1}, "SGD", {"lr": 0.1}),
-    "sgd-momentum": (optim.SGD, {"lr": 0.1, "momentum": 0.9}, "SGD", {"lr": 0.1, "momentum": 0.9}),
-    "sgd-dampening": (optim.SGD, {"lr": 0.1, "momentum": 0.9, "dampening": 0.3, "weight_decay": 0.02}, "SGD",
-                      {"lr": 0.1, "momentum": 0.9, "dampening": 0.3, "weight_decay": 0.02}),
-    "sgd-nesterov": (optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True}, "SGD",
-                     {"lr": 0.1, "momentum": 0.9, "nesterov": True}),
-    "adam": (optim.Adam, {"lr": 0.01}, "Adam", {"lr": 0.01}),
-    "adam-decay": (optim.Adam, {"lr": 0.01, "weight_decay": 0.1}, "Adam", {"lr": 0.01, "weight_decay": 0.1}),
-    "adamw": (optim.AdamW, {"lr": 0.01, "weight_decay": 0.1, "betas": (0.8, 0.95), "eps": 1e-6}, "AdamW",
-              {"lr": 0.01, "weight_decay": 0.1, "betas": (0.8, 0.95), "eps": 1e-6}),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize("rule", [name for name, (cls, _) in RULES.items() if cls is not optim.Lion], ids=str)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_update_rule_is_torchs(rule: str, dtype: str) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed: nothing to compare the update rules with")
-    cls, options, name, torch_options = RULES[rule]
+    cls, options = RULES[rule]
     params = parameters(dtype=dtype)
     theirs = [torch.nn.Parameter(torch.tensor(p.numpy())) for p in params]
-    opt, reference = cls(params, **options), getattr(torch.optim, name)(theirs, **torch_options)
+    opt, reference = cls(params, **options), getattr(torch.optim, cls.__name__)(theirs, **options)
     for step in range(20):
         grads = gradients(params, step)
         opt.step(grads)
@@ -60,7 +48,7 @@ def test_update_rule_is_torchs(rule: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_fused_update_is_the_formula_in_numpy(rule: str) -> None:
-    cls, options, _, _ = RULES[rule]
+    cls, options = RULES[rule]
     native, plain = parameters(dtype="float64"), parameters(dtype="float64")
     a, b = cls(native, **options, clip_norm=1.5), cls(plain, **options, clip_norm=1.5)
     b._native = None
@@ -76,7 +64,7 @@ def test_fused_update_is_the_formula_in_numpy(rule: str) -> None:
 @pytest.mark.parametrize("clip_norm", [None, 1.5])
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_a_step_costs_the_same_on_both_backends(rule: str, clip_norm: float | None, dtype: str) -> None:
-    cls, options, _, _ = RULES[rule]
+    cls, options = RULES[rule]
     figures: list[Any] = []
     for fused in (True, False):
         params = parameters(dtype=dtype)
@@ -94,7 +82,7 @@ def test_a_step_costs_the_same_on_both_backends(rule: str, clip_norm: float | No
 @pytest.mark.parametrize("rule", RULES, ids=str)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_before_plus_delta_is_after_bit_for_bit(rule: str, dtype: str) -> None:
-    cls, options, _, _ = RULES[rule]
+    cls, options = RULES[rule]
     params = [pb.Parameter(p, dtype=dtype) for p in parameters()]
     opt = cls(params, **options)
     for step in range(3):

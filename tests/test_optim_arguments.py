@@ -79,6 +79,19 @@ def test_an_optimizer_of_a_list_refuses_gradients_by_name(grads: Any) -> None:
     assert w.numpy().tolist() == b.numpy().tolist() == [-1, -1]
 
 
+def test_parameters_are_no_keys() -> None:
+    w, b = pb.Parameter(np.zeros(2)), pb.Parameter(np.zeros(2))
+    grads = {b: pb.ones(2, dtype=pb.float64)}
+    for opt in (optim.SGD([w, b], lr=1.0), optim.SGD({"w": w, "b": b}, lr=1.0)):
+        with pytest.raises(pb.PullbackError, match=r"Parameters as its keys.*opt\.step\(\[grads\.get\(p\) for p in opt"):
+            opt.step(grads)
+        opt.step([grads.get(p) for p in opt.parameters])
+    assert (w.numpy().tolist(), b.numpy().tolist()) == ([0, 0], [-2, -2])
+    for call in (lambda: optim.SGD({w: w, b: b}), lambda: opt.step([{w: w, b: b}]), lambda: pb.tree.map(pb.sin, {w: w, b: b})):
+        with pytest.raises(pb.PullbackError, match="a dict has tensors as its keys"):
+            call()
+
+
 def test_gradients_in_a_dict_of_a_network_are_those_of_its_parameters() -> None:
     net = nn.Sequential(*[nn.Linear(2, 2, bias=False) for _ in range(11)])  # "10.weight" comes before "2.weight"
     named = dict(net.named_parameters())

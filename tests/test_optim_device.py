@@ -10,9 +10,10 @@ import pytest
 
 import pullback as pb
 from conftest import simulated
-from pullback import backends, devices, gpu, optim
+from pullback import backends, optim
 from pullback.optim import schedules
-from test_optim import RULES
+from pullback.tensors import devices, gpu
+from update_rules import RULES
 
 SHAPES = [(1,), (3, 5), (2047,), (2049,), (0, 4), (), (64, 33), (2, 3, 1000), (4, 5, 6, 7)]
 FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -80,7 +81,7 @@ def assert_same_state(a: Any, b: Any) -> None:
 @pytest.mark.parametrize("rule", RULES, ids=str)
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_a_step_gives_the_bits_of_the_cpu(rule: str, dtype: str) -> None:
-    cls, options, _, _ = RULES[rule]
+    cls, options = RULES[rule]
     here, there = [cls(parameters(d, dtype), **options, clip_value=1.5) for d in ("cpu", "cuda")]
     for step in range(4):
         deltas = [opt.step(gradients_of(opt, step), return_delta=step % 2 == 0) for opt in (here, there)]
@@ -162,7 +163,7 @@ def test_a_schedule_gives_the_bits_of_the_cpu(rate: Any) -> None:
 def test_a_step_and_a_new_learning_rate_wait_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     if not simulated():
         pytest.skip("only the simulated device tells when somebody waits")
-    from pullback import simulated as device
+    from pullback.tensors import simulated as device
 
     opt = optim.Adam(parameters("cuda", "float32"), schedules.Cosine(0.1, 20), clip_norm=1.0)
     steps = [gradients_of(opt, step) for step in range(3)]
@@ -212,7 +213,7 @@ def test_parameters_and_gradients_are_on_one_device() -> None:
 def test_a_training_step_reads_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
     if not simulated():
         pytest.skip("only the simulated device tells when somebody reads")
-    from pullback.simulated import DeviceArray
+    from pullback.tensors.simulated import DeviceArray
 
     def refuse(*_: Any) -> Any:
         raise AssertionError("the host reads the device's memory")

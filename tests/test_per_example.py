@@ -12,7 +12,7 @@ import pullback as pb
 from conftest import close, host
 from pullback import nn
 from pullback.ops import factors
-from pullback.tensor import Tensor
+from pullback.tensors.tensor import Tensor
 
 BATCH = 5
 Loss = Callable[..., Tensor]

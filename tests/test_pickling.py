@@ -40,7 +40,7 @@ def test_a_parameter_that_was_pickled_keeps_what_it_is() -> None:
 def test_unpickling_calls_nothing_but_our_constructor() -> None:
     called = {(word[1] if isinstance(word, tuple) else word) for op, word, _ in pickletools.genops(pickle.dumps(pb.ones(3), 2))
               if op.name == "GLOBAL"}  # fmt: skip
-    assert called == {"pullback.pickling rebuilt", "pullback.tensor Tensor", "_codecs encode"}
+    assert called == {"pullback.tensors.pickling rebuilt", "pullback.tensors.tensor Tensor", "_codecs encode"}
 
 
 def test_a_queue_between_processes_takes_tensors() -> None:

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import pullback as pb
-import pullback.profile
-from pullback import door, nn, optim
+from pullback import nn, optim
 from pullback.backends import reference
 from pullback.data import Loader
+from pullback.launch import door
 from pullback.ops.kinds import OWN
-from pullback.profile import Figures, Profile
+from pullback.profiling import Figures, Profile
 
 
 def mlp() -> Any:
@@ -138,8 +138,7 @@ def test_a_used_profile_is_refused() -> None:
         prof.__enter__()
 
 
-def test_profile_is_a_package_and_a_call() -> None:
-    assert pullback.profile.Profile is Profile
+def test_profile_makes_a_profile_that_prints_as_a_table() -> None:
     assert isinstance(pb.profile(), Profile)
     with pb.profile() as prof:
         X @ X.T

@@ -12,7 +12,7 @@ import pytest
 import pullback as pb
 from captured_step import needs_kernels
 from conftest import environment
-from pullback.profile import Figures
+from pullback.profiling import Figures
 
 X = pb.tensor(np.random.default_rng(0).standard_normal((64, 784)).astype(np.float32))
 

@@ -17,7 +17,7 @@ import pytest
 
 from conftest import environment
 from pullback import cli, config
-from pullback.profile import verify
+from pullback.profiling import verify
 
 TRAINS = "import pullback as pb; pb.sum(pb.ones((4, 5)))"
 TELLS = """
@@ -284,7 +284,7 @@ def test_a_file_that_cannot_be_written_is_told_beside_the_table(capfd: pytest.Ca
 
 
 def test_strict_refuses_a_launch_of_unknown_cost_and_reports(capfd: pytest.CaptureFixture[str]) -> None:
-    Path("script.py").write_text("from pullback import door\ndoor.through('mystery', lambda: 1, lambda _: None)\n")
+    Path("script.py").write_text("from pullback.launch import door\ndoor.through('mystery', lambda: 1, lambda _: None)\n")
     assert ours("script.py") == 0
     capfd.readouterr()
     assert ours("--strict", "script.py") == 1
@@ -310,7 +310,7 @@ def test_the_command_is_there() -> None:
 def test_under_ncu_the_whole_script_is_counted(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
     """The second run of --verify: no report, the ledger where the first run looks for it."""
     counted: list[Any] = []
-    monkeypatch.setattr("pullback.profile.command.count", lambda step, path: counted.append((step(), path)))
+    monkeypatch.setattr("pullback.profiling.command.count", lambda step, path: counted.append((step(), path)))
     monkeypatch.setenv("PULLBACK_COUNTING", f"0:{place / 'ledger.json'}")
     Path("script.py").write_text("raise SystemExit(6)")
     assert ours("--verify", "script.py") == 6

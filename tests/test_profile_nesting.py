@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback import door, optim
+from pullback import optim
+from pullback.launch import door
 
 X = pb.tensor(np.random.default_rng(0).standard_normal((64, 784)).astype(np.float32))
 
@@ -52,7 +53,7 @@ def test_profiles_that_overlap_end_in_any_order() -> None:
 
 
 def test_a_nested_profile_loses_no_phase_and_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pullback.ledger.KEPT", 8)
+    monkeypatch.setattr("pullback.launch.ledger.KEPT", 8)
     p, within = pb.Parameter([1.0, 2.0]), 0.0
     with pb.profile() as outer:
         for _ in range(40):

@@ -14,12 +14,13 @@ import pytest
 
 import browser
 import pullback as pb
-from pullback import door, nn, optim
-from pullback.profile import Profile, record as recording
-from pullback.profile.page import page
-from pullback.profile.peaks import Peaks
-from pullback.profile.record import record
-from pullback.profile.roofline import roofline
+from pullback import nn, optim
+from pullback.launch import door
+from pullback.profiling import Profile, record as recording
+from pullback.profiling.page import page
+from pullback.profiling.peaks import Peaks
+from pullback.profiling.record import record
+from pullback.profiling.roofline import roofline
 
 REASON = browser.why_not()
 in_browser = pytest.mark.skipif(REASON is not None, reason=str(REASON))

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from pullback import door, nn, optim
-from pullback.profile import Profile, record as recording
-from pullback.profile.peaks import Peaks
-from pullback.profile.record import record, thinned
-from pullback.profile.roofline import roofline
+from pullback import nn, optim
+from pullback.launch import door
+from pullback.profiling import Profile, record as recording
+from pullback.profiling.peaks import Peaks
+from pullback.profiling.record import record, thinned
+from pullback.profiling.roofline import roofline
 
 DEVICE = Peaks("a device", "0", "v4", 2, {"float32": 1e11, "float64": 5e10}, 2e10, 1e10, 1e-6)
 

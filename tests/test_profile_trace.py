@@ -10,8 +10,8 @@ import pytest
 
 import pullback as pb
 from made_profile import launch, made, mlp, trained
-from pullback import door
-from pullback.profile.trace import to_trace
+from pullback.launch import door
+from pullback.profiling.trace import to_trace
 
 
 @pytest.fixture

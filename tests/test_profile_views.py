@@ -17,12 +17,13 @@ from rich.console import Console
 
 import pullback as pb
 from made_profile import SPANS, STEP, made, mlp, row, trained
-from pullback import door, nn
-from pullback.profile import Profile
-from pullback.profile.compare import Change, compare
-from pullback.profile.session import Span
-from pullback.profile.table import COLUMNS, as_text, duration, phase_rows, phase_table, quantity, renderable
-from pullback.profile.tensorboard import to_tensorboard
+from pullback import nn
+from pullback.launch import door
+from pullback.profiling import Profile
+from pullback.profiling.compare import Change, compare
+from pullback.profiling.session import Span
+from pullback.profiling.table import COLUMNS, as_text, duration, phase_rows, phase_table, quantity, renderable
+from pullback.profiling.tensorboard import to_tensorboard
 
 
 def cells(text: str, name: str) -> list[str]:

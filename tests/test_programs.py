@@ -11,7 +11,7 @@ import numpy as np
 import pullback as pb
 from conftest import close, host
 from pullback import nn, optim
-from pullback.tensor import Tensor
+from pullback.tensors.tensor import Tensor
 
 
 def test_a_net_learns_a_differential_equation(on_cpu: None) -> None:

@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as hnp
 
 import pullback as pb
-from pullback.dtypes import promote
+from pullback.tensors.dtypes import promote
 
 settings.register_profile("pullback", deadline=None, max_examples=60, derandomize=True)
 settings.load_profile("pullback")

@@ -162,6 +162,28 @@ def test_slopes_at_huge_arguments(name: str, dtype: Any) -> None:
     assert off.max() <= 6, (x[off.argmax()], slope[off.argmax()])
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_slopes_of_an_angle_over_the_whole_range(dtype: Any) -> None:
+    rng, tiny = np.random.default_rng(9), np.finfo(dtype).smallest_normal
+    x = rng.permutation(numbers(dtype))
+    x = x[np.abs(x) >= 4 * tiny]
+    for a, b in ((x, rng.permutation(x)), (x, normal_or((x * rng.uniform(-1, 1, x.size)).astype(dtype), x))):
+        wide_a, wide_b = a.astype(np.longdouble), b.astype(np.longdouble)
+        square = wide_a**2 + wide_b**2
+        exact = [wide_b / square, -wide_a / square, -2 * wide_a * wide_b / square**2, 2 * wide_a * wide_b / square**2]
+        slopes = pb.grad(lambda a, b: pb.sum(pb.atan2(a, b)), argnums=(0, 1))
+        first = slopes(pb.tensor(a), pb.tensor(b))
+        curved = [pb.grad(lambda *ab, k=k, f=slopes: pb.sum(f(*ab)[k]), argnums=k) for k in (0, 1)]
+        second = [f(pb.tensor(a), pb.tensor(b)) for f in curved]
+        for found, wanted in zip((*first, *second), exact):
+            with np.errstate(all="ignore"):
+                off = ulps(found.numpy(), wanted, True)
+            small = np.abs(wanted) < 2**24 * tiny  # the factors of some of these are below the smallest normal number
+            assert (np.abs(found.numpy()[small]) <= 2**25 * tiny).all()
+            off = np.where(small, 0, off)
+            assert off.max() <= 12, (a[off.argmax()], b[off.argmax()], found.numpy()[off.argmax()], wanted[off.argmax()])
+
+
 # sin, cos and tan of 100-digit arithmetic, because long double is reduced by a pi of 66 bits: x, sin(x), cos(x), tan(x).
 FAR: Final = (
     (8796093022208.0, -0.19906887541578028, -0.9799855013420844, 0.20313451080975853),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pullback import devices
+from pullback.tensors import devices
 
 pytestmark = pytest.mark.skipif(devices.default_device() != "cpu", reason="a reader's new tensors are on the CPU")
 README = Path(__file__).parent.parent / "README.md"

@@ -10,6 +10,7 @@ import pytest
 import pullback as pb
 import pullback.tree
 from pullback import nn, optim
+from pullback.autodiff.primitive import Rule
 from pullback.nn import functional as F
 from pullback.optim import schedules
 
@@ -169,6 +170,9 @@ SHAPES: list[tuple[str, Any]] = [
     ("scan", lambda: pb.scan(lambda c, x: (pb.ones(2), x), ONE, SIX)),
     ("capture", lambda: pb.capture(lambda: 1.0, steps=2)()),
     ("capture", lambda: pb.capture(lambda x: x, steps=3)(ROWS)),
+    ("straight_through", lambda: pb.straight_through(pb.sum)(ROWS)),
+    ("np.ravel", lambda: np.ravel(ROWS, order="F")),
+    ("black_box", lambda: pb.black_box(lambda x, y: x, batch="rows")(ROWS, SIX)),
     ("Loader", lambda: pb.data.Loader([np.zeros(3), np.zeros(4)], 2)),
 ]  # fmt: skip
 
@@ -217,11 +221,18 @@ OTHERS: list[tuple[type[Exception], str, Any]] = [
     (IndexError, "segment", lambda: pb.segment_sum(SIX, T([0, 1, 2, 3, 4, 5]), 3).numpy()),
     (IndexError, "cross_entropy", lambda: nn.cross_entropy(ROWS, T([0, 2])).numpy()),
     (IndexError, "nll" if ROWS.device == "cpu" else "take_along_axis", lambda: nn.nll(ROWS, T([0, 2])).numpy()),
+    (TypeError, "np.take: mode", lambda: np.take(ROWS, [0], mode="clip")),
+    (TypeError, "np.einsum", lambda: np.einsum(ROWS, [0, 1], [1, 0])),
+    (TypeError, "a pullback keeps 'z'", lambda: Rule(lambda g, z: g, "op", ("x", "y"), 1)),
     (TypeError, "len", lambda: len(ONE)),
     (TypeError, "iteration", lambda: iter(ONE)),
+    *[(TypeError, r"Tensor: a (float|list|Tensor|float32|NoneType|str) .*pb\.tensor.*pb\.asarray", lambda x=x: pb.Tensor(x))
+      for x in (1.0, [1.0], ROWS, np.float32(1), None, "a")],
     (TypeError, "immutable", lambda: ROWS.__setitem__(0, 1.0)),
     (TypeError, "out=", lambda: np.add(ROWS, 1.0, out=np.zeros((2, 2)))),
     (TypeError, "np", lambda: np.bitwise_count(T([1]))),
+    (pb.PullbackError, "black_box: step", lambda: pb.black_box(lambda x: x, step=0.0)),
+    (pb.PullbackError, "black_box: step", lambda: pb.black_box(lambda x: x, samples=0)),
     (pb.PullbackError, "seed", lambda: pb.random.Generator(-1)),
     (pb.PullbackError, "seed", lambda: pb.random.Generator(2**64)),
     (pb.PullbackError, "uniform", lambda: pb.random.uniform((2,), 2.0, 1.0)),
@@ -278,6 +289,8 @@ OTHERS: list[tuple[type[Exception], str, Any]] = [
     (pb.TapeError, "check_gradients", lambda: pb.check_gradients(lambda x: 3, ROWS)),
     (pb.VmapError, "out_axes", lambda: pb.vmap(pb.sin, out_axes=None)(ROWS)),
     (pb.UnconnectedError, "per_example_norm", lambda: pb.per_example_norm(lambda w, x: pb.sum(x))(parameter(2), ROWS)),
+    (pb.DeviceError, "is no GPU", lambda: pb.cuda.synchronize("cpu")),
+    (pb.TapeError, "jacobian: the target", lambda: tape_of(pb.sum)[0].jacobian(1.0, ROWS)),
     (pb.DeviceError, "tpu", lambda: pb.ones(2, device="tpu")),
     (NotImplementedError, "forward", lambda: nn.Module()(ROWS)),
     (AttributeError, "no_such_name", lambda: pb.no_such_name),

@@ -15,9 +15,9 @@ import pytest
 import pullback as pb
 from conftest import simulated
 from pullback import config
-from pullback.profile import Figures, Row, peaks
-from pullback.profile.peaks import Peaks
-from pullback.profile.roofline import roofline
+from pullback.profiling import Figures, Row, peaks
+from pullback.profiling.peaks import Peaks
+from pullback.profiling.roofline import roofline
 
 # 100 FLOP/s in products, half of that in float64, 10 in other arithmetic, 20 bytes/s, 0.1 s a launch.
 BEST = Peaks("a device", "1", "slow", 2, {"float32": 100.0, "float64": 50.0}, 10.0, 20.0, 0.1)

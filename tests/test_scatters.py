@@ -10,8 +10,8 @@ import pytest
 
 import pullback as pb
 from conftest import host, simulated
+from pullback.autodiff.tape import GradientTape
 from pullback.ops.index import scatter_add
-from pullback.tape import GradientTape
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not pb.cuda.is_available(), reason=str(pb.cuda.why_not())))]
 IN_ORDER = 256  # so many updates of a target are combined one after the other everywhere; on a GPU, more in chunks of so many

@@ -15,9 +15,11 @@ import pytest
 
 import pullback as pb
 from conftest import as_tensors, call, dtype_of, example, host, ops, simulated, takes
-from pullback import nn, optim, train
-from pullback.primitive import ZERO, Op
+from pullback import nn, optim
+from pullback.autodiff.primitive import ZERO, Op
+from pullback.examples import digits as train
 from pullback.tree import flatten
+from update_rules import RULES
 
 DRAWN = ("uniform", "normal", "truncated_normal", "bernoulli", "randint", "permutation")  # take no tensor: tested below
 SEEDS = range(int(os.environ.get("PULLBACK_SCHEDULES") or 6))  # 0 is the order in which they were launched
@@ -92,14 +94,15 @@ def test_kernels_of_many_blocks(name: str, shape: tuple[int, int]) -> None:
     same_under_every_schedule(run)
 
 
-@pytest.mark.parametrize("rule", ["SGD", "Adam", "AdamW"])
+@pytest.mark.parametrize("rule", RULES)
 def test_a_step_of_an_optimizer(rule: str) -> None:
+    cls, options = RULES[rule]
     rng = np.random.default_rng(2)
     values = [rng.standard_normal(shape).astype(np.float32) for shape in ((300, 70), (1,), (77,), (5, 5, 5))]
 
     def run() -> Any:
         params = [pb.Parameter(v) for v in values]
-        opt = getattr(optim, rule)(params, lr=0.1, clip_norm=1.0, **({"momentum": 0.9} if rule == "SGD" else {}))
+        opt = cls(params, clip_norm=1.0, **options)
         for _ in range(3):
             opt.step([pb.asarray(v) * 2 for v in values])
         return params

@@ -17,8 +17,8 @@ import pytest
 import pullback as pb
 from conftest import simulated
 from other_library import LEGACY, Array, Both, ByDLPack, ByInterface, ByOldInterface, Library
-from pullback import gpu, leases
-from pullback.tensor import Tensor
+from pullback.tensors import gpu, leases
+from pullback.tensors.tensor import Tensor
 
 
 def _why_not() -> str:

@@ -15,11 +15,12 @@ from numpy.testing import assert_array_equal as same
 
 import pullback as pb
 from conftest import BACKENDS, ELEMENTWISE, FLOATS, INTEGERS, assert_ulps, condition, draw, dtype_of, exact, ops, rng_for, takes
-from pullback import dtypes
+from pullback.autodiff.primitive import OPS, Op
 from pullback.backends import native as backend
-from pullback.primitive import OPS, Op
-from pullback.refusal import BadIndex
+from pullback.launch.refusal import BadIndex
+from pullback.tensors import dtypes
 from test_ops import both_pullbacks
+from update_rules import RULES
 
 pytestmark = pytest.mark.usefixtures("native")
 
@@ -382,7 +383,7 @@ def test_draws_of_any_number_are_the_definitions(n: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("name", ["SGD", "Adam"])
+@pytest.mark.parametrize("name", RULES)
 def test_updates_of_any_size_are_those_of_float64(name: str, dtype: str) -> None:
     rng = np.random.default_rng(15)
     sizes = (1, 7, 15, 16, 17, 63, 65, 255, 257, 1025, 70_001)
@@ -390,8 +391,8 @@ def test_updates_of_any_size_are_those_of_float64(name: str, dtype: str) -> None
     results = []
     for kind in (dtype, "float64"):
         parameters = [pb.Parameter(v.astype(dtype_of(kind))) for v in values]
-        options = {"momentum": 0.9} if name == "SGD" else {}
-        opt = getattr(pb.optim, name)(parameters, lr=1e-2, clip_norm=1.0, **options)
+        cls, options = RULES[name]
+        opt = cls(parameters, **{**options, "lr": 1e-2}, clip_norm=1.0)
         for _ in range(2):
             opt.step([pb.tensor(g.astype(dtype_of(kind))[::-1]) for g in gradients])
         results.append([p.numpy().astype(np.float64) for p in parameters])

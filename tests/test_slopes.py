@@ -15,7 +15,7 @@ import pytest
 import pullback as pb
 from conftest import as_tensors, call, close, example, host, ops, rng_for, takes, watched
 from pullback import nn
-from pullback.primitive import OPS, ZERO, Op
+from pullback.autodiff.primitive import OPS, ZERO, Op
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -225,7 +225,7 @@ def test_memory_imported_through_dlpack_keeps_its_version() -> None:
 
 
 def test_an_exception_inside_leaves_no_tape_behind() -> None:
-    from pullback.listeners import listeners
+    from pullback.autodiff.listeners import listeners
 
     with pytest.raises(ZeroDivisionError), pb.GradientTape():
         raise ZeroDivisionError

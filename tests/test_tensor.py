@@ -11,7 +11,7 @@ import pytest
 
 import pullback as pb
 from conftest import host
-from pullback import dtypes
+from pullback.tensors import dtypes
 
 A = np.random.default_rng(5).standard_normal((3, 4, 5))
 FLOATS = [pb.float16, pb.float32, pb.float64]

@@ -16,7 +16,7 @@ import pytest
 import pullback as pb
 from captured_step import needs_kernels
 from conftest import environment
-from pullback import door
+from pullback.launch import door
 
 
 def step(seed: int) -> Any:

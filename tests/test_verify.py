@@ -20,10 +20,12 @@ import pytest
 import pullback as pb
 from conftest import simulated
 from ncu_text import ARITHMETIC, METRICS, QUERY, ROLES, SASS, UNITS, table
-from pullback import door, gpu, nn, optim
-from pullback.door import Launch
-from pullback.profile import Figures, Profile, ncu, verify
-from pullback.profile.ncu import Counters
+from pullback import nn, optim
+from pullback.launch import door
+from pullback.launch.door import Launch
+from pullback.profiling import Figures, Profile, ncu, verify
+from pullback.profiling.ncu import Counters
+from pullback.tensors import gpu
 
 # ---- reading
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -39,8 +40,6 @@ VIEWS: dict[str, Callable[[Any], pb.Tensor]] = {
     "to its device": lambda w: w.to(w.device),
     "to its dtype": lambda w: w.to(pb.float32),
     "astype, copy=False": lambda w: w.astype(pb.float32, copy=False),
-    "clip without limits": lambda w: pb.clip(w),
-    "roll by nothing": lambda w: pb.roll(w, 0, axis=1),
     "view of a view": lambda w: w.T[1:][0],
     "asarray of a view": lambda w: pb.asarray(w.T),
 }
@@ -57,6 +56,19 @@ SNAPSHOTS: dict[str, Callable[[Any], pb.Tensor]] = {
     "deepcopy of a view": lambda w: copy.deepcopy(w.T).T,
     "an op": lambda w: w * 1,
     "indices": lambda w: w[pb.tensor([0, 1])],
+    "clip without limits": lambda w: pb.clip(w),
+    "clip of a view": lambda w: pb.clip(w.T).T,
+    "roll by nothing": lambda w: pb.roll(w, 0, axis=1),
+    "roll of all by nothing": lambda w: pb.roll(w, 0),
+    "tile once": lambda w: pb.tile(w, 1),
+    "repeat once": lambda w: pb.repeat(w, 1, axis=0),
+    "pad by nothing": lambda w: pb.pad(w, 0),
+    "concat of one": lambda w: pb.concat([w]),
+    "stack of one": lambda w: pb.stack([w])[0],
+    "no differences": lambda w: pb.diff(w, n=0),
+    "logsumexp over no axes": lambda w: pb.logsumexp(w, axis=()),
+    "sum over no axes": lambda w: pb.sum(w, axis=()),
+    "dropout of nothing": lambda w: pb.random.dropout(w, 0.0),
 }
 READS: dict[str, Callable[[Any], Any]] = {
     "elementwise": lambda v: v + 1,
@@ -321,8 +333,17 @@ def test_views_of_buffers_are_stale_too() -> None:
     buffer = nn.Buffer(START, name="running")
     view = buffer[0]
     buffer.assign(START + 1)
-    with pytest.raises(pb.StaleValueError, match='"running"'):
+    with pytest.raises(pb.StaleValueError, match=r'view of Buffer "running".* after the Buffer was changed'):
         pb.sum(view)
+    assert repr(view).startswith('<stale view of Buffer "running"')
+    assert {x.storage.label() for x in (copy.copy(buffer), pickle.loads(pickle.dumps(buffer)))} == {'Buffer "running"'}
+    x = pb.ones((2, 3))
+    with pb.GradientTape() as tape:
+        tape.watch(x)
+        y = pb.sum(x * buffer)
+    buffer.assign(START)
+    with pytest.raises(pb.StaleValueError, match='gradient: Buffer "running" was changed in place'):
+        tape.gradient(y, x)
 
 
 def test_a_tape_that_kept_a_view_raises_at_the_gradient(w: pb.Parameter) -> None:

@@ -10,10 +10,11 @@ import pytest
 
 import pullback as pb
 from conftest import call, close, example, host, ops, rng_for, takes
-from pullback import dtypes, nn
+from pullback import nn
+from pullback.autodiff.primitive import ZERO, Op
 from pullback.ops.batching import no_rule
-from pullback.primitive import ZERO, Op
-from pullback.tensor import Tensor
+from pullback.tensors import dtypes
+from pullback.tensors.tensor import Tensor
 
 SIZE = 3
 DRAWS = [op for op in ops() if op.names[:1] == ("state",)]  # random numbers: tested below

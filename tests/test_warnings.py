@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import types
 import warnings
 from collections.abc import Callable
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
+from conftest import environment
 from pullback import nn
 
 ARRAY = np.ones((2, 3))
@@ -236,3 +239,22 @@ def test_a_transform_warns_where_an_argument_left_as_numbers(run: Callable[[], A
 )
 def test_a_transform_is_silent_where_zeros_are_meant(run: Callable[[], Any]) -> None:
     assert slope_warnings(run) == []
+
+
+@pytest.mark.parametrize("variables", [{}, {"PULLBACK_BACKEND": "reference"}], ids=["default", "reference"])
+@pytest.mark.parametrize(("dtype", "big"), [("float16", 1e30), ("float32", 1e60), ("bfloat16", 1e60)])
+def test_a_number_that_is_too_large_is_infinite_and_nothing_warns(dtype: str, big: float, variables: dict[str, str]) -> None:
+    program = f"""
+import warnings, pullback as pb
+warnings.simplefilter("error")
+x, big = pb.ones(2, dtype="{dtype}"), {big}
+made = [pb.full((2,), big, dtype=x.dtype), pb.full_like(x, big), pb.full_like(x, -big), pb.tensor([big], dtype=x.dtype),
+        pb.asarray(big, dtype=x.dtype), pb.arange(0, 2 * big, big, dtype=x.dtype)[1:], pb.linspace(big, big, 2, dtype=x.dtype),
+        x + big, x * big, big - x, pb.where(x > 2, x, big), pb.maximum(x, big), pb.pad(x, 1, value=big)[:1],
+        x.astype("float64") * big, pb.Parameter(x).assign(pb.full((2,), big, dtype="float64"))]
+if not {variables}:
+    made.append(pb.capture(lambda: pb.full((2,), big, dtype=x.dtype))())
+print(all([bool(pb.all(pb.abs(y.astype("float64")) >= big)) for y in made]))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment(**variables))
+    assert (done.stdout, done.stderr) == ("True\n", "")

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from pullback import devices, gpu
 from pullback.backends import native
+from pullback.tensors import devices, gpu
 
 COUNTS = ("adds", "multiplies", "fmas", "special")
 DTYPES = (

@@ -15,7 +15,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "python/pullback"
 # Files that are drawn three times as often.
-CORE = ("ops/", "transforms/", "tape.py", "sweep.py", "primitive.py", "tensor.py", "optim/", "nn/", "replays/")
+CORE = ("ops/", "transforms/", "autodiff/", "tensors/", "optim/", "nn/", "replays/")
 LEFT_OUT = {"_counts.py", "simulated.py", "__main__.py", "_examples.py"}
 
 

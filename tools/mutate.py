@@ -2,7 +2,7 @@
 
     python tools/mutate.py trace                            which test calls which function (takes twice as long as the suite)
     python tools/mutate.py python --seed 1 --count 150      mutants of python/pullback
-    python tools/mutate.py cpp --seed 1 --count 30          mutants of csrc/{cpu,kernels,launch,math}, all compiled in one build
+    python tools/mutate.py cpp --seed 1 --count 30          mutants of csrc/{cpu,families,launch,math}, all compiled in one build
 
 It works in a copy of the checkout, build/mutate or the folder that MUTATE names, so the checkout itself stays as it is. Each mutant
 runs first against the tests that call its function (at most 25 seconds of them, or for C++ the files in QUICK). Then all survivors

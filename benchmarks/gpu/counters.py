@@ -29,8 +29,8 @@ def main() -> None:
     from ours import network
 
     import pullback as pb
-    from pullback.profile.ncu import NoCountersError
-    from pullback.profile.verify import verify
+    from pullback.profiling.ncu import NoCountersError
+    from pullback.profiling.verify import verify
 
     net = nets(options.simulated)[int(options.net)]
     with pb.use_device("cuda"):

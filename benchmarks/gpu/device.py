@@ -35,7 +35,7 @@ def _finite(value: Any) -> Any:
 def require_native(simulated: bool) -> Any:
     """Returns pullback's view of the GPU. Ends the process with a sentence if its own kernels do not run on device "cuda"."""
     import pullback as pb
-    from pullback import gpu
+    from pullback.tensors import gpu
 
     if reason := pb.cuda.why_not():
         sys.exit(f"device cuda cannot be used: {reason}")

@@ -15,7 +15,7 @@
 #include "cpu/blas.h"
 #include "cpu/large_product.h"
 #include "cpu/pool.h"
-#include "kernels/memory.h"
+#include "launch/memory.h"
 
 using namespace pb;
 using namespace pb::cpu;
@@ -36,7 +36,7 @@ double median(std::vector<double> v) {
 // Memory as arrays have it: in huge pages where it is large, 16 bytes from the beginning of a cache line.
 template <class T> T* numbers(int64_t count) {
   static std::mt19937 source(1);
-  T* values = reinterpret_cast<T*>(static_cast<char*>(kernels::allocate(size_t(count) * sizeof(T) + 16).data) + 16);
+  T* values = reinterpret_cast<T*>(static_cast<char*>(pb::allocate(size_t(count) * sizeof(T) + 16).data) + 16);
   for (int64_t i = 0; i < count; ++i) values[i] = T(std::normal_distribution<float>()(source));
   return values;
 }

@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "cpu/pool.h"
-#include "kernels/matmul.h"
-#include "kernels/reduce.h"
-#include "kernels/rows.h"
-#include "kernels/update.h"
+#include "families/matmul.h"
+#include "families/reduce.h"
+#include "families/rows.h"
+#include "families/update.h"
 
 using namespace pb;
 
@@ -92,8 +92,11 @@ void add_sum(int64_t n) {
 }
 
 void add_adam(int64_t n) {
-  const double hyper[kernels::kMaxSlots + 5] = {0.9, 0.999, 1e-8, 0, 0};
-  const kernels::Update& op = kernels::choose_adam(hyper);
+  const double hyper[] = {0.9, 0.999, 1e-8, 0};
+  const auto& rows = kernels::updates();
+  const kernels::Update& op = **std::find_if(rows.begin(), rows.end(), [](const kernels::Update* row) {
+    return !std::strcmp(row->kernel.name, "adam_step");
+  });
   auto* control = new std::vector<double>(16, 0.);
   (*control)[4] = 1, (*control)[5] = 1e30, (*control)[8] = 1e-3;
   View second = array({n});
@@ -102,7 +105,7 @@ void add_adam(int64_t n) {
       new std::vector<View>{array({n}), array({n}), second, nothing(), flat_view(control->data(), DType::f64, 16), array({n})};
   Launch launch = launch_of(op.kernel, 5, *operands);
   launch.ints[0] = 1, launch.table = &op;
-  std::copy_n(hyper, 5, launch.reals);
+  std::copy_n(hyper, op.hypers, launch.reals);
   timed.push_back({"adam_step (" + std::to_string(n) + ")", [launch] { run(launch); }});
 }
 

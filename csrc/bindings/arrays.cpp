@@ -1,4 +1,5 @@
-// The way from a Python call to C++ and its exceptions back; tensors, numbers and dtypes among its arguments.
+// Calls from Python into C++: the entry point of every bound function, the translation of C++ exceptions, and the conversion of
+// tensors, numbers and dtypes among the arguments.
 #define PB_NUMPY_TABLE
 #include "bindings/arrays.h"
 
@@ -12,7 +13,7 @@
 #include "bindings/numpy_api.h"
 #include "bindings/result.h"
 #include "bindings/storage.h"
-#include "kernels/failure.h"
+#include "launch/failure.h"
 
 #if defined(PB_CUDA)
 #include "cuda/device.h"
@@ -21,16 +22,17 @@
 namespace pb {
 namespace {
 
-// Classes of pullback.refusal and pullback.errors.
+// Classes of pullback.launch.refusal and pullback.errors.
 PyObject* refused = nullptr;
 PyObject* bad_index = nullptr;
 PyObject* out_of_memory = nullptr;
 PyObject* device_error = nullptr;
 PyArray_Descr* descriptors[kDTypes] = {};
 int bfloat16_number = -1;
-constexpr int64_t kReleaseWork = 64 * 1024;  // releasing the GIL costs about 60 ns: only for work of 10 µs and more
+// The smallest `work` of run_released() for which it releases the GIL, in flops: about 10 µs. Releasing the GIL costs about 60 ns.
+constexpr int64_t kReleaseWork = 64 * 1024;
 
-// A tensor's class and where its slots lie.
+// A class of tensors, and the offset of its slot "array" in an instance.
 struct Holder {
   PyTypeObject* type;
   Py_ssize_t array;
@@ -39,11 +41,11 @@ constexpr int kMaxHolders = 4;
 Holder holders[kMaxHolders];
 int holder_count = 0;
 PyTypeObject* tensor_type = nullptr;
-PyTypeObject* parameter_type = nullptr;  // the second holder: its subclasses, such as Buffers, hold arrays, too
+PyTypeObject* parameter_type = nullptr;  // the second holder; instances of its subclasses, such as Buffer, hold arrays too
 Py_ssize_t tensor_array, tensor_serial, tensor_storage;
 PyObject* zero = nullptr;
 
-// Where an instance of the class has this slot (an entry of __slots__).
+// Returns the offset of a slot (an entry of __slots__) in instances of the class.
 Py_ssize_t slot_of(PyObject* type, const char* name) {
   PyObject* member = PyObject_GetAttrString(type, name);
   if (!member) throw PythonError{};
@@ -59,21 +61,21 @@ PyObject*& slot(PyObject* object, Py_ssize_t offset) {
 }
 
 struct Entry {
-  PyObject* elsewhere = nullptr;  // the function of the same name for arrays of another device
+  PyObject* elsewhere = nullptr;  // another device's function of the same name
   Call call;
   const void* table;
   PyMethodDef method;
   std::string name;
 };
 
-std::deque<Entry> entries;               // of the module's functions
-PyTypeObject* elsewhere_type = nullptr;  // of the arrays of another device
+std::deque<Entry> entries;               // one per function of the module; a deque, because methods point into it
+PyTypeObject* elsewhere_type = nullptr;  // the class of the other device's arrays
 
 bool is_elsewhere(PyObject* object) {
   bool held = false;
   return Py_TYPE(unwrap(object, held)) == elsewhere_type;
 }
-// Whether an argument, or the first of a list of them, is an array of another device.
+// True if an argument, or the first item of a list among the arguments, is an array of another device.
 bool any_elsewhere(PyObject* const* args, Py_ssize_t count) {
   for (Py_ssize_t k = 0; k < count; ++k) {
     if (is_elsewhere(args[k])) return true;
@@ -83,8 +85,8 @@ bool any_elsewhere(PyObject* const* args, Py_ssize_t count) {
   return false;
 }
 
-// Of an earlier launch on a GPU.
-void raise_late(const kernels::OutOfRange& e) {
+// Raises IndexError for an index that an earlier launch on a GPU found out of range.
+void raise_late(const OutOfRange& e) {
   PyErr_Format(PyExc_IndexError,
                "%s: index %lld is out of range for an axis of length %lld (at position %lld of the flattened indices). The GPU "
                "found it after the op had returned; run again with PULLBACK_CUDA_SYNC=1 to see the line.",
@@ -100,7 +102,7 @@ PyObject* enter(PyObject* self, PyObject* const* args, Py_ssize_t count) {
     begin_call();
 #endif
     return entry->call(entry->table, args, count);
-  } catch (ThreadEnd&) {  // in Python code that the call has run
+  } catch (ThreadEnd&) {  // the interpreter ended this thread while the call ran Python code
     sleep_until_exit();
   } catch (...) {
     raise_current(entry->name.c_str());
@@ -199,15 +201,15 @@ void raise_current(const char* name) {
     PyObject* facts = Py_BuildValue("(LLLs)", (long long)e.where, (long long)e.index, (long long)e.length, name);
     if (facts) PyErr_SetObject(bad_index, facts);
     Py_XDECREF(facts);
-  } catch (const kernels::OutOfRange& e) {
+  } catch (const OutOfRange& e) {
     raise_late(e);
   } catch (const PythonError&) {
-  } catch (const kernels::OutOfMemory& e) {
+  } catch (const OutOfMemory& e) {
     PyErr_Format(out_of_memory, "%s: %s", name, e.what());
   } catch (const std::bad_alloc&) {
     PyErr_Format(out_of_memory, "%s: its result or its working memory does not fit in memory. Make the operands smaller.",
                  name);
-  } catch (const kernels::Failure& e) {
+  } catch (const Failure& e) {
     PyErr_Format(device_error, "%s: %s", name, e.what());
   } catch (const std::exception& e) {
     PyErr_SetString(PyExc_RuntimeError, e.what());
@@ -222,7 +224,7 @@ View view_or_refuse(PyObject* object) {
 
 size_t bytes_of(DType dtype, int ndim, const int64_t* shape) {
   int64_t bytes = item_size(dtype);
-  bool empty = false;  // NumPy refuses what would overflow but for an empty axis, so it is refused here
+  bool empty = false;  // lengths of 0 are left out of the product: NumPy rejects a shape whose other lengths overflow, too
   for (int d = 0; d < ndim; ++d) {
     if (shape[d] == 0) empty = true;
     else if (__builtin_mul_overflow(bytes, shape[d], &bytes)) throw std::bad_alloc();
@@ -330,7 +332,7 @@ bool prepare_arrays() {
   for (int k = 0; k < kDTypes; ++k)
     if (numbers[k] >= 0) descriptors[k] = PyArray_DescrFromType(numbers[k]);
   if (!prepare_storage()) return false;
-  PyObject *refusal = PyImport_ImportModule("pullback.refusal"), *errors = PyImport_ImportModule("pullback.errors");
+  PyObject *refusal = PyImport_ImportModule("pullback.launch.refusal"), *errors = PyImport_ImportModule("pullback.errors");
   if (!refusal || !errors) return false;
   refused = PyObject_GetAttrString(refusal, "Refused");
   bad_index = PyObject_GetAttrString(refusal, "BadIndex");

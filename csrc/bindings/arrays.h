@@ -1,4 +1,4 @@
-// NumPy arrays as views, and back: the only header that knows both Python and View.
+// Conversions between Python objects (arrays, tensors, numbers) and the types of launch/, and the definition of bound functions.
 #pragma once
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -7,65 +7,68 @@
 
 namespace pb {
 
-// A kernel does not take these arguments (dtype, layout, type of array…). Python's `except Refused` finds another way or
-// says what is wrong in the user's words.
+// Thrown if a kernel does not support the arguments (dtype, layout, type of array…). Python's `except Refused` then takes another
+// path or explains the error in the user's terms.
 struct Refused {
   const char* why;
 };
 struct PythonError {};  // a Python exception is set
-// An index outside its axis: `where` is its position in the flattened index.
+// Thrown for an index outside its axis. `where` is the position of the index in the flattened array of indices.
 struct BadIndex {
   int64_t where, index, length;
 };
 
-// Fills v from an ndarray. False where it is not one that kernels take.
+// Fills v from an array. Returns false if the object is not an array that kernels support. view_or_refuse() then throws Refused.
 bool view_of(PyObject* object, View& v);
 View view_or_refuse(PyObject* object);
 
-// Kernels of the hot path take and give pullback's tensors as well as arrays. register_tensors says what these are: the
-// class to make, and all classes that hold their array (or number) in the slot "array".
+// Functions on the hot path accept and return pullback's tensors as well as arrays. register_tensors() sets the class of the
+// tensors that they return, and all classes that hold their array (or number) in a slot "array".
 void register_tensors(PyObject* tensor, PyObject* holders);
-// The array (or number) of a tensor, a borrowed reference; anything else as it is. `held` becomes true for a tensor.
+// Returns a borrowed reference: to the array (or number) of a tensor, for which it sets `held`, or to any other object itself.
 PyObject* unwrap(PyObject* object, bool& held);
-// The array of a tensor (not of a Parameter or a view of one, which can change), a borrowed reference; anything else as it is.
+// Returns a borrowed reference: to the array of a constant tensor, or to any other object itself. Parameters and views of them are
+// not constant, because they can change.
 PyObject* bare(PyObject* object);
-// A tensor around the array, whose reference it takes.
+// Returns a new tensor that holds the array. Steals the reference to the array.
 PyObject* wrap(PyObject* array);
 
-// A new C-contiguous array; `out` becomes its view.
+// Returns a new, uninitialized, C-contiguous array and sets `out` to its view.
 PyObject* new_array(DType dtype, int ndim, const int64_t* shape, View& out);
-// The bytes of such an array. Throws std::bad_alloc if there are more than an address reaches.
+// Returns the bytes of a C-contiguous array. Throws std::bad_alloc if their number exceeds int64.
 size_t bytes_of(DType dtype, int ndim, const int64_t* shape);
-// An array of the same elements in other places; strides in bytes. Nobody can write to it.
+// Returns a view of the array with this shape and these strides (in bytes). It is read-only in NumPy; CuPy has no such flag.
 PyObject* view_array(PyObject* array, int ndim, const int64_t* shape, const int64_t* stride);
 
-// A contiguous NumPy array in the host's memory. Throws Refused for anything else.
+// Returns the view of a C-contiguous NumPy array in host memory. Throws Refused for any other object.
 View host_view_or_refuse(PyObject* object);
 
 DType dtype_of(PyObject* numpy_dtype_or_array);
-// Throws Refused beyond int64.
+// Throws Refused if the integer exceeds int64.
 int64_t to_int(PyObject* object);
 double to_real(PyObject* object);
 bool to_bool(PyObject* object);
-// A length, or a tuple or list of lengths or axes; returns how many. Throws std::bad_alloc beyond int64: no memory holds that.
+// Convert a length, or a tuple or list of at most `most` lengths or axes; to_ints() returns their number. Both throw std::bad_alloc
+// for a length above the range of int64, because no memory is that large.
 int64_t to_length(PyObject* object);
 int to_ints(PyObject* object, int64_t* out, int most);
-// a + b. Throws std::bad_alloc beyond int64.
+// Returns a + b. Throws std::bad_alloc if the sum exceeds int64.
 int64_t add_lengths(int64_t a, int64_t b);
 
-// Runs the launch through the door, without the GIL where it is long enough to matter.
+// Runs the launch as run() does. Releases the GIL meanwhile if `work`, roughly the flops of the launch, makes that worthwhile.
 void run_released(const Launch& launch, int64_t work);
 
 using Call = PyObject* (*)(const void* table, PyObject* const* args, Py_ssize_t count);
-// Makes module.name a function that calls `call(table, args…)` and turns C++ exceptions into Python's.
+// Defines module.name as a function that calls `call(table, args…)` and converts C++ exceptions into Python exceptions.
 void define(PyObject* module, const char* name, Call call, const void* table);
 
-// Makes the C++ exception that is being handled Python's; `name` is whose it is.
+// Converts the C++ exception being handled into a Python exception; `name` is the function that messages name.
 void raise_current(const char* name);
-// Calls of module.name with an array of this type go to `function` instead: that of the module for another device.
+// Makes the bound function `name` call `function`, which is the same op in another device's module, if an argument has this array
+// type.
 void forward(const char* name, PyObject* function, PyObject* type);
 
-bool prepare_arrays();  // once, before anything else; false with a Python exception set
+bool prepare_arrays();  // must be called once, before anything else; returns false with a Python exception set
 void register_bfloat16(PyObject* dtype);
 
 }  // namespace pb

@@ -1,26 +1,26 @@
-// The owner of an array's memory: a Python object that gives it back to the allocator.
+// Buffer is the Python object that owns the memory of an array and returns it to the allocator.
 #pragma once
 #include "bindings/arrays.h"
 #include "bindings/recorder.h"
-#include "kernels/memory.h"
+#include "launch/memory.h"
 
 namespace pb {
 
 struct Buffer {
   PyObject_HEAD
-  kernels::Block block;
+  Allocation block;
 };
 
-inline PyTypeObject buffer_type;  // filled in by prepare_buffers
+inline PyTypeObject buffer_type;  // prepare_buffers() fills it in
 
 inline void buffer_free(PyObject* self) {
-  const kernels::Block& block = reinterpret_cast<Buffer*>(self)->block;
-  if (recordings.load(std::memory_order_relaxed)) tell_given_back(static_cast<char*>(block.data));
-  kernels::release(block);
+  const Allocation& block = reinterpret_cast<Buffer*>(self)->block;
+  if (recordings.load(std::memory_order_relaxed)) on_free(static_cast<char*>(block.data));
+  pb::release(block);
   PyObject_Free(self);
 }
 
-inline bool prepare_buffers() {  // once; false with a Python exception set
+inline bool prepare_buffers() {  // must be called once; returns false with a Python exception set
   buffer_type.ob_base = {PyObject_HEAD_INIT(nullptr) 0};
   buffer_type.tp_name = "pullback.Buffer";
   buffer_type.tp_basicsize = sizeof(Buffer);
@@ -30,10 +30,10 @@ inline bool prepare_buffers() {  // once; false with a Python exception set
 }
 
 inline Buffer* new_buffer(size_t bytes) {
-  const kernels::Block block = kernels::allocate(bytes);
+  const Allocation block = pb::allocate(bytes);
   auto* buffer = PyObject_New(Buffer, &buffer_type);
   if (!buffer) {
-    kernels::release(block);
+    pb::release(block);
     throw PythonError{};
   }
   buffer->block = block;

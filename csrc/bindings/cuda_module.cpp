@@ -1,4 +1,4 @@
-// The module of CUDA kernels, of the same names and arguments as that of the CPU.
+// The Python module of CUDA kernels. Its functions have the same names and arguments as those of the CPU module.
 #include <pybind11/pybind11.h>
 
 #include "bindings/buffer.h"
@@ -17,7 +17,7 @@ namespace py = pybind11;
 
 namespace {
 
-PyObject* library_finder = nullptr;  // find(names) -> their addresses, or None
+PyObject* library_finder = nullptr;  // find(names) returns the addresses of these functions of a library, or None
 
 bool find_library(void* (&addresses)[pb::cuda::kLibraryCount]) {
   const py::gil_scoped_acquire held;
@@ -31,12 +31,12 @@ bool find_library(void* (&addresses)[pb::cuda::kLibraryCount]) {
     return true;
   } catch (py::error_already_set& error) {
     error.discard_as_unraisable("looking for cuBLASLt");
-  } catch (const std::exception&) {  // not a list of addresses
+  } catch (const std::exception&) {  // the finder did not return a list of addresses
   }
   return false;
 }
 
-PyObject* memory_releaser = nullptr;  // release(): gives back what other libraries keep
+PyObject* memory_releaser = nullptr;  // release() frees GPU memory that other libraries cache
 
 void release_elsewhere() {
   const py::gil_scoped_acquire held;
@@ -47,7 +47,8 @@ void release_elsewhere() {
   }
 }
 
-// While it lives, calls go to this device; afterwards CUDA's current device is the caller's again.
+// Makes `device` the device of this thread's later calls. When the object is destroyed, CUDA's own current device, which other
+// libraries use, is again the caller's.
 struct At {
   const pb::cuda::OnDevice on_device;
   explicit At(int device) { pb::cuda::use_device(device); }
@@ -57,33 +58,34 @@ py::object uploaded(py::handle array) {
   const pb::View from = pb::host_view_or_refuse(array.ptr());
   pb::View to;
   auto made = py::reinterpret_steal<py::object>(pb::new_array(from.dtype, from.ndim, from.shape, to));
-  if (pb::recording()) pb::tell_given_back(to.data);  // no launch writes it: to a recording it is from elsewhere
+  if (pb::recording()) pb::on_free(to.data);  // no launch writes it, so it is not a temporary of the recording
   pb::cuda::upload(to.data, from.data, size_t(from.bytes()));
   return made;
 }
 
 void bind_memory(py::module_& mod) {
   mod.attr("Buffer") = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(&pb::buffer_type));
-  mod.def("new_array", [](int64_t size, py::handle dtype) {  // of one axis: the caller's may be more than a kernel takes
+  // Returns an array with one axis. The caller reshapes it, possibly to more axes than kernels support.
+  mod.def("new_array", [](int64_t size, py::handle dtype) {
     pb::View view;
     auto array = py::reinterpret_steal<py::object>(pb::new_array(pb::dtype_of(dtype.ptr()), 1, &size, view));
-    if (pb::recording()) pb::tell_given_back(view.data);  // no launch writes it: to a recording it is from elsewhere
+    if (pb::recording()) pb::on_free(view.data);  // no launch writes it, so it is not a temporary of the recording
     return array;
   });
-  mod.def("upload", [](py::handle array, int device) {  // a NumPy array as one of the device
+  mod.def("upload", [](py::handle array, int device) {  // returns a copy of a NumPy array in the device's memory
     const At at(device);
     return uploaded(array);
   });
   mod.def(
       "trim",
-      [](int device) {  // how many bytes were given back
+      [](int device) {  // returns the number of bytes given back to the driver
         const At at(device);
         return pb::cuda::trim();
       },
       py::arg("device") = 0);
   mod.def(
       "memory",
-      [](int device) {  // (live, cached, peak, free, total, live ones by holder)
+      [](int device) {  // returns bytes: (live, cached, peak, free, total, the live bytes of each holder)
         const At at(device);
         const pb::cuda::MemoryUse use = pb::cuda::memory_use();
         const auto of = py::make_tuple(use.of[0], use.of[1], use.of[2], use.of[3]);
@@ -94,14 +96,14 @@ void bind_memory(py::module_& mod) {
     const At at(device);
     pb::cuda::reset_peak();
   });
-  // release() is called when the driver has no memory left, before the last try.
+  // Sets the function that the allocator calls before its last attempt when the driver has no memory left.
   mod.def("free_memory_by", [](py::object release) {
     memory_releaser = release.release().ptr();
     pb::cuda::free_memory_by(release_elsewhere);
   });
 }
 
-// Streams of other libraries, by the numbers of cuda/device.h.
+// Functions that order the device's work with the streams of other libraries: see StreamNumber in cuda/device.h.
 void bind_streams(py::module_& mod) {
   mod.def("stream", [](int device) {
     const At at(device);
@@ -125,17 +127,18 @@ void bind_streams(py::module_& mod) {
     const At at(device);
     pb::cuda::wait_for_all();
   });
-  mod.def("moment", [](int device, uintptr_t stream) {  // a number, 0 if the driver refuses; `passed` must follow
+  // Returns a number for `passed`, which the caller must call until it returns true. Returns 0 if the driver refuses.
+  mod.def("moment", [](int device, uintptr_t stream) {
     const At at(device);
     return reinterpret_cast<uintptr_t>(pb::cuda::moment_in(stream));
   });
-  mod.def("passed", [](uintptr_t moment) {  // the moment is gone once this is true
+  mod.def("passed", [](uintptr_t moment) {  // returning true frees the moment
     return pb::cuda::passed(reinterpret_cast<pb::cuda::Moment*>(moment));
   });
 }
 
 #if defined(PB_CUDASIM)
-// Functions of the simulator for tests: streams and memory of another library, and a capture that is thrown away.
+// Functions of the simulator that tests use to play another library: its streams, its memory, and a capture that is discarded.
 void bind_simulator(py::module_& mod) {
   py::module_ sim = mod.def_submodule("simulator");
   sim.def("new_stream", [](bool late) {
@@ -156,7 +159,7 @@ void bind_simulator(py::module_& mod) {
     pb::cuda::check(cudaMalloc(&data, bytes), "allocating memory");
     return reinterpret_cast<uintptr_t>(data);
   });
-  sim.def("release", [](uintptr_t data, uintptr_t stream) {  // for later work of that stream, as a pool does
+  sim.def("release", [](uintptr_t data, uintptr_t stream) {  // frees in the order of the stream, as a memory pool does
     pb::cuda::check(cudaFreeAsync(reinterpret_cast<void*>(data), reinterpret_cast<cudaStream_t>(stream)), "releasing memory");
   });
   sim.def("copy", [](uintptr_t stream, uintptr_t to, uintptr_t from, size_t bytes) {
@@ -166,7 +169,8 @@ void bind_simulator(py::module_& mod) {
   });
   sim.def(
       "capture",
-      [](py::object work, int mode) {  // calls work() while launches of this thread go into a graph that never runs
+      // Calls work() while this thread's launches are captured into a graph that never runs. Returns the number of its nodes.
+      [](py::object work, int mode) {
         cudaStream_t stream = nullptr;
         pb::cuda::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream");
         const pb::cuda::OnStream redirected(stream);
@@ -219,7 +223,7 @@ PYBIND11_MODULE(PB_MODULE, mod) {
     }
     module.attr("array_type") = type;
   });
-  mod.def("use_device", [](int device) {  // for calls without an array that tells the device
+  mod.def("use_device", [](int device) {  // selects the device of calls whose arguments do not include an array
     const At at(device);
   });
 #if defined(PB_CUDASIM)
@@ -236,7 +240,7 @@ PYBIND11_MODULE(PB_MODULE, mod) {
     return pb::cuda::device_count(why);
   });
   mod.def("versions", [] { return py::make_tuple(pb::cuda::driver_version(), pb::cuda::runtime_version()); });
-  // find(names) is called at the first large product, and gives the addresses of cuBLASLt's functions, or None.
+  // Sets the function that the first large product calls. find(names) returns the addresses of cuBLASLt's functions, or None.
   mod.def("find_cublaslt", [](py::object find) {
     library_finder = find.release().ptr();
     pb::cuda::find_library_by(find_library);

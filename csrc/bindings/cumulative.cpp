@@ -1,5 +1,5 @@
 // Running sums, products, maxima and minima.
-#include "kernels/cumulative.h"
+#include "families/cumulative.h"
 
 #include "bindings/result.h"
 #include "bindings/tables.h"
@@ -9,12 +9,12 @@ namespace {
 
 using kernels::Cumulative;
 
-// The dtype that whole numbers are added up in.
+// Returns the dtype of sums and products: integers and bools accumulate in 64 bits, floats in their own dtype.
 DType wide(DType dtype) {
   return is_float(dtype) ? dtype : dtype >= DType::u8 && dtype <= DType::u64 ? DType::u64 : DType::i64;
 }
 
-// cumulative_sum(x, axis, from the end)
+// cumulative_sum(x, axis, from_end)
 PyObject* call_cumulative(const void* table, PyObject* const* args, Py_ssize_t count) {
   const auto& op = *static_cast<const Cumulative*>(table);
   expect_count(count, 3);

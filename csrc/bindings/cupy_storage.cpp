@@ -1,4 +1,5 @@
-// CuPy's arrays as the storage of GPUs. CuPy has no C interface, so they are read and made through their attributes.
+// CuPy arrays as the storage of GPUs. CuPy has no C interface, so this file reads arrays through their Python attributes, and
+// constructs them by calling Python.
 #include "bindings/buffer.h"
 #include "bindings/numpy_api.h"
 #include "bindings/storage.h"
@@ -7,7 +8,7 @@
 namespace pb {
 namespace {
 
-// A new reference that is given up at the end of the scope.
+// Owns a new reference until the end of the scope. Throws PythonError if it is null.
 class Owned {
  public:
   explicit Owned(PyObject* object) : object_(object) {
@@ -27,7 +28,8 @@ class Owned {
   PyObject* object_;
 };
 
-// An attribute of a class's instances: the C function behind it where there is one, which saves looking it up (9 of 15 ns).
+// Reads an attribute of a class's instances. If a C function implements the attribute, it is called directly, which saves the
+// lookup (9 of 15 ns).
 struct Attribute {
   PyTypeObject* type = nullptr;
   PyObject* name = nullptr;
@@ -47,11 +49,12 @@ struct Attribute {
 };
 
 PyTypeObject* array_type = nullptr;  // cupy.ndarray
-PyObject* unowned_memory = nullptr;  // cupy.cuda.UnownedMemory: memory of somebody else, and who that is
+PyObject* unowned_memory = nullptr;  // cupy.cuda.UnownedMemory: memory that CuPy does not own, with its owner
 PyObject* memory_pointer = nullptr;  // cupy.cuda.MemoryPointer: memory and an offset
 Attribute of_data, of_shape, of_strides, of_dtype, of_contiguous, of_pointer, of_device;
 
-// cupy.ndarray.__new__ does this in two steps, in Python; null where this version of CuPy does it otherwise.
+// The two steps of cupy.ndarray.__new__, which is written in Python: bare_array allocates the object and fill_array initializes it.
+// bare_array is null if this version of CuPy constructs arrays differently.
 newfunc bare_array = nullptr;
 PyObject *fill_array = nullptr, *no_arguments = nullptr, *zero = nullptr;
 
@@ -64,7 +67,7 @@ int64_t read_int(const Attribute& attribute, PyObject* object) {
   return value;
 }
 
-// The tuple of ints; its length must be `ndim`, or is returned in it where that is -1. False where it is too long.
+// Reads a tuple of ints and sets ndim to its length. Returns false if it has more than kMaxDims items.
 bool read_ints(const Attribute& attribute, PyObject* object, int64_t* out, int& ndim) {
   const Owned items(attribute(object));
   if (!PyTuple_CheckExact(items.get())) throw Refused{"an array whose shape is not a tuple"};
@@ -100,7 +103,7 @@ PyObject* tuple_of(const int64_t* values, int count) {
   return tuple.hand_out();
 }
 
-// cupy.ndarray(arguments…): shape, dtype, pointer, and strides where they are not those of a contiguous array.
+// Returns cupy.ndarray(shape, dtype, pointer, strides). strides: null for a C-contiguous array.
 PyObject* make_array(PyObject* shape, PyObject* dtype, PyObject* pointer, PyObject* strides = nullptr) {
   PyObject* const arguments[] = {nullptr, shape, dtype, pointer, strides};
   const size_t count = strides ? 4 : 3;
@@ -112,7 +115,8 @@ PyObject* make_array(PyObject* shape, PyObject* dtype, PyObject* pointer, PyObje
   return array.hand_out();
 }
 
-// The device that the call works on is that of its first array.
+// Records that the current call has an array on this device. The first array selects the device; a later one on another GPU throws
+// Refused.
 void join_call(int device) {
   if (device == device_of_call) return;
   if (device_of_call >= 0) throw Refused{"arrays of two GPUs"};
@@ -144,7 +148,7 @@ bool view_of(PyObject* object, View& v) {
   else read_ints(of_strides, object, v.stride, v.ndim);
   if (!aligned(v)) return false;
   join_call(int(read_int(of_device, pointer.get())));
-  if (recording()) tell_seen(object, v);
+  if (recording()) on_operand(object, v);
   return true;
 }
 
@@ -156,7 +160,7 @@ PyObject* new_array(DType dtype, int ndim, const int64_t* shape, View& out) {
   Buffer* buffer = new_buffer(bytes_of(dtype, ndim, shape));
   const Owned owner(reinterpret_cast<PyObject*>(buffer));
   out.data = static_cast<char*>(buffer->block.data);
-  if (recording()) tell_made(out.data, out.bytes());
+  if (recording()) on_allocate(out.data, out.bytes());
   const Owned address(PyLong_FromVoidPtr(buffer->block.data)), bytes(PyLong_FromSize_t(buffer->block.bytes)),
       device(PyLong_FromLong(buffer->block.device)), dims(tuple_of(shape, ndim));
   PyObject* const of_memory[] = {nullptr, address.get(), bytes.get(), owner.get(), device.get()};
@@ -182,7 +186,7 @@ void register_device_arrays(PyObject* type) {
   of_pointer = {pointers, "ptr"}, of_device = {pointers, "device_id"};
   fill_array = PyObject_GetAttrString(type, "_init");
   if (!fill_array) PyErr_Clear();
-  const bool in_c = fill_array && !PyFunction_Check(fill_array);  // CuPy's own: a subclass may have another
+  const bool in_c = fill_array && !PyFunction_Check(fill_array);  // a Python function would be a subclass's override
   bare_array = in_c ? arrays->tp_base->tp_new : nullptr;
   no_arguments = tuple_of(nullptr, 0);
   zero = PyLong_FromLong(0);

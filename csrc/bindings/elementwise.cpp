@@ -1,5 +1,5 @@
-// The elementwise ops: rows of unary.def and binary.def, and `where`.
-#include "kernels/elementwise.h"
+// Binds the elementwise ops: the rows of unary.def and binary.def, and `where`.
+#include "families/elementwise.h"
 
 #include <cstring>
 
@@ -12,7 +12,7 @@ namespace {
 using kernels::Elementwise;
 using kernels::kMaxArity;
 
-// Reads one argument: an array, or a Python number that takes the dtype of the arrays (it never widens them).
+// The views of a call's operands, and the values of the Python numbers among them, which the views point at.
 struct Operands {
   View views[kMaxArity + 1];
   double reals[kMaxArity];
@@ -20,6 +20,8 @@ struct Operands {
   bool flags[kMaxArity];
 };
 
+// Converts a Python number, the argument k, to the dtype of the arrays, which a number never widens. Throws Refused if it does not
+// fit.
 void take_number(PyObject* number, DType dtype, int k, Operands& args) {
   View& v = args.views[k + 1];
   v.ndim = 0;
@@ -52,20 +54,20 @@ void take_number(PyObject* number, DType dtype, int k, Operands& args) {
 
 PyObject* call_elementwise(const void* table, PyObject* const* args, Py_ssize_t count) {
   const auto& op = *static_cast<const Elementwise*>(table);
-  // The pullback of one input may be called as (g, kept): its row reads x or y, never both.
+  // The pullback of an op of one input takes (g, x, y), but it reads only one of x and y. The caller may pass (g, that one).
   const bool short_form = count == 2 && op.arity == 3 && op.conditions == 0;
   if (count != op.arity && !short_form) throw Refused{"wrong number of arguments"};
   Operands operands;
   View* views = operands.views;
   PyObject* given[kMaxArity];
-  bool tensors = false;  // tensors in, tensor out
-  int lead = -1;         // the first array that has the op's dtype
+  bool tensors = false;  // an argument is a tensor, so the result is one
+  int lead = -1;         // the first array that is not a condition: it sets the dtype
   for (int k = 0; k < op.arity; ++k) {
     given[k] = unwrap(args[short_form && k == 2 ? 1 : k], tensors);
     if (view_of(given[k], views[k + 1])) {
       if (lead < 0 && k >= op.conditions) lead = k;
     } else {
-      views[k + 1].ndim = -1;  // a number, read below
+      views[k + 1].ndim = -1;  // marks a number, which is read below
     }
   }
   if (lead < 0) throw Refused{"no array among the arguments"};
@@ -101,7 +103,7 @@ PyObject* call_elementwise(const void* table, PyObject* const* args, Py_ssize_t 
   return tensors ? wrap(result) : result;
 }
 
-// sum += x, in the memory of the first argument: how gradients of one tensor accumulate.
+// add_into(sum, x) adds x to `sum` in place. The gradients of one tensor accumulate in this way.
 PyObject* add_into(const void* table, PyObject* const* args, Py_ssize_t count) {
   const auto& op = *static_cast<const Elementwise*>(table);
   expect_count(count, 2);
@@ -117,7 +119,8 @@ PyObject* add_into(const void* table, PyObject* const* args, Py_ssize_t count) {
 }  // namespace
 
 void bind_elementwise(PyObject* module) {
-  PyObject* counts = PyDict_New();  // name -> (additions, multiplications, special ops) of one element, for the layers above
+  // For the layers above: the name of each op -> (additions, multiplications, special ops) of one element.
+  PyObject* counts = PyDict_New();
   if (!counts || PyModule_AddObject(module, "counts", counts) < 0) throw PythonError{};
   for (const Elementwise* op : kernels::elementwise()) {
     const char* name = op->kernel.name;

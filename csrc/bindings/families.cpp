@@ -1,4 +1,4 @@
-// Every family of kernels, bound into a module: the same for each backend.
+// Binds every family of kernels into a module. Every backend has the same families.
 #include "bindings/tables.h"
 
 namespace pb {

@@ -1,8 +1,8 @@
-// Work without the GIL, and threads that Python ends.
+// Releases the GIL, and handles threads that Python ends.
 //
-// A daemon thread that asks for the GIL while the interpreter goes away is never to run again. Python 3.14 lets it sleep; earlier
-// versions end it by unwinding its stack, through destructors and handlers that such an end is fatal to. So wherever it could come
-// from, it is caught, and the thread sleeps as in 3.14.
+// A daemon thread that requests the GIL while the interpreter shuts down must never run again. Python 3.14 suspends it. Earlier
+// versions end it by unwinding its stack, and an unwinding that passes through certain destructors and handlers ends the process.
+// Code that may request the GIL therefore catches the unwinding and suspends the thread, as Python 3.14 does.
 #pragma once
 #include <Python.h>
 #include <unistd.h>
@@ -15,14 +15,15 @@ namespace pb {
 #if defined(__GLIBCXX__)
 using ThreadEnd = abi::__forced_unwind;
 #else
-struct ThreadEnd {};  // other systems end a thread without unwinding it
+struct ThreadEnd {};  // never thrown: other systems end a thread without unwinding its stack
 #endif
 
 [[noreturn]] inline void sleep_until_exit() {
   for (;;) pause();
 }
 
-// The GIL is released while it lives. Nobody may need the GIL to let go of what the thread waits for without it.
+// Releases the GIL for the lifetime of the object. If the thread waits for a lock meanwhile, the holder of that lock must be able
+// to release it without the GIL.
 class Released {
  public:
   Released() : state_(PyEval_SaveThread()) {}

@@ -1,12 +1,12 @@
-// Reading and writing at indices: take, take_along_axis, their pullbacks, index_<how>, one_hot, nonzero.
+// Binds the ops that read and write at indices: take, take_along_axis, their pullbacks, index_<how>, one_hot, nonzero.
 #include "bindings/tables.h"
 #include "bindings/indexed.h"
-#include "kernels/scatter.h"
+#include "families/scatter.h"
 
 namespace pb {
 namespace {
 
-// The shape of x with the axis replaced by the shape of the indices; returns how many axes.
+// Writes to `shape` the shape of x with the axis replaced by the shape of the indices. Returns the number of axes.
 int taken_shape(int ndim, const int64_t* x, int axis, const View& indices, int64_t* shape) {
   if (ndim - 1 + indices.ndim > kMaxDims) throw Refused{"more than 8 axes"};
   int n = 0;
@@ -22,7 +22,7 @@ void expect_shape(const View& v, int ndim, const int64_t* shape, const char* why
   if (!same) throw Refused{why};
 }
 
-// take(x, indices, axis).
+// take(x, indices, axis)
 PyObject* call_take(const void*, PyObject* const* args, Py_ssize_t count) {
   static const Kernel kernel{"take", kernels::take, kernels::take_cost};
   expect_count(count, 3);
@@ -37,7 +37,7 @@ PyObject* call_take(const void*, PyObject* const* args, Py_ssize_t count) {
   return result.hand_out();
 }
 
-// Gives a and b one shape but for the axis, by broadcasting.
+// Broadcasts a and b to the same lengths along all axes except `axis`.
 void align(View& a, View& b, int axis) {
   if (a.ndim != b.ndim) throw Refused{"different numbers of axes"};
   for (int d = 0; d < a.ndim; ++d) {
@@ -49,7 +49,7 @@ void align(View& a, View& b, int axis) {
   }
 }
 
-// take_along_axis(x, indices, axis).
+// take_along_axis(x, indices, axis)
 PyObject* call_take_along_axis(const void*, PyObject* const* args, Py_ssize_t count) {
   static const Kernel kernel{"take_along_axis", kernels::take_along_axis, kernels::take_along_axis_cost};
   expect_count(count, 3);
@@ -63,7 +63,7 @@ PyObject* call_take_along_axis(const void*, PyObject* const* args, Py_ssize_t co
   return result.hand_out();
 }
 
-// index_<how>(x, updates, indices, axis).
+// index_<how>(x, updates, indices, axis)
 PyObject* call_index_write(const void* table, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 4);
   View views[4];
@@ -81,7 +81,7 @@ PyObject* call_index_write(const void* table, PyObject* const* args, Py_ssize_t 
   return result.hand_out();
 }
 
-// scatter_add(updates, indices, shape, axis): the pullback of take.
+// scatter_add(updates, indices, shape, axis) is the pullback of take.
 PyObject* call_scatter_add(const void* table, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 4);
   View views[3];
@@ -98,7 +98,7 @@ PyObject* call_scatter_add(const void* table, PyObject* const* args, Py_ssize_t 
   return result.hand_out();
 }
 
-// along_axis_add(updates, indices, shape, axis): the pullback of take_along_axis.
+// along_axis_add(updates, indices, shape, axis) is the pullback of take_along_axis.
 PyObject* call_along_axis_add(const void* table, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 4);
   View views[3];
@@ -117,7 +117,7 @@ PyObject* call_along_axis_add(const void* table, PyObject* const* args, Py_ssize
   return result.hand_out();
 }
 
-// one_hot(indices, depth, dtype).
+// one_hot(indices, depth, dtype)
 PyObject* call_one_hot(const void*, PyObject* const* args, Py_ssize_t count) {
   static const Kernel kernel{"one_hot", kernels::one_hot, kernels::one_hot_cost};
   expect_count(count, 3);
@@ -134,7 +134,7 @@ PyObject* call_one_hot(const void*, PyObject* const* args, Py_ssize_t count) {
   return result.hand_out();
 }
 
-// nonzero_flat(x): two launches, because the length of the result is known only after the first.
+// nonzero_flat(x) takes two launches, because the length of the result is known only after the first.
 PyObject* call_nonzero_flat(const void*, PyObject* const* args, Py_ssize_t count) {
   static const Kernel counting{"nonzero_count", kernels::nonzero_count, kernels::nonzero_cost};
   static const Kernel kernel{"nonzero_flat", kernels::nonzero_flat, kernels::nonzero_cost};

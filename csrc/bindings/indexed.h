@@ -1,7 +1,7 @@
-// What the bindings of ops that take indices share.
+// Functions that the bindings of all ops with indices use.
 #pragma once
 #include "bindings/result.h"
-#include "kernels/failure.h"
+#include "launch/failure.h"
 
 namespace pb {
 
@@ -11,11 +11,11 @@ inline View indices_or_refuse(PyObject* object) {
   return v;
 }
 
-// Runs the launch; an index out of range becomes the exception that Python knows.
+// Runs the launch, and rethrows its OutOfRange as BadIndex. That of another kernel, launched earlier on a GPU, passes unchanged.
 inline void run_indexed(const Launch& launch, int64_t work) {
   try {
     run_released(launch, work);
-  } catch (const kernels::OutOfRange& e) {
+  } catch (const OutOfRange& e) {
     if (e.kernel && e.kernel != launch.kernel->name) throw;
     throw BadIndex{e.where, e.index, e.length};
   }

@@ -1,4 +1,4 @@
-// The thread's door, seen from Python: phase, scope, and the ledger of what was launched.
+// Binds the calling thread's phase, its scope, and the ledger of its launches.
 #include "launch/ledger.h"
 
 #include <memory>
@@ -11,32 +11,36 @@ namespace pb {
 namespace {
 
 #if defined(PB_CUDA)
-constexpr int kTimed = 2;  // the detail from which launches are timed: an event between two kernels keeps them apart
+// The lowest detail of ledger_begin that times launches. On a GPU the events between kernels would keep them from overlapping, so
+// timing the phases alone must not add them.
+constexpr int kTimed = 2;
 #else
 constexpr int kTimed = 1;
 #endif
 
 thread_local std::unique_ptr<Ledger> own_ledger;
 
-// set_phase(number) -> the number before. Launches from now on are charged to it.
+// set_phase(number) -> the previous number. Sets the phase of this thread's later launches.
 PyObject* set_phase(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 1);
-  const int before = door.charge.phase;
-  door.charge.phase = int(to_int(args[0]));
-  if (door.ledger) door.ledger->enter(door.charge.phase);
+  const int before = door.attribution.phase;
+  door.attribution.phase = int(to_int(args[0]));
+  if (door.ledger) door.ledger->enter(door.attribution.phase);
   return PyLong_FromLong(before);
 }
 
+// set_scope(number) -> the previous number. Sets the scope of this thread's later launches.
 PyObject* set_scope(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 1);
-  const int before = door.charge.scope;
-  door.charge.scope = int(to_int(args[0]));
+  const int before = door.attribution.scope;
+  door.attribution.scope = int(to_int(args[0]));
   return PyLong_FromLong(before);
 }
 
-// ---- scopes: numbers that the layer above gives to what launches are for
+// ---- scopes: numbers by which the layer above identifies the op or module that launches belong to
 
-// What a scope was asked for by: an op's name and the line that called it, or the path of a module, within a scope.
+// The key of a scope: the name of an op and the line that called it (code, offset), or the path of a module (no code), within a
+// scope.
 struct Asked {
   PyObject *name, *code;
   int64_t offset;
@@ -50,11 +54,12 @@ struct HashAsked {
     return (mixed ^ (size_t(a.offset) << 20 | size_t(a.within))) * 0x9e3779b97f4a7c15u >> 16;
   }
 };
-// scope: -1 where launches stay what they are for. pulled: of the pullback.
+// scope: the new scope, or -1 to keep the current one. pulled: the scope of the op's pullback.
 struct Given {
   int scope, pulled;
 };
-// By the addresses of objects, which are kept. Under the GIL.
+// The cached answers of give_scope. Keys compare the addresses of Python objects, so the map holds references to these objects.
+// Protected by the GIL.
 std::unordered_map<Asked, Given, HashAsked> scopes;
 PyObject* give_scope = nullptr;
 
@@ -70,48 +75,50 @@ Given scope_for(const Asked& asked) {
   return scopes[asked] = numbers;
 }
 
-// scopes_by(function): function(op's name or module's path, code or None, offset, scope) gives (scope, scope of the pullback).
+// scopes_by(function) sets the function that numbers scopes: function(name of an op or path of a module, code or None, offset,
+// current scope) -> (scope, scope of the pullback).
 PyObject* scopes_by(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 1);
   give_scope = Py_NewRef(args[0]);
   Py_RETURN_NONE;
 }
 
-// scope() -> what launches are charged to now.
+// scope() -> the scope of this thread's launches.
 PyObject* scope(const void*, PyObject* const*, Py_ssize_t count) {
   expect_count(count, 0);
-  return PyLong_FromLong(door.charge.scope);
+  return PyLong_FromLong(door.attribution.scope);
 }
 
-// enter_scope(path of a module) -> the scope before.
+// enter_scope(path of a module) -> the previous scope.
 PyObject* enter_scope(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 1);
-  const int before = door.charge.scope;
-  door.charge.scope = scope_for({args[0], Py_None, 0, before}).scope;
+  const int before = door.attribution.scope;
+  door.attribution.scope = scope_for({args[0], Py_None, 0, before}).scope;
   return PyLong_FromLong(before);
 }
 
-// label(op's name, code, offset) -> the scope of the op's pullback. This phase's launches of this scope since the last call were for
-// that op, called from there.
+// label(name of an op, code, offset) -> the scope of the op's pullback. Attributes the launches of the current phase and scope
+// since the previous label to this op, called from this line.
 PyObject* label(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 3);
-  const int phase = door.charge.phase, scope = door.charge.scope;
+  const int phase = door.attribution.phase, scope = door.attribution.scope;
   const auto [to, pulled] = scope_for({args[0], args[1], to_int(args[2]), scope});
   if (door.ledger && to >= 0) door.ledger->label(phase, scope, to);
   if (door.recorder && to >= 0) door.recorder->label(phase, scope, to);
   return PyLong_FromLong(pulled);
 }
 
-// ledger_begin(detail): this thread's launches are recorded from now on. detail: 0 counts, 1 times phases, 2 times launches, and
-// replays plans launch by launch; -1 counts launches that are not performed.
+// ledger_begin(detail) starts to record this thread's launches. detail: 0 counts launches; 1 also times phases, and on the CPU
+// launches; 2 also times launches on a GPU, and replays plans launch by launch; -1 counts launches without performing them.
 PyObject* ledger_begin(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 1);
   const int64_t detail = to_int(args[0]);
   own_ledger = std::make_unique<Ledger>(detail >= 1, detail >= kTimed, detail == 2 || detail < 0, detail < 0);
   door.ledger = own_ledger.get();
-  door.ledger->enter(door.charge.phase);
+  door.ledger->enter(door.attribution.phase);
   Py_RETURN_NONE;
 }
+// ledger_end() stops recording. The ledger is kept for ledger_take.
 PyObject* ledger_end(const void*, PyObject* const*, Py_ssize_t count) {
   expect_count(count, 0);
   if (door.ledger) door.ledger->enter(kEnd);
@@ -133,7 +140,7 @@ PyObject* figures(const Cost& c) {
   return tuple;
 }
 
-// A list of what build(item) makes of each.
+// Returns a list of build(item) for every item. Returns null with a Python exception set if a call of build does.
 template <class Items, class Build> PyObject* list_of(const Items& items, Build&& build) {
   PyObject* list = PyList_New(Py_ssize_t(items.size()));
   for (size_t k = 0; list && k < items.size(); ++k) {
@@ -147,10 +154,13 @@ template <class Items, class Build> PyObject* list_of(const Items& items, Build&
   return list;
 }
 
-// ledger_take() -> (sums, launches, borders, phases, launching) since ledger_begin, and nothing any more. A sum is
-// ((kernel, phase, scope, dtype), launches, nanoseconds, figures); a launch ((kernel, phase, scope, dtype), figures, live bytes,
-// begin, end), the last ones; a border (nanoseconds, phase), the last ones; phases: nanoseconds of each before them; launching:
-// those of the host in launches. Times are of the monotonic clock.
+// ledger_take() -> (sums, launches, borders, phases, launching) since ledger_begin, or None without a ledger. Discards the ledger.
+// sums: one ((kernel, phase, scope, dtype), launches, nanoseconds, figures) for launches that have these four in common.
+// launches: the most recent ones, each ((kernel, phase, scope, dtype), figures, live bytes, begin, end).
+// borders: the most recent starts of a phase, each (nanoseconds, phase).
+// phases: the nanoseconds that each phase took before the first of these borders.
+// launching: the nanoseconds that the host spent in launches, if these are timed.
+// Points in time are nanoseconds of the monotonic clock.
 PyObject* ledger_take(const void*, PyObject* const*, Py_ssize_t count) {
   expect_count(count, 0);
   if (!own_ledger) Py_RETURN_NONE;
@@ -163,19 +173,20 @@ PyObject* ledger_take(const void*, PyObject* const*, Py_ssize_t count) {
     return Py_BuildValue("(NNLLL)", charged(r.key), figures(r.cost), (long long)r.live_bytes, (long long)r.begin,
                          (long long)r.end);
   });
-  PyObject* borders = list_of(taken.borders, [](const Border& b) { return Py_BuildValue("(Li)", (long long)b.mark, b.phase); });
+  PyObject* changes =
+      list_of(taken.phase_changes, [](const PhaseChange& b) { return Py_BuildValue("(Li)", (long long)b.mark, b.phase); });
   const std::vector<int64_t> before(taken.phases, taken.phases + kPhases);
   PyObject* phases = list_of(before, [](int64_t nanoseconds) { return PyLong_FromLongLong(nanoseconds); });
-  return Py_BuildValue("(NNNNL)", sums, launches, borders, phases, (long long)taken.launching);
+  return Py_BuildValue("(NNNNL)", sums, launches, changes, phases, (long long)taken.launching);
 }
 
-// live_bytes() -> of the arrays that kernels made.
+// live_bytes() -> the bytes of all live arrays that kernels allocated.
 PyObject* count_live_bytes(const void*, PyObject* const*, Py_ssize_t count) {
   expect_count(count, 0);
   return PyLong_FromLongLong(live_bytes());
 }
 
-// launches_elsewhere() -> launches of threads without a ledger, so far, while any thread had one.
+// launches_elsewhere() -> the number of launches so far that a thread without a ledger made while another thread had one.
 PyObject* count_elsewhere(const void*, PyObject* const*, Py_ssize_t) {
   return PyLong_FromLongLong(launches_without_ledger.load(std::memory_order_relaxed));
 }

@@ -1,9 +1,11 @@
-// The module _level: which x86-64 level this machine runs, asked before any code compiled for a level is loaded.
-// Built for the baseline, without pybind11. With PB_LEVEL_MAIN it is a program instead: CMake's native-best runs it.
+// The module _level reports the x86-64 level of this machine. Python calls it before it loads any code compiled for a level, so
+// the module is built for the baseline level, without pybind11. With PB_LEVEL_MAIN this file is a program instead, whose exit
+// status is the level; CMake runs it for native-best.
 
 namespace {
 
-// 2, 3 or 4: the highest x86-64 level that CPU and operating system both support; 0 below v2 or on another architecture.
+// Returns 2, 3 or 4, the highest x86-64 level that both the CPU and the operating system support; 0 below v2 or on another
+// architecture.
 int level() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
@@ -11,7 +13,7 @@ int level() {
   if (__builtin_cpu_supports("x86-64-v4")) return 4;
   if (__builtin_cpu_supports("x86-64-v3")) return 3;
   if (__builtin_cpu_supports("x86-64-v2")) return 2;
-#else  // the names of the levels are newer than these compilers; every CPU with these features has the others
+#else  // these compilers are older than the names of the levels; a CPU with the features tested here has a level's other features
   const bool v2 = __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("ssse3") && __builtin_cpu_supports("popcnt");
   const bool v3 = v2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
   const bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&

@@ -1,28 +1,29 @@
-// Products of matrices, and the linear layer with its pullback.
+// Binds matrix products, and the linear layer with its pullback.
 #include <algorithm>
 #include <cstring>
 #include <optional>
 
 #include "bindings/result.h"
 #include "bindings/tables.h"
-#include "kernels/executed.h"
-#include "kernels/matmul.h"
+#include "families/executed.h"
+#include "families/matmul.h"
 
 namespace pb {
 namespace {
 
 using kernels::Linear;
 
-int64_t released_work(int64_t multiply_adds) { return multiply_adds / 32; }  // as run_released counts work
+// Returns the work that run_released() expects for a product: 32 multiply-adds take about as long as one flop of an elementwise op.
+int64_t released_work(int64_t multiply_adds) { return multiply_adds / 32; }
 
-// A vector counts as a matrix of one row or one column.
+// Turn a vector into a matrix of one row or of one column.
 void as_rows(View& v) {
   std::memmove(v.shape + 1, v.shape, sizeof(int64_t)), std::memmove(v.stride + 1, v.stride, sizeof(int64_t));
   v.ndim = 2, v.shape[0] = 1, v.stride[0] = 0;
 }
 void as_columns(View& v) { v.ndim = 2, v.shape[1] = 1, v.stride[1] = 0; }
 
-// The broadcast batch axes of a and b, as NumPy broadcasts; returns how many.
+// Broadcasts the batch axes of a and b by NumPy's rules and writes their lengths to `shape`. Returns the number of batch axes.
 int batch_shape(const View& a, const View& b, int64_t* shape) {
   const int axes = std::max(a.ndim, b.ndim) - 2;
   for (int d = 0; d < axes; ++d) {
@@ -94,7 +95,7 @@ PyObject* call_linear(const void* table, PyObject* const* args, Py_ssize_t count
   return result.hand_out();
 }
 
-// A new array where it is needed, of x's or w's shape or its first axes.
+// A gradient with the dtype and the first `ndim` axes of `like`. No array is allocated if the gradient is not needed.
 struct Gradient {
   std::optional<Result> array;
   Gradient(PyObject* needed, const View& like, int ndim, View& out) {
@@ -107,7 +108,7 @@ struct Gradient {
   }
 };
 
-// linear_pullback(g, x, w, y, activation, need_x, need_w, need_b) -> (gx, gw, gb), None for what is not needed.
+// linear_pullback(g, x, w, y, activation, need_x, need_w, need_b) -> (gx, gw, gb), with None for a gradient that is not needed.
 PyObject* call_linear_pullback(const void* table, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 8);
   const auto& op = *static_cast<const Linear*>(table);
@@ -132,7 +133,7 @@ PyObject* call_linear_pullback(const void* table, PyObject* const* args, Py_ssiz
   return result;
 }
 
-// set_matmul_precision(number) -> the number before, of this thread: an index into kernels::Precision.
+// set_matmul_precision(number) -> the previous number. Sets this thread's precision; the numbers are those of kernels::Precision.
 PyObject* call_set_precision(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 1);
   const int64_t number = to_int(args[0]);
@@ -145,6 +146,13 @@ PyObject* call_set_precision(const void*, PyObject* const* args, Py_ssize_t coun
 }  // namespace
 
 void bind_matmul(PyObject* module) {
+  PyObject* activations = PyTuple_New(kernels::kActivations);  // the names of the activations of `linear`, by number
+  if (!activations || PyModule_AddObject(module, "activations", activations) < 0) throw PythonError{};
+  for (int k = 0; k < kernels::kActivations; ++k) {
+    PyObject* name = PyUnicode_FromString(kernels::kActivationNames[k]);
+    if (!name) throw PythonError{};
+    PyTuple_SET_ITEM(activations, k, name);
+  }
   define(module, "matmul", call_matmul, nullptr);
   define(module, "linear", call_linear, &kernels::linear_forward());
   define(module, "linear_pullback", call_linear_pullback, &kernels::linear_backward());

@@ -1,4 +1,4 @@
-// NumPy's C functions: one table of them for all files of a module, filled where PB_NUMPY_TABLE is defined.
+// Includes NumPy's C API. All files of a module share one table of its functions; the file that defines PB_NUMPY_TABLE fills it.
 #pragma once
 #define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
 #define PY_ARRAY_UNIQUE_SYMBOL pb_numpy_api

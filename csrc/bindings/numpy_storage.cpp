@@ -1,4 +1,4 @@
-// NumPy arrays as the storage: of the CPU, and of the simulated GPU, where their class marks them as the device's.
+// NumPy arrays as the storage of the CPU and of the simulated GPU. A subclass marks the arrays of the simulated GPU.
 #include "bindings/buffer.h"
 #include "bindings/numpy_api.h"
 #include "bindings/storage.h"
@@ -7,11 +7,13 @@ namespace pb {
 namespace {
 
 #if defined(PB_CUDA)
-constexpr size_t kPooledBytes = 0;  // all memory is the device's
+constexpr size_t kPooledBytes = 0;  // all arrays come from the device's allocator
 #else
-constexpr size_t kPooledBytes = 64 * 1024;  // larger outputs come from the caching allocator; all while a profile looks on
+// NumPy allocates arrays with fewer bytes than this; larger ones come from the caching allocator. All arrays come from the latter
+// while this thread records a plan or a ledger that times its phases.
+constexpr size_t kPooledBytes = 64 * 1024;
 #endif
-PyTypeObject* array_type = nullptr;  // of the arrays that are taken and made
+PyTypeObject* array_type = nullptr;  // the class of the arrays that kernels accept and return
 
 }  // namespace
 
@@ -24,7 +26,7 @@ bool view_of(PyObject* object, View& v) {
   v.data = PyArray_BYTES(array);
   v.ndim = ndim;
   for (int d = 0; d < ndim; ++d) v.shape[d] = PyArray_DIMS(array)[d], v.stride[d] = PyArray_STRIDES(array)[d];
-  if (recording()) tell_seen(object, v);
+  if (recording()) on_operand(object, v);
   return true;
 }
 
@@ -34,7 +36,7 @@ PyObject* new_array(DType dtype, int ndim, const int64_t* shape, View& out) {
   npy_intp dims[kMaxDims];
   for (int d = 0; d < ndim; ++d) dims[d] = shape[d];
   PyObject* array;
-  if (bytes < kPooledBytes && !recording() && !(door.ledger && door.ledger->has_borders)) {
+  if (bytes < kPooledBytes && !recording() && !(door.ledger && door.ledger->has_phases)) {
     Py_INCREF(descriptor);
     array = PyArray_NewFromDescr(array_type, descriptor, ndim, dims, nullptr, nullptr, 0, nullptr);
     if (!array) throw PythonError{};
@@ -47,7 +49,7 @@ PyObject* new_array(DType dtype, int ndim, const int64_t* shape, View& out) {
       throw PythonError{};
     }
     PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(array), reinterpret_cast<PyObject*>(buffer));
-    if (recording()) tell_made(static_cast<char*>(buffer->block.data), int64_t(bytes));
+    if (recording()) on_allocate(static_cast<char*>(buffer->block.data), int64_t(bytes));
   }
   out.data = PyArray_BYTES(reinterpret_cast<PyArrayObject*>(array));
   out.dtype = dtype;

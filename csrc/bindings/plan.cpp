@@ -1,4 +1,4 @@
-// Replaying a plan from Python, and what it tells of itself.
+// Binds the functions that replay a plan and describe it.
 #include "bindings/plan.h"
 
 #include <pthread.h>
@@ -13,7 +13,7 @@
 #include "bindings/gil.h"
 #include "bindings/result.h"
 #include "bindings/tables.h"
-#include "kernels/failure.h"
+#include "launch/failure.h"
 #include "launch/clock.h"
 
 #if defined(PB_CUDA)
@@ -24,8 +24,8 @@ namespace pb {
 namespace {
 
 constexpr const char* kName = "pullback.plan";
-constexpr size_t kNear = 16;                    // so many inputs and results without an allocation
-constexpr int64_t kUninterrupted = 50'000'000;  // nanoseconds that a run of several steps takes before it looks at the signals
+constexpr size_t kNear = 16;                    // up to this many inputs and results need no allocation for their views
+constexpr int64_t kUninterrupted = 50'000'000;  // nanoseconds between the checks for signals in a run of several steps
 
 OwnedPlan& plan_or_refuse(PyObject* capsule) {
   auto* plan = static_cast<OwnedPlan*>(PyCapsule_GetPointer(capsule, kName));
@@ -34,25 +34,25 @@ OwnedPlan& plan_or_refuse(PyObject* capsule) {
 }
 
 char* new_memory(OwnedPlan& owned, int64_t bytes) {
-  owned.memory.push_back(kernels::allocate(size_t(bytes), kernels::Holder::recordings));
+  owned.memory.push_back(pb::allocate(size_t(bytes), Holder::recordings));
   return static_cast<char*>(owned.memory.back().data);
 }
 
-// The arena for temporaries.
+// Allocates the arena and places the plan's temporaries in it.
 void give_memory(OwnedPlan& owned, Plan& plan) {
   char* arena = plan.arena_bytes ? new_memory(owned, plan.arena_bytes) : nullptr;
   for (size_t b = 0; b < plan.blocks.size(); ++b) {
     const Block& block = plan.blocks[b];
-    if (block.home == Home::arena && block.first >= 0) plan.move(int(b), arena + block.offset);
+    if (block.kind == BlockKind::arena && block.first >= 0) plan.move(int(b), arena + block.offset);
   }
 }
 
-// What a ledger is told of: every launch by itself, as it was recorded.
+// Computes the ledger entries of the plan: one for each launch of the unfused plan.
 void make_figures(OwnedPlan& owned) {
   if (owned.figures) return;
   owned.plain.finish(owned.plain_fusion, kArenaAlign);
   std::vector<PlanRecord> figures;
-  for (const Step& step : owned.plain.steps) figures.push_back(figures_of(step.launch, step.charge));
+  for (const Step& step : owned.plain.steps) figures.push_back(figures_of(step.launch, step.attribution));
   owned.figures = std::make_shared<const std::vector<PlanRecord>>(std::move(figures));
   for (const Group& group : owned.plan.groups) {
     size_t place = 0;
@@ -61,7 +61,7 @@ void make_figures(OwnedPlan& owned) {
   }
 }
 
-// The same with memory, to replay launch by launch.
+// Returns the unfused plan with its memory, ready to be replayed launch by launch.
 Plan& plain_plan(OwnedPlan& owned) {
   make_figures(owned);
   if (!owned.plain_ready) give_memory(owned, owned.plain);
@@ -70,13 +70,14 @@ Plan& plain_plan(OwnedPlan& owned) {
 }
 
 #if defined(PB_CUDA)
-// A child of a process that has used a GPU cannot replay: its first question for a stream says so.
+// A process that was forked from one that had used a GPU cannot replay: cuda::stream() throws a Failure there.
 struct BesideOthers {
   const cuda::Stream stream = cuda::stream();
 };
 #else
-// Every replay holds it, shared with the others; a fork waits until nobody does. So a child finds no plan half run, and no lock taken
-// by a thread that it does not have. Nobody who holds it asks for the GIL, which the forking thread has.
+// Every replay holds this mutex in shared mode, and a fork waits until no replay does. A child process therefore finds no plan
+// half run, and no lock held by a thread that does not exist there. A replay never requests the GIL while it holds the mutex,
+// because the forking thread has the GIL.
 std::shared_mutex& replays() {
   static std::shared_mutex* all = [] {
     static std::shared_mutex* made = new std::shared_mutex;
@@ -90,8 +91,8 @@ struct BesideOthers {
 };
 #endif
 
-// The input in the place of the recorded one, which it is like but for the leading axis of steps. Arguments that are no tensors
-// are part of what Python compares: here only a tensor or an array will do.
+// Returns the view of an input, which must have the dtype, shape and strides of the recorded one, after a leading axis of steps if
+// steps > 0. Accepts only tensors and arrays, because Python compares the other arguments itself.
 View input_or_refuse(PyObject* object, const View& recorded, int64_t steps) {
   const View v = view_or_refuse(bare(object));
   const int lead = steps ? 1 : 0;
@@ -103,7 +104,7 @@ View input_or_refuse(PyObject* object, const View& recorded, int64_t steps) {
   return v;
 }
 
-// New arrays for the results, as tensors in a list; their views follow those of the inputs.
+// Returns a list of new tensors for the results, and writes their views to `views`.
 PyObject* new_results(const OwnedPlan& owned, int64_t steps, View* views) {
   PyObject* list = PyList_New(Py_ssize_t(owned.results.size()));
   if (!list) throw PythonError{};
@@ -123,7 +124,7 @@ PyObject* new_results(const OwnedPlan& owned, int64_t steps, View* views) {
   return list;
 }
 
-// The time of a group is that of its first recorded launch.
+// Adds the replays to this thread's ledger. The time of a group is attributed to the group's first recorded launch.
 void tell_replays(OwnedPlan& owned, int64_t passes, const std::vector<int64_t>& of_groups) {
   make_figures(owned);
   std::vector<int64_t> nanoseconds(owned.figures->size());
@@ -131,15 +132,15 @@ void tell_replays(OwnedPlan& owned, int64_t passes, const std::vector<int64_t>& 
   door.ledger->replayed(owned.figures, passes, nanoseconds.data());
 }
 
-// `passes` steps from number `from` on, without the GIL.
+// Runs `passes` steps, beginning with step `from`, without the GIL.
 void run_passes(OwnedPlan& owned, int64_t steps, int64_t from, int64_t passes, const View* views) {
   const size_t all = owned.plan.given.size();
   const Released released;
   const BesideOthers beside_others;
   const std::lock_guard<std::mutex> lock(owned.mutex);
-  Span near[kNear];
-  std::vector<Span> far(all > kNear ? all : 0);
-  Span* given = all > kNear ? far.data() : near;
+  StridedAddress near[kNear];
+  std::vector<StridedAddress> far(all > kNear ? all : 0);
+  StridedAddress* given = all > kNear ? far.data() : near;
   for (size_t k = 0; k < all; ++k) {
     const int64_t stride = steps ? views[k].stride[0] : 0;
     given[k] = {views[k].data + from * stride, stride};
@@ -159,8 +160,8 @@ void run_passes(OwnedPlan& owned, int64_t steps, int64_t from, int64_t passes, c
   launches_without_ledger.fetch_add(passes * int64_t(owned.figures->size()), std::memory_order_relaxed);
 }
 
-// All steps. On the CPU with a look at the signals now and then: Ctrl-C ends the run between two steps. A GPU is given its work in no
-// time.
+// Runs all steps. On the CPU it checks for signals about every kUninterrupted nanoseconds, so that Ctrl-C ends the run between two
+// steps. On a GPU it does not, because queueing the work takes little time.
 void run_steps(OwnedPlan& owned, int64_t steps, const View* views) {
   const int64_t passes = steps ? steps : 1;
   owned.done = 0;
@@ -179,15 +180,16 @@ void run_steps(OwnedPlan& owned, int64_t steps, const View* views) {
 #endif
 }
 
-// The steps that the last run has done as a whole; of the step after them, how many of the recorded launches were begun.
+// Returns the number of complete steps of the last run, and the number of recorded launches that the unfinished step had begun.
 std::pair<int64_t, int> done(const OwnedPlan& owned) {
   const int begun = owned.progress.begun;
   return {owned.done + owned.progress.passes,
           begun ? (owned.ran_plain ? owned.plain : owned.plan).steps[begun - 1].number + 1 : 0};
 }
 
-// Adds what the run has done to attributes of Python's objects: counts are tuples (object, name of the attribute, launches before it was
-// counted in the recording). Here, because no signal comes between what is done and what is counted.
+// Adds to attributes of Python objects how often the run has reached their point in the recording. counts: tuples (object, name of
+// the attribute, number of launches recorded before that point). C++ does this so that no signal handler can run between the work
+// and the counting.
 void count_runs(const OwnedPlan& owned, const Items& counts) {
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
@@ -204,23 +206,23 @@ void count_runs(const OwnedPlan& owned, const Items& counts) {
   PyErr_Restore(type, value, traceback);
 }
 
-// Says once that a plan's launches do not run as a graph, which costs time. A filter that makes an error of warnings cannot stop a run
-// that is over.
+// Warns once that a plan's launches do not run as a CUDA graph, which makes them slower. If a warnings filter turns the warning
+// into an error, the error is only printed, because the run is already over.
 void warn_of_single_launches(OwnedPlan& owned) {
   if (owned.warned || !owned.program->gave_up) return;
   owned.warned = true;
   const std::string text = "a captured function does not run as a CUDA graph: " + owned.program->state().why_single +
                            ". Its kernels are launched one by one instead, with the same results in more time. explain() keeps "
                            "the reason; PULLBACK_CUDA_GRAPHS=0 launches them so from the beginning.";
-  PyObject* site = PyImport_ImportModule("pullback.site");
+  PyObject* site = PyImport_ImportModule("pullback.autodiff.site");
   PyObject* done = site ? PyObject_CallMethod(site, "warn", "sO", text.c_str(), PyExc_RuntimeWarning) : nullptr;
   if (!done) PyErr_WriteUnraisable(nullptr);
   Py_XDECREF(done);
   Py_XDECREF(site);
 }
 
-// plan_run(plan, inputs, steps, counts) -> results, tensors. With steps > 0 inputs and results have a leading axis of so many, run one
-// after the other. counts: see count_runs; what was done before an exception is counted, too.
+// plan_run(plan, inputs, steps, counts) -> a list of tensors, the results. With steps > 0, inputs and results have a leading axis
+// of this length, and the plan runs once per index. counts: see count_runs(), which also counts the steps done before an exception.
 PyObject* plan_run(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 4);
   OwnedPlan& owned = plan_or_refuse(args[0]);
@@ -238,10 +240,10 @@ PyObject* plan_run(const void*, PyObject* const* args, Py_ssize_t count) {
   PyObject* results = new_results(owned, steps, views + in);
   try {
     run_steps(owned, steps, views);
-  } catch (const kernels::OutOfRange& e) {
+  } catch (const OutOfRange& e) {
     count_runs(owned, counts);
     Py_DECREF(results);
-    if (e.kernel) throw;  // a GPU tells of a launch before
+    if (e.kernel) throw;  // a GPU reports the index after the launch that found it, perhaps one before this run
     throw BadIndex{e.where, e.index, e.length};
   } catch (...) {
     count_runs(owned, counts);
@@ -253,8 +255,8 @@ PyObject* plan_run(const void*, PyObject* const* args, Py_ssize_t count) {
   return results;
 }
 
-// plan_done(plan) -> of the last run, that an exception ended: steps that were done as a whole; of the step after them, how many
-// of the recorded launches were begun, and the name of the last.
+// plan_done(plan) -> (complete steps, recorded launches that the unfinished step had begun, the name of the last of these) of the
+// last run, which an exception ended.
 PyObject* plan_done(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 1);
   const OwnedPlan& owned = plan_or_refuse(args[0]);
@@ -264,7 +266,7 @@ PyObject* plan_done(const void*, PyObject* const* args, Py_ssize_t count) {
   return Py_BuildValue("(Lis)", (long long)passes, launches, name);
 }
 
-// plan_facts(plan) -> (launches recorded, dead ones, launches kept, kernels per replay, bytes of the arena).
+// plan_facts(plan) -> (recorded launches, dead launches, launches kept, kernels per replay, bytes of the arena)
 PyObject* plan_facts(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 1);
   const Plan& plan = plan_or_refuse(args[0]).plan;
@@ -272,7 +274,8 @@ PyObject* plan_facts(const void*, PyObject* const* args, Py_ssize_t count) {
                        (long long)plan.arena_bytes);
 }
 
-// plan_state(plan) -> (CUDA graphs, nodes of the last one, those of them that are kernels, why kernels are launched one by one or None).
+// plan_state(plan) -> (number of CUDA graphs, nodes of the newest graph, kernels among these nodes, the reason why kernels are
+// launched one by one or None)
 PyObject* plan_state(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 1);
   const ProgramState state = plan_or_refuse(args[0]).program->state();
@@ -293,7 +296,8 @@ PyObject* names_of(const Step& step) {
   return names;
 }
 
-// plan_rows(plan) -> for each launch (the recorded kernels that it does, group, phase, dtype, shape of its first output, why it begins a group).
+// plan_rows(plan) -> a list with one tuple per launch of the plan: (names of the recorded kernels it performs, group, phase, dtype,
+// shape of its first output, the reason why it starts a new group or None).
 PyObject* plan_rows(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 1);
   const Plan& plan = plan_or_refuse(args[0]).plan;
@@ -303,8 +307,8 @@ PyObject* plan_rows(const void*, PyObject* const* args, Py_ssize_t count) {
     for (int s = plan.groups[g].first; s < plan.groups[g].first + plan.groups[g].count; ++s) {
       const Step& step = plan.steps[s];
       const View& out = plan.out(step).view;
-      PyObject* row = Py_BuildValue("(NiisNz)", names_of(step), int(g), step.charge.phase, kDTypeName[int(out.dtype)],
-                                    shape_of(out), step.why_alone);
+      PyObject* row = Py_BuildValue("(NiisNz)", names_of(step), int(g), step.attribution.phase, kDTypeName[int(out.dtype)],
+                                    shape_of(out), step.unfused_reason);
       if (!row || PyList_Append(rows, row) < 0) {
         Py_XDECREF(row);
         Py_DECREF(rows);
@@ -320,7 +324,7 @@ PyObject* plan_rows(const void*, PyObject* const* args, Py_ssize_t count) {
 
 OwnedPlan::~OwnedPlan() {
   program.reset();
-  for (const kernels::Block& block : memory) kernels::release(block);
+  for (const Allocation& block : memory) pb::release(block);
   for (PyObject* owner : owners) Py_DECREF(owner);
 }
 

@@ -1,44 +1,45 @@
-// A plan with the memory that it lives in, as Python holds it.
+// OwnedPlan is a plan with its memory and its program. A Python capsule owns it.
 #pragma once
 #include <memory>
 #include <mutex>
 #include <vector>
 
 #include "bindings/arrays.h"
-#include "kernels/memory.h"
+#include "launch/memory.h"
 #include "launch/plan.h"
 
 namespace pb {
 
 struct PlanResult {
   int block;
-  View view;  // of the array that was recorded
+  View view;  // the view of the recorded array
 };
 
 struct OwnedPlan {
   Plan plan;
-  Plan plain;                // the same without fusion, for a ledger that is told of each launch
+  Plan plain;                // the plan without fusion, for ledgers, which count every launch
   std::vector<View> inputs;  // block k is input k
   std::vector<PlanResult> results;
-  std::vector<PyObject*> owners;       // of memory that the plan reads and writes, but did not make
-  std::vector<kernels::Block> memory;  // the arenas and copies
-  std::unique_ptr<Program> program;    // goes before the memory
-  std::mutex mutex;                    // one replay at a time
+  std::vector<PyObject*> owners;     // the owners of memory that the plan uses but did not allocate
+  std::vector<Allocation> memory;    // the arenas of `plan` and `plain`
+  std::unique_ptr<Program> program;  // destroyed before the memory is released
+  std::mutex mutex;                  // one replay at a time
   int device = 0;
-  int64_t done = 0;   // steps of the last run that were done before `progress`
-  Progress progress;  // of the last run
+  int64_t done = 0;   // steps of the last run that were complete before those in `progress`
+  Progress progress;  // the progress of the last run since its last check for signals
   bool plain_ready = false;
-  bool warned = false;                   // that its launches do not run as a graph
-  bool ran_plain = false;                // the last run was one of `plain`
-  Fusion plain_fusion = Fusion::needed;  // none if `plan` keeps launches that nobody needs, too
-  // Of the launches of `plain`, once a ledger has asked; and which of them is the first that a group of `plan` does.
+  bool warned = false;                      // the user has been warned that the launches do not run as a graph
+  bool ran_plain = false;                   // the last run replayed `plain`
+  Fusion plain_fusion = Fusion::drop_dead;  // Fusion::none if `plan` keeps launches whose results are unused
+  // The ledger entries of the launches of `plain`, computed when they are first needed. figures_of_groups[g] is the index of the
+  // entry of the first launch of group g of `plan`.
   std::shared_ptr<const std::vector<PlanRecord>> figures;
   std::vector<size_t> figures_of_groups;
 
   ~OwnedPlan();
 };
 
-// Makes the recorded plan ready, and the Python object that owns it.
+// Prepares the recorded plan for replays. Returns a new capsule that owns it.
 PyObject* plan_capsule(std::unique_ptr<OwnedPlan> plan, Fusion fusion);
 void bind_plan(PyObject* module);
 

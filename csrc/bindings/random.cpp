@@ -1,15 +1,15 @@
-// Random numbers: a row for each distribution, and dropout. `state` is a uint64 array [seed, serial of the call].
-#include "kernels/random.h"
+// Binds the random numbers (one table row per real distribution) and dropout. `state` is a uint64 array [seed, serial of the call].
+#include "families/random.h"
 
 #include "bindings/result.h"
 #include "bindings/tables.h"
-#include "kernels/executed.h"
-#include "kernels/order.h"
+#include "families/executed.h"
+#include "families/sort.h"
 
 namespace pb {
 namespace {
 
-constexpr int64_t kDrawWork = 8;  // of an element, in units of a flop
+constexpr int64_t kDrawWork = 8;  // the work of drawing one element, in flops
 
 View state_or_refuse(PyObject* object) {
   const View state = view_or_refuse(object);
@@ -17,13 +17,13 @@ View state_or_refuse(PyObject* object) {
   return state;
 }
 
-// What the family keeps of a distribution.
+// A distribution of real numbers: its kernel, and the number of its parameters.
 struct Distribution {
   Kernel kernel;
   int params;
 };
 
-// <distribution>(state, shape, dtype, params…).
+// <distribution>(state, shape, dtype, params…)
 PyObject* call_real(const void* table, PyObject* const* args, Py_ssize_t count) {
   const auto& op = *static_cast<const Distribution*>(table);
   expect_count(count, 3 + op.params);
@@ -40,7 +40,7 @@ PyObject* call_real(const void* table, PyObject* const* args, Py_ssize_t count) 
   return result.hand_out();
 }
 
-// bernoulli(state, shape, p): bool.
+// bernoulli(state, shape, p) -> bool
 PyObject* call_bernoulli(const void*, PyObject* const* args, Py_ssize_t count) {
   static const Kernel kernel{"bernoulli", kernels::bernoulli, kernels::random_cost<0, 2, 0>};
   expect_count(count, 3);
@@ -54,7 +54,7 @@ PyObject* call_bernoulli(const void*, PyObject* const* args, Py_ssize_t count) {
   return result.hand_out();
 }
 
-// randint(state, shape, dtype, low, high).
+// randint(state, shape, dtype, low, high)
 PyObject* call_randint(const void*, PyObject* const* args, Py_ssize_t count) {
   static const Kernel kernel{"randint", kernels::randint, kernels::random_cost<0, 0, 0>};
   expect_count(count, 5);
@@ -71,7 +71,7 @@ PyObject* call_randint(const void*, PyObject* const* args, Py_ssize_t count) {
   return result.hand_out();
 }
 
-// random_keys(state, count): uint64. permutation(state, count): int64.
+// random_keys(state, count) -> uint64; permutation(state, count) -> int64
 PyObject* call_flat(const void* table, PyObject* const* args, Py_ssize_t count) {
   const auto& kernel = *static_cast<const Kernel*>(table);
   expect_count(count, 2);
@@ -84,7 +84,7 @@ PyObject* call_flat(const void* table, PyObject* const* args, Py_ssize_t count) 
   return result.hand_out();
 }
 
-// dropout(x, state, p): and the pullback is the same function of the cotangent.
+// dropout(x, state, p). Its pullback is the same function, applied to the cotangent with the same state.
 PyObject* call_dropout(const void*, PyObject* const* args, Py_ssize_t count) {
   static const Kernel kernel{"dropout", kernels::dropout, kernels::dropout_cost, kernels::executed_dropout};
   expect_count(count, 3);
@@ -98,7 +98,7 @@ PyObject* call_dropout(const void*, PyObject* const* args, Py_ssize_t count) {
   return result.hand_out();
 }
 
-// random_state(state, offset): a new state, so many calls further. advance_state(state, offset): in place.
+// random_state(state, offset) -> a new state, `offset` calls further on. advance_state(state, offset) changes the state in place.
 template <bool kInPlace> PyObject* call_random_state(const void*, PyObject* const* args, Py_ssize_t count) {
   static const Kernel kernel{"random_state", kernels::random_state, kernels::random_cost<0, 0, 0>};
   expect_count(count, 2);

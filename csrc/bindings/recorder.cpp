@@ -1,4 +1,4 @@
-// Recording a plan at the door: whose memory each operand is. See launch/plan.h for what becomes of it.
+// Records the launches of a thread as a plan, and finds the block that each operand lies in. launch/plan.h describes plans.
 #include "bindings/recorder.h"
 
 #include <pthread.h>
@@ -19,15 +19,15 @@ std::atomic<int> recordings{0};
 
 namespace {
 
-// Memory that the recording made, or was given as an input, while it is the owner's.
-struct Span {
+// A block's memory, which this thread allocated while recording or received as an input, until its owner releases it.
+struct BlockRange {
   int64_t bytes;
   int block;
 };
 
 class Recording;
 
-// The recordings of all threads: any thread may give back memory that one of them knows.
+// The recordings of all threads. Any thread may release memory that belongs to one of them.
 struct All {
   std::mutex mutex;
   std::vector<Recording*> recordings;
@@ -36,33 +36,34 @@ All& all();
 
 class Recording : public Recorder {
  public:
-  // `elsewhere`: launches of this device are refused, because another's are recorded.
+  // elsewhere: add() refuses every launch on this device, because another device's launches are recorded.
   explicit Recording(bool elsewhere) : elsewhere_(elsewhere), plan_(std::make_unique<OwnedPlan>()) {}
   ~Recording() override;
 
-  void add(const Launch& launch, const Charge& charge) override {
+  void add(const Launch& launch, const Attribution& attribution) override {
     if (elsewhere_) throw Refused{"a launch on a device that is not recorded"};
     const std::lock_guard<std::mutex> lock(all().mutex);
-    plan_->plan.add(launch, charge, [this](const View& v) { return place_of(v); });
+    plan_->plan.add(launch, attribution, [this](const View& v) { return location_of(v); });
   }
   void label(int phase, int from, int to) override {
     std::vector<Step>& steps = plan_->plan.steps;
     for (; labelled_ < steps.size(); ++labelled_) {
-      Charge& charge = steps[labelled_].charge;
-      if (charge.phase == phase && charge.scope == from) charge.scope = to;
+      Attribution& attribution = steps[labelled_].attribution;
+      if (attribution.phase == phase && attribution.scope == from) attribution.scope = to;
     }
   }
-  void made(char* data, int64_t bytes, Home home) {
+  void made(char* data, int64_t bytes, BlockKind kind) {
     const std::lock_guard<std::mutex> lock(all().mutex);
-    spans_[data] = {bytes, int(plan_->plan.blocks.size())};
-    plan_->plan.blocks.push_back({home, bytes});
+    ranges_[data] = {bytes, int(plan_->plan.blocks.size())};
+    plan_->plan.blocks.push_back({kind, bytes});
   }
-  void given_back(char* data) { spans_.erase(data); }  // with the lock
-  Place place_of(const View& v) const {
-    auto after = spans_.upper_bound(v.data);
-    if (after == spans_.begin()) return {-1, 0};
-    const auto& [start, span] = *std::prev(after);
-    return v.data < start + std::max<int64_t>(span.bytes, 1) ? Place{span.block, v.data - start} : Place{-1, 0};
+  void given_back(char* data) { ranges_.erase(data); }  // the caller holds the lock of all()
+  OperandLocation location_of(const View& v) const {
+    auto after = ranges_.upper_bound(v.data);
+    if (after == ranges_.begin()) return {-1, 0};
+    const auto& [start, range] = *std::prev(after);
+    return v.data < start + std::max<int64_t>(range.bytes, 1) ? OperandLocation{range.block, v.data - start}
+                                                              : OperandLocation{-1, 0};
   }
   void keep(PyObject* owner) {
     if (kept_.insert(owner).second) plan_->owners.push_back(Py_NewRef(owner));
@@ -72,7 +73,7 @@ class Recording : public Recorder {
 
  private:
   const bool elsewhere_;
-  std::map<char*, Span> spans_;
+  std::map<char*, BlockRange> ranges_;
   std::unordered_set<PyObject*> kept_;
   std::unique_ptr<OwnedPlan> plan_;
   size_t labelled_ = 0;
@@ -80,7 +81,8 @@ class Recording : public Recorder {
 
 thread_local std::unique_ptr<Recording> own;
 
-// A child has one thread, and of the recordings its own: it must not find the lock taken by another.
+// A forked child has only the forking thread, so it keeps only this thread's recording. The fork takes the lock, because otherwise
+// a thread that does not exist in the child might hold it there.
 All& all() {
   static All* const found = [] {
     static All* made = new All;
@@ -115,8 +117,8 @@ Recording::~Recording() {
   others.erase(std::remove(others.begin(), others.end(), this), others.end());
 }
 
-// plan_begin(inputs): this thread's launches are recorded from now on. inputs: arrays that a replay is given others for. None:
-// launches are refused, because those of another device are recorded.
+// plan_begin(inputs) starts to record this thread's launches. inputs: the arrays that a replay replaces by its own inputs, or None
+// to refuse every launch on this device because another device's launches are recorded.
 PyObject* plan_begin(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 1);
   if (args[0] == Py_None) {
@@ -127,29 +129,30 @@ PyObject* plan_begin(const void*, PyObject* const* args, Py_ssize_t count) {
   std::vector<View> views;
   for (Py_ssize_t k = 0; k < inputs.size(); ++k) views.push_back(view_or_refuse(inputs[k]));
   begin(false);
-  for (const View& v : views) own->made(v.data, extent_of(v).end - v.data, Home::input);
+  for (const View& v : views) own->made(v.data, extent_of(v).end - v.data, BlockKind::input);
   own->owned().inputs = views;
   Py_RETURN_NONE;
 }
 
-// plan_length() -> how many launches have been recorded so far.
+// plan_length() -> the number of launches recorded so far.
 PyObject* plan_length(const void*, PyObject* const*, Py_ssize_t count) {
   expect_count(count, 0);
   return PyLong_FromLong(own ? own->owned().plan.recorded : 0);
 }
 
-// plan_home(array) -> the number of its block, whole and contiguous; -1 for a part of one; None for memory from elsewhere.
+// plan_home(array) -> the number of the block that the array covers contiguously from end to end; -1 if it lies in a block in any
+// other way; None if its memory belongs to no block.
 PyObject* plan_home(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 1);
   const View v = view_or_refuse(args[0]);
-  const Place place = own ? own->place_of(v) : Place{-1, 0};
-  if (place.block < 0) Py_RETURN_NONE;
-  const Block& block = own->owned().plan.blocks[place.block];
-  return PyLong_FromLong(place.offset == 0 && v.contiguous() && v.bytes() == block.bytes ? place.block : -1);
+  const OperandLocation location = own ? own->location_of(v) : OperandLocation{-1, 0};
+  if (location.block < 0) Py_RETURN_NONE;
+  const Block& block = own->owned().plan.blocks[location.block];
+  return PyLong_FromLong(location.offset == 0 && v.contiguous() && v.bytes() == block.bytes ? location.block : -1);
 }
 
-// plan_end(results, fusion) -> plan. results: whole arrays of the recording, that each replay makes anew. fusion: the number of a
-// Fusion.
+// plan_end(results, fusion) -> the plan. results: arrays that begin a block which the recording allocated; every replay allocates
+// them again. fusion: the number of a Fusion.
 PyObject* plan_end(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 2);
   if (!own) throw Refused{"no recording runs in this thread"};
@@ -157,18 +160,18 @@ PyObject* plan_end(const void*, PyObject* const* args, Py_ssize_t count) {
   OwnedPlan& owned = own->owned();
   for (Py_ssize_t k = 0; k < results.size(); ++k) {
     const View v = view_or_refuse(results[k]);
-    const Place place = own->place_of(v);
-    if (place.block < 0 || place.offset != 0 || owned.plan.blocks[place.block].home != Home::arena)
+    const OperandLocation location = own->location_of(v);
+    if (location.block < 0 || location.offset != 0 || owned.plan.blocks[location.block].kind != BlockKind::arena)
       throw Refused{"a result that the recording did not make"};
-    owned.plan.blocks[place.block].home = Home::result;
-    owned.results.push_back({place.block, v});
+    owned.plan.blocks[location.block].kind = BlockKind::result;
+    owned.results.push_back({location.block, v});
   }
   auto plan = own->take();
   own.reset();
   return plan_capsule(std::move(plan), Fusion(to_int(args[1])));
 }
 
-// plan_abort(): what was recorded is forgotten.
+// plan_abort() ends the recording and discards it.
 PyObject* plan_abort(const void*, PyObject* const*, Py_ssize_t count) {
   expect_count(count, 0);
   own.reset();
@@ -179,18 +182,18 @@ PyObject* plan_abort(const void*, PyObject* const*, Py_ssize_t count) {
 
 bool recording() { return own != nullptr; }
 
-void tell_made(char* data, int64_t bytes) { own->made(data, bytes, Home::arena); }
+void on_allocate(char* data, int64_t bytes) { own->made(data, bytes, BlockKind::arena); }
 
-void tell_given_back(char* data) noexcept {
+void on_free(char* data) noexcept {
   const std::lock_guard<std::mutex> lock(all().mutex);
   for (Recording* one : all().recordings) one->given_back(data);
 }
 
-void tell_seen(PyObject* owner, const View& v) {
-  if (own->place_of(v).block < 0) own->keep(owner);
+void on_operand(PyObject* owner, const View& v) {
+  if (own->location_of(v).block < 0) own->keep(owner);
 }
 
-void tell_kept(PyObject* owner) { own->keep(owner); }
+void keep_alive(PyObject* owner) { own->keep(owner); }
 
 void bind_recorder(PyObject* module) {
   define(module, "plan_begin", plan_begin, nullptr);

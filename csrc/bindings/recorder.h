@@ -1,4 +1,4 @@
-// What storage tells a recording of a plan: memory that was made, given back, and looked at.
+// Calls by which the storage notifies recordings of plans of memory that is allocated, released, or about to be used.
 #pragma once
 #include <atomic>
 
@@ -6,14 +6,15 @@
 
 namespace pb {
 
-extern std::atomic<int> recordings;  // that run, in all threads
+extern std::atomic<int> recordings;  // the number of active recordings of all threads
 
-bool recording();  // whether one runs in this thread
-// An array's memory was made by this thread; a Buffer owns it, which tells when it is given back.
-void tell_made(char* data, int64_t bytes);
-void tell_given_back(char* data) noexcept;
-// An array, or another owner of memory, is an operand of a launch to come: the plan keeps what it did not make.
-void tell_seen(PyObject* owner, const View& v);
-void tell_kept(PyObject* owner);
+bool recording();  // true if this thread records; the functions below need that, except on_free()
+// Notes that this thread allocated the memory of an array. The Buffer that owns it calls on_free() when it is freed.
+void on_allocate(char* data, int64_t bytes);
+void on_free(char* data) noexcept;
+// Notes that a coming launch uses an array. If its memory is not a block of the plan, the plan keeps a reference to the array.
+void on_operand(PyObject* owner, const View& v);
+// Makes the plan keep a reference to another owner of memory that a coming launch uses.
+void keep_alive(PyObject* owner);
 
 }  // namespace pb

@@ -1,14 +1,14 @@
-// The reductions: rows of reduce.def, the mean, and the positions of extremes.
+// Binds the reductions: the rows of reduce.def, the mean, and the positions of extremes.
 #include "bindings/tables.h"
 #include "bindings/result.h"
-#include "kernels/reduce.h"
+#include "families/reduce.h"
 
 namespace pb {
 namespace {
 
 using kernels::Reduction;
 
-// The shape of x without the axes of the mask, or with ones in their place.
+// Writes to `shape` the shape of x without the axes of the mask, or with lengths of 1 in their place. Returns the number of axes.
 int reduced_shape(const View& x, int64_t mask, bool keepdims, int64_t* shape) {
   int ndim = 0;
   for (int d = 0; d < x.ndim; ++d) {
@@ -47,7 +47,8 @@ PyObject* call_reduce(const void* table, PyObject* const* args, Py_ssize_t count
   return result.hand_out();
 }
 
-// sum_pullback(g, shape of x, axes): each cotangent at every element of its cell. Nothing is moved: a view of g.
+// sum_pullback(g, shape of x, axes) broadcasts each cotangent to all elements that were summed. It moves no data: the result is a
+// view of g.
 PyObject* call_sum_pullback(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 3);
   bool tensor = false;
@@ -71,7 +72,7 @@ PyObject* call_sum_pullback(const void*, PyObject* const* args, Py_ssize_t count
   return tensor ? wrap(view) : view;
 }
 
-// argmax(x, axis, keepdims); the table is the kernel.
+// argmax(x, axis, keepdims). The table is the kernel.
 template <bool kSmallest> PyObject* call_arg_reduce(const void* table, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 3);
   View views[2];

@@ -1,4 +1,4 @@
-// The array that a call returns, given back if an exception passes.
+// Result owns the array that a call is going to return, and releases it if an exception is thrown first.
 #pragma once
 #include "bindings/arrays.h"
 
@@ -20,7 +20,7 @@ class Result {
   PyObject* array_;
 };
 
-// A list or tuple of Python objects, for as long as this lives.
+// Reads the items of a list, tuple or other sequence, and keeps a reference to it.
 class Items {
  public:
   explicit Items(PyObject* object) : items_(PySequence_Fast(object, "expected a list")) {
@@ -39,7 +39,7 @@ inline void expect_count(Py_ssize_t count, Py_ssize_t wanted) {
   if (count != wanted) throw Refused{"wrong number of arguments"};
 }
 
-// An axis of ndim, from the end where it is negative.
+// Returns the axis as a number from 0 to ndim - 1. A negative axis counts from the end.
 inline int axis_or_refuse(PyObject* object, int ndim) {
   const int64_t axis = to_int(object);
   if (axis < -ndim || axis >= ndim) throw Refused{"no such axis"};

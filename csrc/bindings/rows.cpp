@@ -1,5 +1,5 @@
-// The ops that own a row: softmax and its relatives, the norms, cross entropy.
-#include "kernels/rows.h"
+// Binds the ops that work on whole rows: softmax and its relatives, the norms, cross entropy.
+#include "families/rows.h"
 
 #include "bindings/indexed.h"
 #include "bindings/tables.h"
@@ -7,7 +7,7 @@
 namespace pb {
 namespace {
 
-constexpr int64_t kExpWork = 4;
+constexpr int64_t kExpWork = 4;  // the work per element of ops with exponentials, in flops
 
 View rows_or_refuse(PyObject* object) {
   const View v = view_or_refuse(object);
@@ -16,7 +16,7 @@ View rows_or_refuse(PyObject* object) {
   return v;
 }
 
-// An operand of the shape and dtype of x.
+// Returns the view of an operand, which must have the shape and dtype of x.
 View like_or_refuse(PyObject* object, const View& x) {
   const View v = view_or_refuse(object);
   bool same = v.dtype == x.dtype && v.ndim == x.ndim;
@@ -31,7 +31,7 @@ View as_column(View v) {
   return v;
 }
 
-// One value for each row of x: the shape of x without its last axis, or with a one there.
+// Returns the view of an operand with one value per row of x: the shape of x without its last axis, or with a 1 in its place.
 View column_or_refuse(PyObject* object, const View& x) {
   View v = view_or_refuse(object);
   if (v.ndim == x.ndim - 1) v = as_column(v);
@@ -41,7 +41,7 @@ View column_or_refuse(PyObject* object, const View& x) {
   return v;
 }
 
-// (n,), of the dtype of x (…, n).
+// Returns the view of a vector, which must have the dtype of x and the length of its rows.
 View vector_or_refuse(PyObject* object, const View& x) {
   const View v = view_or_refuse(object);
   if (v.dtype != x.dtype || v.ndim != 1 || v.shape[0] != x.shape[x.ndim - 1])
@@ -55,7 +55,7 @@ PyObject* run_rows(const Kernel& kernel, int inputs, View* views, Result& result
   return result.hand_out();
 }
 
-// softmax(x), log_softmax(x); the table is the kernel.
+// softmax(x), log_softmax(x). The table of this and of most functions below is the kernel.
 PyObject* call_softmax(const void* table, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 1);
   View views[2];

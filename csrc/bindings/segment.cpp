@@ -1,12 +1,12 @@
-// Segments: rows of data combined by the id of each. A segment is a row of the target of a scatter.
+// Binds the segment ops, which combine the rows of data that have the same id. Each is a scatter with one target row per segment.
 #include "bindings/tables.h"
 #include "bindings/indexed.h"
-#include "kernels/scatter.h"
+#include "families/scatter.h"
 
 namespace pb {
 namespace {
 
-// segment_<how>(data, ids, num_segments).
+// segment_<how>(data, ids, num_segments)
 PyObject* call_segment(const void* table, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 3);
   View views[3];

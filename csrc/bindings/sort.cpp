@@ -1,15 +1,14 @@
-// Along an axis, in order: sort, argsort, topk_indices, searchsorted.
+// Binds the ops on the order of elements: sort, argsort, topk_indices, searchsorted.
 #include <algorithm>
 
 #include "bindings/tables.h"
 #include "bindings/result.h"
-#include "kernels/order.h"
-#include "kernels/sort.h"
+#include "families/sort.h"
 
 namespace pb {
 namespace {
 
-constexpr int64_t kSortWork = 16;  // of an element, in units of a flop
+constexpr int64_t kSortWork = 16;  // the work of sorting one element, in flops
 
 View row_or_refuse(PyObject* object) {
   const View x = view_or_refuse(object);
@@ -18,7 +17,7 @@ View row_or_refuse(PyObject* object) {
   return x;
 }
 
-// sort(x, axis, descending, stable) and argsort: stable either way.
+// sort(x, axis, descending, stable), argsort(x, axis, descending, stable). Every sort is stable, whatever `stable` is.
 PyObject* call_sort(const void* table, PyObject* const* args, Py_ssize_t count) {
   const auto& kernel = *static_cast<const Kernel*>(table);
   expect_count(count, 4);
@@ -30,7 +29,7 @@ PyObject* call_sort(const void* table, PyObject* const* args, Py_ssize_t count) 
   return result.hand_out();
 }
 
-// topk_indices(x, k, axis, largest): sorted, the best first; of equals the first ones; NaN last.
+// topk_indices(x, k, axis, largest) -> the indices of the k best elements, best first. Equal elements stay in order; NaN is last.
 PyObject* call_topk(const void*, PyObject* const* args, Py_ssize_t count) {
   static const Kernel kernel{"topk_indices", kernels::first_positions, kernels::sort_cost};
   expect_count(count, 4);
@@ -47,7 +46,7 @@ PyObject* call_topk(const void*, PyObject* const* args, Py_ssize_t count) {
   return result.hand_out();
 }
 
-// searchsorted(sorted, values, right).
+// searchsorted(sorted, values, right)
 PyObject* call_searchsorted(const void*, PyObject* const* args, Py_ssize_t count) {
   static const Kernel kernel{"searchsorted", kernels::searchsorted, kernels::sort_cost};
   expect_count(count, 3);

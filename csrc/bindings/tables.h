@@ -1,4 +1,4 @@
-// Each family binds its ops in a file of its own, by a loop over its table.
+// Functions that bind the ops of one family into a module, usually in a loop over the family's table. Each has its own source file.
 #pragma once
 #include "bindings/arrays.h"
 
@@ -18,6 +18,6 @@ void bind_update(PyObject* module);
 void bind_ledger(PyObject* module);
 void bind_recorder(PyObject* module);
 
-void bind_families(PyObject* module);  // all of the above
+void bind_families(PyObject* module);  // calls all of the functions above
 
 }  // namespace pb

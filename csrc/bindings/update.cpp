@@ -1,5 +1,5 @@
-// Optimizer updates: a plan of where weights and slots lie, made once, and one call a step for all tensors.
-#include "kernels/update.h"
+// Optimizer updates: a plan of where weights and slots lie, made once, and one call per step for all tensors.
+#include "families/update.h"
 
 #include <memory>
 #include <vector>
@@ -7,8 +7,6 @@
 #include "bindings/recorder.h"
 #include "bindings/tables.h"
 #include "bindings/result.h"
-#include "kernels/executed.h"
-#include "math/update.h"
 
 namespace pb {
 namespace {
@@ -17,18 +15,18 @@ using kernels::Update;
 
 constexpr const char* kPlanName = "pullback.update_plan";
 
-// The operands of the steps to come, with gradients and deltas to be filled in by each.
+// The operands of the coming steps. Each step fills in its gradients and deltas.
 struct Plan {
   std::vector<View> operands;
   std::vector<PyObject*> owners;
   int entries = 0, slots = 0;
-  bool busy = false;  // a step without the GIL is at work on it
+  bool busy = false;  // true while a step that has released the GIL uses the plan
   ~Plan() {
     for (PyObject* owner : owners) Py_DECREF(owner);
   }
 };
 
-// The elements of a contiguous array in a row.
+// Returns a one-dimensional view of a contiguous array's elements.
 View flat_or_refuse(PyObject* object) {
   const View v = view_or_refuse(object);
   if (!v.contiguous() && v.size() > 0) throw Refused{"not contiguous"};
@@ -41,7 +39,7 @@ void add_owned(Plan& plan, PyObject* array, const View& view) {
   Py_INCREF(array);
 }
 
-// update_plan(params, slots) -> plan. params: arrays; slots: for each slot, one array a param. The plan keeps them all.
+// update_plan(params, slots) -> plan. params: arrays; slots: for each slot, one array per param. The plan owns references to them.
 PyObject* update_plan(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 2);
   const Items params(args[0]), slots(args[1]);
@@ -78,7 +76,7 @@ View control_of(PyObject* object) {
   return control;
 }
 
-// None stands for no gradient: data null.
+// Returns a view with null data for None, which means that there is no gradient.
 View gradient_of(PyObject* object) {
   View g;
   g.data = nullptr;
@@ -91,7 +89,7 @@ View gradient_of(PyObject* object) {
   return g;
 }
 
-// Fills in gradients and deltas; returns how many elements there are to update.
+// Fills in gradients and deltas; returns the number of elements to update.
 int64_t fill_step(Plan& plan, PyObject* gradients, PyObject* deltas, bool preview) {
   const Items grads(gradients);
   if (grads.size() != plan.entries) throw Refused{"one gradient for each param, or None"};
@@ -123,25 +121,18 @@ int64_t fill_step(Plan& plan, PyObject* gradients, PyObject* deltas, bool previe
   return elements;
 }
 
-using Choose = const Update& (*)(const double* hyper);
-struct Family {
-  int hypers;
-  Choose choose;
-};
-
-// <optimizer>_step(plan, gradients, control, hyper, deltas, preview).
+// <rule>_step(plan, gradients, control, hyper, deltas, preview).
 PyObject* call_step(const void* table, PyObject* const* args, Py_ssize_t count) {
-  const auto& family = *static_cast<const Family*>(table);
+  const auto& op = *static_cast<const Update*>(table);
   expect_count(count, 6);
   auto* plan = static_cast<Plan*>(PyCapsule_GetPointer(args[0], kPlanName));
   if (!plan) throw PythonError{};
-  if (recording()) tell_kept(args[0]);
+  if (recording()) keep_alive(args[0]);
   if (plan->busy) throw Refused{"a step with this plan is running in another thread"};
   Launch launch{};
   const Items hyper(args[3]);
-  if (hyper.size() != family.hypers) throw Refused{"wrong number of hyperparameters"};
-  for (int k = 0; k < family.hypers; ++k) launch.reals[k] = to_real(hyper[k]);
-  const Update& op = family.choose(launch.reals);
+  if (hyper.size() != op.hypers) throw Refused{"wrong number of hyperparameters"};
+  for (int k = 0; k < op.hypers; ++k) launch.reals[k] = to_real(hyper[k]);
   if (op.slots != plan->slots) throw Refused{"wrong number of slots"};
   const bool preview = to_bool(args[5]);
   const int64_t elements = fill_step(*plan, args[1], args[4], preview);
@@ -162,12 +153,12 @@ PyObject* call_step(const void* table, PyObject* const* args, Py_ssize_t count) 
   Py_RETURN_NONE;
 }
 
-// clip_norm(gradients, control, most): writes the joint norm and the factor that the next step scales gradients by.
+// clip_norm(gradients, control, most): writes the joint norm, and the factor by which the next step scales gradients.
 PyObject* call_clip_norm(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 3);
   static const Kernel kernel{"clip_norm", kernels::clip_norm, kernels::clip_norm_cost, kernels::executed_clip_norm};
   const Items gradients(args[0]);
-  constexpr int kNear = 32;  // so many views without an allocation
+  constexpr int kNear = 32;  // this many views need no allocation
   View near[kNear + 1];
   std::vector<View> far;
   View* operands = near;
@@ -183,7 +174,7 @@ PyObject* call_clip_norm(const void*, PyObject* const* args, Py_ssize_t count) {
   Py_RETURN_NONE;
 }
 
-// write_control(control, first, numbers): changes the numbers of a control block from `first` on, without waiting.
+// write_control(control, first, numbers): changes the numbers of a control block from `first` on, without waiting for the device.
 PyObject* call_write_control(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 3);
   static const Kernel kernel{"write_control", kernels::write_control, kernels::write_control_cost};
@@ -200,10 +191,15 @@ PyObject* call_write_control(const void*, PyObject* const* args, Py_ssize_t coun
 }  // namespace
 
 void bind_update(PyObject* module) {
-  static const Family sgd{4, kernels::choose_sgd}, adam{5, kernels::choose_adam};
+  PyObject* counts = PyDict_New();  // name -> (additions, multiplications, special ops) per element, for the layers above
+  if (!counts || PyModule_AddObject(module, "update_counts", counts) < 0) throw PythonError{};
+  for (const Update* op : kernels::updates()) {
+    define(module, op->kernel.name, call_step, op);
+    PyObject* figures = Py_BuildValue("(iii)", int(op->counts.adds), int(op->counts.multiplies), int(op->counts.special));
+    if (!figures || PyDict_SetItemString(counts, op->kernel.name, figures) < 0) throw PythonError{};
+    Py_DECREF(figures);
+  }
   define(module, "update_plan", update_plan, nullptr);
-  define(module, "sgd_step", call_step, &sgd);
-  define(module, "adam_step", call_step, &adam);
   define(module, "clip_norm", call_clip_norm, nullptr);
   define(module, "write_control", call_write_control, nullptr);
 }

@@ -1,4 +1,4 @@
-// In front of the door of a backend: every launch is waited for and watched, and kept beside what its formula says.
+// Wraps the backend's perform(): runs each launch alone, watches it, and stores what it did next to what its formula claims.
 #include "launch/door.h"
 
 #include <algorithm>
@@ -9,17 +9,17 @@
 namespace pb {
 namespace {
 
-// All of 64 bits, for ctypes. One of the first operands: dtype, -1 where there is none; number of axes; shape.
+// One of the first operands of a launch. dtype is -1 if the operand has no memory. All fields have 64 bits, for ctypes.
 struct Operand {
   int64_t dtype, ndim, shape[kMaxDims];
 };
-constexpr int kOperands = 6;
+constexpr int kOperands = 6;  // the number of operands that are stored
 
 struct Watched {
   const char* kernel;
   int64_t arithmetic, outputs, operands;
-  int64_t formula[7];  // the work, arithmetic on integers, bytes
-  Counts executed;     // by the ledger
+  int64_t formula[7];  // four figures of work, the arithmetic on integers, the bytes read and written
+  Counts executed;     // the executed work that the ledger would record
   count::Seen seen;
   Operand operand[kOperands];
 };
@@ -27,10 +27,10 @@ std::vector<Watched> launches;
 
 }  // namespace
 
-void perform_on_device(const Launch& launch);  // the backend's own, which is compiled with this name
+void perform_on_device(const Launch& launch);  // the backend's perform(), which is compiled under this name
 
 void perform(const Launch& launch) {
-  const auto [key, cost] = figures_of(launch, door.charge);
+  const auto [key, cost] = figures_of(launch, door.attribution);
   Watched watched{key.kernel,
                   key.arithmetic,
                   launch.outputs,
@@ -47,7 +47,7 @@ void perform(const Launch& launch) {
     to.dtype = int64_t(v.dtype), to.ndim = v.ndim;
     std::copy_n(v.shape, v.ndim, to.shape);
   }
-  time_of(mark());  // waits for what was launched before
+  time_of(mark());  // waits for earlier launches
   count::watch(launch);
   perform_on_device(launch);
   time_of(mark());
@@ -57,7 +57,8 @@ void perform(const Launch& launch) {
 
 }  // namespace pb
 
-// For ctypes. Launches: how many there were, one of them, and to forget them all. Work: of whatever is done in between.
+// Functions for ctypes. pullback_work_begin() and pullback_work_end() count the operations of any code that runs between them. The
+// others return the number of stored launches, return launch k, and discard all launches.
 extern "C" {
 __attribute__((visibility("default"))) void pullback_work_begin() { pb::count::watch(); }
 __attribute__((visibility("default"))) const void* pullback_work_end() {

@@ -1,4 +1,5 @@
-// The functions of math/ on numbers that are counted: their values, and one special operation or none, whatever is inside.
+// The functions of math/ on counting scalars. Each returns the plain function's value, and counts as one special operation or as
+// none, whatever operations it performs inside.
 #pragma once
 #include "count/number.h"
 #include "math/convert.h"
@@ -12,29 +13,31 @@
 
 namespace pb::m {
 
-using count::Counted;
+using count::WatchedScalar;
 
-template <class T> struct Float<Counted<T>> : Float<T> {};
+template <class T> struct Float<WatchedScalar<T>> : Float<T> {};
 
 #define PB_COUNTED(name) \
-  template <class T> Counted<T> name(Counted<T> x) { return count::special(name(x.value)); }
+  template <class T> WatchedScalar<T> name(WatchedScalar<T> x) { return count::special(name(x.value)); }
 PB_SPECIAL_OF_ONE(PB_COUNTED)
 #undef PB_COUNTED
-#define PB_COUNTED(name) \
-  template <class T> Counted<T> name(Counted<T> a, Counted<T> b) { return count::special(name(a.value, b.value)); }
+#define PB_COUNTED(name)                                                             \
+  template <class T> WatchedScalar<T> name(WatchedScalar<T> a, WatchedScalar<T> b) { \
+    return count::special(name(a.value, b.value));                                   \
+  }
 PB_SPECIAL_OF_TWO(PB_COUNTED)
 #undef PB_COUNTED
 #define PB_COUNTED(name) \
-  template <class T> Counted<T> name(Counted<T> x) { return name(x.value); }
+  template <class T> WatchedScalar<T> name(WatchedScalar<T> x) { return name(x.value); }
 PB_FREE_OF_ONE(PB_COUNTED)
 #undef PB_COUNTED
 #define PB_COUNTED(name) \
-  template <class T> Counted<T> name(Counted<T> a, Counted<T> b) { return name(a.value, b.value); }
+  template <class T> WatchedScalar<T> name(WatchedScalar<T> a, WatchedScalar<T> b) { return name(a.value, b.value); }
 PB_FREE_OF_TWO(PB_COUNTED)
 #undef PB_COUNTED
 #define PB_COUNTED(name) \
-  template <class T> bool name(Counted<T> x) { return name(x.value); }
-PB_ASKS_OF_ONE(PB_COUNTED)
+  template <class T> bool name(WatchedScalar<T> x) { return name(x.value); }
+PB_PREDICATES(PB_COUNTED)
 #undef PB_COUNTED
 
 inline count::Float narrow_to_odd(count::Double x) { return narrow_to_odd(x.value); }

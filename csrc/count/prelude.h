@@ -1,5 +1,5 @@
-// Included before the sources of the counting build: from its end on, float and double are numbers that are counted. So every
-// kernel is instantiated on a counting scalar, and no line of it knows.
+// Included before every source of kernels in the counting build. After it, float and double name counting scalars, so every kernel
+// is instantiated on these without any change to its source.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -25,7 +25,7 @@
 #endif
 
 #if defined(PB_CUDASIM)
-// float4 and its like hold numbers that are counted; what the simulator does is no work.
+// float4 and similar types hold counting scalars. The rest of the simulator keeps plain numbers, so its own work does not count.
 #include "count/number.h"
 #define float ::pb::count::Float
 #define double ::pb::count::Double
@@ -35,11 +35,11 @@
 #include "cudasim/cudasim.h"
 #endif
 
-// Special functions keep their float and double: what is inside them does not count.
+// The special functions keep plain float and double, so the operations inside them do not count.
 #include "count/functions.h"
 #include "math/activation.h"
 
-// What elements are, and the type that each is computed in.
+// The types of elements, and the type in which each is computed.
 #define float ::pb::count::Float
 #define double ::pb::count::Double
 #include "launch/dtype.h"
@@ -50,15 +50,15 @@
 namespace pb::count {
 
 // A sine and a cosine.
-template <class T> m::SinCos<Counted<T>> sincos_turns(Counted<T> u) {
+template <class T> m::SinCos<WatchedScalar<T>> sincos_turns(WatchedScalar<T> u) {
   const m::SinCos<T> y = random::sincos_turns(u.value);
   return {special(y.sin), special(y.cos)};
 }
 
 }  // namespace pb::count
 
-// The numbers of a launch, and the settings of an optimizer: computed with once, which is no work of the elements.
-#include "kernels/update_rows.h"
+// The numbers of a launch and the settings of an optimizer stay plain. They are used once per launch, not once per element.
+#include "families/update.h"
 #include "launch/plan.h"
 
 #define float ::pb::count::Float

@@ -1,4 +1,5 @@
-// See watch.h. Every access to memory calls one of the functions at the end: kernels are compiled as for a thread sanitizer.
+// Implements watch.h. Kernels are compiled as for the thread sanitizer, so every memory access of theirs calls one of the functions
+// at the end of this file.
 #include "count/watch.h"
 
 #include <algorithm>
@@ -15,14 +16,14 @@ std::atomic<int64_t> adds, multiplies, fmas, special_ops;
 
 enum : uint8_t { kElement = 1, kRead = 2, kWritten = 4 };
 
-// Memory of operands in one piece, and what is known of each of its bytes.
+// A contiguous piece of memory that holds operands, with the flags of each of its bytes.
 struct Region {
   uintptr_t begin, end;
   std::vector<std::atomic<uint8_t>> bytes;
 
   Region(uintptr_t begin, uintptr_t end) : begin(begin), end(end), bytes(end - begin) {}
 };
-std::vector<Region> regions;  // in the order of their addresses, none when nobody watches
+std::vector<Region> regions;  // sorted by address; they stay until the next watch() replaces or clears them
 std::atomic<bool> watching;
 
 template <class F> void each_element(const View& v, int axis, uintptr_t at, const F& f) {

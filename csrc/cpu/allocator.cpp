@@ -4,7 +4,7 @@
 // the process comes close to its memory limit: see Cache::make_room.
 #include "cpu/allocator.h"
 #include "cpu/memory_limit.h"
-#include "kernels/memory.h"
+#include "launch/memory.h"
 #include "launch/door.h"
 
 #if defined(__GLIBC__)
@@ -22,7 +22,7 @@
 #include <string>
 #include <vector>
 
-namespace pb::kernels {
+namespace pb {
 namespace {
 
 constexpr size_t kAlign = 64;
@@ -43,7 +43,7 @@ constexpr int64_t kFreshBytes = int64_t{16} << 20;  // fresh memory between two 
 
 std::atomic<int64_t> live{0};  // bytes that were asked for and not released
 
-Block counted(void* data, size_t bytes) {
+Allocation counted(void* data, size_t bytes) {
   live.fetch_add(int64_t(bytes), std::memory_order_relaxed);
   return {data, bytes};
 }
@@ -156,7 +156,7 @@ void Cache::make_room(int64_t size) {
 
 }  // namespace
 
-Block allocate(size_t bytes, Holder) {
+Allocation allocate(size_t bytes, Holder) {
   if (bytes < kLarge) {
     if (void* data = from_system(bytes)) return counted(data, bytes);
     cpu::trim_cache();
@@ -186,7 +186,7 @@ Block allocate(size_t bytes, Holder) {
   throw std::bad_alloc();
 }
 
-void release(const Block& block) noexcept {
+void release(const Allocation& block) noexcept {
   void* data = block.data;
   const size_t bytes = block.bytes;
   if (!data) return;
@@ -212,24 +212,24 @@ void release(const Block& block) noexcept {
   std::free(data);
 }
 
-}  // namespace pb::kernels
+}  // namespace pb
 
 pb::cpu::CacheUse pb::cpu::cache_use() {
-  kernels::Cache& cache = kernels::the_cache();
+  Cache& cache = the_cache();
   std::lock_guard<std::mutex> lock(cache.mutex);
   return {cache.cached, cache.limit.bytes, cache.limit.source};
 }
 
 int64_t pb::cpu::trim_cache() {
-  kernels::Cache& cache = kernels::the_cache();
+  Cache& cache = the_cache();
   int64_t bytes = 0;
   {
     std::lock_guard<std::mutex> lock(cache.mutex);
     bytes = cache.cached;
     cache.evict(0);
   }
-  kernels::return_free_pages();
+  return_free_pages();
   return bytes;
 }
 
-int64_t pb::live_bytes() { return kernels::live.load(std::memory_order_relaxed); }
+int64_t pb::live_bytes() { return live.load(std::memory_order_relaxed); }

@@ -5,7 +5,7 @@
 #include "cpu/reduce.h"
 #include "cpu/scratch.h"
 #include "cpu/stream.h"
-#include "kernels/reduce_rows.h"
+#include "families/reduce.h"
 
 namespace pb::cpu {
 namespace {

@@ -6,14 +6,14 @@
 
 #include "cpu/pool.h"
 #include "cpu/scratch.h"
-#include "kernels/fusions.h"
+#include "families/fusions.h"
 #include "launch/denormals.h"
 
 namespace pb::cpu {
 namespace {
 
-const Looped& op_of(const Launch& launch) {
-  return static_cast<const Looped&>(*static_cast<const kernels::Elementwise*>(launch.table));
+const ElementwiseKernel& op_of(const Launch& launch) {
+  return static_cast<const ElementwiseKernel&>(*static_cast<const kernels::Elementwise*>(launch.table));
 }
 
 // As of the launch, whose operands may not be where it finds them yet.
@@ -37,7 +37,7 @@ Chain::Chain(const Plan& plan, const Group& group)
   for (int s = group.first; s < group.first + group.count; ++s) {
     const Step& step = plan.steps[s];
     const Launch& launch = step.launch;
-    const Looped& op = op_of(launch);
+    const ElementwiseKernel& op = op_of(launch);
     const Compute compute = compute_of(launch);
     Link link{op.loops[int(compute)], compute, op.predicate ? Compute::b8 : compute, launch.inputs, {}, {}};
     link.out = source_of(plan, step.operand, link.result);
@@ -50,10 +50,10 @@ Chain::Chain(const Plan& plan, const Group& group)
 
 Source Chain::source_of(const Plan& plan, size_t operand, Compute compute) {
   const View& v = plan.views[operand];
-  const int block = plan.operands[operand].place.block;
+  const int block = plan.operands[operand].location.block;
   const bool same = v.dtype == storage_of(compute);
   Source source{v.contiguous() ? same ? Source::From::memory : Source::From::convert : Source::From::strides, &v, -1};
-  if (block >= 0 && plan.blocks[block].home == Home::local) source.local = int(plan.blocks[block].offset);
+  if (block >= 0 && plan.blocks[block].kind == BlockKind::local) source.local = int(plan.blocks[block].offset);
   if (v.number) {
     const int64_t n = std::min(n_, kBlock);
     splats_.emplace_back(n * compute_size(compute));
@@ -138,9 +138,9 @@ class CpuProgram : public Program {
     }
   }
 
-  void run(const Span* given, int64_t passes, Progress& progress) override {
+  void run(const StridedAddress* given, int64_t passes, Progress& progress) override {
     DenormalMode mode;
-    const ChargeKept kept;
+    const RestoreAttribution kept;
     for (int64_t pass = 0; pass < passes; ++pass) {
       plan_.move_given(given, pass);
       progress.passes = int(pass), progress.begun = 0;
@@ -148,7 +148,7 @@ class CpuProgram : public Program {
         const Run& r = runs_[k];
         progress.begun += r.count;
         mode.set(r.keeps_denormals);
-        door.charge.precision = r.step->charge.precision;
+        door.attribution.precision = r.step->attribution.precision;
         if (!door.ledger) run_group(r);
         else run_told(r, progress.nanoseconds ? progress.nanoseconds + k : nullptr);
       }
@@ -168,7 +168,7 @@ class CpuProgram : public Program {
     else r.step->launch.kernel->run(r.step->launch);
   }
   void run_told(const Run& r, int64_t* nanoseconds) const {
-    door.ledger->enter(r.step->charge.phase);
+    door.ledger->enter(r.step->attribution.phase);
     const int64_t begin = nanoseconds ? mark() : 0;
     run_group(r);
     if (!nanoseconds) return;

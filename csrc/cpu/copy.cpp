@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "cpu/far.h"
+#include "cpu/nontemporal.h"
 #include "cpu/pool.h"
 #include "cpu/stream.h"
 #include "math/convert.h"
@@ -19,11 +19,11 @@ constexpr int64_t kTile = 32;
 int64_t grain_for(int64_t bytes_each) { return std::max<int64_t>(1, kGrainBytes / std::max<int64_t>(bytes_each, 1)); }
 
 void copy_bytes(char* out, const char* in, int64_t bytes) {
-  const bool far = bytes >= kFarBytes;
+  const bool nontemporal = bytes >= kNontemporalBytes;
   parallel_for(bytes, kGrainBytes, [=](int64_t begin, int64_t end) {
-    if (!far) return void(std::memcpy(out + begin, in + begin, end - begin));
-    write_far(out + begin, in + begin, end - begin);
-    far_fence();
+    if (!nontemporal) return void(std::memcpy(out + begin, in + begin, end - begin));
+    store_nontemporal(out + begin, in + begin, end - begin);
+    nontemporal_fence();
   });
 }
 
@@ -61,13 +61,13 @@ template <class T> T& element(char* p) { return *reinterpret_cast<T*>(p); }
 void assign_rows(const View& out, const View& in, int64_t row_bytes) {
   const int axes = out.ndim - 1;
   const int64_t rows = count_of(out, axes);
-  const bool far = row_bytes >= 2048 && rows * row_bytes >= kFarBytes;
+  const bool nontemporal = row_bytes >= 2048 && rows * row_bytes >= kNontemporalBytes;
   parallel_for(rows, grain_for(row_bytes), [&](int64_t begin, int64_t end) {
     for_each(out, in, axes, begin, end, [=](char* o, const char* p) {
-      if (far) write_far(o, p, row_bytes);
+      if (nontemporal) store_nontemporal(o, p, row_bytes);
       else std::memcpy(o, p, row_bytes);
     });
-    far_fence();
+    nontemporal_fence();
   });
 }
 
@@ -178,7 +178,7 @@ void assign_cast(const View& out, View in) {
   collapse(&in, 1);
   const int64_t size = item_size(out.dtype);
   const Compute compute = compute_type(in.dtype);
-  const bool twice = compute == Compute::f64 && is_half(out.dtype), far = out.bytes() >= kFarBytes;
+  const bool twice = compute == Compute::f64 && is_half(out.dtype), nontemporal = out.bytes() >= kNontemporalBytes;
   parallel_for(out.size(), grain_for(2 * size), [&](int64_t begin, int64_t end) {
     alignas(64) char staged[kBlockBytes], odd[kBlockBytes], done[kBlockBytes];
     Reader reader(in, compute);
@@ -187,10 +187,10 @@ void assign_cast(const View& out, View in) {
       const void* x = reader.block(i, n, staged);
       if (twice) narrow_to_odd(n, static_cast<const double*>(x), reinterpret_cast<float*>(odd)), x = odd;
       char* target = out.data + i * size;
-      store(twice ? Compute::f32 : compute, out.dtype, x, n, far ? done : target, size);
-      if (far) write_far(target, done, n * size);
+      store(twice ? Compute::f32 : compute, out.dtype, x, n, nontemporal ? done : target, size);
+      if (nontemporal) store_nontemporal(target, done, n * size);
     }
-    far_fence();
+    nontemporal_fence();
   });
 }
 
@@ -216,6 +216,7 @@ template <class T> void fill_elements(const View& out, uint64_t number) {
 }  // namespace
 
 void assign(View out, View in) {
+  PB_CHECK_EQ(out.size(), in.size());
   if (out.size() == 0) return;
   if (out.dtype == in.dtype) assign_same_dtype(out, in);
   else assign_cast(out, in);

@@ -1,6 +1,7 @@
 // Moving elements, for the kernels of every family.
 #pragma once
-#include "kernels/copy.h"
+#include "families/copy.h"
+#include "launch/check.h"
 
 namespace pb::cpu {
 

@@ -1,7 +1,7 @@
 // Cross entropy of rows of logits with class numbers, and its pullback.
 #include "cpu/copy.h"
 #include "cpu/index.h"
-#include "cpu/rows_beside.h"
+#include "cpu/lane_rows.h"
 
 namespace pb::cpu {
 namespace {
@@ -11,7 +11,7 @@ constexpr int64_t kMostAtOnce = 64;  // labels that are read beyond the last, so
 [[noreturn]] void refuse_first(const int64_t* label, int64_t rows, int64_t ignored, int64_t classes) {
   int64_t k = 0;
   while (k + 1 < rows && (label[k] == ignored || (label[k] >= 0 && label[k] < classes))) ++k;
-  throw kernels::OutOfRange{k, label[k], classes};
+  throw OutOfRange{k, label[k], classes};
 }
 
 // The labels, -1 for those that are to be ignored; all of them looked at before any work: the first that is wrong is reported,
@@ -33,7 +33,8 @@ template <class Walk, class C> struct Losses {
   using A = typename Walk::Number;
   C smoothing;
   typename Walk::Out losses;
-  Losses(const Launch& launch, Scratch& near) : smoothing(C(launch.reals[0])), losses(launch.out(), near, kFarHidden) {}
+  Losses(const Launch& launch, Scratch& near)
+      : smoothing(C(launch.reals[0])), losses(launch.out(), near, kNontemporalAfterExp) {}
   template <class X> void operator()(const Walk& over, int64_t k, typename Walk::Label label, const X& x) const {
     const auto left_out = over.is_negative(label);
     A loss = A(C(0));
@@ -55,7 +56,7 @@ template <class Walk, class C> struct Gradients {
   typename Walk::In g;
   typename Walk::Out gradients;
   Gradients(const Launch& launch, Scratch& near)
-      : smoothing(C(launch.reals[0])), g(launch.in(0), near), gradients(launch.out(), near, kFarHidden) {}
+      : smoothing(C(launch.reals[0])), g(launch.in(0), near), gradients(launch.out(), near, kNontemporalAfterExp) {}
   template <class X> void operator()(const Walk& over, int64_t k, typename Walk::Label label, const X& x) const {
     const auto left_out = over.is_negative(label);
     A* gx = gradients.open(k);
@@ -72,8 +73,8 @@ template <class Walk, class C> struct LossesAndGradients {
   LossesAndGradients(const Launch& launch, Scratch& near)
       : smoothing(C(launch.reals[0])),
         g(launch.in(0), near),
-        losses(launch.out(0), near, kFarHidden),
-        gradients(launch.out(1), near, kFarHidden) {}
+        losses(launch.out(0), near, kNontemporalAfterExp),
+        gradients(launch.out(1), near, kNontemporalAfterExp) {}
   template <class X> void operator()(const Walk& over, int64_t k, typename Walk::Label label, const X& x) const {
     const auto left_out = over.is_negative(label);
     A *gx = gradients.open(k), loss = A(C(0));

@@ -7,7 +7,7 @@
 #include "cpu/copy.h"
 #include "cpu/index.h"
 #include "cpu/pool.h"
-#include "kernels/cumulative_rows.h"
+#include "families/cumulative.h"
 
 namespace pb::cpu {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kGrain = 16 * 1024;  // elements of a thread's share
 constexpr int64_t kStrip = 512;        // columns: a strip of the slice before stays in the first-level cache
 
-void walk_slices(SliceLoop loop, char* y, const char* x, int64_t size, const Around& a, bool reverse) {
+void walk_slices(SliceLoop loop, char* y, const char* x, int64_t size, const AxisSplit& a, bool reverse) {
   const int64_t strips = (a.inner + kStrip - 1) / kStrip, step = reverse ? -a.inner : a.inner;
   const int64_t grain = std::max<int64_t>(1, kGrain / (a.length * std::min(kStrip, a.inner)));
   parallel_for(a.outer * strips, grain, [&](int64_t begin, int64_t end) {
@@ -28,7 +28,7 @@ void walk_slices(SliceLoop loop, char* y, const char* x, int64_t size, const Aro
   });
 }
 
-void walk_rows(RowLoop loop, char* y, const char* x, int64_t size, const Around& a, bool reverse) {
+void walk_rows(RowLoop loop, char* y, const char* x, int64_t size, const AxisSplit& a, bool reverse) {
   const int64_t first = reverse ? a.length - 1 : 0;
   const int64_t bundles = (a.outer + kRowsTogether - 1) / kRowsTogether;
   const int64_t grain = std::max<int64_t>(1, kGrain / (a.length * kRowsTogether));
@@ -39,7 +39,7 @@ void walk_rows(RowLoop loop, char* y, const char* x, int64_t size, const Around&
 }
 
 void cumulative(const Launch& launch) {
-  const auto& op = static_cast<const Running&>(*static_cast<const kernels::Cumulative*>(launch.table));
+  const auto& op = static_cast<const CumulativeKernel&>(*static_cast<const kernels::Cumulative*>(launch.table));
   const View &x = launch.in(), &out = launch.out();
   if (out.size() == 0) return;
   const int axis = int(launch.ints[0]);
@@ -50,27 +50,27 @@ void cumulative(const Launch& launch) {
   if (out.dtype != working) y = contiguous_view(scratch.take_bytes(out.size() * item_size(working)), working, out);
   const char* source = x.data;
   if (x.dtype != working || !x.contiguous()) assign(y, x), source = y.data;  // then in place
-  const Around a = around(out, axis);
+  const AxisSplit a = split_at(out, axis);
   const int row = int(compute_type(working));
   if (a.inner == 1) walk_rows(op.rows[row], y.data, source, item_size(working), a, launch.ints[1]);
   else walk_slices(op.slices[row], y.data, source, item_size(working), a, launch.ints[1]);
   if (y.data != out.data) assign(out, y);
 }
 
-// Adds rows that live as long as the program.
+// Adds an entry to the table. The entry lives as long as the program.
 struct AddRunning {
   std::vector<const kernels::Cumulative*>& table;
 
-  template <class Op> void operator()(Op row, const char* name) const {
-    static const Running op = [&] {
-      Running running{kernels::cumulative_of(row, name, cumulative), {}, {}};
-      set<Op, float>(running), set<Op, double>(running), set<Op, int64_t>(running), set<Op, uint64_t>(running);
-      set<Op, bool>(running);
-      return running;
+  template <class Op> void operator()(Op entry, const char* name) const {
+    static const CumulativeKernel op = [&] {
+      CumulativeKernel kernel{kernels::cumulative_of(entry, name, cumulative), {}, {}};
+      set<Op, float>(kernel), set<Op, double>(kernel), set<Op, int64_t>(kernel), set<Op, uint64_t>(kernel);
+      set<Op, bool>(kernel);
+      return kernel;
     }();
     table.push_back(&op);
   }
-  template <class Op, class C> static void set(Running& op) {
+  template <class Op, class C> static void set(CumulativeKernel& op) {
     constexpr Compute c = compute_of<C>;
     if constexpr (kernels::runs_on<Op>(c)) op.slices[int(c)] = slice_loop<Op, C>, op.rows[int(c)] = row_loop<Op, C>;
   }
@@ -83,9 +83,9 @@ namespace pb::kernels {
 
 const std::vector<const Cumulative*>& cumulatives() {
   static const std::vector<const Cumulative*> table = [] {
-    std::vector<const Cumulative*> rows;
-    each_cumulative(cpu::AddRunning{rows});
-    return rows;
+    std::vector<const Cumulative*> entries;
+    each_cumulative(cpu::AddRunning{entries});
+    return entries;
   }();
   return table;
 }

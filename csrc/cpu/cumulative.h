@@ -1,6 +1,6 @@
 // Running sums, products and maxima along an axis: each result from the one before, in order.
 #pragma once
-#include "kernels/cumulative.h"
+#include "families/cumulative.h"
 
 namespace pb::cpu {
 
@@ -10,7 +10,7 @@ using SliceLoop = void (*)(void* y, const void* x, int64_t length, int64_t step,
 using RowLoop = void (*)(void* y, const void* x, int64_t length, int64_t step, int64_t rows, int64_t pitch);
 
 // An op with its loops by compute type, null where it makes no sense.
-struct Running : kernels::Cumulative {
+struct CumulativeKernel : kernels::Cumulative {
   SliceLoop slices[kComputes];
   RowLoop rows[kComputes];
 };

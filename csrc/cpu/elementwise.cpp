@@ -1,24 +1,24 @@
 // The table of elementwise ops, with a loop for each compute type.
-#include "kernels/elementwise_rows.h"
+#include "families/elementwise.h"
 
 #include "cpu/map.h"
 
 namespace pb::kernels {
 namespace {
 
-// Adds rows that live as long as the program.
+// Adds an entry to the table. The entry lives as long as the program.
 struct Add {
   std::vector<const Elementwise*>& table;
 
-  template <class R> void operator()(R row, const char* name) const {
-    static const cpu::Looped op = [&] {
-      cpu::Looped looped{entry(row, name, cpu::map), {}};
-      set<R, float>(looped), set<R, double>(looped), set<R, int64_t>(looped), set<R, uint64_t>(looped), set<R, bool>(looped);
-      return looped;
+  template <class R> void operator()(R entry, const char* name) const {
+    static const cpu::ElementwiseKernel op = [&] {
+      cpu::ElementwiseKernel kernel{elementwise_of(entry, name, cpu::map), {}};
+      set<R, float>(kernel), set<R, double>(kernel), set<R, int64_t>(kernel), set<R, uint64_t>(kernel), set<R, bool>(kernel);
+      return kernel;
     }();
     table.push_back(&op);
   }
-  template <class R, class C> static void set(cpu::Looped& op) {
+  template <class R, class C> static void set(cpu::ElementwiseKernel& op) {
     if constexpr (R::takes(compute_of<C>))
       op.loops[int(compute_of<C>)] = cpu::loop<typename R::Functor, C, typename R::template Result<C>, R::kArity>;
   }
@@ -28,10 +28,10 @@ struct Add {
 
 const std::vector<const Elementwise*>& elementwise() {
   static const std::vector<const Elementwise*> table = [] {
-    std::vector<const Elementwise*> rows;
-    each_unary(Add{rows}), each_unary_pullback(Add{rows});
-    each_binary(Add{rows}), each_binary_pullback(Add{rows});
-    return rows;
+    std::vector<const Elementwise*> entries;
+    each_unary(Add{entries}), each_unary_pullback(Add{entries});
+    each_binary(Add{entries}), each_binary_pullback(Add{entries});
+    return entries;
   }();
   return table;
 }

@@ -1,5 +1,5 @@
 // Kernels of this backend that do exactly what their formulas say. The others say beside themselves what they do.
-#include "kernels/executed.h"
+#include "families/executed.h"
 
 namespace pb::kernels {
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "cpu/copy.h"
-#include "cpu/far.h"
+#include "cpu/nontemporal.h"
 #include "cpu/pool.h"
 #include "cpu/stream.h"
 
@@ -26,15 +26,6 @@ template <class F> void visit_size(int size, F&& f) {
 
 }  // namespace
 
-View contiguous_view(void* data, DType dtype, const View& like) {
-  View v = like;
-  v.data = static_cast<char*>(data);
-  v.dtype = dtype;
-  int64_t stride = item_size(dtype);
-  for (int d = v.ndim - 1; d >= 0; --d) v.stride[d] = stride, stride *= v.shape[d];
-  return v;
-}
-
 View contiguous_as(DType dtype, const View& v, Scratch& scratch) {
   if (v.dtype == dtype && v.contiguous()) return v;
   const View whole = contiguous_view(scratch.take_bytes(v.size() * item_size(dtype)), dtype, v);
@@ -51,7 +42,7 @@ const int64_t* resolve(const View& indices, int64_t length, Negative negative, S
   const int64_t from_end = negative == Negative::from_end && indices.dtype != DType::u64 ? length : 0;
   for (int64_t i = 0; i < n; ++i) {
     const int64_t at = index[i] < 0 ? index[i] + from_end : index[i];
-    if (at < 0 || at >= length) throw kernels::OutOfRange{i, index[i], length};
+    if (at < 0 || at >= length) throw OutOfRange{i, index[i], length};
     index[i] = at;
   }
   return index;
@@ -76,19 +67,19 @@ template <class T> void take_elements(char* out, const char* x, int64_t step, co
 }
 
 // A gather may repeat a small table many times over: a result that fills half the caches is written past them, the table stays.
-constexpr int64_t kFarRows = kFarBytes / 2;  // bytes of the result
+constexpr int64_t kNontemporalRows = kNontemporalBytes / 2;  // bytes of the result
 
-void copy_rows(char* out, const Rows& x, const int64_t* index, int64_t n, bool far) {
+void copy_rows(char* out, const Rows& x, const int64_t* index, int64_t n, bool nontemporal) {
   for (int64_t k = 0; k < n; ++k) {
     const char* from = x.data + index[k] * x.step;
-    if (far) write_far(out + k * x.row_bytes, from, x.row_bytes);
+    if (nontemporal) store_nontemporal(out + k * x.row_bytes, from, x.row_bytes);
     else std::memcpy(out + k * x.row_bytes, from, x.row_bytes);
   }
-  if (far) far_fence();
+  if (nontemporal) nontemporal_fence();
 }
 
 void take_rows(char* out, const Rows& x, int64_t outer, const Positions& positions, int64_t n, int size) {
-  const bool far = x.row_bytes % 64 == 0 && outer * n * x.row_bytes >= kFarRows;
+  const bool nontemporal = x.row_bytes % 64 == 0 && outer * n * x.row_bytes >= kNontemporalRows;
   const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, x.row_bytes / 8));
   parallel_for(outer * n, grain, [&](int64_t begin, int64_t end) {
     int64_t near[Positions::kBlock];
@@ -101,7 +92,7 @@ void take_rows(char* out, const Rows& x, int64_t outer, const Positions& positio
       if (x.row_bytes == size) {
         visit_size(size, [&](auto t) { take_elements<decltype(t)>(to, slice.data, x.step, index, run); });
       } else {
-        copy_rows(to, slice, index, run, far);
+        copy_rows(to, slice, index, run, nontemporal);
       }
       r += run;
     }
@@ -162,7 +153,7 @@ void take(const Launch& launch) {
   }
   with_positions(launch.in(1), x.shape[axis], Negative::from_end, scratch, [&](const Positions& positions) {
     if (by_slices) take_slices(launch, positions, n);
-    else take_rows(out.data, rows, around(x, axis).outer, positions, n, item_size(x.dtype));
+    else take_rows(out.data, rows, split_at(x, axis).outer, positions, n, item_size(x.dtype));
   });
 }
 
@@ -170,7 +161,7 @@ namespace {
 
 // Elements [begin, end) of the flat result: y[o, j, i] = x[o, index[o, j, i], i].
 template <class T>
-void take_along(T* y, const T* x, const Positions& positions, const Around& a, int64_t n, int64_t begin, int64_t end) {
+void take_along(T* y, const T* x, const Positions& positions, const AxisSplit& a, int64_t n, int64_t begin, int64_t end) {
   const int64_t row = a.inner > 1 ? a.inner : n, step = a.inner > 1;
   int64_t near[Positions::kBlock];
   for (int64_t p = begin; p < end;) {
@@ -188,7 +179,7 @@ void take_along(T* y, const T* x, const Positions& positions, const Around& a, i
 void take_along_axis(const Launch& launch) {
   const int axis = int(launch.ints[0]);
   Scratch scratch;
-  const Around a = around(launch.in(0), axis);
+  const AxisSplit a = split_at(launch.in(0), axis);
   const int64_t n = launch.in(1).shape[axis];
   if (launch.out().size() == 0) return;
   const View x = contiguous_as(launch.in(0).dtype, launch.in(0), scratch);

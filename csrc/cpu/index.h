@@ -4,13 +4,13 @@
 #include <cstring>
 
 #include "cpu/scratch.h"
-#include "kernels/index.h"
+#include "families/index.h"
 
 namespace pb::cpu {
 
-using kernels::Around;
-using kernels::around;
+using kernels::AxisSplit;
 using kernels::Negative;
+using kernels::split_at;
 
 // Indices to be read once, a block at a time: other threads may write where they lie, so what is checked must be what is used.
 struct Positions {
@@ -31,7 +31,7 @@ struct Positions {
   }
 };
 
-// Copies of the indices as positions in [0, length). Throws kernels::OutOfRange.
+// Copies of the indices as positions in [0, length). Throws OutOfRange.
 const int64_t* resolve(const View& indices, int64_t length, Negative negative, Scratch& scratch);
 
 // run(positions): with the indices where they lie, and if that does not do, again with those that `resolve` gives.
@@ -46,7 +46,5 @@ template <class F> void with_positions(const View& indices, int64_t length, Nega
 
 // The elements of v as one contiguous run of `dtype`: where they lie, or in scratch.
 View contiguous_as(DType dtype, const View& v, Scratch& scratch);
-// A contiguous view of the shape of `like`.
-View contiguous_view(void* data, DType dtype, const View& like);
 
 }  // namespace pb::cpu

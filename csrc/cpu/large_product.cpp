@@ -20,15 +20,15 @@
 namespace pb::cpu {
 namespace {
 
-constexpr int64_t kLeast = 128;   // of m and n: with less, copying is too much of the work
-constexpr int64_t kWide = 2048;   // columns whose panels are copied at a time
-constexpr int64_t kNarrow = 256;  // columns that are worth a copy of the block of a
-// Of k: with less, BLAS is faster by up to 5 %, as every tile begins and ends.
-template <class T> constexpr int64_t kShallow = 1536 / int64_t(sizeof(T));
-// Of k: one panel and one block fill less than half of a second-level cache of 1 MiB.
-template <class T> constexpr int64_t kDeep = 4096 / int64_t(sizeof(T));
+constexpr int64_t kMinSide = 128;  // the smallest m and n for this path: below it packing takes too large a share of the work
+constexpr int64_t kColumnsPerPart = 2048;     // columns of b whose panels are packed at a time
+constexpr int64_t kMinColumnsPerBlock = 256;  // the fewest columns that pay for packing a block of a
+// The smallest k for this path. Below it the fixed cost of starting and finishing each tile makes BLAS up to 5 % faster.
+template <class T> constexpr int64_t kMinDepth = 1536 / int64_t(sizeof(T));
+// The largest k of a pass: one panel and one block then fill less than half of a second-level cache of 1 MiB.
+template <class T> constexpr int64_t kMaxDepthPerPass = 4096 / int64_t(sizeof(T));
 
-constexpr int64_t kSoon = 64;  // of k: about 500 cycles
+constexpr int64_t kResultPrefetchDistance = 64;  // in steps of k before a tile ends: about 500 cycles
 
 template <class T> struct Tile {
   int64_t k;
@@ -37,11 +37,11 @@ template <class T> struct Tile {
   int64_t ldc, rows, columns;
   const T* bias;
   bool add;
-  Ahead<T> ahead[2];  // for each half of k
+  Prefetcher<T> ahead[2];  // for each half of k
 };
 
-// Asks for the lines that the tile is written to, also where they do not begin with its rows.
-template <class T, int kVectors> inline __attribute__((always_inline)) void ask_result(const Tile<T>& t) {
+// Prefetches the cache lines that the tile is written to, including the line that holds the end of a row that is not line-aligned.
+template <class T, int kVectors> inline __attribute__((always_inline)) void prefetch_result(const Tile<T>& t) {
 #pragma GCC unroll 16
   for (int r = 0; r < kTileRows; ++r)
 #pragma GCC unroll 4
@@ -51,12 +51,12 @@ template <class T, int kVectors> inline __attribute__((always_inline)) void ask_
 template <class T, int kVectors> __attribute__((noinline)) void run_tile(const Tile<T>& t) {
   Vector<T> sum[kTileRows][kVectors] = {};
   const T *a = t.a, *b = t.b;
-  const int64_t half = t.k / 2, ends[] = {half, std::max(half, t.k - kSoon), t.k};
-  ask_result<T, kVectors>(t);
+  const int64_t half = t.k / 2, ends[] = {half, std::max(half, t.k - kResultPrefetchDistance), t.k};
+  prefetch_result<T, kVectors>(t);
   for (int64_t part = 0, l = 0; part < 3; ++part) {
-    const Ahead<T> ahead = t.ahead[part > 0];
+    const Prefetcher<T> ahead = t.ahead[part > 0];
     const int64_t from = part ? half : 0;
-    if (part == 2) ask_result<T, kVectors>(t);  // once more: what the first-level cache had of it has made way
+    if (part == 2) prefetch_result<T, kVectors>(t);  // once more: what the first-level cache had of it has made way
     for (const int64_t end = ends[part]; l < end; ++l, a += kTileRows, b += kPanel<T>) {
       Vector<T> row[kVectors];
       ahead.line(l - from);
@@ -127,9 +127,9 @@ void run_panel(const Part<T>& p, const Block<T>& block, int64_t at, int64_t next
     const int64_t from = cut<T>(k, i, tiles), to = cut<T>(k, i + 1, tiles), asked = end - begin;
     tile.ahead[1] = {p.panel(next) + from * kPanel<T>, kWidth<T>, kPanel<T>, 1};
     // Not read back from where it was just written: that would wait for all that the tile before has written.
-    if (mine) tile.ahead[0] = ahead_of_panel(p.b, next * kPanel<T>, from);
+    if (mine) tile.ahead[0] = prefetcher_of_panel(p.b, next * kPanel<T>, from);
     else tile.ahead[0] = {p.panel(next) + from * kPanel<T>, kWidth<T>, kPanel<T>, 1};
-    ask_block(p.a, to_come.first, to_come.rows, begin + asked * i / tiles, begin + asked * (i + 1) / tiles);
+    prefetch_block(p.a, to_come.first, to_come.rows, begin + asked * i / tiles, begin + asked * (i + 1) / tiles);
     if (columns > kWidth<T>) run_tile<T, 2>(tile);
     else run_tile<T, 1>(tile);
     if (mine) p.pack(next, from, to);
@@ -139,7 +139,7 @@ void run_panel(const Part<T>& p, const Block<T>& block, int64_t at, int64_t next
 }
 
 // Copies of two blocks fit beside two panels where they are short; only those that are read across pages need the time.
-template <class T> bool packs_ahead(const Part<T>& p) { return !p.a.along && p.k() <= kDeep<T> / 2; }
+template <class T> bool packs_ahead(const Part<T>& p) { return !p.a.along && p.k() <= kMaxDepthPerPass<T> / 2; }
 
 template <class T> void run_block(const Part<T>& p, const Block<T>& block, const Block<T>& to_come) {
   const int64_t panels = block.end - block.begin;
@@ -159,9 +159,9 @@ template <class T> void run_block(const Part<T>& p, const Block<T>& block, const
 
 template <class T> void run_part(const Part<T>& part) {
   const int threads = thread_count();
-  const int64_t m = part.a.lines, height = part.k() <= kDeep<T> / 2 ? 2 * kBlockRows : kBlockRows;
+  const int64_t m = part.a.lines, height = part.k() <= kMaxDepthPerPass<T> / 2 ? 2 * kBlockRows : kBlockRows;
   const int64_t blocks = (m + height - 1) / height, panels = (part.b.lines + kPanel<T> - 1) / kPanel<T>;
-  const int64_t most = std::max<int64_t>(1, panels / (kNarrow / kPanel<T>));
+  const int64_t most = std::max<int64_t>(1, panels / (kMinColumnsPerBlock / kPanel<T>));
   const int64_t groups = std::min(most, (2 * threads + blocks - 1) / blocks), tasks = blocks * groups;
   alignas(64) std::atomic<int64_t> next{0};
   std::atomic<int> arrived{0};
@@ -195,20 +195,20 @@ template <class T> void run_part(const Part<T>& part) {
 }
 
 // Parts of k, one after the other.
-template <class T> int64_t passes_of(int64_t k) { return (k + kDeep<T> - 1) / kDeep<T>; }
+template <class T> int64_t passes_of(int64_t k) { return (k + kMaxDepthPerPass<T> - 1) / kMaxDepthPerPass<T>; }
 
 template <class T> void run(Part<T> p, int64_t k) {
   const Part<T> whole = p;
   const int64_t n = p.b.lines, passes = passes_of<T>(k), deep = (k + passes - 1) / passes;
-  const int64_t panels = (std::min(n, kWide) + kPanel<T> - 1) / kPanel<T>;
+  const int64_t panels = (std::min(n, kColumnsPerPart) + kPanel<T> - 1) / kPanel<T>;
   Scratch scratch;
   p.packed = scratch.take<T>(panels * kPanel<T> * deep);
   p.state = scratch.take<std::atomic<State>>(panels);
-  for (int64_t j = 0; j < n; j += kWide)
+  for (int64_t j = 0; j < n; j += kColumnsPerPart)
     for (int64_t l = 0; l < k; l += deep) {
       for (int64_t panel = 0; panel < panels; ++panel) p.state[panel].store(kNone, std::memory_order_relaxed);
       const bool last = l + deep >= k;
-      p.a.depth = p.b.depth = std::min(deep, k - l), p.b.lines = std::min(kWide, n - j);
+      p.a.depth = p.b.depth = std::min(deep, k - l), p.b.lines = std::min(kColumnsPerPart, n - j);
       p.a.data = whole.a.at(0, l), p.b.data = whole.b.at(j, l), p.out = whole.out + j;
       p.bias = whole.bias && last ? whole.bias + j : nullptr, p.finish = last ? whole.finish : nullptr,
       p.add = whole.add || l > 0;
@@ -217,7 +217,7 @@ template <class T> void run(Part<T> p, int64_t k) {
 }
 
 template <class T> bool is_large(int64_t m, int64_t n, int64_t k) {
-  return kVectorBytes == 64 && std::min(m, n) >= kLeast && k >= kShallow<T> && !fits_small_product(m, n, k);
+  return kVectorBytes == 64 && std::min(m, n) >= kMinSide && k >= kMinDepth<T> && !fits_small_product(m, n, k);
 }
 
 int64_t whole(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }

@@ -9,9 +9,10 @@
 #include "cpu/pool.h"
 #include "cpu/reduce.h"
 #include "cpu/small_product.h"
-#include "kernels/activations.h"
-#include "kernels/executed.h"
-#include "kernels/matmul.h"
+#include "families/activations.h"
+#include "families/executed.h"
+#include "families/matmul.h"
+#include "launch/check.h"
 #include "math/functors.h"
 
 namespace pb::cpu {
@@ -295,7 +296,11 @@ void executed_linear_pullback(const Launch& launch, Counts& work) {
   if (launch.in().size()) cpu::pullback_work(launch, work);
 }
 
-void linear(const Launch& launch) { cpu::run_forward(launch); }
+void linear(const Launch& launch) {
+  const View& x = launch.in(0);
+  PB_CHECK_EQ(x.shape[x.ndim - 1], launch.in(1).shape[1]);
+  cpu::run_forward(launch);
+}
 void linear_pullback(const Launch& launch) { cpu::run_pullback(launch); }
 
 }  // namespace pb::kernels

@@ -45,13 +45,13 @@ void map_range(const Launch& launch, Loop loop, Compute compute, Compute result,
 
 }  // namespace
 
-int64_t map_work(const Looped& op, Compute compute) {
+int64_t map_work(const ElementwiseKernel& op, Compute compute) {
   return std::max<int64_t>(4, std::max<int64_t>(1, op.counts.flops() + 8 * op.counts.special)) * compute_size(compute);
 }
 int64_t map_grain(int64_t work) { return std::max<int64_t>(2048, 4 * kGrainBytes / work); }
 
 void map(const Launch& launch) {
-  const auto& op = static_cast<const Looped&>(*static_cast<const kernels::Elementwise*>(launch.table));
+  const auto& op = static_cast<const ElementwiseKernel&>(*static_cast<const kernels::Elementwise*>(launch.table));
   const Compute compute = compute_type(launch.in(launch.inputs - 1).dtype);  // where: the condition comes first
   const Compute result = op.predicate ? Compute::b8 : compute;
   const Loop loop = op.loops[int(compute)];

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <utility>
 
-#include "kernels/elementwise.h"
+#include "families/elementwise.h"
 #include "math/functors.h"
 
 namespace pb::cpu {
@@ -15,14 +15,14 @@ using kernels::kMaxArity;
 using Loop = void (*)(int64_t n, void* out, const void* const* in);
 
 // The op with its loops, null where a type makes no sense.
-struct Looped : kernels::Elementwise {
+struct ElementwiseKernel : kernels::Elementwise {
   Loop loops[kComputes];
 };
 
 void map(const Launch& launch);
 
 // How much an element of the op costs, as a thread's share is measured; and that share, in elements.
-int64_t map_work(const Looped& op, Compute compute);
+int64_t map_work(const ElementwiseKernel& op, Compute compute);
 int64_t map_grain(int64_t work);
 
 template <class F, class C, class R, size_t... K>
@@ -49,9 +49,10 @@ inline void loop_over_angles(int64_t n, C* out, const void* const* in, std::inde
   }
 }
 
-// The loop of functor F on compute type C with result type R.
+// The loop of functor F on compute type C with result type R. A number that counts has one sine, near and far.
 template <class F, class C, class R, int Arity> void loop(int64_t n, void* out, const void* const* in) {
-  if constexpr (kAngle<F> >= 0) loop_over_angles<F, C>(n, static_cast<R*>(out), in, std::make_index_sequence<Arity>());
+  if constexpr (kAngle<F> >= 0 && m::is_real<C>)
+    loop_over_angles<F, C>(n, static_cast<R*>(out), in, std::make_index_sequence<Arity>());
   else loop_over<F, C>(n, static_cast<R*>(out), in, std::make_index_sequence<Arity>());
 }
 

@@ -10,12 +10,13 @@
 
 #include "cpu/blas.h"
 #include "cpu/copy.h"
-#include "cpu/far.h"
+#include "cpu/nontemporal.h"
 #include "cpu/large_product.h"
 #include "cpu/pool.h"
 #include "cpu/small_product.h"
-#include "kernels/executed.h"
-#include "kernels/matmul.h"
+#include "families/executed.h"
+#include "families/matmul.h"
+#include "launch/check.h"
 
 namespace pb::cpu {
 namespace {
@@ -103,14 +104,14 @@ void run_batch(const Batched& p, int64_t begin, int64_t end) {
 
 // Columns times rows: one product for each element of the result, which is all that is moved. Rows [begin, end) of the whole
 // batch.
-template <class T> void outer_rows(const Batched& p, bool far, int64_t begin, int64_t end) {
+template <class T> void outer_rows(const Batched& p, bool nontemporal, int64_t begin, int64_t end) {
   constexpr int64_t kPiece = 1024;
   for (int64_t r = begin; r < end; ++r) {
     const auto [a, b] = factors_of(p, r / p.m);
     const T x = reinterpret_cast<const T*>(a.data)[r % p.m * (a.transposed ? 1 : a.ld)];
     const T* row = reinterpret_cast<const T*>(b.data);
     T* out = reinterpret_cast<T*>(p.steps[0].data) + r * p.n;
-    if (!far) {
+    if (!nontemporal) {
       for (int64_t j = 0; j < p.n; ++j) out[j] = x * row[j];
       continue;
     }
@@ -118,10 +119,10 @@ template <class T> void outer_rows(const Batched& p, bool far, int64_t begin, in
     for (int64_t first = 0; first < p.n; first += kPiece) {
       const int64_t n = std::min(kPiece, p.n - first);
       for (int64_t j = 0; j < n; ++j) piece[j] = x * row[first + j];
-      write_far(reinterpret_cast<char*>(out + first), reinterpret_cast<const char*>(piece), n * int64_t(sizeof(T)));
+      store_nontemporal(reinterpret_cast<char*>(out + first), reinterpret_cast<const char*>(piece), n * int64_t(sizeof(T)));
     }
   }
-  if (far) far_fence();
+  if (nontemporal) nontemporal_fence();
 }
 
 // The products of a launch, whose factors are readable.
@@ -142,10 +143,11 @@ bool is_outer(const Batched& p) { return p.k == 1 && p.n >= 16 && !p.add && !(p.
 bool run_outer(const Batched& p) {
   if (!is_outer(p)) return false;
   const int64_t rows = p.steps[0].size() * p.m;
-  const bool far = rows * p.n * item_size(p.dtype) >= kFarHidden;  // what was there before may be in the caches still
+  const bool nontemporal =
+      rows * p.n * item_size(p.dtype) >= kNontemporalAfterExp;  // what was there before may be in the caches still
   parallel_for(rows, std::max<int64_t>(1, kOuterGrain / p.n), [&](int64_t begin, int64_t end) {
-    if (p.dtype == DType::f32) outer_rows<float>(p, far, begin, end);
-    else outer_rows<double>(p, far, begin, end);
+    if (p.dtype == DType::f32) outer_rows<float>(p, nontemporal, begin, end);
+    else outer_rows<double>(p, nontemporal, begin, end);
   });
   return true;
 }
@@ -347,10 +349,11 @@ Counts product_work(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& 
 namespace pb::kernels {
 
 void matmul(const Launch& launch) {
-  const View& out = launch.out();
+  const View &out = launch.out(), &a = launch.in(0), &b = launch.in(1);
+  PB_CHECK_EQ(a.shape[a.ndim - 1], b.shape[b.ndim - 2]);
   if (out.size() == 0) return;
-  if (is_float(out.dtype)) cpu::matmul_float(out, launch.in(0), launch.in(1), kernels::adds_to(launch, 0));
-  else cpu::matmul_integer(out, launch.in(0), launch.in(1));
+  if (is_float(out.dtype)) cpu::matmul_float(out, a, b, kernels::adds_to(launch, 0));
+  else cpu::matmul_integer(out, a, b);
 }
 
 void executed_matmul(const Launch& launch, Counts& work) {

@@ -1,6 +1,6 @@
 // Layer norm and RMS norm, and their pullbacks.
 #include "cpu/rows.h"
-#include "kernels/executed.h"
+#include "families/executed.h"
 
 namespace pb::cpu {
 namespace {
@@ -28,7 +28,7 @@ template <bool kCentred> void norm(const Launch& launch) {
     for_rows(x, 1, [&](int64_t begin, int64_t end) {
       Scratch near;
       const Rows<C> in(x, near);
-      const RowsOut<C> out(launch.out(), near, kFarBytes);
+      const RowsOut<C> out(launch.out(), near, kNontemporalBytes);
       call_given(weight, [&](auto w) {
         call_given(bias, [&](auto b) {
           for (int64_t k = begin; k < end; ++k) {
@@ -53,7 +53,7 @@ template <bool kCentred, class C> void norm_pullback_as(const Launch& launch) {
   parallel_for(blocks, std::max<int64_t>(1, kRowGrain / (kRowsAtOnce * n)), [&](int64_t begin, int64_t end) {
     Scratch near;
     const Rows<C> g_rows(g, near), x_rows(x, near);
-    const RowsOut<C> gx_rows(launch.out(), near, kFarBytes);
+    const RowsOut<C> gx_rows(launch.out(), near, kNontemporalBytes);
     for (int64_t block = begin; block < end; ++block) {
       C* sum = sums + block * kSums * n;
       std::fill_n(sum, kSums * n, C(0));

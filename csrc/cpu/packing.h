@@ -21,8 +21,8 @@ template <class T> struct Factor {
   const T* at(int64_t line, int64_t l) const { return data + (along ? line * ld + l : l * ld + line); }
 };
 
-// Elements that are wanted soon, one cache line after the other: 2^turn of them `down` apart, and so on, `across` apart.
-template <class T> struct Ahead {
+// Prefetches elements one cache line after the other: groups of 2^turn lines that are `down` apart; the groups are `across` apart.
+template <class T> struct Prefetcher {
   const T* data;
   int64_t down, across, turn;
 
@@ -58,8 +58,8 @@ template <class T> void pack_panel(const Factor<T>& b, int64_t first, int64_t be
   }
 }
 
-// What pack_panel reads, from row `begin` on.
-template <class T> Ahead<T> ahead_of_panel(const Factor<T>& b, int64_t first, int64_t begin) {
+// Returns the prefetcher of what pack_panel reads, from row `begin` on.
+template <class T> Prefetcher<T> prefetcher_of_panel(const Factor<T>& b, int64_t first, int64_t begin) {
   constexpr int kTurn = sizeof(T) == 4 ? 5 : 4;
   static_assert(kVectorBytes < 64 || kPanel<T> == 1 << kTurn);
   const T* data =
@@ -91,8 +91,8 @@ void pack_block(const Factor<T>& a, int64_t first, int64_t rows, int64_t begin, 
   }
 }
 
-// Asks for what pack_block reads of [begin, end).
-template <class T> void ask_block(const Factor<T>& a, int64_t first, int64_t rows, int64_t begin, int64_t end) {
+// Prefetches what pack_block reads of [begin, end).
+template <class T> void prefetch_block(const Factor<T>& a, int64_t first, int64_t rows, int64_t begin, int64_t end) {
   for (int64_t l = begin; l < end; ++l)
     for (int64_t i = 0; i <= rows; i += kWidth<T>) __builtin_prefetch(a.at(first + i, l) - (i == rows), 0, 2);
 }

@@ -1,5 +1,5 @@
 // Loops around math/random.h: counters side by side in the lanes of a vector, block by block.
-#include "kernels/random.h"
+#include "families/random.h"
 
 #include <algorithm>
 #include <cstring>
@@ -7,7 +7,7 @@
 #include "cpu/pool.h"
 #include "cpu/scratch.h"
 #include "cpu/stream.h"
-#include "kernels/sort.h"
+#include "families/sort.h"
 #include "math/random.h"
 
 namespace pb::kernels {

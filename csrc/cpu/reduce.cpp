@@ -7,7 +7,7 @@
 #include "cpu/pool.h"
 #include "cpu/scratch.h"
 #include "cpu/stream.h"
-#include "kernels/reduce_rows.h"
+#include "families/reduce.h"
 
 namespace pb::cpu {
 namespace {
@@ -93,12 +93,12 @@ Level next_level(const Level& level, void* results, Compute compute) {
   return next;
 }
 
-// A task's place: the first of its cells, the part of the cell, and where the results go.
-struct Place {
+// A task's position: the first of its cells, the part of the cell, and where the results go.
+struct TaskPosition {
   int64_t cell, row, rows, column, columns, result;
 };
-Place place_of(const Level& level, int64_t task) {
-  Place p;
+TaskPosition position_of(const Level& level, int64_t task) {
+  TaskPosition p;
   const int64_t tile = task % level.tiles, rest = task / level.tiles;
   const int64_t block = level.by_block() ? rest / level.cells : rest % level.blocks;
   p.cell = level.by_block() ? rest % level.cells : rest / level.blocks;
@@ -110,11 +110,11 @@ Place place_of(const Level& level, int64_t task) {
   return p;
 }
 
-// The cells from `place` on, where they lie; fewer than asked for where the outer axes break.
-const char* find_cells(const Level& level, const Place& place, Cells& cells) {
+// Finds the cells from `position` on where they lie. They are fewer than asked for if the outer axes break there.
+const char* find_cells(const Level& level, const TaskPosition& position, Cells& cells) {
   const int64_t size = compute_size(level.compute);
-  const char* p = level.outer.data + place.row * level.row_stride + place.column * level.column_stride;
-  int64_t rest = place.cell;
+  const char* p = level.outer.data + position.row * level.row_stride + position.column * level.column_stride;
+  int64_t rest = position.cell;
   cells.stride = 0;
   for (int d = level.outer.ndim - 1; d >= 0; --d) {
     const int64_t at = d > 0 ? rest % level.outer.shape[d] : rest;
@@ -129,14 +129,15 @@ const char* find_cells(const Level& level, const Place& place, Cells& cells) {
   return p;
 }
 
-// The cells from `place` on, copied together unless one block of the reader has them all.
-const void* stage_cells(const Level& level, const Place& place, Reader& reader, Cells& cells, char* staged, char* piece) {
+// Copies the cells from `position` on next to each other, unless one block of the reader holds them all.
+const void* stage_cells(const Level& level, const TaskPosition& position, Reader& reader, Cells& cells, char* staged,
+                        char* piece) {
   const int64_t size = compute_size(level.compute);
-  cells.row_stride = place.columns;
-  cells.stride = place.rows * place.columns;
-  const int64_t line = level.tiles > 1 ? place.columns : cells.count * cells.stride;
-  const int64_t lines = level.tiles > 1 ? place.rows : 1;
-  const int64_t start = (place.cell * level.rows + place.row) * level.width + place.column;
+  cells.row_stride = position.columns;
+  cells.stride = position.rows * position.columns;
+  const int64_t line = level.tiles > 1 ? position.columns : cells.count * cells.stride;
+  const int64_t lines = level.tiles > 1 ? position.rows : 1;
+  const int64_t start = (position.cell * level.rows + position.row) * level.width + position.column;
   if (lines == 1 && line <= kBlock) return reader.block(start, line, piece);
   char* out = staged;
   for (int64_t l = 0; l < lines; ++l) {
@@ -166,15 +167,15 @@ void load_crossed(const Level& level, const char* p, int64_t lines, int64_t line
   });
 }
 
-const void* stage_crossed(const Level& level, const Place& place, Cells& cells, char* staged) {
-  const char* p = find_cells(level, place, cells);
+const void* stage_crossed(const Level& level, const TaskPosition& position, Cells& cells, char* staged) {
+  const char* p = find_cells(level, position, cells);
   if (level.width == 1) {
-    cells.stride = place.rows + kPad;
-    load_crossed(level, p, place.rows, level.row_stride, cells.count, level.outer.stride[level.outer.ndim - 1], cells.stride,
+    cells.stride = position.rows + kPad;
+    load_crossed(level, p, position.rows, level.row_stride, cells.count, level.outer.stride[level.outer.ndim - 1], cells.stride,
                  staged);
   } else {
-    cells.row_stride = place.columns + (level.groups == 1 ? kPad : 0);
-    load_crossed(level, p, place.columns, level.column_stride, place.rows, level.row_stride, cells.row_stride, staged);
+    cells.row_stride = position.columns + (level.groups == 1 ? kPad : 0);
+    load_crossed(level, p, position.columns, level.column_stride, position.rows, level.row_stride, cells.row_stride, staged);
   }
   return staged;
 }
@@ -202,13 +203,13 @@ void fold_range(const Level& level, Fold fold, const Target& target, int64_t beg
   const bool in_place = target.dtype == storage_of(target.compute);
   const int64_t size = item_size(target.dtype), most = most_cells(level);
   for (int64_t task = begin; task < end;) {
-    const Place place = place_of(level, task);
-    Cells cells{std::min(most, end - task), 0, place.rows, 0, place.columns, level.groups};
-    const void* x = level.access == Level::direct    ? find_cells(level, place, cells)
-                    : level.access == Level::ordered ? stage_cells(level, place, reader, cells, staged, piece)
-                                                     : stage_crossed(level, place, cells, staged);
-    const int64_t n = cells.count * place.columns;
-    char* out = target.data + place.result * size;
+    const TaskPosition position = position_of(level, task);
+    Cells cells{std::min(most, end - task), 0, position.rows, 0, position.columns, level.groups};
+    const void* x = level.access == Level::direct    ? find_cells(level, position, cells)
+                    : level.access == Level::ordered ? stage_cells(level, position, reader, cells, staged, piece)
+                                                     : stage_crossed(level, position, cells, staged);
+    const int64_t n = cells.count * position.columns;
+    char* out = target.data + position.result * size;
     void* folded = in_place ? out : results;
     fold(cells, x, folded);
     if (target.divisor != 1) divide(target, n, folded);
@@ -223,7 +224,7 @@ void fold_level(const Level& level, Fold fold, const Target& target) {
                [&](int64_t begin, int64_t end) { fold_range(level, fold, target, begin, end); });
 }
 
-void fill_with_nothing(const Folds& op, const Target& target, int64_t n) {
+void fill_with_nothing(const ReductionKernel& op, const Target& target, int64_t n) {
   alignas(64) char results[kBlockBytes];
   const int64_t size = item_size(target.dtype);
   for (int64_t i = 0; i < n; i += kBlock) {
@@ -235,7 +236,7 @@ void fill_with_nothing(const Folds& op, const Target& target, int64_t n) {
 }
 
 void reduce(const Launch& launch) {
-  const auto& op = static_cast<const Folds&>(*static_cast<const kernels::Reduction*>(launch.table));
+  const auto& op = static_cast<const ReductionKernel&>(*static_cast<const kernels::Reduction*>(launch.table));
   const View &x = launch.in(), &out = launch.out();
   const Compute from = kernels::read_as(op, x.dtype), to = op.predicate ? Compute::b8 : from;
   Level level = first_level(x, launch.ints[0], from);
@@ -254,19 +255,19 @@ void reduce(const Launch& launch) {
   fold_level(level, fold, target);
 }
 
-// Adds rows that live as long as the program.
+// Adds an entry to the table. The entry lives as long as the program.
 struct Add {
   std::vector<const kernels::Reduction*>& table;
 
-  template <class R> void operator()(R row, const char* name) const {
-    static const Folds op = [&] {
-      Folds folds{kernels::reduction_of(row, name, reduce), {}, {}, {}};
-      set<R, float>(folds), set<R, double>(folds), set<R, int64_t>(folds), set<R, uint64_t>(folds), set<R, bool>(folds);
-      return folds;
+  template <class R> void operator()(R entry, const char* name) const {
+    static const ReductionKernel op = [&] {
+      ReductionKernel kernel{kernels::reduction_of(entry, name, reduce), {}, {}, {}};
+      set<R, float>(kernel), set<R, double>(kernel), set<R, int64_t>(kernel), set<R, uint64_t>(kernel), set<R, bool>(kernel);
+      return kernel;
     }();
     table.push_back(&op);
   }
-  template <class R, class C> static void set(Folds& op) {
+  template <class R, class C> static void set(ReductionKernel& op) {
     using F = typename R::Functions;
     if constexpr (R::takes(compute_of<C>)) {
       constexpr int k = int(compute_of<C>);
@@ -284,9 +285,9 @@ namespace pb::kernels {
 
 const std::vector<const Reduction*>& reductions() {
   static const std::vector<const Reduction*> table = [] {
-    std::vector<const Reduction*> rows;
-    each_reduction(cpu::Add{rows});
-    return rows;
+    std::vector<const Reduction*> entries;
+    each_reduction(cpu::Add{entries});
+    return entries;
   }();
   return table;
 }

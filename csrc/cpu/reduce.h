@@ -1,6 +1,6 @@
 // The reduction loop: lanes of a fixed number at every vector width, so that the order of additions is the same on each.
 #pragma once
-#include "kernels/reduce.h"
+#include "families/reduce.h"
 
 namespace pb::cpu {
 
@@ -152,7 +152,7 @@ template <class R, bool kMapped, class C, class A> void fold_cells(const Cells& 
 }
 
 // A reduction with its loops, null where a type makes no sense.
-struct Folds : kernels::Reduction {
+struct ReductionKernel : kernels::Reduction {
   Fold first[kComputes], next[kComputes];  // over elements; over the results of the level before
   void (*identity[kComputes])(int64_t n, void* results);
 };

@@ -2,13 +2,12 @@
 #pragma once
 #include <algorithm>
 
-#include "cpu/far.h"
+#include "cpu/nontemporal.h"
 #include "cpu/pool.h"
 #include "cpu/reduce.h"
 #include "cpu/scratch.h"
 #include "cpu/stream.h"
-#include "kernels/row_formulas.h"
-#include "kernels/rows.h"
+#include "families/rows.h"
 
 namespace pb::cpu {
 
@@ -34,7 +33,7 @@ template <class P, class Q> struct Both {
 };
 template <class P, class Q> Both(P, Q) -> Both<P, Q>;
 
-// The walk of kernels/row_formulas.h by one thread.
+// The walk of families/rows.h by one thread.
 struct Loop {
   int64_t n;
 
@@ -106,23 +105,24 @@ template <class C> class RowsOut : protected Rows<C> {
   using Base::buffer_, Base::direct_, Base::n_, Base::address;
 
  public:
-  // From `far` bytes on past the caches.
-  RowsOut(const View& v, Scratch& scratch, int64_t far) : Base(v, scratch), far_(direct_ && n_ >= 256 && v.bytes() >= far) {
-    if (far_) buffer_ = scratch.take<C>(n_);
+  // Outputs of at least `nontemporal` bytes are stored past the caches.
+  RowsOut(const View& v, Scratch& scratch, int64_t nontemporal)
+      : Base(v, scratch), nontemporal_(direct_ && n_ >= 256 && v.bytes() >= nontemporal) {
+    if (nontemporal_) buffer_ = scratch.take<C>(n_);
   }
   RowsOut(const RowsOut&) = delete;
   ~RowsOut() {
-    if (far_) far_fence();
+    if (nontemporal_) nontemporal_fence();
   }
 
-  C* open(int64_t k) const { return direct_ && !far_ ? reinterpret_cast<C*>(address(k)) : buffer_; }
+  C* open(int64_t k) const { return direct_ && !nontemporal_ ? reinterpret_cast<C*>(address(k)) : buffer_; }
   void close(int64_t k) const {
-    if (far_) write_far(address(k), reinterpret_cast<const char*>(buffer_), n_ * int64_t(sizeof(C)));
+    if (nontemporal_) store_nontemporal(address(k), reinterpret_cast<const char*>(buffer_), n_ * int64_t(sizeof(C)));
     else if (!direct_) store(this->compute_, this->lead_.dtype, buffer_, n_, address(k), this->stride_);
   }
 
  private:
-  bool far_;
+  bool nontemporal_;
 };
 
 // Calls f(C()) with the type that a row of x is computed in.

@@ -18,7 +18,7 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 struct Cut {
   int64_t blocks, width, ranges, height;
 };
-Cut cut_for(const Around& a, int64_t n) {
+Cut cut_for(const AxisSplit& a, int64_t n) {
   const int64_t threads = n * a.inner * a.outer < kShareFrom ? 1 : thread_count();
   const int64_t strips = ceil_div(a.inner, kLanes);
   Cut cut;
@@ -56,7 +56,7 @@ void scatter_range(ScatterLoop loop, void* target, const char* updates, int64_t 
 
 // index_step: from the indices of one outer slice to those of the next, 0 where they share them.
 void scatter(ScatterLoop loop, int size, char* target, const char* updates, const Positions& positions, int64_t index_step,
-             int64_t n, const Around& a) {
+             int64_t n, const AxisSplit& a) {
   if (a.outer * a.length * a.inner == 0) {  // nothing to write to, but the indices may be wrong
     int64_t near[Positions::kBlock];
     for (int64_t begin = 0; begin < n; begin += Positions::kBlock)
@@ -82,38 +82,38 @@ void scatter(ScatterLoop loop, int size, char* target, const char* updates, cons
 int log_size(int size) { return size == 1 ? 0 : size == 2 ? 1 : size == 4 ? 2 : 3; }
 
 // An op with its loops, by compute type, or, where it moves bytes, by the logarithm of the item size.
-struct Looped : kernels::Scatter {
+struct ScatterKernel : kernels::Scatter {
   ScatterLoop loops[kComputes];
   bool moves;
 };
 
-const Looped& op_of(const Launch& launch) {
-  return static_cast<const Looped&>(*static_cast<const kernels::Scatter*>(launch.table));
+const ScatterKernel& op_of(const Launch& launch) {
+  return static_cast<const ScatterKernel&>(*static_cast<const kernels::Scatter*>(launch.table));
 }
 
 // The type that updates are combined in, and its loop.
-DType working_type(const Looped& op, DType dtype) { return op.moves ? dtype : storage_of(compute_type(dtype)); }
-ScatterLoop loop_of(const Looped& op, DType dtype) {
+DType working_type(const ScatterKernel& op, DType dtype) { return op.moves ? dtype : storage_of(compute_type(dtype)); }
+ScatterLoop loop_of(const ScatterKernel& op, DType dtype) {
   return op.moves ? op.loops[log_size(item_size(dtype))] : op.loops[int(compute_type(dtype))];
 }
 
-// Adds rows that live as long as the program.
-struct AddLooped {
+// Adds an entry to the table. The entry lives as long as the program.
+struct AddKernel {
   std::vector<const kernels::Scatter*>& table;
 
-  template <class R> void operator()(R row, const char* name) const {
+  template <class R> void operator()(R entry, const char* name) const {
     using Op = typename R::Functor;
-    static const Looped op = [&] {
+    static const ScatterKernel op = [&] {
       if constexpr (R::kMoves)
-        return Looped{
-            kernels::entry(row, name),
+        return ScatterKernel{
+            kernels::scatter_of(entry, name),
             {scatter_loop<Op, uint8_t>, scatter_loop<Op, uint16_t>, scatter_loop<Op, uint32_t>, scatter_loop<Op, uint64_t>},
             true};
       else
-        return Looped{kernels::entry(row, name),
-                      {scatter_loop<Op, float>, scatter_loop<Op, double>, scatter_loop<Op, int64_t>, scatter_loop<Op, uint64_t>,
-                       scatter_loop<Op, bool>},
-                      false};
+        return ScatterKernel{kernels::scatter_of(entry, name),
+                             {scatter_loop<Op, float>, scatter_loop<Op, double>, scatter_loop<Op, int64_t>,
+                              scatter_loop<Op, uint64_t>, scatter_loop<Op, bool>},
+                             false};
     }();
     table.push_back(&op);
   }
@@ -143,7 +143,7 @@ void add_columns(C* __restrict y, const C* __restrict u, const Positions& positi
     }
 }
 
-template <class C> void add_along(C* y, const C* u, const Positions& positions, int64_t n, const Around& a) {
+template <class C> void add_along(C* y, const C* u, const Positions& positions, int64_t n, const AxisSplit& a) {
   const Cut cut = cut_for(a, n);
   parallel_for(a.outer * cut.blocks, 1, [&](int64_t begin, int64_t end) {
     for (int64_t unit = begin; unit < end; ++unit) {
@@ -163,15 +163,15 @@ using namespace cpu;
 
 const std::vector<const Scatter*>& scatters() {
   static const std::vector<const Scatter*> table = [] {
-    std::vector<const Scatter*> rows;
-    each_scatter(AddLooped{rows});
-    return rows;
+    std::vector<const Scatter*> entries;
+    each_scatter(AddKernel{entries});
+    return entries;
   }();
   return table;
 }
 
 void index_write(const Launch& launch) {
-  const Looped& op = op_of(launch);
+  const ScatterKernel& op = op_of(launch);
   const View& out = launch.out();
   const int axis = int(launch.ints[0]);
   const DType working = working_type(op, out.dtype);
@@ -181,13 +181,13 @@ void index_write(const Launch& launch) {
   with_positions(launch.in(1), out.shape[axis], op.negative, scratch, [&](const Positions& positions) {
     assign(target, launch.in(0));
     scatter(loop_of(op, out.dtype), item_size(working), target.data, updates.data, positions, 0, launch.in(1).size(),
-            around(out, axis));
+            split_at(out, axis));
   });
   if (target.data != out.data) assign(out, target);
 }
 
 void scatter_write(const Launch& launch) {
-  const Looped& op = op_of(launch);
+  const ScatterKernel& op = op_of(launch);
   const View& out = launch.out();
   const int axis = int(launch.ints[0]);
   const DType working = working_type(op, out.dtype);
@@ -197,16 +197,16 @@ void scatter_write(const Launch& launch) {
   with_positions(launch.in(0), out.shape[axis], op.negative, scratch, [&](const Positions& positions) {
     assign_number(target, identity_of(op.identity, out.dtype, working));
     scatter(loop_of(op, out.dtype), item_size(working), target.data, updates.data, positions, 0, launch.in(0).size(),
-            around(out, axis));
+            split_at(out, axis));
   });
   if (target.data != out.data) assign(out, target);
 }
 
 void along_axis_add(const Launch& launch) {
-  const Looped& op = op_of(launch);
+  const ScatterKernel& op = op_of(launch);
   const View& out = launch.out();
   const int axis = int(launch.ints[0]);
-  const Around a = around(out, axis);
+  const AxisSplit a = split_at(out, axis);
   const int64_t n = launch.in(1).shape[axis];
   const DType working = working_type(op, out.dtype);
   Scratch scratch;

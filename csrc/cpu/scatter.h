@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "cpu/index.h"
-#include "kernels/scatter_rows.h"
+#include "families/scatter.h"
 
 namespace pb::cpu {
 

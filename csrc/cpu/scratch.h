@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <stdexcept>
 
-#include "kernels/memory.h"
+#include "launch/memory.h"
 
 namespace pb::cpu {
 
@@ -14,7 +14,7 @@ class Scratch {
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
   ~Scratch() {
-    for (int k = 0; k < blocks_; ++k) kernels::release(block_[k]);
+    for (int k = 0; k < blocks_; ++k) pb::release(block_[k]);
   }
 
   // Memory for n elements, aligned to a cache line, uninitialised, until this object dies.
@@ -30,7 +30,7 @@ class Scratch {
     }
 #endif
     if (blocks_ == kMaxBlocks) throw std::length_error("scratch: too many blocks");
-    block_[blocks_] = kernels::allocate(bytes);
+    block_[blocks_] = pb::allocate(bytes);
     return block_[blocks_++].data;
   }
 
@@ -38,7 +38,7 @@ class Scratch {
   static constexpr int kMaxBlocks = 16;
   alignas(64) char near_[32 * 1024];
   size_t used_ = 0;
-  kernels::Block block_[kMaxBlocks];
+  Allocation block_[kMaxBlocks];
   int blocks_ = 0;
 };
 

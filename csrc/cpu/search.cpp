@@ -4,7 +4,7 @@
 #include "cpu/index.h"
 #include "cpu/pool.h"
 #include "cpu/stream.h"
-#include "kernels/sort.h"
+#include "families/sort.h"
 
 namespace pb::kernels {
 namespace {

@@ -1,8 +1,8 @@
 // softmax, log_softmax, logsumexp, and their pullbacks.
 #include <cmath>
 
-#include "cpu/rows_beside.h"
-#include "kernels/executed.h"
+#include "cpu/lane_rows.h"
+#include "families/executed.h"
 
 namespace pb::cpu {
 namespace {
@@ -14,7 +14,7 @@ template <class F, size_t... K> void walk(const Launch& launch, const View& x, s
     walk_rows<C>(x, kExpWork, [&](const auto& walk, int64_t begin, int64_t end) {
       using Walk = std::decay_t<decltype(walk)>;
       Scratch scratch;
-      const typename Walk::Out out(launch.out(), scratch, kFarHidden);
+      const typename Walk::Out out(launch.out(), scratch, kNontemporalAfterExp);
       const typename Walk::In in[] = {typename Walk::In(launch.in(int(K)), scratch)...};
       for (int64_t k = begin; k < end; k += Walk::kRows) {
         F()(walk, in[K].read(k)..., out.open(k));
@@ -42,7 +42,7 @@ namespace pb::kernels {
 // Of rows side by side there are as many as lanes, and all elements are changed where one is.
 Walks walks_of(const Launch&, const View& x) {
   const int64_t n = row_length(x), rows = row_count(x);
-  if (!cpu::walks_beside(x)) return {{{rows, n, n - 1}, {}}, rows};
+  if (!cpu::uses_lanes(x)) return {{{rows, n, n - 1}, {}}, rows};
   const int64_t lanes = compute_type(x.dtype) == Compute::f32 ? cpu::kWidth<float> : cpu::kWidth<double>;
   const int64_t walked = (rows + lanes - 1) / lanes * lanes;
   return {{{walked, n, n - 1}, {}}, walked * n};

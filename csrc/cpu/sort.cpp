@@ -1,5 +1,5 @@
 // Sorts: rows in parallel, each by radix where it is long, by comparison where it is short.
-#include "kernels/sort.h"
+#include "families/sort.h"
 
 #include <algorithm>
 #include <cstring>
@@ -8,7 +8,6 @@
 #include "cpu/copy.h"
 #include "cpu/pool.h"
 #include "cpu/scratch.h"
-#include "kernels/order.h"
 
 namespace pb::kernels {
 namespace {

@@ -1,4 +1,4 @@
-// Walks all tensors of an optimizer in blocks: a block's changes are computed in the first-level cache, then applied.
+// Updates all tensors of an optimizer in blocks: the deltas of a block are computed into the first-level cache, then applied.
 #include "cpu/update.h"
 
 #include <algorithm>
@@ -8,16 +8,16 @@
 #include "cpu/pool.h"
 #include "cpu/scratch.h"
 #include "cpu/stream.h"
-#include "kernels/update_rows.h"
 
 namespace pb::kernels {
 namespace {
 
 using namespace cpu;
 
-constexpr int64_t kGrain = 32 * 1024;  // elements of a thread's share: 28 bytes each for Adam, about 10 us
+constexpr int64_t kGrain = 32 * 1024;  // the fewest elements per thread: Adam moves 28 bytes for each, about 10 us in all
 
-// Calls f(entry, begin, end) for the parts of the entries that make up [begin, end) of all their elements in a row.
+// Numbers the elements of all entries that have a gradient one after another, and calls f(entry, first, last) for the part of each
+// entry that is within [begin, end).
 template <class F> void for_entries(const View* sizes, const View* gradients, int64_t entries, int64_t begin, int64_t end,
                                     F&& f) {
   int64_t start = 0;
@@ -35,7 +35,8 @@ int64_t total_size(const View* gradients, int64_t entries) {
   return total;
 }
 
-// The change is rounded to the dtype of the weight first, so that before + delta = after, bit for bit.
+// Adds the changes to the weights. A change is rounded to the dtype of its weight first, so that before + delta = after holds bit for
+// bit.
 template <class T> void apply(int64_t n, const acc_t<T>* change, T* __restrict p, T* __restrict delta) {
   if (!delta) {
     for (int64_t i = 0; i < n; ++i) p[i] = T(acc_t<T>(p[i]) + acc_t<T>(T(change[i])));
@@ -55,9 +56,9 @@ void apply(DType dtype, int64_t n, const void* change, void* p, void* delta) {
   }
 }
 
-// Elements [begin, end) of entry t.
+// Updates the elements [begin, end) of entry t.
 void update_entry(const Launch& launch, const void* element, int64_t t, int64_t begin, int64_t end) {
-  const auto& op = static_cast<const Looped&>(*static_cast<const Update*>(launch.table));
+  const auto& op = static_cast<const HostUpdate&>(*static_cast<const Update*>(launch.table));
   const int64_t entries = launch.ints[0];
   const bool preview = launch.ints[1];
   const View &weight = launch.out(int(t)), &target = launch.out(int(entries * (1 + op.slots) + t));
@@ -83,9 +84,9 @@ void update_entry(const Launch& launch, const void* element, int64_t t, int64_t 
   }
 }
 
-// Sixteen partial sums in double: the same additions in the same order at every vector width.
+// A sum of squares is sixteen partial sums in double, so that every vector width does the same additions in the same order.
 constexpr int kLanes = 16;
-constexpr int64_t kNormGrain = 2 * kGrain;  // elements of a chunk
+constexpr int64_t kNormGrain = 2 * kGrain;  // the number of elements of a chunk
 template <class C> void add_squares(int64_t n, const C* x, double* lanes) {
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes)
@@ -110,7 +111,7 @@ double sum_of_squares(const View& gradient, int64_t begin, int64_t end) {
 }
 
 void update(const Launch& launch) {
-  const auto& op = static_cast<const Looped&>(*static_cast<const Update*>(launch.table));
+  const auto& op = static_cast<const HostUpdate&>(*static_cast<const Update*>(launch.table));
   const int64_t entries = launch.ints[0];
   Setting control[kControlSize];
   View& block = launch.out(launch.outputs - 1);
@@ -127,23 +128,32 @@ void update(const Launch& launch) {
   });
 }
 
-struct Make {
-  template <class U> const Update& operator()(Tag<U>, const char* name) const {
-    static const Looped op{entry<U>(name, update),
-                           U::advance,
-                           {build_element<U, float>, build_element<U, double>},
-                           {update_loop<U, float>, update_loop<U, double>}};
-    return op;
-  }
-};
+std::vector<HostUpdate> host_updates() {
+  std::vector<HostUpdate> rows;
+  each_update([&](auto rule, const char* name) {
+    using U = typename decltype(rule)::type;
+    rows.push_back({entry<U>(name, update),
+                    U::advance,
+                    {build_element<U, float>, build_element<U, double>},
+                    {update_loop<U, float>, update_loop<U, double>}});
+  });
+  return rows;
+}
 
 }  // namespace
 
-const Update& choose_sgd(const Setting* hyper) { return choose_sgd(hyper, Make{}); }
-const Update& choose_adam(const Setting* hyper) { return choose_adam(hyper, Make{}); }
+const std::vector<const Update*>& updates() {
+  static const std::vector<HostUpdate> rows = host_updates();
+  static const std::vector<const Update*> table = [] {
+    std::vector<const Update*> entries;
+    for (const Update& row : rows) entries.push_back(&row);
+    return entries;
+  }();
+  return table;
+}
 
-// Beside the squares: partial sums of each piece of a gradient become one, which is added to that of its chunk; the chunks' sums,
-// and 1e-6.
+// The additions besides those of the squares: each piece of a gradient folds its partial sums into one and adds that to the sum of
+// its chunk, then the chunks' sums are added, and 1e-6.
 void executed_clip_norm(const Launch& launch, Counts& work) {
   const View* gradients = &launch.in();
   const int64_t entries = launch.inputs, total = total_size(gradients, entries);

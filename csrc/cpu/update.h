@@ -1,17 +1,17 @@
-// The loops of an update, around the functors of math/update.h, for its two compute types.
+// The loops of an update, around the rules of math/update.h, for its two compute types.
 #pragma once
 #include <new>
+#include <utility>
 
-#include "kernels/update.h"
-#include "math/update.h"
+#include "families/update.h"
 
 namespace pb::cpu {
 
 constexpr int kElementBytes = 256;
 
-// An element is built once a step and called in loops: n weights, gradients and slots in (slots change in place), what to add
-// to the weights out.
-struct Looped : kernels::Update {
+// A row with its loops. build() makes the rule's Element once per step. loop() calls it for n weights and gradients: it changes the
+// slots, and writes what is to be added to the weights.
+struct HostUpdate : kernels::Update {
   void (*advance)(Setting* control, const Setting* hyper);
   void (*build[2])(const Setting* control, const Setting* hyper, void* element);
   void (*loop[2])(int64_t n, const void* element, const void* p, const void* g, void* const* slots, void* delta);
@@ -23,22 +23,22 @@ template <class U, class A> void build_element(const Setting* control, const Set
   new (element) Element(control, hyper);
 }
 
+// Slots are separate arguments, because a compiler believes __restrict of a parameter, and not of an array's element.
+template <class Element, class A, class... Slots>
+void update_elements(int64_t n, Element f, const A* __restrict p, const A* __restrict g, A* __restrict delta,
+                     Slots* __restrict... slots) {
+  for (int64_t i = 0; i < n; ++i) delta[i] = f(p[i], g[i], slots[i]...);
+}
+
+template <class U, class A, std::size_t... k>
+void update_loop(int64_t n, const void* element, const void* p, const void* g, [[maybe_unused]] void* const* slots, void* delta,
+                 std::index_sequence<k...>) {
+  update_elements(n, *static_cast<const typename U::template Element<A>*>(element), static_cast<const A*>(p),
+                  static_cast<const A*>(g), static_cast<A*>(delta), static_cast<A*>(slots[k])...);
+}
 template <class U, class A>
-void update_loop(int64_t n, const void* element, const void* weights, const void* gradients, void* const* slots, void* deltas) {
-  const auto f = *static_cast<const typename U::template Element<A>*>(element);
-  const A* __restrict p = static_cast<const A*>(weights);
-  const A* __restrict g = static_cast<const A*>(gradients);
-  A* __restrict delta = static_cast<A*>(deltas);
-  if constexpr (U::kSlots == 0) {
-    for (int64_t i = 0; i < n; ++i) delta[i] = f(p[i], g[i]);
-  } else if constexpr (U::kSlots == 1) {
-    A* __restrict a = static_cast<A*>(slots[0]);
-    for (int64_t i = 0; i < n; ++i) delta[i] = f(p[i], g[i], a[i]);
-  } else {
-    A* __restrict a = static_cast<A*>(slots[0]);
-    A* __restrict b = static_cast<A*>(slots[1]);
-    for (int64_t i = 0; i < n; ++i) delta[i] = f(p[i], g[i], a[i], b[i]);
-  }
+void update_loop(int64_t n, const void* element, const void* p, const void* g, void* const* slots, void* delta) {
+  update_loop<U, A>(n, element, p, g, slots, delta, std::make_index_sequence<U::kSlots>());
 }
 
 }  // namespace pb::cpu

@@ -1,6 +1,6 @@
 // The device's memory. Blocks are kept when they are released, and handed out again at once: everything runs on one stream, so the
 // work of a block's last owner is done before that of the next. Memory that another library may still be using on its own stream is
-// not released here before that stream has passed (python/pullback/leases.py).
+// not released here before that stream has passed (python/pullback/tensors/leases.py).
 //
 // The cache holds PULLBACK_CUDA_CACHE_BYTES at most. By default that is 256 MiB more than was ever in use at once: a program whose
 // steps are alike never comes near it, and one whose shapes keep changing does not fill the device with sizes that it no longer uses.
@@ -14,12 +14,10 @@
 
 #include "cuda/graph_memory.h"
 #include "cuda/launch.cuh"
-#include "kernels/memory.h"
+#include "launch/memory.h"
 
 namespace pb::cuda {
 namespace {
-
-using kernels::Holder;
 
 constexpr size_t kAlign = 512;
 constexpr size_t kSpare = size_t{256} << 20;
@@ -56,7 +54,7 @@ struct Pool {
   std::map<size_t, Shelf> shelves;
   uint64_t clock = 0;
   size_t live = 0, cached = 0, peak = 0;
-  size_t of[kernels::kHolders] = {};
+  size_t of[kHolders] = {};
 
   size_t limit() const { return fixed_limit() >= 0 ? size_t(fixed_limit()) : peak + kSpare; }
   void count(size_t size, Holder holder) {
@@ -117,11 +115,11 @@ std::string in_mebibytes(size_t bytes) {
 
 [[noreturn]] void no_room(size_t bytes) {
   const MemoryUse use = memory_use();
-  throw kernels::OutOfMemory("GPU " + std::to_string(current_device()) + " has no memory for it: " + in_mebibytes(bytes) +
-                             " were asked for, " + in_mebibytes(use.live) + " are in use by pullback's tensors, and " +
-                             in_mebibytes(use.free) + " of " + in_mebibytes(use.total) +
-                             " are free. Tensors that exist stay valid. Make batches smaller, or drop tensors (a tape keeps "
-                             "what its backward pass needs).");
+  throw OutOfMemory("GPU " + std::to_string(current_device()) + " has no memory for it: " + in_mebibytes(bytes) +
+                    " were asked for, " + in_mebibytes(use.live) + " are in use by pullback's tensors, and " +
+                    in_mebibytes(use.free) + " of " + in_mebibytes(use.total) +
+                    " are free. Tensors that exist stay valid. Make batches smaller, or drop tensors (a tape keeps "
+                    "what its backward pass needs).");
 }
 
 // Returns new memory from the driver, or null if the device is full.
@@ -169,7 +167,7 @@ MemoryUse memory_use() {
   const std::lock_guard<std::mutex> lock(pools().mutex);
   const Pool& pool = own_pool();
   use.live = pool.live, use.cached = pool.cached, use.peak = pool.peak;
-  for (int k = 0; k < kernels::kHolders; ++k) use.of[k] = pool.of[k];
+  for (int k = 0; k < kHolders; ++k) use.of[k] = pool.of[k];
   return use;
 }
 
@@ -180,34 +178,34 @@ void reset_peak() {
 
 thread_local GraphMemory* GraphMemory::current = nullptr;
 
-kernels::Block working_memory(size_t bytes) {
-  return GraphMemory::current ? GraphMemory::current->take(bytes) : kernels::allocate(bytes, Holder::scratch);
+Allocation working_memory(size_t bytes) {
+  return GraphMemory::current ? GraphMemory::current->take(bytes) : pb::allocate(bytes, Holder::scratch);
 }
-void give_back_working_memory(const kernels::Block& block) {
+void give_back_working_memory(const Allocation& block) {
   if (GraphMemory::current) GraphMemory::current->give_back(block);
-  else kernels::release(block);
+  else pb::release(block);
 }
 
 Scratch::~Scratch() {
   for (int k = 0; k < count_; ++k) give_back_working_memory(pieces_[k]);
 }
 void* Scratch::take_bytes(size_t bytes) {
-  if (count_ == kMaxPieces) throw kernels::Failure("too many pieces of working memory");
+  if (count_ == kMaxPieces) throw Failure("too many pieces of working memory");
   pieces_[count_] = working_memory(bytes);
   return pieces_[count_++].data;
 }
 
 }  // namespace pb::cuda
 
-namespace pb::kernels {
+namespace pb {
 
 using namespace cuda;
 
-Block allocate(size_t bytes, Holder holder) {
+Allocation allocate(size_t bytes, Holder holder) {
   const size_t size = keeps() ? rounded(bytes) : (bytes ? bytes : 1);
   (void)stream();  // the device is ready, and current
   Pool& pool = own_pool();
-  const auto block = [&](void* data) { return Block{data, size, current_device(), holder}; };
+  const auto block = [&](void* data) { return Allocation{data, size, current_device(), holder}; };
   {
     const std::lock_guard<std::mutex> lock(pools().mutex);
     if (void* data = pool.take(size)) {
@@ -223,7 +221,7 @@ Block allocate(size_t bytes, Holder holder) {
   return block(data);
 }
 
-void release(const Block& block) noexcept {
+void release(const Allocation& block) noexcept {
   if (!block.data || !usable()) return;  // a forked child has no use for its parent's memory
   const std::lock_guard<std::mutex> lock(pools().mutex);
   Pool& pool = pools().of[block.device];
@@ -239,7 +237,7 @@ void release(const Block& block) noexcept {
   (void)cudaFree(block.data);
 }
 
-}  // namespace pb::kernels
+}  // namespace pb
 
 int64_t pb::live_bytes() {
   const std::lock_guard<std::mutex> lock(cuda::pools().mutex);

@@ -1,7 +1,7 @@
 // Positions of the largest or smallest elements along an axis. The answer does not depend on who looks at what: of equals the
 // first wins, so pieces may be compared in any order.
-#include "cuda/matrix.cuh"
-#include "kernels/reduce_rows.h"
+#include "cuda/reduce_matrix.cuh"
+#include "families/reduce.h"
 
 namespace pb::cuda {
 namespace {

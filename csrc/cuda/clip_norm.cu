@@ -3,9 +3,7 @@
 
 #include "cuda/fold.cuh"
 #include "cuda/gradients.cuh"
-#include "kernels/executed.h"
-#include "kernels/update.h"
-#include "math/update.h"
+#include "families/update.h"
 
 namespace pb::cuda {
 namespace {

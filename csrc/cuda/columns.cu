@@ -103,7 +103,7 @@ void pull_columns(const View& g, const View& y, int activation, char* gz, char* 
   const int64_t rows = g.shape[0], n = g.shape[1];
   if (n == 0 || (rows == 0 && !sums)) return;
   const auto [strips, chunk, chunks] = Strips(rows, n);
-  if (chunks * strips > kMaxBlocks) throw kernels::Failure("a layer with too many outputs");
+  if (chunks * strips > kMaxBlocks) throw Failure("a layer with too many outputs");
   Scratch scratch;
   Columns c{g.dtype,
             item_size(g.dtype),

@@ -215,6 +215,7 @@ void assign_same_dtype(View out, View in) {
 }  // namespace
 
 void assign(View out, View in) {
+  PB_CHECK_EQ(out.size(), in.size());
   if (out.size() == 0) return;
   if (out.dtype == in.dtype) assign_same_dtype(out, in);
   else assign_cast(out, in);
@@ -232,15 +233,6 @@ void assign_number(View out, uint64_t number) {
       start(fill_strided<U>, blocks_for(n), kThreads, 0, uint32_t(n), part[0].data, repeated<U>(number, size), Walk<1>(part));
     });
   });
-}
-
-View contiguous_view(void* data, DType dtype, const View& like) {
-  View v = like;
-  v.data = static_cast<char*>(data);
-  v.dtype = dtype;
-  int64_t stride = item_size(dtype);
-  for (int d = v.ndim - 1; d >= 0; --d) v.stride[d] = stride, stride *= v.shape[d];
-  return v;
 }
 
 View contiguous_as(DType dtype, const View& v, Scratch& scratch) {

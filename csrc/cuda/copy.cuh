@@ -1,7 +1,8 @@
 // Moving elements, for the kernels of every family.
 #pragma once
 #include "cuda/operand.cuh"
-#include "kernels/copy.h"
+#include "families/copy.h"
+#include "launch/check.h"
 
 namespace pb::cuda {
 
@@ -10,8 +11,6 @@ void assign(View out, View in);
 // Writes `number`, the bits of one element, to every element of `out`.
 void assign_number(View out, uint64_t number);
 
-// A contiguous view of the shape of `like`.
-View contiguous_view(void* data, DType dtype, const View& like);
 // The elements of v as one contiguous run of `dtype`: where they lie, or in scratch.
 View contiguous_as(DType dtype, const View& v, Scratch& scratch);
 

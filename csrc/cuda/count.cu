@@ -1,7 +1,7 @@
 // Dividing by how many labels of a row count: a block a row, whose threads count every 256th label.
 #include "cuda/axis_rows.cuh"
 #include "cuda/fold.cuh"
-#include "kernels/rows.h"
+#include "families/rows.h"
 #include "math/scalar.h"
 
 namespace pb::cuda {

@@ -38,7 +38,7 @@ struct LossRow {
   Labels labels;
 
   template <class T, int kPer, bool kBlock>
-  __device__ void operator()(const Held<T, kPer, kBlock>& over, const Line* line, int64_t row) const {
+  __device__ void operator()(const RegisterRow<T, kPer, kBlock>& over, const Line* line, int64_t row) const {
     using C = acc_t<T>;
     const auto target = labels.read(over, line[2], row);
     C x[kPer], loss = C(0);
@@ -50,7 +50,7 @@ struct LossRow {
   template <class T> __device__ void operator()(const Streamed<T>& over, const Line* line, int64_t row) const {
     using C = acc_t<T>;
     const auto target = labels.read(over, line[2], row);
-    const auto x = over.lent(line[1]);
+    const auto x = over.memory_row(line[1]);
     const LogSum<C> sum = over.log_sum_exp(x, over.exponentials(x));
     const C loss = kernels::cross_entropy_of(over, x, sum, target.label, C(labels.smoothing));
     over.store_one(line[0], target.counts ? loss : C(0));
@@ -58,7 +58,7 @@ struct LossRow {
 };
 
 template <class T, int kPer, bool kBlock>
-__device__ __forceinline__ void put_gradient(const Held<T, kPer, kBlock>& over, acc_t<T> (&gx)[kPer], bool counts,
+__device__ __forceinline__ void put_gradient(const RegisterRow<T, kPer, kBlock>& over, acc_t<T> (&gx)[kPer], bool counts,
                                              const Line& out) {
 #pragma unroll
   for (int s = 0; s < kPer; ++s) gx[s] = counts ? gx[s] : acc_t<T>(0);
@@ -85,7 +85,7 @@ struct GradientRow {
   Labels labels;
 
   template <class T, int kPer, bool kBlock>
-  __device__ void operator()(const Held<T, kPer, kBlock>& over, const Line* line, int64_t row) const {
+  __device__ void operator()(const RegisterRow<T, kPer, kBlock>& over, const Line* line, int64_t row) const {
     using C = acc_t<T>;
     const auto target = labels.read(over, line[3], row);
     C x[kPer];
@@ -95,7 +95,7 @@ struct GradientRow {
   }
   template <class T> __device__ void operator()(const Streamed<T>& over, const Line* line, int64_t row) const {
     const auto target = labels.read(over, line[3], row);
-    const auto x = over.lent(line[2]);
+    const auto x = over.memory_row(line[2]);
     put_gradient(over, over.load_one(line[1]), x, over.exponentials(x), target, acc_t<T>(labels.smoothing), line[0]);
   }
 };
@@ -106,7 +106,7 @@ struct LossAndGradientRow {
   Labels labels;
 
   template <class T, int kPer, bool kBlock>
-  __device__ void operator()(const Held<T, kPer, kBlock>& over, const Line* line, int64_t row) const {
+  __device__ void operator()(const RegisterRow<T, kPer, kBlock>& over, const Line* line, int64_t row) const {
     using C = acc_t<T>;
     const auto target = labels.read(over, line[4], row);
     C x[kPer], loss = C(0);
@@ -119,7 +119,7 @@ struct LossAndGradientRow {
   template <class T> __device__ void operator()(const Streamed<T>& over, const Line* line, int64_t row) const {
     using C = acc_t<T>;
     const auto target = labels.read(over, line[4], row);
-    const auto x = over.lent(line[3]);
+    const auto x = over.memory_row(line[3]);
     const auto e = over.exponentials(x);
     const C smoothing = C(labels.smoothing);
     const C loss = kernels::cross_entropy_of(over, x, over.log_sum_exp(x, e), target.label, smoothing);

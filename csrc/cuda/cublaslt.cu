@@ -12,7 +12,7 @@
 #include <tuple>
 
 #include "cuda/copy.cuh"
-#include "kernels/matmul.h"
+#include "families/matmul.h"
 
 namespace pb::cuda {
 namespace {
@@ -137,7 +137,7 @@ Device& ready_device(const Functions& lt) {
   const size_t bytes = size_t(major >= 9 ? 32 : 4) << 20;  // as the library's documentation advises
   if (lt.create(&device.handle) != 0) device.handle = nullptr;
   if (!device.handle) return device;
-  device.workspace = kernels::allocate(bytes, kernels::Holder::scratch).data;  // kept: it serves all products of the stream
+  device.workspace = pb::allocate(bytes, Holder::scratch).data;  // kept: it serves all products of the stream
   device.workspace_bytes = bytes;
   return device;
 }

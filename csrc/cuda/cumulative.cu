@@ -1,7 +1,7 @@
 // Running sums, products and extremes along an axis. A line is cut into chunks where there are too few lines: the total of each
 // chunk first, then the running totals, in the same way, then each chunk again with what comes before it.
-#include "cuda/matrix.cuh"
-#include "kernels/cumulative_rows.h"
+#include "cuda/reduce_matrix.cuh"
+#include "families/cumulative.h"
 
 namespace pb::cuda {
 namespace {
@@ -198,12 +198,12 @@ template <class Op> void cumulative(const Launch& launch) {
   }
 }
 
-// Adds rows that live as long as the program.
+// Adds an entry to the table. The entry lives as long as the program.
 struct AddCumulative {
   std::vector<const kernels::Cumulative*>& table;
 
-  template <class Op> void operator()(Op row, const char* name) const {
-    static const kernels::Cumulative op = kernels::cumulative_of(row, name, cumulative<Op>);
+  template <class Op> void operator()(Op entry, const char* name) const {
+    static const kernels::Cumulative op = kernels::cumulative_of(entry, name, cumulative<Op>);
     table.push_back(&op);
   }
 };
@@ -224,9 +224,9 @@ void executed_cumulative(const Launch& launch, Counts& work) {
 
 const std::vector<const Cumulative*>& cumulatives() {
   static const std::vector<const Cumulative*> table = [] {
-    std::vector<const Cumulative*> rows;
-    each_cumulative(cuda::AddCumulative{rows});
-    return rows;
+    std::vector<const Cumulative*> entries;
+    each_cumulative(cuda::AddCumulative{entries});
+    return entries;
   }();
   return table;
 }

@@ -47,10 +47,11 @@ void prepare(Device& device, int number) {
 Device& here() {
   Device& device = devices[current];
   if (__builtin_expect(forked, 0))
-    throw kernels::Failure(
+    throw Failure(
         "this process was forked from one that had used the GPU, and CUDA does not work in such a child. Start it with "
-        "multiprocessing's \"spawn\" or \"forkserver\" (multiprocessing.get_context(\"spawn\")), or use the GPU in the child "
-        "only");
+        "multiprocessing's \"spawn\" or \"forkserver\" (multiprocessing.get_context(\"spawn\")), use the GPU in the child "
+        "only, "
+        "or work on the CPU there, inside `with pb.use_device(\"cpu\"):`");
   std::call_once(device.once, [&device] { prepare(device, current); });
   return device;
 }
@@ -101,18 +102,18 @@ cudaEvent_t new_event() {
 
 void fail(cudaError_t error, const char* doing) {
   (void)cudaGetLastError();
-  if (error == cudaErrorMemoryAllocation) throw kernels::OutOfMemory(std::string(doing) + " found no memory on the GPU");
+  if (error == cudaErrorMemoryAllocation) throw OutOfMemory(std::string(doing) + " found no memory on the GPU");
   std::string text = std::string(doing) + " failed: " + cudaGetErrorString(error) + " (" + cudaGetErrorName(error) + ")";
   if (is_sticky(error))
     text +=
         ". A kernel went wrong, here or in an earlier op, and this process cannot use the GPU any more. Run it again with "
         "PULLBACK_CUDA_SYNC=1, which names the op";
-  throw kernels::Failure(text);
+  throw Failure(text);
 }
 
 void use_device(int device) {
   if (device == current && !several()) return;
-  if (device < 0 || device >= kMaxDevices) throw kernels::Failure("no such device");
+  if (device < 0 || device >= kMaxDevices) throw Failure("no such device");
   check(cudaSetDevice(device), "choosing a device");
   current = device;
 }
@@ -209,7 +210,7 @@ void throw_fault() {
   const Fault found = *device.fault;
   device.fault->set = 0;
   check(cudaMemsetAsync(device.taken, 0, sizeof(unsigned), device.stream), "clearing memory");
-  throw kernels::OutOfRange{found.where, found.index, found.length, found.kernel->name};
+  throw OutOfRange{found.where, found.index, found.length, found.kernel->name};
 }
 
 unsigned* tickets() { return here().tickets; }

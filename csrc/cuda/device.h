@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "kernels/memory.h"
+#include "launch/memory.h"
 #include "launch/door.h"
 
 #if defined(__CUDACC__) || !defined(PB_CUDASIM)
@@ -18,7 +18,7 @@ namespace pb::cuda {
 using Stream = CUstream_st*;
 constexpr int kMaxDevices = 16;
 
-// Launches of this thread go to this device from now on. Throws kernels::Failure where there is none.
+// Launches of this thread go to this device from now on. Throws Failure where there is none.
 void use_device(int device);
 int current_device();
 
@@ -88,7 +88,7 @@ struct FaultSink {
   const Kernel* kernel;
 };
 FaultSink fault_sink(const Launch& launch);
-// Throws kernels::OutOfRange if a kernel of the current device found something wrong since the last look; does not wait.
+// Throws OutOfRange if a kernel of the current device found something wrong since the last look; does not wait.
 void throw_fault();
 
 // Arrival counters of blocks. All are 0 between launches: the last block to arrive resets its counter.
@@ -103,7 +103,7 @@ struct MemoryUse {
   size_t cached;       // free, and kept for later allocations
   size_t peak;         // the most that was in use at once, since the start or since reset_peak
   size_t free, total;  // as the driver says
-  size_t of[kernels::kHolders];
+  size_t of[kHolders];
 };
 MemoryUse memory_use();
 void reset_peak();

@@ -6,7 +6,7 @@
 
 #include "cuda/gemm.h"
 #include "cuda/launch.cuh"
-#include "kernels/matmul.h"
+#include "families/matmul.h"
 #include "launch/clock.h"
 #include "launch/denormals.h"
 
@@ -44,7 +44,10 @@ cudaEvent_t new_event() {
 
 }  // namespace
 
+// In a forked child, where no event can be made, nothing runs on the GPU: its marks are times of the host, below zero to tell them
+// from events. What the parent marked before the fork counts from the zero of the clock.
 int64_t mark() {
+  if (!cuda::usable()) return -host_time();
   if (timing.pending == 0) {
     if (!timing.zero) timing.zero = new_event();
     cuda::check(cudaEventRecord(timing.zero, cuda::stream()), "recording an event");
@@ -58,6 +61,8 @@ int64_t mark() {
 }
 
 int64_t time_of(int64_t mark) {
+  if (mark < 0) return -mark;
+  if (!cuda::usable()) return timing.zero_ns;
   const auto event = reinterpret_cast<cudaEvent_t>(intptr_t(mark));
   float milliseconds = 0;
   cuda::check(cudaEventSynchronize(event), "waiting for an event");
@@ -67,8 +72,8 @@ int64_t time_of(int64_t mark) {
   return timing.zero_ns + int64_t(double(milliseconds) * 1e6);
 }
 
-bool multiplies_in_tf32(const Charge& charge) {
-  return kernels::Precision(charge.precision) == kernels::Precision::tf32 && cuda::by_tensor_cores(DType::f32);
+bool multiplies_in_tf32(const Attribution& attribution) {
+  return kernels::Precision(attribution.precision) == kernels::Precision::tf32 && cuda::by_tensor_cores(DType::f32);
 }
 
 void perform(const Launch& launch) {

@@ -1,9 +1,9 @@
-// The table of elementwise ops.
+// The table of elementwise ops, and the work that their kernels do.
 #include "cuda/elementwise.cuh"
 
 namespace pb::kernels {
 
-// A thread computes four elements, also at the end.
+// A thread that works by packs computes four elements, even if fewer are left at the end.
 void executed_elements(const Launch& launch, Counts& work) {
   const auto& op = *static_cast<const Elementwise*>(launch.table);
   const View& last = launch.in(launch.inputs - 1);
@@ -13,10 +13,10 @@ void executed_elements(const Launch& launch, Counts& work) {
 
 const std::vector<const Elementwise*>& elementwise() {
   static const std::vector<const Elementwise*> table = [] {
-    cuda::Rows rows;
-    cuda::add_unary(rows), cuda::add_unary_pullback(rows);
-    cuda::add_binary(rows), cuda::add_binary_pullback(rows);
-    return rows;
+    std::vector<const Elementwise*> entries;
+    each_unary(cuda::AddElementwise{entries}), each_unary_pullback(cuda::AddElementwise{entries});
+    each_binary(cuda::AddElementwise{entries}), each_binary_pullback(cuda::AddElementwise{entries});
+    return entries;
   }();
   return table;
 }

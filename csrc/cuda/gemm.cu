@@ -87,9 +87,17 @@ Slicing sliced(const Work& w, const Tile& tile) {
 }
 
 Tiles tiles_for(const Work& w) {
-  if (!w.cores) return w.product.dtype <= DType::f32 ? float_tiles(w.staged) : number_tiles(w.product.dtype, w.staged);
-  const Precision precision = kernels::precision();
-  return w.product.dtype == DType::f32 && precision == Precision::tf32 ? tf32_tiles() : half_tiles(w.product.dtype, precision);
+  const DType dtype = w.product.dtype;
+  if (w.cores) {
+    if (dtype == DType::bf16) return core_tiles<Bf16, false>();
+    if (dtype == DType::f16) return core_tiles<F16, false>();
+    const Precision precision = kernels::precision();
+    if (precision == Precision::tf32) return core_tiles<Tf32, true>();
+    return precision == Precision::bf16 ? core_tiles<Bf16, true>() : core_tiles<F16, true>();
+  }
+  if (dtype <= DType::f32) return plain_tiles<DType::f32>(w.staged);
+  if (dtype == DType::f64) return plain_tiles<DType::f64>(w.staged);
+  return item_size(dtype) == 8 || dtype == DType::b8 ? plain_tiles<DType::i64>(w.staged) : plain_tiles<DType::i32>(w.staged);
 }
 
 struct Choice {
@@ -305,7 +313,7 @@ void compute(Work* works, int count) {
         part.out += half * inner * p.m * p.n * item_size(p.dtype);
       }
     } else {
-      if (!(tall || p.m > 1) || p.pulled || p.sums) throw kernels::Failure("a product with too many columns for one launch");
+      if (!(tall || p.m > 1) || p.pulled || p.sums) throw Failure("a product with too many columns for one launch");
       const int64_t half = p.m / 2;
       halves[0].product.m = half, halves[1].product.m = p.m - half;
       halves[1].product.a.data += half * p.a.outer, halves[1].product.out += half * p.n * item_size(p.dtype);

@@ -4,8 +4,8 @@
 #include "cuda/fold.cuh"
 #include "cuda/gemm.h"
 #include "cuda/operand.cuh"
-#include "kernels/activations.h"
-#include "kernels/matmul.h"
+#include "families/activations.h"
+#include "families/matmul.h"
 
 namespace pb::cuda {
 
@@ -44,7 +44,7 @@ struct Group {
 };
 
 // What a block is to do.
-struct Place {
+struct TilePosition {
   int row, column;  // of the tile
   int slice;
   unsigned tile;
@@ -52,8 +52,8 @@ struct Place {
   int64_t a, b, out;   // where the result's factors begin, in bytes, and the result, in elements
 };
 
-template <int kM, int kN> __device__ inline Place place_of(const Problem& p) {
-  Place at;
+template <int kM, int kN> __device__ inline TilePosition position_of(const Problem& p) {
+  TilePosition at;
   const unsigned block = blockIdx.x - p.first, across = (unsigned(p.n) + kN - 1) / kN, each = p.tiles_m * (across ? across : 1);
   at.slice = int(block / p.tiles);
   at.tile = block % p.tiles;
@@ -136,7 +136,7 @@ constexpr int64_t additions_of_sum(DType dtype) {
 // ---- the end of a tile
 
 // What is there already or bias and activation, and the store of elements (row, column…column + 3) of the tile's result.
-template <class C> __device__ inline void finish(const Problem& p, const Place& at, int row, int column, Four<C> x) {
+template <class C> __device__ inline void finish(const Problem& p, const TilePosition& at, int row, int column, Four<C> x) {
   if (row >= p.m || column >= p.n) return;
   const int count = p.n - column < 4 ? p.n - column : 4, size = p.size;
   char* const to = p.out + (at.out + row * p.pitch + column) * size;
@@ -171,7 +171,7 @@ template <class C, int kM, int kN, int kRows, int kCopies, int kThreadsOf> struc
   static constexpr int kPitch = kN + 16 / int(sizeof(C)), kPart = kRows * kPitch, kFours = kN / 4;
 
   // Called by all threads, between barriers.
-  __device__ static void part(const Problem& p, const Place& at, const C* shared, int first) {
+  __device__ static void part(const Problem& p, const TilePosition& at, const C* shared, int first) {
 #pragma unroll 1
     for (int q = int(threadIdx.x); q < kRows * kFours; q += kThreadsOf) {
       const int row = q / kFours, column = 4 * (q % kFours);
@@ -188,7 +188,7 @@ template <class C, int kM, int kN, int kRows, int kCopies, int kThreadsOf> struc
   }
 
   // After all parts. The last slice of a tile to arrive here folds all of them, in their order.
-  __device__ static void fold(const Problem& p, const Place& at) {
+  __device__ static void fold(const Problem& p, const TilePosition& at) {
     if (p.slices == 1 || !last_to_arrive(p.arrivals + at.tile, unsigned(p.slices))) return;
 #pragma unroll 1
     for (int q = int(threadIdx.x); q < kM * kFours; q += kThreadsOf) {
@@ -214,13 +214,13 @@ template <class C, int kM, int kN, int kRows, int kCopies, int kThreadsOf> struc
   }
 
   // The sum of a row of a within this slice.
-  __device__ static void put_sum(const Problem& p, const Place& at, int row, C sum) {
+  __device__ static void put_sum(const Problem& p, const TilePosition& at, int row, C sum) {
     if (at.row + row >= p.m) return;
     if (p.slices > 1) reinterpret_cast<C*>(p.partial_sums)[int64_t(at.slice) * p.m + at.row + row] = sum;
     else store_element<C>(p.dtype, p.sums + int64_t(at.row + row) * p.size, sum);
   }
 
-  __device__ static C* slice_of(const Problem& p, const Place& at, int slice) {
+  __device__ static C* slice_of(const Problem& p, const TilePosition& at, int slice) {
     return reinterpret_cast<C*>(p.partial) + (int64_t(slice) * p.tiles + at.tile) * (kM * kN);
   }
 };
@@ -240,11 +240,17 @@ struct Tiles {
   int count;
 };
 
-// staged: through registers, which convert, round and pull back; else straight to shared memory, where the factors' dtype is what is
-// computed with.
-Tiles float_tiles(bool staged);
-Tiles number_tiles(DType dtype, bool staged);
-Tiles tf32_tiles();
-Tiles half_tiles(DType dtype, kernels::Precision precision);
+// Both are instantiated in sources that CMake generates, because they take long to compile.
+//
+// The kernels without tensor cores, by the dtype they compute in: f32, f64, i32 or i64, where signs do not matter. staged: the
+// factors pass through registers, which convert, round and pull back; otherwise they have that dtype and are copied straight to
+// shared memory.
+template <DType kComputed> Tiles plain_tiles(bool staged);
+
+// The kernels on tensor cores. kRounds: the factors are float32 and are rounded to the format Kind; otherwise they have it.
+struct Tf32;
+struct Bf16;
+struct F16;
+template <class Kind, bool kRounds> Tiles core_tiles();
 
 }  // namespace pb::cuda

@@ -183,19 +183,19 @@ __global__ void __launch_bounds__(S::kThreadsOf, S::kBlocks) multiply_cores(cons
   constexpr bool kSums = sizeof(Source) == 2;
   uint32_t* const shared = reinterpret_cast<uint32_t*>(pb_shared);
   const Problem& p = group.problems[group.count > 1 && blockIdx.x >= group.problems[1].first];
-  const Place place = place_of<S::kM, S::kN>(p);
-  const int length = int(place.end - place.begin), steps = (length + kDepth - 1) / kDepth;
+  const TilePosition position = position_of<S::kM, S::kN>(p);
+  const int length = int(position.end - position.begin), steps = (length + kDepth - 1) / kDepth;
 
   typename K::A a;
   typename K::B b;
-  a.begin(p.a, p.y, p.reading_a, place.a, place.row, p.m, place.begin);
-  b.begin(p.b, p.b, p.reading_b, place.b, place.column, p.n, place.begin);
+  a.begin(p.a, p.y, p.reading_a, position.a, position.row, p.m, position.begin);
+  b.begin(p.b, p.b, p.reading_b, position.b, position.column, p.n, position.begin);
 
   const int thread = int(threadIdx.x), warp = thread / 32, group_of = thread % 32 / 4, in_group = thread % 4;
   const int row = warp / S::kAcross * S::kWarpM + group_of, column = warp % S::kAcross * S::kWarpN + group_of;
   float sums[kTilesM][kTilesN][4] = {};
   Sum<float> row_sum;
-  const bool summing = kSums && p.sums && place.column == 0 && thread < S::kM;
+  const bool summing = kSums && p.sums && position.column == 0 && thread < S::kM;
 
   const auto fetch = [&](int s) {
     const int left = length - s * kDepth;
@@ -262,10 +262,10 @@ __global__ void __launch_bounds__(S::kThreadsOf, S::kBlocks) multiply_cores(cons
           }
     }
     __syncthreads();
-    K::Out::part(p, place, out, part * S::kRows);
+    K::Out::part(p, position, out, part * S::kRows);
   }
-  if (summing) K::Out::put_sum(p, place, thread, row_sum.total());
-  K::Out::fold(p, place);
+  if (summing) K::Out::put_sum(p, position, thread, row_sum.total());
+  K::Out::fold(p, position);
 }
 
 template <class Kind, class Source, class S> void launch_cores(const Group& group, unsigned blocks) {
@@ -279,7 +279,8 @@ using SmallCores = CoreShape<32, 32, 2, 2, 1, 4>;
 using MediumCores = CoreShape<64, 64, 2, 2, 1, 3>;
 using LargeCores = CoreShape<128, 128, 2, 4, 2, 1>;
 
-template <class Kind, class Source> Tiles all_core_tiles() {
+template <class Kind, bool kRounds> Tiles core_tiles() {
+  using Source = std::conditional_t<kRounds, float, uint16_t>;
   constexpr float kPer = Kind::kPer;
   static const Tile tiles[] = {core_tile<Kind, Source, SmallCores>(20 / kPer, 4 / kPer),
                                core_tile<Kind, Source, MediumCores>(25 / kPer, 10 / kPer),

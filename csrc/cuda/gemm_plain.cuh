@@ -149,19 +149,19 @@ __global__ void __launch_bounds__(S::kThreadsOf, std::is_same_v<C, double> ? 1 :
   using K = Plain<C, S, kStaged>;
   C* const shared = reinterpret_cast<C*>(pb_shared);
   const Problem& p = group.problems[group.count > 1 && blockIdx.x >= group.problems[1].first];
-  const Place place = place_of<S::kM, S::kN>(p);
-  const int length = int(place.end - place.begin);  // see kMostDepth
+  const TilePosition position = position_of<S::kM, S::kN>(p);
+  const int length = int(position.end - position.begin);  // see kMostDepth
   const int steps = (length + S::kDepth - 1) / S::kDepth;
 
   typename K::A a;
   typename K::B b;
-  a.begin(p.a, p.y, p.reading_a, place.a, place.row, p.m, place.begin);
-  b.begin(p.b, p.b, p.reading_b, place.b, place.column, p.n, place.begin);
+  a.begin(p.a, p.y, p.reading_a, position.a, position.row, p.m, position.begin);
+  b.begin(p.b, p.b, p.reading_b, position.b, position.column, p.n, position.begin);
 
   const Seat<S> seat;
   Few<C, S::kTN> sums[S::kTM] = {};
   Sum<C> row_sum;
-  const bool summing = S::kSums && p.sums && place.column == 0 && int(threadIdx.x) < S::kM;
+  const bool summing = S::kSums && p.sums && position.column == 0 && int(threadIdx.x) < S::kM;
 
   const auto step = [&](const C* stage) {
     const C *left = stage + seat.down * K::kVM, *right = stage + K::A::kElements + seat.across * K::kVN;
@@ -238,12 +238,12 @@ __global__ void __launch_bounds__(S::kThreadsOf, std::is_same_v<C, double> ? 1 :
         *reinterpret_cast<Few<C, K::kVN>*>(to + i * K::Out::kPitch + j * K::kVN * S::kAcross) = few;
       }
     __syncthreads();
-    K::Out::part(p, place, shared, part * K::kRows);
+    K::Out::part(p, position, shared, part * K::kRows);
   }
   if constexpr (std::is_floating_point_v<C>) {
-    if (summing) K::Out::put_sum(p, place, int(threadIdx.x), row_sum.total());
+    if (summing) K::Out::put_sum(p, position, int(threadIdx.x), row_sum.total());
   }
-  K::Out::fold(p, place);
+  K::Out::fold(p, position);
 }
 
 template <class C, class S, bool kStaged> void launch_plain(const Group& group, unsigned blocks) {
@@ -257,5 +257,33 @@ using Smallest = Shape<16, 16, 64, 2, 2, 4, 4, 2>;
 using Small = Shape<32, 32, 32, 4, 4, 4, 3, 2>;
 using Medium = Shape<64, 64, 16, 4, 4, 1, 3, 2>;
 using Large = Shape<128, 128, 8, 8, 8, 1, 4, 2, false>;
+
+template <DType kComputed> Tiles plain_tiles(bool staged) {
+  if constexpr (kComputed == DType::f32) {
+    using C = float;
+    static const Tile direct[] = {plain_tile<C, Smallest, false>(10, 5), plain_tile<C, Small, false>(24, 14),
+                                  plain_tile<C, Medium, false>(60, 45), plain_tile<C, Large, false>(150, 142)};
+    static const Tile converting[] = {plain_tile<C, Smallest, true>(12, 6), plain_tile<C, Small, true>(30, 18),
+                                      plain_tile<C, Medium, true>(75, 60)};
+    return staged ? Tiles{converting, 3} : Tiles{direct, 4};
+  } else if constexpr (kComputed == DType::f64) {
+    using C = double;
+    static const Tile direct[] = {plain_tile<C, Smallest, false>(20, 10), plain_tile<C, Small, false>(48, 28),
+                                  plain_tile<C, Medium, false>(120, 90)};
+    static const Tile pulled[] = {plain_tile<C, Smallest, true>(24, 12), plain_tile<C, Small, true>(60, 36),
+                                  plain_tile<C, Medium, true>(150, 120)};
+    return staged ? Tiles{pulled, 3} : Tiles{direct, 3};
+  } else if constexpr (kComputed == DType::i32) {
+    using C = uint32_t;
+    static const Tile direct[] = {plain_tile<C, Smallest, false>(16, 8), plain_tile<C, Small, false>(40, 24)};
+    static const Tile narrow[] = {plain_tile<C, Smallest, true>(20, 10), plain_tile<C, Small, true>(50, 30)};
+    return staged ? Tiles{narrow, 2} : Tiles{direct, 2};
+  } else {  // int64 and uint64 as they are, and bool
+    using C = uint64_t;
+    static const Tile direct[] = {plain_tile<C, Smallest, false>(40, 24)};
+    static const Tile bits[] = {plain_tile<C, Smallest, true>(40, 24)};
+    return staged ? Tiles{bits, 1} : Tiles{direct, 1};
+  }
+}
 
 }  // namespace pb::cuda

@@ -20,7 +20,7 @@ class Copies {
   Copies(const Copies&) = delete;
   Copies& operator=(const Copies&) = delete;
   ~Copies() {
-    for (const kernels::Block& block : blocks_) give_back_working_memory(block);
+    for (const Allocation& block : blocks_) give_back_working_memory(block);
   }
   char* take(int64_t bytes) {
     blocks_.push_back({});
@@ -29,7 +29,7 @@ class Copies {
   }
 
  private:
-  std::vector<kernels::Block> blocks_;
+  std::vector<Allocation> blocks_;
 };
 
 // A gradient by the position of its elements in a row: flat, or of two axes of any strides. One of more axes is copied.
@@ -66,7 +66,7 @@ template <int kMax> struct Chunks {
   uint32_t count() const { return first[entries]; }
   // Adds an entry of so many chunks; returns its number.
   int add(int64_t chunks) {
-    if (int64_t(count()) + chunks > kMaxBlocks) throw kernels::Failure("more elements than a grid has blocks for");
+    if (int64_t(count()) + chunks > kMaxBlocks) throw Failure("more elements than a grid has blocks for");
     first[entries + 1] = first[entries] + uint32_t(chunks);
     return entries++;
   }

@@ -12,7 +12,7 @@
 #include "cuda/graph_memory.h"
 #include "cuda/launch.cuh"
 #include "cuda/slots.cuh"
-#include "kernels/fusions.h"
+#include "families/fusions.h"
 #include "launch/denormals.h"
 #include "launch/plan.h"
 
@@ -95,35 +95,35 @@ class Slots {
  public:
   Slots(const Plan& plan, int64_t passes) : plan_(plan), passes_(passes) {
     for (const int block : plan.given) {
-      inputs_ += plan.blocks[block].home == Home::input;
-      blocks_.push_back(kernels::allocate(size_t(plan.blocks[block].bytes * passes), kernels::Holder::graphs));
+      inputs_ += plan.blocks[block].kind == BlockKind::input;
+      blocks_.push_back(pb::allocate(size_t(plan.blocks[block].bytes * passes), Holder::graphs));
       spans_.push_back({static_cast<char*>(blocks_.back().data), plan.blocks[block].bytes});
     }
   }
   ~Slots() {
-    for (const kernels::Block& block : blocks_) kernels::release(block);
+    for (const Allocation& block : blocks_) pb::release(block);
   }
   Slots(const Slots&) = delete;
   Slots& operator=(const Slots&) = delete;
 
-  const Span* spans() const { return spans_.data(); }
-  void capture_inputs(const Span* given) { in_.capture(pieces(given, 0, inputs_)); }
-  void capture_results(const Span* given) { out_.capture(pieces(given, inputs_, spans_.size())); }
-  void change(cudaGraphExec_t first, cudaGraphExec_t last, const Span* given) {
+  const StridedAddress* spans() const { return spans_.data(); }
+  void capture_inputs(const StridedAddress* given) { in_.capture(pieces(given, 0, inputs_)); }
+  void capture_results(const StridedAddress* given) { out_.capture(pieces(given, inputs_, spans_.size())); }
+  void change(cudaGraphExec_t first, cudaGraphExec_t last, const StridedAddress* given) {
     in_.change(first, pieces(given, 0, inputs_));
     out_.change(last, pieces(given, inputs_, spans_.size()));
   }
 
  private:
   // Inputs that no launch reads are not copied.
-  std::vector<Piece> pieces(const Span* given, size_t begin, size_t end) const {
+  std::vector<Piece> pieces(const StridedAddress* given, size_t begin, size_t end) const {
     std::vector<Piece> found;
     for (size_t k = begin; k < end; ++k) {
       const int64_t bytes = plan_.blocks[plan_.given[k]].bytes;
       if (bytes == 0 || plan_.operands_of[plan_.given[k]].empty()) continue;
-      const Span &slot = spans_[k], &outside = given[k];
+      const StridedAddress &slot = spans_[k], &outside = given[k];
       const bool in = k < inputs_, whole = passes_ == 1 || outside.stride == bytes;
-      const Span &to = in ? slot : outside, &from = in ? outside : slot;
+      const StridedAddress &to = in ? slot : outside, &from = in ? outside : slot;
       if (whole) found.push_back({to.data, from.data, bytes * passes_, 1, 0, 0});
       else found.push_back({to.data, from.data, bytes, passes_, to.stride, from.stride});
     }
@@ -133,8 +133,8 @@ class Slots {
   const Plan& plan_;
   const int64_t passes_;
   size_t inputs_ = 0;  // how many of the given blocks are inputs; the rest are results
-  std::vector<kernels::Block> blocks_;
-  std::vector<Span> spans_;
+  std::vector<Allocation> blocks_;
+  std::vector<StridedAddress> spans_;
   SlotCopies in_, out_;
 };
 
@@ -156,14 +156,14 @@ class GraphProgram : public Program {
     if (graphs_are_off()) why_single_ = "PULLBACK_CUDA_GRAPHS=0";
   }
 
-  void run(const Span* given, int64_t passes, Progress& progress) override {
+  void run(const StridedAddress* given, int64_t passes, Progress& progress) override {
     progress.passes = progress.begun = 0;
     throw_fault();
     const int64_t most = std::max<int64_t>(1, kMostNodes / std::max<int64_t>(1, int64_t(plan_.steps.size())));
     if (passes <= most) return run_at_once(given, passes, progress);
     for (int64_t pass = 0; pass < passes; ++pass) {
-      std::vector<Span> moved(given, given + plan_.given.size());
-      for (Span& span : moved) span.data += pass * span.stride;
+      std::vector<StridedAddress> moved(given, given + plan_.given.size());
+      for (StridedAddress& span : moved) span.data += pass * span.stride;
       run_at_once(moved.data(), 1, progress);
       progress.passes = int(pass + 1), progress.begun = 0;
     }
@@ -180,9 +180,9 @@ class GraphProgram : public Program {
  private:
   using Key = std::pair<int64_t, bool>;  // passes; whether phases are timed, so that each stretch of one is a graph
 
-  static bool by_phase() { return door.ledger && door.ledger->has_borders; }
+  static bool by_phase() { return door.ledger && door.ledger->has_phases; }
 
-  void run_at_once(const Span* given, int64_t passes, Progress& progress) {
+  void run_at_once(const StridedAddress* given, int64_t passes, Progress& progress) {
     if (!why_single_.empty()) return replay_singly(plan_, given, passes, progress, perform);
     const std::vector<Instance>* instances = nullptr;
     try {
@@ -200,12 +200,12 @@ class GraphProgram : public Program {
       if (door.ledger) door.ledger->enter(instance.phase);
       check(cudaGraphLaunch(instance.exec.get(), stream()), "launching a graph");
     }
-    if (door.ledger) door.ledger->enter(door.charge.phase);
+    if (door.ledger) door.ledger->enter(door.attribution.phase);
     progress.passes = int(passes);
   }
 
   // The graph or graphs to launch, made if need be.
-  const std::vector<Instance>& ready(const Span* given, int64_t passes) {
+  const std::vector<Instance>& ready(const StridedAddress* given, int64_t passes) {
     Graphs& graphs = graphs_[{passes, by_phase()}];
     std::vector<int64_t> addresses;
     for (size_t k = 0; k < plan_.given.size(); ++k) {
@@ -229,8 +229,8 @@ class GraphProgram : public Program {
 
   // `operands`: where the given blocks are while the graph runs. With slots those are their memory, and the graph copies from and to
   // `outside`.
-  std::vector<Instance> build(const Span* operands, int64_t passes, Slots* slots, const Span* outside) {
-    const ChargeKept kept;
+  std::vector<Instance> build(const StridedAddress* operands, int64_t passes, Slots* slots, const StridedAddress* outside) {
+    const RestoreAttribution kept;
     const GraphMemory::Use working_memory(memory_);
     const bool cut = by_phase();
     std::vector<Instance> instances;
@@ -248,12 +248,12 @@ class GraphProgram : public Program {
       if (cut) phase = next;
       if (!capture) capture.emplace();
     };
-    if (slots) begin(plan_.steps.empty() ? kOther : plan_.steps.front().charge.phase), slots->capture_inputs(outside);
+    if (slots) begin(plan_.steps.empty() ? kOther : plan_.steps.front().attribution.phase), slots->capture_inputs(outside);
     for (int64_t pass = 0; pass < passes; ++pass) {
       plan_.move_given(operands, pass);
       for (const Step& step : plan_.steps) {
-        begin(step.charge.phase);
-        door.charge = step.charge;
+        begin(step.attribution.phase);
+        door.attribution = step.attribution;
         launch(step);
       }
     }

@@ -2,7 +2,7 @@
 #pragma once
 #include <vector>
 
-#include "kernels/memory.h"
+#include "launch/memory.h"
 
 namespace pb::cuda {
 
@@ -12,7 +12,7 @@ class GraphMemory {
   GraphMemory(const GraphMemory&) = delete;
   GraphMemory& operator=(const GraphMemory&) = delete;
   ~GraphMemory() {
-    for (const kernels::Block& block : all_) kernels::release(block);
+    for (const Allocation& block : all_) pb::release(block);
   }
 
   // While it lives, this thread's Scratch takes its pieces from the graph's memory. A piece that is given back serves later
@@ -29,20 +29,20 @@ class GraphMemory {
   };
   static thread_local GraphMemory* current;
 
-  kernels::Block take(size_t bytes) {
+  Allocation take(size_t bytes) {
     for (size_t k = 0; k < free_.size(); ++k) {
       if (free_[k].bytes < bytes || free_[k].bytes > 2 * bytes + 4096) continue;
-      const kernels::Block block = free_[k];
+      const Allocation block = free_[k];
       free_.erase(free_.begin() + long(k));
       return block;
     }
-    all_.push_back(kernels::allocate(bytes, kernels::Holder::graphs));
+    all_.push_back(pb::allocate(bytes, Holder::graphs));
     return all_.back();
   }
-  void give_back(const kernels::Block& block) { free_.push_back(block); }
+  void give_back(const Allocation& block) { free_.push_back(block); }
 
  private:
-  std::vector<kernels::Block> all_, free_;
+  std::vector<Allocation> all_, free_;
 };
 
 }  // namespace pb::cuda

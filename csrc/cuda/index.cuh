@@ -1,7 +1,7 @@
 // Indices as kernels read them: of any integer dtype, any strides, negative ones from the end.
 #pragma once
 #include "cuda/copy.cuh"
-#include "kernels/index.h"
+#include "families/index.h"
 
 namespace pb::cuda {
 

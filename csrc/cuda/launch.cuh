@@ -2,12 +2,12 @@
 #pragma once
 #include "cuda/device.h"
 #include "cuda/runtime.h"
-#include "kernels/failure.h"
-#include "kernels/memory.h"
+#include "launch/failure.h"
+#include "launch/memory.h"
 
 namespace pb::cuda {
 
-// Throws what a call of the runtime returned: kernels::OutOfMemory or kernels::Failure.
+// Throws what a call of the runtime returned: OutOfMemory or Failure.
 [[noreturn]] void fail(cudaError_t error, const char* doing);
 inline void check(cudaError_t error, const char* doing) {
   if (__builtin_expect(error != cudaSuccess, 0)) fail(error, doing);
@@ -45,13 +45,13 @@ inline void start(void (*kernel)(E...), dim3 blocks, dim3 threads, size_t shared
 // Blocks of kThreads threads for so many threads, one dimension.
 inline dim3 blocks_for(int64_t threads, int64_t of = kThreads) {
   const int64_t blocks = (threads + of - 1) / of;
-  if (blocks > kMaxBlocks) throw kernels::Failure("more elements than a grid has threads");
+  if (blocks > kMaxBlocks) throw Failure("more elements than a grid has threads");
   return dim3(unsigned(blocks));
 }
 
 // Memory for the length of one launch; of a graph that is being made, for as long as that lives.
-kernels::Block working_memory(size_t bytes);
-void give_back_working_memory(const kernels::Block& block);
+Allocation working_memory(size_t bytes);
+void give_back_working_memory(const Allocation& block);
 
 // Working memory for the length of one launch. It is given back at once: later work of the stream comes after.
 class Scratch {
@@ -66,7 +66,7 @@ class Scratch {
 
  private:
   static constexpr int kMaxPieces = 16;
-  kernels::Block pieces_[kMaxPieces];
+  Allocation pieces_[kMaxPieces];
   int count_ = 0;
 };
 

@@ -1,8 +1,9 @@
 // The linear layer: one launch forward, one back unless it is large.
 #include "cuda/copy.cuh"
 #include "cuda/gemm.h"
-#include "kernels/executed.h"
-#include "kernels/matmul.h"
+#include "families/executed.h"
+#include "families/matmul.h"
+#include "launch/check.h"
 
 namespace pb::kernels {
 namespace {
@@ -19,7 +20,7 @@ View rows_of(const View& v, cuda::Scratch& scratch) {
   rows.shape[0] = count, rows.shape[1] = n;
   rows.stride[0] = lead.ndim ? lead.stride[0] : n * size, rows.stride[1] = v.stride[v.ndim - 1];
   if (lead.ndim <= 1 || count == 0 || n == 0) return rows;
-  const View copy = cuda::contiguous_view(scratch.take_bytes(size_t(v.bytes())), v.dtype, v);
+  const View copy = contiguous_view(scratch.take_bytes(size_t(v.bytes())), v.dtype, v);
   cuda::assign(copy, v);
   rows.data = copy.data, rows.stride[0] = n * size, rows.stride[1] = size;
   return rows;
@@ -76,6 +77,8 @@ struct Parts {
 }  // namespace
 
 void linear(const Launch& launch) {
+  const View& x = launch.in(0);
+  PB_CHECK_EQ(x.shape[x.ndim - 1], launch.in(1).shape[1]);
   if (launch.out().size() == 0) return;
   cuda::Scratch scratch;
   Product p = product_of(launch);

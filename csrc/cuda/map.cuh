@@ -1,7 +1,7 @@
 // The elementwise kernels: packs of four where operands are contiguous and computed with in float, else one element a thread.
 #pragma once
 #include "cuda/operand.cuh"
-#include "kernels/elementwise.h"
+#include "families/elementwise.h"
 
 namespace pb::cuda {
 
@@ -115,12 +115,12 @@ template <class F, class C, class R, int kArity, int kConditions> void map(const
 }
 
 // The op with its kernels, null where a type makes no sense.
-struct Mapped : kernels::Elementwise {
+struct ElementwiseKernel : kernels::Elementwise {
   void (*kernels[kComputes])(const Launch&);
 };
 
 inline void run_mapped(const Launch& launch) {
-  const auto& op = static_cast<const Mapped&>(*static_cast<const kernels::Elementwise*>(launch.table));
+  const auto& op = static_cast<const ElementwiseKernel&>(*static_cast<const kernels::Elementwise*>(launch.table));
   op.kernels[int(compute_type(launch.in(launch.inputs - 1).dtype))](launch);  // where: the condition comes first
 }
 

@@ -2,8 +2,9 @@
 #include <cstring>
 
 #include "cuda/gemm.h"
-#include "kernels/executed.h"
-#include "kernels/matmul.h"
+#include "families/executed.h"
+#include "families/matmul.h"
+#include "launch/check.h"
 
 namespace pb::kernels {
 namespace {
@@ -43,6 +44,8 @@ cuda::Product product_of(const Launch& launch) {
 }  // namespace
 
 void matmul(const Launch& launch) {
+  const View &a = launch.in(0), &b = launch.in(1);
+  PB_CHECK_EQ(a.shape[a.ndim - 1], b.shape[b.ndim - 2]);
   if (launch.out().size() == 0) return;
   const cuda::Product p = product_of(launch);
   cuda::multiply(&p, 1);

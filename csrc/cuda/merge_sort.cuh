@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "cuda/axis_rows.cuh"
-#include "kernels/order.h"
+#include "families/sort.h"
 
 namespace pb::cuda::merge {
 

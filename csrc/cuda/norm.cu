@@ -11,17 +11,17 @@ template <bool kCentred> struct NormRow {
   double eps;
 
   template <class T, int kPer, bool kBlock>
-  __device__ void operator()(const Held<T, kPer, kBlock>& over, const Line* line, int64_t) const {
+  __device__ void operator()(const RegisterRow<T, kPer, kBlock>& over, const Line* line, int64_t) const {
     using C = acc_t<T>;
     C x[kPer];
     const auto row = over.load(line[1], x);
-    kernels::Norm<kCentred>()(over, row, over.lent(weight, C(1)), over.lent(bias, C(-0.0)), C(eps), row);
+    kernels::Norm<kCentred>()(over, row, over.memory_row(weight, C(1)), over.memory_row(bias, C(-0.0)), C(eps), row);
     over.store(line[0], x);
   }
   template <class T> __device__ void operator()(const Streamed<T>& over, const Line* line, int64_t) const {
     using C = acc_t<T>;
-    kernels::Norm<kCentred>()(over, over.lent(line[1]), over.lent(weight, C(1)), over.lent(bias, C(-0.0)), C(eps),
-                              over.written(line[0]));
+    kernels::Norm<kCentred>()(over, over.memory_row(line[1]), over.memory_row(weight, C(1)), over.memory_row(bias, C(-0.0)),
+                              C(eps), over.written(line[0]));
   }
 };
 

@@ -32,12 +32,12 @@ template <class C> struct Sums {
     bool on;
     __device__ __forceinline__ void operator+=(C a) const { sum = on ? sum + a : sum; }
   };
-  template <class I> __device__ __forceinline__ Cell operator[](Place<I> i) const { return {v[i.slot], on}; }
+  template <class I> __device__ __forceinline__ Cell operator[](ElementPosition<I> i) const { return {v[i.slot], on}; }
 };
 
 // The threads' sums of one kind to where the part has them; teams that share a warp are added up first.
 template <class T, int kPer, bool kBlock, class C>
-__device__ __forceinline__ void put_sums(const Held<T, kPer, kBlock>& over, C (&sums)[kPer], C* to) {
+__device__ __forceinline__ void put_sums(const RegisterRow<T, kPer, kBlock>& over, C (&sums)[kPer], C* to) {
   if constexpr (!kBlock) {
     for (unsigned half = over.team.size; half < kWarp; half *= 2)
 #pragma unroll
@@ -51,14 +51,14 @@ __device__ __forceinline__ void put_sums(const Held<T, kPer, kBlock>& over, C (&
 
 template <bool kCentred, class T, int kPer, bool kBlock>
 __global__ void __launch_bounds__(kBlock ? kMaxTeam : int(kThreads), kBlock || (sizeof(acc_t<T>) == 8) ? 1 : 3)
-    pull_held(const __grid_constant__ Deal deal, const __grid_constant__ RowSet<3> rows,
-              const __grid_constant__ NormOperands norm, const __grid_constant__ Parts<acc_t<T>> parts) {
+    pull_in_registers(const __grid_constant__ RowPartition partition, const __grid_constant__ RowSet<3> rows,
+                      const __grid_constant__ NormOperands norm, const __grid_constant__ Parts<acc_t<T>> parts) {
   using C = acc_t<T>;
   // A block, or the teams of a warp side by side, in step.
   const int64_t part = kBlock ? blockIdx.x : (int64_t(blockIdx.x) * kThreads + threadIdx.x) / kWarp;
-  const unsigned beside = kBlock ? 1 : kWarp >> deal.shift, mine = kBlock ? 0 : threadIdx.x % kWarp >> deal.shift;
+  const unsigned beside = kBlock ? 1 : kWarp >> partition.shift, mine = kBlock ? 0 : threadIdx.x % kWarp >> partition.shift;
   if (part * parts.rows_each * beside >= rows.count) return;
-  Held<T, kPer, kBlock> over(deal, kBlock ? threadIdx.x : threadIdx.x & (deal.team - 1), true);
+  RegisterRow<T, kPer, kBlock> over(partition, kBlock ? threadIdx.x : threadIdx.x & (partition.team - 1), true);
   C gw[kPer], gb[kPer];
 #pragma unroll
   for (int s = 0; s < kPer; ++s) gw[s] = gb[s] = C(0);
@@ -70,14 +70,14 @@ __global__ void __launch_bounds__(kBlock ? kMaxTeam : int(kThreads), kBlock || (
     rows.lines(over.active ? uint32_t(first + mine) : 0, line);
     C g[kPer], x[kPer], gx[kPer];
     const auto g_row = over.load(line[1], g), x_row = over.load(line[2], x);
-    kernels::NormPullback<kCentred>()(over, g_row, x_row, over.lent(norm.weight, C(1)), C(norm.eps),
-                                      typename Held<T, kPer, kBlock>::Kept{gx, {}}, Sums<C>{gw, kBlock || over.active},
+    kernels::NormPullback<kCentred>()(over, g_row, x_row, over.memory_row(norm.weight, C(1)), C(norm.eps),
+                                      typename RegisterRow<T, kPer, kBlock>::Kept{gx, {}}, Sums<C>{gw, kBlock || over.active},
                                       Sums<C>{gb, kBlock || over.active});
     over.store(line[0], gx);
   }
-  C* const to = parts.data + (parts.begin + part) * (kCentred ? 2 : 1) * deal.n;
+  C* const to = parts.data + (parts.begin + part) * (kCentred ? 2 : 1) * partition.n;
   put_sums(over, gw, to);
-  if constexpr (kCentred) put_sums(over, gb, to + deal.n);
+  if constexpr (kCentred) put_sums(over, gb, to + partition.n);
 }
 
 // ---- rows too long to be held: gx first, then the columns, which read g and x again
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(kMaxTeam)
   const Streamed<T> over(n, threadIdx.x);
   Line line[3];
   rows.lines(blockIdx.x, line);
-  const auto g = over.lent(line[1]), x = over.lent(line[2]), w = over.lent(norm.weight, C(1));
+  const auto g = over.memory_row(line[1]), x = over.memory_row(line[2]), w = over.memory_row(norm.weight, C(1));
   C mean = C(0), r, along = C(0);
   if constexpr (kCentred) {
     const kernels::Spread<C> spread = kernels::spread_of(over, x, C(norm.eps));
@@ -174,14 +174,14 @@ template <class C> constexpr int kPerBlockThread = sizeof(C) == 8 ? 4 : 8;
 template <class T> struct Shared {
   using C = acc_t<T>;
   bool blocks, held;
-  Deal deal;
+  RowPartition partition;
 
   explicit Shared(int64_t n)
       : blocks(n > kPerLane * int64_t{kWarp}),
         held(n <= kPerBlockThread<C> * int64_t{kMaxTeam}),
-        deal(int(n), held ? team_for(n, blocks ? kPerBlockThread<C> : kPerLane) : kMaxTeam, kPackOf<T>) {}
+        partition(int(n), held ? team_for(n, blocks ? kPerBlockThread<C> : kPerLane) : kMaxTeam, kPackOf<T>) {}
   Split split(int64_t rows) const {
-    return blocks ? Split(rows, 1, kPartThreads / deal.team) : Split(rows, kWarp / deal.team, kPartThreads / kWarp);
+    return blocks ? Split(rows, 1, kPartThreads / partition.team) : Split(rows, kWarp / partition.team, kPartThreads / kWarp);
   }
 };
 
@@ -208,7 +208,7 @@ template <bool kCentred, class T> struct Pull {
 
   template <int kPer, bool kBlock> void in_registers() {
     const Shared<T> shared(n);
-    const Deal& deal = shared.deal;
+    const RowPartition& partition = shared.partition;
     int64_t count = 0;
     each_row_set<3>(operands, [&](const RowSet<3>& rows) { count += shared.split(rows.count).parts; });
     Parts<C> parts{take_parts(count), 0, 0};
@@ -216,7 +216,8 @@ template <bool kCentred, class T> struct Pull {
       const Split now = shared.split(rows.count);
       parts.rows_each = now.rows_each;
       const dim3 blocks = kBlock ? dim3(unsigned(now.parts)) : blocks_for(now.parts * kWarp);
-      start(pull_held<kCentred, T, kPer, kBlock>, blocks, kBlock ? deal.team : kThreads, 0, deal, rows, norm, parts);
+      start(pull_in_registers<kCentred, T, kPer, kBlock>, blocks, kBlock ? partition.team : kThreads, 0, partition, rows, norm,
+            parts);
       parts.begin += now.parts;
     });
     fold(parts.data, count);
@@ -252,8 +253,8 @@ template <bool kCentred> void norm_pullback(const Launch& launch) {
 }
 
 // Teams that walk a row, one without a row among them where those of a warp are more.
-int64_t teams_of_held(const Deal& deal, bool blocks, int64_t rows) {
-  const int64_t beside = blocks ? 1 : kWarp / deal.team;
+int64_t teams_in_registers(const RowPartition& partition, bool blocks, int64_t rows) {
+  const int64_t beside = blocks ? 1 : kWarp / partition.team;
   return (rows + beside - 1) / beside * beside;
 }
 
@@ -264,9 +265,9 @@ template <class T> int64_t additions_of_sums(int64_t rows, int64_t n, int64_t su
   const int64_t folded = parts * columns + int64_t(blocks_for(columns, kWarp).x) * kWarp * kWarp * 5;
   if (shared.blocks) return folded;
   int64_t rounds = 0;
-  for (unsigned team = shared.deal.team; team < kWarp; team *= 2) ++rounds;
-  const int64_t missing = teams_of_held(shared.deal, false, rows) - rows;
-  const kernels::Walks walks = walks_of_held(missing, shared.deal, kPackOf<T>);
+  for (unsigned team = shared.partition.team; team < kWarp; team *= 2) ++rounds;
+  const int64_t missing = teams_in_registers(shared.partition, false, rows) - rows;
+  const kernels::Walks walks = walks_in_registers(missing, shared.partition, kPackOf<T>);
   int64_t left_out = 0;
   for (const auto& [count, elements, combines] : walks.alike) left_out += count * elements;
   return folded + sums * (parts * rounds * kWarp * kPerLane - left_out);
@@ -285,7 +286,8 @@ Walks walks_of_norm_pullback(const Launch& launch) {
     using T = typename decltype(tag)::type;
     const cuda::Shared<T> shared(n);
     if (!shared.held) return;
-    walks = cuda::walks_of_held(cuda::teams_of_held(shared.deal, shared.blocks, rows), shared.deal, cuda::kPackOf<T>);
+    walks = cuda::walks_in_registers(cuda::teams_in_registers(shared.partition, shared.blocks, rows), shared.partition,
+                                     cuda::kPackOf<T>);
     walks.affine = true;
   });
   return walks;

@@ -1,6 +1,6 @@
 // A random order: positions sorted by random keys of 64 bits, which are drawn again where they are needed.
 #include "cuda/radix_sort.cuh"
-#include "kernels/random.h"
+#include "families/random.h"
 #include "math/random.h"
 
 namespace pb::cuda {

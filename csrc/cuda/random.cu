@@ -1,10 +1,10 @@
 // Random numbers: a counter a thread, the same words for the same elements as on the CPU.
-#include "kernels/random.h"
+#include "families/random.h"
 
 #include <algorithm>
 
 #include "cuda/operand.cuh"
-#include "kernels/executed.h"
+#include "families/executed.h"
 #include "math/random.h"
 
 namespace pb::cuda {

@@ -6,15 +6,15 @@
 namespace pb::cuda {
 namespace {
 
-// Adds rows that live as long as the program.
-struct AddReduced {
+// Adds an entry to the table. The entry lives as long as the program.
+struct AddReduction {
   std::vector<const kernels::Reduction*>& table;
 
-  template <class R> void operator()(R row, const char* name) const {
-    static const Reduced op = [&] {
-      Reduced reduced{kernels::reduction_of(row, name, run_reduced), {}};
-      set_kernels<typename R::Functions>(reduced);
-      return reduced;
+  template <class R> void operator()(R entry, const char* name) const {
+    static const ReductionKernel op = [&] {
+      ReductionKernel kernel{kernels::reduction_of(entry, name, run_reduced), {}};
+      set_kernels<typename R::Functions>(kernel);
+      return kernel;
     }();
     table.push_back(&op);
   }
@@ -97,7 +97,7 @@ void straighten(kernels::Matrix& m, Scratch& scratch) {
 namespace pb::kernels {
 
 void executed_reduction(const Launch& launch, Counts& work) {
-  const auto& op = static_cast<const cuda::Reduced&>(*static_cast<const Reduction*>(launch.table));
+  const auto& op = static_cast<const cuda::ReductionKernel&>(*static_cast<const Reduction*>(launch.table));
   const int64_t results = launch.out().size();
   Matrix m = matrix_of(launch.in(), launch.ints[0]);
   if (op.divides) work.special = results;
@@ -108,9 +108,9 @@ void executed_reduction(const Launch& launch, Counts& work) {
 
 const std::vector<const Reduction*>& reductions() {
   static const std::vector<const Reduction*> table = [] {
-    std::vector<const Reduction*> rows;
-    each_reduction(cuda::AddReduced{rows});
-    return rows;
+    std::vector<const Reduction*> entries;
+    each_reduction(cuda::AddReduction{entries});
+    return entries;
   }();
   return table;
 }

@@ -4,7 +4,7 @@
 
 #include "cuda/reduce_columns.cuh"
 #include "cuda/reduce_rows.cuh"
-#include "kernels/reduce_rows.h"
+#include "families/reduce.h"
 
 namespace pb::cuda {
 
@@ -96,29 +96,29 @@ template <class R, class C, class A, bool kMirrors = false> void reduce_as(const
 }
 
 // The op with its kernels, null where a type makes no sense.
-struct Reduced : kernels::Reduction {
+struct ReductionKernel : kernels::Reduction {
   void (*kernels[kComputes])(const Launch&);
   bool mirrors = false;
 };
 
 inline void run_reduced(const Launch& launch) {
-  const auto& op = static_cast<const Reduced&>(*static_cast<const kernels::Reduction*>(launch.table));
+  const auto& op = static_cast<const ReductionKernel&>(*static_cast<const kernels::Reduction*>(launch.table));
   op.kernels[int(kernels::read_as(op, launch.in().dtype))](launch);
 }
 
-template <class R, class C> void set_kernel(Reduced& op) { op.kernels[int(compute_of<C>)] = reduce_as<R, C, C>; }
-template <class R> void set_sums(Reduced& op) {
+template <class R, class C> void set_kernel(ReductionKernel& op) { op.kernels[int(compute_of<C>)] = reduce_as<R, C, C>; }
+
+// Sets the kernels of a row of math/reduce.def. This is the definition for sums and products. They take longest to compile, so each
+// is instantiated in a source that CMake generates; the others are defined in reduce_extremes.cu.
+template <class R> void set_kernels(ReductionKernel& op) {
   set_kernel<R, float>(op), set_kernel<R, double>(op), set_kernel<R, int64_t>(op);
   op.kernels[int(Compute::u64)] = op.kernels[int(Compute::i64)];  // modulo 2^64, where signs do not matter
 }
-
-// The kernels of a row of math/reduce.def, each in a file of its own: they are what takes longest to compile.
-template <class R> void set_kernels(Reduced& op);
-template <> void set_kernels<sum_reduce>(Reduced& op);
-template <> void set_kernels<prod_reduce>(Reduced& op);
-template <> void set_kernels<max_reduce>(Reduced& op);
-template <> void set_kernels<min_reduce>(Reduced& op);
-template <> void set_kernels<any_reduce>(Reduced& op);
-template <> void set_kernels<all_reduce>(Reduced& op);
+extern template void set_kernels<sum_reduce>(ReductionKernel& op);
+extern template void set_kernels<prod_reduce>(ReductionKernel& op);
+template <> void set_kernels<max_reduce>(ReductionKernel& op);
+template <> void set_kernels<min_reduce>(ReductionKernel& op);
+template <> void set_kernels<any_reduce>(ReductionKernel& op);
+template <> void set_kernels<all_reduce>(ReductionKernel& op);
 
 }  // namespace pb::cuda

@@ -1,7 +1,7 @@
 // Reductions of several columns over their rows: a thread has lanes of neighbouring columns and takes up to 64 rows in order;
 // of narrow matrices several rows are neighbours too, see kernels::cut.
 #pragma once
-#include "cuda/matrix.cuh"
+#include "cuda/reduce_matrix.cuh"
 
 namespace pb::cuda {
 
@@ -12,15 +12,15 @@ constexpr unsigned kColumnThreads = 128;
 // Lines of a block: row i of the columns, or rows i * groups and its neighbours. This thread has kEach lanes of each.
 template <class R, class C, class A> struct PackedLines {
   using Stored = C;
-  using Held = RawPack<C>;
+  using Loaded = RawPack<C>;
   const char* data;  // this thread's part of the first line
   DType dtype;
   int item;
   int64_t stride;  // bytes
   bool mirrors;
 
-  __device__ void line(int i, Held& x) const { x = load_raw_pack<C>(dtype, data + i * stride); }
-  template <class T> __device__ A value(const Held& x, int k) const {
+  __device__ void line(int i, Loaded& x) const { x = load_raw_pack<C>(dtype, data + i * stride); }
+  template <class T> __device__ A value(const Loaded& x, int k) const {
     return mapped<R>(A(R::map(from_raw<C, T>(x, k))), mirrors);
   }
   __device__ A one(int i, int k) const {
@@ -30,14 +30,14 @@ template <class R, class C, class A> struct PackedLines {
 
 template <class R, class C, class A> struct StridedLines {
   using Stored = C;
-  using Held = Raw<C>;
+  using Loaded = Raw<C>;
   RowsFrom rows;
   DType dtype;
   int groups;
   bool mirrors;
 
-  __device__ void line(int i, Held& x) const { x = load_raw<C>(dtype, rows.at(i * groups)); }
-  template <class T> __device__ A value(Held x, int) const { return mapped<R>(A(R::map(from_raw<C, T>(x))), mirrors); }
+  __device__ void line(int i, Loaded& x) const { x = load_raw<C>(dtype, rows.at(i * groups)); }
+  template <class T> __device__ A value(Loaded x, int) const { return mapped<R>(A(R::map(from_raw<C, T>(x))), mirrors); }
   __device__ A one(int i, int) const {
     A a;
     by_storage<C>(dtype,
@@ -48,18 +48,18 @@ template <class R, class C, class A> struct StridedLines {
 
 template <class A, int kEach> struct FreshLines {
   using Stored = int64_t;  // one that is not converted
-  struct Held {
+  struct Loaded {
     A v[kEach];
   };
   const A* data;
   int64_t lanes;
   DType dtype = DType::i64;
 
-  __device__ void line(int i, Held& x) const {
+  __device__ void line(int i, Loaded& x) const {
 #pragma unroll
     for (int k = 0; k < kEach; ++k) x.v[k] = one(i, k);
   }
-  template <class T> __device__ A value(const Held& x, int k) const { return x.v[k]; }
+  template <class T> __device__ A value(const Loaded& x, int k) const { return x.v[k]; }
   __device__ A one(int i, int k) const { return read_fresh(data + i * lanes + k); }
 };
 
@@ -68,7 +68,7 @@ template <class R, int kBatch, int kEach, class A, class Lines>
 __device__ inline void add_down(int lines, int64_t lane, int64_t rest, const Lines& source, A (&acc)[kEach]) {
 #pragma unroll 1
   for (int i = 0; i < lines; i += kBatch) {
-    typename Lines::Held x[kBatch];
+    typename Lines::Loaded x[kBatch];
 #pragma unroll
     for (int b = 0; b < kBatch; ++b)
       if (i + b < lines) source.line(i + b, x[b]);

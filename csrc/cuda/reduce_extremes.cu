@@ -6,7 +6,7 @@
 namespace pb::cuda {
 namespace {
 
-template <bool kSmallest> void set_extremes(Reduced& op) {
+template <bool kSmallest> void set_extremes(ReductionKernel& op) {
   op.mirrors = kSmallest;
   const auto set = [&op](auto tag) {
     using C = typename decltype(tag)::type;
@@ -25,15 +25,15 @@ template <bool kAll> void reduce_truths(const Launch& launch) {
   reduce_as<max_reduce, bool, bool, kAll>(of_bools);
 }
 
-template <bool kAll> void set_truths(Reduced& op) {
+template <bool kAll> void set_truths(ReductionKernel& op) {
   for (auto& kernel : op.kernels) kernel = reduce_truths<kAll>;
 }
 
 }  // namespace
 
-template <> void set_kernels<max_reduce>(Reduced& op) { set_extremes<false>(op); }
-template <> void set_kernels<min_reduce>(Reduced& op) { set_extremes<true>(op); }
-template <> void set_kernels<any_reduce>(Reduced& op) { set_truths<false>(op); }
-template <> void set_kernels<all_reduce>(Reduced& op) { set_truths<true>(op); }
+template <> void set_kernels<max_reduce>(ReductionKernel& op) { set_extremes<false>(op); }
+template <> void set_kernels<min_reduce>(ReductionKernel& op) { set_extremes<true>(op); }
+template <> void set_kernels<any_reduce>(ReductionKernel& op) { set_truths<false>(op); }
+template <> void set_kernels<all_reduce>(ReductionKernel& op) { set_truths<true>(op); }
 
 }  // namespace pb::cuda

@@ -1,7 +1,7 @@
 // Reductions of a single column: rows that lie along a cell are folded by teams of sixteen threads, rows across neighbouring
 // cells by a thread a cell; both with sixty-four lanes for each 1,024 rows, in the order of kernels::cut.
 #pragma once
-#include "cuda/matrix.cuh"
+#include "cuda/reduce_matrix.cuh"
 
 namespace pb::cuda {
 
@@ -18,16 +18,16 @@ constexpr int64_t kShortRows = 16;  // rows that a thread takes alone
 template <class R, class C, class A> struct Packs {
   static constexpr bool kPacked = true;
   using Stored = C;
-  using Held = RawPack<C>;
+  using Loaded = RawPack<C>;
   RowsFrom rows;  // along which packs are not broken
   DType dtype;
   bool mirrors;
 
   __device__ bool has(int i, int, int m) const { return i * int(kLanes) + 4 * int(threadIdx.x % kTeam) + 4 <= m; }
-  __device__ void line(int i, int m, bool all, Held& x) const {
+  __device__ void line(int i, int m, bool all, Loaded& x) const {
     if (all || has(i, 0, m)) x = load_raw_pack<C>(dtype, rows.at(i * int(kLanes) + 4 * int(threadIdx.x % kTeam)));
   }
-  template <class T> __device__ A value(const Held& x, int k) const {
+  template <class T> __device__ A value(const Loaded& x, int k) const {
     return mapped<R>(A(R::map(from_raw<C, T>(x, k))), mirrors);
   }
   __device__ A one(int e) const { return mapped<R>(A(R::map(load_as<C>(dtype, rows.at(e)))), mirrors); }
@@ -36,7 +36,7 @@ template <class R, class C, class A> struct Packs {
 template <class R, class C, class A> struct Strided {
   static constexpr bool kPacked = false;
   using Stored = C;
-  struct Held {
+  struct Loaded {
     Raw<C> v[kTeamLanes];
   };
   RowsFrom rows;
@@ -44,12 +44,12 @@ template <class R, class C, class A> struct Strided {
   bool mirrors;
 
   __device__ bool has(int i, int k, int m) const { return i * int(kLanes) + int(threadIdx.x % kTeam) + kTeam * k < m; }
-  __device__ void line(int i, int m, bool all, Held& x) const {
+  __device__ void line(int i, int m, bool all, Loaded& x) const {
 #pragma unroll
     for (int k = 0; k < kTeamLanes; ++k)
       if (all || has(i, k, m)) x.v[k] = load_raw<C>(dtype, rows.at(i * int(kLanes) + int(threadIdx.x % kTeam) + kTeam * k));
   }
-  template <class T> __device__ A value(const Held& x, int k) const {
+  template <class T> __device__ A value(const Loaded& x, int k) const {
     return mapped<R>(A(R::map(from_raw<C, T>(x.v[k]))), mirrors);
   }
 };
@@ -57,19 +57,19 @@ template <class R, class C, class A> struct Strided {
 template <class A> struct Fresh {
   static constexpr bool kPacked = false;
   using Stored = int64_t;  // one that is not converted
-  struct Held {
+  struct Loaded {
     A v[kTeamLanes];
   };
   const A* data;
   DType dtype = DType::i64;
 
   __device__ bool has(int i, int k, int m) const { return i * int(kLanes) + int(threadIdx.x % kTeam) + kTeam * k < m; }
-  __device__ void line(int i, int m, bool all, Held& x) const {
+  __device__ void line(int i, int m, bool all, Loaded& x) const {
 #pragma unroll
     for (int k = 0; k < kTeamLanes; ++k)
       if (all || has(i, k, m)) x.v[k] = read_fresh(data + i * int(kLanes) + int(threadIdx.x % kTeam) + kTeam * k);
   }
-  template <class T> __device__ A value(const Held& x, int k) const { return x.v[k]; }
+  template <class T> __device__ A value(const Loaded& x, int k) const { return x.v[k]; }
 };
 
 // The lines of a block of m rows into the lanes; kWhole: there are all.
@@ -77,7 +77,7 @@ template <class R, int kBatch, bool kWhole, class A, class Source>
 __device__ inline void add_lines(int lines, int m, const Source& source, A (&acc)[kTeamLanes]) {
 #pragma unroll 1
   for (int i = 0; i < lines; i += kBatch) {
-    typename Source::Held x[kBatch];
+    typename Source::Loaded x[kBatch];
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) source.line(i + b, m, kWhole, x[b]);
     by_storage<typename Source::Stored>(source.dtype, [&](auto tag) {

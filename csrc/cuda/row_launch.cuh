@@ -2,7 +2,7 @@
 #pragma once
 #include "cuda/copy.cuh"
 #include "cuda/rows.cuh"
-#include "kernels/executed.h"
+#include "families/executed.h"
 
 namespace pb::cuda {
 
@@ -77,12 +77,12 @@ inline View at_hand(const View& v, Scratch& scratch) {
 // The formula f for all rows, each walked by a team that holds it in registers.
 template <class F, class T, int kPer, bool kBlock>
 __global__ void __launch_bounds__(kBlock ? kMaxTeam : int(kThreads), kBlock ? 1 : 2)
-    held_rows(const __grid_constant__ Deal deal, const __grid_constant__ RowSet<F::kOperands> rows,
-              const __grid_constant__ F f) {
+    run_in_registers(const __grid_constant__ RowPartition partition, const __grid_constant__ RowSet<F::kOperands> rows,
+                     const __grid_constant__ F f) {
   const int64_t thread = int64_t(blockIdx.x) * kThreads + threadIdx.x;
-  const uint32_t row = kBlock ? blockIdx.x : uint32_t(thread >> deal.shift);
+  const uint32_t row = kBlock ? blockIdx.x : uint32_t(thread >> partition.shift);
   const bool active = row < rows.count;
-  const Held<T, kPer, kBlock> over(deal, kBlock ? threadIdx.x : unsigned(thread) & (deal.team - 1), active);
+  const RegisterRow<T, kPer, kBlock> over(partition, kBlock ? threadIdx.x : unsigned(thread) & (partition.team - 1), active);
   Line line[F::kOperands];
   rows.lines(active ? row : 0, line);
   f(over, line, rows.begin + row);
@@ -105,10 +105,11 @@ template <class T> constexpr int64_t kLongestHeld = kPerThread<T> * int64_t(kInB
 template <class T, class F> void start_rows(int64_t n, const RowSet<F::kOperands>& rows, const F& f) {
   constexpr int kPer = kPerThread<T>;
   if (n > kLongestHeld<T>) return start(streamed_rows<F, T>, dim3(rows.count), kMaxTeam, 0, n, rows, f);
-  const Deal deal(int(n), team_for(n, kPer), kPackOf<T>);
+  const RowPartition partition(int(n), team_for(n, kPer), kPackOf<T>);
   if constexpr (kInBlocks<T>)
-    if (deal.team > kWarp) return start(held_rows<F, T, kPer, true>, dim3(rows.count), deal.team, 0, deal, rows, f);
-  start(held_rows<F, T, kPer, false>, blocks_for(int64_t(rows.count) * deal.team), kThreads, 0, deal, rows, f);
+    if (partition.team > kWarp)
+      return start(run_in_registers<F, T, kPer, true>, dim3(rows.count), partition.team, 0, partition, rows, f);
+  start(run_in_registers<F, T, kPer, false>, blocks_for(int64_t(rows.count) * partition.team), kThreads, 0, partition, rows, f);
 }
 
 // f for the rows of operands, of which x has the length and the type.
@@ -136,8 +137,8 @@ inline kernels::Walks walks_of_teams(int64_t teams, int64_t team, int64_t more, 
   };
   return {{alike(more, most), alike(team - more, least)}, teams};
 }
-inline kernels::Walks walks_of_held(int64_t teams, const Deal& deal, int pack) {
-  return walks_of_teams(teams, deal.team, deal.rest, deal.whole + deal.unit, deal.whole, pack);
+inline kernels::Walks walks_in_registers(int64_t teams, const RowPartition& partition, int pack) {
+  return walks_of_teams(teams, partition.team, partition.rest, partition.whole + partition.unit, partition.whole, pack);
 }
 template <class T> kernels::Walks walks_of_streamed(int64_t rows, int64_t n) {
   constexpr int kPack = kPackOf<T>, kRound = kPack * kMaxTeam;
@@ -149,9 +150,9 @@ template <class T> kernels::Walks walks_of_streamed(int64_t rows, int64_t n) {
 // Of start_rows. Threads of a block that have no row walk the first one.
 template <class T> kernels::Walks walks_of_rows(int64_t rows, int64_t n) {
   if (n > kLongestHeld<T>) return walks_of_streamed<T>(rows, n);
-  const Deal deal(int(n), team_for(n, kPerThread<T>), kPackOf<T>);
-  if (deal.team > kWarp) return walks_of_held(rows, deal, kPackOf<T>);
-  return walks_of_held(int64_t(blocks_for(rows * deal.team).x) * kThreads / deal.team, deal, kPackOf<T>);
+  const RowPartition partition(int(n), team_for(n, kPerThread<T>), kPackOf<T>);
+  if (partition.team > kWarp) return walks_in_registers(rows, partition, kPackOf<T>);
+  return walks_in_registers(int64_t(blocks_for(rows * partition.team).x) * kThreads / partition.team, partition, kPackOf<T>);
 }
 inline kernels::Walks walks_of_rows(const View& x) {
   kernels::Walks walks;

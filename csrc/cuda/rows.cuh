@@ -1,9 +1,8 @@
-// Rows on a GPU: who walks a row, and where its elements are meanwhile. The walks are those of kernels/row_formulas.h.
+// Walks over rows on a GPU, for the formulas of families/rows.h: which threads walk a row, and where its elements are meanwhile.
 #pragma once
 #include "cuda/fold.cuh"
 #include "cuda/operand.cuh"
-#include "kernels/row_formulas.h"
-#include "kernels/rows.h"
+#include "families/rows.h"
 
 namespace pb::cuda {
 
@@ -46,21 +45,21 @@ template <class T> __device__ __forceinline__ void store_pack(char* p, const acc
   *reinterpret_cast<uint4*>(p) = bits;
 }
 
-// Place of an element in a walk: its number among those of the thread, and in the row.
-template <class I> struct Place {
+// The position of an element in a walk: its number among the elements of the thread, and its column in the row.
+template <class I> struct ElementPosition {
   int slot;
   I column;
 };
 
-// A row that is read where it lies, a pack at a time. Where there is none, `otherwise` is read.
-template <class T, class I> struct Lent {
+// A row in memory that is read in place, one pack at a time. If there is no row, reads give `otherwise`.
+template <class T, class I> struct MemoryRow {
   using C = acc_t<T>;
   Line line;
   I n, apart;
   C otherwise;
   mutable C pack[kPackOf<T>];
 
-  __device__ __forceinline__ C operator[](Place<I> i) const {
+  __device__ __forceinline__ C operator[](ElementPosition<I> i) const {
     if (i.slot % kPackOf<T> == 0) fill(i.column);
     return pack[i.slot % kPackOf<T>];
   }
@@ -81,7 +80,8 @@ template <bool kBlock> struct Team {
 
   template <class R, class C> __device__ __forceinline__ C fold(C a) const {
     if constexpr (kBlock) {
-      // Two places by turns: whoever writes one again has passed the barrier that its readers came to after reading.
+      // Double-buffered. A warp that overwrites a buffer has passed the other buffer's barrier, which every thread reaches only
+      // after reading this one.
       __shared__ C partial[2][kMaxTeam / kWarp];
       C* const now = partial[turn++ % 2];
       a = fold_warp<R>(a);
@@ -99,35 +99,35 @@ template <bool kBlock> struct Team {
   __device__ bool any(bool b) const { return kBlock ? b : __any_sync(kFull, b) != 0; }
 };
 
-// How the n elements of a row are dealt out to a team. Where n is a multiple of the pack, packs of neighbours go round, else
-// single elements: `whole` elements to everyone, a unit more to the first `rest`. A function of n and the type alone.
-struct Deal {
+// Distributes the n elements of a row over a team, round robin: in packs of neighbours if n is a multiple of the pack, else one by
+// one. Every thread gets `whole` elements, and the first `rest` threads one unit more. It depends on n and the type alone.
+struct RowPartition {
   int n, unit, whole, rest;
-  unsigned team, shift = 0;  // 2^shift threads, where they are not a block
+  unsigned team, shift = 0;  // the team has 2^shift threads, unless it is a block
 
-  Deal(int n, unsigned team, int pack) : n(n), unit(n % pack ? 1 : pack), team(team) {
+  RowPartition(int n, unsigned team, int pack) : n(n), unit(n % pack ? 1 : pack), team(team) {
     while ((1u << shift) < team) ++shift;
     whole = n / unit / int(team) * unit, rest = n / unit % int(team);
   }
 };
 
-// A row in registers: of each thread up to kPer elements.
-template <class T, int kPer, bool kBlock> struct Held {
+// A row in registers: each thread of the team holds up to kPer elements.
+template <class T, int kPer, bool kBlock> struct RegisterRow {
   using C = acc_t<T>;
-  using Where = Place<int>;
+  using Where = ElementPosition<int>;
   static constexpr int kPack = kPackOf<T>;
 
   Team<kBlock> team;
   int n, count, first, apart, round;
-  bool active;  // whether there is such a row; threads without one keep step with the others of their warp
+  bool active;  // true if there is such a row; threads without one stay in step with the rest of their warp
 
-  __device__ Held(const Deal& deal, unsigned rank, bool active)
-      : team{rank, deal.team},
-        n(deal.n),
-        count(deal.whole + (int(rank) < deal.rest ? deal.unit : 0)),
-        first(int(rank) * deal.unit),
-        apart(deal.unit > 1 ? 1 : int(deal.team)),
-        round(kPack * int(deal.team)),
+  __device__ RegisterRow(const RowPartition& partition, unsigned rank, bool active)
+      : team{rank, partition.team},
+        n(partition.n),
+        count(partition.whole + (int(rank) < partition.rest ? partition.unit : 0)),
+        first(int(rank) * partition.unit),
+        apart(partition.unit > 1 ? 1 : int(partition.team)),
+        round(kPack * int(partition.team)),
         active(active) {}
 
   __device__ __forceinline__ Where place(int slot) const { return {slot, first + slot / kPack * round + slot % kPack * apart}; }
@@ -175,7 +175,7 @@ template <class T, int kPer, bool kBlock> struct Held {
     for (int s = 0; s < kPer; ++s)
       if (place(s).column == int(k)) y.v[s] = f(y.v[s]);
   }
-  __device__ Lent<T, int> lent(const Line& line, C otherwise) const { return {line, n, apart, otherwise, {}}; }
+  __device__ MemoryRow<T, int> memory_row(const Line& line, C otherwise) const { return {line, n, apart, otherwise, {}}; }
 
   __device__ __forceinline__ Kept load(const Line& line, C (&x)[kPer]) const {
     if (line.packs) {
@@ -213,7 +213,7 @@ template <class T, int kPer, bool kBlock> struct Held {
 // A row too long to be held, walked by a block: it is read again, from the second-level cache as a rule.
 template <class T> struct Streamed {
   using C = acc_t<T>;
-  using Where = Place<int64_t>;
+  using Where = ElementPosition<int64_t>;
   static constexpr int kPack = kPackOf<T>;
 
   Team<true> team;
@@ -251,8 +251,10 @@ template <class T> struct Streamed {
   }
   __device__ C mean(C sum) const { return sum / C(double(n)); }
   __device__ bool any(bool b) const { return b; }
-  __device__ C at(const Lent<T, int64_t>& x, int64_t k) const { return C(x.line.template at<const T>(k)); }
-  __device__ Lent<T, int64_t> lent(const Line& line, C otherwise = C(0)) const { return {line, n, apart, otherwise, {}}; }
+  __device__ C at(const MemoryRow<T, int64_t>& x, int64_t k) const { return C(x.line.template at<const T>(k)); }
+  __device__ MemoryRow<T, int64_t> memory_row(const Line& line, C otherwise = C(0)) const {
+    return {line, n, apart, otherwise, {}};
+  }
 
   // A row to be written, once, from its first place on.
   struct Written {
@@ -282,7 +284,7 @@ template <class T> struct Streamed {
   struct Exponentials {
     C top, sum;
   };
-  __device__ __forceinline__ Exponentials exponentials(const Lent<T, int64_t>& x) const {
+  __device__ __forceinline__ Exponentials exponentials(const MemoryRow<T, int64_t>& x) const {
     using kernels::largest;
     C top = m::lowest<C>(), sum = C(0);
     for (int64_t c = first; c < n; c += round) {
@@ -311,7 +313,7 @@ template <class T> struct Streamed {
     const C base = m::isinf(all) ? C(0) : all;
     return {all, team.template fold<sum_reduce>(C(sum * m::exp_nonpositive(C(top - base))))};
   }
-  __device__ __forceinline__ kernels::LogSum<C> log_sum_exp(const Lent<T, int64_t>& x, const Exponentials& e) const {
+  __device__ __forceinline__ kernels::LogSum<C> log_sum_exp(const MemoryRow<T, int64_t>& x, const Exponentials& e) const {
     if (m::isinf(e.top)) return {C(0), m::log(kernels::ends_of(*this, x))};
     return {e.top, m::log(e.sum)};
   }

@@ -6,7 +6,7 @@
 namespace pb::cuda::scattering {
 namespace {
 
-using kernels::Around;
+using kernels::AxisSplit;
 using kernels::Negative;
 using kernels::Scatter;
 
@@ -63,7 +63,7 @@ int bits_of(int64_t largest) {
 
 Sorted sort_updates(const Keys& keys, const Places& places, int pack, Scratch& scratch) {
   const int64_t lists = places.own_lists ? places.rows : 1, n = places.n;
-  if (places.length > kMaxKey || n > kMaxList) throw kernels::Failure("more than 2^31 indices, or an axis of 2^32 and more");
+  if (places.length > kMaxKey || n > kMaxList) throw Failure("more than 2^31 indices, or an axis of 2^32 and more");
   auto* sorted = scratch.take<uint32_t>(lists * n);
   auto* positions = scratch.take<uint32_t>(lists * n);
   if (lists == 1 && n <= kRanked)
@@ -131,8 +131,8 @@ void set(const Work& work, int64_t unit) {
 
 // ---- a launch
 
-const Scattered& op_of(const Launch& launch) {
-  return static_cast<const Scattered&>(*static_cast<const Scatter*>(launch.table));
+const ScatterKernel& op_of(const Launch& launch) {
+  return static_cast<const ScatterKernel&>(*static_cast<const Scatter*>(launch.table));
 }
 
 // `width` neighbours, in elements or packs, belong to an index; `columns` of them have lists of their own.
@@ -144,17 +144,17 @@ Places places_for(const View& out, const View& updates, int64_t rows, int64_t n,
 }
 
 // What a target is before its updates: an array, or null for the op's identity.
-void begin_target(const View& out, const View* before, const Scattered& op) {
+void begin_target(const View& out, const View* before, const ScatterKernel& op) {
   if (before) assign(out, *before);
   else assign_number(out, identity_of(op.identity, out.dtype, out.dtype));
 }
 
 // Updates at indices that all of the axes before share.
 void scatter(const Launch& launch, const View* before, const View& indices_view, const View& given) {
-  const Scattered& op = op_of(launch);
+  const ScatterKernel& op = op_of(launch);
   const View& out = launch.out();
   const int axis = int(launch.ints[0]);
-  const Around a = kernels::around(out, axis);
+  const AxisSplit a = kernels::split_at(out, axis);
   const int64_t n = indices_view.size();
   const Indices indices(launch, indices_view, a.length, op.negative);
   if (out.size() == 0 || given.size() == 0) {
@@ -196,20 +196,20 @@ void scatter(const Launch& launch, const View* before, const View& indices_view,
   op.combine[int(compute)](work);
 }
 
-// Adds rows that live as long as the program.
+// Adds an entry to the table. The entry lives as long as the program.
 struct AddScattered {
   std::vector<const Scatter*>& table;
 
-  template <class R> void operator()(R row, const char* name) const {
+  template <class R> void operator()(R entry, const char* name) const {
     using Op = typename R::Functor;
-    static const Scattered op = [&] {
-      Scattered scattered{kernels::entry(row, name), {}, R::kMoves};
+    static const ScatterKernel op = [&] {
+      ScatterKernel kernel{kernels::scatter_of(entry, name), {}, R::kMoves};
       if constexpr (!R::kMoves)
-        scattered = {kernels::entry(row, name),
-                     {combine_as<Op, float>, combine_as<Op, double>, combine_as<Op, int64_t>, combine_as<Op, uint64_t>,
-                      combine_as<Op, bool>},
-                     false};
-      return scattered;
+        kernel = {kernels::scatter_of(entry, name),
+                  {combine_as<Op, float>, combine_as<Op, double>, combine_as<Op, int64_t>, combine_as<Op, uint64_t>,
+                   combine_as<Op, bool>},
+                  false};
+      return kernel;
     }();
     table.push_back(&op);
   }
@@ -225,9 +225,9 @@ using namespace cuda::scattering;
 
 const std::vector<const Scatter*>& scatters() {
   static const std::vector<const Scatter*> table = [] {
-    std::vector<const Scatter*> rows;
-    each_scatter(AddScattered{rows});
-    return rows;
+    std::vector<const Scatter*> entries;
+    each_scatter(AddScattered{entries});
+    return entries;
   }();
   return table;
 }
@@ -238,9 +238,9 @@ void scatter_write(const Launch& launch) { scattering::scatter(launch, nullptr, 
 
 void along_axis_add(const Launch& launch) {
   const View& out = launch.out();
-  const Scattered& op = op_of(launch);
+  const ScatterKernel& op = op_of(launch);
   const int axis = int(launch.ints[0]);
-  const Around a = around(out, axis);
+  const AxisSplit a = split_at(out, axis);
   const int64_t n = launch.in(0).shape[axis], all = launch.in(0).size();
   const Indices indices(launch, launch.in(0), a.length, op.negative);
   assign_number(out, 0);

@@ -2,7 +2,7 @@
 // another in shared memory; more are sorted by their targets first, and long runs are cut in chunks that are folded in order.
 #pragma once
 #include "cuda/index.cuh"
-#include "kernels/scatter_rows.h"
+#include "families/scatter.h"
 
 namespace pb::cuda::scattering {
 
@@ -342,7 +342,7 @@ template <class Op, class C> void combine_as(const Work& work) {
 }
 
 // An op with what is done for each type; nothing where it moves bytes.
-struct Scattered : kernels::Scatter {
+struct ScatterKernel : kernels::Scatter {
   void (*combine[kComputes])(const Work&);
   bool moves;
 };

@@ -1,6 +1,6 @@
 // Binary search: a value a thread, by halves without branches, as on the CPU.
 #include "cuda/axis_rows.cuh"
-#include "kernels/sort.h"
+#include "families/sort.h"
 
 namespace pb::cuda {
 namespace {

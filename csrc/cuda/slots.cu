@@ -80,7 +80,7 @@ void SlotCopies::capture(const std::vector<Piece>& pieces) {
     const cudaGraphNode_t* last = nullptr;
     size_t count = 0;
     check(cudaStreamGetCaptureInfo(stream(), &status, nullptr, nullptr, &last, nullptr, &count), "finding a graph's node");
-    if (status != cudaStreamCaptureStatusActive || count != 1) throw kernels::Failure("a copy did not become a graph's node");
+    if (status != cudaStreamCaptureStatusActive || count != 1) throw Failure("a copy did not become a graph's node");
     nodes_.push_back(last[0]);
   }
 }

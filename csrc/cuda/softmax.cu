@@ -12,7 +12,7 @@ struct SoftmaxRow {
   static constexpr int kOperands = 2;
 
   template <class T, int kPer, bool kBlock>
-  __device__ void operator()(const Held<T, kPer, kBlock>& over, const Line* line, int64_t) const {
+  __device__ void operator()(const RegisterRow<T, kPer, kBlock>& over, const Line* line, int64_t) const {
     acc_t<T> x[kPer];
     const auto row = over.load(line[1], x);
     kernels::Softmax()(over, row, row);
@@ -20,7 +20,7 @@ struct SoftmaxRow {
   }
   template <class T> __device__ void operator()(const Streamed<T>& over, const Line* line, int64_t) const {
     using C = acc_t<T>;
-    const auto x = over.lent(line[1]);
+    const auto x = over.memory_row(line[1]);
     const auto e = over.exponentials(x);
     const C top = e.top, scale = m::isinf(top) ? m::kNaN<C> : C(1) / e.sum;
     const auto y = over.written(line[0]);
@@ -32,7 +32,7 @@ struct LogSoftmaxRow {
   static constexpr int kOperands = 2;
 
   template <class T, int kPer, bool kBlock>
-  __device__ void operator()(const Held<T, kPer, kBlock>& over, const Line* line, int64_t) const {
+  __device__ void operator()(const RegisterRow<T, kPer, kBlock>& over, const Line* line, int64_t) const {
     acc_t<T> x[kPer];
     const auto row = over.load(line[1], x);
     kernels::LogSoftmax()(over, row, row);
@@ -40,7 +40,7 @@ struct LogSoftmaxRow {
   }
   template <class T> __device__ void operator()(const Streamed<T>& over, const Line* line, int64_t) const {
     using C = acc_t<T>;
-    const auto x = over.lent(line[1]);
+    const auto x = over.memory_row(line[1]);
     const LogSum<C> sum = over.log_sum_exp(x, over.exponentials(x));
     const auto y = over.written(line[0]);
     over.each([=](auto i) { y[i] = C(x[i] - sum.top) - sum.log; });
@@ -51,13 +51,13 @@ struct LogSumExpRow {
   static constexpr int kOperands = 2;
 
   template <class T, int kPer, bool kBlock>
-  __device__ void operator()(const Held<T, kPer, kBlock>& over, const Line* line, int64_t) const {
+  __device__ void operator()(const RegisterRow<T, kPer, kBlock>& over, const Line* line, int64_t) const {
     acc_t<T> x[kPer], y;
     kernels::LogSumExp()(over, over.load(line[1], x), &y);
     over.store_one(line[0], y);
   }
   template <class T> __device__ void operator()(const Streamed<T>& over, const Line* line, int64_t) const {
-    const auto x = over.lent(line[1]);
+    const auto x = over.memory_row(line[1]);
     const LogSum<acc_t<T>> sum = over.log_sum_exp(x, over.exponentials(x));
     over.store_one(line[0], sum.top + sum.log);
   }
@@ -68,14 +68,14 @@ template <class Formula> struct PullbackRow {
   static constexpr int kOperands = 3;
 
   template <class T, int kPer, bool kBlock>
-  __device__ void operator()(const Held<T, kPer, kBlock>& over, const Line* line, int64_t) const {
+  __device__ void operator()(const RegisterRow<T, kPer, kBlock>& over, const Line* line, int64_t) const {
     acc_t<T> g[kPer], y[kPer];
     const auto row = over.load(line[1], g);
     Formula()(over, row, over.load(line[2], y), row);
     over.store(line[0], g);
   }
   template <class T> __device__ void operator()(const Streamed<T>& over, const Line* line, int64_t) const {
-    Formula()(over, over.lent(line[1]), over.lent(line[2]), over.written(line[0]));
+    Formula()(over, over.memory_row(line[1]), over.memory_row(line[2]), over.written(line[0]));
   }
 };
 
@@ -84,7 +84,7 @@ struct LogSumExpPullbackRow {
   static constexpr int kOperands = 4;
 
   template <class T, int kPer, bool kBlock>
-  __device__ void operator()(const Held<T, kPer, kBlock>& over, const Line* line, int64_t) const {
+  __device__ void operator()(const RegisterRow<T, kPer, kBlock>& over, const Line* line, int64_t) const {
     const acc_t<T> g = over.load_one(line[1]), y = over.load_one(line[3]);
     acc_t<T> x[kPer];
     const auto row = over.load(line[2], x);
@@ -93,7 +93,7 @@ struct LogSumExpPullbackRow {
   }
   template <class T> __device__ void operator()(const Streamed<T>& over, const Line* line, int64_t) const {
     const acc_t<T> g = over.load_one(line[1]), y = over.load_one(line[3]);
-    kernels::LogSumExpPullback()(over, &g, over.lent(line[2]), &y, over.written(line[0]));
+    kernels::LogSumExpPullback()(over, &g, over.memory_row(line[2]), &y, over.written(line[0]));
   }
 };
 

@@ -1,5 +1,5 @@
 // Sorts along an axis: short rows in shared memory, long ones by radix; the first few of long ones by selection.
-#include "kernels/sort.h"
+#include "families/sort.h"
 
 #include "cuda/merge_sort.cuh"
 #include "cuda/radix_sort.cuh"

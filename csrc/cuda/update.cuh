@@ -1,42 +1,44 @@
-// The kernel of an update: all tensors of a dtype in one launch, which begins the step too.
+// The kernel of an update: one launch updates all tensors of one compute type, and begins the step.
 #pragma once
 #include <algorithm>
 #include <new>
+#include <vector>
 
 #include "cuda/fold.cuh"
 #include "cuda/gradients.cuh"
-#include "kernels/update_rows.h"
+#include "families/update.h"
 
 namespace pb::cuda {
 
 using kernels::kMaxSlots;
 
-// One tensor of a list.
+// One tensor of a launch.
 struct Run {
-  char *weights, *delta;  // delta: null where nobody asked
+  char *weights, *delta;  // delta is null if it was not asked for
   char* slots[kMaxSlots];
   Gradient gradient;
   int64_t size;
-  bool packs;  // all can be read four at a time
+  bool packs;  // true if all of these can be read four elements at a time
 };
 
-// The arguments of a launch, by value.
+// The arguments of a launch, passed by value.
 template <int kMax> struct UpdateJob {
   Setting* control;
-  unsigned* ticket = nullptr;  // the last block to begin writes the control block; null: nobody
+  unsigned* ticket =
+      nullptr;  // counts the blocks that have begun: the last one writes the control block. Null: no block writes it
   bool preview;
   Setting hyper[kMaxReals];
   Chunks<kMax> chunks;
   Run runs[kMax];
 };
-constexpr int kFewRuns = 24, kManyRuns = 264;  // a launch with few arguments is the quicker one
+constexpr int kFewRuns = 24, kManyRuns = 264;  // tensors of a launch: one with fewer bytes of arguments starts sooner
 static_assert(sizeof(UpdateJob<kManyRuns>) <= kMaxArguments);
 
-// A block takes chunks of kThreads shares, at every turn one.
+// A share is the elements that one thread updates at a time. A block takes one chunk of kThreads shares after another.
 template <class A> constexpr int kShare = 32 / sizeof(A);
 template <class A> constexpr int64_t kChunk = int64_t{kShare<A>} * kThreads;
 
-// The elements of a thread: in packs, or one here and one kThreads further.
+// The elements of one share: packs of four neighbours, or single elements that are kThreads apart.
 struct Share {
   int64_t first, end;
   bool packs;
@@ -87,14 +89,15 @@ template <class A> __device__ inline void store_share(const Share& share, DType 
   }
 }
 
-// What is added is rounded to the dtype of the weight first, so that before + delta = after, bit for bit.
+// Rounds a delta to the dtype of its weight before it is added, so that before + delta = after holds bit for bit.
 template <class A> __device__ inline A rounded(DType dtype, A x) {
   if constexpr (std::is_same_v<A, float>)
     if (dtype != DType::f32) return dtype == DType::f16 ? float(float16(x)) : float(bfloat16(x));
   return x;
 }
 
-// One warp of every block computes what the step begins with (rates, bias corrections) while the others load. Bound by memory: Adam moves 28 bytes for a float weight and computes about 80 instructions.
+// One warp of every block computes the step's settings (rates, bias corrections) while the other warps load. Bound by memory: Adam
+// moves 28 bytes per float weight and executes about 80 instructions.
 template <class U, class A, int kMax>
 __global__ void __launch_bounds__(kThreads) update_kernel(const __grid_constant__ UpdateJob<kMax> job) {
   using Element = typename U::template Element<A>;
@@ -120,7 +123,7 @@ __global__ void __launch_bounds__(kThreads) update_kernel(const __grid_constant_
     __syncwarp((1u << kControlSize) - 1);
     if (threadIdx.x == 0) {
       if (job.ticket) {
-        __threadfence();  // read, and so arrived
+        __threadfence();  // the control block has been read before this block counts as begun
         last = atomicAdd(job.ticket, 1u) + 1 == gridDim.x;
       }
       U::advance(control, job.hyper);
@@ -178,14 +181,14 @@ template <int kMax> void add_run(UpdateJob<kMax>& job, const Launch& launch, int
   }
 }
 
-// The tensors that are computed with as A, in as many launches as their list needs. The last one ends the step if `ends`.
+// Updates the tensors whose compute type is A, up to kMax of them per kernel launch. The last launch ends the step if `ends`.
 template <class U, class A, int kMax> void update_all(const Launch& launch, bool ends, Copies& copies) {
   UpdateJob<kMax> job;
   job.control = launch.out(launch.outputs - 1).as<Setting>();
   job.preview = launch.ints[1] != 0;
   std::copy_n(launch.reals, kMaxReals, job.hyper);
   const auto go = [&] {
-    const int64_t fill = 4 * int64_t{multiprocessors()};  // blocks that are at work at the same time
+    const int64_t fill = 4 * int64_t{multiprocessors()};  // the number of blocks that run at the same time
     start(update_kernel<U, A, kMax>, dim3(unsigned(std::max<int64_t>(1, std::min<int64_t>(job.chunks.count(), fill)))),
           kThreads, 0, job);
     job.chunks.entries = 0;
@@ -199,28 +202,25 @@ template <class U, class A, int kMax> void update_all(const Launch& launch, bool
   go();
 }
 
-template <class U> void run_update(const Launch& launch) {
-  int floats = 0, doubles = 0;
-  for (int t = 0; t < launch.ints[0]; ++t) {
-    if (!launch.in(t).data) continue;
-    if (compute_type(launch.in(t).dtype) == Compute::f32) ++floats;
-    else ++doubles;
-  }
-  Copies copies;
-  if (floats > kFewRuns) update_all<U, float, kManyRuns>(launch, doubles == 0, copies);
-  else if (floats > 0 || doubles == 0) update_all<U, float, kFewRuns>(launch, doubles == 0, copies);
-  if (doubles > 0) update_all<U, double, kManyRuns>(launch, true, copies);
+// Updates the `count` tensors of one compute type.
+using UpdateTensors = void (*)(const Launch& launch, int count, bool ends, Copies& copies);
+template <class U, class A> void update_tensors(const Launch& launch, int count, bool ends, Copies& copies) {
+  if constexpr (std::is_same_v<A, float>)
+    if (count <= kFewRuns) return update_all<U, A, kFewRuns>(launch, ends, copies);
+  update_all<U, A, kManyRuns>(launch, ends, copies);
 }
 
-// Threads compute whole shares, also beyond the end of a tensor, and the weights of a preview, too.
-template <class A> int64_t whole_chunks(int64_t size) { return (size + kChunk<A> - 1) / kChunk<A> * kChunk<A>; }
+// Returns update_tensors of each row of math/update.def, in their order.
+using UpdateRows = std::vector<UpdateTensors>;
+template <class A> UpdateRows update_rows() {
+  UpdateRows rows;
+  kernels::each_update([&](auto rule, const char*) { rows.push_back(update_tensors<typename decltype(rule)::type, A>); });
+  return rows;
+}
+extern template UpdateRows update_rows<float>();  // in sources that CMake generates: all kernels together take long to compile
+extern template UpdateRows update_rows<double>();
 
-// Makes the bindings' entry of an update.
-struct MakeUpdate {
-  template <class U> const kernels::Update& operator()(Tag<U>, const char* name) const {
-    static const kernels::Update op = kernels::entry<U>(name, run_update<U>);
-    return op;
-  }
-};
+// Returns the number of elements that threads compute for a tensor: they complete the last chunk, with numbers that nobody reads.
+template <class A> int64_t whole_chunks(int64_t size) { return (size + kChunk<A> - 1) / kChunk<A> * kChunk<A>; }
 
 }  // namespace pb::cuda

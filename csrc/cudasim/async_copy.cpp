@@ -1,4 +1,4 @@
-// Asynchronous copies as lists: one of copies a thread, cut into groups.
+// Implements asynchronous copies as lists: each thread has a list of its pending copies, divided into groups.
 #include "cudasim/async_copy.h"
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct Copy {
 };
 
 struct Copies {
-  std::vector<Copy> open;                // not in a group yet
+  std::vector<Copy> open;                // copies that belong to no group yet
   std::deque<std::vector<Copy>> groups;  // oldest first
 };
 
@@ -41,7 +41,7 @@ void start_copy(void* shared, const void* global, size_t bytes, size_t zeros) {
   if (bytes != 4 && bytes != 8 && bytes != 16) fail("an asynchronous copy has 4, 8 or 16 bytes, not %zu", bytes);
   if (zeros > bytes) fail("an asynchronous copy of %zu bytes cannot have %zu zeros", bytes, zeros);
   if ((uintptr_t(shared) | uintptr_t(global)) % bytes) fail("an asynchronous copy of %zu bytes is misaligned", bytes);
-  std::memset(shared, 0xff, bytes);  // who reads before the wait reads NaN
+  std::memset(shared, 0xff, bytes);  // a read before the wait returns NaN
   copies_of(Block::running().thread()).open.push_back({shared, global, bytes, zeros});
   ++pending_copies;
 }

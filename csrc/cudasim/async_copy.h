@@ -1,16 +1,17 @@
-// Copies to shared memory that are done when a thread waits for them, and no earlier: __pipeline_memcpy_async and so on.
+// Asynchronous copies to shared memory: __pipeline_memcpy_async and so on. A copy is performed when its thread waits for it, and no
+// earlier.
 #pragma once
 
 #include <cstddef>
 
 namespace cudasim {
 
-inline thread_local size_t pending_copies = 0;  // of all threads of the block that runs
+inline thread_local size_t pending_copies = 0;  // copies that threads of the running block have started but not performed
 
 void start_copy(void* shared, const void* global, size_t bytes, size_t zeros);
 void commit_copies();
-void wait_for_copies(size_t prior);   // the calling thread's, but for the last `prior` groups
-void finish_copies(unsigned thread);  // all of a thread's
+void wait_for_copies(size_t prior);   // performs the calling thread's copies, except the last `prior` groups
+void finish_copies(unsigned thread);  // performs all copies of a thread
 
 }  // namespace cudasim
 

@@ -1,4 +1,4 @@
-// Atomics on global and shared memory, also between blocks that run at the same time.
+// Atomics on global and shared memory. They are also atomic between blocks that run at the same time.
 #pragma once
 
 #include <cstring>
@@ -11,9 +11,9 @@ namespace cudasim {
 template <class T> struct Plain {
   using type = T;
 };
-template <class T> using Value = typename Plain<T>::type;  // an argument that does not say what T is
+template <class T> using Value = typename Plain<T>::type;  // T is not deduced from a parameter of this type
 
-// Replaces *p by change(*p) at once, and returns what was there.
+// Atomically replaces *p by change(*p), and returns the old value.
 template <class T, class Change> T atomic_change(T* p, Change change) {
   static_assert(sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8, "atomics are for types of 2, 4 and 8 bytes");
   if (reinterpret_cast<uintptr_t>(p) % sizeof(T)) fail("an atomic on a misaligned address");
@@ -26,13 +26,13 @@ template <class T, class Change> T atomic_change(T* p, Change change) {
   return old;
 }
 
-// Atomics between the GPU and the host need hardware that many machines lack.
+// Fails if p points to memory of the host: atomics between the GPU and the host need hardware that many machines lack.
 void refuse_host_memory(const void* p);
 
 template <class T> T sum(T a, T b) {
   if constexpr (std::is_integral_v<T>) {
     using U = std::make_unsigned_t<T>;
-    return T(U(a) + U(b));  // wraps around
+    return T(U(a) + U(b));  // unsigned, because the sum may wrap around
   } else {
     return a + b;
   }
@@ -49,7 +49,7 @@ template <class T> T compare_and_swap(T* p, T expected, T value) {
 
 }  // namespace cudasim
 
-// Each with the scopes _block and _system; the latter stops at memory of the host.
+// Defines an atomic function and its variants for the scopes _block and _system. The last one fails on memory of the host.
 #define CUDASIM_ATOMIC(name, ...)                                                               \
   template <class T> T name(T* p, cudasim::Value<T> value) {                                    \
     return cudasim::atomic_change(p, [=]([[maybe_unused]] T old) -> T { return __VA_ARGS__; }); \

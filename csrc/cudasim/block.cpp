@@ -1,4 +1,4 @@
-// How threads of a block begin, wait, go on and end.
+// Starts, suspends, resumes and ends the threads of a block.
 #include "cudasim/block.h"
 
 #include <algorithm>
@@ -71,8 +71,8 @@ void Block::run_threads() {
   for (Fiber* self = block.fiber_[block.thread_];;) block.run_one_fiber(self);
 }
 
-// Runs the selected thread to its end and then those that have not begun, as long as they are next: none of these costs
-// a switch. Then lends the fiber back, and returns when it is used again.
+// Runs the selected thread to its end, and then each next thread on the same fiber as long as that thread has not begun, because
+// this needs no switch. Otherwise gives the fiber back to the pool and switches away; returns when the fiber is used again.
 void Block::run_one_fiber(Fiber* self) {
   for (;;) {
     call_.run(call_.arguments);
@@ -90,7 +90,7 @@ void Block::run_one_fiber(Fiber* self) {
   }
 }
 
-// The thread that has ended may have been the last that others waited for.
+// Called when a thread has ended, because other threads may have been waiting for that thread alone.
 void Block::release_waiters(Warp& warp) {
   for (uint32_t open = warp.meeting; open; open &= open - 1) complete(warp, *warp.open[__builtin_ctz(open)], 0);
   if (const unsigned waiting = votes_[phase_].threads) {
@@ -134,7 +134,7 @@ void Block::begin_barrier(Site site) {
   }
 }
 
-// Nobody reads the votes of the barrier before any more, since all have arrived at this one.
+// The next barrier reuses the votes of the previous one, which no thread reads any more, because all have arrived at this barrier.
 void Block::release_barrier() {
   phase_ ^= 1;
   votes_[phase_] = Votes{};

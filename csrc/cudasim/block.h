@@ -1,4 +1,4 @@
-// The threads of one block: which of them run, which wait at a barrier, which for other lanes of their warp.
+// The threads of one block. Each is ready to run, waits at a barrier, or waits for other lanes of its warp.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace cudasim {
 
-// Stops the program: the message, then in device code the kernel, the block and the thread that runs.
+// Prints the message and, in device code, the running kernel, block and thread. Then aborts the program.
 [[noreturn]] void fail(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
 // A kernel with its arguments.
@@ -24,17 +24,17 @@ struct Call {
   const void* kernel = nullptr;  // its address, for messages
 };
 
-// The predicates that threads bring to a barrier.
+// The number of threads that have arrived at a barrier, and of those that passed a nonzero predicate.
 struct Votes {
   unsigned nonzero = 0, threads = 0;
 };
 
-// What lanes of a warp do together. Lanes that meet must do the same.
+// The operations that lanes of a warp perform together. All lanes of a meeting must perform the same one.
 enum class Collective : uint8_t { kSync, kShuffle, kVote, kMatch, kReduce, kMatrix };
 
-constexpr size_t kLaneBytes = 64;
+constexpr size_t kLaneBytes = 64;  // the largest value that a lane can exchange
 
-// One meeting of the lanes in `mask`, and what each brought.
+// A meeting of the lanes in `mask`, with the value that each of them brought. `readers` of them still have to read the values.
 struct Meeting {
   uint32_t mask, arrived;
   unsigned readers;
@@ -43,7 +43,7 @@ struct Meeting {
   alignas(16) unsigned char values[kWarp * kLaneBytes];
 };
 
-// The values of a meeting. A lane that is not there gives bits that are all ones: NaN, or -1.
+// The values of a meeting. The value of a lane that has not arrived is all one bits: NaN, or -1.
 template <class T> class Peers {
  public:
   explicit Peers(const Meeting& meeting) : meeting_(meeting) {}
@@ -64,18 +64,18 @@ template <class T> class Peers {
   const Meeting& meeting_;
 };
 
-// Runs blocks one after another on the OS thread that it belongs to.
+// Runs blocks, one after another. Every OS thread has its own Block.
 class Block {
  public:
   static Block& running() { return *current; }
   static bool runs() { return current != nullptr; }
 
   Block() : fibers_(&Block::run_threads) {}
-  // Runs a block of blockDim threads from the first thread to the last one's end.
+  // Runs a block of blockDim threads until all of them have ended.
   void run(const Call& call, uint3 index, const Schedule& schedule, bool strict);
 
-  // ---- for device code, in the thread that calls
-  unsigned thread() const { return thread_; }  // its number in the block
+  // ---- for device code: these functions apply to the calling thread
+  unsigned thread() const { return thread_; }  // the thread's number in the block
   unsigned lane() const { return thread_ % kWarp; }
   unsigned size() const { return size_; }
   uint32_t live_lanes() const { return warps_[thread_ / kWarp].live; }
@@ -94,7 +94,7 @@ class Block {
     return votes_[phase];
   }
 
-  // Brings `value` to the other lanes of `mask`, waits for them and returns read(Peers<T>).
+  // Offers `value` to the other lanes of `mask`, waits until all have arrived, and returns read(Peers<T>).
   template <class T, class Read> auto meet(Collective kind, uint32_t mask, const T& value, Site site, Read read) {
     static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= kLaneBytes, "lanes exchange plain data of up to 64 bytes");
     Meeting& meeting = join(kind, mask, sizeof(T), site);
@@ -105,21 +105,21 @@ class Block {
     return result;
   }
 
-  void yield();         // lets another thread run, if one can
-  void maybe_yield() {  // at an atomic: when the schedule says so, and always in a thread that spins
+  void yield();         // lets another thread run if one is ready
+  void maybe_yield() {  // called at every atomic: yields if the schedule preempts, and in any case at every kSpin-th call
     if (schedule_.preempts() || ++atomics_ == kSpin) yield();
   }
 
  private:
   struct Warp {
-    uint32_t live, at_barrier, meeting;  // lanes; `meeting` has the lowest lane of every mask that is being met on
-    Meeting* open[kWarp];                // by that lane
+    uint32_t live, at_barrier, meeting;  // masks of lanes; `meeting` has the lowest lane of each meeting that is not complete
+    Meeting* open[kWarp];                // these meetings, indexed by their lowest lane
   };
-  static constexpr unsigned kSpin = 4096;
+  static constexpr unsigned kSpin = 4096;  // atomics in a row after which a thread probably spins
 
-  static void run_threads();  // what every fiber does
+  static void run_threads();  // the entry function of every fiber
   void run_one_fiber(Fiber* fiber);
-  void lay_out();  // the index of every thread of a block of this shape
+  void lay_out();  // computes the threadIdx of every thread for the shape in blockDim
   void begin_barrier(Site site);
   void release_barrier();
   Meeting& join(Collective kind, uint32_t mask, size_t bytes, Site site);
@@ -128,7 +128,7 @@ class Block {
     meeting.arrived |= 1u << lane();
     if (!complete(warp, meeting, 1u << lane())) suspend();
   }
-  // Lets the lanes of a meeting go on if all have arrived; `self` runs already.
+  // Completes a meeting if all its live lanes have arrived: makes them ready, except `self`, which runs already. False if not.
   bool complete(Warp& warp, Meeting& meeting, uint32_t self) {
     if (meeting.mask & warp.live & ~meeting.arrived) return false;
     meeting.readers = unsigned(__builtin_popcount(meeting.arrived));
@@ -144,7 +144,7 @@ class Block {
     if (warp.meeting || votes_[phase_].threads) release_waiters(warp);
   }
   void release_waiters(Warp& warp);
-  void suspend();  // runs others until this thread is made ready and chosen
+  void suspend();  // runs other threads until this one is ready again and selected
   unsigned take_next() {
     if (!ready_.warps) fail_deadlock();
     const unsigned thread = schedule_.next(ready_, thread_);
@@ -170,8 +170,8 @@ class Block {
   Site barrier_site_;
   Warp warps_[kMaxWarps];
   uint3 index_[kMaxThreads];
-  Fiber* fiber_[kMaxThreads];  // null until the thread begins
-  Fiber root_;                 // the OS thread
+  Fiber* fiber_[kMaxThreads];  // null for a thread that has not begun
+  Fiber root_;                 // the OS thread's own stack
   FiberPool fibers_;
   std::vector<Meeting*> idle_meetings_;
   std::vector<std::unique_ptr<Meeting>> meetings_;

@@ -1,4 +1,4 @@
-// The namespace cooperative_groups: blocks, grids, tiles of a warp, and reductions and scans over tiles.
+// Defines the namespace cooperative_groups: blocks, grids, tiles of a warp, and reductions and scans over tiles.
 #pragma once
 
 #include "cudasim/grid.h"
@@ -33,7 +33,7 @@ class grid_group {
 };
 inline grid_group this_grid() { return {}; }
 
-// Size neighbouring lanes of a warp, from a multiple of Size on.
+// A tile: `Size` neighbouring lanes of a warp, of which the first is a multiple of Size.
 template <unsigned Size, class Parent = void> class thread_block_tile {
   static_assert(Size >= 1 && Size <= 32 && (Size & (Size - 1)) == 0, "a tile has a power of two of up to 32 threads");
 
@@ -64,7 +64,7 @@ template <unsigned Size, class Parent = void> class thread_block_tile {
     return __match_any_sync(lanes(), value, site) >> first();
   }
 
-  // The lanes of this tile, as a mask of the warp's.
+  // Returns the mask of this tile's lanes in the warp.
   static unsigned lanes() { return (Size == 32 ? ~0u : (1u << Size % 32) - 1) << first(); }
 
  private:
@@ -79,12 +79,12 @@ template <unsigned Size, class Parent> thread_block_tile<Size, Parent> tiled_par
 
 template <class Group> void sync(const Group& group, Site site = Site::here()) { group.sync(site); }
 
-// ---- what reductions and scans combine with
+// ---- the operators of reductions and scans
 
 template <class T> struct plus {
   T operator()(T a, T b) const { return T(a + b); }
 };
-template <class T> struct less {  // the lesser, as in CUDA
+template <class T> struct less {  // returns the lesser value, as in CUDA; std::less compares
   T operator()(T a, T b) const { return b < a ? b : a; }
 };
 template <class T> struct greater {
@@ -100,7 +100,7 @@ template <class T> struct bit_xor {
   T operator()(T a, T b) const { return T(a ^ b); }
 };
 
-// The xor tree that CUDA's headers use for floats: the same order of additions.
+// Reduces in the xor tree that CUDA's headers use for floats, so that numbers are added in the same order.
 template <unsigned Size, class Parent, class T, class Combine>
 T reduce(const thread_block_tile<Size, Parent>& tile, T value, Combine combine, Site site = Site::here()) {
   for (unsigned offset = Size / 2; offset > 0; offset /= 2) {
@@ -111,7 +111,7 @@ T reduce(const thread_block_tile<Size, Parent>& tile, T value, Combine combine, 
   return value;
 }
 
-// Of the values of the tile's threads up to this one.
+// Combines the values of the tile's threads up to and including this one.
 template <unsigned Size, class Parent, class T, class Combine = plus<T>>
 T inclusive_scan(const thread_block_tile<Size, Parent>& tile, T value, Combine combine = {}, Site site = Site::here()) {
   for (unsigned offset = 1; offset < Size; offset *= 2) {

@@ -1,4 +1,4 @@
-// A crew that grows to the largest number asked for.
+// Implements the crew of OS threads, which grows to the largest number of threads that a launch has used.
 #include "cudasim/crew.h"
 
 #include <unistd.h>
@@ -58,7 +58,8 @@ class Crew {
   unsigned count_ = 0, busy_ = 0, generation_ = 0;
 };
 
-// Never deleted, since its threads never end; a process that was forked has none of them and makes its own.
+// Returns the crew of this process. It is never deleted, because its threads never end. A forked process lacks these threads, so it
+// creates a new crew.
 Crew& crew() {
   static Crew* crew = nullptr;
   static pid_t owner = 0;

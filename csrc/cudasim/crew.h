@@ -1,4 +1,4 @@
-// OS threads that are kept between launches, each with the block and the fibers that it has.
+// OS threads that are kept between launches, because each owns a Block with its fibers.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// CUDA for a machine without it: what <cuda_runtime.h>, <cooperative_groups.h> and <cuda_pipeline.h> declare, as C++17.
+// Declares in C++17 what kernels use of <cuda_runtime.h>, <cooperative_groups.h> and <cuda_pipeline.h>, for machines without CUDA.
 #pragma once
 
 #include "cudasim/async_copy.h"

@@ -1,4 +1,4 @@
-// Figures of the device.
+// Implements the functions that report the properties of the device.
 #include "cudasim/device.h"
 
 #include <cstdio>

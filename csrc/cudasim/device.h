@@ -1,4 +1,4 @@
-// The device that is simulated: one, with the limits of an H100 but few multiprocessors.
+// The properties of the simulated device. There is one device, with the limits of an H100 but fewer multiprocessors.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Names of errors, and the last of each thread.
+// Implements the names and texts of errors, and each thread's last error.
 #include "cudasim/error.h"
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// Error codes of the runtime, and the last error of each host thread.
+// Error codes of the CUDA runtime, and the last error of each host thread.
 #pragma once
 
 enum cudaError {
@@ -38,17 +38,17 @@ enum cudaError {
 };
 using cudaError_t = cudaError;
 
-cudaError_t cudaGetLastError();  // and forgets it
+cudaError_t cudaGetLastError();  // also clears it
 cudaError_t cudaPeekAtLastError();
 const char* cudaGetErrorName(cudaError_t error);
 const char* cudaGetErrorString(cudaError_t error);
 
 namespace cudasim {
 
-cudaError_t report(cudaError_t error);  // remembers an error, and returns it
+cudaError_t report(cudaError_t error);  // returns the error, and stores it as this thread's last one unless it is NotReady
 
-// The error that CUDASIM_FAIL wants this function of the runtime to return ("cudaGraphInstantiate=801,cudaMalloc=2"), reported;
-// cudaSuccess if it wants none.
+// Reports and returns the error that CUDASIM_FAIL sets for this function of the runtime, as in
+// "cudaGraphInstantiate=801,cudaMalloc=2". Returns cudaSuccess if it sets none.
 cudaError_t injected(const char* function);
 
 }  // namespace cudasim

@@ -1,4 +1,4 @@
-// Events: moments in a stream to wait for, and edges between streams that capture.
+// Implements events: moments in a stream that can be waited for, and edges of a graph between streams that capture.
 #include <algorithm>
 #include <memory>
 

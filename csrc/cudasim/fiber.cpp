@@ -1,4 +1,4 @@
-// The switch of fiber.h for x86-64 and, by ucontext, for others; and memory for stacks.
+// Implements the switch between fibers, in assembly for x86-64 and by ucontext for other machines, and allocates their stacks.
 #include "cudasim/fiber.h"
 
 #include <sys/mman.h>
@@ -14,13 +14,13 @@ namespace cudasim {
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__)
-constexpr size_t kStack = 256 << 10;  // frames have red zones
+constexpr size_t kStack = 256 << 10;  // bytes; the sanitizer's red zones make frames larger
 #else
-constexpr size_t kStack = 64 << 10;
+constexpr size_t kStack = 64 << 10;  // bytes
 #endif
-constexpr size_t kGuard = 4 << 10;  // below every stack: who needs more stops there
+constexpr size_t kGuard = 4 << 10;  // bytes below every stack that cannot be accessed, so that an overflow stops the program
 constexpr int kFibersPerSlab = 32;
-constexpr int kGuardedSlabs = 512;  // a guard is a mapping of its own, and a process may have 65,530
+constexpr int kGuardedSlabs = 512;  // later slabs have no guards: each guard adds mappings, of which Linux allows 65,530
 std::atomic<int> slab_count{0};
 
 }  // namespace
@@ -39,7 +39,7 @@ void Fiber::prepare(char* stack, size_t bytes, void (*entry)()) {
 
 #else
 
-// System V: rbx, rbp and r12 to r15 belong to the caller; the rest is saved by whoever calls this.
+// By the System V ABI a function preserves rbx, rbp and r12 to r15. The caller saves all other registers.
 asm(R"(
   .text
   .p2align 4
@@ -68,9 +68,9 @@ cudasim_switch_stack:
 void Fiber::prepare(char* stack, size_t bytes, void (*entry)()) {
   stack_ = stack;
   bytes_ = bytes;
-  // What the switch pops: six registers, the address of entry, and a return address of zero, where backtraces end.
+  // Pushes what the switch pops: six registers and the address of entry. The return address of entry is 0, where backtraces end.
   void** top = reinterpret_cast<void**>(stack + bytes);
-  *--top = nullptr;  // entry begins as if called: the stack is 8 bytes off a multiple of 16
+  *--top = nullptr;  // also misaligns the stack pointer by 8 from a multiple of 16, as at the start of any called function
   *--top = reinterpret_cast<void*>(entry);
   for (int i = 0; i < 6; ++i) *--top = nullptr;
   stack_pointer_ = top;

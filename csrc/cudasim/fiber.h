@@ -1,4 +1,4 @@
-// Fibers: stacks to switch between, so that a thread of a block can wait while others run.
+// Fibers: stacks that an OS thread switches between, so that a thread of a block can wait while other threads run.
 #pragma once
 
 #include <cstddef>
@@ -15,17 +15,18 @@
 namespace cudasim {
 
 #if !defined(CUDASIM_HAS_UCONTEXT)
-// Pushes the registers that a function must keep, saves the stack pointer, and goes on where `load` was saved.
+// Pushes the registers that a function must preserve, stores the stack pointer in *save, and resumes the execution whose stack
+// pointer is `load`.
 extern "C" void cudasim_switch_stack(void** save, void* load);
 #endif
 
-// An execution that can be left and gone back to. One that was not prepared stands for the OS thread's own stack.
+// An execution that can be suspended and resumed. A fiber that was not prepared represents the OS thread's own stack.
 class Fiber {
  public:
-  // From the first switch on, runs entry on this stack. Entry calls arrived() first and never returns.
+  // Makes the first switch to this fiber call `entry` on this stack. `entry` must call arrived() first, and must not return.
   void prepare(char* stack, size_t bytes, void (*entry)());
 
-  // Leaves this fiber, the one that runs, for another; returns when something switches back.
+  // Suspends this fiber, which must be the running one, and resumes `to`. Returns when a fiber switches back to this one.
   void switch_to(Fiber& to) {
 #if defined(__SANITIZE_ADDRESS__)
     left = this;
@@ -39,8 +40,8 @@ class Fiber {
     arrived(fake_stack_);
   }
 
-  // What the address sanitizer is told on this side of a switch. It tells in return which stack was left, the only way
-  // to learn the bounds of an OS thread's own.
+  // Notifies the address sanitizer that a switch has ended. The sanitizer returns the bounds of the stack that was left, which is
+  // the only way to learn the bounds of an OS thread's own stack.
   static void arrived([[maybe_unused]] void* fake_stack = nullptr) {
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_finish_switch_fiber(fake_stack, &left->stack_, &left->bytes_);
@@ -61,7 +62,7 @@ class Fiber {
 #endif
 };
 
-// Fibers of one entry, kept for use again.
+// Fibers with the same entry function, kept for reuse.
 class FiberPool {
  public:
   explicit FiberPool(void (*entry)()) : entry_(entry) {}

@@ -1,5 +1,5 @@
-// The mode of floating-point arithmetic, such as whether denormal numbers count as zero: kernels run in that of the thread that
-// launched them, as if they had been compiled for it.
+// The mode of floating-point arithmetic, such as the flushing of denormal numbers to zero. A kernel runs in the mode of the thread
+// that launched it, as if the kernel had been compiled for that mode.
 #pragma once
 
 #include <cfenv>
@@ -8,7 +8,7 @@ namespace cudasim {
 
 class FloatingMode {
  public:
-  FloatingMode() { std::fegetenv(&mode_); }  // of this thread, now
+  FloatingMode() { std::fegetenv(&mode_); }  // the current mode of this thread
   void set() const { std::fesetenv(&mode_); }
 
  private:

@@ -1,4 +1,5 @@
-// Capture, and graphs to launch: in the order of capture, or with a seed in any order that the edges allow.
+// Implements captures and graphs. A graph runs its nodes in the order of capture or, with a seed, in a random order that the edges
+// allow.
 #include "cudasim/graph.h"
 
 #include <algorithm>
@@ -15,7 +16,7 @@ using cudasim::streams;
 
 namespace {
 
-// Whether everything that joined streams did comes before the end of the origin.
+// True if the end of the origin depends on every node, including those of the streams that joined the capture.
 bool joined(const Capture& capture) {
   std::vector<bool> before(capture.graph.nodes.size(), false);
   for (const size_t node : capture.origin->tail) before[node] = true;
@@ -106,7 +107,8 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* 
   return cudaSuccess;
 }
 
-// The nodes that the stream's next one would run after. No identity, graph or edge data: callers here need none.
+// Returns the nodes that the stream's next node would depend on. The capture's identity, graph and edge data are left out, because
+// no caller needs them.
 cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatus* status, unsigned long long*, cudaGraph_t*,
                                      const cudaGraphNode_t** after, const cudaGraphEdgeData** edges, size_t* count) {
   if (const cudaError_t error = cudaStreamIsCapturing(handle, status)) return error;
@@ -145,7 +147,7 @@ cudaError_t cudaGraphExecUpdate(cudaGraphExec_t exec, cudaGraph_t graph, cudaGra
   return cudaSuccess;
 }
 
-// Launches that were submitted before keep the arguments that they had.
+// Launches that were submitted before this call keep their old arguments.
 cudaError_t cudaGraphExecKernelNodeSetParams(cudaGraphExec_t exec, cudaGraphNode_t node, const cudaKernelNodeParams* params) {
   if (const cudaError_t error = cudasim::injected("cudaGraphExecKernelNodeSetParams")) return error;
   if (!exec || !node || !params || !params->kernelParams || node->number >= exec->graph->nodes.size())

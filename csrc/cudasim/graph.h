@@ -1,4 +1,4 @@
-// Graphs: what was submitted to a stream while it captured, to be launched again and again.
+// Graphs: the work that was submitted to a stream while it captured, which can be launched repeatedly.
 #pragma once
 
 #include <cstddef>

@@ -14,10 +14,10 @@
 namespace cudasim {
 namespace {
 
-thread_local Turns* turns = nullptr;  // of the cooperative grid that runs
+thread_local Turns* turns = nullptr;  // the turns of the running grid; null if it is not cooperative
 thread_local unsigned block_number = 0;
 
-// The order in which blocks begin.
+// Returns the order in which blocks begin, which is random with a seed.
 std::vector<unsigned> order_of(unsigned blocks, uint64_t seed, uint64_t launch) {
   std::vector<unsigned> order(blocks);
   std::iota(order.begin(), order.end(), 0u);

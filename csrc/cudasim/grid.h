@@ -1,4 +1,4 @@
-// The blocks of a launch: one after another, or on several OS threads; together where the launch is cooperative.
+// Runs the blocks of a launch: one after another, or on several OS threads. The blocks of a cooperative launch take turns.
 #pragma once
 
 #include <cstddef>
@@ -16,11 +16,11 @@ struct Grid {
 
 void run_grid(const Grid& grid, const Call& call);
 
-// The barrier of a cooperative grid, in device code.
+// Device code calls these. grid_barrier() fails if the grid is not cooperative.
 bool grid_is_cooperative();
 void grid_barrier(Site site);
 
-// Lets another thread run, and another block where the grid is cooperative: for loops that wait for others.
+// Lets another thread run and, in a cooperative grid, another block. Loops that wait for another thread or block call it.
 void give_way();
 
 }  // namespace cudasim

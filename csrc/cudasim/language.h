@@ -1,4 +1,4 @@
-// The language: CUDA's keywords, vector types and built-in variables as plain C++.
+// Defines CUDA's keywords, vector types and built-in variables in plain C++.
 #pragma once
 
 #include <cstddef>
@@ -15,10 +15,10 @@
 #define __maxnreg__(...)
 #define __forceinline__ inline __attribute__((always_inline))
 #define __align__(n) __attribute__((aligned(n)))
-// A block runs on one OS thread, so its shared variables are that thread's. At block scope this implies static.
+// A block runs on one OS thread, so its shared variables are thread-local. Inside a function, thread_local implies static.
 #define __shared__ thread_local
 
-// may_alias, because kernels read arrays of scalars through these types.
+// The types have the attribute may_alias, because kernels read arrays of scalars through them.
 #define CUDASIM_VECTORS(type, scalar, align2, align4)                                  \
   struct __attribute__((may_alias)) type##1 { scalar x; };                             \
   struct __attribute__((may_alias, aligned(align2))) type##2 { scalar x, y; };         \
@@ -58,7 +58,7 @@ namespace cudasim {
 
 constexpr unsigned kWarp = 32, kMaxThreads = 1024, kMaxWarps = kMaxThreads / kWarp;
 
-// Where device code called: the default of a parameter at the end of an intrinsic's list.
+// The line of device code that called an intrinsic. It is the last parameter of the intrinsic, and here() is its default.
 struct Site {
   const char* file = nullptr;
   int line = 0;

@@ -1,4 +1,4 @@
-// What a launch may ask for, as hardware has it.
+// Checks launches against the limits of the hardware, and submits them to their streams.
 #include "cudasim/launch.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ struct KernelFacts {
 
 std::mutex mutex;
 
-// Of a kernel, from its first launch on. Called with the mutex held.
+// Returns the facts of a kernel, which the first call collects. The caller holds the mutex.
 KernelFacts& facts_of(const void* kernel) {
   static std::map<const void*, KernelFacts> facts;
   const auto [at, is_new] = facts.try_emplace(kernel);
@@ -42,7 +42,7 @@ cudaError_t check_size(const cudaLaunchConfig_t& config, const KernelFacts& fact
   if (!fits(threads, 1024, 1024, 64) || uint64_t(threads.x) * threads.y * threads.z > kMaxThreads)
     return cudaErrorInvalidConfiguration;
   if (!fits(blocks, 0x7fffffff, 65535, 65535)) return cudaErrorInvalidConfiguration;
-  if (uint64_t(blocks.x) * blocks.y > 0x7fffffff / blocks.z) return cudaErrorNotSupported;  // takes days here
+  if (uint64_t(blocks.x) * blocks.y > 0x7fffffff / blocks.z) return cudaErrorNotSupported;  // would take days here
   if (config.dynamicSmemBytes > facts.max_dynamic) return cudaErrorInvalidValue;
   if (config.dynamicSmemBytes + facts.own_shared > kMaxShared) return cudaErrorInvalidValue;
   return cudaSuccess;

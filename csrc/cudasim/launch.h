@@ -1,4 +1,4 @@
-// Launches: configurations, their limits, and kernels with their arguments.
+// Launches: their configurations and limits, and kernels with their arguments.
 #pragma once
 
 #include <memory>
@@ -54,8 +54,8 @@ namespace cudasim {
 constexpr int kMultiprocessors = 16, kThreadsPerMultiprocessor = 2048, kBlocksPerMultiprocessor = 32;
 constexpr size_t kMaxArguments = 32764;  // bytes
 
-// A kernel's arguments, copied when it is launched; run() calls the kernel in one thread. `with` makes them again from pointers
-// to other arguments of the same kernel.
+// A kernel's arguments, copied when it is launched. run() calls the kernel for one thread. with() returns copies of other arguments
+// of the same kernel, to which it gets pointers.
 struct Arguments {
   std::shared_ptr<void> values;
   void (*run)(void* values);

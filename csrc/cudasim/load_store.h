@@ -1,4 +1,4 @@
-// Loads and stores with a hint for the caches, which is ignored, and an alignment, which is checked.
+// Loads and stores with a hint for the caches. The hint is ignored, and the alignment is checked.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Allocations and copies. Memory that was freed is kept for a while, so that who uses it finds NaN or is found.
+// Allocations and copies. Freed memory is quarantined: a read from it returns NaN, and a write to it is detected.
 #include "cudasim/memory.h"
 
 #include <algorithm>
@@ -21,10 +21,10 @@ namespace {
 
 constexpr size_t kAlign = 256;
 #if defined(__SANITIZE_ADDRESS__)
-constexpr size_t kFence = 0, kKept = 0;  // the sanitizer has its own
+constexpr size_t kFence = 0, kKept = 0;  // the sanitizer has its own fences and its own quarantine
 #else
-constexpr size_t kFence = 256;      // bytes before and after an allocation that nobody may write
-constexpr size_t kKept = 32 << 20;  // bytes of freed memory
+constexpr size_t kFence = 256;      // bytes before and after every allocation that must not change
+constexpr size_t kKept = 32 << 20;  // the most bytes of freed memory in quarantine
 #endif
 constexpr unsigned char kPoison = 0xff;
 
@@ -46,7 +46,7 @@ Heap& heap() {
   return all;
 }
 
-// CUDASIM_BYTES, by default 16 GiB. Read at every allocation.
+// Returns the size of the device's memory: CUDASIM_BYTES, which is read at every allocation, or 16 GiB.
 size_t device_bytes() {
   const char* text = std::getenv("CUDASIM_BYTES");
   return text && *text ? std::strtoull(text, nullptr, 10) : size_t{16} << 30;
@@ -102,7 +102,7 @@ cudaError_t release(void* p, bool host) {
   return cudaSuccess;
 }
 
-// The allocation that p points into; null if none.
+// Returns the live allocation that p points into, or null if there is none. The caller holds the mutex.
 const std::pair<char* const, Allocation>* allocation_of(const void* p) {
   const auto& live = heap().live;
   auto at = live.upper_bound(const_cast<char*>(static_cast<const char*>(p)));
@@ -111,7 +111,8 @@ const std::pair<char* const, Allocation>* allocation_of(const void* p) {
   return static_cast<const char*>(p) < at->first + at->second.bytes ? &*at : nullptr;
 }
 
-// Whether `bytes` from p on are one allocation's, or none's where p may be the host's.
+// True if the `bytes` bytes from p on lie in one allocation. If p is in no allocation, it is plain memory of the host, whose bounds
+// are not checked: true unless `device`.
 bool in_bounds(const void* p, size_t bytes, bool device) {
   const HeapLock lock(heap().mutex);
   const auto* at = allocation_of(p);
@@ -147,7 +148,7 @@ cudaError_t check_copy(const void* to, const void* from, size_t to_bytes, size_t
   return cudaSuccess;
 }
 
-// Submits, then waits as the calls without a stream do.
+// Submits the work to the legacy stream and waits for it, as the CUDA calls without a stream do.
 cudaError_t submit_and_wait(Work work) {
   if (const cudaError_t error = not_while_capturing()) return error;
   if (const cudaError_t error = submit(nullptr, std::move(work))) return error;
@@ -177,7 +178,7 @@ cudaError_t cudaMalloc(void** p, size_t bytes) {
   return cudasim::allocate(p, bytes, cudaMemoryTypeDevice);
 }
 
-// Waits for the device, as cudaFree does.
+// Waits for the device, as the real cudaFree does.
 cudaError_t cudaFree(void* p) {
   if (!p) return cudaSuccess;
   if (const cudaError_t error = cudaDeviceSynchronize()) return error;
@@ -238,7 +239,7 @@ cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
   if (const cudaError_t error = cudasim::check_copy(to, from, bytes, bytes, kind)) return error;
   const void* source = from;
-  std::shared_ptr<char[]> staged;  // pageable memory of the host is read before the call returns
+  std::shared_ptr<char[]> staged;  // a copy of the source, because CUDA reads pageable host memory before the call returns
   if (bytes && cudasim::on_device(to) && !cudasim::in_an_allocation(from) && !cudasim::captures(stream)) {
     staged.reset(new char[bytes]);
     source = std::memcpy(staged.get(), from, bytes);

@@ -1,4 +1,4 @@
-// Device memory: filled with NaN when it is allocated and when it is freed, with the bounds of copies checked.
+// Device memory. It is filled with NaN when it is allocated and when it is freed, and copies are checked against its bounds.
 #pragma once
 
 #include <cstddef>
@@ -51,7 +51,7 @@ template <class T> cudaError_t cudaMallocManaged(T** p, size_t bytes, unsigned f
   return cudaMallocManaged(reinterpret_cast<void**>(p), bytes, flags);
 }
 
-// ---- __device__ and __constant__ variables, which are plain ones here
+// ---- __device__ and __constant__ variables, which are plain variables here
 
 namespace cudasim {
 

@@ -1,4 +1,5 @@
-// Mathematics and bits: CUDA's functions that the C library does not have. Approximations (__expf) are exact here.
+// CUDA's functions of mathematics and bits that the C library lacks. CUDA's approximations, such as __expf, are as accurate here as
+// the C library.
 #pragma once
 
 #include <math.h>
@@ -17,7 +18,7 @@ template <class To, class From> To bits_as(From from) {
   return to;
 }
 
-// To a 32-bit integer: beyond its range the nearest, and 0 for NaN.
+// Converts to a 32-bit integer: to the nearest one in range, and NaN to 0.
 template <class To> To saturate(double x) {
   constexpr double kLow = std::is_signed_v<To> ? -2147483648.0 : 0.0,
                    kHigh = std::is_signed_v<To> ? 2147483647.0 : 4294967295.0;
@@ -29,7 +30,7 @@ template <class A, class B> using IfNumbers =
 
 }  // namespace cudasim
 
-// The C library has functions of these names for itself, so these are macros.
+// These are macros, because the C library has internal functions with such names.
 #define __expf(x) std::exp(float(x))
 #define __exp10f(x) std::pow(10.0f, float(x))
 #define __logf(x) std::log(float(x))
@@ -41,7 +42,7 @@ template <class A, class B> using IfNumbers =
 #define __tanf(x) std::tan(float(x))
 #define __sincosf(x, s, c) sincosf(x, s, c)
 
-// Of a number and NaN, the number.
+// min() and max() of a number and NaN return the number.
 template <class A, class B> cudasim::IfNumbers<A, B> min(A a, B b) {
   using T = std::common_type_t<A, B>;
   if constexpr (std::is_floating_point_v<T>) return std::fmin(T(a), T(b));
@@ -102,7 +103,7 @@ inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
   for (int k = 0; k < 4; ++k) {
     const unsigned choice = selector >> (4 * k);
     unsigned byte = unsigned(bytes >> (8 * (choice & 7))) & 0xff;
-    if (choice & 8) byte = byte & 0x80 ? 0xff : 0;  // the sign, spread
+    if (choice & 8) byte = byte & 0x80 ? 0xff : 0;  // replicates the sign bit
     y |= byte << (8 * k);
   }
   return y;

@@ -1,4 +1,4 @@
-// Random schedules, and the environment that asks for them.
+// Implements random schedules, and reads the environment variables that select them.
 #include "cudasim/schedule.h"
 
 #include <algorithm>
@@ -12,8 +12,8 @@ uint64_t number_of(const char* variable, uint64_t otherwise) {
   return text && *text ? std::strtoull(text, nullptr, 10) : otherwise;
 }
 
-constexpr unsigned kDemotion = 16;   // one choice in so many takes the priority of the warp that has it
-constexpr unsigned kPreemption = 8;  // one atomic in so many lets another thread run
+constexpr unsigned kDemotion = 16;   // one choice in 16, on average, demotes the chosen warp to the lowest priority
+constexpr unsigned kPreemption = 8;  // one atomic in 8, on average, lets another thread run
 
 }  // namespace
 
@@ -55,7 +55,7 @@ unsigned Schedule::next_after_yield(const Ready& ready, unsigned current) {
   priority_[warp] = --floor_;
   if (random_) return next_random(ready);
   const unsigned lane = current % kWarp;
-  // The warp's later lanes, then other warps, then its first lane again.
+  // Prefers the later lanes of this warp, then the other warps, then the lanes of this warp from the first on.
   if (const uint32_t later = lane < 31 ? ready.lanes[warp] >> (lane + 1) << (lane + 1) : 0) return warp * kWarp + lowest(later);
   const unsigned next = first_from(ready.warps, (warp + 1) % kMaxWarps);
   return next * kWarp + lowest(ready.lanes[next]);

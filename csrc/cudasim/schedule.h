@@ -1,4 +1,4 @@
-// Which thread of a block runs next, and which block of a grid: in order, or at random with a seed.
+// Selects the thread of a block that runs next: in order or, with a seed, at random. Also the source of all random choices.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace cudasim {
 
-// A stream of numbers from a seed: splitmix64 (Steele, Lea & Flood 2014).
+// Random numbers from a seed, by splitmix64 (Steele, Lea & Flood 2014).
 class Random {
  public:
   explicit Random(uint64_t seed = 0) : state_(seed) {}
@@ -23,15 +23,15 @@ class Random {
   uint64_t state_;
 };
 
-// What the environment asks for; README.md describes it. Read at every launch.
+// The options that environment variables set. They are read at every launch. README.md describes them.
 struct Options {
   uint64_t seed;     // CUDASIM_SEED: 0 is the default order
   unsigned threads;  // CUDASIM_THREADS: OS threads that run blocks
-  bool strict;       // not CUDASIM_RELAXED: what CUDA leaves undefined at barriers stops the program
+  bool strict;       // false with CUDASIM_RELAXED: a use of barriers that CUDA leaves undefined does not stop the program
   static Options from_environment();
 };
 
-// Threads that can go on, as a set of bits.
+// The threads that are ready to run, as sets of bits.
 struct Ready {
   uint32_t warps = 0, lanes[kMaxWarps] = {};
   void add(unsigned warp, uint32_t mask) {
@@ -47,9 +47,9 @@ struct Ready {
 
 // The order of one block's threads.
 //
-// By default a warp runs as far as it can, its lanes in turn, and then the next warp. With a seed, warps have random
-// priorities and the highest runs as far as it can; now and then it loses its priority. That finds orders that a fair
-// random choice would not (Burckhardt et al., "A randomized scheduler with probabilistic guarantees", 2010).
+// By default a warp runs as far as it can, lane after lane, and then the next warp runs. With a seed, warps have random priorities.
+// The ready warp with the highest priority runs as far as it can, and now and then it drops to the lowest priority. This finds
+// orders that a fair random choice would not (Burckhardt et al., "A randomized scheduler with probabilistic guarantees", 2010).
 class Schedule {
  public:
   Schedule() = default;  // in order
@@ -57,9 +57,9 @@ class Schedule {
 
   bool random() const { return random_; }
   unsigned next(const Ready& ready, unsigned current) { return random_ ? next_random(ready) : next_in_order(ready, current); }
-  unsigned next_after_yield(const Ready& ready, unsigned current);  // prefers other warps
+  unsigned next_after_yield(const Ready& ready, unsigned current);  // prefers other threads to the current one
   void after_barrier();                                             // draws new priorities
-  bool preempts();                                                  // whether a thread gives way at an atomic
+  bool preempts();                                                  // true if the thread must yield at this atomic
 
  private:
   enum class Lanes { kUp, kDown, kRandom };
@@ -71,7 +71,7 @@ class Schedule {
     const unsigned next = first_from(ready.warps, warp);
     return next * kWarp + lowest(ready.lanes[next]);
   }
-  // The lowest bit at `from` or above, or else the lowest.
+  // Returns the lowest bit at `from` or above. If there is none, returns the lowest bit.
   static unsigned first_from(uint32_t mask, unsigned from) {
     const uint32_t above = mask >> from << from;
     return lowest(above ? above : mask);
@@ -81,7 +81,7 @@ class Schedule {
   bool random_ = false;
   Lanes lanes_ = Lanes::kUp;
   Random random_numbers_;
-  int64_t floor_ = 0;  // the lowest priority given away
+  int64_t floor_ = 0;  // the lowest priority of any warp so far
   int64_t priority_[kMaxWarps] = {};
 };
 

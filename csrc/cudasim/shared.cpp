@@ -1,4 +1,4 @@
-// Memory for dynamic shared variables, one copy an OS thread.
+// Defines the memory of dynamic shared variables, which every OS thread has a copy of, and poisons shared memory.
 #include "cudasim/shared.h"
 
 #include <cstring>
@@ -21,10 +21,10 @@ void poison_shared(const void* kernel, size_t dynamic) {
 #if defined(__SANITIZE_ADDRESS__)
   __asan_poison_memory_region(pb_shared + dynamic, kMaxShared - dynamic);
 #else
-  constexpr size_t kBeyond = 256;  // who reads a little too far reads NaN
+  constexpr size_t kBeyond = 256;  // bytes of padding filled with NaN, so that a read just past the end returns NaN
   std::memset(pb_shared + dynamic, 0xff, dynamic + kBeyond <= kMaxShared ? kBeyond : kMaxShared - dynamic);
 #endif
-  for (const Span& span : shared_variables(kernel)) std::memset(span.begin, 0xff, span.bytes);
+  for (const MemoryRange& range : shared_variables(kernel)) std::memset(range.begin, 0xff, range.bytes);
 }
 
 }  // namespace cudasim

@@ -1,4 +1,4 @@
-// Queues of streams, and the order in which they are worked off.
+// Implements the queues of streams, and the order in which their work runs.
 #include "cudasim/stream.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace cudasim {
 
 Streams& streams() {
-  static Streams& all = *new Streams;  // outlives the destructors of programs that use it
+  static Streams& all = *new Streams;  // never destroyed, because destructors of the program may use it
   return all;
 }
 
@@ -45,7 +45,8 @@ bool Streams::run_one_of(bool late) {
 
 bool Streams::run_one() { return run_one_of(false) || run_one_of(true); }
 
-// A query is not a wait, so it leaves late streams as they are. A host that asks again and again does wait.
+// A query is not a wait, so it does not run the work of late streams. But a host that queries repeatedly does wait, so every
+// kPatience-th query that finds no other work runs some of theirs.
 void Streams::go_on() {
   constexpr unsigned kPatience = 64;
   if (!run_one_of(false) && ++queries % kPatience == 0) run_one_of(true);
@@ -70,7 +71,7 @@ void Streams::drain_all() {
 }
 
 void Streams::enqueue(cudaStream_t stream, Queued queued) {
-  // The legacy stream and the others that block wait for each other.
+  // The legacy stream and the blocking streams wait for each other.
   if (stream == &legacy) drain_blocking();
   if (stream != &legacy && stream->blocking) drain(&legacy);
   stream->queue.push_back(std::move(queued));
@@ -100,7 +101,8 @@ cudaError_t not_while_capturing() {
   return cudaSuccess;
 }
 
-// Work of the legacy stream would have to wait for the blocking streams, and what they capture never ends.
+// Invalidates a capture of a blocking stream, and returns its error, if `stream` is the legacy stream. Work of the legacy stream
+// would have to wait for the blocking stream, and captured work never runs.
 static cudaError_t not_beside_a_capture(const CUstream_st* stream) {
   if (stream != &streams().legacy) return cudaSuccess;
   for (const auto& capture : streams().captures) {

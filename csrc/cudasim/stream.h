@@ -1,5 +1,5 @@
-// Streams and events. In the default order work is done where it is submitted. With a seed it is done at random moments
-// before something waits for it, and streams that do not wait for each other take turns at random.
+// Streams and events. In the default order work runs when it is submitted. With a seed it runs at random moments before something
+// waits for it, and streams that do not wait for each other take turns at random.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@ using cudaStream_t = CUstream_st*;
 using cudaEvent_t = CUevent_st*;
 
 #define cudaStreamLegacy (reinterpret_cast<cudaStream_t>(1))
-#define cudaStreamPerThread (reinterpret_cast<cudaStream_t>(2))  // the legacy stream here
+#define cudaStreamPerThread (reinterpret_cast<cudaStream_t>(2))  // means the legacy stream here
 
 enum { cudaStreamDefault = 0, cudaStreamNonBlocking = 1 };
 enum { cudaEventDefault = 0, cudaEventBlockingSync = 1, cudaEventDisableTiming = 2 };
@@ -44,18 +44,19 @@ struct Work {
   WorkKind kind = WorkKind::kEmpty;
   std::function<void()> run;
   const void* kernel = nullptr;
-  // For a kernel: returns the same launch with another grid and other arguments.
+  // For kernels only: returns a launch of the same kernel with a different grid and different arguments.
   std::function<Work(dim3 blocks, dim3 threads, size_t shared, void** arguments)> with = nullptr;
 };
 
-// Does the work in the stream's order, or adds it to the graph that the stream captures.
+// Runs the work in the stream's order, or adds it to the graph that the stream captures.
 cudaError_t submit(cudaStream_t stream, Work work);
 
-// From now on the stream's work is done as late as CUDA allows, also in the default order: when the host or another stream waits
-// for it. A kernel that should have waited for this stream, and did not, then finds the memory as it was before.
+// If `late`, the stream's work runs as late as CUDA allows, also in the default order: when the host or another stream waits for
+// it. A kernel that fails to wait for this stream then reads the old contents of memory.
 cudaError_t make_late(cudaStream_t stream, bool late);
 
-// For calls that wait or that no graph can hold: an error while this thread captures a stream, which that ends.
+// Called by functions that wait, or whose work a graph cannot hold. If the modes of this thread and of a capture forbid such calls,
+// invalidates the capture and returns an error.
 cudaError_t not_while_capturing();
 
 }  // namespace cudasim

@@ -1,4 +1,4 @@
-// What the symbol table of a program tells about its kernels: their names and their static shared variables.
+// Finds the names and the static shared variables of kernels in the symbol table of the program.
 #pragma once
 
 #include <cstddef>
@@ -7,18 +7,18 @@
 
 namespace cudasim {
 
-struct Span {
+struct MemoryRange {
   char* begin;
   size_t bytes;
 };
 
-std::string name_of(const void* kernel);  // demangled, "a kernel" if the table has been stripped
+std::string name_of(const void* kernel);  // the demangled name, or "a kernel" if symbols have been stripped
 
 // Static shared variables, as the calling OS thread sees them, of the program or library that holds the kernel.
 // C++ tells neither their places nor their number, but they are the thread-local variables of functions that have no
 // initializer. Empty where symbols have been stripped.
-const std::vector<Span>& shared_variables(const void* kernel);
+const std::vector<MemoryRange>& shared_variables(const void* kernel);
 
-size_t own_shared_bytes(const void* kernel);  // of those that the kernel itself declares, without the functions it calls
+size_t own_shared_bytes(const void* kernel);  // bytes of the variables that the kernel declares, without functions it calls
 
 }  // namespace cudasim

@@ -19,7 +19,7 @@ inline int __syncthreads_and(int predicate, cudasim::Site site = cudasim::Site::
   return votes.nonzero == votes.threads;
 }
 
-// Memory is one for all threads here: a fence orders OS threads, and is a place where others may run.
+// All threads see a write at once here. A fence orders the OS threads, and is a point at which another thread may run.
 inline void __threadfence() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   cudasim::Block::running().maybe_yield();
@@ -27,7 +27,7 @@ inline void __threadfence() {
 inline void __threadfence_block() { __threadfence(); }
 inline void __threadfence_system() { __threadfence(); }
 
-// A loop that waits for another thread or block must sleep, or use an atomic: nothing else lets the other run.
+// A loop that waits for another thread or block must sleep or use an atomic, because nothing else lets that thread run.
 inline void __nanosleep(unsigned) { cudasim::give_way(); }
 [[noreturn]] inline void __trap() { cudasim::fail("trap"); }
 
@@ -35,6 +35,6 @@ inline long long clock64() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Programmatic dependent launch: every launch here begins after the one before has ended.
+// Programmatic dependent launch. These do nothing, because every launch here begins after the launch before it has ended.
 inline void cudaGridDependencySynchronize() {}
 inline void cudaTriggerProgrammaticLaunchCompletion() {}

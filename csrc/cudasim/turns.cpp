@@ -1,4 +1,4 @@
-// Turns go round in order, or to a random block.
+// Implements turns: the next turn goes to the next ready block or, with a seed, to a random one.
 #include "cudasim/turns.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ unsigned Turns::count(State state) const { return unsigned(std::count(state_.beg
 
 void Turns::pass_on() {
   const unsigned blocks = unsigned(state_.size());
-  if (begun_ < blocks) return;  // the first turn does not go to whoever is first here
+  if (begun_ < blocks) return;  // the first turn must not depend on which OS thread arrives first
   while (count(State::kRuns) < at_once_ && count(State::kReady) > 0) {
     unsigned next = random_ ? random_numbers_.below(blocks) : (last_ + 1) % blocks;
     while (state_[next] != State::kReady) next = (next + 1) % blocks;

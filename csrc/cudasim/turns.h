@@ -1,4 +1,4 @@
-// Turns: blocks of a cooperative grid have an OS thread each, and of those a few run while the others wait their turn.
+// Schedules a cooperative grid: every block has an OS thread, and at most `at_once` of these run at any time.
 #pragma once
 
 #include <condition_variable>
@@ -23,7 +23,7 @@ class Turns {
   enum class State { kReady, kRuns, kWaits, kEnded };
   using Lock = std::unique_lock<std::mutex>;
 
-  void pass_on();  // gives free turns away
+  void pass_on();  // gives the free turns to ready blocks
   void wait_for_turn(Lock& lock, unsigned block);
   unsigned count(State state) const;
 

@@ -1,4 +1,4 @@
-// Warp intrinsics: shuffles, votes, matches, reductions. Lanes of the mask meet, exchange values and go on.
+// Warp intrinsics: shuffles, votes, matches, reductions. The lanes of the mask wait for each other, exchange values and go on.
 #pragma once
 
 #include <type_traits>
@@ -9,10 +9,10 @@ namespace cudasim {
 
 inline Block& block() { return Block::running(); }
 
-// As CUDA's overloads: small integers are int, other types than numbers are refused.
+// The type that a shuffle of T returns. As with CUDA's overloads, small integers become int, and only numbers are accepted.
 template <class T> using Shuffled = decltype(+std::declval<T>());
 
-// Every lane gets the value of lane source(own lane).
+// Returns to every lane the value of lane source(lane, first), where `first` is the first lane of its segment of `width` lanes.
 template <class T, class Source> Shuffled<T> shuffle(unsigned mask, T value, int width, Site site, Source source) {
   static_assert(std::is_arithmetic_v<T>, "shuffles move numbers of 4 or 8 bytes");
   if (width < 1 || width > 32 || (width & (width - 1))) fail("a shuffle of width %d at %s:%d", width, site.file, site.line);
@@ -33,7 +33,7 @@ inline uint32_t lanes_that_meet(unsigned mask, Site site) {
   return block().meet(Collective::kVote, mask, uint32_t(0), site, [](const Peers<uint32_t>& peers) { return peers.lanes(); });
 }
 
-// combine over the values of the lanes that came, in the order of lanes.
+// Combines the values of the lanes that have arrived, in the order of the lanes.
 template <class T, class Combine> T reduce(unsigned mask, T value, Site site, Combine combine) {
   return block().meet(Collective::kReduce, mask, value, site, [&](const Peers<T>& peers) {
     unsigned lanes = peers.lanes();
@@ -71,7 +71,7 @@ cudasim::Shuffled<T> __shfl_down_sync(unsigned mask, T value, unsigned delta, in
     return uint64_t(lane - first) + delta < uint64_t(width) ? lane + int(delta) : lane;
   });
 }
-// A lane of an earlier segment can be read, one of a later cannot.
+// A lane can read lanes of earlier segments, but not of later ones.
 template <class T>
 cudasim::Shuffled<T> __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32,
                                      cudasim::Site site = cudasim::Site::here()) {
@@ -92,7 +92,7 @@ inline int __any_sync(unsigned mask, int predicate, cudasim::Site site = cudasim
 inline int __all_sync(unsigned mask, int predicate, cudasim::Site site = cudasim::Site::here()) {
   return cudasim::vote(mask, predicate == 0, site) == 0;
 }
-// The lanes that have not exited: hardware gives a subset, of which nothing is promised.
+// Returns the lanes that have not exited. Hardware returns some subset of these, without any guarantee.
 inline unsigned __activemask() { return cudasim::block().live_lanes(); }
 
 template <class T> unsigned __match_any_sync(unsigned mask, T value, cudasim::Site site = cudasim::Site::here()) {

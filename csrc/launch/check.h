@@ -1,4 +1,4 @@
-// Facts that the layers above guarantee; a failure is a bug in pullback, and prints both sides.
+// PB_CHECK_EQ(a, b) checks a fact that the layers above guarantee. A failure is a bug in pullback; the message shows both sides.
 #pragma once
 #include <stdexcept>
 #include <string>

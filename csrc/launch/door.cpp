@@ -16,20 +16,20 @@ bool read_before(const Launch& launch, int k) {
   return false;
 }
 
-LedgerKey key_of(const Launch& launch, const Charge& charge, const Cost& cost) {
+LedgerKey key_of(const Launch& launch, const Attribution& attribution, const Cost& cost) {
   int arithmetic = -1;
   for (int k = 0; k < launch.outputs + launch.inputs && arithmetic < 0; ++k)
     if (launch.operands[k].data && is_float(launch.operands[k].dtype)) arithmetic = int(launch.operands[k].dtype);
   if (arithmetic < 0) arithmetic = int(launch.out().dtype);
-  if (arithmetic == int(DType::f32) && cost.matmul_flops && multiplies_in_tf32(charge)) arithmetic = kTf32;
-  return {launch.kernel->name, charge.phase, charge.scope, arithmetic};
+  if (arithmetic == int(DType::f32) && cost.matmul_flops && multiplies_in_tf32(attribution)) arithmetic = kTf32;
+  return {launch.kernel->name, attribution.phase, attribution.scope, arithmetic};
 }
 
 }  // namespace
 
-PlanRecord figures_of(const Launch& launch, const Charge& charge) {
-  const ChargeKept kept;
-  door.charge = charge;  // products ask for its precision
+PlanRecord figures_of(const Launch& launch, const Attribution& attribution) {
+  const RestoreAttribution kept;
+  door.attribution = attribution;  // products ask for its precision
   Cost cost;
   launch.kernel->cost(launch, cost);
   if (cost.bytes_read == 0 && cost.bytes_written == 0) {
@@ -37,7 +37,7 @@ PlanRecord figures_of(const Launch& launch, const Charge& charge) {
     for (int k = 0; k < launch.inputs; ++k)
       if (!read_before(launch, k)) cost.bytes_read += launch.in(k).distinct_bytes();
   }
-  const LedgerKey key = key_of(launch, charge, cost);
+  const LedgerKey key = key_of(launch, attribution, cost);
   if (key.arithmetic > int(DType::f64) && key.arithmetic < kTf32 && !cost.on_floats) {
     cost.integer_ops += cost.flops() + cost.special;
     static_cast<Counts&>(cost) = {}, cost.matmul_flops = 0;
@@ -49,13 +49,13 @@ PlanRecord figures_of(const Launch& launch, const Charge& charge) {
 }
 
 void perform_recorded(const Launch& launch) {
-  if (door.recorder) door.recorder->add(launch, door.charge);
+  if (door.recorder) door.recorder->add(launch, door.attribution);
   if (!door.ledger) {
     launches_without_ledger.fetch_add(1, std::memory_order_relaxed);
     return perform(launch);
   }
   Ledger& ledger = *door.ledger;
-  const auto [key, cost] = figures_of(launch, door.charge);
+  const auto [key, cost] = figures_of(launch, door.attribution);
   if (!ledger.timed) {
     if (!ledger.dry) perform(launch);
     return ledger.add({key, cost, live_bytes(), 0, 0});

@@ -10,7 +10,7 @@ struct Launch;
 
 // One row of the table of kernels. `cost` fills in FLOPs and special ops, by the same formula everywhere; the door adds the bytes
 // of the operands, unless the kernel moves other bytes and says so by setting them. `executed` turns this work into what this
-// backend's kernel does (see kernels/executed.h); null where that is the same.
+// backend's kernel does (see families/executed.h); null where that is the same.
 struct Kernel {
   const char* name;
   void (*run)(const Launch&);
@@ -34,17 +34,18 @@ struct Launch {
   View& in(int k = 0) const { return operands[outputs + k]; }
 };
 
-// What the layer above says of launches: numbers of a phase and a scope, and the precision of products (kernels/matmul.h).
-struct Charge {
+// What launches are attributed to: the numbers of a phase and a scope, which the layer above defines; and the precision of products
+// (families/matmul.h).
+struct Attribution {
   int phase = 0, scope = 0;
   uint8_t precision = 0;
 };
 
-// Is told of launches before they run, and afterwards what they were for: those since the last time that are of this phase and of
-// scope `from` are of scope `to`.
+// Receives every launch before it runs (`add`). `label` corrects scopes afterwards: launches added since the previous `label` that
+// have this phase and scope `from` are re-attributed to scope `to`.
 struct Recorder {
   virtual ~Recorder() = default;
-  virtual void add(const Launch& launch, const Charge& charge) = 0;
+  virtual void add(const Launch& launch, const Attribution& attribution) = 0;
   virtual void label(int phase, int from, int to) = 0;
 };
 
@@ -52,7 +53,7 @@ struct Recorder {
 struct Door {
   Ledger* ledger = nullptr;
   Recorder* recorder = nullptr;
-  Charge charge;
+  Attribution attribution;
 };
 #if defined(PB_CUDA)  // not the quick way: CUDA's runtime brings 4 KB of thread-local memory, the simulator more
 extern thread_local Door door;
@@ -60,20 +61,20 @@ extern thread_local Door door;
 extern thread_local Door door __attribute__((tls_model("initial-exec")));
 #endif
 
-// Puts the charge of launches back as it was, at the end of a scope that changes it.
-struct ChargeKept {
-  const Charge before = door.charge;
-  ~ChargeKept() { door.charge = before; }
+// Restores the attribution of launches at the end of a C++ scope that changes it.
+struct RestoreAttribution {
+  const Attribution before = door.attribution;
+  ~RestoreAttribution() { door.attribution = before; }
 };
 
 void perform_recorded(const Launch& launch);
-// What a ledger is told of a launch.
-PlanRecord figures_of(const Launch& launch, const Charge& charge);
+// Returns the ledger entry of a launch (its key and its cost) without recording it.
+PlanRecord figures_of(const Launch& launch, const Attribution& attribution);
 
 // Each backend brings these. perform runs the kernel, or puts it in the device's queue.
 void perform(const Launch& launch);
-// A moment in the order of launches, and then its time in nanoseconds of the monotonic clock: asked once for each mark, after
-// the work before it is done, for which it waits.
+// mark() records a point in the order of launches. time_of(mark) waits for the work before that point and returns its time in
+// nanoseconds of the monotonic clock; call it once per mark.
 int64_t mark();
 int64_t time_of(int64_t mark);
 #if defined(PB_CUDA)
@@ -81,10 +82,10 @@ constexpr bool kMarksAreTimes = false;
 #else
 constexpr bool kMarksAreTimes = true;  // of the host's clock
 #endif
-// Of arrays that kernels made, on this device.
+// Returns the number of bytes held by arrays that kernels allocated on this device.
 int64_t live_bytes();
 // Whether products of float32 go through tensor cores that round to TF32.
-bool multiplies_in_tf32(const Charge& charge);
+bool multiplies_in_tf32(const Attribution& attribution);
 
 inline void run(const Launch& launch) {
   if (__builtin_expect(door.ledger || door.recorder || ledgers.load(std::memory_order_relaxed), 0))

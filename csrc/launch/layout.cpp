@@ -117,7 +117,7 @@ class Lives {
 void Plan::lay_out(int64_t align) {
   std::vector<Block*> order;
   for (Block& b : blocks)
-    if (b.home == Home::arena && b.first >= 0) order.push_back(&b);
+    if (b.kind == BlockKind::arena && b.first >= 0) order.push_back(&b);
   std::stable_sort(order.begin(), order.end(), [](const Block* a, const Block* b) { return a->bytes > b->bytes; });
   const int moments = std::max(1, int(groups.size()));
   Filled filled(moments);

@@ -40,12 +40,12 @@ void Ledger::fold_records(size_t count) {
   }
 }
 
-void Ledger::fold_borders(size_t count) {
+void Ledger::fold_phase_changes(size_t count) {
   for (size_t k = 0; k < count; ++k) {
-    Border& border = borders_[k];
-    border.mark = time_of(border.mark);
-    if (folded_.mark) phases_[folded_.phase] += border.mark - folded_.mark;
-    folded_ = border;
+    PhaseChange& change = changes_[k];
+    change.mark = time_of(change.mark);
+    if (folded_.mark) phases_[folded_.phase] += change.mark - folded_.mark;
+    folded_ = change;
   }
 }
 
@@ -58,11 +58,11 @@ void Ledger::add(const Record& record) {
 }
 
 void Ledger::enter(int phase) {
-  if (!has_borders || (!borders_.empty() && borders_.back().phase == phase)) return;
-  borders_.push_back({mark(), phase});
-  if (borders_.size() < 2 * kKept) return;
-  fold_borders(kKept);
-  borders_.erase(borders_.begin(), borders_.begin() + kKept);
+  if (!has_phases || (!changes_.empty() && changes_.back().phase == phase)) return;
+  changes_.push_back({mark(), phase});
+  if (changes_.size() < 2 * kKept) return;
+  fold_phase_changes(kKept);
+  changes_.erase(changes_.begin(), changes_.begin() + kKept);
 }
 
 void Ledger::label(int phase, int from, int to) {
@@ -90,11 +90,11 @@ Ledger::Taken Ledger::take() {
       sum.cost.add(cost, replays.times), sum.launches += replays.times, sum.nanoseconds += replays.nanoseconds[k];
     }
   }
-  const Border before = folded_;
+  const PhaseChange before = folded_;
   std::copy(phases_, phases_ + kPhases, taken.phases);
-  fold_borders(borders_.size());
-  if (before.mark) taken.borders.push_back(before);
-  taken.borders.insert(taken.borders.end(), borders_.begin(), borders_.end());
+  fold_phase_changes(changes_.size());
+  if (before.mark) taken.phase_changes.push_back(before);
+  taken.phase_changes.insert(taken.phase_changes.end(), changes_.begin(), changes_.end());
   taken.launching = launching_;
   taken.sums = std::move(sums_), taken.records = std::move(records_);
   return taken;

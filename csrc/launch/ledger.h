@@ -49,8 +49,8 @@ struct LedgerSum {
   int64_t launches, nanoseconds;
 };
 
-// A moment from which launches are of another phase.
-struct Border {
+// A change of phase: launches after `mark` belong to `phase`.
+struct PhaseChange {
   int64_t mark;
   int phase;
 };
@@ -67,32 +67,32 @@ extern std::atomic<int64_t> launches_without_ledger;
 
 class Ledger {
  public:
-  static constexpr size_t kKept = 1 << 14;  // launches at least, and borders
+  static constexpr size_t kKept = 1 << 14;  // the number of launches and of phase changes that are kept at least
 
-  // borders: when it was which phase is of interest. timed: launches are timed. singly: plans are replayed launch by launch.
-  // dry: launches are counted, but not performed.
-  Ledger(bool borders, bool timed, bool singly, bool dry) : has_borders(borders), timed(timed), singly(singly), dry(dry) {
+  // phases: record when each phase begins. timed: time every launch. singly: replay plans launch by launch. dry: count launches
+  // without performing them.
+  Ledger(bool phases, bool timed, bool singly, bool dry) : has_phases(phases), timed(timed), singly(singly), dry(dry) {
     ledgers.fetch_add(1, std::memory_order_relaxed);
   }
   ~Ledger() { ledgers.fetch_sub(1, std::memory_order_relaxed); }
   Ledger(const Ledger&) = delete;
   Ledger& operator=(const Ledger&) = delete;
-  const bool has_borders, timed, singly, dry;
+  const bool has_phases, timed, singly, dry;
 
   void add(const Record& record);
   void enter(int phase);
   void launched(int64_t nanoseconds) { launching_ += nanoseconds; }
   // Launches since the last call that are of this phase and of scope `from` are of scope `to`.
   void label(int phase, int from, int to);
-  // So many replays of a plan. nanoseconds: of each of its launches together, or null.
+  // Adds `times` replays of a plan. nanoseconds[i] is the total time of launch i over these replays; null if they were not timed.
   void replayed(const std::shared_ptr<const std::vector<PlanRecord>>& plan, int64_t times, const int64_t* nanoseconds);
 
   // After the last launch. The marks of what is kept become times.
   struct Taken {
-    int64_t phases[kPhases];      // nanoseconds before the borders that are kept
+    int64_t phases[kPhases];      // nanoseconds before the phase changes that are kept
     std::vector<LedgerSum> sums;  // in the order in which they came first
     std::vector<Record> records;  // the last ones
-    std::vector<Border> borders;
+    std::vector<PhaseChange> phase_changes;
     int64_t launching;  // nanoseconds of the host in launches, where they are timed
   };
   Taken take();
@@ -109,16 +109,16 @@ class Ledger {
 
   LedgerSum& sum_of(const LedgerKey& key);
   void fold_records(size_t count);
-  void fold_borders(size_t count);
+  void fold_phase_changes(size_t count);
 
   std::vector<Record> records_;
-  std::vector<Border> borders_;
+  std::vector<PhaseChange> changes_;
   std::vector<Replays> replays_;
   std::vector<LedgerSum> sums_;
   std::unordered_map<LedgerKey, size_t, Hash> places_;
   size_t labelled_ = 0;
   int64_t launching_ = 0;
-  Border folded_{0, 0};           // the last one that is no longer kept
+  PhaseChange folded_{0, 0};      // the newest change already folded into phases_ and dropped from changes_
   int64_t phases_[kPhases] = {};  // nanoseconds before it
 };
 

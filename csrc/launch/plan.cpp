@@ -7,7 +7,7 @@ namespace pb {
 namespace {
 
 // Whether element i of the operand is element i of its block, one after the other.
-bool in_order(const Operand& operand) { return operand.place.offset == 0 && operand.view.contiguous(); }
+bool in_order(const Operand& operand) { return operand.location.offset == 0 && operand.view.contiguous(); }
 
 // Calls f(operand, whether it is written) for all of a step.
 template <class F> void each_operand(const Plan& plan, const Step& step, F&& f) {
@@ -27,10 +27,10 @@ void Plan::finish(Fusion fusion, int64_t align) {
 }
 
 void Plan::move(int block, char* data) {
-  for (const size_t k : operands_of[block]) views[k].data = data + operands[k].place.offset;
+  for (const size_t k : operands_of[block]) views[k].data = data + operands[k].location.offset;
 }
 
-void Plan::move_given(const Span* where, int64_t pass) {
+void Plan::move_given(const StridedAddress* where, int64_t pass) {
   for (size_t k = 0; k < given.size(); ++k) move(given[k], where[k].data + pass * where[k].stride);
 }
 
@@ -39,10 +39,10 @@ void Plan::make_views() {
   views.clear();
   operands_of.assign(blocks.size(), {});
   for (size_t k = 0; k < operands.size(); ++k) {
-    const auto& [view, place] = operands[k];
+    const auto& [view, location] = operands[k];
     views.push_back(view);
-    if (view.number) views.back().data = reinterpret_cast<char*>(&numbers[place.offset]);
-    else if (place.block >= 0) operands_of[place.block].push_back(k);
+    if (view.number) views.back().data = reinterpret_cast<char*>(&numbers[location.offset]);
+    else if (location.block >= 0) operands_of[location.block].push_back(k);
   }
   for (Step& step : steps) step.launch.operands = views.data() + step.operand;
 }
@@ -51,17 +51,17 @@ void Plan::make_views() {
 // some launches change what is there.
 void Plan::drop_dead() {
   std::vector<bool> needed(blocks.size());
-  for (size_t b = 0; b < blocks.size(); ++b) needed[b] = blocks[b].home == Home::result;
+  for (size_t b = 0; b < blocks.size(); ++b) needed[b] = blocks[b].kind == BlockKind::result;
   std::vector<Step> kept;
   for (size_t s = steps.size(); s-- > 0;) {
     bool alive = false;
     each_operand(*this, steps[s], [&](const Operand& operand, bool written) {
-      const int block = operand.place.block;
+      const int block = operand.location.block;
       alive |= written && (block < 0 ? operand.view.data != nullptr : bool(needed[block]));
     });
     if (!alive) continue;
     each_operand(*this, steps[s], [&](const Operand& operand, bool) {
-      if (operand.place.block >= 0) needed[operand.place.block] = true;
+      if (operand.location.block >= 0) needed[operand.location.block] = true;
     });
     kept.push_back(std::move(steps[s]));
   }
@@ -76,16 +76,16 @@ void Plan::make_groups(bool chains) {
   for (size_t s = 0; s < steps.size(); ++s) {
     Step& step = steps[s];
     const int current = int(groups.size()) - 1;
-    if (s > 0) step.why_alone = chains ? why_not_chained(*this, steps[s - 1], step) : "fusion is off";
+    if (s > 0) step.unfused_reason = chains ? why_not_chained(*this, steps[s - 1], step) : "fusion is off";
     each_operand(*this, step, [&](const Operand& operand, bool) {
-      const int block = operand.place.block;
-      if (s > 0 && !step.why_alone && block >= 0 && writer[block] == current && !in_order(operand))
-        step.why_alone = "it reads other elements of what the step before it wrote";
+      const int block = operand.location.block;
+      if (s > 0 && !step.unfused_reason && block >= 0 && writer[block] == current && !in_order(operand))
+        step.unfused_reason = "it reads other elements of what the step before it wrote";
     });
-    if (s > 0 && !step.why_alone) ++groups.back().count;
+    if (s > 0 && !step.unfused_reason) ++groups.back().count;
     else groups.push_back({int(s), 1});
     each_operand(*this, step, [&](const Operand& operand, bool written) {
-      if (written && operand.place.block >= 0) writer[operand.place.block] = int(groups.size()) - 1;
+      if (written && operand.location.block >= 0) writer[operand.location.block] = int(groups.size()) - 1;
     });
   }
 }
@@ -94,8 +94,8 @@ void Plan::find_lifetimes() {
   for (int g = 0; g < int(groups.size()); ++g) {
     for (int s = groups[g].first; s < groups[g].first + groups[g].count; ++s) {
       each_operand(*this, steps[s], [&](const Operand& operand, bool) {
-        if (operand.place.block < 0) return;
-        Block& block = blocks[operand.place.block];
+        if (operand.location.block < 0) return;
+        Block& block = blocks[operand.location.block];
         if (block.first < 0) block.first = g;
         block.last = g;
       });
@@ -112,9 +112,9 @@ void Plan::keep_locals() {
     std::vector<int> free;
     const auto each_local = [&](int s, auto&& f) {
       each_operand(*this, steps[s], [&](const Operand& operand, bool) {
-        const int b = operand.place.block;
+        const int b = operand.location.block;
         if (b < 0 || blocks[b].first != g || blocks[b].last != g) return;
-        if (blocks[b].home == Home::arena || blocks[b].home == Home::local) f(b);
+        if (blocks[b].kind == BlockKind::arena || blocks[b].kind == BlockKind::local) f(b);
       });
     };
     const int end = groups[g].first + groups[g].count;
@@ -122,8 +122,8 @@ void Plan::keep_locals() {
     int64_t count = 0;
     for (int s = groups[g].first; s < end; ++s) {
       each_local(s, [&](int b) {
-        if (blocks[b].home == Home::local) return;
-        blocks[b].home = Home::local;
+        if (blocks[b].kind == BlockKind::local) return;
+        blocks[b].kind = BlockKind::local;
         if (free.empty()) free.push_back(int(count++));
         blocks[b].offset = free.back();
         free.pop_back();
@@ -136,15 +136,15 @@ void Plan::keep_locals() {
   }
 }
 
-void replay_singly(Plan& plan, const Span* given, int64_t passes, Progress& progress, void (*launch)(const Launch&)) {
-  const ChargeKept kept;
+void replay_singly(Plan& plan, const StridedAddress* given, int64_t passes, Progress& progress, void (*launch)(const Launch&)) {
+  const RestoreAttribution kept;
   for (int64_t pass = 0; pass < passes; ++pass) {
     plan.move_given(given, pass);
     progress.begun = 0;
     for (const Step& step : plan.steps) {
       ++progress.begun;
-      door.charge = step.charge;
-      if (door.ledger) door.ledger->enter(step.charge.phase);
+      door.attribution = step.attribution;
+      if (door.ledger) door.ledger->enter(step.attribution.phase);
       launch(step.launch);
     }
     ++progress.passes;

@@ -8,42 +8,43 @@
 
 namespace pb {
 
-// Where the memory of a block is. What stays where it is (parameters, slots, constants) is no block.
-enum class Home : uint8_t {
-  input,   // what the caller gives at each replay
-  result,  // new at each replay, for the caller to keep
-  arena,   // temporaries, side by side in one piece of memory, that take each other's place
-  local,   // of one chain: never in memory as a whole
+// The kinds of blocks. Memory whose address does not change between replays (parameters, optimizer slots, constants) does not belong
+// to any block.
+enum class BlockKind : uint8_t {
+  input,   // memory that the caller passes to each replay
+  result,  // allocated anew by each replay, for the caller to keep
+  arena,   // temporaries in one shared allocation, which reuse one another's memory
+  local,   // temporaries of one chain, which never exist in memory as a whole
 };
 
-// Memory that was one piece when it was recorded.
+// A block is memory that was one allocation when it was recorded.
 struct Block {
-  Home home;
+  BlockKind kind;
   int64_t bytes;
-  int64_t offset = 0;         // in the arena; of a local, its number
+  int64_t offset = 0;         // in the arena, in bytes; for a local block, its number
   int first = -1, last = -1;  // groups that touch it
 };
 
-// Where an operand lies: the block, and how far in.
-struct Place {
-  int block;       // -1 for what stays where it is
-  int64_t offset;  // of a number by value, which has no block: where it is among the plan's numbers
+// The block that holds an operand, and the operand's offset in it.
+struct OperandLocation {
+  int block;       // -1 for memory that belongs to no block
+  int64_t offset;  // in bytes; for a number by value, which has no block, its index in the plan's numbers
 };
 
-// An operand as the plan knows it.
+// An operand of a recorded launch.
 struct Operand {
   View view;
-  Place place;
+  OperandLocation location;
 };
 
 // A launch with the state of the door when it was recorded.
 struct Step {
   Launch launch;
   size_t operand;  // the first of its operands in the plan
-  Charge charge;
-  int number;                       // of the launch as it was recorded
-  std::vector<const char*> names;   // of the recorded launches that it does
-  const char* why_alone = nullptr;  // why it is not in one group with the step before it
+  Attribution attribution;
+  int number;                            // of the launch as it was recorded
+  std::vector<const char*> names;        // of the recorded launches that it does
+  const char* unfused_reason = nullptr;  // why it is not in one group with the step before it
 };
 
 // Steps that run as one: a single launch, or a chain of elementwise ones.
@@ -51,15 +52,15 @@ struct Group {
   int first, count;
 };
 
-// Where a given block is in a run of several steps: `stride` bytes further with each.
-struct Span {
+// The address of a given block in a run of several passes: it moves on by `stride` bytes with each pass.
+struct StridedAddress {
   char* data;
   int64_t stride;
 };
 
-// How much is made of the list: it stays as it is; what nobody needs is left out; launches become fewer, with every rounding; and
-// with roundings in another order.
-enum class Fusion { none, needed, exact, fast };
+// How far the recorded list may be rewritten. none: not at all. drop_dead: drop launches whose results are unused. exact: also fuse
+// launches, keeping every rounding. fast: also reorder roundings.
+enum class Fusion { none, drop_dead, exact, fast };
 
 struct Plan {
   std::vector<Step> steps;
@@ -71,15 +72,15 @@ struct Plan {
   std::vector<std::vector<size_t>> operands_of;  // each block
   std::vector<View> views;                       // of all operands, as the launches see them
   int64_t arena_bytes = 0, local_count = 0;
-  int recorded = 0, dead = 0;  // launches that there were, and those whose results nobody needs
+  int recorded = 0, dead = 0;  // the number of launches recorded, and of those whose results are unused
 
-  // Adds a launch; place_of(view) tells where an operand lies.
-  template <class PlaceOf> void add(const Launch& launch, const Charge& charge, PlaceOf&& place_of);
+  // Adds a launch; location_of(view) returns the location of an operand.
+  template <class LocationOf> void add(const Launch& launch, const Attribution& attribution, LocationOf&& location_of);
   // After the last launch: fuses, and lays out the arena with blocks at multiples of `align`.
   void finish(Fusion fusion, int64_t align);
   // Points the operands that lie in a block at its memory; those of all given blocks, in pass number `pass`.
   void move(int block, char* data);
-  void move_given(const Span* where, int64_t pass);
+  void move_given(const StridedAddress* where, int64_t pass);
 
   const Operand& operand(const Step& step, int k) const { return operands[step.operand + k]; }
   const Operand& out(const Step& step, int k = 0) const { return operand(step, k); }
@@ -94,27 +95,28 @@ struct Plan {
   void make_views();
 };
 
-template <class PlaceOf> void Plan::add(const Launch& launch, const Charge& charge, PlaceOf&& place_of) {
-  steps.push_back({launch, operands.size(), charge, recorded++, {launch.kernel->name}});
+template <class LocationOf> void Plan::add(const Launch& launch, const Attribution& attribution, LocationOf&& location_of) {
+  steps.push_back({launch, operands.size(), attribution, recorded++, {launch.kernel->name}});
   for (int k = 0; k < launch.outputs + launch.inputs; ++k) {
     const View& v = launch.operands[k];
-    Place place{-1, 0};
+    OperandLocation location{-1, 0};
     if (v.number) {
       double carrier = 0;
       for (int b = 0; b < item_size(v.dtype); ++b) reinterpret_cast<char*>(&carrier)[b] = v.data[b];
-      place.offset = int64_t(numbers.size());
+      location.offset = int64_t(numbers.size());
       numbers.push_back(carrier);
     } else if (v.data) {
-      place = place_of(v);
+      location = location_of(v);
     }
-    operands.push_back({v, place});
+    operands.push_back({v, location});
   }
 }
 
-// How far a run has come, for who is told of an exception: passes over the whole plan, and steps begun in the last.
+// How far a run got, so that an exception can be attributed to a step: complete passes over the plan, and steps begun in the
+// unfinished pass.
 struct Progress {
   int passes = 0, begun = 0;
-  int64_t* nanoseconds = nullptr;  // where each group's time is added up, if it is asked for
+  int64_t* nanoseconds = nullptr;  // the sums of each group's time, or null
 };
 
 // The form in which a program runs its plan, for reports.
@@ -128,7 +130,7 @@ struct ProgramState {
 class Program {
  public:
   virtual ~Program() = default;
-  virtual void run(const Span* given, int64_t passes, Progress& progress) = 0;
+  virtual void run(const StridedAddress* given, int64_t passes, Progress& progress) = 0;
   virtual ProgramState state() const { return {}; }
   bool gave_up = false;  // a GPU's driver did not take the plan as a graph
 };
@@ -138,12 +140,12 @@ class Program {
 // The multiple that blocks of the arena begin at.
 extern const int64_t kArenaAlign;
 std::unique_ptr<Program> compile(Plan& plan);
-// Puts launches together that have a kernel for both (see kernels/fusions.h).
+// Puts launches together that have a kernel for both (see families/fusions.h).
 void fuse_launches(Plan& plan, Fusion fusion);
 // Whether both can run in one pass over blocks of elements, `next` after `step`: null, or why not.
 const char* why_not_chained(const Plan& plan, const Step& step, const Step& next);
 
 // Replays the plan launch by launch through `launch`: run(), which tells the ledger of each, or perform(), which does not.
-void replay_singly(Plan& plan, const Span* given, int64_t passes, Progress& progress, void (*launch)(const Launch&));
+void replay_singly(Plan& plan, const StridedAddress* given, int64_t passes, Progress& progress, void (*launch)(const Launch&));
 
 }  // namespace pb

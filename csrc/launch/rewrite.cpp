@@ -9,8 +9,8 @@ namespace pb {
 namespace {
 
 bool overlap(const Operand& a, const Operand& b) {
-  if (a.place.block != b.place.block) return false;
-  if (a.place.block >= 0) return true;
+  if (a.location.block != b.location.block) return false;
+  if (a.location.block >= 0) return true;
   if (a.view.number || b.view.number || !a.view.data || !b.view.data) return false;
   const Extent x = extent_of(a.view), y = extent_of(b.view);
   return x.begin < y.end && y.begin < x.end;
@@ -39,14 +39,15 @@ bool depends(const Plan& plan, const Step& earlier, const Step& later) {
 }
 
 bool is_whole_block(const Plan& plan, const Operand& operand) {
-  const auto& [view, place] = operand;
-  return place.block >= 0 && place.offset == 0 && view.contiguous() && view.bytes() == plan.blocks[place.block].bytes;
+  const auto& [view, location] = operand;
+  return location.block >= 0 && location.offset == 0 && view.contiguous() && view.bytes() == plan.blocks[location.block].bytes;
 }
 
 bool same_view(const Operand& a, const Operand& b) {
   const View &v = a.view, &w = b.view;
-  bool same = a.place.block == b.place.block && a.place.offset == b.place.offset && v.dtype == w.dtype && v.ndim == w.ndim;
-  same = same && (a.place.block >= 0 || v.data == w.data);
+  bool same =
+      a.location.block == b.location.block && a.location.offset == b.location.offset && v.dtype == w.dtype && v.ndim == w.ndim;
+  same = same && (a.location.block >= 0 || v.data == w.data);
   for (int d = 0; same && d < v.ndim; ++d) same = v.shape[d] == w.shape[d] && (v.stride[d] == w.stride[d] || v.shape[d] == 1);
   return same;
 }
@@ -74,7 +75,7 @@ int bring_together(Plan& plan, int first, int second) {
 }
 
 void replace(Plan& plan, int first, int count, Launch launch, const std::vector<Operand>& operands) {
-  Step step{launch, plan.operands.size(), plan.steps[first].charge, plan.steps[first].number, {}};
+  Step step{launch, plan.operands.size(), plan.steps[first].attribution, plan.steps[first].number, {}};
   for (int s = first; s < first + count; ++s)
     step.names.insert(step.names.end(), plan.steps[s].names.begin(), plan.steps[s].names.end());
   plan.operands.insert(plan.operands.end(), operands.begin(), operands.end());
@@ -88,7 +89,7 @@ Uses::Uses(Plan& plan) : plan_(plan), at_(plan.steps.size()), touched_(plan.bloc
     const Step& step = plan.steps[s];
     for (int k = 0; k < step.launch.outputs + step.launch.inputs; ++k) {
       const Operand& operand = plan.operand(step, k);
-      const int block = operand.place.block;
+      const int block = operand.location.block;
       const bool written = k < step.launch.outputs;
       if (block < 0) {
         if (operand.view.number || !operand.view.data) continue;
@@ -114,8 +115,8 @@ Uses::~Uses() {
 }
 
 int Uses::only_reader(int writer, int k) const {
-  const int block = plan_.out(plan_.steps[writer], k).place.block;
-  if (block < 0 || plan_.blocks[block].home != Home::arena) return -1;
+  const int block = plan_.out(plan_.steps[writer], k).location.block;
+  if (block < 0 || plan_.blocks[block].kind != BlockKind::arena) return -1;
   int found = -1;
   for (const int touching : touched_[block]) {
     const int s = at_[touching];
@@ -124,7 +125,7 @@ int Uses::only_reader(int writer, int k) const {
     found = s;
   }
   for (int i = 0; found >= 0 && i < plan_.steps[found].launch.outputs; ++i)
-    if (plan_.out(plan_.steps[found], i).place.block == block) return -1;
+    if (plan_.out(plan_.steps[found], i).location.block == block) return -1;
   return found;
 }
 
@@ -145,7 +146,7 @@ bool Uses::may_follow(int s, int reader) const {
   const Step& step = plan_.steps[reader];
   for (int k = 0; k < step.launch.outputs + step.launch.inputs; ++k) {
     const Operand& operand = plan_.operand(step, k);
-    const int block = operand.place.block;
+    const int block = operand.location.block;
     const bool written = k < step.launch.outputs;
     if (block >= 0 ? between((written ? touched_ : written_)[block], s, reader)
                    : between(written ? outside_ : outside_written_, operand, s, reader))
@@ -155,8 +156,8 @@ bool Uses::may_follow(int s, int reader) const {
 }
 
 bool Uses::sum_in_place(const Operand& before, const Operand& sum, int s, int reader) {
-  const int from = before.place.block, to = sum.place.block;
-  if (from != to && plan_.blocks[from].home != Home::arena) return false;
+  const int from = before.location.block, to = sum.location.block;
+  if (from != to && plan_.blocks[from].kind != BlockKind::arena) return false;
   for (const int touching : touched_[from]) {
     const int t = at_[touching];
     if (t >= s && t != reader && (from != to || t < reader)) return false;
@@ -166,7 +167,7 @@ bool Uses::sum_in_place(const Operand& before, const Operand& sum, int s, int re
     const Step& step = plan_.steps[at_[touching]];
     for (int k = 0; k < step.launch.outputs + step.launch.inputs; ++k) {
       Operand& operand = plan_.operands[step.operand + k];
-      if (operand.place.block == from) operand.place.block = to;
+      if (operand.location.block == from) operand.location.block = to;
     }
   }
   for (auto* lists : {&touched_, &written_}) {
@@ -181,7 +182,7 @@ bool Uses::sum_in_place(const Operand& before, const Operand& sum, int s, int re
 
 void Uses::merge(int s, int reader, Launch launch, const std::vector<Operand>& operands) {
   Step &first = plan_.steps[s], &second = plan_.steps[reader];
-  Step step{launch, plan_.operands.size(), first.charge, first.number, std::move(first.names)};
+  Step step{launch, plan_.operands.size(), first.attribution, first.number, std::move(first.names)};
   step.names.insert(step.names.end(), second.names.begin(), second.names.end());
   plan_.operands.insert(plan_.operands.end(), operands.begin(), operands.end());
   first = std::move(step);

@@ -40,7 +40,17 @@ struct View {
   template <class T> T* as() const { return reinterpret_cast<T*>(data); }
 };
 
-// A contiguous view of n elements.
+// Returns a contiguous view of `dtype` at `data`, with the shape of `like`.
+inline View contiguous_view(void* data, DType dtype, const View& like) {
+  View v = like;
+  v.data = static_cast<char*>(data);
+  v.dtype = dtype;
+  int64_t stride = item_size(dtype);
+  for (int d = v.ndim - 1; d >= 0; --d) v.stride[d] = stride, stride *= v.shape[d];
+  return v;
+}
+
+// Returns a contiguous view of n elements.
 inline View flat_view(const void* data, DType dtype, int64_t n) {
   View v;
   v.data = static_cast<char*>(const_cast<void*>(data));

@@ -1,4 +1,4 @@
-// Functions composed of others, on any scalar: on Counting their parts are what is counted.
+// Functions composed of others, on any scalar: on CountingScalar their parts are what is counted.
 #pragma once
 #include "math/counting.h"
 #include "math/error_function.h"
@@ -66,6 +66,17 @@ template <class A> PB_HD A silu_slope(A x) {
 }
 
 // d pow(a, b) / da and db. Powers of 0 by a constant have slopes, and so has 0 to a power that stays positive.
+// The slopes of atan2, b / (a^2 + b^2) and -a / (a^2 + b^2), by the ratio of the smaller number to the larger one, because the
+// squares of large numbers are infinite and those of small ones zero. Where an argument is infinite, they are zero.
+template <class A> PB_HD A atan2_slope(A a, A b, bool of_a) {
+  const bool steep = abs(a) > abs(b);
+  const A large = select(steep, a, b), small = select(steep, b, a);
+  const A ratio = select(isinf(small), A(0), small) / large;
+  return select(steep == of_a, ratio, A(1)) / (A(1) + ratio * ratio) / large;
+}
+template <class A> PB_HD A atan2_slope_a(A a, A b) { return atan2_slope(a, b, true); }
+template <class A> PB_HD A atan2_slope_b(A a, A b) { return -atan2_slope(a, b, false); }
+
 template <class A> PB_HD A pow_slope_a(A a, A b) { return select(b == A(0), A(0), A(b * pow(a, b - A(1)))); }
 template <class A> PB_HD A pow_slope_b(A a, A b, A y) { return select((a == A(0)) & (b >= A(0)), A(0), A(y * log(a))); }
 

@@ -105,15 +105,15 @@ template <class T> PB_HD Split<T> split_exponent(T x) {
   return {m, k - select(small, T(Float<T>::kSubnormalShift), T(0))};
 }
 
-// A value held as an unevaluated sum, twice as precise as T (Dekker, "A floating-point technique...", 1971).
-template <class T> struct Two {
+// A double-word number: the unevaluated sum hi + lo, twice as precise as T (Dekker, "A floating-point technique...", 1971).
+template <class T> struct DoubleWord {
   T hi, lo;
 };
-template <class T> PB_HD Two<T> quick_two_sum(T a, T b) {  // |a| >= |b|
+template <class T> PB_HD DoubleWord<T> quick_two_sum(T a, T b) {  // |a| >= |b|
   const T s = a + b;
   return {s, b - (s - a)};
 }
-template <class T> PB_HD Two<T> two_sum(T a, T b) {  // Knuth
+template <class T> PB_HD DoubleWord<T> two_sum(T a, T b) {  // Knuth
   const T s = a + b, t = s - a;
   return {s, (a - (s - t)) + (b - t)};
 }
@@ -122,16 +122,16 @@ template <class T> PB_HD T upper_half(T x) {
   constexpr bits_t<T> kMask = sizeof(T) == 4 ? bits_t<T>(0xfffff000u) : bits_t<T>(0xfffffffff8000000ull);
   return from_bits<T>(bits(x) & kMask);
 }
-template <class T> PB_HD Two<T> two_product(T a, T b) {
+template <class T> PB_HD DoubleWord<T> two_product(T a, T b) {
   const T p = a * b, ah = upper_half(a), al = a - ah, bh = upper_half(b), bl = b - bh;
   return {p, ((ah * bh - p) + ah * bl + al * bh) + al * bl};
 }
-template <class T> PB_HD Two<T> two_product(Two<T> a, Two<T> b) {
-  const Two<T> p = two_product(a.hi, b.hi);
+template <class T> PB_HD DoubleWord<T> two_product(DoubleWord<T> a, DoubleWord<T> b) {
+  const DoubleWord<T> p = two_product(a.hi, b.hi);
   return quick_two_sum(p.hi, T(p.lo + (a.hi * b.lo + a.lo * b.hi)));
 }
-template <class T> PB_HD Two<T> two_sum(Two<T> a, Two<T> b) {
-  const Two<T> s = two_sum(a.hi, b.hi);
+template <class T> PB_HD DoubleWord<T> two_sum(DoubleWord<T> a, DoubleWord<T> b) {
+  const DoubleWord<T> s = two_sum(a.hi, b.hi);
   return quick_two_sum(s.hi, T(s.lo + (a.lo + b.lo)));
 }
 

@@ -112,7 +112,7 @@ template <class T, if_real<T> = 0> PB_HD T log10(T x) {
 
 // log(u) + c, u = fl(1 + x), c makes up for the rounding of u. Near 0, u has too few bits of x: f is x itself.
 template <class T, if_real<T> = 0> PB_HD T log1p(T x) {
-  const Two<T> u = two_sum(T(1), x);
+  const DoubleWord<T> u = two_sum(T(1), x);
   const Split<T> e = split_exponent(u.hi);
   const bool near = e.k == 0;
   const T y = log_sum(select(near, x, T(e.m - 1)), e.k, select(near, T(0), T(u.lo / u.hi)));

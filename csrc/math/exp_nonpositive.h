@@ -14,7 +14,5 @@ template <class T, if_real<T> = 0> PB_HD T exp_nonpositive(T x) {
   const T power = from_bits<T>(bits(biased) << Float<T>::kMantissa);
   return power + power * p;
 }
-// Other scalars (counting) have one exponential for all.
-template <class A, std::enable_if_t<!is_real<A>, int> = 0> A exp_nonpositive(A x) { return exp(x); }
 
 }  // namespace pb::m

@@ -2,7 +2,7 @@
 //   unary.def     name_forward(x)       name_pullback(g, x, y)
 //   binary.def    name_forward(a, b)    name_pullback_a(g, a, b, y)    name_pullback_b(g, a, b, y)
 //   reduce.def    name_reduce::identity<A>()    ::map(x)    ::combine(a, b)
-// Predicates, comparisons and logic have a forward only, and return bool.
+// Predicates, comparisons and logic have a forward only, and return bool. So do ops whose pullback needs no kernel, with result A.
 #pragma once
 #include "math/scalar.h"
 
@@ -12,15 +12,15 @@ namespace pb {
   struct name##_forward {                                                  \
     template <class A> PB_HD RESULT operator()(A x) const { return EXPR; } \
   };
-#define PB_UNARY(name, FWD, PULL)                                                                \
-  PB_FUNCTOR1(name, A, FWD)                                                                      \
+#define PB_FORWARD(name, FWD) PB_FUNCTOR1(name, A, FWD)
+#define PB_FORWARD_NUMBER PB_FORWARD
+#define PB_PULLBACK(name, PULL)                                                                  \
   struct name##_pullback {                                                                       \
     template <class A>                                                                           \
     PB_HD A operator()([[maybe_unused]] A g, [[maybe_unused]] A x, [[maybe_unused]] A y) const { \
       return PULL;                                                                               \
     }                                                                                            \
   };
-#define PB_UNARY_NUMBER PB_UNARY
 #define PB_PREDICATE(name, EXPR) PB_FUNCTOR1(name, bool, EXPR)
 #define PB_LOGICAL(name, EXPR) PB_FUNCTOR1(name, bool, EXPR)
 #define PB_BITWISE(name, EXPR) PB_FUNCTOR1(name, A, EXPR)
@@ -45,11 +45,10 @@ template <> inline constexpr int kAngle<cos_pullback> = 1;
       return PULL;                                                                                                     \
     }                                                                                                                  \
   };
-#define PB_BINARY(name, FWD, PULL_A, PULL_B) \
-  PB_FUNCTOR2(name, A, FWD)                  \
-  PB_PULLBACK2(name##_pullback_a, PULL_A)    \
-  PB_PULLBACK2(name##_pullback_b, PULL_B)
-#define PB_BINARY_NUMBER PB_BINARY
+#define PB_FORWARD(name, FWD) PB_FUNCTOR2(name, A, FWD)
+#define PB_FORWARD_NUMBER PB_FORWARD
+#define PB_PULLBACK_A(name, PULL) PB_PULLBACK2(name##_pullback_a, PULL)
+#define PB_PULLBACK_B(name, PULL) PB_PULLBACK2(name##_pullback_b, PULL)
 #define PB_COMPARE(name, EXPR) PB_FUNCTOR2(name, bool, EXPR)
 #define PB_LOGICAL(name, EXPR) PB_FUNCTOR2(name, bool, EXPR)
 #define PB_BITWISE(name, EXPR) PB_FUNCTOR2(name, A, EXPR)

@@ -4,12 +4,12 @@
 
 namespace pb::m {
 
-// NaN wins, as in NumPy.
-// A gradient that is zero where its cotangent is, although the derivative is infinite or undefined there.
-template <class T, if_real<T> = 0> PB_HD T if_any(T g, T gradient) {
+// Returns `gradient`, but 0 instead of NaN if the cotangent g is 0: an infinite or undefined derivative then contributes nothing.
+template <class T, if_real<T> = 0> PB_HD T mask_nan_gradient(T g, T gradient) {
   return select((g == 0) & (gradient != gradient), T(0), gradient);
 }
 
+// max and min return NaN if either argument is NaN, as in NumPy.
 template <class T, if_real<T> = 0> PB_HD T max(T a, T b) { return select((a > b) | (a != a), a, b); }
 template <class T, if_real<T> = 0> PB_HD T min(T a, T b) { return select((a < b) | (a != a), a, b); }
 template <class T, if_integer<T> = 0> PB_HD T max(T a, T b) { return a > b ? a : b; }

@@ -10,29 +10,30 @@ PB_HD double log_second_tail(double z) {
   return poly(z, 0.4, 0.2857142857142937, 0.22222222221654733, 0.1818181833565416, 0.15384594934597917, 0.13334806212100603,
               0.11706195689881364, 0.11723603622905411);
 }
-template <class T> constexpr Two<T> kTwoThirds =
-    sizeof(T) == 4 ? Two<T>{T(0x1.555556p-1), T(-0x1.555556p-27)} : Two<T>{T(0x1.5555555555555p-1), T(0x1.5555555555555p-55)};
+template <class T> constexpr DoubleWord<T> kTwoThirds = sizeof(T) == 4
+                                                            ? DoubleWord<T>{T(0x1.555556p-1), T(-0x1.555556p-27)}
+                                                            : DoubleWord<T>{T(0x1.5555555555555p-1), T(0x1.5555555555555p-55)};
 
-// log(x), x > 0 and finite, to nearly twice the precision of T. A power of 1000 multiplies its error by up to 1000.
-template <class T> PB_HD Two<T> log_two(T x) {
+// Returns ln x, for x > 0 and finite, to nearly twice the precision of T. A power of 1000 multiplies its error by up to 1000.
+template <class T> PB_HD DoubleWord<T> log_double_word(T x) {
   const Split<T> e = split_exponent(x);
   const T f = e.m - 1;
-  const Two<T> d = two_sum(T(1), e.m);
+  const DoubleWord<T> d = two_sum(T(1), e.m);
   const T inverse = 1 / d.hi, s = f * inverse;
-  const Two<T> p = two_product(s, d.hi);
-  const Two<T> quotient{s, (((f - p.hi) - p.lo) - s * d.lo) * inverse};
-  const Two<T> z = two_product(quotient, quotient);
-  const Two<T> c = quick_two_sum(kTwoThirds<T>.hi, T(z.hi * log_second_tail(z.hi)));
-  const Two<T> cube = two_product(two_product(quotient, z), Two<T>{c.hi, T(c.lo + kTwoThirds<T>.lo)});
-  const Two<T> m = two_sum(Two<T>{T(2 * quotient.hi), T(2 * quotient.lo)}, cube);
-  return two_sum(Two<T>{T(e.k * Ln2<T>::hi), T(e.k * Ln2<T>::lo)}, m);
+  const DoubleWord<T> p = two_product(s, d.hi);
+  const DoubleWord<T> quotient{s, (((f - p.hi) - p.lo) - s * d.lo) * inverse};
+  const DoubleWord<T> z = two_product(quotient, quotient);
+  const DoubleWord<T> c = quick_two_sum(kTwoThirds<T>.hi, T(z.hi * log_second_tail(z.hi)));
+  const DoubleWord<T> cube = two_product(two_product(quotient, z), DoubleWord<T>{c.hi, T(c.lo + kTwoThirds<T>.lo)});
+  const DoubleWord<T> m = two_sum(DoubleWord<T>{T(2 * quotient.hi), T(2 * quotient.lo)}, cube);
+  return two_sum(DoubleWord<T>{T(e.k * Ln2<T>::hi), T(e.k * Ln2<T>::lo)}, m);
 }
 
 // The special cases are those of C99, annex F.9.4.4.
 template <class T, if_real<T> = 0> PB_HD T pow(T x, T y) {
   const T a = abs(x);
-  const Two<T> l = log_two(a);
-  const Two<T> e = two_product(l.hi, y);
+  const DoubleWord<T> l = log_double_word(a);
+  const DoubleWord<T> e = two_product(l.hi, y);
   const T low = e.lo + l.lo * y;
   const bool moderate = abs(e.hi) < T(2000);
   T r = exp_scaled(e.hi, select(moderate, low, T(0)), T(0));

@@ -17,8 +17,8 @@ PB_HD Quadrant reduce_half_pi(double x) {
   const double n = round(x * 0.6366197723675814);
   const double upper = (n + 0x1.8p78) - 0x1.8p78, lower = n - upper;
   const double r = (((x - upper * kHalfPi1) - lower * kHalfPi1) - upper * kHalfPi2) - lower * kHalfPi2;
-  const Two<double> s = two_sum(r, -(upper * kHalfPi3)), t = two_sum(s.hi, -(lower * kHalfPi3));
-  const Two<double> u = two_sum(t.hi, (s.lo + t.lo) - n * kHalfPi4);
+  const DoubleWord<double> s = two_sum(r, -(upper * kHalfPi3)), t = two_sum(s.hi, -(lower * kHalfPi3));
+  const DoubleWord<double> u = two_sum(t.hi, (s.lo + t.lo) - n * kHalfPi4);
   return {n - 4 * floor(n * 0.25), u.hi, u.lo};
 }
 // In float the parts would be too many: this one reduction is done in double, the rest is not.
@@ -81,14 +81,14 @@ PB_HD Quadrant reduce_far(double x) {
     p0 = ~p0 + 1, p1 = ~p1 + uint64_t(p0 == 0);
     p2 = ~p2 + uint64_t((p1 == 0) & (p0 == 0));
   }
-  Two<double> f{double(p2 >> 32) * 0x1p-30, 0};  // in pieces of 32 bits, which are exact
+  DoubleWord<double> f{double(p2 >> 32) * 0x1p-30, 0};  // in pieces of 32 bits, which are exact
   const double pieces[4] = {double(uint32_t(p2)) * 0x1p-62, double(p1 >> 32) * 0x1p-94, double(uint32_t(p1)) * 0x1p-126,
                             double(p0 >> 32) * 0x1p-158};
   for (int k = 0; k < 4; ++k) {
-    const Two<double> s = two_sum(f.hi, pieces[k]);
+    const DoubleWord<double> s = two_sum(f.hi, pieces[k]);
     f = quick_two_sum(s.hi, f.lo + s.lo);
   }
-  const Two<double> r = two_product(f, Two<double>{0x1.921fb54442d18p+0, 0x1.1a62633145c07p-54});
+  const DoubleWord<double> r = two_product(f, DoubleWord<double>{0x1.921fb54442d18p+0, 0x1.1a62633145c07p-54});
   const bool negative = signbit(x);
   const double sign = negative != below ? -1.0 : 1.0;
   return {double(negative ? (4 - quadrant) & 3 : quadrant), sign * r.hi, sign * r.lo};

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 from typing import Any as _Any
 
 from .check import check_gradients as check_gradients
-from .creation import (
+from .tensors.creation import (
     arange as arange, asarray as asarray, empty as empty, empty_like as empty_like, eye as eye, from_dlpack as from_dlpack,
     full as full, full_like as full_like, linspace as linspace, meshgrid as meshgrid, ones as ones, ones_like as ones_like,
     tensor as tensor, zeros as zeros, zeros_like as zeros_like,
 )  # fmt: skip
 from .debug import debug_nans as debug_nans
-from .devices import cuda as cuda, use_device as use_device
-from .dispatch import attach as _attach_numpy
-from .dtypes import bool_
-from .dtypes import (
+from .tensors.devices import cuda as cuda, use_device as use_device
+from .interop.dispatch import attach as _attach_numpy
+from .tensors.dtypes import bool_
+from .tensors.dtypes import (
     can_cast as can_cast, finfo as finfo, float16 as float16, float32 as float32, float64 as float64, iinfo as iinfo,
     int8 as int8, int16 as int16, int32 as int32, int64 as int64, isdtype as isdtype, result_type as result_type,
     uint8 as uint8, uint16 as uint16, uint32 as uint32, uint64 as uint64,
@@ -65,15 +65,16 @@ from .ops.sort import (
     unique_counts as unique_counts, unique_inverse as unique_inverse, unique_values as unique_values,
 )  # fmt: skip
 from .ops.triangle import tril as tril, triu as triu
-from .tape import GradientTape as GradientTape
-from .tensor import Parameter as Parameter, Tensor as Tensor
+from .autodiff.tape import GradientTape as GradientTape
+from .tensors.tensor import Parameter as Parameter, Tensor as Tensor
 
 if TYPE_CHECKING:
     import numpy as _numpy
 
-    from . import amp as amp, data as data, linalg as linalg, nn as nn, optim as optim, profile as profile
+    from . import amp as amp, data as data, linalg as linalg, nn as nn, optim as optim
     from .backends.native import trim as trim
-    from .profile.flops import flops as flops
+    from .profiling import profile as profile
+    from .profiling.flops import flops as flops
     from .replays.capture import capture as capture
     from .io import load as load, save as save
     from .ops import random as random
@@ -100,7 +101,7 @@ __array_api_version__ = "2024.12"
 
 def __array_namespace_info__() -> _Any:
     """Devices, dtypes and capabilities, by the names of the array API standard."""
-    from .namespace_info import NamespaceInfo
+    from .interop.namespace_info import NamespaceInfo
 
     return NamespaceInfo()
 
@@ -108,20 +109,20 @@ def __array_namespace_info__() -> _Any:
 
 _LAZY = {
     "amp": ".amp", "data": ".data", "linalg": ".linalg", "nn": ".nn", "optim": ".optim", "random": ".ops.random",
-    "load": ".io", "save": ".io", "profile": ".profile", "vmap": ".transforms.vmap",
+    "load": ".io", "save": ".io", "profile": ".profiling", "vmap": ".transforms.vmap",
     "grad": ".transforms.vjp", "value_and_grad": ".transforms.vjp", "vjp": ".transforms.vjp", "jvp": ".transforms.jvp",
     "linearize": ".transforms.jvp", "hvp": ".transforms.jvp", "jacobian": ".transforms.jacobian",
     "hessian": ".transforms.jacobian", "black_box": ".transforms.black_box", "checkpoint": ".transforms.checkpoint",
     "custom_gradient": ".transforms.custom", "straight_through": ".transforms.custom", "memo": ".transforms.memo",
     "capture": ".replays.capture", "scan": ".transforms.scan", "per_example_grad": ".transforms.per_example",
-    "per_example_norm": ".transforms.per_example", "weighted_grad": ".transforms.per_example", "flops": ".profile.flops",
+    "per_example_norm": ".transforms.per_example", "weighted_grad": ".transforms.per_example", "flops": ".profiling.flops",
     "trim": ".backends.native",
 }  # fmt: skip
 
 
 def __getattr__(name: str) -> _Any:
     if name == "bfloat16":
-        from .dtypes import bfloat16 as make
+        from .tensors.dtypes import bfloat16 as make
 
         value: _Any = make()
     elif name in _LAZY:

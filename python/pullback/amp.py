@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from . import gpu
 from .backends import native
+from .tensors import gpu
 
 __all__ = ["autocast"]
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from . import devices, dtypes
-from .creation import asarray
+from .autodiff.tape import GradientTape
 from .errors import GradientCheckError, TapeError, ZeroGradientWarning
-from .tape import GradientTape
-from .tensor import Tensor
+from .tensors import devices, dtypes
+from .tensors.creation import asarray
+from .tensors.tensor import Tensor
 from .tree import flatten, unflatten
 
 ELEMENTWISE_UP_TO = 64  # elements of one argument; larger ones are checked along random directions

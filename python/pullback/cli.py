@@ -101,10 +101,11 @@ def _info(options: argparse.Namespace) -> int:
 def _facts() -> list[tuple[str, str]]:
     import numpy as np
 
-    from . import __version__, backends, devices
+    from . import __version__, backends
+    from .autodiff.primitive import OPS
     from .backends import native
-    from .primitive import OPS
-    from .profile.peaks import processor
+    from .profiling.peaks import processor
+    from .tensors import devices
 
     module = native.module
     native_count = len([op for op in OPS.values() if op.native])
@@ -128,7 +129,7 @@ def _facts() -> list[tuple[str, str]]:
 
 
 def _gpus() -> str:
-    from . import gpu
+    from .tensors import gpu
 
     found = gpu.need()
     if found.simulated:
@@ -171,8 +172,9 @@ def _is_view(op: Any) -> bool:
 
 
 def _op_rows() -> list[tuple[str, ...]]:
-    from . import backends, gpu
-    from .primitive import OPS
+    from . import backends
+    from .autodiff.primitive import OPS
+    from .tensors import gpu
 
     kernels = None if backends.why_not("cuda") else gpu.need().kernels
     rows: list[tuple[str, ...]] = []
@@ -204,8 +206,8 @@ def _show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
 def _train(options: argparse.Namespace) -> int:
     from tqdm import tqdm
 
-    from . import train
-    from .profile import table
+    from .examples import digits as train
+    from .profiling import table
 
     try:
         os.makedirs(options.out, exist_ok=True)  # before an hour of training, not after
@@ -234,7 +236,7 @@ def _train(options: argparse.Namespace) -> int:
 
 
 def _profile(options: argparse.Namespace) -> int:
-    from .profile import command
+    from .profiling import command
 
     program = command.Program(options.program, options.arguments, options.is_module)
     files = {option: path for option in command.WRITERS if (path := getattr(options, option))}

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from . import devices, dtypes
+from .autodiff.kept import Listening
+from .autodiff.listeners import listeners
+from .autodiff.primitive import Op
+from .autodiff.site import call_site, line_of
 from .errors import NonFiniteError, TapeError
-from .kept import Listening
-from .listeners import listeners
-from .primitive import Op
-from .site import call_site, line_of
-from .tensor import Tensor
+from .tensors import devices, dtypes
+from .tensors.tensor import Tensor
 
 
 class debug_nans(Listening):  # a context manager reads as a verb

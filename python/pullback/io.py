@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -13,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from . import devices, dtypes
-from .creation import asarray
 from .errors import DTypeError, FileFormatError, PullbackError
-from .tensor import Tensor
+from .tensors import devices, dtypes
+from .tensors.creation import asarray
+from .tensors.tensor import Tensor
 
 try:
     import fcntl
@@ -40,9 +41,10 @@ def save(path: str | os.PathLike[str], tree: Any) -> None:
     the mode, the access lists and where possible the owner of the one that it replaces. Where the path is a symbolic link, the file
     that it leads to is replaced; other names of that file (hard links) keep the old contents.
 
-    Raises: PullbackError, naming the path of what cannot be saved, or the Parameter that another thread changed meanwhile; OSError
-    from the disk, with the old file untouched.
+    Raises: PullbackError, naming the path of what cannot be saved, or the Parameter that another thread changed meanwhile;
+    IsADirectoryError, FileNotFoundError, PermissionError or another OSError, with the old file untouched.
     """
+    place = _path("save", path)
     tensors: dict[str, Any] = {}
     versions: list[tuple[Any, int]] = []
     try:
@@ -55,10 +57,10 @@ def save(path: str | os.PathLike[str], tree: Any) -> None:
     for x, version in versions:
         if x.storage.version != version:
             raise PullbackError(
-                f"save: {x.label() if hasattr(x, 'label') else 'a Parameter'} was changed by another thread while it was saved, so "
-                f"the file would hold parts of two values. Save between two steps."
+                f"save: {x.storage.label()} was changed by another thread while it was saved, so the "
+                f"file would hold parts of two values. Save between two steps."
             )
-    _write_whole(Path(path), data)
+    _write_whole(place, data)
 
 
 def _take_apart(tree: Any, path: str, tensors: dict[str, Any], around: tuple[int, ...], versions: list[tuple[Any, int]]) -> Any:
@@ -134,7 +136,7 @@ def _write_whole(path: Path, data: bytes) -> None:
             with suppress(OSError):
                 os.unlink(beside)
         if isinstance(error, OSError) and error.errno:
-            raise OSError(error.errno, error.strerror, str(path)) from None  # in the user's words: not the file beside
+            raise _in_words(error, path) from None  # of the same class, and not of the file beside
         raise
     with suppress(OSError):  # a folder that cannot be read, and on Windows any: the file is there, whole
         descriptor = os.open(folder, os.O_RDONLY)
@@ -143,6 +145,27 @@ def _write_whole(path: Path, data: bytes) -> None:
         finally:
             os.close(descriptor)
     _remove_unfinished(folder)
+
+
+def _in_words(error: OSError, path: Path) -> OSError:
+    """The error with what was asked and what to do. The class of an OSError follows from its number, which stays."""
+    folder = os.path.dirname(os.path.realpath(path))
+    words = {
+        errno.EISDIR: "save: the path is that of a folder, which a file cannot replace. Give the name of a file in it",
+        errno.ENOENT: f'save: there is no folder "{folder}". Make it first, with os.makedirs',
+        errno.ENOTDIR: f'save: "{folder}" is no folder, so that no file can be in it. Give the path of a file in a folder',
+        errno.ENOSPC: f"save: {error.strerror}, and the old file is as it was. Make room, or save elsewhere",
+    }
+    denied = f'save: no file can be written in the folder "{folder}" ({error.strerror}). Save in another, or change its mode'
+    words.update(dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), denied))
+    known = denied if error.errno == errno.ENOENT and os.path.isdir(folder) else words.get(error.errno or 0)  # as in /proc
+    return OSError(error.errno, known or f"save: {error.strerror}", str(path))
+
+
+def _path(op: str, path: Any) -> Path:
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(f"{op}: the path of the file is of type {type(path).__name__}. Give a str or a pathlib.Path.")
+    return Path(path)
 
 
 def _open_beside(folder: str, mode: int) -> tuple[Any, str]:
@@ -194,11 +217,11 @@ def load(path: str | os.PathLike[str], *, device: str | None = None) -> Any:
 
     Raises: FileNotFoundError; FileFormatError naming the file and what is wrong with it; DeviceError.
     """
-    path = Path(path)
+    path = _path("load", path)
     try:
         data = path.read_bytes()
-    except FileNotFoundError:
-        raise
+    except FileNotFoundError as error:
+        raise FileNotFoundError(error.errno, "load: there is no such file. Check the path", str(path)) from None
     except OSError as error:
         raise FileFormatError(f'load: "{path}" cannot be read: {error.strerror or error}.') from error
     tensors, metadata = _parse(path, data)

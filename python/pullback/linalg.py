@@ -1,110 +1,13 @@
-"""pb.linalg: products, diagonals and norms under their array API names. (Factorisations are not here yet.)"""
+"""pb.linalg: products, diagonals and norms under their array API names. (Factorisations are not here yet.)
 
-from __future__ import annotations
+No other name is in this module, so that `dir(pb.linalg)` shows what users may call.
+"""
 
-import math
-from numbers import Real
-from typing import Any
-
-from .creation import arange
-from .dtypes import is_float
-from .errors import ShapeError
-from .operand import as_tensor
-from .ops._shapes import integer, normalize_axis
-from .ops.cast import in_dtype
-from .ops.elementwise import abs as absolute, equal, sign, sqrt, square, where
-from .ops.index import take_along_axis
 from .ops.linalg import matmul, outer, tensordot, vecdot
-from .ops.reduce import count_nonzero, max, min, sum
-from .ops.shape import broadcast_to, concat, matrix_transpose, moveaxis, reshape
-from .tensor import Tensor
+from .ops.matrices import cross, diagonal, matrix_norm, norm, trace, vector_norm
+from .ops.shape import matrix_transpose
 
 __all__ = [
     "cross", "diagonal", "matmul", "matrix_norm", "matrix_transpose", "norm", "outer", "tensordot", "trace", "vecdot",
     "vector_norm",
 ]  # fmt: skip
-
-
-def diagonal(x: Any, /, *, offset: int = 0) -> Tensor:
-    """The elements x[..., i, i + offset] of each matrix. Raises ShapeError for fewer than two axes."""
-    x = as_tensor(x)
-    if x.ndim < 2:
-        raise ShapeError(f"diagonal: shape {x.shape} has no two last axes.")
-    rows, columns = x.shape[-2:]
-    offset = integer("diagonal", "offset", offset)
-    first = -offset if offset < 0 else 0
-    length = len(range(rows)[first:][: len(range(columns)[first + offset :])])
-    kept = x[..., first : first + length, :]
-    positions = reshape(arange(first + offset, first + offset + length, device=x.device), (length, 1))
-    picked = take_along_axis(kept, broadcast_to(positions, (*kept.shape[:-1], 1)), axis=-1)
-    return reshape(picked, kept.shape[:-1])
-
-
-def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
-    """The sum of each matrix's diagonal. Raises ShapeError for fewer than two axes."""
-    return sum(diagonal(x, offset=offset), axis=-1, dtype=dtype)
-
-
-def cross(a: Any, b: Any, /, *, axis: int = -1) -> Tensor:
-    """The cross products of vectors of length 3 along an axis. Raises ShapeError for another length."""
-    a, b = as_tensor(a), as_tensor(b)
-    axis = integer("cross", "axis", axis)
-    a, b = moveaxis(a, axis, -1), moveaxis(b, axis, -1)
-    if a.shape[-1] != 3 or b.shape[-1] != 3:
-        raise ShapeError(f"cross: axis {axis} has lengths {a.shape[-1]} and {b.shape[-1]}; both must be 3.")
-    next_a, next_b = (concat([v[..., 1:], v[..., :1]], axis=-1) for v in (a, b))
-    last_a, last_b = (concat([v[..., 2:], v[..., :2]], axis=-1) for v in (a, b))
-    return moveaxis(next_a * last_b - last_a * next_b, -1, axis)
-
-
-def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: float = 2) -> Tensor:
-    """The norm (sum |x|^ord)^(1/ord) over the axes (of all elements where None); ord may be 0 and ±inf.
-
-    The gradient of a zero vector's norm is zero.
-    """
-    x = as_tensor(x)
-    if not isinstance(ord, Real):
-        raise ShapeError(f"vector_norm: ord={ord!r} is not a number. Use 2, 1, 0, inf, -inf or another power.")
-    if is_float(x.dtype) and x.dtype.itemsize == 2:  # its squares and their sum do not fit
-        return in_dtype(vector_norm(in_dtype(x, "float32"), axis=axis, keepdims=keepdims, ord=ord), x.dtype)
-    if ord == math.inf:
-        return max(absolute(x), axis=axis, keepdims=keepdims)
-    if ord == -math.inf:
-        return min(absolute(x), axis=axis, keepdims=keepdims)
-    if ord == 0:
-        return count_nonzero(x, axis=axis, keepdims=keepdims).astype(x.dtype)
-    if ord == 1:
-        return sum(x * sign(x), axis=axis, keepdims=keepdims)
-    total = sum(square(x) if ord == 2 else absolute(x) ** ord, axis=axis, keepdims=keepdims)
-    zero = equal(total, 0)
-    inside = where(zero, 1.0, total)
-    return where(zero, 0.0 if ord > 0 else math.inf, sqrt(inside) if ord == 2 else inside ** (1 / ord))
-
-
-def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Tensor:
-    """A norm of each matrix in the last two axes: "fro", or the largest (1, inf) or smallest (-1, -inf) absolute column or
-    row sum. Raises ShapeError for fewer than two axes or a norm that needs singular values.
-    """
-    x = as_tensor(x)
-    if x.ndim < 2:
-        raise ShapeError(f"matrix_norm: shape {x.shape} has no two last axes.")
-    if ord == "fro":
-        return vector_norm(x, axis=(-2, -1), keepdims=keepdims)
-    if ord not in (1, -1, math.inf, -math.inf):
-        raise ShapeError(f"matrix_norm: ord={ord!r} needs singular values, which are not here yet; use 'fro', 1, -1, inf or -inf.")
-    sums = sum(absolute(x), axis=-2 if ord in (1, -1) else -1, keepdims=True)
-    largest = max(sums, axis=(-2, -1), keepdims=True) if ord > 0 else min(sums, axis=(-2, -1), keepdims=True)
-    return largest if keepdims else reshape(largest, x.shape[:-2])
-
-
-def norm(x: Any, /, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Tensor:
-    """NumPy's norm: of a vector along one axis, of matrices over two, of all elements where neither ord nor axis is given."""
-    x = as_tensor(x)
-    if axis is None and (ord is None or x.ndim == 1):
-        return vector_norm(x, keepdims=keepdims, ord=2 if ord is None else ord)
-    if axis is None or isinstance(axis, tuple):
-        axes = (-2, -1) if axis is None else tuple([normalize_axis("norm", a, x.ndim) for a in axis])
-        if len(axes) == 2:
-            y = matrix_norm(moveaxis(x, axes, (-2, -1)), ord="fro" if ord is None else ord, keepdims=keepdims)
-            return moveaxis(y, (-2, -1), axes) if keepdims else y
-    return vector_norm(x, axis=axis, keepdims=keepdims, ord=2 if ord is None else ord)

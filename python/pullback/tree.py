@@ -9,8 +9,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, Final
 
-from .errors import ShapeError
-from .tensor import Parameter, Tensor
+from .errors import PullbackError, ShapeError
+from .tensors.tensor import Parameter, Tensor
 
 LEAVES: Final[set[type]] = {Tensor, Parameter}  # classes that are known to be leaves
 _NAMESPACE: Final = "pullback"  # optree's, for the dataclasses that we have met
@@ -29,7 +29,13 @@ def flatten(tree: Any) -> tuple[list[Any], Any]:
 def _by_optree(tree: Any, none_is_leaf: bool = False) -> tuple[list[Any], Any]:
     import optree
 
-    leaves, spec = optree.tree_flatten(tree, none_is_leaf=none_is_leaf, namespace=_NAMESPACE)
+    try:
+        leaves, spec = optree.tree_flatten(tree, none_is_leaf=none_is_leaf, namespace=_NAMESPACE)
+    except ShapeError:  # from a comparison of two keys
+        raise PullbackError(
+            "a dict has tensors as its keys, which have no order by which it could be taken apart. Use strings or numbers as keys, "
+            "or give a list."
+        ) from None
     return _by_optree(tree, none_is_leaf) if _met_dataclasses(leaves) else (leaves, spec)
 
 

@@ -1,4 +1,5 @@
-// Stands in for cpu/blas.cpp: what a product costs that no kernel of this backend does, by the textbook.
+// Replaces cpu/blas.cpp in the counting build. Products that the backend leaves to BLAS run in textbook loops here, so that their
+// operations count.
 #include "cpu/blas.h"
 
 namespace pb::cpu {

@@ -1,10 +1,12 @@
-// Stands in for cpu/registers.h: vectors of numbers that are counted are arrays of the same size, an operation for each lane.
+// Replaces cpu/registers.h in the counting build. Vectors of counting scalars are arrays of the same size, and each lane counts its
+// operations.
 #pragma once
 #include "count/prelude.h"
 
 namespace pb::cpu {
 
-// PB_COUNT_LANES: of float. With one, a kernel does what its formula says; with sixteen as on the widest level, padding too.
+// PB_COUNT_LANES is the number of float lanes. With one lane a kernel does exactly the work that its formula states. With sixteen,
+// as on the widest level, it also does the work on padding.
 constexpr int kVectorBytes = PB_COUNT_LANES == 1 ? 8 : PB_COUNT_LANES * 4;
 constexpr int kRegisters = 32;
 template <class T> constexpr int kWidth = PB_COUNT_LANES == 1 ? 1 : kVectorBytes / int(sizeof(T));
@@ -81,7 +83,7 @@ template <class T> Vector<T> interleave_high(const Vector<T>& a, const Vector<T>
   return interleave<T>(a, b, kWidth<T> / 2);
 }
 
-// The levels that people have multiply and add in one instruction.
+// Counts as one operation per lane, because every level from v3 on multiplies and adds in one instruction.
 template <class T> Vector<T> multiply_add(const Vector<T>& a, const Vector<T>& b, const Vector<T>& c) {
   Vector<T> v;
   for (int i = 0; i < kWidth<T>; ++i) v.lane[i] = count::fused(a.lane[i], b.lane[i], c.lane[i]);

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .. import config, gpu
+from .. import config
+from ..tensors import gpu
 from . import native, reference
 
 

@@ -6,7 +6,9 @@ import importlib
 import platform
 from typing import Any
 
-from .. import config, door, gpu, gpu_libraries
+from .. import config
+from ..launch import door
+from ..tensors import gpu, gpu_libraries
 
 LEVELS = (4, 3, 2)  # of x86-64
 

@@ -9,9 +9,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from .. import capturing, door, gpu
+from ..autodiff.example import Example
 from ..errors import OutOfMemoryError
-from ..example import Example
+from ..launch import capturing, door
+from ..tensors import gpu
 
 TOO_LARGE: Final = ("too big", "too large", "Maximum allowed")  # in NumPy's words for arrays of more bytes than an address reaches
 
@@ -30,7 +31,7 @@ def device_number(arrays: Sequence[Any]) -> int | None:
 
 def runner(op: Any) -> Callable[..., Any]:
     """A kernel for `op` that runs its reference. It refuses what a native one does, so that both promote alike."""
-    from ..refusal import Refused
+    from ..launch.refusal import Refused
 
     count = len(op.names) - op.params
 
@@ -63,11 +64,11 @@ def run(op: Any, arrays: Sequence[Any], params: Sequence[Any]) -> Any:
         try:
             with np.errstate(all="ignore"):
                 y = xp.asarray(op.reference(xp, *wide, *params))
+                return y.astype(half) if half and y.dtype == np.float32 else y
         except (MemoryError, ValueError) as error:
             if isinstance(error, MemoryError) or any([words in str(error) for words in TOO_LARGE]):
                 raise OutOfMemoryError(f"{op.name}: not enough memory ({error}).") from error
             raise
-        return y.astype(half) if half and y.dtype == np.float32 else y
 
     if number is not None:
         with gpu.need().working(number):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..creation import asarray
-from ..tensor import Tensor
+from ..tensors.creation import asarray
+from ..tensors.tensor import Tensor
 
 FOLD = 5  # every fifth image of a class is for testing
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import index
 from typing import Any
 
-from .. import door
-from ..creation import arange, asarray, can_change
 from ..errors import PullbackError, ShapeError
+from ..launch import door
 from ..ops.random import Generator
 from ..ops.shape import copy, stack
-from ..tensor import Tensor
+from ..tensors.creation import arange, asarray, can_change
+from ..tensors.tensor import Tensor
 
 
 class Loader:

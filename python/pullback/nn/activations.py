@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import PullbackError
-from ..operand import as_tensor
 from ..ops import elementwise, rows
-from ..tensor import Tensor
+from ..tensors.operand import as_tensor
+from ..tensors.tensor import Tensor
 from .module import Module
 
 

@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from operator import index
 from typing import Any
 
-from .. import dtypes
-from ..creation import empty
 from ..errors import DTypeError, PullbackError, ShapeError
-from ..operand import as_tensor, own
 from ..ops._shapes import normalize_axis
 from ..ops.index import take
-from ..ops.linear import linear
+from ..ops.linear import ACTIVATIONS, linear
 from ..ops.random import Generator, dropout
 from ..ops.shape import reshape
-from ..tensor import Parameter, Tensor
+from ..tensors import dtypes
+from ..tensors.creation import empty
+from ..tensors.operand import as_tensor, own
+from ..tensors.tensor import Parameter, Tensor
 from . import init
-from .activations import ReLU, Sigmoid, Tanh
+from .activations import ReLU, Sigmoid, SiLU, Tanh
 from .module import Module
 
 
@@ -60,9 +60,10 @@ def _positive(layer: str, **lengths: Any) -> list[int]:
     return [index(value) for value in lengths.values()]
 
 
-# Linear with one of these after it runs as one launch. The bits are the same: in the kernel, too, an activation sees the
-# rounded sum. Half precision is rounded once there instead of twice, so it is left alone but for relu, which is exact.
-_FUSED: dict[type[Module], str] = {ReLU: "relu", Tanh: "tanh", Sigmoid: "sigmoid"}
+# The modules whose op `linear` fuses. A Linear with one of these after it runs as one launch. The bits are the same, because the
+# activation sees the rounded sum in the kernel, too. Half precision would be rounded once there instead of twice, so it is not
+# fused, except with relu, which is exact.
+_FUSED = {module: name for module in (ReLU, Sigmoid, SiLU, Tanh) if (name := module.__name__.lower()) in ACTIVATIONS}
 
 
 class Sequential(Module):

@@ -6,16 +6,17 @@ import math
 from functools import cached_property
 from typing import Any
 
-from .. import capturing, devices, dtypes
 from ..errors import DTypeError, PullbackError, ShapeError
-from ..operand import as_tensor
+from ..launch import capturing
 from ..ops._shapes import real
 from ..ops.elementwise import abs, exp, less, log, not_equal, softplus as _softplus, square, where
 from ..ops.index import take, take_along_axis
 from ..ops.reduce import mean, sum
 from ..ops.rows import cross_entropy_rows, divide_by_count, log_softmax
 from ..ops.shape import expand_dims, moveaxis, reshape, squeeze
-from ..tensor import Tensor
+from ..tensors import devices, dtypes
+from ..tensors.operand import as_tensor
+from ..tensors.tensor import Tensor
 
 REDUCTIONS = ("mean", "sum", "none")
 

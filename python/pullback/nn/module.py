@@ -5,17 +5,19 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 
-from .. import capturing, devices, door, dtypes
-from ..creation import asarray
+from ..autodiff.site import warn
 from ..errors import DeviceError, DTypeError, PrecisionWarning, PullbackError, ShapeError
+from ..launch import capturing, door
 from ..ops.shape import stop_gradient
-from ..precision import made, was_float64_array
-from ..site import warn
-from ..tensor import Parameter, Tensor
+from ..tensors import devices, dtypes
+from ..tensors.creation import asarray
+from ..tensors.precision import made, was_float64_array
+from ..tensors.tensor import Parameter, Tensor
 from ..tree import flatten
 
 
@@ -50,11 +52,16 @@ class Module:
     """What layers and networks are. Set Parameters, Modules, or lists, tuples and dicts of them as attributes in
     `__init__` (there is nothing to call first), and write `forward`.
 
+    A Parameter gives way to another Parameter or to None only. Where something else takes its place, setting an attribute raises
+    PullbackError at once; in a list or a dict, which cannot refuse it, `parameters()`, `state_dict()` and all else that looks for
+    Parameters raises it.
+
     Names are the paths: `"encoder.layers.0.weight"`. A Parameter without a name of its own gets its path as its name.
     """
 
     training: bool = True
     _path: str = ""
+    _places: Mapping[str, Mapping[str, int]] = MappingProxyType({})  # serials of Parameters in containers, by attribute and path
 
     def __setattr__(self, name: str, value: Any) -> None:
         held = vars(self).get(name)
@@ -69,11 +76,32 @@ class Module:
                 f"neither trained nor saved. Use {name}.assign(value) to change its value, a new pb.Parameter(value) to replace "
                 f"it, or None to remove it."
             )
+        if name in self._places or isinstance(value, (list, tuple, dict)):
+            self._remember(name, value)
         if isinstance(value, (Parameter, Module)) or isinstance(held, (Parameter, Module)):
             if value is held:  # as after net.weight -= g, which has changed the Parameter in place
                 return
             capturing.tell_change(f"setting {type(self).__name__}.{name}", "Use p.assign(value) to change a Parameter's value.")
         object.__setattr__(self, name, value)
+
+    def _remember(self, name: str, value: Any) -> None:
+        """Remembers where an attribute holds Parameters in lists, tuples and dicts. Raises PullbackError if one was lost there.
+
+        A list cannot refuse what is put into it, as `__setattr__` does. So what happened is found when the Parameters are next
+        asked for: by an optimizer, a state dictionary, or a name.
+        """
+        now = {path: p.serial for path, p in _tensors_in(value, name)}
+        for path, serial in self._places.get(name, {}).items() if name in vars(self) else ():
+            if path not in now and serial not in now.values() and (here := _leaf_at(value, name, path)) is not None:
+                raise PullbackError(
+                    f"{type(self).__name__}.{path} held a Parameter, and a {type(here).__name__} in its place would be neither "
+                    f"trained nor saved. Use p.assign(value) to change the Parameter's value, put a new pb.Parameter(value) there "
+                    f"to replace it, or None to remove it."
+                )
+        places = {key: kept for key, kept in self._places.items() if key != name}
+        if now and not isinstance(value, Parameter):
+            places[name] = now
+        object.__setattr__(self, "_places", places)
 
     def forward(self, *args: Any, **options: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__} has no forward method; define forward(self, x).")
@@ -148,7 +176,9 @@ class Module:
         found: dict[int, tuple[str, Parameter]] = {}
         for prefix, module in self.named_modules():
             module._path = sys.intern(prefix)  # scopes are kept by it
-            for name, value in vars(module).items():
+            for name, value in list(vars(module).items()):
+                if name in module._places or (isinstance(value, (list, tuple, dict)) and name != "_places"):
+                    module._remember(name, value)
                 for path, p in _tensors_in(value, _join(prefix, name)):
                     if id(p) not in found:
                         found[id(p)] = (path, p)
@@ -268,6 +298,13 @@ def _tensors_in(value: Any, path: str) -> Iterator[tuple[str, Parameter]]:
     elif not isinstance(value, Module):
         for inner, x in _items(path, value):
             yield from _tensors_in(x, inner)
+
+
+def _leaf_at(value: Any, path: str, wanted: str) -> Any:
+    """What stands at the path if that is no container and no Module; where the path ends above it, what stands there. Else None."""
+    if isinstance(value, (list, tuple, dict)):
+        return next((x for inner, y in _items(path, value) if (x := _leaf_at(y, inner, wanted)) is not None), None)
+    return value if not isinstance(value, Module) and (wanted == path or wanted.startswith(path + ".")) else None
 
 
 def _say_where(error: Any, module: Module) -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ..creation import ones, zeros
 from ..errors import ShapeError
-from ..operand import as_tensor
 from ..ops.rows import layer_norm, rms_norm
-from ..tensor import Parameter, Tensor
+from ..tensors.creation import ones, zeros
+from ..tensors.operand import as_tensor
+from ..tensors.tensor import Parameter, Tensor
 from .module import Module
 
 

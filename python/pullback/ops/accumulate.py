@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from ..autodiff.batching import Batched
+from ..autodiff.listeners import listeners
 from ..backends import kernel_for
-from ..batching import Batched
-from ..listeners import listeners
-from ..refusal import Refused
-from ..tensor import Tensor
+from ..launch.refusal import Refused
+from ..tensors.tensor import Tensor
 from .elementwise import add
 from .shape import unbroadcast
 

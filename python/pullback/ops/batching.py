@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from ..batching import pull, spread
-from ..dtypes import float64, int64
-from ..primitive import Op, apply
-from ..tensor import Tensor
+from ..autodiff.batching import pull, spread
+from ..autodiff.primitive import Op, apply
+from ..tensors.dtypes import float64, int64
+from ..tensors.tensor import Tensor
+from ._counts import ACTIVATIONS
 
 Rule = Callable[[Op, int, Sequence[Any], Sequence[bool], Sequence[Any]], Tensor]
 PullRule = Callable[[Any, int, Sequence[Any], Sequence[bool]], Any]  # of a primitive.Rule, on (g, *kept)
@@ -149,8 +150,7 @@ def pull_layer(rule: Any, size: int, values: Sequence[Any], on: Sequence[bool]) 
 @cache
 def _of_layers() -> tuple[Any, ...]:
     """What pull_layer needs of modules that import this one, looked up once: an import in a function takes a microsecond."""
-    from ..primitive import OPS
-    from .linear import ACTIVATIONS
+    from ..autodiff.primitive import OPS
     from .reduce import sum_over
     from .shape import matrix_transpose, reshaped
 
@@ -175,7 +175,7 @@ def _tables(x: Tensor, axis: int) -> tuple[Tensor, int]:
 
 def _numbered(indices: Tensor, length: int) -> Tensor:
     """Indices into tables of that length each, as indices into all of them."""
-    from ..creation import arange
+    from ..tensors.creation import arange
     from .shape import reshape
 
     first = arange(indices.shape[0], device=indices.device) * length
@@ -338,9 +338,9 @@ def row_losses(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params:
 
 def layer(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
     """linear(x, weight, bias, activation): one layer for all examples, or a layer for each."""
-    from ..primitive import OPS
+    from ..autodiff.primitive import OPS
     from .linalg import matmul
-    from .linear import ABSENT, ACTIVATIONS
+    from .linear import ABSENT
     from .shape import matrix_transpose, reshape, reshaped
 
     x, weight, bias = xs
@@ -365,7 +365,7 @@ def drawing(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Se
 
 def shuffling(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
     """permutation(state, count): the order of random numbers."""
-    from ..primitive import OPS
+    from ..autodiff.primitive import OPS
 
     numbers = apply(OPS["uniform"], (xs[0][0],), ((size, params[0]), float64, 0.0, 1.0))
     return apply(OPS["argsort"], (numbers,), (1, False, True))
@@ -373,7 +373,7 @@ def shuffling(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: 
 
 def dropping(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
     """dropout(x, state, p): another mask for each example where the state is drawn for each, otherwise one for all."""
-    from ..creation import ones
+    from ..tensors.creation import ones
 
     x, state = xs
     if on[1]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import dtypes
-from ..operand import own
-from ..primitive import ZERO, apply
-from ..tensor import Tensor
+from ..autodiff.primitive import ZERO, apply
+from ..tensors import dtypes
+from ..tensors.operand import own
+from ..tensors.tensor import Tensor
 from ._examples import normal
 from .kinds import LINEAR, no_flops, op
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ..autodiff.primitive import OPS, ZERO, same
 from ..backends.reference import special
-from ..creation import asarray
-from ..dtypes import is_float
-from ..operand import Number, as_tensor, operand, own
-from ..primitive import OPS, ZERO, same
-from ..tensor import Tensor
+from ..tensors.creation import asarray
+from ..tensors.dtypes import is_float
+from ..tensors.operand import Number, as_tensor, operand, own
+from ..tensors.tensor import Tensor
 from .kinds import BINARY, COMPARE, NEIGHBOUR, SELECT, binary, check_numbers, named, op, per_element, unary
 
 TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
@@ -151,7 +151,7 @@ floor_divide = binary("floor_divide", reference=_floor_divide, pullback=(ZERO, Z
 remainder = binary("remainder", reference=lambda xp, a, b: xp.remainder(a, b), takes="number",
                    pullback=(same, lambda g, a, b: -(g * floor_divide(a, b))), domain=(0.3, 3))  # fmt: skip
 atan2 = binary("atan2", reference=lambda xp, a, b: xp.arctan2(a, b), takes="float",
-               singular=True, pullback=(lambda g, a, b: _atan2_pullback_a(g, a, b), lambda g, a, b: _atan2_pullback_b(g, a, b)))  # fmt: skip
+               singular=True, pullback=(lambda g, a, b: g * _atan2_slope(_kept(a), _kept(b), True), lambda g, a, b: -(g * _atan2_slope(_kept(a), _kept(b), False))))  # fmt: skip
 hypot = binary("hypot", reference=lambda xp, a, b: xp.hypot(a, b), takes="float",
                pullback=(lambda g, a, y: _hypot_pullback(g, a, y), lambda g, b, y: _hypot_pullback(g, b, y)), doc="sqrt(a² + b²); derivative 0 at 0.")  # fmt: skip
 logaddexp = binary("logaddexp", reference=lambda xp, a, b: xp.logaddexp(a, b), takes="float",
@@ -184,16 +184,12 @@ def _pow_pullback_b(g: Tensor, a: Any, b: Tensor, y: Tensor) -> Tensor:
     return g * where(flat, 0.0, y * log(where(flat, 1.0, a)))
 
 
-def _atan2_pullback_a(g: Tensor, a: Any, b: Any) -> Tensor:
-    """g * (b / (a * a + b * b))"""
-    a, b = _kept(a), _kept(b)
-    return g * (b / (a * a + b * b))
-
-
-def _atan2_pullback_b(g: Tensor, a: Any, b: Any) -> Tensor:
-    """-(g * (a / (a * a + b * b)))"""
-    a, b = _kept(a), _kept(b)
-    return -(g * (a / (a * a + b * b)))
+def _atan2_slope(a: Any, b: Any, of_a: bool) -> Tensor:
+    """b / (a² + b²) for a, otherwise a / (a² + b²), by the ratio of the smaller number to the larger one, as the kernel does."""
+    steep = greater(*[abs(x) if isinstance(x, Tensor) else math.fabs(x) for x in (a, b)])
+    large, small = where(steep, a, b), where(steep, b, a)
+    ratio = where(isinf(small), 0.0, small) / large
+    return (where(steep, ratio, 1.0) if of_a else where(steep, 1.0, ratio)) / (1.0 + ratio * ratio) / large
 
 
 def _hypot_pullback(g: Tensor, a: Any, y: Tensor) -> Tensor:
@@ -225,8 +221,8 @@ def _kept(x: Any) -> Any:
     return x.array if isinstance(x, Number) else x
 
 
-if_any = binary(
-    "if_any", reference=lambda xp, a, b: xp.where((a == 0) & xp.isnan(b), xp.zeros_like(b), b), takes="float",
+mask_nan_gradient = binary(
+    "mask_nan_gradient", reference=lambda xp, a, b: xp.where((a == 0) & xp.isnan(b), xp.zeros_like(b), b), takes="float",
     pullback=(ZERO, lambda g, a, b: where(logical_and(equal(a, 0), isnan(b)), 0.0, g)),
     doc="b, but 0 where a is 0 and b is NaN: no cotangent, no gradient.",
 )  # fmt: skip
@@ -272,8 +268,8 @@ _where = op(
 
 
 def _where_call(condition: Any, a: Any, b: Any) -> Tensor:
-    from .. import dtypes
-    from ..primitive import apply
+    from ..autodiff.primitive import apply
+    from ..tensors import dtypes
     from .cast import in_dtype
 
     condition = as_tensor(condition)
@@ -297,12 +293,12 @@ where = named(
 
 def clip(x: Any, min: Any = None, max: Any = None) -> Tensor:
     """x limited to [min, max]; None is no limit. At a limit the gradient is shared evenly with it."""
-    from .shape import unchanged
+    from .shape import settled
 
-    x = own(x) if min is None and max is None else as_tensor(x)
-    if min is not None:
-        x = maximum(x, min)
-    return unchanged(x) if max is None else minimum(x, max)
+    if min is None and max is None:
+        return settled(own(x))
+    x = as_tensor(x) if min is None else maximum(as_tensor(x), min)
+    return x if max is None else minimum(x, max)
 
 
 _leaky_relu = binary("leaky_relu", reference=lambda xp, a, b: xp.where(a > 0, a, a * b), takes="float",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from ..tensor import Tensor
+from ..tensors.tensor import Tensor
 from .elementwise import equal
 from .index import scatter_add, take_along_axis
 from .linalg import matmul

@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from .. import capturing, devices, door, dtypes
-from ..batching import Batched, over_all
+from ..autodiff.batching import Batched, over_all
+from ..autodiff.primitive import ZERO, apply, same
 from ..errors import DTypeError, ShapeError, VmapError, check_room
-from ..operand import as_tensor, over, steady
-from ..primitive import ZERO, apply, same
-from ..tensor import Tensor
+from ..launch import capturing, door
+from ..tensors import devices, dtypes
+from ..tensors.operand import as_tensor, over, steady
+from ..tensors.tensor import Tensor
 from ._examples import distinct, normal
 from ._scatter import added, added_along, at, copied, put
 from ._shapes import Shape, broadcast_shapes, length as checked_length, normalize_axis
@@ -85,7 +86,7 @@ def scatter_add(updates: Tensor, indices: Tensor, shape: Shape, axis: int) -> Te
 
 def _without(g: Tensor, indices: Tensor, axis: int) -> Tensor:
     """g with zeros where something was written."""
-    from ..creation import zeros
+    from ..tensors.creation import zeros
 
     zero = zeros(g.shape[:axis] + indices.shape + g.shape[axis + 1 :], dtype=g.dtype, device=g.device)
     return apply(_index_set, (g, zero, indices), (axis,))
@@ -93,7 +94,7 @@ def _without(g: Tensor, indices: Tensor, axis: int) -> Tensor:
 
 def _last_writes(g: Tensor, indices: Tensor, axis: int) -> Tensor:
     """The cotangent of each update; where several wrote to one place only the last one counts."""
-    from ..creation import arange, zeros
+    from ..tensors.creation import arange, zeros
 
     flat, order = flatten(indices), arange(indices.size, device=g.device)
     writer = apply(_index_set, (zeros((g.shape[axis],), dtype=order.dtype, device=g.device), order, flat), (0,))

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .. import dtypes
+from ..autodiff.batching import Batched, innermost, run
+from ..autodiff.listeners import listeners
+from ..autodiff.primitive import Op, Rule, retry
 from ..backends import kernel_for
-from ..batching import Batched, innermost, run
 from ..errors import DeviceError, DTypeError
-from ..listeners import listeners
-from ..operand import Number, as_tensor, operand
-from ..primitive import Op, Rule, retry
-from ..refusal import Refused
-from ..tensor import Tensor
+from ..launch.refusal import Refused
+from ..tensors import dtypes
+from ..tensors.operand import Number, as_tensor, operand
+from ..tensors.tensor import Tensor
 from . import batching, tangents
 from ._counts import COUNTS
 from ._shapes import broadcast_shapes
@@ -170,20 +170,20 @@ def unary(
 
 
 def keep_zeros(op: Op) -> None:
-    """Makes the definitions give 0, not NaN, where the cotangent is 0 (`m::if_any` in csrc/math does so in the kernels).
+    """Makes the definitions give 0, not NaN, where the cotangent is 0 (`m::mask_nan_gradient` in csrc/math does so in the kernels).
 
     So the branch that a `where` did not choose gives no NaN, whatever the derivative is there.
     """
     for rule in op.rules:
         if rule is not None:
-            rule.definition = rule.fused = _if_any(rule.definition)
+            rule.definition = rule.fused = _masked(rule.definition)
 
 
-def _if_any(definition: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def _masked(definition: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def guarded(g: Tensor, *kept: Any) -> Tensor:
-        from .elementwise import if_any
+        from .elementwise import mask_nan_gradient
 
-        return if_any(g, definition(g, *kept))
+        return mask_nan_gradient(g, definition(g, *kept))
 
     return guarded
 

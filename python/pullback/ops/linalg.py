@@ -7,10 +7,10 @@ import re
 from typing import Any
 
 from .. import amp
+from ..autodiff.primitive import apply
 from ..errors import ShapeError
-from ..operand import as_tensor, own
-from ..primitive import apply
-from ..tensor import Tensor
+from ..tensors.operand import as_tensor, own
+from ..tensors.tensor import Tensor
 from ._examples import normal
 from ._shapes import broadcast_shapes, integer, ints, normalize_axis
 from .elementwise import multiply
@@ -212,7 +212,7 @@ def _diagonal(x: Tensor, term: list[str]) -> tuple[Tensor, list[str]]:
         j = term.index(letter, i + 1)
         if x.shape[i] != x.shape[j]:
             raise ShapeError(f"einsum: index {letter!r} has lengths {x.shape[i]} and {x.shape[j]} in one operand.")
-        from ..creation import arange
+        from ..tensors.creation import arange
 
         n = x.shape[i]
         shape = [n if axis == i else 1 for axis in range(x.ndim)]

@@ -6,14 +6,15 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from .. import amp, dtypes
+from .. import amp
+from ..autodiff.batching import pull
+from ..autodiff.primitive import OPS, Op, apply
 from ..backends import kernel_for
-from ..batching import pull
 from ..errors import DTypeError, ShapeError
-from ..operand import Number, as_tensor
-from ..primitive import OPS, Op, apply
-from ..tensor import Tensor
-from ._counts import COUNTS
+from ..tensors import dtypes
+from ..tensors.operand import Number, as_tensor
+from ..tensors.tensor import Tensor
+from ._counts import ACTIVATIONS, COUNTS
 from ._examples import normal
 from .batching import layer, pull_layer
 from .kinds import OWN, op
@@ -22,7 +23,6 @@ from .reduce import sum_over
 from .shape import matrix_transpose, reshaped, same_dtype
 from .tangents import layer as layer_tangent
 
-ACTIVATIONS: Final = (None, "relu", "tanh", "sigmoid")  # an activation's number is its place here, as in the kernel
 ABSENT: Final = Number(None)  # type: ignore[arg-type]  # in the place of an optional input: no array, never watched
 
 
@@ -140,7 +140,7 @@ def linear(x: Any, weight: Any, bias: Any = None, activation: str | None = None)
         x: (…, in) float tensor.
         weight: (out, in), as torch.nn.Linear keeps it.
         bias: (out,) or None.
-        activation: None, "relu", "tanh" or "sigmoid".
+        activation: the name of a function that the kernel applies to the result ("relu", "tanh" or "sigmoid"), or None.
 
     Returns: (…, out). Raises: ShapeError, DTypeError.
     Cost: 2 in FLOPs per element of the result, one for the bias, and the activation's.

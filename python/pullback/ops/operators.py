@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..dtypes import is_float
 from ..errors import DTypeError, ShapeError
-from ..tensor import Parameter, Tensor
+from ..tensors.dtypes import is_float
+from ..tensors.tensor import Parameter, Tensor
 from . import cast, elementwise, index, linalg, reduce, shape
 
 BINARY: dict[str, Callable[..., Tensor]] = {

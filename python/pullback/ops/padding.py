@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import dtypes
+from ..autodiff.primitive import apply
 from ..errors import DTypeError, ShapeError, check_room
-from ..operand import Number, as_tensor
-from ..primitive import apply
-from ..tensor import Tensor
+from ..tensors import dtypes
+from ..tensors.operand import Number, as_tensor
+from ..tensors.tensor import Tensor
 from .kinds import check_numbers
 from .shape import PAD
 

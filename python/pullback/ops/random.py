@@ -14,19 +14,20 @@ from typing import Any, Final
 
 import numpy as np
 
-from .. import capturing, devices, dtypes
+from ..autodiff.batching import Batch, per_example
+from ..autodiff.primitive import apply
 from ..backends.reference import distinct_bytes, special
-from ..batching import Batch, per_example
 from ..errors import DTypeError, PullbackError, ShapeError
-from ..operand import as_tensor, own
-from ..primitive import apply
-from ..tensor import Tensor
+from ..launch import capturing
+from ..tensors import devices, dtypes
+from ..tensors.operand import as_tensor, own
+from ..tensors.tensor import Tensor
 from . import philox
 from ._examples import normal as normal_example
 from ._shapes import Shape, length, real
 from .batching import drawing, dropping, shuffling
 from .kinds import LINEAR, OWN, op
-from .shape import to_device
+from .shape import settled, to_device
 
 # ---- references
 
@@ -294,7 +295,7 @@ bernoulli, randint, permutation = default.bernoulli, default.randint, default.pe
 
 
 def dropout(x: Any, p: float = 0.5, training: bool = True, *, generator: Generator | None = None) -> Tensor:
-    """Each element set to zero with probability p, the others divided by 1 - p; x itself where not training.
+    """Each element set to zero with probability p, the others divided by 1 - p; x where not training.
 
     Args:
         x: float tensor of any shape.
@@ -306,7 +307,7 @@ def dropout(x: Any, p: float = 0.5, training: bool = True, *, generator: Generat
     if not 0 <= real("dropout", "p", p) <= 1:
         raise PullbackError(f"dropout: p={p} is not a probability; it must be from 0 to 1.")
     if not training or p == 0:
-        return own(x)
+        return settled(own(x))
     x = as_tensor(x)
     if p == 1:
         return x * 0.0

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from .. import dtypes
+from ..autodiff.primitive import ZERO, apply
 from ..backends import kernel_for
 from ..errors import ShapeError
-from ..operand import as_tensor
-from ..primitive import ZERO, apply
-from ..tensor import Tensor
+from ..tensors import dtypes
+from ..tensors.operand import as_tensor
+from ..tensors.tensor import Tensor
 from ._shapes import Shape, kept_dims, normalize_axes, normalize_axis, real
 from .cast import in_dtype
 from .elementwise import equal, not_equal, sqrt, square, where

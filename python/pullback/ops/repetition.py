@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from .. import capturing, devices
 from ..errors import OutOfMemoryError, ShapeError, check_room
-from ..operand import as_tensor, own
-from ..tensor import Tensor
+from ..launch import capturing
+from ..tensors import devices
+from ..tensors.operand import as_tensor, own
+from ..tensors.tensor import Tensor
 from ._shapes import ints, normalize_axis
 from .index import take
-from .shape import broadcast_to, flatten, reshape
+from .shape import broadcast_to, flatten, reshape, settled
 
 
 def tile(x: Any, repetitions: int | Sequence[int], /) -> Tensor:
@@ -29,7 +30,7 @@ def tile(x: Any, repetitions: int | Sequence[int], /) -> Tensor:
     check_room("tile", repeated, x.array.itemsize)
     spread = reshape(x, tuple([m for n in shape for m in (1, n)]))
     spread = broadcast_to(spread, tuple([m for r, n in zip(reps, shape) for m in (r, n)]))
-    return reshape(spread, repeated)
+    return settled(reshape(spread, repeated))
 
 
 def repeat(x: Any, repeats: int | Any, /, *, axis: int | None = None) -> Tensor:

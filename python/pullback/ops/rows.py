@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from .. import dtypes
+from ..autodiff.primitive import apply
 from ..backends import kernel_for
-from ..creation import zeros_like
 from ..errors import DTypeError, ShapeError
-from ..operand import as_tensor, own
-from ..primitive import apply
-from ..refusal import BadIndex
-from ..tensor import Tensor
+from ..launch.refusal import BadIndex
+from ..tensors import dtypes
+from ..tensors.creation import zeros_like
+from ..tensors.operand import as_tensor, own
+from ..tensors.tensor import Tensor
 from ._examples import normal
 from ._shapes import Shape, ints, normalize_axes
 from .batching import everywhere, normalizing, pull_row_losses, row_losses
@@ -29,7 +29,7 @@ from .index import one_hot
 from .kinds import OWN, ROWS, op
 from .linear import ABSENT
 from .reduce import mean, sum
-from .shape import expand_dims, inverse, permute_dims, reshape, same_dtype
+from .shape import expand_dims, inverse, permute_dims, reshape, same_dtype, settled
 from .tangents import linear
 
 # ---- references, over the last axis; half precision in float32, as in the kernels
@@ -285,7 +285,7 @@ def logsumexp(x: Any, /, *, axis: int | Sequence[int] | None = None, keepdims: b
     given, x = x, as_tensor(x)
     axes = normalize_axes("logsumexp", axis, x.ndim)
     if not axes:
-        return own(given)
+        return settled(own(given))
     rows, _ = _at_end("logsumexp", x, axes)
     lead = rows.shape[: x.ndim - len(axes)]
     y = apply(_logsumexp, (reshape(rows, (*lead, math.prod(rows.shape[len(lead) :]))),))

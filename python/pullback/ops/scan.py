@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import dtypes
+from ..autodiff.primitive import apply
 from ..errors import ShapeError
-from ..operand import as_tensor
-from ..primitive import apply
-from ..tensor import Tensor
+from ..tensors import dtypes
+from ..tensors.operand import as_tensor, own
+from ..tensors.tensor import Tensor
 from ._examples import normal
 from ._shapes import length, normalize_axis
 from .batching import along_axes
 from .cast import in_dtype
 from .kinds import LINEAR, OWN, op
-from .shape import SLICE, concat, view
+from .shape import SLICE, concat, settled, view
 
 # ---- ops: (x, axis, reverse)
 
@@ -48,7 +48,7 @@ _cumulative_prod = op(
 
 def _product_scan_pullback(g: Tensor, x: Tensor, axis: int, reverse: bool) -> Tensor:
     """Exact where elements are zero: the gradient of the same product written as log2(n) differentiable doublings."""
-    from ..tape import GradientTape
+    from ..autodiff.tape import GradientTape
 
     with GradientTape(watch_parameters=False) as tape:
         tape.watch(x)
@@ -58,7 +58,7 @@ def _product_scan_pullback(g: Tensor, x: Tensor, axis: int, reverse: bool) -> Te
 
 def _doubling_product(x: Tensor, axis: int, reverse: bool) -> Tensor:
     """Hillis & Steele's scan: after step k every element holds the product of its 2^k predecessors."""
-    from ..creation import ones
+    from ..tensors.creation import ones
 
     n, step = x.shape[axis], 1
     lead = (slice(None),) * axis
@@ -73,7 +73,7 @@ def _doubling_product(x: Tensor, axis: int, reverse: bool) -> Tensor:
 
 def product_of_others(rows: Tensor) -> Tensor:
     """For each element of a row the product of all others: those before it times those after it."""
-    from ..creation import ones
+    from ..tensors.creation import ones
 
     n = rows.shape[-1]
     one = ones((*rows.shape[:-1], 1), dtype=rows.dtype, device=rows.device)
@@ -87,7 +87,7 @@ def product_of_others(rows: Tensor) -> Tensor:
 
 
 def _scan(op: Any, first: float, x: Any, axis: int | None, dtype: Any, include_initial: bool) -> Tensor:
-    from ..creation import full
+    from ..tensors.creation import full
 
     x = as_tensor(x) if dtype is None else in_dtype(x, dtype)
     if axis is None:
@@ -116,7 +116,7 @@ def cumulative_prod(x: Any, /, *, axis: int | None = None, dtype: Any = None, in
 
 def diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: Any = None) -> Tensor:
     """The n-th differences of neighbours along the axis. Raises ShapeError."""
-    x = as_tensor(x)
+    x = own(x)  # the result if there are no differences to take
     axis = normalize_axis("diff", axis, x.ndim)
     times = length("diff", "n", n)
     parts = [as_tensor(p) for p in (prepend, x, append) if p is not None and times]
@@ -124,4 +124,4 @@ def diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: 
     lead = (slice(None),) * axis
     for _ in range(min(times, x.shape[axis])):  # then nothing is left
         x = view(SLICE, x, (*lead, slice(1, None))) - view(SLICE, x, (*lead, slice(0, -1)))
-    return x
+    return settled(x)

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from .. import capturing, devices, dtypes
-from ..batching import Batched, over_all
-from ..creation import ones
+from ..autodiff.batching import Batched, over_all
+from ..autodiff.primitive import OPS, apply
 from ..errors import DTypeError, ShapeError
-from ..operand import as_tensor, over
-from ..primitive import OPS, apply
-from ..tensor import Tensor
+from ..launch import capturing
+from ..tensors import devices, dtypes
+from ..tensors.creation import ones
+from ..tensors.operand import as_tensor, over
+from ..tensors.tensor import Tensor
 from ._examples import distinct, normal
 from ._scatter import at
 from ._shapes import length

@@ -9,15 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from .. import capturing, devices, dtypes
+from ..autodiff.batching import Batched, innermost, run as run_batched
+from ..autodiff.listeners import listeners
+from ..autodiff.primitive import OPS, Op, apply, same
 from ..backends.reference import run as run_reference
-from ..batching import Batched, innermost, run as run_batched
 from ..errors import ShapeError, check_room
-from ..listeners import listeners
-from ..operand import as_tensor, own
-from ..primitive import OPS, Op, apply, same
-from ..refusal import Refused
-from ..tensor import Parameter, Tensor
+from ..launch import capturing
+from ..launch.refusal import Refused
+from ..tensors import devices, dtypes
+from ..tensors.operand import as_tensor, own
+from ..tensors.tensor import Parameter, Tensor
 from . import reduce
 from ._examples import normal
 from ._shapes import Shape, block_of, broadcast_shapes, infer_shape, ints, items, normalize_axes, normalize_axis
@@ -269,7 +270,7 @@ def roll(x: Any, /, shift: int | Sequence[int], *, axis: int | Sequence[int] | N
         if by:
             lead = (slice(None),) * along
             x = concat([view(SLICE, x, (*lead, slice(n - by, n))), view(SLICE, x, (*lead, slice(0, n - by)))], axis=along)
-    return unchanged(x)
+    return settled(x)
 
 
 def copy(x: Any, /) -> Tensor:
@@ -290,8 +291,7 @@ def to_device(x: Tensor, device: str) -> Tensor:
 
 def stop_gradient(x: Any, /) -> Tensor:
     """The value with gradients stopped: to every tape it is a constant. Of a Parameter or a view of one it is a copy."""
-    stopped = constant(own(x))
-    return stopped if stopped.storage is None else copy(stopped)
+    return settled(constant(own(x)))
 
 
 def constant(x: Tensor) -> Tensor:
@@ -305,8 +305,16 @@ def alias(x: Tensor) -> Tensor:
 
 
 def unchanged(x: Tensor) -> Tensor:
-    """x as the result of a function that had nothing to do. Of a Parameter that is a view, because it must not follow updates."""
+    """x as the result of a view that had nothing to do. Of a Parameter it is another tensor, which must not follow updates."""
     return alias(x) if isinstance(x, Parameter) else x
+
+
+def settled(x: Tensor) -> Tensor:
+    """x as the result of a function that is no view and had nothing to do: a copy of a Parameter or of a view of one.
+
+    So it depends on the function alone whether its result outlives an update, and not on the values of its arguments.
+    """
+    return x if x.storage is None else copy(x)
 
 
 def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> Tensor:

@@ -6,12 +6,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import devices, door
-from ..dtypes import promote
+from ..autodiff.primitive import ZERO, apply
 from ..errors import ShapeError
-from ..operand import as_tensor
-from ..primitive import ZERO, apply
-from ..tensor import Tensor
+from ..launch import door
+from ..tensors import devices
+from ..tensors.dtypes import promote
+from ..tensors.operand import as_tensor
+from ..tensors.tensor import Tensor
 from ._examples import distinct
 from ._shapes import length, normalize_axis
 from .batching import along_axes, searching

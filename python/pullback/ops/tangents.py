@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .. import dtypes
-from ..batching import pull
-from ..operand import Number
-from ..primitive import Op, apply, same
-from ..tensor import Tensor
+from ..autodiff.batching import pull
+from ..autodiff.primitive import Op, apply, same
+from ..tensors import dtypes
+from ..tensors.operand import Number
+from ..tensors.tensor import Tensor
+from ._counts import ACTIVATIONS
 
 Rule = Callable[[Op, Sequence[Any], Tensor, Sequence[Any], Sequence[Any]], Tensor]
 
@@ -48,8 +49,8 @@ def bilinear(op: Op, inputs: Sequence[Any], y: Tensor, params: Sequence[Any], ta
 
 def transposed(op: Op, inputs: Sequence[Any], y: Tensor, params: Sequence[Any], tangents: Sequence[Any]) -> Tensor:
     """Any other op: its pullback is linear in the cotangent u, and what transposes it is its own derivative by u."""
-    from ..creation import zeros_like
-    from ..tape import GradientTape
+    from ..autodiff.tape import GradientTape
+    from ..tensors.creation import zeros_like
 
     u = zeros_like(y)
     with GradientTape(watch_parameters=False) as tape:
@@ -80,7 +81,7 @@ def _varies(x: Any) -> bool:
 
 
 def _or_zero(t: Any, x: Any) -> Any:
-    from ..creation import zeros_like
+    from ..tensors.creation import zeros_like
 
     return t if t is not None else Number(0.0) if isinstance(x, Number) else zeros_like(x)
 
@@ -96,8 +97,8 @@ def padding(op: Op, inputs: Sequence[Any], y: Tensor, params: Sequence[Any], tan
 
 def layer(op: Op, inputs: Sequence[Any], y: Tensor, params: Sequence[Any], tangents: Sequence[Any]) -> Tensor:
     """linear(x, weight, bias, activation): bilinear in x and weight, then the activation's slope."""
-    from ..primitive import OPS
-    from .linear import ACTIVATIONS, linear
+    from ..autodiff.primitive import OPS
+    from .linear import linear
 
     (x, weight, _), (tx, tw, tb) = inputs, tangents
     parts = [linear(tx, weight)] if tx is not None else []

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import devices, dtypes
 from ..errors import ShapeError
-from ..operand import as_tensor
-from ..tensor import Tensor
+from ..tensors import devices, dtypes
+from ..tensors.operand import as_tensor
+from ..tensors.tensor import Tensor
 from ._shapes import integer
 from .elementwise import where
 

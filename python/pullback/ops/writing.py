@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from .. import capturing, devices, door
+from ..autodiff.listeners import listeners
+from ..autodiff.primitive import OPS
 from ..backends import kernels_on
 from ..errors import TapeError
-from ..listeners import listeners
-from ..primitive import OPS
-from ..refusal import Refused
-from ..tensor import Parameter, Tensor
+from ..launch import capturing, door
+from ..launch.refusal import Refused
+from ..tensors import devices
+from ..tensors.tensor import Parameter, Tensor
 
 
 def write(target: Any, value: Any, *, shares: bool = False) -> None:

@@ -1,7 +1,8 @@
 """Optimizers: fused updates of all parameters in one launch, with their state on the device."""
 
-from . import schedules
+from . import rules, schedules
 from .optimizer import Optimizer
-from .rules import SGD, Adam, AdamW
+from .rules import *  # noqa: F403 (a rule is named once: where its class is)
 
-__all__ = ["SGD", "Adam", "AdamW", "Optimizer", "schedules"]
+__all__ = ["Optimizer", "schedules"]
+__all__ += rules.__all__

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .. import devices, door, dtypes
 from ..backends import kernels_on
-from ..tensor import Parameter
+from ..launch import door
+from ..tensors import devices, dtypes
+from ..tensors.tensor import Parameter
 
 ALIGN_BYTES = 256  # every tensor of an arena begins at a multiple: whole cache lines on a CPU, whole packs on a GPU
 

@@ -1,7 +1,7 @@
 """The control block: what changes from step to step, as float64 numbers in the memory of the parameters' device.
 
 A step reads and advances it there, so no step waits for the host, and one that was captured can be replayed. The layout is that
-of csrc/math/update.h.
+of csrc/math/control.h.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from .. import devices
 from ..backends import kernels_on
 from ..errors import PullbackError
+from ..tensors import devices
 from .schedules import Schedule, from_numbers
 
 SIZE: Final = 16
+BYTES: Final = 8 * SIZE
 WRITTEN_AT_ONCE: Final = 8  # numbers that one launch can change
 STEP, RATE, DEBIAS1, DEBIAS2, CLIP_FACTOR, CLIP_VALUE, GRADIENT_NORM, SCHEDULE, BASE_RATE, ARGUMENT = range(10)
 ARGUMENTS: Final = 4  # of a schedule, at most

@@ -8,28 +8,27 @@ from typing import Any, Final
 
 import numpy as np
 
-from .. import capturing, devices, door, dtypes
+from ..autodiff.error_text import IF_MEANT, MINIMIZE_IF_MEANT
+from ..autodiff.tape import GradientTape
 from ..backends import kernels_on
-from ..backends.reference import distinct_bytes
-from ..creation import asarray
 from ..errors import DeviceError, DTypeError, PullbackError, ShapeError, UnconnectedError
-from ..explain import IF_MEANT, MINIMIZE_IF_MEANT
-from ..operand import as_tensor
+from ..launch import capturing, door
+from ..launch.refusal import Refused
 from ..ops.shape import copy as snapshot
 from ..ops.writing import write
-from ..refusal import Refused
-from ..tape import GradientTape
-from ..tensor import Parameter, Tensor
-from . import arena, control as c
-from .arguments import Form, names, refuse_bare, trainable
+from ..tensors import devices, dtypes
+from ..tensors.creation import asarray
+from ..tensors.operand import as_tensor
+from ..tensors.tensor import Parameter, Tensor
+from . import arena, control as c, reference
+from .arguments import Form, names, trainable
 from .schedules import Schedule, as_schedule
-from .tally import Tally
 
 _MADE: Final = ("_device", "_kernels", "_native", "_plan", "_placement")  # attributes that are made anew for other Parameters
 
 
 class Optimizer:
-    """What all optimizers share.
+    """Base class of optimizers.
 
     Args:
         params: the Parameters to update, in a list or any nested structure; those that are not trainable are left out. Gradients
@@ -42,12 +41,16 @@ class Optimizer:
 
     Attributes that can be set are those in `settable`; others raise PullbackError, because nothing would read them. A subclass
     sets attributes of its own before it calls this class's `__init__`, or adds them to `settable`.
+
+    A subclass is an update rule: it names its slots and gives its formula as `change` (and `advance`, if a step computes anything
+    once). A rule with a kernel also gives the kernel's name and hyper-parameters. Without a kernel the formula runs in NumPy or
+    CuPy, and a profile lists the rule, by its class's name, among the launches of unknown cost.
     """
 
     settable: tuple[str, ...] = ("lr", "clip_norm")
-    kernel: str
+    kernel: str = ""  # the kernel of a row of csrc/math/update.def; "" for a rule without one
     slot_names: tuple[str, ...] = ()
-    hyper: tuple[float, ...] = ()
+    hyper: tuple[float, ...] = ()  # the kernel's hyper-parameters, in the order of csrc/math/update.h
 
     def __init__(
         self, params: Any, lr: float | Schedule, *, clip_norm: float | None = None, clip_value: float | None = None
@@ -166,9 +169,18 @@ class Optimizer:
         arena.place(self.parameters)
         self._slots = [arena.slots_like(self.parameters) for _ in self.slot_names]
         self._kernels: Any = kernels_on(self._device)
-        self._native: Callable[..., Any] | None = getattr(self._kernels, self.kernel, None)
+        self._native: Callable[..., Any] | None = getattr(self._kernels, self._own_kernel(), None)
         self._plan: Any = None
         self._placement: list[int] = []
+
+    def _own_kernel(self) -> str:
+        """Returns the name of the kernel of this formula: "" if a subclass changed the formula and named no kernel for it."""
+        for kind in type(self).__mro__:
+            if "kernel" in vars(kind):
+                return self.kernel
+            if "change" in vars(kind) or "advance" in vars(kind):
+                break
+        return ""
 
     # ---- updates
 
@@ -180,14 +192,16 @@ class Optimizer:
         apart). A step without any gradient does nothing, and does not count.
 
         Args:
-            grads: a list of one gradient per parameter, in the order of `parameters`; None leaves a parameter alone.
+            grads: a list of one gradient per parameter, in the order of `parameters`, or the structure that the optimizer was made
+                with; None leaves a parameter alone. A dict with Parameters as keys is refused.
             return_delta: return what was added to each parameter, before constraints, written by the same kernel.
 
         Raises: ShapeError, DTypeError, naming the parameter; then nothing has changed. What a constraint raises comes after
             the update, and leaves that parameter and those after it without their constraints.
         """
-        deltas = self._update(grads, preview=False, wanted=return_delta)
-        changed = [p for p, g in zip(self.parameters, self._form.one_each(grads)) if g is not None]
+        leaves = self._form.one_each(grads)
+        deltas = self._update(leaves, preview=False, wanted=return_delta)
+        changed = [p for p, g in zip(self.parameters, leaves) if g is not None]
         for p in changed:  # all of them before the first constraint, which may raise
             p.storage.changed()
         for p in changed:
@@ -197,7 +211,7 @@ class Optimizer:
 
     def preview(self, grads: Any) -> list[Tensor]:
         """What `step(grads)` would add to each parameter, before constraints. Changes nothing."""
-        return self._update(grads, preview=True, wanted=True) or []
+        return self._update(self._form.one_each(grads), preview=True, wanted=True) or []
 
     def minimize(self, loss_fn: Callable[..., Tensor], *args: Any) -> Tensor:
         """Forward, backward, update: one step on loss_fn(*args), which is returned. Raises PullbackError for no function."""
@@ -217,9 +231,7 @@ class Optimizer:
         self.step(gradients)
         return loss
 
-    def _update(self, grads: Any, *, preview: bool, wanted: bool) -> list[Tensor] | None:
-        refuse_bare(grads)
-        leaves = self._form.one_each(grads)
+    def _update(self, leaves: list[Any], *, preview: bool, wanted: bool) -> list[Tensor] | None:
         arrays = [None if g is None else g.array if isinstance(g, Tensor) else asarray(g).array for g in leaves]
         for p, g in zip(self.parameters, arrays):
             if g is not None and g.shape != p.array.shape:
@@ -269,15 +281,15 @@ class Optimizer:
             except Refused:
                 pass
         self._same_device(grads)
-        capturing.refuse_opaque("an update without a native kernel", "Keep parameters and gradients on one device.")
+        if self._own_kernel():
+            remedy = "Keep parameters and gradients on one device."
+        else:
+            remedy = "Return the gradients, and call step() outside."
+        capturing.refuse_opaque("an update without a native kernel", remedy)
         with devices.working(self._device):
             if self.clip_norm is not None:
-                door.in_place("clip_norm", lambda: self._clip(grads, control), lambda _: _norm_cost(grads))
-            door.in_place(
-                self.kernel,
-                lambda: self._reference(grads, control, outputs, preview),
-                lambda _: self._cost(grads, control, outputs, preview),
-            )
+                reference.clip_norm(grads, control, self.clip_norm)
+            reference.update(self, self._own_kernel(), self._slots, grads, control, outputs, preview)
 
     def _same_device(self, grads: list[Any]) -> None:
         """Raises DeviceError where a parameter or a gradient is elsewhere than the optimizer's state."""
@@ -301,67 +313,16 @@ class Optimizer:
             self._placement = placement
         return self._plan
 
-    # ---- the same in NumPy or CuPy
-
-    def _clip(self, grads: list[Any], control: Any) -> None:
-        """The joint norm of the gradients, and what scales it to clip_norm at most."""
-        assert self.clip_norm is not None
-        norm = float(sum([float((g.astype("float64") ** 2).sum()) for g in grads if g is not None])) ** 0.5
-        control[c.GRADIENT_NORM] = norm
-        factor = self.clip_norm / (norm + 1e-6)
-        control[c.CLIP_FACTOR] = 1.0 if factor > 1 else factor
-
-    def _reference(self, grads: list[Any], control: Any, outputs: list[Any] | None, preview: bool) -> None:
-        wide = [None if g is None else g.astype(arena.slot_dtype(p)) for p, g in zip(self.parameters, grads)]
-        self.advance(control)
-        bound = float(control[c.CLIP_VALUE])
-        for i, (p, g) in enumerate(zip(self.parameters, wide)):
-            if g is None:
-                continue
-            g = (g * float(control[c.CLIP_FACTOR])).clip(-bound, bound)
-            slots = [slot[i].copy() if preview else slot[i] for slot in self._slots]
-            delta = self.change(control, p.array.astype(g.dtype), g, slots).astype(p.dtype)
-            if outputs is not None:
-                outputs[i][...] = delta
-            if not preview:
-                p.array[...] = p.array + delta
-
-    def _cost(self, grads: list[Any], control: Any, outputs: list[Any] | None, preview: bool) -> dict[str, Any]:
-        """What a step costs: the rule's own arithmetic, counted on one element; weights, gradients and slots moved."""
-        one, control = Tally(), control.copy()
-        if not control[c.STEP]:  # where the first step is only counted, it has not begun
-            self.advance(control)
-        weight = one + self.change(control, one, (one * 1.0).clip(0, 0), [one] * len(self._slots))
-        figures = dict.fromkeys(("adds", "multiplies", "special_ops", "bytes_read", "bytes_written"), 0)
-        figures["bytes_read"], figures["bytes_written"] = control.nbytes, 0 if preview else control.nbytes
-        for i, (p, g) in enumerate(zip(self.parameters, grads)):
-            if g is None:
-                continue
-            slots = sum([slot[i].nbytes for slot in self._slots])
-            figures["adds"] += p.size * (weight.adds - preview)  # a preview does not add the change to the weight
-            figures["multiplies"] += p.size * weight.multiplies
-            figures["special_ops"] += p.size * weight.special_ops
-            figures["bytes_read"] += p.nbytes + distinct_bytes(g) + slots
-            figures["bytes_written"] += (0 if preview else p.nbytes + slots) + (0 if outputs is None else p.nbytes)
-        return {"dtype": self.parameters[0].dtype, **figures}
+    # ---- the rule, in NumPy or CuPy
 
     def advance(self, control: Any) -> None:
-        """Begins a step in the control block: its learning rate, and its number."""
+        """Begins a step in the control block: writes its learning rate, and counts it."""
         control[c.RATE] = self._schedule.rate(int(control[c.STEP]))
         control[c.STEP] += 1
 
     def change(self, control: Any, p: Any, g: Any, slots: list[Any]) -> Any:
-        """What is added to a weight; changes the slots in place."""
+        """Returns what is added to the weights p with gradients g, all of them arrays; changes the slots in place."""
         raise NotImplementedError(f"{type(self).__name__} has no update rule")
-
-
-def _norm_cost(grads: list[Any]) -> dict[str, Any]:
-    given = [g for g in grads if g is not None]
-    elements = sum([g.size for g in given])
-    return {
-        "adds": elements, "multiplies": elements, "special_ops": 2, "dtype": "float64",
-        "bytes_read": sum([distinct_bytes(g) for g in given]), "bytes_written": 16,
-    }  # fmt: skip
 
 
 def _constrain(p: Parameter) -> None:

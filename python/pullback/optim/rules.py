@@ -1,12 +1,14 @@
-"""The update rules: their hyperparameters and slots, and their formulas in NumPy. csrc/math/update.h has the same formulas.
+"""The update rules: one class each, with its formula in NumPy. The kernel of a rule is a struct of csrc/math/update.h.
 
-A rule advances the control block, then turns a weight, its gradient and its slots (changed in place) into what is added.
+A rule advances the control block, then computes from weights, gradients and slots (changed in place) what is added to the weights.
 """
 
 from __future__ import annotations
 
 from numbers import Real
 from typing import Any
+
+import numpy as np
 
 from ..errors import PullbackError
 from . import control as c
@@ -18,6 +20,13 @@ def _not_negative(rule: str, **values: Any) -> None:
     for name, value in values.items():
         if not (isinstance(value, Real) and float(value) >= 0):
             raise PullbackError(f"{rule}: {name}={value!r}; it must be a number of 0 or more.")
+
+
+def _means(rule: str, betas: tuple[float, float]) -> None:
+    """Raises PullbackError unless the betas are the shares that running means keep."""
+    for beta in betas:
+        if not 0 <= beta < 1:
+            raise PullbackError(f"{rule}: betas={betas}; each must be in [0, 1).")
 
 
 class SGD(Optimizer):
@@ -36,18 +45,20 @@ class SGD(Optimizer):
         if nesterov and (momentum <= 0 or dampening != 0):
             raise PullbackError("SGD: nesterov=True needs momentum > 0 and dampening = 0.")
         self.slot_names = ("momentum",) if momentum else ()
-        self.hyper = (float(momentum), float(dampening), float(weight_decay), float(nesterov))
+        self.nesterov = nesterov
+        self.hyper = (float(momentum), float(dampening), float(weight_decay))
+        self.kernel = f"sgd{'_nesterov' if nesterov else '_momentum' if momentum else ''}{'_decay' if weight_decay else ''}_step"
         super().__init__(params, lr, clip_norm=clip_norm, clip_value=clip_value)
 
     def change(self, control: Any, p: Any, g: Any, slots: list[Any]) -> Any:
-        momentum, dampening, weight_decay, nesterov = self.hyper
+        momentum, dampening, weight_decay = self.hyper
         first = control[c.STEP] <= 1
         if weight_decay:
             g = g + weight_decay * p
         if slots:
             m = slots[0]
             m[...] = (0.0 if first else momentum) * m + (1.0 if first else 1 - dampening) * g
-            g = g + momentum * m if nesterov else m
+            g = g + momentum * m if self.nesterov else m
         return -float(control[c.RATE]) * g
 
 
@@ -66,10 +77,10 @@ class Adam(Optimizer):
         weight_decay: float = 0, *, clip_norm: float | None = None, clip_value: float | None = None,
     ) -> None:  # fmt: skip
         _not_negative(type(self).__name__, eps=eps, weight_decay=weight_decay)
-        for beta in betas:
-            if not 0 <= beta < 1:
-                raise PullbackError(f"{type(self).__name__}: betas={betas}; each must be in [0, 1).")
-        self.hyper = (float(betas[0]), float(betas[1]), float(eps), float(weight_decay), float(self.decoupled))
+        _means(type(self).__name__, betas)
+        self.hyper = (float(betas[0]), float(betas[1]), float(eps), float(weight_decay))
+        if weight_decay:
+            self.kernel = "adamw_step" if self.decoupled else "adam_decay_step"
         super().__init__(params, lr, clip_norm=clip_norm, clip_value=clip_value)
 
     def advance(self, control: Any) -> None:
@@ -78,15 +89,15 @@ class Adam(Optimizer):
         control[c.DEBIAS2] = 1 - self.hyper[1] ** control[c.STEP]
 
     def change(self, control: Any, p: Any, g: Any, slots: list[Any]) -> Any:
-        beta1, beta2, eps, weight_decay, decoupled = self.hyper
+        beta1, beta2, eps, weight_decay = self.hyper
         m, v = slots
-        if weight_decay and not decoupled:
+        if weight_decay and not self.decoupled:
             g = g + weight_decay * p
         m[...] = beta1 * m + (1 - beta1) * g
         v[...] = beta2 * v + (1 - beta2) * (g * g)
         rate = float(control[c.RATE])
         change = (-rate / float(control[c.DEBIAS1])) * (m / (v**0.5 / float(control[c.DEBIAS2]) ** 0.5 + eps))
-        return change - (rate * weight_decay) * p if decoupled and weight_decay else change
+        return change - (rate * weight_decay) * p if self.decoupled and weight_decay else change
 
 
 class AdamW(Adam):
@@ -99,3 +110,35 @@ class AdamW(Adam):
         weight_decay: float = 1e-2, *, clip_norm: float | None = None, clip_value: float | None = None,
     ) -> None:  # fmt: skip
         super().__init__(params, lr, betas, eps, weight_decay, clip_norm=clip_norm, clip_value=clip_value)
+
+
+class Lion(Optimizer):
+    """Chen et al. 2023, Alg. 2: each weight moves by the learning rate, in the direction of a sign; weight_decay is decoupled.
+
+    Slots: "m", the running mean of the gradient. 20 bytes moved per float32 weight.
+    """
+
+    kernel = "lion_step"
+    slot_names = ("m",)
+
+    def __init__(
+        self, params: Any, lr: float | Schedule = 1e-4, betas: tuple[float, float] = (0.9, 0.99), weight_decay: float = 0.0, *,
+        clip_norm: float | None = None, clip_value: float | None = None,
+    ) -> None:  # fmt: skip
+        _not_negative("Lion", weight_decay=weight_decay)
+        _means("Lion", betas)
+        self.hyper = (float(betas[0]), float(betas[1]), float(weight_decay))
+        super().__init__(params, lr, clip_norm=clip_norm, clip_value=clip_value)
+
+    def change(self, control: Any, p: Any, g: Any, slots: list[Any]) -> Any:
+        beta1, beta2, weight_decay = self.hyper
+        m = slots[0]
+        direction = np.sign(beta1 * m + (1 - beta1) * g)
+        m[...] = beta2 * m + (1 - beta2) * g
+        return -float(control[c.RATE]) * (direction + weight_decay * p)
+
+
+# Derived, so that a rule is named once. (A type checker takes all public names that are defined here, which are the same.)
+__all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
+    name for name, value in globals().items() if isinstance(value, type) and value.__module__ == __name__
+]

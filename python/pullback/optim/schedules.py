@@ -1,6 +1,6 @@
 """Learning rates as functions of the step, evaluated where the update runs: changing or stepping one never waits.
 
-A schedule is a kind and a few numbers in the optimizer's control block; csrc/math/update.h has the same formulas. t counts
+A schedule is a kind and a few numbers in the optimizer's control block; csrc/math/control.h has the same formulas. t counts
 the steps done before, so the first step uses rate(0).
 """
 
@@ -23,7 +23,7 @@ class Schedule:
     kind: ClassVar[int] = 0
 
     def arguments(self) -> tuple[float, ...]:
-        """The numbers after `base`, in the order of csrc/math/update.h."""
+        """The numbers after `base`, in the order of csrc/math/control.h."""
         return tuple([float(x) for x in astuple(self)[1:]])
 
     def rate(self, t: int) -> float:

@@ -7,16 +7,18 @@ from collections.abc import Callable, Sequence
 from functools import partial, update_wrapper
 from typing import Any, Final, NamedTuple
 
-from .. import amp, capturing, devices
+from .. import amp
+from ..autodiff.listeners import listeners
+from ..autodiff.site import warn
 from ..backends import kernels_on, why_not
 from ..errors import CaptureError, PullbackError, ShapeError
-from ..listeners import listeners
-from ..operand import own
+from ..launch import capturing
+from ..launch.refusal import Refused
 from ..ops.shape import concat, expand_dims
-from ..precision import made_of
-from ..refusal import Refused
-from ..site import warn
-from ..tensor import Tensor
+from ..tensors import devices
+from ..tensors.operand import own
+from ..tensors.precision import made_of
+from ..tensors.tensor import Tensor
 from ..tree import flatten, unflatten
 from .recording import FUSIONS, Recording
 from .replay import Replay
@@ -227,7 +229,7 @@ class Captured:
 
     def explain(self) -> Any:
         """The plan of the last used recording: each kernel, what was fused into it, and why not more. Prints as a table."""
-        from .explanation import Explanation
+        from .plan_report import Explanation
 
         if self._loaded is not None and not self._replays:
             return self._loaded[1].explain()

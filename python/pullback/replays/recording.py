@@ -7,13 +7,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from .. import capturing, devices, door, gpu, views
+from ..autodiff.kept import Kept
 from ..backends import native
 from ..errors import CaptureError
-from ..kept import Kept
+from ..launch import capturing, door
+from ..launch.refusal import Refused
 from ..ops.shape import copy
-from ..refusal import Refused
-from ..tensor import Parameter, Tensor
+from ..tensors import devices, gpu, views
+from ..tensors.tensor import Parameter, Tensor
 from ..tree import flatten, unflatten
 from .replay import Beside, Output, Replay, Stream
 

@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import capturing, devices
-from ..operand import own
-from ..refusal import BadIndex, Refused
-from ..storage import Storage
-from ..tensor import Tensor
+from ..launch import capturing
+from ..launch.refusal import BadIndex, Refused
+from ..tensors import devices
+from ..tensors.operand import own
+from ..tensors.storage import Storage
+from ..tensors.tensor import Tensor
 from ..tree import unflatten
 
 

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from .. import amp, devices
-from ..creation import asarray
+from .. import amp
+from ..autodiff.listeners import listeners
 from ..errors import CaptureError
-from ..listeners import listeners
-from ..tensor import Parameter, Tensor
-from ..views import OutsideView, StaleView
+from ..tensors import devices
+from ..tensors.creation import asarray
+from ..tensors.tensor import Parameter, Tensor
+from ..tensors.views import OutsideView, StaleView
 
 
 def signature(leaves: Sequence[Any], arrays: Sequence[Any], spec: Any) -> Any:

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from .. import door, explain
+from ..autodiff import error_text as explain
+from ..autodiff.backward import Sums, pull_jointly, total
+from ..autodiff.listeners import listeners
+from ..autodiff.primitive import Op
+from ..autodiff.tape import GradientTape, Node
 from ..errors import PullbackError
-from ..listeners import listeners
+from ..launch import door
+from ..launch.refusal import Refused
 from ..ops import accumulate
 from ..ops.shape import concat, same_dtype
-from ..primitive import Op
-from ..refusal import Refused
-from ..sweep import Sums, pull_jointly, total
-from ..tape import GradientTape, Node
-from ..tensor import Tensor
+from ..tensors.tensor import Tensor
 from ..transforms.calls import Cotangents, Output
 
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from .. import explain
-from ..creation import zeros_like
-from ..sweep import Sums, check_versions, checked, needed_by, seeds_for, total
-from ..tape import GradientTape
-from ..tensor import Parameter, Tensor
+from ..autodiff import error_text as explain
+from ..autodiff.backward import Sums, check_versions, checked, needed_by, seeds_for, total
+from ..autodiff.tape import GradientTape
+from ..tensors.creation import zeros_like
+from ..tensors.tensor import Parameter, Tensor
 from ..tree import beside, flatten
 from .backward import unheard, visits
 from .first_nan import in_backward, in_forward

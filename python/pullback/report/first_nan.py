@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from .. import devices, dtypes
-from ..explain import name_of, op_at
-from ..primitive import OPS, apply
-from ..sweep import needed_by
-from ..tape import GradientTape, Node
-from ..tensor import Tensor
+from ..autodiff.backward import needed_by
+from ..autodiff.error_text import name_of, op_at
+from ..autodiff.primitive import OPS, apply
+from ..autodiff.tape import GradientTape, Node
+from ..tensors import devices, dtypes
+from ..tensors.tensor import Tensor
 from ..transforms.calls import Output
 from .backward import Visit
 

@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from .. import devices
-from ..creation import ones_like
-from ..primitive import Op, Rule
-from ..site import line_of, number_of_line
-from ..tensor import Parameter, Tensor
+from ..autodiff.primitive import Op, Rule
+from ..autodiff.site import line_of, number_of_line
+from ..tensors import devices
+from ..tensors.creation import ones_like
+from ..tensors.tensor import Parameter, Tensor
 from .backward import Visit
 
 SATURATED: Final = 0.01  # an element is, if less than this part of the gradient passes it

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..primitive import OPS, Op, Rule
-from ..tape import GradientTape
-from ..tensor import Tensor
+from ..autodiff.primitive import OPS, Op, Rule
+from ..autodiff.tape import GradientTape
+from ..tensors.tensor import Tensor
 
 
 class Block(NamedTuple):

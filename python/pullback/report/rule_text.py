@@ -10,7 +10,7 @@ from functools import cache
 from types import CodeType
 from typing import Any, TypeGuard
 
-from ..primitive import Op, Rule, parameters, same
+from ..autodiff.primitive import Op, Rule, parameters, same
 
 
 def rule_text(op: Op, rule: Rule) -> str:

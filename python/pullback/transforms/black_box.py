@@ -9,16 +9,17 @@ from typing import Any, Final
 
 import numpy as np
 
-from .. import capturing, devices
-from ..batching import Batched
-from ..creation import asarray
+from ..autodiff.batching import Batched
 from ..errors import PullbackError, ShapeError, TapeError
-from ..operand import as_tensor
+from ..launch import capturing
 from ..ops import random
 from ..ops.elementwise import multiply
 from ..ops.reduce import sum
 from ..ops.shape import matrix_transpose, reshape
-from ..tensor import Tensor
+from ..tensors import devices
+from ..tensors.creation import asarray
+from ..tensors.operand import as_tensor
+from ..tensors.tensor import Tensor
 from .calls import batches_of, called, is_real, on, record, silently
 from .custom import conforming
 from .surrogate import Surrogate

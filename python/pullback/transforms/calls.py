@@ -8,15 +8,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..batching import Batch, Batched, belongs, of_all, spread
-from ..creation import zeros
-from ..kept import Heard
-from ..listeners import listeners
+from ..autodiff.batching import Batch, Batched, belongs, of_all, spread
+from ..autodiff.kept import Heard
+from ..autodiff.listeners import listeners
+from ..autodiff.primitive import ZERO, Op, Rule
+from ..autodiff.tape import GradientTape
 from ..ops.kinds import OWN
 from ..ops.reduce import sum
-from ..primitive import ZERO, Op, Rule
-from ..tape import GradientTape
-from ..tensor import Tensor, new_serial
+from ..tensors.creation import zeros
+from ..tensors.tensor import Tensor, new_serial
 
 Pull = Callable[[list[Any]], Sequence[Any]]  # from the outputs' cotangents to the inputs' gradients; None where there is none
 

@@ -6,16 +6,18 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
-from .. import amp, devices, door
-from ..batching import Batch
+from .. import amp
+from ..autodiff.batching import Batch
+from ..autodiff.kept import Kept
+from ..autodiff.listeners import listeners
+from ..autodiff.tape import GradientTape
 from ..errors import TapeError
-from ..kept import Kept
-from ..listeners import listeners
-from ..operand import steady
+from ..launch import door
 from ..ops.random import drawn
 from ..ops.shape import alias
-from ..tape import GradientTape
-from ..tensor import Tensor
+from ..tensors import devices
+from ..tensors.operand import steady
+from ..tensors.tensor import Tensor
 from ..tree import flatten, unflatten
 from .calls import Call, Level, Reads, called, entered, levels, silently, takers, tell
 

@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
-from ..batching import Batch, Batched
+from ..autodiff.batching import Batch, Batched
+from ..autodiff.error_text import name_of
+from ..autodiff.listeners import listeners
+from ..autodiff.tape import GradientTape
 from ..errors import ShapeError, TapeError
-from ..explain import name_of
-from ..listeners import listeners
-from ..operand import as_tensor, own, steady
 from ..ops.cast import in_dtype
 from ..ops.shape import constant
-from ..tape import GradientTape
-from ..tensor import Tensor
+from ..tensors.operand import as_tensor, own, steady
+from ..tensors.tensor import Tensor
 from ..tree import beside, flatten, shown, structure, unflatten
 from .calls import Reads, batches_of, called, is_real, on, record, silently
 

@@ -9,19 +9,19 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
-from .. import capturing
-from ..batching import Batch, Batched, of_all
-from ..creation import ones_like, zeros_like
+from ..autodiff.backward import Sums, connected, live, run_hooks, total, walk
+from ..autodiff.batching import Batch, Batched, of_all
+from ..autodiff.listeners import listeners
 from ..errors import TapeError
-from ..listeners import listeners
+from ..launch import capturing
 from ..ops.shape import SLICE, joined, reshaped, view
-from ..sweep import Sums, connected, live, run_hooks, total, walk
-from ..tensor import Tensor
+from ..tensors.creation import ones_like, zeros_like
+from ..tensors.tensor import Tensor
 from ..tree import flatten, unflatten
 from .calls import Cotangents
 
 if TYPE_CHECKING:
-    from ..tape import GradientTape, Node
+    from ..autodiff.tape import GradientTape, Node
 
 # Targets are bits of a number, a mask. Cotangents for the targets of a mask: a tensor with a first axis of as many as there are, in
 # the order of their bits; without it where there is one.

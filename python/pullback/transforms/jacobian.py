@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, Literal
 
-from ..batching import Batch, Batched, of_all
-from ..creation import eye, zeros
+from ..autodiff.batching import Batch, Batched, of_all
+from ..autodiff.tape import GradientTape
 from ..errors import ShapeError, TapeError
 from ..ops.shape import broadcast_to, concat, moveaxis, permute_dims, reshape
-from ..tape import GradientTape
-from ..tensor import Tensor
+from ..tensors.creation import eye, zeros
+from ..tensors.tensor import Tensor
 from ..tree import flatten, unflatten
 from .jvp import pushed
 from .vjp import check_function, grad, name_of, variables

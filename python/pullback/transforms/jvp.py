@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from .. import door, explain
-from ..creation import asarray, zeros_like
+from ..autodiff import error_text as explain
+from ..autodiff.kept import Listening
+from ..autodiff.listeners import listeners
+from ..autodiff.primitive import ZERO
+from ..autodiff.site import Site, call_site, warn
+from ..autodiff.tape import GradientTape
 from ..errors import ShapeError, TapeError, ZeroGradientWarning
-from ..kept import Listening
-from ..listeners import listeners
-from ..operand import own
+from ..launch import door
 from ..ops.shape import alias
-from ..primitive import ZERO
-from ..site import Site, call_site, warn
-from ..tape import GradientTape
-from ..tensor import Tensor, new_serial
+from ..tensors.creation import asarray, zeros_like
+from ..tensors.operand import own
+from ..tensors.tensor import Tensor, new_serial
 from ..tree import beside, flatten, unflatten
 from .vjp import check_function, grad, variables_of
 
 if TYPE_CHECKING:
-    from ..primitive import Op
+    from ..autodiff.primitive import Op
 
 
 class Forward(Listening):
@@ -42,7 +44,8 @@ class Forward(Listening):
             x.serial = new_serial()
         self.bytes += tangent.array.nbytes
         serial, tangents = x.serial, self._tangents
-        tangents[serial] = (tangent, weakref.ref(x, lambda _: tangents.pop(serial, None)))
+        # No function in Python: Ctrl-C in a callback of a weak reference would be lost. The reference is the default of `pop`.
+        tangents[serial] = (tangent, weakref.ref(x, partial(tangents.pop, serial)))
 
     def knows(self, x: Any) -> bool:
         """True if x has a tangent."""

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from functools import update_wrapper
 from typing import Any
 
-from .. import capturing
+from ..autodiff.kept import Heard
+from ..autodiff.listeners import listeners
+from ..autodiff.tape import GradientTape
 from ..errors import PullbackError
-from ..kept import Heard
-from ..listeners import listeners
-from ..tape import GradientTape
-from ..tensor import Tensor
+from ..launch import capturing
+from ..tensors.tensor import Tensor
 from ..tree import flatten, unflatten
 from .calls import Reads, called
 

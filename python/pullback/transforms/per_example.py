@@ -9,16 +9,16 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from .. import door
-from ..batching import Batched, of_all, pull
-from ..creation import asarray, ones, zeros_like
+from ..autodiff.backward import Sums, dependents, walk
+from ..autodiff.batching import Batched, of_all, pull
+from ..autodiff.primitive import Op
+from ..autodiff.tape import GradientTape
 from ..errors import ShapeError, UnconnectedError
+from ..launch import door
 from ..ops.factors import Dense, Factored, inner
 from ..ops.shape import reshape, unbroadcast
-from ..primitive import Op
-from ..sweep import Sums, dependents, walk
-from ..tape import GradientTape
-from ..tensor import Tensor
+from ..tensors.creation import asarray, ones, zeros_like
+from ..tensors.tensor import Tensor
 from ..tree import unflatten
 from .vjp import grad, name_of, variables
 from .vmap import examples, vmap

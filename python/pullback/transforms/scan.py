@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
-from ..creation import asarray
 from ..errors import PullbackError, ShapeError
-from ..operand import as_tensor, own
 from ..ops.shape import stack, unstack
-from ..tensor import Tensor
+from ..tensors.creation import asarray
+from ..tensors.operand import as_tensor, own
+from ..tensors.tensor import Tensor
 from ..tree import flatten, shown, structure, unflatten
 from .calls import called, record, silently, takers
 from .checkpoint import checkpoint as checkpointed

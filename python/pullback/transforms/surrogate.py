@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ..autodiff.site import warn
 from ..errors import ZeroGradientWarning
-from ..site import warn
 
 RIDGE = 1e-6  # of the mean variance of the inputs: directions in which they vary less than a thousandth tell nothing
 MEMORY = 8  # pairs that are remembered, per unknown slope of one output

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
-from .. import dtypes
+from ..autodiff.tape import GradientTape
 from ..errors import DTypeError, PullbackError, ShapeError, TapeError
-from ..operand import own
 from ..ops.shape import alias, copy
-from ..precision import made_of
-from ..tape import GradientTape
-from ..tensor import Parameter, Tensor
+from ..tensors import dtypes
+from ..tensors.operand import own
+from ..tensors.precision import made_of
+from ..tensors.tensor import Parameter, Tensor
 from ..tree import beside, flatten, paths, unflatten
 
 

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from ..batching import Batch, Batched, belongs, of_all
+from ..autodiff.batching import Batch, Batched, belongs, of_all
 from ..errors import ShapeError, VmapError
-from ..operand import own
 from ..ops._shapes import normalize_axis
 from ..ops.shape import moveaxis
-from ..precision import made_of
-from ..tensor import Tensor
+from ..tensors.operand import own
+from ..tensors.precision import made_of
+from ..tensors.tensor import Tensor
 from ..tree import flatten, prefix_leaves, unflatten
 from .vjp import check_function
 

@@ -1,0 +1,63 @@
+// The table of updates, and the choice of their kernels by compute type.
+#include "cuda/update.cuh"
+
+namespace pb::cuda {
+namespace {
+
+// A row with its kernels.
+struct DeviceUpdate : kernels::Update {
+  UpdateTensors floats, doubles;
+};
+
+void run_update(const Launch& launch) {
+  const auto& op = static_cast<const DeviceUpdate&>(*static_cast<const kernels::Update*>(launch.table));
+  int floats = 0, doubles = 0;
+  for (int t = 0; t < launch.ints[0]; ++t) {
+    if (!launch.in(t).data) continue;
+    if (compute_type(launch.in(t).dtype) == Compute::f32) ++floats;
+    else ++doubles;
+  }
+  Copies copies;
+  if (floats > 0 || doubles == 0) op.floats(launch, floats, doubles == 0, copies);  // without any tensor the step still counts
+  if (doubles > 0) op.doubles(launch, doubles, true, copies);
+}
+
+std::vector<DeviceUpdate> device_updates() {
+  const UpdateRows floats = update_rows<float>(), doubles = update_rows<double>();
+  std::vector<DeviceUpdate> rows;
+  kernels::each_update([&](auto rule, const char* name) {
+    const size_t k = rows.size();
+    rows.push_back({kernels::entry<typename decltype(rule)::type>(name, run_update), floats[k], doubles[k]});
+  });
+  return rows;
+}
+
+}  // namespace
+}  // namespace pb::cuda
+
+namespace pb::kernels {
+
+// Threads compute whole chunks, and add the delta to the weight in a preview too.
+void executed_update(const Launch& launch, Counts& work) {
+  int64_t elements = 0;
+  for (int t = 0; t < launch.ints[0]; ++t) {
+    const View& g = launch.in(t);
+    if (!g.data) continue;
+    elements +=
+        compute_type(g.dtype) == Compute::f32 ? cuda::whole_chunks<float>(g.size()) : cuda::whole_chunks<double>(g.size());
+  }
+  work = {};
+  work.add(static_cast<const Update*>(launch.table)->counts, elements);
+}
+
+const std::vector<const Update*>& updates() {
+  static const std::vector<cuda::DeviceUpdate> rows = cuda::device_updates();
+  static const std::vector<const Update*> table = [] {
+    std::vector<const Update*> entries;
+    for (const Update& row : rows) entries.push_back(&row);
+    return entries;
+  }();
+  return table;
+}
+
+}  // namespace pb::kernels

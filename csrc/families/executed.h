@@ -1,0 +1,36 @@
+// The work that kernels do beyond their cost formulas: padding, partial sums, redundant threads. Each backend defines these
+// functions. They see shapes, not values: work that depends on values is reported as a lower bound.
+#pragma once
+#include "launch/door.h"
+
+namespace pb::kernels {
+
+// Each turns the formula's work into the work that the kernel does. The families' headers describe the launches.
+void executed_elements(const Launch& launch, Counts& work);
+void executed_dropout(const Launch& launch, Counts& work);
+void executed_reduction(const Launch& launch, Counts& work);
+void executed_cumulative(const Launch& launch, Counts& work);
+void executed_matmul(const Launch& launch, Counts& work);
+void executed_linear(const Launch& launch, Counts& work);
+void executed_linear_pullback(const Launch& launch, Counts& work);
+void executed_update(const Launch& launch, Counts& work);
+void executed_clip_norm(const Launch& launch, Counts& work);
+
+// How rows are distributed over threads or lanes. Each entry of `alike` stands for `walks` equal walks, each over `elements`
+// elements, with `combines` combinations per reduction.
+struct Walks {
+  struct Alike {
+    int64_t walks, elements, combines;
+  };
+  Alike alike[2];
+  int64_t changes;      // single elements that all rows together change (see families/rows.h)
+  bool affine = false;  // norms work as if a weight and a bias were always given
+};
+// The walks over the rows of x: in softmax, its relatives and cross entropy; in a norm; and in a norm's pullback.
+Walks walks_of(const Launch& launch, const View& x);
+Walks walks_of_norm(const Launch& launch);
+Walks walks_of_norm_pullback(const Launch& launch);
+// Adds a norm's pullback's work on the `sums` sums of the gradients of weight and bias.
+void executed_sums(const Launch& launch, int sums, Counts& work);
+
+}  // namespace pb::kernels

@@ -1,0 +1,143 @@
+// The implementation of fusions.h: each function searches a plan for its pattern.
+#include "families/fusions.h"
+
+#include <cstring>
+
+#include "families/elementwise.h"
+#include "families/matmul.h"
+#include "families/rows.h"
+
+namespace pb::kernels {
+namespace {
+
+bool same_numbers(const Launch& a, const Launch& b) {
+  return !std::memcmp(a.ints, b.ints, sizeof a.ints) && !std::memcmp(a.reals, b.reals, sizeof a.reals);
+}
+
+}  // namespace
+
+void fuse_cross_entropy(Plan& plan) {
+  for (int s = 0; s < int(plan.steps.size()); ++s) {
+    if (plan.steps[s].launch.kernel != &cross_entropy) continue;
+    for (int t = s + 1; t < int(plan.steps.size()); ++t) {
+      const Step &loss = plan.steps[s], &pullback = plan.steps[t];
+      if (pullback.launch.kernel != &cross_entropy_pullback || !same_numbers(loss.launch, pullback.launch)) continue;
+      if (!same_view(plan.in(loss, 0), plan.in(pullback, 1)) || !same_view(plan.in(loss, 1), plan.in(pullback, 2))) continue;
+      const int place = bring_together(plan, s, t);
+      if (place < 0) continue;
+      const Step &first = plan.steps[place], &second = plan.steps[place + 1];
+      Launch both = second.launch;
+      both.kernel = &cross_entropy_with_gradient, both.outputs = 2;
+      replace(plan, place, 2, both,
+              {plan.out(first), plan.out(second), plan.in(second, 0), plan.in(second, 1), plan.in(second, 2)});
+      break;
+    }
+  }
+}
+
+namespace {
+
+// True if the operand is a vector that is repeated for each row of the matrix that it is added to.
+bool is_bias(const Operand& operand) {
+  const View& v = operand.view;
+  return !v.number && v.ndim == 2 && v.stride[0] == 0 && (v.stride[1] == item_size(v.dtype) || v.shape[1] == 1);
+}
+
+Operand transposed(Operand operand) {
+  std::swap(operand.view.shape[0], operand.view.shape[1]);
+  std::swap(operand.view.stride[0], operand.view.stride[1]);
+  return operand;
+}
+
+Operand as_vector(Operand operand) {
+  operand.view.ndim = 1;
+  operand.view.shape[0] = operand.view.shape[1], operand.view.stride[0] = item_size(operand.view.dtype);
+  return operand;
+}
+
+// Returns the number of the activation that the step applies to `x`, or 0 if it applies none.
+int activation_of(const Plan& plan, const Step& step, const Operand& x) {
+  for (int k = 1; k < kActivations; ++k)
+    if (is_named(step, kActivationNames[k]) && same_view(plan.in(step), x)) return k;
+  return 0;
+}
+
+bool is_wide(const View& v) {
+  return v.dtype == DType::f32 || v.dtype == DType::f64;
+}  // half precision would round after each op
+
+// True if the step is a product of two matrices.
+bool is_matrix_product(const Plan& plan, const Step& step) {
+  return step.launch.kernel->run == matmul && plan.in(step, 0).view.ndim == 2 && plan.in(step, 1).view.ndim == 2;
+}
+
+}  // namespace
+
+void fuse_linear(Plan& plan, bool (*keeps_bits)(int64_t m, int64_t n, int64_t k)) {
+  Uses uses(plan);
+  for (int s = 0; s < int(plan.steps.size()); ++s) {
+    if (uses.merged(s) || !is_matrix_product(plan, plan.steps[s])) continue;
+    const Operand y = plan.out(plan.steps[s]), x = plan.in(plan.steps[s], 0);
+    const int64_t m = y.view.shape[0], n = y.view.shape[1], k = x.view.shape[1];
+    if (!is_wide(y.view) || k == 1 || !keeps_bits(m, n, k)) continue;  // signs of zeros may differ in an outer product
+    const int reader = uses.only_reader(s);
+    if (reader < 0 || !is_named(plan.steps[reader], "add")) continue;
+    const Step& add = plan.steps[reader];
+    const int other = same_view(plan.in(add, 0), y) ? 1 : 0;
+    const Operand bias = plan.in(add, other);
+    if (!same_view(plan.in(add, 1 - other), y) || same_view(bias, y) || !is_bias(bias) || bias.view.dtype != y.view.dtype)
+      continue;
+    if (!uses.may_follow(s, reader)) continue;
+    const Operand w = transposed(plan.in(plan.steps[s], 1));
+    Operand out = plan.out(add);
+    Launch launch = plan.steps[s].launch;
+    launch.kernel = &linear_forward().kernel, launch.table = &linear_forward(), launch.inputs = 3;
+    launch.ints[0] = 0;
+    uses.merge(s, reader, launch, {out, x, w, as_vector(bias)});
+    const int next = uses.only_reader(s);
+    const int activation = next < 0 ? 0 : activation_of(plan, plan.steps[next], out);
+    if (!activation || !uses.may_follow(s, next)) continue;
+    launch.ints[0] = activation;
+    out = plan.out(plan.steps[next]);
+    uses.merge(s, next, launch, {out, x, w, as_vector(bias)});
+  }
+}
+
+namespace {
+
+// Lets step s accumulate output k, a product, into the term that the only reader of the product adds it to.
+bool accumulate(Plan& plan, Uses& uses, int s, int k) {
+  const Operand product = plan.out(plan.steps[s], k);
+  const int reader = uses.only_reader(s, k);
+  if (reader < 0 || !is_wide(product.view) || !is_named(plan.steps[reader], "add")) return false;
+  const Step& add = plan.steps[reader];
+  const int other = same_view(plan.in(add, 0), product) ? 1 : 0;
+  const Operand before = plan.in(add, other), sum = plan.out(add);
+  if (!same_view(plan.in(add, 1 - other), product) || !is_whole_block(plan, before) || !is_whole_block(plan, sum)) return false;
+  const int64_t bytes = product.view.bytes();
+  if (before.view.bytes() != bytes || sum.view.bytes() != bytes || before.location.block == product.location.block)
+    return false;
+  if (!uses.sum_in_place(before, sum, s, reader) || !uses.may_follow(s, reader)) return false;
+  Launch launch = plan.steps[s].launch;
+  launch.ints[1] |= int64_t{1} << k;
+  std::vector<Operand> operands;
+  for (int i = 0; i < launch.outputs + launch.inputs; ++i) operands.push_back(plan.operand(plan.steps[s], i));
+  operands[k] = plan.out(plan.steps[reader]);
+  operands[k].view = product.view;
+  uses.merge(s, reader, launch, operands);
+  return true;
+}
+
+}  // namespace
+
+void fuse_accumulation(Plan& plan) {
+  Uses uses(plan);
+  for (int s = 0; s < int(plan.steps.size()); ++s) {
+    if (uses.merged(s)) continue;
+    const bool layer = plan.steps[s].launch.kernel->run == linear_pullback;
+    const int products = layer ? 2 : is_matrix_product(plan, plan.steps[s]) ? 1 : 0;
+    for (int k = 0; k < products; ++k) accumulate(plan, uses, s, k);
+  }
+}
+
+}  // namespace pb::kernels

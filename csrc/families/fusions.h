@@ -1,0 +1,15 @@
+// Each function replaces launches of a plan by one kernel. All but fuse_accumulation keep every rounding of the launches.
+#pragma once
+#include "launch/rewrite.h"
+
+namespace pb::kernels {
+
+// Fuses a loss and its pullback, with one exponential per logit.
+void fuse_cross_entropy(Plan& plan);
+// Fuses a product, the bias that is added to it and an activation into a linear layer. A product (m, k) @ (k, n) is fused only
+// if keeps_bits(m, n, k) is true: if it has the same bits in a layer.
+void fuse_linear(Plan& plan, bool (*keeps_bits)(int64_t m, int64_t n, int64_t k));
+// Lets a product accumulate into its other summand, as for the gradient of a tensor used twice. Rounds in another order.
+void fuse_accumulation(Plan& plan);
+
+}  // namespace pb::kernels

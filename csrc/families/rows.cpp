@@ -1,0 +1,191 @@
+// The kernels of ops that own a row, and their costs, measured by running the formulas on the scalar that counts.
+#include "families/rows.h"
+
+#include "families/executed.h"
+
+namespace pb::kernels {
+namespace {
+
+// A walk for the counting scalar, over `elements` elements.
+struct CountingWalk {
+  int64_t elements, combines, changes;
+
+  template <class R, class F, class... Rows> CountingScalar fold(const F& f, const Rows&...) const {
+    CountingScalar a = f(int64_t{0}), b = a;
+    for (int64_t i = 1; i < elements; ++i) b = f(i);
+    for (int64_t i = 0; i < combines; ++i) a = R::combine(a, b);
+    return a;
+  }
+  template <class F> void each(const F& f) const {
+    for (int64_t i = 0; i < elements; ++i) f(i);
+  }
+  CountingScalar mean(CountingScalar sum) const { return sum / CountingScalar(double(elements)); }
+  bool any(bool b) const { return b; }
+  CountingScalar at(const CountingScalar* x, int64_t k) const { return x[k]; }
+  template <class F> void change(CountingScalar* y, int64_t k, const F& f) const {
+    for (int64_t i = 0; i < changes; ++i) y[k] = f(y[k]);
+  }
+};
+
+// The cost of a formula: per walk, per element, per combination in a reduction, and per single element that is changed.
+struct RowCost {
+  Counts walk, element, combine, change;
+
+  // The cost is linear in the numbers of a walk, so four walks determine it.
+  template <class F> explicit RowCost(F&& formula) {
+    constexpr CountingWalk kLeast{5, 4, 1};
+    const Counts least = counts_of([&] { formula(kLeast); });
+    const auto more = [&](CountingWalk walk) { return counts_of([&] { formula(walk); }); };
+    const Counts elements = more({9, 4, 1}), combines = more({5, 8, 1}), changes = more({5, 4, 2});
+    for (const auto count : {&Counts::adds, &Counts::multiplies, &Counts::fmas, &Counts::special}) {
+      element.*count = (elements.*count - least.*count) / 4;
+      combine.*count = (combines.*count - least.*count) / 4;
+      change.*count = changes.*count - least.*count;
+      walk.*count = least.*count - 5 * element.*count - 4 * combine.*count - change.*count;
+    }
+  }
+  Counts of(const Walks& walks) const {
+    Counts all;
+    for (const auto& [count, elements, combines] : walks.alike)
+      all.add(walk, count), all.add(element, count * elements), all.add(combine, count * combines);
+    all.add(change, walks.changes);
+    return all;
+  }
+  // The cost by the textbook, where each row of x is walked once.
+  Counts of(const View& x) const {
+    const int64_t n = row_length(x), rows = row_count(x);
+    return n ? of({{{rows, n, n - 1}, {}}, rows}) : Counts{};
+  }
+};
+
+// The operands of a formula that is measured.
+struct Operands {
+  CountingScalar row[5][16];
+  CountingScalar* operator[](int k) { return row[k]; }
+};
+
+// ---- softmax and its relatives: one to three operands. x, which has the rows, is the last, or the middle one of three
+
+template <class F, size_t... K> RowCost measure(std::index_sequence<K...>) {
+  return RowCost([](const CountingWalk& over) {
+    Operands of;
+    F()(over, of[K]..., of[sizeof...(K)]);
+  });
+}
+template <class F, int kInputs> struct SoftmaxLike {
+  static const RowCost& row() {
+    static const RowCost cost = measure<F>(std::make_index_sequence<kInputs>());
+    return cost;
+  }
+  static const View& x(const Launch& launch) { return launch.in(kInputs == 3 ? 1 : kInputs - 1); }
+  static void cost(const Launch& launch, Cost& cost) { cost.add(row().of(x(launch))); }
+  static void executed(const Launch& launch, Counts& work) {
+    if (row_length(x(launch))) work = row().of(walks_of(launch, x(launch)));
+  }
+};
+
+// ---- norms
+
+template <class F> void call_given(bool given, CountingScalar* w, const F& f) {
+  if (given) f(w);
+  else f(none());
+}
+
+template <bool kCentred> struct Forward {
+  static const RowCost& row(bool weight, bool bias) {
+    static const auto measured = [](bool weight, bool bias) {
+      return RowCost([=](const CountingWalk& over) {
+        Operands of;
+        call_given(weight, of[1], [&](auto w) {
+          call_given(bias, of[2], [&](auto b) { Norm<kCentred>()(over, of[0], w, b, CountingScalar(1), of[3]); });
+        });
+      });
+    };
+    static const RowCost costs[] = {measured(false, false), measured(false, true), measured(true, false), measured(true, true)};
+    return costs[2 * weight + bias];
+  }
+  static void cost(const Launch& launch, Cost& cost) { cost.add(row(launch.ints[0], launch.ints[1]).of(launch.in())); }
+  static void executed(const Launch& launch, Counts& work) {
+    if (row_length(launch.in()) == 0) return;
+    const Walks walks = walks_of_norm(launch);
+    work = row(walks.affine || launch.ints[0], walks.affine || launch.ints[1]).of(walks);
+  }
+};
+
+template <bool kCentred> struct Backward {
+  static const RowCost& row(bool weight) {
+    static const auto measured = [](bool weight) {
+      return RowCost([=](const CountingWalk& over) {
+        Operands of;
+        CountingScalar gw[16], gb[16];
+        call_given(weight, of[2], [&](auto w) {
+          NormPullback<kCentred>()(over, of[0], of[1], w, CountingScalar(1), of[3], static_cast<CountingScalar*>(gw),
+                                   static_cast<CountingScalar*>(gb));
+        });
+      });
+    };
+    static const RowCost costs[] = {measured(false), measured(true)};
+    return costs[weight];
+  }
+  static void cost(const Launch& launch, Cost& cost) { cost.add(row(launch.ints[0]).of(launch.in())); }
+  static void executed(const Launch& launch, Counts& work) {
+    if (row_length(launch.in()) == 0) return;
+    const Walks walks = walks_of_norm_pullback(launch);
+    work = row(walks.affine || launch.ints[0]).of(walks);
+    executed_sums(launch, kCentred ? 2 : 1, work);
+  }
+};
+
+// ---- cross entropy
+
+template <bool kLoss, bool kGradient> struct CrossEntropy {
+  static const RowCost& row(bool smooth) {
+    static const auto measured = [](double share) {
+      return RowCost([smoothing = CountingScalar(share)](const CountingWalk& over) {
+        Operands of;
+        if constexpr (kLoss && kGradient) (void)cross_entropy_and_gradient(over, CountingScalar(1), of[0], 0, smoothing, of[1]);
+        else if constexpr (kLoss) (void)cross_entropy_of(over, of[0], log_sum_exp(over, of[0]), 0, smoothing);
+        else cross_entropy_gradient(over, CountingScalar(1), of[0], 0, smoothing, of[1]);
+      });
+    };
+    static const RowCost costs[] = {measured(0), measured(0.5)};
+    return costs[smooth];
+  }
+  static const View& x(const Launch& launch) { return launch.in(kGradient ? 1 : 0); }
+  static void cost(const Launch& launch, Cost& cost) { cost.add(row(launch.reals[0] != 0).of(x(launch))); }
+  static void executed(const Launch& launch, Counts& work) {
+    if (row_length(x(launch))) work = row(launch.reals[0] != 0).of(walks_of(launch, x(launch)));
+  }
+};
+
+template <class Op> constexpr Kernel kernel_of(const char* name, void (*run)(const Launch&)) {
+  return {name, run, Op::cost, Op::executed};
+}
+
+}  // namespace
+
+void divide_by_count_cost(const Launch& launch, Cost& cost) {
+  cost.integer_ops = launch.in(1).size();  // an addition for each label
+  cost.special = launch.out().size();
+}
+
+const Kernel softmax = kernel_of<SoftmaxLike<Softmax, 1>>("softmax", run_softmax);
+const Kernel log_softmax = kernel_of<SoftmaxLike<LogSoftmax, 1>>("log_softmax", run_log_softmax);
+const Kernel logsumexp = kernel_of<SoftmaxLike<LogSumExp, 1>>("logsumexp", run_logsumexp);
+const Kernel softmax_pullback = kernel_of<SoftmaxLike<SoftmaxPullback, 2>>("softmax_pullback", run_softmax_pullback);
+const Kernel log_softmax_pullback =
+    kernel_of<SoftmaxLike<LogSoftmaxPullback, 2>>("log_softmax_pullback", run_log_softmax_pullback);
+const Kernel logsumexp_pullback = kernel_of<SoftmaxLike<LogSumExpPullback, 3>>("logsumexp_pullback", run_logsumexp_pullback);
+
+const Kernel layer_norm = kernel_of<Forward<true>>("layer_norm", run_layer_norm);
+const Kernel layer_norm_pullback = kernel_of<Backward<true>>("layer_norm_pullback", run_layer_norm_pullback);
+const Kernel rms_norm = kernel_of<Forward<false>>("rms_norm", run_rms_norm);
+const Kernel rms_norm_pullback = kernel_of<Backward<false>>("rms_norm_pullback", run_rms_norm_pullback);
+
+const Kernel cross_entropy = kernel_of<CrossEntropy<true, false>>("cross_entropy", run_cross_entropy);
+const Kernel cross_entropy_pullback =
+    kernel_of<CrossEntropy<false, true>>("cross_entropy_pullback", run_cross_entropy_pullback);
+const Kernel cross_entropy_with_gradient =
+    kernel_of<CrossEntropy<true, true>>("cross_entropy_with_gradient", run_cross_entropy_with_gradient);
+
+}  // namespace pb::kernels

@@ -1,0 +1,297 @@
+// Ops that own a row: softmax and its relatives, the norms, cross entropy. A row is the last axis of an operand.
+#pragma once
+#include "launch/door.h"
+#include "math/counting.h"
+#include "math/exp_nonpositive.h"
+#include "math/functors.h"
+
+namespace pb::kernels {
+
+// All operands have as many rows as x; an operand with one value per row has a last axis of length one. Inputs are floats of one
+// dtype, of any strides; outputs are contiguous.
+// softmax, log_softmax: out: y. in: x.         logsumexp: out: y, one value per row. in: x.
+// softmax_pullback, log_softmax_pullback: out: gx. in: g, y.
+// logsumexp_pullback: out: gx. in: g, x, y; g and y have one value per row.
+extern const Kernel softmax, log_softmax, logsumexp;
+extern const Kernel softmax_pullback, log_softmax_pullback, logsumexp_pullback;
+
+// reals[0]: eps. ints: 1 if there is a weight, and 1 if there is a bias, (n,) each.
+// out: y. in: x, weight, bias; the pullbacks: out: gx, gweight, gbias. in: g, x, weight. rms_norm has no gbias.
+extern const Kernel layer_norm, layer_norm_pullback, rms_norm, rms_norm_pullback;
+
+// out: the loss of each row. in: logits (rows, classes), labels (rows,) of any integer dtype. The pullback: out: glogits.
+// in: g, logits, labels. cross_entropy_with_gradient computes both at once, with the same bits. out: loss, glogits. in: g, logits, labels.
+// ints[0]: the label of rows that are ignored. reals[0]: the share of the target that is spread over all classes.
+// They throw OutOfRange. On a GPU a later call throws it, and the loss and the gradient of such a row are 0.
+extern const Kernel cross_entropy, cross_entropy_pullback, cross_entropy_with_gradient;
+
+// out[r] = x[r] / (number of labels in row r that differ from ints[0]). in: x, one value per row; labels, of any integer dtype.
+void divide_by_count(const Launch& launch);
+void divide_by_count_cost(const Launch& launch, Cost& cost);
+
+// Each backend defines these.
+void run_softmax(const Launch& launch);
+void run_log_softmax(const Launch& launch);
+void run_logsumexp(const Launch& launch);
+void run_softmax_pullback(const Launch& launch);
+void run_log_softmax_pullback(const Launch& launch);
+void run_logsumexp_pullback(const Launch& launch);
+void run_layer_norm(const Launch& launch);
+void run_layer_norm_pullback(const Launch& launch);
+void run_rms_norm(const Launch& launch);
+void run_rms_norm_pullback(const Launch& launch);
+void run_cross_entropy(const Launch& launch);
+void run_cross_entropy_pullback(const Launch& launch);
+void run_cross_entropy_with_gradient(const Launch& launch);
+
+inline int64_t row_length(const View& v) { return v.shape[v.ndim - 1]; }
+inline int64_t row_count(const View& v) {
+  int64_t rows = 1;
+  for (int d = 0; d + 1 < v.ndim; ++d) rows *= v.shape[d];
+  return rows;
+}
+
+// ---- the formulas: each runs on any walk over a row, which is a loop, the threads of a GPU, or the walk that counts
+//
+// A row is read and written as x[i], with a position i that the walk supplies; an operand with one value per row as g[0]. A walk
+// `over` a row has these functions:
+//   over.fold<R>(f, rows...)   combines f(i) of all positions with R. This is the first read of `rows`: they may be prefetched.
+//   over.each(f)               calls f(i) for all positions
+//   over.mean(sum)             divides by the length
+//   over.any(b)                true if b holds for any of the rows that are walked in step with this one
+//   over.at(x, k)              element k
+//   over.change(y, k, f)       replaces element k by f of it
+// An output may share memory with an operand that is not read after the output is written.
+
+struct none {};  // stands for a weight or a bias that is not given
+template <class W> constexpr bool is_given = !std::is_same_v<W, none>;
+
+// The largest element of a row. It may ignore NaN: the sum of exponentials propagates NaN anyway.
+struct largest {
+  template <class A> PB_HD static A identity() { return m::lowest<A>(); }
+  template <class A> PB_HD static A combine(A a, A b) {
+#if defined(__CUDA_ARCH__)  // one instruction there
+    if constexpr (std::is_same_v<A, float>) return fmaxf(a, b);
+#endif
+    return m::select(a > b, a, b);
+  }
+};
+template <class Over, class X> PB_HD auto largest_of(const Over& over, X x) {
+  return over.template fold<largest>([=](auto i) { return x[i]; }, x);
+}
+
+// The sum of exponentials of a row whose largest element is infinite.
+template <class Over, class X> PB_HD auto ends_of(const Over& over, X x) {
+  return over.template fold<sum_reduce>([=](auto i) {
+    const auto z = x[i];
+    using A = std::decay_t<decltype(z)>;
+    return m::select(z <= A(0), A(0), A(z));
+  });
+}
+
+// Computes log(sum(exp(x))) = top + log, and calls visit(i, x[i] - top) for each element.
+template <class A> struct LogSum {
+  A top, log;
+};
+struct Ignore {
+  template <class I, class A> PB_HD void operator()(I, A) const {}
+};
+template <class Over, class X, class Visit = Ignore> PB_HD auto log_sum_exp(const Over& over, X x, Visit visit = {}) {
+  auto top = largest_of(over, x);
+  using A = decltype(top);
+  const auto infinite = m::isinf(top);  // a row of -inf has the sum 0, one with +inf has +inf
+  top = m::select(infinite, A(0), top);
+  A sum = over.template fold<sum_reduce>([=](auto i) {
+    const A z = x[i] - top;
+    visit(i, z);
+    return m::exp_nonpositive(z);
+  });
+  if (over.any(infinite)) {
+    const A ends = ends_of(over, x);
+    sum = m::select(infinite, ends, sum);
+  }
+  return LogSum<A>{top, m::log(sum)};
+}
+
+struct Softmax {
+  template <class Over, class X, class Y> PB_HD void operator()(const Over& over, X x, Y y) const {
+    const auto top = largest_of(over, x);
+    using A = std::decay_t<decltype(top)>;
+    const A sum = over.template fold<sum_reduce>([=](auto i) { return y[i] = m::exp_nonpositive(A(x[i] - top)); });
+    const A scale = A(1) / sum;
+    over.each([=](auto i) { y[i] = y[i] * scale; });
+  }
+};
+
+struct LogSoftmax {
+  template <class Over, class X, class Y> PB_HD void operator()(const Over& over, X x, Y y) const {
+    const auto log = log_sum_exp(over, x, [=](auto i, auto z) { y[i] = z; }).log;
+    over.each([=](auto i) { y[i] = y[i] - log; });
+  }
+};
+
+struct LogSumExp {
+  template <class Over, class X, class Y> PB_HD void operator()(const Over& over, X x, Y y) const {
+    const auto sum = log_sum_exp(over, x);
+    y[0] = sum.top + sum.log;
+  }
+};
+
+struct SoftmaxPullback {
+  template <class Over, class G, class Y, class GX> PB_HD void operator()(const Over& over, G g, Y y, GX gx) const {
+    const auto dot = over.template fold<sum_reduce>([=](auto i) { return g[i] * y[i]; }, g, y);
+    over.each([=](auto i) { gx[i] = y[i] * (g[i] - dot); });
+  }
+};
+
+struct LogSoftmaxPullback {
+  template <class Over, class G, class Y, class GX> PB_HD void operator()(const Over& over, G g, Y y, GX gx) const {
+    const auto sum = over.template fold<sum_reduce>([=](auto i) { return g[i]; }, g, y);
+    over.each([=](auto i) { gx[i] = g[i] - m::exp_nonpositive(y[i]) * sum; });
+  }
+};
+
+struct LogSumExpPullback {
+  template <class Over, class G, class X, class Y, class GX>
+  PB_HD void operator()(const Over& over, G g, X x, Y y, GX gx) const {
+    using A = std::decay_t<decltype(y[0])>;
+    const A cotangent = g[0], size = y[0];
+    const A log = m::select(m::isinf(size) & (size < A(0)), A(0), size);  // a row of -inf has no direction
+    over.each([=](auto i) { gx[i] = cotangent * m::exp_nonpositive(A(x[i] - log)); });
+  }
+};
+
+// y = (x - mean) scale w + b
+template <bool kCentred, class Over, class X, class A, class W, class B, class Y>
+PB_HD void affine(const Over& over, X x, A mean, A scale, W w, B b, Y y) {
+  over.each([=](auto i) {
+    A a = x[i];
+    if constexpr (kCentred) a = a - mean;
+    a = a * scale;
+    if constexpr (is_given<W>) a = a * w[i];
+    if constexpr (is_given<B>) a = a + b[i];
+    y[i] = a;
+  });
+}
+
+// Two passes: the mean, then the squared deviations. One pass would lose a small variance next to a large mean.
+template <class A> struct Spread {
+  A mean, inverse;  // 1 / sqrt(variance + eps)
+};
+template <class Over, class X, class A, class... Next>
+PB_HD Spread<A> spread_of(const Over& over, X x, A eps, Next... next) {
+  const A mean = over.mean(over.template fold<sum_reduce>([=](auto i) { return A(x[i]); }, x));
+  const A squares = over.template fold<sum_reduce>(
+      [=](auto i) {
+        const A z = x[i] - mean;
+        return A(z * z);
+      },
+      next...);
+  return {mean, m::rsqrt(A(over.mean(squares) + eps))};
+}
+template <class Over, class X, class A> PB_HD A inverse_size(const Over& over, X x, A eps) {
+  return m::rsqrt(A(over.mean(over.template fold<sum_reduce>([=](auto i) { return A(x[i] * x[i]); }, x)) + eps));
+}
+
+template <bool kCentred> struct Norm;
+template <> struct Norm<true> {
+  template <class Over, class X, class W, class B, class A, class Y>
+  PB_HD void operator()(const Over& over, X x, W w, B b, A eps, Y y) const {
+    const Spread<A> s = spread_of(over, x, eps);
+    affine<true>(over, x, s.mean, s.inverse, w, b, y);
+  }
+};
+template <> struct Norm<false> {
+  template <class Over, class X, class W, class B, class A, class Y>
+  PB_HD void operator()(const Over& over, X x, W w, B b, A eps, Y y) const {
+    affine<false>(over, x, A(0), inverse_size(over, x, eps), w, b, y);
+  }
+};
+
+// With h = g w and z = (x - mean) r: gx = r (h - mean(h) - z mean(h z)), gweight = g z, gbias = g. The gradients of
+// weight and bias are added to gw and gb. h is kept in gx if there is a weight.
+template <bool kCentred> struct NormPullback;
+template <> struct NormPullback<true> {
+  template <class Over, class G, class X, class W, class A, class GX, class S>
+  PB_HD void operator()(const Over& over, G g, X x, W w, A eps, GX gx, S gw, S gb) const {
+    const Spread<A> s = spread_of(over, x, eps, g);
+    const A mean = s.mean, r = s.inverse;
+    const auto keep = [=](auto i) {
+      if constexpr (is_given<W>) return A(gx[i] = g[i] * w[i]);
+      else return A(g[i]);
+    };
+    const auto h = [=](auto i) {
+      if constexpr (is_given<W>) return A(gx[i]);
+      else return A(g[i]);
+    };
+    const A along = over.mean(over.template fold<sum_reduce>(keep));
+    const A across = over.mean(over.template fold<sum_reduce>([=](auto i) { return A(h(i) * ((x[i] - mean) * r)); }));
+    over.each([=](auto i) {
+      const A z = (x[i] - mean) * r;
+      gw[i] += g[i] * z;
+      gb[i] += g[i];
+      gx[i] = r * (h(i) - along - z * across);
+    });
+  }
+};
+template <> struct NormPullback<false> {
+  template <class Over, class G, class X, class W, class A, class GX, class S>
+  PB_HD void operator()(const Over& over, G g, X x, W w, A eps, GX gx, S gw, S) const {
+    const A r = inverse_size(over, x, eps);
+    const auto keep = [=](auto i) {
+      if constexpr (is_given<W>) return A(gx[i] = g[i] * w[i]);
+      else return A(g[i]);
+    };
+    const A across = over.mean(over.template fold<sum_reduce>([=](auto i) { return A(keep(i) * (x[i] * r)); }, g));
+    over.each([=](auto i) {
+      const A z = x[i] * r;
+      gw[i] += g[i] * z;
+      if constexpr (is_given<W>) gx[i] = r * (gx[i] - z * across);
+      else gx[i] = r * (g[i] - z * across);
+    });
+  }
+};
+
+// Returns (1 - s) * -log softmax(x)[label] + s * mean(-log softmax(x)), for smoothing s. sum: log_sum_exp of x.
+template <class Over, class X, class A, class Label, class S>
+PB_HD A cross_entropy_of(const Over& over, X x, LogSum<A> sum, Label label, S smoothing) {
+  const A picked = over.at(x, label) - sum.top;
+  if (smoothing == S(0)) return sum.log - picked;
+  const A mean = over.mean(over.template fold<sum_reduce>([=](auto i) { return A(x[i] - sum.top); }));
+  return sum.log - ((A(1) - smoothing) * picked + smoothing * mean);
+}
+
+// Turns the exponentials in gx into the gradient of the logits. `scale` times an exponential is g softmax(x).
+template <class Over, class A, class Label, class S, class GX>
+PB_HD void subtract_target(const Over& over, A g, A scale, Label label, S smoothing, GX gx) {
+  if (smoothing == S(0)) {
+    over.each([=](auto i) { gx[i] = gx[i] * scale; });
+    over.change(gx, label, [=](A a) { return a - g; });
+  } else {
+    const A everywhere = over.mean(A(g * smoothing)), here = g * (A(1) - smoothing);
+    over.each([=](auto i) { gx[i] = gx[i] * scale - everywhere; });
+    over.change(gx, label, [=](A a) { return a - here; });
+  }
+}
+
+template <class Over, class X, class A, class Label, class S, class GX>
+PB_HD void cross_entropy_gradient(const Over& over, A g, X x, Label label, S smoothing, GX gx) {
+  const A top = largest_of(over, x);
+  const A sum = over.template fold<sum_reduce>([=](auto i) { return A(gx[i] = m::exp_nonpositive(A(x[i] - top))); });
+  subtract_target(over, g, A(g / sum), label, smoothing, gx);
+}
+
+// Computes the loss and its gradient with one exponential per element and the bits of the two functions above. Returns the loss.
+template <class Over, class X, class A, class Label, class S, class GX>
+PB_HD A cross_entropy_and_gradient(const Over& over, A g, X x, Label label, S smoothing, GX gx) {
+  const A top = largest_of(over, x);
+  const auto infinite = m::isinf(top);
+  LogSum<A> sum{m::select(infinite, A(0), top), A(0)};
+  if (over.any(infinite)) sum.log = m::log(ends_of(over, x));
+  const A rest = cross_entropy_of(over, x, LogSum<A>{sum.top, A(0)}, label, smoothing);
+  const A total = over.template fold<sum_reduce>([=](auto i) { return A(gx[i] = m::exp_nonpositive(A(x[i] - sum.top))); });
+  subtract_target(over, g, A(g / m::select(infinite, A(top - top), total)), label, smoothing, gx);
+  return m::select(infinite, sum.log, A(m::log(total))) + rest;
+}
+
+}  // namespace pb::kernels

@@ -1,0 +1,94 @@
+// Optimizer updates: one launch for all tensors, with the rules of math/update.h.
+#pragma once
+#include <utility>
+#include <vector>
+
+#include "families/executed.h"
+#include "launch/door.h"
+#include "math/counting.h"
+#include "math/update.h"
+
+namespace pb::kernels {
+
+constexpr int kMaxSlots = 3;
+
+// What the bindings and the cost formula know of a row of math/update.def.
+//
+// Operands of an update of `entries` tensors: the weights, then the entries of each slot, then the deltas (data is null for a delta
+// that was not asked for), then the control block. Inputs: the gradients (data is null for an entry without a gradient, which stays
+// as it is). All operands except the gradients are flat and contiguous. Slots of half precision weights are float32.
+// ints: entries, preview (1: the deltas are written, and nothing else). reals: the hyper-parameters. table: the Update.
+struct Update {
+  Kernel kernel;
+  int slots, hypers;
+  Counts counts;  // the work of one element, p += delta included, measured by running the rule on the counting scalar
+};
+
+inline void update_cost(const Launch& launch, Cost& cost) {
+  cost.bytes_read = cost.bytes_written = kControlSize * int64_t(sizeof(Setting));
+  const auto& op = *static_cast<const Update*>(launch.table);
+  const int64_t entries = launch.ints[0];
+  const bool preview = launch.ints[1];
+  if (preview) cost.bytes_written = 0;
+  for (int64_t t = 0; t < entries; ++t) {
+    const View &p = launch.out(int(t)), &g = launch.in(int(t));
+    if (!g.data) continue;
+    const int64_t slots = op.slots * p.size() * compute_size(compute_type(p.dtype));
+    cost.add(op.counts, p.size());
+    if (preview) cost.adds -= p.size();  // a preview does not add the delta to the weight
+    cost.bytes_read += p.bytes() + g.distinct_bytes() + slots;
+    cost.bytes_written += (preview ? 0 : p.bytes() + slots);
+    if (launch.out(int(entries * (1 + op.slots) + t)).data) cost.bytes_written += p.bytes();
+  }
+}
+
+// One entry per row, in their order. Each backend defines this.
+const std::vector<const Update*>& updates();
+
+// out: the control block. in: the gradients (data is null for a missing one). reals: the largest norm that is left unscaled.
+void clip_norm(const Launch& launch);
+inline void clip_norm_cost(const Launch& launch, Cost& cost) {
+  for (int k = 0; k < launch.inputs; ++k) {
+    if (!launch.in(k).data) continue;
+    cost.adds += launch.in(k).size(), cost.multiplies += launch.in(k).size();
+    cost.bytes_read += launch.in(k).distinct_bytes();
+  }
+  cost.special = 2;  // the root of the sum, and the division that gives the factor
+  cost.bytes_written = 2 * sizeof(double);
+}
+
+// out: the control block. ints: the index of the first number to change, and how many change. reals: their new values.
+void write_control(const Launch& launch);
+inline void write_control_cost(const Launch& launch, Cost& cost) {
+  cost.bytes_written = launch.ints[1] * int64_t(sizeof(double));
+}
+
+// Calls add(Tag<rule>{}, kernel's name) for each row.
+template <class Add> void each_update(Add&& add) {
+#define PB_UPDATE(name, ...) add(Tag<__VA_ARGS__>{}, #name "_step");  // a rule's template arguments contain commas
+#include "math/update.def"
+}
+
+// Returns what rule U adds to a weight; changes its slots, which are elements of one array.
+template <class U, class A, std::size_t... k>
+PB_HD A change_of(const typename U::template Element<A>& f, A p, A g, [[maybe_unused]] A* slots, std::index_sequence<k...>) {
+  return f(p, g, slots[k]...);
+}
+template <class U, class A> PB_HD A change_of(const typename U::template Element<A>& f, A p, A g, A* slots) {
+  return change_of<U>(f, p, g, slots, std::make_index_sequence<U::kSlots>());
+}
+
+// Returns the row's entry for the bindings.
+template <class U> Update entry(const char* name, void (*run)(const Launch&)) {
+  static_assert(U::kSlots <= kMaxSlots && U::kHypers <= kMaxReals);
+  double control[kControlSize], hyper[U::kHypers];
+  for (double& x : control) x = 1;
+  for (double& x : hyper) x = 0.5;
+  const typename U::template Element<CountingScalar> f(control, hyper);
+  const CountingScalar p(0.5), g(0.5);
+  CountingScalar slots[kMaxSlots] = {p, p, p};
+  const Counts counts = counts_of([&] { (void)(p + change_of<U>(f, p, g, slots)); });
+  return {{name, run, update_cost, executed_update}, U::kSlots, U::kHypers, counts};
+}
+
+}  // namespace pb::kernels

@@ -1,0 +1,99 @@
+// The control block of an optimizer, and the learning rates that are computed from it.
+#pragma once
+#include "math/scalar.h"
+
+namespace pb {
+
+// A setting is a number that a step reads once, not once per element: a hyper-parameter or a number of the control block.
+using Setting = double;
+
+// The control block holds what changes from step to step, as doubles in the device's memory. A step reads and advances the block
+// there, so that a replay of a recorded step sees the new values. python/pullback/optim/control.py names the same places.
+enum Control : int {
+  kStep,          // the number of steps done
+  kRate,          // the learning rate of the last step
+  kDebias1,       // 1 - beta1^step of the last step
+  kDebias2,       // 1 - beta2^step of the last step
+  kClipFactor,    // the factor by which gradients are multiplied; clip_norm writes it, and 1 means no clipping
+  kClipValue,     // the bound to which gradients are clamped afterwards; infinity means no clamping
+  kGradientNorm,  // the joint norm of the gradients before clipping; clip_norm writes it
+  kSchedule,      // the number of a Schedule
+  kBaseRate,      // the learning rate that the schedule starts from
+  kArgument,      // the first of the schedule's arguments
+  kControlSize = 16
+};
+
+// The learning rate as a function of t, the number of steps done before this one. After `steps` steps the rate no longer changes.
+enum class Schedule : int {
+  constant,       // base
+  step,           // base * factor^floor(t / every)                                     arguments: every, factor
+  exponential,    // base * factor^t                                                               factor
+  cosine,         // from base to end along half a cosine                                          steps, end
+  linear,         // from base * start to base * end                                               steps, start, end
+  polynomial,     // end + (base - end) * (1 - t / steps)^power                                    steps, end, power
+  warmup_cosine,  // linearly from start to base in `warmup`, a cosine to end at `steps`  steps, end, warmup, start
+};
+
+// Returns x^n for a whole n >= 0, by repeated squaring, because one thread of a GPU computes it while its block waits.
+PB_HD double whole_power(double x, double n) {
+  double y = 1;
+  for (auto rest = uint64_t(n); rest; rest >>= 1) {
+    if (rest & 1) y *= x;
+    x *= x;
+  }
+  return y;
+}
+
+PB_HD double half_cosine(double from, double to, double part) {
+  constexpr double kPi = 3.14159265358979323846;
+  return to + (from - to) * (1 + m::cos(kPi * part)) / 2;
+}
+
+PB_HD double fraction(double t, double steps) { return t < steps ? t / steps : 1; }
+
+PB_HD double scheduled_rate(const double* control) {
+  const double t = control[kStep], base = control[kBaseRate];
+  const double* argument = control + kArgument;
+  switch (Schedule(int(control[kSchedule]))) {
+    case Schedule::step: return base * whole_power(argument[1], m::floor(t / argument[0]));
+    case Schedule::exponential: return base * whole_power(argument[0], t);
+    case Schedule::cosine: return half_cosine(base, argument[1], fraction(t, argument[0]));
+    case Schedule::linear: return base * (argument[1] + (argument[2] - argument[1]) * fraction(t, argument[0]));
+    case Schedule::polynomial: return argument[1] + (base - argument[1]) * m::pow(1 - fraction(t, argument[0]), argument[2]);
+    case Schedule::warmup_cosine: {
+      const double warmup = argument[2], start = argument[3];
+      if (t < warmup) return start + (base - start) * (t / warmup);
+      return half_cosine(base, argument[1], fraction(t - warmup, argument[0] - warmup));
+    }
+    case Schedule::constant: break;
+  }
+  return base;
+}
+
+// Begins a step: computes its learning rate, and counts it.
+PB_HD void begin_step(double* control) {
+  control[kRate] = scheduled_rate(control);
+  control[kStep] += 1;
+}
+
+// Writes the factor that scales gradients of this joint norm to a norm of at most `most`. A norm of NaN makes the factor NaN, as
+// in torch.nn.utils.clip_grad_norm_.
+template <class A> PB_HD void clip_to_norm(A* control, A norm, A most) {
+  const A factor = most / (norm + A(1e-6));
+  control[kGradientNorm] = norm;
+  control[kClipFactor] = factor > A(1) ? A(1) : factor;
+}
+
+// Clips one gradient as the control block says.
+template <class A> struct Clip {
+  A factor, least, most;
+  explicit PB_HD Clip(const double* control)
+      : factor(A(control[kClipFactor])), least(A(-control[kClipValue])), most(A(control[kClipValue])) {}
+  // Comparisons with NaN are false, so the last choice, the gradient itself, keeps NaN.
+  PB_HD A operator()(A g) const {
+    g = g * factor;
+    return g > most ? most : g < least ? least : g;
+  }
+};
+
+}  // namespace pb

@@ -1,0 +1,256 @@
+"""The walk back over a tape: runs pullbacks from the targets to the sources, and sums what arrives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Sequence, Set
+from typing import TYPE_CHECKING, Any
+
+from ..errors import PullbackError, ShapeError, StaleValueError, TapeError, UnconnectedError, ZeroGradientWarning
+from ..launch import door
+from ..launch.refusal import Refused
+from ..ops import accumulate
+from ..tensors import creation
+from ..tensors.operand import own
+from ..tensors.tensor import Tensor
+from . import batching, error_text as explain
+from .listeners import listeners
+from .primitive import same
+from .site import warn
+
+if TYPE_CHECKING:
+    from .primitive import Op
+    from .tape import GradientTape, Node
+
+
+def sweep(
+    tape: GradientTape, targets: list[Tensor], seeds: list[Tensor], sources: list[Any], unconnected: str, aggregation: str,
+    free: bool,
+) -> list[Any]:  # fmt: skip
+    """The gradient of each source. `free` gives up what the tape kept, as it goes."""
+    sums = Sums(aggregation)
+    serials, reach, missing = connected(tape, targets, sources, unconnected)
+    for target, seed in zip(targets, seeds):
+        if target.serial in reach:
+            sums.add(target.serial, seed)
+    tape.consumed = free
+    left = walk(tape, tape.nodes if free else tape.nodes[:], reach, serials, sums)
+    gradients = {serial: run_hooks(left.get(serial, ()), total(g)) for serial, g in sums.of.items()}
+    empty = creation.zeros_like if unconnected != "none" else lambda x: None if x.serial in missing else creation.zeros_like(x)
+    return [gradients[x.serial] if x.serial in gradients else empty(x) for x in sources]
+
+
+def connected(
+    tape: GradientTape, targets: list[Tensor], sources: list[Any], unconnected: str, needed: Set[int] | None = None
+) -> tuple[set[int], set[int], set[int]]:
+    """The serials of the sources, of all values whose cotangents are wanted, and of sources that no target depends on.
+
+    needed: what `needed_by` says, where it is known.
+
+    Raises UnconnectedError for the last, if asked to. Warns of sources that are reached through zero derivatives alone,
+    and for a transform, which asks for zeros, of sources that left the function as numbers.
+    """
+    serials = {x.serial for x in checked(sources)}
+    reach = reachable(tape, serials)
+    # Sources that no cotangent will reach: some the target does not depend on, some only through zero derivatives. With one
+    # source and no hooks `reach` is what depends on it, so a target within is enough to know that there is none.
+    certain = needed is None and len(serials) == 1 and not tape.hooks and targets[0].serial in reach
+    blocked: set[int] = set() if certain else serials.difference(needed_by(tape, targets) if needed is None else needed)
+    missing: set[int] = blocked and blocked - needed_by(tape, targets, through_zero=True)
+    if missing and unconnected == "error":
+        raise UnconnectedError(explain.missing(tape, targets, [x if x.serial in missing else None for x in sources]))
+    for x in sources:
+        if x.serial in blocked and x.serial not in missing:
+            warn(explain.zero(tape, x), ZeroGradientWarning)
+        elif x.serial in missing and tape.of_function and (cuts := explain.as_numbers(tape, x)):
+            warn(explain.silent_zero(explain.name_of(x), cuts), ZeroGradientWarning)
+    return serials, reach, missing
+
+
+def seeds_for(targets: list[Any], given: list[Any]) -> list[Tensor]:
+    """The cotangent of each target: what the user gave, otherwise one for a scalar."""
+    if not targets:
+        raise TapeError(
+            "gradient: there is no target; it is None, or has no tensor in it. Does the function that computes it lack a return?"
+        )
+    if len(given) == 1 and given[0] is None:
+        given = [None] * len(targets)
+    if len(given) != len(targets):
+        raise TapeError(f"gradient: {len(targets)} target(s), but {len(given)} output_gradients. Give one per target.")
+    return [_seed(t, g) for t, g in zip(targets, given)]
+
+
+def _seed(target: Any, given: Any) -> Tensor:
+    if not isinstance(target, Tensor):
+        raise TapeError(f"gradient: a target is a {type(target).__name__}, not a tensor, so no tape can know it.")
+    if given is None:
+        if target.array.size != 1:
+            raise TapeError(
+                f"gradient: the target has shape {target.shape}, and the gradient of a tensor that is not a scalar is not "
+                f"defined. Either sum it first (pb.sum), or ask for all of it (tape.jacobian), or say which combination of "
+                f"its elements is meant (output_gradients=, of the target's shape)."
+            )
+        return creation.ones_like(target)
+    seed = own(given, dtype=target.dtype, device=target.device)
+    if seed.shape != target.shape:
+        raise ShapeError(f"gradient: output_gradients has shape {seed.shape}, its target {target.shape}. They must be equal.")
+    return seed
+
+
+def walk(tape: GradientTape, pending: list[Node], reach: set[int], sources: set[int], sums: Sums) -> dict[int, Any]:
+    """Takes the nodes from the last to the first, and visits those that a cotangent reached; returns the hooks that did not run."""
+    fused, batches = not listeners.differentiates, listeners.batches  # nobody is told, so a pullback may be one opaque kernel
+    hooks, scopes, cotangents, everything = dict(tape.hooks), tape.scopes, sums.of, reach is tape.values
+    shown = hooks.keys() | sources.difference(tape.leaves)  # computed values whose cotangent is wanted
+    while pending:
+        op, y, _, edges, versions, code, offset = pending.pop()
+        g = cotangents.pop(y, None)
+        if g is None:
+            continue
+        g = g if g.__class__ is Tensor else total(g)
+        if shown and y in shown:
+            g = run_hooks(hooks.pop(y, ()), g)
+            if y in sources:
+                cotangents[y] = g
+        if scopes:
+            door.leave_scope(scopes.get(y, 0))  # a layer's backward pass is charged to the layer
+        if versions:
+            check_versions(op, versions, (code, offset))
+        try:
+            if op.joint:
+                pending += pull_call(tape, op, edges, g, reach, fused, sums)
+                continue
+            for x, rule, kept, shape in edges:
+                if everything or x in reach:
+                    pull = rule.fused if fused else rule.definition
+                    try:
+                        gx = g if pull is same else batching.pull(rule, g, *kept) if batches else pull(g, *kept)
+                    except Refused:
+                        gx = rule.definition(g, *kept)
+                    if shape is not None and gx.array.shape != shape:
+                        gx = accumulate.unbroadcast(gx, shape)
+                    if x in cotangents:
+                        sums.add(x, gx)
+                    else:
+                        cotangents[x] = gx
+        except PullbackError as error:
+            error.args = (f"{error} (in the backward pass of {explain.op_at(op, (code, offset))})", *error.args[1:])
+            raise
+    return hooks
+
+
+def pull_jointly(edges: Sequence[Any], g: Tensor, reach: Container[int], fused: bool, sums: Sums) -> None:
+    """The gradients for all inputs by one rule, which is told which of them are wanted."""
+    for inputs, rule, kept, shapes in edges:
+        needs = [x in reach for x in inputs]
+        try:
+            if listeners.batches:
+                gradients = batching.pull(rule, g, *kept, needs)
+            else:
+                gradients = (rule.fused if fused else rule.definition)(g, *kept, needs)
+        except Refused:
+            gradients = rule.definition(g, *kept, needs)
+        for x, need, shape, gx in zip(inputs, needs, shapes, gradients):
+            if need and gx is not None:
+                sums.add(x, gx if gx.array.shape == shape else accumulate.unbroadcast(gx, shape))
+
+
+def pull_call(
+    tape: GradientTape, op: Op, edges: Sequence[Any], g: Any, reach: set[int], fused: bool, sums: Sums
+) -> Sequence[Node]:
+    """Pulls jointly. A call that did not record its inside is replaced by the nodes of the inside: made now, and walked next.
+
+    So every contribution to a gradient comes in the order in which it would have come.
+    """
+    if op.again is None:
+        pull_jointly(edges, g, reach, fused, sums)
+        return ()
+    ((inputs, _, kept, _),) = edges
+    made, outputs = op.again(inputs, kept)
+    reach |= dependents(made, [x for x in inputs if x in reach])
+    tape.scopes.update(made.scopes)
+    for place, gy in g.of.items():
+        if outputs[place].serial in reach:
+            sums.add(outputs[place].serial, gy)
+    return made.nodes
+
+
+def check_versions(op: Op, versions: Sequence[Any], site: Any) -> None:
+    for storage, version in versions:
+        if storage.version != version:
+            raise StaleValueError(explain.stale(op, site, storage, version))
+
+
+class Sums:
+    """The cotangents so far, by serial. `aggregation` says how several contributions to one value are summed."""
+
+    def __init__(self, aggregation: str) -> None:
+        if aggregation not in accumulate.AGGREGATIONS:
+            raise TapeError(f"gradient: aggregation={aggregation!r}; use {', '.join(map(repr, accumulate.AGGREGATIONS))}.")
+        self.of: dict[int, Any] = {}  # a tensor, or where more than one contribution came, a sum that has a total()
+        self._aggregate: Callable[[Tensor, Tensor], Any] = accumulate.AGGREGATIONS[aggregation]
+
+    def add(self, serial: int, g: Tensor) -> None:
+        so_far = self.of.get(serial)
+        if so_far is None:
+            self.of[serial] = g
+        elif isinstance(so_far, Tensor):
+            self.of[serial] = self._aggregate(so_far, g)
+        else:
+            so_far.add(g)
+
+
+def total(g: Any) -> Tensor:
+    return g if isinstance(g, Tensor) else g.total()
+
+
+def run_hooks(hooks: Sequence[Callable[[Tensor], Any]], g: Tensor) -> Tensor:
+    """Shows a complete gradient to the user's functions; what one returns replaces it."""
+    for hook in hooks:
+        changed = hook(g)
+        if changed is not None:
+            changed = own(changed, dtype=g.dtype)
+            if changed.shape != g.shape:
+                raise TapeError(f"on_gradient: a hook returned shape {changed.shape} for a gradient of shape {g.shape}.")
+            g = changed
+    return g
+
+
+# ---- who depends on whom
+
+
+def checked(sources: list[Any]) -> list[Tensor]:
+    for x in sources:
+        if not isinstance(x, Tensor):
+            raise TapeError(f"gradient: a source is a {type(x).__name__}, not a tensor. {explain.instead_of(x)}")
+    return sources
+
+
+def reachable(tape: GradientTape, serials: set[int]) -> set[int]:
+    """The values whose cotangents are wanted. Where every watched leaf is a source, that is every recorded value."""
+    if tape.leaves <= serials and not tape.has_dead:
+        return tape.values
+    return dependents(tape, [*serials, *tape.hooks])
+
+
+def dependents(tape: GradientTape, serials: Iterable[int]) -> set[int]:
+    """These values and all that depend on them, not counting derivatives that are zero everywhere."""
+    reach = {serial for serial in serials if serial in tape.values}
+    for op, y, inputs, *_ in tape.nodes:
+        if not reach.isdisjoint(inputs) and not (op.dead and reach.isdisjoint(live(op, inputs))):
+            reach.add(y)
+    return reach
+
+
+def needed_by(tape: GradientTape, targets: list[Tensor], through_zero: bool = False) -> set[int]:
+    """The values that the targets depend on, themselves included."""
+    needed = {t.serial for t in targets if t.serial in tape.values}
+    for op, y, inputs, *_ in reversed(tape.nodes):
+        if y in needed:
+            needed.update(inputs if through_zero or not op.dead else live(op, inputs))
+    needed.discard(0)  # stands for inputs that are not watched
+    return needed
+
+
+def live(op: Op, inputs: list[int]) -> list[int]:
+    """The inputs whose derivative is not zero everywhere."""
+    return [x for i, x in enumerate(inputs) if i not in op.dead]

@@ -1,0 +1,134 @@
+"""The words of a tape's errors: which value, which op, which line, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from ..tensors.tensor import Parameter, Tensor
+from .site import line_of
+
+if TYPE_CHECKING:
+    from .primitive import Op
+    from .tape import GradientTape
+
+IF_MEANT: Final = '. Pass unconnected="zero" or "none" where that is meant.'
+MINIMIZE_IF_MEANT: Final = (
+    ". Where that is meant, compute the loss inside `with pb.GradientTape() as tape:` and call "
+    'opt.step(tape.gradient(loss, opt.parameters, unconnected="none")), which leaves such a Parameter alone.'
+)
+
+# The ways out of pullback for numbers to compute with. What shows or tests a value (repr(), bool(), …) and what says itself that
+# gradients stop (stop_gradient) is none.
+NUMBERS: Final = frozenset(
+    ("numpy()", "item()", "tolist()", "int()", "float()", "complex()", "np.asarray()", "__dlpack__()", "__cuda_array_interface__")
+)
+
+
+def op_at(op: Op, site: Any) -> str:
+    return f"{op.name}, recorded at {line_of(site)}"
+
+
+def name_of(x: Any) -> str:
+    return x.label() if isinstance(x, Parameter) else f"the tensor of shape {x.shape}"
+
+
+def missing(tape: GradientTape, targets: list[Any], sources: list[Any]) -> str:
+    """For each source that is not None: that the target does not depend on it, and why: where the path was cut, or what the
+    tape has not seen.
+    """
+    named = [(i, unconnected(tape, x)) for i, x in enumerate(sources) if x is not None]
+    lines = [f"gradient: the target does not depend on source {i}, {words}" for i, words in named]
+    if not any([y.serial in tape.values for y in targets]):
+        where = f" (the `with` at {line_of(tape.entered)})" if tape.entered else ""
+        lines.append(
+            f"The target is not on the tape: it was computed after the tape{where} had stopped, in another thread than the one "
+            f"that entered it, or from nothing that it watches. Compute it inside; y[i] in the call of gradient is an op, too"
+        )
+    return ".\n".join(lines) + IF_MEANT
+
+
+def unconnected(tape: GradientTape, x: Any) -> str:
+    """The name of a source that the target does not depend on, and where the path was cut."""
+    from .backward import dependents
+
+    line = name_of(x)
+    if x.serial not in tape.values:
+        frozen = isinstance(x, Parameter) and not x.trainable
+        line += (
+            " (it is not trainable)" if frozen
+            else " (it was not used while the tape recorded" + _views_before(x) + ")" if isinstance(x, Parameter)
+            else ": it was not watched while the tape recorded; call tape.watch(t) before using it"
+        )  # fmt: skip
+    elif x.serial in tape.watched and not any([x.serial in node[2] for node in tape.nodes]):
+        line += f": it was watched at {line_of(tape.watched[x.serial])}, and no op that was recorded used it after that"
+        before = [op_at(op, site) for op, _, _, edges, _, *site in tape.nodes if any([k is x for e in edges for k in e[2]])]
+        line += f"; {', '.join(before)}, used it before. Call tape.watch(t) first" if before else ""
+    reach = dependents(tape, [x.serial])
+    return line + _cut_by([(how, site) for serial, how, site in tape.cuts if serial in reach])
+
+
+def _cut_by(cuts: Iterable[tuple[str, Any]]) -> str:
+    found = dict.fromkeys([f"{how} at {line_of(site)}" for how, site in cuts])
+    return f"; the path was cut by {', and by '.join(found)}" if found else ""
+
+
+def as_numbers(tape: GradientTape, x: Any) -> list[tuple[str, Any]]:
+    """Where a source, or a value computed from it, left as numbers that a function can go on computing with."""
+    from .backward import dependents
+
+    reach = dependents(tape, [x.serial]) if tape.cuts else ()
+    return [(how, site) for serial, how, site in tape.cuts if how in NUMBERS and serial in reach]
+
+
+def silent_zero(name: str, cuts: Iterable[tuple[str, Any]]) -> str:
+    """A transform gives zeros where the function does not depend on an argument, and here it may by numbers that left."""
+    return (
+        f"the function's value does not depend on {name}{_cut_by(cuts)}. Its derivative is zero, and not that of the numbers that "
+        f"left there. Compute with pb's functions, or wrap what is outside of pullback in pb.black_box."
+    )
+
+
+def _views_before(p: Parameter) -> str:
+    """Where a Parameter has living views, what may have been used in its place."""
+    if not p.storage.views:
+        return ""
+    return "; a view of it that was taken before, p.T as an attribute for example, has no gradient: take the view inside"
+
+
+def not_watched(x: Any) -> str:
+    """Why a tape cannot watch what is no floating-point tensor, and what to do."""
+    if isinstance(x, Tensor):
+        return (
+            f"watch: only floating-point tensors have gradients, this is a tensor of dtype {x.dtype}. Convert it with "
+            f".astype(pb.float32) before."
+        )
+    return f"watch: only floating-point tensors have gradients, this is a {type(x).__name__}. {instead_of(x)}"
+
+
+def instead_of(x: Any) -> str:
+    """What to give instead of something that is no tensor."""
+    if callable(getattr(x, "parameters", None)):
+        return "Give its Parameters: module.parameters()."
+    if callable(x):
+        return "Give what it returns, a tensor."
+    return "Make it a tensor with pb.tensor(…, dtype=pb.float32), and watch that."
+
+
+def stale(op: Op, site: Any, storage: Any, version: int) -> str:
+    return (
+        f"gradient: {storage.label()} was changed in place after the forward pass (version {version} then, {storage.version} now), "
+        f"but the pullback of {op_at(op, site)}, needs the old value. Take the gradient before the update, or run the forward pass "
+        f"again."
+    )
+
+
+def zero(tape: GradientTape, x: Any) -> str:
+    from .backward import dependents
+
+    reach = dependents(tape, [x.serial])
+    ops = [op_at(op, site) for op, _, inputs, _, _, *site in tape.nodes if not reach.isdisjoint([inputs[i] for i in op.dead])]
+    return (
+        f"{name_of(x)} reaches the target only through ops whose derivative is zero everywhere ({'; '.join(ops)}): its "
+        f"gradient is zero, and nothing will be learned from it. pb.straight_through(f) lets gradients pass."
+    )

@@ -1,0 +1,1 @@
+"""Programs in the public API that the command line runs."""

@@ -1,0 +1,129 @@
+"""Training on the digits, behind `pullback train digits`: a whole program in the public API, and an example of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .. import nn, optim
+from ..data import Digits, Loader, digits
+from ..errors import PullbackError
+from ..io import save
+from ..ops import random
+from ..ops.elementwise import equal
+from ..ops.reduce import argmax
+from ..profiling import Profile
+from ..replays.capture import capture
+from ..tensors import devices
+
+
+def mlp() -> nn.Module:
+    """64 pixels, 128 hidden units, 10 classes: 9,610 parameters."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
+
+
+MODELS: dict[str, Callable[[], nn.Module]] = {"mlp": mlp}
+
+
+@dataclass
+class Result:
+    """What a training run gave.
+
+    Attributes:
+        losses: the mean loss of each step's batch. accuracy: the share of the test images that is right.
+        profile: all launches of the training steps. seconds: their wall time. steps: how many.
+    """
+
+    model: nn.Module
+    losses: list[float]
+    accuracy: float
+    profile: Profile
+    seconds: float
+    steps: int
+
+
+def train_digits(
+    model: str = "mlp",
+    *,
+    epochs: int = 30,
+    batch_size: int = 64,
+    lr: float = 5e-3,
+    seed: int = 0,
+    device: str | None = None,
+    progress: Callable[[Sequence[int]], Any] | None = None,
+) -> Result:
+    """Trains a network on the digits with Adam, and tests it once at the end. The same arguments give the same bits.
+
+    Args:
+        model: a name in MODELS.
+        lr: learning rate, falling to 0 along a cosine.
+        seed: of the weights and of the shuffling.
+        progress: wraps the epochs, as tqdm does; its `set_postfix(loss=…)`, if it has one, is told of the loss.
+
+    Raises: PullbackError, DeviceError.
+    """
+    if model not in MODELS:
+        raise PullbackError(f"train: there is no model {model!r}; use {', '.join(MODELS)}.")
+    if epochs < 1:
+        raise PullbackError(f"train: epochs={epochs} must be 1 or more.")
+    random.seed(seed)
+    place = device or devices.default_device()
+    with devices.use_device(place):
+        data, network = digits(device=place), MODELS[model]()
+        loader = Loader((data.x_train, data.y_train), batch_size, seed=seed)
+        schedule = optim.schedules.Cosine(lr, epochs * len(loader))
+        opt = optim.Adam(network.parameters(), lr=schedule)
+        step = capture(lambda x, y: opt.minimize(lambda: nn.cross_entropy(network(x), y)))
+        losses: list[float] = []
+        rounds: Any = progress(range(epochs)) if progress else range(epochs)
+        start = time.perf_counter()
+        with Profile() as profile:
+            for _ in rounds:
+                done = [step(x, y) for x, y in loader]  # read together: on a GPU no step waits for the one before
+                losses += [loss.item() for loss in done]
+                if hasattr(rounds, "set_postfix"):
+                    rounds.set_postfix(loss=f"{sum(losses[-len(loader) :]) / len(loader):.4f}")
+        seconds = time.perf_counter() - start
+        return Result(network, losses, accuracy(network.eval(), data), profile, seconds, len(losses))
+
+
+def accuracy(network: nn.Module, data: Digits) -> float:
+    """The share of the test images whose largest output is their class."""
+    return float(equal(argmax(network(data.x_test), axis=1), data.y_test).astype("float32").mean().item())
+
+
+def write(result: Result, folder: str | Path) -> tuple[Path, Path, Path | None]:
+    """Saves weights, the page of the profile and, where matplotlib is there, the loss curve.
+
+    Returns: their paths, None for no curve.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    weights = folder / "weights.safetensors"
+    save(weights, result.model.state_dict())
+    page = folder / "profile.html"
+    result.profile.to_html(page)
+    return weights, page, _draw(result.losses, folder / "loss.png")
+
+
+def _draw(losses: Sequence[float], path: Path) -> Path | None:
+    try:
+        import matplotlib  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        return None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot  # pyright: ignore[reportMissingImports]
+
+    figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
+    axes.semilogy(losses, linewidth=0.8, alpha=0.4, label="each batch")
+    width = max(1, len(losses) // 50)
+    means = [sum(losses[i - width : i]) / width for i in range(width, len(losses) + 1)]
+    axes.semilogy(range(width - 1, len(losses)), means, label=f"mean of {width}")
+    axes.set(xlabel="step", ylabel="cross entropy", title="Digits: training loss")
+    axes.legend()
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
+    return path

@@ -1,0 +1,400 @@
+"""The phase that launches are charged to, and the ledger of a thread. The native kernels' door is told of both.
+
+A launch is one native kernel, one library call or one reference op. Phases are set where they begin (the tape's backward
+sweep, an optimizer's step, a loader); nothing else needs to know of them.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from types import CodeType
+from typing import Any, Final
+
+from ..autodiff.kept import Kept
+from ..autodiff.listeners import listeners
+from ..autodiff.site import call_site, current_frame, user_frame
+from . import capturing
+from .ledger import (
+    BACKWARD as BACKWARD,
+    DATA as DATA,
+    DETAILS,
+    END,
+    FIGURES,
+    FORWARD,
+    KEPT,
+    OPTIMIZER as OPTIMIZER,
+    OTHER as OTHER,
+    PHASES as PHASES,
+    RECOMPUTE as RECOMPUTE,
+    Key,
+    Launch,
+    Ledger,
+    Scope,
+)
+
+
+class _Attention:
+    _told = False  # whether ledgers or a recording are told of what one thread launches; not any more when it has ended
+
+    def tell(self, told: bool) -> None:
+        global profiling
+        profiling, self._told = profiling + told - self._told, told  # one statement: Ctrl-C does not come between
+
+    def __del__(self) -> None:
+        if self._told and type(profiling) is int:  # which is gone when the interpreter is
+            self.tell(False)
+
+
+class _Door(threading.local):
+    def __init__(self) -> None:
+        self.attention = _Attention()
+
+    phase: int = FORWARD
+    scope: int = 0
+    running: tuple[Ledger, ...] = ()  # that have begun and have not ended, the innermost last
+    ledger: Ledger | None = None  # of what was launched since the last of them began or ended
+    detail: int = 0  # of that one
+    attended: bool = False  # a recording runs
+    charged: int = 0  # > 0 inside a launch that has charged the whole composition already
+
+
+state: Final = _Door()
+profiling = 0  # threads with ledgers or recordings: whether scopes are worth remembering
+_finished = 0  # launches in ledgers of all threads that have ended
+_unrecorded = 0  # launches of the reference in threads without a ledger, while any thread had one
+_natives: Final[list[Any]] = []  # the modules of kernels
+host_kernels: Any = None  # that of the CPU, if there is one
+
+
+def connect(native: Any, host: bool = False) -> None:
+    """Tells this module of kernels of phases and ledgers from now on. host: it is the CPU's."""
+    global label, enter_scope, leave_scope, set_phase, host_kernels
+    native.scopes_by(_given)
+    native.set_phase(state.phase)
+    native.set_scope(scope_now())
+    if state.ledger is not None:
+        native.ledger_begin(state.detail)
+    _natives.append(native)
+    host_kernels = native if host else host_kernels
+    if len(_natives) == 1:
+        label, enter_scope, leave_scope, set_phase = native.label, native.enter_scope, native.set_scope, native.set_phase
+    else:
+        label, enter_scope, leave_scope, set_phase = _label, _enter, _leave, _set_phase
+
+
+def attend(on: bool) -> None:
+    """A recording runs in this thread, or has ended: it is told of phases and scopes, as a ledger is."""
+    state.attended = on
+    _attend()
+    for native in _natives if on else ():
+        native.set_phase(state.phase)
+
+
+def _attend() -> None:
+    state.attention.tell(state.attended or bool(state.running))
+    _listen()
+
+
+def enter(phase: int) -> int:
+    """Charges this thread's launches to `phase`; returns the phase before, for `enter` again afterwards."""
+    before = state.phase
+    state.phase = phase
+    if profiling:
+        set_phase(phase)
+    return before
+
+
+def _set_phase(phase: int) -> None:
+    for native in _natives:
+        native.set_phase(phase)
+    if not _natives:
+        _border(phase)
+
+
+set_phase: Callable[[int], Any] = _set_phase  # as `label` below
+
+
+def _border(phase: int) -> None:
+    if state.ledger is not None and state.detail > 0:
+        state.ledger.borders.append((time.monotonic_ns(), phase))
+
+
+class charged_to(Kept):
+    """What runs inside is charged to `phase`: `enter` and back, where a microsecond does not matter."""
+
+    def __init__(self, phase: int) -> None:
+        self._phase, self._before, self._scope = phase, state.phase, scope_now()
+
+    def _begin(self) -> None:
+        enter(self._phase)
+
+    def _end(self) -> None:
+        enter(self._before)
+        leave_scope(self._scope)
+
+
+# ---- what launches are for
+
+scopes: Final[list[Scope]] = [Scope()]  # by their numbers
+_numbers: Final[dict[tuple[str, str, int, int, int], int]] = {("", "", 0, 0, 0): 0}
+
+
+def _number(module: str, op: str, code: CodeType | None, offset: int, order: int) -> int:
+    key = (module, op, id(code) if code is not None else 0, offset, order)
+    number = _numbers.get(key)
+    if number is None:
+        scopes.append(Scope(module, op, code, offset, order))  # which keeps the code, so that its id stays its own
+        number = _numbers[key] = len(scopes) - 1
+    return number
+
+
+def _given(name: str, code: CodeType | None, offset: int, within: int) -> tuple[int, int]:
+    """The scope of an op called from a line, -1 for none of its own, and that of its pullback; or the scope of a module.
+
+    In a backward pass launches are for the op that is pulled back, and so are the derivatives of what runs there.
+    """
+    base = scopes[within]
+    if code is None:
+        return _number(name, "", None, 0, base.order), 0
+    if base.op:
+        return -1, _number(base.module, base.op, base.code, base.offset, base.order + 1)
+    return _number(base.module, name, code, offset, base.order), _number(base.module, name, code, offset, base.order + 1)
+
+
+def scope_now() -> int:
+    """What this thread's launches are charged to."""
+    return _natives[0].scope() if _natives else state.scope
+
+
+def _enter(name: str) -> int:
+    if not _natives:
+        before, state.scope = state.scope, _given(name, None, 0, state.scope)[0]
+        return before
+    return max([native.enter_scope(name) for native in _natives])  # all are in the same one
+
+
+def _leave(before: int) -> None:
+    state.scope = before
+    for native in _natives:
+        native.set_scope(before)
+
+
+def _label(op: str, code: CodeType, offset: int) -> int:
+    if not _natives:
+        return _given(op, code, offset, state.scope)[1]
+    return max([native.label(op, code, offset) for native in _natives])
+
+
+# Of the module of kernels itself where there is one: a fifth of a microsecond matters here.
+enter_scope: Callable[[str], int] = _enter  # charges this thread's launches to a Module's path; returns the scope before
+leave_scope: Callable[[int], Any] = _leave  # charges them to this scope
+# The native launches since the last call were for this op, called from this line; returns the scope of its pullback.
+label: Callable[[str, CodeType, int], int] = _label
+
+
+def observe(op: Any, *_: Any) -> None:
+    """Is told of ops, but for those that a tape alone records."""
+    charge(op.shown)
+
+
+def charge(op: str) -> None:
+    """This thread's launches since the last op were for this one, which the user's line called."""
+    if not scopes[scope_now()].op:
+        frame = user_frame(current_frame(1))
+        label(op, frame.f_code, frame.f_lasti)
+
+
+def _timed(record: Callable[..., None]) -> Callable[..., None]:
+    """A tape's record, the time of which is counted."""
+
+    def told(*args: Any) -> None:
+        with spent("tape"):
+            record(*args)
+
+    return told
+
+
+def _listen() -> None:
+    """Ops are told of where anybody listens, and what tapes do with them is timed where the ledger asks for it."""
+    timed = state.ledger is not None and state.detail == DETAILS.index("kernel")
+    listeners.observe(observe if state.ledger is not None or state.attended else None, _timed if timed else None)
+
+
+@contextmanager
+def spent(what: str) -> Generator[None]:
+    """The host's time inside is counted as one of HOST, while a profile runs in this thread."""
+    begin_ns = time.monotonic_ns()
+    try:
+        yield
+    finally:
+        if state.ledger is not None:
+            state.ledger.host[what] += time.monotonic_ns() - begin_ns
+
+
+def op_of(kernel: str) -> str:
+    """The op that a kernel is of: tanh_pullback is of tanh."""
+    return kernel.partition("_pullback")[0]
+
+
+# ---- the ledger
+
+
+def begin(detail: str = "phase", dry: bool = False) -> Ledger:
+    """Starts a ledger of this thread, inside those that run already. With `dry` native kernels are counted but do not run, and the
+    ledgers around it are not told of them.
+    """
+    ledger = Ledger(-1 if dry else DETAILS.index(detail))
+    _change(lambda: (*state.running, ledger))
+    ledger.elsewhere = -_launches_of_all()
+    return ledger
+
+
+def end(ledger: Ledger) -> Ledger:
+    """Stops a ledger; one that does not run in this thread stays as it is."""
+    if ledger in state.running:
+        _change(lambda: tuple([x for x in state.running if x is not ledger]))
+        ledger.elsewhere = max(0, ledger.elsewhere + _launches_of_all() - ledger.count) if ledger.detail >= 0 else 0
+    return ledger
+
+
+def _launches_of_all() -> int:
+    return _finished + _unrecorded + sum([native.launches_elsewhere() for native in _natives])
+
+
+def _change(running: Callable[[], tuple[Ledger, ...]]) -> None:
+    """Tells the ledgers that run what was launched so far; those that run from now on are told of what comes.
+
+    Of what does not run because of a dry ledger, those around it are told nothing.
+    """
+    global _finished
+    if state.ledger is not None:
+        part, dry = _take(), [place for place, ledger in enumerate(state.running) if ledger.detail < 0]
+        state.ledger = None
+        for ledger in state.running[dry[0] if dry else 0 :]:
+            ledger.extend(part)
+        if not dry:
+            count = part.count
+            _finished += count
+    state.running = running()
+    details = [ledger.detail for ledger in state.running]
+    if details:
+        state.ledger, state.detail = Ledger(), min(details) if min(details) < 0 else max(details)
+        for native in _natives:
+            native.set_phase(state.phase)
+            native.ledger_begin(state.detail)
+        if not _natives:
+            _border(state.phase)
+    _attend()
+
+
+def end_others(running: tuple[Ledger, ...]) -> None:
+    """Only these run from now on: what was interrupted may have left others."""
+    state.charged = 0
+    _change(lambda: running)
+
+
+def _take() -> Ledger:
+    """What was launched since the last ledger began or ended, of which nothing is told any more."""
+    if not _natives:
+        _border(END)
+    found = state.ledger
+    assert found is not None
+    part = Ledger(state.detail, borders=found.borders, host=found.host)
+    for native in _natives:
+        native.ledger_end()
+        taken = native.ledger_take()
+        if taken is not None:
+            _merge(part, "cpu" if native is host_kernels else "cuda", *taken)
+    for key, (launches, nanoseconds, *figures) in found.sums.items():
+        part.add(key, launches, nanoseconds, figures)
+    part.launches = sorted(part.launches + found.launches, key=lambda launch: launch.begin_ns)
+    return part
+
+
+def _merge(ledger: Ledger, device: str, sums: Any, launches: Any, borders: Any, phases: Any, launching: int) -> None:
+    """Adds what a module of kernels tells. Phases are as the module sees them that launched: a GPU's, if there is one."""
+    if sums:
+        ledger.device = device
+    ledger.host["launches"] += launching
+    for key, count, nanoseconds, figures in sums:
+        ledger.add(Key(*key), count, nanoseconds, figures)
+    ledger.launches += [Launch(*[*key, *figures, *rest]) for key, figures, *rest in launches]
+    if sums or not ledger.borders:
+        ledger.borders, ledger.phases = borders, phases
+
+
+def _add(x: Launch) -> None:
+    """Adds a launch of the reference."""
+    ledger = state.ledger
+    assert ledger is not None
+    figures = [getattr(x, name) for name in FIGURES]
+    ledger.add(Key(x.kernel, x.phase, x.scope, x.dtype, x.known), 1, x.end_ns - x.begin_ns, figures)
+    ledger.host["launches"] += x.end_ns - x.begin_ns
+    ledger.launches.append(x)
+    if len(ledger.launches) > 2 * KEPT:
+        del ledger.launches[:-KEPT]
+
+
+def moved(*arrays: Any, of: Any = None) -> dict[str, int]:
+    """The cost of a launch that computes nothing: `of` is read, the arrays are written."""
+    return {"bytes_read": 0 if of is None else of.nbytes, "bytes_written": sum([a.nbytes for a in arrays])}
+
+
+def through(name: str, run: Callable[[], Any], cost: Callable[[Any], dict[str, Any] | None]) -> Any:
+    """Runs a launch that is not a native kernel. `cost(result)` gives its figures by their names in FIGURES (and "dtype", what it
+    computes in), None where nothing is known.
+
+    Launches inside it are part of it and are not charged again.
+    """
+    capturing.refuse_opaque(f"{name}, which is not a native kernel,", "Do it outside, or with other ops.")
+    if state.ledger is None:
+        if profiling:
+            _count_unrecorded()
+        return run()
+    charged_already = state.charged > 0
+    state.charged += 1
+    begin_ns = _time()
+    try:
+        result = run()
+    finally:
+        state.charged -= 1
+    if not charged_already:
+        _add(_launch(name, cost(result), begin_ns, _time()))
+    return result
+
+
+def _count_unrecorded() -> None:
+    global _unrecorded
+    _unrecorded += 1
+
+
+def _time() -> int:
+    return time.monotonic_ns() if state.detail > 0 else 0
+
+
+def in_place(name: str, run: Callable[[], Any], cost: Callable[[Any], dict[str, Any] | None]) -> None:
+    """`through`, for what changes memory: it is not done where launches are counted alone."""
+    through(name, run if state.ledger is None or state.detail >= 0 else lambda: None, cost)
+
+
+def _launch(name: str, figures: dict[str, Any] | None, begin_ns: int, end_ns: int) -> Launch:
+    found: dict[str, Any] = dict.fromkeys(FIGURES, 0)
+    found.update(figures or {})
+    dtype = str(found.pop("dtype", ""))
+    flops = found["adds"] + found["multiplies"] + 2 * found["fmas"]
+    if dtype and "float" not in dtype:  # arithmetic on integers
+        found["integer_ops"] += flops + found["special_ops"]
+        found |= dict.fromkeys(("adds", "multiplies", "fmas", "matmul_flops", "special_ops"), 0)
+    elif not found["executed_flops"]:
+        found["executed_flops"] = flops
+    live = max([native.live_bytes() for native in _natives], default=0)
+    scope = scope_now()
+    base = scopes[scope]
+    if not base.op:
+        scope = _number(base.module, op_of(name), *call_site(), base.order)
+    return Launch(
+        name, state.phase, scope, dtype, **found, live_bytes=live, begin_ns=begin_ns, end_ns=end_ns, known=figures is not None
+    )

@@ -1,0 +1,6 @@
+"""Profiling: what ran, in which phase, and at what cost. Users call `pb.profile()`."""
+
+from .figures import Figures, Group, Row
+from .session import Host, Memory, Profile, Span, profile
+
+__all__ = ["Figures", "Group", "Host", "Memory", "Profile", "Row", "Span", "profile"]

@@ -1,0 +1,220 @@
+"""The tables that print(prof) shows: phases, then forward against backward by op and by module."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from ..launch.door import PHASES
+from .figures import Figures, Group, total
+
+if TYPE_CHECKING:
+    from rich.console import ConsoleRenderable
+    from rich.table import Table
+    from rich.text import Text
+
+    from .session import Profile
+
+COLUMNS: Final = ("", "FLOPs", "in products", "special", "read", "written", "time", "launches")
+MOST_GROUPS: Final = 12  # rows of a table by op or module; the cheapest of more are summed up in one
+NOTICED: Final = 0.01  # the part of the time from which on a phase without launches has a row; of the FLOPs, that are done beyond
+NARROW: Final = 80  # columns of a terminal, at least
+LONG_NAME: Final = 21  # columns that a narrow terminal leaves to the name of an op or a module
+PASSES: Final = ("forward", "backward")
+PREFIXES: Final = ("", "k", "M", "G", "T", "P", "E")
+
+
+# ---- numbers in words
+
+
+def three_digits(x: float) -> str:
+    """1.23, 12.3, 123, 1230."""
+    decimals = 2 if abs(x) < 9.995 else 1 if abs(x) < 99.95 else 0
+    return f"{x:.{decimals}f}"
+
+
+def quantity(x: float, unit: str = "") -> str:
+    """A number with three digits and a decimal prefix, or a smaller integer as it is: 12.3 M, 4.50 kB, 640 B."""
+    if abs(x) < 1000 and x == int(x):
+        return f"{int(x)} {unit}".strip()
+    power = 0
+    while abs(x) >= 999.5 and power < len(PREFIXES) - 1:
+        x, power = x / 1000, power + 1
+    return f"{three_digits(x)} {PREFIXES[power]}{unit}".strip()
+
+
+def duration(seconds: float) -> str:
+    """Seconds with three digits, in s, ms or us."""
+    if seconds == 0:
+        return "0"
+    if seconds >= 0.9995:
+        return f"{three_digits(seconds)} s"
+    return f"{three_digits(seconds * 1e3)} ms" if seconds >= 0.9995e-3 else f"{three_digits(seconds * 1e6)} us"
+
+
+# ---- rows
+
+
+def cells(name: str, f: Figures) -> tuple[str, ...]:
+    """The row of COLUMNS that tells these figures."""
+    return (
+        name, quantity(f.flops), quantity(f.matmul_flops), quantity(f.special_ops), quantity(f.bytes_read, "B"),
+        quantity(f.bytes_written, "B"), duration(f.seconds), str(f.launches),
+    )  # fmt: skip
+
+
+def phase_rows(prof: Profile) -> list[tuple[str, ...]]:
+    """A row of COLUMNS for each phase in which something ran or time was spent, then the total."""
+    phases = [(name, getattr(prof, name)) for name in PHASES]
+    worth_telling = NOTICED * prof.total.seconds
+    return [cells(name, f) for name, f in phases if f.launches or f.seconds > worth_telling] + [cells("total", prof.total)]
+
+
+def _against(group: Group, timed: bool) -> tuple[str, ...]:
+    """Forward and backward side by side; what did not run is blank."""
+    forward, backward = sides = [group.phases.get(phase) for phase in PASSES]
+    flops = ["" if f is None else quantity(f.flops) for f in sides]
+    ratio = three_digits(backward.flops / forward.flops) if forward and backward and forward.flops else ""
+    times = ["" if f is None else duration(f.seconds) for f in sides] if timed else []
+    launches = ["" if f is None else str(f.launches) for f in sides]
+    return (group.name or "outside", *flops, ratio, *times, *launches)
+
+
+def _passes(groups: Sequence[Group]) -> list[Group]:
+    """The groups that ran forward or backward, without their other phases."""
+    kept = [(group.name, {phase: group.phases[phase] for phase in PASSES if phase in group.phases}) for group in groups]
+    return [Group(name, phases, total(phases.values())) for name, phases in kept if phases]
+
+
+def _costliest(groups: Sequence[Group], axis: str) -> list[Group]:
+    """MOST_GROUPS of them, the others in one: ops by cost, modules as they ran, then what is outside of all."""
+    if axis == "module":
+        groups = _cut(groups)
+    ranked = sorted(groups, key=lambda group: (group.total.seconds, group.total.flops, group.total.launches), reverse=True)
+    kept = ranked if len(ranked) <= MOST_GROUPS else ranked[: MOST_GROUPS - 1]
+    rest = ranked[len(kept) :]
+    if axis == "module":
+        kept = sorted(kept, key=lambda group: (group.name == "", groups.index(group)))
+    return [*kept, *([_sum(rest, f"{len(rest)} more {axis}s")] if rest else [])]
+
+
+def _cut(modules: Sequence[Group]) -> Sequence[Group]:
+    """Where modules are too many, those of the same beginning in one: "encoder.0.*" is encoder.0 with all inside."""
+    for parts in range(max([module.name.count(".") for module in modules]), 0, -1):
+        if len(modules) <= MOST_GROUPS:
+            break
+        same: dict[str, list[Group]] = {}
+        for module in modules:
+            same.setdefault(".".join(module.name.removesuffix(".*").split(".")[:parts]), []).append(module)
+        modules = [_sum(inside, f"{name}.*") if len(inside) > 1 else inside[0] for name, inside in same.items()]
+    return modules
+
+
+def _sum(groups: Sequence[Group], name: str) -> Group:
+    ran = [phase for phase in PASSES if any([phase in group.phases for group in groups])]
+    phases = {phase: total([group.phases[phase] for group in groups if phase in group.phases]) for phase in ran}
+    return Group(name, phases, total(phases.values()))
+
+
+# ---- tables
+
+
+def grid(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], *, gap: int = 2, names: int = 0, last_is_total: bool = False
+) -> Table:
+    """Names, folded where they are too long, and numbers, which are flush right and never cut, `gap` blanks apart.
+
+    names: width of the column of names, at least.
+    """
+    from rich.box import Box
+    from rich.table import Table
+
+    rule = Box("    \n    \n -- \n    \n -- \n    \n    \n    \n", ascii=True)
+    table = Table(box=rule, show_edge=False, pad_edge=False, padding=(0, gap - 1, 0, 0))
+    for k, column in enumerate(columns):
+        table.add_column(column, justify="right" if k else "left", no_wrap=k > 0, overflow="fold", min_width=0 if k else names)
+    for k, row in enumerate(rows):
+        is_total = last_is_total and k == len(rows) - 1
+        table.add_row(*row, style="bold" if is_total else None, end_section=last_is_total and k == len(rows) - 2)
+    return table
+
+
+def _by(prof: Profile, axis: str) -> Table | None:
+    """Forward against backward along one axis; None where neither ran."""
+    groups = _passes(prof.by(axis))
+    if not groups:
+        return None
+    timed = prof.kernel_seconds > 0
+    shown = [*_costliest(groups, axis), _sum(groups, "total")]
+    rows = [_against(group, timed) for group in shown]
+    times = (" time in\n forward", "kernels\nbackward") if timed else ()
+    columns = (f"\nby {axis}", "\nforward", "FLOPs\nbackward", "\nratio", *times, "\n forward", "launches\nbackward")
+    return grid(columns, rows, gap=1, names=LONG_NAME, last_is_total=True)
+
+
+def _remarks(prof: Profile) -> Iterator[Text]:
+    from rich.text import Text
+
+    if prof.total.seconds and prof.kernel_seconds > 0:
+        outside = max(0.0, 1 - prof.kernel_seconds / prof.total.seconds)
+        yield Text(f"{outside:.1%} of the time is outside kernels (launch gaps)")
+    flops, executed = prof.total.flops, prof.total.executed_flops
+    if abs(executed - flops) > NOTICED * flops:
+        yield Text(f"kernels execute {quantity(executed)} FLOPs for these {quantity(flops)} (padding)")
+    unknown = ", ".join([f"{kernel} ({launches})" for kernel, launches in prof.unknown.items()])
+    known = f"cost known for {prof.coverage:.1%} of launches"
+    yield Text(f"{known}; not known: {unknown}", style="yellow") if unknown else Text(known)
+    if prof.elsewhere:
+        yield Text(_elsewhere(prof))
+
+
+def _elsewhere(prof: Profile) -> str:
+    return f"{prof.elsewhere} launch(es) of other threads are not in these figures: a profile is that of one thread"
+
+
+def _legend(prof: Profile, axes: Sequence[str]) -> Text:
+    """What the words of the tables mean."""
+    from rich.text import Text
+
+    words = ["in products: the part of FLOPs in matrix products", "special: exp, log, tanh, sqrt, divisions, counted apart"]
+    if "module" in axes and any([not row.module for row in prof.rows]):
+        words.append("outside: of no module")
+    return Text("; ".join(words))
+
+
+def renderable(prof: Profile, by: Sequence[str] = ()) -> ConsoleRenderable:
+    """What rich shows of a profile, forward against backward by these axes (else by op, and by module where there are any).
+
+    Times are left out where nothing was timed.
+    """
+    from rich.console import Group as Stack
+    from rich.text import Text
+
+    if not prof.total.launches:
+        return Text(f"nothing ran in this thread; {_elsewhere(prof)}" if prof.elsewhere else "nothing ran in this profile")
+    phases, columns = phase_rows(prof), COLUMNS
+    if not prof.total.seconds:
+        at = columns.index("time")
+        columns, phases = columns[:at] + columns[at + 1 :], [row[:at] + row[at + 1 :] for row in phases]
+    axes = by or (("op", "module") if any([row.module for row in prof.rows]) else ("op",))
+    tables = [grid(columns, phases, last_is_total=True), *[_by(prof, axis) for axis in axes]]
+    parts = [part for table in tables if table for part in (table, Text())]
+    return Stack(*parts, _legend(prof, axes), *_remarks(prof))
+
+
+def as_text(shown: ConsoleRenderable) -> str:
+    """The same without colours and trailing blanks, as wide as the terminal, but at least 80 columns."""
+    from rich.console import Console
+
+    width = max(NARROW, shutil.get_terminal_size((NARROW, 24)).columns)
+    console = Console(file=io.StringIO(), width=width, color_system=None, force_jupyter=False, force_terminal=False)
+    with console.capture() as captured:
+        console.print(shown)
+    return "\n".join([line.rstrip() for line in captured.get().splitlines()])
+
+
+def phase_table(prof: Profile, by: Sequence[str] = ()) -> str:
+    """What print(prof) shows."""
+    return as_text(renderable(prof, by))

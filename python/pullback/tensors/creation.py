@@ -1,0 +1,397 @@
+"""New tensors: from what the user has, and filled with numbers."""
+
+from __future__ import annotations
+
+import builtins
+import math
+from collections.abc import Sequence
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from ..errors import DeviceError, DTypeError, OutOfMemoryError, ShapeError, check_room
+from ..launch import door
+from ..launch.refusal import Refused
+from . import capsules, devices, dtypes
+from .tensor import Parameter, Tensor
+
+
+def tensor(obj: Any, dtype: Any = None, device: str | None = None) -> Tensor:
+    """A copy of any nested list, NumPy or CuPy array, DLPack object or tensor.
+
+    An array keeps its dtype; Python floats become float32, ints int64, bools bool. Raises DTypeError, DeviceError.
+    """
+    return asarray(obj, dtype=dtype, device=device, copy=True)
+
+
+def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: bool | None = None) -> Tensor:
+    """A tensor of the same memory where it can be, otherwise a copy. copy=True always copies, False never (ValueError).
+
+    A tensor that shares memory shows what is written to `obj` later, and so do gradients that a tape computes from it: do not
+    write to `obj` while the tensor is in use, or call `pb.tensor`, which always copies. Arrays that are given to a function
+    or a Module as they are need no such care: pullback copies them where a result or a tape would keep them. Do not call
+    `obj.resize(…, refcheck=False)` either: it frees memory that the tensor still reads, as under any view of NumPy's.
+
+    Of a Parameter the result is a view, which the next update makes stale.
+    """
+    wanted = None if dtype is None else dtypes.as_dtype(dtype)
+    if isinstance(obj, Tensor):
+        same = not copy and (wanted is None or obj.dtype == wanted) and (device is None or obj.device == device)
+        return obj if same and not isinstance(obj, Parameter) else _from_tensor(obj, wanted, device, copy)
+    array, moved = _placed(obj, wanted, device)
+    if copy is False and moved is not obj and not _shares(moved, array, obj):
+        raise ValueError("asarray: this needs a copy (another dtype, device or type), but copy=False was asked for.")
+    return Tensor(devices.copied(moved) if copy and moved is array else moved)
+
+
+def kept(obj: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """As `asarray`, but a copy if somebody else could write to the memory: for an array that a result or a tape keeps."""
+    if isinstance(obj, Tensor):
+        return asarray(obj, dtype=dtype, device=device)
+    array, moved = _placed(obj, None if dtype is None else dtypes.as_dtype(dtype), device)
+    return Tensor(snapshot(moved) if moved is array and can_change(obj, array) else moved)
+
+
+def can_change(obj: Any, array: Any) -> bool:
+    """True if somebody else can write to `array`, which the user's `obj` was taken in as.
+
+    Lists and numbers become arrays of their own. Other objects may share their memory, which cannot change only if no array
+    that looks at it is writeable and its owner is one of these arrays or bytes.
+    """
+    if array is obj and obj.__class__ is np.ndarray and obj.flags.writeable:  # nearly every array: a short way
+        return True
+    if isinstance(obj, (Tensor, np.generic)) or not any([hasattr(obj, protocol) for protocol in _PROTOCOLS]):
+        return False
+    if not devices.on_host(array):
+        return not devices.on_host(obj)  # an array of the host was copied to the device
+    owner = array
+    while isinstance(owner, np.ndarray):
+        if owner.flags.writeable:
+            return True
+        owner = owner.base
+    return not (owner is None or isinstance(owner, bytes))
+
+
+_PROTOCOLS = ("__array__", "__dlpack__", "__cuda_array_interface__")  # of objects whose memory an array can share
+
+
+def snapshot(array: Any) -> Any:
+    """A copy of the same layout, since products round otherwise for another one; charged to the phase `data`."""
+    if door.host_kernels is None or not devices.on_host(array) or not array.flags.c_contiguous:
+        return array.copy(order="K") if devices.on_host(array) else devices.copied(array)
+    before = door.enter(door.DATA) if door.profiling else None
+    try:
+        return door.host_kernels.copy(array)
+    except Refused:  # more axes, or another dtype, than kernels take
+        return array.copy()
+    finally:
+        if before is not None:
+            door.enter(before)
+
+
+def _placed(obj: Any, wanted: Any, device: str | None) -> tuple[Any, Any]:
+    """Returns obj as an array where it is, and that array in the wanted dtype on the wanted device: the same one if possible."""
+    array = _to_array(obj, wanted)
+    if array.dtype.kind in "fiu" and not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    if not dtypes.is_supported(array.dtype):
+        dtypes.as_dtype(array.dtype)  # raises in words
+    if array.dtype.kind == "V":
+        dtypes.bfloat16()  # the kernels are told of it
+    elif array.dtype.kind == "b" and devices.on_host(array):
+        array = _zeros_and_ones(array)
+    place = devices.check_device(device) if device else None
+    if place is None:
+        place = devices.default_device() if devices.on_host(array) else devices.device_of(array)
+    moved = devices.move(array, place)
+    if wanted is not None:
+        moved = devices.cast(moved, wanted)
+    return array, moved
+
+
+def _zeros_and_ones(array: Any) -> Any:
+    """Returns the bool array, or a copy if it has bytes other than 0 and 1, as `a.view(bool)` may: kernels add bytes up."""
+    held = array.view(np.uint8)
+    return np.asarray(held != 0) if held.size and held.max() > 1 else array
+
+
+def _shares(moved: Any, array: Any, obj: Any) -> bool:
+    """True if `moved` has the memory of the user's `obj`, which was taken in as `array`."""
+    if not devices.on_host(moved):
+        return moved is array  # taken over without a copy
+    if isinstance(obj, np.ndarray):
+        return np.may_share_memory(moved, obj)
+    return hasattr(obj, "__dlpack__") and np.may_share_memory(moved, array)
+
+
+def _from_tensor(x: Tensor, dtype: Any, device: str | None, copy: bool | None) -> Tensor:
+    from ..ops.cast import in_dtype
+    from ..ops.shape import copy as copied, to_device, unchanged
+
+    y = x if dtype is None else in_dtype(x, dtype)
+    if device is not None:
+        y = to_device(y, device)
+    same = y.array is x.array
+    if copy is False and not same:
+        raise ValueError("asarray: another dtype or device needs a copy, but copy=False was asked for.")
+    return copied(y) if copy and same else unchanged(y)
+
+
+def _to_array(obj: Any, dtype: Any) -> Any:
+    """obj as a NumPy or CuPy array, Python numbers in pullback's default dtypes."""
+    if type(obj) is np.ndarray or (isinstance(obj, np.ndarray) and not devices.on_device(obj)):
+        if obj.dtype.hasobject:
+            raise DTypeError("a tensor cannot hold Python objects; give it numbers of one kind, in lists of equal lengths.")
+        return obj if type(obj) is np.ndarray else np.asarray(obj)
+    if isinstance(obj, np.generic):
+        return np.asarray(obj)
+    if hasattr(obj, "__dlpack__"):
+        return _from_dlpack(obj)
+    if hasattr(obj, "__cuda_array_interface__"):
+        return devices.taken_over(obj)
+    if hasattr(obj, "__array__"):
+        return np.asarray(obj)
+    return _from_nested(obj, dtype)
+
+
+def _from_nested(obj: Any, dtype: Any) -> Any:
+    """Nested lists of numbers, arrays and tensors."""
+    plain = _without_tensors(obj)
+    try:
+        array = np.array(plain)
+    except (ValueError, TypeError) as error:
+        raise ShapeError(f"tensor: the nested lists do not have equal lengths ({error}).") from error
+    if dtype == dtypes.uint64 and array.dtype == dtypes.float64 and all([isinstance(x, int) for x in _flat(plain)]):
+        return _fitting(np.array(plain, object), dtype)  # NumPy holds large and small integers together as floats
+    if array.dtype.hasobject or array.dtype.kind not in "fiub":
+        raise DTypeError(f"{_not_numbers(obj, plain)}: give a tensor, an array, a real number, or nested lists of these.")
+    if dtype is not None:
+        return _fitting(array, dtype)
+    if array.dtype != dtypes.float64:
+        return array
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, as in an op
+        return array.astype(dtypes.result_type(*_leaves(plain)) if _has_arrays(plain) else dtypes.DEFAULT)
+
+
+def _not_numbers(obj: Any, plain: Any) -> str:
+    if obj is None:
+        return "None is not made of numbers (a function without a return gives None)"
+    if callable(getattr(obj, "parameters", None)):
+        return f"a {type(obj).__name__} is not made of numbers, but its Parameters are, module.parameters()"
+    inside = [type(x).__name__ for x in _flat(plain) if not isinstance(x, (bool, int, float, np.ndarray, np.generic))]
+    named = f"a {type(obj).__name__} with a {inside[0]} in it" if inside and isinstance(plain, list) else f"a {type(obj).__name__}"
+    return f"{named} is not made of numbers"
+
+
+def _flat(plain: Any) -> list[Any]:
+    return [leaf for x in plain for leaf in _flat(x)] if isinstance(plain, list) else [plain]
+
+
+def _fitting(array: Any, dtype: Any) -> Any:
+    """The user's numbers in the dtype. Raises DTypeError for an integer that would wrap."""
+    for extreme in (array.min(), array.max()) if array.size else ():
+        if not dtypes.fits(np.asarray(extreme).item(), dtype):  # NumPy cannot compare a bool with the largest uint64
+            raise dtypes.out_of_range(str(extreme), dtype, "Use a wider dtype.")
+    with np.errstate(over="ignore"):
+        return array.astype(dtype)
+
+
+def _without_tensors(obj: Any) -> Any:
+    if isinstance(obj, Tensor):
+        return obj.numpy()
+    if isinstance(obj, (list, tuple)):
+        return [_without_tensors(x) for x in obj]
+    return obj
+
+
+def _leaves(obj: Any) -> list[Any]:
+    """Python numbers, and the dtypes of arrays."""
+    if isinstance(obj, list):
+        return [leaf for x in obj for leaf in _leaves(x)]
+    return [obj.dtype if isinstance(obj, (np.ndarray, np.generic)) else obj]
+
+
+def _has_arrays(obj: Any) -> bool:
+    return isinstance(obj, (np.ndarray, np.generic)) or (isinstance(obj, list) and any([_has_arrays(x) for x in obj]))
+
+
+def _from_dlpack(x: Any) -> Any:
+    kind = int(x.__dlpack_device__()[0])
+    if kind == devices.KDL_CPU:
+        try:
+            return capsules.taken(x, np.from_dlpack)
+        except RuntimeError as error:  # of a dtype that NumPy does not have
+            raise DTypeError(f"from_dlpack: a {type(x).__name__} cannot be taken ({error.args[0]}) Convert it first.") from error
+    if kind == devices.KDL_CUDA or hasattr(x, "__cuda_array_interface__"):  # managed memory, say
+        return devices.taken_over(x)
+    raise DeviceError(f"from_dlpack: DLPack device type {kind} is not the CPU (1) or CUDA (2). Move the data there first.")
+
+
+def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = None) -> Tensor:
+    """A tensor over the memory of any DLPack object, without copying. Raises DeviceError, DTypeError."""
+    if not hasattr(x, "__dlpack_device__"):
+        raise DTypeError(f"from_dlpack: a {type(x).__name__} does not export its memory by DLPack. Use pb.asarray.")
+    return asarray(x if isinstance(x, Tensor) else _from_dlpack(x), device=device, copy=copy)
+
+
+# ---- filled
+
+
+def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:
+    try:
+        lengths = tuple([index(n) for n in (shape if np.iterable(shape) else (shape,))])
+    except TypeError:
+        raise ShapeError(f"shape {shape!r} is not an integer or a sequence of integers.") from None
+    if any([n < 0 for n in lengths]):
+        raise ShapeError(f"shape {lengths} has a negative length.")
+    return lengths
+
+
+def full(shape: int | Sequence[int], fill_value: float, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """A tensor of one number; its dtype is that of the number (float32, int64, bool) where none is given."""
+    number = _number("full", fill_value)
+    if dtype is None:
+        dtype = fill_value.dtype if isinstance(fill_value, Tensor) else dtypes.default_of(number)
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, as in an op
+        return _new("full", shape, number, dtype, device)
+
+
+def _number(op: str, value: Any) -> Any:
+    """The Python number that fills a tensor. Raises DTypeError if `value` is not one number."""
+    if isinstance(value, (Tensor, np.ndarray, np.generic)) and math.prod(value.shape) == 1:
+        value = value.item()
+    if isinstance(value, (bool, int, float)):
+        return value
+    raise DTypeError(f"{op}: fill_value={value!r} is not a number. Give a number, or use pb.broadcast_to for an array.")
+
+
+def _new(op: str, shape: int | Sequence[int], value: Any, dtype: Any, device: str | None) -> Tensor:
+    return _filled(op, devices.check_device(device or devices.default_device()), _shape(shape), value, dtypes.as_dtype(dtype))
+
+
+def _filled(op: str, device: str, shape: tuple[int, ...], value: Any, dtype: Any) -> Tensor:
+    try:
+        try:
+            return Tensor(devices.full(device, shape, value, dtype, op))
+        except MemoryError:
+            if device != "cpu" or door.host_kernels is None:
+                raise
+            door.host_kernels.trim_cache()  # NumPy does not ask for what the kernels keep
+            return Tensor(devices.full(device, shape, value, dtype, op))
+    except (OverflowError, ValueError):
+        check_room(f"a tensor of dtype {dtype}", shape, dtype.itemsize)
+        raise dtypes.out_of_range(str(value), dtype, "Use a wider dtype.") from None
+    except MemoryError as error:
+        raise _no_room(f"a tensor of shape {shape} and dtype {dtype}", error) from error
+
+
+def _no_room(what: str, error: MemoryError) -> OutOfMemoryError:
+    return OutOfMemoryError(f"{what} does not fit in memory ({error}). Ask for fewer elements.")
+
+
+def zeros(shape: int | Sequence[int], *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """A tensor of zeros, float32 where no dtype is given."""
+    return _new("zeros", shape, 0, dtype or dtypes.DEFAULT, device)
+
+
+def ones(shape: int | Sequence[int], *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """A tensor of ones, float32 where no dtype is given."""
+    return _new("ones", shape, 1, dtype or dtypes.DEFAULT, device)
+
+
+def empty(shape: int | Sequence[int], *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """Zeros: an immutable tensor of unknown numbers would serve nobody."""
+    return zeros(shape, dtype=dtype, device=device)
+
+
+def full_like(x: Tensor, /, fill_value: float, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """`full` with the shape, and where not given the dtype and device, of x."""
+    if isinstance(fill_value, Tensor):
+        dtype = dtype or asarray(x).dtype
+    with np.errstate(over="ignore"):
+        return _like("full_like", x, _number("full_like", fill_value), dtype, device)
+
+
+def _like(op: str, x: Any, value: Any, dtype: Any, device: str | None) -> Tensor:
+    x = x if isinstance(x, Tensor) else asarray(x)
+    if dtype is None and device is None:
+        return _filled(op, x.device, x.array.shape, value, x.array.dtype)
+    return _new(op, x.shape, value, dtype or x.dtype, device or x.device)
+
+
+def zeros_like(x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    return _like("zeros_like", x, 0, dtype, device)
+
+
+def ones_like(x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    return _like("ones_like", x, 1, dtype, device)
+
+
+def empty_like(x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    return _like("empty_like", x, 0, dtype, device)
+
+
+def arange(
+    start: float, /, stop: float | None = None, step: float = 1, *, dtype: Any = None, device: str | None = None
+) -> Tensor:
+    """start, start + step, … before stop. Of ints int64, otherwise float32, where no dtype is given."""
+    if stop is None:
+        start, stop = 0, start
+    given: list[Any] = [start, stop, step]
+    if not all([isinstance(x, (int, float, np.number, Tensor)) for x in given]):
+        raise DTypeError(f"arange: start={start!r}, stop={stop!r} and step={step!r} must be real numbers.")
+    if step == 0:
+        raise ShapeError("arange: step=0 never arrives. Use a positive or a negative step.")
+    wanted = dtypes.result_type(start, stop, step) if dtype is None else dtypes.as_dtype(dtype)
+    try:
+        check_room("arange", (builtins.max(math.ceil((stop - start) / step), 0),), 8)
+    except (OverflowError, ValueError):  # infinite, or beyond float64
+        raise ShapeError(f"arange: from {start} to {stop} by {step} there is no finite number of elements.") from None
+    try:
+        with np.errstate(over="ignore"):
+            return asarray(np.arange(start, stop, step).astype(wanted), device=device)
+    except MemoryError as error:
+        raise _no_room(f"arange from {start} to {stop} by {step}", error) from error
+
+
+def linspace(
+    start: float, stop: float, /, num: int, *, dtype: Any = None, device: str | None = None, endpoint: bool = True
+) -> Tensor:
+    """num evenly spaced numbers from start to stop; float32 where neither a dtype nor a tensor says otherwise."""
+    wanted = dtypes.result_type(start, stop, 1.0) if dtype is None else dtypes.as_dtype(dtype)
+    if np.iterable(num):
+        raise ShapeError(f"linspace: num={num!r} is not an integer.")
+    (count,) = _shape(num)
+    check_room("linspace", (count,), 8)
+    try:
+        with np.errstate(invalid="ignore", over="ignore"):  # from or to infinity
+            numbers = np.linspace(float(start), float(stop), count, endpoint=endpoint, dtype=wanted)
+        return asarray(numbers, device=device)
+    except MemoryError as error:
+        raise _no_room(f"linspace of {count} numbers", error) from error
+
+
+def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: str | None = None) -> Tensor:
+    """Ones on the k-th diagonal, zeros elsewhere."""
+    wanted = dtypes.DEFAULT if dtype is None else dtypes.as_dtype(dtype)
+    rows, columns = shape = _shape((n_rows, n_rows if n_cols is None else n_cols))
+    check_room("eye", shape, wanted.itemsize)
+    try:
+        return asarray(np.eye(rows, columns, k=index(k), dtype=wanted), device=device)
+    except TypeError:
+        raise ShapeError(f"eye: k={k!r} is not an integer.") from None
+    except MemoryError as error:
+        raise _no_room(f"eye of shape {shape}", error) from error
+
+
+def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Tensor]:
+    """Coordinate tensors from coordinate vectors, as NumPy's; views, differentiable."""
+    from ..ops.shape import broadcast_to, reshape, swapaxes
+
+    vectors = [kept(a) for a in arrays]
+    shape = tuple([v.size for v in vectors])
+    grids = [
+        broadcast_to(reshape(v, tuple([n if j == i else 1 for j, n in enumerate(shape)])), shape) for i, v in enumerate(vectors)
+    ]
+    return [swapaxes(g, 0, 1) for g in grids] if indexing == "xy" and len(grids) > 1 else grids

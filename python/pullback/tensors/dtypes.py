@@ -1,0 +1,227 @@
+"""dtypes, which are NumPy's own, and the promotion between them."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from ..errors import DTypeError
+from . import gpu
+
+float16: Final = np.dtype("float16")
+float32: Final = np.dtype("float32")
+float64: Final = np.dtype("float64")
+int8: Final = np.dtype("int8")
+int16: Final = np.dtype("int16")
+int32: Final = np.dtype("int32")
+int64: Final = np.dtype("int64")
+uint8: Final = np.dtype("uint8")
+uint16: Final = np.dtype("uint16")
+uint32: Final = np.dtype("uint32")
+uint64: Final = np.dtype("uint64")
+bool_: Final = np.dtype("bool")
+
+SIGNED: Final = (int8, int16, int32, int64)
+UNSIGNED: Final = (uint8, uint16, uint32, uint64)
+DEFAULT: Final = float32
+
+
+@cache
+def bfloat16() -> np.dtype[Any]:
+    """The bfloat16 dtype. ml_dtypes is imported, and the native module told of it, on the first use."""
+    import ml_dtypes
+
+    dtype = np.dtype(ml_dtypes.bfloat16)
+    from ..backends import native
+
+    if native.module is not None:
+        native.module.register_bfloat16(dtype)
+        gpu.when_loaded(lambda kernels: kernels.register_bfloat16(dtype))
+    return dtype
+
+
+def as_dtype(dtype: Any) -> np.dtype[Any]:
+    """The supported dtype that `dtype` names: a dtype, a NumPy type, a string, or Python's float, int, bool.
+
+    Raises DTypeError for anything else (complex, strings, objects).
+    """
+    if dtype is float:
+        return DEFAULT
+    if isinstance(dtype, str) and dtype == "bfloat16":
+        return bfloat16()
+    try:
+        found = np.dtype(dtype)
+    except TypeError as error:
+        device = ' (A device is "cpu", "cuda", "cuda:1", …)' if isinstance(dtype, str) else ""
+        raise DTypeError(f"dtype {dtype!r} is not known. Use pb.float32, pb.int64, pb.bool, … or their names.{device}") from error
+    if found.kind in "fiu" and not found.isnative:
+        found = found.newbyteorder("=")  # tensors are in the machine's byte order
+    if not is_supported(found):
+        raise DTypeError(
+            f"dtype {found} is not supported. pullback has float16, bfloat16, float32, float64, the integers of 8 to "
+            f"64 bits and bool; convert first."
+        )
+    return found
+
+
+def is_supported(dtype: np.dtype[Any]) -> bool:
+    return (dtype.kind in "fiub" and dtype.itemsize <= 8 and dtype.isnative) or (dtype.kind == "V" and dtype.name == "bfloat16")
+
+
+def is_float(dtype: np.dtype[Any]) -> bool:
+    """True for the four floating-point dtypes; bfloat16 is of kind "V", the only supported one of that kind."""
+    return dtype.kind in "fV"
+
+
+@cache
+def promote(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype that holds both: the wider of one kind; a float for an integer with a float, and it stays that float.
+
+    Raises DTypeError for uint64 with a signed integer, which no integer dtype holds.
+    """
+    if a == b:
+        return a
+    float_a, float_b = is_float(a), is_float(b)
+    if float_a and float_b:
+        if a.itemsize == b.itemsize:  # float16 with bfloat16
+            return float32
+        return a if a.itemsize > b.itemsize else b
+    if float_a or float_b:
+        return a if float_a else b
+    if bool_ in (a, b):
+        return b if a == bool_ else a
+    if uint64 in (a, b) and "i" in (a.kind, b.kind):
+        raise DTypeError(f"{a} and {b} have no common integer dtype. Convert one with .astype(pb.int64) or pb.float64.")
+    return np.promote_types(a, b)
+
+
+def result_type(*operands: Any) -> np.dtype[Any]:
+    """The dtype of an op on these tensors, dtypes and Python numbers; a number does not widen, but may change the kind."""
+    strong: list[np.dtype[Any]] = []
+    weak: list[Any] = []
+    for x in operands:
+        if isinstance(x, (bool, int, float)):
+            weak.append(x)
+        else:
+            strong.append(x.dtype if hasattr(x, "dtype") and not isinstance(x, type) else as_dtype(x))
+    if not strong:
+        return default_of(max(weak, key=lambda x: (isinstance(x, float), not isinstance(x, bool))))
+    dtype = strong[0]
+    for other in strong[1:]:
+        dtype = promote(dtype, other)
+    for x in weak:
+        dtype = with_number(dtype, x)
+    return dtype
+
+
+def with_number(dtype: np.dtype[Any], number: float) -> np.dtype[Any]:
+    """The dtype of `tensor op number`: the tensor's, unless the number is of a higher kind (bool < int < float)."""
+    if isinstance(number, float) and not is_float(dtype):
+        return DEFAULT
+    if isinstance(number, int) and not isinstance(number, bool) and dtype == bool_:
+        return int64
+    return dtype
+
+
+def fits(number: Any, dtype: np.dtype[Any]) -> bool:
+    """Whether a number is in the range of an integer dtype; others hold it, or are refused for their kind."""
+    if dtype.kind not in "iu":
+        return True
+    info = iinfo(dtype)
+    return bool(info.min <= number <= info.max)
+
+
+def out_of_range(what: str, dtype: np.dtype[Any], remedy: str) -> DTypeError:
+    """The error for a number that would wrap."""
+    info = finfo(dtype) if is_float(dtype) else iinfo(dtype)
+    return DTypeError(f"{what} does not fit {dtype} (from {info.min} to {info.max}). {remedy}")
+
+
+def accumulated(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype of a sum or product of elements: 64 bits for integers and bool, the same for floats."""
+    if is_float(dtype):
+        return dtype
+    return uint64 if dtype.kind == "u" else int64
+
+
+def default_of(number: float) -> np.dtype[Any]:
+    """The dtype of a tensor made from a Python number."""
+    if isinstance(number, bool):
+        return bool_
+    return int64 if isinstance(number, int) else DEFAULT
+
+
+# ---- what the array API asks of dtypes
+
+
+def isdtype(dtype: Any, kind: Any) -> bool:
+    """Whether the dtype is of the kind: a dtype, "bool", "signed integer", "unsigned integer", "integral", "real floating",
+    "complex floating", "numeric", or a tuple of them.
+    """
+    if isinstance(kind, tuple):
+        return any([isdtype(dtype, k) for k in kind])
+    dtype = as_dtype(dtype)
+    kinds: dict[Any, bool] = {
+        "bool": dtype == bool_,
+        "signed integer": dtype.kind == "i",
+        "unsigned integer": dtype.kind == "u",
+        "integral": dtype.kind in "iu",
+        "real floating": is_float(dtype),
+        "complex floating": False,
+        "numeric": dtype != bool_,
+    }
+    return kinds[kind] if isinstance(kind, str) and kind in kinds else dtype == as_dtype(kind)
+
+
+def can_cast(from_: Any, to: Any, /) -> bool:
+    """Whether promotion may turn a tensor of the first dtype into the second."""
+    source = from_.dtype if hasattr(from_, "array") else as_dtype(from_)
+    try:
+        return promote(source, as_dtype(to)) == as_dtype(to)
+    except DTypeError:
+        return False
+
+
+class FloatInfo(NamedTuple):
+    """Limits of a floating-point dtype, as Python numbers."""
+
+    bits: int
+    eps: float
+    max: float
+    min: float
+    smallest_normal: float
+    dtype: np.dtype[Any]
+
+
+def finfo(dtype: Any, /) -> FloatInfo:
+    """Limits of a floating-point dtype: bits, eps, max, min, smallest_normal, dtype. Raises DTypeError for another one."""
+    wanted = dtype.dtype if hasattr(dtype, "array") else as_dtype(dtype)
+    if not is_float(wanted):
+        raise DTypeError(f"finfo: {wanted} is not a floating-point dtype. Use pb.iinfo for integers.")
+    if wanted.kind == "V":
+        import ml_dtypes
+
+        found: Any = ml_dtypes.finfo(wanted)
+    else:
+        found = np.finfo(wanted)
+    limits = (float(found.eps), float(found.max), float(found.min), float(found.smallest_normal))
+    return FloatInfo(wanted.itemsize * 8, *limits, wanted)
+
+
+def iinfo(dtype: Any, /) -> Any:
+    """Limits of an integer dtype: bits, max, min."""
+    wanted = dtype.dtype if hasattr(dtype, "array") else as_dtype(dtype)
+    if wanted.kind not in "iu":
+        raise DTypeError(f"iinfo: {wanted} is not an integer dtype. Use pb.finfo for floating-point ones.")
+    return np.iinfo(wanted)
+
+
+def check_trainable(dtype: Any, trainable: bool) -> None:
+    """Raises DTypeError for a Parameter that is to be trained and never could be."""
+    if trainable and not is_float(dtype):
+        raise DTypeError(
+            f"Parameter: the value has dtype {dtype}, and only floating-point numbers have gradients and can be trained. Write the "
+            f"numbers with a point, or pass dtype=pb.float32; trainable=False allows any dtype."
+        )

@@ -1,0 +1,271 @@
+"""What runs a GPU: CuPy and pullback's CUDA kernels, loaded when device "cuda" is first asked for."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import cache, cached_property
+from typing import Any, Final
+
+import numpy as np
+
+from .. import config
+from ..launch.refusal import Refused
+
+HOLDERS: Final = ("tensors", "recordings", "graphs", "scratch")  # holders of memory, as in csrc/launch/memory.h
+
+_waiting: Final[list[Callable[[Any], None]]] = []
+
+
+def when_loaded(tell: Callable[[Any], None]) -> None:
+    """Calls tell(kernels) once pullback's CUDA kernels are loaded: now if they are, never if there are none."""
+    _waiting.append(tell)
+    if (kernels := loaded_kernels()) is not None:
+        tell(kernels)
+
+
+def loaded_kernels() -> Any:
+    """pullback's CUDA kernels, if they are loaded already."""
+    return need().kernels if load.cache_info().currsize and not isinstance(load(), str) else None
+
+
+class Gpu:
+    """A machine's GPUs.
+
+    Attributes:
+        xp: the namespace of their arrays: CuPy, or NumPy marked as the device's in a simulated build.
+        array_type: the class of their arrays.
+        kernels: pullback's CUDA kernels, None where there are none; `why_no_kernels` then tells why.
+        simulated: the kernels run on the CPU, for tests: `simulated.SimulatedGpu`.
+    """
+
+    simulated = False
+
+    def __init__(self, xp: Any, array_type: type, kernels: Any, why_no_kernels: str | None) -> None:
+        self.xp, self.array_type, self.kernels, self.why_no_kernels = xp, array_type, kernels, why_no_kernels
+        self._streams: dict[int, Any] = {}
+        self._count: int | None = None
+
+    @cached_property
+    def order(self) -> Any:
+        """The functions that order work of pullback's streams with work of other streams."""
+        return self.kernels or _CupyOrder(self)
+
+    def count(self) -> int:
+        """How many GPUs there are."""
+        if self._count is None:
+            self._count = int(self.xp.cuda.runtime.getDeviceCount())
+        return self._count
+
+    def stream(self, number: int) -> Any:
+        """CuPy's view of the one stream of that GPU, on which everything of pullback runs. Raises DeviceError in a forked child."""
+        address = self.kernels.stream(number) if self.kernels is not None else None  # before CuPy, which has no words for a fork
+        if number not in self._streams:
+            with self.xp.cuda.Device(number):
+                ours = self.external(address, number) if address is not None else self.xp.cuda.Stream(non_blocking=True)
+            self._streams[number] = ours
+        return self._streams[number]
+
+    def external(self, address: int, number: int) -> Any:
+        """CuPy's object for a stream of somebody else."""
+        with warnings.catch_warnings():  # CuPy 14 deprecates this class; what takes its place forgets the device
+            warnings.simplefilter("ignore", DeprecationWarning)
+            return self.xp.cuda.ExternalStream(address, number)
+
+    def kernel(self, name: str, number: int) -> Any:
+        """The kernel of that name, for a call on that GPU that no array leads there; None where there is none."""
+        kernel = getattr(self.kernels, name, None)
+        if kernel is not None:
+            self.kernels.use_device(number)
+        return kernel
+
+    def working(self, number: int) -> AbstractContextManager[Any]:
+        """`with gpu.working(0):` CuPy's work and memory go to that GPU and to pullback's stream."""
+        return _Working(self, number)
+
+    def wait_for_caller(self, number: int) -> None:
+        """Work that is launched from now on waits for what the caller has put into CuPy's current stream."""
+        with self.xp.cuda.Device(number):
+            self.order.wait_for(number, self.xp.cuda.get_current_stream().ptr or 1)  # CuPy's 0 is DLPack's 1
+
+    # ---- arrays and their memory
+
+    def uploaded(self, array: np.ndarray[Any, Any], number: int) -> Any:
+        """A copy of an array of the host, in memory of pullback's pool if there are kernels."""
+        if self.kernels is not None:
+            across = array.flags.f_contiguous and not array.flags.c_contiguous
+            try:
+                copy = self.kernels.upload(array.T if across else np.ascontiguousarray(array).reshape(array.shape), number)
+                return copy.T if across else copy
+            except Refused:  # another dtype: CuPy says why not, or takes it
+                pass
+        with self.working(number):
+            return self.xp.asarray(array)
+
+    def from_dlpack(self, obj: Any, number: int) -> Any:
+        """An array over the memory of a DLPack object, whose exporter makes our stream wait for its own."""
+        with self.working(number):
+            return self.xp.from_dlpack(obj)
+
+    def from_interface(self, obj: Any) -> Any:
+        """An array over the memory that `__cuda_array_interface__` describes."""
+        return self.xp.asarray(obj)
+
+    def owner_of(self, array: Any) -> Any:
+        """The object that keeps the array's memory allocated; None if that is CuPy's pool."""
+        return getattr(array.data.mem, "_owner", None)
+
+    def is_own(self, owner: Any) -> bool:
+        """True for the owner of memory from pullback's pool."""
+        return self.kernels is not None and type(owner) is self.kernels.Buffer
+
+    def over_same_memory(self, array: Any, owner: Any) -> Any:
+        """An array like this one, over the same memory, that keeps `owner` alive."""
+        cuda = self.xp.cuda
+        memory = cuda.UnownedMemory(array.data.ptr, array.nbytes, owner, array.device.id)
+        return self.xp.ndarray(array.shape, array.dtype, cuda.MemoryPointer(memory, 0), array.strides)
+
+    def memory(self, number: int) -> dict[str, Any]:
+        """Returns the dictionary of `pb.cuda.memory`."""
+        pool_used, pool_cached = self.pool_use(number)
+        live = cached = peak = 0
+        by_holder: Any = [0] * len(HOLDERS)
+        if self.kernels is not None:
+            live, cached, peak, free, total, by_holder = self.kernels.memory(number)
+        else:
+            free, total = self.driver_memory(number)
+        others = max(0, total - free - live - cached - pool_used - pool_cached)
+        return {
+            "live": live + pool_used, "cached": cached + pool_cached, "peak": peak, "free": free, "total": total,
+            "by": {**dict(zip(HOLDERS, by_holder)), "CuPy": pool_used, "others": others},
+        }  # fmt: skip
+
+    def pool_use(self, number: int) -> tuple[int, int]:
+        """Bytes of CuPy's pool on that GPU: in use, and kept for later."""
+        with self.working(number):
+            pool = self.xp.get_default_memory_pool()
+            return pool.used_bytes(), pool.free_bytes()
+
+    def driver_memory(self, number: int) -> tuple[int, int]:
+        """Free and total bytes of that GPU, as the driver says."""
+        with self.working(number):
+            return self.xp.cuda.runtime.memGetInfo()
+
+    def release_pool(self) -> int:
+        """Gives what CuPy's pool keeps on the current GPU back to the driver; returns how many bytes."""
+        pool = self.xp.get_default_memory_pool()
+        before = pool.free_bytes()
+        pool.free_all_blocks()
+        return before - pool.free_bytes()
+
+    def trim(self, number: int) -> int:
+        """Gives cached memory back to the driver; returns how many bytes."""
+        given_back = self.kernels.trim(number) if self.kernels is not None else 0
+        with self.working(number):
+            return given_back + self.release_pool()
+
+    def synchronize(self, number: int) -> None:
+        """Waits until the work of that GPU is done. Raises what a kernel found wrong."""
+        self.order.synchronize(number)
+
+
+class _CupyOrder:
+    """The order of streams where pullback has no kernels, in CuPy's words; the names are those of the kernels' module."""
+
+    def __init__(self, found: Gpu) -> None:
+        self._gpu, self._cuda = found, found.xp.cuda
+
+    def _stream(self, number: int, stream: int) -> Any:
+        if stream == 0:
+            return self._gpu.stream(number)
+        return self._cuda.Stream.null if stream == 1 else self._gpu.external(stream, number)
+
+    def moment(self, number: int, stream: int) -> Any:
+        """An event in the stream, after all that it has been given."""
+        with self._cuda.Device(number):
+            event = self._cuda.Event(disable_timing=True)
+            event.record(self._stream(number, stream))
+            return event
+
+    def passed(self, moment: Any) -> bool:
+        """True once the stream has come that far."""
+        return bool(moment.done)
+
+    def wait_for(self, number: int, stream: int) -> None:
+        """Work that is launched from now on waits for what `stream` has been given so far."""
+        self._gpu.stream(number).wait_event(self.moment(number, stream))
+
+    def wait_for_all(self, number: int) -> None:
+        """Waits for all streams of the device."""
+        self._cuda.Device(number).synchronize()
+
+    def synchronize(self, number: int) -> None:
+        """Waits for pullback's stream."""
+        self._gpu.stream(number).synchronize()
+
+
+class _Working:
+    def __init__(self, gpu: Gpu, number: int) -> None:
+        self._contexts = (gpu.xp.cuda.Device(number), gpu.stream(number))
+
+    def __enter__(self) -> None:
+        for context in self._contexts:
+            context.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        for context in reversed(self._contexts):
+            context.__exit__(*error)
+
+
+@cache
+def load() -> Gpu | str:
+    """The GPUs of this machine, or in a sentence why they cannot be used."""
+    kernels, why_no_kernels = _kernels()
+    if kernels is not None and (reason := kernels.why_not()):
+        return reason
+    if kernels is not None and kernels.simulated:
+        from .simulated import SimulatedGpu
+
+        found: Gpu = SimulatedGpu(kernels)
+    else:
+        try:
+            cupy = importlib.import_module("cupy")
+        except ImportError as error:
+            return f"CuPy cannot be imported ({error}); install it with: pip install 'pullback[cuda13]'"
+        try:
+            if not cupy.cuda.runtime.getDeviceCount():
+                return "this machine has no NVIDIA GPU"
+        except Exception as error:  # CuPy raises its own classes, and they change between versions
+            return f"CuPy finds no usable GPU: {error}"
+        if kernels is not None:
+            kernels.register_arrays(kernels, cupy.ndarray)
+        found = Gpu(cupy, cupy.ndarray, kernels, why_no_kernels)
+    if config.backend() == "reference":
+        found.kernels, found.why_no_kernels = None, "PULLBACK_BACKEND=reference"
+    if found.kernels is not None:
+        for tell in _waiting:
+            tell(found.kernels)
+    return found
+
+
+def _kernels() -> tuple[Any, str | None]:
+    try:
+        return importlib.import_module("pullback._cuda"), None
+    except ImportError as error:  # built without nvcc, or damaged: CuPy does the work
+        return None, f"_cuda: {error}"
+
+
+def why_not() -> str | None:
+    """None where a GPU can be used, otherwise the reason in a sentence."""
+    found = load()
+    return found if isinstance(found, str) else None
+
+
+def need() -> Gpu:
+    """The GPUs. Raises RuntimeError where there are none: ask `why_not` first."""
+    found = load()
+    if isinstance(found, str):
+        raise RuntimeError(found)
+    return found

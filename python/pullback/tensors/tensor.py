@@ -1,0 +1,370 @@
+"""Tensor: an array with operators and a repr. Parameter: one that is updated in place.
+
+Operators and array methods are ops; `ops/operators.py` attaches them, so that this file knows no op.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from ..errors import DTypeError, ShapeError
+from ..launch import capturing
+from . import devices, dtypes
+from .storage import Storage
+
+new_serial: Final = itertools.count(1).__next__
+_ARRAYS: Final[set[type]] = {np.ndarray}  # the classes of storage; that of a GPU's arrays is added when the first one comes
+
+
+class Tensor:
+    """An immutable array of one dtype on one device; `pb.tensor` and `pb.asarray` make one.
+
+    `array` is the storage: a NumPy array on the CPU, a CuPy array on a GPU. `serial` is the value's identity for tapes
+    (0 until one watches it), `storage` is set where the memory can change in place.
+    """
+
+    __slots__ = ("__weakref__", "array", "serial", "storage")
+    __array_priority__ = 1000  # NumPy leaves `array + tensor` to us
+
+    if TYPE_CHECKING:  # attached by ops/operators.py
+        T: Tensor
+        mT: Tensor
+        at: Any
+        __getitem__: Callable[..., Tensor]
+        __add__: Callable[..., Tensor]
+        __radd__: Callable[..., Tensor]
+        __sub__: Callable[..., Tensor]
+        __rsub__: Callable[..., Tensor]
+        __mul__: Callable[..., Tensor]
+        __rmul__: Callable[..., Tensor]
+        __truediv__: Callable[..., Tensor]
+        __rtruediv__: Callable[..., Tensor]
+        __floordiv__: Callable[..., Tensor]
+        __rfloordiv__: Callable[..., Tensor]
+        __mod__: Callable[..., Tensor]
+        __rmod__: Callable[..., Tensor]
+        __pow__: Callable[..., Tensor]
+        __rpow__: Callable[..., Tensor]
+        __matmul__: Callable[..., Tensor]
+        __rmatmul__: Callable[..., Tensor]
+        def __and__(self, other: Any, /) -> Tensor: ...
+        __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __and__
+        __lt__: Callable[..., Tensor]
+        __le__: Callable[..., Tensor]
+        __gt__: Callable[..., Tensor]
+        __ge__: Callable[..., Tensor]
+        __neg__: Callable[..., Tensor]
+        __pos__: Callable[..., Tensor]
+        __abs__: Callable[..., Tensor]
+        __invert__: Callable[..., Tensor]
+        astype: Callable[..., Tensor]
+        sum: Callable[..., Tensor]
+        mean: Callable[..., Tensor]
+        max: Callable[..., Tensor]
+        min: Callable[..., Tensor]
+        prod: Callable[..., Tensor]
+        std: Callable[..., Tensor]
+        var: Callable[..., Tensor]
+        all: Callable[..., Tensor]
+        any: Callable[..., Tensor]
+        argmax: Callable[..., Tensor]
+        argmin: Callable[..., Tensor]
+        reshape: Callable[..., Tensor]
+        transpose: Callable[..., Tensor]
+
+    def __init__(self, array: Any) -> None:
+        if array.__class__ not in _ARRAYS:
+            _check_array(array)
+        self.array = array
+        self.serial = 0
+        self.storage: Any = None  # a Storage, where the memory can change in place
+
+    # ---- attributes
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.array.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.array.dtype
+
+    @property
+    def device(self) -> str:
+        return devices.device_of(self.array)
+
+    @property
+    def ndim(self) -> int:
+        return self.array.ndim
+
+    @property
+    def size(self) -> int:
+        return int(self.array.size)
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.array.nbytes)
+
+    @property
+    def itemsize(self) -> int:
+        return int(self.array.itemsize)
+
+    # ---- out of pullback
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """A copy as a NumPy array, from any device, recorded or not. Gradients stop here."""
+        leave(self, "numpy()")
+        return devices.move(self.array, "cpu") if not devices.on_host(self.array) else np.array(self.array)
+
+    def item(self) -> Any:
+        """The one element as a Python number. Raises ShapeError for more than one. Gradients stop here."""
+        if self.array.size != 1:
+            raise ShapeError(f"item(): the tensor has shape {self.shape}, not one element. Index it first, or use numpy().")
+        leave(self, "item()")
+        return devices.move(self.array, "cpu").item()
+
+    def tolist(self) -> Any:
+        leave(self, "tolist()")
+        return devices.move(self.array, "cpu").tolist()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        """A read-only NumPy array over the same memory; of a Parameter or a view of one a copy, unless copy=False."""
+        from . import exchange
+
+        return exchange.as_numpy(self, dtype, copy)
+
+    def __array_namespace__(self, api_version: str | None = None) -> Any:
+        import pullback
+
+        return pullback
+
+    def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None) -> Any:
+        """A DLPack capsule of the same memory; of a Parameter or a view of one it holds a copy, unless copy=False.
+
+        From version 1.0 on the capsule says that shared memory is read-only. PyTorch does not look: write to its tensor, and the
+        pullback tensor changes without a trace. The arguments are those of the array API.
+
+        Raises: TypeError, ValueError for other arguments; BufferError for what cannot be exported so.
+        """
+        from . import exchange
+
+        return exchange.as_dlpack(self, stream, max_version, dl_device, copy)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.array.__dlpack_device__()
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        from . import exchange
+
+        return exchange.as_cuda_interface(self)
+
+    # ---- moving
+
+    def to(self, target: Any) -> Tensor:
+        """The tensor on a device (`"cuda"`) or of a dtype (`pb.float64`); recorded, so gradients come back."""
+        from ..ops.shape import to_device, unchanged
+
+        if isinstance(target, str) and target.split(":")[0] in ("cpu", "cuda"):
+            return to_device(self, target)
+        return unchanged(self) if self.dtype == dtypes.as_dtype(target) else self.astype(target)
+
+    def to_device(self, device: str, /, *, stream: Any = None) -> Tensor:
+        return self.to(device)
+
+    # ---- Python's protocols
+
+    def __bool__(self) -> bool:
+        return bool(self._one("bool()"))
+
+    def __int__(self) -> int:
+        return int(self._one("int()"))
+
+    def __float__(self) -> float:
+        return float(self._one("float()"))
+
+    def __complex__(self) -> complex:
+        return complex(self._one("complex()"))
+
+    def __index__(self) -> int:
+        if self.dtype.kind not in "iu":
+            raise DTypeError(f"a tensor of dtype {self.dtype} cannot be an index; only one integer element can.")
+        return int(self._one("index"))
+
+    def _one(self, what: str) -> Any:
+        if self.array.size != 1:
+            raise ShapeError(
+                f"{what}: the tensor has shape {self.shape}; only one element has a truth value or a Python number. "
+                f"Reduce it first, with pb.all, pb.any, pb.sum…"
+            )
+        leave(self, what)
+        return devices.move(self.array, "cpu").item()
+
+    def __len__(self) -> int:
+        if not self.array.ndim:
+            raise TypeError("len() of a 0-d tensor, which has no axes; t.size counts its elements")
+        return len(self.array)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        if not self.array.ndim:
+            raise TypeError("iteration over a 0-d tensor; use t.item() for its value")
+        return (self[i] for i in range(len(self.array)))
+
+    def __contains__(self, value: Any) -> bool:
+        leave(self, "in")
+        return bool((devices.move(self.array, "cpu") == (value.array if isinstance(value, Tensor) else value)).any())
+
+    __hash__ = object.__hash__
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise TypeError(
+            "tensors are immutable, so that a tape can trust what it kept: write t = t.at[index].set(value) "
+            "(or .add, .max, .min), or p.assign(value) for a whole Parameter."
+        )
+
+    def __repr__(self) -> str:
+        leave(self, "repr()")
+        body = np.array2string(devices.move(self.array, "cpu"), separator=", ", prefix="tensor(")
+        notes = "" if self.dtype in (dtypes.DEFAULT, dtypes.int64, dtypes.bool_) else f", dtype={self.dtype}"
+        if self.device != "cpu":
+            notes += f', device="{self.device}"'
+        return f"{self._title()}({body}{notes})"
+
+    def _title(self) -> str:
+        return "tensor"
+
+    def __format__(self, spec: str) -> str:
+        leave(self, "formatting")
+        return format(devices.move(self.array, "cpu").item(), spec) if spec and self.array.size == 1 else repr(self)
+
+    def __copy__(self) -> Tensor:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Tensor:
+        memo[id(self)] = copy = Tensor(devices.copied(self.array))
+        return copy
+
+    def __reduce__(self) -> Any:
+        from .pickling import reduced
+
+        return reduced(self)
+
+
+class Parameter(Tensor):
+    """A tensor that optimizers update in place, and that tapes watch by themselves.
+
+    Args:
+        obj: the value; always copied.
+        name: for messages and state dictionaries; a Module gives one where there is none.
+        trainable: False keeps tapes from watching it and optimizers from updating it.
+        constraint: a function of the value, or one of `optim.constraints`, applied inside every update.
+    """
+
+    __slots__ = ("constraint", "trainable")
+
+    if TYPE_CHECKING:  # attached by ops/operators.py
+        def __iadd__(self, other: Any) -> Parameter: ...
+        __isub__ = __imul__ = __itruediv__ = __ifloordiv__ = __imod__ = __ipow__ = __imatmul__ = __iadd__
+        __iand__ = __ior__ = __ixor__ = __ilshift__ = __irshift__ = __iadd__
+
+    def __init__(
+        self,
+        obj: Any,
+        name: str | None = None,
+        trainable: bool = True,
+        constraint: Any = None,
+        dtype: Any = None,
+        device: str | None = None,
+    ) -> None:
+        from .creation import tensor
+
+        value = tensor(obj, dtype=dtype, device=device)
+        dtypes.check_trainable(value.dtype, trainable)
+        super().__init__(value.array)
+        self.serial = new_serial()
+        self.storage = Storage(type(self).__name__, name)
+        self.trainable = trainable
+        self.constraint = constraint
+
+    @property
+    def name(self) -> str | None:
+        return self.storage.name
+
+    @name.setter
+    def name(self, name: str | None) -> None:
+        self.storage.name = name
+
+    @property
+    def version(self) -> int:
+        """Grows with every change in place."""
+        return self.storage.version
+
+    def assign(self, value: Any) -> Parameter:
+        """Sets the value in place, from anything of the same shape; the dtype is converted.
+
+        In-place operators (`p -= lr * g`) do the same with the operator's result. Raises ShapeError; TapeError if a tape that
+        records watches the value, because gradients would stop at the Parameter.
+        """
+        from ..ops.writing import refuse_watched, write
+        from .creation import asarray
+
+        refuse_watched(self, value)
+        source = value.array if isinstance(value, Tensor) else asarray(value).array
+        if source.shape != self.shape:
+            raise ShapeError(
+                f"assign: {self.label()} has shape {self.shape}, the value {source.shape}. Give it the same shape "
+                f"(pb.broadcast_to says so explicitly)."
+            )
+        write(self.array, devices.move(source, self.device), shares=getattr(value, "storage", None) is self.storage)
+        self.storage.changed()
+        return self
+
+    def place(self, array: Any) -> None:
+        """Moves the value into other memory of the same shape and dtype (an optimizer's arena)."""
+        capturing.tell_change(f"moving {self.label()}", "Make optimizers before.")
+        devices.write(array, self.array)
+        self.array = array
+        self.storage.placement += 1
+
+    def label(self) -> str:
+        """How messages call it."""
+        kind = type(self).__name__
+        return f'{kind} "{self.name}"' if self.name else f"an unnamed {kind} of shape {self.shape}"
+
+    def _title(self) -> str:
+        return f'{type(self).__name__} "{self.name}" ' if self.name else type(self).__name__
+
+    def __copy__(self) -> Parameter:
+        copy = Parameter(self.array, self.name, self.trainable, self.constraint)
+        copy.__class__ = type(self)  # a Buffer stays one
+        copy.storage.kind = self.storage.kind
+        return copy
+
+    def __deepcopy__(self, memo: Any) -> Parameter:
+        memo[id(self)] = copy = self.__copy__()
+        return copy
+
+
+def _check_array(array: Any) -> None:
+    """Raises TypeError for what cannot be the storage of a tensor: neither a NumPy array nor one of a GPU."""
+    if not devices.on_device(array):
+        raise TypeError(
+            f"Tensor: a {type(array).__name__} was given, and this class takes nothing but the array that becomes its storage. Use "
+            f"pb.tensor(x), which copies, or pb.asarray(x), which shares memory where it can."
+        )
+    _ARRAYS.add(array.__class__)
+
+
+cut_listener: Callable[[Tensor, str], None] | None = None  # set by the tape: a value leaves, and gradients stop there
+
+
+def leave(t: Tensor, how: str) -> None:
+    """A value leaves pullback here: tapes that watch it are told, and a captured function must not."""
+    if capturing.thread.recording is not None:
+        capturing.refuse(f"{how}, which reads a value on the host,", "Return the tensor from the function, and read it outside.")
+    if cut_listener is not None and t.serial:
+        cut_listener(t, how)

@@ -1,0 +1,1 @@
+"""Transforms: functions that take a function and return one, such as grad, vmap and checkpoint."""
