@@ -40,6 +40,4 @@ def why_not(device: str) -> str | None:
     """None where native kernels run on the device, otherwise the reason."""
     if device != "cpu":
         return gpu.why_not() or gpu.need().why_no_kernels
-    if config.backend() == "reference":
-        return "PULLBACK_BACKEND=reference"
     return None if native.module is not None else native.reason
