@@ -15,8 +15,8 @@
 # undefined; with CUDA=SIM those of the simulated device instead. It needs GCC and its sanitizers, builds in build/sanitize, and
 # takes a few minutes.
 #
-# tests/test_fuzz.py calls each public function at random, PULLBACK_FUZZ_CALLS times (40): with 2000 and `make sanitize
-# ARGS=tests/test_fuzz.py` a long run under the sanitizers.
+# tests/any_backend/test_fuzz.py calls each public function at random, PULLBACK_FUZZ_CALLS times (40): with 2000 and `make sanitize
+# ARGS=tests/any_backend/test_fuzz.py` a long run under the sanitizers.
 #
 # `make count` builds kernels that count what they do, in build/count, and compares that with their formulas: FLOPs, special
 # operations and bytes, on random shapes; with CUDA=SIM those of the simulated device too. It needs GCC, and takes two minutes.
@@ -95,19 +95,18 @@ define in_place
     && $(BIN)/cmake --install build/$(1) --prefix build/$(1)/python
 endef
 
-# On device cuda of a simulated build every kernel is waited for, so that tests see an error where it is made. Then come the tests
-# in which nothing is waited for: every kernel under random schedules, and memory shared with streams of other libraries.
-UNSYNCHRONIZED := $(wildcard tests/test_simulated*.py)
-# What a device has no part in is left out: tests/elsewhere.txt.
-ELSEWHERE := $(shell grep -v '^\#' tests/elsewhere.txt)
+# The folders of tests say what a test needs. No device has a part in tests/tools, which needs other programs or the repository.
+#
+# On device cuda of a simulated build every kernel is waited for, so that tests see an error where it is made. Then tests/simulated
+# runs, in which nothing is waited for: every kernel under random schedules, and memory shared with streams of other libraries.
 simulate: $(VENV)/test
 	$(call stage,simulate,compile the CUDA kernels for the simulator,{ $(call in_place,simulate,-DPULLBACK_CUDA=SIM) ; })
 	@export PYTHONPATH=build/simulate/python; \
-	PULLBACK_DEVICE=cuda PULLBACK_CUDA_SYNC=1 $(PYTEST) -q $(UNSYNCHRONIZED:%=--ignore %) $(ELSEWHERE) $(ARGS) \
-	  && $(PYTEST) -q $(UNSYNCHRONIZED) $(ARGS)
+	PULLBACK_DEVICE=cuda PULLBACK_CUDA_SYNC=1 $(PYTEST) -q --ignore tests/simulated --ignore tests/tools $(ARGS) \
+	  && $(PYTEST) -q tests/simulated $(ARGS)
 
-# pytest leaves the file descriptors alone, so that a report is seen, and prints where in Python it happened. The benchmark's own tests
-# are left out: they stop processes at limits that a sanitizer does not keep.
+# pytest leaves the file descriptors alone, so that a report is seen, and prints where in Python it happened. tests/benchmarks is
+# left out: it stops processes at limits that a sanitizer does not keep.
 SANITIZED := build/sanitize/python
 sanitize: $(VENV)/test
 	$(call stage,sanitize,compile $(LEVELS) with the address and undefined-behaviour sanitizers,\
@@ -116,15 +115,15 @@ sanitize: $(VENV)/test
 	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:detect_stack_use_after_return=1:abort_on_error=1 \
 	  UBSAN_OPTIONS=print_stacktrace=1:abort_on_error=1 \
 	  PYTHONMALLOC=malloc PYTHONPATH=$(SANITIZED) PULLBACK_BACKEND=native; \
-	$(BIN)/python -c "$$LOADS" && $(PYTEST) --dist loadfile --capture=sys -q $(if $(filter SIM,$(CUDA)),$(UNSYNCHRONIZED),$(ELSEWHERE) --ignore tests/test_gpu_benchmark.py) $(ARGS)
+	$(BIN)/python -c "$$LOADS" && $(PYTEST) --dist loadfile --capture=sys -q $(if $(filter SIM,$(CUDA)),tests/simulated,--ignore tests/tools --ignore tests/benchmarks) $(ARGS)
 
 # Level v2 has vectors of one lane here, v3 of sixteen.
 count: $(VENV)/test
 	$(call stage,count,compile kernels that count what they do,\
 	  { $(call in_place,count,-DPULLBACK_COUNT=ON -DPULLBACK_CUDA=$(if $(filter SIM,$(CUDA)),SIM,OFF)) ; })
 	@export PYTHONPATH=build/count/python PULLBACK_BACKEND=native; \
-	for level in 2 3; do PULLBACK_SIMD=$$level $(PYTEST) -q tests/test_counted.py $(ARGS) || exit 1; done; \
-	$(if $(filter SIM,$(CUDA)),PULLBACK_DEVICE=cuda $(PYTEST) -q tests/test_counted.py $(ARGS))
+	for level in 2 3; do PULLBACK_SIMD=$$level $(PYTEST) -q tests/native/test_counted.py $(ARGS) || exit 1; done; \
+	$(if $(filter SIM,$(CUDA)),PULLBACK_DEVICE=cuda $(PYTEST) -q tests/native/test_counted.py $(ARGS))
 
 # Every level, isolated from .venv: what a release is made of, before auditwheel (see .github/workflows/wheels.yml).
 wheel: $(VENV)/made

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import zlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -15,10 +16,10 @@ import pullback as pb
 from pullback import backends
 from pullback.autodiff.primitive import OPS, Op, apply
 from pullback.backends import reference
-from pullback.ops.kinds import TAKES
 from pullback.tensors import devices, dtypes, gpu
 from pullback.tensors.tensor import Tensor
 
+ROOT = Path(__file__).resolve().parents[1]  # of the repository, or of the source archive
 ELEMENTWISE = ("unary", "binary", "select")
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
@@ -41,12 +42,6 @@ class Backend:
     def run(self, op: Op, inputs: Any, params: Any) -> Any:
         """The op's result as a NumPy array, with the promotion that users get."""
         tensors, params = as_tensors(inputs), on_device(params)
-        if variadic(op, inputs):
-            from pullback.ops.shape import joined
-
-            if self.name == "native":
-                return joined(tensors, params[0]).numpy()
-            return host(reference.run(op, [[t.array for t in tensors]], params))
         if self.name == "native":
             return apply(op, tensors, params).numpy()
         promoted = op.kind.prepare(op, tensors, params) or tensors
@@ -129,7 +124,7 @@ def example(op: Op, dtype: Any, rng: Any = None) -> tuple[tuple[Any, ...], tuple
 
 def takes(op: Op) -> tuple[str, ...]:
     """The dtypes to test an op with."""
-    kind, promotes = TAKES[op.name], op.kind.name in ("unary", "binary", "reduce")
+    kind, promotes = op.takes, op.kind.name in ("unary", "binary", "reduce")
     if kind == "float":
         return (*FLOATS, "int32", "bool") if promotes else FLOATS
     if kind == "number":
@@ -148,11 +143,6 @@ def on_device(params: Any) -> tuple[Any, ...]:
     return tuple([pb.asarray(p).array if isinstance(p, np.ndarray) else p for p in params])
 
 
-def variadic(op: Op, inputs: Any) -> bool:
-    """Whether the op takes any number of arrays as one list (concat)."""
-    return op.joint and len(inputs) > len(op.names) - op.params
-
-
 def call(op: Op, inputs: Any, params: Any) -> Tensor:
     """The op on tensors, recorded as users' calls are."""
     return op.issue(op, tuple(inputs), on_device(params))
@@ -165,9 +155,9 @@ def in_float64(x: Any) -> Any:
 def exact(op: Op, inputs: Any, params: Any) -> Any:
     """The definition's result in float64 on the same values (integers stay integers, unless the op is on real numbers)."""
     wide = [in_float64(np.asarray(x)) for x in inputs]
-    if TAKES[op.name] == "float" and op.kind.name in ("unary", "binary", "reduce"):
+    if op.takes == "float" and op.kind.name in ("unary", "binary", "reduce"):
         wide = [x.astype(np.float64) for x in wide]
-    return np.asarray(reference.run(op, [wide] if variadic(op, inputs) else wide, params))
+    return np.asarray(reference.run(op, wide, params))
 
 
 def condition(op: Op, inputs: Any, params: Any) -> Any:

@@ -52,10 +52,7 @@ ACTIVATIONS = {
     "gelu": X * scipy.special.ndtr(X), "silu": X * scipy.special.expit(X), "sigmoid": scipy.special.expit(X), "tanh": np.tanh(X),
     "softplus": np.where(X > 20, X, np.log1p(np.exp(X))), "softmax": scipy.special.softmax(X, -1), "log_softmax": LOGS,
 }  # fmt: skip
-CLASSES = {
-    "ReLU": "relu", "LeakyReLU": "leaky_relu", "ELU": "elu", "GELU": "gelu", "SiLU": "silu", "Sigmoid": "sigmoid",
-    "Tanh": "tanh", "Softplus": "softplus", "Softmax": "softmax", "LogSoftmax": "log_softmax",
-}  # fmt: skip
+CLASSES = {kind: name for kind in nn.__all__ for name in ACTIVATIONS if kind.lower() == name.replace("_", "")}
 
 
 def linear_layer(kind: Any) -> Any:

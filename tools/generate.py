@@ -1,27 +1,26 @@
-"""Writes what is derived from the tables of kernels: ops/_counts.py, optim/_counts.py and the stubs of the native modules.
+"""Writes what is derived: the work of kernels (ops/_counts.py, optim/_counts.py), and stubs for type checkers.
 
-Run it after a row of csrc/math/*.def or a binding has changed: python tools/generate.py [--check]
+Run it after a row of csrc/math/*.def or a public name has changed: python tools/generate.py [--check]
 """
 
 from __future__ import annotations
 
+import ast
+import importlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
 
 from pullback.backends import native
 
 PACKAGE = Path(__file__).parent.parent / "python" / "pullback"
-SIGNATURES = {
-    "register_bfloat16": "(dtype: Any) -> None",
-    "forward": "(name: str, function: Any, type: Any) -> None",
-    "thread_count": "() -> int",
-    "set_thread_count": "(count: int) -> None",
-    "trim_cache": "() -> int",
-    "cache_use": "() -> tuple[int, int, str]",
-    "memory_limit": '(root: str = "") -> tuple[int, str]',
-    "blas_core": "() -> str",
-    "blas_config": "() -> str",
-}
+# What users import names from that are defined elsewhere. A type checker takes such a name for private unless a stub says
+# `import a as a`, and a name that is imported when it is first used it would not know at all.
+EXPORTING = ("", "nn", "nn.functional", "optim", "data", "profiling", "linalg", "random")
 
 
 COUNTED = (
@@ -48,26 +47,81 @@ def activations() -> str:
     return ACTIVATIONS.format(names=", ".join(f'"{name}"' for name in native.module.activations[1:]))
 
 
-def stubs() -> str:
-    """One line a function of the module of CPU kernels; all levels have the same ones."""
-    lines = ["from typing import Any, Final", "", "activations: Final[tuple[str, ...]]"]
-    lines += [f"{table}: Final[dict[str, tuple[int, int, int]]]" for table in ("counts", "update_counts")]
-    lines += [""]
-    for name in sorted(dir(native.module)):
-        if not name.startswith("_") and callable(getattr(native.module, name)):
-            lines.append(f"def {name}{SIGNATURES.get(name, '(*args: Any) -> Any')}: ...")
-    return "\n".join(lines) + "\n"
+def stub(source: Path, module: Any) -> str:
+    """Returns the stub of a package that only imports names: each of them again, in the form that makes it public."""
+    lines = [line for node in ast.parse(source.read_text()).body for line in exports(node, module)]
+    header = [f"# Written by tools/generate.py from {source.name}.", "# ruff: noqa"]
+    used = [line for name, line in (("numpy", "import numpy"), ("Any", "from typing import Any")) if name in "".join(lines)]
+    return "\n".join([*header, *used, "", *lines]) + "\n"
+
+
+def exports(node: ast.stmt, module: Any) -> Iterator[str]:
+    if isinstance(node, ast.ImportFrom) and node.level and node.module != "exports":
+        home = "." * node.level + (node.module or "")
+        for name in node.names:
+            public = name.asname or name.name
+            if public == "*":
+                yield f"from {home} import *"
+            elif public != name.name and not _private(public):  # `import a as b` would make b private
+                yield f"{public}: {kind(getattr(module, public))}"
+            elif not _private(public):
+                yield f"from {home} import {public} as {public}"
+    elif isinstance(node, ast.Assign):
+        names = [name.id for target in node.targets for name in ast.walk(target) if isinstance(name, ast.Name)]
+        if names == ["_LATE"]:
+            yield from late(ast.literal_eval(node.value), module)
+        elif names != ["__all__"]:
+            yield from [f"{name}: {kind(getattr(module, name))}" for name in names if not _private(name)]
+    elif isinstance(node, ast.FunctionDef) and not _private(node.name) and node.name not in ("__getattr__", "__dir__"):
+        yield f"def {node.name}{signature(node)}: ..."
+
+
+def late(homes: dict[str, tuple[str, ...]], module: Any) -> Iterator[str]:
+    """Names that are imported when they are first used, by their modules."""
+    for home, names in homes.items():
+        for name in names:
+            value = getattr(module, name)
+            if isinstance(value, np.dtype):
+                yield f"{name}: {kind(value)}"
+            elif isinstance(value, ModuleType):
+                yield f"from {home[: -len(name)].rstrip('.') or '.'} import {name} as {name}"
+            else:
+                yield f"from {home} import {name} as {name}"
+
+
+def kind(value: Any) -> str:
+    """The type of a value, as an annotation."""
+    if isinstance(value, np.dtype):
+        return "numpy.dtype[Any]"
+    return "None" if value is None else type(value).__name__
+
+
+def signature(node: ast.FunctionDef) -> str:
+    """The signature of a function as it is written, with Any by its public name."""
+    return f"({ast.unparse(node.args)}) -> {ast.unparse(node.returns) if node.returns else 'Any'}".replace("_Any", "Any")
+
+
+def _private(name: str) -> bool:
+    return name.startswith("_") and not name.endswith("__")
+
+
+def stubs() -> dict[Path, str]:
+    """Every stub's path, and what should stand in it."""
+    made: dict[Path, str] = {}
+    for name in EXPORTING:
+        place = PACKAGE.joinpath(*name.split("."))
+        source = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+        made[source.with_suffix(".pyi")] = stub(source, importlib.import_module(f"pullback.{name}".rstrip(".")))
+    return made
 
 
 def main() -> int:
+    files = stubs()
     if native.module is None:
-        print(f"generate: needs the native module ({native.reason})")
-        return 2
-    files = {
-        PACKAGE / "ops" / "_counts.py": counted("COUNTS", "elementwise op", native.module.counts) + activations(),
-        PACKAGE / "optim" / "_counts.py": counted("UPDATE_COUNTS", "update rule", native.module.update_counts),
-        PACKAGE / "_cpu.pyi": stubs(),
-    }
+        print(f"generate: without the native module the counts stay as they are ({native.reason})")
+    else:
+        files[PACKAGE / "ops" / "_counts.py"] = counted("COUNTS", "elementwise op", native.module.counts) + activations()
+        files[PACKAGE / "optim" / "_counts.py"] = counted("UPDATE_COUNTS", "update rule", native.module.update_counts)
     stale = [path for path, text in files.items() if not path.exists() or path.read_text() != text]
     for path in stale:
         if "--check" not in sys.argv:

@@ -1,4 +1,4 @@
-"""Runs a compiler and keeps what it said beside the object it wrote: a CMAKE_CUDA_COMPILER_LAUNCHER, for tests/test_nvcc.py."""
+"""Runs a compiler and keeps its messages beside the object: a CMAKE_CUDA_COMPILER_LAUNCHER for tests/tools/test_nvcc.py."""
 
 from __future__ import annotations
 

@@ -29,11 +29,14 @@ from typing import Any
 from mutants import PACKAGE, ROOT, SWITCH, Mutant, cpp_mutants, python_mutants
 
 WORK = Path(os.environ.get("MUTATE") or ROOT / "build" / "mutate")
-NEVER = [f"--ignore=tests/test_{name}.py" for name in ("nvcc", "cudasim", "gpu_benchmark")]  # of other programs
-QUICK = [f"tests/test_{name}.py" for name in (
-    "corners", "sizes", "ops", "slopes", "exactness", "nn", "losses", "capture", "capture_ops", "capture_programs", "optim",
-    "cpu_memory", "threads", "products", "scatters", "segments", "flop_counts",
-)]  # fmt: skip
+NEVER = [f"--ignore=tests/{name}" for name in ("benchmarks", "tools/test_nvcc.py", "tools/test_cudasim.py")]  # of other programs
+QUICK = [
+    *[f"tests/native/test_{name}.py" for name in (
+        "corners", "sizes", "ops", "exactness", "capture", "capture_ops", "capture_programs", "cpu_memory", "threads", "products",
+        "scatters", "flop_counts",
+    )],
+    *[f"tests/any_backend/test_{name}.py" for name in ("slopes", "nn", "losses", "optim", "segments")],
+]  # fmt: skip
 SECONDS = 25.0  # of tests for one mutant
 LIMIT = 600.0  # seconds after which a mutant hangs
 

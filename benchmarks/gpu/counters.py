@@ -10,7 +10,6 @@ import sys
 from typing import Any
 
 import device
-
 from workloads import nets
 
 TOLERANCE = 0.01

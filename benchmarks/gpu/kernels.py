@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import device
-
 from workloads import PRECISIONS, Net, nets
 
 MARK = "pullback_next_step"

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import device
 import numpy as np
 import timing
 
+import device
 import pullback as pb
 from pullback import nn
 from pullback.nn import functional as F

@@ -11,11 +11,11 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-import device
 import numpy as np
 import timing
 from training import training_step
 
+import device
 import pullback as pb
 from pullback import nn, optim
 from pullback.nn import functional as F

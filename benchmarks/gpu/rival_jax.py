@@ -9,11 +9,11 @@ from typing import Any
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # the memory stays free for the processes after this one
 
-import device
 import jax
 import jax.numpy as jnp
 import timing
 
+import device
 from workloads import PRECISIONS, STEPS, WAYS, Net, nets
 
 SIDE = "jax"

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-import device
 import timing
 import torch
 
+import device
 from workloads import PRECISIONS, STEPS, WAYS, Net, Single, nets, singles
 
 SIDE, COMPILED = "torch", "torch.compile"

@@ -205,7 +205,7 @@ def figures(place: Place) -> list[Stage]:
 
 def checks(place: Place) -> list[Stage]:
     soak = _of(place, "soak", "--seconds", "4" if place.simulated else "25")
-    chosen = ["tests/test_ops.py", "-k", "add and float32"] if place.simulated else ["tests"]
+    chosen = ["tests/native/test_ops.py", "-k", "add and float32"] if place.simulated else ["tests"]
     return [
         *built(place),
         Stage("soak", soak, 60, 20),

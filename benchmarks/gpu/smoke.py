@@ -9,8 +9,9 @@ import sys
 import time
 from typing import Any
 
-import device
 import numpy as np
+
+import device
 
 LENGTH, SIMULATED_LENGTH = 40_000, 300
 

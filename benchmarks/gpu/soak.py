@@ -10,8 +10,9 @@ import time
 from collections import Counter
 from typing import Any
 
-import device
 import numpy as np
+
+import device
 
 DTYPES = ("int8", "uint8", "int16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64")
 

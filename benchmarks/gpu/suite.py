@@ -10,7 +10,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
-from machine import ROOT, has
+from machine import has
 from stages import Run, StageError, say
 
 INTERRUPT = 30  # seconds before the limit at which pytest is interrupted: its workers get 10 of them, then it writes its report
@@ -19,18 +19,12 @@ UNUSED = ("jaxtyping", "benchmark", "anyio", "cov")  # plugins that other packag
 OUTCOME = re.compile(r"^\[gw\d+\] \[ *(\d+)%\] (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS) (\S.*)")
 
 
-def elsewhere() -> list[str]:
-    """Returns the options of pytest that leave out the tests in which a device has no part: `make simulate` reads the same file."""
-    lines = (ROOT / "tests" / "elsewhere.txt").read_text().splitlines()
-    return [word for line in lines if not line.startswith("#") for word in line.split()]
-
-
 def command(report: Path, workers: int, chosen: list[str]) -> list[str]:
     out = [sys.executable, "-m", "pytest", "-v", "--tb=short", "-p", "no:cacheprovider", f"--junitxml={report}"]
     out += ["-o", "faulthandler_timeout=40", *[f"-pno:{name}" for name in UNUSED]]
     if has("xdist"):
         out += ["--numprocesses", str(workers), "--max-worker-restart", "20"]
-    return [*out, *elsewhere(), *chosen]
+    return [*out, "--ignore=tests/tools", *chosen]  # a device has no part in those
 
 
 class Watch:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 
-import device
 import numpy as np
+
+import device
 
 STEPS, SIZES, BATCH = 200, (64, 32, 10), 64
 

@@ -39,12 +39,12 @@ namespace {
 PyObject* py_level(PyObject*, PyObject*) { return PyLong_FromLong(level()); }
 
 PyMethodDef methods[] = {
-    {"level", py_level, METH_NOARGS, "level() -> int: 2, 3 or 4, the x86-64 level this machine runs; 0 for none."},
+    {"level", py_level, METH_NOARGS, "level() -> int: Returns the x86-64 level of this machine: 2, 3, 4, or 0 for none."},
     {nullptr, nullptr, 0, nullptr},
 };
 
 PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "_level", "Which x86-64 level this machine runs.", 0, methods, nullptr, nullptr, nullptr, nullptr,
+    PyModuleDef_HEAD_INIT, "_level", "Finds this machine's x86-64 level.", 0, methods, nullptr, nullptr, nullptr, nullptr,
 };
 
 }  // namespace

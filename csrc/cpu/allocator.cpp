@@ -1,7 +1,7 @@
-// Large blocks are kept when they are released, since a fresh one costs a page fault every 4 KiB. From 64 KiB on, blocks come
-// in classes at most 12.5 % larger than asked for. The cache holds PULLBACK_CACHE_BYTES at most; by default 1 GiB, or a
-// quarter of the memory that the process may use (memory_limit.h) if that is less. The allocator evicts cached blocks before
-// the process comes close to its memory limit: see Cache::make_room.
+// The caching allocator. It keeps large blocks when they are released, because fresh memory costs a page fault every 4 KiB. Blocks
+// of at least 64 KiB come in size classes, which are at most 12.5 % larger than the requested size. The cache holds at most
+// PULLBACK_CACHE_BYTES; the default is 1 GiB, or a quarter of the memory that the process may use (memory_limit.h) if that is less.
+// The allocator evicts cached blocks before the process comes close to its memory limit: see Cache::make_room.
 #include "cpu/allocator.h"
 #include "cpu/memory_limit.h"
 #include "launch/memory.h"
@@ -26,22 +26,22 @@ namespace pb {
 namespace {
 
 constexpr size_t kAlign = 64;
-constexpr int kFirstShift = 16;  // blocks from 64 KiB on are cached: malloc is good at the rest
+constexpr int kFirstShift = 16;  // blocks of at least 64 KiB are cached; malloc is fast for smaller ones
 #if defined(PB_SANITIZE)
-constexpr size_t kLarge = SIZE_MAX;  // every block from the system and of the size asked for: a sanitizer sees its ends
+constexpr size_t kLarge = SIZE_MAX;  // blocks have exactly the requested size, so that a sanitizer sees their ends
 constexpr size_t kLeast = 1;
 #else
 constexpr size_t kLarge = size_t{1} << kFirstShift;
 constexpr size_t kLeast = kAlign;
 #endif
-constexpr int kSteps = 8;  // classes from one power of two to the next
+constexpr int kSteps = 8;  // the number of classes from one power of two to the next
 constexpr int kClasses = (47 - kFirstShift) * kSteps + 1;
-constexpr size_t kHuge = size_t{4} << 20;  // from here on, in huge pages where the system has them
+constexpr size_t kHuge = size_t{4} << 20;  // blocks of at least this size use huge pages if the system has them
 constexpr size_t kHugePage = size_t{2} << 20;
 constexpr int64_t kCacheBytes = int64_t{1} << 30;   // the most that the cache holds by default
 constexpr int64_t kFreshBytes = int64_t{16} << 20;  // fresh memory between two readings of the resident size
 
-std::atomic<int64_t> live{0};  // bytes that were asked for and not released
+std::atomic<int64_t> live{0};  // requested bytes that are not released yet
 
 Allocation counted(void* data, size_t bytes) {
   live.fetch_add(int64_t(bytes), std::memory_order_relaxed);
@@ -50,7 +50,7 @@ Allocation counted(void* data, size_t bytes) {
 
 int log2_floor(size_t x) { return 63 - __builtin_clzll(x); }
 
-// The smallest class that holds `bytes` >= kLarge: 2^s * (8 + step) / 8.
+// Returns the smallest class that holds `bytes` >= kLarge bytes. The sizes of classes are 2^s * (8 + step) / 8.
 int class_of(size_t bytes) {
   const size_t last = bytes - 1;  // so that exact sizes stay in their class
   const int shift = log2_floor(last);
@@ -67,12 +67,12 @@ void* from_system(size_t bytes) {
   void* data = nullptr;
   if (posix_memalign(&data, align, std::max(bytes, kLeast)) != 0) return nullptr;
 #if defined(MADV_HUGEPAGE)
-  if (bytes >= kHuge) madvise(data, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);  // advice: a refusal is no error
+  if (bytes >= kHuge) madvise(data, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);  // only advice, so a failure is not an error
 #endif
   return data;
 }
 
-// Gives the free pages of malloc back to the system. glibc may keep freed blocks of up to 32 MiB for itself.
+// Returns malloc's free pages to the system. Without this call, glibc may keep freed blocks of up to 32 MiB.
 void return_free_pages() {
 #if defined(__GLIBC__)
   malloc_trim(0);
@@ -97,22 +97,23 @@ CacheLimit cache_limit(const cpu::MemoryLimit& memory) {
 struct Cache {
   std::mutex mutex;
   struct Shelf {
-    std::vector<void*> blocks;  // the last one in is the first one out: it may still be in the CPU's cache
-    uint64_t used = 0;          // when, on the clock below
+    std::vector<void*> blocks;  // last in, first out, because the newest block may still be in the CPU's cache
+    uint64_t used = 0;          // the time of the last use, on the clock below
   } shelf[kClasses];
   uint64_t clock = 0;
   const cpu::MemoryLimit memory = cpu::memory_limit();
   const CacheLimit limit = cache_limit(memory);
   const int64_t full = memory.bytes / 4 * 3;                             // resident bytes above which the cache shrinks
   const int64_t fresh_bytes = std::min(kFreshBytes, memory.bytes / 64);  // kFreshBytes, less in a very small container
-  int64_t cached = 0;                                                    // bytes, as they were taken from the system
+  int64_t cached = 0;                                                    // bytes of the cached blocks, as sized by their class
   int64_t fresh = 0;  // bytes taken from the system since the resident size was read
 
   void evict(int64_t keep);
   void make_room(int64_t size);
 };
 
-// Never destroyed: arrays may be released while the process ends. A child must not find the lock taken.
+// Returns the cache, which is never destroyed, because arrays may be released while the process ends. The lock is held during a
+// fork, so that the child does not find it locked by a thread that does not exist there.
 Cache& the_cache() {
   static Cache* cache = [] {
     static Cache* made = new Cache;
@@ -205,7 +206,7 @@ void release(const Allocation& block) noexcept {
         cache.cached += size;
         data = nullptr;
         if (cache.cached > cache.limit.bytes) cache.evict(cache.limit.bytes);
-      } catch (const std::bad_alloc&) {  // no room to remember it: then not
+      } catch (const std::bad_alloc&) {  // no memory for the list's entry, so the block is freed
       }
     }
   }

@@ -13,7 +13,7 @@ struct CacheUse {
 
 CacheUse cache_use();
 
-// Gives all cached blocks, and the free pages of malloc, back to the system. Returns the bytes of the blocks. Any thread.
+// Returns all cached blocks, and malloc's free pages, to the system. Returns the bytes of the blocks. Any thread may call it.
 int64_t trim_cache();
 
 }  // namespace pb::cpu

@@ -1,4 +1,4 @@
-// Positions of the largest or smallest elements along an axis: the first of equals, and NaN wins, as in NumPy.
+// Positions of the largest or smallest elements along an axis. The first of equal elements wins, and NaN wins, as in NumPy.
 #include <algorithm>
 
 #include "cpu/pool.h"
@@ -10,14 +10,14 @@
 namespace pb::cpu {
 namespace {
 
-constexpr int64_t kGrain = 32 * 1024;   // elements of a thread's share
-constexpr int64_t kTile = 256;          // columns that are followed at once
-constexpr int64_t kMostRows = 1 << 30;  // of a piece: positions in it fit 32 bits
+constexpr int64_t kGrain = 32 * 1024;   // the fewest elements per thread
+constexpr int64_t kTile = 256;          // the number of columns that are processed at a time
+constexpr int64_t kMostRows = 1 << 30;  // the most rows per piece, so that positions in a piece fit into 32 bits
 
 using kernels::Largest;
 using kernels::Smallest;
 
-// x as [outer, rows, width], cut into pieces of rows and tiles of columns. The answer does not depend on the cut.
+// x is viewed as [outer, rows, width] and cut into pieces of rows and tiles of columns. The result does not depend on the cut.
 struct Plan {
   View x;
   Compute compute;
@@ -38,7 +38,7 @@ Plan plan_of(const View& x, int axis) {
   return p;
 }
 
-// The first of n elements that equals value, which is one of them (or NaN, as value is).
+// Returns the position of the first of n elements that equals `value`, which is one of them. All NaNs are equal here.
 template <class C> int64_t find_first(int64_t n, const C* x, C value) {
   const auto hit = [value](C a) { return (a == value) | ((a != a) & (value != value)); };
   int64_t i = 0;
@@ -51,7 +51,7 @@ template <class C> int64_t find_first(int64_t n, const C* x, C value) {
   return i;
 }
 
-// Elements [start, start + n) of the view in order: the best of them and where it is.
+// Finds the best of the elements [start, start + n) of the view, in order, and its position among them.
 template <class R, class C> void best_of_row(Reader& reader, int64_t start, int64_t n, C* best, int64_t* at) {
   alignas(64) char buffer[kBlockBytes];
   const int64_t block = reader.direct() ? kFoldBlock : kBlock;
@@ -66,10 +66,10 @@ template <class R, class C> void best_of_row(Reader& reader, int64_t start, int6
   }
 }
 
-// The same for `columns` neighbouring columns of rows that are `width` elements apart.
+// Finds the best element of each of `columns` neighbouring columns, whose rows are `width` elements apart, and its row.
 template <class R, class C>
 void best_of_columns(Reader& reader, int64_t start, int64_t rows, int64_t width, int64_t columns, C* best, int64_t* at) {
-  using Index = std::conditional_t<sizeof(C) == 8, int64_t, int32_t>;  // as wide as C: one vector of each
+  using Index = std::conditional_t<sizeof(C) == 8, int64_t, int32_t>;  // as wide as C: vectors of both have equal lanes
   alignas(64) char buffer[kBlockBytes];
   alignas(64) Index row_of[kTile] = {};
   alignas(64) C value_of[kTile];
@@ -89,7 +89,7 @@ void best_of_columns(Reader& reader, int64_t start, int64_t rows, int64_t width,
   for (int64_t j = 0; j < columns; ++j) best[j] = value[j], at[j] = index[j];
 }
 
-// Of every piece, then of all pieces.
+// Finds the best element of each piece, and then the best of these.
 template <class R, class C> void arg_reduce_as(const Plan& p, int64_t* out) {
   const int64_t n = p.outer * p.width;
   Scratch scratch;
@@ -100,7 +100,7 @@ template <class R, class C> void arg_reduce_as(const Plan& p, int64_t* out) {
     Reader reader(p.x, p.compute);
     alignas(64) C unused[kTile];
     for (int64_t task = begin; task < end; ++task) {
-      const int64_t tile = task % p.tiles, line = task / p.tiles;  // line: outer, piece
+      const int64_t tile = task % p.tiles, line = task / p.tiles;  // line numbers the pairs (outer, piece)
       const int64_t first = line % p.pieces * p.piece, rows = std::min(p.piece, p.rows - first);
       const int64_t column = tile * p.tile, columns = std::min(p.tile, p.width - column);
       const int64_t start = (line / p.pieces * p.rows + first) * p.width + column, to = line * p.width + column;

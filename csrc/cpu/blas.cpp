@@ -1,7 +1,8 @@
-// OpenBLAS always runs with one thread here, and products are cut into tiles of C over our own pool. Against its own
-// threads (measured, 2 cores, AVX-512): the same rate for 1024^3 (440 GFLOP/s), 1.3 to 2 times the rate from 128^3 to
-// 256^3, nothing to pay or to set for small products (100x16x16: 0.3 us), and one pool instead of two that fight for
-// the cores. Its callback for foreign pools is no way out: its jobs wait for each other, so all must run at once.
+// OpenBLAS always runs with one thread here. Large products are cut into tiles of C that run on pullback's own pool. Compared with
+// OpenBLAS's own threads (measured on 2 cores with AVX-512) this is as fast for 1024^3 (440 GFLOP/s) and 1.3 to 2 times as fast
+// from 128^3 to 256^3. Small products (100x16x16: 0.3 us) have no overhead, and there is one pool instead of two that compete for
+// the cores. OpenBLAS's callback for external thread pools does not help: its jobs wait for one another, so the pool would have to
+// run all of them at the same time.
 #include "cpu/blas.h"
 
 #include <cblas.h>
@@ -26,12 +27,13 @@ namespace {
   return true;
 }();
 
-// Costs are in multiply-adds, about 9 ps each on one core here. Packing an element of an operand costs about 30.
+// The cost of packing one element of an operand, in multiply-adds (about 9 ps each on one core of the measured machine).
 constexpr double kPack = 30;
-// Above this a product is shared: 128^3 (3.1e6) takes 20 us on one core and 12 on two; 96^3 (1.4e6) 7, and gains nothing.
+// The smallest cost of a product that is shared by threads, in multiply-adds. 128^3 (3.1e6 with packing) takes 20 us on one core
+// and 12 us on two; 96^3 (1.4e6) takes 7 us on either.
 constexpr double kShareFrom = 2.5e6;
-// OpenBLAS has kernels without packing for AVX-512, for up to 1e6 multiply-adds. Where C has few rows, packing is most
-// of the work, so it is cut into tiles that small: 10x128x1000 on one core takes 17 us instead of 36.
+// For products of up to 1e6 multiply-adds OpenBLAS has AVX-512 kernels that do not pack. If C has few rows, packing is most of the
+// work, so C is cut into tiles of this size: 10x128x1000 then takes 17 us on one core instead of 36 us.
 constexpr double kUnpacked = 1e6;
 constexpr int64_t kFewRows = 16;
 constexpr int64_t kMaxBlas = std::numeric_limits<int>::max();
@@ -78,7 +80,7 @@ void call(const Product<double>& p) {
   }
 }
 
-// Rows [i0, i1) and columns [j0, j1) of C.
+// Computes rows [i0, i1) and columns [j0, j1) of C.
 template <class T>
 void tile(Product<T> p, int64_t i0, int64_t i1, int64_t j0, int64_t j1) {
   p.a += p.ta ? i0 : i0 * p.lda;
@@ -90,13 +92,14 @@ void tile(Product<T> p, int64_t i0, int64_t i1, int64_t j0, int64_t j1) {
 }
 
 struct Grid {
-  int64_t rows, columns;  // tiles down and across
-  int64_t height, width;  // of one tile
+  int64_t rows, columns;  // the number of tiles down and across
+  int64_t height, width;  // the size of one tile
 };
 
 int64_t round_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
 
-// The grid whose largest tile is done first. Tall tiles suit the kernels better, hence the 5 %.
+// Returns the grid whose largest tile costs least. Grids with several columns are charged 5 % more, because the kernels are faster
+// on tall tiles.
 Grid grid_for(int64_t m, int64_t n, int threads) {
   Grid best{1, 1, m, n};
   double best_cost = std::numeric_limits<double>::infinity();
@@ -112,7 +115,7 @@ Grid grid_for(int64_t m, int64_t n, int threads) {
   return best;
 }
 
-// One row of tiles for a C of few rows, at least one a thread.
+// Returns a grid of one row of tiles for a C of few rows, with at least one tile per thread.
 Grid strip_for(int64_t m, int64_t n, int64_t k, int threads) {
   const int64_t fits = static_cast<int64_t>(kUnpacked / (double(m) * double(k))) / 16 * 16;
   const int64_t width = std::min(std::max<int64_t>(fits, 64), round_up((n + threads - 1) / threads, 16));
@@ -122,7 +125,7 @@ Grid strip_for(int64_t m, int64_t n, int64_t k, int threads) {
 template <class T>
 void run(const Product<T>& p) {
   if (p.m <= 0 || p.n <= 0) return;
-  if (p.k <= 0) {  // the sum of nothing: OpenBLAS's matrix-vector product returns without a look at beta
+  if (p.k <= 0) {  // OpenBLAS's matrix-vector product would return without applying beta
     for (int64_t i = 0; i < p.m; ++i) {
       T* row = p.c + i * p.ldc;
       for (int64_t j = 0; j < p.n; ++j) row[j] = p.beta == 0 ? 0 : p.beta * row[j];
@@ -148,7 +151,7 @@ void checked(Product<T> p) {
   if (p.n > kMaxBlas || p.k > kMaxBlas || p.lda > kMaxBlas || p.ldb > kMaxBlas || p.ldc > kMaxBlas) {
     throw std::length_error("gemm: more than 2^31 - 1 columns");
   }
-  // OpenBLAS refuses a row distance of 0, which is what an empty matrix has.
+  // OpenBLAS rejects a row distance of 0, which an empty matrix has.
   p.lda = std::max<int64_t>(p.lda, 1);
   p.ldb = std::max<int64_t>(p.ldb, 1);
   p.ldc = std::max<int64_t>(p.ldc, 1);

@@ -1,4 +1,4 @@
-// A chain made ready, and its pass over the elements: see chain.h.
+// The implementation of chain.h, and the program that runs a plan on the CPU.
 #include "cpu/chain.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ const ElementwiseKernel& op_of(const Launch& launch) {
   return static_cast<const ElementwiseKernel&>(*static_cast<const kernels::Elementwise*>(launch.table));
 }
 
-// As of the launch, whose operands may not be where it finds them yet.
+// Like pb::keeps_denormals() of the step's launch, whose operands may not be set yet.
 bool keeps_denormals(const Plan& plan, const Step& step) {
   View views[kMaxArity + 1];
   Launch launch = step.launch;
@@ -26,7 +26,7 @@ bool keeps_denormals(const Plan& plan, const Step& step) {
   return pb::keeps_denormals(launch);
 }
 
-// The type that the launch computes in: of its last operand, because the condition of a choice comes first.
+// Returns the compute type of the launch. Its last operand determines it, because the first operand of `where` is a condition.
 Compute compute_of(const Launch& launch) { return compute_type(launch.in(launch.inputs - 1).dtype); }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Elementwise launches that follow each other, in one pass over blocks that stay in the first-level cache. Each is the loop that
-// runs alone, and rounds to the type that it stores: the same bits.
+// A chain runs consecutive elementwise launches in one pass over blocks of elements that stay in the L1 cache. Each link runs the
+// same loop as its launch alone, and rounds to the dtype that it stores, so the bits are the same.
 #pragma once
 #include <vector>
 
@@ -9,16 +9,16 @@
 
 namespace pb::cpu {
 
-// How a loop gets at one operand.
+// The way in which a loop accesses one operand.
 struct Source {
   enum class From : uint8_t {
-    memory,   // elements in order, of the type that the loop computes in
-    convert,  // in order, of a narrower type
-    strides,  // through a Reader
+    memory,   // contiguous elements of the type that the loop computes in
+    convert,  // contiguous elements of another dtype
+    strides,  // elements that a Reader stages
     splat,    // one number, repeated for a block
   } from;
   const View* view;
-  int local = -1;  // of the program, where it is one
+  int local = -1;  // the number of the local block, or of the splat; -1 if it is neither
 };
 
 struct Link {

@@ -1,4 +1,4 @@
-// Moving elements: rows that both sides hold in one piece by memcpy, transposed planes in tiles, the rest one by one.
+// Moves elements: rows that are contiguous on both sides by memcpy, transposed planes in tiles, all others one by one.
 #include "cpu/copy.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace pb::cpu {
 namespace {
 
-constexpr int64_t kGrainBytes = 256 * 1024;  // a thread's share: about 10 us
+constexpr int64_t kGrainBytes = 256 * 1024;  // the fewest bytes per thread: about 10 us
 constexpr int64_t kTile = 32;
 
 int64_t grain_for(int64_t bytes_each) { return std::max<int64_t>(1, kGrainBytes / std::max<int64_t>(bytes_each, 1)); }
@@ -81,7 +81,7 @@ template <class T> void assign_elements(const View& out, const View& in) {
   });
 }
 
-// tile[i][j] = from[j][i], in blocks of 4 by 4 that stay in registers.
+// Sets tile[i][j] to from[j][i]. It transposes blocks of 4 by 4 elements in registers.
 template <class T> void turn_tile(T (&tile)[kTile][kTile], const char* from, int64_t stride) {
   typedef T Four __attribute__((vector_size(4 * sizeof(T))));
   const auto row = [](const char* p) {
@@ -101,8 +101,9 @@ template <class T> void turn_tile(T (&tile)[kTile][kTile], const char* from, int
     }
 }
 
-// `out` holds its last axis in one piece, `in` the one before. A tile is turned in memory of its own: read and written
-// line by line, it does not depend on lines far apart staying in the cache together, which powers of two prevent.
+// Copies `in`, whose last axis but one is contiguous, to `out`, whose last axis is. Tiles are transposed in a buffer, which is read
+// and written line by line. Lines that are far apart then need not stay in the cache together, which they do not if their distance
+// is a power of two.
 template <class T> void assign_transposed(const View& out, const View& in) {
   const int lead = out.ndim - 2;
   const int64_t rows = out.shape[lead], columns = out.shape[lead + 1];
@@ -129,7 +130,8 @@ template <class T> void assign_transposed(const View& out, const View& in) {
   });
 }
 
-// Brings the axis that `in` holds in one piece next to the last. False where there is none.
+// Moves the axis along which `in` is contiguous next to the last axis. Returns false if there is no such axis, or if `out` is not
+// contiguous along its last axis.
 bool turn_plane(View& out, View& in, int64_t size) {
   const int last = out.ndim - 1;
   if (out.stride[last] != size) return false;
@@ -253,7 +255,7 @@ void concat(const Launch& launch) {
   }
 }
 
-// The padding of axis d lies beside the input along the axes before d, and spans all of those after.
+// The padding of axis d covers the input's range on the axes before d, and the whole result on the axes after d.
 void pad(const Launch& launch) {
   const View& in = launch.in();
   View inner = launch.out();

@@ -1,4 +1,4 @@
-// Dividing by how many labels of a row count.
+// Divides the value of each row by the row's number of labels that are not ignored.
 #include "cpu/copy.h"
 #include "cpu/index.h"
 #include "cpu/pool.h"
@@ -9,7 +9,7 @@ namespace pb::kernels {
 using namespace cpu;
 
 void divide_by_count(const Launch& launch) {
-  constexpr int64_t kGrain = 64 * 1024;  // labels of a thread's share
+  constexpr int64_t kGrain = 64 * 1024;  // the fewest labels per thread
   const View &out = launch.out(), &labels = launch.in(1);
   const int64_t n = row_length(labels), ignored = launch.ints[0];
   Scratch scratch;

@@ -1,4 +1,4 @@
-// Cross entropy of rows of logits with class numbers, and its pullback.
+// The cross entropy of rows of logits with labels, which are class numbers, and its pullback.
 #include "cpu/copy.h"
 #include "cpu/index.h"
 #include "cpu/lane_rows.h"
@@ -6,7 +6,7 @@
 namespace pb::cpu {
 namespace {
 
-constexpr int64_t kMostAtOnce = 64;  // labels that are read beyond the last, so that rows side by side have one each
+constexpr int64_t kMostAtOnce = 64;  // labels of padding after the last, so that each lane of the last rows has one
 
 [[noreturn]] void refuse_first(const int64_t* label, int64_t rows, int64_t ignored, int64_t classes) {
   int64_t k = 0;
@@ -14,8 +14,8 @@ constexpr int64_t kMostAtOnce = 64;  // labels that are read beyond the last, so
   throw OutOfRange{k, label[k], classes};
 }
 
-// The labels, -1 for those that are to be ignored; all of them looked at before any work: the first that is wrong is reported,
-// whatever the threads do. They are copied before they are checked, because other threads may write where they lie.
+// Returns a copy of the labels, with -1 for those that are ignored. All labels are checked before any work begins, so that the
+// first wrong one is reported for any number of threads. They are copied first, because other threads may write to the labels.
 const int64_t* read_labels(const Launch& launch, const View& labels, int64_t classes, Scratch& scratch) {
   const int64_t rows = labels.shape[0], ignored = launch.ints[0];
   int64_t* label = scratch.take<int64_t>(rows + kMostAtOnce);
@@ -28,7 +28,7 @@ const int64_t* read_labels(const Launch& launch, const View& labels, int64_t cla
   return label;
 }
 
-// What is done to row k of the logits, x, or to as many as the walk takes at once.
+// Computes the loss of row k of the logits, x, or of as many rows as the walk processes at once.
 template <class Walk, class C> struct Losses {
   using A = typename Walk::Number;
   C smoothing;
@@ -89,7 +89,7 @@ template <class Walk, class C> struct LossesAndGradients {
   }
 };
 
-// Row<Walk, C>(launch, scratch)(walk, k, label, x) for all rows k.
+// Calls Row<Walk, C>(launch, scratch)(walk, k, label, x) for all rows k.
 template <template <class, class> class Row> void run(const Launch& launch) {
   const View& x = launch.in(launch.inputs - 2);
   Scratch scratch;

@@ -1,5 +1,5 @@
-// Shares out rows and columns of a running reduction: what is along the axis is never cut, so the result is the same for
-// any number of threads, and the one that a loop in order gives.
+// Distributes the rows and columns of running reductions over threads. The axis itself is never cut, so the result is that of a
+// simple loop, for any number of threads.
 #include "cpu/cumulative.h"
 
 #include <algorithm>
@@ -12,8 +12,8 @@
 namespace pb::cpu {
 namespace {
 
-constexpr int64_t kGrain = 16 * 1024;  // elements of a thread's share
-constexpr int64_t kStrip = 512;        // columns: a strip of the slice before stays in the first-level cache
+constexpr int64_t kGrain = 16 * 1024;  // the fewest elements per thread
+constexpr int64_t kStrip = 512;        // columns per strip, so that the strip of the previous slice stays in the L1 cache
 
 void walk_slices(SliceLoop loop, char* y, const char* x, int64_t size, const AxisSplit& a, bool reverse) {
   const int64_t strips = (a.inner + kStrip - 1) / kStrip, step = reverse ? -a.inner : a.inner;
@@ -49,7 +49,7 @@ void cumulative(const Launch& launch) {
   View y = out;
   if (out.dtype != working) y = contiguous_view(scratch.take_bytes(out.size() * item_size(working)), working, out);
   const char* source = x.data;
-  if (x.dtype != working || !x.contiguous()) assign(y, x), source = y.data;  // then in place
+  if (x.dtype != working || !x.contiguous()) assign(y, x), source = y.data;  // the loop then works in place
   const AxisSplit a = split_at(out, axis);
   const int row = int(compute_type(working));
   if (a.inner == 1) walk_rows(op.rows[row], y.data, source, item_size(working), a, launch.ints[1]);

@@ -1,15 +1,15 @@
-// Running sums, products and maxima along an axis: each result from the one before, in order.
+// The loops of running sums, products and extremes along an axis. Each result is computed from the previous one, in order.
 #pragma once
 #include "families/cumulative.h"
 
 namespace pb::cpu {
 
-// `length` slices of `width` neighbours, `step` elements apart. y may be x.
+// A loop over `length` slices of `width` neighbouring elements; the slices are `step` elements apart. y may be x.
 using SliceLoop = void (*)(void* y, const void* x, int64_t length, int64_t step, int64_t width);
-// The same for `rows` rows, `pitch` elements apart, whose neighbours lie along the axis.
+// A loop over `rows` rows, which are `pitch` elements apart. Elements of a row along the axis are `step` (1 or -1) apart.
 using RowLoop = void (*)(void* y, const void* x, int64_t length, int64_t step, int64_t rows, int64_t pitch);
 
-// An op with its loops by compute type, null where it makes no sense.
+// An op with its loop for each compute type, or null if the op is not defined for it.
 struct CumulativeKernel : kernels::Cumulative {
   SliceLoop slices[kComputes];
   RowLoop rows[kComputes];
@@ -29,7 +29,7 @@ template <class Op, class C> void slice_loop(void* out, const void* in, int64_t 
   }
 }
 
-// Several rows at a time: each waits for its last result, and they do so together.
+// Several rows are processed at a time: a step in one row waits for the previous result of that row, and these waits overlap.
 constexpr int kRowsTogether = 8;
 
 template <class Op, class C, int kRows> void walk_rows(C* y, const C* x, int64_t length, int64_t step, int64_t pitch) {

@@ -1,4 +1,4 @@
-// The door on the CPU: the clock, and the denormal mode around a kernel.
+// The CPU's part of the door: it runs kernels in the right denormal mode, and takes times from the host's clock.
 #include "launch/door.h"
 
 #include "launch/clock.h"

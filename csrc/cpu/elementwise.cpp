@@ -1,4 +1,4 @@
-// The table of elementwise ops, with a loop for each compute type.
+// The table of elementwise ops. Each op has a loop for each of its compute types.
 #include "families/elementwise.h"
 
 #include "cpu/map.h"

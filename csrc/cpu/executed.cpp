@@ -1,4 +1,5 @@
-// Kernels of this backend that do exactly what their formulas say. The others say beside themselves what they do.
+// The executed_*() functions of kernels that do exactly the work that their cost formulas state. The other kernels of this backend
+// define theirs in their own source files.
 #include "families/executed.h"
 
 namespace pb::kernels {

@@ -1,4 +1,4 @@
-// Gathers: they move bytes, so there is one loop for each item size.
+// Gathers. They move bytes, so there is one loop per item size, not per dtype.
 #include "cpu/index.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace pb::cpu {
 namespace {
 
-constexpr int64_t kGrain = 16 * 1024;  // elements of a thread's share: gathers take about 1 ns each
+constexpr int64_t kGrain = 16 * 1024;  // the fewest elements per thread; a gather takes about 1 ns per element
 
 template <class F> void visit_size(int size, F&& f) {
   switch (size) {
@@ -38,7 +38,7 @@ const int64_t* resolve(const View& indices, int64_t length, Negative negative, S
   const View whole = contiguous_as(DType::i64, indices, scratch);
   int64_t* index = whole.data == indices.data ? scratch.take<int64_t>(n) : whole.as<int64_t>();
   if (index != whole.as<int64_t>()) std::memcpy(index, whole.data, n * sizeof(int64_t));
-  // uint64 beyond int64 became negative, and does not count from the end.
+  // A uint64 index too large for int64 has become negative, and must not count from the end.
   const int64_t from_end = negative == Negative::from_end && indices.dtype != DType::u64 ? length : 0;
   for (int64_t i = 0; i < n; ++i) {
     const int64_t at = index[i] < 0 ? index[i] + from_end : index[i];
@@ -50,7 +50,8 @@ const int64_t* resolve(const View& indices, int64_t length, Negative negative, S
 
 namespace {
 
-// Rows of `row_bytes` in one piece, `step` bytes apart along the axis and `outer_step` apart along what comes before it.
+// Contiguous rows of `row_bytes` bytes. They are `step` bytes apart along the axis, and `outer_step` bytes apart along the axes
+// before it.
 struct Rows {
   const char* data;
   int64_t outer_step, step, row_bytes;
@@ -66,8 +67,9 @@ template <class T> void take_elements(char* out, const char* x, int64_t step, co
   }
 }
 
-// A gather may repeat a small table many times over: a result that fills half the caches is written past them, the table stays.
-constexpr int64_t kNontemporalRows = kNontemporalBytes / 2;  // bytes of the result
+// A gather may read a small table many times. A result that fills half the caches is written by non-temporal stores, so that the
+// table stays cached.
+constexpr int64_t kNontemporalRows = kNontemporalBytes / 2;  // the size of the result in bytes
 
 void copy_rows(char* out, const Rows& x, const int64_t* index, int64_t n, bool nontemporal) {
   for (int64_t k = 0; k < n; ++k) {
@@ -99,7 +101,7 @@ void take_rows(char* out, const Rows& x, int64_t outer, const Positions& positio
   });
 }
 
-// True where everything after the axis is one piece, and everything before it one loop.
+// Returns true, and sets `rows`, if x is contiguous along the axes after `axis`, and one stride covers the axes before it.
 bool as_rows(const View& x, int axis, Rows& rows) {
   View before = x, after = x;
   before.ndim = axis;
@@ -117,7 +119,7 @@ View without_axis(View v, int axis, int count) {
   return v;
 }
 
-// Slice by slice, for an x that is strided and much larger than what is taken of it.
+// Copies slice by slice. It is for a strided x that is much larger than the result, so that a contiguous copy of x would cost more.
 void take_slices(const Launch& launch, const Positions& positions, int64_t n) {
   const int axis = int(launch.ints[0]);
   View from = without_axis(launch.in(0), axis, 1), to = without_axis(launch.out(), axis, launch.in(1).ndim);
@@ -159,7 +161,7 @@ void take(const Launch& launch) {
 
 namespace {
 
-// Elements [begin, end) of the flat result: y[o, j, i] = x[o, index[o, j, i], i].
+// Computes elements [begin, end) of the flat result: y[o, j, i] = x[o, index[o, j, i], i].
 template <class T>
 void take_along(T* y, const T* x, const Positions& positions, const AxisSplit& a, int64_t n, int64_t begin, int64_t end) {
   const int64_t row = a.inner > 1 ? a.inner : n, step = a.inner > 1;
@@ -221,7 +223,7 @@ namespace {
 
 constexpr int64_t kNonzeroPiece = 64 * 1024;
 
-// Calls f(piece, flags, position, n) for blocks of each piece of the collapsed x; a flag is 1 where x is not zero.
+// Calls f(piece, flags, position, n) for the blocks of each piece of the collapsed x. A flag is 1 if its element is not zero.
 template <class F> void for_flags(View x, F&& f) {
   collapse(&x, 1);
   const int64_t size = x.size();
@@ -263,10 +265,10 @@ void nonzero_flat(const Launch& launch) {
   int64_t* next = scratch.take<int64_t>(pieces);
   std::copy_n(starts, pieces, next);
   for_flags(launch.in(0), [&](int64_t piece, const uint8_t* flags, int64_t start, int64_t n) {
-    int64_t found[kBlock];  // without a branch: an element that is zero is written too, then overwritten
+    int64_t found[kBlock];  // positions of zeros are written too, then overwritten, which avoids a branch
     int64_t count = 0;
     for (int64_t i = 0; i < n; ++i) found[count] = start + i, count += flags[i] != 0;
-    count = std::min(count, starts[piece + 1] - next[piece]);  // fewer than were counted, if x is written meanwhile
+    count = std::min(count, starts[piece + 1] - next[piece]);  // another thread may have written to x since it was counted
     std::memcpy(launch.out().as<int64_t>() + next[piece], found, count * sizeof(int64_t));
     next[piece] += count;
   });

@@ -1,4 +1,4 @@
-// A number that is many: one of each of the rows that are walked side by side, in the lanes of a vector register.
+// Lanes<T> is a scalar type for the formulas of row ops. Each lane of its vector register holds the number of a different row.
 #pragma once
 #include "cpu/vector.h"
 #include "math/exp_nonpositive.h"
@@ -6,7 +6,7 @@
 
 namespace pb::cpu {
 
-// A condition of each lane.
+// A condition per lane.
 template <class T> struct LaneMask {
   using Vector = typename Register<T>::Ints;
   Vector v;
@@ -15,7 +15,7 @@ template <class T> struct LaneMask {
 };
 template <class T> PB_HD bool any(LaneMask<T> mask) { return any_lane<T>(mask.v); }
 
-// What is computed in lanes does not depend on how many there are: each has a row of its own.
+// The result in a lane does not depend on the number of lanes, because each lane computes a different row.
 template <class T> struct Lanes {
   static constexpr int kCount = kWidth<T>;
   using Mask = LaneMask<T>;
@@ -36,7 +36,7 @@ template <class T> struct Lanes {
   PB_HD friend Mask operator==(Lanes a, Lanes b) { return {a.v == b.v}; }
 };
 
-// The scalar function in a loop that becomes one vector.
+// Applies a scalar function to each lane. Compilers vectorize the loop.
 template <class T, class F> PB_HD Lanes<T> each_lane(Lanes<T> x, F f) {
   Lanes<T> y;
   for (int i = 0; i < Lanes<T>::kCount; ++i) y.v[i] = f(T(x.v[i]));

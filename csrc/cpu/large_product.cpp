@@ -1,11 +1,12 @@
-// A panel of b, as wide as a tile, and a block of a, some tiles high, are copied into the order in which a tile reads them:
-// both then come from the second-level cache as fast as a core multiplies. All threads share the copy of b: each begins at
-// another panel, and who comes to one first copies it, slice by slice in between the tiles of the panel before, which ask
-// for the slice. Each element is a sum in the order of k, whoever computes it.
+// A block of a (some tiles high) and a panel of b (one tile wide) are packed into the order in which a tile reads them. From the L2
+// cache the packed copies then arrive as fast as a core multiplies. All threads share the packed panels. Each thread starts at a
+// different panel, and the first to reach a panel packs it: slice by slice, between the tiles of the previous panel, whose loops
+// prefetch the slice. Every element is summed in the order of k, whichever thread computes it.
 //
-// GFLOP/s of two cores that could do 510, OpenBLAS's on tiles of its own and these: 512x1024 @ (1024x1024)^T 405 and 450,
-// 512x1024 @ 1024x1024 410 and 450, (512x1024)^T @ 512x1024 430 and 450; float64 180 and 215. With vectors of 32 bytes
-// OpenBLAS comes to 96 % of what a core can do, and this to 90 % of that: it is for 64.
+// Measured in GFLOP/s on two cores with a peak of 510, first OpenBLAS with its own tiles, then this file: 405 and 450 for
+// 512x1024 @ (1024x1024)^T, 410 and 450 for 512x1024 @ 1024x1024, 430 and 450 for (512x1024)^T @ 512x1024, and 180 and 215 in
+// float64. With vectors of 32 bytes OpenBLAS reaches 96 % of a core's peak and this code only 90 % of that, so it is used with
+// vectors of 64 bytes only.
 #include "cpu/large_product.h"
 
 #include <algorithm>
@@ -21,14 +22,14 @@ namespace pb::cpu {
 namespace {
 
 constexpr int64_t kMinSide = 128;  // the smallest m and n for this path: below it packing takes too large a share of the work
-constexpr int64_t kColumnsPerPart = 2048;     // columns of b whose panels are packed at a time
+constexpr int64_t kColumnsPerPart = 2048;     // the columns of b whose panels are packed at a time
 constexpr int64_t kMinColumnsPerBlock = 256;  // the fewest columns that pay for packing a block of a
 // The smallest k for this path. Below it the fixed cost of starting and finishing each tile makes BLAS up to 5 % faster.
 template <class T> constexpr int64_t kMinDepth = 1536 / int64_t(sizeof(T));
-// The largest k of a pass: one panel and one block then fill less than half of a second-level cache of 1 MiB.
+// The largest k per pass. One panel and one block then fill less than half of an L2 cache of 1 MiB.
 template <class T> constexpr int64_t kMaxDepthPerPass = 4096 / int64_t(sizeof(T));
 
-constexpr int64_t kResultPrefetchDistance = 64;  // in steps of k before a tile ends: about 500 cycles
+constexpr int64_t kResultPrefetchDistance = 64;  // steps of k before the end of a tile: about 500 cycles
 
 template <class T> struct Tile {
   int64_t k;
@@ -37,7 +38,7 @@ template <class T> struct Tile {
   int64_t ldc, rows, columns;
   const T* bias;
   bool add;
-  Prefetcher<T> ahead[2];  // for each half of k
+  Prefetcher<T> ahead[2];  // one prefetcher for each half of k
 };
 
 // Prefetches the cache lines that the tile is written to, including the line that holds the end of a row that is not line-aligned.
@@ -56,7 +57,7 @@ template <class T, int kVectors> __attribute__((noinline)) void run_tile(const T
   for (int64_t part = 0, l = 0; part < 3; ++part) {
     const Prefetcher<T> ahead = t.ahead[part > 0];
     const int64_t from = part ? half : 0;
-    if (part == 2) prefetch_result<T, kVectors>(t);  // once more: what the first-level cache had of it has made way
+    if (part == 2) prefetch_result<T, kVectors>(t);  // again, because the L1 cache has evicted these lines meanwhile
     for (const int64_t end = ends[part]; l < end; ++l, a += kTileRows, b += kPanel<T>) {
       Vector<T> row[kVectors];
       ahead.line(l - from);
@@ -75,7 +76,7 @@ template <class T, int kVectors> __attribute__((noinline)) void run_tile(const T
 
 enum State : char { kNone, kBegun, kReady };
 
-// All rows of the product, and what the panels hold that are copied at a time.
+// A part of the product: all rows of a, times the columns and depths of b that are packed at a time.
 template <class T> struct Part {
   Factor<T> a, b;
   const T* bias;
@@ -84,7 +85,7 @@ template <class T> struct Part {
   bool add;
   void (*finish)(int64_t, T*);
   T* packed;
-  std::atomic<State>* state;  // of each panel
+  std::atomic<State>* state;  // the state of each panel
 
   int64_t k() const { return b.depth; }
   T* panel(int64_t number) const { return packed + number * kPanel<T> * k(); }
@@ -103,18 +104,19 @@ template <class T> struct Part {
   }
 };
 
-// Rows of a times panels of b, from panel `at` on; and the copy of the rows.
+// Rows [first, first + rows) of a times panels [begin, end) of b, starting with panel `at`. `copy` holds the packed rows.
 template <class T> struct Block {
   int64_t first, rows, begin, end, at;
   T* copy;
 };
 
-// Where step i of `steps` through k begins: at whole vectors.
+// Returns where step i of `steps` steps through k begins, rounded down to whole vectors.
 template <class T> int64_t cut(int64_t k, int64_t i, int64_t steps) {
   return i == steps ? k : k * i / steps / kWidth<T> * kWidth<T>;
 }
 
-// The tiles of a block and a panel; in between, the copy of the panel to come, and [begin, end) of that of the next block.
+// Computes the tiles of a block and a panel. Between the tiles it packs the next panel, if no other thread does, and after them the
+// depths [begin, end) of the next block, `to_come`.
 template <class T>
 void run_panel(const Part<T>& p, const Block<T>& block, int64_t at, int64_t next, const Block<T>& to_come, int64_t begin,
                int64_t end) {
@@ -126,7 +128,8 @@ void run_panel(const Part<T>& p, const Block<T>& block, int64_t at, int64_t next
   for (int64_t i = 0; i < tiles; ++i) {
     const int64_t from = cut<T>(k, i, tiles), to = cut<T>(k, i + 1, tiles), asked = end - begin;
     tile.ahead[1] = {p.panel(next) + from * kPanel<T>, kWidth<T>, kPanel<T>, 1};
-    // Not read back from where it was just written: that would wait for all that the tile before has written.
+    // If this thread packs the next panel, prefetch the panel's source, not its packed copy: a read of what was just stored would
+    // wait for all stores of the previous tile.
     if (mine) tile.ahead[0] = prefetcher_of_panel(p.b, next * kPanel<T>, from);
     else tile.ahead[0] = {p.panel(next) + from * kPanel<T>, kWidth<T>, kPanel<T>, 1};
     prefetch_block(p.a, to_come.first, to_come.rows, begin + asked * i / tiles, begin + asked * (i + 1) / tiles);
@@ -138,7 +141,8 @@ void run_panel(const Part<T>& p, const Block<T>& block, int64_t at, int64_t next
   if (begin < end) pack_block(p.a, to_come.first, to_come.rows, begin, end, to_come.copy);
 }
 
-// Copies of two blocks fit beside two panels where they are short; only those that are read across pages need the time.
+// True if a thread packs its next block during the current one. Two packed blocks fit into the L2 cache with two panels only if k
+// is small, and packing takes long only if the rows of a are not contiguous, so that reading them crosses pages.
 template <class T> bool packs_ahead(const Part<T>& p) { return !p.a.along && p.k() <= kMaxDepthPerPass<T> / 2; }
 
 template <class T> void run_block(const Part<T>& p, const Block<T>& block, const Block<T>& to_come) {
@@ -165,14 +169,16 @@ template <class T> void run_part(const Part<T>& part) {
   const int64_t groups = std::min(most, (2 * threads + blocks - 1) / blocks), tasks = blocks * groups;
   alignas(64) std::atomic<int64_t> next{0};
   std::atomic<int> arrived{0};
-  // Whoever is free takes the next block: what a thread is dealt in advance waits for it.
+  // Idle threads take the next block dynamically. With a static assignment a block would wait for its thread even if another thread
+  // is idle.
   parallel_for(std::min<int64_t>(tasks, threads), 1, [&](int64_t, int64_t) {
-    const Part<T> p = part;  // else every tile reads what lies beside variables of another thread
+    const Part<T> p = part;  // a copy, because `part` may share cache lines with variables that other threads write
     Scratch scratch;
     T* room[2];
     for (T*& block : room) block = scratch.take<T>(height / kTileRows * sliver<T>(p.k()));
     const bool ahead = packs_ahead(p);
-    // By who comes, not by the block: two that began at one panel would wait for each other at each that follows.
+    // The first panel follows from a thread's order of arrival, not from its block: two threads that start at the same panel would
+    // wait for each other at every later one.
     const int64_t place = arrived.fetch_add(1) % threads;
     const auto take = [&](int64_t turn) {
       const int64_t t = next.fetch_add(1, std::memory_order_relaxed), i = t / groups, group = t % groups;
@@ -194,7 +200,7 @@ template <class T> void run_part(const Part<T>& part) {
   });
 }
 
-// Parts of k, one after the other.
+// Returns the number of passes over parts of k, which run one after another.
 template <class T> int64_t passes_of(int64_t k) { return (k + kMaxDepthPerPass<T> - 1) / kMaxDepthPerPass<T>; }
 
 template <class T> void run(Part<T> p, int64_t k) {

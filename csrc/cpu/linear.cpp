@@ -1,4 +1,5 @@
-// A linear layer in one launch: the product, then bias and activation while the panel is in cache; and its gradients.
+// A linear layer in one launch, and its pullback. After the product of a panel, its bias and activation are applied while the panel
+// is in the cache.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -18,16 +19,16 @@
 namespace pb::cpu {
 namespace {
 
-constexpr int64_t kPanelBytes = 4 << 20;  // of the output: fits the third-level cache, and BLAS packs w once a panel
-constexpr int64_t kPanelRows = 512;       // with fewer, packing w costs more than a panel in cache saves
-constexpr int64_t kGrain = 16 * 1024;     // elements of a thread's share of bias and activation: about 5 us
+constexpr int64_t kPanelBytes = 4 << 20;  // a panel of the output fits into the L3 cache; BLAS packs w once per panel
+constexpr int64_t kPanelRows = 512;       // with fewer rows, packing w costs more time than the cached panel saves
+constexpr int64_t kGrain = 16 * 1024;     // the fewest elements per thread for bias and activation: about 5 us
 
 template <class F> void visit_wide(DType dtype, F&& f) {
   if (dtype == DType::f32) f(float());
   else f(double());
 }
 
-// v (…, n) as (rows, n), and whether it is: its leading axes are evenly spaced.
+// Returns v (…, n) as (rows, n), and true if this view is right because one stride covers the leading axes.
 std::pair<View, bool> as_rows(const View& v) {
   const int last = v.ndim - 1;
   View lead = v, rows = v;
@@ -40,7 +41,7 @@ std::pair<View, bool> as_rows(const View& v) {
   return {rows, lead.ndim <= 1};
 }
 
-// The same for BLAS to read; copied where it is not.
+// Returns v (…, n) as a (rows, n) that BLAS can read: a view, or a copy if BLAS cannot read v.
 View rows_of(const View& v, DType wide, Scratch& scratch) {
   auto [rows, is_even] = as_rows(v);
   const int last = v.ndim - 1;
@@ -58,7 +59,7 @@ View rows_of(const View& v, DType wide, Scratch& scratch) {
   return rows;
 }
 
-// rows_of(v) with the elements of a row side by side.
+// Returns rows_of(v), copied if necessary so that the elements of each row are contiguous.
 View dense_rows(const View& v, DType wide, Scratch& scratch) {
   const View rows = rows_of(v, wide, scratch);
   const int64_t size = item_size(wide);
@@ -71,7 +72,7 @@ View dense_rows(const View& v, DType wide, Scratch& scratch) {
   return copy;
 }
 
-// How rows_of(v) lies in memory.
+// Returns the layout of rows_of(v): a view with its shape and strides, whose data is not meant to be read.
 View rows_laid_out(const View& v, DType wide) {
   auto [rows, is_even] = as_rows(v);
   if (is_even && rows.size() > 0) return laid_out(rows, wide);
@@ -85,7 +86,7 @@ Matrix matrix_of(const View& v) {
   return matrix;
 }
 
-// y = f(y + bias), for rows of n.
+// Computes y = f(y + bias) for rows of n elements. bias may be null.
 template <class F, class A> void finish_rows(F f, int64_t rows, int64_t n, A* __restrict y, const A* __restrict bias) {
   if (!bias) n *= rows, rows = 1;
   for (int64_t i = 0; i < rows; ++i, y += n) {
@@ -97,7 +98,8 @@ template <class F, class A> void finish_rows(F f, int64_t rows, int64_t n, A* __
   }
 }
 
-// y = a @ b, bias and activation to come; false where there is no bias to come any more.
+// Computes y = a @ b, and adds the bias if the chosen kernel can. Returns true if the caller still has to add a bias. Never applies
+// the activation.
 bool product_to_finish(DType wide, int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, const char* bias,
                        char* y) {
   bool done = false;
@@ -111,7 +113,8 @@ bool product_to_finish(DType wide, int64_t m, int64_t n, int64_t k, const Matrix
   return !done && bias;
 }
 
-// y = f(a @ b + bias) without a second way through y; false where the product is not of the kind that finishes its rows.
+// Computes y = f(a @ b + bias) without a second pass over y. Returns false and does nothing if large_product, the only kernel that
+// can, does not compute this product.
 bool product_and_finish(const Launch& launch, DType wide, int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b,
                         const char* bias, char* y) {
   bool done = false;
@@ -127,7 +130,7 @@ bool product_and_finish(const Launch& launch, DType wide, int64_t m, int64_t n, 
   return done;
 }
 
-// What each column of x (rows, n) adds up to, in double. Narrow rows that follow each other share lanes.
+// Computes the column sums of x (rows, n) in double. Consecutive narrow rows share the lanes of a vector.
 template <class A> void sum_columns(int64_t rows, int64_t n, const A* x, int64_t step, double* sums) {
   alignas(64) double lanes[2 * kLanes];
   int64_t groups = 1;
@@ -136,7 +139,8 @@ template <class A> void sum_columns(int64_t rows, int64_t n, const A* x, int64_t
   if (groups > 1) std::copy_n(lanes, n, sums);
 }
 
-// gz = f'(y) g for rows [begin, end), and what each column adds up to, in double.
+// Computes gz, the pullback of g through the activation with output y, for rows [begin, end), and its column sums in double. If gz
+// is null, there is no activation and gz is g. The sums are not computed if `sums` is null.
 template <class F, class A>
 void pull_rows(F f, const View& g, const View& y, int64_t begin, int64_t end, A* gz, double* sums) {
   const int64_t size = sizeof(A), n = g.shape[1], rows = end - begin;
@@ -152,7 +156,8 @@ void pull_rows(F f, const View& g, const View& y, int64_t begin, int64_t end, A*
   if (sums) sum_columns(rows, n, gz + begin * n, n, sums);
 }
 
-// gz into memory of its own, except where the activation is none: there gz is g. gb where it is asked for.
+// Returns gz, the pullback of g through the activation: g itself if the activation is none, otherwise a matrix in scratch memory.
+// Also computes gb if it is needed.
 Matrix pull_activation(const Launch& launch, const View& g, const View& y, DType wide, Scratch& scratch) {
   const int64_t rows = g.shape[0], n = g.shape[1], activation = launch.ints[0];
   const View& gb = launch.out(2);
@@ -177,7 +182,7 @@ Matrix pull_activation(const Launch& launch, const View& g, const View& y, DType
   return gz ? Matrix{gz, n, false} : matrix_of(g);
 }
 
-// The matrix (m, n) with its elements rounded as products are to be.
+// Returns the matrix (m, n) with its elements rounded to the precision of products.
 Matrix rounded(const Matrix& matrix, int64_t m, int64_t n, DType wide, Scratch& scratch) {
   View v = flat_view(matrix.data, wide, 0);
   const int64_t size = item_size(wide);
@@ -187,7 +192,7 @@ Matrix rounded(const Matrix& matrix, int64_t m, int64_t n, DType wide, Scratch& 
   return copy.data == v.data ? matrix : Matrix{copy.data, n, false};
 }
 
-// out (m, n) = a @ b, rounded to the dtype of out where that is half precision; else plus what out holds if `add`.
+// Computes out (m, n) = a @ b. Rounds it to the dtype of out if that is half precision; otherwise adds the content of out if `add`.
 void product_into(const View& out, DType wide, int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, bool add,
                   Scratch& scratch) {
   if (out.dtype == wide) return product(wide, m, n, k, a, b, out.data, add);
@@ -196,7 +201,7 @@ void product_into(const View& out, DType wide, int64_t m, int64_t n, int64_t k, 
   assign(flat_view(out.data, out.dtype, m * n), flat_view(near, wide, m * n));
 }
 
-// Rows that are multiplied and finished at a time.
+// Returns the number of rows that are multiplied and finished at a time.
 int64_t panel_rows(int64_t m, int64_t n, int64_t size) {
   return m * n * size <= kPanelBytes ? m : std::max(kPanelRows, kPanelBytes / (n * size));
 }
@@ -254,7 +259,7 @@ void run_pullback(const Launch& launch) {
                  kernels::adds_to(launch, 0), scratch);
 }
 
-// Instead of the products in `work`, which are fmas: these.
+// Replaces the `fmas` that the formula counts for the products by the work that the kernels really do.
 void replace_products(Counts& work, int64_t fmas, const Counts& products) { work.fmas -= fmas, work.add(products); }
 
 void forward_work(const Launch& launch, Counts& work) {
@@ -270,7 +275,7 @@ void forward_work(const Launch& launch, Counts& work) {
     products.add(product_work(wide, panel, n, k, left, right, bias), m / panel);
     products.add(product_work(wide, m % panel, n, k, left, right, bias));
   }
-  if (bias) work.adds -= m * n;  // they are among those of the products
+  if (bias) work.adds -= m * n;  // product_work already counts them
   replace_products(work, m * n * k, products);
 }
 

@@ -1,4 +1,4 @@
-// Walks the elementwise loops over strided, broadcast and converted operands, in parallel above a measured size.
+// Runs elementwise loops over strided, broadcast and converted operands, in parallel from a measured size on.
 #include "cpu/map.h"
 
 #include <algorithm>
@@ -9,9 +9,9 @@
 namespace pb::cpu {
 namespace {
 
-constexpr int64_t kGrainBytes = 128 * 1024;  // a thread's share: below, waking another thread costs more than it saves
+constexpr int64_t kGrainBytes = 128 * 1024;  // the fewest bytes per thread; for less, waking a thread costs more than it saves
 
-// Elements [begin, end) of the collapsed launch.
+// Computes elements [begin, end) of the collapsed launch.
 void map_range(const Launch& launch, Loop loop, Compute compute, Compute result, int64_t begin, int64_t end) {
   alignas(64) char buffers[kMaxArity + 1][kBlockBytes];
   Reader readers[kMaxArity];
@@ -52,7 +52,7 @@ int64_t map_grain(int64_t work) { return std::max<int64_t>(2048, 4 * kGrainBytes
 
 void map(const Launch& launch) {
   const auto& op = static_cast<const ElementwiseKernel&>(*static_cast<const kernels::Elementwise*>(launch.table));
-  const Compute compute = compute_type(launch.in(launch.inputs - 1).dtype);  // where: the condition comes first
+  const Compute compute = compute_type(launch.in(launch.inputs - 1).dtype);  // the first operand of `where` is the condition
   const Compute result = op.predicate ? Compute::b8 : compute;
   const Loop loop = op.loops[int(compute)];
   const int64_t n = launch.out().size();

@@ -1,4 +1,4 @@
-// The elementwise loop of one functor, and what walks it over operands.
+// The elementwise loop of a functor, and the kernel that runs such loops.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -14,14 +14,14 @@ using kernels::kMaxArity;
 // A contiguous loop over n elements of one compute type; inputs and output may be the same memory.
 using Loop = void (*)(int64_t n, void* out, const void* const* in);
 
-// The op with its loops, null where a type makes no sense.
+// An op with its loop for each compute type, or null if the op is not defined for it.
 struct ElementwiseKernel : kernels::Elementwise {
   Loop loops[kComputes];
 };
 
 void map(const Launch& launch);
 
-// How much an element of the op costs, as a thread's share is measured; and that share, in elements.
+// Returns the cost of one element of the op, and the fewest elements of that cost per thread.
 int64_t map_work(const ElementwiseKernel& op, Compute compute);
 int64_t map_grain(int64_t work);
 
@@ -32,7 +32,7 @@ inline void loop_over(int64_t n, R* out, const void* const* in, std::index_seque
   for (int64_t i = 0; i < n; ++i) out[i] = R(f(static_cast<const C*>(in[K])[i]...));
 }
 
-// The same, in strips; those with an angle that is far are done one by one.
+// Like loop_over, but in strips. The elements of a strip with an angle too large for the usual reduction are computed one by one.
 template <class F, class C, size_t... K>
 inline void loop_over_angles(int64_t n, C* out, const void* const* in, std::index_sequence<K...> all) {
   constexpr int64_t kStrip = 512;
@@ -49,7 +49,7 @@ inline void loop_over_angles(int64_t n, C* out, const void* const* in, std::inde
   }
 }
 
-// The loop of functor F on compute type C with result type R. A number that counts has one sine, near and far.
+// The loop of functor F on compute type C with result type R. Scalars that count operations have the same sine for all angles.
 template <class F, class C, class R, int Arity> void loop(int64_t n, void* out, const void* const* in) {
   if constexpr (kAngle<F> >= 0 && m::is_real<C>)
     loop_over_angles<F, C>(n, static_cast<R*>(out), in, std::make_index_sequence<Arity>());

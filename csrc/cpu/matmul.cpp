@@ -1,4 +1,5 @@
-// Batched products: floats on the operands where they lie, by kernels of this backend and BLAS, integers by a plain loop.
+// Batched products. Floats are multiplied by kernels of this backend and by BLAS, mostly without copies of the operands; integers
+// by a plain loop.
 #include "cpu/matmul.h"
 
 #include <algorithm>
@@ -21,19 +22,19 @@
 namespace pb::cpu {
 namespace {
 
-constexpr int64_t kShared = 2500000;        // multiply-adds from which one product is work for all threads (see blas.cpp)
-constexpr int64_t kGrain = 500000;          // multiply-adds of a thread's share of many small ones: about 5 us
-constexpr int64_t kEach = 2000;             // multiply-adds that beginning a product is worth: about 20 ns
-constexpr int64_t kOuterGrain = 32 * 1024;  // elements of a thread's share of outer products
+constexpr int64_t kShared = 2500000;        // multiply-adds from which on threads share one product (see blas.cpp)
+constexpr int64_t kGrain = 500000;          // the fewest multiply-adds per thread, if there are many small products: about 5 us
+constexpr int64_t kEach = 2000;             // the cost of starting a product, in multiply-adds: about 20 ns
+constexpr int64_t kOuterGrain = 32 * 1024;  // the fewest elements of outer products per thread
 
-// One axis of the batch and the matrices at its ends. A view of the axes before the last two.
+// Returns the view of the batch axes, which are all but the last two.
 View batch_of(const View& v) {
   View batch = v;
   batch.ndim = v.ndim - 2;
   return batch;
 }
 
-// Whether a copy lies in memory column by column.
+// True if a copy of v is stored column by column, because the columns of v are closer to contiguous than its rows.
 bool by_columns(const View& v) { return std::abs(v.stride[v.ndim - 2]) < std::abs(v.stride[v.ndim - 1]); }
 
 void swap_last_axes(View& v) {
@@ -41,7 +42,8 @@ void swap_last_axes(View& v) {
   std::swap(v.shape[row], v.shape[column]), std::swap(v.stride[row], v.stride[column]);
 }
 
-// How a copy that BLAS can read lies in memory. The copies of a batch are made once: broadcast axes have a length of one.
+// Returns the layout of a copy of v that BLAS can read. Broadcast batch axes have length one in it, so that each matrix is copied
+// once.
 View copy_of(const View& v, DType wide) {
   View copy = v;
   copy.dtype = wide, copy.data = nullptr;
@@ -69,11 +71,11 @@ struct Batched {
   DType dtype;
   int64_t m, n, k;
   Matrix a, b;
-  View steps[3];  // of out, a, b: the axes of the batch, collapsed
-  bool add;       // to what out holds
+  View steps[3];  // the batch axes of out, a and b, collapsed
+  bool add;       // add the products to the content of out
 };
 
-// Rows that follow each other through the batch are one matrix, where the other factor is the same for all.
+// Merges the batch into one product if all matrices share b, and the rows of the matrices a are evenly spaced through the batch.
 void merge_batch(Batched& p) {
   const int64_t size = item_size(p.dtype);
   if (p.steps[0].ndim != 1 || p.steps[2].stride[0] != 0 || p.a.transposed) return;
@@ -84,7 +86,7 @@ void merge_batch(Batched& p) {
   for (View& v : p.steps) v.ndim = 0;
 }
 
-// The factors of product i of the batch.
+// Returns the factors of product i of the batch.
 std::pair<Matrix, Matrix> factors_of(const Batched& p, int64_t i) {
   Matrix a = p.a, b = p.b;
   for (int d = p.steps[0].ndim - 1; d >= 0; --d) {
@@ -102,8 +104,8 @@ void run_batch(const Batched& p, int64_t begin, int64_t end) {
   }
 }
 
-// Columns times rows: one product for each element of the result, which is all that is moved. Rows [begin, end) of the whole
-// batch.
+// Computes rows [begin, end), counted through the batch, of outer products (k = 1). Each element of the result is one
+// multiplication, so writing the result is nearly all of the work.
 template <class T> void outer_rows(const Batched& p, bool nontemporal, int64_t begin, int64_t end) {
   constexpr int64_t kPiece = 1024;
   for (int64_t r = begin; r < end; ++r) {
@@ -125,7 +127,7 @@ template <class T> void outer_rows(const Batched& p, bool nontemporal, int64_t b
   if (nontemporal) nontemporal_fence();
 }
 
-// The products of a launch, whose factors are readable.
+// Returns the products of a launch. BLAS must be able to read its factors.
 Batched batched(const View& out, const View& a, const View& b, bool add) {
   Batched p{a.dtype, a.shape[a.ndim - 2], b.shape[b.ndim - 1], a.shape[a.ndim - 1], {}, {}, {}, add};
   as_matrix(a, p.a), as_matrix(b, p.b);
@@ -137,14 +139,14 @@ Batched batched(const View& out, const View& a, const View& b, bool add) {
   return p;
 }
 
-// Not those that are so small that there is something quicker.
+// True if the products are outer products. Narrow ones do not count, because other kernels are faster for them.
 bool is_outer(const Batched& p) { return p.k == 1 && p.n >= 16 && !p.add && !(p.b.transposed && p.b.ld != 1); }
 
 bool run_outer(const Batched& p) {
   if (!is_outer(p)) return false;
   const int64_t rows = p.steps[0].size() * p.m;
   const bool nontemporal =
-      rows * p.n * item_size(p.dtype) >= kNontemporalAfterExp;  // what was there before may be in the caches still
+      rows * p.n * item_size(p.dtype) >= kNontemporalAfterExp;  // the old content of `out` may still be in the caches
   parallel_for(rows, std::max<int64_t>(1, kOuterGrain / p.n), [&](int64_t begin, int64_t end) {
     if (p.dtype == DType::f32) outer_rows<float>(p, nontemporal, begin, end);
     else outer_rows<double>(p, nontemporal, begin, end);
@@ -167,7 +169,7 @@ void matmul_float(const View& out, const View& left, const View& right, bool add
   assign(flat_view(out.data, out.dtype, out.size()), flat_view(target, wide, out.size()));
 }
 
-// k is a constant, so that the compiler unrolls what a loop's bookkeeping would dominate.
+// Computes a product whose k is a compile-time constant, because loop overhead would dominate if the loop over k were not unrolled.
 template <int k, class T> void product_tiny(int64_t m, int64_t n, const Matrix& a, const Matrix& b, T* out, bool add) {
   const int64_t down = a.transposed ? 1 : a.ld, across = a.transposed ? a.ld : 1;
   const int64_t down_b = b.transposed ? 1 : b.ld, across_b = b.transposed ? b.ld : 1;
@@ -183,7 +185,7 @@ template <int k, class T> void product_tiny(int64_t m, int64_t n, const Matrix& 
   }
 }
 
-// False where a call of BLAS is the better way.
+// Computes a tiny product. Returns false and does nothing if the product is not tiny.
 template <class T>
 bool product_tiny(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, T* out, bool add) {
   if (!is_tiny_product(m, n, k)) return false;
@@ -196,7 +198,7 @@ bool product_tiny(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix
   }
 }
 
-// out += a * b along a row. Unsigned arithmetic wraps, as NumPy's does.
+// Adds a * b to a row of out. The arithmetic is unsigned, so that it wraps as in NumPy.
 template <class T> void add_row(int64_t n, T a, const T* __restrict b, T* __restrict out) {
   if constexpr (std::is_same_v<T, bool>) {
     for (int64_t j = 0; j < n; ++j) out[j] |= a & b[j];
@@ -226,7 +228,7 @@ template <class T> void matmul_rows(const View& out, const View& a, const View& 
   }
 }
 
-// Gives v the batch axes of out.
+// Returns v, broadcast to the batch axes of out.
 View spread(View v, const View& out) {
   int64_t shape[kMaxDims];
   std::memcpy(shape, out.shape, sizeof shape);

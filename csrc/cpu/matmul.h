@@ -1,4 +1,4 @@
-// Matrices as BLAS reads them, for the products of this backend.
+// Matrices in the layouts that BLAS reads, and the products of this backend.
 #pragma once
 #include "cpu/scratch.h"
 #include "launch/shape.h"
@@ -6,7 +6,7 @@
 
 namespace pb::cpu {
 
-// A matrix as BLAS reads it: rows `ld` elements apart, or columns where it is transposed.
+// A matrix in a layout that BLAS reads. Its rows, or its columns if it is transposed, are contiguous and `ld` elements apart.
 struct Matrix {
   const char* data;
   int64_t ld;
@@ -15,27 +15,29 @@ struct Matrix {
   Matrix flipped() const { return {data, ld, !transposed}; }
 };
 
-// The last two axes of v as a matrix. False where BLAS has no words for their strides.
+// Sets `out` to the last two axes of v as a matrix. Returns false if BLAS cannot describe their strides.
 bool as_matrix(const View& v, Matrix& out);
 
-// v itself where its dtype is `wide` and BLAS can read the matrices of its last two axes, else a copy in scratch memory
-// for which that holds.
+// Returns v itself if its dtype is `wide` and BLAS can read the matrices of its last two axes, otherwise a copy in scratch memory
+// for which both are true.
 View readable(const View& v, DType wide, Scratch& scratch);
 
-// Whether a plain loop beats all else: such products have bits of their own.
+// True if the product is so small that a plain loop is fastest. Its result may differ in the last bits from that of the other
+// kernels.
 inline bool is_tiny_product(int64_t m, int64_t n, int64_t k) { return m * n <= 16 && k <= 4; }
 
-// out (m, n) = a (m, k) @ b (k, n), plus what out holds if `add`; out is contiguous, of dtype float32 or float64 as are a and b.
+// Computes out (m, n) = a (m, k) @ b (k, n), and adds the content of out if `add`. out is contiguous. `dtype` is that of out, a and
+// b: float32 or float64.
 void product(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, char* out, bool add = false);
 
-// The work of that, without `add`; and that of adding a bias to the result on the way, where there is one.
+// Returns the work of product() without `add`, including the work of adding a bias if `bias`.
 Counts product_work(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, bool bias = false);
 
-// v as readable(rounded(v)) would lie in memory, but for where.
+// Returns the layout of readable(rounded(v)): a view with its shape, strides and dtype, whose data is not meant to be read.
 View laid_out(const View& v, DType wide);
 
-// v with its elements rounded as products of this thread are to be (see kernels::Precision): v itself, or a copy in scratch
-// memory.
+// Returns v with its elements rounded to the precision of this thread's products (see kernels::Precision): v itself, or a copy in
+// scratch memory.
 View rounded(const View& v, Scratch& scratch);
 
 }  // namespace pb::cpu

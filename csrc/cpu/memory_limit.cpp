@@ -40,8 +40,8 @@ MemoryLimit memory_limit(const std::string& root) {
   const int64_t physical = int64_t{sysconf(_SC_PHYS_PAGES)} * int64_t{sysconf(_SC_PAGESIZE)};
   if (physical > 0) lower(limit, physical, "physical memory");
   for (const std::string& folder : cgroup_folders(root, "")) {
-    lower_by_file(limit, folder + "/memory.max");   // above it the kernel kills
-    lower_by_file(limit, folder + "/memory.high");  // above it the kernel stops the process, to reclaim its memory
+    lower_by_file(limit, folder + "/memory.max");   // above this limit the kernel kills the process
+    lower_by_file(limit, folder + "/memory.high");  // above this limit the kernel stops the process, to reclaim memory
   }
   for (const std::string& folder : cgroup_folders(root, "memory")) lower_by_file(limit, folder + "/memory.limit_in_bytes");
   lower_by_resource(limit, RLIMIT_AS, "RLIMIT_AS");

@@ -9,11 +9,11 @@
 
 namespace pb::cpu {
 
-constexpr int64_t kNontemporalBytes = 16 * 1024 * 1024;  // the smallest output that is stored so, in bytes
+constexpr int64_t kNontemporalBytes = 16 * 1024 * 1024;  // the smallest output for which it pays, in bytes
 constexpr int64_t kNontemporalAfterExp =
-    4 * kNontemporalBytes;  // the same for outputs of exponentials, whose time hides the reads
+    4 * kNontemporalBytes;  // for outputs of exponentials, whose computation hides the reads
 
-// Copies `bytes` bytes. Other threads see them after nontemporal_fence().
+// Copies `bytes` bytes. Other threads can see them only after nontemporal_fence().
 inline void store_nontemporal(char* out, const char* in, int64_t bytes) {
   int64_t i = 0;
 #if defined(__SSE2__)

@@ -5,11 +5,11 @@
 namespace pb::cpu {
 namespace {
 
-constexpr int64_t kRowsAtOnce = 64;  // rows whose gradients of weight and bias are added up one after the other
+constexpr int64_t kRowsAtOnce = 64;  // the rows per block, whose gradients of weight and bias are added up in order
 
 template <class C> const C* read_all(const View& v, Scratch& scratch) { return Rows<C>(v, scratch).read(0).data; }
 
-// Calls f(w), or f(none()) where there is no w.
+// Calls f(w), or f(none()) if w is null.
 template <class C, class F> void call_given(const C* w, const F& f) {
   if (w) f(w);
   else f(kernels::none());
@@ -41,7 +41,8 @@ template <bool kCentred> void norm(const Launch& launch) {
   });
 }
 
-// The gradients of weight and bias: a sum over every block of rows, then over the blocks, in an order of their own.
+// The gradients of weight and bias are summed over each block of rows, and then over the blocks, so that the order of additions
+// does not depend on the number of threads.
 template <bool kCentred, class C> void norm_pullback_as(const Launch& launch) {
   constexpr int kSums = kCentred ? 2 : 1;
   const View &g = launch.in(0), &x = launch.in(1);

@@ -1,18 +1,17 @@
-// Copies of the factors of a large product, in the order in which its tiles read them.
+// Packs the factors of a large product: copies them into the order in which its tiles read them.
 #pragma once
 #include "cpu/strips.h"
 
 namespace pb::cpu {
 
-constexpr int kTileRows = 8;        // with two vectors of columns: sixteen sums, and two pipelines four deep to fill
-constexpr int64_t kBlockRows = 64;  // rows of a that are copied at a time, twice as many where the depth is half
-template <class T> constexpr int64_t kPanel = 2 * kWidth<T>;  // columns of b that are copied at a time
-template <class T> int64_t sliver(int64_t depth) {
-  return kTileRows * depth + kWidth<T>;
-}  // not all on the same lines of a cache
+constexpr int kTileRows = 8;        // with two vectors of columns that makes sixteen sums, enough to fill two pipelines
+constexpr int64_t kBlockRows = 64;  // rows of a that are packed at a time; twice as many if k is at most half
+template <class T> constexpr int64_t kPanel = 2 * kWidth<T>;  // columns per panel of b
+// Returns the size of a packed sliver of a (kTileRows rows), in elements. Its padding keeps slivers from sharing cache sets.
+template <class T> int64_t sliver(int64_t depth) { return kTileRows * depth + kWidth<T>; }
 
-// A factor with `lines` rows of a, or columns of b, `depth` long; along: the elements of a line lie side by side, and lines
-// are `ld` apart, else the reverse.
+// A factor of a product. Its lines are the rows of a or the columns of b; there are `lines` of them, each `depth` elements long. If
+// `along`, the elements of a line are contiguous and lines are `ld` elements apart; otherwise it is the reverse.
 template <class T> struct Factor {
   const T* data;
   int64_t ld, lines, depth;
@@ -21,18 +20,19 @@ template <class T> struct Factor {
   const T* at(int64_t line, int64_t l) const { return data + (along ? line * ld + l : l * ld + line); }
 };
 
-// Prefetches elements one cache line after the other: groups of 2^turn lines that are `down` apart; the groups are `across` apart.
+// Prefetches one cache line after another, in groups of 2^turn lines. Lines of a group are `down` elements apart, and groups are
+// `across` elements apart.
 template <class T> struct Prefetcher {
   const T* data;
   int64_t down, across, turn;
 
-  // Into the second-level cache. What lies beyond an operand does no harm.
+  // Prefetches line i into the L2 cache. It is harmless if the line lies beyond the operand.
   inline __attribute__((always_inline)) void line(int64_t i) const {
     __builtin_prefetch(data + (i & ((int64_t{1} << turn) - 1)) * down + (i >> turn) * across, 0, 2);
   }
 };
 
-// put(l, v, vector v of row l), of kCount vectors a row.
+// Calls put(l, v, x) for each vector x, number v, of row l. A row has kCount vectors.
 template <int kCount, class T, class Put> inline void copy_rows(int64_t rows, const T* from, int64_t ld, const Put& put) {
   for (int64_t l = 0; l < rows; ++l, from += ld)
 #pragma GCC unroll 16
@@ -42,7 +42,8 @@ template <int kCount, class T, class Put> inline void copy_rows(int64_t rows, co
     }
 }
 
-// Rows [begin, end) of the panel of b whose first column is `first`, into its copy: rows of kPanel; zeros beyond b.
+// Packs rows [begin, end) of the panel of b whose first column is `first`. Rows of the copy have kPanel elements, with zeros for
+// columns beyond b.
 template <class T> void pack_panel(const Factor<T>& b, int64_t first, int64_t begin, int64_t end, T* copy) {
   const T* from = b.at(first, begin);
   T* to = copy + begin * kPanel<T>;
@@ -58,17 +59,17 @@ template <class T> void pack_panel(const Factor<T>& b, int64_t first, int64_t be
   }
 }
 
-// Returns the prefetcher of what pack_panel reads, from row `begin` on.
+// Returns a prefetcher for the elements that pack_panel reads, from row `begin` on.
 template <class T> Prefetcher<T> prefetcher_of_panel(const Factor<T>& b, int64_t first, int64_t begin) {
   constexpr int kTurn = sizeof(T) == 4 ? 5 : 4;
   static_assert(kVectorBytes < 64 || kPanel<T> == 1 << kTurn);
   const T* data =
-      b.at(first, begin) + kWidth<T> - 1;  // the lines that these vectors end in: those before were asked for before
+      b.at(first, begin) + kWidth<T> - 1;  // the lines in which the vectors end; the lines before are prefetched already
   if (b.along) return {data, b.ld, kWidth<T>, kTurn};
   return {data, kWidth<T>, b.ld, 1};
 }
 
-// [begin, end) of the depth of a's rows from `first` on, slivers of kTileRows, side by side.
+// Packs depths [begin, end) of `rows` rows of a, from row `first` on, into slivers of kTileRows rows.
 template <class T>
 void pack_block(const Factor<T>& a, int64_t first, int64_t rows, int64_t begin, int64_t end, T* copy) {
   constexpr int kPiece = kTileRows < kWidth<T> ? kTileRows : kWidth<T>;
@@ -91,7 +92,7 @@ void pack_block(const Factor<T>& a, int64_t first, int64_t rows, int64_t begin, 
   }
 }
 
-// Prefetches what pack_block reads of [begin, end).
+// Prefetches the elements that pack_block reads for depths [begin, end).
 template <class T> void prefetch_block(const Factor<T>& a, int64_t first, int64_t rows, int64_t begin, int64_t end) {
   for (int64_t l = begin; l < end; ++l)
     for (int64_t i = 0; i <= rows; i += kWidth<T>) __builtin_prefetch(a.at(first + i, l) - (i == rows), 0, 2);

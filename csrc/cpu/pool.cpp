@@ -1,4 +1,5 @@
-// The pool of pool.h: workers that spin briefly, then sleep, and chunks that idle ones take over.
+// The implementation of pool.h. Workers without work spin briefly and then sleep. A thread that has finished its chunks takes over
+// chunks of other threads.
 #include "cpu/pool.h"
 
 #include <pthread.h>
@@ -27,9 +28,10 @@ namespace pb::cpu {
 namespace {
 
 constexpr int kMaxThreads = 256;
-constexpr int kChunksPerThread = 2;  // a thread that is late, or preempted, leaves half its share to the others
-constexpr int64_t kAlign = 64;       // long loops are cut at multiples: whole vectors and cache lines
-// Bridges the Python between two kernels of a step; a wake-up costs 30.
+constexpr int kChunksPerThread = 2;  // a thread that is late or preempted leaves half of its share to other threads
+constexpr int64_t kAlign = 64;       // long loops are cut at multiples of this: at whole vectors and cache lines
+// The time that an idle worker spins before it sleeps. It is long enough to bridge the Python code between two kernels of a step.
+// Waking a sleeping worker costs 30 us.
 constexpr auto kSpin = std::chrono::microseconds(150);
 
 void relax() {
@@ -40,7 +42,7 @@ void relax() {
 #endif
 }
 
-// Rounding mode and treatment of denormals; not the flags of past exceptions.
+// Returns this thread's rounding mode and denormal mode, without the flags of past exceptions.
 uint64_t float_mode() {
 #if defined(__SSE2__)
   return _mm_getcsr() & ~0x3Fu;
@@ -63,7 +65,7 @@ void set_float_mode(uint64_t mode) {
 #endif
 }
 
-// True as soon as ready() is, false if it was not within kSpin.
+// Returns true as soon as ready() does, and false if it does not within kSpin.
 template <class Ready>
 bool spin_until(Ready ready) {
   const auto end = std::chrono::steady_clock::now() + kSpin;
@@ -76,7 +78,7 @@ bool spin_until(Ready ready) {
   return ready();
 }
 
-// CPUs of a cgroup's quota, or 0 for no limit.
+// Returns the number of CPUs in a control group's quota, or 0 if it has none.
 int quota_of(const std::string& folder) {
   std::ifstream file(folder + "/cpu.max");
   std::string quota;
@@ -98,7 +100,7 @@ struct Job {
   const void* body = nullptr;
   int64_t n = 0;
   Chunks chunks{};
-  int shares = 0;  // the chunks are dealt out in this many runs of neighbours; one who has finished helps the next
+  int shares = 0;  // the chunks are split into this many contiguous runs; a thread that has finished its run helps the next
   uint64_t mode = 0;
   struct alignas(64) Share {
     std::atomic<int64_t> next;
@@ -109,21 +111,21 @@ struct Job {
 };
 
 struct Pool {
-  // One word says it all: generation << 32 | open << 31 | workers inside. A worker enters by a compare-exchange while
-  // the gate is open. The caller closes it when no chunk is left to begin, and once nobody is inside all are done.
+  // The state is one word: generation << 32 | open << 31 | number of workers inside. A worker enters by a compare-exchange while
+  // the gate is open. The caller closes the gate when no chunk is left to begin. The job is done when no worker is inside any more.
   static constexpr uint64_t kOpen = uint64_t{1} << 31, kInside = kOpen - 1;
   std::atomic<uint64_t> gate{0};
-  std::atomic<bool> busy{false};  // held by the thread whose job it is
+  std::atomic<bool> busy{false};  // set while a thread uses the pool for its job
   Job job;
 
   std::mutex mutex;
   std::condition_variable wake, left;
   std::atomic<int> sleeping{0};
   std::atomic<bool> waiting{false};
-  int workers = 0;  // started so far; this and what follows is touched by the holder of busy
+  int workers = 0;  // the number started so far; this and the following may be used only by the thread that set busy
   struct Worker {
     std::thread::native_handle_type thread;
-    int kept_off = -1;  // the CPU it may not run on
+    int kept_off = -1;  // the CPU that it may not run on
   } worker[kMaxThreads];
 
   void work(int index);
@@ -138,14 +140,14 @@ struct Pool {
 std::atomic<int> threads{0};
 std::atomic<Pool*> pool{nullptr};
 
-// Never destroyed: workers sleep in it until the process ends.
+// Returns the pool, which is never destroyed, because workers sleep in it until the process ends.
 Pool& the_pool() {
   Pool* now = pool.load(std::memory_order_acquire);
   if (now) return *now;
   static std::once_flag once;
   std::call_once(once, [] {
     pool.store(new Pool);
-    // A child has no workers and cannot know the state of the locks: it starts over with a new pool.
+    // A forked child has no workers, and the locks may be in any state, so it starts with a new pool.
     pthread_atfork(nullptr, nullptr, [] { pool.store(new Pool); });
   });
   return *pool.load(std::memory_order_acquire);
@@ -169,7 +171,7 @@ void Pool::work(int index) {
 }
 
 void Pool::worker_loop(int index) {
-  uint64_t seen = 0;  // the generation this worker was in last
+  uint64_t seen = 0;  // the generation of the last job that this worker took part in
   auto news = [&] {
     const uint64_t now = gate.load();
     return (now & kOpen) && (now >> 32) != seen;
@@ -177,7 +179,7 @@ void Pool::worker_loop(int index) {
   for (;;) {
     if (!spin_until(news)) {
       std::unique_lock<std::mutex> lock(mutex);
-      sleeping.fetch_add(1);  // before looking once more: run() looks the other way round
+      sleeping.fetch_add(1);  // before news() reads the gate; run() opens the gate, then reads this
       wake.wait(lock, news);
       sleeping.fetch_sub(1);
     }
@@ -185,7 +187,7 @@ void Pool::worker_loop(int index) {
     while ((now & kOpen) && !gate.compare_exchange_weak(now, now + 1)) {}
     if (!(now & kOpen)) continue;
     seen = now >> 32;
-    if (static_cast<int>(now & kInside) < job.shares - 1) {  // else thread_count() was lowered: enough are inside
+    if (static_cast<int>(now & kInside) < job.shares - 1) {  // false if enough are inside since thread_count() was lowered
       set_float_mode(job.mode);
       work(index % job.shares);
     }
@@ -199,7 +201,7 @@ void Pool::worker_loop(int index) {
 
 void Pool::start_workers(int wanted) {
   if (workers >= wanted) return;
-  sigset_t all, before;  // signals belong to the application's threads
+  sigset_t all, before;  // workers block all signals, so that the application's threads handle them
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
@@ -208,14 +210,14 @@ void Pool::start_workers(int wanted) {
       worker[workers] = {thread.native_handle()};
       thread.detach();
     }
-  } catch (const std::system_error&) {  // the system gives no more: those there are, and the caller, do the work
+  } catch (const std::system_error&) {  // no more threads are available; the existing ones do the work
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-// A worker that is woken on the caller's CPU waits there until the caller has done all the work itself; Linux does that
-// where CPUs show no shared cache, as in many virtual machines (measured on one: in after 1.8 ms instead of 10 us). In
-// a large pool one late worker matters little, and as many system calls would.
+// Keeps workers off the caller's CPU. A worker woken there cannot start until the caller has done all the work itself, and Linux
+// wakes it there if the CPUs report no shared cache, as in many virtual machines (measured on one: it starts after 1.8 ms instead
+// of 10 us). Pools of more than 8 workers skip this: one late worker matters little there, and a system call per worker would not.
 void Pool::keep_off_this_cpu() {
 #if defined(__linux__)
   const int here = sched_getcpu();
@@ -235,7 +237,7 @@ void Pool::wake_workers(int wanted) {
   const int asleep = sleeping.load();
   if (asleep == 0) return;
   keep_off_this_cpu();
-  { std::lock_guard<std::mutex> lock(mutex); }  // whoever counted itself is waiting by now, or has seen the gate
+  { std::lock_guard<std::mutex> lock(mutex); }  // a worker counted in `asleep` now waits, or has seen the open gate
   if (asleep <= wanted) {
     wake.notify_all();
   } else {
@@ -313,7 +315,7 @@ Chunks chunks_of(int64_t n, int64_t grain) {
 
 void detail::run_chunks(int64_t n, Chunks chunks, Run run, const void* body) {
   Pool& p = the_pool();
-  if (p.busy.exchange(true, std::memory_order_acquire)) {  // a loop inside a loop, or a second thread
+  if (p.busy.exchange(true, std::memory_order_acquire)) {  // a nested loop, or another thread's job
     for (int64_t c = 0; c < chunks.count; ++c) {
       run(body, c, c * chunks.size, std::min(n, (c + 1) * chunks.size));
     }

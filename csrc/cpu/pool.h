@@ -1,4 +1,4 @@
-// The threads of the CPU backend: one small pool that sleeps when there is nothing to do.
+// The threads of the CPU backend: one small pool, whose workers sleep when there is nothing to do.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,8 @@
 
 namespace pb::cpu {
 
-// Threads that share a loop, the caller included. Default: PULLBACK_NUM_THREADS, or the CPUs this process may use.
+// Returns the number of threads that share a loop, including the caller. The default is PULLBACK_NUM_THREADS, or the number of CPUs
+// that this process may use.
 int thread_count();
 void set_thread_count(int count);  // at least 1; takes effect from the next loop on
 
@@ -15,8 +16,8 @@ void set_thread_count(int count);  // at least 1; takes effect from the next loo
 // root: as for cgroup_folders().
 int usable_cpus(const std::string& root);
 
-// How a loop over n is cut: a function of n, grain and thread_count() alone, so that a reduction over chunks gives the
-// same bits whoever runs them, also where the loop runs inline. No chunk is shorter than grain, but for the last.
+// The chunks into which a loop over n is cut. They depend on n, grain and thread_count() alone, so that a reduction over chunks
+// gives the same bits whichever threads run them, and even if the loop runs inline. Only the last chunk may be shorter than grain.
 struct Chunks {
   int64_t count, size;  // chunk c is [c * size, min(n, (c + 1) * size))
 };
@@ -28,9 +29,9 @@ using Run = void (*)(const void* body, int64_t chunk, int64_t begin, int64_t end
 void run_chunks(int64_t n, Chunks chunks, Run run, const void* body);
 }  // namespace detail
 
-// body(chunk, begin, end) for every chunk of n, in no order, once each. Returns when all have returned; the first
-// exception of a body is thrown here, and chunks not begun by then are skipped. A loop inside a body, and a loop of a
-// second thread while the pool is at work for a first, run inline with the same chunks, in order.
+// Calls body(chunk, begin, end) once for every chunk of n, in any order, and returns when all calls have returned. The first
+// exception that a body throws is rethrown here, and chunks that have not begun by then are skipped. A loop inside a body, and a
+// loop of another thread while the pool is busy, run inline with the same chunks, in order.
 template <class Body>
 void parallel_chunks(int64_t n, int64_t grain, const Body& body) {
   if (n <= 0) return;
@@ -45,7 +46,7 @@ void parallel_chunks(int64_t n, int64_t grain, const Body& body) {
       &body);
 }
 
-// body(begin, end): the same without the number of the chunk.
+// Like parallel_chunks(), but calls body(begin, end), without the chunk number.
 template <class Body>
 void parallel_for(int64_t n, int64_t grain, const Body& body) {
   if (n <= 0) return;

@@ -1,4 +1,4 @@
-// Loops around math/random.h: counters side by side in the lanes of a vector, block by block.
+// The loops around math/random.h. Vector lanes evaluate consecutive counters, block by block.
 #include "families/random.h"
 
 #include <algorithm>
@@ -17,14 +17,15 @@ using namespace cpu;
 using random::Numbers;
 using random::Words;
 
-constexpr int64_t kGrain = 16 * kBlock;  // elements of a thread's share: about 10 us
+constexpr int64_t kGrain = 16 * kBlock;  // the fewest elements per thread: about 10 us
 
 struct State {
   uint64_t seed, serial;
 };
 State state_of(const View& v) { return {v.as<uint64_t>()[0], v.as<uint64_t>()[1]}; }
 
-// The numbers of n elements from `first` on, a multiple of those of a counter; writes whole counters.
+// Draws the numbers of n elements from `first` on, which is a multiple of the numbers per counter. It writes the numbers of whole
+// counters, so y must have room for them.
 template <class T, class F> void draw(State state, int64_t first, int64_t n, T* __restrict y, const F& numbers) {
   constexpr int kEach = sizeof(numbers(Words{}).v) / sizeof(T);
   const uint64_t start = uint64_t(first) / kEach;
@@ -36,7 +37,7 @@ template <class T, class F> void draw(State state, int64_t first, int64_t n, T* 
   }
 }
 
-// Fills out with numbers(words), rounded to its dtype.
+// Fills `out` with the results of numbers(words), rounded to its dtype.
 template <class T, class F> void fill(const View& out, State state, const F& numbers) {
   const int size = item_size(out.dtype);
   const Compute compute = std::is_same_v<T, float> ? Compute::f32 : std::is_same_v<T, double> ? Compute::f64 : Compute::i64;
@@ -56,7 +57,7 @@ template <class T, class F> void fill(const View& out, State state, const F& num
   });
 }
 
-// Floating-point numbers, in the compute type of out.
+// Fills the output with floating-point numbers that are computed in its compute type.
 template <class F> void fill_real(const Launch& launch, const F& make) {
   const State state = state_of(launch.in());
   if (launch.out().dtype == DType::f64) fill<double>(launch.out(), state, make(double{}));
@@ -148,7 +149,7 @@ template <class T> void dropout_as(const Launch& launch) {
       const T* from = static_cast<const T*>(reader.block(first, n, in));
       draw(state, first, n, u, [](Words words) { return random::uniform<float>(words); });
       for (int64_t i = 0; i < n; ++i) {
-        const T kept = from[i] * scale;  // in any case: a branch would be guessed wrong half of the time
+        const T kept = from[i] * scale;  // computed for every element, because a branch would often be mispredicted
         y[i] = u[i] >= p ? kept : T(0);
       }
       store(compute, out.dtype, y, n, out.data + first * size, size);

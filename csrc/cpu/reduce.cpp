@@ -1,4 +1,5 @@
-// Walks the reduction loops over any layout: cells of a fixed shape first, then the results of the cells, until one is left.
+// Runs the reduction loops over any layout. Cells of a fixed shape are reduced first, then the results of the cells, until one is
+// left.
 #include "cpu/reduce.h"
 
 #include <algorithm>
@@ -12,35 +13,36 @@
 namespace pb::cpu {
 namespace {
 
-constexpr int64_t kGrain = 32 * 1024;  // elements of a thread's share
-constexpr int64_t kTile = 1024;        // columns of a cell that is read where it lies: its lanes stay in the first-level cache
-constexpr int64_t kStagedTile = 128;   // of a cell that is copied together
+constexpr int64_t kGrain = 32 * 1024;  // the fewest elements per thread
+constexpr int64_t kTile = 1024;        // columns of a cell that is read in place, so that its lanes stay in the L1 cache
+constexpr int64_t kStagedTile = 128;   // columns of a cell that is copied first
 constexpr int64_t kPad = 16;           // elements that keep the rows of a transposed copy from sharing cache sets
 constexpr int64_t kStagedBytes = kColumnDepth * (kStagedTile + kPad) * 8;
 
 // One pass over an operand [outer, rows, width], cut into blocks of rows and tiles of columns.
 struct Level {
-  View all;         // the operand with its axes in this order
+  View all;         // the operand, with its axes in the order outer, rows, width
   View outer;       // its outer axes
-  Compute compute;  // what it is read as
+  Compute compute;  // the type that the elements are converted to
   int64_t cells, rows, width;
   int64_t groups, block, blocks, tile, tiles;
-  int64_t row_stride, column_stride;  // bytes
-  // Cells are read where they lie; or copied together in order; or, where another axis than the last of the order has
-  // the smallest stride, transposed on the way.
+  int64_t row_stride, column_stride;  // in bytes
+  // The way in which cells are read. direct: in place. ordered: from a copy. crossed: from a transposed copy, because the last axis
+  // is not the one with the smallest stride.
   enum { direct, ordered, crossed } access;
 
   int64_t tasks() const { return cells * blocks * tiles; }
-  // Neighbouring tasks are neighbouring cells, whose results lie together: a layout of the results, not an order.
+  // True if consecutive tasks are consecutive cells of the same block of rows. This changes the layout of the results, not the
+  // order in which elements are combined.
   bool by_block() const { return access == crossed && width == 1; }
 };
 
-// Where the results of a level go: flat, in the order of the tasks' cells.
+// The memory for the results of a level, in the order of the tasks' cells.
 struct Target {
   char* data;
   DType dtype;
-  Compute compute;  // of the results
-  int64_t divisor;  // of every result, where it is not 1
+  Compute compute;  // the type of the results
+  int64_t divisor;  // every result is divided by it
 };
 
 void cut(Level& level) {
@@ -78,7 +80,7 @@ Level first_level(const View& x, int64_t mask, Compute compute) {
   return level;
 }
 
-// The results of a level as the operand of the next.
+// Returns the next level, whose operand is the results of `level`.
 Level next_level(const Level& level, void* results, Compute compute) {
   const int64_t size = compute_size(compute);
   Level next;
@@ -93,7 +95,7 @@ Level next_level(const Level& level, void* results, Compute compute) {
   return next;
 }
 
-// A task's position: the first of its cells, the part of the cell, and where the results go.
+// The position of a task: its first cell, the rows and columns of the cell, and the index of its first result.
 struct TaskPosition {
   int64_t cell, row, rows, column, columns, result;
 };
@@ -110,7 +112,8 @@ TaskPosition position_of(const Level& level, int64_t task) {
   return p;
 }
 
-// Finds the cells from `position` on where they lie. They are fewer than asked for if the outer axes break there.
+// Returns the address of the cells from `position` on, to read them in place. Lowers cells.count if one stride does not reach all
+// of them.
 const char* find_cells(const Level& level, const TaskPosition& position, Cells& cells) {
   const int64_t size = compute_size(level.compute);
   const char* p = level.outer.data + position.row * level.row_stride + position.column * level.column_stride;
@@ -150,7 +153,7 @@ const void* stage_cells(const Level& level, const TaskPosition& position, Reader
   return staged;
 }
 
-// Lines of n elements, each `line` bytes after the one before: line l becomes column l of the matrix at `out`.
+// Transposes lines of n elements: line l becomes column l of the matrix at `out`. The lines are `line` bytes apart.
 void load_crossed(const Level& level, const char* p, int64_t lines, int64_t line, int64_t n, int64_t stride, int64_t width,
                   char* out) {
   alignas(64) char piece[kBlockBytes];
@@ -180,7 +183,7 @@ const void* stage_crossed(const Level& level, const TaskPosition& position, Cell
   return staged;
 }
 
-// How many cells a task's neighbours may bring along.
+// Returns the largest number of cells that consecutive tasks may process together.
 int64_t most_cells(const Level& level) {
   const int64_t rows = std::min(level.rows, level.block);
   if (level.by_block()) return std::clamp<int64_t>(kStagedBytes / ((rows + kPad) * compute_size(level.compute)), 1, kLanes);

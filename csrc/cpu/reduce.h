@@ -1,4 +1,4 @@
-// The reduction loop: lanes of a fixed number at every vector width, so that the order of additions is the same on each.
+// The reduction loop. The number of lanes is the same for every vector width, so that the order of additions is the same, too.
 #pragma once
 #include "families/reduce.h"
 
@@ -8,9 +8,9 @@ using kernels::kColumnDepth;
 using kernels::kFoldBlock;
 using kernels::kLanes;
 
-// Lanes 0..count - 1 combined by halves, in place: count - 1 combinations, in an order that depends on count alone.
+// Combines lanes 0 to count - 1 by halves, in place. These are count - 1 combinations, in an order that depends on count alone.
 template <class R, class A> inline A fold_lanes(int64_t count, A* acc) {
-  if (count == kLanes) {  // known lengths make vectors
+  if (count == kLanes) {  // loops of constant length are vectorized
     for (int j = 0; j < 32; ++j) acc[j] = R::combine(acc[j], acc[j + 32]);
     for (int j = 0; j < 16; ++j) acc[j] = R::combine(acc[j], acc[j + 16]);
     count = 16;
@@ -22,12 +22,12 @@ template <class R, class A> inline A fold_lanes(int64_t count, A* acc) {
   return acc[0];
 }
 
-// Asks for elements that are wanted soon, sixty-four at a time, in between the work on others. Hardware alone brings half
-// of what far memory could give: it stops at the end of a page, and loops as short as these come to the next too fast.
+// Prefetches upcoming elements, sixty-four at a time, between the work on the current ones. The hardware prefetcher alone reaches
+// half of the memory bandwidth: it stops at the end of a page, and loops this short reach the next page too soon.
 template <class C> struct Prefetch {
   const C* x;
   void operator()(int64_t i) const {
-    const char* p = reinterpret_cast<const char*>(x + i);  // what lies beyond an operand does no harm
+    const char* p = reinterpret_cast<const char*>(x + i);  // prefetching beyond the operand is harmless
     for (size_t line = 0; line < kLanes * sizeof(C); line += 64) __builtin_prefetch(p + line);
   }
 };
@@ -35,13 +35,13 @@ struct NoPrefetch {
   void operator()(int64_t) const {}
 };
 
-// at(0), ..., at(n - 1) under R, 0 < n <= kFoldBlock: at(i) goes to lane i % 64. The lanes live in memory: no level has
-// registers for all of them, and the first-level cache keeps up.
+// Reduces at(0), ..., at(n - 1) by R, for 0 < n <= kFoldBlock. Lane i % 64 accumulates at(i). The lanes are in memory, because no
+// SIMD level has registers for all of them, and the L1 cache is fast enough.
 template <class R, class A, class At, class Ahead = NoPrefetch>
 inline A fold_block(int64_t n, const At& at, const Ahead& ahead = {}) {
   alignas(64) A lanes[kLanes];
   A* acc = lanes;
-  // Else gcc sees through the array, makes stores of an unchanged lane conditional, and no vectors.
+  // Hides the array from gcc, which would otherwise make the stores of unchanged lanes conditional and not vectorize the loop.
   asm("" : "+r"(acc));
   const int64_t first = n < kLanes ? n : kLanes;
   for (int64_t j = 0; j < first; ++j) acc[j] = at(j);
@@ -57,7 +57,7 @@ inline A fold_block(int64_t n, const At& at, const Ahead& ahead = {}) {
   return fold_lanes<R>(kLanes, acc);
 }
 
-// The same for a row of any length n > 0: blocks in order.
+// Like fold_block, for a row of any length n > 0. The results of its blocks are combined in order.
 template <class R, class A, class At, class Ahead = NoPrefetch>
 inline A fold_row(int64_t n, const At& at, const Ahead& ahead = {}) {
   A a = fold_block<R, A>(n < kFoldBlock ? n : kFoldBlock, at, ahead);
@@ -69,14 +69,15 @@ inline A fold_row(int64_t n, const At& at, const Ahead& ahead = {}) {
   return a;
 }
 
-// Cells are rectangles of `rows` by `width` elements, reduced over the rows; strides in elements.
+// Cells are rectangles of `rows` by `width` elements that are reduced over their rows. Strides are in elements.
 struct Cells {
-  int64_t count, stride;  // so many of them, this far apart
+  int64_t count, stride;  // the number of cells, and the distance between two
   int64_t rows, row_stride, width;
-  int64_t groups;  // rows r, r + groups, ... share lanes, so that narrow matrices make vectors too
+  int64_t groups;  // rows r, r + groups, ... share lanes, so that narrow matrices fill vectors, too
 };
 
-// acc[j] = R over rows of map(x[row, j]) for 0 <= j < width. groups > 1: the rows lie one after the other.
+// Sets acc[j], for 0 <= j < width, to the reduction by R of map(x[row, j]) over the rows. If groups > 1, the rows must be
+// contiguous one after another.
 template <class R, bool kMapped, class A, class C>
 inline void fold_cell(const Cells& cell, const C* x, A* acc) {
   const auto at = [](C value) {
@@ -103,10 +104,10 @@ inline void fold_cell(const Cells& cell, const C* x, A* acc) {
   }
 }
 
-// What a level of a reduction calls: results[cell * width + j] of all cells.
+// The function that a level of a reduction calls. It writes results[cell * width + j] for all cells.
 using Fold = void (*)(const Cells& cells, const void* x, void* results);
 
-// Rows of a few elements: sixty-four rows side by side make vectors, and each is combined as fold_block would.
+// Reduces short rows. Vector lanes process sixty-four rows at a time, and each row is combined in the same order as in fold_block.
 template <class R, bool kMapped, class C, class A> void fold_short_rows(const Cells& cells, const C* x, A* out) {
   alignas(64) A lanes[kLanes * kLanes];
   for (int64_t k = 0; k < cells.count; k += kLanes) {
@@ -125,7 +126,7 @@ template <class R, bool kMapped, class C, class A> void fold_short_rows(const Ce
 template <class R, bool kMapped, class C, class A> void fold_cells(const Cells& cells, const void* x, void* results) {
   const C* p = static_cast<const C*>(x);
   A* out = static_cast<A*>(results);
-  const bool lines = cells.groups == kLanes;  // a column of a wider matrix has width 1 too, but other neighbours
+  const bool lines = cells.groups == kLanes;  // a cell that is one column of a wider matrix has fewer groups
   if (lines && cells.rows < kLanes && cells.count > 2) return fold_short_rows<R, kMapped>(cells, p, out);
   if (lines) {
     constexpr int64_t kAhead = 16 * 1024 / sizeof(C);
@@ -151,9 +152,9 @@ template <class R, bool kMapped, class C, class A> void fold_cells(const Cells& 
   }
 }
 
-// A reduction with its loops, null where a type makes no sense.
+// A reduction with its loop for each compute type, or null if the reduction is not defined for it.
 struct ReductionKernel : kernels::Reduction {
-  Fold first[kComputes], next[kComputes];  // over elements; over the results of the level before
+  Fold first[kComputes], next[kComputes];  // for the first level, and for levels over the results of the previous one
   void (*identity[kComputes])(int64_t n, void* results);
 };
 
@@ -161,7 +162,7 @@ template <class R, class A> void fill_identity(int64_t n, void* results) {
   for (int64_t i = 0; i < n; ++i) static_cast<A*>(results)[i] = R::template identity<A>();
 }
 
-// Reduces a contiguous matrix of rows by width over its rows, in place: the result is its first row.
+// Reduces a contiguous matrix (rows, width) over its rows, in place. The result is its first row.
 template <class R, class A> void fold_rows_in_place(int64_t rows, int64_t width, A* x) {
   while (rows > 1) {
     const int64_t blocks = (rows + kColumnDepth - 1) / kColumnDepth;

@@ -1,4 +1,4 @@
-// The vector registers of the SIMD level that is compiled for, and what has one instruction for all lanes.
+// The vector registers of the SIMD level that is compiled for, and operations that take one instruction for all lanes.
 #pragma once
 #include <cstdint>
 #include <utility>
@@ -32,16 +32,16 @@ template <> struct Register<double> {
 template <class T> using Vector = typename Register<T>::Numbers;
 template <class T> constexpr int kWidth = kVectorBytes / int(sizeof(T));
 
-// x in every lane: gcc has no other word for it.
+// Returns x in every lane. GCC's vector extension has no other expression for it.
 template <class T> inline __attribute__((always_inline)) Vector<T> broadcast(T x) { return x - Vector<T>{}; }
 
-// In each lane one of two.
+// Returns yes or no in each lane, by the lane's condition.
 template <class T>
 inline __attribute__((always_inline)) Vector<T> choose(typename Register<T>::Ints condition, Vector<T> yes, Vector<T> no) {
   return condition ? yes : no;
 }
 
-// Whether any bit of a condition is set.
+// True if the condition is true in any lane.
 template <class T> inline __attribute__((always_inline)) bool any_lane(typename Register<T>::Ints condition) {
 #if defined(__AVX512F__)
   return _mm512_test_epi32_mask((__m512i)condition, (__m512i)condition) != 0;
@@ -56,7 +56,7 @@ template <class T> inline __attribute__((always_inline)) bool any_lane(typename 
 #endif
 }
 
-// a0 b0 a1 b1 ...: of the first halves of a and b, and of their second halves.
+// Returns a0 b0 a1 b1 ... from the first halves of a and b, or from their second halves if `from` is 1.
 template <class T, size_t... K>
 inline __attribute__((always_inline)) Vector<T> interleave(Vector<T> a, Vector<T> b, size_t from, std::index_sequence<K...>) {
   constexpr int kHalf = kWidth<T> / 2;
@@ -70,7 +70,8 @@ template <class T> inline __attribute__((always_inline)) Vector<T> interleave_hi
   return interleave<T>(a, b, 1, std::make_index_sequence<kWidth<T>>());
 }
 
-// a b + c, rounded once where the level has an instruction for it: for products, which say so.
+// Returns a b + c, rounded once if the SIMD level has an instruction for it. It is only for matrix products, whose last bits may
+// differ between levels.
 template <class T>
 inline __attribute__((always_inline)) Vector<T> multiply_add(Vector<T> a, Vector<T> b, Vector<T> c) {
 #if defined(__AVX512F__)

@@ -1,4 +1,4 @@
-// Rows of operands, one at a time, as loops see them.
+// Access to rows of operands, one at a time, for the loops of row ops.
 #pragma once
 #include <algorithm>
 
@@ -14,10 +14,10 @@ namespace pb::cpu {
 using kernels::row_count;
 using kernels::row_length;
 
-constexpr int64_t kRowGrain = 8 * 1024;  // elements of a thread's share: about 5 us
-constexpr int64_t kExpWork = 4;          // an exponential takes as long as so many simple elements
+constexpr int64_t kRowGrain = 8 * 1024;  // the fewest elements per thread: about 5 us
+constexpr int64_t kExpWork = 4;          // the time of an exponential, in simple elements
 
-// A row to be read, and the one that is read after it, which is asked for meanwhile.
+// A row to read, and the row that is read after it, which is prefetched meanwhile.
 template <class A> struct Row {
   const A *data, *next;
   Row(const A* row, const A* after) : data(row), next(after) {}
@@ -33,7 +33,7 @@ template <class P, class Q> struct Both {
 };
 template <class P, class Q> Both(P, Q) -> Both<P, Q>;
 
-// The walk of families/rows.h by one thread.
+// The walk of families/rows.h over one row, by one thread.
 struct Loop {
   int64_t n;
 
@@ -55,8 +55,8 @@ struct Loop {
   template <class A> static auto ahead(const Row<A>& x, const Row<A>& y) { return Both{x.ahead(), y.ahead()}; }
 };
 
-// The rows of an operand (…, n), one at a time, as contiguous elements of the type that they are computed in: where they
-// lie, or through a buffer.
+// Reads the rows of an operand (…, n), one at a time, as contiguous elements of the type that they are computed in: in place if
+// possible, otherwise through a buffer.
 template <class C> class Rows {
  public:
   Rows(const View& v, Scratch& scratch) : lead_(v), n_(v.shape[v.ndim - 1]), stride_(v.stride[v.ndim - 1]) {
@@ -82,7 +82,8 @@ template <class C> class Rows {
     return lead_.ndim ? p + k * lead_.stride[0] : p;
   }
 
-  // Where the rows are evenly spaced and can be read where they lie: the first, and the distance between two in elements.
+  // The first row and the distance between two rows in elements, if the rows are evenly spaced and can be read in place; otherwise
+  // data is null.
   struct Even {
     C* data;
     int64_t step;
@@ -99,13 +100,13 @@ template <class C> class Rows {
   C* buffer_ = nullptr;
 };
 
-// Rows to be written: `open` gives the place for row k, `close` puts it where it belongs.
+// Writes rows: open(k) returns the memory for row k, and close(k) moves it to the operand if it was a buffer.
 template <class C> class RowsOut : protected Rows<C> {
   using Base = Rows<C>;
   using Base::buffer_, Base::direct_, Base::n_, Base::address;
 
  public:
-  // Outputs of at least `nontemporal` bytes are stored past the caches.
+  // Outputs of at least `nontemporal` bytes are written by non-temporal stores.
   RowsOut(const View& v, Scratch& scratch, int64_t nontemporal)
       : Base(v, scratch), nontemporal_(direct_ && n_ >= 256 && v.bytes() >= nontemporal) {
     if (nontemporal_) buffer_ = scratch.take<C>(n_);
@@ -125,13 +126,13 @@ template <class C> class RowsOut : protected Rows<C> {
   bool nontemporal_;
 };
 
-// Calls f(C()) with the type that a row of x is computed in.
+// Calls f(C()), where C is the type in which rows of x are computed.
 template <class F> void visit_row(const View& x, F&& f) {
   if (compute_type(x.dtype) == Compute::f32) f(float());
   else f(double());
 }
 
-// body(begin, end) for all rows of x that have elements, in parallel; `work` is how much an element takes, next to a few
+// Calls body(begin, end) for all rows of x, in parallel. `work` is the time per element relative to that of a few simple
 // operations.
 template <class Body> void for_rows(const View& x, int64_t work, const Body& body) {
   const int64_t n = row_length(x);

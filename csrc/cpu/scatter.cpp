@@ -1,4 +1,4 @@
-// Scatters: shares out the columns of the target, and where there are too few, its rows.
+// Scatters. Threads share the columns of the target and, if it has too few, also its rows.
 #include "cpu/scatter.h"
 
 #include <algorithm>
@@ -10,11 +10,11 @@
 namespace pb::cpu {
 namespace {
 
-constexpr int64_t kShareFrom = 16 * 1024;  // updates: about 10 us
+constexpr int64_t kShareFrom = 16 * 1024;  // the fewest updates that are shared by threads: about 10 us
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// How the work is cut: outer x blocks of columns x ranges of targets.
+// The work is cut into outer slices x blocks of columns x ranges of target rows.
 struct Cut {
   int64_t blocks, width, ranges, height;
 };
@@ -24,16 +24,16 @@ Cut cut_for(const AxisSplit& a, int64_t n) {
   Cut cut;
   cut.width = ceil_div(strips, std::min(strips, ceil_div(threads, a.outer))) * kLanes;
   cut.blocks = ceil_div(a.inner, cut.width);
-  // A range costs a walk over all indices, about as long as combining one column: only as many as there are threads
-  // without columns of their own, and none for narrow rows.
+  // Each range reads all indices, which takes about as long as combining one column. So there are only as many ranges as threads
+  // without separate columns, and one range if the rows are narrow.
   const int64_t wanted = a.inner < kLanes / 4 ? 1 : threads / (a.outer * cut.blocks);
   cut.height = ceil_div(a.length, std::clamp<int64_t>(wanted, 1, a.length));
   cut.ranges = ceil_div(a.length, cut.height);
   return cut;
 }
 
-// Combines n updates into rows [first, last), those at positions from `begin` on: a block at a time, and where there are other rows,
-// picked without a branch.
+// Combines those of n updates into the target that fall into rows [first, last). Their indices are read from `begin` on, a block at
+// a time. If the target has other rows, the updates are selected without a branch.
 void scatter_range(ScatterLoop loop, void* target, const char* updates, int64_t row_bytes, const Positions& positions,
                    int64_t begin, int64_t n, Part part, int64_t first, int64_t last) {
   int64_t near[Positions::kBlock], which[Positions::kBlock + 1];
@@ -54,7 +54,8 @@ void scatter_range(ScatterLoop loop, void* target, const char* updates, int64_t 
   }
 }
 
-// index_step: from the indices of one outer slice to those of the next, 0 where they share them.
+// Combines all updates. index_step: the distance from the indices of one outer slice to those of the next, 0 if all slices share
+// them.
 void scatter(ScatterLoop loop, int size, char* target, const char* updates, const Positions& positions, int64_t index_step,
              int64_t n, const AxisSplit& a) {
   if (a.outer * a.length * a.inner == 0) {  // nothing to write to, but the indices may be wrong
@@ -81,7 +82,7 @@ void scatter(ScatterLoop loop, int size, char* target, const char* updates, cons
 
 int log_size(int size) { return size == 1 ? 0 : size == 2 ? 1 : size == 4 ? 2 : 3; }
 
-// An op with its loops, by compute type, or, where it moves bytes, by the logarithm of the item size.
+// An op with its loops: one per compute type, or one per item size, by its logarithm, if the op only moves bytes.
 struct ScatterKernel : kernels::Scatter {
   ScatterLoop loops[kComputes];
   bool moves;
@@ -91,7 +92,7 @@ const ScatterKernel& op_of(const Launch& launch) {
   return static_cast<const ScatterKernel&>(*static_cast<const kernels::Scatter*>(launch.table));
 }
 
-// The type that updates are combined in, and its loop.
+// Return the dtype in which updates are combined, and the loop for it.
 DType working_type(const ScatterKernel& op, DType dtype) { return op.moves ? dtype : storage_of(compute_type(dtype)); }
 ScatterLoop loop_of(const ScatterKernel& op, DType dtype) {
   return op.moves ? op.loops[log_size(item_size(dtype))] : op.loops[int(compute_type(dtype))];
@@ -119,13 +120,13 @@ struct AddKernel {
   }
 };
 
-// The target in the working type: out itself, or a copy that becomes out at the end.
+// Returns the target in the working dtype: `out` itself, or scratch memory that is copied to `out` at the end.
 View working_target(const View& out, DType working, Scratch& scratch) {
   if (out.dtype == working) return out;
   return contiguous_view(scratch.take_bytes(out.size() * item_size(working)), working, out);
 }
 
-// Columns [first, last) of one outer slice: target[index[j, i], i] += updates[j, i].
+// Computes target[index[j, i], i] += updates[j, i] for columns [first, last) of one outer slice.
 template <class C>
 void add_columns(C* __restrict y, const C* __restrict u, const Positions& positions, int64_t skip, int64_t n, int64_t inner,
                  int64_t first, int64_t last) {

@@ -1,5 +1,5 @@
-// The loops of scatters: threads share out the targets, never the updates, so the result is the same for any number of threads,
-// and there are no atomics.
+// The loops of scatters. Threads divide the targets among themselves, never the updates of a target. So the result is the same for
+// any number of threads, and no atomics are needed.
 #pragma once
 #include <algorithm>
 
@@ -8,8 +8,8 @@
 
 namespace pb::cpu {
 
-// Combines n updates into columns [column, column + width) of the rows of target that index names: all of them, or those
-// listed in `which`. Target and updates have `inner` columns.
+// A part of a scatter. Its n updates are all updates, or those listed in `which` if it is not null. They are combined into columns
+// [column, column + width) of the target rows that `index` names. Target and updates have `inner` columns.
 struct Part {
   const int64_t* index;
   const int64_t* which;
@@ -22,7 +22,7 @@ using kernels::Max;
 using kernels::Min;
 using kernels::Set;
 
-constexpr int64_t kLanes = 16;  // columns are combined and shared out in strips of this many
+constexpr int64_t kLanes = 16;  // the columns of a strip; strips are the unit in which columns are combined and shared
 
 template <class Op, class C>
 inline void combine_row(C* __restrict y, const C* __restrict u, int64_t width) {
@@ -33,9 +33,9 @@ inline void combine_row(C* __restrict y, const C* __restrict u, int64_t width) {
   for (; i < width; ++i) y[i] = op(y[i], u[i]);
 }
 
-// Rows of the target come in any order, which no hardware guesses, and those of the updates a stride apart where threads share
-// out columns. So rows of a cache line or more are asked for a while before they are needed; of wide ones the first lines, the
-// rest follows by itself.
+// Target rows are visited in an order that no hardware prefetcher predicts, and update rows lie a stride apart if threads split the
+// columns. So rows of at least a cache line are prefetched, kRowsAhead rows in advance. Of wide rows only the first
+// lines are prefetched, because the hardware prefetcher follows with the rest.
 constexpr int64_t kRowsAhead = 16;
 constexpr size_t kLine = 64, kLinesAhead = 4 * kLine;  // bytes
 
@@ -47,7 +47,7 @@ template <class C> inline void fetch_row(const C* y, const C* u, int64_t width) 
   }
 }
 
-// at(k): the k-th update.
+// Combines the updates at(0), at(1), ... into their target rows.
 template <class Op, class C, class At> void combine_rows(C* y, const C* u, const Part& part, const At& at) {
   const int64_t n = part.n, inner = part.inner, width = part.width;
   const int64_t* index = part.index;

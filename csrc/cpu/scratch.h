@@ -1,4 +1,4 @@
-// Working memory for the length of one launch: on the stack where it is small, else from the caching allocator.
+// Working memory for one launch. Small blocks are on the stack, and others come from the caching allocator.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -17,11 +17,11 @@ class Scratch {
     for (int k = 0; k < blocks_; ++k) pb::release(block_[k]);
   }
 
-  // Memory for n elements, aligned to a cache line, uninitialised, until this object dies.
+  // Returns uninitialised memory for n elements, aligned to a cache line. It is valid until this object is destroyed.
   template <class T> T* take(int64_t n) { return static_cast<T*>(take_bytes(size_t(n) * sizeof(T))); }
 
   void* take_bytes(size_t bytes) {
-#if !defined(PB_SANITIZE)  // a sanitizer sees the ends of blocks only
+#if !defined(PB_SANITIZE)  // a sanitizer only checks the ends of separate blocks
     bytes = (bytes + 63) & ~size_t(63);
     if (bytes <= sizeof(near_) - used_) {
       void* data = near_ + used_;

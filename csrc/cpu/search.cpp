@@ -1,4 +1,4 @@
-// Binary search without branches: a group of values descends together, so that their cache misses overlap.
+// Binary search without branches. A group of values is searched in lockstep, so that their cache misses overlap.
 #include <algorithm>
 
 #include "cpu/index.h"
@@ -11,13 +11,13 @@ namespace {
 
 using namespace cpu;
 
-constexpr int64_t kGrain = 2048;  // values of a thread's share: about 10 us
+constexpr int64_t kGrain = 2048;  // the fewest values per thread: about 10 us
 constexpr int64_t kGroup = 8;
 
-// NaN after everything else, as sort puts it.
+// True if a comes before b in sorted order, where NaN comes last.
 template <class C> bool less(C a, C b) { return a < b || (b != b && a == a); }
 
-// How many of the n sorted elements come before v: those less than it, or with kRight those not greater.
+// True if a sorted element lies before the position of v: if it is less than v or, with kRight, not greater.
 template <class C, bool kRight> bool before(C element, C v) { return kRight ? !less(v, element) : less(element, v); }
 
 template <class C, bool kRight>

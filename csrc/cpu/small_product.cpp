@@ -1,5 +1,6 @@
-// A tile of the result stays in registers while it is added up, one row of b after the other; nothing is copied but what
-// does not lie in vectors. Each element is a sum in the order of k, by fused multiply-adds where the level has them.
+// A tile of the result stays in registers while the rows of b are accumulated into it, one after another. Only columns of b that
+// cannot be loaded as vectors are packed. Every element is summed in the order of k, except in products of at most kFewRows rows,
+// by fused multiply-adds if the SIMD level has them.
 #include "cpu/small_product.h"
 
 #include <algorithm>
@@ -12,13 +13,13 @@
 namespace pb::cpu {
 namespace {
 
-constexpr int64_t kShared = 2500000;  // multiply-adds that are work for all threads: 20 us
-constexpr int64_t kGrain = 500000;    // of a thread's share
-constexpr int64_t kBlock = 64;        // rows
-constexpr int64_t kFewRows = 2;       // rows whose sums are cut in four, as an addition takes four times its turn
+constexpr int64_t kShared = 2500000;  // multiply-adds from which on threads share a product: 20 us
+constexpr int64_t kGrain = 500000;    // the fewest multiply-adds per thread
+constexpr int64_t kBlock = 64;        // rows per block of a shared product
+constexpr int64_t kFewRows = 2;       // up to this many rows, sums are split into kParts to hide the latency of additions
 constexpr int kParts = 4;
 
-// The rows of `a` that a tile reads, and the columns of `b`; elements of b's rows lie side by side.
+// The rows of `a` and the columns of `b` that a tile reads. The rows of b are contiguous.
 template <class T> struct Tile {
   int64_t k;
   const T* a;
@@ -28,8 +29,8 @@ template <class T> struct Tile {
   const T* bias;
   T* out;
   int64_t ldc;
-  int64_t columns;  // of the result; vectors of b have more
-  bool add;         // to what out holds
+  int64_t columns;  // columns of the result; the vectors of b may have more
+  bool add;         // add to the content of out
 };
 
 template <class T, int kRows, int kVectors> inline __attribute__((always_inline)) void run_tile(const Tile<T>& t) {
@@ -39,7 +40,7 @@ template <class T, int kRows, int kVectors> inline __attribute__((always_inline)
 #pragma GCC unroll 4
   for (int g = 0; g < kGroups; ++g) {
     a[g] = t.a + 4 * g * t.down;
-    asm("" : "+r"(a[g]));  // pointers to four rows each: with an offset for every row, gcc runs out of registers
+    asm("" : "+r"(a[g]));  // one pointer per four rows, because gcc runs out of registers with an offset per row
   }
   for (int64_t l = 0; l < t.k; ++l, b += t.ldb) {
     Vector<T> row[kVectors];
@@ -57,7 +58,7 @@ template <class T, int kRows, int kVectors> inline __attribute__((always_inline)
   write_tile(sum, t.out, t.ldc, kRows, t.columns, t.bias, t.add);
 }
 
-// The same in `kParts` sums at once.
+// Like run_tile, but each element is the sum of kParts partial sums, which are computed at the same time.
 template <class T, int kRows, int kVectors> void run_flat_tile(const Tile<T>& t) {
   Vector<T> sum[kParts][kRows][kVectors] = {};
   const T *a = t.a, *b = t.b;
@@ -83,7 +84,8 @@ template <class T, int kRows, int kVectors> void run_flat_tile(const Tile<T>& t)
 
 template <class T, int kRows, int kVectors> void run_last_tile(Tile<T> t) { run_tile<T, kRows, kVectors>(t); }
 
-// All rows: tiles as high as registers allow, and the last two of one height, as a low one would wait for its additions.
+// Computes all rows, in tiles that are as high as registers allow. The last two tiles have about the same height, because a low
+// tile would wait for the latency of its additions.
 template <class T, int kVectors, size_t... kRows>
 void run_rows(Tile<T> t, int64_t rows, std::index_sequence<kRows...>) {
   constexpr int64_t kMost = sizeof...(kRows);
@@ -106,7 +108,7 @@ template <class T, int kVectors> void run_panel(const Tile<T>& t, int64_t rows, 
   else run_flat_tile<T, 1, kVectors>(t);
 }
 
-// The columns of b from `first` on, as vectors one after the other; zeros in those beyond the last column.
+// Packs the columns of b from `first` on into consecutive vectors, with zeros for columns beyond the last.
 template <class T, int kVectors> void pack(int64_t n, int64_t k, const Matrix& b, int64_t first, T* to) {
   constexpr int64_t kPanel = kVectors * kWidth<T>;
   const T* from = reinterpret_cast<const T*>(b.data) + first * (b.transposed ? b.ld : 1);
@@ -118,7 +120,7 @@ template <class T, int kVectors> void pack(int64_t n, int64_t k, const Matrix& b
   }
 }
 
-// Panels of columns times blocks of rows, in parallel; the bits are the same however they are dealt out.
+// Computes panels of columns times blocks of rows, in parallel. The bits do not depend on the distribution over threads.
 template <class T, int kVectors>
 void run_panels(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, const T* bias, T* out, int64_t ldc,
                 bool add) {
@@ -159,13 +161,13 @@ void run(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, cons
   else run_panels<T, 1>(m, n, k, a, b, bias, out, ldc, add);
 }
 
-// out (m, 2) + bias, from its two columns.
+// Writes out (m, 2) from its two columns, and adds the bias if there is one.
 template <class T> void write_pairs(int64_t m, const T* columns, const T* bias, T* out) {
   const T first = bias ? bias[0] : T(0), second = bias ? bias[1] : T(0);
   for (int64_t i = 0; i < m; ++i) out[2 * i] = columns[i] + first, out[2 * i + 1] = columns[m + i] + second;
 }
 
-// out^T = b^T a^T, turned on its way to its place.
+// Computes out^T = b^T a^T, and transposes it into out.
 template <class T>
 void run_turned(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, const T* bias, T* out, bool add) {
   Scratch scratch;
@@ -189,13 +191,13 @@ void run_turned(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& 
   }
 }
 
-// About how many vectors are multiplied, or turned to become rows of vectors.
+// Returns roughly the number of vectors that are multiplied or packed.
 template <class T> int64_t effort(int64_t m, int64_t n, int64_t k, const Matrix& b) {
   const int64_t vectors = (n + kWidth<T> - 1) / kWidth<T>;
   return m * k * vectors + (b.transposed || n % kWidth<T> ? 4 * k * vectors : 0);
 }
 
-// Where both factors hold what is added up side by side, and one has few rows, to turn the other is most of the work.
+// True if both factors are contiguous along k and one of them has few rows: packing the other would be most of the work.
 bool adds_along_rows(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b) {
   return (k > 32 && ((m <= 8 && b.transposed) || (n <= 8 && !a.transposed))) ||
          (k > 64 && n <= 12 && !a.transposed && b.transposed);
@@ -209,7 +211,7 @@ template <class T> Way way_for(int64_t m, int64_t n, int64_t k, const Matrix& a,
 
 template <class T> int64_t whole_vectors(int64_t n) { return (n + kWidth<T> - 1) / kWidth<T> * kWidth<T>; }
 
-// Whole vectors; and sums in parts.
+// Returns the work of tiles, which includes the padding of vectors and the additions of partial sums.
 template <class T> Counts work_of_tiles(int64_t m, int64_t n, int64_t k) {
   Counts work;
   work.fmas = m * whole_vectors<T>(n) * k;
@@ -234,7 +236,7 @@ bool small_product_work(int64_t m, int64_t n, int64_t k, const Matrix& a, const 
   const Way way = way_for<T>(m, n, k, a, b);
   if (way == Way::none) return false;
   work = way == Way::turned ? work_of_tiles<T>(n, m, k) : work_of_tiles<T>(m, n, k);
-  if (way == Way::turned && n == 2) work.adds += 2 * m;  // a bias of 0 where there is none
+  if (way == Way::turned && n == 2) work.adds += 2 * m;  // write_pairs adds 0 if there is no bias
   else if (bias) work.adds += m * whole_vectors<T>(n);
   return true;
 }

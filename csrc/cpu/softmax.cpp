@@ -1,4 +1,4 @@
-// softmax, log_softmax, logsumexp, and their pullbacks.
+// The kernels of softmax, log_softmax and logsumexp, and of their pullbacks.
 #include <cmath>
 
 #include "cpu/lane_rows.h"
@@ -7,7 +7,7 @@
 namespace pb::cpu {
 namespace {
 
-// A row of the output from the same row of each input.
+// Computes each row of the output from the same row of each input.
 template <class F, size_t... K> void walk(const Launch& launch, const View& x, std::index_sequence<K...>) {
   visit_row(x, [&](auto tag) {
     using C = decltype(tag);
@@ -24,11 +24,11 @@ template <class F, size_t... K> void walk(const Launch& launch, const View& x, s
   });
 }
 
-// x, the operand that has the rows, is the last input of softmax and its like, and the middle one of three.
+// Runs softmax or one of its relatives. x, the operand that has the rows, is the last input, or the middle one of three.
 template <class F, int kInputs> void run(const Launch& launch) {
   const View& x = launch.in(kInputs == 3 ? 1 : kInputs - 1);
   if (row_length(x) > 0) return walk<F>(launch, x, std::make_index_sequence<kInputs>());
-  const View& out = launch.out();  // of empty rows: nothing, or -inf for each
+  const View& out = launch.out();  // for empty rows logsumexp is -inf, and the other outputs are empty
   const double nothing = -INFINITY;
   for (int64_t k = 0; k < out.size(); ++k)
     store(Compute::f64, out.dtype, &nothing, 1, out.data + k * item_size(out.dtype), item_size(out.dtype));
@@ -39,7 +39,8 @@ template <class F, int kInputs> void run(const Launch& launch) {
 
 namespace pb::kernels {
 
-// Of rows side by side there are as many as lanes, and all elements are changed where one is.
+// If each lane processes one row, the number of rows is rounded up to whole vectors, and a change of one element per row computes
+// all elements.
 Walks walks_of(const Launch&, const View& x) {
   const int64_t n = row_length(x), rows = row_count(x);
   if (!cpu::uses_lanes(x)) return {{{rows, n, n - 1}, {}}, rows};

@@ -1,4 +1,4 @@
-// Sorts: rows in parallel, each by radix where it is long, by comparison where it is short.
+// Sorts rows in parallel: long rows by radix, short rows by comparison.
 #include "families/sort.h"
 
 #include <algorithm>
@@ -14,13 +14,15 @@ namespace {
 
 using cpu::parallel_for, cpu::Scratch, cpu::assign;
 
-// Below so many elements, the passes over the counts, one for each byte of a key, cost more than comparing.
+// The shortest row that is sorted by radix. For shorter rows the passes over the counts, one per byte of a key, cost more than
+// comparisons.
 template <class U> constexpr int64_t kRadixFrom = 24 * sizeof(U);
-constexpr int64_t kPick = 128;    // elements that a selection looks at together
-constexpr int64_t kGrain = 4096;  // elements of a thread's share: at least 10 us
+constexpr int64_t kPick = 128;    // elements that a selection compares with the limit at a time
+constexpr int64_t kGrain = 4096;  // the fewest elements per thread: at least 10 us
 
-// Sorts by key(item) from the least significant byte on; equal keys stay in order. Uses a and b, returns the one that holds the
-// result. The row is copied to b while it is counted: other threads may write it, and places must be those of what was counted.
+// Sorts by key(item), from the least significant byte on; equal keys stay in order. It uses the buffers a and b, and returns the
+// one that holds the result. The row is copied to b while it is counted, because other threads may write to the row, and the
+// positions must fit the keys that were counted.
 template <class Item, class Key>
 const Item* radix_sort(const Item* row, Item* a, Item* b, int64_t n, Key key) {
   using U = decltype(key(*row));
@@ -33,7 +35,7 @@ const Item* radix_sort(const Item* row, Item* a, Item* b, int64_t n, Key key) {
     for (int d = 0; d < kDigits; ++d) ++starts[d][uint8_t(k >> (8 * d))];
   }
   for (int d = 0; d < kDigits; ++d) {
-    if (starts[d][uint8_t(key(source[0]) >> (8 * d))] == n) continue;  // this byte is the same everywhere
+    if (starts[d][uint8_t(key(source[0]) >> (8 * d))] == n) continue;  // all keys have the same byte
     uint32_t start = 0;
     for (uint32_t& count : starts[d]) start += std::exchange(count, start);
     for (int64_t i = 0; i < n; ++i) a[starts[d][uint8_t(key(source[i]) >> (8 * d))]++] = source[i];
@@ -43,7 +45,7 @@ const Item* radix_sort(const Item* row, Item* a, Item* b, int64_t n, Key key) {
   return source;
 }
 
-// The row with its positions, in order. `items` has room for 2 n.
+// Returns the row's keys with their positions, sorted. `items` has room for 2 n items.
 template <class U> const Keyed<U>* sorted_items(const U* x, int64_t n, const Order<U>& order, Keyed<U>* items) {
   for (int64_t i = 0; i < n; ++i) items[i] = {order.key(x[i]), uint64_t(i)};
   if (n >= kRadixFrom<U>) return radix_sort(items, items + n, items, n, [](const Keyed<U>& item) { return item.key(); });
@@ -66,7 +68,8 @@ template <class U> void sort_row(const U* x, int64_t n, U* y, const Order<U>& or
   for (int64_t i = 0; i < n; ++i) y[i] = x[sorted[i].position()];
 }
 
-// The first k of the row. Most elements lose against the k-th best so far, a block at a time.
+// Selects the first k items of the row, in order. Most blocks are skipped, because all of their keys come after the k-th best so
+// far.
 template <class U> void select_first(const U* x, int64_t n, int64_t k, const Order<U>& order, Keyed<U>* items) {
   const int64_t room = 2 * k + kPick;
   int64_t count = 0;
@@ -94,7 +97,7 @@ void first_of_row(const U* x, int64_t n, int64_t* y, int64_t k, const Order<U>& 
   for (int64_t i = 0; i < k; ++i) y[i] = first[i].position();
 }
 
-// The view with the axis moved to the end.
+// Returns the view with the axis moved to the end.
 View rows_of(View v, int axis) {
   for (int d = axis; d + 1 < v.ndim; ++d) std::swap(v.shape[d], v.shape[d + 1]), std::swap(v.stride[d], v.stride[d + 1]);
   return v;
@@ -108,7 +111,7 @@ View contiguous_like(const View& like, Scratch& scratch) {
   return v;
 }
 
-// Calls row(x, n, y, order, items) for each row of x along the axis; rows that are not in one piece are moved first.
+// Calls row(x, n, y, order, items) for each row of x along the axis. Rows that are not contiguous are copied first.
 template <class Y, class F> void for_rows(const Launch& launch, const F& row) {
   const int axis = int(launch.ints[0]);
   const bool descending = launch.ints[1];

@@ -1,4 +1,4 @@
-// Staging of strided and converted operands: see stream.h.
+// The implementation of stream.h: loads, stores and conversions of strided elements.
 #include "cpu/stream.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ template <class C, class T> inline C widen(T x) { return C(acc_t<T>(x)); }
 template <class C> inline C widen(bool x) { return C(x); }
 
 template <class C, class T> void load_as(const char* src, int64_t stride, int64_t n, C* dst) {
-  if constexpr (std::is_same_v<T, bool>) {  // memory that others can write may hold more than 0 and 1
+  if constexpr (std::is_same_v<T, bool>) {  // memory that other libraries write may hold other bytes than 0 and 1
     const uint8_t* p = reinterpret_cast<const uint8_t*>(src);
     for (int64_t i = 0; i < n; ++i) dst[i] = C(p[i * stride] != 0);
     return;

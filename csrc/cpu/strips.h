@@ -1,4 +1,4 @@
-// Strips of a matrix that are turned: what lay along its rows then lies in vectors.
+// Transposes strips of a matrix: each column of a strip becomes one vector.
 #pragma once
 #include <algorithm>
 
@@ -6,7 +6,8 @@
 
 namespace pb::cpu {
 
-// put(l, column l) for each column of from (rows, columns), as a vector: rows <= its width, and zeros where there are none.
+// Calls put(l, v) for each column l of from (rows, columns). The vector v holds the column, and zeros after it; `rows` is at most
+// its width.
 template <class T, class Put>
 inline void turn_strip(int64_t rows, int64_t columns, const T* from, int64_t ld, const Put& put) {
   Vector<T> square[kWidth<T>];
@@ -24,7 +25,7 @@ inline void turn_strip(int64_t rows, int64_t columns, const T* from, int64_t ld,
   }
 }
 
-// The same, into the rows of `to`.
+// Transposes a strip into the rows of `to`.
 template <class T>
 void turn_strip(int64_t rows, int64_t columns, const T* from, int64_t ld, T* to, int64_t ld_to) {
   turn_strip(rows, columns, from, ld,

@@ -1,4 +1,4 @@
-// What products do with the sums of a tile, which lie in vector registers.
+// Writes the sums of a tile of a product, which are in vector registers, to memory.
 #pragma once
 #include <algorithm>
 
@@ -6,8 +6,8 @@
 
 namespace pb::cpu {
 
-// Writes the first `rows` rows and `columns` columns to out, whose rows are `ldc` apart: plus what is there, if `add`; plus the
-// bias of each column, unless it is null.
+// Writes the first `rows` rows and `columns` columns to out, whose rows are `ldc` elements apart. Adds the content of out if `add`,
+// and the bias of each column unless `bias` is null.
 template <class T, int kRows, int kVectors>
 inline __attribute__((always_inline)) void write_tile(Vector<T> (&sum)[kRows][kVectors], T* out, int64_t ldc, int64_t rows,
                                                       int64_t columns, const T* bias, bool add) {

@@ -1,4 +1,5 @@
-// Updates all tensors of an optimizer in blocks: the deltas of a block are computed into the first-level cache, then applied.
+// Updates all tensors of an optimizer in blocks. The deltas of a block are computed into a buffer in the L1 cache, and then
+// applied.
 #include "cpu/update.h"
 
 #include <algorithm>
@@ -35,8 +36,8 @@ int64_t total_size(const View* gradients, int64_t entries) {
   return total;
 }
 
-// Adds the changes to the weights. A change is rounded to the dtype of its weight first, so that before + delta = after holds bit for
-// bit.
+// Adds the changes to the weights. A change is rounded to the dtype of its weight first, so that before + delta = after holds bit
+// for bit.
 template <class T> void apply(int64_t n, const acc_t<T>* change, T* __restrict p, T* __restrict delta) {
   if (!delta) {
     for (int64_t i = 0; i < n; ++i) p[i] = T(acc_t<T>(p[i]) + acc_t<T>(T(change[i])));

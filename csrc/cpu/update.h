@@ -23,7 +23,7 @@ template <class U, class A> void build_element(const Setting* control, const Set
   new (element) Element(control, hyper);
 }
 
-// Slots are separate arguments, because a compiler believes __restrict of a parameter, and not of an array's element.
+// Slots are separate arguments, because compilers use __restrict of a parameter but ignore it for elements of an array.
 template <class Element, class A, class... Slots>
 void update_elements(int64_t n, Element f, const A* __restrict p, const A* __restrict g, A* __restrict delta,
                      Slots* __restrict... slots) {

@@ -1,4 +1,4 @@
-// Vectors of numbers: to and from memory, and squares of them turned.
+// Loads, stores and transposes vectors of numbers.
 #pragma once
 #include <cstring>
 
@@ -15,7 +15,7 @@ template <class T> inline __attribute__((always_inline)) void store_vector(T* to
   std::memcpy(to, &v, sizeof v);
 }
 
-// The first `count` numbers, and zeros.
+// Returns the first `count` numbers, followed by zeros.
 template <class T> inline __attribute__((always_inline)) Vector<T> load_part(const T* from, int64_t count) {
 #if defined(__AVX512F__)
   if constexpr (sizeof(T) == 4) return _mm512_maskz_loadu_ps(__mmask16((1u << count) - 1), from);
@@ -26,7 +26,7 @@ template <class T> inline __attribute__((always_inline)) Vector<T> load_part(con
   return load_vector(all);
 #endif
 }
-// The first `count` numbers of v.
+// Stores the first `count` numbers of v.
 template <class T> inline __attribute__((always_inline)) void store_part(T* to, Vector<T> v, int64_t count) {
 #if defined(__AVX512F__)
   if constexpr (sizeof(T) == 4) _mm512_mask_storeu_ps(to, __mmask16((1u << count) - 1), v);
@@ -36,7 +36,7 @@ template <class T> inline __attribute__((always_inline)) void store_part(T* to, 
 #endif
 }
 
-// The rows of a square become its columns: a perfect shuffle, as often as it takes to halve the width to one.
+// Transposes a square of vectors by perfect shuffles, log2(width) times.
 template <class T> inline __attribute__((always_inline)) void turn_square(Vector<T> (&v)[kWidth<T>]) {
   constexpr int kHalf = kWidth<T> / 2;
 #pragma GCC unroll 4

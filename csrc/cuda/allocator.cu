@@ -1,9 +1,10 @@
-// The device's memory. Blocks are kept when they are released, and handed out again at once: everything runs on one stream, so the
-// work of a block's last owner is done before that of the next. Memory that another library may still be using on its own stream is
-// not released here before that stream has passed (python/pullback/tensors/leases.py).
+// Allocates the device's memory. A released block is kept and can be handed out again at once: everything runs on one stream, so
+// the work of the block's previous owner is done before the work of the next one begins. Memory that another library may still be
+// using on a different stream is released here only after that stream has passed the last use (python/pullback/tensors/leases.py).
 //
-// The cache holds PULLBACK_CUDA_CACHE_BYTES at most. By default that is 256 MiB more than was ever in use at once: a program whose
-// steps are alike never comes near it, and one whose shapes keep changing does not fill the device with sizes that it no longer uses.
+// The cache holds at most PULLBACK_CUDA_CACHE_BYTES. The default limit is 256 MiB more than the peak of the memory in use. A
+// program whose steps are alike never comes near that limit, and a program whose shapes keep changing does not fill the device with
+// blocks of sizes it no longer uses.
 #include <pthread.h>
 
 #include <atomic>
@@ -22,12 +23,13 @@ namespace {
 constexpr size_t kAlign = 512;
 constexpr size_t kSpare = size_t{256} << 20;
 #if defined(__CUDACC__)
-constexpr int64_t kDefaultLimit = -1;  // follows the peak
+constexpr int64_t kDefaultLimit = -1;  // the limit follows the peak
 #else
-constexpr int64_t kDefaultLimit = 0;  // the simulator fills fresh memory with NaN, and watches the ends of blocks
+// The simulator caches nothing, because it fills fresh memory with NaN and checks the ends of blocks.
+constexpr int64_t kDefaultLimit = 0;
 #endif
 
-// Bytes that the cache may hold; -1 if that follows the peak.
+// Returns the number of bytes that the cache may hold, or -1 if the limit follows the peak.
 int64_t fixed_limit() {
   static const int64_t limit = [] {
     const char* text = std::getenv("PULLBACK_CUDA_CACHE_BYTES");
@@ -39,7 +41,8 @@ int64_t fixed_limit() {
 }
 bool keeps() { return fixed_limit() != 0; }
 
-// Sizes of one in eight: at most 12.5 % more than was asked for.
+// Rounds a size up to a multiple of 512 bytes, and a size of more than 8 KiB to a multiple of a larger power of two. Blocks of more
+// than 4 KiB are at most 12.5 % larger than requested.
 size_t rounded(size_t bytes) {
   size_t step = kAlign;
   while (step * 16 < bytes) step *= 2;
@@ -49,7 +52,7 @@ size_t rounded(size_t bytes) {
 struct Pool {
   struct Shelf {  // free blocks of one size
     std::vector<void*> blocks;
-    uint64_t used = 0;  // when a block last came or went, on the pool's clock
+    uint64_t used = 0;  // time on the pool's clock at which a block was last taken or put back
   };
   std::map<size_t, Shelf> shelves;
   uint64_t clock = 0;
@@ -75,9 +78,9 @@ struct Pool {
     shelf.blocks.push_back(data);
     shelf.used = ++clock;
     cached += size;
-    if (cached > limit()) shrink(limit() / 4 * 3);  // to below the limit: each cudaFree waits for the device
+    if (cached > limit()) shrink(limit() / 4 * 3);  // shrinks well below the limit, because each cudaFree waits for the device
   }
-  // Frees blocks of the sizes that were not used for the longest time, until at most `most` bytes are cached.
+  // Frees blocks, those of the least recently used sizes first, until at most `most` bytes are cached.
   void shrink(size_t most) {
     while (cached > most) {
       auto oldest = shelves.end();
@@ -95,7 +98,8 @@ struct Pools {
   std::mutex mutex;
   Pool of[kMaxDevices];
 };
-// Never destroyed: arrays may be released while the process ends. A child must not find the lock taken.
+// The pools are never destroyed, because arrays may be released while the process ends. The fork handlers hold the lock across a
+// fork, so that a child never inherits it locked by another thread.
 Pools& pools() {
   static Pools* const all = [] {
     static Pools* made = new Pools;
@@ -126,7 +130,8 @@ std::string in_mebibytes(size_t bytes) {
 void* fresh(size_t bytes) {
   const BesideCaptures allowed;
   void* data = nullptr;
-  const bool waits = keeps() || GraphMemory::current;  // a graph that is being captured has no place for the allocation
+  // CudaMallocAsync would make the allocation part of the graph that is being captured.
+  const bool waits = keeps() || GraphMemory::current;
   const cudaError_t error = waits ? cudaMalloc(&data, bytes) : cudaMallocAsync(&data, bytes, stream());
   if (error == cudaSuccess) return data;
   (void)cudaGetLastError();
@@ -134,11 +139,11 @@ void* fresh(size_t bytes) {
   return nullptr;
 }
 
-// Gives back pullback's cache first, and then the memory that other libraries keep for later, such as CuPy's pool.
+// Frees pullback's cache first, and then memory that other libraries keep for later, such as CuPy's pool.
 void* fresh_after_making_room(size_t bytes) {
   (void)trim();
   if (void* data = fresh(bytes)) return data;
-  // Releasing waits for the device, which would end a capture of this thread.
+  // A release by another library waits for the device, which would end a capture on this thread.
   if (void (*release)() = GraphMemory::current ? nullptr : release_elsewhere.load()) {
     release();
     (void)trim();
@@ -203,7 +208,7 @@ using namespace cuda;
 
 Allocation allocate(size_t bytes, Holder holder) {
   const size_t size = keeps() ? rounded(bytes) : (bytes ? bytes : 1);
-  (void)stream();  // the device is ready, and current
+  (void)stream();  // makes the device ready and current
   Pool& pool = own_pool();
   const auto block = [&](void* data) { return Allocation{data, size, current_device(), holder}; };
   {
@@ -213,7 +218,7 @@ Allocation allocate(size_t bytes, Holder holder) {
       return block(data);
     }
   }
-  void* data = fresh(size);  // without the lock: what other libraries release may come back here
+  void* data = fresh(size);  // called without the lock, because memory that other libraries release may come back to this pool
   if (!data) data = fresh_after_making_room(size);
   if (!data) no_room(bytes);
   const std::lock_guard<std::mutex> lock(pools().mutex);
@@ -222,7 +227,7 @@ Allocation allocate(size_t bytes, Holder holder) {
 }
 
 void release(const Allocation& block) noexcept {
-  if (!block.data || !usable()) return;  // a forked child has no use for its parent's memory
+  if (!block.data || !usable()) return;  // a forked child cannot use its parent's device memory
   const std::lock_guard<std::mutex> lock(pools().mutex);
   Pool& pool = pools().of[block.device];
   pool.live -= block.bytes, pool.of[int(block.holder)] -= block.bytes;
@@ -232,7 +237,7 @@ void release(const Allocation& block) noexcept {
 #if !defined(__CUDACC__)
     return (void)cudaFreeAsync(block.data, stream());
 #endif
-  } catch (const std::exception&) {  // no room to remember it: then not
+  } catch (const std::exception&) {  // the pool has no host memory to record the block, so it is freed below
   }
   (void)cudaFree(block.data);
 }

@@ -1,5 +1,5 @@
-// Positions of the largest or smallest elements along an axis. The answer does not depend on who looks at what: of equals the
-// first wins, so pieces may be compared in any order.
+// Positions of the largest or smallest elements along an axis. Of equal elements the first one wins, so the result does not depend
+// on the order in which pieces are compared.
 #include "cuda/reduce_matrix.cuh"
 #include "families/reduce.h"
 
@@ -7,21 +7,21 @@ namespace pb::cuda {
 namespace {
 
 constexpr int kWarps = int(kThreads / kWarp);
-constexpr int64_t kLongRow = 1024;     // rows that a warp does not look at alone
-constexpr int64_t kMostPieces = 256;   // of a column
-constexpr int64_t kPiece = 8 * 1024;   // rows of a block of threads at least, where rows are neighbours
-constexpr int64_t kAcrossPiece = 512;  // where columns are
-constexpr int64_t kNeighbours = 8;     // columns that are enough for a thread each
+constexpr int64_t kLongRow = 1024;     // the most rows of a column that a single warp searches
+constexpr int64_t kMostPieces = 256;   // the largest number of pieces of a column
+constexpr int64_t kPiece = 8 * 1024;   // the fewest rows per block if neighbouring rows lie closest together
+constexpr int64_t kAcrossPiece = 512;  // the fewest rows per block if neighbouring columns lie closest together
+constexpr int64_t kNeighbours = 8;     // from this many neighbouring columns on, each column gets a thread
 
-// The operand as columns of `rows` elements: those of one outer position are `width` neighbours in order.
+// The operand as columns of `rows` elements each. The `width` columns that belong to one outer position are numbered consecutively.
 struct Search {
   const char* data;
   DType dtype;
   Axes outer, inner;
   int64_t columns, rows, width, stride;
-  int64_t piece, pieces = 1;  // rows of a block of threads; 0: a warp takes a whole column
+  int64_t piece, pieces = 1;  // rows per block; 0: each warp takes a whole column
   int64_t* out;
-  void* values = nullptr;  // of the best of each piece
+  void* values = nullptr;  // the best value of each piece
   int64_t* places = nullptr;
   unsigned* tickets = nullptr;
   int64_t first_unit = 0;
@@ -32,19 +32,19 @@ struct Search {
   }
 };
 
-// The best element so far and where it is; -1 before the first.
+// The best element so far and its position, which is -1 before the first element.
 template <class R, class C> struct Best {
   C value{};
   int64_t at = -1;
 
-  __device__ void take(C x, int64_t i) {  // in order
+  __device__ void take(C x, int64_t i) {  // elements must come in order of i
     if (at < 0 || R::better(x, value)) value = x, at = i;
   }
   __device__ void merge(C x, int64_t i) {
     if (i < 0) return;
     if (at < 0 || R::better(x, value) || (i < at && !R::better(value, x))) value = x, at = i;
   }
-  // Lane 0 ends with the best of the warp.
+  // Leaves the best element of the warp in lane 0.
   __device__ void merge_warp() {
 #pragma unroll
     for (int half = int(kWarp) / 2; half > 0; half /= 2) {
@@ -52,7 +52,7 @@ template <class R, class C> struct Best {
       merge(x, shuffle_xor(at, half));
     }
   }
-  // Thread 0 ends with the best of the block, of which all threads call this.
+  // Leaves the best element of the block in thread 0. All threads of the block must call it.
   __device__ void merge_block() {
     __shared__ C values[kWarps];
     __shared__ int64_t places[kWarps];
@@ -63,7 +63,7 @@ template <class R, class C> struct Best {
     if (threadIdx.x == 0)
       for (int k = 1; k < kWarps; ++k) merge(values[k], places[k]);
   }
-  // Rows begin, begin + step, ... below end.
+  // Takes the elements of rows begin, begin + step, ... below `end`.
   __device__ void look(const Search& s, const char* column, int64_t begin, int64_t end, int64_t step) {
     constexpr int kBatch = std::is_same_v<C, int64_t> ? 4 : 8;
     for (int64_t row = begin; row < end; row += kBatch * step) {
@@ -81,7 +81,7 @@ template <class R, class C> struct Best {
   }
 };
 
-// Rows are neighbours: a warp a column, or a block a piece of one.
+// For operands whose neighbouring rows lie closest together: one warp per column, or one block per piece of a column.
 template <class R, class C> __global__ void __launch_bounds__(kThreads, 3) search_along(const __grid_constant__ Search s) {
   Best<R, C> best;
   if (s.piece == 0) {
@@ -108,7 +108,8 @@ template <class R, class C> __global__ void __launch_bounds__(kThreads, 3) searc
   if (threadIdx.x == 0) s.out[i] = best.at;
 }
 
-// Columns are neighbours: a lane each, and eight warps share the rows of a piece.
+// For operands whose neighbouring columns lie closest together: each lane takes one column, and eight warps share the rows of a
+// piece.
 template <class R, class C> __global__ void __launch_bounds__(kThreads, 3) search_across(const __grid_constant__ Search s) {
   __shared__ C side_values[kWarps][kWarp];
   __shared__ int64_t side_places[kWarps][kWarp];
@@ -180,7 +181,7 @@ void arg_reduce(const Launch& launch) {
                  0,
                  1,
                  launch.out().as<int64_t>()};
-  // Those that lie closest together are the neighbours of a warp.
+  // A warp reads along whichever direction has the smaller stride.
   const View& last = inner.ndim > 0 ? inner : outer;
   const bool across = last.ndim > 0 && last.shape[last.ndim - 1] >= cuda::kNeighbours &&
                       std::abs(last.stride[last.ndim - 1]) < std::abs(s.stride);

@@ -1,11 +1,11 @@
-// Copies from global to shared memory that no register waits for (sm_80; before that they are loads and stores).
-// __pipeline_commit and __pipeline_wait_prior group and await them.
+// Asynchronous copies from global to shared memory, which do not pass through registers (sm_80 and later; on older devices they are
+// loads and stores). __pipeline_commit and __pipeline_wait_prior group and await them.
 #pragma once
 #include "cuda/runtime.h"
 
 namespace pb::cuda {
 
-// kBytes (4, 8 or 16, and aligned so) are copied, or zeros written where there is nothing to copy: then `from` is not read.
+// Copies kBytes (4, 8 or 16, with the same alignment). If `exists` is false, writes zeros and does not read `from`.
 template <int kBytes> __device__ __forceinline__ void copy_async(void* to, const void* from, bool exists) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   const auto shared = unsigned(__cvta_generic_to_shared(to));

@@ -6,13 +6,13 @@
 
 namespace pb::cuda {
 
-// Where the elements of row r lie: row(r) + i * stride.
+// The rows of an operand along an axis: element i of row r lies at row(r) + i * stride.
 struct AxisRows {
   char* data;
   int64_t stride;
   Walk<1> outer;
 
-  // outer: the view without its axis, whose stride is `along`.
+  // outer: the view without the axis. along: the stride of the axis.
   AxisRows(const View& outer, int64_t along) : data(outer.data), stride(along), outer(&outer) {}
   __device__ char* row(int64_t r) const {
     int64_t offset[1];
@@ -21,7 +21,7 @@ struct AxisRows {
   }
 };
 
-// Takes the axis out of the view and returns its stride.
+// Removes the axis from the view and returns the axis's stride.
 inline int64_t take_axis(View& v, int axis) {
   const int64_t stride = v.stride[axis];
   --v.ndim;

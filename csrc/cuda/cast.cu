@@ -1,4 +1,4 @@
-// Copies between dtypes: four elements of a thread where both sides are contiguous, else one.
+// Copies between dtypes: each thread converts four elements if both sides are contiguous and aligned to packs of four, else one.
 #include "cuda/cast.cuh"
 
 #include "cuda/operand.cuh"
@@ -7,14 +7,14 @@
 namespace pb::cuda {
 namespace {
 
-// x as an element of type T. float64 is rounded once on its way to half precision.
+// Returns x as an element of type T. A float64 becomes half precision with a single rounding.
 template <class T, class C> __device__ inline T narrow(C x) {
   if constexpr (std::is_same_v<C, double> && (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>))
     return T(m::narrow_to_odd(x));
   else return m::narrow<T>(x);
 }
 
-// Calls f(Tag<T>{}) for those types that are computed with as C.
+// Calls f(Tag<T>{}) for the element type T of `dtype`, which must be one of the types that are computed with as C.
 template <class C, class F> __device__ inline void visit_storage(DType dtype, F&& f) {
   if constexpr (std::is_same_v<C, float>) {
     if (dtype == DType::f32) return f(Tag<float>{});

@@ -4,7 +4,7 @@
 
 namespace pb::cuda {
 
-// Writes the elements of `in` into `out`, of the same shape and another dtype, with the conversions of the CPU.
+// Writes the elements of `in` to `out`, which has the same shape and a different dtype. Values are converted as on the CPU.
 void assign_cast(View out, View in);
 
 }  // namespace pb::cuda

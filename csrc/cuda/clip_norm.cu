@@ -1,4 +1,4 @@
-// The joint norm of all gradients, and what the host writes into the control block.
+// Computes the joint norm of all gradients, and writes numbers of the host to the control block.
 #include <algorithm>
 
 #include "cuda/fold.cuh"
@@ -17,8 +17,8 @@ constexpr int kFewNorms = 32, kManyNorms = 512;
 
 template <int kMax> struct NormJob {
   double *control, *partial;
-  uint32_t before = 0;         // partial sums of earlier launches
-  unsigned* ticket = nullptr;  // the last block folds them all; null: there are launches to come
+  uint32_t before = 0;         // the number of partial sums that earlier launches of the job have written
+  unsigned* ticket = nullptr;  // set for the last launch only, whose last block adds up all partial sums
   int64_t chunk;
   double most;
   Chunks<kMax> chunks;
@@ -30,7 +30,7 @@ struct Add {
   static __device__ double combine(double a, double b) { return a + b; }
 };
 
-// This thread's part of the sum of squares, in double as on the CPU.
+// Returns this thread's part of the sum of squares, in double precision as on the CPU.
 template <class A> __device__ double sum_of_squares(const NormRun& run, int64_t begin, int64_t end) {
   double sum = 0;
   if (run.packs) {
@@ -51,7 +51,8 @@ template <class A> __device__ double sum_of_squares(const NormRun& run, int64_t 
   return sum;
 }
 
-// A block sums the squares of a chunk, the last one all sums: in an order that depends on the sizes of the tensors only.
+// Each block sums the squares of one chunk, and the last block to arrive adds up all these sums. The order of the additions depends
+// only on the sizes of the tensors.
 template <int kMax> __global__ void __launch_bounds__(kThreads) norm_kernel(const __grid_constant__ NormJob<kMax> job) {
   double sum = 0;
   if (blockIdx.x < job.chunks.first[job.chunks.entries]) {
@@ -71,13 +72,14 @@ template <int kMax> __global__ void __launch_bounds__(kThreads) norm_kernel(cons
   if (threadIdx.x == 0) clip_to_norm(job.control, m::sqrt(sum), job.most);
 }
 
-// Elements of a block: more where there are very many, so that the last block has few sums to add.
+// Returns the number of elements per block. Blocks of very large gradients take more, so that the last block has at most about
+// kBlocks sums to add.
 int64_t chunk_for(int64_t elements) {
   constexpr int64_t kElements = 32 * kThreads, kBlocks = 4096;
   return kElements * std::max<int64_t>(1, (elements + kElements * kBlocks - 1) / (kElements * kBlocks));
 }
 
-// What a launch works on. chunk: elements of a block.
+// The work of a launch. chunk: elements per block.
 struct Extent {
   int64_t chunk, chunks = 0;
   int entries = 0;
@@ -139,8 +141,8 @@ void clip_norm(const Launch& launch) {
   else cuda::clip_norm<cuda::kFewNorms>(launch, extent.chunk, extent.chunks);
 }
 
-// Packs are squared whole. All threads of a block fold their sums, by halves: eight additions each; the last block adds up those
-// of all blocks first, folds again, and adds 1e-6.
+// Packs are squared whole, including the padding of the last one. In each block all threads reduce their sums by halves, which
+// takes eight additions per thread. The last block first adds up the sums of all blocks, then reduces again, and adds 1e-6.
 void executed_clip_norm(const Launch& launch, Counts& work) {
   static_assert(cuda::kThreads == 256);
   constexpr int64_t kFold = 8 * int64_t{cuda::kThreads};

@@ -1,20 +1,21 @@
-// What a linear layer does to rows beside its products: an activation's pullback with the sum of each column, bias and activation.
+// The row operations of a linear layer other than its products: the pullback of an activation together with column sums, and bias
+// and activation.
 #include "cuda/copy.cuh"
 #include "cuda/gemm.cuh"
 
 namespace pb::cuda {
 namespace {
 
-constexpr int kAcross = 32, kDown = 8;  // threads of a block: columns, and rows at a time
-constexpr int64_t kRows = 256;          // of a block, at least
-constexpr int64_t kMostChunks = 1024;   // of rows
+constexpr int kAcross = 32, kDown = 8;  // threads of a block: the number of columns, and of rows processed at once
+constexpr int64_t kRows = 256;          // the smallest number of rows per block
+constexpr int64_t kMostChunks = 1024;   // the largest number of chunks that the rows are cut into
 
 struct Columns {
   DType dtype;
   int size;
-  int64_t rows, n, chunk;  // rows of a block
+  int64_t rows, n, chunk;  // chunk: rows per block
   unsigned chunks;
-  Factor g, y;  // outer: rows
+  Factor g, y;  // the outer axis is the rows
   int activation;
   char *gz, *sums;
   void* partial;
@@ -59,14 +60,14 @@ struct Rows {
   DType dtype;
   int size;
   int64_t elements;
-  Ratio rows;  // of a position to the length of a row
+  Ratio rows;  // divides the position of an element by the row length
   char* x;
   const char* bias;
   int64_t bias_step;
   int activation;
 };
 
-// kCount neighbours a thread; a row's length is a multiple of it.
+// Each thread processes kCount consecutive elements. The row length is a multiple of kCount.
 template <class C, int kCount> __global__ void __launch_bounds__(kThreads) finish_elements(const __grid_constant__ Rows r) {
   const int64_t i = kCount * (int64_t(blockIdx.x) * kThreads + threadIdx.x);
   if (i >= r.elements) return;
@@ -86,7 +87,7 @@ template <class C, int kCount> __global__ void __launch_bounds__(kThreads) finis
   else store_element<C>(r.dtype, r.x + i * r.size, x[0]);
 }
 
-// How columns and rows are cut.
+// The split of the matrix into strips of columns and chunks of rows.
 struct Strips {
   int64_t strips, chunk, chunks;
 
@@ -126,7 +127,8 @@ void pull_columns(const View& g, const View& y, int activation, char* gz, char* 
   start(kernel, dim3(unsigned(chunks * strips)), dim3(kAcross * kDown), 0, c);
 }
 
-// Each thread adds up its rows, one of them what the others leave, and the last block what all blocks leave.
+// Each thread sums its rows of a column; one thread per column adds up the block's partial sums; the last block to finish adds up
+// those of all blocks.
 Counts work_of_columns(DType dtype, int64_t rows, int64_t n, int activation, bool sums) {
   Counts work;
   if (n == 0 || (rows == 0 && !sums)) return work;

@@ -1,4 +1,4 @@
-// Arrays beside each other, and padding around one, each in one launch.
+// Concatenation and padding. Each takes one launch if the layouts of the operands allow it.
 #include "cuda/copy.cuh"
 
 namespace pb::cuda {
@@ -6,10 +6,10 @@ namespace {
 
 // ---- concatenation
 
-// A part of every row of the result. A row is what lies behind one index of the axes before.
+// One input's part of every row of the result. A row of the result spans the concatenated axis and all axes after it.
 struct Part {
   const char* data;
-  int64_t step, units, begin;  // bytes from row to row, units in a row, where they begin in the result's
+  int64_t step, units, begin;  // bytes from row to row, units per row, the unit of the result's row at which the part begins
 };
 constexpr int kMaxParts = 64;
 struct Parts {
@@ -17,7 +17,7 @@ struct Parts {
   Part part[kMaxParts];
 };
 
-// Units [begin, begin + width) of every row, which all come from these parts.
+// Writes units [begin, begin + width) of every row of the result. The parts must cover this range exactly.
 template <class U>
 __global__ void __launch_bounds__(kThreads)
     concat_units(int64_t n, U* out, int64_t row_units, int64_t begin, Ratio width, const __grid_constant__ Parts parts) {
@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(kThreads)
   out[row * row_units + at] = reinterpret_cast<const U*>(part.data + row * part.step)[at - part.begin];
 }
 
-// True where everything from the axis on is one piece, and everything before it one loop: then its rows.
+// Returns true, and the rows in `part`, if the axes from `axis` on are contiguous and the axes before it collapse into one loop.
 bool as_rows(const View& v, int axis, Part& part) {
   View before = v, after = v;
   before.ndim = axis;
@@ -75,7 +75,7 @@ void start_parts(const View& out, const Row& row, Parts& parts) {
 
 struct Padding {
   int ndim;
-  Ratio length[kMaxDims];  // of the result
+  Ratio length[kMaxDims];  // axis lengths of the result
   int64_t before[kMaxDims], inside[kMaxDims], stride[kMaxDims];
 };
 
@@ -102,7 +102,8 @@ __global__ void __launch_bounds__(kThreads)
   out[i] = within ? *reinterpret_cast<const U*>(in + offset) : value;
 }
 
-// The same padding with fewer axes: one without padding, that `in` walks through with the one before as one, is merged into it.
+// Reduces the number of axes of the padding. An axis without padding is merged into the axis before it if `in` steps through both
+// with a single stride.
 void merge_axes(View& out, View& in, int64_t* before) {
   int kept = 0;
   for (int d = 0; d < in.ndim; ++d) {

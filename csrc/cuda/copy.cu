@@ -1,4 +1,5 @@
-// Copies: packs of 16 bytes where both sides hold them in one piece, transposed planes in tiles, the rest one by one.
+// Copies between operands of one dtype: in units of up to 16 bytes where both sides are contiguous, in tiles if the copy
+// transposes, otherwise one unit per thread.
 #include "cuda/copy.cuh"
 
 #include <utility>
@@ -8,12 +9,12 @@
 namespace pb::cuda {
 namespace {
 
-constexpr int kEach = 4;                       // units of a thread
-constexpr int64_t kSpread = int64_t{1} << 18;  // fewer units than this: one of a thread, for more blocks
-constexpr unsigned kTile = 32, kTileRows = 8;  // a tile is turned by 32 by 8 threads
-constexpr int64_t kTurned = 4;                 // shorter axes are not worth it
+constexpr int kEach = 4;                       // units per thread
+constexpr int64_t kSpread = int64_t{1} << 18;  // below this number of units each thread takes one unit, so that more blocks run
+constexpr unsigned kTile = 32, kTileRows = 8;  // 32 by 8 threads transpose a tile
+constexpr int64_t kTurned = 4;                 // the shortest axis worth a tiled transposition
 
-// n units, and then `tail` bytes.
+// Copies n units, then `tail` bytes.
 template <class U, int kUnits>
 __global__ void __launch_bounds__(kThreads) copy_units(int64_t n, int tail, char* out, const char* in) {
   const int64_t first = int64_t(blockIdx.x) * (kThreads * kUnits) + threadIdx.x;
@@ -28,7 +29,7 @@ __global__ void __launch_bounds__(kThreads) copy_units(int64_t n, int tail, char
     for (int64_t i = n * int64_t(sizeof(U)), k = 0; k < tail; ++k) out[i + k] = in[i + k];
 }
 
-// The tail is of whole elements: `number` has the bits of one, of `size` bytes.
+// Fills n units, then `tail` bytes, which are whole elements. `number` holds the bits of one element of `size` bytes.
 template <class U, int kUnits>
 __global__ void __launch_bounds__(kThreads) fill_units(int64_t n, int tail, char* out, U value, uint64_t number, int size) {
   const int64_t first = int64_t(blockIdx.x) * (kThreads * kUnits) + threadIdx.x;
@@ -58,14 +59,15 @@ __global__ void __launch_bounds__(kThreads) fill_strided(uint32_t n, char* out, 
   *reinterpret_cast<U*>(out + offset[0]) = value;
 }
 
-// Planes of rows by columns: `out` holds a row in one piece, `in` a column. `planes` walks the axes before.
+// Transposes planes of `rows` by `columns` elements: the rows of `out` and the columns of `in` are contiguous. `planes` iterates
+// over the leading axes.
 struct Turn {
   uint32_t rows, columns;
-  Divider down, across;  // tiles of a plane
-  int64_t step, stride;  // from row to row of out, from column to column of in
+  Divider down, across;  // tiles per plane
+  int64_t step, stride;  // bytes from row to row of `out`, from column to column of `in`
 };
 
-// Threads take kPack neighbours: 4 bytes, where the operands are aligned to them.
+// Each thread moves kPack consecutive elements at a time: 4 bytes together if the operands are aligned to 4 bytes.
 template <class U, int kPack>
 __global__ void __launch_bounds__(kTile* kTileRows)
     turn_tiles(char* out, const char* in, const __grid_constant__ Turn turn, const __grid_constant__ Walk<2> planes) {
@@ -134,7 +136,7 @@ template <class U> void turn_planes(const View* views) {
   turn_with<U, 1>(views);
 }
 
-// Brings the axis that `in` holds in one piece next to the last. False where there is none.
+// Moves the axis along which `in` is contiguous next to the last axis. Returns false if there is no such axis.
 bool turn_plane(View* views, int64_t size) {
   const int last = views[0].ndim - 1;
   if (views[0].stride[last] != size || views[0].shape[last] < kTurned) return false;
@@ -150,7 +152,7 @@ bool turn_plane(View* views, int64_t size) {
   return false;
 }
 
-// Calls f(U{}, units, bytes of the tail) for a run of bytes at addresses that were or'ed together.
+// Calls f(U{}, units, bytes of the tail) for a contiguous run of bytes. `together` is the bitwise OR of the run's addresses.
 template <class F> void as_units(int64_t bytes, uint64_t together, F&& f) {
   visit_unit(unit_of(together), [&](auto u) { f(u, bytes / int64_t(sizeof u), int(bytes % int64_t(sizeof u))); });
 }
@@ -173,7 +175,8 @@ void fill_run(const View& out, uint64_t number, int size) {
   });
 }
 
-// Reads the last axis, which all the views hold in one piece, as the largest units that fit: returns their size.
+// If all views are contiguous along the last axis, reinterprets that axis in the largest unit that fits. Returns the unit's size in
+// bytes.
 int64_t widen_last_axis(View* views, int count, int64_t size) {
   const int last = views[0].ndim - 1;
   uint64_t together = uint64_t(views[0].shape[last] * size);
@@ -187,7 +190,7 @@ int64_t widen_last_axis(View* views, int count, int64_t size) {
   return unit;
 }
 
-// No axis at all becomes one of length 1.
+// Collapses the views. A view without axes gets one axis of length 1.
 void collapse_some(View* views, int count, int64_t size) {
   collapse(views, count);
   for (int k = 0; k < count; ++k)

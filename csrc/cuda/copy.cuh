@@ -1,4 +1,4 @@
-// Moving elements, for the kernels of every family.
+// Copies and fills elements, for the kernels of every family.
 #pragma once
 #include "cuda/operand.cuh"
 #include "families/copy.h"
@@ -6,15 +6,15 @@
 
 namespace pb::cuda {
 
-// Writes the elements of `in` into `out`, of the same shape, any strides and dtypes of both. They do not overlap.
+// Writes the elements of `in` to `out`. Both have the same shape; strides and dtypes may differ. Their memory must not overlap.
 void assign(View out, View in);
 // Writes `number`, the bits of one element, to every element of `out`.
 void assign_number(View out, uint64_t number);
 
-// The elements of v as one contiguous run of `dtype`: where they lie, or in scratch.
+// Returns the elements of v as a contiguous run of `dtype`: v itself if it is one already, otherwise a copy in scratch.
 View contiguous_as(DType dtype, const View& v, Scratch& scratch);
 
-// ---- units: 1, 2, 4, 8 or 16 bytes that are moved as one
+// ---- units: 1, 2, 4, 8 or 16 bytes that are moved by one instruction
 
 template <class F> inline auto visit_unit(int64_t bytes, F&& f) {
   switch (bytes) {
@@ -25,14 +25,14 @@ template <class F> inline auto visit_unit(int64_t bytes, F&& f) {
     default: return f(uint4{});
   }
 }
-// The largest unit that divides all of these: addresses, strides and lengths, or'ed together.
+// Returns the largest unit, in bytes, that divides all addresses, strides and lengths whose bitwise OR is `together`.
 inline int64_t unit_of(uint64_t together) {
   const uint64_t bits = together | 16;
   return int64_t(bits & (0 - bits));
 }
 inline uint64_t address(const View& v) { return reinterpret_cast<uintptr_t>(v.data); }
 
-// A unit full of copies of an element.
+// Returns a unit filled with copies of one element.
 template <class U> inline U repeated(uint64_t number, int size) {
   char bytes[sizeof(U)];
   for (size_t i = 0; i < sizeof(U); i += size_t(size)) std::memcpy(bytes + i, &number, size_t(size));
@@ -41,8 +41,8 @@ template <class U> inline U repeated(uint64_t number, int size) {
   return unit;
 }
 
-// Division of positions by a length that stays the same, as Divider, and quickest where all of them are below 2^31. Written out
-// for 64 bits because the compiler's division is a call.
+// Divides positions by a fixed length, like Divider. It is fastest if all positions are below 2^31. The 64-bit division is written
+// out because the compiler's division is a function call.
 struct Ratio {
   int64_t length;
   uint64_t multiplier = 0;
@@ -50,7 +50,7 @@ struct Ratio {
   int shift = 0;
   bool wide;
 
-  // positions: how many there are.
+  // positions: the number of positions that may be divided.
   Ratio(int64_t by, int64_t positions) : length(by > 0 ? by : 1), wide(positions > kMaxWalk || length > kMaxWalk) {
     if (!wide) {
       quick = Divider(uint32_t(length));
@@ -67,7 +67,7 @@ struct Ratio {
   }
 };
 
-// The thread's number in a grid of one dimension.
+// Returns this thread's index in a one-dimensional grid.
 __device__ inline int64_t thread_number() { return int64_t(blockIdx.x) * blockDim.x + threadIdx.x; }
 
 }  // namespace pb::cuda

@@ -1,4 +1,5 @@
-// Dividing by how many labels of a row count: a block a row, whose threads count every 256th label.
+// Divides the value of each row by the row's number of labels that are not ignored. One block per row; each thread counts every
+// 256th label.
 #include "cuda/axis_rows.cuh"
 #include "cuda/fold.cuh"
 #include "families/rows.h"
@@ -11,7 +12,7 @@ struct Adds {
   template <class A> static __device__ A combine(A a, A b) { return a + b; }
 };
 
-// in: x by element and labels by row, each of a dtype of its own.
+// x: one value per row; labels: n per row. x and labels may differ in dtype.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     divide_by_count_kernel(T* out, AxisRows x, AxisRows labels, DType dtype, int64_t n, int64_t ignored) {

@@ -1,5 +1,5 @@
-// Cross entropy of rows of logits with class numbers, its pullback, and both at once. The logits are read once where registers
-// hold a row; longer rows are read once for the loss and twice for the gradient.
+// Cross entropy of rows of logits with class numbers, its pullback, and both at once. If a row fits into registers, its logits are
+// read once. The logits of longer rows are read once for the loss and twice for the gradient.
 #include "cuda/row_launch.cuh"
 
 namespace pb::cuda {
@@ -7,7 +7,7 @@ namespace {
 
 using kernels::LogSum;
 
-// What the kernels know of the labels. One out of range is reported, and its row left out as if it were to be ignored.
+// The labels of the rows. A label out of range is reported, and its row is left out as if it were ignored.
 struct Labels {
   DType dtype;
   int64_t ignored;
@@ -21,8 +21,8 @@ struct Labels {
         sink(fault_sink(launch)) {}
 
   struct Target {
-    int64_t label;  // one that can be read
-    bool counts;    // whether the row does
+    int64_t label;  // the label, or 0 if the label is out of range
+    bool counts;    // true if the row contributes to the loss
   };
   template <class Over> __device__ Target read(const Over& over, const Line& line, int64_t row) const {
     const int64_t label = convert_from<int64_t>(dtype, line.data);
@@ -32,7 +32,7 @@ struct Labels {
   }
 };
 
-// The loss of a row from x and its label.
+// Computes the loss of a row from x and its label.
 struct LossRow {
   static constexpr int kOperands = 3;
   Labels labels;
@@ -79,7 +79,7 @@ __device__ __forceinline__ void put_gradient(const Streamed<T>& over, acc_t<T> g
   });
 }
 
-// gx from the g of a row, x and its label.
+// Computes gx of a row from g, x and its label.
 struct GradientRow {
   static constexpr int kOperands = 4;
   Labels labels;
@@ -100,7 +100,7 @@ struct GradientRow {
   }
 };
 
-// The loss and gx, from the g of a row, x and its label.
+// Computes the loss and gx of a row from g, x and its label.
 struct LossAndGradientRow {
   static constexpr int kOperands = 5;
   Labels labels;
@@ -128,12 +128,12 @@ struct LossAndGradientRow {
   }
 };
 
-// Rows without classes are walked too: their labels are wrong.
+// Rows without classes are processed too, because their labels are out of range and must be reported.
 template <class Row> void run(const Launch& launch) {
   constexpr int kCount = Row::kOperands;
   View operands[kCount];
   for (int k = 0; k < kCount; ++k) operands[k] = launch.operands[k];
-  View& labels = operands[kCount - 1];  // (rows,) as (rows, 1)
+  View& labels = operands[kCount - 1];  // reads the labels of shape (rows,) as (rows, 1)
   labels.shape[1] = 1, labels.stride[1] = item_size(labels.dtype), labels.ndim = 2;
   run_rows(operands, operands[kCount - 2], Row{Labels(launch)});
 }

@@ -1,8 +1,8 @@
-// Large products by cuBLASLt. Types and numbers are those of its documentation; there is no header for it in the toolkit that this
-// is built with, and the library need not be there.
+// Large products by cuBLASLt. The numeric values of its enumerations come from its documentation: the toolkit that this module is
+// built with has no header for it, and the library may be missing at run time.
 //
-// It knows matrices by columns only. A result (m, n) by rows is its transpose by columns, so the transposes are multiplied, in the
-// other order: what the library calls A is b here, and its B is a.
+// cuBLASLt reads matrices by columns only. A result (m, n) stored by rows is its transpose stored by columns, so the transposes are
+// multiplied in the opposite order: the library's A is b here, and its B is a.
 #include "cuda/cublaslt.h"
 
 #include <atomic>
@@ -55,13 +55,14 @@ enum Type { kFloat = 0, kDouble = 1, kHalf = 2, kBfloat = 14 };
 enum Compute { kIn32 = 68, kIn64 = 70, kInTf32 = 77 };
 enum ProductAttribute { kTransposeA = 3, kTransposeB = 4, kEpilogue = 7, kBiasPointer = 8 };
 enum LayoutAttribute { kBatchCount = 5, kBatchStride = 6 };
-enum PreferenceAttribute { kMostWorkspace = 1, kReductions = 3, kAlignment = 5 };  // of A, B, C, D: 5 to 8
+// KAlignment is the attribute of A; B, C and D follow, up to 8.
+enum PreferenceAttribute { kMostWorkspace = 1, kReductions = 3, kAlignment = 5 };
 constexpr int kEpilogueNone = 1, kEpilogueBias = 4;
-constexpr uint32_t kReduceInCompute = 2;  // slices of the contraction meet in float32, in an order that does not change
+constexpr uint32_t kReduceInCompute = 2;  // split-k partial results are added in float32, in an order that does not change
 constexpr size_t kPlans = 512;
 
 std::atomic<FindLibrary> finder{nullptr};
-std::atomic<const Functions*> library{nullptr};  // null: not asked yet; `missing`: there is none
+std::atomic<const Functions*> library{nullptr};  // null: not looked up yet; `missing`: the library was not found
 const Functions missing{};
 
 const Functions* functions() {
@@ -90,12 +91,12 @@ struct Device {
   size_t workspace_bytes = 0;
 };
 
-// A factor as the library reads it.
+// A factor in the layout that the library reads.
 struct Matrix {
   const char* data;
   int64_t ld;
   bool transposed;
-  int64_t stride;  // elements from one of the batch to the next
+  int64_t stride;  // elements from one matrix of the batch to the next
 };
 
 struct Key {
@@ -122,7 +123,7 @@ struct State {
   Device devices[kMaxDevices];
   std::map<Key, Plan> plans;
 };
-// Never destroyed: threads may still run while the process ends.
+// The state is never destroyed, because threads may still run while the process ends.
 State& state() {
   static State* const all = new State;
   return *all;
@@ -134,10 +135,10 @@ Device& ready_device(const Functions& lt) {
   device.tried = true;
   int major = 0;
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, current_device()), "asking for the architecture");
-  const size_t bytes = size_t(major >= 9 ? 32 : 4) << 20;  // as the library's documentation advises
+  const size_t bytes = size_t(major >= 9 ? 32 : 4) << 20;  // the sizes that the library's documentation recommends
   if (lt.create(&device.handle) != 0) device.handle = nullptr;
   if (!device.handle) return device;
-  device.workspace = pb::allocate(bytes, Holder::scratch).data;  // kept: it serves all products of the stream
+  device.workspace = pb::allocate(bytes, Holder::scratch).data;  // never released: it serves all products of the stream
   device.workspace_bytes = bytes;
   return device;
 }
@@ -160,7 +161,8 @@ bool make_layout(const Functions& lt, Object& layout, int type, int64_t rows, in
          (set(lt.set_layout, layout, kBatchCount, int32_t(key.batches)) && set(lt.set_layout, layout, kBatchStride, stride));
 }
 
-// The first algorithm that the library offers: of one version on one kind of device always the same.
+// Takes the first algorithm that the library offers. For one version of the library on one kind of device the choice is always the
+// same.
 bool choose(const Functions& lt, const Device& device, const Key& key, Plan& plan) {
   Object preference = nullptr;
   if (lt.new_preference(&preference) != 0) return false;
@@ -193,7 +195,8 @@ bool prepare(const Functions& lt, const Device& device, const Key& key, const vo
   return choose(lt, device, key, plan);
 }
 
-// The factor of `outers` rows or columns as a matrix of dtype `to`: where it lies, or a copy. left: it is a.
+// Returns the factor with `outers` rows or columns as a matrix of dtype `to`: a view of the factor if the library can read its
+// layout, otherwise a copy. left: the factor is a, not b.
 Matrix as_matrix(const Product& p, const Factor& f, int64_t outers, const View& steps, DType to, bool left, Scratch& scratch) {
   const int64_t size = item_size(p.dtype);
   const auto fits = [size](int64_t stride, int64_t length) { return stride % size == 0 && stride >= length * size; };
@@ -205,7 +208,7 @@ Matrix as_matrix(const Product& p, const Factor& f, int64_t outers, const View& 
   const bool repeats = steps.ndim && step == 0;
   from.ndim = 3;
   from.shape[0] = steps.ndim && !repeats ? steps.shape[0] : 1, from.stride[0] = step;
-  // Transposed factors stay so: both sides of the copy then run along their neighbours.
+  // The copy of a transposed factor stays transposed, so that both sides of the copy are contiguous along the same axis.
   const bool swapped = std::abs(f.outer) < std::abs(f.depth);
   from.shape[1] = swapped ? p.k : outers, from.stride[1] = swapped ? f.depth : f.outer;
   from.shape[2] = swapped ? outers : p.k, from.stride[2] = swapped ? f.outer : f.depth;
@@ -272,7 +275,7 @@ bool multiply_by_library(const Product& p) {
       found = plans.emplace(key, Plan{}).first;
       found->second.usable = prepare(*lt, device, key, p.bias, found->second);
     }
-    if (key.biased && !found->second.usable) {  // without the bias, which is added afterwards
+    if (key.biased && !found->second.usable) {  // multiplies without the bias, which finish_rows adds below
       key.biased = false;
       const auto [plain, is_new] = plans.emplace(key, Plan{});
       if (is_new) plain->second.usable = prepare(*lt, device, key, nullptr, plain->second);

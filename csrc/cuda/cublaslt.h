@@ -1,10 +1,10 @@
-// NVIDIA's library for large products, cuBLASLt, if the machine has it: found at run time, and never needed.
+// NVIDIA's cuBLASLt for large products. The library is looked up at run time and is optional.
 #pragma once
 #include "cuda/gemm.h"
 
 namespace pb::cuda {
 
-// The library's functions that are called here, by name; the table of their addresses has this order.
+// The names of the library functions that are called here. The table of their addresses has the same order.
 constexpr const char* kLibraryFunctions[] = {"cublasLtCreate",
                                              "cublasLtMatmulDescCreate",
                                              "cublasLtMatmulDescDestroy",
@@ -19,12 +19,13 @@ constexpr const char* kLibraryFunctions[] = {"cublasLtCreate",
                                              "cublasLtMatmul"};
 constexpr int kLibraryCount = sizeof kLibraryFunctions / sizeof *kLibraryFunctions;
 
-// Who finds the library: fills in the addresses, or says false. Asked once, at the first large product, from any thread.
+// A function that looks up the library: it fills in the addresses, or returns false. It is called at the first large product, from
+// any thread; its answer is kept.
 using FindLibrary = bool (*)(void* (&addresses)[kLibraryCount]);
 void find_library_by(FindLibrary find);
 
 bool has_library();
-// False where the library is missing or has no way to do it: then our own kernels do.
+// Returns false if the library is missing or cannot compute the product. The caller then uses pullback's own kernels.
 bool multiply_by_library(const Product& product);
 
 }  // namespace pb::cuda

@@ -1,5 +1,6 @@
-// Running sums, products and extremes along an axis. A line is cut into chunks where there are too few lines: the total of each
-// chunk first, then the running totals, in the same way, then each chunk again with what comes before it.
+// Running sums, products and extremes along an axis (scans). A long line is cut into chunks, unless there are enough lines to keep
+// the device busy with one thread per line. One launch computes the total of each chunk, the running totals are computed
+// recursively in the same way, and a last launch scans each chunk again, starting from the running total before it.
 #include "cuda/reduce_matrix.cuh"
 #include "families/cumulative.h"
 
@@ -7,31 +8,31 @@ namespace pb::cuda {
 namespace {
 
 constexpr int kWarps = int(kThreads / kWarp);
-constexpr int kAlongSteps = 8;                                 // elements of a lane
-constexpr int64_t kAlongChunk = kAlongSteps * int64_t(kWarp);  // of a warp, where neighbours lie along the line
-constexpr int64_t kAcrossChunk = 64;                           // of a thread, where lines are neighbours
-constexpr int64_t kManyLines = 32 * 1024;                      // so many threads take whole lines
-constexpr int64_t kShortLine = 16;                             // a line that a thread takes wherever it lies
-constexpr int64_t kNeighbours = 8;                             // lines that are enough for a thread each
+constexpr int kAlongSteps = 8;                                 // elements per lane
+constexpr int64_t kAlongChunk = kAlongSteps * int64_t(kWarp);  // elements per warp if a warp scans along the line
+constexpr int64_t kAcrossChunk = 64;       // elements per thread if neighbouring threads scan neighbouring lines
+constexpr int64_t kManyLines = 32 * 1024;  // from this many neighbouring lines on, each thread takes a whole line
+constexpr int64_t kShortLine = 16;         // the longest line that one thread takes whatever the strides
+constexpr int64_t kNeighbours = 8;         // from this many neighbouring lines on, each line gets a thread
 
-// x and y as [outer, length, inner], y contiguous; x may be y.
+// x and y have the shape [outer, length, inner]. y is contiguous. x and y may share their memory.
 struct Lines {
   const char* x;
   DType dtype;
   Axes outer, inner_axes;
   int64_t count, length, inner;
-  int64_t step;  // bytes, negative from the end
+  int64_t step;  // bytes from element to element of x; negative in a scan from the end
   char* y;
   DType y_dtype;
   int64_t y_size, y_step;  // bytes
   int64_t chunk, chunks;
-  const void* before = nullptr;  // running totals of the chunks, [outer, chunks, inner]
-  void* totals = nullptr;        // where they are to go: then nothing else is written
+  const void* before = nullptr;  // running totals of the chunks, [outer, chunks, inner]; null if no chunk continues another
+  void* totals = nullptr;        // receives the totals of the chunks; if it is not null, y is not written
 
   __device__ int64_t total_of(int64_t line, int64_t at) const { return (line / inner * chunks + at) * inner + line % inner; }
 };
 
-// Where a chunk of a line begins, and what it goes on from.
+// A chunk of a line: its elements in x and y, and the running total that it continues.
 template <class C> struct Chunk {
   const char* x;
   char* y;
@@ -50,7 +51,7 @@ template <class C> struct Chunk {
   }
 };
 
-// Lines are neighbours: a thread a chunk, in order.
+// Scans neighbouring lines: each thread scans one chunk in order, and the next thread the same chunk of the next line.
 template <class Op, class C> __global__ void __launch_bounds__(kThreads, 4) run_across(const __grid_constant__ Lines l) {
   constexpr int kBatch = std::is_same_v<C, int64_t> ? 4 : 8;
   const int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x;
@@ -80,10 +81,10 @@ template <class Op, class C> __global__ void __launch_bounds__(kThreads, 4) run_
   if (l.totals) static_cast<C*>(l.totals)[l.total_of(line, at)] = now;
 }
 
-// Neighbours lie along the line: a warp a chunk.
+// Scans along the lines: each warp scans one chunk.
 template <class Op, class C> __global__ void __launch_bounds__(kThreads, 4) run_along(const __grid_constant__ Lines l) {
   const int64_t i = int64_t(blockIdx.x) * kWarps + threadIdx.x / kWarp;
-  if (i >= l.count * l.chunks) return;  // the whole warp
+  if (i >= l.count * l.chunks) return;  // i is the same for all lanes, so the whole warp returns
   const int64_t line = i / l.chunks, at = i % l.chunks;
   const int lane = threadIdx.x % kWarp;
   const Chunk<C> chunk(l, line, at);
@@ -118,7 +119,7 @@ template <class Op, class C> __global__ void __launch_bounds__(kThreads, 4) run_
   }
 }
 
-// How lines are cut.
+// The split of lines into chunks.
 struct Cut {
   bool across;
   int64_t chunk, chunks;
@@ -129,13 +130,15 @@ struct Cut {
   }
 };
 
-// How often two numbers are combined. A warp does it for all its lanes and steps, whether they are there or not: in five rounds,
-// then with what comes before each step.
+// Returns the number of times that two numbers are combined. A warp combines in all lanes and steps, including those past the end
+// of the line: in five shuffle rounds, and then once per step with what comes before the step.
 int64_t combinations(int64_t count, int64_t length, int64_t inner) {
   constexpr int64_t kRounds = kAlongSteps * (5 * kWarp - 31), kSteps = (kAlongSteps - 1) * kWarp;
   const Cut cut(count, length, inner);
-  const int64_t apart = cut.across ? length - cut.chunks : cut.chunks * (kRounds + kSteps);  // chunks that begin anew
-  const int64_t whole = apart + (cut.chunks - 1) * (cut.across ? 1 : int64_t(kWarp));        // that go on
+  // Combinations if no chunk continues the one before it.
+  const int64_t apart = cut.across ? length - cut.chunks : cut.chunks * (kRounds + kSteps);
+  // Combinations if every chunk but the first continues the one before it.
+  const int64_t whole = apart + (cut.chunks - 1) * (cut.across ? 1 : int64_t(kWarp));
   if (cut.chunks == 1) return count * whole;
   return count * (apart + whole) + combinations(count, cut.chunks, inner);
 }
@@ -189,7 +192,7 @@ template <class Op> void cumulative(const Launch& launch) {
   const Compute compute = compute_type(y.dtype);
   if (compute == Compute::f32) return run<Op, float>(l, scratch);
   if (compute == Compute::f64) return run<Op, double>(l, scratch);
-  if constexpr (Op::kWide) {  // modulo 2^64, where signs do not matter
+  if constexpr (Op::kWide) {  // modulo 2^64, where int64 and uint64 give the same bits
     run<Op, int64_t>(l, scratch);
   } else {
     if (compute == Compute::i64) run<Op, int64_t>(l, scratch);

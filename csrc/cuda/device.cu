@@ -1,4 +1,4 @@
-// Devices, their streams, and errors in words.
+// Devices, their streams, and the texts of their errors.
 #include "cuda/device.h"
 
 #include <pthread.h>
@@ -15,16 +15,16 @@ struct Device {
   cudaStream_t stream = nullptr;
   int multiprocessors = 0;
   Fault* fault = nullptr;       // pinned memory of the host
-  unsigned* taken = nullptr;    // see FaultSink
+  unsigned* taken = nullptr;    // see FaultSink::taken
   unsigned* tickets = nullptr;  // kTickets counters
 };
 Device devices[kMaxDevices];
 thread_local int current = 0;
 thread_local Stream redirected = nullptr;
-bool forked = false;  // this process is the child of one that has used a GPU
+bool forked = false;  // true in the child of a process that has used a GPU
 
-// Counters are cleared here and waited for: cleared at their first use, they could be cleared inside a graph, and hold garbage until
-// that is launched.
+// The counters are cleared here, and this call waits for it. If they were cleared at their first use, the clearing could be
+// captured into a graph, and they would hold garbage until that graph is launched.
 void prepare(Device& device, int number) {
   static std::once_flag watching;
   std::call_once(watching, [] { pthread_atfork(nullptr, nullptr, [] { forked = true; }); });
@@ -67,7 +67,7 @@ bool several() {
 
 std::string version_text(int version) { return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10); }
 
-// True for the errors of a kernel that went wrong, which every later call of the process returns again.
+// True for the errors of a failed kernel. Every later CUDA call of the process returns such an error again.
 bool is_sticky(cudaError_t error) {
   switch (error) {
     case cudaErrorIllegalAddress:
@@ -130,7 +130,7 @@ OnDevice::~OnDevice() {
 
 Stream stream() { return redirected ? redirected : here().stream; }
 OnStream::OnStream(Stream stream) : before_(redirected) {
-  (void)here();  // prepared before anything is captured
+  (void)here();  // prepares the device before anything is captured
   redirected = stream;
 }
 OnStream::~OnStream() { redirected = before_; }
@@ -142,7 +142,7 @@ void synchronize() {
   throw_fault();
 }
 
-// The driver reads pageable memory before the call returns, and pinned memory in the order of the stream.
+// The driver copies pageable memory before the call returns, but reads pinned memory only when the stream gets there.
 void upload(void* to, const void* from, size_t bytes) {
   if (bytes == 0) return;
   const cudaStream_t stream = here().stream;
@@ -158,7 +158,7 @@ struct Moment {
   cudaEvent_t event;
 };
 
-// The driver keeps an event that was destroyed as long as it is needed.
+// The event is destroyed at once: the driver keeps it for as long as a stream needs it.
 void order(StreamNumber earlier, StreamNumber later) {
   const cudaStream_t first = stream_of(earlier), second = stream_of(later);
   if (first == second) return;
@@ -188,7 +188,8 @@ bool passed(Moment* moment) noexcept {
   if (state == cudaErrorNotReady) return false;
   if (state != cudaSuccess) {
     (void)cudaGetLastError();
-    if (!is_sticky(state)) return false;  // nothing is known; on a device that is lost, nothing runs any more
+    // The state of the event is unknown; after a sticky error nothing runs on the device any more, so the moment has passed.
+    if (!is_sticky(state)) return false;
   }
   (void)cudaEventDestroy(moment->event);
   delete moment;

@@ -1,4 +1,4 @@
-// The devices that kernels run on: one stream each, and what a kernel found wrong. Host code; knows nothing of Python.
+// The devices that kernels run on: one stream per device, and the faults that kernels find. Host code, independent of Python.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -18,11 +18,12 @@ namespace pb::cuda {
 using Stream = CUstream_st*;
 constexpr int kMaxDevices = 16;
 
-// Launches of this thread go to this device from now on. Throws Failure where there is none.
+// Sends the following launches of this thread to `device`. Throws Failure if there is no such device.
 void use_device(int device);
 int current_device();
 
-// While it lives, the current device is CUDA's too; then the caller's is again, which CuPy may have chosen for the thread.
+// Makes the current device CUDA's current device as well, for the lifetime of the object. Its destructor restores the device that
+// was current before, which CuPy may have chosen for the thread.
 class OnDevice {
  public:
   OnDevice();
@@ -34,9 +35,10 @@ class OnDevice {
   int before_ = -1;
 };
 
-// The stream of the current device, on which everything runs in order; made when first asked for, non-blocking.
+// Returns the stream of the current device, on which everything runs in order. The stream is non-blocking, and is created by the
+// first call.
 Stream stream();
-// While it lives, this thread's launches go to another stream, which a graph is made from.
+// Redirects this thread's launches to another stream for its lifetime, to capture them into a graph.
 class OnStream {
  public:
   explicit OnStream(Stream stream);
@@ -47,76 +49,78 @@ class OnStream {
  private:
   Stream before_;
 };
-// Waits until the work of the current device is done. Throws what it found wrong.
+// Waits until the work of the current device is done. Throws OutOfRange if a kernel found an invalid index.
 void synchronize();
-// Copies from the host's memory, in the order of the stream. The source may change once the call has returned. Waits if it is pinned.
+// Copies from host memory, in stream order. The source may change once the call has returned: a copy from pinned memory waits.
 void upload(void* to, const void* from, size_t bytes);
 
 int multiprocessors();  // of the current device
-// False in a process that was forked from one that had used a GPU: CUDA does not work there, and every call above throws.
+// False in a process that was forked from one that had used a GPU. CUDA does not work there, so calls that need it throw Failure.
 bool usable();
 
 // ---- other streams
 
-// A stream of somebody else, as DLPack and the CUDA array interface number them: 1 is the legacy default stream, 2 the calling
-// thread's default stream, and any other number is a pointer. 0 is the current device's stream of this module.
+// A stream of another library, numbered as in DLPack and the CUDA array interface: 1 is the legacy default stream, 2 the calling
+// thread's default stream, and any other number is a pointer. 0 is the stream of this module for the current device.
 using StreamNumber = uintptr_t;
-// Work that `later` is given from now on waits for what `earlier` has been given so far. Nothing waits on the host.
+// Makes work that is added to `later` from now on wait for the work that is in `earlier` so far. The host does not wait.
 void order(StreamNumber earlier, StreamNumber later);
-// A moment in a stream of the current device, after everything that the stream has been given so far; null if the driver refuses
-// to mark it. Host memory, which `passed` gives back.
+// Returns a moment in a stream of the current device: the point after everything that the stream holds so far. Returns null if the
+// driver cannot record it. A moment is host memory, which `passed` frees.
 struct Moment;
 Moment* moment_in(StreamNumber stream) noexcept;
-// True once the stream has come that far. Never waits; forgets the moment when it has passed.
+// Returns true once the stream has reached the moment, and then frees the moment. Never waits.
 bool passed(Moment* moment) noexcept;
-// Waits for all streams of the current device, also those of other libraries.
+// Waits for all streams of the current device, including those of other libraries.
 void wait_for_all();
 
 // ---- faults
 
-// An index outside its axis, found by a kernel. The first one is kept until it has been thrown. It lies in memory that host and
-// device share, so that looking at it costs nothing.
+// An index outside its axis, found by a kernel. The first fault is kept until it is thrown. It lies in memory shared by host and
+// device, so the host can check it at no cost.
 struct Fault {
-  int set;  // 1 when the rest is written
+  int set;  // 1 once the other members are written
   const Kernel* kernel;
   int64_t where, index, length;
 };
-// Given to kernels that check indices. They read or write a place inside the axis instead, and go on.
+// An argument of kernels that check indices. After a fault they go on, with a position inside the axis instead of the invalid one.
 struct FaultSink {
   Fault* fault;
-  unsigned* taken;  // 1 once a thread has chosen to report, in the device's memory: only that thread writes the fault
+  unsigned* taken;  // device memory, 1 once a thread has claimed the report; only that thread writes the fault
   const Kernel* kernel;
 };
 FaultSink fault_sink(const Launch& launch);
-// Throws OutOfRange if a kernel of the current device found something wrong since the last look; does not wait.
+// Throws OutOfRange if a kernel of the current device has found an invalid index since the last call. Does not wait.
 void throw_fault();
 
 // Arrival counters of blocks. All are 0 between launches: the last block to arrive resets its counter.
 constexpr int64_t kTickets = 1 << 16;
-unsigned* tickets();  // of the current device; every launch may use all kTickets of them, since launches follow one another
+// Counters of the current device; every launch may use all kTickets of them, because launches run one after another.
+unsigned* tickets();
 
 // ---- memory
 
-// Bytes of the current device.
+// Memory of the current device, in bytes.
 struct MemoryUse {
-  size_t live;         // in use, by all holders together
+  size_t live;         // in use, by all holders
   size_t cached;       // free, and kept for later allocations
-  size_t peak;         // the most that was in use at once, since the start or since reset_peak
-  size_t free, total;  // as the driver says
+  size_t peak;         // the most that was in use at once, since the start or since reset_peak()
+  size_t free, total;  // free and total memory of the device, as the driver reports them
   size_t of[kHolders];
 };
 MemoryUse memory_use();
 void reset_peak();
-// Gives the memory that is kept for later arrays back to the driver. Returns how many bytes.
+// Returns the memory that is kept for later arrays to the driver. Returns the number of bytes.
 size_t trim();
-// Called when the driver has no memory left, before the last try: releases what other libraries keep for later. It may take and
-// release memory itself.
+// Sets the function that is called before the last attempt to allocate, when the driver has no memory left. It releases the memory
+// that other libraries keep for later, and may itself allocate and release memory here.
 void free_memory_by(void (*release)());
 
-// The versions that the driver and this module were made for, as 13000 for 13.0; 0 where there is no driver.
+// The CUDA versions that the driver supports and that this module was built for, as 13000 for 13.0. driver_version() returns 0 if
+// there is no driver.
 int driver_version();
 int runtime_version();
-// How many devices there are. `why` says why there is none.
+// Returns the number of devices. If it is 0, `why` receives the reason.
 int device_count(std::string& why);
 
 }  // namespace pb::cuda

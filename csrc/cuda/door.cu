@@ -1,4 +1,4 @@
-// The door on a GPU: a kernel is put in the stream's queue; moments are events in it.
+// The door on a GPU: performs a launch by adding its kernel to the stream. Marks are events in the stream.
 #include "launch/door.h"
 
 #include <cstdlib>
@@ -13,7 +13,7 @@
 namespace pb {
 namespace {
 
-// PULLBACK_CUDA_SYNC=1: every kernel is waited for, so that an error is raised by the op that made it.
+// PULLBACK_CUDA_SYNC=1 waits for every kernel, so that the op that caused an error raises it.
 bool waits() {
   static const bool asked = [] {
     const char* text = std::getenv("PULLBACK_CUDA_SYNC");
@@ -22,7 +22,8 @@ bool waits() {
   return asked;
 }
 
-// The event that times are measured from, and when it was: made anew by the first mark after all were asked for.
+// The event that times are measured from, and its host time. The first mark after all earlier marks have been read records it
+// again.
 struct Clock {
   cudaEvent_t zero = nullptr;
   int64_t zero_ns = 0;
@@ -44,8 +45,8 @@ cudaEvent_t new_event() {
 
 }  // namespace
 
-// In a forked child, where no event can be made, nothing runs on the GPU: its marks are times of the host, below zero to tell them
-// from events. What the parent marked before the fork counts from the zero of the clock.
+// In a forked child, which can neither create events nor run anything on the GPU, marks are host times, negated to tell them from
+// events. Marks that the parent made before the fork read as the time of the zero event.
 int64_t mark() {
   if (!cuda::usable()) return -host_time();
   if (timing.pending == 0) {
@@ -79,7 +80,7 @@ bool multiplies_in_tf32(const Attribution& attribution) {
 void perform(const Launch& launch) {
   cuda::throw_fault();
 #if defined(PB_CUDASIM)
-  run_flushed(launch);  // the compiler's -ftz=true
+  run_flushed(launch);  // flushes denormals, as nvcc's -ftz=true does
 #else
   launch.kernel->run(launch);
 #endif

@@ -1,18 +1,18 @@
-// Values of the lanes of a warp, the threads of a block and the blocks of a grid folded into one, in an order that never
-// changes. R is a row of math/reduce.def, or anything that has combine(a, b), and identity<A>() where it is asked for.
+// Reduces values over the lanes of a warp, the threads of a block and the blocks of a grid, in an order that never changes. R is a
+// row of math/reduce.def, or any type that has combine(a, b), and identity<A>() if that is needed.
 #pragma once
 #include "cuda/launch.cuh"
 
 namespace pb::cuda {
 
-// Shuffles of any arithmetic type. The lanes of kFull take part.
+// Shuffles of any arithmetic type. All lanes of the warp take part.
 template <class A> __device__ inline A shuffle_xor(A a, int mask) { return A(__shfl_xor_sync(kFull, a, mask)); }
 template <class A> __device__ inline A shuffle_from(A a, int lane, int width = int(kWarp)) {
   return A(__shfl_sync(kFull, a, lane, width));
 }
 
-// Every lane ends with the fold of its group of kLanes neighbours: by halves, the lower lane's value first, so that all have the
-// same bits whatever R is. Called by all lanes of the warp.
+// Every lane gets the reduction of its group of kLanes neighbouring lanes. The group is combined by halves with the lower lane's
+// value first, so that all lanes get the same bits even if R is not commutative. All lanes of the warp must call it.
 template <class R, int kLanes = int(kWarp), class A> __device__ inline A fold_warp(A a) {
   static_assert(kLanes >= 1 && kLanes <= int(kWarp) && (kLanes & (kLanes - 1)) == 0);
 #pragma unroll
@@ -23,8 +23,8 @@ template <class R, int kLanes = int(kWarp), class A> __device__ inline A fold_wa
   return a;
 }
 
-// Every thread of a one-dimensional block of kOf threads ends with the fold of all. Called by all of them; again at once if need
-// be: the barrier before the write waits for the readers of the call before.
+// Every thread of a one-dimensional block of kOf threads gets the reduction of all their values. All threads must call it. It may
+// be called again at once: the barrier before the write waits until all threads have read the partial values of the previous call.
 template <class R, int kOf = int(kThreads), class A> __device__ inline A fold_block(A a) {
   constexpr int kWarps = kOf / int(kWarp);
   static_assert(kOf % int(kWarp) == 0 && kWarps >= 1 && kWarps <= int(kWarp) && (kWarps & (kWarps - 1)) == 0);
@@ -39,9 +39,9 @@ template <class R, int kOf = int(kThreads), class A> __device__ inline A fold_bl
   return a;
 }
 
-// Whether this block is the last of `expected` that arrive at the ticket; the same for all its threads, all of which call this.
-// What any of them wrote before is then seen by the last, which reads it in the order of an index. Reads go past the first-level
-// cache (__ldcg): it may hold lines from before.
+// Returns true in the last of the `expected` blocks that arrive at the ticket. All threads of the block must call it, and all get
+// the same result. Everything that the other blocks wrote before they arrived is visible to the last block, which can therefore
+// combine their results in a fixed order. It must read them past the L1 cache (__ldcg), which may hold stale lines.
 __device__ inline bool last_to_arrive(unsigned* ticket, unsigned expected) {
   __shared__ int last;
   __threadfence();

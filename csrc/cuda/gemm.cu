@@ -1,5 +1,5 @@
-// Which kernel computes a product, in how many slices: by an estimate of the time that knows shapes and constants only, so that
-// the same product has the same bits on every device of a kind.
+// Chooses the kernel of a product, and the number of slices of its contraction, by an estimate of the time. The estimate uses only
+// shapes and constants, so that the same product has the same bits on every device of a kind.
 #include "cuda/gemm.cuh"
 
 #include <algorithm>
@@ -15,17 +15,20 @@ namespace {
 
 using kernels::Precision;
 
-// Work for a library, if there is one: enough for its better kernels to earn back what calling it costs.
-constexpr int64_t kLargeWork = int64_t{3} << 28, kLargeSide = 128;  // multiply-adds; rows and columns
-// Factors whose elements are nowhere neighbours are copied first where they are read often enough.
+// A product is large enough for the library if it has this many multiply-adds, and at least kLargeSide rows and columns. The
+// library's better kernels then make up for the cost of calling it.
+constexpr int64_t kLargeWork = int64_t{3} << 28, kLargeSide = 128;
+// From this number of multiply-adds on, a factor that is contiguous along neither axis is copied first.
 constexpr int64_t kCopyWork = int64_t{1} << 27;
-constexpr int64_t kMostSide = int64_t{1} << 30, kMostDepth = int64_t{1} << 30;  // of a launch; of a slice
+// The most rows or columns of a launch; the most elements of the contraction per slice.
+constexpr int64_t kMostSide = int64_t{1} << 30, kMostDepth = int64_t{1} << 30;
 
-// In cycles of a device of kDevice multiprocessors.
+// Estimated cycles on a device with kDevice multiprocessors: kBegin for a launch; if there are slices, kFold to wait for them, and
+// for each slice kFoldSlice plus one cycle per kFoldElements elements of the tile to add them up.
 constexpr double kDevice = 128, kBegin = 1500, kFold = 1500, kFoldSlice = 150, kFoldElements = 64;
 constexpr int kSlices[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32};
-constexpr int64_t kLeastSlice = 48;           // of the contraction
-constexpr int64_t kPartialBytes = 128 << 20;  // of working memory
+constexpr int64_t kLeastSlice = 48;           // the fewest elements of the contraction per slice
+constexpr int64_t kPartialBytes = 128 << 20;  // the most working memory for partial sums
 
 bool has_tensor_cores() {
   static int major[kMaxDevices] = {};
@@ -38,7 +41,7 @@ bool has_tensor_cores() {
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
-// A product with what is to be known of it before a tile is chosen.
+// A product, and the facts about it that do not depend on the tile.
 struct Work {
   Product product;
   int64_t batches;
@@ -57,9 +60,9 @@ struct Work {
 };
 
 struct Slicing {
-  int64_t blocks, slice;  // blocks of one slice of all tiles
+  int64_t blocks, slice;  // the number of blocks for one slice of all tiles
   int slices;
-  double alone, busy;  // cycles: of one block, and of all if they share one multiprocessor
+  double alone, busy;  // cycles of one block alone, and of all blocks if they shared one multiprocessor
 };
 
 Slicing sliced(const Work& w, const Tile& tile) {
@@ -81,7 +84,7 @@ Slicing sliced(const Work& w, const Tile& tile) {
     if (best.slices && time >= least) continue;
     least = time;
     best.slice = slice, best.slices = int(slices), best.alone = alone, best.busy = busy;
-    if (best.blocks >= 8 * int64_t(kDevice)) break;  // no slices are needed to keep the device busy
+    if (best.blocks >= 8 * int64_t(kDevice)) break;  // there are enough blocks to keep the device busy without more slices
   }
   return best;
 }
@@ -124,13 +127,13 @@ Choice best_of(const Work* works, int count, bool sums, const Tiles& tiles) {
   return best;
 }
 
-// The choice costs as much as a launch; a program has few shapes.
+// A choice that this thread has made before. Choosing costs as much as a launch, and a program has few shapes.
 struct Memory {
   std::array<int64_t, 11> shapes{};
   Choice choice;
 };
 constexpr int kRemembered = 64;
-thread_local std::unique_ptr<Memory[]> memory;  // a module has little room for variables of threads themselves
+thread_local std::unique_ptr<Memory[]> memory;  // on the heap, because a module has little room for thread-local variables
 
 const Choice& remembered(const Work* works, int count, bool sums, const Tiles& tiles) {
   std::array<int64_t, 11> shapes{};
@@ -158,7 +161,7 @@ bool divides(int64_t pack, const Factor& f, int64_t stride, const View& steps) {
 Reading reading_of(const Work& w, const Factor& f, int64_t outers, const View& steps) {
   const Product& p = w.product;
   const int size = item_size(p.dtype);
-  const bool narrow = w.cores && (size == 2 || kernels::precision() != Precision::tf32);  // two numbers in a register
+  const bool narrow = w.cores && (size == 2 || kernels::precision() != Precision::tf32);  // two numbers per register
   const bool down = outers == 1 || (p.k > 1 && std::abs(f.depth) < std::abs(f.outer));
   if (down) {
     const bool packs =
@@ -170,7 +173,7 @@ Reading reading_of(const Work& w, const Factor& f, int64_t outers, const View& s
   return packs ? Reading::outer_packs : Reading::outer;
 }
 
-// Gives the factor that is read next to nothing at once a better place.
+// Copies a factor that is contiguous along neither axis into contiguous memory, if it is read often enough.
 void gather(Work& w, Factor& f, int64_t outers, Scratch& scratch) {
   const Product& p = w.product;
   const int64_t size = item_size(p.dtype);
@@ -227,7 +230,7 @@ Problem problem_of(const Work& w, const Tile& tile, const Slicing& s, Scratch& s
   return problem;
 }
 
-// The tile of products that share a launch, which are staged if one of them is.
+// Chooses the tile for products that share a launch. If one of them needs staging, all of them are staged.
 Choice choose(Work* works, int count) {
   bool staged = false, sums = false;
   for (int i = 0; i < count; ++i) staged = staged || works[i].staged, sums = sums || works[i].product.sums;
@@ -255,7 +258,7 @@ void launch_tiles(Work* works, int count) {
   choice.tile->launch(group, unsigned(blocks));
 }
 
-// ---- what a product does
+// ---- the work of a product
 
 Counts formula_of(const Work& w) {
   const Product& p = w.product;
@@ -266,8 +269,9 @@ Counts formula_of(const Work& w) {
   return work;
 }
 
-// Tiles are multiplied whole, steps of the contraction too; what groups of threads and slices leave is added up; an activation
-// takes four neighbours at once, and every tile pulls back what it reads of a.
+// Tiles and steps of the contraction are multiplied whole, including their padding. The partial sums of groups of threads and of
+// slices are added up. An activation computes four neighbouring elements at once, and every tile pulls back all elements of a that
+// it reads.
 Counts work_in_tiles(const Work& w, const Tile& tile, const Slicing& s) {
   const Product& p = w.product;
   const int64_t area = tile.m * tile.n, last = p.k - (s.slices - 1) * s.slice;
@@ -278,7 +282,7 @@ Counts work_in_tiles(const Work& w, const Tile& tile, const Slicing& s) {
   work.adds = s.blocks * area * (s.slices * (tile.groups - 1) + s.slices - 1) + results * ((p.bias != nullptr) + p.adds);
   work.add(kernels::linear_forward().counts[p.activation], w.batches * p.m * round_up(p.n, 4));
   work.add(kernels::linear_backward().counts[p.pulled], s.blocks * tile.m * depth);
-  if (p.sums) {  // of each step, of the steps of a slice, of the slices
+  if (p.sums) {  // additions within each step, over the steps of a slice, and over the slices
     const int64_t each = additions_of_sum(p.dtype);
     work.adds += round_up(p.m, tile.m) * (depth + steps * each + s.slices);
     if (s.slices > 1) work.adds += p.m * (s.slices * each + 1);
@@ -286,7 +290,7 @@ Counts work_in_tiles(const Work& w, const Tile& tile, const Slicing& s) {
   return work;
 }
 
-// Halves what is beyond the limits of a launch: hardly ever.
+// Launches the products. Products beyond the limits of a launch, which are rare, are halved until they fit.
 void compute(Work* works, int count) {
   for (int i = 0; i < count; ++i) {
     const Work& w = works[i];

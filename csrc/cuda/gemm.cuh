@@ -1,5 +1,5 @@
-// Products of matrices: what the kernels of all kinds share. A block computes one tile of one result, or a slice of the
-// contraction of that tile; of slices the last block folds the sums in the order of the slices.
+// Products of matrices: the parts that all kernels share. A block computes one tile of one result, or one slice of that tile's
+// contraction. The last of a tile's slices to arrive adds up the sums of all slices, in their order.
 #pragma once
 #include "cuda/fold.cuh"
 #include "cuda/gemm.h"
@@ -9,32 +9,33 @@
 
 namespace pb::cuda {
 
-// Along which axis neighbours lie. In packs: they begin at a multiple of a pack, and their number is one.
+// The axis of a factor whose elements lie closest together. The *_packs readings also guarantee that runs of contiguous elements
+// begin at a multiple of a pack and are a multiple of a pack long.
 enum class Reading : uint8_t { depth, outer, depth_packs, outer_packs };
 
-// result (m, n) = a (m, k) @ b (k, n), for every element of the batch.
+// result (m, n) = a (m, k) @ b (k, n), for every element of a batch.
 struct Problem {
   int m, n;
-  int64_t k, slice;       // the contraction, and a block's share of it
-  int tiles_m, slices;    // tiles down a result; slices of the contraction
-  unsigned tiles, first;  // tiles of all results; the first block
+  int64_t k, slice;       // the length of the contraction, and of a block's slice of it
+  int tiles_m, slices;    // tiles from top to bottom of a result; slices of the contraction
+  unsigned tiles, first;  // tiles of all results; the number of the problem's first block in the launch
   DType dtype;            // of the factors and the result
-  int size;               // of an element
+  int size;               // bytes of an element
   Reading reading_a, reading_b;
-  kernels::Precision rounding;  // of float32 factors, where no tensor core does it
+  kernels::Precision rounding;  // of float32 factors that do not go through tensor cores
   Factor a, b, y;
-  Walk<2> batch;  // where the factors of a result of the batch begin
+  Walk<2> batch;  // byte offsets of a result's factors, by position in the batch
   char* out;
-  int64_t pitch;  // elements from a row of the result to the next; results of the batch are m * pitch apart
+  int64_t pitch;  // elements from row to row of the result; the results of a batch are m * pitch elements apart
   const char* bias;
   int64_t bias_step;
-  int activation;      // after the bias
-  bool adds;           // to what out holds
-  int pulled;          // before anything else: see Product
-  char* sums;          // of a's rows, one each
-  char* partial;       // a tile's sums for every slice
-  char* partial_sums;  // m of them for every slice
-  unsigned* arrivals;  // of the slices of a tile
+  int activation;      // applied after the bias
+  bool adds;           // true if the product is added to the contents of out
+  int pulled;          // the activation whose pullback is applied to a's elements first, see Product
+  char* sums;          // receives the sum of each row of a; null if not needed
+  char* partial;       // working memory: the sums of each tile for every slice
+  char* partial_sums;  // working memory: m row sums for every slice
+  unsigned* arrivals;  // counts the slices of each tile that have arrived
 };
 
 // The problems that share a launch.
@@ -43,13 +44,13 @@ struct Group {
   int count;
 };
 
-// What a block is to do.
+// The part of the work that a block computes.
 struct TilePosition {
-  int row, column;  // of the tile
+  int row, column;  // the tile's first row and column
   int slice;
   unsigned tile;
-  int64_t begin, end;  // of the contraction
-  int64_t a, b, out;   // where the result's factors begin, in bytes, and the result, in elements
+  int64_t begin, end;  // the slice's part of the contraction
+  int64_t a, b, out;   // where the result's factors begin, in bytes, and where the result begins, in elements
 };
 
 template <int kM, int kN> __device__ inline TilePosition position_of(const Problem& p) {
@@ -67,9 +68,10 @@ template <int kM, int kN> __device__ inline TilePosition position_of(const Probl
   return at;
 }
 
-// ---- elements in the type that is computed with
+// ---- elements in the type that products are computed in
 
-// uint64_t: 64-bit integers modulo 2^64, and bool as whether a sum is 0. uint32_t: all smaller integers.
+// C is uint32_t for integers of at most 32 bits, and uint64_t for 64-bit integers modulo 2^64 and for bool, which is true if the
+// sum is not 0.
 template <class C> __device__ inline C load_element(DType dtype, const char* p) {
   if constexpr (std::is_same_v<C, float>) {
     return load_as<float>(dtype, p);
@@ -100,7 +102,7 @@ __device__ inline float round_to(kernels::Precision precision, float x) {
   return x;
 }
 
-// Four neighbours in shared memory or in working memory: loads and stores of 16 bytes.
+// Four neighbouring elements in shared or working memory, loaded and stored 16 bytes at a time.
 template <class C> struct __align__(16) Four {
   C v[4];
 };
@@ -116,7 +118,8 @@ template <class C> __device__ inline Four<C> load_past_cache(const C* p) {
 
 // ---- sums of a's rows
 
-// A running sum with the error of each addition beside it (Knuth's two-sum); plain where C is not float.
+// A running sum that also accumulates the rounding error of each addition (Knuth's two-sum). Types other than float are summed
+// without compensation.
 template <class C> struct Sum {
   C value = 0, error = 0;
   __device__ void add(C x) {
@@ -129,13 +132,13 @@ template <class C> struct Sum {
   }
   __device__ C total() const { return value + error; }
 };
-constexpr int64_t additions_of_sum(DType dtype) {
-  return dtype == DType::f64 ? 1 : 7;
-}  // for each number; and one for the total
+// Returns the number of additions that a Sum of this dtype makes for each number. total() takes one more.
+constexpr int64_t additions_of_sum(DType dtype) { return dtype == DType::f64 ? 1 : 7; }
 
 // ---- the end of a tile
 
-// What is there already or bias and activation, and the store of elements (row, column…column + 3) of the tile's result.
+// Completes elements (row, column) to (row, column + 3) of the result and stores them: adds the contents of `out` if the product
+// accumulates, otherwise adds the bias and applies the activation.
 template <class C> __device__ inline void finish(const Problem& p, const TilePosition& at, int row, int column, Four<C> x) {
   if (row >= p.m || column >= p.n) return;
   const int count = p.n - column < 4 ? p.n - column : 4, size = p.size;
@@ -165,12 +168,13 @@ template <class C> __device__ inline void finish(const Problem& p, const TilePos
     if (j < count) store_element<C>(p.dtype, to + j * size, x.v[j]);
 }
 
-// The tile's way out, in parts of kRows rows that lie in shared memory, kPitch elements apart, once for each of kCopies groups of
-// threads that had a share of the contraction.
+// Stores a tile in parts of kRows rows. A part lies in shared memory with rows kPitch elements apart. There are kCopies copies of
+// it, one for each group of threads that had a share of the contraction.
 template <class C, int kM, int kN, int kRows, int kCopies, int kThreadsOf> struct Exit {
   static constexpr int kPitch = kN + 16 / int(sizeof(C)), kPart = kRows * kPitch, kFours = kN / 4;
 
-  // Called by all threads, between barriers.
+  // Adds up the copies of the part that begins at row `first` of the tile, and stores it. All threads must call it, between
+  // barriers.
   __device__ static void part(const Problem& p, const TilePosition& at, const C* shared, int first) {
 #pragma unroll 1
     for (int q = int(threadIdx.x); q < kRows * kFours; q += kThreadsOf) {
@@ -187,7 +191,7 @@ template <class C, int kM, int kN, int kRows, int kCopies, int kThreadsOf> struc
     }
   }
 
-  // After all parts. The last slice of a tile to arrive here folds all of them, in their order.
+  // To be called after all parts. The last slice of a tile to arrive adds up the sums of all slices, in their order.
   __device__ static void fold(const Problem& p, const TilePosition& at) {
     if (p.slices == 1 || !last_to_arrive(p.arrivals + at.tile, unsigned(p.slices))) return;
 #pragma unroll 1
@@ -213,7 +217,7 @@ template <class C, int kM, int kN, int kRows, int kCopies, int kThreadsOf> struc
     }
   }
 
-  // The sum of a row of a within this slice.
+  // Stores the sum of a row of a over this slice.
   __device__ static void put_sum(const Problem& p, const TilePosition& at, int row, C sum) {
     if (at.row + row >= p.m) return;
     if (p.slices > 1) reinterpret_cast<C*>(p.partial_sums)[int64_t(at.slice) * p.m + at.row + row] = sum;
@@ -227,12 +231,12 @@ template <class C, int kM, int kN, int kRows, int kCopies, int kThreadsOf> struc
 
 // ---- the tables of kernels, smallest tiles first
 
-// A kernel for tiles of one size, with what the choice among them goes by: cycles that a step of the contraction takes a block
-// that is alone on its multiprocessor, and cycles of a multiprocessor's whole throughput that it takes.
+// A kernel for tiles of one size, with its cost per element of the contraction: `latency` in cycles for a block that is alone on
+// its multiprocessor, and `throughput` in cycles of a fully occupied multiprocessor.
 struct Tile {
   void (*launch)(const Group&, unsigned blocks);
-  int m, n, depth, groups;  // groups of threads that share the contraction
-  bool sums;                // of a's rows, too
+  int m, n, depth, groups;  // groups: how many groups of threads share the contraction
+  bool sums;                // true if the kernel can also sum the rows of a
   float latency, throughput;
 };
 struct Tiles {
@@ -240,14 +244,15 @@ struct Tiles {
   int count;
 };
 
-// Both are instantiated in sources that CMake generates, because they take long to compile.
+// Both functions are instantiated in sources that CMake generates, because they take long to compile.
 //
-// The kernels without tensor cores, by the dtype they compute in: f32, f64, i32 or i64, where signs do not matter. staged: the
-// factors pass through registers, which convert, round and pull back; otherwise they have that dtype and are copied straight to
-// shared memory.
+// Returns the kernels without tensor cores for a computing dtype: f32, f64, i32 or i64, where signed and unsigned integers give the
+// same bits. staged: the factors pass through registers, where they are converted, rounded and pulled back. Otherwise the factors
+// have the computing dtype and are copied straight to shared memory.
 template <DType kComputed> Tiles plain_tiles(bool staged);
 
-// The kernels on tensor cores. kRounds: the factors are float32 and are rounded to the format Kind; otherwise they have it.
+// Returns the kernels for tensor cores. kRounds: the factors are float32 and are rounded to the format Kind; otherwise they already
+// have that format.
 struct Tf32;
 struct Bf16;
 struct F16;

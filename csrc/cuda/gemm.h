@@ -1,30 +1,32 @@
-// Products of matrices for the families that need them: host code that chooses among kernels, by shape and dtype alone.
+// Products of matrices, for the families that need them. Host code that chooses among kernels by shape and dtype alone.
 #pragma once
 #include "cuda/launch.cuh"
 #include "launch/shape.h"
 
 namespace pb::cuda {
 
-// A factor, in bytes: from a row of a (a column of b) to the next, and along the contraction.
+// A factor and its strides in bytes: `outer` from row to row of a (column to column of b), `depth` along the contraction.
 struct Factor {
   const char* data = nullptr;
   int64_t outer = 0, depth = 0;
 };
 
-// result = activation(a @ b + bias), one for every element of a batch, or result += a @ b.
+// result = activation(a @ b + bias), or result += a @ b, for every element of a batch.
 struct Product {
-  DType dtype;      // of factors and result
+  DType dtype;      // of the factors and the result
   int64_t m, n, k;  // a is (m, k), b is (k, n)
   Factor a, b;
-  View batch[2];  // steps from one a, and b, to the next: axes of one shape, collapsed; data and dtype mean nothing
-  char* out;      // (batch…, m, n), contiguous; null where only the sums are asked for, and n is 0
+  View batch[2];  // strides from one a, and one b, to the next: collapsed axes of a common shape; data and dtype are not used
+  char* out;      // (batch…, m, n), contiguous; null if only the sums are needed, and then n is 0
   const char* bias = nullptr;
   int64_t bias_step = 0;
   int activation = 0;
-  bool adds = false;     // to what out holds, of float32 or float64; neither bias nor activation then
-  Factor y{};            // a's elements are cotangents of an activation whose results these are, and are pulled back first;
-  int pulled = 0;        // no batch then
-  char* sums = nullptr;  // the sum of every row of a, if asked for; no batch then
+  bool adds = false;  // true to add to the contents of out, which are float32 or float64; requires no bias and no activation
+  // If `pulled` is not 0, a holds cotangents of an activation with outputs y, and the activation's pullback is applied to them
+  // first. Requires no batch.
+  Factor y{};
+  int pulled = 0;
+  char* sums = nullptr;  // receives the sum of every row of a; null if not needed; requires no batch
 
   Product(DType dtype_, int64_t m_, int64_t n_, int64_t k_, char* out_) : dtype(dtype_), m(m_), n(n_), k(k_), out(out_) {
     batch[0] = batch[1] = flat_view(nullptr, dtype, 0);
@@ -32,21 +34,22 @@ struct Product {
   }
 };
 
-// Computes one or two products, in one launch where both are for our own kernels.
+// Computes one or two products, in a single launch if pullback's own kernels compute both.
 void multiply(const Product* products, int count);
-// The work of that; a library is taken to do what the formula says. Pointers are only asked whether they are null.
+// Returns the work that multiply() would do. Products left to cuBLASLt count by the formula. Pointers are only compared with null,
+// never read.
 Counts work_of(const Product* products, int count);
 
-// Whether products of this dtype go through tensor cores, on this device and in this thread's precision.
+// True if products of this dtype go through tensor cores, on this device and in this thread's precision.
 bool by_tensor_cores(DType dtype);
-// Whether a product is large enough for a library, which has neither pullbacks in it nor sums.
+// True if a product is large enough for cuBLASLt, which can neither apply pullbacks nor compute sums.
 bool is_large(int64_t m, int64_t n, int64_t k, int64_t batches = 1);
 
-// gz = the pullback of g (rows, n) through an activation with results y, contiguous (null: not asked for), and the sum of each
-// column of it, of g's dtype (null likewise).
+// Computes gz, the pullback of g (rows, n) through an activation with output y, and the column sums of gz. Both are contiguous and
+// have g's dtype; pass null for the one that is not needed.
 void pull_columns(const View& g, const View& y, int activation, char* gz, char* sums);
 Counts work_of_columns(DType dtype, int64_t rows, int64_t n, int activation, bool sums);
-// x = activation(x + bias) for rows of n; bias may be null.
+// x = activation(x + bias) for `rows` rows of n elements. bias may be null.
 void finish_rows(DType dtype, char* x, int64_t rows, int64_t n, const char* bias, int64_t bias_step, int activation);
 
 }  // namespace pb::cuda

@@ -1,11 +1,12 @@
-// Products by tensor cores, with sums in float32: of float16 and bfloat16 as they are, of float32 rounded to these or to tf32.
+// Products on tensor cores, with sums in float32. float16 and bfloat16 factors are used as they are; float32 factors are rounded to
+// one of these formats or to tf32.
 #pragma once
 #include "cuda/gemm.cuh"
 #include "cuda/mma.cuh"
 
 namespace pb::cuda {
 
-// What a register of a fragment holds: kPer neighbours along the contraction.
+// The number formats. A word (a register of a fragment) holds kPer elements that are neighbours along the contraction.
 struct Tf32 {
   static constexpr int kPer = 1;
   __device__ static uint32_t word(float x, float) { return to_tf32(x); }
@@ -24,27 +25,28 @@ struct F16 {
   __device__ static void multiply(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) { mma_f16(d, a, b); }
 };
 
-// A step of the contraction in shared memory: 16 rows of words, one for each element of the outer axis. Neither the loads of
-// fragments (4 rows of 8 neighbours) nor the stores (16 rows of 8, or packs of 4 in a row) have bank conflicts: rows are 8 banks
-// apart, and every fourth of them has its columns shifted by 8 more.
+// Layout of one step of the contraction in shared memory: 16 rows of words, with one word per row for each element of the outer
+// axis. Rows are 8 banks apart, and the columns of each group of four rows are shifted by 8 more (by XOR). Therefore neither the
+// loads of fragments (4 rows of 8 neighbours) nor the stores (16 rows of 8 neighbours, or packs of 4 in a row) have bank conflicts.
 constexpr int kWords = 16;
 __device__ inline int column_of(int word, int outer) { return outer ^ (word >> 2 & 3) << 3; }
 
-// Brings one factor's steps to shared memory: fetch to registers, and later put. A quad is four words, down the contraction or
-// across the outer axis.
+// Brings the steps of one factor to shared memory: fetch() loads a step to registers, and put() stores it later. A quad is four
+// words that are neighbours along the contraction or along the outer axis.
 template <class Kind, class Source, int kWide, int kThreadsOf> struct CoreLoader {
   static constexpr int kPer = Kind::kPer, kPitch = kWide + 8, kElements = kPitch * kWords;
   static constexpr int kQuads = kWide * kWords / 4 / kThreadsOf, kSize = int(sizeof(Source));
-  static constexpr int kNumbers = 4 * kPer, kRaw = kNumbers * kSize / 4;  // of a quad: elements, and registers they come in
+  // Per quad: elements, and 32-bit registers that hold them as loaded.
+  static constexpr int kNumbers = 4 * kPer, kRaw = kNumbers * kSize / 4;
   static_assert(kQuads * 4 * kThreadsOf == kWide * kWords && kThreadsOf % 32 == 0 && kThreadsOf % (kWide / 4) == 0);
 
   const char *at, *y_at;
-  int outer, word;  // of the first quad
-  unsigned exists;  // a bit for each element along the outer axis
+  int outer, word;  // position of the thread's first quad
+  unsigned exists;  // one bit per element along the outer axis: set if it is inside the matrix
   uint32_t raw[kQuads][kRaw], y_raw[kQuads][kRaw];
 
   __device__ static bool down(Reading reading) { return reading == Reading::depth || reading == Reading::depth_packs; }
-  // The next quad is so far away.
+  // The distance to the thread's next quad, along the outer axis or in words along the contraction.
   static constexpr int kNextOuter = kThreadsOf / 4, kNextWord = kThreadsOf / (kWide / 4);
 
   __device__ void begin(const Factor& f, const Factor& beside, Reading reading, int64_t offset, int first, int outers,
@@ -73,7 +75,7 @@ template <class Kind, class Source, int kWide, int kThreadsOf> struct CoreLoader
     memcpy(to, &pack, sizeof pack);
   }
 
-  // One quad; `left` elements from its first one on are inside the slice.
+  // Reads one quad. left: the number of elements of the contraction from the quad's first one to the end of the slice.
   __device__ static void read(uint32_t (&to)[kRaw], const Factor& f, Reading reading, const char* from, unsigned real,
                               int left) {
 #pragma unroll
@@ -99,7 +101,7 @@ template <class Kind, class Source, int kWide, int kThreadsOf> struct CoreLoader
     }
   }
 
-  // The next step, of which `left` elements are inside the slice.
+  // Loads the next step to registers. left: the number of elements of the contraction that remain in the slice.
   __device__ void fetch(const Factor& f, const Factor& beside, Reading reading, bool pulled, int left) {
     const bool goes_down = down(reading);
 #pragma unroll
@@ -161,7 +163,7 @@ template <class Kind, class Source, int kWide, int kThreadsOf> struct CoreLoader
   }
 };
 
-// Tiles of kM × kN by kDown × kAcross warps, whose sums leave in kParts parts.
+// Tiles of kM × kN elements, computed by kDown × kAcross warps, and stored in kParts parts.
 template <int kM_, int kN_, int kDown_, int kAcross_, int kParts_, int kBlocks_> struct CoreShape {
   static constexpr int kM = kM_, kN = kN_, kDown = kDown_, kAcross = kAcross_, kParts = kParts_, kBlocks = kBlocks_,
                        kThreadsOf = 32 * kDown * kAcross, kWarpM = kM / kDown, kWarpN = kN / kAcross, kRows = kM / kParts;

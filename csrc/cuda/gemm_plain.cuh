@@ -1,18 +1,19 @@
-// Products without tensor cores: exact to the rounding of every multiply-add, in any type.
+// Products without tensor cores, for all dtypes. Apart from a requested rounding of float32 factors, only the multiply-adds and the
+// stored results round.
 #pragma once
 #include "cuda/async.cuh"
 #include "cuda/gemm.cuh"
 
 namespace pb::cuda {
 
-// Tiles of kM × kN in steps of kDepth along the contraction, kStages of them in shared memory. A thread has kTM × kTN sums;
-// kGroups groups of threads share the steps among them.
+// Tiles of kM × kN elements, in steps of kDepth along the contraction, kStages of which are in shared memory. A thread computes kTM
+// × kTN sums. kGroups groups of threads divide the contraction of each step among them.
 template <int kM_, int kN_, int kDepth_, int kTM_, int kTN_, int kGroups_, int kStages_, int kBlocks_, bool kSums_ = true>
 struct Shape {
   static constexpr int kM = kM_, kN = kN_, kDepth = kDepth_, kTM = kTM_, kTN = kTN_, kGroups = kGroups_, kStages = kStages_,
                        kBlocks = kBlocks_, kAcross = kN / kTN, kDown = kM / kTM, kGroup = kAcross * kDown,
                        kThreadsOf = kGroup * kGroups;
-  static constexpr bool kSums = kSums_;  // of a's rows, if asked for
+  static constexpr bool kSums = kSums_;  // true if the kernel can also sum the rows of a
   static_assert(kAcross % 8 == 0 && kDown % 4 == 0 && kDepth % kGroups == 0 && kThreadsOf % int(kWarp) == 0);
 };
 
@@ -25,20 +26,21 @@ __device__ inline void multiply_add(double& sum, double a, double b) { sum = fma
 __device__ inline void multiply_add(uint32_t& sum, uint32_t a, uint32_t b) { sum += a * b; }
 __device__ inline void multiply_add(uint64_t& sum, uint64_t a, uint64_t b) { sum += a * b; }
 
-// Brings one factor's steps of kWide × kDepth elements to shared memory, [depth][outer] with rows kPitch apart. Which elements are
-// a thread's depends on how the factor is read, so that neighbouring threads read neighbours.
+// Brings the steps of one factor, kWide × kDepth elements each, to shared memory as [depth][outer] with rows kPitch elements apart.
+// The elements of a thread depend on how the factor is read, so that neighbouring threads read neighbouring elements.
 template <class C, int kWide, int kDepth, int kThreadsOf, bool kStaged> struct Loader {
   static constexpr int kPitch = kWide + 16 / int(sizeof(C)), kElements = kPitch * kDepth;
   static constexpr int kEach = kWide * kDepth / kThreadsOf, kPack = 16 / int(sizeof(C)), kPacks = kWide / kPack;
-  static constexpr int kWarps = kThreadsOf / 32, kEights = kDepth / 8;  // along the depth: a warp reads 4 rows of 8 neighbours
+  // Warps along the depth: a warp reads 4 rows of 8 neighbours.
+  static constexpr int kWarps = kThreadsOf / 32, kEights = kDepth / 8;
   static_assert(kWarps % kEights == 0 && kThreadsOf % kWide == 0 && kEach % kPack == 0 && kThreadsOf % kPacks == 0);
 
   const char *at, *y_at;  // this thread's first element of the next step
-  int depth, target;      // where that is in the step, and in shared memory
-  unsigned exists;        // a bit for each of its elements: inside along the outer axis
+  int depth, target;      // position of that element along the step's depth, and in shared memory
+  unsigned exists;        // one bit per element of the thread: set if it is inside the matrix along the outer axis
   Few<C, kEach> value, y;
 
-  // How many elements a thread has, and how far the next one is along each axis.
+  // The elements of a thread: how many there are, and the distance from one to the next along each axis.
   template <int kCount_, int kOuter_, int kDeep_> struct Pattern {
     static constexpr int kCount = kCount_, kOuter = kOuter_, kDeep = kDeep_, kNext = kDeep * kPitch + kOuter;
     static constexpr int kBytes = kCount == kEach ? int(sizeof(C)) : 16;
@@ -68,7 +70,8 @@ template <class C, int kWide, int kDepth, int kThreadsOf, bool kStaged> struct L
     if constexpr (kStaged) y_at = beside.data + (first + outer) * beside.outer + (depths + depth) * beside.depth;
   }
 
-  // The next step, of which `left` are inside the slice, begins on its way to `to`.
+  // Starts the asynchronous copy of the next step to `to`. left: the number of elements of the contraction that remain in the
+  // slice.
   __device__ void send(const Factor& f, Reading reading, C* to, int left) {
     by(reading, [&](auto pattern) {
       using P = decltype(pattern);
@@ -76,13 +79,14 @@ template <class C, int kWide, int kDepth, int kThreadsOf, bool kStaged> struct L
 #pragma unroll
       for (int e = 0; e < P::kCount; ++e) {
         const bool real = (exists >> e & 1) && depth + e * P::kDeep < left;
-        copy_async<P::kBytes>(to + target + e * P::kNext, real ? at + e * step : f.data, real);  // f.data is aligned
+        // F.data is aligned, and is not read.
+        copy_async<P::kBytes>(to + target + e * P::kNext, real ? at + e * step : f.data, real);
       }
     });
     at += kDepth * f.depth;
   }
 
-  // The same through registers: fetch, and later put.
+  // fetch() loads the next step to registers, and put() stores it to shared memory later.
   __device__ void fetch(const Factor& f, const Factor& beside, Reading reading, DType dtype, bool pulled, int left) {
     by(reading, [&](auto pattern) {
       using P = decltype(pattern);
@@ -126,14 +130,15 @@ template <class C, class S, bool kStaged> struct Plain {
   using A = Loader<C, S::kM, S::kDepth, S::kThreadsOf, kStaged>;
   using B = Loader<C, S::kN, S::kDepth, S::kThreadsOf, kStaged>;
   static constexpr int kStage = A::kElements + B::kElements;
-  static constexpr int kVM = S::kTM < 4 ? S::kTM : 4, kVN = S::kTN < 4 ? S::kTN : 4;  // neighbours, read at once
+  // Neighbouring elements that are read at once.
+  static constexpr int kVM = S::kTM < 4 ? S::kTM : 4, kVN = S::kTN < 4 ? S::kTN : 4;
   static constexpr int kPartsM = S::kTM / kVM, kPartsN = S::kTN / kVN, kRows = kVM * S::kDown;
   using Out = Exit<C, S::kM, S::kN, kRows, S::kGroups, S::kThreadsOf>;
   static constexpr int kElements = kStages * kStage > S::kGroups* Out::kPart ? kStages* kStage : S::kGroups* Out::kPart;
   static constexpr size_t kBytes = kElements * sizeof(C);
 };
 
-// This thread's place in the grid of its group's threads: a warp has 4 × 8 of them.
+// This thread's position in the grid of its group's threads. A warp covers 4 × 8 positions.
 template <class S> struct Seat {
   int group, down, across;
   __device__ Seat() {
@@ -150,7 +155,7 @@ __global__ void __launch_bounds__(S::kThreadsOf, std::is_same_v<C, double> ? 1 :
   C* const shared = reinterpret_cast<C*>(pb_shared);
   const Problem& p = group.problems[group.count > 1 && blockIdx.x >= group.problems[1].first];
   const TilePosition position = position_of<S::kM, S::kN>(p);
-  const int length = int(position.end - position.begin);  // see kMostDepth
+  const int length = int(position.end - position.begin);  // fits an int, see kMostDepth
   const int steps = (length + S::kDepth - 1) / S::kDepth;
 
   typename K::A a;
@@ -278,7 +283,7 @@ template <DType kComputed> Tiles plain_tiles(bool staged) {
     static const Tile direct[] = {plain_tile<C, Smallest, false>(16, 8), plain_tile<C, Small, false>(40, 24)};
     static const Tile narrow[] = {plain_tile<C, Smallest, true>(20, 10), plain_tile<C, Small, true>(50, 30)};
     return staged ? Tiles{narrow, 2} : Tiles{direct, 2};
-  } else {  // int64 and uint64 as they are, and bool
+  } else {  // int64, uint64 and bool
     using C = uint64_t;
     static const Tile direct[] = {plain_tile<C, Smallest, false>(40, 24)};
     static const Tile bits[] = {plain_tile<C, Smallest, true>(40, 24)};

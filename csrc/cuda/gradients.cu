@@ -1,4 +1,4 @@
-// The copy of a gradient of many axes into a row.
+// Prepares a gradient for kernels that read it by position. A gradient with many axes is copied into a row.
 #include "cuda/gradients.cuh"
 
 namespace pb::cuda {

@@ -1,4 +1,4 @@
-// Many tensors in one launch: their gradients, of any strides, and which block works on which part of which.
+// Kernels over many tensors in one launch: their gradients, with any strides, and the assignment of blocks to parts of tensors.
 #pragma once
 #include <vector>
 
@@ -6,14 +6,14 @@
 
 namespace pb::cuda {
 
-constexpr size_t kMaxArguments = 32764;  // bytes of a kernel's arguments
+constexpr size_t kMaxArguments = 32764;  // the most bytes that the arguments of a kernel may take
 
 template <class A> __device__ inline int size_of(DType dtype) {
   if constexpr (std::is_same_v<A, float>) return dtype == DType::f32 ? 4 : 2;
   else return sizeof(A);
 }
 
-// Memory of the copies that a launch needs, given back as that of Scratch is.
+// Memory for the copies that a launch needs. It is given back like that of Scratch, but the number of pieces is not limited.
 class Copies {
  public:
   Copies() = default;
@@ -32,7 +32,8 @@ class Copies {
   std::vector<Allocation> blocks_;
 };
 
-// A gradient by the position of its elements in a row: flat, or of two axes of any strides. One of more axes is copied.
+// A gradient whose elements are read by their position in a row. It is flat, or has up to two axes with any strides. A gradient
+// with more axes is copied.
 struct Gradient {
   const char* data;
   int64_t row, column;  // strides in bytes
@@ -40,16 +41,16 @@ struct Gradient {
   DType dtype;
   bool flat;
 
-  // view: collapsed.
+  // view: must be collapsed.
   Gradient(View view, Copies& copies);
   Gradient() = default;
 
   bool packs() const { return flat && reinterpret_cast<uintptr_t>(data) % (4 * item_size(dtype)) == 0; }
-  // That of the gradient that view becomes; copies can be read by packs.
+  // Returns what packs() will return for the gradient made from `view`. Copies can always be read by packs.
   static bool packs_of(const View& view) {
     return view.contiguous() ? reinterpret_cast<uintptr_t>(view.data) % (4 * item_size(view.dtype)) == 0 : !walks(view);
   }
-  // Whether it is read where it lies, although it is not flat.
+  // True if a view that is not flat is read in place.
   static bool walks(const View& view) { return view.ndim <= 2 && view.size() <= kMaxWalk; }
   template <class A> __device__ A at(int64_t i) const {
     if (flat) return load_as<A>(dtype, data + i * size_of<A>(dtype));
@@ -58,13 +59,13 @@ struct Gradient {
   }
 };
 
-// Which chunk belongs to which entry of a list.
+// The assignment of chunks to the entries of a list.
 template <int kMax> struct Chunks {
   int entries = 0;
-  uint32_t first[kMax + 1] = {};  // of each entry, then how many there are
+  uint32_t first[kMax + 1] = {};  // number of each entry's first chunk, then the number of all chunks
 
   uint32_t count() const { return first[entries]; }
-  // Adds an entry of so many chunks; returns its number.
+  // Adds an entry with this number of chunks. Returns the entry's index.
   int add(int64_t chunks) {
     if (int64_t(count()) + chunks > kMaxBlocks) throw Failure("more elements than a grid has blocks for");
     first[entries + 1] = first[entries] + uint32_t(chunks);
@@ -81,7 +82,7 @@ template <int kMax> struct Chunks {
   }
 };
 
-// Four neighbours from element i on, which is a multiple of four; those from `end` on are 0.
+// Loads four neighbouring elements from element i on, which must be a multiple of four. Elements from `end` on are 0.
 template <class A> __device__ inline void load_pack(DType dtype, const char* data, int64_t i, int64_t end, A (&x)[4]) {
   if (i + 4 <= end) {
     if constexpr (std::is_same_v<A, float>) {

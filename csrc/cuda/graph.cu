@@ -1,4 +1,4 @@
-// A plan as CUDA graphs: captured from a stream at the first run of a kind, and launched at every run.
+// Runs a plan as CUDA graphs. A graph is captured from a stream at the first run of its kind, and launched at every run.
 #include <cstdlib>
 #include <map>
 #include <memory>
@@ -22,7 +22,8 @@ using namespace cuda;
 
 const int64_t kArenaAlign = 512;
 
-// A library chooses another kernel for a product with a bias; our own choice goes by the shape alone.
+// Fusing a bias into a large product is not exact, because the library may choose a different kernel for it. pullback's own choice
+// of kernel depends on the shape alone.
 void fuse_launches(Plan& plan, Fusion fusion) {
   kernels::fuse_cross_entropy(plan);
   if (fusion == Fusion::fast) kernels::fuse_linear(plan, [](int64_t, int64_t, int64_t) { return true; });
@@ -34,8 +35,8 @@ const char* why_not_chained(const Plan&, const Step&, const Step&) { return "a G
 
 namespace {
 
-// A capture in progress, on a separate stream: what other threads and CuPy launch meanwhile does not become a part of the graph.
-// Kernels may need memory that the cache does not have, and only a relaxed capture allows asking the driver for it.
+// A capture in progress, on a separate stream, so that concurrent launches by other threads and CuPy stay out of the graph. The
+// capture is relaxed because the allocator may have to call the driver when its cache is empty.
 class Capturing {
  public:
   Capturing() {
@@ -64,9 +65,9 @@ class Capturing {
   bool ended_ = false;
 };
 
-constexpr size_t kMostGraphs = 4;  // with the addresses of the given blocks in them, for one number of passes
+constexpr size_t kMostGraphs = 4;  // the number of graphs with fixed addresses of the given blocks, per number of passes
 constexpr int64_t kMostNodes = 20000;
-constexpr int kPatience = 3;  // times that a GPU may be too full for a graph, before no other is tried
+constexpr int kPatience = 3;  // after this many attempts for which the GPU had too little memory, no further graph is made
 
 struct DestroyGraph {
   void operator()(cudaGraph_t graph) const { (void)cudaGraphDestroy(graph); }
@@ -76,12 +77,12 @@ template <class T> using GraphPointer = std::unique_ptr<std::remove_pointer_t<T>
 
 // One graph, ready to be launched.
 struct Instance {
-  int phase;                        // the phase of its launches; kOther if they belong to several
-  GraphPointer<cudaGraph_t> graph;  // its nodes are named when their arguments change
+  int phase;                        // the common phase of the graph's launches, or kOther if there are several
+  GraphPointer<cudaGraph_t> graph;  // kept because a change of arguments refers to its nodes
   GraphPointer<cudaGraphExec_t> exec;
 };
 
-// PULLBACK_CUDA_GRAPHS=0: plans are launched kernel by kernel.
+// PULLBACK_CUDA_GRAPHS=0 launches plans kernel by kernel.
 bool graphs_are_off() {
   static const bool off = [] {
     const char* text = std::getenv("PULLBACK_CUDA_GRAPHS");
@@ -90,7 +91,8 @@ bool graphs_are_off() {
   return off;
 }
 
-// The slots of a graph that serves all addresses: memory for every given block.
+// Memory for every given block of a graph that serves all addresses. The graph copies its inputs into these slots and its results
+// out of them.
 class Slots {
  public:
   Slots(const Plan& plan, int64_t passes) : plan_(plan), passes_(passes) {
@@ -115,7 +117,7 @@ class Slots {
   }
 
  private:
-  // Inputs that no launch reads are not copied.
+  // Returns the copies for given blocks begin to end - 1. Blocks that no launch uses are left out.
   std::vector<Piece> pieces(const StridedAddress* given, size_t begin, size_t end) const {
     std::vector<Piece> found;
     for (size_t k = begin; k < end; ++k) {
@@ -132,24 +134,24 @@ class Slots {
 
   const Plan& plan_;
   const int64_t passes_;
-  size_t inputs_ = 0;  // how many of the given blocks are inputs; the rest are results
+  size_t inputs_ = 0;  // the number of given blocks that are inputs; the rest are results
   std::vector<Allocation> blocks_;
   std::vector<StridedAddress> spans_;
   SlotCopies in_, out_;
 };
 
-// Graphs of one plan, for one number of passes, all with or all without a cut between phases.
+// The graphs of one plan for one number of passes. Either all of them or none are cut between phases.
 //
-// A graph has the addresses of the given blocks in it. Tensors that come and go mostly do so at a few addresses, so the first
-// kMostGraphs sets of them get a graph each. A caller that brings yet others (a list of batches on the device, losses that are kept)
-// gets one graph for all: it copies what it is given into slots, and the results out of them.
+// A CUDA graph fixes the addresses of its operands. Tensors that come and go mostly do so at a few addresses, so each of the first
+// kMostGraphs sets of addresses gets its own graph. For further sets of addresses (a list of batches on the device, losses that are
+// kept) one graph serves all: it copies the given inputs into slots, and the results out of slots.
 struct Graphs {
   std::map<std::vector<int64_t>, std::vector<Instance>> by_address;
   std::vector<Instance> slotted;
   std::unique_ptr<Slots> slots;
 };
 
-// Runs a plan as graphs, or launch by launch if the driver does not take it as a graph.
+// Runs a plan as graphs, or launch by launch if the driver cannot make a graph of it.
 class GraphProgram : public Program {
  public:
   explicit GraphProgram(Plan& plan) : plan_(plan) {
@@ -178,7 +180,8 @@ class GraphProgram : public Program {
   }
 
  private:
-  using Key = std::pair<int64_t, bool>;  // passes; whether phases are timed, so that each stretch of one is a graph
+  // The number of passes; true if phases are timed, so that each stretch of one phase is a separate graph.
+  using Key = std::pair<int64_t, bool>;
 
   static bool by_phase() { return door.ledger && door.ledger->has_phases; }
 
@@ -187,7 +190,8 @@ class GraphProgram : public Program {
     const std::vector<Instance>* instances = nullptr;
     try {
       instances = &ready(given, passes);
-    } catch (const std::exception& error) {  // CUDA, a library inside the capture, or the memory: the kernels can still run
+      // CUDA, a library inside the capture, or the allocator failed; the kernels can still run one by one.
+    } catch (const std::exception& error) {
       const bool full = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
       if (!full || ++times_full_ == kPatience) {
         why_single_ = error.what();
@@ -204,7 +208,7 @@ class GraphProgram : public Program {
     progress.passes = int(passes);
   }
 
-  // The graph or graphs to launch, made if need be.
+  // Returns the graphs to launch, in order, and makes them if they do not exist yet.
   const std::vector<Instance>& ready(const StridedAddress* given, int64_t passes) {
     Graphs& graphs = graphs_[{passes, by_phase()}];
     std::vector<int64_t> addresses;
@@ -227,8 +231,8 @@ class GraphProgram : public Program {
     return graphs.slotted;
   }
 
-  // `operands`: where the given blocks are while the graph runs. With slots those are their memory, and the graph copies from and to
-  // `outside`.
+  // operands: the addresses of the given blocks while the graph runs. With slots these are the slots' addresses, and the graph
+  // copies inputs from `outside` and results to `outside`.
   std::vector<Instance> build(const StridedAddress* operands, int64_t passes, Slots* slots, const StridedAddress* outside) {
     const RestoreAttribution kept;
     const GraphMemory::Use working_memory(memory_);
@@ -257,7 +261,7 @@ class GraphProgram : public Program {
         launch(step);
       }
     }
-    if (!capture) capture.emplace();  // nothing to do is a graph, too
+    if (!capture) capture.emplace();  // a plan without launches becomes an empty graph
     if (slots) slots->capture_results(outside);
     end();
     return instances;
@@ -292,9 +296,9 @@ class GraphProgram : public Program {
   Plan& plan_;
   GraphMemory memory_;
   std::map<Key, Graphs> graphs_;
-  int nodes_ = 0, kernel_nodes_ = 0;  // counted in the graph that was made last
-  int times_full_ = 0;                // that there was no memory for a graph
-  std::string why_single_;            // why kernels are launched one by one; empty while graphs are used
+  int nodes_ = 0, kernel_nodes_ = 0;  // counts of the graph that was made last
+  int times_full_ = 0;                // the number of times that there was too little memory for a graph
+  std::string why_single_;            // the reason why kernels are launched one by one; empty while graphs are used
 };
 
 }  // namespace

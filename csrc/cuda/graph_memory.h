@@ -1,4 +1,4 @@
-// The working memory of a graph's kernels: it stays the graph's as long as that can be launched.
+// The working memory of a graph's kernels. It belongs to the graph for as long as the graph can be launched.
 #pragma once
 #include <vector>
 
@@ -15,8 +15,8 @@ class GraphMemory {
     for (const Allocation& block : all_) pb::release(block);
   }
 
-  // While it lives, this thread's Scratch takes its pieces from the graph's memory. A piece that is given back serves later
-  // kernels of the graph, which come after.
+  // Lets this thread's Scratch take its pieces from the graph's memory, for the lifetime of the object. A piece that is given back
+  // is reused by later kernels of the graph, which run after the earlier ones.
   class Use {
    public:
     explicit Use(GraphMemory& memory) : before_(current) { current = &memory; }

@@ -1,4 +1,4 @@
-// Gathers: they move bytes, in units of up to 16 where a row is one piece.
+// Gathers. They move bytes: in units of up to 16 bytes if the rows are contiguous.
 #include "cuda/index.cuh"
 
 namespace pb::cuda {
@@ -9,10 +9,10 @@ __global__ void __launch_bounds__(kThreads) check_kernel(int64_t n, const __grid
   if (i < n) (void)indices.position(i);
 }
 
-// x without its axis, as what comes before it and what comes after.
+// x with its axis removed: the axes before it and the axes after it.
 struct Taken {
-  Ratio row, count;  // units of a row, indices
-  int64_t step;      // from row to row along the axis, in bytes
+  Ratio row, count;  // units per row, number of indices
+  int64_t step;      // bytes from row to row along the axis
   Path before, after;
 };
 
@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(kThreads)
   out[i] = *reinterpret_cast<const U*>(x);
 }
 
-// A unit of the result each; `first` is the number of the part's first element.
+// Each thread writes one unit of the result. `first` is the number of the part's first element in the result.
 template <class U>
 __global__ void __launch_bounds__(kThreads)
     take_along_kernel(uint32_t n, int64_t first, char* out, const char* indices, DType dtype, const char* x, int64_t step,
@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(kThreads)
   *reinterpret_cast<U*>(out + offset[0]) = *reinterpret_cast<const U*>(x + offset[2] + at * step);
 }
 
-// A pack of the flat result each.
+// Each thread writes one pack of the flat result.
 template <class T, int kPack>
 __global__ void __launch_bounds__(kThreads)
     one_hot_kernel(int64_t n, T* out, T one, Ratio depth, const __grid_constant__ Indices indices) {
@@ -84,7 +84,7 @@ void take(const Launch& launch) {
   const int axis = int(launch.ints[0]);
   const View &out = launch.out(), &x = launch.in(0), &v = launch.in(1);
   const Indices indices(launch, v, x.shape[axis], Negative::from_end);
-  if (x.size() == 0 || out.size() == 0) {  // of an empty x nothing can be read
+  if (x.size() == 0 || out.size() == 0) {  // nothing can be read from an empty x
     check_indices(v, indices);
     return assign_number(out, 0);
   }

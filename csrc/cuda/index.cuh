@@ -1,11 +1,11 @@
-// Indices as kernels read them: of any integer dtype, any strides, negative ones from the end.
+// Reads indices of any integer dtype and any strides. Negative indices may count from the end.
 #pragma once
 #include "cuda/copy.cuh"
 #include "families/index.h"
 
 namespace pb::cuda {
 
-// Where the elements of a strided operand lie, in bytes.
+// Maps the number of an element of a strided operand to its offset in bytes.
 class Path {
  public:
   explicit Path(View v) {
@@ -38,17 +38,18 @@ class Path {
   int64_t stride_[kMaxDims];
 };
 
-// The positions that an index may name.
+// The range of valid indices.
 struct Bounds {
   int64_t length, from_end;
   FaultSink sink;
 
   Bounds(const Launch& launch, DType dtype, int64_t axis_length, kernels::Negative negative)
       : length(axis_length), sink(fault_sink(launch)) {
-    // uint64 beyond int64 becomes negative, and does not count from the end.
+    // A uint64 above the largest int64 becomes negative, and must not count from the end.
     from_end = negative == kernels::Negative::from_end && dtype != DType::u64 ? length : 0;
   }
-  // The position that an index names, in [0, length); -1 where there is none, which is reported. where: the index's own place.
+  // Returns the position in [0, length) that an index refers to. An index out of range is reported, and the result is -1. where:
+  // the position of the index itself, for the report.
   __device__ int64_t resolve(int64_t index, int64_t where) const {
     const int64_t at = index < 0 ? index + from_end : index;
     if (at >= 0 && at < length) return at;
@@ -68,7 +69,7 @@ struct Indices {
   __device__ int64_t position(int64_t i) const { return bounds.resolve(load_as<int64_t>(dtype, data + path.offset(i)), i); }
 };
 
-// Reports an index outside its axis, where nothing else reads them.
+// Reports indices outside their axis, for launches that do not read them otherwise.
 void check_indices(const View& v, const Indices& indices);
 
 }  // namespace pb::cuda

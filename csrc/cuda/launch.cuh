@@ -1,4 +1,4 @@
-// The one way to launch a kernel.
+// start(), through which every kernel is launched, and the working memory of launches.
 #pragma once
 #include "cuda/device.h"
 #include "cuda/runtime.h"
@@ -7,14 +7,14 @@
 
 namespace pb::cuda {
 
-// Throws what a call of the runtime returned: OutOfMemory or Failure.
+// Throws OutOfMemory or Failure for an error that a CUDA call returned. doing: the subject of the message.
 [[noreturn]] void fail(cudaError_t error, const char* doing);
 inline void check(cudaError_t error, const char* doing) {
   if (__builtin_expect(error != cudaSuccess, 0)) fail(error, doing);
 }
 
-// While it lives, this thread may do what another thread's capture would otherwise forbid, such as allocating memory. That capture has
-// nothing to do with these calls, and a refused call would end it.
+// Allows this thread, for the lifetime of the object, calls that a capture by another thread would otherwise forbid, such as
+// allocating memory. These calls do not belong to that capture, and a refused call would invalidate it.
 class BesideCaptures {
  public:
   BesideCaptures() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
@@ -27,11 +27,11 @@ class BesideCaptures {
 };
 
 constexpr unsigned kWarp = 32, kFull = 0xffffffffu;
-constexpr unsigned kThreads = 256;  // of a block, where nothing asks for another number
+constexpr unsigned kThreads = 256;  // threads per block, unless a kernel chooses otherwise
 constexpr int64_t kMaxBlocks = (int64_t{1} << 31) - 1;
-constexpr size_t kSharedWithoutAsking = 48 << 10;  // bytes of dynamic shared memory of a block
+constexpr size_t kSharedWithoutAsking = 48 << 10;  // bytes of dynamic shared memory that a block may use without opting in
 
-// Runs `kernel` in `blocks` blocks of `threads` threads on the current device's stream; nothing where there are no blocks.
+// Runs `kernel` in `blocks` blocks of `threads` threads on the current device's stream. Does nothing if there are no blocks.
 template <class... E, class... A>
 inline void start(void (*kernel)(E...), dim3 blocks, dim3 threads, size_t shared, const A&... arguments) {
   if (blocks.x == 0 || blocks.y == 0 || blocks.z == 0) return;
@@ -42,25 +42,27 @@ inline void start(void (*kernel)(E...), dim3 blocks, dim3 threads, size_t shared
   check(cudaLaunchKernelEx(&config, kernel, arguments...), "a launch");
 }
 
-// Blocks of kThreads threads for so many threads, one dimension.
+// Returns a one-dimensional grid of blocks of `of` threads each, with at least `threads` threads.
 inline dim3 blocks_for(int64_t threads, int64_t of = kThreads) {
   const int64_t blocks = (threads + of - 1) / of;
   if (blocks > kMaxBlocks) throw Failure("more elements than a grid has threads");
   return dim3(unsigned(blocks));
 }
 
-// Memory for the length of one launch; of a graph that is being made, for as long as that lives.
+// Returns working memory for one launch. While a graph is being captured, the memory belongs to the graph as long as the graph
+// lives.
 Allocation working_memory(size_t bytes);
 void give_back_working_memory(const Allocation& block);
 
-// Working memory for the length of one launch. It is given back at once: later work of the stream comes after.
+// Working memory for one launch. The destructor gives it back without waiting, because later work of the stream runs after the
+// launch.
 class Scratch {
  public:
   Scratch() = default;
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
   ~Scratch();
-  // Memory for n elements, aligned to 512 bytes, uninitialised.
+  // Returns uninitialized memory for n elements, aligned to 512 bytes.
   template <class T> T* take(int64_t n) { return static_cast<T*>(take_bytes(size_t(n) * sizeof(T))); }
   void* take_bytes(size_t bytes);
 
@@ -70,8 +72,8 @@ class Scratch {
   int count_ = 0;
 };
 
-// Reports an index outside its axis. The threads choose the one that writes by an atomic on the device's own memory: atomics on
-// memory of the host need hardware that many machines lack.
+// Reports an index outside its axis. Of the threads that report, one is chosen by an atomic operation on device memory, and that
+// thread writes the fault. Atomic operations on host memory need hardware that many machines lack.
 __device__ inline void report(FaultSink sink, int64_t where, int64_t index, int64_t length) {
   if (atomicCAS(sink.taken, 0u, 1u) != 0u) return;
   sink.fault->where = where, sink.fault->index = index, sink.fault->length = length;

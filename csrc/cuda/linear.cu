@@ -1,4 +1,4 @@
-// The linear layer: one launch forward, one back unless it is large.
+// The linear layer: one launch forward, and one launch backward unless the layer is large.
 #include "cuda/copy.cuh"
 #include "cuda/gemm.h"
 #include "families/executed.h"
@@ -10,7 +10,7 @@ namespace {
 
 using cuda::Product;
 
-// v (…, n) as (rows, n); copied where its leading axes are not evenly spaced.
+// Returns v (…, n) as (rows, n), a copy if the leading axes are not evenly spaced.
 View rows_of(const View& v, cuda::Scratch& scratch) {
   View lead = v, rows = v;
   lead.ndim = v.ndim - 1;
@@ -35,7 +35,7 @@ int64_t row_count(const View& v) {
   return rows;
 }
 
-// The product of a layer, but for its factors.
+// Returns the product of a layer without its factors.
 Product product_of(const Launch& launch) {
   const View &out = launch.out(), &w = launch.in(1);
   Product p(out.dtype, row_count(out), w.shape[0], w.shape[1], out.data);
@@ -44,9 +44,9 @@ Product product_of(const Launch& launch) {
   return p;
 }
 
-// What a pullback is made of: products[first…end), but for their factors, and before them, if `apart`, what pulls g back through the
-// activation and sums its columns. The products can do both as they read, but not a library's, nor those that round float32 as
-// they read it.
+// The parts of a pullback: products[first] to products[end - 1], without their factors. If `apart`, a separate launch comes first,
+// which pulls g back through the activation and sums its columns. Otherwise the products do both while they read g. Products by
+// cuBLASLt cannot do that, nor can products that round float32 for tensor cores.
 struct Parts {
   DType dtype;
   int64_t m, n, k;

@@ -1,4 +1,5 @@
-// The elementwise kernels: packs of four where operands are contiguous and computed with in float, else one element a thread.
+// The elementwise kernels. Each thread computes a pack of four elements if the operands are contiguous, aligned and computed with
+// in float; otherwise each thread computes one element.
 #pragma once
 #include "cuda/operand.cuh"
 #include "families/elementwise.h"
@@ -7,12 +8,12 @@ namespace pb::cuda {
 
 using kernels::kMaxArity;
 
-// One operand: an array, or a number by value.
+// An operand: an array, or a number passed by value.
 struct Slot {
   char* data = nullptr;
   DType dtype = DType::f32;
   bool number = false;
-  double bits = 0;  // of the number, in the compute type
+  double bits = 0;  // the number's value in the compute type
 
   Slot() = default;
   explicit Slot(const View& v) : data(v.data), dtype(v.dtype), number(v.number) {
@@ -39,7 +40,7 @@ template <class F, class C, int kArity> __device__ inline auto call(const C* x) 
   else return f(x[0], x[1], x[2], x[3]);
 }
 
-// Contiguous operands of n elements; every thread has a pack, the last one what is left.
+// Maps contiguous operands of n elements. Every thread computes one pack; the last thread computes the remaining elements.
 template <class F, class R, int kArity>
 __global__ void __launch_bounds__(kThreads) map_packs(int64_t n, const __grid_constant__ Slots<kArity> slots) {
   const int64_t i = 4 * (int64_t(blockIdx.x) * kThreads + threadIdx.x);
@@ -73,7 +74,7 @@ __global__ void __launch_bounds__(kThreads) map_packs(int64_t n, const __grid_co
     if (j < count) store_as<R>(slots.out.dtype, slots.out.data + (i + j) * size, y[j]);
 }
 
-// Operands of any strides, one element a thread. The first kConditions are of any dtype.
+// Maps operands of any strides, one element per thread. The first kConditions inputs may have any dtype.
 template <class F, class C, class R, int kArity, int kConditions>
 __global__ void __launch_bounds__(kThreads)
     map_strided(uint32_t n, const __grid_constant__ Slots<kArity> slots, const __grid_constant__ Walk<kArity + 1> walk) {
@@ -92,7 +93,7 @@ __global__ void __launch_bounds__(kThreads)
   store_as<R>(slots.out.dtype, slots.out.data + offset[0], R(call<F, C, kArity>(x)));
 }
 
-// Whether operands in float, of `arity` inputs, are computed by packs.
+// True if operands that are computed with in float, with `arity` inputs, are mapped by packs.
 inline bool by_packs(const View* views, int arity) {
   bool packs = packable(views[0]);
   for (int k = 1; packs && k <= arity; ++k) packs = views[k].number || packable(views[k]);
@@ -114,14 +115,15 @@ template <class F, class C, class R, int kArity, int kConditions> void map(const
   });
 }
 
-// The op with its kernels, null where a type makes no sense.
+// An op with its kernels by compute type; null for compute types that the op does not support.
 struct ElementwiseKernel : kernels::Elementwise {
   void (*kernels[kComputes])(const Launch&);
 };
 
 inline void run_mapped(const Launch& launch) {
   const auto& op = static_cast<const ElementwiseKernel&>(*static_cast<const kernels::Elementwise*>(launch.table));
-  op.kernels[int(compute_type(launch.in(launch.inputs - 1).dtype))](launch);  // where: the condition comes first
+  // The last input, because the condition of `where` comes first.
+  op.kernels[int(compute_type(launch.in(launch.inputs - 1).dtype))](launch);
 }
 
 }  // namespace pb::cuda

@@ -1,4 +1,4 @@
-// Batched products.
+// Batched matrix products.
 #include <cstring>
 
 #include "cuda/gemm.h"
@@ -9,7 +9,7 @@
 namespace pb::kernels {
 namespace {
 
-// The steps of v from matrix to matrix, through the axes of the batch.
+// Returns the strides of v from matrix to matrix, broadcast to the batch axes of the result.
 View steps_of(const View& v, const View& out) {
   View steps = v;
   steps.ndim = v.ndim - 2;
@@ -17,7 +17,8 @@ View steps_of(const View& v, const View& out) {
   return steps;
 }
 
-// Rows that follow each other through the last axis of the batch are one matrix, where the other factor is the same for all.
+// If b is the same for the whole last axis of the batch, and the rows of a continue evenly along that axis, the matrices of a along
+// it become one matrix.
 void merge_rows(cuda::Product& p) {
   const int last = p.batch[0].ndim - 1;
   if (last < 0 || p.batch[1].stride[last] != 0) return;

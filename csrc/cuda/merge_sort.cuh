@@ -1,4 +1,4 @@
-// A sort of short rows in shared memory: threads sort eight elements each, then runs are merged two by two.
+// Sorts short rows in shared memory: each thread sorts eight elements, then pairs of sorted runs are merged until one is left.
 #pragma once
 #include <algorithm>
 
@@ -10,11 +10,11 @@ namespace pb::cuda::merge {
 using kernels::Keyed;
 using kernels::Order;
 
-constexpr int kEach = 8;  // elements of a thread
-// The longest row: the elements of a block then fill no more shared memory than it gets without asking.
+constexpr int kEach = 8;  // elements per thread
+// The longest row. The elements of a block then fit the shared memory that a block gets without opting in.
 template <class U> constexpr int64_t kLongest = sizeof(U) == 8 ? 2048 : 4096;
 
-// A key with its position, no two of them equal, in as few bits as hold them.
+// A key and its position in one 32-bit word. The position makes all items different.
 struct Small {
   uint32_t bits;
   Small() = default;
@@ -24,10 +24,10 @@ struct Small {
 };
 template <class U> using Item = std::conditional_t<(sizeof(U) < 4), Small, Keyed<U>>;
 
-// Eight neighbours of a thread lie nine apart from those of the next, and so in other banks.
+// Spreads elements out so that the eight of one thread begin nine slots after those of the previous thread, and so in other banks.
 __host__ __device__ inline int slot(int i) { return i + i / kEach; }
 
-// Batcher's odd-even merge sort of eight.
+// Sorts eight elements with Batcher's odd-even merge sort.
 template <class I> __device__ inline void sort_eight(I (&x)[kEach]) {
   const auto exchange = [&x](int a, int b) {
     const I low = x[b] < x[a] ? x[b] : x[a], high = x[b] < x[a] ? x[a] : x[b];
@@ -39,14 +39,14 @@ template <class I> __device__ inline void sort_eight(I (&x)[kEach]) {
     for (int q = p; q >= 1; q /= 2) {
 #pragma unroll
       for (int i = 0; i < kEach; ++i) {
-        const int j = i - q % p;  // of a pair (i, i + q)
+        const int j = i - q % p;  // position within a pair (i, i + q)
         if (i >= q % p && j / q % 2 == 0 && i + q < kEach && i / (2 * p) == (i + q) / (2 * p)) exchange(i, i + q);
       }
     }
   }
 }
 
-// How many of the first `count` elements of two sorted runs together are of the run a.
+// Returns how many of the first `count` elements of two merged runs come from run a.
 template <class I> __device__ inline int share_of(const I* row, int a, int lengths_a, int b, int length_b, int count) {
   int low = max(0, count - length_b), high = min(count, lengths_a);
   while (low < high) {
@@ -57,8 +57,8 @@ template <class I> __device__ inline int share_of(const I* row, int a, int lengt
   return low;
 }
 
-// Sorts n items of shared memory, item i of them at row[slot(i)]. Called by all threads of the block, behind a barrier and before
-// one; those that are busy have the eight from `begin` on. `beyond` comes after every item.
+// Sorts n items in shared memory, where item i is at row[slot(i)]. All threads of the block must call it, with a barrier before and
+// after. Each busy thread sorts the eight items from `begin` on. `beyond` must come after every item.
 template <class I> __device__ inline void sort_shared(I* row, int n, int begin, bool busy, const I beyond) {
   I x[kEach];
   if (busy) {
@@ -72,7 +72,7 @@ template <class I> __device__ inline void sort_shared(I* row, int n, int begin, 
   for (int width = kEach; width < n; width *= 2) {
     __syncthreads();
     if (busy) {
-      const int a = begin & ~(2 * width - 1), b = min(a + width, n);  // two runs of `width` items, cut off at n
+      const int a = begin & ~(2 * width - 1), b = min(a + width, n);  // two runs of up to `width` items, cut off at n
       const int end_a = b, end_b = min(a + 2 * width, n), count = begin - a;
       const int of_a = share_of(row, a, end_a - a, b, end_b - b, count);
       int at_a = a + of_a, at_b = b + count - of_a;
@@ -94,13 +94,13 @@ template <class I> __device__ inline void sort_shared(I* row, int n, int begin, 
   }
 }
 
-// What a launch sorts: the first k of n of each row, as positions (int64) or as elements.
+// The task of a launch: sorts each row of n elements and stores the first k of them, as positions (int64) or as elements.
 struct Task {
   AxisRows in, out;
   int64_t rows, n, k;
-  bool in_across, out_across;  // neighbouring rows are closer than neighbours in a row
+  bool in_across, out_across;  // true if neighbouring rows are closer in memory than neighbouring elements of a row
   bool positions;
-  int threads = 0, together = 0;  // here: of a row; rows of a block
+  int threads = 0, together = 0;  // threads per row, and rows per block; start_rows sets them
 };
 
 template <class U> __global__ void __launch_bounds__(512) sort_rows(Order<U> order, const __grid_constant__ Task task) {
@@ -130,7 +130,7 @@ template <class U> __global__ void __launch_bounds__(512) sort_rows(Order<U> ord
   }
 }
 
-// n from 1 to kLongest<U>, k up to n.
+// Starts the sort. n must be from 1 to kLongest<U>, and k at most n.
 template <class U> void start_rows(const Order<U>& order, Task task) {
   task.threads = int(task.n + kEach - 1) / kEach;
   task.together = int(std::min<int64_t>(task.rows, std::max(1, 128 / task.threads)));

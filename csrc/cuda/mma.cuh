@@ -1,7 +1,7 @@
-// Products of small matrices by a warp: tensor cores, and the same fragments without them.
+// Products of small matrices by one warp, on tensor cores, and an equivalent without them for the simulator.
 //
-// Every lane has parts of three matrices in registers, as PTX lays them out ("Matrix fragments for mma.m16n8k8" and
-// m16n8k16). With g = lane / 4 and t = lane % 4, d[0..3] are D's elements (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1).
+// Every lane holds parts of three matrices in registers, as PTX lays them out ("Matrix fragments for mma.m16n8k8" and m16n8k16).
+// With g = lane / 4 and t = lane % 4, d[0..3] are D's elements (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1).
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ struct Fragments {
   uint32_t a[4], b[2];
 };
 
-// D += A B for 16 × depth by depth × 8, where a register holds kPacked neighbours along the depth, number(register, k)
-// is the k-th of them, and a[j] covers row g + 8 (j % 2).
+// D += A B for 16 × depth by depth × 8. A register holds kPacked neighbours along the depth, number(register, k) returns the k-th
+// of them, and a[j] belongs to row g + 8 (j % 2).
 template <int kPacked, class Number>
 void multiply(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], Number number, cudasim::Site site) {
   const Fragments mine = {{a[0], a[1], a[2], a[3]}, {b[0], b[1]}};
@@ -41,7 +41,7 @@ void multiply(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], Num
 }  // namespace detail
 #endif
 
-// Rounds to the 10 bits of mantissa that tf32 has: to nearest, ties away from zero.
+// Rounds to the 10 mantissa bits of tf32: to nearest, ties away from zero.
 __device__ __forceinline__ uint32_t to_tf32(float x) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   uint32_t bits;
@@ -53,8 +53,8 @@ __device__ __forceinline__ uint32_t to_tf32(float x) {
 #endif
 }
 
-// D += A B for 16×8 by 8×8 in tf32. a: (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4); b: (t, g), (t + 4, g).
-// Needs sm_80; below that the kernel traps, so the host must not choose it there.
+// D += A B for 16×8 by 8×8 in tf32. a: (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4); b: (t, g), (t + 4, g). Requires sm_80: on
+// older devices the kernel traps, so the host must not choose it there.
 #if defined(__CUDACC__)
 __device__ __forceinline__ void mma_tf32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
@@ -72,8 +72,8 @@ inline void mma_tf32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[
 }
 #endif
 
-// D += A B for 16×16 by 16×8 in bfloat16, two numbers a register, the lower column or row in the lower half.
-// a: (g, 2t), (g + 8, 2t), (g, 2t + 8), (g + 8, 2t + 8); b: (2t, g), (2t + 8, g). Needs sm_80, as above.
+// D += A B for 16×16 by 16×8 in bfloat16. A register holds two numbers, with the lower column or row in the lower half. a: (g, 2t),
+// (g + 8, 2t), (g, 2t + 8), (g + 8, 2t + 8); b: (2t, g), (2t + 8, g). Requires sm_80, as mma_tf32 does.
 #if defined(__CUDACC__)
 __device__ __forceinline__ void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
@@ -92,7 +92,7 @@ inline void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[
 }
 #endif
 
-// The same in float16.
+// D += A B for 16×16 by 16×8 in float16, with the layout and the requirement of mma_bf16.
 #if defined(__CUDACC__)
 __device__ __forceinline__ void mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800

@@ -1,14 +1,15 @@
-// The positions of what is not zero, in order: counted a piece at a time, then written behind what comes before.
+// The positions of the nonzero elements, in order. The nonzero elements of each piece are counted first. A piece's positions are
+// then written after those of all earlier pieces.
 #include "cuda/index.cuh"
 #include "cuda/fold.cuh"
 
 namespace pb::cuda {
 namespace {
 
-constexpr int kEach = 16;  // elements of a thread
+constexpr int kEach = 16;  // elements per thread
 constexpr int64_t kPiece = int64_t(kThreads) * kEach;
 constexpr int kWarps = int(kThreads / kWarp);
-constexpr int kCounters = kEach * kWarps;  // of a piece: one for 32 neighbours
+constexpr int kCounters = kEach * kWarps;  // counters per piece: one for each run of 32 elements
 constexpr unsigned kScanThreads = 1024;
 
 __device__ inline bool is_set(DType dtype, const char* p) {
@@ -44,7 +45,8 @@ __global__ void __launch_bounds__(kThreads) count_pieces(int64_t* counts, const 
   if (threadIdx.x == 0) counts[blockIdx.x] = count;
 }
 
-// counts[k] becomes the sum of those before k; counts[n] that of all. By one block, its threads' shares one after the other.
+// Replaces counts[k] by the sum of the counts before k, and counts[n] by the sum of all. A single block does this, kScanThreads
+// counts at a time.
 __global__ void __launch_bounds__(kScanThreads) scan_counts(int64_t n, int64_t* counts) {
   __shared__ int64_t sums[kScanThreads / kWarp];
   __shared__ int64_t carried;

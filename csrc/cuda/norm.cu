@@ -1,10 +1,10 @@
-// Layer norm and RMS norm, which read a row once where registers hold it.
+// Layer norm and RMS norm. A row is read once if registers can hold it.
 #include "cuda/row_launch.cuh"
 
 namespace pb::cuda {
 namespace {
 
-// Where there is no weight, or no bias, one is read that changes nothing, not even the sign of a zero.
+// If there is no weight, 1 is read in its place; if there is no bias, -0.0 is read, which does not even change the sign of a zero.
 template <bool kCentred> struct NormRow {
   static constexpr int kOperands = 2;
   Line weight, bias;

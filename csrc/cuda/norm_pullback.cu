@@ -1,6 +1,6 @@
-// Pullbacks of layer norm and RMS norm. Each team of threads takes some rows one after the other and adds up its part of the
-// gradients of weight and bias in registers; the parts are then folded in the order of their numbers. g and x are read once,
-// gx is written once.
+// Pullbacks of layer norm and RMS norm. Each team of threads takes several rows in turn and accumulates its part of the gradients
+// of weight and bias in registers. The parts are then added up in the order of their numbers. If registers can hold a row, g and x
+// are read once; gx is always written once.
 #include <algorithm>
 
 #include "cuda/row_launch.cuh"
@@ -8,7 +8,7 @@
 namespace pb::cuda {
 namespace {
 
-// Parts are as many as these threads make, or fewer: a team has kRowsEach rows at least.
+// At most as many parts as this number of threads makes. There are fewer if a team would have less than kRowsEach rows.
 constexpr int64_t kPartThreads = 128 * 1024, kRowsEach = 8;
 
 struct NormOperands {
@@ -16,14 +16,15 @@ struct NormOperands {
   double eps;
 };
 
-// gw and gb: a part for each team, or each warp of smaller teams: `sums` rows of n.
+// The partial gradients gw and gb. There is one part per team, or per warp if several teams share a warp; a part has one row of n
+// for each gradient.
 template <class C> struct Parts {
   C* data;
-  int64_t begin;      // number of the first part of the launch
-  int64_t rows_each;  // of a team
+  int64_t begin;      // the number of the launch's first part
+  int64_t rows_each;  // rows per team
 };
 
-// Sums in registers; of rows that do not exist nothing is added.
+// Sums in registers. If `on` is false (a team without a row), nothing is added.
 template <class C> struct Sums {
   C* v;
   bool on;
@@ -35,7 +36,7 @@ template <class C> struct Sums {
   template <class I> __device__ __forceinline__ Cell operator[](ElementPosition<I> i) const { return {v[i.slot], on}; }
 };
 
-// The threads' sums of one kind to where the part has them; teams that share a warp are added up first.
+// Stores the threads' sums of one gradient in the part. Teams that share a warp add up their sums first.
 template <class T, int kPer, bool kBlock, class C>
 __device__ __forceinline__ void put_sums(const RegisterRow<T, kPer, kBlock>& over, C (&sums)[kPer], C* to) {
   if constexpr (!kBlock) {
@@ -54,7 +55,7 @@ __global__ void __launch_bounds__(kBlock ? kMaxTeam : int(kThreads), kBlock || (
     pull_in_registers(const __grid_constant__ RowPartition partition, const __grid_constant__ RowSet<3> rows,
                       const __grid_constant__ NormOperands norm, const __grid_constant__ Parts<acc_t<T>> parts) {
   using C = acc_t<T>;
-  // A block, or the teams of a warp side by side, in step.
+  // A part is one block, or the teams of one warp, which process neighbouring rows in step.
   const int64_t part = kBlock ? blockIdx.x : (int64_t(blockIdx.x) * kThreads + threadIdx.x) / kWarp;
   const unsigned beside = kBlock ? 1 : kWarp >> partition.shift, mine = kBlock ? 0 : threadIdx.x % kWarp >> partition.shift;
   if (part * parts.rows_each * beside >= rows.count) return;
@@ -80,7 +81,7 @@ __global__ void __launch_bounds__(kBlock ? kMaxTeam : int(kThreads), kBlock || (
   if constexpr (kCentred) put_sums(over, gb, to + partition.n);
 }
 
-// ---- rows too long to be held: gx first, then the columns, which read g and x again
+// ---- rows too long for registers: gx first, then the column sums, which read g and x again
 
 template <class C> struct Moments {
   C mean, inverse;
@@ -112,7 +113,7 @@ __global__ void __launch_bounds__(kMaxTeam)
   if (threadIdx.x == 0) moments[blockIdx.x] = {mean, r};
 }
 
-// A thread has a column, and the rows of a part.
+// Each thread sums one column over the rows of one part.
 template <bool kCentred, class T>
 __global__ void __launch_bounds__(kThreads)
     pull_columns(int64_t n, const __grid_constant__ RowSet<3> rows, const Moments<acc_t<T>>* moments,
@@ -134,7 +135,7 @@ __global__ void __launch_bounds__(kThreads)
   if constexpr (kCentred) to[n] = gb;
 }
 
-// ---- the parts folded: a block has 32 columns, and each of its warps every 32nd part of them
+// ---- adding up the parts: a block has 32 columns, and each of its 32 warps adds every 32nd part
 
 template <class T>
 __global__ void __launch_bounds__(1024)
@@ -150,12 +151,12 @@ __global__ void __launch_bounds__(1024)
   }
   sums[warp][lane] = sum;
   __syncthreads();
-  sum = fold_warp<sum_reduce>(sums[lane][warp]);  // each warp folds a column
+  sum = fold_warp<sum_reduce>(sums[lane][warp]);  // each warp reduces one column
   const int64_t at = begin + warp;
   if (lane == 0 && at < width) (at < n ? gw[at] : gb[at - n]) = T(sum);
 }
 
-// How rows go to parts: `beside` rows of a part at a time.
+// The split of the rows into parts. A part takes `beside` rows at a time.
 struct Split {
   int64_t rows_each, parts;
   Split(int64_t rows, int64_t beside, int64_t most) {
@@ -166,11 +167,11 @@ struct Split {
   }
 };
 
-// Elements of a thread of a warp, and of a thread of a block: more would spill, what it holds of a row is five arrays.
+// Elements per thread in a warp, and in a block. More would spill, because a thread holds five arrays of this length.
 constexpr int kPerLane = 8;
 template <class C> constexpr int kPerBlockThread = sizeof(C) == 8 ? 4 : 8;
 
-// How rows of n elements are shared out: to teams that hold them, or streamed.
+// The team of threads for a row of n elements. It holds the row in registers, or streams it if the row is too long.
 template <class T> struct Shared {
   using C = acc_t<T>;
   bool blocks, held;
@@ -227,7 +228,7 @@ template <bool kCentred, class T> struct Pull {
     const int64_t rows = kernels::row_count(launch.in());
     const Split split(rows, 1, std::max<int64_t>(1, kPartThreads / n));
     const Parts<C> parts{take_parts(split.parts), 0, split.rows_each};
-    each_row_set<3>(operands, [&](const RowSet<3>& set) {  // as one set: more rows of this length fit no memory
+    each_row_set<3>(operands, [&](const RowSet<3>& set) {  // always one set: there is no memory for more rows of this length
       auto* const moments = scratch.template take<Moments<C>>(rows);
       start(pull_streamed<kCentred, T>, dim3(set.count), kMaxTeam, 0, n, set, norm, moments);
       const dim3 blocks(blocks_for(n).x, unsigned(split.parts));
@@ -252,13 +253,15 @@ template <bool kCentred> void norm_pullback(const Launch& launch) {
   });
 }
 
-// Teams that walk a row, one without a row among them where those of a warp are more.
+// Returns the number of teams that process rows. This includes teams without a row, which stay in step with the other teams of
+// their warp.
 int64_t teams_in_registers(const RowPartition& partition, bool blocks, int64_t rows) {
   const int64_t beside = blocks ? 1 : kWarp / partition.team;
   return (rows + beside - 1) / beside * beside;
 }
 
-// What is added to the sums of rows that do not exist is left out; the teams of a warp add up theirs; the parts are folded.
+// Returns the additions for the sums of gw and gb, apart from those that the walks count. The teams of a warp add up their sums,
+// and fold_parts adds up the parts. Teams without a row add nothing to the sums, so what the walks count for them is subtracted.
 template <class T> int64_t additions_of_sums(int64_t rows, int64_t n, int64_t sums) {
   const Shared<T> shared(n);
   const int64_t parts = shared.split(rows).parts, columns = sums * n;
@@ -278,7 +281,8 @@ template <class T> int64_t additions_of_sums(int64_t rows, int64_t n, int64_t su
 
 namespace pb::kernels {
 
-// Rows that are not held are walked twice, and their formulas are others: what is done at least is the textbook's.
+// The walks of a norm's pullback. Rows too long for registers are walked twice, by different formulas; for them the work of a
+// single walk is reported as a lower bound.
 Walks walks_of_norm_pullback(const Launch& launch) {
   const int64_t n = row_length(launch.in()), rows = row_count(launch.in());
   Walks walks{{{rows, n, n - 1}, {}}, 0};

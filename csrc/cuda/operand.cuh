@@ -1,4 +1,4 @@
-// Operands as kernels see them: where an element lies, and its value in the type that is computed with.
+// Operands as kernels read them: the addresses of elements, and their values in the compute type.
 #pragma once
 #include <cstring>
 
@@ -9,7 +9,7 @@ namespace pb::cuda {
 
 // ---- elements of any dtype
 
-// The element at p, of a dtype that is computed with as C. The dtype is that of the whole operand, so no warp diverges.
+// Returns the element at p, whose dtype must have the compute type C. All threads pass the same dtype, so no warp diverges.
 template <class C> __device__ inline C load_as(DType dtype, const char* p) {
   if constexpr (std::is_same_v<C, float>) {
     if (dtype == DType::f32) return *reinterpret_cast<const float*>(p);
@@ -30,7 +30,7 @@ template <class C> __device__ inline C load_as(DType dtype, const char* p) {
   }
 }
 
-// Writes x as an element of a dtype that is computed with as C: half precision rounds once, integers wrap.
+// Writes x as an element of a dtype whose compute type is C. Half precision rounds once; integers wrap.
 template <class C> __device__ inline void store_as(DType dtype, char* p, C x) {
   if constexpr (std::is_same_v<C, float>) {
     if (dtype == DType::f32) *reinterpret_cast<float*>(p) = x;
@@ -51,7 +51,7 @@ template <class C> __device__ inline void store_as(DType dtype, char* p, C x) {
   }
 }
 
-// The element at p as C, whatever its dtype: float to integer as C++ converts, anything but zero is true.
+// Returns the element at p as C, whatever its dtype. Floats become integers as in C++; everything but zero becomes true.
 template <class C> __device__ inline C convert_from(DType dtype, const char* p) {
   switch (dtype) {
     case DType::f16: return C(float(*reinterpret_cast<const float16*>(p)));
@@ -66,7 +66,7 @@ template <class C> __device__ inline C convert_from(DType dtype, const char* p) 
 
 // ---- positions
 
-// Division of 32-bit numbers below 2^31 by one that stays the same: a product and a shift (Granlund & Montgomery 1994).
+// Divides numbers below 2^31 by a fixed divisor, with a multiplication and a shift (Granlund & Montgomery 1994).
 struct Divider {
   uint32_t divisor = 1, multiplier = 1, shift = 0;
 
@@ -84,21 +84,21 @@ struct Divider {
   }
 };
 
-// The shape that kCount operands are walked in, and how far apart their elements lie, in bytes. No more than 2^31 elements.
+// The common shape of kCount operands, and the strides of each operand in bytes. Walks have at most kMaxWalk elements.
 template <int kCount> struct Walk {
   int ndim = 0;
   Divider length[kMaxDims];
   int64_t stride[kCount][kMaxDims];
 
   Walk() = default;
-  // views: collapsed, of one shape.
+  // views: must be collapsed and have the same shape.
   explicit Walk(const View* views) : ndim(views[0].ndim) {
     for (int d = 0; d < ndim; ++d) {
       length[d] = Divider(uint32_t(views[0].shape[d]));
       for (int k = 0; k < kCount; ++k) stride[k][d] = views[k].stride[d];
     }
   }
-  // Where element i of each operand lies.
+  // Computes the byte offset of element i in each operand.
   __device__ void offsets(uint32_t i, int64_t (&offset)[kCount]) const {
     for (int k = 0; k < kCount; ++k) offset[k] = 0;
 #pragma unroll
@@ -117,8 +117,8 @@ template <int kCount> struct Walk {
 
 constexpr int64_t kMaxWalk = (int64_t{1} << 31) - 1;
 
-// Calls f(views) for parts of collapsed views, of at most kMaxWalk elements each: all of them in nearly every case, none where
-// there are no elements.
+// Calls f(views) for parts of collapsed views with at most kMaxWalk elements each. Nearly always there is a single part, the views
+// themselves. There is no part if the views have no elements.
 template <class F> void each_part(View* views, int count, F&& f) {
   if (views[0].size() == 0) return;
   if (views[0].size() <= kMaxWalk) return f(views);
@@ -136,7 +136,7 @@ template <class F> void each_part(View* views, int count, F&& f) {
   }
 }
 
-// ---- packs: four neighbours at a time
+// ---- packs: four neighbouring elements, loaded or stored at once
 
 template <class T> struct __align__(4 * sizeof(T)) Pack {
   T v[4];
@@ -146,7 +146,7 @@ inline bool packable(const View& v) {
   return v.contiguous() && reinterpret_cast<uintptr_t>(v.data) % (4 * item_size(v.dtype)) == 0;
 }
 
-// Four elements of a dtype that is computed with as float, from element i on.
+// Loads four elements from element i on, which must be a multiple of four. The dtype must have the compute type float.
 __device__ inline void load_four(DType dtype, const char* data, int64_t i, float (&x)[4]) {
   if (dtype == DType::f32) {
     const auto pack = reinterpret_cast<const Pack<float>*>(data)[i / 4];

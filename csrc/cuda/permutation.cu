@@ -1,4 +1,4 @@
-// A random order: positions sorted by random keys of 64 bits, which are drawn again where they are needed.
+// A random order: positions sorted by random 64-bit keys. Keys are not stored; they are drawn again whenever they are needed.
 #include "cuda/radix_sort.cuh"
 #include "families/random.h"
 #include "math/random.h"
@@ -13,7 +13,7 @@ struct RandomKeys {
   }
 };
 
-// Radix passes over the upper halves of the keys.
+// The items of the radix sort: the upper halves of the keys.
 struct UpperHalves {
   RandomKeys keys;
   __device__ RandomKeys row(int64_t) const { return keys; }
@@ -29,7 +29,8 @@ struct ToOrder {
   }
 };
 
-// Sorts runs of equal upper halves, few and short, by the lower ones: the thread at the beginning of a run does it.
+// Sorts runs of equal upper halves by the lower halves. Runs are few and short, so the thread at the beginning of a run sorts it
+// alone.
 __global__ void __launch_bounds__(kThreads) sort_runs(RandomKeys keys, const uint32_t* halves, int64_t n, int64_t* order) {
   const int64_t begin = int64_t(blockIdx.x) * kThreads + threadIdx.x;
   if (begin + 1 >= n || halves[begin] != halves[begin + 1] || (begin > 0 && halves[begin] == halves[begin - 1])) return;

@@ -1,4 +1,4 @@
-// Many products of a few elements each: tiles would be empty for the most part.
+// Batches of products with few elements each. Tiles would be mostly padding, so each thread computes one element.
 #include "cuda/product_tiny.h"
 
 #include "cuda/gemm_plain.cuh"
@@ -11,7 +11,7 @@ constexpr int64_t kMostElements = 256, kMostDepth = 64, kLeastBatch = 32;
 struct Tiny {
   DType dtype;
   int k;
-  uint32_t elements;  // of all results
+  uint32_t elements;  // elements of all results
   Divider columns, each;
   Factor a, b;
   char* out;

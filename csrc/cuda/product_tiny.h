@@ -1,10 +1,10 @@
-// Many products of a few elements each.
+// Batches of products with few elements each.
 #pragma once
 #include "cuda/gemm.h"
 
 namespace pb::cuda {
 
-// Whether a thread for every element is the best way.
+// True if one thread per element is the fastest way to compute the product.
 bool is_tiny(const Product& product);
 void multiply_tiny(const Product& product);
 

@@ -1,4 +1,5 @@
-// A stable sort of long rows, from the least significant byte of the keys on: every byte that differs moves the elements once.
+// A stable radix sort of long rows, from the least significant byte of the keys on. Each pass over a byte moves the elements once;
+// bytes that are equal in all keys of a row are skipped.
 #pragma once
 #include <algorithm>
 
@@ -6,23 +7,26 @@
 
 namespace pb::cuda::radix {
 
-constexpr int kDigits = 256;  // thread d of a block looks after digit d
+constexpr int kDigits = 256;  // thread d of a block handles digit d
 constexpr int kWarps = int(kThreads / kWarp);
 static_assert(kDigits == int(kThreads));
-template <class U> constexpr int kItems = sizeof(U) == 8 ? 8 : 16;  // of a thread
+template <class U> constexpr int kItems = sizeof(U) == 8 ? 8 : 16;  // elements per thread
 template <class U> constexpr int kTile = kItems<U> * int(kThreads);
-constexpr int64_t kCountBlocks = 2048;  // of a row, at most
+constexpr int64_t kCountBlocks = 2048;  // the most blocks that count a row
 
-// What a sort works with: zero at first, but for the elements.
+// The working memory of a sort. Everything in it but the items and positions begins as zero.
 template <class U> struct Work {
-  int64_t rows, n;  // of each row, less than 2^32
-  uint32_t tiles;   // of a row
+  int64_t rows, n;  // n: elements per row, less than 2^32
+  uint32_t tiles;   // tiles per row
   int passes;
-  U* items[2];             // the rows, from one to the other and back
-  uint32_t* positions[2];  // of the items in their rows; in the beginning they are where they stand
-  uint64_t* progress;      // [row][tile][digit]: how many have come so far, the pass, and whether that is of this tile only
-  uint32_t* counts;        // [row][pass][digit]: how many there are
-  uint32_t* tickets;       // [pass]: tiles begun. In their order, so that nobody waits for a tile that has not begun.
+  U* items[2];  // two buffers for the rows; each pass moves from one to the other
+  // The items' original positions in their rows; not stored before the first move, when they equal the current positions.
+  uint32_t* positions[2];
+  // [row][tile][digit]: a word with a count, the pass, and a bit that is set if the count includes all earlier tiles.
+  uint64_t* progress;
+  uint32_t* counts;  // [row][pass][digit]: the number of elements
+  // [pass]: the number of tiles begun; a block takes the next tile, so that it never waits for a tile that has not begun.
+  uint32_t* tickets;
 };
 
 template <class U> __device__ inline unsigned digit_of(U key, int pass) { return unsigned(key >> (8 * pass)) & 0xffu; }
@@ -32,10 +36,10 @@ template <class W> __global__ void __launch_bounds__(kThreads) clear(int64_t n, 
   if (i < n) data[i] = 0;
 }
 
-// ---- the digits of all passes, counted before the first
+// ---- counting the digits of all passes, before the first pass
 
-// Copies the rows that `load` reads, and counts. Neighbours of equal digits are counted as one: small whole numbers have bytes
-// that are all the same.
+// Copies the rows that `load` reads, and counts their digits. A thread adds consecutive equal digits at once: in small integers
+// most bytes are equal.
 template <class U, class Load, class Key>
 __global__ void __launch_bounds__(kThreads)
     count(const __grid_constant__ Load load, Key key, const __grid_constant__ Work<U> work, uint32_t blocks, uint32_t span) {
@@ -79,7 +83,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // ---- a pass
 
-// The lanes of the warp that have the same digit.
+// Returns the lanes of the warp that have the same digit as this one.
 __device__ inline unsigned same_digit(unsigned digit) {
   unsigned same = kFull;
 #pragma unroll
@@ -91,7 +95,7 @@ __device__ inline unsigned same_digit(unsigned digit) {
   return same;
 }
 
-// The sum of x over the threads before this one.
+// Returns the sum of x over the threads before this one.
 __device__ inline uint64_t sum_before(uint64_t x) {
   __shared__ uint64_t sums[kWarps];
   const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
@@ -107,11 +111,11 @@ __device__ inline uint64_t sum_before(uint64_t x) {
   return sum - x;
 }
 
-// How many elements with this thread's digit stand in the tiles of the row before this one, of whose own there are `own`. A word
-// of progress is written whole, so that nothing else has to be in order (Merrill & Garland, "Single-pass parallel prefix scan
-// with decoupled look-back", 2016; Adinets & Merrill, "Onesweep", 2022).
+// Returns the number of elements with this thread's digit in the row's earlier tiles; `own` is the number in this tile. The count
+// and its state share one 64-bit word of `progress`, which is written at once, so no other memory ordering is needed (Merrill &
+// Garland, "Single-pass parallel prefix scan with decoupled look-back", 2016; Adinets & Merrill, "Onesweep", 2022).
 __device__ inline uint32_t count_before(uint64_t* progress, uint32_t tile, int pass, uint32_t own) {
-  const uint64_t partial = uint64_t(pass + 1) * 2, complete = partial + 1;  // of other passes there are other words
+  const uint64_t partial = uint64_t(pass + 1) * 2, complete = partial + 1;  // a word left by another pass matches neither value
   volatile uint64_t* words = progress + threadIdx.x;
   words[int64_t(tile) * kDigits] = uint64_t(own) << 8 | (tile == 0 ? complete : partial);
   if (tile == 0) return 0;
@@ -126,13 +130,14 @@ __device__ inline uint32_t count_before(uint64_t* progress, uint32_t tile, int p
   return uint32_t(before);
 }
 
-// One tile by one byte of the keys. The last pass hands the elements to `store`.
+// Moves one tile by one byte of the keys. The last pass passes the elements to `store`.
 template <class U, class Key, class Store>
 __global__ void __launch_bounds__(kThreads, 3)
     move(Key key, const __grid_constant__ Store store, const __grid_constant__ Work<U> work, int pass) {
   constexpr bool kPositions = Store::kPositions;
   __shared__ uint32_t ranks[kWarps][kDigits];
-  __shared__ uint32_t target[kDigits];  // of the first of each digit, less its place in the tile
+  // For each digit, the target of its first element in the tile, less that element's position in the tile.
+  __shared__ uint32_t target[kDigits];
   __shared__ U items[kTile<U>];
   __shared__ uint32_t places[kPositions ? kTile<U> : 1];
   __shared__ uint32_t ticket;
@@ -144,7 +149,8 @@ __global__ void __launch_bounds__(kThreads, 3)
   const int64_t begin = int64_t(tile) * kTile<U>;
   const bool last = pass + 1 == work.passes;
 
-  // A byte that is the same everywhere moves nothing, so the passes before say where the row is by now.
+  // A pass in which all keys of the row have the same byte moves nothing. The number of earlier passes that moved the row
+  // determines the buffer that holds it.
   const uint32_t* counts = work.counts + row * work.passes * kDigits + threadIdx.x;
   int moved = 0;
   if constexpr (sizeof(U) > 1)
@@ -162,13 +168,13 @@ __global__ void __launch_bounds__(kThreads, 3)
     return;
   }
 
-  // The rank of each element among those of its digit in its warp, whose elements are neighbours.
+  // Ranks each element among the elements of its warp with the same digit. The elements of a warp are contiguous.
   const int64_t first = begin + int64_t(warp) * kWarp * kItems<U> + lane;
   U x[kItems<U>];
-  uint32_t rank[kItems<U> / 2];  // two of 16 bits each
+  uint32_t rank[kItems<U> / 2];  // two 16-bit ranks per word
 #pragma unroll
   for (int k = 0; k < kItems<U>; ++k) x[k] = first + k * int64_t(kWarp) < n ? from[first + k * int64_t(kWarp)] : U(0);
-  // What is beyond the end of the row comes after everything, and is not stored.
+  // Positions past the end of the row get the largest digit, so they come after all elements. They are not stored.
   const auto digit = [&](int k) { return first + k * int64_t(kWarp) < n ? digit_of(key(x[k]), pass) : unsigned(kDigits - 1); };
   for (unsigned d = lane; d < kDigits; d += kWarp) ranks[warp][d] = 0;
   __syncwarp();
@@ -184,7 +190,7 @@ __global__ void __launch_bounds__(kThreads, 3)
   }
   __syncthreads();
 
-  // Thread d: where digit d begins, in the tile and in the row.
+  // Thread d computes where digit d begins, in the tile and in the row.
   {
     uint32_t own = 0, of_warp[kWarps];
 #pragma unroll
@@ -198,7 +204,7 @@ __global__ void __launch_bounds__(kThreads, 3)
   }
   __syncthreads();
 
-  // Through shared memory, so that neighbours are written together.
+  // The elements pass through shared memory, so that the elements of a digit are written together.
 #pragma unroll
   for (int k = 0; k < kItems<U>; ++k) {
     const uint32_t place = ranks[warp][digit(k)] + (rank[k / 2] >> (k % 2 * 16) & 0xffff);
@@ -226,12 +232,12 @@ __global__ void __launch_bounds__(kThreads, 3)
 
 // ---- a sort
 
-// Sorts each of `rows` rows of n items by the lower `bits` bits of key(item), equal keys in the order that they had.
-//   Load    auto row(int64_t r); U item(source, int64_t i)          item i of the row
+// Sorts each of `rows` rows of n items by the lowest `bits` bits of key(item). Items with equal keys stay in order.
+//   Load    auto row(int64_t r); U item(source, int64_t i) returns item i of the row
 //   Key     U operator()(U item)
-//   Store   kPositions; auto row(int64_t r); void put(sink, int64_t i, U item, uint32_t position)
-//           item i of the result, and where it came from if kPositions
-// All of them are functors of the device, copied to it.
+//   Store   kPositions; auto row(int64_t r); void put(sink, int64_t i, U item, uint32_t position) receives item i of the
+//           result, and its original position if kPositions is true
+// All three are device functors, and are passed to the kernels by value.
 template <class U, class Load, class Key, class Store>
 void sort_rows(const Load& load, const Key& key, const Store& store, int64_t rows, int64_t n, int bits) {
   if (rows == 0 || n == 0) return;
@@ -277,7 +283,8 @@ template <class U> struct ToArrays {
   }
 };
 
-// The n keys in order, in sorted; where each was, in positions. Of their bits only the lower `bits` are not zero.
+// Sorts n keys into `sorted`, and their original positions into `positions`. Only the lowest `bits` bits of the keys may be
+// nonzero.
 template <class U> void sort_keys(const U* keys, int64_t n, int bits, U* sorted, uint32_t* positions) {
   sort_rows<U>(FromArray<U>{keys, n}, AsTheyAre<U>{}, ToArrays<U>{sorted, positions, n}, 1, n, bits);
 }

@@ -1,4 +1,4 @@
-// Random numbers: a counter a thread, the same words for the same elements as on the CPU.
+// Random numbers: each thread evaluates one Philox counter, so every element gets the same words as on the CPU.
 #include "families/random.h"
 
 #include <algorithm>
@@ -13,9 +13,9 @@ namespace {
 using random::Numbers;
 using random::Words;
 
-constexpr int64_t kCountersAtOnce = int64_t{1} << 30;  // of a launch
+constexpr int64_t kCountersAtOnce = int64_t{1} << 30;  // per launch
 
-// The words of a counter; the state is in the memory of the device, where a replay finds new ones.
+// Returns the words of a counter. The state is read from device memory, so a replay of a graph uses the state of that moment.
 __device__ Words draw(const uint64_t* state, int64_t counter) {
   return random::philox(state[0], {uint64_t(counter), state[1]});
 }
@@ -62,7 +62,7 @@ struct Keys {
 
 // ---- filling an array
 
-// The elements of a counter as one store, where they are whole and of the type that they were drawn in.
+// Stores the elements of a counter at once. All of them must be inside the array, and their type the one that they were drawn in.
 template <class T> __device__ void store_all(DType, char* data, int64_t i, const T (&y)[2]) {
   struct __align__(16) Two {
     T v[2];
@@ -81,7 +81,7 @@ __device__ void store_one(DType dtype, char* p, float y) {
 }
 template <class T> __device__ void store_one(DType dtype, char* p, T y) { store_as<T>(dtype, p, y); }
 
-// Elements of n, from counter `first` on.
+// Fills the elements of n that belong to the counters from `first` on.
 template <class T, class F>
 __global__ void __launch_bounds__(kThreads)
     fill(F numbers, const uint64_t* state, int64_t first, int64_t n, DType dtype, int size, bool whole, char* data) {
@@ -105,7 +105,7 @@ template <class T, class F> void fill_with(const View& out, const View& state, c
           first, n, out.dtype, size, whole, out.data);
 }
 
-// Floating-point numbers, in the compute type of out; make(zero) is the distribution in the type of zero.
+// Fills `out` with floating-point numbers, in its compute type. make(zero) returns the distribution in the type of zero.
 template <class F> void fill_real(const Launch& launch, const F& make) {
   if (launch.out().dtype == DType::f64) fill_with<double>(launch.out(), launch.in(), make(double{}));
   else fill_with<float>(launch.out(), launch.in(), make(float{}));
@@ -116,12 +116,12 @@ template <class F> void fill_real(const Launch& launch, const F& make) {
 template <class T> __device__ void drop(const Words& words, float p, T scale, T (&x)[4]) {
 #pragma unroll
   for (int k = 0; k < 4; ++k) {
-    const T kept = x[k] * scale;  // in any case, as on the CPU
+    const T kept = x[k] * scale;  // multiplied even if it is dropped, as on the CPU
     x[k] = random::uniform_of<float>(words, k) >= p ? kept : T(0);
   }
 }
 
-// Contiguous elements that are computed with in float.
+// Drops contiguous elements whose compute type is float, one pack of four per thread.
 __global__ void __launch_bounds__(kThreads)
     drop_packs(const uint64_t* state, float p, float scale, int64_t n, DType dtype, const char* in, char* out) {
   const int64_t counter = int64_t(blockIdx.x) * kThreads + threadIdx.x, i = 4 * counter;
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(kThreads)
     if (i + k < n) store_as<float>(dtype, out + (i + k) * size, x[k]);
 }
 
-// Elements of any strides, n of them; the first is element `base` of all.
+// Drops n elements of any strides. The first of them is element `base` of the whole operand.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     drop_strided(const uint64_t* state, float p, T scale, int64_t base, uint32_t n, DType dtype, const char* in,
@@ -180,7 +180,7 @@ template <class T> void dropout_as(const Launch& launch) {
   const int size = item_size(out.dtype);
   int64_t base = 0;
   collapse(&x, 1);
-  each_part(&x, 1, [&](View* part) {  // parts are of the outermost axis, one after the other
+  each_part(&x, 1, [&](View* part) {  // parts split the outermost axis, and come in order
     const int64_t n = part->size();
     start(drop_strided<T>, blocks_for(n / 4 + 2), kThreads, 0, state, p, scale, base, uint32_t(n), x.dtype, part->data,
           Walk<1>(part), size, out.data + base * size);
@@ -194,7 +194,7 @@ template <class T> void dropout_as(const Launch& launch) {
 namespace pb::cuda {
 namespace {
 
-// One thread: out may be the state itself.
+// Runs in a single thread, because out may be the state itself.
 __global__ void move_state_kernel(uint64_t* out, const uint64_t* state, uint64_t offset) {
   const uint64_t seed = state[0], serial = state[1];
   out[0] = seed, out[1] = serial + offset;
@@ -234,7 +234,7 @@ void bernoulli(const Launch& launch) { fill_with<float>(launch.out(), launch.in(
 void randint(const Launch& launch) { fill_with<int64_t>(launch.out(), launch.in(), Integers{launch.ints[0], launch.ints[1]}); }
 void random_keys(const Launch& launch) { fill_with<int64_t>(launch.out(), launch.in(), Keys{}); }
 
-// A counter's four elements, also at the end.
+// All four elements of a counter are multiplied, including those past the end.
 void executed_dropout(const Launch& launch, Counts& work) { work.multiplies += (4 - launch.out().size() % 4) % 4; }
 
 void dropout(const Launch& launch) {

@@ -1,4 +1,4 @@
-// The table of reductions, and copies of operands whose rows lie along many axes.
+// The table of reductions, and the copying of operands whose rows span several axes.
 #include "cuda/reduce.cuh"
 
 #include <algorithm>
@@ -35,14 +35,15 @@ View axis_of(char* data, DType dtype, int64_t length, int64_t stride) {
   return v;
 }
 
-// What a team that folds m rows does beyond m - 1 combinations: in each of the last four halvings, threads repeat one another.
+// Returns the combinations of a team that reduces m rows beyond the necessary m - 1. In each of the last four halvings, threads
+// repeat one another's combinations.
 int64_t repeated_by_team(int64_t m) {
   int64_t done = 0;
   for (int64_t half = kTeam / 2; half > 0; half /= 2) done += std::clamp<int64_t>(m - half, 0, half) * (kTeam / half);
   return m > 0 ? done - (std::min<int64_t>(m, kTeam) - 1) : 0;
 }
 
-// The same of all teams, and of the threads that fold what up to eight teams leave.
+// Returns the repeated combinations of all teams, and of the threads that combine the results of up to eight teams.
 int64_t repeated(const kernels::Matrix& m) {
   if (m.rows <= kShortRows || m.width != 1 || m.cells == 0) return 0;
   const Levels levels(m.cells, m.rows, m.width);

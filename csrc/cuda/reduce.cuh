@@ -1,4 +1,4 @@
-// Which kernel a reduction takes, and rows of the table of reductions, each with its kernels.
+// Chooses the kernels of reductions, and sets the kernels of each row of the table of reductions.
 #pragma once
 #include <cstdlib>
 
@@ -8,10 +8,11 @@
 
 namespace pb::cuda {
 
-constexpr int64_t kManyElements = 1 << 19;  // from here on a thread takes four columns; below, more threads are better
-constexpr int64_t kAcrossCells = 8;         // neighbours that are enough for a thread each
+// From this number of elements on, each thread takes four columns; with fewer elements, more threads are faster.
+constexpr int64_t kManyElements = 1 << 19;
+constexpr int64_t kAcrossCells = 8;  // this many neighbouring cells suffice to give each cell a thread
 
-// Whether neighbours along `along` lie in packs of four, also where the other axes go on.
+// True if the elements along `along` lie in whole packs of four, for all positions on the other axes.
 inline bool whole_packs(const View& along, const View& outer, const View& rows) {
   const int64_t item = item_size(along.dtype), pack = 4 * item, last = along.ndim - 1;
   bool whole = last >= 0 && along.stride[last] == item && reinterpret_cast<uintptr_t>(along.data) % pack == 0;
@@ -21,17 +22,17 @@ inline bool whole_packs(const View& along, const View& outer, const View& rows) 
   return whole;
 }
 
-// Whether there are kernels that read by packs. Products are too rare for their size.
+// True if there are kernels that read packs. Products are too rare to justify the code size.
 template <class R, class C> constexpr bool kByPacks = kHasPacks<C> && !std::is_same_v<R, prod_reduce>;
 
-// Whether neighbouring cells lie closer together than the rows of a cell, and are enough.
+// True if there are enough neighbouring cells, and they lie closer together than the rows of a cell.
 inline bool cells_are_neighbours(const kernels::Matrix& m) {
   const int last = m.outer.ndim - 1;
   return last >= 0 && m.outer.shape[last] >= kAcrossCells &&
          std::abs(m.outer.stride[last]) < std::abs(m.reduced.stride[m.reduced.ndim - 1]);
 }
 
-// Teams of a block of threads that share a cell.
+// Returns the number of teams of a block of threads that share a cell.
 inline int teams_for(int64_t blocks) {
   int teams = 1;
   while (teams < kTeams && teams < blocks) teams *= 2;
@@ -70,12 +71,12 @@ template <class R, class C, class A> void reduce_columns(const kernels::Matrix& 
   start_units(fold_columns<R, C, A, 1>, f, m.cells * f.tiles, f.teams * across);
 }
 
-// How a copy of the operand at `data` lies in memory, its rows being one axis.
+// Returns m with the layout of a copy of its operand at `data`, in which the rows are a single axis.
 kernels::Matrix straightened(const kernels::Matrix& m, char* data);
-// Copies it so.
+// Copies the operand of m into that layout.
 void straighten(kernels::Matrix& m, Scratch& scratch);
 
-// Of no rows at all.
+// The result of a reduction over no rows: the identity.
 template <class R, class A> __global__ void __launch_bounds__(kThreads) fill_identity(const __grid_constant__ Folding f) {
   const int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x;
   if (i < f.cells * f.width) f.finish(i, R::template identity<A>());
@@ -95,7 +96,7 @@ template <class R, class C, class A, bool kMirrors = false> void reduce_as(const
   else reduce_columns<R, C, A>(m, f);
 }
 
-// The op with its kernels, null where a type makes no sense.
+// A reduction with its kernels by compute type; null for compute types that it does not support.
 struct ReductionKernel : kernels::Reduction {
   void (*kernels[kComputes])(const Launch&);
   bool mirrors = false;
@@ -112,7 +113,7 @@ template <class R, class C> void set_kernel(ReductionKernel& op) { op.kernels[in
 // is instantiated in a source that CMake generates; the others are defined in reduce_extremes.cu.
 template <class R> void set_kernels(ReductionKernel& op) {
   set_kernel<R, float>(op), set_kernel<R, double>(op), set_kernel<R, int64_t>(op);
-  op.kernels[int(Compute::u64)] = op.kernels[int(Compute::i64)];  // modulo 2^64, where signs do not matter
+  op.kernels[int(Compute::u64)] = op.kernels[int(Compute::i64)];  // modulo 2^64, where int64 and uint64 give the same bits
 }
 extern template void set_kernels<sum_reduce>(ReductionKernel& op);
 extern template void set_kernels<prod_reduce>(ReductionKernel& op);

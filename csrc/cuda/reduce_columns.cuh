@@ -1,5 +1,5 @@
-// Reductions of several columns over their rows: a thread has lanes of neighbouring columns and takes up to 64 rows in order;
-// of narrow matrices several rows are neighbours too, see kernels::cut.
+// Reductions of several columns over their rows. Each thread has lanes of neighbouring columns and combines up to 64 rows in order.
+// In narrow matrices a line of lanes spans several neighbouring rows, see kernels::cut.
 #pragma once
 #include "cuda/reduce_matrix.cuh"
 
@@ -9,7 +9,8 @@ using kernels::kColumnDepth;
 
 constexpr unsigned kColumnThreads = 128;
 
-// Lines of a block: row i of the columns, or rows i * groups and its neighbours. This thread has kEach lanes of each.
+// The lines of a block of rows. Line i is row i of the columns, or in a narrow matrix the `groups` rows from row i * groups on.
+// This thread has kEach lanes of each line.
 template <class R, class C, class A> struct PackedLines {
   using Stored = C;
   using Loaded = RawPack<C>;
@@ -47,7 +48,7 @@ template <class R, class C, class A> struct StridedLines {
 };
 
 template <class A, int kEach> struct FreshLines {
-  using Stored = int64_t;  // one that is not converted
+  using Stored = int64_t;  // a type that is not converted
   struct Loaded {
     A v[kEach];
   };
@@ -63,7 +64,7 @@ template <class A, int kEach> struct FreshLines {
   __device__ A one(int i, int k) const { return read_fresh(data + i * lanes + k); }
 };
 
-// A thread's lanes over `lines` lines, and one line more of which only lanes below `rest` are there.
+// Combines a thread's lanes over `lines` lines. One more line follows, of which only lanes below `rest` exist.
 template <class R, int kBatch, int kEach, class A, class Lines>
 __device__ inline void add_down(int lines, int64_t lane, int64_t rest, const Lines& source, A (&acc)[kEach]) {
 #pragma unroll 1
@@ -89,8 +90,8 @@ __device__ inline void add_down(int lines, int64_t lane, int64_t rest, const Lin
     if (lane + k < rest) acc[k] = lines == 0 ? source.one(0, k) : R::combine(acc[k], source.one(lines, k));
 }
 
-// A tile of columns and `teams` blocks of rows a block of threads; its first team folds what the others leave.
-// kEach: lanes of a thread: 4, in packs, or 1.
+// A block of threads reduces a tile of columns and `teams` blocks of rows. Its first team also reduces the results of the level
+// before. kEach is the number of lanes per thread: 4, read as packs, or 1.
 template <class R, class C, class A, int kEach>
 __global__ void __launch_bounds__(kColumnThreads, 5) fold_columns(const __grid_constant__ Folding f) {
   constexpr int kBatch = kAhead<C> / kEach;
@@ -101,13 +102,13 @@ __global__ void __launch_bounds__(kColumnThreads, 5) fold_columns(const __grid_c
   const int64_t block = part * f.teams + team;
 
   __shared__ A side[kColumnThreads * kEach];
-  // m rows of a block: its results, of a level.
+  // Reduces m rows of a block, and stores the results as block `at` of the level.
   const auto fold = [&](int m, int level, int64_t at, const auto& source) {
     A acc[kEach] = {};
     const int lines = m / groups;
     if (lane < lanes) add_down<R, kBatch>(lines, lane, (m - lines * groups) * f.width, source, acc);
     if (groups > 1) {
-      __syncthreads();  // the fold before has been read
+      __syncthreads();  // waits until the previous results have been read
       A* own = side + team * across * kEach;
 #pragma unroll
       for (int k = 0; k < kEach; ++k) own[lane + k] = acc[k];

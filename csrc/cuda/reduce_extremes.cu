@@ -1,5 +1,4 @@
-// The kernels of maxima and minima, of bools among them: whether any is true, whether all are. A minimum is the maximum of what
-// is mirrored.
+// The kernels of maxima and minima, including those of bools (any and all). min(x) is computed as mirrored(max(mirrored(x))).
 #include "cuda/copy.cuh"
 #include "cuda/reduce.cuh"
 
@@ -15,7 +14,7 @@ template <bool kSmallest> void set_extremes(ReductionKernel& op) {
   set(Tag<float>{}), set(Tag<double>{}), set(Tag<int64_t>{}), set(Tag<uint64_t>{}), set(Tag<bool>{});
 }
 
-// Other dtypes are brought into bools first.
+// Elements of other dtypes are converted to bool first.
 template <bool kAll> void reduce_truths(const Launch& launch) {
   Scratch scratch;
   View operands[] = {launch.out(), launch.in()};

@@ -1,4 +1,4 @@
-// The matrix of a reduction: where the elements of its rows lie, and where the results of its blocks go.
+// The matrix of a reduction: the addresses of its elements, and where the results of its blocks are stored.
 #pragma once
 #include "cuda/fold.cuh"
 #include "cuda/operand.cuh"
@@ -7,7 +7,7 @@
 
 namespace pb::cuda {
 
-// Axes [begin, end) of an operand.
+// Returns axes [begin, end) of an operand, collapsed.
 inline View axes_of(const View& x, int begin, int end) {
   View v = x;
   v.ndim = 0;
@@ -16,7 +16,7 @@ inline View axes_of(const View& x, int begin, int end) {
   return v;
 }
 
-// Positions along some axes of an operand: computed once for a cell or a column.
+// Byte offsets along some axes of an operand. They are computed once per cell or column, so plain divisions are fast enough.
 struct Axes {
   int ndim;
   int64_t length[kMaxDims], stride[kMaxDims];  // bytes
@@ -35,11 +35,11 @@ struct Axes {
   }
 };
 
-// Positions along the rows, which are one axis, or two that do not make one: computed for every element.
+// Byte offsets along the rows, which are one axis, or two that do not collapse. They are computed for every element.
 struct RowAxes {
   bool two;
-  uint32_t length, multiplier, shift;  // of the second of two; of one axis this divides to 0
-  int64_t along, apart;                // bytes between its elements, and between the others
+  uint32_t length, multiplier, shift;  // the length of the second of two axes, as a Divider; for one axis the division gives 0
+  int64_t along, apart;                // bytes from element to element of the last axis, and of the first of two axes
 
   explicit RowAxes(const View& v) : two(v.ndim == 2 && v.size() > 0), length(0), multiplier(0), shift(31), along(0), apart(0) {
     if (v.ndim > 0) along = v.stride[v.ndim - 1];
@@ -49,7 +49,7 @@ struct RowAxes {
   }
   static bool takes(const View& v) { return v.ndim <= 1 || (v.ndim == 2 && v.size() <= kMaxWalk); }
 };
-// The rows from `first` on of one cell or column.
+// The rows of one cell or column from row `first` on.
 struct RowsFrom {
   const char* data;
   uint32_t start;
@@ -70,7 +70,8 @@ struct RowsFrom {
 
 // ---- elements
 
-// Elements are loaded as they are, many at a time, and converted when all have been asked for: to convert is to wait.
+// Elements are loaded without conversion, and all loads are issued before the first element is converted: a conversion waits for
+// its load.
 template <class C> using Raw = std::conditional_t<std::is_same_v<C, float>, uint32_t, C>;
 template <class C> __device__ inline Raw<C> load_raw(DType dtype, const char* p) {
   if constexpr (std::is_same_v<C, float>)
@@ -79,9 +80,9 @@ template <class C> __device__ inline Raw<C> load_raw(DType dtype, const char* p)
     return dtype == DType::b8 ? *reinterpret_cast<const uint8_t*>(p) : load_as<C>(dtype, p);
   else return *reinterpret_cast<const C*>(p);
 }
-// As many neighbours as lie in a pack.
+// A pack of four neighbouring elements.
 template <class C> struct RawPack {
-  Raw<C> v[4];  // of half precision two in each, in the first two
+  Raw<C> v[4];  // half precision has two elements in each of the first two
 };
 template <class C> __device__ inline RawPack<C> load_raw_pack(DType dtype, const char* p) {
   RawPack<C> x;
@@ -99,7 +100,7 @@ template <class C> __device__ inline RawPack<C> load_raw_pack(DType dtype, const
   }
   return x;
 }
-// T: what elements are stored as, if C is float.
+// T is the type that elements are stored as if C is float.
 template <class C, class T> __device__ inline C from_raw(Raw<C> x) {
   if constexpr (!std::is_same_v<C, float>) return x;
   else if constexpr (std::is_same_v<T, float>) return m::from_bits<float>(x);
@@ -110,7 +111,7 @@ template <class C, class T> __device__ inline C from_raw(const RawPack<C>& x, in
   else if constexpr (std::is_same_v<T, float>) return m::from_bits<float>(x.v[k]);
   else return float(T::from_bits(uint16_t(x.v[k / 2] >> (16 * (k % 2)))));
 }
-// Calls f(Tag<T>{}) with that type.
+// Calls f(Tag<T>{}) with the T that from_raw() needs for elements of this dtype.
 template <class C, class F> __device__ inline void by_storage(DType dtype, F&& f) {
   if constexpr (!std::is_same_v<C, float>) {
     f(Tag<C>{});
@@ -121,10 +122,11 @@ template <class C, class F> __device__ inline void by_storage(DType dtype, F&& f
   }
 }
 template <class C> constexpr bool kHasPacks = std::is_floating_point_v<C>;
-// How many elements a thread asks for before it uses them, if it may: of integers the dtype is asked at each.
+// The number of elements that a thread loads before it uses them. For integers there are fewer, because each load branches on the
+// dtype.
 template <class C> constexpr int kAhead = std::is_same_v<C, int64_t> ? 4 : sizeof(C) == 4 ? 16 : 8;
 
-// What other blocks have written.
+// Reads an element that another block has written.
 template <class A> __device__ inline A read_fresh(const A* p) {
   if constexpr (std::is_same_v<A, bool>) return __ldcg(reinterpret_cast<const unsigned char*>(p)) != 0;
   else return __ldcg(p);
@@ -132,14 +134,14 @@ template <class A> __device__ inline A read_fresh(const A* p) {
 
 // ---- results
 
-// The matrices that follow one another: the results of the blocks of one are the rows of the next, see kernels::cut.
+// The matrices that follow one another: the results of the blocks of one level are the rows of the next level, see kernels::cut.
 constexpr int kMaxLevels = 10;
 struct Levels {
   int count = 0;
-  int64_t width, groups, block;  // of each; block: rows
-  int64_t blocks[kMaxLevels];    // of the last one: 1
-  int64_t partial[kMaxLevels];   // where the results of each lie in the working memory, in elements
-  int64_t ticket[kMaxLevels];    // its first ticket, of those of a unit
+  int64_t width, groups, block;  // the same at every level; block: rows per block
+  int64_t blocks[kMaxLevels];    // blocks per level; 1 at the last one
+  int64_t partial[kMaxLevels];   // where the results of each level begin in the working memory, in elements
+  int64_t ticket[kMaxLevels];    // the first ticket of each level, among the tickets of a unit
   int64_t partials = 0, tickets = 0;
 
   Levels(int64_t cells, int64_t rows, int64_t columns) : width(columns) {
@@ -155,21 +157,22 @@ struct Levels {
   }
 };
 
-// An order-reversing map that is its own inverse, to the bit.
+// An order-reversing map that is exactly its own inverse.
 template <class A> __device__ inline A mirrored(A x) {
   if constexpr (std::is_same_v<A, bool>) return !x;
   else if constexpr (std::is_integral_v<A>) return ~x;
   else return -x;
 }
 
-// An element of a reduction of what is mirrored, or not.
+// Returns x, mirrored if the reduction is a minimum.
 template <class R, class A> __device__ inline A mapped(A x, bool mirrors) {
   if constexpr (std::is_same_v<R, max_reduce>)
     if (mirrors) return mirrored(x);
   return x;
 }
 
-// A fold as its kernels see it. A unit is what its blocks of threads finish together: a cell, or a tile of cells or of columns.
+// The arguments of a reduction kernel. A unit is the cells or columns that some blocks of threads finish together: one cell, or a
+// tile of cells or columns.
 struct Folding {
   const char* data;
   DType dtype;
@@ -183,12 +186,12 @@ struct Folding {
   DType out_dtype;
   int out_size;
   bool divides;
-  bool mirrors = false;  // a minimum is the maximum of what is mirrored, mirrored back: half of the kernels
+  bool mirrors = false;  // min(x) is computed as mirrored(max(mirrored(x))), which halves the number of kernels
   unsigned* tickets = nullptr;
   int64_t first_unit = 0;
   unsigned blocks_per_unit = 1;
-  int teams = 1;      // that divide a block of threads among them
-  int64_t tiles = 1;  // of columns
+  int teams = 1;      // teams that a block of threads is divided into
+  int64_t tiles = 1;  // tiles of columns per cell
 
   Folding(const kernels::Matrix& m, const View& result, bool divided)
       : data(m.outer.data),
@@ -212,7 +215,7 @@ struct Folding {
     if (mirrors) a = mirrored(a);
     store_as<A>(out_dtype, out + i * out_size, a);
   }
-  // The results of a level, of one cell, from this block on.
+  // Returns the results of a level for one cell, from this block on.
   template <class A> __device__ A* partials(int level, int64_t cell, int64_t block) const {
     return static_cast<A*>(partial) + levels.partial[level] + (cell * levels.blocks[level] + block) * width;
   }
@@ -220,15 +223,16 @@ struct Folding {
     if (level == levels.count - 1) finish(cell * width + column, a);
     else partials<A>(level, cell, block)[column] = a;
   }
-  // The rows of a block of the matrix that a level is.
+  // Returns the number of rows in a block of the level's matrix.
   __device__ int rows_of(int level, int64_t block) const {
     const int64_t all = level == 0 ? rows : levels.blocks[level - 1], left = all - block * levels.block;
     return int(left < levels.block ? (left > 0 ? left : 0) : levels.block);
   }
 
-  // All threads of a block call this after they have stored their results of level 0. The last block to arrive of those
-  // whose results are one block of the next level calls fold(level, block), with all threads, which stores one result; and so
-  // on. arrival: the number of this block in its unit; per_fold: how many of these come together.
+  // All threads of a block call this after they have stored their results of level 0. The last of the blocks whose results make up
+  // one block of the next level calls fold(level, block) with all its threads, which stores one result. Then it continues with the
+  // next level in the same way. arrival: the number of this block in its unit. per_fold: the number of blocks whose results are
+  // combined at once.
   template <class Fold> __device__ void climb(int64_t unit, int64_t arrival, int64_t per_fold, const Fold& fold) const {
     int64_t arrivals = blocks_per_unit;
     for (int level = 1; level < levels.count; ++level) {
@@ -243,7 +247,7 @@ struct Folding {
   }
 };
 
-// Launches so many units at a time as there are tickets for: nearly always all.
+// Launches as many units at a time as there are tickets for, which is nearly always all units.
 template <class Kernel> void start_units(Kernel kernel, Folding& f, int64_t units, unsigned threads) {
   if (f.levels.tickets > 0) f.tickets = tickets();
   int64_t most = kMaxBlocks / f.blocks_per_unit;

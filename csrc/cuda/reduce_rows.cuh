@@ -1,5 +1,5 @@
-// Reductions of a single column: rows that lie along a cell are folded by teams of sixteen threads, rows across neighbouring
-// cells by a thread a cell; both with sixty-four lanes for each 1,024 rows, in the order of kernels::cut.
+// Reductions of a single column. If neighbouring rows lie closest together, teams of sixteen threads reduce the rows of a cell; if
+// neighbouring cells do, each thread takes one cell. Both use sixty-four lanes per 1,024 rows, in the order of kernels::cut.
 #pragma once
 #include "cuda/reduce_matrix.cuh"
 
@@ -8,18 +8,18 @@ namespace pb::cuda {
 using kernels::kFoldBlock;
 using kernels::kLanes;
 
-constexpr int kTeam = 16, kTeamLanes = 4;  // threads, and the lanes of each
+constexpr int kTeam = 16, kTeamLanes = 4;  // threads per team, and lanes per thread
 constexpr unsigned kRowThreads = 128;
 constexpr int kTeams = int(kRowThreads) / kTeam;
-constexpr int64_t kShortRows = 16;  // rows that a thread takes alone
+constexpr int64_t kShortRows = 16;  // the most rows that one thread reduces alone
 
-// ---- what a team reads: a lane of a line is number 4 t + k in packs, t + 16 k else, for thread t and its lane k
+// ---- the sources of a team: thread t's lane k of a line is number 4 t + k if packed, otherwise t + 16 k
 
 template <class R, class C, class A> struct Packs {
   static constexpr bool kPacked = true;
   using Stored = C;
   using Loaded = RawPack<C>;
-  RowsFrom rows;  // along which packs are not broken
+  RowsFrom rows;  // no pack crosses a gap between axes
   DType dtype;
   bool mirrors;
 
@@ -56,7 +56,7 @@ template <class R, class C, class A> struct Strided {
 
 template <class A> struct Fresh {
   static constexpr bool kPacked = false;
-  using Stored = int64_t;  // one that is not converted
+  using Stored = int64_t;  // a type that is not converted
   struct Loaded {
     A v[kTeamLanes];
   };
@@ -72,7 +72,7 @@ template <class A> struct Fresh {
   template <class T> __device__ A value(const Loaded& x, int k) const { return x.v[k]; }
 };
 
-// The lines of a block of m rows into the lanes; kWhole: there are all.
+// Combines the lines of a block of m rows into the lanes. kWhole: the block has all its rows.
 template <class R, int kBatch, bool kWhole, class A, class Source>
 __device__ inline void add_lines(int lines, int m, const Source& source, A (&acc)[kTeamLanes]) {
 #pragma unroll 1
@@ -94,19 +94,19 @@ __device__ inline void add_lines(int lines, int m, const Source& source, A (&acc
   }
 }
 
-// Of two lanes j < j + h, one here and one in another thread: their fold, if the upper one has a value.
+// Combines lanes j and j + h, one of which is in another thread. Returns the lower lane's value if the upper lane has none.
 template <class R, class A> __device__ inline A join(A mine, A other, bool upper, bool both) {
   const A low = upper ? other : mine, high = upper ? mine : other;
   return both ? R::combine(low, high) : low;
 }
 
-// The lanes of a team by halves; thread 0 of the team has the result. Lanes from m on have no values.
+// Combines the lanes of a team by halves. Thread 0 of the team gets the result. Lanes from m on have no values.
 template <class R, bool kPacked, class A> __device__ inline A join_lanes(int m, A (&acc)[kTeamLanes]) {
   const int t = threadIdx.x % kTeam;
-  int lane = t;  // of the value that this thread is left with, below 16
+  int lane = t;  // the lane whose value this thread is left with, below 16
   A a;
   if constexpr (kPacked) {
-    // Each thread keeps half of its lanes and gives away the others: half of the shuffles.
+    // Each thread keeps half of its lanes and gives the others away, which halves the number of shuffles.
     A two[2];
     const bool upper = t & 8;
 #pragma unroll
@@ -132,14 +132,14 @@ template <class R, bool kPacked, class A> __device__ inline A join_lanes(int m, 
   return a;
 }
 
-// A block of m rows by one team, all lanes of the warp together; m may be 0. Thread 0 of the team has the result.
+// Reduces a block of m rows with one team. All lanes of the warp must call it; m may be 0. Thread 0 of the team gets the result.
 template <class R, class A, class Source> __device__ inline A fold_team(int m, const Source& source) {
   constexpr int kLines = int(kFoldBlock / kLanes), kBatch = kAhead<typename Source::Stored> / kTeamLanes;
   A acc[kTeamLanes] = {};
   if (m == kFoldBlock) add_lines<R, kBatch, true>(kLines, m, source, acc);
   else if (m <= kLanes) add_lines<R, 1, false>(1, m, source, acc);
   else add_lines<R, (kBatch < 4 ? kBatch : 4), false>((m + int(kLanes) - 1) / int(kLanes), m, source, acc);
-  if constexpr (Source::kPacked) {  // what does not fill a pack
+  if constexpr (Source::kPacked) {  // the elements that do not fill a pack
     const int tail = m & ~3;
     if (tail < m && tail % int(kLanes) / 4 == int(threadIdx.x % kTeam)) {
 #pragma unroll
@@ -152,7 +152,7 @@ template <class R, class A, class Source> __device__ inline A fold_team(int m, c
 
 // ---- kernels
 
-// Lanes 0..n - 1 by halves, in one thread.
+// Combines lanes 0 to n - 1 by halves, in one thread.
 template <class R, int kHalf, class A, int kMost> __device__ inline void join_few(int n, A (&x)[kMost]) {
 #pragma unroll
   for (int j = 0; j < kHalf; ++j)
@@ -160,8 +160,9 @@ template <class R, int kHalf, class A, int kMost> __device__ inline void join_fe
   if constexpr (kHalf > 1) join_few<R, kHalf / 2>(n, x);
 }
 
-// Rows that lie along a cell. Up to eight blocks of rows are folded by as many teams of one block of threads, which has room
-// for kTeams / teams cells; more by several blocks of threads, and the last of them.
+// Reduces cells whose neighbouring rows lie closest together. If a cell has up to eight blocks of rows, as many teams of one block
+// of threads reduce them, and the block of threads has room for kTeams / teams cells. Larger cells are reduced by several blocks of
+// threads, the last of which combines their results.
 template <class R, class C, class A, bool kPacked>
 __global__ void __launch_bounds__(kRowThreads, 8) fold_along(const __grid_constant__ Folding f) {
   const int team = threadIdx.x / kTeam;
@@ -198,7 +199,7 @@ __global__ void __launch_bounds__(kRowThreads, 8) fold_along(const __grid_consta
   if (leads && block == 0 && m > 0) f.finish(cell, a);
 }
 
-// Cells of a few rows: a thread each.
+// Reduces cells with few rows: each thread takes one cell.
 template <class R, class C, class A> __global__ void __launch_bounds__(kThreads) fold_short(const __grid_constant__ Folding f) {
   const int64_t cell = int64_t(blockIdx.x) * kThreads + threadIdx.x;
   if (cell >= f.cells) return;
@@ -218,8 +219,9 @@ template <class R, class C, class A> __global__ void __launch_bounds__(kThreads)
   f.finish(cell, x[0]);
 }
 
-// Rows that lie across cells: a tile of thirty-two neighbouring cells and a block of rows. Each warp takes four lanes of every
-// cell. Lanes are numbered so that those that are combined are neighbours: number k is lane k with its six bits reversed.
+// Reduces cells if neighbouring cells lie closest together: a tile of thirty-two cells and a block of rows. Each warp takes four
+// lanes of every cell. The lanes are numbered so that lanes that are combined are neighbours: number k is lane k with its six bits
+// reversed.
 constexpr int kTileCells = 32, kTileWarps = 16;
 
 __device__ inline int lane_number(int k) { return int(__brev(unsigned(k)) >> 26); }

@@ -1,4 +1,4 @@
-// Launches of kernels that own a row: a few lanes of a warp, a warp or a block for each, by its length.
+// Launches of kernels that process whole rows. Depending on its length, a row gets some lanes of a warp, a warp, or a block.
 #pragma once
 #include "cuda/copy.cuh"
 #include "cuda/rows.cuh"
@@ -6,7 +6,7 @@
 
 namespace pb::cuda {
 
-// The rows of kCount operands. No more than kMaxWalk rows, the first of which has the number `begin`.
+// At most kMaxWalk rows of kCount operands. The first of them is row `begin` of all rows.
 template <int kCount> struct RowSet {
   uint32_t count;
   int64_t begin;
@@ -25,7 +25,7 @@ template <int kCount> struct RowSet {
   }
 };
 
-// f(RowSet) for the rows of operands that have some: all of them at once in nearly every case.
+// Calls f(RowSet) for the rows of the operands. Nearly always one set holds all rows. There is no call if there are no rows.
 template <int kCount, class F> void each_row_set(const View* operands, F&& f) {
   View lead[kCount];
   Line lines[kCount];
@@ -52,11 +52,12 @@ template <class F> void visit_float(DType dtype, F&& f) {
   }
 }
 
-// Elements of a thread, among the lanes of a warp or in a block. Longer rows of registers spill in a block, and are as much more
-// code for every formula and type.
+// The most elements per thread, both in a warp and in a block. More would spill in a block, and would need that much more code for
+// every formula and type.
 template <class T> constexpr int kPerThread = sizeof(acc_t<T>) == 8 ? 8 : 16;
 
-// A team for rows of n elements, `per` of them a thread at most: a power of two up to a warp, or a multiple of it.
+// Returns the team for rows of n elements with at most `per` elements per thread: a power of two up to a warp, or a multiple of a
+// warp.
 inline unsigned team_for(int64_t n, int per) {
   const int64_t threads = (n + per - 1) / per;
   if (threads > kWarp) return unsigned((threads + kWarp - 1) / kWarp * kWarp);
@@ -65,8 +66,8 @@ inline unsigned team_for(int64_t n, int per) {
   return team;
 }
 
-// Where the elements of a row are far apart, each of them costs the reading of a sector: from so many on they are copied first,
-// in tiles.
+// If the elements of a row are at least a sector apart, each of them costs the read of a whole sector. From kWorthCopying elements
+// on, at_hand() therefore returns a contiguous copy, which is made in tiles.
 constexpr int64_t kSector = 32, kWorthCopying = 64 * 1024;
 inline View at_hand(const View& v, Scratch& scratch) {
   const int64_t step = v.stride[v.ndim - 1];
@@ -74,7 +75,7 @@ inline View at_hand(const View& v, Scratch& scratch) {
   return far ? contiguous_as(v.dtype, v, scratch) : v;
 }
 
-// The formula f for all rows, each walked by a team that holds it in registers.
+// Applies the formula f to all rows. A team holds its row in registers.
 template <class F, class T, int kPer, bool kBlock>
 __global__ void __launch_bounds__(kBlock ? kMaxTeam : int(kThreads), kBlock ? 1 : 2)
     run_in_registers(const __grid_constant__ RowPartition partition, const __grid_constant__ RowSet<F::kOperands> rows,
@@ -97,11 +98,11 @@ __global__ void __launch_bounds__(kMaxTeam, 1)
   f(over, line, rows.begin + blockIdx.x);
 }
 
-// Rows are held where they are no longer.
+// The longest rows that are held in registers, and whether a whole block may share such a row.
 template <class T> constexpr bool kInBlocks = sizeof(acc_t<T>) == 4;  // rows of double are too rare for that much code
 template <class T> constexpr int64_t kLongestHeld = kPerThread<T> * int64_t(kInBlocks<T> ? kMaxTeam : kWarp);
 
-// f, for rows of n elements of type T, in one launch.
+// Applies f to rows of n elements of type T, in one launch.
 template <class T, class F> void start_rows(int64_t n, const RowSet<F::kOperands>& rows, const F& f) {
   constexpr int kPer = kPerThread<T>;
   if (n > kLongestHeld<T>) return start(streamed_rows<F, T>, dim3(rows.count), kMaxTeam, 0, n, rows, f);
@@ -112,7 +113,7 @@ template <class T, class F> void start_rows(int64_t n, const RowSet<F::kOperands
   start(run_in_registers<F, T, kPer, false>, blocks_for(int64_t(rows.count) * partition.team), kThreads, 0, partition, rows, f);
 }
 
-// f for the rows of operands, of which x has the length and the type.
+// Applies f to the rows of the operands. x has the length and the dtype of the rows.
 template <class F> void run_rows(const View* operands, const View& x, const F& f) {
   View all[F::kOperands];
   Scratch scratch;
@@ -122,13 +123,13 @@ template <class F> void run_rows(const View* operands, const View& x, const F& f
   });
 }
 
-// ---- what these walks are
+// ---- the figures of these walks
 
-// So many teams, of which `more` threads have `most` elements each and the others `least`, in whole packs; all take part in the
-// folds of a thread's pack and of the team.
+// Returns the walks of `teams` teams. In each of them `more` threads have `most` elements, and the other threads `least`, rounded
+// up to whole packs. All threads take part in the reductions over a thread's pack and over the team.
 inline kernels::Walks walks_of_teams(int64_t teams, int64_t team, int64_t more, int64_t most, int64_t least, int pack) {
   int64_t folds = 0;
-  if (team > kWarp) folds = 5 + 4;  // of a warp, and of what the warps of the largest block leave
+  if (team > kWarp) folds = 5 + 4;  // within a warp, and over the warps of the largest block
   else
     for (int64_t threads = 1; threads < team; threads *= 2) ++folds;
   const auto alike = [&](int64_t threads, int64_t count) {
@@ -142,12 +143,13 @@ inline kernels::Walks walks_in_registers(int64_t teams, const RowPartition& part
 }
 template <class T> kernels::Walks walks_of_streamed(int64_t rows, int64_t n) {
   constexpr int kPack = kPackOf<T>, kRound = kPack * kMaxTeam;
-  const int64_t left = n % kPack ? n % kRound : n / kPack % kMaxTeam;  // threads that go on when the others are done
+  // Threads that have one more unit than the others in the last round.
+  const int64_t left = n % kPack ? n % kRound : n / kPack % kMaxTeam;
   return walks_of_teams(rows, kMaxTeam, left < kMaxTeam ? left : kMaxTeam, n / kRound * kPack + kPack, n / kRound * kPack,
                         kPack);
 }
 
-// Of start_rows. Threads of a block that have no row walk the first one.
+// Returns the walks of start_rows. Threads of a block that have no row walk the first one.
 template <class T> kernels::Walks walks_of_rows(int64_t rows, int64_t n) {
   if (n > kLongestHeld<T>) return walks_of_streamed<T>(rows, n);
   const RowPartition partition(int(n), team_for(n, kPerThread<T>), kPackOf<T>);

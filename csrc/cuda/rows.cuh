@@ -1,4 +1,4 @@
-// Walks over rows on a GPU, for the formulas of families/rows.h: which threads walk a row, and where its elements are meanwhile.
+// Walks over rows on a GPU, for the formulas of families/rows.h: the threads that share a row, and where they hold its elements.
 #pragma once
 #include "cuda/fold.cuh"
 #include "cuda/operand.cuh"
@@ -12,14 +12,14 @@ constexpr int kMaxTeam = 512;  // threads that share a row
 
 template <class T> constexpr int kPackOf = int(16 / sizeof(T));
 
-// A row of an operand: where it begins, how many bytes its elements are apart, whether it can be read by packs of 16 bytes.
+// A row of an operand: its address, the bytes from element to element, and whether it can be read in packs of 16 bytes.
 struct Line {
   char* data = nullptr;
   int64_t step = 0;
   bool packs = false;
 
   Line() = default;
-  // The rows of v, or the only one.
+  // The rows of v, which may be a single one.
   explicit Line(const View& v) : data(v.data), step(v.stride[v.ndim - 1]) {
     const int64_t n = v.shape[v.ndim - 1];
     packs = step == item_size(v.dtype) && n * item_size(v.dtype) % 16 == 0 && reinterpret_cast<uintptr_t>(data) % 16 == 0;
@@ -28,7 +28,7 @@ struct Line {
   template <class T> __device__ T& at(int64_t k) const { return *reinterpret_cast<T*>(data + k * step); }
 };
 
-// Through uint4: a structure of elements is read one by one.
+// Goes through uint4, because the compiler reads a struct of elements one element at a time.
 template <class T> __device__ __forceinline__ void load_pack(const char* p, acc_t<T>* x) {
   const uint4 bits = *reinterpret_cast<const uint4*>(p);
   T element[kPackOf<T>];
@@ -71,9 +71,9 @@ template <class T, class I> struct MemoryRow {
   }
 };
 
-// ---- who walks a row
+// ---- the threads that share a row
 
-// Lanes of a warp, their number a power of two, or the threads of a block, a multiple of the warp.
+// A team is a power of two of lanes in a warp, or the threads of a block, whose number is a multiple of the warp size.
 template <bool kBlock> struct Team {
   unsigned rank, size;
   mutable unsigned turn = 0;
@@ -100,7 +100,8 @@ template <bool kBlock> struct Team {
 };
 
 // Distributes the n elements of a row over a team, round robin: in packs of neighbours if n is a multiple of the pack, else one by
-// one. Every thread gets `whole` elements, and the first `rest` threads one unit more. It depends on n and the type alone.
+// one. Every thread gets `whole` elements, and the first `rest` threads one unit more. The distribution depends on n and the type
+// alone.
 struct RowPartition {
   int n, unit, whole, rest;
   unsigned team, shift = 0;  // the team has 2^shift threads, unless it is a block
@@ -163,7 +164,7 @@ template <class T, int kPer, bool kBlock> struct RegisterRow {
   __device__ C mean(C sum) const { return sum / C(double(n)); }
   __device__ bool any(bool b) const { return team.any(b); }
 
-  // The registers as a row.
+  // The registers, read and written as a row.
   struct Kept {
     C* v;
     Line line;
@@ -210,7 +211,7 @@ template <class T, int kPer, bool kBlock> struct RegisterRow {
   }
 };
 
-// A row too long to be held, walked by a block: it is read again, from the second-level cache as a rule.
+// A row too long for registers, processed by a block. Every pass reads it again, usually from the L2 cache.
 template <class T> struct Streamed {
   using C = acc_t<T>;
   using Where = ElementPosition<int64_t>;
@@ -256,7 +257,7 @@ template <class T> struct Streamed {
     return {line, n, apart, otherwise, {}};
   }
 
-  // A row to be written, once, from its first place on.
+  // A row that is written once, from its first element on. Whole packs are stored at once.
   struct Written {
     Line line;
     int64_t n, apart;
@@ -279,8 +280,8 @@ template <class T> struct Streamed {
   };
   __device__ Written written(const Line& line) const { return {line, n, apart, {}}; }
 
-  // The largest element and the sum of exp(x - top), read once: a larger element scales the sum of those before it. Where top is
-  // infinite the sum is of no use; NaN gets into it.
+  // The largest element and the sum of exp(x - top), computed in one read: whenever a larger element appears, the sum so far is
+  // rescaled. If top is infinite, the sum is meaningless, except that it is NaN if the row contains NaN.
   struct Exponentials {
     C top, sum;
   };

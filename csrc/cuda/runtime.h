@@ -1,4 +1,4 @@
-// CUDA, from the toolkit or from the simulator, and the one name of dynamic shared memory.
+// CUDA from the toolkit or from the simulator, and the common name of dynamic shared memory.
 #pragma once
 
 #if defined(__CUDACC__)
@@ -11,5 +11,5 @@
 #include "cudasim/cudasim.h"
 #endif
 
-// Kernels cast it to what they keep in it; a name in each kernel would have one type for all of them anyway.
+// Kernels cast this array to the type that they need. The name must be shared, because an extern array has one type in all kernels.
 extern __shared__ __align__(16) unsigned char pb_shared[];

@@ -1,4 +1,4 @@
-// Scatters: how the updates of a launch find their order.
+// Scatters: the order of updates, and the choice of kernels.
 #include "cuda/scatter.cuh"
 
 #include "cuda/radix_sort.cuh"
@@ -10,17 +10,17 @@ using kernels::AxisSplit;
 using kernels::Negative;
 using kernels::Scatter;
 
-constexpr int64_t kRanked = 4096;    // so few indices are put in order by counting those before each
-constexpr int kRankers = 8;          // threads that count for an index
-constexpr int64_t kLongList = 1024;  // columns with so many indices of their own are sorted one by one
+constexpr int64_t kRanked = 4096;    // up to this many indices are sorted by counting the indices that come before each
+constexpr int kRankers = 8;          // threads that count for one index
+constexpr int64_t kLongList = 1024;  // columns with at least this many indices are sorted one by one
 constexpr int64_t kMaxKey = 0xfffffffe, kMaxList = int64_t{1} << 31;
 
-// ---- keys: the target that each index names, or `none`
+// ---- keys: the target that each index refers to, or `none`
 
 struct Keys {
   Indices indices;
-  Ratio columns, count;  // of lists of their own: columns, indices of a column
-  bool flat;             // targets are elements, counted through
+  Ratio columns, count;  // with own lists or flat keys: the number of columns, and of indices per column
+  bool flat;             // true if targets are single elements, numbered across all columns
   bool own_lists;
   uint32_t none;
 
@@ -39,7 +39,8 @@ struct Keys {
   }
 };
 
-// The place of an index in the order is how many come before it: kRankers threads count for each.
+// Sorts keys by counting: the position of an index is the number of indices that come before it. kRankers threads count for each
+// index.
 __global__ void __launch_bounds__(kThreads)
     rank_keys(int n, uint32_t* sorted, uint32_t* positions, const __grid_constant__ Keys keys) {
   __shared__ uint32_t key[kRanked];
@@ -76,7 +77,7 @@ Sorted sort_updates(const Keys& keys, const Places& places, int pack, Scratch& s
   return {sorted, positions, n > kChunk ? scratch.take_bytes(size_t(bytes)) : nullptr, slots};
 }
 
-// ---- updates that replace what was there: of those of a target the last one counts
+// ---- updates that replace the target: the last update of a target wins
 
 template <class U>
 __global__ void __launch_bounds__(kThreads)
@@ -135,7 +136,7 @@ const ScatterKernel& op_of(const Launch& launch) {
   return static_cast<const ScatterKernel&>(*static_cast<const Scatter*>(launch.table));
 }
 
-// `width` neighbours, in elements or packs, belong to an index; `columns` of them have lists of their own.
+// `width` neighbouring elements or packs belong to each index. With own_lists, each of the `columns` columns has its own list.
 Places places_for(const View& out, const View& updates, int64_t rows, int64_t n, int64_t length, int64_t step, int64_t width,
                   int64_t columns, bool own_lists) {
   const int64_t all = rows * n * width;
@@ -143,13 +144,13 @@ Places places_for(const View& out, const View& updates, int64_t rows, int64_t n,
           Ratio(width, all), Ratio(n, all), Ratio(columns, all), own_lists};
 }
 
-// What a target is before its updates: an array, or null for the op's identity.
+// Fills the target with its contents before the updates: an array, or the op's identity if `before` is null.
 void begin_target(const View& out, const View* before, const ScatterKernel& op) {
   if (before) assign(out, *before);
   else assign_number(out, identity_of(op.identity, out.dtype, out.dtype));
 }
 
-// Updates at indices that all of the axes before share.
+// Scatters updates at indices that are shared by all positions along the axes before.
 void scatter(const Launch& launch, const View* before, const View& indices_view, const View& given) {
   const ScatterKernel& op = op_of(launch);
   const View& out = launch.out();
@@ -251,7 +252,7 @@ void along_axis_add(const Launch& launch) {
   Sorted sorted;
   if (n > kNearAlong) {
     const int64_t targets = a.outer * a.length * a.inner;
-    if (n < kLongList && targets <= kMaxKey && all <= kMaxList) {  // elements, all in one list
+    if (n < kLongList && targets <= kMaxKey && all <= kMaxList) {  // targets are single elements, all in one list
       const Keys keys{indices, Ratio(a.inner, all), Ratio(n, all), true, false, uint32_t(targets)};
       work.places = places_for(out, updates, 1, all, targets, 1, 1, 1, false);
       sorted = sort_updates(keys, work.places, 1, scratch);

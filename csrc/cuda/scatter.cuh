@@ -1,29 +1,32 @@
-// Scatters: the updates of a target are combined in the order of the indices, without atomics. Few of them are linked to one
-// another in shared memory; more are sorted by their targets first, and long runs are cut in chunks that are folded in order.
+// Scatters. The updates of a target are combined in the order of the indices, without atomic operations. If there are few updates,
+// those of a target are linked to one another in shared memory. Otherwise updates are sorted by target first, and long runs are cut
+// into chunks, whose results are combined in order.
 #pragma once
 #include "cuda/index.cuh"
 #include "families/scatter.h"
 
 namespace pb::cuda::scattering {
 
-constexpr int64_t kNear = kThreads;  // so few indices are linked in shared memory, one of a thread
-constexpr int64_t kNearAlong = 32;   // so few indices of a column are looked through by each of its updates
-constexpr int64_t kWhole = 1 << 20;  // threads that look for their updates: beyond, updates look for their targets
-constexpr int64_t kChunk = 256;      // updates that are combined one after the other
-template <int kPack> constexpr int kBatch = kPack == 1 ? 8 : 4;  // of these are loaded at once
-constexpr int kResident = 4;                                     // blocks of a multiprocessor
+// With at most this many indices, one block links them in shared memory, one index per thread.
+constexpr int64_t kNear = kThreads;
+constexpr int64_t kNearAlong = 32;  // with at most this many indices per column, each update searches all of them
+// With at most this many threads, each target element looks for its updates; beyond, each update looks for its target.
+constexpr int64_t kWhole = 1 << 20;
+constexpr int64_t kChunk = 256;                                  // updates that one thread combines, one after the other
+template <int kPack> constexpr int kBatch = kPack == 1 ? 8 : 4;  // updates that are loaded at once
+constexpr int kResident = 4;                                     // blocks per multiprocessor
 
-// Lists of indices, updates and targets. Row r of the lists has n indices; they name targets 0 to length - 1 of row r, each of
-// `width` neighbouring elements, or packs of them. A row is an index of the axes before, or where every column has a list of its
-// own, one of those and one of the `columns` after.
+// Lists of indices, updates and targets. Row r has n indices, which refer to targets 0 to length - 1 of row r. A target has `width`
+// neighbouring elements, or packs of elements. A row is a position along the axes before the scattered one. If every column has its
+// own list, a row is such a position together with one of the `columns` positions along the axes after.
 struct Places {
   char* y;
   const char* u;
   DType dtype;
-  int64_t n, length, step;  // step: from target to target, and from update to update, in elements
+  int64_t n, length, step;  // step: elements from target to target, and from update to update
   int64_t rows;
-  Ratio width, count, columns;  // count: n
-  bool own_lists;               // a list for each row, else one for all
+  Ratio width, count, columns;  // count: divides by n
+  bool own_lists;               // true if each row has its own list; otherwise all rows share one
 
   __device__ int64_t base(int64_t row, int64_t height) const {
     const int64_t outer = columns.divide(row);
@@ -31,7 +34,7 @@ struct Places {
   }
 };
 
-// Thread t's part: element (or pack) c of the update at place q of row r's list.
+// The part of thread t: element (or pack) c of the update at position q of row r's list.
 struct Part {
   int64_t row, q, c;
   __device__ Part(const Places& places, int64_t t) {
@@ -42,7 +45,7 @@ struct Part {
   }
 };
 
-// kPack neighbours in the type that is computed with.
+// kPack neighbouring elements in the compute type.
 template <class C, int kPack> struct Numbers {
   C v[kPack];
 
@@ -73,13 +76,14 @@ template <class C, int kPack> struct Numbers {
 
 // ---- few indices
 
-// next[j]: the next index that names the same target, n where there is none. False for all but the first of a target.
+// The links between indices: next[j] is the next index with the same target, or n. first[j] is true for the first index of a
+// target.
 struct Links {
   int64_t key[kNear];
   int next[kNear];
   bool first[kNear];
 
-  // Called by the whole block, with n <= kNear.
+  // All threads of the block must call it, with n <= kNear.
   __device__ void fill(const Indices& indices, int n) {
     const int j = int(threadIdx.x);
     if (j < n) key[j] = indices.position(j);
@@ -125,19 +129,19 @@ __global__ void __launch_bounds__(kThreads, kResident)
   y.store(places.dtype, places.y, target);
 }
 
-// What is there before the updates: an array like the target, or a number.
+// The contents of the target before the updates: an array like the target, or a number.
 template <class C> struct Before {
   const char* data;
   C number;
 };
 
-// Every element of the target, with its updates: a thread looks for those of its row among the indices.
+// Computes every element of the target with its updates: each thread looks for the updates of its row among the indices.
 template <class Op, class C, int kPack>
 __global__ void __launch_bounds__(kThreads, kResident)
     combine_whole(int64_t threads, const __grid_constant__ Places places, Ratio length, Before<C> before,
                   const __grid_constant__ Indices indices) {
   __shared__ int64_t key[kNear];
-  __shared__ int first[kThreads];  // the first index that names a row of the block's, n where there is none
+  __shared__ int first[kThreads];  // for each target row of the block, the first index that refers to it, or n
   const int n = int(places.n), thread = int(threadIdx.x);
   if (thread < n) key[thread] = indices.position(thread);
   __syncthreads();
@@ -174,13 +178,14 @@ __global__ void __launch_bounds__(kThreads, kResident)
   y.store(places.dtype, places.y, target);
 }
 
-// Every column has few indices of its own: each update looks through them.
+// Combines the updates if every column has its own short list of indices. Each update searches the list of its column; the first
+// update of a target combines all of them.
 template <class Op, class C>
 __global__ void __launch_bounds__(kThreads, kResident)
     combine_columns(int64_t threads, const __grid_constant__ Places places, const __grid_constant__ Indices indices) {
   const int64_t t = thread_number();
   if (t >= threads) return;
-  // Neighbouring threads are neighbouring columns: t = (outer * n + q) * columns + column.
+  // Neighbouring threads take neighbouring columns: t = (outer * n + q) * columns + column.
   const int64_t s = places.columns.divide(t), column = t - s * places.columns.length, outer = places.count.divide(s);
   const int64_t q = s - outer * places.n, first = outer * places.n * places.step + column;
   const int64_t key = indices.position(t);
@@ -196,16 +201,16 @@ __global__ void __launch_bounds__(kThreads, kResident)
   y.store(places.dtype, places.y, target);
 }
 
-// ---- sorted
+// ---- sorted indices
 
-// The indices of each list as targets in increasing order, and where they stood. What names no target comes last.
+// The targets of each list in increasing order, and the original positions of the indices. Invalid indices come last.
 struct Sorted {
   const uint32_t *keys, *positions;
-  void* partials;  // of chunks, in the type that is computed with: [row][slot][whether it is the first of its target][element]
-  int64_t slots;   // of a row: one for so many neighbours as a chunk has
+  void* partials;  // results of chunks in the compute type: [row][slot][true for a target's first chunk][element]
+  int64_t slots;   // slots per row: one for every kChunk positions
 };
 
-// The first place in [low, high) whose key is not below this one.
+// Returns the first position in [low, high) whose key is not below `key`.
 __device__ inline int64_t lower_bound(const uint32_t* keys, int64_t low, int64_t high, uint64_t key) {
   while (low < high) {
     const int64_t middle = low + (high - low) / 2;
@@ -220,9 +225,10 @@ template <class C, int kPack> __device__ inline C* partial(const Sorted& sorted,
   return static_cast<C*>(sorted.partials) + (((row * sorted.slots + slot) * 2 + first) * places.width.length + c) * kPack;
 }
 
-// A chunk is kChunk neighbours of one target, counted from its first; the last has what is left. Whoever stands at the head of a
-// chunk combines it. A target that is one chunk is done then; the others' chunks are kept for fold_chunks. Chunks but the first of
-// a target begin at least kChunk places apart, and so do first ones that others follow: a slot has room for one of each.
+// A chunk is up to kChunk consecutive updates of one target, counted from the target's first. The thread at the head of a chunk
+// combines it. If the target has only that chunk, the result is final; otherwise it is a partial result for fold_chunks. A slot
+// (kChunk positions) holds at most one partial result of a target's first chunk and one of a later chunk, because chunks of either
+// kind start at least kChunk positions apart.
 template <class Op, class C, int kPack>
 __global__ void __launch_bounds__(kThreads, kResident)
     combine_chunks(int64_t threads, const __grid_constant__ Places places, const __grid_constant__ Sorted sorted) {
@@ -261,8 +267,8 @@ __global__ void __launch_bounds__(kThreads, kResident)
   for (int k = 0; k < kPack; ++k) kept[k] = y.v[k];
 }
 
-// The chunks of a target in order: `lanes` threads take a share each, then one combines the shares. A block looks after a slot: the
-// target, if any, whose second chunk begins in it.
+// Combines the chunks of a target in order: each of `lanes` threads combines its share of them, and then one thread combines the
+// shares. A block handles one slot, that is, the target, if any, whose second chunk begins in the slot.
 template <class Op, class C, int kPack>
 __global__ void __launch_bounds__(kThreads, kResident)
     fold_chunks(Ratio slots, Ratio tiles, int across, const __grid_constant__ Places places,
@@ -277,11 +283,11 @@ __global__ void __launch_bounds__(kThreads, kResident)
   if (begin == middle - kChunk && begin > 0 && keys[begin - 1] == key) return;
   if (begin + kChunk >= n || keys[begin + kChunk] != key) return;
   const int64_t length = lower_bound(keys, begin, n, uint64_t(key) + 1) - begin;
-  const int64_t chunks = (length + kChunk - 1) / kChunk - 1;  // after the first
+  const int64_t chunks = (length + kChunk - 1) / kChunk - 1;  // the number of chunks after the first
   const int lanes = int(kThreads) / across, lane = int(threadIdx.x) / across;
   const int64_t c = tile * across + threadIdx.x % across, elements = places.width.length * kPack;
   const int64_t share = (chunks + lanes - 1) / lanes, from = lane * share, to = min(chunks, from + share);
-  // As single elements, whatever the packs: partials are contiguous.
+  // Partial results are contiguous, so they are read as single elements even if the updates were read as packs.
   const C* after = partial<C, kPack>(sorted, places, row, slot, false, 0) + c;
   if (c < elements && from < to) {
     C y = after[from * 2 * elements];
@@ -297,16 +303,17 @@ __global__ void __launch_bounds__(kThreads, kResident)
   Numbers<C, 1>{{y}}.store(places.dtype, places.y, target);
 }
 
-// ---- what the host starts
+// ---- launches
 
-// The work of a launch, for the functor and the type that it is done with.
+// The work of a launch, without its functor and compute type.
 struct Work {
   Places places;
   const Indices* indices;
-  const Sorted* sorted;  // null where there are few
-  int pack;              // elements that go together
+  const Sorted* sorted;  // null if the indices are few
+  int pack;              // elements per pack
   int64_t threads;
-  // Where the whole target is written: what was there before, or the bits of a number in the type that is computed with.
+  // If `whole`, the kernel writes the whole target. It starts from `before`, or if that is null from a number, given by its bits in
+  // the compute type.
   bool whole = false;
   const char* before = nullptr;
   uint64_t number = 0;
@@ -341,7 +348,7 @@ template <class Op, class C> void combine_as(const Work& work) {
   combine<Op, C, 1>(work);
 }
 
-// An op with what is done for each type; nothing where it moves bytes.
+// An op with a function for each compute type; null for ops that move bytes.
 struct ScatterKernel : kernels::Scatter {
   void (*combine[kComputes])(const Work&);
   bool moves;

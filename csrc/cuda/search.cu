@@ -1,14 +1,14 @@
-// Binary search: a value a thread, by halves without branches, as on the CPU.
+// Binary search: each thread searches for one value, by branch-free halving as on the CPU.
 #include "cuda/axis_rows.cuh"
 #include "families/sort.h"
 
 namespace pb::cuda {
 namespace {
 
-// NaN after everything else, as sort puts it.
+// Orders NaN after everything else, as sort does.
 template <class C> __device__ bool less(C a, C b) { return a < b || (b != b && a == a); }
 
-// Whether the element comes before v: less than it, or with `right` not greater.
+// True if the element comes before v: it is less than v, or with `right` not greater.
 template <class C> __device__ bool before(C element, C v, bool right) { return right ? !less(v, element) : less(element, v); }
 
 struct Sorted {
@@ -43,7 +43,7 @@ void searchsorted(const Launch& launch) {
   View values = launch.in(1);
   int64_t* out = launch.out().as<int64_t>();
   collapse(&values, 1);
-  each_part(&values, 1, [&](View* part) {  // parts are of the outermost axis, one after the other
+  each_part(&values, 1, [&](View* part) {  // parts split the outermost axis, and come in order
     const int64_t count = part->size();
     visit(compute_type(in.dtype), [&](auto t) {
       start(search<typename decltype(t)::type>, blocks_for(count), kThreads, 0, sorted, launch.ints[0] != 0, uint32_t(count),

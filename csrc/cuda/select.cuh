@@ -1,4 +1,5 @@
-// The first few of long rows, a block a row: counts of bytes find a bound that a few elements keep, and these are sorted.
+// Selects the first few elements of long rows, with one block per row. Counting the elements' bytes finds a bound that only a few
+// elements do not exceed, and these are sorted.
 #pragma once
 #include "cuda/merge_sort.cuh"
 
@@ -10,21 +11,24 @@ using merge::Task;
 
 constexpr int kThreadsHere = 512, kAtOnce = 4;
 static_assert(kThreadsHere * merge::kEach >= merge::kLongest<uint32_t>);
-constexpr int64_t kRowBlock = int64_t{1} << 18;  // elements that one block goes through faster than all blocks sort them
+// Selection is faster than sorting for rows of up to kRowBlock elements times the number of rows. It uses one block per row; a sort
+// uses all blocks for each row.
+constexpr int64_t kRowBlock = int64_t{1} << 18;
 
-// Where it pays: k is small, and rows are many or not too long.
+// True if selection is faster than sorting: k is small, and the rows are many or not too long.
 template <class U> bool pays(int64_t rows, int64_t n, int64_t k) {
   return k <= merge::kLongest<U> / 4 && n <= kRowBlock * rows && n < (int64_t{1} << 31);
 }
 
-// A bound on (key, position), of whose bytes the first `bytes` are known: what is not above it in them is kept.
+// A bound on (key, position), of which the first `bytes` bytes are known. Elements that do not exceed the bound in these bytes are
+// kept.
 template <class U> struct Bound {
   static constexpr int kBytes = sizeof(U) + 4;
   U key = 0;
   uint32_t position = 0;
   int bytes = 0;
 
-  // Less than, equal to, or greater than the bytes that are known: -1, 0, 1.
+  // Returns -1, 0 or 1 if the element's leading bytes are less than, equal to, or greater than the known bytes.
   __device__ int compare(U k, uint32_t p) const {
     const int of_key = min(bytes, int(sizeof(U))), of_position = bytes - of_key;
     if (of_key == 0) return 0;
@@ -51,7 +55,7 @@ __device__ inline void each_key(const Order<U>& order, const char* row, int64_t 
   for (int64_t first = threadIdx.x; first < n; first += kAtOnce * kThreadsHere) {
     U bits[kAtOnce];
 #pragma unroll
-    for (int k = 0; k < kAtOnce; ++k) {  // loads first, so that they wait together
+    for (int k = 0; k < kAtOnce; ++k) {  // issues all loads first, so that they wait together
       const int64_t i = first + k * kThreadsHere;
       bits[k] = i < n ? *reinterpret_cast<const U*>(row + i * stride) : U(0);
     }
@@ -61,7 +65,8 @@ __device__ inline void each_key(const Order<U>& order, const char* row, int64_t 
   }
 }
 
-// The byte at which the sum of the counts reaches `wanted`, and the sum before it. The same for all threads of the first warp.
+// Returns the byte value at which the running sum of the counts reaches `wanted`, and the sum before it. All threads of the first
+// warp must call it, and all get the same result.
 struct Found {
   unsigned byte;
   uint32_t before;
@@ -97,11 +102,11 @@ template <class U> __global__ void __launch_bounds__(kThreadsHere)
   __shared__ unsigned byte;
   const char* row = task.in.row(blockIdx.x);
   Bound<U> bound;
-  uint32_t kept = 0, total;  // that are below the bound; and those that are not above it
+  uint32_t kept = 0, total;  // the number of elements below the bound, and of those not above it
   do {
     if (threadIdx.x < 256) counts[threadIdx.x] = 0;
     __syncthreads();
-    uint32_t run = 0;  // equal bytes one after the other are counted as one
+    uint32_t run = 0;  // consecutive equal bytes are added at once
     unsigned last = 0;
     each_key(order, row, task.in.stride, int(task.n), [&](U key, uint32_t position) {
       if (bound.compare(key, position) != 0) return;
@@ -130,7 +135,7 @@ template <class U> __global__ void __launch_bounds__(kThreadsHere)
   __syncthreads();
   each_key(order, row, task.in.stride, int(task.n), [&](U key, uint32_t position) {
     if (bound.compare(key, position) > 0) return;
-    items[merge::slot(int(atomicAdd(&within, 1u)))] = I(key, position);  // in any order: they will be sorted
+    items[merge::slot(int(atomicAdd(&within, 1u)))] = I(key, position);  // in any order, because they are sorted next
   });
   __syncthreads();
   const int begin = int(threadIdx.x) * merge::kEach;

@@ -1,4 +1,4 @@
-// The kernel that copies what a graph is given and what it returns.
+// The kernel that copies the inputs and the results of a graph.
 #include "cuda/slots.cuh"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ constexpr int kMostPieces = 16;          // pieces that one kernel copies
 constexpr int64_t kBytesOfBlock = 8192;  // two packs of 16 bytes for each of 256 threads
 constexpr int64_t kMostBlocks = 512;     // blocks for one piece
 
-// One piece with what is derived from it. Units are the widest accesses that addresses, strides and length allow.
+// A piece and its unit, which is the widest access that its addresses, strides and length allow.
 struct Copy {
   Piece piece;
   int unit;  // bytes
@@ -21,8 +21,8 @@ struct Copies {
   Copy of[kMostPieces];
 };
 
-// Block (b, k) copies every gridDim.x-th run of units of piece k. Reads and writes each byte once; bound by the launch for the few
-// kilobytes that a step of a small network is given.
+// Block (b, k) copies every gridDim.x-th run of units of piece k. Each byte is read and written once. The few kilobytes that a step
+// of a small network gets take no longer than the launch itself.
 __global__ void __launch_bounds__(kThreads) copy_pieces(const __grid_constant__ Copies copies) {
   const Copy& copy = copies.of[blockIdx.y];
   const Piece& piece = copy.piece;

@@ -1,6 +1,6 @@
-// Copies at the borders of a graph. A graph has the addresses of its operands in it; what a caller gives at an address that is new
-// at every replay is copied into memory of the graph, and its results from there to where the caller wants them. The copies are
-// kernels of the graph, whose arguments are changed in place: that costs the host a microsecond, and a new graph a hundred.
+// Copies at the borders of a graph. A graph fixes the addresses of its operands. An input whose address changes at every replay is
+// therefore copied into memory of the graph, and a result is copied from there to the caller's memory. The copies are kernel nodes
+// of the graph, whose arguments are changed in place. That costs the host a microsecond; a new graph would cost a hundred.
 #pragma once
 #include <vector>
 
@@ -8,7 +8,7 @@
 
 namespace pb::cuda {
 
-// `rows` times `bytes` bytes, from `from_stride` and to `to_stride` bytes further each time.
+// `rows` runs of `bytes` bytes each. The runs are from_stride bytes apart at the source and to_stride bytes apart at the target.
 struct Piece {
   char* to;
   const char* from;
@@ -18,14 +18,15 @@ struct Piece {
 // The copies of one graph, as nodes that can be changed.
 class SlotCopies {
  public:
-  // Launches kernels that copy these pieces, into the graph that the current device's stream captures.
+  // Launches kernels that copy these pieces, into the graph that is being captured from the current device's stream.
   void capture(const std::vector<Piece>& pieces);
-  // Changes what later launches of the graph copy. There are as many pieces as were captured. Nothing is done if none has changed.
+  // Changes the pieces that later launches of the graph copy. Their number must not change. Does nothing for pieces that are the
+  // same.
   void change(cudaGraphExec_t exec, const std::vector<Piece>& pieces);
 
  private:
   std::vector<Piece> pieces_;
-  std::vector<cudaGraphNode_t> nodes_;  // one for every kMostPieces pieces
+  std::vector<cudaGraphNode_t> nodes_;  // one node for every kMostPieces pieces
 };
 
 }  // namespace pb::cuda

@@ -1,5 +1,5 @@
-// softmax, log_softmax, logsumexp, and their pullbacks. Each row is read once and written once where its registers hold it: up
-// to 8,192 elements of float; longer ones are read twice.
+// softmax, log_softmax, logsumexp, and their pullbacks. A row is read once and written once if registers can hold it: up to 8,192
+// elements, or 256 elements of float64. Longer rows are read twice, except by logsumexp and its pullback.
 #include "cuda/row_launch.cuh"
 
 namespace pb::cuda {
@@ -7,7 +7,7 @@ namespace {
 
 using kernels::LogSum;
 
-// y from x, in place.
+// Computes y from x, in place.
 struct SoftmaxRow {
   static constexpr int kOperands = 2;
 
@@ -63,7 +63,7 @@ struct LogSumExpRow {
   }
 };
 
-// gx from g and y.
+// Computes gx from g and y.
 template <class Formula> struct PullbackRow {
   static constexpr int kOperands = 3;
 
@@ -79,7 +79,7 @@ template <class Formula> struct PullbackRow {
   }
 };
 
-// gx from one g a row, x, and one y a row.
+// Computes gx from g, x and y, where g and y have one value per row.
 struct LogSumExpPullbackRow {
   static constexpr int kOperands = 4;
 
@@ -97,7 +97,7 @@ struct LogSumExpPullbackRow {
   }
 };
 
-// Where rows are empty there is nothing to do, but for the logarithm of an empty sum.
+// Empty rows need no work, except that logsumexp returns the logarithm of an empty sum.
 template <class Row> void run(const Launch& launch, const View& x, bool empty_rows = false) {
   if (kernels::row_length(x) > 0 || empty_rows) run_rows(launch.operands, x, Row());
 }
@@ -107,7 +107,8 @@ template <class Row> void run(const Launch& launch, const View& x, bool empty_ro
 
 namespace pb::kernels {
 
-// Of rows too long to be held, the exponentials are scaled anew as often as there is a larger element: at least, they are walked.
+// The walks of softmax, its relatives and cross entropy. In rows too long for registers, the sum of exponentials is rescaled
+// whenever a larger element appears. That depends on the values, so only the walk itself is reported, as a lower bound.
 Walks walks_of(const Launch& launch, const View& x) {
   const int64_t n = row_length(x), rows = row_count(x);
   const auto run = launch.kernel->run;

@@ -1,4 +1,4 @@
-// Sorts along an axis: short rows in shared memory, long ones by radix; the first few of long ones by selection.
+// Sorts along an axis: short rows in shared memory, long rows by radix. The first few positions of long rows are selected instead.
 #include "families/sort.h"
 
 #include "cuda/merge_sort.cuh"
@@ -25,7 +25,7 @@ template <class U> struct ToElements {
   __device__ char* row(int64_t r) const { return out.row(r); }
   __device__ void put(char* sink, int64_t i, U item, uint32_t) const { *reinterpret_cast<U*>(sink + i * out.stride) = item; }
 };
-// The first k.
+// Stores the original positions of the first k elements.
 template <class U> struct ToPositions {
   static constexpr bool kPositions = true;
   AxisRows out;
@@ -36,7 +36,7 @@ template <class U> struct ToPositions {
   }
 };
 
-// Sorts the rows of a launch, or a part of them.
+// Sorts the rows of a launch, or of one part of it.
 template <class U> void sort_part(const merge::Task& task, const Order<U>& order) {
   if (task.n <= merge::kLongest<U>) return merge::start_rows<U>(order, task);
   if (task.positions && select::pays<U>(task.rows, task.n, task.k)) return select::start_rows<U>(order, task);

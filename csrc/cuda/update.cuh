@@ -14,7 +14,7 @@ using kernels::kMaxSlots;
 
 // One tensor of a launch.
 struct Run {
-  char *weights, *delta;  // delta is null if it was not asked for
+  char *weights, *delta;  // delta is null if it is not needed
   char* slots[kMaxSlots];
   Gradient gradient;
   int64_t size;
@@ -24,14 +24,14 @@ struct Run {
 // The arguments of a launch, passed by value.
 template <int kMax> struct UpdateJob {
   Setting* control;
-  unsigned* ticket =
-      nullptr;  // counts the blocks that have begun: the last one writes the control block. Null: no block writes it
+  // Counts the blocks that have begun. The last block to begin writes the control block; if null, no block writes it.
+  unsigned* ticket = nullptr;
   bool preview;
   Setting hyper[kMaxReals];
   Chunks<kMax> chunks;
   Run runs[kMax];
 };
-constexpr int kFewRuns = 24, kManyRuns = 264;  // tensors of a launch: one with fewer bytes of arguments starts sooner
+constexpr int kFewRuns = 24, kManyRuns = 264;  // tensors per launch; a launch with fewer bytes of arguments starts sooner
 static_assert(sizeof(UpdateJob<kManyRuns>) <= kMaxArguments);
 
 // A share is the elements that one thread updates at a time. A block takes one chunk of kThreads shares after another.
@@ -220,7 +220,7 @@ template <class A> UpdateRows update_rows() {
 extern template UpdateRows update_rows<float>();  // in sources that CMake generates: all kernels together take long to compile
 extern template UpdateRows update_rows<double>();
 
-// Returns the number of elements that threads compute for a tensor: they complete the last chunk, with numbers that nobody reads.
+// Returns the number of elements that threads compute for a tensor. They complete the last chunk with values that are not used.
 template <class A> int64_t whole_chunks(int64_t size) { return (size + kChunk<A> - 1) / kChunk<A> * kChunk<A>; }
 
 }  // namespace pb::cuda

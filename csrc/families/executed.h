@@ -5,7 +5,8 @@
 
 namespace pb::kernels {
 
-// Each turns the formula's work into the work that the kernel does. The families' headers describe the launches.
+// Each function turns the work of the formula into the work that the kernel does. The headers of the families describe the
+// launches.
 void executed_elements(const Launch& launch, Counts& work);
 void executed_dropout(const Launch& launch, Counts& work);
 void executed_reduction(const Launch& launch, Counts& work);
@@ -16,14 +17,14 @@ void executed_linear_pullback(const Launch& launch, Counts& work);
 void executed_update(const Launch& launch, Counts& work);
 void executed_clip_norm(const Launch& launch, Counts& work);
 
-// How rows are distributed over threads or lanes. Each entry of `alike` stands for `walks` equal walks, each over `elements`
+// The distribution of rows over threads or lanes. Each entry of `alike` stands for `walks` equal walks, each over `elements`
 // elements, with `combines` combinations per reduction.
 struct Walks {
   struct Alike {
     int64_t walks, elements, combines;
   };
   Alike alike[2];
-  int64_t changes;      // single elements that all rows together change (see families/rows.h)
+  int64_t changes;      // the number of single elements that are changed, in all rows together (see families/rows.h)
   bool affine = false;  // norms work as if a weight and a bias were always given
 };
 // The walks over the rows of x: in softmax, its relatives and cross entropy; in a norm; and in a norm's pullback.

@@ -62,9 +62,8 @@ int activation_of(const Plan& plan, const Step& step, const Operand& x) {
   return 0;
 }
 
-bool is_wide(const View& v) {
-  return v.dtype == DType::f32 || v.dtype == DType::f64;
-}  // half precision would round after each op
+// True for the dtypes whose ops can be fused. Half precision would be rounded after each separate op.
+bool is_wide(const View& v) { return v.dtype == DType::f32 || v.dtype == DType::f64; }
 
 // True if the step is a product of two matrices.
 bool is_matrix_product(const Plan& plan, const Step& step) {

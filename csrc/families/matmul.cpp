@@ -9,7 +9,7 @@
 namespace pb::kernels {
 namespace {
 
-// Returns the table of an op, with the work of each activation, forward or backward, measured.
+// Returns the entry of an op. It measures the work of each activation, forward or backward.
 template <class Run> Linear measured(const Kernel& kernel, Run run) {
   Linear op{kernel, {}};
   for (int activation = 1; activation < kActivations; ++activation)

@@ -1,11 +1,11 @@
-// Products: of matrices, batched and broadcast; of a linear layer with its bias and activation, and their gradients.
+// Products of matrices, batched and broadcast, and linear layers with bias and activation, with their pullbacks.
 #pragma once
 #include "families/activations.h"
 #include "launch/door.h"
 
 namespace pb::kernels {
 
-// The format that factors of float32 are rounded to before they are multiplied. Sums and results stay float32. On hardware
+// The format to which float32 factors are rounded before they are multiplied. Sums and results stay float32. On hardware
 // without tf32, tf32 is float32. Other dtypes are multiplied as they are.
 enum class Precision : uint8_t { exact, tf32, bf16, f16 };
 constexpr int kPrecisions = 4;

@@ -1,4 +1,4 @@
-// The kernels of ops that own a row, and their costs, measured by running the formulas on the scalar that counts.
+// The kernels of ops that own a row, and their costs, which are measured by running the formulas on the counting scalar.
 #include "families/rows.h"
 
 #include "families/executed.h"
@@ -51,7 +51,7 @@ struct RowCost {
     all.add(change, walks.changes);
     return all;
   }
-  // The cost by the textbook, where each row of x is walked once.
+  // Returns the algorithmic cost, with one walk per row of x.
   Counts of(const View& x) const {
     const int64_t n = row_length(x), rows = row_count(x);
     return n ? of({{{rows, n, n - 1}, {}}, rows}) : Counts{};
@@ -64,7 +64,8 @@ struct Operands {
   CountingScalar* operator[](int k) { return row[k]; }
 };
 
-// ---- softmax and its relatives: one to three operands. x, which has the rows, is the last, or the middle one of three
+// ---- Softmax and its relatives have one to three operands. x, which has the rows, is the last operand, or the middle one of
+// three.
 
 template <class F, size_t... K> RowCost measure(std::index_sequence<K...>) {
   return RowCost([](const CountingWalk& over) {
@@ -165,7 +166,7 @@ template <class Op> constexpr Kernel kernel_of(const char* name, void (*run)(con
 }  // namespace
 
 void divide_by_count_cost(const Launch& launch, Cost& cost) {
-  cost.integer_ops = launch.in(1).size();  // an addition for each label
+  cost.integer_ops = launch.in(1).size();  // one addition per label
   cost.special = launch.out().size();
 }
 

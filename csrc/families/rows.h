@@ -16,20 +16,23 @@ extern const Kernel softmax, log_softmax, logsumexp;
 extern const Kernel softmax_pullback, log_softmax_pullback, logsumexp_pullback;
 
 // reals[0]: eps. ints: 1 if there is a weight, and 1 if there is a bias, (n,) each.
-// out: y. in: x, weight, bias; the pullbacks: out: gx, gweight, gbias. in: g, x, weight. rms_norm has no gbias.
+// layer_norm, rms_norm: out: y. in: x, weight, bias.
+// layer_norm_pullback, rms_norm_pullback: out: gx, gweight, gbias. in: g, x, weight. rms_norm_pullback has no gbias.
 extern const Kernel layer_norm, layer_norm_pullback, rms_norm, rms_norm_pullback;
 
-// out: the loss of each row. in: logits (rows, classes), labels (rows,) of any integer dtype. The pullback: out: glogits.
-// in: g, logits, labels. cross_entropy_with_gradient computes both at once, with the same bits. out: loss, glogits. in: g, logits, labels.
+// cross_entropy: out: the loss of each row. in: logits (rows, classes), labels (rows,) of any integer dtype.
+// cross_entropy_pullback: out: glogits. in: g, logits, labels.
+// cross_entropy_with_gradient computes both at once, with the same bits. out: loss, glogits. in: g, logits, labels.
 // ints[0]: the label of rows that are ignored. reals[0]: the share of the target that is spread over all classes.
-// They throw OutOfRange. On a GPU a later call throws it, and the loss and the gradient of such a row are 0.
+// These kernels throw OutOfRange for a wrong label. On a GPU a later call throws it, and the loss and the gradient of such a row
+// are 0.
 extern const Kernel cross_entropy, cross_entropy_pullback, cross_entropy_with_gradient;
 
 // out[r] = x[r] / (number of labels in row r that differ from ints[0]). in: x, one value per row; labels, of any integer dtype.
 void divide_by_count(const Launch& launch);
 void divide_by_count_cost(const Launch& launch, Cost& cost);
 
-// Each backend defines these.
+// Each backend defines the following functions.
 void run_softmax(const Launch& launch);
 void run_log_softmax(const Launch& launch);
 void run_logsumexp(const Launch& launch);
@@ -57,20 +60,20 @@ inline int64_t row_count(const View& v) {
 // `over` a row has these functions:
 //   over.fold<R>(f, rows...)   combines f(i) of all positions with R. This is the first read of `rows`: they may be prefetched.
 //   over.each(f)               calls f(i) for all positions
-//   over.mean(sum)             divides by the length
+//   over.mean(sum)             divides the sum by the length of the row
 //   over.any(b)                true if b holds for any of the rows that are walked in step with this one
-//   over.at(x, k)              element k
-//   over.change(y, k, f)       replaces element k by f of it
+//   over.at(x, k)              returns element k
+//   over.change(y, k, f)       replaces element k of y by f(y[k])
 // An output may share memory with an operand that is not read after the output is written.
 
 struct none {};  // stands for a weight or a bias that is not given
 template <class W> constexpr bool is_given = !std::is_same_v<W, none>;
 
-// The largest element of a row. It may ignore NaN: the sum of exponentials propagates NaN anyway.
+// Returns the largest element of a row. It may ignore NaN: the sum of exponentials propagates NaN anyway.
 struct largest {
   template <class A> PB_HD static A identity() { return m::lowest<A>(); }
   template <class A> PB_HD static A combine(A a, A b) {
-#if defined(__CUDA_ARCH__)  // one instruction there
+#if defined(__CUDA_ARCH__)  // a single instruction on a GPU
     if constexpr (std::is_same_v<A, float>) return fmaxf(a, b);
 #endif
     return m::select(a > b, a, b);
@@ -80,7 +83,7 @@ template <class Over, class X> PB_HD auto largest_of(const Over& over, X x) {
   return over.template fold<largest>([=](auto i) { return x[i]; }, x);
 }
 
-// The sum of exponentials of a row whose largest element is infinite.
+// Returns the sum of exponentials of a row whose largest element is infinite.
 template <class Over, class X> PB_HD auto ends_of(const Over& over, X x) {
   return over.template fold<sum_reduce>([=](auto i) {
     const auto z = x[i];
@@ -156,7 +159,7 @@ struct LogSumExpPullback {
   PB_HD void operator()(const Over& over, G g, X x, Y y, GX gx) const {
     using A = std::decay_t<decltype(y[0])>;
     const A cotangent = g[0], size = y[0];
-    const A log = m::select(m::isinf(size) & (size < A(0)), A(0), size);  // a row of -inf has no direction
+    const A log = m::select(m::isinf(size) & (size < A(0)), A(0), size);  // the gradient of a row of -inf is 0, not NaN
     over.each([=](auto i) { gx[i] = cotangent * m::exp_nonpositive(A(x[i] - log)); });
   }
 };

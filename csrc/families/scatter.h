@@ -12,7 +12,8 @@ namespace pb::kernels {
 
 enum class Identity { zero, lowest, highest };  // the value of a target before its updates, if there is no operand for it
 
-// The ways of writing: onto an array, into zeros at indices that all rows share, into zeros at one index per element, by segments.
+// The ways of writing: onto an array, into zeros at indices that all rows share, into zeros at one index per element, and by
+// segments.
 enum class Scattering { onto, into, along, segments };
 
 // An op of this family, as the bindings see it.
@@ -58,7 +59,7 @@ struct Add {
   template <class A> PB_HD A operator()(A y, A u) const { return m::add(y, u); }
   PB_HD bool operator()(bool y, bool u) const { return y | u; }
 };
-struct Max {  // NaN if either is
+struct Max {  // NaN if either argument is NaN
   template <class A> PB_HD A operator()(A y, A u) const { return u > y || u != u ? u : y; }
 };
 struct Min {

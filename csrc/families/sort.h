@@ -1,4 +1,4 @@
-// Sorting along an axis, and searching in what is sorted. Every sort is stable, and puts NaN last in both directions.
+// Sorting along an axis, and searching in sorted arrays. Every sort is stable, and puts NaN last in both directions.
 #pragma once
 #include "launch/door.h"
 
@@ -62,6 +62,6 @@ template <> struct Keyed<uint64_t> {
   PB_HD int64_t position() const { return int64_t(place); }
   PB_HD bool operator<(Keyed other) const { return bits < other.bits || (bits == other.bits && place < other.place); }
 };
-constexpr int64_t kMaxRow = int64_t{1} << 32;  // positions that fit into one word with a key
+constexpr int64_t kMaxRow = int64_t{1} << 32;  // a position must fit into the 32 bits next to a key
 
 }  // namespace pb::kernels

@@ -12,10 +12,10 @@ namespace pb::kernels {
 
 constexpr int kMaxSlots = 3;
 
-// What the bindings and the cost formula know of a row of math/update.def.
+// An op of this family, as the bindings and the cost formula see it: a row of math/update.def.
 //
 // Operands of an update of `entries` tensors: the weights, then the entries of each slot, then the deltas (data is null for a delta
-// that was not asked for), then the control block. Inputs: the gradients (data is null for an entry without a gradient, which stays
+// that is not needed), then the control block. Inputs: the gradients (data is null for an entry without a gradient, which stays
 // as it is). All operands except the gradients are flat and contiguous. Slots of half precision weights are float32.
 // ints: entries, preview (1: the deltas are written, and nothing else). reals: the hyper-parameters. table: the Update.
 struct Update {
@@ -42,7 +42,7 @@ inline void update_cost(const Launch& launch, Cost& cost) {
   }
 }
 
-// One entry per row, in their order. Each backend defines this.
+// Returns one entry per row, in the order of the rows. Each backend defines this function.
 const std::vector<const Update*>& updates();
 
 // out: the control block. in: the gradients (data is null for a missing one). reals: the largest norm that is left unscaled.
@@ -69,7 +69,7 @@ template <class Add> void each_update(Add&& add) {
 #include "math/update.def"
 }
 
-// Returns what rule U adds to a weight; changes its slots, which are elements of one array.
+// Returns the change that rule U adds to a weight, and updates the weight's slots, which are elements of one array.
 template <class U, class A, std::size_t... k>
 PB_HD A change_of(const typename U::template Element<A>& f, A p, A g, [[maybe_unused]] A* slots, std::index_sequence<k...>) {
   return f(p, g, slots[k]...);

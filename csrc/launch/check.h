@@ -1,4 +1,5 @@
-// PB_CHECK_EQ(a, b) checks a fact that the layers above guarantee. A failure is a bug in pullback; the message shows both sides.
+// PB_CHECK_EQ(a, b) checks an equality that the layers above guarantee. A failure is a bug in pullback; the message shows both
+// values.
 #pragma once
 #include <stdexcept>
 #include <string>

@@ -1,11 +1,11 @@
-// The host's clock.
+// The host's monotonic clock.
 #pragma once
 #include <cstdint>
 #include <ctime>
 
 namespace pb {
 
-// Nanoseconds of the monotonic clock.
+// Returns the monotonic clock in nanoseconds.
 inline int64_t host_time() {
   timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);

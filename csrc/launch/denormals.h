@@ -1,4 +1,4 @@
-// Whether denormal numbers count as zero while a kernel runs on a processor.
+// Sets the CPU's flush-to-zero mode while a kernel runs, and restores the caller's mode afterwards.
 #pragma once
 #include "launch/door.h"
 #if defined(__SSE2__)
@@ -7,16 +7,17 @@
 
 namespace pb {
 
-// Denormals cost up to a hundred cycles each: float32 and narrower flush them to zero, float64 keeps IEEE behaviour.
+// True if the launch computes with denormals as IEEE 754 says. A denormal costs up to a hundred cycles, so arithmetic in float32
+// and narrower dtypes flushes them to zero. Arithmetic in float64 keeps them.
 inline bool keeps_denormals(const Launch& launch) {
   const DType result = launch.operands[0].dtype;
   bool wide = result == DType::f64;
-  if (!is_float(result))  // a comparison, or a cast to integers: what it reads decides
+  if (!is_float(result))  // for a comparison or a cast to integers the dtypes of the inputs decide
     for (int k = 0; k < launch.inputs; ++k) wide |= launch.in(k).dtype == DType::f64;
   return wide;
 }
 
-// This thread's mode, which is the caller's again at the end.
+// Sets this thread's mode. The destructor restores the mode that the caller had.
 class DenormalMode {
  public:
 #if defined(__SSE2__)

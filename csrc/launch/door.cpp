@@ -1,4 +1,4 @@
-// What is told of a launch: the recorder, and the ledger.
+// Reports launches to this thread's recorder and ledger.
 #include "launch/door.h"
 
 #include "launch/clock.h"
@@ -9,7 +9,7 @@ thread_local Door door;
 
 namespace {
 
-// Whether input k is the same memory as an earlier one: x in x * x is read once.
+// True if input k is the same memory as an earlier input: in x * x a kernel reads x once.
 bool read_before(const Launch& launch, int k) {
   for (int j = 0; j < k; ++j)
     if (launch.in(j).data == launch.in(k).data && launch.in(j).distinct_bytes() == launch.in(k).distinct_bytes()) return true;
@@ -29,7 +29,7 @@ LedgerKey key_of(const Launch& launch, const Attribution& attribution, const Cos
 
 PlanRecord figures_of(const Launch& launch, const Attribution& attribution) {
   const RestoreAttribution kept;
-  door.attribution = attribution;  // products ask for its precision
+  door.attribution = attribution;  // the cost of a product depends on its precision
   Cost cost;
   launch.kernel->cost(launch, cost);
   if (cost.bytes_read == 0 && cost.bytes_written == 0) {

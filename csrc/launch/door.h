@@ -1,4 +1,4 @@
-// The one door: every kernel is launched here, so one place knows the phase, the scope and the cost of each.
+// Every launch passes the door, which is run(), so that one place can record its phase, its scope and its cost.
 #pragma once
 
 #include "launch/ledger.h"
@@ -8,9 +8,9 @@ namespace pb {
 
 struct Launch;
 
-// One row of the table of kernels. `cost` fills in FLOPs and special ops, by the same formula everywhere; the door adds the bytes
-// of the operands, unless the kernel moves other bytes and says so by setting them. `executed` turns this work into what this
-// backend's kernel does (see families/executed.h); null where that is the same.
+// An entry of the table of kernels. `cost` fills in FLOPs and special ops by a formula that is the same on every backend. It also
+// sets the bytes if the kernel moves other bytes than those of its operands; otherwise the door adds these. `executed` turns the
+// formula's work into the work that this backend's kernel does (see families/executed.h); it is null if both are the same.
 struct Kernel {
   const char* name;
   void (*run)(const Launch&);
@@ -20,22 +20,22 @@ struct Kernel {
 
 constexpr int kMaxInts = 8, kMaxReals = 8;
 
-// A kernel with its arguments, as plain data: it can be run, counted, recorded, and run again.
-// operands: the outputs first, then the inputs, in memory that lives as long as the launch.
+// A launch is a kernel with its arguments, as plain data: it can be run, counted, recorded and run again.
+// operands: the outputs first, then the inputs. Their memory must live as long as the launch.
 struct Launch {
   const Kernel* kernel;
   int outputs, inputs;
   View* operands;
   int64_t ints[kMaxInts];
   double reals[kMaxReals];
-  const void* table;  // what a family keeps about the op beyond its kernel (see the family's header)
+  const void* table;  // the family's data about the op, such as its counts (see the family's header)
 
   View& out(int k = 0) const { return operands[k]; }
   View& in(int k = 0) const { return operands[outputs + k]; }
 };
 
-// What launches are attributed to: the numbers of a phase and a scope, which the layer above defines; and the precision of products
-// (families/matmul.h).
+// The phase and the scope that launches are attributed to, as numbers that the layer above defines, and the precision of products
+// (see families/matmul.h).
 struct Attribution {
   int phase = 0, scope = 0;
   uint8_t precision = 0;
@@ -49,13 +49,13 @@ struct Recorder {
   virtual void label(int phase, int from, int to) = 0;
 };
 
-// The state of a thread's door.
+// The state of the door. Each thread has its own.
 struct Door {
   Ledger* ledger = nullptr;
   Recorder* recorder = nullptr;
   Attribution attribution;
 };
-#if defined(PB_CUDA)  // not the quick way: CUDA's runtime brings 4 KB of thread-local memory, the simulator more
+#if defined(PB_CUDA)  // not initial-exec: CUDA's runtime takes 4 KB of the small space for it, and the simulator takes more
 extern thread_local Door door;
 #else
 extern thread_local Door door __attribute__((tls_model("initial-exec")));
@@ -71,7 +71,7 @@ void perform_recorded(const Launch& launch);
 // Returns the ledger entry of a launch (its key and its cost) without recording it.
 PlanRecord figures_of(const Launch& launch, const Attribution& attribution);
 
-// Each backend brings these. perform runs the kernel, or puts it in the device's queue.
+// Each backend defines the following functions. perform() runs the kernel, or puts it into the device's queue.
 void perform(const Launch& launch);
 // mark() records a point in the order of launches. time_of(mark) waits for the work before that point and returns its time in
 // nanoseconds of the monotonic clock; call it once per mark.
@@ -80,11 +80,11 @@ int64_t time_of(int64_t mark);
 #if defined(PB_CUDA)
 constexpr bool kMarksAreTimes = false;
 #else
-constexpr bool kMarksAreTimes = true;  // of the host's clock
+constexpr bool kMarksAreTimes = true;  // in nanoseconds of the host's clock
 #endif
 // Returns the number of bytes held by arrays that kernels allocated on this device.
 int64_t live_bytes();
-// Whether products of float32 go through tensor cores that round to TF32.
+// True if float32 products run on tensor cores that round their factors to TF32.
 bool multiplies_in_tf32(const Attribution& attribution);
 
 inline void run(const Launch& launch) {

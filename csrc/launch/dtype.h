@@ -1,4 +1,4 @@
-// The element types of a tensor, and the type that arithmetic on each is done in.
+// The dtypes of tensors, and the type in which arithmetic on each is done.
 #pragma once
 #include <cstdint>
 #include <type_traits>
@@ -18,8 +18,9 @@ inline int item_size(DType t) { return kItemSize[int(t)]; }
 inline bool is_float(DType t) { return t <= DType::f64; }
 inline bool is_half(DType t) { return t <= DType::bf16; }
 
-// Loops are instantiated for these five only; the other types are converted on the way in and out, block by block.
-// Integer arithmetic modulo 2^64 truncates to the right answer modulo 2^n; half precision rounds once, on the store.
+// Loops are instantiated for these five types only. Elements of other dtypes are converted when they are loaded and stored, block
+// by block. The results are right: integer arithmetic modulo 2^64 truncates to the result modulo 2^n, and half precision is rounded
+// once, when it is stored.
 enum class Compute : uint8_t { f32, f64, i64, u64, b8 };
 constexpr int kComputes = 5;
 
@@ -44,7 +45,7 @@ template <class T> struct Tag {
   using type = T;
 };
 
-// Calls f(Tag<T>{}) with the C++ type that stores t: the one switch over the element types.
+// Calls f(Tag<T>{}), where T is the C++ type that stores elements of dtype t.
 template <class F> inline auto visit(DType t, F&& f) {
   switch (t) {
     case DType::f16: return f(Tag<float16>{});

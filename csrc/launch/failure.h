@@ -1,4 +1,4 @@
-// The exceptions of kernels, apart from those for wrong arguments.
+// The exceptions that kernels throw, except those for wrong arguments.
 #pragma once
 #include <cstdint>
 #include <new>
@@ -7,19 +7,19 @@
 
 namespace pb {
 
-// An index outside its axis: `where` is its position in the flattened indices. The CPU reports the first such index for any number
-// of threads. A GPU reports it after the launch, whose kernel is then named by `kernel`.
+// An index is outside its axis; `where` is its position in the flattened indices. The CPU reports the first such index, whatever
+// the number of threads. A GPU reports one after the launch has returned, so `kernel` names the launch's kernel.
 struct OutOfRange {
   int64_t where, index, length;
   const char* kernel = nullptr;
 };
 
-// The device refused, for a reason in words for the user.
+// The device failed. The message explains the reason to the user.
 struct Failure : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// A device is full. The message says how full.
+// A device has no memory left. The message says how much is in use.
 class OutOfMemory : public std::bad_alloc {
  public:
   explicit OutOfMemory(std::string message) : message_(std::move(message)) {}

@@ -1,5 +1,6 @@
-// Where temporaries lie in the arena. The largest block comes first, and each gets the lowest offset that is free while it lives. Two
-// trees over time find that offset without looking at all blocks: many that live at once, or one after the other, cost as much as few.
+// Assigns offsets in the arena to the temporaries of a plan, the largest block first. Each block gets the lowest offset that is
+// free during its lifetime. Two trees over time find this offset without a scan of all blocks, so the time per block hardly grows
+// with the number of blocks that live at once, or one after the other.
 #include <algorithm>
 #include <vector>
 
@@ -8,21 +9,22 @@
 namespace pb {
 namespace {
 
-// A binary tree over moments 0 to count - 1, its root at 1, the children of node n at 2n and 2n + 1.
+// Returns the number of leaves of a binary tree over the moments 0 to count - 1 (a moment is one group of the plan). The root is
+// node 1, and the children of node n are 2n and 2n + 1.
 int leaves_for(int count) {
   int leaves = 1;
   while (leaves < count) leaves *= 2;
   return leaves;
 }
 
-// The offset of each moment below which there is nothing free. It may be less than that, but never more.
+// Holds a level for each moment: below this offset nothing is free. The true level may be higher, but never lower.
 class Filled {
  public:
   explicit Filled(int moments) : leaves_(leaves_for(moments)), nodes_(size_t(leaves_) * 2) {}
 
-  // The most of moments first to last.
+  // Returns the highest level of the moments first to last.
   int64_t most(int first, int last) { return most(1, 0, leaves_ - 1, first, last); }
-  // From first to last bytes [begin, end) are taken.
+  // Marks bytes [begin, end) as taken from moment first to moment last.
   void take(int first, int last, int64_t begin, int64_t end) { take(1, 0, leaves_ - 1, {first, last, begin, end}); }
 
  private:
@@ -64,13 +66,14 @@ struct Placed {
   bool operator<(const Placed& other) const { return begin != other.begin ? begin < other.begin : end < other.end; }
 };
 
-// The blocks that have their place, each in the nodes that make up its life.
+// Holds the blocks that have an offset. Each is stored in the nodes that together cover its lifetime.
 class Lives {
  public:
   explicit Lives(int moments) : leaves_(leaves_for(moments)), nodes_(size_t(leaves_) * 2) {}
 
   void add(int first, int last, Placed placed) { add(1, 0, leaves_ - 1, first, last, placed); }
-  // Those that live between first and last and end behind `bottom`, by offset.
+  // Returns the blocks that live at some moment from first to last and end above `bottom`, sorted by offset. The next call
+  // overwrites the result.
   const std::vector<Placed>& above(int64_t bottom, int first, int last) {
     found_.clear();
     collect(1, 0, leaves_ - 1, first, last, bottom);
@@ -81,7 +84,7 @@ class Lives {
  private:
   struct Node {
     std::vector<Placed> here;
-    int64_t end_here = 0, end_below = 0;  // the most, of those in the node itself and of those in nodes below it
+    int64_t end_here = 0, end_below = 0;  // the largest end of a block in this node, and in the nodes below it
   };
 
   void add(int n, int from, int to, int first, int last, Placed placed) {

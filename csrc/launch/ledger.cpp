@@ -1,4 +1,4 @@
-// Sums of what was launched.
+// The implementation of the ledger: it sums up costs and times of launches.
 #include "launch/ledger.h"
 
 #include <algorithm>

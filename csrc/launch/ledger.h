@@ -1,4 +1,4 @@
-// What was launched, with its FLOPs and bytes: sums for ever, and the last launches one by one.
+// A ledger records launches with their FLOPs and bytes. It keeps sums over all launches, and the most recent launches one by one.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -10,23 +10,25 @@
 
 namespace pb {
 
-// Figures of one launch. The Counts is algorithmic, by the textbook's formula; matmul_flops is the part in products; `executed` is
-// what the kernel really does. integer_ops is the arithmetic on integers.
+// The cost of one launch. The base class holds the algorithmic work, by the textbook's formula; `executed` holds the work that the
+// kernel really does. matmul_flops are the FLOPs of matrix products, integer_ops the arithmetic operations on integers.
 struct Cost : Counts {
   Counts executed;
   int64_t matmul_flops = 0, integer_ops = 0, bytes_read = 0, bytes_written = 0;
-  bool on_floats = false;  // the arithmetic, although no operand may be of a floating dtype
+  bool on_floats = false;  // true if the arithmetic is on floats even if no operand has a floating dtype
 
   void add(const Cost& other, int64_t times);
   using Counts::add;
 };
 
-// What a launch computes in: a dtype, or float32 rounded to TF32 by tensor cores.
+// The arithmetic of a launch is the number of a dtype, or this number for float32 rounded to TF32 by tensor cores.
 constexpr int kTf32 = kDTypes;
 
-constexpr int kPhases = 6, kOther = 5, kEnd = -1;  // numbers of the layer above, but for the end of the last one
+// The number of phases, the phase of launches that belong to no other, and the number that ends the last phase of a ledger. The
+// layer above defines the phases.
+constexpr int kPhases = 6, kOther = 5, kEnd = -1;
 
-// What launches have in common that are summed up. scope: a number of the layer above.
+// Launches with equal keys are summed up. scope: a number that the layer above defines.
 struct LedgerKey {
   const char* kernel;
   int phase, scope, arithmetic;
@@ -39,8 +41,8 @@ struct LedgerKey {
 struct Record {
   LedgerKey key;
   Cost cost;
-  int64_t live_bytes;  // of the device, when it was launched
-  int64_t begin, end;  // marks of the door; 0 where launches are not timed
+  int64_t live_bytes;  // bytes held by arrays of the device when the kernel was launched
+  int64_t begin, end;  // marks of the door, later times; 0 if launches are not timed
 };
 
 struct LedgerSum {
@@ -55,19 +57,19 @@ struct PhaseChange {
   int phase;
 };
 
-// A launch of a plan, for a ledger to count with each replay.
+// The ledger entry of a launch of a plan, which is counted once per replay.
 struct PlanRecord {
   LedgerKey key;
   Cost cost;
 };
 
-// Ledgers there are, of all threads; and launches of threads without one, while there is any.
+// The number of ledgers of all threads, and the number of launches by threads that have no ledger while another thread has one.
 extern std::atomic<int> ledgers;
 extern std::atomic<int64_t> launches_without_ledger;
 
 class Ledger {
  public:
-  static constexpr size_t kKept = 1 << 14;  // the number of launches and of phase changes that are kept at least
+  static constexpr size_t kKept = 1 << 14;  // at least this many of the latest launches and phase changes are kept one by one
 
   // phases: record when each phase begins. timed: time every launch. singly: replay plans launch by launch. dry: count launches
   // without performing them.
@@ -82,18 +84,18 @@ class Ledger {
   void add(const Record& record);
   void enter(int phase);
   void launched(int64_t nanoseconds) { launching_ += nanoseconds; }
-  // Launches since the last call that are of this phase and of scope `from` are of scope `to`.
+  // Moves launches to scope `to` if they have this phase and scope `from` and were added since the previous call.
   void label(int phase, int from, int to);
   // Adds `times` replays of a plan. nanoseconds[i] is the total time of launch i over these replays; null if they were not timed.
   void replayed(const std::shared_ptr<const std::vector<PlanRecord>>& plan, int64_t times, const int64_t* nanoseconds);
 
-  // After the last launch. The marks of what is kept become times.
+  // The content of the ledger. take() is called once, after the last launch; it replaces the kept marks by times.
   struct Taken {
-    int64_t phases[kPhases];      // nanoseconds before the phase changes that are kept
-    std::vector<LedgerSum> sums;  // in the order in which they came first
-    std::vector<Record> records;  // the last ones
+    int64_t phases[kPhases];      // the nanoseconds of each phase before the first kept phase change
+    std::vector<LedgerSum> sums;  // in the order of the first launch of each
+    std::vector<Record> records;  // the most recent launches
     std::vector<PhaseChange> phase_changes;
-    int64_t launching;  // nanoseconds of the host in launches, where they are timed
+    int64_t launching;  // nanoseconds that the host spent in launches, if they are timed
   };
   Taken take();
 
@@ -119,7 +121,7 @@ class Ledger {
   size_t labelled_ = 0;
   int64_t launching_ = 0;
   PhaseChange folded_{0, 0};      // the newest change already folded into phases_ and dropped from changes_
-  int64_t phases_[kPhases] = {};  // nanoseconds before it
+  int64_t phases_[kPhases] = {};  // the nanoseconds of each phase before folded_
 };
 
 }  // namespace pb

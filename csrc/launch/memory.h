@@ -1,11 +1,11 @@
-// The allocator of the memory that kernels work on; each backend defines it.
+// The allocator for the memory of kernels. Each backend defines it.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 
 namespace pb {
 
-// The owners of memory that reports tell apart.
+// The kinds of owners that reports of memory distinguish.
 enum class Holder : uint8_t {
   arrays,
   recordings,  // temporaries of captured functions, and copies of their arguments
@@ -21,10 +21,10 @@ struct Allocation {
   Holder holder = Holder::arrays;
 };
 
-// Returns at least `bytes` bytes, aligned to 64, uninitialised. Throws std::bad_alloc, or an exception that derives from it. Any
-// thread may call it.
+// Returns at least `bytes` uninitialised bytes, aligned to 64 bytes. Throws std::bad_alloc, or an exception that derives from it.
+// Any thread may call it.
 Allocation allocate(size_t bytes, Holder holder = Holder::arrays);
-// Frees what allocate returned. It is reused only after the work that was launched on it before. Any thread may call it.
+// Frees an allocation. Its memory is reused only after the work launched on it so far. Any thread may call it.
 void release(const Allocation& allocation) noexcept;
 
 }  // namespace pb

@@ -1,4 +1,4 @@
-// What is done to a list of launches before it is replayed.
+// Prepares a recorded list of launches for its replays.
 #include "launch/plan.h"
 
 #include <algorithm>
@@ -6,10 +6,10 @@
 namespace pb {
 namespace {
 
-// Whether element i of the operand is element i of its block, one after the other.
+// True if the operand's elements lie contiguously, in order, from the start of its block.
 bool in_order(const Operand& operand) { return operand.location.offset == 0 && operand.view.contiguous(); }
 
-// Calls f(operand, whether it is written) for all of a step.
+// Calls f(operand, written) for each operand of a step; `written` is true for its outputs.
 template <class F> void each_operand(const Plan& plan, const Step& step, F&& f) {
   for (int k = 0; k < step.launch.outputs + step.launch.inputs; ++k) f(plan.operand(step, k), k < step.launch.outputs);
 }
@@ -34,7 +34,7 @@ void Plan::move_given(const StridedAddress* where, int64_t pass) {
   for (size_t k = 0; k < given.size(); ++k) move(given[k], where[k].data + pass * where[k].stride);
 }
 
-// What the launches see: neither views nor numbers move any more.
+// Builds the views that the launches point to. From here on, neither `views` nor `numbers` may be reallocated.
 void Plan::make_views() {
   views.clear();
   operands_of.assign(blocks.size(), {});
@@ -47,8 +47,8 @@ void Plan::make_views() {
   for (Step& step : steps) step.launch.operands = views.data() + step.operand;
 }
 
-// A launch is needed if it writes to memory that stays, or that a later one reads. What it writes to was written before it, too:
-// some launches change what is there.
+// A launch is needed if it writes to a result, to memory outside the plan, or to a block that a later needed launch uses. Its
+// outputs then count as used too, because some launches update memory in place.
 void Plan::drop_dead() {
   std::vector<bool> needed(blocks.size());
   for (size_t b = 0; b < blocks.size(); ++b) needed[b] = blocks[b].kind == BlockKind::result;
@@ -70,7 +70,7 @@ void Plan::drop_dead() {
   steps = std::move(kept);
 }
 
-// A chain goes on while each launch reads what the chain has written only element by element, where it writes.
+// A launch extends the chain only if it reads the chain's results elementwise: element i from position i.
 void Plan::make_groups(bool chains) {
   std::vector<int> writer(blocks.size(), -1);  // the last group that wrote to the block
   for (size_t s = 0; s < steps.size(); ++s) {
@@ -103,10 +103,10 @@ void Plan::find_lifetimes() {
   }
 }
 
-// Temporaries that only one chain touches never leave the cache: a piece of a block's length serves them, and another one
-// after their last use.
+// Makes temporaries that only one chain touches local. A local never leaves the cache: it needs a buffer for the elements of one
+// pass of the chain only, and the next local takes this buffer after its last use.
 void Plan::keep_locals() {
-  std::vector<int> last(blocks.size(), -1);  // the step that uses a local of the group last
+  std::vector<int> last(blocks.size(), -1);  // the last step of the group that uses the local
   for (int g = 0; g < int(groups.size()); ++g) {
     if (groups[g].count == 1) continue;
     std::vector<int> free;

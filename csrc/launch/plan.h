@@ -1,4 +1,5 @@
-// A recorded list of launches, to replay: which memory each touches, what of it is needed, and where temporaries lie.
+// A plan is a recorded list of launches that can be replayed. It holds the memory that each launch touches, drops launches whose
+// results are unused, and lays out the temporaries.
 #pragma once
 #include <memory>
 #include <string>
@@ -8,27 +9,27 @@
 
 namespace pb {
 
-// The kinds of blocks. Memory whose address does not change between replays (parameters, optimizer slots, constants) does not belong
-// to any block.
+// The kinds of blocks. Memory whose address does not change between replays (parameters, optimizer slots, constants) does not
+// belong to any block.
 enum class BlockKind : uint8_t {
   input,   // memory that the caller passes to each replay
   result,  // allocated anew by each replay, for the caller to keep
   arena,   // temporaries in one shared allocation, which reuse one another's memory
-  local,   // temporaries of one chain, which never exist in memory as a whole
+  local,   // temporaries of one chain, of which only a part exists at a time
 };
 
 // A block is memory that was one allocation when it was recorded.
 struct Block {
   BlockKind kind;
   int64_t bytes;
-  int64_t offset = 0;         // in the arena, in bytes; for a local block, its number
-  int first = -1, last = -1;  // groups that touch it
+  int64_t offset = 0;         // offset in the arena in bytes; for a local block, the number of its buffer
+  int first = -1, last = -1;  // the first and the last group that touch it; -1 if none does
 };
 
 // The block that holds an operand, and the operand's offset in it.
 struct OperandLocation {
   int block;       // -1 for memory that belongs to no block
-  int64_t offset;  // in bytes; for a number by value, which has no block, its index in the plan's numbers
+  int64_t offset;  // in bytes; for a number passed by value, its index in the plan's numbers
 };
 
 // An operand of a recorded launch.
@@ -37,22 +38,22 @@ struct Operand {
   OperandLocation location;
 };
 
-// A launch with the state of the door when it was recorded.
+// A step is a launch with the attribution that it was recorded with.
 struct Step {
   Launch launch;
-  size_t operand;  // the first of its operands in the plan
+  size_t operand;  // the index of its first operand in the plan
   Attribution attribution;
-  int number;                            // of the launch as it was recorded
-  std::vector<const char*> names;        // of the recorded launches that it does
-  const char* unfused_reason = nullptr;  // why it is not in one group with the step before it
+  int number;                            // the launch's number in the recording
+  std::vector<const char*> names;        // the names of the recorded launches that it performs
+  const char* unfused_reason = nullptr;  // why it is not in the group of the previous step
 };
 
-// Steps that run as one: a single launch, or a chain of elementwise ones.
+// A group is a run of steps that execute together: a single launch, or a chain of elementwise launches.
 struct Group {
   int first, count;
 };
 
-// The address of a given block in a run of several passes: it moves on by `stride` bytes with each pass.
+// The address of a given block in a run of several passes. It advances by `stride` bytes from pass to pass.
 struct StridedAddress {
   char* data;
   int64_t stride;
@@ -65,20 +66,21 @@ enum class Fusion { none, drop_dead, exact, fast };
 struct Plan {
   std::vector<Step> steps;
   std::vector<Operand> operands;
-  std::vector<double> numbers;  // that operands by value point at
+  std::vector<double> numbers;  // the values of the operands that are passed by value
   std::vector<Block> blocks;
   std::vector<Group> groups;
-  std::vector<int> given;                        // blocks that the caller brings: inputs, then results
-  std::vector<std::vector<size_t>> operands_of;  // each block
-  std::vector<View> views;                       // of all operands, as the launches see them
+  std::vector<int> given;                        // the blocks whose memory the caller provides: inputs, then results
+  std::vector<std::vector<size_t>> operands_of;  // for each block, the indices of its operands
+  std::vector<View> views;                       // the views of all operands, which the launches point to
   int64_t arena_bytes = 0, local_count = 0;
   int recorded = 0, dead = 0;  // the number of launches recorded, and of those whose results are unused
 
   // Adds a launch; location_of(view) returns the location of an operand.
   template <class LocationOf> void add(const Launch& launch, const Attribution& attribution, LocationOf&& location_of);
-  // After the last launch: fuses, and lays out the arena with blocks at multiples of `align`.
+  // Completes the plan after the last launch: rewrites and groups the launches, and places the blocks of the arena at multiples of
+  // `align` bytes.
   void finish(Fusion fusion, int64_t align);
-  // Points the operands that lie in a block at its memory; those of all given blocks, in pass number `pass`.
+  // move() points the operands of a block to its memory. move_given() does so for all given blocks, in pass number `pass`.
   void move(int block, char* data);
   void move_given(const StridedAddress* where, int64_t pass);
 
@@ -116,36 +118,37 @@ template <class LocationOf> void Plan::add(const Launch& launch, const Attributi
 // unfinished pass.
 struct Progress {
   int passes = 0, begun = 0;
-  int64_t* nanoseconds = nullptr;  // the sums of each group's time, or null
+  int64_t* nanoseconds = nullptr;  // the total time of each group; null if groups are not timed
 };
 
 // The form in which a program runs its plan, for reports.
 struct ProgramState {
-  int graphs = 0;                   // CUDA graphs that are kept
-  int nodes = 0, kernel_nodes = 0;  // counted in the graph that was made last
+  int graphs = 0;                   // the number of CUDA graphs that are kept
+  int nodes = 0, kernel_nodes = 0;  // the number of nodes in the most recently made graph
   std::string why_single;           // why kernels are launched one by one on a GPU; empty if they are not
 };
 
-// A plan made ready to run, by the backend that its memory is of. The plan lives longer.
+// A plan that a backend has prepared to run on its device. The plan must outlive the program.
 class Program {
  public:
   virtual ~Program() = default;
   virtual void run(const StridedAddress* given, int64_t passes, Progress& progress) = 0;
   virtual ProgramState state() const { return {}; }
-  bool gave_up = false;  // a GPU's driver did not take the plan as a graph
+  bool gave_up = false;  // the GPU's driver could not make a graph of the plan
 };
 
-// ---- each backend brings:
+// ---- Each backend defines the following.
 
-// The multiple that blocks of the arena begin at.
+// The alignment of blocks in the arena, in bytes.
 extern const int64_t kArenaAlign;
 std::unique_ptr<Program> compile(Plan& plan);
-// Puts launches together that have a kernel for both (see families/fusions.h).
+// Replaces launches by one launch if a kernel does the work of both (see families/fusions.h).
 void fuse_launches(Plan& plan, Fusion fusion);
-// Whether both can run in one pass over blocks of elements, `next` after `step`: null, or why not.
+// Returns null if `step` and then `next` can run in one pass over blocks of elements; otherwise returns the reason why not.
 const char* why_not_chained(const Plan& plan, const Step& step, const Step& next);
 
-// Replays the plan launch by launch through `launch`: run(), which tells the ledger of each, or perform(), which does not.
+// Replays the plan launch by launch. Each is performed by `launch`: run(), which records it in the ledger, or perform(), which does
+// not.
 void replay_singly(Plan& plan, const StridedAddress* given, int64_t passes, Progress& progress, void (*launch)(const Launch&));
 
 }  // namespace pb

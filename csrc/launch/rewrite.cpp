@@ -1,4 +1,4 @@
-// Dependencies between steps, and changes of their order: see rewrite.h.
+// The implementation of rewrite.h: dependencies between steps, and changes of their order.
 #include "launch/rewrite.h"
 
 #include <algorithm>
@@ -55,7 +55,7 @@ bool same_view(const Operand& a, const Operand& b) {
 bool is_named(const Step& step, const char* name) { return !std::strcmp(step.launch.kernel->name, name); }
 
 int bring_together(Plan& plan, int first, int second) {
-  std::vector<Step> before, moved;  // what stays before the pair, and what comes after it
+  std::vector<Step> before, moved;  // the steps that stay before the pair, and the steps that must follow it
   for (int s = first + 1; s < second; ++s) {
     const Step& step = plan.steps[s];
     bool after = depends(plan, plan.steps[first], step);

@@ -1,4 +1,4 @@
-// Strided views of memory, and the pure functions on shapes that kernels share.
+// Strided views of memory, and functions on shapes that kernels share.
 #pragma once
 #include <cstdint>
 
@@ -8,11 +8,11 @@ namespace pb {
 
 constexpr int kMaxDims = 8;
 
-// Plain data: what a kernel knows of a tensor. Strides are in bytes and may be zero (broadcast) or negative.
+// A view describes a tensor to kernels, as plain data. Strides are in bytes and may be zero (broadcast) or negative.
 struct View {
   char* data;
   DType dtype;
-  bool number = false;  // data is one number of the launch, in the host's memory: a kernel takes it by value
+  bool number = false;  // data points to one number in the host's memory, which is passed to a kernel by value
   int ndim;
   int64_t shape[kMaxDims];
   int64_t stride[kMaxDims];
@@ -23,7 +23,7 @@ struct View {
     return n;
   }
   int64_t bytes() const { return size() * item_size(dtype); }
-  // Bytes of the distinct elements behind the view: what a kernel has to read of a broadcast operand.
+  // Returns the bytes of the distinct elements of the view, which are all that a kernel has to read of a broadcast operand.
   int64_t distinct_bytes() const {
     int64_t n = item_size(dtype);
     for (int d = 0; d < ndim; ++d) n *= shape[d] == 0 || stride[d] != 0 ? shape[d] : 1;
@@ -32,7 +32,7 @@ struct View {
   bool contiguous() const {
     int64_t expected = item_size(dtype);
     for (int d = ndim - 1; d >= 0; --d) {
-      if (shape[d] != 1 && stride[d] != expected) return size() == 0;  // no element is out of its place
+      if (shape[d] != 1 && stride[d] != expected) return size() == 0;  // an empty view is contiguous with any strides
       expected *= shape[d];
     }
     return true;
@@ -61,7 +61,7 @@ inline View flat_view(const void* data, DType dtype, int64_t n) {
   return v;
 }
 
-// Gives v the strides that read it as `shape` by broadcasting. False where the shapes do not fit.
+// Sets v's shape and strides so that it broadcasts to `shape`. Returns false if the shapes do not broadcast.
 inline bool broadcast_to(View& v, int ndim, const int64_t* shape) {
   if (v.ndim > ndim) return false;
   const int lead = ndim - v.ndim;
@@ -76,7 +76,8 @@ inline bool broadcast_to(View& v, int ndim, const int64_t* shape) {
   return true;
 }
 
-// Merges neighbouring axes that every view walks through as one; all views have the same shape.
+// Merges neighbouring axes if one stride covers both in every view, and removes axes of length one. All views must have the same
+// shape.
 inline void collapse(View* views, int count) {
   const int ndim = views[0].ndim;
   int kept = 0;

@@ -1,4 +1,4 @@
-// The ground that the mathematics stands on: host/device marker, bit patterns, polynomials, scaling by powers of two.
+// Building blocks of the scalar mathematics: the host/device marker, bit patterns, polynomials, scaling by powers of two.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace pb::m {
 
-// Rules of this folder: no branches on floating-point values and no fused multiply-add (the build says
-// -ffp-contract=off, -fmad=false), so that a vector, its tail, every SIMD level and a GPU give the same bits.
+// The functions of this folder do not branch on floating-point values and use no fused multiply-add (the build passes
+// -ffp-contract=off and -fmad=false), so that a vector, its tail, every SIMD level and a GPU give the same bits.
 
 template <class To, class From> PB_HD To bit_cast(From x) {
   static_assert(sizeof(To) == sizeof(From));
@@ -29,7 +29,7 @@ template <class T> struct Float;
 template <> struct Float<float> {
   using Bits = uint32_t;
   static constexpr int kMantissa = 23, kBias = 127;
-  static constexpr float kRound = 0x1.8p23f;  // adding it rounds to an integer, which then stands in the low bits
+  static constexpr float kRound = 0x1.8p23f;  // adding it rounds to an integer, which is then in the low bits
   static constexpr float kTiny = 0x1p-126f, kSubnormalScale = 0x1p25f;
   static constexpr int kSubnormalShift = 25;
 };
@@ -53,7 +53,7 @@ template <class T> constexpr T kNaN = std::numeric_limits<T>::quiet_NaN();
 template <class T> PB_HD bits_t<T> bits(T x) { return bit_cast<bits_t<T>>(x); }
 template <class T> PB_HD T from_bits(bits_t<T> b) { return bit_cast<T>(b); }
 
-// One value chosen by a condition that both sides have been computed for: compilers make it a blend.
+// Returns one of two values. Both have been computed, so compilers emit a blend instead of a branch.
 template <class T> PB_HD T select(bool condition, T yes, T no) { return condition ? yes : no; }
 
 template <class T, if_real<T> = 0> PB_HD T abs(T x) { return from_bits<T>(bits(x) & ~kSignBit<T>); }
@@ -69,27 +69,28 @@ template <class T, if_real<T> = 0> PB_HD T sqrt(T x) { return std::sqrt(x); }
 template <class T, if_real<T> = 0> PB_HD T floor(T x) { return std::floor(x); }
 template <class T, if_real<T> = 0> PB_HD T ceil(T x) { return std::ceil(x); }
 template <class T, if_real<T> = 0> PB_HD T trunc(T x) { return std::trunc(x); }
-template <class T, if_real<T> = 0> PB_HD T round(T x) { return std::rint(x); }  // half to even, as NumPy and IEEE 754
+template <class T, if_real<T> = 0> PB_HD T round(T x) { return std::rint(x); }  // ties to even, as in NumPy and IEEE 754
 
-// c0 + c1 z + c2 z^2 + ... by Horner's rule.
+// Returns c0 + c1 z + c2 z^2 + ... by Horner's rule.
 template <class T> PB_HD T poly(T, T c0) { return c0; }
 template <class T, class... Rest> PB_HD T poly(T z, T c0, Rest... rest) { return c0 + z * poly(z, T(rest)...); }
 
-// 2^k for an integer-valued k with 2^k a normal number: k + bias lands in the low bits and is shifted to the exponent.
+// Returns 2^k for an integer-valued k for which 2^k is a normal number. k + bias is in the low bits and is shifted to the exponent.
 template <class T> PB_HD T pow2(T k) {
   return from_bits<T>(bits(T(k + (Float<T>::kRound + T(Float<T>::kBias)))) << Float<T>::kMantissa);
 }
 
-// x * 2^k for |k| up to twice the exponent range, in two steps so that neither overflows before the product does.
+// Returns x * 2^k for |k| up to twice the exponent range. It multiplies in two steps, so that neither factor overflows unless the
+// product does.
 template <class T> PB_HD T scale(T x, T k) {
   const T half = floor(k * T(0.5));
   return x * pow2(half) * pow2(T(k - half));
 }
 
-// The low bits of the integer-valued k (|k| < 2^22, or 2^51), as an unsigned integer modulo 2^n.
+// Returns a word whose low bits are those of the integer k (|k| < 2^22 for float, 2^51 for double), in two's complement.
 template <class T> PB_HD bits_t<T> low_bits(T k) { return bits(T(k + Float<T>::kRound)); }
 
-// x = m * 2^k with m in [sqrt(1/2), sqrt(2)), for x > 0 and finite. Integer work only: no table, no branch.
+// Splits a finite x > 0 into m * 2^k with m in [sqrt(1/2), sqrt(2)). It works on the bits, without a table or a branch.
 template <class T> struct Split {
   T m, k;
 };
@@ -100,7 +101,8 @@ template <class T> PB_HD Split<T> split_exponent(T x) {
   const bool small = x < Float<T>::kTiny;
   const B b = bits(select(small, T(x * Float<T>::kSubnormalScale), x)) + (kOne - kSqrtHalf);
   const T m = from_bits<T>((b & ((B(1) << Float<T>::kMantissa) - 1)) + kSqrtHalf);
-  // The exponent, read as an integer beside the rounding constant, becomes a floating-point number without a conversion.
+  // Adding the biased exponent to the bits of kRound gives the number kRound + exponent. Subtracting kRound + bias leaves the
+  // exponent as a floating-point number, without a conversion instruction.
   const T k = from_bits<T>((b >> Float<T>::kMantissa) + bits(Float<T>::kRound)) - (Float<T>::kRound + T(Float<T>::kBias));
   return {m, k - select(small, T(Float<T>::kSubnormalShift), T(0))};
 }
@@ -109,15 +111,16 @@ template <class T> PB_HD Split<T> split_exponent(T x) {
 template <class T> struct DoubleWord {
   T hi, lo;
 };
-template <class T> PB_HD DoubleWord<T> quick_two_sum(T a, T b) {  // |a| >= |b|
+template <class T> PB_HD DoubleWord<T> quick_two_sum(T a, T b) {  // requires |a| >= |b|
   const T s = a + b;
   return {s, b - (s - a)};
 }
-template <class T> PB_HD DoubleWord<T> two_sum(T a, T b) {  // Knuth
+template <class T> PB_HD DoubleWord<T> two_sum(T a, T b) {  // for any a and b (Knuth)
   const T s = a + b, t = s - a;
   return {s, (a - (s - t)) + (b - t)};
 }
-// The upper half of the mantissa: products of two such halves are exact. A mask cannot overflow as Veltkamp's split can.
+// Returns x with the upper half of its mantissa only: products of two such numbers are exact. Unlike Veltkamp's split, a mask
+// cannot overflow.
 template <class T> PB_HD T upper_half(T x) {
   constexpr bits_t<T> kMask = sizeof(T) == 4 ? bits_t<T>(0xfffff000u) : bits_t<T>(0xfffffffff8000000ull);
   return from_bits<T>(bits(x) & kMask);

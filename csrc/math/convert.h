@@ -1,10 +1,10 @@
-// Conversions between element types, the same on every SIMD level and on a GPU.
+// Conversions between element types. They give the same bits on every SIMD level and on a GPU.
 #pragma once
 #include "math/half.h"
 
 namespace pb::m {
 
-// Toward zero. Outside int64 there is no right answer; a GPU gives that of x86.
+// Rounds toward zero. For a value outside int64, a GPU gives the same result as x86.
 template <class C> PB_HD int64_t to_int64(C x) {
 #if defined(__CUDA_ARCH__)
   if (!(x >= C(-0x1p63) && x < C(0x1p63))) return INT64_MIN;
@@ -12,7 +12,8 @@ template <class C> PB_HD int64_t to_int64(C x) {
   return int64_t(x);
 }
 
-// A value outside an integer's range has no right answer; going through int64 gives everywhere the same wrong one.
+// Converts x to T. A value outside the range of an integer type has no right result; the way through int64 makes the result the
+// same on every machine.
 template <class T, class C> PB_HD T narrow(C x) {
   if constexpr (std::is_same_v<T, bool>) return x != C(0);
   else if constexpr (std::is_floating_point_v<C> && std::is_same_v<T, uint64_t>)
@@ -22,7 +23,7 @@ template <class T, class C> PB_HD T narrow(C x) {
   else return T(x);
 }
 
-// With rounding to odd: a second rounding, to half precision, then gives what one rounding would.
+// Rounds x to odd. A second rounding, to half precision, then gives the same result as a single rounding.
 PB_HD float narrow_to_odd(double x) {
   const float near = float(x);
   uint32_t b = bits(near);

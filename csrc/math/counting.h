@@ -1,4 +1,4 @@
-// A scalar that counts the operations performed on it: run a formula on CountingScalar to measure what one element costs.
+// CountingScalar is a scalar that counts the operations performed on it. A formula that runs on it shows the work of one element.
 #pragma once
 #include "math/counts.h"
 #include "math/error_function.h"
@@ -22,7 +22,7 @@ struct CountingScalar {
 
   static inline thread_local Counts counts{};
 
-  // These are for host and device, like the formulas (nvcc warns otherwise), but only the host counts.
+  // These functions compile for host and device, as the formulas do (nvcc warns otherwise), but they count on the host only.
   PB_HD static CountingScalar added(double v) {
 #if !defined(__CUDA_ARCH__)
     ++counts.adds;
@@ -69,7 +69,8 @@ template <class F> Counts counts_of(F&& f) {
 
 namespace m {
 
-// Every function of function_list.h on CountingScalar: its value on double, and at most one special operation, whatever is inside.
+// Every function of function_list.h on CountingScalar. It computes the value in double and counts at most one special operation,
+// whatever the function does inside.
 #define PB_COUNTED(name) \
   PB_HD CountingScalar name(CountingScalar x) { return CountingScalar::special(name(x.value)); }
 PB_SPECIAL_OF_ONE(PB_COUNTED)

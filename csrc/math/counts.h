@@ -1,10 +1,10 @@
-// What arithmetic was done: by formulas that run on the counting scalar, and by launches.
+// The number of arithmetic operations of a formula that runs on CountingScalar, or of a launch.
 #pragma once
 #include <cstdint>
 
 namespace pb {
 
-// A multiply-add is two FLOPs; special ops (exp, log, tanh, sqrt, division) are counted apart.
+// A multiply-add counts as two FLOPs. Special ops (exp, log, tanh, sqrt, division) are counted separately.
 struct Counts {
   int64_t adds = 0, multiplies = 0, fmas = 0, special = 0;
 

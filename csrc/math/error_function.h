@@ -4,7 +4,7 @@
 
 namespace pb::m {
 
-// erf(x) / x - 1 for z = x^2 <= 1.
+// Returns erf(x) / x - 1 for z = x^2 <= 1.
 PB_HD float erf_tail(float z) {
   return poly(z, 0.12837917f, -0.37612626f, 0.11283594f, -0.026854211f, 0.0051890872f, -0.00080168643f, 7.875875e-05f);
 }
@@ -14,8 +14,8 @@ PB_HD double erf_tail(double z) {
               -1.6350312701054695e-07, 1.4659775274047436e-08, -1.1372848856791674e-09, 5.957176147748911e-11);
 }
 
-// (1 + 2 a) exp(a^2) erfc(a) is smooth over all a >= 0 as a polynomial in q = (a - K) / (a + K):
-// Shepherd & Laframboise, Math. Comp. 36 (1981). K is chosen so that the first coefficient is nearly a number of the type.
+// Returns (1 + 2 a) exp(a^2) erfc(a), which for all a >= 0 is smooth as a polynomial in q = (a - K) / (a + K)
+// (Shepherd & Laframboise, Math. Comp. 36, 1981). K is chosen such that the first coefficient is almost exactly representable.
 PB_HD float erfc_scaled(float q) {
   return poly(q, 1.2717445f, -0.10839691f, -0.13501656f, 0.1656812f, -0.08001116f, 0.0087961415f, 0.008542913f, -0.0021548402f,
               -0.0012444237f, 0.00026228777f, 0.0001726225f);
@@ -30,20 +30,21 @@ PB_HD double erfc_scaled(double q) {
 }
 template <class T> constexpr T kErfcCentre = sizeof(T) == 4 ? T(2.21875) : T(3.8125);
 
-// factor exp(-weight x^2). The square is taken in two parts: its rounding, in the exponent, would cost up to x^2 ulp.
+// Returns factor exp(-weight x^2). The square is computed in two parts, because its rounding error, in the exponent, would cost up
+// to x^2 ulp.
 template <class T> PB_HD T exp_minus_square(T x, T weight, T factor) {
   const T h = upper_half(x);
   return exp_times(T(-weight * (h * h)), T(-weight * ((x - h) * (x + h))), factor);
 }
 
-// erfc(a) / exp(-a^2) for a >= 0.
+// Returns erfc(a) / exp(-a^2) for a >= 0.
 template <class T> PB_HD T erfc_over_exp(T a) {
   constexpr T kEnd = sizeof(T) == 4 ? T(10.1) : T(27.3);
-  a = select(a > kEnd, kEnd, a);  // beyond, exp(-a^2) is 0
+  a = select(a > kEnd, kEnd, a);  // for larger a, exp(-a^2) is 0
   return erfc_scaled(T((a - kErfcCentre<T>) / (a + kErfcCentre<T>))) / (1 + 2 * a);
 }
 
-// The factor exp(-x^2) is 0 from here on, and the square of what is larger could overflow.
+// The factor exp(-x^2) is 0 for x from here on. Larger numbers are clamped, because their square could overflow.
 template <class T> constexpr T kSquareEnd = sizeof(T) == 4 ? T(16) : T(64);
 
 template <class T, if_real<T> = 0> PB_HD T erfc(T x) {
@@ -57,13 +58,13 @@ template <class T, if_real<T> = 0> PB_HD T erf(T x) {
   const T a = select(abs(x) > kSquareEnd<T>, kSquareEnd<T>, abs(x));
   const T small = x + x * erf_tail(T(x * x));
   const T large = 1 - exp(T(-a * a)) * erfc_over_exp(a);
-  // Of the smallest numbers the terms of the series would be flushed to zero.
+  // For the smallest numbers, the terms of the series would be flushed to zero.
   const T least = x * T(1.1283791670955126);
   return select(a < T(0x1p-30), least, select(a < 1, small, copysign(large, x)));
 }
 
-// (1 + t) exp(t^2 / 2) times the normal tail beyond t >= 0, over q = (t - K) / (t + K): as above, in the variable of the
-// normal distribution, because the rounding of t / sqrt(2) would cost erfc twice as much.
+// Returns (1 + t) exp(t^2 / 2) times the normal tail beyond t >= 0, as a polynomial in q = (t - K) / (t + K). This is erfc_scaled
+// in the variable of the normal distribution: with erfc, the rounding of t / sqrt(2) would cost twice as much.
 PB_HD float normal_tail_scaled(float q) {
   return poly(q, 0.481473f, -0.09756716f, -0.0057000094f, 0.04139149f, -0.02796607f, 0.0066953544f, 0.0018290264f,
               -0.0012180741f, -0.00021218258f, 0.00017944413f, 5.7287598e-05f);
@@ -77,9 +78,10 @@ PB_HD double normal_tail_scaled(double q) {
               -1.1749628765656921e-09);
 }
 template <class T> constexpr T kTailCentre = sizeof(T) == 4 ? T(3.296875) : T(5.484375);
-template <class T> constexpr T kTailEnd = sizeof(T) == 4 ? T(14.4) : T(38.8);  // from here on it rounds to 0
+template <class T> constexpr T kTailEnd = sizeof(T) == 4 ? T(14.4) : T(38.8);  // from here on the tail rounds to 0
 
-// factor times the share of a standard normal variable below x, small tails included: even where the tail alone is subnormal.
+// Returns factor times the probability that a standard normal variable is below x, with full precision even if that probability is
+// subnormal.
 template <class T, if_real<T> = 0> PB_HD T times_normal_cdf(T factor, T x) {
   const T t = select(abs(x) > kTailEnd<T>, kTailEnd<T>, abs(x));
   const T scaled = normal_tail_scaled(T((t - kTailCentre<T>) / (t + kTailCentre<T>))) / (1 + t);
@@ -88,14 +90,14 @@ template <class T, if_real<T> = 0> PB_HD T times_normal_cdf(T factor, T x) {
   return select(t < T(0.5), T(factor * near), select(x > 0, T(factor * (1 - tail)), tail));
 }
 template <class T, if_real<T> = 0> PB_HD T normal_cdf(T x) { return times_normal_cdf(T(1), x); }
-// Its density.
+// Returns the density of the standard normal distribution.
 template <class T, if_real<T> = 0> PB_HD T normal_density(T x) {
   const T t = select(abs(x) > kTailEnd<T>, kTailEnd<T>, abs(x));
   return exp_minus_square(t, T(0.5), T(0.3989422804014327));
 }
 
-// erfinv(x) / x as a function of w = -log(1 - x^2), in the tails of sqrt(w): M. Giles, "Approximating the erfinv
-// function", GPU Computing Gems (2010).
+// Returns erfinv(x) / x as a function of w = -log(1 - x^2), and in the tails as a function of sqrt(w) (M. Giles, "Approximating the
+// erfinv function", GPU Computing Gems, 2010).
 PB_HD float erfinv_over_x(float w) {
   const float u = w - 2.5f, v = sqrt(w) - 3.1875f;
   const float near = poly(u, 1.5014094f, 0.24664028f, -0.004177395f, -0.0012527285f, 0.00021835104f, -4.9709565e-06f,

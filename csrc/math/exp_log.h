@@ -4,7 +4,7 @@
 
 namespace pb::m {
 
-// ln 2 in two parts; the first has so few bits that its product with any exponent is exact (Cody & Waite, 1980).
+// ln 2 as a sum of two numbers. `hi` has few bits, so that its product with any exponent is exact (Cody & Waite, 1980).
 template <class T> struct Ln2;
 template <> struct Ln2<float> {
   static constexpr float hi = 0x1.63p-1f, lo = -2.12194440e-4f;
@@ -13,7 +13,8 @@ template <> struct Ln2<double> {
   static constexpr double hi = 0x1.62e42feep-1, lo = 1.90821492927058770002e-10;
 };
 
-// e^r - 1 for |r| <= ln(2) / 2. The coefficients here and below interpolate at Chebyshev nodes, in 50-digit arithmetic.
+// Returns e^r - 1 for |r| <= ln(2) / 2. The polynomials in this folder interpolate at Chebyshev nodes; their coefficients were
+// computed with 50 digits.
 PB_HD float expm1_reduced(float r) {
   return r + r * r * poly(r, 0.5f, 0.16666576f, 0.041666552f, 0.0083633335f, 0.0013926376f);
 }
@@ -24,24 +25,25 @@ PB_HD double expm1_reduced(double r) {
                       2.5100634461878497e-08);
 }
 
-// e^x = 2^n (1 + p). Outside this range every result is 0, or infinite, even with a factor of a thousand, or of two, to spare.
+// Splits e^(x + low) into 2^n (1 + p). x is clamped to a range outside which every result is 0 or infinite, even if it is
+// multiplied by a thousand or divided by two.
 template <class T> struct ExpParts {
   T n, p;
 };
 template <class T> PB_HD ExpParts<T> exp_parts(T x, T low = T(0)) {
   constexpr T kMin = sizeof(T) == 4 ? T(-112) : T(-755), kMax = sizeof(T) == 4 ? T(90) : T(711);
-  x = select(x < kMin, kMin, x);  // this way round NaN stays NaN
+  x = select(x < kMin, kMin, x);  // in this order NaN stays NaN
   x = select(x > kMax, kMax, x);
   const T n = round(T(x * T(1.4426950408889634)));
   return {n, expm1_reduced(T((x - n * Ln2<T>::hi) - (n * Ln2<T>::lo - low)))};
 }
 
-// e^(x + low) * 2^k, low much smaller than x.
+// Returns e^(x + low) * 2^k, where low is much smaller than x.
 template <class T> PB_HD T exp_scaled(T x, T low, T k) {
   const ExpParts<T> e = exp_parts(x, low);
   return scale(T(1 + e.p), T(e.n + k));
 }
-// e^(x + low) * factor, with one rounding fewer than the product.
+// Returns e^(x + low) * factor, with one rounding fewer than the product.
 template <class T> PB_HD T exp_times(T x, T low, T factor) {
   const ExpParts<T> e = exp_parts(x, low);
   return scale(T(factor + factor * e.p), e.n);
@@ -60,32 +62,33 @@ template <class T, if_real<T> = 0> PB_HD T exp2(T x) {
   return scale(T(1 + expm1_reduced(T((x - n) * T(0.6931471805599453)))), n);
 }
 
-// (2^n - 1) + 2^n p, at half its size so that 2^n may be one step beyond the largest number.
+// Computes (2^n - 1) + 2^n p at half its size, so that 2^n may be twice the largest power of two.
 template <class T, if_real<T> = 0> PB_HD T expm1(T x) {
   constexpr T kMin = sizeof(T) == 4 ? T(-30) : T(-50);
   const ExpParts<T> e = exp_parts(select(x < kMin, kMin, x));
   const T s = pow2(select(e.n > Float<T>::kBias, T(Float<T>::kBias), T(e.n - 1)));
   const T y = 2 * ((s - T(0.5)) + s * e.p);
-  // x is the result where x^2 / 2 is below its last place; exponents that s could not follow mean infinity.
+  // The result is x if x^2 / 2 is less than its last place, and infinity if n is too large for s.
   constexpr T kSmall = sizeof(T) == 4 ? T(0x1p-25f) : T(0x1p-54);
   return select(abs(x) < kSmall, x, select(e.n > Float<T>::kBias + 1, kInfinity<T>, y));
 }
 
-// 2 atanh(s) = 2 s + s R, s = f / (2 + f), z = s^2 <= 0.0295: R of log(1 + f) as in Ng's log (fdlibm, 1993).
+// Returns R in log(1 + f) = 2 atanh(s) = 2 s + s R, where s = f / (2 + f) and z = s^2 <= 0.0295, as in Ng's log (fdlibm, 1993).
 PB_HD float log_tail(float z) { return z * poly(z, 0.66666687f, 0.3998877f, 0.295804f); }
 PB_HD double log_tail(double z) {
   return z * poly(z, 0.666666666666667, 0.3999999999989924, 0.2857142862609589, 0.2222221111514416, 0.18182890556695602,
                   0.1533167403016786, 0.1461703754879165);
 }
 
-// k ln 2 + log(1 + f) + c with 1 + f in [sqrt(1/2), sqrt(2)), c tiny.
+// Returns k ln 2 + log(1 + f) + c for 1 + f in [sqrt(1/2), sqrt(2)) and a tiny c.
 template <class T> PB_HD T log_sum(T f, T k, T c) {
   const T s = f / (2 + f), square = T(0.5) * f * f;
   const T r = log_tail(T(s * s));
   return k * Ln2<T>::hi - ((square - (s * (square + r) + (k * Ln2<T>::lo + c))) - f);
 }
 
-// The ends of a logarithm: +inf and NaN stay, 0 gives -inf, less gives NaN.
+// Returns y, the logarithm of x, except at the ends of its range: it is x if x is infinity or NaN, -inf if x is 0, and NaN if x is
+// negative.
 template <class T> PB_HD T log_ends(T x, T y) {
   y = select(x < kInfinity<T>, y, x);
   return select(x > 0, y, select(x == 0, -kInfinity<T>, kNaN<T>));
@@ -102,7 +105,7 @@ template <class T, if_real<T> = 0> PB_HD T log2(T x) {
 }
 
 template <class T, if_real<T> = 0> PB_HD T log10(T x) {
-  // log10(2) in two parts, as ln 2 above.
+  // log10(2) as a sum of two numbers, like ln 2 above.
   constexpr T kHi = sizeof(T) == 4 ? T(0x1.34p-2) : T(0x1.34413508p-2);
   constexpr T kLo = sizeof(T) == 4 ? T(0.0002487456639811952) : T(1.1451100898021838e-10);
   const Split<T> e = split_exponent(x);
@@ -110,7 +113,8 @@ template <class T, if_real<T> = 0> PB_HD T log10(T x) {
   return log_ends(x, T(e.k * kHi + (e.k * kLo + m)));
 }
 
-// log(u) + c, u = fl(1 + x), c makes up for the rounding of u. Near 0, u has too few bits of x: f is x itself.
+// Computes log(u) + c, where u is 1 + x rounded and c corrects for that rounding. For x near 0, f is x itself, because u has lost
+// too many bits of x.
 template <class T, if_real<T> = 0> PB_HD T log1p(T x) {
   const DoubleWord<T> u = two_sum(T(1), x);
   const Split<T> e = split_exponent(u.hi);

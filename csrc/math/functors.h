@@ -1,8 +1,9 @@
-// Turns the rows of the tables into function objects: the only file that knows what a row means.
+// Turns the rows of the tables into function objects. No other file compiles the formulas of a row:
 //   unary.def     name_forward(x)       name_pullback(g, x, y)
 //   binary.def    name_forward(a, b)    name_pullback_a(g, a, b, y)    name_pullback_b(g, a, b, y)
 //   reduce.def    name_reduce::identity<A>()    ::map(x)    ::combine(a, b)
-// Predicates, comparisons and logic have a forward only, and return bool. So do ops whose pullback needs no kernel, with result A.
+// Predicates, comparisons and logical ops have a forward only, which returns bool. Ops whose pullback needs no kernel have a
+// forward only, too, which returns A.
 #pragma once
 #include "math/scalar.h"
 
@@ -26,7 +27,8 @@ namespace pb {
 #define PB_BITWISE(name, EXPR) PB_FUNCTOR1(name, A, EXPR)
 #include "math/unary.def"
 
-// The operand of a functor that is an angle, -1 where none is: a loop looks for far ones first (m::is_far).
+// The index of the operand of a functor that is an angle, or -1 if none is. A loop first looks for angles that are too large for
+// the usual reduction (m::is_far).
 template <class F> constexpr int kAngle = -1;
 template <> inline constexpr int kAngle<sin_forward> = 0;
 template <> inline constexpr int kAngle<cos_forward> = 0;

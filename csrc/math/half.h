@@ -1,11 +1,12 @@
-// Two types of 16 bits: storage only, arithmetic is done in float and rounded once, to nearest even, on the way back.
+// The two 16-bit floating-point types. They are for storage only: arithmetic is done in float, and its result is rounded once, to
+// nearest even.
 #pragma once
 #include "math/bits.h"
 
 namespace pb {
 
-// IEEE 754 binary16. All cases are computed and one is chosen, so that loops of conversions vectorise. The additions
-// that make the hardware round for us follow F. Giesen, "Float->half variants" (2012).
+// IEEE 754 binary16. Conversions compute all cases and select one, so that loops of conversions vectorize. The additions that make
+// the hardware round follow F. Giesen, "Float->half variants" (2012).
 struct float16 {
   uint16_t bits = 0;
 
@@ -19,7 +20,7 @@ struct float16 {
   }
 
  private:
-#if defined(__CUDA_ARCH__)  // one instruction each; the bits of a NaN are others
+#if defined(__CUDA_ARCH__)  // one instruction each, which gives a NaN different bits
   PB_HD static uint16_t narrow(float x) {
     uint16_t y;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x));
@@ -33,9 +34,9 @@ struct float16 {
 #else
   PB_HD static uint16_t narrow(float x) {
     const uint32_t all = m::bits(x), sign = all & 0x80000000u, magnitude = all ^ sign;
-    const uint32_t odd = (magnitude >> 13) & 1;  // a tie goes to the even neighbour
+    const uint32_t odd = (magnitude >> 13) & 1;  // so that a tie goes to the even neighbour
     const uint32_t normal = (magnitude - 0x38000000u + 0xfffu + odd) >> 13;
-    // 0.5 has the spacing of the subnormals in its last place: adding it leaves their bits, rounded.
+    // The last place of 0.5 is the spacing of subnormals, so adding 0.5 leaves their rounded bits.
     const uint32_t subnormal = m::bits(m::from_bits<float>(magnitude) + 0.5f) - 0x3f000000u;
     const uint32_t nan = 0x7e00u | ((magnitude >> 13) & 0x3ffu);
     uint32_t y = magnitude < 0x38800000u ? subnormal : normal;
@@ -56,7 +57,7 @@ struct float16 {
 #endif
 };
 
-// The upper half of a float.
+// The type bfloat16 is the upper half of a float.
 struct bfloat16 {
   uint16_t bits = 0;
 

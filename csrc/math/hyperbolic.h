@@ -1,10 +1,10 @@
-// Hyperbolic functions and their inverses, from one exponential or one logarithm each.
+// Hyperbolic functions and their inverses. Each computes one exponential or one logarithm.
 #pragma once
 #include "math/exp_log.h"
 
 namespace pb::m {
 
-// tanh(x) / x - 1 for z = x^2 <= 0.36.
+// Returns tanh(x) / x - 1 for z = x^2 <= 0.36.
 PB_HD float tanh_tail(float z) { return z * poly(z, -0.3333333f, 0.13332915f, -0.05387395f, 0.02111096f, -0.0062691197f); }
 PB_HD double tanh_tail(double z) {
   return z * poly(z, -0.33333333333333326, 0.13333333333330197, -0.05396825396475762, 0.02186948838378093,
@@ -16,10 +16,10 @@ template <class T, if_real<T> = 0> PB_HD T tanh(T x) {
   const T a = abs(x);
   const T small = a + a * tanh_tail(T(a * a));
   const T large = 1 - 2 / (exp(T(a + a)) + 1);
-  return copysign(select(a < T(0.6), small, large), x);  // NaN takes the second, and stays
+  return copysign(select(a < T(0.6), small, large), x);  // NaN takes `large`, and stays NaN
 }
 
-// sinh(x) / x - 1 for z = x^2 <= 1.
+// Returns sinh(x) / x - 1 for z = x^2 <= 1.
 PB_HD float sinh_tail(float z) { return z * poly(z, 0.16666667f, 0.008333339f, 0.00019838102f, 2.8062802e-06f); }
 PB_HD double sinh_tail(double z) {
   return z * poly(z, 0.16666666666666666, 0.008333333333333333, 0.00019841269841269773, 2.755731922404034e-06,
@@ -36,7 +36,7 @@ template <class T, if_real<T> = 0> PB_HD T cosh(T x) {
   return half + T(0.25) / half;
 }
 
-// From here on a^2 + 1 rounds to a^2, and log(a + sqrt(a^2 +- 1)) to log(2 a), which is log1p(a - 1) + log(2).
+// For a from here on, a^2 + 1 rounds to a^2, and log(a + sqrt(a^2 +- 1)) to log(2 a), which is computed as log1p(a - 1) + log(2).
 template <class T> constexpr T kLargeArea = sizeof(T) == 4 ? T(0x1p13) : T(0x1p28);
 
 template <class T, if_real<T> = 0> PB_HD T asinh(T x) {

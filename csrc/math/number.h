@@ -1,4 +1,4 @@
-// What numbers of every kind can do: extremes, signs, division with a remainder, integer powers and shifts.
+// Operations on numbers of every kind: extremes, signs, division with a remainder, integer powers and shifts.
 #pragma once
 #include "math/bits.h"
 
@@ -15,14 +15,14 @@ template <class T, if_real<T> = 0> PB_HD T min(T a, T b) { return select((a < b)
 template <class T, if_integer<T> = 0> PB_HD T max(T a, T b) { return a > b ? a : b; }
 template <class T, if_integer<T> = 0> PB_HD T min(T a, T b) { return a < b ? a : b; }
 
-// The identities of max and min. Constants first: device code may not call the library's functions.
+// The identities of max and min. They are constants, because device code may not call the functions of std::numeric_limits.
 template <class T>
 constexpr T kLowest = std::numeric_limits<T>::has_infinity ? T(-kInfinity<T>) : std::numeric_limits<T>::lowest();
 template <class T> constexpr T kHighest = std::numeric_limits<T>::has_infinity ? kInfinity<T> : std::numeric_limits<T>::max();
 template <class T> PB_HD T lowest() { return kLowest<T>; }
 template <class T> PB_HD T highest() { return kHighest<T>; }
 
-template <class T, if_real<T> = 0> PB_HD T sign(T x) {  // 0 for -0, NaN stays
+template <class T, if_real<T> = 0> PB_HD T sign(T x) {  // sign(-0) is 0, and NaN stays NaN
   return select(x > 0, T(1), select(x < 0, T(-1), T(x + 0)));
 }
 template <class T, if_integer<T> = 0> PB_HD T sign(T x) {
@@ -30,7 +30,7 @@ template <class T, if_integer<T> = 0> PB_HD T sign(T x) {
   else return T(x > 0) - T(x < 0);
 }
 
-// Integer arithmetic is modulo 2^n, in unsigned numbers: signed overflow has no meaning in C++.
+// Integer arithmetic is modulo 2^n. It is done in unsigned types, because signed overflow is undefined behaviour in C++.
 template <class T> using if_not_integer = std::enable_if_t<!std::is_integral_v<T>, int>;
 template <class T, if_not_integer<T> = 0> PB_HD T add(T a, T b) { return a + b; }
 template <class T, if_not_integer<T> = 0> PB_HD T subtract(T a, T b) { return a - b; }
@@ -55,8 +55,8 @@ template <class T, if_integer<T> = 0> PB_HD T ceil(T x) { return x; }
 template <class T, if_integer<T> = 0> PB_HD T trunc(T x) { return x; }
 template <class T, if_integer<T> = 0> PB_HD T round(T x) { return x; }
 
-// Python's a // b and a % b: the quotient is rounded down and the remainder has the sign of b. As in NumPy, integers
-// divided by 0 give 0. -1 is apart because the smallest number divided by it traps.
+// Python's a // b and a % b: the quotient is rounded down, and the remainder has the sign of b. As in NumPy, an integer divided by
+// 0 gives 0. Division by -1 is a separate case, because it traps for the smallest number.
 template <class T, if_integer<T> = 0> PB_HD T floor_divide(T a, T b) {
   if constexpr (std::is_unsigned_v<T>) {
     return b == 0 ? T(0) : T(a / b);
@@ -77,7 +77,7 @@ template <class T, if_integer<T> = 0> PB_HD T remainder(T a, T b) {
   }
 }
 
-// Exact, for which fmod is needed: a - b floor(a / b) loses everything once the quotient is large.
+// Returns the exact remainder, by fmod. a - b floor(a / b) has no correct bits left if the quotient is large.
 template <class T, if_real<T> = 0> PB_HD T remainder(T a, T b) {
   const T r = std::fmod(a, b);
   return select(r == 0, copysign(T(0), b), select((r < 0) != (b < 0), T(r + b), r));
@@ -85,15 +85,15 @@ template <class T, if_real<T> = 0> PB_HD T remainder(T a, T b) {
 template <class T, if_real<T> = 0> PB_HD T floor_divide(T a, T b) {
   const T r = std::fmod(a, b);
   const T down = (r != 0) & ((r < 0) != (b < 0)) ? T(1) : T(0);
-  const T q = (a - r) / b - down;  // whole, but for the rounding of the division
+  const T q = (a - r) / b - down;  // a whole number, except for the rounding error of the division
   const T whole = floor(q) + (q - floor(q) > T(0.5) ? T(1) : T(0));
   const T signed_zero = copysign(T(0), T(a / b));
-  // As the array API says, and not as Python: a // inf is 0 or -0, and inf // b is infinite.
+  // As the array API standard requires, and unlike Python, a // inf is 0 or -0, and inf // b is infinite.
   const bool plain = (b == 0) | isinf(a) | isinf(b);
   return select(plain, T(a / b), select(q == 0, signed_zero, whole));
 }
 
-// By squaring. A negative exponent gives the reciprocal rounded toward zero, and 0 for base 0.
+// Returns the power by repeated squaring. A negative exponent gives the reciprocal rounded toward zero, and 0 for base 0.
 template <class T, if_integer<T> = 0> PB_HD T pow(T base, T exponent) {
   if constexpr (std::is_signed_v<T>)
     if (exponent < 0) return base == 1 ? T(1) : base == T(-1) ? (exponent % 2 ? T(-1) : T(1)) : T(0);
@@ -105,7 +105,7 @@ template <class T, if_integer<T> = 0> PB_HD T pow(T base, T exponent) {
   return y;
 }
 
-// A shift by the width of the type, or more, moves everything out. By a negative number: the same.
+// A shift by at least the width of the type moves all bits out, and so does a shift by a negative number.
 template <class T, if_integer<T> = 0> PB_HD T left_shift(T a, T b) {
   using U = std::make_unsigned_t<T>;
   const U count = U(b), width = U(sizeof(T) * 8);
@@ -117,7 +117,7 @@ template <class T, if_integer<T> = 0> PB_HD T right_shift(T a, T b) {
   if constexpr (std::is_unsigned_v<T>) return count <= last ? T(a >> count) : T(0);
   return T(a >> (count <= last ? count : last));
 }
-// bool is not a number here, but shares the tables.
+// For bool, a shift by 1 moves its only bit out.
 PB_HD bool left_shift(bool a, bool b) { return a & !b; }
 PB_HD bool right_shift(bool a, bool b) { return a & !b; }
 template <class T, if_integer<T> = 0> PB_HD T invert(T x) {

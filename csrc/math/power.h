@@ -1,10 +1,11 @@
-// x^y, by a logarithm that is twice as precise as its argument.
+// x^y, computed with a logarithm of nearly twice the precision of its argument.
 #pragma once
 #include "math/exp_log.h"
 
 namespace pb::m {
 
-// The series of 2 atanh(s) from its second term on, over s^3: 2/3 in two parts, and z times this.
+// The series of 2 atanh(s) without its first term 2 s, divided by s^3, is 2/3 + z log_second_tail(z) for z = s^2. 2/3 is the sum of
+// two numbers.
 PB_HD float log_second_tail(float z) { return poly(z, 0.4f, 0.2857153f, 0.22204751f, 0.19120778f); }
 PB_HD double log_second_tail(double z) {
   return poly(z, 0.4, 0.2857142857142937, 0.22222222221654733, 0.1818181833565416, 0.15384594934597917, 0.13334806212100603,

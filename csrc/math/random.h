@@ -1,14 +1,14 @@
-// Random numbers as a function of (seed, counter): the same on every device, in any order, with nothing to carry along.
-// One call of philox serves one counter. Consumption is fixed by the shape, never by the values:
-//   float     1 word an element, 4 elements a counter (bernoulli too)
-//   double    2 words an element, 2 elements a counter (integers too)
+// Random numbers as a pure function of (seed, counter): they are the same on every device and in any order of evaluation.
+// One call of philox serves one counter. The words that an element uses depend on the shape only, never on the values:
+//   float     1 word per element, 4 elements per counter (bernoulli too)
+//   double    2 words per element, 2 elements per counter (integers too)
 #pragma once
 #include "math/scalar.h"
 
 namespace pb::random {
 
 struct Counter {
-  uint64_t low, high;  // element / (elements a counter); serial of the call
+  uint64_t low, high;  // element / (elements per counter), and the serial number of the call
 };
 struct Words {
   uint32_t w[4];
@@ -37,7 +37,7 @@ PB_HD Words philox(uint64_t seed, Counter counter) {
 
 PB_HD uint64_t pair(Words words, int k) { return uint64_t(words.w[2 * k + 1]) << 32 | words.w[2 * k]; }
 
-// In [0, 1): the upper 24 or 53 bits, so that every value is a multiple of the same step and 1 is never reached.
+// Returns a number in [0, 1), from the upper 24 or 53 bits: every value is a multiple of the same step, and 1 is never reached.
 template <class T> PB_HD T uniform_of(Words words, int k) {
   if constexpr (sizeof(T) == 4) return T(int32_t(words.w[k] >> 8)) * T(0x1p-24);
   else return T(int64_t(pair(words, k) >> 11)) * T(0x1p-53);
@@ -48,10 +48,10 @@ template <class T> PB_HD Numbers<T> uniform(Words words) {
   return y;
 }
 
-// A number of [0, 1) or of a standard distribution, moved and stretched.
+// Scales and shifts a number of [0, 1) or of a standard distribution.
 template <class T> PB_HD T spread(T u, T low, T width) { return low + width * u; }
 
-// Sine and cosine of u whole turns, 0 <= u < 1: the reduction to an eighth of a turn is exact.
+// Returns the sine and cosine of 2 pi u for 0 <= u < 1. The reduction to an eighth of a turn is exact.
 template <class T> PB_HD m::SinCos<T> sincos_turns(T u) {
   const T q = m::round(T(u * 4)), r = (u - q * T(0.25)) * T(6.283185307179586);
   const T s = m::sin_reduced(r, T(0)), c = m::cos_reduced(r, T(0));
@@ -60,12 +60,12 @@ template <class T> PB_HD m::SinCos<T> sincos_turns(T u) {
   return {m::select((q == 2) | (q == 3), T(-sine), sine), m::select((q == 1) | (q == 2), T(-cosine), cosine)};
 }
 
-// Standard normal numbers, by pairs: Box & Muller, "A note on the generation of random normal deviates" (1958).
+// Returns standard normal numbers, made in pairs: Box & Muller, "A note on the generation of random normal deviates" (1958).
 template <class T> PB_HD Numbers<T> normal(Words words) {
   const Numbers<T> u = uniform<T>(words);
   Numbers<T> y;
   for (int k = 0; k < kPerCounter<T>; k += 2) {
-    const T radius = m::sqrt(T(-2 * m::log(T(1 - u.v[k]))));  // 1 - u is in (0, 1], and exact
+    const T radius = m::sqrt(T(-2 * m::log(T(1 - u.v[k]))));  // 1 - u is exact, and lies in (0, 1]
     const m::SinCos<T> direction = sincos_turns(u.v[k + 1]);
     y.v[k] = radius * direction.cos;
     y.v[k + 1] = radius * direction.sin;
@@ -73,8 +73,8 @@ template <class T> PB_HD Numbers<T> normal(Words words) {
   return y;
 }
 
-// Standard normal numbers within [low, high], by the inverse distribution function: no rejection, one number from each.
-// Meant for bounds about the middle; of a tail alone, the share that lies within limits the resolution.
+// Returns standard normal numbers within [low, high], by the inverse distribution function, which needs no rejection. It is
+// accurate for bounds around the mean. If both bounds lie in one tail, the small probability between them limits the resolution.
 template <class T> PB_HD Numbers<T> truncated_normal(Words words, T low, T high) {
   const T from = m::erf(T(low * T(0.7071067811865476))), to = m::erf(T(high * T(0.7071067811865476)));
   Numbers<T> y = uniform<T>(words);
@@ -85,14 +85,14 @@ template <class T> PB_HD Numbers<T> truncated_normal(Words words, T low, T high)
   return y;
 }
 
-// The upper 64 bits of a product, from 32-bit halves: no 128-bit type is needed.
+// Returns the upper 64 bits of a product. It is computed from 32-bit halves, so no 128-bit type is needed.
 PB_HD uint64_t multiply_high(uint64_t a, uint64_t b) {
   const uint64_t a0 = uint32_t(a), a1 = a >> 32, b0 = uint32_t(b), b1 = b >> 32;
   const uint64_t middle = a1 * b0 + ((a0 * b0) >> 32), rest = a0 * b1 + uint32_t(middle);
   return a1 * b1 + (middle >> 32) + (rest >> 32);
 }
 
-// Integers in [low, high): the word scaled to the range (Lemire 2019, without the rejection; the bias is range / 2^64).
+// Returns integers in [low, high): 64-bit words scaled to the range (Lemire 2019, without the rejection; the bias is range / 2^64).
 PB_HD Numbers<int64_t> randint(Words words, int64_t low, int64_t high) {
   const uint64_t range = uint64_t(high) - uint64_t(low);
   Numbers<int64_t> y;
@@ -100,7 +100,7 @@ PB_HD Numbers<int64_t> randint(Words words, int64_t low, int64_t high) {
   return y;
 }
 
-// 1 with probability p, else 0.
+// Returns numbers that are 1 with probability p, and otherwise 0.
 PB_HD Numbers<float> bernoulli(Words words, float p) {
   Numbers<float> y = uniform<float>(words);
   for (int k = 0; k < 4; ++k) y.v[k] = y.v[k] < p ? 1.0f : 0.0f;

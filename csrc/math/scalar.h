@@ -1,4 +1,4 @@
-// The scalar mathematics, all of it, and the type that arithmetic on each element type is done in.
+// Includes all of the scalar mathematics, and defines acc_t<T>, the type in which arithmetic on elements of type T is done.
 #pragma once
 #include "math/activation.h"
 #include "math/bits.h"

@@ -4,8 +4,8 @@
 
 namespace pb::m {
 
-// x = n pi/2 + hi + lo. pi/2 stands in parts of 26 bits and n in two halves of 26, so that all large products are exact
-// (Cody & Waite, 1980). For |x| <= 2^43; what is larger goes through is_far.
+// Splits x, |x| <= 2^43, into n pi/2 + hi + lo. pi/2 is a sum of parts of 26 bits and n a sum of two halves of 26 bits, so that all
+// large products are exact (Cody & Waite, 1980). Larger x are reduced by reduce_far.
 constexpr double kLargestAngle = 0x1p43;
 struct Quadrant {
   double n, hi, lo;
@@ -21,7 +21,7 @@ PB_HD Quadrant reduce_half_pi(double x) {
   const DoubleWord<double> u = two_sum(t.hi, (s.lo + t.lo) - n * kHalfPi4);
   return {n - 4 * floor(n * 0.25), u.hi, u.lo};
 }
-// In float the parts would be too many: this one reduction is done in double, the rest is not.
+// Float would need too many parts, so its reduction is done in double; the rest of the function is in float.
 PB_HD Quadrant reduce_half_pi(float value) {
   const double x = select(abs(double(value)) <= kLargestAngle, double(value), kNaN<double>);
   const double n = round(x * 0.6366197723675814);
@@ -30,9 +30,9 @@ PB_HD Quadrant reduce_half_pi(float value) {
   return {n - 4 * floor(n * 0.25), r - n * (kHalfPi3 + kHalfPi4), 0};
 }
 
-// 2 / pi after 64 zeros: enough bits for the exponent of any double.
+// Returns 64 bits of 2 / pi, which follow 64 zeros. The table has enough bits for the exponent of any double.
 PB_HD uint64_t bits_of_two_over_pi(int64_t word) {
-  static constexpr uint64_t kBits[21] = {// static: else each thread of a GPU copies the table to its stack
+  static constexpr uint64_t kBits[21] = {// static, because otherwise each GPU thread copies the table to its stack
                                          0,
                                          0xa2f9836e4e441529,
                                          0xfc2757d1f534ddc0,
@@ -62,8 +62,9 @@ PB_HD uint64_t multiply_high(uint64_t a, uint64_t b) {
   return ah * bh + (middle >> 32) + (other >> 32);
 }
 
-// For finite x, |x| >= 2: the product of the mantissa with those 192 bits of 2 / pi that neither make whole turns nor are too small
-// to matter (Payne & Hanek, 1983). Its upper two bits are the quadrant.
+// Reduces a finite x, |x| >= 2, like reduce_half_pi. It multiplies the mantissa by 192 bits of 2 / pi (Payne & Hanek, 1983): the
+// bits above them only add whole turns, and the bits below them are too small to matter. The upper two bits of the product are the
+// quadrant.
 PB_HD Quadrant reduce_far(double x) {
   const uint64_t b = bits(abs(x)), mantissa = (b & ((uint64_t(1) << 52) - 1)) | uint64_t(1) << 52;
   const int64_t exponent = int64_t(b >> 52) - 1075, first = exponent - 2 + 64, word = first / 64;
@@ -73,7 +74,7 @@ PB_HD Quadrant reduce_far(double x) {
   for (int k = 0; k < 3; ++k) w[k] = shift ? w[k] << shift | w[k + 1] >> (64 - shift) : w[k];
   uint64_t p0 = mantissa * w[2], p1 = mantissa * w[1], p2 = mantissa * w[0] + multiply_high(mantissa, w[1]);
   p1 += multiply_high(mantissa, w[2]);
-  p2 += uint64_t(p1 < multiply_high(mantissa, w[2])) + (uint64_t(1) << 61);  // the nearest quadrant, not the one below
+  p2 += uint64_t(p1 < multiply_high(mantissa, w[2])) + (uint64_t(1) << 61);  // round to the nearest quadrant, not down
   const int quadrant = int(p2 >> 62);
   p2 = (p2 & ((uint64_t(1) << 62) - 1)) - (uint64_t(1) << 61);
   const bool below = int64_t(p2) < 0;
@@ -81,7 +82,7 @@ PB_HD Quadrant reduce_far(double x) {
     p0 = ~p0 + 1, p1 = ~p1 + uint64_t(p0 == 0);
     p2 = ~p2 + uint64_t((p1 == 0) & (p0 == 0));
   }
-  DoubleWord<double> f{double(p2 >> 32) * 0x1p-30, 0};  // in pieces of 32 bits, which are exact
+  DoubleWord<double> f{double(p2 >> 32) * 0x1p-30, 0};  // sums up pieces of 32 bits, which are exact in double
   const double pieces[4] = {double(uint32_t(p2)) * 0x1p-62, double(p1 >> 32) * 0x1p-94, double(uint32_t(p1)) * 0x1p-126,
                             double(p0 >> 32) * 0x1p-158};
   for (int k = 0; k < 4; ++k) {
@@ -94,7 +95,7 @@ PB_HD Quadrant reduce_far(double x) {
   return {double(negative ? (4 - quadrant) & 3 : quadrant), sign * r.hi, sign * r.lo};
 }
 
-// sin(r) / r - 1 over z, and (cos(r) - 1 + z / 2) / z^2, for z = r^2 <= 0.62.
+// Return (sin(r) / r - 1) / z and (cos(r) - 1 + z / 2) / z^2 for z = r^2 <= 0.62.
 PB_HD float sin_tail(float z) { return poly(z, -0.16666664f, 0.008332742f, -0.00019586606f); }
 PB_HD double sin_tail(double z) {
   return poly(z, -0.16666666666666666, 0.008333333333330887, -0.0001984126983666588, 2.755731605459391e-06,
@@ -106,7 +107,7 @@ PB_HD double cos_tail(double z) {
               2.0876140031390975e-09, -1.138218421447753e-11);
 }
 
-// Sine and cosine of r + low for |r| <= pi/4.
+// Return the sine and the cosine of r + low for |r| <= pi/4.
 template <class T> PB_HD T sin_reduced(T r, T low) {
   const T z = r * r;
   return r + (r * z * sin_tail(z) + low * (1 - T(0.5) * z));
@@ -119,7 +120,7 @@ template <class T> PB_HD T cos_reduced(T r, T low) {
 template <class T> struct SinCos {
   T sin, cos;
 };
-// True if x is finite and too large for the reduction above: the other one has no vectors, so loops look for such x first.
+// True if x is finite and too large for reduce_half_pi. reduce_far does not vectorize, so loops look for such x first.
 template <class T, if_real<T> = 0> PB_HD bool is_far(T x) { return (abs(x) > T(kLargestAngle)) & (abs(x) < kInfinity<T>); }
 
 template <class T> PB_HD SinCos<T> sincos_in(Quadrant reduced) {
@@ -131,7 +132,7 @@ template <class T> PB_HD SinCos<T> sincos_in(Quadrant reduced) {
 }
 
 template <class T, if_real<T> = 0> PB_HD SinCos<T> sincos(T x) {
-#if defined(PB_CUDA)  // a thread has one element
+#if defined(PB_CUDA)  // each thread has one element, so a branch costs little
   if (is_far(x)) return sincos_in<T>(reduce_far(double(x)));
 #endif
   return sincos_in<T>(reduce_half_pi(x));
@@ -144,7 +145,7 @@ template <class T, if_real<T> = 0> PB_HD T tan(T x) {
   return select(x == 0, x, T(y.sin / y.cos));
 }
 
-// A number in a loop over elements of which some are far, and what the rows of sin, cos and tan do with it.
+// The scalar of a loop over elements some of which are far. It defines the operations that the rows of sin, cos and tan use.
 template <class T> struct Far {
   T value;
 
@@ -163,7 +164,7 @@ template <class T> PB_HD Far<T> tan(Far<T> x) {
   return is_far(x.value) ? T(y.sin / y.cos) : tan(x.value);
 }
 
-template <class T> struct Pi;  // pi/2 in two parts
+template <class T> struct Pi;  // pi/2 as a sum of two numbers
 template <> struct Pi<float> {
   static constexpr float half = 0x1.921fb6p+0f, low = -4.371139e-08f;
 };
@@ -171,7 +172,7 @@ template <> struct Pi<double> {
   static constexpr double half = 0x1.921fb54442d18p+0, low = 0x1.1a62633145c07p-54;
 };
 
-// (atan(t) / t - 1) / z for z = t^2 <= tan(pi/8)^2.
+// Returns (atan(t) / t - 1) / z for z = t^2 <= tan(pi/8)^2.
 PB_HD float atan_tail(float z) { return poly(z, -0.3333333f, 0.19999538f, -0.14263879f, 0.10742895f, -0.06449158f); }
 PB_HD double atan_tail(double z) {
   return poly(z, -0.3333333333333333, 0.19999999999995466, -0.1428571428465508, 0.11111111014334958, -0.0909090454071021,
@@ -179,7 +180,8 @@ PB_HD double atan_tail(double z) {
               -0.019157273875052977);
 }
 
-// atan(a) for a >= 0: moved by pi/4 or pi/2 to where the polynomial holds, with one division (Cephes, S. Moshier).
+// Returns atan(a) for a >= 0. One division moves the argument by pi/4 or pi/2 into the range of the polynomial (Cephes, S.
+// Moshier).
 template <class T> PB_HD T atan_positive(T a) {
   const bool far = a > T(2.414213562373095), middle = a > T(0.41421356237309503);
   const T den = select(far, a, select(middle, T(a + 1), T(1)));
@@ -193,13 +195,13 @@ template <class T, if_real<T> = 0> PB_HD T atan(T x) { return copysign(atan_posi
 
 template <class T, if_real<T> = 0> PB_HD T atan2(T y, T x) {
   const T ay = abs(y), ax = abs(x);
-  const T quotient = select(ay == ax, T(1), T(ay / ax));  // both infinite: an eighth of a turn
+  const T quotient = select(ay == ax, T(1), T(ay / ax));  // if both are infinite, the angle is pi/4
   const T first = select(ay == 0, T(0), atan_positive(quotient));
   const T turned = select(signbit(x), T((Pi<T>::half - first) + (Pi<T>::half + 2 * Pi<T>::low)), first);
   return select(isnan(x) | isnan(y), T(x + y), copysign(turned, y));
 }
 
-// (asin(s) / s - 1) / z for z = s^2 <= 1/4.
+// Returns (asin(s) / s - 1) / z for z = s^2 <= 1/4.
 PB_HD float asin_tail(float z) { return poly(z, 0.16666673f, 0.07498855f, 0.04500138f, 0.026554542f, 0.038085025f); }
 PB_HD double asin_tail(double z) {
   return poly(z, 0.1666666666666665, 0.07500000000020764, 0.044642857103423646, 0.03038194736709848, 0.02237204763174451,
@@ -207,7 +209,7 @@ PB_HD double asin_tail(double z) {
               -0.010749050339697808, 0.028169218060881414);
 }
 
-// asin(a) for a <= 1/2; for larger a, asin(sqrt((1 - a) / 2)), which is half of acos(a). Outside [0, 1]: NaN.
+// Returns asin(a) for 0 <= a <= 1/2, and asin(sqrt((1 - a) / 2)), which is half of acos(a), for larger a. Returns NaN for a > 1.
 template <class T> PB_HD T asin_or_half_acos(T a, bool large) {
   const T z = select(large, T(T(0.5) * (1 - a)), T(a * a));
   const T s = select(large, sqrt(z), a);

@@ -1,18 +1,19 @@
 // The update rules of optimizers: what one step adds to one weight. update.def has a row for each.
 //
 // A rule is a struct with
-//   kSlots, kHypers       the number of its slots (state tensors), and of its hyper-parameters
-//   advance(control, hyper)   begins a step: writes what the step computes once into the control block
-//   Element<A>            the rule for one element, in arithmetic of type A. It is built from the control block after advance(), and
-//                         from the hyper-parameters; f(p, g, slots...) then writes the new slots and returns what is added to p.
-// `control` and `hyper` are pointers to one set of settings, wherever that is: a rule never learns whether it came with the launch or
-// from a table in device memory, and nothing that is compiled (which struct runs) may depend on a hyper-parameter's value.
+//   kSlots, kHypers           the number of its slots (state tensors), and of its hyper-parameters
+//   advance(control, hyper)   begins a step: writes the numbers that the step computes only once into the control block
+//   Element<A>                the rule for one element, in arithmetic of type A. It is built from the control block after
+//                             advance(), and from the hyper-parameters. f(p, g, slots...) then writes the new slots and returns
+//                             what is added to p.
+// `control` and `hyper` point to one set of settings, which may come with the launch or from a table in device memory. The choice
+// of the struct that runs may not depend on the value of a hyper-parameter.
 #pragma once
 #include "math/control.h"
 
 namespace pb {
 
-// Where weight decay enters: nowhere, in the gradient (an L2 penalty), or in the weight itself.
+// The way in which weight decay enters: not at all, through the gradient (an L2 penalty), or through the weight itself.
 enum class Decay : int { none, coupled, decoupled };
 
 // Stochastic gradient descent: torch.optim.SGD's rule. The slot is the momentum buffer; the first gradient enters it undampened.

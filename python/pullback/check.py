@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from .autodiff.tape import GradientTape
+from .autodiff.tape import Tape
 from .errors import GradientCheckError, TapeError, ZeroGradientWarning
+from .ops import elementwise, reduce
 from .tensors import devices, dtypes
 from .tensors.creation import asarray
 from .tensors.tensor import Tensor
@@ -83,9 +84,6 @@ def _names(args: Any, leaves: Sequence[Any]) -> list[str]:
 
 def _weighted(function: Callable[[list[Tensor]], Any], points: list[Any], rng: Any) -> Scalar:
     """The function's results, summed with random weights of size about one: every element is seen, none cancels another."""
-    from .ops.elementwise import add, multiply
-    from .ops.reduce import sum
-
     outputs = [y for y in flatten(function([asarray(p) for p in points]))[0] if _is_real(y)]
     if not outputs:
         raise TapeError("check_gradients: f returned no floating-point tensor, so there is nothing to differentiate.")
@@ -94,7 +92,7 @@ def _weighted(function: Callable[[list[Tensor]], Any], points: list[Any], rng: A
     def scalar(xs: list[Tensor]) -> Tensor:
         total: Any = 0.0
         for y, w in zip([y for y in flatten(function(xs))[0] if _is_real(y)], weights):
-            total = add(total, sum(multiply(y, w)))
+            total = elementwise.add(total, reduce.sum(elementwise.multiply(y, w)))
         return total
 
     return scalar
@@ -102,7 +100,7 @@ def _weighted(function: Callable[[list[Tensor]], Any], points: list[Any], rng: A
 
 def _gradients_of(scalar: Scalar) -> Callable[[list[Tensor]], list[Tensor]]:
     def gradients(xs: list[Tensor]) -> list[Tensor]:
-        with GradientTape(watch_parameters=False) as tape:
+        with Tape(watch_parameters=False) as tape:
             tape.watch(xs)
             y = scalar(xs)
         with warnings.catch_warnings():

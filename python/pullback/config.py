@@ -8,7 +8,6 @@ PULLBACK_CUDA_SYNC (1: every kernel is waited for) and PULLBACK_CUDA_GRAPHS (0: 
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Final
 
 BACKENDS: Final = ("native", "reference")
@@ -17,7 +16,7 @@ SWITCHES: Final = ("PULLBACK_CUDA_SYNC", "PULLBACK_CUDA_GRAPHS")
 
 
 def check() -> None:
-    """Raises ImportError for a variable that a native module would not understand, and ignore."""
+    """Raises ImportError for a value that a native module would ignore, also if no native module is loaded."""
     for name, least in NUMBERS.items():
         value = os.environ.get(name, "")
         if value and not (value.isascii() and value.isdigit() and int(value) >= least):
@@ -26,6 +25,7 @@ def check() -> None:
         value = os.environ.get(name, "")
         if value not in ("", "0", "1"):
             raise ImportError(f"{name} is {value!r}, which is neither 0 nor 1. Set one of them, or unset it.")
+    simd_level()
 
 
 def backend() -> str:
@@ -58,17 +58,17 @@ def simd_level() -> int | None:
     return int(value.lstrip("v"))
 
 
-def cache_dir() -> Path:
+def cache_dir() -> str:
     """PULLBACK_CACHE_DIR: the folder of what was measured once, else $XDG_CACHE_HOME/pullback, else ~/.cache/pullback."""
     if chosen := os.environ.get("PULLBACK_CACHE_DIR"):
-        return Path(chosen)
+        return chosen
     base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if os.path.isabs(base) else Path("~/.cache").expanduser()) / "pullback"
+    return os.path.join(base if os.path.isabs(base) else os.path.expanduser("~/.cache"), "pullback")
 
 
-def counting() -> tuple[int, Path] | None:
+def counting() -> tuple[int, str] | None:
     """PULLBACK_COUNTING: set by pullback for a run under ncu: which call of `verify` is counted (0: the whole command `pullback
     profile`), and the file that its ledger is written to, as "1:/tmp/ledger.json".
     """
     number, _, path = os.environ.get("PULLBACK_COUNTING", "").partition(":")
-    return (int(number), Path(path)) if path else None
+    return (int(number), path) if path else None

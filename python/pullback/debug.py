@@ -40,7 +40,7 @@ class debug_nans(Listening):  # a context manager reads as a verb
             f"Look at its inputs there, or keep them away from this point (pb.clip, pb.where on the input, an eps)."
         )
 
-    def cut(self, x: Tensor, how: str) -> None:
+    def on_escape(self, x: Tensor, how: str) -> None:
         """A value that leaves pullback is no concern here."""
 
 

@@ -3,11 +3,9 @@
 No other name is in this module, so that `dir(pb.linalg)` shows what users may call.
 """
 
+from .exports import exported as _exported
 from .ops.linalg import matmul, outer, tensordot, vecdot
 from .ops.matrices import cross, diagonal, matrix_norm, norm, trace, vector_norm
 from .ops.shape import matrix_transpose
 
-__all__ = [
-    "cross", "diagonal", "matmul", "matrix_norm", "matrix_transpose", "norm", "outer", "tensordot", "trace", "vecdot",
-    "vector_norm",
-]  # fmt: skip
+__all__ = _exported(globals())

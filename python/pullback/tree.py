@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from .errors import PullbackError, ShapeError
-from .tensors.tensor import Parameter, Tensor
+from .tensors.parameter import Parameter
+from .tensors.tensor import Tensor
 
 LEAVES: Final[set[type]] = {Tensor, Parameter}  # classes that are known to be leaves
 _NAMESPACE: Final = "pullback"  # optree's, for the dataclasses that we have met

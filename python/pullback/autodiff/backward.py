@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence, Set
+from collections.abc import Callable, Container, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 from ..errors import PullbackError, ShapeError, StaleValueError, TapeError, UnconnectedError, ZeroGradientWarning
 from ..launch import door
 from ..launch.refusal import Refused
-from ..ops import accumulate
 from ..tensors import creation
+from ..tensors.attached import attached
 from ..tensors.operand import own
 from ..tensors.tensor import Tensor
-from . import batching, error_text as explain
+from . import batching, error_text
 from .listeners import listeners
+from .node import Edge, dependents, needed_by
 from .primitive import same
 from .site import warn
 
 if TYPE_CHECKING:
+    from .node import Recorded
     from .primitive import Op
-    from .tape import GradientTape, Node
+    from .tape import Tape
 
 
 def sweep(
-    tape: GradientTape, targets: list[Tensor], seeds: list[Tensor], sources: list[Any], unconnected: str, aggregation: str,
+    tape: Tape, targets: list[Tensor], seeds: list[Tensor], sources: list[Any], unconnected: str, aggregation: str,
     free: bool,
 ) -> list[Any]:  # fmt: skip
     """The gradient of each source. `free` gives up what the tape kept, as it goes."""
@@ -40,7 +42,7 @@ def sweep(
 
 
 def connected(
-    tape: GradientTape, targets: list[Tensor], sources: list[Any], unconnected: str, needed: Set[int] | None = None
+    tape: Tape, targets: list[Tensor], sources: list[Any], unconnected: str, needed: Set[int] | None = None
 ) -> tuple[set[int], set[int], set[int]]:
     """The serials of the sources, of all values whose cotangents are wanted, and of sources that no target depends on.
 
@@ -57,12 +59,12 @@ def connected(
     blocked: set[int] = set() if certain else serials.difference(needed_by(tape, targets) if needed is None else needed)
     missing: set[int] = blocked and blocked - needed_by(tape, targets, through_zero=True)
     if missing and unconnected == "error":
-        raise UnconnectedError(explain.missing(tape, targets, [x if x.serial in missing else None for x in sources]))
+        raise UnconnectedError(error_text.missing(tape, targets, [x if x.serial in missing else None for x in sources]))
     for x in sources:
         if x.serial in blocked and x.serial not in missing:
-            warn(explain.zero(tape, x), ZeroGradientWarning)
-        elif x.serial in missing and tape.of_function and (cuts := explain.as_numbers(tape, x)):
-            warn(explain.silent_zero(explain.name_of(x), cuts), ZeroGradientWarning)
+            warn(error_text.zero(tape, x), ZeroGradientWarning)
+        elif x.serial in missing and tape.of_function and (cuts := error_text.as_numbers(tape, x)):
+            warn(error_text.silent_zero(error_text.name_of(x), cuts), ZeroGradientWarning)
     return serials, reach, missing
 
 
@@ -96,13 +98,13 @@ def _seed(target: Any, given: Any) -> Tensor:
     return seed
 
 
-def walk(tape: GradientTape, pending: list[Node], reach: set[int], sources: set[int], sums: Sums) -> dict[int, Any]:
+def walk(tape: Tape, pending: list[Recorded], reach: set[int], sources: set[int], sums: Sums) -> dict[int, Any]:
     """Takes the nodes from the last to the first, and visits those that a cotangent reached; returns the hooks that did not run."""
     fused, batches = not listeners.differentiates, listeners.batches  # nobody is told, so a pullback may be one opaque kernel
     hooks, scopes, cotangents, everything = dict(tape.hooks), tape.scopes, sums.of, reach is tape.values
     shown = hooks.keys() | sources.difference(tape.leaves)  # computed values whose cotangent is wanted
     while pending:
-        op, y, _, edges, versions, code, offset = pending.pop()
+        op, y, _, edges, versions, code, offset = pending.pop()  # a Node
         g = cotangents.pop(y, None)
         if g is None:
             continue
@@ -117,56 +119,47 @@ def walk(tape: GradientTape, pending: list[Node], reach: set[int], sources: set[
             check_versions(op, versions, (code, offset))
         try:
             if op.joint:
-                pending += pull_call(tape, op, edges, g, reach, fused, sums)
+                pending += pull_call(tape, op, edges, g, reach, sums)
                 continue
-            for x, rule, kept, shape in edges:
+            for x, rule, kept, shape in edges:  # Edges
                 if everything or x in reach:
                     pull = rule.fused if fused else rule.definition
-                    try:
+                    try:  # as batching.pull, in its own lines: most of the walk's time is spent here
                         gx = g if pull is same else batching.pull(rule, g, *kept) if batches else pull(g, *kept)
                     except Refused:
                         gx = rule.definition(g, *kept)
                     if shape is not None and gx.array.shape != shape:
-                        gx = accumulate.unbroadcast(gx, shape)
+                        gx = attached.unbroadcast(gx, shape)
                     if x in cotangents:
                         sums.add(x, gx)
                     else:
                         cotangents[x] = gx
         except PullbackError as error:
-            error.args = (f"{error} (in the backward pass of {explain.op_at(op, (code, offset))})", *error.args[1:])
+            error.args = (f"{error} (in the backward pass of {error_text.op_at(op, (code, offset))})", *error.args[1:])
             raise
     return hooks
 
 
-def pull_jointly(edges: Sequence[Any], g: Tensor, reach: Container[int], fused: bool, sums: Sums) -> None:
+def pull_jointly(edges: Sequence[Any], g: Tensor, reach: Container[int], sums: Sums) -> None:
     """The gradients for all inputs by one rule, which is told which of them are wanted."""
     for inputs, rule, kept, shapes in edges:
         needs = [x in reach for x in inputs]
-        try:
-            if listeners.batches:
-                gradients = batching.pull(rule, g, *kept, needs)
-            else:
-                gradients = (rule.fused if fused else rule.definition)(g, *kept, needs)
-        except Refused:
-            gradients = rule.definition(g, *kept, needs)
-        for x, need, shape, gx in zip(inputs, needs, shapes, gradients):
+        for x, need, shape, gx in zip(inputs, needs, shapes, batching.pull(rule, g, *kept, needs)):
             if need and gx is not None:
-                sums.add(x, gx if gx.array.shape == shape else accumulate.unbroadcast(gx, shape))
+                sums.add(x, gx if gx.array.shape == shape else attached.unbroadcast(gx, shape))
 
 
-def pull_call(
-    tape: GradientTape, op: Op, edges: Sequence[Any], g: Any, reach: set[int], fused: bool, sums: Sums
-) -> Sequence[Node]:
+def pull_call(tape: Tape, op: Op, edges: Sequence[Any], g: Any, reach: set[int], sums: Sums) -> Sequence[Recorded]:
     """Pulls jointly. A call that did not record its inside is replaced by the nodes of the inside: made now, and walked next.
 
     So every contribution to a gradient comes in the order in which it would have come.
     """
-    if op.again is None:
-        pull_jointly(edges, g, reach, fused, sums)
+    if op.recompute is None:
+        pull_jointly(edges, g, reach, sums)
         return ()
-    ((inputs, _, kept, _),) = edges
-    made, outputs = op.again(inputs, kept)
-    reach |= dependents(made, [x for x in inputs if x in reach])
+    edge = Edge._make(edges[0])
+    made, outputs = op.recompute(edge.x, edge.kept)
+    reach |= dependents(made, [x for x in edge.x if x in reach])
     tape.scopes.update(made.scopes)
     for place, gy in g.of.items():
         if outputs[place].serial in reach:
@@ -177,17 +170,17 @@ def pull_call(
 def check_versions(op: Op, versions: Sequence[Any], site: Any) -> None:
     for storage, version in versions:
         if storage.version != version:
-            raise StaleValueError(explain.stale(op, site, storage, version))
+            raise StaleValueError(error_text.stale(op, site, storage, version))
 
 
 class Sums:
     """The cotangents so far, by serial. `aggregation` says how several contributions to one value are summed."""
 
     def __init__(self, aggregation: str) -> None:
-        if aggregation not in accumulate.AGGREGATIONS:
-            raise TapeError(f"gradient: aggregation={aggregation!r}; use {', '.join(map(repr, accumulate.AGGREGATIONS))}.")
+        if aggregation not in attached.aggregations:
+            raise TapeError(f"gradient: aggregation={aggregation!r}; use {', '.join(map(repr, attached.aggregations))}.")
         self.of: dict[int, Any] = {}  # a tensor, or where more than one contribution came, a sum that has a total()
-        self._aggregate: Callable[[Tensor, Tensor], Any] = accumulate.AGGREGATIONS[aggregation]
+        self._aggregate: Callable[[Tensor, Tensor], Any] = attached.aggregations[aggregation]
 
     def add(self, serial: int, g: Tensor) -> None:
         so_far = self.of.get(serial)
@@ -221,36 +214,12 @@ def run_hooks(hooks: Sequence[Callable[[Tensor], Any]], g: Tensor) -> Tensor:
 def checked(sources: list[Any]) -> list[Tensor]:
     for x in sources:
         if not isinstance(x, Tensor):
-            raise TapeError(f"gradient: a source is a {type(x).__name__}, not a tensor. {explain.instead_of(x)}")
+            raise TapeError(f"gradient: a source is a {type(x).__name__}, not a tensor. {error_text.instead_of(x)}")
     return sources
 
 
-def reachable(tape: GradientTape, serials: set[int]) -> set[int]:
+def reachable(tape: Tape, serials: set[int]) -> set[int]:
     """The values whose cotangents are wanted. Where every watched leaf is a source, that is every recorded value."""
     if tape.leaves <= serials and not tape.has_dead:
         return tape.values
     return dependents(tape, [*serials, *tape.hooks])
-
-
-def dependents(tape: GradientTape, serials: Iterable[int]) -> set[int]:
-    """These values and all that depend on them, not counting derivatives that are zero everywhere."""
-    reach = {serial for serial in serials if serial in tape.values}
-    for op, y, inputs, *_ in tape.nodes:
-        if not reach.isdisjoint(inputs) and not (op.dead and reach.isdisjoint(live(op, inputs))):
-            reach.add(y)
-    return reach
-
-
-def needed_by(tape: GradientTape, targets: list[Tensor], through_zero: bool = False) -> set[int]:
-    """The values that the targets depend on, themselves included."""
-    needed = {t.serial for t in targets if t.serial in tape.values}
-    for op, y, inputs, *_ in reversed(tape.nodes):
-        if y in needed:
-            needed.update(inputs if through_zero or not op.dead else live(op, inputs))
-    needed.discard(0)  # stands for inputs that are not watched
-    return needed
-
-
-def live(op: Op, inputs: list[int]) -> list[int]:
-    """The inputs whose derivative is not zero everywhere."""
-    return [x for i, x in enumerate(inputs) if i not in op.dead]

@@ -35,7 +35,7 @@ class Batch(Listening):
     def __init__(self, size: int, *, directions: bool = False) -> None:
         self.size, self.directions = size, directions
 
-    def cut(self, x: Tensor, how: str) -> None:
+    def on_escape(self, x: Tensor, how: str) -> None:
         """Nothing is to be remembered of what leaves."""
 
 
@@ -66,13 +66,8 @@ LEAVES.add(Batched)
 
 
 def belongs(x: Any, batch: Batch) -> TypeGuard[Batched]:
-    """Whether x is one of this batch's examples."""
+    """True if x is one of this batch's examples."""
     return x.__class__ is Batched and x.batch is batch
-
-
-def of_all(x: Tensor, batch: Batch) -> Tensor:
-    """What is one example's, or the same for all, with a first axis of examples."""
-    return x.value if belongs(x, batch) else spread(x, batch.size)
 
 
 def innermost(inputs: Sequence[Any]) -> int:
@@ -98,7 +93,7 @@ def run(op: Op, inputs: Sequence[Any], params: Sequence[Any], place: int) -> Ten
     inside = stack[place + 1 :]
     if not inside:  # nobody is to be kept from what is done to all examples
         return Batched(batch, op.batch(op, batch.size, values, on, params))
-    before = listeners.lower(place)
+    before = listeners.truncate(place)
     try:
         y = Batched(batch, op.batch(op, batch.size, values, on, params))
     finally:
@@ -124,14 +119,13 @@ def _opened(inputs: Sequence[Any], batch: Batch) -> tuple[list[Any], list[bool]]
 
 
 def pull(rule: Rule, g: Tensor, *kept: Any) -> Any:
-    """The pullback by a rule: by one kernel for all examples where nobody is told of what it does, otherwise its definition.
+    """Pulls g back by a rule: by one kernel for all examples if nobody is told of what it does, otherwise by its definition.
 
-    Of a joint rule `needs` is the last that is given.
+    A joint rule is given `needs` last.
     """
     if listeners.differentiates or rule.fused is rule.definition:
         return rule.definition(g, *kept)
-    values = (g, *kept)
-    place = innermost(values)
+    place = innermost((g, *kept)) if listeners.batches else -1
     if place < 0:
         try:
             return rule.fused(g, *kept)
@@ -140,29 +134,11 @@ def pull(rule: Rule, g: Tensor, *kept: Any) -> Any:
     if rule.batch is None:
         return rule.definition(g, *kept)
     batch: Batch = listeners.stack[place]
-    opened, on = _opened(values, batch)
+    opened, on = _opened((g, *kept), batch)
     found = rule.batch(rule, batch.size, opened, on)
     return Batched(batch, found) if isinstance(found, Tensor) else [gx if gx is None else Batched(batch, gx) for gx in found]
-
-
-def per_example(x: Tensor, but: Sequence[Batch] = ()) -> Tensor:
-    """A tensor of no batch as one of every batch that is running, the same for all examples: what is drawn from it differs.
-
-    Not so in a batch of directions, nor in those of `but`.
-    """
-    for listener in listeners.stack:
-        if isinstance(listener, Batch) and not listener.directions and listener not in but:
-            x = Batched(listener, spread(x, listener.size))
-    return x
 
 
 def over_all(x: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
     """f, which keeps the shape, of the elements of all examples at once, as one of the same batches."""
     return Batched(x.batch, over_all(x.value, f)) if isinstance(x, Batched) else f(x)
-
-
-def spread(x: Tensor, size: int) -> Tensor:
-    """x repeated along a new first axis, without copying."""
-    from ..ops.shape import broadcast_to
-
-    return broadcast_to(x, (size, *x.shape))

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from ..tensors.tensor import Parameter, Tensor
+from ..tensors.parameter import Parameter
+from ..tensors.tensor import Tensor
+from .node import dependents, named
 from .site import line_of
 
 if TYPE_CHECKING:
     from .primitive import Op
-    from .tape import GradientTape
+    from .tape import Tape
 
 IF_MEANT: Final = '. Pass unconnected="zero" or "none" where that is meant.'
 MINIMIZE_IF_MEANT: Final = (
@@ -33,7 +35,7 @@ def name_of(x: Any) -> str:
     return x.label() if isinstance(x, Parameter) else f"the tensor of shape {x.shape}"
 
 
-def missing(tape: GradientTape, targets: list[Any], sources: list[Any]) -> str:
+def missing(tape: Tape, targets: list[Any], sources: list[Any]) -> str:
     """For each source that is not None: that the target does not depend on it, and why: where the path was cut, or what the
     tape has not seen.
     """
@@ -48,10 +50,8 @@ def missing(tape: GradientTape, targets: list[Any], sources: list[Any]) -> str:
     return ".\n".join(lines) + IF_MEANT
 
 
-def unconnected(tape: GradientTape, x: Any) -> str:
+def unconnected(tape: Tape, x: Any) -> str:
     """The name of a source that the target does not depend on, and where the path was cut."""
-    from .backward import dependents
-
     line = name_of(x)
     if x.serial not in tape.values:
         frozen = isinstance(x, Parameter) and not x.trainable
@@ -60,9 +60,9 @@ def unconnected(tape: GradientTape, x: Any) -> str:
             else " (it was not used while the tape recorded" + _views_before(x) + ")" if isinstance(x, Parameter)
             else ": it was not watched while the tape recorded; call tape.watch(t) before using it"
         )  # fmt: skip
-    elif x.serial in tape.watched and not any([x.serial in node[2] for node in tape.nodes]):
+    elif x.serial in tape.watched and not any([x.serial in node.inputs for node in named(tape.nodes)]):
         line += f": it was watched at {line_of(tape.watched[x.serial])}, and no op that was recorded used it after that"
-        before = [op_at(op, site) for op, _, _, edges, _, *site in tape.nodes if any([k is x for e in edges for k in e[2]])]
+        before = [op_at(node.op, node.site) for node in named(tape.nodes) if any([value is x for value in node.kept()])]
         line += f"; {', '.join(before)}, used it before. Call tape.watch(t) first" if before else ""
     reach = dependents(tape, [x.serial])
     return line + _cut_by([(how, site) for serial, how, site in tape.cuts if serial in reach])
@@ -73,10 +73,8 @@ def _cut_by(cuts: Iterable[tuple[str, Any]]) -> str:
     return f"; the path was cut by {', and by '.join(found)}" if found else ""
 
 
-def as_numbers(tape: GradientTape, x: Any) -> list[tuple[str, Any]]:
+def as_numbers(tape: Tape, x: Any) -> list[tuple[str, Any]]:
     """Where a source, or a value computed from it, left as numbers that a function can go on computing with."""
-    from .backward import dependents
-
     reach = dependents(tape, [x.serial]) if tape.cuts else ()
     return [(how, site) for serial, how, site in tape.cuts if how in NUMBERS and serial in reach]
 
@@ -123,11 +121,11 @@ def stale(op: Op, site: Any, storage: Any, version: int) -> str:
     )
 
 
-def zero(tape: GradientTape, x: Any) -> str:
-    from .backward import dependents
-
+def zero(tape: Tape, x: Any) -> str:
     reach = dependents(tape, [x.serial])
-    ops = [op_at(op, site) for op, _, inputs, _, _, *site in tape.nodes if not reach.isdisjoint([inputs[i] for i in op.dead])]
+    ops = [
+        op_at(node.op, node.site) for node in named(tape.nodes) if not reach.isdisjoint([node.inputs[i] for i in node.op.dead])
+    ]
     return (
         f"{name_of(x)} reaches the target only through ops whose derivative is zero everywhere ({'; '.join(ops)}): its "
         f"gradient is zero, and nothing will be learned from it. pb.straight_through(f) lets gradients pass."

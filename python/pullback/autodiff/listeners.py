@@ -61,8 +61,8 @@ class Listeners(threading.local):
         """Tells it no more, wherever on the stack it is."""
         self.stack = tuple([other for other in self._stack if other is not listener])
 
-    def lower(self, place: int) -> tuple[Any, ...]:
-        """From now on only those below this place of the stack listen. Returns what `restore` takes."""
+    def truncate(self, place: int) -> tuple[Any, ...]:
+        """Leaves only the listeners below this place of the stack. Returns what `restore` takes."""
         before = self._stack, self.record, self.differentiates, self.batches
         if place:
             self.stack = self._stack[:place]
@@ -71,7 +71,7 @@ class Listeners(threading.local):
         return before
 
     def restore(self, before: tuple[Any, ...]) -> None:
-        """Undoes `lower`."""
+        """Undoes `truncate`."""
         self._stack, self.record, self.differentiates, self.batches = before
 
 

@@ -1,4 +1,4 @@
-"""Op: what an op computes, its pullback, what it costs. And the way of a call: kernel, otherwise reference, then tape."""
+"""Op: what an op computes, its pullback, what it costs; and how it is called: kernel, otherwise reference, then tape."""
 
 from __future__ import annotations
 
@@ -6,35 +6,44 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Final
 
+from ..backends import reference
+from ..backends.reference import runner
 from ..launch.refusal import BadIndex, Refused
 from ..tensors.tensor import Tensor
 from ..tensors.views import OutsideView, StaleView
 from .batching import innermost, run
 from .listeners import listeners
-from .site import current_frame
 
 
 def parameters(f: Any) -> tuple[str, ...]:
-    """The names of a function's parameters (what `inspect.signature` would tell, without importing it)."""
+    """Returns the names of a function's parameters, as `inspect.signature` would, without importing it."""
     return f.__code__.co_varnames[: f.__code__.co_argcount]
 
 
 class Rule:
     """One pullback: `definition(g, *kept)` in differentiable ops, and where there is one, `fused(g, *kept)` in one kernel.
 
-    A fused pullback that raises Refused gives way to the definition. `batch` is how a batch axis passes through it, None where
-    the definition is to be used then (ops/batching.py).
+    A fused pullback that raises Refused gives way to the definition. `batch` is how a batch axis passes through the fused pullback
+    (ops/kinds.py); None means that the definition runs then.
 
     The names of the definition's parameters after `g` say what the tape keeps: an input or the output by its name in the
     op's reference, a parameter of the op, or `<input>_shape`, `<input>_dtype`, which keep no array.
 
-    `ends_with`, where an op ends with an elementwise one: which, by the names and values of what is kept, its result y among
-    them.
+    `ends_with`, of an op that ends with an elementwise one, returns that op from the names and values of what is kept, the result
+    y among them.
     """
 
     __slots__ = ("batch", "definition", "ends_with", "fused", "keep", "names")
 
-    def __init__(self, definition: Callable[..., Any], op: str, allowed: Sequence[str], inputs: int) -> None:
+    def __init__(
+        self,
+        definition: Callable[..., Any],
+        op: str,
+        allowed: Sequence[str],
+        inputs: int,
+        batch: Callable[..., Any] | None = None,
+        ends_with: Callable[[Mapping[str, Any]], Op] | None = None,
+    ) -> None:
         names = tuple([name for name in parameters(definition)[1:] if name != "needs"])
         place = {name: i if i < inputs else i - len(allowed) for i, name in enumerate(allowed)}
         getters: list[Callable[[Any], Any]] = []
@@ -49,8 +58,8 @@ class Rule:
         self.names = names
         self.definition = definition
         self.fused = definition
-        self.batch: Callable[..., Any] | None = None
-        self.ends_with: Callable[[Mapping[str, Any]], Op] | None = None
+        self.batch = batch
+        self.ends_with = ends_with
         self.keep: Callable[[tuple[Any, ...]], tuple[Any, ...]] = _getter(names, place, getters)
 
 
@@ -74,21 +83,8 @@ def _getter(names: Sequence[str], place: dict[str, int], getters: list[Callable[
 
 
 def same(g: Tensor) -> Tensor:
-    """The pullback of a sum's terms: the cotangent as it is. The walk back knows it, and saves the call."""
+    """Returns the cotangent as it is: the pullback of a sum's terms. The walk back knows it, and saves the call."""
     return g
-
-
-def _importing() -> dict[str, Any]:
-    """The names of the module whose import declares an op now."""
-    frame = current_frame(2)
-    while frame.f_code.co_name != "<module>" and frame.f_back is not None:
-        frame = frame.f_back
-    return frame.f_globals
-
-
-def _imported_again(before: dict[str, Any], now: dict[str, Any]) -> bool:
-    """True if these are of one module, whose first import did not come to its end: Ctrl-C ends any."""
-    return before is not now and before.get("__name__") == now.get("__name__")
 
 
 ZERO: Final = "zero"  # a pullback that is zero everywhere: sign, round, comparisons, argmax
@@ -97,80 +93,76 @@ OPS: Final[dict[str, Op]] = {}
 
 
 class Op:
-    """The declaration of an op, and the one entry of it in every list that is derived from OPS.
+    """An op, with one column for each thing that an interpreter of ops asks.
 
     Args:
         name: the op, its kernel (`_cpu.<name>`), its row in csrc/math/*.def, its test id, its profiler line.
-        kind: what the op means to batching, forward mode and cost (ops/kinds.py).
-        reference: `f(xp, *inputs, *params)` over NumPy or CuPy arrays; its parameter names name inputs and params.
-        inputs: how many of them are tensors; the rest are params.
-        pullback: a rule per input (or one for the only input); ZERO; or None where gradients cannot pass.
-        joint: one rule `f(g, …, needs)` that gives the gradients of all inputs, instead of a rule per input.
-        batch, tangent: how a batch axis and a tangent pass, where the kind does not say it (ops/batching.py, ops/tangents.py).
-        pull: how a batch axis passes through the fused pullbacks, where the kind does not say it.
-        factors: for some inputs `f(of_all, g, *kept)`, the gradient of each example in factors (ops/factors.py).
-        issue: `f(op, inputs, params)` runs the op on tensors and tells the listeners; `apply` unless the kind has another.
-        cost: `f(inputs…, params…, y) -> dict` of figures, by the same names.
+        kind: what the op means to promotion, batching, forward mode and cost (ops/kinds.py).
+        names: the names of its inputs, then those of its params.
+        params: the number of params. They follow the inputs, which are tensors.
+        rules: a rule for each input, None where no gradient passes; or one rule for all inputs if `joint`.
+        pullback: the rules as they were declared: ZERO if every derivative is zero, None if gradients cannot pass.
+        joint: the only rule `f(g, …, needs)` returns the gradients of all inputs.
+        variadic: the op takes any number of inputs, which its reference receives as one list.
+        takes: "float", "number", "integer", "bool" or "any": the dtypes it takes.
+        reference: `f(xp, *inputs, *params)` over NumPy or CuPy arrays, None for a call of a user's function.
+        kernel: the native kernel, if there is one, and otherwise `why_reference`.
+        shown: its name in profiles.
+        cost: `f(inputs…, params…, y) -> dict` of figures.
         example: `f(rng, dtype) -> (inputs, params)` for tests, benchmarks and docs.
+        domain, ulp: the range of the inputs in tests, and the error that a test accepts.
+        batch, tangent: how a batch axis and a tangent pass, if not as the kind says.
+        factors: for some inputs `f(of_all, g, *kept)`, the gradient of each example in factors (ops/factors.py).
+        dead: the places of the inputs that no gradient reaches; those without a rule, if not given.
+        edges: see `edges_of`.
+        recompute: for the call of a checkpoint, makes the nodes that it did not record.
     """
 
     __slots__ = (
-        "batch", "cost", "dead", "declared_in", "domain", "edges", "example", "factors", "issue", "joint", "kernel", "kind", "name",
-        "names", "native", "params", "pullback", "reference", "rules", "shown", "tangent", "ulp", "why_reference",
+        "batch", "cost", "dead", "domain", "edges", "example", "factors", "issue", "joint", "kernel", "kind", "name",
+        "names", "native", "params", "pullback", "recompute", "reference", "rules", "shown", "takes", "tangent", "ulp", "variadic",
+        "why_reference",
     )  # fmt: skip
-
-    again: Callable[..., Any] | None = None  # of a checkpoint: makes the nodes that it did not record
 
     def __init__(
         self,
         name: str,
         *,
         kind: Any,
-        reference: Callable[..., Any],
-        inputs: int,
-        pullback: Any = None,
+        names: tuple[str, ...],
+        params: int = 0,
+        rules: tuple[Rule | None, ...],
+        pullback: Any,
         joint: bool = False,
+        variadic: bool = False,
+        takes: str = "any",
+        reference: Callable[..., Any] | None = None,
+        kernel: Callable[..., Any] | None = None,
+        why_reference: str | None = None,
+        shown: str | None = None,
         cost: Callable[..., Any] | None = None,
         example: Callable[..., Any] | None = None,
         domain: tuple[float, float] = (-2.0, 2.0),
         ulp: float = 4,
         batch: Callable[..., Any] | None = None,
         tangent: Callable[..., Any] | None = None,
-        issue: Callable[..., Any] | None = None,
         factors: dict[int, Callable[..., Any]] | None = None,
-        pull: Callable[..., Any] | None = None,
+        dead: tuple[int, ...] | None = None,
+        edges: Callable[..., Sequence[Any]] | None = None,
+        recompute: Callable[..., Any] | None = None,
     ) -> None:
-        names = parameters(reference)[1:]
-        allowed = (*names[:inputs], "y", *names[inputs:])
-        self.declared_in = _importing()
-        if name in OPS and not _imported_again(OPS[name].declared_in, self.declared_in):
-            raise ValueError(f"op {name} is declared twice")
-        self.name, self.kind, self.reference, self.names = name, kind, reference, names
-        self.shown = name  # in profiles
-        self.joint, self.cost, self.example, self.domain, self.ulp = joint, cost, example, domain, ulp
-        self.params = len(names) - inputs
+        self.name, self.kind, self.names, self.params, self.shown = name, kind, names, params, shown or name
+        self.rules, self.pullback, self.joint, self.variadic, self.takes = rules, pullback, joint, variadic, takes
+        self.cost, self.example, self.domain, self.ulp, self.recompute = cost, example, domain, ulp, recompute
         self.batch: Callable[..., Any] = batch or kind.batch
         self.tangent: Callable[..., Any] = tangent or kind.tangent
+        self.issue: Callable[..., Tensor] = kind.issue or apply  # f(op, inputs, params) runs the op, and tells the listeners
         self.factors: dict[int, Callable[..., Any]] = factors or {}
-        self.issue: Callable[..., Tensor] = issue or kind.issue or apply
-        if isinstance(pullback, tuple) and all([rule is ZERO for rule in pullback]):
-            pullback = ZERO
-        self.pullback = pullback
-        if pullback is None or pullback is ZERO:
-            self.rules: tuple[Rule | None, ...] = (None,) * (1 if joint else inputs)
-        else:
-            rules = pullback if isinstance(pullback, tuple) else (pullback,)
-            self.rules = tuple([None if rule is None or rule is ZERO else Rule(rule, name, allowed, inputs) for rule in rules])
-        for rule in self.rules:
-            if rule is not None:
-                rule.batch = pull or kind.pull
-        self.dead = tuple([i for i, rule in enumerate(self.rules) if rule is None])  # inputs that no gradient reaches
-        self.edges = edges_of(self)
-        from ..backends import connect
-
-        self.kernel: Callable[..., Any]
-        self.native, self.why_reference = connect(self)
-        OPS[name] = self
+        self.dead = tuple([i for i, rule in enumerate(rules) if rule is None]) if dead is None else dead
+        self.edges = edges or edges_of(self)
+        self.native, self.why_reference = kernel is not None, why_reference
+        self.reference: Callable[..., Any] = reference or _nothing_to_run
+        self.kernel: Callable[..., Any] = kernel or (_nothing_to_run if reference is None else runner(self))
 
     def __repr__(self) -> str:
         return self.name
@@ -178,12 +170,16 @@ class Op:
     __str__ = __repr__
 
 
-def edges_of(op: Op) -> Callable[..., Sequence[Any]]:
-    """`edges(inputs, y, params, serials)`: what the tape needs to pull a cotangent of y back to each input.
+def _nothing_to_run(*arguments: Any) -> Any:
+    """Stands for the kernel and the reference of a call and of its outputs, which have run already."""
+    raise AssertionError("a call of a function is recorded, and never run as an op")
 
-    An edge is (serial of the input, rule, what is kept for it, shape that a gradient of another shape is summed back to, if
-    any). Inputs that are not watched (serial 0) and those whose derivative is zero everywhere have none. A joint rule has
-    one edge, with the serials and shapes of all inputs.
+
+def edges_of(op: Op) -> Callable[..., Sequence[Any]]:
+    """Returns `edges(inputs, y, params, serials)`, which lists what the tape needs to pull a cotangent of y back to the inputs.
+
+    Each is a plain tuple with the fields of a `node.Edge`. Inputs that are not watched (serial 0) and those whose derivative is
+    zero everywhere have none. A joint rule has one edge, with the serials and shapes of all inputs.
     """
     rules = op.rules
     first = rules[0] if rules else None
@@ -215,7 +211,7 @@ def edges_of(op: Op) -> Callable[..., Sequence[Any]]:
 
 
 def _edges_of_two(first: Rule | None, second: Rule | None) -> Callable[..., Sequence[Any]]:
-    """Without a loop: most ops that are recorded come here."""
+    """Returns `edges` for two inputs, without a loop: most ops that are recorded come here."""
     keeps = any([rule is not None and rule.names for rule in (first, second)])
 
     def edges(inputs: Sequence[Any], y: Any, params: Sequence[Any], serials: Sequence[int]) -> Sequence[Any]:
@@ -263,9 +259,10 @@ def apply(op: Op, inputs: tuple[Any, ...], params: tuple[Any, ...] = ()) -> Tens
 
 
 def retry(op: Op, inputs: tuple[Any, ...], params: tuple[Any, ...]) -> Tensor:
-    """What happens when a kernel refuses: a batching rule, promotion and checks in the user's words, or the reference backend."""
-    from ..backends import reference
+    """Runs an op whose kernel refused: by its batching rule, on promoted inputs, or by the reference backend.
 
+    Raises what is wrong in the user's words.
+    """
     place = innermost(inputs)
     if place >= 0:
         return run(op, inputs, params, place)
@@ -274,7 +271,14 @@ def retry(op: Op, inputs: tuple[Any, ...], params: tuple[Any, ...]) -> Tensor:
     promoted = op.kind.prepare(op, inputs, params)
     if promoted is not None:
         return apply(op, promoted, params)
-    y = Tensor(reference.run(op, [x.array for x in inputs], params))
+    return tell(op, Tensor(reference.run(op, [x.array for x in inputs], params)), inputs, params)
+
+
+def tell(op: Op, y: Tensor, inputs: tuple[Any, ...], params: tuple[Any, ...]) -> Tensor:
+    """Tells the listeners that the op made y, and returns y.
+
+    Every op comes here or does the same in its own lines, for speed: `apply`, and the functions of unary and binary ops.
+    """
     if listeners.record is not None:
         listeners.record(op, y, inputs, params)
     return y

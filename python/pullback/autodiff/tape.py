@@ -1,4 +1,4 @@
-"""GradientTape: records ops while entered. `sweep.py` walks the record backwards; neither names an op."""
+"""Tape: records ops while entered. `backward.py` walks the record backwards; neither names an op."""
 
 from __future__ import annotations
 
@@ -8,32 +8,33 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import TapeError
 from ..launch import capturing, door
-from ..tensors import tensor as tensors
-from ..tensors.tensor import Parameter, Tensor, new_serial
+from ..tensors.escape import escape_listeners
+from ..tensors.parameter import Parameter
+from ..tensors.tensor import Tensor, new_serial
 from ..tree import beside, flatten, unflatten
+from .backward import seeds_for, sweep
+from .error_text import not_watched
 from .kept import Kept, Listening
 from .listeners import listeners
+from .node import Recorded
 from .primitive import Op
 from .site import Site, call_site, current_frame, user_frame
 
 if TYPE_CHECKING:
-    from ..report.diagnosis import Diagnosis
-    from ..report.tape_report import Explanation
-
-# One recorded op: (op, serial of its output, serials of its inputs (0 where not watched), its edges (see edges_of), versions
-# of what was kept and can change, the user's code and instruction offset). A plain tuple, because one is made for every op.
-Node = tuple[Op, int, list[int], Sequence[Any], Sequence[Any], CodeType, int]
+    from typing_extensions import Self
 
 
-class GradientTape(Listening):
+class Tape(Listening):
     """Records the ops on watched tensors while entered; `gradient` then walks them backwards.
+
+    What users make is a GradientTape (transforms/tape.py), which can do more with the record.
 
     Args:
         persistent: allows several calls of `gradient`; otherwise the first frees what was kept as it consumes it.
         watch_parameters: trainable Parameters are watched by themselves.
     """
 
-    of_function = False  # True for the tape of a transform, whose user has not asked for zeros: see sweep.connected
+    of_function = False  # True for the tape of a transform, whose user has not asked for zeros: see backward.connected
     observes = True  # while a profile runs, `add` tells the door itself, which answers with the scope of the pullback
 
     def __init__(self, persistent: bool = False, watch_parameters: bool = True) -> None:
@@ -46,7 +47,7 @@ class GradientTape(Listening):
 
     def reset(self) -> None:
         """Forgets everything recorded and watched."""
-        self.nodes: list[Node] = []
+        self.nodes: list[Recorded] = []
         self.values: set[int] = set()  # the serials of all watched values
         self.leaves: set[int] = set()  # of those that were watched, not computed
         self.watched: dict[int, Site] = {}  # of those, where `watch` was called for them
@@ -59,11 +60,11 @@ class GradientTape(Listening):
     def __repr__(self) -> str:
         state = "used up" if self.consumed else "recording" if self in listeners.stack else "not recording"
         kind = ", persistent" if self.persistent else ""
-        return f"GradientTape({len(self.nodes)} ops, {len(self.leaves)} watched, {state}{kind})"
+        return f"{type(self).__name__}({len(self.nodes)} ops, {len(self.leaves)} watched, {state}{kind})"
 
     # ---- recording
 
-    def __enter__(self) -> GradientTape:
+    def __enter__(self) -> Self:
         if self in listeners.stack:
             raise TapeError("this tape is recording already; make another one for a nested derivative.")
         frame = current_frame(1)
@@ -88,8 +89,6 @@ class GradientTape(Listening):
         frame = current_frame(1)
         for x in flatten(target)[0]:
             if not isinstance(x, Tensor) or x.dtype.kind not in "fV":
-                from .error_text import not_watched
-
                 raise TapeError(not_watched(x))
             if not x.serial:
                 x.serial = new_serial()
@@ -163,9 +162,9 @@ class GradientTape(Listening):
         if door.profiling:
             self.scopes[result] = door.label(op.shown, code, offset)
         edges = op.edges(inputs, y, params, serials)
-        self.nodes.append((op, result, serials, edges, _versions(inputs, edges) if changeable else (), code, offset))
+        self.nodes.append((op, result, serials, edges, _versions(inputs, edges) if changeable else (), code, offset))  # a Node
 
-    def cut(self, x: Tensor, how: str) -> None:
+    def on_escape(self, x: Tensor, how: str) -> None:
         """Remembers that a watched value leaves here, so that an UnconnectedError can name the line."""
         if self.knows(x):
             self.cuts.append((x.serial, how, call_site()))
@@ -191,8 +190,6 @@ class GradientTape(Listening):
 
         Raises: TapeError, UnconnectedError, StaleValueError, ShapeError. Warns: ZeroGradientWarning.
         """
-        from .backward import seeds_for
-
         self._ready(unconnected)
         (targets, nested), wanted = flatten(target), flatten(sources)
         given = beside(target, output_gradients) if nested and output_gradients is not None else [output_gradients]
@@ -208,14 +205,12 @@ class GradientTape(Listening):
 
     def pull(
         self, targets: list[Any], seeds: Callable[[], list[Any]], sources: list[Any], unconnected: str = "error",
-        aggregation: str = "accumulate", again: bool = False,
+        aggregation: str = "accumulate", retain: bool = False,
     ) -> list[Any]:  # fmt: skip
-        """The gradient of each source, for what seeds() gives as cotangents of the targets. `again` keeps all for another call."""
-        from .backward import sweep
+        """The gradient of each source, for what seeds() gives as cotangents of the targets. `retain` keeps all for another call."""
+        return self.backward(lambda free: sweep(self, targets, seeds(), sources, unconnected, aggregation, free), retain)
 
-        return self.backward(lambda free: sweep(self, targets, seeds(), sources, unconnected, aggregation, free), again)
-
-    def backward(self, run: Callable[[bool], list[Any]], again: bool = False) -> list[Any]:
+    def backward(self, run: Callable[[bool], list[Any]], retain: bool = False) -> list[Any]:
         """What `run(free)` returns: a walk back, which gives up what the tape kept if it is free to."""
         recording = listeners.stack
         if not self.persistent:
@@ -224,7 +219,7 @@ class GradientTape(Listening):
         try:
             try:
                 door.enter(door.BACKWARD)
-                return run(not (again or self.persistent))
+                return run(not (retain or self.persistent))
             finally:
                 door.enter(before)
                 if not self.consumed:
@@ -236,33 +231,6 @@ class GradientTape(Listening):
             if self.scopes:
                 door.leave_scope(scope)
 
-    def gradients(self, targets: Any, sources: Any, unconnected: str = "error") -> Any:
-        """The gradients of several scalar targets: per target what `gradient` returns.
-
-        What several targets depend on is pulled back for all of them at once, the rest for each alone.
-        """
-        from ..transforms.gradients import tape_gradients
-
-        return tape_gradients(self, targets, sources, self._ready(unconnected))
-
-    def jacobian(self, target: Tensor, source: Any, chunk: Any = "auto", unconnected: str = "error") -> Any:
-        """All derivatives of the target by each source, of shape target.shape + source.shape, in one batched sweep.
-
-        `chunk` rows at once; "auto": as many as keep the sweep's memory within 256 MiB. Raises TapeError.
-        """
-        from ..transforms.jacobian import tape_jacobian
-
-        return tape_jacobian(self, target, source, chunk, self._ready(unconnected))
-
-    def batch_jacobian(self, target: Tensor, source: Tensor, chunk: Any = "auto", unconnected: str = "error") -> Tensor:
-        """The Jacobian of each row of the target by the same row of the source, which alone it may depend on.
-
-        Returns: (batch, *target.shape[1:], *source.shape[1:]). Raises ShapeError, TapeError.
-        """
-        from ..transforms.jacobian import batch_jacobian
-
-        return batch_jacobian(self, target, source, chunk, self._ready(unconnected))
-
     def _check_not_consumed(self, asked: str) -> None:
         if self.consumed:
             raise TapeError(
@@ -270,38 +238,9 @@ class GradientTape(Listening):
                 f"pb.GradientTape(persistent=True)."
             )
 
-    # ---- reports
-
-    def explain(self, target: Any) -> Explanation:
-        """For each op on the way to the target(s): its pullback rule, what was kept for it, the size of its dense Jacobian.
-
-        Prints as a table; `.rows` are the data, `.bytes` and `.tape_bytes` the memory that pullbacks refer to, and the part
-        of it that the tape alone holds. Runs one backward pass, to learn the shapes; it frees nothing and calls no hooks.
-
-        Raises TapeError where the tape has been used.
-        """
-        from ..report.tape_report import explain
-
-        self._check_not_consumed("explain")
-        return explain(self, target)
-
-    def diagnose(self, target: Any, sources: Any, output_gradients: Any = None) -> Diagnosis:
-        """Where gradients die, vanish or turn into NaN on the way from the target(s) to the sources.
-
-        Prints as a table of gradient norms, shares of zeros and of saturated units, for each source and each op on the way,
-        and what is wrong in words; `.rows` and `.findings` are the data, `.to_tensorboard(dir)` writes both. Arguments as in
-        `gradient`. Runs one backward pass, which frees nothing and calls no hooks, so that `gradient` can follow.
-
-        Raises TapeError, StaleValueError, ShapeError as `gradient` does; a source without a gradient is a finding.
-        """
-        from ..report.diagnosis import diagnose
-
-        self._check_not_consumed("diagnose")
-        return diagnose(self, target, sources, output_gradients)
-
 
 class _Paused(Kept):
-    def __init__(self, tape: GradientTape) -> None:
+    def __init__(self, tape: Tape) -> None:
         self._tape = tape
         self._before = listeners.stack
 
@@ -315,13 +254,13 @@ class _Paused(Kept):
 
 def _versions(inputs: Sequence[Any], edges: Sequence[Any]) -> tuple[Any, ...]:
     """The memory of kept inputs that can change in place, with its version now."""
-    held = {id(k) for _, _, kept, _ in edges for k in kept}
+    held = {id(value) for edge in edges for value in edge[2]}  # Edge.kept
     return tuple([(x.storage, x.storage.version) for x in inputs if x.storage is not None and id(x) in held])
 
 
-def _cut(x: Tensor, how: str) -> None:
+def _on_escape(x: Tensor, how: str) -> None:
     for listener in listeners.stack:
-        listener.cut(x, how)
+        listener.on_escape(x, how)
 
 
-tensors.cut_listener = _cut
+escape_listeners.append(_on_escape)

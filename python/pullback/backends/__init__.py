@@ -7,18 +7,7 @@ from typing import Any
 
 from .. import config
 from ..tensors import gpu
-from . import native, reference
-
-
-def connect(op: Any) -> tuple[bool, str | None]:
-    """Gives the op its kernel: the native one where there is one, otherwise its reference.
-
-    Returns whether it is native, and if not, the reason.
-    """
-    op.kernel, reason = kernel_for(op.name)
-    if op.kernel is None:
-        op.kernel = reference.runner(op)
-    return reason is None, reason
+from . import native
 
 
 def kernel_for(name: str) -> tuple[Callable[..., Any] | None, str | None]:

@@ -12,6 +12,7 @@ import numpy as np
 from ..autodiff.example import Example
 from ..errors import OutOfMemoryError
 from ..launch import capturing, door
+from ..launch.refusal import Refused
 from ..tensors import gpu
 
 TOO_LARGE: Final = ("too big", "too large", "Maximum allowed")  # in NumPy's words for arrays of more bytes than an address reaches
@@ -20,25 +21,19 @@ TOO_LARGE: Final = ("too big", "too large", "Maximum allowed")  # in NumPy's wor
 def device_number(arrays: Sequence[Any]) -> int | None:
     """The number of the GPU that the arrays are on, None where they are on the host."""
     for array in arrays:
-        if isinstance(array, (list, tuple)):
-            number = device_number(array)
-            if number is not None:
-                return number
-        elif type(array) is not np.ndarray and not isinstance(array, (np.generic, int, float)) and hasattr(array, "strides"):
+        if type(array) is not np.ndarray and not isinstance(array, (np.generic, int, float)) and hasattr(array, "strides"):
             return int(array.device.id)
     return None
 
 
 def runner(op: Any) -> Callable[..., Any]:
     """A kernel for `op` that runs its reference. It refuses what a native one does, so that both promote alike."""
-    from ..launch.refusal import Refused
-
-    count = len(op.names) - op.params
+    count = -op.params if op.variadic else len(op.names) - op.params
 
     def run_reference(*arguments: Any) -> Any:
         arrays = arguments[:count]
         for array in arrays:
-            if type(array) is Example or (isinstance(array, list) and any([type(a) is Example for a in array])):
+            if type(array) is Example:
                 raise Refused("one example of a batch")
         found = {x.dtype for x in arrays if hasattr(x, "dtype")}
         if len(found) > 1 or any([dtype.kind not in "fV" for dtype in found]):
@@ -63,7 +58,7 @@ def run(op: Any, arrays: Sequence[Any], params: Sequence[Any]) -> Any:
         wide = [a.astype(np.float32) if half and getattr(a, "dtype", None) == half else a for a in arrays]
         try:
             with np.errstate(all="ignore"):
-                y = xp.asarray(op.reference(xp, *wide, *params))
+                y = xp.asarray(op.reference(xp, *_as_taken(op, wide), *params))
                 return y.astype(half) if half and y.dtype == np.float32 else y
         except (MemoryError, ValueError) as error:
             if isinstance(error, MemoryError) or any([words in str(error) for words in TOO_LARGE]):
@@ -72,10 +67,15 @@ def run(op: Any, arrays: Sequence[Any], params: Sequence[Any]) -> Any:
 
     if number is not None:
         with gpu.need().working(number):
-            return door.through(op.shown, call, lambda y: cost_of(op, arrays, params, y))
-    if door.state.ledger is None:
+            return door.run_counted(op.shown, call, lambda y: cost_of(op, arrays, params, y))
+    if door.state.ledger is None and not door.profiling:  # profiles of other threads count this launch, too
         return call()
-    return door.through(op.shown, call, lambda y: cost_of(op, arrays, params, y))
+    return door.run_counted(op.shown, call, lambda y: cost_of(op, arrays, params, y))
+
+
+def _as_taken(op: Any, arrays: Sequence[Any]) -> Sequence[Any]:
+    """The arrays as the op's reference takes them: as one list if the op takes any number of inputs."""
+    return [arrays] if op.variadic else arrays
 
 
 def half_of(arrays: Sequence[Any]) -> Any:
@@ -85,7 +85,7 @@ def half_of(arrays: Sequence[Any]) -> Any:
 
 def cost_of(op: Any, arrays: Sequence[Any], params: Sequence[Any], y: Any) -> dict[str, Any] | None:
     """FLOPs from the op's declaration; each distinct input read once, the result written once; and what it computes in."""
-    figures = op.cost(*arrays, *params, y) if op.cost is not None else None
+    figures = op.cost(*_as_taken(op, arrays), *params, y) if op.cost is not None else None
     if figures is None:
         return None
     read = sum(distinct_bytes(a) for i, a in enumerate(arrays) if not any(a is b for b in arrays[:i]))

@@ -8,8 +8,9 @@ from typing import Any
 
 from ..errors import PullbackError, ShapeError
 from ..launch import door
+from ..ops.conversion import copy
+from ..ops.movement import stack
 from ..ops.random import Generator
-from ..ops.shape import copy, stack
 from ..tensors.creation import arange, asarray, can_change
 from ..tensors.tensor import Tensor
 

@@ -85,7 +85,7 @@ def public(name: str, module: str = "numpy") -> Callable[..., Any] | None:
 
     namespace = pullback if module == "numpy" else getattr(pullback, module.rpartition(".")[2], None)
     found = getattr(namespace, name, None)
-    return found if inspect.isfunction(found) and str(found.__module__).startswith("pullback.") else None
+    return found if inspect.isfunction(found) and str(found.__module__).partition(".")[0] == "pullback" else None
 
 
 def _foreign(x: Any) -> bool:

@@ -6,18 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import ShapeError
-from ..ops import elementwise, index, linalg, padding, scan, shape, sort as ordering
+from ..ops import elementwise, gather, index, linalg, matrices, movement, scan, shape, sort as ordering
 from ..tensors.operand import as_tensor, own
 from ..tensors.tensor import Tensor
 
-__all__ = [
-    "argsort", "atleast_1d", "atleast_2d", "broadcast_arrays", "clip", "column_stack", "concatenate", "cumprod", "cumsum", "dot",
-    "einsum", "hstack", "inner", "outer", "pad", "ravel", "sort", "take", "trace", "transpose", "vdot", "vstack", "where",
-]  # fmt: skip
-
 
 def concatenate(arrays: Any, /, axis: int | None = 0, *, dtype: Any = None, casting: str = "same_kind") -> Tensor:
-    joined = shape.concat(arrays, axis=axis)
+    joined = movement.concat(arrays, axis=axis)
     return joined if dtype is None else joined.astype(dtype)
 
 
@@ -70,13 +65,13 @@ def ravel(a: Any, order: str = "C") -> Tensor:
 def take(a: Any, indices: Any, axis: int | None = None, *, mode: str = "raise") -> Tensor:
     if mode != "raise":
         raise TypeError(f"np.take: mode={mode!r} with a tensor is not supported; limit the indices first (pb.clip, %).")
-    return index.take(shape.flatten(a), indices, axis=0) if axis is None else index.take(a, indices, axis=axis)
+    return gather.take(shape.flatten(a), indices, axis=0) if axis is None else gather.take(a, indices, axis=axis)
 
 
 def pad(array: Any, pad_width: Any, mode: str = "constant", *, constant_values: float = 0) -> Tensor:
     if mode != "constant":
         raise TypeError(f"np.pad: mode={mode!r} with a tensor is not supported; only constant values. Build it with pb.concat.")
-    return padding.pad(array, pad_width, value=constant_values)
+    return movement.pad(array, pad_width, value=constant_values)
 
 
 def sort(a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Tensor:
@@ -104,9 +99,7 @@ def vdot(a: Any, b: Any, /) -> Tensor:
 
 
 def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Tensor:
-    from ..ops.matrices import trace as of_matrices
-
-    return of_matrices(shape.moveaxis(a, (axis1, axis2), (-2, -1)), offset=offset, dtype=dtype)
+    return matrices.trace(shape.moveaxis(a, (axis1, axis2), (-2, -1)), offset=offset, dtype=dtype)
 
 
 def dot(a: Any, b: Any) -> Tensor:
@@ -127,3 +120,6 @@ def einsum(*operands: Any, optimize: Any = False) -> Tensor:
     if not isinstance(operands[0], str):
         raise TypeError("np.einsum: with tensors give the subscripts as a string first, such as 'ij,jk->ik'.")
     return linalg.einsum(*operands)
+
+
+__all__ = [name for name, value in globals().items() if getattr(value, "__module__", "") == __name__ and name[0] != "_"]

@@ -24,7 +24,7 @@ class Recording(Protocol):
         """The error for what must not happen in the function."""
         ...
 
-    def counts(self, owner: Any, name: str) -> None:
+    def increments(self, owner: Any, name: str) -> None:
         """The run has added one to an attribute of this object, and so does every replay here."""
         ...
 
@@ -69,8 +69,8 @@ def refuse_opaque(what: str, instead: str) -> None:
         refuse(what, instead)
 
 
-def count(owner: Any, name: str) -> None:
+def increment(owner: Any, name: str) -> None:
     """Adds one to an attribute of this object, and inside a captured function so does every replay."""
     setattr(owner, name, getattr(owner, name) + 1)
     if thread.recording is not None:
-        thread.recording.counts(owner, name)
+        thread.recording.increments(owner, name)

@@ -57,7 +57,7 @@ class _Door(threading.local):
     running: tuple[Ledger, ...] = ()  # that have begun and have not ended, the innermost last
     ledger: Ledger | None = None  # of what was launched since the last of them began or ended
     detail: int = 0  # of that one
-    attended: bool = False  # a recording runs
+    recording_active: bool = False  # a recording runs
     charged: int = 0  # > 0 inside a launch that has charged the whole composition already
 
 
@@ -86,15 +86,15 @@ def connect(native: Any, host: bool = False) -> None:
 
 
 def attend(on: bool) -> None:
-    """A recording runs in this thread, or has ended: it is told of phases and scopes, as a ledger is."""
-    state.attended = on
+    """Notes that a recording runs in this thread, or has ended: it is told of phases and scopes, as a ledger is."""
+    state.recording_active = on
     _attend()
     for native in _natives if on else ():
         native.set_phase(state.phase)
 
 
 def _attend() -> None:
-    state.attention.tell(state.attended or bool(state.running))
+    state.attention.tell(state.recording_active or bool(state.running))
     _listen()
 
 
@@ -211,7 +211,7 @@ def _timed(record: Callable[..., None]) -> Callable[..., None]:
     """A tape's record, the time of which is counted."""
 
     def told(*args: Any) -> None:
-        with spent("tape"):
+        with host_time("tape"):
             record(*args)
 
     return told
@@ -220,12 +220,12 @@ def _timed(record: Callable[..., None]) -> Callable[..., None]:
 def _listen() -> None:
     """Ops are told of where anybody listens, and what tapes do with them is timed where the ledger asks for it."""
     timed = state.ledger is not None and state.detail == DETAILS.index("kernel")
-    listeners.observe(observe if state.ledger is not None or state.attended else None, _timed if timed else None)
+    listeners.observe(observe if state.ledger is not None or state.recording_active else None, _timed if timed else None)
 
 
 @contextmanager
-def spent(what: str) -> Generator[None]:
-    """The host's time inside is counted as one of HOST, while a profile runs in this thread."""
+def host_time(what: str) -> Generator[None]:
+    """Counts the host's time inside as `what`, one of HOST, while a profile runs in this thread."""
     begin_ns = time.monotonic_ns()
     try:
         yield
@@ -338,12 +338,12 @@ def _add(x: Launch) -> None:
         del ledger.launches[:-KEPT]
 
 
-def moved(*arrays: Any, of: Any = None) -> dict[str, int]:
-    """The cost of a launch that computes nothing: `of` is read, the arrays are written."""
+def copy_cost(*arrays: Any, of: Any = None) -> dict[str, int]:
+    """Returns the cost of a launch that computes nothing: it reads `of` and writes the arrays."""
     return {"bytes_read": 0 if of is None else of.nbytes, "bytes_written": sum([a.nbytes for a in arrays])}
 
 
-def through(name: str, run: Callable[[], Any], cost: Callable[[Any], dict[str, Any] | None]) -> Any:
+def run_counted(name: str, run: Callable[[], Any], cost: Callable[[Any], dict[str, Any] | None]) -> Any:
     """Runs a launch that is not a native kernel. `cost(result)` gives its figures by their names in FIGURES (and "dtype", what it
     computes in), None where nothing is known.
 
@@ -376,8 +376,8 @@ def _time() -> int:
 
 
 def in_place(name: str, run: Callable[[], Any], cost: Callable[[Any], dict[str, Any] | None]) -> None:
-    """`through`, for what changes memory: it is not done where launches are counted alone."""
-    through(name, run if state.ledger is None or state.detail >= 0 else lambda: None, cost)
+    """`run_counted`, for what changes memory: it is not done where launches are counted alone."""
+    run_counted(name, run if state.ledger is None or state.detail >= 0 else lambda: None, cost)
 
 
 def _launch(name: str, figures: dict[str, Any] | None, begin_ns: int, end_ns: int) -> Launch:

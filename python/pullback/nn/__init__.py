@@ -1,5 +1,6 @@
 """Layers, losses and initial weights. Layouts, names and default initialisation as PyTorch."""
 
+from ..exports import exported
 from . import functional, init
 from .activations import ELU, GELU, LeakyReLU, LogSoftmax, ReLU, Sigmoid, SiLU, Softmax, Softplus, Tanh
 from .layers import Dropout, Embedding, Flatten, Identity, Linear, Sequential
@@ -7,8 +8,4 @@ from .losses import bce_with_logits, cross_entropy, huber, kl_div, l1, mse, nll
 from .module import Buffer, Module
 from .norms import LayerNorm, RMSNorm
 
-__all__ = [
-    "ELU", "GELU", "Buffer", "Dropout", "Embedding", "Flatten", "Identity", "LayerNorm", "LeakyReLU", "Linear", "LogSoftmax",
-    "Module", "RMSNorm", "ReLU", "Sequential", "SiLU", "Sigmoid", "Softmax", "Softplus", "Tanh", "bce_with_logits",
-    "cross_entropy", "functional", "huber", "init", "kl_div", "l1", "mse", "nll",
-]  # fmt: skip
+__all__ = exported(globals(), functional, init)

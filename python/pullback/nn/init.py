@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import PullbackError, ShapeError
 from ..ops import random
 from ..ops.random import Generator
-from ..tensors.tensor import Parameter
+from ..tensors.parameter import Parameter
 
 GAINS = {"linear": 1.0, "sigmoid": 1.0, "conv": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2.0), "selu": 0.75}
 

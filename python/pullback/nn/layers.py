@@ -9,14 +9,15 @@ from typing import Any
 
 from ..errors import DTypeError, PullbackError, ShapeError
 from ..ops._shapes import normalize_axis
-from ..ops.index import take
+from ..ops.gather import take
 from ..ops.linear import ACTIVATIONS, linear
 from ..ops.random import Generator, dropout
 from ..ops.shape import reshape
 from ..tensors import dtypes
 from ..tensors.creation import empty
 from ..tensors.operand import as_tensor, own
-from ..tensors.tensor import Parameter, Tensor
+from ..tensors.parameter import Parameter
+from ..tensors.tensor import Tensor
 from . import init
 from .activations import ReLU, Sigmoid, SiLU, Tanh
 from .module import Module

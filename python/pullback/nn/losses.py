@@ -10,7 +10,7 @@ from ..errors import DTypeError, PullbackError, ShapeError
 from ..launch import capturing
 from ..ops._shapes import real
 from ..ops.elementwise import abs, exp, less, log, not_equal, softplus as _softplus, square, where
-from ..ops.index import take, take_along_axis
+from ..ops.gather import take, take_along_axis
 from ..ops.reduce import mean, sum
 from ..ops.rows import cross_entropy_rows, divide_by_count, log_softmax
 from ..ops.shape import expand_dims, moveaxis, reshape, squeeze

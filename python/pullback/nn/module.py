@@ -13,11 +13,12 @@ import numpy as np
 from ..autodiff.site import warn
 from ..errors import DeviceError, DTypeError, PrecisionWarning, PullbackError, ShapeError
 from ..launch import capturing, door
-from ..ops.shape import stop_gradient
+from ..ops.conversion import stop_gradient
 from ..tensors import devices, dtypes
 from ..tensors.creation import asarray
+from ..tensors.parameter import Parameter
 from ..tensors.precision import made, was_float64_array
-from ..tensors.tensor import Parameter, Tensor
+from ..tensors.tensor import Tensor
 from ..tree import flatten
 
 

@@ -12,7 +12,8 @@ from ..errors import ShapeError
 from ..ops.rows import layer_norm, rms_norm
 from ..tensors.creation import ones, zeros
 from ..tensors.operand import as_tensor
-from ..tensors.tensor import Parameter, Tensor
+from ..tensors.parameter import Parameter
+from ..tensors.tensor import Tensor
 from .module import Module
 
 

@@ -120,7 +120,7 @@ def kept_dims(shape: Shape, axes: Sequence[int]) -> Shape:
 
 
 def block_of(key: Sequence[Any], shape: Shape) -> tuple[Shape, Shape, Shape] | None:
-    """Of a basic index that selects neighbours: how many elements of each axis come before, in and after it. Otherwise None."""
+    """Returns the numbers of elements of each axis before, in and after a basic index that selects neighbours, otherwise None."""
     parts: list[Shape] = []
     items = [item for item in key if item is not None]
     if Ellipsis in items:

@@ -1,4 +1,4 @@
-"""How the contributions to one gradient are summed, and how a broadcast one is brought back to its input's shape."""
+"""Sums the contributions to one gradient."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from ..backends import kernel_for
 from ..launch.refusal import Refused
 from ..tensors.tensor import Tensor
 from .elementwise import add
-from .shape import unbroadcast
-
-__all__ = ["AGGREGATIONS", "unbroadcast"]
+from .movement import stack
+from .reduce import sum
 
 _add_into, _ = kernel_for("add_into")
 
@@ -55,9 +54,6 @@ class AddN(Collect):
     """One n-ary sum."""
 
     def total(self) -> Tensor:
-        from .reduce import sum
-        from .shape import stack
-
         return sum(stack(self._parts), axis=0)
 
 

@@ -5,13 +5,18 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..autodiff.primitive import OPS, ZERO, same
+import numpy as np
+
+from ..autodiff.primitive import OPS, ZERO, apply, same
 from ..backends.reference import special
+from ..tensors import dtypes
 from ..tensors.creation import asarray
-from ..tensors.dtypes import is_float
 from ..tensors.operand import Number, as_tensor, operand, own
 from ..tensors.tensor import Tensor
-from .kinds import BINARY, COMPARE, NEIGHBOUR, SELECT, binary, check_numbers, named, op, per_element, unary
+from .by_name import in_dtype
+from .conversion import settled
+from .declare import binary, named, op, per_element, unary
+from .kinds import BINARY, COMPARE, NEIGHBOUR, SELECT, check_numbers
 
 TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
 ROOT_HALF = math.sqrt(0.5)
@@ -268,10 +273,6 @@ _where = op(
 
 
 def _where_call(condition: Any, a: Any, b: Any) -> Tensor:
-    from ..autodiff.primitive import apply
-    from ..tensors import dtypes
-    from .cast import in_dtype
-
     condition = as_tensor(condition)
     if condition.dtype != dtypes.bool_:
         condition = not_equal(condition, 0)
@@ -293,8 +294,6 @@ where = named(
 
 def clip(x: Any, min: Any = None, max: Any = None) -> Tensor:
     """x limited to [min, max]; None is no limit. At a limit the gradient is shared evenly with it."""
-    from .shape import settled
-
     if min is None and max is None:
         return settled(own(x))
     x = as_tensor(x) if min is None else maximum(as_tensor(x), min)
@@ -313,7 +312,7 @@ def leaky_relu(x: Any, negative_slope: Any = 0.01) -> Tensor:
 def isclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
     """|a - b| <= atol + rtol * |b|, element by element, as NumPy."""
     a, b = as_tensor(a), as_tensor(b)
-    if not is_float(a.dtype):
+    if not dtypes.is_float(a.dtype):
         a, b = a.astype("float64"), b.astype("float64")
     close = logical_or(equal(a, b), logical_and(less_equal(abs(a - b), atol + rtol * abs(b)), isfinite(b)))
     return logical_or(close, logical_and(isnan(a), isnan(b))) if equal_nan else close
@@ -321,8 +320,6 @@ def isclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: b
 
 def nan_to_num(x: Any, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:
     """x with NaN replaced by `nan`, and infinities by `posinf` and `neginf` (the dtype's limits where None)."""
-    import numpy as np
-
     x = as_tensor(x)
     limit = float(np.finfo(x.dtype).max) if x.dtype.kind == "f" else 3.38953139e38
     x = where(isnan(x), nan, x)
@@ -331,6 +328,6 @@ def nan_to_num(x: Any, nan: float = 0.0, posinf: float | None = None, neginf: fl
 
 
 # Derived, so that an op is named once. (A type checker takes all public names that are defined here, which are the same.)
-__all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = [
     name for name, value in globals().items() if callable(value) and (value.__module__ == __name__ or name in OPS) and name[0] != "_"
 ]

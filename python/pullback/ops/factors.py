@@ -9,77 +9,41 @@ from __future__ import annotations
 import math
 
 from ..tensors.tensor import Tensor
+from .by_name import reshaped
 from .elementwise import equal
-from .index import scatter_add, take_along_axis
-from .linalg import matmul
+from .gather import Rows, take_along_axis
+from .linalg import Outer, matmul
+from .movement import concat
 from .reduce import sum, sum_over
-from .shape import broadcast_to, concat, expand_dims, flatten, matrix_transpose, reshape, reshaped, stack
+from .shape import broadcast_to, expand_dims, matrix_transpose, reshape
 
-EVERY = slice(None)  # example
+EVERY = slice(None)  # all examples
 CHUNK_ELEMENTS = 2**22  # of gradients that are formed at once where forming them is the cheapest way
 
 
 class Dense:
     """The gradients themselves: (batch, *shape)."""
 
-    def __init__(self, all_of_them: Tensor) -> None:
-        self.all, self.shape = all_of_them, all_of_them.shape
+    def __init__(self, gradients: Tensor) -> None:
+        self.all, self.shape = gradients, gradients.shape
 
     def formed(self, some: slice) -> Tensor:
-        """The gradients of these examples."""
+        """Returns the gradients of these examples."""
         return self.all if some == EVERY else self.all[some]
 
     def total(self) -> Tensor:
-        """The sum over all examples."""
+        """Returns the sum over all examples."""
         return sum_over(self.all, (0,))
-
-    def transposed(self) -> Dense:
-        return Dense(matrix_transpose(self.all))
-
-
-class Outer:
-    """leftᵀ right: of `left` (batch, rows, m) and `right` (batch, rows, n) the gradients (batch, m, n)."""
-
-    def __init__(self, left: Tensor, right: Tensor) -> None:
-        self.left, self.right = left, right
-        self.shape = (left.shape[0], left.shape[2], right.shape[2])
-
-    def formed(self, some: slice) -> Tensor:
-        """The gradients of these examples."""
-        return matmul(matrix_transpose(self.left[some]), self.right[some])
-
-    def total(self) -> Tensor:
-        """One product over the rows of all examples."""
-        left, right = [reshape(x, (math.prod(x.shape[:2]), x.shape[2])) for x in (self.left, self.right)]
-        return matmul(matrix_transpose(left), right)
-
-    def transposed(self) -> Outer:
-        return Outer(self.right, self.left)
-
-
-class Rows:
-    """Values (batch, rows, n) added into a table of shape (length, n) at indices (batch, rows).
-
-    A table of another rank stands as the matrix of its rows, so that its gradients are to be compared element by element.
-    """
-
-    def __init__(self, indices: Tensor, values: Tensor, length: int) -> None:
-        self.indices, self.values = indices, values
-        self.shape = (indices.shape[0], length, values.shape[2])
-
-    def formed(self, some: slice) -> Tensor:
-        """The gradients of these examples."""
-        return stack([scatter_add(self.values[k], self.indices[k], self.shape[1:], 0) for k in range(self.shape[0])[some]])
-
-    def total(self) -> Tensor:
-        values = reshape(self.values, (self.indices.size, self.values.shape[2]))
-        return scatter_add(values, flatten(self.indices), self.shape[1:], 0)
-
-    def transposed(self) -> Dense:
-        return Dense(self.formed(EVERY)).transposed()
 
 
 Factored = Dense | Outer | Rows
+
+
+def transposed(x: Factored) -> Factored:
+    """The gradients of the transpose of what these are the gradients of."""
+    if isinstance(x, Outer):
+        return Outer(x.right, x.left)
+    return Dense(matrix_transpose(x.formed(EVERY)))
 
 
 def inner(a: Factored, b: Factored) -> Tensor:
@@ -106,7 +70,7 @@ def _pairs(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _thin(a: Outer, b: Outer) -> bool:
-    """Whether the inner products of rows are fewer operations than the gradients."""
+    """True if the inner products of rows are fewer operations than the gradients."""
     (_, s, m), (_, t, n) = a.left.shape, b.right.shape
     return s * t * (m + n) <= (s + t) * m * n
 

@@ -1,7 +1,13 @@
-"""What unary, binary, reduce, movement… mean to promotion, batching, forward mode and cost; and their callables.
+"""The kinds of ops, unary, binary, reduce, movement…, and what each means to promotion, batching and forward mode.
 
-The kind of an op fills its columns, so that an op is a row and a declaration. The declaration builds the callable: a
-closure of fixed arity that asks one question (does anybody listen?) and calls the kernel.
+The kind of an op fills its columns, so that an op is a row and a declaration. An op that differs from its kind in one column
+states a rule of its own beside its declaration. There are three sorts of rules:
+
+- batch: `rule(op, size, xs, on, params)` issues the op again on all examples at once. `on` says which inputs have the batch as
+  their first axis; the other inputs are the same for every example. The result has the batch first, too.
+- pull: `rule(rule, size, values, on)` runs a fused pullback on all examples at once; `values` are (g, *kept).
+- tangent: `rule(op, inputs, y, params, tangents)` returns the tangent of y from those of the inputs (None for an input without
+  one). It works with differentiable ops, so that tapes and other forward passes around it differentiate it again.
 """
 
 from __future__ import annotations
@@ -9,18 +15,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..autodiff.batching import Batched, innermost, run
-from ..autodiff.listeners import listeners
-from ..autodiff.primitive import Op, Rule, retry
-from ..backends import kernel_for
+from ..autodiff.batching import pull
+from ..autodiff.primitive import Op, Rule, apply, same
+from ..autodiff.tape import Tape
 from ..errors import DeviceError, DTypeError
-from ..launch.refusal import Refused
 from ..tensors import dtypes
-from ..tensors.operand import Number, as_tensor, operand
+from ..tensors.creation import zeros_like
+from ..tensors.operand import Number
 from ..tensors.tensor import Tensor
-from . import batching, tangents
-from ._counts import COUNTS
 from ._shapes import broadcast_shapes
+from .by_name import aligned, all_on, in_dtype, repeated, unbroadcast, view
+
+BatchRule = Callable[[Op, int, Sequence[Any], Sequence[bool], Sequence[Any]], Tensor]
+PullRule = Callable[[Rule, int, Sequence[Any], Sequence[bool]], Any]
+TangentRule = Callable[[Op, Sequence[Any], Tensor, Sequence[Any], Sequence[Any]], Tensor]
 
 
 class Kind:
@@ -28,27 +36,27 @@ class Kind:
 
     Attributes:
         name: the kind.
-        batch: how a batch axis passes (ops/batching.py); ops of no kind state their own rule.
-        pull: how it passes through a fused pullback, None where there is none or the op states it.
+        batch: how a batch axis passes; ops of the kind "own" state their own rule.
+        pull: how a batch axis passes through a fused pullback, None if there is none or the op states it.
         broadcasts: the inputs broadcast.
-        tangent: how a tangent passes (ops/tangents.py).
-        issue: how the op is run, where that is not `apply`.
+        tangent: how a tangent passes.
+        issue: how the op is run, if not by `apply`.
         promotes: the inputs are brought to one dtype.
-        widens: it computes, so the reference does half precision in float32 and rounds once.
+        widens: the op computes, so the reference does half precision in float32 and rounds once.
     """
 
     __slots__ = ("batch", "broadcasts", "issue", "name", "promotes", "pull", "tangent", "widens")
 
     def __init__(
-        self, name: str, *, batch: batching.Rule, tangent: tangents.Rule, promotes: bool = False, widens: bool = False,
-        issue: Callable[..., Any] | None = None, pull: batching.PullRule | None = None,
+        self, name: str, *, batch: BatchRule, tangent: TangentRule, promotes: bool = False, widens: bool = False,
+        issue: Callable[..., Any] | None = None, pull: PullRule | None = None,
     ) -> None:  # fmt: skip
         self.name, self.batch, self.tangent, self.issue, self.pull = name, batch, tangent, issue, pull
         self.promotes, self.widens = promotes, widens
-        self.broadcasts = batch is batching.elementwise
+        self.broadcasts = batch is elementwise
 
     def prepare(self, op: Op, inputs: Sequence[Any], params: Sequence[Any]) -> tuple[Any, ...] | None:
-        """After a kernel refused: the inputs on one device and of one dtype that the op takes, None if they are already.
+        """Returns the inputs on one device and in one dtype that the op takes, None if they are already. Runs after a refusal.
 
         Raises DeviceError, DTypeError, ShapeError in the user's words where no reference could run either.
         """
@@ -58,26 +66,10 @@ class Kind:
             broadcast_shapes(op.name, [x.array.shape for x in inputs if isinstance(x, Tensor)])
         if dtype is None:
             return None
-        from .cast import in_dtype
-
         return tuple([in_dtype(x, dtype) if isinstance(x, Tensor) and x.dtype != dtype else x for x in inputs])
 
 
-ELEMENTWISE: dict[str, Any] = {"batch": batching.elementwise, "pull": batching.pull_elementwise}
-
-UNARY = Kind("unary", **ELEMENTWISE, tangent=tangents.diagonal, promotes=True, widens=True)
-BINARY = Kind("binary", **ELEMENTWISE, tangent=tangents.diagonal, promotes=True, widens=True)
-COMPARE = Kind("binary", **ELEMENTWISE, tangent=tangents.diagonal, promotes=True, widens=True)  # any number
-NEIGHBOUR = Kind("binary", **ELEMENTWISE, tangent=tangents.diagonal, promotes=True)  # about the dtype itself
-SELECT = Kind("select", batch=batching.elementwise, tangent=tangents.linear, widens=True)
-REDUCE = Kind("reduce", batch=batching.along_axes, pull=batching.pull_along_axes, tangent=tangents.transposed)
-LINEAR = Kind("linear", batch=batching.along_axes, tangent=tangents.linear)
-MOVEMENT = Kind("movement", batch=batching.along_axes, tangent=tangents.linear)
-BILINEAR = Kind("bilinear", batch=batching.product, tangent=tangents.bilinear, promotes=True, widens=True)
-ROWS = Kind("rows", batch=batching.leading, pull=batching.pull_leading, tangent=tangents.transposed, widens=True)
-OWN = Kind("own", batch=batching.no_rule, tangent=tangents.transposed, widens=True)
-
-TAKES: dict[str, str] = {}  # op name -> "float", "number", "integer", "bool" or "any": the dtypes it takes
+# ---- promotion
 
 
 def check_devices(name: str, inputs: Sequence[Any]) -> None:
@@ -88,10 +80,10 @@ def check_devices(name: str, inputs: Sequence[Any]) -> None:
 
 
 def common_dtype(op: Op, inputs: Sequence[Any]) -> Any:
-    """The dtype that the inputs must be cast to, None where they have it."""
+    """Returns the dtype that the inputs must be cast to, None if they have it."""
     strong = [x.dtype for x in inputs if isinstance(x, Tensor)]
     wanted = dtypes.result_type(*[x.dtype if isinstance(x, Tensor) else x.array for x in inputs])
-    wanted = accepted(op.name, wanted)
+    wanted = accepted(op, wanted)
     if op.kind is COMPARE:
         numbers = [x.array for x in inputs if isinstance(x, Number)]
         wider = (wanted, dtypes.int64, dtypes.float64)
@@ -101,215 +93,173 @@ def common_dtype(op: Op, inputs: Sequence[Any]) -> Any:
 
 
 def floating(op: Op, inputs: Sequence[Any]) -> Any:
-    """float32 where an op on real numbers was given integers, otherwise None."""
+    """Returns float32 if an op on real numbers was given integers, otherwise None."""
     lead = next((x for x in inputs if isinstance(x, Tensor)), None)
     if lead is None:
         return None
-    wanted = accepted(op.name, lead.dtype)
+    wanted = accepted(op, lead.dtype)
     return wanted if wanted != lead.dtype else None
 
 
-def accepted(name: str, dtype: Any) -> Any:
-    """The dtype, or float32 where an op on real numbers was given integers. Raises DTypeError for the others."""
-    takes = TAKES.get(name, "any")
+def accepted(op: Op, dtype: Any) -> Any:
+    """Returns the dtype, or float32 if an op on real numbers was given integers. Raises DTypeError for the others."""
+    takes = op.takes
     if takes == "float" and not dtypes.is_float(dtype):
         return dtypes.DEFAULT
     if (takes == "integer" and dtype.kind not in "iub") or (takes == "number" and dtype == dtypes.bool_):
-        raise DTypeError(f"{name}: dtype {dtype} is not for this op, which takes {takes}s. Convert with .astype(…).")
+        raise DTypeError(f"{op}: dtype {dtype} is not for this op, which takes {takes}s. Convert with .astype(…).")
     return dtype
 
 
 def check_numbers(name: str, dtype: Any, inputs: Sequence[Any]) -> None:
-    """A Python integer must fit the tensor's dtype: it never widens it, and must not wrap silently."""
+    """Raises for a Python integer that does not fit the tensor's dtype: it never widens it, and must not wrap silently."""
     for x in inputs:
         if isinstance(x, Number) and not dtypes.fits(x.array, dtype):
             raise dtypes.out_of_range(f"{name}: {x.array}", dtype, "Convert the tensor first.")
 
 
-# ---- declarations
+# ---- batching: an axis more
+
+# How a parameter changes, by its name in the op's reference, when a first axis of that size is put before all others. The
+# parameters that are not named here do not count axes.
+SHIFTED: dict[str, Callable[[Any, int], Any]] = {
+    "axis": lambda axis, size: axis + 1,
+    "axes": lambda axes, size: tuple([axis + 1 for axis in axes]),
+    "order": lambda order, size: (0, *[axis + 1 for axis in order]),
+    "shape": lambda shape, size: (size, *shape),
+    "key": lambda key, size: (slice(None), *key),
+    "before": lambda before, size: (0, *before),
+    "after": lambda after, size: (0, *after),
+}
 
 
-def unary(
-    name: str,
-    *,
-    reference: Callable[..., Any],
-    pullback: Any = None,
-    takes: str = "float",
-    domain: tuple[float, float] = (-2.0, 2.0),
-    ulp: float = 4,
-    doc: str | None = None,
-    singular: bool = False,
-) -> Callable[[Any], Tensor]:
-    """Declares an elementwise op of one input; returns the function.
-
-    `singular` says that the derivative can be infinite or undefined: no cotangent then still means no gradient.
-    """
-    TAKES[name] = takes
-    op = Op(name, kind=UNARY, reference=reference, inputs=1, pullback=pullback, cost=per_element(name), domain=domain, ulp=ulp)
-    if singular:
-        keep_zeros(op)
-    if op.native:
-        fuse_unary(op)
-    kernel = on_tensors(op)
-
-    def call(x: Any, /) -> Tensor:
-        if x.__class__ is not Tensor:
-            if x.__class__ is Batched:
-                return run(op, (x,), (), innermost((x,)))
-            x = as_tensor(x)
-        try:
-            y = kernel(x)
-        except Refused:
-            return retry(op, (x,), ())
-        record = listeners.record
-        if record is not None:
-            record(op, y, (x,), ())
-        return y
-
-    return named(call, name, doc or f"{name}(x), element by element.")
+def shifted(op: Op, size: int, params: Sequence[Any]) -> tuple[Any, ...]:
+    """Returns the op's parameters, counted with a first axis more."""
+    return _moved(op.names[len(op.names) - op.params :], size, params)
 
 
-def keep_zeros(op: Op) -> None:
-    """Makes the definitions give 0, not NaN, where the cotangent is 0 (`m::mask_nan_gradient` in csrc/math does so in the kernels).
-
-    So the branch that a `where` did not choose gives no NaN, whatever the derivative is there.
-    """
-    for rule in op.rules:
-        if rule is not None:
-            rule.definition = rule.fused = _masked(rule.definition)
+def _moved(names: Sequence[str], size: int, values: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple([SHIFTED[name](value, size) if name in SHIFTED else value for name, value in zip(names, values)])
 
 
-def _masked(definition: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    def guarded(g: Tensor, *kept: Any) -> Tensor:
-        from .elementwise import mask_nan_gradient
-
-        return mask_nan_gradient(g, definition(g, *kept))
-
-    return guarded
+def elementwise(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
+    """Makes the examples' ranks equal; the rest is broadcasting."""
+    return apply(op, tuple(aligned(xs, on) if len(xs) > 1 else xs), tuple(params))
 
 
-def on_tensors(op: Op) -> Callable[..., Tensor]:
-    """The op's kernel on tensors. Native elementwise kernels take and give them as they are: that saves a third of a call."""
-    if op.native:
-        return op.kernel
-    kernel = op.kernel
-    return lambda *inputs: Tensor(kernel(*[x.array for x in inputs]))
+def along_axes(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
+    """Moves, reduces or scans along axes: the parameters that name axes count one more."""
+    return op.issue(op, tuple(all_on(size, xs, on)), shifted(op, size, params))
 
 
-def fuse_unary(op: Op) -> None:
-    """The native pullback takes (g, what is kept): x or y, whichever its row in csrc/math/unary.def reads."""
-    pull, _ = kernel_for(f"{op.name}_pullback")
-    rule = op.rules[0]
-    if pull is not None and rule is not None and rule.names in (("x",), ("y",)):
-        rule.fused = pull
+def leading(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
+    """Runs an op of one input that takes any leading axes."""
+    return apply(op, tuple(xs), tuple(params))
 
 
-def binary(
-    name: str,
-    *,
-    reference: Callable[..., Any],
-    pullback: Any = None,
-    takes: str = "any",
-    domain: tuple[float, float] = (-2.0, 2.0),
-    ulp: float = 4,
-    doc: str | None = None,
-    kind: Kind = BINARY,
-    singular: bool = False,
-) -> Callable[[Any, Any], Tensor]:
-    """Declares an elementwise op of two inputs, tensors or Python numbers; returns the function."""
-    TAKES[name] = takes
-    op = Op(name, kind=kind, reference=reference, inputs=2, pullback=pullback, cost=per_element(name), domain=domain, ulp=ulp)
-    if singular:
-        keep_zeros(op)
-    if op.native:
-        fuse_binary(op)
-    kernel = on_tensors(op)
-
-    def call(a: Any, b: Any, /) -> Tensor:
-        if a.__class__ is not Tensor or b.__class__ is not Tensor:
-            a = a if a.__class__ is Tensor else operand(a, op=name)
-            b = b if b.__class__ is Tensor else operand(b, op=name)
-            if a.__class__ is Batched or b.__class__ is Batched:
-                return run(op, (a, b), (), innermost((a, b)))
-            if a.__class__ is Number and b.__class__ is Number:
-                a = as_tensor(a.array)
-        try:
-            y = kernel(a, b)
-        except Refused:
-            return retry(op, (a, b), ())
-        record = listeners.record
-        if record is not None:
-            record(op, y, (a, b), ())
-        return y
-
-    return named(call, name, doc or f"{name}(a, b), element by element, with broadcasting.")
+def everywhere(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
+    """Runs an op of several inputs that take any leading axes, the same ones."""
+    return apply(op, tuple(all_on(size, xs, on)), tuple(params))
 
 
-def fuse_binary(op: Op) -> None:
-    """The native pullbacks `<name>_pullback_a` and `_b` take (g, a, b, y), as in csrc/math/binary.def."""
-    for rule, which in zip(op.rules, "ab"):
-        pull, _ = kernel_for(f"{op.name}_pullback_{which}")
-        if pull is not None and rule is not None and rule.names:
-            rule.fused = _fused_binary(pull, rule)
+def no_rule(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
+    """Stands in the place of a rule that an op of no kind must state itself."""
+    raise NotImplementedError(f"op {op} has no batching rule")
 
 
-def _fused_binary(pull: Callable[..., Any], rule: Rule) -> Callable[..., Tensor]:
-    """A slot that was not kept is passed g, which the row does not read."""
-    names = rule.names
-    slots = [names.index(slot) if slot in names else None for slot in ("a", "b", "y")]
-    return lambda g, *kept: pull(g, *[g if slot is None else kept[slot] for slot in slots])
+# ---- batching of fused pullbacks: by the same kernel, on all examples at once
 
 
-def op(
-    name: str,
-    *,
-    kind: Kind,
-    reference: Callable[..., Any],
-    inputs: int = 1,
-    pullback: Any = None,
-    joint: bool = False,
-    cost: Callable[..., Any] | None = None,
-    takes: str = "any",
-    example: Callable[..., Any] | None = None,
-    fused: Callable[..., Any] | Sequence[Callable[..., Any] | None] | None = None,
-    ulp: float = 4,
-    batch: batching.Rule | None = None,
-    tangent: tangents.Rule | None = None,
-    issue: Callable[..., Any] | None = None,
-    factors: dict[int, Callable[..., Any]] | None = None,
-    pull: batching.PullRule | None = None,
-) -> Op:
-    """Declares any other op. `fused(g, *kept)` replaces a rule at first order where the native module has its kernel."""
-    TAKES[name] = takes
-    declared = Op(
-        name, kind=kind, reference=reference, inputs=inputs, pullback=pullback, joint=joint, cost=cost, example=example, ulp=ulp,
-        batch=batch, tangent=tangent, issue=issue, factors=factors, pull=pull,
-    )  # fmt: skip
-    if fused is not None and declared.native:
-        quicks: Any = fused if isinstance(fused, (tuple, list)) else (fused,)
-        for rule, quick in zip(declared.rules, quicks):
-            if rule is not None and quick is not None:
-                rule.fused = quick
-    return declared
+def pull_elementwise(rule: Any, size: int, values: Sequence[Any], on: Sequence[bool]) -> Tensor:
+    """Makes the examples' ranks equal; the rest is broadcasting."""
+    return pull(rule, *aligned(values, on))
 
 
-def per_element(name: str) -> Callable[..., dict[str, int]]:
-    """The cost of an elementwise op: what its functor did when it ran on the counting scalar, times the elements."""
-    adds, multiplies, special = COUNTS.get(name, (0, 0, 0))
-
-    def cost(*values: Any) -> dict[str, int]:
-        n = values[-1].size
-        return {"adds": n * adds, "multiplies": n * multiplies, "special_ops": n * special}
-
-    return cost
+def pull_along_axes(rule: Any, size: int, values: Sequence[Any], on: Sequence[bool]) -> Tensor:
+    """Counts one axis more in what is kept of a reduction: a shape and axes."""
+    return pull(rule, values[0], *_moved([name.removeprefix("x_") for name in rule.names], size, values[1:]))
 
 
-def no_flops(*values: Any) -> dict[str, int]:
-    """The cost of an op that only moves data."""
-    return {}
+def pull_leading(rule: Any, size: int, values: Sequence[Any], on: Sequence[bool]) -> Tensor:
+    """Runs a kernel that takes any leading axes."""
+    return pull(rule, *all_on(size, values, on))
 
 
-def named(call: Any, name: str, doc: str) -> Any:
-    call.__name__ = call.__qualname__ = name
-    call.__doc__ = doc
-    return call
+# ---- tangents
+
+
+def diagonal(op: Op, inputs: Sequence[Any], y: Tensor, params: Sequence[Any], tangents: Sequence[Any]) -> Tensor:
+    """For elementwise ops: the Jacobian by an input is diagonal, so its pullback is its own transpose."""
+    values, total = (*inputs, y, *params), None
+    for rule, t in zip(op.rules, tangents):
+        if t is None or rule is None:
+            continue
+        part = t if rule.definition is same else pull(rule, t, *rule.keep(values))
+        total = part if total is None else total + part
+    assert total is not None
+    return repeated(total, y.shape)
+
+
+def linear(op: Op, inputs: Sequence[Any], y: Tensor, params: Sequence[Any], tangents: Sequence[Any]) -> Tensor:
+    """For ops that are linear in their floating-point inputs, all together: the op itself."""
+    return op.issue(op, tuple([_or_zero(t, x) if _varies(x) else x for x, t in zip(inputs, tangents)]), tuple(params))
+
+
+def bilinear(op: Op, inputs: Sequence[Any], y: Tensor, params: Sequence[Any], tangents: Sequence[Any]) -> Tensor:
+    """For ops that are linear in each of two inputs: the product rule."""
+    (a, b), (ta, tb) = inputs, tangents
+    if tb is None:
+        return apply(op, (ta, b), tuple(params))
+    by_b = apply(op, (a, tb), tuple(params))
+    return by_b if ta is None else apply(op, (ta, b), tuple(params)) + by_b
+
+
+def transposed(op: Op, inputs: Sequence[Any], y: Tensor, params: Sequence[Any], tangents: Sequence[Any]) -> Tensor:
+    """For all other ops: the pullback is linear in the cotangent u, and its derivative by u is its transpose."""
+    u = zeros_like(y)
+    with Tape(watch_parameters=False) as tape:
+        tape.watch(u)
+        gradients = pulled(op, inputs, y, params, u, [t is not None for t in tangents])
+    parts = [(gx, t) for gx, t in zip(gradients, tangents) if gx is not None and t is not None]
+    return tape.gradient([gx for gx, _ in parts], u, output_gradients=[t for _, t in parts], unconnected="zero")
+
+
+def pulled(op: Op, inputs: Sequence[Any], y: Tensor, params: Sequence[Any], g: Tensor, needs: Sequence[bool]) -> list[Any]:
+    """Returns the gradients of the inputs that are needed, by the definitions of the op's rules; None for the others."""
+    values = (*inputs, y, *params)
+    if op.joint:
+        (rule,) = op.rules
+        gradients = rule.definition(g, *rule.keep(values), list(needs)) if rule is not None else [None] * len(inputs)
+    else:
+        gradients = [
+            rule.definition(g, *rule.keep(values)) if rule is not None and need else None for rule, need in zip(op.rules, needs)
+        ]
+    return [gx if gx is None or gx.shape == x.shape else unbroadcast(gx, x.shape) for gx, x in zip(gradients, inputs)]
+
+
+def _varies(x: Any) -> bool:
+    """True if a derivative could be taken by this input."""
+    return isinstance(x, Number) or dtypes.is_float(x.dtype)
+
+
+def _or_zero(t: Any, x: Any) -> Any:
+    return t if t is not None else Number(0.0) if isinstance(x, Number) else zeros_like(x)
+
+
+# ---- kinds
+
+ELEMENTWISE: dict[str, Any] = {"batch": elementwise, "pull": pull_elementwise}
+ALONG_AXES: dict[str, Any] = {"batch": along_axes, "tangent": linear}
+
+UNARY = Kind("unary", **ELEMENTWISE, tangent=diagonal, promotes=True, widens=True)
+BINARY = Kind("binary", **ELEMENTWISE, tangent=diagonal, promotes=True, widens=True)
+COMPARE = Kind("binary", **ELEMENTWISE, tangent=diagonal, promotes=True, widens=True)  # any number
+NEIGHBOUR = Kind("binary", **ELEMENTWISE, tangent=diagonal, promotes=True)  # about the dtype itself
+SELECT = Kind("select", batch=elementwise, tangent=linear, widens=True)
+REDUCE = Kind("reduce", batch=along_axes, pull=pull_along_axes, tangent=transposed)
+LINEAR = Kind("linear", **ALONG_AXES)
+MOVEMENT = Kind("movement", **ALONG_AXES)
+VIEW = Kind("view", **ALONG_AXES, issue=lambda op, inputs, params: view(op, inputs[0], *params))
+BILINEAR = Kind("bilinear", batch=no_rule, tangent=bilinear, promotes=True, widens=True)
+ROWS = Kind("rows", batch=leading, pull=pull_leading, tangent=transposed, widens=True)
+OWN = Kind("own", batch=no_rule, tangent=transposed, widens=True)

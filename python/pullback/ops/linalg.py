@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from .. import amp
-from ..autodiff.primitive import apply
+from ..autodiff.primitive import Op, apply
 from ..errors import ShapeError
+from ..tensors.creation import arange
 from ..tensors.operand import as_tensor, own
 from ..tensors.tensor import Tensor
-from ._examples import normal
 from ._shapes import broadcast_shapes, integer, ints, normalize_axis
+from .by_name import aligned, reshaped, view
+from .declare import normal, op
 from .elementwise import multiply
-from .kinds import BILINEAR, op
+from .gather import take_along_axis
+from .kinds import BILINEAR
 from .reduce import sum_over
-from .shape import broadcast_to, expand_dims, matrix_transpose, moveaxis, permute_dims, reshape
+from .shape import SLICE, broadcast_to, expand_dims, matrix_transpose, moveaxis, permute_dims, reshape
 
 __all__ = ["einsum", "matmul", "matrix_transpose", "outer", "tensordot", "vecdot"]
 
@@ -26,10 +30,26 @@ def _products(a: Any, b: Any, y: Any) -> dict[str, int]:
     return {"fmas": products, "matmul_flops": 2 * products}
 
 
+class Outer:
+    """Gradients in factors, leftᵀ right: of `left` (batch, rows, m) and `right` (batch, rows, n) the gradients (batch, m, n)."""
+
+    def __init__(self, left: Tensor, right: Tensor) -> None:
+        self.left, self.right = left, right
+        self.shape = (left.shape[0], left.shape[2], right.shape[2])
+
+    def formed(self, some: slice) -> Tensor:
+        """Returns the gradients of these examples."""
+        left, right = [view(SLICE, x, (some,)) for x in (self.left, self.right)]
+        return matmul(matrix_transpose(left), right)
+
+    def total(self) -> Tensor:
+        """Returns the sum over all examples: one product over their rows."""
+        left, right = [reshape(x, (math.prod(x.shape[:2]), x.shape[2])) for x in (self.left, self.right)]
+        return matmul(matrix_transpose(left), right)
+
+
 def _outer(of_all: Any, left: Tensor, right: Tensor) -> Any:
     """leftᵀ right, of two matrices for each example."""
-    from .factors import Outer
-
     return Outer(of_all(left), of_all(right)) if left.ndim == right.ndim == 2 else None
 
 
@@ -43,8 +63,33 @@ def _left_factors(of_all: Any, g: Tensor, b: Tensor) -> Any:
     return _outer(of_all, matrix_transpose(left), right)
 
 
+def _matmul_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
+    """For matmul(a, b). Examples that meet one matrix are rows of one product."""
+    a, b = xs
+    if b.array.ndim == 1 + on[1]:
+        return _with_vector(op, a, b, on)
+    if on[0] and not on[1] and b.array.ndim == 2 and a.array.flags.c_contiguous:
+        *lead, inner = a.array.shape
+        return reshaped(apply(op, (reshaped(a, (math.prod(lead), inner)), b)), (*lead, b.array.shape[-1]))
+    if on[1] and not on[0] and a.array.ndim == 2 and b.array.ndim == 3 and b.array.shape[2] == 1:  # a matrix and vectors
+        y = apply(op, (reshaped(b, b.array.shape[:2]), matrix_transpose(a)))
+        return reshaped(y, (*y.array.shape, 1))
+    return apply(op, tuple(aligned(xs, on)))
+
+
+def _with_vector(op: Op, a: Tensor, b: Tensor, on: Sequence[bool]) -> Tensor:
+    """For matmul of a matrix and a vector."""
+    if not on[0]:
+        return apply(op, (b, matrix_transpose(a)))
+    size, m, k = a.array.shape
+    if not on[1]:
+        return reshaped(apply(op, (reshaped(a, (size * m, k)), b)), (size, m))
+    return reshaped(apply(op, (a, reshaped(b, (size, k, 1)))), (size, m))
+
+
 _matmul = op(
     "matmul",  # (…, m, k) @ (…, k, n), or (m, k) @ (k,)
+    batch=_matmul_each,
     factors={
         0: lambda of_all, g, b: _left_factors(of_all, g, b),
         1: lambda of_all, g, a: _outer(of_all, a, g),
@@ -204,16 +249,12 @@ def _parse(subscripts: Any, tensors: list[Tensor]) -> tuple[list[list[str]], lis
 
 def _diagonal(x: Tensor, term: list[str]) -> tuple[Tensor, list[str]]:
     """x with each letter once: repeated ones read the diagonal."""
-    from .index import take_along_axis
-
     while len(set(term)) < len(term):
         letter = next(c for c in term if term.count(c) > 1)
         i = term.index(letter)
         j = term.index(letter, i + 1)
         if x.shape[i] != x.shape[j]:
             raise ShapeError(f"einsum: index {letter!r} has lengths {x.shape[i]} and {x.shape[j]} in one operand.")
-        from ..tensors.creation import arange
-
         n = x.shape[i]
         shape = [n if axis == i else 1 for axis in range(x.ndim)]
         positions = broadcast_to(

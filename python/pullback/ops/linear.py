@@ -15,13 +15,13 @@ from ..tensors import dtypes
 from ..tensors.operand import Number, as_tensor
 from ..tensors.tensor import Tensor
 from ._counts import ACTIVATIONS, COUNTS
-from ._examples import normal
-from .batching import layer, pull_layer
-from .kinds import OWN, op
-from .linalg import matmul
+from .by_name import aligned, lifted, repeated, reshaped, spread
+from .conversion import same_dtype
+from .declare import normal, op
+from .kinds import OWN, diagonal
+from .linalg import Outer, matmul
 from .reduce import sum_over
-from .shape import matrix_transpose, reshaped, same_dtype
-from .tangents import layer as layer_tangent
+from .shape import matrix_transpose, reshape
 
 ABSENT: Final = Number(None)  # type: ignore[arg-type]  # in the place of an optional input: no array, never watched
 
@@ -66,25 +66,24 @@ def _pullback(g: Tensor, x: Tensor, weight: Tensor, needs: Sequence[bool]) -> li
 
 
 def _weight_factors(of_all: Any, g: Tensor, x: Tensor, weight: Tensor) -> Any:
-    from .factors import Outer
-
     g, x = of_all(g), of_all(x)
     return Outer(*[reshaped(t, (t.shape[0], math.prod(t.shape[1:-1]), t.shape[-1])) for t in (g, x)])
+
+
+def _slope(activation: int) -> Any:
+    """Returns the rule of an activation's pullback."""
+    return OPS[str(ACTIVATIONS[activation])].rules[0]
 
 
 def _activated_pullback(
     g: Tensor, x: Tensor, weight: Tensor, y: Tensor, activation: int, needs: Sequence[bool]
 ) -> list[Tensor | None]:
     """The activation's pullback of g, then the gradients of x, weight and bias: g @ weight, gᵀ @ x, the sum of g over rows."""
-    rule = OPS[str(ACTIVATIONS[activation])].rules[0]
-    assert rule is not None
-    return _pullback(pull(rule, g, y), x, weight, needs)
+    return _pullback(pull(_slope(activation), g, y), x, weight, needs)
 
 
 def _activated_factors(of_all: Any, g: Tensor, x: Tensor, weight: Tensor, y: Tensor, activation: int) -> Any:
-    rule = OPS[str(ACTIVATIONS[activation])].rules[0]
-    assert rule is not None
-    return _weight_factors(of_all, pull(rule, g, y), x, weight)
+    return _weight_factors(of_all, pull(_slope(activation), g, y), x, weight)
 
 
 _pull, _ = kernel_for("linear_pullback")
@@ -105,32 +104,73 @@ def _wrapped(arrays: Sequence[Any]) -> list[Tensor | None]:
     return [None if array is None else Tensor(array) for array in arrays]
 
 
-_linear = op("linear", kind=OWN, batch=layer, pull=pull_layer, tangent=layer_tangent, reference=_reference, inputs=3, joint=True,
-             pullback=_pullback, takes="float", cost=_cost, fused=_fused if _pull else None,
-             factors={1: _weight_factors}, example=normal((5, 3), (4, 3), (4,), params=(0,)))  # fmt: skip
+# ---- a batch axis, a tangent
 
 
-def _activated() -> Op:
-    """Another op by the same kernel, because its pullback keeps y, which the plain one frees."""
-    linked = op("linear_activated", kind=OWN, batch=layer, pull=pull_layer, tangent=layer_tangent, reference=_reference,
-                inputs=3, joint=True, pullback=_activated_pullback, takes="float", cost=_cost,
-                factors={1: _activated_factors}, example=normal((5, 3), (4, 3), (4,), params=(2,)))  # fmt: skip
-    linked.kernel, linked.native, linked.why_reference = _linear_kernel(linked)
-    linked.shown = _linear.name
-    rule = linked.rules[0]
-    assert rule is not None
-    rule.ends_with = lambda kept: OPS[str(ACTIVATIONS[kept["activation"]])]
-    if linked.native and _pull:
-        rule.fused = _activated_fused
-    return linked
+def _linear_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
+    """For linear(x, weight, bias, activation): one layer for all examples, or a layer for each."""
+    x, weight, bias = xs
+    if not on[1] and not on[2]:
+        return apply(op, (x, weight, bias), tuple(params))
+    rank = x.ndim - on[0]
+    rows = lifted(x, 2) if on[0] and rank < 2 else x
+    if on[1] and rank > 2:  # (size, …, in) with (size, out, in)
+        rows = reshape(rows, (*((size,) if on[0] else ()), -1, x.shape[-1]))
+    y = matmul(rows, matrix_transpose(weight))
+    y = reshaped(y, (size if on[0] or on[1] else 1, *x.shape[int(on[0]) : -1], y.shape[-1]))
+    if bias is not ABSENT:
+        y = y + (lifted(bias, y.ndim - 1) if on[2] else bias)
+    name = ACTIVATIONS[params[0]]
+    return apply(OPS[name], (y,)) if name else y
 
 
-def _linear_kernel(linked: Op) -> tuple[Any, bool, str | None]:
-    kernel, reason = kernel_for("linear")
-    return (kernel, True, None) if kernel else (linked.kernel, False, reason)
+def _pull_each(rule: Any, size: int, values: Sequence[Any], on: Sequence[bool]) -> list[Tensor | None]:
+    """Returns the activation's pullback of g, then the gradients of x, weight and bias for each example."""
+    g, x, weight, *activated, needs = values
+    g = g if on[0] else spread(g, size)
+    if activated:
+        y, number = activated
+        g = pull(_slope(number), *aligned((g, y), (True, on[3])))
+    *lead, outputs = g.shape
+    rows = reshaped(g, (size, math.prod(lead[1:]), outputs))
+    gx = gw = None
+    if needs[0]:
+        gx = matmul(rows if on[2] else reshaped(g, (math.prod(lead), outputs)), weight)
+        gx = reshaped(gx, (*lead, gx.shape[-1]))
+    if needs[1]:
+        x = reshaped(x, (*((size,) if on[1] else ()), rows.shape[1], x.shape[-1]))
+        gw = matmul(matrix_transpose(rows), x)
+    return [gx, gw, sum_over(rows, (1,)) if needs[2] else None]
 
 
-_linear_activated = _activated()
+def _tangent(op: Op, inputs: Sequence[Any], y: Tensor, params: Sequence[Any], tangents: Sequence[Any]) -> Tensor:
+    """Bilinear in x and weight, then the activation's slope."""
+    (x, weight, _), (tx, tw, tb) = inputs, tangents
+    parts = [linear(tx, weight)] if tx is not None else []
+    parts += [linear(x, tw)] if tw is not None else []
+    parts += [tb] if tb is not None else []
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    name = ACTIVATIONS[params[0]]
+    if name:
+        return diagonal(OPS[name], (x,), y, (), (total,))
+    return repeated(total, y.shape)
+
+
+# ---- declarations
+
+_LAYER: dict[str, Any] = {
+    "kind": OWN, "reference": _reference, "inputs": 3, "joint": True, "takes": "float", "cost": _cost,
+    "batch": _linear_each, "pull": _pull_each, "tangent": _tangent,
+}  # fmt: skip
+_linear = op("linear", **_LAYER, pullback=_pullback, fused=_fused if _pull else None, factors={1: _weight_factors},
+             example=normal((5, 3), (4, 3), (4,), params=(0,)))  # fmt: skip
+# Another op by the same kernel, because its pullback keeps y, which the plain one frees.
+_linear_activated = op("linear_activated", **_LAYER, kernel="linear", pullback=_activated_pullback,
+                       fused=_activated_fused if _pull else None, factors={1: _activated_factors},
+                       ends_with=lambda kept: OPS[str(ACTIVATIONS[kept["activation"]])],
+                       example=normal((5, 3), (4, 3), (4,), params=(2,)))  # fmt: skip
 
 
 def linear(x: Any, weight: Any, bias: Any = None, activation: str | None = None) -> Tensor:
@@ -177,7 +217,7 @@ def _check_shapes(x: Tensor, weight: Tensor, bias: Any) -> None:
 
 
 def _remedy(x: Sequence[int], weight: Sequence[int]) -> str:
-    """What most likely makes them fit."""
+    """Returns the change that most likely makes x and weight fit."""
     if not x:
         return "Give x an axis of features."
     if len(x) > 2 and math.prod(x[1:]) == weight[1]:

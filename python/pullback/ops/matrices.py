@@ -1,4 +1,4 @@
-"""What is computed from vectors and matrices by other ops: diagonals, cross products, norms."""
+"""Diagonals, cross products and norms of vectors and matrices, made of other ops."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from ..tensors.dtypes import is_float
 from ..tensors.operand import as_tensor
 from ..tensors.tensor import Tensor
 from ._shapes import integer, normalize_axis
-from .cast import in_dtype
+from .by_name import in_dtype
 from .elementwise import abs as absolute, equal, sign, sqrt, square, where
-from .index import take_along_axis
+from .gather import take_along_axis
+from .movement import concat
 from .reduce import count_nonzero, max, min, sum
-from .shape import broadcast_to, concat, moveaxis, reshape
+from .shape import broadcast_to, moveaxis, reshape
 
 
 def diagonal(x: Any, /, *, offset: int = 0) -> Tensor:

@@ -1,4 +1,4 @@
-"""Operators and array methods of Tensor and Parameter, attached here so that tensor.py knows no op."""
+"""Attaches to tensors and tapes what they call of the ops: operators, array methods, and the functions of `attached.py`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import DTypeError, ShapeError
+from ..tensors import pickling
+from ..tensors.attached import attached
 from ..tensors.dtypes import is_float
-from ..tensors.tensor import Parameter, Tensor
-from . import cast, elementwise, index, linalg, reduce, shape
+from ..tensors.parameter import Parameter
+from ..tensors.tensor import Tensor
+from . import by_name, conversion, elementwise, index, linalg, reduce, shape, writing
+from .accumulate import AGGREGATIONS
 
 BINARY: dict[str, Callable[..., Tensor]] = {
     "add": elementwise.add, "sub": elementwise.subtract, "mul": elementwise.multiply, "truediv": elementwise.divide,
@@ -74,6 +78,13 @@ def _reshape(self: Tensor, *lengths: Any) -> Tensor:
 
 
 def attach() -> None:
+    _attach_operators()
+    attached.to, attached.converted, attached.assign = conversion.to, conversion.converted, writing.assign
+    attached.reduced = pickling.reduced
+    attached.unbroadcast, attached.aggregations = by_name.unbroadcast, AGGREGATIONS
+
+
+def _attach_operators() -> None:
     for name, op in BINARY.items():
         setattr(Tensor, f"__{name}__", op)
         setattr(Tensor, f"__r{name}__", _reflected(op))
@@ -84,7 +95,7 @@ def attach() -> None:
         setattr(Tensor, f"__{name}__", op)
     for name in REDUCTIONS:
         setattr(Tensor, name, _reduction(getattr(reduce, name)))
-    for name, op in {"astype": cast.astype, "transpose": shape.transpose, "flatten": shape.flatten}.items():
+    for name, op in {"astype": conversion.astype, "transpose": shape.transpose, "flatten": shape.flatten}.items():
         setattr(Tensor, name, _method(op))
     attributes: dict[str, Any] = {
         "reshape": _reshape,

@@ -1,12 +1,10 @@
 """Random numbers: one counter-based stream for all devices, and dropout, which reads it.
 
-A call consumes one serial, whatever its shape; its numbers are a function of (seed, serial, position). The state that ops
-take is a uint64 array [seed, serial].
+A call consumes one serial, whatever its shape; its numbers are a function of (seed, serial, position).
 """
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Sequence
 from operator import index
@@ -14,119 +12,33 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..autodiff.batching import Batch, per_example
+from ..autodiff.batching import Batch
 from ..autodiff.primitive import apply
-from ..backends.reference import distinct_bytes, special
 from ..errors import DTypeError, PullbackError, ShapeError
 from ..launch import capturing
 from ..tensors import devices, dtypes
 from ..tensors.operand import as_tensor, own
 from ..tensors.tensor import Tensor
-from . import philox
-from ._examples import normal as normal_example
 from ._shapes import Shape, length, real
-from .batching import drawing, dropping, shuffling
-from .kinds import LINEAR, OWN, op
-from .shape import settled, to_device
+from .by_name import per_example
+from .conversion import settled, to_device
+from .draws import (
+    draw_bernoulli,
+    draw_normal,
+    draw_permutation,
+    draw_randint,
+    draw_truncated,
+    draw_uniform,
+    drop,
+)  # fmt: skip
 
-# ---- references
-
-
-def _key(state: Any) -> tuple[int, int]:
-    seed, serial = devices.move(state, "cpu")
-    return int(seed), int(serial)
-
-
-def _unit(count: int, dtype: Any, state: Any) -> Any:
-    return philox.uniform(*_key(state), count, double=dtype == dtypes.float64)
-
-
-def _uniform(xp: Any, state: Any, shape: Shape, dtype: Any, low: float, high: float) -> Any:
-    u = _unit(math.prod(shape), dtype, state)
-    return xp.asarray((u.dtype.type(low) + u.dtype.type(high - low) * u).astype(dtype).reshape(shape))
-
-
-def _normal(xp: Any, state: Any, shape: Shape, dtype: Any, mean: float, std: float) -> Any:
-    """Box & Muller 1958: a pair of uniform numbers gives a pair of normal ones."""
-    count = math.prod(shape)
-    u = _unit(count + count % 2, dtype, state).reshape(-1, 2).astype(np.float64)
-    radius, angle = np.sqrt(-2 * np.log1p(-u[:, 0])), 2 * np.pi * u[:, 1]
-    z = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1).reshape(-1)[:count]
-    return xp.asarray((mean + std * z).astype(dtype).reshape(shape))
-
-
-def _truncated_normal(xp: Any, state: Any, shape: Shape, dtype: Any, mean: float, std: float, low: float, high: float) -> Any:
-    """By the inverse distribution function: no rejection, one number from each."""
-    start, end = math.erf(low * math.sqrt(0.5)), math.erf(high * math.sqrt(0.5))
-    u = _unit(math.prod(shape), dtype, state).astype(np.float64)
-    z = np.clip(math.sqrt(2.0) * special(np, "erfinv")(start + (end - start) * u), low, high)
-    return xp.asarray((mean + std * z).astype(dtype).reshape(shape))
-
-
-def _bernoulli(xp: Any, state: Any, shape: Shape, p: float) -> Any:
-    return xp.asarray((_unit(math.prod(shape), dtypes.float32, state) < np.float32(p)).reshape(shape))
-
-
-def _randint(xp: Any, state: Any, shape: Shape, dtype: Any, low: int, high: int) -> Any:
-    """A 64-bit word scaled to the range: no rejection, a bias below (high - low) / 2^64."""
-    scaled = philox.multiply_high(philox.pairs(*_key(state), math.prod(shape)), high - low)
-    return xp.asarray((scaled + np.uint64(low % 2**64)).astype(np.int64).astype(dtype).reshape(shape))
-
-
-def _permutation(xp: Any, state: Any, count: int) -> Any:
-    """The order that sorts 64-bit words; of equal ones, which are as good as impossible, the first comes first."""
-    return xp.asarray(np.argsort(philox.pairs(*_key(state), count), kind="stable").astype(np.int64))
-
-
-def _dropout(xp: Any, x: Any, state: Any, p: float) -> Any:
-    keep = xp.asarray((_unit(x.size, dtypes.float32, state) >= np.float32(p)).reshape(x.shape))
-    wide = x.astype(xp.float32) if x.dtype.itemsize == 2 else x
-    return xp.where(keep, wide * wide.dtype.type(1 / (1 - p)), xp.zeros_like(wide)).astype(x.dtype)
-
-
-STATE_BYTES = 16
-STATES_AHEAD = 256  # that are sent to a GPU at once
-
-
-def _counted(adds: int, multiplies: int, special: int, bounds: int = 0) -> Any:
-    """The cost of two floating-point numbers, and of a counter for their bounds; drawing words is integer arithmetic, and no FLOP.
-
-    A counter gives four numbers, or two of 64 bits, all of which are made.
-    """
-
-    def cost(*values: Any) -> dict[str, int]:
-        wide = values[-1].dtype.itemsize == 8
-        counters = -(-values[-1].size // (2 if wide else 4))
-        pairs = counters * (1 if wide else 2)
-        return {
-            "adds": adds * pairs, "multiplies": multiplies * pairs + bounds * counters,
-            "special_ops": special * pairs + bounds * counters, "bytes_read": STATE_BYTES,
-        }  # fmt: skip
-
-    return cost
-
-
-def _draws(name: str, reference: Any, work: tuple[int, ...], batch: Any = drawing) -> Any:
-    return op(name, kind=OWN, reference=reference, cost=_counted(*work), batch=batch)
-
-
-_draw_uniform = _draws("uniform", _uniform, (2, 4, 0))
-_draw_normal = _draws("normal", _normal, (3, 7, 4))
-_draw_truncated = _draws("truncated_normal", _truncated_normal, (6, 8, 2, 2))
-_draw_bernoulli = _draws("bernoulli", _bernoulli, (0, 2, 0))
-_draw_randint = _draws("randint", _randint, (0, 0, 0))
-_draw_permutation = _draws("permutation", _permutation, (0, 0, 0), shuffling)
-_drop = op("dropout", kind=LINEAR, reference=_dropout, takes="float", inputs=2, batch=dropping,
-           example=normal_example((3, 5), np.array([7, 1], np.uint64), params=(0.3,)),
-           cost=lambda x, state, p, y: {"multiplies": y.size + -(-y.size // 4) * 4, "bytes_read": distinct_bytes(x) + STATE_BYTES},
-           pullback=(lambda g, state, p: apply(_drop, (g, state), (p,)), None))  # fmt: skip
-
+STATES_AHEAD = 256  # states of a generator that are sent to a GPU at once
 
 # ---- generators
 
 
 class _Drawn(threading.local):
-    """How this thread's draws are repeated.
+    """The state that repeats this thread's draws.
 
     Attributes:
         before: dicts from each generator drawn from to its state before the first time, for who will want to repeat it.
@@ -205,14 +117,14 @@ class Generator:
         low, high = _number("uniform", "low", low), _number("uniform", "high", high)
         if not low <= high:
             raise PullbackError(f"uniform: low={low} is above high={high}.")
-        return self._draw(_draw_uniform, (_shape("uniform", shape), _float("uniform", dtype)), low, high)
+        return self._draw(draw_uniform, (_shape("uniform", shape), _float("uniform", dtype)), low, high)
 
     def normal(self, shape: Any = (), mean: float = 0.0, std: float = 1.0, *, dtype: Any = None) -> Tensor:
         """Normal with this mean and standard deviation, float32 where no dtype is given."""
         mean, std = _number("normal", "mean", mean), _number("normal", "std", std)
         if std < 0:
             raise PullbackError(f"normal: std={std} is negative.")
-        return self._draw(_draw_normal, (_shape("normal", shape), _float("normal", dtype)), mean, std)
+        return self._draw(draw_normal, (_shape("normal", shape), _float("normal", dtype)), mean, std)
 
     def truncated_normal(
         self, shape: Any = (), mean: float = 0.0, std: float = 1.0, low: float = -2.0, high: float = 2.0, *, dtype: Any = None
@@ -223,14 +135,14 @@ class Generator:
         mean, std, low, high = params
         if not low < high:
             raise PullbackError(f"truncated_normal: low={low} must be less than high={high}; both count in standard deviations.")
-        return self._draw(_draw_truncated, (_shape("truncated_normal", shape), _float("truncated_normal", dtype)), *params)
+        return self._draw(draw_truncated, (_shape("truncated_normal", shape), _float("truncated_normal", dtype)), *params)
 
     def bernoulli(self, shape: Any = (), p: float = 0.5) -> Tensor:
         """True with probability p."""
         p = _number("bernoulli", "p", p)
         if not 0 <= p <= 1:
             raise PullbackError(f"bernoulli: p={p} is not a probability; it must be from 0 to 1.")
-        return self._draw(_draw_bernoulli, (_shape("bernoulli", shape),), p)
+        return self._draw(draw_bernoulli, (_shape("bernoulli", shape),), p)
 
     def randint(self, low: int, high: int | None = None, shape: Any = (), *, dtype: Any = None) -> Tensor:
         """Integers in [low, high), or in [0, low) with one bound; int64 where no dtype is given."""
@@ -245,14 +157,14 @@ class Generator:
             raise DTypeError(f"randint: dtype {wanted} is not an integer dtype.")
         if not (dtypes.fits(first, wanted) and dtypes.fits(last - 1, wanted)):
             raise dtypes.out_of_range(f"randint: a number in [{first}, {last})", wanted, "Use a wider dtype, or other bounds.")
-        return self._draw(_draw_randint, (_shape("randint", shape), wanted), first, last)
+        return self._draw(draw_randint, (_shape("randint", shape), wanted), first, last)
 
     def permutation(self, x: Any) -> Tensor:
         """The integers below x in random order, or the rows of a tensor in random order."""
         if isinstance(x, (int, np.integer)):
-            return self._draw(_draw_permutation, (length("permutation", "x", x),))
+            return self._draw(draw_permutation, (length("permutation", "x", x),))
         x = as_tensor(x)
-        return x[self._draw(_draw_permutation, (x.shape[0],), device=x.device)]
+        return x[self._draw(draw_permutation, (x.shape[0],), device=x.device)]
 
 
 def _shape(name: str, shape: Any) -> Shape:
@@ -315,7 +227,5 @@ def dropout(x: Any, p: float = 0.5, training: bool = True, *, generator: Generat
     if not isinstance(given, (Generator, type(None))):
         raise PullbackError(f"dropout: generator={generator!r} is not a pb.random.Generator.")
     state = Tensor((generator or default).next_state(x.device))
-    return apply(_drop, (x, per_example(state, drawn.alike)), (float(p),))
+    return apply(drop, (x, per_example(state, drawn.alike)), (float(p),))
 
-
-__all__: Sequence[str] = ("Generator", "bernoulli", "normal", "permutation", "randint", "seed", "truncated_normal", "uniform")

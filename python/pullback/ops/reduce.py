@@ -15,10 +15,12 @@ from ..tensors import dtypes
 from ..tensors.operand import as_tensor
 from ..tensors.tensor import Tensor
 from ._shapes import Shape, kept_dims, normalize_axes, normalize_axis, real
-from .cast import in_dtype
+from .by_name import in_dtype, repeated, reshaped
+from .declare import no_flops, op
 from .elementwise import equal, not_equal, sqrt, square, where
-from .kinds import REDUCE, no_flops, op
-from .tangents import linear
+from .kinds import REDUCE, linear
+from .scan import product_of_others
+from .shape import flatten, inverse, permute_dims, reshape
 
 
 def _adds(x: Any, axes: Any, keepdims: Any, y: Any) -> dict[str, int]:
@@ -30,15 +32,13 @@ def _multiplies(x: Any, axes: Any, keepdims: Any, y: Any) -> dict[str, int]:
 
 
 def _adds_and_divides(x: Any, axes: Any, keepdims: Any, y: Any) -> dict[str, int]:
-    # What consists of one element is not divided.
+    # A mean of one element is not divided.
     return {"adds": builtins.max(0, x.size - y.size), "special_ops": 0 if x.size == y.size else y.size}
 
 
 def _spread(g: Tensor, shape: Shape, axes: Shape) -> Tensor:
     """A value per reduced cell, back at every element of the cell; a view where it can be."""
-    from .shape import broadcast_to, reshape
-
-    return broadcast_to(reshape(g, kept_dims(shape, axes)), shape)
+    return repeated(reshaped(g, kept_dims(shape, axes)), shape)
 
 
 _quick_spread, _ = kernel_for("sum_pullback")
@@ -68,9 +68,6 @@ def _where_extreme(g: Tensor, x: Tensor, axes: Shape, y: Tensor) -> Tensor:
 
 def _other_factors(g: Tensor, x: Tensor, axes: Shape) -> Tensor:
     """The gradient of a product: for each element the product of the others, right where some are zero."""
-    from .scan import product_of_others
-    from .shape import inverse, permute_dims, reshape
-
     kept = tuple([i for i in range(x.ndim) if i not in axes])
     order = (*kept, *axes)
     rows = reshape(permute_dims(x, order), (*[x.shape[i] for i in kept], -1 if x.size else 0))
@@ -85,21 +82,22 @@ def _accumulated(xp: Any, x: Any) -> Any:
 
 def _by_numpy(name: str) -> Any:
     def reference(xp: Any, x: Any, axes: Any, keepdims: Any) -> Any:
-        return getattr(xp, name)(x, axis=axes, keepdims=keepdims)
+        return getattr(xp, name)(x, axis=axes, keepdims=bool(keepdims))
 
     return reference
 
 
 def _summing(name: str) -> Any:
     def reference(xp: Any, x: Any, axes: Any, keepdims: Any) -> Any:
-        return getattr(xp, name)(x, axis=axes, keepdims=keepdims, dtype=_accumulated(xp, x)).astype(dtypes.accumulated(x.dtype))
+        y = getattr(xp, name)(x, axis=axes, keepdims=bool(keepdims), dtype=_accumulated(xp, x))
+        return y.astype(dtypes.accumulated(x.dtype))
 
     return reference
 
 
 def _averaging(xp: Any, x: Any, axes: Any, keepdims: Any) -> Any:
     """xp.mean, which would warn where there is nothing to average; NaN is answer enough."""
-    total = xp.sum(x, axis=axes, keepdims=keepdims, dtype=_accumulated(xp, x))
+    total = xp.sum(x, axis=axes, keepdims=bool(keepdims), dtype=_accumulated(xp, x))
     return (total / math.prod([x.shape[axis] for axis in axes])).astype(dtypes.accumulated(x.dtype))
 
 
@@ -116,14 +114,14 @@ _min = op("min", kind=REDUCE, reference=_by_numpy("min"), cost=no_flops,
           pullback=lambda g, x, axes, y: _where_extreme(g, x, axes, y))  # fmt: skip
 _any = op("any", kind=REDUCE, reference=_by_numpy("any"), pullback=ZERO, cost=no_flops)
 _all = op("all", kind=REDUCE, reference=_by_numpy("all"), pullback=ZERO, cost=no_flops)
-_argmax = op("argmax", kind=REDUCE, reference=lambda xp, x, axis, keepdims: xp.argmax(x, axis=axis, keepdims=keepdims),
+_argmax = op("argmax", kind=REDUCE, reference=lambda xp, x, axis, keepdims: xp.argmax(x, axis=axis, keepdims=bool(keepdims)),
              pullback=ZERO, cost=no_flops)  # fmt: skip
-_argmin = op("argmin", kind=REDUCE, reference=lambda xp, x, axis, keepdims: xp.argmin(x, axis=axis, keepdims=keepdims),
+_argmin = op("argmin", kind=REDUCE, reference=lambda xp, x, axis, keepdims: xp.argmin(x, axis=axis, keepdims=bool(keepdims)),
              pullback=ZERO, cost=no_flops)  # fmt: skip
 
 
 def cells(shape: Shape, axes: Shape) -> int:
-    """How many elements one result of a reduction is made of (1 at least, so that it can divide)."""
+    """Returns the number of elements that one result of a reduction is made of (1 at least, so that it can divide)."""
     n = 1
     for axis in axes:
         n *= shape[axis]
@@ -178,20 +176,18 @@ def _extreme(op: Any, x: Any, axis: Any, keepdims: bool) -> Tensor:
 
 
 def any(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-    """Whether some element over the axes is not zero. Raises ShapeError."""
+    """Returns True where some element over the axes is not zero. Raises ShapeError."""
     x = as_tensor(x)
     return apply(_any, (x,), (normalize_axes("any", axis, x.ndim), keepdims))
 
 
 def all(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-    """Whether no element over the axes is zero. Raises ShapeError."""
+    """Returns True where no element over the axes is zero. Raises ShapeError."""
     x = as_tensor(x)
     return apply(_all, (x,), (normalize_axes("all", axis, x.ndim), keepdims))
 
 
 def _position(op: Any, x: Any, axis: int | None, keepdims: bool) -> Tensor:
-    from .shape import flatten, reshape
-
     x = as_tensor(x)
     flat = axis is None
     source, along = (flatten(x), 0) if flat else (x, normalize_axis(op.name, axis, x.ndim))
@@ -212,7 +208,7 @@ def argmin(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Ten
 
 
 def count_nonzero(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-    """How many elements over the axes are not zero, as int64. Raises ShapeError."""
+    """Counts the elements over the axes that are not zero, as int64. Raises ShapeError."""
     return sum(not_equal(as_tensor(x), 0), axis=axis, keepdims=keepdims)
 
 

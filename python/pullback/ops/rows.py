@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ..autodiff.primitive import apply
+from ..autodiff.batching import pull
+from ..autodiff.primitive import Op, apply
 from ..backends import kernel_for
 from ..errors import DTypeError, ShapeError
 from ..launch.refusal import BadIndex
@@ -20,17 +21,16 @@ from ..tensors import dtypes
 from ..tensors.creation import zeros_like
 from ..tensors.operand import as_tensor, own
 from ..tensors.tensor import Tensor
-from ._examples import normal
 from ._shapes import Shape, ints, normalize_axes
-from .batching import everywhere, normalizing, pull_row_losses, row_losses
-from .cast import in_dtype
+from .by_name import all_on, in_dtype, lifted, reshaped, spread
+from .conversion import same_dtype, settled
+from .declare import normal, op
 from .elementwise import equal, exp, not_equal, rsqrt, square, where
-from .index import one_hot
-from .kinds import OWN, ROWS, op
+from .gather import one_hot
+from .kinds import OWN, ROWS, everywhere, linear
 from .linear import ABSENT
 from .reduce import mean, sum
-from .shape import expand_dims, inverse, permute_dims, reshape, same_dtype, settled
-from .tangents import linear
+from .shape import expand_dims, inverse, permute_dims, reshape
 
 # ---- references, over the last axis; half precision in float32, as in the kernels
 
@@ -203,6 +203,37 @@ def _cross_entropy_cost(logits: Any, labels: Any, ignore_index: int, label_smoot
     return _rows_cost(logits, (4, 0, 1), (2, 2, 2)) if label_smoothing else _rows_cost(logits, (2, 0, 1), (1, 0, 1))
 
 
+# ---- a batch axis
+
+
+def _norm_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
+    """For layer_norm(x, weight, bias, eps), rms_norm(x, weight, eps). Weights of every example come after the norm."""
+    x, affine = xs[0], list(zip(xs[1:], on[1:]))
+    x = x if on[0] else spread(x, size)
+    if not any(on[1:]):
+        return apply(op, (x, *xs[1:]), tuple(params))
+    y = apply(op, (x, *[ABSENT] * len(affine)), tuple(params))
+    for k, (value, each) in enumerate(affine):
+        if value is not ABSENT:
+            value = lifted(value, x.ndim - 1) if each else value
+            y = y * value if k == 0 else y + value
+    return y
+
+
+def _losses_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
+    """For cross_entropy(logits, labels, …): the rows of all examples are rows."""
+    logits, labels = all_on(size, xs, on)
+    y = apply(op, (reshaped(logits, (labels.size, logits.shape[-1])), reshaped(labels, (labels.size,))), tuple(params))
+    return reshaped(y, labels.shape)
+
+
+def _pull_losses_each(rule: Any, size: int, values: Sequence[Any], on: Sequence[bool]) -> Tensor:
+    """For cross_entropy: the rows of all examples are rows."""
+    g, logits, labels = all_on(size, values[:3], on)
+    rows = reshaped(logits, (labels.size, logits.shape[-1]))
+    return reshaped(pull(rule, reshaped(g, (labels.size,)), rows, reshaped(labels, (labels.size,)), *values[3:]), logits.shape)
+
+
 # ---- declarations
 
 
@@ -233,14 +264,14 @@ _log_softmax = op("log_softmax", kind=ROWS, reference=_log_softmax_reference, ta
                   fused=_fused("log_softmax"), cost=_cost((3, 0, 1), (-1, 0, 1)), example=normal((4, 5)))  # fmt: skip
 _logsumexp = op("logsumexp", kind=ROWS, reference=_logsumexp_reference, takes="float", pullback=_logsumexp_pullback,
                 fused=_fused("logsumexp"), cost=_cost((2, 0, 1), (0, 0, 1)), example=normal((4, 5)))  # fmt: skip
-_layer_norm = op("layer_norm", kind=OWN, batch=normalizing, reference=_layer_norm_reference, inputs=3, joint=True, takes="float",
+_layer_norm = op("layer_norm", kind=OWN, batch=_norm_each, reference=_layer_norm_reference, inputs=3, joint=True, takes="float",
                  pullback=_layer_norm_pullback, fused=_fused("layer_norm", True), cost=_layer_norm_cost,
                  example=normal((4, 5), (5,), (5,), params=(1e-5,)))  # fmt: skip
-_rms_norm = op("rms_norm", kind=OWN, batch=normalizing, reference=_rms_norm_reference, inputs=2, joint=True, takes="float",
+_rms_norm = op("rms_norm", kind=OWN, batch=_norm_each, reference=_rms_norm_reference, inputs=2, joint=True, takes="float",
                pullback=_rms_norm_pullback, fused=_fused("rms_norm", True), cost=_rms_norm_cost,
                example=normal((4, 5), (5,), params=(1e-6,)))  # fmt: skip
-_cross_entropy = op("cross_entropy", kind=OWN, batch=row_losses, reference=_cross_entropy_reference, inputs=2, takes="float",
-                    pull=pull_row_losses, pullback=(_cross_entropy_pullback, None), fused=(_fused("cross_entropy"), None),
+_cross_entropy = op("cross_entropy", kind=OWN, batch=_losses_each, reference=_cross_entropy_reference, inputs=2, takes="float",
+                    pull=_pull_losses_each, pullback=(_cross_entropy_pullback, None), fused=(_fused("cross_entropy"), None),
                     cost=_cross_entropy_cost, example=_cross_entropy_example)  # fmt: skip
 
 _divide_by_count = op("divide_by_count", kind=OWN, batch=everywhere, tangent=linear, reference=_divide_by_count_reference, inputs=2,

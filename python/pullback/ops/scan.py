@@ -5,16 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from ..autodiff.primitive import apply
+from ..autodiff.tape import Tape
 from ..errors import ShapeError
 from ..tensors import dtypes
+from ..tensors.creation import full, ones
 from ..tensors.operand import as_tensor, own
 from ..tensors.tensor import Tensor
-from ._examples import normal
 from ._shapes import length, normalize_axis
-from .batching import along_axes
-from .cast import in_dtype
-from .kinds import LINEAR, OWN, op
-from .shape import SLICE, concat, settled, view
+from .by_name import in_dtype, view
+from .conversion import settled
+from .declare import normal, op
+from .kinds import LINEAR, OWN, along_axes
+from .movement import concat
+from .shape import SLICE
 
 # ---- ops: (x, axis, reverse)
 
@@ -48,9 +51,7 @@ _cumulative_prod = op(
 
 def _product_scan_pullback(g: Tensor, x: Tensor, axis: int, reverse: bool) -> Tensor:
     """Exact where elements are zero: the gradient of the same product written as log2(n) differentiable doublings."""
-    from ..autodiff.tape import GradientTape
-
-    with GradientTape(watch_parameters=False) as tape:
+    with Tape(watch_parameters=False) as tape:
         tape.watch(x)
         y = _doubling_product(x, axis, reverse)
     return tape.gradient(y, x, output_gradients=g)
@@ -58,8 +59,6 @@ def _product_scan_pullback(g: Tensor, x: Tensor, axis: int, reverse: bool) -> Te
 
 def _doubling_product(x: Tensor, axis: int, reverse: bool) -> Tensor:
     """Hillis & Steele's scan: after step k every element holds the product of its 2^k predecessors."""
-    from ..tensors.creation import ones
-
     n, step = x.shape[axis], 1
     lead = (slice(None),) * axis
     y = x * 1.0
@@ -73,8 +72,6 @@ def _doubling_product(x: Tensor, axis: int, reverse: bool) -> Tensor:
 
 def product_of_others(rows: Tensor) -> Tensor:
     """For each element of a row the product of all others: those before it times those after it."""
-    from ..tensors.creation import ones
-
     n = rows.shape[-1]
     one = ones((*rows.shape[:-1], 1), dtype=rows.dtype, device=rows.device)
     axis = rows.ndim - 1
@@ -87,8 +84,6 @@ def product_of_others(rows: Tensor) -> Tensor:
 
 
 def _scan(op: Any, first: float, x: Any, axis: int | None, dtype: Any, include_initial: bool) -> Tensor:
-    from ..tensors.creation import full
-
     x = as_tensor(x) if dtype is None else in_dtype(x, dtype)
     if axis is None:
         if x.ndim != 1:

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ..autodiff.batching import Batched, over_all
-from ..autodiff.primitive import OPS, apply
+from ..autodiff.primitive import Op, apply
 from ..errors import DTypeError, ShapeError
 from ..launch import capturing
 from ..tensors import devices, dtypes
 from ..tensors.creation import ones
 from ..tensors.operand import as_tensor, over
 from ..tensors.tensor import Tensor
-from ._examples import distinct, normal
-from ._scatter import at
 from ._shapes import length
-from .batching import by_segment
-from .cast import in_dtype
+from .by_name import all_on, in_dtype, reshaped
+from .conversion import constant
+from .declare import distinct, no_flops, normal, op
 from .elementwise import equal, exp, isfinite, log, maximum, where
-from .kinds import OWN, no_flops, op
-from .shape import constant, reshape
-from .tangents import linear
+from .gather import at, gathered, numbered
+from .kinds import OWN, linear
+from .shape import flatten, moveaxis, reshape
 
 # ---- ops: (data, ids, num_segments); ids is a checked integer array
 
@@ -45,20 +45,32 @@ def highest(dtype: Any) -> Any:
     return True if dtype.kind == "b" else np.iinfo(dtype).max if dtype.kind in "iu" else np.inf
 
 
-_sum = op("segment_sum", example=normal((5, 2), np.array([0, 2, 0, 3, 2]), params=(4,)), inputs=2, batch=by_segment, tangent=linear,
-          kind=OWN, reference=_reference("add", lambda dtype: 0), pullback=(lambda g, ids: _of_segments(g, ids), None),
+def _segments_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
+    """For segment_<how>(data, ids, num_segments)."""
+    (data, ids), (count,) = xs, params
+    if not on[1]:
+        return moveaxis(apply(op, (moveaxis(data, 0, 1), ids), (count,)), 1, 0)
+    data = all_on(size, xs, on)[0]
+    rows = reshaped(data, (size * data.shape[1], *data.shape[2:]))
+    y = apply(op, (rows, flatten(numbered(ids, count))), (size * count,))
+    return reshaped(y, (size, count, *y.shape[1:]))
+
+
+_sum = op("segment_sum", example=normal((5, 2), np.array([0, 2, 0, 3, 2]), params=(4,)), inputs=2, kind=OWN,
+          batch=_segments_each, tangent=linear,
+          reference=_reference("add", lambda dtype: 0), pullback=(lambda g, ids: _of_segments(g, ids), None),
           cost=lambda data, ids, num_segments, y: {"adds": data.size})  # fmt: skip
-_max = op("segment_max", example=distinct((5, 2), np.array([0, 2, 0, 1, 2]), params=(3,)), inputs=2, batch=by_segment,
+_max = op("segment_max", example=distinct((5, 2), np.array([0, 2, 0, 1, 2]), params=(3,)), inputs=2, batch=_segments_each,
           kind=OWN, reference=_reference("maximum", lowest), cost=no_flops,
           pullback=(lambda g, data, ids, num_segments, y: _extreme_pullback(g, data, ids, num_segments, y), None))  # fmt: skip
-_min = op("segment_min", example=distinct((5, 2), np.array([0, 2, 0, 1, 2]), params=(3,)), inputs=2, batch=by_segment,
+_min = op("segment_min", example=distinct((5, 2), np.array([0, 2, 0, 1, 2]), params=(3,)), inputs=2, batch=_segments_each,
           kind=OWN, reference=_reference("minimum", highest), cost=no_flops,
           pullback=(lambda g, data, ids, num_segments, y: _extreme_pullback(g, data, ids, num_segments, y), None))  # fmt: skip
 
 
 def _of_segments(x: Tensor, ids: Tensor) -> Tensor:
     """The row of its segment, for each id."""
-    return apply(OPS["take"], (x, ids), (0,))
+    return gathered(x, ids, 0)
 
 
 def _extreme_pullback(g: Tensor, data: Tensor, ids: Tensor, num_segments: int, y: Tensor) -> Tensor:

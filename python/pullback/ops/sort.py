@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..autodiff.primitive import ZERO, apply
+from ..autodiff.primitive import ZERO, Op, apply
 from ..errors import ShapeError
 from ..launch import door
 from ..tensors import devices
 from ..tensors.dtypes import promote
 from ..tensors.operand import as_tensor
 from ..tensors.tensor import Tensor
-from ._examples import distinct
 from ._shapes import length, normalize_axis
-from .batching import along_axes, searching
-from .cast import in_dtype
-from .index import take, take_along_axis
-from .kinds import OWN, no_flops, op
+from .by_name import in_dtype, reshaped, spread
+from .declare import distinct, no_flops, op
+from .elementwise import less, less_equal
+from .gather import along_axis_add, take, take_along_axis
+from .kinds import OWN, along_axes
+from .reduce import sum
+from .shape import expand_dims
 
 
 def _order(xp: Any, x: Any, axis: int, descending: bool, stable: bool) -> Any:
@@ -49,8 +52,19 @@ _topk_indices = op(
 )  # fmt: skip
 
 
+def _search_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
+    """For searchsorted(x1, x2, right): the elements of x1 that are before each of x2, counted where x1 is many."""
+    x1, x2 = xs
+    if not on[0]:
+        return apply(op, (x1, x2), tuple(params))
+    x2 = x2 if on[1] else spread(x2, size)
+    table = reshaped(x1, (size, *(1,) * (x2.ndim - 1), x1.shape[1]))
+    before = (less_equal if params[0] else less)(table, expand_dims(x2, axis=-1))
+    return sum(before, axis=-1)
+
+
 _searchsorted = op("searchsorted", example=lambda rng, dtype: _searched(rng, dtype),
-                   kind=OWN, inputs=2, pullback=ZERO, cost=no_flops, batch=searching,
+                   kind=OWN, inputs=2, pullback=ZERO, cost=no_flops, batch=_search_each,
                    reference=lambda xp, x1, x2, right: xp.searchsorted(x1, x2, "right" if right else "left"))  # fmt: skip
 
 
@@ -61,10 +75,8 @@ def _searched(rng: Any, dtype: Any) -> Any:
 
 def _unsorted(g: Tensor, x: Tensor, axis: int, descending: bool, stable: bool) -> Tensor:
     """The cotangents back where the elements came from."""
-    from .index import ALONG_ADD
-
     order = apply(_argsort, (x,), (axis, descending, stable))
-    return apply(ALONG_ADD, (g, order), (x.shape, axis))
+    return along_axis_add(g, order, x.shape, axis)
 
 
 def sort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
@@ -95,7 +107,7 @@ def topk(x: Any, k: int, /, *, axis: int = -1, largest: bool = True) -> TopK:
 
 
 def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None) -> Tensor:
-    """Where in the sorted vector x1 each element of x2 belongs, as int64: before (left) or after (right) equal ones.
+    """Returns the place of each element of x2 in the sorted vector x1, as int64: before (left) or after (right) equal ones.
 
     `sorter` holds the indices that sort x1 where it is not in order itself. Raises ShapeError.
     """
@@ -133,10 +145,10 @@ def unique_all(x: Any, /) -> Unique:
     x = as_tensor(x)
     xp = devices.array_module(x.device)
     with devices.working(x.device):
-        values, first, inverse, counts = door.through(
+        values, first, inverse, counts = door.run_counted(
             "unique",
             lambda: xp.unique(x.array, return_index=True, return_inverse=True, return_counts=True, equal_nan=False),
-            lambda found: door.moved(*found, of=x.array),
+            lambda found: door.copy_cost(*found, of=x.array),
         )
     return Unique(Tensor(values), Tensor(first), Tensor(inverse.reshape(x.shape)), Tensor(counts))
 

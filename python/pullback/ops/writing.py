@@ -7,13 +7,15 @@ from typing import Any
 import numpy as np
 
 from ..autodiff.listeners import listeners
-from ..autodiff.primitive import OPS
 from ..backends import kernels_on
-from ..errors import TapeError
+from ..errors import ShapeError, TapeError
 from ..launch import capturing, door
 from ..launch.refusal import Refused
 from ..tensors import devices
-from ..tensors.tensor import Parameter, Tensor
+from ..tensors.creation import asarray
+from ..tensors.parameter import Parameter
+from ..tensors.tensor import Tensor
+from .conversion import COPY
 
 
 def write(target: Any, value: Any, *, shares: bool = False) -> None:
@@ -33,10 +35,24 @@ def write(target: Any, value: Any, *, shares: bool = False) -> None:
         except Refused:
             pass
     capturing.refuse_opaque("writing to memory without a native kernel", "Keep the Parameter contiguous, and on one device.")
-    door.in_place("assign", lambda: devices.write(target, value), lambda _: door.moved(target, of=value))
+    door.in_place("assign", lambda: devices.write(target, value), lambda _: door.copy_cost(target, of=value))
 
 
-def refuse_watched(p: Parameter, value: Any) -> None:
+def assign(p: Parameter, value: Any) -> Parameter:
+    """Sets the value of a Parameter in place, as `p.assign(value)` says."""
+    _refuse_watched(p, value)
+    source = value.array if isinstance(value, Tensor) else asarray(value).array
+    if source.shape != p.shape:
+        raise ShapeError(
+            f"assign: {p.label()} has shape {p.shape}, the value {source.shape}. Give it the same shape "
+            f"(pb.broadcast_to says so explicitly)."
+        )
+    write(p.array, devices.move(source, p.device), shares=getattr(value, "storage", None) is p.storage)
+    p.storage.changed()
+    return p
+
+
+def _refuse_watched(p: Parameter, value: Any) -> None:
     """Raises TapeError if a tape or a jvp of this thread follows the value that is to be written into the Parameter."""
     if isinstance(value, Tensor) and any([x.knows(value) for x in listeners.stack if hasattr(x, "knows")]):
         raise TapeError(
@@ -49,6 +65,6 @@ def refuse_watched(p: Parameter, value: Any) -> None:
 def _copied(value: Any) -> Any:
     """A copy that a replay makes, too, where there is a kernel."""
     try:
-        return OPS["copy"].kernel(value)
+        return COPY.kernel(value)
     except Refused:
         return devices.copied(value)

@@ -8,7 +8,7 @@ from typing import Any
 from ..backends import kernels_on
 from ..launch import door
 from ..tensors import devices, dtypes
-from ..tensors.tensor import Parameter
+from ..tensors.parameter import Parameter
 
 ALIGN_BYTES = 256  # every tensor of an arena begins at a multiple: whole cache lines on a CPU, whole packs on a GPU
 

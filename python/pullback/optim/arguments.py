@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from ..errors import DeviceError, DTypeError, PullbackError, ShapeError
 from ..tensors import dtypes
-from ..tensors.tensor import Parameter, Tensor
+from ..tensors.parameter import Parameter
+from ..tensors.tensor import Tensor
 from ..tree import flatten, in_order, shown, structure, with_nones
 
 

@@ -9,17 +9,18 @@ from typing import Any, Final
 import numpy as np
 
 from ..autodiff.error_text import IF_MEANT, MINIMIZE_IF_MEANT
-from ..autodiff.tape import GradientTape
+from ..autodiff.tape import Tape
 from ..backends import kernels_on
 from ..errors import DeviceError, DTypeError, PullbackError, ShapeError, UnconnectedError
 from ..launch import capturing, door
 from ..launch.refusal import Refused
-from ..ops.shape import copy as snapshot
+from ..ops.conversion import copy as snapshot
 from ..ops.writing import write
 from ..tensors import devices, dtypes
 from ..tensors.creation import asarray
 from ..tensors.operand import as_tensor
-from ..tensors.tensor import Parameter, Tensor
+from ..tensors.parameter import Parameter
+from ..tensors.tensor import Tensor
 from . import arena, control as c, reference
 from .arguments import Form, names, trainable
 from .schedules import Schedule, as_schedule
@@ -221,7 +222,7 @@ class Optimizer:
                 f"record. Write opt.minimize(lambda: nn.mse(net(x), y)); or compute the loss inside `with pb.GradientTape() as "
                 f"tape:` and call opt.step(tape.gradient(loss, opt.parameters))."
             )
-        with GradientTape() as tape:
+        with Tape() as tape:
             loss = loss_fn(*args)
         try:
             gradients = tape.gradient(loss, self.parameters)
@@ -250,7 +251,7 @@ class Optimizer:
                 control = self._copied_control() if preview else self._control
                 self._run(arrays, control, outputs, preview)
                 if not preview:
-                    capturing.count(self, "_steps")
+                    capturing.increment(self, "_steps")
             finally:
                 door.enter(before)
         finally:  # once more, in case that Ctrl-C has ended this

@@ -139,6 +139,6 @@ class Lion(Optimizer):
 
 
 # Derived, so that a rule is named once. (A type checker takes all public names that are defined here, which are the same.)
-__all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = [
     name for name, value in globals().items() if isinstance(value, type) and value.__module__ == __name__
 ]

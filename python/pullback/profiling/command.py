@@ -53,7 +53,7 @@ def profile(
     all the same. Raises NoProgramError, and PullbackError for a path that cannot be written and for what verify cannot do.
     """
     if asked := config.counting():
-        return _counted(program, asked[1])
+        return _counted(program, Path(asked[1]))
     for path in files.values():
         if not Path(path).absolute().parent.is_dir():
             raise PullbackError(f'profile: "{path}" cannot be written: its folder does not exist. Make it first.')

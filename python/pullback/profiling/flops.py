@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..autodiff.kept import Kept, Listening
-from ..autodiff.tape import GradientTape
+from ..autodiff.tape import Tape
 from ..errors import PullbackError
 from ..launch import capturing
-from ..tensors import dtypes, views
+from ..tensors import devices, dtypes, views
 from ..tensors.creation import asarray, ones_like
-from ..tensors.tensor import Parameter, Tensor
+from ..tensors.parameter import Parameter
+from ..tensors.tensor import Tensor
 from ..tree import flatten
 from .session import Profile
 
@@ -38,7 +39,7 @@ def flops(f: Callable[..., Any], *args: Any, argnums: int | Sequence[int] = (), 
     if prof.backward.launches:
         return prof
     with _Shapes(), Profile(detail="count", dry=True) as prof:
-        with _Used() as used, GradientTape() as tape:
+        with _Used() as used, Tape() as tape:
             for n in places:
                 tape.watch(given[n])
             outputs = [y for y in flatten(f(*given, **options))[0] if isinstance(y, Tensor) and dtypes.is_float(y.dtype)]
@@ -60,7 +61,7 @@ class _Used(Listening):
             if isinstance(x, Parameter) and not any([x is p for p in self.parameters]):
                 self.parameters.append(x)
 
-    def cut(self, x: Tensor, how: str) -> None:
+    def on_escape(self, x: Tensor, how: str) -> None:
         """A value left, which is none of its business."""
 
 
@@ -78,7 +79,7 @@ class _Shapes(Kept):
         """There are no values to read."""
         return PullbackError(f"flops: {what} at {line}: here are shapes only, and no values. {instead}")
 
-    def counts(self, owner: Any, name: str) -> None:
+    def increments(self, owner: Any, name: str) -> None:
         """The count goes back at the end."""
         self._counts.append((owner, name, getattr(owner, name) - 1))
 
@@ -90,8 +91,6 @@ class _Shapes(Kept):
 
     def random_state(self, generator: Any, state: dict[str, int], device: str) -> Any:
         """Some memory for a state; the generator goes back at the end."""
-        from ..tensors import devices
-
         self._generators.setdefault(generator, state)
         with devices.working(device):
             return devices.array_module(device).zeros(2, "uint64")

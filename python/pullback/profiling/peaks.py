@@ -17,10 +17,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from .. import config
+from .. import amp, config
 from ..backends import native
 from ..errors import PullbackError
+from ..replays.capture import capture
 from ..tensors import devices, gpu
+from ..tensors.creation import ones, zeros
+from ..tensors.parameter import Parameter
+from ..tensors.tensor import Tensor
 
 ROUNDS: Final = 5  # of which the median counts
 SECONDS: Final = 0.02  # of a round
@@ -71,7 +75,7 @@ def peaks(device: str | None = None, *, again: bool = False) -> Peaks:
     if place != "cpu" and gpu.need().simulated:
         raise PullbackError(f'peaks: "{place}" is simulated here, and its times mean nothing. Use a real GPU, or "cpu".')
     key = _key(place)
-    path = config.cache_dir() / f"peaks-{re.sub('[^a-z0-9.]+', '-', ' '.join(map(str, key.values())).lower())}.json"
+    path = Path(config.cache_dir()) / f"peaks-{re.sub('[^a-z0-9.]+', '-', ' '.join(map(str, key.values())).lower())}.json"
     found = None if again else _read(path, key)
     if found is None:
         # Not in this thread, where a profile, a tape or a recording may be listening.
@@ -145,9 +149,6 @@ def _measure(device: str, key: dict[str, Any]) -> Peaks:
 
 def _product(dtype: str, n: int, finish: Callable[[], None]) -> float:
     """FLOP/s of n × n by n × n."""
-    from .. import amp
-    from ..tensors.creation import ones
-
     a = ones((n, n), dtype="float32" if dtype == "tf32" else dtype)
     with amp.autocast("tf32" if dtype == "tf32" else "float32"):
         return 2 * n**3 / _median_seconds(lambda: a @ a, finish)
@@ -155,10 +156,6 @@ def _product(dtype: str, n: int, finish: Callable[[], None]) -> float:
 
 def _chain(finish: Callable[[], None]) -> float:
     """FLOP/s of y * x + y again and again, on blocks that stay in the first cache."""
-    from ..replays.capture import capture
-    from ..tensors.creation import ones
-    from ..tensors.tensor import Tensor
-
     def multiply_and_add(x: Tensor, y: Tensor) -> Tensor:
         z = y
         for _ in range(CHAIN):
@@ -173,16 +170,11 @@ def _chain(finish: Callable[[], None]) -> float:
 
 def _copy(finish: Callable[[], None]) -> float:
     """Bytes per second, read and written."""
-    from ..tensors.creation import ones, zeros
-    from ..tensors.tensor import Parameter
-
     source, target = ones(LARGE), Parameter(zeros(LARGE))
     return 2 * source.nbytes / _median_seconds(lambda: target.assign(source), finish)
 
 
 def _launch(finish: Callable[[], None]) -> float:
-    from ..tensors.creation import ones
-
     x = ones(1)
     return _median_seconds(lambda: x + x, finish)
 

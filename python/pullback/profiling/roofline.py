@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 COLUMNS: Final = ("kernel", "launches", "FLOP/B", "FLOP/s", "B/s", "time", "bound", "roof")
 
 
-class Reached(NamedTuple):
+class KernelRates(NamedTuple):
     """What the launches of one kernel in one dtype did together.
 
     Attributes:
@@ -50,7 +50,7 @@ class Reached(NamedTuple):
 class Roofline:
     """What roofline found; printed, a table. `rows`: the kernels, those that took longest first. `peaks`: of the device."""
 
-    rows: list[Reached]
+    rows: list[KernelRates]
     peaks: Peaks
 
     def __str__(self) -> str:
@@ -79,7 +79,7 @@ class Roofline:
         return Group(grid(COLUMNS, cells), Text(), *[Text(fact) for fact in facts])
 
 
-def _cells(name: str, row: Reached) -> tuple[str, ...]:
+def _cells(name: str, row: KernelRates) -> tuple[str, ...]:
     return (
         name, str(row.launches), three_digits(row.intensity), quantity(row.flops_per_second), quantity(row.bytes_per_second),
         duration(row.seconds), row.bound, f"{row.share:.0%}",
@@ -101,18 +101,18 @@ def roofline(prof: Profile, *, device: str | None = None, best: Peaks | None = N
     for row in prof.rows:
         groups.setdefault((row.kernel, row.dtype), []).append(row.figures)
     best = best or peaks(device)
-    rows = [_reached(kernel, dtype, figures, best) for (kernel, dtype), figures in groups.items()]
+    rows = [_rates(kernel, dtype, figures, best) for (kernel, dtype), figures in groups.items()]
     return Roofline(sorted(rows, key=lambda row: -row.seconds), best)
 
 
-def _reached(kernel: str, dtype: str, parts: Iterable[Figures], best: Peaks) -> Reached:
+def _rates(kernel: str, dtype: str, parts: Iterable[Figures], best: Peaks) -> KernelRates:
     f = total(parts)
     computing = f.matmul_flops / best.rate(dtype) + (f.flops - f.matmul_flops) / best.elementwise
     moving = f.bytes / best.bytes_per_second
     at_peaks = max(computing, moving)
     bound = "launch" if at_peaks < f.launches * best.launch_seconds else "compute" if computing > moving else "memory"
     rate = lambda amount: amount / f.seconds if f.seconds else 0.0
-    return Reached(
+    return KernelRates(
         kernel, dtype, f.launches, f.flops, f.special_ops, f.bytes, f.seconds,
         intensity=f.flops / f.bytes if f.bytes else math.inf if f.flops else 0.0,
         flops_per_second=rate(f.flops), bytes_per_second=rate(f.bytes), bound=bound, share=rate(at_peaks),

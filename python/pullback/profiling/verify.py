@@ -23,12 +23,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from .. import config
+from .. import amp, config
 from ..backends import native
 from ..errors import PullbackError
 from ..launch import door
 from ..launch.door import Launch
 from ..tensors import devices, gpu
+from ..tensors.creation import ones
 from . import ncu
 from .figures import Figures
 from .ncu import Counters, NoCountersError
@@ -140,7 +141,7 @@ def verify(step: Callable[[], Any] | None) -> Verification:
     _calls += 1
     if asked := config.counting():
         if asked[0] == _calls:
-            count(step, asked[1])
+            count(step, Path(asked[1]))
             raise SystemExit(0)
         step()
         return Verification([], {})
@@ -180,8 +181,6 @@ def verified(prof: Profile, command: Sequence[str], number: int) -> Verification
 
 def count(step: Callable[[], Any], path: Path) -> None:
     """Runs products of known size and then the step between marks, and writes their ledger to the file."""
-    from ..tensors.creation import ones
-
     square = lambda dtype: ones((KNOWN_SIZE, KNOWN_SIZE), dtype="float32" if dtype == "tf32" else dtype, device="cuda")
     factors = {dtype: square(dtype) for dtype in TENSOR_DTYPES}
     cuda = gpu.need().xp.cuda
@@ -204,8 +203,6 @@ def count(step: Callable[[], Any], path: Path) -> None:
 
 def _known_product(marked: Marked, dtype: str, factor: Any) -> tuple[int, int]:
     """The calls that one product makes: the first, and the one after the last."""
-    from .. import amp
-
     first = marked.mark()
     with amp.autocast("tf32" if dtype == "tf32" else "float32"):
         _ = factor @ factor

@@ -14,12 +14,14 @@ from ..backends import kernels_on, why_not
 from ..errors import CaptureError, PullbackError, ShapeError
 from ..launch import capturing
 from ..launch.refusal import Refused
-from ..ops.shape import concat, expand_dims
+from ..ops.movement import concat
+from ..ops.shape import expand_dims
 from ..tensors import devices
 from ..tensors.operand import own
 from ..tensors.precision import made_of
 from ..tensors.tensor import Tensor
 from ..tree import flatten, unflatten
+from .plan_report import Explanation
 from .recording import FUSIONS, Recording
 from .replay import Replay
 from .signature import apart, as_leaf, dense, difference, refuse_listeners, signature
@@ -229,8 +231,6 @@ class Captured:
 
     def explain(self) -> Any:
         """The plan of the last used recording: each kernel, what was fused into it, and why not more. Prints as a table."""
-        from .plan_report import Explanation
-
         if self._loaded is not None and not self._replays:
             return self._loaded[1].explain()
         found = self._replays.get(self._last)

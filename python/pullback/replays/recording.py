@@ -12,11 +12,12 @@ from ..backends import native
 from ..errors import CaptureError
 from ..launch import capturing, door
 from ..launch.refusal import Refused
-from ..ops.shape import copy
+from ..ops.conversion import copy
 from ..tensors import devices, gpu, views
-from ..tensors.tensor import Parameter, Tensor
+from ..tensors.parameter import Parameter
+from ..tensors.tensor import Tensor
 from ..tree import flatten, unflatten
-from .replay import Beside, Output, Replay, Stream
+from .replay import DrawnGenerator, Output, Replay, SideEffects
 
 FUSIONS: Final = {"none": 0, "exact": 2, "fast": 3}  # by their numbers in csrc/launch/plan.h
 
@@ -33,18 +34,18 @@ class Recording(Kept):
 
     def __init__(self, kernels: Any, device: str, inputs: Sequence[Any]) -> None:
         self._kernels, self._device, self._inputs = kernels, device, inputs
-        self._counts: list[tuple[Any, str, int]] = []
+        self._increments: list[tuple[Any, str, int]] = []
         self._guards: dict[int, tuple[Any, Callable[[], bool]]] = {}
         self._lasting: list[Callable[[], bool]] = []
-        self._streams: dict[Any, Stream] = {}
+        self._generators: dict[Any, DrawnGenerator] = {}
 
     def refusal(self, what: str, line: str, instead: str) -> Exception:
         """What none could repeat."""
         return CaptureError(f"{what} inside a captured function, at {line}: a replay could not repeat it. {instead}")
 
-    def counts(self, owner: Any, name: str) -> None:
+    def increments(self, owner: Any, name: str) -> None:
         """Every replay adds one to this attribute after the launches before this."""
-        self._counts.append((owner, name, self._kernels.plan_length()))
+        self._increments.append((owner, name, self._kernels.plan_length()))
 
     def guard(self, key: Any, holds: Callable[[], bool]) -> None:
         """The recording is good as long as holds()."""
@@ -58,13 +59,13 @@ class Recording(Kept):
 
     def random_state(self, generator: Any, state: dict[str, int], device: str) -> Any:
         """The state of a draw: so many calls after the first one of the run."""
-        stream = self._streams.get(generator)
-        if stream is None:
+        drawn = self._generators.get(generator)
+        if drawn is None:
             memory = devices.move(np.array([state["seed"], state["serial"]], np.uint64), device)
-            stream = self._streams[generator] = Stream(generator, memory, state)
-        offset = state["serial"] - stream.first
-        stream.draws.append((self._kernels.plan_length(), offset))
-        return self._kernels.random_state(stream.memory, offset)
+            drawn = self._generators[generator] = DrawnGenerator(generator, memory, state)
+        offset = state["serial"] - drawn.first
+        drawn.draws.append((self._kernels.plan_length(), offset))
+        return self._kernels.random_state(drawn.memory, offset)
 
     def __enter__(self) -> Recording:
         """Launches of this thread are recorded inside; those of another device are refused."""
@@ -98,16 +99,16 @@ class Recording(Kept):
         made: dict[int, Any] = {}  # result arrays by their block
         found = [self._output(x, given, made, stacked) for x in leaves]
         values = [Tensor(made[y.place]) if y.kind == "result" else x for x, y in zip(leaves, found)]
-        for stream in self._streams.values():
-            stream.count = stream.generator.state_dict()["serial"] - stream.first
-            self._kernels.advance_state(stream.memory, stream.count)
-            stream.at = (stream.at[0], stream.at[1] + stream.count)
+        for drawn in self._generators.values():
+            drawn.count = drawn.generator.state_dict()["serial"] - drawn.first
+            self._kernels.advance_state(drawn.memory, drawn.count)
+            drawn.at = (drawn.at[0], drawn.at[1] + drawn.count)
         numbers = {block: i for i, block in enumerate(made)}
         plan = self._kernels.plan_end(list(made.values()), FUSIONS[fusion])
         places = [x._replace(place=numbers[x.place]) if x.kind == "result" else x for x in found]
-        streams, guards = list(self._streams.values()), list(self._guards.values())
-        beside = Beside(self._counts, streams, guards, self._lasting)
-        return Replay(self._kernels, plan, beside, places, spec), unflatten(spec, values)
+        generators, guards = list(self._generators.values()), list(self._guards.values())
+        effects = SideEffects(self._increments, generators, guards, self._lasting)
+        return Replay(self._kernels, plan, effects, places, spec), unflatten(spec, values)
 
     def _output(self, x: Any, given: Sequence[Any], made: dict[int, Any], stacked: bool) -> Output:
         """What a replay returns in the place of a leaf. Anything but a whole array of the recording is copied into one."""

@@ -1,4 +1,4 @@
-"""A recorded run, to be run again: one native call, and what Python has to do beside it."""
+"""Replays of a recorded run: one native call, and the side effects that Python repeats around it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Output(NamedTuple):
     value: Any
 
 
-class Stream:
+class DrawnGenerator:
     """A random generator that the function drew from.
 
     Attributes:
@@ -64,35 +64,35 @@ class Stream:
         self.generator.load_state_dict({"seed": seed, "serial": serial + self.count * steps + drawn})
 
 
-class Beside(NamedTuple):
-    """What a replay does beside its launches, and what it relies on.
+class SideEffects(NamedTuple):
+    """What a replay does in addition to its launches, and the conditions under which it is valid.
 
     Attributes:
-        counts: (object, name of an attribute to add one to, how many launches were recorded before that).
-        streams: random generators that move on.
+        increments: (object, name of an attribute to add one to, how many launches were recorded before that).
+        generators: random generators that move on.
         guards: (an object to keep, a function that tells whether the recording holds).
         lasting: those of these functions that are false for ever once they are.
     """
 
-    counts: Sequence[tuple[Any, str, int]]
-    streams: Sequence[Stream]
+    increments: Sequence[tuple[Any, str, int]]
+    generators: Sequence[DrawnGenerator]
     guards: Sequence[tuple[Any, Callable[[], bool]]]
     lasting: Sequence[Callable[[], bool]]
 
 
 class Replay:
-    """A plan, and what a replay does beside it: versions and counts go on, random streams too.
+    """A plan with its side effects: each replay moves versions, counts and random generators on.
 
     Attributes:
         runs: how often it was replayed.
     """
 
-    def __init__(self, kernels: Any, plan: Any, beside: Beside, outputs: Sequence[Output], spec: Any) -> None:
+    def __init__(self, kernels: Any, plan: Any, effects: SideEffects, outputs: Sequence[Output], spec: Any) -> None:
         self.plan, self.runs = plan, 0
         self._kernels, self._run = kernels, kernels.plan_run
-        self._beside, self._streams, self._counts = beside, beside.streams, list(beside.counts)
-        self._storages = list({id(owner): owner for owner, _, _ in beside.counts if isinstance(owner, Storage)}.values())
-        self._guards = [holds for _, holds in beside.guards]
+        self._effects, self._generators, self._increments = effects, effects.generators, list(effects.increments)
+        self._storages = list({id(owner): owner for owner, _, _ in effects.increments if isinstance(owner, Storage)}.values())
+        self._guards = [holds for _, holds in effects.guards]
         self._outputs, self._spec = outputs, spec
         self._changes = capturing.changes
         self._single = spec is None and len(outputs) == 1 and outputs[0].kind == "result"
@@ -103,18 +103,18 @@ class Replay:
 
     def fresh(self) -> bool:
         """Whether it may hold again: no Parameter has moved since, and no view that it reads is stale."""
-        return self._changes == capturing.changes and all([holds() for holds in self._beside.lasting])
+        return self._changes == capturing.changes and all([holds() for holds in self._effects.lasting])
 
     def run(self, inputs: Sequence[Any], leaves: Sequence[Any], steps: int = 0) -> Any:
         """The function's value for these inputs, tensors or arrays of what was recorded. With steps, they have a leading axis of so
         many. Raises Refused, and does nothing, where they are not of the shapes, dtypes and layouts that were recorded.
         """
-        for stream in self._streams:
-            stream.before()
+        for drawn in self._generators:
+            drawn.before()
         try:
-            results = self._run(self.plan, inputs, steps, self._counts)
-            for stream in self._streams:
-                stream.after(steps or 1)
+            results = self._run(self.plan, inputs, steps, self._increments)
+            for drawn in self._generators:
+                drawn.after(steps or 1)
         except Refused:
             raise
         except BaseException as error:
@@ -137,11 +137,11 @@ class Replay:
     def _after_error(self, error: BaseException) -> None:
         """What was drawn before the error is accounted for, as it would be without capture. The plan has done its counts."""
         whole, launches, name = self._kernels.plan_done(self.plan)
-        for owner, _, place in self._counts:
+        for owner, _, place in self._increments:
             if isinstance(owner, Storage) and (whole or place < launches):
                 owner.age()
-        for stream in self._streams:
-            stream.after_error(whole, launches)
+        for drawn in self._generators:
+            drawn.after_error(whole, launches)
         if isinstance(error, BadIndex):
             where, index, length, _ = error.args
             raise IndexError(

@@ -14,7 +14,8 @@ from ..autodiff.listeners import listeners
 from ..errors import CaptureError
 from ..tensors import devices
 from ..tensors.creation import asarray
-from ..tensors.tensor import Parameter, Tensor
+from ..tensors.parameter import Parameter
+from ..tensors.tensor import Tensor
 from ..tensors.views import OutsideView, StaleView
 
 

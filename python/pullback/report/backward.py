@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from ..autodiff import error_text as explain
+from ..autodiff import error_text
 from ..autodiff.backward import Sums, pull_jointly, total
+from ..autodiff.batching import pull
 from ..autodiff.listeners import listeners
-from ..autodiff.primitive import Op
-from ..autodiff.tape import GradientTape, Node
+from ..autodiff.node import Node, named
+from ..autodiff.tape import Tape
 from ..errors import PullbackError
 from ..launch import door
-from ..launch.refusal import Refused
-from ..ops import accumulate
-from ..ops.shape import concat, same_dtype
+from ..ops.by_name import unbroadcast
+from ..ops.conversion import same_dtype
+from ..ops.movement import concat
 from ..tensors.tensor import Tensor
 from ..transforms.calls import Cotangents, Output
 
@@ -30,37 +31,36 @@ class Visit(NamedTuple):
     passed: list[tuple[int, Tensor]]
 
 
-class unheard(door.charged_to):
-    """What runs inside is told to no tape, and charged to no pass."""
+class without_listeners(door.charged_to):
+    """Runs what is inside without listeners, and charges it to no pass."""
 
     def __init__(self) -> None:
         super().__init__(door.OTHER)
-        self._heard = listeners.stack
+        self._stack_before = listeners.stack
 
     def _begin(self) -> None:
         super()._begin()
         listeners.stack = ()
 
     def _end(self) -> None:
-        listeners.stack = self._heard
+        listeners.stack = self._stack_before
         super()._end()
 
 
-def visits(tape: GradientTape, targets: Sequence[Tensor], seeds: Sequence[Tensor], sums: Sums) -> Iterator[Visit]:
+def visits(tape: Tape, targets: Sequence[Tensor], seeds: Sequence[Tensor], sums: Sums) -> Iterator[Visit]:
     """The ops that a cotangent of the targets reaches, from the last to the first. `sums` then has those of the leaves."""
     for target, seed in zip(targets, seeds):
         sums.add(target.serial, seed)
-    for node in reversed(tape.nodes):
-        op, y, _, edges, _, *site = node
-        if y not in sums.of:
+    for node in named(reversed(tape.nodes)):
+        if node.y not in sums.of:
             continue
-        g: Any = total(sums.of.pop(y))
+        g: Any = total(sums.of.pop(node.y))
         try:
-            passed = list(_passed(op, edges, g, tape.values))
+            passed = list(_passed(node, g, tape.values))
         except PullbackError as error:
-            error.args = (f"{error} (in the backward pass of {explain.op_at(op, site)})", *error.args[1:])
+            error.args = (f"{error} (in the backward pass of {error_text.op_at(node.op, node.site)})", *error.args[1:])
             raise
-        if not isinstance(op, Output):  # which hands its cotangent to the call that it is a result of
+        if not isinstance(node.op, Output):  # which hands its cotangent to the call that it is a result of
             yield Visit(node, _joined(g) if isinstance(g, Cotangents) else g, passed)
         for x, gx in passed:
             sums.add(x, gx)
@@ -71,15 +71,12 @@ def _joined(cotangents: Cotangents) -> Tensor:
     return parts[0] if len(parts) == 1 else concat(same_dtype(parts), axis=None)
 
 
-def _passed(op: Op, edges: Sequence[Any], g: Tensor, values: set[int]) -> Iterator[tuple[int, Tensor]]:
-    if op.joint:
+def _passed(node: Node, g: Tensor, values: set[int]) -> Iterator[tuple[int, Tensor]]:
+    if node.op.joint:
         found = Sums("add_n")
-        pull_jointly(edges, g, values, True, found)
+        pull_jointly(node.edges, g, values, found)
         yield from [(x, total(gx)) for x, gx in found.of.items()]
         return
-    for x, rule, kept, shape in edges:
-        try:
-            gx = rule.fused(g, *kept)
-        except Refused:
-            gx = rule.definition(g, *kept)
-        yield x, gx if shape is None or gx.shape == shape else accumulate.unbroadcast(gx, shape)
+    for edge in node.named_edges():
+        gx = pull(edge.rule, g, *edge.kept)
+        yield edge.x, gx if edge.shape is None or gx.shape == edge.shape else unbroadcast(gx, edge.shape)

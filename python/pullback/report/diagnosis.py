@@ -8,16 +8,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from ..autodiff import error_text as explain
-from ..autodiff.backward import Sums, check_versions, checked, needed_by, seeds_for, total
-from ..autodiff.tape import GradientTape
+from ..autodiff import error_text
+from ..autodiff.backward import Sums, check_versions, checked, seeds_for, total
+from ..autodiff.node import all_kept, named, needed_by
+from ..autodiff.tape import Tape
 from ..tensors.creation import zeros_like
-from ..tensors.tensor import Parameter, Tensor
+from ..tensors.parameter import Parameter
+from ..tensors.tensor import Tensor
 from ..tree import beside, flatten
-from .backward import unheard, visits
+from .backward import visits, without_listeners
 from .first_nan import in_backward, in_forward
 from .measures import Row, of_op, of_source
 from .table import table
+from .tensorboard import writer
 
 MOSTLY: Final = 0.9  # from this share on, saturation is a finding
 
@@ -57,8 +60,6 @@ class Diagnosis:
 
         Raises PullbackError where the package tensorboardX is not installed.
         """
-        from .tensorboard import writer
-
         with writer(directory) as run:
             for row in self.rows:
                 for figure in ("norm", "dead", "saturated"):
@@ -77,50 +78,47 @@ def _cells(row: Row) -> list[tuple[str, ...]]:
     return [(row.tag,), (str(row.shape),), (f"{row.norm:.3g}",), (f"{row.dead:.1%}",), saturated]
 
 
-def diagnose(tape: GradientTape, target: Any, sources: Any, output_gradients: Any) -> Diagnosis:
+def diagnose(tape: Tape, target: Any, sources: Any, output_gradients: Any) -> Diagnosis:
     """What GradientTape.diagnose returns."""
     (targets, nested), wanted = flatten(target), checked(flatten(sources)[0])
     given = beside(target, output_gradients) if nested and output_gradients is not None else [output_gradients]
     needed, live = needed_by(tape, targets, through_zero=True), needed_by(tape, targets)
-    for op, y, _, _, versions, *site in tape.nodes:
-        if y in needed:
-            check_versions(op, versions, site)
-    with unheard():
+    for node in named(tape.nodes):
+        if node.y in needed:
+            check_versions(node.op, node.versions, node.site)
+    with without_listeners():
         seeds = seeds_for(targets, given)
-        known = {t.serial: t for t in [*_kept(tape), *targets, *wanted]}
+        kept = [value for value in all_kept(tape.nodes) if isinstance(value, Tensor) and value.serial]
+        known = {t.serial: t for t in [*kept, *targets, *wanted]}
         parameters = {serial: t for serial, t in known.items() if isinstance(t, Parameter)}
         first_nan = in_forward(tape, targets, known)
         ops, wrong = list[Row](), list[str]()
         gradients, sums = dict.fromkeys([x.serial for x in wanted]), Sums("accumulate")
         for visit in visits(tape, targets, seeds, sums):
-            if visit.node[1] in needed:
+            if visit.node.y in needed:
                 ops.append(of_op(visit, parameters))
                 wrong += _wrong(ops[-1])
                 first_nan = first_nan or in_backward(visit)
-            if visit.node[1] in gradients:
-                gradients[visit.node[1]] = visit.g
+            if visit.node.y in gradients:
+                gradients[visit.node.y] = visit.g
         gradients.update({serial: total(g) for serial, g in sums.of.items() if serial in gradients})
         found = [_of_source(i, x, gradients[x.serial]) for i, x in enumerate(wanted)]
     without = [x for x in wanted if x.serial not in live]
     findings = [first_nan] if first_nan else []
     findings += [_why_without(tape, x, x.serial in needed) for x in without]
     ops, found = _told_apart(ops[::-1], found)
-    return Diagnosis(found, ops, first_nan, [explain.name_of(x) for x in without], findings + wrong[::-1])
-
-
-def _kept(tape: GradientTape) -> Iterator[Tensor]:
-    for _, _, _, edges, *_ in tape.nodes:
-        for _, _, kept, _ in edges:
-            yield from [value for value in kept if isinstance(value, Tensor) and value.serial]
+    return Diagnosis(found, ops, first_nan, [error_text.name_of(x) for x in without], findings + wrong[::-1])
 
 
 def _of_source(position: int, x: Tensor, gradient: Tensor | None) -> Row:
-    named = isinstance(x, Parameter) and x.name
-    return of_source(explain.name_of(x), str(named or f"source {position}"), zeros_like(x) if gradient is None else gradient)
+    name = isinstance(x, Parameter) and x.name
+    return of_source(error_text.name_of(x), str(name or f"source {position}"), zeros_like(x) if gradient is None else gradient)
 
 
-def _why_without(tape: GradientTape, x: Tensor, zero: bool) -> str:
-    return explain.zero(tape, x).removesuffix(".") if zero else f"the target does not depend on {explain.unconnected(tape, x)}"
+def _why_without(tape: Tape, x: Tensor, zero: bool) -> str:
+    if zero:
+        return error_text.zero(tape, x).removesuffix(".")
+    return f"the target does not depend on {error_text.unconnected(tape, x)}"
 
 
 def _wrong(row: Row) -> Iterator[str]:

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..autodiff.backward import needed_by
 from ..autodiff.error_text import name_of, op_at
+from ..autodiff.node import Node, named, needed_by
 from ..autodiff.primitive import OPS, apply
-from ..autodiff.tape import GradientTape, Node
+from ..autodiff.tape import Tape
 from ..tensors import devices, dtypes
 from ..tensors.tensor import Tensor
 from ..transforms.calls import Output
@@ -23,7 +23,7 @@ def has_nan(t: Tensor) -> bool:
     return dtypes.is_float(t.dtype) and bool(np.isnan(devices.move(t.array, "cpu")).any())
 
 
-def in_forward(tape: GradientTape, targets: Sequence[Tensor], known: Mapping[int, Tensor]) -> str | None:
+def in_forward(tape: Tape, targets: Sequence[Tensor], known: Mapping[int, Tensor]) -> str | None:
     """Where the values on the way to a target that is NaN first are, in words; None where no target is.
 
     `known` are values by serial: what pullbacks keep, targets and sources. Where all arguments of an op are known, it runs
@@ -36,12 +36,12 @@ def in_forward(tape: GradientTape, targets: Sequence[Tensor], known: Mapping[int
         if has_nan(values[serial]):
             return f"{name_of(values[serial])} holds NaN before the first op"
     unknown: dict[int, Node] = {}
-    for node in tape.nodes:
-        y = node[1]
+    for node in named(tape.nodes):
+        y = node.y
         if y not in needed:
             continue
-        if y not in values and (again := _again(node, values)) is not None:
-            values[y] = again
+        if y not in values and (value := _recomputed(node, values)) is not None:
+            values[y] = value
         if y not in values:
             unknown[y] = node
         elif has_nan(values[y]):
@@ -53,14 +53,13 @@ def in_backward(visit: Visit) -> str | None:
     """Words where this op makes NaN of a cotangent without one."""
     if has_nan(visit.g) or not any([has_nan(gx) for _, gx in visit.passed]):
         return None
-    op, _, _, _, _, *site = visit.node
-    return f"the backward pass of {op_at(op, site)}, makes the first NaN: its result has none, its gradient has"
+    node = visit.node
+    return f"the backward pass of {op_at(node.op, node.site)}, makes the first NaN: its result has none, its gradient has"
 
 
-def _again(node: Node, values: Mapping[int, Tensor]) -> Tensor | None:
+def _recomputed(node: Node, values: Mapping[int, Tensor]) -> Tensor | None:
     """The op's result once more, where all that it was called with is known."""
-    op, _, inputs, edges, *_ = node
-    given = {name: value for _, rule, kept, _ in edges for name, value in zip(rule.names, kept)}
+    op, inputs, given = node.op, node.inputs, dict(node.kept_by_name())
     count = len(op.names) - op.params
     if len(inputs) != count or OPS.get(op.name) is not op:  # it takes any number of inputs, or is a user's function
         return None
@@ -72,19 +71,18 @@ def _again(node: Node, values: Mapping[int, Tensor]) -> Tensor | None:
 
 
 def _words(node: Node, unknown: dict[int, Node]) -> str:
-    if isinstance(node[0], Output):
-        node = unknown.pop(node[2][0])  # the call that this is a result of
-    op, _, inputs, _, _, *site = node
-    words = f"the first NaN is in the result of {op_at(op, site)}"
+    if isinstance(node.op, Output):
+        node = unknown.pop(node.inputs[0])  # the call that this is a result of
+    words = f"the first NaN is in the result of {op_at(node.op, node.site)}"
     behind: list[Node] = []
-    front = [unknown[x] for x in inputs if x in unknown]
+    front = [unknown[x] for x in node.inputs if x in unknown]
     while front:
         found = front.pop()
-        if not isinstance(found[0], Output):
+        if not isinstance(found.op, Output):
             behind.append(found)
-        front += [unknown[x] for x in found[2] if x in unknown]
+        front += [unknown[x] for x in found.inputs if x in unknown]
     if not behind:
         return words
-    named = [op_at(op, site) for op, _, _, _, _, *site in behind[:MOST_NAMED]]
+    ops = [op_at(node.op, node.site) for node in behind[:MOST_NAMED]]
     more = f", or {len(behind) - MOST_NAMED} more before" if len(behind) > MOST_NAMED else ""
-    return f"{words}, or of an op before it whose result was not kept ({'; '.join(named)}{more}); pb.debug_nans() tells which"
+    return f"{words}, or of an op before it whose result was not kept ({'; '.join(ops)}{more}); pb.debug_nans() tells which"

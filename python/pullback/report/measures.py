@@ -14,7 +14,8 @@ from ..autodiff.primitive import Op, Rule
 from ..autodiff.site import line_of, number_of_line
 from ..tensors import devices
 from ..tensors.creation import ones_like
-from ..tensors.tensor import Parameter, Tensor
+from ..tensors.parameter import Parameter
+from ..tensors.tensor import Tensor
 from .backward import Visit
 
 SATURATED: Final = 0.01  # an element is, if less than this part of the gradient passes it
@@ -99,10 +100,10 @@ def on_host(t: Tensor) -> Any:
 
 def _function(visit: Visit) -> tuple[Op, Rule, tuple[Any, ...]] | None:
     """The elementwise function of one argument that an op is or ends with, its rule, and what that rule needs."""
-    op, _, _, edges, *_ = visit.node
+    op, edges = visit.node.op, visit.node.named_edges()
     if not edges:
         return None
-    _, rule, kept, _ = edges[0]
+    rule, kept = edges[0].rule, edges[0].kept
     if op.kind.name == "unary":
         return op, rule, kept
     if rule.ends_with is None:

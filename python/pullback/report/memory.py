@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..autodiff.primitive import OPS, Op, Rule
-from ..autodiff.tape import GradientTape
+from ..autodiff.tape import Tape
 from ..tensors.tensor import Tensor
 
 
@@ -33,7 +33,7 @@ class Holdings:
     has more is held by somebody else too, and so is all that it refers to.
     """
 
-    def __init__(self, tape: GradientTape) -> None:
+    def __init__(self, tape: Tape) -> None:
         self._objects: dict[int, Any] = {}
         self._holders: dict[int, list[int]] = {}  # of each reference to the object, the holder; 0 is the tape itself
         self._visit_all(tape.nodes)

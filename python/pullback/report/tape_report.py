@@ -8,16 +8,17 @@ from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any, Final
 
-from ..autodiff.backward import Sums, needed_by, seeds_for
+from ..autodiff.backward import Sums, seeds_for
+from ..autodiff.node import Edge, Node, named, needed_by
 from ..autodiff.primitive import Op
 from ..autodiff.site import number_of_line
-from ..autodiff.tape import GradientTape
+from ..autodiff.tape import Tape
 from ..profiling.table import quantity
 from ..tensors.creation import ones_like
 from ..tensors.tensor import Tensor
 from ..transforms.calls import Call
 from ..tree import flatten
-from .backward import unheard, visits
+from .backward import visits, without_listeners
 from .memory import Holdings, closed_over
 from .rule_text import rule_text
 from .table import table
@@ -105,47 +106,47 @@ class Explanation:
         return f"Explanation({len(self.rows)} ops, {self.bytes} bytes kept, {self.tape_bytes} by the tape alone)"
 
 
-def explain(tape: GradientTape, target: Any) -> Explanation:
+def explain(tape: Tape, target: Any) -> Explanation:
     """What GradientTape.explain returns."""
     sizes, seen = _sizes(tape, flatten(target)[0]), set[int]()
     holdings = Holdings(tape)
     rows: list[Row] = []
-    for node in tape.nodes:
-        op, y, _, edges, _, code, offset = node
-        if y in sizes:
-            rules, kept = dict([_rule(op, edge) for edge in edges]), _kept(op, edges, holdings, seen)
-            line = number_of_line((code, offset))
-            rows.append(Row(op.name, code.co_filename, line, code.co_name, sizes[y][0], rules, kept, sizes[y][1]))
+    for node in named(tape.nodes):
+        if node.y in sizes:
+            rules, kept = dict([_rule(node.op, edge) for edge in node.named_edges()]), _kept(node, holdings, seen)
+            shape, jacobian_bytes = sizes[node.y]
+            file, line, function = node.code.co_filename, number_of_line(node.site), node.code.co_name
+            rows.append(Row(node.op.name, file, line, function, shape, rules, kept, jacobian_bytes))
     return Explanation(rows)
 
 
-def _sizes(tape: GradientTape, targets: list[Any]) -> dict[int, tuple[tuple[int, ...], int]]:
+def _sizes(tape: Tape, targets: list[Any]) -> dict[int, tuple[tuple[int, ...], int]]:
     """(shape of the result, bytes of the dense Jacobians) of each op on the way to the targets, by the result's serial."""
     sizes: dict[int, tuple[tuple[int, ...], int]] = {}
-    with unheard():
+    with without_listeners():
         seeds = seeds_for(targets, [ones_like(t) if isinstance(t, Tensor) else None for t in targets])
         needed = needed_by(tape, targets, through_zero=True)
         for visit in visits(tape, targets, seeds, Sums("accumulate")):
-            if visit.node[1] in needed:
+            if visit.node.y in needed:
                 cells = sum([gx.size for _, gx in visit.passed])
-                sizes[visit.node[1]] = visit.g.shape, visit.g.size * cells * visit.g.itemsize
+                sizes[visit.node.y] = visit.g.shape, visit.g.size * cells * visit.g.itemsize
     return sizes
 
 
-def _rule(op: Op, edge: Any) -> tuple[str, str]:
+def _rule(op: Op, edge: Edge) -> tuple[str, str]:
     """The inputs that a rule is for, and its words."""
-    rule = edge[1]
+    rule = edge.rule
     if not op.joint:
         return op.names[op.rules.index(rule)], rule_text(op, rule)
     inputs = op.names[: len(op.names) - op.params]
-    watched = [name for name, serial in zip(inputs, edge[0]) if serial] if len(edge[0]) == len(inputs) else inputs
+    watched = [name for name, serial in zip(inputs, edge.x) if serial] if len(edge.x) == len(inputs) else inputs
     return ", ".join(watched), rule_text(op, rule)
 
 
-def _kept(op: Op, edges: Sequence[Any], holdings: Holdings, seen: set[int]) -> tuple[Kept, ...]:
-    values = [(name, value) for _, rule, kept, _ in edges for name, value in zip(rule.names, kept)]
-    if isinstance(op, Call):
-        values += closed_over(op.pullback, set())
+def _kept(node: Node, holdings: Holdings, seen: set[int]) -> tuple[Kept, ...]:
+    values = node.kept_by_name()
+    if isinstance(node.op, Call):
+        values += closed_over(node.op.pullback, set())
     found: list[Kept] = []
     for name, value in values:
         for array, block in holdings.blocks(value):

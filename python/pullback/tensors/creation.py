@@ -14,7 +14,8 @@ from ..errors import DeviceError, DTypeError, OutOfMemoryError, ShapeError, chec
 from ..launch import door
 from ..launch.refusal import Refused
 from . import capsules, devices, dtypes
-from .tensor import Parameter, Tensor
+from .attached import attached
+from .tensor import Tensor
 
 
 def tensor(obj: Any, dtype: Any = None, device: str | None = None) -> Tensor:
@@ -37,8 +38,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: 
     """
     wanted = None if dtype is None else dtypes.as_dtype(dtype)
     if isinstance(obj, Tensor):
-        same = not copy and (wanted is None or obj.dtype == wanted) and (device is None or obj.device == device)
-        return obj if same and not isinstance(obj, Parameter) else _from_tensor(obj, wanted, device, copy)
+        return attached.converted(obj, wanted, device, copy)
     array, moved = _placed(obj, wanted, device)
     if copy is False and moved is not obj and not _shares(moved, array, obj):
         raise ValueError("asarray: this needs a copy (another dtype, device or type), but copy=False was asked for.")
@@ -123,19 +123,6 @@ def _shares(moved: Any, array: Any, obj: Any) -> bool:
     if isinstance(obj, np.ndarray):
         return np.may_share_memory(moved, obj)
     return hasattr(obj, "__dlpack__") and np.may_share_memory(moved, array)
-
-
-def _from_tensor(x: Tensor, dtype: Any, device: str | None, copy: bool | None) -> Tensor:
-    from ..ops.cast import in_dtype
-    from ..ops.shape import copy as copied, to_device, unchanged
-
-    y = x if dtype is None else in_dtype(x, dtype)
-    if device is not None:
-        y = to_device(y, device)
-    same = y.array is x.array
-    if copy is False and not same:
-        raise ValueError("asarray: another dtype or device needs a copy, but copy=False was asked for.")
-    return copied(y) if copy and same else unchanged(y)
 
 
 def _to_array(obj: Any, dtype: Any) -> Any:
@@ -383,15 +370,3 @@ def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = N
         raise ShapeError(f"eye: k={k!r} is not an integer.") from None
     except MemoryError as error:
         raise _no_room(f"eye of shape {shape}", error) from error
-
-
-def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Tensor]:
-    """Coordinate tensors from coordinate vectors, as NumPy's; views, differentiable."""
-    from ..ops.shape import broadcast_to, reshape, swapaxes
-
-    vectors = [kept(a) for a in arrays]
-    shape = tuple([v.size for v in vectors])
-    grids = [
-        broadcast_to(reshape(v, tuple([n if j == i else 1 for j, n in enumerate(shape)])), shape) for i, v in enumerate(vectors)
-    ]
-    return [swapaxes(g, 0, 1) for g in grids] if indexing == "xy" and len(grids) > 1 else grids

@@ -130,7 +130,7 @@ def full(device: str, shape: tuple[int, ...], value: Any, dtype: Any, op: str = 
             pass
     if not door.profiling:
         return _filled(device, shape, value, dtype)
-    return door.through(op, lambda: _filled(device, shape, value, dtype), door.moved)
+    return door.run_counted(op, lambda: _filled(device, shape, value, dtype), door.copy_cost)
 
 
 def _filled(device: str, shape: tuple[int, ...], value: Any, dtype: Any) -> Any:
@@ -167,7 +167,7 @@ def move(array: Any, device: str) -> Any:
         return array
     if device == "cpu":
         return to_host(array)
-    with door.spent("copies"):
+    with door.host_time("copies"):
         if on_host(array):
             return gpu.need().uploaded(array, number_of(device))
         with gpu.need().working(number_of(device)):  # from one GPU to another
@@ -177,7 +177,7 @@ def move(array: Any, device: str) -> Any:
 def to_host(array: Any) -> np.ndarray[Any, Any]:
     """A copy of a GPU's array on the host, once the work before it is done. Raises what a kernel found wrong."""
     number = array.device.id
-    with door.spent("waiting"), gpu.need().working(number):  # and copies
+    with door.host_time("waiting"), gpu.need().working(number):  # and copies
         copy = array.get()
         gpu.need().synchronize(number)
     return copy
@@ -246,7 +246,7 @@ class Cuda:
     def synchronize(self, device: str = "cuda") -> None:
         """Waits until the work of the device is done. Raises DeviceError, or what a kernel found wrong."""
         number = gpu_number(device)
-        with door.spent("waiting"):
+        with door.host_time("waiting"):
             gpu.need().synchronize(number)
 
     def memory(self, device: str = "cuda", *, reset_peak: bool = False) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from ..errors import DTypeError
+from ..launch import door
 from . import gpu
 
 float16: Final = np.dtype("float16")
@@ -34,10 +35,8 @@ def bfloat16() -> np.dtype[Any]:
     import ml_dtypes
 
     dtype = np.dtype(ml_dtypes.bfloat16)
-    from ..backends import native
-
-    if native.module is not None:
-        native.module.register_bfloat16(dtype)
+    if door.host_kernels is not None:
+        door.host_kernels.register_bfloat16(dtype)
         gpu.when_loaded(lambda kernels: kernels.register_bfloat16(dtype))
     return dtype
 

@@ -5,13 +5,16 @@ Memory that can change in place, a Parameter's, goes out as a copy, unless the c
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import DeviceError
 from . import capsules, devices
-from .tensor import Parameter, Tensor, leave
+from .escape import report_escape
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
 
 
 def read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -26,7 +29,7 @@ def as_numpy(t: Tensor, dtype: Any, copy: bool | None) -> np.ndarray[Any, Any]:
     array = t.array
     if not devices.on_host(array):
         raise DeviceError(f'np.asarray: the tensor is on "{t.device}". Use t.numpy(), which copies it to the host.')
-    leave(t, "np.asarray()")
+    report_escape(t, "np.asarray()")
     other = dtype is not None and np.dtype(dtype) != array.dtype
     if other and copy is False:
         raise ValueError(f"np.asarray: {array.dtype} to {dtype} needs a copy, but copy=False was asked for.")
@@ -39,7 +42,7 @@ def as_dlpack(t: Tensor, stream: Any, max_version: Any, dl_device: Any, copy: bo
     """What `t.__dlpack__(…)` gives."""
     array = t.array
     _check(t, stream, max_version, dl_device, copy)
-    leave(t, "__dlpack__()")
+    report_escape(t, "__dlpack__()")
     here = array.__dlpack_device__()
     if dl_device is not None and tuple(dl_device) != tuple(here):  # the host's: nothing else passes the check
         array, copy = devices.move(array, "cpu"), True
@@ -76,20 +79,21 @@ def _is_pair(x: Any) -> bool:
     return isinstance(x, tuple) and len(x) == 2 and all([isinstance(n, (int, np.integer)) for n in x])
 
 
+def check_on_gpu(t: Tensor) -> None:
+    """Raises AttributeError for a tensor on the host, which has no CUDA array interface."""
+    if devices.on_host(t.array):
+        raise AttributeError('__cuda_array_interface__: the tensor is on "cpu"; t.to("cuda") moves it.')
+
+
 def as_cuda_interface(t: Tensor) -> dict[str, Any]:
-    """What `t.__cuda_array_interface__` gives. Raises AttributeError where the tensor has none.
+    """Returns what `t.__cuda_array_interface__` gives. Raises AttributeError for a tensor on the host.
 
     The consumer keeps the tensor, and nothing else, for as long as it uses the memory. So a view of a Parameter holds a copy from
-    now on. A Parameter could not let go of the copies that it gave out, and has no interface.
+    now on.
     """
     array = t.array
-    if devices.on_host(array):
-        raise AttributeError('__cuda_array_interface__: the tensor is on "cpu"; t.to("cuda") moves it.')
-    if isinstance(t, Parameter):
-        raise AttributeError(
-            f"__cuda_array_interface__: {t.label()} changes in place. Give pb.copy(p), or use DLPack, which makes a copy."
-        )
-    leave(t, "__cuda_array_interface__")
+    check_on_gpu(t)
+    report_escape(t, "__cuda_array_interface__")
     if t.storage is not None:
         array = devices.copied(array)
         t.storage.drop_view(t)

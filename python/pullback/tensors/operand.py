@@ -12,8 +12,9 @@ from ..errors import DTypeError
 from ..launch import capturing
 from . import devices, gpu
 from .creation import asarray, can_change, kept, snapshot
+from .parameter import Parameter
 from .storage import Storage
-from .tensor import Parameter, Tensor
+from .tensor import Tensor
 
 
 class Number:

@@ -11,7 +11,8 @@ import numpy as np
 
 from . import dtypes
 from .creation import asarray
-from .tensor import Parameter, Tensor
+from .parameter import Parameter
+from .tensor import Tensor
 
 
 def reduced(x: Tensor) -> tuple[Any, ...]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 from weakref import ref
 
 from ..launch import capturing
+from .attached import attached
 
 if TYPE_CHECKING:
     from .tensor import Tensor
@@ -50,14 +51,12 @@ class Storage:
         self.version += 1
         self.age()
         if capturing.thread.recording is not None:
-            capturing.thread.recording.counts(self, "version")
+            capturing.thread.recording.increments(self, "version")
 
     def age(self) -> None:
         """Makes the views stale: they were made before the memory changed."""
         if self.views:
-            from .views import expire
-
-            expire(self.views)
+            attached.expire(self.views)
 
 
 storages: Final[set[ref[Storage]]] = set()  # all that are alive

@@ -1,4 +1,4 @@
-"""Tensor: an array with operators and a repr. Parameter: one that is updated in place.
+"""Tensor: an array with operators and a repr.
 
 Operators and array methods are ops; `ops/operators.py` attaches them, so that this file knows no op.
 """
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ..errors import DTypeError, ShapeError
-from ..launch import capturing
-from . import devices, dtypes
-from .storage import Storage
+from . import devices, dtypes, exchange
+from .attached import attached
+from .escape import report_escape
 
 new_serial: Final = itertools.count(1).__next__
 _ARRAYS: Final[set[type]] = {np.ndarray}  # the classes of storage; that of a GPU's arrays is added when the first one comes
@@ -117,24 +117,22 @@ class Tensor:
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """A copy as a NumPy array, from any device, recorded or not. Gradients stop here."""
-        leave(self, "numpy()")
+        report_escape(self, "numpy()")
         return devices.move(self.array, "cpu") if not devices.on_host(self.array) else np.array(self.array)
 
     def item(self) -> Any:
         """The one element as a Python number. Raises ShapeError for more than one. Gradients stop here."""
         if self.array.size != 1:
             raise ShapeError(f"item(): the tensor has shape {self.shape}, not one element. Index it first, or use numpy().")
-        leave(self, "item()")
+        report_escape(self, "item()")
         return devices.move(self.array, "cpu").item()
 
     def tolist(self) -> Any:
-        leave(self, "tolist()")
+        report_escape(self, "tolist()")
         return devices.move(self.array, "cpu").tolist()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         """A read-only NumPy array over the same memory; of a Parameter or a view of one a copy, unless copy=False."""
-        from . import exchange
-
         return exchange.as_numpy(self, dtype, copy)
 
     def __array_namespace__(self, api_version: str | None = None) -> Any:
@@ -150,8 +148,6 @@ class Tensor:
 
         Raises: TypeError, ValueError for other arguments; BufferError for what cannot be exported so.
         """
-        from . import exchange
-
         return exchange.as_dlpack(self, stream, max_version, dl_device, copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -159,19 +155,13 @@ class Tensor:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        from . import exchange
-
         return exchange.as_cuda_interface(self)
 
     # ---- moving
 
     def to(self, target: Any) -> Tensor:
         """The tensor on a device (`"cuda"`) or of a dtype (`pb.float64`); recorded, so gradients come back."""
-        from ..ops.shape import to_device, unchanged
-
-        if isinstance(target, str) and target.split(":")[0] in ("cpu", "cuda"):
-            return to_device(self, target)
-        return unchanged(self) if self.dtype == dtypes.as_dtype(target) else self.astype(target)
+        return attached.to(self, target)
 
     def to_device(self, device: str, /, *, stream: Any = None) -> Tensor:
         return self.to(device)
@@ -201,7 +191,7 @@ class Tensor:
                 f"{what}: the tensor has shape {self.shape}; only one element has a truth value or a Python number. "
                 f"Reduce it first, with pb.all, pb.any, pb.sum…"
             )
-        leave(self, what)
+        report_escape(self, what)
         return devices.move(self.array, "cpu").item()
 
     def __len__(self) -> int:
@@ -215,7 +205,7 @@ class Tensor:
         return (self[i] for i in range(len(self.array)))
 
     def __contains__(self, value: Any) -> bool:
-        leave(self, "in")
+        report_escape(self, "in")
         return bool((devices.move(self.array, "cpu") == (value.array if isinstance(value, Tensor) else value)).any())
 
     __hash__ = object.__hash__
@@ -227,7 +217,7 @@ class Tensor:
         )
 
     def __repr__(self) -> str:
-        leave(self, "repr()")
+        report_escape(self, "repr()")
         body = np.array2string(devices.move(self.array, "cpu"), separator=", ", prefix="tensor(")
         notes = "" if self.dtype in (dtypes.DEFAULT, dtypes.int64, dtypes.bool_) else f", dtype={self.dtype}"
         if self.device != "cpu":
@@ -238,7 +228,7 @@ class Tensor:
         return "tensor"
 
     def __format__(self, spec: str) -> str:
-        leave(self, "formatting")
+        report_escape(self, "formatting")
         return format(devices.move(self.array, "cpu").item(), spec) if spec and self.array.size == 1 else repr(self)
 
     def __copy__(self) -> Tensor:
@@ -249,104 +239,7 @@ class Tensor:
         return copy
 
     def __reduce__(self) -> Any:
-        from .pickling import reduced
-
-        return reduced(self)
-
-
-class Parameter(Tensor):
-    """A tensor that optimizers update in place, and that tapes watch by themselves.
-
-    Args:
-        obj: the value; always copied.
-        name: for messages and state dictionaries; a Module gives one where there is none.
-        trainable: False keeps tapes from watching it and optimizers from updating it.
-        constraint: a function of the value, or one of `optim.constraints`, applied inside every update.
-    """
-
-    __slots__ = ("constraint", "trainable")
-
-    if TYPE_CHECKING:  # attached by ops/operators.py
-        def __iadd__(self, other: Any) -> Parameter: ...
-        __isub__ = __imul__ = __itruediv__ = __ifloordiv__ = __imod__ = __ipow__ = __imatmul__ = __iadd__
-        __iand__ = __ior__ = __ixor__ = __ilshift__ = __irshift__ = __iadd__
-
-    def __init__(
-        self,
-        obj: Any,
-        name: str | None = None,
-        trainable: bool = True,
-        constraint: Any = None,
-        dtype: Any = None,
-        device: str | None = None,
-    ) -> None:
-        from .creation import tensor
-
-        value = tensor(obj, dtype=dtype, device=device)
-        dtypes.check_trainable(value.dtype, trainable)
-        super().__init__(value.array)
-        self.serial = new_serial()
-        self.storage = Storage(type(self).__name__, name)
-        self.trainable = trainable
-        self.constraint = constraint
-
-    @property
-    def name(self) -> str | None:
-        return self.storage.name
-
-    @name.setter
-    def name(self, name: str | None) -> None:
-        self.storage.name = name
-
-    @property
-    def version(self) -> int:
-        """Grows with every change in place."""
-        return self.storage.version
-
-    def assign(self, value: Any) -> Parameter:
-        """Sets the value in place, from anything of the same shape; the dtype is converted.
-
-        In-place operators (`p -= lr * g`) do the same with the operator's result. Raises ShapeError; TapeError if a tape that
-        records watches the value, because gradients would stop at the Parameter.
-        """
-        from ..ops.writing import refuse_watched, write
-        from .creation import asarray
-
-        refuse_watched(self, value)
-        source = value.array if isinstance(value, Tensor) else asarray(value).array
-        if source.shape != self.shape:
-            raise ShapeError(
-                f"assign: {self.label()} has shape {self.shape}, the value {source.shape}. Give it the same shape "
-                f"(pb.broadcast_to says so explicitly)."
-            )
-        write(self.array, devices.move(source, self.device), shares=getattr(value, "storage", None) is self.storage)
-        self.storage.changed()
-        return self
-
-    def place(self, array: Any) -> None:
-        """Moves the value into other memory of the same shape and dtype (an optimizer's arena)."""
-        capturing.tell_change(f"moving {self.label()}", "Make optimizers before.")
-        devices.write(array, self.array)
-        self.array = array
-        self.storage.placement += 1
-
-    def label(self) -> str:
-        """How messages call it."""
-        kind = type(self).__name__
-        return f'{kind} "{self.name}"' if self.name else f"an unnamed {kind} of shape {self.shape}"
-
-    def _title(self) -> str:
-        return f'{type(self).__name__} "{self.name}" ' if self.name else type(self).__name__
-
-    def __copy__(self) -> Parameter:
-        copy = Parameter(self.array, self.name, self.trainable, self.constraint)
-        copy.__class__ = type(self)  # a Buffer stays one
-        copy.storage.kind = self.storage.kind
-        return copy
-
-    def __deepcopy__(self, memo: Any) -> Parameter:
-        memo[id(self)] = copy = self.__copy__()
-        return copy
+        return attached.reduced(self)
 
 
 def _check_array(array: Any) -> None:
@@ -357,14 +250,3 @@ def _check_array(array: Any) -> None:
             f"pb.tensor(x), which copies, or pb.asarray(x), which shares memory where it can."
         )
     _ARRAYS.add(array.__class__)
-
-
-cut_listener: Callable[[Tensor, str], None] | None = None  # set by the tape: a value leaves, and gradients stop there
-
-
-def leave(t: Tensor, how: str) -> None:
-    """A value leaves pullback here: tapes that watch it are told, and a captured function must not."""
-    if capturing.thread.recording is not None:
-        capturing.refuse(f"{how}, which reads a value on the host,", "Return the tensor from the function, and read it outside.")
-    if cut_listener is not None and t.serial:
-        cut_listener(t, how)

@@ -14,6 +14,7 @@ from ..errors import StaleValueError
 from ..launch.capturing import Recording
 from ..tree import LEAVES
 from . import devices
+from .attached import attached
 from .storage import storages
 from .tensor import Tensor
 
@@ -79,6 +80,9 @@ def expire(views: set[ref[Tensor]]) -> None:
             return
         if view is not None:
             view.__class__ = StaleView
+
+
+attached.expire = expire
 
 
 def _become(view: Tensor, kind: type[Tensor]) -> None:

@@ -20,7 +20,7 @@ from ..tensors import devices
 from ..tensors.creation import asarray
 from ..tensors.operand import as_tensor
 from ..tensors.tensor import Tensor
-from .calls import batches_of, called, is_real, on, record, silently
+from .calls import batches_of, called, is_real, on, record, with_listeners
 from .custom import conforming
 from .surrogate import Surrogate
 
@@ -141,7 +141,7 @@ class BlackBox:
         if self._gradient == "central":
             return np.eye(layout.elements)[:, None, :]
         shape = (self._samples, layout.rows, layout.elements)
-        return silently((), lambda: self._generator.bernoulli(shape)).numpy() * 2.0 - 1.0
+        return with_listeners((), lambda: self._generator.bernoulli(shape)).numpy() * 2.0 - 1.0
 
     def _evaluate(self, layout: _Layout, points: Any, *, forward: bool) -> tuple[Any, tuple[int, ...]]:
         """F at points of shape (N, rows, elements): its values, of shape (N, rows, elements of y), and the shape of one y."""
@@ -165,7 +165,7 @@ class BlackBox:
         self.stats.evaluations += count
         self.stats.forward_calls += forward
         self.stats.backward_calls += not forward
-        return np.array(silently((), lambda: self.function(*xs)), dtype=np.float64)  # a copy: the function may use its memory again
+        return np.array(with_listeners((), lambda: self.function(*xs)), dtype=np.float64)  # a copy: it may reuse its memory
 
 
 class _Layout:
@@ -203,7 +203,7 @@ class _Layout:
 
     def joined(self, xs: Sequence[Tensor]) -> Any:
         """The inputs beside each other, as float64 on the host: (rows, elements)."""
-        values: list[Any] = silently(self._batches, lambda: [on(x, self._batches) for x in xs])
+        values: list[Any] = with_listeners(self._batches, lambda: [on(x, self._batches) for x in xs])
         for _ in self._batches:
             values = [x.value for x in values]
         return np.concatenate([devices.move(x.array, "cpu").astype(np.float64).reshape(self.rows, -1) for x in values], axis=1)
@@ -221,7 +221,7 @@ class _Layout:
 
     def tensor(self, values: Any, *, like: Tensor) -> Tensor:
         """An array whose first axes are those of the batches as a tensor of one example."""
-        t = silently((), lambda: asarray(np.ascontiguousarray(values), dtype=like.dtype, device=like.device))
+        t = with_listeners((), lambda: asarray(np.ascontiguousarray(values), dtype=like.dtype, device=like.device))
         for batch in self._batches:
             t = Batched(batch, t)
         return t

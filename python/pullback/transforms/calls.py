@@ -8,11 +8,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..autodiff.batching import Batch, Batched, belongs, of_all, spread
+from ..autodiff.batching import Batch, Batched, belongs
 from ..autodiff.kept import Heard
 from ..autodiff.listeners import listeners
 from ..autodiff.primitive import ZERO, Op, Rule
-from ..autodiff.tape import GradientTape
+from ..autodiff.tape import Tape
+from ..ops.by_name import of_all, spread
 from ..ops.kinds import OWN
 from ..ops.reduce import sum
 from ..tensors.creation import zeros
@@ -52,7 +53,7 @@ class Call(Op):
         pull: the gradients of the inputs, from the cotangents of the outputs.
         keeps: whether a tape keeps the inputs; otherwise only those that can change in place, to see that they did not.
         dead: the places of inputs whose derivative is zero everywhere.
-        again: from the serials of the inputs that are watched (0 for others) and the inputs to a tape of the ops inside and
+        recompute: from the serials of the inputs that are watched (0 for others) and the inputs to a tape of the ops inside and
             the outputs; then tapes walk these ops instead of calling `pull`.
     """
 
@@ -65,7 +66,7 @@ class Call(Op):
         *,
         keeps: bool = False,
         dead: Sequence[int] = (),
-        again: Callable[[Sequence[int], Sequence[Tensor]], Any] | None = None,
+        recompute: Callable[[Sequence[int], Sequence[Tensor]], Any] | None = None,
     ) -> None:
         facts = [(y.shape, y.dtype, y.device) if is_real(y) else None for y in outputs]
 
@@ -78,16 +79,16 @@ class Call(Op):
         rule = Rule(lambda g, *_: pull(complete(g.of)), name, (), 0)
         places = [place for place, x in enumerate(inputs) if keeps or x.storage is not None]
         rule.names = tuple([f"input {place}" for place in places])
-        self.name, self.kind, self.joint, self.rules, self.dead, self.factors = name, OWN, True, (rule,), tuple(dead), {}
-        self.shown = sys.intern(name)  # scopes are kept by it
-        self.pullback, self.cost, self.params, self.again, self.tangent = pull, None, 0, again, tangent
-        self.names = tuple([f"input {place}" for place in range(len(inputs))])
 
         def edges(inputs: Sequence[Any], y: Any, params: Sequence[Any], serials: Sequence[int]) -> Sequence[Any]:
             kept = tuple([inputs[place] for place in places])
             return ((serials, rule, kept, [x.shape if serial else None for x, serial in zip(inputs, serials)]),)
 
-        self.edges = edges
+        super().__init__(
+            name, kind=OWN, names=tuple([f"input {place}" for place in range(len(inputs))]),
+            shown=sys.intern(name),  # scopes are kept by it
+            rules=(rule,), pullback=pull, joint=True, tangent=tangent, dead=tuple(dead), edges=edges, recompute=recompute,
+        )  # fmt: skip
 
 
 def _zeros(shape: tuple[int, ...], dtype: Any, device: str) -> Tensor:
@@ -97,7 +98,7 @@ def _zeros(shape: tuple[int, ...], dtype: Any, device: str) -> Tensor:
 def _transposed(pull: Pull, at: list[Any], tangents: Sequence[Any]) -> Cotangents:
     """The tangents of the outputs: a pullback is linear, and what transposes it is its own derivative, anywhere."""
     places = [i for i, u in enumerate(at) if u is not None]
-    with GradientTape(watch_parameters=False) as tape:
+    with Tape(watch_parameters=False) as tape:
         tape.watch([at[i] for i in places])
         gradients = pull(at)
     parts = [(gx, t) for gx, t in zip(gradients, tangents) if gx is not None and t is not None]
@@ -117,39 +118,39 @@ class Output(Op):
             return Cotangents({place: g})
 
         rule = Rule(placed, "output", (), 0)
-        self.name, self.kind, self.joint, self.rules, self.dead, self.factors = "output", OWN, False, (rule,), (), {}
-        self.shown = self.name
-        self.pullback, self.cost, self.names, self.params = placed, None, ("call",), 0
-        self.edges = lambda inputs, y, params, serials: ((serials[0], rule, (), None),)
-        self.tangent = lambda op, inputs, y, params, tangents: tangents[0].of[place]
+        super().__init__(
+            "output", kind=OWN, names=("call",), rules=(rule,), pullback=placed,
+            tangent=lambda op, inputs, y, params, tangents: tangents[0].of[place],
+            edges=lambda inputs, y, params, serials: ((serials[0], rule, (), None),),
+        )  # fmt: skip
 
 
 _outputs: Final[list[Output]] = []
 
 
-def tell(hearers: Sequence[Any], call: Call, inputs: Sequence[Tensor], outputs: Sequence[Any]) -> None:
-    """Tells these listeners that the call made these outputs."""
+def tell(to: Sequence[Any], call: Call, inputs: Sequence[Tensor], outputs: Sequence[Any]) -> None:
+    """Tells the listeners in `to` that the call made these outputs."""
     whole = Tensor(_NOTHING)
-    for hearer in hearers:
-        hearer.add(call, whole, tuple(inputs), ())
+    for listener in to:
+        listener.add(call, whole, tuple(inputs), ())
     for place, y in enumerate(outputs):
         if is_real(y):
             while len(_outputs) <= place:
                 _outputs.append(Output(len(_outputs)))
-            for hearer in hearers:
-                hearer.add(_outputs[place], y, (whole,), ())
+            for listener in to:
+                listener.add(_outputs[place], y, (whole,), ())
 
 
 def record(name: str, pull: Pull, inputs: Sequence[Tensor], outputs: Sequence[Any], to: Sequence[Any] | None = None) -> None:
-    """Tells the listeners (or those in `to`) that a call made these outputs. Each hears of the values that it can know.
+    """Tells the listeners (or those in `to`) that a call made these outputs. Each is told of the values that it can know.
 
-    Those outside of a batch see all its examples at once: for them the pullback runs inside the batch, on each example.
+    Listeners outside of a batch see all its examples at once: for them the pullback runs inside the batch, on each example.
     """
     for level in levels([*inputs, *outputs]):
-        hearers = [x for x in level.hearers if to is None or x in to]
-        if hearers:
+        told = [x for x in level.listeners if to is None or x in to]
+        if told:
             seen, made = level.lowered(inputs), level.lowered(outputs)
-            tell(hearers, Call(name, seen, made, level.pull(pull, inputs)), seen, made)
+            tell(told, Call(name, seen, made, level.pull(pull, inputs)), seen, made)
 
 
 def is_real(x: Any) -> bool:
@@ -164,11 +165,12 @@ class Level:
     """The listeners between two batches on the stack.
 
     Attributes:
-        hearers: the listeners. above: the batches inside of them, from the outer to the inner, that the values belong to.
+        listeners: the tapes and other listeners here.
+        above: the batches inside of them that the values belong to, from the outer to the inner.
     """
 
-    def __init__(self, hearers: Sequence[Any], above: Sequence[Batch]) -> None:
-        self.hearers, self.above = tuple(hearers), tuple(above)
+    def __init__(self, here: Sequence[Any], above: Sequence[Batch]) -> None:
+        self.listeners, self.above = tuple(here), tuple(above)
 
     def lowered(self, values: Sequence[Any]) -> list[Any]:
         """The values as they are here: all examples of the batches inside at once."""
@@ -190,14 +192,14 @@ def levels(values: Sequence[Any]) -> list[Level]:
     """The listeners, cut where a batch is that one of the values belongs to."""
     batches = batches_of(values)
     found: list[Level] = []
-    hearers: list[Any] = []
+    here: list[Any] = []
     for listener in listeners.stack:
         if listener in batches:
-            found.append(Level(hearers, batches[len(found) :]))
-            hearers = []
+            found.append(Level(here, batches[len(found) :]))
+            here = []
         elif not isinstance(listener, Batch):
-            hearers.append(listener)
-    return [*found, Level(hearers, ())]
+            here.append(listener)
+    return [*found, Level(here, ())]
 
 
 def batches_of(values: Sequence[Any]) -> list[Batch]:
@@ -245,22 +247,22 @@ def on(y: Any, batches: Sequence[Batch]) -> Any:
 # ---- running a function
 
 
-def silently(stack: Sequence[Any], f: Callable[[], Any]) -> Any:
-    """f(), with these listeners instead of those that listen now."""
+def with_listeners(stack: Sequence[Any], f: Callable[[], Any]) -> Any:
+    """Returns f(), run with these listeners instead of the present ones."""
     with Heard(tuple(stack)):
         return f()
 
 
-def takers() -> tuple[list[Any], list[Any]]:
-    """The tapes that may take a call as one node; and the other listeners, which must hear what runs inside.
+def call_recorders() -> tuple[list[Any], list[Any]]:
+    """Returns the tapes that can record a call as one node, and the other listeners, which must be told of every op inside.
 
-    A tape cannot where a listener that computes with what it hears (forward mode) is inside of it: it records that one's ops.
+    A tape cannot if a listener inside it computes with what it is told (forward mode): the tape records the ops of that one.
     """
     stack, first = listeners.stack, 0
     for place, listener in enumerate(stack):
-        if not isinstance(listener, (GradientTape, Batch, Reads)):
+        if not isinstance(listener, (Tape, Batch, Reads)):
             first = place + 1
-    tapes = [listener for listener in stack[first:] if isinstance(listener, GradientTape)]
+    tapes = [listener for listener in stack[first:] if isinstance(listener, Tape)]
     return tapes, [listener for listener in stack if listener not in tapes]
 
 
@@ -298,7 +300,7 @@ class Reads:
         elif x.storage is not None:
             self._memories.setdefault(id(x.storage), x)
 
-    def cut(self, x: Tensor, how: str) -> None:
+    def on_escape(self, x: Tensor, how: str) -> None:
         """A value that leaves pullback has been read by an op before, or matters to no gradient."""
 
     @property

@@ -10,16 +10,16 @@ from .. import amp
 from ..autodiff.batching import Batch
 from ..autodiff.kept import Kept
 from ..autodiff.listeners import listeners
-from ..autodiff.tape import GradientTape
+from ..autodiff.tape import Tape
 from ..errors import TapeError
 from ..launch import door
+from ..ops.conversion import alias
 from ..ops.random import drawn
-from ..ops.shape import alias
 from ..tensors import devices
 from ..tensors.operand import steady
 from ..tensors.tensor import Tensor
 from ..tree import flatten, unflatten
-from .calls import Call, Level, Reads, called, entered, levels, silently, takers, tell
+from .calls import Call, Level, Reads, call_recorders, called, entered, levels, tell, with_listeners
 
 States = dict[Any, dict[str, int]]  # of random generators
 
@@ -43,7 +43,7 @@ def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(f)
     def call(*args: Any, **options: Any) -> Any:
-        tapes, others = takers()
+        tapes, others = call_recorders()
         if not tapes:
             return f(*args, **options)
         given, form = flatten((args, options))
@@ -54,45 +54,46 @@ def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
 
         reads, states = Reads(), States()
         with _Noted(states):
-            leaves, spec = flatten(silently((*others, reads), run))
+            leaves, spec = flatten(with_listeners((*others, reads), run))
         for y in leaves:
             if isinstance(y, Tensor):
                 reads.see(y, live=True)  # f may return what it was given
         inputs = reads.inputs
-        outputs = silently(others, lambda: [alias(y) if isinstance(y, Tensor) else y for y in leaves])
+        outputs = with_listeners(others, lambda: [alias(y) if isinstance(y, Tensor) else y for y in leaves])
         for level in levels([*inputs, *leaves]):
-            hearers = [tape for tape in tapes if tape in level.hearers]
-            if hearers:
-                again = _repeated(called(f), run, states, len(leaves), level)
+            told = [tape for tape in tapes if tape in level.listeners]
+            if told:
+                recompute = _recomputation(called(f), run, states, len(leaves), level)
                 made = level.lowered(outputs)
                 node = Call(
-                    f"checkpoint of {called(f)}", inputs, made, _pull(again, inputs), keeps=True, dead=reads.dead, again=again
+                    f"checkpoint of {called(f)}", inputs, made, _pull(recompute, inputs), keeps=True, dead=reads.dead,
+                    recompute=recompute,
                 )
-                tell(hearers, node, inputs, made)
+                tell(told, node, inputs, made)
         return unflatten(spec, list(outputs))
 
     return call
 
 
-Again = Callable[[Sequence[int], Sequence[Tensor]], tuple[GradientTape, list[Any]]]
+Recompute = Callable[[Sequence[int], Sequence[Tensor]], tuple[Tape, list[Any]]]
 
 
-def _pull(again: Again, inputs: Sequence[Tensor]) -> Callable[[list[Any]], list[Any]]:
+def _pull(recompute: Recompute, inputs: Sequence[Tensor]) -> Callable[[list[Any]], list[Any]]:
     def pull(cotangents: list[Any]) -> list[Any]:
         """The pullbacks of its ops, which are computed again"""
-        tape, values = again([x.serial for x in inputs], inputs)
+        tape, values = recompute([x.serial for x in inputs], inputs)
         places = [i for i, g in enumerate(cotangents) if g is not None]
         return tape.gradient([values[i] for i in places], list(inputs), [cotangents[i] for i in places], unconnected="none")
 
     return pull
 
 
-def _repeated(name: str, run: Callable[[], Any], states: States, count: int, level: Level) -> Again:
+def _recomputation(name: str, run: Callable[[], Any], states: States, count: int, level: Level) -> Recompute:
     """What makes the nodes of a call: a function of its inputs and of which of them are watched."""
     precision, device, batches = amp.precision(), devices.default_device(), _running()
 
-    def again(serials: Sequence[int], inputs: Sequence[Tensor]) -> tuple[GradientTape, list[Any]]:
-        tape = GradientTape(watch_parameters=False)
+    def recompute(serials: Sequence[int], inputs: Sequence[Tensor]) -> tuple[Tape, list[Any]]:
+        tape = Tape(watch_parameters=False)
         tape.watch([x for x, serial in zip(inputs, serials) if serial])
         with (
             door.charged_to(door.RECOMPUTE), amp.autocast(precision), devices.use_device(device), _Rewound(states, batches),
@@ -106,7 +107,7 @@ def _repeated(name: str, run: Callable[[], Any], states: States, count: int, lev
             )
         return tape, values
 
-    return again
+    return recompute
 
 
 def _running() -> list[Batch]:

@@ -9,14 +9,14 @@ from typing import Any
 from ..autodiff.batching import Batch, Batched
 from ..autodiff.error_text import name_of
 from ..autodiff.listeners import listeners
-from ..autodiff.tape import GradientTape
+from ..autodiff.tape import Tape
 from ..errors import ShapeError, TapeError
-from ..ops.cast import in_dtype
-from ..ops.shape import constant
+from ..ops.by_name import in_dtype
+from ..ops.conversion import constant
 from ..tensors.operand import as_tensor, own, steady
 from ..tensors.tensor import Tensor
 from ..tree import beside, flatten, shown, structure, unflatten
-from .calls import Reads, batches_of, called, is_real, on, record, silently
+from .calls import Reads, batches_of, called, is_real, on, record, with_listeners
 
 
 def straight_through(f: Callable[..., Any]) -> Callable[..., Tensor]:
@@ -82,14 +82,14 @@ def _recorded(f: Callable[..., Any], args: tuple[Any, ...], options: dict[str, A
     # A tape that is to differentiate the pullback must know where the values come from that it keeps. One tape alone never
     # does: it has ended before it runs the pullback.
     others = [listener for listener in stack if not isinstance(listener, (Batch, Reads))]
-    alone = others if len(others) == 1 and isinstance(others[0], GradientTape) and not others[0].persistent else []
+    alone = others if len(others) == 1 and isinstance(others[0], Tape) and not others[0].persistent else []
     inside = [listener for listener in stack if listener not in alone]
-    value, pullback = _pair(silently((*inside, reads), lambda: f(*args, **options)), name)
+    value, pullback = _pair(with_listeners((*inside, reads), lambda: f(*args, **options)), name)
     leaves, spec = flatten(value)
     inputs = [x for x in arguments if is_real(x)]
     _refuse_closures(name, reads, [*arguments, *flatten(options)[0]])
     batches = batches_of([*inputs, *leaves])
-    outputs = silently(
+    outputs = with_listeners(
         [listener for listener in stack if isinstance(listener, Batch)],
         lambda: [on(constant(y), batches) if isinstance(y, Tensor) else y for y in leaves],
     )
@@ -118,7 +118,7 @@ def _refuse_closures(name: str, reads: Reads, given: Sequence[Any]) -> None:
         while isinstance(x, Tensor):
             known.add(x.serial)
             x = x.value if isinstance(x, Batched) else None
-    tapes = [tape for tape in listeners.stack if isinstance(tape, GradientTape)]
+    tapes = [tape for tape in listeners.stack if isinstance(tape, Tape)]
     for x in reads.values.values():
         if x.serial in reads.live - known and any([tape.knows(x) for tape in tapes]):
             raise TapeError(

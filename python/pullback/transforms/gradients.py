@@ -9,19 +9,23 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
-from ..autodiff.backward import Sums, connected, live, run_hooks, total, walk
-from ..autodiff.batching import Batch, Batched, of_all
+from ..autodiff.backward import Sums, connected, run_hooks, total, walk
+from ..autodiff.batching import Batch, Batched
 from ..autodiff.listeners import listeners
+from ..autodiff.node import all_kept, named, shared_by
 from ..errors import TapeError
 from ..launch import capturing
-from ..ops.shape import SLICE, joined, reshaped, view
+from ..ops.by_name import of_all, reshaped, view
+from ..ops.movement import joined
+from ..ops.shape import SLICE
 from ..tensors.creation import ones_like, zeros_like
 from ..tensors.tensor import Tensor
 from ..tree import flatten, unflatten
 from .calls import Cotangents
 
 if TYPE_CHECKING:
-    from ..autodiff.tape import GradientTape, Node
+    from ..autodiff.node import Recorded
+    from ..autodiff.tape import Tape
 
 # Targets are bits of a number, a mask. Cotangents for the targets of a mask: a tensor with a first axis of as many as there are, in
 # the order of their bits; without it where there is one.
@@ -30,7 +34,7 @@ LARGE_BYTES: Final = 1 << 18  # of cotangents of a value for all targets: more d
 _ALONE: Final = nullcontext()
 
 
-def tape_gradients(tape: GradientTape, targets: Any, sources: Any, unconnected: str) -> Any:
+def tape_gradients(tape: Tape, targets: Any, sources: Any, unconnected: str) -> Any:
     """tape.gradients."""
     (of, form), (by, spec) = flatten(targets), flatten(sources)
     for y in of:
@@ -43,9 +47,9 @@ def tape_gradients(tape: GradientTape, targets: Any, sources: Any, unconnected: 
     return unflatten(form, [unflatten(spec, row) for row in rows])
 
 
-def _sweep(tape: GradientTape, targets: list[Tensor], sources: list[Any], unconnected: str, free: bool) -> list[Any]:
+def _sweep(tape: Tape, targets: list[Tensor], sources: list[Any], unconnected: str, free: bool) -> list[Any]:
     """For each target the gradient of each source."""
-    masks, groups = _shared(tape, targets)
+    masks, groups = shared_by(tape, targets)
     serials, reach, missing = connected(tape, targets, sources, unconnected, masks.keys())
     seeds = {(y.shape, y.dtype, y.device): y for y in targets}
     seeds = {alike: ones_like(y) for alike, y in seeds.items()}
@@ -77,32 +81,13 @@ def _joined(several: list[dict[int, list[Part]]]) -> dict[int, list[Part]]:
     return found
 
 
-def _shared(tape: GradientTape, targets: list[Tensor]) -> tuple[dict[int, int], dict[int, list[Node]]]:
-    """For each value the targets that depend on it, and the nodes for the same targets."""
-    masks: dict[int, int] = {}
-    for k, y in enumerate(targets):
-        if y.serial in tape.values:
-            masks[y.serial] = masks.get(y.serial, 0) | 1 << k
-    groups: dict[int, list[Node]] = {}
-    for node in reversed(tape.nodes):
-        mask = masks.get(node[1])
-        if mask is not None:
-            groups.setdefault(mask, []).append(node)
-            op, inputs = node[0], node[2]
-            for x in live(op, inputs) if op.dead else inputs:
-                masks[x] = masks.get(x, 0) | mask
-    for nodes in groups.values():
-        nodes.reverse()
-    return masks, groups
-
-
 def _walk(
-    tape: GradientTape, mask: int, nodes: list[Node], parts: dict[int, list[Part]], reach: set[int], sources: set[int]
+    tape: Tape, mask: int, nodes: list[Recorded], parts: dict[int, list[Part]], reach: set[int], sources: set[int]
 ) -> None:
     """Pulls the cotangents for these targets back through the nodes, all at once."""
     sums = Sums("accumulate")
     with Batch(mask.bit_count(), directions=True) if mask & (mask - 1) else _ALONE as batch:
-        for serial in [node[1] for node in nodes if node[1] in parts]:
+        for serial in [node.y for node in named(nodes) if node.y in parts]:
             whole = _whole(mask, parts.pop(serial))
             sums.of[serial] = whole if batch is None else _of_each(whole, lambda g: Batched(batch, g))
         walk(tape, nodes, reach, sources, sums)
@@ -111,9 +96,9 @@ def _walk(
         parts.setdefault(serial, []).append((mask, found if batch is None else _of_each(found, lambda g: of_all(g, batch))))
 
 
-def _largest(nodes: list[Node]) -> int:
+def _largest(nodes: list[Recorded]) -> int:
     """The bytes of the largest value that is kept: a cotangent takes about as many."""
-    return max([k.array.nbytes for node in nodes for edge in node[3] for k in edge[2] if isinstance(k, Tensor)], default=0)
+    return max([value.array.nbytes for value in all_kept(nodes) if isinstance(value, Tensor)], default=0)
 
 
 def _of_each(g: Any, f: Callable[[Tensor], Tensor]) -> Any:
@@ -162,7 +147,7 @@ def _slices(x: Tensor) -> list[Tensor]:
 
 
 def _rows(
-    tape: GradientTape, targets: list[Tensor], sources: list[Any], parts: dict[int, list[Part]], missing: Sequence[int] | set[int]
+    tape: Tape, targets: list[Tensor], sources: list[Any], parts: dict[int, list[Part]], missing: Sequence[int] | set[int]
 ) -> list[list[Any]]:
     """For each target the gradient of each source: zeros where it does not depend on it, None for what is missing."""
     columns: list[list[Any]] = []

@@ -6,10 +6,13 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, Literal
 
-from ..autodiff.batching import Batch, Batched, of_all
-from ..autodiff.tape import GradientTape
+from ..autodiff.batching import Batch, Batched
+from ..autodiff.node import all_kept
+from ..autodiff.tape import Tape
 from ..errors import ShapeError, TapeError
-from ..ops.shape import broadcast_to, concat, moveaxis, permute_dims, reshape
+from ..ops.by_name import of_all
+from ..ops.movement import concat
+from ..ops.shape import broadcast_to, moveaxis, permute_dims, reshape
 from ..tensors.creation import eye, zeros
 from ..tensors.tensor import Tensor
 from ..tree import flatten, unflatten
@@ -51,7 +54,7 @@ def jacobian(
 
     @wraps(f)
     def all_derivatives(*args: Any, **options: Any) -> Any:
-        tape = GradientTape(watch_parameters=False)
+        tape = Tape(watch_parameters=False)
         inside, sources, spec = variables(args, argnums, tape, "jacobian")
         shapes = tuple([x.shape for x in sources])
         if mode == "forward" or (mode == "auto" and better.get(shapes) == "forward"):
@@ -101,9 +104,9 @@ def _at_once(chunk: Chunk, count: int, bytes_each: int) -> int:
     return min(count, chunk if chunk != "auto" else BUDGET_BYTES // max(bytes_each, 1)) or 1
 
 
-def _bytes_of_row(tape: GradientTape, ends: Sequence[Tensor]) -> int:
+def _bytes_of_row(tape: Tape, ends: Sequence[Tensor]) -> int:
     """A sweep makes a cotangent of about every value that its pullbacks keep, and of both ends, for each row."""
-    kept = {id(k): k for *_, edges, _, _, _ in tape.nodes for edge in edges for k in edge[2] if isinstance(k, Tensor)}
+    kept = {id(value): value for value in all_kept(tape.nodes) if isinstance(value, Tensor)}
     return sum([x.nbytes for x in (*kept.values(), *ends)])
 
 
@@ -114,14 +117,14 @@ def _parts(count: int, at_once: int) -> list[tuple[int, int]]:
 # ---- reverse: rows
 
 
-def pulled(tape: GradientTape, targets: list[Tensor], sources: list[Any], at_once: int, unconnected: str = "zero") -> Any:
+def pulled(tape: Tape, targets: list[Tensor], sources: list[Any], at_once: int, unconnected: str = "zero") -> Any:
     """For each target, for each source, the Jacobian. The tape gives up what it kept with the last chunk."""
     found: list[list[Tensor]] = []
     parts = [(y, part) for y in targets for part in _parts(y.size, at_once)]
     rows: dict[int, list[list[Tensor]]] = {id(y): [] for y in targets}
     for k, (y, (start, stop)) in enumerate(parts):
         seeds = reshape(eye(stop - start, y.size, k=start, dtype=y.dtype, device=y.device), (stop - start, *y.shape))
-        rows[id(y)].append(batched_pull(tape, [y], [seeds], sources, unconnected, again=k + 1 < len(parts)))
+        rows[id(y)].append(batched_pull(tape, [y], [seeds], sources, unconnected, retain=k + 1 < len(parts)))
     for y in targets:
         chunks = rows[id(y)]
         columns = [_joined([c[i] for c in chunks], x) for i, x in enumerate(sources)]
@@ -136,11 +139,11 @@ def _joined(chunks: list[Tensor], x: Tensor) -> Tensor:
 
 
 def batched_pull(
-    tape: GradientTape, targets: list[Tensor], seeds: list[Tensor], sources: list[Any], unconnected: str, again: bool = False
+    tape: Tape, targets: list[Tensor], seeds: list[Tensor], sources: list[Any], unconnected: str, retain: bool = False
 ) -> list[Any]:
     """One sweep with a batch of cotangents: seeds have the shapes (n, *target.shape), gradients (n, *source.shape)."""
     with Batch(seeds[0].shape[0], directions=True) as batch:
-        found = tape.pull(targets, lambda: [Batched(batch, seed) for seed in seeds], sources, unconnected, again=again)
+        found = tape.pull(targets, lambda: [Batched(batch, seed) for seed in seeds], sources, unconnected, retain=retain)
     return [g if g is None else of_all(g, batch) for g in found]
 
 
@@ -181,7 +184,7 @@ def _push(
 # ---- of what a tape recorded
 
 
-def tape_jacobian(tape: GradientTape, target: Any, source: Any, chunk: Chunk, unconnected: str) -> Any:
+def tape_jacobian(tape: Tape, target: Any, source: Any, chunk: Chunk, unconnected: str) -> Any:
     """tape.jacobian."""
     _check_chunk(chunk)
     if not isinstance(target, Tensor):
@@ -191,7 +194,7 @@ def tape_jacobian(tape: GradientTape, target: Any, source: Any, chunk: Chunk, un
     return unflatten(spec, pulled(tape, [target], sources, at_once, unconnected)[0])
 
 
-def batch_jacobian(tape: GradientTape, target: Tensor, source: Tensor, chunk: Chunk, unconnected: str) -> Tensor:
+def batch_jacobian(tape: Tape, target: Tensor, source: Tensor, chunk: Chunk, unconnected: str) -> Tensor:
     """tape.batch_jacobian: the sum over rows has the same derivative by a row as that row alone."""
     _check_chunk(chunk)
     if not target.ndim or not source.ndim or target.shape[0] != source.shape[0]:
@@ -204,6 +207,6 @@ def batch_jacobian(tape: GradientTape, target: Tensor, source: Tensor, chunk: Ch
     for k, (start, stop) in enumerate(parts):
         unit = reshape(eye(stop - start, count, k=start, dtype=target.dtype, device=target.device), (-1, 1, *target.shape[1:]))
         seeds = broadcast_to(unit, (stop - start, *target.shape))
-        rows += batched_pull(tape, [target], [seeds], [source], unconnected, again=k + 1 < len(parts))
+        rows += batched_pull(tape, [target], [seeds], [source], unconnected, retain=k + 1 < len(parts))
     found = moveaxis(_joined(rows, source), 0, 1)
     return reshape(found, (*target.shape, *source.shape[1:]))

@@ -7,20 +7,20 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..autodiff import error_text as explain
+from ..autodiff import error_text
 from ..autodiff.kept import Listening
 from ..autodiff.listeners import listeners
 from ..autodiff.primitive import ZERO
 from ..autodiff.site import Site, call_site, warn
-from ..autodiff.tape import GradientTape
+from ..autodiff.tape import Tape
 from ..errors import ShapeError, TapeError, ZeroGradientWarning
 from ..launch import door
-from ..ops.shape import alias
+from ..ops.conversion import alias
 from ..tensors.creation import asarray, zeros_like
 from ..tensors.operand import own
 from ..tensors.tensor import Tensor, new_serial
 from ..tree import beside, flatten, unflatten
-from .vjp import check_function, grad, variables_of
+from .vjp import check_function, grad, variables_of, vjp
 
 if TYPE_CHECKING:
     from ..autodiff.primitive import Op
@@ -65,7 +65,7 @@ class Forward(Listening):
             tangents[i] = None
         if all([t is None for t in tangents]):
             return
-        before = listeners.lower(listeners.stack.index(self))
+        before = listeners.truncate(listeners.stack.index(self))
         try:
             tangent = op.tangent(op, inputs, y, params, tangents)
         finally:
@@ -74,16 +74,16 @@ class Forward(Listening):
             door.charge(op.shown)  # the kernels of pullbacks, which are no ops
         self.give(y, tangent)
 
-    def cut(self, x: Tensor, how: str) -> None:
+    def on_escape(self, x: Tensor, how: str) -> None:
         """Remembers where a value with a tangent leaves as a number, unless a derivative inside of this one is told."""
         inner = listeners.stack[listeners.stack.index(self) + 1 :]
-        if how in explain.NUMBERS and self.knows(x) and not any([isinstance(other, GradientTape) for other in inner]):
+        if how in error_text.NUMBERS and self.knows(x) and not any([isinstance(other, Tape) for other in inner]):
             self._cuts.append((how, call_site()))
 
     def warn_of_zero(self) -> None:
         """Issues a warning if values left as numbers: for who has found that no result has a tangent."""
         if self._cuts:
-            warn(explain.silent_zero("the arguments", self._cuts), ZeroGradientWarning)
+            warn(error_text.silent_zero("the arguments", self._cuts), ZeroGradientWarning)
 
 
 def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
@@ -141,12 +141,10 @@ def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., 
 
     f runs once; each call of the function costs about a backward pass. It is the transpose of f's pullback, which is recorded.
     """
-    from .vjp import vjp
-
     out, pullback = vjp(f, *primals)
     targets, spec = flatten(out)
     zero = [alias(zeros_like(y)) for y in targets]
-    with GradientTape(persistent=True, watch_parameters=False) as tape:
+    with Tape(persistent=True, watch_parameters=False) as tape:
         tape.watch(zero)
         cotangents = flatten(pullback(unflatten(spec, list(zero))))[0]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..autodiff.kept import Heard
 from ..autodiff.listeners import listeners
-from ..autodiff.tape import GradientTape
+from ..autodiff.tape import Tape
 from ..errors import PullbackError
 from ..launch import capturing
 from ..tensors.tensor import Tensor
@@ -121,7 +121,7 @@ class _Entry:
         found: list[tuple[Any, Any]] = []
         inputs = [x for ref in self._inputs if (x := ref()) is not None]
         for listener in listeners.stack:
-            if not isinstance(listener, GradientTape):
+            if not isinstance(listener, Tape):
                 found.append((weakref.ref(listener), None))
                 continue
             watched = {x.serial for x in inputs if listener.knows(x)}

@@ -9,14 +9,16 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ..autodiff.backward import Sums, dependents, walk
-from ..autodiff.batching import Batched, of_all, pull
+from ..autodiff.backward import Sums, walk
+from ..autodiff.batching import Batched, pull
+from ..autodiff.node import Edge, Node, Recorded, dependents, named
 from ..autodiff.primitive import Op
-from ..autodiff.tape import GradientTape
+from ..autodiff.tape import Tape
 from ..errors import ShapeError, UnconnectedError
 from ..launch import door
-from ..ops.factors import Dense, Factored, inner
-from ..ops.shape import reshape, unbroadcast
+from ..ops.by_name import of_all, unbroadcast
+from ..ops.factors import Dense, Factored, inner, transposed
+from ..ops.shape import reshape
 from ..tensors.creation import asarray, ones, zeros_like
 from ..tensors.tensor import Tensor
 from ..tree import unflatten
@@ -81,7 +83,7 @@ def weighted_grad(f: Callable[..., Any], weights: Any, argnums: int | Sequence[i
     def gradient(*args: Any, **options: Any) -> Any:
         record = _Record(f, argnums, args, options)
         with door.charged_to(door.BACKWARD):
-            given = weights(_norms(record.pull(record.seed(), again=True))) if callable(weights) else weights
+            given = weights(_norms(record.pull(record.seed(), retain=True))) if callable(weights) else weights
             found = [_total(parts, x) for parts, x in zip(record.pull(record.seed(given)), record.sources)]
         return unflatten(record.spec, found)
 
@@ -99,7 +101,7 @@ class _Record:
     def __init__(
         self, f: Callable[..., Any], argnums: int | Sequence[int], args: tuple[Any, ...], options: dict[str, Any]
     ) -> None:
-        self.tape = GradientTape(persistent=True, watch_parameters=False)
+        self.tape = Tape(persistent=True, watch_parameters=False)
         inside, self.sources, self.spec = variables(args, argnums, self.tape, "per-example gradients")
         axes = _axes(args, argnums)
         self.batch, one, _ = examples(args, {}, axes)
@@ -122,21 +124,21 @@ class _Record:
             )
         return given.reshape((self.batch.size, *y.shape))
 
-    def pull(self, seed: Tensor, again: bool = False) -> list[list[Factored]]:
+    def pull(self, seed: Tensor, retain: bool = False) -> list[list[Factored]]:
         """For each source the parts that its gradients are the sum of."""
         tape, wanted = self.tape, {x.serial for x in self.sources}
         nodes, held = tape.nodes, _with_transposes(tape.nodes, wanted)
-        tape.nodes = [_held_back(node, held) for node in nodes]
+        tape.nodes = [_held_back(node, held) for node in named(nodes)]
         sums = Sums("accumulate")
         sums.of.update({serial: _Held() for serial in held})
         sums.of[self.value.serial] = Batched(self.batch, seed)
         try:
             with self.batch:
-                tape.consumed = not again
-                walk(tape, tape.nodes[:] if again else tape.nodes, dependents(tape, wanted), set(), sums)
+                tape.consumed = not retain
+                walk(tape, tape.nodes[:] if retain else tape.nodes, dependents(tape, wanted), set(), sums)
                 return [self._all_factored(sums.of[x.serial].parts) for x in self.sources]
         finally:
-            tape.nodes = nodes if again else []
+            tape.nodes = nodes if retain else []
 
     def _all_factored(self, parts: list[Any]) -> list[Factored]:
         """The parts in factors, and one for the sum of those that are formed."""
@@ -150,7 +152,7 @@ class _Record:
         if isinstance(part, Tensor):
             return Dense(self._of_all(part))
         if isinstance(part, _Transposed):
-            return self._factored(part.part).transposed()
+            return transposed(self._factored(part.part))
         factors, g, kept, formed = part
         found = factors(self._of_all, g, *kept)
         return Dense(self._of_all(formed())) if found is None else found
@@ -197,63 +199,57 @@ class _HoldingRule:
         self.batch: None = None
 
 
-def _with_transposes(nodes: Sequence[Any], wanted: set[int]) -> set[int]:
+def _with_transposes(nodes: Sequence[Recorded], wanted: set[int]) -> set[int]:
     """These values, and the transposes of them: what multiplies by a transpose has the gradient in factors, too."""
     held = set(wanted)
-    for node in nodes:
-        op, y, serials, *_ = node
-        if op.name == TRANSPOSE and serials[0] in held and _order(node) == (1, 0):
-            held.add(y)
+    for node in named(nodes):
+        if node.op.name == TRANSPOSE and node.inputs[0] in held and node.kept() == [(1, 0)]:  # a permutation keeps its order
+            held.add(node.y)
     return held
 
 
-def _order(node: Any) -> Any:
-    """What a permutation of axes keeps: their order."""
-    ((_, _, (order,), _),) = node[3]
-    return order
-
-
-def _held_back(node: Any, wanted: set[int]) -> Any:
+def _held_back(node: Node, wanted: set[int]) -> Node:
     """The node of a tape, with the pullbacks that give factors of gradients by these values held back."""
-    op, y, serials, edges, versions, code, offset = node
-    if wanted.isdisjoint(serials) or not (op.factors or y in wanted):
+    op = node.op
+    if wanted.isdisjoint(node.inputs) or not (op.factors or node.y in wanted):
         return node
-    held = [_held_jointly(op, edge, wanted) if op.joint else _held_alone(op, edge, wanted) for edge in edges]
-    return op, y, serials, held, versions, code, offset
+    hold = _held_jointly if op.joint else _held_alone
+    return node._replace(edges=[hold(op, edge, wanted) for edge in node.named_edges()])
 
 
-def _held_alone(op: Op, edge: Any, wanted: set[int]) -> Any:
-    x, rule, kept, shape = edge
-    factors = op.factors.get(op.rules.index(rule))
+def _held_alone(op: Op, edge: Edge, wanted: set[int]) -> Edge:
+    factors = op.factors.get(op.rules.index(edge.rule))
+    if edge.x not in wanted or not (factors or op.name == TRANSPOSE):
+        return edge
 
     def hold(g: Any, *kept: Any) -> _Held:
         if isinstance(g, _Held):  # the op is a transpose
             return _Held(*[_Transposed(part) for part in g.parts])
         assert factors is not None
-        return _Held(_Part(factors, g, kept, lambda: _of_shape(pull(rule, g, *kept), shape)))
+        return _Held(_Part(factors, g, kept, lambda: _of_shape(pull(edge.rule, g, *kept), edge.shape)))
 
-    return (x, _HoldingRule(hold), kept, None) if x in wanted and (factors or op.name == TRANSPOSE) else edge
+    return edge._replace(rule=_HoldingRule(hold), shape=None)
 
 
-def _held_jointly(op: Op, edge: Any, wanted: set[int]) -> Any:
-    inputs, rule, kept, shapes = edge
-    held = [place for place, x in enumerate(inputs) if place in op.factors and x in wanted]
+def _held_jointly(op: Op, edge: Edge, wanted: set[int]) -> Edge:
+    held = [place for place, x in enumerate(edge.x) if place in op.factors and x in wanted]
 
     def hold(g: Tensor, *rest: Any) -> list[Any]:
         *kept, needs = rest
 
         def formed(place: int) -> Tensor:
-            only = [k == place for k in range(len(inputs))]
-            return _of_shape(rule.definition(g, *kept, only)[place], shapes[place])
+            only = [k == place for k in range(len(edge.x))]
+            return _of_shape(edge.rule.definition(g, *kept, only)[place], edge.shape[place])
 
         others = [need and place not in held for place, need in enumerate(needs)]
-        gradients: list[Any] = list(rule.definition(g, *kept, others)) if any(others) else [None] * len(inputs)
+        gradients: list[Any] = list(edge.rule.definition(g, *kept, others)) if any(others) else [None] * len(edge.x)
         for place in held:
             if needs[place]:
                 gradients[place] = _Held(_Part(op.factors[place], g, tuple(kept), partial(formed, place)))
         return gradients
 
-    return inputs, _HoldingRule(hold), kept, [() if place in held else shape for place, shape in enumerate(shapes)]
+    shapes = [() if place in held else shape for place, shape in enumerate(edge.shape)]
+    return edge._replace(rule=_HoldingRule(hold), shape=shapes)
 
 
 def _of_shape(gx: Tensor, shape: Any) -> Tensor:

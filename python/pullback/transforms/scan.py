@@ -8,12 +8,13 @@ from functools import wraps
 from typing import Any
 
 from ..errors import PullbackError, ShapeError
-from ..ops.shape import stack, unstack
+from ..ops.movement import stack
+from ..ops.shape import unstack
 from ..tensors.creation import asarray
 from ..tensors.operand import as_tensor, own
 from ..tensors.tensor import Tensor
 from ..tree import flatten, shown, structure, unflatten
-from .calls import called, record, silently, takers
+from .calls import call_recorders, called, record, with_listeners
 from .checkpoint import checkpoint as checkpointed
 
 
@@ -84,8 +85,8 @@ def _length(leaves: Sequence[Any], length: int | None) -> int:
 
 def _slices(x: Tensor) -> list[Tensor]:
     """The slices along the first axis. Their gradients are stacked at once: as ops of their own, each would fill all of x."""
-    tapes, others = takers()
-    parts = list(silently(others, lambda: unstack(x)))
+    tapes, others = call_recorders()
+    parts = list(with_listeners(others, lambda: unstack(x)))
 
     def pull(cotangents: list[Any]) -> list[Tensor]:
         """The cotangents of the slices, stacked"""

@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
-from ..autodiff.tape import GradientTape
+from ..autodiff.tape import Tape
 from ..errors import DTypeError, PullbackError, ShapeError, TapeError
-from ..ops.shape import alias, copy
+from ..ops.conversion import alias, copy
 from ..tensors import dtypes
 from ..tensors.operand import own
+from ..tensors.parameter import Parameter
 from ..tensors.precision import made_of
-from ..tensors.tensor import Parameter, Tensor
+from ..tensors.tensor import Tensor
 from ..tree import beside, flatten, paths, unflatten
 
 
@@ -44,7 +45,7 @@ def value_and_grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_
 
     @wraps(f)
     def both(*args: Any, **options: Any) -> Any:
-        tape = GradientTape(watch_parameters=False)
+        tape = Tape(watch_parameters=False)
         args, sources, spec = variables(args, argnums, tape, "grad")
         with tape:
             result = f(*args, **options)
@@ -91,7 +92,7 @@ def vjp(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., tuple[
     Raises: TapeError for a primal that is not floating-point, ShapeError for a cotangent of the wrong shape.
     """
     check_function("vjp", f)
-    tape = GradientTape(persistent=True, watch_parameters=False)
+    tape = Tape(persistent=True, watch_parameters=False)
     args, sources, spec = variables(primals, tuple(range(len(primals))), tape, "vjp")
     with tape:
         out = f(*args)
@@ -107,7 +108,7 @@ def vjp(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., tuple[
 
 
 def variables(
-    args: tuple[Any, ...], argnums: int | Sequence[int], tape: GradientTape, what: str
+    args: tuple[Any, ...], argnums: int | Sequence[int], tape: Tape, what: str
 ) -> tuple[tuple[Any, ...], list[Tensor], Any]:
     """The arguments with those of `argnums` watched by the tape; the watched tensors; and how they make up the argument(s).
 

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from ..autodiff.batching import Batch, Batched, belongs, of_all
+from ..autodiff.batching import Batch, Batched, belongs
 from ..errors import ShapeError, VmapError
 from ..ops._shapes import normalize_axis
+from ..ops.by_name import of_all
 from ..ops.shape import moveaxis
 from ..tensors.operand import own
 from ..tensors.precision import made_of

@@ -1,0 +1,166 @@
+# Written by tools/generate.py from __init__.py.
+# ruff: noqa
+import numpy
+from typing import Any
+
+from . import tree as tree
+from .check import check_gradients as check_gradients
+from .tensors.creation import arange as arange
+from .tensors.creation import asarray as asarray
+from .tensors.creation import empty as empty
+from .tensors.creation import empty_like as empty_like
+from .tensors.creation import eye as eye
+from .tensors.creation import from_dlpack as from_dlpack
+from .tensors.creation import full as full
+from .tensors.creation import full_like as full_like
+from .tensors.creation import linspace as linspace
+from .tensors.creation import ones as ones
+from .tensors.creation import ones_like as ones_like
+from .tensors.creation import tensor as tensor
+from .tensors.creation import zeros as zeros
+from .tensors.creation import zeros_like as zeros_like
+from .debug import debug_nans as debug_nans
+from .tensors.devices import cuda as cuda
+from .tensors.devices import use_device as use_device
+bool: numpy.dtype[Any]
+from .tensors.dtypes import can_cast as can_cast
+from .tensors.dtypes import finfo as finfo
+from .tensors.dtypes import float16 as float16
+from .tensors.dtypes import float32 as float32
+from .tensors.dtypes import float64 as float64
+from .tensors.dtypes import iinfo as iinfo
+from .tensors.dtypes import int8 as int8
+from .tensors.dtypes import int16 as int16
+from .tensors.dtypes import int32 as int32
+from .tensors.dtypes import int64 as int64
+from .tensors.dtypes import isdtype as isdtype
+from .tensors.dtypes import result_type as result_type
+from .tensors.dtypes import uint8 as uint8
+from .tensors.dtypes import uint16 as uint16
+from .tensors.dtypes import uint32 as uint32
+from .tensors.dtypes import uint64 as uint64
+from .errors import CaptureError as CaptureError
+from .errors import DeviceError as DeviceError
+from .errors import DTypeError as DTypeError
+from .errors import FileFormatError as FileFormatError
+from .errors import GradientCheckError as GradientCheckError
+from .errors import NonFiniteError as NonFiniteError
+from .errors import OutOfMemoryError as OutOfMemoryError
+from .errors import PrecisionWarning as PrecisionWarning
+from .errors import PullbackError as PullbackError
+from .errors import ShapeError as ShapeError
+from .errors import StaleValueError as StaleValueError
+from .errors import TapeError as TapeError
+from .errors import UnconnectedError as UnconnectedError
+from .errors import VmapError as VmapError
+from .errors import ZeroGradientWarning as ZeroGradientWarning
+from .ops.conversion import astype as astype
+from .ops.conversion import copy as copy
+from .ops.conversion import stop_gradient as stop_gradient
+from .ops.elementwise import *
+from .ops.gather import one_hot as one_hot
+from .ops.gather import take as take
+from .ops.gather import take_along_axis as take_along_axis
+from .ops.index import argwhere as argwhere
+from .ops.index import nonzero as nonzero
+from .ops.linalg import einsum as einsum
+from .ops.linalg import matmul as matmul
+from .ops.linalg import outer as outer
+from .ops.linalg import tensordot as tensordot
+from .ops.linalg import vecdot as vecdot
+from .ops.movement import concat as concat
+from .ops.movement import meshgrid as meshgrid
+from .ops.movement import pad as pad
+from .ops.movement import repeat as repeat
+from .ops.movement import roll as roll
+from .ops.movement import stack as stack
+from .ops.movement import tile as tile
+from .ops.movement import tril as tril
+from .ops.movement import triu as triu
+from .ops.reduce import all as all
+from .ops.reduce import any as any
+from .ops.reduce import argmax as argmax
+from .ops.reduce import argmin as argmin
+from .ops.reduce import count_nonzero as count_nonzero
+from .ops.reduce import max as max
+from .ops.reduce import mean as mean
+from .ops.reduce import min as min
+from .ops.reduce import prod as prod
+from .ops.reduce import std as std
+from .ops.reduce import sum as sum
+from .ops.reduce import var as var
+from .ops.rows import log_softmax as log_softmax
+from .ops.rows import logsumexp as logsumexp
+from .ops.rows import softmax as softmax
+from .ops.scan import cumulative_prod as cumulative_prod
+from .ops.scan import cumulative_sum as cumulative_sum
+from .ops.scan import diff as diff
+from .ops.segment import segment_logsumexp as segment_logsumexp
+from .ops.segment import segment_max as segment_max
+from .ops.segment import segment_mean as segment_mean
+from .ops.segment import segment_min as segment_min
+from .ops.segment import segment_softmax as segment_softmax
+from .ops.segment import segment_sum as segment_sum
+from .ops.shape import broadcast_arrays as broadcast_arrays
+from .ops.shape import broadcast_to as broadcast_to
+from .ops.shape import expand_dims as expand_dims
+from .ops.shape import flip as flip
+from .ops.shape import matrix_transpose as matrix_transpose
+from .ops.shape import moveaxis as moveaxis
+from .ops.shape import permute_dims as permute_dims
+from .ops.shape import reshape as reshape
+from .ops.shape import split as split
+from .ops.shape import squeeze as squeeze
+from .ops.shape import swapaxes as swapaxes
+from .ops.shape import transpose as transpose
+from .ops.shape import unstack as unstack
+from .ops.sort import argsort as argsort
+from .ops.sort import searchsorted as searchsorted
+from .ops.sort import sort as sort
+from .ops.sort import topk as topk
+from .ops.sort import unique_all as unique_all
+from .ops.sort import unique_counts as unique_counts
+from .ops.sort import unique_inverse as unique_inverse
+from .ops.sort import unique_values as unique_values
+from .transforms.tape import GradientTape as GradientTape
+from .tensors.parameter import Parameter as Parameter
+from .tensors.tensor import Tensor as Tensor
+e: float
+pi: float
+inf: float
+nan: float
+newaxis: None
+__version__: str
+__array_api_version__: str
+def __array_namespace_info__() -> Any: ...
+from . import amp as amp
+from . import data as data
+from . import linalg as linalg
+from . import nn as nn
+from . import optim as optim
+from . import random as random
+from .backends.native import trim as trim
+from .io import load as load
+from .io import save as save
+from .profiling import profile as profile
+from .profiling.flops import flops as flops
+from .replays.capture import capture as capture
+bfloat16: numpy.dtype[Any]
+from .transforms.black_box import black_box as black_box
+from .transforms.checkpoint import checkpoint as checkpoint
+from .transforms.custom import custom_gradient as custom_gradient
+from .transforms.custom import straight_through as straight_through
+from .transforms.jacobian import hessian as hessian
+from .transforms.jacobian import jacobian as jacobian
+from .transforms.jvp import hvp as hvp
+from .transforms.jvp import jvp as jvp
+from .transforms.jvp import linearize as linearize
+from .transforms.memo import memo as memo
+from .transforms.per_example import per_example_grad as per_example_grad
+from .transforms.per_example import per_example_norm as per_example_norm
+from .transforms.per_example import weighted_grad as weighted_grad
+from .transforms.scan import scan as scan
+from .transforms.vjp import grad as grad
+from .transforms.vjp import value_and_grad as value_and_grad
+from .transforms.vjp import vjp as vjp
+from .transforms.vmap import vmap as vmap

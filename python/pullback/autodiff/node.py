@@ -1,0 +1,128 @@
+"""What a tape records of an op, by names, and the walks that tell which recorded values depend on which.
+
+A tape keeps plain tuples in the order of the fields below: one is made for every op, and a NamedTuple takes 0.1 µs longer for
+each node and each edge. `named` gives them names. Only the hot loops (`Tape.add`, `backward.walk`) and this file go by position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from types import CodeType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from .site import Site
+
+if TYPE_CHECKING:
+    from ..tensors.tensor import Tensor
+    from .primitive import Op, Rule
+    from .tape import Tape
+
+Recorded: TypeAlias = "tuple[Op, int, list[int], Sequence[Any], Sequence[Any], CodeType, int]"  # a Node as the tape keeps it
+
+
+class Edge(NamedTuple):
+    """The way of a cotangent from an op to one of its inputs; a joint rule has one edge for all inputs.
+
+    Attributes:
+        x: the serial of the input; of a joint rule the list of all of them.
+        rule: its pullback.
+        kept: the values that the pullback is given besides the cotangent.
+        shape: the shape that a gradient of another shape is summed back to, if any; of a joint rule a list of them.
+    """
+
+    x: Any
+    rule: Rule
+    kept: tuple[Any, ...]
+    shape: Any
+
+
+class Node(NamedTuple):
+    """One recorded op.
+
+    Attributes:
+        op: the op.
+        y: the serial of its output.
+        inputs: the serials of its inputs, 0 for an input that is not watched.
+        edges: plain tuples with the fields of an Edge; see `primitive.edges_of`.
+        versions: (storage, its version when the op ran) of each kept value that can change in place.
+        code, offset: the user's code that called the op, and the offset of the instruction.
+    """
+
+    op: Op
+    y: int
+    inputs: list[int]
+    edges: Sequence[Any]
+    versions: Sequence[Any]
+    code: CodeType
+    offset: int
+
+    @property
+    def site(self) -> Site:
+        return self.code, self.offset
+
+    def named_edges(self) -> list[Edge]:
+        return [Edge._make(edge) for edge in self.edges]
+
+    def kept(self) -> list[Any]:
+        """All values that its pullbacks keep."""
+        return [value for edge in self.named_edges() for value in edge.kept]
+
+    def kept_by_name(self) -> list[tuple[str, Any]]:
+        """The same with their names in the op's reference."""
+        return [pair for edge in self.named_edges() for pair in zip(edge.rule.names, edge.kept)]
+
+
+def named(nodes: Iterable[Recorded]) -> Iterator[Node]:
+    """The recorded ops, with names for their parts."""
+    return map(Node._make, nodes)
+
+
+def all_kept(nodes: Iterable[Recorded]) -> Iterator[Any]:
+    """All values that the pullbacks of these nodes keep."""
+    return (value for node in nodes for edge in node[3] for value in edge[2])
+
+
+# ---- who depends on whom
+
+
+def dependents(tape: Tape, serials: Iterable[int]) -> set[int]:
+    """These values and all that depend on them, not counting derivatives that are zero everywhere."""
+    reach = {serial for serial in serials if serial in tape.values}
+    for op, y, inputs, *_ in tape.nodes:
+        if not reach.isdisjoint(inputs) and not (op.dead and reach.isdisjoint(live(op, inputs))):
+            reach.add(y)
+    return reach
+
+
+def needed_by(tape: Tape, targets: list[Tensor], through_zero: bool = False) -> set[int]:
+    """The values that the targets depend on, themselves included."""
+    needed = {t.serial for t in targets if t.serial in tape.values}
+    for op, y, inputs, *_ in reversed(tape.nodes):
+        if y in needed:
+            needed.update(inputs if through_zero or not op.dead else live(op, inputs))
+    needed.discard(0)  # stands for inputs that are not watched
+    return needed
+
+
+def shared_by(tape: Tape, targets: Sequence[Tensor]) -> tuple[dict[int, int], dict[int, list[Recorded]]]:
+    """For each value the targets that depend on it, as bits of a mask; and for each mask the nodes whose output has it."""
+    masks: dict[int, int] = {}
+    for k, y in enumerate(targets):
+        if y.serial in tape.values:
+            masks[y.serial] = masks.get(y.serial, 0) | 1 << k
+    groups: dict[int, list[Recorded]] = {}
+    for node in reversed(tape.nodes):
+        op, y, inputs, *_ = node
+        mask = masks.get(y)
+        if mask is not None:
+            groups.setdefault(mask, []).append(node)
+            for x in live(op, inputs) if op.dead else inputs:
+                masks[x] = masks.get(x, 0) | mask
+    for nodes in groups.values():
+        nodes.reverse()
+    return masks, groups
+
+
+def live(op: Op, inputs: list[int]) -> list[int]:
+    """The inputs whose derivative is not zero everywhere."""
+    return [x for i, x in enumerate(inputs) if i not in op.dead]

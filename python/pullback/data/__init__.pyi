@@ -1,0 +1,6 @@
+# Written by tools/generate.py from __init__.py.
+# ruff: noqa
+
+from .digits import Digits as Digits
+from .digits import digits as digits
+from .loader import Loader as Loader

@@ -1,0 +1,32 @@
+# Written by tools/generate.py from __init__.py.
+# ruff: noqa
+
+from . import functional as functional
+from . import init as init
+from .activations import ELU as ELU
+from .activations import GELU as GELU
+from .activations import LeakyReLU as LeakyReLU
+from .activations import LogSoftmax as LogSoftmax
+from .activations import ReLU as ReLU
+from .activations import Sigmoid as Sigmoid
+from .activations import SiLU as SiLU
+from .activations import Softmax as Softmax
+from .activations import Softplus as Softplus
+from .activations import Tanh as Tanh
+from .layers import Dropout as Dropout
+from .layers import Embedding as Embedding
+from .layers import Flatten as Flatten
+from .layers import Identity as Identity
+from .layers import Linear as Linear
+from .layers import Sequential as Sequential
+from .losses import bce_with_logits as bce_with_logits
+from .losses import cross_entropy as cross_entropy
+from .losses import huber as huber
+from .losses import kl_div as kl_div
+from .losses import l1 as l1
+from .losses import mse as mse
+from .losses import nll as nll
+from .module import Buffer as Buffer
+from .module import Module as Module
+from .norms import LayerNorm as LayerNorm
+from .norms import RMSNorm as RMSNorm

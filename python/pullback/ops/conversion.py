@@ -1,0 +1,116 @@
+"""The same values as another tensor: copied, in another dtype, on another device, or cut off from the tapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..autodiff.primitive import ZERO, apply, same, tell
+from ..tensors import devices, dtypes
+from ..tensors.operand import as_tensor, own
+from ..tensors.parameter import Parameter
+from ..tensors.tensor import Tensor
+from .by_name import in_dtype, view
+from .declare import no_flops, normal, op
+from .kinds import LINEAR, VIEW
+
+
+def _in_dtype(xp: Any, x: Any, dtype: Any) -> Any:
+    return x.astype(dtype)
+
+
+COPY = op("copy", example=normal((3, 4)),
+          kind=LINEAR, reference=lambda xp, x: xp.array(x, order="C"), pullback=same, cost=no_flops)  # fmt: skip
+_cast = op("cast", example=normal((3, 4), params=(dtypes.float64,)),
+           kind=LINEAR, reference=_in_dtype, pullback=lambda g, x_dtype: in_dtype(g, x_dtype), cost=no_flops)  # fmt: skip
+_truncate = op("truncate", example=normal((3, 4), params=(dtypes.int32,)), kernel="cast",
+               kind=LINEAR, reference=_in_dtype, pullback=ZERO, cost=no_flops)  # fmt: skip
+_to_device = op("to_device", example=normal((3, 4), params=("cpu",)),
+                kind=LINEAR, reference=lambda xp, x, device: devices.move(x, device), cost=no_flops,
+                pullback=lambda g, x_device: to_device(g, x_device))  # fmt: skip
+_stop = op("stop_gradient", example=normal((3, 4)), kind=VIEW, reference=lambda xp, x: x, pullback=None, cost=no_flops)
+_alias = op("alias", example=normal((3, 4)), kind=VIEW, reference=lambda xp, x: x, pullback=same, cost=no_flops)
+
+
+def copy(x: Any, /) -> Tensor:
+    """Returns a contiguous copy in row-major order."""
+    return apply(COPY, (as_tensor(x),))
+
+
+def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: str | None = None) -> Tensor:
+    """Returns the tensor in another dtype. Between floating-point dtypes gradients pass; to integers they are zero.
+
+    A tensor that has the dtype already is returned as it is: tensors are immutable, so nobody can tell it from a copy. A Parameter
+    or a view of one is copied also then, because it changes; with copy=False the result is a view.
+    With `device`, on that device. Raises DTypeError, DeviceError.
+    """
+    x = own(x)
+    if device is not None and x.device != device:
+        x = to_device(x, device)
+    if x.storage is not None and x.dtype == dtypes.as_dtype(dtype):
+        return apply(COPY, (x,)) if copy else unchanged(x)
+    return in_dtype(x, dtype)
+
+
+def to(x: Tensor, target: Any) -> Tensor:
+    """Returns what `x.to(target)` does: the tensor on a device or of a dtype."""
+    if isinstance(target, str) and target.split(":")[0] in ("cpu", "cuda"):
+        return to_device(x, target)
+    return unchanged(x) if x.dtype == dtypes.as_dtype(target) else astype(x, target)
+
+
+def converted(x: Tensor, dtype: Any, device: str | None, copy: bool | None) -> Tensor:
+    """Returns what `asarray` of a tensor does; None stands for the tensor's own dtype or device."""
+    same = not copy and (dtype is None or x.dtype == dtype) and (device is None or x.device == device)
+    if same and not isinstance(x, Parameter):
+        return x
+    y = x if dtype is None else in_dtype(x, dtype)
+    if device is not None:
+        y = to_device(y, device)
+    if copy is False and y.array is not x.array:
+        raise ValueError("asarray: another dtype or device needs a copy, but copy=False was asked for.")
+    return apply(COPY, (y,)) if copy and y.array is x.array else unchanged(y)
+
+
+def same_dtype(tensors: list[Tensor]) -> list[Tensor]:
+    """Returns the tensors in the dtype that they promote to."""
+    first = tensors[0].array.dtype
+    if all([t.array.dtype == first for t in tensors]):
+        return tensors
+    dtype = dtypes.result_type(*tensors)
+    return [in_dtype(t, dtype) for t in tensors]
+
+
+def to_device(x: Tensor, device: str) -> Tensor:
+    """Returns the tensor on the device; gradients come back to where it was. Raises DeviceError."""
+    device = devices.check_device(device)
+    if x.device == device:
+        return unchanged(x)
+    return tell(_to_device, Tensor(_to_device.reference(None, x.array, device)), (x,), (device,))
+
+
+def stop_gradient(x: Any, /) -> Tensor:
+    """Returns the value with gradients stopped: to every tape it is a constant. A Parameter, or a view of one, is copied."""
+    return settled(constant(own(x)))
+
+
+def constant(x: Tensor) -> Tensor:
+    """Returns x with gradients stopped, without a copy: it is stale after x changes."""
+    return view(_stop, x)
+
+
+def alias(x: Tensor) -> Tensor:
+    """Returns the same value as a tensor of its own: a tape that watches it does not watch x."""
+    return view(_alias, x)
+
+
+def unchanged(x: Tensor) -> Tensor:
+    """Returns x from a view that had nothing to do; for a Parameter another tensor, which must not follow updates."""
+    return alias(x) if isinstance(x, Parameter) else x
+
+
+def settled(x: Tensor) -> Tensor:
+    """Returns x from a function that is no view and had nothing to do: a Parameter, or a view of one, is copied.
+
+    So it depends on the function alone whether its result outlives an update, and not on the values of its arguments.
+    """
+    return x if x.storage is None else copy(x)

@@ -1,0 +1,261 @@
+"""Reading at indices along an axis, and what transposes it: take and scatter_add, take_along_axis, one_hot."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..autodiff.batching import Batched, over_all
+from ..autodiff.primitive import ZERO, Op, apply
+from ..errors import DTypeError, ShapeError, check_room
+from ..launch import capturing
+from ..tensors import devices, dtypes
+from ..tensors.creation import arange
+from ..tensors.operand import as_tensor, over, steady
+from ..tensors.tensor import Tensor
+from ._shapes import Shape, broadcast_shapes, length as checked_length, normalize_axis
+from .by_name import all_on, reshaped, view
+from .declare import no_flops, normal, op
+from .elementwise import greater_equal, less, logical_or, where
+from .kinds import LINEAR, OWN, leading, shifted
+from .shape import SLICE, broadcast_to, flatten, moveaxis, reshape
+
+# ---- references. Repeated indices act in order.
+
+
+def at(ufunc: Any, target: Any, indices: Any, updates: Any, axis: int) -> Any:
+    """Runs ufunc.at along one axis of a contiguous target, reshaped to three axes: NumPy's crashes for more than 32."""
+    lead, n, trail = math.prod(target.shape[:axis]), target.shape[axis], math.prod(target.shape[axis + 1 :])
+    flat = target.reshape(lead, n, trail)
+    ufunc.at(flat, (slice(None), indices.reshape(-1)), updates.reshape(lead, indices.size, trail))
+    return target
+
+
+def added(xp: Any, target: Any, indices: Any, updates: Any, axis: int) -> Any:
+    return at(xp.add, target, indices, updates, axis)
+
+
+def _added_along(xp: Any, updates: Any, shape: Shape, indices: Any, axis: int) -> Any:
+    lead, n, trail = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+    target = xp.zeros(lead * n * trail, updates.dtype)
+    rows = indices.astype(xp.int64).reshape(lead, indices.shape[axis], trail)
+    rows = xp.where(rows < 0, rows + n, rows) + xp.arange(lead).reshape(-1, 1, 1) * n
+    xp.add.at(target, (rows * trail + xp.arange(trail)).reshape(-1), updates.reshape(-1))
+    return target.reshape(shape)
+
+
+# ---- rules of batching: rows of a table that is another one for each example are rows of all tables, one after the other
+
+
+def tables(x: Tensor, axis: int) -> tuple[Tensor, int]:
+    """Returns the slices along the axis of all examples, one example after the other, and how many each example has."""
+    rows = moveaxis(x, axis + 1, 1)
+    return reshaped(rows, (rows.shape[0] * rows.shape[1], *rows.shape[2:])), rows.shape[1]
+
+
+def numbered(indices: Tensor, length: int) -> Tensor:
+    """Returns indices into tables of that length, one for each example, as indices into all tables in a row."""
+    first = arange(indices.shape[0], device=indices.device) * length
+    return within(indices, length, 2 * first.size * length) + reshape(first, (-1, *(1,) * (indices.ndim - 1)))
+
+
+def within(indices: Tensor, length: int, beyond: int) -> Tensor:
+    """Returns indices from 0 up, as int64.
+
+    Indices on a GPU have not been checked yet: those out of range become `beyond`, which the kernel finds, as it checks for the
+    range of a longer axis.
+    """
+    indices = indices.astype(dtypes.int64)
+    if indices.device == "cpu":
+        return indices
+    indices = where(less(indices, 0), indices + length, indices)
+    return where(logical_or(less(indices, 0), greater_equal(indices, length)), beyond, indices)
+
+
+def back(rows: Tensor, size: int, length: int, axis: int) -> Tensor:
+    """Puts the slices of all examples back at the axis: undoes `tables`."""
+    return moveaxis(reshaped(rows, (size, length, *rows.shape[1:])), 1, axis + 1)
+
+
+def indexed_first(updates: Tensor, axis: int, count: int) -> Tensor:
+    """Moves the axes of the indices, which one example's updates have at `axis`, to the front."""
+    return moveaxis(updates, list(range(axis + 1, axis + 1 + count)), list(range(1, 1 + count)))
+
+
+def _take_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
+    """For take(x, indices, axis)."""
+    (x, indices), (axis,) = xs, params
+    if not on[1]:
+        return apply(op, (x, indices), (axis + 1,))
+    if not on[0]:
+        return moveaxis(apply(op, (x, indices), (axis,)), axis, 0)
+    rows, length = tables(x, axis)
+    y = apply(op, (rows, numbered(indices, length)), (0,))
+    there = list(range(axis + 1, axis + indices.ndim))
+    return moveaxis(y, list(range(1, indices.ndim)), there)
+
+
+def _scatter_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
+    """For scatter_add(updates, indices, shape, axis)."""
+    (updates, indices), (shape, axis) = xs, params
+    if not on[1]:
+        return apply(op, (updates, indices), shifted(op, size, params))
+    updates = indexed_first(all_on(size, xs, on)[0], axis, indices.ndim - 1)
+    length, rest = shape[axis], updates.shape[indices.ndim :]
+    flat = reshaped(updates, (indices.size, *rest))
+    y = apply(op, (flat, flatten(numbered(indices, length))), ((size * length, *rest), 0))
+    return back(y, size, length, axis)
+
+
+# ---- ops. Indices are integer tensors, in range after `checked`; no gradient flows through them.
+
+
+def _reads(x: Any, indices: Any, axis: int, y: Any) -> dict[str, int]:
+    """Returns the cost of a gather: it reads what it writes, however large the table, but no more than that, and the indices."""
+    return {"bytes_read": int(min(y.nbytes, x.nbytes) + indices.nbytes)}
+
+
+def _table_factors(of_all: Any, g: Tensor, x_shape: Shape, indices: Tensor, axis: int) -> Any:
+    if axis:
+        return None
+    at, values = of_all(indices), of_all(g)
+    at = reshape(at, (at.shape[0], indices.size))
+    return Rows(at, reshape(values, (*at.shape, math.prod(x_shape[1:]))), x_shape[0])
+
+
+_take = op("take", example=normal((4, 3), np.array([[0, 3], [1, 0]]), params=(0,)), inputs=2, batch=_take_each,
+           factors={0: _table_factors},
+           kind=LINEAR, reference=lambda xp, x, indices, axis: xp.take(x, indices, axis=axis), cost=_reads,
+           pullback=(lambda g, x_shape, indices, axis: scatter_add(g, indices, x_shape, axis), None))  # fmt: skip
+_scatter_add = op("scatter_add", example=normal((2, 2, 3), np.array([[0, 3], [0, 1]]), params=((4, 3), 0)),
+                  kind=LINEAR, inputs=2, batch=_scatter_each,
+                  pullback=(lambda g, indices, axis: gathered(g, indices, axis), None),
+                  reference=lambda xp, g, indices, shape, axis: added(xp, xp.zeros(shape, g.dtype), indices, g, axis),
+                  cost=lambda updates, indices, shape, axis, y: {"adds": updates.size})  # fmt: skip
+_take_along = op("take_along_axis", example=normal((3, 4), np.array([[0, 3], [1, 1], [2, 0]]), params=(1,)),
+                 kind=LINEAR, inputs=2, cost=_reads,
+                 reference=lambda xp, x, indices, axis: xp.take_along_axis(x, indices, axis),
+                 pullback=(lambda g, x_shape, indices, axis: along_axis_add(g, indices, x_shape, axis), None))  # fmt: skip
+_along_add = op("along_axis_add", example=normal((3, 2), np.array([[0, 3], [1, 1], [2, 0]]), params=((3, 4), 1)),
+                kind=LINEAR, inputs=2, cost=lambda updates, indices, shape, axis, y: {"adds": updates.size},
+                reference=lambda xp, updates, indices, shape, axis: _added_along(xp, updates, shape, indices, axis),
+                pullback=(lambda g, indices, axis: apply(_take_along, (g, indices), (axis,)), None))  # fmt: skip
+_one_hot = op("one_hot", example=lambda rng, dtype: ((np.array([[0, 2], [1, 1]]),), (3, dtypes.float32)),
+              kind=OWN, pullback=ZERO, cost=no_flops, batch=leading,
+              reference=lambda xp, x, depth, dtype: (x[..., None] == xp.arange(depth)).astype(dtype))  # fmt: skip
+
+
+class Rows:
+    """Gradients of a table in factors: values (batch, rows, n), added into (length, n) at indices (batch, rows).
+
+    A table of another rank stands as the matrix of its rows, so that its gradients are to be compared element by element.
+    """
+
+    def __init__(self, indices: Tensor, values: Tensor, length: int) -> None:
+        self.indices, self.values = indices, values
+        self.shape = (indices.shape[0], length, values.shape[2])
+
+    def formed(self, some: slice) -> Tensor:
+        """Returns the gradients of these examples: all tables one after the other, in one scatter."""
+        values, indices = view(SLICE, self.values, (some,)), view(SLICE, self.indices, (some,))
+        return _scatter_each(_scatter_add, indices.shape[0], (values, indices), (True, True), (self.shape[1:], 0))
+
+    def total(self) -> Tensor:
+        """Returns the sum over all examples."""
+        values = reshape(self.values, (self.indices.size, self.values.shape[2]))
+        return scatter_add(values, flatten(self.indices), self.shape[1:], 0)
+
+
+def gathered(x: Tensor, indices: Tensor, axis: int) -> Tensor:
+    """Runs take at indices that are checked already."""
+    return apply(_take, (x, indices), (axis,))
+
+
+def scatter_add(updates: Tensor, indices: Tensor, shape: Shape, axis: int) -> Tensor:
+    """Returns zeros of `shape` with the updates added at the indices along the axis, in order."""
+    return apply(_scatter_add, (updates, indices), (shape, axis))
+
+
+def along_axis_add(updates: Tensor, indices: Tensor, shape: Shape, axis: int) -> Tensor:
+    """Returns zeros of `shape` with each update added at its index along the axis. It transposes take_along_axis."""
+    return apply(_along_add, (updates, indices), (shape, axis))
+
+
+# ---- public functions
+
+
+def checked(name: str, indices: Any, length: int, axis: int, device: str) -> Tensor:
+    """Returns integer indices on the device, in [0, length). Raises IndexError naming the first bad one, DTypeError.
+
+    Indices on a GPU are checked by the kernel that uses them, so that the host does not wait here.
+    """
+    if isinstance(indices, Batched):
+        return over_all(indices, lambda all_of_them: checked(name, all_of_them, length, axis, device))
+    array = indices.array if isinstance(indices, Tensor) else indices if devices.on_device(indices) else np.asarray(indices)
+    if capturing.thread.recording is not None and array.dtype.kind in "iu":
+        return over(indices, devices.move(array, device))  # the kernel checks, at every replay
+    if array.size == 0:
+        return Tensor(devices.cast(devices.move(array, device), np.dtype(np.int64)))
+    if array.dtype.kind not in "iu":
+        raise DTypeError(f"{name}: indices have dtype {array.dtype}; they must be integers. Convert with .astype(pb.int64).")
+    if devices.on_host(array) and array.size:
+        once = array  # each element once: a broadcast view can be larger than any memory
+        if 0 in array.strides:
+            once = array[tuple([slice(None) if stride else slice(1) for stride in array.strides])]
+        low, high = int(once.min()), int(once.max())
+        if low < -length or high >= length:
+            wrong = np.argwhere((once < -length) | (once >= length))[0].tolist()
+            raise IndexError(
+                f"{name}: index {once[tuple(wrong)]} at position {wrong} is out of range for axis {axis} of length {length} "
+                f"(from {-length} to {length - 1})."
+            )
+        if low < 0:
+            array = np.broadcast_to(np.where(once < 0, once.astype(np.int64) + length, once), array.shape)
+    return over(indices, devices.move(array, device))
+
+
+def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Tensor:
+    """Returns the slices at the indices along an axis; the indices' shape takes the place of the axis.
+
+    Raises IndexError naming the index, ShapeError, DTypeError.
+    """
+    x = as_tensor(x)
+    if axis is None:
+        if x.ndim != 1:
+            raise ShapeError(f"take: axis= is needed for a tensor of shape {x.shape}.")
+        axis = 0
+    axis = normalize_axis("take", axis, x.ndim)
+    return apply(_take, (x, checked("take", steady(indices), x.shape[axis], axis, x.device)), (axis,))
+
+
+def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Tensor:
+    """Returns, for each position of `indices`, the element of x at that index along the axis. Raises IndexError, ShapeError."""
+    x = as_tensor(x)
+    axis = normalize_axis("take_along_axis", axis, x.ndim)
+    found = checked("take_along_axis", steady(indices), x.shape[axis], axis, x.device)
+    if found.ndim != x.ndim:
+        raise ShapeError(f"take_along_axis: indices have shape {found.shape}, x {x.shape}; both need the same number of axes.")
+    others = broadcast_shapes("take_along_axis", [_but(x.shape, axis), _but(found.shape, axis)])
+    indices = broadcast_to(found, others[:axis] + (found.shape[axis],) + others[axis + 1 :])
+    x = broadcast_to(x, others[:axis] + (x.shape[axis],) + others[axis + 1 :])
+    return apply(_take_along, (x, indices), (axis,))
+
+
+def _but(shape: Shape, axis: int) -> Shape:
+    return shape[:axis] + (1,) + shape[axis + 1 :]
+
+
+def one_hot(indices: Any, depth: int, /, *, dtype: Any = None) -> Tensor:
+    """Returns 1 at the index and 0 elsewhere, along a new last axis of length `depth`; float32 where no dtype is given.
+
+    Raises IndexError naming the index, ShapeError for a negative depth, DTypeError.
+    """
+    depth = checked_length("one_hot", "depth", depth)
+    place = indices.device if isinstance(indices, Tensor) else devices.default_device()
+    check_room("one_hot", (depth,), 4)
+    found = checked("one_hot", indices, depth, -1, place)
+    wanted = dtypes.DEFAULT if dtype is None else dtypes.as_dtype(dtype)
+    return apply(_one_hot, (found,), (depth, wanted))

@@ -1,0 +1,6 @@
+# Written by tools/generate.py from __init__.py.
+# ruff: noqa
+
+from . import schedules as schedules
+from .optimizer import Optimizer as Optimizer
+from .rules import *

@@ -1,0 +1,394 @@
+"""Random calls of the public functions: each returns what NumPy returns, or refuses in words."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import warnings
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import numpy as np
+import pytest
+
+import pullback as pb
+from conftest import ROOT
+from pullback.nn import functional as F
+from pullback.tree import flatten
+
+CALLS: Final = int(os.environ.get("PULLBACK_FUZZ_CALLS", "40"))  # of each function
+RANDOM: Final = [name for name in pb.random.__all__ if name not in ("Generator", "seed")]
+HOMES: Final = ("pullback.ops.", "pullback.tensors.creation", "pullback.tensors.dtypes", "pullback.nn.")
+
+
+def public() -> dict[str, Callable[..., Any]]:
+    found: dict[str, Callable[..., Any]] = {f"random.{name}": getattr(pb.random, name) for name in RANDOM}
+    for prefix, module in (("", pb), ("linalg.", pb.linalg), ("nn.functional.", F)):
+        for name, f in vars(module).items():
+            if inspect.isfunction(f) and not name.startswith("_") and f.__globals__["__name__"].startswith(HOMES):
+                found.setdefault(prefix + name, f)
+    for name in dir(pb):
+        if inspect.isfunction(f := getattr(pb, name)) and f.__globals__["__name__"].startswith(HOMES):
+            found[name] = f
+    return dict(sorted(found.items()))
+
+
+FUNCTIONS: Final = public()
+
+# ---- arguments
+
+DTYPES: Final = ("bool", "int8", "int32", "int64", "uint8", "uint64", "float16", "bfloat16", "float32", "float64")
+SHAPES: Final = ((), (0,), (1,), (3,), (4,), (2, 3), (3, 3), (3, 1), (0, 3), (3, 0), (2, 3, 4), (1, 1, 3), (65, 17), (2, 0, 3))
+HUGE: Final = (2**53, 2**62, 2**63 - 1, -(2**63), 2**64, 10**30)
+JUNK: Final[tuple[Any, ...]] = (
+    None,
+    "a",
+    "sum",
+    b"1",
+    object(),
+    {},
+    {"a": 1},
+    [],
+    [[]],
+    [[1], [1, 2]],
+    [None],
+    ["a"],
+    ("a", 1),
+    {1, 2},
+    ...,
+    slice(None),
+    int,
+    np.sum,
+    1j,
+    float("nan"),
+    float("inf"),
+    -1e308,
+    1.5,
+    True,
+    np.float64(2.5),
+    np.array("a"),
+    np.array([None, 1]),
+    np.datetime64("2020-01-01"),
+    np.array([1j]),
+    np.ones((1,) * 33),
+    np.longdouble(1),
+    np.zeros(2, [("a", int)]),
+    range(3),
+    iter([1, 2]),
+    *HUGE,
+)
+
+
+def array(rng: np.random.Generator) -> Any:
+    """An array of any dtype, shape and strides; as a tensor, a NumPy array or a list."""
+    dtype, shape = str(rng.choice(DTYPES)), SHAPES[rng.integers(len(SHAPES))]
+    held = np.dtype("float32" if dtype == "bfloat16" else dtype)
+    if dtype == "bool" and rng.random() < 0.3:
+        x = rng.integers(0, 256, shape, np.uint8).view(bool) if shape else np.array(2, np.uint8).view(bool)
+    elif held.kind == "f":
+        x = rng.choice(
+            [0.0, -0.0, 1.0, -2.5, 3.0, 0.5, 2.0**-10, 7.25] * 3 + [np.inf, -np.inf, np.nan, 6e4, -(2.0**-100)], shape
+        )  # all of them float32, which lists become; no subnormal ones: float32 takes them for 0
+        x = np.asarray(x).astype(held)
+    else:
+        x = np.asarray(rng.integers(0, 5, shape)).astype(held)
+        if held.kind == "i" and rng.random() < 0.3:
+            x = np.asarray(-x)
+        if rng.random() < 0.1 and x.size:
+            # As a count of elements the largest int32 is a tensor of gigabytes, and the larger ones are refused.
+            x.reshape(-1)[0] = True if held.kind == "b" else np.iinfo(held).min if held == np.int32 else np.iinfo(held).max
+    way = rng.integers(6)
+    if way == 0 and x.ndim > 1:
+        x = x.swapaxes(0, -1)
+    elif way == 1 and x.ndim:
+        x = x[::-1]
+    elif way == 2 and x.ndim:
+        x = np.repeat(x, 2, axis=-1)[..., ::-2]
+    elif way == 3 and x.ndim:
+        x = np.broadcast_to(x[:1], x.shape)
+    if dtype == "bfloat16":
+        return pb.tensor(x).astype("bfloat16")
+    kind = rng.integers(8)
+    return x if kind == 0 else x.tolist() if kind == 1 else pb.asarray(x) if kind < 5 else pb.tensor(x)
+
+
+def whole(rng: np.random.Generator) -> Any:
+    return int(rng.integers(-4, 6)) if rng.random() < 0.9 else rng.choice(np.array(HUGE, object))
+
+
+def number(rng: np.random.Generator) -> Any:
+    return rng.choice(np.array([0, 1, -1, 2, 0.5, -0.25, 1e-5, 3.0, 1e30, float("nan"), float("inf")], object))
+
+
+def several(one: Callable[[np.random.Generator], Any]) -> Callable[[np.random.Generator], Any]:
+    return lambda rng: one(rng) if rng.random() < 0.4 else tuple(one(rng) for _ in range(rng.integers(4)))
+
+
+def of(*values: Any) -> Callable[[np.random.Generator], Any]:
+    return lambda rng: values[rng.integers(len(values))]
+
+
+dtypes = of(
+    None, *DTYPES, pb.float32, pb.int64, pb.bool, np.float64, np.dtype("int16"), float, int, bool, "float31", "complex64", ">f4"
+)
+arrays = of(*[lambda rng, n=n: [array(rng)] * n if rng.random() < 0.7 else [array(rng) for _ in range(n)] for n in range(4)])
+BY_NAME: Final[dict[str, Callable[[np.random.Generator], Any]]] = {
+    "dtype": dtypes,
+    "from_": dtypes,
+    "to": dtypes,
+    "kind": of("bool", "integral", "numeric", "real floating", ("bool", "a"), "a", pb.int8),
+    "axis": several(whole),
+    "axes": several(several(whole)),
+    "axis1": whole,
+    "axis2": whole,
+    "source": several(whole),
+    "destination": several(whole),
+    "shift": several(whole),
+    "shape": lambda rng: SHAPES[rng.integers(len(SHAPES))] if rng.random() < 0.5 else several(whole)(rng),
+    "device": of(None, None, None, "cpu", "tpu", 3),
+    "reduction": of("mean", "sum", "none", "avg"),
+    "side": of("left", "right", "up"),
+    "indexing": of("xy", "ij", "x"),
+    "approximate": of("none", "tanh", "a"),
+    "activation": of(None, "relu", "tanh", "gelu", "a"),
+    "subscripts": of(
+        "ij,jk->ik", "i,i->", "ij->ji", "...i,...i->...", "ii", "i->", "ij", "i->ij", "a,b,c", "", "->", "i1", "i..j", "ij,ij,ij->j"
+    ),
+    "ord": of(1, 2, -1, 0, "fro", "nuc", float("inf"), -float("inf"), 3, 2.5, "a"),
+    "generator": of(None, None, pb.random.Generator(1), 3),
+    "arrays": lambda rng: arrays(rng)(rng),
+    "repeats": lambda rng: array(rng) if rng.random() < 0.3 else whole(rng),
+    "repetitions": several(whole),
+    "pad_width": lambda rng: several(several(whole))(rng),
+    "sections": several(whole),
+}
+BY_NAME.update(
+    dict.fromkeys(("k", "n", "depth", "num", "n_rows", "n_cols", "num_segments", "offset", "ignore_index", "correction"), whole)
+)
+FLAGS: Final = (
+    "keepdims",
+    "copy",
+    "descending",
+    "stable",
+    "include_initial",
+    "endpoint",
+    "largest",
+    "equal_nan",
+    "training",
+    "log_target",
+)
+BY_NAME.update(dict.fromkeys(FLAGS, of(True, False)))
+NUMBERS: Final = (
+    "start",
+    "stop",
+    "step",
+    "fill_value",
+    "rtol",
+    "atol",
+    "p",
+    "mean",
+    "std",
+    "low",
+    "high",
+    "eps",
+    "delta",
+    "alpha",
+    "beta",
+    "threshold",
+    "label_smoothing",
+    "value",
+    "nan",
+    "posinf",
+    "neginf",
+)
+BY_NAME.update(dict.fromkeys(NUMBERS, number))
+
+
+def argument(name: str, rng: np.random.Generator) -> Any:
+    if rng.random() < 0.08:
+        return JUNK[rng.integers(len(JUNK))]
+    return BY_NAME.get(name, lambda rng: array(rng) if rng.random() < 0.85 else number(rng))(rng)
+
+
+def call_of(f: Callable[..., Any], rng: np.random.Generator) -> tuple[list[Any], dict[str, Any]]:
+    positional, named = [], {}
+    same = array(rng)  # what fits is more often accepted
+    left_out = False
+    for name, parameter in inspect.signature(f).parameters.items():
+        optional = parameter.default is not parameter.empty
+        if left_out := left_out and parameter.kind is not parameter.KEYWORD_ONLY:
+            continue
+        if optional and rng.random() < 0.6:
+            left_out = parameter.kind is not parameter.KEYWORD_ONLY
+            continue
+        value = same if name not in BY_NAME and rng.random() < 0.5 else argument(name, rng)
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            positional += (
+                [argument("x", rng) for _ in range(rng.integers(4))] if rng.random() < 0.5 else [value] * int(rng.integers(4))
+            )
+        elif parameter.kind is parameter.KEYWORD_ONLY:
+            named[name] = value
+        else:
+            positional.append(value)
+    return positional, named
+
+
+# ---- outcomes
+
+# What Python and NumPy say of their own operations, which nobody asked for.
+INTERNAL: Final = re.compile(
+    r"not supported between|unsupported operand|has no attribute|not subscriptable|unhashable|unpack|"
+    r"incompatible function arguments|_cpu|is not iterable|cannot be interpreted as an integer|missing \d|"
+    r"object of type|invalid literal"
+)
+
+
+def shown(name: str, positional: list[Any], named: dict[str, Any]) -> str:
+    def text(x: Any) -> str:
+        if isinstance(x, pb.Tensor):
+            return f"tensor({x.numpy().tolist()}, {x.dtype})" if x.size < 20 else f"tensor of {x.shape}, {x.dtype}"
+        return (
+            f"array({x.tolist()}, {x.dtype}, strides {x.strides})" if isinstance(x, np.ndarray) and x.size < 20 else repr(x)[:200]
+        )
+
+    return f"{name}({', '.join([text(x) for x in positional] + [f'{key}={text(x)}' for key, x in named.items()])})"
+
+
+def on_host(x: Any) -> Any:
+    if isinstance(x, pb.Tensor):
+        return x.numpy()
+    if isinstance(x, np.ndarray) and x.dtype == bool:
+        return x.view(np.uint8) != 0  # NumPy's own functions differ in what they make of a byte of 2
+    return type(x)(map(on_host, x)) if type(x) in (list, tuple) else x
+
+
+def fault_of(name: str, f: Callable[..., Any], positional: list[Any], named: dict[str, Any]) -> str | None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        warnings.simplefilter("ignore", UserWarning)
+        warnings.filterwarnings("ignore", "Data type alias 'a'", DeprecationWarning)
+        try:
+            result = f(*positional, **named)
+        except (pb.PullbackError, TypeError, ValueError, IndexError, BufferError) as error:
+            words = str(error)
+            if len(re.findall(r"[a-z]{2,}", words)) < 3 or INTERNAL.search(words):
+                return f"{type(error).__name__}: {words[:300]}"
+            return None
+        except BaseException as error:  # whatever else it is, it is a fault
+            return f"{type(error).__name__}: {str(error)[:300]}"
+    return value_fault(name, result, positional, named)
+
+
+# Functions whose order, values or arguments differ from those of NumPy's function of the same name.
+UNLIKE: Final = {
+    "arange", "argsort", "asarray", "empty", "empty_like", "full_like", "nan_to_num", "searchsorted", "tensor", "unique_values",
+}  # fmt: skip
+
+
+def known_difference(name: str, positional: list[Any], named: dict[str, Any]) -> bool:
+    """True if NumPy's result for these arguments is not the one that the array API and C ask for."""
+    given = [*positional, *named.values()]
+    if any([isinstance(x, Iterator) for x in given]):  # the first of both functions has used it up
+        return True
+    if any([isinstance(x, float) and 3.5e38 < abs(x) < np.inf for x in given]):  # an infinity in float32, to which numbers go
+        return True
+    if name in ("pow", "power", "float_power") and any([isinstance(x, (int, float)) and x == 0.5 for x in given]):
+        return True  # NumPy takes the square root, which differs at -0.0 and -inf
+    if name not in ("astype", "floor_divide"):  # of infinite numbers NumPy's are those of x86, and of Python
+        return False
+    values = [np.asarray(on_host(x)) for x in positional if isinstance(x, (pb.Tensor, np.ndarray, list, float))]
+    return not all([np.isfinite(x).all() for x in values if x.dtype.kind == "f"])
+
+
+def value_fault(name: str, result: Any, positional: list[Any], named: dict[str, Any]) -> str | None:
+    """How the result differs from what NumPy's function of the same name returns, where one takes these arguments."""
+    definition = getattr(np.linalg if name.startswith("linalg.") else np, name.rsplit(".", 1)[-1], None)
+    taken = [x for x in (*positional, *named.values()) if isinstance(x, (pb.Tensor, np.ndarray))]
+    if definition is None or name in UNLIKE or name.startswith(("random.", "nn.")) or not isinstance(result, pb.Tensor):
+        return None
+    if known_difference(name.rsplit(".", 1)[-1], positional, named):
+        return None
+    if result.size > 10**6 or any(isinstance(x, int) and abs(x) > 2**40 for x in (*positional, *named.values())):
+        return None  # a view of few numbers; what NumPy would begin to count
+    if (
+        any(x.dtype not in (np.float32, np.float64, np.int32, np.int64, np.bool_) for x in taken)
+        or len({x.dtype for x in taken}) > 1
+    ):
+        return None  # mixed ones promote as the array API says, and NumPy in its own way
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        try:
+            wanted = np.asarray(
+                definition(*map(on_host, positional), **{key: on_host(x) for key, x in named.items() if key != "device"})
+            )
+        except Exception:  # NumPy refuses more
+            return None
+    got = result.numpy()
+    if got.dtype != wanted.dtype or got.dtype.itemsize == 2 or (name in ("var", "std") and any(not x.size for x in taken)):
+        return None
+    if got.shape != wanted.shape:
+        return f"a result of shape {got.shape}, NumPy's {wanted.shape}"
+    tolerance = {"rtol": 1e-4, "atol": 1e-5} if got.dtype == np.float32 else {"rtol": 1e-9, "atol": 1e-12}
+    agrees = np.allclose(got, wanted, equal_nan=True, **tolerance) if got.dtype.kind == "f" else (got == wanted).all()
+    if not agrees:
+        return f"{got.tolist() if got.size < 20 else got}, NumPy's {wanted.tolist() if wanted.size < 20 else wanted}"
+    return None
+
+
+# The functions whose results are views of a Parameter among their arguments, as README.md lists them.
+VIEWS: Final = {
+    "asarray", "astype", "broadcast_arrays", "broadcast_to", "expand_dims", "flip", "from_dlpack", "linalg.matrix_transpose",
+    "matrix_transpose", "meshgrid", "moveaxis", "permute_dims", "reshape", "split", "squeeze", "swapaxes", "transpose", "unstack",
+}  # fmt: skip
+
+
+def parameters_of(x: Any, made: dict[int, Any]) -> Any:
+    """The argument with Parameters in the place of its arrays and tensors; one that comes twice becomes one."""
+    if isinstance(x, list):
+        return [parameters_of(y, made) for y in x]
+    if isinstance(x, pb.Tensor) or (isinstance(x, np.ndarray) and str(x.dtype) in DTYPES):
+        made.setdefault(id(x), (x, pb.Parameter(x, trainable=False)))
+        return made[id(x)][1]
+    return x
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_only_what_is_called_a_view_is_one(name: str) -> None:
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    views = []
+    for _ in range(CALLS):
+        positional, named = call_of(FUNCTIONS[name], rng)
+        made: dict[int, Any] = {}
+        positional, named = parameters_of(positional, made), {key: parameters_of(x, made) for key, x in named.items()}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                result = FUNCTIONS[name](*positional, **named)
+            except Exception:  # the other tests say whether that is right
+                continue
+        if any([isinstance(y, pb.Tensor) and y.storage is not None for y in flatten(result)[0]]):
+            views.append(shown(name, positional, named))
+    assert name in VIEWS or not views, "\n".join(views[:20])
+    assert views or name not in VIEWS - {"astype"}, "no call returned a view"
+
+
+def test_the_views_are_those_that_the_readme_lists() -> None:
+    readme = ROOT / "README.md"
+    if not readme.exists():
+        pytest.skip("the source tree is not here: an installed package")
+    listed = readme.read_text().partition("are views: ")[2].partition("Every other function")[0]
+    names = set(re.findall(r"\b[a-z_]{4,}(?=`|\(copy)", listed)) - {"flatten"}  # which is reshape
+    assert names == {name for name in VIEWS if "." not in name}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_random_call_returns_or_refuses_in_words(name: str) -> None:
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    faults = []
+    for _ in range(CALLS):
+        positional, named = call_of(FUNCTIONS[name], rng)
+        if fault := fault_of(name, FUNCTIONS[name], positional, named):
+            faults.append(f"{shown(name, positional, named)}: {fault}")
+    assert not faults, "\n".join(faults[:20])

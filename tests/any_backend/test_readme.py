@@ -1,0 +1,31 @@
+"""Every Python snippet of the README runs, in order, as a reader would type them: on the CPU unless a snippet asks for a GPU."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from captured_step import needs_kernels
+from conftest import ROOT
+from pullback.tensors import devices
+
+pytestmark = pytest.mark.skipif(devices.default_device() != "cpu", reason="a reader's new tensors are on the CPU")
+
+
+@needs_kernels  # train_step.explain() tells of recordings, and nothing is recorded without kernels
+def test_every_snippet_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    snippets = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)
+    assert len(snippets) >= 5
+    namespace: dict[str, object] = {"__name__": "readme"}
+    for i, snippet in enumerate(snippets):
+        exec(compile(snippet, f"README.md, snippet {i + 1}", "exec"), namespace)
+    printed = capsys.readouterr().out
+    assert "loss " in printed
+    assert "source 0" in printed
+
+
+def test_the_two_commands_stand_at_the_top() -> None:
+    head = "\n".join((ROOT / "README.md").read_text().splitlines()[:15])
+    assert "make train" in head
+    assert "make test" in head

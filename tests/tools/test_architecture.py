@@ -1,0 +1,44 @@
+"""The map of the project (docs/architecture.md): what it points at exists."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from conftest import ROOT
+
+PAGE = ROOT / "docs" / "architecture.md"
+if not PAGE.exists():
+    pytest.skip("the source tree is not here: an installed package", allow_module_level=True)
+ROOTS = ("benchmarks", "csrc", "docs", "python", "tests", "tools", "CMakeLists.txt", "Makefile")
+
+
+def paths() -> list[str]:
+    found = re.findall(rf"(?<![\w/])(?:{'|'.join(ROOTS)})(?:/[\w.]+)*/?", PAGE.read_text())
+    return sorted({path.rstrip(".") for path in found if "/" in path or "." in path})
+
+
+@pytest.mark.parametrize("path", paths())
+def test_a_path_of_the_map_exists(path: str) -> None:
+    assert (ROOT / path).is_dir() if path.endswith("/") else (ROOT / path).exists(), path
+
+
+def test_the_map_names_every_folder_of_sources() -> None:
+    folders = [*(ROOT / "csrc").iterdir(), *(p for p in (ROOT / "python" / "pullback").iterdir() if (p / "__init__.py").exists())]
+    folders += [p for p in (ROOT / "tests").iterdir() if list(p.glob("test_*.py"))]
+    missing = [p.relative_to(ROOT) for p in folders if p.is_dir() and f"{p.relative_to(ROOT).as_posix()}/" not in PAGE.read_text()]
+    assert not missing
+
+
+def test_functions_that_the_map_names_are_where_it_says() -> None:
+    for path, name in re.findall(r"`(\w+)` in\s+`([\w/.]+)`", PAGE.read_text()):
+        assert re.search(rf"\b{path}\b", (ROOT / name).read_text()), f"{path} is not in {name}"
+
+
+def test_every_word_of_the_glossary_is_a_word_of_the_sources() -> None:
+    words = re.findall(r"^\| \*([\w ]+)\* \|", PAGE.read_text(), flags=re.M)
+    assert len(words) > 30
+    assert words == sorted(words)
+    sources = "\n".join(p.read_text().lower() for end in ("py", "h") for p in ROOT.glob(f"[cp]*/**/*.{end}"))
+    assert [word for word in words if not re.search(rf"\b{word}", sources)] == []

@@ -1,0 +1,279 @@
+"""The structure: imports go downward only, files and functions stay small, names say what things are."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT, environment
+from pullback.autodiff.primitive import OPS
+
+PACKAGE = ROOT / "python" / "pullback"
+if not PACKAGE.exists():
+    pytest.skip("the source tree is not here: an installed package", allow_module_level=True)
+
+# Rooms whose modules have places of their own among the layers; of other folders all modules are in one layer.
+ROOMS = ("tensors", "autodiff", "launch", "interop")
+
+# From the bottom to the top. A module imports from its own layer and from those above it in this list.
+LAYERS: list[tuple[str, ...]] = [
+    ("errors", "exports", "launch.refusal", "config", "autodiff.site", "autodiff.listeners", "autodiff.kept", "launch.ledger"),
+    ("launch.capturing",),
+    ("tensors.simulated", "tensors.gpu", "tensors.gpu_libraries"),
+    ("tensors.leases",),
+    ("tensors.devices", "tensors.dtypes", "launch.door", "autodiff.example", "tensors.capsules"),
+    ("tensors.attached", "tensors.escape", "tensors.exchange"),
+    ("tensors.tensor", "tensors.storage", "interop.namespace_info"),
+    ("tensors.creation", "backends"),
+    ("tensors.parameter",),
+    ("tree", "tensors.pickling", "tensors.precision"),
+    ("tensors.views", "tensors.operand", "autodiff.batching", "amp"),
+    ("autodiff.primitive",),
+    ("autodiff.node", "autodiff.error_text"),
+    ("autodiff.backward",),
+    ("autodiff.tape",),
+    ("ops",),
+    (
+        "transforms", "replays", "check", "debug", "interop.numpy_signatures", "interop.dispatch", "linalg", "random", "profiling",
+        "io", "report",
+    ),
+    ("nn", "optim", "solve", "data"),
+    ("examples",),
+    ("cli",),
+    ("__main__",),
+    ("__init__",),
+]  # fmt: skip
+LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules}
+
+# Calls that go up, made when they run and not when they are imported, each with its reason.
+UPWARD = {
+    ("tensors.tensor", "__init__"),  # __array_namespace__
+    ("interop.dispatch", "__init__"),  # NumPy's functions are looked up among the public names
+    ("cli", "__init__"), ("profiling", "__init__"),  # the version; peaks of public functions
+}  # fmt: skip
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+
+
+def dotted(path: Path) -> str:
+    """The name of a module or package below pullback: "autodiff.tape", "ops", and "" for pullback itself."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {dotted(path): path for path in SOURCES}
+
+
+def unit(module: str) -> str:
+    """The entry of the layer list that a module belongs to."""
+    room, _, rest = module.partition(".")
+    return module if room in ROOMS and rest else room or "__init__"
+
+
+def imports(module: str) -> Iterator[tuple[str, bool, int]]:
+    """(module that is imported, whether that happens on import, line), but for type checkers."""
+    path = MODULES[module]
+    tree = ast.parse(path.read_text())
+    typing_only = {
+        id(node)
+        for block in ast.walk(tree)
+        if isinstance(block, ast.If) and "TYPE_CHECKING" in ast.unparse(block.test)
+        for node in ast.walk(block)
+    }
+    package = path.relative_to(PACKAGE).parts[:-1]
+    inside = {id(node) for f in ast.walk(tree) if isinstance(f, (ast.FunctionDef, ast.Lambda)) for node in ast.walk(f)}
+    for node in ast.walk(tree):
+        if id(node) in typing_only:
+            continue
+        if isinstance(node, ast.Import):
+            found = [alias.name.partition(".")[2] for alias in node.names if re.match(r"pullback(\.|$)", alias.name)]
+        elif isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").startswith("pullback")):
+            base = package[: len(package) + 1 - node.level] if node.level else ()
+            rest = (node.module or "").split(".")
+            parts = [*base, *(rest if node.level else rest[1:])]
+            named = [".".join(part for part in (*parts, alias.name) if part) for alias in node.names]
+            whole = ".".join(part for part in parts if part)
+            found = [name if name in MODULES else whole for name in named]
+        else:
+            continue
+        for name in found:
+            yield name, id(node) not in inside, node.lineno
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module or "pullback")
+def test_imports_go_downward(module: str) -> None:
+    here = unit(module)
+    if module in ROOMS:
+        assert not [*imports(module)], "the package of a room imports nothing: its modules are in several layers"
+        return
+    assert here in LEVEL, f"{here} has no place in the layers: give it one in tests/tools/test_layers.py"
+    wrong = []
+    for name, at_import, line in imports(module):
+        there = unit(name)
+        if here == "__init__":
+            continue
+        if there not in LEVEL:
+            wrong.append(f"{module}:{line} imports {name}, which is in no layer")
+        elif LEVEL[there] > LEVEL[here] and (at_import or (here, there) not in UPWARD):
+            wrong.append(f"{module}:{line} imports {name}, which is above it")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_exception_is_needed() -> None:
+    used = {(unit(module), unit(name)) for module in MODULES for name, _, _ in imports(module)}
+    assert not UPWARD - used
+
+
+def circles() -> list[set[str]]:
+    """The groups of modules that reach each other through their imports, those inside functions included."""
+    reached = {module: {name for name, _, _ in imports(module) if name in MODULES} - {module} for module in MODULES}
+    reached = {module: names - {""} if module else set() for module, names in reached.items()}  # the public names may be asked for
+    for through in MODULES:
+        for module, names in reached.items():
+            if through in names:
+                reached[module] = names | reached[through]
+    groups = [frozenset({m for m in names if module in reached[m]}) for module, names in reached.items() if module in names]
+    return sorted(map(set, set(groups)), key=len, reverse=True)
+
+
+def test_imports_run_in_small_circles() -> None:
+    found = circles()
+    assert not found or len(found[0]) <= 2, sorted(found[0])
+
+
+def test_few_imports_are_inside_functions() -> None:
+    inside = [f"{module}:{line}" for module in MODULES for _, at_import, line in imports(module) if not at_import]
+    assert len(set(inside)) <= 31, f"{len(set(inside))}: {inside}"
+
+
+def test_rules_look_up_by_name_only_what_is_declared_later() -> None:
+    """An op that a module could import is imported: `OPS["sum"]` is for rules that are declared before the op."""
+    reached = {module: {name for name, at_import, _ in imports(module) if at_import and name in MODULES} for module in MODULES}
+    for through in MODULES:
+        for names in reached.values():
+            if through in names:
+                names |= reached[through]
+    for module, path in MODULES.items():
+        for name in re.findall(r'OPS\["(\w+)"', path.read_text()) if unit(module) == "ops" else ():
+            declared = OPS[name].reference.__module__.removeprefix("pullback.")
+            assert module in reached[declared] or module == declared, f"{module} can import {name} from {declared}"
+
+
+def test_everything_that_lower_modules_call_is_attached() -> None:
+    from pullback.tensors.attached import Attached, attached
+
+    assert vars(attached).keys() == Attached.__annotations__.keys()
+
+
+def test_native_code_is_named_by_the_backends_and_the_ops_only() -> None:
+    for module, path in MODULES.items():
+        named = re.search(r"pullback\._cpu\w*|import _cpu", path.read_text())
+        if named and unit(module) not in ("backends", "cli", "launch.door", "tensors.dtypes"):
+            raise AssertionError(f"{path.relative_to(PACKAGE)} goes past the backends")
+
+
+# ---- sizes
+
+CODE = {"python": ("py",), "csrc": ("h", "cpp", "cu", "cuh"), "tests": ("py",), "benchmarks": ("py",)}
+
+
+def code_lines(path: Path) -> int:
+    """Lines with code: not blank, not comments, not docstrings."""
+    tree = ast.parse(path.read_text())
+    covered: set[int] = set()
+    docstrings = {
+        line
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        if line.strip() and not line.strip().startswith("#") and number not in docstrings:
+            covered.add(number)
+    return len(covered)
+
+
+def ours(*patterns: str) -> list[Path]:
+    return sorted([path for pattern in patterns for path in ROOT.glob(pattern) if "__pycache__" not in path.parts])
+
+
+ONE_IDEA = {  # files of more lines, each with the reason why it is not two files
+    "python/pullback/ops/rows.py",  # softmax, norms and losses share how a row is widened, summed, charged and put last
+}
+
+
+def test_no_file_is_longer_than_400_lines() -> None:
+    files = ours(*[f"{folder}/**/*.{end}" for folder, ends in CODE.items() for end in ends])
+    generated = ("_counts.py",)
+    long = {str(p.relative_to(ROOT)): n for p in files if (n := len(p.read_text().splitlines())) > 400 and p.name not in generated}
+    assert long.keys() == ONE_IDEA
+    assert all([n <= 450 for n in long.values()]), long
+
+
+def test_no_function_is_longer_than_40_lines() -> None:
+    long: list[str] = []
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                first = node.body[1] if ast.get_docstring(node) and len(node.body) > 1 else node.body[0]
+                length = (node.end_lineno or 0) - first.lineno + 1
+                if length > 40:
+                    long.append(f"{path.relative_to(PACKAGE)}:{node.lineno} {node.name}: {length}")
+    assert not long
+
+
+def test_the_tape_and_the_primitive_are_read_in_one_sitting() -> None:
+    assert code_lines(PACKAGE / "autodiff" / "tape.py") + code_lines(PACKAGE / "autodiff" / "primitive.py") <= 400
+
+
+# ---- names
+
+
+def test_no_file_is_named_after_nothing() -> None:
+    forbidden = {"utils", "util", "common", "helpers", "helper", "misc", "base", "core"}
+    for path in ours("python/**/*", "csrc/**/*", "tests/**/*", "benchmarks/**/*"):
+        assert not forbidden & set(re.split(r"[._/]", str(path.relative_to(ROOT)).lower())), path
+
+
+def test_every_file_says_in_one_sentence_what_it_is_for() -> None:
+    for path in [*SOURCES, *ours("tests/**/*.py")]:
+        text = ast.get_docstring(ast.parse(path.read_text()))
+        assert text, f"{path} has no docstring"
+    for path in ours("csrc/**/*.h", "csrc/**/*.cpp", "csrc/**/*.cu", "csrc/**/*.cuh"):
+        assert path.read_text().startswith("//"), f"{path} does not begin with a comment"
+
+
+def test_scalar_mathematics_includes_nothing_but_the_like() -> None:
+    allowed = re.compile(r'#include (<[a-z_]+>|"math/[\w.]+"|"[a-z]+\.def")')
+    for path in ours("csrc/math/*"):
+        for line in path.read_text().splitlines():
+            assert not line.startswith("#include") or allowed.match(line), f"{path.name}: {line}"
+
+
+def test_device_code_stays_in_its_folder() -> None:
+    for path in ours("csrc/**/*.cu", "csrc/**/*.cuh"):
+        assert path.parent.name in ("cuda", "cudasim"), path
+
+
+def test_no_option_is_a_positional_boolean() -> None:
+    """`f(x, True)` tells a reader nothing: public functions take booleans by name, or where PyTorch has them."""
+    for path in [p for m, p in MODULES.items() if unit(m) in ("ops", "check", "transforms", "linalg")]:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+                for argument in node.args.posonlyargs:
+                    assert argument.annotation is None or ast.unparse(argument.annotation) != "bool", f"{path.name}: {node.name}"
+
+
+# ---- what an import costs
+
+
+def test_importing_pullback_imports_numpy_only() -> None:
+    lazy = ["scipy", "ml_dtypes", "optree", "rich", "tqdm", "safetensors", "cupy", "torch", "jax", "matplotlib"]
+    code = f"import pullback, sys; print([m for m in {lazy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,178 @@
+"""What NVIDIA's compiler says of the kernels: for the oldest and for a recent GPU they compile without a warning, and keep their
+numbers in registers. Needs nvcc, and no GPU; PULLBACK_NVCC=90 asks for the recent one alone, in half of the time.
+
+The build is kept in build/nvcc, so that only what changed is compiled again; what the kernels use stands in build/nvcc/kernels.txt.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from conftest import ROOT
+
+BUILD = ROOT / "build" / "nvcc"
+ARCHITECTURES = os.environ.get("PULLBACK_NVCC", "75;90").split(";")
+
+# What the PTX of a file must contain: a kernel (a pattern of mangled names), an instruction, and why it matters.
+INSTRUCTIONS = [
+    ("elementwise_unary.cu", r"map_packs\w*12tanh_forward", "ld.global.v4", "16 bytes at a time"),
+    ("elementwise_unary.cu", r"map_packs\w*12tanh_forward", "st.global.v4", "16 bytes at a time"),
+    ("elementwise_binary.cu", r"map_packs\w*11add_forward", "ld.global.v4", "16 bytes at a time"),
+    ("reduce_sum.cu", r"fold_along\w*sum_reduceEffLb1", "ld.global.v4", "16 bytes at a time"),
+    ("reduce_sum.cu", r"fold_columns\w*sum_reduceEffLi4", "ld.global.v4", "16 bytes at a time"),
+    ("gemm_tf32.cu", r"multiply_cores", "mma.sync.aligned.m16n8k8.row.col.f32.tf32", "on tensor cores"),
+    ("gemm_f16.cu", r"multiply_cores", "mma.sync.aligned.m16n8k16.row.col.f32.f16", "on tensor cores"),
+    ("gemm_bf16.cu", r"multiply_cores", "mma.sync.aligned.m16n8k16.row.col.f32.bf16", "on tensor cores"),
+]
+
+
+class Usage(NamedTuple):
+    """What one kernel needs on one architecture."""
+
+    file: str
+    kernel: str
+    architecture: str
+    registers: int
+    stack: int
+    spilled: int
+
+
+def _tool(name: str) -> str | None:
+    beside = Path(sys.executable).parent / name
+    return str(beside) if beside.exists() else shutil.which(name)
+
+
+def _why_not() -> str:
+    if not (shutil.which(os.environ.get("CUDACXX", "nvcc")) or Path("/usr/local/cuda/bin/nvcc").exists()):
+        return "nvcc was not found"
+    missing = [name for name in ("cmake", "ninja") if not _tool(name)]
+    return f"{missing[0]} was not found" if missing else ""
+
+
+pytestmark = pytest.mark.skipif(bool(_why_not()), reason=_why_not())
+
+
+def _forget_another_checkout(build: Path, root: Path) -> None:
+    """CMake refuses a build folder that was made for another path, as after a checkout was moved or copied: it is made anew."""
+    cache = build / "CMakeCache.txt"
+    if cache.exists() and f"\nCMAKE_HOME_DIRECTORY:INTERNAL={root}\n" not in cache.read_text():
+        shutil.rmtree(build)
+
+
+@functools.cache
+def _built() -> subprocess.CompletedProcess[str]:
+    _forget_another_checkout(BUILD, ROOT)
+    options = ["PULLBACK_CUDA=ON", "PULLBACK_CUDA_REPORT=ON", "PULLBACK_SIMD_LEVELS=native-best"]
+    options += [
+        "PULLBACK_CUDA_ARCHITECTURES=" + ";".join([*[f"{number}-real" for number in ARCHITECTURES[:-1]], ARCHITECTURES[-1]]),
+        f"CMAKE_MAKE_PROGRAM={_tool('ninja')}",
+        f"Python_EXECUTABLE={sys.executable}",
+    ]
+    configure = [str(_tool("cmake")), "-S", str(ROOT), "-B", str(BUILD), "-G", "Ninja", *[f"-D{o}" for o in options]]
+    ran = subprocess.run(configure, capture_output=True, text=True)
+    if ran.returncode == 0:
+        ran = subprocess.run([str(_tool("ninja")), "-C", str(BUILD), "_cuda"], capture_output=True, text=True)
+    return ran
+
+
+@pytest.fixture(scope="module")
+def objects() -> dict[str, Path]:
+    """The object of every CUDA source: those of csrc/cuda, and the parts that CMake generates."""
+    ran = _built()
+    assert ran.returncode == 0, (ran.stdout + ran.stderr)[-4000:]
+    commands = json.loads((BUILD / "compile_commands.json").read_text())
+    compiled = {Path(command["file"]).name: BUILD / command["output"] for command in commands}
+    return {name: compiled[name] for name in sorted(compiled) if name.endswith(".cu")}
+
+
+@pytest.fixture(scope="module")
+def reports(objects: dict[str, Path]) -> dict[str, str]:
+    return {name: Path(f"{path}.report").read_text() for name, path in objects.items()}
+
+
+@pytest.fixture(scope="module")
+def usages(reports: dict[str, str]) -> list[Usage]:
+    entry = re.compile(
+        r"Compiling entry function '(\w+)' for 'sm_(\d+)'.*?"
+        r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
+        r".*?Used (\d+) registers",
+        re.DOTALL,
+    )
+    found = [
+        Usage(name, kernel, architecture, int(registers), int(stack), int(stores) + int(loads))
+        for name, report in reports.items()
+        for kernel, architecture, stack, stores, loads, registers in entry.findall(report)
+    ]
+    lines = [f"sm_{u.architecture} {u.registers:4} {u.stack:4} {u.spilled:4} {u.file} {u.kernel}\n" for u in sorted(found)]
+    head = "architecture, registers, bytes of stack frame, bytes spilled, file, kernel\n"
+    (BUILD / "kernels.txt").write_text(head + "".join(lines))
+    return found
+
+
+def test_a_build_for_another_path_is_made_anew(tmp_path: Path) -> None:
+    for home, kept in ((ROOT, True), (tmp_path / "elsewhere", False)):
+        build = tmp_path / home.name
+        build.mkdir()
+        (build / "CMakeCache.txt").write_text(f"# a comment\nCMAKE_HOME_DIRECTORY:INTERNAL={home}\nX:STRING=1\n")
+        _forget_another_checkout(build, ROOT)
+        assert build.exists() == kept
+    _forget_another_checkout(tmp_path / "nothing", ROOT)
+
+
+def test_the_compiler_warns_of_nothing(reports: dict[str, str]) -> None:
+    assert {name: report[:2000] for name, report in reports.items() if re.search(r"\bwarning\b", report)} == {}
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_kernels_keep_their_numbers_in_registers(usages: list[Usage], architecture: str) -> None:
+    here = [u for u in usages if u.architecture == architecture]
+    assert len(here) > 100
+    assert [u for u in here if u.stack or u.spilled] == []
+
+
+@pytest.mark.parametrize(("file", "kernel", "instruction", "why"), INSTRUCTIONS, ids=lambda x: x if len(str(x)) < 30 else None)
+def test_kernels_are_made_of_the_instructions_that_they_were_written_for(
+    objects: dict[str, Path], file: str, kernel: str, instruction: str, why: str
+) -> None:
+    text = objects[file].read_bytes().decode("latin-1")  # of the last architecture the PTX is kept, as text
+    bodies = re.findall(rf"\.entry (\w*{kernel}\w*)\((.*?)\n}}", text, re.DOTALL)
+    assert bodies, f"no kernel {kernel} in {file}"
+    for name, body in bodies:
+        assert instruction in body, f"{name} has no {instruction}: {why}"
+
+
+def test_the_module_loads_without_a_driver_and_says_so(objects: dict[str, Path]) -> None:
+    (module,) = BUILD.glob("_cuda.*.so")
+    script = f"""
+import importlib.machinery, importlib.util
+import pullback
+loader = importlib.machinery.ExtensionFileLoader("pullback._cuda", {str(module)!r})
+cuda = importlib.util.module_from_spec(importlib.util.spec_from_loader("pullback._cuda", loader))
+loader.exec_module(cuda)
+assert cuda.simulated is False
+assert cuda.versions()[1] >= 13000
+why = cuda.why_not()
+assert (why is None) == (cuda.device_count() > 0)
+if cuda.versions()[0] == 0:
+    assert why == "no NVIDIA driver was found", why
+    assert cuda.memory() == (0, 0, 0, 0, 0, (0, 0, 0, 0))
+    calls = [lambda: cuda.stream(0), lambda: cuda.wait_for(0, 1), lambda: cuda.synchronize(0), lambda: cuda.use_device(1)]
+    for call in [*calls, cuda.trim]:
+        try:
+            call()
+        except (RuntimeError, pullback.DeviceError):
+            continue
+        raise SystemExit("a call without a driver did not fail")
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
