@@ -1,6 +1,6 @@
-"""How fast is a captured step next to JAX's compiled one on this CPU?
+"""Times a captured step in pullback against the step that JAX compiles, on this CPU.
 
-The libraries take turns (turns.py); the table gives the median of the rounds with the lowest and the highest ratio.
+The libraries take turns (turns.py). The table gives the median ratio of the rounds, with the lowest and the highest one.
 
     python benchmarks/captured.py [--rounds 7] [--seconds 0.3] [--only chain] [--json results.json]
 """
@@ -15,12 +15,13 @@ from workloads.captured import STEPS
 
 
 class Row(NamedTuple):
-    """A workload, and what it is next to.
+    """A workload of pullback, and the workload that its time is compared with.
 
     Attributes:
-        peer: of JAX, or of pullback where JAX has none of that name.
-        target: pullback / peer, at most.
-        steps: how many steps a call is; seconds are of one.
+        words: the workload in the printed table.
+        peer: the name of the other workload: JAX's if JAX has one of this name, otherwise pullback's.
+        target: the highest ratio pullback / peer that meets the target; None if there is no target.
+        steps: the number of steps in one call. The printed seconds are those of one step.
     """
 
     words: str
@@ -52,7 +53,7 @@ ROWS |= {
 
 
 def compare(name: str, libraries: dict[str, Library], rounds: int, budget: float) -> dict:
-    """The median seconds of a step in both, and their ratio."""
+    """Returns the median seconds of a step of the workload and of its peer, and the spread of their ratio."""
     row, ours = ROWS[name], libraries["pullback"]
     peers = [(libraries["jax"], row.peer)] if "jax" in libraries else []
     taken = rounds_of({"pullback": (ours, name), "peer": peers[0]}, rounds, budget) if peers else {}

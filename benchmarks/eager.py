@@ -1,6 +1,6 @@
-"""How fast is plain eager code in pullback next to torch eager (and JAX's compiled code) on this CPU?
+"""Times plain eager code in pullback against torch eager, and against JAX's compiled code, on this CPU.
 
-The libraries take turns (turns.py); the table gives the median of the rounds with the lowest and the highest.
+The libraries take turns (turns.py). The table gives the median ratio of the rounds, with the lowest and the highest one.
 
     python benchmarks/eager.py [--rounds 5] [--seconds 0.4] [--only gelu] [--json results.json]
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from turns import Library, options, rounds_of, spread
 
-TARGETS = {  # pullback / torch; None: reported only
+TARGETS = {  # the highest ratio pullback / torch that meets the target; None: the ratio is only reported
     "chain": 0.45,
     "mlp 2-16-16-2": 0.7,
     "mlp 784-128-10": 0.55,
@@ -39,11 +39,11 @@ WORDS = {
     "softmax": "softmax 4096 x 1024, forward + backward",
     "layer norm": "layer norm 4096 x 1024, forward + backward",
 }
-ADAM_BYTES = 28 * 10_000_000  # read p, g, m, v; write p, m, v
+ADAM_BYTES = 28 * 10_000_000  # bytes: Adam reads p, g, m and v, and writes p, m and v
 
 
 def copy_bandwidth() -> float:
-    """Bytes per second of a large copy with all threads, read and written counted, by the same kernels."""
+    """Returns the bandwidth of a large copy by pullback's kernel with all threads: bytes read and bytes written, per second."""
     code = (
         "import numpy as np, time, pullback as pb\n"
         "x = pb.tensor(np.zeros(25_000_000, np.float32)); times = []\n"
@@ -55,7 +55,7 @@ def copy_bandwidth() -> float:
 
 
 def import_seconds() -> tuple[float, float]:
-    """What `import pullback` costs beyond `import numpy`: median and spread of 9 fresh processes."""
+    """Returns the seconds that `import pullback` takes after `import numpy`: the median and the maximum of 9 new processes."""
     code = "import time, numpy; t = time.perf_counter(); import pullback; print(time.perf_counter() - t)"
     times = [
         float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout) for _ in range(9)
@@ -64,7 +64,7 @@ def import_seconds() -> tuple[float, float]:
 
 
 def compare(workload: str, libraries: list, rounds: int, budget: float) -> dict:
-    """Rounds of every library in turn: the median seconds of each, and the ratios of pullback to the others."""
+    """Runs the libraries in turns. Returns the median seconds of each, and the ratios of pullback's time to the others' times."""
     taken = rounds_of({library.name: (library, workload) for library in libraries}, rounds, budget)
     ratios = {name: spread(taken["pullback"], times) for name, times in taken.items() if name != "pullback"}
     return {"seconds": {name: statistics.median(times) for name, times in taken.items()}, "ratios": ratios}

@@ -1,6 +1,6 @@
-"""How fast are pullback's transforms next to torch.func, to JAX's compiled code, and to pullback itself on this CPU?
+"""Times pullback's transforms against torch.func, JAX's compiled code and other ways to compute the same in pullback, on this CPU.
 
-The libraries take turns (turns.py); a ratio is the median of the rounds, with the lowest and the highest.
+The libraries take turns (turns.py). A ratio is the median of the rounds, with the lowest and the highest one.
 
     python benchmarks/transforms.py [--rounds 7] [--seconds 0.3] [--only hessian] [--json results.json]
 """
@@ -15,10 +15,10 @@ from workloads.transforms import SHAPES
 
 
 class Row(NamedTuple):
-    """A workload of pullback, and by which runs its time is divided: each with a target, None where it is reported only."""
+    """A workload of pullback, and the runs that its time is divided by, each with a target (None: the ratio is only reported)."""
 
     words: str
-    peers: dict[str, float | None]  # a library, which runs the same workload; otherwise a workload of pullback
+    peers: dict[str, float | None]  # a library that runs the same workload, or the name of another workload of pullback
 
 
 ROWS = {
@@ -30,11 +30,11 @@ ROWS = {
     "8 targets": Row("8 targets by tape.gradients, MLP 64-64-64-8", {"one sweep": 3.0}),
 }
 PEERS = {"torch": "torch eager", "jax": "JAX jit", "step": "a training step", "one sweep": "their sum"}
-AUTO = 1.2  # jacobian's mode "auto" over the better of the others, at most
+AUTO = 1.2  # the highest ratio of jacobian's mode "auto" to the faster of the other two modes that meets the target
 
 
 def compare(workload: str, libraries: dict[str, Library], rounds: int, budget: float) -> dict:
-    """The median seconds of each run, and the ratios of the workload in pullback to the others."""
+    """Returns the median seconds of each run, and the ratios of pullback's workload to the other runs."""
     ours = libraries["pullback"]
     peers = {peer: (libraries[peer], workload) if peer in libraries else (ours, peer) for peer in ROWS[workload].peers}
     runs = {"pullback": (ours, workload)} | peers
@@ -57,7 +57,7 @@ def print_line(words: str, peer: str, ours: float, theirs: float, ratio: dict, t
 
 
 def compare_modes(shape: tuple[int, int], ours: Library, rounds: int, budget: float) -> dict:
-    """The Jacobian of a function of that shape in every mode; the ratios of "auto" to the better of the others."""
+    """Times the Jacobian of a function of this shape in every mode, and compares "auto" with the faster of the other two modes."""
     m, n = shape
     taken = rounds_of({mode: (ours, f"{m} -> {n}, {mode}") for mode in ("auto", "forward", "reverse")}, rounds, budget)
     seconds = {mode: statistics.median(times) for mode, times in taken.items()}

@@ -1,8 +1,8 @@
-"""Workloads of several libraries timed in turns, each library in a process of its own.
+"""Times the workloads of several libraries in turns, with each library in a separate process.
 
-So idle threads of one cannot slow another, and a ratio is of two runs that follow each other.
+In separate processes the idle threads of one library cannot slow the next. Turns make both runs of a ratio adjacent in time.
 
-    python benchmarks/turns.py eager torch    serves workloads/eager/torch.py to whoever started it
+    python benchmarks/turns.py eager torch    serves workloads/eager/torch.py to the process that started it
 """
 
 import argparse
@@ -15,7 +15,7 @@ import time
 
 
 def options(description: str, rounds: int, seconds: float) -> argparse.Namespace:
-    """The command line of a benchmark that takes turns."""
+    """Parses the command line of a benchmark whose libraries take turns."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=rounds)
     parser.add_argument("--seconds", type=float, default=seconds)
@@ -26,7 +26,7 @@ def options(description: str, rounds: int, seconds: float) -> argparse.Namespace
 
 
 class Library:
-    """A process that runs one library's workloads of a folder of `workloads` when told to."""
+    """A process that runs one library's workloads, from one folder of `workloads`, on request."""
 
     def __init__(self, folder: str, name: str) -> None:
         self.name = name
@@ -42,18 +42,18 @@ class Library:
         return json.loads(line)
 
     def seconds(self, workload: str, budget: float):
-        """The median time of one run of the workload, None where the library does not have it."""
+        """Returns the median seconds of one run of the workload, or None if the library does not have this workload."""
         self.process.stdin.write(json.dumps([workload, budget]) + "\n")
         self.process.stdin.flush()
         return self._read()
 
     def call(self, workload: str):
-        """What one run of the workload returns: a number."""
+        """Returns the number that one run of the workload returns."""
         return self.seconds(workload, 0)
 
 
 def serve(folder: str, name: str) -> None:
-    """The other side of Library."""
+    """Runs in the process that Library starts: answers each request, a line of standard input, with a line of JSON."""
     out = sys.stdout
     sys.stdout = sys.stderr
     module = __import__(f"workloads.{folder}.{name}", fromlist=["WORKLOADS"])
@@ -70,7 +70,7 @@ def serve(folder: str, name: str) -> None:
 
 
 def measure(run, budget: float) -> float:
-    """Median seconds of a run, over about `budget` seconds after a warm-up."""
+    """Returns the median seconds of a run. After a warm-up the run is repeated for about `budget` seconds."""
     for _ in range(3):
         run()
     times = []
@@ -83,7 +83,10 @@ def measure(run, budget: float) -> float:
 
 
 def rounds_of(runs: dict[str, tuple[Library, str]], rounds: int, budget: float) -> dict[str, list[float]]:
-    """Seconds of each run, a library and its workload, once per round in turn; without those that a library does not have."""
+    """Times each run (a library and its workload) once per round, in turns.
+
+    Leaves out the runs whose library lacks the workload.
+    """
     taken = {key: [] for key in runs}
     for _ in range(rounds):
         for key, (library, workload) in runs.items():
@@ -92,7 +95,7 @@ def rounds_of(runs: dict[str, tuple[Library, str]], rounds: int, budget: float) 
 
 
 def spread(ours: list[float], theirs: list[float]) -> dict[str, float]:
-    """The ratios of runs of the same round: the median, the lowest and the highest."""
+    """Returns the median, the lowest and the highest ratio of the two runs of each round."""
     ratios = sorted(a / b for a, b in zip(ours, theirs))
     return {"median": statistics.median(ratios), "low": ratios[0], "high": ratios[-1]}
 

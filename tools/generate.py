@@ -1,6 +1,6 @@
-"""Writes what is derived: the work of kernels (ops/_counts.py, optim/_counts.py), and stubs for type checkers.
+"""Writes the derived files: the work of kernels (ops/_counts.py, optim/_counts.py), and the stubs for type checkers.
 
-Run it after a row of csrc/math/*.def or a public name has changed: python tools/generate.py [--check]
+Run it after changing a row of csrc/math/*.def or a public name: python tools/generate.py [--check]
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import numpy as np
 from pullback.backends import native
 
 PACKAGE = Path(__file__).parent.parent / "python" / "pullback"
-# What users import names from that are defined elsewhere. A type checker takes such a name for private unless a stub says
-# `import a as a`, and a name that is imported when it is first used it would not know at all.
+# Modules from which users import names that are defined elsewhere. A type checker takes such a name for private unless a stub
+# says `import a as a`, and it cannot see names that are imported at their first use.
 EXPORTING = ("", "nn", "nn.functional", "optim", "data", "profiling", "linalg", "random")
 
 
@@ -32,7 +32,7 @@ COUNTED = (
 
 
 def counted(name: str, kernel: str, table: dict[str, tuple[int, int, int]]) -> str:
-    """A module with the work of one element in each kernel of a table."""
+    """Returns the text of a module with the work per element of each kernel in a table."""
     rows = "".join(f'    "{row}": {figures},\n' for row, figures in sorted(table.items()))
     return COUNTED.format(name=name, kernel=kernel, rows=rows)
 
@@ -48,7 +48,7 @@ def activations() -> str:
 
 
 def stub(source: Path, module: Any) -> str:
-    """Returns the stub of a package that only imports names: each of them again, in the form that makes it public."""
+    """Returns the stub of a package that only imports names. The stub imports each name again in the form that makes it public."""
     lines = [line for node in ast.parse(source.read_text()).body for line in exports(node, module)]
     header = [f"# Written by tools/generate.py from {source.name}.", "# ruff: noqa"]
     used = [line for name, line in (("numpy", "import numpy"), ("Any", "from typing import Any")) if name in "".join(lines)]
@@ -77,7 +77,7 @@ def exports(node: ast.stmt, module: Any) -> Iterator[str]:
 
 
 def late(homes: dict[str, tuple[str, ...]], module: Any) -> Iterator[str]:
-    """Names that are imported when they are first used, by their modules."""
+    """Yields the stub lines of the names that are imported when they are first used. `homes` maps each module to its names."""
     for home, names in homes.items():
         for name in names:
             value = getattr(module, name)
@@ -90,14 +90,14 @@ def late(homes: dict[str, tuple[str, ...]], module: Any) -> Iterator[str]:
 
 
 def kind(value: Any) -> str:
-    """The type of a value, as an annotation."""
+    """Returns the type of a value as an annotation."""
     if isinstance(value, np.dtype):
         return "numpy.dtype[Any]"
     return "None" if value is None else type(value).__name__
 
 
 def signature(node: ast.FunctionDef) -> str:
-    """The signature of a function as it is written, with Any by its public name."""
+    """Returns the signature of a function as its source has it, but with Any under its public name."""
     return f"({ast.unparse(node.args)}) -> {ast.unparse(node.returns) if node.returns else 'Any'}".replace("_Any", "Any")
 
 
@@ -106,7 +106,7 @@ def _private(name: str) -> bool:
 
 
 def stubs() -> dict[Path, str]:
-    """Every stub's path, and what should stand in it."""
+    """Returns the expected text of every stub, by path."""
     made: dict[Path, str] = {}
     for name in EXPORTING:
         place = PACKAGE.joinpath(*name.split("."))

@@ -1,4 +1,4 @@
-"""Runs a compiler and keeps its messages beside the object: a CMAKE_CUDA_COMPILER_LAUNCHER for tests/tools/test_nvcc.py."""
+"""Runs a compiler and keeps its messages next to the object file: a CMAKE_CUDA_COMPILER_LAUNCHER for tests/tools/test_nvcc.py."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Makes python/pullback/data/digits.npz from scikit-learn's copy of the UCI digits. Run once: python tools/make_digits.py
 
-Needs scikit-learn, which nothing else here does. The file holds `images` (1797, 8, 8) uint8 from 0 to 16 and `labels`
-(1797,) uint8, in the order of the source; the split into training and test images is made when it is read.
+It needs scikit-learn, which nothing else here needs. The file holds `images` (1797, 8, 8) uint8 from 0 to 16 and `labels`
+(1797,) uint8, in the order of the source. pullback splits them into training and test images when it reads the file.
 """
 
 from pathlib import Path

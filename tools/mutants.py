@@ -1,4 +1,4 @@
-"""The changes that tools/mutate.py makes: of Python by its syntax tree, of C++ by patterns of its lines."""
+"""The changes that tools/mutate.py makes. Those of Python come from the syntax tree, those of C++ from patterns of lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "python/pullback"
-# Files that are drawn three times as often.
+# A line of these files is drawn three times as often.
 CORE = ("ops/", "transforms/", "autodiff/", "tensors/", "optim/", "nn/", "replays/")
 LEFT_OUT = {"_counts.py", "simulated.py", "__main__.py", "_examples.py"}
 
@@ -26,7 +26,7 @@ class Mutant:
     start: int  # byte offset
     end: int
     kind: str
-    text: str  # what replaces the bytes
+    text: str  # the text that replaces the bytes from start to end
     was: str
     function: str = ""
     state: str = ""
@@ -38,7 +38,8 @@ OPPOSITE: dict[type, str] = {
     ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==", ast.Is: "is not", ast.IsNot: "is",
     ast.In: "not in", ast.NotIn: "in", ast.Add: "-", ast.Sub: "+", ast.Mult: "/", ast.Div: "*", ast.FloorDiv: "*", ast.Mod: "//",
 }  # fmt: skip
-OFTEN = {"guard": 4, "default": 3, "deleted": 2, "swap": 0.25}  # on one line, as against the other kinds
+# the weights of kinds of mutants on the same line; 1 for the other kinds
+OFTEN = {"guard": 4, "default": 3, "deleted": 2, "swap": 0.25}
 LEAVES = (ast.Raise, ast.Return, ast.Continue, ast.Break)
 
 
@@ -72,13 +73,13 @@ class Sites(ast.NodeVisitor):
         self.scope = outer
 
     def visit_ClassDef(self, node: Any) -> None:
-        self.scope.append("+" + node.name)  # + marks a class, whose functions are no locals
+        self.scope.append("+" + node.name)  # "+" marks a class, so that its methods do not count as local functions
         for child in node.body:
             self.visit(child)
         self.scope.pop()
 
     def visit_JoinedStr(self, node: Any) -> None:
-        """Leaves text alone: Python 3.11 does not know where its expressions are."""
+        """Leaves f-strings alone, because Python 3.11 reports wrong positions for the expressions inside them."""
 
     def visit_AnnAssign(self, node: Any) -> None:
         if node.value:
@@ -140,7 +141,7 @@ class Sites(ast.NodeVisitor):
 
 
 def python_mutants(seed: int, count: int) -> list[Mutant]:
-    """Draws lines, those of the core three times as often, and one mutant of each."""
+    """Draws lines, those of the core three times as often, and one mutant for each drawn line."""
     lines: dict[tuple[str, int], list[Mutant]] = defaultdict(list)
     for path in sorted((ROOT / PACKAGE).rglob("*.py")):
         if path.name not in LEFT_OUT:
@@ -153,14 +154,14 @@ def python_mutants(seed: int, count: int) -> list[Mutant]:
     return [chance.choices(lines[key], [OFTEN.get(m.kind, 1) for m in lines[key]])[0] for key in order[:count]]
 
 
-# ---- C++: each mutant is switched on by its bit in PULLBACK_MUTANTS, so that one build serves them all
+# ---- C++: one build holds all mutants, and each is switched on by its bit in PULLBACK_MUTANTS
 
 WORDS = {
     " < ": " <= ", " <= ": " < ", " > ": " >= ", " >= ": " > ", " == ": " != ", " != ": " == ", " && ": " || ", " || ": " && ",
     " + ": " - ", " - ": " + ", " * ": " + ", " / ": " * ", "std::min": "std::max", "std::max": "std::min", "true": "false",
     "false": "true",
 }  # fmt: skip
-ELSEWHERE = {"bindings", "count", "cuda", "cudasim"}  # folders of which no mutants are made
+ELSEWHERE = {"bindings", "count", "cuda", "cudasim"}  # folders that get no mutants
 SWITCH = """#pragma once
 #include <cstdlib>
 inline const unsigned long long pullback_mutants = [] {
@@ -179,7 +180,7 @@ def changed(expression: str) -> Iterator[str]:
 
 
 def cpp_line(line: str, before: str) -> Iterator[tuple[str, str, str]]:
-    """Yields (kind, the line with {on} in place of its switch, what changes) for each mutant of a line."""
+    """Yields (kind, the line with {on} as the placeholder of the switch, the change) for each mutant of a line."""
     code = line.split("//")[0].rstrip()
     if not code or (before.strip() and before.split("//")[0].strip()[-1:] not in (";", "{", "}", "")) or "{on}" in code:
         return

@@ -1,13 +1,14 @@
 """Mutation test: changes the sources at random, one place at a time, and lists the changes that no test notices.
 
-    python tools/mutate.py trace                            which test calls which function (takes twice as long as the suite)
-    python tools/mutate.py python --seed 1 --count 150      mutants of python/pullback
-    python tools/mutate.py cpp --seed 1 --count 30          mutants of csrc/{cpu,families,launch,math}, all compiled in one build
+    python tools/mutate.py trace                            records which tests call which function (twice the suite's time)
+    python tools/mutate.py python --seed 1 --count 150      tests mutants of python/pullback
+    python tools/mutate.py cpp --seed 1 --count 30          tests mutants of csrc/{cpu,families,launch,math}, compiled in one build
 
-It works in a copy of the checkout, build/mutate or the folder that MUTATE names, so the checkout itself stays as it is. Each mutant
-runs first against the tests that call its function (at most 25 seconds of them, or for C++ the files in QUICK). Then all survivors
-run together against the whole suite, once, and each test that fails there runs against each survivor alone. What is left is printed
-and written to report.json in that folder. A survivor needs a test, or a reason why it changes nothing that a user or profile sees.
+It works in a copy of the checkout, build/mutate or the folder named by MUTATE, so the checkout itself does not change. Each mutant
+first runs against the tests that call its function (at most 25 seconds of them, or for C++ the files in QUICK). Then all survivors
+run together against the whole suite, once, and each test that fails there runs against each survivor alone. The remaining survivors
+are printed and written to report.json in that folder. Each needs a test, or a reason why it changes nothing that a user or profile
+sees.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from typing import Any
 from mutants import PACKAGE, ROOT, SWITCH, Mutant, cpp_mutants, python_mutants
 
 WORK = Path(os.environ.get("MUTATE") or ROOT / "build" / "mutate")
-NEVER = [f"--ignore=tests/{name}" for name in ("benchmarks", "tools/test_nvcc.py", "tools/test_cudasim.py")]  # of other programs
+# These tests check other programs.
+NEVER = [f"--ignore=tests/{name}" for name in ("benchmarks", "tools/test_nvcc.py", "tools/test_cudasim.py")]
 QUICK = [
     *[f"tests/native/test_{name}.py" for name in (
         "corners", "sizes", "ops", "exactness", "capture", "capture_ops", "capture_programs", "cpu_memory", "threads", "products",
@@ -37,12 +39,12 @@ QUICK = [
     )],
     *[f"tests/any_backend/test_{name}.py" for name in ("slopes", "nn", "losses", "optim", "segments")],
 ]  # fmt: skip
-SECONDS = 25.0  # of tests for one mutant
-LIMIT = 600.0  # seconds after which a mutant hangs
+SECONDS = 25.0  # seconds of tests per mutant
+LIMIT = 600.0  # seconds after which a mutant counts as hanging
 
 
 def build(mutants: list[Mutant]) -> list[Mutant]:
-    """Compiles all mutants behind their switches. Those that do not compile are left out."""
+    """Compiles all mutants into one build, each behind its switch. Leaves out those that do not compile."""
     (WORK / "mutants.h").write_text(SWITCH)
     tools = Path(sys.executable).parent
     program, options = f"-DCMAKE_MAKE_PROGRAM={tools / 'ninja'}", ["-DPULLBACK_SIMD_LEVELS=native-best", "-DPULLBACK_CUDA=OFF"]
@@ -70,7 +72,7 @@ def build(mutants: list[Mutant]) -> list[Mutant]:
 
 
 def write(mutants: list[Mutant]) -> None:
-    """Writes the files of the copy with these mutants applied; the ones of a file must not overlap."""
+    """Writes the copy's files with these mutants applied. Where two mutants of a file overlap, only the later one is applied."""
     for file, group in itertools.groupby(sorted(mutants, key=lambda m: (m.file, m.start)), key=lambda m: m.file):
         source, taken = (ROOT / file).read_bytes(), len((ROOT / file).read_bytes())
         for m in reversed(list(group)):
@@ -85,13 +87,16 @@ def restore(mutants: list[Mutant]) -> None:
 
 
 def run(options: list[str], tests: Any = None, limit: float | None = None, **variables: str) -> tuple[int, list[str]]:
-    """Runs these tests of the copy, all of them if None. Returns pytest's status, 124 past the limit, and the failed tests."""
+    """Runs these tests in the copy, or all tests if None.
+
+    Returns pytest's status (124 if it reached the limit) and the failed tests.
+    """
     (WORK / "tests.json").write_text(json.dumps(tests))
     (WORK / "failed.txt").write_text("")
     files = sorted({test.partition("::")[0] for test in tests or ["tests"]})
     paths = os.pathsep.join([str(WORK / "python"), str(WORK / "tools")])
     command = [sys.executable, "-m", "pytest", "-q", "-p", "mutate", "-p", "no:cacheprovider", "-rN", "--tb=line", *options, *files]
-    # Bytecode is kept by time and size, which a mutant may share with the file that it was made from.
+    # Python takes bytecode for current if the source's time and size match, and a mutant may share both with the original file.
     own = {"PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1", "MUTATE": str(WORK)}
     with (WORK / "log.txt").open("w") as log:
         process = subprocess.Popen(
@@ -106,8 +111,10 @@ def run(options: list[str], tests: Any = None, limit: float | None = None, **var
 
 
 def related(m: Mutant, calls: dict[str, Any]) -> list[str]:
-    """Tests that call the mutant's function, or outside functions anything in its file, in turns from each file of tests; those of
-    few functions first, because they are about these."""
+    """Returns tests that call the mutant's function (outside functions: anything in its file), alternating between the test files.
+
+    In each file the tests that call the fewest functions come first, because they are the most specific ones.
+    """
     wanted = f"{m.file}:{m.function}"
     files: dict[str, list[str]] = defaultdict(list)
     for test in sorted(calls, key=lambda test: len(calls[test][1])):
@@ -138,7 +145,7 @@ def known_calls() -> dict[str, Any]:
 
 
 def draw(options: argparse.Namespace) -> int:
-    """Draws mutants, runs them, and writes what becomes of each. Returns 1 if one survives."""
+    """Draws mutants, runs them, and writes the outcome of each. Returns 1 if one survives."""
     python, calls = options.what == "python", known_calls()
     mutants = python_mutants(options.seed, options.count) if python else build(cpp_mutants(options.seed, options.count)[:64])
 
@@ -163,7 +170,7 @@ def draw(options: argparse.Namespace) -> int:
     left = [m for m in mutants if m.state == "survives"]
     if left and not options.fast:
         _, failed = attempt(left, [*NEVER, "-n", options.jobs, "--maxfail=300"], None, limit=None)
-        tests = sorted(set(failed) - set(attempt([], [], failed)[1])) if failed else []  # those that pass without a mutant
+        tests = sorted(set(failed) - set(attempt([], [], failed)[1])) if failed else []  # tests that pass without a mutant
         for m in left if tests else []:
             keep(m, attempt([m], ["-x"], tests)[0])
     left = [m for m in left if m.state == "survives"]
@@ -198,7 +205,7 @@ if "MUTATE" in os.environ:
     _folder = Path(os.environ["MUTATE"])
 
     def pytest_collection_modifyitems(items: list[Any]) -> None:
-        """Keeps the tests that were asked for."""
+        """Keeps only the requested tests."""
         tests = json.loads((_folder / "tests.json").read_text())
         if tests is not None:
             kept = set(tests)

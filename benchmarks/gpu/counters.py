@@ -1,7 +1,7 @@
-"""The ledger of a network's training step against the GPU's hardware counters: `python counters.py 0`, 1 or 2 for the network.
+"""Compares the ledger of a network's training step with the GPU's hardware counters: `python counters.py 0` (network 0, 1 or 2).
 
-Each kernel of the eager step is compared alone. A launch without special operations must have the FLOPs that the GPU counted,
-within 1 %. One with exponentials or square roots has more, since the counters see what is inside of them.
+Each kernel of the eager step is compared separately. A launch without special operations must have the FLOPs that the GPU counted,
+within 1 %. For a launch with exponentials or square roots the GPU counts more, because it also counts the operations inside these.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ TOLERANCE = 0.01
 
 
 def judged(row: Any) -> dict[str, Any]:
-    """Returns a compared row with its verdict: None where the ledger has no FLOPs, or only special operations differ."""
+    """Returns a compared row with its verdict `right`, which is None if the ledger has no FLOPs.
+
+    With special operations the GPU may count more.
+    """
     ratio = row.ratio
     right = None if not row.executed_flops else abs(ratio - 1) <= TOLERANCE if not row.special_ops else ratio >= 1 - TOLERANCE
     return {**row._asdict(), "ratio": ratio, "right": right}
@@ -34,7 +37,7 @@ def main() -> None:
     net = nets(options.simulated)[int(options.net)]
     with pb.use_device("cuda"):
         _, _, step, x, y = network(net)
-        step(x, y)  # what is made at the first call is not compared
+        step(x, y)  # the first call allocates the optimizer's slots and is not compared
         try:
             rows = [judged(row) for row in verify(lambda: step(x, y)).rows]
         except NoCountersError as error:

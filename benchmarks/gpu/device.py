@@ -1,4 +1,4 @@
-"""The beginning and the end of every measuring process: it checks which kernels run, and prints rows."""
+"""The beginning and the end of every measuring process: check which kernels run, and print the rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def arguments(description: str | None, *names: str) -> argparse.Namespace:
 
 
 def put(**row: Any) -> None:
-    """Prints one result as a line of JSON; numbers that are not finite become null."""
+    """Prints one result as a line of JSON. Numbers that are not finite become null."""
     print(json.dumps(_finite(row)), flush=True)
 
 
@@ -33,7 +33,10 @@ def _finite(value: Any) -> Any:
 
 
 def require_native(simulated: bool) -> Any:
-    """Returns pullback's view of the GPU. Ends the process with a sentence if its own kernels do not run on device "cuda"."""
+    """Returns pullback's object for the GPU.
+
+    Ends the process with an error message if pullback's kernels do not run on device "cuda".
+    """
     import pullback as pb
     from pullback.tensors import gpu
 

@@ -1,7 +1,7 @@
-"""One program for each family of kernels. On the device it must compute what the CPU's kernels compute from the same numbers.
+"""One program per family of kernels. On the device it must compute what the CPU's kernels compute from the same numbers.
 
-A program takes a length, which the size of its arrays follows, and returns tensors. It calls ops that have native kernels, on
-arrays without gaps, so that CuPy compiles nothing.
+A program takes a length, from which it derives the sizes of its arrays, and returns tensors. It only calls ops that have native
+kernels, on contiguous arrays, so that CuPy compiles nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def integers(high: int, *shape: int, seed: int = 0, dtype: str = "int64") -> Any
 
 
 def with_gradients(f: Callable[..., Any], *inputs: Any) -> list[Any]:
-    """Returns f's value and the gradients of a weighted sum of it."""
+    """Returns f's value and the gradients of a weighted sum of this value."""
     with pb.GradientTape() as tape:
         tape.watch(inputs)
         y = f(*inputs)
@@ -37,7 +37,7 @@ def with_gradients(f: Callable[..., Any], *inputs: Any) -> list[Any]:
 
 
 def radix_sort(n: int) -> list[Any]:
-    """Lengths of several tiles, whose blocks wait for the counts of the blocks before them."""
+    """Sorts arrays of several tiles, because the block of a tile waits for the counts of the preceding blocks."""
     return [pb.sort(integers(2**31, 8 * n, dtype="int32")), pb.sort(floats(3, n)), pb.argsort(integers(50, n), descending=True)]
 
 
@@ -98,7 +98,7 @@ def products(n: int) -> list[Any]:
 
 
 def rounded_products(n: int) -> list[Any]:
-    """Products on tensor cores. tf32 has 10 bits of mantissa on a GPU and 23 elsewhere: the comparison allows for it."""
+    """Multiplies on tensor cores: tf32 has 10 bits of mantissa on a GPU and 23 elsewhere; the comparison allows for it."""
     side = max(16, int(n**0.5))
     out = []
     for precision in ("tf32", "bfloat16", "float16"):
@@ -127,7 +127,7 @@ def cumulative(n: int) -> list[Any]:
 
 
 def random(n: int) -> list[Any]:
-    """Every device draws the same words."""
+    """Draws random numbers, which are the same on every device."""
     pb.random.seed(5)
     draw = pb.random
     return [draw.uniform((n,)), draw.normal((n,)), draw.bernoulli((n,), 0.3), draw.randint(0, 9, (n,)), draw.permutation(n)]
@@ -145,7 +145,7 @@ def optimizers(n: int) -> list[Any]:
 
 
 def captured_step(n: int) -> list[Any]:
-    """A training step, recorded at its first call and replayed three times, as one step and as three steps of one call."""
+    """Records a training step at its first call and replays it three times; then does the same with three steps per call."""
     model = nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 5))
     model.load_state_dict({name: floats(*p.shape, seed=3) / 10 for name, p in model.named_parameters()})
     opt = optim.Adam(model.parameters(), lr=1e-2)
@@ -161,7 +161,7 @@ def captured_step(n: int) -> list[Any]:
 
 
 def new_addresses(n: int) -> list[Any]:
-    """A captured function whose arguments and results are all kept, so that each call has others: one graph then copies them."""
+    """Keeps all arguments and results of a captured function, so that each call has new addresses and the graph copies them."""
     captured = pb.capture(lambda x, rows: (pb.sum(x * x, axis=1), x[rows], pb.tanh(x)))
     given = [(floats(7, n // 7 + 1, seed=seed), integers(7, 5, seed=seed)) for seed in range(9)]
     results = [captured(x, rows) for x, rows in given]
@@ -170,12 +170,12 @@ def new_addresses(n: int) -> list[Any]:
 
 
 def _require_a_graph(captured: Any) -> None:
-    """Raises RuntimeError if the driver did not take a captured function as a graph: the results would be right all the same."""
+    """Raises RuntimeError if a captured function does not run as a CUDA graph. Its results alone would not show this."""
     if why := captured.explain().why_single:
         raise RuntimeError(f"a captured function does not run as a CUDA graph: {why}")
 
 
-# The radix sort comes first: its blocks wait for each other, so it is the only family that could hang.
+# The radix sort comes first because its blocks wait for each other, so no other family could hang.
 FAMILIES: dict[str, Program] = {
     f.__name__: f
     for f in (
@@ -183,11 +183,12 @@ FAMILIES: dict[str, Program] = {
         rounded_products, layouts, indexing, cumulative, random, optimizers,
     )
 }  # fmt: skip
-TOLERANCES = {"rounded_products": 5e-3}  # of the largest element; 2e-5 otherwise, since sums may run in another order
+# relative to the largest element; 2e-5 for the other families, since sums may run in another order
+TOLERANCES = {"rounded_products": 5e-3}
 
 
 def difference(got: Any, wanted: Any) -> float:
-    """Returns the largest difference of two arrays over the largest element; inf if shapes or infinities differ."""
+    """Returns the largest difference of two arrays over the largest element, or inf if shapes, dtypes or infinities differ."""
     if got.shape != wanted.shape or got.dtype != wanted.dtype:
         return float("inf")
     if got.dtype.kind in "iub":

@@ -1,4 +1,4 @@
-"""Installs wheels that the machine lacks, builds pullback for its GPU, and makes sure that native kernels are what runs."""
+"""Installs the wheels that the machine lacks, builds pullback for its GPU, and checks that its native kernels run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ENTRY = re.compile(
 
 
 def install_wheels(run: Run, site: Path) -> str:
-    """Installs the wheels in .whl/ of packages that cannot be imported, without the network."""
+    """Installs from .whl/, without the network, the packages that cannot be imported."""
     chosen = to_install(ROOT / ".whl")
     if chosen:
         pip = [sys.executable, "-m", "pip", "install", "--no-index", "--no-deps", "--no-compile", "--upgrade"]
@@ -38,7 +38,7 @@ def install_wheels(run: Run, site: Path) -> str:
 
 
 def sources() -> str:
-    """Returns a hash of everything that the package is built from."""
+    """Returns a hash of every file that the package is built from."""
     total = hashlib.sha256()
     for name in BUILT_FROM:
         top = ROOT / name
@@ -49,9 +49,9 @@ def sources() -> str:
 
 
 def build(run: Run, site: Path, work: Path, architecture: str | None) -> str:
-    """Installs pullback for this GPU, or for the simulator if there is no architecture. What is built already is kept.
+    """Installs pullback for this GPU, or for the simulator if `architecture` is None. Skips the build if nothing has changed.
 
-    The first imports of torch, CuPy and JAX read gigabytes from the disk; they happen while the compilers run.
+    The first imports of torch, CuPy and JAX read gigabytes from the disk. They run while the compilers run.
     """
     settings = {"CUDA": "ON", "CUDA_ARCHITECTURES": architecture, "CUDA_REPORT": "ON"} if architecture else {"CUDA": "SIM"}
     options = [f"-Ccmake.define.PULLBACK_{name}={value}" for name, value in {**settings, "SIMD_LEVELS": "native-best"}.items()]
@@ -81,7 +81,7 @@ def _first_import(run: Run, name: str) -> None:
 
 
 def check_native(run: Run, work: Path, simulated: bool) -> str:
-    """Asserts that pullback's own kernels run on the device. Without them everything would run on CuPy, and be timed as ours."""
+    """Checks that pullback's own kernels run on the device. Without them CuPy would run everything and be timed as pullback."""
     expect(run.process([sys.executable, str(HERE / "smoke.py"), "native", *_flag(simulated)], "native", 90), "loading the kernels")
     if simulated or not (work / "cmake").is_dir():
         return "native kernels run"
@@ -91,7 +91,7 @@ def check_native(run: Run, work: Path, simulated: bool) -> str:
 
 
 def registers(folder: Path) -> dict[str, Any]:
-    """Returns a summary of the compiler's reports: how many kernels there are, the most registers in each file, what spills."""
+    """Returns a summary of the compiler's reports: the number of kernels, the most registers per file, and what spills."""
     most: dict[str, int] = {}
     spilling, kernels = [], 0
     for path in sorted(folder.rglob("*.cu.o.report")):
@@ -113,7 +113,7 @@ def _flag(simulated: bool) -> list[str]:
 
 
 def micro(run: Run, work: Path, architecture: str | None) -> str:
-    """Builds and runs micro.cu, which uses nothing of pullback but its device code."""
+    """Builds and runs micro.cu, which uses only the device code of pullback."""
     program = work / "micro"
     compiler = _micro_compiler(program, architecture)
     sources = [HERE / "micro.cu", *(ROOT / "csrc" / "cuda").glob("*.h*"), *(ROOT / "csrc" / "cudasim").glob("*.*")]

@@ -1,8 +1,8 @@
-"""The kernels of the captured training steps: `python kernels.py`, on its own or under ncu.
+"""The kernels of the captured training steps: `python kernels.py`, started directly or under ncu.
 
-On its own it prints each plan: the kernels, what they do, and the time of each launch between two events (detail="kernel"), whose
-sum it compares with that of whole replays. Under ncu (`python kernels.py replay`) it replays each step once, with an empty kernel
-called MARK before it; `rows_of` reads what ncu then wrote.
+Started directly it prints each plan: the kernels, what they do, and the time of each launch between two events (detail="kernel").
+It compares the sum of these times with the time of whole replays. Under ncu (`python kernels.py replay`) it replays each step once
+and launches the empty kernel MARK before each replay; `rows_of` reads what ncu wrote.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ METRICS = {"us": "gpu__time_duration.sum", "registers": "launch__registers_per_t
 MORE = {"dram_percent": "dram__throughput.avg.pct_of_peak_sustained_elapsed",
         "sm_percent": "sm__throughput.avg.pct_of_peak_sustained_elapsed",
         "warps_percent": "sm__warps_active.avg.pct_of_peak_sustained_active"}  # fmt: skip
-MICROSECONDS = {"nsecond": 1e-3, "ns": 1e-3, "usecond": 1.0, "us": 1.0, "second": 1e6, "s": 1e6}  # of one of ncu's units
+MICROSECONDS = {"nsecond": 1e-3, "ns": 1e-3, "usecond": 1.0, "us": 1.0, "second": 1e6, "s": 1e6}  # microseconds per unit of ncu
 REPLAYS = 200
 
 
@@ -106,14 +106,14 @@ def replay(simulated: bool) -> None:
 
 
 def command(ncu: str, program: Sequence[str], log: str, metrics: Mapping[str, str]) -> list[str]:
-    """Returns the command that counts these metrics of every replayed kernel. Clocks and caches stay as they are in a replay."""
+    """Returns the command that counts these metrics for every replayed kernel. ncu leaves clocks and caches as they are."""
     options = ["--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none", "--cache-control", "none"]
     options += ["--target-processes", "all", "--profile-from-start", "off", "--graph-profiling", "node"]
     return [ncu, *options, "--log-file", log, "--metrics", ",".join(metrics.values()), *program]
 
 
 def rows_of(text: str, metrics: Mapping[str, str], simulated: bool = False) -> Iterator[dict[str, Any]]:
-    """Reads what ncu wrote: a row for each captured step with its CUDA kernels. Raises ValueError if steps are missing."""
+    """Reads ncu's table and yields one row with the CUDA kernels of each captured step. Raises ValueError if steps are missing."""
     parts = between_marks(table_of(text, metrics))
     expected = cases(simulated)
     if len(parts) != len(expected):
@@ -124,7 +124,7 @@ def rows_of(text: str, metrics: Mapping[str, str], simulated: bool = False) -> I
 
 
 def table_of(text: str, metrics: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Returns the kernels of a table of ncu: a line with the columns, one with their units, then one line for each kernel."""
+    """Returns the kernels of ncu's table, which has a line of columns, a line of their units, and one line per kernel."""
     lines = [line for line in text.splitlines() if line.startswith('"')]
     begin = next((place for place, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
     rows = list(csv.reader(lines[begin:]))
@@ -149,8 +149,9 @@ def number(text: str) -> float | None:
 
 
 def short(name: str) -> str:
-    """Returns the name of a kernel with its template arguments, without its parameters and namespaces."""
-    name = re.sub(r"\((unsigned |signed )?[a-z:_ ]*[a-z]\)(?=-?\d)", "", name)  # the type of a template argument, as in (int)4
+    """Returns the name of a kernel with its template arguments but without its parameters and namespaces."""
+    # Removes the type of a template argument, as in (int)4.
+    name = re.sub(r"\((unsigned |signed )?[a-z:_ ]*[a-z]\)(?=-?\d)", "", name)
     return name.replace("(anonymous namespace)::", "").removeprefix("void ").partition("(")[0].replace("pb::cuda::", "")[:160]
 
 

@@ -1,4 +1,4 @@
-"""Looks up what the benchmark needs and what this machine has, before anything that takes long."""
+"""Looks up what the benchmark needs and what this machine has, before any stage that takes long."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
-# Packages by the name of their wheel, and the module that each one brings.
+# Maps the package name of each wheel to the module that the wheel provides.
 BUILDS = {"pybind11": "pybind11", "scikit-build-core": "scikit_build_core", "pathspec": "pathspec", "packaging": "packaging",
           "scipy-openblas32": "scipy_openblas32"}  # fmt: skip
 RUNS = {"ml_dtypes": "ml_dtypes", "optree": "optree", "safetensors": "safetensors", "tqdm": "tqdm", "rich": "rich",
@@ -44,7 +44,7 @@ class Gpu(NamedTuple):
 
     @property
     def architecture(self) -> str:
-        """Machine code for this GPU alone, in CMake's words."""
+        """Returns the architecture for which CMake generates machine code, and no code for any other GPU."""
         return self.capability.replace(".", "") + "-real"
 
 
@@ -52,9 +52,9 @@ class Need(NamedTuple):
     """One thing that the benchmark uses.
 
     Attributes:
-        found: what it is and where, None if it is missing.
-        purpose: what it is used for.
-        fatal: nothing can be measured without it.
+        found: the name and the location of this thing; None if it is missing.
+        purpose: the purpose that it serves.
+        fatal: True if nothing can be measured without it.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Need(NamedTuple):
 
 
 def find_gpu() -> Gpu | str:
-    """Returns the first GPU, or the reason why there is none as a sentence. Makes no context on it."""
+    """Returns the first GPU, or the reason why there is none, as a sentence. Does not create a context on the GPU."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError as error:
@@ -103,7 +103,7 @@ def _error(driver: Any, status: int) -> str:
 
 
 def output_of(*command: str) -> str | None:
-    """Returns what a command prints, None if it cannot run or fails."""
+    """Returns what a command prints, or None if it cannot run or fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, cwd=ROOT)
     except (OSError, subprocess.TimeoutExpired):
@@ -112,7 +112,7 @@ def output_of(*command: str) -> str | None:
 
 
 def version(package: str) -> str | None:
-    """Returns the version of an installed package, None if it is not installed."""
+    """Returns the version of an installed package, or None if it is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -120,7 +120,7 @@ def version(package: str) -> str | None:
 
 
 def tool(name: str, *patterns: str) -> str | None:
-    """Returns the path of a program: in the folder of this Python, on PATH, or matching one of the patterns below /."""
+    """Returns the path of a program from the folder of this Python, from PATH, or from one of the patterns relative to /."""
     installed = Path(sys.executable).parent / name
     if installed.exists():
         return str(installed)
@@ -158,9 +158,9 @@ def wheels(folder: Path) -> dict[str, Path]:
 
 
 def to_install(folder: Path) -> list[Path]:
-    """Returns the wheels of packages that cannot be imported here.
+    """Returns the wheels of the packages that cannot be imported here.
 
-    An installed package is never hidden by a wheel: torch or JAX may rely on its version.
+    A wheel never hides an installed package, because torch or JAX may depend on the installed version.
     """
     there = wheels(folder)
     return [there[normalized(name)] for name, module in WHEELS.items() if not has(module) and normalized(name) in there]
@@ -170,7 +170,7 @@ def to_install(folder: Path) -> list[Path]:
 
 
 def needs(simulated: bool, command: str) -> list[Need]:
-    """Looks up everything that the command uses. Nothing of a GPU is needed for a simulated run."""
+    """Looks up everything that the command uses. A simulated run needs nothing that belongs to a GPU."""
     real = not simulated
     gpu = find_gpu() if real else "simulated"
     out = [Need("GPU and driver", gpu.name if isinstance(gpu, Gpu) else None, "everything", real)] if real else []
@@ -207,7 +207,7 @@ def _package(name: str, module: str, purpose: str, fatal: bool) -> Need:
 
 
 def table(found: Sequence[Need]) -> str:
-    """Returns what is there and what is missing, the missing things last, and the line that fetches the wheels among them."""
+    """Returns the things that were found, then the missing ones, then the command that downloads the wheels of missing packages."""
     missing = [need for need in found if need.found is None]
     lines = [f"   {need.name:18} {need.found}" for need in found if need.found is not None]
     lines += [f"   {need.name:18} MISSING, for {need.purpose}{' (FATAL)' if need.fatal else ''}" for need in missing]
@@ -218,13 +218,13 @@ def table(found: Sequence[Need]) -> str:
 
 
 def state() -> str | None:
-    """Returns the GPU's clocks and temperature now."""
+    """Returns the GPU's current clocks and temperature."""
     names = "name,driver_version,memory.total,clocks.sm,clocks.max.sm,clocks.mem,temperature.gpu,clocks_event_reasons.active"
     return output_of("nvidia-smi", f"--query-gpu={names}", "--format=csv,noheader")
 
 
 def facts(gpu: Gpu | None) -> Mapping[str, Any]:
-    """Returns what figures depend on: the GPU, the versions of compilers and packages, the revision of the tree."""
+    """Returns what the figures depend on: the GPU, the versions of compilers and packages, and the revision of the tree."""
     packages = ("numpy", "torch", "triton", "jax", "jaxlib", "cupy-cuda13x", "nvidia-cublas", "ml_dtypes", "pybind11", "pytest")
     return {
         "gpu": gpu._asdict() if gpu else None,

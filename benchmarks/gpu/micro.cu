@@ -1,6 +1,6 @@
-// What a GPU asks for doing next to nothing: launches, chains of them, barriers of a grid, a copy, the smallest product worth a
-// launch. Prints one JSON object a line: name, unit, median and quartiles of the rounds. Built by run.py with nvcc, or with g++
-// and csrc/cudasim, where the numbers mean nothing.
+// Measures the smallest costs of a GPU: launches, chains of launches, barriers of a grid, a copy, and the smallest product worth
+// a launch. Prints one JSON object per line: name, unit, and the median and quartiles of the rounds. run.py builds this file with
+// nvcc, or with g++ and csrc/cudasim, where the numbers mean nothing.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -17,7 +17,7 @@ namespace {
 #if defined(__CUDACC__)
 constexpr int kRounds = 11, kScale = 1, kReplays = 8;
 #else
-constexpr int kRounds = 1, kScale = 128, kReplays = 1;  // so many times less of everything
+constexpr int kRounds = 1, kScale = 128, kReplays = 1;  // kScale divides all sizes and counts
 #endif
 
 void check(cudaError_t error, const char* what) {
@@ -69,7 +69,7 @@ enum class Way {
   early,
   whole,
   cluster
-};  // early: it may start before the one before it ends; whole: all blocks at once
+};  // early: the kernel may start before the previous one ends; whole: all blocks are resident at once
 
 template <class... E, class... A>
 void launch(void (*kernel)(E...), int blocks, int threads, Way way, const A&... arguments) {
@@ -92,7 +92,7 @@ void launch(void (*kernel)(E...), int blocks, int threads, Way way, const A&... 
 
 __global__ void nothing() {}
 
-// Reads what the kernel before wrote.
+// Waits until the previous kernel has written x, and reads it.
 __global__ void dependent_step(float* x) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();
@@ -122,7 +122,8 @@ class Graph {
   cudaGraphExec_t exec_;
 };
 
-// What one more step costs: the difference of a long and a short chain of them in a graph, each replayed several times.
+// Reports the time of one additional step: the difference between a long and a short chain of steps in a graph, each replayed
+// several times.
 void report_node(const char* name, const std::function<void()>& step) {
   constexpr int kShort = kScale > 1 ? 2 : 64, kLong = 1024 / kScale;
   const Graph small([&] {
@@ -233,11 +234,11 @@ void copies() {
   (void)cudaFree(from), (void)cudaFree(to);
 }
 
-// ---- the smallest product: 64 x 128 of depth 784, the first layer of a small network
+// ---- the smallest product: (64, 784) x (784, 128), as in the first layer of a small network
 
 constexpr int kRows = 64, kColumns = 128, kDepth = 784;
 
-// A warp has a tile of 16 x 8, and reads its operands where they lie. a: rows x depth; b: columns x depth.
+// Each warp computes a tile of 16 x 8, and reads its operands from global memory. a: rows x depth; b: columns x depth.
 __global__ void __launch_bounds__(32) small_product(float* out, const float* a, const float* b) {
   const int lane = threadIdx.x, g = lane / 4, t = lane % 4;
   const float* left = a + (blockIdx.x % (kRows / 16) * 16 + g) * kDepth + t;

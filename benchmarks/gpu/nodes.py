@@ -1,7 +1,7 @@
-"""The cost of one launch in a captured step: `python nodes.py` prints microseconds for each kernel that a small step is made of.
+"""The time of one launch in a captured step: `python nodes.py` prints microseconds for each kind of kernel in a small step.
 
-Each is captured once with FEW and once with MANY launches that follow one another. The difference of the two times, divided by
-MANY - FEW, is the time of one launch in a graph, with the gap to the next one and without the fixed cost of a replay.
+Each kind is captured once with FEW and once with MANY consecutive launches. The difference of the two times, divided by
+MANY - FEW, is the time of one launch in a graph, including the gap to the next launch but not the fixed cost of a replay.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ def kinds(simulated: bool) -> dict[str, tuple[Callable[..., Any], tuple[Any, ...
 
 
 def launches(op: Callable[..., Any], count: int) -> Any:
-    """Returns a captured function of `count` independent launches, which one stream puts one after the other."""
-    return pb.capture(lambda *xs: [op(*xs) for _ in range(count)][-1], fusion="none")  # which keeps those that nobody reads
+    """Returns a captured function of `count` independent launches, which its stream runs one after the other."""
+    # fusion="none" keeps the launches whose results are not used.
+    return pb.capture(lambda *xs: [op(*xs) for _ in range(count)][-1], fusion="none")
 
 
 def row(name: str, op: Callable[..., Any], operands: tuple[Any, ...], effort: timing.Effort) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""pullback's own times: `python ours.py tf32` for the training steps in that precision, or the name of a group of single kernels.
+"""pullback's times: `python ours.py tf32` for the training steps in that precision, or the name of a group of single kernels.
 
-No other library is imported. Each precision and group is a process, since an error inside a kernel ends all work of its process.
-Large arrays are made on the device by pb.random, so nothing large is uploaded.
+No other library is imported. Each precision and each group has a separate process, because an error inside a kernel ends all work
+of its process. pb.random creates the large arrays on the device, so no large array is uploaded.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pullback.nn import functional as F
 from workloads import GROUPS, PRECISIONS, STEPS, WAYS, Net, Single, exact, nets, relative_error, singles
 
 SIDE = "pullback"
-PART = 16  # rows of a product, or blocks of 4,096 elements, that are compared with float64
+PART = 16  # compared with float64: the first 16 rows of a product, or the first 16 blocks of 4,096 elements
 
 
 def network(net: Net) -> tuple[Any, Any, Callable[[Any, Any], Any], Any, Any]:
@@ -38,7 +38,7 @@ def network(net: Net) -> tuple[Any, Any, Callable[[Any, Any], Any], Any, Any]:
 
 
 def runner(step: Any, x: Any, y: Any, way: str) -> tuple[Callable[[], Any], int, Any]:
-    """Returns a call that runs the step this way, how many steps a call does, and what was captured."""
+    """Returns a function that runs the step this way, the number of steps in one call, and the captured function or None."""
     if way == "eager":
         return lambda: step(x, y), 1, None
     if way == "captured":
@@ -73,7 +73,7 @@ def steps(precision: str, simulated: bool) -> None:
 
 
 def put(group: str, row: dict[str, Any], measure: Callable[[], dict[str, Any]]) -> None:
-    """Prints what was measured; a failure is a row too."""
+    """Prints what was measured, or a row with the error if the measurement failed."""
     try:
         found = measure()
     except Exception as error:
@@ -83,7 +83,7 @@ def put(group: str, row: dict[str, Any], measure: Callable[[], dict[str, Any]]) 
 
 # ---- single kernels
 
-Made = tuple[Callable[[], Any], tuple[Any, ...]]  # the call, and its inputs if `exact` can compute the op
+Made = tuple[Callable[[], Any], tuple[Any, ...]]  # the call, and its inputs if `exact` can compute the op (otherwise none)
 
 
 def unary(f: Callable[[Any], Any]) -> Callable[[Single], Made]:
@@ -156,7 +156,7 @@ MAKE: dict[str, Callable[[Single], Made]] = {
 
 
 def error_of(single: Single, y: Any, inputs: tuple[Any, ...]) -> float | None:
-    """Returns the relative error of the first part of the result against float64."""
+    """Returns the relative error of the first part of the result against float64, or None if `exact` cannot compute the op."""
     if not inputs or exact(single.kind, np.ones((1, 1)), np.ones((1, 1))) is None:
         return None
     rows = PART if len(single.shape) > 1 or single.kind == "product" else PART * 4096
@@ -172,12 +172,15 @@ def time_single(single: Single, effort: timing.Effort, copy: float) -> dict[str,
     found |= {"share": found["gb_per_s"] / copy} if single.bytes else {}
     try:
         return {**found, "error": error_of(single, call(), inputs)}
-    except Exception as error:  # the time stays
+    except Exception as error:  # the measured time is still reported
         return {**found, "not_compared": f"{type(error).__name__}: {error}"[:500]}
 
 
 def ceiling(simulated: bool, effort: timing.Effort) -> float:
-    """Prints the GB/s of copies, bytes read and written together, and returns those of the fastest: shares are shares of it."""
+    """Prints the GB/s of each way to copy, counting bytes read and written.
+
+    Returns the fastest rate, which shares are relative to.
+    """
     n = 10_000 if simulated else 100_000_000
     x, y = pb.random.normal((n,)), pb.empty((n,))
     by_runtime = lambda: y.array.data.copy_from_device_async(x.array.data, 4 * n, pb.cuda.stream)

@@ -1,8 +1,4 @@
-"""The file of results of one GPU on one day. Every change is on disk before the next one begins.
-
-`{"gpu", "date", "simulated", "commands": {command: {"machine", "begun", "seconds", "stages": {stage: {"ok", "outcome",
-"seconds", "rows"}}}}}`. A command replaces only the stages that it runs, so commands of one day share the file.
-"""
+"""The results file of one GPU on one day. Every change is written to disk before the next one begins."""
 
 from __future__ import annotations
 
@@ -19,7 +15,7 @@ from typing import Any
 
 
 def slug(name: str) -> str:
-    """Returns the name of a GPU as a part of a file's name: "NVIDIA H200" is nvidia-h200."""
+    """Returns the name of a GPU as a part of a file name: "NVIDIA H200" becomes nvidia-h200."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "unknown"
 
 
@@ -28,7 +24,7 @@ def today() -> str:
 
 
 def replace(path: Path, text: str) -> None:
-    """Writes a file in one step: a reader gets the old text or the new one, never a part."""
+    """Writes a file atomically: a reader gets the old text or the new one, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f".{path.name}.{os.getpid()}")
     new.write_text(text, encoding="utf-8")
@@ -40,7 +36,7 @@ def empty(gpu: str, date: str, simulated: bool) -> dict[str, Any]:
 
 
 def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the results of both files. Where both ran a stage, those of the command that began later stay."""
+    """Returns the results of both files. If both ran a stage, the results of the command that began later are kept."""
     out = json.loads(json.dumps(first))
     for name, command in second["commands"].items():
         known = out["commands"].setdefault(name, {"stages": {}})
@@ -59,7 +55,7 @@ def load(path: Path) -> dict[str, Any]:
 
 
 class Results:
-    """The results of one command as they come; `path` holds them with those of the other commands of the day.
+    """The results of one command, written as they arrive. `path` also holds the results of the other commands of the day.
 
     Args:
         copies: files that always hold the same text as `path`.
@@ -84,7 +80,7 @@ class Results:
         return None
 
     def facts(self, **facts: Any) -> None:
-        """Keeps facts of the whole command."""
+        """Adds facts about the whole command."""
         with self._lock:
             self.command.update(facts)
         self.write()
@@ -118,7 +114,7 @@ class Results:
 
 
 def archive(logs: Path, to: Sequence[Path]) -> None:
-    """Packs the folder of logs, whole, into one compressed file at each place."""
+    """Packs the whole folder of logs into a compressed file, and copies this file to every path in `to`."""
     first, *others = to
     first.parent.mkdir(parents=True, exist_ok=True)
     new = first.with_name(f".{first.name}.{os.getpid()}")

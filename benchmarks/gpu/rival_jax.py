@@ -1,4 +1,4 @@
-"""JAX's times of the same training steps: jax.jit of the whole step with donated state, and lax.scan over several steps."""
+"""JAX's times for the same training steps: jax.jit of the whole step with donated state, and lax.scan over several steps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import traceback
 from functools import partial
 from typing import Any
 
-os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # the memory stays free for the processes after this one
+# JAX takes memory only as it needs it, so that the other processes find enough.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +23,7 @@ MATMUL = {"float32": "highest", "tf32": "tensorfloat32", "bfloat16": "highest"}
 
 @jax.custom_vjp
 def rounded_product(x: Any, w: Any) -> Any:
-    """x @ w.T with factors of bfloat16 and float32 sums and results."""
+    """Returns x @ w.T with bfloat16 factors and with float32 sums and results."""
     return _rounded(x, w.T)
 
 
@@ -48,7 +49,7 @@ def loss_of(layers: Any, x: Any, y: Any, precision: str) -> Any:
 
 
 def step(state: Any, x: Any, y: Any, precision: str) -> Any:
-    """One step of Adam: state is (layers, first moments, second moments, steps done)."""
+    """Performs one step of Adam. state is (layers, first moments, second moments, number of steps done)."""
     layers, first, second, count = state
     loss, gradients = jax.value_and_grad(loss_of)(layers, x, y, precision)
     count = count + 1

@@ -1,7 +1,7 @@
-"""PyTorch's times of the same workloads: `python rival_torch.py steps`, `singles` or `compiled`.
+"""PyTorch's times for the same workloads: `python rival_torch.py steps`, `singles` or `compiled`.
 
-The whole training step is one CUDA graph: PyTorch's fastest way without a compiler. `compiled` puts the same step into one
-CUDA graph after torch.compile has fused the kernels of the loss and its gradient. Without a GPU only eager steps run, on the CPU.
+The whole training step is one CUDA graph, which is PyTorch's fastest way without a compiler. `compiled` first lets torch.compile
+fuse the kernels of the loss and its gradient. Without a GPU only the eager steps run, on the CPU.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ def finish() -> None:
 
 
 def set_precision(precision: str) -> None:
-    """Chooses what products of float32 tensors are computed in."""
+    """Sets the precision in which torch multiplies float32 tensors."""
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
 
 
 def rounding(precision: str) -> AbstractContextManager[Any]:
-    """Returns what is entered around a forward pass."""
+    """Returns the context manager that is entered around a forward pass."""
     return torch.autocast(PLACE, dtype=torch.bfloat16, cache_enabled=False) if precision == "bfloat16" else nullcontext()
 
 
 def network(net: Net, precision: str, compiled: bool = False) -> tuple[Any, Callable[[], Any]]:
-    """Returns the model and a training step on a batch that stays where it is."""
+    """Returns the model, and a training step on a batch whose memory does not move."""
     set_precision(precision)
     layers: list[Any] = []
     for place, (m, n) in enumerate(zip(net.sizes, net.sizes[1:])):
@@ -57,7 +57,7 @@ def network(net: Net, precision: str, compiled: bool = False) -> tuple[Any, Call
     loss_of = torch.compile(forward) if compiled else forward
 
     def step() -> Any:
-        opt.zero_grad(set_to_none=True)  # so the backward pass writes gradients and adds nothing
+        opt.zero_grad(set_to_none=True)  # lets the backward pass write gradients instead of adding to them
         loss = loss_of()
         loss.backward()
         opt.step()
@@ -102,7 +102,7 @@ def time_step(net: Net, precision: str, way: str, effort: timing.Effort) -> dict
 
 
 def put(group: str, row: dict[str, Any], measure: Callable[[], dict[str, Any]]) -> None:
-    """Prints what was measured; a failure is a row too."""
+    """Prints what was measured, or a row with the error if the measurement failed."""
     try:
         found = measure()
     except Exception as error:
@@ -113,7 +113,7 @@ def put(group: str, row: dict[str, Any], measure: Callable[[], dict[str, Any]]) 
 
 
 def steps(simulated: bool, ways: tuple[str, ...]) -> None:
-    """The captured steps in all precisions come first: they are what pullback is compared with."""
+    """Times the steps in all precisions. Captured steps come first, because pullback is compared with these."""
     effort = timing.DRY if simulated else timing.FULL
     for way in sorted(ways, key=lambda way: way == "eager"):
         for precision in PRECISIONS:

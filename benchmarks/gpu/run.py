@@ -1,7 +1,7 @@
-"""The commands of run.sh: which stages each one has, in which order, and how much time each stage may take.
+"""The commands of run.sh: the stages of each command, their order, and the time that each stage may take.
 
-`figures` measures, `tests` checks, `rivals` takes what needs long to compile. A command ends by itself before --seconds are over.
-Everything that it finds out is printed and written at once; see results.py for the file, stages.py for the limits.
+`figures` measures, `tests` checks, `rivals` runs what takes long to compile. A command ends by itself before --seconds are over.
+Every result is printed and written at once; results.py describes the file, stages.py the limits.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ import kernels
 from workloads import GROUPS, PRECISIONS
 
 HERE = Path(__file__).resolve().parent
-PARALLEL = 4  # families that are tried at once
+PARALLEL = 4  # families that run at the same time
 
 
 class Place:
-    """Where a run builds and writes, and what for."""
+    """The folders in which a run builds and writes, and the kind of machine that it builds for."""
 
     def __init__(self, options: argparse.Namespace, gpu: Gpu | None) -> None:
         self.simulated: bool = options.simulated
@@ -45,7 +45,10 @@ class Place:
         self.workers: int = options.workers
 
     def environment(self) -> dict[str, str]:
-        """Returns the variables of all processes: the built package comes first, and no variable of pullback is inherited."""
+        """Returns the variables of all processes.
+
+        The built package comes first on the path, and no variable of pullback is inherited.
+        """
         out = {name: value for name, value in os.environ.items() if not name.startswith(("PULLBACK_", "PYTEST_"))}
         paths = [str(self.site), *filter(None, [os.environ.get("PYTHONPATH")])]
         out.setdefault("CMAKE_BUILD_PARALLEL_LEVEL", str(os.cpu_count() or 2))
@@ -56,7 +59,7 @@ class Place:
         }  # fmt: skip
 
     def script(self, name: str, *arguments: str) -> list[str]:
-        """Returns the command of one of the scripts here."""
+        """Returns the command that runs one of the scripts in this folder."""
         return [sys.executable, str(HERE / f"{name}.py"), *arguments, *(["--simulated"] if self.simulated else [])]
 
 
@@ -64,7 +67,7 @@ class Place:
 
 
 def measured(run: Run, place: Place, script: str, *arguments: str) -> str:
-    """Runs a script whose rows are the results. Raises StageError if it fails, or if one of its rows did."""
+    """Runs a script whose rows are the results. Raises StageError if the script or one of its rows failed."""
     if script.startswith("rival_") and not machine.has(script.removeprefix("rival_")):
         run.row({"name": script.removeprefix("rival_"), "failed": "not installed"})
         return "not installed"
@@ -78,10 +81,13 @@ def measured(run: Run, place: Place, script: str, *arguments: str) -> str:
 
 
 def smoke(run: Run, place: Place) -> str:
-    """Tries every family of kernels in a process with a short limit, the one that could hang first and alone."""
+    """Tries every family of kernels in a process with a short limit.
+
+    The first family could hang, so it runs before all others and alone.
+    """
     families = next(row["families"] for row in run.results.rows("native") if "families" in row)
     first, *others = families
-    limit = 60 if place.simulated else 30  # the first imports and contexts of a machine are slow
+    limit = 60 if place.simulated else 30  # the first imports and contexts on a machine are slow
 
     def one(name: str) -> str | None:
         ended = run.process(place.script("smoke", name), f"smoke-{name}", limit, environment={"PULLBACK_CUDA_SYNC": "1"})
@@ -99,7 +105,7 @@ def smoke(run: Run, place: Place) -> str:
 
 
 def trained_weights(run: Run, place: Place) -> str:
-    """Compares the hashes of trained weights of the device and of every SIMD level that was built."""
+    """Compares the hashes of the weights that the device and every built SIMD level have trained."""
     levels = [path.name.split(".")[0].removeprefix("_cpu_") for path in sorted((place.site / "pullback").glob("_cpu_v*.so"))]
     for level in levels or [""]:
         expect(run.process(place.script("weights", "cpu"), "weights", environment={"PULLBACK_SIMD": level}), f"training on {level}")
@@ -134,13 +140,13 @@ def counted_kernels(run: Run, place: Place, metrics: Mapping[str, str]) -> str:
 
 
 def sanitized(run: Run, place: Place, tool: str) -> str:
-    """Runs one call of each family under compute-sanitizer, alone on the GPU."""
+    """Runs one call per family under compute-sanitizer, with no other process on the GPU."""
     found = machine.sanitizer()
     if found is None and not place.simulated:
         raise StageError("compute-sanitizer was not found")
     prefix = [] if place.simulated else [str(found), "--tool", tool, "--error-exitcode", "9", "--print-limit", "40"]
     if prefix and tool == "memcheck":
-        prefix += ["--report-api-errors", "no"]  # libraries try calls that may fail
+        prefix += ["--report-api-errors", "no"]  # libraries make API calls that are allowed to fail
     reports: list[str] = []
 
     def on_line(line: str) -> None:
@@ -156,7 +162,7 @@ def sanitized(run: Run, place: Place, tool: str) -> str:
 
 
 def verified(run: Run, place: Place) -> str:
-    """The ledger's FLOPs against the hardware counters, for each network."""
+    """Compares the ledger's FLOPs with the hardware counters for each network."""
     failed = []
     for number in range(3):
         ended = run.process(place.script("counters", str(number)), "counters", run.stage_left() / (3 - number))
@@ -246,13 +252,14 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--simulated", action="store_true", help="without a GPU: small sizes, and numbers that mean nothing")
     options = parser.parse_args(words)
     if options.out:
-        options.out = Path(os.environ.get("CALLED_FROM", ""), options.out).resolve()  # run.sh changes the folder
+        # relative to the caller's folder, since run.sh changes to another one
+        options.out = Path(os.environ.get("CALLED_FROM", ""), options.out).resolve()
     options.seconds = options.seconds or (3000 if options.simulated else 530)
     return options
 
 
 def chosen_stages(stages: list[Stage], options: argparse.Namespace) -> list[Stage]:
-    """Returns the stages that were asked for. Ends the program if no stage has one of the names."""
+    """Returns the requested stages. Ends the program if there is no stage of a requested name."""
     only = options.only.split(",") if options.only else [stage.name for stage in stages]
     skipped = [name for name in options.skip.split(",") if name]
     names = [stage.name for stage in stages]
@@ -262,7 +269,7 @@ def chosen_stages(stages: list[Stage], options: argparse.Namespace) -> list[Stag
 
 
 def results_of(options: argparse.Namespace, place: Place, gpu: Gpu | None) -> Results:
-    """Opens the file of results of this GPU and this day. What no GPU measured stays out of the tree."""
+    """Opens the results file of this GPU and this day. Results of runs without a GPU go to the build folder, outside the tree."""
     name = f"{slug(gpu.name) if gpu else 'simulated' if options.simulated else 'no-gpu'}-{today()}.json"
     folder = ROOT / "benchmarks" / "results" if gpu and not options.simulated else place.work
     copies = [options.out / name] if options.out else []
@@ -271,7 +278,8 @@ def results_of(options: argparse.Namespace, place: Place, gpu: Gpu | None) -> Re
 
 def main() -> int:
     begin = time.monotonic()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it, and so would the tests
+    # a shell's background jobs ignore SIGINT, and the tests would inherit this
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     options = arguments()
     gpu = None if options.simulated else machine.find_gpu()
     found = gpu if isinstance(gpu, Gpu) else None

@@ -1,6 +1,6 @@
-"""One small call of every family of kernels, for compute-sanitizer: no pytest, no kernels of CuPy, nothing that is compared.
+"""Runs one small call of every family of kernels for compute-sanitizer, without pytest, CuPy's kernels or comparisons.
 
-Prints a row when a family is done, which shows how far a run came before it was stopped.
+It prints a row after each family, which shows how far a run came before it was stopped.
 """
 
 from __future__ import annotations

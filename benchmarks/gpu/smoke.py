@@ -1,6 +1,7 @@
-"""Runs one family of kernels on the device, and compares it with the CPU: `python smoke.py radix_sort`. run.py gives each family a
-process with a limit of its own, so a kernel that hangs or damages the context costs one family. `python smoke.py native` only
-makes sure that pullback's own kernels are loaded.
+"""Runs one family of kernels on the device and compares it with the CPU: `python smoke.py radix_sort`.
+
+run.py starts one process with a separate limit per family, so a kernel that hangs or damages the context costs one family.
+`python smoke.py native` only checks that pullback's own kernels are loaded.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ LENGTH, SIMULATED_LENGTH = 40_000, 300
 
 
 def native(simulated: bool) -> None:
-    """Prints what runs: modules, versions, and the sum of two arrays on the device."""
+    """Prints the modules and versions that run, after adding two arrays on the device."""
     found = device.require_native(simulated)
     from families import FAMILIES
 
@@ -33,7 +34,7 @@ def native(simulated: bool) -> None:
 
 
 def on(place: str, name: str, length: int) -> list[Any]:
-    """Returns the family's results as arrays of the host."""
+    """Returns the family's results on this device as NumPy arrays."""
     from families import FAMILIES
 
     import pullback as pb

@@ -1,6 +1,6 @@
-"""Sorts, selects and scatters arrays of random lengths, dtypes and values until the time is over, against NumPy.
+"""Sorts, selects and scatters arrays of random lengths, dtypes and values until the time is over, and compares with NumPy.
 
-The case is in the log before its kernels are launched: if one hangs, it is the last line.
+Each case is logged before its kernels are launched. If a kernel hangs, the last line of the log is its case.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ DTYPES = ("int8", "uint8", "int16", "int32", "uint32", "int64", "uint64", "float
 
 
 def length(rng: np.random.Generator, most: int) -> int:
-    """Returns a length between 1 and `most`, as often small as large."""
+    """Returns a length between 1 and `most`, with a log-uniform distribution."""
     return int(np.exp(rng.uniform(0, np.log(most))))
 
 
 def values(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Any:
-    """Returns numbers of the dtype: of a wide range, or of a few values, so that many are equal."""
+    """Returns numbers of the dtype, either from a wide range or from a few values, so that many are equal."""
     few = int(rng.choice([2, 17, 1000, 0]))
     if np.dtype(dtype).kind == "f":
         return (rng.integers(0, few, shape) if few else rng.standard_normal(shape)).astype(dtype)
@@ -58,7 +58,8 @@ def scatter(rng: np.random.Generator, most: int, dtype: str) -> None:
 
     n, targets, columns = length(rng, most // 4), length(rng, most // 4), int(rng.choice([1, 3, 4]))
     ids = rng.integers(0, targets, n)
-    x = rng.integers(-9, 10, (n, columns)).astype("int64" if np.dtype(dtype).kind != "f" else "float64")  # sums are exact
+    # small whole numbers, whose sums are exact
+    x = rng.integers(-9, 10, (n, columns)).astype("int64" if np.dtype(dtype).kind != "f" else "float64")
     print(f"scatter {x.shape} {x.dtype} to {targets}", flush=True)
     wanted = np.zeros((targets, columns), x.dtype)
     np.add.at(wanted, ids, x)

@@ -1,7 +1,7 @@
 """Runs the stages of a command one after the other, each in separate processes and within its share of the time.
 
-A stage's output goes to its log line by line as it appears. Lines that are JSON objects are results: they are in the file of
-results, and on the screen, before the next line is read. So a stage that is stopped loses only what it had not measured.
+A stage's output is logged line by line as it appears. A line that is a JSON object is a result: it is written to the results file
+and printed before the next line is read. A stage that is stopped therefore loses only what it had not measured yet.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Line = Callable[[str], None]
 
 
 class StageError(Exception):
-    """A stage that failed, with the reason in words."""
+    """A stage has failed; the message is the reason."""
 
 
 class Stage(NamedTuple):
@@ -31,9 +31,9 @@ class Stage(NamedTuple):
 
     Attributes:
         work: runs the stage and returns one line about its outcome. Raises StageError.
-        limit: the most seconds that the stage may take.
-        reserve: seconds that the stages before this one leave for it.
-        essential: nothing later can work without it, so its failure ends the command.
+        limit: the highest number of seconds that the stage may take.
+        reserve: the number of seconds that the earlier stages leave for this stage.
+        essential: True if no later stage can work without this one. Its failure then ends the command.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Stage(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """The end of a process: its status (None if it was stopped at its limit), its last lines, and the seconds it ran."""
+    """The end of a process: its status (None if it was stopped at its limit), its last lines, and the seconds that it ran."""
 
     status: int | None
     tail: str
@@ -57,7 +57,7 @@ def share(limit: float, left: float, reserved: float) -> float:
 
 
 class Run:
-    """One run of a command: its options, its results, and the seconds that are left."""
+    """One run of a command: its results, its processes' environment and logs, and the seconds that are left."""
 
     def __init__(self, results: Results, seconds: float, logs: Path, environment: Mapping[str, str], folder: Path) -> None:
         self.results, self.logs, self.folder = results, logs, folder
@@ -103,7 +103,7 @@ class Run:
         return ok
 
     def row(self, row: dict[str, Any]) -> None:
-        """Keeps one result of the current stage, and prints it."""
+        """Adds a result to the current stage and prints it."""
         self.results.add(self.stage, row)
         say(as_words(row))
 
@@ -116,13 +116,13 @@ class Run:
         environment: Mapping[str, str] | None = None,
         interrupt: float = 0,
     ) -> Ended:
-        """Runs a process until it ends or its limit is reached, which is at most that of the stage.
+        """Runs a process until it ends or reaches its limit. The limit is at most the time that is left for the stage.
 
         Args:
-            log: the name of the log, which is appended to.
-            on_line: receives every line; by default lines that are JSON objects become rows.
-            environment: what is added to that of the run.
-            interrupt: seconds before the limit at which the process receives SIGINT, so that it can write a report.
+            log: the name of the log file, which is appended to.
+            on_line: receives every line. By default the lines that are JSON objects become rows.
+            environment: variables in addition to those of the run.
+            interrupt: the number of seconds before the limit at which the process receives SIGINT, so that it can write a report.
         """
         limit = self.stage_left() if limit is None else min(limit, self.stage_left())
         path = self.logs / f"{log}.log"
@@ -133,7 +133,7 @@ class Run:
             return watch(command, file, limit, on_line or self.take, variables, self.folder, interrupt)
 
     def take(self, line: str) -> None:
-        """Keeps the line as a result if it is one."""
+        """Adds the line as a result if it is a JSON object."""
         if (row := as_row(line)) is not None:
             self.row(row)
 
@@ -148,7 +148,7 @@ def expect(ended: Ended, what: str) -> None:
 
 
 def as_row(line: str) -> dict[str, Any] | None:
-    """Returns the result that a line holds, None if it holds none."""
+    """Returns the result in a line, or None if the line is not a JSON object."""
     if not line.startswith("{"):
         return None
     try:
@@ -163,7 +163,7 @@ def say(text: str) -> None:
 
 
 def as_words(row: Mapping[str, Any]) -> str:
-    """Returns a row in one line: its name first, then its other figures."""
+    """Returns a row as one line: its name first, then its other figures."""
     name = " | ".join([str(row[key]) for key in ("side", "name", "precision", "way") if row.get(key)])
     rest = [f"{key}={_short(value)}" for key, value in row.items() if key not in ("side", "name", "precision", "way", "group")]
     return f"   {name}: {' '.join(rest)}"[:400]
@@ -189,7 +189,7 @@ def watch(
     folder: Path,
     interrupt: float = 0,
 ) -> Ended:
-    """Runs a process within `limit` seconds, as Run.process does. Whatever it has started ends with it."""
+    """Runs a process within `limit` seconds, as Run.process does. Every process that it has started ends with it."""
     begin = time.monotonic()
     if limit <= 0:
         return Ended(None, "no time was left", 0.0)
@@ -213,18 +213,19 @@ def _started(command: Sequence[str], environment: Mapping[str, str], folder: Pat
         yield process
     finally:
         _kill(process)
-        with contextlib.suppress(subprocess.TimeoutExpired):  # a process that a hung driver holds does not even end when killed
+        # A process that a hung driver blocks does not end even when it is killed.
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(10)
 
 
 def _kill(process: subprocess.Popen[str]) -> None:
-    """Kills the process and what it has started: the session that was made for it."""
+    """Kills the process and all processes it has started, which share its session."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
 
 
 def _wait(process: subprocess.Popen[str], limit: float, interrupt: float) -> int | None:
-    """Waits for the end of the process, and returns its status, None if it must be killed."""
+    """Waits for the end of the process. Returns its status, or None if the process must be killed."""
     before = min(interrupt, limit)
     with contextlib.suppress(subprocess.TimeoutExpired):
         return process.wait(limit - before)
@@ -237,7 +238,7 @@ def _wait(process: subprocess.Popen[str], limit: float, interrupt: float) -> int
 
 def _read(stream: Any, file: Any, on_line: Line, last: list[str]) -> None:
     for line in stream:
-        with contextlib.suppress(ValueError):  # the log is closed: something outlived the process
+        with contextlib.suppress(ValueError):  # the log is closed if a process outlived the one that was watched
             file.write(line)
             file.flush()
         last.append(line.rstrip())

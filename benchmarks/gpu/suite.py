@@ -13,9 +13,9 @@ from typing import Any
 from machine import has
 from stages import Run, StageError, say
 
-INTERRUPT = 30  # seconds before the limit at which pytest is interrupted: its workers get 10 of them, then it writes its report
-KEPT = 150  # failures in the results; all of them are in the logs, whole
-UNUSED = ("jaxtyping", "benchmark", "anyio", "cov")  # plugins that other packages may have brought, and that only cost time
+INTERRUPT = 30  # seconds before the limit at which pytest is interrupted; its workers get 10 of them, then it writes its report
+KEPT = 150  # the highest number of failures in the results; the logs hold all of them, untruncated
+UNUSED = ("jaxtyping", "benchmark", "anyio", "cov")  # plugins that other packages may have installed, and that would only take time
 OUTCOME = re.compile(r"^\[gw\d+\] \[ *(\d+)%\] (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS) (\S.*)")
 
 
@@ -24,11 +24,11 @@ def command(report: Path, workers: int, chosen: list[str]) -> list[str]:
     out += ["-o", "faulthandler_timeout=40", *[f"-pno:{name}" for name in UNUSED]]
     if has("xdist"):
         out += ["--numprocesses", str(workers), "--max-worker-restart", "20"]
-    return [*out, "--ignore=tests/tools", *chosen]  # a device has no part in those
+    return [*out, "--ignore=tests/tools", *chosen]  # tests/tools do not use a device
 
 
 class Watch:
-    """Counts outcomes while pytest prints them, and prints the failures and, now and then, how far it is."""
+    """Counts outcomes while pytest prints them. Prints every failure and, at intervals, the progress."""
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
@@ -50,12 +50,12 @@ class Watch:
 
 
 def tests(run: Run, workers: int, chosen: list[str]) -> str:
-    """Runs the tests with device "cuda", waiting for every kernel, so that an error appears where it is made."""
+    """Runs the tests on device "cuda" and waits for every kernel, so that an error appears at the op that caused it."""
     report = run.logs / "tests.xml"
     report.unlink(missing_ok=True)
     watch = Watch()
     variables = {"PULLBACK_DEVICE": "cuda", "PULLBACK_CUDA_SYNC": "1", "PULLBACK_NUM_THREADS": "2",  # the workers share the CPU
-                 "CUPY_ACCELERATORS": ""}  # whose first use compiles for seconds
+                 "CUPY_ACCELERATORS": ""}  # the first use of an accelerator compiles for seconds
     asked = command(report, workers, chosen)
     ended = run.process(asked, "tests", on_line=watch, environment=variables, interrupt=INTERRUPT)
     counts, failed = read(report) if report.exists() else (dict(watch.counts), [])
@@ -72,7 +72,7 @@ def tests(run: Run, workers: int, chosen: list[str]) -> str:
 
 
 def read(report: Path) -> tuple[dict[str, int], list[dict[str, Any]]]:
-    """Returns how many tests had which outcome, and the failures, each test once."""
+    """Returns the number of tests per outcome, and the failures, with each test listed once."""
     try:
         root = ElementTree.parse(report).getroot()
     except ElementTree.ParseError as error:

@@ -1,9 +1,9 @@
 """Makes README's tables of a GPU from the files in benchmarks/results.
 
     python3 benchmarks/gpu/table.py             writes the tables into README.md
-    python3 benchmarks/gpu/table.py FILE...     takes these files of results into benchmarks/results first, with what is there
+    python3 benchmarks/gpu/table.py FILE...     first merges these results files into those in benchmarks/results
 
-What no file holds is "not measured".
+A figure that no file holds becomes "not measured".
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Row = Mapping[str, Any]
 
 
 def newest(folder: Path) -> dict[str, Any]:
-    """Returns the results of the GPU that was measured last: of each stage those of the latest day. Empty if there are none."""
+    """Returns the results of the GPU that was measured last, each stage from its latest day. Empty if there are no results."""
     found = sorted([load(path) for path in folder.glob("*.json")], key=lambda data: data["date"])
     found = [data for data in found if not data["simulated"]]
     if not found:
@@ -46,7 +46,7 @@ def newest(folder: Path) -> dict[str, Any]:
 
 
 def rows_of(data: Mapping[str, Any], *commands: str) -> list[Row]:
-    """Returns the rows of these commands, stage by stage."""
+    """Returns the rows of these commands, ordered by stage."""
     return [
         row
         for name in commands
@@ -56,7 +56,7 @@ def rows_of(data: Mapping[str, Any], *commands: str) -> list[Row]:
 
 
 def times(data: Mapping[str, Any]) -> dict[Key, Row]:
-    """Returns the measured rows by side, name, precision and way: those of `figures`, and those that only `rivals` has."""
+    """Returns the measured rows by side, name, precision and way. Rows of `figures` take precedence over rows of `rivals`."""
     keyed = lambda row: (row["side"], row["name"], row.get("precision", ""), row.get("way", ""))
     return {keyed(row): row for row in rows_of(data, "rivals", "figures") if "us" in row}
 
@@ -103,7 +103,7 @@ def steps(found: Mapping[Key, Row], simulated: bool = False) -> str:
 
 
 def singles(found: Mapping[Key, Row], simulated: bool = False) -> str:
-    """Returns the table of single kernels, or that there is none."""
+    """Returns the table of single kernels, or a sentence if none was measured."""
     if not any([single.name == key[1] for key in found for single in workloads.singles(simulated)]):
         return f"Single kernels: {NOTHING}."
     out = []
@@ -120,7 +120,7 @@ def rate(row: Row | None) -> str:
 
 
 def checks(data: Mapping[str, Any]) -> str:
-    """Returns what the checks found, as a list."""
+    """Returns the outcomes of the checks as a list in Markdown."""
     stages = data["commands"].get("tests", {"stages": {}})["stages"]
     lines = []
     for name in ("tests", "memcheck", "racecheck", "soak", "verify"):
@@ -136,7 +136,7 @@ def first_line(text: str) -> str:
 
 
 def copies(found: Mapping[Key, Row]) -> str:
-    """Returns the bandwidths of copies, each once."""
+    """Returns a line with the bandwidth of each way to copy."""
     rates = {key[1]: row["gb_per_s"] for key, row in found.items() if row.get("group") == "copy"}
     if not rates:
         return f"Bandwidth of a copy on the device, bytes read and written: {NOTHING}."
@@ -144,7 +144,7 @@ def copies(found: Mapping[Key, Row]) -> str:
 
 
 def section(data: Mapping[str, Any]) -> str:
-    """Returns what stands in README between the two marks."""
+    """Returns the text that belongs between README's two marks."""
     found = times(data)
     when = f"{data['gpu']}, {data['date']}." if data["gpu"] else "No GPU has been measured yet."
     head = f"{when} `benchmarks/gpu/run.sh figures` and `run.sh tests` on a machine with a GPU fill this in."
@@ -154,7 +154,7 @@ def section(data: Mapping[str, Any]) -> str:
 
 
 def summary(data: Mapping[str, Any], command: str, names: Sequence[str]) -> str:
-    """Returns the results of a command for the screen: tables of its times, then these of its stages."""
+    """Returns the results of a command for the screen: the tables of its times, then the outcomes of these stages."""
     stages = {name: stage for name, stage in data["commands"][command]["stages"].items() if name in names}
     word = {True: "ok    ", False: "FAILED"}
     lines = [f"   {word[x['ok']]} {x['seconds']} s  {name}: {first_line(x['outcome'])}" for name, x in stages.items()]
@@ -164,7 +164,7 @@ def summary(data: Mapping[str, Any], command: str, names: Sequence[str]) -> str:
 
 
 def with_section(text: str, words: str) -> str:
-    """Returns the README with these words between its marks. Raises ValueError if it does not have both marks once."""
+    """Returns the README with these words between its marks. Raises ValueError if the pair of marks does not occur exactly once."""
     pattern = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
     if len(pattern.findall(text)) != 1:
         raise ValueError(f"README.md needs one place between {BEGIN} and {END}.")
@@ -172,7 +172,10 @@ def with_section(text: str, words: str) -> str:
 
 
 def take_in(path: Path, folder: Path) -> Path:
-    """Merges a file of results into the one of the same name in the folder. Raises ValueError for results of a simulated run."""
+    """Merges a results file into the file of the same name in the folder.
+
+    Raises ValueError if the results are from a simulated run.
+    """
     data = load(path)
     if data["simulated"]:
         raise ValueError(f"{path} is of a simulated run: its numbers mean nothing, and do not belong into {folder}.")

@@ -1,4 +1,4 @@
-"""Times of a call: medians and quartiles of rounds, each long enough that waiting for the device at its end does not count."""
+"""Times calls: medians and quartiles of rounds, each so long that the final wait for the device does not count."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Run = Callable[[], Any]
 
 
 class Effort(NamedTuple):
-    """The extent of a measurement: the number of rounds, and the seconds of each."""
+    """The size of a measurement: the number of rounds, and the seconds per round."""
 
     rounds: int
     seconds: float
@@ -21,7 +21,7 @@ FULL, DRY = Effort(9, 0.04), Effort(1, 0.002)
 
 
 def seconds(run: Run, finish: Run, count: int) -> float:
-    """Returns the time of one of `count` calls, from an idle device until the last one is done."""
+    """Returns the seconds per call of `count` calls, from an idle device until the last call is done."""
     finish()
     begin = time.perf_counter()
     for _ in range(count):
@@ -31,7 +31,7 @@ def seconds(run: Run, finish: Run, count: int) -> float:
 
 
 def count_for(run: Run, finish: Run, budget: float) -> int:
-    """Returns how many calls take about that many seconds; warms up on the way."""
+    """Returns the number of calls that take about `budget` seconds, and warms up at the same time."""
     run()
     count = 1
     while (taken := seconds(run, finish, count) * count) < budget / 2 and count < 100_000:
@@ -46,7 +46,7 @@ def summary(values: list[float]) -> dict[str, float]:
 
 
 def measure(run: Run, finish: Run, effort: Effort, steps: int = 1) -> dict[str, Any]:
-    """Returns the microseconds of a step, where a call does `steps` of them, and how many calls a round has."""
+    """Returns the microseconds per step, if one call does `steps` steps, and the number of calls per round."""
     count = count_for(run, finish, effort.seconds)
     values = [seconds(run, finish, count) * 1e6 / steps for _ in range(effort.rounds)]
     return {"us": summary(values), "calls_a_round": count, "rounds": effort.rounds}

@@ -1,4 +1,4 @@
-"""The training step of the networks here, as a user writes it."""
+"""The training step of the benchmark's networks, as a user would write it."""
 
 from __future__ import annotations
 

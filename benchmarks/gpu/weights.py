@@ -1,6 +1,6 @@
 """Trains a small network for 200 steps in exact float32, and prints the SHA-256 of its weights: `python weights.py cuda` or `cpu`.
 
-All numbers come from fixed seeds. Equal hashes mean equal bits, on whatever device or SIMD level.
+All numbers come from fixed seeds. Equal hashes on two devices or SIMD levels mean equal bits.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The workloads that all libraries are timed on: networks, precisions, ways to run a step, and single kernels.
+"""The workloads on which all libraries are timed: networks, precisions, ways to run a step, and single kernels.
 
-Each library runs them in a separate file: ours.py, rival_torch.py, rival_jax.py.
+Each library has a separate file for them: ours.py, rival_torch.py, rival_jax.py.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-STEPS: Final = 16  # in one call, where a call does several
+STEPS: Final = 16  # the number of steps in one call, for the way that runs several
 
 WAYS: Final = ("eager", "captured", f"{STEPS} steps a call")
 
-# The precisions of products of float32 tensors. Each has separate rows, because they are different computations.
+# The precisions in which float32 tensors are multiplied. Each has separate rows, because the computations differ.
 PRECISIONS: Final = {
     "float32": {
         "pullback": "float32 products, exact",
@@ -45,7 +45,7 @@ class Net(NamedTuple):
         return f"MLP {'-'.join(map(str, self.sizes))}, batch {self.batch}"
 
     def weights(self) -> dict[str, Any]:
-        """Returns its weights by the names of pullback's and torch's Sequential: (out, in) and (out,), as NumPy arrays."""
+        """Returns the weights as NumPy arrays of shapes (out, in) and (out,), named as in pullback's and torch's Sequential."""
         rng, out = np.random.default_rng(7), {}
         for place, (m, n) in enumerate(zip(self.sizes, self.sizes[1:])):
             bound = 1 / math.sqrt(m)
@@ -60,7 +60,7 @@ class Net(NamedTuple):
         return x, rng.integers(0, self.sizes[-1], self.batch)
 
     def error(self, logits: Any) -> float:
-        """Returns ‖logits - exact‖ / ‖exact‖, where the exact ones are computed in float64 from the same weights and batch."""
+        """Returns ‖logits - exact‖ / ‖exact‖. The exact logits are computed in float64 from the same weights and batch."""
         exact, weights = self.examples()[0].astype(np.float64), self.weights()
         for place in range(len(self.sizes) - 1):
             exact = np.maximum(exact, 0) if place else exact
@@ -85,9 +85,9 @@ class Single(NamedTuple):
     """One op, or an op and its gradient.
 
     Attributes:
-        kind: which one; every library's file has a table of these.
-        bytes: what must be moved at least. flops: what must be computed.
-        precision: the dtype, or what float32 products are rounded to.
+        kind: the key of the op in the tables of all libraries' files.
+        bytes: the least number of bytes that the op must move. flops: the number of FLOPs it must compute.
+        precision: the dtype of the op, or the dtype that float32 factors are rounded to.
     """
 
     group: str
@@ -103,7 +103,7 @@ class Single(NamedTuple):
         return f"{self.words} {' x '.join([f'{n:,}' for n in self.shape])}"
 
     def figures(self, us: float) -> dict[str, float]:
-        """Returns what a time in microseconds means: bytes and FLOPs a second."""
+        """Returns the bytes and FLOPs per second that a time in microseconds amounts to."""
         out = {"gb_per_s": self.bytes * 1e-3 / us} if self.bytes else {}
         return out | ({"tflop_per_s": self.flops * 1e-6 / us} if self.flops else {})
 
@@ -112,7 +112,7 @@ GROUPS: Final = ("products", "optimizer", "loss", "elementwise", "rows")
 
 
 def singles(simulated: bool) -> list[Single]:
-    """Returns all single kernels. Arrays of 10^8 elements are larger than any cache of a GPU."""
+    """Returns all single kernels. Arrays of 10^8 elements are larger than the caches of any GPU."""
     n = 10_000 if simulated else 100_000_000
     out = [
         Single("products", "product", "product of squares of side", (side,), 0, 2 * side**3, precision)
@@ -134,7 +134,7 @@ def singles(simulated: bool) -> list[Single]:
 
 
 def exact(kind: str, *inputs: Any) -> Any:
-    """Returns what the op computes from float64 arrays. None if a part of the result depends on more than its part of the input."""
+    """Returns the op's result from float64 arrays, or None if a part of the result depends on more than that part of the input."""
     x = inputs[0]
     if kind in ("softmax", "log_softmax"):
         shifted = x - x.max(-1, keepdims=True)

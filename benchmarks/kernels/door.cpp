@@ -1,4 +1,5 @@
-// What does the door cost a launch? An empty kernel called directly, through the door with no ledger, and with one.
+// Measures the time that the door adds to a launch: an empty kernel is called directly, through the door without a ledger, and
+// through the door with one.
 //
 //   g++ -std=c++17 -O3 -march=native -Icsrc benchmarks/kernels/door.cpp csrc/cpu/door.cpp -o build/door && build/door
 #include <algorithm>

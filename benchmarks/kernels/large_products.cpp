@@ -1,4 +1,4 @@
-// Are large products faster by the kernel of this backend than by BLAS?
+// Times large products in this backend's kernel against BLAS.
 //
 //   make dev, then: objects=$(ls build/dev/CMakeFiles/_cpu_v*.dir/csrc/{cpu,kernels,launch}/*.o)
 //   g++ -std=c++17 -O2 -Icsrc benchmarks/kernels/large_products.cpp $objects build/dev/openblas/*.so -o build/large_products
@@ -33,7 +33,8 @@ double median(std::vector<double> v) {
   return v[v.size() / 2];
 }
 
-// Memory as arrays have it: in huge pages where it is large, 16 bytes from the beginning of a cache line.
+// Returns random numbers in memory like that of arrays: in huge pages if it is large, and 16 bytes after the beginning of a cache
+// line.
 template <class T> T* numbers(int64_t count) {
   static std::mt19937 source(1);
   T* values = reinterpret_cast<T*>(static_cast<char*>(pb::allocate(size_t(count) * sizeof(T) + 16).data) + 16);
@@ -70,7 +71,7 @@ template <class T> void compare(bool ta, bool tb, int64_t m, int64_t n, int64_t 
 
 }  // namespace
 
-// Arguments: rounds; m, n, k and, e.g., nt, to time another product.
+// Arguments: the number of rounds. To time a different product, also m, n, k and the transposition of both factors, such as nt.
 int main(int count, char** arguments) {
   const int rounds = count > 1 ? std::atoi(arguments[1]) : 41;
   if (count > 5) {

@@ -1,4 +1,4 @@
-// What does each launch of the training step of a small network cost, and how long do they take one after the other?
+// Times each launch in the training steps of small networks. The launches take turns.
 //
 //   make dev, then: objects=$(ls build/dev/CMakeFiles/_cpu_v*.dir/csrc/{cpu,kernels,launch}/*.o)
 //   g++ -std=c++17 -O2 -Icsrc benchmarks/kernels/small_steps.cpp $objects build/dev/openblas/*.so -o build/small_steps
@@ -117,7 +117,7 @@ double nanoseconds(const std::function<void()>& f, int calls) {
 
 }  // namespace
 
-// Arguments: threads, and what the names of the launches begin with.
+// Arguments: the number of threads, the beginning of the names of the launches to time, and the number of rounds.
 int main(int count, char** arguments) {
   if (count > 1) cpu::set_thread_count(std::atoi(arguments[1]));
   const int repeats = count > 3 ? std::atoi(arguments[3]) : 60;

@@ -1,1 +1,1 @@
-"""The same workloads written for each library: `WORKLOADS[name]()` sets one up and returns a function that runs it once."""
+"""The same workloads, written for each library: `WORKLOADS[name]()` sets one up and returns a function that runs it once."""

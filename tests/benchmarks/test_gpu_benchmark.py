@@ -1,5 +1,6 @@
-"""The benchmark for a GPU: limits hold, results are on disk at once, nothing is lost, README holds what was measured. Both of its
-commands run here on the simulated device.
+"""The benchmark for a GPU: limits hold, results are written at once, nothing is lost, and README shows the measurements.
+
+Two commands of the benchmark run here on the simulated device.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ FOLDER = ROOT / "benchmarks" / "gpu"
 
 @pytest.fixture(autouse=True)
 def scripts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
-    """The modules of benchmarks/gpu by name; they are forgotten after the test, since their names are common words."""
+    """Imports modules of benchmarks/gpu by name, and unloads them after the test, because their names are common words."""
     monkeypatch.syspath_prepend(str(FOLDER))
     names = {path.stem for path in FOLDER.glob("*.py")}
     before = {name: sys.modules.pop(name) for name in names & set(sys.modules)}
@@ -40,7 +41,7 @@ def scripts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
 
 @pytest.fixture
 def run(scripts: Callable[[str], Any], tmp_path: Path) -> Any:
-    """A run of 30 seconds that writes into the test's folder."""
+    """Returns a run of 30 seconds that writes into the test's folder."""
     results = scripts("results").Results(tmp_path / "gpu-2026-01-01.json", "gpu", "figures", True, [tmp_path / "out" / "copy.json"])
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     return scripts("stages").Run(results, 30, tmp_path / "logs", environment, ROOT)
@@ -165,7 +166,7 @@ def test_an_interrupted_run_of_the_tests_leaves_its_report(
     monkeypatch.setattr(suite, "INTERRUPT", 60)
     (tmp_path / "test_slow.py").write_text(SLOW)
     run = stages.Run(run.results, 90, run.logs, run.environment, run.folder)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # which a background job ignores
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores SIGINT
     run.perform([stages.Stage("tests", lambda run: suite.tests(run, 1, [str(tmp_path / "test_slow.py")]), 75)])
     signal.signal(signal.SIGINT, before)
     found = stored(run)["tests"]
@@ -265,7 +266,7 @@ def test_results_of_a_simulated_run_are_not_taken_in(scripts: Callable[[str], An
         table.take_in(write_results(tmp_path, "2026-01-01", [], simulated=True), tmp_path / "to")
 
 
-# ---- what is needed
+# ---- the table of needs
 
 
 def test_wheels_never_hide_packages_that_are_installed(scripts: Callable[[str], Any], tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-// Kernels with a bug each, and beside some of them the same kernel without it (fixed = true).
+// Kernels with one bug each. Some are templates, which have no bug if fixed = true.
 #pragma once
 
 #include "cudasim_kernels.cuh"
@@ -13,7 +13,7 @@ template <bool fixed> __global__ void no_barrier_before_read(float* out) {
   out[blockIdx.x * kBlock + i] = shared[kBlock - 1 - i];
 }
 
-// The next round's writers do not wait for this round's readers.
+// Warps write the sums of the next round before all threads have read those of this round.
 template <bool fixed> __global__ void no_barrier_before_write(float* out) {
   __shared__ float shared[kBlock / 32];
   float x = float(threadIdx.x);
@@ -36,7 +36,7 @@ template <bool fixed> __global__ void no_warp_barrier(float* out) {
   out[blockIdx.x * kBlock + i] = shared[i ^ 1];
 }
 
-// Right only if block 0 comes first.
+// Gives the right result only if block 0 runs first.
 template <bool fixed> __global__ void blocks_in_order(int* state, float* out) {
   if (blockIdx.x == 0 && threadIdx.x == 0) *state = 1;
   const int seen = fixed ? 1 : *static_cast<volatile int*>(state);
@@ -47,7 +47,7 @@ __global__ void last_element_unwritten(float* out, int n) {
   if (int(threadIdx.x) < n - 1) out[threadIdx.x] = 1;
 }
 
-// What a block finds in shared memory, and leaves there for the next.
+// Returns the values that a block finds in shared memory, and leaves other values there for the next block.
 __global__ void reads_shared_memory_first(float* out) {
   __shared__ float fixed_size[kBlock];
   float* dynamic = reinterpret_cast<float*>(pb_shared);
@@ -67,7 +67,7 @@ __global__ void reads_shared_memory_of_a_template(float* out) {
   out[blockIdx.x * 32 + threadIdx.x] = template_reads_shared_memory<float>();
 }
 
-// Odd lanes leave before the shuffle.
+// Odd lanes exit before the shuffle.
 __global__ void shuffle_from_exited_lanes(float* out) {
   if (threadIdx.x % 2) return;
   out[threadIdx.x] = __shfl_sync(kAll, 1.0f, int(threadIdx.x) + (threadIdx.x < 16 ? 1 : 0));
@@ -78,7 +78,7 @@ __global__ void shuffle_from_lanes_outside_the_mask(float* out) {
   out[threadIdx.x] = __shfl_sync(0xffffu, 1.0f, int(threadIdx.x) + 8);
 }
 
-// ---- what stops the program
+// ---- bugs that stop the program
 
 __global__ void system_atomic(int* p) { atomicAdd_system(p, 1); }
 

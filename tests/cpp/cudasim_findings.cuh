@@ -1,4 +1,4 @@
-// What the simulator must find: a table of tests with planted bugs, and of programs that it must stop.
+// The bugs that the simulator must find: a table of tests with planted bugs, and of programs that it must stop.
 #pragma once
 
 #include <unistd.h>
@@ -10,7 +10,7 @@
 
 // ---- under several schedules
 
-// Sets a variable of the environment for as long as it lives.
+// Sets an environment variable, and restores its previous value when destroyed.
 class Environment {
  public:
   Environment(const char* name, const std::string& value) : name_(name) {
@@ -28,7 +28,7 @@ inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) 
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-// How many of 8 random schedules give other bits than `right`.
+// Returns the number of random schedules, out of 8, whose result differs from `right` in any bit.
 template <class Run> int schedules_that_differ(const std::vector<float>& right, Run run) {
   int differ = 0;
   for (int seed = 1; seed <= 8; ++seed) {
@@ -50,7 +50,7 @@ template <class... E> std::vector<float> run_bug(void (*kernel)(E...)) {
   }
 }
 
-// The bug shows as other values in some schedule; without it, all schedules agree.
+// Checks that the buggy kernel gives a wrong result in some schedule, and that the fixed one gives the same bits in all of them.
 template <class Kernel> void depends_on_the_schedule(Kernel buggy, Kernel fixed) {
   const Environment environment("CUDASIM_SEED", "0");
   const std::vector<float> right = run_bug(fixed);
@@ -73,7 +73,7 @@ inline void schedules_repeat() {
   int differ = 0;
   for (int k = 0; k < 6; ++k)
     differ += !same_bits(run_bug(no_barrier_before_read<false>), run_bug(no_barrier_before_read<false>));
-  EXPECT(differ > 0);  // every launch has a schedule of its own
+  EXPECT(differ > 0);  // every launch has a different schedule
   for (const unsigned block : {0u, 7u}) {
     cudasim::Schedule a(5, 3, block), b(5, 3, block);
     cudasim::Ready ready;
@@ -82,7 +82,7 @@ inline void schedules_repeat() {
   }
 }
 
-// A host that does not wait for a stream finds what was there before, in some schedule.
+// Without a wait for the stream, the host reads the old values in some schedule.
 inline void finds_a_missing_wait_for_a_stream() {
   int early = 0;
   for (int seed = 1; seed <= 8; ++seed) {
@@ -91,7 +91,7 @@ inline void finds_a_missing_wait_for_a_stream() {
     EXPECT_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     Device<float> x(4, 1.0f), y(4, 0.0f);
     EXPECT_OK(Launch(1, 4, 0, stream)(axpy, x.get(), y.get(), 1.0f, 4));
-    early += y.host()[0] == 0;  // by the legacy stream
+    early += y.host()[0] == 0;  // copies by the legacy stream
     EXPECT_OK(cudaStreamSynchronize(stream));
     EXPECT(y.host()[0] == 1);
     EXPECT_OK(cudaStreamDestroy(stream));
@@ -99,7 +99,7 @@ inline void finds_a_missing_wait_for_a_stream() {
   EXPECT(early > 0);
 }
 
-// ---- NaN where nothing was written
+// ---- NaN in unwritten memory
 
 inline bool all_nan(const std::vector<float>& x) {
   for (const float v : x) {
@@ -161,7 +161,7 @@ inline void launches_have_limits() {
   EXPECT_OK(cudaFuncSetAttribute(last_element_unwritten, cudaFuncAttributeMaxDynamicSharedMemorySize, 227 << 10));
   EXPECT(error(1, 32, 227 << 10) == cudaSuccess);
   EXPECT(cudaFuncSetAttribute(reads_shared_memory_first, cudaFuncAttributeMaxDynamicSharedMemorySize, 227 << 10) ==
-         cudaErrorInvalidValue);  // with its static variables it would be more
+         cudaErrorInvalidValue);  // with the kernel's static variables it would exceed the limit
   EXPECT(Launch(16 * 2 + 1, 1024).cooperative()(last_element_unwritten, x.get(), 0) == cudaErrorCooperativeLaunchTooLarge);
   EXPECT(cudaGetLastError() == cudaErrorCooperativeLaunchTooLarge);
   EXPECT(std::string(cudaGetErrorName(cudaErrorInvalidConfiguration)) == "cudaErrorInvalidConfiguration");
@@ -292,7 +292,7 @@ constexpr Planted kPlanted[] = {
 #endif
 };
 
-// Runs one planted bug; returning means that nobody stopped it.
+// Runs one planted bug. Returns only if the simulator did not stop the program.
 inline int plant(const char* name) {
   for (const Planted& bug : kPlanted) {
     if (std::strcmp(bug.name, name) != 0) continue;
@@ -303,7 +303,7 @@ inline int plant(const char* name) {
   return 0;
 }
 
-// Work of a late stream is done when another stream or the host waits for it, and not before.
+// The work of a late stream is done only when another stream or the host waits for it.
 inline void late_streams_are_late() {
   cudaStream_t late, other;
   cudaEvent_t event;

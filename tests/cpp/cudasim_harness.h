@@ -1,4 +1,4 @@
-// A table of named tests, checks that say where they failed, and arrays that go to the device and back.
+// A table of named tests, checks that report where they failed, and arrays that are copied to the device and back.
 #pragma once
 
 #include <cmath>
@@ -28,7 +28,7 @@ inline void expect(bool ok, const char* what, const char* file, int line) {
 #define EXPECT(...) expect(bool(__VA_ARGS__), #__VA_ARGS__, __FILE__, __LINE__)
 #define EXPECT_OK(call) expect((call) == cudaSuccess, #call, __FILE__, __LINE__)
 
-// Runs all tests, or those whose name contains the text, and returns how many failed.
+// Runs all tests, or those whose name contains `only`, and returns the number of failed tests.
 template <size_t count> int run_tests(const Test (&tests)[count], const char* only) {
   int run = 0, failed = 0;
   for (const Test& test : tests) {
@@ -44,7 +44,7 @@ template <size_t count> int run_tests(const Test (&tests)[count], const char* on
   return failed;
 }
 
-// An array of the device.
+// An array in device memory.
 template <class T> class Device {
  public:
   explicit Device(size_t n) : n_(n) { EXPECT_OK(cudaMalloc(&p_, n * sizeof(T))); }
@@ -69,7 +69,7 @@ template <class T> class Device {
   T* p_ = nullptr;
 };
 
-// How a kernel is launched; a kernel's name is a call away: Launch(blocks, threads)(kernel, arguments...).
+// The configuration of a launch. Calling it launches a kernel: Launch(blocks, threads)(kernel, arguments...).
 class Launch {
  public:
   Launch(dim3 blocks, dim3 threads, size_t dynamic = 0, cudaStream_t stream = nullptr) {
@@ -102,7 +102,7 @@ inline std::vector<float> normal(size_t n, unsigned seed) {
   return values;
 }
 
-// The norm of the difference over the norm of what is right.
+// Returns the norm of the difference relative to the norm of `exact`.
 template <class T, class U> double relative_error(const std::vector<T>& got, const std::vector<U>& exact) {
   double difference = 0, norm = 0;
   for (size_t i = 0; i < exact.size(); ++i) {

@@ -1,4 +1,4 @@
-// Ordinary CUDA, as the tests of the simulator run it.
+// Ordinary CUDA kernels for the tests of the simulator.
 #pragma once
 
 #include <cstdint>
@@ -74,12 +74,12 @@ template <class R> __device__ float warp_reduce(float x) {
   return x;
 }
 
-// Every thread of kBlock ends with the block's value.
+// Reduces x over the block's kBlock threads, and returns the result to every thread.
 template <class R> __device__ float block_reduce(float x) {
   __shared__ float partial[kBlock / 32];
   const int lane = int(threadIdx.x % 32), warp = int(threadIdx.x / 32);
   x = warp_reduce<R>(x);
-  __syncthreads();  // readers of an earlier call are done
+  __syncthreads();  // all threads have read the results of an earlier call
   if (lane == 0) partial[warp] = x;
   __syncthreads();
   return warp_reduce<R>(lane < kBlock / 32 ? partial[lane] : R::identity());
@@ -92,7 +92,7 @@ template <class R> __global__ void __launch_bounds__(kBlock) reduce_rows(const f
   if (threadIdx.x == 0) y[blockIdx.x] = value;
 }
 
-// One block a row; packs of four, kept in dynamic shared memory.
+// One block per row. Each row is read in packs of four, and kept in dynamic shared memory.
 __global__ void __launch_bounds__(kBlock) softmax(const float4* __restrict__ x, float4* __restrict__ y, int packs) {
   float4* row = reinterpret_cast<float4*>(pb_shared);
   x += size_t(blockIdx.x) * packs;
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(kBlock) softmax(const float4* __restrict__ x, 
   }
 }
 
-// ---- blocks that work together
+// ---- cooperation of blocks
 
 __global__ void histogram(const int* keys, int* counts, float* total, int n) {
   const int i = int(blockIdx.x * blockDim.x + threadIdx.x);
@@ -134,7 +134,7 @@ __global__ void extremes(const int* x, int* lowest, int* highest, unsigned* bits
   atomicInc(tickets, 6u);
 }
 
-// A lock in device memory, taken by one thread of each block.
+// One thread of each block takes a lock in device memory.
 __global__ void under_a_lock(int* lock, int* value) {
   if (threadIdx.x != 0) return;
   while (atomicCAS(lock, 0, 1) != 0) __nanosleep(20);
@@ -145,7 +145,7 @@ __global__ void under_a_lock(int* lock, int* value) {
   atomicExch(lock, 0);
 }
 
-// The last block to finish adds the partial sums up in the order of blocks, so the result has the same bits every time.
+// The last block to finish adds up the partial sums in the order of blocks, so the result always has the same bits.
 __global__ void __launch_bounds__(kBlock) ordered_sum(const float* x, int n, float* partial, unsigned* ticket, float* out) {
   __shared__ bool last;
   float sum = 0;
@@ -165,7 +165,7 @@ __global__ void __launch_bounds__(kBlock) ordered_sum(const float* x, int n, flo
   if (threadIdx.x == 0) *out = total, *ticket = 0;
 }
 
-// Every block reads its neighbour's value of the round before.
+// Every block reads the value that its neighbour wrote in the previous round.
 __global__ void ring(int* a, int* b, int rounds) {
   const cg::grid_group grid = cg::this_grid();
   for (int round = 0; round < rounds; ++round) {
@@ -190,7 +190,7 @@ __global__ void shuffles(int* out, int source, int delta, int mask, int width) {
 __global__ void votes_of_warp(const int* x, unsigned* out) {
   const unsigned i = threadIdx.x;
   const bool upper = i >= 16;
-  const unsigned half = upper ? 0xffff0000u : 0x0000ffffu;  // two masks at once
+  const unsigned half = upper ? 0xffff0000u : 0x0000ffffu;  // the two halves of a warp vote at the same time
   out[i] = __ballot_sync(half, x[i] & 1);
   out[32 + i] = unsigned(__any_sync(half, x[i] == 7)) | unsigned(__all_sync(half, x[i] < 100)) << 1;
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
@@ -216,7 +216,7 @@ __global__ void tiles(const int* x, int* out) {
   block.sync();
 }
 
-// ---- copies that are waited for, and products of tiles
+// ---- asynchronous copies, and products of tiles
 
 __global__ void staged(const float4* x, float4* y, int tiles, bool wait) {
   __shared__ float4 stage[2][32];
@@ -233,7 +233,7 @@ __global__ void staged(const float4* x, float4* y, int tiles, bool wait) {
   }
 }
 
-// c = a b' for a (m, k) and b (n, k), a warp for every 16×8 of c.
+// c = a b' for a (m, k) and b (n, k); one warp per 16×8 tile of c.
 __global__ void product_tf32(const float* a, const float* b, float* c, int n, int k) {
   const int g = int(threadIdx.x / 4), t = int(threadIdx.x % 4), row = int(blockIdx.y) * 16 + g, column = int(blockIdx.x) * 8;
   float d[4] = {0, 0, 0, 0};

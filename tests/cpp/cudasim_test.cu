@@ -1,5 +1,5 @@
-// Tests of the simulator: kernels against values worked out here, and its findings against planted bugs. The first kind
-// also compiles with nvcc. Prints a line for each failure and a closing line; exits with 1 if anything failed.
+// Tests of the simulator: results of kernels against values computed here, and planted bugs that it must find. The tests of
+// results also compile with nvcc. Prints one line per failure and a closing line; exits with 1 if anything failed.
 //   g++ -x c++ -std=c++17 -O2 -Wno-unknown-pragmas -Icsrc tests/cpp/cudasim_test.cu csrc/cudasim/*.cpp -o cudasim_test -lpthread
 //   ./cudasim_test [part of a test's name]      ./cudasim_test --speed
 #include <algorithm>
@@ -149,7 +149,7 @@ void grid_barrier_joins_blocks() {
   }
 }
 
-// From the text of the CUDA guide, lane by lane.
+// Computes the source lane of each shuffle from the text of the CUDA guide.
 void shuffles_read_the_right_lane() {
   Device<int> out(128);
   for (const int width : {32, 16, 4}) {
@@ -235,7 +235,7 @@ double error_of(Product kernel) {
   return relative_error(dc.host(), exact);
 }
 
-// As large as the rounding of factors to 10 and to 7 bits makes them, and no smaller.
+// The error must be as large as rounding the factors to 10 and to 7 bits makes it, and no smaller.
 void products_of_tensor_cores() {
   const double tf32 = error_of(product_tf32), bf16 = error_of(product_bf16);
   EXPECT(tf32 < 6e-4 && tf32 > 6e-5);
@@ -265,7 +265,7 @@ void graphs_replay_what_was_captured() {
   EXPECT_OK(cudaStreamDestroy(stream));
 }
 
-// Launches that were submitted before a node changed keep its arguments.
+// Launches submitted before a node changes keep the node's old arguments.
 void a_node_of_a_graph_changes() {
   cudaStream_t stream;
   cudaGraph_t graph;
@@ -301,7 +301,7 @@ void a_node_of_a_graph_changes() {
   EXPECT_OK(cudaStreamDestroy(stream));
 }
 
-// The host's memory may change once an asynchronous copy from it has been submitted.
+// The host may change its memory as soon as an asynchronous copy from it has been submitted.
 void copies_from_pageable_memory_are_staged() {
   cudaStream_t stream;
   Device<float> x(1000, 0.0f);
@@ -314,7 +314,7 @@ void copies_from_pageable_memory_are_staged() {
   EXPECT_OK(cudaStreamDestroy(stream));
 }
 
-// y = 3 x by two streams, z = y by the first when the second is done; captured or not.
+// Two streams compute y = 3 x, and the first then computes z = y when the second is done. The steps run directly and captured.
 void events_order_streams() {
   cudaStream_t a, b;
   cudaEvent_t fork, join;

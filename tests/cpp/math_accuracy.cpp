@@ -1,6 +1,6 @@
-// Measures every function of csrc/math against a wider type, and prints one line a function: largest error in ulp, bound,
-// nanoseconds an element, hash of all results. Exits with 1 if a bound or a special value is missed, or if a vector and
-// its elements one by one differ. Hashes must agree between SIMD levels:
+// Measures every function of csrc/math against a wider type. Prints one line per function: largest error in ulp, bound,
+// nanoseconds per element, hash of all results. Exits with 1 if a bound or a special value is missed, or if a vectorized loop and
+// single calls give different results. The hashes must agree between SIMD levels:
 //   for v in v2 v3 v4; do
 //     g++ -std=c++17 -O3 -fno-math-errno -fno-trapping-math -ffp-contract=off -march=x86-64-$v -Icsrc
 //         tests/cpp/math_accuracy.cpp -o math_accuracy && ./math_accuracy | awk '{print $1, $2, $NF}' | md5sum; done
@@ -12,7 +12,7 @@
 #include "math/functors.h"
 #include "math/random.h"
 
-// The loops must contain the function itself, as those of the kernels do.
+// Inlines the function into the loops below, as in the kernels.
 #define PB_INLINE __attribute__((always_inline))
 
 namespace {
@@ -34,7 +34,7 @@ int failures = 0;
 template <class T> double error_in_ulp(T y, wide<T> exact) {
   if (std::isnan(exact) || std::isnan(y)) return std::isnan(exact) && std::isnan(y) ? 0 : 1e9;
   constexpr T tiny = std::numeric_limits<T>::min();
-  if (std::fabs(exact) < tiny) return std::fabs(wide<T>(y) - exact) <= tiny ? 0 : 1e9;  // may be flushed
+  if (std::fabs(exact) < tiny) return std::fabs(wide<T>(y) - exact) <= tiny ? 0 : 1e9;  // the result may be flushed to zero
   const T nearest = T(exact);
   if (std::isinf(nearest) || std::isinf(y))
     return nearest == y || (std::isinf(y) && std::fabs(nearest) > std::numeric_limits<T>::max() * T(1 - 1e-6)) ? 0 : 1e9;
@@ -54,7 +54,7 @@ template <class T> bool same_kind(T y, wide<T> exact) {
 template <class T> uint64_t hash(const std::vector<T>& y) {
   uint64_t h = 1469598103934665603ull;
   for (T v : y) {
-    if (std::isnan(v)) v = kNaN<T>;  // the payload of a NaN is nobody's promise
+    if (std::isnan(v)) v = kNaN<T>;  // the payload of a NaN is not specified
     h = (h ^ uint64_t(pb::m::bits(v))) * 1099511628211ull;
   }
   return h;
@@ -75,7 +75,7 @@ double uniform() {
   return double(state >> 11) * 0x1p-53;
 }
 
-// Half of them evenly over [low, high], half of them evenly over the exponents.
+// Returns n samples: one half spread evenly over [low, high], the other half over the exponents.
 template <class T> std::vector<T> samples(double low, double high, long n) {
   std::vector<T> x;
   const double top = std::fmax(std::fabs(low), std::fabs(high)), bottom = low > 0 ? low : std::ldexp(top, -60);
@@ -101,7 +101,7 @@ template <class T> std::vector<T> special_values() {
 
 constexpr long kSamples = 400000;
 
-template <class T, class F> double nanoseconds(F f, double low, double high) {  // of ordinary values
+template <class T, class F> double nanoseconds(F f, double low, double high) {  // for ordinary arguments
   const long n = 4096;
   std::vector<T> x(n), y(n);
   for (T& v : x) v = T(std::fmax(low, -4) + (std::fmin(high, 4) - std::fmax(low, -4)) * uniform());
@@ -179,7 +179,7 @@ void check2(const char* name, F f, G exact, double bound, double low_a, double h
   report(name, worst, at, at2, bound, ns, hash(y));
 }
 
-template <class W> W erfinv_exact(W x) {  // Newton's steps on the complement, which keeps the tails
+template <class W> W erfinv_exact(W x) {  // Newton's method; the complement keeps the tails accurate
   if (!(std::fabs(x) < 1)) return std::fabs(x) == 1 ? std::copysign(kInfinity<W>, x) : kNaN<W>;
   const W p = 1 - std::fabs(x), slope = W(1.1283791670955125738961589031L);
   W y = W(pb::m::erfinv(double(std::fabs(x))));
@@ -193,7 +193,8 @@ template <class W> W python_remainder(W a, W b) {
   return r == 0 ? std::copysign(W(0), b) : (r < 0) != (b < 0) ? r + b : r;
 }
 
-// double: |x| where the argument may go; the reference of normal_cdf loses bits further out.
+// big bounds |x|, and e bounds it for exponentials, which overflow beyond it. For normal_cdf in double the lower limit is -20,
+// because its reference loses bits further out.
 template <class T> void check_all() {
   using W = wide<T>;
   constexpr bool f32 = sizeof(T) == 4;
@@ -258,14 +259,14 @@ template <class T> void check_all() {
 }
 
 void check_half() {
-  for (uint32_t h = 0; h < 65536; ++h) {  // every value survives the way to float and back
+  for (uint32_t h = 0; h < 65536; ++h) {  // every value survives the conversion to float and back
     const float x = pb::float16::from_bits(uint16_t(h)), y = pb::bfloat16::from_bits(uint16_t(h));
     failures += pb::float16(x).bits != h && !(x != x && (pb::float16(x).bits & 0x7c00) == 0x7c00);
     failures += pb::bfloat16(y).bits != h && y == y;
     const int e = int(h >> 10) & 31, mantissa = int(h) & 1023;
     const double value = (e ? std::ldexp(1024 + mantissa, e - 25) : std::ldexp(mantissa, -24)) * (h >> 15 ? -1 : 1);
     failures += e == 31 ? !(mantissa ? x != x : std::isinf(x)) : double(x) != value;
-    if (e == 31 || e == 30) continue;  // ties between neighbours go to the even one, all else to the nearest
+    if (e == 31 || e == 30) continue;  // halfway values round to the even neighbour, all others to the nearest
     const float next = pb::float16::from_bits(uint16_t(h + 1)), middle = 0.5f * (x + next);
     failures += pb::float16(middle).bits != (h & 1 ? h + 1 : h);
     failures += pb::float16(std::nextafter(middle, x)).bits != h || pb::float16(std::nextafter(middle, next)).bits != h + 1;

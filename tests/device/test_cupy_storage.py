@@ -1,4 +1,4 @@
-"""CuPy's arrays go into the CUDA kernels and come out, without a GPU: the simulator's memory is the host's, and CuPy holds it."""
+"""CuPy's arrays as operands and results of the CUDA kernels, without a GPU: they wrap the simulator's host memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _load() -> tuple[Any, Any, str]:
         return None, None, f"the kernels are not those of the simulator (PULLBACK_CUDA=SIM): {error}"
     try:
         cupy = importlib.import_module("cupy")
-    except Exception as error:  # without a driver, a broken installation shows as anything
+    except Exception as error:  # without a driver, importing a broken installation may raise anything
         return None, None, f"CuPy cannot be imported: {error}"
     kernels.register_bfloat16(np.dtype(ml_dtypes.bfloat16))
     kernels.register_arrays(kernels, cupy.ndarray)
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
 
 
 def on_device(array: np.ndarray, device: int = 0) -> Any:
-    """The same memory, strides and all, as CuPy's array."""
+    """Returns a CuPy array over the same memory, with the same strides."""
     base = array.base if isinstance(array.base, np.ndarray) else array
     memory = cupy.cuda.UnownedMemory(base.ctypes.data, max(base.nbytes, 1), base, device)
     pointer = cupy.cuda.MemoryPointer(memory, array.ctypes.data - base.ctypes.data)
@@ -44,7 +44,7 @@ def on_device(array: np.ndarray, device: int = 0) -> Any:
 
 
 def on_host(array: Any) -> np.ndarray:
-    """A copy of a contiguous result."""
+    """Returns a copy of a contiguous result as a NumPy array."""
     kernels.synchronize(0)
     assert type(array) is cupy.ndarray
     assert array.flags.c_contiguous
@@ -87,7 +87,7 @@ def test_views_are_read_where_they_lie(view: Any) -> None:
 def test_what_kernels_do_not_take_is_refused() -> None:
     x = np.arange(40, dtype=np.uint8)
     with pytest.raises(Refused, match="no array"):
-        kernels.add(x, x)  # arrays of the host
+        kernels.add(x, x)  # NumPy arrays
     with pytest.raises(Refused, match="no array"):
         kernels.negative(on_device(np.zeros((1,) * 9)))
     with pytest.raises(Refused, match="no array"):
@@ -101,7 +101,7 @@ def test_arrays_of_two_gpus_do_not_meet() -> None:
     x = np.zeros(3)
     with pytest.raises(Refused, match="two GPUs"):
         kernels.add(on_device(x, 0), on_device(x, 1))
-    np.testing.assert_array_equal(on_host(kernels.add(on_device(x), 1)), x + 1)  # and the next call is not disturbed
+    np.testing.assert_array_equal(on_host(kernels.add(on_device(x), 1)), x + 1)  # the next call still works
 
 
 def test_memory_is_given_back_with_the_last_view() -> None:

@@ -1,4 +1,4 @@
-"""Sorts, searches and random numbers of device "cuda" have the bits of the CPU's, whichever kernel the shape chooses."""
+"""Sorts, searches and random numbers of device "cuda" have the bits of the CPU, whichever kernel the shape selects."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pullback.ops.random import dropout
 
 pytestmark = pytest.mark.skipif(not pb.cuda.is_available(), reason=f"no device cuda: {pb.cuda.why_not()}")
 
-# Rows of one thread, of a warp, of a block, of blocks; sizes beside the limits.
+# Rows for one thread, a warp, a block and several blocks, with sizes just above and below the limits.
 SHAPES = [(1,), (9,), (3, 0), (2, 33), (33, 2), (300, 7), (2, 2049), (4096,), (4097,), (3, 5000), (5000, 2), (20001,)]
 DTYPES = ("bool", "int8", "uint16", "float16", "bfloat16", "int32", "float32", "uint64", "float64")
 
 
 def same(f: Callable[..., Any], *arrays: Any) -> None:
-    """f of tensors on the GPU is f of tensors on the CPU."""
+    """Asserts that f gives the same bits on GPU tensors as on CPU tensors."""
     with pb.use_device("cpu"):
         wanted = f(*[pb.tensor(a) for a in arrays])
     with pb.use_device("cuda"):
@@ -30,7 +30,7 @@ def same(f: Callable[..., Any], *arrays: Any) -> None:
 
 
 def values(shape: tuple[int, ...], dtype: str, kind: str) -> Any:
-    """Numbers of the dtype: all different, few different ones, or of every special sort."""
+    """Returns numbers of the dtype: all different, few different ones, or with every special value."""
     rng, wanted = np.random.default_rng(3), pb.tensor(0).astype(dtype).numpy().dtype
     if dtype == "bool":
         return rng.random(shape) < 0.5
@@ -100,7 +100,7 @@ def test_random_numbers(shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 255, 4097, 200001])
-def test_permutations(count: int) -> None:  # of 200001 keys some agree in their upper halves
+def test_permutations(count: int) -> None:  # of 200001 keys, some have equal upper halves
     same(lambda: pb.random.Generator(1).permutation(count))
 
 
@@ -114,7 +114,7 @@ def test_dropout(dtype: str) -> None:
 def test_a_generator_resumes_where_it_was() -> None:
     with pb.use_device("cuda"):
         first = pb.random.Generator(9)
-        for _ in range(300):  # beyond the states that are sent at once
+        for _ in range(300):  # more than the number of states that are uploaded at once
             first.uniform((1,))
         second = pb.random.Generator(0)
         second.load_state_dict(first.state_dict())

@@ -1,4 +1,4 @@
-"""Device "cuda": memory, errors that are found late, exchange with other libraries. On a GPU or on the simulated device."""
+"""Device "cuda", a GPU or the simulator: memory, errors that are found late, and exchange with other libraries."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_an_array_may_change_once_it_was_uploaded(size: int) -> None:
     t = pb.tensor(a)
     a[:] = -1
     np.testing.assert_array_equal(t.numpy(), np.arange(size, dtype=np.float32))
-    b = np.arange(2 * size, dtype=np.float64)[::2]  # a copy is uploaded, which is dropped at once
+    b = np.arange(2 * size, dtype=np.float64)[::2]  # the uploaded copy is freed at once
     np.testing.assert_array_equal(pb.tensor(b).numpy(), b)
     c = np.asfortranarray(np.arange(6.0).reshape(2, 3))
     np.testing.assert_array_equal(pb.tensor(c).numpy(), c)
@@ -147,7 +147,7 @@ def test_a_training_step_never_waits_for_the_device(monkeypatch: pytest.MonkeyPa
 
 
 def count_waits(monkeypatch: pytest.MonkeyPatch, waits: list[int]) -> None:
-    """Notes every time that Python waits for the device: copies to the host, and CuPy or NumPy in place of a kernel."""
+    """Adds to `waits` whenever Python waits for the device: for copies to the host, and if CuPy or NumPy replaces a kernel."""
     from pullback.backends import reference
     from pullback.tensors import devices, simulated
 

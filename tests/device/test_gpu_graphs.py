@@ -1,4 +1,4 @@
-"""Captured functions as CUDA graphs: new addresses, a driver that does not take a graph, and what is ready before the first one."""
+"""Captured functions as CUDA graphs: new addresses, a driver that rejects a graph, and the work before the first replay."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def on_cuda() -> Iterator[None]:
 
 
 def state(captured: Any) -> tuple[int, int, int, str | None]:
-    """(graphs, nodes of the last one, kernels among them, why launches are single)."""
+    """Returns (number of graphs, nodes of the last graph, kernels among them, why launches run one by one or None)."""
     (replays,) = captured._replays.values()
     return replays[0].state()
 
@@ -64,15 +64,15 @@ def test_arguments_and_results_at_new_addresses_need_few_graphs() -> None:
     wanted = [[t.numpy() for t in eager(pb.tensor(x), pb.tensor(y))] for x, y in batches(40)]
     step, _ = training()
     captured = pb.capture(step)
-    kept = [(pb.tensor(x), pb.tensor(y)) for x, y in batches(40)]  # all alive at once, at forty addresses
-    results = [captured(x, y) for x, y in kept]  # these too
+    kept = [(pb.tensor(x), pb.tensor(y)) for x, y in batches(40)]  # all are alive, at forty addresses
+    results = [captured(x, y) for x, y in kept]  # the results stay alive too
     for (loss, logits), (loss_wanted, logits_wanted) in zip(results, wanted):
         assert loss.numpy().tobytes() == loss_wanted.tobytes()
         assert logits.numpy().tobytes() == logits_wanted.tobytes()
     graphs, nodes, kernels, why = state(captured)
     assert why is None
     assert graphs <= 5
-    assert nodes == kernels == captured.stats().kernels_per_replay + 2  # one copies what is given, one what is returned
+    assert nodes == kernels == captured.stats().kernels_per_replay + 2  # two more kernels copy the arguments and the results
 
 
 def test_several_steps_in_one_call_at_new_addresses() -> None:
@@ -92,7 +92,7 @@ def test_several_steps_in_one_call_at_new_addresses() -> None:
 
 
 def test_steps_may_lie_apart() -> None:
-    """The leading axis of an argument has any stride, from call to call."""
+    """The leading axis of an argument may have a different stride in each call."""
     captured = pb.capture(lambda x: x * 2 + 1, steps=3)
     values = np.random.default_rng(4).standard_normal((12, 6, 5)).astype(np.float32)
     t = pb.tensor(values)
@@ -115,7 +115,7 @@ def test_copies_into_a_graph_are_whole(dtype: str, shape: tuple[int, ...]) -> No
 
 
 def test_rows_of_one_array_are_given_where_they_lie() -> None:
-    """Addresses of any alignment, and more arguments than one copying kernel takes."""
+    """The addresses have any alignment, and there are more arguments than one copying kernel takes."""
     f = pb.capture(lambda *xs: sum(xs[1:], xs[0]) * 2)
     values = np.random.default_rng(3).standard_normal((40, 20, 3)).astype(np.float32)
     t = pb.tensor(values)
@@ -144,14 +144,14 @@ def test_without_a_graph_kernels_are_launched_one_by_one(fail: str, monkeypatch:
     for got, right in zip(results, wanted):
         assert [t.numpy().tobytes() for t in got] == [a.tobytes() for a in right]
     if fail.startswith("cudaMalloc") and not seen:
-        return  # the graph needed no memory that was not there
+        return  # the graph did not have to allocate memory
     assert len(seen) == 1
     assert seen[0].category is RuntimeWarning
     assert seen[0].filename == __file__
     assert "launched one by one" in str(seen[0].message)
     *_, why = state(captured)
     assert why is not None
-    assert "kernel went wrong" not in why  # none did
+    assert "kernel went wrong" not in why  # no kernel failed
     assert why in str(captured.explain())
     assert "one by one" in str(captured.explain())
 
@@ -271,7 +271,7 @@ for error in (700, 801):
 
 @only_simulated
 def test_the_capture_of_another_library_is_not_disturbed() -> None:
-    """PyTorch's captures forbid other threads to allocate, unless they say that they have nothing to do with them."""
+    """PyTorch captures in a mode that forbids other threads to allocate, unless these use relaxed mode."""
     begun, done = threading.Event(), threading.Event()
     nodes = []
 
@@ -291,7 +291,7 @@ def test_the_capture_of_another_library_is_not_disturbed() -> None:
     values = [float(f(x)) for _ in range(3)]
     done.set()
     thread.join()
-    assert nodes == [0]  # the capture ended as it would have alone
+    assert nodes == [0]  # the other library's capture ended without an error
     assert float(total) == 1_000_000
     np.testing.assert_allclose(values, np.exp(np.arange(1000.0) / 1000).sum())
 

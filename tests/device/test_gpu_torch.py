@@ -1,4 +1,4 @@
-"""Memory shared with PyTorch on a GPU: either library waits for what the other computes, and memory stays while it is read."""
+"""Memory shared with PyTorch on a GPU: each library waits for the other's results, and memory stays while it is read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ torch: Any = pytest.importorskip("torch", reason="PyTorch, the other library, is
 if not torch.cuda.is_available():
     pytest.skip("PyTorch sees no GPU", allow_module_level=True)
 
-SIZE = 20_000_000  # enough that filling it takes longer than launching what reads it
+SIZE = 20_000_000  # filling this many elements takes longer than launching the kernel that reads them
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def stream(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def slowly(value: float) -> Any:
-    """A tensor of that value, which the GPU is still working on."""
+    """Returns a tensor of that value which the GPU is still computing."""
     x = torch.zeros(SIZE, device="cuda")
     for _ in range(20):
         x = x + value / 20
@@ -60,14 +60,14 @@ def test_memory_of_torch_stays_while_it_is_read(stream: None) -> None:
         y = t + 1
         del t
         gc.collect()
-        torch.full((SIZE,), -1.0, device="cuda")  # torch's pool would hand the same memory out
+        torch.full((SIZE,), -1.0, device="cuda")  # torch's pool would hand out the same memory
         assert float(pb.max(pb.abs(y - (value + 1)))) < 1e-3
 
 
 def test_our_memory_stays_while_torch_reads_it(stream: None) -> None:
     for value in (20.0, 40.0):
         t = pb.zeros(SIZE) + value
-        slowly(1.0)  # torch comes to the next line late
+        slowly(1.0)  # delays torch's stream, so that it reads t late
         y = torch.from_dlpack(t) + 1
         del t
         gc.collect()

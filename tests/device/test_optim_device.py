@@ -1,4 +1,4 @@
-"""Optimizers on a GPU against those on the CPU: the same bits, in one launch, without waiting for it."""
+"""Optimizers on a GPU against those on the CPU: equal bits, in one launch, without waiting for the launch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def parameters(device: str, dtypes: Any, shapes: Any = SHAPES) -> list[pb.Parame
 
 
 def placed(x: Any, how: int) -> Any:
-    """The values in a row, or in other places: as gradients of transposed weights, slices, reversals and swapped axes are."""
+    """Returns x in one of the layouts of gradients: contiguous, transposed, sliced, reversed, unaligned, or with swapped axes."""
     xp = devices.array_module(devices.device_of(x))
     if how == 1:
         return xp.ascontiguousarray(x.T).T
@@ -42,15 +42,15 @@ def placed(x: Any, how: int) -> Any:
     if how == 3 and x.ndim:
         return xp.ascontiguousarray(x[::-1])[::-1]
     if how == 4 and x.size:
-        return xp.concatenate([x.reshape(-1)[:1], x.reshape(-1)])[1:].reshape(x.shape)  # contiguous, not aligned to packs
+        return xp.concatenate([x.reshape(-1)[:1], x.reshape(-1)])[1:].reshape(x.shape)  # contiguous, but not aligned to packs
     if how == 5 and x.ndim > 1:
         return xp.ascontiguousarray(xp.swapaxes(x, 0, 1)).swapaxes(0, 1)
     return x
 
 
-@cache  # so that they live on: NumPy, which makes them for the simulator, does not know that kernels are to read them yet
+@cache  # keeps them alive: NumPy allocates them for the simulator, and could free them before kernels have read them
 def gradients(step: int, device: str, kinds: Any) -> list[Any]:
-    """In all places; now and then none."""
+    """Returns gradients in all layouts. About every eighth is None."""
     rng = np.random.default_rng(step)
     result: list[Any] = []
     for i, (shape, dtype) in enumerate(kinds):
@@ -91,7 +91,7 @@ def test_a_step_gives_the_bits_of_the_cpu(rule: str, dtype: str) -> None:
 
 
 def test_every_order_of_threads_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that the simulator knows; a GPU has its own."""
+    """Tests the thread orders of the simulator, or on a GPU the one that happens."""
     results: set[bytes] = set()
     for seed in range(6):
         monkeypatch.setenv("CUDASIM_SEED", str(seed))

@@ -1,4 +1,4 @@
-"""A reduction has the same bits on the CPU and on a GPU: which elements are combined when is a function of the shape alone."""
+"""A reduction has equal bits on the CPU and on a GPU, because the order of its combinations depends on the shape alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from conftest import host
 pytestmark = pytest.mark.skipif(not pb.cuda.is_available(), reason=f"no device cuda: {pb.cuda.why_not()}")
 
 DTYPES = (np.float16, ml_dtypes.bfloat16, np.float32, np.float64, np.int8, np.int32, np.uint16, np.int64, np.uint64, np.bool_)
-# Lengths around those of lanes, packs, teams, blocks of rows, and blocks of blocks.
+# Lengths around the sizes of lanes, packs, teams, blocks of rows, and blocks of blocks.
 SHAPES = [
     (1,), (15,), (64,), (1000,), (1025,), (9001,), (1_050_000,), (7, 0), (0, 7), (40, 10), (9, 17), (30, 65), (8, 1024), (3, 9000),
     (20, 8000), (100, 3), (70_000, 2), (5000, 7), (300, 64), (4500, 40), (9000, 130), (4, 300, 70), (5, 16, 8, 12), (2, 3, 4, 5, 6),
@@ -62,7 +62,7 @@ def test_reductions(dtype: Any, shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("shape", [(1025,), (9, 9000), (5000, 7), (300, 64), (70_000,)], ids=str)
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int32, np.bool_], ids=lambda d: np.dtype(d).name)
 def test_positions_of_extremes(dtype: Any, shape: tuple[int, ...]) -> None:
-    x = np.round(np.random.default_rng(6).standard_normal(shape) * 3).astype(dtype)  # many that are equal
+    x = np.round(np.random.default_rng(6).standard_normal(shape) * 3).astype(dtype)  # many elements are equal
     for nan in (False, True) if np.dtype(dtype).kind == "f" else (False,):
         if nan:
             x[np.random.default_rng(7).random(shape) < 0.001] = np.nan
@@ -75,7 +75,10 @@ def test_positions_of_extremes(dtype: Any, shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("shape", [(16,), (257,), (70_000,), (40, 10), (9, 3000), (700, 8), (300, 64), (4, 300, 7)], ids=str)
 def test_running_sums(shape: tuple[int, ...]) -> None:
-    """Of whole numbers; of floats, lines are cut into chunks where they are few, so a rounding may be another than in a loop."""
+    """Integer sums must be equal.
+
+    If there are few lines, each is cut into chunks, so floats may be rounded differently than in a loop.
+    """
     for dtype in (np.int32, np.uint8, np.bool_, np.float32):
         for array in layouts(values(shape, dtype)):
             here, there = pb.tensor(array, device="cpu"), pb.tensor(array, device="cuda")

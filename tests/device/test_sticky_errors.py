@@ -1,4 +1,4 @@
-"""A worker whose GPU context is lost ends, so that one bug does not fail every later test of that worker."""
+"""A pytest worker that loses its GPU context ends, so that one bug does not fail every later test of that worker."""
 
 from __future__ import annotations
 

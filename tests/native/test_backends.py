@@ -1,4 +1,4 @@
-"""The choice of the backend, and the reasons given for a backend that cannot run."""
+"""The choice of the backend, and the reason why a different one cannot run."""
 
 from __future__ import annotations
 
@@ -37,6 +37,11 @@ def test_kernels_that_were_built_load() -> None:
         assert module is not None, f"{sorted(built)} lie beside the package, and do not load: {reason}"
         assert native.module is module or config.backend() == "reference"
         assert backends.why_not("cpu") is None or config.backend() == "reference"
+
+
+def test_the_reference_backend_is_the_reason_why_no_kernels_run() -> None:
+    code = "from pullback import backends; print(backends.why_not('cpu'))"
+    assert run(code, PULLBACK_BACKEND="reference").stdout.strip() == "PULLBACK_BACKEND=reference"
 
 
 def test_native_kernels_that_are_asked_for_by_name_and_missing_are_an_error() -> None:

@@ -1,4 +1,4 @@
-"""The work of the backward pass: launches and FLOPs of the gradients that are wanted, and nothing for the others."""
+"""The work of the backward pass: it launches what the requested gradients need, and nothing for the others."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def parameter(*shape: int) -> pb.Parameter:
 
 
 def _backward(f: Callable[..., Any], given: Any, wanted: Any) -> tuple[int, int, int]:
-    """(launches, FLOPs, special ops) of the backward pass of f(*given), for the gradients of `wanted` alone."""
+    """Returns (launches, FLOPs, special ops) of the backward pass of f(*given), if only the gradients of `wanted` are requested."""
     with pb.profile(strict=True) as prof:
         with pb.GradientTape(persistent=True) as tape:
             tape.watch([x for x in given if not isinstance(x, pb.Parameter)])
@@ -38,13 +38,14 @@ def _backward(f: Callable[..., Any], given: Any, wanted: Any) -> tuple[int, int,
 
 
 def test_gradients_that_nobody_wants_cost_nothing() -> None:
-    """The cotangent of the sum is one launch of no FLOPs; then comes what leads to the wanted inputs, and nothing else."""
+    """The cotangent of the sum is one launch without FLOPs. Only the launches that lead to the requested gradients follow."""
     a, b = parameter(10), parameter(10)
     product = lambda a, b: a * b
     assert _backward(product, (a, b), a) == (2, 10, 0)
     assert _backward(product, (a, b), b) == (2, 10, 0)
     assert _backward(product, (a, b), [a, b]) == (3, 20, 0)
-    deep = lambda a, b: a * pb.exp(pb.tanh(pb.sin(b)))  # nothing of b's branch is walked for a
+    # the backward pass does not enter b's branch if only a's gradient is requested
+    deep = lambda a, b: a * pb.exp(pb.tanh(pb.sin(b)))
     assert _backward(deep, (a, b), a) == (2, 10, 0)
     x, w, v = normal(4, 5), parameter(5, 6), parameter(6, 3)
     net = lambda x, w, v: pb.tanh(x @ w) @ v
@@ -55,11 +56,12 @@ def test_gradients_that_nobody_wants_cost_nothing() -> None:
     with pb.profile(strict=True) as prof, pb.GradientTape(watch_parameters=False) as tape:
         tape.watch(v)
         tape.gradient(pb.sum(net(x, w, v)), v)
-    assert (prof.backward.launches, prof.backward.flops) == last[:2]  # not watched, or not wanted: the same work
+    # an operand that is not watched costs no more than one whose gradient is not requested
+    assert (prof.backward.launches, prof.backward.flops) == last[:2]
 
 
 FUSED = {
-    # op: launches for the first input, for the second, for both: a kernel for each, and one for the cotangent of the sum
+    # op: launches for the first input, the second, and both: one kernel per input, and one for the cotangent of the sum
     "multiply": (2, 2, 3), "divide": (2, 2, 3), "pow": (2, 2, 3), "maximum": (2, 2, 3), "minimum": (2, 2, 3), "atan2": (2, 2, 3),
     "logaddexp": (2, 2, 3), "hypot": (2, 2, 3), "add": (1, 1, 1), "subtract": (1, 2, 2),
 }  # fmt: skip

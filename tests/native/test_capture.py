@@ -1,4 +1,4 @@
-"""Capture: a step that is replayed gives the bits of the eager step, and what it returns stays what it is."""
+"""Capture: a replayed step gives the bits of the eager step, and later replays do not change what earlier ones returned."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_precision_of_products_is_recorded_and_part_of_the_signature() -> None:
 
 
 
-# ---- what is given back
+# ---- results
 
 
 def test_results_do_not_change_at_the_next_replay() -> None:
@@ -97,7 +97,7 @@ def test_arguments_and_results_may_be_anywhere() -> None:
     for steps in (None, 3):
         f = pb.capture(lambda x, y: (pb.tanh(x) @ y, pb.sum(x * y)), steps=steps)
         rng, kept = np.random.default_rng(0), []
-        for _ in range(20):  # more than the sets of addresses that a GPU keeps graphs for
+        for _ in range(20):  # more calls than the number of address sets for which a GPU keeps graphs
             x, y = [pb.tensor(rng.standard_normal((*([steps] if steps else []), 4, 4), dtype=np.float32)) for _ in range(2)]
             kept.append((x, y, f(x, y)))
         for x, y, (product, total) in kept:
@@ -151,7 +151,7 @@ def test_numpy_arrays_are_tensors() -> None:
     assert f.stats().captures == 1
 
 
-# ---- K steps
+# ---- several steps per call
 
 
 def test_k_steps_in_one_replay_are_k_calls() -> None:
@@ -167,7 +167,7 @@ def test_k_steps_in_one_replay_are_k_calls() -> None:
         got += list(host(captured(xs, ys)))
     same(np.stack(got), np.stack(wanted))
     same_state(opt, eager)
-    assert captured.stats().replays == 3  # the rest of the first call, and two more
+    assert captured.stats().replays == 3  # the rest of the first call, and two more calls
 
 
 def test_k_steps_need_the_axis_of_steps() -> None:
@@ -219,7 +219,7 @@ def test_elementwise_ops_that_follow_each_other_are_one_pass() -> None:
     captured(x)
     assert captured.stats().kernels_per_replay == 1
     assert captured.stats().launches == 30
-    assert captured.stats().arena_bytes == 0  # what is in between never leaves the cache
+    assert captured.stats().arena_bytes == 0  # intermediate values never leave the cache
     same(captured(2 * x), chain(2 * x))
     assert "30 launches in one pass" in str(captured.explain())
 
@@ -308,7 +308,7 @@ def test_fast_fusion_sums_gradients_inside_the_product(cell: str, dtype: Any, rt
             same(kept, wanted)
     backward = [kernel.launches for kernel in captured.explain().kernels if kernel.phase == "backward"]
     inside = sum([names.count("add") for names in backward if names[0] in ("matmul", "linear_pullback")])
-    assert inside == 10  # w, c and x 3 times each, and the first state, which is x
+    assert inside == 10  # w, c and x three times each, and the initial state, which is x
     assert backward.count(("add",)) == (0 if cell == "products" else 3)
 
 

@@ -1,4 +1,4 @@
-"""Captured functions at their borders: launches that nobody needs, arguments that are returned, arguments without elements."""
+"""Captured functions in limiting cases: launches without users, arguments that are returned, arguments without elements."""
 
 from __future__ import annotations
 

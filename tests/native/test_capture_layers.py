@@ -1,4 +1,4 @@
-"""Capture of layers, losses and indexing: a replay on other numbers, labels and indices gives the bits of the eager run."""
+"""Capture of layers, losses and indexing: a replay with different numbers, labels and indices gives the bits of the eager run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def ints(low: int, high: int, *shape: int) -> Callable[[int], Any]:
 
 
 def labels(k: int) -> Any:
-    """With more and more rows that are left out."""
+    """Returns labels of which the first k are ignored."""
     y = rng(k).integers(0, C, N)
     y[:k] = -100
     return pb.tensor(y)

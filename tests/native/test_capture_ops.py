@@ -1,4 +1,4 @@
-"""Capture over the op table: a replay gives the bits of the eager run, for other numbers than it was recorded with."""
+"""Capture of every op in the table: a replay with different numbers than the recording gives the bits of the eager run."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from captured_step import needs_kernels, same as same_bits
 from conftest import call, example, ops, rng_for, takes
 from pullback.autodiff.primitive import ZERO, Op
 
-# Without a kernel of their own: refused by name.
+# These ops have no kernel. Capture refuses them by name.
 UNREPEATABLE = ("nextafter", "place", "to_device")
 ALL = [op for op in ops() if op.names[:1] != ("state",) and op.name not in UNREPEATABLE]
 DTYPES = ("float32", "float64", "float16", "int32", "bool")
 CASES = [(op, dtype) for op in ALL for dtype in DTYPES if dtype in takes(op)]
-# dtypes that these ops have no kernel for, because their answer is the same for all values, or another op's
+# The dtypes for which these ops have no kernel, because the result is the same for all values, or that of a different op.
 KERNELLESS = {
-    "int32": ("isnan", "isinf", "isfinite", "pad"),  # pad: the example pads with 0.5
+    "int32": ("isnan", "isinf", "isfinite", "pad"),  # the example of pad pads with 0.5
     "bool": ("isnan", "isinf", "isfinite", "abs", "add", "multiply", "maximum", "minimum"),
 }
 DIFFERENTIABLE = [op for op in ALL if op.pullback is not None and op.pullback is not ZERO]
@@ -28,7 +28,10 @@ pytestmark = needs_kernels
 
 
 def calls(op: Op, dtype: str, count: int = 3) -> tuple[list[list[Any]], tuple[Any, ...]]:
-    """Arguments of several calls of one signature, of other values each; integers (indices) are moved on by one."""
+    """Returns the arguments of `count` calls with equal signatures and different values.
+
+    Integers (indices) are rotated from call to call.
+    """
     rng, found, params = rng_for(op), [], ()
     for k in range(count):
         inputs, params = example(op, dtype, rng)
@@ -108,7 +111,7 @@ def test_random_numbers_go_on_as_in_eager_runs(name: str) -> None:
         for got, wanted in zip(captured(), draws(eager)):
             same_bits(got, wanted)
         assert replayed.state_dict() == eager.state_dict()
-    same_bits(replayed.uniform((3,)), eager.uniform((3,)))  # between two replays
+    same_bits(replayed.uniform((3,)), eager.uniform((3,)))  # the eager generator's draw between two replays
     for got, wanted in zip(captured(), draws(eager)):
         same_bits(got, wanted)
     replayed.seed(9), eager.seed(9)

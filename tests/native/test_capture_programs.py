@@ -1,4 +1,4 @@
-"""Capture of random programs: whatever is fused, moved and laid out anew, a replay gives the bits of the eager run."""
+"""Capture of random programs: with every fusion and memory plan, a replay gives the bits of the eager run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OPS: list[Any] = [
 
 
 def program(steps: list[tuple[int, int, int]], x: Any, params: list[Any]) -> Any:
-    """A value that most of what is computed goes into, its square summed, and the gradients of that."""
+    """Runs the steps, and returns the sum of the last two values, the sum of its squares, and the gradients of that sum."""
     with pb.GradientTape() as tape:
         tape.watch(x)
         values = [x, *params]
@@ -117,7 +117,7 @@ def test_a_number_of_each_step_is_an_argument() -> None:
 
 @pytest.mark.parametrize("fusion", ["none", "exact", "fast"])
 def test_many_launches_of_each_kind_replay_with_their_bits(fusion: str) -> None:
-    """Temporaries that live at once, one after the other, and nested; products with and without sums and activations."""
+    """The temporaries live at once, one after the other, and nested. The products come with and without sums and activations."""
     w, b = pb.Parameter(np.linspace(-0.3, 0.3, 36).reshape(6, 6)), pb.Parameter(np.linspace(-1, 1, 6))
 
     def f(x: Any) -> Any:

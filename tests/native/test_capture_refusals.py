@@ -1,4 +1,4 @@
-"""What a captured function must not do: refused with its line, and all stays usable."""
+"""A captured function that does what a replay cannot repeat is refused with its line, and everything stays usable."""
 
 from __future__ import annotations
 

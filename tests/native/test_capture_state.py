@@ -1,4 +1,4 @@
-"""What a replay sees of what has changed since it was recorded, and how it gets on with the rest of the library."""
+"""Replays see the changes that were made since the recording, and they work with the rest of the library."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pullback.tensors import devices
 pytestmark = needs_kernels
 
 
-# ---- what a replay sees
+# ---- changes that a replay sees
 
 
 def test_a_new_learning_rate_holds_from_the_next_replay_on() -> None:
@@ -59,7 +59,7 @@ def test_a_parameter_that_moved_or_was_replaced_is_recorded_again() -> None:
     f(x)
     net.layers[0].weight = pb.Parameter(np.full((7, 5), 0.5, np.float32))
     same(f(x), net(x))
-    optim.Adam(net.parameters())  # moves the new one into an arena
+    optim.Adam(net.parameters())  # moves the new Parameter into an arena
     net.layers[0].weight.assign(pb.full((7, 5), -0.5))
     same(f(x), net(x))
     assert f.stats().captures == 3
@@ -103,7 +103,7 @@ def test_an_object_is_compared_by_identity_and_a_dataclass_by_its_fields() -> No
     settings, fields = Settings(), Fields()
     assert [f(x, settings).item(), f(x, fields).item()] == [2.0, 2.0]
     settings.factor = fields.factor = 3.0
-    assert [f(x, settings).item(), f(x, fields).item()] == [2.0, 3.0]  # as docs/capture.md says
+    assert [f(x, settings).item(), f(x, fields).item()] == [2.0, 3.0]  # docs/capture.md documents both results
     assert f(x, Settings()).item() == 2.0
     f.clear()
     assert f(x, settings).item() == 3.0
@@ -178,7 +178,7 @@ def test_threads_may_share_a_captured_function() -> None:
     assert not wrong
 
 
-# ---- with the rest of the library
+# ---- replays and the rest of the library
 
 
 def test_transforms_inside_replay() -> None:
@@ -274,7 +274,7 @@ def test_a_captured_function_inside_another_is_a_part_of_it() -> None:
 
 
 def test_a_replay_that_served_before_does_not_serve_where_it_would_go_unnoticed() -> None:
-    """Calls with tensors alone take a shorter way from the second on, which must not lead past a tape, a vmap or a recording."""
+    """From the second call on, calls with tensor arguments take a shortcut, which must not bypass a tape, a vmap or a recording."""
     inner = pb.capture(lambda x: pb.tanh(x) + 1)
     x = pb.tensor([0.1, 1.0])
     for _ in range(3):
@@ -311,7 +311,7 @@ def test_a_profile_counts_every_replay_as_an_eager_step() -> None:
 
 
 def test_what_a_replay_did_before_its_error_is_accounted_for(on_cpu: None) -> None:
-    """The update before the bad index has happened: the optimizer has counted it, and so the eager step after it goes on."""
+    """The update before the bad index has taken place. The optimizer counts it, and the next eager step continues from there."""
 
     def rig() -> Any:
         p, q = pb.Parameter([1.0, 2.0, 3.0], dtype=pb.float64), pb.Parameter([1.0, 2.0, 3.0], dtype=pb.float64)

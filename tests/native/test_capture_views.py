@@ -1,4 +1,4 @@
-"""Captured functions and views of Parameters: a replay gives what the eager run gives, or raises as it does."""
+"""Captured functions and views of Parameters: a replay gives the result of the eager run, or raises the same error."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_captured_function_does_not_replay_a_view_from_outside_after_the_updat
     w.assign(START + 1)
     with pytest.raises(pb.StaleValueError, match='"w"'):
         captured(x)
-    view = w[...]  # the function reads the name anew, because it is recorded anew
+    view = w[...]  # the function reads this name again, because it is recorded again
     np.testing.assert_allclose(captured(x).numpy(), use(x, pb.tensor(START + 1)).numpy())
 
 

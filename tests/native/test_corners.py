@@ -1,4 +1,4 @@
-"""Empty rows, several NaNs, infinite rows, means of one number: the kernels and the reference backend give what NumPy gives."""
+"""Empty rows, several NaNs, infinite rows, means of one number: kernels and reference backend give the results of NumPy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAN, INF = float("nan"), float("inf")
 def test_rows_without_elements_are_rows(backend: Any, name: str, shape: tuple[int, int]) -> None:
     got = backend.run(OPS[name], (np.zeros(shape, np.float32),), ())
     if name == "logsumexp":
-        np.testing.assert_array_equal(got, np.full(shape[:1], -INF, np.float32))  # the logarithm of an empty sum
+        np.testing.assert_array_equal(got, np.full(shape[:1], -INF, np.float32))  # the logarithm of an empty sum is -inf
     else:
         assert got.shape == shape
 
@@ -67,7 +67,7 @@ def test_nans_are_searched_among_nans_as_numpy_does(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("infinite", [INF, -INF])
 def test_the_slope_of_a_logsumexp_at_infinity_leaves_the_others_out(dtype: str, infinite: float) -> None:
-    """By definition the slope is the softmax, g * exp(x - y), and it is zero where that is 0 * anything."""
+    """By its definition g * exp(x - y) the slope is the softmax, and it is zero where the definition would be 0 * anything."""
     for n in (2, 5, 70):
         x = np.zeros((3, n), dtype)
         x[1, 0] = infinite
@@ -93,7 +93,7 @@ def test_float32_denormals_are_flushed_in_every_thread_after_a_loop_in_float64()
         assert np.count_nonzero(host(narrow * 1.0)) == 0
 
 
-# ---- what a formula says of a single element
+# ---- the cost formula of a mean of one element
 
 
 @needs_kernels
@@ -109,7 +109,7 @@ def test_the_mean_of_one_element_takes_no_division() -> None:
 
 @needs_kernels
 def test_an_index_past_int64_is_out_of_range_in_a_replay_too(on_cpu: None) -> None:
-    """2**64 - 1 as an int64 would be -1, the last element."""
+    """As an int64, 2**64 - 1 would be -1 and select the last element."""
     x = pb.tensor([1.0, 2.0, 3.0])
     captured = pb.capture(lambda x, i: pb.take(x, i))
     same(captured(x, pb.tensor([0, 2], dtype=pb.uint64)), pb.tensor([1.0, 3.0]))
@@ -123,7 +123,7 @@ def test_an_index_past_int64_is_out_of_range_in_a_replay_too(on_cpu: None) -> No
 @pytest.mark.parametrize("fusion", ["exact", "fast"])
 @pytest.mark.parametrize("swapped", [False, True])
 def test_a_sum_of_a_product_and_what_stays_adds_nothing_to_what_stays(fusion: str, swapped: bool) -> None:
-    """A product may be added to a temporary in place, but not to an argument, a Parameter or a constant."""
+    """A product may be added in place to a temporary, but not to an argument, a Parameter or a constant."""
     rng = np.random.default_rng(0)
     kept, w = pb.Parameter(rng.standard_normal((16, 16))), pb.tensor(rng.standard_normal((16, 16)))
     a, x = pb.tensor(rng.standard_normal((16, 16))), pb.tensor(rng.standard_normal((16, 16)))
@@ -139,7 +139,7 @@ def test_a_sum_of_a_product_and_what_stays_adds_nothing_to_what_stays(fusion: st
 
 @needs_kernels
 @pytest.mark.parametrize("fusion", ["exact", "none", "fast"])
-@pytest.mark.parametrize("repeats", [1, 8])  # an outer product with many columns is a kernel of its own
+@pytest.mark.parametrize("repeats", [1, 8])  # an outer product with many columns has a separate kernel
 def test_an_outer_product_and_a_sum_keep_the_signs_of_zeros(fusion: str, repeats: int) -> None:
     a = pb.tensor([[0.0], [-0.0], [1.0]])
     b, c = [pb.tensor(row * repeats) for row in ([-1.0, 0.0, -0.0], [-0.0, -0.0, 0.0])]
@@ -204,7 +204,7 @@ def test_a_broadcast_of_nothing_has_no_bytes() -> None:
     assert (prof.total.bytes_read, prof.total.bytes_written, prof.total.flops) == (0, 0, 0)
 
 
-# ---- bytes of bools other than 0 and 1, which a kernel would add up
+# ---- bools with bytes other than 0 and 1, which a kernel might add up
 
 ODD = np.array([0, 1, 2, 255], np.uint8)
 
@@ -238,7 +238,7 @@ def test_bools_of_a_file_are_zeros_and_ones(tmp_path: Any) -> None:
     assert int(pb.sum(pb.load(tmp_path / "mask")["mask"])) == 3
 
 
-# ---- what the array API says
+# ---- the rules of the array API
 
 
 def test_triangles_of_bools_are_bools() -> None:
@@ -341,7 +341,7 @@ def test_a_layer_of_mixed_dtypes_is_in_their_common_one(dtypes: tuple[Any, ...],
 @pytest.mark.parametrize("other", [{"label_smoothing": 0.25}, {"ignore_index": 1}], ids=str)
 @pytest.mark.parametrize("fusion", ["exact", "fast"])
 def test_a_loss_is_not_taken_for_that_of_the_gradient_of_another(fusion: str, other: dict[str, Any]) -> None:
-    """One kernel does a loss and its pullback, but not the pullback of the same logits and labels with other options."""
+    """One kernel computes a loss and its pullback, but only if both have the same logits, labels and options."""
     logits, labels = pb.tensor(np.random.default_rng(0).standard_normal((6, 3))), pb.tensor([0, 1, 2, 1, 0, 2])
 
     def f(x: Any) -> Any:

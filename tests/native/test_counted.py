@@ -1,4 +1,4 @@
-"""Kernels compiled with numbers that count do on random shapes exactly what they say, and touch as many bytes."""
+"""On random shapes, kernels compiled with counting scalars do exactly the work that they state, and access as many bytes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from pullback.optim._counts import UPDATE_COUNTS
 from random_calls import FAMILIES, KERNELS, tensor, with_gradients
 
 GATHERS = ("searchsorted", "nonzero_flat", "take", "take_along_axis")
-# Where a GPU does not hold a row in its registers, how often exponentials are scaled anew depends on values: at least what is said.
-EXPONENTIALS = {"softmax": -1, "log_softmax": -1, "logsumexp": -1, "cross_entropy": -2, "cross_entropy_pullback": -2}  # the input
+# If a row does not fit a GPU's registers, the number of times that exponentials are rescaled depends on the values. The stated
+# work is then a lower bound. Each value is the position of x among the inputs.
+EXPONENTIALS = {"softmax": -1, "log_softmax": -1, "logsumexp": -1, "cross_entropy": -2, "cross_entropy_pullback": -2}
 LONGEST_HELD = {"float16": 8192, "bfloat16": 8192, "float32": 8192, "float64": 256}
-VIEWS = {"sum_pullback"}  # a call that launches nothing
-SHAPES = 200  # of each family, and at least three of each kernel
+VIEWS = {"sum_pullback"}  # these calls launch nothing
+SHAPES = 200  # the least number of calls per family; each kernel is called at least three times
 
 pytestmark = [
     pytest.mark.skipif(not watched.counts(), reason="these kernels do not count: see `make count`"),
@@ -28,9 +29,10 @@ pytestmark = [
 
 
 def differences(launch: watched.Launch, name: str = "") -> dict[str, tuple[int, int]]:
-    """Where what was counted is not what the kernel says it does: counted, said. Bytes and integers are the formula's.
+    """Returns the figures whose measured count differs from the stated one, as (counted, stated).
 
-    What gathers read depends on values, but for those of the case of this name: it asks for nothing twice.
+    Work is compared with the executed counts, bytes and integer operations with the cost formula. A gather may read fewer bytes
+    than stated, because its indices may repeat; only in the gather's own case, `name`, they do not, and the bytes must be equal.
     """
     said = launch.formula | launch.executed
     if launch.kernel in GATHERS and launch.kernel != name:
@@ -79,7 +81,7 @@ def test_a_chain_does_what_its_launches_do() -> None:
 @cpu
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_threads_share_the_work(threads: int) -> None:
-    """Shapes that are cut: what the threads do together is the formula."""
+    """The shapes are large enough to be split among threads. Together the threads do the work of the formula."""
     rng, before = np.random.default_rng(0), KERNELS.thread_count()
     x, w = tensor(rng, (150, 400), "float32"), tensor(rng, (400, 40), "float32")
     watched.take()
@@ -109,7 +111,7 @@ def test_large_products() -> None:
 
 @pytest.mark.parametrize("precision", ["tf32", "bfloat16", "float16"])
 def test_products_of_rounded_factors(precision: str) -> None:
-    """Another kernel, with other tiles; a GPU pulls back and sums before them."""
+    """Rounded factors use a different kernel with different tiles. A GPU runs the pullback and the sums before the products."""
     rng = np.random.default_rng(0)
     watched.take()
     with pb.amp.autocast(precision):
@@ -125,7 +127,7 @@ def test_products_of_rounded_factors(precision: str) -> None:
 
 @pytest.mark.parametrize("shape", [(7000,), (3, 9000), (9000, 9), (5, 3000, 3), (70, 50, 2)])
 def test_long_reductions(shape: tuple[int, ...]) -> None:
-    """In blocks, and blocks of blocks; running sums in chunks."""
+    """Long reductions run in blocks, whose results are again reduced in blocks. Running sums are cut into chunks."""
     rng = np.random.default_rng(len(shape))
     x = pb.asarray(np.asarray(rng.random(shape)).astype("float32"))
     watched.take()
@@ -140,7 +142,10 @@ def test_long_reductions(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("dtype", ["int32", "uint8", "int64"])
 def test_integers_are_counted_as_floats_are(dtype: str) -> None:
-    """Their numbers do not count; the same call on floats does, and its formula is compared with that."""
+    """Integer scalars cannot count.
+
+    An integer call must state as many integer ops as the same call on floats states FLOPs and special ops.
+    """
     calls = {
         **{name: lambda x, name=name: getattr(pb, name)(x, x) for name in ("add", "subtract", "multiply", "floor_divide", "pow")},
         **{name: lambda x, name=name: getattr(pb, name)(x, axis=0) for name in ("sum", "prod", "cumulative_sum")},

@@ -1,4 +1,4 @@
-"""The CPU's memory: the limits of a container count, the cache shrinks before they are reached, and `pb.trim` empties it."""
+"""The CPU's memory: a container's limits apply, the cache shrinks before they are reached, and `pb.trim` empties the cache."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from pullback.backends import native
 
 MIB = 2**20
 needs_kernels = pytest.mark.skipif(native.module is None, reason=f"no native kernels: {backends.why_not('cpu')}")
-# Under a sanitizer every block comes from the system, and its shadow memory exceeds any resource limit.
+# A sanitizer gets every block from the system, and its shadow memory exceeds any resource limit.
 needs_cache = pytest.mark.skipif("asan" in os.environ.get("LD_PRELOAD", ""), reason="under a sanitizer nothing is cached")
 needs_proc = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="this system has no /proc/self/statm")
 
 
 def output(program: str, **variables: str) -> list[str]:
-    """The words that a program prints, run on the CPU with one thread."""
+    """Runs a program on the CPU with one thread, and returns the words that it prints."""
     start = """
 import resource
 from pathlib import Path
@@ -50,7 +50,7 @@ def resident():
 
 
 def tree(root: Path, groups: str, **limits: int | str) -> str:
-    """A folder with proc/self/cgroup and these files below sys/fs/cgroup."""
+    """Creates a folder with proc/self/cgroup and these files below sys/fs/cgroup, and returns its path."""
     for path, text in [("proc/self/cgroup", groups), *[(f"sys/fs/cgroup/{name}", limit) for name, limit in limits.items()]]:
         file = root / path
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -144,7 +144,7 @@ def test_info_prints_the_limit_of_the_cache(capsys: pytest.CaptureFixture[str]) 
 @needs_cache
 @needs_proc
 def test_the_cache_shrinks_before_the_process_reaches_its_limit() -> None:
-    """The system would grant all of this memory: only the resident size shows that 3/4 of the limit are reached."""
+    """The system would grant all of this memory. Only the resident size shows that 3/4 of the limit are reached."""
     if native.module.memory_limit()[0] < 2**31:
         pytest.skip("this test occupies 800 MiB")
     program = """
@@ -228,7 +228,8 @@ print(arena, before, given, resident())
 """
     arena, before, given, after = map(int, output(program))
     assert arena > 200 * MIB
-    assert given >= arena or native.module.cache_use()[1] < 2 * arena  # a smaller cache gives blocks back when they are released
+    # a smaller cache returns large blocks to the system as soon as they are released
+    assert given >= arena or native.module.cache_use()[1] < 2 * arena
     assert before - after > 0.9 * arena
 
 
@@ -264,7 +265,7 @@ def test_clear_forgets_recordings_over_a_loader(on_cpu: Any) -> None:
 
 
 def test_zeros_are_tried_again_once_the_cache_is_empty(native: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """NumPy makes them, and does not know of the memory that the kernels keep."""
+    """NumPy allocates them, and cannot use the memory that the kernels' cache holds."""
     from pullback.tensors import devices
 
     original, tries = devices.full, []

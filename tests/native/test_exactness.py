@@ -1,4 +1,4 @@
-"""Accuracy in ulps of float32 against float64, and the same bits from run to run, SIMD level to SIMD level."""
+"""Accuracy in ulps of float32 against float64, and equal bits from run to run and on every SIMD level."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ pytestmark = pytest.mark.usefixtures("native")
 
 
 def worst(got: Any, exact: Any) -> float:
-    """The largest error in ulps of float32, where the exact result is a normal number."""
+    """Returns the largest error in ulps of float32, over the elements whose exact result is a normal number."""
     rounded = exact.astype(np.float32)
     normal = np.isfinite(rounded) & (np.abs(rounded) >= np.finfo(np.float32).tiny)
     return float((np.abs(got.astype(np.float64) - exact)[normal] / spacing(np.float32, exact[normal])).max())
 
 
 def everywhere(low: float, high: float, n: int = 400_000) -> Any:
-    """Numbers of every size between the limits, as many small ones as large ones, and evenly spaced ones."""
+    """Returns numbers between the limits: random bit patterns, which cover all magnitudes, and evenly distributed numbers."""
     rng = np.random.default_rng(7)
     bits = rng.integers(0, 2**32, n, dtype=np.uint32).view(np.float32)
     even = rng.uniform(low, high, n).astype(np.float32)
     x = np.concatenate([bits[np.isfinite(bits)], even])
-    x = x[(np.abs(x) >= 1e-36) | (x == 0)]  # the kernels flush denormal numbers of float32 to zero, on the way too
+    x = x[(np.abs(x) >= 1e-36) | (x == 0)]  # the kernels flush float32 denormals to zero, in intermediate results too
     return x[(x >= low) & (x <= high)]
 
 
@@ -82,10 +82,10 @@ def test_float32_flushes_denormal_numbers_and_float64_keeps_them() -> None:
     assert (tiny * 1.0).item() == 1e-310
     assert (tiny > 0).item()
     assert tiny.astype(pb.bool).item()
-    assert np.float32(1e-40) * np.float32(1) != 0  # NumPy's own arithmetic is left alone
+    assert np.float32(1e-40) * np.float32(1) != 0  # NumPy's arithmetic is not affected
 
 
-# ---- the same bits
+# ---- equal bits
 
 PROGRAM = """
 import hashlib, numpy as np, pullback as pb

@@ -1,4 +1,4 @@
-"""The profiler's counts come out exactly as the textbook's formulas: for nets, loops, recurrent cells, attention, convolution."""
+"""The profiler's counts equal the textbook formulas for networks, loops, recurrent cells, attention and convolution."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_captured_step_counts_at_every_replay() -> None:
     assert {row.module for row in prof.rows} == {row.module for row in eager.rows}
 
 
-# ---- products and what is made of them
+# ---- products, and the ops that are made of them
 
 
 @pytest.mark.parametrize("n", [1, 10, 100])
@@ -119,7 +119,10 @@ def test_einsum() -> None:
 
 @pytest.mark.parametrize(("gates", "flops"), [(4, 8_388_608), (3, 6_291_456)], ids=["lstm", "gru"])
 def test_a_recurrent_layer(gates: int, flops: int) -> None:
-    """Of 64 units over 64 numbers, 16 steps, batch 8: all gates' products of input and state."""
+    """The layer has 64 units over 64 numbers, 16 steps and batch 8.
+
+    The products of all gates with the input and the state count.
+    """
     w, u, x = parameter(64, gates * 64), parameter(64, gates * 64), normal(16, 8, 64)
 
     def lstm() -> None:
@@ -140,7 +143,7 @@ def test_a_recurrent_layer(gates: int, flops: int) -> None:
 
 
 def test_causal_attention() -> None:
-    """Batch 1, 2 heads, 32 × 16: each query with the keys up to its own, as a fused kernel counts."""
+    """Attention has batch 1, 2 heads and 32 × 16 numbers. Each query meets the keys up to its position, as in a fused kernel."""
     q, k, v = [normal(1, 2, 32, 16) for _ in range(3)]
 
     def rows() -> None:
@@ -152,7 +155,7 @@ def test_causal_attention() -> None:
 
 
 def test_a_convolution() -> None:
-    """3 → 8 channels, 3 × 3, same padding, 16 × 16, batch 2, as patches times filters: the border's taps count."""
+    """The convolution has 3 → 8 channels, 3 × 3 filters, same padding, 16 × 16 pixels and batch 2. Taps in the padding count."""
     x, w = normal(2, 3, 16, 16), parameter(8, 3, 3, 3)
 
     def convolve() -> None:
@@ -163,7 +166,7 @@ def test_a_convolution() -> None:
     assert forward_of(convolve).matmul_flops == 221_184
 
 
-# ---- what torch counts
+# ---- comparison with torch's counter
 
 
 def torch_counts(loss: Callable[[], Any]) -> tuple[int, int]:
@@ -301,7 +304,7 @@ def test_arithmetic_on_integers_is_apart() -> None:
     assert {group.name: group.total.flops for group in prof.by("dtype")} == {"float32": 4, "float64": 2}
 
 
-# ---- shapes alone
+# ---- pb.flops
 
 
 def test_flops_runs_no_kernel_and_changes_nothing() -> None:
@@ -333,7 +336,7 @@ def test_flops_runs_no_kernel_and_changes_nothing() -> None:
 @needs_kernels
 @pytest.mark.skipif(devices.default_device() != "cpu", reason="on a GPU a broadcast array takes its whole size")
 def test_flops_of_a_product_too_large_to_be_computed() -> None:
-    a = pb.asarray(np.broadcast_to(np.float32(0), (200_000, 200_000)))  # 160 GB, were it not one number
+    a = pb.asarray(np.broadcast_to(np.float32(0), (200_000, 200_000)))  # would take 160 GB, but a broadcast array stores one number
     assert pb.flops(lambda x: pb.sum(x @ x[:, :1]), a).forward.matmul_flops == 2 * 200_000**2
 
 

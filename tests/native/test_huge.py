@@ -1,4 +1,4 @@
-"""Sizes that no memory holds, counts beyond int64, many axes, and memory that changes while a kernel reads it."""
+"""Sizes that exceed any memory, counts beyond int64, many axes, and memory that changes while a kernel reads it."""
 
 from __future__ import annotations
 
@@ -138,7 +138,10 @@ for name in dir(native.module):
 
 @pytest.mark.usefixtures("native")
 def test_every_kernel_counts_its_arguments() -> None:
-    """In a process that it may leave in any state: a SystemError, another exception or a crash ends it."""
+    """Runs in a separate process, which the wrong calls may leave in any state.
+
+    A crash, or an exception other than TypeError and ValueError, ends it with an error status.
+    """
     done = subprocess.run([sys.executable, "-c", COUNTS], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

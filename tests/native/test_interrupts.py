@@ -1,4 +1,4 @@
-"""Ctrl-C, wherever it comes: no tape, phase, scope, ledger or recording is left behind, and counts are of what was done."""
+"""Ctrl-C at any point: no tape, phase, scope, ledger or recording stays active, and counters match the work that was done."""
 
 from __future__ import annotations
 
@@ -93,10 +93,10 @@ def _reported() -> Any:
 
 
 def left_behind() -> dict[str, Any]:
-    """What of this thread is not as it is at the beginning."""
+    """Returns the state of this thread that is not as it was at the start."""
     kernels = backends.kernels_on(devices.default_device())
     if kernels is not None:
-        kernels.plan_begin([])  # refused while a recording runs
+        kernels.plan_begin([])  # raises if a recording is still active
         kernels.plan_abort()
     state = {
         "listeners": listeners.stack, "record": listeners.record, "phase": door.state.phase, "scope": door.scope_now(),
@@ -110,7 +110,7 @@ Point = tuple[Any, int, str]
 
 
 def traced(run: Callable[[], Any], told: Callable[[Point], None]) -> Any:
-    """Runs with told(code, line, event) for every call and line of pullback's own Python."""
+    """Runs `run` and calls told((code, line, event)) for every call and every line of pullback's Python code."""
 
     def trace(frame: Any, event: str, _: Any) -> Any:
         if not frame.f_globals.get("__name__", "").startswith("pullback."):
@@ -128,7 +128,7 @@ def traced(run: Callable[[], Any], told: Callable[[Point], None]) -> Any:
 
 
 def points(run: Callable[[], Any]) -> list[tuple[Point, int]]:
-    """Every line and every call of pullback's that the program comes to, with when to interrupt it: the first or the last time."""
+    """Returns every call and line of pullback that the program reaches, with the occurrence to interrupt: the first or the last."""
     counts: dict[Point, int] = {}
 
     def count(point: Point) -> None:
@@ -141,7 +141,7 @@ def points(run: Callable[[], Any]) -> list[tuple[Point, int]]:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_nothing_is_left_behind_wherever_a_program_is_interrupted(name: str) -> None:
     run = PROGRAMS[name]
-    run()  # imports, and what is made once
+    run()  # does the imports and everything else that happens only once
     assert not left_behind()
     interrupted = 0
     for point, occurrence in points(run):
@@ -156,7 +156,7 @@ def test_nothing_is_left_behind_wherever_a_program_is_interrupted(name: str) -> 
 
         try:
             traced(run, interrupt)
-        except KeyboardInterrupt:  # the traceback still holds all frames
+        except KeyboardInterrupt:  # the traceback still keeps all frames alive
             interrupted += 1
             left = left_behind()
             assert not left, f"{left} after an interrupt at {point[0].co_qualname}, {point[2]} of line {point[1]}"
@@ -178,7 +178,7 @@ def test_a_look_at_a_tape_while_it_records_does_not_stop_it() -> None:
 
 
 def test_no_python_runs_where_a_tensor_dies_that_something_was_remembered_for() -> None:
-    """Python drops what is raised in the callback of a weak reference, so that Ctrl-C there would be lost."""
+    """Python discards an exception that a weak reference's callback raises, so Ctrl-C would be lost there."""
     told: list[Point] = []
 
     def forget_one(x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Products too large for the first caches: their blocks, panels and slices, and the bits of any number of threads."""
+"""Products too large for the closest caches: their blocks, panels and slices, and equal bits for any number of threads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from conftest import environment, host
 from pullback.nn.functional import linear
 
 pytestmark = pytest.mark.usefixtures("on_cpu", "native")
-# (m, k, n) around the edges of what is copied at a time: 64 or 128 rows, 32 columns, 1024 of k, 2048 columns; half of k in float64.
+# (m, k, n) around the sizes of what is packed at a time: 64 or 128 rows, 32 columns, 1024 of k, 2048 columns; half of k in
+# float64.
 SHAPES = (
     (513, 512, 513), (512, 513, 512), (511, 784, 1009), (128, 1025, 640), (129, 1500, 384), (200, 400, 2048), (191, 390, 2065),
     (700, 384, 800), (577, 2048, 144), (128, 4100, 128), (135, 1024, 497), (128, 400, 4200), (1999, 385, 131), (600, 383, 300),
@@ -64,7 +65,7 @@ def test_large_layers_and_their_gradients(activation: str | None, biased: bool) 
             results.append([y, *tape.gradient(y, x, output_gradients=pb.asarray(g.astype(to)))])
         for got, wanted in zip(*results, strict=True):
             got, wanted = host(got).astype(np.float64), host(wanted)
-            # Where relu's input is 0 but for rounding, a gradient may be there or not.
+            # If rounding decides the sign of relu's input, the gradient may be there or be 0.
             assert np.linalg.norm(got - wanted) <= (1e-3 if activation == "relu" else 1e-5) * np.linalg.norm(wanted)
 
 

@@ -39,9 +39,9 @@ SPECIAL = (
     0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.0, -3.0,
     1e-30, -1e-30, 1e30, -1e30, 88.9, -104.5, 1000.0, -1000.0,
 )  # fmt: skip
-DRAWS = [op for op in ops() if op.names[0] == "state"]  # random numbers, tested by their own tests
+DRAWS = [op for op in ops() if op.names[0] == "state"]  # random numbers have separate tests
 ALL = [op for op in ops() if op not in DRAWS]
-BY_ITS_DTYPE = ("nextafter",)  # about the dtype itself, so float64 does not tell what is right
+BY_ITS_DTYPE = ("nextafter",)  # depends on the dtype itself, so float64 cannot give the expected result
 CASES = [(op, dtype) for op in ALL for dtype in takes(op) if op.name not in BY_ITS_DTYPE or dtype in FLOATS]
 DIFFERENTIABLE = [op for op in ALL if op.pullback is not None and op.pullback is not ZERO]
 
@@ -79,7 +79,7 @@ def test_backends_give_the_same_dtype(op: Op, dtype: str, native: None) -> None:
 def test_special_values_of_one_input(op: Op, dtype: str, backend: Any) -> None:
     with np.errstate(all="ignore"):
         x = np.array(SPECIAL).astype(dtype)
-    signed = op.name != "sign"  # -0 is as good a sign of -0 as 0
+    signed = op.name != "sign"  # the sign of -0 may be -0 or 0
     assert_ulps(backend.run(op, (x,), ()), expected(op, (x,), ()), op.ulp, signed_zeros=signed, what=str(op))
 
 
@@ -96,7 +96,7 @@ def test_special_values_of_two_inputs(op: Op, dtype: str, backend: Any) -> None:
 
 
 def layouts(x: Any) -> dict[str, Any]:
-    """The same values in other places of memory; and other values where a stride of 0 repeats one."""
+    """Returns x in different memory layouts. "repeated" has different values, because it repeats x's first row with stride 0."""
     wide = np.zeros([2 * n + 1 for n in x.shape], x.dtype)
     stepped = wide[tuple([slice(1, 2 * n + 1, 2) for n in x.shape])]
     stepped[...] = x
@@ -119,7 +119,7 @@ def test_the_layout_of_the_inputs_does_not_matter(op: Op, layout: str, backend: 
     got, wanted = backend.run(op, placed, params), backend.run(op, plain, params)
     if backend.name == "native" and op.kind.name in (*ELEMENTWISE, "movement", "reduce"):
         np.testing.assert_array_equal(got, wanted)
-    else:  # NumPy and BLAS take other code for other strides
+    else:  # NumPy and BLAS run different code for different strides
         wanted = wanted.astype(np.float64) if dtypes.is_float(wanted.dtype) else wanted
         assert_ulps(got, wanted, op.ulp, scale=condition(op, plain, params))
 
@@ -155,7 +155,7 @@ def test_elementwise_ops_of_no_axes(op: Op, backend: Any) -> None:
 
 
 def differentiable_call(op: Op, dtype: Any = np.float64) -> tuple[Any, list[Any]]:
-    """A function of the op's floating-point inputs, and their values."""
+    """Returns a function of the op's floating-point inputs, and their values."""
     inputs, params = example(op, dtype)
     free = [i for i, x in enumerate(inputs) if isinstance(x, np.ndarray) and dtypes.is_float(x.dtype)]
 
@@ -198,7 +198,7 @@ def test_pullbacks_keep_the_dtype_of_their_input(op: Op) -> None:
 
 
 def both_pullbacks(op: Op, inputs: Any, params: Any, rng: Any) -> Any:
-    """(rule's number, fused result, definition's result, scale) for each rule with a fused kernel."""
+    """Yields (index of the rule, fused result, definition's result, cotangent) for each rule with a fused kernel."""
     tensors = as_tensors(inputs)
     y = call(op, tensors, params)
     g = pb.asarray(np.asarray(rng.choice([1.0, -2.0, 0.5], y.shape)).astype(y.dtype))
@@ -252,11 +252,11 @@ def test_the_ledger_shows_the_declared_cost(op: Op, width: int, backend: Any) ->
     arrays = [x for x in (*inputs, *params) if isinstance(x, np.ndarray)]
     moved = {"bytes_read": sum(map(reference.distinct_bytes, arrays)), "bytes_written": y.nbytes}
     declared = {**dict.fromkeys(door.FIGURES, 0), **moved, **declared}
-    if "float32" not in takes(op):  # arithmetic on integers is no FLOP
+    if "float32" not in takes(op):  # operations on integers are not FLOPs
         declared["integer_ops"] += declared["adds"] + declared["multiplies"] + 2 * declared["fmas"] + declared["special_ops"]
         declared |= dict.fromkeys(("adds", "multiplies", "fmas", "special_ops"), 0)
     assert all([launch.known for launch in launches])
-    del declared["executed_flops"]  # a backend's own: see test_counted.py
+    del declared["executed_flops"]  # depends on the backend; see test_counted.py
     for figure, wanted in declared.items():
         assert sum([getattr(launch, figure) for launch in launches]) == wanted, f"{op}: {figure}"
 
@@ -265,7 +265,7 @@ def test_the_ledger_shows_the_declared_cost(op: Op, width: int, backend: Any) ->
 
 
 def rows() -> list[tuple[str, str]]:
-    """The rows of the tables of ops; test_update_rules.py has those of optimizers."""
+    """Returns the rows of the tables of ops. test_update_rules.py tests the rows of optimizers."""
     return [
         (path.name, name)
         for path in sorted((ROOT / "csrc" / "math").glob("*.def"))
@@ -281,13 +281,13 @@ def test_every_row_has_a_declaration() -> None:
 
 
 def test_what_is_generated_from_the_kernels_is_up_to_date(native: None) -> None:
-    """Otherwise `make dev`, which runs tools/generate.py, was forgotten."""
+    """If this fails, run `make dev`, which runs tools/generate.py."""
     assert native_backend.module.counts == COUNTS
     assert ("none", *ACTIVATIONS[1:]) == native_backend.module.activations
 
 
 def test_every_pullback_kernel_of_elements_is_called_by_its_op(native: None) -> None:
-    """A pullback that is zero or another op has no kernel: nothing would ever call it."""
+    """A pullback that is zero or a different op needs no kernel, because nothing would ever call it."""
     ends = {"_pullback": 0, "_pullback_a": 0, "_pullback_b": 1}
     kernels = [(name, end) for name in COUNTS for end in ends if name.endswith(end)]
     assert len(kernels) > 40
@@ -298,7 +298,7 @@ def test_every_pullback_kernel_of_elements_is_called_by_its_op(native: None) -> 
 
 
 def files_that_name(op: str) -> set[str]:
-    """The sources that name an op in their code, but for what is generated and for the public names."""
+    """Returns the source files whose code names an op, except generated files and lists of public names."""
     found = set()
     for path in [*(ROOT / "csrc").rglob("*.*"), *(ROOT / "python" / "pullback").rglob("*.py")]:
         if path.suffix in (".py", ".def", ".h", ".cpp", ".cu", ".cuh") and path.name not in ("_counts.py", "__init__.py"):
@@ -312,10 +312,10 @@ def files_that_name(op: str) -> set[str]:
 def test_an_op_that_nothing_composes_is_named_in_two_files() -> None:
     row_and_declaration = {"unary.def", "elementwise.py"}
     assert files_that_name("reciprocal") == row_and_declaration
-    # A function that C++ code has no formula of is written in csrc/math, for numbers and for the scalars that count.
-    formulas = {"hyperbolic.h", "counting.h", "function_list.h"}
+    # A function that the C++ library lacks is written in csrc/math, once for numbers and once for counting scalars.
+    formulas = {"hyperbolic.h", "function_list.h"}
     assert files_that_name("acosh") == files_that_name("atanh") == row_and_declaration | formulas
-    # erf is part of other formulas: GELU's and the truncated normal distribution's, and NumPy has none.
+    # erf is also part of the formulas of GELU and of the truncated normal distribution, and NumPy has no erf.
     others = {"random.h", "activations.py", "random.py", "reference.py"}
     assert files_that_name("erf") == row_and_declaration | formulas - {"hyperbolic.h"} | {"error_function.h"} | others
 

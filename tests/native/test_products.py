@@ -1,4 +1,4 @@
-"""Products on a GPU: every dtype and layout, shapes that fill no tile, and those that a library would do."""
+"""Products on a GPU: every dtype and layout, shapes that leave tiles partly empty, and shapes for which a library is used."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def draw(shape: tuple[int, ...], dtype: str, seed: int) -> Any:
 
 
 def laid(x: Any, layout: str) -> Any:
-    """The same elements in other places."""
+    """Returns the elements of x in a different memory layout."""
     if layout == "transposed":
         return pb.asarray(np.ascontiguousarray(np.swapaxes(x, -1, -2))).mT
     if layout == "strided":

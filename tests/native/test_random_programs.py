@@ -1,4 +1,4 @@
-"""A random program gives the same eagerly, captured, vectorized and on the reference backend, while its Parameters change."""
+"""A random program gives equal results eagerly, captured, vectorized and on the reference backend, while its Parameters change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from conftest import ROOT, environment, host
 from pullback import optim
 from random_programs import COUNT, Program, input_of, results
 
-pytestmark = pytest.mark.filterwarnings("ignore::pullback.ZeroGradientWarning")  # of signs and comparisons
+pytestmark = pytest.mark.filterwarnings("ignore::pullback.ZeroGradientWarning")  # from signs and comparisons
 OPTIMIZERS: list[Any] = [
     None,
     lambda ps: optim.SGD(ps, lr=0.05, momentum=0.9),
@@ -29,7 +29,7 @@ OPTIMIZERS: list[Any] = [
 @needs_kernels
 @pytest.mark.parametrize("seed", range(COUNT))
 def test_a_captured_program_gives_the_bits_of_the_eager_one_while_parameters_change(seed: int) -> None:
-    """The optimizer steps inside the program; between the calls Parameters are assigned and the learning rate changes."""
+    """The optimizer steps inside the program. Between the calls, Parameters are assigned and the learning rate changes."""
     program, dtype = Program(seed), ("float64", "float32", "float16")[seed % 3]
     make = OPTIMIZERS[seed % 4]
     both = []
@@ -51,7 +51,7 @@ def test_a_captured_program_gives_the_bits_of_the_eager_one_while_parameters_cha
         for (parameters, opt, _), run in zip(both, (both[0][2], captured)):
             pb.random.seed(k)
             found.append(run(x))
-            found[-1].append(pb.random.normal((2,)))  # both have taken as many numbers
+            found[-1].append(pb.random.normal((2,)))  # equal only if both programs have drawn as many numbers
             if k % 2:
                 parameters[k // 2].assign(pb.cos(parameters[k // 2]) * 0.5)
             if opt is not None and k == 2:

@@ -1,4 +1,4 @@
-"""Every float op over its whole range against more digits: log-spaced numbers of both signs, subnormals, and special points."""
+"""Every float op over its whole range, against higher precision: log-spaced numbers of both signs, subnormals, special points."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _sigmoid(x: Wide) -> Wide:
 
 
 def _by_digits(f: Callable[[Any], Any]) -> Callable[[Wide], Wide]:
-    """A function of mpmath, of finite numbers, as one of arrays."""
+    """Turns a function of mpmath, on finite numbers, into a function of arrays."""
 
     def one(x: Any) -> Any:
         with mpmath.workprec(160):
@@ -37,7 +37,7 @@ def _by_digits(f: Callable[[Any], Any]) -> Callable[[Wide], Wide]:
     return np.vectorize(one, otypes=[np.longdouble])
 
 
-# The op, its definition in long double, and the most ulps that it may be off. exp2 and pow go by log2, whose error grows with it.
+# op: (definition in long double, highest error in ulps). exp2 and pow use log2, whose error grows with the result.
 BOUNDS: Final[dict[str, tuple[Callable[[Wide], Wide], float]]] = {
     "sqrt": (np.sqrt, 0.5), "rsqrt": (lambda x: 1 / np.sqrt(x), 1.5), "reciprocal": (lambda x: 1 / x, 0.5),
     "square": (lambda x: x * x, 0.5),
@@ -48,7 +48,7 @@ BOUNDS: Final[dict[str, tuple[Callable[[Wide], Wide], float]]] = {
     "asinh": (np.arcsinh, 4), "acosh": (_acosh, 4), "atanh": (np.arctanh, 4),
     "sigmoid": (_sigmoid, 3), "silu": (lambda x: x * _sigmoid(x), 4), "softplus": (lambda x: np.logaddexp(x, np.longdouble(0)), 3),
 }  # fmt: skip
-# As above; the arithmetic of many digits takes fewer points, and none beyond these.
+# op: (definition, highest error in ulps, largest |x|). mpmath is slow, so these ops are tested at fewer points.
 SLOW: Final[dict[str, tuple[Callable[[Wide], Wide], float, float]]] = {
     "erf": (_by_digits(mpmath.erf), 3, 1e3), "erfc": (_by_digits(mpmath.erfc), 5, 30),
     "erfinv": (_by_digits(mpmath.erfinv), 4, 1), "gelu": (_by_digits(lambda x: x * mpmath.ncdf(x)), 6, 40),
@@ -60,7 +60,7 @@ SPECIAL: Final = (0.4, 0.41421356, 0.5, 0.6, 0.70710678, 1.0, 2.0, 2.41421356, 2
 
 
 def numbers(dtype: Any) -> Any:
-    """From the smallest subnormal number to the largest, and the neighbours of special points, of both signs."""
+    """Returns numbers of both signs from the smallest subnormal to the largest number, with the neighbours of special points."""
     info = np.finfo(dtype)
     rng = np.random.default_rng(5)
     spread = np.exp2(rng.uniform(float(np.log2(info.smallest_subnormal)), info.maxexp - 1e-3, 8000))
@@ -71,7 +71,7 @@ def numbers(dtype: Any) -> Any:
 
 
 def ulps(y: Any, exact: Wide, flushes: bool) -> Any:
-    """How far y is off, in units in the last place of the exact result; where that is NaN or infinite, y must be so too."""
+    """Returns the error of y in ulps of the exact result. Where the exact result is NaN or infinite, y must equal it."""
     info = np.finfo(y.dtype)
     with np.errstate(all="ignore"):
         rounded = exact.astype(y.dtype)
@@ -80,12 +80,12 @@ def ulps(y: Any, exact: Wide, flushes: bool) -> Any:
     same = (rounded == y) | (np.isnan(rounded) & np.isnan(y))
     if y.dtype == np.float32 or flushes:  # results below the smallest normal number may be zero
         same |= (y == 0) & (np.abs(exact) < info.smallest_normal)
-    edge = np.abs(exact) > info.max * (1 - 4 * float(info.eps))  # the last steps before infinity
+    edge = np.abs(exact) > info.max * (1 - 4 * float(info.eps))  # the last few numbers before infinity
     return np.where(same | (edge & np.isinf(y)), 0, off)
 
 
 def normal_only(x: Any) -> Any:
-    """Without subnormal operands, and halves of small ones, in float32, which takes them for 0."""
+    """Returns x without the subnormal operands that float32 flushes to 0, and without those whose half or quarter is subnormal."""
     return x if x.dtype == np.float64 else x[np.abs(x) >= 4 * np.finfo(x.dtype).smallest_normal]
 
 
@@ -136,7 +136,7 @@ def test_logaddexp_is_exact_to_the_last_places_of_its_parts(dtype: Any) -> None:
         y = pb.logaddexp(pb.tensor(x), pb.tensor(near)).numpy()
         exact = np.logaddexp(x.astype(np.longdouble), near.astype(np.longdouble))
         apart = np.abs(x.astype(np.longdouble) - near)
-        # The larger number and the logarithm may nearly cancel; the logarithm has the rounding of the distance.
+        # The larger number and the logarithm may nearly cancel. The logarithm carries the rounding of the distance.
         size = np.maximum(np.maximum(np.abs(np.maximum(x, near)), np.abs(exact)), apart * np.exp(-apart))
         place = np.spacing(np.maximum(size.astype(dtype), np.finfo(dtype).smallest_normal))
         assert (np.abs(y - exact) / place).max() <= 3
@@ -178,13 +178,13 @@ def test_slopes_of_an_angle_over_the_whole_range(dtype: Any) -> None:
         for found, wanted in zip((*first, *second), exact):
             with np.errstate(all="ignore"):
                 off = ulps(found.numpy(), wanted, True)
-            small = np.abs(wanted) < 2**24 * tiny  # the factors of some of these are below the smallest normal number
+            small = np.abs(wanted) < 2**24 * tiny  # some factors of these are below the smallest normal number
             assert (np.abs(found.numpy()[small]) <= 2**25 * tiny).all()
             off = np.where(small, 0, off)
             assert off.max() <= 12, (a[off.argmax()], b[off.argmax()], found.numpy()[off.argmax()], wanted[off.argmax()])
 
 
-# sin, cos and tan of 100-digit arithmetic, because long double is reduced by a pi of 66 bits: x, sin(x), cos(x), tan(x).
+# Rows of x, sin(x), cos(x), tan(x) in 100-digit arithmetic. Long double cannot serve here: it reduces x by a pi of 66 bits.
 FAR: Final = (
     (8796093022208.0, -0.19906887541578028, -0.9799855013420844, 0.20313451080975853),
     (10000000000000.5, 0.2054639184968876, 0.9786646914014546, 0.20994311974478394),

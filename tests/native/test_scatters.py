@@ -1,4 +1,4 @@
-"""Scatters of few and of many updates: every target takes its updates in the order of the indices, on every device."""
+"""Scatters of few and of many updates: every target receives its updates in the order of the indices, on every device."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ from pullback.autodiff.tape import Tape
 from pullback.ops.gather import scatter_add
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not pb.cuda.is_available(), reason=str(pb.cuda.why_not())))]
-IN_ORDER = 256  # so many updates of a target are combined one after the other everywhere; on a GPU, more in chunks of so many
+# Up to this many updates of one target are combined one after the other on every device. A GPU combines more in chunks of this
+# size.
+IN_ORDER = 256
 
-# (updates, targets, columns): one block, ranks, a sort; targets that all are hit, that few are, that one is.
+# (updates, targets, columns). The kernels differ: one block, ranks, or a sort. Updates hit all targets, few targets or one
+# target.
 CASES = [(1, 1, 1), (64, 1000, 12), (256, 3, 5), (257, 300, 4), (3000, 40, 3), (5000, 70000, 1), (9000, 9000, 2), (700, 1, 6)]
 
 

@@ -1,6 +1,6 @@
-"""Kernels at the lengths where they go another way: vectors, lanes, blocks, tiles, threads' shares, memory past the caches.
+"""Kernels at the lengths where their code path changes: vectors, lanes, blocks, tiles, shares of threads, non-temporal stores.
 
-Together with `make sanitize` this is what finds a kernel that reads or writes one element too far.
+Together with `make sanitize` these tests find a kernel that reads or writes one element too far.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ pytestmark = pytest.mark.usefixtures("native")
 NATIVE = BACKENDS[0]
 LENGTHS = (1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 127, 129, 255, 257, 1023, 1024, 1025, 2047, 2500)
 FEW, EVERY = (1, 2, 9, 17, 64, 129, 1025), (*FLOATS, *INTEGERS, "bool")
-BFLOAT16 = dtypes.bfloat16()  # kernels know it from its first use on
-FAR = 16 << 20  # bytes: from here on, copies go past the caches
+BFLOAT16 = dtypes.bfloat16()  # kernels recognize bfloat16 from its first use on
+FAR = 16 << 20  # bytes, from which on copies use non-temporal stores
 
 
 def agrees(name: str, inputs: Any, params: Any = (), ulp: float | None = None) -> None:
-    """The kernel's result is the definition's, in float64."""
+    """Asserts that the kernel's result is that of the definition in float64."""
     op = OPS[name]
     what = f"{name} of {[(x.dtype.name, x.shape, x.strides) for x in inputs if hasattr(x, 'shape')]}, {params}"
     got = NATIVE.run(op, inputs, params)
@@ -40,7 +40,7 @@ def agrees(name: str, inputs: Any, params: Any = (), ulp: float | None = None) -
 
 
 def numbers(rng: Any, dtype: Any, *shape: int) -> Any:
-    """Numbers that every dtype holds and whose sums stay small."""
+    """Returns numbers that every dtype can represent and whose sums stay small."""
     dtype = dtype_of(dtype)
     if dtype.kind == "b":
         return rng.random(shape) < 0.5
@@ -50,7 +50,7 @@ def numbers(rng: Any, dtype: Any, *shape: int) -> Any:
 
 
 def placed(x: Any) -> Iterator[Any]:
-    """The same values in other places; the last one is always the last element of its memory."""
+    """Yields x in different memory layouts. In the last one, the last element of x is the last element of its memory."""
     yield x
     if x.ndim and x.size:
         wide = np.zeros((*x.shape[:-1], 2 * x.shape[-1] - 1), x.dtype)
@@ -149,7 +149,7 @@ def test_rows_of_any_length_and_their_pullbacks(name: str, dtype: str) -> None:
     for n, rows in product((*LENGTHS, 5, 10_000), (1, 3)):
         rest = [numbers(rng, dtype, n) for _ in range(weights)]
         for view in placed(numbers(rng, dtype, rows, n)):
-            agrees(name, (view, *rest), params, ulp=64 if dtype == "float64" else 8)  # its definition rounds too
+            agrees(name, (view, *rest), params, ulp=64 if dtype == "float64" else 8)  # the definition rounds as well
         pullbacks_agree(op, (view, *rest), params)
     for rows in (65, 130, 9000 // 17):
         pullbacks_agree(op, (numbers(rng, dtype, rows, 17), *[numbers(rng, dtype, 17) for _ in rest]), params)
@@ -227,9 +227,9 @@ def test_linear_layers_of_any_size_and_their_pullbacks(dtype: str) -> None:
         x, w, b = numbers(rng, dtype, rows, into), numbers(rng, dtype, out, into), numbers(rng, dtype, out)
         for view, weight in zip(placed(x), placed(w)):
             agrees(op.name, (view, weight, b), (activation,), ulp=64)
-        if activation != 1:  # relu's kink is where products that round apart may fall on two sides
+        if activation != 1:  # relu's kink: products that round differently may fall on different sides of 0
             pullbacks_agree(op, (x, w, b), (activation,))
-            images = numbers(rng, dtype, into, 3, rows, 2).T  # axes that do not collapse into rows
+            images = numbers(rng, dtype, into, 3, rows, 2).T  # axes that cannot be collapsed into rows
             pullbacks_agree(op, (images, w, b), (activation,))
 
 
@@ -258,7 +258,7 @@ def test_scatters_of_any_size(dtype: str, kind: str) -> None:
     rng = np.random.default_rng(9)
     for length, count, width in [(1, 1, 1), (5, 17, 1), (100, 1025, 3), (9, 20, 33), (120, 2100, 16), (60, 20_000, 1)]:
         at, x, updates = indices(rng, kind, length, count), numbers(rng, dtype, length, width), numbers(rng, dtype, count, width)
-        if dtype in FLOATS:  # whole numbers, so that the order of additions and the width of the sum do not matter
+        if dtype in FLOATS:  # whole numbers, so that neither the order of the additions nor the precision of the sum matters
             updates = (rng.random((count, width)) < 0.05).astype(updates.dtype)
         for view in placed(updates):
             agrees("scatter_add", (view, at), ((length, width), 0))
@@ -343,7 +343,7 @@ def test_casts_of_any_size(dtype: str, to: str) -> None:
 
 @pytest.mark.parametrize("shape", [(2**45,), (2**61 + 2**20,), (2**40, 2**40)])
 def test_an_array_that_no_memory_holds_is_an_error(shape: Any) -> None:
-    with pytest.raises((MemoryError, ValueError)):  # that NumPy has: the number of bytes may not fit 64 bits
+    with pytest.raises((MemoryError, ValueError)):  # NumPy's error, since the number of bytes may exceed 64 bits
         backend.module.fill(shape, np.dtype(np.float64), 1.0)
 
 

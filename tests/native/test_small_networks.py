@@ -1,4 +1,4 @@
-"""Kernels of small networks: products that need no BLAS, rows of few elements side by side, and what they must not change."""
+"""Kernels of small networks: products without BLAS, short rows side by side in lanes, and the memory that must not change."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LARGER = ((100, 2, 16), (100, 16, 16), (100, 16, 2), (64, 128, 10), (10, 64, 128
 
 
 def amid_nan(x: Any, transposed: bool) -> Any:
-    """x as part of a larger array, so that what is read beside it shows."""
+    """Returns x as a part of a larger array of NaN, so that a read outside x shows in the result."""
     rows, columns = x.shape[::-1] if transposed else x.shape
     wide = np.full((rows + 1, columns + 3), np.nan, x.dtype)
     inner = wide[:rows, 1 : columns + 1]
@@ -85,7 +85,7 @@ def compose(activation: str | None, x: Any, w: Any, *bias: Any) -> Any:
     return {None: lambda z: z, "relu": pb.relu, "tanh": pb.tanh, "sigmoid": pb.sigmoid}[activation](y)
 
 
-# ---- rows of few elements
+# ---- short rows
 
 
 def wild_rows(rows: int, classes: int, dtype: str) -> Any:
@@ -97,7 +97,7 @@ def wild_rows(rows: int, classes: int, dtype: str) -> Any:
 
 
 def of_rows(x: Any, labels: Any, smoothing: float) -> list[Any]:
-    """Everything that is done to rows, and their gradients."""
+    """Returns the results of all row ops on x, with their gradients."""
     results = []
     for f in (
         pb.softmax,
@@ -111,7 +111,7 @@ def of_rows(x: Any, labels: Any, smoothing: float) -> list[Any]:
             y = f(t)
             total = pb.sum(y * pb.asarray(np.cos(np.arange(y.shape[-1] if y.ndim > 1 else 1)).astype(x.dtype)))
         results += [host(y), host(tape.gradient(total, t))]
-    with pb.GradientTape() as tape:  # loss and gradient in one kernel
+    with pb.GradientTape() as tape:  # one kernel computes the loss and its gradient
         t = pb.asarray(x)
         tape.watch(t)
         y = pb.sum(nn.cross_entropy(t, labels, label_smoothing=smoothing, reduction="none", ignore_index=-7))

@@ -1,4 +1,4 @@
-"""Python threads and forks: tapes and ledgers are per thread, kernels may run at once, a child may compute."""
+"""Python threads and forks: tapes and ledgers are per thread, kernels may run at the same time, a child process may compute."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Every kernel under random schedules of the simulated device: the bits are the same, whichever thread runs when.
+"""Every kernel under random schedules of the simulated device: the bits are equal, in whatever order the threads run.
 
-That proves that results do not depend on an order of threads, warps, blocks or streams, and finds a missing barrier.
+This shows that results do not depend on the order of threads, warps, blocks or streams, and it finds missing barriers.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from pullback.examples import digits as train
 from pullback.tree import flatten
 from update_rules import RULES
 
-DRAWN = ("uniform", "normal", "truncated_normal", "bernoulli", "randint", "permutation")  # take no tensor: tested below
-SEEDS = range(int(os.environ.get("PULLBACK_SCHEDULES") or 6))  # 0 is the order in which they were launched
+# these take no tensor, and have a separate test below
+DRAWN = ("uniform", "normal", "truncated_normal", "bernoulli", "randint", "permutation")
+SEEDS = range(int(os.environ.get("PULLBACK_SCHEDULES") or 6))  # seed 0 runs everything in the order of the launches
 
 pytestmark = pytest.mark.skipif(not simulated(), reason="device cuda is not simulated: build with PULLBACK_CUDA=SIM")
 

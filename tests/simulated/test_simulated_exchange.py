@@ -1,7 +1,7 @@
-"""Memory shared with libraries that work on other streams: what pullback reads is there, and what the others read stays.
+"""Memory shared with libraries that use other streams: pullback waits for data it reads, and keeps memory that others read.
 
-The other library's stream does its work as late as CUDA allows, and so does pullback's where that matters: a missing wait, or
-memory that is handed out too early, shows as wrong numbers every time.
+The other library's stream works as late as CUDA allows, and so does pullback's stream in the tests that need it. A missing wait, or
+memory that is reused too early, therefore gives wrong numbers every time.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def library(request: pytest.FixtureRequest) -> Iterator[Library]:
 
 @pytest.fixture
 def late() -> Iterator[None]:
-    """Pullback's own stream is late, too."""
+    """Makes pullback's stream late too."""
     kernels = gpu.need().kernels
     kernels.simulator.make_late(kernels.stream(0), True)
     yield
@@ -58,7 +58,8 @@ def late() -> Iterator[None]:
 
 def test_the_other_library_really_is_late(library: Library) -> None:
     array = library.array(VALUES, ByInterface)
-    assert np.isnan((Tensor(gpu.need().from_interface(array)) * 2).numpy()).all()  # nothing was told to wait
+    # without a wait the read comes too early
+    assert np.isnan((Tensor(gpu.need().from_interface(array)) * 2).numpy()).all()
     np.testing.assert_array_equal(array.values(), VALUES)
 
 
@@ -94,7 +95,7 @@ def test_another_librarys_memory_is_kept_until_our_stream_has_passed(kind: type[
     y = pb.exp(t / 5000)
     del t, array
     gc.collect()
-    library.sim.synchronize(library.stream)  # what the library's pool does now does not wait for ours
+    library.sim.synchronize(library.stream)  # from here on the library's pool does not wait for pullback's stream
     np.testing.assert_allclose(y.numpy(), np.exp(VALUES / 5000), rtol=1e-6)
 
 
@@ -104,7 +105,7 @@ def test_our_memory_is_kept_until_the_other_stream_has_passed(read: str, library
     copy = getattr(library, read)(t)
     del t
     gc.collect()
-    other = [pb.zeros((50, 100)) for _ in range(3)]  # where the memory would be used again
+    other = [pb.zeros((50, 100)) for _ in range(3)]  # these would reuse the memory
     np.testing.assert_array_equal(copy.values(), VALUES * 3)
     del other
 
@@ -131,7 +132,7 @@ def test_memory_comes_back_once_the_other_stream_has_passed() -> None:
     t = pb.tensor(VALUES) * 3
     copy = library.from_dlpack(t)
     del t
-    assert pb.cuda.memory()["live"] >= before + VALUES.nbytes  # the stream has not read it yet
+    assert pb.cuda.memory()["live"] >= before + VALUES.nbytes  # the stream has not read t yet
     copy.values()
     assert pb.cuda.memory()["live"] == before
     assert leases.waiting_bytes(0) == 0
@@ -159,7 +160,7 @@ def test_memory_that_waits_is_used_before_the_device_is_full(library: Library, m
     del t
     use = pb.cuda.memory()
     monkeypatch.setenv("CUDASIM_BYTES", str(use["total"] - use["free"] + (10 << 20)))
-    big = pb.zeros(5 << 20)  # 20 MiB: fits only in the place of what was lent
+    big = pb.zeros(5 << 20)  # 20 MiB, which only fit if the lent memory is reused
     assert float(pb.sum(big)) == 0
     assert (copy.values() == 2).all()
 
@@ -200,7 +201,7 @@ def test_our_own_arrays_are_not_wrapped() -> None:
     t = pb.tensor(VALUES)
     assert pb.asarray(t.array).array is t.array
     again = pb.asarray(pb.from_dlpack(t))
-    assert pb.asarray(again.array).array is again.array  # lent memory that came back has its lease already
+    assert pb.asarray(again.array).array is again.array  # returned memory already has a lease
 
 
 def test_a_captured_function_takes_another_librarys_arrays(library: Library) -> None:

@@ -1,4 +1,4 @@
-"""The map of the project (docs/architecture.md): what it points at exists."""
+"""The map of the project (docs/architecture.md): the paths that it names exist."""
 
 from __future__ import annotations
 

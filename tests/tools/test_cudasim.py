@@ -1,4 +1,4 @@
-"""The CUDA simulator: its own tests run on it under several schedules and sanitizers, and compile as CUDA."""
+"""The CUDA simulator: its tests pass under several schedules and sanitizers, and they compile as CUDA."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from conftest import ROOT
 TEST = ROOT / "tests" / "cpp" / "cudasim_test.cu"
 SOURCES = [TEST, *sorted((ROOT / "csrc" / "cudasim").glob("*.cpp"))]
 LANGUAGE = ["-std=c++17", f"-I{ROOT / 'csrc'}"]
-STRICT = ["-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"]  # of CUDA's pragmas g++ knows none
+STRICT = ["-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"]  # g++ does not know CUDA's pragmas
 BUILDS = {
     "plain": ["-O2"],
     "sanitized": ["-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"],
-    "ucontext": ["-O1", "-DCUDASIM_UCONTEXT"],  # how machines that are not x86-64 switch stacks
+    "ucontext": ["-O1", "-DCUDASIM_UCONTEXT"],  # the way in which machines other than x86-64 switch stacks
 }
 SCHEDULES = [
     {},
@@ -34,7 +34,10 @@ Run = Callable[..., None]
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """Without what would change a simulator or a sanitizer, such as a sanitizer that this Python runs under."""
+    """Returns the environment without variables that configure a simulator or a sanitizer.
+
+    Python itself may run under a sanitizer.
+    """
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("CUDASIM_", "ASAN_", "UBSAN_", "LD_PRELOAD"))}
     return {**kept, **variables}
 
@@ -48,7 +51,7 @@ def execute(command: list[str], **variables: str) -> str:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Runs a build of the tests; the builds are made on first use, at the same time."""
+    """Returns a function that runs a build of the tests. All builds are compiled on first use, in parallel."""
     compiler = shutil.which("g++")
     if not compiler:
         pytest.skip("the simulator's tests need g++, which is not on the PATH")

@@ -1,4 +1,4 @@
-"""The structure: imports go downward only, files and functions stay small, names say what things are."""
+"""The structure of the project: imports go downward only, files and functions stay small, names are descriptive."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PACKAGE = ROOT / "python" / "pullback"
 if not PACKAGE.exists():
     pytest.skip("the source tree is not here: an installed package", allow_module_level=True)
 
-# Rooms whose modules have places of their own among the layers; of other folders all modules are in one layer.
+# Packages whose modules have separate layers. All modules of any other package share one layer.
 ROOMS = ("tensors", "autodiff", "launch", "interop")
 
 # From the bottom to the top. A module imports from its own layer and from those above it in this list.
@@ -51,7 +51,7 @@ LAYERS: list[tuple[str, ...]] = [
 ]  # fmt: skip
 LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules}
 
-# Calls that go up, made when they run and not when they are imported, each with its reason.
+# Imports that go up. They happen inside functions, not when the module is imported; each has its reason.
 UPWARD = {
     ("tensors.tensor", "__init__"),  # __array_namespace__
     ("interop.dispatch", "__init__"),  # NumPy's functions are looked up among the public names
@@ -61,7 +61,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 
 def dotted(path: Path) -> str:
-    """The name of a module or package below pullback: "autodiff.tape", "ops", and "" for pullback itself."""
+    """Returns the name of a module or package below pullback: "autodiff.tape", "ops", and "" for pullback itself."""
     parts = path.relative_to(PACKAGE).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -70,13 +70,13 @@ MODULES = {dotted(path): path for path in SOURCES}
 
 
 def unit(module: str) -> str:
-    """The entry of the layer list that a module belongs to."""
+    """Returns the entry of the list of layers that a module belongs to."""
     room, _, rest = module.partition(".")
     return module if room in ROOMS and rest else room or "__init__"
 
 
 def imports(module: str) -> Iterator[tuple[str, bool, int]]:
-    """(module that is imported, whether that happens on import, line), but for type checkers."""
+    """Yields (imported module, True if this happens when the module is imported, line). Leaves out imports for type checkers."""
     path = MODULES[module]
     tree = ast.parse(path.read_text())
     typing_only = {
@@ -130,9 +130,10 @@ def test_every_exception_is_needed() -> None:
 
 
 def circles() -> list[set[str]]:
-    """The groups of modules that reach each other through their imports, those inside functions included."""
+    """Returns the groups of modules that reach each other through their imports, including imports inside functions."""
     reached = {module: {name for name, _, _ in imports(module) if name in MODULES} - {module} for module in MODULES}
-    reached = {module: names - {""} if module else set() for module, names in reached.items()}  # the public names may be asked for
+    # the public names may be imported from anywhere
+    reached = {module: names - {""} if module else set() for module, names in reached.items()}
     for through in MODULES:
         for module, names in reached.items():
             if through in names:
@@ -152,7 +153,7 @@ def test_few_imports_are_inside_functions() -> None:
 
 
 def test_rules_look_up_by_name_only_what_is_declared_later() -> None:
-    """An op that a module could import is imported: `OPS["sum"]` is for rules that are declared before the op."""
+    """`OPS["sum"]` is only for rules that are declared before the op. If a module can import an op, it must import it."""
     reached = {module: {name for name, at_import, _ in imports(module) if at_import and name in MODULES} for module in MODULES}
     for through in MODULES:
         for names in reached.values():
@@ -183,7 +184,7 @@ CODE = {"python": ("py",), "csrc": ("h", "cpp", "cu", "cuh"), "tests": ("py",), 
 
 
 def code_lines(path: Path) -> int:
-    """Lines with code: not blank, not comments, not docstrings."""
+    """Returns the number of lines with code: without blank lines, comments and docstrings."""
     tree = ast.parse(path.read_text())
     covered: set[int] = set()
     docstrings = {
@@ -202,7 +203,7 @@ def ours(*patterns: str) -> list[Path]:
     return sorted([path for pattern in patterns for path in ROOT.glob(pattern) if "__pycache__" not in path.parts])
 
 
-ONE_IDEA = {  # files of more lines, each with the reason why it is not two files
+ONE_IDEA = {  # longer files, each with the reason why it is not two files
     "python/pullback/ops/rows.py",  # softmax, norms and losses share how a row is widened, summed, charged and put last
 }
 
@@ -261,7 +262,10 @@ def test_device_code_stays_in_its_folder() -> None:
 
 
 def test_no_option_is_a_positional_boolean() -> None:
-    """`f(x, True)` tells a reader nothing: public functions take booleans by name, or where PyTorch has them."""
+    """A reader cannot tell what `f(x, True)` means.
+
+    Public functions take booleans by keyword, or in the position PyTorch gives them.
+    """
     for path in [p for m, p in MODULES.items() if unit(m) in ("ops", "check", "transforms", "linalg")]:
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):

@@ -1,7 +1,7 @@
-"""What NVIDIA's compiler says of the kernels: for the oldest and for a recent GPU they compile without a warning, and keep their
-numbers in registers. Needs nvcc, and no GPU; PULLBACK_NVCC=90 asks for the recent one alone, in half of the time.
+"""The kernels compile without warnings for the oldest and for a recent GPU, and keep their values in registers.
 
-The build is kept in build/nvcc, so that only what changed is compiled again; what the kernels use stands in build/nvcc/kernels.txt.
+These tests need nvcc, but no GPU. PULLBACK_NVCC=90 compiles only for the recent GPU, in half of the time. The build is kept in
+build/nvcc, so that only changes are compiled again; build/nvcc/kernels.txt lists the resources that each kernel uses.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from conftest import ROOT
 BUILD = ROOT / "build" / "nvcc"
 ARCHITECTURES = os.environ.get("PULLBACK_NVCC", "75;90").split(";")
 
-# What the PTX of a file must contain: a kernel (a pattern of mangled names), an instruction, and why it matters.
+# (file, pattern of a kernel's mangled name, instruction that the kernel's PTX must contain, reason why it matters)
 INSTRUCTIONS = [
     ("elementwise_unary.cu", r"map_packs\w*12tanh_forward", "ld.global.v4", "16 bytes at a time"),
     ("elementwise_unary.cu", r"map_packs\w*12tanh_forward", "st.global.v4", "16 bytes at a time"),
@@ -37,7 +37,7 @@ INSTRUCTIONS = [
 
 
 class Usage(NamedTuple):
-    """What one kernel needs on one architecture."""
+    """The registers and memory that one kernel uses on one architecture."""
 
     file: str
     kernel: str
@@ -63,7 +63,10 @@ pytestmark = pytest.mark.skipif(bool(_why_not()), reason=_why_not())
 
 
 def _forget_another_checkout(build: Path, root: Path) -> None:
-    """CMake refuses a build folder that was made for another path, as after a checkout was moved or copied: it is made anew."""
+    """Deletes a build folder made for another path, for example before the checkout was moved.
+
+    CMake refuses to use such a folder.
+    """
     cache = build / "CMakeCache.txt"
     if cache.exists() and f"\nCMAKE_HOME_DIRECTORY:INTERNAL={root}\n" not in cache.read_text():
         shutil.rmtree(build)
@@ -87,7 +90,7 @@ def _built() -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def objects() -> dict[str, Path]:
-    """The object of every CUDA source: those of csrc/cuda, and the parts that CMake generates."""
+    """Returns the object file of every CUDA source: those of csrc/cuda, and the parts that CMake generates."""
     ran = _built()
     assert ran.returncode == 0, (ran.stdout + ran.stderr)[-4000:]
     commands = json.loads((BUILD / "compile_commands.json").read_text())
@@ -144,7 +147,7 @@ def test_kernels_keep_their_numbers_in_registers(usages: list[Usage], architectu
 def test_kernels_are_made_of_the_instructions_that_they_were_written_for(
     objects: dict[str, Path], file: str, kernel: str, instruction: str, why: str
 ) -> None:
-    text = objects[file].read_bytes().decode("latin-1")  # of the last architecture the PTX is kept, as text
+    text = objects[file].read_bytes().decode("latin-1")  # contains the PTX of the last architecture as text
     bodies = re.findall(rf"\.entry (\w*{kernel}\w*)\((.*?)\n}}", text, re.DOTALL)
     assert bodies, f"no kernel {kernel} in {file}"
     for name, body in bodies:

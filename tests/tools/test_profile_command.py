@@ -1,4 +1,4 @@
-"""`pullback profile`: a script runs as under Python itself, and its report is there whatever becomes of it."""
+"""`pullback profile`: a script runs as it does under Python, and its report is written however the script ends."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ FAILING = {
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Programs are in the working folder, and what is measured is kept there."""
+    """Runs each test in an empty working folder, with the cache of measured peaks in that folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PULLBACK_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
@@ -51,7 +51,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def python(*arguments: str) -> Any:
-    """What Python itself makes of it."""
+    """Runs the same command with Python itself."""
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=environment())
 
 
@@ -61,11 +61,11 @@ def ours(*arguments: str) -> int:
 
 
 def table(err: str) -> str:
-    """The line of the table's total."""
+    """Returns the table's line of totals."""
     return next(line for line in err.splitlines() if line.startswith("total"))
 
 
-# ---- as under Python
+# ---- comparison with Python itself
 
 
 @pytest.mark.parametrize("arguments", [[], ["--html", "-x", "--", "--strict"]], ids=["alone", "with arguments like ours"])
@@ -164,7 +164,10 @@ def test_a_failing_script_fails_as_under_python_and_leaves_its_report(name: str,
 
 @pytest.fixture
 def interruptible() -> Any:
-    """A run in the background may have been started with SIGINT ignored, which processes that it starts inherit."""
+    """Restores SIGINT's default handler.
+
+    A background job may have been started with SIGINT ignored, and its children inherit this.
+    """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -254,7 +257,7 @@ def test_the_report_is_of_what_ran_and_goes_to_stderr(capfd: pytest.CaptureFixtu
     assert ours("--detail", "count", "script.py") == 0
     out, err = capfd.readouterr()
     assert out == "(64, 64)\n"
-    assert table(err).split()[1:3] == ["2.62", "M"]  # 10 products of 2 · 64 · 32 · 64
+    assert table(err).split()[1:3] == ["2.62", "M"]  # 10 products of 2 · 64 · 32 · 64 FLOPs
     assert table(err).split()[-1] == "11"
 
 
@@ -308,7 +311,7 @@ def test_the_command_is_there() -> None:
 
 
 def test_under_ncu_the_whole_script_is_counted(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
-    """The second run of --verify: no report, the ledger where the first run looks for it."""
+    """The second run of --verify prints no report, and writes the ledger to the path that the first run reads."""
     counted: list[Any] = []
     monkeypatch.setattr("pullback.profiling.command.count", lambda step, path: counted.append((step(), path)))
     monkeypatch.setenv("PULLBACK_COUNTING", f"0:{place / 'ledger.json'}")
@@ -327,3 +330,13 @@ def test_verify_without_a_gpu_says_so_before_the_script_runs(
     out, err = capfd.readouterr()
     assert out == ""
     assert "this machine has no NVIDIA GPU" in err
+
+
+def test_the_table_comes_after_what_the_script_printed() -> None:
+    """Where both go into one file, as with `> log 2>&1`: what a file is given waits longer than what stderr is given."""
+    Path("says.py").write_text("import pullback as pb\nprint('the script', pb.sum(pb.ones(3)).item())\n")
+    command = [sys.executable, "-m", "pullback", "profile", "says.py"]
+    env = environment(PYTHONUNBUFFERED="")
+    done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True)
+    assert done.stdout.startswith("the script 3.0\n")
+    assert "launches" in done.stdout

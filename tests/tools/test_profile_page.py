@@ -1,4 +1,4 @@
-"""The page of a profile: what a browser shows is what was measured, by day and in the dark."""
+"""The page of a profile: a browser shows the figures that were measured, in the light and in the dark theme."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NASTY = '</script ><!--<script></script><img src=x onerror=alert(1)>&quot;"naïv
 
 @pytest.fixture(scope="module", autouse=True)
 def _known_peaks() -> Iterator[None]:
-    """Peaks that nobody has to measure."""
+    """Sets fixed peaks, so that no test has to measure them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Profile, "roofline", lambda self: roofline(self, best=DEVICE))
         yield
@@ -38,7 +38,7 @@ def _known_peaks() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def prof() -> Any:
-    """A training step of an MLP of 784, 128 and 10."""
+    """Returns a profile of a training step of an MLP with 784, 128 and 10 units."""
     net = nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
     opt = optim.Adam(net.parameters())
     x, y = pb.tensor(np.ones((64, 784), np.float32)), pb.tensor(np.arange(64) % 10)
@@ -72,21 +72,21 @@ def value(figures: Any, measure: str) -> float:
 
 
 def assert_reads(text: str, wanted: float) -> None:
-    """The text is this number to three digits, whatever its prefix."""
+    """Asserts that the text is this number to three digits, with any prefix."""
     digits, prefix = re.fullmatch(r"([\d.,]+)\s*([TGMkmµn]?)(?:B|s|×)?", text).groups()  # type: ignore[union-attr]
     number = float(digits.replace(",", "")) * PREFIXES[prefix]
     assert number == pytest.approx(wanted, rel=0.0051), text
 
 
 def show(axis: str, measure: str = "overview") -> str:
-    """A step: the table of this axis and measure."""
+    """Returns the script of a browser step that shows the table of this axis and measure, and reads it."""
     choose = 'document.querySelector(".choice select")'
     return f"""(document.getElementById("by-{axis}").click(), {choose}.value = "{measure}",
       {choose}.dispatchEvent(new Event("change")), {READ})"""
 
 
 def assert_table(rows: Any, groups: Any, wanted: dict[tuple[str, str], Any]) -> None:
-    """Each row has exactly these figures of its group, and its text says the same."""
+    """Asserts that each row has exactly the wanted figures of its group, and that its text shows these numbers."""
     by_name = {group.name: group for group in groups}
     assert {name for name, _ in rows[:-1]} == set(by_name)
     for name, cells in rows[:-1]:
@@ -103,7 +103,7 @@ def ratio(group: Any, measure: str) -> float | None:
 
 
 def overview(timed: bool) -> dict[tuple[str, str], Any]:
-    """The columns of the overview of a profile whose third phase is the optimizer's."""
+    """Returns the columns of the overview, for a profile whose third phase is the optimizer's."""
     wanted: dict[tuple[str, str], Any] = {}
     for measure, phase in itertools.product(OVERVIEW if timed else OVERVIEW[1:], ("forward", "backward", "optimizer")):
         wanted[measure, phase] = lambda g, m=measure, p=phase: value(g.phases[p], m) if p in g.phases else None
@@ -244,7 +244,7 @@ TEXTS = """(() => {
 NAMES = json.dumps(["--card", *[f"--{phase}" for phase in door.PHASES]])
 COLOURS = f"""[{NAMES}.map((name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim()),
   matchMedia("(prefers-color-scheme: dark)").matches, getComputedStyle(document.body).backgroundColor]"""
-# What the colour-blind see of linear RGB: Machado, Oliveira & Fernandes 2009, severity 1.
+# Linear RGB as seen with each kind of colour blindness: Machado, Oliveira & Fernandes 2009, severity 1.
 SIGHTS = {
     "all": np.eye(3),
     "protan": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
@@ -254,7 +254,7 @@ SIGHTS = {
 
 
 def linear(colour: str) -> Any:
-    """Linear RGB of "#rrggbb" or "rgb(r, g, b)"."""
+    """Returns the linear RGB of "#rrggbb" or "rgb(r, g, b)"."""
     hexadecimal = re.fullmatch(r"#(..)(..)(..)", colour)
     parts = [int(x, 16) for x in hexadecimal.groups()] if hexadecimal else [float(x) for x in re.findall(r"[\d.]+", colour)[:3]]
     c = np.array(parts) / 255
@@ -262,7 +262,7 @@ def linear(colour: str) -> Any:
 
 
 def contrast(one: str, other: str) -> float:
-    """The ratio of WCAG 2."""
+    """Returns the contrast ratio of WCAG 2."""
     low, high = sorted([float(linear(colour) @ [0.2126, 0.7152, 0.0722]) for colour in (one, other)])
     return (high + 0.05) / (low + 0.05)
 
@@ -288,7 +288,7 @@ def test_text_and_phases_stand_out(file: Path, dark: bool) -> None:
     for sight, matrix in SIGHTS.items():
         seen_as = [lab(np.array(matrix) @ linear(phase)) for phase in phases]
         closest = min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen_as, 2))
-        assert closest > 15, sight  # about 2 can just be told apart side by side
+        assert closest > 15, sight  # at a distance of about 2, neighbouring colours can just be told apart
 
 
 # ---- other pages
@@ -338,7 +338,7 @@ def test_a_long_profile_is_drawn_whole(tmp_path: Path) -> None:
             x + x
     prof.to_html(tmp_path / "page.html")
     seen = browser.visit(tmp_path / "page.html", ["document.querySelectorAll('.launch').length", "document.body.textContent"])
-    assert seen.answers[0] <= 1  # one shape for all of a phase
+    assert seen.answers[0] <= 1  # one shape holds all launches of a phase
     assert "Of 5,001 launches the last 5,000 are drawn." in seen.answers[1]
     assert seen.console == []
 

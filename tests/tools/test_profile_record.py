@@ -1,4 +1,4 @@
-"""The JSON of a profile is all of it, in numbers that any program reads."""
+"""The JSON of a profile contains everything, in numbers that any program can read."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ DEVICE = Peaks("a device", "0", "v4", 2, {"float32": 1e11, "float64": 5e10}, 2e1
 
 @pytest.fixture(autouse=True)
 def _known_peaks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Peaks that nobody has to measure."""
+    """Sets fixed peaks, so that no test has to measure them."""
     monkeypatch.setattr(Profile, "roofline", lambda self: roofline(self, best=DEVICE))
 
 
 @pytest.fixture(scope="module")
 def prof() -> Any:
-    """A training step of an MLP of 784, 128 and 10."""
+    """Returns a profile of a training step of an MLP with 784, 128 and 10 units."""
     net = nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
     opt = optim.Adam(net.parameters())
     x, y = pb.tensor(np.ones((64, 784), np.float32)), pb.tensor(np.arange(64) % 10)
@@ -82,7 +82,8 @@ def test_thinned_samples_are_some_of_them_with_the_peak_and_both_ends(length: in
     kept = thinned(samples)
     assert len(kept) == length if length <= 2_000 else 1_000 < len(kept) <= 2_000
     everything = iter(samples)
-    assert all(sample in everything for sample in kept)  # in order: each is looked for behind the one before
+    # in order: `in` consumes the iterator, so each sample is searched after the previous one
+    assert all(sample in everything for sample in kept)
     if samples:
         assert {samples[0], samples[-1], max(samples, key=lambda x: x[1]), min(samples, key=lambda x: x[1])} <= set(kept)
 

@@ -1,4 +1,4 @@
-"""A profile's trace is read by Perfetto: the same slices, to the nanosecond, and the same figures."""
+"""Perfetto reads a profile's trace: the same slices, to the nanosecond, and the same figures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pullback.profiling.trace import to_trace
 
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The made profile with launches, one of them not timed and two at once."""
+    """Returns the made profile with launches, one of which was not timed and two of which overlap."""
     code = mlp.__code__
     monkeypatch.setattr(door, "scopes", [door.Scope(), door.Scope("encoder.0", "linear", code, 0)])
     prof = made()

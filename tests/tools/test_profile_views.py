@@ -1,4 +1,4 @@
-"""What shows a profile: its tables, TensorBoard's scalars, and what changed between two."""
+"""The views of a profile: its tables, TensorBoard's scalars, and the comparison of two profiles."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from pullback.profiling.tensorboard import to_tensorboard
 
 
 def cells(text: str, name: str) -> list[str]:
-    """The numbers of the only line with this name, units included."""
+    """Returns the numbers, with their units, of the only line with this name."""
     (line,) = [line for line in text.splitlines() if line.startswith(f"{name} ")]
     return re.findall(r"[\d.,]+(?: [a-zA-Z]+)?", line[len(name) :])
 
 
-# ---- numbers in words
+# ---- numbers as text
 
 UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 
@@ -69,7 +69,7 @@ def test_forward_and_backward_of_an_op_are_side_by_side() -> None:
     assert (quantity(forward), quantity(backward), round(backward / forward, 2)) == ("13.0 M", "13.2 M", 1.01)
     assert cells(text, "linear") == ["13.0 M", "13.2 M", "1.01", "320 us", "440 us", "2", "7"]
     assert cells(text, "cross_entropy") == ["2.56 k", "1.28 k", "0.50", "9.00 us", "1.00 us", "1", "2"]
-    assert cells(text, "add_n") == ["8.19 k", "4.00 us", "2"]  # nothing forward, and no ratio
+    assert cells(text, "add_n") == ["8.19 k", "4.00 us", "2"]  # no forward columns, and no ratio
     assert cells(text, "0") == ["12.9 M", "12.9 M", "1.00", "300 us", "400 us", "1", "3"]
     assert cells(text, "outside") == ["2.56 k", "9.47 k", "3.70", "9.00 us", "5.00 us", "1", "4"]
     assert cells(text, "optimizer") == ["1.02 M", "0", "0", "300 B", "100 B", "200 us", "1"]
@@ -113,7 +113,7 @@ def test_many_ops_are_summed_up_past_the_costliest() -> None:
     rows = [row(f"op{k}", "", "forward", 1000, float(k % 30 + 1)) for k in range(30)]
     text = phase_table(made(*rows))
     shown = re.findall(r"^op(\d+)", text, re.MULTILINE)
-    assert shown == [str(k) for k in range(29, 18, -1)]  # the slowest
+    assert shown == [str(k) for k in range(29, 18, -1)]  # the slowest ops
     assert cells(text, "19 more ops") == ["19.0 k", f"{sum(range(1, 20))} us", "19"]
 
 
@@ -139,7 +139,7 @@ def test_rows_of_phases_are_what_the_command_line_shows() -> None:
 
 def test_phases_in_which_only_time_passed_are_told_where_it_is_much() -> None:
     names = lambda rows: [cells[0] for cells in phase_rows(made(*rows))]
-    assert names(STEP[:-1]) == ["forward", "backward", "optimizer", "data", "total"]  # 200 of 1800 us without a launch
+    assert names(STEP[:-1]) == ["forward", "backward", "optimizer", "data", "total"]  # 200 of 1800 us have no launch
     assert names(STEP[:1]) == ["forward", "backward", "optimizer", "data", "total"]
     short = made(*STEP[1:], spans=[*SPANS, Span("other", 1.8e-3, 1.801e-3)])
     assert "other" not in phase_table(short)
@@ -149,7 +149,7 @@ LONG = "encoder.layers.11.self_attention.output_projection"
 
 
 def wide() -> Any:
-    """Numbers as long as they get, and long names."""
+    """Returns a profile with the longest possible numbers and with long names."""
     return made(*[row(LONG, LONG, phase, 999 * 10**9 + 400, 888_000.0, 123_456) for phase in door.PHASES])
 
 
@@ -161,7 +161,7 @@ def test_eighty_columns_are_enough_and_no_number_is_cut(monkeypatch: pytest.Monk
     assert len(re.findall(r"\b888 ms", text)) == 2 * 4  # with the totals
     assert len(re.findall(r"\b123456\b", text)) == 6 + 2 * 4
     names = "".join([line[:21].strip() for line in text[text.index("encoder") :].splitlines()])
-    assert names.startswith(LONG)  # folded, not cut
+    assert names.startswith(LONG)  # wrapped, not truncated
 
 
 def test_a_wider_terminal_shows_long_names_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +201,7 @@ def test_a_real_step_fits_a_screen() -> None:
 
 
 def scalars(directory: Path) -> dict[tuple[str, int], float]:
-    """What TensorBoard itself reads: (tag, step) to value."""
+    """Returns what TensorBoard reads from the folder: a map from (tag, step) to the value."""
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     events = accumulator.EventAccumulator(str(directory)).Reload()
     return {(tag, event.step): event.value for tag in events.Tags()["scalars"] for event in events.Scalars(tag)}
@@ -217,7 +217,7 @@ def test_tensorboard_gets_phases_and_modules(tmp_path: Path) -> None:
     assert found["module_seconds/0/forward", 3] == pytest.approx(3e-4)
     assert found["module_flops/outside/optimizer", 3] == 1_017_700
     assert not [tag for tag, _ in found if "recompute" in tag or "other" in tag]
-    phases, modules = 5, 2 + 2 + 4  # with the total; two modules with two passes, and four phases outside
+    phases, modules = 5, 2 + 2 + 4  # phases with the total; two modules with two passes each, and four phases outside modules
     assert len(found) == 4 * (phases + modules)
 
 
@@ -239,7 +239,7 @@ def test_tensorboard_gets_a_real_step(tmp_path: Path) -> None:
     assert found["module_matmul_flops/0/forward", 0] == 2 * 2 * 64 * 784 * 128
 
 
-# ---- what changed
+# ---- comparison of two profiles
 
 
 def test_only_what_changed_is_told() -> None:

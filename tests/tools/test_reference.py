@@ -1,4 +1,4 @@
-"""The tests that need no kernel pass without kernels: in another process, on the reference backend."""
+"""The tests that do not need kernels also pass without them: in a separate process, on the reference backend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The roofline: bounds and shares are those of the textbook's model at known peaks; peaks are measured once, and read again."""
+"""The roofline: bounds and shares follow the textbook model at known peaks. Peaks are measured once and then read from a file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pullback.profiling import Figures, Row, peaks
 from pullback.profiling.peaks import Peaks
 from pullback.profiling.roofline import roofline
 
-# 100 FLOP/s in products, half of that in float64, 10 in other arithmetic, 20 bytes/s, 0.1 s a launch.
+# 100 FLOP/s in products (50 in float64), 10 FLOP/s in other arithmetic, 20 bytes/s, 0.1 s per launch.
 BEST = Peaks("a device", "1", "slow", 2, {"float32": 100.0, "float64": 50.0}, 10.0, 20.0, 0.1)
 
 
@@ -44,7 +44,7 @@ def test_a_product_is_bound_by_the_rate_of_its_dtype() -> None:
     single, double = reached(row("matmul", **figures), row("matmul", "float64", **figures))
     assert (single.flops, single.bytes, single.intensity) == (1000, 50, 20.0)
     assert (single.flops_per_second, single.bytes_per_second) == (40.0, 2.0)
-    assert (single.bound, single.share) == ("compute", pytest.approx(0.4))  # 10 s at the peak, of 25
+    assert (single.bound, single.share) == ("compute", pytest.approx(0.4))  # 10 s at the peak, out of 25 s
     assert (double.dtype, double.bound, double.share) == ("float64", "compute", pytest.approx(0.8))
 
 
@@ -135,7 +135,7 @@ def test_a_profile_has_it(cache: Path, on_cpu: None) -> None:
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder for them, and a measurement that takes a moment."""
+    """Provides an empty folder for the peaks, and a measurement that takes a moment."""
     monkeypatch.setenv("PULLBACK_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(peaks, "SECONDS", 1e-4)
     monkeypatch.setattr(peaks, "LARGE", 2**20)
@@ -144,7 +144,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def measured(cache: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """How often something was measured: peaks that are known beforehand."""
+    """Replaces the measurement by fixed peaks, and returns the list of its calls."""
     times: list[Any] = []
 
     def measure(device: str, key: dict[str, Any]) -> Peaks:
@@ -253,7 +253,8 @@ def test_a_simulated_gpu_has_no_peaks(measured: list[Any]) -> None:
     [
         ({"PULLBACK_CACHE_DIR": "/a", "XDG_CACHE_HOME": "/b"}, "/a"),
         ({"XDG_CACHE_HOME": "/b"}, "/b/pullback"),
-        ({"XDG_CACHE_HOME": "relative"}, "/home/c/.cache/pullback"),  # as the XDG specification says: not to be used
+        # the XDG specification says that relative paths must be ignored
+        ({"XDG_CACHE_HOME": "relative"}, "/home/c/.cache/pullback"),
         ({}, "/home/c/.cache/pullback"),
     ],
 )
@@ -270,3 +271,22 @@ def test_without_kernels_the_file_is_named_for_numpy(measured: list[Any], cache:
     peaks.peaks("cpu")
     (file,) = cache.iterdir()
     assert file.name.endswith("-numpy-0.json")
+
+
+def test_what_is_timed_is_the_work_that_the_figure_is_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside what ends the work of the device, which is timed with it."""
+    timed: list[tuple[int, int]] = []
+    finished: list[None] = []
+
+    def time_it(run: Any, finish: Any) -> float:
+        with pb.profile() as prof:
+            run()
+        finish()
+        timed.append((prof.total.launches, prof.total.bytes_written))
+        return 0.5
+
+    monkeypatch.setattr(peaks, "_median_seconds", time_it)
+    assert peaks._launch(lambda: finished.append(None)) == 0.5
+    assert peaks._copy(lambda: finished.append(None)) == 2 * 2 * timed[1][1]  # read and written, in half a second
+    assert [launches for launches, _ in timed] == [1, 1]
+    assert len(finished) == 2

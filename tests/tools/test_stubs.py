@@ -1,4 +1,4 @@
-"""The stubs that type checkers read: they are those of the sources as they are, and have every public name."""
+"""The stubs that type checkers read match the current sources and contain every public name."""
 
 from __future__ import annotations
 

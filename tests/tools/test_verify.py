@@ -1,4 +1,4 @@
-"""Verification: ncu's tables are read as NVIDIA writes them, and what it counted is put beside the launches that it counted."""
+"""Verification: ncu's tables are read in NVIDIA's format, and the counts are matched with the launches that they belong to."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_unit_that_is_not_known_is_told() -> None:
         ncu.parse(table(("k", {}), units=UNITS | {"gpu_": "furlong"}), ROLES)
 
 
-# ---- what is asked for
+# ---- the metrics that are requested
 
 
 def test_metrics_are_asked_for_by_the_names_that_this_gpu_has() -> None:
@@ -116,7 +116,7 @@ def test_no_ncu_is_told_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
         ncu.find()
 
 
-# ---- putting beside each other
+# ---- matching counts with launches
 
 
 def launch(kernel: str, dtype: str = "float32", **figures: int) -> Launch:
@@ -150,7 +150,7 @@ def test_what_lies_between_two_marks_belongs_together() -> None:
     assert [(x.dram_read, x.dram_written, x.l2_bytes) for x in found] == [(200.0, 100.0, 800.0), (200.0, 100.0, 800.0)]
     assert [x.counted_seconds for x in found] == [pytest.approx(2e-6)] * 2
     assert found[0].seconds == 3e-6
-    assert math.isnan(found[1].seconds)  # the other run launched two
+    assert math.isnan(found[1].seconds)  # the other run had two launches
 
 
 def test_launches_of_one_call_are_compared_together() -> None:
@@ -187,7 +187,7 @@ def test_a_product_of_known_size_tells_what_tensor_cores_count() -> None:
     found = verify.compare(calls, counters, {"bfloat16": (1, 2)}, {})
     assert found.tensor == {"bfloat16": 4096.0}
     assert found.rows[0].launches == 2
-    assert math.isnan(found.rows[0].counted_flops)  # of a dtype whose count is not known
+    assert math.isnan(found.rows[0].counted_flops)  # FLOPs of a dtype whose FLOPs per instruction are not known
     (alone,) = verify.compare(calls[:3], counters[:4], {"bfloat16": (1, 2)}, {}).rows
     assert (alone.counted_flops, alone.launches) == (3 + 4 * 4096, 1)
 
@@ -215,7 +215,7 @@ def test_each_call_of_a_kernel_has_a_mark_before_and_after_and_a_ledger_of_its_o
     marks: list[int] = []
     with verify.Marked(lambda: marks.append(len(marks))) as marked:
         assert sent["tanh"](3) == 4
-        kernel(4)  # looked up before
+        kernel(4)  # a kernel that was looked up before
         assert fake.kernels.tanh(x=5) == 6
     assert [[(x.kernel, x.adds) for x in call] for call in marked.calls] == [[], [("tanh", 3)], [("tanh", 4)], [("tanh", 5)], []]
     assert len(marks) == len(marked.calls) - 1
@@ -243,7 +243,7 @@ def test_a_step_on_the_gpu_is_taken_apart_kernel_by_kernel(native: None) -> None
 
 
 def test_the_counted_run_writes_the_ledger_of_each_call(native: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With what CuPy has and the simulated device has not: kernels from a text, streams, the profiler's switch."""
+    """Fakes the parts of CuPy that the simulated device lacks: kernels from source text, streams, and the profiler's switch."""
     if not simulated():
         pytest.skip("there is no simulated GPU: it is built by make simulate")
     told: list[str] = []
@@ -285,7 +285,7 @@ else:
 
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A GPU as far as verify asks, and an ncu that gives what is in its folder."""
+    """Fakes the parts of a GPU that verify uses, and an ncu that returns the files in its folder."""
     (tmp_path / "ncu").write_text(FAKE_NCU)
     (tmp_path / "ncu").chmod(0o755)
     (tmp_path / "query").write_text(QUERY)

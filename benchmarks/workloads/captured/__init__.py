@@ -1,3 +1,3 @@
-"""Steps recorded once and replayed, next to what the others compile."""
+"""Training steps that pullback records once and replays, and their counterparts that JAX compiles."""
 
-STEPS = 100  # of a small step in one call
+STEPS = 100  # the number of steps of a small network in one call

@@ -1,4 +1,4 @@
-"""The same in JAX: jit, and lax.scan over the steps."""
+"""The captured workloads in JAX: jit, and lax.scan over several steps."""
 
 import jax
 import jax.numpy as jnp

@@ -28,7 +28,7 @@ def many_steps(sizes, batch, fusion):
 
 
 def first_call(sizes, batch):
-    """Seconds that recording adds to an eager step of the same net: both run once before it."""
+    """Returns a function that times the first call of a captured step, which records the step. One eager step runs before it."""
 
     def run():
         step, (x, y) = step_of(sizes), data(sizes, batch)
@@ -61,7 +61,7 @@ def hessian():
 
 
 def targets(at_once):
-    """Forward, and the gradients of 8 targets or of their sum."""
+    """Returns a captured forward pass with the gradients of its 8 targets, or with the gradient of their sum."""
     model = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 8))
     params = model.parameters()
 

@@ -1,1 +1,1 @@
-"""Plain training code, in each library."""
+"""Plain training code in each library."""

@@ -1,4 +1,4 @@
-"""The workloads in JAX, compiled by jit: what a user of JAX would run."""
+"""The workloads in JAX, compiled by jit, as a user of JAX would run them."""
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ def chain():
 
 
 def step_of(sizes):
-    """A step of Adam on a batch, and the state before the first."""
+    """Returns a function that performs one step of Adam on a batch, and the state before the first step."""
     rng = np.random.default_rng(0)
     params = [
         (jnp.asarray(rng.standard_normal((m, n), dtype=np.float32) / m**0.5), jnp.zeros(n)) for m, n in zip(sizes, sizes[1:])

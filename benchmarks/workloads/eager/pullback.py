@@ -7,7 +7,7 @@ from pullback import nn, optim
 
 
 def chain_and_input():
-    """A function that gives a chain's gradient, and what it is called with."""
+    """Returns a function that computes the gradient of a chain of ops, and its argument."""
     x, c = pb.tensor(np.linspace(-1, 1, 8, dtype=np.float32)), pb.tensor(np.linspace(0, 1, 8, dtype=np.float32))
 
     def gradient(x):
@@ -102,7 +102,7 @@ WORKLOADS = {
 }
 
 
-# Against torch's fused optimizer, which its user has to ask for. Ours is always fused.
+# The same workloads once more, to compare with torch's Adam(fused=True). pullback's optimizers are always fused.
 WORKLOADS |= {f"{name}, fused": WORKLOADS[name] for name in list(WORKLOADS) if name.startswith("mlp")}
 
 

@@ -1,4 +1,4 @@
-"""The workloads in JAX, compiled by jit: what a user of JAX would run."""
+"""The workloads in JAX, compiled by jit, as a user of JAX would run them."""
 
 import jax
 import jax.numpy as jnp

@@ -29,7 +29,7 @@ def _per_example(transform):
 
 
 def step():
-    """A step of training: forward, backward, Adam."""
+    """Returns a training step: forward, backward and Adam."""
     model, x, y = classifier()
     opt = optim.Adam(model.parameters(), lr=1e-3)
 
@@ -88,7 +88,7 @@ def targets_at_once():
 
 
 def one_sweep():
-    """The gradient of their sum."""
+    """Returns the gradient of the sum of the same eight targets, which takes a single sweep."""
     tape, targets, params = _eight_targets()
     return lambda: tape.gradient(targets, params)
 
