@@ -147,7 +147,7 @@ class UniqueInverse(NamedTuple):
 
 
 def unique_all(x: Any, /) -> Unique:
-    """Returns the distinct elements in order, the first index of each, the distinct element that each element of x is, and counts.
+    """Returns the distinct elements in order, the first index of each, the index of each element's value among them, and counts.
 
     Every NaN counts as distinct from every other NaN, as the array API requires.
     """
