@@ -1,1 +1,1 @@
-"""Recording ops and walking back: the primitive, the listeners, the tape, the backward pass, batching."""
+"""Records ops and differentiates them: the ops, the listeners, the tape, the backward pass, batching."""

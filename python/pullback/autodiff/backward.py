@@ -1,4 +1,4 @@
-"""The walk back over a tape: runs pullbacks from the targets to the sources, and sums what arrives."""
+"""The backward pass over a tape: runs the pullbacks from the targets to the sources, and sums the cotangents."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def sweep(
     tape: Tape, targets: list[Tensor], seeds: list[Tensor], sources: list[Any], unconnected: str, aggregation: str,
     free: bool,
 ) -> list[Any]:  # fmt: skip
-    """The gradient of each source. `free` gives up what the tape kept, as it goes."""
+    """Returns the gradient of each source. `free`: each node is released as soon as its pullback has run."""
     sums = Sums(aggregation)
     serials, reach, missing = connected(tape, targets, sources, unconnected)
     for target, seed in zip(targets, seeds):
@@ -44,17 +44,18 @@ def sweep(
 def connected(
     tape: Tape, targets: list[Tensor], sources: list[Any], unconnected: str, needed: Set[int] | None = None
 ) -> tuple[set[int], set[int], set[int]]:
-    """The serials of the sources, of all values whose cotangents are wanted, and of sources that no target depends on.
+    """Returns three sets of serials: the sources, all values whose cotangents are needed, the sources that no target depends on.
 
-    needed: what `needed_by` says, where it is known.
+    needed: the result of `needed_by`, if the caller has it already.
 
-    Raises UnconnectedError for the last, if asked to. Warns of sources that are reached through zero derivatives alone,
-    and for a transform, which asks for zeros, of sources that left the function as numbers.
+    Raises UnconnectedError for a source that no target depends on, if `unconnected` is "error". Warns of sources that are
+    reached only through zero derivatives. A transform returns zeros for an unconnected source, so on its tape also warns of
+    such sources whose values left the function as numbers.
     """
     serials = {x.serial for x in checked(sources)}
     reach = reachable(tape, serials)
-    # Sources that no cotangent will reach: some the target does not depend on, some only through zero derivatives. With one
-    # source and no hooks `reach` is what depends on it, so a target within is enough to know that there is none.
+    # No cotangent reaches a blocked source: the targets do not depend on it, or only through zero derivatives. With one
+    # source and no hooks, `reach` holds the values that depend on this source, so if a target is in it, nothing is blocked.
     certain = needed is None and len(serials) == 1 and not tape.hooks and targets[0].serial in reach
     blocked: set[int] = set() if certain else serials.difference(needed_by(tape, targets) if needed is None else needed)
     missing: set[int] = blocked and blocked - needed_by(tape, targets, through_zero=True)
@@ -69,7 +70,7 @@ def connected(
 
 
 def seeds_for(targets: list[Any], given: list[Any]) -> list[Tensor]:
-    """The cotangent of each target: what the user gave, otherwise one for a scalar."""
+    """Returns the cotangent of each target: the given one, or else 1, which only a scalar target allows."""
     if not targets:
         raise TapeError(
             "gradient: there is no target; it is None, or has no tensor in it. Does the function that computes it lack a return?"
@@ -99,10 +100,13 @@ def _seed(target: Any, given: Any) -> Tensor:
 
 
 def walk(tape: Tape, pending: list[Recorded], reach: set[int], sources: set[int], sums: Sums) -> dict[int, Any]:
-    """Takes the nodes from the last to the first, and visits those that a cotangent reached; returns the hooks that did not run."""
-    fused, batches = not listeners.differentiates, listeners.batches  # nobody is told, so a pullback may be one opaque kernel
+    """Pops the nodes from the last to the first, and runs the pullbacks of those that a cotangent reached.
+
+    Returns the hooks that did not run.
+    """
+    fused, batches = not listeners.differentiates, listeners.batches  # no listener needs a pullback's ops, so one kernel may run
     hooks, scopes, cotangents, everything = dict(tape.hooks), tape.scopes, sums.of, reach is tape.values
-    shown = hooks.keys() | sources.difference(tape.leaves)  # computed values whose cotangent is wanted
+    shown = hooks.keys() | sources.difference(tape.leaves)  # computed values whose complete cotangent is needed
     while pending:
         op, y, _, edges, versions, code, offset = pending.pop()  # a Node
         g = cotangents.pop(y, None)
@@ -114,7 +118,7 @@ def walk(tape: Tape, pending: list[Recorded], reach: set[int], sources: set[int]
             if y in sources:
                 cotangents[y] = g
         if scopes:
-            door.leave_scope(scopes.get(y, 0))  # a layer's backward pass is charged to the layer
+            door.leave_scope(scopes.get(y, 0))  # the cost of a layer's backward pass is attributed to the layer
         if versions:
             check_versions(op, versions, (code, offset))
         try:
@@ -124,7 +128,7 @@ def walk(tape: Tape, pending: list[Recorded], reach: set[int], sources: set[int]
             for x, rule, kept, shape in edges:  # Edges
                 if everything or x in reach:
                     pull = rule.fused if fused else rule.definition
-                    try:  # as batching.pull, in its own lines: most of the walk's time is spent here
+                    try:  # batching.pull, inlined: most of the walk's time is spent here
                         gx = g if pull is same else batching.pull(rule, g, *kept) if batches else pull(g, *kept)
                     except Refused:
                         gx = rule.definition(g, *kept)
@@ -141,7 +145,7 @@ def walk(tape: Tape, pending: list[Recorded], reach: set[int], sources: set[int]
 
 
 def pull_jointly(edges: Sequence[Any], g: Tensor, reach: Container[int], sums: Sums) -> None:
-    """The gradients for all inputs by one rule, which is told which of them are wanted."""
+    """Computes the gradients of all inputs by one rule. Its last argument lists which of them are needed."""
     for inputs, rule, kept, shapes in edges:
         needs = [x in reach for x in inputs]
         for x, need, shape, gx in zip(inputs, needs, shapes, batching.pull(rule, g, *kept, needs)):
@@ -150,9 +154,10 @@ def pull_jointly(edges: Sequence[Any], g: Tensor, reach: Container[int], sums: S
 
 
 def pull_call(tape: Tape, op: Op, edges: Sequence[Any], g: Any, reach: set[int], sums: Sums) -> Sequence[Recorded]:
-    """Pulls jointly. A call that did not record its inside is replaced by the nodes of the inside: made now, and walked next.
+    """Pulls g back through a joint rule, and returns the nodes to walk next.
 
-    So every contribution to a gradient comes in the order in which it would have come.
+    A checkpointed call did not record the ops inside it. It is recomputed here, and its nodes are walked in place of the call.
+    The contributions to every gradient therefore arrive in the same order as without the checkpoint.
     """
     if op.recompute is None:
         pull_jointly(edges, g, reach, sums)
@@ -174,12 +179,12 @@ def check_versions(op: Op, versions: Sequence[Any], site: Any) -> None:
 
 
 class Sums:
-    """The cotangents so far, by serial. `aggregation` says how several contributions to one value are summed."""
+    """The cotangents received so far, by serial. `aggregation` selects how several contributions to one value are summed."""
 
     def __init__(self, aggregation: str) -> None:
         if aggregation not in attached.aggregations:
             raise TapeError(f"gradient: aggregation={aggregation!r}; use {', '.join(map(repr, attached.aggregations))}.")
-        self.of: dict[int, Any] = {}  # a tensor, or where more than one contribution came, a sum that has a total()
+        self.of: dict[int, Any] = {}  # a tensor, or after several contributions possibly a sum with a total()
         self._aggregate: Callable[[Tensor, Tensor], Any] = attached.aggregations[aggregation]
 
     def add(self, serial: int, g: Tensor) -> None:
@@ -197,7 +202,7 @@ def total(g: Any) -> Tensor:
 
 
 def run_hooks(hooks: Sequence[Callable[[Tensor], Any]], g: Tensor) -> Tensor:
-    """Shows a complete gradient to the user's functions; what one returns replaces it."""
+    """Passes a complete gradient to the user's functions in turn. If one returns a value, that value replaces the gradient."""
     for hook in hooks:
         changed = hook(g)
         if changed is not None:
@@ -208,7 +213,7 @@ def run_hooks(hooks: Sequence[Callable[[Tensor], Any]], g: Tensor) -> Tensor:
     return g
 
 
-# ---- who depends on whom
+# ---- dependence of values on sources
 
 
 def checked(sources: list[Any]) -> list[Tensor]:
@@ -219,7 +224,7 @@ def checked(sources: list[Any]) -> list[Tensor]:
 
 
 def reachable(tape: Tape, serials: set[int]) -> set[int]:
-    """The values whose cotangents are wanted. Where every watched leaf is a source, that is every recorded value."""
+    """Returns the values whose cotangents are needed: every recorded value, if every watched leaf is a source."""
     if tape.leaves <= serials and not tape.has_dead:
         return tape.values
     return dependents(tape, [*serials, *tape.hooks])

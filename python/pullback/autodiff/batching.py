@@ -1,8 +1,8 @@
-"""A batch axis that an op does not see: `Batched` is one example of many, `Batch` the axis it belongs to.
+"""Batch axes that ops do not see: a `Batched` tensor stands for one example of many, and a `Batch` is the axis it belongs to.
 
-An op on a Batched value finds no kernel for it, and comes to `run`: the op's batching rule issues it again, on all examples
-at once, below the batch that the value belongs to. So tapes and other batches around it see ops on what is wrapped, and
-those inside it see ops on one example.
+No kernel accepts a Batched value, so an op on one comes to `run`. The op's batching rule issues the op again on all examples
+at once, below the batch that the value belongs to. Tapes and batches outside this batch therefore receive ops on the wrapped
+values, and those inside it receive ops on one example.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ class Batch(Listening):
 
     Args:
         size: the number of examples.
-        directions: they are directions of one derivative, for which random numbers are the same.
+        directions: the examples are directions of one derivative, so all of them draw the same random numbers.
     """
 
-    add: Final = None  # what is done to values that are not of this batch is not its business
+    add: Final = None  # a batch does not record ops
 
     def __init__(self, size: int, *, directions: bool = False) -> None:
         self.size, self.directions = size, directions
 
     def on_escape(self, x: Tensor, how: str) -> None:
-        """Nothing is to be remembered of what leaves."""
+        """Does nothing: a batch keeps no record of values that leave pullback."""
 
 
 class Batched(Tensor):
-    """One example of a batch: a tensor with the shape of one, whose `value` holds all, along its first axis."""
+    """One example of a batch: a tensor with the shape of one example. Its `value` holds all examples along its first axis."""
 
     __slots__ = ("batch", "value")
 
@@ -71,7 +71,7 @@ def belongs(x: Any, batch: Batch) -> TypeGuard[Batched]:
 
 
 def innermost(inputs: Sequence[Any]) -> int:
-    """The place on the stack of the innermost batch that a value among the inputs belongs to; -1 where there is none."""
+    """Returns the position on the stack of the innermost batch that any input belongs to, or -1 if no input is Batched."""
     place = -1
     for x in inputs:
         if x.__class__ is Batched:
@@ -86,12 +86,12 @@ def innermost(inputs: Sequence[Any]) -> int:
 
 
 def run(op: Op, inputs: Sequence[Any], params: Sequence[Any], place: int) -> Tensor:
-    """An op of which some inputs are Batched, the innermost by the batch at that place on the stack."""
+    """Runs an op with Batched inputs. The batch at `place` on the stack is the innermost one that any input belongs to."""
     stack = listeners.stack
     batch: Batch = stack[place]
     values, on = _opened(inputs, batch)
     inside = stack[place + 1 :]
-    if not inside:  # nobody is to be kept from what is done to all examples
+    if not inside:  # no listener inside the batch has to be kept from the ops on all examples
         return Batched(batch, op.batch(op, batch.size, values, on, params))
     before = listeners.truncate(place)
     try:
@@ -105,7 +105,7 @@ def run(op: Op, inputs: Sequence[Any], params: Sequence[Any], place: int) -> Ten
 
 
 def _opened(inputs: Sequence[Any], batch: Batch) -> tuple[list[Any], list[bool]]:
-    """The inputs with all examples of this batch, and which of them have its axis."""
+    """Returns the inputs, those of this batch replaced by all their examples, and a flag per input that marks these."""
     values: list[Any] = []
     on: list[bool] = []
     for x in inputs:
@@ -119,9 +119,10 @@ def _opened(inputs: Sequence[Any], batch: Batch) -> tuple[list[Any], list[bool]]
 
 
 def pull(rule: Rule, g: Tensor, *kept: Any) -> Any:
-    """Pulls g back by a rule: by one kernel for all examples if nobody is told of what it does, otherwise by its definition.
+    """Pulls g back by a rule: by its fused kernel if no listener records ops, otherwise by its definition.
 
-    A joint rule is given `needs` last.
+    On Batched values one kernel runs for all examples, if the rule has a batching rule. For a joint rule the last of `kept` is
+    `needs`.
     """
     if listeners.differentiates or rule.fused is rule.definition:
         return rule.definition(g, *kept)
@@ -140,5 +141,5 @@ def pull(rule: Rule, g: Tensor, *kept: Any) -> Any:
 
 
 def over_all(x: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
-    """f, which keeps the shape, of the elements of all examples at once, as one of the same batches."""
+    """Applies f, which must keep the shape, to all examples at once; the result belongs to the same batches as x."""
     return Batched(x.batch, over_all(x.value, f)) if isinstance(x, Batched) else f(x)

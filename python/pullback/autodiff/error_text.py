@@ -1,4 +1,4 @@
-"""The words of a tape's errors: which value, which op, which line, and what to do."""
+"""Texts of a tape's errors. Each names the value, the op and the line, and says what to do."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ MINIMIZE_IF_MEANT: Final = (
     'opt.step(tape.gradient(loss, opt.parameters, unconnected="none")), which leaves such a Parameter alone.'
 )
 
-# The ways out of pullback for numbers to compute with. What shows or tests a value (repr(), bool(), …) and what says itself that
-# gradients stop (stop_gradient) is none.
+# The ways in which a value leaves pullback as numbers to compute with. Showing or testing a value (repr(), bool(), …) does not
+# belong here, and neither does stop_gradient, whose name says that gradients stop.
 NUMBERS: Final = frozenset(
     ("numpy()", "item()", "tolist()", "int()", "float()", "complex()", "np.asarray()", "__dlpack__()", "__cuda_array_interface__")
 )
@@ -36,9 +36,7 @@ def name_of(x: Any) -> str:
 
 
 def missing(tape: Tape, targets: list[Any], sources: list[Any]) -> str:
-    """For each source that is not None: that the target does not depend on it, and why: where the path was cut, or what the
-    tape has not seen.
-    """
+    """Returns the text of an UnconnectedError: why the target does not depend on each source that is not None."""
     named = [(i, unconnected(tape, x)) for i, x in enumerate(sources) if x is not None]
     lines = [f"gradient: the target does not depend on source {i}, {words}" for i, words in named]
     if not any([y.serial in tape.values for y in targets]):
@@ -51,7 +49,7 @@ def missing(tape: Tape, targets: list[Any], sources: list[Any]) -> str:
 
 
 def unconnected(tape: Tape, x: Any) -> str:
-    """The name of a source that the target does not depend on, and where the path was cut."""
+    """Returns the name of a source that the target does not depend on, with the reason or the line where the path was cut."""
     line = name_of(x)
     if x.serial not in tape.values:
         frozen = isinstance(x, Parameter) and not x.trainable
@@ -74,13 +72,17 @@ def _cut_by(cuts: Iterable[tuple[str, Any]]) -> str:
 
 
 def as_numbers(tape: Tape, x: Any) -> list[tuple[str, Any]]:
-    """Where a source, or a value computed from it, left as numbers that a function can go on computing with."""
+    """Returns the sites where a source, or a value computed from it, left pullback as numbers to compute with."""
     reach = dependents(tape, [x.serial]) if tape.cuts else ()
     return [(how, site) for serial, how, site in tape.cuts if how in NUMBERS and serial in reach]
 
 
 def silent_zero(name: str, cuts: Iterable[tuple[str, Any]]) -> str:
-    """A transform gives zeros where the function does not depend on an argument, and here it may by numbers that left."""
+    """Returns a transform's warning of a zero derivative that may be wrong.
+
+    A transform returns zeros if the function does not depend on an argument. Here it may depend on it through numbers that
+    left pullback.
+    """
     return (
         f"the function's value does not depend on {name}{_cut_by(cuts)}. Its derivative is zero, and not that of the numbers that "
         f"left there. Compute with pb's functions, or wrap what is outside of pullback in pb.black_box."
@@ -88,14 +90,14 @@ def silent_zero(name: str, cuts: Iterable[tuple[str, Any]]) -> str:
 
 
 def _views_before(p: Parameter) -> str:
-    """Where a Parameter has living views, what may have been used in its place."""
+    """Returns a hint that a view may have been used instead of the Parameter, or "" if the Parameter has no living views."""
     if not p.storage.views:
         return ""
     return "; a view of it that was taken before, p.T as an attribute for example, has no gradient: take the view inside"
 
 
 def not_watched(x: Any) -> str:
-    """Why a tape cannot watch what is no floating-point tensor, and what to do."""
+    """Returns why a tape cannot watch x, which is not a floating-point tensor, and what to do."""
     if isinstance(x, Tensor):
         return (
             f"watch: only floating-point tensors have gradients, this is a tensor of dtype {x.dtype}. Convert it with "
@@ -105,7 +107,7 @@ def not_watched(x: Any) -> str:
 
 
 def instead_of(x: Any) -> str:
-    """What to give instead of something that is no tensor."""
+    """Returns a sentence that says what to pass instead of x, which is not a tensor."""
     if callable(getattr(x, "parameters", None)):
         return "Give its Parameters: module.parameters()."
     if callable(x):

@@ -1,4 +1,4 @@
-"""What stands in the place of an array where an op sees one example of a batch."""
+"""The stand-in for the array of a Batched tensor, whose elements an op cannot read."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class _Flags:
 
 
 class Example:
-    """What a Batched tensor has in the place of an array: the facts of one example, and no elements."""
+    """Stands in for the array of a Batched tensor: it has the shape and the dtype of one example, but no elements."""
 
     __slots__ = ("dtype", "shape")
 
-    flags: Final = _Flags  # reshape: the batching rule looks at the strides
+    flags: Final = _Flags  # lets reshape treat the example as contiguous; its batching rule checks the real strides
 
     def __init__(self, batch: Any) -> None:
         self.shape: tuple[int, ...] = batch.shape[1:]
@@ -43,7 +43,7 @@ class Example:
         return self.shape[0]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        return self.elements  # raises: NumPy would make an array of one object
+        return self.elements  # raises VmapError; without this NumPy would make an array of one object
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

@@ -1,8 +1,8 @@
-"""`with` statements that put back what they changed, wherever Ctrl-C ends them.
+"""Context managers that restore what they changed, wherever Ctrl-C interrupts them.
 
-KeyboardInterrupt is raised between two instructions of Python, which may be the first one of `__exit__`, before it has done
-anything. But whatever happens, the statement lets go of the `__exit__` that it looked up before it called `__enter__`. So that
-is an object of its own each time, whose end does what its call has not done.
+KeyboardInterrupt is raised between two Python instructions, possibly at the first one of `__exit__`, before `__exit__` has done
+anything. In every case, though, the statement releases the `__exit__` that it looked up before it called `__enter__`. So each
+lookup returns a new object, and deleting that object does what its call has not done.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from .listeners import listeners
 
 
 class _Exit(partial[None]):
-    """What is called at the end of a `with` statement."""
+    """The function that a `with` statement calls at its end."""
 
 
 class _HeldExit(_Exit):
-    """The same while a statement that has called `__enter__` holds on to it."""
+    """An `_Exit` held by a statement that has called `__enter__`; deleting it ends the statement, if it has not ended."""
 
     def __del__(self) -> None:
         self.func(KeyboardInterrupt)
 
 
 class _ExitOf:
-    """Makes a new `_Exit` each time that it is looked up: by the statement, or by who only looks."""
+    """A descriptor that makes a new `_Exit` on each lookup, by a `with` statement or by any other code."""
 
     def __get__(self, kept: Any, kind: Any = None) -> Callable[..., None]:
         if kept is None:
@@ -38,19 +38,19 @@ class _ExitOf:
 
 
 class Kept:
-    """A context manager for thread state: `_begin` changes it, `_end` undoes that, again if it was interrupted.
+    """A context manager for thread state: `_begin` changes the state, `_end` restores it, and runs again if it was interrupted.
 
-    After KeyboardInterrupt, those listen that did before: whatever ran inside may have been cut short as well.
+    After KeyboardInterrupt the listeners are those from before the statement: an inner statement may have been interrupted too.
     """
 
-    _exit: Callable[[], Any] = staticmethod(lambda: None)  # the last that was looked up
-    _held: Callable[[], Any] = staticmethod(lambda: None)  # that of the statement
-    _stack: tuple[Any, ...] | None = None  # of listeners, while entered
+    _exit: Callable[[], Any] = staticmethod(lambda: None)  # the `_Exit` of the last lookup
+    _held: Callable[[], Any] = staticmethod(lambda: None)  # the `_Exit` that the statement holds
+    _stack: tuple[Any, ...] | None = None  # the listeners at `__enter__`; None while not entered
 
     def __enter__(self) -> Any:
         self._stack = listeners.stack
         self._held = self._exit
-        if self._held() is not None:  # no variable: a traceback would hold on to it
+        if self._held() is not None:  # not in a variable, because a traceback would keep it alive
             self._held().__class__ = _HeldExit
         self._begin()
         return self
@@ -58,7 +58,7 @@ class Kept:
     __exit__ = _ExitOf()
 
     def _leave(self, kind: Any = None, *_: object) -> None:
-        """The end of the statement, by an exception of this class or by none; nothing if it was left already."""
+        """Ends the statement. kind: the class of the exception that ended it, or None. Does nothing if it has ended already."""
         stack = self._stack
         if stack is None:
             return
@@ -73,11 +73,11 @@ class Kept:
         """Changes the state."""
 
     def _end(self) -> None:
-        """Undoes what `_begin` did, or the part of it that was done."""
+        """Undoes `_begin`, even one that was interrupted halfway."""
 
 
 class Listening(Kept):
-    """A listener that is told of this thread's ops while entered."""
+    """A listener that receives this thread's ops while entered."""
 
     def _begin(self) -> None:
         listeners.enter(self)
@@ -87,7 +87,7 @@ class Listening(Kept):
 
 
 class Heard(Kept):
-    """While entered, these listen and nobody else."""
+    """While entered, the given listeners replace the thread's listeners."""
 
     def __init__(self, stack: tuple[Any, ...]) -> None:
         self._those = stack

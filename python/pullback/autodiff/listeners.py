@@ -1,4 +1,4 @@
-"""Who is told of the ops that run: the tapes (and other listeners) of each thread."""
+"""The listeners of each thread: tapes and other objects that receive the ops that run."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, Final
 
 
 class Listeners(threading.local):
-    """Who listens to this thread's ops: a stack of tapes (and other listeners), the innermost last.
+    """The stack of this thread's listeners (tapes and others), the innermost last.
 
-    `record(op, y, inputs, params)` tells all of them; it is None where nobody listens, the one question of every op. A batch
-    has its place on the stack and is told nothing: its `add` is None. `batches` says whether there is one. An observer is told
-    before them (but for a listener that `observes` by itself), and changes nothing: `differentiates` says whether anybody else is
-    told.
+    `record(op, y, inputs, params)` passes an op to all listeners. It is None if there are none, so that one test of it is all
+    that an unrecorded op pays. A batch has a position on the stack but receives nothing: its `add` is None. `batches` is True
+    if the stack holds a batch. The observer receives an op before the listeners do, unless the only listener `observes` on its
+    own. `differentiates` is True if any listener receives ops; the observer does not count.
     """
 
     record: Callable[..., None] | None = None
@@ -33,7 +33,7 @@ class Listeners(threading.local):
         if not stack:
             self.record, self.differentiates, self.batches = self._observer, False, False
             return
-        if len(stack) == 1 and self._observer is None:  # one tape: the rest of this takes twice as long
+        if len(stack) == 1 and self._observer is None:  # one tape: the general code below takes twice as long
             add = stack[0].add
             self.record, self.differentiates, self.batches = add, add is not None, add is None
             return
@@ -45,7 +45,10 @@ class Listeners(threading.local):
             self.record = self._around(self.record)
 
     def observe(self, observer: Callable[..., None] | None, around: Callable[..., Any] | None = None) -> None:
-        """Tells this function of ops, too. around(record): what is called in the place of others' record."""
+        """Installs `observer`, which receives every op; None removes it.
+
+        `around(record)` returns the function to call instead of the listeners' `record`.
+        """
         self._observer, self._around = observer, around
         self.stack = self._stack
 
@@ -54,15 +57,15 @@ class Listeners(threading.local):
             self._observer(op)
 
     def enter(self, listener: Any) -> None:
-        """Tells this listener, too, as the innermost."""
+        """Adds a listener as the innermost one."""
         self.stack = (*self._stack, listener)
 
     def leave(self, listener: Any) -> None:
-        """Tells it no more, wherever on the stack it is."""
+        """Removes a listener, wherever it is on the stack."""
         self.stack = tuple([other for other in self._stack if other is not listener])
 
     def truncate(self, place: int) -> tuple[Any, ...]:
-        """Leaves only the listeners below this place of the stack. Returns what `restore` takes."""
+        """Keeps only the listeners below position `place` of the stack. Returns the former state, for `restore`."""
         before = self._stack, self.record, self.differentiates, self.batches
         if place:
             self.stack = self._stack[:place]

@@ -1,7 +1,8 @@
-"""What a tape records of an op, by names, and the walks that tell which recorded values depend on which.
+"""The fields of a recorded op, and the walks that find which recorded values depend on which.
 
-A tape keeps plain tuples in the order of the fields below: one is made for every op, and a NamedTuple takes 0.1 µs longer for
-each node and each edge. `named` gives them names. Only the hot loops (`Tape.add`, `backward.walk`) and this file go by position.
+A tape keeps plain tuples in the order of the fields below, because it makes one for every op, and a NamedTuple takes 0.1 µs
+longer for each node and each edge. `named` gives the fields names. Only the hot loops (`Tape.add`, `backward.walk`) and this
+file access the fields by position.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ Recorded: TypeAlias = "tuple[Op, int, list[int], Sequence[Any], Sequence[Any], C
 
 
 class Edge(NamedTuple):
-    """The way of a cotangent from an op to one of its inputs; a joint rule has one edge for all inputs.
+    """The path of a cotangent from an op to one of its inputs. A joint rule has one edge for all inputs.
 
     Attributes:
-        x: the serial of the input; of a joint rule the list of all of them.
-        rule: its pullback.
-        kept: the values that the pullback is given besides the cotangent.
-        shape: the shape that a gradient of another shape is summed back to, if any; of a joint rule a list of them.
+        x: the serial of the input; for a joint rule, the list of the serials of all inputs.
+        rule: the pullback.
+        kept: the arguments of the pullback after the cotangent.
+        shape: the input's shape if the op broadcast it, to which the gradient is summed back, otherwise None; for a joint
+            rule, the list of the shapes of all inputs.
     """
 
     x: Any
@@ -42,9 +44,9 @@ class Node(NamedTuple):
     Attributes:
         op: the op.
         y: the serial of its output.
-        inputs: the serials of its inputs, 0 for an input that is not watched.
+        inputs: the serials of its inputs; 0 stands for an input that is not watched.
         edges: plain tuples with the fields of an Edge; see `primitive.edges_of`.
-        versions: (storage, its version when the op ran) of each kept value that can change in place.
+        versions: for each kept value that can change in place, its storage and the storage's version when the op ran.
         code, offset: the user's code that called the op, and the offset of the instruction.
     """
 
@@ -64,29 +66,29 @@ class Node(NamedTuple):
         return [Edge._make(edge) for edge in self.edges]
 
     def kept(self) -> list[Any]:
-        """All values that its pullbacks keep."""
+        """Returns all values that the op's pullbacks keep."""
         return [value for edge in self.named_edges() for value in edge.kept]
 
     def kept_by_name(self) -> list[tuple[str, Any]]:
-        """The same with their names in the op's reference."""
+        """Returns the kept values as pairs of name (in the op's reference) and value."""
         return [pair for edge in self.named_edges() for pair in zip(edge.rule.names, edge.kept)]
 
 
 def named(nodes: Iterable[Recorded]) -> Iterator[Node]:
-    """The recorded ops, with names for their parts."""
+    """Yields the recorded ops as Nodes, whose fields have names."""
     return map(Node._make, nodes)
 
 
 def all_kept(nodes: Iterable[Recorded]) -> Iterator[Any]:
-    """All values that the pullbacks of these nodes keep."""
+    """Yields all values that the pullbacks of these nodes keep."""
     return (value for node in nodes for edge in node[3] for value in edge[2])
 
 
-# ---- who depends on whom
+# ---- dependence between recorded values
 
 
 def dependents(tape: Tape, serials: Iterable[int]) -> set[int]:
-    """These values and all that depend on them, not counting derivatives that are zero everywhere."""
+    """Returns these values and all that depend on them. Derivatives that are zero everywhere do not count as dependence."""
     reach = {serial for serial in serials if serial in tape.values}
     for op, y, inputs, *_ in tape.nodes:
         if not reach.isdisjoint(inputs) and not (op.dead and reach.isdisjoint(live(op, inputs))):
@@ -95,17 +97,17 @@ def dependents(tape: Tape, serials: Iterable[int]) -> set[int]:
 
 
 def needed_by(tape: Tape, targets: list[Tensor], through_zero: bool = False) -> set[int]:
-    """The values that the targets depend on, themselves included."""
+    """Returns the values that the targets depend on, and the targets. through_zero: zero derivatives count as dependence."""
     needed = {t.serial for t in targets if t.serial in tape.values}
     for op, y, inputs, *_ in reversed(tape.nodes):
         if y in needed:
             needed.update(inputs if through_zero or not op.dead else live(op, inputs))
-    needed.discard(0)  # stands for inputs that are not watched
+    needed.discard(0)  # 0 stands for inputs that are not watched
     return needed
 
 
 def shared_by(tape: Tape, targets: Sequence[Tensor]) -> tuple[dict[int, int], dict[int, list[Recorded]]]:
-    """For each value the targets that depend on it, as bits of a mask; and for each mask the nodes whose output has it."""
+    """Returns two dicts: serial -> mask, whose bit k is set if target k depends on the value; mask -> nodes of such outputs."""
     masks: dict[int, int] = {}
     for k, y in enumerate(targets):
         if y.serial in tape.values:
@@ -124,5 +126,5 @@ def shared_by(tape: Tape, targets: Sequence[Tensor]) -> tuple[dict[int, int], di
 
 
 def live(op: Op, inputs: list[int]) -> list[int]:
-    """The inputs whose derivative is not zero everywhere."""
+    """Returns the inputs whose derivative is not zero everywhere."""
     return [x for i, x in enumerate(inputs) if i not in op.dead]

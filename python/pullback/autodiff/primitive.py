@@ -1,4 +1,4 @@
-"""Op: what an op computes, its pullback, what it costs; and how it is called: kernel, otherwise reference, then tape."""
+"""Op and Rule: what an op computes, its pullbacks and its cost. `apply` runs an op and passes it to the listeners."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def parameters(f: Any) -> tuple[str, ...]:
 
 
 class Rule:
-    """One pullback: `definition(g, *kept)` in differentiable ops, and where there is one, `fused(g, *kept)` in one kernel.
+    """A pullback: `definition(g, *kept)` in differentiable ops, and `fused(g, *kept)` in one kernel if the op has one.
 
-    A fused pullback that raises Refused gives way to the definition. `batch` is how a batch axis passes through the fused pullback
-    (ops/kinds.py); None means that the definition runs then.
+    If the fused pullback raises Refused, the definition runs instead. `batch` is the batching rule of the fused pullback
+    (ops/kinds.py); if it is None, Batched values go through the definition.
 
-    The names of the definition's parameters after `g` say what the tape keeps: an input or the output by its name in the
-    op's reference, a parameter of the op, or `<input>_shape`, `<input>_dtype`, which keep no array.
+    The names of the definition's parameters after `g` list what the tape keeps: an input or the output (by its name in the
+    op's reference), a parameter of the op, or `<input>_shape`, `<input>_dtype` or `<input>_device`, which keep no array.
 
-    `ends_with`, of an op that ends with an elementwise one, returns that op from the names and values of what is kept, the result
-    y among them.
+    `ends_with` is for an op whose last step is an elementwise op. It returns that elementwise op, given a mapping from the
+    names of the kept values, the result y among them, to the values.
     """
 
     __slots__ = ("batch", "definition", "ends_with", "fused", "keep", "names")
@@ -83,7 +83,7 @@ def _getter(names: Sequence[str], place: dict[str, int], getters: list[Callable[
 
 
 def same(g: Tensor) -> Tensor:
-    """Returns the cotangent as it is: the pullback of a sum's terms. The walk back knows it, and saves the call."""
+    """Returns the cotangent unchanged: the pullback of a sum's terms. The backward pass recognizes it and skips the call."""
     return g
 
 
@@ -93,29 +93,30 @@ OPS: Final[dict[str, Op]] = {}
 
 
 class Op:
-    """An op, with one column for each thing that an interpreter of ops asks.
+    """An op: one attribute for each property that promotion, batching, differentiation, profiling and tests need.
 
     Args:
-        name: the op, its kernel (`_cpu.<name>`), its row in csrc/math/*.def, its test id, its profiler line.
-        kind: what the op means to promotion, batching, forward mode and cost (ops/kinds.py).
+        name: the name of the op, of its kernel (`_cpu.<name>`), of its row in csrc/math/*.def and of its tests.
+        kind: the rules for promotion, batching, forward mode and cost that the op shares with similar ops (ops/kinds.py).
         names: the names of its inputs, then those of its params.
         params: the number of params. They follow the inputs, which are tensors.
-        rules: a rule for each input, None where no gradient passes; or one rule for all inputs if `joint`.
+        rules: a rule for each input, None for an input that gets no gradient; or one rule for all inputs if `joint`.
         pullback: the rules as they were declared: ZERO if every derivative is zero, None if gradients cannot pass.
         joint: the only rule `f(g, …, needs)` returns the gradients of all inputs.
         variadic: the op takes any number of inputs, which its reference receives as one list.
-        takes: "float", "number", "integer", "bool" or "any": the dtypes it takes.
+        takes: the dtypes that the op accepts: "float", "number", "integer", "bool" or "any".
         reference: `f(xp, *inputs, *params)` over NumPy or CuPy arrays, None for a call of a user's function.
-        kernel: the native kernel, if there is one, and otherwise `why_reference`.
-        shown: its name in profiles.
+        kernel: the native kernel, if there is one.
+        why_reference: the reason why the op has no kernel.
+        shown: the name of the op in profiles.
         cost: `f(inputs…, params…, y) -> dict` of figures.
         example: `f(rng, dtype) -> (inputs, params)` for tests, benchmarks and docs.
         domain, ulp: the range of the inputs in tests, and the error that a test accepts.
-        batch, tangent: how a batch axis and a tangent pass, if not as the kind says.
-        factors: for some inputs `f(of_all, g, *kept)`, the gradient of each example in factors (ops/factors.py).
-        dead: the places of the inputs that no gradient reaches; those without a rule, if not given.
+        batch, tangent: the batching rule and the forward-mode rule, if they differ from those of the kind.
+        factors: for some inputs, `f(of_all, g, *kept)`, which returns per-example gradients as factors (ops/factors.py).
+        dead: the indices of the inputs that no gradient reaches; by default those without a rule.
         edges: see `edges_of`.
-        recompute: for the call of a checkpoint, makes the nodes that it did not record.
+        recompute: for the call of a checkpoint, the function that makes the nodes that the call did not record.
     """
 
     __slots__ = (
@@ -156,7 +157,7 @@ class Op:
         self.cost, self.example, self.domain, self.ulp, self.recompute = cost, example, domain, ulp, recompute
         self.batch: Callable[..., Any] = batch or kind.batch
         self.tangent: Callable[..., Any] = tangent or kind.tangent
-        self.issue: Callable[..., Tensor] = kind.issue or apply  # f(op, inputs, params) runs the op, and tells the listeners
+        self.issue: Callable[..., Tensor] = kind.issue or apply  # f(op, inputs, params) runs the op and passes it to the listeners
         self.factors: dict[int, Callable[..., Any]] = factors or {}
         self.dead = tuple([i for i, rule in enumerate(rules) if rule is None]) if dead is None else dead
         self.edges = edges or edges_of(self)
@@ -171,15 +172,15 @@ class Op:
 
 
 def _nothing_to_run(*arguments: Any) -> Any:
-    """Stands for the kernel and the reference of a call and of its outputs, which have run already."""
+    """Stands in for the kernel and the reference of a recorded call and of its outputs, which have been computed already."""
     raise AssertionError("a call of a function is recorded, and never run as an op")
 
 
 def edges_of(op: Op) -> Callable[..., Sequence[Any]]:
     """Returns `edges(inputs, y, params, serials)`, which lists what the tape needs to pull a cotangent of y back to the inputs.
 
-    Each is a plain tuple with the fields of a `node.Edge`. Inputs that are not watched (serial 0) and those whose derivative is
-    zero everywhere have none. A joint rule has one edge, with the serials and shapes of all inputs.
+    Each edge is a plain tuple with the fields of a `node.Edge`. Inputs that are not watched (serial 0) and inputs whose
+    derivative is zero everywhere have no edge. A joint rule has one edge, with the serials and shapes of all inputs.
     """
     rules = op.rules
     first = rules[0] if rules else None
@@ -211,7 +212,7 @@ def edges_of(op: Op) -> Callable[..., Sequence[Any]]:
 
 
 def _edges_of_two(first: Rule | None, second: Rule | None) -> Callable[..., Sequence[Any]]:
-    """Returns `edges` for two inputs, without a loop: most ops that are recorded come here."""
+    """Returns `edges` for two inputs, without a loop, because most recorded ops have two inputs."""
     keeps = any([rule is not None and rule.names for rule in (first, second)])
 
     def edges(inputs: Sequence[Any], y: Any, params: Sequence[Any], serials: Sequence[int]) -> Sequence[Any]:
@@ -242,7 +243,7 @@ def _edges_of_several(rules: Sequence[Rule | None]) -> Callable[..., Sequence[An
 
 
 def apply(op: Op, inputs: tuple[Any, ...], params: tuple[Any, ...] = ()) -> Tensor:
-    """Runs an op on tensors (and Numbers): the native kernel, otherwise the reference; then tells the listeners."""
+    """Runs an op on tensors (and Numbers) by its native kernel, or else by the reference, and passes it to the listeners."""
     if listeners.batches:
         place = innermost(inputs)
         if place >= 0:
@@ -259,14 +260,14 @@ def apply(op: Op, inputs: tuple[Any, ...], params: tuple[Any, ...] = ()) -> Tens
 
 
 def retry(op: Op, inputs: tuple[Any, ...], params: tuple[Any, ...]) -> Tensor:
-    """Runs an op whose kernel refused: by its batching rule, on promoted inputs, or by the reference backend.
+    """Runs an op whose kernel raised Refused: by the op's batching rule, again with promoted inputs, or by the reference backend.
 
-    Raises what is wrong in the user's words.
+    Raises an error in the user's terms if the arguments are wrong.
     """
     place = innermost(inputs)
     if place >= 0:
         return run(op, inputs, params, place)
-    if any([isinstance(x, (OutsideView, StaleView)) for x in inputs]):  # of classes that kernels do not know
+    if any([isinstance(x, (OutsideView, StaleView)) for x in inputs]):  # kernels refuse these classes; apply reads x.array
         return apply(op, inputs, params)
     promoted = op.kind.prepare(op, inputs, params)
     if promoted is not None:
@@ -275,9 +276,9 @@ def retry(op: Op, inputs: tuple[Any, ...], params: tuple[Any, ...]) -> Tensor:
 
 
 def tell(op: Op, y: Tensor, inputs: tuple[Any, ...], params: tuple[Any, ...]) -> Tensor:
-    """Tells the listeners that the op made y, and returns y.
+    """Passes the op and its result y to the listeners, and returns y.
 
-    Every op comes here or does the same in its own lines, for speed: `apply`, and the functions of unary and binary ops.
+    Every op calls this or, for speed, repeats these lines: `apply` and the functions of unary and binary ops repeat them.
     """
     if listeners.record is not None:
         listeners.record(op, y, inputs, params)

@@ -1,4 +1,4 @@
-"""Where in the user's code something happens: kept as a code object and an offset, made into words for a message."""
+"""Sites: positions in the user's code, kept as a code object and an instruction offset until a message needs the line."""
 
 from __future__ import annotations
 
@@ -10,25 +10,29 @@ from typing import Final
 
 Site = tuple[CodeType, int]
 current_frame: Final[Callable[[int], FrameType]] = sys._getframe  # pyright: ignore[reportPrivateUsage]
-# Our context managers run below frames of contextlib, and `__dlpack__` below a function of PyTorch that is written in Python.
+# The modules whose frames are not the user's. Between the user's frame and pullback's there are frames of contextlib for
+# pullback's context managers, and a frame of PyTorch's Python code for `__dlpack__`.
 _OURS: Final = (__name__.partition(".")[0] + ".", "contextlib", "torch.utils.dlpack")
 
 
 def user_frame(frame: FrameType) -> FrameType:
-    """The nearest frame from this one outwards that is not pullback's own, nor one that Python code puts between."""
+    """Returns the nearest frame, from this one outwards, that belongs neither to pullback nor to another module of _OURS."""
     while frame.f_globals.get("__name__", "").startswith(_OURS) and frame.f_back is not None:
         frame = frame.f_back
     return frame
 
 
 def call_site() -> Site:
-    """The user's line that runs now, as a code object and an instruction offset (words are made of it only in a report)."""
+    """Returns the site of the user's line that is running. Only a report turns it into text (`line_of`)."""
     frame = user_frame(current_frame(1))
     return frame.f_code, frame.f_lasti
 
 
 def warn(message: str, category: type[Warning]) -> None:
-    """Issues a warning for the user's line, from any depth, so that Python shows it once per line and filters see his module."""
+    """Issues a warning for the user's line, from any call depth.
+
+    Python then shows the warning once per line, and warning filters match the user's module.
+    """
     frame = user_frame(current_frame(1))
     names = frame.f_globals
     registry = names.setdefault("__warningregistry__", {})
@@ -36,7 +40,7 @@ def warn(message: str, category: type[Warning]) -> None:
 
 
 def line_of(site: Site) -> str:
-    """ '"file.py", line 12, in train' """
+    """Returns a site as text, such as '"file.py", line 12, in train'."""
     return f'"{site[0].co_filename}", line {number_of_line(site)}, in {site[0].co_name}'
 
 

@@ -1,4 +1,4 @@
-"""Tape: records ops while entered. `backward.py` walks the record backwards; neither names an op."""
+"""Tape: records ops while entered. `backward.py` walks the record backwards. Neither file treats any op by name."""
 
 from __future__ import annotations
 
@@ -27,34 +27,34 @@ if TYPE_CHECKING:
 class Tape(Listening):
     """Records the ops on watched tensors while entered; `gradient` then walks them backwards.
 
-    What users make is a GradientTape (transforms/tape.py), which can do more with the record.
+    Users make a GradientTape (transforms/tape.py), which adds methods to this class.
 
     Args:
-        persistent: allows several calls of `gradient`; otherwise the first frees what was kept as it consumes it.
-        watch_parameters: trainable Parameters are watched by themselves.
+        persistent: allows several calls of `gradient`; otherwise the first call frees the record while it walks back.
+        watch_parameters: the tape watches trainable Parameters without a call of `watch`.
     """
 
-    of_function = False  # True for the tape of a transform, whose user has not asked for zeros: see backward.connected
-    observes = True  # while a profile runs, `add` tells the door itself, which answers with the scope of the pullback
+    of_function = False  # True for the tape of a transform, which returns zeros by default: see backward.connected
+    observes = True  # while a profile runs, `add` itself passes the op to the door, which returns the pullback's scope
 
     def __init__(self, persistent: bool = False, watch_parameters: bool = True) -> None:
         self.persistent = persistent
         self.watch_parameters = watch_parameters
-        self.recording = capturing.thread.recording  # made inside a captured function
-        self.entered: Site | None = None  # where it last began to record
-        self.code: CodeType | None = None  # the user's code that the last op was called from: most come from there again
+        self.recording = capturing.thread.recording  # not None if the tape was made inside a captured function
+        self.entered: Site | None = None  # the site where it last began to record
+        self.code: CodeType | None = None  # the user's code that called the last op, and probably calls the next
         self.reset()
 
     def reset(self) -> None:
         """Forgets everything recorded and watched."""
         self.nodes: list[Recorded] = []
         self.values: set[int] = set()  # the serials of all watched values
-        self.leaves: set[int] = set()  # of those that were watched, not computed
-        self.watched: dict[int, Site] = {}  # of those, where `watch` was called for them
+        self.leaves: set[int] = set()  # the serials of values that were watched, not computed
+        self.watched: dict[int, Site] = {}  # for each leaf that was passed to `watch`, the site of the call
         self.hooks: dict[int, list[Callable[[Tensor], Any]]] = {}
-        self.has_dead = False  # whether a derivative that is zero everywhere is among the nodes
-        self.scopes: dict[int, int] = {}  # by serial, while a profile runs: the module that a value was computed in
-        self.cuts: list[tuple[int, str, Site]] = []  # where watched values left: numpy(), stop_gradient, …
+        self.has_dead = False  # True if some node has a derivative that is zero everywhere
+        self.scopes: dict[int, int] = {}  # by serial, while a profile runs: the scope that the pullback is attributed to
+        self.cuts: list[tuple[int, str, Site]] = []  # where watched values left the tape: numpy(), stop_gradient, …
         self.consumed = False
 
     def __repr__(self) -> str:
@@ -73,18 +73,18 @@ class Tape(Listening):
         return self
 
     def stop(self) -> None:
-        """Records no more."""
+        """Stops recording. Does nothing if the tape does not record."""
         if self in listeners.stack:
             listeners.leave(self)
 
     def stop_recording(self) -> _Paused:
-        """`with tape.stop_recording():` what runs inside is not recorded on this tape."""
+        """Returns a context manager: this tape does not record the ops inside `with tape.stop_recording():`."""
         return _Paused(self)
 
     def watch(self, target: Any) -> None:
-        """Records what is done with these tensors (alone or nested in lists, tuples, dicts) from now on.
+        """Starts recording the ops on these tensors (a tensor, or tensors nested in lists, tuples, dicts).
 
-        Raises TapeError for what is not a floating-point tensor.
+        Raises TapeError if a value is not a floating-point tensor.
         """
         frame = current_frame(1)
         for x in flatten(target)[0]:
@@ -97,9 +97,11 @@ class Tape(Listening):
                 self.watched[x.serial] = frame.f_code, frame.f_lasti
 
     def on_gradient(self, t: Tensor, fn: Callable[[Tensor], Any]) -> None:
-        """`fn(gradient_of_t)` runs in the backward pass; what it returns, if not None, replaces the gradient.
+        """Registers `fn`, which the backward pass calls with the complete gradient of `t`.
 
-        Raises TapeError where `t` is not on this tape.
+        If `fn` returns a tensor and not None, that tensor replaces the gradient. It must have the gradient's shape.
+
+        Raises TapeError if `t` is not on this tape.
         """
         if self.recording is not capturing.thread.recording:
             capturing.refuse("on_gradient on a tape from outside", "Make the tape inside the function.")
@@ -110,7 +112,7 @@ class Tape(Listening):
         self.hooks.setdefault(t.serial, []).append(fn)
 
     def knows(self, x: Any) -> bool:
-        """Whether a value is watched; a trainable Parameter is as soon as it is used."""
+        """True if a value is watched. A trainable Parameter becomes watched when it is first used."""
         return x.serial in self.values or self._watches(x)
 
     def _add_leaf(self, x: Tensor) -> None:
@@ -118,7 +120,7 @@ class Tape(Listening):
         self.leaves.add(x.serial)
 
     def _watches(self, x: Any) -> bool:
-        """Whether a value not seen yet is watched: a trainable Parameter is."""
+        """Adds a trainable Parameter to the leaves and returns True. Returns False for any other value."""
         if self.watch_parameters and isinstance(x, Parameter) and x.trainable and x.array.dtype.kind in "fV":
             self._add_leaf(x)
             return True
@@ -165,7 +167,7 @@ class Tape(Listening):
         self.nodes.append((op, result, serials, edges, _versions(inputs, edges) if changeable else (), code, offset))  # a Node
 
     def on_escape(self, x: Tensor, how: str) -> None:
-        """Remembers that a watched value leaves here, so that an UnconnectedError can name the line."""
+        """Records the line where a watched value leaves pullback, so that an UnconnectedError can name it."""
         if self.knows(x):
             self.cuts.append((x.serial, how, call_site()))
 
@@ -179,13 +181,14 @@ class Tape(Listening):
         unconnected: str = "error",
         aggregation: str = "accumulate",
     ) -> Any:
-        """The vector-Jacobian product of the target(s) with respect to each source, in the structure of `sources`.
+        """Computes the vector-Jacobian product of the target(s) with respect to each source, in the structure of `sources`.
 
         Args:
-            target: a tensor on the tape, or a nested list, tuple, dict of them, which are summed.
-            sources: tensors, intermediate ones too, alone or nested.
-            output_gradients: the cotangent of each target, of its shape; ones for a scalar.
-            unconnected: "error", "zero" or "none" for a source that the target does not depend on.
+            target: a tensor on the tape, or a nested list, tuple or dict of tensors, whose products are summed.
+            sources: a tensor or nested tensors; they may be intermediate results.
+            output_gradients: the cotangent of each target, of the target's shape; 1 by default, for a scalar target.
+            unconnected: the treatment of a source that the target does not depend on: "error" raises, "zero" returns zeros,
+                "none" returns None.
             aggregation: how several contributions to one tensor are summed: "accumulate", "add_n" or "tree".
 
         Raises: TapeError, UnconnectedError, StaleValueError, ShapeError. Warns: ZeroGradientWarning.
@@ -197,7 +200,7 @@ class Tape(Listening):
         return unflatten(wanted[1], gradients)
 
     def _ready(self, unconnected: str) -> str:
-        """Raises TapeError where the tape has been used up, or the word is none."""
+        """Returns `unconnected`. Raises TapeError if the tape has been used up, or if `unconnected` is not a valid choice."""
         if unconnected not in ("error", "zero", "none"):
             raise TapeError(f'gradient: unconnected={unconnected!r}; use "error", "zero" or "none".')
         self._check_not_consumed("gradient")
@@ -207,11 +210,11 @@ class Tape(Listening):
         self, targets: list[Any], seeds: Callable[[], list[Any]], sources: list[Any], unconnected: str = "error",
         aggregation: str = "accumulate", retain: bool = False,
     ) -> list[Any]:  # fmt: skip
-        """The gradient of each source, for what seeds() gives as cotangents of the targets. `retain` keeps all for another call."""
+        """Returns the gradient of each source. seeds() returns the targets' cotangents. `retain` keeps the tape's record."""
         return self.backward(lambda free: sweep(self, targets, seeds(), sources, unconnected, aggregation, free), retain)
 
     def backward(self, run: Callable[[bool], list[Any]], retain: bool = False) -> list[Any]:
-        """What `run(free)` returns: a walk back, which gives up what the tape kept if it is free to."""
+        """Runs a backward pass and returns the result of `run(free)`. If `free` is True, `run` may release the record."""
         recording = listeners.stack
         if not self.persistent:
             self.stop()
@@ -223,10 +226,10 @@ class Tape(Listening):
             finally:
                 door.enter(before)
                 if not self.consumed:
-                    listeners.stack = recording  # a refused question changes nothing
+                    listeners.stack = recording  # a call that failed early leaves the tape recording
                 if self.scopes:
                     door.leave_scope(scope)
-        finally:  # once more, in case that Ctrl-C has ended this
+        finally:  # again, in case Ctrl-C interrupted the first attempt
             door.enter(before)
             if self.scopes:
                 door.leave_scope(scope)
@@ -253,7 +256,7 @@ class _Paused(Kept):
 
 
 def _versions(inputs: Sequence[Any], edges: Sequence[Any]) -> tuple[Any, ...]:
-    """The memory of kept inputs that can change in place, with its version now."""
+    """Returns the storage of each kept input that can change in place, with the storage's current version."""
     held = {id(value) for edge in edges for value in edge[2]}  # Edge.kept
     return tuple([(x.storage, x.storage.version) for x in inputs if x.storage is not None and id(x) in held])
 

@@ -1,1 +1,1 @@
-"""The way to the kernels: the door that every launch passes, the ledger, and what a capture refuses (the twin of csrc/launch)."""
+"""Launching kernels: the door that every launch passes, the ledger, and the refusals of a capture (see also csrc/launch)."""

@@ -1,5 +1,7 @@
-"""What runs in a captured function tells the recording of its thread: what a replay has to repeat beside kernels, and what none
-could repeat. A run on shapes alone (profile/flops.py) is told the same.
+"""Reports to the recording of a thread, made by code that runs in a captured function.
+
+This code reports the side effects that a replay has to repeat in addition to the kernels, and refuses what a replay could not
+repeat. A run on shapes alone (profiling/flops.py) receives the same reports.
 """
 
 from __future__ import annotations
@@ -12,32 +14,32 @@ from ..autodiff.site import call_site, line_of
 
 
 class Recording(Protocol):
-    """What is made of a run of the function.
+    """The record of one run of the function.
 
     Attributes:
-        opaque: what is no native kernel may run.
+        opaque: True if launches that are not native kernels may run.
     """
 
     opaque: bool
 
     def refusal(self, what: str, line: str, instead: str) -> Exception:
-        """The error for what must not happen in the function."""
+        """Returns the error for an action that the function must not perform."""
         ...
 
     def increments(self, owner: Any, name: str) -> None:
-        """The run has added one to an attribute of this object, and so does every replay here."""
+        """Receives that the run has added one to an attribute of this object. Every replay does the same at this point."""
         ...
 
     def guard(self, key: Any, holds: Callable[[], bool]) -> None:
-        """The recording is good as long as holds(); one for each key is enough."""
+        """Adds a condition: the recording is valid as long as holds() is True. Only one condition per key is kept."""
         ...
 
     def reads(self, storage: Any) -> None:
-        """The run reads a view of this Storage that was made outside: the recording is good until the view is stale."""
+        """Receives that the run reads a view made outside of it. The recording is valid until the view becomes stale."""
         ...
 
     def random_state(self, generator: Any, state: dict[str, int], device: str) -> Any:
-        """[seed, serial] of a draw, which every replay moves on."""
+        """Returns the [seed, serial] of a draw of random numbers; every replay advances it."""
         ...
 
 
@@ -47,30 +49,30 @@ class _Thread(threading.local):
 
 thread: Final = _Thread()
 
-changes = 0  # of what recordings rely on without asking: where Parameters are, and which Modules have
+changes = 0  # number of changes to facts that recordings assume: where Parameters are in memory, which ones Modules have
 
 
 def tell_change(what: str, instead: str) -> None:
-    """Recordings made before do not hold any more. Raises CaptureError inside one."""
+    """Invalidates all earlier recordings. Raises CaptureError inside a captured function."""
     global changes
     refuse(what, instead)
     changes += 1
 
 
 def refuse(what: str, instead: str) -> None:
-    """Raises what the recording says, naming the user's line, inside a captured function."""
+    """Raises the recording's error, which names the user's line, if called inside a captured function."""
     if thread.recording is not None:
         raise thread.recording.refusal(what, line_of(call_site()), instead)
 
 
 def refuse_opaque(what: str, instead: str) -> None:
-    """The same for what is no native kernel."""
+    """Like `refuse`, but only if the recording does not allow launches that are not native kernels."""
     if thread.recording is not None and not thread.recording.opaque:
         refuse(what, instead)
 
 
 def increment(owner: Any, name: str) -> None:
-    """Adds one to an attribute of this object, and inside a captured function so does every replay."""
+    """Adds one to an attribute of this object. Inside a captured function every replay adds one, too."""
     setattr(owner, name, getattr(owner, name) + 1)
     if thread.recording is not None:
         thread.recording.increments(owner, name)

@@ -1,7 +1,7 @@
-"""The phase that launches are charged to, and the ledger of a thread. The native kernels' door is told of both.
+"""The phase that launches are attributed to, and the ledger of a thread, both passed on to the door of the native kernels.
 
-A launch is one native kernel, one library call or one reference op. Phases are set where they begin (the tape's backward
-sweep, an optimizer's step, a loader); nothing else needs to know of them.
+A launch is one native kernel, one library call or one reference op. The code that begins a phase sets it (the tape's backward
+pass, an optimizer's step, a loader); no other code handles phases.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from .ledger import (
 
 
 class _Attention:
-    _told = False  # whether ledgers or a recording are told of what one thread launches; not any more when it has ended
+    _told = False  # True while ledgers or a recording receive a thread's launches; False after the thread's end
 
     def tell(self, told: bool) -> None:
         global profiling
-        profiling, self._told = profiling + told - self._told, told  # one statement: Ctrl-C does not come between
+        profiling, self._told = profiling + told - self._told, told  # one statement, so that Ctrl-C cannot split it
 
     def __del__(self) -> None:
-        if self._told and type(profiling) is int:  # which is gone when the interpreter is
+        if self._told and type(profiling) is int:  # the global is gone at interpreter exit
             self.tell(False)
 
 
@@ -54,23 +54,23 @@ class _Door(threading.local):
 
     phase: int = FORWARD
     scope: int = 0
-    running: tuple[Ledger, ...] = ()  # that have begun and have not ended, the innermost last
-    ledger: Ledger | None = None  # of what was launched since the last of them began or ended
-    detail: int = 0  # of that one
-    recording_active: bool = False  # a recording runs
-    charged: int = 0  # > 0 inside a launch that has charged the whole composition already
+    running: tuple[Ledger, ...] = ()  # the ledgers that have begun and not ended, the innermost last
+    ledger: Ledger | None = None  # holds the launches since one of these last began or ended
+    detail: int = 0  # the detail of `ledger`
+    recording_active: bool = False  # True while a recording runs
+    charged: int = 0  # > 0 inside a launch whose cost includes the launches inside it
 
 
 state: Final = _Door()
-profiling = 0  # threads with ledgers or recordings: whether scopes are worth remembering
-_finished = 0  # launches in ledgers of all threads that have ended
-_unrecorded = 0  # launches of the reference in threads without a ledger, while any thread had one
+profiling = 0  # number of threads with ledgers or recordings; scopes are kept up to date only if it is not 0
+_finished = 0  # number of launches that any thread has moved from `ledger` to its running ledgers
+_unrecorded = 0  # number of reference launches in threads without a ledger, while any thread had one
 _natives: Final[list[Any]] = []  # the modules of kernels
-host_kernels: Any = None  # that of the CPU, if there is one
+host_kernels: Any = None  # the module of the CPU's kernels, if there is one
 
 
 def connect(native: Any, host: bool = False) -> None:
-    """Tells this module of kernels of phases and ledgers from now on. host: it is the CPU's."""
+    """Passes phases, scopes and ledgers to this module of kernels from now on. host: it holds the CPU's kernels."""
     global label, enter_scope, leave_scope, set_phase, host_kernels
     native.scopes_by(_given)
     native.set_phase(state.phase)
@@ -86,7 +86,7 @@ def connect(native: Any, host: bool = False) -> None:
 
 
 def attend(on: bool) -> None:
-    """Notes that a recording runs in this thread, or has ended: it is told of phases and scopes, as a ledger is."""
+    """Notes that a recording begins (on) or ends in this thread. Like a ledger, a recording receives phases and scopes."""
     state.recording_active = on
     _attend()
     for native in _natives if on else ():
@@ -99,7 +99,7 @@ def _attend() -> None:
 
 
 def enter(phase: int) -> int:
-    """Charges this thread's launches to `phase`; returns the phase before, for `enter` again afterwards."""
+    """Attributes this thread's launches to `phase`. Returns the previous phase, which a second `enter` restores."""
     before = state.phase
     state.phase = phase
     if profiling:
@@ -114,7 +114,7 @@ def _set_phase(phase: int) -> None:
         _border(phase)
 
 
-set_phase: Callable[[int], Any] = _set_phase  # as `label` below
+set_phase: Callable[[int], Any] = _set_phase  # the native function if there is only one module of kernels
 
 
 def _border(phase: int) -> None:
@@ -123,7 +123,7 @@ def _border(phase: int) -> None:
 
 
 class charged_to(Kept):
-    """What runs inside is charged to `phase`: `enter` and back, where a microsecond does not matter."""
+    """Attributes the launches inside to `phase`, like `enter` twice, for code where a microsecond does not matter."""
 
     def __init__(self, phase: int) -> None:
         self._phase, self._before, self._scope = phase, state.phase, scope_now()
@@ -136,9 +136,9 @@ class charged_to(Kept):
         leave_scope(self._scope)
 
 
-# ---- what launches are for
+# ---- scopes: the modules and ops that launches are attributed to
 
-scopes: Final[list[Scope]] = [Scope()]  # by their numbers
+scopes: Final[list[Scope]] = [Scope()]  # indexed by the scope's number
 _numbers: Final[dict[tuple[str, str, int, int, int], int]] = {("", "", 0, 0, 0): 0}
 
 
@@ -146,15 +146,15 @@ def _number(module: str, op: str, code: CodeType | None, offset: int, order: int
     key = (module, op, id(code) if code is not None else 0, offset, order)
     number = _numbers.get(key)
     if number is None:
-        scopes.append(Scope(module, op, code, offset, order))  # which keeps the code, so that its id stays its own
+        scopes.append(Scope(module, op, code, offset, order))  # keeps the code alive, so that its id stays unique
         number = _numbers[key] = len(scopes) - 1
     return number
 
 
 def _given(name: str, code: CodeType | None, offset: int, within: int) -> tuple[int, int]:
-    """The scope of an op called from a line, -1 for none of its own, and that of its pullback; or the scope of a module.
+    """Returns the scope of an op called from a line and the scope of its pullback; or, without code, a module's scope and 0.
 
-    In a backward pass launches are for the op that is pulled back, and so are the derivatives of what runs there.
+    The op's scope is -1 inside a pullback, whose launches, and their derivatives, belong to the op that is pulled back.
     """
     base = scopes[within]
     if code is None:
@@ -165,7 +165,7 @@ def _given(name: str, code: CodeType | None, offset: int, within: int) -> tuple[
 
 
 def scope_now() -> int:
-    """What this thread's launches are charged to."""
+    """Returns the number of the scope that this thread's launches are attributed to."""
     return _natives[0].scope() if _natives else state.scope
 
 
@@ -173,7 +173,7 @@ def _enter(name: str) -> int:
     if not _natives:
         before, state.scope = state.scope, _given(name, None, 0, state.scope)[0]
         return before
-    return max([native.enter_scope(name) for native in _natives])  # all are in the same one
+    return max([native.enter_scope(name) for native in _natives])  # all modules are in the same scope
 
 
 def _leave(before: int) -> None:
@@ -188,27 +188,27 @@ def _label(op: str, code: CodeType, offset: int) -> int:
     return max([native.label(op, code, offset) for native in _natives])
 
 
-# Of the module of kernels itself where there is one: a fifth of a microsecond matters here.
-enter_scope: Callable[[str], int] = _enter  # charges this thread's launches to a Module's path; returns the scope before
-leave_scope: Callable[[int], Any] = _leave  # charges them to this scope
-# The native launches since the last call were for this op, called from this line; returns the scope of its pullback.
+# With only one module of kernels these are its own functions, because a fifth of a microsecond matters here.
+enter_scope: Callable[[str], int] = _enter  # attributes this thread's launches to a Module's path; returns the previous scope
+leave_scope: Callable[[int], Any] = _leave  # attributes this thread's launches to this scope
+# Attributes the launches since the last call to this op, called from this line; returns the scope of the op's pullback.
 label: Callable[[str, CodeType, int], int] = _label
 
 
 def observe(op: Any, *_: Any) -> None:
-    """Is told of ops, but for those that a tape alone records."""
+    """Receives ops from the listeners, except those that only a tape records."""
     charge(op.shown)
 
 
 def charge(op: str) -> None:
-    """This thread's launches since the last op were for this one, which the user's line called."""
+    """Attributes this thread's launches since the last op to this op, called from the user's line."""
     if not scopes[scope_now()].op:
         frame = user_frame(current_frame(1))
         label(op, frame.f_code, frame.f_lasti)
 
 
 def _timed(record: Callable[..., None]) -> Callable[..., None]:
-    """A tape's record, the time of which is counted."""
+    """Wraps the listeners' `record` so that its time counts as "tape"."""
 
     def told(*args: Any) -> None:
         with host_time("tape"):
@@ -218,14 +218,14 @@ def _timed(record: Callable[..., None]) -> Callable[..., None]:
 
 
 def _listen() -> None:
-    """Ops are told of where anybody listens, and what tapes do with them is timed where the ledger asks for it."""
+    """Installs the observer of ops if there is a ledger or a recording, and times tapes if the ledger's detail is "kernel"."""
     timed = state.ledger is not None and state.detail == DETAILS.index("kernel")
     listeners.observe(observe if state.ledger is not None or state.recording_active else None, _timed if timed else None)
 
 
 @contextmanager
 def host_time(what: str) -> Generator[None]:
-    """Counts the host's time inside as `what`, one of HOST, while a profile runs in this thread."""
+    """Adds the host's time inside to `what`, one of HOST, if a profile runs in this thread."""
     begin_ns = time.monotonic_ns()
     try:
         yield
@@ -235,7 +235,7 @@ def host_time(what: str) -> Generator[None]:
 
 
 def op_of(kernel: str) -> str:
-    """The op that a kernel is of: tanh_pullback is of tanh."""
+    """Returns the op that a kernel belongs to: tanh for tanh_pullback."""
     return kernel.partition("_pullback")[0]
 
 
@@ -243,8 +243,8 @@ def op_of(kernel: str) -> str:
 
 
 def begin(detail: str = "phase", dry: bool = False) -> Ledger:
-    """Starts a ledger of this thread, inside those that run already. With `dry` native kernels are counted but do not run, and the
-    ledgers around it are not told of them.
+    """Starts a ledger of this thread, inside the ledgers that run already. With `dry`, launches are counted but kernels do not
+    run, and the outer ledgers do not receive these launches.
     """
     ledger = Ledger(-1 if dry else DETAILS.index(detail))
     _change(lambda: (*state.running, ledger))
@@ -253,7 +253,7 @@ def begin(detail: str = "phase", dry: bool = False) -> Ledger:
 
 
 def end(ledger: Ledger) -> Ledger:
-    """Stops a ledger; one that does not run in this thread stays as it is."""
+    """Stops a ledger and returns it. A ledger that does not run in this thread is not changed."""
     if ledger in state.running:
         _change(lambda: tuple([x for x in state.running if x is not ledger]))
         ledger.elsewhere = max(0, ledger.elsewhere + _launches_of_all() - ledger.count) if ledger.detail >= 0 else 0
@@ -265,9 +265,9 @@ def _launches_of_all() -> int:
 
 
 def _change(running: Callable[[], tuple[Ledger, ...]]) -> None:
-    """Tells the ledgers that run what was launched so far; those that run from now on are told of what comes.
+    """Passes the launches so far to the running ledgers. Later launches go to the ledgers that running() returns.
 
-    Of what does not run because of a dry ledger, those around it are told nothing.
+    The launches that a dry ledger counts do not go to the ledgers around it.
     """
     global _finished
     if state.ledger is not None:
@@ -291,13 +291,13 @@ def _change(running: Callable[[], tuple[Ledger, ...]]) -> None:
 
 
 def end_others(running: tuple[Ledger, ...]) -> None:
-    """Only these run from now on: what was interrupted may have left others."""
+    """Ends all ledgers but these. An interrupted profile may have left ledgers that still run."""
     state.charged = 0
     _change(lambda: running)
 
 
 def _take() -> Ledger:
-    """What was launched since the last ledger began or ended, of which nothing is told any more."""
+    """Returns the launches since a ledger last began or ended, and stops recording in the native modules."""
     if not _natives:
         _border(END)
     found = state.ledger
@@ -315,7 +315,7 @@ def _take() -> Ledger:
 
 
 def _merge(ledger: Ledger, device: str, sums: Any, launches: Any, borders: Any, phases: Any, launching: int) -> None:
-    """Adds what a module of kernels tells. Phases are as the module sees them that launched: a GPU's, if there is one."""
+    """Adds the ledger of a module of kernels. The phase times are those of the last module with launches: the GPU's, if any."""
     if sums:
         ledger.device = device
     ledger.host["launches"] += launching
@@ -344,10 +344,10 @@ def copy_cost(*arrays: Any, of: Any = None) -> dict[str, int]:
 
 
 def run_counted(name: str, run: Callable[[], Any], cost: Callable[[Any], dict[str, Any] | None]) -> Any:
-    """Runs a launch that is not a native kernel. `cost(result)` gives its figures by their names in FIGURES (and "dtype", what it
-    computes in), None where nothing is known.
+    """Runs a launch that is not a native kernel. `cost(result)` returns its figures by their names in FIGURES (and "dtype", the
+    dtype it computes in), or None if the cost is not known.
 
-    Launches inside it are part of it and are not charged again.
+    Its cost includes the launches inside it, which are not counted again.
     """
     capturing.refuse_opaque(f"{name}, which is not a native kernel,", "Do it outside, or with other ops.")
     if state.ledger is None:
@@ -376,7 +376,7 @@ def _time() -> int:
 
 
 def in_place(name: str, run: Callable[[], Any], cost: Callable[[Any], dict[str, Any] | None]) -> None:
-    """`run_counted`, for what changes memory: it is not done where launches are counted alone."""
+    """Like `run_counted`, for launches that change memory: under a dry ledger, which only counts launches, they do not run."""
     run_counted(name, run if state.ledger is None or state.detail >= 0 else lambda: None, cost)
 
 
@@ -385,7 +385,7 @@ def _launch(name: str, figures: dict[str, Any] | None, begin_ns: int, end_ns: in
     found.update(figures or {})
     dtype = str(found.pop("dtype", ""))
     flops = found["adds"] + found["multiplies"] + 2 * found["fmas"]
-    if dtype and "float" not in dtype:  # arithmetic on integers
+    if dtype and "float" not in dtype:  # integer arithmetic
         found["integer_ops"] += flops + found["special_ops"]
         found |= dict.fromkeys(("adds", "multiplies", "fmas", "matmul_flops", "special_ops"), 0)
     elif not found["executed_flops"]:

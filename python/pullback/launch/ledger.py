@@ -1,4 +1,4 @@
-"""What a thread launched, as the door keeps it: launches that are alike summed up, and the last ones one by one."""
+"""Ledger: the door's record of a thread's launches, as sums over launches with equal keys and a list of the latest launches."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ DETAILS: Final = ("count", "phase", "kernel")
 FIGURES: Final = (
     "adds", "multiplies", "fmas", "matmul_flops", "executed_flops", "special_ops", "integer_ops", "bytes_read", "bytes_written",
 )  # fmt: skip
-HOST: Final = ("launches", "tape", "copies", "waiting")  # what the host's time is counted apart for
-KEPT: Final = 1 << 14  # launches that are remembered one by one
+HOST: Final = ("launches", "tape", "copies", "waiting")  # the parts of the host's time that are counted separately
+KEPT: Final = 1 << 14  # number of latest launches (and of phase borders) that are kept one by one
 
 
 class Key(NamedTuple):
-    """What launches have in common that are summed up. scope: its number in `scopes`."""
+    """The key of a sum: launches with equal keys are summed. scope: the scope's number in `door.scopes`."""
 
     kernel: str
     phase: int
     scope: int
     dtype: str
-    known: bool = True  # False where no formula tells the cost
+    known: bool = True  # False if there is no formula for the cost
 
 
 @dataclass(slots=True)
 class Launch:
-    """What one launch cost. Times are in nanoseconds of the monotonic clock, 0 where launches are not timed."""
+    """The cost of one launch. Times are in nanoseconds of the monotonic clock; 0 if launches are not timed."""
 
     kernel: str
     phase: int
@@ -51,22 +51,23 @@ class Launch:
 
     @property
     def flops(self) -> int:
-        """Algorithmic; a multiply-add is two."""
+        """The algorithm's operations; a multiply-add counts as two."""
         return self.adds + self.multiplies + 2 * self.fmas
 
 
 @dataclass(eq=False)
 class Ledger:
-    """What a thread launched.
+    """The launches of one thread.
 
     Attributes:
-        detail: the index in DETAILS of what is asked for, -1 where launches are counted but do not run.
-        sums: of launches that are alike: [launches, nanoseconds, *FIGURES], in the order in which they ran first.
-        launches: the last ones. borders: (nanoseconds, phase) from which on it is that phase, the last ones, then the end.
-        phases: nanoseconds of each phase before the borders.
-        device: "cpu" or "cuda", where native launches ran.
-        host: nanoseconds of this thread by HOST.
-        elsewhere: launches of other threads from the beginning of the ledger to its end.
+        detail: the index in DETAILS of the requested detail; -1 if launches are counted but do not run.
+        sums: for each key [launches, nanoseconds, *FIGURES], in the order of the first launch of each key.
+        launches: the latest launches.
+        borders: pairs (nanoseconds, phase): the time at which a phase began; the latest ones, then the end.
+        phases: nanoseconds spent in each phase before the borders.
+        device: the device that native launches ran on, "cpu" or "cuda".
+        host: nanoseconds of this thread, by the parts in HOST.
+        elsewhere: number of launches of other threads between the beginning of the ledger and its end.
     """
 
     detail: int = 0
@@ -80,22 +81,22 @@ class Ledger:
 
     @property
     def timed(self) -> bool:
-        """True if launches are timed: an event between two kernels of a GPU keeps them apart, so there it must be asked for."""
+        """True if launches are timed: on a GPU only with detail "kernel", because events between kernels keep them apart."""
         return self.detail > (self.device != "cpu")
 
     @property
     def count(self) -> int:
-        """How many launches there were."""
+        """The number of launches."""
         return sum([sums[0] for sums in self.sums.values()])
 
     def add(self, key: Key, launches: int, nanoseconds: int, figures: Any) -> None:
-        """Adds launches to their sum."""
+        """Adds a number of launches to the sum of their key. figures: their totals in the order of FIGURES."""
         row = (launches, nanoseconds, *figures)
         before = self.sums.get(key)
         self.sums[key] = list(row) if before is None else [a + b for a, b in zip(before, row)]
 
     def extend(self, later: Ledger) -> None:
-        """Adds what was launched next, as finely as this ledger asks for."""
+        """Adds the launches of the ledger that follows this one, with this ledger's detail."""
         self.device = later.device if later.device != "cpu" else self.device
         for key, (launches, nanoseconds, *figures) in later.sums.items():
             self.add(key, launches, nanoseconds if self.timed else 0, figures)
@@ -107,10 +108,10 @@ class Ledger:
             self._extend_borders(later.borders, later.phases)
 
     def _extend_borders(self, borders: list[tuple[int, int]], phases: list[int]) -> None:
-        """The phase before lasts until the first of them."""
+        """Adds later borders. The last phase so far lasts until the first of them."""
         if self.borders:
-            self.borders.pop()  # the end
-        if any(phases):  # of borders that are not kept any more
+            self.borders.pop()  # drops the end
+        if any(phases):  # the times before `borders`, whose own borders were dropped
             self._fold(len(self.borders), borders[0][0] - sum(phases))
             self.phases = [a + b for a, b in zip(self.phases, phases)]
         same = bool(self.borders) and self.borders[-1][1] == borders[0][1]
@@ -119,19 +120,20 @@ class Ledger:
             self._fold(len(self.borders) - KEPT, self.borders[-KEPT][0])
 
     def _fold(self, count: int, end_ns: int) -> None:
-        """Keeps no more than the times between the first borders, the last of which lasts until end_ns."""
+        """Adds the times between the first `count` borders to `phases`, and drops these. The last of them lasts until end_ns."""
         folded, self.borders = self.borders[:count], self.borders[count:]
         for (begin, phase), (end, _) in zip(folded, [*folded[1:], (end_ns, END)]):
             self.phases[phase] += end - begin
 
 
 class Scope(NamedTuple):
-    """What a launch is for.
+    """A scope: the module, the op and the line that launches are attributed to.
 
     Attributes:
-        module: the path of the Module that runs. op: the op that was called, "" where the kernel tells it.
-        code, offset: the user's line that called it, as in site.py.
-        order: of the derivative.
+        module: the path of the Module that runs.
+        op: the op that was called; "" if the kernel's name implies it.
+        code, offset: the site of the user's line that called the op (see site.py).
+        order: the order of the derivative: 0 in the forward pass, 1 in its pullback, and so on.
     """
 
     module: str = ""

@@ -1,12 +1,12 @@
-"""How a kernel says no to those above it; users never see these."""
+"""The exceptions that a kernel raises for its callers inside pullback. Users never see them."""
 
 
 class Refused(TypeError):
-    """It does not take these arguments: another way must be found."""
+    """The kernel does not support these arguments, so the caller must compute the result in a different way."""
 
 
 class BadIndex(IndexError):
-    """(position in the flattened index, the index, the length of the axis, the kernel's name)."""
+    """An index is out of range. args: (position in the flattened index, the index, the axis's length, the kernel's name)."""
 
     def __str__(self) -> str:
         where, index, length, name = (*self.args, "an op")[:4]

@@ -1,1 +1,1 @@
-"""Tensors: arrays with operators, their dtypes and devices, and where their memory lives."""
+"""Tensors: arrays with operators, their dtypes and devices, and the memory that holds them."""

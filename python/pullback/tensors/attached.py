@@ -1,4 +1,4 @@
-"""Functions that tensors and tapes call although higher modules define them, so that they import neither ops nor views."""
+"""Functions that tensors and tapes call but higher modules define, so that tensors and tapes import neither ops nor views."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Attached:
         to: `Tensor.to(target)`.
         converted: the recorded half of `asarray`, for an argument that is a tensor: (x, dtype, device, copy).
         assign: `Parameter.assign(value)`.
-        reduced: what `Tensor.__reduce__` returns.
-        expire: makes views stale, because the memory of their Parameter has changed.
+        reduced: the implementation of `Tensor.__reduce__`.
+        expire: makes views stale after the memory of their Parameter has changed.
         unbroadcast: sums a gradient over the axes along which its input was broadcast: (g, shape of the input).
-        aggregations: by name, the start of a sum of several contributions to one gradient, from the first two.
+        aggregations: by name, the function that starts a sum of contributions to one gradient from the first two of them.
     """
 
     to: Callable[[Tensor, Any], Tensor]

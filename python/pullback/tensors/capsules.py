@@ -1,4 +1,4 @@
-"""DLPack capsules, also of bfloat16: NumPy and CuPy see integers of 16 bits, and the capsule says what they are."""
+"""DLPack capsules, including bfloat16 ones: NumPy and CuPy get 16-bit integers, and the capsule gets the code of bfloat16."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 
 from . import dtypes
 
-# Where the code of the type stands in a capsule's structure, in bytes (dlpack.h, on a machine of 64 bits).
+# The byte offset of the type code in a capsule's structure (dlpack.h, on a 64-bit machine).
 _CODE_AT: Final = {b"dltensor": 20, b"dltensor_versioned": 52}
-_UNSIGNED: Final = 1  # codes of types
+_UNSIGNED: Final = 1  # DLPack's type codes
 _BFLOAT: Final = 4
 
 
 def exported(array: Any, **options: Any) -> Any:
-    """The capsule of an array; options that are None are left out."""
+    """Returns the DLPack capsule of an array. Options that are None are not passed on."""
     options = {name: value for name, value in options.items() if value is not None}
     if array.dtype.kind != "V":
         return array.__dlpack__(**options)
@@ -26,17 +26,17 @@ def exported(array: Any, **options: Any) -> Any:
 
 
 def taken(obj: Any, take: Callable[[Any], Any]) -> Any:
-    """take(obj), which makes an array over the memory of a DLPack object."""
+    """Returns take(obj), an array over the memory of a DLPack object. Handles bfloat16, which `take` itself may not support."""
     shown = _Shown(obj)
     array = take(shown)
     return array.view(dtypes.bfloat16()) if shown.is_bfloat16 else array
 
 
 class _Shown:
-    """A DLPack object as NumPy and CuPy take it.
+    """A wrapper of a DLPack object that NumPy and CuPy accept: bfloat16 appears as 16-bit unsigned integers.
 
     Attributes:
-        is_bfloat16: True if the last capsule held bfloat16, which it says no more.
+        is_bfloat16: True if the last capsule held bfloat16 before its type code was replaced.
     """
 
     def __init__(self, obj: Any) -> None:
@@ -52,7 +52,10 @@ class _Shown:
 
 
 def _set_code(capsule: Any, before: int, after: int) -> bool:
-    """Changes the code of elements of 16 bits, in a capsule that nobody has consumed; True if it was `before`."""
+    """Changes the type code of 16-bit elements from `before` to `after`, in a capsule that has not been consumed.
+
+    Returns True if the capsule had the code `before`.
+    """
     import ctypes
 
     is_valid, pointer = ctypes.pythonapi.PyCapsule_IsValid, ctypes.pythonapi.PyCapsule_GetPointer

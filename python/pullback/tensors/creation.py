@@ -1,4 +1,4 @@
-"""New tensors: from what the user has, and filled with numbers."""
+"""Creates tensors: from arrays, lists, numbers and DLPack objects, and filled with numbers."""
 
 from __future__ import annotations
 
@@ -19,22 +19,27 @@ from .tensor import Tensor
 
 
 def tensor(obj: Any, dtype: Any = None, device: str | None = None) -> Tensor:
-    """A copy of any nested list, NumPy or CuPy array, DLPack object or tensor.
+    """Returns a tensor with a copy of a number, a nested list, a NumPy or CuPy array, a DLPack object or a tensor.
 
-    An array keeps its dtype; Python floats become float32, ints int64, bools bool. Raises DTypeError, DeviceError.
+    An array keeps its dtype; Python floats become float32, ints int64, bools bool.
+
+    Raises DTypeError if the values or the dtype are not supported, ShapeError if nested lists differ in length, and DeviceError
+    if the device cannot be used.
     """
     return asarray(obj, dtype=dtype, device=device, copy=True)
 
 
 def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: bool | None = None) -> Tensor:
-    """A tensor of the same memory where it can be, otherwise a copy. copy=True always copies, False never (ValueError).
+    """Returns a tensor that shares the memory of `obj` if possible, and otherwise holds a copy of it.
 
-    A tensor that shares memory shows what is written to `obj` later, and so do gradients that a tape computes from it: do not
-    write to `obj` while the tensor is in use, or call `pb.tensor`, which always copies. Arrays that are given to a function
-    or a Module as they are need no such care: pullback copies them where a result or a tape would keep them. Do not call
-    `obj.resize(…, refcheck=False)` either: it frees memory that the tensor still reads, as under any view of NumPy's.
+    copy=True always copies; copy=False raises ValueError if a copy is needed.
 
-    Of a Parameter the result is a view, which the next update makes stale.
+    Later writes to `obj` show in a tensor that shares its memory, and in gradients that a tape computes from the tensor. So do
+    not write to `obj` while the tensor is in use, or call `pb.tensor`, which always copies. Arrays passed directly to a function
+    or a Module need no such care: pullback copies them if a result or a tape would keep them. Do not call
+    `obj.resize(…, refcheck=False)` either: it frees memory that the tensor still reads, as it does under any NumPy view.
+
+    For a Parameter the result is a view, which the next update makes stale.
     """
     wanted = None if dtype is None else dtypes.as_dtype(dtype)
     if isinstance(obj, Tensor):
@@ -46,7 +51,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: 
 
 
 def kept(obj: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    """As `asarray`, but a copy if somebody else could write to the memory: for an array that a result or a tape keeps."""
+    """Like `asarray`, but copies if other code could write to the memory: for an array that a result or a tape keeps."""
     if isinstance(obj, Tensor):
         return asarray(obj, dtype=dtype, device=device)
     array, moved = _placed(obj, None if dtype is None else dtypes.as_dtype(dtype), device)
@@ -54,17 +59,17 @@ def kept(obj: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
 
 
 def can_change(obj: Any, array: Any) -> bool:
-    """True if somebody else can write to `array`, which the user's `obj` was taken in as.
+    """True if other code can write to `array`, which was made from the user's `obj`.
 
-    Lists and numbers become arrays of their own. Other objects may share their memory, which cannot change only if no array
-    that looks at it is writeable and its owner is one of these arrays or bytes.
+    Lists and numbers become new arrays. Other objects may share their memory with `array`. That memory cannot change only if
+    no array in the chain of bases is writeable, and the chain ends with an array that owns its memory or with bytes.
     """
-    if array is obj and obj.__class__ is np.ndarray and obj.flags.writeable:  # nearly every array: a short way
+    if array is obj and obj.__class__ is np.ndarray and obj.flags.writeable:  # a short cut for nearly every array
         return True
     if isinstance(obj, (Tensor, np.generic)) or not any([hasattr(obj, protocol) for protocol in _PROTOCOLS]):
         return False
     if not devices.on_host(array):
-        return not devices.on_host(obj)  # an array of the host was copied to the device
+        return not devices.on_host(obj)  # a host array was copied to the device
     owner = array
     while isinstance(owner, np.ndarray):
         if owner.flags.writeable:
@@ -73,17 +78,20 @@ def can_change(obj: Any, array: Any) -> bool:
     return not (owner is None or isinstance(owner, bytes))
 
 
-_PROTOCOLS = ("__array__", "__dlpack__", "__cuda_array_interface__")  # of objects whose memory an array can share
+_PROTOCOLS = ("__array__", "__dlpack__", "__cuda_array_interface__")  # the protocols of objects that can share memory
 
 
 def snapshot(array: Any) -> Any:
-    """A copy of the same layout, since products round otherwise for another one; charged to the phase `data`."""
+    """Returns a copy with the same memory layout, because matrix products round differently for a different layout.
+
+    The copy is attributed to the phase `data`.
+    """
     if door.host_kernels is None or not devices.on_host(array) or not array.flags.c_contiguous:
         return array.copy(order="K") if devices.on_host(array) else devices.copied(array)
     before = door.enter(door.DATA) if door.profiling else None
     try:
         return door.host_kernels.copy(array)
-    except Refused:  # more axes, or another dtype, than kernels take
+    except Refused:  # the kernel does not support this number of axes or this dtype
         return array.copy()
     finally:
         if before is not None:
@@ -91,14 +99,14 @@ def snapshot(array: Any) -> Any:
 
 
 def _placed(obj: Any, wanted: Any, device: str | None) -> tuple[Any, Any]:
-    """Returns obj as an array where it is, and that array in the wanted dtype on the wanted device: the same one if possible."""
+    """Returns obj as an array, and this array in dtype `wanted` on `device`: the same array if it has them already."""
     array = _to_array(obj, wanted)
     if array.dtype.kind in "fiu" and not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     if not dtypes.is_supported(array.dtype):
-        dtypes.as_dtype(array.dtype)  # raises in words
+        dtypes.as_dtype(array.dtype)  # raises DTypeError with a message
     if array.dtype.kind == "V":
-        dtypes.bfloat16()  # the kernels are told of it
+        dtypes.bfloat16()  # registers the dtype with the kernels
     elif array.dtype.kind == "b" and devices.on_host(array):
         array = _zeros_and_ones(array)
     place = devices.check_device(device) if device else None
@@ -111,22 +119,25 @@ def _placed(obj: Any, wanted: Any, device: str | None) -> tuple[Any, Any]:
 
 
 def _zeros_and_ones(array: Any) -> Any:
-    """Returns the bool array, or a copy if it has bytes other than 0 and 1, as `a.view(bool)` may: kernels add bytes up."""
+    """Returns the bool array, or a copy if some bytes are neither 0 nor 1, because kernels add up the bytes.
+
+    `a.view(bool)` can make such an array.
+    """
     held = array.view(np.uint8)
     return np.asarray(held != 0) if held.size and held.max() > 1 else array
 
 
 def _shares(moved: Any, array: Any, obj: Any) -> bool:
-    """True if `moved` has the memory of the user's `obj`, which was taken in as `array`."""
+    """True if `moved` shares the memory of the user's `obj`. `array` is the array that was made from `obj`."""
     if not devices.on_host(moved):
-        return moved is array  # taken over without a copy
+        return moved is array  # `obj` became `array` without a copy
     if isinstance(obj, np.ndarray):
         return np.may_share_memory(moved, obj)
     return hasattr(obj, "__dlpack__") and np.may_share_memory(moved, array)
 
 
 def _to_array(obj: Any, dtype: Any) -> Any:
-    """obj as a NumPy or CuPy array, Python numbers in pullback's default dtypes."""
+    """Returns obj as a NumPy or CuPy array. Python numbers get pullback's default dtypes."""
     if type(obj) is np.ndarray or (isinstance(obj, np.ndarray) and not devices.on_device(obj)):
         if obj.dtype.hasobject:
             raise DTypeError("a tensor cannot hold Python objects; give it numbers of one kind, in lists of equal lengths.")
@@ -143,21 +154,21 @@ def _to_array(obj: Any, dtype: Any) -> Any:
 
 
 def _from_nested(obj: Any, dtype: Any) -> Any:
-    """Nested lists of numbers, arrays and tensors."""
+    """Returns an array made from nested lists of numbers, arrays and tensors."""
     plain = _without_tensors(obj)
     try:
         array = np.array(plain)
     except (ValueError, TypeError) as error:
         raise ShapeError(f"tensor: the nested lists do not have equal lengths ({error}).") from error
     if dtype == dtypes.uint64 and array.dtype == dtypes.float64 and all([isinstance(x, int) for x in _flat(plain)]):
-        return _fitting(np.array(plain, object), dtype)  # NumPy holds large and small integers together as floats
+        return _fitting(np.array(plain, object), dtype)  # NumPy turns a mix of large and small integers into floats
     if array.dtype.hasobject or array.dtype.kind not in "fiub":
         raise DTypeError(f"{_not_numbers(obj, plain)}: give a tensor, an array, a real number, or nested lists of these.")
     if dtype is not None:
         return _fitting(array, dtype)
     if array.dtype != dtypes.float64:
         return array
-    with np.errstate(over="ignore"):  # what is too large becomes infinite, as in an op
+    with np.errstate(over="ignore"):  # numbers that are too large become infinite, as in an op
         return array.astype(dtypes.result_type(*_leaves(plain)) if _has_arrays(plain) else dtypes.DEFAULT)
 
 
@@ -176,7 +187,7 @@ def _flat(plain: Any) -> list[Any]:
 
 
 def _fitting(array: Any, dtype: Any) -> Any:
-    """The user's numbers in the dtype. Raises DTypeError for an integer that would wrap."""
+    """Returns the user's numbers in the dtype. Raises DTypeError for an integer that would wrap around."""
     for extreme in (array.min(), array.max()) if array.size else ():
         if not dtypes.fits(np.asarray(extreme).item(), dtype):  # NumPy cannot compare a bool with the largest uint64
             raise dtypes.out_of_range(str(extreme), dtype, "Use a wider dtype.")
@@ -193,7 +204,7 @@ def _without_tensors(obj: Any) -> Any:
 
 
 def _leaves(obj: Any) -> list[Any]:
-    """Python numbers, and the dtypes of arrays."""
+    """Returns the Python numbers in the nested lists, and the dtypes of the arrays in them."""
     if isinstance(obj, list):
         return [leaf for x in obj for leaf in _leaves(x)]
     return [obj.dtype if isinstance(obj, (np.ndarray, np.generic)) else obj]
@@ -208,21 +219,25 @@ def _from_dlpack(x: Any) -> Any:
     if kind == devices.KDL_CPU:
         try:
             return capsules.taken(x, np.from_dlpack)
-        except RuntimeError as error:  # of a dtype that NumPy does not have
+        except RuntimeError as error:  # NumPy does not have the dtype
             raise DTypeError(f"from_dlpack: a {type(x).__name__} cannot be taken ({error.args[0]}) Convert it first.") from error
-    if kind == devices.KDL_CUDA or hasattr(x, "__cuda_array_interface__"):  # managed memory, say
+    if kind == devices.KDL_CUDA or hasattr(x, "__cuda_array_interface__"):  # for example managed memory
         return devices.taken_over(x)
     raise DeviceError(f"from_dlpack: DLPack device type {kind} is not the CPU (1) or CUDA (2). Move the data there first.")
 
 
 def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = None) -> Tensor:
-    """A tensor over the memory of any DLPack object, without copying. Raises DeviceError, DTypeError."""
+    """Returns a tensor over the memory of any DLPack object, without copying it unless `device` or `copy` require a copy.
+
+    Raises DeviceError if the memory is neither on the CPU nor on a CUDA device, or if `device` cannot be used; DTypeError if x
+    is not a DLPack object or its dtype is not supported; ValueError if a copy is needed and copy=False.
+    """
     if not hasattr(x, "__dlpack_device__"):
         raise DTypeError(f"from_dlpack: a {type(x).__name__} does not export its memory by DLPack. Use pb.asarray.")
     return asarray(x if isinstance(x, Tensor) else _from_dlpack(x), device=device, copy=copy)
 
 
-# ---- filled
+# ---- tensors filled with numbers
 
 
 def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:
@@ -236,16 +251,19 @@ def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:
 
 
 def full(shape: int | Sequence[int], fill_value: float, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    """A tensor of one number; its dtype is that of the number (float32, int64, bool) where none is given."""
+    """Returns a tensor filled with one number. The dtype is by default that of the number (float32, int64, bool).
+
+    Raises DTypeError if `fill_value` is not a number or does not fit the dtype, ShapeError, DeviceError, OutOfMemoryError.
+    """
     number = _number("full", fill_value)
     if dtype is None:
         dtype = fill_value.dtype if isinstance(fill_value, Tensor) else dtypes.default_of(number)
-    with np.errstate(over="ignore"):  # what is too large becomes infinite, as in an op
+    with np.errstate(over="ignore"):  # numbers that are too large become infinite, as in an op
         return _new("full", shape, number, dtype, device)
 
 
 def _number(op: str, value: Any) -> Any:
-    """The Python number that fills a tensor. Raises DTypeError if `value` is not one number."""
+    """Returns the Python number that fills a tensor. Raises DTypeError if `value` is not one number."""
     if isinstance(value, (Tensor, np.ndarray, np.generic)) and math.prod(value.shape) == 1:
         value = value.item()
     if isinstance(value, (bool, int, float)):
@@ -264,7 +282,7 @@ def _filled(op: str, device: str, shape: tuple[int, ...], value: Any, dtype: Any
         except MemoryError:
             if device != "cpu" or door.host_kernels is None:
                 raise
-            door.host_kernels.trim_cache()  # NumPy does not ask for what the kernels keep
+            door.host_kernels.trim_cache()  # frees the memory that the kernels' allocator caches, which NumPy cannot use
             return Tensor(devices.full(device, shape, value, dtype, op))
     except (OverflowError, ValueError):
         check_room(f"a tensor of dtype {dtype}", shape, dtype.itemsize)
@@ -278,22 +296,22 @@ def _no_room(what: str, error: MemoryError) -> OutOfMemoryError:
 
 
 def zeros(shape: int | Sequence[int], *, dtype: Any = None, device: str | None = None) -> Tensor:
-    """A tensor of zeros, float32 where no dtype is given."""
+    """Returns a tensor of zeros, float32 by default. Raises ShapeError, DTypeError, DeviceError, OutOfMemoryError."""
     return _new("zeros", shape, 0, dtype or dtypes.DEFAULT, device)
 
 
 def ones(shape: int | Sequence[int], *, dtype: Any = None, device: str | None = None) -> Tensor:
-    """A tensor of ones, float32 where no dtype is given."""
+    """Returns a tensor of ones, float32 by default. Raises ShapeError, DTypeError, DeviceError, OutOfMemoryError."""
     return _new("ones", shape, 1, dtype or dtypes.DEFAULT, device)
 
 
 def empty(shape: int | Sequence[int], *, dtype: Any = None, device: str | None = None) -> Tensor:
-    """Zeros: an immutable tensor of unknown numbers would serve nobody."""
+    """Returns zeros, like `zeros`, because an immutable tensor of arbitrary numbers would be useless."""
     return zeros(shape, dtype=dtype, device=device)
 
 
 def full_like(x: Tensor, /, fill_value: float, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    """`full` with the shape, and where not given the dtype and device, of x."""
+    """Returns a tensor filled with one number, with the shape of x and by default its dtype and device. Raises as `full` does."""
     if isinstance(fill_value, Tensor):
         dtype = dtype or asarray(x).dtype
     with np.errstate(over="ignore"):
@@ -322,7 +340,11 @@ def empty_like(x: Tensor, /, *, dtype: Any = None, device: str | None = None) ->
 def arange(
     start: float, /, stop: float | None = None, step: float = 1, *, dtype: Any = None, device: str | None = None
 ) -> Tensor:
-    """start, start + step, … before stop. Of ints int64, otherwise float32, where no dtype is given."""
+    """Returns the numbers start, start + step, … that lie before `stop`. The default dtype is int64 for ints, otherwise float32.
+
+    Raises DTypeError if an argument is not a real number, ShapeError if the number of elements is not finite, and
+    OutOfMemoryError.
+    """
     if stop is None:
         start, stop = 0, start
     given: list[Any] = [start, stop, step]
@@ -333,7 +355,7 @@ def arange(
     wanted = dtypes.result_type(start, stop, step) if dtype is None else dtypes.as_dtype(dtype)
     try:
         check_room("arange", (builtins.max(math.ceil((stop - start) / step), 0),), 8)
-    except (OverflowError, ValueError):  # infinite, or beyond float64
+    except (OverflowError, ValueError):  # an argument or the count is infinite, or does not fit float64
         raise ShapeError(f"arange: from {start} to {stop} by {step} there is no finite number of elements.") from None
     try:
         with np.errstate(over="ignore"):
@@ -345,14 +367,17 @@ def arange(
 def linspace(
     start: float, stop: float, /, num: int, *, dtype: Any = None, device: str | None = None, endpoint: bool = True
 ) -> Tensor:
-    """num evenly spaced numbers from start to stop; float32 where neither a dtype nor a tensor says otherwise."""
+    """Returns `num` evenly spaced numbers from `start` to `stop`; float32 unless a dtype or a tensor argument implies another.
+
+    endpoint=False leaves out `stop`. Raises ShapeError if `num` is not a non-negative integer, DTypeError, and OutOfMemoryError.
+    """
     wanted = dtypes.result_type(start, stop, 1.0) if dtype is None else dtypes.as_dtype(dtype)
     if np.iterable(num):
         raise ShapeError(f"linspace: num={num!r} is not an integer.")
     (count,) = _shape(num)
     check_room("linspace", (count,), 8)
     try:
-        with np.errstate(invalid="ignore", over="ignore"):  # from or to infinity
+        with np.errstate(invalid="ignore", over="ignore"):  # start or stop may be infinite
             numbers = np.linspace(float(start), float(stop), count, endpoint=endpoint, dtype=wanted)
         return asarray(numbers, device=device)
     except MemoryError as error:
@@ -360,7 +385,10 @@ def linspace(
 
 
 def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: str | None = None) -> Tensor:
-    """Ones on the k-th diagonal, zeros elsewhere."""
+    """Returns a matrix of shape (n_rows, n_cols) with ones on the k-th diagonal and zeros elsewhere, float32 by default.
+
+    `n_cols` is `n_rows` by default. Raises ShapeError, DTypeError, DeviceError, OutOfMemoryError.
+    """
     wanted = dtypes.DEFAULT if dtype is None else dtypes.as_dtype(dtype)
     rows, columns = shape = _shape((n_rows, n_rows if n_cols is None else n_cols))
     check_room("eye", shape, wanted.itemsize)

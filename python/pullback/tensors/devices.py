@@ -1,4 +1,4 @@
-"""Devices: where an array lives, moving it, and the default for new tensors."""
+"""Devices: finds the device of an array, moves arrays between devices, and holds the default device of new tensors."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _default: Final = _Default()
 
 
 def default_device() -> str:
-    """The device of new tensors in this thread: "cpu" unless PULLBACK_DEVICE or `use_device` says otherwise."""
+    """Returns the device of new tensors in this thread: "cpu", unless PULLBACK_DEVICE or `use_device` sets a different one."""
     return _default.device
 
 
 class use_device:
-    """`with pb.use_device("cuda"):` makes new tensors on that device, in this thread, while entered.
+    """Sets the device of new tensors in this thread while entered: `with pb.use_device("cuda"):`.
 
-    Raises DeviceError, with the reason, where the device cannot be had.
+    Raises DeviceError, with the reason, if the device cannot be used.
     """
 
     def __init__(self, device: str) -> None:
@@ -47,18 +47,18 @@ class use_device:
 
 
 def on_host(array: Any) -> bool:
-    """Whether this is an array in the host's memory."""
+    """True if this is an array in host memory."""
     return type(array) is np.ndarray
 
 
 def on_device(obj: Any) -> bool:
-    """True if this is an array of a GPU, of the class that tensors hold."""
+    """True if this is a GPU array of the class that tensors hold."""
     found = gpu.load() if gpu.load.cache_info().currsize else None
     return isinstance(found, gpu.Gpu) and isinstance(obj, found.array_type)
 
 
 def device_of(array: Any) -> str:
-    """ "cpu" for a NumPy array, "cuda" (or "cuda:1", …) for one of a GPU."""
+    """Returns "cpu" for a NumPy array, and "cuda" (or "cuda:1", …) for a GPU array."""
     if type(array) is np.ndarray:
         return "cpu"
     number = array.device.id
@@ -66,7 +66,7 @@ def device_of(array: Any) -> str:
 
 
 def why_not(device: str) -> str | None:
-    """None where the device can be used, otherwise the reason in a sentence."""
+    """Returns None if the device can be used, otherwise the reason as one sentence."""
     if device == "cpu":
         return None
     if reason := gpu.why_not():
@@ -76,7 +76,7 @@ def why_not(device: str) -> str | None:
 
 
 def check_device(device: Any) -> str:
-    """The device's name in the one form that tensors use. Raises DeviceError where there is no such device."""
+    """Returns the device's name in the form that tensors use. Raises DeviceError if the device does not exist."""
     if not isinstance(device, str) or not (device == "cpu" or device.split(":")[0] == "cuda"):
         raise DeviceError(f'device {device!r} is not known. Use "cpu", "cuda" or "cuda:1".')
     if reason := why_not(device):
@@ -87,7 +87,7 @@ def check_device(device: Any) -> str:
 
 
 def number_of(device: str) -> int:
-    """1 for "cuda:1". Raises DeviceError."""
+    """Returns the number in a device's name: 1 for "cuda:1". Raises DeviceError if the name is not valid."""
     _, _, number = device.partition(":")
     if device not in ("cpu", "cuda") and not (number.isascii() and number.isdigit()):
         raise DeviceError(f'device {device!r} is not known. Use "cpu", "cuda" or "cuda:1".')
@@ -95,30 +95,30 @@ def number_of(device: str) -> int:
 
 
 def gpu_number(device: str) -> int:
-    """The number of a device that must be a GPU. Raises DeviceError."""
+    """Returns the number of a GPU. Raises DeviceError if the device is not a GPU or cannot be used."""
     if check_device(device) == "cpu":
         raise DeviceError('device "cpu" is no GPU, as this call needs one. Use "cuda" or "cuda:1"; `pb.trim()` is for the CPU.')
     return number_of(device)
 
 
 def array_module(device: str) -> Any:
-    """NumPy for "cpu", otherwise the namespace of the GPU's arrays."""
+    """Returns NumPy for "cpu", and the namespace of the GPU's arrays otherwise."""
     return np if device == "cpu" else gpu.need().xp
 
 
 def working(device: str) -> AbstractContextManager[Any]:
-    """`with working("cuda"):` what array_module("cuda") does goes to that GPU and to pullback's stream."""
+    """Returns a context manager that directs the work of `array_module(device)` to that GPU and to pullback's stream."""
     return nullcontext() if device == "cpu" else gpu.need().working(number_of(device))
 
 
 def full(device: str, shape: tuple[int, ...], value: Any, dtype: Any, op: str = "full") -> Any:
-    """An array of one number on the device. op: what the user called, which profiles show."""
-    if capturing.thread.recording is not None:  # a constant of every replay, which no launch has to make
+    """Returns an array on the device filled with one number. op: the name of the function that the user called, for profiles."""
+    if capturing.thread.recording is not None:  # it is a constant of every replay, so that no launch has to fill it
         with np.errstate(over="ignore"):
             return move(np.full(shape, value, dtype), device)
     if device != "cpu":
         kernel = gpu.need().kernel("fill", number_of(device))
-    else:  # NumPy is quicker, where nobody counts
+    else:  # NumPy is faster, so the kernel runs only if a ledger counts launches
         kernel = door.host_kernels and door.host_kernels.fill if door.state.ledger is not None else None
     if kernel is not None:
         try:
@@ -126,7 +126,7 @@ def full(device: str, shape: tuple[int, ...], value: Any, dtype: Any, op: str = 
             if door.profiling:
                 door.charge(op)
             return array
-        except Refused:  # CuPy says why
+        except Refused:  # the library below raises the error
             pass
     if not door.profiling:
         return _filled(device, shape, value, dtype)
@@ -134,20 +134,20 @@ def full(device: str, shape: tuple[int, ...], value: Any, dtype: Any, op: str = 
 
 
 def _filled(device: str, shape: tuple[int, ...], value: Any, dtype: Any) -> Any:
-    with working(device), np.errstate(over="ignore"):  # what is too large becomes infinite, as in an op
+    with working(device), np.errstate(over="ignore"):  # numbers that are too large become infinite, as in an op
         array = array_module(device).empty(shape, dtype)
         array.fill(value)
         return array
 
 
 def copied(array: Any) -> Any:
-    """A copy on the same device."""
+    """Returns a copy on the same device."""
     with working(device_of(array)):
         return array.copy()
 
 
 def cast(array: Any, dtype: Any) -> Any:
-    """The array in that dtype, the same object if it has it already."""
+    """Returns the array in that dtype: the same object if it has the dtype already."""
     if array.dtype == dtype:
         return array
     with working(device_of(array)), np.errstate(over="ignore", invalid="ignore"):  # as the op astype
@@ -155,13 +155,13 @@ def cast(array: Any, dtype: Any) -> Any:
 
 
 def write(target: Any, value: Any) -> None:
-    """target[...] = value, of the same device, converted to its dtype."""
+    """Writes `value`, converted to the target's dtype, to all elements of `target`, which is on the same device."""
     with working(device_of(target)), np.errstate(over="ignore", invalid="ignore"):  # as the op astype
         target[...] = value.astype(target.dtype)
 
 
 def move(array: Any, device: str) -> Any:
-    """The array on `device`, the same object where it is there already. To the host it waits for the work before it."""
+    """Returns the array on `device`: the same object if it is there already. A copy to the host waits for earlier work."""
     here = device_of(array)
     if here == device:
         return array
@@ -175,20 +175,21 @@ def move(array: Any, device: str) -> Any:
 
 
 def to_host(array: Any) -> np.ndarray[Any, Any]:
-    """A copy of a GPU's array on the host, once the work before it is done. Raises what a kernel found wrong."""
+    """Waits for earlier work, and returns a host copy of a GPU array. Raises an error that a kernel has reported."""
     number = array.device.id
-    with door.host_time("waiting"), gpu.need().working(number):  # and copies
+    with door.host_time("waiting"), gpu.need().working(number):  # this time includes the copy
         copy = array.get()
         gpu.need().synchronize(number)
     return copy
 
 
 def taken_over(obj: Any) -> Any:
-    """The GPU's memory of another library as an array, without copying.
+    """Returns an array over GPU memory of another library, without copying.
 
-    Our work waits for what the other library has launched: by DLPack, whose exporter lets our stream wait; by the stream that the
-    CUDA array interface names, or the default stream where it names none (version 2, as PyTorch's); of a CuPy array by CuPy's
-    current stream. The memory stays the other's until our stream has passed the last use.
+    pullback's later work waits for the work that the other library has launched. For a DLPack object the exporter makes our
+    stream wait. For the CUDA array interface our stream waits for the stream that the interface names, or for the default stream
+    if it names none (version 2, which PyTorch uses). For a CuPy array it waits for CuPy's current stream. The array keeps the
+    other library's memory alive until our stream has passed the last use.
     """
     check_device("cuda")
     found = gpu.need()
@@ -212,55 +213,58 @@ KDL_CUDA: Final = 2
 
 
 def lent(array: Any, stream: int | None) -> Any:
-    """The array as another library gets it, for use on that stream (DLPack's numbers): its memory is not used again before."""
+    """Returns the array for another library's use on `stream` (in DLPack's numbering).
+
+    The pool does not reuse the array's memory before that use is over.
+    """
     return leases.leased(array, leases.LEGACY if stream in (None, leases.LEGACY) else leases.UNKNOWN)
 
 
 class _Unsynchronized:
-    """Another library's array, with nothing in its interface that CuPy would wait for on the host."""
+    """A wrapper of another library's array whose interface names no stream, so that CuPy does not block the host."""
 
     def __init__(self, obj: Any, facts: dict[str, Any]) -> None:
         self._owner, self.__cuda_array_interface__ = obj, {**facts, "stream": None}
 
 
 class Cuda:
-    """What pullback knows of GPUs: `pb.cuda`."""
+    """Queries and controls of pullback's GPUs: `pb.cuda`."""
 
     def is_available(self) -> bool:
-        """True where device "cuda" can be used."""
+        """Returns True if device "cuda" can be used."""
         return why_not("cuda") is None
 
     def why_not(self) -> str | None:
-        """The reason why device "cuda" cannot be used, None where it can."""
+        """Returns the reason why device "cuda" cannot be used, or None if it can."""
         return why_not("cuda")
 
     @property
     def stream(self) -> Any:
-        """The stream that all of pullback's work on device "cuda" runs on, as CuPy's stream object.
+        """Returns the stream that all of pullback's work on device "cuda" runs on, as a CuPy stream object.
 
-        `with pb.cuda.stream:` puts CuPy's own work in the same order. Raises DeviceError where there is no GPU.
+        `with pb.cuda.stream:` runs CuPy's own work on the same stream. Raises DeviceError if there is no GPU.
         """
         check_device("cuda")
         return gpu.need().working(0) if gpu.need().simulated else gpu.need().stream(0)
 
     def synchronize(self, device: str = "cuda") -> None:
-        """Waits until the work of the device is done. Raises DeviceError, or what a kernel found wrong."""
+        """Waits until the work of the device is done. Raises DeviceError, or an error that a kernel has reported."""
         number = gpu_number(device)
         with door.host_time("waiting"):
             gpu.need().synchronize(number)
 
     def memory(self, device: str = "cuda", *, reset_peak: bool = False) -> dict[str, Any]:
-        """Returns how the memory of the device is used, in bytes. Raises DeviceError.
+        """Returns the memory use of the device, in bytes. Raises DeviceError if the device is not a usable GPU.
 
         Args:
-            reset_peak: start counting the peak again from now on.
+            reset_peak: restarts the peak from the current use.
 
         Returns: a dict of
-            `live`: in use by pullback and by CuPy. `cached`: kept by their pools for later. `peak`: the most that pullback had in
-            use at once. `free`, `total`: of the device, as the driver says.
-            `by`: live bytes by their holder: `tensors`; `recordings` (temporaries of captured functions), `graphs` (working memory
-            of CUDA graphs), `scratch` (of single launches and libraries), `CuPy` (arrays from CuPy's pool), `others` (the driver,
-            other libraries and other programs).
+            `live`: bytes in use by pullback and by CuPy. `cached`: free bytes that their pools keep for later. `peak`: the most
+            bytes that pullback had in use at once. `free`, `total`: the device's free and total bytes, reported by the driver.
+            `by`: live bytes by their holder: `tensors`; `recordings` (temporaries of captured functions); `graphs` (working memory
+            of CUDA graphs); `scratch` (working memory of single launches and libraries); `CuPy` (arrays from CuPy's pool);
+            `others` (the driver, other libraries and other programs).
         """
         number = gpu_number(device)
         leases.settle()
@@ -270,9 +274,9 @@ class Cuda:
         return use
 
     def trim(self, device: str = "cuda") -> int:
-        """Gives the memory that is kept for later tensors back to the driver, CuPy's too. Returns how many bytes.
+        """Returns cached memory, including that of CuPy's pool, to the driver, and returns the number of bytes.
 
-        It waits for the streams of other libraries that were lent memory. Raises DeviceError.
+        Waits for the streams of other libraries that use pullback's memory. Raises DeviceError if the device is not a usable GPU.
         """
         number = gpu_number(device)
         leases.settle(wait=True)

@@ -1,4 +1,4 @@
-"""dtypes, which are NumPy's own, and the promotion between them."""
+"""The supported dtypes, which are NumPy dtype objects, and the promotion between them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DEFAULT: Final = float32
 
 @cache
 def bfloat16() -> np.dtype[Any]:
-    """The bfloat16 dtype. ml_dtypes is imported, and the native module told of it, on the first use."""
+    """Returns the bfloat16 dtype. The first call imports ml_dtypes and registers the dtype with the native modules."""
     import ml_dtypes
 
     dtype = np.dtype(ml_dtypes.bfloat16)
@@ -42,7 +42,7 @@ def bfloat16() -> np.dtype[Any]:
 
 
 def as_dtype(dtype: Any) -> np.dtype[Any]:
-    """The supported dtype that `dtype` names: a dtype, a NumPy type, a string, or Python's float, int, bool.
+    """Returns the supported dtype for a dtype, a NumPy type, a name, or Python's float, int or bool.
 
     Raises DTypeError for anything else (complex, strings, objects).
     """
@@ -70,13 +70,13 @@ def is_supported(dtype: np.dtype[Any]) -> bool:
 
 
 def is_float(dtype: np.dtype[Any]) -> bool:
-    """True for the four floating-point dtypes; bfloat16 is of kind "V", the only supported one of that kind."""
+    """True for the four floating-point dtypes. bfloat16 is the only supported dtype of kind "V"."""
     return dtype.kind in "fV"
 
 
 @cache
 def promote(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype that holds both: the wider of one kind; a float for an integer with a float, and it stays that float.
+    """Returns the dtype that two dtypes promote to: the wider of one kind; for an integer and a float, the float unchanged.
 
     Raises DTypeError for uint64 with a signed integer, which no integer dtype holds.
     """
@@ -97,7 +97,10 @@ def promote(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def result_type(*operands: Any) -> np.dtype[Any]:
-    """The dtype of an op on these tensors, dtypes and Python numbers; a number does not widen, but may change the kind."""
+    """Returns the dtype of an op on these tensors, dtypes and Python numbers.
+
+    A Python number does not widen the dtype, but may change its kind. Raises DTypeError if two dtypes have no common dtype.
+    """
     strong: list[np.dtype[Any]] = []
     weak: list[Any] = []
     for x in operands:
@@ -116,7 +119,7 @@ def result_type(*operands: Any) -> np.dtype[Any]:
 
 
 def with_number(dtype: np.dtype[Any], number: float) -> np.dtype[Any]:
-    """The dtype of `tensor op number`: the tensor's, unless the number is of a higher kind (bool < int < float)."""
+    """Returns the dtype of `tensor op number`: the tensor's, unless the number is of a higher kind (bool < int < float)."""
     if isinstance(number, float) and not is_float(dtype):
         return DEFAULT
     if isinstance(number, int) and not isinstance(number, bool) and dtype == bool_:
@@ -125,7 +128,7 @@ def with_number(dtype: np.dtype[Any], number: float) -> np.dtype[Any]:
 
 
 def fits(number: Any, dtype: np.dtype[Any]) -> bool:
-    """Whether a number is in the range of an integer dtype; others hold it, or are refused for their kind."""
+    """True if a number is in the range of an integer dtype. Always True for other dtypes, which are checked elsewhere."""
     if dtype.kind not in "iu":
         return True
     info = iinfo(dtype)
@@ -133,31 +136,33 @@ def fits(number: Any, dtype: np.dtype[Any]) -> bool:
 
 
 def out_of_range(what: str, dtype: np.dtype[Any], remedy: str) -> DTypeError:
-    """The error for a number that would wrap."""
+    """Returns the error for a number that is out of the dtype's range. remedy: the sentence that ends the message."""
     info = finfo(dtype) if is_float(dtype) else iinfo(dtype)
     return DTypeError(f"{what} does not fit {dtype} (from {info.min} to {info.max}). {remedy}")
 
 
 def accumulated(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype of a sum or product of elements: 64 bits for integers and bool, the same for floats."""
+    """Returns the dtype of a sum or product of elements: 64 bits for integers and bool, the dtype itself for floats."""
     if is_float(dtype):
         return dtype
     return uint64 if dtype.kind == "u" else int64
 
 
 def default_of(number: float) -> np.dtype[Any]:
-    """The dtype of a tensor made from a Python number."""
+    """Returns the dtype of a tensor made from a Python number."""
     if isinstance(number, bool):
         return bool_
     return int64 if isinstance(number, int) else DEFAULT
 
 
-# ---- what the array API asks of dtypes
+# ---- dtype functions of the array API
 
 
 def isdtype(dtype: Any, kind: Any) -> bool:
-    """Whether the dtype is of the kind: a dtype, "bool", "signed integer", "unsigned integer", "integral", "real floating",
-    "complex floating", "numeric", or a tuple of them.
+    """Returns True if the dtype is of the kind.
+
+    A kind is a dtype, "bool", "signed integer", "unsigned integer", "integral", "real floating", "complex floating", "numeric",
+    or a tuple of kinds. Raises DTypeError if the dtype or the kind is not known.
     """
     if isinstance(kind, tuple):
         return any([isdtype(dtype, k) for k in kind])
@@ -175,7 +180,7 @@ def isdtype(dtype: Any, kind: Any) -> bool:
 
 
 def can_cast(from_: Any, to: Any, /) -> bool:
-    """Whether promotion may turn a tensor of the first dtype into the second."""
+    """Returns True if promotion may convert a tensor or a dtype `from_` to the dtype `to`."""
     source = from_.dtype if hasattr(from_, "array") else as_dtype(from_)
     try:
         return promote(source, as_dtype(to)) == as_dtype(to)
@@ -184,7 +189,7 @@ def can_cast(from_: Any, to: Any, /) -> bool:
 
 
 class FloatInfo(NamedTuple):
-    """Limits of a floating-point dtype, as Python numbers."""
+    """The limits of a floating-point dtype, as Python numbers."""
 
     bits: int
     eps: float
@@ -195,7 +200,10 @@ class FloatInfo(NamedTuple):
 
 
 def finfo(dtype: Any, /) -> FloatInfo:
-    """Limits of a floating-point dtype: bits, eps, max, min, smallest_normal, dtype. Raises DTypeError for another one."""
+    """Returns the limits of a floating-point dtype: bits, eps, max, min, smallest_normal, dtype.
+
+    Raises DTypeError if the dtype is not a floating-point dtype.
+    """
     wanted = dtype.dtype if hasattr(dtype, "array") else as_dtype(dtype)
     if not is_float(wanted):
         raise DTypeError(f"finfo: {wanted} is not a floating-point dtype. Use pb.iinfo for integers.")
@@ -210,7 +218,7 @@ def finfo(dtype: Any, /) -> FloatInfo:
 
 
 def iinfo(dtype: Any, /) -> Any:
-    """Limits of an integer dtype: bits, max, min."""
+    """Returns the limits of an integer dtype: bits, max, min. Raises DTypeError if the dtype is not an integer dtype."""
     wanted = dtype.dtype if hasattr(dtype, "array") else as_dtype(dtype)
     if wanted.kind not in "iu":
         raise DTypeError(f"iinfo: {wanted} is not an integer dtype. Use pb.finfo for floating-point ones.")
@@ -218,7 +226,7 @@ def iinfo(dtype: Any, /) -> Any:
 
 
 def check_trainable(dtype: Any, trainable: bool) -> None:
-    """Raises DTypeError for a Parameter that is to be trained and never could be."""
+    """Raises DTypeError for a trainable Parameter whose dtype has no gradients."""
     if trainable and not is_float(dtype):
         raise DTypeError(
             f"Parameter: the value has dtype {dtype}, and only floating-point numbers have gradients and can be trained. Write the "

@@ -1,4 +1,4 @@
-"""Values that leave pullback: the tapes that watch them are told, because gradients stop there."""
+"""Reports values that leave pullback to the tapes that watch them, because gradients stop there."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from ..launch import capturing
 if TYPE_CHECKING:
     from .tensor import Tensor
 
-escape_listeners: Final[list[Callable[[Tensor, str], None]]] = []  # the tape adds its own
+escape_listeners: Final[list[Callable[[Tensor, str], None]]] = []  # autodiff/tape.py appends one
 
 
 def report_escape(t: Tensor, how: str) -> None:
-    """Tells the tapes which value leaves, and how. Raises CaptureError in a captured function, which could not repeat it."""
+    """Reports that a value is read outside pullback. Tapes that watch it record the line for their error messages.
+
+    Raises CaptureError inside a captured function, because a replay could not repeat the read.
+    """
     if capturing.thread.recording is not None:
         capturing.refuse(f"{how}, which reads a value on the host,", "Return the tensor from the function, and read it outside.")
     if t.serial:

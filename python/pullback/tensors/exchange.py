@@ -1,6 +1,6 @@
-"""A tensor's memory for other libraries: NumPy's arrays, DLPack capsules, the CUDA array interface.
+"""Gives a tensor's memory to other libraries: as NumPy arrays, DLPack capsules, or by the CUDA array interface.
 
-Memory that can change in place, a Parameter's, goes out as a copy, unless the caller asks for the memory itself.
+A Parameter's memory can change in place, so other libraries get a copy of it unless the caller passes copy=False.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 def read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """A view that cannot be written through."""
+    """Returns a read-only view."""
     view = array.view()
     view.flags.writeable = False
     return view
 
 
 def as_numpy(t: Tensor, dtype: Any, copy: bool | None) -> np.ndarray[Any, Any]:
-    """What `np.asarray(t, dtype, copy=copy)` gives."""
+    """Returns the result of `np.asarray(t, dtype, copy=copy)`. Raises DeviceError, or ValueError if copy=False cannot be met."""
     array = t.array
     if not devices.on_host(array):
         raise DeviceError(f'np.asarray: the tensor is on "{t.device}". Use t.numpy(), which copies it to the host.')
@@ -39,24 +39,24 @@ def as_numpy(t: Tensor, dtype: Any, copy: bool | None) -> np.ndarray[Any, Any]:
 
 
 def as_dlpack(t: Tensor, stream: Any, max_version: Any, dl_device: Any, copy: bool | None) -> Any:
-    """What `t.__dlpack__(…)` gives."""
+    """Returns the result of `t.__dlpack__(…)`."""
     array = t.array
     _check(t, stream, max_version, dl_device, copy)
     report_escape(t, "__dlpack__()")
     here = array.__dlpack_device__()
-    if dl_device is not None and tuple(dl_device) != tuple(here):  # the host's: nothing else passes the check
+    if dl_device is not None and tuple(dl_device) != tuple(here):  # dl_device is the host: _check lets nothing else pass
         array, copy = devices.move(array, "cpu"), True
     elif copy or (copy is None and t.storage is not None):
         array, copy = devices.copied(array), True
     if devices.on_host(array):
-        shared = max_version is not None and tuple(max_version) >= (1, 0) and not copy  # from 1.0 on a consumer can be told
+        shared = max_version is not None and tuple(max_version) >= (1, 0) and not copy  # 1.0 has a read-only flag
         return capsules.exported(read_only(array) if shared else array, max_version=max_version)
-    with devices.working(t.device):  # the consumer's stream then waits for what was launched
+    with devices.working(t.device):  # the consumer's stream then waits for pullback's work
         return capsules.exported(devices.lent(array, stream), stream=stream, max_version=max_version)
 
 
 def _check(t: Tensor, stream: Any, max_version: Any, dl_device: Any, copy: Any) -> None:
-    """Raises TypeError, ValueError, BufferError for arguments that are not the array API's."""
+    """Raises TypeError, ValueError or BufferError for arguments that the array API does not allow or that cannot be met."""
     if stream is not None and (type(stream) is not int or stream < -1):
         raise TypeError(f"__dlpack__: stream={stream!r}; it must be None, or the number of a stream (-1: do not synchronize).")
     if stream not in (None, -1) and devices.on_host(t.array):
@@ -86,10 +86,10 @@ def check_on_gpu(t: Tensor) -> None:
 
 
 def as_cuda_interface(t: Tensor) -> dict[str, Any]:
-    """Returns what `t.__cuda_array_interface__` gives. Raises AttributeError for a tensor on the host.
+    """Returns the value of `t.__cuda_array_interface__`. Raises AttributeError for a tensor on the host.
 
-    The consumer keeps the tensor, and nothing else, for as long as it uses the memory. So a view of a Parameter holds a copy from
-    now on.
+    While the consumer uses the memory, it keeps only the tensor alive. So a view of a Parameter gets its own copy of the memory
+    here, and holds it from then on.
     """
     array = t.array
     check_on_gpu(t)

@@ -1,4 +1,4 @@
-"""What runs a GPU: CuPy and pullback's CUDA kernels, loaded when device "cuda" is first asked for."""
+"""Access to the GPUs through CuPy and pullback's CUDA kernels, both loaded on the first use of device "cuda"."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ _waiting: Final[list[Callable[[Any], None]]] = []
 
 
 def when_loaded(tell: Callable[[Any], None]) -> None:
-    """Calls tell(kernels) once pullback's CUDA kernels are loaded: now if they are, never if there are none."""
+    """Calls tell(kernels) once pullback's CUDA kernels are loaded: at once if they are loaded already, never if there are none."""
     _waiting.append(tell)
     if (kernels := loaded_kernels()) is not None:
         tell(kernels)
 
 
 def loaded_kernels() -> Any:
-    """pullback's CUDA kernels, if they are loaded already."""
+    """Returns the module of pullback's CUDA kernels, or None if they are not loaded."""
     return need().kernels if load.cache_info().currsize and not isinstance(load(), str) else None
 
 
 class Gpu:
-    """A machine's GPUs.
+    """The GPUs of this machine.
 
     Attributes:
-        xp: the namespace of their arrays: CuPy, or NumPy marked as the device's in a simulated build.
+        xp: the namespace of their arrays: CuPy, or in a simulated build NumPy with arrays marked as the device's.
         array_type: the class of their arrays.
-        kernels: pullback's CUDA kernels, None where there are none; `why_no_kernels` then tells why.
-        simulated: the kernels run on the CPU, for tests: `simulated.SimulatedGpu`.
+        kernels: pullback's CUDA kernels, or None if there are none; `why_no_kernels` then holds the reason.
+        simulated: True if the kernels run on the CPU, for tests (`simulated.SimulatedGpu`).
     """
 
     simulated = False
@@ -54,14 +54,17 @@ class Gpu:
         return self.kernels or _CupyOrder(self)
 
     def count(self) -> int:
-        """How many GPUs there are."""
+        """Returns the number of GPUs."""
         if self._count is None:
             self._count = int(self.xp.cuda.runtime.getDeviceCount())
         return self._count
 
     def stream(self, number: int) -> Any:
-        """CuPy's view of the one stream of that GPU, on which everything of pullback runs. Raises DeviceError in a forked child."""
-        address = self.kernels.stream(number) if self.kernels is not None else None  # before CuPy, which has no words for a fork
+        """Returns a CuPy object for the stream of that GPU that all of pullback's work runs on.
+
+        Raises DeviceError in a forked child.
+        """
+        address = self.kernels.stream(number) if self.kernels is not None else None  # first: CuPy's error does not name the fork
         if number not in self._streams:
             with self.xp.cuda.Device(number):
                 ours = self.external(address, number) if address is not None else self.xp.cuda.Stream(non_blocking=True)
@@ -69,60 +72,63 @@ class Gpu:
         return self._streams[number]
 
     def external(self, address: int, number: int) -> Any:
-        """CuPy's object for a stream of somebody else."""
-        with warnings.catch_warnings():  # CuPy 14 deprecates this class; what takes its place forgets the device
+        """Returns a CuPy object for a stream that CuPy has not created."""
+        with warnings.catch_warnings():  # CuPy 14 deprecates this class, but its replacement does not keep the device
             warnings.simplefilter("ignore", DeprecationWarning)
             return self.xp.cuda.ExternalStream(address, number)
 
     def kernel(self, name: str, number: int) -> Any:
-        """The kernel of that name, for a call on that GPU that no array leads there; None where there is none."""
+        """Returns the kernel of that name for the GPU `number`, or None if it does not exist.
+
+        It selects the GPU explicitly, for a call without an array argument that would select it.
+        """
         kernel = getattr(self.kernels, name, None)
         if kernel is not None:
             self.kernels.use_device(number)
         return kernel
 
     def working(self, number: int) -> AbstractContextManager[Any]:
-        """`with gpu.working(0):` CuPy's work and memory go to that GPU and to pullback's stream."""
+        """Returns a context manager under which CuPy allocates on that GPU and runs its work on pullback's stream."""
         return _Working(self, number)
 
     def wait_for_caller(self, number: int) -> None:
-        """Work that is launched from now on waits for what the caller has put into CuPy's current stream."""
+        """Makes later work of pullback wait for the work that the caller has put into CuPy's current stream."""
         with self.xp.cuda.Device(number):
             self.order.wait_for(number, self.xp.cuda.get_current_stream().ptr or 1)  # CuPy's 0 is DLPack's 1
 
     # ---- arrays and their memory
 
     def uploaded(self, array: np.ndarray[Any, Any], number: int) -> Any:
-        """A copy of an array of the host, in memory of pullback's pool if there are kernels."""
+        """Returns a copy of a host array on the GPU, in memory of pullback's pool if there are kernels."""
         if self.kernels is not None:
             across = array.flags.f_contiguous and not array.flags.c_contiguous
             try:
                 copy = self.kernels.upload(array.T if across else np.ascontiguousarray(array).reshape(array.shape), number)
                 return copy.T if across else copy
-            except Refused:  # another dtype: CuPy says why not, or takes it
+            except Refused:  # the kernels do not support the dtype; CuPy copies the array or raises
                 pass
         with self.working(number):
             return self.xp.asarray(array)
 
     def from_dlpack(self, obj: Any, number: int) -> Any:
-        """An array over the memory of a DLPack object, whose exporter makes our stream wait for its own."""
+        """Returns an array over the memory of a DLPack object, whose exporter makes pullback's stream wait for its own."""
         with self.working(number):
             return self.xp.from_dlpack(obj)
 
     def from_interface(self, obj: Any) -> Any:
-        """An array over the memory that `__cuda_array_interface__` describes."""
+        """Returns an array over the memory that `__cuda_array_interface__` describes."""
         return self.xp.asarray(obj)
 
     def owner_of(self, array: Any) -> Any:
-        """The object that keeps the array's memory allocated; None if that is CuPy's pool."""
+        """Returns the object that keeps the array's memory allocated, or None if the memory is from CuPy's pool."""
         return getattr(array.data.mem, "_owner", None)
 
     def is_own(self, owner: Any) -> bool:
-        """True for the owner of memory from pullback's pool."""
+        """True if `owner` owns memory from pullback's pool."""
         return self.kernels is not None and type(owner) is self.kernels.Buffer
 
     def over_same_memory(self, array: Any, owner: Any) -> Any:
-        """An array like this one, over the same memory, that keeps `owner` alive."""
+        """Returns an array like this one, over the same memory, that keeps `owner` alive."""
         cuda = self.xp.cuda
         memory = cuda.UnownedMemory(array.data.ptr, array.nbytes, owner, array.device.id)
         return self.xp.ndarray(array.shape, array.dtype, cuda.MemoryPointer(memory, 0), array.strides)
@@ -143,36 +149,36 @@ class Gpu:
         }  # fmt: skip
 
     def pool_use(self, number: int) -> tuple[int, int]:
-        """Bytes of CuPy's pool on that GPU: in use, and kept for later."""
+        """Returns the bytes of CuPy's pool on that GPU: in use, and kept for later."""
         with self.working(number):
             pool = self.xp.get_default_memory_pool()
             return pool.used_bytes(), pool.free_bytes()
 
     def driver_memory(self, number: int) -> tuple[int, int]:
-        """Free and total bytes of that GPU, as the driver says."""
+        """Returns the free and the total bytes of that GPU, reported by the driver."""
         with self.working(number):
             return self.xp.cuda.runtime.memGetInfo()
 
     def release_pool(self) -> int:
-        """Gives what CuPy's pool keeps on the current GPU back to the driver; returns how many bytes."""
+        """Returns the free memory of CuPy's pool on the current GPU to the driver, and returns the number of bytes."""
         pool = self.xp.get_default_memory_pool()
         before = pool.free_bytes()
         pool.free_all_blocks()
         return before - pool.free_bytes()
 
     def trim(self, number: int) -> int:
-        """Gives cached memory back to the driver; returns how many bytes."""
+        """Returns cached memory to the driver, and returns the number of bytes."""
         given_back = self.kernels.trim(number) if self.kernels is not None else 0
         with self.working(number):
             return given_back + self.release_pool()
 
     def synchronize(self, number: int) -> None:
-        """Waits until the work of that GPU is done. Raises what a kernel found wrong."""
+        """Waits until the work of that GPU is done. Raises an error that a kernel has reported."""
         self.order.synchronize(number)
 
 
 class _CupyOrder:
-    """The order of streams where pullback has no kernels, in CuPy's words; the names are those of the kernels' module."""
+    """Orders the work of streams by CuPy if pullback has no kernels. The methods have the names of the kernels' functions."""
 
     def __init__(self, found: Gpu) -> None:
         self._gpu, self._cuda = found, found.xp.cuda
@@ -183,18 +189,18 @@ class _CupyOrder:
         return self._cuda.Stream.null if stream == 1 else self._gpu.external(stream, number)
 
     def moment(self, number: int, stream: int) -> Any:
-        """An event in the stream, after all that it has been given."""
+        """Returns an event in the stream after all work that the stream has received so far."""
         with self._cuda.Device(number):
             event = self._cuda.Event(disable_timing=True)
             event.record(self._stream(number, stream))
             return event
 
     def passed(self, moment: Any) -> bool:
-        """True once the stream has come that far."""
+        """True once the stream has done the work before the event."""
         return bool(moment.done)
 
     def wait_for(self, number: int, stream: int) -> None:
-        """Work that is launched from now on waits for what `stream` has been given so far."""
+        """Makes later work of pullback wait for all work that `stream` has received so far."""
         self._gpu.stream(number).wait_event(self.moment(number, stream))
 
     def wait_for_all(self, number: int) -> None:
@@ -221,7 +227,7 @@ class _Working:
 
 @cache
 def load() -> Gpu | str:
-    """The GPUs of this machine, or in a sentence why they cannot be used."""
+    """Returns the GPUs of this machine, or one sentence that says why they cannot be used."""
     kernels, why_no_kernels = _kernels()
     if kernels is not None and (reason := kernels.why_not()):
         return reason
@@ -237,7 +243,7 @@ def load() -> Gpu | str:
         try:
             if not cupy.cuda.runtime.getDeviceCount():
                 return "this machine has no NVIDIA GPU"
-        except Exception as error:  # CuPy raises its own classes, and they change between versions
+        except Exception as error:  # CuPy's exception classes change between versions
             return f"CuPy finds no usable GPU: {error}"
         if kernels is not None:
             kernels.register_arrays(kernels, cupy.ndarray)
@@ -253,18 +259,18 @@ def load() -> Gpu | str:
 def _kernels() -> tuple[Any, str | None]:
     try:
         return importlib.import_module("pullback._cuda"), None
-    except ImportError as error:  # built without nvcc, or damaged: CuPy does the work
+    except ImportError as error:  # the build had no nvcc, or the module is damaged: CuPy does the work
         return None, f"_cuda: {error}"
 
 
 def why_not() -> str | None:
-    """None where a GPU can be used, otherwise the reason in a sentence."""
+    """Returns None if a GPU can be used, otherwise the reason as one sentence."""
     found = load()
     return found if isinstance(found, str) else None
 
 
 def need() -> Gpu:
-    """The GPUs. Raises RuntimeError where there are none: ask `why_not` first."""
+    """Returns the GPUs. Raises RuntimeError if they cannot be used, so call `why_not` first."""
     found = load()
     if isinstance(found, str):
         raise RuntimeError(found)

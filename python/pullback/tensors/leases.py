@@ -1,8 +1,8 @@
-"""Memory of a GPU that pullback shares with other libraries, each of which works on a stream of its choice.
+"""GPU memory that pullback shares with other libraries, which may work on different streams.
 
-A pool hands memory out again as soon as its owner is dropped: the work of one stream is done in order, so nothing can go wrong
-there. Another stream knows nothing of that order. So memory that came from another library, or went to one, has a `Lease` as its
-owner: when the last array over it is dropped, the lease keeps the memory until each stream that may use it has passed.
+A pool reuses memory as soon as its owner is dropped. This is safe within one stream, whose work runs in order, but not across
+streams. So memory that came from another library, or went to one, has a `Lease` as its owner. When the last array over the memory
+is dropped, the lease keeps the memory until every stream that may use it has done the work it had received by then.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from . import gpu
 
 OURS: Final = 0  # pullback's stream
 LEGACY: Final = 1  # CUDA's default stream, as DLPack numbers it
-UNKNOWN: Final = -1  # a stream that is not known, or may be gone: all streams of the device are waited for
+UNKNOWN: Final = -1  # an unknown stream, or one that may not exist any more: the host waits for the whole device
 
-BUDGET: Final = 256 << 20  # bytes that may wait for unknown streams before the host waits for the whole device
+BUDGET: Final = 256 << 20  # the most bytes that may wait for unknown streams; above it the host waits for the whole device
 
-_pending: deque[_Pending] = deque()  # any thread appends to it, and so does the garbage collector
-_settling: Final = threading.RLock()  # again by the same thread, if what is let go of runs code that shares memory
+_pending: deque[_Pending] = deque()  # any thread appends to it, also from the garbage collector
+_settling: Final = threading.RLock()  # reentrant, because releasing memory can run code that shares memory
 
 
 class _Pending:
-    """Memory whose arrays are gone, and the moments that must pass before it may be used again."""
+    """Memory whose arrays are gone, and the events that must pass before the memory may be used again."""
 
     __slots__ = ("array", "moments", "number", "unknown")
 
@@ -39,7 +39,7 @@ class _Pending:
 
 
 class Lease:
-    """The owner of shared memory: keeps `array` until the streams have passed.
+    """The owner of shared memory. It keeps `array`, and thereby the memory, until the streams have done their work on it.
 
     Attributes:
         streams: numbers of the streams that may use the memory.
@@ -56,14 +56,17 @@ class Lease:
         try:
             order = self._gpu.order
             moments = [order.moment(self._number, stream) for stream in self.streams if stream != UNKNOWN]
-            unknown = UNKNOWN in self.streams or not all(moments)  # a moment is 0 where the driver refused it
-        except Exception:  # raised by nothing that is known, but here it would cost the memory
+            unknown = UNKNOWN in self.streams or not all(moments)  # a moment is 0 if the driver could not record it
+        except Exception:  # no known call raises here, but an exception would leak or free the memory too early
             unknown = True
         _pending.append(_Pending(self._array, self._number, [moment for moment in moments if moment], unknown))
 
 
 def leased(array: Any, stream: int) -> Any:
-    """An array over the same memory, which stays allocated until `stream` has done what it was given while the array existed."""
+    """Returns an array over the same memory.
+
+    The memory stays allocated until `stream` has done the work that it received while the array existed.
+    """
     found = gpu.need()
     settle()
     if not array.size:
@@ -72,13 +75,16 @@ def leased(array: Any, stream: int) -> Any:
     if isinstance(owner, Lease):
         owner.streams.add(stream)
         return array
-    if stream == OURS and found.is_own(owner):  # its pool works in the order of our stream
+    if stream == OURS and found.is_own(owner):  # pullback's pool reuses memory in the order of pullback's stream
         return array
     return found.over_same_memory(array, Lease(found, array, stream))
 
 
 def settle(wait: bool = False) -> None:
-    """Lets go of memory whose streams have passed. With wait, or when much waits for unknown streams, the host waits for them."""
+    """Releases the memory whose streams have done their work.
+
+    With `wait`, or if more than BUDGET bytes wait for unknown streams, the host waits for the devices.
+    """
     if not _pending or not _settling.acquire(blocking=wait):
         return
     try:
@@ -90,13 +96,13 @@ def settle(wait: bool = False) -> None:
                 for number in {pending.number for pending in (found if wait else unknown)}:
                     _wait_for_all(order, number, unknown)
             dropped = 0
-            for _ in range(len(found)):  # only here is the left end touched
+            for _ in range(len(found)):  # other threads append on the right; only this loop pops on the left
                 if _pending and _pending[0].over(order):
                     _pending.popleft()
                     dropped += 1
                 else:
                     _pending.rotate(-1)
-            found.clear()  # the memory goes now, and so does what it kept: that takes another round
+            found.clear()  # frees the memory; if that drops other leases, the next round handles them
             unknown.clear()
             if not wait or not dropped:
                 return
@@ -107,19 +113,19 @@ def settle(wait: bool = False) -> None:
 def _wait_for_all(order: Any, number: int, unknown: list[_Pending]) -> None:
     try:
         order.wait_for_all(number)
-    except DeviceError:  # a graph is being captured on some stream: the next time, then
+    except DeviceError:  # a graph is being captured on some stream: a later call waits
         return
     for pending in unknown:
         pending.unknown = pending.unknown and pending.number != number
 
 
 def waiting_bytes(number: int) -> int:
-    """Bytes of that GPU that wait for streams of other libraries."""
+    """Returns the bytes of that GPU that wait for streams of other libraries."""
     return sum([int(pending.array.nbytes) for pending in list(_pending) if pending.number == number])
 
 
 def make_room() -> None:
-    """Gives back memory that waits for other libraries' streams, and what CuPy's pool keeps. Called when a GPU is full."""
+    """Frees the memory that waits for other libraries' streams, and the free memory of CuPy's pool. Called when a GPU is full."""
     settle(wait=True)
     gpu.need().release_pool()
 

@@ -1,4 +1,4 @@
-"""What an op may be given: tensors, Python numbers, and whatever `asarray` understands."""
+"""Converts the arguments of ops: tensors, Python numbers, and everything that `asarray` accepts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .tensor import Tensor
 
 
 class Number:
-    """A Python number among an op's inputs: it takes the dtype of the tensors, and no tape watches it."""
+    """A Python number among an op's inputs. It takes the dtype of the tensors, and no tape watches it."""
 
     __slots__ = ("array", "serial", "storage")
     shape = ()
@@ -30,7 +30,10 @@ class Number:
 
 
 def operand(x: Any, *, op: str = "this op") -> Any:
-    """An op's argument as a Tensor or Number: tensors as they are, Python numbers weak, the rest as `as_tensor` does."""
+    """Returns an op's argument as a Tensor, or as a Number if it is a Python number. `op`: the op's name, for messages.
+
+    Arguments of other types are converted by `as_tensor`. Raises DTypeError.
+    """
     kind = x.__class__
     if kind is Tensor or kind is Parameter or isinstance(x, (Tensor, Number)):
         return x
@@ -47,11 +50,11 @@ def operand(x: Any, *, op: str = "this op") -> Any:
 
 
 def as_tensor(x: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    """An op's argument as a Tensor, a Python number too; the op reads it while it runs.
+    """Returns an op's argument, also a Python number, as a Tensor that the op reads while it runs.
 
-    An array that somebody else can write to is copied if anybody listens, because tapes and transforms keep what they are
-    told of. In a captured function it is not: each replay reads it during the call. An op whose result shares the memory of
-    its argument takes the argument by `own` instead.
+    If there are listeners, an array that other code can write to is copied, because tapes and transforms keep the inputs that
+    they record. A captured function does not copy it, because each replay reads it during the call. An op whose result shares the
+    memory of its argument converts the argument by `own` instead.
     """
     if isinstance(x, Tensor) and dtype is None and device is None:
         return x
@@ -60,20 +63,23 @@ def as_tensor(x: Any, *, dtype: Any = None, device: str | None = None) -> Tensor
 
 
 def steady(x: Any) -> Any:
-    """An argument that a pullback reads again: a copy if anybody listens and somebody else can write to it. Arrays stay arrays."""
+    """Returns an argument that a pullback reads later: a copy if there are listeners and other code can write to the argument.
+
+    A copy of an array is an array.
+    """
     if isinstance(x, Tensor) or not listeners.stack or capturing.thread.recording is not None:
         return x
     if devices.on_host(x) or devices.on_device(x):
         return snapshot(x) if can_change(x, x) else x
-    if isinstance(x, np.ndarray):  # of a class of its own
+    if isinstance(x, np.ndarray):  # a subclass of ndarray
         return x.copy()
     return kept(x) if hasattr(x, "__dlpack__") else x
 
 
 def own(x: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    """As `as_tensor`, in memory that nobody else can write to: for a function that returns its argument or a view of it.
+    """Like `as_tensor`, but in memory that no other code can write to: for a function that returns its argument or a view of it.
 
-    A captured function copies on its way out what its result shares with others.
+    A captured function does not copy here: it copies a result that shares memory with other arrays when it returns.
     """
     if isinstance(x, Tensor) and dtype is None and device is None:
         return x
@@ -82,12 +88,12 @@ def own(x: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
 
 
 def over(given: Any, array: Any) -> Tensor:
-    """A tensor of the array: `given` itself if that is its tensor, so that a tape sees whether its memory changes."""
+    """Returns a tensor over the array: `given` itself if it holds this array, so that a tape notices if its memory changes."""
     return given if isinstance(given, Tensor) and given.array is array else Tensor(array)
 
 
 def _register(module: Any) -> None:
-    """Elementwise kernels take and give tensors."""
+    """Registers the tensor classes with a module of kernels, whose elementwise kernels take and return tensors."""
     module.register_tensors(Tensor, (Tensor, Parameter, Number))
 
 

@@ -1,4 +1,4 @@
-"""Parameter: a tensor that is updated in place, and that tapes watch by themselves."""
+"""Parameter: a tensor that is updated in place, and that tapes watch automatically."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .tensor import Tensor, new_serial
 
 
 class Parameter(Tensor):
-    """A tensor that optimizers update in place, and that tapes watch by themselves.
+    """A tensor that optimizers update in place, and that tapes watch automatically.
 
     Args:
         obj: the value; always copied.
-        name: for messages and state dictionaries; a Module gives one where there is none.
+        name: the name in messages and state dictionaries; if it is None, a Module that holds the Parameter sets it.
         trainable: False keeps tapes from watching it and optimizers from updating it.
         constraint: a function of the value, or one of `optim.constraints`, applied inside every update.
     """
@@ -56,34 +56,34 @@ class Parameter(Tensor):
 
     @property
     def version(self) -> int:
-        """Grows with every change in place."""
+        """The number of changes in place so far."""
         return self.storage.version
 
     def assign(self, value: Any) -> Parameter:
-        """Sets the value in place, from anything of the same shape; the dtype is converted.
+        """Sets the value in place, to a value of the same shape that is converted to the Parameter's dtype; returns the Parameter.
 
-        In-place operators (`p -= lr * g`) do the same with the operator's result. Raises ShapeError; TapeError if a tape that
-        records watches the value, because gradients would stop at the Parameter.
+        In-place operators (`p -= lr * g`) assign the operator's result. Raises ShapeError if the shape differs; TapeError if a
+        recording tape watches `value`, because gradients would stop at the Parameter.
         """
         return attached.assign(self, value)
 
     @property
     def __cuda_array_interface__(self) -> NoReturn:
-        """Raises AttributeError: a Parameter, which changes in place, could not let go of the copies that it gave out."""
+        """Raises AttributeError: a Parameter changes in place, so it would give out copies and could never free them."""
         exchange.check_on_gpu(self)
         raise AttributeError(
             f"__cuda_array_interface__: {self.label()} changes in place. Give pb.copy(p), or use DLPack, which makes a copy."
         )
 
     def place(self, array: Any) -> None:
-        """Moves the value into other memory of the same shape and dtype (an optimizer's arena)."""
+        """Moves the value into `array`, different memory of the same shape and dtype (an optimizer's arena)."""
         capturing.tell_change(f"moving {self.label()}", "Make optimizers before.")
         devices.write(array, self.array)
         self.array = array
         self.storage.placement += 1
 
     def label(self) -> str:
-        """How messages call it."""
+        """Returns the Parameter's name for messages."""
         kind = type(self).__name__
         return f'{kind} "{self.name}"' if self.name else f"an unnamed {kind} of shape {self.shape}"
 
@@ -92,7 +92,7 @@ class Parameter(Tensor):
 
     def __copy__(self) -> Parameter:
         copy = Parameter(self.array, self.name, self.trainable, self.constraint)
-        copy.__class__ = type(self)  # a Buffer stays one
+        copy.__class__ = type(self)  # a copy of a Buffer is a Buffer
         copy.storage.kind = self.storage.kind
         return copy
 

@@ -1,6 +1,6 @@
-"""How pickle, and with it multiprocessing, takes a tensor: as bytes, dtype and shape. Loading calls nothing but `rebuilt`.
+"""Pickles tensors (also for multiprocessing) as bytes, dtype and shape. Loading calls only `rebuilt`.
 
-What is loaded is recorded by no tape, and lies where new tensors are made.
+No tape records a loaded tensor, and it is on the default device.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from .tensor import Tensor
 
 
 def reduced(x: Tensor) -> tuple[Any, ...]:
-    """What `__reduce__` returns; of a Parameter with its name, whether it is trainable, and its constraint."""
+    """Returns the result of `__reduce__`. For a Parameter it includes the name, `trainable` and the constraint."""
     array = x.numpy()
     facts = (x.name, x.trainable, x.constraint) if isinstance(x, Parameter) else ()
     return rebuilt, (type(x), array.tobytes(), str(array.dtype), array.shape, *facts)
 
 
 def rebuilt(kind: Any, data: bytes, dtype: str, shape: tuple[int, ...], *facts: Any) -> Tensor:
-    """The tensor or Parameter that was pickled."""
+    """Returns the tensor or Parameter that was pickled."""
     value = asarray(np.frombuffer(data, dtypes.as_dtype(dtype)).reshape(shape).copy())
     if not facts:
         return value
     found = Parameter(value, *facts)
-    found.__class__ = kind  # a Buffer is one
+    found.__class__ = kind  # restores the class of a Buffer
     found.storage.kind = kind.__name__
     return found

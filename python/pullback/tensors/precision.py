@@ -1,4 +1,7 @@
-"""Which tensors a transform or a captured function made of float64 NumPy arrays, so that a Module can warn as of the arrays."""
+"""Remembers the tensors that a transform or a captured function made from float64 NumPy arrays.
+
+A Module warns of float64 arrays as its input. With this record it also warns if a transform has converted the array.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,17 @@ from typing import Any, Final
 import numpy as np
 
 FLOAT64: Final = np.dtype(np.float64).num
-made: Final[dict[int, weakref.ref[Any]]] = {}  # by the identity of a tensor that is alive
+made: Final[dict[int, weakref.ref[Any]]] = {}  # by the id() of a live tensor
 
 
 def made_of(given: Any, t: Any) -> Any:
-    """Returns t, the tensor that a function gets for what the user gave, and remembers it if that was a float64 array."""
+    """Returns t, the tensor made from the user's argument `given`, and remembers t if the argument was a float64 array."""
     if was_float64_array(given):
         key = id(t)
-        made[key] = weakref.ref(t, partial(made.pop, key))  # no function in Python, which could lose Ctrl-C
+        made[key] = weakref.ref(t, partial(made.pop, key))  # not a Python function, in which Ctrl-C would be lost
     return t
 
 
 def was_float64_array(x: Any) -> bool:
-    """True if this is a float64 NumPy array, or the tensor that was made of one on the way into a function."""
+    """True if x is a float64 NumPy array, or a tensor that was made from one by `made_of`."""
     return x.dtype.num == FLOAT64 if x.__class__ is np.ndarray else id(x) in made

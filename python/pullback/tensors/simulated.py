@@ -1,7 +1,7 @@
 """Arrays of a simulated GPU: NumPy arrays marked as the device's, and NumPy as the namespace that makes them.
 
-Where CUDA kernels were built for the simulator (`PULLBACK_CUDA=SIM`), this stands where CuPy stands otherwise, and is as
-strict: an array of the host does not mix with one of the device.
+If the CUDA kernels were built for the simulator (`PULLBACK_CUDA=SIM`), this module replaces CuPy. It is as strict as CuPy: host
+arrays and device arrays do not mix.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from .. import config
 from ..launch.refusal import Refused
 from .gpu import Gpu
 
-# Set when kernels are loaded. finish waits for those that were launched; new_array makes an array in memory that outlives those
-# that use it; let_wait(device, stream) makes another library's stream wait for ours.
+# These are set when the kernels are loaded. finish() waits for all launched kernels. new_array(size, dtype) makes an array in
+# memory that is not reused before the kernels that use it are done. let_wait(device, stream) makes another library's stream wait
+# for pullback's stream.
 finish: Callable[[], None] = lambda: None
 new_array: Callable[[int, Any], Any] | None = None
 let_wait: Callable[[int, int], None] | None = None
@@ -33,7 +34,7 @@ class _Device:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """There is one device."""
+        """Does nothing: there is only one device."""
 
 
 class DeviceArray(np.ndarray[Any, Any]):
@@ -44,7 +45,7 @@ class DeviceArray(np.ndarray[Any, Any]):
         return _Device()
 
     def get(self) -> np.ndarray[Any, Any]:
-        """A copy on the host."""
+        """Returns a copy on the host."""
         return np.array(host(self))
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **options: Any) -> Any:
@@ -68,7 +69,7 @@ class DeviceArray(np.ndarray[Any, Any]):
         return (2, 0)  # kDLCUDA
 
     def __dlpack__(self, *, stream: int | None = None, **options: Any) -> Any:
-        """As CuPy's: the consumer's stream waits for ours."""
+        """Returns a DLPack capsule. As with CuPy, the consumer's stream waits for pullback's stream."""
         if let_wait is not None and stream != -1:
             let_wait(0, stream or 1)
         return self.view(np.ndarray).__dlpack__()
@@ -98,13 +99,13 @@ for _name in (
 
 
 def host(array: Any) -> Any:
-    """The same memory as a plain NumPy array, once the kernels are done."""
+    """Waits for the kernels, and returns the same memory as a plain NumPy array."""
     finish()
     return array.view(np.ndarray) if isinstance(array, DeviceArray) else array
 
 
 def mark(result: Any) -> Any:
-    """NumPy's result, arrays and NumPy's scalars in it marked as the device's."""
+    """Returns a NumPy result with its arrays and NumPy scalars marked as the device's."""
     if isinstance(result, (np.ndarray, np.generic)):
         return _on_device(np.asarray(result))
     if isinstance(result, (list, tuple)):
@@ -122,7 +123,7 @@ def _on_device(array: Any) -> Any:
     try:
         moved = new_array(array.size, array.dtype).reshape(array.shape)
         finish()  # other threads may have launched work on that memory before they gave it back
-    except Refused:  # complex numbers, say
+    except Refused:  # kernels do not support the dtype, for example complex numbers
         return array.view(DeviceArray)
     moved.view(np.ndarray)[...] = array
     return moved
@@ -139,7 +140,7 @@ def _on_host(tree: Any) -> Any:
 
 
 def refuse_mixing(tree: Any) -> None:
-    """Raises TypeError, as CuPy does, for an array of the host (but not for numbers)."""
+    """Raises TypeError, as CuPy does, if there is a host array in the tree. Numbers are allowed."""
     for x in tree if isinstance(tree, (list, tuple)) else ():
         if type(x) is np.ndarray and x.ndim:
             raise TypeError(f"an array of the host, of shape {x.shape}, among arrays of the device")
@@ -147,7 +148,7 @@ def refuse_mixing(tree: Any) -> None:
 
 
 class Namespace(types.ModuleType):
-    """NumPy, with results in the device's memory."""
+    """The NumPy namespace, with results in the device's memory."""
 
     def __init__(self, module: Any) -> None:
         super().__init__(f"pullback.simulated.{module.__name__}")
@@ -157,7 +158,7 @@ class Namespace(types.ModuleType):
         found = getattr(self._module, name)
         if isinstance(found, types.ModuleType):
             found = Namespace(found)
-        elif callable(found) and not isinstance(found, (type, np.ufunc)):  # ufuncs ask the arrays
+        elif callable(found) and not isinstance(found, (type, np.ufunc)):  # ufuncs call the arrays' __array_ufunc__
             found = _marking(found)
         setattr(self, name, found)
         return found
@@ -173,7 +174,7 @@ def _marking(function: Any) -> Any:
 
 
 class Exported:
-    """A DLPack capsule of the simulated device's memory, which is the host's, as NumPy takes it."""
+    """A DLPack capsule of the simulated device's memory, presented as host memory so that NumPy accepts it."""
 
     def __init__(self, capsule: Any) -> None:
         self._capsule = capsule
@@ -186,7 +187,7 @@ class Exported:
 
 
 def owned_memory(address: int, nbytes: int, owner: Any) -> Any:
-    """A buffer that keeps `owner` alive."""
+    """Returns a buffer over `nbytes` bytes of memory at `address` that keeps `owner` alive."""
     memory: Any = (ctypes.c_char * nbytes).from_address(address)
     memory.owner = owner
     return memory
@@ -196,34 +197,34 @@ namespace: Final = Namespace(np)
 
 
 class _AtOnce:
-    """The order of a simulated device without kernels: NumPy does all work at once."""
+    """Orders the work of a simulated device without kernels: there is nothing to wait for, because NumPy works synchronously."""
 
     def moment(self, number: int, stream: int) -> bool:
-        """A moment that has passed."""
+        """Returns a moment that has passed."""
         return True
 
     def passed(self, moment: Any) -> bool:
-        """True: nothing is pending."""
+        """Returns True, because nothing is pending."""
         return True
 
     def wait_for(self, number: int, stream: int) -> None:
-        """Nothing is pending."""
+        """Does nothing, because nothing is pending."""
 
     def wait_for_all(self, number: int) -> None:
-        """Nothing is pending."""
+        """Does nothing, because nothing is pending."""
 
     def synchronize(self, number: int) -> None:
-        """Nothing is pending."""
+        """Does nothing, because nothing is pending."""
 
 
 class Working:
-    """The simulated device has one stream, so nothing is chosen while this is entered."""
+    """The context manager of `Gpu.working`. It does nothing, because the simulated device has only one stream."""
 
     def __enter__(self) -> None:
-        """Nothing is to be chosen."""
+        """Does nothing."""
 
     def __exit__(self, *_: object) -> None:
-        """Nothing was chosen."""
+        """Does nothing."""
 
 
 class SimulatedGpu(Gpu):
@@ -250,14 +251,14 @@ class SimulatedGpu(Gpu):
         return Working()
 
     def wait_for_caller(self, number: int) -> None:
-        """NumPy has done the caller's work."""
+        """Does nothing: NumPy has already done the caller's work."""
 
     def from_dlpack(self, obj: Any, number: int) -> Any:
         stream = int(self.kernels.stream(number)) if self.kernels is not None else 1
         return np.from_dlpack(Exported(obj.__dlpack__(stream=stream))).view(DeviceArray)
 
     def from_interface(self, obj: Any) -> Any:
-        """An array over the memory that `__cuda_array_interface__` describes, which is contiguous."""
+        """Returns an array over the memory that `__cuda_array_interface__` describes, which must be contiguous."""
         facts = obj.__cuda_array_interface__
         dtype = np.dtype(facts["typestr"])
         memory = owned_memory(facts["data"][0], max(1, math.prod(facts["shape"]) * dtype.itemsize), obj)

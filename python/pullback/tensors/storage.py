@@ -1,4 +1,4 @@
-"""Storage: what a Parameter and its views share."""
+"""Storage: the record that a Parameter and its views share."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 class Storage:
-    """What a Parameter and its views share: the memory's version, and a number for where it is placed.
+    """The record that a Parameter and its views share.
 
-    `version` grows with every change in place, `placement` when the Parameter moves to other memory. `views` are weak references
-    to the tensors that were made as views since the last change: the next change makes them stale (see `views.py`). `kind` is the
-    name of the class of the Parameter, for messages.
+    `version` counts the changes in place, `placement` the moves of the Parameter to different memory. `views` are weak references
+    to the views that were made since the last change; the next change makes them stale (see `views.py`). `kind` is the name of
+    the Parameter's class, for messages.
     """
 
     __slots__ = ("__weakref__", "_forget", "kind", "name", "placement", "version", "views")
@@ -32,31 +32,31 @@ class Storage:
         storages.add(ref(self, storages.discard))
 
     def label(self) -> str:
-        """How messages call it."""
+        """Returns the Parameter's name for messages."""
         return f'{self.kind} "{self.name}"' if self.name else f"an unnamed {self.kind}"
 
     def add_view(self, view: Tensor) -> None:
-        """A new tensor over this memory becomes one of the views."""
+        """Adds a new tensor over this memory to the views."""
         view.storage = self
         self.views.add(ref(view, self._forget))
 
     def drop_view(self, view: Tensor) -> None:
-        """A view has memory of its own from now on."""
+        """Removes a tensor from the views, because it has been given its own memory."""
         view.storage = None
         for known in [known for known in tuple(self.views) if known() is view]:
             self.views.discard(known)
 
     def changed(self) -> None:
-        """The memory has other values from now on; a replay changes it, too."""
+        """Records that the values in the memory have changed. Inside a captured function every replay records it, too."""
         self.version += 1
         self.age()
         if capturing.thread.recording is not None:
             capturing.thread.recording.increments(self, "version")
 
     def age(self) -> None:
-        """Makes the views stale: they were made before the memory changed."""
+        """Makes the views stale, because they were made before the memory changed."""
         if self.views:
             attached.expire(self.views)
 
 
-storages: Final[set[ref[Storage]]] = set()  # all that are alive
+storages: Final[set[ref[Storage]]] = set()  # all live storages

@@ -1,6 +1,6 @@
 """Tensor: an array with operators and a repr.
 
-Operators and array methods are ops; `ops/operators.py` attaches them, so that this file knows no op.
+Operators and array methods are ops; `ops/operators.py` attaches them, so that this file does not import ops.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ from .attached import attached
 from .escape import report_escape
 
 new_serial: Final = itertools.count(1).__next__
-_ARRAYS: Final[set[type]] = {np.ndarray}  # the classes of storage; that of a GPU's arrays is added when the first one comes
+_ARRAYS: Final[set[type]] = {np.ndarray}  # accepted classes of `array`; the class of GPU arrays is added with the first one
 
 
 class Tensor:
-    """An immutable array of one dtype on one device; `pb.tensor` and `pb.asarray` make one.
+    """An immutable array of one dtype on one device, made by `pb.tensor` and `pb.asarray`.
 
-    `array` is the storage: a NumPy array on the CPU, a CuPy array on a GPU. `serial` is the value's identity for tapes
-    (0 until one watches it), `storage` is set where the memory can change in place.
+    `array` holds the elements: a NumPy array on the CPU, a CuPy array on a GPU. `serial` identifies the value to tapes (0 until
+    a tape watches it). `storage` is the Storage of a Parameter or of a view of one, whose memory can change in place, otherwise
+    None.
     """
 
     __slots__ = ("__weakref__", "array", "serial", "storage")
-    __array_priority__ = 1000  # NumPy leaves `array + tensor` to us
+    __array_priority__ = 1000  # so that `array + tensor` calls Tensor.__radd__
 
     if TYPE_CHECKING:  # attached by ops/operators.py
         T: Tensor
@@ -81,7 +82,7 @@ class Tensor:
             _check_array(array)
         self.array = array
         self.serial = 0
-        self.storage: Any = None  # a Storage, where the memory can change in place
+        self.storage: Any = None  # a Storage if the memory can change in place
 
     # ---- attributes
 
@@ -113,15 +114,18 @@ class Tensor:
     def itemsize(self) -> int:
         return int(self.array.itemsize)
 
-    # ---- out of pullback
+    # ---- values outside pullback
 
     def numpy(self) -> np.ndarray[Any, Any]:
-        """A copy as a NumPy array, from any device, recorded or not. Gradients stop here."""
+        """Returns a copy as a NumPy array, from any device. Gradients stop here. Raises CaptureError in a captured function."""
         report_escape(self, "numpy()")
         return devices.move(self.array, "cpu") if not devices.on_host(self.array) else np.array(self.array)
 
     def item(self) -> Any:
-        """The one element as a Python number. Raises ShapeError for more than one. Gradients stop here."""
+        """Returns the only element as a Python number. Gradients stop here.
+
+        Raises ShapeError if the tensor does not have exactly one element, CaptureError in a captured function.
+        """
         if self.array.size != 1:
             raise ShapeError(f"item(): the tensor has shape {self.shape}, not one element. Index it first, or use numpy().")
         report_escape(self, "item()")
@@ -132,7 +136,7 @@ class Tensor:
         return devices.move(self.array, "cpu").tolist()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        """A read-only NumPy array over the same memory; of a Parameter or a view of one a copy, unless copy=False."""
+        """Returns a read-only NumPy array over the same memory; for a Parameter or a view of one a copy, unless copy=False."""
         return exchange.as_numpy(self, dtype, copy)
 
     def __array_namespace__(self, api_version: str | None = None) -> Any:
@@ -141,12 +145,12 @@ class Tensor:
         return pullback
 
     def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None) -> Any:
-        """A DLPack capsule of the same memory; of a Parameter or a view of one it holds a copy, unless copy=False.
+        """Returns a DLPack capsule of the same memory; for a Parameter or a view of one it holds a copy, unless copy=False.
 
-        From version 1.0 on the capsule says that shared memory is read-only. PyTorch does not look: write to its tensor, and the
-        pullback tensor changes without a trace. The arguments are those of the array API.
+        Since version 1.0 the capsule marks shared memory as read-only. PyTorch ignores the mark: a write to its tensor changes
+        the pullback tensor, and no tape notices. The arguments are those of the array API.
 
-        Raises: TypeError, ValueError for other arguments; BufferError for what cannot be exported so.
+        Raises: TypeError, ValueError for invalid arguments; BufferError if the tensor cannot be exported as requested.
         """
         return exchange.as_dlpack(self, stream, max_version, dl_device, copy)
 
@@ -160,7 +164,10 @@ class Tensor:
     # ---- moving
 
     def to(self, target: Any) -> Tensor:
-        """The tensor on a device (`"cuda"`) or of a dtype (`pb.float64`); recorded, so gradients come back."""
+        """Returns the tensor on a device (`"cuda"`) or in a dtype (`pb.float64`). Tapes record it, so gradients flow back.
+
+        Raises DeviceError or DTypeError if the target is not known or cannot be used.
+        """
         return attached.to(self, target)
 
     def to_device(self, device: str, /, *, stream: Any = None) -> Tensor:
@@ -243,7 +250,7 @@ class Tensor:
 
 
 def _check_array(array: Any) -> None:
-    """Raises TypeError for what cannot be the storage of a tensor: neither a NumPy array nor one of a GPU."""
+    """Raises TypeError if a tensor cannot hold `array`, which is neither a NumPy array nor a GPU array."""
     if not devices.on_device(array):
         raise TypeError(
             f"Tensor: a {type(array).__name__} was given, and this class takes nothing but the array that becomes its storage. Use "

@@ -1,8 +1,8 @@
-"""Views of Parameters: what becomes of them when the Parameter changes, and what tells a recording that it has read one.
+"""Views of Parameters: makes them stale when the Parameter changes, and reports to a recording that it reads one.
 
-A view is a Tensor whose `storage` is its Parameter's. Its class says how `array` may be read, so that nothing is asked of any
-other tensor: an ordinary view is a Tensor; a change of the Parameter makes it a StaleView; a recording that begins makes it an
-OutsideView, until somebody reads it.
+A view is a Tensor with the `storage` of its Parameter. Its class decides what a read of `array` does, so that reads of all other
+tensors need no check. An ordinary view is a Tensor; a change of the Parameter makes it a StaleView. The start of a recording makes
+it an OutsideView until the view is next read.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from .attached import attached
 from .storage import storages
 from .tensor import Tensor
 
-_memory: Final[Any] = Tensor.__dict__["array"].__get__  # the slot, behind the properties below
+_memory: Final[Any] = Tensor.__dict__["array"].__get__  # reads the slot that the properties below hide
 
-_recordings: Final[list[Recording]] = []  # that run now, in any thread
+_recordings: Final[list[Recording]] = []  # the recordings that run now, in any thread
 
 
 class StaleView(Tensor):
-    """A view from before the last change of its Parameter: what it was is overwritten. Its shape and dtype are known still."""
+    """A view from before the last change of its Parameter. Its values are overwritten, but its shape and dtype can be read."""
 
     __slots__ = ()
 
@@ -56,7 +56,7 @@ for _name in ("shape", "dtype", "ndim", "size", "nbytes", "itemsize"):
 
 
 class OutsideView(Tensor):
-    """A view that was there when a recording began: the recording holds while the view is not stale, if it reads the view."""
+    """A view that existed when a recording began. A recording that reads the view is valid until the view becomes stale."""
 
     __slots__ = ()
 
@@ -72,11 +72,11 @@ LEAVES.update((StaleView, OutsideView))
 
 
 def expire(views: set[ref[Tensor]]) -> None:
-    """The memory of these views has changed."""
+    """Makes these views stale, because their memory has changed, and empties the set."""
     while views:
         try:
             view = views.pop()()
-        except KeyError:  # another thread was quicker
+        except KeyError:  # another thread has taken the last one
             return
         if view is not None:
             view.__class__ = StaleView
@@ -86,28 +86,28 @@ attached.expire = expire
 
 
 def _become(view: Tensor, kind: type[Tensor]) -> None:
-    """A view that is not stale gets another class; one that another thread makes stale meanwhile is stale in the end."""
+    """Changes the class of a view that is not stale. If another thread makes the view stale meanwhile, it ends up stale."""
     view.__class__ = kind
     if not any([known() is view for known in tuple(view.storage.views)]):
         view.__class__ = StaleView
 
 
 def living() -> list[Tensor]:
-    """All views that are not stale."""
+    """Returns all views that are not stale."""
     known = [storage() for storage in tuple(storages)]
     found = [view() for storage in known if storage is not None for view in tuple(storage.views)]
     return [view for view in found if view is not None]
 
 
 def revive(view: Tensor) -> None:
-    """A view is good again, because the change that made it stale has not happened."""
+    """Makes a stale view readable again, because the change that made it stale did not take place."""
     if view.__class__ is StaleView:
         view.__class__ = Tensor
         view.storage.add_view(view)
 
 
 def begin(recording: Recording) -> None:
-    """The recording is told of each view that it reads of those that are there now."""
+    """Starts to report to a recording each read of a view that exists now."""
     _recordings.append(recording)
     for view in living():
         if view.__class__ is Tensor:
@@ -115,6 +115,6 @@ def begin(recording: Recording) -> None:
 
 
 def end(recording: Recording) -> None:
-    """The recording is told no more. Views that nobody has read stay as they are until somebody does."""
+    """Stops reporting to a recording. Views that were not read stay OutsideViews until they are next read."""
     if recording in _recordings:
         _recordings.remove(recording)

@@ -1,4 +1,4 @@
-"""Functions outside of pullback (hardware, simulators) as part of a network: their derivatives are estimated."""
+"""black_box: makes a function outside pullback (hardware, a simulator) part of a network, with estimated derivatives."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ ESTIMATES: Final = ("central", "spsa", "surrogate")
 
 @dataclass
 class Stats:
-    """What a black box was asked so far.
+    """The numbers of calls and evaluations of a black box so far.
 
     Attributes:
-        calls: of the function. evaluations: inputs that it was given in them (with batch="rows", rows).
-        forward_calls, backward_calls: the calls for values and for derivatives; together they are `calls`.
+        calls: number of calls of the function.
+        evaluations: number of inputs that these calls evaluated (with batch="rows": of rows).
+        forward_calls, backward_calls: the calls for values and for derivatives; together they make up `calls`.
     """
 
     calls: int = 0
@@ -51,30 +52,32 @@ def black_box(
     *,
     generator: random.Generator | None = None,
 ) -> BlackBox:
-    """A function of tensors with the value of `F`, through which gradients flow by an estimate of its vector-Jacobian product.
+    """Returns a function of tensors with the value of `F`, whose vector-Jacobian product is estimated in the backward pass.
 
     Args:
-        F: from one or more NumPy arrays, always float64 on the host, to an array. No tape sees what it does.
+        F: takes one or more NumPy arrays, always float64 on the host, and returns an array. No tape records what it does.
         gradient: "central": central differences along each element. "spsa": central differences along `samples` random
             directions of elements +1 and -1. "surrogate": the slopes of an affine function fitted to the inputs and outputs
-            seen so far, one pair per row where x has two or more axes and y as many rows (`Surrogate`). Or a function
-            `(g, x, y) -> gx` of tensors (x is a tuple where F takes several); it is differentiated again where it is made of
+            seen so far, one pair per row if x has two or more axes and y the same number of rows (`Surrogate`). Or a function
+            `(g, x, y) -> gx` of tensors (x is a tuple if F takes several); it can be differentiated again if it consists of
             differentiable ops.
         step: the distance from x to each side, in units of x. The error is step^2 / 6 times the third derivative, plus F's
             noise / step.
-        samples: the random directions of "spsa". Its estimate has no bias but that of the differences; its variance grows
-            with n, the elements that are moved together, and falls as 1 / samples. For a batch say batch="rows".
-        batch: True: F takes stacks of inputs, with one axis more in front, and returns the stack of outputs: all inputs of a
-            pass go in one call. "rows": the first axis of x itself counts independent inputs, so that row i of F(x) depends
-            on row i of x only; F takes any number of rows. False: F takes one input of the shape of x.
-        generator: of the random directions; pb.random's where None.
+        samples: the number of random directions of "spsa". Its estimate has only the bias of the differences. Its variance
+            grows with n, the number of elements that are moved together, and falls as 1 / samples. For a batch of independent
+            rows pass batch="rows".
+        batch: True: F takes a stack of inputs along an additional first axis, and returns the stack of outputs, so that one
+            call evaluates all inputs of a pass. "rows": the first axis of x itself counts independent inputs, so that row i of
+            F(x) depends only on row i of x; F takes any number of rows. False: F takes one input of the shape of x.
+        generator: the generator of the random directions; None selects that of pb.random.
 
-    Calls of F, exactly, for x of n elements (with "rows": B rows of n elements): forward 1 evaluation in 1 call. Backward
-    "central" 2 n evaluations, "spsa" 2 samples, "surrogate" and functions none; all evaluations of a backward pass are in 1 call,
-    with batch=False each in one of its own. With "rows" every one of these counts B evaluations, and so for the B examples of
-    a vmap. `stats` of the result counts.
+    The exact number of evaluations of F, for x of n elements (with "rows": B rows of n elements): the forward pass takes 1
+    evaluation in 1 call. The backward pass takes 2 n evaluations for "central", 2 samples for "spsa", and none for "surrogate" or a
+    function. They take 1 call together, or with batch=False 1 call each. With "rows", and under a vmap over B examples, each of
+    these evaluations counts B times. `stats` of the result holds the counts.
 
-    Derivatives of second order by an estimate are refused (TapeError). Raises ShapeError, PullbackError.
+    Raises: PullbackError for invalid options or inputs, ShapeError if F returns a wrong shape, TapeError if an estimated derivative
+    is differentiated again.
     Source: Spall 1992 (spsa); Ljung & Söderström 1983 (surrogate).
     """
     if not callable(gradient) and gradient not in ESTIMATES:
@@ -87,7 +90,7 @@ def black_box(
 
 
 class BlackBox:
-    """What `black_box` returns. `stats` counts the calls of the function."""
+    """The function that `black_box` returns. `stats` counts the calls of the wrapped function."""
 
     def __init__(
         self, F: Callable[..., Any], gradient: Any, step: float, samples: int, batch: bool | str, generator: Any
@@ -118,7 +121,7 @@ class BlackBox:
         return y
 
     def _estimate(self, layout: _Layout, xs: Sequence[Tensor], g: Tensor) -> Tensor:
-        """The estimated gradient, of shape (rows, elements of a row)."""
+        """Returns the estimated gradient, of shape (rows, elements of a row)."""
         seen = reshape(g, (layout.own_rows, -1))
         if self._gradient == "surrogate":
             return seen @ matrix_transpose(_unknown(layout, xs, asarray(self._surrogate.slopes(), dtype=g.dtype, device=g.device)))
@@ -137,14 +140,17 @@ class BlackBox:
         return sum(weights * reshape(along, (*along.shape, 1)), axis=0)
 
     def _directions(self, layout: _Layout) -> Any:
-        """(directions, rows or 1, elements): along each element, or of random signs."""
+        """Returns the directions, of shape (directions, rows or 1, elements): unit vectors, or random signs for "spsa"."""
         if self._gradient == "central":
             return np.eye(layout.elements)[:, None, :]
         shape = (self._samples, layout.rows, layout.elements)
         return with_listeners((), lambda: self._generator.bernoulli(shape)).numpy() * 2.0 - 1.0
 
     def _evaluate(self, layout: _Layout, points: Any, *, forward: bool) -> tuple[Any, tuple[int, ...]]:
-        """F at points of shape (N, rows, elements): its values, of shape (N, rows, elements of y), and the shape of one y."""
+        """Evaluates F at points of shape (N, rows, elements).
+
+        Returns its values, of shape (N, rows, elements of y), and the shape of one y.
+        """
         inputs = layout.arrays(points)
         count = len(points) * layout.rows
         if self._batch is False:
@@ -165,17 +171,18 @@ class BlackBox:
         self.stats.evaluations += count
         self.stats.forward_calls += forward
         self.stats.backward_calls += not forward
-        return np.array(with_listeners((), lambda: self.function(*xs)), dtype=np.float64)  # a copy: it may reuse its memory
+        return np.array(with_listeners((), lambda: self.function(*xs)), dtype=np.float64)  # a copy, because F may reuse its memory
 
 
 class _Layout:
-    """How the inputs lie beside each other in one array of shape (rows, elements).
+    """The arrangement of all inputs in one array of shape (rows, elements).
 
-    The rows are the independent inputs: the examples of the batches that a vmap runs over, times the first axis with `rows`.
+    The rows are the independent inputs: the examples of a vmap's batches, times the length of the first axis if `rows` is True.
     Raises PullbackError, ShapeError for inputs that cannot be perturbed together.
 
     Attributes:
-        lead: the axes of the rows, first those of batches. own_rows: of one example.
+        lead: the lengths of the axes that count rows: first those of batches, then the first axis if `rows` is True.
+        own_rows: the number of rows of one example.
     """
 
     def __init__(self, name: str, xs: Sequence[Tensor], *, rows: bool) -> None:
@@ -196,44 +203,47 @@ class _Layout:
         self.elements = self._ends[-1]
 
     def of_pairs(self, xs: Sequence[Tensor], y: tuple[int, ...]) -> _Layout:
-        """With the rows that are pairs of input and output to a surrogate: those of x, where all inputs and y have as many."""
+        """Returns the layout for a surrogate, in which each row is one pair of input and output.
+
+        The rows are those of x if all inputs and y have the same number of them.
+        """
         if self.lead or not all([len(shape) > 1 for shape in self.shapes]):
             return self
         return _Layout(self.name, xs, rows=len({shape[0] for shape in self.shapes} | set(y[:1] or (None,))) == 1)
 
     def joined(self, xs: Sequence[Tensor]) -> Any:
-        """The inputs beside each other, as float64 on the host: (rows, elements)."""
+        """Returns the concatenated inputs as one float64 array on the host, of shape (rows, elements)."""
         values: list[Any] = with_listeners(self._batches, lambda: [on(x, self._batches) for x in xs])
         for _ in self._batches:
             values = [x.value for x in values]
         return np.concatenate([devices.move(x.array, "cpu").astype(np.float64).reshape(self.rows, -1) for x in values], axis=1)
 
     def arrays(self, points: Any) -> list[Any]:
-        """For each input the array of all its points, from (N, rows, elements): (N * rows, *shape of one)."""
+        """Splits points of shape (N, rows, elements) into one array per input, of shape (N * rows, *shape of one input)."""
         parts = np.split(points, self._ends[:-1], axis=2)
         return [np.ascontiguousarray(part.reshape(-1, *shape[self._counted :])) for part, shape in zip(parts, self.shapes)]
 
     def stacked(self, values: Any, *, like: Tensor) -> Tensor:
-        """An array (N, rows or 1, k) as the tensor (N, rows of one example, k)."""
+        """Returns an array of shape (N, rows or 1, k) as a tensor of shape (N, rows of one example, k)."""
         sizes = [batch.size for batch in self._batches]
         full = np.broadcast_to(values, (len(values), self.rows, values.shape[2]))
         return self.tensor(np.moveaxis(full.reshape(len(values), *sizes, self.own_rows, -1), 0, len(sizes)), like=like)
 
     def tensor(self, values: Any, *, like: Tensor) -> Tensor:
-        """An array whose first axes are those of the batches as a tensor of one example."""
+        """Returns an array whose first axes are those of the batches as a tensor of one example."""
         t = with_listeners((), lambda: asarray(np.ascontiguousarray(values), dtype=like.dtype, device=like.device))
         for batch in self._batches:
             t = Batched(batch, t)
         return t
 
     def split(self, gradient: Tensor) -> list[Tensor]:
-        """The gradient of each input, from that of all, of shape (rows, elements)."""
+        """Splits the gradient of all inputs, of shape (rows, elements), into the gradient of each input."""
         starts = [0, *self._ends]
         return [reshape(gradient[:, a:b], shape) for a, b, shape in zip(starts, self._ends, self.shapes)]
 
 
 def _unknown(layout: _Layout, xs: Sequence[Tensor], slopes: Tensor) -> Tensor:
-    """Estimated slopes, as a tensor that depends on the inputs in a way that nobody knows."""
+    """Records that the estimated slopes depend on the inputs, so that differentiating them raises; returns the slopes."""
 
     def pull(_: list[Any]) -> list[Any]:
         """Refused"""

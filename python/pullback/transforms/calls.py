@@ -1,4 +1,4 @@
-"""The call of a function as one node of the tapes that listen, whatever it computes inside."""
+"""Records the call of a function as one node on the listening tapes, whatever the function computes inside."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from ..ops.reduce import sum
 from ..tensors.creation import zeros
 from ..tensors.tensor import Tensor, new_serial
 
-Pull = Callable[[list[Any]], Sequence[Any]]  # from the outputs' cotangents to the inputs' gradients; None where there is none
+Pull = Callable[[list[Any]], Sequence[Any]]  # maps the outputs' cotangents to the inputs' gradients; None stands for a missing one
 
 _NOTHING: Final = np.empty(0, np.float32)
 
 
 class Cotangents:
-    """The cotangents (or tangents) of a call's outputs that have come so far, by place: the cotangent of the call.
+    """The cotangent (or tangent) of a call: the cotangents of its outputs received so far, by the outputs' positions.
 
-    To those who ask it has the size of the call's value, which is empty.
+    Its `shape`, `size` and `itemsize` are those of the call's value, which is empty.
     """
 
     __slots__ = ("of",)
@@ -45,16 +45,17 @@ class Cotangents:
 
 
 class Call(Op):
-    """One call, as an op. Its value is an empty tensor that stands for all outputs; each output is an op on that.
+    """One call, as an op. Its value is an empty tensor that stands for all outputs; each output is an op on this tensor.
 
     Args:
-        name: what errors and reports call it.
-        inputs: what gradients go to. outputs: what they come from; those that are no floating-point tensors have none.
-        pull: the gradients of the inputs, from the cotangents of the outputs.
-        keeps: whether a tape keeps the inputs; otherwise only those that can change in place, to see that they did not.
-        dead: the places of inputs whose derivative is zero everywhere.
-        recompute: from the serials of the inputs that are watched (0 for others) and the inputs to a tape of the ops inside and
-            the outputs; then tapes walk these ops instead of calling `pull`.
+        name: the name of the call in errors and reports.
+        inputs: the tensors that receive gradients.
+        outputs: the values that the call returned; only floating-point tensors among them have cotangents.
+        pull: returns the gradients of the inputs, given the cotangents of the outputs.
+        keeps: True if a tape keeps all inputs; if False it keeps only those that can change in place, to detect a change.
+        dead: the positions of the inputs whose derivative is zero everywhere.
+        recompute: a function of the inputs' serials (0 for an input that is not watched) and the inputs. It returns a tape with
+            the ops inside, and the outputs. If it is given, tapes walk these ops instead of calling `pull`.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class Call(Op):
 
         super().__init__(
             name, kind=OWN, names=tuple([f"input {place}" for place in range(len(inputs))]),
-            shown=sys.intern(name),  # scopes are kept by it
+            shown=sys.intern(name),  # interned, because scopes are looked up by it
             rules=(rule,), pullback=pull, joint=True, tangent=tangent, dead=tuple(dead), edges=edges, recompute=recompute,
         )  # fmt: skip
 
@@ -96,7 +97,7 @@ def _zeros(shape: tuple[int, ...], dtype: Any, device: str) -> Tensor:
 
 
 def _transposed(pull: Pull, at: list[Any], tangents: Sequence[Any]) -> Cotangents:
-    """The tangents of the outputs: a pullback is linear, and what transposes it is its own derivative, anywhere."""
+    """Returns the tangents of the outputs. A pullback is linear, so its own pullback, at any point, is its transpose."""
     places = [i for i, u in enumerate(at) if u is not None]
     with Tape(watch_parameters=False) as tape:
         tape.watch([at[i] for i in places])
@@ -129,7 +130,7 @@ _outputs: Final[list[Output]] = []
 
 
 def tell(to: Sequence[Any], call: Call, inputs: Sequence[Tensor], outputs: Sequence[Any]) -> None:
-    """Tells the listeners in `to` that the call made these outputs."""
+    """Passes the call, which made these outputs, to the listeners in `to`."""
     whole = Tensor(_NOTHING)
     for listener in to:
         listener.add(call, whole, tuple(inputs), ())
@@ -142,9 +143,9 @@ def tell(to: Sequence[Any], call: Call, inputs: Sequence[Tensor], outputs: Seque
 
 
 def record(name: str, pull: Pull, inputs: Sequence[Tensor], outputs: Sequence[Any], to: Sequence[Any] | None = None) -> None:
-    """Tells the listeners (or those in `to`) that a call made these outputs. Each is told of the values that it can know.
+    """Passes a call that made these outputs to the listeners, or only to those in `to`, at the batch level of each listener.
 
-    Listeners outside of a batch see all its examples at once: for them the pullback runs inside the batch, on each example.
+    Listeners outside a batch receive all its examples at once. The pullback they receive runs inside the batch, on one example.
     """
     for level in levels([*inputs, *outputs]):
         told = [x for x in level.listeners if to is None or x in to]
@@ -154,7 +155,7 @@ def record(name: str, pull: Pull, inputs: Sequence[Tensor], outputs: Sequence[An
 
 
 def is_real(x: Any) -> bool:
-    """Whether it is a tensor that can have a gradient."""
+    """True if x is a tensor that can have a gradient."""
     return isinstance(x, Tensor) and x.dtype.kind in "fV"
 
 
@@ -165,22 +166,22 @@ class Level:
     """The listeners between two batches on the stack.
 
     Attributes:
-        listeners: the tapes and other listeners here.
-        above: the batches inside of them that the values belong to, from the outer to the inner.
+        listeners: the tapes and other listeners at this level.
+        above: the batches inside this level that the values belong to, from the outer to the inner.
     """
 
     def __init__(self, here: Sequence[Any], above: Sequence[Batch]) -> None:
         self.listeners, self.above = tuple(here), tuple(above)
 
     def lowered(self, values: Sequence[Any]) -> list[Any]:
-        """The values as they are here: all examples of the batches inside at once."""
+        """Returns the values at this level, where a value holds all examples of the batches inside."""
         found = list(values)
         for batch in reversed(self.above):
             found = [x.value if belongs(x, batch) else x for x in found]
         return found
 
     def pull(self, pull: Pull, inputs: Sequence[Tensor]) -> Pull:
-        """The pullback of the call as it is here."""
+        """Returns the pullback of the call for values of this level."""
         inputs = list(inputs)
         for batch in reversed(self.above):
             pull = _over(batch, pull, [belongs(x, batch) for x in inputs])
@@ -189,7 +190,7 @@ class Level:
 
 
 def levels(values: Sequence[Any]) -> list[Level]:
-    """The listeners, cut where a batch is that one of the values belongs to."""
+    """Returns the listeners as levels, separated by the batches that any of the values belongs to."""
     batches = batches_of(values)
     found: list[Level] = []
     here: list[Any] = []
@@ -203,7 +204,7 @@ def levels(values: Sequence[Any]) -> list[Level]:
 
 
 def batches_of(values: Sequence[Any]) -> list[Batch]:
-    """The batches on the stack that the values belong to, from the outer to the inner."""
+    """Returns the batches on the stack that the values belong to, from the outer to the inner."""
     found: set[int] = set()
     for x in values:
         while isinstance(x, Batched):
@@ -213,7 +214,7 @@ def batches_of(values: Sequence[Any]) -> list[Batch]:
 
 
 def _over(batch: Batch, pull: Pull, on: Sequence[bool]) -> Pull:
-    """A pullback for all examples of a batch at once. `on` says which inputs differ from example to example."""
+    """Returns a pullback for all examples of a batch at once. on[k] is True if input k differs from example to example."""
 
     def for_all(cotangents: list[Any]) -> list[Any]:
         with entered([batch]):
@@ -225,19 +226,22 @@ def _over(batch: Batch, pull: Pull, on: Sequence[bool]) -> Pull:
 
 
 def _below(gx: Tensor, batch: Batch, each: bool) -> Tensor:
-    """The gradient for each example, or for a value that all examples share: then the sum over them."""
+    """Returns the gradient of each example if `each`; otherwise the sum over the examples, for a value that they share."""
     if belongs(gx, batch):
         return gx.value if each else sum(gx.value, axis=0)
     return spread(gx, batch.size) if each else gx * batch.size
 
 
 def entered(batches: Sequence[Batch], *outside: Any) -> Heard:
-    """With these batches (and outside of them these listeners) as the innermost; they may have ended before."""
+    """Returns a context manager that makes these batches the innermost listeners, with `outside` just outside of them.
+
+    The batches may have ended before.
+    """
     return Heard((*[listener for listener in listeners.stack if listener not in batches], *outside, *batches))
 
 
 def on(y: Any, batches: Sequence[Batch]) -> Any:
-    """A floating-point tensor as one that differs from example to example in each of these batches; others as they are."""
+    """Returns a floating-point tensor as a member of each of these batches. Other values are returned unchanged."""
     if not is_real(y) or not batches:
         return y
     *outer, batch = batches
@@ -254,9 +258,10 @@ def with_listeners(stack: Sequence[Any], f: Callable[[], Any]) -> Any:
 
 
 def call_recorders() -> tuple[list[Any], list[Any]]:
-    """Returns the tapes that can record a call as one node, and the other listeners, which must be told of every op inside.
+    """Returns the tapes that can record a call as one node, and the other listeners, which must receive every op inside.
 
-    A tape cannot if a listener inside it computes with what it is told (forward mode): the tape records the ops of that one.
+    A tape cannot if a listener inside it computes with the ops it receives (forward mode), because the tape has to record the
+    ops of that listener.
     """
     stack, first = listeners.stack, 0
     for place, listener in enumerate(stack):
@@ -267,23 +272,23 @@ def call_recorders() -> tuple[list[Any], list[Any]]:
 
 
 def called(f: Any) -> str:
-    """What messages call a user's function."""
+    """Returns the name of a user's function for messages."""
     return getattr(f, "__name__", type(f).__name__)
 
 
 class Reads:
-    """Listens while a function runs, and notes what its ops read that was there before: arguments, Parameters, closures.
+    """A listener that notes which earlier values the ops of a function read: arguments, Parameters, closures.
 
     Attributes:
-        values: by serial, the tensors that tapes may know.
-        live: the serials of those that were read by an op with a derivative.
+        values: by serial, the tensors read that a tape may watch.
+        live: the serials of the tensors that an op with a derivative has read.
     """
 
     def __init__(self) -> None:
         self.since = new_serial()
         self.values: dict[int, Tensor] = {}
         self.live: set[int] = set()
-        self._memories: dict[int, Tensor] = {}  # by storage: views of Parameters that no tape knows
+        self._memories: dict[int, Tensor] = {}  # by storage: views of Parameters that no tape watches
 
     def add(self, op: Op, y: Tensor, inputs: Sequence[Any], params: Sequence[Any]) -> None:
         passes = op.pullback is not None and op.pullback is not ZERO
@@ -301,15 +306,15 @@ class Reads:
             self._memories.setdefault(id(x.storage), x)
 
     def on_escape(self, x: Tensor, how: str) -> None:
-        """A value that leaves pullback has been read by an op before, or matters to no gradient."""
+        """Does nothing: a value that leaves pullback has been read by an op before, or does not affect any gradient."""
 
     @property
     def inputs(self) -> list[Tensor]:
-        """The tensors that were read, and one view of each memory that can change in place and was read through views only."""
+        """The tensors that were read, and one view for each storage that was read only through views."""
         known = {id(x.storage) for x in self.values.values()}
         return [*self.values.values(), *[x for storage, x in self._memories.items() if storage not in known]]
 
     @property
     def dead(self) -> list[int]:
-        """The places among the inputs of those from which no derivative comes."""
+        """The positions of the inputs through which no derivative flows."""
         return [place for place, x in enumerate(self.inputs) if x.serial not in self.live]

@@ -1,4 +1,4 @@
-"""Less memory for more computing: a function whose inside is computed again in the backward pass."""
+"""checkpoint: saves memory by computing the inside of a function again in the backward pass."""
 
 from __future__ import annotations
 
@@ -21,23 +21,24 @@ from ..tensors.tensor import Tensor
 from ..tree import flatten, unflatten
 from .calls import Call, Level, Reads, call_recorders, called, entered, levels, tell, with_listeners
 
-States = dict[Any, dict[str, int]]  # of random generators
+States = dict[Any, dict[str, int]]  # the states of random generators, by generator
 
 
 def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
-    """A function with the value and the derivatives of `f`, of whose inside tapes keep nothing.
+    """Returns a function with the value and the derivatives of `f`. Tapes keep nothing of its inside.
 
     Args:
-        f: takes and returns nested lists, tuples, dicts. Kept are its arguments, and the Parameters and watched tensors that
-            it uses besides. The rest is computed again when the backward pass comes to it, with the same random numbers,
-            precision and default device.
+        f: takes and returns nested lists, tuples, dicts. Tapes keep its arguments, and the Parameters and watched tensors that
+            it uses. The rest is computed again when the backward pass reaches it, with the same random numbers, precision and
+            default device.
 
-    Gradients are those of `f` bit for bit, since the walk back visits the same ops in the same order; the second computation
-    is charged to the profile's `recompute`. Checkpoints nest. `f` runs twice, so it must compute the same again: it may depend
-    on nothing that changes in between, and what else it does is done twice. Under a second tape (for derivatives of second
-    order) that tape keeps the inside that is computed again.
+    The gradients are bit for bit those of `f`, because the backward pass visits the same ops in the same order. The second
+    computation counts as the phase `recompute` in a profile. Checkpoints nest. `f` runs twice, so it must compute the same values
+    again: it must not depend on anything that changes in between, and its side effects take place twice. For a derivative of
+    second order, the second tape keeps the recomputed inside.
 
-    Raises: StaleValueError: a Parameter that it read was changed in place before the backward pass.
+    Raises, in the backward pass: StaleValueError if a Parameter that `f` read was changed in place, TapeError if `f` returns a
+    different number of values the second time.
     Source: Griewank & Walther 2000 (Algorithm 799); Chen et al. 2016.
     """
 
@@ -57,7 +58,7 @@ def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
             leaves, spec = flatten(with_listeners((*others, reads), run))
         for y in leaves:
             if isinstance(y, Tensor):
-                reads.see(y, live=True)  # f may return what it was given
+                reads.see(y, live=True)  # f may return an argument
         inputs = reads.inputs
         outputs = with_listeners(others, lambda: [alias(y) if isinstance(y, Tensor) else y for y in leaves])
         for level in levels([*inputs, *leaves]):
@@ -89,7 +90,7 @@ def _pull(recompute: Recompute, inputs: Sequence[Tensor]) -> Callable[[list[Any]
 
 
 def _recomputation(name: str, run: Callable[[], Any], states: States, count: int, level: Level) -> Recompute:
-    """What makes the nodes of a call: a function of its inputs and of which of them are watched."""
+    """Returns the `recompute` function of a Call, for listeners of this level."""
     precision, device, batches = amp.precision(), devices.default_device(), _running()
 
     def recompute(serials: Sequence[int], inputs: Sequence[Tensor]) -> tuple[Tape, list[Any]]:
@@ -115,7 +116,7 @@ def _running() -> list[Batch]:
 
 
 class _Noted(Kept):
-    """Notes the state in which each generator of random numbers is before it is first drawn from inside."""
+    """Notes the state of each random generator before the first draw from it inside."""
 
     def __init__(self, states: States) -> None:
         self._states, self._outside = states, drawn.before
@@ -128,9 +129,9 @@ class _Noted(Kept):
 
 
 class _Rewound(Kept):
-    """Draws from these generators begin at these states inside, and go on afterwards as if nothing had been drawn.
+    """Sets these generators to these states while entered, and restores their present states afterwards.
 
-    They differ from example to example in these batches only, those of the first time, and in new ones inside.
+    The draws differ from example to example only in `batches`, which ran the first time, and in batches that begin inside.
     """
 
     def __init__(self, states: States, batches: Sequence[Batch]) -> None:

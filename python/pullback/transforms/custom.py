@@ -1,4 +1,4 @@
-"""Functions whose derivative is not that of their value."""
+"""Functions whose derivative is defined separately from their value: straight_through and custom_gradient."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ from .calls import Reads, batches_of, called, is_real, on, record, with_listener
 
 
 def straight_through(f: Callable[..., Any]) -> Callable[..., Tensor]:
-    """A function with the value of `f`, and the identity as the derivative by its first argument.
+    """Returns a function with the value of `f` whose derivative with respect to its first argument is the identity.
 
-    For steps without a useful derivative (round, sign, one-hot of an argmax). The first argument is a finite tensor, and `f`
-    must keep its shape; its dtype is restored. Nothing flows to the other arguments. Raises ShapeError.
-    Source: Bengio, Léonard & Courville 2013.
+    It is for steps without a useful derivative (round, sign, one-hot of an argmax). The first argument is a finite tensor, and `f`
+    must keep its shape; the result is converted to its dtype. No gradient flows to the other arguments.
+
+    Raises ShapeError if `f` changes the shape. Source: Bengio, Léonard & Courville 2013.
     """
 
     @wraps(f)
@@ -43,17 +44,20 @@ def straight_through(f: Callable[..., Any]) -> Callable[..., Tensor]:
 
 
 def custom_gradient(f: Callable[..., Any]) -> Callable[..., Any]:
-    """A function with a pullback of its own: `f(*args)` returns its value and a function of the value's cotangent.
+    """Decorates a function that defines its own derivative: `f(*args)` returns the value and a pullback.
+
+    The pullback maps the value's cotangent to the gradients of the arguments.
 
     Args:
-        f: value and arguments may be nested lists, tuples, dicts. The pullback gets the cotangent in the structure of the
-            value (None for what is no floating-point tensor) and returns the gradient in the structure of the argument, for
-            several arguments a tuple of them; None stands for no gradient. Arguments by keyword are not differentiated.
+        f: its value and its arguments may be nested lists, tuples, dicts. The pullback receives the cotangent in the structure
+            of the value (None for each leaf that is not a floating-point tensor). It returns the gradient in the structure of
+            the argument, or a tuple of gradients for several arguments; None stands for no gradient. Keyword arguments are not
+            differentiated.
 
-    What `f` computes is not differentiated. The pullback is: where another tape listens, derivatives of second order flow
-    through the values that it kept from `f`, too. So `f` may depend on watched tensors and Parameters only by its arguments;
-    others raise TapeError (stop_gradient says that they are constants), and a Parameter among the arguments must not change
-    before the backward pass (StaleValueError).
+    The ops inside `f` are not differentiated, but the pullback is: with a second tape, derivatives of second order also flow
+    through the values that the pullback kept from `f`. So `f` may depend on watched tensors and Parameters only through its
+    arguments. A watched tensor from outside raises TapeError (pb.stop_gradient makes it a constant), and a Parameter among the
+    arguments must not change before the backward pass (StaleValueError).
 
     Example:
         >>> @pb.custom_gradient
@@ -61,7 +65,7 @@ def custom_gradient(f: Callable[..., Any]) -> Callable[..., Any]:
         ...     e = pb.exp(x)
         ...     return pb.log(1 + e), lambda g: g * (1 - 1 / (1 + e))
 
-    Raises: TapeError, ShapeError: the pullback returned another structure or shape than the arguments have.
+    Raises: TapeError, ShapeError if the pullback returns a structure or a shape that differs from the arguments'.
     """
 
     @wraps(f)
@@ -74,13 +78,13 @@ def custom_gradient(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _recorded(f: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """The value of f, known to the tapes as made from the arguments by f's own rule."""
+    """Returns the value of f, which tapes record as one call with the pullback that f returned."""
     name, reads, stack = called(f), Reads(), listeners.stack
     arguments, form = flatten(args)
-    arguments = [steady(x) for x in arguments]  # which the pullback of f may read
+    arguments = [steady(x) for x in arguments]  # the pullback of f may read them later
     args = unflatten(form, list(arguments))
-    # A tape that is to differentiate the pullback must know where the values come from that it keeps. One tape alone never
-    # does: it has ended before it runs the pullback.
+    # A tape that differentiates the pullback must record how the values that the pullback keeps were computed. A single
+    # non-persistent tape never does: it stops recording before it runs the pullback.
     others = [listener for listener in stack if not isinstance(listener, (Batch, Reads))]
     alone = others if len(others) == 1 and isinstance(others[0], Tape) and not others[0].persistent else []
     inside = [listener for listener in stack if listener not in alone]
@@ -112,7 +116,7 @@ def _pair(result: Any, name: str) -> tuple[Any, Callable[..., Any]]:
 
 
 def _refuse_closures(name: str, reads: Reads, given: Sequence[Any]) -> None:
-    """Raises TapeError where f read a watched value that it was not given: its gradient would silently be missing."""
+    """Raises TapeError if f read a watched value that is not an argument, because its gradient would silently be missing."""
     known: set[int] = set()
     for x in given:
         while isinstance(x, Tensor):
@@ -128,7 +132,10 @@ def _refuse_closures(name: str, reads: Reads, given: Sequence[Any]) -> None:
 
 
 def conforming(result: Any, args: Sequence[Any], name: str, *, rule: str) -> list[Any]:
-    """What a pullback returned, for each floating-point tensor of the arguments. Raises TapeError, ShapeError."""
+    """Returns the result of a user's pullback as a list of gradients, one per floating-point tensor of the arguments.
+
+    Raises TapeError if the structure is wrong, ShapeError if a shape is wrong.
+    """
     several = len(args) != 1
     if several and (not isinstance(result, (tuple, list)) or len(result) != len(args)):
         got = f"{len(result)} of them" if isinstance(result, (tuple, list)) else f"a {type(result).__name__}"

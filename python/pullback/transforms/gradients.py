@@ -1,6 +1,7 @@
-"""The gradients of several targets: an op is pulled back for all targets that depend on it at once, and for no other.
+"""The gradients of several targets: an op is pulled back at once for all targets that depend on it, and for no others.
 
-Where values are large, the targets take turns instead: what one op writes is then read by the next while it is in the cache.
+If values are large, the targets are pulled back one after another instead, so that each op reads the result of the one before
+it from the cache.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ if TYPE_CHECKING:
     from ..autodiff.node import Recorded
     from ..autodiff.tape import Tape
 
-# Targets are bits of a number, a mask. Cotangents for the targets of a mask: a tensor with a first axis of as many as there are, in
-# the order of their bits; without it where there is one.
+# A mask is an int whose bit k stands for target k. A part is a mask with the cotangents for its targets: one tensor with a first axis
+# over these targets in the order of their bits, or without this axis if there is only one target.
 Part = tuple[int, Any]
-LARGE_BYTES: Final = 1 << 18  # of cotangents of a value for all targets: more do not stay in a cache from op to op
+LARGE_BYTES: Final = 1 << 18  # bytes of one value's cotangents for all targets: more do not stay in the cache from op to op
 _ALONE: Final = nullcontext()
 
 
 def tape_gradients(tape: Tape, targets: Any, sources: Any, unconnected: str) -> Any:
-    """tape.gradients."""
+    """Implements tape.gradients."""
     (of, form), (by, spec) = flatten(targets), flatten(sources)
     for y in of:
         if not isinstance(y, Tensor) or y.size != 1:
@@ -48,7 +49,7 @@ def tape_gradients(tape: Tape, targets: Any, sources: Any, unconnected: str) -> 
 
 
 def _sweep(tape: Tape, targets: list[Tensor], sources: list[Any], unconnected: str, free: bool) -> list[Any]:
-    """For each target the gradient of each source."""
+    """Returns for each target the gradient of each source."""
     masks, groups = shared_by(tape, targets)
     serials, reach, missing = connected(tape, targets, sources, unconnected, masks.keys())
     seeds = {(y.shape, y.dtype, y.device): y for y in targets}
@@ -60,20 +61,20 @@ def _sweep(tape: Tape, targets: list[Tensor], sources: list[Any], unconnected: s
     if free:
         tape.nodes = []
     if _largest(nodes) * len(targets) > LARGE_BYTES:
-        groups.clear()  # which hold the nodes, too
+        groups.clear()  # the groups hold references to the nodes, too
         for k, parts in enumerate(begun):
             last = k + 1 == len(begun)
             _walk(tape, 1 << k, nodes if free and last else nodes[:], parts, reach, serials)
         return _rows(tape, targets, sources, _joined(begun), missing if unconnected == "none" else ())
     parts = _joined(begun)
     del nodes
-    for mask in sorted(groups, key=int.bit_count):  # what a value goes into has fewer targets, or the same
+    for mask in sorted(groups, key=int.bit_count):  # ops nearer to the targets have subsets of the targets
         _walk(tape, mask, groups.pop(mask), parts, reach, serials)
     return _rows(tape, targets, sources, parts, missing if unconnected == "none" else ())
 
 
 def _joined(several: list[dict[int, list[Part]]]) -> dict[int, list[Part]]:
-    """Parts of several walks, of the cotangents of values by their serials."""
+    """Returns the parts of several walks together, by the serials of the values."""
     found: dict[int, list[Part]] = {}
     for parts in several:
         for serial, of in parts.items():
@@ -84,7 +85,7 @@ def _joined(several: list[dict[int, list[Part]]]) -> dict[int, list[Part]]:
 def _walk(
     tape: Tape, mask: int, nodes: list[Recorded], parts: dict[int, list[Part]], reach: set[int], sources: set[int]
 ) -> None:
-    """Pulls the cotangents for these targets back through the nodes, all at once."""
+    """Pulls the cotangents for all targets of the mask back through the nodes at once."""
     sums = Sums("accumulate")
     with Batch(mask.bit_count(), directions=True) if mask & (mask - 1) else _ALONE as batch:
         for serial in [node.y for node in named(nodes) if node.y in parts]:
@@ -97,12 +98,12 @@ def _walk(
 
 
 def _largest(nodes: list[Recorded]) -> int:
-    """The bytes of the largest value that is kept: a cotangent takes about as many."""
+    """Returns the bytes of the largest kept value: a cotangent takes about as many."""
     return max([value.array.nbytes for value in all_kept(nodes) if isinstance(value, Tensor)], default=0)
 
 
 def _of_each(g: Any, f: Callable[[Tensor], Tensor]) -> Any:
-    """f of a cotangent, of a call's value f of that of each output."""
+    """Returns f(g), or if g is the cotangent of a call, f of the cotangent of each output."""
     return Cotangents({place: f(x) for place, x in g.of.items()}) if isinstance(g, Cotangents) else f(g)
 
 
@@ -111,7 +112,10 @@ def _bits(mask: int) -> list[int]:
 
 
 def _whole(mask: int, parts: list[Part]) -> Any:
-    """The cotangents for all targets of the mask: of parts side by side one concatenation, else the sum of what is for each."""
+    """Returns the cotangents for all targets of the mask as one tensor.
+
+    Parts whose targets follow one another are concatenated; otherwise the parts are summed for each target.
+    """
     if len(parts) == 1 and parts[0][0] == mask:
         return parts[0][1]
     if isinstance(parts[0][1], Cotangents):
@@ -128,7 +132,7 @@ def _whole(mask: int, parts: list[Part]) -> Any:
 
 
 def _each(parts: list[Part]) -> dict[int, Tensor]:
-    """What is for each target, in their order."""
+    """Returns the sum of the parts for each target, in the order of the targets."""
     if len(parts) == 1 and parts[0][0] & (parts[0][0] - 1):
         return dict(zip(_bits(parts[0][0]), _slices(parts[0][1])))
     found: dict[int, Tensor] = {}
@@ -139,17 +143,17 @@ def _each(parts: list[Part]) -> dict[int, Tensor]:
 
 
 def _slices(x: Tensor) -> list[Tensor]:
-    """The slices along the first axis."""
+    """Returns the slices along the first axis."""
     if listeners.record is None and x.__class__ is Tensor and x.storage is None and capturing.thread.recording is None:
         rows = x.array if x.array.ndim > 1 else [x.array[k, ...] for k in range(x.array.shape[0])]
-        return [Tensor(row) for row in rows]  # nobody is to be told
+        return [Tensor(row) for row in rows]  # there are no listeners
     return [view(SLICE, x, (k,)) for k in range(x.shape[0])]
 
 
 def _rows(
     tape: Tape, targets: list[Tensor], sources: list[Any], parts: dict[int, list[Part]], missing: Sequence[int] | set[int]
 ) -> list[list[Any]]:
-    """For each target the gradient of each source: zeros where it does not depend on it, None for what is missing."""
+    """Returns for each target the gradient of each source: zeros if the target does not depend on it, None if it is missing."""
     columns: list[list[Any]] = []
     for x in sources:
         own = parts.get(x.serial, [])
@@ -165,7 +169,7 @@ def _rows(
 
 
 def _shown(hooks: Sequence[Any], parts: list[Part]) -> Part:
-    """The complete gradient of a leaf, which its hooks have seen, as one of a batch."""
+    """Runs the hooks of a leaf on its complete gradient, and returns the result as one part."""
     mask = 0
     for part, _ in parts:
         mask |= part

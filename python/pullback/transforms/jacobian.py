@@ -1,4 +1,4 @@
-"""Jacobians and Hessians: one sweep, or one forward pass, with a batch of directions instead of a loop over them."""
+"""Jacobians and Hessians: one backward or forward pass with a batch of directions instead of a loop over directions."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from ..tree import flatten, unflatten
 from .jvp import pushed
 from .vjp import check_function, grad, name_of, variables
 
-BUDGET_BYTES = 256 * 2**20  # what chunk="auto" lets one batch of directions take
-FIRST_COLUMNS = 64  # in forward mode nothing is known before the first ones
+BUDGET_BYTES = 256 * 2**20  # the most bytes that one batch of directions takes with chunk="auto"
+FIRST_COLUMNS = 64  # size of the first chunk in forward mode, where the bytes per column are not known before it
 Chunk = int | Literal["auto"]
 
 
@@ -30,23 +30,23 @@ def jacobian(
     mode: Literal["auto", "forward", "reverse"] = "auto",
     chunk: Chunk = "auto",
 ) -> Callable[..., Any]:
-    """A function that gives the Jacobian of f by the argument or arguments `argnums`.
+    """Returns a function that computes the Jacobian of f with respect to the argument or arguments `argnums`.
 
     Args:
         f: takes and returns tensors, alone or in nested lists, tuples, dicts.
-        mode: "reverse" pulls all rows back in one batched sweep, "forward" pushes all columns in one batched pass; "auto"
-            takes reverse where f has no more outputs than inputs.
-        chunk: how many rows or columns at once; "auto": as many as keep what is computed for them below 256 MiB.
+        mode: "reverse" pulls all rows back in one batched pass, "forward" pushes all columns forward in one batched pass; "auto"
+            uses reverse mode if f does not have more outputs than inputs.
+        chunk: the number of rows or columns per pass; "auto" keeps the values computed for them below 256 MiB.
 
-    Returns: for each tensor of the value, in its structure, for each tensor of the argument, in its structure, the shape
-    value.shape + argument.shape. Raises: TapeError, ShapeError.
+    The Jacobian has the structure of the value. In place of each of its tensors it has the structure of the argument, with tensors
+    of shape value.shape + argument.shape. Raises TapeError if a value or an argument cannot be differentiated.
     """
     if mode not in ("auto", "forward", "reverse"):
         raise TapeError(f'jacobian: mode={mode!r}; use "auto", "forward" or "reverse".')
     _check_chunk(chunk)
     check_function("jacobian", f)
 
-    better: dict[Any, str] = {}  # by the shapes of the arguments: what "auto" has found
+    better: dict[Any, str] = {}  # the mode that "auto" has chosen, by the shapes of the arguments
 
     def forward(args: tuple[Any, ...], options: dict[str, Any], sources: list[Tensor], spec: Any) -> Any:
         blocks, form = _pushed(lambda *xs: f(*_with(args, argnums, spec, xs), **options), sources, chunk)
@@ -73,9 +73,10 @@ def jacobian(
 
 
 def hessian(f: Callable[..., Any], argnums: int | Sequence[int] = 0, chunk: Chunk = "auto") -> Callable[..., Any]:
-    """A function that gives the second derivatives of a scalar function: the forward Jacobian of its gradient.
+    """Returns a function that computes the Hessian of a scalar function, as the forward-mode Jacobian of its gradient.
 
-    Returns: for each pair of tensors of the argument(s) the shape first.shape + second.shape, in nested structure.
+    The Hessian has the structure of the argument(s), nested twice: one tensor of shape first.shape + second.shape for each pair of
+    tensors. Raises TapeError if an argument cannot be differentiated, ShapeError if the value of f is not a scalar.
     """
     return jacobian(grad(f, argnums), argnums, mode="forward", chunk=chunk)
 
@@ -105,7 +106,7 @@ def _at_once(chunk: Chunk, count: int, bytes_each: int) -> int:
 
 
 def _bytes_of_row(tape: Tape, ends: Sequence[Tensor]) -> int:
-    """A sweep makes a cotangent of about every value that its pullbacks keep, and of both ends, for each row."""
+    """Returns the bytes of cotangents per row: about those of all values that the pullbacks keep, and of `ends`."""
     kept = {id(value): value for value in all_kept(tape.nodes) if isinstance(value, Tensor)}
     return sum([x.nbytes for x in (*kept.values(), *ends)])
 
@@ -118,7 +119,7 @@ def _parts(count: int, at_once: int) -> list[tuple[int, int]]:
 
 
 def pulled(tape: Tape, targets: list[Tensor], sources: list[Any], at_once: int, unconnected: str = "zero") -> Any:
-    """For each target, for each source, the Jacobian. The tape gives up what it kept with the last chunk."""
+    """Returns for each target and each source the Jacobian. The tape frees its record in the pass of the last chunk."""
     found: list[list[Tensor]] = []
     parts = [(y, part) for y in targets for part in _parts(y.size, at_once)]
     rows: dict[int, list[list[Tensor]]] = {id(y): [] for y in targets}
@@ -133,7 +134,7 @@ def pulled(tape: Tape, targets: list[Tensor], sources: list[Any], at_once: int, 
 
 
 def _joined(chunks: list[Tensor], x: Tensor) -> Tensor:
-    if not chunks:  # of a target without elements
+    if not chunks:  # the target has no elements
         return zeros((0, *x.shape), dtype=x.dtype, device=x.device)
     return chunks[0] if len(chunks) == 1 else concat(chunks)
 
@@ -141,7 +142,10 @@ def _joined(chunks: list[Tensor], x: Tensor) -> Tensor:
 def batched_pull(
     tape: Tape, targets: list[Tensor], seeds: list[Tensor], sources: list[Any], unconnected: str, retain: bool = False
 ) -> list[Any]:
-    """One sweep with a batch of cotangents: seeds have the shapes (n, *target.shape), gradients (n, *source.shape)."""
+    """Runs one backward pass with a batch of n cotangents.
+
+    The seeds have the shapes (n, *target.shape), the gradients (n, *source.shape).
+    """
     with Batch(seeds[0].shape[0], directions=True) as batch:
         found = tape.pull(targets, lambda: [Batched(batch, seed) for seed in seeds], sources, unconnected, retain=retain)
     return [g if g is None else of_all(g, batch) for g in found]
@@ -151,8 +155,8 @@ def batched_pull(
 
 
 def _pushed(f: Callable[..., Any], sources: list[Tensor], chunk: Chunk) -> tuple[list[list[Tensor]], Any]:
-    """For each target, for each source, the Jacobian; and the structure of the targets."""
-    columns: list[list[Tensor]] = []  # for each source, for each target, (source.size, *target.shape)
+    """Returns for each target and each source the Jacobian, and the structure of the targets."""
+    columns: list[list[Tensor]] = []  # for each source and each target a tensor of shape (source.size, *target.shape)
     targets: list[Tensor] = []
     form, at_once = None, FIRST_COLUMNS if chunk == "auto" else chunk
     for i, x in enumerate(sources):
@@ -172,7 +176,10 @@ def _pushed(f: Callable[..., Any], sources: list[Tensor], chunk: Chunk) -> tuple
 def _push(
     f: Callable[..., Any], sources: list[Tensor], i: int, start: int, stop: int
 ) -> tuple[list[Tensor], Any, list[Tensor], int]:
-    """The value of f, its derivatives in the directions of some elements of one source, and the bytes that one of them takes."""
+    """Pushes elements `start` to `stop` of source i forward.
+
+    Returns the value of f, its structure, its derivatives in the directions of these elements, and the bytes per direction.
+    """
     x, n = sources[i], stop - start
     basis = reshape(eye(n, x.size, k=start, dtype=x.dtype, device=x.device), (n, *x.shape))
     with Batch(n, directions=True) as batch:
@@ -181,11 +188,11 @@ def _push(
     return targets, form, [of_all(t, batch) for t in flatten(tangents)[0]], used
 
 
-# ---- of what a tape recorded
+# ---- methods of GradientTape
 
 
 def tape_jacobian(tape: Tape, target: Any, source: Any, chunk: Chunk, unconnected: str) -> Any:
-    """tape.jacobian."""
+    """Implements tape.jacobian."""
     _check_chunk(chunk)
     if not isinstance(target, Tensor):
         raise TapeError(f"jacobian: the target is a {type(target).__name__}; it must be one tensor.")
@@ -195,7 +202,7 @@ def tape_jacobian(tape: Tape, target: Any, source: Any, chunk: Chunk, unconnecte
 
 
 def batch_jacobian(tape: Tape, target: Tensor, source: Tensor, chunk: Chunk, unconnected: str) -> Tensor:
-    """tape.batch_jacobian: the sum over rows has the same derivative by a row as that row alone."""
+    """Implements tape.batch_jacobian. One cotangent serves all rows, because each row of the target depends only on its own row."""
     _check_chunk(chunk)
     if not target.ndim or not source.ndim or target.shape[0] != source.shape[0]:
         raise ShapeError(

@@ -1,4 +1,4 @@
-"""jvp, linearize, hvp: forward mode. A tangent goes along with each value, and nothing is recorded."""
+"""jvp, linearize, hvp: forward mode. Each value carries its tangent, and nothing is recorded."""
 
 from __future__ import annotations
 
@@ -27,24 +27,25 @@ if TYPE_CHECKING:
 
 
 class Forward(Listening):
-    """A listener with the tangent of each value that has one, for as long as the value lives.
+    """A listener that computes the tangents of values, and keeps each tangent as long as its value lives.
 
     Attributes:
-        bytes: of all tangents that there were.
+        bytes: the total bytes of all tangents so far.
     """
 
     def __init__(self) -> None:
         self._tangents: dict[int, tuple[Tensor, Any]] = {}
-        self._cuts: list[tuple[str, Site]] = []  # where values with a tangent left as numbers
+        self._cuts: list[tuple[str, Site]] = []  # the sites where values with a tangent left as numbers
         self.bytes = 0
 
     def give(self, x: Tensor, tangent: Tensor) -> None:
-        """From now on x has this tangent."""
+        """Sets the tangent of x."""
         if not x.serial:
             x.serial = new_serial()
         self.bytes += tangent.array.nbytes
         serial, tangents = x.serial, self._tangents
-        # No function in Python: Ctrl-C in a callback of a weak reference would be lost. The reference is the default of `pop`.
+        # The callback is not a Python function, because Ctrl-C inside it would be lost. `pop` receives the weak reference as its
+        # default value.
         tangents[serial] = (tangent, weakref.ref(x, partial(tangents.pop, serial)))
 
     def knows(self, x: Any) -> bool:
@@ -52,12 +53,12 @@ class Forward(Listening):
         return self.of(x) is not None
 
     def of(self, x: Any) -> Tensor | None:
-        """The tangent of x, None where it has none: zero."""
+        """Returns the tangent of x; None stands for zero."""
         found = self._tangents.get(x.serial) if x.serial else None
         return found[0] if found is not None else None
 
     def add(self, op: Op, y: Tensor, inputs: Sequence[Any], params: Sequence[Any]) -> None:
-        """Computes the tangent of y, unseen by itself and by what listens inside."""
+        """Computes the tangent of y. This listener and those inside it do not receive the ops of the computation."""
         if op.pullback is None or op.pullback is ZERO:
             return
         tangents = [self.of(x) for x in inputs]
@@ -71,37 +72,38 @@ class Forward(Listening):
         finally:
             listeners.restore(before)
         if door.profiling:
-            door.charge(op.shown)  # the kernels of pullbacks, which are no ops
+            door.charge(op.shown)  # for kernels of pullbacks, which are not ops
         self.give(y, tangent)
 
     def on_escape(self, x: Tensor, how: str) -> None:
-        """Remembers where a value with a tangent leaves as a number, unless a derivative inside of this one is told."""
+        """Records the line where a value with a tangent leaves as numbers, unless a tape inside this listener records it."""
         inner = listeners.stack[listeners.stack.index(self) + 1 :]
         if how in error_text.NUMBERS and self.knows(x) and not any([isinstance(other, Tape) for other in inner]):
             self._cuts.append((how, call_site()))
 
     def warn_of_zero(self) -> None:
-        """Issues a warning if values left as numbers: for who has found that no result has a tangent."""
+        """Issues a warning if values left as numbers. The caller has found that no result has a tangent."""
         if self._cuts:
             warn(error_text.silent_zero("the arguments", self._cuts), ZeroGradientWarning)
 
 
 def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
-    """The value of f at the primals, and its derivative in the direction of the tangents, in one pass.
+    """Computes the value of f at the primals and its derivative in the direction of the tangents, in one pass.
 
     Args:
         f: called as f(*primals); takes and returns tensors, alone or in nested lists, tuples, dicts.
-        primals, tangents: a list or tuple with one entry per argument, of the same structure and shapes; None for a tangent
-            that is zero.
+        primals, tangents: a list or tuple with one entry per argument, of the same structure and shapes; None stands for a
+            tangent that is zero.
 
-    Nothing is kept for a backward pass: the memory is that of f, twice. Most ops pass a tangent by a rule of their kind; the
-    rest by the transpose of their pullback, which is linear in its cotangent. Raises ShapeError, TapeError.
+    Returns (value, derivative), both in the structure of the value. Nothing is kept for a backward pass, so this takes twice the
+    memory of f. Most ops push a tangent forward by a rule of their kind, the rest by the transpose of their pullback, which is linear
+    in its cotangent. Raises ShapeError if a tangent does not match its primal, TapeError if a primal cannot be differentiated.
     """
     return pushed(f, primals, tangents)[:2]
 
 
 def pushed(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any, int]:
-    """jvp, and the bytes of all tangents that were computed."""
+    """Returns the results of `jvp`, and the bytes of all tangents that were computed."""
     check_function("jvp", f)
     for name, given in (("primals", primals), ("tangents", tangents)):
         if not isinstance(given, (tuple, list)):
@@ -137,9 +139,10 @@ def _direction(x: Tensor, tangent: Any) -> Tensor:
 
 
 def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
-    """The value of f, and its derivative as a function from tangents (one per primal) to that of the value.
+    """Returns the value of f, and its derivative: a function from tangents (one per primal) to the tangent of the value.
 
-    f runs once; each call of the function costs about a backward pass. It is the transpose of f's pullback, which is recorded.
+    f runs once; each call of the derivative costs about one backward pass. The derivative is the transpose of f's pullback, which is
+    recorded. Raises TapeError if a primal cannot be differentiated; the derivative raises ShapeError for a wrong number of tangents.
     """
     out, pullback = vjp(f, *primals)
     targets, spec = flatten(out)
@@ -158,13 +161,14 @@ def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., 
 
 
 def hvp(f: Callable[..., Any], primals: Any, tangents: Any) -> Any:
-    """The product of the Hessian of a scalar function with a direction, in the structure of the primals.
+    """Computes the product of the Hessian of a scalar function with a direction, in the structure of the primals.
 
     Args:
-        f: called as f(*primals) for a list or tuple, otherwise as f(primals).
-        tangents: of the structure and shapes of the primals.
+        f: called as f(*primals) if the primals are a list or tuple, otherwise as f(primals).
+        tangents: the direction, in the structure and shapes of the primals.
 
-    Forward over reverse mode: about four times the cost of f, whatever the size. Source: Pearlmutter 1994.
+    The product is computed by forward mode over reverse mode, at about four times the cost of f, whatever the size. Raises
+    ShapeError, TapeError. Source: Pearlmutter 1994.
     """
     several = isinstance(primals, (list, tuple))
     points, directions = (tuple(primals), tuple(tangents)) if several else ((primals,), (tangents,))
