@@ -35,7 +35,7 @@ NEVER = [f"--ignore=tests/{name}" for name in ("benchmarks", "tools/test_nvcc.py
 QUICK = [
     *[f"tests/native/test_{name}.py" for name in (
         "corners", "sizes", "ops", "exactness", "capture", "capture_ops", "capture_programs", "cpu_memory", "threads", "products",
-        "scatters", "flop_counts",
+        "scatters", "flop_counts", "ranges",
     )],
     *[f"tests/any_backend/test_{name}.py" for name in ("slopes", "nn", "losses", "optim", "segments")],
 ]  # fmt: skip

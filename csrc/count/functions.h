@@ -38,7 +38,17 @@ PB_FREE_OF_TWO(PB_COUNTED)
 #define PB_COUNTED(name) \
   template <class T> bool name(WatchedScalar<T> x) { return name(x.value); }
 PB_PREDICATES(PB_COUNTED)
+template <class T> bool is_far(WatchedScalar<T> x) { return is_far(x.value); }
 #undef PB_COUNTED
+// Loops over angles wrap them where one of a strip is far. That is one special operation, too.
+#define PB_ANGLES(EACH) EACH(sin) EACH(cos) EACH(tan)
+#define PB_COUNTED(name)                                                   \
+  template <class T> Far<WatchedScalar<T>> name(Far<WatchedScalar<T>> x) { \
+    return count::special(name(Far<T>(x.value.value)).value);              \
+  }
+PB_ANGLES(PB_COUNTED)
+#undef PB_COUNTED
+#undef PB_ANGLES
 
 inline count::Float narrow_to_odd(count::Double x) { return narrow_to_odd(x.value); }
 

@@ -88,3 +88,10 @@ def test_a_truncated_normal_says_which_of_its_numbers_is_none(arguments: tuple[A
 def test_sections_that_are_no_integers_are_named(sections: Any) -> None:
     with pytest.raises(pb.ShapeError, match=r"^split: sections=.* is not an integer"):
         pb.split(pb.ones(4), sections)
+
+
+def test_bools_and_a_python_integer_are_integers() -> None:
+    got = pb.tensor([True, False]) + 2
+    assert (got.dtype, host(got).tolist()) == ("int64", [3, 2])
+    assert pb.result_type(pb.bool, 2) == "int64"
+    assert pb.result_type(pb.bool, True) == "bool"

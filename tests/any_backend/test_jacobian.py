@@ -292,3 +292,14 @@ def test_no_op_is_pulled_back_for_a_target_that_does_not_depend_on_it() -> None:
         for target in targets:
             tape.gradient(target, parameters, unconnected="zero")
     assert together.total.matmul_flops == apart.total.matmul_flops > 0
+
+
+def test_one_target_of_several_that_depends_on_a_source_has_its_whole_gradient() -> None:
+    x = pb.tensor([1.0, 2.0, 3.0])
+    for order in (1, -1):
+        with pb.GradientTape() as tape:
+            tape.watch(x)
+            targets = [pb.sum(x * x), pb.sum(pb.ones(3))][::order]
+        found = tape.gradients(targets, x, unconnected="zero")[::order]
+        close(found[0], [2.0, 4.0, 6.0])
+        close(found[1], [0.0, 0.0, 0.0])

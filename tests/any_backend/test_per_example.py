@@ -230,6 +230,16 @@ def test_many_rows_are_formed_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None
     close(whole, [np.sum((v.T @ np.cos(v @ host(w))) ** 2) for v in x])
 
 
+def test_gradients_that_are_formed_in_chunks_meet_those_that_are_formed_already(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a weight in a product and beside it: the cross term takes the same examples of both."""
+    w = pb.Parameter(np.random.default_rng(0).standard_normal((3, 2)))
+    x = np.random.default_rng(1).standard_normal((BATCH, 4, 3))
+    loss = lambda q, v: pb.sum(pb.sin(v @ q)) + pb.sum(pb.cos(q) * v[0, 0])
+    monkeypatch.setattr(factors, "CHUNK_ELEMENTS", 12)
+    wanted = [np.sum((v.T @ np.cos(v @ host(w)) - np.sin(host(w)) * v[0, 0]) ** 2) for v in x]
+    close(pb.per_example_norm(loss)(w, pb.tensor(x)), wanted)
+
+
 def test_structures_and_several_arguments() -> None:
     rng = np.random.default_rng(2)
     x = rng.standard_normal((BATCH, 3))

@@ -39,6 +39,11 @@ def test_kernels_that_were_built_load() -> None:
         assert backends.why_not("cpu") is None or config.backend() == "reference"
 
 
+def test_the_reference_backend_is_the_reason_why_no_kernels_run() -> None:
+    code = "from pullback import backends; print(backends.why_not('cpu'))"
+    assert run(code, PULLBACK_BACKEND="reference").stdout.strip() == "PULLBACK_BACKEND=reference"
+
+
 def test_native_kernels_that_are_asked_for_by_name_and_missing_are_an_error() -> None:
     without = "import sys; sys.modules['pullback._level'] = None; import pullback as pb; print(pb.sin(pb.zeros(1)).item())"
     done = run(without, PULLBACK_BACKEND="native")

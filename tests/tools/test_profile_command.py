@@ -330,3 +330,13 @@ def test_verify_without_a_gpu_says_so_before_the_script_runs(
     out, err = capfd.readouterr()
     assert out == ""
     assert "this machine has no NVIDIA GPU" in err
+
+
+def test_the_table_comes_after_what_the_script_printed() -> None:
+    """Where both go into one file, as with `> log 2>&1`: what a file is given waits longer than what stderr is given."""
+    Path("says.py").write_text("import pullback as pb\nprint('the script', pb.sum(pb.ones(3)).item())\n")
+    command = [sys.executable, "-m", "pullback", "profile", "says.py"]
+    env = environment(PYTHONUNBUFFERED="")
+    done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True)
+    assert done.stdout.startswith("the script 3.0\n")
+    assert "launches" in done.stdout

@@ -271,3 +271,22 @@ def test_without_kernels_the_file_is_named_for_numpy(measured: list[Any], cache:
     peaks.peaks("cpu")
     (file,) = cache.iterdir()
     assert file.name.endswith("-numpy-0.json")
+
+
+def test_what_is_timed_is_the_work_that_the_figure_is_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside what ends the work of the device, which is timed with it."""
+    timed: list[tuple[int, int]] = []
+    finished: list[None] = []
+
+    def time_it(run: Any, finish: Any) -> float:
+        with pb.profile() as prof:
+            run()
+        finish()
+        timed.append((prof.total.launches, prof.total.bytes_written))
+        return 0.5
+
+    monkeypatch.setattr(peaks, "_median_seconds", time_it)
+    assert peaks._launch(lambda: finished.append(None)) == 0.5
+    assert peaks._copy(lambda: finished.append(None)) == 2 * 2 * timed[1][1]  # read and written, in half a second
+    assert [launches for launches, _ in timed] == [1, 1]
+    assert len(finished) == 2

@@ -29,6 +29,4 @@ def why_not(device: str) -> str | None:
     """Returns None if native kernels run on the device, otherwise the reason why they do not."""
     if device != "cpu":
         return gpu.why_not() or gpu.need().why_no_kernels
-    if config.backend() == "reference":
-        return "PULLBACK_BACKEND=reference"
     return None if native.module is not None else native.reason

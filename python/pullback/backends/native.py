@@ -76,7 +76,7 @@ def simd_level() -> str:
 
 
 def trim() -> int:
-    """Returns CPU memory that pullback holds but does not use to the operating system.
+    """Gives the operating system back the CPU memory that pullback holds but does not use, and returns its size in bytes.
 
     Blocks of at least 64 KiB stay in a cache when their tensor dies, because fresh memory costs a page fault every 4 KiB. The
     cache holds at most 1 GiB or a quarter of the memory that the process may use (`pullback info` prints which);

@@ -125,7 +125,7 @@ def kept_dims(shape: Shape, axes: Sequence[int]) -> Shape:
 def block_of(key: Sequence[Any], shape: Shape) -> tuple[Shape, Shape, Shape] | None:
     """Returns for each axis how many elements lie before, inside and after the block that a basic index selects.
 
-    Returns None if the elements of the index are not contiguous along every axis (its step is not 1).
+    Returns None if a slice of the index has a step other than 1.
     """
     parts: list[Shape] = []
     items = [item for item in key if item is not None]

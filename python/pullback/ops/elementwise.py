@@ -171,9 +171,9 @@ nextafter = binary("nextafter", reference=lambda xp, a, b: xp.nextafter(a, b), t
 
 
 def _pow_pullback_a(g: Tensor, a: Tensor, b: Any) -> Tensor:
-    """b * a**(b-1), and 0 where b = 0 and a**(b-1) is infinite.
+    """b * a**(b-1), and 0 where b = 0 and a**(b-1) is not finite.
 
-    For other b = 0 the product is kept, because its derivative with respect to b is not 0.
+    If b = 0 and the power is finite, the product is kept, because its derivative with respect to b is not 0.
     """
     if isinstance(b, Number):
         b = b.array

@@ -66,7 +66,7 @@ def within(indices: Tensor, length: int, beyond: int) -> Tensor:
     """Returns the indices as int64, with those from the end counted from the front.
 
     Indices on a GPU have not been checked yet. Those out of range become `beyond`, because the kernel checks them against the
-    longer axis of the joined tables, where they could be valid.
+    longer axis of the joined tables (or of joined axes), where they could be valid.
     """
     indices = indices.astype(dtypes.int64)
     if indices.device == "cpu":

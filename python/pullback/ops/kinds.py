@@ -253,7 +253,7 @@ ALONG_AXES: dict[str, Any] = {"batch": along_axes, "tangent": linear}
 
 UNARY = Kind("unary", **ELEMENTWISE, tangent=diagonal, promotes=True, widens=True)
 BINARY = Kind("binary", **ELEMENTWISE, tangent=diagonal, promotes=True, widens=True)
-COMPARE = Kind("binary", **ELEMENTWISE, tangent=diagonal, promotes=True, widens=True)  # compares with any Python number
+COMPARE = Kind("binary", **ELEMENTWISE, tangent=diagonal, promotes=True, widens=True)  # compares with Python numbers of any size
 NEIGHBOUR = Kind("binary", **ELEMENTWISE, tangent=diagonal, promotes=True)  # depends on the dtype's spacing: must not be widened
 SELECT = Kind("select", batch=elementwise, tangent=linear, widens=True)
 REDUCE = Kind("reduce", batch=along_axes, pull=pull_along_axes, tangent=transposed)

@@ -78,7 +78,7 @@ def _matmul_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], param
 
 
 def _with_vector(op: Op, a: Tensor, b: Tensor, on: Sequence[bool]) -> Tensor:
-    """For matmul of one matrix and one vector per example."""
+    """For matmul of a matrix and a vector, of which one or both differ by example."""
     if not on[0]:
         return apply(op, (b, matrix_transpose(a)))
     size, m, k = a.array.shape

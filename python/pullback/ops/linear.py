@@ -78,7 +78,7 @@ def _slope(activation: int) -> Any:
 def _activated_pullback(
     g: Tensor, x: Tensor, weight: Tensor, y: Tensor, activation: int, needs: Sequence[bool]
 ) -> list[Tensor | None]:
-    """g becomes the activation's pullback of g; then as linear: g @ weight, gᵀ @ x, and the sum of g over all rows."""
+    """h @ weight, hᵀ @ x, and the sum of h over all rows, for h the activation's pullback of g."""
     return _pullback(pull(_slope(activation), g, y), x, weight, needs)
 
 
@@ -200,7 +200,7 @@ def linear(x: Any, weight: Any, bias: Any = None, activation: str | None = None)
 
 
 def _check_shapes(x: Tensor, weight: Tensor, bias: Any) -> None:
-    """Raises ShapeError unless the shapes fit exactly: without it a bias or a weight with an axis of length 1 would broadcast."""
+    """Raises ShapeError unless the shapes fit exactly. Otherwise a bias or a weight with an axis of length 1 would broadcast."""
     inner, shape = x.array.shape, weight.array.shape
     if len(shape) == 2 and inner and inner[-1] == shape[1] and (bias is ABSENT or bias.array.shape == (shape[0],)):
         return

@@ -78,6 +78,7 @@ def _reshape(self: Tensor, *lengths: Any) -> Tensor:
 
 
 def attach() -> None:
+    """Attaches operators, methods and functions. pullback/__init__.py calls it once, when it is imported."""
     _attach_operators()
     attached.to, attached.converted, attached.assign = conversion.to, conversion.converted, writing.assign
     attached.reduced = pickling.reduced

@@ -94,7 +94,7 @@ def _checked(name: str, data: Any, segment_ids: Any, num_segments: int | None) -
 
 
 def _largest(ids: Tensor) -> int:
-    capturing.refuse("counting segments, which reads ids on the host,", "Say num_segments=.")
+    capturing.refuse("counting segments, which reads ids on the host,", "Pass num_segments=.")
     while isinstance(ids, Batched):
         ids = ids.value
     if not ids.size:

@@ -22,7 +22,7 @@ from .kinds import VIEW
 
 
 def _reshape_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
-    """Reshapes each example, by keeping the batch axis first."""
+    """Reshapes each example; the batch remains the first axis."""
     return reshaped(xs[0], (size, *params[0]))
 
 

@@ -92,6 +92,8 @@ def argsort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool
 
 
 class TopK(NamedTuple):
+    """The result of `topk`: the elements, and their int64 indices along the axis."""
+
     values: Tensor
     indices: Tensor
 
@@ -122,6 +124,8 @@ def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None)
 
 
 class Unique(NamedTuple):
+    """The result of `unique_all`. `inverse_indices` has the shape of x; the other fields have one element per distinct value."""
+
     values: Tensor
     indices: Tensor
     inverse_indices: Tensor
@@ -129,17 +133,21 @@ class Unique(NamedTuple):
 
 
 class UniqueCounts(NamedTuple):
+    """The result of `unique_counts`: the distinct elements and how often each occurs."""
+
     values: Tensor
     counts: Tensor
 
 
 class UniqueInverse(NamedTuple):
+    """The result of `unique_inverse`. `inverse_indices` has the shape of x."""
+
     values: Tensor
     inverse_indices: Tensor
 
 
 def unique_all(x: Any, /) -> Unique:
-    """Returns the distinct elements in order, the first index of each, the distinct element that each element of x is, and counts.
+    """Returns the distinct elements in order, the first index of each, the index of each element's value among them, and counts.
 
     Every NaN counts as distinct from every other NaN, as the array API requires.
     """

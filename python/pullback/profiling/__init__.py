@@ -1,4 +1,4 @@
-"""Profiling: what ran, in which phase, and at what cost. Users call `pb.profile()`."""
+"""Profiling: records which kernels ran, in which phase, and at what cost. Users call `pb.profile()`."""
 
 from ..exports import exported
 from .figures import Figures, Group, Row

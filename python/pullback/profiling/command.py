@@ -1,8 +1,8 @@
 """`pullback profile script.py`: runs any script unchanged inside a profile, and reports what it cost.
 
-The report goes to stderr, as that of `time`, `perf stat` and valgrind does: the script's stdout is its own, and can be piped on.
-(cProfile prints to stdout, where the two mix; `coverage run` prints nothing.) What threads of the script launch is counted,
-but not in the table: a profile is that of one thread, here the main one.
+The report goes to stderr, like the reports of `time`, `perf stat` and valgrind, so that the script's stdout can still be piped.
+(cProfile prints to stdout, where the two outputs mix; `coverage run` prints nothing.) A profile covers one thread, here the main
+one. The report states how many launches the script's other threads made, but their costs are not in the tables.
 """
 
 from __future__ import annotations
@@ -26,11 +26,16 @@ from .session import Profile
 from .table import phase_table
 from .verify import check_gpu, count, verified
 
-WRITERS: Final = {"html": "to_html", "trace": "to_trace", "json": "to_json"}  # an option, and the profile's method for its path
+WRITERS: Final = {"html": "to_html", "trace": "to_trace", "json": "to_json"}  # options and the methods that write them
 
 
 class Program(NamedTuple):
-    """A script (or a folder or zip file with a `__main__.py`) or, where `is_module`, the name of a module; its arguments."""
+    """The program to run.
+
+    Attributes:
+        name: the path of a script, or of a folder or zip file with a `__main__.py`; the name of a module if `is_module`.
+        arguments: the program's arguments, sys.argv[1:].
+    """
 
     name: str
     arguments: Sequence[str] = ()
@@ -44,13 +49,13 @@ class NoProgramError(PullbackError):
 def profile(
     program: Program, *, strict: bool, detail: str, files: dict[str, str], verify: bool = False, by: Sequence[str] = ()
 ) -> int:
-    """Runs the program in a profile, prints the tables to stderr, and writes `files`: a path for some of WRITERS.
+    """Runs the program in a profile, prints the tables to stderr, and writes `files`, which maps options of WRITERS to paths.
 
-    by: the axes of the tables, those of print(prof) if there are none.
+    by: the axes of the tables; the axes of print(prof) if it is empty.
 
-    With `verify` the launches are timed, and the program runs a second time, under ncu (see verify.py). Returns the exit status:
-    that of the program, or 1 where it succeeded and the report could not be made in full. A program that fails leaves its report
-    all the same. Raises NoProgramError, and PullbackError for a path that cannot be written and for what verify cannot do.
+    With `verify` the launches are timed, and the program runs a second time, under ncu (see verify.py). Returns the exit status of
+    the program, or 1 if the program succeeded but the report is incomplete. The report of a program that fails is written too.
+    Raises NoProgramError, and PullbackError if a path cannot be written or `verify` cannot work here.
     """
     if asked := config.counting():
         return _counted(program, Path(asked[1]))
@@ -68,7 +73,7 @@ def profile(
             status = run(program)
     except NoProgramError:
         raise
-    except PullbackError as error:  # of strict=True
+    except PullbackError as error:  # raised by strict=True
         complaints.append(str(error))
     complaints += _report(prof, files, by)
     if verify and status == 0:
@@ -80,7 +85,7 @@ def profile(
 
 
 def _report(prof: Profile, files: dict[str, str], by: Sequence[str]) -> list[str]:
-    """Prints the tables and writes the files; returns what went wrong."""
+    """Prints the tables and writes the files. Returns one sentence per file that could not be written."""
     complaints: list[str] = []
     print(phase_table(prof, by), file=sys.stderr)
     for option, path in files.items():
@@ -92,16 +97,16 @@ def _report(prof: Profile, files: dict[str, str], by: Sequence[str]) -> list[str
 
 
 def _counted(program: Program, ledger: Path) -> int:
-    """The second run, under ncu: its ledger goes to the file."""
+    """Does the second run, under ncu, and writes its ledger to the file."""
     statuses: list[int] = []
     count(lambda: statuses.append(run(program)), ledger)
     return statuses[0]
 
 
 def run(program: Program) -> int:
-    """Runs it as Python itself would, and returns its exit status.
+    """Runs the program as Python itself would, and returns its exit status.
 
-    What Python would print of an error is printed, without the frames of this module. Raises NoProgramError.
+    Prints the traceback of an error as Python would, without the frames of this module. Raises NoProgramError.
     """
     try:
         with _as_main(program):
@@ -112,7 +117,7 @@ def run(program: Program) -> int:
         return _status_of(ended)
     except BaseException as error:
         inside = _without_our_frames(error.__traceback__)
-        if inside is None and isinstance(error, ImportError):  # runpy's own words
+        if inside is None and isinstance(error, ImportError):  # raised by runpy itself, which did not find the module
             raise NoProgramError(f"{error}. Give -m the name of a module that Python finds from here.") from None
         sys.excepthook(type(error), error.with_traceback(inside), inside)
         return 130 if isinstance(error, KeyboardInterrupt) else 1
@@ -124,7 +129,7 @@ def run(program: Program) -> int:
 
 @contextmanager
 def _as_main(program: Program) -> Generator[None]:
-    """sys.argv, sys.path and `__main__` as Python sets them for the program."""
+    """Sets sys.argv and sys.path as Python does for the program. Restores them and `__main__` at the end."""
     arguments, path, main = sys.argv, sys.path[:], sys.modules["__main__"]
     sys.argv = [program.name, *program.arguments]
     if not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
@@ -136,7 +141,7 @@ def _as_main(program: Program) -> Generator[None]:
 
 
 def _place_of(program: Program) -> str:
-    """The folder, or zip file, that its imports are looked for in first."""
+    """Returns the folder or zip file in which Python looks first for the program's imports."""
     if program.is_module:
         return os.getcwd()
     path = os.path.abspath(program.name)
@@ -144,8 +149,10 @@ def _place_of(program: Program) -> str:
 
 
 def _start(program: Program) -> None:
-    """Not through runpy.run_path, which gives `__file__` as the script was named and sys.argv[0] as the file is: Python does it
-    the other way round.
+    """Runs the program as `__main__`. Raises NoProgramError.
+
+    A script does not run through runpy.run_path, because that sets `__file__` to the script's name as given and sys.argv[0] to the
+    full path, while Python does the opposite.
     """
     path = os.path.abspath(program.name)
     if program.is_module:
@@ -173,7 +180,7 @@ def _run(code: Any, path: str | None, loader: object, **names: Any) -> None:
 
 
 def _status_of(ended: SystemExit) -> int:
-    """As Python's: no code is 0, and what is no number is printed."""
+    """Returns the exit status of a SystemExit as Python does: None gives 0; a value that is no integer is printed and gives 1."""
     if ended.code is None or isinstance(ended.code, int):
         return ended.code or 0
     print(ended.code, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""What changed from one profile to another: by phase, op and module, only what is different."""
+"""Compares two profiles by phase, op and module, and reports only the figures that differ."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ FIGURES: Final = {"flops": "FLOPs", "seconds": "time", "bytes": "bytes", "launch
 
 
 class Change(NamedTuple):
-    """A figure that is not the same in two profiles.
+    """A figure that differs between two profiles.
 
     Attributes:
         axis: "phase", "op" or "module".
-        name: of the phase, op or module; the phase "total" is all of them.
+        name: the name of the phase, op or module. The phase "total" is the sum of all phases.
         figure: "flops", "seconds", "bytes" (read and written) or "launches".
-        before, after: None in the profile in which nothing of this name ran.
+        before, after: the figure in the two profiles; None if nothing of this name ran in the profile.
     """
 
     axis: str
@@ -37,7 +37,7 @@ class Change(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """After / before; inf where before is 0, nan where it ran in one of the two only."""
+        """The quotient after / before; inf if before is 0, nan if the name ran in only one of the two profiles."""
         if self.before is None or self.after is None:
             return math.nan
         return self.after / self.before if self.before else math.inf
@@ -45,11 +45,11 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """What compare found; printed, a table.
+    """The result of compare. It prints as a table.
 
     Attributes:
-        rows: what changed, phases first, then ops and modules in the order in which they ran.
-        noise: the part of the longer one by which times may differ and are not in the rows; None where they were not compared.
+        rows: the figures that changed: phases first, then ops and modules in the order in which they ran.
+        noise: times that differ by at most this fraction of the longer one count as equal; None if times were not compared.
     """
 
     rows: list[Change]
@@ -85,7 +85,7 @@ def _cells(row: Change, first: bool) -> tuple[str, ...]:
 
 
 def _ratio(row: Change) -> str:
-    """Three digits, or as many as tell it from 1."""
+    """Formats a ratio with three digits, or with as many as it takes to differ from 1."""
     if row.before is None or row.after is None:
         return "only after" if row.before is None else "only before"
     if not row.before:
@@ -95,10 +95,10 @@ def _ratio(row: Change) -> str:
 
 
 def compare(a: Profile, b: Profile, *, noise: float = 0.1) -> Comparison:
-    """What changed from profile `a` to profile `b`. Counts are compared exactly; times have changed where they differ by more than
-    the part `noise` of the longer one.
+    """Returns the figures that changed from profile `a` to profile `b`.
 
-    Times of phases are compared where both profiles have them, those of ops and modules where both timed launches.
+    Counts are compared exactly. A time has changed if the two times differ by more than the fraction `noise` of the longer one.
+    Times of phases are compared if both profiles timed phases, and times of ops and modules if both timed launches.
     """
     timed = a.kernel_seconds > 0 and b.kernel_seconds > 0
     phases = _changes("phase", _phases(a), _phases(b), noise if a.spans and b.spans else None)

@@ -1,4 +1,4 @@
-"""Figures: what a group of launches cost together. Rows: the same by kernel, op, module, line, order and dtype."""
+"""Figures: the summed costs of a group of launches. Rows: figures by kernel, op, module, line, order, dtype and phase."""
 
 from __future__ import annotations
 
@@ -11,35 +11,39 @@ AXES: Final = ("op", "module", "line", "kernel", "order", "dtype")
 
 @dataclass(frozen=True)
 class Figures:
-    """Sums over launches. A multiply-add is two FLOPs; exp, log, tanh, sqrt and division are special ops, counted apart."""
+    """Sums over launches.
 
-    adds: int = 0  # and subtractions, by the textbook formula, as all but executed_flops
+    A multiply-add counts as two FLOPs. exp, log, tanh, sqrt and division are special ops and count separately. All counts but
+    executed_flops follow the textbook formulas of the ops.
+    """
+
+    adds: int = 0  # additions and subtractions
     multiplies: int = 0
-    fmas: int = 0  # multiply-adds
-    matmul_flops: int = 0  # the part in products
-    executed_flops: int = 0  # what the kernels really did: with the padding of tiles, and what is computed again
+    fmas: int = 0  # multiply-adds, each of them once
+    matmul_flops: int = 0  # the part of flops in matrix products
+    executed_flops: int = 0  # FLOPs that the kernels really executed, padding of tiles and repeated work included
     special_ops: int = 0
-    integer_ops: int = 0  # arithmetic on integers, as of sums of them; not the addressing
+    integer_ops: int = 0  # arithmetic on integer elements, such as sums; address computations do not count
     bytes_read: int = 0
     bytes_written: int = 0
-    seconds: float = 0.0  # of a phase: from where it begins to where the next does; of anything else: inside its launches
+    seconds: float = 0.0  # for a phase, from its start to the next phase's start; otherwise the time inside launches
     launches: int = 0
 
     @property
     def flops(self) -> int:
-        """Algorithmic: what the textbook's formulas of the ops say."""
+        """The algorithmic FLOPs, by the textbook formulas of the ops."""
         return self.adds + self.multiplies + 2 * self.fmas
 
     @property
     def bytes(self) -> int:
-        """Read and written."""
+        """The bytes read and written."""
         return self.bytes_read + self.bytes_written
 
     def __add__(self, other: Figures) -> Figures:
         return total([self, other])
 
     def as_dict(self) -> dict[str, Any]:
-        """All of them by name, flops too."""
+        """Returns all figures by name, `flops` included."""
         return {"flops": self.flops, **{name: getattr(self, name) for name in FIELDS}}
 
 
@@ -47,24 +51,26 @@ FIELDS: Final = tuple([field.name for field in fields(Figures)])
 
 
 def total(figures: Iterable[Figures]) -> Figures:
-    """Their sum."""
+    """Returns the sum of these figures, field by field."""
     columns: Any = zip(*[[getattr(f, name) for name in FIELDS] for f in figures])
     sums: list[Any] = [sum(column) for column in columns]
     return Figures(*sums)
 
 
 class Row(NamedTuple):
-    """Launches of one kernel that are alike in all that they are charged to.
+    """The launches of one kernel that share op, module, line, order, dtype and phase.
 
     Attributes:
-        kernel: the native kernel or the reference that ran.
-        op: the op that was called, in a backward pass the one that is pulled back.
-        module: the path of the Module that called it, "" outside of all.
-        line: '"file.py", line 12, in train', or "" where it is not known.
-        order: of the derivative: 0 forward, 1 of its gradient, 2 of the gradient of that.
-        dtype: what it computes in: "float32", "tf32" for float32 rounded by tensor cores, …
+        kernel: the native kernel that ran, or the op of the reference backend.
+        op: the op that was called; in a backward pass, the op that is pulled back.
+        module: the path of the Module that called the op; "" if none did.
+        line: the user's line, as '"file.py", line 12, in train'; "" if it is not known.
+        order: the order of the derivative: 0 in a forward pass, 1 in the pass of its gradient, 2 in the pass of that gradient's
+            gradient.
+        dtype: the dtype of the computation: "float32", "tf32" for float32 rounded by tensor cores, …
         phase: one of door.PHASES.
-        known: whether a formula tells the cost.
+        known: true if a formula gives the cost.
+        figures: the sums over these launches.
     """
 
     kernel: str
@@ -79,7 +85,13 @@ class Row(NamedTuple):
 
 
 class Group(NamedTuple):
-    """The rows that are alike along one axis: its name there, the figures by phase (only phases that it ran in), all together."""
+    """The rows that are equal along one axis.
+
+    Attributes:
+        name: the value that these rows share on the axis.
+        phases: the figures by phase, only of phases in which some launch ran.
+        total: the sum over all phases.
+    """
 
     name: str
     phases: dict[str, Figures]
@@ -87,7 +99,7 @@ class Group(NamedTuple):
 
 
 def grouped(rows: Iterable[Row], axis: str) -> list[Group]:
-    """The rows by one of AXES, in the order in which they ran first."""
+    """Groups the rows by one of AXES. The groups come in the order in which they ran first."""
     found: dict[str, dict[str, list[Figures]]] = {}
     for row in rows:
         found.setdefault(str(getattr(row, axis)), {}).setdefault(row.phase, []).append(row.figures)

@@ -1,4 +1,4 @@
-"""pb.flops: what a function would cost, forward and backward, by the formulas of its launches on their shapes alone."""
+"""`pb.flops` computes the cost of a function, forward and backward, by the formulas of its launches and from shapes alone."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from .session import Profile
 
 
 def flops(f: Callable[..., Any], *args: Any, argnums: int | Sequence[int] = (), **options: Any) -> Profile:
-    """What f(*args) costs, and its gradient: a Profile with `.forward`, `.backward`, `.by("op")`, … and no times.
+    """Returns the cost of f(*args) and of its gradient as a Profile without times (`.forward`, `.backward`, `.by("op")`, …).
 
-    The function runs, but no native kernel does: tensors inside have shapes and dtypes, and no values. Where it computes
-    gradients itself (a training step), they are what is counted; otherwise that of all its results by the trainable Parameters
-    that it uses, and by the arguments that `argnums` names. Optimizers and random streams stay as they are.
+    The function runs, but no native kernel does: tensors inside it have shapes and dtypes, but no values. If the function
+    computes gradients itself (a training step), its own backward pass is counted. Otherwise the gradient of all its results is
+    counted, with respect to the trainable Parameters that it uses and to the arguments that `argnums` names. Optimizers and
+    random streams are restored afterwards.
 
     Args:
-        args: tensors or arrays, of which the values do not matter.
-        argnums: the places of arguments whose gradients are wanted, too.
+        args: tensors or arrays. Their values do not matter.
+        argnums: the positions of arguments whose gradients are counted as well.
 
-    Raises PullbackError where the function reads a value, or its shapes depend on one.
+    Raises PullbackError if the function reads a value, or if its shapes depend on one.
     """
     places = (argnums,) if isinstance(argnums, int) else tuple(argnums)
     if any([not -len(args) <= n < len(args) for n in places]):
@@ -51,7 +52,7 @@ def flops(f: Callable[..., Any], *args: Any, argnums: int | Sequence[int] = (), 
 
 
 class _Used(Listening):
-    """Listens for the Parameters that ops take."""
+    """Listens to ops, and collects the Parameters among their inputs."""
 
     def __init__(self) -> None:
         self.parameters: list[Parameter] = []
@@ -62,11 +63,14 @@ class _Used(Listening):
                 self.parameters.append(x)
 
     def on_escape(self, x: Tensor, how: str) -> None:
-        """A value left, which is none of its business."""
+        """Ignores values that leave pullback."""
 
 
 class _Shapes(Kept):
-    """A run of which only the shapes matter: see `capturing.Recording`. What it changed is undone at its end."""
+    """A run on shapes alone (see `capturing.Recording`).
+
+    Counts, stale views and random generators that the run changed are restored at its end.
+    """
 
     opaque = True
 
@@ -76,27 +80,27 @@ class _Shapes(Kept):
         self._counts: list[tuple[Any, str, int]] = []
 
     def refusal(self, what: str, line: str, instead: str) -> Exception:
-        """There are no values to read."""
-        return PullbackError(f"flops: {what} at {line}: here are shapes only, and no values. {instead}")
+        """Returns the error for code that needs a value."""
+        return PullbackError(f"flops: {what} at {line}: pb.flops computes shapes only, so there is no value to read. {instead}")
 
     def increments(self, owner: Any, name: str) -> None:
-        """The count goes back at the end."""
+        """Notes the count before the increment, which is restored at the end."""
         self._counts.append((owner, name, getattr(owner, name) - 1))
 
     def guard(self, key: Any, holds: Callable[[], bool]) -> None:
-        """Nothing is kept that would have to hold."""
+        """Does nothing: no recording is kept that could become invalid."""
 
     def reads(self, storage: Any) -> None:
-        """Nothing is kept that could be stale."""
+        """Does nothing: no recording is kept that could read a stale view."""
 
     def random_state(self, generator: Any, state: dict[str, int], device: str) -> Any:
-        """Some memory for a state; the generator goes back at the end."""
+        """Returns memory for a state. The generator's own state is restored at the end."""
         self._generators.setdefault(generator, state)
         with devices.working(device):
             return devices.array_module(device).zeros(2, "uint64")
 
     def __enter__(self) -> _Shapes:
-        """This thread's launches are to be counted inside, and not performed. Raises PullbackError inside a captured function."""
+        """Starts the run on shapes in this thread. Raises PullbackError inside a captured function."""
         if capturing.thread.recording is not None:
             raise PullbackError("flops: a captured function cannot be counted from inside; call pb.flops outside.")
         super().__enter__()

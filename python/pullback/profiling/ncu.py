@@ -1,4 +1,4 @@
-"""NVIDIA's Nsight Compute (`ncu`): how it is found and started, what it is asked to count, and how what it writes is read."""
+"""Finds and runs NVIDIA's Nsight Compute (`ncu`), selects the metrics that it collects, and parses its output."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from typing import Final, NamedTuple
 
 from ..errors import PullbackError
 
-Metrics = Mapping[str, float]  # names without their ending .sum, and what one of each counts for
+Metrics = Mapping[str, float]  # the weight of each metric in a sum, by the metric's name without its ending .sum
 
-# Thread instructions that were executed. A multiply-add is two; instructions on halves work on two at once.
+# FLOPs of one executed thread instruction: a multiply-add is two, and instructions on halves (h) process two elements at once.
 _OPERATIONS: Final = {"add": 1, "mul": 1, "fma": 2}
 _WIDTHS: Final = {"f": 1, "d": 1, "h": 2}
 _TENSOR: Final = "sm__ops_path_tensor_src_"
 _PIPE: Final = "sm__inst_executed_pipe_tensor"
 
-# What is wanted, each in the ways in which GPUs and versions of ncu call it; the first that is there is taken.
+# The metrics of each quantity. GPUs and versions of ncu name metrics differently, so the first alternative that exists is used.
 ROLES: Final[dict[str, Sequence[Metrics]]] = {
     "flops": [
         {
@@ -52,13 +52,15 @@ UNITS: Final = {
 
 
 class Counters(NamedTuple):
-    """What the GPU counted of one CUDA kernel; nan where this GPU has no such counter.
+    """The hardware counters of one CUDA kernel; nan for counters that this GPU lacks.
 
     Attributes:
-        name: of the CUDA kernel.
-        flops: adds, multiplies and twice multiply-adds outside tensor cores, of threads that were not masked out.
+        name: the name of the CUDA kernel.
+        flops: additions, multiplications and twice the multiply-adds outside tensor cores, of threads that were not masked out.
         tensor: operations or instructions of tensor cores, whichever this GPU counts.
-        dram_read, dram_written: bytes. l2_bytes: between the level-2 cache and what is before it. seconds: of the kernel.
+        dram_read, dram_written: bytes read from and written to DRAM.
+        l2_bytes: bytes that pass between the L2 cache and its clients (the L1 caches and other units).
+        seconds: the duration of the kernel.
     """
 
     name: str
@@ -71,11 +73,11 @@ class Counters(NamedTuple):
 
 
 class NoCountersError(PullbackError):
-    """This machine has no hardware counters to read, or keeps them from this user."""
+    """Raised if this machine has no hardware counters, or if this user may not read them."""
 
 
 def find() -> str:
-    """The path of ncu. Raises NoCountersError where there is none."""
+    """Returns the path of ncu. Raises NoCountersError if it is not installed."""
     places = [*Path("/usr/local").glob("cuda*/bin/ncu"), *Path("/opt/nvidia/nsight-compute").glob("*/ncu")]
     found = shutil.which("ncu") or max(map(str, places), default=None)
     if found is None:
@@ -87,7 +89,10 @@ def find() -> str:
 
 
 def roles_of(query: str) -> dict[str, Metrics]:
-    """The metrics to ask for, from what `ncu --query-metrics` printed. Raises PullbackError where it knows no arithmetic."""
+    """Selects the metrics of each role from the output of `ncu --query-metrics`.
+
+    Raises PullbackError if no floating-point counters or no times are available.
+    """
     known = {line.split()[0] for line in query.splitlines() if line.strip()}
     taken = {role: next((way for way in ways if known >= set(way)), {}) for role, ways in ROLES.items()}
     if not taken["flops"] or not taken["seconds"]:
@@ -99,10 +104,10 @@ def roles_of(query: str) -> dict[str, Metrics]:
 
 
 def count(command: Sequence[str], environment: Mapping[str, str]) -> list[Counters]:
-    """Runs the command under ncu, which counts each CUDA kernel between cudaProfilerStart and Stop, in order.
+    """Runs the command under ncu, and returns the counters of each CUDA kernel between cudaProfilerStart and Stop, in order.
 
-    ncu runs each kernel several times with the caches flushed before, so times are those of cold caches. Raises NoCountersError,
-    and PullbackError for a command that failed, with what it said.
+    ncu runs each kernel several times and flushes the caches before each run, so the times are those of cold caches. Raises
+    NoCountersError, and PullbackError with the end of the output if the command failed.
     """
     ncu = find()
     roles = roles_of(_said(subprocess.run([ncu, "--query-metrics"], capture_output=True, text=True, errors="replace")))
@@ -122,7 +127,7 @@ def _said(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def check(status: int, said: str) -> None:
-    """Raises PullbackError where ncu, or the command that it ran, failed; NoCountersError for want of permission."""
+    """Raises PullbackError if ncu or the command that it ran failed, and NoCountersError if permission is missing."""
     if "ERR_NVGPUCTRPERM" in said:
         raise NoCountersError(
             "verify: the driver keeps this GPU's counters to administrators (ERR_NVGPUCTRPERM). Run as root, in a container with "
@@ -131,13 +136,16 @@ def check(status: int, said: str) -> None:
     told = [line for line in said.splitlines() if line.strip() and not line.startswith(('"', "==PROF=="))]
     if status != 0 or any([line.startswith("==ERROR==") for line in told]):
         raise PullbackError(
-            f"verify: the run under ncu failed with status {status}. Does the program run without it? The last that was said:\n"
+            f"verify: the run under ncu failed with status {status}. Does the program run without it? Its last output:\n"
             + "\n".join(told[-20:])
         )
 
 
 def parse(text: str, roles: Mapping[str, Metrics]) -> list[Counters]:
-    """What `ncu --csv --page raw` wrote: lines of its own, a line with the columns, one with their units, then one a kernel."""
+    """Parses the output of `ncu --csv --page raw`.
+
+    It consists of ncu's log lines, a line with the column names, a line with their units, and then one line per kernel.
+    """
     lines = text.splitlines()
     begin = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
     columns, *rows = list(csv.reader([line for line in lines[begin:] if line.startswith('"')])) or [[]]
@@ -148,7 +156,7 @@ def parse(text: str, roles: Mapping[str, Metrics]) -> list[Counters]:
 
 
 def _sum(kernel: Mapping[str, str], units: Mapping[str, str], metrics: Metrics) -> float:
-    """The metrics of one role together, in bytes or seconds or numbers."""
+    """Returns the weighted sum of one role's metrics, in bytes, seconds or counts; nan if the role has no metrics."""
     if not metrics:
         return math.nan
     return math.fsum([_value(kernel, units, f"{name}.sum") * weight for name, weight in metrics.items()])
@@ -159,11 +167,11 @@ def _value(kernel: Mapping[str, str], units: Mapping[str, str], column: str) -> 
         return float(kernel[column].replace(",", "")) * UNITS[units[column]]
     except KeyError as error:
         raise PullbackError(f"verify: ncu's table has no column or unit {error}. Take another version of ncu.") from None
-    except ValueError:  # "n/a", "(!) nan": not counted for this kernel
+    except ValueError:  # "n/a" and "(!) nan" mean that the metric was not counted for this kernel.
         return math.nan
 
 
 def names_of(counters: Collection[Counters]) -> tuple[str, ...]:
-    """The names of the CUDA kernels, each once, without template arguments and parameters."""
+    """Returns the names of the CUDA kernels, each once, without template arguments and parameters."""
     whole = [x.name.replace("(anonymous namespace)::", "").removeprefix("void ") for x in counters]
     return tuple(dict.fromkeys([name.partition("(")[0].partition("<")[0] for name in whole]))

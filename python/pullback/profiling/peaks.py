@@ -1,4 +1,4 @@
-"""Peaks: what this device reaches at best through pullback's own kernels, measured once and kept in the user's cache folder."""
+"""Peaks: the highest rates that pullback's kernels reach on this device, measured once and kept in the user's cache folder."""
 
 from __future__ import annotations
 
@@ -26,24 +26,28 @@ from ..tensors.creation import ones, zeros
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 
-ROUNDS: Final = 5  # of which the median counts
-SECONDS: Final = 0.02  # of a round
-CHAIN: Final = 32  # multiplies and adds, one after the other
+ROUNDS: Final = 5  # timing rounds; the result is their median
+SECONDS: Final = 0.02  # duration of a round
+CHAIN: Final = 32  # multiply-and-add pairs, each of which needs the result of the previous one
 LARGE: Final = 2**26  # float32 numbers of a copy, 256 MiB: beyond the last cache
 PRODUCTS: Final = {"cpu": ("float32", "float64"), "cuda": ("float32", "float64", "tf32", "bfloat16", "float16")}
 
 
 @dataclass(frozen=True)
 class Peaks:
-    """What a device reaches at best.
+    """The highest rates that a device reaches.
 
     Attributes:
-        device: its name. version: of pullback. kernels: "x86-64-v4", "CUDA", … threads: of the CPU, 0 where NumPy computes.
-        products: FLOP/s of a large product by dtype, a multiply-add being two.
-        elementwise: FLOP/s of multiplies and adds that are no product, on numbers in the cache. On the CPU those of a captured
-            chain; on a GPU, where no such chain is one kernel, half of float32 products: the same cores, without fusing.
-        bytes_per_second: read and written by a copy beyond the last cache.
-        launch_seconds: from the smallest call of an op in Python to the next.
+        device: the name of the device.
+        version: the version of pullback.
+        kernels: the kernels that were measured: "x86-64-v4", "CUDA", …
+        threads: the number of CPU threads; 0 on a GPU, or if NumPy computes.
+        products: FLOP/s of a large matrix product by dtype. A multiply-add counts as two.
+        elementwise: FLOP/s of multiplications and additions outside matrix products, on data in the cache. On the CPU it is
+            measured on a captured chain. On a GPU, where capture does not fuse such a chain into one kernel, it is half of the
+            rate of float32 products: the same cores, but a multiplication and an addition instead of a multiply-add.
+        bytes_per_second: bytes read and written per second by a copy that is larger than the last cache.
+        launch_seconds: seconds from one call of the smallest op in Python to the next.
     """
 
     device: str
@@ -61,15 +65,19 @@ class Peaks:
         return max(self.elementwise, *self.products.values())
 
     def rate(self, dtype: str) -> float:
-        """FLOP/s of products of that dtype; those of float32 for one that was not measured."""
+        """Returns the FLOP/s of matrix products in this dtype, or in float32 if this dtype was not measured."""
         return self.products.get(dtype, self.products["float32"])
 
 
 def peaks(device: str | None = None, *, again: bool = False) -> Peaks:
-    """The peaks of a device ("cpu", "cuda", …; where new tensors are made unless given), from the cache or measured in a second.
+    """Returns the peaks of a device, read from the cache folder or measured, which takes a few seconds.
 
-    `again` measures anew. The folder is PULLBACK_CACHE_DIR, else $XDG_CACHE_HOME/pullback, else ~/.cache/pullback; without a
-    place to write to they are measured each time. Raises DeviceError, and PullbackError for a simulated GPU.
+    The folder is PULLBACK_CACHE_DIR, else $XDG_CACHE_HOME/pullback, else ~/.cache/pullback. If it cannot be written, every call
+    measures. Raises DeviceError, and PullbackError for a simulated GPU.
+
+    Args:
+        device: "cpu", "cuda", …; the default device if it is None.
+        again: measure even if the cache has the peaks.
     """
     place = devices.check_device(device or devices.default_device())
     if place != "cpu" and gpu.need().simulated:
@@ -78,7 +86,7 @@ def peaks(device: str | None = None, *, again: bool = False) -> Peaks:
     path = Path(config.cache_dir()) / f"peaks-{re.sub('[^a-z0-9.]+', '-', ' '.join(map(str, key.values())).lower())}.json"
     found = None if again else _read(path, key)
     if found is None:
-        # Not in this thread, where a profile, a tape or a recording may be listening.
+        # A new thread measures, because a profile, a tape or a recording of this thread would receive the launches.
         with ThreadPoolExecutor(1) as other:
             found = other.submit(_measure, place, key).result()
         with suppress(OSError):
@@ -87,7 +95,7 @@ def peaks(device: str | None = None, *, again: bool = False) -> Peaks:
 
 
 def _key(device: str) -> dict[str, Any]:
-    """What the peaks depend on."""
+    """Returns the facts that the peaks depend on, by the names of the fields of Peaks."""
     from .. import __version__
 
     if device == "cpu":
@@ -100,7 +108,7 @@ def _key(device: str) -> dict[str, Any]:
 
 
 def processor() -> str:
-    """The name of this machine's processor."""
+    """Returns the name of this machine's processor."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
             return next((line.partition(":")[2].strip() for line in file if line.startswith("model name")), platform.machine())
@@ -112,7 +120,7 @@ def processor() -> str:
 
 
 def _read(path: Path, key: dict[str, Any]) -> Peaks | None:
-    """None where there is no such file, or it is damaged or another device's."""
+    """Returns the peaks in the file; None if the file does not exist, is damaged, or belongs to a different key."""
     try:
         found = Peaks(**json.loads(path.read_text(encoding="utf-8")))
         numbers = [found.elementwise, found.bytes_per_second, found.launch_seconds, found.rate("float32"), *found.products.values()]
@@ -123,7 +131,7 @@ def _read(path: Path, key: dict[str, Any]) -> Peaks | None:
 
 
 def _write(path: Path, found: Peaks) -> None:
-    """Whole or not at all: another process may read it now."""
+    """Replaces the file atomically, because another process may be reading it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
@@ -148,14 +156,14 @@ def _measure(device: str, key: dict[str, Any]) -> Peaks:
 
 
 def _product(dtype: str, n: int, finish: Callable[[], None]) -> float:
-    """FLOP/s of n × n by n × n."""
+    """Returns the FLOP/s of the product of two n × n matrices."""
     a = ones((n, n), dtype="float32" if dtype == "tf32" else dtype)
     with amp.autocast("tf32" if dtype == "tf32" else "float32"):
         return 2 * n**3 / _median_seconds(lambda: a @ a, finish)
 
 
 def _chain(finish: Callable[[], None]) -> float:
-    """FLOP/s of y * x + y again and again, on blocks that stay in the first cache."""
+    """Returns the FLOP/s of a chain of z * x + y. Captured, it runs as one pass over blocks that stay in the L1 cache."""
     def multiply_and_add(x: Tensor, y: Tensor) -> Tensor:
         z = y
         for _ in range(CHAIN):
@@ -169,7 +177,7 @@ def _chain(finish: Callable[[], None]) -> float:
 
 
 def _copy(finish: Callable[[], None]) -> float:
-    """Bytes per second, read and written."""
+    """Returns the bytes per second that a large copy reads and writes."""
     source, target = ones(LARGE), Parameter(zeros(LARGE))
     return 2 * source.nbytes / _median_seconds(lambda: target.assign(source), finish)
 
@@ -180,7 +188,7 @@ def _launch(finish: Callable[[], None]) -> float:
 
 
 def _median_seconds(run: Callable[[], Any], finish: Callable[[], None]) -> float:
-    """Of one run among many, from an idle device until the last is done."""
+    """Returns the median time of one run. A round times many runs, from an idle device until the last run is done."""
 
     def seconds(count: int) -> float:
         finish()

@@ -1,4 +1,4 @@
-"""All of a profile as plain data: what `prof.to_json(path)` writes, and what the page shows."""
+"""Converts a profile to plain data, which `prof.to_json(path)` writes and the HTML page shows."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from .figures import Row
 if TYPE_CHECKING:
     from .session import Profile
 
-VERSION: Final = 1  # of the format; a field that goes or changes its meaning makes it 2
-MOST_SAMPLES: Final = 2_000
+VERSION: Final = 1  # version of the format; removing a field or changing its meaning makes it 2
+MOST_SAMPLES: Final = 2_000  # samples of memory in a record
 MOST_LAUNCHES: Final = 5_000
 MOST_SPANS: Final = 20_000
-Sample = tuple[float | None, int, str]  # of memory: seconds, None for a launch that was not timed; bytes; phase
+Sample = tuple[float | None, int, str]  # a sample of memory: seconds (None if the launch was not timed), bytes, phase
 
 
 def to_json(prof: Profile, path: str | os.PathLike[str]) -> None:
@@ -33,17 +33,17 @@ def to_json(prof: Profile, path: str | os.PathLike[str]) -> None:
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """In UTF-8, compressed where the name ends in .gz."""
+    """Writes a file in UTF-8, compressed with gzip if its name ends in .gz."""
     data = text.encode("utf-8")
     Path(path).write_bytes(gzip.compress(data, mtime=0) if os.fspath(path).endswith(".gz") else data)
 
 
 def record(prof: Profile) -> dict[str, Any]:
-    """The profile in dicts, lists, numbers and strings. Times are in seconds since it began; what is not known is None.
+    """Returns the profile as dicts, lists, numbers and strings.
 
-    The last MOST_LAUNCHES launches are in it, the last MOST_SPANS spans, and at most MOST_SAMPLES samples of memory, the peak among
-    them. Rows and phases are sums over all that ran. With timed launches the peaks of the device are read from the cache, or
-    measured in a few seconds.
+    Times are in seconds since the profile began; unknown values are None. The record holds the last MOST_LAUNCHES launches, the
+    last MOST_SPANS spans, and at most MOST_SAMPLES samples of memory, which include the peak. Rows and phases are sums over all
+    launches. If launches were timed, the peaks of the device are read from the cache, or measured in a few seconds.
     """
     memory = prof.memory
     launches, samples = _launches(prof)
@@ -73,7 +73,7 @@ def record(prof: Profile) -> dict[str, Any]:
 
 
 def facts(prof: Profile) -> dict[str, str]:
-    """What ran this, where and when: the day and time are those of asking."""
+    """Returns the versions, the device, the detail of the profile, and the time of this call."""
     from .. import __version__
 
     return {
@@ -86,7 +86,10 @@ def facts(prof: Profile) -> dict[str, str]:
 
 
 def thinned(samples: Sequence[Sample], most: int = MOST_SAMPLES) -> list[Sample]:
-    """At most `most` (>= 4) of the samples, in order: the first, the last, and the least and the largest of equal stretches."""
+    """Returns at most `most` (>= 4) of the samples, in order.
+
+    They are the first and the last sample, and the smallest and the largest of each of equally long stretches.
+    """
     if len(samples) <= most:
         return list(samples)
     kept = {0, len(samples) - 1}
@@ -102,9 +105,9 @@ def _row(row: Row) -> dict[str, Any]:
 
 
 def _launches(prof: Profile) -> tuple[list[dict[str, Any]], list[Sample]]:
-    """The last launches, and the memory at all that are kept."""
+    """Returns the last MOST_LAUNCHES launches, and a sample of memory for every launch that the profile keeps."""
     timed = math.isfinite(prof.kernel_seconds)
-    begins = iter([seconds for seconds, _, _ in prof.memory.samples])  # of the launches that were timed
+    begins = iter([seconds for seconds, _, _ in prof.memory.samples])  # start times of the launches that were timed
     samples: list[Sample] = []
     for x in prof.launches:
         samples.append((next(begins) if timed and x.begin_ns else None, x.live_bytes, door.PHASES[x.phase]))
@@ -125,7 +128,7 @@ def _launches(prof: Profile) -> tuple[list[dict[str, Any]], list[Sample]]:
 
 
 def _roofline(prof: Profile) -> tuple[list[dict[str, Any]] | None, dict[str, Any] | None]:
-    """The rows and the peaks; None where nothing ran, launches were not timed, or the device has no peaks."""
+    """Returns the roofline's rows and peaks; (None, None) if nothing ran, launches were not timed, or the device has no peaks."""
     if not prof.rows:
         return None, None
     try:
@@ -137,5 +140,5 @@ def _roofline(prof: Profile) -> tuple[list[dict[str, Any]] | None, dict[str, Any
 
 
 def _number(x: Any) -> Any:
-    """JSON has no nan and no infinity."""
+    """Returns x, but None for nan and infinity, which JSON cannot represent."""
     return None if isinstance(x, float) and not math.isfinite(x) else x

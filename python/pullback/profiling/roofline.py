@@ -1,4 +1,4 @@
-"""The roofline: what each kernel reaches of what this device can do, and what keeps it from more."""
+"""The roofline model: compares the rates of each kernel with the device's peaks, and finds what bounds the kernel."""
 
 from __future__ import annotations
 
@@ -22,14 +22,17 @@ COLUMNS: Final = ("kernel", "launches", "FLOP/B", "FLOP/s", "B/s", "time", "boun
 
 
 class KernelRates(NamedTuple):
-    """What the launches of one kernel in one dtype did together.
+    """The work and the rates of all launches of one kernel in one dtype.
 
     Attributes:
-        seconds: inside its launches. bytes: read and written.
-        intensity: FLOP per byte.
-        flops_per_second, bytes_per_second: 0 where the clock saw no time pass.
-        bound: "compute" or "memory", whichever would take longer at its peak; "launch" where that is less than a launch takes.
-        share: the time at the peaks / the time it took. More than 1 means that operands were in a cache.
+        launches: the number of launches.
+        flops, special_ops, bytes: sums over the launches; bytes are those read and written.
+        seconds: the time inside the launches.
+        intensity: FLOP per byte; inf if the kernel computes but moves no bytes.
+        flops_per_second, bytes_per_second: 0 if the measured time is 0.
+        bound: "compute" or "memory", whichever would take longer at its peak rate; "launch" if both would take less than
+            launches * launch_seconds.
+        share: the time at the peak rates divided by the measured time. More than 1 means that operands were in a cache.
     """
 
     kernel: str
@@ -48,7 +51,12 @@ class KernelRates(NamedTuple):
 
 @dataclass(frozen=True)
 class Roofline:
-    """What roofline found; printed, a table. `rows`: the kernels, those that took longest first. `peaks`: of the device."""
+    """The result of roofline. It prints as a table.
+
+    Attributes:
+        rows: the kernels, those that took longest first.
+        peaks: the peaks of the device.
+    """
 
     rows: list[KernelRates]
     peaks: Peaks
@@ -87,13 +95,17 @@ def _cells(name: str, row: KernelRates) -> tuple[str, ...]:
 
 
 def roofline(prof: Profile, *, device: str | None = None, best: Peaks | None = None) -> Roofline:
-    """Each kernel of the profile against the peaks of the device that it ran on: where new tensors are made unless given.
+    """Compares each kernel of the profile with the peaks of a device.
 
-    The time at the peaks is that of the FLOPs (products at the rate of their dtype, the others at that of multiplies and adds) or
-    that of the bytes, whichever is longer; special ops are not in it. A kernel without FLOPs is bound by memory or launch.
-    `best` are peaks to take instead of those that are measured, once, on this device.
+    The time at the peaks is the time of the FLOPs (matrix products at the rate of their dtype, other FLOPs at the elementwise
+    rate) or the time of the bytes, whichever is longer. It ignores special ops. A kernel without FLOPs is bound by memory or
+    launch.
 
-    Raises PullbackError where launches were not timed, or the device has no peaks (see peaks).
+    Args:
+        device: the device that the profile ran on; the default device if it is None.
+        best: peaks to use instead of those measured on this device.
+
+    Raises PullbackError if launches were not timed, or the device has no peaks (see peaks).
     """
     if prof.rows and not prof.kernel_seconds > 0:
         raise PullbackError('roofline: the launches of this profile were not timed. Profile with pb.profile(detail="kernel").')

@@ -1,4 +1,4 @@
-"""Profile: a span of one thread's launches, by phase, op, module and line."""
+"""Profile: records the launches of one thread during a `with` statement, by phase, op, module and line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Span(NamedTuple):
-    """A stretch of time in one phase, in seconds since the profile began."""
+    """An interval of time in one phase. `begin` and `end` are in seconds since the profile began."""
 
     phase: str
     begin: float
@@ -34,11 +34,13 @@ class Span(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """Bytes of the device that arrays of pullback took, those from before the profile included.
+    """Bytes of device memory that pullback's arrays took, including arrays made before the profile.
 
     Attributes:
-        samples: (seconds since the profile began, bytes, phase) at launches, in order.
-        live: at the end. peak: the most at any launch. peaks: by phase.
+        samples: (seconds since the profile began, bytes, phase) at each timed launch, in order.
+        live: the bytes at the last launch.
+        peak: the largest number of bytes at any launch.
+        peaks: the largest number of bytes at any launch of each phase.
     """
 
     samples: list[tuple[float, int, str]]
@@ -48,11 +50,14 @@ class Memory(NamedTuple):
 
 
 class Host(NamedTuple):
-    """Seconds of a thread; they add up to those of the profile.
+    """The seconds that a thread spent on each kind of work. Together they are the profile's seconds.
 
     Attributes:
-        launches: in kernels; for a GPU, handing them over. tape: recording, and on the CPU walking back.
-        copies: to a GPU. waiting: for a GPU, and copying from it. python: all else.
+        launches: running kernels on the CPU, or submitting them to a GPU.
+        tape: recording ops; on the CPU, also the work of the backward pass between its launches.
+        copies: copying to a GPU.
+        waiting: waiting for a GPU, and copying from it.
+        python: all other work.
     """
 
     launches: float
@@ -63,34 +68,35 @@ class Host(NamedTuple):
 
 
 def profile(*, strict: bool = False, detail: str = "phase") -> Profile:
-    """Makes a profile of what this thread launches inside `with pb.profile() as prof:`.
+    """Returns a Profile, which records what this thread launches inside `with pb.profile() as prof:`.
 
     Args:
-        strict: leaving raises PullbackError if the cost of a launch is unknown.
-        detail: "phase" times phases, and on the CPU launches too; "kernel" times each launch on a GPU as well, and runs captured
-            functions launch by launch; "count" times nothing.
+        strict: the end of the `with` raises PullbackError if the cost of a launch is unknown.
+        detail: "phase" times phases, and on the CPU launches too. "kernel" also times each launch on a GPU, and runs captured
+            functions launch by launch. "count" times nothing.
 
-    Returns: a Profile: `prof.forward.flops`, `prof.backward.seconds`, … after the `with`; print(prof) shows it as a table.
+    Read the figures after the `with`: `prof.forward.flops`, `prof.backward.seconds`, …; print(prof) shows them as tables. Raises
+    PullbackError for any other detail.
     """
     return Profile(strict=strict, detail=detail)
 
 
 class Profile(Kept):
-    """The costs of what one thread launched inside a `with` statement. `pb.profile` makes one.
+    """The costs of the launches of one thread inside a `with` statement. `pb.profile` makes a Profile.
 
     Args:
         strict, detail: as in `pb.profile`.
         dry: native kernels are counted but do not run (see `pb.flops`).
 
-    Counts come from what ran, with the shapes it ran on; a captured function counts at every replay. The six phases and their
-    `total` are Figures; until the end of the `with` they are zero. A profile is for one use, in one thread. Profiles nest: what
-    runs in one is in those around it, too.
+    Counts come from the kernels that ran and their shapes; a captured function counts at every replay. The six phases and their
+    `total` are Figures, which are zero until the end of the `with`. A Profile can be used once, in one thread. Profiles nest: a
+    launch in an inner profile is also in the outer ones.
 
     Attributes:
-        launches: the last 16,384 of them at least, in order; `dropped` more are in the sums only.
-        seconds: from entering to leaving.
-        elsewhere: launches of other threads meanwhile, which are not in the figures (a thread has profiles of its own). Those in
-            another thread's profile that has not ended are not among them.
+        launches: the launches in order: all of them, or at least the last 16,384. The sums also contain the `dropped` earlier ones.
+        seconds: the time from the start to the end of the `with`.
+        elsewhere: how many launches other threads made in the meantime. They are not in the figures, because a profile covers one
+            thread. Launches inside another thread's profile count only once that profile has ended.
     """
 
     def __init__(self, *, strict: bool = False, detail: str = "phase", dry: bool = False) -> None:
@@ -100,7 +106,7 @@ class Profile(Kept):
         self.seconds = 0.0
         self._ledger = self._running = door.Ledger()
         self._begun = False
-        self._outer = door.state.running  # the ledgers around it
+        self._outer = door.state.running  # the ledgers of the outer profiles
         self._begin_ns = 0
 
     def __enter__(self) -> Profile:
@@ -122,7 +128,7 @@ class Profile(Kept):
             self.__dict__.pop(looked_at, None)
 
     def _leave(self, kind: Any = None, *error: object) -> None:
-        """Raises PullbackError for a launch of unknown cost, with strict."""
+        """Ends the profile. With strict, raises PullbackError if the cost of a launch is unknown."""
         if kind is not None and issubclass(kind, KeyboardInterrupt) and self._stack is not None:
             door.end_others(self._outer)
         super()._leave(kind, *error)
@@ -136,7 +142,7 @@ class Profile(Kept):
 
     @cached_property
     def rows(self) -> list[Row]:
-        """The launches by kernel, op, module, line, order, dtype and phase, in the order in which they ran first."""
+        """The figures by kernel, op, module, line, order, dtype and phase, in the order in which these first ran."""
         return [_row(key, sums) for key, sums in self._ledger.sums.items()]
 
     @cached_property
@@ -149,41 +155,44 @@ class Profile(Kept):
 
     @property
     def forward(self) -> Figures:
-        """What ran outside all other phases: the model and the loss."""
+        """The figures of launches outside all other phases: the model and the loss."""
         return self._phases["forward"]
 
     @property
     def backward(self) -> Figures:
-        """What gradients ran, second derivatives too."""
+        """The figures of backward passes, of second and higher derivatives too."""
         return self._phases["backward"]
 
     @property
     def recompute(self) -> Figures:
-        """What checkpoints ran again."""
+        """The figures of launches that checkpoints ran again."""
         return self._phases["recompute"]
 
     @property
     def optimizer(self) -> Figures:
-        """The updates of parameters."""
+        """The figures of parameter updates."""
         return self._phases["optimizer"]
 
     @property
     def data(self) -> Figures:
-        """Shuffling and gathering of mini-batches."""
+        """The figures of shuffling and gathering mini-batches."""
         return self._phases["data"]
 
     @property
     def other(self) -> Figures:
+        """The figures of `tape.explain` and `tape.diagnose`, which inspect a tape."""
         return self._phases["other"]
 
     @property
     def total(self) -> Figures:
-        """All phases; its seconds are theirs."""
+        """The sum of all phases, seconds included."""
         return total(self._phases.values())
 
     def by(self, axis: str) -> list[Group]:
-        """The figures by "op", "module", "line", "kernel", "order" (of the derivative) or "dtype", each by phase; the groups in the
-        order in which they ran first. Seconds are those inside launches, 0 where these are not timed.
+        """Returns the figures by "op", "module", "line", "kernel", "order" (of the derivative) or "dtype", each by phase.
+
+        The groups come in the order in which they ran first. Their seconds are the time inside launches, and 0 if launches are
+        not timed. Raises PullbackError for any other axis.
         """
         if axis not in AXES:
             raise PullbackError(f"by: axis={axis!r}; use {', '.join(map(repr, AXES))}.")
@@ -191,7 +200,7 @@ class Profile(Kept):
 
     @property
     def unknown(self) -> dict[str, int]:
-        """Kernels without a known cost, and how often each ran."""
+        """The number of launches of each kernel whose cost is not known."""
         names: dict[str, int] = {}
         for row in self.rows:
             if not row.known:
@@ -200,31 +209,33 @@ class Profile(Kept):
 
     @property
     def coverage(self) -> float:
-        """The share of launches whose cost is known; 1.0 where nothing ran."""
+        """The share of launches whose cost is known; 1.0 if nothing ran."""
         launches = sum([row.figures.launches for row in self.rows])
         return 1 - sum(self.unknown.values()) / launches if launches else 1.0
 
     @property
     def elsewhere(self) -> int:
+        """The number of launches that other threads made in the meantime."""
         return self._ledger.elsewhere
 
     # ---- time and memory
 
     @property
     def launches(self) -> list[door.Launch]:
+        """The launches in order: all of them, or at least the last 16,384."""
         return self._ledger.launches
 
     @property
     def dropped(self) -> int:
-        """Launches that are not in `launches`."""
+        """The number of launches that are not in `launches`."""
         return sum([row.figures.launches for row in self.rows]) - len(self.launches)
 
     @cached_property
     def spans(self) -> list[Span]:
-        """What phase it was when, without gaps: the last 16,384 stretches at least; none with detail="count"."""
+        """The phases over time, without gaps: at least the last 16,384 intervals. The list is empty with detail="count"."""
         borders = self._ledger.borders
         end_ns = self._begin_ns + int(self.seconds * 1e9)
-        if borders and self.device == "cpu":  # a GPU may be at work for longer
+        if borders and self.device == "cpu":  # A GPU may still be running kernels after the end of the profile.
             borders = [*borders[:-1], (min(borders[-1][0], end_ns), borders[-1][1])]
         return [
             Span(door.PHASES[phase], max(0, begin - self._begin_ns) * 1e-9, (end - self._begin_ns) * 1e-9)
@@ -233,12 +244,12 @@ class Profile(Kept):
 
     @property
     def kernel_seconds(self) -> float:
-        """Inside launches; nan where they were not timed."""
+        """The time inside launches, in seconds; nan if launches were not timed."""
         return math.fsum([row.figures.seconds for row in self.rows]) if self._ledger.timed else math.nan
 
     @property
     def host(self) -> Host:
-        """What this thread was busy with. Raises PullbackError where it was not timed."""
+        """The time that this thread spent on each kind of work. Raises PullbackError unless the profile has detail="kernel"."""
         if self.detail != "kernel":
             raise PullbackError('profile: what the host did is timed with pb.profile(detail="kernel") only.')
         seconds = {what: nanoseconds * 1e-9 for what, nanoseconds in self._ledger.host.items()}
@@ -249,7 +260,7 @@ class Profile(Kept):
 
     @property
     def memory(self) -> Memory:
-        """Live and peak bytes, as of the launches that are kept; over time, where they are timed."""
+        """Live and peak bytes at the launches that are kept. There are samples over time only if launches are timed."""
         launches = [((x.begin_ns - self._begin_ns) * 1e-9, x.live_bytes, door.PHASES[x.phase]) for x in self.launches]
         peaks: dict[str, int] = {}
         for _, live, phase in launches:
@@ -258,9 +269,10 @@ class Profile(Kept):
         return Memory(samples, launches[-1][1] if launches else 0, max(peaks.values(), default=0), peaks)
 
     def roofline(self) -> Roofline:
-        """For each kernel its FLOPs per byte, the rates it reached, and what bounds it: compute, memory or launches.
+        """Returns, for each kernel, its FLOPs per byte, the rates it reached, and its bound: compute, memory or launches.
 
-        Against the peaks of this device, which are measured once and kept. Raises PullbackError where launches were not timed.
+        The rates are compared with the peaks of this device, which are measured once and cached. Raises PullbackError if launches
+        were not timed.
         """
         from .roofline import roofline
 
@@ -269,7 +281,7 @@ class Profile(Kept):
     def verify(self, step: Callable[[], Any] | None = None) -> Verification:
         """Runs step() under NVIDIA's `ncu` and compares the ledger with the GPU's counters, kernel by kernel (see verify.py).
 
-        Raises PullbackError where there is no step, no GPU, no `ncu`, or no permission to read counters.
+        Raises PullbackError without a step, a GPU, `ncu`, or permission to read counters.
         """
         from .verify import verify
 
@@ -279,37 +291,37 @@ class Profile(Kept):
 
     @property
     def device(self) -> str:
-        """Where the launches ran: "cpu" or "cuda"."""
+        """The device that the launches ran on: "cpu" or "cuda"."""
         return self._ledger.device
 
     def to_html(self, path: str | PathLike[str]) -> None:
-        """Writes one page with tables and pictures, which needs nothing else to be read."""
+        """Writes one HTML page with tables and charts, which loads no other files."""
         from .page import to_html
 
         to_html(self, path)
 
     def to_json(self, path: str | PathLike[str]) -> None:
-        """Writes all figures, rows, times and the last launches."""
+        """Writes all figures, rows, times and the last launches as JSON, compressed with gzip if the path ends in .gz."""
         from .record import to_json
 
         to_json(self, path)
 
     def to_trace(self, path: str | PathLike[str]) -> None:
-        """Writes a trace for ui.perfetto.dev or chrome://tracing. Raises PullbackError where nothing was timed."""
+        """Writes a trace for ui.perfetto.dev or chrome://tracing. Raises PullbackError if nothing was timed."""
         from .trace import to_trace
 
         to_trace(self, path)
 
     def to_tensorboard(self, directory: str | PathLike[str], step: int = 0) -> None:
-        """Writes figures by phase and by module as scalars, by tensorboardX."""
+        """Writes figures by phase and by module as scalars with tensorboardX. Raises PullbackError if it is not installed."""
         from .tensorboard import to_tensorboard
 
         to_tensorboard(self, directory, step)
 
     def compare(self, other: Profile, *, noise: float = 0.1) -> Comparison:
-        """What is different in `other`: counts exactly, times by more than the share `noise`.
+        """Returns the figures that differ in `other`. The result prints as a table; its `rows` are the data.
 
-        Prints as a table; `.rows` are the data.
+        Counts are compared exactly; times differ if they do so by more than the fraction `noise` of the longer one.
         """
         from .compare import compare
 
@@ -322,7 +334,7 @@ class Profile(Kept):
         return renderable(self)
 
     def _repr_html_(self) -> str:
-        """The table, for notebooks."""
+        """Returns the tables as HTML, for notebooks."""
         return f"<pre>{escape(str(self))}</pre>"
 
     def __repr__(self) -> str:
@@ -332,7 +344,7 @@ class Profile(Kept):
 
 
 def _row(key: door.Key, sums: list[int]) -> Row:
-    """`sums`: launches, nanoseconds, then the counts of Figures."""
+    """Converts an entry of the ledger to a Row. `sums` holds launches, nanoseconds, then the counts of Figures."""
     kernel, phase, scope, dtype, known = key
     at = door.scopes[scope]
     launches, nanoseconds, *counts = sums

@@ -1,4 +1,4 @@
-"""The tables that print(prof) shows: phases, then forward against backward by op and by module."""
+"""Makes the tables that print(prof) shows: phases, then forward against backward by op and by module."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from .session import Profile
 
 COLUMNS: Final = ("", "FLOPs", "in products", "special", "read", "written", "time", "launches")
-MOST_GROUPS: Final = 12  # rows of a table by op or module; the cheapest of more are summed up in one
-NOTICED: Final = 0.01  # the part of the time from which on a phase without launches has a row; of the FLOPs, that are done beyond
-NARROW: Final = 80  # columns of a terminal, at least
-LONG_NAME: Final = 21  # columns that a narrow terminal leaves to the name of an op or a module
+MOST_GROUPS: Final = 12  # rows of a table by op or module; the cheapest ones beyond that are summed in one row
+# A phase without launches gets a row if it took more than this share of the time. A remark names the FLOPs that were executed if
+# they differ from the formulas' FLOPs by more than this share.
+NOTICED: Final = 0.01
+NARROW: Final = 80  # the least width of the tables, in characters
+LONG_NAME: Final = 21  # characters that a narrow terminal leaves for the name of an op or a module
 PASSES: Final = ("forward", "backward")
 PREFIXES: Final = ("", "k", "M", "G", "T", "P", "E")
 
@@ -30,13 +32,13 @@ PREFIXES: Final = ("", "k", "M", "G", "T", "P", "E")
 
 
 def three_digits(x: float) -> str:
-    """1.23, 12.3, 123, 1230."""
+    """Formats a number with three digits, or more if its integer part has more: 1.23, 12.3, 123, 1230."""
     decimals = 2 if abs(x) < 9.995 else 1 if abs(x) < 99.95 else 0
     return f"{x:.{decimals}f}"
 
 
 def quantity(x: float, unit: str = "") -> str:
-    """A number with three digits and a decimal prefix, or a smaller integer as it is: 12.3 M, 4.50 kB, 640 B."""
+    """Formats a number with three digits and a decimal prefix, but an integer below 1000 in full: 12.3 M, 4.50 kB, 640 B."""
     if abs(x) < 1000 and x == int(x):
         return f"{int(x)} {unit}".strip()
     power = 0
@@ -46,7 +48,7 @@ def quantity(x: float, unit: str = "") -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds with three digits, in s, ms or us."""
+    """Formats seconds with three digits, in s, ms or us."""
     if seconds == 0:
         return "0"
     if seconds >= 0.9995:
@@ -58,7 +60,7 @@ def duration(seconds: float) -> str:
 
 
 def cells(name: str, f: Figures) -> tuple[str, ...]:
-    """The row of COLUMNS that tells these figures."""
+    """Returns the cells of COLUMNS for these figures."""
     return (
         name, quantity(f.flops), quantity(f.matmul_flops), quantity(f.special_ops), quantity(f.bytes_read, "B"),
         quantity(f.bytes_written, "B"), duration(f.seconds), str(f.launches),
@@ -66,14 +68,14 @@ def cells(name: str, f: Figures) -> tuple[str, ...]:
 
 
 def phase_rows(prof: Profile) -> list[tuple[str, ...]]:
-    """A row of COLUMNS for each phase in which something ran or time was spent, then the total."""
+    """Returns a row of COLUMNS for each phase in which a launch ran or time was spent, then a row for the total."""
     phases = [(name, getattr(prof, name)) for name in PHASES]
     worth_telling = NOTICED * prof.total.seconds
     return [cells(name, f) for name, f in phases if f.launches or f.seconds > worth_telling] + [cells("total", prof.total)]
 
 
 def _against(group: Group, timed: bool) -> tuple[str, ...]:
-    """Forward and backward side by side; what did not run is blank."""
+    """Returns a row with forward and backward figures next to each other. Cells of a pass that did not run are blank."""
     forward, backward = sides = [group.phases.get(phase) for phase in PASSES]
     flops = ["" if f is None else quantity(f.flops) for f in sides]
     ratio = three_digits(backward.flops / forward.flops) if forward and backward and forward.flops else ""
@@ -83,13 +85,16 @@ def _against(group: Group, timed: bool) -> tuple[str, ...]:
 
 
 def _passes(groups: Sequence[Group]) -> list[Group]:
-    """The groups that ran forward or backward, without their other phases."""
+    """Returns the groups that ran forward or backward, without their other phases."""
     kept = [(group.name, {phase: group.phases[phase] for phase in PASSES if phase in group.phases}) for group in groups]
     return [Group(name, phases, total(phases.values())) for name, phases in kept if phases]
 
 
 def _costliest(groups: Sequence[Group], axis: str) -> list[Group]:
-    """MOST_GROUPS of them, the others in one: ops by cost, modules as they ran, then what is outside of all."""
+    """Returns at most MOST_GROUPS groups: the costliest ones, and the sum of the others as the last group.
+
+    Modules come in the order in which they ran, then what ran outside all modules. Groups of other axes come by cost.
+    """
     if axis == "module":
         groups = _cut(groups)
     ranked = sorted(groups, key=lambda group: (group.total.seconds, group.total.flops, group.total.launches), reverse=True)
@@ -101,7 +106,7 @@ def _costliest(groups: Sequence[Group], axis: str) -> list[Group]:
 
 
 def _cut(modules: Sequence[Group]) -> Sequence[Group]:
-    """Where modules are too many, those of the same beginning in one: "encoder.0.*" is encoder.0 with all inside."""
+    """Merges modules with a common prefix while there are more than MOST_GROUPS: "encoder.0.*" is encoder.0 and all inside it."""
     for parts in range(max([module.name.count(".") for module in modules]), 0, -1):
         if len(modules) <= MOST_GROUPS:
             break
@@ -124,9 +129,14 @@ def _sum(groups: Sequence[Group], name: str) -> Group:
 def grid(
     columns: Sequence[str], rows: Sequence[Sequence[str]], *, gap: int = 2, names: int = 0, last_is_total: bool = False
 ) -> Table:
-    """Names, folded where they are too long, and numbers, which are flush right and never cut, `gap` blanks apart.
+    """Returns a table whose first column holds names, wrapped if too long, and whose other columns hold numbers.
 
-    names: width of the column of names, at least.
+    Numbers are aligned to the right and never cut.
+
+    Args:
+        gap: the number of blanks between columns.
+        names: the least width of the first column.
+        last_is_total: the last row is bold, and a rule stands above it.
     """
     from rich.box import Box
     from rich.table import Table
@@ -142,7 +152,7 @@ def grid(
 
 
 def _by(prof: Profile, axis: str) -> Table | None:
-    """Forward against backward along one axis; None where neither ran."""
+    """Returns the table of forward against backward along one axis; None if neither ran."""
     groups = _passes(prof.by(axis))
     if not groups:
         return None
@@ -175,7 +185,7 @@ def _elsewhere(prof: Profile) -> str:
 
 
 def _legend(prof: Profile, axes: Sequence[str]) -> Text:
-    """What the words of the tables mean."""
+    """Explains the words in the heads of the tables."""
     from rich.text import Text
 
     words = ["in products: the part of FLOPs in matrix products", "special: exp, log, tanh, sqrt, divisions, counted apart"]
@@ -185,9 +195,11 @@ def _legend(prof: Profile, axes: Sequence[str]) -> Text:
 
 
 def renderable(prof: Profile, by: Sequence[str] = ()) -> ConsoleRenderable:
-    """What rich shows of a profile, forward against backward by these axes (else by op, and by module where there are any).
+    """Returns the tables of a profile as an object that rich prints.
 
-    Times are left out where nothing was timed.
+    by: the axes of the tables of forward against backward. If it is empty, they are op, and module if any Module was called.
+
+    There are no columns of times if nothing was timed.
     """
     from rich.console import Group as Stack
     from rich.text import Text
@@ -205,7 +217,7 @@ def renderable(prof: Profile, by: Sequence[str] = ()) -> ConsoleRenderable:
 
 
 def as_text(shown: ConsoleRenderable) -> str:
-    """The same without colours and trailing blanks, as wide as the terminal, but at least 80 columns."""
+    """Renders an object of rich as text without colours and trailing blanks, as wide as the terminal, but at least 80 columns."""
     from rich.console import Console
 
     width = max(NARROW, shutil.get_terminal_size((NARROW, 24)).columns)
@@ -216,5 +228,5 @@ def as_text(shown: ConsoleRenderable) -> str:
 
 
 def phase_table(prof: Profile, by: Sequence[str] = ()) -> str:
-    """What print(prof) shows."""
+    """Returns the text that print(prof) shows."""
     return as_text(renderable(prof, by))

@@ -1,4 +1,4 @@
-"""The figures of a profile as one step of a TensorBoard run."""
+"""Writes the figures of a profile as one step of a TensorBoard run."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ FIGURES: Final = ("flops", "matmul_flops", "bytes", "seconds")
 def to_tensorboard(prof: Profile, directory: str | os.PathLike[str], step: int = 0) -> None:
     """Writes flops, matmul_flops, bytes and seconds of each phase, and of each module in it, as scalars.
 
-    Tags are "flops/forward" for a phase, "flops/total" for all, and "module_flops/encoder.0/forward" for a module; what no module
-    called is in "module_flops/outside/…". Seconds are there where they were measured: those of a module are inside its
-    launches. TensorBoard keeps float32: counts are rounded to 7 digits.
+    Tags are "flops/forward" for a phase, "flops/total" for the sum of phases, and "module_flops/encoder.0/forward" for a module.
+    Ops that no module called are in "module_flops/outside/…". Seconds are written only if they were measured; the seconds of a
+    module are the time inside its launches. TensorBoard stores float32, so counts are rounded to 7 digits.
 
-    Raises PullbackError where the package tensorboardX is not installed.
+    Raises PullbackError if the package tensorboardX is not installed.
     """
     with writer(directory) as run:
         for tag, value in scalars(prof).items():
@@ -30,7 +30,7 @@ def to_tensorboard(prof: Profile, directory: str | os.PathLike[str], step: int =
 
 
 def scalars(prof: Profile) -> dict[str, float]:
-    """The values by their tags."""
+    """Returns the values by their tags."""
     found: dict[str, float] = {}
     for phase in [*[name for name in PHASES if getattr(prof, name) != Figures()], "total"]:
         figures = getattr(prof, phase)

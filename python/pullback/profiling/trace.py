@@ -1,4 +1,4 @@
-"""A profile as a trace that Perfetto and Chrome show: tracks of phases and of launches, and the live memory."""
+"""Writes a profile as a trace for Perfetto and Chrome: tracks of phases and of launches, and the live memory."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from .record import write_text
 if TYPE_CHECKING:
     from .session import Profile
 
-Event = dict[str, Any]  # of the Trace Event Format; its times are in microseconds
+Event = dict[str, Any]  # an event of the Trace Event Format, whose times are in microseconds
 PROCESS: Final = 1
-PHASE_TRACK, LAUNCH_TRACK = 1, 2  # launches that overlap have further ones
+PHASE_TRACK, LAUNCH_TRACK = 1, 2  # Launches that overlap go to further tracks, with larger numbers.
 
 
 def to_trace(prof: Profile, path: str | os.PathLike[str]) -> None:
     """Writes a trace in Chrome's JSON format, to open in ui.perfetto.dev or chrome://tracing.
 
-    A track shows the phases. Another shows the launches that were timed (the last ones, if the profile does not keep all), with op,
-    module, line, FLOPs, bytes and dtype of each, and a counter the live bytes of the device. Times are exact to the nanosecond.
+    One track shows the phases. Another shows the timed launches (the last ones, if the profile does not keep all), each with its
+    op, module, line, FLOPs, bytes and dtype. A counter shows the live bytes of the device. Times are exact to the nanosecond.
 
-    It is compressed where the path ends in .gz. Raises PullbackError where the profile has no times.
+    The file is compressed with gzip if the path ends in .gz. Raises PullbackError if the profile has no times.
     """
     if not prof.spans:
         raise PullbackError(
@@ -42,7 +42,7 @@ def to_trace(prof: Profile, path: str | os.PathLike[str]) -> None:
 
 
 def _track(number: int, name: str) -> list[Event]:
-    """The words that name a track and put it in its place."""
+    """Returns the events that name a track and set its position."""
     place = {"ph": "M", "pid": PROCESS, "tid": number}
     return [
         {**place, "name": "thread_name", "args": {"name": name}},
@@ -60,8 +60,8 @@ def _phases(prof: Profile) -> list[Event]:
 
 
 def _launches(timed: Sequence[tuple[int, door.Launch]]) -> Iterator[Event]:
-    """Of launches and the nanosecond in which each began."""
-    ends: list[int] = []  # of the last launch on each track
+    """Yields the events of `timed`: pairs of (start in nanoseconds since the profile began, launch)."""
+    ends: list[int] = []  # when the last launch on each track ends, in nanoseconds
     for begin, launch in sorted(timed, key=lambda pair: pair[0]):
         end = begin + launch.end_ns - launch.begin_ns
         lane = next((k for k, busy_until in enumerate(ends) if busy_until <= begin), len(ends))

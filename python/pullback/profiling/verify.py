@@ -1,12 +1,14 @@
-"""Verification: the ledger of a step against the GPU's hardware counters.
+"""Verification: compares the ledger of a step with the GPU's hardware counters.
 
-ncu reads counters of a process that it has started, so the program runs a second time, from its beginning, under ncu: the same
-command, with a variable in its environment that makes it count the step and then end. Pickling the step instead would fail for
-every model in a closure, and rebuild no optimizer. What the program writes or downloads before the step, it does twice.
+ncu reads the counters of a process that it has started. The program therefore runs a second time, from its beginning, under ncu:
+the same command, with an environment variable that makes it count the step and then end. Pickling the step instead would fail for
+every model in a closure, and would not restore an optimizer. The program repeats everything that it writes or downloads before
+the step.
 
-A launch of the ledger is no, one or several CUDA kernels. To know which, the second run calls each native kernel between two
-empty kernels, MARK, and takes the ledger of each call apart: what lies between two marks in ncu's list is what the ledger has
-between them. What lies there together (the launches of a replay) is compared together, and what is alike is summed up.
+One launch of the ledger may run no CUDA kernel, one, or several. To match the two, the second run calls each native kernel
+between two empty kernels named MARK, and takes a separate ledger of each call. The kernels between two marks in ncu's list then
+belong to the launches between the same marks. Launches that lie together between two marks (those of a replay) are compared
+together, and calls of the same kernels are summed.
 """
 
 from __future__ import annotations
@@ -40,23 +42,29 @@ if TYPE_CHECKING:
     from rich.console import ConsoleRenderable
 
 MARK: Final = "pullback_mark"
-KNOWN_SIZE: Final = 512  # of the products that tell what one count of the tensor cores is; no kernel of ours pads it
+KNOWN_SIZE: Final = 512  # n of the n × n products that calibrate the tensor cores' counter; no kernel pads this size
 TENSOR_DTYPES: Final = ("bfloat16", "float16", "tf32")
 COLUMNS: Final = ("\nkernel", "FLOPs\nledger", "\ncounted", "\nratio", "bytes\nledger", "\nDRAM", "time\nprofile", "\nncu")
-_calls = 0
+_calls = 0  # how often verify() was called with a step
 
 
 class Verified(NamedTuple):
-    """Calls that ran the same kernels, as the ledger has them and as the GPU counted them.
+    """The sums over calls that ran the same kernels, by the ledger and by the GPU's counters.
 
     Attributes:
-        kernels: of the ledger, each once; none where the GPU ran what no launch tells of.
-        cuda_kernels: what ncu calls those that ran.
-        flops: by the formula; matmul_flops: those in products; executed_flops: what the kernels do, by the ledger; special_ops:
-            which are in none of these.
-        counted_flops: adds, multiplies and twice multiply-adds, those inside of special ops too; with those of tensor cores.
-        bytes_read, bytes_written: by the ledger. dram_read, dram_written, l2_bytes: counted.
-        seconds: in a run of its own with detail="kernel", nan where it was not the same launches; counted_seconds: by ncu.
+        kernels: names of the ledger's kernels, each once; empty if the GPU ran kernels that belong to no launch.
+        launches: the number of launches in the ledger.
+        cuda_kernels: ncu's names of the CUDA kernels that ran.
+        flops: the ledger's FLOPs, by the textbook formulas.
+        matmul_flops: the part of flops in matrix products.
+        executed_flops: the FLOPs that the kernels execute according to the ledger.
+        special_ops: the ledger's special ops, which are in none of the FLOPs above.
+        counted_flops: counted additions, multiplications and twice the multiply-adds, including those inside special ops and
+            those of tensor cores.
+        bytes_read, bytes_written: bytes by the ledger.
+        dram_read, dram_written, l2_bytes: counted bytes.
+        seconds: the time in the separate run with detail="kernel"; nan if that run made different launches.
+        counted_seconds: the time by ncu.
     """
 
     kernels: tuple[str, ...]
@@ -77,17 +85,18 @@ class Verified(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """Counted FLOPs / executed ones of the ledger; nan where it has none. What special ops are inside makes it more than 1."""
+        """Counted FLOPs / executed FLOPs of the ledger; nan if the ledger has none. FLOPs inside special ops raise it above 1."""
         return self.counted_flops / self.executed_flops if self.executed_flops else math.nan
 
 
 @dataclasses.dataclass(frozen=True)
 class Verification:
-    """What verify found; printed, a table.
+    """The result of verify. It prints as a table.
 
     Attributes:
-        rows: in the order in which they ran first.
-        tensor: FLOPs of one count of the tensor cores by dtype, from a product of known size; none for what does not use them.
+        rows: one Verified per set of kernels, in the order in which they ran first.
+        tensor: the FLOPs of one count of the tensor cores by dtype, measured on a product of known size. It lacks the dtypes whose
+            products do not use tensor cores.
     """
 
     rows: list[Verified]
@@ -125,12 +134,12 @@ def _cells(row: Verified) -> tuple[str, ...]:
 def verify(step: Callable[[], Any] | None) -> Verification:
     """Runs `step()` here, with timed launches, and once more under ncu, and compares launch by launch.
 
-    This program is started again from its beginning, with the arguments of this run, and ends when it has come here and counted
-    the step: it should not take long before, and may write its files twice. `pullback profile --verify script.py` does the same
-    with a whole script. Launches of other threads are not told apart.
+    This program is started again from its beginning, with the arguments of this run, and ends when it has counted the step. The
+    part before the step should therefore be short, and may write its files twice. `pullback profile --verify script.py` does the
+    same with a whole script. Launches of other threads cannot be distinguished.
 
-    Raises NoCountersError (a PullbackError): no GPU, no ncu, no permission to read counters. PullbackError: no step, no program
-    that can be started again, or one that failed.
+    Raises NoCountersError (a PullbackError) without a GPU, without ncu, or without permission to read counters. Raises
+    PullbackError if there is no step, if the program cannot be started again, or if it failed.
     """
     global _calls
     if step is None:
@@ -147,14 +156,14 @@ def verify(step: Callable[[], Any] | None) -> Verification:
         return Verification([], {})
     check_gpu()
     if not hasattr(sys.modules["__main__"], "__file__") and "-c" not in sys.orig_argv:
-        raise PullbackError("verify: what is typed in cannot be started again. Put it into a script.")
+        raise PullbackError("verify: an interactive session cannot be run a second time. Put it into a script.")
     with Profile(detail="kernel") as prof:
         step()
     return verified(prof, [sys.executable, *sys.orig_argv[1:]], _calls)
 
 
 def check_gpu() -> None:
-    """Raises NoCountersError where there is no GPU with counters, or no ncu."""
+    """Raises NoCountersError if there is no GPU with counters, or no ncu."""
     if reason := devices.why_not("cuda"):
         raise NoCountersError(f"verify: the counters are a GPU's, and there is none: {reason}.")
     if gpu.need().simulated:
@@ -165,7 +174,7 @@ def check_gpu() -> None:
 
 
 def verified(prof: Profile, command: Sequence[str], number: int) -> Verification:
-    """The profile's step, run again by the command under ncu. `number`: as in config.counting."""
+    """Runs the command under ncu, and compares its counters with the profile. `number` is that of config.counting."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "ledger.json")
         counters = ncu.count(command, {**os.environ, "PULLBACK_COUNTING": f"{number}:{path}"})
@@ -180,7 +189,7 @@ def verified(prof: Profile, command: Sequence[str], number: int) -> Verification
 
 
 def count(step: Callable[[], Any], path: Path) -> None:
-    """Runs products of known size and then the step between marks, and writes their ledger to the file."""
+    """Runs products of known size and then the step, both between marks, and writes their ledger to the file."""
     square = lambda dtype: ones((KNOWN_SIZE, KNOWN_SIZE), dtype="float32" if dtype == "tf32" else dtype, device="cuda")
     factors = {dtype: square(dtype) for dtype in TENSOR_DTYPES}
     cuda = gpu.need().xp.cuda
@@ -202,7 +211,7 @@ def count(step: Callable[[], Any], path: Path) -> None:
 
 
 def _known_product(marked: Marked, dtype: str, factor: Any) -> tuple[int, int]:
-    """The calls that one product makes: the first, and the one after the last."""
+    """Runs one product. Returns the number of its first call, and the number after that of its last call."""
     first = marked.mark()
     with amp.autocast("tf32" if dtype == "tf32" else "float32"):
         _ = factor @ factor
@@ -210,10 +219,13 @@ def _known_product(marked: Marked, dtype: str, factor: Any) -> tuple[int, int]:
 
 
 class Marked:
-    """While entered, GPU kernels that are called from Python have a mark before and after them, and `calls` the ledger between each
-    two: first what is before the first mark, last what is after the last.
+    """Launches a mark before and after every GPU kernel that Python calls inside the `with` statement.
 
-    What has looked a kernel up before (an optimizer, a replay) calls it without marks, between those of others.
+    Code that looked a kernel up before the statement (an optimizer, a replay) calls it without marks, so that its launches lie
+    between the marks of other calls.
+
+    Attributes:
+        calls: the launches before the first mark, then those between each two marks, and at the end those after the last mark.
     """
 
     def __init__(self, launch_mark: Callable[[], None]) -> None:
@@ -237,7 +249,7 @@ class Marked:
         self._send(vars(self._kernels))
 
     def mark(self) -> int:
-        """Launches a mark; returns the number of the call that begins."""
+        """Launches a mark. Returns the number of the call that begins there."""
         self.calls.append(door.end(self._ledger).launches)
         self._launch_mark()
         self._ledger = door.begin("kernel")
@@ -254,7 +266,7 @@ class Marked:
         return call
 
     def _send(self, functions: Mapping[str, Any]) -> None:
-        """Calls of the CPU's kernels with a GPU's arrays go there."""
+        """Makes the CPU's kernels forward calls with GPU arrays to these functions."""
         for name, function in functions.items():
             if native.module is not None and hasattr(native.module, name):
                 native.module.forward(name, function, self._kernels.array_type)
@@ -269,14 +281,17 @@ def compare(
     products: Mapping[str, tuple[int, int]],
     profiled: Mapping[str, Figures],
 ) -> Verification:
-    """The ledger's calls beside what ncu counted between the marks; those that ran no CUDA kernel (on the CPU, or copies) are left
-    out.
+    """Compares the ledger's calls with the counters between the same marks.
+
+    Calls that ran no CUDA kernel (on the CPU, or copies) are left out.
 
     Args:
-        products: by dtype, which of the calls are a product of KNOWN_SIZE; the step begins after them.
-        profiled: figures with times by kernel, of another run of the step.
+        calls: the ledger's launches between the marks.
+        counters: the counters of all CUDA kernels, the marks included, in order.
+        products: by dtype, the first call and the call after the last of the product of KNOWN_SIZE. The step begins after these.
+        profiled: figures with times by kernel, from a different run of the step.
 
-    Raises PullbackError where the marks are not as many as the ledger has.
+    Raises PullbackError if the counters and the ledger differ in the number of marks.
     """
     parts = _between_marks(counters)
     if len(parts) != len(calls):
@@ -328,7 +343,7 @@ def _row(
 
 
 def _tensor_flops(call: Sequence[Launch], part: Sequence[Counters], tensor: Mapping[str, float]) -> float:
-    """What the tensor cores did in a call, in FLOPs; nan where the products are of a dtype that was not measured, or of several."""
+    """Returns the FLOPs of the tensor cores in a call; nan if its products have several dtypes or one that was not measured."""
     counts = math.fsum([x.tensor for x in part])
     dtypes = {launch.dtype for launch in call if launch.matmul_flops}
     if not counts or math.isnan(counts):

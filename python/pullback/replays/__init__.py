@@ -1,4 +1,4 @@
-"""Capture: a function recorded once for each signature of its arguments, and replayed.
+"""Capture: records a function once per signature of its arguments, and replays the recording on later calls.
 
-The recording is the list of launches that the door saw (csrc/launch/plan.h): no tracing, no second set of ops.
+A recording is the list of launches that passed the door (csrc/launch/plan.h). Capture needs no tracing and no second set of ops.
 """

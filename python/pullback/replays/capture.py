@@ -1,4 +1,4 @@
-"""`pb.capture`: what is called in the place of the function, and the recordings that it keeps."""
+"""`pb.capture`: the object that is called instead of the function, and the recordings that it keeps."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ from .recording import FUSIONS, Recording
 from .replay import Replay
 from .signature import apart, as_leaf, dense, difference, refuse_listeners, signature
 
-CACHE: Final = 32  # recordings that one function keeps
+CACHE: Final = 32  # the default number of recordings that one function keeps
 
 
 def capture(f: Any = None, /, *, fusion: str = "exact", steps: int | None = None, cache: int = CACHE) -> Any:
-    """A function that runs `f` once for each signature, records its launches, and replays them from then on.
+    """Returns a function that runs `f` once per signature, records its kernel launches, and replays them on later calls.
 
     Args:
-        f: takes and returns nested lists, tuples, dicts; as a decorator with options, leave it out.
-        fusion: "exact" makes one pass of ops that follow each other, with every rounding of the eager run; "fast" may round
-            in another order; "none" replays the launches as they were.
-        steps: K: runs f K times in one call, over a leading axis of K of every tensor among its arguments; results get one.
-            A `pb.data.Loader` in the place of the first arguments gives the next batches: they are gathered inside, on the device.
-        cache: recordings to keep, for different signatures.
+        f: takes and returns nested lists, tuples and dicts. Leave it out to use `capture` as a decorator with options.
+        fusion: "exact" fuses consecutive ops into one pass and keeps every rounding of the eager run; "fast" may also change the
+            order of roundings; "none" replays the launches unchanged.
+        steps: the number K of times that one call runs f. Every tensor argument then needs a leading axis of length K, and every
+            result gets one. A `pb.data.Loader` instead of the first arguments provides the next batches, gathered on the device.
+        cache: how many recordings, of different signatures, are kept.
 
-    A signature is the shapes, dtypes and devices of tensors (arrays count as tensors), all other arguments as `==` compares them
-    (objects without an `__eq__` of their own by identity, whatever their attributes are), the default device, `amp.autocast`,
-    and the training mode of Modules. The first call of each runs f as it is. A replay repeats its launches, with parameters,
-    slots, learning rates and random numbers as they are then; Python code does not run again, so what f prints or appends
-    happens once. Tensors and arrays from outside that f uses are read where they are; numbers and shapes are as they were.
+    A signature consists of the shapes, dtypes and devices of tensors (arrays count as tensors), all other arguments as `==`
+    compares them (objects that define no `__eq__` by identity, whatever their attributes), the default device, `amp.autocast`,
+    and the training mode of Modules. The first call with each signature runs f eagerly. A replay repeats its launches with the
+    current parameters, slots, learning rates and random numbers. Python code does not run again, so f prints or appends only
+    once. A replay reads outside tensors and arrays that f uses in place, but keeps the numbers and shapes of the recording.
 
-    Raises: CaptureError for what a replay could not repeat, naming the line: reading a value on the host, shapes that depend on
-    values, ops without a kernel, replaced Parameters; or a tape or transform around the call that watches what is inside.
-    Without native kernels for the device, f runs as it is every time.
+    Raises: CaptureError, which names the line, for code that a replay could not repeat: reading a value on the host, shapes that
+    depend on values, ops without a kernel, replaced Parameters. CaptureError too if a tape or transform around the call watches
+    the ops inside it. If the device has no native kernels, f runs eagerly on every call.
 
     Example:
         >>> @pb.capture
@@ -71,17 +71,17 @@ def capture(f: Any = None, /, *, fusion: str = "exact", steps: int | None = None
 
 
 class Captured:
-    """What `capture` returns."""
+    """The function that `capture` returns."""
 
     def __init__(self, function: Callable[..., Any], fusion: str, steps: int | None, cache: int) -> None:
         self._function, self._fusion, self._steps, self._cache = function, fusion, steps, cache
-        # By signature, the last used at the end. The dict is replaced and never changed, because any thread may call.
+        # Recordings by signature, the last used at the end. The dict is replaced and never changed, because any thread may call.
         self._replays: dict[Any, list[Replay]] = {}
         self._captures = 0
         self._last: Any = None
         self._quick: _Quick | None = None
         self._warned = False
-        self._loaded: tuple[Any, Captured] | None = None  # the pb.data.Loader that was given last, and what runs on its rows
+        self._loaded: tuple[Any, Captured] | None = None  # the last pb.data.Loader, and the function that runs on its rows
         update_wrapper(self, function)
 
     def __repr__(self) -> str:
@@ -100,9 +100,9 @@ class Captured:
         if quick is not None and not options and quick.serves(args):
             try:
                 return quick.replay.run(args, args, self._steps or 0)
-            except Refused:  # another shape, dtype or layout
+            except Refused:  # The shape, dtype or layout differs.
                 pass
-        if capturing.thread.recording is not None:  # a part of what is recorded there
+        if capturing.thread.recording is not None:  # An outer recording includes this call.
             return self._eagerly(args, options)
         leaves, spec = flatten(args) if not options else flatten((args, options))
         given, leaves = leaves, [as_leaf(x) for x in leaves]
@@ -117,7 +117,7 @@ class Captured:
         return self._first(key, given, leaves, arrays, spec, bool(options))
 
     def _over(self, loader: Any) -> Captured:
-        """The function of the numbers of rows, which gathers its batch from the loader's arrays."""
+        """Returns the captured function that takes row numbers and gathers its batch from the loader's arrays."""
         if self._loaded is None or self._loaded[0] is not loader:
 
             def step(rows: Any, *args: Any, **options: Any) -> Any:
@@ -127,7 +127,7 @@ class Captured:
         return self._loaded[1]
 
     def _used(self, key: Any, replay: Replay, args: Sequence[Any], options: Any) -> None:
-        """The next call is likely to be for the same."""
+        """Moves this recording to the end, and tries it first in the next call, which probably has the same signature."""
         kept = dict(self._replays)
         kept[key] = kept.pop(key, [replay])
         self._replays, self._last = kept, key
@@ -161,14 +161,15 @@ class Captured:
     def _first(
         self, key: Any, given: Sequence[Any], leaves: Sequence[Any], arrays: Sequence[Any], spec: Any, named: bool
     ) -> Any:
-        """Runs the function and records it. `given` are the arguments as the user gave them, `leaves` the same as tensors."""
+        """Runs the function and records it. `given` holds the argument leaves as the user passed them, `leaves` after as_leaf."""
         device = devices.device_of(arrays[0]) if arrays else devices.default_device()
         kernels = kernels_on(device)
         if kernels is None:
             tensors = [x if x is leaf else made_of(x, own(x)) for x, leaf in zip(given, leaves)]
             return self._eagerly(*_arguments(tensors, spec, named))
         steps = self._length(arrays)
-        inputs = [apart(a if steps is None else a[0, ...]) for a in arrays]  # an array, also of a number for each step
+        # The Ellipsis makes a 1-D argument with one number per step an array too, and not a scalar.
+        inputs = [apart(a if steps is None else a[0, ...]) for a in arrays]
         fill = iter(inputs)
         inside = [made_of(original, Tensor(next(fill))) if x.__class__ is Tensor else x for x, original in zip(leaves, given)]
         recording = Recording(kernels, device, inputs)
@@ -180,7 +181,7 @@ class Captured:
         return outputs if steps is None else self._rest(replay, outputs, arrays, given, steps)
 
     def _length(self, arrays: Sequence[Any]) -> int | None:
-        """The number of steps, which every tensor must have as its first axis. Raises ShapeError."""
+        """Returns the number of steps; None without steps=. Raises ShapeError if the first axis of an argument is not that long."""
         if self._steps is None:
             return None
         if not arrays:
@@ -194,14 +195,14 @@ class Captured:
         return self._steps
 
     def _rest(self, replay: Replay, first: Any, arrays: Sequence[Any], leaves: Sequence[Any], steps: int) -> Any:
-        """The steps after the first, and all results along the axis of steps."""
+        """Runs the steps after the first, and returns the results of all steps, stacked along a leading axis."""
         ones, form = flatten(first)
         more = flatten(replay.run([a[1:] for a in arrays], leaves, steps - 1))[0] if steps > 1 else ones
         stacked = [_stacked(replay, place, leaves, y, more[place], steps) for place, y in enumerate(ones)]
         return unflatten(form, stacked)
 
     def _eagerly(self, args: Any, options: Any) -> Any:
-        """The function as it is, step by step."""
+        """Runs the function without a recording, step by step."""
         if self._steps is None:
             return self._function(*args, **options)
         given, spec = flatten((args, options))
@@ -219,7 +220,7 @@ class Captured:
     # ---- reports
 
     def stats(self) -> Stats:
-        """How often it was recorded and replayed, and what the recording that was used last runs."""
+        """Returns how often the function was recorded and replayed, and the size of the last used recording."""
         if self._loaded is not None and not self._replays:
             return self._loaded[1].stats()
         replays = [replay for found in self._replays.values() for replay in found]
@@ -230,7 +231,10 @@ class Captured:
         return Stats(self._captures, runs, kernels, arena_bytes, len(replays), launches, nodes)
 
     def explain(self) -> Any:
-        """The plan of the last used recording: each kernel, what was fused into it, and why not more. Prints as a table."""
+        """Returns the plan of the last used recording: its kernels, the launches fused into each, and why no more were.
+
+        The plan prints as a table. Raises CaptureError if nothing is recorded yet.
+        """
         if self._loaded is not None and not self._replays:
             return self._loaded[1].explain()
         found = self._replays.get(self._last)
@@ -247,13 +251,16 @@ class Captured:
 
 
 class Stats(NamedTuple):
-    """What `stats()` of a captured function tells.
+    """Counts that `stats()` of a captured function returns.
 
     Attributes:
-        captures: recordings that were made. replays: of those that are kept; K steps in one call count once.
-        kernels_per_replay, arena_bytes: of the recording that was used last, the kernels that run and the memory of temporaries.
-        recordings: that are kept. launches: which those kernels do, of the eager run.
-        graph_nodes: of the CUDA graph that was made last for that recording; 0 on the CPU, and before the first replay.
+        captures: the number of recordings made so far.
+        replays: the number of replays of the recordings that are kept. A call with K steps counts once.
+        kernels_per_replay: the number of kernels that a replay of the last used recording runs.
+        arena_bytes: the bytes of temporaries of the last used recording.
+        recordings: the number of recordings that are kept.
+        launches: the number of launches of the eager run that those kernels perform.
+        graph_nodes: the number of nodes of that recording's newest CUDA graph; 0 on the CPU and before the first replay.
     """
 
     captures: int
@@ -266,7 +273,10 @@ class Stats(NamedTuple):
 
 
 class _Quick(NamedTuple):
-    """The recording that was used last, for arguments that are tensors: the kernel module compares these with what it recorded."""
+    """The last used recording, for calls whose arguments are all tensors.
+
+    Such a call needs no signature, because the kernel module itself compares the arguments with the recorded ones.
+    """
 
     replay: Replay
     arguments: int
@@ -274,7 +284,7 @@ class _Quick(NamedTuple):
     precision: str
 
     def serves(self, args: Sequence[Any]) -> bool:
-        """Whether all but shapes and the like is as it was, and nobody listens."""
+        """True if the recording is valid for these arguments, except that shapes, dtypes and layouts remain to be compared."""
         return (
             len(args) == self.arguments
             and not listeners.differentiates
@@ -287,7 +297,7 @@ class _Quick(NamedTuple):
 
 
 def _stacked(replay: Replay, place: int, leaves: Sequence[Any], first: Any, rest: Any, steps: int) -> Any:
-    """One result of all steps, from that of the first and those of the rest. An argument that is returned has them all."""
+    """Stacks one result of the first step and of the rest. A returned argument already has the axis of steps."""
     if (given := replay.argument_at(place)) is not None:
         return own(leaves[given])
     if not isinstance(first, Tensor):
@@ -296,7 +306,7 @@ def _stacked(replay: Replay, place: int, leaves: Sequence[Any], first: Any, rest
 
 
 def _argument(x: Tensor, steps: int | None) -> Any:
-    """The array that a plan reads for an argument: of its own where it is a view of a Parameter, which the plan may write to."""
+    """Returns the array that a plan reads for an argument. A view of a Parameter is copied, because the plan may write to it."""
     array = x.array if x.storage is None else apart(x.array)
     return array if array.flags.c_contiguous else dense(array, steps)
 

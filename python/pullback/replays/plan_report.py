@@ -1,4 +1,4 @@
-"""The words of a plan: what `train_step.explain()` prints."""
+"""The report on a plan that `explain()` of a captured function returns."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class Kernel(NamedTuple):
     """One kernel of a replay.
 
     Attributes:
-        launches: the launches of the eager run that it does, by name.
-        phase: of the first.
-        result: dtype and shape of what the last one writes.
-        alone: why it was not fused with the kernel before it; None where it begins the plan, or fusion is off.
+        launches: names of the launches of the eager run that the kernel performs.
+        phase: the phase of the first of these launches.
+        result: the dtype and shape of the last launch's output.
+        alone: why the kernel was not fused with the one before it. None for the plan's first kernel, or if fusion is off.
     """
 
     launches: tuple[str, ...]
@@ -25,11 +25,16 @@ class Kernel(NamedTuple):
 
 
 class Explanation:
-    """Prints as a table.
+    """The plan of a recording. It prints as a table.
 
     Attributes:
-        kernels: the data of the table. dead: how many launches were left out, because nothing reads their results.
-        graphs, graph_nodes: CUDA graphs that are kept, and nodes of the last one; 0 on the CPU.
+        kernels: the data of the table, one Kernel per kernel of a replay.
+        recorded: the number of launches that were recorded.
+        dead: the number of launches that were left out, because nothing reads their results.
+        launches: the number of launches that a replay performs.
+        arena_bytes: the bytes of temporaries.
+        graphs: the number of CUDA graphs that are kept; 0 on the CPU.
+        graph_nodes: the number of nodes of the newest CUDA graph; 0 on the CPU.
         why_single: why a GPU's kernels are launched one by one and not as a graph; None if they are a graph.
     """
 
@@ -66,7 +71,7 @@ def _kernel(rows: list[Any]) -> Kernel:
 
 
 def _words(names: tuple[str, ...]) -> str:
-    """tanh + add, with repetitions counted."""
+    """Joins names to "tanh + add". A long list is cut after four names and ends with the number of launches."""
     if len(names) <= 6:
         return " + ".join(names)
     return f"{' + '.join(names[:4])} + … ({len(names)} launches in one pass)"

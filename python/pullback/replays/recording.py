@@ -1,4 +1,4 @@
-"""A run of a function while the door records its launches, and what it made: a Replay."""
+"""Runs a function while the door records its launches, and makes a Replay of them."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from ..tensors.tensor import Tensor
 from ..tree import flatten, unflatten
 from .replay import DrawnGenerator, Output, Replay, SideEffects
 
-FUSIONS: Final = {"none": 0, "exact": 2, "fast": 3}  # by their numbers in csrc/launch/plan.h
+FUSIONS: Final = {"none": 0, "exact": 2, "fast": 3}  # the values of Fusion in csrc/launch/plan.h
 
 
 class Recording(Kept):
-    """What a captured function tells of itself while it runs (see `capturing.Recording`).
+    """Collects what a replay has to repeat while a captured function runs (see `capturing.Recording`).
 
     Args:
-        kernels: the module of the device whose launches are recorded.
-        inputs: arrays that a replay is given others for.
+        kernels: the kernel module of the device whose launches are recorded.
+        inputs: the argument arrays of this run. A replay reads the arrays that it is called with instead.
     """
 
-    opaque = False  # a replay is made of native kernels
+    opaque = False  # A replay consists of native kernels only.
 
     def __init__(self, kernels: Any, device: str, inputs: Sequence[Any]) -> None:
         self._kernels, self._device, self._inputs = kernels, device, inputs
@@ -40,25 +40,25 @@ class Recording(Kept):
         self._generators: dict[Any, DrawnGenerator] = {}
 
     def refusal(self, what: str, line: str, instead: str) -> Exception:
-        """What none could repeat."""
+        """Returns the CaptureError for something that a replay could not repeat."""
         return CaptureError(f"{what} inside a captured function, at {line}: a replay could not repeat it. {instead}")
 
     def increments(self, owner: Any, name: str) -> None:
-        """Every replay adds one to this attribute after the launches before this."""
+        """Makes every replay add one to this attribute, after the launches recorded so far."""
         self._increments.append((owner, name, self._kernels.plan_length()))
 
     def guard(self, key: Any, holds: Callable[[], bool]) -> None:
-        """The recording is good as long as holds()."""
+        """Makes the recording valid only while holds() is true. Only the first guard of a key counts."""
         self._guards.setdefault(id(key), (key, holds))
 
     def reads(self, storage: Any) -> None:
-        """The recording is good until this Storage changes, which makes the view that was read stale."""
+        """Makes the recording valid only until this Storage changes, because then the view that the run read is stale."""
         version = storage.version
         self._lasting.append(lambda: storage.version == version)
         self.guard(storage, self._lasting[-1])
 
     def random_state(self, generator: Any, state: dict[str, int], device: str) -> Any:
-        """The state of a draw: so many calls after the first one of the run."""
+        """Returns the state of a draw. It is computed on the device from the state of the run's first draw and an offset."""
         drawn = self._generators.get(generator)
         if drawn is None:
             memory = devices.move(np.array([state["seed"], state["serial"]], np.uint64), device)
@@ -68,7 +68,7 @@ class Recording(Kept):
         return self._kernels.random_state(drawn.memory, offset)
 
     def __enter__(self) -> Recording:
-        """Launches of this thread are recorded inside; those of another device are refused."""
+        """Starts recording the launches of this thread. A launch on another device then raises."""
         super().__enter__()
         return self
 
@@ -94,9 +94,9 @@ class Recording(Kept):
         door.attend(False)
 
     def finish(self, outputs: Any, given: Sequence[Any], fusion: str, stacked: bool) -> tuple[Replay, Any]:
-        """The Replay of what ran, and the value of this run. `given`: the leaves of the arguments, as the function saw them."""
+        """Returns the Replay of the run, and the value of this run. `given` holds the leaves that the function received."""
         leaves, spec = flatten(outputs)
-        made: dict[int, Any] = {}  # result arrays by their block
+        made: dict[int, Any] = {}  # result arrays by the number of their block
         found = [self._output(x, given, made, stacked) for x in leaves]
         values = [Tensor(made[y.place]) if y.kind == "result" else x for x, y in zip(leaves, found)]
         for drawn in self._generators.values():
@@ -111,7 +111,7 @@ class Recording(Kept):
         return Replay(self._kernels, plan, effects, places, spec), unflatten(spec, values)
 
     def _output(self, x: Any, given: Sequence[Any], made: dict[int, Any], stacked: bool) -> Output:
-        """What a replay returns in the place of a leaf. Anything but a whole array of the recording is copied into one."""
+        """Returns what a replay yields for a leaf of the result. Copies a tensor that is not a whole block of the plan."""
         if not isinstance(x, Tensor):
             return Output("constant", -1, x)
         for place, leaf in enumerate(given):

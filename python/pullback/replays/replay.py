@@ -1,4 +1,4 @@
-"""Replays of a recorded run: one native call, and the side effects that Python repeats around it."""
+"""Replays a recorded run: one native call, and the side effects that Python repeats around it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from ..tree import unflatten
 
 
 class Output(NamedTuple):
-    """What a replay returns in one place: result `place` of the plan, the argument's leaf `place`, or a constant."""
+    """The source of one leaf of the value that a replay returns.
+
+    `kind` is "result" (result number `place` of the plan), "input" (argument leaf number `place`) or "constant" (`value`).
+    """
 
     kind: str
     place: int
@@ -28,21 +31,22 @@ class DrawnGenerator:
     """A random generator that the function drew from.
 
     Attributes:
-        memory: [seed, serial], which the plan reads and moves on.
-        at: what it holds now, as the host knows it.
-        first: the serial of the first draw when it was recorded; count: how many a replay consumes.
-        draws: the launches before each, and how far from the first it is.
+        memory: [seed, serial] on the device. The plan reads and advances it.
+        at: (seed, serial) that the memory holds now, kept on the host so that no read is needed.
+        first: the serial of the first recorded draw.
+        count: the number of serials that a replay consumes.
+        draws: for each draw, (launches recorded before it, its serial minus `first`).
     """
 
     def __init__(self, generator: Any, memory: Any, state: dict[str, int]) -> None:
         self.generator, self.memory = generator, memory
         self.at = (state["seed"], state["serial"])
         self.first, self.count = state["serial"], 0
-        self._begun = self.at  # where the run began
+        self._begun = self.at  # the state before the current run
         self.draws: list[tuple[int, int]] = []
 
     def before(self) -> None:
-        """The plan draws from where the generator is."""
+        """Writes the generator's state to the memory if the two differ, so that the plan continues from it."""
         state = self.generator.state_dict()
         now = (state["seed"], state["serial"])
         if now != self.at:
@@ -51,27 +55,27 @@ class DrawnGenerator:
         self._begun = now
 
     def after(self, steps: int) -> None:
-        """The generator is where the plan has come to."""
+        """Advances the generator by what a replay of this many steps consumed."""
         seed, serial = self._begun
         self.at = (seed, serial + self.count * steps)
         self.generator.load_state_dict({"seed": seed, "serial": self.at[1]})
 
     def after_error(self, steps: int, launches: int) -> None:
-        """The plan stopped within the step after so many."""
+        """Advances the generator by `steps` whole steps, and by the draws of the first `launches` launches of the next step."""
         seed, serial = self.at
         drawn = max([offset + 1 for place, offset in self.draws if place < launches], default=0)
-        self.at = (-1, -1)  # what the memory holds is of no use: it is written before the next run
+        self.at = (-1, -1)  # matches no state, so that before() rewrites the memory
         self.generator.load_state_dict({"seed": seed, "serial": serial + self.count * steps + drawn})
 
 
 class SideEffects(NamedTuple):
-    """What a replay does in addition to its launches, and the conditions under which it is valid.
+    """The Python side effects that a replay repeats in addition to its launches, and the conditions under which it is valid.
 
     Attributes:
-        increments: (object, name of an attribute to add one to, how many launches were recorded before that).
-        generators: random generators that move on.
-        guards: (an object to keep, a function that tells whether the recording holds).
-        lasting: those of these functions that are false for ever once they are.
+        increments: (object, name of the attribute to increment, number of launches recorded before the increment).
+        generators: the random generators to advance.
+        guards: (an object to keep alive, a function that returns true while the recording is valid).
+        lasting: those of the guard functions that never become true again once they are false.
     """
 
     increments: Sequence[tuple[Any, str, int]]
@@ -81,10 +85,10 @@ class SideEffects(NamedTuple):
 
 
 class Replay:
-    """A plan with its side effects: each replay moves versions, counts and random generators on.
+    """A plan with its side effects: each replay advances versions, counts and random generators.
 
     Attributes:
-        runs: how often it was replayed.
+        runs: how often the plan was replayed.
     """
 
     def __init__(self, kernels: Any, plan: Any, effects: SideEffects, outputs: Sequence[Output], spec: Any) -> None:
@@ -98,16 +102,18 @@ class Replay:
         self._single = spec is None and len(outputs) == 1 and outputs[0].kind == "result"
 
     def holds(self) -> bool:
-        """Whether nothing has changed that the recording relies on."""
+        """True if nothing the recording depends on has changed since it was made."""
         return self._changes == capturing.changes and all([holds() for holds in self._guards])
 
     def fresh(self) -> bool:
-        """Whether it may hold again: no Parameter has moved since, and no view that it reads is stale."""
+        """True if holds() may become true again: no Parameter has moved, and no view that the recording reads is stale."""
         return self._changes == capturing.changes and all([holds() for holds in self._effects.lasting])
 
     def run(self, inputs: Sequence[Any], leaves: Sequence[Any], steps: int = 0) -> Any:
-        """The function's value for these inputs, tensors or arrays of what was recorded. With steps, they have a leading axis of so
-        many. Raises Refused, and does nothing, where they are not of the shapes, dtypes and layouts that were recorded.
+        """Replays the plan on these inputs (tensors or arrays), and returns the function's value.
+
+        With steps, every input has a leading axis of that length. Raises Refused, without running anything, if the inputs do not
+        have the recorded shapes, dtypes and layouts.
         """
         for drawn in self._generators:
             drawn.before()
@@ -131,11 +137,14 @@ class Replay:
     @staticmethod
     def _value(output: Output, results: Sequence[Tensor], leaves: Sequence[Any]) -> Any:
         if output.kind == "input":
-            return own(leaves[output.place])  # an array of the caller's is copied
+            return own(leaves[output.place])  # copies an array that belongs to the caller
         return results[output.place] if output.kind == "result" else output.value
 
     def _after_error(self, error: BaseException) -> None:
-        """What was drawn before the error is accounted for, as it would be without capture. The plan has done its counts."""
+        """Advances generators and ages views as an eager run with this error would have done.
+
+        The plan itself has already done the increments. A BadIndex is raised again as an IndexError that names the op.
+        """
         whole, launches, name = self._kernels.plan_done(self.plan)
         for owner, _, place in self._increments:
             if isinstance(owner, Storage) and (whole or place < launches):
@@ -150,18 +159,24 @@ class Replay:
             ) from None
 
     def argument_at(self, place: int) -> int | None:
-        """Returns the number of the argument leaf that result `place` is; None if the result is not an argument."""
+        """Returns the number of the argument leaf that is returned as leaf `place` of the value; None if it is not an argument."""
         output = self._outputs[place]
         return output.place if output.kind == "input" else None
 
     def rows(self) -> list[Any]:
-        """Of each launch: (the recorded ones that it does, group, phase, dtype, shape, why it begins a group)."""
+        """Returns one tuple per launch of the plan.
+
+        Each tuple is (names of the recorded launches it performs, group, phase, dtype, output shape, why it starts a new group).
+        """
         return self._kernels.plan_rows(self.plan)
 
     def state(self) -> tuple[int, int, int, str | None]:
-        """(CUDA graphs that are kept, nodes of the last one, kernels among them, why kernels are launched one by one or None)."""
+        """Returns (number of CUDA graphs kept, nodes of the newest one, kernels among these nodes, reason).
+
+        reason: why kernels are launched one by one; None if they are not.
+        """
         return self._kernels.plan_state(self.plan)
 
     def facts(self) -> tuple[int, int, int, int, int]:
-        """(launches recorded, dead, kept, kernels per replay, bytes of the arena)."""
+        """Returns (launches recorded, launches left out, launches kept, kernels per replay, bytes of the arena)."""
         return self._kernels.plan_facts(self.plan)

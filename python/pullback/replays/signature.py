@@ -1,4 +1,4 @@
-"""What a recording is good for: the arguments of a call as leaves, and the key that tells calls apart."""
+"""Signatures: the key that decides which recording serves a call, computed from the leaves of the arguments."""
 
 from __future__ import annotations
 
@@ -20,18 +20,22 @@ from ..tensors.views import OutsideView, StaleView
 
 
 def signature(leaves: Sequence[Any], arrays: Sequence[Any], spec: Any) -> Any:
-    """The key of a call: shapes, dtypes, layouts and devices of tensors, values of the other leaves, and what is set around it."""
+    """Returns the key of a call.
+
+    It consists of the shapes, dtypes, layouts and devices of tensors, the values of the other leaves, the structure of the
+    arguments, the default device and the autocast precision.
+    """
     shapes = [(a.shape, a.dtype.num, a.strides, devices.device_of(a)) for a in arrays]
     fixed = [None if x.__class__ is Tensor else _fixed(x, i) for i, x in enumerate(leaves)]
     return (tuple(shapes), tuple(fixed), spec, devices.default_device(), amp.precision())
 
 
 def as_leaf(x: Any) -> Any:
-    """Arrays count as tensors; a tensor of a class of its own as a plain one."""
+    """Returns an argument leaf as capture treats it: arrays become tensors, and views plain tensors. Raises CaptureError."""
     if x.__class__ is Tensor or isinstance(x, Parameter):
         return x
     if isinstance(x, (OutsideView, StaleView)):
-        _ = x.array  # raises for a stale one, and makes a plain tensor of the other
+        _ = x.array  # raises for a stale view, and turns an outside view into a plain tensor
         return x
     if isinstance(x, Tensor):
         raise CaptureError(
@@ -40,21 +44,21 @@ def as_leaf(x: Any) -> Any:
     return asarray(x) if isinstance(x, np.ndarray) or any([hasattr(x, protocol) for protocol in _ARRAYS]) else x
 
 
-_ARRAYS = ("__dlpack__", "__cuda_array_interface__")  # what arrays of other libraries offer
+_ARRAYS = ("__dlpack__", "__cuda_array_interface__")  # attributes of arrays of other libraries
 
 
 def dense(array: Any, steps: int | None) -> Any:
-    """An array that is not contiguous: as it is where it is a transposed one of the host, otherwise a copy."""
+    """Returns a contiguous copy of an array. Without steps, a transposed array of the host is returned as it is."""
     return array if array.flags.f_contiguous and steps is None and devices.on_host(array) else devices.copied(array)
 
 
 def apart(array: Any) -> Any:
-    """A copy of the same layout, in memory of its own: what lies there is this argument, and nothing that is also elsewhere."""
+    """Returns a copy with the same layout on the CPU, contiguous on a GPU. Its memory is not shared with any other tensor."""
     return array.copy(order="K") if devices.on_host(array) else devices.copied(array)
 
 
 def _fixed(x: Any, place: int) -> Any:
-    """What tells whether an argument that is no tensor is the same as before. Raises CaptureError."""
+    """Returns the part of the key for an argument that is not a plain tensor. Raises CaptureError if it cannot be hashed."""
     if isinstance(x, Parameter):
         return _Same(x)
     try:
@@ -68,8 +72,10 @@ def _fixed(x: Any, place: int) -> Any:
 
 
 def exact(x: Any) -> Any:
-    """A key that two values have in common if they are of one type and the same bit by bit. Python's comparison takes 0.0 for -0.0,
-    1 for True, and no NaN for itself; a function tells the first ones apart, and none of the last.
+    """Returns a key that is equal for two values if they have the same type and the same bits.
+
+    Python's `==` is not enough: it treats 0.0 and -0.0, or 1 and True, as equal, although a function can tell them apart, and it
+    treats a NaN as different from itself, although a function cannot.
     """
     if isinstance(x, np.generic):
         return type(x), x.dtype, x.tobytes()
@@ -87,7 +93,7 @@ def exact(x: Any) -> Any:
 
 
 class _Same:
-    """Equal to itself around the same object only."""
+    """A key that is equal only to a key of the identical object."""
 
     def __init__(self, x: Any) -> None:
         self.x = x
@@ -103,19 +109,19 @@ class _Same:
 
 
 def refuse_listeners(leaves: Sequence[Any]) -> None:
-    """A replay's inside is told to nobody: raises CaptureError where one would have to be told."""
+    """Raises CaptureError if a listener would have to receive the ops of a replay, which a replay cannot report."""
     for listener in listeners.stack:
         knows = getattr(listener, "knows", None)
         if knows is None or getattr(listener, "watch_parameters", True) or any([knows(x) for x in leaves if isinstance(x, Tensor)]):
             raise CaptureError(
                 f"a captured function was called inside a {type(listener).__name__} that watches its inputs or Parameters, "
-                f"which a replay cannot tell of what runs inside. Make the tape or transform inside the captured function, or "
+                f"but a replay does not report the ops inside it. Make the tape or transform inside the captured function, or "
                 f"call it with `tape.stop_recording()`."
             )
 
 
 def difference(before: Any, now: Any) -> str:
-    """What differs between two signatures, in words."""
+    """Returns the first difference between two signatures, in words."""
     if before == now:
         return "the recordings of a signature keep becoming invalid"
     for i, (a, b) in enumerate(zip(before[0], now[0])):

@@ -1,1 +1,1 @@
-"""Reports on a tape: what it keeps and why (`tape.explain`), and where gradients die or break (`tape.diagnose`)."""
+"""Reports on a tape: `tape.explain` lists what it keeps and why, `tape.diagnose` finds where gradients die or turn into NaN."""

@@ -1,4 +1,4 @@
-"""A backward pass to look at: it frees nothing, calls no hooks, records nothing, and shows what every op passes on."""
+"""Runs a backward pass for inspection. It frees nothing, calls no hooks, records nothing, and yields what every op passes on."""
 
 from __future__ import annotations
 
@@ -21,9 +21,14 @@ from ..transforms.calls import Cotangents, Output
 
 
 class Visit(NamedTuple):
-    """An op that a cotangent reached: the cotangent, and what the op passes on: (serial of an input, its contribution).
+    """An op that a cotangent reached.
 
-    The call of a user's function is one op. Where it has several results, their cotangents are in one axis, one after another.
+    The call of a user's function is one op.
+
+    Attributes:
+        node: the op on the tape.
+        g: the cotangent of the op's result. If a user's function has several results, their cotangents are flattened and joined.
+        passed: (serial of an input, the op's contribution to the cotangent of that input).
     """
 
     node: Node
@@ -32,7 +37,7 @@ class Visit(NamedTuple):
 
 
 class without_listeners(door.charged_to):
-    """Runs what is inside without listeners, and charges it to no pass."""
+    """Runs the body of a `with` statement without listeners, and charges its launches to the phase "other"."""
 
     def __init__(self) -> None:
         super().__init__(door.OTHER)
@@ -48,7 +53,7 @@ class without_listeners(door.charged_to):
 
 
 def visits(tape: Tape, targets: Sequence[Tensor], seeds: Sequence[Tensor], sums: Sums) -> Iterator[Visit]:
-    """The ops that a cotangent of the targets reaches, from the last to the first. `sums` then has those of the leaves."""
+    """Yields the ops that a cotangent of the targets reaches, last to first. Afterwards `sums` holds the leaves' cotangents."""
     for target, seed in zip(targets, seeds):
         sums.add(target.serial, seed)
     for node in named(reversed(tape.nodes)):
@@ -60,7 +65,7 @@ def visits(tape: Tape, targets: Sequence[Tensor], seeds: Sequence[Tensor], sums:
         except PullbackError as error:
             error.args = (f"{error} (in the backward pass of {error_text.op_at(node.op, node.site)})", *error.args[1:])
             raise
-        if not isinstance(node.op, Output):  # which hands its cotangent to the call that it is a result of
+        if not isinstance(node.op, Output):  # An Output only passes its cotangent to the call that it is a result of.
             yield Visit(node, _joined(g) if isinstance(g, Cotangents) else g, passed)
         for x, gx in passed:
             sums.add(x, gx)

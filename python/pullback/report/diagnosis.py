@@ -1,4 +1,4 @@
-"""`tape.diagnose`: where gradients die, vanish or turn into NaN between a target and its sources."""
+"""`tape.diagnose` finds where gradients die, vanish or turn into NaN between a target and its sources."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from .measures import Row, of_op, of_source
 from .table import table
 from .tensorboard import writer
 
-MOSTLY: Final = 0.9  # from this share on, saturation is a finding
+MOSTLY: Final = 0.9  # saturation is a finding if at least this share of the elements is saturated
 
 
 class Diagnosis:
-    """What `tape.diagnose` found; printed, a table and the findings in words.
+    """The result of `tape.diagnose`. It prints as a table, followed by the findings in words.
 
     Attributes:
         sources: a Row for each source.
-        ops: a Row for each op on the way, in the order in which they ran.
-        first_nan: words for the op that made the first NaN, forward or backward; None where there is none.
+        ops: a Row for each op between the sources and the target, in the order in which the ops ran.
+        first_nan: names the op that made the first NaN, in the forward or the backward pass; None if there is no NaN.
         without_gradient: names of the sources that no gradient reaches.
-        findings: sentences about all that looks wrong, these included.
+        findings: a sentence for each thing that looks wrong, the first NaN and the sources without gradient included.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Diagnosis:
 
     @property
     def rows(self) -> list[Row]:
-        """Those of the ops, then those of the sources."""
+        """The rows of the ops, then the rows of the sources."""
         return [*self.ops, *self.sources]
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ class Diagnosis:
     def to_tensorboard(self, directory: str | os.PathLike[str], step: int = 0) -> None:
         """Writes the figures and histograms of all rows, and the findings, as one step of a TensorBoard run.
 
-        Raises PullbackError where the package tensorboardX is not installed.
+        Raises PullbackError if the package tensorboardX is not installed.
         """
         with writer(directory) as run:
             for row in self.rows:
@@ -79,7 +79,7 @@ def _cells(row: Row) -> list[tuple[str, ...]]:
 
 
 def diagnose(tape: Tape, target: Any, sources: Any, output_gradients: Any) -> Diagnosis:
-    """What GradientTape.diagnose returns."""
+    """Returns the Diagnosis of a tape, for GradientTape.diagnose."""
     (targets, nested), wanted = flatten(target), checked(flatten(sources)[0])
     given = beside(target, output_gradients) if nested and output_gradients is not None else [output_gradients]
     needed, live = needed_by(tape, targets, through_zero=True), needed_by(tape, targets)
@@ -122,7 +122,7 @@ def _why_without(tape: Tape, x: Tensor, zero: bool) -> str:
 
 
 def _wrong(row: Row) -> Iterator[str]:
-    """What looks wrong about an op, in words."""
+    """Yields the findings about one op."""
     if row.norm and row.dead == 1:
         yield f"no gradient passes {row.name}: all of it is dead, and nothing before it learns from this path"
     if row.saturated is not None and row.saturated >= MOSTLY:
@@ -133,7 +133,7 @@ def _wrong(row: Row) -> Iterator[str]:
 
 
 def _told_apart(*groups: Sequence[Row]) -> list[list[Row]]:
-    """The rows with a number behind each tag that was there before (a layer that is called again, a loop)."""
+    """Makes tags unique: appends a number to every repetition of a tag (a layer that is called again, a loop)."""
     seen = Counter[str]()
 
     def numbered(row: Row) -> Row:

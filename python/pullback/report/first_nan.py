@@ -1,4 +1,4 @@
-"""The op that made the first NaN: of the forward pass, from what the tape kept, otherwise of the backward pass."""
+"""Finds the op that made the first NaN: in the forward pass, from the values that the tape kept, or else in the backward pass."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from ..tensors.tensor import Tensor
 from ..transforms.calls import Output
 from .backward import Visit
 
-MOST_NAMED = 3
+MOST_NAMED = 3  # ops without a kept result that one message names
 
 
 def has_nan(t: Tensor) -> bool:
-    """Whether some element is NaN."""
+    """True if some element is NaN."""
     return dtypes.is_float(t.dtype) and bool(np.isnan(devices.move(t.array, "cpu")).any())
 
 
 def in_forward(tape: Tape, targets: Sequence[Tensor], known: Mapping[int, Tensor]) -> str | None:
-    """Where the values on the way to a target that is NaN first are, in words; None where no target is.
+    """Returns a sentence about the first op with NaN in its result on the way to a target; None if no target contains NaN.
 
-    `known` are values by serial: what pullbacks keep, targets and sources. Where all arguments of an op are known, it runs
-    again. If a NaN can come from an op whose result is not known, that op is named beside the first that has it.
+    `known` holds values by serial: those that pullbacks keep, the targets and the sources. An op whose arguments are all known
+    runs again. If the NaN may come from an op whose result is not known, the sentence names that op too.
     """
     if not any([has_nan(target) for target in targets]):
         return None
@@ -50,7 +50,7 @@ def in_forward(tape: Tape, targets: Sequence[Tensor], known: Mapping[int, Tensor
 
 
 def in_backward(visit: Visit) -> str | None:
-    """Words where this op makes NaN of a cotangent without one."""
+    """Returns a sentence about this op if it turns a cotangent without NaN into one with NaN, otherwise None."""
     if has_nan(visit.g) or not any([has_nan(gx) for _, gx in visit.passed]):
         return None
     node = visit.node
@@ -58,10 +58,10 @@ def in_backward(visit: Visit) -> str | None:
 
 
 def _recomputed(node: Node, values: Mapping[int, Tensor]) -> Tensor | None:
-    """The op's result once more, where all that it was called with is known."""
+    """Runs the op again and returns its result; None if some argument of the call is not known."""
     op, inputs, given = node.op, node.inputs, dict(node.kept_by_name())
     count = len(op.names) - op.params
-    if len(inputs) != count or OPS.get(op.name) is not op:  # it takes any number of inputs, or is a user's function
+    if len(inputs) != count or OPS.get(op.name) is not op:  # The op takes any number of inputs, or is a user's function.
         return None
     given.update({name: values[x] for name, x in zip(op.names, inputs) if x in values})
     if any([name not in given for name in op.names]):
@@ -72,7 +72,7 @@ def _recomputed(node: Node, values: Mapping[int, Tensor]) -> Tensor | None:
 
 def _words(node: Node, unknown: dict[int, Node]) -> str:
     if isinstance(node.op, Output):
-        node = unknown.pop(node.inputs[0])  # the call that this is a result of
+        node = unknown.pop(node.inputs[0])  # the call of a user's function, which this Output is a result of
     words = f"the first NaN is in the result of {op_at(node.op, node.site)}"
     behind: list[Node] = []
     front = [unknown[x] for x in node.inputs if x in unknown]

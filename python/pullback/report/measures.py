@@ -1,4 +1,4 @@
-"""What `tape.diagnose` measures of one gradient: its norm, its zeros, its histogram, and how much of it an op passes on."""
+"""Measures one gradient for `tape.diagnose`: its norm, its zeros, its histogram, and how much of it an op passes on."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from .backward import Visit
 
-SATURATED: Final = 0.01  # an element is, if less than this part of the gradient passes it
-BINS: Final = 30
+SATURATED: Final = 0.01  # an element is saturated if it passes on less than this fraction of the gradient
+BINS: Final = 30  # bins of a histogram
 
 
 @dataclass(frozen=True)
 class Histogram:
-    """How many elements lie between neighbouring edges; the sum of the elements, and of their squares."""
+    """The number of elements between neighbouring edges (BINS counts, BINS + 1 edges), their sum, and the sum of their squares."""
 
     edges: np.ndarray[Any, Any]
     counts: np.ndarray[Any, Any]
@@ -34,18 +34,18 @@ class Histogram:
 
 @dataclass(frozen=True)
 class Row:
-    """The gradient of the target by a source, or by the result of an op.
+    """Measurements of the target's gradient with respect to a source or to the result of an op.
 
     Attributes:
         name: the source's label, or the op and its line.
-        tag: the same in short, different in every row.
-        shape: of the gradient.
-        norm: its Euclidean norm.
-        dead: its share of zeros; where the op is an elementwise function, of the gradient by its argument: 1 where nothing
-            passes.
-        saturated: for a function with bounds on both sides (tanh, sigmoid, …) the share of elements that pass on less than
-            1 % of the gradient; None for others.
-        histogram: of the gradient's finite elements.
+        tag: a shorter name, different in every row.
+        shape: the shape of the gradient.
+        norm: the Euclidean norm of the gradient.
+        dead: the share of zeros in the gradient. For an elementwise function, the share of zeros in the gradient with respect
+            to its argument, which is 1 if no gradient passes.
+        saturated: for a function that is bounded on both sides (tanh, sigmoid, …), the share of elements that pass on less
+            than 1 % of the gradient; None for other ops.
+        histogram: the histogram of the gradient's finite elements.
     """
 
     name: str
@@ -58,12 +58,15 @@ class Row:
 
 
 def of_source(name: str, tag: str, gradient: Tensor) -> Row:
-    """The row of a source."""
+    """Returns the row of a source."""
     return _row(name, tag, gradient, gradient, None)
 
 
 def of_op(visit: Visit, parameters: Mapping[int, Parameter]) -> Row:
-    """The row of an op on the way. `parameters` by serial: a layer is told from others on its line by the first it uses."""
+    """Returns the row of an op.
+
+    parameters: Parameters by serial. The first one that the op uses distinguishes layers whose ops share a line.
+    """
     op, _, inputs, _, _, code, offset = visit.node
     used = next((parameters[x] for x in inputs if x in parameters), None)
     layer = "" if used is None else f" with {used.label()}"
@@ -94,12 +97,15 @@ def _share(mask: Any) -> float:
 
 
 def on_host(t: Tensor) -> Any:
-    """The tensor's array, or a copy of it where it is on a GPU."""
+    """Returns the tensor's array, copied to the host if it is on a GPU."""
     return devices.move(t.array, "cpu")
 
 
 def _function(visit: Visit) -> tuple[Op, Rule, tuple[Any, ...]] | None:
-    """The elementwise function of one argument that an op is or ends with, its rule, and what that rule needs."""
+    """Returns the elementwise function of one argument that an op is or ends with, its rule, and the values the rule needs.
+
+    Returns None if there is no such function.
+    """
     op, edges = visit.node.op, visit.node.named_edges()
     if not edges:
         return None
@@ -116,7 +122,7 @@ def _function(visit: Visit) -> tuple[Op, Rule, tuple[Any, ...]] | None:
 
 @cache
 def squashes(op: Op) -> bool:
-    """Whether a function has finite limits on both sides, and different ones: then it saturates for large arguments."""
+    """True if a function has finite, different limits at -inf and +inf, so that it saturates for large arguments."""
     with np.errstate(all="ignore"):
         low, high = np.asarray(op.reference(np, np.array([-np.inf, np.inf])), np.float64)
     return bool(np.isfinite(low) and np.isfinite(high) and low != high)

@@ -1,4 +1,4 @@
-"""Which memory a tape holds, and which of it nobody else does: freed when the tape is."""
+"""Finds the memory that a tape holds, and the part that nothing else refers to, which is freed together with the tape."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ from ..tensors.tensor import Tensor
 
 
 class Block(NamedTuple):
-    """Memory behind an array: a view has that of the array it was made from.
+    """The memory behind an array. A view shares the block of the array it was made from.
 
-    `key` tells blocks apart, `alone` says that nothing but this tape refers to it.
+    Attributes:
+        key: identifies the block.
+        bytes: the size of the block.
+        alone: true if only this tape refers to the block.
     """
 
     key: int
@@ -27,15 +30,15 @@ class Block(NamedTuple):
 
 
 class Holdings:
-    """What a tape holds, and who else holds it, by reference counts.
+    """The objects that a tape holds, and which of them are referred to from elsewhere, by reference counts.
 
-    Each object is counted with the references to it that are known: those of the tape, and of what the tape holds. One that
-    has more is held by somebody else too, and so is all that it refers to.
+    The known references to an object are those from the tape and from objects that the tape holds. An object with more
+    references than that is also held from elsewhere, and so is everything that it refers to.
     """
 
     def __init__(self, tape: Tape) -> None:
         self._objects: dict[int, Any] = {}
-        self._holders: dict[int, list[int]] = {}  # of each reference to the object, the holder; 0 is the tape itself
+        self._holders: dict[int, list[int]] = {}  # the holder of each known reference to an object; 0 is the tape itself
         self._visit_all(tape.nodes)
         self._alone = self._owned()
 
@@ -52,7 +55,10 @@ class Holdings:
                 self._visit(child, key)
 
     def _owned(self) -> dict[int, bool]:
-        """Which objects nobody else refers to. Called when no variable of this class refers to one any more."""
+        """Returns, for each object, whether only the tape holds it.
+
+        Must be called when no local variable of this class refers to an object any more, because that reference would count.
+        """
         alone = {0: True}
         probe = {0: object()}
         unknown = sys.getrefcount(probe[0])  # the references of the dict and of the call itself
@@ -67,7 +73,7 @@ class Holdings:
         return alone
 
     def blocks(self, value: Any) -> Iterator[tuple[Any, Block]]:
-        """(array, its memory) for each array in something that a pullback keeps."""
+        """Yields (array, its block of memory) for each array in a value that a pullback keeps."""
         if isinstance(value, (tuple, list)):
             for item in value:
                 yield from self.blocks(item)
@@ -80,12 +86,12 @@ class Holdings:
 
 
 def is_array(value: Any) -> bool:
-    """A NumPy array, or a GPU's."""
+    """True for arrays of NumPy and of a GPU library."""
     return isinstance(value, np.ndarray) or (not isinstance(value, type) and hasattr(value, "__cuda_array_interface__"))
 
 
 def closed_over(function: Any, seen: set[int]) -> Iterator[tuple[str, Any]]:
-    """(name, value) of the variables that a user's pullback, and the functions that it calls, have from outside."""
+    """Yields (name, value) of the variables that a user's pullback, and the functions it refers to, capture in closures."""
     if not isinstance(function, FunctionType) or id(function) in seen:
         return
     seen.add(id(function))
@@ -100,12 +106,12 @@ def closed_over(function: Any, seen: set[int]) -> Iterator[tuple[str, Any]]:
 def _content(cell: CellType) -> Any:
     try:
         return cell.cell_contents
-    except ValueError:  # a variable that has no value yet
+    except ValueError:  # The variable has no value yet.
         return None
 
 
 def _children(value: Any) -> list[Any]:
-    """What an object refers to, on the way to memory, once for each reference."""
+    """Returns the objects that may lead to memory and that this object refers to, once per reference."""
     if isinstance(value, np.ndarray):
         return [value.base] if isinstance(value.base, np.ndarray) else []
     if isinstance(value, FunctionType):
@@ -114,7 +120,7 @@ def _children(value: Any) -> list[Any]:
         return [value.array]
     if is_array(value):
         base = getattr(value, "base", None)
-        return [value.data, *([] if base is None else [base])]  # CuPy's pointer, which refers to memory
+        return [value.data, *([] if base is None else [base])]  # value.data is CuPy's pointer, which refers to the memory.
     if isinstance(value, (tuple, list, dict, CellType, Rule)) or _is_call(value):
         return [item for item in gc.get_referents(value) if _leads_on(item)]
     return [value.mem] if hasattr(value, "mem") else []
@@ -125,12 +131,12 @@ def _leads_on(item: Any) -> bool:
 
 
 def _is_call(value: Any) -> bool:
-    """Whether it is the call of a user's function, which has an op of its own."""
+    """True for the op of one call of a user's function. Such an op is made per call and is not registered in OPS."""
     return isinstance(value, Op) and OPS.get(value.name) is not value
 
 
 def _owner(array: Any) -> Any:
-    """The object whose memory an array lies in: a NumPy array that is no view, or a block of CuPy's."""
+    """Returns the object that owns an array's memory: the NumPy array that it is a view of, or a memory block of CuPy."""
     if not isinstance(array, np.ndarray):
         return array.data.mem
     while isinstance(array.base, np.ndarray):

@@ -1,4 +1,4 @@
-"""A pullback rule in words: the right-hand side that stands beside its op, read from the source of the package."""
+"""Describes a pullback rule by its right-hand side in the declaration of its op, read from the source of the package."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ..autodiff.primitive import Op, Rule, parameters, same
 
 
 def rule_text(op: Op, rule: Rule) -> str:
-    """What a rule does to the cotangent g: an expression of what the tape keeps, or the sentence that documents it.
+    """Returns what a rule does to the cotangent g: an expression of the values that the tape keeps, or the rule's docstring.
 
-    Where the source is not there (a package without .py files), the rule's name and what it takes.
+    Without the source (a package without .py files), the text is the rule's name and its parameters.
     """
     declared = op.pullback[op.rules.index(rule)] if isinstance(op.pullback, tuple) else op.pullback
-    return "g" if declared is same else re.sub(r"\b_+(?=[a-z])", "", _text(declared))  # without the mark of private names
+    return "g" if declared is same else re.sub(r"\b_+(?=[a-z])", "", _text(declared))  # drops the underscore of private names
 
 
 def _text(function: Callable[..., Any]) -> str:
@@ -39,7 +39,7 @@ def _text(function: Callable[..., Any]) -> str:
 
 
 def _called(function: Callable[..., Any], body: ast.expr) -> str | None:
-    """For a rule that only hands what it was given to a function of its module: what that function says of itself."""
+    """Returns the text of the function that a rule calls, if the rule only passes its arguments to a private function."""
     if not isinstance(body, ast.Call) or not isinstance(body.func, ast.Name) or not body.func.id.startswith("_"):
         return None
     target = function.__globals__.get(body.func.id)
@@ -54,9 +54,9 @@ def _called(function: Callable[..., Any], body: ast.expr) -> str | None:
 
 
 def definition_of(function: Callable[..., Any]) -> ast.Lambda | ast.FunctionDef | None:
-    """The syntax tree of a Python function; None where its source is not there.
+    """Returns the syntax tree of a Python function; None if its source is not available.
 
-    Several lambdas may begin on one line, so that they are told apart by what they compile to.
+    Several lambdas may begin on one line, so the compiled code decides between them.
     """
     try:
         return _definition(inspect.getsourcefile(function) or "", function.__code__)
@@ -64,7 +64,7 @@ def definition_of(function: Callable[..., Any]) -> ast.Lambda | ast.FunctionDef 
         return None
 
 
-@cache  # by the code, not the function, which may hold arrays
+@cache  # The key is the code and not the function, which may hold arrays.
 def _definition(path: str, code: CodeType) -> ast.Lambda | ast.FunctionDef | None:
     found = [node for node in ast.walk(_parsed(path)) if _begins_there(node, code)]
     return found[0] if len(found) == 1 else next((node for node in found if _compiles_to(node, code)), None)

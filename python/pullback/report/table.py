@@ -1,14 +1,14 @@
-"""Text tables: columns aligned, cells of several lines."""
+"""Formats text tables with aligned columns and cells of several lines."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-Cell = tuple[str, ...]  # its lines
+Cell = tuple[str, ...]  # the lines of the cell
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], right: Sequence[str] = ()) -> str:
-    """The rows under their columns, with a rule between; the columns named in `right` are flush right."""
+    """Returns a table: the column names, a rule, and the rows. Columns named in `right` are aligned to the right."""
     grid = [[(name,) for name in columns], *rows]
     widths = [max([len(line) for row in grid for line in row[i]], default=0) for i in range(len(columns))]
     lines = [line for row in grid for line in _lines(row, widths, [name in right for name in columns])]

@@ -1,4 +1,4 @@
-"""`tape.explain`: for each op on the way to a target its pullback rule, what was kept for it, and what its Jacobian would take."""
+"""`tape.explain` lists, for each op before a target, its pullback rule, the values kept for it, and the size of its Jacobian."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .memory import Holdings, closed_over
 from .rule_text import rule_text
 from .table import table
 
-WIDTH: Final = 60  # of the column with the rules
+WIDTH: Final = 60  # characters of the column with the rules
 
 @dataclass(frozen=True)
 class Kept:
@@ -31,11 +31,11 @@ class Kept:
 
     Attributes:
         name: an input or a parameter of the op, or "y", its result.
-        shape, dtype: of the array.
-        bytes: of the memory behind it; a view keeps the whole array that it is a view of.
-        alone: whether the tape alone holds this memory, so that it is free when the tape is. What the user's variables, a
-            model or another tape refer to would be there anyway.
-        again: whether a row above keeps the same memory, where it has been counted.
+        shape, dtype: the shape and dtype of the array.
+        bytes: the size of the memory behind the array. A view keeps the whole array that it is a view of.
+        alone: true if only the tape holds this memory, so that it is freed with the tape. Memory that the user's variables, a
+            model or another tape refer to would exist without this tape.
+        again: true if an entry above keeps the same memory, and its bytes are counted there.
     """
 
     name: str
@@ -48,9 +48,15 @@ class Kept:
 
 @dataclass(frozen=True)
 class Row:
-    """One op: its line, the shape of its result, the rule for each input that gradients go to, and what was kept for them.
+    """One op of the tape.
 
-    `jacobian_bytes` is what the dense Jacobians by these inputs would take, which are never formed.
+    Attributes:
+        op: the name of the op.
+        file, line, function: where the user's code called it.
+        shape: the shape of its result.
+        rules: for each input that a gradient goes to, the pullback rule in words.
+        kept: the arrays that are kept for these rules.
+        jacobian_bytes: the size that dense Jacobians with respect to these inputs would have. None is ever formed.
     """
 
     op: str
@@ -64,34 +70,34 @@ class Row:
 
     @property
     def bytes(self) -> int:
-        """Of the memory kept for this op and for none above it."""
+        """The bytes of memory kept for this op and not already for a row above it."""
         return sum([k.bytes for k in self.kept if not k.again])
 
     @property
     def tape_bytes(self) -> int:
-        """Of these, those that the tape alone holds."""
+        """The part of `bytes` that only the tape holds."""
         return sum([k.bytes for k in self.kept if k.alone and not k.again])
 
 
 class Explanation:
-    """What `tape.explain` found: `rows`, in the order in which the ops ran; printed, a table."""
+    """The result of `tape.explain`: `rows`, in the order in which the ops ran. It prints as a table."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self.rows = list(rows)
 
     @property
     def bytes(self) -> int:
-        """The memory that the pullbacks refer to, each block once."""
+        """The bytes of memory that the pullbacks refer to; each block counts once."""
         return sum([row.bytes for row in self.rows])
 
     @property
     def tape_bytes(self) -> int:
-        """The part of it that the tape alone holds, and which is free when the tape is."""
+        """The part of `bytes` that only the tape holds, and that is freed with the tape."""
         return sum([row.tape_bytes for row in self.rows])
 
     @property
     def jacobian_bytes(self) -> int:
-        """What the dense Jacobians of all rows would take."""
+        """The bytes that the dense Jacobians of all rows would take."""
         return sum([row.jacobian_bytes for row in self.rows])
 
     def __str__(self) -> str:
@@ -107,7 +113,7 @@ class Explanation:
 
 
 def explain(tape: Tape, target: Any) -> Explanation:
-    """What GradientTape.explain returns."""
+    """Returns the Explanation of a tape, for GradientTape.explain."""
     sizes, seen = _sizes(tape, flatten(target)[0]), set[int]()
     holdings = Holdings(tape)
     rows: list[Row] = []
@@ -121,7 +127,7 @@ def explain(tape: Tape, target: Any) -> Explanation:
 
 
 def _sizes(tape: Tape, targets: list[Any]) -> dict[int, tuple[tuple[int, ...], int]]:
-    """(shape of the result, bytes of the dense Jacobians) of each op on the way to the targets, by the result's serial."""
+    """Returns (shape of the result, bytes of the dense Jacobians) of each op before the targets, by the result's serial."""
     sizes: dict[int, tuple[tuple[int, ...], int]] = {}
     with without_listeners():
         seeds = seeds_for(targets, [ones_like(t) if isinstance(t, Tensor) else None for t in targets])
@@ -134,7 +140,7 @@ def _sizes(tape: Tape, targets: list[Any]) -> dict[int, tuple[tuple[int, ...], i
 
 
 def _rule(op: Op, edge: Edge) -> tuple[str, str]:
-    """The inputs that a rule is for, and its words."""
+    """Returns the names of the inputs that a rule serves, and the rule in words."""
     rule = edge.rule
     if not op.joint:
         return op.names[op.rules.index(rule)], rule_text(op, rule)
@@ -156,7 +162,7 @@ def _kept(node: Node, holdings: Holdings, seen: set[int]) -> tuple[Kept, ...]:
 
 
 def _cells(row: Row) -> tuple[tuple[str, ...], ...]:
-    """A row of the table; an array that several rules of the op keep is shown once."""
+    """Formats a row of the table. An array that several rules of the op keep is shown once."""
     shown = list({k.name: k for k in reversed(row.kept)}.values())[::-1]
     rules = [line for name, words in row.rules.items() for line in wrap(f"{name}: {words}", WIDTH)]
     return (

@@ -1,4 +1,4 @@
-"""TensorBoard's files, by the package tensorboardX, which is imported when the first one is written."""
+"""Writes TensorBoard's files with the package tensorboardX, which is imported when the first file is written."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..errors import PullbackError
 
 
 def writer(directory: str | os.PathLike[str]) -> Any:
-    """A tensorboardX.SummaryWriter into this directory. Raises PullbackError where the package is not installed."""
+    """Returns a tensorboardX.SummaryWriter for this directory. Raises PullbackError if the package is not installed."""
     try:
         module = importlib.import_module("tensorboardX")
     except ImportError as error:

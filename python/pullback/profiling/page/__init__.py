@@ -1,4 +1,4 @@
-"""The page that `prof.to_html(path)` writes: one file that shows a profile in any browser, without a network."""
+"""Makes the page that `prof.to_html(path)` writes: one file that shows a profile in any browser, without a network."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _SCRIPTS: Final = (
 
 
 def to_html(prof: Profile, path: str | os.PathLike[str]) -> None:
-    """Writes the page: `record(prof)` with the style and the scripts that show it, as UTF-8."""
+    """Writes the page as UTF-8: `record(prof)`, and the style and scripts that show it."""
     write_text(path, page(record(prof)))
 
 
 def page(data: dict[str, Any]) -> str:
-    """The page of a record. Names in it (of lines, modules, kernels) may be anything."""
+    """Returns the page of a record. Names in the record (of lines, modules, kernels) may contain any characters."""
     parts = {
         "title": html.escape(f"pullback profile, {data['facts']['date']}"),
         "style": _text("page.css"),
@@ -40,6 +40,6 @@ def _text(name: str) -> str:
 
 
 def _inside_script(data: dict[str, Any]) -> str:
-    """JSON of ASCII without the signs that could end the element which it stands in."""
+    """Returns the data as ASCII JSON in which <, > and & are escaped, so that it cannot end the enclosing script element."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"))
     return text.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026")

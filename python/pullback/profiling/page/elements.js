@@ -1,4 +1,4 @@
-// Elements of HTML and SVG. Text goes in as text, never as markup.
+// Creates elements of HTML and SVG. Text is inserted as text nodes, never as markup.
 
 const SVG = new Set(["svg", "g", "rect", "path", "line", "circle", "text", "title"]);
 
@@ -12,16 +12,16 @@ function create(tag, attributes, children) {
   return element;
 }
 
-/** tag({attributes}, ...children) */
+/** Returns a function that creates elements of this tag from ({attributes}, ...children). */
 const tag = (name) => (attributes = {}, ...children) => create(name, attributes, children);
 const [section, header, div, span, p, h1, h2, ul, li] = ["section", "header", "div", "span", "p", "h1", "h2", "ul", "li"].map(tag);
 const [table, thead, tbody, tfoot, tr, th, td] = ["table", "thead", "tbody", "tfoot", "tr", "th", "td"].map(tag);
 const [caption, button, label, select, option] = ["caption", "button", "label", "select", "option"].map(tag);
 const [g, rect, path, line, circle, text, title] = ["g", "rect", "path", "line", "circle", "text", "title"].map(tag);
 
-const drawings = [];  // what is drawn again when the width changes
+const drawings = [];  // functions that redraw a plot when the width of the window changes
 
-/** A box that `draw(width)` fills with an SVG as wide as it is. */
+/** Returns a box that `draw(width)` fills with an SVG of the box's width. */
 function plot(name, draw) {
   const box = div({ class: `plot ${name}` });
   const again = () => box.replaceChildren(draw(Math.max(240, Math.floor(box.clientWidth))));
@@ -33,24 +33,24 @@ function svg(width, height, name, ...children) {
   return create("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": name }, children);
 }
 
-const WIDE = 0.57;  // of a letter, to its height: about that of any font without serifs
+const WIDE = 0.57;  // the width of an average letter divided by the font size, for sans-serif fonts
 const wide = (words, size = 12) => words.length * size * WIDE;
 
-/** `words`, cut to about `width` pixels of text of this size; "" where not even two letters fit. */
+/** Returns `words`, cut to about `width` pixels of text of this size; "" if fewer than two letters would fit. */
 function fitted(words, width, size = 12) {
   const room = Math.floor(width / (size * WIDE));
   if (words.length <= room) return words;
   return room < 3 ? "" : `${words.slice(0, room - 1)}…`;
 }
 
-/** A number with its unit in columns of their own, so that digits stand under digits. */
+/** Returns a number and its unit in two elements, so that digits align in a column. */
 function number(x, measure) {
   if (measure === "launches") return [span({ class: "digits" }, whole(x))];
   const [digits, unit] = short(x, measure);
   return [span({ class: "digits" }, digits), span({ class: "unit" }, unit)];
 }
 
-/** A bar of the phases' parts of one measure; `of` is what fills its whole width. */
+/** Returns a bar with one part per phase. `of` is the value of the measure that fills the whole width. */
 function stacked(figures, measure, of) {
   const parts = phases.filter((phase) => valueOf(figures[phase], measure) > 0);
   return div({ class: "stacked", "aria-hidden": "true" }, ...parts.map((phase) => {
@@ -63,7 +63,7 @@ function legend(names) {
   return ul({ class: "legend" }, ...names.map((name) => li({ class: name }, name)));
 }
 
-/** A choice of one measure, by name. */
+/** Returns a menu of measures, by name. */
 function choice(words, measures, chosen, change) {
   return label({ class: "choice" }, `${words} `, select({ onchange: (event) => change(event.target.value) },
     ...measures.map((measure) => option({ value: measure, selected: measure === chosen }, MEASURES[measure]?.name ?? measure))));

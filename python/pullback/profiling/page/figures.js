@@ -1,8 +1,8 @@
 "use strict";
-// The record, and sums over its rows.
+// Reads the record, and sums its rows.
 
 const record = JSON.parse(document.getElementById("record").textContent);
-const timed = record.kernel_seconds !== null;  // whether launches were, and so what is summed over them
+const timed = record.kernel_seconds !== null;  // true if launches were timed, so that sums over launches have times
 
 const MEASURES = {
   seconds: { name: "Kernel time", unit: "s" },
@@ -18,13 +18,13 @@ const MEASURES = {
 };
 const AXES = ["op", "module", "line", "kernel", "order", "dtype"];
 
-/** One figure of a phase, a row or a sum of them; null where it was not measured. */
+/** Returns one figure of a phase, a row or a sum; null if it was not measured. */
 function valueOf(figures, measure) {
   if (!figures) return 0;
   return measure === "bytes" ? figures.bytes_read + figures.bytes_written : figures[measure];
 }
 
-/** The names of the phases in which anything happened, in the order of the record. */
+/** The names of the phases that have launches or took time, in the order of the record. */
 const phases = Object.keys(record.phases).filter((name) => record.phases[name].launches || record.phases[name].seconds);
 
 function sum(list) {
@@ -36,7 +36,7 @@ function sum(list) {
   return total;
 }
 
-/** The rows that are alike along an axis: [{name, phases: {phase: figures}, total}], in the order in which they ran first. */
+/** Groups the rows by an axis: [{name, phases: {phase: figures}, total}], in the order in which the groups first ran. */
 function grouped(axis) {
   const found = new Map();
   for (const row of record.rows) {
@@ -50,11 +50,11 @@ function grouped(axis) {
   });
 }
 
-/** What bars and areas are proportional to: time if it was measured, or else the first figure that is not zero everywhere. */
+/** The measures that bars and areas may be proportional to, the preferred one first: those that were measured and are not all 0. */
 const extents = ["seconds", "flops", "bytes", "launches"].filter((measure) => record.rows.some((row) => valueOf(row, measure) > 0)
   && (measure !== "seconds" || timed));
 
-/** A row's name as it is shown. */
+/** Returns a row's name as the page shows it. */
 function spoken(axis, name) {
   if (axis === "module" && name === "") return "outside of modules";
   if (axis === "line") return spokenLine(name);

@@ -1,4 +1,4 @@
-// Puts the page together.
+// Assembles the page.
 
 function draw() {
   for (const again of drawings) again();

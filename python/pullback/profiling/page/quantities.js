@@ -1,4 +1,4 @@
-// Numbers as people read them: three digits and a prefix, and exactly.
+// Formats numbers: with three digits and a prefix, or exactly.
 
 const PREFIXES = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]];
 const CLOCK = [[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]];
@@ -8,7 +8,7 @@ function threeDigits(x) {
   return x.toFixed(size < 9.995 ? 2 : size < 99.95 ? 1 : 0);
 }
 
-/** [digits, unit]: ["13.0", "M"], ["640", ""], ["1.25", "ms"]; a dash for what was not measured. */
+/** Returns [digits, unit]: ["13.0", "M"], ["640", ""], ["1.25", "ms"]; the digits are a dash if x was not measured. */
 function short(x, measure) {
   if (x === null) return ["–", ""];
   const unit = measure.startsWith("bytes") ? "B" : "";
@@ -24,7 +24,7 @@ function brief(x, measure) {
   return unit ? `${digits}\u00a0${unit}` : digits;
 }
 
-/** A round number for an axis: 20 ms, 1.5 MB. */
+/** Formats a round number for an axis: 20 ms, 1.5 MB. */
 function tick(x, measure) {
   const [digits, unit] = short(x, measure);
   return x === 0 ? "0" : `${Number(digits)}${unit && "\u00a0"}${unit}`;
@@ -36,16 +36,16 @@ function exact(x, measure) {
   return `${whole(x)} ${MEASURES[measure].unit}`;
 }
 
-/** An integer with commas. */
+/** Formats an integer with commas between thousands. */
 const whole = (x) => x.toLocaleString("en-US");
 
-/** A rate: "35.1 GFLOP/s", "1.82 GB/s"; "35.1 G" without a unit. */
+/** Formats a rate: "35.1 GFLOP/s", "1.82 GB/s"; "35.1 G" without a unit. */
 function perSecond(x, unit) {
   const [digits, prefix] = short(x, "flops");
   return `${digits}\u00a0${prefix}${unit && `${unit}/s`}`;
 }
 
-/** A share: "42 %", "1.3 %", "99.9 %"; 0 and 100 % are exact. */
+/** Formats a share: "42 %", "1.3 %", "99.9 %". 0 % and 100 % are never rounded values. */
 function percent(x) {
   if (x > 0 && x < 0.001) return "<0.1\u00a0%";
   const digits = x > 0.995 && x < 1 ? (Math.floor(1000 * x) / 10).toFixed(1) : (100 * x).toFixed(x > 0 && x < 0.0995 ? 1 : 0);
@@ -54,7 +54,7 @@ function percent(x) {
 
 const times = (x) => (Number.isFinite(x) ? `${threeDigits(x)}\u00a0×` : "–");
 
-/** Round numbers from 0 (or from a power of ten, or from `from`) up to `to`, about `count` of them. */
+/** Returns about `count` round numbers between `from` and `to`. */
 function ticks(from, to, count) {
   const rough = (to - from) / Math.max(1, count) || 1;
   const power = 10 ** Math.floor(Math.log10(rough));

@@ -1,7 +1,7 @@
-// The roofline: what kernels reach against what the device can.
+// The roofline chart: the rates of the kernels below the peaks of the device.
 
 const MARKS = { compute: "circle", memory: "square", launch: "triangle" };
-const TOP = 12;  // kernels in the table beside it
+const TOP = 12;  // kernels in the table next to the chart
 
 function roofline() {
   const { roofline: reached, peaks } = record;
@@ -16,7 +16,7 @@ function roofline() {
     div({ class: "scroll" }, roofTable(reached))));
 }
 
-/** What the lines are, on which device. */
+/** Returns the caption: the device, and the rate of each line. */
 function roofWords(drawn, peaks, missing) {
   const device = [peaks.device, peaks.kernels, peaks.threads ? `${peaks.threads} threads` : null].filter(Boolean).join(", ");
   const roofs = ceilings(drawn, peaks).map(([rate, words]) => `${words} ${perSecond(rate, "FLOP")}`);
@@ -31,7 +31,7 @@ function mark(bound, x, y, r, ...inside) {
   return path({ d: `M${x} ${y - r * 1.2}l${r * 1.15} ${r * 2}h${-2.3 * r}z`, class: "mark" }, ...inside);
 }
 
-/** The roofs over these kernels: [FLOP/s, words], the highest first. */
+/** Returns the compute roofs of these kernels: [FLOP/s, words], the highest first. */
 function ceilings(drawn, peaks) {
   const dtypes = Object.entries(peaks.products).filter(([dtype]) => drawn.some((row) => row.dtype === dtype));
   const found = dtypes.map(([dtype, rate]) => [rate, `${dtype} products`]);
@@ -39,7 +39,7 @@ function ceilings(drawn, peaks) {
   return found.sort((a, b) => b[0] - a[0]);
 }
 
-/** The plane of intensity (x) and FLOP/s (y), both logarithmic: {x, y, axes}. */
+/** Returns the scales of intensity (x) and FLOP/s (y), both logarithmic, and their axes: {x, y, axes}. */
 function plane(width, height, drawn, peaks, roofs) {
   const [left, right, bottom, top] = [58, 10, 40, 26];
   const along = (value, [from, to]) => Math.log(value / from) / Math.log(to / from);
@@ -81,7 +81,7 @@ function drawRoof(width, drawn, peaks) {
   return svg(width, height, "Roofline: FLOP per second over FLOP per byte", ...axes, memory, ...lines, ...names, ...marks);
 }
 
-/** A mark for each kernel, larger where it takes more of the time, and names where there is room for them. */
+/** Draws a mark for each kernel, larger if the kernel takes more time, and names where there is room for them. */
 function points(drawn, x, y, width) {
   const spent = drawn.reduce((all, row) => all + row.seconds, 0) || 1;
   const marks = [...drawn].sort((a, b) => b.seconds - a.seconds).map((row) => (

@@ -1,4 +1,4 @@
-// The head of the page: what ran, the figures that matter most, and the phases beside each other.
+// The head of the page: the facts of the run, the most important figures, and the phases next to each other.
 
 function head() {
   const { pullback, device, detail, python, date } = record.facts;
@@ -14,7 +14,7 @@ function tile(name, value, title, note, { warning = false, bar = null } = {}) {
     p({ class: "figure", title }, digits, unit ? span({ class: "unit" }, `\u00a0${unit}`) : null), bar, p({ class: "note" }, note));
 }
 
-/** A bar that is full to this share. */
+/** Returns a bar that is filled to this share. */
 function filled(share) {
   return div({ class: "stacked", "aria-hidden": "true" }, span({ class: "filled", style: `width:${100 * share}%` }));
 }
@@ -32,7 +32,7 @@ function timeTile() {
     { bar: spent.length ? stacked(record.phases, "seconds", record.total.seconds) : null });
 }
 
-/** The share of the time outside kernels: Python, and the gaps between launches. */
+/** Shows the share of the time outside kernels: Python, and the gaps between launches. */
 function outsideTile() {
   if (!timed) return tile("Outside kernels", "–", "not measured", "launches were not timed; detail=\"kernel\" times them");
   const share = record.seconds ? Math.max(0, 1 - record.kernel_seconds / record.seconds) : 0;

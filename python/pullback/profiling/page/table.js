@@ -2,9 +2,9 @@
 
 const OVERVIEW = "overview";
 const chosen = { axis: "op", measure: OVERVIEW, sort: "extent", down: true, all: false };
-const FIRST = 30;  // rows that are shown before all are asked for
+const FIRST = 30;  // rows that are shown until the reader opens the whole table
 
-/** The columns after the name: {key, group, name, measure, phase, value(group) -> number or null}. */
+/** Returns the columns after the name: {key, group, name, measure, phase, value(group) -> number or null}. */
 function columns() {
   const found = [extent()];
   if (chosen.measure !== OVERVIEW) {
@@ -21,7 +21,7 @@ function columns() {
   return [...found, together("launches", "all")];
 }
 
-/** What the bars show: the chosen measure, or that in which the overview is sorted. */
+/** Returns the measure of the bars: the chosen one, or the first extent in the overview. */
 const barred = () => (chosen.measure === OVERVIEW ? extents[0] : chosen.measure);
 
 function extent() {
@@ -79,7 +79,7 @@ function cell(column, group, most) {
     span({ class: "digits" }, percent(value / most.all))));
 }
 
-/** The class of the first column of a group, which has space before it. */
+/** Returns the class of a column: "starts" for the first one of a group, which has space before it. */
 const starts = (shown, i) => (i === 0 || shown[i].group !== shown[i - 1].group ? "starts" : "");
 
 function headCell(key, name, attributes, hint) {

@@ -1,6 +1,6 @@
-// What happened when: phases as a strip, kernels below it, and under both the bytes that were live.
+// The timeline: phases as a strip, kernels below it, and the live bytes below both.
 
-const MOST_TITLED = 600;  // shapes with a tooltip of their own; more of them are one path for each phase
+const MOST_TITLED = 600;  // up to this many shapes each have a tooltip; more are drawn as one path per phase
 
 const clocked = record.launches.filter((launch) => launch.begin !== null);
 const onClock = record.memory.samples.every((sample) => sample.seconds !== null);
@@ -45,7 +45,7 @@ function drawTime(width) {
   return svg(width, y + 22, "Phases, kernels and memory over time", ...axis, ...lanes, ...memory);
 }
 
-/** Memory where the time of launches is not known. */
+/** Draws memory launch by launch, for launches without times. */
 function drawSteps(width) {
   const left = gutter(width);
   const { samples } = record.memory;
@@ -56,7 +56,7 @@ function drawSteps(width) {
 
 const lane = (name, y, height) => text({ x: 0, y: y + height / 2 + 4, class: "lane" }, name);
 
-/** Boxes [phase, begin, end, words] on a lane. */
+/** Draws boxes [phase, begin, end, words] on a lane. */
 function strip(boxes, x, y, height, kind) {
   if (boxes.length <= MOST_TITLED) {
     return boxes.map(([phase, begin, end, words]) => rect({
@@ -76,12 +76,12 @@ function strip(boxes, x, y, height, kind) {
   });
 }
 
-/** The samples at these places of x, their scale on the left, and the peak. */
+/** Draws the samples at these x positions, their scale on the left, and the peak. */
 function drawMemory(places, right, top, left, width) {
   const { samples, peak } = record.memory;
   const height = 150;
   const least = Math.min(...samples.map((sample) => sample.bytes));
-  // Not from 0 where all would be a line at the top.
+  // The scale does not start at 0 if the curve would then be a flat line at the top.
   const from = least > peak / 2 ? Math.max(0, least - (peak - least) * 0.15) : 0;
   const to = peak + (peak - from || 1) * 0.2;
   const y = (bytes) => top + 8 + (1 - (bytes - from) / (to - from)) * (height - 8);
@@ -98,7 +98,7 @@ function drawMemory(places, right, top, left, width) {
   return [...scale, ...steps(places, right, y), mark];
 }
 
-/** The steps of memory, a path for each stretch of one phase. */
+/** Draws memory as steps: one path per interval of one phase. */
 function steps(places, right, y) {
   const found = [];
   let phase = null;

@@ -1,9 +1,9 @@
-// Modules as areas inside the modules that hold them, each divided among its phases.
+// The treemap: modules as areas inside the modules that hold them, each divided among its phases.
 
-const STRIP = 20;  // the height of a name above its areas
+const STRIP = 20;  // height in pixels of a module's name above its areas
 const area = { measure: extents[0] };
 
-/** The modules as a tree by their dotted paths: {name, path, own: group or null, children}. */
+/** Returns the modules as a tree by their dotted paths: {name, path, own: group or null, children}. */
 function moduleTree() {
   const root = { name: "", path: "", own: null, children: new Map() };
   for (const group of grouped("module")) {
@@ -29,7 +29,7 @@ function sized(node) {
   return { ...node, children, value: children.length ? children.reduce((all, child) => all + child.value, 0) : own };
 }
 
-/** Rectangles as square as they can be, with areas as the values (largest first): [x, y, width, height] for each. */
+/** Divides a rectangle into nearly square ones whose areas are proportional to the values, largest first: [x, y, width, height]. */
 function squarified(values, x, y, width, height) {
   const all = values.reduce((a, b) => a + b, 0);
   const found = [];
@@ -53,7 +53,7 @@ function squarified(values, x, y, width, height) {
   return found;
 }
 
-/** The ratio of sides of the least square rectangle of a row along this side. */
+/** Returns the largest aspect ratio among the rectangles of a row along this side. */
 function worst(row, side) {
   const all = row.reduce((a, b) => a + b, 0);
   return Math.max((side * side * row[0]) / (all * all), (all * all) / (side * side * row[row.length - 1]));
