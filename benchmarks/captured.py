@@ -40,9 +40,7 @@ for fusion in ("exact", "fast"):
             f"    {STEPS} steps in one call, next to lax.scan{with_it}", "mlp 2-16-16-2, 100 steps", 1.0, STEPS
         ),
         f"mlp 784-128-10, {fusion}": Row(f"MLP 784-128-10, batch 64, Adam step{with_it}", "mlp 784-128-10", 0.6),
-        f"mlp 784-1024-1024-10, {fusion}": Row(
-            f"MLP 784-1024-1024-10, batch 512, Adam step{with_it}", "mlp 784-1024-1024-10", 0.8
-        ),
+        f"mlp 784-1024-1024-10, {fusion}": Row(f"MLP 784-1024-1024-10, batch 512, Adam step{with_it}", "mlp 784-1024-1024-10", 0.8),
     }
 ROWS |= {
     "jacobian": Row("Jacobian 64 -> 64, two tanh layers", "jacobian", 1.0),

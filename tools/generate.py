@@ -38,8 +38,7 @@ def counted(name: str, kernel: str, table: dict[str, tuple[int, int, int]]) -> s
 
 
 ACTIVATIONS = (
-    "\n# The activations that `linear` fuses. An activation's number is its position.\n"
-    "ACTIVATIONS: Final = (None, {names})\n"
+    "\n# The activations that `linear` fuses. An activation's number is its position.\nACTIVATIONS: Final = (None, {names})\n"
 )
 
 

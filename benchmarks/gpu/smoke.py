@@ -55,7 +55,11 @@ def family(name: str, simulated: bool) -> None:
     allowed = TOLERANCES.get(name, 2e-5)
     wrong = [place for place, x in enumerate(differences) if not x <= allowed]
     device.put(
-        name=name, results=len(got), worst=max([x for x in differences if x < 1e30], default=0.0), allowed=allowed, wrong=wrong,
+        name=name,
+        results=len(got),
+        worst=max([x for x in differences if x < 1e30], default=0.0),
+        allowed=allowed,
+        wrong=wrong,
         seconds=round(seconds, 2),
     )
     if wrong:

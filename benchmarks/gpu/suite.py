@@ -54,8 +54,12 @@ def tests(run: Run, workers: int, chosen: list[str]) -> str:
     report = run.logs / "tests.xml"
     report.unlink(missing_ok=True)
     watch = Watch()
-    variables = {"PULLBACK_DEVICE": "cuda", "PULLBACK_CUDA_SYNC": "1", "PULLBACK_NUM_THREADS": "2",  # the workers share the CPU
-                 "CUPY_ACCELERATORS": ""}  # the first use of an accelerator compiles for seconds
+    variables = {
+        "PULLBACK_DEVICE": "cuda",
+        "PULLBACK_CUDA_SYNC": "1",
+        "PULLBACK_NUM_THREADS": "2",  # the workers share the CPU
+        "CUPY_ACCELERATORS": "",
+    }  # the first use of an accelerator compiles for seconds
     asked = command(report, workers, chosen)
     ended = run.process(asked, "tests", on_line=watch, environment=variables, interrupt=INTERRUPT)
     counts, failed = read(report) if report.exists() else (dict(watch.counts), [])

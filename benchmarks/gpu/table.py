@@ -48,10 +48,7 @@ def newest(folder: Path) -> dict[str, Any]:
 def rows_of(data: Mapping[str, Any], *commands: str) -> list[Row]:
     """Returns the rows of these commands, ordered by stage."""
     return [
-        row
-        for name in commands
-        for stage in data["commands"].get(name, {"stages": {}})["stages"].values()
-        for row in stage["rows"]
+        row for name in commands for stage in data["commands"].get(name, {"stages": {}})["stages"].values() for row in stage["rows"]
     ]
 
 

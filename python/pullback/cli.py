@@ -66,7 +66,10 @@ def _add_profile(commands: Any) -> None:
     )
     profile.add_argument("-m", action="store_true", dest="is_module", help="the name of a module follows, as after python -m")
     profile.add_argument(
-        "--by", action="append", default=[], metavar="AXIS",
+        "--by",
+        action="append",
+        default=[],
+        metavar="AXIS",
         help='show a table by "op", "module", "line", "kernel", "order" or "dtype" instead of those by op and module (repeatable)',
     )
     profile.add_argument("--html", metavar="PATH", help="write a page with pictures")

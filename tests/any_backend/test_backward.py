@@ -51,6 +51,7 @@ def test_a_hook_runs_though_its_tensor_is_no_source() -> None:
     assert tape.gradient(y, b).item() == 4.0
     assert seen == [3.0, 12.0]
 
+
 def test_a_hook_on_the_target_sees_and_replaces_what_the_backward_pass_begins_with() -> None:
     seen: list[float] = []
     with pb.GradientTape() as tape:

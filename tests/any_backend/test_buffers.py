@@ -160,9 +160,7 @@ def calls() -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_no_result_of_a_function_lies_in_the_memory_of_its_arguments(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_result_of_a_function_lies_in_the_memory_of_its_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # pb.save may write a file, because it accepts any string as a file name.
     done: set[str] = set()
     wrong: set[str] = set()

@@ -28,7 +28,6 @@ def test_a_launch_outside_tapes_is_charged_to_its_own_op() -> None:
             assert len({row.line for row in prof.rows}) == 1
 
 
-
 def test_an_op_that_the_tape_does_not_watch_is_charged_to_itself() -> None:
     x, w = pb.tensor(np.ones(8, np.float32)), pb.Parameter(np.ones(8, np.float32))
     with pb.profile() as prof, pb.GradientTape():
@@ -37,7 +36,6 @@ def test_an_op_that_the_tape_does_not_watch_is_charged_to_itself() -> None:
         pb.logaddexp(x, x)
         pb.exp(w)
     assert [(row.op, row.kernel) for row in prof.rows] == [(name, name) for name in ("sum", "multiply", "logaddexp", "exp")]
-
 
 
 def test_with_a_tape_the_host_has_time_for_it_and_without_one_it_has_none() -> None:
@@ -57,7 +55,6 @@ def test_with_a_tape_the_host_has_time_for_it_and_without_one_it_has_none() -> N
     assert prof.host.tape == pytest.approx(recorded + walked)
     assert (recorded > 0, walked > 0) == (True, prof.device == "cpu")
     assert sum(prof.host) == pytest.approx(prof.seconds)
-
 
 
 @needs_kernels
@@ -81,13 +78,11 @@ def test_what_is_first_captured_in_a_backward_pass_is_charged_to_it_in_every_rep
         assert phases == {("sin", "backward"), ("exp", "backward")}
 
 
-
 def test_what_has_not_run_has_no_figures() -> None:
     assert Figures() == Figures(**dict.fromkeys(Figures.__dataclass_fields__, 0))
     with pb.profile() as prof:
         pb.exp(X)
     assert prof.backward == prof.optimizer == prof.data == Figures()
-
 
 
 SPANS = """
@@ -103,7 +98,6 @@ whole = sum([span.end - span.begin for span in prof.spans])
 phases = [phase for phase, _ in itertools.groupby([span.phase for span in prof.spans])]
 print(phases, 0 < whole < 2 * prof.seconds)
 """
-
 
 
 def test_phases_have_their_times_without_kernels_too() -> None:

@@ -159,7 +159,6 @@ def test_a_network_that_fails_warns_the_next_time() -> None:
     assert len(messages(lambda: layer(ARRAY))) == 1
 
 
-
 LAYER = nn.Linear(3, 1)
 
 

@@ -62,7 +62,7 @@ def test_a_stage_that_hangs_is_stopped_keeps_its_rows_and_later_stages_run(scrip
     stages = scripts("stages")
 
     def hang(run: Any) -> str:
-        text = "import time; print('{\"name\": \"first\", \"us\": 3}'); print('words'); time.sleep(600)"
+        text = 'import time; print(\'{"name": "first", "us": 3}\'); print(\'words\'); time.sleep(600)'
         stages.expect(run.process(program(text), "hang"), "the program")
         return "not reached"
 

@@ -26,7 +26,6 @@ def parameter(*shape: int) -> pb.Parameter:
     return pb.Parameter(RNG.standard_normal(shape), dtype=pb.float32)
 
 
-
 def _backward(f: Callable[..., Any], given: Any, wanted: Any) -> tuple[int, int, int]:
     """Returns (launches, FLOPs, special ops) of the backward pass of f(*given), if only the gradients of `wanted` are requested."""
     with pb.profile(strict=True) as prof:

@@ -80,7 +80,6 @@ def test_precision_of_products_is_recorded_and_part_of_the_signature() -> None:
     assert plain.stats().captures == 2
 
 
-
 # ---- results
 
 

@@ -24,9 +24,7 @@ def chain():
 def step_of(sizes):
     """Returns a function that performs one step of Adam on a batch, and the state before the first step."""
     rng = np.random.default_rng(0)
-    params = [
-        (jnp.asarray(rng.standard_normal((m, n), dtype=np.float32) / m**0.5), jnp.zeros(n)) for m, n in zip(sizes, sizes[1:])
-    ]
+    params = [(jnp.asarray(rng.standard_normal((m, n), dtype=np.float32) / m**0.5), jnp.zeros(n)) for m, n in zip(sizes, sizes[1:])]
 
     def loss_of(params, x, y):
         h = x

@@ -125,9 +125,7 @@ def stale(op: Op, site: Any, storage: Any, version: int) -> str:
 
 def zero(tape: Tape, x: Any) -> str:
     reach = dependents(tape, [x.serial])
-    ops = [
-        op_at(node.op, node.site) for node in named(tape.nodes) if not reach.isdisjoint([node.inputs[i] for i in node.op.dead])
-    ]
+    ops = [op_at(node.op, node.site) for node in named(tape.nodes) if not reach.isdisjoint([node.inputs[i] for i in node.op.dead])]
     return (
         f"{name_of(x)} reaches the target only through ops whose derivative is zero everywhere ({'; '.join(ops)}): its "
         f"gradient is zero, and nothing will be learned from it. pb.straight_through(f) lets gradients pass."

@@ -240,4 +240,3 @@ def dropout(x: Any, p: float = 0.5, training: bool = True, *, generator: Generat
         raise PullbackError(f"dropout: generator={generator!r} is not a pb.random.Generator.")
     state = Tensor((generator or default).next_state(x.device))
     return apply(drop, (x, per_example(state, drawn.alike)), (float(p),))
-

@@ -248,5 +248,3 @@ def std(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool 
     zero = equal(v, 0)
     y = where(zero, 0.0, sqrt(where(zero, 1.0, v)))
     return in_dtype(y, x.dtype) if _is_half(x) else y
-
-

@@ -178,5 +178,3 @@ def _finite_top(data: Tensor, ids: Tensor, n: int) -> Tensor:
     """Returns the largest elements of each segment as constants, 0 where they are not finite. They are subtracted before exp."""
     top = apply(_max, (constant(data), ids), (n,))
     return where(isfinite(top), top, 0.0)
-
-

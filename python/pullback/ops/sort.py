@@ -37,8 +37,15 @@ def _order(xp: Any, x: Any, axis: int, descending: bool, stable: bool) -> Any:
     return xp.take_along_axis(order, last, axis)
 
 
-_argsort = op("argsort", example=distinct((3, 5), params=(1, False, True)),
-              kind=OWN, reference=_order, pullback=ZERO, cost=no_flops, batch=along_axes)
+_argsort = op(
+    "argsort",
+    example=distinct((3, 5), params=(1, False, True)),
+    kind=OWN,
+    reference=_order,
+    pullback=ZERO,
+    cost=no_flops,
+    batch=along_axes,
+)
 _sort = op(
     "sort", example=distinct((3, 5), params=(1, True, True)),
     kind=OWN, cost=no_flops, batch=along_axes,

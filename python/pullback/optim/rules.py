@@ -140,6 +140,4 @@ class Lion(Optimizer):
 
 
 # __all__ is computed so that each rule is listed once. A type checker assumes all public names defined here, which are the same.
-__all__ = [
-    name for name, value in globals().items() if isinstance(value, type) and value.__module__ == __name__
-]
+__all__ = [name for name, value in globals().items() if isinstance(value, type) and value.__module__ == __name__]

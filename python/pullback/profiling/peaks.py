@@ -164,6 +164,7 @@ def _product(dtype: str, n: int, finish: Callable[[], None]) -> float:
 
 def _chain(finish: Callable[[], None]) -> float:
     """Returns the FLOP/s of a chain of z * x + y. Captured, it runs as one pass over blocks that stay in the L1 cache."""
+
     def multiply_and_add(x: Tensor, y: Tensor) -> Tensor:
         z = y
         for _ in range(CHAIN):

@@ -158,9 +158,7 @@ class Captured:
 
     # ---- the first run
 
-    def _first(
-        self, key: Any, given: Sequence[Any], leaves: Sequence[Any], arrays: Sequence[Any], spec: Any, named: bool
-    ) -> Any:
+    def _first(self, key: Any, given: Sequence[Any], leaves: Sequence[Any], arrays: Sequence[Any], spec: Any, named: bool) -> Any:
         """Runs the function and records it. `given` holds the argument leaves as the user passed them, `leaves` after as_leaf."""
         device = devices.device_of(arrays[0]) if arrays else devices.default_device()
         kernels = kernels_on(device)

@@ -25,6 +25,7 @@ from .table import table
 
 WIDTH: Final = 60  # characters of the column with the rules
 
+
 @dataclass(frozen=True)
 class Kept:
     """An array that is kept for a pullback.

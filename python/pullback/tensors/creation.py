@@ -337,9 +337,7 @@ def empty_like(x: Tensor, /, *, dtype: Any = None, device: str | None = None) ->
     return _like("empty_like", x, 0, dtype, device)
 
 
-def arange(
-    start: float, /, stop: float | None = None, step: float = 1, *, dtype: Any = None, device: str | None = None
-) -> Tensor:
+def arange(start: float, /, stop: float | None = None, step: float = 1, *, dtype: Any = None, device: str | None = None) -> Tensor:
     """Returns the numbers start, start + step, … that lie before `stop`. The default dtype is int64 for ints, otherwise float32.
 
     Raises DTypeError if an argument is not a real number, ShapeError if the number of elements is not finite, and

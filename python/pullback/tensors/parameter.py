@@ -25,7 +25,9 @@ class Parameter(Tensor):
     __slots__ = ("constraint", "trainable")
 
     if TYPE_CHECKING:  # attached by ops/operators.py
+
         def __iadd__(self, other: Any) -> Parameter: ...
+
         __isub__ = __imul__ = __itruediv__ = __ifloordiv__ = __imod__ = __ipow__ = __imatmul__ = __iadd__
         __iand__ = __ior__ = __ixor__ = __ilshift__ = __irshift__ = __iadd__
 

@@ -52,7 +52,9 @@ class Tensor:
         __rpow__: Callable[..., Tensor]
         __matmul__: Callable[..., Tensor]
         __rmatmul__: Callable[..., Tensor]
+
         def __and__(self, other: Any, /) -> Tensor: ...
+
         __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __and__
         __lt__: Callable[..., Tensor]
         __le__: Callable[..., Tensor]

@@ -92,9 +92,7 @@ def black_box(
 class BlackBox:
     """The function that `black_box` returns. `stats` counts the calls of the wrapped function."""
 
-    def __init__(
-        self, F: Callable[..., Any], gradient: Any, step: float, samples: int, batch: bool | str, generator: Any
-    ) -> None:
+    def __init__(self, F: Callable[..., Any], gradient: Any, step: float, samples: int, batch: bool | str, generator: Any) -> None:
         self.function, self.stats = F, Stats()
         self._gradient, self._step, self._samples, self._batch = gradient, step, samples, batch
         self._generator = generator or random.default

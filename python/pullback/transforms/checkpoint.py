@@ -67,7 +67,12 @@ def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
                 recompute = _recomputation(called(f), run, states, len(leaves), level)
                 made = level.lowered(outputs)
                 node = Call(
-                    f"checkpoint of {called(f)}", inputs, made, _pull(recompute, inputs), keeps=True, dead=reads.dead,
+                    f"checkpoint of {called(f)}",
+                    inputs,
+                    made,
+                    _pull(recompute, inputs),
+                    keeps=True,
+                    dead=reads.dead,
                     recompute=recompute,
                 )
                 tell(told, node, inputs, made)

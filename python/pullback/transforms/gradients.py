@@ -54,9 +54,7 @@ def _sweep(tape: Tape, targets: list[Tensor], sources: list[Any], unconnected: s
     serials, reach, missing = connected(tape, targets, sources, unconnected, masks.keys())
     seeds = {(y.shape, y.dtype, y.device): y for y in targets}
     seeds = {alike: ones_like(y) for alike, y in seeds.items()}
-    begun = [
-        {y.serial: [(1 << k, seeds[y.shape, y.dtype, y.device])]} if y.serial in reach else {} for k, y in enumerate(targets)
-    ]
+    begun = [{y.serial: [(1 << k, seeds[y.shape, y.dtype, y.device])]} if y.serial in reach else {} for k, y in enumerate(targets)]
     tape.consumed, nodes = free, tape.nodes
     if free:
         tape.nodes = []
@@ -82,9 +80,7 @@ def _joined(several: list[dict[int, list[Part]]]) -> dict[int, list[Part]]:
     return found
 
 
-def _walk(
-    tape: Tape, mask: int, nodes: list[Recorded], parts: dict[int, list[Part]], reach: set[int], sources: set[int]
-) -> None:
+def _walk(tape: Tape, mask: int, nodes: list[Recorded], parts: dict[int, list[Part]], reach: set[int], sources: set[int]) -> None:
     """Pulls the cotangents for all targets of the mask back through the nodes at once."""
     sums = Sums("accumulate")
     with Batch(mask.bit_count(), directions=True) if mask & (mask - 1) else _ALONE as batch:

@@ -100,9 +100,7 @@ def _axes(args: tuple[Any, ...], argnums: int | Sequence[int]) -> tuple[int | No
 class _Record:
     """The record of one forward pass for all examples. Its backward passes leave the gradients of the sources in factors."""
 
-    def __init__(
-        self, f: Callable[..., Any], argnums: int | Sequence[int], args: tuple[Any, ...], options: dict[str, Any]
-    ) -> None:
+    def __init__(self, f: Callable[..., Any], argnums: int | Sequence[int], args: tuple[Any, ...], options: dict[str, Any]) -> None:
         self.tape = Tape(persistent=True, watch_parameters=False)
         inside, self.sources, self.spec = variables(args, argnums, self.tape, "per-example gradients")
         axes = _axes(args, argnums)

@@ -131,9 +131,7 @@ def variables(
     return tuple(replaced), sources, spec
 
 
-def variables_of(
-    leaves: Sequence[Any], args: Sequence[Any], what: str, places: Sequence[int] | None = None
-) -> list[Tensor]:
+def variables_of(leaves: Sequence[Any], args: Sequence[Any], what: str, places: Sequence[int] | None = None) -> list[Tensor]:
     """Returns the leaves of the arguments (or of those at `places`) as tensors that can be differentiated with respect to.
 
     Raises TapeError or DTypeError, which name a leaf that cannot.

@@ -52,9 +52,7 @@ def examples(args: tuple[Any, ...], options: dict[str, Any], in_axes: Any) -> tu
     leaves, spec = flatten((args, options))
     axes = _input_axes(in_axes, args, options)
     batch = Batch(_common_length(leaves, axes))
-    inside = [
-        x if axis is None else made_of(x, Batched(batch, _first(x, axis, "in_axes"))) for x, axis in zip(leaves, axes)
-    ]
+    inside = [x if axis is None else made_of(x, Batched(batch, _first(x, axis, "in_axes"))) for x, axis in zip(leaves, axes)]
     positional, named = unflatten(spec, inside)
     return batch, positional, named
 
