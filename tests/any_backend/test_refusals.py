@@ -81,6 +81,7 @@ SHAPES: list[tuple[str, Any]] = [
     ("einsum", lambda: pb.einsum("ijk->i", ROWS)),
     ("einsum", lambda: pb.einsum("ij->ii", ROWS)),
     ("einsum", lambda: pb.einsum("ij->k", ROWS)),
+    ("an axis of the ellipsis has lengths 8 and 7", lambda: pb.einsum("...i,...j->...", pb.ones((8, 4)), pb.ones((7, 3)))),
     ("einsum", lambda: pb.einsum("iij->j", CUBE)),
     ("topk", lambda: pb.topk(ROWS, 3)),
     ("topk", lambda: pb.topk(ROWS, -1)),

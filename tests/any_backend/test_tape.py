@@ -366,7 +366,7 @@ def test_a_network_agrees_with_finite_differences_twice() -> None:
 def test_tapes_optimizers_and_captured_functions_say_what_they_are() -> None:
     w = pb.Parameter([1.0, 2.0])
     opt = optim.Adam([w], lr=0.01)
-    assert repr(opt) == "Adam(lr=0.01, 1 parameters of 2 numbers, 0 steps done)"
+    assert repr(opt) == "Adam(lr=0.01, 1 parameter of 2 numbers, 0 steps done)"
     with pb.GradientTape() as tape:
         loss = pb.sum(w * w)
         assert repr(tape) == "GradientTape(2 ops, 1 watched, recording)"

@@ -145,3 +145,12 @@ def test_a_subclass_with_another_formula_does_not_run_the_kernel_of_its_base() -
     for one, other, third in zip(*deltas.values()):
         np.testing.assert_allclose(host(one), -host(other), rtol=1e-12)
         assert (host(one) == host(third)).all()
+
+
+@needs_kernels
+def test_a_kernel_that_does_not_exist_is_refused_when_the_optimizer_is_made() -> None:
+    class Misspelt(optim.Adam):
+        kernel = "adaam_step"
+
+    with pytest.raises(pb.PullbackError, match=r"there is no kernel 'adaam_step'.*update\.def"):
+        Misspelt([pb.Parameter([1.0])])

@@ -11,6 +11,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import pullback as pb
+from conftest import host
 
 pytestmark = pytest.mark.usefixtures("native")
 
@@ -147,6 +148,12 @@ def test_small_numbers_are_their_own_expm1() -> None:
     x = np.array([tiny * np.float32(1.5), -tiny, tiny / 2, -tiny / 4, 0.0, -0.0], np.float32)
     y = pb.expm1(pb.tensor(x)).numpy()
     assert_array_equal(y.view(np.uint32), x.view(np.uint32))
+
+
+def test_the_slope_of_expm1_keeps_its_digits_where_the_value_is_close_to_minus_one() -> None:
+    x = np.linspace(-80, 5, 500).astype(np.float32)
+    slope = pb.grad(lambda t: pb.sum(pb.expm1(t)))(pb.tensor(x))
+    np.testing.assert_allclose(host(slope), np.exp(x.astype(np.float64)), rtol=4e-7)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -52,7 +52,7 @@ COUNTS: Final[dict[str, tuple[int, int, int]]] = {
     "exp2_pullback": (0, 2, 0),
     "exp_pullback": (0, 1, 0),
     "expm1": (0, 0, 1),
-    "expm1_pullback": (1, 1, 0),
+    "expm1_pullback": (0, 1, 1),
     "floor": (0, 0, 0),
     "floor_divide": (0, 0, 1),
     "gelu": (0, 1, 1),

@@ -15,7 +15,7 @@ from ..tensors.operand import Number, as_tensor, operand, own
 from ..tensors.tensor import Tensor
 from .by_name import in_dtype
 from .conversion import settled
-from .declare import binary, named, op, per_element, unary
+from .declare import binary, named, no_flops, op, per_element, unary
 from .kinds import BINARY, COMPARE, NEIGHBOUR, SELECT, check_numbers
 
 TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
@@ -42,7 +42,7 @@ round = unary("round", reference=lambda xp, x: xp.round(x), pullback=ZERO, takes
 
 exp = unary("exp", reference=lambda xp, x: xp.exp(x), singular=True, pullback=lambda g, y: g * y)
 exp2 = unary("exp2", reference=lambda xp, x: xp.exp2(x), singular=True, pullback=lambda g, y: g * (y * LOG2))
-expm1 = unary("expm1", reference=lambda xp, x: xp.expm1(x), singular=True, pullback=lambda g, y: g * (y + 1))
+expm1 = unary("expm1", reference=lambda xp, x: xp.expm1(x), singular=True, pullback=lambda g, x: g * exp(x))
 log = unary("log", reference=lambda xp, x: xp.log(x), singular=True, pullback=lambda g, x: g / x, domain=(0.1, 4))
 log1p = unary("log1p", reference=lambda xp, x: xp.log1p(x), singular=True, pullback=lambda g, x: g / (1 + x), domain=(-0.8, 4))
 log2 = unary("log2", reference=lambda xp, x: xp.log2(x), singular=True, pullback=lambda g, x: g / (x * LOG2), domain=(0.1, 4))
@@ -167,7 +167,7 @@ minimum = binary("minimum", reference=lambda xp, a, b: xp.minimum(a, b),
                  pullback=(lambda g, a, b: g * _share(b, a), lambda g, a, b: g * _share(a, b)), doc="Returns the smaller of a and b. Ties share the gradient evenly; a NaN gets none.")  # fmt: skip
 copysign = binary("copysign", reference=lambda xp, a, b: xp.copysign(a, b), takes="float",
                   pullback=(lambda g, a, b: _by_sign(g, a, b), ZERO), doc="Returns |a| with the sign of b. The derivative at a = 0 is 0.")  # fmt: skip
-nextafter = binary("nextafter", reference=lambda xp, a, b: xp.nextafter(a, b), takes="float", kind=NEIGHBOUR, pullback=(same, ZERO))
+nextafter = binary("nextafter", reference=lambda xp, a, b: xp.nextafter(a, b), takes="float", kind=NEIGHBOUR, cost=no_flops, pullback=(same, ZERO))
 
 
 def _pow_pullback_a(g: Tensor, a: Tensor, b: Any) -> Tensor:

@@ -200,7 +200,8 @@ def einsum(subscripts: str, /, *operands: Any) -> Tensor:
     for term, t in zip(terms, tensors):
         for letter, n in zip(term, t.shape):
             if lengths.setdefault(letter, n) not in (n, 1) and n != 1:
-                raise ShapeError(f"einsum: {subscripts!r}: index {letter!r} has lengths {lengths[letter]} and {n}.")
+                index = f"index {letter!r}" if letter.isalpha() else "an axis of the ellipsis"
+                raise ShapeError(f"einsum: {subscripts!r}: {index} has lengths {lengths[letter]} and {n}.")
             lengths[letter] = n if lengths[letter] == 1 else lengths[letter]
     left, term = _diagonal(tensors[0], terms[0])
     for i in range(1, len(tensors)):

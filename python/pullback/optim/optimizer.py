@@ -80,7 +80,8 @@ class Optimizer:
 
     def __repr__(self) -> str:
         count, numbers = len(self.parameters), sum([p.size for p in self.parameters])
-        return f"{type(self).__name__}(lr={self.lr:.3g}, {count} parameters of {numbers} numbers, {self.steps} steps done)"
+        plural = "" if count == 1 else "s"
+        return f"{type(self).__name__}(lr={self.lr:.3g}, {count} parameter{plural} of {numbers} numbers, {self.steps} steps done)"
 
     # ---- state
 
@@ -174,7 +175,13 @@ class Optimizer:
         arena.place(self.parameters)
         self._slots = [arena.slots_like(self.parameters) for _ in self.slot_names]
         self._kernels: Any = kernels_on(self._device)
-        self._native: Callable[..., Any] | None = getattr(self._kernels, self._own_kernel(), None)
+        name = self._own_kernel()
+        self._native: Callable[..., Any] | None = getattr(self._kernels, name, None)
+        if name and self._kernels is not None and self._native is None:
+            raise PullbackError(
+                f"{type(self).__name__}: there is no kernel {name!r}. `kernel` is the name of a row of csrc/math/update.def "
+                f'followed by "_step", or "" for a rule that runs its formula.'
+            )
         self._plan: Any = None
         self._placement: list[int] = []
 
