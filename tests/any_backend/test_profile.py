@@ -13,6 +13,7 @@ from pullback.autodiff.primitive import Op
 from pullback.backends import reference
 from pullback.data import Loader
 from pullback.launch import door
+from pullback.ops.declare import per_element
 from pullback.ops.kinds import OWN
 from pullback.profiling import Figures, Profile
 
@@ -234,3 +235,11 @@ def test_the_hosts_time_is_told_apart() -> None:
         prof.host  # noqa: B018
     with pytest.raises(pb.PullbackError, match="'count', 'phase', 'kernel'"):
         pb.profile(detail="all")
+
+
+def test_an_elementwise_op_without_a_functor_has_an_unknown_cost() -> None:
+    assert per_element("an op without a row") is None
+    x = pb.ones(3)
+    with pb.profile() as prof:
+        pb.nextafter(x, x)  # it has no row either, and no arithmetic
+    assert (prof.total.flops, prof.coverage) == (0, 1.0)

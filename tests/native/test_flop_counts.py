@@ -13,7 +13,6 @@ import pullback as pb
 from captured_step import needs_kernels
 from pullback import nn, optim
 from pullback.nn import functional as F
-from pullback.ops.declare import per_element
 from pullback.profiling import Figures
 from pullback.tensors import devices
 
@@ -396,11 +395,3 @@ def test_counting_flops_leaves_views_as_they_are() -> None:
     step(pb.ones((2, 3)))
     with pytest.raises(pb.StaleValueError):
         view.numpy()
-
-
-def test_an_elementwise_op_without_a_functor_has_an_unknown_cost() -> None:
-    assert per_element("an op without a row") is None
-    x = pb.ones(3)
-    with pb.profile() as prof:
-        pb.nextafter(x, x)  # it has no row either, and no arithmetic
-    assert (prof.total.flops, prof.coverage) == (0, 1.0)
