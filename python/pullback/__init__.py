@@ -35,7 +35,7 @@ from .ops.movement import concat, meshgrid, pad, repeat, roll, stack, tile, tril
 from .ops.operators import attach as _attach
 from .ops.reduce import all, any, argmax, argmin, count_nonzero, max, mean, min, prod, std, sum, var
 from .ops.rows import log_softmax, logsumexp, softmax
-from .ops.scan import cumulative_prod, cumulative_sum, diff
+from .ops.cumulative import cumulative_prod, cumulative_sum, diff
 from .ops.segment import segment_logsumexp, segment_max, segment_mean, segment_min, segment_softmax, segment_sum
 from .ops.shape import (
     broadcast_arrays, broadcast_to, expand_dims, flip, matrix_transpose, moveaxis, permute_dims, reshape, split, squeeze, swapaxes,

@@ -92,9 +92,9 @@ from .ops.reduce import var as var
 from .ops.rows import log_softmax as log_softmax
 from .ops.rows import logsumexp as logsumexp
 from .ops.rows import softmax as softmax
-from .ops.scan import cumulative_prod as cumulative_prod
-from .ops.scan import cumulative_sum as cumulative_sum
-from .ops.scan import diff as diff
+from .ops.cumulative import cumulative_prod as cumulative_prod
+from .ops.cumulative import cumulative_sum as cumulative_sum
+from .ops.cumulative import diff as diff
 from .ops.segment import segment_logsumexp as segment_logsumexp
 from .ops.segment import segment_max as segment_max
 from .ops.segment import segment_mean as segment_mean

@@ -14,9 +14,9 @@ from ..errors import VmapError
 from ..launch.refusal import Refused
 from ..tensors.tensor import Tensor
 from ..tree import LEAVES
-from .example import Example
 from .kept import Listening
 from .listeners import listeners
+from .stand_in import StandIn
 
 if TYPE_CHECKING:
     from .primitive import Op, Rule
@@ -45,7 +45,7 @@ class Batched(Tensor):
     __slots__ = ("batch", "value")
 
     def __init__(self, batch: Batch, value: Tensor) -> None:
-        self.array = Example(value.array)
+        self.array = StandIn(value.array)
         self.serial = 0
         self.storage = None
         self.batch = batch

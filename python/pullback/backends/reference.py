@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..autodiff.example import Example
+from ..autodiff.stand_in import StandIn
 from ..errors import OutOfMemoryError
 from ..launch import capturing, door
 from ..launch.refusal import Refused
@@ -35,7 +35,7 @@ def runner(op: Any) -> Callable[..., Any]:
     def run_reference(*arguments: Any) -> Any:
         arrays = arguments[:count]
         for array in arrays:
-            if type(array) is Example:
+            if type(array) is StandIn:
                 raise Refused("one example of a batch")
         found = {x.dtype for x in arrays if hasattr(x, "dtype")}
         if len(found) > 1 or any([dtype.kind not in "fV" for dtype in found]):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import ShapeError
-from ..ops import elementwise, gather, index, linalg, matrices, movement, scan, shape, sort as ordering
+from ..ops import cumulative, elementwise, gather, index, linalg, matrices, movement, shape, sort as ordering
 from ..tensors.operand import as_tensor, own
 from ..tensors.tensor import Tensor
 
@@ -83,11 +83,11 @@ def argsort(a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, 
 
 
 def cumsum(a: Any, axis: int | None = None, dtype: Any = None) -> Tensor:
-    return scan.cumulative_sum(shape.flatten(a) if axis is None else a, axis=axis or 0, dtype=dtype)
+    return cumulative.cumulative_sum(shape.flatten(a) if axis is None else a, axis=axis or 0, dtype=dtype)
 
 
 def cumprod(a: Any, axis: int | None = None, dtype: Any = None) -> Tensor:
-    return scan.cumulative_prod(shape.flatten(a) if axis is None else a, axis=axis or 0, dtype=dtype)
+    return cumulative.cumulative_prod(shape.flatten(a) if axis is None else a, axis=axis or 0, dtype=dtype)
 
 
 def outer(a: Any, b: Any) -> Tensor:

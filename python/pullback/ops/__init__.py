@@ -5,7 +5,7 @@ The families build on each other in this order; each imports only families liste
     by_name, kinds, declare     the tools of declarations
     conversion, elementwise     the same values in another dtype or place; arithmetic
     shape, gather, movement     views; reading at indices; moving elements into new memory
-    scan, reduce                sums along an axis and over axes
+    cumulative, reduce          sums along an axis and over axes
     scatter, index              writing at indices; t[...]
     linalg, linear, rows        matrix products; linear layers; softmax and normalization of rows
     sort, segment, draws, random

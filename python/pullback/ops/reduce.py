@@ -16,10 +16,10 @@ from ..tensors.operand import as_tensor
 from ..tensors.tensor import Tensor
 from ._shapes import Shape, kept_dims, normalize_axes, normalize_axis, real
 from .by_name import in_dtype, repeated, reshaped
+from .cumulative import product_of_others
 from .declare import no_flops, op
 from .elementwise import equal, not_equal, sqrt, square, where
 from .kinds import REDUCE, linear
-from .scan import product_of_others
 from .shape import flatten, inverse, permute_dims, reshape
 
 

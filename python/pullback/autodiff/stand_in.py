@@ -12,7 +12,7 @@ class _Flags:
     c_contiguous = True
 
 
-class Example:
+class StandIn:
     """Stands in for the array of a Batched tensor: it has the shape and the dtype of one example, but no elements."""
 
     __slots__ = ("dtype", "shape")
