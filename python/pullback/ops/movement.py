@@ -55,7 +55,7 @@ _place = op("place", example=normal((2, 3), params=((4, 6), (slice(0, None, 2), 
             pullback=lambda g, key: view(SLICE, g, key))  # fmt: skip
 _concat = op("concat", example=normal((2, 3), (2, 1), params=(1, (3, 1))),
              kind=MOVEMENT, variadic=True, reference=lambda xp, x, axis, lengths: _concatenated(xp, x, axis),
-             adapt=lambda kernel: lambda *x: kernel(x[:-2], x[-2]),
+             adapt=lambda kernel: lambda *x: kernel([*x[:-2]], x[-2]),  # a list, in which a GPU's array is looked for
              cost=lambda x, axis, lengths, y: {"bytes_read": y.nbytes},
              joint=True, pullback=lambda g, axis, lengths, needs: _cut_up(g, axis, lengths, needs))  # fmt: skip
 _pad = op("pad", example=normal((2, 3), params=((1, 0), (0, 2), 0.5)),
