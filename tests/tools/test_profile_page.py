@@ -14,7 +14,7 @@ import pytest
 
 import browser
 import pullback as pb
-from pullback import nn, optim
+from made_profile import trained
 from pullback.launch import door
 from pullback.profiling import Profile, record as recording
 from pullback.profiling.page import page
@@ -38,13 +38,7 @@ def _known_peaks() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def prof() -> Any:
-    """Returns a profile of a training step of an MLP with 784, 128 and 10 units."""
-    net = nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
-    opt = optim.Adam(net.parameters())
-    x, y = pb.tensor(np.ones((64, 784), np.float32)), pb.tensor(np.arange(64) % 10)
-    with pb.profile() as prof:
-        opt.minimize(lambda: nn.cross_entropy(net(x), y))
-    return prof
+    return trained(steps=1, detail="phase")
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,10 @@ import random
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import pullback as pb
-from pullback import nn, optim
+from made_profile import trained
 from pullback.launch import door
 from pullback.profiling import Profile, record as recording
 from pullback.profiling.peaks import Peaks
@@ -29,13 +28,7 @@ def _known_peaks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def prof() -> Any:
-    """Returns a profile of a training step of an MLP with 784, 128 and 10 units."""
-    net = nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
-    opt = optim.Adam(net.parameters())
-    x, y = pb.tensor(np.ones((64, 784), np.float32)), pb.tensor(np.arange(64) % 10)
-    with pb.profile() as prof:
-        opt.minimize(lambda: nn.cross_entropy(net(x), y))
-    return prof
+    return trained(steps=1, detail="phase")
 
 
 def test_json_is_all_of_the_profile(prof: Any, tmp_path: Path) -> None:

@@ -24,8 +24,6 @@ uint32: Final = np.dtype("uint32")
 uint64: Final = np.dtype("uint64")
 bool_: Final = np.dtype("bool")
 
-SIGNED: Final = (int8, int16, int32, int64)
-UNSIGNED: Final = (uint8, uint16, uint32, uint64)
 DEFAULT: Final = float32
 
 
