@@ -2,6 +2,7 @@
 #include "families/matmul.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "families/executed.h"
 #include "math/counting.h"
@@ -17,12 +18,17 @@ template <class Run> Linear measured(const Kernel& kernel, Run run) {
   return op;
 }
 
+std::atomic<bool> is_everywhere{false};
+
 void add_product(int64_t multiply_adds, Cost& cost) { cost.fmas += multiply_adds, cost.matmul_flops += 2 * multiply_adds; }
 
 }  // namespace
 
 Precision precision() { return Precision(door.attribution.precision); }
 void set_precision(Precision precision) { door.attribution.precision = uint8_t(precision); }
+
+bool everywhere() { return is_everywhere.load(std::memory_order_relaxed); }
+void set_everywhere(bool on) { is_everywhere.store(on, std::memory_order_relaxed); }
 
 const Linear& linear_forward() {
   static const Linear op = measured({"linear", linear, linear_cost, executed_linear},

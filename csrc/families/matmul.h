@@ -14,6 +14,11 @@ constexpr int kPrecisions = 4;
 Precision precision();
 void set_precision(Precision precision);
 
+// True if results must have the same bits on every machine ("everywhere"). Products then follow the order of families/order.h on
+// every device, and no library computes them. Otherwise ("machine") a library may compute large ones. It holds for all threads.
+bool everywhere();
+void set_everywhere(bool on);
+
 // True if a launch of matmul or linear_pullback adds its product to the content of output k, of float32 or float64. ints[1] holds
 // one such bit per output. Only plans use it (see fusions.h), and they count the launches that were recorded.
 inline bool adds_to(const Launch& launch, int k) { return launch.ints[1] >> k & 1; }

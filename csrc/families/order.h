@@ -1,0 +1,34 @@
+// The order in which the terms of a sum are combined. It depends on the number of terms alone: not on the SIMD level, the number of
+// threads, the device, the layout, or the number of sums that are computed at once. So a sum has the same bits everywhere. The rules
+// hold for every reduction (products, extremes, ...); docs/reproducibility.md gives them with examples.
+//
+//  1. The terms are cut into blocks of kOrderBlock consecutive ones. The last block may be shorter.
+//  2. Within a block of a reduction, the upper half is combined with the lower half: with h the largest power of two below the
+//     number of terms, term j becomes term j + term j + h, for each j for which both exist. This repeats until one is left.
+//     Within a block of a sum of products, each product is added to the sum of those before it by a fused multiply-add, beginning
+//     with 0, in order.
+//  3. The results of the blocks are combined in pairs of neighbours: 0 with 1, 2 with 3, .... This repeats until one is left. A last
+//     one without a neighbour is kept as it is.
+//
+// Rule 2 lets vector lanes, and threads of a GPU, work on any power-of-two share of a block. By rule 3, any run of 2^p blocks that
+// begins at a multiple of 2^p can be combined independently, so threads and slices are cut at such runs.
+#pragma once
+#include <cstdint>
+
+namespace pb::kernels {
+
+// 256 terms fill sixteen vectors of the widest SIMD level, or eight elements for each thread of a warp. Longer chains of products
+// would have larger rounding errors (an error grows with the square root of a chain's length), and a GPU could not cut short
+// contractions into slices; shorter ones would cost more additions of blocks than the 1 % that these take.
+constexpr int64_t kOrderBlock = 256;
+
+constexpr int64_t order_blocks(int64_t terms) { return (terms + kOrderBlock - 1) / kOrderBlock; }
+
+// The largest power of two below n, for n > 1.
+constexpr int64_t upper_half(int64_t n) {
+  int64_t half = 1;
+  while (2 * half < n) half *= 2;
+  return half;
+}
+
+}  // namespace pb::kernels
