@@ -4,7 +4,7 @@
 
 namespace pb::cpu {
 
-constexpr int kTileRows = 8;        // with two vectors of columns that makes sixteen sums, enough to fill two pipelines
+constexpr int kTileRows = kRegisters / 4;  // with two vectors of columns, the sums take half of the registers
 constexpr int64_t kBlockRows = 64;  // rows of a that are packed at a time; twice as many if k is at most half
 template <class T> constexpr int64_t kPanel = 2 * kWidth<T>;  // columns per panel of b
 // Returns the size of a packed sliver of a (kTileRows rows), in elements. Its padding keeps slivers from sharing cache sets.
@@ -61,8 +61,8 @@ template <class T> void pack_panel(const Factor<T>& b, int64_t first, int64_t be
 
 // Returns a prefetcher for the elements that pack_panel reads, from row `begin` on.
 template <class T> Prefetcher<T> prefetcher_of_panel(const Factor<T>& b, int64_t first, int64_t begin) {
-  constexpr int kTurn = sizeof(T) == 4 ? 5 : 4;
-  static_assert(kVectorBytes < 64 || kPanel<T> == 1 << kTurn);
+  constexpr int kTurn = sizeof(T) == 4 ? (kVectorBytes >= 64 ? 5 : 4) : (kVectorBytes >= 64 ? 4 : 3);
+  static_assert(kVectorBytes < 32 || kPanel<T> == 1 << kTurn);
   const T* data =
       b.at(first, begin) + kWidth<T> - 1;  // the lines in which the vectors end; the lines before are prefetched already
   if (b.along) return {data, b.ld, kWidth<T>, kTurn};
