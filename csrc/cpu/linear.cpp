@@ -9,6 +9,7 @@
 #include "cpu/matmul.h"
 #include "cpu/pool.h"
 #include "cpu/small_product.h"
+#include "cpu/vector.h"
 #include "families/activations.h"
 #include "families/executed.h"
 #include "families/matmul.h"
@@ -130,6 +131,23 @@ bool product_and_finish(const Launch& launch, DType wide, int64_t m, int64_t n, 
   return done;
 }
 
+// Computes the column sums of x (rows, width), each in the order of the rows.
+template <int kVectors, class A> void sum_strip(int64_t rows, int64_t width, const A* x, int64_t step, A* sums) {
+  Vector<A> sum[kVectors] = {};
+  for (int64_t i = 0; i < rows; ++i, x += step)
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v)
+      sum[v] += kVectors > 1 || width == kWidth<A> ? load_vector(x + v * kWidth<A>) : load_part(x, width);
+#pragma GCC unroll 4
+  for (int v = 0; v < kVectors; ++v) store_part(sums + v * kWidth<A>, sum[v], std::min<int64_t>(width, kWidth<A>));
+}
+template <class A> void sum_columns(int64_t rows, int64_t width, const A* x, int64_t step, A* sums) {
+  constexpr int64_t kMany = 4 * kWidth<A>;
+  int64_t j = 0;
+  for (; j + kMany <= width; j += kMany) sum_strip<4>(rows, kMany, x + j, step, sums + j);
+  for (; j < width; j += kWidth<A>) sum_strip<1>(rows, std::min<int64_t>(kWidth<A>, width - j), x + j, step, sums + j);
+}
+
 // Computes gz, the pullback of g through the activation with output y, for rows [begin, end) and columns [first, first + width). If
 // gz is null, there is no activation and gz is g. Also computes the sums of gz's columns over these rows, unless `sums` is null.
 template <class F, class A>
@@ -146,11 +164,7 @@ void pull_part(F f, const View& g, const View& y, int64_t begin, int64_t end, in
       for (int64_t j = 0; j < length; ++j) to[i * n + j] = f(from[i * step + j], value[i * step_y + j], value[i * step_y + j]);
     from = to, from_step = n;
   }
-  if (!sums) return;
-  std::fill_n(sums, width, A(0));
-  for (int64_t i = begin; i < end; ++i, from += from_step)
-#pragma GCC ivdep
-    for (int64_t j = 0; j < width; ++j) sums[j] += from[j];
+  if (sums) sum_columns(end - begin, width, from, from_step, sums);
 }
 
 // Adds up the rows of x (rows, n) in pairs of neighbours. The result is the first row.
