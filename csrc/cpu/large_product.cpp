@@ -60,7 +60,7 @@ template <class T, int kVectors> __attribute__((noinline)) void run_tile(const T
     const int64_t from = l >= half ? half : 0, stop = l < half ? half : l < again ? again : t.k;
     for (const int64_t end = std::min(stop, block + kOrderBlock); l < end; ++l, a += kTileRows, b += kPanel<T>) {
       Vector<T> row[kVectors];
-      ahead.line(l - from);
+      ahead.call(l - from);
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) row[v] = load_vector(b + v * kWidth<T>);
 #pragma GCC unroll 16
@@ -124,15 +124,17 @@ void run_panel(const Part<T>& p, const Block<T>& block, int64_t at, int64_t next
   const int64_t k = p.k(), j = at * kPanel<T>, columns = std::min(kPanel<T>, p.b.lines - j);
   const int64_t tiles = (block.rows + kTileRows - 1) / kTileRows;
   const bool mine = p.claim(next);
+  // A tile prefetches its share of the next panel twice, at equal intervals: k / tiles rows during k / 2 steps.
+  int pace = 0;
+  while (tiles / (2 * kLinesPerRow<T>) >= 2 << pace) ++pace;
   T* out = p.out + block.first * p.ldc + j;
   Tile<T> tile{k, block.copy, p.panel(at), out, p.ldc, block.rows, columns, p.bias ? p.bias + j : nullptr, p.add, {}};
   for (int64_t i = 0; i < tiles; ++i) {
     const int64_t from = cut<T>(k, i, tiles), to = cut<T>(k, i + 1, tiles), asked = end - begin;
-    tile.ahead[1] = {p.panel(next) + from * kPanel<T>, kWidth<T>, kPanel<T>, 1};
+    tile.ahead[1] = prefetcher_of_rows(p.panel(next) + from * kPanel<T>, pace);
     // If this thread packs the next panel, prefetch the panel's source, not its packed copy: a read of what was just stored would
     // wait for all stores of the previous tile.
-    if (mine) tile.ahead[0] = prefetcher_of_panel(p.b, next * kPanel<T>, from);
-    else tile.ahead[0] = {p.panel(next) + from * kPanel<T>, kWidth<T>, kPanel<T>, 1};
+    tile.ahead[0] = mine ? prefetcher_of_panel(p.b, next * kPanel<T>, from, pace) : tile.ahead[1];
     prefetch_block(p.a, to_come.first, to_come.rows, begin + asked * i / tiles, begin + asked * (i + 1) / tiles);
     if (columns > kWidth<T>) run_tile<T, 2>(tile);
     else run_tile<T, 1>(tile);

@@ -108,7 +108,7 @@ bool product_to_finish(DType wide, int64_t m, int64_t n, int64_t k, const Matrix
     using A = decltype(zero);
     const A* add = reinterpret_cast<const A*>(bias);
     A* to = reinterpret_cast<A*>(y);
-    done = !is_tiny_product(m, n, k) && (small_product(m, n, k, a, b, add, to) || large_product(m, n, k, a, b, add, to));
+    done = !is_tiny_product(m, n, k) && (large_product(m, n, k, a, b, add, to) || small_product(m, n, k, a, b, add, to));
   });
   if (!done) product(wide, m, n, k, a, b, y);
   return !done && bias;

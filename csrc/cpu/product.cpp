@@ -128,8 +128,8 @@ void product(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& a, cons
   const auto call = [&](auto one) {
     using T = decltype(one);
     T* to = reinterpret_cast<T*>(out);
-    if (product_tiny(m, n, k, a, b, to, add) || small_product<T>(m, n, k, a, b, nullptr, to, add)) return;
-    if (large_product<T>(m, n, k, a, b, nullptr, to, nullptr, add)) return;
+    if (product_tiny(m, n, k, a, b, to, add) || large_product<T>(m, n, k, a, b, nullptr, to, nullptr, add)) return;
+    if (small_product<T>(m, n, k, a, b, nullptr, to, add)) return;
     if (const int64_t depth = depth_of<T>(m, n, k); depth < k) return run(Sliced<T>{m, n, k, depth, a, b}, to, add);
     gemm(a.transposed, b.transposed, m, n, k, one, reinterpret_cast<const T*>(a.data), a.ld, reinterpret_cast<const T*>(b.data),
          b.ld, T(add), to, n);
@@ -143,7 +143,7 @@ Counts product_work(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& 
   if (m * n == 0) return work;
   const auto known = [&](auto one) {
     using T = decltype(one);
-    if (small_product_work<T>(m, n, k, a, b, bias, work) || large_product_work<T>(m, n, k, bias, work)) return true;
+    if (large_product_work<T>(m, n, k, bias, work) || small_product_work<T>(m, n, k, a, b, bias, work)) return true;
     const int64_t depth = k ? depth_of<T>(m, n, k) : 0;
     if (depth == k) return false;
     const int64_t whole = k / depth, rest = k % depth;

@@ -10,7 +10,7 @@ namespace pb::cpu {
 inline bool fits_small_product(int64_t m, int64_t n, int64_t k) { return k <= kTileDepth && m * n * k <= int64_t{1} << 26; }
 
 // Computes out (m, n) = a (m, k) @ b (k, n). Adds the content of out if `add`, and `bias` (n,) to each row unless it is null.
-// Returns false and does nothing if 0 < k <= kTileDepth is false or if BLAS is faster, which depends on the shapes and on which
+// Returns false and does nothing if k is 0 or larger than kTileDepth, or if BLAS is faster, which depends on the shapes and on which
 // factors are transposed. If results must be the same everywhere, BLAS is no choice. T is float or double.
 template <class T>
 bool small_product(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, const T* bias, T* out, bool add = false);
