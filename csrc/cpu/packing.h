@@ -5,7 +5,7 @@
 namespace pb::cpu {
 
 constexpr int kTileRows = kRegisters / 4;  // with two vectors of columns, the sums take half of the registers
-constexpr int64_t kBlockRows = 64;  // rows of a that are packed at a time; twice as many if k is at most half
+constexpr int64_t kBlockRows = 64;         // rows of a that are packed at a time; twice as many if k is at most half
 template <class T> constexpr int64_t kPanel = 2 * kWidth<T>;  // columns per panel of b
 // Returns the size of a packed sliver of a (kTileRows rows), in elements. Its padding keeps slivers from sharing cache sets.
 template <class T> int64_t sliver(int64_t depth) { return kTileRows * depth + kWidth<T>; }

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "cpu/blas.h"
+#include "cpu/dot.h"
 #include "cpu/large_product.h"
 #include "cpu/matmul.h"
 #include "cpu/pool.h"
@@ -14,6 +15,11 @@ namespace pb::cpu {
 namespace {
 
 constexpr int64_t kAddGrain = 16 * 1024;  // the fewest elements per thread when two results are added: about 5 us
+
+bool is_dot(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b) {
+  const bool along = (!a.transposed || a.ld == 1) && (b.transposed || b.ld == 1);
+  return m == 1 && n == 1 && k > kernels::kOrderBlock && along && kernels::everywhere();
+}
 
 // Computes a product whose k is a compile-time constant, because loop overhead would dominate if the loop over k were not unrolled.
 template <int k, class T> void product_tiny(int64_t m, int64_t n, const Matrix& a, const Matrix& b, T* out, bool add) {
@@ -42,6 +48,18 @@ bool product_tiny(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix
     case 4: return product_tiny<4>(m, n, a, b, out, add), true;
     default: return false;
   }
+}
+
+// Computes a product of two contiguous vectors, for which the other kernels would use one lane. Returns false and does nothing if BLAS
+// is faster, or if the product is not of this kind.
+template <class T>
+bool product_dot(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, T* out, bool add) {
+  if (!is_dot(m, n, k, a, b)) return false;
+  Scratch scratch;
+  const T sum =
+      dot(k, reinterpret_cast<const T*>(a.data), reinterpret_cast<const T*>(b.data), scratch.take<T>(kernels::order_blocks(k)));
+  *out = add ? *out + sum : sum;
+  return true;
 }
 
 // Returns the matrix without the first `l` of the lines along the contraction, which are the columns of a and the rows of b.
@@ -128,7 +146,8 @@ void product(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& a, cons
   const auto call = [&](auto one) {
     using T = decltype(one);
     T* to = reinterpret_cast<T*>(out);
-    if (product_tiny(m, n, k, a, b, to, add) || large_product<T>(m, n, k, a, b, nullptr, to, nullptr, add)) return;
+    if (product_tiny(m, n, k, a, b, to, add) || product_dot(m, n, k, a, b, to, add)) return;
+    if (large_product<T>(m, n, k, a, b, nullptr, to, nullptr, add)) return;
     if (small_product<T>(m, n, k, a, b, nullptr, to, add)) return;
     if (const int64_t depth = depth_of<T>(m, n, k); depth < k) return run(Sliced<T>{m, n, k, depth, a, b}, to, add);
     gemm(a.transposed, b.transposed, m, n, k, one, reinterpret_cast<const T*>(a.data), a.ld, reinterpret_cast<const T*>(b.data),
@@ -143,6 +162,7 @@ Counts product_work(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& 
   if (m * n == 0) return work;
   const auto known = [&](auto one) {
     using T = decltype(one);
+    if (is_dot(m, n, k, a, b)) return work.fmas = k, work.adds = kernels::order_blocks(k) - 1 + bias, true;
     if (large_product_work<T>(m, n, k, bias, work) || small_product_work<T>(m, n, k, a, b, bias, work)) return true;
     const int64_t depth = k ? depth_of<T>(m, n, k) : 0;
     if (depth == k) return false;

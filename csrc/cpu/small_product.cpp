@@ -13,10 +13,10 @@
 namespace pb::cpu {
 namespace {
 
-constexpr int64_t kGrain = 500000;    // the fewest multiply-adds per thread
-constexpr int64_t kBlock = 64;        // rows per block of a shared product
-constexpr int64_t kFewRows = 2;       // up to this many rows, one block of k has wider panels, and several run side by side, to
-constexpr int kWideVectors = 4;       // hide the latency of additions; such panels have kWideVectors vectors
+constexpr int64_t kGrain = 500000;  // the fewest multiply-adds per thread
+constexpr int64_t kBlock = 64;      // rows per block of a shared product
+constexpr int64_t kFewRows = 2;     // up to this many rows, one block of k has wider panels, and several run side by side, to
+constexpr int kWideVectors = 4;     // hide the latency of additions; such panels have kWideVectors vectors
 
 // The rows of `a` and the columns of `b` that a tile reads. The rows of b are contiguous.
 template <class T> struct Tile {
