@@ -8,7 +8,7 @@ import importlib as _importlib
 import math as _math
 from typing import Any as _Any
 
-from . import tree
+from . import config, tree
 from .check import check_gradients
 from .tensors.creation import (
     arange, asarray, empty, empty_like, eye, from_dlpack, full, full_like, linspace, ones, ones_like, tensor, zeros,

@@ -3,6 +3,7 @@
 import numpy
 from typing import Any
 
+from . import config as config
 from . import tree as tree
 from .check import check_gradients as check_gradients
 from .tensors.creation import arange as arange

@@ -195,6 +195,7 @@ ROWS: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "pb.flops": (lambda f: f(lambda x: x * x + x, pb.tensor(A)).total.flops, 12),
     "pb.profile": (lambda f: _profiled(f()), 6),
     "pb.debug_nans": (lambda f: _inside(f(), lambda: _raises(lambda: pb.log(pb.tensor(-1.0)))), "NonFiniteError"),
+    "config.why_not": (lambda f: f() is None or "\"machine\"" in f(), True),
     "tree.flatten": (lambda f: f({"b": [1, None], "a": (2,)})[0], [2, 1]),
     "tree.leaves": (lambda f: f({"b": [1, None], "a": (2,)}), [2, 1]),
     "tree.with_nones": (lambda f: f({"b": [1, None], "a": (2,)}), [2, 1, None]),
@@ -260,7 +261,8 @@ def _on_gpu(f: Any) -> bool:
 def public() -> dict[str, Any]:
     """Returns every public callable by its name, except errors, which test_errors enumerates."""
     spaces = {"pb": pb, "nn": nn, "F": nn.functional, "init": nn.init, "optim": optim, "schedules": optim.schedules,
-              "tree": pb.tree, "linalg": pb.linalg, "random": pb.random, "amp": pb.amp, "data": pb.data}  # fmt: skip
+              "tree": pb.tree, "linalg": pb.linalg, "random": pb.random, "amp": pb.amp, "data": pb.data,
+              "config": pb.config}  # fmt: skip
     found = {f"cuda.{name}": getattr(pb.cuda, name) for name, f in vars(type(pb.cuda)).items() if inspect.isfunction(f)}
     for label, space in spaces.items():
         for name in getattr(space, "__all__", dir(space)):
@@ -273,7 +275,7 @@ def public() -> dict[str, Any]:
     return found
 
 
-INSIDE = ("schedules.from_numbers", "schedules.as_schedule", "amp.precision", "amp.rounded")  # for the package only
+INSIDE = ("schedules.from_numbers", "schedules.as_schedule", "amp.rounded")  # for the package only
 PUBLIC = {name: f for name, f in public().items() if name not in INSIDE}
 
 
