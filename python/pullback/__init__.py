@@ -62,10 +62,11 @@ def __array_namespace_info__() -> _Any:
 # The names that are imported when they are first used, listed by module. A name can be that of the module itself.
 _LATE = {
     ".amp": ("amp",), ".data": ("data",), ".linalg": ("linalg",), ".nn": ("nn",), ".optim": ("optim",), ".random": ("random",),
-    ".backends.native": ("trim",), ".io": ("load", "save"), ".profiling": ("profile",), ".profiling.flops": ("flops",),
-    ".replays.capture": ("capture",), ".tensors.dtypes": ("bfloat16",), ".transforms.black_box": ("black_box",),
-    ".transforms.checkpoint": ("checkpoint",), ".transforms.custom": ("custom_gradient", "straight_through"),
-    ".transforms.jacobian": ("hessian", "jacobian"), ".transforms.jvp": ("hvp", "jvp", "linearize"), ".transforms.memo": ("memo",),
+    ".backends.native": ("trim",), ".hashing": ("hash",), ".io": ("load", "save"), ".profiling": ("profile",),
+    ".profiling.flops": ("flops",), ".replays.capture": ("capture",), ".tensors.dtypes": ("bfloat16",),
+    ".transforms.black_box": ("black_box",), ".transforms.checkpoint": ("checkpoint",),
+    ".transforms.custom": ("custom_gradient", "straight_through"), ".transforms.jacobian": ("hessian", "jacobian"),
+    ".transforms.jvp": ("hvp", "jvp", "linearize"), ".transforms.memo": ("memo",),
     ".transforms.per_example": ("per_example_grad", "per_example_norm", "weighted_grad"), ".transforms.scan": ("scan",),
     ".transforms.vjp": ("grad", "value_and_grad", "vjp"), ".transforms.vmap": ("vmap",),
 }  # fmt: skip

@@ -141,6 +141,7 @@ from . import nn as nn
 from . import optim as optim
 from . import random as random
 from .backends.native import trim as trim
+from .hashing import hash as hash
 from .io import load as load
 from .io import save as save
 from .profiling import profile as profile

@@ -36,6 +36,11 @@ def backend() -> str:
     return _one_of("PULLBACK_BACKEND", BACKENDS)
 
 
+def is_set(name: str) -> bool:
+    """True if the variable has a value. An empty one counts as unset."""
+    return bool(os.environ.get(name))
+
+
 def reproducible() -> str:
     """Returns PULLBACK_REPRODUCIBLE, the initial value of `pb.config.reproducible`: "machine" (the default) or "everywhere"."""
     return _one_of("PULLBACK_REPRODUCIBLE", MODES)

@@ -63,6 +63,41 @@ def test_training_writes_weights_that_load_and_a_table(tmp_path: Any, capsys: py
     assert (tmp_path / "run" / "loss.png").exists() or "pip install 'pullback[plot]'" in out
 
 
+def test_training_ends_with_the_mode_and_the_hash_of_the_weights(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    before = pb.config.reproducible
+    for chosen, words in (([], None), (["--reproducible", "machine"], "machine")):
+        assert cli.main(["train", "digits", "--epochs", "1", "--out", str(tmp_path), *chosen]) == 0
+        *_, mode, digest = capsys.readouterr().out.splitlines()
+        why_not = pb.config.why_not()
+        assert mode == f"reproducible   {words or ('everywhere' if why_not is None else f'machine, because {why_not}')}"
+        assert digest == f"hash           {pb.hash(load(tmp_path / 'weights.safetensors'))}"
+        assert pb.config.reproducible == before
+
+
+def test_training_refuses_a_mode_that_is_not_possible(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pb.config.native, "simd_level", lambda: "x86-64-v2")
+    assert cli.main(["train", "digits", "--epochs", "1", "--reproducible", "everywhere"]) == 1
+    assert capsys.readouterr().err.startswith('pullback: pb.config.reproducible = "everywhere" is not possible here: ')
+
+
+@pytest.mark.parametrize("variables", [{}, {"PULLBACK_REPRODUCIBLE": "machine"}, {"PULLBACK_REPRODUCIBLE": "everywhere"}], ids=str)
+def test_info_tells_the_mode_and_what_set_it(variables: dict[str, str]) -> None:
+    command = [sys.executable, "-m", "pullback", "info"]
+    done = subprocess.run(
+        command, env=environment(**{"PULLBACK_REPRODUCIBLE": "", **variables}), capture_output=True, text=True, check=False
+    )
+    why_not = pb.config.why_not()
+    if variables.get("PULLBACK_REPRODUCIBLE") == "everywhere" and why_not:
+        assert why_not in done.stderr
+        return
+    (told,) = [line.split(maxsplit=1)[1] for line in done.stdout.splitlines() if line.startswith("reproducible")]
+    if variables:
+        assert told == "{0} (PULLBACK_REPRODUCIBLE={0})".format(*variables.values())
+    else:
+        possible = f"not possible: {why_not}" if why_not else "possible: PULLBACK_REPRODUCIBLE, pb.config.reproducible"
+        assert told == f'machine ("everywhere" is {possible})'
+
+
 def test_digits_are_learned_to_97_percent(native: None) -> None:
     result = train.train_digits()
     assert result.accuracy >= 0.97

@@ -41,7 +41,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("ops",),
     (
         "transforms", "replays", "check", "debug", "interop.numpy_signatures", "interop.dispatch", "linalg", "random", "profiling",
-        "io", "report",
+        "io", "report", "hashing",
     ),
     ("nn", "optim", "solve", "data"),
     ("examples",),
