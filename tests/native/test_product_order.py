@@ -1,4 +1,4 @@
-"""Products of floats on a GPU in the mode "everywhere": their sums are combined in the order of csrc/families/order.h, bit by bit."""
+"""Products of floats in the mode "everywhere": on every device, sums are combined in the order of csrc/families/order.h."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 
 import pullback as pb
 from conftest import FLOATS, dtype_of, host
+from pullback.backends import native
 from pullback.nn.functional import linear
-from pullback.tensors import gpu
 from summation_order import by_neighbours, fma, product
 
-pytestmark = pytest.mark.skipif(not pb.cuda.is_available(), reason=f"no device cuda: {pb.cuda.why_not()}")
+pytestmark = pytest.mark.skipif(pb.config.why_not() is not None, reason=str(pb.config.why_not()))
 
 # Lengths of a contraction around the borders of blocks, of the pieces of a tile's steps, and of slices of four blocks.
 DEPTHS = (0, 1, 2, 64, 255, 256, 257, 511, 512, 513, 784, 1024, 1025, 2049, 5000)
@@ -23,13 +23,15 @@ SIDES = ((1, 1), (2, 3), (3, 65), (10, 16), (16, 130), (17, 10), (33, 33), (64, 
 ACTIVATIONS = (None, "relu", "tanh", "sigmoid")
 
 
-@pytest.fixture(autouse=True)
-def on_cuda() -> Any:
-    kernels = gpu.need().kernels
-    kernels.set_everywhere(True)
-    with pb.use_device("cuda"):
-        yield
-    kernels.set_everywhere(False)
+@pytest.fixture(autouse=True, params=["cpu", "cuda"])
+def device(request: pytest.FixtureRequest) -> Any:
+    if request.param == "cuda" and not pb.cuda.is_available():
+        pytest.skip(f"no device cuda: {pb.cuda.why_not()}")
+    before = pb.config.reproducible
+    pb.config.reproducible = "everywhere"
+    with pb.use_device(request.param):
+        yield request.param
+    pb.config.reproducible = before
 
 
 def draw(shape: tuple[int, ...], dtype: str, seed: int) -> Any:
@@ -149,9 +151,7 @@ def gradients(x: Any, w: Any, b: Any, activation: str | None, g: Any) -> list[An
 def wanted_gradients(x: Any, w: Any, y: Any, activation: str | None, g: Any, rounded: Any = wide) -> list[Any]:
     """Returns the gradients of x, w and b. The pullback of g is not rounded to half precision."""
     gz, y = pb.asarray(wide(g)), pb.asarray(wide(host(y)))
-    if activation:
-        gz = getattr(gpu.need().kernels, f"{activation}_pullback")(gz.array, y.array)
-    gz = host(gz)
+    gz = host(getattr(native.module, f"{activation}_pullback")(gz.array, y.array) if activation else gz)
     factor = rounded(gz)
     found = product(factor, rounded(w)), product(factor.T, rounded(x)), product(np.ones((1, len(gz)), gz.dtype), gz)[0]
     return [v.astype(x.dtype) for v in found]
@@ -181,7 +181,7 @@ def test_the_pullback_of_layers_with_rounded_factors(precision: str) -> None:
 @pytest.mark.parametrize("rows", [1, 255, 257, 700, 2304, 5000])
 def test_column_sums_before_tensor_cores(rows: int) -> None:
     """Before products by tensor cores, a launch of its own sums the columns. It keeps to the order in every mode."""
-    gpu.need().kernels.set_everywhere(False)
+    pb.config.reproducible = "machine"
     x, w, b, g = draw((rows, 3), "float32", 24), draw((70, 3), "float32", 25), draw((70,), "float32", 26), draw((rows, 70), "float32", 27)
     with pb.amp.autocast("tf32"):
         *_, gb = gradients(x, w, b, None, g)
