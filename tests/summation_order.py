@@ -1,0 +1,45 @@
+"""The order of summation of csrc/families/order.h, written in NumPy, for tests that compare the bits of kernels with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+BLOCK = 256  # consecutive terms whose halves are combined, and whose result is combined with its neighbour's
+CHAIN = 8  # consecutive rows whose contributions to a sum over rows are added one after another
+
+
+def by_halves(terms: Any, combine: Callable[[Any, Any], Any] = np.add) -> Any:
+    """Combines the terms, which lie along the first axis, by rule 2: the upper half joins the lower half."""
+    while len(terms) > 1:
+        half = 1 << (len(terms) - 1).bit_length() - 1
+        joined = len(terms) - half
+        terms = np.concatenate([combine(terms[:joined], terms[half:]), terms[joined:half]])
+    return terms[0]
+
+
+def by_neighbours(results: Any, combine: Callable[[Any, Any], Any] = np.add) -> Any:
+    """Combines the results of blocks, which lie along the first axis, by rule 3: each even one with the next."""
+    while len(results) > 1:
+        pairs = len(results) // 2
+        results = np.concatenate([combine(results[: 2 * pairs : 2], results[1 : 2 * pairs : 2]), results[2 * pairs :]])
+    return results[0]
+
+
+def in_order(terms: Any, axis: int = -1, combine: Callable[[Any, Any], Any] = np.add) -> Any:
+    """Reduces the terms along an axis, of which there is at least one, in their own dtype."""
+    terms = np.moveaxis(np.asarray(terms), axis, 0)
+    blocks = [by_halves(terms[k : k + BLOCK], combine) for k in range(0, len(terms), BLOCK)]
+    return by_neighbours(np.stack(blocks), combine)
+
+
+def over_rows(rows: Any) -> Any:
+    """Sums what each row, along the first axis, contributes to a gradient: in chains of rows, whose sums are added in order."""
+    chains = []
+    for k in range(0, len(rows), CHAIN):
+        chains.append(np.zeros_like(rows[0]))
+        for row in rows[k : k + CHAIN]:
+            chains[-1] = chains[-1] + row
+    return in_order(np.stack(chains), axis=0)
