@@ -41,15 +41,6 @@ Found = dict[str, dict[str, Bits]]  # maps each op to its results, and each resu
 # ---- one configuration
 
 
-def everywhere() -> None:
-    """Switches to the mode in which results have the same bits everywhere."""
-    from pullback.tensors import gpu
-
-    modules = [native.module, *([gpu.need().kernels] if pb.cuda.is_available() else [])]
-    for module in modules:
-        module.set_everywhere(True)
-
-
 def digest(x: Any) -> str:
     """Returns a digest of dtype, shape and bits, in which all NaNs are equal."""
     x = np.asarray(host(x), order="C")
@@ -161,7 +152,6 @@ def evaluate(op: Op) -> dict[str, Bits]:
 
 def work(chosen: Sequence[str]) -> None:
     """Prints the digests of the chosen ops, or of all, as one line of JSON for each op."""
-    everywhere()
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")
     for op in ops():
@@ -181,7 +171,9 @@ class Configuration(NamedTuple):
     def environment(self) -> dict[str, str]:
         on_gpu = self.place == "cuda"
         variables = {"PULLBACK_DEVICE": "cuda"} if on_gpu else {"PULLBACK_DEVICE": "cpu", "PULLBACK_SIMD": self.place}
-        return environment(PULLBACK_NUM_THREADS=str(self.threads), PULLBACK_BACKEND="native", **variables)
+        return environment(
+            PULLBACK_REPRODUCIBLE="everywhere", PULLBACK_NUM_THREADS=str(self.threads), PULLBACK_BACKEND="native", **variables
+        )
 
 
 def places() -> list[str]:
