@@ -26,7 +26,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 import pullback as pb
-from bit_cases import SLOW, Case, cases
+from bit_cases import LONG, SLOW, Case, cases
 from conftest import as_tensors, call, environment, host, ops
 from pullback.autodiff.primitive import ZERO, Op
 from pullback.backends import native
@@ -34,6 +34,7 @@ from pullback.tensors.dtypes import is_float
 
 BATCHES: Final = (2, 3, 64, 257)
 PROBES: Final = (0, 1, 2, 63, 256)  # the rows that are compared between batches
+PARTS: Final = 3  # the processes that share the ops of a configuration
 Bits = dict[str, str]  # maps each way to the digest of the result
 Found = dict[str, dict[str, Bits]]  # maps each op to its results, and each result to its digests
 
@@ -184,6 +185,11 @@ def places() -> list[str]:
     return levels + ["cuda"] * pb.cuda.is_available()
 
 
+def configurations(wanted: Sequence[str], threads: Sequence[int]) -> list[Configuration]:
+    """Returns every place with every number of threads. The GPU, which uses them for little, gets the first number only."""
+    return [Configuration(place, n) for place in wanted for n in (threads[:1] if place == "cuda" and not LONG else threads)]
+
+
 def run(configuration: Configuration, chosen: Sequence[str]) -> Found:
     command = [sys.executable, __file__, "--work", "--ops", ",".join(chosen)]
     done = subprocess.run(command, env=configuration.environment(), capture_output=True, text=True, check=False)
@@ -210,18 +216,24 @@ class Difference(NamedTuple):
         return f"{self.result}: [{here}] and [{there}]"
 
 
-def collect(configurations: Sequence[Configuration], chosen: Sequence[str] = ()) -> dict[str, list[Difference]]:
-    """Runs all configurations, two at a time, and returns the differences of each op."""
+def collect(wanted: Sequence[Configuration], chosen: Sequence[str] = ()) -> dict[str, list[Difference]]:
+    """Runs the configurations, one process per processor at a time, and returns the differences of each op."""
+    names = list(chosen) or [op.name for op in ops()]
+    parts = [
+        (one, names[k::PARTS]) for one in sorted(wanted) for k in range(PARTS) if names[k::PARTS]
+    ]  # "cuda", the slowest, first
+    found: dict[Configuration, Found] = {one: {} for one in wanted}
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        found = dict(zip(configurations, pool.map(lambda one: run(one, chosen), configurations)))
-    every = next(iter(found.values()))
-    return {op: [d for result in every[op] if (d := difference(op, result, found))] for op in every}
+        for (one, _), results in zip(parts, pool.map(lambda part: run(*part), parts)):
+            found[one].update(results)
+    every = {op: dict.fromkeys(result for results in found.values() for result in results[op]) for op in names}
+    return {op: [d for result in every[op] if (d := difference(op, result, found))] for op in names}
 
 
 def difference(op: str, result: str, found: dict[Configuration, Found]) -> Difference | None:
     seen: dict[str, list[Where]] = {}
     for (place, threads), results in found.items():
-        for way, bits in results[op][result].items():
+        for way, bits in results[op].get(result, {}).items():
             seen.setdefault(bits, []).append((place, threads, way))
     if len(seen) == 1:
         return None
@@ -245,9 +257,7 @@ def main() -> None:
         return
     threads = [int(n) for n in options.threads.split(",")]
     wanted = options.places.split(",") if options.places else places()
-    configurations = [Configuration(place, n) for place in wanted for n in (threads if place != "cuda" else threads[:1])]
-    print(f"{len(configurations)} configurations: {', '.join([f'{place} with {n} threads' for place, n in configurations])}")
-    found = collect(configurations, chosen)
+    found = collect(configurations(wanted, threads), chosen)
     for op, differences in found.items():
         axes = sorted({axis for d in differences for axis in d.axes()})
         for d in differences if chosen else differences[:1]:
