@@ -176,6 +176,14 @@ class Configuration(NamedTuple):
             PULLBACK_REPRODUCIBLE="everywhere", PULLBACK_NUM_THREADS=str(self.threads), PULLBACK_BACKEND="native", **variables
         )
 
+    def lines(self, script: str, *arguments: str) -> list[Any]:
+        """Runs a script of this folder and returns the lines of JSON that it prints."""
+        command = [sys.executable, str(Path(__file__).parent / script), *arguments]
+        done = subprocess.run(command, env=self.environment(), capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"{self}: {done.stderr[-3000:]}")
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
 
 def places() -> list[str]:
     """Returns the SIMD levels with fused multiply-add that are built and run here, and "cuda" if there is a device."""
@@ -188,14 +196,6 @@ def places() -> list[str]:
 def configurations(wanted: Sequence[str], threads: Sequence[int]) -> list[Configuration]:
     """Returns every place with every number of threads. The GPU, which uses them for little, gets the first number only."""
     return [Configuration(place, n) for place in wanted for n in (threads[:1] if place == "cuda" and not LONG else threads)]
-
-
-def run(configuration: Configuration, chosen: Sequence[str]) -> Found:
-    command = [sys.executable, __file__, "--work", "--ops", ",".join(chosen)]
-    done = subprocess.run(command, env=configuration.environment(), capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{configuration}: {done.stderr[-3000:]}")
-    return dict([json.loads(line) for line in done.stdout.splitlines()])
 
 
 Where = tuple[str, int, str]  # the place, the number of threads and the way
@@ -219,13 +219,13 @@ class Difference(NamedTuple):
 def collect(wanted: Sequence[Configuration], chosen: Sequence[str] = ()) -> dict[str, list[Difference]]:
     """Runs the configurations, one process per processor at a time, and returns the differences of each op."""
     names = list(chosen) or [op.name for op in ops()]
-    parts = [
-        (one, names[k::PARTS]) for one in sorted(wanted) for k in range(PARTS) if names[k::PARTS]
-    ]  # "cuda", the slowest, first
+    slowest_first = sorted(wanted)  # "cuda" comes before the levels
+    parts = [(one, names[k::PARTS]) for one in slowest_first for k in range(PARTS) if names[k::PARTS]]
     found: dict[Configuration, Found] = {one: {} for one in wanted}
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        for (one, _), results in zip(parts, pool.map(lambda part: run(*part), parts)):
-            found[one].update(results)
+        lines = pool.map(lambda part: part[0].lines("same_bits.py", "--work", "--ops", ",".join(part[1])), parts)
+        for (one, _), results in zip(parts, lines):
+            found[one].update(dict(results))
     every = {op: dict.fromkeys(result for results in found.values() for result in results[op]) for op in names}
     return {op: [d for result in every[op] if (d := difference(op, result, found))] for op in names}
 
