@@ -45,8 +45,10 @@ def test_info_warns_of_an_environment_that_changes_products(
 
 def test_info_of_ops_has_every_op(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["info", "--ops"]) == 0
-    shown = {line.split()[0] for line in capsys.readouterr().out.splitlines() if line.strip()}
-    assert set(OPS) <= shown
+    shown = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.strip()}
+    assert set(OPS) <= set(shown)
+    assert shown["reshape"].rstrip().endswith("yes")
+    assert "no: it runs on NumPy or CuPy" in shown["nextafter"]
 
 
 def test_training_writes_weights_that_load_and_a_table(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
