@@ -1,6 +1,5 @@
 // One product: chooses its kernel, and cuts a long contraction into slices, which are combined in the order of families/order.h.
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "cpu/blas.h"
@@ -10,6 +9,7 @@
 #include "cpu/pool.h"
 #include "cpu/small_product.h"
 #include "families/matmul.h"
+#include "math/bits.h"
 
 namespace pb::cpu {
 namespace {
@@ -30,7 +30,7 @@ template <int k, class T> void product_tiny(int64_t m, int64_t n, const Matrix& 
     const T* right = reinterpret_cast<const T*>(b.data);
     for (int64_t j = 0; j < n; ++j, right += across_b) {
       T sum = 0;
-      for (int l = 0; l < k; ++l) sum = std::fma(left[l * across], right[l * down_b], sum);
+      for (int l = 0; l < k; ++l) sum = m::fma(left[l * across], right[l * down_b], sum);
       *out = add ? *out + sum : sum;
       ++out;
     }
