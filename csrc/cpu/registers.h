@@ -70,8 +70,7 @@ template <class T> inline __attribute__((always_inline)) Vector<T> interleave_hi
   return interleave<T>(a, b, 1, std::make_index_sequence<kWidth<T>>());
 }
 
-// Returns a b + c, rounded once if the SIMD level has an instruction for it. It is only for matrix products, whose last bits may
-// differ between levels.
+// Returns a b + c, rounded once if the SIMD level has an instruction for it. Level v2 has none, so its products have other bits.
 template <class T>
 inline __attribute__((always_inline)) Vector<T> multiply_add(Vector<T> a, Vector<T> b, Vector<T> c) {
 #if defined(__AVX512F__)
