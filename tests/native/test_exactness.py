@@ -43,9 +43,9 @@ def erf(x: Any) -> Any:
 @pytest.mark.parametrize(
     ("name", "exact", "low", "high", "ulp"),
     [
-        ("exp", np.exp, -87, 88.7, 2), ("log", np.log, 1e-37, 3e38, 2), ("tanh", np.tanh, -20, 20, 2), ("erf", erf, -6, 6, 2),
+        ("exp", np.exp, -87, 88.7, 2), ("log", np.log, 1e-37, 3e38, 1), ("tanh", np.tanh, -20, 20, 2), ("erf", erf, -6, 6, 1.5),
         ("sin", np.sin, -1e4, 1e4, 2), ("cos", np.cos, -1e4, 1e4, 2), ("expm1", np.expm1, -20, 88, 2),
-        ("log1p", np.log1p, -0.999, 1e30, 2),
+        ("log1p", np.log1p, -0.999, 1e30, 1),
         ("sqrt", np.sqrt, 0, 3e38, 0.51), ("sigmoid", lambda x: 1 / (1 + np.exp(-x)), -80, 80, 4),
         ("atan", np.arctan, -1e6, 1e6, 3),
         ("exp2", np.exp2, -120, 127, 2), ("sinh", np.sinh, -80, 80, 4), ("cosh", np.cosh, -80, 80, 4),
