@@ -9,6 +9,7 @@ import numpy as np
 
 BLOCK = 256  # consecutive terms whose halves are combined, and whose result is combined with its neighbour's
 CHAIN = 8  # consecutive rows whose contributions to a sum over rows are added one after another
+RUN = 32  # consecutive elements of a chain of a running reduction
 
 
 def by_halves(terms: Any, combine: Callable[[Any, Any], Any] = np.add) -> Any:
@@ -43,3 +44,17 @@ def over_rows(rows: Any) -> Any:
         for row in rows[k : k + CHAIN]:
             chains[-1] = chains[-1] + row
     return in_order(np.stack(chains), axis=0)
+
+
+def running(terms: Any, axis: int = -1, combine: Callable[[Any, Any], Any] = np.add) -> Any:
+    """Returns the running results along an axis: in chains, whose totals run in the same way."""
+    terms = np.moveaxis(np.asarray(terms), axis, 0)
+    results = np.copy(terms)
+    for k in range(len(terms)):
+        if k % RUN:
+            results[k] = combine(results[k - 1], terms[k])
+    if len(terms) > RUN:
+        before = running(results[RUN - 1 :: RUN], 0, combine)
+        for k in range(RUN, len(terms)):
+            results[k] = combine(before[k // RUN - 1], results[k])
+    return np.moveaxis(results, 0, axis)
