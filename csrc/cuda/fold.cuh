@@ -23,36 +23,6 @@ template <class R, int kLanes = int(kWarp), class A> __device__ inline A fold_wa
   return a;
 }
 
-// Like fold_warp, but neighbouring lanes are combined first. R must be commutative.
-template <class R, int kLanes, class A> __device__ inline A fold_neighbours(A a) {
-#pragma unroll
-  for (int far = 1; far < kLanes; far *= 2) a = R::combine(a, shuffle_xor(a, far));
-  return a;
-}
-
-// Combines the results of blocks in pairs of neighbours (families/order.h), in the order in which they come. All lanes of a warp
-// add the same results.
-template <class R, class A> struct Neighbours {
-  A waiting{};  // in lane l: the combination of 2^l neighbours, if it waits for that of the next 2^l
-  unsigned count = 0;
-
-  __device__ __forceinline__ void add(A a) {
-    int level = 0;
-    for (; count >> level & 1; ++level) a = R::combine(shuffle_from(waiting, level), a);
-    if (int(threadIdx.x % kWarp) == level) waiting = a;
-    ++count;
-  }
-  // The combination of all results, of which there is at least one.
-  __device__ __forceinline__ A combined() const {
-    int level = 0;
-    while (!(count >> level & 1)) ++level;
-    A a = shuffle_from(waiting, level);
-    while (count >> ++level)
-      if (count >> level & 1) a = R::combine(shuffle_from(waiting, level), a);
-    return a;
-  }
-};
-
 // Every thread of a one-dimensional block of kOf threads gets the reduction of all their values. All threads must call it. It may
 // be called again at once: the barrier before the write waits until all threads have read the partial values of the previous call.
 template <class R, int kOf = int(kThreads), class A> __device__ inline A fold_block(A a) {

@@ -34,7 +34,7 @@ template <class C> struct Sums {
 };
 
 template <bool kCentred, class T, bool kBlock>
-__global__ void __launch_bounds__(kBlock ? kMostThreads<T> : int(kThreads), kBlock || (sizeof(acc_t<T>) == 8) ? 1 : 3)
+__global__ void __launch_bounds__(kBlock ? kMostThreads<T> : int(kThreads), kBlock || (sizeof(acc_t<T>) == 8) ? 1 : 2)
     pull_in_registers(const __grid_constant__ RowPartition partition, const __grid_constant__ RowSet<3> rows,
                       const __grid_constant__ NormOperands norm, const __grid_constant__ Chains<acc_t<T>> chains) {
   using C = acc_t<T>;
@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(1024) fold_chains(const acc_t<T>* chains, int6
 #pragma unroll
   for (int s = 0; s < kShare; ++s) {
     const int64_t chain = block * kOrderBlock + s * int(kWarp) + warp;
-    a[s] = chain < count && begin + lane < width ? chains[chain * width + begin + lane] : no_element<sum_reduce, C>();
+    a[s] = chain < count && begin + lane < width ? chains[chain * width + begin + lane] : no_term<sum_reduce, C>();
   }
   sums[warp][lane] = fold_share<sum_reduce>(a);
   __syncthreads();
@@ -161,16 +161,10 @@ template <class T>
 __global__ void __launch_bounds__(kThreads)
     fold_blocks(const acc_t<T>* results, int64_t count, int64_t width, const __grid_constant__ Gradients<T> gradients) {
   using C = acc_t<T>;
-  const unsigned lane = threadIdx.x % kWarp;
   const int64_t column = (int64_t(blockIdx.x) * kThreads + threadIdx.x) / kWarp;
   if (column >= width) return;
-  Neighbours<sum_reduce, C> sums;
-  for (int64_t first = 0; first < count; first += kWarp) {
-    const C a = first + lane < count ? results[(first + lane) * width + column] : no_element<sum_reduce, C>();
-    sums.add(fold_neighbours<sum_reduce, kWarp>(a));
-  }
-  const C sum = sums.combined();
-  if (lane == 0) gradients.put(column, sum);
+  const C sum = fold_results<sum_reduce, C>(count, [=](int64_t block) { return results[block * width + column]; });
+  if (threadIdx.x % kWarp == 0) gradients.put(column, sum);
 }
 
 template <bool kCentred, class T> struct Pull {
@@ -271,10 +265,7 @@ void executed_sums(const Launch& launch, int sums, Counts& work) {
   if (!cuda::is_held(launch.in())) return;
   const int64_t blocks = std::max<int64_t>(1, order_blocks(order_chains(rows)));
   work.adds += blocks * int64_t(cuda::blocks_for(width, kWarp).x) * kWarp * kWarp * (cuda::kShare - 1 + 5);
-  if (blocks > 1) {
-    const int64_t rounds = (blocks + kWarp - 1) / kWarp;
-    work.adds += width * kWarp * (5 * rounds + rounds - 1);
-  }
+  if (blocks > 1) work.adds += width * cuda::combinations_of_results(blocks);
   work.adds -= (cuda::rows_walked(cuda::RowPartition(n), rows) - rows) * width;
 }
 

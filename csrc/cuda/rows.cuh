@@ -1,17 +1,13 @@
 // Walks over rows on a GPU, for the formulas of families/rows.h: the threads that share a row, and where they hold its elements.
 // Elements are combined in the order of families/order.h: the lanes of a warp share a block of elements, eight elements each.
 #pragma once
-#include "cuda/fold.cuh"
 #include "cuda/operand.cuh"
-#include "families/order.h"
+#include "cuda/order.cuh"
 #include "families/rows.h"
 
 namespace pb::cuda {
 
-using kernels::kOrderBlock;
-
-constexpr int kShare = int(kOrderBlock / kWarp);  // elements of a block per lane
-constexpr int kMaxTeam = 512;                     // threads that share a row
+constexpr int kMaxTeam = 512;  // threads that share a row
 constexpr int kMaxWarps = kMaxTeam / int(kWarp);
 
 // ---- operands
@@ -58,21 +54,6 @@ template <class T, class I> struct MemoryRow {
 
 // ---- the threads that share a row
 
-// What threads without an element combine instead of one. It changes nothing: x + -0.0 is x, even if x is -0.0.
-template <class R, class C> __device__ inline C no_element() {
-  if constexpr (std::is_same_v<R, sum_reduce>) return C(-0.0);
-  else return R::template identity<C>();
-}
-
-// Combines the elements that a lane has of a block. They are `lanes` elements apart.
-template <class R, class C> __device__ __forceinline__ C fold_share(C (&a)[kShare]) {
-#pragma unroll
-  for (int half = kShare / 2; half > 0; half /= 2)
-#pragma unroll
-    for (int s = 0; s < half; ++s) a[s] = R::combine(a[s], a[s + half]);
-  return a[0];
-}
-
 // A team is a power of two of lanes in a warp, whose row has a single block of elements, or the threads of a block, in which each
 // warp has blocks of elements of its own.
 template <bool kBlock> struct Team {
@@ -99,7 +80,7 @@ template <bool kBlock> struct Team {
       if (threadIdx.x % kWarp == 0) now[threadIdx.x / kWarp] = a;
       __syncthreads();
       const unsigned k = threadIdx.x % kMaxWarps;
-      a = fold_neighbours<R, kMaxWarps>(k < size / kWarp ? now[k] : no_element<R, C>());
+      a = fold_neighbours<R, kMaxWarps>(k < size / kWarp ? now[k] : no_term<R, C>());
     }
     return a;
   }
@@ -140,7 +121,7 @@ template <class T, bool kBlock> struct RegisterRow {
     C a[kShare];
 #pragma unroll
     for (int s = 0; s < kShare; ++s) {
-      a[s] = no_element<R, C>();
+      a[s] = no_term<R, C>();
       if (has(s)) a[s] = f(place(s));
     }
     return team.template fold_warps<R>(team.template fold_lanes<R>(fold_share<R>(a)));
@@ -219,12 +200,12 @@ template <class T> struct Streamed {
       C a[kShare];
 #pragma unroll
       for (int s = 0; s < kShare; ++s) {
-        a[s] = no_element<R, C>();
+        a[s] = no_term<R, C>();
         if (place(block, s).column < n) a[s] = f(place(block, s));
       }
       results.add(team.template fold_lanes<R>(fold_share<R>(a)));
     }
-    return team.template fold_warps<R>(begin < end ? results.combined() : no_element<R, C>());
+    return team.template fold_warps<R>(results.combined());
   }
   template <class F> __device__ __forceinline__ void each(const F& f) const {
     for (int64_t block = begin; block < end; block += kOrderBlock) {
