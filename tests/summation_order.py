@@ -9,6 +9,7 @@ import numpy as np
 
 BLOCK = 256  # consecutive terms whose halves are combined, and whose result is combined with its neighbour's
 CHAIN = 8  # consecutive rows whose contributions to a sum over rows are added one after another
+RUN = 32  # consecutive elements of a chain of a running reduction
 
 
 def by_halves(terms: Any, combine: Callable[[Any, Any], Any] = np.add) -> Any:
@@ -89,3 +90,17 @@ def _sum_to_odd(x: Any, y: Any) -> Any:
     bits = np.atleast_1d(total).view(np.int64).reshape(np.shape(total))
     step = np.where((error > 0) == (total > 0), 1, -1) * ((error != 0) & (bits % 2 == 0))
     return np.atleast_1d(bits + step).view(np.float64).reshape(np.shape(total))
+
+
+def running(terms: Any, axis: int = -1, combine: Callable[[Any, Any], Any] = np.add) -> Any:
+    """Returns the running results along an axis: in chains, whose totals run in the same way."""
+    terms = np.moveaxis(np.asarray(terms), axis, 0)
+    results = np.copy(terms)
+    for k in range(len(terms)):
+        if k % RUN:
+            results[k] = combine(results[k - 1], terms[k])
+    if len(terms) > RUN:
+        before = running(results[RUN - 1 :: RUN], 0, combine)
+        for k in range(RUN, len(terms)):
+            results[k] = combine(before[k // RUN - 1], results[k])
+    return np.moveaxis(results, 0, axis)
