@@ -46,6 +46,52 @@ def over_rows(rows: Any) -> Any:
     return in_order(np.stack(chains), axis=0)
 
 
+def fma(a: Any, b: Any, c: Any) -> Any:
+    """Returns a * b + c, rounded once. All three have one dtype, float32 or float64; no result may overflow or be denormal."""
+    if c.dtype == np.float32:  # the product is exact in float64, and rounding to odd makes the second rounding harmless
+        return _sum_to_odd(a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64)).astype(np.float32)
+    product = a * b  # from here on as Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008
+    low, rest = _two_sum(c, _product_error(a, b, product))
+    high, more = _two_sum(product, low)
+    return high + _sum_to_odd(rest, more)
+
+
+def product(a: Any, b: Any) -> Any:
+    """Returns a (…, m, k) @ b (…, k, n): chains of BLOCK multiply-adds from 0, whose sums are added in pairs of neighbours."""
+    blocks = []
+    for first in range(0, max(1, a.shape[-1]), BLOCK):
+        blocks.append(np.zeros(np.matmul(a[..., :0], b[..., :0, :]).shape, a.dtype))
+        for k in range(first, min(a.shape[-1], first + BLOCK)):
+            blocks[-1] = fma(a[..., :, k, None], b[..., None, k, :], blocks[-1])
+    return by_neighbours(np.stack(blocks))
+
+
+def _two_sum(x: Any, y: Any) -> Any:
+    total = x + y
+    back = total - x
+    return total, (x - (total - back)) + (y - back)
+
+
+def _product_error(a: Any, b: Any, product: Any) -> Any:
+    (a, a_low), (b, b_low) = _split(a), _split(b)
+    return ((a * b - product) + a * b_low + a_low * b) + a_low * b_low
+
+
+def _split(x: Any) -> Any:
+    """Returns the upper and the lower half of the mantissa (Veltkamp)."""
+    wide = x * 134217729.0
+    high = wide - (wide - x)
+    return high, x - high
+
+
+def _sum_to_odd(x: Any, y: Any) -> Any:
+    """Returns x + y in float64. An inexact sum becomes the one of its two neighbours whose last bit is 1."""
+    total, error = _two_sum(x, y)
+    bits = np.atleast_1d(total).view(np.int64).reshape(np.shape(total))
+    step = np.where((error > 0) == (total > 0), 1, -1) * ((error != 0) & (bits % 2 == 0))
+    return np.atleast_1d(bits + step).view(np.float64).reshape(np.shape(total))
+
+
 def running(terms: Any, axis: int = -1, combine: Callable[[Any, Any], Any] = np.add) -> Any:
     """Returns the running results along an axis: in chains, whose totals run in the same way."""
     terms = np.moveaxis(np.asarray(terms), axis, 0)

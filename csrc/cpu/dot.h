@@ -1,17 +1,17 @@
 // The product of two long vectors. It is one sum, whose blocks (families/order.h) run side by side, one per vector lane.
 #pragma once
 #include <algorithm>
-#include <cmath>
 
 #include "cpu/vector.h"
 #include "families/order.h"
+#include "math/bits.h"
 
 namespace pb::cpu {
 
 // Returns the sum over one block of products.
 template <class T> T dot_of_block(int64_t n, const T* a, const T* b) {
   T sum = 0;
-  for (int64_t l = 0; l < n; ++l) sum = std::fma(a[l], b[l], sum);
+  for (int64_t l = 0; l < n; ++l) sum = m::fma(a[l], b[l], sum);
   return sum;
 }
 

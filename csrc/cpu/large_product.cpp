@@ -5,8 +5,8 @@
 //
 // Measured in GFLOP/s on two cores with a peak of 510, first OpenBLAS with its own tiles, then this file: 405 and 450 for
 // 512x1024 @ (1024x1024)^T, 410 and 450 for 512x1024 @ 1024x1024, 430 and 450 for (512x1024)^T @ 512x1024, and 180 and 215 in
-// float64. With vectors of 32 bytes OpenBLAS reaches 96 % of a core's peak and this code only 90 % of that, so there it is used only
-// if results must be the same everywhere.
+// float64. With vectors of 32 bytes OpenBLAS reaches 96 % of a core's peak and this code about 88 %. It is used nevertheless, so that
+// the bits are the same on every level, and do not depend on the tiles that each thread would give to OpenBLAS.
 #include "cpu/large_product.h"
 
 #include <algorithm>
@@ -17,16 +17,15 @@
 #include "cpu/pool.h"
 #include "cpu/small_product.h"
 #include "cpu/tile.h"
-#include "families/matmul.h"
 
 namespace pb::cpu {
 namespace {
 
 constexpr int64_t kMinSide = 128;  // the smallest m and n for this path: below it packing takes too large a share of the work
+constexpr int64_t kMinDepth = kOrderBlock;    // the smallest k: below it starting and finishing a tile takes too large a share
 constexpr int64_t kColumnsPerPart = 2048;     // the columns of b whose panels are packed at a time
 constexpr int64_t kMinColumnsPerBlock = 256;  // the fewest columns that pay for packing a block of a
-// The smallest k for this path. Below it the fixed cost of starting and finishing each tile makes BLAS up to 5 % faster.
-template <class T> constexpr int64_t kMinDepth = 1536 / int64_t(sizeof(T));
+
 constexpr int64_t kResultPrefetchDistance = 64;  // steps of k before the end of a tile: about 500 cycles
 
 template <class T> struct Tile {
@@ -219,8 +218,7 @@ template <class T> void run(Part<T> p) {
 }
 
 template <class T> bool is_large(int64_t m, int64_t n, int64_t k) {
-  if (std::min(m, n) < kMinSide || k > kLargeDepth<T> || fits_small_product(m, n, k)) return false;
-  return (kVectorBytes == 64 && k >= kMinDepth<T>) || (kVectorBytes >= 32 && kernels::everywhere());
+  return std::min(m, n) >= kMinSide && k >= kMinDepth && k <= kLargeDepth<T> && !fits_small_product(m, n, k);
 }
 
 int64_t whole(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
@@ -231,11 +229,9 @@ template <class T>
 bool large_product(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, const T* bias, T* out,
                    void (*finish)(int64_t, T*), bool add) {
   if (!is_large<T>(m, n, k)) return false;
-  if constexpr (kVectorBytes >= 32) {
-    const Factor<T> left{reinterpret_cast<const T*>(a.data), a.ld, m, k, !a.transposed};
-    const Factor<T> right{reinterpret_cast<const T*>(b.data), b.ld, n, k, b.transposed};
-    run(Part<T>{left, right, bias, out, n, add, finish, nullptr, nullptr});
-  }
+  const Factor<T> left{reinterpret_cast<const T*>(a.data), a.ld, m, k, !a.transposed};
+  const Factor<T> right{reinterpret_cast<const T*>(b.data), b.ld, n, k, b.transposed};
+  run(Part<T>{left, right, bias, out, n, add, finish, nullptr, nullptr});
   return true;
 }
 template bool large_product(int64_t, int64_t, int64_t, const Matrix&, const Matrix&, const float*, float*,

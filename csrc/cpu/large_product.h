@@ -11,7 +11,7 @@ template <class T> constexpr int64_t kLargeDepth = kTileDepth * 4 / int64_t(size
 
 // Computes out (m, n) = a (m, k) @ b (k, n). Adds the content of out if `add`, and `bias` (n,) to each row unless it is null. Then
 // calls finish(count, y), unless it is null, to change every part of a row in place. Returns false and does nothing if k is larger
-// than kLargeDepth, or if small_product or BLAS is faster, which depends on the shape alone. T is float or double.
+// than kLargeDepth, or if small_product is faster, which depends on the shape alone. T is float or double.
 template <class T>
 bool large_product(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, const T* bias, T* out,
                    void (*finish)(int64_t, T*) = nullptr, bool add = false);

@@ -63,8 +63,7 @@ template <class T> void pack_panel(const Factor<T>& b, int64_t first, int64_t be
 
 constexpr int64_t kLineBytes = 64;
 template <class T> constexpr int64_t kLine = kLineBytes / int64_t(sizeof(T));
-template <class T> constexpr int kLinesPerRow = int(kPanel<T> / kLine<T>);  // of a panel
-static_assert(kVectorBytes < 32 || kLinesPerRow<float> == kVectorBytes / 32);
+template <class T> constexpr int kLinesPerRow = kPanel<T> > kLine<T> ? 2 : 1;  // of a panel
 
 // Returns a prefetcher for the elements that pack_panel reads, from row `begin` on.
 template <class T> Prefetcher<T> prefetcher_of_panel(const Factor<T>& b, int64_t first, int64_t begin, int pace) {

@@ -1,6 +1,5 @@
 // One product: chooses its kernel, and cuts a long contraction into slices, which are combined in the order of families/order.h.
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "cpu/blas.h"
@@ -10,6 +9,7 @@
 #include "cpu/pool.h"
 #include "cpu/small_product.h"
 #include "families/matmul.h"
+#include "math/bits.h"
 
 namespace pb::cpu {
 namespace {
@@ -30,7 +30,7 @@ template <int k, class T> void product_tiny(int64_t m, int64_t n, const Matrix& 
     const T* right = reinterpret_cast<const T*>(b.data);
     for (int64_t j = 0; j < n; ++j, right += across_b) {
       T sum = 0;
-      for (int l = 0; l < k; ++l) sum = std::fma(left[l * across], right[l * down_b], sum);
+      for (int l = 0; l < k; ++l) sum = m::fma(left[l * across], right[l * down_b], sum);
       *out = add ? *out + sum : sum;
       ++out;
     }
@@ -129,11 +129,10 @@ template <class T> void run(const Sliced<T>& p, T* out, bool add) {
 }
 
 // Returns the depth of the slices that the contraction is cut into, or k if it is not cut.
-template <class T> int64_t depth_of(int64_t m, int64_t n, int64_t k) {
+template <class T> int64_t depth_of(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b) {
+  if (suits_blas(m, n, k, a, b)) return k;
   Counts work;
-  const bool large = large_product_work<T>(m, n, kLargeDepth<T>, false, work);
-  if (!large && !kernels::everywhere()) return k;
-  return std::min(k, large ? kLargeDepth<T> : kTileDepth);
+  return std::min(k, large_product_work<T>(m, n, kLargeDepth<T>, false, work) ? kLargeDepth<T> : kTileDepth);
 }
 
 }  // namespace
@@ -149,7 +148,7 @@ void product(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& a, cons
     if (product_tiny(m, n, k, a, b, to, add) || product_dot(m, n, k, a, b, to, add)) return;
     if (large_product<T>(m, n, k, a, b, nullptr, to, nullptr, add)) return;
     if (small_product<T>(m, n, k, a, b, nullptr, to, add)) return;
-    if (const int64_t depth = depth_of<T>(m, n, k); depth < k) return run(Sliced<T>{m, n, k, depth, a, b}, to, add);
+    if (const int64_t depth = depth_of<T>(m, n, k, a, b); depth < k) return run(Sliced<T>{m, n, k, depth, a, b}, to, add);
     gemm(a.transposed, b.transposed, m, n, k, one, reinterpret_cast<const T*>(a.data), a.ld, reinterpret_cast<const T*>(b.data),
          b.ld, T(add), to, n);
   };
@@ -164,7 +163,7 @@ Counts product_work(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& 
     using T = decltype(one);
     if (is_dot(m, n, k, a, b)) return work.fmas = k, work.adds = kernels::order_blocks(k) - 1 + bias, true;
     if (large_product_work<T>(m, n, k, bias, work) || small_product_work<T>(m, n, k, a, b, bias, work)) return true;
-    const int64_t depth = k ? depth_of<T>(m, n, k) : 0;
+    const int64_t depth = k ? depth_of<T>(m, n, k, a, b) : 0;
     if (depth == k) return false;
     const int64_t whole = k / depth, rest = k % depth;
     work.add(product_work(dtype, m, n, depth, a, b), whole);

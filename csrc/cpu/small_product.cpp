@@ -18,6 +18,9 @@ constexpr int64_t kBlock = 64;      // rows per block of a shared product
 constexpr int64_t kFewRows = 2;     // up to this many rows, one block of k has wider panels, and several run side by side, to
 constexpr int kWideVectors = 4;     // hide the latency of additions; such panels have kWideVectors vectors
 
+// The most vectors of sums in a tile. With 16 registers, four are left for a row of b and an element of a.
+constexpr int kTileSums = kRegisters == 16 ? 12 : 16;
+
 // The rows of `a` and the columns of `b` that a tile reads. The rows of b are contiguous.
 template <class T> struct Tile {
   int64_t k;
@@ -128,7 +131,7 @@ void run_rows(Tile<T> t, int64_t rows, std::index_sequence<kRows...>) {
 
 template <class T, int kVectors> void run_panel(const Tile<T>& t, int64_t rows, bool few) {
   if (!few || (t.k <= kOrderBlock && kVectors < kWideVectors))
-    run_rows<T, kVectors>(t, rows, std::make_index_sequence<kRegisters / 2 / kVectors>());
+    run_rows<T, kVectors>(t, rows, std::make_index_sequence<kTileSums / kVectors>());
   else if (t.k <= kOrderBlock) rows == 2 ? run_last_tile<T, 2, kVectors>(t) : run_last_tile<T, 1, kVectors>(t);
   else rows == 2 ? run_flat_tile<T, 2, kVectors>(t) : run_flat_tile<T, 1, kVectors>(t);
 }
@@ -228,17 +231,9 @@ template <class T> int64_t effort(int64_t m, int64_t n, int64_t k, const Matrix&
   return m * k * vectors + (b.transposed || n % kWidth<T> ? 4 * k * vectors : 0);
 }
 
-// True if both factors are contiguous along k and one of them has few rows: packing the other would be most of the work.
-bool adds_along_rows(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b) {
-  return (k > 32 && ((m <= 8 && b.transposed) || (n <= 8 && !a.transposed))) ||
-         (k > 64 && n <= 12 && !a.transposed && b.transposed);
-}
-
 enum class Way { none, straight, turned };
 template <class T> Way way_for(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b) {
-  if (k == 0 || k > kTileDepth) return Way::none;
-  if (!kernels::everywhere() && (m == 1 || n == 1 || !fits_small_product(m, n, k) || adds_along_rows(m, n, k, a, b)))
-    return Way::none;
+  if (k == 0 || k > kTileDepth || suits_blas(m, n, k, a, b)) return Way::none;
   return effort<T>(n, m, k, a.flipped()) + m * n / 2 < effort<T>(m, n, k, b) ? Way::turned : Way::straight;
 }
 
@@ -262,6 +257,12 @@ template <class T> Counts work_of_tiles(int64_t m, int64_t n, int64_t k) {
 }
 
 }  // namespace
+
+bool suits_blas(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b) {
+  if (kernels::everywhere() || k == 0) return false;
+  return m == 1 || n == 1 || (k > 32 && ((m <= 8 && b.transposed) || (n <= 8 && !a.transposed))) ||
+         (k > 64 && n <= 12 && !a.transposed && b.transposed);
+}
 
 template <class T>
 bool small_product(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, const T* bias, T* out, bool add) {

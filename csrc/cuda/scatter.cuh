@@ -1,7 +1,6 @@
 // Scatters. The updates of a target are combined in the order of the indices, without atomic operations. If there are few updates,
-// those of a target are linked to one another in shared memory. Otherwise updates are sorted by target first. Long runs of
-// one target are cut into chunks, whose results are combined in order, unless results must have the same bits everywhere: the CPU
-// combines all updates of a target one after the other.
+// those of a target are linked to one another in shared memory. Otherwise updates are sorted by target first, and long runs are cut
+// into chunks, whose results are combined in order. Under "everywhere" one thread combines a whole run, as on a CPU.
 #pragma once
 #include "cuda/index.cuh"
 #include "families/scatter.h"
@@ -13,7 +12,7 @@ constexpr int64_t kNear = kThreads;
 constexpr int64_t kNearAlong = 32;  // with at most this many indices per column, each update searches all of them
 // With at most this many threads, each target element looks for its updates; beyond, each update looks for its target.
 constexpr int64_t kWhole = 1 << 20;
-constexpr int64_t kChunk = 256;                                  // updates of a chunk
+constexpr int64_t kChunk = 256;                                  // updates that one thread combines, one after the other
 template <int kPack> constexpr int kBatch = kPack == 1 ? 8 : 4;  // updates that are loaded at once
 constexpr int kResident = 4;                                     // blocks per multiprocessor
 
@@ -208,8 +207,8 @@ __global__ void __launch_bounds__(kThreads, kResident)
 struct Sorted {
   const uint32_t *keys, *positions;
   void* partials;  // results of chunks in the compute type: [row][slot][true for a target's first chunk][element]
-  int64_t chunk;   // updates that one thread combines, one after the other
-  int64_t slots;   // slots per row: one for every chunk's positions
+  int64_t slots;   // slots per row: one for every kChunk positions
+  int64_t chunk;   // the most updates that one thread combines: kChunk, or all
 };
 
 // Returns the first position in [low, high) whose key is not below `key`.
@@ -229,8 +228,8 @@ template <class C, int kPack> __device__ inline C* partial(const Sorted& sorted,
 
 // A chunk is up to sorted.chunk consecutive updates of one target, counted from the target's first. The thread at the head of a chunk
 // combines it. If the target has only that chunk, the result is final; otherwise it is a partial result for fold_chunks. A slot
-// (a chunk of positions) holds at most one partial result of a target's first chunk and one of a later chunk, because chunks of either
-// kind start at least a chunk of positions apart.
+// (kChunk positions) holds at most one partial result of a target's first chunk and one of a later chunk, because chunks of either
+// kind start at least kChunk positions apart.
 template <class Op, class C, int kPack>
 __global__ void __launch_bounds__(kThreads, kResident)
     combine_chunks(int64_t threads, const __grid_constant__ Places places, const __grid_constant__ Sorted sorted) {
@@ -264,7 +263,7 @@ __global__ void __launch_bounds__(kThreads, kResident)
     p = count == kBatch<kPack> ? p + kBatch<kPack> : end;
   }
   if (first && !more) return y.store(places.dtype, places.y, target);
-  C* kept = partial<C, kPack>(sorted, places, part.row, q / chunk, first, part.c);
+  C* kept = partial<C, kPack>(sorted, places, part.row, q / kChunk, first, part.c);
 #pragma unroll
   for (int k = 0; k < kPack; ++k) kept[k] = y.v[k];
 }

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from .backends import modes
-from .backends.modes import PRECISIONS
 from .errors import PullbackError
 
 __all__ = ["autocast"]
@@ -36,8 +35,8 @@ class autocast:
     """
 
     def __init__(self, precision: str) -> None:
-        if precision not in PRECISIONS:
-            raise ValueError(f"autocast: precision={precision!r}; use {', '.join(map(repr, PRECISIONS))}.")
+        if precision not in modes.PRECISIONS:
+            raise ValueError(f"autocast: precision={precision!r}; use {', '.join(map(repr, modes.PRECISIONS))}.")
         self.precision = precision
         self._before: list[str] = []
 

@@ -42,7 +42,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"pullback {pullback.__version__}")
     commands = parser.add_subparsers(required=True, metavar="command")
     info = commands.add_parser("info", help="version, devices, kernels, and why something falls back")
-    info.add_argument("--ops", action="store_true", help="every op, and its kernel on each backend")
+    info.add_argument(
+        "--ops", action="store_true", help="every op, its kernel on each backend, and if its bits are the same everywhere"
+    )
     info.set_defaults(run=_info)
     train = commands.add_parser("train", help="train a network and show what it cost")
     train.add_argument("data", choices=["digits"], help="digits: 1,797 handwritten digits, in the package")
@@ -106,7 +108,7 @@ def _info(options: argparse.Namespace) -> int:
     importlib.import_module("pullback.ops.random")  # Importing the module declares its ops.
 
     if options.ops:
-        _show_table("ops", ("op", "kind", "cpu", "cuda"), _op_rows())
+        _show_table("ops", ("op", "kind", "cpu", "cuda", "same bits everywhere"), _op_rows())
         return 0
     rows = _facts()
     width = max([len(name) for name, _ in rows])
@@ -196,8 +198,8 @@ def _warnings() -> list[str]:
 
 
 def _is_view(op: Any) -> bool:
-    """True for ops that only view memory differently, so that no backend needs a kernel for them."""
-    return op.name in ("reshape", "permute_dims", "broadcast_to", "flip", "slice", "stop_gradient", "to_device") and not op.native
+    """True for ops that only view or move memory, so that no backend needs a kernel for them."""
+    return not op.native and op.same_bits is True
 
 
 def _op_rows() -> list[tuple[str, ...]]:
@@ -208,12 +210,11 @@ def _op_rows() -> list[tuple[str, ...]]:
     kernels = None if backends.why_not("cuda") else gpu.need().kernels
     rows: list[tuple[str, ...]] = []
     for op in sorted(OPS.values(), key=lambda op: op.name):
+        on_cpu = "native" if op.native else f"NumPy: {op.why_reference}"
+        on_cuda = "native" if hasattr(kernels, getattr(op.kernel, "__name__", op.name)) else "CuPy"
         if _is_view(op):
-            rows.append((op.name, op.kind.name, "view: no kernel runs", "view: no kernel runs"))
-        else:
-            on_cpu = "native" if op.native else f"NumPy: {op.why_reference}"
-            kernel = getattr(op.kernel, "__name__", op.name)
-            rows.append((op.name, op.kind.name, on_cpu, "native" if hasattr(kernels, kernel) else "CuPy"))
+            on_cpu = on_cuda = "view: no kernel runs"
+        rows.append((op.name, op.kind.name, on_cpu, on_cuda, "yes" if op.same_bits is True else f"no: {op.same_bits}"))
     return rows
 
 

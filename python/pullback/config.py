@@ -39,8 +39,8 @@ def why_not() -> str | None:
     level = native.simd_level()
     if level == "x86-64-v2":
         return (
-            "the kernels of level v2 have no fused multiply-add, so they round sums of products differently. Use a processor of "
-            'level v3 or higher, and unset PULLBACK_SIMD, or stay with "machine".'
+            "the kernels of level v2 have no fused multiply-add, so they round functions and sums of products differently. Use a "
+            'processor of level v3 or higher, and unset PULLBACK_SIMD, or stay with "machine".'
         )
     if not level.startswith("x86-64-v"):
         return (

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import pullback as pb
 import pullback.config
 from captured_step import needs_kernels
 from conftest import environment
+from pullback import cli
 from pullback.backends import modes
 
 REASON = pb.config.why_not()
@@ -44,7 +46,7 @@ def run(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_default_is_machine() -> None:
-    assert run("import pullback as pb; print(pb.config.reproducible, pb.config)", PULLBACK_REPRODUCIBLE="").stdout == (
+    assert run("import pullback as pb; print(pb.config.reproducible, pb.config)").stdout == (
         "machine <pb.config: reproducible='machine'>\n"
     )
 
@@ -169,7 +171,7 @@ def test_the_variable_is_refused_in_the_same_words(variables: dict[str, str], wo
 
 def test_the_reference_backend_refuses_it() -> None:
     code = "import pullback as pb; pb.config.reproducible = 'machine'; pb.config.reproducible = 'everywhere'"
-    done = run(code, PULLBACK_BACKEND="reference", PULLBACK_DEVICE="cpu", PULLBACK_REPRODUCIBLE="")
+    done = run(code, PULLBACK_BACKEND="reference", PULLBACK_DEVICE="cpu")
     assert 'PullbackError: pb.config.reproducible = "everywhere" is not possible here: device "cpu"' in done.stderr
 
 
@@ -185,6 +187,14 @@ def test_a_variable_that_is_no_mode_is_an_error_on_every_backend(backend: str) -
 def test_the_variable_sets_it() -> None:
     code = "import pullback as pb; print(pb.config.reproducible)"
     assert run(code, PULLBACK_REPRODUCIBLE="everywhere").stdout == "everywhere\n"
+
+
+def test_training_refuses_a_mode_that_is_not_possible(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(modes.native, "simd_level", lambda: "x86-64-v2")
+    assert cli.main(["train", "digits", "--out", str(tmp_path), "--reproducible", "everywhere"]) == 1
+    assert capsys.readouterr().err.startswith('pullback: pb.config.reproducible = "everywhere" is not possible here: ')
 
 
 # ---- what depends on it

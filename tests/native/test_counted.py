@@ -125,6 +125,23 @@ def test_products_of_rounded_factors(precision: str) -> None:
     assert [(launch.kernel, found) for launch in launches if (found := differences(launch))] == []
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
+def test_products_in_the_mode_everywhere(dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    watched.take()
+    KERNELS.set_everywhere(True)
+    try:
+        for m, k, n in ((3, 5, 7), (0, 4, 6), (6, 0, 4), (40, 70, 33), (300, 257, 90), (5, 1300, 5), (1200, 20, 70), (70, 300, 600)):
+            x, w, b = tensor(rng, (m, k), dtype), tensor(rng, (n, k), dtype), tensor(rng, (n,), dtype)
+            with_gradients(rng, lambda x, w, b: functional.linear(x, w, b, "tanh"), x, w, b)
+            with_gradients(rng, lambda x, w: x @ w.mT, x, w)
+    finally:
+        KERNELS.set_everywhere(False)
+    launches = watched.take()
+    assert {launch.kernel for launch in launches} >= {"linear", "linear_pullback", "matmul"}
+    assert [(launch.kernel, found) for launch in launches if (found := differences(launch))] == []
+
+
 @pytest.mark.parametrize("shape", [(7000,), (3, 9000), (9000, 9), (5, 3000, 3), (70, 50, 2)])
 def test_long_reductions(shape: tuple[int, ...]) -> None:
     """Long reductions run in blocks, whose results are again reduced in blocks. Running sums are cut into chunks."""

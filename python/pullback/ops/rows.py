@@ -17,12 +17,11 @@ from ..autodiff.primitive import Op, apply
 from ..backends import kernel_for
 from ..errors import DTypeError, ShapeError
 from ..launch.refusal import BadIndex
-from ..tensors import dtypes
 from ..tensors.creation import zeros_like
 from ..tensors.operand import as_tensor, own
 from ..tensors.tensor import Tensor
 from ._shapes import Shape, ints, normalize_axes
-from .by_name import all_on, in_dtype, lifted, reshaped, spread
+from .by_name import all_on, in_dtype, lifted, reshaped, spread, widened
 from .conversion import same_dtype, settled
 from .declare import normal, op
 from .elementwise import equal, exp, not_equal, rsqrt, square, where
@@ -115,10 +114,6 @@ def _cross_entropy_reference(xp: Any, logits: Any, labels: Any, ignore_index: in
 # ---- pullbacks by definition
 
 
-def _widened(x: Tensor) -> Tensor:
-    return in_dtype(x, dtypes.float32) if x.array.itemsize == 2 else x
-
-
 def _softmax_pullback(g: Tensor, y: Tensor) -> Tensor:
     return y * (g - sum(g * y, axis=-1, keepdims=True))
 
@@ -135,26 +130,26 @@ def _logsumexp_pullback(g: Tensor, x: Tensor, y: Tensor) -> Tensor:
 
 def _layer_norm_pullback(g: Tensor, x: Tensor, weight: Any, eps: float, needs: Sequence[bool]) -> list[Tensor | None]:
     """g * weight minus its mean and its projection on the normalized row, over the standard deviation, which is computed again."""
-    z = _widened(x)
+    z = widened(x)
     gradients = _norm_pullback(g, z - mean(z, axis=-1, keepdims=True), weight, eps, needs, True)
     return [_narrowed(gx, x.dtype) for gx in gradients]
 
 
 def _rms_norm_pullback(g: Tensor, x: Tensor, weight: Any, eps: float, needs: Sequence[bool]) -> list[Tensor | None]:
     """g * weight minus its projection on the normalized row, over the root mean square, which is computed again."""
-    gradients = _norm_pullback(g, _widened(x), weight, eps, (*needs, False), False)
+    gradients = _norm_pullback(g, widened(x), weight, eps, (*needs, False), False)
     return [_narrowed(gx, x.dtype) for gx in gradients[:2]]
 
 
 def _norm_pullback(g: Tensor, z: Tensor, weight: Any, eps: float, needs: Sequence[bool], centre: bool) -> list[Tensor | None]:
     """Returns the gradients of z / sqrt(mean(z²) + eps) * weight + bias. `centre` means that z is x minus its mean (layer norm)."""
-    g = _widened(g)
+    g = widened(g)
     scale = rsqrt(mean(square(z), axis=-1, keepdims=True) + eps)
     normed = z * scale
     lead = tuple(range(g.ndim - 1))
     gx = None
     if needs[0]:
-        h = g if weight is ABSENT else g * _widened(weight)
+        h = g if weight is ABSENT else g * widened(weight)
         gx = h - normed * mean(h * normed, axis=-1, keepdims=True)
         gx = scale * (gx - mean(h, axis=-1, keepdims=True) if centre else gx)
     return [gx, sum(g * normed, axis=lead) if needs[1] else None, sum(g, axis=lead) if needs[2] else None]
