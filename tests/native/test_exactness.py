@@ -78,6 +78,7 @@ def test_float64_functions_are_within_4_ulp_of_mpmath(name: str) -> None:
 
 def test_float32_flushes_denormal_numbers_and_float64_keeps_them() -> None:
     assert (pb.tensor(np.float32(1e-40)) * 1.0).item() == 0.0
+    assert pb.tensor(np.float32(1e-40)).astype("float64").item() == 0.0
     tiny = pb.tensor(np.float64(1e-310))
     assert (tiny * 1.0).item() == 1e-310
     assert (tiny > 0).item()
