@@ -8,7 +8,6 @@
 #include "cpu/large_product.h"
 #include "cpu/matmul.h"
 #include "cpu/pool.h"
-#include "cpu/reduce.h"
 #include "cpu/small_product.h"
 #include "families/activations.h"
 #include "families/executed.h"
@@ -130,13 +129,11 @@ bool product_and_finish(const Launch& launch, DType wide, int64_t m, int64_t n, 
   return done;
 }
 
-// Computes the column sums of x (rows, n) in double. Consecutive narrow rows share the lanes of a vector.
+// Computes the column sums of x (rows, n) in double.
 template <class A> void sum_columns(int64_t rows, int64_t n, const A* x, int64_t step, double* sums) {
-  alignas(64) double lanes[2 * kLanes];
-  int64_t groups = 1;
-  while (step == n && groups * n < kLanes) groups *= 2;
-  fold_cell<sum_reduce, false>(Cells{1, 0, rows, step, n, groups}, x, groups > 1 ? lanes : sums);
-  if (groups > 1) std::copy_n(lanes, n, sums);
+  for (int64_t j = 0; j < n; ++j) sums[j] = x[j];
+  for (int64_t i = 1; i < rows; ++i)
+    for (int64_t j = 0; j < n; ++j) sums[j] += double(x[i * step + j]);
 }
 
 // Computes gz, the pullback of g through the activation with output y, for rows [begin, end), and its column sums in double. If gz

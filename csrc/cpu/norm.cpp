@@ -67,7 +67,7 @@ template <bool kCentred, class C> void norm_pullback_as(const Launch& launch) {
       });
     }
   });
-  fold_rows_in_place<sum_reduce>(blocks, kSums * n, sums);
+  reduce_pairs<sum_reduce>(blocks, kSums * n, sums);
   for (int s = 0; s < kSums; ++s) {
     const View& out = launch.out(1 + s);
     store(compute_type(out.dtype), out.dtype, sums + s * n, n, out.data, item_size(out.dtype));
