@@ -2,7 +2,7 @@
 
 `pb.config.reproducible` says where a program must give the same bits again:
 
-- "machine" (the default): on this machine, with the same kernels, threads and device. The fastest kernels run.
+- "machine" (the default): on this machine, on the same device, with any number of threads. The fastest kernels run.
 - "everywhere": on every x86-64 processor from level v3 on and on every NVIDIA GPU, with any number of threads. Every product is
   then computed by pullback's own kernels, in one fixed order of terms, and no library computes it.
 

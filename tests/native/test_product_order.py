@@ -38,6 +38,11 @@ def draw(shape: tuple[int, ...], dtype: str, seed: int) -> Any:
     return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(dtype_of(dtype))
 
 
+def layer(rows: int, k: int, n: int, dtype: str) -> list[Any]:
+    """Returns an input x, a weight, a bias, and a cotangent of the output."""
+    return [draw(shape, dtype, seed) for seed, shape in enumerate(((rows, k), (n, k), (n,), (rows, n)), 13)]
+
+
 def wide(x: Any) -> Any:
     """Returns x in the dtype in which the kernels compute."""
     return x if x.dtype == np.float64 else x.astype(np.float32)
@@ -131,7 +136,7 @@ def test_rounded_factors(precision: str) -> None:
 def test_layers(dtype: str, activation: str | None) -> None:
     """The bias is added to the whole sum, and the activation is that of the elementwise op. Rows do not depend on the batch."""
     for rows, k, n in ((65, 784, 33), (3, 100, 130)):
-        x, w, b = draw((rows, k), dtype, 13), draw((n, k), dtype, 14), draw((n,), dtype, 15)
+        x, w, b, _ = layer(rows, k, n, dtype)
         z = product(wide(x), wide(w).T) + wide(b)
         wanted = host(getattr(pb, activation)(pb.asarray(z)) if activation else z).astype(x.dtype)
         y = linear(pb.asarray(x), pb.asarray(w), pb.asarray(b), activation=activation)
@@ -161,7 +166,8 @@ def wanted_gradients(x: Any, w: Any, y: Any, activation: str | None, g: Any, rou
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_the_pullback_of_layers(dtype: str, activation: str | None) -> None:
     for rows, k, n in ((64, 40, 33), (300, 20, 10), (1100, 5, 17)):
-        x, w, b, g = draw((rows, k), dtype, 16), draw((n, k), dtype, 17) / 8, draw((n,), dtype, 18), draw((rows, n), dtype, 19)
+        x, w, b, g = layer(rows, k, n, dtype)
+        w = w / 8
         y, *found = gradients(x, w, b, activation, g)
         for name, got, wanted in zip("xwb", found, wanted_gradients(x, w, y, activation, g)):
             equal(got, wanted, f"gradient of {name}, {rows} rows")
@@ -170,10 +176,13 @@ def test_the_pullback_of_layers(dtype: str, activation: str | None) -> None:
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 def test_the_pullback_of_layers_with_rounded_factors(precision: str) -> None:
     """The gradient of the bias is the sum of what the products round."""
-    x, w, b, g = draw((700, 20), "float32", 20), draw((40, 20), "float32", 21), draw((40,), "float32", 22), draw((700, 40), "float32", 23)
+    x, w, b, g = layer(700, 20, 40, "float32")
     with pb.amp.autocast(precision):
         y, *found = gradients(x, w, b, "tanh", g)
-    rounded = lambda v: v.astype(dtype_of(precision)).astype(np.float32)  # noqa: E731
+
+    def rounded(v: Any) -> Any:
+        return v.astype(dtype_of(precision)).astype(np.float32)
+
     for name, got, wanted in zip("xwb", found, wanted_gradients(x, w, y, "tanh", g, rounded)):
         equal(got, wanted, f"gradient of {name}")
 
@@ -182,7 +191,7 @@ def test_the_pullback_of_layers_with_rounded_factors(precision: str) -> None:
 def test_column_sums_before_tensor_cores(rows: int) -> None:
     """Before products by tensor cores, a launch of its own sums the columns. It keeps to the order in every mode."""
     pb.config.reproducible = "machine"
-    x, w, b, g = draw((rows, 3), "float32", 24), draw((70, 3), "float32", 25), draw((70,), "float32", 26), draw((rows, 70), "float32", 27)
+    x, w, b, g = layer(rows, 3, 70, "float32")
     with pb.amp.autocast("tf32"):
         *_, gb = gradients(x, w, b, None, g)
     equal(gb, product(np.ones((1, rows), np.float32), g)[0])
@@ -199,8 +208,8 @@ def test_a_replay_adds_a_product_to_what_is_there() -> None:
         return tape.gradient(loss, w)
 
     x, y = draw((700, 15), "float32", 29), draw((900, 15), "float32", 30)
-    one = lambda rows, value: np.full((20, rows), value, np.float32)  # noqa: E731
-    wanted = {(product(one(700, 2), x) + product(one(900, 3), y)).tobytes()}
+    gz = [np.full((20, rows), value, np.float32) for rows, value in ((700, 2), (900, 3))]
+    wanted = {(product(gz[0], x) + product(gz[1], y)).tobytes()}
     captured = pb.capture(step)
     for run in (step, captured, captured):
         assert {host(run(pb.asarray(x), pb.asarray(y))).tobytes()} == wanted

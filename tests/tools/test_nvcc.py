@@ -27,6 +27,7 @@ ARCHITECTURES = os.environ.get("PULLBACK_NVCC", "75;90").split(";")
 INSTRUCTIONS = [
     ("elementwise_unary.cu", r"map_packs\w*12tanh_forward", "ld.global.v4", "16 bytes at a time"),
     ("elementwise_unary.cu", r"map_packs\w*12tanh_forward", "st.global.v4", "16 bytes at a time"),
+    ("elementwise_unary.cu", r"map_packs\w*12tanh_forward", "fma.rn", "one rounding for each term of a polynomial"),
     ("elementwise_binary.cu", r"map_packs\w*11add_forward", "ld.global.v4", "16 bytes at a time"),
     ("reduce_sum.cu", r"fold_along\w*sum_reduceEffLb1", "ld.global.v4", "16 bytes at a time"),
     ("reduce_sum.cu", r"fold_columns\w*sum_reduceEffLi4", "ld.global.v4", "16 bytes at a time"),
