@@ -12,6 +12,7 @@ namespace {
 
 constexpr int64_t kGrain = 32 * 1024;   // the fewest elements per thread
 constexpr int64_t kTile = 256;          // the number of columns that are processed at a time
+constexpr int64_t kStep = 64;           // the number of elements that are searched at a time
 constexpr int64_t kMostRows = 1 << 30;  // the most rows per piece, so that positions in a piece fit into 32 bits
 
 using kernels::Largest;
@@ -42,9 +43,9 @@ Plan plan_of(const View& x, int axis) {
 template <class C> int64_t find_first(int64_t n, const C* x, C value) {
   const auto hit = [value](C a) { return (a == value) | ((a != a) & (value != value)); };
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
+  for (; i + kStep <= n; i += kStep) {
     int hits = 0;
-    for (int64_t j = 0; j < kLanes; ++j) hits += hit(x[i + j]);
+    for (int64_t j = 0; j < kStep; ++j) hits += hit(x[i + j]);
     if (hits) break;
   }
   while (!hit(x[i])) ++i;
@@ -54,11 +55,10 @@ template <class C> int64_t find_first(int64_t n, const C* x, C value) {
 // Finds the best of the elements [start, start + n) of the view, in order, and its position among them.
 template <class R, class C> void best_of_row(Reader& reader, int64_t start, int64_t n, C* best, int64_t* at) {
   alignas(64) char buffer[kBlockBytes];
-  const int64_t block = reader.direct() ? kFoldBlock : kBlock;
-  for (int64_t i = 0; i < n; i += block) {
-    const int64_t count = std::min(block, n - i);
+  for (int64_t i = 0; i < n; i += kBlock) {
+    const int64_t count = std::min(kBlock, n - i);
     const C* x = static_cast<const C*>(reader.block(start + i, count, buffer));
-    const C value = fold_block<R, C>(count, [x](int64_t j) { return x[j]; });
+    const C value = reduce_row<R, C>(count, [x](int64_t j) { return x[j]; });
     if (i > 0 && !R::better(value, *best)) continue;
     *best = value;
     *at = i + find_first(count, x, value);
@@ -75,7 +75,8 @@ void best_of_columns(Reader& reader, int64_t start, int64_t rows, int64_t width,
   alignas(64) C value_of[kTile];
   C* value = value_of;
   Index* index = row_of;
-  asm("" : "+r"(value), "+r"(index));  // see fold_block
+  // Hides the arrays from gcc, which would otherwise make the stores of unchanged lanes conditional and not vectorize the loop.
+  asm("" : "+r"(value), "+r"(index));
   for (int64_t row = 0; row < rows; ++row) {
     const C* x = static_cast<const C*>(reader.block(start + row * width, columns, buffer));
     if (row == 0) std::copy_n(x, columns, value);

@@ -68,7 +68,12 @@ template <bool kCentred, class C> void norm_pullback_as(const Launch& launch) {
       });
     }
   });
-  fold_rows_in_place<sum_reduce>(chains, kSums * n, sums);
+  const int64_t width = kSums * n, blocks = kernels::order_blocks(chains);
+  C* const lanes = scratch.take<C>(kMostGroups * width);
+  for (int64_t b = 0; b < blocks; ++b)
+    reduce_block<sum_reduce>(std::min(kOrderBlock, chains - b * kOrderBlock), width, sums + b * kOrderBlock * width, width,
+                             lanes, sums + b * width);
+  reduce_pairs<sum_reduce>(blocks, width, sums);
   for (int s = 0; s < kSums; ++s) {
     const View& out = launch.out(1 + s);
     store(compute_type(out.dtype), out.dtype, sums + s * n, n, out.data, item_size(out.dtype));

@@ -1,9 +1,9 @@
-// Runs the reduction loops over any layout. Cells of a fixed shape are reduced first, then the results of the cells, until one is
-// left.
+// Runs the reduction loops over any layout.
 #include "cpu/reduce.h"
 
 #include <algorithm>
 #include <cstring>
+#include <tuple>
 
 #include "cpu/pool.h"
 #include "cpu/scratch.h"
@@ -13,249 +13,218 @@
 namespace pb::cpu {
 namespace {
 
-constexpr int64_t kGrain = 32 * 1024;  // the fewest elements per thread
-constexpr int64_t kTile = 1024;        // columns of a cell that is read in place, so that its lanes stay in the L1 cache
-constexpr int64_t kStagedTile = 128;   // columns of a cell that is copied first
-constexpr int64_t kPad = 16;           // elements that keep the rows of a transposed copy from sharing cache sets
-constexpr int64_t kStagedBytes = kColumnDepth * (kStagedTile + kPad) * 8;
+constexpr int64_t kGrain = 32 * 1024;          // the fewest elements per thread
+constexpr int64_t kTile = 512;                 // columns that are reduced together, so that the groups stay in the L2 cache
+constexpr int64_t kStagedBytes = 128 * 1024;   // a block that is copied first, so that the copy stays in the L2 cache
+constexpr int64_t kShort = 64;                 // rows of fewer elements do not fill vectors
+constexpr int64_t kNarrow = 16;                // the rows of a matrix of fewer columns are prefetched, ...
+constexpr int64_t kPrefetchedBytes = 4 << 20;  // ... if the operand has at least this size; smaller ones are in a cache
+constexpr int64_t kAheadBytes = 16 * 1024;     // the distance at which the prefetched rows arrive in time
 
-// One pass over an operand [outer, rows, width], cut into blocks of rows and tiles of columns.
-struct Level {
-  View all;         // the operand, with its axes in the order outer, rows, width
-  View outer;       // its outer axes
-  Compute compute;  // the type that the elements are converted to
-  int64_t cells, rows, width;
-  int64_t groups, block, blocks, tile, tiles;
-  int64_t row_stride, column_stride;  // in bytes
-  // The way in which cells are read. direct: in place. ordered: from a copy. crossed: from a transposed copy, because the last axis
-  // is not the one with the smallest stride.
-  enum { direct, ordered, crossed } access;
-
-  int64_t tasks() const { return cells * blocks * tiles; }
-  // True if consecutive tasks are consecutive cells of the same block of rows. This changes the layout of the results, not the
-  // order in which elements are combined.
-  bool by_block() const { return access == crossed && width == 1; }
+// Cells are matrices of `rows` by `width` elements that are reduced over their rows. Strides are in elements.
+struct Cells {
+  int64_t count, stride;  // the number of cells, and the distance between two
+  int64_t rows, row_stride, width;
+  bool prefetched;
 };
 
-// The memory for the results of a level, in the order of the tasks' cells.
+// Reduces one cell. If it has several blocks, they have at most kTile results.
+template <class R, class A> inline void reduce_cell(const Cells& cell, const A* x, A* lanes, A* out) {
+  if (cell.rows <= kOrderBlock) return reduce_block<R>(cell.rows, cell.width, x, cell.row_stride, lanes, out);
+  A blocks[kTile];
+  for (int64_t row = 0; row < cell.rows; row += kOrderBlock, x += kOrderBlock * cell.row_stride) {
+    if (cell.prefetched) Prefetch<A>{x + kAheadBytes / sizeof(A)}(0, kOrderBlock * cell.width);
+    reduce_block<R>(std::min(kOrderBlock, cell.rows - row), cell.width, x, cell.row_stride, lanes,
+                    blocks + row / kOrderBlock * cell.width);
+  }
+  reduce_pairs<R>(kernels::order_blocks(cell.rows), cell.width, blocks);
+  std::copy_n(blocks, cell.width, out);
+}
+
+// Reduces cells of a single column with fewer than kShort rows. They become the columns of a matrix, so that vectors are full.
+template <class R, class A>
+void reduce_short(int64_t cells, int64_t stride, int64_t rows, const A* x, A* lanes, A* out) {
+  alignas(64) A columns[kShort * kShort];
+  for (int64_t k = 0; k < cells; k += kShort, x += kShort * stride) {
+    const int64_t count = std::min(kShort, cells - k);
+    for (int64_t row = 0; row < rows; ++row)
+#pragma GCC unroll 4
+      for (int64_t j = 0; j < count; ++j) columns[row * count + j] = x[j * stride + row];
+    reduce_block<R>(rows, count, columns, count, lanes, out + k);
+  }
+}
+
+// Sets results[cell * width + column] for all cells.
+template <class R, class A> void reduce_cells(const Cells& cells, const void* operand, void* memory, void* results) {
+  const A* x = static_cast<const A*>(operand);
+  A *lanes = static_cast<A*>(memory), *out = static_cast<A*>(results);
+  if (cells.width == 1 && cells.rows < kShort && cells.count > 2)
+    return reduce_short<R>(cells.count, cells.stride, cells.rows, x, lanes, out);
+  for (int64_t k = 0; k < cells.count; ++k) reduce_cell<R>(cells, x + k * cells.stride, lanes, out + k * cells.width);
+}
+template <class R, class A> void reduce_blocks(int64_t blocks, int64_t width, void* x) {
+  reduce_pairs<R>(blocks, width, static_cast<A*>(x));
+}
+template <class R, class A> void fill_identity(int64_t n, void* results) {
+  std::fill_n(static_cast<A*>(results), n, R::template identity<A>());
+}
+
+// A reduction with its loops by compute type. They are null for types that the reduction is not defined for.
+struct ReductionKernel : kernels::Reduction {
+  void (*cells[kComputes])(const Cells& cells, const void* x, void* lanes, void* results);
+  void (*blocks[kComputes])(int64_t blocks, int64_t width, void* x);
+  void (*identity[kComputes])(int64_t n, void* results);
+};
+
+// An operand as a matrix, cut into tiles of columns and runs of rows. A run is a power of two of blocks, so by rule 3 it can be
+// reduced independently of the others. The results do not depend on the cut.
+struct Plan {
+  kernels::Matrix m;
+  View all;         // the operand, with its axes in the order cells, rows, width
+  Compute compute;  // the type that the elements are converted to
+  bool direct;      // the elements are read in place, not from a copy
+  bool prefetched;  // cells are
+  int64_t row_stride, tile, tiles, run, runs;
+
+  Plan(const View& x, int64_t mask, Compute compute) : m(kernels::matrix_of(x, mask)), all(m.outer), compute(compute) {
+    for (const View& part : {m.reduced, m.inner})
+      for (int d = 0; d < part.ndim; ++d) all.shape[all.ndim] = part.shape[d], all.stride[all.ndim++] = part.stride[d];
+    collapse(&all, 1);
+    const int64_t size = item_size(x.dtype);
+    row_stride = m.reduced.ndim ? m.reduced.stride[0] / size : m.width;
+    direct =
+        x.dtype == storage_of(compute) && m.reduced.ndim <= 1 && (m.inner.ndim ? m.inner.stride[0] == size : row_stride == 1);
+    prefetched = direct && m.width < kNarrow && row_stride == m.width && x.bytes() >= kPrefetchedBytes;
+    tile = std::min(m.width, direct ? kTile : kStagedBytes / (kOrderBlock * compute_size(compute)));
+    tiles = tile ? (m.width + tile - 1) / tile : 0;
+    run = kOrderBlock;
+    while (run < m.rows && 2 * run * tile <= (direct ? kGrain : kBlock)) run *= 2;
+    runs = (m.rows + run - 1) / run;
+  }
+  int64_t tasks() const { return m.cells * runs * tiles; }
+  int64_t rows_of_task() const { return std::min(m.rows, run); }
+  // Returns the number of cells that are reduced together.
+  int64_t most_cells() const {
+    if (runs * tiles > 1) return 1;
+    return std::max<int64_t>(1, kBlock / (direct ? m.width : m.rows * m.width));
+  }
+};
+
+// Returns the address of the cells from number `cell` on. Lowers cells.count if one stride does not reach all of them.
+const char* find_cells(const Plan& plan, int64_t cell, int64_t row, int64_t column, Cells& cells) {
+  const View& outer = plan.m.outer;
+  const int64_t size = compute_size(plan.compute);
+  const char* p = outer.data + (row * plan.row_stride + column) * size;
+  for (int d = outer.ndim - 1; d >= 0; --d) {
+    const int64_t at = d > 0 ? cell % outer.shape[d] : cell;
+    if (d > 0) cell /= outer.shape[d];
+    p += at * outer.stride[d];
+    if (d < outer.ndim - 1) continue;
+    cells.count = std::min(cells.count, outer.shape[d] - at);
+    cells.stride = outer.stride[d] / size;
+  }
+  cells.row_stride = plan.row_stride;
+  return p;
+}
+
+// Copies the cells from number `cell` on next to each other.
+const void* stage_cells(const Plan& plan, int64_t cell, int64_t row, int64_t column, Reader& reader, Cells& cells,
+                        char* staged) {
+  cells.stride = cells.rows * cells.width, cells.row_stride = cells.width;
+  const int64_t start = (cell * plan.m.rows + row) * plan.m.width + column;
+  if (plan.tiles == 1) return reader.block(start, cells.count * cells.stride, staged);
+  alignas(64) char line[kStagedBytes / kOrderBlock];
+  const int64_t bytes = cells.width * compute_size(plan.compute);
+  for (int64_t r = 0; r < cells.rows; ++r)
+    std::memcpy(staged + r * bytes, reader.block(start + r * plan.m.width, cells.width, line), bytes);
+  return staged;
+}
+
+// The memory for results.
 struct Target {
   char* data;
   DType dtype;
   Compute compute;  // the type of the results
   int64_t divisor;  // every result is divided by it
+
+  // Finishes and stores n results from number i on. They may be in place.
+  void store(int64_t i, int64_t n, void* results) const {
+    if (divisor != 1) divide(n, results);
+    char* out = data + i * item_size(dtype);
+    if (out != results) cpu::store(compute, dtype, results, n, out, item_size(dtype));
+  }
+
+ private:
+  void divide(int64_t n, void* results) const {
+    if (compute == Compute::f32)
+      for (int64_t i = 0; i < n; ++i) static_cast<float*>(results)[i] /= float(divisor);
+    else
+      for (int64_t i = 0; i < n; ++i) static_cast<double*>(results)[i] /= double(divisor);
+  }
 };
 
-void cut(Level& level) {
-  const kernels::Cut c = kernels::cut(level.rows, level.width);
-  level.groups = c.groups, level.block = c.block, level.blocks = c.blocks;
-  const int64_t width = std::max<int64_t>(1, level.width);
-  level.tile = std::min(width, level.access == Level::direct ? kTile : kStagedTile);
-  level.tiles = (width + level.tile - 1) / level.tile;
-}
-
-Level first_level(const View& x, int64_t mask, Compute compute) {
-  const kernels::Matrix m = kernels::matrix_of(x, mask);
-  Level level;
-  level.all = level.outer = m.outer;
-  for (const View& part : {m.reduced, m.inner})
-    for (int d = 0; d < part.ndim; ++d)
-      level.all.shape[level.all.ndim] = part.shape[d], level.all.stride[level.all.ndim++] = part.stride[d];
-  collapse(&level.all, 1);
-  level.compute = compute;
-  level.cells = m.cells, level.rows = m.rows, level.width = m.width;
-
-  const int64_t size = item_size(x.dtype), row = level.width * size;
-  level.row_stride = m.reduced.ndim ? m.reduced.stride[0] : row;
-  level.column_stride = m.inner.ndim ? m.inner.stride[0] : size;
-  const bool regular = m.reduced.ndim <= 1 && m.inner.ndim <= 1;
-  const bool packed = level.column_stride == size && (level.width >= kLanes || level.row_stride == row);
-  const int64_t across = level.width > 1        ? level.row_stride
-                         : level.outer.ndim > 0 ? level.outer.stride[level.outer.ndim - 1]
-                                                : INT64_MAX;
-  const int64_t along = level.width > 1 ? level.column_stride : level.row_stride;
-  level.access = regular && packed && x.dtype == storage_of(compute) ? Level::direct
-                 : regular && std::abs(across) < std::abs(along)     ? Level::crossed
-                                                                     : Level::ordered;
-  cut(level);
-  return level;
-}
-
-// Returns the next level, whose operand is the results of `level`.
-Level next_level(const Level& level, void* results, Compute compute) {
-  const int64_t size = compute_size(compute);
-  Level next;
-  next.compute = compute;
-  next.cells = level.cells, next.rows = level.blocks, next.width = level.width;
-  next.access = level.by_block() ? Level::crossed : Level::direct;
-  next.row_stride = (level.by_block() ? next.cells : next.width) * size;
-  next.column_stride = size;
-  next.outer = flat_view(results, storage_of(compute), next.cells);
-  next.outer.stride[0] = level.by_block() ? size : next.rows * next.row_stride;
-  cut(next);
-  return next;
-}
-
-// The position of a task: its first cell, the rows and columns of the cell, and the index of its first result.
-struct TaskPosition {
-  int64_t cell, row, rows, column, columns, result;
-};
-TaskPosition position_of(const Level& level, int64_t task) {
-  TaskPosition p;
-  const int64_t tile = task % level.tiles, rest = task / level.tiles;
-  const int64_t block = level.by_block() ? rest / level.cells : rest % level.blocks;
-  p.cell = level.by_block() ? rest % level.cells : rest / level.blocks;
-  p.row = block * level.block;
-  p.rows = std::min(level.block, level.rows - p.row);
-  p.column = tile * level.tile;
-  p.columns = std::min(level.tile, level.width - p.column);
-  p.result = level.by_block() ? rest : rest * level.width + p.column;
-  return p;
-}
-
-// Returns the address of the cells from `position` on, to read them in place. Lowers cells.count if one stride does not reach all
-// of them.
-const char* find_cells(const Level& level, const TaskPosition& position, Cells& cells) {
-  const int64_t size = compute_size(level.compute);
-  const char* p = level.outer.data + position.row * level.row_stride + position.column * level.column_stride;
-  int64_t rest = position.cell;
-  cells.stride = 0;
-  for (int d = level.outer.ndim - 1; d >= 0; --d) {
-    const int64_t at = d > 0 ? rest % level.outer.shape[d] : rest;
-    if (d > 0) rest /= level.outer.shape[d];
-    p += at * level.outer.stride[d];
-    if (d == level.outer.ndim - 1) {
-      cells.count = std::min(cells.count, level.outer.shape[d] - at);
-      cells.stride = level.outer.stride[d] / size;
-    }
-  }
-  cells.row_stride = level.row_stride / size;
-  return p;
-}
-
-// Copies the cells from `position` on next to each other, unless one block of the reader holds them all.
-const void* stage_cells(const Level& level, const TaskPosition& position, Reader& reader, Cells& cells, char* staged,
-                        char* piece) {
-  const int64_t size = compute_size(level.compute);
-  cells.row_stride = position.columns;
-  cells.stride = position.rows * position.columns;
-  const int64_t line = level.tiles > 1 ? position.columns : cells.count * cells.stride;
-  const int64_t lines = level.tiles > 1 ? position.rows : 1;
-  const int64_t start = (position.cell * level.rows + position.row) * level.width + position.column;
-  if (lines == 1 && line <= kBlock) return reader.block(start, line, piece);
-  char* out = staged;
-  for (int64_t l = 0; l < lines; ++l) {
-    for (int64_t i = 0; i < line; i += kBlock) {
-      const int64_t n = std::min(kBlock, line - i);
-      std::memcpy(out, reader.block(start + l * level.width + i, n, piece), n * size);
-      out += n * size;
-    }
-  }
-  return staged;
-}
-
-// Transposes lines of n elements: line l becomes column l of the matrix at `out`. The lines are `line` bytes apart.
-void load_crossed(const Level& level, const char* p, int64_t lines, int64_t line, int64_t n, int64_t stride, int64_t width,
-                  char* out) {
-  alignas(64) char piece[kBlockBytes];
-  visit(level.compute, [&](auto tag) {
-    using C = typename decltype(tag)::type;
-    for (int64_t i = 0; i < n; i += kBlock) {
-      const int64_t part = std::min(kBlock, n - i);
-      for (int64_t l = 0; l < lines; ++l) {
-        load(level.outer.dtype, level.compute, p + l * line + i * stride, stride, part, piece);
-        C* column = reinterpret_cast<C*>(out) + i * width + l;
-        for (int64_t k = 0; k < part; ++k) column[k * width] = reinterpret_cast<const C*>(piece)[k];
-      }
-    }
-  });
-}
-
-const void* stage_crossed(const Level& level, const TaskPosition& position, Cells& cells, char* staged) {
-  const char* p = find_cells(level, position, cells);
-  if (level.width == 1) {
-    cells.stride = position.rows + kPad;
-    load_crossed(level, p, position.rows, level.row_stride, cells.count, level.outer.stride[level.outer.ndim - 1], cells.stride,
-                 staged);
-  } else {
-    cells.row_stride = position.columns + (level.groups == 1 ? kPad : 0);
-    load_crossed(level, p, position.columns, level.column_stride, position.rows, level.row_stride, cells.row_stride, staged);
-  }
-  return staged;
-}
-
-// Returns the largest number of cells that consecutive tasks may process together.
-int64_t most_cells(const Level& level) {
-  const int64_t rows = std::min(level.rows, level.block);
-  if (level.by_block()) return std::clamp<int64_t>(kStagedBytes / ((rows + kPad) * compute_size(level.compute)), 1, kLanes);
-  if (level.blocks > 1 || level.tiles > 1 || level.access == Level::crossed) return 1;
-  return std::max<int64_t>(1, kBlock / (level.access == Level::direct ? level.width : rows * level.width));
-}
-
-void divide(const Target& target, int64_t n, void* results) {
-  if (target.compute == Compute::f32)
-    for (int64_t i = 0; i < n; ++i) static_cast<float*>(results)[i] /= float(target.divisor);
-  else
-    for (int64_t i = 0; i < n; ++i) static_cast<double*>(results)[i] /= double(target.divisor);
-}
-
-void fold_range(const Level& level, Fold fold, const Target& target, int64_t begin, int64_t end) {
-  alignas(64) char staged[kStagedBytes], piece[kBlockBytes], results[kBlockBytes];
+// Runs tasks [begin, end). The results of a task are those of a run of rows in a tile of columns.
+void reduce_range(const ReductionKernel& op, const Plan& plan, const Target& target, int64_t begin, int64_t end) {
+  alignas(64) char results[kBlockBytes];
   static_assert(kTile <= kBlock);
+  const int64_t size = compute_size(plan.compute), most = plan.most_cells(), rows_of_task = plan.rows_of_task();
+  Scratch scratch;
+  char* lanes = scratch.take<char>(groups_of(std::min(kOrderBlock, rows_of_task)) * std::max(plan.tile, kShort) * size);
+  char* staged = plan.direct ? nullptr : scratch.take<char>(most * rows_of_task * plan.tile * size);
   Reader reader;
-  if (level.access == Level::ordered) reader = Reader(level.all, level.compute);
-  const bool in_place = target.dtype == storage_of(target.compute);
-  const int64_t size = item_size(target.dtype), most = most_cells(level);
+  if (!plan.direct) reader = Reader(plan.all, plan.compute);
   for (int64_t task = begin; task < end;) {
-    const TaskPosition position = position_of(level, task);
-    Cells cells{std::min(most, end - task), 0, position.rows, 0, position.columns, level.groups};
-    const void* x = level.access == Level::direct    ? find_cells(level, position, cells)
-                    : level.access == Level::ordered ? stage_cells(level, position, reader, cells, staged, piece)
-                                                     : stage_crossed(level, position, cells, staged);
-    const int64_t n = cells.count * position.columns;
-    char* out = target.data + position.result * size;
-    void* folded = in_place ? out : results;
-    fold(cells, x, folded);
-    if (target.divisor != 1) divide(target, n, folded);
-    if (!in_place) store(target.compute, target.dtype, results, n, out, size);
+    const int64_t tile = task % plan.tiles, run = task / plan.tiles % plan.runs, cell = task / plan.tiles / plan.runs;
+    const int64_t row = run * plan.run, column = tile * plan.tile;
+    Cells cells{std::min(most, end - task),
+                0,
+                std::min(plan.run, plan.m.rows - row),
+                0,
+                std::min(plan.tile, plan.m.width - column),
+                plan.prefetched};
+    const void* x =
+        plan.direct ? find_cells(plan, cell, row, column, cells) : stage_cells(plan, cell, row, column, reader, cells, staged);
+    const int64_t result = (cell * plan.runs + run) * plan.m.width + column;
+    void* to = target.dtype == storage_of(target.compute) ? target.data + result * size : results;
+    op.cells[int(plan.compute)](cells, x, lanes, to);
+    target.store(result, cells.count * cells.width, to);
     task += cells.count;
   }
 }
 
-void fold_level(const Level& level, Fold fold, const Target& target) {
-  const int64_t task = std::max<int64_t>(1, std::min(level.rows, level.block) * level.tile);
-  parallel_for(level.tasks(), std::max<int64_t>(1, kGrain / task),
-               [&](int64_t begin, int64_t end) { fold_range(level, fold, target, begin, end); });
-}
-
 void fill_with_nothing(const ReductionKernel& op, const Target& target, int64_t n) {
   alignas(64) char results[kBlockBytes];
-  const int64_t size = item_size(target.dtype);
   for (int64_t i = 0; i < n; i += kBlock) {
     const int64_t part = std::min(kBlock, n - i);
     op.identity[int(target.compute)](part, results);
-    if (target.divisor != 1) divide(target, part, results);
-    store(target.compute, target.dtype, results, part, target.data + i * size, size);
+    target.store(i, part, results);
   }
 }
 
 void reduce(const Launch& launch) {
   const auto& op = static_cast<const ReductionKernel&>(*static_cast<const kernels::Reduction*>(launch.table));
-  const View &x = launch.in(), &out = launch.out();
-  const Compute from = kernels::read_as(op, x.dtype), to = op.predicate ? Compute::b8 : from;
-  Level level = first_level(x, launch.ints[0], from);
-  const Target target{out.data, out.dtype, to, op.divides ? level.rows : 1};
-  const int64_t n = level.cells * level.width;
-  if (n == 0) return;
-  if (level.rows == 0) return fill_with_nothing(op, target, n);
+  const View& out = launch.out();
+  const Compute compute = kernels::read_as(op, launch.in().dtype);
+  const Plan plan(launch.in(), launch.ints[0], compute);
+  const auto [cells, rows, width] = std::tuple(plan.m.cells, plan.m.rows, plan.m.width);
+  const Target target{out.data, out.dtype, compute, op.divides ? rows : 1};
+  if (cells * width == 0) return;
+  if (rows == 0) return fill_with_nothing(op, target, cells * width);
+  const auto reduce_runs = [&](const Target& to) {
+    parallel_for(plan.tasks(), std::max<int64_t>(1, kGrain / (plan.rows_of_task() * plan.tile)),
+                 [&](int64_t begin, int64_t end) { reduce_range(op, plan, to, begin, end); });
+  };
+  if (plan.runs == 1) return reduce_runs(target);
   Scratch scratch;
-  Fold fold = op.first[int(from)];
-  while (level.blocks > 1) {
-    char* partial = scratch.take<char>(n * level.blocks * compute_size(to));
-    fold_level(level, fold, {partial, storage_of(to), to, 1});
-    level = next_level(level, partial, to);
-    fold = op.next[int(to)];
-  }
-  fold_level(level, fold, target);
+  const int64_t bytes = plan.runs * width * compute_size(compute);
+  char* partial = scratch.take<char>(cells * bytes);
+  reduce_runs({partial, storage_of(compute), compute, 1});
+  parallel_for(cells, std::max<int64_t>(1, kGrain / (plan.runs * width)), [&](int64_t begin, int64_t end) {
+    for (int64_t cell = begin; cell < end; ++cell) {
+      op.blocks[int(compute)](plan.runs, width, partial + cell * bytes);
+      target.store(cell * width, width, partial + cell * bytes);
+    }
+  });
 }
 
 // Adds an entry to the table. The entry lives as long as the program.
@@ -274,8 +243,8 @@ struct Add {
     using F = typename R::Functions;
     if constexpr (R::takes(compute_of<C>)) {
       constexpr int k = int(compute_of<C>);
-      op.first[k] = fold_cells<F, true, C, typename R::template Result<C>>;
-      op.next[k] = fold_cells<F, false, C, C>;
+      op.cells[k] = reduce_cells<F, C>;
+      op.blocks[k] = reduce_blocks<F, C>;
       op.identity[k] = fill_identity<F, C>;
     }
   }

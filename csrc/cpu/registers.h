@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "math/bits.h"
-
 #if defined(__SSE2__)
 #include <immintrin.h>
 #endif
@@ -85,7 +84,8 @@ inline __attribute__((always_inline)) Vector<T> multiply_add(Vector<T> a, Vector
   return a * b + c;
 #endif
 }
-// The same for a number.
-template <class T> inline __attribute__((always_inline)) T multiply_add(T a, T b, T c) { return m::fma(a, b, c); }
+
+// The same for one number.
+template <class T> inline __attribute__((always_inline)) T multiply_add_number(T a, T b, T c) { return m::fma(a, b, c); }
 
 }  // namespace pb::cpu

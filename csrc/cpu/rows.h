@@ -29,7 +29,7 @@ template <class A> struct Row {
 template <class P, class Q> struct Both {
   P p;
   Q q;
-  void operator()(int64_t i) const { p(i), q(i); }
+  void operator()(int64_t i, int64_t n) const { p(i, n), q(i, n); }
 };
 template <class P, class Q> Both(P, Q) -> Both<P, Q>;
 
@@ -38,7 +38,7 @@ struct Loop {
   int64_t n;
 
   template <class R, class F, class... Rows> auto fold(const F& f, const Rows&... rows) const {
-    return fold_row<R, std::decay_t<decltype(f(n))>>(n, f, ahead(rows...));
+    return reduce_row<R, std::decay_t<decltype(f(n))>>(n, f, ahead(rows...));
   }
   template <class F> void each(const F& f) const {
 #pragma GCC ivdep

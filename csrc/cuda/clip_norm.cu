@@ -35,7 +35,10 @@ template <class T> __device__ double sum_of_squares(const Gradient& gradient, in
     for (int s = 0; s < kShare; ++s) {
       const int64_t i = block + s * int(kWarp) + threadIdx.x % kWarp;
       a[s] = no_term<sum_reduce, double>();
-      if (i < end) a[s] = square_of(acc_t<T>(*reinterpret_cast<const T*>(gradient.address(i, sizeof(T)))));
+      if (i < end) {
+        const double x = double(normal_or_zero(acc_t<T>(*reinterpret_cast<const T*>(gradient.address(i, sizeof(T))))));
+        a[s] = x * x;
+      }
     }
     sums.add(fold_warp<sum_reduce>(fold_share<sum_reduce>(a)));
   }

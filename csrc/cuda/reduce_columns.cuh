@@ -21,12 +21,8 @@ template <class R, class C, class A> struct PackedLines {
   bool mirrors;
 
   __device__ void line(int i, Loaded& x) const { x = load_raw_pack<C>(dtype, data + i * stride); }
-  template <class T> __device__ A value(const Loaded& x, int k) const {
-    return mapped<R>(A(R::map(from_raw<C, T>(x, k))), mirrors);
-  }
-  __device__ A one(int i, int k) const {
-    return mapped<R>(A(R::map(load_as<C>(dtype, data + i * stride + k * item))), mirrors);
-  }
+  template <class T> __device__ A value(const Loaded& x, int k) const { return mapped<R>(A(from_raw<C, T>(x, k)), mirrors); }
+  __device__ A one(int i, int k) const { return mapped<R>(A(load_as<C>(dtype, data + i * stride + k * item)), mirrors); }
 };
 
 template <class R, class C, class A> struct StridedLines {
@@ -38,7 +34,7 @@ template <class R, class C, class A> struct StridedLines {
   bool mirrors;
 
   __device__ void line(int i, Loaded& x) const { x = load_raw<C>(dtype, rows.at(i * groups)); }
-  template <class T> __device__ A value(Loaded x, int) const { return mapped<R>(A(R::map(from_raw<C, T>(x))), mirrors); }
+  template <class T> __device__ A value(Loaded x, int) const { return mapped<R>(A(from_raw<C, T>(x)), mirrors); }
   __device__ A one(int i, int) const {
     A a;
     by_storage<C>(dtype,

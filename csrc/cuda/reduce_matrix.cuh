@@ -5,6 +5,29 @@
 #include "families/reduce.h"
 #include "math/functors.h"
 
+namespace pb::kernels {
+
+constexpr int64_t kLanes = 64;               // neighbouring partial results, which are combined by halves at the end
+constexpr int64_t kFoldBlock = 16 * kLanes;  // rows per block of a matrix of one column
+constexpr int64_t kColumnDepth = 64;         // rows per lane of a block of a wider matrix
+
+// The rows are cut into blocks, and each block yields one result per column. The results of all blocks are the rows of the next,
+// smaller matrix, until one block is left. Within a block, rows r, r + groups, r + 2 groups, ... accumulate in the same lanes, so
+// that a narrow matrix uses as many lanes as a wide one.
+struct Cut {
+  int64_t groups, block, blocks;
+};
+inline Cut cut(int64_t rows, int64_t width) {
+  Cut c{1, 0, 1};
+  const int64_t columns = width > 1 ? width : 1;
+  while (c.groups * columns < kLanes) c.groups *= 2;
+  c.block = width == 1 ? kFoldBlock : c.groups * kColumnDepth;
+  if (rows > c.block) c.blocks = (rows + c.block - 1) / c.block;
+  return c;
+}
+
+}  // namespace pb::kernels
+
 namespace pb::cuda {
 
 // Returns axes [begin, end) of an operand, collapsed.

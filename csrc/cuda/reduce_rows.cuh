@@ -27,10 +27,8 @@ template <class R, class C, class A> struct Packs {
   __device__ void line(int i, int m, bool all, Loaded& x) const {
     if (all || has(i, 0, m)) x = load_raw_pack<C>(dtype, rows.at(i * int(kLanes) + 4 * int(threadIdx.x % kTeam)));
   }
-  template <class T> __device__ A value(const Loaded& x, int k) const {
-    return mapped<R>(A(R::map(from_raw<C, T>(x, k))), mirrors);
-  }
-  __device__ A one(int e) const { return mapped<R>(A(R::map(load_as<C>(dtype, rows.at(e)))), mirrors); }
+  template <class T> __device__ A value(const Loaded& x, int k) const { return mapped<R>(A(from_raw<C, T>(x, k)), mirrors); }
+  __device__ A one(int e) const { return mapped<R>(A(load_as<C>(dtype, rows.at(e))), mirrors); }
 };
 
 template <class R, class C, class A> struct Strided {
@@ -49,9 +47,7 @@ template <class R, class C, class A> struct Strided {
     for (int k = 0; k < kTeamLanes; ++k)
       if (all || has(i, k, m)) x.v[k] = load_raw<C>(dtype, rows.at(i * int(kLanes) + int(threadIdx.x % kTeam) + kTeam * k));
   }
-  template <class T> __device__ A value(const Loaded& x, int k) const {
-    return mapped<R>(A(R::map(from_raw<C, T>(x.v[k]))), mirrors);
-  }
+  template <class T> __device__ A value(const Loaded& x, int k) const { return mapped<R>(A(from_raw<C, T>(x.v[k])), mirrors); }
 };
 
 template <class A> struct Fresh {
@@ -213,7 +209,7 @@ template <class R, class C, class A> __global__ void __launch_bounds__(kThreads)
     using T = typename decltype(tag)::type;
 #pragma unroll
     for (int k = 0; k < kShortRows; ++k)
-      if (k < f.rows) x[k] = mapped<R>(A(R::map(from_raw<C, T>(raw[k]))), f.mirrors);
+      if (k < f.rows) x[k] = mapped<R>(A(from_raw<C, T>(raw[k])), f.mirrors);
   });
   join_few<R, int(kShortRows) / 2>(int(f.rows), x);
   f.finish(cell, x[0]);
@@ -250,7 +246,7 @@ __global__ void __launch_bounds__(kTileCells* kTileWarps) fold_across(const __gr
 #pragma unroll
         for (int b = 0; b < kBatch; ++b)
           if (lane + (i + b) * int(kLanes) < m) {
-            const A value = mapped<R>(A(R::map(from_raw<C, T>(raw[b]))), f.mirrors);
+            const A value = mapped<R>(A(from_raw<C, T>(raw[b])), f.mirrors);
             a = i + b == 0 ? value : R::combine(a, value);
           }
       });

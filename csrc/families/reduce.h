@@ -1,6 +1,7 @@
 // Reductions over any axes, and the positions of extremes along one.
 #pragma once
 #include <algorithm>
+#include <cstdlib>
 #include <vector>
 
 #include "families/executed.h"
@@ -31,7 +32,10 @@ inline void reduce_cost(const Launch& launch, Cost& cost) {
 }
 
 // Returns the compute type that elements of dtype x are read as.
-inline Compute read_as(const Reduction& op, DType x) { return op.adds && x == DType::b8 ? Compute::i64 : compute_type(x); }
+inline Compute read_as(const Reduction& op, DType x) {
+  if (op.predicate) return Compute::b8;
+  return op.adds && x == DType::b8 ? Compute::i64 : compute_type(x);
+}
 inline DType result_dtype(const Reduction& op, DType x) {
   if (op.predicate) return DType::b8;
   if (!op.adds || is_float(x)) return x;
@@ -42,67 +46,56 @@ inline DType result_dtype(const Reduction& op, DType x) {
 void arg_reduce(const Launch& launch);
 inline void arg_reduce_cost(const Launch&, Cost&) {}
 
-// ---- the order of combination: a function of the shape alone, and the same on every device
+// ---- the operand
 
-// An operand as a matrix [cells, rows, width]: the rows are its reduced axes in their order, and the width is the product of the
-// axes after the last of them. Axes of length one have no part in it. Each view is collapsed.
+// An operand as a matrix [cells, rows, width]. The rows are its reduced axes, in their order. The other axes are the cells and the
+// columns of a cell, in their order, so that the results are [cells, width]. If neighbouring rows lie closest together in memory, a
+// cell is one column; otherwise it has as many neighbouring columns as one stride reaches. Axes of length one have no part in it. Each
+// view is collapsed.
 struct Matrix {
   View outer, reduced, inner;
   int64_t cells, rows, width;
 };
 inline Matrix matrix_of(const View& x, int64_t mask) {
   Matrix m;
-  for (View* part : {&m.outer, &m.reduced, &m.inner}) part->data = x.data, part->dtype = x.dtype, part->ndim = 0;
-  int end = x.ndim;
-  while (end > 0 && (x.shape[end - 1] == 1 || !(mask >> (end - 1) & 1))) --end;
+  View kept;
+  for (View* part : {&kept, &m.outer, &m.reduced, &m.inner}) part->data = x.data, part->dtype = x.dtype, part->ndim = 0;
   for (int d = 0; d < x.ndim; ++d) {
-    if (x.shape[d] == 1) continue;
-    View& part = d >= end ? m.inner : mask >> d & 1 ? m.reduced : m.outer;
+    View& part = mask >> d & 1 ? m.reduced : kept;
     part.shape[part.ndim] = x.shape[d], part.stride[part.ndim++] = x.stride[d];
   }
+  collapse(&m.reduced, 1), collapse(&kept, 1);
+  // Returns the distance of neighbours along the last axis of v. Along an axis of stride 0 there are none.
+  const auto distance = [](const View& v) {
+    const int64_t stride = v.ndim ? std::abs(v.stride[v.ndim - 1]) : 0;
+    return stride ? stride : INT64_MAX;
+  };
+  const int cells = kept.ndim - (kept.ndim > 0 && distance(kept) <= distance(m.reduced));
+  for (int d = 0; d < kept.ndim; ++d) {
+    View& part = d < cells ? m.outer : m.inner;
+    part.shape[part.ndim] = kept.shape[d], part.stride[part.ndim++] = kept.stride[d];
+  }
   m.cells = m.outer.size(), m.rows = m.reduced.size(), m.width = m.inner.size();
-  for (View* part : {&m.outer, &m.reduced, &m.inner}) collapse(part, 1);
   return m;
-}
-
-constexpr int64_t kLanes = 64;               // neighbouring partial results, which are combined by halves at the end
-constexpr int64_t kFoldBlock = 16 * kLanes;  // rows per block of a matrix of one column
-constexpr int64_t kColumnDepth = 64;         // rows per lane of a block of a wider matrix
-
-// The rows are cut into blocks, and each block yields one result per column. The results of all blocks are the rows of the next,
-// smaller matrix, until one block is left. Within a block, rows r, r + groups, r + 2 groups, ... accumulate in the same lanes, so
-// that a narrow matrix uses as many lanes as a wide one.
-struct Cut {
-  int64_t groups, block, blocks;
-};
-inline Cut cut(int64_t rows, int64_t width) {
-  Cut c{1, 0, 1};
-  const int64_t columns = width > 1 ? width : 1;
-  while (c.groups * columns < kLanes) c.groups *= 2;
-  c.block = width == 1 ? kFoldBlock : c.groups * kColumnDepth;
-  if (rows > c.block) c.blocks = (rows + c.block - 1) / c.block;
-  return c;
 }
 
 // ---- the table
 
-// An entry of the table, from a row of math/reduce.def: its functions, the type of its results, and whether each result is divided
-// by the number of elements.
+// An entry of the table, from a row of math/reduce.def: its functions, and whether each result is divided by the number of elements.
 template <class R, bool kDivided = false> struct ReductionEntry {
   using Functions = R;
   static constexpr bool kDivides = kDivided;
   static constexpr bool kAdds = std::is_same_v<R, sum_reduce> || std::is_same_v<R, prod_reduce>;
   static constexpr bool kAsks = std::is_same_v<R, any_reduce> || std::is_same_v<R, all_reduce>;
-  template <class C> using Result = std::conditional_t<kAsks, bool, C>;
   static constexpr bool takes(Compute c) {
-    if (c <= Compute::f64) return true;
-    return !kDivides && !(kAdds && c == Compute::b8);
+    if (c == Compute::b8) return !kAdds;
+    return !kAsks && (c <= Compute::f64 || !kDivides);
   }
 };
 
 // Calls add(ReductionEntry<...>{}, name) for every reduction; a backend instantiates its kernels with it.
 template <class Add> void each_reduction(Add&& add) {
-#define PB_REDUCE(name, IDENTITY, MAP, COMBINE) add(ReductionEntry<name##_reduce>{}, #name);
+#define PB_REDUCE(name, IDENTITY, COMBINE) add(ReductionEntry<name##_reduce>{}, #name);
 #include "math/reduce.def"
   add(ReductionEntry<sum_reduce, true>{}, "mean");
 }

@@ -76,11 +76,11 @@ PB_HD void begin_step(double* control) {
   control[kStep] += 1;
 }
 
-// Returns the square of an element of a gradient, for the joint norm. Denormal float32 numbers count as zero, as in all arithmetic
-// in float32, although the square is a float64.
-template <class A> PB_HD double square_of(A g) {
-  if constexpr (sizeof(A) == 4) g = m::select(m::abs(g) < A(1.17549435e-38f), A(0), g);
-  return double(g) * double(g);
+// Returns an element of a gradient as it enters the joint norm. The norm is computed in float64, but denormal float32 numbers count
+// as zero, as in all arithmetic on them.
+template <class A> PB_HD A normal_or_zero(A g) {
+  if constexpr (sizeof(A) == 4) return m::select(m::abs(g) < A(1.17549435e-38f), A(0), g);
+  else return g;
 }
 
 // Writes the factor that scales gradients of this joint norm to a norm of at most `most`. A norm of NaN makes the factor NaN, as

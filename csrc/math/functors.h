@@ -1,7 +1,7 @@
 // Turns the rows of the tables into function objects. No other file compiles the formulas of a row:
 //   unary.def     name_forward(x)       name_pullback(g, x, y)
 //   binary.def    name_forward(a, b)    name_pullback_a(g, a, b, y)    name_pullback_b(g, a, b, y)
-//   reduce.def    name_reduce::identity<A>()    ::map(x)    ::combine(a, b)
+//   reduce.def    name_reduce::identity<A>()    ::combine(a, b)
 // Predicates, comparisons and logical ops have a forward only, which returns bool. Ops whose pullback needs no kernel have a
 // forward only, too, which returns A.
 #pragma once
@@ -56,10 +56,9 @@ template <> inline constexpr int kAngle<cos_pullback> = 1;
 #define PB_BITWISE(name, EXPR) PB_FUNCTOR2(name, A, EXPR)
 #include "math/binary.def"
 
-#define PB_REDUCE(name, IDENTITY, MAP, COMBINE)                             \
+#define PB_REDUCE(name, IDENTITY, COMBINE)                                  \
   struct name##_reduce {                                                    \
     template <class A> PB_HD static A identity() { return IDENTITY; }       \
-    template <class A> PB_HD static A map(A x) { return MAP; }              \
     template <class A> PB_HD static A combine(A a, A b) { return COMBINE; } \
   };
 #include "math/reduce.def"

@@ -89,6 +89,7 @@ template <class T> Vector<T> multiply_add(const Vector<T>& a, const Vector<T>& b
   for (int i = 0; i < kWidth<T>; ++i) v.lane[i] = count::fused(a.lane[i], b.lane[i], c.lane[i]);
   return v;
 }
-template <class T> T multiply_add(const T& a, const T& b, const T& c) { return count::fused(a, b, c); }
+
+template <class T> T multiply_add_number(T a, T b, T c) { return count::fused(a, b, c); }
 
 }  // namespace pb::cpu
