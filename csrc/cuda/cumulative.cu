@@ -1,7 +1,7 @@
 // Running sums, products and extremes along an axis (scans). A long line is cut into chunks, unless there are enough lines to keep
 // the device busy with one thread per line. One launch computes the total of each chunk, the running totals are computed
 // recursively in the same way, and a last launch scans each chunk again, starting from the running total before it.
-#include "cuda/reduce_matrix.cuh"
+#include "cuda/elements.cuh"
 #include "families/cumulative.h"
 
 namespace pb::cuda {
