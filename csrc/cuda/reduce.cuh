@@ -168,13 +168,14 @@ template <class R, class C> struct Pending {
 // `across` gets the result of column x of the tile.
 template <class R, class C> __device__ inline C combine_runs(const Reducing& f, int64_t cell, int64_t column, C* shared) {
   const int i = int(threadIdx.x) >> f.log_across, first = i * kRunsOfThread, runs = int(f.runs);
+  const int left = column < f.width ? runs - first : 0;
   const C* from = static_cast<const C*>(f.partial) + (cell * runs + first) * f.width + column;
   C a[kRunsOfThread];
 #pragma unroll
   for (int k = 0; k < kRunsOfThread; ++k)
-    if (column < f.width && first + k < runs) a[k] = read_fresh(from + k * f.width);
-  combine_pairs<R, kRunsOfThread>(a, runs - first);
-  return combine_neighbours<R>(a[0], i, (runs + kRunsOfThread - 1) / kRunsOfThread, 1 << f.log_across, shared);
+    if (k < left) a[k] = read_fresh(from + k * f.width);
+  combine_pairs<R, kRunsOfThread>(a, left);
+  return combine_neighbours<R>(a[0], left > 0 ? i : -1, (runs + kRunsOfThread - 1) / kRunsOfThread, 1 << f.log_across, shared);
 }
 
 template <class R, class C> __global__ void __launch_bounds__(kReducers, 2) reduce(const __grid_constant__ Reducing f) {
@@ -204,7 +205,7 @@ template <class R, class C> __global__ void __launch_bounds__(kReducers, 2) redu
   if (pending.count > 0) a = pending.combined();
   if (teams > 1) {
     const int64_t parts = (f.blocks - int64_t(run) * teams * depth + depth - 1) >> f.log_depth;
-    a = combine_neighbours<R>(a, y == 0 ? part : -1, int(parts < teams ? parts : teams), across * down, shared);
+    a = combine_neighbours<R>(a, y == 0 && active ? part : -1, int(parts < teams ? parts : teams), across * down, shared);
   }
   const bool leads = y == 0 && part == 0 && active;
   if (f.runs > 1) {
