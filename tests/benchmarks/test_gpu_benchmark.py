@@ -349,6 +349,10 @@ def test_the_command_runs_on_the_simulated_device(command: str, skipped: str, tm
         assert all(row["nodes"] > 5 for row in stages["kernels"]["rows"])
         assert all(row["nodes"] > 0.9 for row in stages["nodes"]["rows"])
         assert not [row for stage in stages.values() for row in stage["rows"] if "not_compared" in row]
+        equal = stages["weights"]["rows"][-1]
+        assert equal["equal"], equal
+        assert "cuda" in equal["on"]
+        assert [row["ratio"]["median"] > 0 for row in stages["everywhere"]["rows"]] == [True] * 3
     else:
         assert stages["tests"]["rows"][0]["passed"] > 10
         assert min(stages["soak"]["rows"][-1]["cases"].values()) > 10
