@@ -26,11 +26,14 @@ def options(description: str, rounds: int, seconds: float) -> argparse.Namespace
 
 
 class Library:
-    """A process that runs one library's workloads, from one folder of `workloads`, on request."""
+    """A process that runs one library's workloads, from one folder of `workloads`, on request.
 
-    def __init__(self, folder: str, name: str) -> None:
+    Keyword arguments are environment variables of the process.
+    """
+
+    def __init__(self, folder: str, name: str, **variables: str) -> None:
         self.name = name
-        environment = {k: v for k, v in os.environ.items() if k not in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")}
+        environment = {k: v for k, v in os.environ.items() if k not in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")} | variables
         command = [sys.executable, __file__, folder, name]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
         self.facts = self._read()

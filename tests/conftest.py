@@ -78,9 +78,12 @@ def simulated() -> bool:
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """Returns the environment of a subprocess that imports the same pullback, with these variables added."""
+    """Returns the environment of a subprocess that imports the same pullback, with these variables added.
+
+    The mode of this run is not inherited, because a subprocess on the reference backend would refuse "everywhere".
+    """
     path = os.path.dirname(os.path.dirname(pb.__file__))
-    return {**os.environ, "PYTHONPATH": path, **variables}
+    return {**os.environ, "PULLBACK_REPRODUCIBLE": "", "PYTHONPATH": path, **variables}
 
 
 # ---- the arguments of an op

@@ -1,12 +1,14 @@
-"""Writes the derived files: the work of kernels (ops/_counts.py, optim/_counts.py), and the stubs for type checkers.
+"""Writes the derived files: the work of kernels (ops/_counts.py, optim/_counts.py), the stubs for type checkers, and the table of
+ops in docs/reproducibility.md.
 
-Run it after changing a row of csrc/math/*.def or a public name: python tools/generate.py [--check]
+Run it after changing a row of csrc/math/*.def, a public name or the declaration of an op: python tools/generate.py [--check]
 """
 
 from __future__ import annotations
 
 import ast
 import importlib
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +17,12 @@ from typing import Any
 
 import numpy as np
 
+from pullback.autodiff.primitive import OPS
 from pullback.backends import native
 
 PACKAGE = Path(__file__).parent.parent / "python" / "pullback"
+REPRODUCIBILITY = PACKAGE.parent.parent / "docs" / "reproducibility.md"
+BEGIN, END = "<!-- the table of ops: written by tools/generate.py -->", "<!-- end of the table of ops -->"
 # Modules from which users import names that are defined elsewhere. A type checker takes such a name for private unless a stub
 # says `import a as a`, and it cannot see names that are imported at their first use.
 EXPORTING = ("", "nn", "nn.functional", "optim", "data", "profiling", "linalg", "random")
@@ -114,11 +119,26 @@ def stubs() -> dict[Path, str]:
     return made
 
 
+def with_ops(text: str) -> str:
+    """Returns the page with a table between its marks that says, for each op, if it gives the same bits everywhere."""
+    importlib.import_module("pullback.nn")  # Importing the modules declares their ops.
+    importlib.import_module("pullback.ops.random")
+    words = {op.name: "yes" if op.same_bits is True else f"no: {op.same_bits}" for op in OPS.values()}
+    rows = "".join([f"| `{name}` | {OPS[name].kind.name} | {words[name]} |\n" for name in sorted(words)])
+    found, count = re.subn(
+        f"{BEGIN}.*?{END}", f"{BEGIN}\n| op | kind | same bits everywhere |\n|---|---|---|\n{rows}{END}", text, flags=re.DOTALL
+    )
+    if count != 1:
+        raise ValueError(f"{REPRODUCIBILITY} needs one place between {BEGIN} and {END}.")
+    return found
+
+
 def main() -> int:
     files = stubs()
     if native.module is None:
         print(f"generate: without the native module the counts stay as they are ({native.reason})")
     else:
+        files[REPRODUCIBILITY] = with_ops(REPRODUCIBILITY.read_text())
         files[PACKAGE / "ops" / "_counts.py"] = counted("COUNTS", "elementwise op", native.module.counts) + activations()
         files[PACKAGE / "optim" / "_counts.py"] = counted("UPDATE_COUNTS", "update rule", native.module.update_counts)
     stale = [path for path, text in files.items() if not path.exists() or path.read_text() != text]

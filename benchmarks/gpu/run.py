@@ -105,16 +105,19 @@ def smoke(run: Run, place: Place) -> str:
 
 
 def trained_weights(run: Run, place: Place) -> str:
-    """Compares the hashes of the weights that the device and every built SIMD level have trained."""
-    levels = [path.name.split(".")[0].removeprefix("_cpu_") for path in sorted((place.site / "pullback").glob("_cpu_v*.so"))]
+    """Compares the hashes of what the device and every built SIMD level with fused multiply-add have trained."""
+    levels = [path.name.split(".")[0].removeprefix("_cpu_") for path in sorted((place.site / "pullback").glob("_cpu_v[34].*so"))]
     for level in levels or [""]:
         expect(run.process(place.script("weights", "cpu"), "weights", environment={"PULLBACK_SIMD": level}), f"training on {level}")
     expect(run.process(place.script("weights", "cuda"), "weights"), "training on the device")
-    rows = run.results.rows(run.stage)
-    equal = len({row["sha256"] for row in rows}) == 1
-    where = [row["level"] if row["device"] == "cpu" else "cuda" for row in rows]
-    run.row({"name": "weights are equal", "equal": equal, "on": where})
-    return f"{'equal' if equal else 'different'} bits on {', '.join(where)}"
+    hashes: dict[str, dict[str, str]] = {}
+    for row in run.results.rows(run.stage):
+        hashes.setdefault(row["network"], {})[row["level"] if row["device"] == "cpu" else "cuda"] = row["sha256"]
+    different = [network for network, found in hashes.items() if len({*found.values()}) > 1]
+    where = list(next(iter(hashes.values())))
+    run.row({"name": "weights are equal", "equal": not different, "on": where, "different": different})
+    outcome = f"different bits in {'; '.join(different)}" if different else "equal bits"
+    return f"{outcome} on {', '.join(where)}"
 
 
 def counted_kernels(run: Run, place: Place, metrics: Mapping[str, str]) -> str:
@@ -198,7 +201,8 @@ def figures(place: Place) -> list[Stage]:
         Stage("smoke", partial(smoke, place=place), 120, 20),
         Stage("micro", lambda run: install.micro(run, place.work, place.architecture), 60, 15),
         *[Stage(f"steps in {precision}", of("ours", precision), 60, 15) for precision in PRECISIONS],
-        Stage("weights", partial(trained_weights, place=place), 40, 10),
+        Stage("weights", partial(trained_weights, place=place), 60, 10),
+        Stage("everywhere", of("everywhere"), 30, 5),
         *[Stage(group, of("ours", group), 45, 8) for group in GROUPS],
         Stage("kernels", of("kernels"), 45, 15),
         Stage("nodes", of("nodes"), 30, 8),

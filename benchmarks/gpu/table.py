@@ -125,7 +125,10 @@ def checks(data: Mapping[str, Any]) -> str:
         lines.append(f"- {name}: {NOTHING if stage is None else first_line(stage['outcome'])}")
     equal = [row for row in rows_of(data, "figures") if row.get("name") == "weights are equal"]
     words = (("the same" if equal[-1]["equal"] else "different") + " bits on " + ", ".join(equal[-1]["on"])) if equal else NOTHING
-    return "\n".join(["Checks on the GPU:", "", *lines, f"- weights after 200 steps in float32: {words}"])
+    rows = [row for row in rows_of(data, "figures") if row.get("precision") == "everywhere" and "ratio" in row]
+    ratios = "; ".join([f"{row['name']}: {row['ratio']['median']:.2f}" for row in rows]) or NOTHING
+    lines += [f'- weights after 200 steps under "everywhere": {words}', f'- captured steps, "everywhere" / "machine": {ratios}']
+    return "\n".join(["Checks on the GPU:", "", *lines])
 
 
 def first_line(text: str) -> str:

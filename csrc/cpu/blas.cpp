@@ -1,8 +1,6 @@
-// OpenBLAS always runs with one thread here. Large products are cut into tiles of C that run on pullback's own pool. Compared with
-// OpenBLAS's own threads (measured on 2 cores with AVX-512) this is as fast for 1024^3 (440 GFLOP/s) and 1.3 to 2 times as fast
-// from 128^3 to 256^3. Small products (100x16x16: 0.3 us) have no overhead, and there is one pool instead of two that compete for
-// the cores. OpenBLAS's callback for external thread pools does not help: its jobs wait for one another, so the pool would have to
-// run all of them at the same time.
+// OpenBLAS always runs with one thread here. Products from kShareFrom on are cut into strips of C that run on pullback's own pool, so
+// that there is one pool instead of two that compete for the cores. The strips follow from the shape alone, so the bits do not depend
+// on the number of threads.
 #include "cpu/blas.h"
 
 #include <cblas.h>
@@ -27,15 +25,11 @@ namespace {
   return true;
 }();
 
-// The cost of packing one element of an operand, in multiply-adds (about 9 ps each on one core of the measured machine).
-constexpr double kPack = 30;
-// The smallest cost of a product that is shared by threads, in multiply-adds. 128^3 (3.1e6 with packing) takes 20 us on one core
-// and 12 us on two; 96^3 (1.4e6) takes 7 us on either.
-constexpr double kShareFrom = 2.5e6;
-// For products of up to 1e6 multiply-adds OpenBLAS has AVX-512 kernels that do not pack. If C has few rows, packing is most of the
-// work, so C is cut into tiles of this size: 10x128x1000 then takes 17 us on one core instead of 36 us.
-constexpr double kUnpacked = 1e6;
-constexpr int64_t kFewRows = 16;
+constexpr double kShareFrom = 2.5e6;  // the fewest multiply-adds of a product that is shared by threads: about 20 us
+// The multiply-adds of a strip. For products of up to 1e6 OpenBLAS has AVX-512 kernels that do not pack: 10x128x1000 then takes 17 us
+// on one core instead of 36 us.
+constexpr double kStripWork = 1e6;
+constexpr int64_t kLeastStrip = 64;  // rows or columns
 constexpr int64_t kMaxBlas = std::numeric_limits<int>::max();
 
 template <class T>
@@ -91,37 +85,6 @@ void tile(Product<T> p, int64_t i0, int64_t i1, int64_t j0, int64_t j1) {
   call(p);
 }
 
-struct Grid {
-  int64_t rows, columns;  // the number of tiles down and across
-  int64_t height, width;  // the size of one tile
-};
-
-int64_t round_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
-
-// Returns the grid whose largest tile costs least. Grids with several columns are charged 5 % more, because the kernels are faster
-// on tall tiles.
-Grid grid_for(int64_t m, int64_t n, int threads) {
-  Grid best{1, 1, m, n};
-  double best_cost = std::numeric_limits<double>::infinity();
-  for (int64_t rows = threads; rows >= 1; --rows) {
-    const int64_t columns = threads / rows;
-    const int64_t height = round_up((m + rows - 1) / rows, 4), width = round_up((n + columns - 1) / columns, 16);
-    const double cost = (double(height) * double(width) + kPack * double(height + width)) * (columns > 1 ? 1.05 : 1.);
-    if (cost < best_cost) {
-      best_cost = cost;
-      best = {(m + height - 1) / height, (n + width - 1) / width, height, width};
-    }
-  }
-  return best;
-}
-
-// Returns a grid of one row of tiles for a C of few rows, with at least one tile per thread.
-Grid strip_for(int64_t m, int64_t n, int64_t k, int threads) {
-  const int64_t fits = static_cast<int64_t>(kUnpacked / (double(m) * double(k))) / 16 * 16;
-  const int64_t width = std::min(std::max<int64_t>(fits, 64), round_up((n + threads - 1) / threads, 16));
-  return {1, (n + width - 1) / width, m, width};
-}
-
 template <class T>
 void run(const Product<T>& p) {
   if (p.m <= 0 || p.n <= 0) return;
@@ -132,16 +95,17 @@ void run(const Product<T>& p) {
     }
     return;
   }
-  const double m = double(p.m), n = double(p.n), k = double(p.k);
-  const double work = m * n * k + kPack * k * (m + n);
+  const double depth = double(p.k), work = double(p.m) * double(p.n) * depth;
   if (work < kShareFrom) return call(p);
-  const int threads = thread_count();
-  const bool strip = p.m > 1 && p.m <= kFewRows && p.n > p.m;
-  const Grid grid = strip ? strip_for(p.m, p.n, p.k, threads) : grid_for(p.m, p.n, threads);
-  parallel_for(grid.rows * grid.columns, 1, [&](int64_t begin, int64_t end) {
+  const bool tall = p.m > p.n;
+  const int64_t side = tall ? p.m : p.n;
+  const int64_t fits = static_cast<int64_t>(kStripWork / (double(std::min(p.m, p.n)) * depth)) / 16 * 16;
+  const int64_t strip = std::max(fits, kLeastStrip);
+  parallel_for((side + strip - 1) / strip, 1, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
-      const int64_t i = t / grid.columns * grid.height, j = t % grid.columns * grid.width;
-      tile(p, i, std::min(i + grid.height, p.m), j, std::min(j + grid.width, p.n));
+      const int64_t first = t * strip, last = std::min(first + strip, side);
+      if (tall) tile(p, first, last, 0, p.n);
+      else tile(p, 0, p.m, first, last);
     }
   });
 }

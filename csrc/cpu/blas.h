@@ -1,4 +1,4 @@
-// Dense products on the CPU. OpenBLAS computes single tiles, which are distributed over the threads of this backend.
+// Products by OpenBLAS. Strips of the result are distributed over the threads of this backend.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@ namespace pb::cpu {
 
 // Computes C = alpha * op(A) @ op(B) + beta * C, row-major. op(A) is A transposed if ta is true, and likewise op(B) with tb. C is
 // (m, n), op(A) is (m, k), op(B) is (k, n); ld* is the distance between rows as stored, in elements. If beta is 0, C need not be
-// initialised. The bits depend only on the shape, thread_count() and the machine. Throws std::length_error if a row or a row
+// initialised. The bits depend only on the shape and the machine. Throws std::length_error if a row or a row
 // distance exceeds 2^31 - 1 elements.
 void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float* a, int64_t lda, const float* b,
           int64_t ldb, float beta, float* c, int64_t ldc);

@@ -1,5 +1,4 @@
-// Distributes the rows and columns of running reductions over threads. The axis itself is never cut, so the result is that of a
-// simple loop, for any number of threads.
+// Distributes the rows and columns of running reductions over threads. The axis itself is never cut.
 #include "cpu/cumulative.h"
 
 #include <algorithm>
@@ -13,9 +12,8 @@ namespace pb::cpu {
 namespace {
 
 constexpr int64_t kGrain = 16 * 1024;  // the fewest elements per thread
-constexpr int64_t kStrip = 512;        // columns per strip, so that the strip of the previous slice stays in the L1 cache
 
-void walk_slices(SliceLoop loop, char* y, const char* x, int64_t size, const AxisSplit& a, bool reverse) {
+void walk_columns(CumulativeLoop loop, char* y, const char* x, int64_t size, const AxisSplit& a, bool reverse) {
   const int64_t strips = (a.inner + kStrip - 1) / kStrip, step = reverse ? -a.inner : a.inner;
   const int64_t grain = std::max<int64_t>(1, kGrain / (a.length * std::min(kStrip, a.inner)));
   parallel_for(a.outer * strips, grain, [&](int64_t begin, int64_t end) {
@@ -23,18 +21,18 @@ void walk_slices(SliceLoop loop, char* y, const char* x, int64_t size, const Axi
       const int64_t column = unit % strips * kStrip;
       const int64_t first = unit / strips * a.length + (reverse ? a.length - 1 : 0);
       const int64_t start = (first * a.inner + column) * size;
-      loop(y + start, x + start, a.length, step, std::min(kStrip, a.inner - column));
+      loop(y + start, x + start, {std::min(kStrip, a.inner - column), 1, a.length, step});
     }
   });
 }
 
-void walk_rows(RowLoop loop, char* y, const char* x, int64_t size, const AxisSplit& a, bool reverse) {
+void walk_rows(CumulativeLoop loop, char* y, const char* x, int64_t size, const AxisSplit& a, bool reverse) {
   const int64_t first = reverse ? a.length - 1 : 0;
   const int64_t bundles = (a.outer + kRowsTogether - 1) / kRowsTogether;
   const int64_t grain = std::max<int64_t>(1, kGrain / (a.length * kRowsTogether));
   parallel_for(bundles, grain, [&](int64_t begin, int64_t end) {
     const int64_t row = begin * kRowsTogether, start = (row * a.length + first) * size;
-    loop(y + start, x + start, a.length, reverse ? -1 : 1, std::min(a.outer, end * kRowsTogether) - row, a.length);
+    loop(y + start, x + start, {std::min(a.outer, end * kRowsTogether) - row, a.length, a.length, reverse ? -1 : 1});
   });
 }
 
@@ -53,7 +51,7 @@ void cumulative(const Launch& launch) {
   const AxisSplit a = split_at(out, axis);
   const int row = int(compute_type(working));
   if (a.inner == 1) walk_rows(op.rows[row], y.data, source, item_size(working), a, launch.ints[1]);
-  else walk_slices(op.slices[row], y.data, source, item_size(working), a, launch.ints[1]);
+  else walk_columns(op.columns[row], y.data, source, item_size(working), a, launch.ints[1]);
   if (y.data != out.data) assign(out, y);
 }
 
@@ -72,7 +70,7 @@ struct AddRunning {
   }
   template <class Op, class C> static void set(CumulativeKernel& op) {
     constexpr Compute c = compute_of<C>;
-    if constexpr (kernels::runs_on<Op>(c)) op.slices[int(c)] = slice_loop<Op, C>, op.rows[int(c)] = row_loop<Op, C>;
+    if constexpr (kernels::runs_on<Op>(c)) op.columns[int(c)] = run_columns<Op, C>, op.rows[int(c)] = run_rows<Op, C>;
   }
 };
 
@@ -80,6 +78,29 @@ struct AddRunning {
 }  // namespace pb::cpu
 
 namespace pb::kernels {
+
+using cpu::kOrderRun;
+
+namespace {
+
+// Returns the combinations of the running totals of this many chains.
+int64_t combinations_of_totals(int64_t chains) {
+  if (chains == 0) return 0;
+  const int64_t whole = chains / kOrderRun, begun = whole + (chains % kOrderRun > 0);
+  return chains - begun + std::max<int64_t>(0, chains - kOrderRun) + combinations_of_totals(whole);
+}
+
+}  // namespace
+
+void executed_cumulative(const Launch& launch, Counts& work) {
+  const View& x = launch.in();
+  if (x.size() == 0) return;
+  const int64_t length = x.shape[launch.ints[0]], chains = (length + kOrderRun - 1) / kOrderRun;
+  work = {};
+  work.add(
+      static_cast<const Cumulative*>(launch.table)->counts,
+      x.size() / length * (length - chains + std::max<int64_t>(0, length - kOrderRun) + combinations_of_totals(chains - 1)));
+}
 
 const std::vector<const Cumulative*>& cumulatives() {
   static const std::vector<const Cumulative*> table = [] {

@@ -1,12 +1,12 @@
 // A block of a (some tiles high) and a panel of b (one tile wide) are packed into the order in which a tile reads them. From the L2
 // cache the packed copies then arrive as fast as a core multiplies. All threads share the packed panels. Each thread starts at a
 // different panel, and the first to reach a panel packs it: slice by slice, between the tiles of the previous panel, whose loops
-// prefetch the slice. Every element is summed in the order of k, whichever thread computes it.
+// prefetch the slice. Every element is summed in the order of families/order.h, whichever thread computes it.
 //
 // Measured in GFLOP/s on two cores with a peak of 510, first OpenBLAS with its own tiles, then this file: 405 and 450 for
 // 512x1024 @ (1024x1024)^T, 410 and 450 for 512x1024 @ 1024x1024, 430 and 450 for (512x1024)^T @ 512x1024, and 180 and 215 in
-// float64. With vectors of 32 bytes OpenBLAS reaches 96 % of a core's peak and this code only 90 % of that, so it is used with
-// vectors of 64 bytes only.
+// float64. With vectors of 32 bytes OpenBLAS reaches 96 % of a core's peak and this code about 88 %. It is used nevertheless, so that
+// the bits are the same on every level, and do not depend on the tiles that each thread would give to OpenBLAS.
 #include "cpu/large_product.h"
 
 #include <algorithm>
@@ -22,12 +22,9 @@ namespace pb::cpu {
 namespace {
 
 constexpr int64_t kMinSide = 128;  // the smallest m and n for this path: below it packing takes too large a share of the work
+constexpr int64_t kMinDepth = kOrderBlock;    // the smallest k: below it starting and finishing a tile takes too large a share
 constexpr int64_t kColumnsPerPart = 2048;     // the columns of b whose panels are packed at a time
 constexpr int64_t kMinColumnsPerBlock = 256;  // the fewest columns that pay for packing a block of a
-// The smallest k for this path. Below it the fixed cost of starting and finishing each tile makes BLAS up to 5 % faster.
-template <class T> constexpr int64_t kMinDepth = 1536 / int64_t(sizeof(T));
-// The largest k per pass. One panel and one block then fill less than half of an L2 cache of 1 MiB.
-template <class T> constexpr int64_t kMaxDepthPerPass = 4096 / int64_t(sizeof(T));
 
 constexpr int64_t kResultPrefetchDistance = 64;  // steps of k before the end of a tile: about 500 cycles
 
@@ -51,16 +48,18 @@ template <class T, int kVectors> inline __attribute__((always_inline)) void pref
 
 template <class T, int kVectors> __attribute__((noinline)) void run_tile(const Tile<T>& t) {
   Vector<T> sum[kTileRows][kVectors] = {};
+  FinishedBlocks<T, kTileRows, kVectors> finished;
   const T *a = t.a, *b = t.b;
-  const int64_t half = t.k / 2, ends[] = {half, std::max(half, t.k - kResultPrefetchDistance), t.k};
+  const int64_t half = t.k / 2, again = std::max(half, t.k - kResultPrefetchDistance);
   prefetch_result<T, kVectors>(t);
-  for (int64_t part = 0, l = 0; part < 3; ++part) {
-    const Prefetcher<T> ahead = t.ahead[part > 0];
-    const int64_t from = part ? half : 0;
-    if (part == 2) prefetch_result<T, kVectors>(t);  // again, because the L1 cache has evicted these lines meanwhile
-    for (const int64_t end = ends[part]; l < end; ++l, a += kTileRows, b += kPanel<T>) {
+  for (int64_t l = 0, block = 0; l < t.k;) {
+    if (l == block + kOrderBlock) finished.take(sum), block = l;
+    if (l == again) prefetch_result<T, kVectors>(t);  // again, because the L1 cache has evicted these lines meanwhile
+    const Prefetcher<T> ahead = t.ahead[l >= half];
+    const int64_t from = l >= half ? half : 0, stop = l < half ? half : l < again ? again : t.k;
+    for (const int64_t end = std::min(stop, block + kOrderBlock); l < end; ++l, a += kTileRows, b += kPanel<T>) {
       Vector<T> row[kVectors];
-      ahead.line(l - from);
+      ahead.call(l - from);
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) row[v] = load_vector(b + v * kWidth<T>);
 #pragma GCC unroll 16
@@ -71,6 +70,7 @@ template <class T, int kVectors> __attribute__((noinline)) void run_tile(const T
       }
     }
   }
+  finished.finish(sum);
   write_tile(sum, t.out, t.ldc, t.rows, t.columns, t.bias, t.add);
 }
 
@@ -123,15 +123,17 @@ void run_panel(const Part<T>& p, const Block<T>& block, int64_t at, int64_t next
   const int64_t k = p.k(), j = at * kPanel<T>, columns = std::min(kPanel<T>, p.b.lines - j);
   const int64_t tiles = (block.rows + kTileRows - 1) / kTileRows;
   const bool mine = p.claim(next);
+  // A tile prefetches its share of the next panel twice, at equal intervals: k / tiles rows during k / 2 steps.
+  int pace = 0;
+  while (tiles / (2 * kLinesPerRow<T>) >= 2 << pace) ++pace;
   T* out = p.out + block.first * p.ldc + j;
   Tile<T> tile{k, block.copy, p.panel(at), out, p.ldc, block.rows, columns, p.bias ? p.bias + j : nullptr, p.add, {}};
   for (int64_t i = 0; i < tiles; ++i) {
     const int64_t from = cut<T>(k, i, tiles), to = cut<T>(k, i + 1, tiles), asked = end - begin;
-    tile.ahead[1] = {p.panel(next) + from * kPanel<T>, kWidth<T>, kPanel<T>, 1};
+    tile.ahead[1] = prefetcher_of_rows(p.panel(next) + from * kPanel<T>, pace);
     // If this thread packs the next panel, prefetch the panel's source, not its packed copy: a read of what was just stored would
     // wait for all stores of the previous tile.
-    if (mine) tile.ahead[0] = prefetcher_of_panel(p.b, next * kPanel<T>, from);
-    else tile.ahead[0] = {p.panel(next) + from * kPanel<T>, kWidth<T>, kPanel<T>, 1};
+    tile.ahead[0] = mine ? prefetcher_of_panel(p.b, next * kPanel<T>, from, pace) : tile.ahead[1];
     prefetch_block(p.a, to_come.first, to_come.rows, begin + asked * i / tiles, begin + asked * (i + 1) / tiles);
     if (columns > kWidth<T>) run_tile<T, 2>(tile);
     else run_tile<T, 1>(tile);
@@ -143,7 +145,7 @@ void run_panel(const Part<T>& p, const Block<T>& block, int64_t at, int64_t next
 
 // True if a thread packs its next block during the current one. Two packed blocks fit into the L2 cache with two panels only if k
 // is small, and packing takes long only if the rows of a are not contiguous, so that reading them crosses pages.
-template <class T> bool packs_ahead(const Part<T>& p) { return !p.a.along && p.k() <= kMaxDepthPerPass<T> / 2; }
+template <class T> bool packs_ahead(const Part<T>& p) { return !p.a.along && p.k() <= kLargeDepth<T> / 2; }
 
 template <class T> void run_block(const Part<T>& p, const Block<T>& block, const Block<T>& to_come) {
   const int64_t panels = block.end - block.begin;
@@ -163,7 +165,7 @@ template <class T> void run_block(const Part<T>& p, const Block<T>& block, const
 
 template <class T> void run_part(const Part<T>& part) {
   const int threads = thread_count();
-  const int64_t m = part.a.lines, height = part.k() <= kMaxDepthPerPass<T> / 2 ? 2 * kBlockRows : kBlockRows;
+  const int64_t m = part.a.lines, height = part.k() <= kLargeDepth<T> / 2 ? 2 * kBlockRows : kBlockRows;
   const int64_t blocks = (m + height - 1) / height, panels = (part.b.lines + kPanel<T> - 1) / kPanel<T>;
   const int64_t most = std::max<int64_t>(1, panels / (kMinColumnsPerBlock / kPanel<T>));
   const int64_t groups = std::min(most, (2 * threads + blocks - 1) / blocks), tasks = blocks * groups;
@@ -200,30 +202,23 @@ template <class T> void run_part(const Part<T>& part) {
   });
 }
 
-// Returns the number of passes over parts of k, which run one after another.
-template <class T> int64_t passes_of(int64_t k) { return (k + kMaxDepthPerPass<T> - 1) / kMaxDepthPerPass<T>; }
-
-template <class T> void run(Part<T> p, int64_t k) {
+template <class T> void run(Part<T> p) {
   const Part<T> whole = p;
-  const int64_t n = p.b.lines, passes = passes_of<T>(k), deep = (k + passes - 1) / passes;
-  const int64_t panels = (std::min(n, kColumnsPerPart) + kPanel<T> - 1) / kPanel<T>;
+  const int64_t n = p.b.lines, panels = (std::min(n, kColumnsPerPart) + kPanel<T> - 1) / kPanel<T>;
   Scratch scratch;
-  p.packed = scratch.take<T>(panels * kPanel<T> * deep);
+  p.packed = scratch.take<T>(panels * kPanel<T> * p.k());
   p.state = scratch.take<std::atomic<State>>(panels);
-  for (int64_t j = 0; j < n; j += kColumnsPerPart)
-    for (int64_t l = 0; l < k; l += deep) {
-      for (int64_t panel = 0; panel < panels; ++panel) p.state[panel].store(kNone, std::memory_order_relaxed);
-      const bool last = l + deep >= k;
-      p.a.depth = p.b.depth = std::min(deep, k - l), p.b.lines = std::min(kColumnsPerPart, n - j);
-      p.a.data = whole.a.at(0, l), p.b.data = whole.b.at(j, l), p.out = whole.out + j;
-      p.bias = whole.bias && last ? whole.bias + j : nullptr, p.finish = last ? whole.finish : nullptr,
-      p.add = whole.add || l > 0;
-      run_part(p);
-    }
+  for (int64_t j = 0; j < n; j += kColumnsPerPart) {
+    for (int64_t panel = 0; panel < panels; ++panel) p.state[panel].store(kNone, std::memory_order_relaxed);
+    p.b.lines = std::min(kColumnsPerPart, n - j);
+    p.b.data = whole.b.at(j, 0), p.out = whole.out + j;
+    p.bias = whole.bias ? whole.bias + j : nullptr;
+    run_part(p);
+  }
 }
 
 template <class T> bool is_large(int64_t m, int64_t n, int64_t k) {
-  return kVectorBytes == 64 && std::min(m, n) >= kMinSide && k >= kMinDepth<T> && !fits_small_product(m, n, k);
+  return std::min(m, n) >= kMinSide && k >= kMinDepth && k <= kLargeDepth<T> && !fits_small_product(m, n, k);
 }
 
 int64_t whole(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
@@ -234,11 +229,9 @@ template <class T>
 bool large_product(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, const T* bias, T* out,
                    void (*finish)(int64_t, T*), bool add) {
   if (!is_large<T>(m, n, k)) return false;
-  if constexpr (kVectorBytes == 64) {
-    const Factor<T> left{reinterpret_cast<const T*>(a.data), a.ld, m, k, !a.transposed};
-    const Factor<T> right{reinterpret_cast<const T*>(b.data), b.ld, n, k, b.transposed};
-    run(Part<T>{left, right, bias, out, n, add, finish, nullptr, nullptr}, k);
-  }
+  const Factor<T> left{reinterpret_cast<const T*>(a.data), a.ld, m, k, !a.transposed};
+  const Factor<T> right{reinterpret_cast<const T*>(b.data), b.ld, n, k, b.transposed};
+  run(Part<T>{left, right, bias, out, n, add, finish, nullptr, nullptr});
   return true;
 }
 template bool large_product(int64_t, int64_t, int64_t, const Matrix&, const Matrix&, const float*, float*,
@@ -250,7 +243,7 @@ template <class T> bool large_product_work(int64_t m, int64_t n, int64_t k, bool
   if (!is_large<T>(m, n, k)) return false;
   work = {};
   work.fmas = whole(m, kTileRows) * whole(n, kWidth<T>) * k;
-  work.adds = m * whole(n, kWidth<T>) * (passes_of<T>(k) - 1 + bias);
+  work.adds = whole(m, kTileRows) * whole(n, kWidth<T>) * (kernels::order_blocks(k) - 1) + m * whole(n, kWidth<T>) * bias;
   return true;
 }
 template bool large_product_work<float>(int64_t, int64_t, int64_t, bool, Counts&);

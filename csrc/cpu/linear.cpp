@@ -9,6 +9,7 @@
 #include "cpu/matmul.h"
 #include "cpu/pool.h"
 #include "cpu/small_product.h"
+#include "cpu/vector.h"
 #include "families/activations.h"
 #include "families/executed.h"
 #include "families/matmul.h"
@@ -21,6 +22,7 @@ namespace {
 constexpr int64_t kPanelBytes = 4 << 20;  // a panel of the output fits into the L3 cache; BLAS packs w once per panel
 constexpr int64_t kPanelRows = 512;       // with fewer rows, packing w costs more time than the cached panel saves
 constexpr int64_t kGrain = 16 * 1024;     // the fewest elements per thread for bias and activation: about 5 us
+constexpr int64_t kStrip = 64;            // the fewest columns of a strip
 
 template <class F> void visit_wide(DType dtype, F&& f) {
   if (dtype == DType::f32) f(float());
@@ -106,7 +108,7 @@ bool product_to_finish(DType wide, int64_t m, int64_t n, int64_t k, const Matrix
     using A = decltype(zero);
     const A* add = reinterpret_cast<const A*>(bias);
     A* to = reinterpret_cast<A*>(y);
-    done = !is_tiny_product(m, n, k) && (small_product(m, n, k, a, b, add, to) || large_product(m, n, k, a, b, add, to));
+    done = !is_tiny_product(m, n, k) && (large_product(m, n, k, a, b, add, to) || small_product(m, n, k, a, b, add, to));
   });
   if (!done) product(wide, m, n, k, a, b, y);
   return !done && bias;
@@ -129,53 +131,95 @@ bool product_and_finish(const Launch& launch, DType wide, int64_t m, int64_t n, 
   return done;
 }
 
-// Computes the column sums of x (rows, n) in double.
-template <class A> void sum_columns(int64_t rows, int64_t n, const A* x, int64_t step, double* sums) {
-  for (int64_t j = 0; j < n; ++j) sums[j] = x[j];
-  for (int64_t i = 1; i < rows; ++i)
-    for (int64_t j = 0; j < n; ++j) sums[j] += double(x[i * step + j]);
+// Computes the column sums of x (rows, width), each in the order of the rows.
+template <int kVectors, class A> void sum_strip(int64_t rows, int64_t width, const A* x, int64_t step, A* sums) {
+  Vector<A> sum[kVectors] = {};
+  for (int64_t i = 0; i < rows; ++i, x += step)
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v)
+      sum[v] += kVectors > 1 || width == kWidth<A> ? load_vector(x + v * kWidth<A>) : load_part(x, width);
+#pragma GCC unroll 4
+  for (int v = 0; v < kVectors; ++v) store_part(sums + v * kWidth<A>, sum[v], std::min<int64_t>(width, kWidth<A>));
+}
+template <class A> void sum_columns(int64_t rows, int64_t width, const A* x, int64_t step, A* sums) {
+  constexpr int64_t kMany = 4 * kWidth<A>;
+  int64_t j = 0;
+  for (; j + kMany <= width; j += kMany) sum_strip<4>(rows, kMany, x + j, step, sums + j);
+  for (; j < width; j += kWidth<A>) sum_strip<1>(rows, std::min<int64_t>(kWidth<A>, width - j), x + j, step, sums + j);
 }
 
-// Computes gz, the pullback of g through the activation with output y, for rows [begin, end), and its column sums in double. If gz
-// is null, there is no activation and gz is g. The sums are not computed if `sums` is null.
+// Computes gz, the pullback of g through the activation with output y, for rows [begin, end) and columns [first, first + width). If
+// gz is null, there is no activation and gz is g. Also computes the sums of gz's columns over these rows, unless `sums` is null.
 template <class F, class A>
-void pull_rows(F f, const View& g, const View& y, int64_t begin, int64_t end, A* gz, double* sums) {
-  const int64_t size = sizeof(A), n = g.shape[1], rows = end - begin;
-  const A* from = reinterpret_cast<const A*>(g.data + begin * g.stride[0]);
-  if (!gz) return sum_columns(rows, n, from, g.stride[0] / size, sums);
-  const A* value = reinterpret_cast<const A*>(y.data + begin * y.stride[0]);
-  const bool together = g.stride[0] == n * size && y.stride[0] == n * size;
-  A* __restrict to = gz + begin * n;
-  for (int64_t i = 0, length = together ? rows * n : n; i < (together ? 1 : rows); ++i) {
-    for (int64_t j = 0; j < length; ++j) to[j] = f(from[j], value[j], value[j]);
-    to += n, from += g.stride[0] / size, value += y.stride[0] / size;
+void pull_part(F f, const View& g, const View& y, int64_t begin, int64_t end, int64_t first, int64_t width, A* gz, A* sums) {
+  const int64_t n = g.shape[1], step = g.stride[0] / int64_t(sizeof(A)), step_y = y.stride[0] / int64_t(sizeof(A));
+  const A* from = reinterpret_cast<const A*>(g.data) + begin * step + first;
+  int64_t from_step = step;
+  if (gz) {
+    const A* value = reinterpret_cast<const A*>(y.data) + begin * step_y + first;
+    A* __restrict to = gz + begin * n + first;
+    const bool together = width == n && step == n && step_y == n;  // the rows form one long row
+    const int64_t lines = together ? 1 : end - begin, length = together ? (end - begin) * n : width;
+    for (int64_t i = 0; i < lines; ++i)
+      for (int64_t j = 0; j < length; ++j) to[i * n + j] = f(from[i * step + j], value[i * step_y + j], value[i * step_y + j]);
+    from = to, from_step = n;
   }
-  if (sums) sum_columns(rows, n, gz + begin * n, n, sums);
+  if (sums) sum_columns(end - begin, width, from, from_step, sums);
+}
+
+// Adds up the rows of x (rows, n) in pairs of neighbours. The result is the first row.
+template <class A> void add_neighbours(int64_t rows, int64_t n, A* x) {
+  for (int64_t apart = 1; apart < rows; apart *= 2)
+    for (int64_t r = 0; r + apart < rows; r += 2 * apart)
+      for (int64_t j = 0; j < n; ++j) x[r * n + j] += x[(r + apart) * n + j];
+}
+
+// The strips of columns that threads share.
+struct Strips {
+  int64_t count, width;
+};
+Strips strips_of(int64_t n) {
+  const int64_t count = std::max<int64_t>(1, n / kStrip);
+  return {count, (n + count - 1) / count};
+}
+
+// Returns the additions of the column sums of a matrix (rows, n), which include the padding of vectors.
+template <class A> int64_t additions_of_sums(int64_t rows, int64_t n) {
+  const auto [strips, width] = strips_of(n);
+  int64_t padded = 0;
+  for (int64_t first = 0; first < n; first += width)
+    padded += (std::min(width, n - first) + kWidth<A> - 1) / kWidth<A> * kWidth<A>;
+  return rows * padded + std::max<int64_t>(0, kernels::order_blocks(rows) - 1) * n;
 }
 
 // Returns gz, the pullback of g through the activation: g itself if the activation is none, otherwise a matrix in scratch memory.
-// Also computes gb if it is needed.
+// Also computes gb if it is needed, in the order of a product with ones (families/order.h): threads take blocks of rows and strips
+// of columns.
 Matrix pull_activation(const Launch& launch, const View& g, const View& y, DType wide, Scratch& scratch) {
   const int64_t rows = g.shape[0], n = g.shape[1], activation = launch.ints[0];
   const View& gb = launch.out(2);
   char* gz = activation ? static_cast<char*>(scratch.take_bytes(rows * n * item_size(wide))) : nullptr;
-  const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(n, 1)), chunks = chunk_count(rows, grain);
-  double* sums = gb.data ? scratch.take<double>(chunks * n) : nullptr;
-  if (sums && rows == 0) std::fill_n(sums, n, 0.);
-  if (gz || sums)
-    kernels::visit_activation(int(activation), [&](auto, auto f) {
-      visit_wide(wide, [&](auto zero) {
-        using A = decltype(zero);
-        parallel_chunks(rows, grain, [&](int64_t chunk, int64_t begin, int64_t end) {
-          pull_rows<decltype(f), A>(f, g, y, begin, end, reinterpret_cast<A*>(gz), sums ? sums + chunk * n : nullptr);
-        });
+  if (!gz && !gb.data) return matrix_of(g);
+  const int64_t blocks = std::max<int64_t>(1, kernels::order_blocks(rows)), height = std::min(rows, kOrderBlock);
+  const auto [strips, width] = strips_of(n);
+  const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, height * width));
+  kernels::visit_activation(int(activation), [&](auto, auto f) {
+    visit_wide(wide, [&](auto zero) {
+      using A = decltype(zero);
+      A* const sums = gb.data ? scratch.take<A>(blocks * n) : nullptr;
+      parallel_for(blocks * strips, grain, [&](int64_t begin, int64_t end) {
+        for (int64_t task = begin; task < end; ++task) {
+          const int64_t block = task / strips, first = task % strips * width;
+          pull_part<decltype(f), A>(f, g, y, block * kOrderBlock, std::min(rows, (block + 1) * kOrderBlock), first,
+                                    std::min(width, n - first), reinterpret_cast<A*>(gz),
+                                    sums ? sums + block * n + first : nullptr);
+        }
       });
+      if (!sums) return;
+      add_neighbours(blocks, n, sums);
+      assign(gb, flat_view(sums, wide, n));
     });
-  if (sums) {
-    for (int64_t c = 1; c < chunks; ++c)
-      for (int64_t j = 0; j < n; ++j) sums[j] += sums[c * n + j];
-    assign(gb, flat_view(sums, DType::f64, n));
-  }
+  });
   return gz ? Matrix{gz, n, false} : matrix_of(g);
 }
 
@@ -280,6 +324,10 @@ void pullback_work(const Launch& launch, Counts& work) {
   const DType wide = storage_of(compute_type(launch.in(0).dtype));
   const View g = rows_laid_out(launch.in(0), wide), x = rows_laid_out(launch.in(1), wide), w = laid_out(launch.in(2), wide);
   const int64_t m = g.shape[0], n = g.shape[1], k = w.shape[1], size = item_size(wide);
+  if (launch.out(2).data) {
+    work.adds -= std::max<int64_t>(0, m * n - n);  // the additions of the formula
+    visit_wide(wide, [&](auto zero) { work.adds += additions_of_sums<decltype(zero)>(m, n); });
+  }
   Matrix gz = matrix_of(g);
   if (launch.ints[0] || (n > 1 && g.stride[1] != size)) gz = {nullptr, n, false};
   if (launch.out(1).data) replace_products(work, m * n * k, product_work(wide, n, k, m, gz.flipped(), matrix_of(x)));

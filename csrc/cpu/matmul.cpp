@@ -9,12 +9,9 @@
 #include <type_traits>
 #include <utility>
 
-#include "cpu/blas.h"
 #include "cpu/copy.h"
 #include "cpu/nontemporal.h"
-#include "cpu/large_product.h"
 #include "cpu/pool.h"
-#include "cpu/small_product.h"
 #include "families/executed.h"
 #include "families/matmul.h"
 #include "launch/check.h"
@@ -22,7 +19,6 @@
 namespace pb::cpu {
 namespace {
 
-constexpr int64_t kShared = 2500000;        // multiply-adds from which on threads share one product (see blas.cpp)
 constexpr int64_t kGrain = 500000;          // the fewest multiply-adds per thread, if there are many small products: about 5 us
 constexpr int64_t kEach = 2000;             // the cost of starting a product, in multiply-adds: about 20 ns
 constexpr int64_t kOuterGrain = 32 * 1024;  // the fewest elements of outer products per thread
@@ -105,7 +101,7 @@ void run_batch(const Batched& p, int64_t begin, int64_t end) {
 }
 
 // Computes rows [begin, end), counted through the batch, of outer products (k = 1). Each element of the result is one
-// multiplication, so writing the result is nearly all of the work.
+// multiplication, so writing the result is nearly all of the work. As in every product the sum begins with 0, so -0 becomes 0.
 template <class T> void outer_rows(const Batched& p, bool nontemporal, int64_t begin, int64_t end) {
   constexpr int64_t kPiece = 1024;
   for (int64_t r = begin; r < end; ++r) {
@@ -114,13 +110,13 @@ template <class T> void outer_rows(const Batched& p, bool nontemporal, int64_t b
     const T* row = reinterpret_cast<const T*>(b.data);
     T* out = reinterpret_cast<T*>(p.steps[0].data) + r * p.n;
     if (!nontemporal) {
-      for (int64_t j = 0; j < p.n; ++j) out[j] = x * row[j];
+      for (int64_t j = 0; j < p.n; ++j) out[j] = x * row[j] + T(0);
       continue;
     }
     alignas(64) T piece[kPiece];
     for (int64_t first = 0; first < p.n; first += kPiece) {
       const int64_t n = std::min(kPiece, p.n - first);
-      for (int64_t j = 0; j < n; ++j) piece[j] = x * row[first + j];
+      for (int64_t j = 0; j < n; ++j) piece[j] = x * row[first + j] + T(0);
       store_nontemporal(reinterpret_cast<char*>(out + first), reinterpret_cast<const char*>(piece), n * int64_t(sizeof(T)));
     }
   }
@@ -163,39 +159,10 @@ void matmul_float(const View& out, const View& left, const View& right, bool add
   p.steps[0].data = target;
   const int64_t count = p.steps[0].size(), work = p.m * p.n * p.k;
   const bool done = run_outer(p);
-  if (!done && (work >= kShared || count == 1)) run_batch(p, 0, count);
+  if (!done && (work >= kSharedProduct || count == 1)) run_batch(p, 0, count);
   else if (!done) parallel_for(count, kGrain / (work + kEach) + 1, [&](int64_t i, int64_t j) { run_batch(p, i, j); });
   if (!is_half(out.dtype)) return;
   assign(flat_view(out.data, out.dtype, out.size()), flat_view(target, wide, out.size()));
-}
-
-// Computes a product whose k is a compile-time constant, because loop overhead would dominate if the loop over k were not unrolled.
-template <int k, class T> void product_tiny(int64_t m, int64_t n, const Matrix& a, const Matrix& b, T* out, bool add) {
-  const int64_t down = a.transposed ? 1 : a.ld, across = a.transposed ? a.ld : 1;
-  const int64_t down_b = b.transposed ? 1 : b.ld, across_b = b.transposed ? b.ld : 1;
-  const T* left = reinterpret_cast<const T*>(a.data);
-  for (int64_t i = 0; i < m; ++i, left += down) {
-    const T* right = reinterpret_cast<const T*>(b.data);
-    for (int64_t j = 0; j < n; ++j, right += across_b) {
-      T sum = left[0] * right[0];
-      for (int l = 1; l < k; ++l) sum += left[l * across] * right[l * down_b];
-      *out = add ? *out + sum : sum;
-      ++out;
-    }
-  }
-}
-
-// Computes a tiny product. Returns false and does nothing if the product is not tiny.
-template <class T>
-bool product_tiny(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, T* out, bool add) {
-  if (!is_tiny_product(m, n, k)) return false;
-  switch (k) {
-    case 1: return product_tiny<1>(m, n, a, b, out, add), true;
-    case 2: return product_tiny<2>(m, n, a, b, out, add), true;
-    case 3: return product_tiny<3>(m, n, a, b, out, add), true;
-    case 4: return product_tiny<4>(m, n, a, b, out, add), true;
-    default: return false;
-  }
 }
 
 // Adds a * b to a row of out. The arithmetic is unsigned, so that it wraps as in NumPy.
@@ -314,38 +281,6 @@ View laid_out(const View& v, DType wide) {
   return is_readable(copy, wide) ? copy : copy_of(copy, wide);
 }
 
-void product(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, char* out, bool add) {
-  if (k == 0) {
-    if (!add) std::memset(out, 0, size_t(m * n * item_size(dtype)));
-    return;
-  }
-  const auto call = [&](auto one) {
-    using T = decltype(one);
-    T* to = reinterpret_cast<T*>(out);
-    if (product_tiny(m, n, k, a, b, to, add) || small_product<T>(m, n, k, a, b, nullptr, to, add)) return;
-    if (large_product<T>(m, n, k, a, b, nullptr, to, nullptr, add)) return;
-    gemm(a.transposed, b.transposed, m, n, k, one, reinterpret_cast<const T*>(a.data), a.ld, reinterpret_cast<const T*>(b.data),
-         b.ld, T(add), to, n);
-  };
-  if (dtype == DType::f32) call(float(1));
-  else call(double(1));
-}
-
-Counts product_work(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, bool bias) {
-  Counts work;
-  const auto known = [&](auto one) {
-    using T = decltype(one);
-    return small_product_work<T>(m, n, k, a, b, bias, work) || large_product_work<T>(m, n, k, bias, work);
-  };
-  if (m * n == 0) return work;
-  if (!is_tiny_product(m, n, k) && (dtype == DType::f32 ? known(float(1)) : known(double(1)))) return work;
-  work.adds = bias ? m * n : 0;
-  if (k == 0) return work;
-  if (is_tiny_product(m, n, k)) work.multiplies = m * n * k, work.adds += m * n * (k - 1);
-  else work.fmas = m * n * k;
-  return work;
-}
-
 }  // namespace pb::cpu
 
 namespace pb::kernels {
@@ -365,7 +300,7 @@ void executed_matmul(const Launch& launch, Counts& work) {
   const cpu::Batched p = cpu::batched(out, cpu::laid_out(launch.in(0), wide), cpu::laid_out(launch.in(1), wide), false);
   const int64_t count = p.steps[0].size();
   work = {};
-  if (cpu::is_outer(p)) work.multiplies = count * p.m * p.n;
+  if (cpu::is_outer(p)) work.multiplies = work.adds = count * p.m * p.n;
   else work.add(cpu::product_work(wide, p.m, p.n, p.k, p.a, p.b), count);
 }
 

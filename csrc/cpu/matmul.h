@@ -22,13 +22,14 @@ bool as_matrix(const View& v, Matrix& out);
 // for which both are true.
 View readable(const View& v, DType wide, Scratch& scratch);
 
-// True if the product is so small that a plain loop is fastest. Its result may differ in the last bits from that of the other
-// kernels.
-inline bool is_tiny_product(int64_t m, int64_t n, int64_t k) { return m * n <= 16 && k <= 4; }
+constexpr int64_t kSharedProduct = 2500000;  // multiply-adds from which on threads share a product: 20 us
 
 // Computes out (m, n) = a (m, k) @ b (k, n), and adds the content of out if `add`. out is contiguous. `dtype` is that of out, a and
-// b: float32 or float64.
+// b: float32 or float64. Unless BLAS is faster and kernels::everywhere() is false, the order is that of families/order.h.
 void product(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, char* out, bool add = false);
+
+// True if the product is so small that a plain loop is fastest.
+inline bool is_tiny_product(int64_t m, int64_t n, int64_t k) { return m * n <= 16 && k <= 4; }
 
 // Returns the work of product() without `add`, including the work of adding a bias if `bias`.
 Counts product_work(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, bool bias = false);

@@ -1,11 +1,13 @@
 // Layer norm and RMS norm, and their pullbacks.
 #include "cpu/rows.h"
 #include "families/executed.h"
+#include "families/order.h"
 
 namespace pb::cpu {
 namespace {
 
-constexpr int64_t kRowsAtOnce = 64;  // the rows per block, whose gradients of weight and bias are added up in order
+using kernels::kOrderChain;
+using kernels::order_chains;
 
 template <class C> const C* read_all(const View& v, Scratch& scratch) { return Rows<C>(v, scratch).read(0).data; }
 
@@ -41,25 +43,24 @@ template <bool kCentred> void norm(const Launch& launch) {
   });
 }
 
-// The gradients of weight and bias are summed over each block of rows, and then over the blocks, so that the order of additions
-// does not depend on the number of threads.
+// The gradients of weight and bias are summed over each chain of rows, and then over the chains.
 template <bool kCentred, class C> void norm_pullback_as(const Launch& launch) {
   constexpr int kSums = kCentred ? 2 : 1;
   const View &g = launch.in(0), &x = launch.in(1);
-  const int64_t n = row_length(x), rows = row_count(x), blocks = (rows + kRowsAtOnce - 1) / kRowsAtOnce;
+  const int64_t n = row_length(x), rows = row_count(x), chains = order_chains(rows);
   Scratch scratch;
   const C* weight = launch.ints[0] ? read_all<C>(launch.in(2), scratch) : nullptr;
-  C* sums = scratch.take<C>(std::max<int64_t>(1, blocks) * kSums * n);
+  C* sums = scratch.take<C>(std::max<int64_t>(1, chains) * kSums * n);
   std::fill_n(sums, kSums * n, C(0));
-  parallel_for(blocks, std::max<int64_t>(1, kRowGrain / (kRowsAtOnce * n)), [&](int64_t begin, int64_t end) {
+  parallel_for(chains, std::max<int64_t>(1, kRowGrain / (kOrderChain * n)), [&](int64_t begin, int64_t end) {
     Scratch near;
     const Rows<C> g_rows(g, near), x_rows(x, near);
     const RowsOut<C> gx_rows(launch.out(), near, kNontemporalBytes);
-    for (int64_t block = begin; block < end; ++block) {
-      C* sum = sums + block * kSums * n;
+    for (int64_t chain = begin; chain < end; ++chain) {
+      C* sum = sums + chain * kSums * n;
       std::fill_n(sum, kSums * n, C(0));
       call_given(weight, [&](auto w) {
-        for (int64_t k = block * kRowsAtOnce; k < std::min(rows, (block + 1) * kRowsAtOnce); ++k) {
+        for (int64_t k = chain * kOrderChain; k < std::min(rows, (chain + 1) * kOrderChain); ++k) {
           kernels::NormPullback<kCentred>()(Loop{n}, g_rows.read(k), x_rows.read(k), w, C(launch.reals[0]), gx_rows.open(k),
                                             sum, sum + n);
           gx_rows.close(k);
@@ -67,7 +68,12 @@ template <bool kCentred, class C> void norm_pullback_as(const Launch& launch) {
       });
     }
   });
-  reduce_pairs<sum_reduce>(blocks, kSums * n, sums);
+  const int64_t width = kSums * n, blocks = kernels::order_blocks(chains);
+  C* const lanes = scratch.take<C>(kMostGroups * width);
+  for (int64_t b = 0; b < blocks; ++b)
+    reduce_block<sum_reduce>(std::min(kOrderBlock, chains - b * kOrderBlock), width, sums + b * kOrderBlock * width, width,
+                             lanes, sums + b * width);
+  reduce_pairs<sum_reduce>(blocks, width, sums);
   for (int s = 0; s < kSums; ++s) {
     const View& out = launch.out(1 + s);
     store(compute_type(out.dtype), out.dtype, sums + s * n, n, out.data, item_size(out.dtype));
@@ -86,12 +92,11 @@ namespace pb::kernels {
 
 Walks walks_of_norm(const Launch& launch) {
   const int64_t n = row_length(launch.in()), rows = row_count(launch.in());
-  return {{{rows, n, n - 1}, {}}, 0};
+  return {rows, rows * n, rows * (n - 1), 0};
 }
 Walks walks_of_norm_pullback(const Launch& launch) { return walks_of_norm(launch); }
 void executed_sums(const Launch& launch, int sums, Counts& work) {
-  const int64_t blocks = (row_count(launch.in()) + cpu::kRowsAtOnce - 1) / cpu::kRowsAtOnce;
-  work.adds += std::max<int64_t>(0, blocks - 1) * sums * row_length(launch.in());
+  work.adds += std::max<int64_t>(0, order_chains(row_count(launch.in())) - 1) * sums * row_length(launch.in());
 }
 
 void run_layer_norm(const Launch& launch) { cpu::norm<true>(launch); }

@@ -4,8 +4,8 @@
 
 namespace pb::cpu {
 
-constexpr int kTileRows = 8;        // with two vectors of columns that makes sixteen sums, enough to fill two pipelines
-constexpr int64_t kBlockRows = 64;  // rows of a that are packed at a time; twice as many if k is at most half
+constexpr int kTileRows = kRegisters / 4;  // with two vectors of columns, the sums take half of the registers
+constexpr int64_t kBlockRows = 64;         // rows of a that are packed at a time; twice as many if k is at most half
 template <class T> constexpr int64_t kPanel = 2 * kWidth<T>;  // columns per panel of b
 // Returns the size of a packed sliver of a (kTileRows rows), in elements. Its padding keeps slivers from sharing cache sets.
 template <class T> int64_t sliver(int64_t depth) { return kTileRows * depth + kWidth<T>; }
@@ -21,13 +21,15 @@ template <class T> struct Factor {
 };
 
 // Prefetches one cache line after another, in groups of 2^turn lines. Lines of a group are `down` elements apart, and groups are
-// `across` elements apart.
+// `across` elements apart. It moves on to the next line after 2^pace calls.
 template <class T> struct Prefetcher {
   const T* data;
-  int64_t down, across, turn;
+  int64_t down, across;
+  int turn, pace;
 
-  // Prefetches line i into the L2 cache. It is harmless if the line lies beyond the operand.
-  inline __attribute__((always_inline)) void line(int64_t i) const {
+  // Prefetches a line into the L2 cache, in call i. It is harmless if the line lies beyond the operand.
+  inline __attribute__((always_inline)) void call(int64_t i) const {
+    i >>= pace;
     __builtin_prefetch(data + (i & ((int64_t{1} << turn) - 1)) * down + (i >> turn) * across, 0, 2);
   }
 };
@@ -59,15 +61,18 @@ template <class T> void pack_panel(const Factor<T>& b, int64_t first, int64_t be
   }
 }
 
+constexpr int64_t kLineBytes = 64;
+template <class T> constexpr int64_t kLine = kLineBytes / int64_t(sizeof(T));
+template <class T> constexpr int kLinesPerRow = kPanel<T> > kLine<T> ? 2 : 1;  // of a panel
+
 // Returns a prefetcher for the elements that pack_panel reads, from row `begin` on.
-template <class T> Prefetcher<T> prefetcher_of_panel(const Factor<T>& b, int64_t first, int64_t begin) {
-  constexpr int kTurn = sizeof(T) == 4 ? 5 : 4;
-  static_assert(kVectorBytes < 64 || kPanel<T> == 1 << kTurn);
-  const T* data =
-      b.at(first, begin) + kWidth<T> - 1;  // the lines in which the vectors end; the lines before are prefetched already
-  if (b.along) return {data, b.ld, kWidth<T>, kTurn};
-  return {data, kWidth<T>, b.ld, 1};
+template <class T> Prefetcher<T> prefetcher_of_panel(const Factor<T>& b, int64_t first, int64_t begin, int pace) {
+  const T* const data = b.at(first, begin);  // the lines before this element's are prefetched already
+  if (b.along) return {data + kLine<T> - 1, b.ld, kLine<T>, __builtin_ctz(unsigned(kPanel<T>)), pace};
+  return {data + kLine<T> - 1, kLine<T>, b.ld, kLinesPerRow<T> - 1, pace};
 }
+// Returns a prefetcher for the rows of a packed panel.
+template <class T> Prefetcher<T> prefetcher_of_rows(const T* rows, int pace) { return {rows, kLine<T>, 0, 62, pace}; }
 
 // Packs depths [begin, end) of `rows` rows of a, from row `first` on, into slivers of kTileRows rows.
 template <class T>

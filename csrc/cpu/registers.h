@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "math/bits.h"
 #if defined(__SSE2__)
 #include <immintrin.h>
 #endif
@@ -70,8 +71,7 @@ template <class T> inline __attribute__((always_inline)) Vector<T> interleave_hi
   return interleave<T>(a, b, 1, std::make_index_sequence<kWidth<T>>());
 }
 
-// Returns a b + c, rounded once if the SIMD level has an instruction for it. It is only for matrix products, whose last bits may
-// differ between levels.
+// Returns a b + c, rounded once if the SIMD level has an instruction for it. Level v2 has none, so its products have other bits.
 template <class T>
 inline __attribute__((always_inline)) Vector<T> multiply_add(Vector<T> a, Vector<T> b, Vector<T> c) {
 #if defined(__AVX512F__)
@@ -84,5 +84,8 @@ inline __attribute__((always_inline)) Vector<T> multiply_add(Vector<T> a, Vector
   return a * b + c;
 #endif
 }
+
+// The same for one number.
+template <class T> inline __attribute__((always_inline)) T multiply_add_number(T a, T b, T c) { return m::fma(a, b, c); }
 
 }  // namespace pb::cpu

@@ -1,6 +1,5 @@
 // A tile of the result stays in registers while the rows of b are accumulated into it, one after another. Only columns of b that
-// cannot be loaded as vectors are packed. Every element is summed in the order of k, except in products of at most kFewRows rows,
-// by fused multiply-adds if the SIMD level has them.
+// cannot be loaded as vectors are packed. Every element is summed in the order of families/order.h.
 #include "cpu/small_product.h"
 
 #include <algorithm>
@@ -9,15 +8,18 @@
 #include "cpu/strips.h"
 #include "cpu/tile.h"
 #include "cpu/vector.h"
+#include "families/matmul.h"
 
 namespace pb::cpu {
 namespace {
 
-constexpr int64_t kShared = 2500000;  // multiply-adds from which on threads share a product: 20 us
-constexpr int64_t kGrain = 500000;    // the fewest multiply-adds per thread
-constexpr int64_t kBlock = 64;        // rows per block of a shared product
-constexpr int64_t kFewRows = 2;       // up to this many rows, sums are split into kParts to hide the latency of additions
-constexpr int kParts = 4;
+constexpr int64_t kGrain = 500000;  // the fewest multiply-adds per thread
+constexpr int64_t kBlock = 64;      // rows per block of a shared product
+constexpr int64_t kFewRows = 2;     // up to this many rows, one block of k has wider panels, and several run side by side, to
+constexpr int kWideVectors = 4;     // hide the latency of additions; such panels have kWideVectors vectors
+
+// The most vectors of sums in a tile. With 16 registers, four are left for a row of b and an element of a.
+constexpr int kTileSums = kRegisters == 16 ? 12 : 16;
 
 // The rows of `a` and the columns of `b` that a tile reads. The rows of b are contiguous.
 template <class T> struct Tile {
@@ -36,49 +38,74 @@ template <class T> struct Tile {
 template <class T, int kRows, int kVectors> inline __attribute__((always_inline)) void run_tile(const Tile<T>& t) {
   constexpr int kGroups = (kRows + 3) / 4;
   Vector<T> sum[kRows][kVectors] = {};
+  FinishedBlocks<T, kRows, kVectors> finished;
   const T *a[kGroups], *b = t.b;
 #pragma GCC unroll 4
   for (int g = 0; g < kGroups; ++g) {
     a[g] = t.a + 4 * g * t.down;
     asm("" : "+r"(a[g]));  // one pointer per four rows, because gcc runs out of registers with an offset per row
   }
-  for (int64_t l = 0; l < t.k; ++l, b += t.ldb) {
-    Vector<T> row[kVectors];
+  for (int64_t rest = t.k;; rest -= kOrderBlock) {
+    for (int64_t l = std::min(rest, kOrderBlock); l; --l, b += t.ldb) {
+      Vector<T> row[kVectors];
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) row[v] = load_vector(b + v * kWidth<T>);
+      for (int v = 0; v < kVectors; ++v) row[v] = load_vector(b + v * kWidth<T>);
 #pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) {
-      const Vector<T> left = broadcast<T>(a[r / 4][r % 4 * t.down]);
+      for (int r = 0; r < kRows; ++r) {
+        const Vector<T> left = broadcast<T>(a[r / 4][r % 4 * t.down]);
 #pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v) sum[r][v] = multiply_add<T>(left, row[v], sum[r][v]);
+        for (int v = 0; v < kVectors; ++v) sum[r][v] = multiply_add<T>(left, row[v], sum[r][v]);
+      }
+#pragma GCC unroll 4
+      for (int g = 0; g < kGroups; ++g) a[g] += t.across;
     }
-#pragma GCC unroll 4
-    for (int g = 0; g < kGroups; ++g) a[g] += t.across;
+    if (rest <= kOrderBlock) break;
+    finished.take(sum);
   }
+  finished.finish(sum);
   write_tile(sum, t.out, t.ldc, kRows, t.columns, t.bias, t.add);
 }
 
-// Like run_tile, but each element is the sum of kParts partial sums, which are computed at the same time.
+// Like run_tile, but the blocks run side by side.
 template <class T, int kRows, int kVectors> void run_flat_tile(const Tile<T>& t) {
-  Vector<T> sum[kParts][kRows][kVectors] = {};
-  const T *a = t.a, *b = t.b;
-  int64_t l = 0;
-  const auto add = [&](auto& to) __attribute__((always_inline)) {
+  constexpr int kBlocks = kTileDepth / kOrderBlock;
+  Vector<T> sum[kBlocks][kRows][kVectors] = {};
+  const int64_t blocks = kernels::order_blocks(t.k), last = t.k - (blocks - 1) * kOrderBlock;
+  // Steps [begin, end) of the first kCount blocks.
+  const auto step = [&](auto count, int64_t begin, int64_t end) __attribute__((always_inline)) {
+    const T *a = t.a + begin * t.across, *b = t.b + begin * t.ldb;
+    for (int64_t l = begin; l < end; ++l, a += t.across, b += t.ldb)
 #pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v)
-        to[r][v] = multiply_add<T>(broadcast<T>(a[r * t.down]), load_vector(b + v * kWidth<T>), to[r][v]);
-    a += t.across, b += t.ldb;
+      for (int block = 0; block < count; ++block)
+#pragma GCC unroll 2
+        for (int r = 0; r < kRows; ++r) {
+          const Vector<T> left = broadcast<T>(a[r * t.down + block * kOrderBlock * t.across]);
+#pragma GCC unroll 8
+          for (int v = 0; v < kVectors; ++v) {
+            const Vector<T> row = load_vector(b + block * kOrderBlock * t.ldb + v * kWidth<T>);
+            sum[block][r][v] = multiply_add<T>(left, row, sum[block][r][v]);
+          }
+        }
   };
-  for (; l + kParts <= t.k; l += kParts)
-#pragma GCC unroll 4
-    for (int part = 0; part < kParts; ++part) add(sum[part]);
-  for (; l < t.k; ++l) add(sum[0]);
-#pragma GCC unroll 4
-  for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) sum[0][r][v] = (sum[0][r][v] + sum[1][r][v]) + (sum[2][r][v] + sum[3][r][v]);
+  const auto add = [&](int to, int from) __attribute__((always_inline)) {
+#pragma GCC unroll 2
+    for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) sum[to][r][v] += sum[from][r][v];
+  };
+  static_assert(kBlocks == 4);
+  if (blocks == 1) {
+    step(std::integral_constant<int, 1>(), 0, last);
+  } else if (blocks == 2) {
+    step(std::integral_constant<int, 2>(), 0, last), step(std::integral_constant<int, 1>(), last, kOrderBlock);
+    add(0, 1);
+  } else if (blocks == 3) {
+    step(std::integral_constant<int, 3>(), 0, last), step(std::integral_constant<int, 2>(), last, kOrderBlock);
+    add(0, 1), add(0, 2);
+  } else {
+    step(std::integral_constant<int, 4>(), 0, last), step(std::integral_constant<int, 3>(), last, kOrderBlock);
+    add(0, 1), add(2, 3), add(0, 2);
+  }
   write_tile(sum[0], t.out, t.ldc, kRows, t.columns, t.bias, t.add);
 }
 
@@ -103,9 +130,10 @@ void run_rows(Tile<T> t, int64_t rows, std::index_sequence<kRows...>) {
 }
 
 template <class T, int kVectors> void run_panel(const Tile<T>& t, int64_t rows, bool few) {
-  if (!few) run_rows<T, kVectors>(t, rows, std::make_index_sequence<kRegisters / 2 / kVectors>());
-  else if (rows == 2) run_flat_tile<T, 2, kVectors>(t);
-  else run_flat_tile<T, 1, kVectors>(t);
+  if (!few || (t.k <= kOrderBlock && kVectors < kWideVectors))
+    run_rows<T, kVectors>(t, rows, std::make_index_sequence<kTileSums / kVectors>());
+  else if (t.k <= kOrderBlock) rows == 2 ? run_last_tile<T, 2, kVectors>(t) : run_last_tile<T, 1, kVectors>(t);
+  else rows == 2 ? run_flat_tile<T, 2, kVectors>(t) : run_flat_tile<T, 1, kVectors>(t);
 }
 
 // Packs the columns of b from `first` on into consecutive vectors, with zeros for columns beyond the last.
@@ -125,7 +153,7 @@ template <class T, int kVectors>
 void run_panels(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, const T* bias, T* out, int64_t ldc,
                 bool add) {
   constexpr int64_t kPanel = kVectors * kWidth<T>;
-  const bool shared = m * n * k >= kShared;
+  const bool shared = m * n * k >= kSharedProduct;
   const int64_t height = shared ? kBlock : m, blocks = (m + height - 1) / height, tasks = (n + kPanel - 1) / kPanel * blocks;
   const int64_t down = a.transposed ? 1 : a.ld, across = a.transposed ? a.ld : 1;
   const int64_t grain = shared ? kGrain / (std::min(m, kBlock) * k * kPanel) + 1 : tasks;
@@ -155,9 +183,15 @@ void run_panels(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& 
   });
 }
 
+// True if panels have kWideVectors vectors.
+template <class T> bool is_wide(int64_t m, int64_t n, int64_t k) {
+  return m <= kFewRows && k <= kOrderBlock && n > 2 * kWidth<T>;
+}
+
 template <class T>
 void run(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, const T* bias, T* out, int64_t ldc, bool add) {
-  if (n > kWidth<T>) run_panels<T, 2>(m, n, k, a, b, bias, out, ldc, add);
+  if (is_wide<T>(m, n, k)) run_panels<T, kWideVectors>(m, n, k, a, b, bias, out, ldc, add);
+  else if (n > kWidth<T>) run_panels<T, 2>(m, n, k, a, b, bias, out, ldc, add);
   else run_panels<T, 1>(m, n, k, a, b, bias, out, ldc, add);
 }
 
@@ -197,29 +231,38 @@ template <class T> int64_t effort(int64_t m, int64_t n, int64_t k, const Matrix&
   return m * k * vectors + (b.transposed || n % kWidth<T> ? 4 * k * vectors : 0);
 }
 
-// True if both factors are contiguous along k and one of them has few rows: packing the other would be most of the work.
-bool adds_along_rows(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b) {
-  return (k > 32 && ((m <= 8 && b.transposed) || (n <= 8 && !a.transposed))) ||
-         (k > 64 && n <= 12 && !a.transposed && b.transposed);
-}
-
 enum class Way { none, straight, turned };
 template <class T> Way way_for(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b) {
-  if (k == 0 || m == 1 || n == 1 || !fits_small_product(m, n, k) || adds_along_rows(m, n, k, a, b)) return Way::none;
+  if (k == 0 || k > kTileDepth || suits_blas(m, n, k, a, b)) return Way::none;
   return effort<T>(n, m, k, a.flipped()) + m * n / 2 < effort<T>(m, n, k, b) ? Way::turned : Way::straight;
 }
 
 template <class T> int64_t whole_vectors(int64_t n) { return (n + kWidth<T> - 1) / kWidth<T> * kWidth<T>; }
 
-// Returns the work of tiles, which includes the padding of vectors and the additions of partial sums.
+// Returns the number of columns that tiles compute. A panel of at most one vector is computed as such.
+template <class T> int64_t padded_columns(int64_t m, int64_t n, int64_t k) {
+  if (!is_wide<T>(m, n, k)) return whole_vectors<T>(n);
+  constexpr int64_t kPanel = kWideVectors * kWidth<T>;
+  const int64_t rest = n % kPanel;
+  return n - rest + (rest > kWidth<T> ? kPanel : whole_vectors<T>(rest));
+}
+
+// Returns the work of tiles, which includes the padding of vectors and the additions of blocks.
 template <class T> Counts work_of_tiles(int64_t m, int64_t n, int64_t k) {
   Counts work;
-  work.fmas = m * whole_vectors<T>(n) * k;
-  if (m <= kFewRows) work.adds = (kParts - 1) * m * whole_vectors<T>(n);
+  const int64_t results = m * padded_columns<T>(m, n, k);
+  work.fmas = results * k;
+  work.adds = results * (kernels::order_blocks(k) - 1);
   return work;
 }
 
 }  // namespace
+
+bool suits_blas(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b) {
+  if (kernels::everywhere() || k == 0) return false;
+  return m == 1 || n == 1 || (k > 32 && ((m <= 8 && b.transposed) || (n <= 8 && !a.transposed))) ||
+         (k > 64 && n <= 12 && !a.transposed && b.transposed);
+}
 
 template <class T>
 bool small_product(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, const T* bias, T* out, bool add) {

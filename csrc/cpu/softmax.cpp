@@ -43,10 +43,10 @@ namespace pb::kernels {
 // all elements.
 Walks walks_of(const Launch&, const View& x) {
   const int64_t n = row_length(x), rows = row_count(x);
-  if (!cpu::uses_lanes(x)) return {{{rows, n, n - 1}, {}}, rows};
+  if (!cpu::uses_lanes(x)) return {rows, rows * n, rows * (n - 1), rows};
   const int64_t lanes = compute_type(x.dtype) == Compute::f32 ? cpu::kWidth<float> : cpu::kWidth<double>;
   const int64_t walked = (rows + lanes - 1) / lanes * lanes;
-  return {{{walked, n, n - 1}, {}}, walked * n};
+  return {walked, walked * n, walked * (n - 1), walked * n};
 }
 
 void run_softmax(const Launch& launch) { cpu::run<Softmax, 1>(launch); }

@@ -1,8 +1,8 @@
 // Computes the joint norm of all gradients, and writes numbers of the host to the control block.
 #include <algorithm>
 
-#include "cuda/fold.cuh"
 #include "cuda/gradients.cuh"
+#include "cuda/order.cuh"
 #include "families/update.h"
 
 namespace pb::cuda {
@@ -11,113 +11,122 @@ namespace {
 struct NormRun {
   Gradient gradient;
   int64_t size;
-  bool packs;
 };
-constexpr int kFewNorms = 32, kManyNorms = 512;
+constexpr int kFewNorms = 32, kManyNorms = 512, kWarps = int(kThreads / kWarp);
 
 template <int kMax> struct NormJob {
-  double *control, *partial;
-  uint32_t before = 0;         // the number of partial sums that earlier launches of the job have written
-  unsigned* ticket = nullptr;  // set for the last launch only, whose last block adds up all partial sums
-  int64_t chunk;
+  double *control, *partial, *sums;  // partial: of the launch's chunks; sums: of all gradients
+  unsigned* ticket;
+  uint32_t before = 0;  // the number of gradients in earlier launches of the job
+  bool last = false;    // true for the launch that computes the norm
+  int64_t chunk;        // elements: a power of two of blocks for each warp
   double most;
   Chunks<kMax> chunks;
   NormRun runs[kMax];
 };
 static_assert(sizeof(NormJob<kManyNorms>) <= kMaxArguments);
 
-struct Add {
-  static __device__ double combine(double a, double b) { return a + b; }
-};
-
-// Returns this thread's part of the sum of squares, in double precision as on the CPU.
-template <class A> __device__ double sum_of_squares(const NormRun& run, int64_t begin, int64_t end) {
-  double sum = 0;
-  if (run.packs) {
-#pragma unroll 4
-    for (int64_t i = begin + 4 * threadIdx.x; i < end; i += 4 * kThreads) {
-      A x[4];
-      load_pack(run.gradient.dtype, run.gradient.data, i, end, x);
+// Returns the sum of squares of elements [begin, end), for a warp.
+template <class T> __device__ double sum_of_squares(const Gradient& gradient, int64_t begin, int64_t end) {
+  Neighbours<sum_reduce, double> sums;
+  for (int64_t block = begin; block < end; block += kOrderBlock) {
+    double a[kShare];
 #pragma unroll
-      for (int k = 0; k < 4; ++k) sum += double(x[k]) * double(x[k]);
+    for (int s = 0; s < kShare; ++s) {
+      const int64_t i = block + s * int(kWarp) + threadIdx.x % kWarp;
+      a[s] = no_term<sum_reduce, double>();
+      if (i < end) {
+        const double x = double(normal_or_zero(acc_t<T>(*reinterpret_cast<const T*>(gradient.address(i, sizeof(T))))));
+        a[s] = x * x;
+      }
     }
-  } else {
-#pragma unroll 4
-    for (int64_t i = begin + threadIdx.x; i < end; i += kThreads) {
-      const double x = double(run.gradient.at<A>(i));
-      sum += x * x;
-    }
+    sums.add(fold_warp<sum_reduce>(fold_share<sum_reduce>(a)));
   }
-  return sum;
+  return sums.combined();
+}
+__device__ double sum_of_squares(const Gradient& gradient, int64_t begin, int64_t end) {
+  switch (gradient.dtype) {
+    case DType::f16: return sum_of_squares<float16>(gradient, begin, end);
+    case DType::bf16: return sum_of_squares<bfloat16>(gradient, begin, end);
+    case DType::f32: return sum_of_squares<float>(gradient, begin, end);
+    default: return sum_of_squares<double>(gradient, begin, end);
+  }
 }
 
-// Each block sums the squares of one chunk, and the last block to arrive adds up all these sums. The order of the additions depends
-// only on the sizes of the tensors.
+// Each block sums the squares of one chunk. The last block to arrive adds up the chunks of each gradient, and in the last launch
+// the gradients.
 template <int kMax> __global__ void __launch_bounds__(kThreads) norm_kernel(const __grid_constant__ NormJob<kMax> job) {
-  double sum = 0;
-  if (blockIdx.x < job.chunks.first[job.chunks.entries]) {
+  const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  double sum = no_term<sum_reduce, double>();
+  if (blockIdx.x < job.chunks.count()) {
     const int t = job.chunks.find(blockIdx.x);
     const NormRun& run = job.runs[t];
-    const int64_t begin = (blockIdx.x - job.chunks.first[t]) * job.chunk;
-    const int64_t end = begin + job.chunk < run.size ? begin + job.chunk : run.size;
-    sum = run.gradient.dtype == DType::f64 ? sum_of_squares<double>(run, begin, end) : sum_of_squares<float>(run, begin, end);
+    const int64_t each = job.chunk / kWarps, begin = (blockIdx.x - job.chunks.first[t]) * job.chunk + warp * each;
+    sum = sum_of_squares(run.gradient, begin, begin + each < run.size ? begin + each : run.size);
   }
-  sum = fold_block<Add>(sum);
-  if (threadIdx.x == 0) job.partial[job.before + blockIdx.x] = sum;
-  if (!job.ticket || !last_to_arrive(job.ticket, gridDim.x)) return;
-  sum = 0;
-#pragma unroll 4
-  for (uint32_t k = threadIdx.x; k < job.before + gridDim.x; k += kThreads) sum += __ldcg(job.partial + k);
-  sum = fold_block<Add>(sum);
-  if (threadIdx.x == 0) clip_to_norm(job.control, m::sqrt(sum), job.most);
+  __shared__ double of_warp[kWarps];
+  if (lane == 0) of_warp[warp] = sum;
+  __syncthreads();
+  sum = fold_neighbours<sum_reduce, kWarps>(of_warp[threadIdx.x % kWarps]);
+  if (threadIdx.x == 0) job.partial[blockIdx.x] = sum;
+  if (!last_to_arrive(job.ticket, gridDim.x)) return;
+
+  const auto add_up = [](const double* results, uint32_t count) {
+    return fold_results<sum_reduce, double>(count, [=](int64_t k) { return __ldcg(results + k); });
+  };
+  for (int t = int(warp); t < job.chunks.entries; t += kWarps) {
+    const uint32_t first = job.chunks.first[t];
+    sum = add_up(job.partial + first, job.chunks.first[t + 1] - first);
+    if (lane == 0) job.sums[job.before + t] = sum;
+  }
+  __syncthreads();
+  if (!job.last || warp > 0) return;
+  const uint32_t gradients = job.before + job.chunks.entries;
+  sum = add_up(job.sums, gradients);
+  if (lane == 0) clip_to_norm(job.control, gradients > 0 ? m::sqrt(sum) : 0., job.most);
 }
 
-// Returns the number of elements per block. Blocks of very large gradients take more, so that the last block has at most about
-// kBlocks sums to add.
-int64_t chunk_for(int64_t elements) {
-  constexpr int64_t kElements = 32 * kThreads, kBlocks = 4096;
-  return kElements * std::max<int64_t>(1, (elements + kElements * kBlocks - 1) / (kElements * kBlocks));
-}
-
-// The work of a launch. chunk: elements per block.
+// The gradients that have elements, and the number of elements per block of threads: a power of two of blocks of elements for each
+// warp. Of very large gradients it is more, so that the last block of threads has at most about kBlocks sums to add.
 struct Extent {
-  int64_t chunk, chunks = 0;
   int entries = 0;
+  int64_t chunk = 4 * kOrderBlock * kWarps, chunks = 0;
 
   explicit Extent(const Launch& launch) {
+    constexpr int64_t kBlocks = 4096;
     int64_t elements = 0;
+    each_gradient(launch, [&](const View& g) { elements += g.size(), ++entries; });
+    while (chunk * kBlocks < elements) chunk *= 2;
+    each_gradient(launch, [&](const View& g) { chunks += (g.size() + chunk - 1) / chunk; });
+  }
+  template <class F> static void each_gradient(const Launch& launch, const F& f) {
     for (int t = 0; t < launch.inputs; ++t)
-      if (launch.in(t).data) elements += launch.in(t).size(), ++entries;
-    chunk = chunk_for(elements);
-    for (int t = 0; t < launch.inputs; ++t)
-      if (launch.in(t).data) chunks += (launch.in(t).size() + chunk - 1) / chunk;
+      if (launch.in(t).data && launch.in(t).size() > 0) f(launch.in(t));
   }
 };
 
-template <int kMax> void clip_norm(const Launch& launch, int64_t chunk, int64_t chunks) {
+template <int kMax> void clip_norm(const Launch& launch, const Extent& extent) {
   Scratch scratch;
   Copies copies;
   NormJob<kMax> job;
   job.control = launch.out().as<double>();
-  job.partial = scratch.take<double>(std::max<int64_t>(1, chunks));
-  job.chunk = chunk;
+  job.partial = scratch.take<double>(std::max<int64_t>(1, extent.chunks));
+  job.sums = scratch.take<double>(std::max(1, extent.entries));
+  job.ticket = tickets();
+  job.chunk = extent.chunk;
   job.most = launch.reals[0];
   const auto go = [&] {
-    const uint32_t blocks = std::max(1u, job.chunks.count());
-    start(norm_kernel<kMax>, dim3(blocks), kThreads, 0, job);
-    job.before += blocks;
+    start(norm_kernel<kMax>, dim3(std::max(1u, job.chunks.count())), kThreads, 0, job);
+    job.before += uint32_t(job.chunks.entries);
     job.chunks.entries = 0;
   };
-  for (int t = 0; t < launch.inputs; ++t) {
-    const View& g = launch.in(t);
-    if (!g.data) continue;
+  Extent::each_gradient(launch, [&](const View& g) {
     if (job.chunks.entries == kMax) go();
-    NormRun& run = job.runs[job.chunks.add((g.size() + chunk - 1) / chunk)];
+    NormRun& run = job.runs[job.chunks.add((g.size() + job.chunk - 1) / job.chunk)];
     run.gradient = Gradient(g, copies);
     run.size = g.size();
-    run.packs = run.gradient.packs();
-  }
-  job.ticket = tickets();
+  });
+  job.last = true;
   go();
 }
 
@@ -137,22 +146,23 @@ namespace pb::kernels {
 
 void clip_norm(const Launch& launch) {
   const cuda::Extent extent(launch);
-  if (extent.entries > cuda::kFewNorms) cuda::clip_norm<cuda::kManyNorms>(launch, extent.chunk, extent.chunks);
-  else cuda::clip_norm<cuda::kFewNorms>(launch, extent.chunk, extent.chunks);
+  if (extent.entries > cuda::kFewNorms) cuda::clip_norm<cuda::kManyNorms>(launch, extent);
+  else cuda::clip_norm<cuda::kFewNorms>(launch, extent);
 }
 
-// Packs are squared whole, including the padding of the last one. In each block all threads reduce their sums by halves, which
-// takes eight additions per thread. The last block first adds up the sums of all blocks, then reduces again, and adds 1e-6.
+// Besides the squares: additions in all lanes of a warp for each block of elements and for its neighbours, in all threads for the
+// warps of a chunk, and in the last block for the chunks and the gradients. Then 1e-6 is added.
 void executed_clip_norm(const Launch& launch, Counts& work) {
-  static_assert(cuda::kThreads == 256);
-  constexpr int64_t kFold = 8 * int64_t{cuda::kThreads};
-  const int64_t blocks = std::max<int64_t>(1, cuda::Extent(launch).chunks);
-  int64_t squares = 0;
-  for (int t = 0; t < launch.inputs; ++t) {
-    const View& g = launch.in(t);
-    if (g.data) squares += cuda::Gradient::packs_of(g) ? (g.size() + 3) / 4 * 4 : g.size();
-  }
-  work.adds = squares + blocks * (kFold + 1) + kFold + 1, work.multiplies = squares;
+  using cuda::kWarp, cuda::kWarps;
+  const cuda::Extent extent(launch);
+  int64_t squares = 0, adds = std::max<int64_t>(1, extent.chunks) * cuda::kThreads * 3;
+  cuda::Extent::each_gradient(launch, [&](const View& g) {
+    const int64_t n = g.size(), blocks = order_blocks(n), warps = (n * kWarps + extent.chunk - 1) / extent.chunk;
+    squares += n;
+    adds += blocks * kWarp * (cuda::kShare - 1 + 5) + (blocks - warps) * kWarp;
+    adds += cuda::combinations_of_results((n + extent.chunk - 1) / extent.chunk);
+  });
+  work.adds = adds + cuda::combinations_of_results(extent.entries) + 1, work.multiplies = squares;
 }
 
 void write_control(const Launch& launch) {

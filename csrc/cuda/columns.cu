@@ -6,54 +6,66 @@
 namespace pb::cuda {
 namespace {
 
-constexpr int kAcross = 32, kDown = 8;  // threads of a block: the number of columns, and of rows processed at once
-constexpr int64_t kRows = 256;          // the smallest number of rows per block
-constexpr int64_t kMostChunks = 1024;   // the largest number of chunks that the rows are cut into
+using kernels::kOrderBlock;
+
+// Threads of a block: the number of columns, and of rows that are pulled back at once. kStage rows are pulled back before they are
+// added to the sums.
+constexpr int kAcross = 32, kDown = 8, kStage = 64;
 
 struct Columns {
   DType dtype;
   int size;
-  int64_t rows, n, chunk;  // chunk: rows per block
-  unsigned chunks;
-  Factor g, y;  // the outer axis is the rows
+  int64_t rows, n, pitch;  // pitch: elements from row to row of gz
+  unsigned chunks;         // chunks of kOrderBlock rows, one for each block
+  Factor g, y;             // the outer axis is the rows
   int activation;
   char *gz, *sums;
   void* partial;
   unsigned* arrivals;
 };
 
+// Sums each column in the order of families/order.h, as a sum of products with ones.
 template <class C> __global__ void __launch_bounds__(kAcross* kDown) pull_chunk(const __grid_constant__ Columns c) {
-  __shared__ C shared[kDown][kAcross];
+  __shared__ C stage[kStage][kAcross];
   const unsigned chunk = blockIdx.x % c.chunks, strip = blockIdx.x / c.chunks;
   const int across = int(threadIdx.x) % kAcross, down = int(threadIdx.x) / kAcross;
-  const int64_t column = int64_t(strip) * kAcross + across, begin = chunk * c.chunk;
-  const int64_t end = begin + c.chunk < c.rows ? begin + c.chunk : c.rows;
-  Sum<C> sum;
-  if (column < c.n) {
-    for (int64_t row = begin + down; row < end; row += kDown) {
+  const int64_t column = int64_t(strip) * kAcross + across, begin = chunk * kOrderBlock;
+  const int rows = int(c.rows - begin < kOrderBlock ? c.rows - begin : kOrderBlock);
+  C sum = 0;
+  for (int first = 0; first < rows; first += kStage) {
+#pragma unroll
+    for (int i = down; i < kStage; i += kDown) {
+      const int64_t row = begin + first + i;
+      if (first + i >= rows || column >= c.n) break;
       C g = load_element<C>(c.dtype, c.g.data + row * c.g.outer + column * c.g.depth);
       if (c.activation) {
         const C y = load_element<C>(c.dtype, c.y.data + row * c.y.outer + column * c.y.depth);
         kernels::visit_activation(c.activation, [&](auto, auto pullback) { g = pullback(g, y, y); });
       }
-      if (c.gz) store_element<C>(c.dtype, c.gz + (row * c.n + column) * c.size, g);
-      sum.add(g);
+      if (c.gz) store_element<C>(c.dtype, c.gz + (row * c.pitch + column) * c.size, g);
+      stage[i][across] = g;
     }
+    __syncthreads();
+    if (c.sums && down == 0 && column < c.n) {
+#pragma unroll 8
+      for (int i = 0; i < (rows - first < kStage ? rows - first : kStage); ++i) sum += stage[i][across];
+    }
+    __syncthreads();
   }
   if (!c.sums) return;
-  shared[down][across] = sum.total();
-  __syncthreads();
   C* const partial = static_cast<C*>(c.partial);
   if (down == 0 && column < c.n) {
-    Sum<C> all;
-    for (int k = 0; k < kDown; ++k) all.add(shared[k][across]);
-    if (c.chunks == 1) store_element<C>(c.dtype, c.sums + column * c.size, all.total());
-    else partial[chunk * c.n + column] = all.total();
+    if (c.chunks == 1) store_element<C>(c.dtype, c.sums + column * c.size, sum);
+    else partial[chunk * c.n + column] = sum;
   }
-  if (c.chunks == 1 || !last_to_arrive(c.arrivals + strip, c.chunks) || down != 0 || column >= c.n) return;
-  Sum<C> all;
-  for (unsigned k = 0; k < c.chunks; ++k) all.add(__ldcg(partial + k * c.n + column));
-  store_element<C>(c.dtype, c.sums + column * c.size, all.total());
+  if (c.chunks == 1 || !last_to_arrive(c.arrivals + strip, c.chunks)) return;
+  add_runs<kAcross * kDown>(c.chunks, kAcross, [&](int, const Run& run) {
+    if (column >= c.n) return;
+    const auto place = [&](int i) { return partial + (run.first + i * run.apart) * c.n + column; };
+    const C all = add_pairs<Run::kMost>(run.count, [&](int i) { return C(__ldcg(place(i))); });
+    if (run.is_last) store_element<C>(c.dtype, c.sums + column * c.size, all);
+    else *place(0) = all;
+  });
 }
 
 struct Rows {
@@ -87,57 +99,39 @@ template <class C, int kCount> __global__ void __launch_bounds__(kThreads) finis
   else store_element<C>(r.dtype, r.x + i * r.size, x[0]);
 }
 
-// The split of the matrix into strips of columns and chunks of rows.
-struct Strips {
-  int64_t strips, chunk, chunks;
-
-  Strips(int64_t rows, int64_t n) : strips((n + kAcross - 1) / kAcross) {
-    chunk = std::max(kRows, (rows + kMostChunks - 1) / kMostChunks);
-    if (strips > kTickets) chunk = std::max<int64_t>(1, rows);
-    chunks = std::max<int64_t>(1, (rows + chunk - 1) / chunk);
-  }
-};
-
 }  // namespace
 
 void pull_columns(const View& g, const View& y, int activation, char* gz, char* sums) {
-  const int64_t rows = g.shape[0], n = g.shape[1];
+  const int64_t rows = g.shape[0], n = g.shape[1], size = item_size(g.dtype);
   if (n == 0 || (rows == 0 && !sums)) return;
-  const auto [strips, chunk, chunks] = Strips(rows, n);
-  if (chunks * strips > kMaxBlocks) throw Failure("a layer with too many outputs");
-  Scratch scratch;
-  Columns c{g.dtype,
-            item_size(g.dtype),
-            rows,
-            n,
-            chunk,
-            unsigned(chunks),
-            {g.data, g.stride[0], g.stride[1]},
-            {y.data, y.stride[0], y.stride[1]},
-            activation,
-            gz,
-            sums,
-            nullptr,
-            nullptr};
-  if (sums && chunks > 1) {
-    c.partial = scratch.take<double>(chunks * n);
-    c.arrivals = tickets();
+  const int64_t chunks = std::max<int64_t>(1, kernels::order_blocks(rows));
+  const int64_t most = kAcross * std::min(kTickets, std::max<int64_t>(1, kMaxBlocks / chunks));  // columns of a launch
+  for (int64_t first = 0; first < n; first += most) {
+    const int64_t some = std::min(most, n - first), blocks = chunks * ((some + kAcross - 1) / kAcross);
+    Scratch scratch;
+    const Columns c{g.dtype,
+                    int(size),
+                    rows,
+                    some,
+                    n,
+                    unsigned(chunks),
+                    {g.data + first * g.stride[1], g.stride[0], g.stride[1]},
+                    {y.data + first * y.stride[1], y.stride[0], y.stride[1]},
+                    activation,
+                    gz ? gz + first * size : nullptr,
+                    sums ? sums + first * size : nullptr,
+                    sums && chunks > 1 ? scratch.take<double>(chunks * some) : nullptr,
+                    tickets()};
+    const auto kernel = g.dtype == DType::f64 ? pull_chunk<double> : pull_chunk<float>;
+    start(kernel, dim3(unsigned(blocks)), dim3(kAcross * kDown), 0, c);
   }
-  const auto kernel = g.dtype == DType::f64 ? pull_chunk<double> : pull_chunk<float>;
-  start(kernel, dim3(unsigned(chunks * strips)), dim3(kAcross * kDown), 0, c);
 }
 
-// Each thread sums its rows of a column; one thread per column adds up the block's partial sums; the last block to finish adds up
-// those of all blocks.
-Counts work_of_columns(DType dtype, int64_t rows, int64_t n, int activation, bool sums) {
+// Each column takes an addition for every row, and then one for every chunk but one.
+Counts work_of_columns(int64_t rows, int64_t n, int activation, bool sums) {
   Counts work;
-  if (n == 0 || (rows == 0 && !sums)) return work;
   work.add(kernels::linear_backward().counts[activation], rows * n);
-  if (!sums) return work;
-  const Strips s(rows, n);
-  const int64_t each = additions_of_sum(dtype);
-  work.adds += rows * n * each + s.chunks * s.strips * kAcross * kDown + s.chunks * n * (kDown * each + 1);
-  if (s.chunks > 1) work.adds += n * (s.chunks * each + 1);
+  if (sums) work.adds += n * (rows + std::max<int64_t>(1, kernels::order_blocks(rows)) - 1);
   return work;
 }
 

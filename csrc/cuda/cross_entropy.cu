@@ -1,5 +1,5 @@
 // Cross entropy of rows of logits with class numbers, its pullback, and both at once. If a row fits into registers, its logits are
-// read once. The logits of longer rows are read once for the loss and twice for the gradient.
+// read once. Longer rows are read once in each pass: for the largest logit, for the sum of exponentials, and for the gradient.
 #include "cuda/row_launch.cuh"
 
 namespace pb::cuda {
@@ -37,11 +37,11 @@ struct LossRow {
   static constexpr int kOperands = 3;
   Labels labels;
 
-  template <class T, int kPer, bool kBlock>
-  __device__ void operator()(const RegisterRow<T, kPer, kBlock>& over, const Line* line, int64_t row) const {
+  template <class T, bool kBlock>
+  __device__ void operator()(const RegisterRow<T, kBlock>& over, const Line* line, int64_t row) const {
     using C = acc_t<T>;
     const auto target = labels.read(over, line[2], row);
-    C x[kPer], loss = C(0);
+    C x[kShare], loss = C(0);
     const auto held = over.load(line[1], x);
     if (over.n > 0)
       loss = kernels::cross_entropy_of(over, held, kernels::log_sum_exp(over, held), target.label, C(labels.smoothing));
@@ -51,24 +51,23 @@ struct LossRow {
     using C = acc_t<T>;
     const auto target = labels.read(over, line[2], row);
     const auto x = over.memory_row(line[1]);
-    const LogSum<C> sum = over.log_sum_exp(x, over.exponentials(x));
-    const C loss = kernels::cross_entropy_of(over, x, sum, target.label, C(labels.smoothing));
+    const C loss = kernels::cross_entropy_of(over, x, kernels::log_sum_exp(over, x), target.label, C(labels.smoothing));
     over.store_one(line[0], target.counts ? loss : C(0));
   }
 };
 
-template <class T, int kPer, bool kBlock>
-__device__ __forceinline__ void put_gradient(const RegisterRow<T, kPer, kBlock>& over, acc_t<T> (&gx)[kPer], bool counts,
+template <class T, bool kBlock>
+__device__ __forceinline__ void put_gradient(const RegisterRow<T, kBlock>& over, acc_t<T> (&gx)[kShare], bool counts,
                                              const Line& out) {
 #pragma unroll
-  for (int s = 0; s < kPer; ++s) gx[s] = counts ? gx[s] : acc_t<T>(0);
+  for (int s = 0; s < kShare; ++s) gx[s] = counts ? gx[s] : acc_t<T>(0);
   over.store(out, gx);
 }
 template <class T, class X, class E>
 __device__ __forceinline__ void put_gradient(const Streamed<T>& over, acc_t<T> g, const X& x, const E& e,
                                              const Labels::Target& target, acc_t<T> smoothing, const Line& out) {
   using C = acc_t<T>;
-  const C top = e.top, scale = m::isinf(top) ? m::kNaN<C> : g / e.sum;
+  const C top = e.top, scale = g / e.sum;
   const bool smooth = smoothing != C(0), counts = target.counts;
   const C everywhere = smooth ? over.mean(C(g * smoothing)) : C(0), here = smooth ? C(g * (C(1) - smoothing)) : g;
   const int64_t label = target.label;
@@ -84,11 +83,11 @@ struct GradientRow {
   static constexpr int kOperands = 4;
   Labels labels;
 
-  template <class T, int kPer, bool kBlock>
-  __device__ void operator()(const RegisterRow<T, kPer, kBlock>& over, const Line* line, int64_t row) const {
+  template <class T, bool kBlock>
+  __device__ void operator()(const RegisterRow<T, kBlock>& over, const Line* line, int64_t row) const {
     using C = acc_t<T>;
     const auto target = labels.read(over, line[3], row);
-    C x[kPer];
+    C x[kShare];
     const auto held = over.load(line[2], x);
     kernels::cross_entropy_gradient(over, over.load_one(line[1]), held, target.label, C(labels.smoothing), held);
     put_gradient(over, x, target.counts, line[0]);
@@ -96,7 +95,7 @@ struct GradientRow {
   template <class T> __device__ void operator()(const Streamed<T>& over, const Line* line, int64_t row) const {
     const auto target = labels.read(over, line[3], row);
     const auto x = over.memory_row(line[2]);
-    put_gradient(over, over.load_one(line[1]), x, over.exponentials(x), target, acc_t<T>(labels.smoothing), line[0]);
+    put_gradient(over, over.load_one(line[1]), x, exponentials(over, x), target, acc_t<T>(labels.smoothing), line[0]);
   }
 };
 
@@ -105,11 +104,11 @@ struct LossAndGradientRow {
   static constexpr int kOperands = 5;
   Labels labels;
 
-  template <class T, int kPer, bool kBlock>
-  __device__ void operator()(const RegisterRow<T, kPer, kBlock>& over, const Line* line, int64_t row) const {
+  template <class T, bool kBlock>
+  __device__ void operator()(const RegisterRow<T, kBlock>& over, const Line* line, int64_t row) const {
     using C = acc_t<T>;
     const auto target = labels.read(over, line[4], row);
-    C x[kPer], loss = C(0);
+    C x[kShare], loss = C(0);
     const auto held = over.load(line[3], x);
     const C g = over.load_one(line[2]);
     if (over.n > 0) loss = kernels::cross_entropy_and_gradient(over, g, held, target.label, C(labels.smoothing), held);
@@ -120,9 +119,11 @@ struct LossAndGradientRow {
     using C = acc_t<T>;
     const auto target = labels.read(over, line[4], row);
     const auto x = over.memory_row(line[3]);
-    const auto e = over.exponentials(x);
+    const auto e = exponentials(over, x);
+    const bool infinite = m::isinf(e.top);
+    const LogSum<C> sum{infinite ? C(0) : e.top, m::log(infinite ? kernels::ends_of(over, x) : e.sum)};
     const C smoothing = C(labels.smoothing);
-    const C loss = kernels::cross_entropy_of(over, x, over.log_sum_exp(x, e), target.label, smoothing);
+    const C loss = kernels::cross_entropy_of(over, x, sum, target.label, smoothing);
     over.store_one(line[0], target.counts ? loss : C(0));
     put_gradient(over, over.load_one(line[2]), x, e, target, smoothing, line[1]);
   }

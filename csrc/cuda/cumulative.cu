@@ -1,19 +1,17 @@
-// Running sums, products and extremes along an axis (scans). A long line is cut into chunks, unless there are enough lines to keep
-// the device busy with one thread per line. One launch computes the total of each chunk, the running totals are computed
-// recursively in the same way, and a last launch scans each chunk again, starting from the running total before it.
+// Running sums, products and extremes along an axis (scans), in the order of families/order.h. One launch computes the totals of the
+// chains, which are scanned recursively in the same way, and a last launch runs each chain again, with the running total before it.
 #include "cuda/elements.cuh"
 #include "families/cumulative.h"
+#include "families/order.h"
 
 namespace pb::cuda {
 namespace {
 
-constexpr int kWarps = int(kThreads / kWarp);
-constexpr int kAlongSteps = 8;                                 // elements per lane
-constexpr int64_t kAlongChunk = kAlongSteps * int64_t(kWarp);  // elements per warp if a warp scans along the line
-constexpr int64_t kAcrossChunk = 64;       // elements per thread if neighbouring threads scan neighbouring lines
-constexpr int64_t kManyLines = 32 * 1024;  // from this many neighbouring lines on, each thread takes a whole line
-constexpr int64_t kShortLine = 16;         // the longest line that one thread takes whatever the strides
-constexpr int64_t kNeighbours = 8;         // from this many neighbouring lines on, each line gets a thread
+using kernels::kOrderRun;
+
+constexpr int64_t kNeighbours = 8;  // from this many neighbouring lines on, neighbouring threads run neighbouring lines
+constexpr int kTileWarps = 4;       // warps per block if a warp runs the chains of one line
+static_assert(kOrderRun == kWarp);
 
 // x and y have the shape [outer, length, inner]. y is contiguous. x and y may share their memory.
 struct Lines {
@@ -24,143 +22,138 @@ struct Lines {
   int64_t step;  // bytes from element to element of x; negative in a scan from the end
   char* y;
   DType y_dtype;
-  int64_t y_size, y_step;  // bytes
-  int64_t chunk, chunks;
-  const void* before = nullptr;  // running totals of the chunks, [outer, chunks, inner]; null if no chunk continues another
-  void* totals = nullptr;        // receives the totals of the chunks; if it is not null, y is not written
+  int64_t y_size, y_step;        // bytes
+  int64_t chains = 0;            // of a line
+  const void* before = nullptr;  // running totals of the chains, [outer, chains, inner]; null if no chain continues another
+  void* totals = nullptr;        // receives the totals of the chains; if it is not null, y is not written
 
-  __device__ int64_t total_of(int64_t line, int64_t at) const { return (line / inner * chunks + at) * inner + line % inner; }
-};
-
-// A chunk of a line: its elements in x and y, and the running total that it continues.
-template <class C> struct Chunk {
-  const char* x;
-  char* y;
-  int64_t n;
-  bool goes_on;
-  C before{};
-
-  __device__ Chunk(const Lines& l, int64_t line, int64_t at) {
-    const int64_t o = line / l.inner, j = line - o * l.inner, first = at * l.chunk;
-    x = l.x + l.outer.offset(o) + l.inner_axes.offset(j) + first * l.step;
-    const int64_t start = l.y_step < 0 ? l.length - 1 : 0;
-    y = l.y + ((o * l.length + start) * l.inner + j) * l.y_size + first * l.y_step;
-    n = l.length - first < l.chunk ? l.length - first : l.chunk;
-    goes_on = at > 0 && l.before;
-    if (goes_on) before = static_cast<const C*>(l.before)[l.total_of(line, at - 1)];
+  __device__ int64_t total_of(int64_t line, int64_t chain) const {
+    return (line / inner * chains + chain) * inner + line % inner;
   }
 };
 
-// Scans neighbouring lines: each thread scans one chunk in order, and the next thread the same chunk of the next line.
+// Elements [first, first + n) of a line, and the running total before each chain.
+template <class C> struct Part {
+  const char* x;
+  char* y;
+  int n;
+
+  __device__ Part(const Lines& l, int64_t line, int64_t first, int64_t most) {
+    const int64_t o = line / l.inner, j = line - o * l.inner;
+    x = l.x + l.outer.offset(o) + l.inner_axes.offset(j) + first * l.step;
+    const int64_t start = l.y_step < 0 ? l.length - 1 : 0;
+    y = l.y + ((o * l.length + start) * l.inner + j) * l.y_size + first * l.y_step;
+    n = int(l.length - first < most ? l.length - first : most);
+  }
+};
+
+// The result so far in a chain, and with what comes before the chain.
+template <class Op, class C> struct Chain {
+  bool continues;
+  C before{}, now{};
+
+  __device__ Chain(const Lines& l, int64_t line, int64_t chain) : continues(chain > 0 && l.before) {
+    if (continues) before = static_cast<const C*>(l.before)[l.total_of(line, chain - 1)];
+  }
+  __device__ __forceinline__ C add(bool begins, C x) {
+    now = begins ? x : Op()(now, x);
+    return continues ? Op()(before, now) : now;
+  }
+};
+
+// Each thread runs one chain, and the next thread the same chain of the next line.
 template <class Op, class C> __global__ void __launch_bounds__(kThreads, 4) run_across(const __grid_constant__ Lines l) {
   constexpr int kBatch = std::is_same_v<C, int64_t> ? 4 : 8;
   const int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x;
-  if (i >= l.count * l.chunks) return;
-  const int64_t line = i / (l.inner * l.chunks) * l.inner + i % l.inner, at = i / l.inner % l.chunks;
-  const Chunk<C> chunk(l, line, at);
-  const Op op;
-  bool goes_on = chunk.goes_on;
-  C now = chunk.before;
-  for (int64_t k = 0; k < chunk.n; k += kBatch) {
+  if (i >= l.count * l.chains) return;
+  const int64_t line = i / (l.inner * l.chains) * l.inner + i % l.inner, number = i / l.inner % l.chains;
+  const Part<C> part(l, line, number * kOrderRun, kOrderRun);
+  Chain<Op, C> chain(l, line, number);
+  for (int k = 0; k < part.n; k += kBatch) {
     Raw<C> raw[kBatch];
 #pragma unroll
     for (int b = 0; b < kBatch; ++b)
-      if (k + b < chunk.n) raw[b] = load_raw<C>(l.dtype, chunk.x + (k + b) * l.step);
+      if (k + b < part.n) raw[b] = load_raw<C>(l.dtype, part.x + (k + b) * l.step);
     by_storage<C>(l.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
 #pragma unroll
       for (int b = 0; b < kBatch; ++b)
-        if (k + b < chunk.n) {
-          const C x = from_raw<C, T>(raw[b]);
-          now = goes_on ? op(now, x) : x;
-          goes_on = true;
-          if (!l.totals) store_as<C>(l.y_dtype, chunk.y + (k + b) * l.y_step, now);
+        if (k + b < part.n) {
+          const C y = chain.add(k + b == 0, from_raw<C, T>(raw[b]));
+          if (!l.totals) store_as<C>(l.y_dtype, part.y + (k + b) * l.y_step, y);
         }
     });
   }
-  if (l.totals) static_cast<C*>(l.totals)[l.total_of(line, at)] = now;
+  if (l.totals) static_cast<C*>(l.totals)[l.total_of(line, number)] = chain.now;
 }
 
-// Scans along the lines: each warp scans one chunk.
-template <class Op, class C> __global__ void __launch_bounds__(kThreads, 4) run_along(const __grid_constant__ Lines l) {
-  const int64_t i = int64_t(blockIdx.x) * kWarps + threadIdx.x / kWarp;
-  if (i >= l.count * l.chunks) return;  // i is the same for all lanes, so the whole warp returns
-  const int64_t line = i / l.chunks, at = i % l.chunks;
-  const int lane = threadIdx.x % kWarp;
-  const Chunk<C> chunk(l, line, at);
-  const int n = int(chunk.n);
-  const Op op;
-  C a[kAlongSteps] = {};
-  Raw<C> raw[kAlongSteps];
+// Each warp runs 32 chains of one line. They are the rows of a tile: the lanes read and write it row by row, and lane r runs row r.
+template <class Op, class C>
+__global__ void __launch_bounds__(kTileWarps* int(kWarp), 4) run_along(const __grid_constant__ Lines l) {
+  constexpr int kWidth = int(kOrderRun), kBatch = std::is_same_v<C, int64_t> ? 4 : 8;
+  __shared__ C tiles[kTileWarps][kWidth][kWidth + 1];
+  const int lane = int(threadIdx.x % kWarp);
+  const int64_t groups = (l.chains + kWidth - 1) / kWidth, i = int64_t(blockIdx.x) * kTileWarps + threadIdx.x / kWarp;
+  if (i >= l.count * groups) return;  // i is the same for all lanes, so the whole warp returns
+  const int64_t line = i / groups, first = i % groups * kWidth;
+  const Part<C> part(l, line, first * kOrderRun, kOrderRun * kWidth);
+  C(*const tile)[kWidth + 1] = tiles[threadIdx.x / kWarp];
+  for (int row = 0; row < kWidth; row += kBatch) {
+    Raw<C> raw[kBatch];
 #pragma unroll
-  for (int k = 0; k < kAlongSteps; ++k)
-    if (k * int(kWarp) + lane < n) raw[k] = load_raw<C>(l.dtype, chunk.x + (k * int(kWarp) + lane) * l.step);
-  by_storage<C>(l.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-#pragma unroll
-    for (int k = 0; k < kAlongSteps; ++k)
-      if (k * int(kWarp) + lane < n) a[k] = from_raw<C, T>(raw[k]);
-  });
-#pragma unroll
-  for (int far = 1; far < int(kWarp); far *= 2)
-#pragma unroll
-    for (int k = 0; k < kAlongSteps; ++k) {
-      const C other = C(__shfl_up_sync(kFull, a[k], unsigned(far)));
-      if (lane >= far) a[k] = op(other, a[k]);
+    for (int b = 0; b < kBatch; ++b) {
+      const int e = (row + b) * kWidth + lane;
+      if (e < part.n) raw[b] = load_raw<C>(l.dtype, part.x + e * l.step);
     }
-  C before = chunk.before;
+    by_storage<C>(l.dtype, [&](auto tag) {
+      using T = typename decltype(tag)::type;
 #pragma unroll
-  for (int k = 0; k < kAlongSteps; ++k) {
-    if (k > 0 || chunk.goes_on) a[k] = op(before, a[k]);
-    before = shuffle_from(a[k], int(kWarp) - 1);
-    const int e = k * int(kWarp) + lane;
-    if (l.totals && e == n - 1) static_cast<C*>(l.totals)[l.total_of(line, at)] = a[k];
-    if (!l.totals && e < n) store_as<C>(l.y_dtype, chunk.y + e * l.y_step, a[k]);
+      for (int b = 0; b < kBatch; ++b)
+        if ((row + b) * kWidth + lane < part.n) tile[row + b][lane] = from_raw<C, T>(raw[b]);
+    });
+  }
+  __syncwarp();
+  const int n = part.n - lane * kWidth < kWidth ? part.n - lane * kWidth : kWidth;
+  if (n > 0) {
+    Chain<Op, C> chain(l, line, first + lane);
+#pragma unroll 8
+    for (int k = 0; k < n; ++k) tile[lane][k] = chain.add(k == 0, tile[lane][k]);
+    if (l.totals) static_cast<C*>(l.totals)[l.total_of(line, first + lane)] = chain.now;
+  }
+  if (l.totals) return;
+  __syncwarp();
+#pragma unroll 8
+  for (int row = 0; row < kWidth; ++row) {
+    const int e = row * kWidth + lane;
+    if (e < part.n) store_as<C>(l.y_dtype, part.y + e * l.y_step, tile[row][lane]);
   }
 }
 
-// The split of lines into chunks.
-struct Cut {
-  bool across;
-  int64_t chunk, chunks;
+int64_t chains_of(int64_t length) { return (length + kOrderRun - 1) / kOrderRun; }
 
-  Cut(int64_t count, int64_t length, int64_t inner) : across(inner >= kNeighbours || length <= kShortLine) {
-    chunk = !across ? kAlongChunk : count >= kManyLines || length <= kShortLine ? length : kAcrossChunk;
-    chunks = (length + chunk - 1) / chunk;
-  }
-};
-
-// Returns the number of times that two numbers are combined. A warp combines in all lanes and steps, including those past the end
-// of the line: in five shuffle rounds, and then once per step with what comes before the step.
-int64_t combinations(int64_t count, int64_t length, int64_t inner) {
-  constexpr int64_t kRounds = kAlongSteps * (5 * kWarp - 31), kSteps = (kAlongSteps - 1) * kWarp;
-  const Cut cut(count, length, inner);
-  // Combinations if no chunk continues the one before it.
-  const int64_t apart = cut.across ? length - cut.chunks : cut.chunks * (kRounds + kSteps);
-  // Combinations if every chunk but the first continues the one before it.
-  const int64_t whole = apart + (cut.chunks - 1) * (cut.across ? 1 : int64_t(kWarp));
-  if (cut.chunks == 1) return count * whole;
-  return count * (apart + whole) + combinations(count, cut.chunks, inner);
+// Returns the number of times that two numbers are combined in a line.
+int64_t combinations(int64_t length) {
+  const int64_t chains = chains_of(length), apart = length - chains;
+  return chains == 1 ? apart : 2 * apart + length - kOrderRun + combinations(chains);
 }
 
 template <class Op, class C> void run(Lines l, Scratch& scratch) {
-  const Cut cut(l.count, l.length, l.inner);
-  const bool across = cut.across;
-  l.chunk = cut.chunk, l.chunks = cut.chunks;
+  l.chains = chains_of(l.length);
   const auto launch = [&] {
-    if (across) start(run_across<Op, C>, blocks_for(l.count * l.chunks), kThreads, 0, l);
-    else start(run_along<Op, C>, blocks_for(l.count * l.chunks, kWarps), kThreads, 0, l);
+    if (l.inner >= kNeighbours || l.chains == 1)
+      return start(run_across<Op, C>, blocks_for(l.count * l.chains), kThreads, 0, l);
+    start(run_along<Op, C>, blocks_for(l.count * chains_of(l.chains), kTileWarps), kTileWarps * kWarp, 0, l);
   };
-  if (l.chunks > 1) {
-    C* totals = scratch.take<C>(l.count * l.chunks);
+  if (l.chains > 1) {
+    C* totals = scratch.take<C>(l.count * l.chains);
     l.totals = totals;
     launch();
     const DType dtype = storage_of(compute_of<C>);
     const int64_t size = sizeof(C), slice = l.inner * size;
     View outer = flat_view(totals, dtype, l.count / l.inner), inner = flat_view(totals, dtype, l.inner);
-    outer.stride[0] = l.chunks * slice;
-    run<Op, C>({reinterpret_cast<char*>(totals), dtype, Axes(outer), Axes(inner), l.count, l.chunks, l.inner, slice,
-                reinterpret_cast<char*>(totals), dtype, size, slice, 0, 0},
+    outer.stride[0] = l.chains * slice;
+    run<Op, C>({reinterpret_cast<char*>(totals), dtype, Axes(outer), Axes(inner), l.count, l.chains, l.inner, slice,
+                reinterpret_cast<char*>(totals), dtype, size, slice},
                scratch);
     l.totals = nullptr, l.before = totals;
   }
@@ -185,9 +178,7 @@ template <class Op> void cumulative(const Launch& launch) {
                 y.data,
                 y.dtype,
                 size,
-                reverse ? -step : step,
-                0,
-                0};
+                reverse ? -step : step};
   Scratch scratch;
   const Compute compute = compute_type(y.dtype);
   if (compute == Compute::f32) return run<Op, float>(l, scratch);
@@ -219,10 +210,9 @@ namespace pb::kernels {
 void executed_cumulative(const Launch& launch, Counts& work) {
   const View& x = launch.in();
   if (x.size() == 0) return;
-  const int axis = int(launch.ints[0]);
   work = {};
-  work.add(static_cast<const Cumulative*>(launch.table)->counts,
-           cuda::combinations(x.size() / x.shape[axis], x.shape[axis], cuda::axes_of(x, axis + 1, x.ndim).size()));
+  const int64_t length = x.shape[launch.ints[0]];
+  work.add(static_cast<const Cumulative*>(launch.table)->counts, x.size() / length * cuda::combinations(length));
 }
 
 const std::vector<const Cumulative*>& cumulatives() {

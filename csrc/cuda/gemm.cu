@@ -1,5 +1,6 @@
 // Chooses the kernel of a product, and the number of slices of its contraction, by an estimate of the time. The estimate uses only
-// shapes and constants, so that the same product has the same bits on every device of a kind.
+// shapes and constants, so that the same product has the same bits on every device of a kind. In the mode "everywhere" sums follow
+// families/order.h: a group of threads has one block of the contraction, so a tile decides the slices, and no choice changes a bit.
 #include "cuda/gemm.cuh"
 
 #include <algorithm>
@@ -44,10 +45,15 @@ int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 // A product, and the facts about it that do not depend on the tile.
 struct Work {
   Product product;
-  int64_t batches;
-  bool cores, staged;
+  int64_t batches, pitch;  // pitch: elements from row to row of the result
+  bool cores, staged, in_order;
 
-  explicit Work(const Product& p) : product(p), batches(p.batch[0].size()), cores(by_tensor_cores(p.dtype)) {
+  explicit Work(const Product& p)
+      : product(p),
+        batches(p.batch[0].size()),
+        pitch(p.n),
+        cores(by_tensor_cores(p.dtype)),
+        in_order(kernels::everywhere() && is_float(p.dtype)) {
     const bool narrow = compute_type(p.dtype) == Compute::i64 && item_size(p.dtype) < 4;
     staged = p.pulled || is_half(p.dtype) || p.dtype == DType::b8 || narrow ||
              (p.dtype == DType::f32 && kernels::precision() > Precision::tf32);
@@ -59,32 +65,47 @@ struct Work {
   }
 };
 
+// The slices of a contraction, with their cost in cycles: of one block alone, and of all blocks if they shared one multiprocessor.
 struct Slicing {
   int64_t blocks, slice;  // the number of blocks for one slice of all tiles
   int slices;
-  double alone, busy;  // cycles of one block alone, and of all blocks if they shared one multiprocessor
+  double alone, busy;
+
+  Slicing() = default;
+  Slicing(int64_t blocks_, int64_t k, int64_t slice_, const Tile& tile)
+      : blocks(blocks_),
+        slice(slice_),
+        slices(int(std::max<int64_t>(1, ceil_div(k, slice)))),
+        alone(double(slice) * tile.latency),
+        busy(double(blocks * slices * slice) * tile.throughput) {
+    if (slices > 1) alone += kFold + double(slices) * (kFoldSlice + tile.m * tile.n / kFoldElements);
+  }
+  double time(const Tile& tile) const {
+    const double waves = double(ceil_div(blocks * slices, int64_t(kDevice)));
+    return std::max(alone, waves * double(slice) * tile.throughput);
+  }
+  // True if a launch, which another product may share, has enough counters and working memory for the slices.
+  bool fits(const Tile& tile, DType dtype) const {
+    const int64_t bytes = slices * blocks * tile.m * tile.n * std::max(4, item_size(dtype));
+    return slices <= 1 || (blocks <= kTickets / 2 && bytes <= kPartialBytes);
+  }
 };
 
 Slicing sliced(const Work& w, const Tile& tile) {
   const Product& p = w.product;
+  const int64_t blocks = ceil_div(p.m, tile.m) * std::max<int64_t>(1, ceil_div(p.n, tile.n)) * w.batches;
+  if (w.in_order) {
+    const int64_t piece = tile.depth / tile.groups, all = round_up(std::max<int64_t>(1, p.k), piece);
+    return Slicing(blocks, p.k, tile.groups * std::min(kernels::kOrderBlock, all), tile);
+  }
   Slicing best{};
-  best.blocks = ceil_div(p.m, tile.m) * std::max<int64_t>(1, ceil_div(p.n, tile.n)) * w.batches;
-  double least = 0;
   for (const int wanted : kSlices) {
     const int64_t slice = std::max<int64_t>(tile.depth, round_up(ceil_div(p.k, wanted), tile.depth));
-    const int64_t slices = std::max<int64_t>(1, ceil_div(p.k, slice));
     if (slice > kMostDepth) continue;
-    if (best.slices && (slices == best.slices || slice < kLeastSlice || best.blocks > kTickets / 2 ||
-                        slices * best.blocks * tile.m * tile.n * std::max(4, item_size(p.dtype)) > kPartialBytes))
-      break;
-    double alone = double(slice) * tile.latency, busy = double(best.blocks * slices * slice) * tile.throughput;
-    if (slices > 1) alone += kFold + double(slices) * (kFoldSlice + tile.m * tile.n / kFoldElements);
-    const double waves = double(ceil_div(best.blocks * slices, int64_t(kDevice)));
-    const double time = std::max(alone, waves * double(slice) * tile.throughput);
-    if (best.slices && time >= least) continue;
-    least = time;
-    best.slice = slice, best.slices = int(slices), best.alone = alone, best.busy = busy;
-    if (best.blocks >= 8 * int64_t(kDevice)) break;  // there are enough blocks to keep the device busy without more slices
+    const Slicing s(blocks, p.k, slice, tile);
+    if (best.slices && (s.slices == best.slices || slice < kLeastSlice || !s.fits(tile, p.dtype))) break;
+    if (best.slices == 0 || s.time(tile) < best.time(tile)) best = s;
+    if (blocks >= 8 * int64_t(kDevice)) break;  // there are enough blocks to keep the device busy without more slices
   }
   return best;
 }
@@ -137,7 +158,8 @@ thread_local std::unique_ptr<Memory[]> memory;  // on the heap, because a module
 
 const Choice& remembered(const Work* works, int count, bool sums, const Tiles& tiles) {
   std::array<int64_t, 11> shapes{};
-  shapes[0] = int64_t(reinterpret_cast<intptr_t>(tiles.tiles)), shapes[1] = sums, shapes[2] = int(works[0].product.dtype);
+  shapes[0] = int64_t(reinterpret_cast<intptr_t>(tiles.tiles)), shapes[1] = sums + 2 * works[0].in_order,
+  shapes[2] = int(works[0].product.dtype);
   uint64_t place = 0;
   for (int i = 0; i < count; ++i) {
     const int64_t facts[] = {works[i].product.m, works[i].product.n, works[i].product.k, works[i].batches};
@@ -206,7 +228,7 @@ Problem problem_of(const Work& w, const Tile& tile, const Slicing& s, Scratch& s
                   p.y,
                   Walk<2>(p.batch),
                   p.out,
-                  p.n,
+                  w.pitch,
                   p.bias,
                   p.bias_step,
                   p.activation,
@@ -238,13 +260,12 @@ Choice choose(Work* works, int count) {
   return remembered(works, count, sums, tiles_for(works[0]));
 }
 
-void launch_tiles(Work* works, int count) {
+void launch_tiles(Work* works, int count, const Choice& choice) {
   Scratch scratch;
   for (int i = 0; i < count; ++i) {
     gather(works[i], works[i].product.a, works[i].product.m, scratch);
     gather(works[i], works[i].product.b, works[i].product.n, scratch);
   }
-  const Choice choice = choose(works, count);
   Group group{};
   group.count = count;
   int64_t blocks = 0, tickets_used = 0;
@@ -269,73 +290,82 @@ Counts formula_of(const Work& w) {
   return work;
 }
 
-// Tiles and steps of the contraction are multiplied whole, including their padding. The partial sums of groups of threads and of
-// slices are added up. An activation computes four neighbouring elements at once, and every tile pulls back all elements of a that
-// it reads.
+// Tiles and steps of the contraction are multiplied whole, including their padding, except that groups of threads without a share of
+// it do nothing. The sums of groups and of slices are added up. An activation computes four neighbouring elements at once, and
+// every tile pulls back all elements of a that it reads.
 Counts work_in_tiles(const Work& w, const Tile& tile, const Slicing& s) {
   const Product& p = w.product;
-  const int64_t area = tile.m * tile.n, last = p.k - (s.slices - 1) * s.slice;
-  const int64_t steps = (s.slices - 1) * (s.slice / tile.depth) + ceil_div(last, tile.depth), depth = steps * tile.depth;
-  const int64_t results = w.batches * p.m * p.n;
+  const int64_t area = tile.m * tile.n, results = w.batches * p.m * p.n;
+  const int64_t piece = tile.depth / tile.groups, share = s.slice / tile.groups;
+  int64_t shares = 0, multiplied = 0, read = 0;  // multiplied, read: elements of the contraction per element of a tile
+  const auto add_slices = [&](int64_t count, int64_t length) {
+    const int64_t filled = std::max<int64_t>(1, ceil_div(length, share)), steps = ceil_div(std::min(length, share), piece);
+    shares += count * filled, multiplied += count * filled * steps * piece, read += count * steps * tile.depth;
+  };
+  add_slices(s.slices - 1, s.slice), add_slices(1, p.k - (s.slices - 1) * s.slice);
   Counts work;
-  work.fmas = s.blocks * area * depth;
-  work.adds = s.blocks * area * (s.slices * (tile.groups - 1) + s.slices - 1) + results * ((p.bias != nullptr) + p.adds);
+  work.fmas = s.blocks * area * multiplied;
+  work.adds = s.blocks * area * (shares - 1) + results * ((p.bias != nullptr) + p.adds);
   work.add(kernels::linear_forward().counts[p.activation], w.batches * p.m * round_up(p.n, 4));
-  work.add(kernels::linear_backward().counts[p.pulled], s.blocks * tile.m * depth);
-  if (p.sums) {  // additions within each step, over the steps of a slice, and over the slices
-    const int64_t each = additions_of_sum(p.dtype);
-    work.adds += round_up(p.m, tile.m) * (depth + steps * each + s.slices);
-    if (s.slices > 1) work.adds += p.m * (s.slices * each + 1);
-  }
+  work.add(kernels::linear_backward().counts[p.pulled], s.blocks * tile.m * read);
+  if (p.sums) work.adds += round_up(p.m, tile.m) * (multiplied + shares - s.slices) + p.m * (s.slices - 1);
   return work;
 }
 
-// Launches the products. Products beyond the limits of a launch, which are rare, are halved until they fit.
-void compute(Work* works, int count) {
+// Halves a product that is larger than one tile: its batch, its rows or its columns.
+void halve(const Work& w, const Tile& tile, Work (&halves)[2]) {
+  halves[0] = halves[1] = w;
+  Product &first = halves[0].product, &second = halves[1].product;
+  const int64_t size = item_size(first.dtype);
+  const auto at = [](char* data, int64_t bytes) { return data ? data + bytes : nullptr; };
+  if (w.batches > 1) {  // collapsed axes are longer than one
+    const int64_t length = first.batch[0].shape[0], half = length / 2, inner = w.batches / length;
+    halves[0].batches = half * inner, halves[1].batches = (length - half) * inner;
+    for (int i = 0; i < 2; ++i) first.batch[i].shape[0] = half, second.batch[i].shape[0] = length - half;
+    second.a.data += half * second.batch[0].stride[0], second.b.data += half * second.batch[1].stride[0];
+    second.out = at(second.out, half * inner * first.m * w.pitch * size);
+  } else if (first.m > tile.m && (first.m >= first.n || first.n <= tile.n)) {
+    const int64_t half = first.m / 2;
+    first.m = half, second.m -= half;
+    second.a.data += half * second.a.outer, second.y.data += half * second.y.outer;
+    second.out = at(second.out, half * w.pitch * size), second.sums = at(second.sums, half * size);
+  } else {
+    const int64_t half = first.n / 2;
+    first.n = half, second.n -= half;
+    second.b.data += half * second.b.outer, second.out = at(second.out, half * size);
+    if (second.bias) second.bias += half * second.bias_step;
+    second.sums = nullptr;
+  }
+}
+
+// Calls f(works, count, choice) for each launch. Products beyond the limits of a launch, which are rare, are halved until they fit.
+template <class F> void each_launch(Work* works, int count, F&& f) {
+  const Choice choice = choose(works, count);
+  const Tile& tile = *choice.tile;
   for (int i = 0; i < count; ++i) {
-    const Work& w = works[i];
-    const Product& p = w.product;
-    const bool tall = p.m > kMostSide, wide = p.n > kMostSide;
-    const int64_t most_blocks = ceil_div(p.m, 16) * std::max<int64_t>(1, ceil_div(p.n, 16)) * w.batches;
-    if (!tall && !wide && most_blocks <= kMaxBlocks / 4) continue;
-    if (count > 1) {
-      for (int k = 0; k < count; ++k) compute(works + k, 1);
-      return;
-    }
-    Work halves[2] = {w, w};
-    if (w.batches > 1) {
-      int axis = 0;  // collapsed axes are longer than one
-      int64_t inner = 1;
-      for (int d = 1; d < p.batch[0].ndim; ++d) inner *= p.batch[0].shape[d];
-      const int64_t length = p.batch[0].shape[axis], half = length / 2;
-      for (int k = 0; k < 2; ++k) {
-        Product& part = halves[k].product;
-        halves[k].batches = (k ? length - half : half) * inner;
-        for (View& v : part.batch) v.shape[axis] = k ? length - half : half;
-        if (k == 0) continue;
-        part.a.data += half * part.batch[0].stride[axis], part.b.data += half * part.batch[1].stride[axis];
-        part.out += half * inner * p.m * p.n * item_size(p.dtype);
-      }
-    } else {
-      if (!(tall || p.m > 1) || p.pulled || p.sums) throw Failure("a product with too many columns for one launch");
-      const int64_t half = p.m / 2;
-      halves[0].product.m = half, halves[1].product.m = p.m - half;
-      halves[1].product.a.data += half * p.a.outer, halves[1].product.out += half * p.n * item_size(p.dtype);
-    }
-    compute(&halves[0], 1), compute(&halves[1], 1);
+    const Product& p = works[i].product;
+    const Slicing& s = choice.slicing[i];
+    const bool is_tile = works[i].batches == 1 && p.m <= tile.m && p.n <= tile.n;
+    const bool fits = s.blocks * s.slices <= kMaxBlocks / 4 && s.fits(tile, p.dtype);
+    if (is_tile || (fits && p.m <= kMostSide && p.n <= kMostSide)) continue;
+    Work parts[2] = {works[0], works[count - 1]};
+    if (count == 1) halve(works[0], tile, parts);
+    for (Work& part : parts) each_launch(&part, 1, f);
     return;
   }
-  launch_tiles(works, count);
+  f(works, count, choice);
 }
 
 }  // namespace
 
 bool by_tensor_cores(DType dtype) {
-  return has_tensor_cores() && (is_half(dtype) || (dtype == DType::f32 && kernels::precision() != Precision::exact));
+  return !kernels::everywhere() && has_tensor_cores() &&
+         (is_half(dtype) || (dtype == DType::f32 && kernels::precision() != Precision::exact));
 }
 
 bool is_large(int64_t m, int64_t n, int64_t k, int64_t batches) {
-  return std::min(m, n) >= kLargeSide && double(m) * double(n) * double(k) * double(batches) >= double(kLargeWork);
+  return !kernels::everywhere() && std::min(m, n) >= kLargeSide &&
+         double(m) * double(n) * double(k) * double(batches) >= double(kLargeWork);
 }
 
 void multiply(const Product* products, int count) {
@@ -347,7 +377,7 @@ void multiply(const Product* products, int count) {
     if (count == 1 && w.is_tiny()) multiply_tiny(w.product);
     else works[own++] = w;
   }
-  if (own) compute(works, own);
+  if (own) each_launch(works, own, launch_tiles);
 }
 
 Counts work_of(const Product* products, int count) {
@@ -360,9 +390,10 @@ Counts work_of(const Product* products, int count) {
     if ((w.is_large() && has_library()) || (count == 1 && w.is_tiny())) all.add(formula_of(w));
     else works[own++] = w;
   }
-  if (own == 0) return all;
-  const Choice choice = choose(works, own);
-  for (int i = 0; i < own; ++i) all.add(work_in_tiles(works[i], *choice.tile, choice.slicing[i]));
+  if (own)
+    each_launch(works, own, [&](const Work* parts, int count, const Choice& choice) {
+      for (int i = 0; i < count; ++i) all.add(work_in_tiles(parts[i], *choice.tile, choice.slicing[i]));
+    });
   return all;
 }
 

@@ -1,11 +1,12 @@
 // Products of matrices: the parts that all kernels share. A block computes one tile of one result, or one slice of that tile's
-// contraction. The last of a tile's slices to arrive adds up the sums of all slices, in their order.
+// contraction. The last of a tile's slices to arrive adds up the sums of all slices, in pairs of neighbours.
 #pragma once
 #include "cuda/fold.cuh"
 #include "cuda/gemm.h"
 #include "cuda/operand.cuh"
 #include "families/activations.h"
 #include "families/matmul.h"
+#include "families/order.h"
 
 namespace pb::cuda {
 
@@ -16,8 +17,8 @@ enum class Reading : uint8_t { depth, outer, depth_packs, outer_packs };
 // result (m, n) = a (m, k) @ b (k, n), for every element of a batch.
 struct Problem {
   int m, n;
-  int64_t k, slice;       // the length of the contraction, and of a block's slice of it
-  int tiles_m, slices;    // tiles from top to bottom of a result; slices of the contraction
+  int64_t k, slice;     // the length of the contraction, and of a block's slice of it, which its groups of threads share evenly
+  int tiles_m, slices;  // tiles from top to bottom of a result; slices of the contraction
   unsigned tiles, first;  // tiles of all results; the number of the problem's first block in the launch
   DType dtype;            // of the factors and the result
   int size;               // bytes of an element
@@ -106,6 +107,11 @@ __device__ inline float round_to(kernels::Precision precision, float x) {
 template <class C> struct __align__(16) Four {
   C v[4];
 };
+template <class C> __device__ inline Four<C> operator+(Four<C> x, const Four<C>& y) {
+#pragma unroll
+  for (int j = 0; j < 4; ++j) x.v[j] += y.v[j];
+  return x;
+}
 template <class C> __device__ inline Four<C> load_past_cache(const C* p) {
   constexpr int kPieces = 4 * int(sizeof(C)) / 16;
   Four<C> four;
@@ -116,24 +122,43 @@ template <class C> __device__ inline Four<C> load_past_cache(const C* p) {
   return four;
 }
 
-// ---- sums of a's rows
+// ---- sums of partial results, in pairs of neighbours (rule 3 of families/order.h)
 
-// A running sum that also accumulates the rounding error of each addition (Knuth's two-sum). Types other than float are summed
-// without compensation.
-template <class C> struct Sum {
-  C value = 0, error = 0;
-  __device__ void add(C x) {
-    const C total = value + x;
-    if constexpr (std::is_same_v<C, float>) {
-      const C back = total - value;
-      error += (value - (total - back)) + (x - back);
-    }
-    value = total;
-  }
-  __device__ C total() const { return value + error; }
+// Returns the sum of load(0) to load(count - 1). count must be from 1 to kMost, which is a power of two.
+template <int kMost, class Load> __device__ inline auto add_pairs(int count, Load&& load) {
+  decltype(load(0)) x[kMost] = {load(0)};
+#pragma unroll
+  for (int i = 1; i < kMost; ++i)
+    if (i < count) x[i] = load(i);
+#pragma unroll
+  for (int apart = 1; apart < kMost; apart *= 2)
+#pragma unroll
+    for (int i = 0; i + apart < kMost; i += 2 * apart)
+      if (i + apart < count) x[i] = x[i] + x[i + apart];
+  return x[0];
+}
+
+// Some of the partial results in working memory: `count` of them, from `first` on, each `apart` after the one before it.
+struct Run {
+  static constexpr int kMost = 8;  // a thread has this many loads under way
+  int64_t first, apart;
+  int count;
+  bool is_last;  // true if their sum is the sum of all partial results; otherwise it must replace the first of them
 };
-// Returns the number of additions that a Sum of this dtype makes for each number. total() takes one more.
-constexpr int64_t additions_of_sum(DType dtype) { return dtype == DType::f64 ? 1 : 7; }
+
+// Adds up `partials` partial results of `elements` elements each: calls add(element, run) for runs of neighbours, then for runs of
+// their sums, and so on. All threads of a block must call it.
+template <int kThreadsOf, class Add> __device__ inline void add_runs(int64_t partials, int elements, Add&& add) {
+  for (int64_t apart = 1; apart < partials; apart *= Run::kMost) {
+    const int64_t length = apart * Run::kMost, runs = (partials + length - 1) / length;
+#pragma unroll 1
+    for (int64_t q = threadIdx.x; q < runs * elements; q += kThreadsOf) {
+      const int64_t first = q / elements * length, count = (partials - first + apart - 1) / apart;
+      add(int(q % elements), Run{first, apart, int(count < Run::kMost ? count : Run::kMost), runs == 1});
+    }
+    __syncthreads();
+  }
+}
 
 // ---- the end of a tile
 
@@ -168,64 +193,59 @@ template <class C> __device__ inline void finish(const Problem& p, const TilePos
     if (j < count) store_element<C>(p.dtype, to + j * size, x.v[j]);
 }
 
-// Stores a tile in parts of kRows rows. A part lies in shared memory with rows kPitch elements apart. There are kCopies copies of
-// it, one for each group of threads that had a share of the contraction.
+// Stores a tile in parts of kRows rows. A part lies in shared memory with rows kPitch elements apart. There is a copy of it for each
+// group of threads that had a share of the contraction, at most kCopies.
 template <class C, int kM, int kN, int kRows, int kCopies, int kThreadsOf> struct Exit {
   static constexpr int kPitch = kN + 16 / int(sizeof(C)), kPart = kRows * kPitch, kFours = kN / 4;
 
   // Adds up the copies of the part that begins at row `first` of the tile, and stores it. All threads must call it, between
   // barriers.
-  __device__ static void part(const Problem& p, const TilePosition& at, const C* shared, int first) {
+  __device__ static void part(const Problem& p, const TilePosition& at, const C* shared, int first, int copies = 1) {
 #pragma unroll 1
     for (int q = int(threadIdx.x); q < kRows * kFours; q += kThreadsOf) {
       const int row = q / kFours, column = 4 * (q % kFours);
-      Four<C> x = *reinterpret_cast<const Four<C>*>(shared + row * kPitch + column);
-#pragma unroll
-      for (int copy = 1; copy < kCopies; ++copy) {
-        const Four<C> more = *reinterpret_cast<const Four<C>*>(shared + copy * kPart + row * kPitch + column);
-#pragma unroll
-        for (int j = 0; j < 4; ++j) x.v[j] += more.v[j];
-      }
+      const C* const from = shared + row * kPitch + column;
+      const Four<C> x =
+          add_pairs<kCopies>(copies, [&](int copy) { return *reinterpret_cast<const Four<C>*>(from + copy * kPart); });
       if (p.slices > 1) *reinterpret_cast<Four<C>*>(slice_of(p, at, at.slice) + (first + row) * kN + column) = x;
       else finish(p, at, at.row + first + row, at.column + column, x);
     }
   }
 
-  // To be called after all parts. The last slice of a tile to arrive adds up the sums of all slices, in their order.
+  // To be called after all parts. The last slice of a tile to arrive adds up the sums of all slices.
   __device__ static void fold(const Problem& p, const TilePosition& at) {
     if (p.slices == 1 || !last_to_arrive(p.arrivals + at.tile, unsigned(p.slices))) return;
-#pragma unroll 1
-    for (int q = int(threadIdx.x); q < kM * kFours; q += kThreadsOf) {
+    add_runs<kThreadsOf>(p.slices, kM * kFours, [&](int q, const Run& run) {
       const int row = q / kFours, column = 4 * (q % kFours);
-      Four<C> x = load_past_cache(slice_of(p, at, 0) + row * kN + column);
-#pragma unroll 4
-      for (int slice = 1; slice < p.slices; ++slice) {
-        const Four<C> more = load_past_cache(slice_of(p, at, slice) + row * kN + column);
-#pragma unroll
-        for (int j = 0; j < 4; ++j) x.v[j] += more.v[j];
-      }
-      finish(p, at, at.row + row, at.column + column, x);
-    }
+      const auto place = [&](int i) { return slice_of(p, at, run.first + i * run.apart) + row * kN + column; };
+      const Four<C> x = add_pairs<Run::kMost>(run.count, [&](int i) { return load_past_cache(place(i)); });
+      if (run.is_last) finish(p, at, at.row + row, at.column + column, x);
+      else *reinterpret_cast<Four<C>*>(place(0)) = x;
+    });
     if constexpr (std::is_floating_point_v<C>) {
       if (!p.sums || at.column != 0) return;
-      for (int row = at.row + int(threadIdx.x); row < at.row + kM && row < p.m; row += kThreadsOf) {
-        Sum<C> sum;
-        for (int slice = 0; slice < p.slices; ++slice)
-          sum.add(__ldcg(reinterpret_cast<const C*>(p.partial_sums) + int64_t(slice) * p.m + row));
-        store_element<C>(p.dtype, p.sums + int64_t(row) * p.size, sum.total());
-      }
+      add_runs<kThreadsOf>(p.slices, kM, [&](int row, const Run& run) {
+        if (at.row + row >= p.m) return;
+        const auto place = [&](int i) { return partial_sum(p, at, run.first + i * run.apart, row); };
+        const C sum = add_pairs<Run::kMost>(run.count, [&](int i) { return C(__ldcg(place(i))); });
+        if (run.is_last) store_element<C>(p.dtype, p.sums + int64_t(at.row + row) * p.size, sum);
+        else *place(0) = sum;
+      });
     }
   }
 
   // Stores the sum of a row of a over this slice.
   __device__ static void put_sum(const Problem& p, const TilePosition& at, int row, C sum) {
     if (at.row + row >= p.m) return;
-    if (p.slices > 1) reinterpret_cast<C*>(p.partial_sums)[int64_t(at.slice) * p.m + at.row + row] = sum;
+    if (p.slices > 1) *partial_sum(p, at, at.slice, row) = sum;
     else store_element<C>(p.dtype, p.sums + int64_t(at.row + row) * p.size, sum);
   }
 
-  __device__ static C* slice_of(const Problem& p, const TilePosition& at, int slice) {
-    return reinterpret_cast<C*>(p.partial) + (int64_t(slice) * p.tiles + at.tile) * (kM * kN);
+  __device__ static C* slice_of(const Problem& p, const TilePosition& at, int64_t slice) {
+    return reinterpret_cast<C*>(p.partial) + (slice * p.tiles + at.tile) * (kM * kN);
+  }
+  __device__ static C* partial_sum(const Problem& p, const TilePosition& at, int64_t slice, int row) {
+    return reinterpret_cast<C*>(p.partial_sums) + slice * p.m + at.row + row;
   }
 };
 

@@ -40,15 +40,16 @@ void multiply(const Product* products, int count);
 // never read.
 Counts work_of(const Product* products, int count);
 
-// True if products of this dtype go through tensor cores, on this device and in this thread's precision.
+// True if products of this dtype go through tensor cores, on this device, in this mode and in this thread's precision.
 bool by_tensor_cores(DType dtype);
-// True if a product is large enough for cuBLASLt, which can neither apply pullbacks nor compute sums.
+// True if a product is left to cuBLASLt, which can neither apply pullbacks nor compute sums: if it is large, and not in the mode
+// "everywhere".
 bool is_large(int64_t m, int64_t n, int64_t k, int64_t batches = 1);
 
 // Computes gz, the pullback of g (rows, n) through an activation with output y, and the column sums of gz. Both are contiguous and
 // have g's dtype; pass null for the one that is not needed.
 void pull_columns(const View& g, const View& y, int activation, char* gz, char* sums);
-Counts work_of_columns(DType dtype, int64_t rows, int64_t n, int activation, bool sums);
+Counts work_of_columns(int64_t rows, int64_t n, int activation, bool sums);
 // x = activation(x + bias) for `rows` rows of n elements. bias may be null.
 void finish_rows(DType dtype, char* x, int64_t rows, int64_t n, const char* bias, int64_t bias_step, int activation);
 

@@ -196,7 +196,7 @@ __global__ void __launch_bounds__(S::kThreadsOf, S::kBlocks) multiply_cores(cons
   const int thread = int(threadIdx.x), warp = thread / 32, group_of = thread % 32 / 4, in_group = thread % 4;
   const int row = warp / S::kAcross * S::kWarpM + group_of, column = warp % S::kAcross * S::kWarpN + group_of;
   float sums[kTilesM][kTilesN][4] = {};
-  Sum<float> row_sum;
+  float row_sum = 0;
   const bool summing = kSums && p.sums && position.column == 0 && thread < S::kM;
 
   const auto fetch = [&](int s) {
@@ -233,13 +233,11 @@ __global__ void __launch_bounds__(S::kThreadsOf, S::kBlocks) multiply_cores(cons
     }
     if constexpr (kSums) {
       if (summing) {
-        float some = 0;
 #pragma unroll
         for (int k = 0; k < kWords; ++k) {
           const uint32_t pair = stage[k * K::A::kPitch + column_of(k, thread)];
-          some += Kind::number(pair) + Kind::number(pair >> 16);
+          row_sum += Kind::number(pair) + Kind::number(pair >> 16);
         }
-        row_sum.add(some);
       }
     }
     if (s + 1 < steps) put(s + 1);
@@ -266,7 +264,7 @@ __global__ void __launch_bounds__(S::kThreadsOf, S::kBlocks) multiply_cores(cons
     __syncthreads();
     K::Out::part(p, position, out, part * S::kRows);
   }
-  if (summing) K::Out::put_sum(p, position, thread, row_sum.total());
+  if (summing) K::Out::put_sum(p, position, thread, row_sum);
   K::Out::fold(p, position);
 }
 

@@ -7,14 +7,16 @@
 namespace pb::cuda {
 
 // Tiles of kM × kN elements, in steps of kDepth along the contraction, kStages of which are in shared memory. A thread computes kTM
-// × kTN sums. kGroups groups of threads divide the contraction of each step among them.
+// × kTN sums. kGroups groups of threads divide the contraction among them: group g has the g-th of kGroups equal shares of a slice,
+// and a step brings kPiece elements of every share. So each sum of a thread is one chain of multiply-adds over consecutive elements.
 template <int kM_, int kN_, int kDepth_, int kTM_, int kTN_, int kGroups_, int kStages_, int kBlocks_, bool kSums_ = true>
 struct Shape {
   static constexpr int kM = kM_, kN = kN_, kDepth = kDepth_, kTM = kTM_, kTN = kTN_, kGroups = kGroups_, kStages = kStages_,
                        kBlocks = kBlocks_, kAcross = kN / kTN, kDown = kM / kTM, kGroup = kAcross * kDown,
-                       kThreadsOf = kGroup * kGroups;
+                       kPiece = kDepth / kGroups, kThreadsOf = kGroup * kGroups;
   static constexpr bool kSums = kSums_;  // true if the kernel can also sum the rows of a
   static_assert(kAcross % 8 == 0 && kDown % 4 == 0 && kDepth % kGroups == 0 && kThreadsOf % int(kWarp) == 0);
+  static_assert(kernels::kOrderBlock % kPiece == 0 && (!kSums || kM * kGroups <= kThreadsOf));
 };
 
 template <class C, int kCount> struct __align__(sizeof(C) * kCount < 16 ? sizeof(C) * kCount : 16) Few {
@@ -27,8 +29,9 @@ __device__ inline void multiply_add(uint32_t& sum, uint32_t a, uint32_t b) { sum
 __device__ inline void multiply_add(uint64_t& sum, uint64_t a, uint64_t b) { sum += a * b; }
 
 // Brings the steps of one factor, kWide × kDepth elements each, to shared memory as [depth][outer] with rows kPitch elements apart.
-// The elements of a thread depend on how the factor is read, so that neighbouring threads read neighbouring elements.
-template <class C, int kWide, int kDepth, int kThreadsOf, bool kStaged> struct Loader {
+// The rows are the pieces of all groups, one after another. The elements of a thread depend on how the factor is read, so that
+// neighbouring threads read neighbouring elements.
+template <class C, int kWide, int kDepth, int kPiece, int kThreadsOf, bool kStaged> struct Loader {
   static constexpr int kPitch = kWide + 16 / int(sizeof(C)), kElements = kPitch * kDepth;
   static constexpr int kEach = kWide * kDepth / kThreadsOf, kPack = 16 / int(sizeof(C)), kPacks = kWide / kPack;
   // Warps along the depth: a warp reads 4 rows of 8 neighbours.
@@ -36,7 +39,7 @@ template <class C, int kWide, int kDepth, int kThreadsOf, bool kStaged> struct L
   static_assert(kWarps % kEights == 0 && kThreadsOf % kWide == 0 && kEach % kPack == 0 && kThreadsOf % kPacks == 0);
 
   const char *at, *y_at;  // this thread's first element of the next step
-  int depth, target;      // position of that element along the step's depth, and in shared memory
+  int depth, target;      // position of that element in the slice at the first step, and in shared memory
   unsigned exists;        // one bit per element of the thread: set if it is inside the matrix along the outer axis
   Few<C, kEach> value, y;
 
@@ -44,6 +47,9 @@ template <class C, int kWide, int kDepth, int kThreadsOf, bool kStaged> struct L
   template <int kCount_, int kOuter_, int kDeep_> struct Pattern {
     static constexpr int kCount = kCount_, kOuter = kOuter_, kDeep = kDeep_, kNext = kDeep * kPitch + kOuter;
     static constexpr int kBytes = kCount == kEach ? int(sizeof(C)) : 16;
+    static_assert(kCount == 1 || kPiece == kDepth || kDeep % kPiece == 0);
+    // The distance along the contraction, if every group has `share` elements of it.
+    __device__ static int deep(int share) { return kPiece == kDepth ? kDeep : kDeep / kPiece * share; }
   };
   __device__ static bool along_depth(Reading reading) { return reading == Reading::depth || reading == Reading::depth_packs; }
   template <class F> __device__ static void by(Reading reading, F&& f) {
@@ -53,13 +59,13 @@ template <class C, int kWide, int kDepth, int kThreadsOf, bool kStaged> struct L
   }
 
   __device__ void begin(const Factor& f, const Factor& beside, Reading reading, int64_t offset, int first, int outers,
-                        int64_t depths) {
+                        int64_t depths, int share) {
     const int thread = int(threadIdx.x), lane = thread % 32, rest = thread / 32;
-    int outer = thread % kWide;
-    depth = thread / kWide;
-    if (along_depth(reading)) depth = rest % kEights * 8 + lane % 8, outer = rest / kEights * 4 + lane / 8;
-    else if (!kStaged && reading == Reading::outer_packs) outer = thread % kPacks * kPack, depth = thread / kPacks;
-    target = depth * kPitch + outer;
+    int outer = thread % kWide, row = thread / kWide;
+    if (along_depth(reading)) row = rest % kEights * 8 + lane % 8, outer = rest / kEights * 4 + lane / 8;
+    else if (!kStaged && reading == Reading::outer_packs) outer = thread % kPacks * kPack, row = thread / kPacks;
+    target = row * kPitch + outer;
+    depth = row / kPiece * share + row % kPiece;
     exists = 0;
     by(reading, [&](auto pattern) {
       using P = decltype(pattern);
@@ -70,38 +76,38 @@ template <class C, int kWide, int kDepth, int kThreadsOf, bool kStaged> struct L
     if constexpr (kStaged) y_at = beside.data + (first + outer) * beside.outer + (depths + depth) * beside.depth;
   }
 
-  // Starts the asynchronous copy of the next step to `to`. left: the number of elements of the contraction that remain in the
-  // slice.
-  __device__ void send(const Factor& f, Reading reading, C* to, int left) {
+  // Starts the asynchronous copy of the next step to `to`. left: the length of the slice less kPiece for each step before.
+  __device__ void send(const Factor& f, Reading reading, C* to, int left, int share) {
     by(reading, [&](auto pattern) {
       using P = decltype(pattern);
-      const int64_t step = P::kOuter * f.outer + P::kDeep * f.depth;
+      const int deep = P::deep(share);
+      const int64_t step = P::kOuter * f.outer + deep * f.depth;
 #pragma unroll
       for (int e = 0; e < P::kCount; ++e) {
-        const bool real = (exists >> e & 1) && depth + e * P::kDeep < left;
+        const bool real = (exists >> e & 1) && depth + e * deep < left;
         // F.data is aligned, and is not read.
         copy_async<P::kBytes>(to + target + e * P::kNext, real ? at + e * step : f.data, real);
       }
     });
-    at += kDepth * f.depth;
+    at += kPiece * f.depth;
   }
 
   // fetch() loads the next step to registers, and put() stores it to shared memory later.
-  __device__ void fetch(const Factor& f, const Factor& beside, Reading reading, DType dtype, bool pulled, int left) {
+  __device__ void fetch(const Factor& f, const Factor& beside, Reading reading, DType dtype, bool pulled, int left, int share) {
     by(reading, [&](auto pattern) {
       using P = decltype(pattern);
-      const int64_t step = P::kOuter * f.outer + P::kDeep * f.depth,
-                    y_step = P::kOuter * beside.outer + P::kDeep * beside.depth;
+      const int deep = P::deep(share);
+      const int64_t step = P::kOuter * f.outer + deep * f.depth, y_step = P::kOuter * beside.outer + deep * beside.depth;
 #pragma unroll
       for (int e = 0; e < P::kCount; ++e) {
-        const bool real = (exists >> e & 1) && depth + e * P::kDeep < left;
+        const bool real = (exists >> e & 1) && depth + e * deep < left;
         value.v[e] = real ? load_element<C>(dtype, at + e * step) : C(0);
         if constexpr (std::is_floating_point_v<C>) {
           if (pulled) y.v[e] = real ? load_element<C>(dtype, y_at + e * y_step) : C(0);
         }
       }
     });
-    at += kDepth * f.depth, y_at += kDepth * beside.depth;
+    at += kPiece * f.depth, y_at += kPiece * beside.depth;
   }
   __device__ void put(Reading reading, C* to, int pulled, kernels::Precision rounding) {
     if constexpr (std::is_floating_point_v<C>) {
@@ -127,8 +133,8 @@ template <class C, int kWide, int kDepth, int kThreadsOf, bool kStaged> struct L
 
 template <class C, class S, bool kStaged> struct Plain {
   static constexpr int kStages = kStaged || sizeof(C) == 8 ? 2 : S::kStages;
-  using A = Loader<C, S::kM, S::kDepth, S::kThreadsOf, kStaged>;
-  using B = Loader<C, S::kN, S::kDepth, S::kThreadsOf, kStaged>;
+  using A = Loader<C, S::kM, S::kDepth, S::kPiece, S::kThreadsOf, kStaged>;
+  using B = Loader<C, S::kN, S::kDepth, S::kPiece, S::kThreadsOf, kStaged>;
   static constexpr int kStage = A::kElements + B::kElements;
   // Neighbouring elements that are read at once.
   static constexpr int kVM = S::kTM < 4 ? S::kTM : 4, kVN = S::kTN < 4 ? S::kTN : 4;
@@ -155,24 +161,26 @@ __global__ void __launch_bounds__(S::kThreadsOf, std::is_same_v<C, double> ? 1 :
   C* const shared = reinterpret_cast<C*>(pb_shared);
   const Problem& p = group.problems[group.count > 1 && blockIdx.x >= group.problems[1].first];
   const TilePosition position = position_of<S::kM, S::kN>(p);
-  const int length = int(position.end - position.begin);  // fits an int, see kMostDepth
-  const int steps = (length + S::kDepth - 1) / S::kDepth;
+  const int length = int(position.end - position.begin), share = int(p.slice / S::kGroups);  // fit ints, see kMostDepth
+  const int steps = ((length < share ? length : share) + S::kPiece - 1) / S::kPiece;
 
   typename K::A a;
   typename K::B b;
-  a.begin(p.a, p.y, p.reading_a, position.a, position.row, p.m, position.begin);
-  b.begin(p.b, p.b, p.reading_b, position.b, position.column, p.n, position.begin);
+  a.begin(p.a, p.y, p.reading_a, position.a, position.row, p.m, position.begin, share);
+  b.begin(p.b, p.b, p.reading_b, position.b, position.column, p.n, position.begin, share);
 
   const Seat<S> seat;
   Few<C, S::kTN> sums[S::kTM] = {};
-  Sum<C> row_sum;
-  const bool summing = S::kSums && p.sums && position.column == 0 && int(threadIdx.x) < S::kM;
+  // The first threads sum the rows of a, one thread for each row and group.
+  const bool summing = S::kSums && p.sums && position.column == 0;
+  const int sum_row = int(threadIdx.x) % S::kM, sum_group = int(threadIdx.x) / S::kM;
+  C row_sum = 0;
 
-  const auto step = [&](const C* stage) {
+  const auto multiply = [&](const C* stage) {
     const C *left = stage + seat.down * K::kVM, *right = stage + K::A::kElements + seat.across * K::kVN;
 #pragma unroll
-    for (int d = 0; d < S::kDepth / S::kGroups; ++d) {
-      const int depth = d * S::kGroups + seat.group;
+    for (int d = 0; d < S::kPiece; ++d) {
+      const int depth = seat.group * S::kPiece + d;
       Few<C, K::kVM> x[K::kPartsM];
       Few<C, K::kVN> y[K::kPartsN];
 #pragma unroll
@@ -186,19 +194,20 @@ __global__ void __launch_bounds__(S::kThreadsOf, std::is_same_v<C, double> ? 1 :
 #pragma unroll
         for (int j = 0; j < S::kTN; ++j) multiply_add(sums[i].v[j], x[i / K::kVM].v[i % K::kVM], y[j / K::kVN].v[j % K::kVN]);
     }
-    if (summing) {
-      C some = 0;
+  };
+  const auto step = [&](const C* stage) {
+    if (seat.group * share < length) multiply(stage);  // the last shares of a short slice are empty
+    if (summing && sum_group < S::kGroups && sum_group * share < length) {
 #pragma unroll 8
-      for (int depth = 0; depth < S::kDepth; ++depth) some += stage[depth * K::A::kPitch + int(threadIdx.x)];
-      row_sum.add(some);
+      for (int d = 0; d < S::kPiece; ++d) row_sum += stage[(sum_group * S::kPiece + d) * K::A::kPitch + sum_row];
     }
   };
 
   if constexpr (kStaged) {
     const bool pulled = p.pulled != 0;
     const auto fetch = [&](int s) {
-      const int left = length - s * S::kDepth;
-      a.fetch(p.a, p.y, p.reading_a, p.dtype, pulled, left), b.fetch(p.b, p.b, p.reading_b, p.dtype, false, left);
+      const int left = length - s * S::kPiece;
+      a.fetch(p.a, p.y, p.reading_a, p.dtype, pulled, left, share), b.fetch(p.b, p.b, p.reading_b, p.dtype, false, left, share);
     };
     const auto put = [&](int s) {
       C* const stage = shared + s % 2 * K::kStage;
@@ -215,8 +224,8 @@ __global__ void __launch_bounds__(S::kThreadsOf, std::is_same_v<C, double> ? 1 :
     const auto send = [&](int s) {
       if (s < steps) {
         C* const stage = shared + s % K::kStages * K::kStage;
-        const int left = length - s * S::kDepth;
-        a.send(p.a, p.reading_a, stage, left), b.send(p.b, p.reading_b, stage + K::A::kElements, left);
+        const int left = length - s * S::kPiece;
+        a.send(p.a, p.reading_a, stage, left, share), b.send(p.b, p.reading_b, stage + K::A::kElements, left, share);
       }
       __pipeline_commit();
     };
@@ -229,6 +238,8 @@ __global__ void __launch_bounds__(S::kThreadsOf, std::is_same_v<C, double> ? 1 :
     }
   }
 
+  const int copies =
+      S::kGroups == 1 || length <= share ? 1 : (length + share - 1) / share;  // of groups whose share is not empty
 #pragma unroll
   for (int part = 0; part < K::kPartsM; ++part) {
     __syncthreads();
@@ -243,10 +254,17 @@ __global__ void __launch_bounds__(S::kThreadsOf, std::is_same_v<C, double> ? 1 :
         *reinterpret_cast<Few<C, K::kVN>*>(to + i * K::Out::kPitch + j * K::kVN * S::kAcross) = few;
       }
     __syncthreads();
-    K::Out::part(p, position, shared, part * K::kRows);
+    K::Out::part(p, position, shared, part * K::kRows, copies);
   }
   if constexpr (std::is_floating_point_v<C>) {
-    if (summing) K::Out::put_sum(p, position, int(threadIdx.x), row_sum.total());
+    if (summing) {
+      __syncthreads();
+      if (sum_group < S::kGroups) shared[threadIdx.x] = row_sum;
+      __syncthreads();
+      if (sum_group == 0)
+        K::Out::put_sum(p, position, sum_row,
+                        add_pairs<S::kGroups>(copies, [&](int g) { return shared[g * S::kM + sum_row]; }));
+    }
   }
   K::Out::fold(p, position);
 }

@@ -52,10 +52,12 @@ struct Gradient {
   }
   // True if a view that is not flat is read in place.
   static bool walks(const View& view) { return view.ndim <= 2 && view.size() <= kMaxWalk; }
-  template <class A> __device__ A at(int64_t i) const {
-    if (flat) return load_as<A>(dtype, data + i * size_of<A>(dtype));
+  template <class A> __device__ A at(int64_t i) const { return load_as<A>(dtype, address(i, size_of<A>(dtype))); }
+  // size: bytes of an element
+  __device__ const char* address(int64_t i, int size) const {
+    if (flat) return data + i * size;
     const uint32_t r = columns.divide(uint32_t(i)), c = uint32_t(i) - r * columns.divisor;
-    return load_as<A>(dtype, data + r * row + c * column);
+    return data + r * row + c * column;
   }
 };
 
@@ -64,7 +66,7 @@ template <int kMax> struct Chunks {
   int entries = 0;
   uint32_t first[kMax + 1] = {};  // number of each entry's first chunk, then the number of all chunks
 
-  uint32_t count() const { return first[entries]; }
+  __host__ __device__ uint32_t count() const { return first[entries]; }
   // Adds an entry with this number of chunks. Returns the entry's index.
   int add(int64_t chunks) {
     if (int64_t(count()) + chunks > kMaxBlocks) throw Failure("more elements than a grid has blocks for");

@@ -46,7 +46,7 @@ Product product_of(const Launch& launch) {
 
 // The parts of a pullback: products[first] to products[end - 1], without their factors. If `apart`, a separate launch comes first,
 // which pulls g back through the activation and sums its columns. Otherwise the products do both while they read g. Products by
-// cuBLASLt cannot do that, nor can products that round float32 for tensor cores.
+// cuBLASLt cannot do that, nor can products that round float32, because the sums are those of gz before it is rounded.
 struct Parts {
   DType dtype;
   int64_t m, n, k;
@@ -63,7 +63,7 @@ struct Parts {
         k(launch.in(2).shape[1]),
         activation(int(launch.ints[0])),
         sums(launch.out(2).size() ? launch.out(2).data : nullptr),
-        apart((activation || sums) && ((dtype == DType::f32 && cuda::by_tensor_cores(dtype)) || cuda::is_large(m, n, k) ||
+        apart((activation || sums) && ((dtype == DType::f32 && precision() != Precision::exact) || cuda::is_large(m, n, k) ||
                                        cuda::is_large(n, k, m) || cuda::is_large(m, k, n))),
         products{Product(dtype, m, k, n, launch.out(0).data), Product(dtype, n, k, m, launch.out(1).data)} {
     for (int i = 0; i < 2; ++i) products[i].pulled = apart ? 0 : activation, products[i].adds = adds_to(launch, i);
@@ -113,7 +113,7 @@ void linear_pullback(const Launch& launch) {
 void executed_linear_pullback(const Launch& launch, Counts& work) {
   const Parts parts(launch);
   work = {};
-  if (parts.apart) work = cuda::work_of_columns(parts.dtype, parts.m, parts.n, parts.activation, parts.sums);
+  if (parts.apart) work = cuda::work_of_columns(parts.m, parts.n, parts.activation, parts.sums);
   if (parts.end > parts.first) work.add(cuda::work_of(parts.products + parts.first, parts.end - parts.first));
 }
 

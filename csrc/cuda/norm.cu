@@ -10,10 +10,10 @@ template <bool kCentred> struct NormRow {
   Line weight, bias;
   double eps;
 
-  template <class T, int kPer, bool kBlock>
-  __device__ void operator()(const RegisterRow<T, kPer, kBlock>& over, const Line* line, int64_t) const {
+  template <class T, bool kBlock>
+  __device__ void operator()(const RegisterRow<T, kBlock>& over, const Line* line, int64_t) const {
     using C = acc_t<T>;
-    C x[kPer];
+    C x[kShare];
     const auto row = over.load(line[1], x);
     kernels::Norm<kCentred>()(over, row, over.memory_row(weight, C(1)), over.memory_row(bias, C(-0.0)), C(eps), row);
     over.store(line[0], x);

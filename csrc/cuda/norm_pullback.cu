@@ -1,6 +1,6 @@
-// Pullbacks of layer norm and RMS norm. Each team of threads takes several rows in turn and accumulates its part of the gradients
-// of weight and bias in registers. The parts are then added up in the order of their numbers. If registers can hold a row, g and x
-// are read once; gx is always written once.
+// Pullbacks of layer norm and RMS norm. Each team of threads takes a chain of rows in turn, and accumulates its part of the
+// gradients of weight and bias in registers. The sums of the chains are then added up in the order of families/order.h. If
+// registers can hold a row, g and x are read once; gx is always written once.
 #include <algorithm>
 
 #include "cuda/row_launch.cuh"
@@ -8,20 +8,17 @@
 namespace pb::cuda {
 namespace {
 
-// At most as many parts as this number of threads makes. There are fewer if a team would have less than kRowsEach rows.
-constexpr int64_t kPartThreads = 128 * 1024, kRowsEach = 8;
+using kernels::kOrderChain;
 
 struct NormOperands {
   Line weight;
   double eps;
 };
 
-// The partial gradients gw and gb. There is one part per team, or per warp if several teams share a warp; a part has one row of n
-// for each gradient.
-template <class C> struct Parts {
+// The sums of the chains of rows: for each chain a row of n for each gradient.
+template <class C> struct Chains {
   C* data;
-  int64_t begin;      // the number of the launch's first part
-  int64_t rows_each;  // rows per team
+  int64_t begin;  // the number of the launch's first chain
 };
 
 // Sums in registers. If `on` is false (a team without a row), nothing is added.
@@ -36,49 +33,39 @@ template <class C> struct Sums {
   template <class I> __device__ __forceinline__ Cell operator[](ElementPosition<I> i) const { return {v[i.slot], on}; }
 };
 
-// Stores the threads' sums of one gradient in the part. Teams that share a warp add up their sums first.
-template <class T, int kPer, bool kBlock, class C>
-__device__ __forceinline__ void put_sums(const RegisterRow<T, kPer, kBlock>& over, C (&sums)[kPer], C* to) {
-  if constexpr (!kBlock) {
-    for (unsigned half = over.team.size; half < kWarp; half *= 2)
-#pragma unroll
-      for (int s = 0; s < kPer; ++s) sums[s] = sums[s] + shuffle_xor(sums[s], int(half));
-    if (threadIdx.x % kWarp >= over.team.size) return;
-  }
-#pragma unroll
-  for (int s = 0; s < kPer; ++s)
-    if (s < over.count) to[over.place(s).column] = sums[s];
-}
-
-template <bool kCentred, class T, int kPer, bool kBlock>
-__global__ void __launch_bounds__(kBlock ? kMaxTeam : int(kThreads), kBlock || (sizeof(acc_t<T>) == 8) ? 1 : 3)
+template <bool kCentred, class T, bool kBlock>
+__global__ void __launch_bounds__(kBlock ? kMostThreads<T> : int(kThreads), kBlock || (sizeof(acc_t<T>) == 8) ? 1 : 2)
     pull_in_registers(const __grid_constant__ RowPartition partition, const __grid_constant__ RowSet<3> rows,
-                      const __grid_constant__ NormOperands norm, const __grid_constant__ Parts<acc_t<T>> parts) {
+                      const __grid_constant__ NormOperands norm, const __grid_constant__ Chains<acc_t<T>> chains) {
   using C = acc_t<T>;
-  // A part is one block, or the teams of one warp, which process neighbouring rows in step.
-  const int64_t part = kBlock ? blockIdx.x : (int64_t(blockIdx.x) * kThreads + threadIdx.x) / kWarp;
-  const unsigned beside = kBlock ? 1 : kWarp >> partition.shift, mine = kBlock ? 0 : threadIdx.x % kWarp >> partition.shift;
-  if (part * parts.rows_each * beside >= rows.count) return;
-  RegisterRow<T, kPer, kBlock> over(partition, kBlock ? threadIdx.x : threadIdx.x & (partition.team - 1), true);
-  C gw[kPer], gb[kPer];
+  const int64_t thread = int64_t(blockIdx.x) * kThreads + threadIdx.x;
+  const int64_t chain = kBlock ? blockIdx.x : thread >> partition.shift;
+  // The first row of the teams that are in step with this one. No other of their chains is longer than the first.
+  const int64_t leading = kBlock ? chain * kOrderChain : ((thread / kWarp * kWarp) >> partition.shift) * kOrderChain;
+  RegisterRow<T, kBlock> over(partition, kBlock ? threadIdx.x : unsigned(thread) & (partition.team - 1), true);
+  C gw[kShare], gb[kShare];
 #pragma unroll
-  for (int s = 0; s < kPer; ++s) gw[s] = gb[s] = C(0);
-  for (int64_t k = 0; k < parts.rows_each; ++k) {
-    const int64_t first = (part * parts.rows_each + k) * beside;
-    if (first >= rows.count) break;
-    over.active = first + mine < rows.count;
+  for (int s = 0; s < kShare; ++s) gw[s] = gb[s] = C(0);
+  for (int64_t k = 0; k < kOrderChain && leading + k < rows.count; ++k) {
+    const int64_t row = chain * kOrderChain + k;
+    over.active = row < rows.count;
     Line line[3];
-    rows.lines(over.active ? uint32_t(first + mine) : 0, line);
-    C g[kPer], x[kPer], gx[kPer];
+    rows.lines(over.active ? uint32_t(row) : 0, line);
+    C g[kShare], x[kShare], gx[kShare];
     const auto g_row = over.load(line[1], g), x_row = over.load(line[2], x);
     kernels::NormPullback<kCentred>()(over, g_row, x_row, over.memory_row(norm.weight, C(1)), C(norm.eps),
-                                      typename RegisterRow<T, kPer, kBlock>::Kept{gx, {}}, Sums<C>{gw, kBlock || over.active},
+                                      typename RegisterRow<T, kBlock>::Kept{gx, {}}, Sums<C>{gw, kBlock || over.active},
                                       Sums<C>{gb, kBlock || over.active});
     over.store(line[0], gx);
   }
-  C* const to = parts.data + (parts.begin + part) * (kCentred ? 2 : 1) * partition.n;
-  put_sums(over, gw, to);
-  if constexpr (kCentred) put_sums(over, gb, to + partition.n);
+  if (chain * kOrderChain >= rows.count) return;
+  C* const to = chains.data + (chains.begin + chain) * (kCentred ? 2 : 1) * partition.n;
+#pragma unroll
+  for (int s = 0; s < kShare; ++s)
+    if (over.has(s)) {
+      to[over.place(s).column] = gw[s];
+      if constexpr (kCentred) to[partition.n + over.place(s).column] = gb[s];
+    }
 }
 
 // ---- rows too long for registers: gx first, then the column sums, which read g and x again
@@ -113,135 +100,125 @@ __global__ void __launch_bounds__(kMaxTeam)
   if (threadIdx.x == 0) moments[blockIdx.x] = {mean, r};
 }
 
-// Each thread sums one column over the rows of one part.
+// Each thread sums one column over the rows of one chain. A chain has `across` blocks of threads.
 template <bool kCentred, class T>
 __global__ void __launch_bounds__(kThreads)
-    pull_columns(int64_t n, const __grid_constant__ RowSet<3> rows, const Moments<acc_t<T>>* moments,
-                 const __grid_constant__ Parts<acc_t<T>> parts) {
+    pull_columns(int64_t n, unsigned across, const __grid_constant__ RowSet<3> rows, const Moments<acc_t<T>>* moments,
+                 const __grid_constant__ Chains<acc_t<T>> chains) {
   using C = acc_t<T>;
-  const int64_t column = int64_t(blockIdx.x) * kThreads + threadIdx.x;
+  const int64_t column = int64_t(blockIdx.x % across) * kThreads + threadIdx.x, chain = blockIdx.x / across;
   if (column >= n) return;
   C gw = C(0), gb = C(0);
-  const int64_t first = blockIdx.y * parts.rows_each;
-  for (int64_t row = first; row < first + parts.rows_each && row < rows.count; ++row) {
+  const int64_t first = chain * kOrderChain;
+#pragma unroll
+  for (int64_t row = first; row < first + kOrderChain && row < rows.count; ++row) {
     Line line[3];
     rows.lines(uint32_t(row), line);
     const C g = C(line[1].at<const T>(column)), x = C(line[2].at<const T>(column));
     gw = gw + g * ((x - moments[row].mean) * moments[row].inverse);
     gb = gb + g;
   }
-  C* const to = parts.data + blockIdx.y * (kCentred ? 2 : 1) * n + column;
+  C* const to = chains.data + (chains.begin + chain) * (kCentred ? 2 : 1) * n + column;
   to[0] = gw;
   if constexpr (kCentred) to[n] = gb;
 }
 
-// ---- adding up the parts: a block has 32 columns, and each of its 32 warps adds every 32nd part
+// ---- the sums of the chains, as a matrix of `width` columns, are added up in blocks of 256, and then over the blocks
 
+// The gradients of weight and bias, which follow one another.
+template <class T> struct Gradients {
+  int64_t n;
+  T *gw, *gb;
+  __device__ void put(int64_t column, acc_t<T> sum) const { (column < n ? gw[column] : gb[column - n]) = T(sum); }
+};
+
+// A block of threads has 32 columns of one block of chains, of which each of its 32 warps adds every 32nd. The results are the rows of
+// `results`, or the gradients if there is a single block of chains.
 template <class T>
-__global__ void __launch_bounds__(1024)
-    fold_parts(const acc_t<T>* parts, int64_t count, int64_t width, int64_t n, T* gw, T* gb) {
+__global__ void __launch_bounds__(1024) fold_chains(const acc_t<T>* chains, int64_t count, int64_t width, unsigned across,
+                                                    acc_t<T>* results, const __grid_constant__ Gradients<T> gradients) {
   using C = acc_t<T>;
   __shared__ C sums[kWarp][kWarp + 1];
   const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  const int64_t begin = int64_t(blockIdx.x) * kWarp, column = begin + lane;
-  C sum = C(0);
-  if (column < width) {
-#pragma unroll 4
-    for (int64_t k = warp; k < count; k += kWarp) sum = sum + parts[k * width + column];
+  const int64_t block = blockIdx.x / across, begin = int64_t(blockIdx.x % across) * kWarp;
+  C a[kShare];
+#pragma unroll
+  for (int s = 0; s < kShare; ++s) {
+    const int64_t chain = block * kOrderBlock + s * int(kWarp) + warp;
+    a[s] = chain < count && begin + lane < width ? chains[chain * width + begin + lane] : no_term<sum_reduce, C>();
   }
-  sums[warp][lane] = sum;
+  sums[warp][lane] = fold_share<sum_reduce>(a);
   __syncthreads();
-  sum = fold_warp<sum_reduce>(sums[lane][warp]);  // each warp reduces one column
-  const int64_t at = begin + warp;
-  if (lane == 0 && at < width) (at < n ? gw[at] : gb[at - n]) = T(sum);
+  const C sum = fold_warp<sum_reduce>(sums[lane][warp]);  // each warp reduces one column
+  const int64_t column = begin + warp;
+  if (lane > 0 || column >= width) return;
+  if (count <= kOrderBlock) gradients.put(column, sum);
+  else results[block * width + column] = sum;
 }
 
-// The split of the rows into parts. A part takes `beside` rows at a time.
-struct Split {
-  int64_t rows_each, parts;
-  Split(int64_t rows, int64_t beside, int64_t most) {
-    const int64_t steps = (rows + beside - 1) / beside;
-    rows_each = (steps + most - 1) / most;
-    if (rows_each < kRowsEach) rows_each = kRowsEach;
-    parts = (steps + rows_each - 1) / rows_each;
-  }
-};
-
-// Elements per thread in a warp, and in a block. More would spill, because a thread holds five arrays of this length.
-constexpr int kPerLane = 8;
-template <class C> constexpr int kPerBlockThread = sizeof(C) == 8 ? 4 : 8;
-
-// The team of threads for a row of n elements. It holds the row in registers, or streams it if the row is too long.
-template <class T> struct Shared {
+// Each warp adds up the results of one column.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    fold_blocks(const acc_t<T>* results, int64_t count, int64_t width, const __grid_constant__ Gradients<T> gradients) {
   using C = acc_t<T>;
-  bool blocks, held;
-  RowPartition partition;
-
-  explicit Shared(int64_t n)
-      : blocks(n > kPerLane * int64_t{kWarp}),
-        held(n <= kPerBlockThread<C> * int64_t{kMaxTeam}),
-        partition(int(n), held ? team_for(n, blocks ? kPerBlockThread<C> : kPerLane) : kMaxTeam, kPackOf<T>) {}
-  Split split(int64_t rows) const {
-    return blocks ? Split(rows, 1, kPartThreads / partition.team) : Split(rows, kWarp / partition.team, kPartThreads / kWarp);
-  }
-};
+  const int64_t column = (int64_t(blockIdx.x) * kThreads + threadIdx.x) / kWarp;
+  if (column >= width) return;
+  const C sum = fold_results<sum_reduce, C>(count, [=](int64_t block) { return results[block * width + column]; });
+  if (threadIdx.x % kWarp == 0) gradients.put(column, sum);
+}
 
 template <bool kCentred, class T> struct Pull {
   using C = acc_t<T>;
   static constexpr int kSums = kCentred ? 2 : 1;
   const Launch& launch;
-  int64_t n;
+  int64_t n, rows, width;
   Scratch scratch;
   View operands[3];
   NormOperands norm;
+  Chains<C> chains;
 
   explicit Pull(const Launch& launch)
       : launch(launch),
         n(kernels::row_length(launch.in())),
+        rows(kernels::row_count(launch.in())),
+        width(kSums * n),
         operands{launch.out(), at_hand(launch.in(0), scratch), at_hand(launch.in(1), scratch)},
-        norm{launch.ints[0] ? Line(launch.in(2)) : Line(), launch.reals[0]} {}
+        norm{launch.ints[0] ? Line(launch.in(2)) : Line(), launch.reals[0]},
+        chains{scratch.take<C>(std::max<int64_t>(1, kernels::order_chains(rows)) * width), 0} {}
 
-  C* take_parts(int64_t count) { return scratch.template take<C>((count ? count : 1) * kSums * n); }
-  void fold(const C* parts, int64_t count) const {
-    start(fold_parts<T>, blocks_for(kSums * n, kWarp), 1024, 0, parts, count, kSums * n, n, launch.out(1).as<T>(),
-          kSums > 1 ? launch.out(2).as<T>() : nullptr);
-  }
-
-  template <int kPer, bool kBlock> void in_registers() {
-    const Shared<T> shared(n);
-    const RowPartition& partition = shared.partition;
-    int64_t count = 0;
-    each_row_set<3>(operands, [&](const RowSet<3>& rows) { count += shared.split(rows.count).parts; });
-    Parts<C> parts{take_parts(count), 0, 0};
-    each_row_set<3>(operands, [&](const RowSet<3>& rows) {
-      const Split now = shared.split(rows.count);
-      parts.rows_each = now.rows_each;
-      const dim3 blocks = kBlock ? dim3(unsigned(now.parts)) : blocks_for(now.parts * kWarp);
-      start(pull_in_registers<kCentred, T, kPer, kBlock>, blocks, kBlock ? partition.team : kThreads, 0, partition, rows, norm,
-            parts);
-      parts.begin += now.parts;
+  template <bool kBlock> void in_registers(const RowPartition& partition) {
+    each_row_set<3>(operands, [&](const RowSet<3>& set) {
+      const int64_t count = kernels::order_chains(set.count);
+      const dim3 blocks = kBlock ? dim3(unsigned(count)) : blocks_for(count * partition.team);
+      start(pull_in_registers<kCentred, T, kBlock>, blocks, kBlock ? partition.team : kThreads, 0, partition, set, norm,
+            chains);
+      chains.begin += count;
     });
-    fold(parts.data, count);
   }
-
   void streamed() {
-    const int64_t rows = kernels::row_count(launch.in());
-    const Split split(rows, 1, std::max<int64_t>(1, kPartThreads / n));
-    const Parts<C> parts{take_parts(split.parts), 0, split.rows_each};
     each_row_set<3>(operands, [&](const RowSet<3>& set) {  // always one set: there is no memory for more rows of this length
-      auto* const moments = scratch.template take<Moments<C>>(rows);
+      auto* const moments = scratch.template take<Moments<C>>(set.count);
       start(pull_streamed<kCentred, T>, dim3(set.count), kMaxTeam, 0, n, set, norm, moments);
-      const dim3 blocks(blocks_for(n).x, unsigned(split.parts));
-      start(pull_columns<kCentred, T>, blocks, kThreads, 0, n, set, moments, parts);
+      const unsigned across = blocks_for(n).x;
+      const dim3 blocks = blocks_for(across * kernels::order_chains(set.count), 1);
+      start(pull_columns<kCentred, T>, blocks, kThreads, 0, n, across, set, moments, chains);
     });
-    fold(parts.data, split.parts);
+  }
+  void fold() {
+    const Gradients<T> gradients{n, launch.out(1).as<T>(), kSums > 1 ? launch.out(2).as<T>() : nullptr};
+    const int64_t count = kernels::order_chains(rows), blocks = std::max<int64_t>(1, kernels::order_blocks(count));
+    C* const results = blocks > 1 ? scratch.template take<C>(blocks * width) : nullptr;
+    const unsigned across = blocks_for(width, kWarp).x;
+    start(fold_chains<T>, blocks_for(across * blocks, 1), 1024, 0, chains.data, count, width, across, results, gradients);
+    if (blocks > 1) start(fold_blocks<T>, blocks_for(width * kWarp), kThreads, 0, results, blocks, width, gradients);
   }
 
   void operator()() {
-    const Shared<T> shared(n);
-    if (!shared.held) streamed();
-    else if (shared.blocks) in_registers<kPerBlockThread<C>, true>();
-    else in_registers<kPerLane, false>();
+    const RowPartition partition(n);
+    if (n > kLongestHeld<T>) streamed();
+    else if (partition.in_block()) in_registers<true>(partition);
+    else in_registers<false>(partition);
+    fold();
   }
 };
 
@@ -253,27 +230,15 @@ template <bool kCentred> void norm_pullback(const Launch& launch) {
   });
 }
 
-// Returns the number of teams that process rows. This includes teams without a row, which stay in step with the other teams of
-// their warp.
-int64_t teams_in_registers(const RowPartition& partition, bool blocks, int64_t rows) {
-  const int64_t beside = blocks ? 1 : kWarp / partition.team;
-  return (rows + beside - 1) / beside * beside;
+bool is_held(const View& x) {
+  return kernels::row_length(x) <= (x.dtype == DType::f64 ? kLongestHeld<double> : kLongestHeld<float>);
 }
 
-// Returns the additions for the sums of gw and gb, apart from those that the walks count. The teams of a warp add up their sums,
-// and fold_parts adds up the parts. Teams without a row add nothing to the sums, so what the walks count for them is subtracted.
-template <class T> int64_t additions_of_sums(int64_t rows, int64_t n, int64_t sums) {
-  const Shared<T> shared(n);
-  const int64_t parts = shared.split(rows).parts, columns = sums * n;
-  const int64_t folded = parts * columns + int64_t(blocks_for(columns, kWarp).x) * kWarp * kWarp * 5;
-  if (shared.blocks) return folded;
-  int64_t rounds = 0;
-  for (unsigned team = shared.partition.team; team < kWarp; team *= 2) ++rounds;
-  const int64_t missing = teams_in_registers(shared.partition, false, rows) - rows;
-  const kernels::Walks walks = walks_in_registers(missing, shared.partition, kPackOf<T>);
-  int64_t left_out = 0;
-  for (const auto& [count, elements, combines] : walks.alike) left_out += count * elements;
-  return folded + sums * (parts * rounds * kWarp * kPerLane - left_out);
+// Returns the number of rows that teams walk. It includes those of teams without a row, which stay in step with the first team of
+// their warp.
+int64_t rows_walked(const RowPartition& partition, int64_t rows) {
+  const int64_t beside = partition.in_block() ? 1 : kWarp / partition.team, together = beside * kOrderChain;
+  return rows / together * together + std::min(kOrderChain, rows % together) * beside;
 }
 
 }  // namespace
@@ -285,24 +250,23 @@ namespace pb::kernels {
 // single walk is reported as a lower bound.
 Walks walks_of_norm_pullback(const Launch& launch) {
   const int64_t n = row_length(launch.in()), rows = row_count(launch.in());
-  Walks walks{{{rows, n, n - 1}, {}}, 0};
-  cuda::visit_float(launch.in().dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    const cuda::Shared<T> shared(n);
-    if (!shared.held) return;
-    walks = cuda::walks_in_registers(cuda::teams_in_registers(shared.partition, shared.blocks, rows), shared.partition,
-                                     cuda::kPackOf<T>);
-    walks.affine = true;
-  });
+  if (!cuda::is_held(launch.in())) return {rows, rows * n, rows * (n - 1), 0};
+  const cuda::RowPartition partition(n);
+  Walks walks = cuda::walks_in_registers(cuda::rows_walked(partition, rows), partition);
+  walks.affine = true;
   return walks;
 }
 
+// Adds the additions of fold_chains and fold_blocks, and subtracts those that the walks count for teams without a row, which add
+// nothing to the sums.
 void executed_sums(const Launch& launch, int sums, Counts& work) {
-  const int64_t n = row_length(launch.in()), rows = row_count(launch.in());
-  cuda::visit_float(launch.in().dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    if (cuda::Shared<T>(n).held) work.adds += cuda::additions_of_sums<T>(rows, n, sums);
-  });
+  using cuda::kWarp;
+  const int64_t n = row_length(launch.in()), rows = row_count(launch.in()), width = sums * n;
+  if (!cuda::is_held(launch.in())) return;
+  const int64_t blocks = std::max<int64_t>(1, order_blocks(order_chains(rows)));
+  work.adds += blocks * int64_t(cuda::blocks_for(width, kWarp).x) * kWarp * kWarp * (cuda::kShare - 1 + 5);
+  if (blocks > 1) work.adds += width * cuda::combinations_of_results(blocks);
+  work.adds -= (cuda::rows_walked(cuda::RowPartition(n), rows) - rows) * width;
 }
 
 void run_layer_norm_pullback(const Launch& launch) { cuda::norm_pullback<true>(launch); }

@@ -118,13 +118,14 @@ template <int kCount> struct Walk {
 constexpr int64_t kMaxWalk = (int64_t{1} << 31) - 1;
 
 // Calls f(views) for parts of collapsed views with at most kMaxWalk elements each. Nearly always there is a single part, the views
-// themselves. There is no part if the views have no elements.
+// themselves. There is no part if the views have no elements. A long axis is cut at a multiple of eight, so that no chain of rows is
+// (families/order.h).
 template <class F> void each_part(View* views, int count, F&& f) {
   if (views[0].size() == 0) return;
   if (views[0].size() <= kMaxWalk) return f(views);
   int axis = 0;  // the first axis longer than one
   while (views[0].shape[axis] == 1) ++axis;
-  const int64_t length = views[0].shape[axis], half = length / 2;
+  const int64_t length = views[0].shape[axis], half = length > 16 ? length / 16 * 8 : length / 2;
   for (int part = 0; part < 2; ++part) {
     View some[kMaxDims];
     for (int k = 0; k < count; ++k) {

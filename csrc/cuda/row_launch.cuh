@@ -52,20 +52,6 @@ template <class F> void visit_float(DType dtype, F&& f) {
   }
 }
 
-// The most elements per thread, both in a warp and in a block. More would spill in a block, and would need that much more code for
-// every formula and type.
-template <class T> constexpr int kPerThread = sizeof(acc_t<T>) == 8 ? 8 : 16;
-
-// Returns the team for rows of n elements with at most `per` elements per thread: a power of two up to a warp, or a multiple of a
-// warp.
-inline unsigned team_for(int64_t n, int per) {
-  const int64_t threads = (n + per - 1) / per;
-  if (threads > kWarp) return unsigned((threads + kWarp - 1) / kWarp * kWarp);
-  unsigned team = 1;
-  while (team < threads) team *= 2;
-  return team;
-}
-
 // If the elements of a row are at least a sector apart, each of them costs the read of a whole sector. From kWorthCopying elements
 // on, at_hand() therefore returns a contiguous copy, which is made in tiles.
 constexpr int64_t kSector = 32, kWorthCopying = 64 * 1024;
@@ -75,15 +61,19 @@ inline View at_hand(const View& v, Scratch& scratch) {
   return far ? contiguous_as(v.dtype, v, scratch) : v;
 }
 
+// The longest rows that are held in registers. A block has fewer threads for float64, whose elements take two registers each.
+template <class T> constexpr int kMostThreads = sizeof(acc_t<T>) == 8 ? kMaxTeam / 2 : kMaxTeam;
+template <class T> constexpr int64_t kLongestHeld = kShare * kMostThreads<T>;
+
 // Applies the formula f to all rows. A team holds its row in registers.
-template <class F, class T, int kPer, bool kBlock>
-__global__ void __launch_bounds__(kBlock ? kMaxTeam : int(kThreads), kBlock ? 1 : 2)
+template <class F, class T, bool kBlock>
+__global__ void __launch_bounds__(kBlock ? kMostThreads<T> : int(kThreads), kBlock ? 1 : 2)
     run_in_registers(const __grid_constant__ RowPartition partition, const __grid_constant__ RowSet<F::kOperands> rows,
                      const __grid_constant__ F f) {
   const int64_t thread = int64_t(blockIdx.x) * kThreads + threadIdx.x;
   const uint32_t row = kBlock ? blockIdx.x : uint32_t(thread >> partition.shift);
   const bool active = row < rows.count;
-  const RegisterRow<T, kPer, kBlock> over(partition, kBlock ? threadIdx.x : unsigned(thread) & (partition.team - 1), active);
+  const RegisterRow<T, kBlock> over(partition, kBlock ? threadIdx.x : unsigned(thread) & (partition.team - 1), active);
   Line line[F::kOperands];
   rows.lines(active ? row : 0, line);
   f(over, line, rows.begin + row);
@@ -98,19 +88,12 @@ __global__ void __launch_bounds__(kMaxTeam, 1)
   f(over, line, rows.begin + blockIdx.x);
 }
 
-// The longest rows that are held in registers, and whether a whole block may share such a row.
-template <class T> constexpr bool kInBlocks = sizeof(acc_t<T>) == 4;  // rows of double are too rare for that much code
-template <class T> constexpr int64_t kLongestHeld = kPerThread<T> * int64_t(kInBlocks<T> ? kMaxTeam : kWarp);
-
 // Applies f to rows of n elements of type T, in one launch.
 template <class T, class F> void start_rows(int64_t n, const RowSet<F::kOperands>& rows, const F& f) {
-  constexpr int kPer = kPerThread<T>;
   if (n > kLongestHeld<T>) return start(streamed_rows<F, T>, dim3(rows.count), kMaxTeam, 0, n, rows, f);
-  const RowPartition partition(int(n), team_for(n, kPer), kPackOf<T>);
-  if constexpr (kInBlocks<T>)
-    if (partition.team > kWarp)
-      return start(run_in_registers<F, T, kPer, true>, dim3(rows.count), partition.team, 0, partition, rows, f);
-  start(run_in_registers<F, T, kPer, false>, blocks_for(int64_t(rows.count) * partition.team), kThreads, 0, partition, rows, f);
+  const RowPartition partition(n);
+  if (partition.in_block()) start(run_in_registers<F, T, true>, dim3(rows.count), partition.team, 0, partition, rows, f);
+  else start(run_in_registers<F, T, false>, blocks_for(int64_t(rows.count) * partition.team), kThreads, 0, partition, rows, f);
 }
 
 // Applies f to the rows of the operands. x has the length and the dtype of the rows.
@@ -125,43 +108,29 @@ template <class F> void run_rows(const View* operands, const View& x, const F& f
 
 // ---- the figures of these walks
 
-// Returns the walks of `teams` teams. In each of them `more` threads have `most` elements, and the other threads `least`, rounded
-// up to whole packs. All threads take part in the reductions over a thread's pack and over the team.
-inline kernels::Walks walks_of_teams(int64_t teams, int64_t team, int64_t more, int64_t most, int64_t least, int pack) {
-  int64_t folds = 0;
-  if (team > kWarp) folds = 5 + 4;  // within a warp, and over the warps of the largest block
-  else
-    for (int64_t threads = 1; threads < team; threads *= 2) ++folds;
-  const auto alike = [&](int64_t threads, int64_t count) {
-    const int64_t elements = (count + pack - 1) / pack * pack;
-    return kernels::Walks::Alike{teams * threads, elements, elements + pack - 1 + folds};
-  };
-  return {{alike(more, most), alike(team - more, least)}, teams};
+// Returns the walks of `teams` teams that hold rows in registers. All threads take part in the reductions: each combines the
+// elements that it holds, and those of the lanes and of the warps.
+inline kernels::Walks walks_in_registers(int64_t teams, const RowPartition& partition) {
+  int64_t combines = kShare - 1;
+  if (partition.in_block()) combines += 5 + 4;  // a warp of lanes, and the warps of the largest block
+  else combines += partition.shift;
+  const int64_t threads = teams * partition.team;
+  return {threads, teams * partition.n, threads * combines, teams};
 }
-inline kernels::Walks walks_in_registers(int64_t teams, const RowPartition& partition, int pack) {
-  return walks_of_teams(teams, partition.team, partition.rest, partition.whole + partition.unit, partition.whole, pack);
-}
-template <class T> kernels::Walks walks_of_streamed(int64_t rows, int64_t n) {
-  constexpr int kPack = kPackOf<T>, kRound = kPack * kMaxTeam;
-  // Threads that have one more unit than the others in the last round.
-  const int64_t left = n % kPack ? n % kRound : n / kPack % kMaxTeam;
-  return walks_of_teams(rows, kMaxTeam, left < kMaxTeam ? left : kMaxTeam, n / kRound * kPack + kPack, n / kRound * kPack,
-                        kPack);
+
+inline kernels::Walks walks_of_streamed(int64_t rows, int64_t n) {
+  const int64_t blocks = kernels::order_blocks(n), elements = elements_per_warp(n), warps = (n + elements - 1) / elements;
+  const int64_t in_warps = blocks * (kShare - 1 + 5) + (blocks - warps);
+  return {rows * kMaxTeam, rows * n, rows * (in_warps * kWarp + kMaxTeam * 4), rows};
 }
 
 // Returns the walks of start_rows. Threads of a block that have no row walk the first one.
-template <class T> kernels::Walks walks_of_rows(int64_t rows, int64_t n) {
-  if (n > kLongestHeld<T>) return walks_of_streamed<T>(rows, n);
-  const RowPartition partition(int(n), team_for(n, kPerThread<T>), kPackOf<T>);
-  if (partition.team > kWarp) return walks_in_registers(rows, partition, kPackOf<T>);
-  return walks_in_registers(int64_t(blocks_for(rows * partition.team).x) * kThreads / partition.team, partition, kPackOf<T>);
-}
 inline kernels::Walks walks_of_rows(const View& x) {
-  kernels::Walks walks;
-  visit_float(x.dtype, [&](auto tag) {
-    walks = walks_of_rows<typename decltype(tag)::type>(kernels::row_count(x), kernels::row_length(x));
-  });
-  return walks;
+  const int64_t rows = kernels::row_count(x), n = kernels::row_length(x);
+  if (n > (x.dtype == DType::f64 ? kLongestHeld<double> : kLongestHeld<float>)) return walks_of_streamed(rows, n);
+  const RowPartition partition(n);
+  if (partition.in_block()) return walks_in_registers(rows, partition);
+  return walks_in_registers(int64_t(blocks_for(rows * partition.team).x) * kThreads / partition.team, partition);
 }
 
 }  // namespace pb::cuda

@@ -1,165 +1,135 @@
 // Walks over rows on a GPU, for the formulas of families/rows.h: the threads that share a row, and where they hold its elements.
+// Elements are combined in the order of families/order.h: the lanes of a warp share a block of elements, eight elements each.
 #pragma once
-#include "cuda/fold.cuh"
 #include "cuda/operand.cuh"
+#include "cuda/order.cuh"
 #include "families/rows.h"
 
 namespace pb::cuda {
 
 constexpr int kMaxTeam = 512;  // threads that share a row
+constexpr int kMaxWarps = kMaxTeam / int(kWarp);
 
 // ---- operands
 
-template <class T> constexpr int kPackOf = int(16 / sizeof(T));
-
-// A row of an operand: its address, the bytes from element to element, and whether it can be read in packs of 16 bytes.
+// A row of an operand: its address, and the bytes from element to element.
+//
+// Neighbouring lanes read neighbouring elements, one at a time. Packs of several elements would not be read faster, because eight
+// reads per lane are under way at once, and their sums would take a shuffle per element of the pack in each round.
 struct Line {
   char* data = nullptr;
   int64_t step = 0;
-  bool packs = false;
 
   Line() = default;
   // The rows of v, which may be a single one.
-  explicit Line(const View& v) : data(v.data), step(v.stride[v.ndim - 1]) {
-    const int64_t n = v.shape[v.ndim - 1];
-    packs = step == item_size(v.dtype) && n * item_size(v.dtype) % 16 == 0 && reinterpret_cast<uintptr_t>(data) % 16 == 0;
-    for (int d = 0; d + 1 < v.ndim; ++d) packs = packs && (v.stride[d] % 16 == 0 || v.shape[d] == 1);
-  }
+  explicit Line(const View& v) : data(v.data), step(v.stride[v.ndim - 1]) {}
   template <class T> __device__ T& at(int64_t k) const { return *reinterpret_cast<T*>(data + k * step); }
 };
 
-// Goes through uint4, because the compiler reads a struct of elements one element at a time.
-template <class T> __device__ __forceinline__ void load_pack(const char* p, acc_t<T>* x) {
-  const uint4 bits = *reinterpret_cast<const uint4*>(p);
-  T element[kPackOf<T>];
-  memcpy(static_cast<void*>(element), &bits, sizeof bits);
-#pragma unroll
-  for (int k = 0; k < kPackOf<T>; ++k) x[k] = acc_t<T>(element[k]);
-}
-template <class T> __device__ __forceinline__ void store_pack(char* p, const acc_t<T>* x) {
-  T element[kPackOf<T>];
-#pragma unroll
-  for (int k = 0; k < kPackOf<T>; ++k) element[k] = T(x[k]);
-  uint4 bits;
-  memcpy(&bits, static_cast<const void*>(element), sizeof bits);
-  *reinterpret_cast<uint4*>(p) = bits;
-}
-
-// The position of an element in a walk: its number among the elements of the thread, and its column in the row.
+// The position of an element in a walk: its number among those that the thread has of a block, and its column in the row.
 template <class I> struct ElementPosition {
   int slot;
   I column;
 };
 
-// A row in memory that is read in place, one pack at a time. If there is no row, reads give `otherwise`.
+// A row in memory that is read in place. The thread reads its elements of a block together, when the first is asked for. If there
+// is no row, reads give `otherwise`.
 template <class T, class I> struct MemoryRow {
   using C = acc_t<T>;
   Line line;
   I n, apart;
   C otherwise;
-  mutable C pack[kPackOf<T>];
+  mutable C held[kShare];
 
   __device__ __forceinline__ C operator[](ElementPosition<I> i) const {
-    if (i.slot % kPackOf<T> == 0) fill(i.column);
-    return pack[i.slot % kPackOf<T>];
+    if (i.slot == 0) fill(i.column);
+    return held[i.slot];
   }
   __device__ __forceinline__ void fill(I column) const {
-    if (line.packs) return load_pack<T>(line.data + int64_t(column) * int(sizeof(T)), pack);
 #pragma unroll
-    for (int k = 0; k < kPackOf<T>; ++k)
-      pack[k] = line.data && column + k * apart < n ? C(line.at<const T>(column + k * apart)) : otherwise;
+    for (int k = 0; k < kShare; ++k)
+      held[k] = line.data && column + k * apart < n ? C(line.at<const T>(column + k * apart)) : otherwise;
   }
 };
 
 // ---- the threads that share a row
 
-// A team is a power of two of lanes in a warp, or the threads of a block, whose number is a multiple of the warp size.
+// A team is a power of two of lanes in a warp, whose row has a single block of elements, or the threads of a block, in which each
+// warp has blocks of elements of its own.
 template <bool kBlock> struct Team {
   unsigned rank, size;
   mutable unsigned turn = 0;
 
-  template <class R, class C> __device__ __forceinline__ C fold(C a) const {
+  __device__ __forceinline__ int lanes() const { return kBlock ? int(kWarp) : int(size); }
+  __device__ __forceinline__ int lane() const { return kBlock ? int(rank % kWarp) : int(rank); }
+
+  // Combines the shares of the lanes that have a block of elements. All of them get the result.
+  template <class R, class C> __device__ __forceinline__ C fold_lanes(C a) const {
+#pragma unroll
+    for (int half = kWarp / 2; half > 0; half /= 2)
+      if (half < lanes()) a = R::combine(a, shuffle_xor(a, half));
+    return a;
+  }
+  // Combines the results of the warps, in pairs of neighbours.
+  template <class R, class C> __device__ __forceinline__ C fold_warps(C a) const {
     if constexpr (kBlock) {
       // Double-buffered. A warp that overwrites a buffer has passed the other buffer's barrier, which every thread reaches only
       // after reading this one.
-      __shared__ C partial[2][kMaxTeam / kWarp];
+      __shared__ C partial[2][kMaxWarps];
       C* const now = partial[turn++ % 2];
-      a = fold_warp<R>(a);
       if (threadIdx.x % kWarp == 0) now[threadIdx.x / kWarp] = a;
       __syncthreads();
-      const unsigned k = threadIdx.x % (kMaxTeam / kWarp);
-      return fold_warp<R, kMaxTeam / int(kWarp)>(k < size / kWarp ? now[k] : R::template identity<C>());
-    } else {
-#pragma unroll
-      for (unsigned half = kWarp / 2; half > 0; half /= 2)
-        if (half < size) a = R::combine(a, shuffle_xor(a, int(half)));
-      return a;
+      const unsigned k = threadIdx.x % kMaxWarps;
+      a = fold_neighbours<R, kMaxWarps>(k < size / kWarp ? now[k] : no_term<R, C>());
     }
+    return a;
   }
   __device__ bool any(bool b) const { return kBlock ? b : __any_sync(kFull, b) != 0; }
 };
 
-// Distributes the n elements of a row over a team, round robin: in packs of neighbours if n is a multiple of the pack, else one by
-// one. Every thread gets `whole` elements, and the first `rest` threads one unit more. The distribution depends on n and the type
-// alone.
+// The threads that hold a row of n elements in registers: as many lanes as it takes, or a warp for each block of elements.
 struct RowPartition {
-  int n, unit, whole, rest;
-  unsigned team, shift = 0;  // the team has 2^shift threads, unless it is a block
+  int n;
+  unsigned team = 1, shift = 0;  // the team has 2^shift threads, unless it is a block
 
-  RowPartition(int n, unsigned team, int pack) : n(n), unit(n % pack ? 1 : pack), team(team) {
-    while ((1u << shift) < team) ++shift;
-    whole = n / unit / int(team) * unit, rest = n / unit % int(team);
+  explicit RowPartition(int64_t n) : n(int(n)) {
+    if (in_block()) team = unsigned((n + kOrderBlock - 1) / kOrderBlock * kWarp);
+    else
+      while (team * kShare < n) team *= 2, ++shift;
   }
+  bool in_block() const { return n > kOrderBlock; }
 };
 
-// A row in registers: each thread of the team holds up to kPer elements.
-template <class T, int kPer, bool kBlock> struct RegisterRow {
+// A row in registers. Each thread holds kShare elements, which are as many columns apart as there are lanes.
+template <class T, bool kBlock> struct RegisterRow {
   using C = acc_t<T>;
   using Where = ElementPosition<int>;
-  static constexpr int kPack = kPackOf<T>;
 
   Team<kBlock> team;
-  int n, count, first, apart, round;
+  int n, first;
   bool active;  // true if there is such a row; threads without one stay in step with the rest of their warp
 
   __device__ RegisterRow(const RowPartition& partition, unsigned rank, bool active)
-      : team{rank, partition.team},
-        n(partition.n),
-        count(partition.whole + (int(rank) < partition.rest ? partition.unit : 0)),
-        first(int(rank) * partition.unit),
-        apart(partition.unit > 1 ? 1 : int(partition.team)),
-        round(kPack * int(partition.team)),
-        active(active) {}
+      : team{rank, partition.team}, n(partition.n), active(active) {
+    first = int(rank / kWarp * kOrderBlock) + team.lane();
+  }
 
-  __device__ __forceinline__ Where place(int slot) const { return {slot, first + slot / kPack * round + slot % kPack * apart}; }
+  __device__ __forceinline__ Where place(int slot) const { return {slot, first + slot * team.lanes()}; }
+  __device__ __forceinline__ bool has(int slot) const { return place(slot).column < n; }
 
   template <class R, class F, class... Rows> __device__ __forceinline__ C fold(const F& f, const Rows&...) const {
-    const C identity = R::template identity<C>();
-    C a[kPack];
+    C a[kShare];
 #pragma unroll
-    for (int k = 0; k < kPack; ++k) a[k] = identity;
-#pragma unroll
-    for (int s = 0; s < kPer; s += kPack)
-      if (s < count) {
-#pragma unroll
-        for (int k = 0; k < kPack; ++k) {
-          const C value = f(place(s + k));
-          a[k] = R::combine(a[k], s + k < count ? value : identity);
-        }
-      }
-#pragma unroll
-    for (int half = kPack / 2; half > 0; half /= 2)
-#pragma unroll
-      for (int k = 0; k < half; ++k) a[k] = R::combine(a[k], a[k + half]);
-    return team.template fold<R>(a[0]);
+    for (int s = 0; s < kShare; ++s) {
+      a[s] = no_term<R, C>();
+      if (has(s)) a[s] = f(place(s));
+    }
+    return team.template fold_warps<R>(team.template fold_lanes<R>(fold_share<R>(a)));
   }
   template <class F> __device__ __forceinline__ void each(const F& f) const {
 #pragma unroll
-    for (int s = 0; s < kPer; s += kPack)
-      if (s < count) {
-#pragma unroll
-        for (int k = 0; k < kPack; ++k) f(place(s + k));
-      }
+    for (int s = 0; s < kShare; ++s)
+      if (has(s)) f(place(s));
   }
   __device__ C mean(C sum) const { return sum / C(double(n)); }
   __device__ bool any(bool b) const { return team.any(b); }
@@ -173,37 +143,23 @@ template <class T, int kPer, bool kBlock> struct RegisterRow {
   __device__ __forceinline__ C at(const Kept& x, int64_t k) const { return C(x.line.template at<const T>(k)); }
   template <class F> __device__ __forceinline__ void change(const Kept& y, int64_t k, const F& f) const {
 #pragma unroll
-    for (int s = 0; s < kPer; ++s)
+    for (int s = 0; s < kShare; ++s)
       if (place(s).column == int(k)) y.v[s] = f(y.v[s]);
   }
-  __device__ MemoryRow<T, int> memory_row(const Line& line, C otherwise) const { return {line, n, apart, otherwise, {}}; }
+  __device__ MemoryRow<T, int> memory_row(const Line& line, C otherwise) const {
+    return {line, n, team.lanes(), otherwise, {}};
+  }
 
-  __device__ __forceinline__ Kept load(const Line& line, C (&x)[kPer]) const {
-    if (line.packs) {
+  __device__ __forceinline__ Kept load(const Line& line, C (&x)[kShare]) const {
 #pragma unroll
-      for (int s = 0; s < kPer; s += kPack) {
-        if (s < count) load_pack<T>(line.data + int64_t(place(s).column) * int(sizeof(T)), x + s);
-        else
-#pragma unroll
-          for (int k = 0; k < kPack; ++k) x[s + k] = C(0);
-      }
-    } else {
-#pragma unroll
-      for (int s = 0; s < kPer; ++s) x[s] = s < count ? C(line.at<const T>(place(s).column)) : C(0);
-    }
+    for (int s = 0; s < kShare; ++s) x[s] = has(s) ? C(line.at<const T>(place(s).column)) : C(0);
     return {x, line};
   }
-  __device__ __forceinline__ void store(const Line& line, const C (&x)[kPer]) const {
+  __device__ __forceinline__ void store(const Line& line, const C (&x)[kShare]) const {
     if (!active) return;
-    if (line.packs) {
 #pragma unroll
-      for (int s = 0; s < kPer; s += kPack)
-        if (s < count) store_pack<T>(line.data + int64_t(place(s).column) * int(sizeof(T)), x + s);
-    } else {
-#pragma unroll
-      for (int s = 0; s < kPer; ++s)
-        if (s < count) line.at<T>(place(s).column) = T(x[s]);
-    }
+    for (int s = 0; s < kShare; ++s)
+      if (has(s)) line.at<T>(place(s).column) = T(x[s]);
   }
   __device__ C load_one(const Line& line) const { return C(line.at<const T>(0)); }
   __device__ void store_one(const Line& line, C y) const {
@@ -211,118 +167,85 @@ template <class T, int kPer, bool kBlock> struct RegisterRow {
   }
 };
 
-// A row too long for registers, processed by a block. Every pass reads it again, usually from the L2 cache.
+// The number of neighbouring elements that each warp takes of a row of n elements: a power of two of blocks, so that warps can
+// combine the results of their blocks before these meet those of other warps.
+__host__ __device__ inline int64_t elements_per_warp(int64_t n) {
+  int64_t elements = kOrderBlock;
+  while (elements * kMaxWarps < n) elements *= 2;
+  return elements;
+}
+
+// A row too long for registers, processed by a block of threads. Every pass reads it again, usually from the L2 cache.
 template <class T> struct Streamed {
   using C = acc_t<T>;
   using Where = ElementPosition<int64_t>;
-  static constexpr int kPack = kPackOf<T>;
 
   Team<true> team;
-  int64_t n, first, apart, round;
+  int64_t n, begin, end;  // the elements of this thread's warp are [begin, end)
   static constexpr bool active = true;
 
-  __device__ Streamed(int64_t n, unsigned rank) : team{rank, kMaxTeam}, n(n), round(kPack * kMaxTeam) {
-    apart = n % kPack ? kMaxTeam : 1;
-    first = n % kPack ? rank : kPack * rank;
+  __device__ Streamed(int64_t n, unsigned rank) : team{rank, kMaxTeam}, n(n) {
+    const int64_t elements = elements_per_warp(n);
+    begin = rank / kWarp * elements;
+    end = begin + elements < n ? begin + elements : n;
+  }
+
+  __device__ __forceinline__ Where place(int64_t block, int slot) const {
+    return {slot, block + team.lane() + slot * team.lanes()};
   }
 
   template <class R, class F, class... Rows> __device__ __forceinline__ C fold(const F& f, const Rows&...) const {
-    const C identity = R::template identity<C>();
-    C a[kPack];
+    Neighbours<R, C> results;
+    for (int64_t block = begin; block < end; block += kOrderBlock) {
+      C a[kShare];
 #pragma unroll
-    for (int k = 0; k < kPack; ++k) a[k] = identity;
-    for (int64_t c = first; c < n; c += round) {
-#pragma unroll
-      for (int k = 0; k < kPack; ++k) {
-        const C value = f(Where{k, c + k * apart});
-        a[k] = R::combine(a[k], c + k * apart < n ? value : identity);
+      for (int s = 0; s < kShare; ++s) {
+        a[s] = no_term<R, C>();
+        if (place(block, s).column < n) a[s] = f(place(block, s));
       }
+      results.add(team.template fold_lanes<R>(fold_share<R>(a)));
     }
-#pragma unroll
-    for (int half = kPack / 2; half > 0; half /= 2)
-#pragma unroll
-      for (int k = 0; k < half; ++k) a[k] = R::combine(a[k], a[k + half]);
-    return team.template fold<R>(a[0]);
+    return team.template fold_warps<R>(results.combined());
   }
   template <class F> __device__ __forceinline__ void each(const F& f) const {
-    for (int64_t c = first; c < n; c += round) {
+    for (int64_t block = begin; block < end; block += kOrderBlock) {
 #pragma unroll
-      for (int k = 0; k < kPack; ++k) f(Where{k, c + k * apart});
+      for (int s = 0; s < kShare; ++s)
+        if (place(block, s).column < n) f(place(block, s));
     }
   }
   __device__ C mean(C sum) const { return sum / C(double(n)); }
   __device__ bool any(bool b) const { return b; }
   __device__ C at(const MemoryRow<T, int64_t>& x, int64_t k) const { return C(x.line.template at<const T>(k)); }
   __device__ MemoryRow<T, int64_t> memory_row(const Line& line, C otherwise = C(0)) const {
-    return {line, n, apart, otherwise, {}};
+    return {line, n, team.lanes(), otherwise, {}};
   }
 
-  // A row that is written once, from its first element on. Whole packs are stored at once.
+  // A row that is written.
   struct Written {
     Line line;
-    int64_t n, apart;
-    mutable C pack[kPack];
     struct Cell {
-      const Written& row;
-      Where i;
-      __device__ __forceinline__ void operator=(C value) const {
-        row.pack[i.slot] = value;
-        if (i.slot == kPack - 1) row.flush(i.column - (kPack - 1) * row.apart);
-      }
+      T& element;
+      __device__ __forceinline__ void operator=(C value) const { element = T(value); }
     };
-    __device__ __forceinline__ Cell operator[](Where i) const { return {*this, i}; }
-    __device__ __forceinline__ void flush(int64_t column) const {
-      if (line.packs) return store_pack<T>(line.data + column * int(sizeof(T)), pack);
-#pragma unroll
-      for (int k = 0; k < kPack; ++k)
-        if (column + k * apart < n) line.at<T>(column + k * apart) = T(pack[k]);
-    }
+    __device__ __forceinline__ Cell operator[](Where i) const { return {line.at<T>(i.column)}; }
   };
-  __device__ Written written(const Line& line) const { return {line, n, apart, {}}; }
-
-  // The largest element and the sum of exp(x - top), computed in one read: whenever a larger element appears, the sum so far is
-  // rescaled. If top is infinite, the sum is meaningless, except that it is NaN if the row contains NaN.
-  struct Exponentials {
-    C top, sum;
-  };
-  __device__ __forceinline__ Exponentials exponentials(const MemoryRow<T, int64_t>& x) const {
-    using kernels::largest;
-    C top = m::lowest<C>(), sum = C(0);
-    for (int64_t c = first; c < n; c += round) {
-      C v[kPack], local = m::lowest<C>();
-#pragma unroll
-      for (int k = 0; k < kPack; ++k) {
-        v[k] = x[Where{k, c + k * apart}];
-        v[k] = c + k * apart < n ? v[k] : m::lowest<C>();
-        local = largest::combine(local, v[k]);
-      }
-      if (local > top) {
-        sum = sum * m::exp_nonpositive(C(top - local));
-        top = local;
-      }
-      const C base = m::isinf(top) ? C(0) : top;
-      C part[kPack];
-#pragma unroll
-      for (int k = 0; k < kPack; ++k) part[k] = m::exp_nonpositive(C(v[k] - base));
-#pragma unroll
-      for (int half = kPack / 2; half > 0; half /= 2)
-#pragma unroll
-        for (int k = 0; k < half; ++k) part[k] = part[k] + part[k + half];
-      sum = sum + part[0];
-    }
-    const C all = team.template fold<largest>(top);
-    const C base = m::isinf(all) ? C(0) : all;
-    return {all, team.template fold<sum_reduce>(C(sum * m::exp_nonpositive(C(top - base))))};
-  }
-  __device__ __forceinline__ kernels::LogSum<C> log_sum_exp(const MemoryRow<T, int64_t>& x, const Exponentials& e) const {
-    if (m::isinf(e.top)) return {C(0), m::log(kernels::ends_of(*this, x))};
-    return {e.top, m::log(e.sum)};
-  }
+  __device__ Written written(const Line& line) const { return {line}; }
 
   __device__ C load_one(const Line& line) const { return C(line.at<const T>(0)); }
   __device__ void store_one(const Line& line, C y) const {
     if (team.rank == 0) line.at<T>(0) = T(y);
   }
 };
+
+// The largest element of a streamed row, and the sum of exp(x - top), which is NaN if top is infinite.
+template <class C> struct Exponentials {
+  C top, sum;
+};
+template <class T> __device__ __forceinline__ auto exponentials(const Streamed<T>& over, const MemoryRow<T, int64_t>& x) {
+  using C = acc_t<T>;
+  const C top = kernels::largest_of(over, x);
+  return Exponentials<C>{top, over.template fold<sum_reduce>([=](auto i) { return m::exp_nonpositive(C(x[i] - top)); })};
+}
 
 }  // namespace pb::cuda

@@ -2,6 +2,7 @@
 #include "cuda/scatter.cuh"
 
 #include "cuda/radix_sort.cuh"
+#include "families/matmul.h"
 
 namespace pb::cuda::scattering {
 namespace {
@@ -72,9 +73,10 @@ Sorted sort_updates(const Keys& keys, const Places& places, int pack, Scratch& s
   else
     radix::sort_rows<uint32_t>(keys, radix::AsTheyAre<uint32_t>{}, radix::ToArrays<uint32_t>{sorted, positions, n}, lists, n,
                                bits_of(keys.none));
+  const int64_t chunk = kernels::everywhere() ? n : kChunk;
   const int64_t slots = (n + kChunk - 1) / kChunk, elements = places.width.length * pack;
   const int64_t bytes = places.rows * slots * 2 * elements * compute_size(compute_type(places.dtype));
-  return {sorted, positions, n > kChunk ? scratch.take_bytes(size_t(bytes)) : nullptr, slots};
+  return {sorted, positions, n > chunk ? scratch.take_bytes(size_t(bytes)) : nullptr, slots, chunk};
 }
 
 // ---- updates that replace the target: the last update of a target wins

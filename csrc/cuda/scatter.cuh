@@ -1,6 +1,6 @@
 // Scatters. The updates of a target are combined in the order of the indices, without atomic operations. If there are few updates,
 // those of a target are linked to one another in shared memory. Otherwise updates are sorted by target first, and long runs are cut
-// into chunks, whose results are combined in order.
+// into chunks, whose results are combined in order. Under "everywhere" one thread combines a whole run, as on a CPU.
 #pragma once
 #include "cuda/index.cuh"
 #include "families/scatter.h"
@@ -208,6 +208,7 @@ struct Sorted {
   const uint32_t *keys, *positions;
   void* partials;  // results of chunks in the compute type: [row][slot][true for a target's first chunk][element]
   int64_t slots;   // slots per row: one for every kChunk positions
+  int64_t chunk;   // the most updates that one thread combines: kChunk, or all
 };
 
 // Returns the first position in [low, high) whose key is not below `key`.
@@ -225,7 +226,7 @@ template <class C, int kPack> __device__ inline C* partial(const Sorted& sorted,
   return static_cast<C*>(sorted.partials) + (((row * sorted.slots + slot) * 2 + first) * places.width.length + c) * kPack;
 }
 
-// A chunk is up to kChunk consecutive updates of one target, counted from the target's first. The thread at the head of a chunk
+// A chunk is up to sorted.chunk consecutive updates of one target, counted from the target's first. The thread at the head of a chunk
 // combines it. If the target has only that chunk, the result is final; otherwise it is a partial result for fold_chunks. A slot
 // (kChunk positions) holds at most one partial result of a target's first chunk and one of a later chunk, because chunks of either
 // kind start at least kChunk positions apart.
@@ -235,14 +236,14 @@ __global__ void __launch_bounds__(kThreads, kResident)
   const int64_t t = thread_number();
   if (t >= threads) return;
   const Part part(places, t);
-  const int64_t q = part.q, n = places.n, list = places.own_lists ? part.row * n : 0;
+  const int64_t q = part.q, n = places.n, chunk = sorted.chunk, list = places.own_lists ? part.row * n : 0;
   const uint32_t *keys = sorted.keys + list, *positions = sorted.positions + list;
   const uint32_t key = keys[q];
   if (key >= places.length) return;
   const bool first = q == 0 || keys[q - 1] != key;
-  if (!first && (q < kChunk || keys[q - kChunk] != key || (q - lower_bound(keys, 0, q, key)) % kChunk != 0)) return;
-  const bool more = q + kChunk < n && keys[q + kChunk] == key;
-  const int64_t end = min(n, q + kChunk);
+  if (!first && (q < chunk || keys[q - chunk] != key || (q - lower_bound(keys, 0, q, key)) % chunk != 0)) return;
+  const bool more = q + chunk < n && keys[q + chunk] == key;
+  const int64_t end = min(n, q + chunk);
   using X = Numbers<C, kPack>;
   const int64_t target = places.base(part.row, places.length) + int64_t(key) * places.step + part.c * kPack;
   const int64_t from = places.base(part.row, n) + part.c * kPack;
@@ -334,7 +335,7 @@ template <class Op, class C, int kPack> void combine(const Work& work) {
     return start(combine_linked<Op, C, kPack>, blocks, kThreads, 0, work.threads, places, *work.indices);
   }
   start(combine_chunks<Op, C, kPack>, blocks, kThreads, 0, work.threads, places, *work.sorted);
-  const int64_t slots = (places.n - 1) / kChunk, elements = places.width.length * kPack;
+  const int64_t slots = (places.n - 1) / work.sorted->chunk, elements = places.width.length * kPack;
   int across = 1;
   while (across < int(kWarp) && across < elements) across *= 2;
   const int64_t tiles = (elements + across - 1) / across, all = places.rows * slots * tiles;

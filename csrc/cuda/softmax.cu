@@ -1,5 +1,5 @@
-// softmax, log_softmax, logsumexp, and their pullbacks. A row is read once and written once if registers can hold it: up to 8,192
-// elements, or 256 elements of float64. Longer rows are read twice, except by logsumexp and its pullback.
+// softmax, log_softmax, logsumexp, and their pullbacks. A row is read once and written once if registers can hold it: up to 4,096
+// elements, or 2,048 of float64. Longer rows are read once in each pass.
 #include "cuda/row_launch.cuh"
 
 namespace pb::cuda {
@@ -11,9 +11,9 @@ using kernels::LogSum;
 struct SoftmaxRow {
   static constexpr int kOperands = 2;
 
-  template <class T, int kPer, bool kBlock>
-  __device__ void operator()(const RegisterRow<T, kPer, kBlock>& over, const Line* line, int64_t) const {
-    acc_t<T> x[kPer];
+  template <class T, bool kBlock>
+  __device__ void operator()(const RegisterRow<T, kBlock>& over, const Line* line, int64_t) const {
+    acc_t<T> x[kShare];
     const auto row = over.load(line[1], x);
     kernels::Softmax()(over, row, row);
     over.store(line[0], x);
@@ -21,8 +21,8 @@ struct SoftmaxRow {
   template <class T> __device__ void operator()(const Streamed<T>& over, const Line* line, int64_t) const {
     using C = acc_t<T>;
     const auto x = over.memory_row(line[1]);
-    const auto e = over.exponentials(x);
-    const C top = e.top, scale = m::isinf(top) ? m::kNaN<C> : C(1) / e.sum;
+    const auto e = exponentials(over, x);
+    const C top = e.top, scale = C(1) / e.sum;
     const auto y = over.written(line[0]);
     over.each([=](auto i) { y[i] = m::exp_nonpositive(C(x[i] - top)) * scale; });
   }
@@ -31,9 +31,9 @@ struct SoftmaxRow {
 struct LogSoftmaxRow {
   static constexpr int kOperands = 2;
 
-  template <class T, int kPer, bool kBlock>
-  __device__ void operator()(const RegisterRow<T, kPer, kBlock>& over, const Line* line, int64_t) const {
-    acc_t<T> x[kPer];
+  template <class T, bool kBlock>
+  __device__ void operator()(const RegisterRow<T, kBlock>& over, const Line* line, int64_t) const {
+    acc_t<T> x[kShare];
     const auto row = over.load(line[1], x);
     kernels::LogSoftmax()(over, row, row);
     over.store(line[0], x);
@@ -41,7 +41,7 @@ struct LogSoftmaxRow {
   template <class T> __device__ void operator()(const Streamed<T>& over, const Line* line, int64_t) const {
     using C = acc_t<T>;
     const auto x = over.memory_row(line[1]);
-    const LogSum<C> sum = over.log_sum_exp(x, over.exponentials(x));
+    const LogSum<C> sum = kernels::log_sum_exp(over, x);
     const auto y = over.written(line[0]);
     over.each([=](auto i) { y[i] = C(x[i] - sum.top) - sum.log; });
   }
@@ -50,15 +50,15 @@ struct LogSoftmaxRow {
 struct LogSumExpRow {
   static constexpr int kOperands = 2;
 
-  template <class T, int kPer, bool kBlock>
-  __device__ void operator()(const RegisterRow<T, kPer, kBlock>& over, const Line* line, int64_t) const {
-    acc_t<T> x[kPer], y;
+  template <class T, bool kBlock>
+  __device__ void operator()(const RegisterRow<T, kBlock>& over, const Line* line, int64_t) const {
+    acc_t<T> x[kShare], y;
     kernels::LogSumExp()(over, over.load(line[1], x), &y);
     over.store_one(line[0], y);
   }
   template <class T> __device__ void operator()(const Streamed<T>& over, const Line* line, int64_t) const {
     const auto x = over.memory_row(line[1]);
-    const LogSum<acc_t<T>> sum = over.log_sum_exp(x, over.exponentials(x));
+    const LogSum<acc_t<T>> sum = kernels::log_sum_exp(over, x);
     over.store_one(line[0], sum.top + sum.log);
   }
 };
@@ -67,9 +67,9 @@ struct LogSumExpRow {
 template <class Formula> struct PullbackRow {
   static constexpr int kOperands = 3;
 
-  template <class T, int kPer, bool kBlock>
-  __device__ void operator()(const RegisterRow<T, kPer, kBlock>& over, const Line* line, int64_t) const {
-    acc_t<T> g[kPer], y[kPer];
+  template <class T, bool kBlock>
+  __device__ void operator()(const RegisterRow<T, kBlock>& over, const Line* line, int64_t) const {
+    acc_t<T> g[kShare], y[kShare];
     const auto row = over.load(line[1], g);
     Formula()(over, row, over.load(line[2], y), row);
     over.store(line[0], g);
@@ -83,10 +83,10 @@ template <class Formula> struct PullbackRow {
 struct LogSumExpPullbackRow {
   static constexpr int kOperands = 4;
 
-  template <class T, int kPer, bool kBlock>
-  __device__ void operator()(const RegisterRow<T, kPer, kBlock>& over, const Line* line, int64_t) const {
+  template <class T, bool kBlock>
+  __device__ void operator()(const RegisterRow<T, kBlock>& over, const Line* line, int64_t) const {
     const acc_t<T> g = over.load_one(line[1]), y = over.load_one(line[3]);
-    acc_t<T> x[kPer];
+    acc_t<T> x[kShare];
     const auto row = over.load(line[2], x);
     kernels::LogSumExpPullback()(over, &g, row, &y, row);
     over.store(line[0], x);
@@ -107,16 +107,9 @@ template <class Row> void run(const Launch& launch, const View& x, bool empty_ro
 
 namespace pb::kernels {
 
-// The walks of softmax, its relatives and cross entropy. In rows too long for registers, the sum of exponentials is rescaled
-// whenever a larger element appears. That depends on the values, so only the walk itself is reported, as a lower bound.
-Walks walks_of(const Launch& launch, const View& x) {
-  const int64_t n = row_length(x), rows = row_count(x);
-  const auto run = launch.kernel->run;
-  const bool pulls = run == run_softmax_pullback || run == run_log_softmax_pullback || run == run_logsumexp_pullback;
-  const int64_t held = x.dtype == DType::f64 ? cuda::kLongestHeld<double> : cuda::kLongestHeld<float>;
-  if (!pulls && n > held) return {{{rows, n, n - 1}, {}}, rows};
-  return cuda::walks_of_rows(x);
-}
+// The walks of softmax, its relatives and cross entropy. In rows too long for registers most of them compute exponentials or
+// differences again, so this is a lower bound there.
+Walks walks_of(const Launch&, const View& x) { return cuda::walks_of_rows(x); }
 
 void run_softmax(const Launch& launch) { cuda::run<cuda::SoftmaxRow>(launch, launch.in()); }
 void run_log_softmax(const Launch& launch) { cuda::run<cuda::LogSoftmaxRow>(launch, launch.in()); }

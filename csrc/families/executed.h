@@ -17,14 +17,12 @@ void executed_linear_pullback(const Launch& launch, Counts& work);
 void executed_update(const Launch& launch, Counts& work);
 void executed_clip_norm(const Launch& launch, Counts& work);
 
-// The distribution of rows over threads or lanes. Each entry of `alike` stands for `walks` equal walks, each over `elements`
-// elements, with `combines` combinations per reduction.
+// What walks over rows do, in all rows together.
 struct Walks {
-  struct Alike {
-    int64_t walks, elements, combines;
-  };
-  Alike alike[2];
-  int64_t changes;      // the number of single elements that are changed, in all rows together (see families/rows.h)
+  int64_t walks;        // threads or lanes that walk over a row, or over their part of it
+  int64_t elements;     // of all walks
+  int64_t combines;     // combinations of two elements or partial results, for one reduction of each row
+  int64_t changes;      // single elements that are changed (see families/rows.h)
   bool affine = false;  // norms work as if a weight and a bias were always given
 };
 // The walks over the rows of x: in softmax, its relatives and cross entropy; in a norm; and in a norm's pullback.

@@ -10,6 +10,14 @@
 //  3. The results of the blocks are combined in pairs of neighbours: 0 with 1, 2 with 3, .... This repeats until one is left. A last
 //     one without a neighbour is kept as it is.
 //
+// A sum over rows of what each row contributes to the gradient of a vector that all rows share (a norm's weight) has chains of
+// kOrderChain consecutive rows: each contribution is added to the sum of those before it, beginning with 0. The sums of the chains
+// are then the terms of rules 1 to 3.
+//
+// A running reduction (a cumulative sum) has chains of kOrderRun consecutive elements, in which each element is combined with the
+// result of those before it. The totals of the chains run in the same way, and the running total of the chains before an element's
+// own is combined with its result in its own chain.
+//
 // Rule 2 lets vector lanes, and threads of a GPU, work on any power-of-two share of a block. By rule 3, any run of 2^p blocks that
 // begins at a multiple of 2^p can be combined independently, so threads and slices are cut at such runs.
 #pragma once
@@ -23,6 +31,14 @@ namespace pb::kernels {
 constexpr int64_t kOrderBlock = 256;
 
 constexpr int64_t order_blocks(int64_t terms) { return (terms + kOrderBlock - 1) / kOrderBlock; }
+
+// Eight rows make the sums of the chains an eighth of the rows' own size.
+constexpr int64_t kOrderChain = 8;
+
+constexpr int64_t order_chains(int64_t rows) { return (rows + kOrderChain - 1) / kOrderChain; }
+
+// As many as a warp has lanes: the lanes run 32 chains at once, and shared memory turns the rows that they read into chains.
+constexpr int64_t kOrderRun = 32;
 
 // The largest power of two below n, for n > 1.
 constexpr int64_t upper_half(int64_t n) {

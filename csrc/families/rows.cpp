@@ -46,15 +46,14 @@ struct RowCost {
   }
   Counts of(const Walks& walks) const {
     Counts all;
-    for (const auto& [count, elements, combines] : walks.alike)
-      all.add(walk, count), all.add(element, count * elements), all.add(combine, count * combines);
+    all.add(walk, walks.walks), all.add(element, walks.elements), all.add(combine, walks.combines);
     all.add(change, walks.changes);
     return all;
   }
   // Returns the algorithmic cost, with one walk per row of x.
   Counts of(const View& x) const {
     const int64_t n = row_length(x), rows = row_count(x);
-    return n ? of({{{rows, n, n - 1}, {}}, rows}) : Counts{};
+    return n ? of({rows, rows * n, rows * (n - 1), rows}) : Counts{};
   }
 };
 

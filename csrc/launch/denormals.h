@@ -8,13 +8,16 @@
 namespace pb {
 
 // True if the launch computes with denormals as IEEE 754 says. A denormal costs up to a hundred cycles, so arithmetic in float32
-// and narrower dtypes flushes them to zero. Arithmetic in float64 keeps them.
+// and narrower dtypes flushes them to zero, and so does their conversion to float64. Arithmetic in float64 keeps them.
 inline bool keeps_denormals(const Launch& launch) {
   const DType result = launch.operands[0].dtype;
-  bool wide = result == DType::f64;
-  if (!is_float(result))  // for a comparison or a cast to integers the dtypes of the inputs decide
-    for (int k = 0; k < launch.inputs; ++k) wide |= launch.in(k).dtype == DType::f64;
-  return wide;
+  if (is_float(result) && result != DType::f64) return false;
+  bool wide = false, narrow = false;
+  for (int k = 0; k < launch.inputs; ++k) {
+    wide |= launch.in(k).dtype == DType::f64;
+    narrow |= is_float(launch.in(k).dtype) && launch.in(k).dtype != DType::f64;
+  }
+  return wide || (result == DType::f64 && !narrow);
 }
 
 // Sets this thread's mode. The destructor restores the mode that the caller had.

@@ -25,7 +25,7 @@ template <class A> PB_HD A logaddexp(A a, A b) {
 // Returns factor * sigmoid(x), with full precision even if sigmoid(x) is subnormal.
 template <class T, if_real<T> = 0> PB_HD T times_sigmoid(T factor, T x) {
   const T below = -abs(x);
-  return select(x < 0, exp_times(below, T(0), factor), factor) / (1 + exp(below));
+  return select(x < 0, exp_times(exp_parts(below), factor), factor) / (1 + exp(below));
 }
 template <class A, std::enable_if_t<!is_real<A>, int> = 0> PB_HD A times_normal_cdf(A factor, A x) {
   return factor * normal_cdf(x);
@@ -43,18 +43,17 @@ template <class A> PB_HD A gelu(A x) {
 }
 template <class A> PB_HD A gelu_slope(A x) {
   const A c = bounded(x, 40);
-  return normal_cdf(c) + c * normal_density(c);
+  return fma(c, normal_density(c), normal_cdf(c));
 }
-template <class A> PB_HD A gelu_tanh_gate(A x) {
-  return A(1.5957691216057308) * (x + A(0.044715) * (x * x * x));  // 2 sqrt(2 / pi): (1 + tanh(u / 2)) / 2 = sigmoid(u)
-}
+// Returns u = 2 sqrt(2 / pi) (x + 0.044715 x^3). The factor of x in gelu_tanh, (1 + tanh(u / 2)) / 2, is sigmoid(u).
+template <class A> PB_HD A gelu_tanh_gate(A x) { return x * fma(A(0.07135481627260025), x * x, A(1.5957691216057308)); }
 template <class A> PB_HD A gelu_tanh(A x) {
   const A c = max(x, A(-40));
   return times_sigmoid(c, gelu_tanh_gate(c));
 }
 template <class A> PB_HD A gelu_tanh_slope(A x) {
   const A c = bounded(x, 40), s = sigmoid(gelu_tanh_gate(c));
-  return s + c * s * (A(1) - s) * (A(1.5957691216057308) + A(0.2140644488178602) * (c * c));
+  return fma(c * s * (A(1) - s), fma(A(0.2140644488178602), c * c, A(1.5957691216057308)), s);
 }
 
 // silu(x) is x sigmoid(x) (Ramachandran et al. 2017).
@@ -64,7 +63,7 @@ template <class A> PB_HD A silu(A x) {
 }
 template <class A> PB_HD A silu_slope(A x) {
   const A c = bounded(x, 800), s = sigmoid(c);
-  return s + c * (s * (A(1) - s));
+  return fma(c, s * (A(1) - s), s);
 }
 
 // Returns b / (a^2 + b^2) if of_a, otherwise a / (a^2 + b^2): the derivatives of atan2(a, b), the second without its minus sign.

@@ -14,8 +14,9 @@
 
 namespace pb::m {
 
-// The functions of this folder do not branch on floating-point values and use no fused multiply-add (the build passes
-// -ffp-contract=off and -fmad=false), so that a vector, its tail, every SIMD level and a GPU give the same bits.
+// The functions of this folder do not branch on floating-point values, and a multiplication and an addition are fused only where a
+// formula calls fma (the build passes -ffp-contract=off and -fmad=false). So a vector, its tail, a GPU and every SIMD level from
+// x86-64-v3 on give the same bits.
 
 template <class To, class From> PB_HD To bit_cast(From x) {
   static_assert(sizeof(To) == sizeof(From));
@@ -71,9 +72,21 @@ template <class T, if_real<T> = 0> PB_HD T ceil(T x) { return std::ceil(x); }
 template <class T, if_real<T> = 0> PB_HD T trunc(T x) { return std::trunc(x); }
 template <class T, if_real<T> = 0> PB_HD T round(T x) { return std::rint(x); }  // ties to even, as in NumPy and IEEE 754
 
+// Returns a b + c, rounded once. x86-64-v2 has no instruction for it and rounds twice, so the bits of that level differ from those
+// of all others, and the mode "everywhere" refuses it.
+#if defined(__x86_64__) && !defined(__FMA__) && !defined(PB_CUDA)
+constexpr bool kHasFma = false;
+#else
+constexpr bool kHasFma = true;
+#endif
+template <class T, if_real<T> = 0> PB_HD T fma(T a, T b, T c) {
+  if constexpr (kHasFma) return std::fma(a, b, c);
+  else return a * b + c;
+}
+
 // Returns c0 + c1 z + c2 z^2 + ... by Horner's rule.
 template <class T> PB_HD T poly(T, T c0) { return c0; }
-template <class T, class... Rest> PB_HD T poly(T z, T c0, Rest... rest) { return c0 + z * poly(z, T(rest)...); }
+template <class T, class... Rest> PB_HD T poly(T z, T c0, Rest... rest) { return fma(z, poly(z, T(rest)...), c0); }
 
 // Returns 2^k for an integer-valued k for which 2^k is a normal number. k + bias is in the low bits and is shifted to the exponent.
 template <class T> PB_HD T pow2(T k) {
@@ -126,12 +139,20 @@ template <class T> PB_HD T upper_half(T x) {
   return from_bits<T>(bits(x) & kMask);
 }
 template <class T> PB_HD DoubleWord<T> two_product(T a, T b) {
-  const T p = a * b, ah = upper_half(a), al = a - ah, bh = upper_half(b), bl = b - bh;
+  const T p = a * b;
+  if constexpr (kHasFma) return {p, fma(a, b, -p)};
+  const T ah = upper_half(a), al = a - ah, bh = upper_half(b), bl = b - bh;
   return {p, ((ah * bh - p) + ah * bl + al * bh) + al * bl};
 }
 template <class T> PB_HD DoubleWord<T> two_product(DoubleWord<T> a, DoubleWord<T> b) {
   const DoubleWord<T> p = two_product(a.hi, b.hi);
-  return quick_two_sum(p.hi, T(p.lo + (a.hi * b.lo + a.lo * b.hi)));
+  return quick_two_sum(p.hi, fma(a.hi, b.lo, fma(a.lo, b.hi, p.lo)));
+}
+// Returns c - a b, which is exact if a T can hold it, on x86-64-v2 too.
+template <class T, if_real<T> = 0> PB_HD T residual(T c, T a, T b) {
+  if constexpr (kHasFma) return fma(-a, b, c);
+  const DoubleWord<T> p = two_product(a, b);
+  return (c - p.hi) - p.lo;
 }
 template <class T> PB_HD DoubleWord<T> two_sum(DoubleWord<T> a, DoubleWord<T> b) {
   const DoubleWord<T> s = two_sum(a.hi, b.hi);

@@ -76,6 +76,13 @@ PB_HD void begin_step(double* control) {
   control[kStep] += 1;
 }
 
+// Returns an element of a gradient as it enters the joint norm. The norm is computed in float64, but denormal float32 numbers count
+// as zero, as in all arithmetic on them.
+template <class A> PB_HD A normal_or_zero(A g) {
+  if constexpr (sizeof(A) == 4) return m::select(m::abs(g) < A(1.17549435e-38f), A(0), g);
+  else return g;
+}
+
 // Writes the factor that scales gradients of this joint norm to a norm of at most `most`. A norm of NaN makes the factor NaN, as
 // in torch.nn.utils.clip_grad_norm_.
 template <class A> PB_HD void clip_to_norm(A* control, A norm, A most) {

@@ -91,6 +91,9 @@ PB_FREE_OF_TWO(PB_COUNTED)
   PB_HD bool name(CountingScalar x) { return name(x.value); }
 PB_PREDICATES(PB_COUNTED)
 #undef PB_COUNTED
+// A fused multiply-add counts as a multiplication and an addition.
+PB_HD CountingScalar fma(CountingScalar a, CountingScalar b, CountingScalar c) { return a * b + c; }
+PB_HD CountingScalar residual(CountingScalar c, CountingScalar a, CountingScalar b) { return c - a * b; }
 template <> PB_HD CountingScalar lowest<CountingScalar>() { return lowest<double>(); }
 template <> PB_HD CountingScalar highest<CountingScalar>() { return highest<double>(); }
 

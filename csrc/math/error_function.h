@@ -30,18 +30,18 @@ PB_HD double erfc_scaled(double q) {
 }
 template <class T> constexpr T kErfcCentre = sizeof(T) == 4 ? T(2.21875) : T(3.8125);
 
-// Returns factor exp(-weight x^2). The square is computed in two parts, because its rounding error, in the exponent, would cost up
-// to x^2 ulp.
+// Returns factor exp(-weight x^2) for a weight that is a power of 2. The rounding error of the square, in the exponent, would cost
+// up to x^2 ulp.
 template <class T> PB_HD T exp_minus_square(T x, T weight, T factor) {
-  const T h = upper_half(x);
-  return exp_times(T(-weight * (h * h)), T(-weight * ((x - h) * (x + h))), factor);
+  const DoubleWord<T> square = two_product(x, x);
+  return exp_times(exp_parts(T(-weight * square.hi), T(-weight * square.lo)), factor);
 }
 
 // Returns erfc(a) / exp(-a^2) for a >= 0.
 template <class T> PB_HD T erfc_over_exp(T a) {
   constexpr T kEnd = sizeof(T) == 4 ? T(10.1) : T(27.3);
   a = select(a > kEnd, kEnd, a);  // for larger a, exp(-a^2) is 0
-  return erfc_scaled(T((a - kErfcCentre<T>) / (a + kErfcCentre<T>))) / (1 + 2 * a);
+  return erfc_scaled(T((a - kErfcCentre<T>) / (a + kErfcCentre<T>))) / fma(T(2), a, T(1));
 }
 
 // The factor exp(-x^2) is 0 for x from here on. Larger numbers are clamped, because their square could overflow.
@@ -50,17 +50,17 @@ template <class T> constexpr T kSquareEnd = sizeof(T) == 4 ? T(16) : T(64);
 template <class T, if_real<T> = 0> PB_HD T erfc(T x) {
   const T a = select(abs(x) > kSquareEnd<T>, kSquareEnd<T>, abs(x));
   const T y = exp_minus_square(a, T(1), erfc_over_exp(a));
-  const T far = select(x < 0, T(2 - y), y), near = 1 - (x + x * erf_tail(T(x * x)));
+  const T far = select(x < 0, T(2 - y), y), near = 1 - fma(x, erf_tail(T(x * x)), x);
   return select(a < T(0.4), near, far);
 }
 
 template <class T, if_real<T> = 0> PB_HD T erf(T x) {
   const T a = select(abs(x) > kSquareEnd<T>, kSquareEnd<T>, abs(x));
-  const T small = x + x * erf_tail(T(x * x));
-  const T large = 1 - exp(T(-a * a)) * erfc_over_exp(a);
-  // For the smallest numbers, the terms of the series would be flushed to zero.
-  const T least = x * T(1.1283791670955126);
-  return select(a < T(0x1p-30), least, select(a < 1, small, copysign(large, x)));
+  const T small = fma(x, erf_tail(T(x * x)), x);
+  const T large = fma(-exp(T(-a * a)), erfc_over_exp(a), T(1));
+  const T y = select(a < 1, small, copysign(large, x));
+  if constexpr (kHasFma) return y;
+  return select(a < T(0x1p-30), T(x * T(1.1283791670955126)), y);  // the product in `small` would be flushed to zero
 }
 
 // Returns (1 + t) exp(t^2 / 2) times the normal tail beyond t >= 0, as a polynomial in q = (t - K) / (t + K). This is erfc_scaled
@@ -86,7 +86,7 @@ template <class T, if_real<T> = 0> PB_HD T times_normal_cdf(T factor, T x) {
   const T t = select(abs(x) > kTailEnd<T>, kTailEnd<T>, abs(x));
   const T scaled = normal_tail_scaled(T((t - kTailCentre<T>) / (t + kTailCentre<T>))) / (1 + t);
   const T tail = exp_minus_square(t, T(0.5), T(select(x > 0, T(1), factor) * scaled));
-  const T u = x * T(0.7071067811865476), near = T(0.5) + T(0.5) * (u + u * erf_tail(T(u * u)));
+  const T u = x * T(0.7071067811865476), near = fma(T(0.5), fma(u, erf_tail(T(u * u)), u), T(0.5));
   return select(t < T(0.5), T(factor * near), select(x > 0, T(factor * (1 - tail)), tail));
 }
 template <class T, if_real<T> = 0> PB_HD T normal_cdf(T x) { return times_normal_cdf(T(1), x); }

@@ -16,38 +16,43 @@ template <> struct Ln2<double> {
 // Returns e^r - 1 for |r| <= ln(2) / 2. The polynomials in this folder interpolate at Chebyshev nodes; their coefficients were
 // computed with 50 digits.
 PB_HD float expm1_reduced(float r) {
-  return r + r * r * poly(r, 0.5f, 0.16666576f, 0.041666552f, 0.0083633335f, 0.0013926376f);
+  return fma(r * r, poly(r, 0.5f, 0.16666576f, 0.041666552f, 0.0083633335f, 0.0013926376f), r);
 }
 PB_HD double expm1_reduced(double r) {
-  return r + r * r *
-                 poly(r, 0.5, 0.16666666666666669, 0.04166666666662324, 0.008333333333329994, 0.0013888888917654016,
-                      0.00019841269863392214, 2.4801520613566223e-05, 2.7557267935231926e-06, 2.762041219449885e-07,
-                      2.5100634461878497e-08);
+  const double second = poly(r, 0.5, 0.16666666666666669, 0.04166666666662324, 0.008333333333329994, 0.0013888888917654016,
+                             0.00019841269863392214, 2.4801520613566223e-05, 2.7557267935231926e-06, 2.762041219449885e-07,
+                             2.5100634461878497e-08);
+  return fma(r * r, second, r);
 }
 
-// Splits e^(x + low) into 2^n (1 + p). x is clamped to a range outside which every result is 0 or infinite, even if it is
-// multiplied by a thousand or divided by two.
-template <class T> struct ExpParts {
-  T n, p;
+// Returns n, the whole number closest to x / ln 2, and r = x - n Ln2::hi, which is exact. x is clamped to a range outside which every
+// e^x is 0 or infinite, even if it is multiplied by a thousand or divided by two.
+template <class T> struct Exponent {
+  T n, r;
 };
-template <class T> PB_HD ExpParts<T> exp_parts(T x, T low = T(0)) {
+template <class T> PB_HD Exponent<T> split_by_ln2(T x) {
   constexpr T kMin = sizeof(T) == 4 ? T(-112) : T(-755), kMax = sizeof(T) == 4 ? T(90) : T(711);
   x = select(x < kMin, kMin, x);  // in this order NaN stays NaN
   x = select(x > kMax, kMax, x);
   const T n = round(T(x * T(1.4426950408889634)));
-  return {n, expm1_reduced(T((x - n * Ln2<T>::hi) - (n * Ln2<T>::lo - low)))};
+  return {n, fma(-n, Ln2<T>::hi, x)};
 }
 
-// Returns e^(x + low) * 2^k, where low is much smaller than x.
-template <class T> PB_HD T exp_scaled(T x, T low, T k) {
-  const ExpParts<T> e = exp_parts(x, low);
-  return scale(T(1 + e.p), T(e.n + k));
+// Split e^x and e^(x + low), for a low that is much smaller than x, into 2^n (1 + p).
+template <class T> struct ExpParts {
+  T n, p;
+};
+template <class T> PB_HD ExpParts<T> exp_parts(T x) {
+  const Exponent<T> e = split_by_ln2(x);
+  return {e.n, expm1_reduced(fma(-e.n, Ln2<T>::lo, e.r))};
 }
-// Returns e^(x + low) * factor, with one rounding fewer than the product.
-template <class T> PB_HD T exp_times(T x, T low, T factor) {
-  const ExpParts<T> e = exp_parts(x, low);
-  return scale(T(factor + factor * e.p), e.n);
+template <class T> PB_HD ExpParts<T> exp_parts(T x, T low) {
+  const Exponent<T> e = split_by_ln2(x);
+  return {e.n, expm1_reduced(e.r + fma(-e.n, Ln2<T>::lo, low))};
 }
+
+// Returns factor 2^n (1 + p), with one rounding fewer than the product of factor and exponential.
+template <class T> PB_HD T exp_times(ExpParts<T> e, T factor) { return scale(fma(factor, e.p, factor), e.n); }
 
 template <class T, if_real<T> = 0> PB_HD T exp(T x) {
   const ExpParts<T> e = exp_parts(x);
@@ -67,7 +72,7 @@ template <class T, if_real<T> = 0> PB_HD T expm1(T x) {
   constexpr T kMin = sizeof(T) == 4 ? T(-30) : T(-50);
   const ExpParts<T> e = exp_parts(select(x < kMin, kMin, x));
   const T s = pow2(select(e.n > Float<T>::kBias, T(Float<T>::kBias), T(e.n - 1)));
-  const T y = 2 * ((s - T(0.5)) + s * e.p);
+  const T y = 2 * fma(s, e.p, s - T(0.5));
   // The result is x if x^2 / 2 is less than its last place, and infinity if n is too large for s.
   constexpr T kSmall = sizeof(T) == 4 ? T(0x1p-25f) : T(0x1p-54);
   return select(abs(x) < kSmall, x, select(e.n > Float<T>::kBias + 1, kInfinity<T>, y));
@@ -82,9 +87,9 @@ PB_HD double log_tail(double z) {
 
 // Returns k ln 2 + log(1 + f) + c for 1 + f in [sqrt(1/2), sqrt(2)) and a tiny c.
 template <class T> PB_HD T log_sum(T f, T k, T c) {
-  const T s = f / (2 + f), square = T(0.5) * f * f;
-  const T r = log_tail(T(s * s));
-  return k * Ln2<T>::hi - ((square - (s * (square + r) + (k * Ln2<T>::lo + c))) - f);
+  const T s = f / (2 + f), half = T(0.5) * f;
+  const T rest = fma(s, fma(half, f, log_tail(s * s)), fma(k, Ln2<T>::lo, c));  // all terms but k Ln2::hi, f and -f^2 / 2
+  return fma(k, Ln2<T>::hi, f - fma(half, f, -rest));
 }
 
 // Returns y, the logarithm of x, except at the ends of its range: it is x if x is infinity or NaN, -inf if x is 0, and NaN if x is
@@ -101,7 +106,7 @@ template <class T, if_real<T> = 0> PB_HD T log(T x) {
 
 template <class T, if_real<T> = 0> PB_HD T log2(T x) {
   const Split<T> e = split_exponent(x);
-  return log_ends(x, T(e.k + log_sum(T(e.m - 1), T(0), T(0)) * T(1.4426950408889634)));
+  return log_ends(x, fma(log_sum(e.m - 1, T(0), T(0)), T(1.4426950408889634), e.k));
 }
 
 template <class T, if_real<T> = 0> PB_HD T log10(T x) {
@@ -109,8 +114,8 @@ template <class T, if_real<T> = 0> PB_HD T log10(T x) {
   constexpr T kHi = sizeof(T) == 4 ? T(0x1.34p-2) : T(0x1.34413508p-2);
   constexpr T kLo = sizeof(T) == 4 ? T(0.0002487456639811952) : T(1.1451100898021838e-10);
   const Split<T> e = split_exponent(x);
-  const T m = log_sum(T(e.m - 1), T(0), T(0)) * T(0.4342944819032518);
-  return log_ends(x, T(e.k * kHi + (e.k * kLo + m)));
+  const T m = fma(log_sum(e.m - 1, T(0), T(0)), T(0.4342944819032518), e.k * kLo);
+  return log_ends(x, fma(e.k, kHi, m));
 }
 
 // Computes log(u) + c, where u is 1 + x rounded and c corrects for that rounding. For x near 0, f is x itself, because u has lost

@@ -11,10 +11,10 @@ template <class T, if_real<T> = 0> PB_HD T exp_nonpositive(T x) {
   x = select(kMin > x, kMin, x);
   // The addition of kRound rounds x / ln 2 to an integer n, and leaves n + bias in the low bits, from which a shift moves it to the
   // exponent.
-  const T biased = x * T(1.4426950408889634) + kRound, n = biased - kRound;
-  const T p = expm1_reduced(T((x - n * Ln2<T>::hi) - n * Ln2<T>::lo));
+  const T biased = fma(x, T(1.4426950408889634), kRound), n = biased - kRound;
+  const T p = expm1_reduced(fma(-n, Ln2<T>::lo, fma(-n, Ln2<T>::hi, x)));
   const T power = from_bits<T>(bits(biased) << Float<T>::kMantissa);
-  return power + power * p;
+  return fma(power, p, power);
 }
 
 }  // namespace pb::m

@@ -14,7 +14,7 @@ PB_HD double tanh_tail(double z) {
 
 template <class T, if_real<T> = 0> PB_HD T tanh(T x) {
   const T a = abs(x);
-  const T small = a + a * tanh_tail(T(a * a));
+  const T small = fma(a, tanh_tail(T(a * a)), a);
   const T large = 1 - 2 / (exp(T(a + a)) + 1);
   return copysign(select(a < T(0.6), small, large), x);  // NaN takes `large`, and stays NaN
 }
@@ -28,11 +28,11 @@ PB_HD double sinh_tail(double z) {
 
 template <class T, if_real<T> = 0> PB_HD T sinh(T x) {
   const T a = abs(x);
-  const T half = exp_scaled(a, T(0), T(-1));
-  return select(a < 1, T(x + x * sinh_tail(T(x * x))), copysign(T(half - T(0.25) / half), x));
+  const T half = exp_times(exp_parts(a), T(0.5));
+  return select(a < 1, fma(x, sinh_tail(T(x * x)), x), copysign(T(half - T(0.25) / half), x));
 }
 template <class T, if_real<T> = 0> PB_HD T cosh(T x) {
-  const T half = exp_scaled(abs(x), T(0), T(-1));
+  const T half = exp_times(exp_parts(abs(x)), T(0.5));
   return half + T(0.25) / half;
 }
 
@@ -43,7 +43,7 @@ template <class T, if_real<T> = 0> PB_HD T asinh(T x) {
   const T a = abs(x);
   const bool large = a >= kLargeArea<T>;
   const T c = select(large, T(0), a);
-  const T u = select(large, T(a - 1), T(c + c * c / (1 + sqrt(T(c * c + 1)))));
+  const T u = select(large, T(a - 1), T(c + c * c / (1 + sqrt(fma(c, c, T(1))))));
   return copysign(T(log1p(u) + select(large, T(0.6931471805599453), T(0))), x);
 }
 template <class T, if_real<T> = 0> PB_HD T acosh(T x) {

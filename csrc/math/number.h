@@ -131,7 +131,7 @@ template <class T, if_real<T> = 0> PB_HD T hypot(T x, T y) {
   const T a = abs(x), b = abs(y);
   const T large = select(a > b, a, b), small = select(a > b, b, a);
   const T ratio = small / large;
-  const T h = large * sqrt(T(1 + ratio * ratio));
+  const T h = large * sqrt(fma(ratio, ratio, T(1)));
   const T inner = select(isnan(x) | isnan(y), kNaN<T>, select(large == 0, T(0), h));
   return select((a == kInfinity<T>) | (b == kInfinity<T>), kInfinity<T>, inner);
 }

@@ -21,8 +21,7 @@ template <class T> PB_HD DoubleWord<T> log_double_word(T x) {
   const T f = e.m - 1;
   const DoubleWord<T> d = two_sum(T(1), e.m);
   const T inverse = 1 / d.hi, s = f * inverse;
-  const DoubleWord<T> p = two_product(s, d.hi);
-  const DoubleWord<T> quotient{s, (((f - p.hi) - p.lo) - s * d.lo) * inverse};
+  const DoubleWord<T> quotient{s, fma(-s, d.lo, residual(f, s, d.hi)) * inverse};
   const DoubleWord<T> z = two_product(quotient, quotient);
   const DoubleWord<T> c = quick_two_sum(kTwoThirds<T>.hi, T(z.hi * log_second_tail(z.hi)));
   const DoubleWord<T> cube = two_product(two_product(quotient, z), DoubleWord<T>{c.hi, T(c.lo + kTwoThirds<T>.lo)});
@@ -35,9 +34,9 @@ template <class T, if_real<T> = 0> PB_HD T pow(T x, T y) {
   const T a = abs(x);
   const DoubleWord<T> l = log_double_word(a);
   const DoubleWord<T> e = two_product(l.hi, y);
-  const T low = e.lo + l.lo * y;
+  const T low = fma(l.lo, y, e.lo);
   const bool moderate = abs(e.hi) < T(2000);
-  T r = exp_scaled(e.hi, select(moderate, low, T(0)), T(0));
+  T r = exp_times(exp_parts(e.hi, select(moderate, low, T(0))), T(1));
   r = select(a == 1, select(isnan(y), y, T(1)), r);
   r = select(a == 0, select(y > 0, T(0), select(y < 0, kInfinity<T>, y)), r);
   r = select(a == kInfinity<T>, select(y > 0, kInfinity<T>, select(y < 0, T(0), y)), r);

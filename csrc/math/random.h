@@ -1,4 +1,5 @@
-// Random numbers as a pure function of (seed, counter): they are the same on every device and in any order of evaluation.
+// Random numbers as a pure function of (seed, counter): they are the same on every device and in any order of evaluation. On level
+// v2, the last bits of normal numbers may differ, because they come from functions (see fma in math/bits.h).
 // One call of philox serves one counter. The words that an element uses depend on the shape only, never on the values:
 //   float     1 word per element, 4 elements per counter (bernoulli too)
 //   double    2 words per element, 2 elements per counter (integers too)

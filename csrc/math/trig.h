@@ -4,30 +4,25 @@
 
 namespace pb::m {
 
-// Splits x, |x| <= 2^43, into n pi/2 + hi + lo. pi/2 is a sum of parts of 26 bits and n a sum of two halves of 26 bits, so that all
-// large products are exact (Cody & Waite, 1980). Larger x are reduced by reduce_far.
+// Splits x, |x| <= 2^43, into n pi/2 + hi + lo. pi/2 is a sum of three numbers (Cody & Waite, 1980). The subtraction of the first one
+// is exact. Larger x are reduced by reduce_far.
 constexpr double kLargestAngle = 0x1p43;
 struct Quadrant {
   double n, hi, lo;
 };
-constexpr double kHalfPi1 = 0x1.921fb5p+0, kHalfPi2 = 0x1.110b46p-26, kHalfPi3 = 0x1.1a6262p-54,
-                 kHalfPi4 = 0x1.3145c06e0e689p-78;
+constexpr double kHalfPi1 = 0x1.921fb54442d18p+0, kHalfPi2 = 0x1.1a62633145c07p-54, kHalfPi3 = -0x1.f1976b7ed8fbcp-110;
+PB_HD double quadrant_of(double n) { return fma(-4.0, floor(n * 0.25), n); }
 PB_HD Quadrant reduce_half_pi(double x) {
   x = select(abs(x) <= kLargestAngle, x, kNaN<double>);
   const double n = round(x * 0.6366197723675814);
-  const double upper = (n + 0x1.8p78) - 0x1.8p78, lower = n - upper;
-  const double r = (((x - upper * kHalfPi1) - lower * kHalfPi1) - upper * kHalfPi2) - lower * kHalfPi2;
-  const DoubleWord<double> s = two_sum(r, -(upper * kHalfPi3)), t = two_sum(s.hi, -(lower * kHalfPi3));
-  const DoubleWord<double> u = two_sum(t.hi, (s.lo + t.lo) - n * kHalfPi4);
-  return {n - 4 * floor(n * 0.25), u.hi, u.lo};
+  const DoubleWord<double> p = two_product(n, kHalfPi2), r = two_sum(residual(x, n, kHalfPi1), -p.hi);
+  return {quadrant_of(n), r.hi, fma(-n, kHalfPi3, r.lo - p.lo)};
 }
 // Float would need too many parts, so its reduction is done in double; the rest of the function is in float.
 PB_HD Quadrant reduce_half_pi(float value) {
   const double x = select(abs(double(value)) <= kLargestAngle, double(value), kNaN<double>);
   const double n = round(x * 0.6366197723675814);
-  const double upper = (n + 0x1.8p78) - 0x1.8p78, lower = n - upper;
-  const double r = (((x - upper * kHalfPi1) - lower * kHalfPi1) - upper * kHalfPi2) - lower * kHalfPi2;
-  return {n - 4 * floor(n * 0.25), r - n * (kHalfPi3 + kHalfPi4), 0};
+  return {quadrant_of(n), fma(-n, kHalfPi2, residual(x, n, kHalfPi1)), 0};
 }
 
 // Returns 64 bits of 2 / pi, which follow 64 zeros. The table has enough bits for the exponent of any double.
@@ -110,11 +105,11 @@ PB_HD double cos_tail(double z) {
 // Return the sine and the cosine of r + low for |r| <= pi/4.
 template <class T> PB_HD T sin_reduced(T r, T low) {
   const T z = r * r;
-  return r + (r * z * sin_tail(z) + low * (1 - T(0.5) * z));
+  return r + fma(r * z, sin_tail(z), low * (1 - T(0.5) * z));
 }
 template <class T> PB_HD T cos_reduced(T r, T low) {
   const T z = r * r, half = T(0.5) * z, w = 1 - half;
-  return w + (((1 - w) - half) + (z * z * cos_tail(z) - r * low));
+  return w + (((1 - w) - half) + fma(z * z, cos_tail(z), -r * low));
 }
 
 template <class T> struct SinCos {
@@ -188,7 +183,7 @@ template <class T> PB_HD T atan_positive(T a) {
   const T num = select(far, T(-1), select(middle, T(a - 1), a));
   const T t = num / den, z = t * t;
   const T weight = select(far, T(1), select(middle, T(0.5), T(0)));
-  return weight * Pi<T>::half + ((t * z * atan_tail(z) + weight * Pi<T>::low) + t);
+  return fma(weight, Pi<T>::half, fma(t * z, atan_tail(z), weight * Pi<T>::low) + t);
 }
 
 template <class T, if_real<T> = 0> PB_HD T atan(T x) { return copysign(atan_positive(abs(x)), x); }
@@ -213,13 +208,13 @@ PB_HD double asin_tail(double z) {
 template <class T> PB_HD T asin_or_half_acos(T a, bool large) {
   const T z = select(large, T(T(0.5) * (1 - a)), T(a * a));
   const T s = select(large, sqrt(z), a);
-  return s + s * z * asin_tail(z);
+  return fma(s * z, asin_tail(z), s);
 }
 template <class T, if_real<T> = 0> PB_HD T asin(T x) {
   const T a = abs(x);
   const bool large = a > T(0.5);
   const T y = asin_or_half_acos(a, large);
-  return copysign(select(large, T(Pi<T>::half - (2 * y - Pi<T>::low)), y), x);
+  return copysign(select(large, T(Pi<T>::half - fma(T(2), y, -Pi<T>::low)), y), x);
 }
 template <class T, if_real<T> = 0> PB_HD T acos(T x) {
   const T a = abs(x);

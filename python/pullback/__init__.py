@@ -8,7 +8,7 @@ import importlib as _importlib
 import math as _math
 from typing import Any as _Any
 
-from . import tree
+from . import config, tree
 from .check import check_gradients
 from .tensors.creation import (
     arange, asarray, empty, empty_like, eye, from_dlpack, full, full_like, linspace, ones, ones_like, tensor, zeros,
@@ -62,10 +62,11 @@ def __array_namespace_info__() -> _Any:
 # The names that are imported when they are first used, listed by module. A name can be that of the module itself.
 _LATE = {
     ".amp": ("amp",), ".data": ("data",), ".linalg": ("linalg",), ".nn": ("nn",), ".optim": ("optim",), ".random": ("random",),
-    ".backends.native": ("trim",), ".io": ("load", "save"), ".profiling": ("profile",), ".profiling.flops": ("flops",),
-    ".replays.capture": ("capture",), ".tensors.dtypes": ("bfloat16",), ".transforms.black_box": ("black_box",),
-    ".transforms.checkpoint": ("checkpoint",), ".transforms.custom": ("custom_gradient", "straight_through"),
-    ".transforms.jacobian": ("hessian", "jacobian"), ".transforms.jvp": ("hvp", "jvp", "linearize"), ".transforms.memo": ("memo",),
+    ".backends.native": ("trim",), ".hashing": ("hash",), ".io": ("load", "save"), ".profiling": ("profile",),
+    ".profiling.flops": ("flops",), ".replays.capture": ("capture",), ".tensors.dtypes": ("bfloat16",),
+    ".transforms.black_box": ("black_box",), ".transforms.checkpoint": ("checkpoint",),
+    ".transforms.custom": ("custom_gradient", "straight_through"), ".transforms.jacobian": ("hessian", "jacobian"),
+    ".transforms.jvp": ("hvp", "jvp", "linearize"), ".transforms.memo": ("memo",),
     ".transforms.per_example": ("per_example_grad", "per_example_norm", "weighted_grad"), ".transforms.scan": ("scan",),
     ".transforms.vjp": ("grad", "value_and_grad", "vjp"), ".transforms.vmap": ("vmap",),
 }  # fmt: skip

@@ -3,6 +3,7 @@
 import numpy
 from typing import Any
 
+from . import config as config
 from . import tree as tree
 from .check import check_gradients as check_gradients
 from .tensors.creation import arange as arange
@@ -140,6 +141,7 @@ from . import nn as nn
 from . import optim as optim
 from . import random as random
 from .backends.native import trim as trim
+from .hashing import hash as hash
 from .io import load as load
 from .io import save as save
 from .profiling import profile as profile

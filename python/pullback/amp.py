@@ -6,24 +6,14 @@ them. Products of float64, float16 and bfloat16 tensors do not change.
 
 from __future__ import annotations
 
-import threading
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
-from .backends import native
-from .tensors import gpu
+from .backends import modes
+from .errors import PullbackError
 
 __all__ = ["autocast"]
-
-PRECISIONS: Final = ("float32", "tf32", "bfloat16", "float16")  # The kernels receive a precision as its index here.
-
-
-class _Current(threading.local):
-    number: int = 0
-
-
-_current: Final = _Current()
 
 
 class autocast:
@@ -36,7 +26,7 @@ class autocast:
 
     It applies to products that run inside the `with` block, so the backward pass belongs inside, too. Blocks nest, and the end of
     a block restores the previous precision. float16 has a small range: it turns gradients below 6e-8 into 0, which bfloat16 does
-    not.
+    not. "tf32" raises a PullbackError while `pb.config.reproducible` is "everywhere".
 
     Example:
         >>> with pb.amp.autocast("bfloat16"), pb.GradientTape() as tape:
@@ -45,48 +35,32 @@ class autocast:
     """
 
     def __init__(self, precision: str) -> None:
-        if precision not in PRECISIONS:
-            raise ValueError(f"autocast: precision={precision!r}; use {', '.join(map(repr, PRECISIONS))}.")
+        if precision not in modes.PRECISIONS:
+            raise ValueError(f"autocast: precision={precision!r}; use {', '.join(map(repr, modes.PRECISIONS))}.")
         self.precision = precision
-        self._before: list[int] = []
+        self._before: list[str] = []
 
     def __enter__(self) -> autocast:
-        self._before.append(_current.number)
-        _switch(PRECISIONS.index(self.precision))
+        if not modes.allows(self.precision):
+            raise PullbackError(
+                'autocast("tf32") while pb.config.reproducible is "everywhere": only tensor cores of a GPU round to tf32, and they '
+                'add in an order that is not documented. Use "bfloat16", "float16" or "float32", or set pb.config.reproducible = '
+                '"machine".'
+            )
+        self._before.append(modes.precision())
+        modes.set_precision(self.precision)
         return self
 
     def __exit__(self, *_: object) -> None:
-        _switch(self._before.pop())
-
-
-def precision() -> str:
-    """Returns the precision to which products in this thread round their factors now."""
-    return PRECISIONS[_current.number]
-
-
-def _switch(number: int) -> None:
-    _current.number = number
-    for kernels in (native.module, *_of_gpu):
-        if kernels is not None:
-            kernels.set_matmul_precision(number)
-
-
-_of_gpu: Final[list[Any]] = []
-
-
-def _connect(kernels: Any) -> None:
-    _of_gpu.append(kernels)
-    kernels.set_matmul_precision(_current.number)
-
-
-gpu.when_loaded(_connect)
+        modes.set_precision(self._before.pop())
 
 
 def rounded(xp: Any, x: Any) -> Any:
     """Returns a factor of a product rounded to the current precision, for the reference backend."""
-    if _current.number < 2 or x.dtype != np.float32:
+    precision = modes.precision()
+    if precision in ("float32", "tf32") or x.dtype != np.float32:
         return x
-    if PRECISIONS[_current.number] == "float16":
+    if precision == "float16":
         return x.astype(np.float16).astype(np.float32)
     bits = xp.ascontiguousarray(x).view(np.uint32)
     nearest = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) & np.uint32(0xFFFF0000)

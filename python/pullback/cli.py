@@ -1,4 +1,4 @@
-"""The command line: `pullback info`, `pullback train digits`, `pullback profile script.py`."""
+"""The command line: `pullback info`, `pullback train digits`, `pullback hash FILE`, `pullback profile script.py`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from . import config, variables
 from .errors import PullbackError
+from .hashing import hash
+from .io import load
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -39,7 +42,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"pullback {pullback.__version__}")
     commands = parser.add_subparsers(required=True, metavar="command")
     info = commands.add_parser("info", help="version, devices, kernels, and why something falls back")
-    info.add_argument("--ops", action="store_true", help="every op, and its kernel on each backend")
+    info.add_argument(
+        "--ops", action="store_true", help="every op, its kernel on each backend, and if its bits are the same everywhere"
+    )
     info.set_defaults(run=_info)
     train = commands.add_parser("train", help="train a network and show what it cost")
     train.add_argument("data", choices=["digits"], help="digits: 1,797 handwritten digits, in the package")
@@ -50,7 +55,20 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--seed", type=int, default=0, help="of weights and shuffling (default 0)")
     train.add_argument("--device", default=None, help="cpu (default), cuda, cuda:1 …")
     train.add_argument("--out", default="runs/digits", help="folder of weights and loss curve (default runs/digits)")
+    train.add_argument(
+        "--reproducible",
+        choices=variables.MODES,
+        help="the same bits on this machine or everywhere (default: everywhere, if it can)",
+    )
     train.set_defaults(run=_train)
+    hashes = commands.add_parser(
+        "hash",
+        help="print the SHA-256 of the tensors in files",
+        description="Prints a line for each file: the SHA-256 of the names, shapes, dtypes and values of its tensors, and the "
+        "path. The order of the tensors makes no difference. pb.hash(pb.load(FILE)) returns the same.",
+    )
+    hashes.add_argument("files", nargs="+", metavar="FILE", help="a safetensors file, by pb.save or another program")
+    hashes.set_defaults(run=_hash)
     _add_profile(commands)
     return parser
 
@@ -90,7 +108,7 @@ def _info(options: argparse.Namespace) -> int:
     importlib.import_module("pullback.ops.random")  # Importing the module declares its ops.
 
     if options.ops:
-        _show_table("ops", ("op", "kind", "cpu", "cuda"), _op_rows())
+        _show_table("ops", ("op", "kind", "cpu", "cuda", "same bits everywhere"), _op_rows())
         return 0
     rows = _facts()
     width = max([len(name) for name, _ in rows])
@@ -125,10 +143,20 @@ def _facts() -> list[tuple[str, str]]:
         ("CPU kernels", "yes" if backends.why_not("cpu") is None else f"no: {backends.why_not('cpu')}"),
         ("SIMD", native.simd_level()),
         ("BLAS", "NumPy's" if module is None else f"{module.blas_config()}, running its {module.blas_core()} kernels"),
+        ("reproducible", _reproducible()),
         ("CPU cache", native.cache_limit()),
         ("threads", str(module.thread_count()) if module is not None else "NumPy's"),
         ("ops", f"{native_count} native, {views} views without a kernel, {others} by reference (pullback info --ops)"),
     ]  # fmt: skip
+
+
+def _reproducible() -> str:
+    """Returns the mode with what set it, or with what can."""
+    if variables.is_set("PULLBACK_REPRODUCIBLE"):
+        return f"{config.reproducible} (PULLBACK_REPRODUCIBLE={variables.reproducible()})"
+    why_not = config.why_not()
+    other = f"is not possible: {why_not}" if why_not else "is possible: PULLBACK_REPRODUCIBLE, pb.config.reproducible"
+    return f'{config.reproducible} ("everywhere" {other})'
 
 
 def _gpus() -> str:
@@ -170,8 +198,8 @@ def _warnings() -> list[str]:
 
 
 def _is_view(op: Any) -> bool:
-    """True for ops that only view memory differently, so that no backend needs a kernel for them."""
-    return op.name in ("reshape", "permute_dims", "broadcast_to", "flip", "slice", "stop_gradient", "to_device") and not op.native
+    """True for ops that only view or move memory, so that no backend needs a kernel for them."""
+    return not op.native and op.same_bits is True
 
 
 def _op_rows() -> list[tuple[str, ...]]:
@@ -182,12 +210,11 @@ def _op_rows() -> list[tuple[str, ...]]:
     kernels = None if backends.why_not("cuda") else gpu.need().kernels
     rows: list[tuple[str, ...]] = []
     for op in sorted(OPS.values(), key=lambda op: op.name):
+        on_cpu = "native" if op.native else f"NumPy: {op.why_reference}"
+        on_cuda = "native" if hasattr(kernels, getattr(op.kernel, "__name__", op.name)) else "CuPy"
         if _is_view(op):
-            rows.append((op.name, op.kind.name, "view: no kernel runs", "view: no kernel runs"))
-        else:
-            on_cpu = "native" if op.native else f"NumPy: {op.why_reference}"
-            kernel = getattr(op.kernel, "__name__", op.name)
-            rows.append((op.name, op.kind.name, on_cpu, "native" if hasattr(kernels, kernel) else "CuPy"))
+            on_cpu = on_cuda = "view: no kernel runs"
+        rows.append((op.name, op.kind.name, on_cpu, on_cuda, "yes" if op.same_bits is True else f"no: {op.same_bits}"))
     return rows
 
 
@@ -220,7 +247,7 @@ def _train(options: argparse.Namespace) -> int:
     bar = lambda epochs: tqdm(epochs, desc=f"{options.model} on {options.data}", unit="epoch", dynamic_ncols=True)
     result = train.train_digits(
         options.model, epochs=options.epochs, batch_size=options.batch_size, lr=options.lr, seed=options.seed,
-        device=options.device, progress=bar,
+        device=options.device, reproducible=options.reproducible, progress=bar,
     )  # fmt: skip
     try:
         weights, page, curve = train.write(result, options.out)
@@ -232,7 +259,24 @@ def _train(options: argparse.Namespace) -> int:
     print(f"weights        {weights}")
     print(f"profile        {page}")
     print(f"loss curve     {curve or 'not drawn, matplotlib is missing: pip install ' + repr('pullback[plot]')}")
+    print(f"reproducible   {result.reproducible}{result.why_machine and f', because {result.why_machine}'}")
+    print(f"hash           {hash(result.model)}")
     return 0
+
+
+# ---- hash
+
+
+def _hash(options: argparse.Namespace) -> int:
+    status = 0
+    for path in options.files:
+        try:
+            print(f"{hash(load(path, device='cpu'))}  {path}")
+        except (PullbackError, OSError) as error:
+            words = f'{error.strerror}: "{path}"' if isinstance(error, OSError) else error
+            print(f"pullback: {words}", file=sys.stderr)
+            status = 1
+    return status
 
 
 # ---- profile

@@ -1,79 +1,93 @@
-"""The PULLBACK_ environment variables. Python code reads them only here.
+"""Settings of the process, which hold for all threads: `pb.config`.
 
-The native modules read five variables directly, because they need them before Python code could pass them on:
-PULLBACK_NUM_THREADS; PULLBACK_CACHE_BYTES and PULLBACK_CUDA_CACHE_BYTES (the most released memory, in bytes, that is kept for new
-tensors on the CPU and on a GPU); PULLBACK_CUDA_SYNC (1 waits for every kernel); PULLBACK_CUDA_GRAPHS (0 launches captured functions
-kernel by kernel).
+`pb.config.reproducible` says where a program must give the same bits again:
+
+- "machine" (the default): on this machine, on the same device, with any number of threads. The fastest kernels run.
+- "everywhere": on every x86-64 processor from level v3 on and on every NVIDIA GPU, with any number of threads. Every product is
+  then computed by pullback's own kernels, in one fixed order of terms, and no library computes it.
+
+Set it at the start of a program, or set the variable PULLBACK_REPRODUCIBLE. Setting it raises a PullbackError if "everywhere" is
+not possible here, and a CaptureError inside a captured function. `docs/reproducibility.md` says what is the same and what is not.
 """
 
 from __future__ import annotations
 
-import os
-from typing import Final
+import sys
+from types import ModuleType
+from typing import Any, Literal
 
-BACKENDS: Final = ("native", "reference")
-NUMBERS: Final = {"PULLBACK_NUM_THREADS": 1, "PULLBACK_CACHE_BYTES": 0, "PULLBACK_CUDA_CACHE_BYTES": 0}  # smallest allowed values
-SWITCHES: Final = ("PULLBACK_CUDA_SYNC", "PULLBACK_CUDA_GRAPHS")
+from . import backends, variables
+from .backends import modes, native
+from .errors import PullbackError
+from .launch import capturing
+from .tensors import devices
 
+__all__ = ["reproducible", "why_not"]
 
-def check() -> None:
-    """Raises ImportError for a value that a native module would ignore, even if no native module is loaded."""
-    for name, least in NUMBERS.items():
-        value = os.environ.get(name, "")
-        if value and not (value.isascii() and value.isdigit() and int(value) >= least):
-            raise ImportError(f"{name} is {value!r}, which is not an integer from {least} up. Set a number, or unset it.")
-    for name in SWITCHES:
-        value = os.environ.get(name, "")
-        if value not in ("", "0", "1"):
-            raise ImportError(f"{name} is {value!r}, which is neither 0 nor 1. Set one of them, or unset it.")
-    simd_level()
+reproducible: Literal["machine", "everywhere"]  # a property of the module's class, below
 
 
-def backend() -> str:
-    """Returns PULLBACK_BACKEND: "native" (the default) or "reference", which forces the NumPy/CuPy definitions."""
-    value = os.environ.get("PULLBACK_BACKEND") or "native"
-    if value not in BACKENDS:
-        raise ImportError(
-            f"PULLBACK_BACKEND is {value!r}, but only {' and '.join(map(repr, BACKENDS))} exist. Set one of them, or none."
+def why_not() -> str | None:
+    """Returns None if the results of this thread can be the same everywhere, otherwise the reason and the remedy, in sentences."""
+    for device in dict.fromkeys(["cpu", devices.default_device()]):
+        if reason := backends.why_not(device):
+            library = "NumPy" if device == "cpu" else "CuPy"
+            return (
+                f'device "{device}" has no native kernels ({reason}), and {library} adds in an order that depends on the machine. '
+                f'Install pullback with its kernels and unset PULLBACK_BACKEND, use another device, or stay with "machine".'
+            )
+    level = native.simd_level()
+    if level == "x86-64-v2":
+        return (
+            "the kernels of level v2 have no fused multiply-add, so they round functions and sums of products differently. Use a "
+            'processor of level v3 or higher, and unset PULLBACK_SIMD, or stay with "machine".'
         )
-    return value
+    if not level.startswith("x86-64-v"):
+        return (
+            f"it has been tested on x86-64 processors from level v3 on only, and never on this one ({level}). Use one of those, "
+            f'or stay with "machine".'
+        )
+    if modes.precision() == "tf32":
+        return (
+            'this thread is inside autocast("tf32"), to which only tensor cores of a GPU round, and these add in an order that is '
+            'not documented. Set it outside, or use "bfloat16", "float16" or "float32".'
+        )
+    return None
 
 
-def must_be_native() -> bool:
-    """True if PULLBACK_BACKEND names the native kernels explicitly, so that falling back to the reference is an error."""
-    return os.environ.get("PULLBACK_BACKEND") == "native"
+class _Config(ModuleType):
+    """The class of this module. Only a class can check what is assigned."""
+
+    @property
+    def reproducible(self) -> str:
+        return modes.mode()
+
+    @reproducible.setter
+    def reproducible(self, mode: str) -> None:
+        if mode not in variables.MODES:
+            raise ValueError(f"pb.config.reproducible = {mode!r}; use {' or '.join(map(repr, variables.MODES))}.")
+        if mode == modes.mode():
+            return
+        capturing.refuse("setting pb.config.reproducible", "Set it before the call.")
+        if mode == "everywhere" and (reason := why_not()):
+            raise PullbackError(f'pb.config.reproducible = "everywhere" is not possible here: {reason}')
+        modes.set_mode(mode)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name != "reproducible" and not name.startswith("__"):  # the import system sets __spec__ and the like
+            raise AttributeError(f"pb.config.{name} does not exist, so it cannot be set. There is pb.config.reproducible.")
+        super().__setattr__(name, value)
+
+    def __repr__(self) -> str:
+        return f"<pb.config: reproducible={modes.mode()!r}>"
+
+    def __dir__(self) -> list[str]:
+        return list(__all__)
 
 
-def device() -> str:
-    """Returns PULLBACK_DEVICE, the device of new tensors: "cpu" (the default), "cuda", "cuda:1"."""
-    return os.environ.get("PULLBACK_DEVICE") or "cpu"
+sys.modules[__name__].__class__ = _Config
 
-
-def simd_level() -> int | None:
-    """Returns PULLBACK_SIMD as 2, 3 or 4 (for v2, v3, v4), which forces that x86-64 level. None uses the processor's best level."""
-    value = os.environ.get("PULLBACK_SIMD")
-    if not value:
-        return None
-    if value.lstrip("v") not in ("2", "3", "4"):
-        raise ImportError(f"PULLBACK_SIMD is {value!r}, but the levels are v2, v3 and v4. Set one of them, or none.")
-    return int(value.lstrip("v"))
-
-
-def cache_dir() -> str:
-    """Returns the folder that stores measurements for later runs.
-
-    It is PULLBACK_CACHE_DIR if set, else $XDG_CACHE_HOME/pullback, else ~/.cache/pullback.
-    """
-    if chosen := os.environ.get("PULLBACK_CACHE_DIR"):
-        return chosen
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return os.path.join(base if os.path.isabs(base) else os.path.expanduser("~/.cache"), "pullback")
-
-
-def counting() -> tuple[int, str] | None:
-    """Returns PULLBACK_COUNTING, which pullback sets for a run under ncu, as (number, path) for a value like "1:/tmp/ledger.json".
-
-    The number says which call of `verify` is counted; 0 means the whole command `pullback profile`. The ledger is written to path.
-    """
-    number, _, path = os.environ.get("PULLBACK_COUNTING", "").partition(":")
-    return (int(number), path) if path else None
+if variables.reproducible() == "everywhere":
+    if reason := why_not():
+        raise ImportError(f"PULLBACK_REPRODUCIBLE is 'everywhere', which is not possible here: {reason}")
+    modes.set_mode("everywhere")

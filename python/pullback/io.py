@@ -225,6 +225,8 @@ def load(path: str | os.PathLike[str], *, device: str | None = None) -> Any:
         data = path.read_bytes()
     except FileNotFoundError as error:
         raise FileNotFoundError(error.errno, "load: there is no such file. Check the path", str(path)) from None
+    except IsADirectoryError:
+        raise FileFormatError(f'load: "{path}" is a folder. Give the path of a file in it.') from None
     except OSError as error:
         raise FileFormatError(f'load: "{path}" cannot be read: {error.strerror or error}.') from error
     tensors, metadata = _parse(path, data)

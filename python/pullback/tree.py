@@ -88,6 +88,14 @@ def paths(tree: Any) -> list[str]:
     return [accessor.codify("").replace("'", '"') for accessor in optree.treespec_accessors(_by_optree(tree)[1])]
 
 
+def named_leaves(tree: Any) -> list[tuple[str, Any]]:
+    """Returns each leaf with its path as files name it, with dots between keys and positions: "b.1"."""
+    import optree
+
+    leaves, spec = _by_optree(tree)
+    return [(".".join(map(str, accessor.path)), x) for accessor, x in zip(optree.treespec_accessors(spec), leaves)]
+
+
 def _met_dataclasses(leaves: list[Any]) -> bool:
     """Registers the classes of dataclasses among the leaves, and returns True if there are any.
 

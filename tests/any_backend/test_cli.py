@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from conftest import environment
+from conftest import ROOT, environment
 from pullback import backends, cli
 from pullback.autodiff.primitive import OPS
 from pullback.examples import digits as train
@@ -44,8 +45,10 @@ def test_info_warns_of_an_environment_that_changes_products(
 
 def test_info_of_ops_has_every_op(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["info", "--ops"]) == 0
-    shown = {line.split()[0] for line in capsys.readouterr().out.splitlines() if line.strip()}
-    assert set(OPS) <= shown
+    shown = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.strip()}
+    assert set(OPS) <= set(shown)
+    assert shown["reshape"].rstrip().endswith("yes")
+    assert "no: it runs on NumPy or CuPy" in shown["nextafter"]
 
 
 def test_training_writes_weights_that_load_and_a_table(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -61,6 +64,49 @@ def test_training_writes_weights_that_load_and_a_table(tmp_path: Any, capsys: py
     told = float(out.split("test accuracy")[1].split()[0].rstrip("%"))
     assert 100 * train.accuracy(net.eval(), pb.data.digits()) == pytest.approx(told, abs=0.01)
     assert (tmp_path / "run" / "loss.png").exists() or "pip install 'pullback[plot]'" in out
+
+
+def test_training_ends_with_the_mode_and_the_hash_of_the_weights(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    before = pb.config.reproducible
+    for chosen, words in (([], None), (["--reproducible", "machine"], "machine")):
+        assert cli.main(["train", "digits", "--epochs", "1", "--out", str(tmp_path), *chosen]) == 0
+        *_, mode, digest = capsys.readouterr().out.splitlines()
+        why_not = pb.config.why_not()
+        assert mode == f"reproducible   {words or ('everywhere' if why_not is None else f'machine, because {why_not}')}"
+        assert digest == f"hash           {pb.hash(load(tmp_path / 'weights.safetensors'))}"
+        assert pb.config.reproducible == before
+
+
+UNRECORDED = "not recorded yet"  # in place of the hash while the order of some sums still changes
+
+
+def recorded() -> str:
+    """Returns the hash that the README shows as the last line of `make train`."""
+    (found,) = re.findall(r"^hash {11}(.+)$", (ROOT / "README.md").read_text(), flags=re.M)
+    return found
+
+
+@pytest.mark.skipif(pb.config.why_not() is not None, reason=f'no "everywhere": {pb.config.why_not()}')
+@pytest.mark.xfail(recorded() == UNRECORDED, reason="the README shows no hash yet", strict=True)
+def test_training_gives_the_hash_that_the_readme_shows(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["train", "digits", "--out", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.splitlines()[-2:] == ["reproducible   everywhere", f"hash           {recorded()}"]
+
+
+@pytest.mark.parametrize("variables", [{}, {"PULLBACK_REPRODUCIBLE": "machine"}, {"PULLBACK_REPRODUCIBLE": "everywhere"}], ids=str)
+def test_info_tells_the_mode_and_what_set_it(variables: dict[str, str]) -> None:
+    command = [sys.executable, "-m", "pullback", "info"]
+    done = subprocess.run(command, env=environment(**variables), capture_output=True, text=True, check=False)
+    why_not = pb.config.why_not()
+    if variables.get("PULLBACK_REPRODUCIBLE") == "everywhere" and why_not:
+        assert why_not in done.stderr
+        return
+    (told,) = [line.split(maxsplit=1)[1] for line in done.stdout.splitlines() if line.startswith("reproducible")]
+    if variables:
+        assert told == "{0} (PULLBACK_REPRODUCIBLE={0})".format(*variables.values())
+    else:
+        possible = f"not possible: {why_not}" if why_not else "possible: PULLBACK_REPRODUCIBLE, pb.config.reproducible"
+        assert told == f'machine ("everywhere" is {possible})'
 
 
 def test_digits_are_learned_to_97_percent(native: None) -> None:

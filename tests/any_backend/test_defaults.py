@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import math
 from collections.abc import Callable
@@ -69,6 +70,11 @@ BINARY = {
     **dict.fromkeys(words("bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift"), (I, J)),
     **dict.fromkeys(words("logical_and logical_or logical_xor"), (T, ~T[::-1])),
 }  # fmt: skip
+
+
+def _lengths(*lengths: int) -> bytes:
+    return np.array(lengths, "<i8").tobytes()
+
 
 ROWS: dict[str, tuple[Callable[[Any], Any], Any]] = {
     **{f"pb.{name}": numpys(name, x) for name, x in UNARY.items()},
@@ -170,6 +176,7 @@ ROWS: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "cuda.is_available": (lambda f: f() == (pb.cuda.why_not() is None), True),
     "cuda.why_not": (lambda f: f() is None or " " in f(), True),
     **{f"cuda.{name}": (lambda f: _on_gpu(f), True) for name in ("memory", "synchronize", "trim")},
+    "pb.hash": (of(A), hashlib.sha256(_lengths(0, 7) + b"float64" + _lengths(2, 2, 3) + A.tobytes()).hexdigest()),
     # transforms
     "pb.GradientTape": (lambda f: _gradient(f()), 3 * A**2),
     "pb.grad": (lambda f: f(cube)(pb.tensor(A)), 3 * A**2),
@@ -195,6 +202,7 @@ ROWS: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "pb.flops": (lambda f: f(lambda x: x * x + x, pb.tensor(A)).total.flops, 12),
     "pb.profile": (lambda f: _profiled(f()), 6),
     "pb.debug_nans": (lambda f: _inside(f(), lambda: _raises(lambda: pb.log(pb.tensor(-1.0)))), "NonFiniteError"),
+    "config.why_not": (lambda f: f() is None or "\"machine\"" in f(), True),
     "tree.flatten": (lambda f: f({"b": [1, None], "a": (2,)})[0], [2, 1]),
     "tree.leaves": (lambda f: f({"b": [1, None], "a": (2,)}), [2, 1]),
     "tree.with_nones": (lambda f: f({"b": [1, None], "a": (2,)}), [2, 1, None]),
@@ -202,6 +210,7 @@ ROWS: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "tree.map": (lambda f: f(lambda x, y: x + y, [1, (2, None)], [3, (4, None)]), [4, (6, None)]),
     "tree.beside": (lambda f: f([1, (2, None)], [None, (4, None)]), [None, 4]),
     "tree.paths": (lambda f: f({"b": [1, None, 2], "a": (2,)}), ['["a"][0]', '["b"][0]', '["b"][2]']),
+    "tree.named_leaves": (lambda f: f({"b": [1, None, 2], "a": (2,)}), [("a.0", 2), ("b.0", 1), ("b.2", 2)]),
     "tree.unflatten": (lambda f: f(pb.tree.flatten({"b": [1, 2], "a": (3,)})[1], [7, 8, 9]), {"a": (7,), "b": [8, 9]}),
     "tree.structure": (lambda f: f([1, (2,)]) == f([3, (4,)]) != f([3, [4]]), True),
     "tree.shown": (lambda f: f([1, (2,)]), "[*, (*,)]"),
@@ -260,7 +269,8 @@ def _on_gpu(f: Any) -> bool:
 def public() -> dict[str, Any]:
     """Returns every public callable by its name, except errors, which test_errors enumerates."""
     spaces = {"pb": pb, "nn": nn, "F": nn.functional, "init": nn.init, "optim": optim, "schedules": optim.schedules,
-              "tree": pb.tree, "linalg": pb.linalg, "random": pb.random, "amp": pb.amp, "data": pb.data}  # fmt: skip
+              "tree": pb.tree, "linalg": pb.linalg, "random": pb.random, "amp": pb.amp, "data": pb.data,
+              "config": pb.config}  # fmt: skip
     found = {f"cuda.{name}": getattr(pb.cuda, name) for name, f in vars(type(pb.cuda)).items() if inspect.isfunction(f)}
     for label, space in spaces.items():
         for name in getattr(space, "__all__", dir(space)):
@@ -273,7 +283,7 @@ def public() -> dict[str, Any]:
     return found
 
 
-INSIDE = ("schedules.from_numbers", "schedules.as_schedule", "amp.precision", "amp.rounded")  # for the package only
+INSIDE = ("schedules.from_numbers", "schedules.as_schedule", "amp.rounded")  # for the package only
 PUBLIC = {name: f for name, f in public().items() if name not in INSIDE}
 
 

@@ -216,7 +216,7 @@ def test_a_damaged_structure_is_refused_and_never_run(tmp_path: Any) -> None:
 
 
 def test_a_folder_is_no_file_and_a_missing_file_is_missing(tmp_path: Any) -> None:
-    with pytest.raises(pb.FileFormatError, match="cannot be read"):
+    with pytest.raises(pb.FileFormatError, match=r"is a folder\. Give the path of a file in it"):
         io.load(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"load: there is no such file.*nothing"):
         io.load(tmp_path / "nothing")

@@ -10,7 +10,7 @@ import pytest
 
 import pullback as pb
 from conftest import environment, simulated
-from pullback import backends, config
+from pullback import backends, variables
 from pullback.backends import native
 
 
@@ -30,13 +30,13 @@ def test_kernels_that_were_built_load() -> None:
     built = {path.name.split(".")[0] for path in Path(pb.__file__).parent.glob("_*.so")}
     detector, reason = native._load("_level")
     assert (detector is not None) == ("_level" in built), reason
-    wanted = config.simd_level() or 4
+    wanted = variables.simd_level() or 4
     levels = [name for name in built if name[:6] == "_cpu_v" and int(name[6:]) <= min(detector.level(), wanted)] if detector else []
     if levels or (detector is not None and not detector.level() and "_cpu_generic" in built):
         module, reason = native._choose()
         assert module is not None, f"{sorted(built)} lie beside the package, and do not load: {reason}"
-        assert native.module is module or config.backend() == "reference"
-        assert backends.why_not("cpu") is None or config.backend() == "reference"
+        assert native.module is module or variables.backend() == "reference"
+        assert backends.why_not("cpu") is None or variables.backend() == "reference"
 
 
 def test_the_reference_backend_is_the_reason_why_no_kernels_run() -> None:

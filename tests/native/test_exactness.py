@@ -1,4 +1,4 @@
-"""Accuracy in ulps of float32 against float64, and equal bits from run to run and on every SIMD level."""
+"""Accuracy in ulps of float32 against float64, and equal bits from run to run and on every SIMD level with fused multiply-adds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from conftest import environment, spacing
+from conftest import ROOT, environment, spacing
 from pullback.backends import native
 
 pytestmark = pytest.mark.usefixtures("native")
@@ -43,9 +43,9 @@ def erf(x: Any) -> Any:
 @pytest.mark.parametrize(
     ("name", "exact", "low", "high", "ulp"),
     [
-        ("exp", np.exp, -87, 88.7, 2), ("log", np.log, 1e-37, 3e38, 2), ("tanh", np.tanh, -20, 20, 2), ("erf", erf, -6, 6, 2),
+        ("exp", np.exp, -87, 88.7, 2), ("log", np.log, 1e-37, 3e38, 1), ("tanh", np.tanh, -20, 20, 2), ("erf", erf, -6, 6, 1.5),
         ("sin", np.sin, -1e4, 1e4, 2), ("cos", np.cos, -1e4, 1e4, 2), ("expm1", np.expm1, -20, 88, 2),
-        ("log1p", np.log1p, -0.999, 1e30, 2),
+        ("log1p", np.log1p, -0.999, 1e30, 1),
         ("sqrt", np.sqrt, 0, 3e38, 0.51), ("sigmoid", lambda x: 1 / (1 + np.exp(-x)), -80, 80, 4),
         ("atan", np.arctan, -1e6, 1e6, 3),
         ("exp2", np.exp2, -120, 127, 2), ("sinh", np.sinh, -80, 80, 4), ("cosh", np.cosh, -80, 80, 4),
@@ -78,6 +78,7 @@ def test_float64_functions_are_within_4_ulp_of_mpmath(name: str) -> None:
 
 def test_float32_flushes_denormal_numbers_and_float64_keeps_them() -> None:
     assert (pb.tensor(np.float32(1e-40)) * 1.0).item() == 0.0
+    assert pb.tensor(np.float32(1e-40)).astype("float64").item() == 0.0
     tiny = pb.tensor(np.float64(1e-310))
     assert (tiny * 1.0).item() == 1e-310
     assert (tiny > 0).item()
@@ -88,7 +89,7 @@ def test_float32_flushes_denormal_numbers_and_float64_keeps_them() -> None:
 # ---- equal bits
 
 PROGRAM = """
-import hashlib, numpy as np, pullback as pb
+import hashlib, sys, zlib, numpy as np, pullback as pb
 rng = np.random.default_rng(0)
 digest = hashlib.sha256()
 for dtype in ("float32", "float64", "float16", "bfloat16"):
@@ -107,11 +108,15 @@ for dtype in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "u
     for x in (wild, wild.astype("float64")):
         digest.update(x.astype(dtype).numpy().tobytes())
 print(digest.hexdigest())
+sys.path.append(sys.argv[1])
+from elementwise_bits import results
+for name, result in results("cpu"):
+    print(name, zlib.crc32(result.tobytes()))
 """
 
 
 def run(**variables: str) -> str:
-    command = [sys.executable, "-c", PROGRAM]
+    command = [sys.executable, "-W", "ignore", "-c", PROGRAM, str(ROOT / "tests")]
     done = subprocess.run(command, env=environment(**variables), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -122,14 +127,17 @@ def test_two_runs_give_the_same_bits(threads: str) -> None:
     assert run(PULLBACK_NUM_THREADS=threads) == run(PULLBACK_NUM_THREADS=threads)
 
 
-def test_every_simd_level_gives_the_same_bits() -> None:
+def test_every_simd_level_with_fused_multiply_adds_gives_the_same_bits() -> None:
+    """Level v2 is left out. It has no fused multiply-add, so it rounds the formulas of csrc/math more often than the others."""
     folder = os.path.dirname(pb.__file__)
     built = sorted({name[len("_cpu_v")] for name in os.listdir(folder) if name.startswith("_cpu_v")})
     best = int(native.simd_level()[-1]) if native.simd_level().startswith("x86-64") else 0
-    levels = [level for level in built if int(level) <= best]
+    levels = [level for level in built if 3 <= int(level) <= best]
     if len(levels) < 2:
         pytest.skip(f"only these levels of x86-64 are built and run here: {levels}")
-    assert len({run(PULLBACK_SIMD=level, PULLBACK_NUM_THREADS="1") for level in levels}) == 1
+    first, *others = [run(PULLBACK_SIMD=level, PULLBACK_NUM_THREADS="1").splitlines() for level in levels]
+    for other in others:
+        assert other == first
 
 
 def test_two_runs_in_one_process_give_the_same_bits() -> None:

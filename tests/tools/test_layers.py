@@ -23,7 +23,7 @@ ROOMS = ("tensors", "autodiff", "launch", "interop")
 
 # From the bottom to the top. A module imports from its own layer and from those above it in this list.
 LAYERS: list[tuple[str, ...]] = [
-    ("errors", "exports", "launch.refusal", "config", "autodiff.site", "autodiff.listeners", "autodiff.kept", "launch.ledger"),
+    ("errors", "exports", "launch.refusal", "variables", "autodiff.site", "autodiff.listeners", "autodiff.kept", "launch.ledger"),
     ("launch.capturing",),
     ("tensors.simulated", "tensors.gpu", "tensors.gpu_libraries"),
     ("tensors.leases",),
@@ -33,7 +33,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("tensors.creation", "backends"),
     ("tensors.parameter",),
     ("tree", "tensors.pickling", "tensors.precision"),
-    ("tensors.views", "tensors.operand", "autodiff.batching", "amp"),
+    ("tensors.views", "tensors.operand", "autodiff.batching", "amp", "config"),
     ("autodiff.primitive",),
     ("autodiff.node", "autodiff.error_text"),
     ("autodiff.backward",),
@@ -41,7 +41,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("ops",),
     (
         "transforms", "replays", "check", "debug", "interop.numpy_signatures", "interop.dispatch", "linalg", "random", "profiling",
-        "io", "report",
+        "io", "report", "hashing",
     ),
     ("nn", "optim", "solve", "data"),
     ("examples",),

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from conftest import environment
-from pullback import cli, config
+from pullback import cli, variables
 from pullback.profiling import verify
 
 TRAINS = "import pullback as pb; pb.sum(pb.ones((4, 5)))"
@@ -318,7 +318,7 @@ def test_under_ncu_the_whole_script_is_counted(monkeypatch: pytest.MonkeyPatch, 
     Path("script.py").write_text("raise SystemExit(6)")
     assert ours("--verify", "script.py") == 6
     assert counted == [(None, place / "ledger.json")]
-    assert config.counting() == (0, str(place / "ledger.json"))
+    assert variables.counting() == (0, str(place / "ledger.json"))
 
 
 def test_verify_without_a_gpu_says_so_before_the_script_runs(

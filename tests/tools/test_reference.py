@@ -8,10 +8,10 @@ import sys
 import pytest
 
 from conftest import ROOT, environment
-from pullback import config
+from pullback import variables
 
 
-@pytest.mark.skipif(config.backend() == "reference", reason="this run is on the reference backend already")
+@pytest.mark.skipif(variables.backend() == "reference", reason="this run is on the reference backend already")
 def test_the_reference_backend_passes_the_same_tests() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-x", "--no-header", "-p", "no:cacheprovider", "tests/any_backend"]
     done = subprocess.run(

@@ -14,7 +14,8 @@ import pytest
 
 import pullback as pb
 from conftest import simulated
-from pullback import config
+from pullback import variables
+from pullback.backends import modes
 from pullback.profiling import Figures, Row, peaks
 from pullback.profiling.peaks import Peaks
 from pullback.profiling.roofline import roofline
@@ -210,6 +211,17 @@ def test_what_peaks_depend_on_has_a_file_of_its_own(
     assert (len(measured), len(list(cache.iterdir()))) == (2, 2)
 
 
+def test_each_mode_has_a_file_of_its_own(measured: list[Any], cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other kernels compute products under "everywhere", and none of them rounds to tf32."""
+    assert " " not in peaks.peaks("cpu").kernels
+    assert modes.allows("tf32")
+    monkeypatch.setattr(modes, "_mode", "everywhere")
+    assert [modes.allows(dtype) for dtype in peaks.PRODUCTS["cuda"]] == [True, True, False, True, True]
+    if peaks.native.module is not None:
+        assert peaks.peaks("cpu").kernels.endswith(" everywhere")
+        assert (len(measured), len(list(cache.iterdir()))) == (2, 2)
+
+
 def test_a_disk_that_fails_leaves_nothing_half_written(measured: list[Any], cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise OSError("no space")
@@ -235,7 +247,7 @@ def test_measuring_is_not_charged_to_who_asks(cache: Path) -> None:
         before = len(tape.nodes)
         peaks.peaks("cpu")
         assert len(tape.nodes) == before
-        assert pb.amp.precision() == "bfloat16"
+        assert modes.precision() == "bfloat16"
     assert prof.forward.launches == 2
     np.testing.assert_array_equal(tape.gradient(loss, w).numpy(), 2 * np.ones(3))
 
@@ -249,7 +261,7 @@ def test_a_simulated_gpu_has_no_peaks(measured: list[Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("variables", "folder"),
+    ("given", "folder"),
     [
         ({"PULLBACK_CACHE_DIR": "/a", "XDG_CACHE_HOME": "/b"}, "/a"),
         ({"XDG_CACHE_HOME": "/b"}, "/b/pullback"),
@@ -258,12 +270,12 @@ def test_a_simulated_gpu_has_no_peaks(measured: list[Any]) -> None:
         ({}, "/home/c/.cache/pullback"),
     ],
 )
-def test_the_cache_folder_is_where_users_expect_it(variables: dict[str, str], folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_folder_is_where_users_expect_it(given: dict[str, str], folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PULLBACK_CACHE_DIR", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
-    for name, value in {"HOME": "/home/c", **variables}.items():
+    for name, value in {"HOME": "/home/c", **given}.items():
         monkeypatch.setenv(name, value)
-    assert Path(config.cache_dir()) == Path(folder)
+    assert Path(variables.cache_dir()) == Path(folder)
 
 
 def test_without_kernels_the_file_is_named_for_numpy(measured: list[Any], cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

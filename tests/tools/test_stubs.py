@@ -1,4 +1,4 @@
-"""The stubs that type checkers read match the current sources and contain every public name."""
+"""What tools/generate.py writes from the declarations is up to date: the stubs that type checkers read, and the table of ops."""
 
 from __future__ import annotations
 
@@ -33,6 +33,13 @@ def test_every_stub_is_what_its_source_says() -> None:
         path.relative_to(ROOT / "python") for path in (ROOT / "python").rglob("*.pyi")
     }
     assert [path.name for path, text in stubs.items() if path.read_text() != text] == []
+
+
+def test_the_page_about_reproducibility_has_the_table_of_ops(native: None) -> None:
+    """If this fails, run `make dev`, which runs tools/generate.py."""
+    tool = generate()
+    text = tool.REPRODUCIBILITY.read_text()
+    assert text == tool.with_ops(text)
 
 
 PACKAGES = ("", ".nn", ".nn.functional", ".optim", ".data", ".linalg", ".random")

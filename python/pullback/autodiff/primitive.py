@@ -91,6 +91,8 @@ ZERO: Final = "zero"  # a pullback that is zero everywhere: sign, round, compari
 
 OPS: Final[dict[str, Op]] = {}
 
+BY_LIBRARY: Final = "it runs on NumPy or CuPy, which may round differently elsewhere"
+
 
 class Op:
     """An op: one attribute for each property that promotion, batching, differentiation, profiling and tests need.
@@ -108,6 +110,8 @@ class Op:
         reference: `f(xp, *inputs, *params)` over NumPy or CuPy arrays, None for a call of a user's function.
         kernel: the native kernel, if there is one.
         why_reference: the reason why the op has no kernel.
+        same_bits: True if the op gives the same bits everywhere (docs/reproducibility.md), otherwise a sentence that says why not.
+            If it is None, an op with a kernel gives them, as does a view, which computes nothing.
         shown: the name of the op in profiles.
         cost: `f(inputs…, params…, y) -> dict` of figures.
         example: `f(rng, dtype) -> (inputs, params)` for tests, benchmarks and docs.
@@ -121,8 +125,8 @@ class Op:
 
     __slots__ = (
         "batch", "cost", "dead", "domain", "edges", "example", "factors", "issue", "joint", "kernel", "kind", "name",
-        "names", "native", "params", "pullback", "recompute", "reference", "rules", "shown", "takes", "tangent", "ulp", "variadic",
-        "why_reference",
+        "names", "native", "params", "pullback", "recompute", "reference", "rules", "same_bits", "shown", "takes", "tangent", "ulp",
+        "variadic", "why_reference",
     )  # fmt: skip
 
     def __init__(
@@ -140,6 +144,7 @@ class Op:
         reference: Callable[..., Any] | None = None,
         kernel: Callable[..., Any] | None = None,
         why_reference: str | None = None,
+        same_bits: bool | str | None = None,
         shown: str | None = None,
         cost: Callable[..., Any] | None = None,
         example: Callable[..., Any] | None = None,
@@ -162,6 +167,8 @@ class Op:
         self.dead = tuple([i for i, rule in enumerate(rules) if rule is None]) if dead is None else dead
         self.edges = edges or edges_of(self)
         self.native, self.why_reference = kernel is not None, why_reference
+        alone = self.native or kind.name == "view"  # it runs no library
+        self.same_bits: bool | str = (alone or BY_LIBRARY) if same_bits is None else same_bits
         self.reference: Callable[..., Any] = reference or _nothing_to_run
         self.kernel: Callable[..., Any] = kernel or (_nothing_to_run if reference is None else runner(self))
 

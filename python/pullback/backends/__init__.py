@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .. import config
+from .. import variables
 from ..tensors import gpu
 from . import native
 
 
 def kernel_for(name: str) -> tuple[Callable[..., Any] | None, str | None]:
     """Returns (the native kernel of that name, None), or (None, the reason why there is none)."""
-    if config.backend() == "reference":
+    if variables.backend() == "reference":
         return None, "PULLBACK_BACKEND=reference"
     if native.module is None:
         return None, native.reason

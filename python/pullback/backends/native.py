@@ -6,7 +6,7 @@ import importlib
 import platform
 from typing import Any
 
-from .. import config
+from .. import variables
 from ..launch import door
 from ..tensors import gpu, gpu_libraries
 
@@ -22,7 +22,7 @@ def _load(name: str) -> tuple[Any, str | None]:
 
 def _choose() -> tuple[Any, str | None]:
     """Returns the module of the highest level that is built and supported here, or (None, the reason). Raises ImportError."""
-    wanted = config.simd_level()  # read first, so that an invalid level raises even if no module was built
+    wanted = variables.simd_level()  # read first, so that an invalid level raises even if no module was built
     detector, reason = _load("_level")
     if detector is None:
         return None, f"the native kernels were not built ({reason})"
@@ -42,11 +42,11 @@ def _choose() -> tuple[Any, str | None]:
     return None, "; ".join(reasons)
 
 
-config.check()
-module, reason = _choose() if config.backend() == "native" else (None, "PULLBACK_BACKEND=reference")
+variables.check()
+module, reason = _choose() if variables.backend() == "native" else (None, "PULLBACK_BACKEND=reference")
 
 
-if module is None and config.must_be_native():
+if module is None and variables.must_be_native():
     raise ImportError(
         f"PULLBACK_BACKEND=native asks for the native kernels, but {reason}. Install pullback with its kernels (a wheel, or from "
         f"source with a C++ compiler and without PULLBACK_NATIVE=OFF), or unset it to run in NumPy."

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from .. import nn, optim
+from .. import config, nn, optim
 from ..data import Digits, Loader, digits
 from ..errors import PullbackError
 from ..io import save
@@ -35,6 +36,7 @@ class Result:
     Attributes:
         losses: the mean loss of each step's batch. accuracy: the share of test images that are classified correctly.
         profile: all launches of the training steps. seconds: their wall time. steps: the number of training steps.
+        reproducible: the mode of the run. why_machine: if it is not "everywhere", the reason, or "" if the caller chose it.
     """
 
     model: nn.Module
@@ -43,6 +45,8 @@ class Result:
     profile: Profile
     seconds: float
     steps: int
+    reproducible: str
+    why_machine: str
 
 
 def train_digits(
@@ -53,14 +57,17 @@ def train_digits(
     lr: float = 5e-3,
     seed: int = 0,
     device: str | None = None,
+    reproducible: Literal["machine", "everywhere"] | None = None,
     progress: Callable[[Sequence[int]], Any] | None = None,
 ) -> Result:
-    """Trains a network on the digits with Adam, and tests it once at the end. Equal arguments give equal bits.
+    """Trains a network on the digits with Adam, and tests it once at the end. Equal arguments give equal bits, under
+    "everywhere" on every machine.
 
     Args:
         model: a name in MODELS.
         lr: the initial learning rate, which falls to 0 along a cosine.
         seed: the seed of the weights and of the shuffling.
+        reproducible: the `pb.config.reproducible` of this run. None takes "everywhere" if the device can, else "machine".
         progress: a function that wraps the range of epochs, as tqdm does. If its result has a `set_postfix`, that is called with
             loss=… after every epoch.
 
@@ -72,7 +79,7 @@ def train_digits(
         raise PullbackError(f"train: epochs={epochs} must be 1 or more.")
     random.seed(seed)
     place = device or devices.default_device()
-    with devices.use_device(place):
+    with devices.use_device(place), _mode(reproducible) as why_machine:
         data, network = digits(device=place), MODELS[model]()
         loader = Loader((data.x_train, data.y_train), batch_size, seed=seed)
         schedule = optim.schedules.Cosine(lr, epochs * len(loader))
@@ -88,7 +95,20 @@ def train_digits(
                 if hasattr(rounds, "set_postfix"):
                     rounds.set_postfix(loss=f"{sum(losses[-len(loader) :]) / len(loader):.4f}")
         seconds = time.perf_counter() - start
-        return Result(network, losses, accuracy(network.eval(), data), profile, seconds, len(losses))
+        right = accuracy(network.eval(), data)
+        return Result(network, losses, right, profile, seconds, len(losses), config.reproducible, why_machine)
+
+
+@contextmanager
+def _mode(wanted: Literal["machine", "everywhere"] | None) -> Generator[str]:
+    """Sets `pb.config.reproducible` inside the block. Yields the reason if it is "machine" although nobody asked for that."""
+    before = config.reproducible
+    why_not = config.why_not() or ""
+    config.reproducible = wanted or ("machine" if why_not else "everywhere")
+    try:
+        yield "" if wanted else why_not
+    finally:
+        config.reproducible = before
 
 
 def accuracy(network: nn.Module, data: Digits) -> float:

@@ -25,7 +25,7 @@ _cast = op("cast", example=normal((3, 4), params=(dtypes.float64,)),
 _truncate = op("truncate", example=normal((3, 4), params=(dtypes.int32,)), kernel="cast",
                kind=LINEAR, reference=_in_dtype, pullback=ZERO, cost=no_flops)  # fmt: skip
 _to_device = op("to_device", example=normal((3, 4), params=("cpu",)),
-                kind=LINEAR, reference=lambda xp, x, device: devices.move(x, device), cost=no_flops,
+                kind=LINEAR, reference=lambda xp, x, device: devices.move(x, device), cost=no_flops, same_bits=True,
                 pullback=lambda g, x_device: to_device(g, x_device))  # fmt: skip
 _stop = op("stop_gradient", example=normal((3, 4)), kind=VIEW, reference=lambda xp, x: x, pullback=None, cost=no_flops)
 _alias = op("alias", example=normal((3, 4)), kind=VIEW, reference=lambda xp, x: x, pullback=same, cost=no_flops)

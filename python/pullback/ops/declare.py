@@ -45,6 +45,7 @@ def op(
     factors: dict[int, Callable[..., Any]] | None = None,
     kernel: str | None = None,
     adapt: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None,
+    same_bits: bool | str | None = None,
 ) -> Op:
     """Declares an op and adds it to OPS. Raises ValueError if another op has the name.
 
@@ -71,6 +72,7 @@ def op(
         name, kind=kind, names=names, params=len(names) - inputs, rules=rules, pullback=pullback, joint=joint, variadic=variadic,
         takes=takes, reference=reference, kernel=adapt(native) if adapt and native else native, why_reference=reason,
         shown=kernel, cost=cost, example=example, domain=domain, ulp=ulp, batch=batch, tangent=tangent, factors=factors,
+        same_bits=same_bits,
     )  # fmt: skip
     if fused is not None and declared.native:
         quicks: Any = fused if isinstance(fused, (tuple, list)) else (fused,)

@@ -12,10 +12,11 @@ from ..autodiff.primitive import OPS, Op, apply
 from ..backends import kernel_for
 from ..errors import DTypeError, ShapeError
 from ..tensors import dtypes
+from ..tensors.creation import ones
 from ..tensors.operand import Number, as_tensor
 from ..tensors.tensor import Tensor
 from ._counts import ACTIVATIONS, COUNTS
-from .by_name import aligned, lifted, repeated, reshaped, spread
+from .by_name import aligned, in_dtype, lifted, repeated, reshaped, spread, widened
 from .conversion import same_dtype
 from .declare import normal, op
 from .kinds import OWN, diagonal
@@ -104,43 +105,61 @@ def _wrapped(arrays: Sequence[Any]) -> list[Tensor | None]:
     return [None if array is None else Tensor(array) for array in arrays]
 
 
-# ---- a batch axis, a tangent
+# ---- a batch axis, a tangent. An example gets the bits that the kernels give it alone: half precision is rounded once, at the
+# end, and a bias gradient is a product with ones.
 
 
 def _linear_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
     """For linear(x, weight, bias, activation): all examples share one layer, or each example has its own."""
-    x, weight, bias = xs
     if not on[1] and not on[2]:
-        return apply(op, (x, weight, bias), tuple(params))
+        return apply(op, tuple(xs), tuple(params))
+    dtype = xs[0].dtype
+    x, weight, bias = [t if t is ABSENT else widened(t) for t in xs]
     rank = x.ndim - on[0]
     rows = lifted(x, 2) if on[0] and rank < 2 else x
     if on[1] and rank > 2:  # x (size, …, in) meets weight (size, out, in)
         rows = reshape(rows, (*((size,) if on[0] else ()), -1, x.shape[-1]))
-    y = matmul(rows, matrix_transpose(weight))
+    y = _product(dtype, rows, matrix_transpose(weight))
     y = reshaped(y, (size if on[0] or on[1] else 1, *x.shape[int(on[0]) : -1], y.shape[-1]))
     if bias is not ABSENT:
         y = y + (lifted(bias, y.ndim - 1) if on[2] else bias)
     name = ACTIVATIONS[params[0]]
-    return apply(OPS[name], (y,)) if name else y
+    return in_dtype(apply(OPS[name], (y,)) if name else y, dtype)
 
 
 def _pull_each(rule: Any, size: int, values: Sequence[Any], on: Sequence[bool]) -> list[Tensor | None]:
     """Returns the gradients of x, weight and bias per example, after the activation's pullback if there is one."""
-    g, x, weight, *activated, needs = values
+    dtype = values[0].dtype
+    wide: list[Any] = [widened(t) if isinstance(t, Tensor) else t for t in values]
+    g, x, weight, *activated, needs = wide
     g = g if on[0] else spread(g, size)
     if activated:
         y, number = activated
         g = pull(_slope(number), *aligned((g, y), (True, on[3])))
     *lead, outputs = g.shape
     rows = reshaped(g, (size, math.prod(lead[1:]), outputs))
-    gx = gw = None
+    gx = gw = gb = None
     if needs[0]:
-        gx = matmul(rows if on[2] else reshaped(g, (math.prod(lead), outputs)), weight)
+        gx = _product(dtype, rows if on[2] else reshaped(g, (math.prod(lead), outputs)), weight)
         gx = reshaped(gx, (*lead, gx.shape[-1]))
     if needs[1]:
         x = reshaped(x, (*((size,) if on[1] else ()), rows.shape[1], x.shape[-1]))
-        gw = matmul(matrix_transpose(rows), x)
-    return [gx, gw, sum_over(rows, (1,)) if needs[2] else None]
+        gw = _product(dtype, matrix_transpose(rows), x)
+    if needs[2]:
+        gb = rows + 0.0 if rows.shape[1] == 1 else exact_product(ones((1, rows.shape[1]), dtype=g.dtype, device=g.device), rows)
+        gb = reshaped(gb, (size, outputs))
+    return [None if t is None else in_dtype(t, dtype) for t in (gx, gw, gb)]
+
+
+def _product(dtype: Any, a: Tensor, b: Tensor) -> Tensor:
+    """Returns a @ b. `amp.autocast` is for float32, and leaves factors alone that were widened from another dtype."""
+    return matmul(a, b) if a.dtype == dtype else exact_product(a, b)
+
+
+def exact_product(a: Tensor, b: Tensor) -> Tensor:
+    """Returns a @ b, whatever `amp.autocast` is in force."""
+    with amp.autocast("float32"):
+        return matmul(a, b)
 
 
 def _tangent(op: Op, inputs: Sequence[Any], y: Tensor, params: Sequence[Any], tangents: Sequence[Any]) -> Tensor:

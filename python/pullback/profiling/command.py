@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, Final, NamedTuple
 
-from .. import config
+from .. import variables
 from ..errors import PullbackError
 from .figures import AXES
 from .session import Profile
@@ -57,7 +57,7 @@ def profile(
     the program, or 1 if the program succeeded but the report is incomplete. The report of a program that fails is written too.
     Raises NoProgramError, and PullbackError if a path cannot be written or `verify` cannot work here.
     """
-    if asked := config.counting():
+    if asked := variables.counting():
         return _counted(program, Path(asked[1]))
     for path in files.values():
         if not Path(path).absolute().parent.is_dir():

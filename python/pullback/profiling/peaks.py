@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from .. import amp, config
-from ..backends import native
+from .. import amp, variables
+from ..backends import modes, native
 from ..errors import PullbackError
 from ..replays.capture import capture
 from ..tensors import devices, gpu
@@ -40,7 +40,7 @@ class Peaks:
     Attributes:
         device: the name of the device.
         version: the version of pullback.
-        kernels: the kernels that were measured: "x86-64-v4", "CUDA", …
+        kernels: the kernels that were measured: "x86-64-v4", "CUDA", …, with " everywhere" appended in that mode.
         threads: the number of CPU threads; 0 on a GPU, or if NumPy computes.
         products: FLOP/s of a large matrix product by dtype. A multiply-add counts as two.
         elementwise: FLOP/s of multiplications and additions outside matrix products, on data in the cache. On the CPU it is
@@ -83,7 +83,7 @@ def peaks(device: str | None = None, *, again: bool = False) -> Peaks:
     if place != "cpu" and gpu.need().simulated:
         raise PullbackError(f'peaks: "{place}" is simulated here, and its times mean nothing. Use a real GPU, or "cpu".')
     key = _key(place)
-    path = Path(config.cache_dir()) / f"peaks-{re.sub('[^a-z0-9.]+', '-', ' '.join(map(str, key.values())).lower())}.json"
+    path = Path(variables.cache_dir()) / f"peaks-{re.sub('[^a-z0-9.]+', '-', ' '.join(map(str, key.values())).lower())}.json"
     found = None if again else _read(path, key)
     if found is None:
         # A new thread measures, because a profile, a tape or a recording of this thread would receive the launches.
@@ -98,12 +98,13 @@ def _key(device: str) -> dict[str, Any]:
     """Returns the facts that the peaks depend on, by the names of the fields of Peaks."""
     from .. import __version__
 
+    mode = "" if modes.mode() == "machine" else f" {modes.mode()}"  # Other kernels compute products then.
     if device == "cpu":
-        kernels, threads = ("NumPy", 0) if native.module is None else (native.simd_level(), native.module.thread_count())
+        kernels, threads = ("NumPy", 0) if native.module is None else (native.simd_level() + mode, native.module.thread_count())
         return {"device": processor(), "version": __version__, "kernels": kernels, "threads": threads}
     found = gpu.need()
     properties = found.xp.cuda.runtime.getDeviceProperties(devices.number_of(device))
-    kernels = "CUDA" if found.kernels is not None else "CuPy"
+    kernels = "CUDA" + mode if found.kernels is not None else "CuPy"
     return {"device": properties["name"].decode(), "version": __version__, "kernels": kernels, "threads": 0}
 
 
@@ -148,7 +149,8 @@ def _measure(device: str, key: dict[str, Any]) -> Peaks:
     with devices.use_device(device):
         kind = device.partition(":")[0]
         finish = (lambda: None) if kind == "cpu" else lambda: devices.cuda.synchronize(device)
-        products = {dtype: _product(dtype, 1024 if kind == "cpu" else 4096, finish) for dtype in PRODUCTS[kind]}
+        size = 1024 if kind == "cpu" else 4096
+        products = {dtype: _product(dtype, size, finish) for dtype in PRODUCTS[kind] if modes.allows(dtype)}
         elementwise = _chain(finish) if kind == "cpu" else products["float32"] / 2
         return Peaks(
             **key, products=products, elementwise=elementwise, bytes_per_second=_copy(finish), launch_seconds=_launch(finish)

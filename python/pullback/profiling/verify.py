@@ -25,8 +25,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from .. import amp, config
-from ..backends import native
+from .. import amp, variables
+from ..backends import modes, native
 from ..errors import PullbackError
 from ..launch import door
 from ..launch.door import Launch
@@ -148,7 +148,7 @@ def verify(step: Callable[[], Any] | None) -> Verification:
             "run the script by: pullback profile --verify script.py"
         )
     _calls += 1
-    if asked := config.counting():
+    if asked := variables.counting():
         if asked[0] == _calls:
             count(step, Path(asked[1]))
             raise SystemExit(0)
@@ -174,7 +174,7 @@ def check_gpu() -> None:
 
 
 def verified(prof: Profile, command: Sequence[str], number: int) -> Verification:
-    """Runs the command under ncu, and compares its counters with the profile. `number` is that of config.counting."""
+    """Runs the command under ncu, and compares its counters with the profile. `number` is that of variables.counting."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "ledger.json")
         counters = ncu.count(command, {**os.environ, "PULLBACK_COUNTING": f"{number}:{path}"})
@@ -191,7 +191,7 @@ def verified(prof: Profile, command: Sequence[str], number: int) -> Verification
 def count(step: Callable[[], Any], path: Path) -> None:
     """Runs products of known size and then the step, both between marks, and writes their ledger to the file."""
     square = lambda dtype: ones((KNOWN_SIZE, KNOWN_SIZE), dtype="float32" if dtype == "tf32" else dtype, device="cuda")
-    factors = {dtype: square(dtype) for dtype in TENSOR_DTYPES}
+    factors = {dtype: square(dtype) for dtype in TENSOR_DTYPES if modes.allows(dtype)}
     cuda = gpu.need().xp.cuda
     empty = gpu.need().xp.RawKernel(f'extern "C" __global__ void {MARK}() {{}}', MARK)
     stream = gpu.need().stream(0)

@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from functools import partial, update_wrapper
 from typing import Any, Final, NamedTuple
 
-from .. import amp
 from ..autodiff.listeners import listeners
 from ..autodiff.site import warn
-from ..backends import kernels_on, why_not
+from ..backends import kernels_on, modes, why_not
 from ..errors import CaptureError, PullbackError, ShapeError
 from ..launch import capturing
 from ..launch.refusal import Refused
@@ -42,9 +41,10 @@ def capture(f: Any = None, /, *, fusion: str = "exact", steps: int | None = None
 
     A signature consists of the shapes, dtypes and devices of tensors (arrays count as tensors), all other arguments as `==`
     compares them (objects that define no `__eq__` by identity, whatever their attributes), the default device, `amp.autocast`,
-    and the training mode of Modules. The first call with each signature runs f eagerly. A replay repeats its launches with the
-    current parameters, slots, learning rates and random numbers. Python code does not run again, so f prints or appends only
-    once. A replay reads outside tensors and arrays that f uses in place, but keeps the numbers and shapes of the recording.
+    `pb.config.reproducible`, and the training mode of Modules. The first call with each signature runs f eagerly. A replay repeats
+    its launches with the current parameters, slots, learning rates and random numbers. Python code does not run again, so f prints
+    or appends only once. A replay reads outside tensors and arrays that f uses in place, but keeps the numbers and shapes of the
+    recording.
 
     Raises: CaptureError, which names the line, for code that a replay could not repeat: reading a value on the host, shapes that
     depend on values, ops without a kernel, replaced Parameters. CaptureError too if a tape or transform around the call watches
@@ -132,7 +132,7 @@ class Captured:
         kept[key] = kept.pop(key, [replay])
         self._replays, self._last = kept, key
         plain = not options and all([x.__class__ is Tensor for x in args])
-        self._quick = _Quick(replay, len(args), devices.default_device(), amp.precision()) if plain else None
+        self._quick = _Quick(replay, len(args), devices.default_device(), modes.rounding()) if plain else None
 
     # ---- recordings
 
@@ -279,7 +279,7 @@ class _Quick(NamedTuple):
     replay: Replay
     arguments: int
     device: str
-    precision: str
+    rounding: tuple[str, str]
 
     def serves(self, args: Sequence[Any]) -> bool:
         """True if the recording is valid for these arguments, except that shapes, dtypes and layouts remain to be compared."""
@@ -289,7 +289,7 @@ class _Quick(NamedTuple):
             and not listeners.batches
             and capturing.thread.recording is None
             and devices.default_device() == self.device
-            and amp.precision() == self.precision
+            and modes.rounding() == self.rounding
             and self.replay.holds()
         )
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import amp
 from ..autodiff.listeners import listeners
+from ..backends import modes
 from ..errors import CaptureError
 from ..tensors import devices
 from ..tensors.creation import asarray
@@ -23,11 +23,11 @@ def signature(leaves: Sequence[Any], arrays: Sequence[Any], spec: Any) -> Any:
     """Returns the key of a call.
 
     It consists of the shapes, dtypes, layouts and devices of tensors, the values of the other leaves, the structure of the
-    arguments, the default device and the autocast precision.
+    arguments, the default device, the autocast precision and `pb.config.reproducible`.
     """
     shapes = [(a.shape, a.dtype.num, a.strides, devices.device_of(a)) for a in arrays]
     fixed = [None if x.__class__ is Tensor else _fixed(x, i) for i, x in enumerate(leaves)]
-    return (tuple(shapes), tuple(fixed), spec, devices.default_device(), amp.precision())
+    return (tuple(shapes), tuple(fixed), spec, devices.default_device(), modes.rounding())
 
 
 def as_leaf(x: Any) -> Any:
@@ -131,4 +131,4 @@ def difference(before: Any, now: Any) -> str:
     for i, (a, b) in enumerate(zip(before[1], now[1])):
         if a != b:
             return f"argument leaf {i} was {a!r}, then {b!r}"
-    return "the structure of the arguments, the default device, or the precision keeps changing"
+    return "the structure of the arguments, the default device, the precision or pb.config.reproducible keeps changing"

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from .. import config
+from .. import variables
 from ..errors import DeviceError
 from ..launch import capturing, door
 from ..launch.refusal import Refused
@@ -16,7 +16,7 @@ from . import capsules, gpu, leases
 
 
 class _Default(threading.local):
-    device: str = config.device()
+    device: str = variables.device()
 
 
 _default: Final = _Default()

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from .. import config
+from .. import variables
 from ..launch.refusal import Refused
 
 HOLDERS: Final = ("tensors", "recordings", "graphs", "scratch")  # holders of memory, as in csrc/launch/memory.h
@@ -248,7 +248,7 @@ def load() -> Gpu | str:
         if kernels is not None:
             kernels.register_arrays(kernels, cupy.ndarray)
         found = Gpu(cupy, cupy.ndarray, kernels, why_no_kernels)
-    if config.backend() == "reference":
+    if variables.backend() == "reference":
         found.kernels, found.why_no_kernels = None, "PULLBACK_BACKEND=reference"
     if found.kernels is not None:
         for tell in _waiting:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from .. import config
+from .. import variables
 from ..launch.refusal import Refused
 from .gpu import Gpu
 
@@ -234,7 +234,7 @@ class SimulatedGpu(Gpu):
 
     def __init__(self, kernels: Any) -> None:
         super().__init__(namespace, DeviceArray, kernels, None)
-        if config.backend() == "native":
+        if variables.backend() == "native":
             global finish, new_array, let_wait
             finish = lambda: kernels.synchronize(0)
             kernels.register_arrays(kernels, DeviceArray)

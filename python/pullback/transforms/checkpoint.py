@@ -11,6 +11,7 @@ from ..autodiff.batching import Batch
 from ..autodiff.kept import Kept
 from ..autodiff.listeners import listeners
 from ..autodiff.tape import Tape
+from ..backends import modes
 from ..errors import TapeError
 from ..launch import door
 from ..ops.conversion import alias
@@ -96,7 +97,7 @@ def _pull(recompute: Recompute, inputs: Sequence[Tensor]) -> Callable[[list[Any]
 
 def _recomputation(name: str, run: Callable[[], Any], states: States, count: int, level: Level) -> Recompute:
     """Returns the `recompute` function of a Call, for listeners of this level."""
-    precision, device, batches = amp.precision(), devices.default_device(), _running()
+    precision, device, batches = modes.precision(), devices.default_device(), _running()
 
     def recompute(serials: Sequence[int], inputs: Sequence[Tensor]) -> tuple[Tape, list[Any]]:
         tape = Tape(watch_parameters=False)

@@ -11,6 +11,7 @@ from typing import Any
 from ..autodiff.kept import Heard
 from ..autodiff.listeners import listeners
 from ..autodiff.tape import Tape
+from ..backends import modes
 from ..errors import PullbackError
 from ..launch import capturing
 from ..tensors.tensor import Tensor
@@ -37,8 +38,8 @@ def memo(f: Callable[..., Any], *, size: int = 8) -> Memo:
 
     Inputs are the same if they are the same tensors at the same versions, so an updated Parameter is a new input. A tape gets a
     value that it has recorded itself, so that the backward pass of `f` runs once, however often the value is used. With different
-    listeners than in the first run, `f` runs again. Results are kept alive; arguments and tapes are not. `stats` holds the
-    counts, `clear()` drops all results.
+    listeners, or under a different `amp.autocast` or `pb.config.reproducible` than in the first run, `f` runs again. Results are
+    kept alive; arguments and tapes are not. `stats` holds the counts, `clear()` drops all results.
 
     Example:
         >>> weight = pb.memo(lambda: spectral_norm(layer.weight))
@@ -98,6 +99,7 @@ class _Entry:
         self._versions = [(x.storage, x.storage.version) for x in inputs if x.storage is not None]
         self.outputs, self.form = outputs, form
         self._recording = capturing.thread.recording  # a replay needs the ops that compute the result
+        self._rounding = modes.rounding()
         self._known = self._known_now()
 
     def is_fresh(self) -> bool:
@@ -107,8 +109,8 @@ class _Entry:
         return alive and all([storage.version == version for storage, version in self._versions])
 
     def is_for(self, leaves: Sequence[Any], spec: Any) -> bool:
-        """True if this is the result for these arguments and for the present listeners."""
-        if self._recording is not capturing.thread.recording:
+        """True if this is the result for these arguments, for the present listeners and for the present rounding of products."""
+        if self._recording is not capturing.thread.recording or self._rounding != modes.rounding():
             return False
         same = spec == self._spec and all([_same(x, kept) for x, kept in zip(leaves, self._leaves)])
         return same and self.is_fresh() and self._known == self._known_now()

@@ -1,0 +1,69 @@
+"""The two settings on which the bits of a product depend, passed on to every kernel module.
+
+They are the precision to which a thread rounds the factors (`amp.autocast`), and the reproducibility of the process (`pb.config`).
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Final
+
+from ..tensors import gpu
+from . import native
+
+PRECISIONS: Final = ("float32", "tf32", "bfloat16", "float16")  # The kernels receive a precision as its index here.
+
+
+class _Thread(threading.local):
+    precision: str = "float32"
+
+
+_thread: Final = _Thread()
+_mode = "machine"
+_of_gpu: Final[list[Any]] = []  # the CUDA kernels, once they are loaded
+
+
+def precision() -> str:
+    """Returns the precision to which products in this thread round their factors now."""
+    return _thread.precision
+
+
+def set_precision(name: str) -> None:
+    """Sets the precision of products in this thread."""
+    _thread.precision = name
+    for kernels in (native.module, *_of_gpu):
+        if kernels is not None:
+            kernels.set_matmul_precision(PRECISIONS.index(name))
+
+
+def mode() -> str:
+    """Returns "machine" or "everywhere"."""
+    return _mode
+
+
+def set_mode(name: str) -> None:
+    """Sets the mode of the process, for all threads."""
+    global _mode
+    _mode = name
+    for kernels in (native.module, *_of_gpu):
+        if kernels is not None:
+            kernels.set_everywhere(name == "everywhere")
+
+
+def allows(name: str) -> bool:
+    """True if products may round their factors to this dtype or precision now. "everywhere" excludes tf32, which only GPUs have."""
+    return name != "tf32" or _mode == "machine"
+
+
+def rounding() -> tuple[str, str]:
+    """Returns this thread's precision and the mode. A recording is replayed only under those that it was made under."""
+    return _thread.precision, _mode
+
+
+def _connect(kernels: Any) -> None:
+    _of_gpu.append(kernels)
+    kernels.set_matmul_precision(PRECISIONS.index(_thread.precision))
+    kernels.set_everywhere(_mode == "everywhere")
+
+
+gpu.when_loaded(_connect)
