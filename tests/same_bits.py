@@ -61,7 +61,11 @@ class Evaluation:
         passes = op.pullback is not None and op.pullback is not ZERO and is_float(y.dtype) and y.size
         self.sources = [i for i in self.free if passes and i not in (() if op.joint else op.dead)]
         rng = np.random.default_rng(1)
-        draw = lambda like: pb.asarray(rng.standard_normal(like.shape).astype(host(like).dtype))
+
+        def draw(like: Any) -> Any:  # zeros of both signs and numbers that are flushed to zero are among them
+            x = np.where(rng.random(like.shape) < 0.1, rng.choice([0.0, -0.0, 1e-40], like.shape), rng.standard_normal(like.shape))
+            return pb.asarray(x.astype(host(like).dtype))
+
         self.extra = [draw(y), *[draw(self.inputs[i]) for i in self.sources]] if self.sources else []
         names = [op.names[min(i, len(op.names) - 1)] for i in self.sources]
         self.names = ["forward", *[f"gradient of {name}" for name in names], *["tangent"] * bool(self.sources)]

@@ -38,6 +38,7 @@ PB_FREE_OF_TWO(PB_COUNTED)
 #define PB_COUNTED(name) \
   template <class T> bool name(WatchedScalar<T> x) { return name(x.value); }
 PB_PREDICATES(PB_COUNTED)
+// In a formula, a fused multiply-add counts as a multiplication and an addition (math/counting.h).
 template <class T> WatchedScalar<T> fma(WatchedScalar<T> a, WatchedScalar<T> b, WatchedScalar<T> c) { return a * b + c; }
 template <class T> WatchedScalar<T> residual(WatchedScalar<T> c, WatchedScalar<T> a, WatchedScalar<T> b) { return c - a * b; }
 template <class T> bool is_far(WatchedScalar<T> x) { return is_far(x.value); }

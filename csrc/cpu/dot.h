@@ -4,14 +4,13 @@
 
 #include "cpu/vector.h"
 #include "families/order.h"
-#include "math/bits.h"
 
 namespace pb::cpu {
 
 // Returns the sum over one block of products.
 template <class T> T dot_of_block(int64_t n, const T* a, const T* b) {
   T sum = 0;
-  for (int64_t l = 0; l < n; ++l) sum = m::fma(a[l], b[l], sum);
+  for (int64_t l = 0; l < n; ++l) sum = multiply_add_number(a[l], b[l], sum);
   return sum;
 }
 

@@ -174,6 +174,24 @@ template <class A> void add_neighbours(int64_t rows, int64_t n, A* x) {
       for (int64_t j = 0; j < n; ++j) x[r * n + j] += x[(r + apart) * n + j];
 }
 
+// The strips of columns that threads share.
+struct Strips {
+  int64_t count, width;
+};
+Strips strips_of(int64_t n) {
+  const int64_t count = std::max<int64_t>(1, n / kStrip);
+  return {count, (n + count - 1) / count};
+}
+
+// Returns the additions of the column sums of a matrix (rows, n), which include the padding of vectors.
+template <class A> int64_t additions_of_sums(int64_t rows, int64_t n) {
+  const auto [strips, width] = strips_of(n);
+  int64_t padded = 0;
+  for (int64_t first = 0; first < n; first += width)
+    padded += (std::min(width, n - first) + kWidth<A> - 1) / kWidth<A> * kWidth<A>;
+  return rows * padded + std::max<int64_t>(0, kernels::order_blocks(rows) - 1) * n;
+}
+
 // Returns gz, the pullback of g through the activation: g itself if the activation is none, otherwise a matrix in scratch memory.
 // Also computes gb if it is needed, in the order of a product with ones (families/order.h): threads take blocks of rows and strips
 // of columns.
@@ -183,7 +201,7 @@ Matrix pull_activation(const Launch& launch, const View& g, const View& y, DType
   char* gz = activation ? static_cast<char*>(scratch.take_bytes(rows * n * item_size(wide))) : nullptr;
   if (!gz && !gb.data) return matrix_of(g);
   const int64_t blocks = std::max<int64_t>(1, kernels::order_blocks(rows)), height = std::min(rows, kOrderBlock);
-  const int64_t strips = std::max<int64_t>(1, n / kStrip), width = (n + strips - 1) / strips;
+  const auto [strips, width] = strips_of(n);
   const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, height * width));
   kernels::visit_activation(int(activation), [&](auto, auto f) {
     visit_wide(wide, [&](auto zero) {
@@ -306,6 +324,10 @@ void pullback_work(const Launch& launch, Counts& work) {
   const DType wide = storage_of(compute_type(launch.in(0).dtype));
   const View g = rows_laid_out(launch.in(0), wide), x = rows_laid_out(launch.in(1), wide), w = laid_out(launch.in(2), wide);
   const int64_t m = g.shape[0], n = g.shape[1], k = w.shape[1], size = item_size(wide);
+  if (launch.out(2).data) {
+    work.adds -= std::max<int64_t>(0, m * n - n);  // the additions of the formula
+    visit_wide(wide, [&](auto zero) { work.adds += additions_of_sums<decltype(zero)>(m, n); });
+  }
   Matrix gz = matrix_of(g);
   if (launch.ints[0] || (n > 1 && g.stride[1] != size)) gz = {nullptr, n, false};
   if (launch.out(1).data) replace_products(work, m * n * k, product_work(wide, n, k, m, gz.flipped(), matrix_of(x)));

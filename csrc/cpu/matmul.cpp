@@ -300,7 +300,7 @@ void executed_matmul(const Launch& launch, Counts& work) {
   const cpu::Batched p = cpu::batched(out, cpu::laid_out(launch.in(0), wide), cpu::laid_out(launch.in(1), wide), false);
   const int64_t count = p.steps[0].size();
   work = {};
-  if (cpu::is_outer(p)) work.multiplies = count * p.m * p.n;
+  if (cpu::is_outer(p)) work.multiplies = work.adds = count * p.m * p.n;
   else work.add(cpu::product_work(wide, p.m, p.n, p.k, p.a, p.b), count);
 }
 

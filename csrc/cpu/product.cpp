@@ -9,7 +9,6 @@
 #include "cpu/pool.h"
 #include "cpu/small_product.h"
 #include "families/matmul.h"
-#include "math/bits.h"
 
 namespace pb::cpu {
 namespace {
@@ -30,7 +29,7 @@ template <int k, class T> void product_tiny(int64_t m, int64_t n, const Matrix& 
     const T* right = reinterpret_cast<const T*>(b.data);
     for (int64_t j = 0; j < n; ++j, right += across_b) {
       T sum = 0;
-      for (int l = 0; l < k; ++l) sum = m::fma(left[l * across], right[l * down_b], sum);
+      for (int l = 0; l < k; ++l) sum = multiply_add_number(left[l * across], right[l * down_b], sum);
       *out = add ? *out + sum : sum;
       ++out;
     }

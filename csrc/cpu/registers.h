@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "math/bits.h"
 #if defined(__SSE2__)
 #include <immintrin.h>
 #endif
@@ -83,5 +84,8 @@ inline __attribute__((always_inline)) Vector<T> multiply_add(Vector<T> a, Vector
   return a * b + c;
 #endif
 }
+
+// The same for one number.
+template <class T> inline __attribute__((always_inline)) T multiply_add_number(T a, T b, T c) { return m::fma(a, b, c); }
 
 }  // namespace pb::cpu

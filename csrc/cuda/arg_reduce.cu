@@ -1,6 +1,6 @@
 // Positions of the largest or smallest elements along an axis. Of equal elements the first one wins, so the result does not depend
 // on the order in which pieces are compared.
-#include "cuda/reduce_matrix.cuh"
+#include "cuda/elements.cuh"
 #include "families/reduce.h"
 
 namespace pb::cuda {

@@ -1,6 +1,6 @@
 // Running sums, products and extremes along an axis (scans), in the order of families/order.h. One launch computes the totals of the
 // chains, which are scanned recursively in the same way, and a last launch runs each chain again, with the running total before it.
-#include "cuda/reduce_matrix.cuh"
+#include "cuda/elements.cuh"
 #include "families/cumulative.h"
 #include "families/order.h"
 

@@ -1,10 +1,93 @@
-// The table of reductions, and the copying of operands whose rows span several axes.
+// The table of reductions, the division of their work among threads, and the copying of operands whose rows span several axes.
 #include "cuda/reduce.cuh"
 
 #include <algorithm>
 
+#include "cuda/copy.cuh"
+#include "families/reduce.h"
+
 namespace pb::cuda {
 namespace {
+
+constexpr int64_t kManyBlocks = 2048;  // as many blocks of threads keep any device busy
+
+// A reduction with its kernel by compute type, or null for types that it is not defined for.
+struct ReductionKernel : kernels::Reduction {
+  void (*kernels[kComputes])(Reducing);
+};
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Returns the logarithm of the smallest power of two that is at least min(n, most).
+int log_up_to(int64_t n, int64_t most) {
+  int log = 0;
+  while (int64_t{1} << log < std::min(n, most)) ++log;
+  return log;
+}
+
+View axis_of(const View& of, int64_t length, int64_t stride) {
+  View v = flat_view(of.data, of.dtype, length);
+  v.stride[0] = stride;
+  return v;
+}
+
+// Copies the operand of m if its rows span more axes than the kernel takes.
+void straighten(kernels::Matrix& m, Scratch& scratch) {
+  if (m.rows == 0 || RowAxes::takes(m.reduced)) return;
+  View all = m.outer;
+  for (const View& part : {m.reduced, m.inner})
+    for (int d = 0; d < part.ndim; ++d) all.shape[all.ndim] = part.shape[d], all.stride[all.ndim++] = part.stride[d];
+  const View copy = contiguous_as(all.dtype, all, scratch);
+  const int64_t size = item_size(copy.dtype);
+  m.inner = axis_of(copy, m.width, size);
+  m.reduced = axis_of(copy, m.rows, size * m.width);
+  m.outer = axis_of(copy, m.cells, size * m.width * m.rows);
+}
+
+// A reduction's work, divided among threads. The results do not depend on the division.
+struct Work {
+  Reducing f;
+  unsigned threads, blocks;
+};
+Work divide_work(const kernels::Matrix& m, const View& out, bool divides) {
+  Reducing f{m.outer.data, m.outer.dtype, Axes(m.outer), RowAxes(m.reduced)};
+  f.column_stride = m.inner.ndim ? m.inner.stride[0] : 0;
+  f.cells = m.cells, f.rows = m.rows, f.width = m.width, f.blocks = kernels::order_blocks(m.rows);
+  f.out = out.data, f.out_dtype = out.dtype, f.out_size = item_size(out.dtype), f.divides = divides;
+
+  f.log_across = log_up_to(f.width, kMostAcross);
+  f.log_down = log_up_to(ceil_div(f.rows, kRowsOfThread), kMostDown);
+  f.log_teams = log_up_to(f.blocks, kReducers >> (f.log_across + f.log_down));
+  const int log_cell = f.log_across + f.log_down + f.log_teams;
+  const int64_t threads = std::max<int64_t>(kWarp, int64_t{1} << log_up_to(f.cells << log_cell, kReducers));
+  const int64_t tiles = ceil_div(f.width, int64_t{1} << f.log_across), units = ceil_div(f.cells << log_cell, threads) * tiles;
+  // There are as many runs as the device needs to be busy, or as the last block of threads can combine.
+  const int64_t most =
+      std::min<int64_t>((kReducers >> f.log_across) * kRunsOfThread, std::max<int64_t>(1, kManyBlocks / units));
+  f.log_depth = 0;
+  while (f.blocks > most << (f.log_teams + f.log_depth)) ++f.log_depth;
+  const int64_t runs = std::max<int64_t>(1, ceil_div(f.blocks, int64_t{1} << (f.log_teams + f.log_depth)));
+  if (units * runs > kMaxBlocks) throw Failure("more results than a grid has threads");
+  f.tiles = unsigned(tiles), f.runs = unsigned(runs);
+  return {f, unsigned(threads), unsigned(units * runs)};
+}
+
+void run_reduction(const Launch& launch) {
+  const auto& op = static_cast<const ReductionKernel&>(*static_cast<const kernels::Reduction*>(launch.table));
+  Scratch scratch;
+  const bool converts = op.predicate && launch.in().dtype != DType::b8;
+  const View x = converts ? contiguous_as(DType::b8, launch.in(), scratch) : launch.in();
+  kernels::Matrix m = kernels::matrix_of(x, launch.ints[0]);
+  if (m.cells * m.width == 0) return;
+  straighten(m, scratch);
+  Work work = divide_work(m, launch.out(), op.divides);
+  const Compute compute = kernels::read_as(op, x.dtype);
+  if (work.f.runs > 1) {
+    work.f.partial = scratch.take<char>(m.cells * work.f.runs * m.width * compute_size(compute));
+    work.f.tickets = tickets();
+  }
+  start(op.kernels[int(compute)], dim3(work.blocks), dim3(work.threads), 0, work.f);
+}
 
 // Adds an entry to the table. The entry lives as long as the program.
 struct AddReduction {
@@ -12,99 +95,26 @@ struct AddReduction {
 
   template <class R> void operator()(R entry, const char* name) const {
     static const ReductionKernel op = [&] {
-      ReductionKernel kernel{kernels::reduction_of(entry, name, run_reduced), {}};
-      set_kernels<typename R::Functions>(kernel);
+      ReductionKernel kernel{kernels::reduction_of(entry, name, run_reduction), {}};
+      set<R, float>(kernel), set<R, double>(kernel), set<R, int64_t>(kernel), set<R, uint64_t>(kernel), set<R, bool>(kernel);
       return kernel;
     }();
     table.push_back(&op);
   }
+  template <class R, class C> static void set(ReductionKernel& op) {
+    // Sums and products modulo 2^64 are the same for int64 and uint64.
+    using Own = std::conditional_t<R::kAdds && std::is_same_v<C, uint64_t>, int64_t, C>;
+    if constexpr (R::takes(compute_of<C>)) op.kernels[int(compute_of<C>)] = reduce<typename R::Functions, Own>;
+  }
 };
 
-template <class T> __global__ void __launch_bounds__(kThreads)
-    copy_in_order(uint32_t n, const __grid_constant__ Walk<2> walk, char* to, const char* from) {
-  const uint32_t i = blockIdx.x * kThreads + threadIdx.x;
-  if (i >= n) return;
-  int64_t offset[2];
-  walk.offsets(i, offset);
-  *reinterpret_cast<T*>(to + offset[0]) = *reinterpret_cast<const T*>(from + offset[1]);
-}
-
-View axis_of(char* data, DType dtype, int64_t length, int64_t stride) {
-  View v = flat_view(data, dtype, length);
-  v.stride[0] = stride;
-  return v;
-}
-
-// Returns the combinations of a team that reduces m rows beyond the necessary m - 1. In each of the last four halvings, threads
-// repeat one another's combinations.
-int64_t repeated_by_team(int64_t m) {
-  int64_t done = 0;
-  for (int64_t half = kTeam / 2; half > 0; half /= 2) done += std::clamp<int64_t>(m - half, 0, half) * (kTeam / half);
-  return m > 0 ? done - (std::min<int64_t>(m, kTeam) - 1) : 0;
-}
-
-// Returns the repeated combinations of all teams, and of the threads that combine the results of up to eight teams.
-int64_t repeated(const kernels::Matrix& m) {
-  if (m.rows <= kShortRows || m.width != 1 || m.cells == 0) return 0;
-  const Levels levels(m.cells, m.rows, m.width);
-  const bool across = cells_are_neighbours(m);
-  const int64_t blocks = levels.blocks[0];
-  const bool alone = !across && blocks <= kTeams;
-  int64_t each = 0;
-  for (int level = across ? 1 : 0; level < (alone ? 1 : levels.count); ++level) {
-    const int64_t rows = level ? levels.blocks[level - 1] : m.rows;
-    each += rows / levels.block * repeated_by_team(levels.block) + repeated_by_team(rows % levels.block);
-  }
-  if (!alone || blocks == 1) return each * m.cells;
-  const int64_t units = (m.cells * teams_for(blocks) + kTeams - 1) / kTeams;
-  return each * m.cells + (blocks - 1) * (units * kRowThreads - m.cells);
-}
-
 }  // namespace
-
-kernels::Matrix straightened(const kernels::Matrix& m, char* data) {
-  const DType dtype = m.outer.dtype;
-  const int64_t size = item_size(dtype);
-  kernels::Matrix copy = m;
-  copy.inner = axis_of(data, dtype, m.width, size);
-  copy.reduced = axis_of(data, dtype, m.rows, size * m.width);
-  copy.outer = axis_of(data, dtype, m.cells, size * m.width * m.rows);
-  return copy;
-}
-
-void straighten(kernels::Matrix& m, Scratch& scratch) {
-  View views[2] = {m.outer, m.outer};
-  for (const View* part : {&m.reduced, &m.inner})
-    for (int d = 0; d < part->ndim; ++d)
-      for (View& v : views) v.shape[v.ndim] = part->shape[d], v.stride[v.ndim] = part->stride[d], v.ndim += 1;
-  const int64_t size = item_size(m.outer.dtype);
-  char* copy = scratch.take<char>(views[0].size() * size);
-  views[0].data = copy;
-  for (int64_t d = views[0].ndim - 1, stride = size; d >= 0; --d) views[0].stride[d] = stride, stride *= views[0].shape[d];
-  collapse(views, 2);
-  each_part(views, 2, [size](View* part) {
-    const auto n = uint32_t(part[0].size());
-    const auto kernel = size == 1   ? copy_in_order<uint8_t>
-                        : size == 2 ? copy_in_order<uint16_t>
-                        : size == 4 ? copy_in_order<uint32_t>
-                                    : copy_in_order<uint64_t>;
-    start(kernel, blocks_for(n), kThreads, 0, n, Walk<2>(part), part[0].data, part[1].data);
-  });
-  m = straightened(m, copy);
-}
-
 }  // namespace pb::cuda
 
 namespace pb::kernels {
 
 void executed_reduction(const Launch& launch, Counts& work) {
-  const auto& op = static_cast<const cuda::ReductionKernel&>(*static_cast<const Reduction*>(launch.table));
-  const int64_t results = launch.out().size();
-  Matrix m = matrix_of(launch.in(), launch.ints[0]);
-  if (op.divides) work.special = results;
-  if (op.mirrors) work.adds += launch.in().size() + results;
-  if (m.rows > 0 && !cuda::RowAxes::takes(m.reduced)) m = cuda::straightened(m, nullptr);
-  work.add(op.counts, cuda::repeated(m));
+  if (static_cast<const Reduction*>(launch.table)->divides) work.special = launch.out().size();
 }
 
 const std::vector<const Reduction*>& reductions() {

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import pullback as pb
 from conftest import ROOT
 
 PAGE = ROOT / "docs" / "reproducibility.md"
@@ -59,3 +60,5 @@ def test_the_code_combines_terms_as_the_rules_say(count: int, page: dict[str, An
         return evaluated(tree[0]) + evaluated(tree[1]) if isinstance(tree, tuple) else values[tree]
 
     assert page["total"](values).tobytes() == evaluated(blocks[0]).tobytes()
+    if pb.config.why_not() is None:
+        assert page["total"](values) == pb.sum(pb.tensor(values)).item()

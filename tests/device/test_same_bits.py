@@ -1,4 +1,4 @@
-"""A reduction has equal bits on the CPU and on a GPU, because the order of its combinations depends on the shape alone."""
+"""A reduction has equal bits on the CPU and on a GPU, because the order of its combinations depends on its length alone."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from conftest import host
 pytestmark = pytest.mark.skipif(not pb.cuda.is_available(), reason=f"no device cuda: {pb.cuda.why_not()}")
 
 DTYPES = (np.float16, ml_dtypes.bfloat16, np.float32, np.float64, np.int8, np.int32, np.uint16, np.int64, np.uint64, np.bool_)
-# Lengths around the sizes of lanes, packs, teams, blocks of rows, and blocks of blocks.
+# Lengths around the number of rows of a thread and of a block, and long enough for several runs of blocks; widths around the number
+# of columns of a team.
 SHAPES = [
-    (1,), (15,), (64,), (1000,), (1025,), (9001,), (1_050_000,), (7, 0), (0, 7), (40, 10), (9, 17), (30, 65), (8, 1024), (3, 9000),
-    (20, 8000), (100, 3), (70_000, 2), (5000, 7), (300, 64), (4500, 40), (9000, 130), (4, 300, 70), (5, 16, 8, 12), (2, 3, 4, 5, 6),
+    (1,), (15,), (17,), (64,), (255,), (257,), (513,), (1000,), (9001,), (65_537,), (1_050_000,), (7, 0), (0, 7), (40, 10), (9, 17),
+    (30, 65), (8, 1024), (3, 9000), (20, 8000), (100, 3), (70_000, 2), (5000, 7), (300, 64), (700, 16), (600, 33), (4500, 40),
+    (9000, 130), (40_000, 33), (4, 300, 70), (5, 16, 8, 12), (2, 3, 4, 5, 6),
 ]  # fmt: skip
 
 
@@ -57,6 +59,14 @@ def test_reductions(dtype: Any, shape: tuple[int, ...]) -> None:
                 wanted, got = (host(getattr(pb, name)(t, axis=axis)) for t in (here, there))
                 assert got.dtype == wanted.dtype
                 assert got.tobytes() == wanted.tobytes(), f"{name} over {axis}"
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((1030, 513, 17), 1), ((3, 2_000_000), 1), ((150_000, 33), 0)], ids=str)
+def test_teams_that_reduce_several_blocks(shape: tuple[int, ...], axis: int) -> None:
+    """There are so many blocks of rows that each team of threads reduces several."""
+    x = values(shape, np.float32)
+    here, there = (host(pb.sum(pb.tensor(x, device=device), axis=axis)) for device in ("cpu", "cuda"))
+    assert here.tobytes() == there.tobytes()
 
 
 @pytest.mark.parametrize("shape", [(1025,), (9, 9000), (5000, 7), (300, 64), (70_000,)], ids=str)

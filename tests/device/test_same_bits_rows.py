@@ -11,7 +11,6 @@ import pytest
 import pullback as pb
 from conftest import host
 from pullback.backends import kernel_for
-from summation_order import in_order, over_rows
 
 pytestmark = pytest.mark.skipif(not pb.cuda.is_available(), reason=f"no device cuda: {pb.cuda.why_not()}")
 

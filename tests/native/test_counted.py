@@ -127,7 +127,7 @@ def test_products_of_rounded_factors(precision: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
 def test_products_in_the_mode_everywhere(dtype: str) -> None:
-    shapes = ((3, 5, 7), (6, 0, 4), (40, 70, 33), (20, 257, 18), (3, 1300, 5), (1100, 3, 20))
+    shapes = ((3, 5, 7), (40, 70, 33), (20, 257, 18), (3, 1300, 5), (1100, 3, 20))
     rng = np.random.default_rng(0)
     watched.take()
     KERNELS.set_everywhere(True)

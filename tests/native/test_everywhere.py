@@ -24,7 +24,6 @@ THREADS = (1, 2, 3, 4) if LONG else (1, 4)
 pytestmark = pytest.mark.skipif(REASON is not None, reason=f'"everywhere" is not possible here: {REASON}')
 
 
-@pytest.mark.xfail(strict=False, reason="products and sums of a GPU do not follow csrc/families/order.h yet")
 def test_an_op_has_the_same_bits_everywhere_if_it_says_so_and_only_then() -> None:
     found = collect(configurations(places(), THREADS))
     wrong = [

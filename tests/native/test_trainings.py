@@ -32,7 +32,6 @@ def runs() -> list[Run]:
     return [(Configuration("cuda", 1), "captured")] * ("cuda" in places()) + chosen
 
 
-@pytest.mark.xfail(strict=False, reason="norms on a CPU do not follow csrc/families/order.h yet")
 def test_a_training_ends_with_the_same_bits_everywhere() -> None:
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         lines = list(pool.map(lambda run: run[0].lines("trainings.py", run[1]), runs()))

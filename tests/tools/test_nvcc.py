@@ -29,8 +29,6 @@ INSTRUCTIONS = [
     ("elementwise_unary.cu", r"map_packs\w*12tanh_forward", "st.global.v4", "16 bytes at a time"),
     ("elementwise_unary.cu", r"map_packs\w*12tanh_forward", "fma.rn", "one rounding for each term of a polynomial"),
     ("elementwise_binary.cu", r"map_packs\w*11add_forward", "ld.global.v4", "16 bytes at a time"),
-    ("reduce_sum.cu", r"fold_along\w*sum_reduceEffLb1", "ld.global.v4", "16 bytes at a time"),
-    ("reduce_sum.cu", r"fold_columns\w*sum_reduceEffLi4", "ld.global.v4", "16 bytes at a time"),
     ("gemm_tf32.cu", r"multiply_cores", "mma.sync.aligned.m16n8k8.row.col.f32.tf32", "on tensor cores"),
     ("gemm_f16.cu", r"multiply_cores", "mma.sync.aligned.m16n8k16.row.col.f32.f16", "on tensor cores"),
     ("gemm_bf16.cu", r"multiply_cores", "mma.sync.aligned.m16n8k16.row.col.f32.bf16", "on tensor cores"),

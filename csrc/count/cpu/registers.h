@@ -90,4 +90,6 @@ template <class T> Vector<T> multiply_add(const Vector<T>& a, const Vector<T>& b
   return v;
 }
 
+template <class T> T multiply_add_number(T a, T b, T c) { return count::fused(a, b, c); }
+
 }  // namespace pb::cpu

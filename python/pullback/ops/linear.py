@@ -146,17 +146,18 @@ def _pull_each(rule: Any, size: int, values: Sequence[Any], on: Sequence[bool]) 
         x = reshaped(x, (*((size,) if on[1] else ()), rows.shape[1], x.shape[-1]))
         gw = _product(dtype, matrix_transpose(rows), x)
     if needs[2]:
-        row = ones((1, rows.shape[1]), dtype=rows.dtype, device=rows.device)
-        gb = reshaped(_exact_product(row, rows), (size, outputs))
+        gb = rows + 0.0 if rows.shape[1] == 1 else exact_product(ones((1, rows.shape[1]), dtype=g.dtype, device=g.device), rows)
+        gb = reshaped(gb, (size, outputs))
     return [None if t is None else in_dtype(t, dtype) for t in (gx, gw, gb)]
 
 
 def _product(dtype: Any, a: Tensor, b: Tensor) -> Tensor:
     """Returns a @ b. `amp.autocast` is for float32, and leaves factors alone that were widened from another dtype."""
-    return matmul(a, b) if a.dtype == dtype else _exact_product(a, b)
+    return matmul(a, b) if a.dtype == dtype else exact_product(a, b)
 
 
-def _exact_product(a: Tensor, b: Tensor) -> Tensor:
+def exact_product(a: Tensor, b: Tensor) -> Tensor:
+    """Returns a @ b, whatever `amp.autocast` is in force."""
     with amp.autocast("float32"):
         return matmul(a, b)
 

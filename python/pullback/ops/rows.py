@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from ..autodiff.batching import pull
-from ..autodiff.primitive import Op, apply
+from ..autodiff.primitive import Op, Rule, apply
 from ..backends import kernel_for
 from ..errors import DTypeError, ShapeError
 from ..launch.refusal import BadIndex
-from ..tensors.creation import zeros_like
+from ..tensors.creation import ones, zeros_like
 from ..tensors.operand import as_tensor, own
 from ..tensors.tensor import Tensor
 from ._shapes import Shape, ints, normalize_axes
@@ -27,7 +27,8 @@ from .declare import normal, op
 from .elementwise import equal, exp, not_equal, rsqrt, square, where
 from .gather import one_hot
 from .kinds import OWN, ROWS, everywhere, linear
-from .linear import ABSENT
+from .linear import ABSENT, exact_product
+from .movement import concat
 from .reduce import mean, sum
 from .shape import expand_dims, inverse, permute_dims, reshape
 
@@ -200,6 +201,8 @@ def _cross_entropy_cost(logits: Any, labels: Any, ignore_index: int, label_smoot
 
 # ---- a batch axis
 
+CHAIN: Final = 8  # the rows of a chain, kOrderChain in csrc/families/order.h
+
 
 def _norm_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
     """For layer_norm(x, weight, bias, eps), rms_norm(x, weight, eps). Batched weights and biases are applied after the norm."""
@@ -207,12 +210,44 @@ def _norm_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params:
     x = x if on[0] else spread(x, size)
     if not any(on[1:]):
         return apply(op, (x, *xs[1:]), tuple(params))
-    y = apply(op, (x, *[ABSENT] * len(affine)), tuple(params))
+    y = _plain_norm(op, x, *params)
     for k, (value, each) in enumerate(affine):
         if value is not ABSENT:
-            value = lifted(value, x.ndim - 1) if each else value
+            value = lifted(widened(value), x.ndim - 1) if each else widened(value)
             y = y * value if k == 0 else y + value
-    return y
+    return in_dtype(y, x.dtype)
+
+
+def _plain_norm(op: Op, x: Tensor, eps: float) -> Tensor:
+    """Returns the norm of x without a weight and a bias, in float32 if x is of half precision."""
+    return apply(op, (widened(x), *[ABSENT] * (len(op.names) - 2)), (eps,))
+
+
+def _pull_norm_each(rule: Rule, size: int, values: Sequence[Any], on: Sequence[bool]) -> list[Tensor | None]:
+    """Runs the kernel on the rows of all examples for the gradient of x, and sums the other gradients over the rows of each."""
+    weight, eps, needs = values[2:]
+    g, x = all_on(size, values[:2], on)
+    h, only = widened(g), [True, *[False] * (len(needs) - 1)]
+    gradients: list[Tensor | None] = [None] * len(needs)
+    if needs[0] and on[2]:
+        gradients[0] = pull(rule, h * lifted(widened(weight), x.ndim - 1), widened(x), ABSENT, eps, only)[0]
+    elif needs[0]:
+        gradients[0] = pull(rule, g, x, weight, eps, only)[0]
+    if needs[1]:
+        gradients[1] = _over_rows(h * _plain_norm(_layer_norm if len(needs) == 3 else _rms_norm, x, eps))
+    if len(needs) == 3 and needs[2]:
+        gradients[2] = _over_rows(h)
+    return [_narrowed(gx, x.dtype) for gx in gradients]
+
+
+def _over_rows(terms: Tensor) -> Tensor:
+    """Sums terms (size, …, n) over the rows of each example in the order of the kernels: in chains, whose sums are reduced."""
+    size, n = terms.shape[0], terms.shape[-1]
+    rows = reshape(terms, (size, math.prod(terms.shape[1:-1]), n))
+    whole = rows.shape[1] // CHAIN * CHAIN
+    chains = [reshape(rows[:, :whole], (size, whole // CHAIN, CHAIN, n)), rows[:, None, whole:]]
+    sums = [exact_product(ones((1, c.shape[2]), dtype=c.dtype, device=c.device), c) for c in chains if c.size]
+    return sum(concat(sums, axis=1), axis=(1, 2)) if sums else sum(rows, axis=1)
 
 
 def _losses_each(op: Op, size: int, xs: Sequence[Any], on: Sequence[bool], params: Sequence[Any]) -> Tensor:
@@ -260,10 +295,10 @@ _log_softmax = op("log_softmax", kind=ROWS, reference=_log_softmax_reference, ta
 _logsumexp = op("logsumexp", kind=ROWS, reference=_logsumexp_reference, takes="float", pullback=_logsumexp_pullback,
                 fused=_fused("logsumexp"), cost=_cost((2, 0, 1), (0, 0, 1)), example=normal((4, 5)))  # fmt: skip
 _layer_norm = op("layer_norm", kind=OWN, batch=_norm_each, reference=_layer_norm_reference, inputs=3, joint=True, takes="float",
-                 pullback=_layer_norm_pullback, fused=_fused("layer_norm", True), cost=_layer_norm_cost,
+                 pullback=_layer_norm_pullback, fused=_fused("layer_norm", True), pull=_pull_norm_each, cost=_layer_norm_cost,
                  example=normal((4, 5), (5,), (5,), params=(1e-5,)))  # fmt: skip
 _rms_norm = op("rms_norm", kind=OWN, batch=_norm_each, reference=_rms_norm_reference, inputs=2, joint=True, takes="float",
-               pullback=_rms_norm_pullback, fused=_fused("rms_norm", True), cost=_rms_norm_cost,
+               pullback=_rms_norm_pullback, fused=_fused("rms_norm", True), pull=_pull_norm_each, cost=_rms_norm_cost,
                example=normal((4, 5), (5,), params=(1e-6,)))  # fmt: skip
 _cross_entropy = op("cross_entropy", kind=OWN, batch=_losses_each, reference=_cross_entropy_reference, inputs=2, takes="float",
                     pull=_pull_losses_each, pullback=(_cross_entropy_pullback, None), fused=(_fused("cross_entropy"), None),
