@@ -6,6 +6,8 @@
 namespace pb::cpu {
 namespace {
 
+constexpr int64_t kStrip = 64;  // columns whose sums of chains are added up together
+
 using kernels::kOrderChain;
 using kernels::order_chains;
 
@@ -51,7 +53,6 @@ template <bool kCentred, class C> void norm_pullback_as(const Launch& launch) {
   Scratch scratch;
   const C* weight = launch.ints[0] ? read_all<C>(launch.in(2), scratch) : nullptr;
   C* sums = scratch.take<C>(std::max<int64_t>(1, chains) * kSums * n);
-  std::fill_n(sums, kSums * n, C(0));
   parallel_for(chains, std::max<int64_t>(1, kRowGrain / (kOrderChain * n)), [&](int64_t begin, int64_t end) {
     Scratch near;
     const Rows<C> g_rows(g, near), x_rows(x, near);
@@ -68,15 +69,23 @@ template <bool kCentred, class C> void norm_pullback_as(const Launch& launch) {
       });
     }
   });
-  const int64_t width = kSums * n, blocks = kernels::order_blocks(chains);
-  C* const lanes = scratch.take<C>(kMostGroups * width);
-  for (int64_t b = 0; b < blocks; ++b)
-    reduce_block<sum_reduce>(std::min(kOrderBlock, chains - b * kOrderBlock), width, sums + b * kOrderBlock * width, width,
-                             lanes, sums + b * width);
-  reduce_pairs<sum_reduce>(blocks, width, sums);
+  const int64_t width = kSums * n, blocks = kernels::order_blocks(chains), strips = (width + kStrip - 1) / kStrip;
+  C* const results = scratch.take<C>(std::max<int64_t>(1, blocks) * width);
+  std::fill_n(results, width, C(0));
+  parallel_for(blocks * strips, std::max<int64_t>(1, kRowGrain / (std::clamp<int64_t>(chains, 1, kOrderBlock) * kStrip)),
+               [&](int64_t begin, int64_t end) {
+                 alignas(64) C lanes[kMostGroups * kStrip];
+                 for (int64_t unit = begin; unit < end; ++unit) {
+                   const int64_t block = unit / strips, column = unit % strips * kStrip;
+                   reduce_block<sum_reduce>(std::min(kOrderBlock, chains - block * kOrderBlock),
+                                            std::min(kStrip, width - column), sums + block * kOrderBlock * width + column,
+                                            width, lanes, results + block * width + column);
+                 }
+               });
+  reduce_pairs<sum_reduce>(blocks, width, results);
   for (int s = 0; s < kSums; ++s) {
     const View& out = launch.out(1 + s);
-    store(compute_type(out.dtype), out.dtype, sums + s * n, n, out.data, item_size(out.dtype));
+    store(compute_type(out.dtype), out.dtype, results + s * n, n, out.data, item_size(out.dtype));
   }
 }
 

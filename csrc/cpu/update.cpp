@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "cpu/pool.h"
+#include "cpu/reduce.h"
 #include "cpu/scratch.h"
 #include "cpu/stream.h"
 
@@ -17,24 +18,28 @@ using namespace cpu;
 
 constexpr int64_t kGrain = 32 * 1024;  // the fewest elements per thread: Adam moves 28 bytes for each, about 10 us in all
 
-// Numbers the elements of all entries that have a gradient one after another, and calls f(entry, first, last) for the part of each
-// entry that is within [begin, end).
-template <class F> void for_entries(const View* sizes, const View* gradients, int64_t entries, int64_t begin, int64_t end,
-                                    F&& f) {
-  int64_t start = 0;
-  for (int64_t t = 0; t < entries && start < end; ++t) {
-    if (!gradients[t].data) continue;
-    const int64_t stop = start + sizes[t].size();
-    if (stop > begin) f(t, std::max(begin, start) - start, std::min(end, stop) - start);
-    start = stop;
-  }
-}
+// The gradients of a launch in pieces of `piece` elements, which are numbered one after another. The last piece of a gradient may be
+// smaller. A missing gradient has no pieces.
+struct Pieces {
+  const View* gradients;
+  int64_t entries, piece;
 
-int64_t total_size(const View* gradients, int64_t entries) {
-  int64_t total = 0;
-  for (int64_t t = 0; t < entries; ++t) total += gradients[t].data ? gradients[t].size() : 0;
-  return total;
-}
+  int64_t of(int64_t t) const { return gradients[t].data ? (gradients[t].size() + piece - 1) / piece : 0; }
+  int64_t count() const {
+    int64_t count = 0;
+    for (int64_t t = 0; t < entries; ++t) count += of(t);
+    return count;
+  }
+  // Calls f(entry, first, last) for the part of each entry that is within the pieces [begin, end).
+  template <class F> void each(int64_t begin, int64_t end, F&& f) const {
+    int64_t start = 0;
+    for (int64_t t = 0; t < entries && start < end; ++t) {
+      const int64_t stop = start + of(t);
+      if (std::max(begin, start) < std::min(end, stop)) f(t, std::max(begin, start) - start, std::min(end, stop) - start);
+      start = stop;
+    }
+  }
+};
 
 // Adds the changes to the weights. A change is rounded to the dtype of its weight first, so that before + delta = after holds bit
 // for bit.
@@ -85,30 +90,12 @@ void update_entry(const Launch& launch, const void* element, int64_t t, int64_t 
   }
 }
 
-// A sum of squares is sixteen partial sums in double, so that every vector width does the same additions in the same order.
-constexpr int kLanes = 16;
-constexpr int64_t kNormGrain = 2 * kGrain;  // the number of elements of a chunk
-template <class C> void add_squares(int64_t n, const C* x, double* lanes) {
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes)
-    for (int k = 0; k < kLanes; ++k) lanes[k] += double(x[i + k]) * double(x[i + k]);
-  for (int k = 0; i < n; ++i, ++k) lanes[k] += double(x[i]) * double(x[i]);
-}
-
-double sum_of_squares(const View& gradient, int64_t begin, int64_t end) {
-  alignas(64) char buffer[kBlockBytes];
-  const Compute compute = compute_type(gradient.dtype);
-  Reader reader(gradient, compute);
-  double lanes[kLanes] = {};
-  for (int64_t i = begin; i < end; i += kBlock) {
-    const int64_t n = std::min(kBlock, end - i);
-    const void* x = reader.block(i, n, buffer);
-    if (compute == Compute::f32) add_squares(n, static_cast<const float*>(x), lanes);
-    else add_squares(n, static_cast<const double*>(x), lanes);
-  }
-  for (int width = kLanes / 2; width; width /= 2)
-    for (int k = 0; k < width; ++k) lanes[k] += lanes[k + width];
-  return lanes[0];
+template <class C> double sum_of_squares(int64_t n, const void* of) {
+  const C* x = static_cast<const C*>(of);
+  return reduce_row<sum_reduce, double>(n, [x](int64_t k) {
+    const double g = double(normal_or_zero(x[k]));
+    return g * g;
+  });
 }
 
 void update(const Launch& launch) {
@@ -119,12 +106,12 @@ void update(const Launch& launch) {
   std::memcpy(control, block.data, sizeof control);
   op.advance(control, launch.reals);
   if (!launch.ints[1]) std::memcpy(block.data, control, sizeof control);
-  alignas(64) char elements[2][kElementBytes];
-  for (int c = 0; c < 2; ++c) op.build[c](control, launch.reals, elements[c]);
-  const View* gradients = &launch.in();
-  parallel_for(total_size(gradients, entries), kGrain, [&](int64_t begin, int64_t end) {
-    for_entries(&launch.out(), gradients, entries, begin, end, [&](int64_t t, int64_t first, int64_t last) {
-      update_entry(launch, elements[int(compute_type(launch.out(int(t)).dtype))], t, first, last);
+  alignas(64) char rules[2][kElementBytes];
+  for (int c = 0; c < 2; ++c) op.build[c](control, launch.reals, rules[c]);
+  const Pieces elements{&launch.in(), entries, 1};
+  parallel_for(elements.count(), kGrain, [&](int64_t begin, int64_t end) {
+    elements.each(begin, end, [&](int64_t t, int64_t first, int64_t last) {
+      update_entry(launch, rules[int(compute_type(launch.out(int(t)).dtype))], t, first, last);
     });
   });
 }
@@ -153,33 +140,43 @@ const std::vector<const Update*>& updates() {
   return table;
 }
 
-// The additions besides those of the squares: each piece of a gradient folds its partial sums into one and adds that to the sum of
-// its chunk, then the chunks' sums are added, and 1e-6.
+// One addition less than there are squares, and 1e-6.
 void executed_clip_norm(const Launch& launch, Counts& work) {
-  const View* gradients = &launch.in();
-  const int64_t entries = launch.inputs, total = total_size(gradients, entries);
-  const Chunks chunks = chunks_of(total, kNormGrain);
-  int64_t pieces = 0;
-  for (int64_t begin = 0; begin < total; begin += chunks.size)
-    for_entries(gradients, gradients, entries, begin, std::min(total, begin + chunks.size),
-                [&](int64_t, int64_t, int64_t) { ++pieces; });
-  work.adds += kLanes * pieces + chunks.count + 1;
+  work.adds = std::max<int64_t>(0, Pieces{&launch.in(), launch.inputs, 1}.count() - 1) + 1;
 }
 
+// Sums the squares of each gradient, and then over the gradients, in the order of families/order.h. A block of the Reader holds
+// four of that order, so blocks can be summed independently.
 void clip_norm(const Launch& launch) {
+  static_assert(kBlock % kOrderBlock == 0 && ((kBlock / kOrderBlock) & (kBlock / kOrderBlock - 1)) == 0);
   const View* gradients = &launch.in();
-  const int64_t entries = launch.inputs, total = total_size(gradients, entries);
+  const Pieces blocks{gradients, launch.inputs, kBlock};
   Scratch scratch;
-  const int64_t chunks = chunk_count(total, kNormGrain);
-  double* partial = scratch.take<double>(chunks);
-  std::fill_n(partial, chunks, 0.);
-  parallel_chunks(total, kNormGrain, [&](int64_t chunk, int64_t begin, int64_t end) {
-    for_entries(gradients, gradients, entries, begin, end,
-                [&](int64_t t, int64_t first, int64_t last) { partial[chunk] += sum_of_squares(gradients[t], first, last); });
+  double* const sums = scratch.take<double>(std::max<int64_t>(1, blocks.count()));
+  sums[0] = 0;
+  parallel_for(blocks.count(), 2 * kGrain / kBlock, [&](int64_t begin, int64_t end) {
+    double* sum = sums + begin;
+    blocks.each(begin, end, [&](int64_t t, int64_t first, int64_t last) {
+      const Compute compute = compute_type(gradients[t].dtype);
+      alignas(64) char buffer[kBlockBytes];
+      Reader reader(gradients[t], compute);
+      for (int64_t i = first * kBlock; i < std::min(gradients[t].size(), last * kBlock); i += kBlock) {
+        const int64_t n = std::min(kBlock, gradients[t].size() - i);
+        const void* x = reader.block(i, n, buffer);
+        *sum++ = compute == Compute::f32 ? sum_of_squares<float>(n, x) : sum_of_squares<double>(n, x);
+      }
+    });
   });
-  double sum = 0;
-  for (int64_t c = 0; c < chunks; ++c) sum += partial[c];
-  clip_to_norm(launch.out().as<double>(), m::sqrt(sum), double(launch.reals[0]));
+  double* from = sums;
+  int64_t given = 0;
+  for (int64_t t = 0; t < launch.inputs; ++t) {
+    if (blocks.of(t) == 0) continue;
+    reduce_pairs<sum_reduce>(blocks.of(t), 1, from);
+    sums[given++] = *from;
+    from += blocks.of(t);
+  }
+  reduce_pairs<sum_reduce>(given, 1, sums);
+  clip_to_norm(launch.out().as<double>(), m::sqrt(sums[0]), double(launch.reals[0]));
 }
 
 void write_control(const Launch& launch) {
