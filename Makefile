@@ -1,10 +1,12 @@
-# make train | test | bench | lint | simulate | sanitize | count | dev | wheel | format | clean. Each target sets up what it
-# needs in .venv and build, once.
+# make train | test | bench | lint | simulate | sanitize | count | dev | wheel | kernels | format | clean. Each target sets up what
+# it needs in .venv and build, once.
 #
 #   DEVICE   the device that `make train` trains on: cpu, cuda
 #   LEVELS   the SIMD levels to build: native-best (the default: this machine's best), or any of v2;v3;v4. `make wheel` builds all.
-#   CUDA     the CUDA kernels: AUTO (the default: build if nvcc is found), ON (build or fail), OFF, SIM (run on the CPU, for tests)
-#   CUDA_ARCHITECTURES   the architectures that nvcc compiles for, in CMake's notation. `make wheel` builds for all.
+#   CUDA     the CUDA kernels: AUTO (the default: build if this machine has a GPU and nvcc), ON (build or fail), OFF, SIM (run on
+#            the CPU, for tests)
+#   CUDA_ARCHITECTURES   the architectures that nvcc compiles for: AUTO (the default: those of this machine's GPUs), PORTABLE (one
+#            build for all GPUs), RELEASE (fast on all of them: what a release contains), or a list in CMake's notation
 #   JOBS     the number of compilers, and of test processes, that run at once
 #   ARGS     arguments for the program: make test ARGS="-k tape -x", make train ARGS="--epochs 3"
 #
@@ -24,7 +26,7 @@ PYTHON ?= python3
 LEVELS ?= native-best
 DEVICE ?= cpu
 CUDA   ?= AUTO
-CUDA_ARCHITECTURES ?= 90-real
+CUDA_ARCHITECTURES ?= AUTO
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 ARGS   ?=
 
@@ -40,15 +42,17 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 SOURCES := $(shell find csrc python CMakeLists.txt pyproject.toml README.md LICENSE THIRD_PARTY_NOTICES.txt -type f \
              -not -path '*/__pycache__/*' -not -path '*/.libs/*' -not -name '*.so' 2>/dev/null | LC_ALL=C sort)
 
-# $(call stage,name,description,command) runs the command and prints one line. The output goes to build/log/name.log, whose last
-# lines are shown if the command fails.
+# $(call stage,name,description,command) runs the command and prints one line, and a second one if CMakeLists.txt says something
+# about CUDA. The output goes to build/log/name.log, whose last lines are shown if the command fails.
 define stage
 @mkdir -p $(LOG)
 @printf '%-9s %s\n' '$(1)' '$(2)'
-@{ $(3) ; } >$(LOG)/$(1).log 2>&1 || { status=$$?; tail -n 60 $(LOG)/$(1).log; echo '$(1): failed, see $(LOG)/$(1).log'; exit $$status; }
+@{ ( $(3) ) 2>&1; echo $$? >$(LOG)/$(1).status; } | tee $(LOG)/$(1).log \
+  | awk 'sub(/^ *-- pullback: CUDA /, "") { printf "%-9s %s\n", "cuda", $$0; fflush() }'
+@test "$$(cat $(LOG)/$(1).status)" = 0 || { tail -n 60 $(LOG)/$(1).log; echo '$(1): failed, see $(LOG)/$(1).log'; exit 1; }
 endef
 
-.PHONY: train test bench lint simulate sanitize count dev wheel format clean FORCE
+.PHONY: train test bench lint simulate sanitize count dev wheel kernels format clean FORCE
 .DELETE_ON_ERROR:
 .SUFFIXES:
 
@@ -133,6 +137,14 @@ wheel: $(VENV)/made
 	$(call stage,wheel,build dist/ for every SIMD level,$(BIN)/python -m pip wheel . --no-deps -w dist)
 	@ls -sh dist/*.whl
 
+# Compiles the kernels, which do not depend on Python, so that the wheels of several Pythons can link the same ones:
+# pip wheel . -C cmake.define.PULLBACK_KERNELS=$PWD/build/kernels, with the same options as here.
+kernels: $(VENV)/tools
+	$(call stage,kernels,compile $(LEVELS) for wheels of every Python,\
+	  $(BIN)/cmake -S . -B build/kernels -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
+	      -DPython_EXECUTABLE=$(abspath $(BIN)/python) "-DPULLBACK_SIMD_LEVELS=$(LEVELS)" -DPULLBACK_CUDA=$(CUDA) \
+	      "-DPULLBACK_CUDA_ARCHITECTURES=$(CUDA_ARCHITECTURES)" && $(BIN)/cmake --build build/kernels --target kernels)
+
 clean:
 	rm -rf build dist $(VENV) python/pullback/*.so python/pullback/.libs
 
@@ -150,7 +162,7 @@ $(VENV)/tools: pyproject.toml | $(VENV)/made
 
 # The browser is a large wheel that does not exist for some systems. The test of the profiler's page skips there.
 $(VENV)/test: pyproject.toml | $(VENV)/tools
-	$(call stage,test,install [test] and [browser],$(BIN)/python -c "$$REQUIREMENTS" project:optional-dependencies:test >build/requirements.txt \
+	$(call stage,test,install [test] and [clients] and [browser],$(BIN)/python -c "$$REQUIREMENTS" project:optional-dependencies:test project:optional-dependencies:clients >build/requirements.txt \
 	  && $(BIN)/python -m pip install -r build/requirements.txt \
 	  && $(BIN)/python -c "$$REQUIREMENTS" project:optional-dependencies:browser >build/requirements.txt \
 	  && { $(BIN)/python -m pip install -r build/requirements.txt || echo '[browser] could not be installed'; })

@@ -50,6 +50,10 @@ def dropped(f: Any) -> bool:
 ACTIVATIONS = {
     "relu": np.maximum(X, 0), "leaky_relu": np.where(X > 0, X, 0.01 * X), "elu": np.where(X > 0, X, np.expm1(X)),
     "gelu": X * scipy.special.ndtr(X), "silu": X * scipy.special.expit(X), "sigmoid": scipy.special.expit(X), "tanh": np.tanh(X),
+    "relu6": np.clip(X, 0, 6), "hardtanh": np.clip(X, -1, 1), "hardsigmoid": np.clip(X / 6 + 0.5, 0, 1),
+    "hardswish": X * np.clip(X / 6 + 0.5, 0, 1), "mish": X * np.tanh(np.logaddexp(X, 0)), "celu": np.where(X > 0, X, np.expm1(X)),
+    "selu": 1.0507009873554805 * np.where(X > 0, X, 1.6732632423543772 * np.expm1(X)), "softsign": X / (1 + np.abs(X)),
+    "softshrink": X - np.clip(X, -0.5, 0.5), "hardshrink": np.where(np.abs(X) > 0.5, X, 0), "tanhshrink": X - np.tanh(X),
     "softplus": np.where(X > 20, X, np.log1p(np.exp(X))), "softmax": scipy.special.softmax(X, -1), "log_softmax": LOGS,
 }  # fmt: skip
 CLASSES = {kind: name for kind in nn.__all__ for name in ACTIVATIONS if kind.lower() == name.replace("_", "")}
@@ -70,9 +74,30 @@ def embedding(kind: Any) -> Any:
     return made(pb.tensor([4, 0]))
 
 
+def prelu_layer(kind: Any) -> Any:
+    made = kind()
+    assert (made.weight.shape, made.weight.dtype) == ((1,), pb.float32)
+    return made.to(pb.float64)(pb.tensor(X))
+
+
+GATED = X[0] * scipy.special.expit(X[1])
+COSINE = (X * Y).sum(1) / np.linalg.norm(X, axis=1) / np.linalg.norm(Y, axis=1)
+DISTANCE = np.linalg.norm(X - Y + 1e-6, axis=1)
+
 LAYERS: dict[str, Row] = {
     **{f"F.{name}": (of(X), y) for name, y in ACTIVATIONS.items()},
     **{f"nn.{kind}": (layer(), ACTIVATIONS[name]) for kind, name in CLASSES.items()},
+    "F.glu": (lambda f: f(pb.tensor(X.reshape(6))), GATED),
+    "nn.GLU": (lambda kind: kind()(pb.tensor(X.reshape(6))), GATED),
+    "F.threshold": (of(X, 0.2, 7.0), np.where(X > 0.2, X, 7.0)),
+    "nn.Threshold": (layer(0.2, 7.0), np.where(X > 0.2, X, 7.0)),
+    "F.prelu": (of(X, WEIGHT[0]), np.where(X > 0, X, WEIGHT[0] * X)),
+    "nn.PReLU": (prelu_layer, np.where(X > 0, X, 0.25 * X)),
+    "F.normalize": (of(X), X / np.linalg.norm(X, axis=1, keepdims=True)),
+    "F.cosine_similarity": (of(X, Y), COSINE),
+    "nn.CosineSimilarity": (lambda kind: kind()(pb.tensor(X), pb.tensor(Y)), COSINE),
+    "F.pairwise_distance": (of(X, Y), DISTANCE),
+    "nn.PairwiseDistance": (lambda kind: kind()(pb.tensor(X), pb.tensor(Y)), DISTANCE),
     "F.logsumexp": (of(X), scipy.special.logsumexp(X)),
     "F.one_hot": (of(LABELS, 3), np.eye(3, dtype=np.float32)[LABELS]),
     "F.linear": (of(X, WEIGHT), X @ WEIGHT.T),
@@ -95,6 +120,8 @@ PER_LOSS = {
     "mse": (of(X, Y), (D**2).mean()),
     "l1": (of(X, Y), np.abs(D).mean()),
     "huber": (of(X, Y), np.where(np.abs(D) < 1, D**2 / 2, np.abs(D) - 0.5).mean()),
+    "smooth_l1": (of(X, Y), np.where(np.abs(D) < 1, D**2 / 2, np.abs(D) - 0.5).mean()),
+    "binary_cross_entropy": (of(PROBABILITIES, Y), -(Y * np.log(PROBABILITIES) + (1 - Y) * np.log(1 - PROBABILITIES)).mean()),
     "bce_with_logits": (of(X, Y), (np.logaddexp(0, X) - X * Y).mean()),
     "kl_div": (of(LOGS, PROBABILITIES), (PROBABILITIES * (np.log(PROBABILITIES) - LOGS)).mean()),
     "nll": (of(LOGS, LABELS), -LOGS[[0, 1], LABELS].mean()),
@@ -195,6 +222,8 @@ RULES: dict[str, Row] = {
     "random.randint": (moments(10), (4.5, 2.9, ())),
     "random.permutation": (lambda f: sorted(f(9).tolist()), list(range(9))),
     "random.seed": (philox_seeded, True),
+    "random.state_dict": (lambda f: (pb.random.seed(7), f())[1], {"seed": 7, "serial": 0}),
+    "random.load_state_dict": (lambda f: (f({"seed": 5, "serial": 3}), pb.random.state_dict())[1], {"seed": 5, "serial": 3}),
     "random.Generator": (lambda f: f().state_dict(), {"seed": 0, "serial": 0}),
     "data.digits": (lambda f: [len(x) for x in vars(f()).values()], [1442, 1442, 355, 355]),
     "data.Loader": (epochs, ([2, 2, 1], [0, 1, 2, 3, 4], True, False)),

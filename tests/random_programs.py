@@ -123,7 +123,7 @@ def join(rng: Any, shapes: list[Shape]) -> Step | None:
 def draw(rng: Any, shapes: list[Shape]) -> Step:
     i = int(rng.integers(len(shapes)))
     return choose(rng, (
-        lambda u: pb.random.dropout(u, 0.3), lambda u: u + pb.random.normal(u.shape, dtype=u.dtype),
+        lambda u: pb.nn.functional.dropout(u, 0.3), lambda u: u + pb.random.normal(u.shape, dtype=u.dtype),
         lambda u: u * pb.random.uniform(u.shape, dtype=u.dtype), lambda u: pb.where(pb.random.bernoulli(u.shape, 0.5), u, -u),
     )), [i]  # fmt: skip
 

@@ -7,10 +7,13 @@ Run it after changing a row of csrc/math/*.def, a public name or the declaration
 from __future__ import annotations
 
 import ast
+import builtins
 import importlib
+import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,6 +29,8 @@ BEGIN, END = "<!-- the table of ops: written by tools/generate.py -->", "<!-- en
 # Modules from which users import names that are defined elsewhere. A type checker takes such a name for private unless a stub
 # says `import a as a`, and it cannot see names that are imported at their first use.
 EXPORTING = ("", "nn", "nn.functional", "optim", "data", "profiling", "linalg", "random")
+TENSOR = "pullback.tensors.tensor"
+DECLARING = ("elementwise", "gamma")  # modules of ops whose public functions are the results of declarations
 
 
 COUNTED = (
@@ -51,33 +56,50 @@ def activations() -> str:
     return ACTIVATIONS.format(names=", ".join(f'"{name}"' for name in native.module.activations[1:]))
 
 
-def stub(source: Path, module: Any) -> str:
+# ---- stubs of modules that only import names
+
+
+def stub(source: Path, module: ModuleType) -> str:
     """Returns the stub of a package that only imports names. The stub imports each name again in the form that makes it public."""
     lines = [line for node in ast.parse(source.read_text()).body for line in exports(node, module)]
-    header = [f"# Written by tools/generate.py from {source.name}.", "# ruff: noqa"]
     used = [line for name, line in (("numpy", "import numpy"), ("Any", "from typing import Any")) if name in "".join(lines)]
-    return "\n".join([*header, *used, "", *lines]) + "\n"
+    return page(source.name, [*used, "", *lines])
+
+
+def page(source: str, lines: list[str]) -> str:
+    return "\n".join([f"# Written by tools/generate.py from {source}.", "# ruff: noqa", *lines]) + "\n"
 
 
 def exports(node: ast.stmt, module: Any) -> Iterator[str]:
-    if isinstance(node, ast.ImportFrom) and node.level and node.module != "exports":
+    if isinstance(node, ast.ImportFrom) and node.level and (node.module or "").rpartition(".")[2] != "exports":
         home = "." * node.level + (node.module or "")
         for name in node.names:
             public = name.asname or name.name
-            if public == "*":
-                yield f"from {home} import *"
-            elif public != name.name and not _private(public):  # `import a as b` would make b private
+            if public == "*":  # mypy does not read an `__all__` that is computed
+                names = importlib.import_module(home, module.__package__).__all__
+                yield from [f"from {home} import {each} as {each}" for each in names]
+            elif public in module.__all__ and public != name.name:  # `import a as b` would make b private
                 yield f"{public}: {kind(getattr(module, public))}"
-            elif not _private(public):
-                yield f"from {home} import {public} as {public}"
+            elif public in module.__all__:
+                yield from imported(home, public, getattr(module, public))
     elif isinstance(node, ast.Assign):
         names = [name.id for target in node.targets for name in ast.walk(target) if isinstance(name, ast.Name)]
         if names == ["_LATE"]:
             yield from late(ast.literal_eval(node.value), module)
         elif names != ["__all__"]:
             yield from [f"{name}: {kind(getattr(module, name))}" for name in names if not _private(name)]
-    elif isinstance(node, ast.FunctionDef) and not _private(node.name) and node.name not in ("__getattr__", "__dir__"):
-        yield f"def {node.name}{signature(node)}: ..."
+    elif isinstance(node, ast.FunctionDef) and not _private(node.name) and node.name != "__getattr__":
+        yield f"def {node.name}({ast.unparse(node.args)}) -> {ast.unparse(node.returns or ast.Name('Any'))}: ...".replace(
+            "_Any", "Any"
+        )
+
+
+def imported(home: str, name: str, value: Any) -> list[str]:
+    """Returns the stub lines of an imported name. pyright checks assignments to attributes of an object only, not of a module."""
+    if isinstance(value, ModuleType) and type(value) is not ModuleType:
+        kind = type(value).__name__
+        return [f"from {home.rstrip('.')}.{name} import {kind} as _{kind}", f"{name}: _{kind}"]
+    return [f"from {home} import {name} as {name}"]
 
 
 def late(homes: dict[str, tuple[str, ...]], module: Any) -> Iterator[str]:
@@ -100,13 +122,97 @@ def kind(value: Any) -> str:
     return "None" if value is None else type(value).__name__
 
 
-def signature(node: ast.FunctionDef) -> str:
-    """Returns the signature of a function as its source has it, but with Any under its public name."""
-    return f"({ast.unparse(node.args)}) -> {ast.unparse(node.returns) if node.returns else 'Any'}".replace("_Any", "Any")
-
-
 def _private(name: str) -> bool:
     return name.startswith("_") and not name.endswith("__")
+
+
+# ---- stubs of functions that no `def` of their name defines: declared ops, and the methods that are attached to Tensor
+
+
+def declarations(module: ModuleType) -> str:
+    """Returns the stub of a module that declares ops by calls: each function with its signature and its docstring."""
+    functions = [getattr(module, name) for name in module.__all__]
+    return page(
+        f"{module.__name__.rpartition('.')[2]}.py", [*imports(functions), *["\n" + defined(f.__name__, f) for f in functions]]
+    )
+
+
+def methods(kind: type) -> str:
+    """Returns the stub of the methods and properties that ops/operators.py and interop/dispatch.py attach to Tensor."""
+
+    def attached(x: Any) -> bool:
+        return isinstance(x, type) or (inspect.isfunction(x) and x.__code__.co_filename != sys.modules[TENSOR].__file__)
+
+    found = {name: x for name, x in vars(kind).items() if attached(behind(x))}
+    lines = [line for name, x in found.items() for line in ["", *defined(name, x, method=True).split("\n")]]
+    lines = [f"    {line}".rstrip() for line in lines]
+    has_hash = "    def __hash__(self) -> int: ...  # otherwise a class with __eq__ has none"
+    return page("the class Tensor", [*imports(map(behind, found.values())), "", "class Methods:", has_hash, *lines])
+
+
+def behind(x: Any) -> Any:
+    """Returns the function or class that a property calls, and anything else as it is."""
+    return x.fget if isinstance(x, property) else x
+
+
+def defined(name: str, x: Any, method: bool = False) -> str:
+    """Returns the `def` of a function, a method or a property, with its signature and its docstring."""
+    f = behind(x)
+    if isinstance(x, property):
+        return (
+            f"@property\ndef {name}(self) -> {f.__name__ if isinstance(f, type) else inspect.signature(f).return_annotation}: ..."
+        )
+    signature = inspect.signature(f)
+    first, *rest = signature.parameters.values()
+    if method:
+        first = first.replace(name="self", annotation=first.empty)
+    text, doc = f"def {name}{parameters([first, *rest])} -> {signature.return_annotation}:", inspect.getdoc(f)
+    if name in ("__eq__", "__ne__"):  # those of object return a bool
+        return f"{text} ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]"
+    if name.startswith("__") or not doc:
+        return f"{text} ..."
+    return "\n".join([text, *[f"    {line}".rstrip() for line in f'"""{doc}"""'.split("\n")]])
+
+
+def parameters(found: list[inspect.Parameter]) -> str:
+    """Returns the parameters in parentheses. Annotations are strings and keep the words of the source."""
+    return str(inspect.Signature([p if p.annotation is p.empty else p.replace(annotation=_Words(p.annotation)) for p in found]))
+
+
+class _Words(str):
+    """An annotation that `inspect` writes without quotes."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def imports(functions: Iterable[Any]) -> list[str]:
+    """Returns the imports of the names in the annotations of these functions, which are the same as in the sources."""
+    found: set[str] = set()
+    for f in functions:
+        source = inspect.unwrap(f)
+        if isinstance(f, type):
+            found.add(f"from {inspect.getmodule(inspect.unwrap(f.__init__)).__name__} import {f.__name__}")
+            continue
+        home = source.__globals__["__name__"]
+        known = _imported(home)
+        for annotation in source.__annotations__.values():
+            for node in ast.walk(ast.parse(annotation)):
+                if isinstance(node, ast.Name) and not hasattr(builtins, node.id):
+                    found.add(known.get(node.id, f"from {home} import {node.id}"))
+    return sorted(found)
+
+
+@cache
+def _imported(module: str) -> dict[str, str]:
+    """Returns the imports of a module by the name that each makes known."""
+    package = module.split(".")
+    nodes = [node for node in ast.walk(ast.parse(inspect.getsource(sys.modules[module]))) if isinstance(node, ast.ImportFrom)]
+    found: dict[str, str] = {}
+    for node in nodes:
+        home = ".".join([*package[: -node.level], *([node.module] if node.module else [])]) if node.level else node.module
+        found |= {name.name: f"from {home} import {name.name}" for name in node.names if not name.asname}
+    return found
 
 
 def stubs() -> dict[Path, str]:
@@ -116,6 +222,9 @@ def stubs() -> dict[Path, str]:
         place = PACKAGE.joinpath(*name.split("."))
         source = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
         made[source.with_suffix(".pyi")] = stub(source, importlib.import_module(f"pullback.{name}".rstrip(".")))
+    for name in DECLARING:
+        made[PACKAGE / "ops" / f"{name}.pyi"] = declarations(importlib.import_module(f"pullback.ops.{name}"))
+    made[PACKAGE / "tensors" / "methods.pyi"] = methods(sys.modules[TENSOR].Tensor)
     return made
 
 

@@ -7,6 +7,7 @@
 
 #include "cpu/nontemporal.h"
 #include "cpu/pool.h"
+#include "cpu/shuffle.h"
 #include "cpu/stream.h"
 #include "math/convert.h"
 
@@ -93,10 +94,10 @@ template <class T> void turn_tile(T (&tile)[kTile][kTile], const char* from, int
     for (int64_t i = 0; i < kTile; i += 4) {
       const char* p = from + j * stride + i * int64_t(sizeof(T));
       const Four a = row(p), b = row(p + stride), c = row(p + 2 * stride), d = row(p + 3 * stride);
-      const Four ac = __builtin_shufflevector(a, c, 0, 4, 1, 5), bd = __builtin_shufflevector(b, d, 0, 4, 1, 5);
-      const Four ac2 = __builtin_shufflevector(a, c, 2, 6, 3, 7), bd2 = __builtin_shufflevector(b, d, 2, 6, 3, 7);
-      const Four turned[4] = {__builtin_shufflevector(ac, bd, 0, 4, 1, 5), __builtin_shufflevector(ac, bd, 2, 6, 3, 7),
-                              __builtin_shufflevector(ac2, bd2, 0, 4, 1, 5), __builtin_shufflevector(ac2, bd2, 2, 6, 3, 7)};
+      const Four ac = pick_lanes<0, 4, 1, 5>(a, c), bd = pick_lanes<0, 4, 1, 5>(b, d);
+      const Four ac2 = pick_lanes<2, 6, 3, 7>(a, c), bd2 = pick_lanes<2, 6, 3, 7>(b, d);
+      const Four turned[4] = {pick_lanes<0, 4, 1, 5>(ac, bd), pick_lanes<2, 6, 3, 7>(ac, bd), pick_lanes<0, 4, 1, 5>(ac2, bd2),
+                              pick_lanes<2, 6, 3, 7>(ac2, bd2)};
       for (int k = 0; k < 4; ++k) std::memcpy(&tile[i + k][j], &turned[k], sizeof turned[k]);
     }
 }

@@ -6,7 +6,6 @@ namespace pb::kernels {
 
 void executed_elements(const Launch&, Counts&) {}
 void executed_dropout(const Launch&, Counts&) {}
-void executed_reduction(const Launch&, Counts&) {}
 void executed_update(const Launch&, Counts&) {}
 
 }  // namespace pb::kernels

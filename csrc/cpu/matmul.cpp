@@ -12,6 +12,7 @@
 #include "cpu/copy.h"
 #include "cpu/nontemporal.h"
 #include "cpu/pool.h"
+#include "cpu/registers.h"
 #include "families/executed.h"
 #include "families/matmul.h"
 #include "launch/check.h"
@@ -30,8 +31,11 @@ View batch_of(const View& v) {
   return batch;
 }
 
-// True if a copy of v is stored column by column, because the columns of v are closer to contiguous than its rows.
-bool by_columns(const View& v) { return std::abs(v.stride[v.ndim - 2]) < std::abs(v.stride[v.ndim - 1]); }
+// True if a copy of v is stored column by column, because the columns of v are closer to contiguous than its rows, and differ.
+bool by_columns(const View& v) {
+  const int64_t down = std::abs(v.stride[v.ndim - 2]), across = std::abs(v.stride[v.ndim - 1]);
+  return 0 < down && down < across;
+}
 
 void swap_last_axes(View& v) {
   const int row = v.ndim - 2, column = v.ndim - 1;
@@ -101,7 +105,7 @@ void run_batch(const Batched& p, int64_t begin, int64_t end) {
 }
 
 // Computes rows [begin, end), counted through the batch, of outer products (k = 1). Each element of the result is one
-// multiplication, so writing the result is nearly all of the work. As in every product the sum begins with 0, so -0 becomes 0.
+// multiply-add, so writing the result is nearly all of the work.
 template <class T> void outer_rows(const Batched& p, bool nontemporal, int64_t begin, int64_t end) {
   constexpr int64_t kPiece = 1024;
   for (int64_t r = begin; r < end; ++r) {
@@ -110,13 +114,13 @@ template <class T> void outer_rows(const Batched& p, bool nontemporal, int64_t b
     const T* row = reinterpret_cast<const T*>(b.data);
     T* out = reinterpret_cast<T*>(p.steps[0].data) + r * p.n;
     if (!nontemporal) {
-      for (int64_t j = 0; j < p.n; ++j) out[j] = x * row[j] + T(0);
+      for (int64_t j = 0; j < p.n; ++j) out[j] = multiply_add_number(x, row[j], T(0));
       continue;
     }
     alignas(64) T piece[kPiece];
     for (int64_t first = 0; first < p.n; first += kPiece) {
       const int64_t n = std::min(kPiece, p.n - first);
-      for (int64_t j = 0; j < n; ++j) piece[j] = x * row[first + j] + T(0);
+      for (int64_t j = 0; j < n; ++j) piece[j] = multiply_add_number(x, row[first + j], T(0));
       store_nontemporal(reinterpret_cast<char*>(out + first), reinterpret_cast<const char*>(piece), n * int64_t(sizeof(T)));
     }
   }
@@ -300,7 +304,7 @@ void executed_matmul(const Launch& launch, Counts& work) {
   const cpu::Batched p = cpu::batched(out, cpu::laid_out(launch.in(0), wide), cpu::laid_out(launch.in(1), wide), false);
   const int64_t count = p.steps[0].size();
   work = {};
-  if (cpu::is_outer(p)) work.multiplies = work.adds = count * p.m * p.n;
+  if (cpu::is_outer(p)) work.fmas = count * p.m * p.n;
   else work.add(cpu::product_work(wide, p.m, p.n, p.k, p.a, p.b), count);
 }
 

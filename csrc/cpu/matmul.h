@@ -31,8 +31,9 @@ void product(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& a, cons
 // True if the product is so small that a plain loop is fastest.
 inline bool is_tiny_product(int64_t m, int64_t n, int64_t k) { return m * n <= 16 && k <= 4; }
 
-// Returns the work of product() without `add`, including the work of adding a bias if `bias`.
-Counts product_work(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, bool bias = false);
+// Returns the work of product(), and of adding a bias if `bias`.
+Counts product_work(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, bool bias = false,
+                    bool add = false);
 
 // Returns the layout of readable(rounded(v)): a view with its shape, strides and dtype, whose data is not meant to be read.
 View laid_out(const View& v, DType wide);

@@ -90,15 +90,45 @@ template <class T> struct Sliced {
     sum(first + half, count - half, rooms, rooms + m * n);
     add_to(out, rooms, m * n);
   }
+  static constexpr DType dtype() { return sizeof(T) == 4 ? DType::f32 : DType::f64; }
   void one(int64_t slice, T* out, bool add) const {
     const int64_t l = slice * depth;
-    product(sizeof(T) == 4 ? DType::f32 : DType::f64, m, n, std::min(depth, k - l), from_column<T>(a, l), from_row<T>(b, l),
-            reinterpret_cast<char*>(out), add);
+    product(dtype(), m, n, std::min(depth, k - l), from_column<T>(a, l), from_row<T>(b, l), reinterpret_cast<char*>(out), add);
   }
   static int64_t rooms_for(int64_t count) {
     int64_t rooms = 0;
     for (; count > 2; count = kernels::upper_half(count)) ++rooms;
     return rooms;
+  }
+
+  // Threads share each slice if it is large enough. Otherwise each thread takes runs of slices. Returns the slices in a run.
+  int64_t run_length() const {
+    if (m * n * depth >= kSharedProduct) return slices();
+    int64_t each = kernels::upper_half(slices() + 1);
+    while (each > 1 && (slices() + each - 1) / each < 2 * thread_count() && m * n * depth * each > kSharedProduct / 4)
+      each /= 2;
+    return each;
+  }
+
+  // Returns the work of sum().
+  Counts work_of_sum(int64_t first, int64_t count, bool add = false) const {
+    if (count == 1) {
+      const int64_t l = first * depth;
+      return product_work(dtype(), m, n, std::min(depth, k - l), from_column<T>(a, l), from_row<T>(b, l), false, add);
+    }
+    const int64_t half = kernels::upper_half(count);
+    Counts work = work_of_sum(first, half);
+    work.add(work_of_sum(first + half, count - half, count - half == 1));
+    if (count - half > 1) work.adds += m * n;
+    return work;
+  }
+  // Returns the work of run() without `add`.
+  Counts work() const {
+    const int64_t each = run_length(), runs = (slices() + each - 1) / each;
+    Counts work;
+    for (int64_t r = 0; r < runs; ++r) work.add(work_of_sum(r * each, std::min(each, slices() - r * each)));
+    work.adds += (runs - 1) * m * n;
+    return work;
   }
 };
 
@@ -106,12 +136,8 @@ template <class T> void run(const Sliced<T>& p, T* out, bool add) {
   const int64_t slices = p.slices(), size = p.m * p.n;
   Scratch scratch;
   T* const total = add ? scratch.take<T>(size) : out;
-  // Threads share each slice if it is large enough. Otherwise each thread takes runs of slices.
-  int64_t each = kernels::upper_half(slices + 1);
-  if (size * p.depth < kSharedProduct)
-    while (each > 1 && (slices + each - 1) / each < 2 * thread_count() && size * p.depth * each > kSharedProduct / 4) each /= 2;
-  const int64_t runs = (slices + each - 1) / each;
-  if (size * p.depth >= kSharedProduct || runs == 1) {
+  const int64_t each = p.run_length(), runs = (slices + each - 1) / each;
+  if (runs == 1) {
     p.sum(0, slices, total, scratch.take<T>(size * p.rooms_for(slices)));
   } else {
     T* const sums = scratch.take<T>(size * runs);
@@ -131,7 +157,7 @@ template <class T> void run(const Sliced<T>& p, T* out, bool add) {
 template <class T> int64_t depth_of(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b) {
   if (suits_blas(m, n, k, a, b)) return k;
   Counts work;
-  return std::min(k, large_product_work<T>(m, n, kLargeDepth<T>, false, work) ? kLargeDepth<T> : kTileDepth);
+  return std::min(k, large_product_work<T>(m, n, kLargeDepth<T>, 0, work) ? kLargeDepth<T> : kTileDepth);
 }
 
 }  // namespace
@@ -155,23 +181,22 @@ void product(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& a, cons
   else call(double(1));
 }
 
-Counts product_work(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, bool bias) {
+Counts product_work(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, bool bias, bool add) {
   Counts work;
   if (m * n == 0) return work;
+  const int terms = bias + add;  // that are added to each element
   const auto known = [&](auto one) {
     using T = decltype(one);
-    if (is_dot(m, n, k, a, b)) return work.fmas = k, work.adds = kernels::order_blocks(k) - 1 + bias, true;
-    if (large_product_work<T>(m, n, k, bias, work) || small_product_work<T>(m, n, k, a, b, bias, work)) return true;
+    if (is_dot(m, n, k, a, b)) return work.fmas = k, work.adds = kernels::order_blocks(k) - 1 + terms, true;
+    if (large_product_work<T>(m, n, k, terms, work) || small_product_work<T>(m, n, k, a, b, bias, add, work)) return true;
     const int64_t depth = k ? depth_of<T>(m, n, k, a, b) : 0;
     if (depth == k) return false;
-    const int64_t whole = k / depth, rest = k % depth;
-    work.add(product_work(dtype, m, n, depth, a, b), whole);
-    if (rest) work.add(product_work(dtype, m, n, rest, a, b));
-    work.adds += m * n * (whole + (rest > 0) - 1 + bias);
+    work = Sliced<T>{m, n, k, depth, a, b}.work();
+    work.adds += m * n * terms;
     return true;
   };
   if (!is_tiny_product(m, n, k) && (dtype == DType::f32 ? known(float(1)) : known(double(1)))) return work;
-  work.adds = bias ? m * n : 0;
+  work.adds = m * n * terms;
   work.fmas = m * n * k;
   return work;
 }

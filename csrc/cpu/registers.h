@@ -3,9 +3,12 @@
 #include <cstdint>
 #include <utility>
 
+#include "cpu/shuffle.h"
 #include "math/bits.h"
 #if defined(__SSE2__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 namespace pb::cpu {
@@ -57,18 +60,16 @@ template <class T> inline __attribute__((always_inline)) bool any_lane(typename 
 #endif
 }
 
-// Returns a0 b0 a1 b1 ... from the first halves of a and b, or from their second halves if `from` is 1.
-template <class T, size_t... K>
-inline __attribute__((always_inline)) Vector<T> interleave(Vector<T> a, Vector<T> b, size_t from, std::index_sequence<K...>) {
-  constexpr int kHalf = kWidth<T> / 2;
-  return from ? __builtin_shufflevector(a, b, (int(K) / 2 + kHalf + (K % 2 ? kWidth<T> : 0))...)
-              : __builtin_shufflevector(a, b, (int(K) / 2 + (K % 2 ? kWidth<T> : 0))...);
+// Returns a0 b0 a1 b1 ... from the first halves of a and b, or from their second halves.
+template <class T, bool kSecond, size_t... K>
+inline __attribute__((always_inline)) Vector<T> interleave(Vector<T> a, Vector<T> b, std::index_sequence<K...>) {
+  return pick_lanes<(int(K) / 2 + (kSecond ? kWidth<T> / 2 : 0) + (K % 2 ? kWidth<T> : 0))...>(a, b);
 }
 template <class T> inline __attribute__((always_inline)) Vector<T> interleave_low(Vector<T> a, Vector<T> b) {
-  return interleave<T>(a, b, 0, std::make_index_sequence<kWidth<T>>());
+  return interleave<T, false>(a, b, std::make_index_sequence<kWidth<T>>());
 }
 template <class T> inline __attribute__((always_inline)) Vector<T> interleave_high(Vector<T> a, Vector<T> b) {
-  return interleave<T>(a, b, 1, std::make_index_sequence<kWidth<T>>());
+  return interleave<T, true>(a, b, std::make_index_sequence<kWidth<T>>());
 }
 
 // Returns a b + c, rounded once if the SIMD level has an instruction for it. Level v2 has none, so its products have other bits.
@@ -80,6 +81,9 @@ inline __attribute__((always_inline)) Vector<T> multiply_add(Vector<T> a, Vector
 #elif defined(__FMA__)
   if constexpr (sizeof(T) == 4) return _mm256_fmadd_ps(a, b, c);
   else return _mm256_fmadd_pd(a, b, c);
+#elif defined(__aarch64__)
+  if constexpr (sizeof(T) == 4) return vfmaq_f32(c, a, b);
+  else return vfmaq_f64(c, a, b);
 #else
   return a * b + c;
 #endif

@@ -195,9 +195,9 @@ void run(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, cons
   else run_panels<T, 1>(m, n, k, a, b, bias, out, ldc, add);
 }
 
-// Writes out (m, 2) from its two columns, and adds the bias if there is one.
+// Writes out (m, 2) from its two columns, and adds the bias if there is one. Otherwise it adds -0, which changes nothing.
 template <class T> void write_pairs(int64_t m, const T* columns, const T* bias, T* out) {
-  const T first = bias ? bias[0] : T(0), second = bias ? bias[1] : T(0);
+  const T first = bias ? bias[0] : T(-0.0), second = bias ? bias[1] : T(-0.0);
   for (int64_t i = 0; i < m; ++i) out[2 * i] = columns[i] + first, out[2 * i + 1] = columns[m + i] + second;
 }
 
@@ -275,15 +275,15 @@ template bool small_product(int64_t, int64_t, int64_t, const Matrix&, const Matr
 template bool small_product(int64_t, int64_t, int64_t, const Matrix&, const Matrix&, const double*, double*, bool);
 
 template <class T>
-bool small_product_work(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, bool bias, Counts& work) {
+bool small_product_work(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, bool bias, bool add, Counts& work) {
   const Way way = way_for<T>(m, n, k, a, b);
   if (way == Way::none) return false;
   work = way == Way::turned ? work_of_tiles<T>(n, m, k) : work_of_tiles<T>(m, n, k);
-  if (way == Way::turned && n == 2) work.adds += 2 * m;  // write_pairs adds 0 if there is no bias
-  else if (bias) work.adds += m * whole_vectors<T>(n);
+  if (way == Way::turned && n == 2 && !add) work.adds += 2 * m;  // write_pairs adds -0 if there is no bias
+  else work.adds += (bias + add) * m * whole_vectors<T>(n);
   return true;
 }
-template bool small_product_work<float>(int64_t, int64_t, int64_t, const Matrix&, const Matrix&, bool, Counts&);
-template bool small_product_work<double>(int64_t, int64_t, int64_t, const Matrix&, const Matrix&, bool, Counts&);
+template bool small_product_work<float>(int64_t, int64_t, int64_t, const Matrix&, const Matrix&, bool, bool, Counts&);
+template bool small_product_work<double>(int64_t, int64_t, int64_t, const Matrix&, const Matrix&, bool, bool, Counts&);
 
 }  // namespace pb::cpu

@@ -17,8 +17,8 @@ bool suits_blas(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& 
 // Returns false and does nothing if k is 0 or larger than kTileDepth, or if the product suits BLAS. T is float or double.
 template <class T>
 bool small_product(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, const T* bias, T* out, bool add = false);
-// Sets `work` to the work of small_product without `add`. Returns false if small_product would.
+// Sets `work` to the work of small_product. Returns false if small_product would.
 template <class T>
-bool small_product_work(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, bool bias, Counts& work);
+bool small_product_work(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, bool bias, bool add, Counts& work);
 
 }  // namespace pb::cpu

@@ -176,10 +176,9 @@ __global__ void __launch_bounds__(S::kThreadsOf, std::is_same_v<C, double> ? 1 :
   const int sum_row = int(threadIdx.x) % S::kM, sum_group = int(threadIdx.x) / S::kM;
   C row_sum = 0;
 
-  const auto multiply = [&](const C* stage) {
+  const auto multiply = [&](const C* stage, int pieces) {
     const C *left = stage + seat.down * K::kVM, *right = stage + K::A::kElements + seat.across * K::kVN;
-#pragma unroll
-    for (int d = 0; d < S::kPiece; ++d) {
+    const auto one = [&](int d) {
       const int depth = seat.group * S::kPiece + d;
       Few<C, K::kVM> x[K::kPartsM];
       Few<C, K::kVN> y[K::kPartsN];
@@ -193,13 +192,27 @@ __global__ void __launch_bounds__(S::kThreadsOf, std::is_same_v<C, double> ? 1 :
       for (int i = 0; i < S::kTM; ++i)
 #pragma unroll
         for (int j = 0; j < S::kTN; ++j) multiply_add(sums[i].v[j], x[i / K::kVM].v[i % K::kVM], y[j / K::kVN].v[j % K::kVN]);
+    };
+    if (pieces >= S::kPiece) {
+#pragma unroll
+      for (int d = 0; d < S::kPiece; ++d) one(d);
+    } else {
+#pragma unroll 1
+      for (int d = 0; d < pieces; ++d) one(d);
     }
   };
-  const auto step = [&](const C* stage) {
-    if (seat.group * share < length) multiply(stage);  // the last shares of a short slice are empty
-    if (summing && sum_group < S::kGroups && sum_group * share < length) {
+  // What is left of the share of a group before step s, which is 0 or less if the share has ended. Padding is not multiplied: it
+  // would turn a sum of -0 into 0.
+  const auto left_of = [&](int of, int s) {
+    const int rest = length - of * share;
+    return (rest < share ? rest : share) - s * S::kPiece;
+  };
+  const auto step = [&](const C* stage, int s) {
+    multiply(stage, left_of(seat.group, s));
+    if (summing && sum_group < S::kGroups) {
+      const int pieces = left_of(sum_group, s);
 #pragma unroll 8
-      for (int d = 0; d < S::kPiece; ++d) row_sum += stage[(sum_group * S::kPiece + d) * K::A::kPitch + sum_row];
+      for (int d = 0; d < S::kPiece && d < pieces; ++d) row_sum += stage[(sum_group * S::kPiece + d) * K::A::kPitch + sum_row];
     }
   };
 
@@ -217,7 +230,7 @@ __global__ void __launch_bounds__(S::kThreadsOf, std::is_same_v<C, double> ? 1 :
     for (int s = 0; s < steps; ++s) {
       __syncthreads();
       if (s + 1 < steps) fetch(s + 1);
-      step(shared + s % 2 * K::kStage);
+      step(shared + s % 2 * K::kStage, s);
       if (s + 1 < steps) put(s + 1);
     }
   } else {
@@ -234,7 +247,7 @@ __global__ void __launch_bounds__(S::kThreadsOf, std::is_same_v<C, double> ? 1 :
       __pipeline_wait_prior(K::kStages - 2);
       __syncthreads();
       send(s + K::kStages - 1);
-      step(shared + s % K::kStages * K::kStage);
+      step(shared + s % K::kStages * K::kStage, s);
     }
   }
 

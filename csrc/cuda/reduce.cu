@@ -80,7 +80,7 @@ void run_reduction(const Launch& launch) {
   kernels::Matrix m = kernels::matrix_of(x, launch.ints[0]);
   if (m.cells * m.width == 0) return;
   straighten(m, scratch);
-  Work work = divide_work(m, launch.out(), op.divides);
+  Work work = divide_work(m, launch.out(), op.divides && m.rows != 1);
   const Compute compute = kernels::read_as(op, x.dtype);
   if (work.f.runs > 1) {
     work.f.partial = scratch.take<char>(m.cells * work.f.runs * m.width * compute_size(compute));
@@ -112,10 +112,6 @@ struct AddReduction {
 }  // namespace pb::cuda
 
 namespace pb::kernels {
-
-void executed_reduction(const Launch& launch, Counts& work) {
-  if (static_cast<const Reduction*>(launch.table)->divides) work.special = launch.out().size();
-}
 
 const std::vector<const Reduction*>& reductions() {
   static const std::vector<const Reduction*> table = [] {

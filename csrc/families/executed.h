@@ -9,7 +9,6 @@ namespace pb::kernels {
 // launches.
 void executed_elements(const Launch& launch, Counts& work);
 void executed_dropout(const Launch& launch, Counts& work);
-void executed_reduction(const Launch& launch, Counts& work);
 void executed_cumulative(const Launch& launch, Counts& work);
 void executed_matmul(const Launch& launch, Counts& work);
 void executed_linear(const Launch& launch, Counts& work);

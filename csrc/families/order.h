@@ -4,7 +4,7 @@
 //
 //  1. The terms are cut into blocks of kOrderBlock consecutive ones. The last block may be shorter.
 //  2. Within a block of a reduction, the upper half is combined with the lower half: with h the largest power of two below the
-//     number of terms, term j becomes term j + term j + h, for each j for which both exist. This repeats until one is left.
+//     number of terms, t[j] becomes t[j] + t[j + h], for each j for which both exist. This repeats until one is left.
 //     Within a block of a sum of products, each product is added to the sum of those before it by a fused multiply-add, beginning
 //     with 0, in order.
 //  3. The results of the blocks are combined in pairs of neighbours: 0 with 1, 2 with 3, .... This repeats until one is left. A last

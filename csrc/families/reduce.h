@@ -103,7 +103,7 @@ template <class Add> void each_reduction(Add&& add) {
 // Returns what the bindings read of an entry. `run` is the backend's kernel.
 template <class R> Reduction reduction_of(R, const char* name, void (*run)(const Launch&)) {
   Reduction op{};
-  op.kernel = {name, run, reduce_cost, executed_reduction};
+  op.kernel = {name, run, reduce_cost};
   op.predicate = R::kAsks, op.adds = R::kAdds, op.divides = R::kDivides;
   for (int c = 0; c < kComputes; ++c) op.takes[c] = R::takes(Compute(c));
   if constexpr (R::kAdds) op.counts = counts_of([] { (void)R::Functions::combine(CountingScalar(0.5), CountingScalar(0.25)); });

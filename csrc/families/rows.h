@@ -76,6 +76,9 @@ struct largest {
 #if defined(__CUDA_ARCH__)  // a single instruction on a GPU
     if constexpr (std::is_same_v<A, float>) return fmaxf(a, b);
 #endif
+#if defined(PB_CUDA)  // ignores NaN on either side, because lanes that combine the same numbers must get the same
+    if (b != b) return a;
+#endif
     return m::select(a > b, a, b);
   }
 };

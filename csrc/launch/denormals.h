@@ -20,25 +20,39 @@ inline bool keeps_denormals(const Launch& launch) {
   return wide || (result == DType::f64 && !narrow);
 }
 
+#if defined(__SSE2__)
+// The bits of the control register that flush denormal results and operands to zero, and the register.
+constexpr unsigned kFlushDenormals = 0x8040;
+inline unsigned float_control() { return _mm_getcsr(); }
+inline void set_float_control(unsigned control) { _mm_setcsr(control); }
+#elif defined(__aarch64__)
+constexpr uint64_t kFlushDenormals = 1u << 24;
+inline uint64_t float_control() {
+  uint64_t control;
+  asm volatile("mrs %0, fpcr" : "=r"(control));
+  return control;
+}
+inline void set_float_control(uint64_t control) { asm volatile("msr fpcr, %0" : : "r"(control)); }
+#else
+constexpr unsigned kFlushDenormals = 0;
+inline unsigned float_control() { return 0; }
+inline void set_float_control(unsigned) {}
+#endif
+
 // Sets this thread's mode. The destructor restores the mode that the caller had.
 class DenormalMode {
  public:
-#if defined(__SSE2__)
   ~DenormalMode() {
-    if (now_ != before_) _mm_setcsr(before_);
+    if (now_ != before_) set_float_control(before_);
   }
   void set(bool keeps) {
-    constexpr unsigned kFlushToZero = 0x8000, kDenormalsAreZero = 0x0040;
-    const unsigned wanted = keeps ? before_ & ~(kFlushToZero | kDenormalsAreZero) : before_ | kFlushToZero | kDenormalsAreZero;
-    if (wanted != now_) _mm_setcsr(now_ = wanted);
+    const auto wanted = keeps ? before_ & ~kFlushDenormals : before_ | kFlushDenormals;
+    if (wanted != now_) set_float_control(now_ = wanted);
   }
 
  private:
-  const unsigned before_ = _mm_getcsr();
-  unsigned now_ = before_;
-#else
-  void set(bool) {}
-#endif
+  const decltype(float_control()) before_ = float_control();
+  decltype(float_control()) now_ = before_;
 };
 
 inline void run_flushed(const Launch& launch) {

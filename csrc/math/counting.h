@@ -4,6 +4,7 @@
 #include "math/error_function.h"
 #include "math/exp_nonpositive.h"
 #include "math/function_list.h"
+#include "math/gamma.h"
 #include "math/hyperbolic.h"
 #include "math/number.h"
 #include "math/power.h"

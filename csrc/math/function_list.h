@@ -6,7 +6,8 @@
 #define PB_SPECIAL_OF_ONE(EACH) \
   EACH(exp) EACH(exp_nonpositive) EACH(exp2) EACH(expm1) EACH(log) EACH(log2) EACH(log10) EACH(log1p) \
   EACH(sin) EACH(cos) EACH(tan) EACH(asin) EACH(acos) EACH(atan) EACH(sinh) EACH(cosh) EACH(tanh) EACH(asinh) EACH(acosh) \
-  EACH(atanh) EACH(erf) EACH(erfc) EACH(erfinv) EACH(normal_cdf) EACH(normal_density) EACH(sqrt) EACH(rsqrt)
+  EACH(atanh) EACH(erf) EACH(erfc) EACH(erfinv) EACH(normal_cdf) EACH(normal_density) EACH(sqrt) EACH(rsqrt) \
+  EACH(lgamma) EACH(digamma) EACH(trigamma)
 #define PB_SPECIAL_OF_TWO(EACH) EACH(pow) EACH(atan2) EACH(hypot) EACH(remainder) EACH(floor_divide)
 
 // These functions are free: choices, signs and rounding.

@@ -4,6 +4,7 @@
 #include "math/bits.h"
 #include "math/error_function.h"
 #include "math/exp_log.h"
+#include "math/gamma.h"
 #include "math/half.h"
 #include "math/hyperbolic.h"
 #include "math/number.h"

@@ -8,7 +8,7 @@ import importlib as _importlib
 import math as _math
 from typing import Any as _Any
 
-from . import config, tree
+from . import config, debug, tree, typing
 from .check import check_gradients
 from .tensors.creation import (
     arange, asarray, empty, empty_like, eye, from_dlpack, full, full_like, linspace, ones, ones_like, tensor, zeros,
@@ -18,6 +18,8 @@ from .debug import debug_nans
 from .tensors.devices import cuda, use_device
 from .exports import adopt as _adopt, exported as _exported
 from .interop.dispatch import attach as _attach_numpy
+from .interop.einops_backend import attach as _attach_einops
+from .interop.unknown_names import missing as _missing
 from .tensors.dtypes import (
     bool_ as bool, can_cast, finfo, float16, float32, float64, iinfo, int8, int16, int32, int64, isdtype, result_type, uint8,
     uint16, uint32, uint64,
@@ -26,20 +28,27 @@ from .errors import (
     CaptureError, DeviceError, DTypeError, FileFormatError, GradientCheckError, NonFiniteError, OutOfMemoryError, PrecisionWarning,
     PullbackError, ShapeError, StaleValueError, TapeError, UnconnectedError, VmapError, ZeroGradientWarning,
 )  # fmt: skip
+from .ops.composed import deg2rad, fmax, fmin, fmod, heaviside, logit, rad2deg, sinc, xlog1py, xlogy
 from .ops.conversion import astype, copy, stop_gradient
+from .ops.diagonals import diag, diagonal, trace
 from .ops.elementwise import *  # noqa: F403 (an op's name is written once, in its declaration)
+from .ops.gamma import digamma, lgamma, polygamma
 from .ops.gather import one_hot, take, take_along_axis
 from .ops.index import argwhere, nonzero
-from .ops.linalg import einsum, matmul, outer, tensordot, vecdot
+from .ops.linalg import einsum, inner, kron, matmul, outer, tensordot, vecdot
 from .ops.movement import concat, meshgrid, pad, repeat, roll, stack, tile, tril, triu
+from .ops.nan_reductions import (
+    nanargmax, nanargmin, nancumprod, nancumsum, nanmax, nanmean, nanmin, nanprod, nanstd, nansum, nanvar,
+)  # fmt: skip
 from .ops.operators import attach as _attach
-from .ops.reduce import all, any, argmax, argmin, count_nonzero, max, mean, min, prod, std, sum, var
+from .ops.quantiles import median, nanmedian, nanpercentile, nanquantile, percentile, quantile
+from .ops.reduce import all, any, argmax, argmin, count_nonzero, max, mean, min, prod, std, sum, trapezoid, var
 from .ops.rows import log_softmax, logsumexp, softmax
-from .ops.cumulative import cumulative_prod, cumulative_sum, diff
+from .ops.cumulative import cummax, cummin, cumulative_prod, cumulative_sum, diff, logcumsumexp
 from .ops.segment import segment_logsumexp, segment_max, segment_mean, segment_min, segment_softmax, segment_sum
 from .ops.shape import (
-    broadcast_arrays, broadcast_to, expand_dims, flip, matrix_transpose, moveaxis, permute_dims, reshape, split, squeeze, swapaxes,
-    transpose, unstack,
+    broadcast_arrays, broadcast_to, expand_dims, flip, matrix_transpose, moveaxis, permute_dims, reshape, rot90, split, squeeze,
+    swapaxes, transpose, unfold, unstack,
 )  # fmt: skip
 from .ops.sort import argsort, searchsorted, sort, topk, unique_all, unique_counts, unique_inverse, unique_values
 from .transforms.tape import GradientTape
@@ -62,9 +71,9 @@ def __array_namespace_info__() -> _Any:
 # The names that are imported when they are first used, listed by module. A name can be that of the module itself.
 _LATE = {
     ".amp": ("amp",), ".data": ("data",), ".linalg": ("linalg",), ".nn": ("nn",), ".optim": ("optim",), ".random": ("random",),
-    ".backends.native": ("trim",), ".hashing": ("hash",), ".io": ("load", "save"), ".profiling": ("profile",),
-    ".profiling.flops": ("flops",), ".replays.capture": ("capture",), ".tensors.dtypes": ("bfloat16",),
-    ".transforms.black_box": ("black_box",), ".transforms.checkpoint": ("checkpoint",),
+    ".backends.native": ("trim",), ".hashing": ("hash",), ".io": ("load", "save"), ".profiling": ("profile", "profiling"),
+    ".profiling.flops": ("flops",), ".replays.capture": ("capture",), ".resume": ("load_training", "save_training"),
+    ".tensors.dtypes": ("bfloat16",), ".transforms.black_box": ("black_box",), ".transforms.checkpoint": ("checkpoint",),
     ".transforms.custom": ("custom_gradient", "straight_through"), ".transforms.jacobian": ("hessian", "jacobian"),
     ".transforms.jvp": ("hvp", "jvp", "linearize"), ".transforms.memo": ("memo",),
     ".transforms.per_example": ("per_example_grad", "per_example_norm", "weighted_grad"), ".transforms.scan": ("scan",),
@@ -75,7 +84,7 @@ _HOME = {name: module for module, names in _LATE.items() for name in names}
 
 def __getattr__(name: str) -> _Any:
     if name not in _HOME:
-        raise AttributeError(f"module 'pullback' has no attribute {name!r}")
+        raise _missing(__name__, name)
     module = _importlib.import_module(_HOME[name], __name__)
     value: _Any = getattr(module, name, module)
     _adopt(value, __name__)
@@ -85,11 +94,8 @@ def __getattr__(name: str) -> _Any:
     return value
 
 
-def __dir__() -> list[str]:
-    return sorted({name for name in globals() if name[0] != "_"} | {*_HOME})
-
-
 _attach()
 _attach_numpy()
-_exported(globals())
+_attach_einops()
+__all__ = [*_exported(globals(), config, debug, tree, typing), *_HOME]
 _rebuilt.__module__, _rebuilt.__qualname__ = __name__, "_rebuilt"  # pickles of tensors name this function

@@ -12,6 +12,7 @@ import numpy as np
 
 from .backends import modes
 from .errors import PullbackError
+from .exports import exported as _exported
 
 __all__ = ["autocast"]
 
@@ -34,11 +35,11 @@ class autocast:
         ...     gradients = tape.gradient(loss, model.parameters())
     """
 
-    def __init__(self, precision: str) -> None:
+    def __init__(self, precision: modes.Precision) -> None:
         if precision not in modes.PRECISIONS:
             raise ValueError(f"autocast: precision={precision!r}; use {', '.join(map(repr, modes.PRECISIONS))}.")
-        self.precision = precision
-        self._before: list[str] = []
+        self.precision: modes.Precision = precision
+        self._before: list[modes.Precision] = []
 
     def __enter__(self) -> autocast:
         if not modes.allows(self.precision):
@@ -65,3 +66,6 @@ def rounded(xp: Any, x: Any) -> Any:
     bits = xp.ascontiguousarray(x).view(np.uint32)
     nearest = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) & np.uint32(0xFFFF0000)
     return xp.where(xp.isnan(x), x, nearest.view(np.float32).reshape(x.shape))
+
+
+_exported(globals())

@@ -11,15 +11,13 @@ import numpy as np
 from .autodiff.tape import Tape
 from .errors import GradientCheckError, TapeError, ZeroGradientWarning
 from .ops import elementwise, reduce
+from .report.differences import EPSILON, LEVELS, derivative, directions
 from .tensors import devices, dtypes
 from .tensors.creation import asarray
 from .tensors.tensor import Tensor
 from .tree import flatten, unflatten
 
-ELEMENTWISE_UP_TO = 64  # Arguments with more elements are checked along random directions.
-DIRECTIONS = 8
-LEVELS = 5  # the number of step sizes in Richardson's extrapolation: the step, half of it, a quarter …
-EPSILON = float(np.finfo(np.float64).eps)
+DIRECTIONS = 8  # random directions along which an argument of many elements is checked
 
 Scalar = Callable[[list[Tensor]], Tensor]
 
@@ -119,14 +117,14 @@ def _compare(scalar: Scalar, points: list[Any], names: list[str], rng: Any, orde
     worst = 0.0
     for i, (point, gradient) in enumerate(zip(points, gradients)):
         pairs: list[tuple[str, float, float, float]] = []
-        for where, direction in _directions(point, rng):
+        for where, direction in directions(point, rng, DIRECTIONS):
 
             def along(t: float, i: int = i, direction: Any = direction) -> float:
                 moved = [p + t * direction if k == i else p for k, p in enumerate(points)]
                 return scalar([asarray(p) for p in moved]).item()
 
             h = step * max(1.0, float(np.abs(point).max(where=direction != 0, initial=0.0)))
-            pairs.append((where, float((gradient * direction).sum()), derivative(along, h), h))
+            pairs.append((where, float((gradient * direction).sum()), float(derivative(along, h).value), h))
         scale = max([max(abs(ours), abs(theirs)) for _, ours, theirs, _ in pairs], default=0.0)
         for where, ours, theirs, h in pairs:
             noise = 10 * EPSILON * (1 + size) / (h / 2**LEVELS)
@@ -138,36 +136,3 @@ def _compare(scalar: Scalar, points: list[Any], names: list[str], rng: Any, orde
                 )
             worst = max(worst, abs(ours - theirs) / scale if scale > noise else 0.0)
     return worst
-
-
-def _directions(point: Any, rng: Any) -> Any:
-    """Yields (description, direction): one per element of a small argument, random directions for a large argument."""
-    if point.size <= ELEMENTWISE_UP_TO:
-        for index in np.ndindex(point.shape):
-            direction = np.zeros(point.shape)
-            direction[index] = 1.0
-            yield f"element {index}", direction
-    else:
-        for k in range(DIRECTIONS):
-            direction = rng.standard_normal(point.shape)
-            yield f"random direction {k}", direction / np.abs(direction).max()
-
-
-def derivative(f: Callable[[float], float], step: float) -> float:
-    """Returns f'(0) by central differences, extrapolated to step 0.
-
-    The result is the entry of the extrapolation table with the smallest estimated error.
-    """
-    best, least = float("nan"), float("inf")
-    row: list[float] = []
-    for level in range(LEVELS):
-        h = step / 2**level
-        previous, row = row, [(f(h) - f(-h)) / (2 * h)]
-        for k, coarser in enumerate(previous):
-            row.append(row[k] + (row[k] - coarser) / (4.0 ** (k + 1) - 1))
-            error = max(abs(row[k + 1] - row[k]), abs(row[k + 1] - coarser))
-            if error < least:
-                best, least = row[k + 1], error
-        if level > 1 and least <= 1e-12 * abs(best):
-            break
-    return best

@@ -14,17 +14,18 @@ from __future__ import annotations
 
 import sys
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any
 
 from . import backends, variables
 from .backends import modes, native
 from .errors import PullbackError
 from .launch import capturing
 from .tensors import devices
+from .variables import Mode
 
 __all__ = ["reproducible", "why_not"]
 
-reproducible: Literal["machine", "everywhere"]  # a property of the module's class, below
+reproducible: Mode  # a property of the module's class, below
 
 
 def why_not() -> str | None:
@@ -34,7 +35,8 @@ def why_not() -> str | None:
             library = "NumPy" if device == "cpu" else "CuPy"
             return (
                 f'device "{device}" has no native kernels ({reason}), and {library} adds in an order that depends on the machine. '
-                f'Install pullback with its kernels and unset PULLBACK_BACKEND, use another device, or stay with "machine".'
+                f"Install pullback with its kernels, unset PULLBACK_BACKEND and PULLBACK_SIMD, use another device, or stay with "
+                f'"machine".'
             )
     level = native.simd_level()
     if level == "x86-64-v2":
@@ -55,15 +57,17 @@ def why_not() -> str | None:
     return None
 
 
-class _Config(ModuleType):
+class Config(ModuleType):
     """The class of this module. Only a class can check what is assigned."""
 
+    why_not = staticmethod(why_not)
+
     @property
-    def reproducible(self) -> str:
+    def reproducible(self) -> Mode:
         return modes.mode()
 
     @reproducible.setter
-    def reproducible(self, mode: str) -> None:
+    def reproducible(self, mode: Mode) -> None:
         if mode not in variables.MODES:
             raise ValueError(f"pb.config.reproducible = {mode!r}; use {' or '.join(map(repr, variables.MODES))}.")
         if mode == modes.mode():
@@ -75,7 +79,8 @@ class _Config(ModuleType):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name != "reproducible" and not name.startswith("__"):  # the import system sets __spec__ and the like
-            raise AttributeError(f"pb.config.{name} does not exist, so it cannot be set. There is pb.config.reproducible.")
+            why = "is a function" if name in __all__ else "does not exist"
+            raise AttributeError(f"pb.config.{name} {why}, so it cannot be set. There is pb.config.reproducible.")
         super().__setattr__(name, value)
 
     def __repr__(self) -> str:
@@ -85,9 +90,9 @@ class _Config(ModuleType):
         return list(__all__)
 
 
-sys.modules[__name__].__class__ = _Config
+sys.modules[__name__].__class__ = Config
 
 if variables.reproducible() == "everywhere":
     if reason := why_not():
-        raise ImportError(f"PULLBACK_REPRODUCIBLE is 'everywhere', which is not possible here: {reason}")
+        raise variables.invalid(f"PULLBACK_REPRODUCIBLE is 'everywhere', which is not possible here: {reason}")
     modes.set_mode("everywhere")

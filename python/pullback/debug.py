@@ -10,8 +10,11 @@ from .autodiff.listeners import listeners
 from .autodiff.primitive import Op
 from .autodiff.site import call_site, line_of
 from .errors import NonFiniteError, TapeError
+from .exports import exported as _exported
 from .tensors import devices, dtypes
 from .tensors.tensor import Tensor
+
+__all__ = ["debug_nans"]
 
 
 class debug_nans(Listening):  # The name is lower case because a context manager reads like a verb.
@@ -58,3 +61,6 @@ def first_non_finite(array: Any) -> tuple[tuple[int, ...], float] | None:
         return None
     index = tuple([int(i) for i in np.unravel_index(int((~finite).argmax()), array.shape)])
     return index, float(array[index])
+
+
+_exported(globals())

@@ -43,7 +43,7 @@ class NonFiniteError(PullbackError, ArithmeticError):
 
 
 class GradientCheckError(PullbackError, AssertionError):
-    """A derivative that differs from finite differences, found by `check_gradients`."""
+    """A derivative that differs from finite differences, found by `check_gradients` or `tape.check`."""
 
 
 class CaptureError(PullbackError):

@@ -1,24 +1,31 @@
-"""Derives the names that a public package exports from its imports, and sets their `__module__` to that package."""
+"""Sets the names that a public module shows: `__all__`, what `dir()` lists, and the `__module__` of functions and classes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from types import FunctionType, ModuleType
 from typing import Any, Final
+
+from .interop.unknown_names import answer
 
 _PUBLIC: Final[set[str]] = set()  # the names of the packages that have exported something
 
 
-def exported(namespace: Mapping[str, Any], *modules: ModuleType) -> list[str]:
-    """Returns `__all__` for a package with this namespace: all public names that it imported, but of modules only `modules`.
+def exported(namespace: dict[str, Any], *modules: ModuleType) -> list[str]:
+    """Returns `__all__` for a public module with this namespace, whose `dir()` then lists these names and nothing else.
 
-    Sets `__module__` of the functions and classes to the package. Tracebacks, pickles and documents then show the name that users
-    import, and a definition can move without changing any of them.
+    The names are those in `__all__`, if the module sets it before, because it also defines names for the rest of the package. Of a
+    module that only imports, they are all public names that it imported, but of modules only `modules`.
+
+    Sets `__module__` of the functions and classes to the module. Tracebacks, pickles and documents then show the name that users
+    import, and a definition can move without changing any of them. A name that the module lacks is answered with a hint.
     """
-    public = [(name, value) for name, value in namespace.items() if name[0] != "_" and value is not exported]
-    for _, value in public:
-        adopt(value, namespace["__name__"])
-    return sorted([name for name, value in public if value in modules or not isinstance(value, ModuleType)])
+    answer(namespace)
+    found = [name for name, x in namespace.items() if name[0] != "_" and x is not exported]
+    names = namespace.get("__all__") or [n for n in found if not isinstance(namespace[n], ModuleType) or namespace[n] in modules]
+    for name in names:
+        adopt(namespace[name], namespace["__name__"])
+    namespace["__dir__"] = lambda: sorted(namespace["__all__"])
+    return sorted(names)
 
 
 def adopt(value: Any, package: str) -> None:

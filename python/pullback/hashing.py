@@ -78,9 +78,10 @@ def _array_of(leaf: Any, name: str) -> tuple[str, Any]:
     elif type(leaf) in (bool, float) or (type(leaf) is int and -(2**63) <= leaf < 2**63):
         array = np.array(leaf, np.int64 if type(leaf) is int else None)
     if array is None or not dtypes.is_supported(array.dtype.newbyteorder("=")):
-        what = type(leaf).__name__ if array is None else f"{type(leaf).__name__} of dtype {array.dtype}"
+        what = f"type {type(leaf).__name__}" if array is None else f"type {type(leaf).__name__} and dtype {array.dtype}"
+        place = f'the leaf "{name}"' if name else "the argument"
         raise DTypeError(
-            f'hash: what is at "{name}" is a {what}; only tensors, arrays, strings, and numbers that fit into 64 bits have a hash. '
+            f"hash: {place} has {what}; only tensors, arrays, strings, and numbers that fit into 64 bits have a hash. "
             f"Convert it, or leave it out."
         )
     return array.dtype.name, array

@@ -108,7 +108,7 @@ def _array_of(x: Any, path: str) -> Any:
         raise DTypeError(f'save: the array at "{path}" has a mask, which no tensor has. Save x.filled(…), or x.data and x.mask.')
     array = devices.move(x.array, "cpu") if isinstance(x, Tensor) else np.asarray(x)
     if not dtypes.is_supported(array.dtype):
-        raise DTypeError(f'save: the array at "{path}" has dtype {array.dtype}, which no tensor has. Convert it first.')
+        raise DTypeError(f'save: the array at "{path}" has dtype {array.dtype}, which no tensor has. Convert it first, by .astype.')
     return np.array(array, order="C")
 
 
@@ -200,7 +200,7 @@ def _remove_unfinished(folder: str) -> None:
 
 def _like_the_old(descriptor: int, place: str) -> None:
     """Copies mode, owner and access lists of the file at `place`, if there is one, to the open file that will replace it."""
-    if not hasattr(os, "fchmod") or not os.path.exists(place):
+    if fcntl is None or not os.path.exists(place):  # Windows has no owners and access lists of this kind
         return
     old = os.stat(place)
     mode = stat.S_IMODE(old.st_mode) & 0o777
@@ -246,7 +246,7 @@ def _parse(path: Path, data: bytes) -> tuple[dict[str, Any], dict[str, str]]:
     length = int.from_bytes(data[:8], "little")
     if len(data) < 9 or data[8:9] != b"{" or length > MOST_HEADER:
         what = "is empty" if not data else f"begins with {data[:12]!r}"
-        raise FileFormatError(f'load: "{path}" is not a safetensors file: it {what}.')
+        raise FileFormatError(f'load: "{path}" is not a safetensors file: it {what}. Give one that pb.save or safetensors wrote.')
     if 8 + length > len(data):
         raise FileFormatError(f'load: "{path}" is cut off: its header takes {8 + length} bytes, the file has {len(data)}.')
     try:

@@ -1,8 +1,17 @@
 """pb.random: random numbers from a seed, the same on every device."""
 
 from .exports import exported as _exported
-from .ops.random import Generator, bernoulli, normal, permutation, randint, seed, truncated_normal, uniform
+from .ops.random import (
+    Generator,
+    bernoulli,
+    load_state_dict,
+    normal,
+    permutation,
+    randint,
+    seed,
+    state_dict,
+    truncated_normal,
+    uniform,
+)  # fmt: skip
 
 __all__ = _exported(globals())
-
-from .ops.random import default, dropout

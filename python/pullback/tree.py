@@ -6,12 +6,15 @@ None is an empty node: it has no leaf, and stays in the structure.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from .errors import PullbackError, ShapeError
+from .exports import exported as _exported
 from .tensors.parameter import Parameter
 from .tensors.tensor import Tensor
+
+__all__ = ["flatten", "leaves", "map", "unflatten"]
 
 LEAVES: Final[set[type]] = {Tensor, Parameter}  # classes that are certain to be leaves
 _NAMESPACE: Final = "pullback"  # the optree namespace in which dataclasses are registered when they first occur
@@ -23,7 +26,7 @@ def flatten(tree: Any) -> tuple[list[Any], Any]:
     if kind in LEAVES:
         return [tree], None
     if (kind is list or kind is tuple) and all([x.__class__ in LEAVES for x in tree]):
-        return list(tree), kind
+        return list(tree), (kind, len(tree))
     return _by_optree(tree)
 
 
@@ -129,14 +132,15 @@ def _register(kind: Any) -> None:
     )  # fmt: skip
 
 
-def unflatten(spec: Any, leaves: list[Any]) -> Any:
-    """Rebuilds a tree of the structure that `flatten` returned, with these leaves."""
+def unflatten(spec: Any, leaves: Sequence[Any]) -> Any:
+    """Rebuilds a tree of the structure that `flatten` returned, with these leaves. Raises ShapeError if their number differs."""
+    count = 1 if spec is None else spec[1] if spec.__class__ is tuple else spec.num_leaves
+    if len(leaves) != count:
+        raise ShapeError(f"tree.unflatten: {len(leaves)} leaves for a structure of {count}. Give as many, in the order of flatten.")
     if spec is None:
         return leaves[0]
-    if spec is list:
-        return leaves
-    if spec is tuple:
-        return tuple(leaves)
+    if spec.__class__ is tuple:
+        return spec[0](leaves)  # a new list or tuple
     import optree
 
     return optree.tree_unflatten(spec, leaves)
@@ -167,3 +171,6 @@ def prefix_leaves(prefix: Any, spec: Any, leaves: list[Any], name: str) -> list[
     except ValueError as error:
         raise ShapeError(f"{name}={prefix!r} does not have the structure of what it is for: {error}") from None
     return [entry for entry, x in zip(found, _by_optree(whole, none_is_leaf=True)[0]) if x is not None]
+
+
+_exported(globals())

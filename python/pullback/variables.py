@@ -9,12 +9,25 @@ kernel by kernel).
 from __future__ import annotations
 
 import os
-from typing import Final
+import sys
+from typing import Final, Literal, get_args
 
 BACKENDS: Final = ("native", "reference")
-MODES: Final = ("machine", "everywhere")
+Mode = Literal["machine", "everywhere"]
+MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 NUMBERS: Final = {"PULLBACK_NUM_THREADS": 1, "PULLBACK_CACHE_BYTES": 0, "PULLBACK_CUDA_CACHE_BYTES": 0}  # smallest allowed values
 SWITCHES: Final = ("PULLBACK_CUDA_SYNC", "PULLBACK_CUDA_GRAPHS")
+
+
+def invalid(message: str) -> Exception | SystemExit:
+    """Returns the error for variables that cannot be used. `import pullback` raises it.
+
+    It is an ImportError. The command `pullback` imports the package too, and ends with the message alone, without a traceback.
+    """
+    command = os.path.splitext(os.path.basename(sys.argv[0] if sys.argv else ""))[0] == "pullback"
+    if command or sys.orig_argv[1:3] == ["-m", "pullback"]:
+        return SystemExit(f"pullback: {message}")
+    return ImportError(message)
 
 
 def check() -> None:
@@ -22,11 +35,11 @@ def check() -> None:
     for name, least in NUMBERS.items():
         value = os.environ.get(name, "")
         if value and not (value.isascii() and value.isdigit() and int(value) >= least):
-            raise ImportError(f"{name} is {value!r}, which is not an integer from {least} up. Set a number, or unset it.")
+            raise invalid(f"{name} is {value!r}, which is not an integer from {least} up. Set a number, or unset it.")
     for name in SWITCHES:
         value = os.environ.get(name, "")
         if value not in ("", "0", "1"):
-            raise ImportError(f"{name} is {value!r}, which is neither 0 nor 1. Set one of them, or unset it.")
+            raise invalid(f"{name} is {value!r}, which is neither 0 nor 1. Set one of them, or unset it.")
     simd_level()
     reproducible()
 
@@ -50,7 +63,7 @@ def _one_of(name: str, words: tuple[str, ...]) -> str:
     """Returns the variable's value, or the first of the words if it is not set. Raises ImportError for any other value."""
     value = os.environ.get(name) or words[0]
     if value not in words:
-        raise ImportError(f"{name} is {value!r}, but only {' and '.join(map(repr, words))} exist. Set one of them, or none.")
+        raise invalid(f"{name} is {value!r}, but only {' and '.join(map(repr, words))} exist. Set one of them, or none.")
     return value
 
 
@@ -70,7 +83,7 @@ def simd_level() -> int | None:
     if not value:
         return None
     if value.lstrip("v") not in ("2", "3", "4"):
-        raise ImportError(f"PULLBACK_SIMD is {value!r}, but the levels are v2, v3 and v4. Set one of them, or none.")
+        raise invalid(f"PULLBACK_SIMD is {value!r}, but the levels are v2, v3 and v4. Set one of them, or none.")
     return int(value.lstrip("v"))
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import subprocess
 import sys
+import tempfile
 from typing import Any
 
 import numpy as np
@@ -48,7 +51,7 @@ def test_info_of_ops_has_every_op(capsys: pytest.CaptureFixture[str]) -> None:
     shown = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.strip()}
     assert set(OPS) <= set(shown)
     assert shown["reshape"].rstrip().endswith("yes")
-    assert "no: it runs on NumPy or CuPy" in shown["nextafter"]
+    assert "no: it runs in NumPy or CuPy" in shown["nextafter"]
 
 
 def test_training_writes_weights_that_load_and_a_table(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,19 +156,59 @@ def test_a_folder_that_cannot_be_made_is_told_before_the_training(tmp_path: Any,
     assert cli.main(["train", "digits", "--out", str(tmp_path / "file" / "x")]) == 1
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
-    assert "the folder" in err
-    assert "Give --out another one" in err
+    assert re.search(r'results cannot be written to ".*file/x": not a directory\. Give --out another folder\.', err)
+
+
+def no_space(dir: str) -> Any:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize(
+    ("out", "words"),
+    [
+        ("file", "it is a file, and not a folder"),
+        ("/dev/full", "it is a file, and not a folder"),
+        ("/proc/pullback", "no such file or directory"),
+        ("/proc", ""),  # it exists, and no file can be made in it
+        ("taken", '"weights.safetensors": it is a folder'),
+        ("full", "no space left on device"),
+    ],
+)
+def test_an_output_that_cannot_be_written_is_told_before_the_training(
+    out: str, words: str, tmp_path: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "taken" / "weights.safetensors").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(train, "train_digits", lambda *_, **__: pytest.fail("the training began"))
+    if out == "full":
+        monkeypatch.setattr(tempfile, "TemporaryFile", no_space)
+    assert cli.main(["train", "digits", "--out", out]) == 1
+    told, err = capsys.readouterr()
+    assert (told, err.count("\n")) == ("", 1)
+    assert re.match(rf'pullback: train: results cannot be written to "{out}": .*{words}.*\. Give --out another folder\.', err)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.name != "file"]  # nothing stays behind
 
 
 def test_help_tells_what_the_commands_do(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         cli.main(["--help"])
     told = capsys.readouterr().out
-    assert "see what the forward and the backward pass cost" in " ".join(told.split())
+    assert "shows what their forward and backward passes cost" in " ".join(told.split())
     assert "import" not in told
+    for command in re.findall(r"^    (\w+)  ", told, flags=re.M):
+        with pytest.raises(SystemExit) as ended:
+            cli.main([command, "--help"])
+        assert ended.value.code == 0
+        told = capsys.readouterr().out
+        examples = told.partition("\nexample")[2].splitlines()[1:]
+        assert examples
+        assert all(example.startswith(f"  pullback {command}") for example in examples)
+        assert max(map(len, told.splitlines())) <= 100
+    assert command == "hash"  # the loop has seen all of them
 
 
-@pytest.mark.parametrize("arguments", [["info"], ["info", "--ops"]])
+@pytest.mark.parametrize("arguments", [["info"], ["info", "--ops"], ["--help"], ["profile", "--help"]])
 def test_a_reader_that_has_enough_is_no_error(arguments: list[str]) -> None:
     command = [sys.executable, "-m", "pullback", *arguments]
     with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -173,4 +216,31 @@ def test_a_reader_that_has_enough_is_no_error(arguments: list[str]) -> None:
         assert process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == b""
-    assert process.returncode == 1
+    assert process.returncode == (141 if "--help" not in arguments else 0)  # argparse ignores errors of its own output
+
+
+def test_a_full_disk_is_told_in_one_line() -> None:
+    command = [sys.executable, "-m", "pullback", "info"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, env=environment(), stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (1, "pullback: the output cannot be written: No space left on device.\n")
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [("PULLBACK_NUM_THREADS", "abc"), ("PULLBACK_NUM_THREADS", "0"), ("PULLBACK_BACKEND", "quick"), ("PULLBACK_SIMD", "9")],
+)
+def test_a_variable_that_cannot_be_is_told_in_one_line_by_the_command(variable: tuple[str, str], tmp_path: Any) -> None:
+    name, value = variable
+    script = tmp_path / "pullback"  # as pip installs it
+    script.write_text("import sys\nfrom pullback.cli import main\nsys.exit(main())\n")
+    for command in (["-m", "pullback"], [str(script)]):
+        done = subprocess.run(
+            [sys.executable, *command, "info"], env=environment(**dict([variable])), capture_output=True, text=True
+        )
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+        assert done.stderr.startswith(f"pullback: {name} is '{value}', ")
+    done = subprocess.run(
+        [sys.executable, "-c", "import pullback"], env=environment(**dict([variable])), capture_output=True, text=True
+    )
+    assert f"\nImportError: {name} is '{value}', " in done.stderr

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
 import pytest
 
 import pullback as pb
-from conftest import host
+from conftest import environment, host
 
 
 @pytest.mark.parametrize(
@@ -95,3 +97,19 @@ def test_bools_and_a_python_integer_are_integers() -> None:
     assert (got.dtype, host(got).tolist()) == ("int64", [3, 2])
     assert pb.result_type(pb.bool, 2) == "int64"
     assert pb.result_type(pb.bool, True) == "bool"
+
+
+def test_bfloat16_of_ml_dtypes_is_known_before_pb_bfloat16_is_used() -> None:
+    """A process starts without the dtype. Whichever way it is named first must register it with the kernels."""
+    program = (
+        "import ml_dtypes, numpy as np, pullback as pb\n"
+        "from pullback import optim\n"
+        "t = pb.tensor(np.random.default_rng(0).standard_normal((300, 300)), dtype='float32').astype(ml_dtypes.bfloat16)\n"
+        "p = pb.Parameter(np.ones((300, 300)), dtype=np.dtype(ml_dtypes.bfloat16))\n"
+        "before = pb.hash(t @ t)\n"
+        "optim.Adam([p]).step([t])\n"
+        "pb.bfloat16\n"
+        "assert pb.hash(t @ t) == before\n"
+    )
+    run = subprocess.run([sys.executable, "-c", program], env=environment(), capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr

@@ -82,6 +82,21 @@ ROWS: dict[str, tuple[Callable[[Any], Any], Any]] = {
     **{f"pb.{name}": numpys(name, A) for name in words("argmax argmin max min mean prod std sum var all any count_nonzero")},
     **{f"pb.{name}": numpys(name, V) for name in words("argsort sort argwhere nonzero diff flip")},
     **{f"pb.{name}": numpys(name, A) for name in ("tril", "triu", "matrix_transpose", "transpose", "unstack")},
+    **{f"pb.{name}": numpys(name, A) for name in words("nansum nanprod nanmean nanmax nanmin nanvar nanstd nanmedian median")},
+    **{f"pb.{name}": numpys(name, A) for name in words("nanargmax nanargmin nancumsum nancumprod trapezoid diag diagonal trace")},
+    **{f"pb.{name}": numpys(name, A) for name in words("rot90 sinc deg2rad rad2deg")},
+    **{f"pb.{name}": numpys(name, A, 0.3) for name in words("quantile nanquantile percentile nanpercentile")},
+    **{f"pb.{name}": numpys(name, A, B) for name in words("fmax fmin fmod heaviside inner kron")},
+    "pb.xlogy": (of(A, P), scipy.special.xlogy(A, P)),
+    "pb.xlog1py": (of(A, P), scipy.special.xlog1py(A, P)),
+    "pb.logit": (of(P / 2), scipy.special.logit(P / 2)),
+    "pb.lgamma": (of(A), scipy.special.gammaln(A)),
+    "pb.digamma": (of(A), scipy.special.digamma(A)),
+    "pb.polygamma": (of(2, P), scipy.special.polygamma(2, P)),
+    "pb.cummax": (of(V), (np.maximum.accumulate(V), np.array([0, 0, 0, 0]))),
+    "pb.cummin": (of(V), (np.minimum.accumulate(V), np.array([0, 1, 1, 3]))),
+    "pb.logcumsumexp": (of(V), np.logaddexp.accumulate(V)),
+    "pb.unfold": (of(V, 0, 2), np.lib.stride_tricks.sliding_window_view(V, 2)),
     "pb.erf": (of(A), scipy.special.erf(A)),
     "pb.erfc": (of(A), scipy.special.erfc(A)),
     "pb.erfinv": (of(A), scipy.special.erfinv(A)),
@@ -201,26 +216,20 @@ ROWS: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "pb.capture": (lambda f: [f(pb.sin)(pb.tensor(A)) for _ in range(2)], [np.sin(A)] * 2),
     "pb.flops": (lambda f: f(lambda x: x * x + x, pb.tensor(A)).total.flops, 12),
     "pb.profile": (lambda f: _profiled(f()), 6),
+    "debug.debug_nans": (lambda f: f is pb.debug_nans, True),
     "pb.debug_nans": (lambda f: _inside(f(), lambda: _raises(lambda: pb.log(pb.tensor(-1.0)))), "NonFiniteError"),
     "config.why_not": (lambda f: f() is None or "\"machine\"" in f(), True),
     "tree.flatten": (lambda f: f({"b": [1, None], "a": (2,)})[0], [2, 1]),
     "tree.leaves": (lambda f: f({"b": [1, None], "a": (2,)}), [2, 1]),
-    "tree.with_nones": (lambda f: f({"b": [1, None], "a": (2,)}), [2, 1, None]),
-    "tree.in_order": (lambda f: f({"b": [1, None], "a": (2,)}), [1, 2]),
     "tree.map": (lambda f: f(lambda x, y: x + y, [1, (2, None)], [3, (4, None)]), [4, (6, None)]),
-    "tree.beside": (lambda f: f([1, (2, None)], [None, (4, None)]), [None, 4]),
-    "tree.paths": (lambda f: f({"b": [1, None, 2], "a": (2,)}), ['["a"][0]', '["b"][0]', '["b"][2]']),
-    "tree.named_leaves": (lambda f: f({"b": [1, None, 2], "a": (2,)}), [("a.0", 2), ("b.0", 1), ("b.2", 2)]),
     "tree.unflatten": (lambda f: f(pb.tree.flatten({"b": [1, 2], "a": (3,)})[1], [7, 8, 9]), {"a": (7,), "b": [8, 9]}),
-    "tree.structure": (lambda f: f([1, (2,)]) == f([3, (4,)]) != f([3, [4]]), True),
-    "tree.shown": (lambda f: f([1, (2,)]), "[*, (*,)]"),
-    "tree.prefix_leaves": (lambda f: f([0, 1], *reversed(pb.tree.flatten([1, (2, 3)])), "axes"), [0, 1, 1]),
     **LAYERS, **LOSSES, **RULES,
 }  # fmt: skip
 
 # These names need more than a row, such as a file or a subclass. The named test calls them with their defaults.
 ELSEWHERE = {
-    "pb.save": "test_io", "pb.load": "test_io", "nn.Module": "test_nn", "optim.Optimizer": "test_optim", "data.Digits": "test_data",
+    "pb.save": "test_io", "pb.load": "test_io", "pb.save_training": "test_resume", "pb.load_training": "test_resume",
+    "nn.Module": "test_nn", "optim.Optimizer": "test_optim", "data.Digits": "test_data",
 }  # fmt: skip
 
 
@@ -270,21 +279,19 @@ def public() -> dict[str, Any]:
     """Returns every public callable by its name, except errors, which test_errors enumerates."""
     spaces = {"pb": pb, "nn": nn, "F": nn.functional, "init": nn.init, "optim": optim, "schedules": optim.schedules,
               "tree": pb.tree, "linalg": pb.linalg, "random": pb.random, "amp": pb.amp, "data": pb.data,
-              "config": pb.config}  # fmt: skip
-    found = {f"cuda.{name}": getattr(pb.cuda, name) for name, f in vars(type(pb.cuda)).items() if inspect.isfunction(f)}
+              "config": pb.config, "debug": pb.debug}  # fmt: skip
+    functions = [name for name, f in vars(type(pb.cuda)).items() if name[0] != "_" and inspect.isfunction(f)]
+    found = {f"cuda.{name}": getattr(pb.cuda, name) for name in functions}
     for label, space in spaces.items():
-        for name in getattr(space, "__all__", dir(space)):
+        for name in dir(space):
             value = getattr(space, name)
-            own = hasattr(space, "__all__") or label == "pb" or getattr(value, "__module__", "") == space.__name__
             error = isinstance(value, type) and issubclass(value, Exception)
-            if own and callable(value) and not error and not inspect.ismodule(value) and name[0] != "_":
+            if callable(value) and not error:
                 found[f"{label}.{name}"] = value
-    found["pb.profile"] = pb.profile
     return found
 
 
-INSIDE = ("schedules.from_numbers", "schedules.as_schedule", "amp.rounded")  # for the package only
-PUBLIC = {name: f for name, f in public().items() if name not in INSIDE}
+PUBLIC = public()
 
 
 def check(got: Any, wanted: Any) -> None:

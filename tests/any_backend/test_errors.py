@@ -336,3 +336,34 @@ def test_a_tensor_that_went_to_torch_is_told_with_the_line_of_the_user(on_cpu: N
         loss = pb.sum(pb.tensor(torch.from_dlpack(p).numpy()))
     with pytest.raises(pb.UnconnectedError, match=r"cut by __dlpack__\(\) at .*test_errors\.py"):
         tape.gradient(loss, p)
+
+
+def test_arrays_that_are_not_in_a_list_are_asked_for_in_one() -> None:
+    a, b = pb.ones((2, 2)), pb.zeros((2, 2))
+    for join, name in ((pb.concat, "concat"), (pb.stack, "stack")):
+        for second in (b, [b]):
+            with pytest.raises(
+                pb.ShapeError, match=rf"(?s){name}: axis=.*The arrays come in one list: pb\.{name}\(\[a, b\], axis=0\)"
+            ):
+                join(a, second)  # pyright: ignore
+        assert join([a, b], pb.tensor(1)).shape == ((2, 4) if name == "concat" else (2, 2, 2))  # pyright: ignore
+
+
+def test_a_shape_in_several_arguments_is_asked_for_in_one() -> None:
+    for make in (pb.zeros, pb.ones):
+        with pytest.raises(pb.DTypeError, match=r"dtype 3 is not known.*The lengths of a shape are one argument: \(2, 3\)"):
+            make(2, 3)
+    with pytest.raises(pb.PullbackError, match=r"low=3\.0 is above high=1\.0.*The shape comes first, as one argument"):
+        pb.random.uniform(2, 3)
+
+
+def test_a_module_in_a_set_is_refused() -> None:
+    class Net(nn.Module):
+        pass
+
+    net = Net()
+    for value in ({nn.Linear(2, 2)}, frozenset([pb.Parameter([1.0])])):
+        with pytest.raises(pb.PullbackError, match=r"Net\.layers: a set has no order.*Put them in a list"):
+            net.layers = value
+    net.names = {"a", "b"}
+    assert net.parameters() == []

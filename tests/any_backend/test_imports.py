@@ -95,9 +95,3 @@ def test_an_op_is_declared_once() -> None:
 
     with pytest.raises(ValueError, match="op tanh is declared twice"):
         unary("tanh", pullback=None, reference=lambda xp, x: xp.tanh(x))
-
-
-def test_the_namespace_of_linear_algebra_shows_what_users_may_call_and_nothing_else() -> None:
-    import pullback as pb
-
-    assert {name for name in dir(pb.linalg) if name[0] != "_"} == {*pb.linalg.__all__}

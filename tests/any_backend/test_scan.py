@@ -141,3 +141,5 @@ def test_a_carry_that_changes_is_named_with_its_step() -> None:
         pb.scan(lambda c, x: c, pb.ones(1), xs)
     with pytest.raises(pb.PullbackError, match="checkpoint=0"):
         pb.scan(lambda c, x: (c, x), pb.ones(1), xs, checkpoint=0)
+    with pytest.raises(pb.PullbackError, match="a y of another structure in some steps"):
+        pb.scan(lambda c, x: (c + 1, [x] * (1 + int(float(c[0])))), pb.zeros(1), xs)

@@ -10,7 +10,7 @@ import pytest
 
 import pullback as pb
 from conftest import close, watched
-from pullback import nn, optim
+from pullback import nn
 
 # ---- first derivatives
 
@@ -361,21 +361,3 @@ def test_a_network_agrees_with_finite_differences_twice() -> None:
         return pb.mean(pb.square(h @ w2.mT + b2))
 
     assert pb.check_gradients(loss, weights, order=2) < 1e-6
-
-
-def test_tapes_optimizers_and_captured_functions_say_what_they_are() -> None:
-    w = pb.Parameter([1.0, 2.0])
-    opt = optim.Adam([w], lr=0.01)
-    assert repr(opt) == "Adam(lr=0.01, 1 parameter of 2 numbers, 0 steps done)"
-    with pb.GradientTape() as tape:
-        loss = pb.sum(w * w)
-        assert repr(tape) == "GradientTape(2 ops, 1 watched, recording)"
-    opt.step(tape.gradient(loss, [w]))
-    assert repr(tape) == "GradientTape(0 ops, 1 watched, used up)"
-    assert repr(opt).endswith("1 steps done)")
-    assert repr(pb.GradientTape(persistent=True)) == "GradientTape(0 ops, 0 watched, not recording, persistent)"
-
-    def step(x: Any) -> Any:
-        return x * 2
-
-    assert repr(pb.capture(step)).endswith("step, fusion='exact', 0 recordings)")

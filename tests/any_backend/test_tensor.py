@@ -64,6 +64,10 @@ def test_creation_functions_agree_with_numpy() -> None:
     assert pb.zeros(3).dtype == pb.float32
     for got, wanted in zip(pb.meshgrid(pb.arange(2), pb.arange(3)), np.meshgrid(np.arange(2), np.arange(3))):
         same(got, wanted)
+    for got, wanted in zip(pb.meshgrid([1, 2], [3, 4, 5], indexing="ij"), np.meshgrid([1, 2], [3, 4, 5], indexing="ij")):
+        same(got, wanted)
+    with pytest.raises(pb.PullbackError, match='indexing=\'yx\'; use "xy" or "ij"'):
+        pb.meshgrid([1, 2], [3], indexing="yx")
 
 
 def test_bfloat16_is_a_dtype() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -150,3 +151,66 @@ def test_a_message_shows_none_as_none() -> None:
     with pytest.raises(pb.ShapeError, match=r"structures \[\*, \*\] and \[\*, None\] differ"):
         pb.tree.map(lambda a, b: a, [1, 2], [1, None])
     assert [tree.shown(x) for x in (1, None, {"a": (None, 1)})] == ["*", "None", "{'a': (None, *)}"]
+
+
+INSIDE = {  # functions of the module that other modules call and `dir(pb.tree)` does not show
+    "with_nones": (lambda f: f({"b": [1, None], "a": (2,)}), [2, 1, None]),
+    "in_order": (lambda f: f({"b": [1, None], "a": (2,)}), [1, 2]),
+    "beside": (lambda f: f([1, (2, None)], [None, (4, None)]), [None, 4]),
+    "paths": (lambda f: f({"b": [1, None, 2], "a": (2,)}), ['["a"][0]', '["b"][0]', '["b"][2]']),
+    "named_leaves": (lambda f: f({"b": [1, None, 2], "a": (2,)}), [("a.0", 2), ("b.0", 1), ("b.2", 2)]),
+    "structure": (lambda f: f([1, (2,)]) == f([3, (4,)]) != f([3, [4]]), True),
+    "shown": (lambda f: f([1, (2,)]), "[*, (*,)]"),
+    "prefix_leaves": (lambda f: f([0, 1], *reversed(tree.flatten([1, (2, 3)])), "axes"), [0, 1, 1]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_a_function_for_the_package(name: str) -> None:
+    call, wanted = INSIDE[name]
+    assert name not in dir(tree)
+    assert call(getattr(tree, name)) == wanted
+
+
+class Point(NamedTuple):
+    x: Any
+    y: Any
+
+
+TREES: list[Any] = [
+    W, [W, W], (W,), [], {"b": W, "a": [W, None]}, Point(W, (1.0, 2)), Pair(W, {"k": 3.0}), [Pair(Point(1, None), [W])], None,
+    [None], collections.OrderedDict(b=1.0, a=2.0), [[[W]], ()], "text", [nn.Linear(2, 1)],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("given", TREES, ids=lambda x: str(x)[:30])
+def test_flatten_and_unflatten_are_inverse_and_map_keeps_the_structure(given: Any) -> None:
+    found, spec = tree.flatten(given)
+    assert tree.leaves(given) == found
+    again = tree.unflatten(spec, found)
+    assert type(again) is type(given)
+    assert tree.structure(again) == tree.structure(given)
+    assert all([x is y for x, y in zip(tree.leaves(again), found)])
+    mapped = tree.map(lambda x: x, given)
+    assert type(mapped) is type(given)
+    assert tree.structure(mapped) == tree.structure(given)
+    for count in (len(found) + 1, len(found) - 1):
+        if count >= 0:
+            with pytest.raises(pb.ShapeError, match=f"{count} leaves for a structure of {len(found)}"):
+                tree.unflatten(spec, [W] * count)
+
+
+def test_the_leaves_are_those_that_jax_finds() -> None:
+    jax = pytest.importorskip("jax", reason="jax is not installed")
+    for given in ({"b": [1.0, None], "a": (2.0, {"z": 3.0, "c": 4.0})}, Point(1.0, [2.0, ()]), [[], {}, (None,)], 5.0, None):
+        assert tree.leaves(given) == jax.tree.leaves(given)
+        found, spec = tree.flatten(given)
+        assert tree.unflatten(spec, [2 * x for x in found]) == jax.tree.map(lambda x: 2 * x, given)
+
+
+def test_a_new_list_is_returned() -> None:
+    given = [W, W]
+    found, spec = tree.flatten(given)
+    assert found is not given
+    assert tree.unflatten(spec, found) is not found
+    assert tree.map(lambda x: x, given) is not given

@@ -310,3 +310,24 @@ def test_a_value_that_left_its_vmap_is_refused() -> None:
     pb.vmap(lambda x: kept.append(x) or x)(pb.ones(3))
     with pytest.raises(pb.VmapError, match="after its vmap had ended"):
         kept[0] + 1
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64", "int32"])
+def test_a_gradient_inside_keeps_the_dtype_of_its_source(dtype: str) -> None:
+    """The conversions of a promotion are recorded, so that the gradient is converted back."""
+
+    def slopes(s: Any, x: Any) -> Any:
+        with pb.GradientTape() as tape:
+            sources = [s, x] if pb.isdtype(s.dtype, "real floating") else [x]
+            tape.watch(sources)
+            y = pb.sum(pb.minimum(x * s, s))
+        return tape.gradient(y, sources)
+
+    s = pb.tensor(np.random.default_rng(0).integers(-3, 3, (2, 5)), dtype=dtype)
+    x = pb.tensor(np.random.default_rng(1).standard_normal((4, 5)), dtype="float32")
+    together = pb.vmap(slopes, in_axes=(0, None))(s, x)
+    for i in range(2):
+        for one, all_ in zip(slopes(s[i], x), together, strict=True):
+            assert one.dtype == all_.dtype
+            assert np.array_equal(host(one), host(all_[i]))
+            assert np.array_equal(np.signbit(host(one)), np.signbit(host(all_[i])))

@@ -193,6 +193,32 @@ template <class W> W python_remainder(W a, W b) {
   return r == 0 ? std::copysign(W(0), b) : (r < 0) != (b < 0) ? r + b : r;
 }
 
+// digamma and trigamma by reflection, 16 steps up, and Stirling's series there. Close to a zero of digamma the value loses digits.
+constexpr long double kPi = 3.14159265358979323846264338327950288L;
+constexpr long double kBernoulli[] = {1 / 6.0L,  -1 / 30.0L,       1 / 42.0L, -1 / 30.0L,
+                                      5 / 66.0L, -691 / 2730.0L, 7 / 6.0L,  -3617 / 510.0L};
+template <class W> W digamma_exact(W x) {
+  const W turn = W(kPi) * (x - std::rint(x));
+  if (x < 0 && (turn == 0 || std::isinf(x))) return kNaN<W>;
+  if (x == 0) return -1 / x;
+  if (x < W(0.5)) return digamma_exact(1 - x) - W(kPi) / std::tan(turn);
+  W y = 0, power = 1;
+  for (int k = 0; k < 16; ++k) y -= 1 / (x + k);
+  const W w = x + 16;
+  for (int k = 1; k <= 8; ++k) power /= w * w, y -= W(kBernoulli[k - 1]) / (2 * k) * power;
+  return y + (std::log(w) - 1 / (2 * w));
+}
+template <class W> W trigamma_exact(W x) {
+  if (std::isinf(x)) return x > 0 ? W(0) : kNaN<W>;
+  const W pole = W(kPi) / std::sin(W(kPi) * (x - std::rint(x)));
+  if (x < W(0.5)) return pole * pole - trigamma_exact(1 - x);
+  W y = 0, power = 1;
+  for (int k = 15; k >= 0; --k) y += 1 / ((x + k) * (x + k));
+  const W w = x + 16;
+  for (int k = 1; k <= 8; ++k) power /= w * w, y += W(kBernoulli[k - 1]) * power / w;
+  return y + (1 / w + 1 / (2 * w * w));
+}
+
 // big bounds |x|, and e bounds it for exponentials, which overflow beyond it. For normal_cdf in double the lower limit is -20,
 // because its reference loses bits further out.
 template <class T> void check_all() {
@@ -227,6 +253,16 @@ template <class T> void check_all() {
   PB_CHECK(erf, 2, -6, 6);
   PB_CHECK(erfc, 4, -6, f32 ? 9.2 : 26.5);
   check<T>("erfinv", [](T x) PB_INLINE { return pb::m::erfinv(x); }, erfinv_exact<W>, 4, -1, 1);
+#define PB_CHECK_GAMMA(name, function, exact, bound, low, high) \
+  check<T>(name, [](T x) PB_INLINE { return pb::m::function(x); }, [](W x) -> W { return exact(x); }, bound, low, high)
+  PB_CHECK_GAMMA("lgamma", lgamma, std::lgamma, 4, 0, 100);
+  PB_CHECK_GAMMA("lgamma_large", lgamma, std::lgamma, 4, 0, f32 ? 1e36 : 1e304);
+  PB_CHECK_GAMMA("lgamma_negative", lgamma, std::lgamma, 4, -2, 0);
+  PB_CHECK_GAMMA("digamma", digamma, digamma_exact, 4, 0, 1.3);
+  PB_CHECK_GAMMA("digamma_large", digamma, digamma_exact, 4, 1.6, 1e6);
+  PB_CHECK_GAMMA("digamma_negative", digamma, digamma_exact, 4, -0.2, 0);
+  PB_CHECK_GAMMA("trigamma", trigamma, trigamma_exact, 4, f32 ? 1e-18 : 1e-150, 1e6);
+  PB_CHECK_GAMMA("trigamma_negative", trigamma, trigamma_exact, 5, -100, f32 ? -1e-18 : -1e-150);
   PB_CHECK(sqrt, 1, 0, big);
   PB_CHECK(floor, 0, -1e6, 1e6);
   PB_CHECK(ceil, 0, -1e6, 1e6);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -191,3 +192,19 @@ def test_seeds_give_the_numbers_of_the_cpu() -> None:
     for draw in (lambda g: g.uniform((7, 3)), lambda g: g.normal((1001,)), lambda g: g.permutation(100)):
         here, there = (draw(pb.random.Generator(11, device=device)).numpy() for device in ("cuda", "cpu"))
         assert here.tobytes() == there.tobytes()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_tensor_that_a_forked_child_unpickles_is_on_its_cpu() -> None:
+    program = """
+import os, pickle, warnings
+data = pickle.dumps([pb.tensor([1.0, 2.0]), pb.Parameter([3.0])])
+if os.fork() == 0:
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        x, p = pickle.loads(data)
+    print(x.device, (x * 2).tolist(), type(p).__name__, p.device, len(warned), "forked" in str(warned[0].message), flush=True)
+    os._exit(0)
+os.wait()
+"""
+    assert in_a_process(program).stdout.split("\n")[0] == "cpu [2.0, 4.0] Parameter cpu 2 True"

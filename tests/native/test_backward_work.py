@@ -73,14 +73,14 @@ def test_the_pullback_of_a_binary_op_is_one_launch_for_each_input(name: str) -> 
     assert tuple([_backward(f, (a, b), wanted)[0] for wanted in (a, b, [a, b])]) == FUSED[name]
 
 
-UNARY = [op for op in ops("unary") if any(op.rules) and not op.dead and op.native]
+UNARY = [op for op in ops("unary") if any(op.rules) and not op.dead and op.native and (op.name in dir(pb) or op.name in dir(F))]
 
 
 @pytest.mark.parametrize("op", UNARY, ids=str)
 def test_the_pullback_of_a_unary_op_is_at_most_one_launch(op: Any) -> None:
     low, high = op.domain
     x = pb.Parameter(np.linspace(low + 0.1 * (high - low), high - 0.1 * (high - low), 10), dtype=pb.float32)
-    assert _backward(getattr(pb, op.name, None) or getattr(F, op.name), (x,), x)[0] <= 2
+    assert _backward(getattr(pb if op.name in dir(pb) else F, op.name), (x,), x)[0] <= 2
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import pullback as pb
+from conftest import host
 from pullback import backends
+from pullback.nn.functional import linear
 from pullback.tensors import devices
 
 pytestmark = pytest.mark.skipif(
@@ -43,3 +45,15 @@ def test_arguments_without_elements_have_any_strides() -> None:
     assert [float(captured(empty)) for _ in range(3)] == [1.0] * 3
     several = pb.capture(lambda x: pb.sum(x) + 1, steps=4)
     assert several(pb.zeros((4, 0))).numpy().tolist() == [1.0] * 4
+
+
+def test_products_of_strided_and_broadcast_arguments_have_the_bits_of_the_eager_run() -> None:
+    """A library's product of a vector rounds by the layout of the matrix, so both runs must copy the argument to one layout."""
+    rng = np.random.default_rng(0)
+    captured = pb.capture(linear)
+    for _ in range(40):
+        x, row = [pb.asarray(rng.standard_normal(300).astype(np.float32)) for _ in range(2)]
+        matrix = pb.asarray(rng.standard_normal((300, 128)).astype(np.float32))
+        for w in (pb.broadcast_to(row, (64, 300)), matrix.mT[::2], matrix.mT[:, ::2], matrix.mT[::-1, ::-1]):
+            k = w.shape[1]
+            assert np.array_equal(host(linear(x[:k], w)), host(captured(x[:k], w)))

@@ -27,7 +27,7 @@ OPS: list[Any] = [
     lambda u, v: pb.relu(u @ v + pb.mean(u, axis=0)),
     lambda u, v: u / (1.0 + v * v),
     lambda u, v: pb.exp(-u * u) + pb.broadcast_to(v[2:3], v.shape),
-    lambda u, v: pb.random.dropout(u, 0.3),
+    lambda u, v: pb.nn.functional.dropout(u, 0.3),
 ]
 
 

@@ -147,3 +147,29 @@ def test_a_captured_function_is_called_as_before() -> None:
 
     captured = pb.capture(named)
     assert (captured.__name__, captured.__doc__, captured.__wrapped__) == ("named", "What it says.", named)
+
+
+def branching(x: Any) -> Any:
+    return x if pb.sum(x) > 0 else -x
+
+
+def looping(x: Any) -> Any:
+    while pb.sum(x) < 10:
+        x = x * 2
+    return x
+
+
+@pytest.mark.parametrize("f", [branching, looping])
+def test_a_branch_or_a_loop_on_a_tensor_is_refused_with_what_to_write_instead(f: Any) -> None:
+    told = r"(?s)bool\(\).*line \d+, in " + f.__name__ + r".*A branch or a loop.*pb\.where\(condition, a, b\).*pb\.scan.*outside"
+    with pytest.raises(pb.CaptureError, match=told):
+        pb.capture(f)(pb.ones(3))
+
+
+def test_what_the_refusal_of_a_branch_advises_works() -> None:
+    chosen = pb.capture(lambda x: pb.where(pb.sum(x) > 0, x, -x))
+    for sign in (1.0, -1.0, 1.0):
+        np.testing.assert_array_equal(chosen(pb.tensor([sign, sign])).numpy(), [1.0, 1.0])
+    repeated = pb.capture(lambda x, xs: pb.scan(lambda c, y: (c + y, c), x, xs)[0])
+    for k in (1.0, 2.0):
+        assert float(repeated(pb.tensor(k), pb.tensor([k, k, k]))) == 4 * k

@@ -188,8 +188,8 @@ def test_transforms_inside_replay() -> None:
         pb.grad(f), pb.hessian(f), pb.jacobian(lambda x: pb.tanh(w @ x)), pb.vmap(f, in_axes=0),
         lambda x: pb.hvp(f, x, pb.ones_like(x)), lambda x: pb.jvp(f, (x,), (pb.ones_like(x),)),
         lambda x: pb.scan(lambda c, row: (pb.tanh(c + row), c), pb.zeros((3,), dtype=pb.float64), pb.stack([x, 2 * x])),
-        pb.grad(pb.checkpoint(f)), pb.grad(lambda x: f(pb.random.dropout(x, 0.5))),
-        pb.grad(pb.checkpoint(lambda x: f(pb.random.dropout(x, 0.5)))),
+        pb.grad(pb.checkpoint(f)), pb.grad(lambda x: f(pb.nn.functional.dropout(x, 0.5))),
+        pb.grad(pb.checkpoint(lambda x: f(pb.nn.functional.dropout(x, 0.5)))),
         lambda x: pb.per_example_grad(lambda v, row: pb.sum(v * row) ** 2)(pb.ones((3,), dtype=pb.float64), pb.stack([x, 3 * x])),
     ]  # fmt: skip
     for case in cases:

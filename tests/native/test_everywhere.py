@@ -88,15 +88,67 @@ def test_a_difference_names_two_runs_that_are_as_similar_as_possible() -> None:
     assert difference("sum", "x", same) is None
 
 
-# ---- what the fixed order costs in accuracy: nothing
-
-
 @pytest.fixture
 def in_mode_everywhere() -> Iterator[None]:
     before = pb.config.reproducible
     pb.config.reproducible = "everywhere"
     yield
     pb.config.reproducible = before
+
+
+# ---- arguments that kernels cannot read as they are
+
+
+@pytest.mark.usefixtures("in_mode_everywhere")
+def test_unaligned_memory_makes_no_difference() -> None:
+    numbers = np.random.default_rng(0).standard_normal(1000).astype(np.float32)
+    record = np.zeros(1000, [("pad", np.int16), ("number", np.float32)])
+    record["number"] = numbers
+    odd = np.frombuffer(b"\0" + numbers.tobytes(), np.float32, offset=1)
+    captured = pb.capture(pb.sum)
+    for f in (pb.exp, pb.sum, pb.softmax, pb.cumulative_sum, captured, captured):
+        wanted = digest(f(pb.asarray(numbers)))
+        for unaligned in (odd, record["number"]):
+            assert not unaligned.flags.aligned
+            assert digest(f(pb.asarray(unaligned))) == wanted
+            assert digest(f(pb.tensor(unaligned))) == wanted
+            assert digest(f(unaligned)) == wanted
+    with pytest.raises(ValueError, match="unaligned memory"):
+        pb.asarray(odd, copy=False)
+
+
+@pytest.mark.usefixtures("in_mode_everywhere")
+def test_arguments_that_no_kernel_takes_are_refused_if_a_library_would_round() -> None:
+    x = pb.ones((2,) * 9)
+    for f in (pb.exp, pb.sum, lambda x: x + x, lambda x: x @ x):
+        with pytest.raises(pb.PullbackError, match=r"does not take 9 axes \(at most 8\), and .* Reshape"):
+            f(x)
+    assert pb.sum(pb.ones((2,) * 9, dtype="int32")).item() == 512  # integers have the same bits in every order
+    with pytest.raises(pb.ShapeError):
+        x @ pb.ones((3,) * 9)
+    pb.config.reproducible = "machine"
+    assert pb.sum(x).item() == 512
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("share", [0.2, 1.0])
+def test_rows_with_nan_are_nan_on_every_device(share: float, dtype: str) -> None:
+    """On a GPU all threads of a row must agree on its largest element, with NaN among the candidates."""
+    for n in (100, 257, 300, 5000):
+        x = np.random.default_rng(n).standard_normal((1, n))
+        x[0, np.random.default_rng(1).permutation(n)[: int(share * n)]] = np.nan
+        t = pb.tensor(x, dtype=dtype)
+        for y in (pb.logsumexp(t), pb.log_softmax(t), pb.softmax(t), pb.nn.cross_entropy(t, pb.tensor([3]))):
+            assert np.all(np.isnan(host(y).astype(np.float64)))
+
+
+def test_the_mean_of_one_number_is_this_number() -> None:
+    for dtype, number in ((np.float32, 1e-40), (np.float64, 1e-310)):
+        x = pb.tensor(np.array([number], dtype))
+        assert digest(pb.mean(x)) == digest(np.array(number, dtype))
+
+
+# ---- what the fixed order costs in accuracy: nothing
 
 
 @pytest.mark.parametrize("signs", ["both", "positive"])

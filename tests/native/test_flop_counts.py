@@ -319,11 +319,11 @@ def test_flops_runs_no_kernel_and_changes_nothing() -> None:
         return loss
 
     before = [np.array(p.numpy()) for p in opt.parameters]
-    versions, state = [p.storage.version for p in opt.parameters], pb.random.default.state_dict()
+    versions, state = [p.storage.version for p in opt.parameters], pb.random.state_dict()
     counted = pb.flops(step, x, y)
     assert all([np.array_equal(a, p.numpy()) for a, p in zip(before, opt.parameters)])
     assert (opt.steps, [p.storage.version for p in opt.parameters]) == (0, versions)
-    assert pb.random.default.state_dict() == state
+    assert pb.random.state_dict() == state
     with pb.profile(strict=True) as prof:
         step(x, y)
     for phase in ("forward", "backward", "optimizer"):

@@ -61,7 +61,7 @@ def profiled() -> Any:
 def checkpointed() -> Any:
     with pb.GradientTape() as tape:
         tape.watch(X)
-        y = f(pb.checkpoint(lambda x: pb.random.dropout(pb.sin(x), 0.5))(X))
+        y = f(pb.checkpoint(lambda x: pb.nn.functional.dropout(pb.sin(x), 0.5))(X))
     return tape.gradient(y, X)
 
 
@@ -207,7 +207,7 @@ def test_a_run_of_several_steps_ends_between_two_of_them_and_counts_them(on_cpu:
     one = np.random.default_rng(0).standard_normal((64, width)).astype(np.float32)
     xs = pb.tensor(np.broadcast_to(one, (steps, 64, width)))
     train(xs)
-    initial = [host(p).copy() for p in net.parameters()], opt.state_dict(), pb.random.default.state_dict(), opt.steps
+    initial = [host(p).copy() for p in net.parameters()], opt.state_dict(), pb.random.state_dict(), opt.steps
     handled = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(0.02, lambda: os.kill(os.getpid(), signal.SIGINT))
     try:
@@ -219,13 +219,13 @@ def test_a_run_of_several_steps_ends_between_two_of_them_and_counts_them(on_cpu:
         signal.signal(signal.SIGINT, handled)
     done = opt.steps - initial[3]
     assert done > 0
-    got, drawn_to = [host(p).copy() for p in net.parameters()], pb.random.default.state_dict()
+    got, drawn_to = [host(p).copy() for p in net.parameters()], pb.random.state_dict()
     for p, value in zip(net.parameters(), initial[0]):
         p.assign(pb.tensor(value))
     opt.load_state_dict(initial[1])
-    pb.random.default.load_state_dict(initial[2])
+    pb.random.load_state_dict(initial[2])
     for _ in range(done):
         step(pb.tensor(one))
     for p, value in zip(net.parameters(), got):
         np.testing.assert_array_equal(host(p), value)
-    assert pb.random.default.state_dict() == drawn_to
+    assert pb.random.state_dict() == drawn_to

@@ -227,3 +227,16 @@ def test_blocks_are_not_one_chain() -> None:
     assert (chain != wanted).any()
     assert (sum(blocks[1:], blocks[0]) != wanted).any()
     equal(pb.asarray(a) @ pb.asarray(b), wanted)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("k", [1, 2, 3, 5, 16, 17, 40, 257, 1030])
+def test_a_sum_that_underflows_keeps_its_sign(k: int, dtype: str) -> None:
+    """Every product is negative and rounds to -0, and no step of the chain may add a padding of 0 to it."""
+    tiny = 1e-170 if dtype == "float64" else 1e-30
+    for m, n in ((1, 1), (4, 16), (4, 5), (3, 2), (70, 40)):
+        a, b = pb.full((m, k), tiny, dtype=dtype), pb.full((k, n), -tiny, dtype=dtype)
+        columns = pb.copy(b.mT).mT
+        for y in (a @ b, a @ columns, linear(a, columns.mT), linear(a, b.mT)):
+            assert np.all(host(y) == 0)
+            assert np.all(np.signbit(host(y))), (m, n)

@@ -23,14 +23,17 @@ ROOMS = ("tensors", "autodiff", "launch", "interop")
 
 # From the bottom to the top. A module imports from its own layer and from those above it in this list.
 LAYERS: list[tuple[str, ...]] = [
-    ("errors", "exports", "launch.refusal", "variables", "autodiff.site", "autodiff.listeners", "autodiff.kept", "launch.ledger"),
+    (
+        "errors", "exports", "typing", "interop.unknown_names", "interop.names_elsewhere", "launch.refusal", "variables",
+        "autodiff.site", "autodiff.listeners", "autodiff.kept", "launch.ledger", "launch.scopes",
+    ),
     ("launch.capturing",),
     ("tensors.simulated", "tensors.gpu", "tensors.gpu_libraries"),
     ("tensors.leases",),
     ("tensors.devices", "tensors.dtypes", "launch.door", "autodiff.stand_in", "tensors.capsules"),
     ("tensors.attached", "tensors.escape", "tensors.exchange"),
     ("tensors.tensor", "tensors.storage", "interop.namespace_info"),
-    ("tensors.creation", "backends"),
+    ("tensors.creation", "tensors.nested", "backends"),
     ("tensors.parameter",),
     ("tree", "tensors.pickling", "tensors.precision"),
     ("tensors.views", "tensors.operand", "autodiff.batching", "amp", "config"),
@@ -40,11 +43,11 @@ LAYERS: list[tuple[str, ...]] = [
     ("autodiff.tape",),
     ("ops",),
     (
-        "transforms", "replays", "check", "debug", "interop.numpy_signatures", "interop.dispatch", "linalg", "random", "profiling",
-        "io", "report", "hashing",
+        "transforms", "replays", "check", "debug", "interop.numpy_signatures", "interop.dispatch", "interop.einops_backend",
+        "linalg", "random", "profiling", "io", "report", "hashing", "outputs",
     ),
     ("nn", "optim", "solve", "data"),
-    ("examples",),
+    ("examples", "info", "resume"),
     ("cli",),
     ("__main__",),
     ("__init__",),
@@ -55,7 +58,7 @@ LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in mod
 UPWARD = {
     ("tensors.tensor", "__init__"),  # __array_namespace__
     ("interop.dispatch", "__init__"),  # NumPy's functions are looked up among the public names
-    ("cli", "__init__"), ("profiling", "__init__"),  # the version; peaks of public functions
+    ("cli", "__init__"), ("info", "__init__"), ("profiling", "__init__"),  # the version; peaks of public functions
 }  # fmt: skip
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
@@ -174,7 +177,7 @@ def test_everything_that_lower_modules_call_is_attached() -> None:
 def test_native_code_is_named_by_the_backends_and_the_ops_only() -> None:
     for module, path in MODULES.items():
         named = re.search(r"pullback\._cpu\w*|import _cpu", path.read_text())
-        if named and unit(module) not in ("backends", "cli", "launch.door", "tensors.dtypes"):
+        if named and unit(module) not in ("backends", "info", "launch.door", "tensors.dtypes"):
             raise AssertionError(f"{path.relative_to(PACKAGE)} goes past the backends")
 
 

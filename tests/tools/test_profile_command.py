@@ -227,9 +227,13 @@ def test_the_tables_are_by_what_was_asked_for(capfd: pytest.CaptureFixture[str])
     assert "by line" in told
     assert "by kernel" in told
     assert "by op" not in told
-    assert "line 3" in told
+    assert "script.py:3 <module>" in told
     assert ours("--by", "colour", "script.py") == 1
     assert "no axis 'colour'" in capfd.readouterr().err
+    assert ours("--by", "phase", "script.py") == 0
+    told = capfd.readouterr().err
+    assert "forward" in told
+    assert "by " not in told
 
 
 @pytest.mark.parametrize("option", ["--trace", "--json"])
@@ -274,16 +278,41 @@ def test_a_folder_that_is_not_there_is_told_before_the_script_runs(capfd: pytest
     assert ours("--json", "runs/a.json", "script.py") == 1
     out, err = capfd.readouterr()
     assert out == ""
-    assert '"runs/a.json" cannot be written: its folder does not exist. Make it first.' in err
+    assert '"runs/a.json" cannot be written: its folder does not exist; make it first.' in err
+    Path("folder").mkdir()
+    assert ours("--html", "folder", "script.py") == 1
+    out, err = capfd.readouterr()
+    assert (out, err) == ("", 'pullback: profile: "folder" cannot be written: it is a folder.\n')
 
 
 def test_a_file_that_cannot_be_written_is_told_beside_the_table(capfd: pytest.CaptureFixture[str]) -> None:
     Path("script.py").write_text(TRAINS)
-    Path("a.json").mkdir()
-    assert ours("--json", "a.json", "script.py") == 1
+    assert ours("--json", "/dev/full", "script.py") == 1
     err = capfd.readouterr().err
     assert table(err)
-    assert 'pullback: "a.json" could not be written' in err
+    assert 'pullback: "/dev/full" could not be written: [Errno 28] No space left on device' in err
+    assert ours("--json", "a.json", "script.py") == 0
+    assert Path("a.json").exists()
+
+
+def test_a_closed_pipe_loses_no_report() -> None:
+    Path("script.py").write_text(f"{TRAINS}\nprint('a line')\n")
+    command = [sys.executable, "-m", "pullback", "profile", "--json", "a.json", "script.py"]
+    pipe, env = subprocess.PIPE, environment(PYTHONUNBUFFERED="")
+    with subprocess.Popen(command, env=env, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        err = process.stderr.read()
+    assert process.returncode == 141
+    assert table(err)
+    assert "Error" not in err
+    with subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        process.stderr.close()
+        Path("a.json").unlink()
+    assert process.returncode == 141
+    assert json.loads(Path("a.json").read_text())["total"]["launches"] == 2
 
 
 def test_strict_refuses_a_launch_of_unknown_cost_and_reports(capfd: pytest.CaptureFixture[str]) -> None:

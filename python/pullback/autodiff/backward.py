@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import PullbackError, ShapeError, StaleValueError, TapeError, UnconnectedError, ZeroGradientWarning
 from ..launch import door
 from ..launch.refusal import Refused
+from ..launch.scopes import pulling
 from ..tensors import creation
 from ..tensors.attached import attached
 from ..tensors.operand import own
@@ -108,7 +109,7 @@ def walk(tape: Tape, pending: list[Recorded], reach: set[int], sources: set[int]
     hooks, scopes, cotangents, everything = dict(tape.hooks), tape.scopes, sums.of, reach is tape.values
     shown = hooks.keys() | sources.difference(tape.leaves)  # computed values whose complete cotangent is needed
     while pending:
-        op, y, _, edges, versions, code, offset = pending.pop()  # a Node
+        op, y, _, edges, versions, code, offset, _ = pending.pop()  # a Node
         g = cotangents.pop(y, None)
         if g is None:
             continue
@@ -117,8 +118,9 @@ def walk(tape: Tape, pending: list[Recorded], reach: set[int], sources: set[int]
             g = run_hooks(hooks.pop(y, ()), g)
             if y in sources:
                 cotangents[y] = g
-        if scopes:
-            door.leave_scope(scopes.get(y, 0))  # the cost of a layer's backward pass is attributed to the layer
+        if scopes:  # a profile runs
+            # The cost of a layer's backward pass is attributed to the layer.
+            door.leave_scope(pulling(scopes.get(y, 0), _without(op, edges, reach)))
         if versions:
             check_versions(op, versions, (code, offset))
         try:
@@ -142,6 +144,17 @@ def walk(tape: Tape, pending: list[Recorded], reach: set[int], sources: set[int]
             error.args = (f"{error} (in the backward pass of {error_text.op_at(op, (code, offset))})", *error.args[1:])
             raise
     return hooks
+
+
+def _without(op: Op, edges: Sequence[Any], reach: Container[int]) -> tuple[str, ...]:
+    """Returns which of the op's first two inputs get no gradient. A profile then knows which gradients of a product ran."""
+    if op.joint:
+        got = [name for name, x in zip(op.names, edges[0][0]) if x in reach] if edges else []
+    elif len(op.rules) > 1:
+        got = [op.names[op.rules.index(rule)] for x, rule, *_ in edges if x in reach and rule in op.rules]
+    else:
+        return ()
+    return tuple([name for name in op.names[:2] if name not in got])
 
 
 def pull_jointly(edges: Sequence[Any], g: Tensor, reach: Container[int], sums: Sums) -> None:
@@ -225,6 +238,6 @@ def checked(sources: list[Any]) -> list[Tensor]:
 
 def reachable(tape: Tape, serials: set[int]) -> set[int]:
     """Returns the values whose cotangents are needed: every recorded value, if every watched leaf is a source."""
-    if tape.leaves <= serials and not tape.has_dead:
+    if tape.leaves.keys() <= serials and not tape.has_dead:
         return tape.values
     return dependents(tape, [*serials, *tape.hooks])

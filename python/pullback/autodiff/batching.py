@@ -93,6 +93,10 @@ def run(op: Op, inputs: Sequence[Any], params: Sequence[Any], place: int) -> Ten
     inside = stack[place + 1 :]
     if not inside:  # no listener inside the batch has to be kept from the ops on all examples
         return Batched(batch, op.batch(op, batch.size, values, on, params))
+    if len(inputs) > 1 and len({x.dtype for x in inputs if isinstance(x, Tensor)}) > 1:
+        promoted = op.kind.prepare(op, inputs, params)
+        if promoted is not None:  # the conversions are ops, which the listeners inside record too
+            return op.issue(op, promoted, params)
     before = listeners.truncate(place)
     try:
         y = Batched(batch, op.batch(op, batch.size, values, on, params))

@@ -22,9 +22,10 @@ MINIMIZE_IF_MEANT: Final = (
 
 # The ways in which a value leaves pullback as numbers to compute with. Showing or testing a value (repr(), bool(), …) does not
 # belong here, and neither does stop_gradient, whose name says that gradients stop.
-NUMBERS: Final = frozenset(
-    ("numpy()", "item()", "tolist()", "int()", "float()", "complex()", "np.asarray()", "__dlpack__()", "__cuda_array_interface__")
-)
+NUMBERS: Final = frozenset((
+    "numpy()", "item()", "tolist()", "int()", "float()", "complex()", "np.asarray()", "__dlpack__()", "__cuda_array_interface__",
+    "pickling",
+))  # fmt: skip
 
 
 def op_at(op: Op, site: Any) -> str:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from .primitive import Op, Rule
     from .tape import Tape
 
-Recorded: TypeAlias = "tuple[Op, int, list[int], Sequence[Any], Sequence[Any], CodeType, int]"  # a Node as the tape keeps it
+# A Node as the tape keeps it.
+Recorded: TypeAlias = "tuple[Op, int, list[int], Sequence[Any], Sequence[Any], CodeType, int, Sequence[Any]]"
 
 
 class Edge(NamedTuple):
@@ -48,6 +49,7 @@ class Node(NamedTuple):
         edges: plain tuples with the fields of an Edge; see `primitive.edges_of`.
         versions: for each kept value that can change in place, its storage and the storage's version when the op ran.
         code, offset: the user's code that called the op, and the offset of the instruction.
+        params: the op's parameters, with which `tape.check` runs it again.
     """
 
     op: Op
@@ -57,6 +59,7 @@ class Node(NamedTuple):
     versions: Sequence[Any]
     code: CodeType
     offset: int
+    params: Sequence[Any]
 
     @property
     def site(self) -> Site:

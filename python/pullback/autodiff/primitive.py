@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Final
 
-from ..backends import reference
+from ..backends import modes, reference
 from ..backends.reference import runner
 from ..launch.refusal import BadIndex, Refused
 from ..tensors.tensor import Tensor
@@ -91,7 +91,7 @@ ZERO: Final = "zero"  # a pullback that is zero everywhere: sign, round, compari
 
 OPS: Final[dict[str, Op]] = {}
 
-BY_LIBRARY: Final = "it runs on NumPy or CuPy, which may round differently elsewhere"
+BY_LIBRARY: Final = "it runs in NumPy or CuPy, whose results on other machines pullback does not test"
 
 
 class Op:
@@ -279,7 +279,11 @@ def retry(op: Op, inputs: tuple[Any, ...], params: tuple[Any, ...]) -> Tensor:
     promoted = op.kind.prepare(op, inputs, params)
     if promoted is not None:
         return apply(op, promoted, params)
-    return tell(op, Tensor(reference.run(op, [x.array for x in inputs], params)), inputs, params)
+    arrays = [x.array for x in inputs]
+    y = reference.run(op, arrays, params)
+    if op.native and modes.mode() == "everywhere":
+        reference.refuse_floats(op, [*arrays, y])
+    return tell(op, Tensor(y), inputs, params)
 
 
 def tell(op: Op, y: Tensor, inputs: tuple[Any, ...], params: tuple[Any, ...]) -> Tensor:

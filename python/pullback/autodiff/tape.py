@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from weakref import ref
 
 from ..errors import TapeError
+from ..interop.unknown_names import unexpected
 from ..launch import capturing, door
 from ..tensors.escape import escape_listeners
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor, new_serial
 from ..tree import beside, flatten, unflatten
+from ..typing import Tree
 from .backward import seeds_for, sweep
 from .error_text import not_watched
 from .kept import Kept, Listening
@@ -22,6 +25,9 @@ from .site import Site, call_site, current_frame, user_frame
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+Aggregation = Literal["accumulate", "add_n", "tree"]
+Unconnected = Literal["error", "zero", "none"]
 
 
 class Tape(Listening):
@@ -37,7 +43,9 @@ class Tape(Listening):
     of_function = False  # True for the tape of a transform, which returns zeros by default: see backward.connected
     observes = True  # while a profile runs, `add` itself passes the op to the door, which returns the pullback's scope
 
-    def __init__(self, persistent: bool = False, watch_parameters: bool = True) -> None:
+    def __init__(self, persistent: bool = False, watch_parameters: bool = True, **unknown: NoReturn) -> None:
+        if unknown:
+            raise unexpected(unknown)
         self.persistent = persistent
         self.watch_parameters = watch_parameters
         self.recording = capturing.thread.recording  # not None if the tape was made inside a captured function
@@ -49,7 +57,7 @@ class Tape(Listening):
         """Forgets everything recorded and watched."""
         self.nodes: list[Recorded] = []
         self.values: set[int] = set()  # the serials of all watched values
-        self.leaves: set[int] = set()  # the serials of values that were watched, not computed
+        self.leaves: dict[int, ref[Tensor]] = {}  # by serial, the values that were watched, not computed
         self.watched: dict[int, Site] = {}  # for each leaf that was passed to `watch`, the site of the call
         self.hooks: dict[int, list[Callable[[Tensor], Any]]] = {}
         self.has_dead = False  # True if some node has a derivative that is zero everywhere
@@ -58,7 +66,8 @@ class Tape(Listening):
         self.consumed = False
 
     def __repr__(self) -> str:
-        state = "used up" if self.consumed else "recording" if self in listeners.stack else "not recording"
+        ended = "stopped" if self.entered else "not started"
+        state = "used up" if self.consumed else "recording" if self in listeners.stack else ended
         kind = ", persistent" if self.persistent else ""
         return f"{type(self).__name__}({len(self.nodes)} ops, {len(self.leaves)} watched, {state}{kind})"
 
@@ -81,7 +90,7 @@ class Tape(Listening):
         """Returns a context manager: this tape does not record the ops inside `with tape.stop_recording():`."""
         return _Paused(self)
 
-    def watch(self, target: Any) -> None:
+    def watch(self, target: Tree) -> None:
         """Starts recording the ops on these tensors (a tensor, or tensors nested in lists, tuples, dicts).
 
         Raises TapeError if a value is not a floating-point tensor.
@@ -117,7 +126,7 @@ class Tape(Listening):
 
     def _add_leaf(self, x: Tensor) -> None:
         self.values.add(x.serial)
-        self.leaves.add(x.serial)
+        self.leaves[x.serial] = ref(x)
 
     def _watches(self, x: Any) -> bool:
         """Adds a trainable Parameter to the leaves and returns True. Returns False for any other value."""
@@ -164,7 +173,8 @@ class Tape(Listening):
         if door.profiling:
             self.scopes[result] = door.label(op.shown, code, offset)
         edges = op.edges(inputs, y, params, serials)
-        self.nodes.append((op, result, serials, edges, _versions(inputs, edges) if changeable else (), code, offset))  # a Node
+        versions = _versions(inputs, edges) if changeable else ()
+        self.nodes.append((op, result, serials, edges, versions, code, offset, params))  # a Node
 
     def on_escape(self, x: Tensor, how: str) -> None:
         """Records the line where a watched value leaves pullback, so that an UnconnectedError can name it."""
@@ -175,11 +185,12 @@ class Tape(Listening):
 
     def gradient(
         self,
-        target: Any,
-        sources: Any,
+        target: Tree,
+        sources: Tree,
         output_gradients: Any = None,
-        unconnected: str = "error",
-        aggregation: str = "accumulate",
+        unconnected: Unconnected = "error",
+        aggregation: Aggregation = "accumulate",
+        **unknown: NoReturn,
     ) -> Any:
         """Computes the vector-Jacobian product of the target(s) with respect to each source, in the structure of `sources`.
 
@@ -193,6 +204,8 @@ class Tape(Listening):
 
         Raises: TapeError, UnconnectedError, StaleValueError, ShapeError. Warns: ZeroGradientWarning.
         """
+        if unknown:
+            raise unexpected(unknown)
         self._ready(unconnected)
         (targets, nested), wanted = flatten(target), flatten(sources)
         given = beside(target, output_gradients) if nested and output_gradients is not None else [output_gradients]
@@ -211,9 +224,9 @@ class Tape(Listening):
         aggregation: str = "accumulate", retain: bool = False,
     ) -> list[Any]:  # fmt: skip
         """Returns the gradient of each source. seeds() returns the targets' cotangents. `retain` keeps the tape's record."""
-        return self.backward(lambda free: sweep(self, targets, seeds(), sources, unconnected, aggregation, free), retain)
+        return self.run_backward(lambda free: sweep(self, targets, seeds(), sources, unconnected, aggregation, free), retain)
 
-    def backward(self, run: Callable[[bool], list[Any]], retain: bool = False) -> list[Any]:
+    def run_backward(self, run: Callable[[bool], list[Any]], retain: bool = False) -> list[Any]:
         """Runs a backward pass and returns the result of `run(free)`. If `free` is True, `run` may release the record."""
         recording = listeners.stack
         if not self.persistent:

@@ -6,29 +6,31 @@ They are the precision to which a thread rounds the factors (`amp.autocast`), an
 from __future__ import annotations
 
 import threading
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
 from ..tensors import gpu
+from ..variables import Mode
 from . import native
 
-PRECISIONS: Final = ("float32", "tf32", "bfloat16", "float16")  # The kernels receive a precision as its index here.
+Precision = Literal["float32", "tf32", "bfloat16", "float16"]
+PRECISIONS: Final[tuple[Precision, ...]] = get_args(Precision)  # The kernels receive a precision as its index here.
 
 
 class _Thread(threading.local):
-    precision: str = "float32"
+    precision: Precision = "float32"
 
 
 _thread: Final = _Thread()
-_mode = "machine"
+_mode: Mode = "machine"
 _of_gpu: Final[list[Any]] = []  # the CUDA kernels, once they are loaded
 
 
-def precision() -> str:
+def precision() -> Precision:
     """Returns the precision to which products in this thread round their factors now."""
     return _thread.precision
 
 
-def set_precision(name: str) -> None:
+def set_precision(name: Precision) -> None:
     """Sets the precision of products in this thread."""
     _thread.precision = name
     for kernels in (native.module, *_of_gpu):
@@ -36,12 +38,12 @@ def set_precision(name: str) -> None:
             kernels.set_matmul_precision(PRECISIONS.index(name))
 
 
-def mode() -> str:
+def mode() -> Mode:
     """Returns "machine" or "everywhere"."""
     return _mode
 
 
-def set_mode(name: str) -> None:
+def set_mode(name: Mode) -> None:
     """Sets the mode of the process, for all threads."""
     global _mode
     _mode = name

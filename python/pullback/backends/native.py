@@ -31,7 +31,7 @@ def _choose() -> tuple[Any, str | None]:
         module, reason = _load("_cpu_generic")
         return module, reason
     if wanted is not None and wanted > supported:
-        raise ImportError(f"PULLBACK_SIMD asks for x86-64-v{wanted}, but this processor has v{supported}. Unset it.")
+        raise variables.invalid(f"PULLBACK_SIMD asks for x86-64-v{wanted}, but this processor has v{supported}. Unset it.")
     reasons: list[str] = []
     for level in LEVELS if wanted is None else (wanted,):
         if level <= supported:
@@ -47,7 +47,7 @@ module, reason = _choose() if variables.backend() == "native" else (None, "PULLB
 
 
 if module is None and variables.must_be_native():
-    raise ImportError(
+    raise variables.invalid(
         f"PULLBACK_BACKEND=native asks for the native kernels, but {reason}. Install pullback with its kernels (a wheel, or from "
         f"source with a C++ compiler and without PULLBACK_NATIVE=OFF), or unset it to run in NumPy."
     )

@@ -10,11 +10,12 @@ from typing import Any, Final
 import numpy as np
 
 from ..autodiff.stand_in import StandIn
-from ..errors import OutOfMemoryError
+from ..errors import OutOfMemoryError, PullbackError
 from ..launch import capturing, door
 from ..launch.refusal import Refused
 from ..tensors import gpu
 
+MOST_AXES: Final = 8  # of an array that a kernel takes; kMaxDims of csrc/launch/shape.h
 TOO_LARGE: Final = ("too big", "too large", "Maximum allowed")  # parts of NumPy's messages for arrays that exceed the address space
 
 
@@ -51,7 +52,8 @@ def runner(op: Any) -> Callable[..., Any]:
 def run(op: Any, arrays: Sequence[Any], params: Sequence[Any]) -> Any:
     """Returns the result of the op's reference on these arrays (and weak Python numbers), run as a launch that a profile counts."""
     if capturing.thread.recording is not None:
-        capturing.refuse_opaque(f"{op.name}, which has no native kernel here,", "Do it outside, or with other ops.")
+        why = f"whose kernel does not take {_unusual(arrays)}" if op.native else "which has no native kernel here"
+        capturing.refuse_opaque(f"{op.name}, {why},", "Do it outside, or with other ops.")
     number = device_number(arrays)
     xp = np if number is None else gpu.need().xp
 
@@ -73,6 +75,26 @@ def run(op: Any, arrays: Sequence[Any], params: Sequence[Any]) -> Any:
     if door.state.ledger is None and not door.profiling:  # a profile of another thread counts this launch too
         return call()
     return door.run_counted(op.shown, call, lambda y: cost_of(op, arrays, params, y))
+
+
+def refuse_floats(op: Any, arrays: Sequence[Any]) -> None:
+    """Raises PullbackError if any of the arguments and results that the op's kernel refused are floats: a library rounds them."""
+    if any([a.dtype.kind in "fV" for a in arrays if hasattr(a, "dtype")]):
+        library = "NumPy" if device_number(arrays) is None else "CuPy"
+        raise PullbackError(
+            f"{op.shown}: its kernel does not take {_unusual(arrays)}, and {library}, which computes it instead, rounds in an "
+            f'order that depends on the machine. pb.config.reproducible = "everywhere" therefore refuses it. Reshape the arguments '
+            f'to fewer axes, convert them to another dtype, or use "machine".'
+        )
+
+
+def _unusual(arrays: Sequence[Any]) -> str:
+    """Says what about the arguments a kernel refused."""
+    axes = max([a.ndim for a in arrays if hasattr(a, "ndim")], default=0)
+    if axes > MOST_AXES:
+        return f"{axes} axes (at most {MOST_AXES})"
+    found = dict.fromkeys([str(getattr(a, "dtype", type(a).__name__)) for a in arrays])
+    return "arguments of dtype " + " with ".join(found)
 
 
 def _as_taken(op: Any, arrays: Sequence[Any]) -> Sequence[Any]:

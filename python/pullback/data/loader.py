@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from operator import index
-from typing import Any
+from typing import Any, Generic, NoReturn, SupportsIndex, TypeVar, overload
 
 from ..errors import PullbackError, ShapeError
+from ..interop.unknown_names import unexpected
 from ..launch import door
 from ..ops.conversion import copy
 from ..ops.movement import stack
 from ..ops.random import Generator
 from ..tensors.creation import arange, asarray, can_change
 from ..tensors.tensor import Tensor
+from ..typing import ArrayLike
+
+Batch = TypeVar("Batch", covariant=True)
 
 
-class Loader:
+class Loader(Generic[Batch]):
     """Iterates over mini-batches; each `for` is one pass (epoch).
 
     Args:
@@ -31,17 +35,35 @@ class Loader:
     left early. `state_dict` between batches and `load_state_dict` resume at that batch. Raises ShapeError, PullbackError.
     """
 
+    @overload
+    def __init__(
+        self: Loader[tuple[Tensor, Tensor]], arrays: tuple[ArrayLike, ArrayLike], batch_size: SupportsIndex, shuffle: bool = True,
+        seed: int = 0, device: str | None = None, drop_last: bool = False,
+    ) -> None: ...  # fmt: skip
+    @overload
+    def __init__(
+        self: Loader[tuple[Tensor, ...]], arrays: list[Any] | tuple[Any, ...], batch_size: SupportsIndex, shuffle: bool = True,
+        seed: int = 0, device: str | None = None, drop_last: bool = False,
+    ) -> None: ...  # fmt: skip
+    @overload
+    def __init__(
+        self: Loader[Tensor], arrays: ArrayLike, batch_size: SupportsIndex, shuffle: bool = True, seed: int = 0,
+        device: str | None = None, drop_last: bool = False,
+    ) -> None: ...  # fmt: skip
     def __init__(
         self,
         arrays: Any,
-        batch_size: Any,
+        batch_size: SupportsIndex,
         shuffle: bool = True,
         seed: int = 0,
         device: str | None = None,
         drop_last: bool = False,
+        **unknown: NoReturn,
     ) -> None:
+        if unknown:
+            raise unexpected(unknown)
         self._single = not isinstance(arrays, (list, tuple))
-        given = [arrays] if self._single else arrays
+        given: Any = [arrays] if self._single else arrays
         self._arrays = [asarray(a, device=device) for a in given]
         self._change = [can_change(a, t.array) for a, t in zip(given, self._arrays)]  # unshuffled batches of other arrays are views
         self.rows = _rows(self._arrays)
@@ -66,7 +88,7 @@ class Loader:
         """The number of the pass in progress, counted from 0, or of the next pass if none is in progress."""
         return self._at[0]
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Batch]:
         """Yields the rest of an epoch that `load_state_dict` resumed, otherwise a whole epoch."""
         epoch, start = self._next
         self._next = (epoch + 1, 0)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from .. import config, nn, optim
 from ..data import Digits, Loader, digits
@@ -26,6 +26,7 @@ def mlp() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
 
 
+FILES: Final = ("weights.safetensors", "profile.html", "loss.png")  # what `write` writes
 MODELS: dict[str, Callable[[], nn.Module]] = {"mlp": mlp}
 
 
@@ -123,11 +124,10 @@ def write(result: Result, folder: str | Path) -> tuple[Path, Path, Path | None]:
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    weights = folder / "weights.safetensors"
+    weights, page, curve = [folder / name for name in FILES]
     save(weights, result.model.state_dict())
-    page = folder / "profile.html"
     result.profile.to_html(page)
-    return weights, page, _draw(result.losses, folder / "loss.png")
+    return weights, page, _draw(result.losses, curve)
 
 
 def _draw(losses: Sequence[float], path: Path) -> Path | None:

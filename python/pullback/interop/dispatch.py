@@ -19,13 +19,14 @@ from . import numpy_signatures
 RENAMED: Final = {
     "absolute": "abs", "fabs": "abs", "power": "pow", "invert": "bitwise_invert", "left_shift": "bitwise_left_shift",
     "right_shift": "bitwise_right_shift", "rint": "round", "fix": "trunc", "conjugate": "positive", "amax": "max", "amin": "min",
-    "cumsum": "cumulative_sum", "cumprod": "cumulative_prod",
+    "cumsum": "cumulative_sum", "cumprod": "cumulative_prod", "radians": "deg2rad", "degrees": "rad2deg",
 }  # fmt: skip
 OPTIONS: Final = {"ddof": "correction"}
 REDUCTIONS: Final = {
     "add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min", "logical_and": "all", "logical_or": "any",
 }  # fmt: skip
-SCANS: Final = {"add": "cumulative_sum", "multiply": "cumulative_prod"}
+SCANS: Final = {"add": "cumulative_sum", "multiply": "cumulative_prod", "logaddexp": "logcumsumexp"}
+RUNNING: Final = {"maximum": "cummax", "minimum": "cummin"}  # return values and indices
 # These functions return no tensor and have no derivative, so they receive the tensor's memory as a NumPy array.
 FACTS: Final = frozenset({
     "allclose", "array2string", "array_equal", "array_equiv", "array_repr", "array_str", "can_cast", "copyto", "iscomplexobj",
@@ -52,6 +53,8 @@ def array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **options: 
         return _call(shown, public(REDUCTIONS[ufunc.__name__]), inputs[:1], options)
     if method == "accumulate" and ufunc.__name__ in SCANS:
         return _call(shown, public(SCANS[ufunc.__name__]), inputs[:1], {"axis": 0, **options})
+    if method == "accumulate" and ufunc.__name__ in RUNNING:
+        return _call(shown, public(RUNNING[ufunc.__name__]), inputs[:1], {"axis": inputs[1] if inputs[1:] else 0, **options}).values
     if method == "__call__" and ufunc.__name__ == "divmod":
         return _call(shown, public("floor_divide"), inputs, options), _call(shown, public("remainder"), inputs, options)
     function = public(our_name(ufunc.__name__)) if method == "__call__" else None
@@ -71,7 +74,8 @@ def array_function(self: Tensor, func: Any, types: Any, args: Any, options: Any)
     shown = f"np.{module.partition('.')[2]}.{name}" if module in ("numpy.linalg", "numpy.fft") else f"np.{name}"
     if name in FACTS:
         return func(*_as_arrays(args), **_as_arrays(options))
-    adapter = getattr(numpy_signatures, name, None) if module == "numpy" and name in numpy_signatures.__all__ else None
+    ours = module in ("numpy", "numpy.lib.stride_tricks") and name in numpy_signatures.__all__
+    adapter = getattr(numpy_signatures, name) if ours else None
     if adapter is not None:
         return adapter(*args, **_given(shown, options))
     function = public(our_name(name), module)
@@ -145,7 +149,8 @@ def _call(shown: str, function: Callable[..., Any] | None, inputs: Any, options:
 
 @cache
 def _parameters(function: Callable[..., Any]) -> dict[str, Any]:
-    return dict(inspect.signature(function).parameters)
+    found = inspect.signature(function).parameters
+    return {name: p for name, p in found.items() if p.kind is not p.VAR_KEYWORD}
 
 
 def _translated(shown: str, func: Any, function: Any, args: Any, options: Any) -> tuple[list[Any], dict[str, Any]]:
@@ -179,6 +184,8 @@ def _signature(func: Any) -> inspect.Signature:
 
 
 def attach() -> None:
-    """Adds NumPy's protocols to Tensor."""
+    """Adds NumPy's protocols to Tensor, and the methods whose function has NumPy's meaning and not that of `pb`."""
     for name, protocol in (("__array_ufunc__", array_ufunc), ("__array_function__", array_function)):
         setattr(Tensor, name, protocol)
+    for name in ("cumprod", "cumsum", "dot", "ravel", "round", "take"):
+        setattr(Tensor, name, getattr(numpy_signatures, name))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from ..errors import ShapeError
 from ..ops import cumulative, elementwise, gather, index, linalg, matrices, movement, shape, sort as ordering
+from ..ops._shapes import ints, normalize_axis
 from ..tensors.operand import as_tensor, own
 from ..tensors.tensor import Tensor
+from ..typing import ArrayLike, DTypeLike
 
 
 def concatenate(arrays: Any, /, axis: int | None = 0, *, dtype: Any = None, casting: str = "same_kind") -> Tensor:
@@ -56,22 +58,26 @@ def transpose(a: Any, axes: Any = None) -> Tensor:
     return shape.transpose(a) if axes is None else shape.permute_dims(a, axes)
 
 
-def ravel(a: Any, order: str = "C") -> Tensor:
+def ravel(a: ArrayLike, order: Literal["C", "K", "A"] = "C") -> Tensor:
+    """Returns all elements as a vector in row-major order; a view if possible. Raises ShapeError for another order."""
     if order not in ("C", "K", "A"):
         raise ShapeError(f'np.ravel: order={order!r} of a tensor; only row-major order ("C") exists. Transpose it first.')
     return shape.flatten(a)
 
 
-def take(a: Any, indices: Any, axis: int | None = None, *, mode: str = "raise") -> Tensor:
+def take(a: ArrayLike, indices: ArrayLike, axis: int | None = None, *, mode: Literal["raise"] = "raise") -> Tensor:
+    """Returns the slices at the indices along an axis; with axis=None the elements of the flattened tensor. Raises IndexError."""
     if mode != "raise":
         raise TypeError(f"np.take: mode={mode!r} with a tensor is not supported; limit the indices first (pb.clip, %).")
     return gather.take(shape.flatten(a), indices, axis=0) if axis is None else gather.take(a, indices, axis=axis)
 
 
-def pad(array: Any, pad_width: Any, mode: str = "constant", *, constant_values: float = 0) -> Tensor:
-    if mode != "constant":
-        raise TypeError(f"np.pad: mode={mode!r} with a tensor is not supported; only constant values. Build it with pb.concat.")
-    return movement.pad(array, pad_width, value=constant_values)
+def pad(array: Any, pad_width: Any, mode: Any = "constant", *, constant_values: Any = 0, **options: Any) -> Tensor:
+    if mode != "constant" and mode not in movement.PAD_MODES:
+        raise TypeError(f"np.pad: mode={mode!r} with a tensor is not supported; use a mode of pb.pad, or pb.concat.")
+    if options:
+        raise TypeError(f"np.pad: {', '.join(options)}= with a tensor is not supported; use pb.pad, or give NumPy t.numpy().")
+    return movement.pad(array, pad_width, mode, constant_values=constant_values)
 
 
 def sort(a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Tensor:
@@ -82,11 +88,13 @@ def argsort(a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, 
     return ordering.argsort(shape.flatten(a)) if axis is None else ordering.argsort(a, axis=axis)
 
 
-def cumsum(a: Any, axis: int | None = None, dtype: Any = None) -> Tensor:
+def cumsum(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None) -> Tensor:
+    """Returns, for each element, the sum of all elements up to it along the axis; axis=None flattens first."""
     return cumulative.cumulative_sum(shape.flatten(a) if axis is None else a, axis=axis or 0, dtype=dtype)
 
 
-def cumprod(a: Any, axis: int | None = None, dtype: Any = None) -> Tensor:
+def cumprod(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None) -> Tensor:
+    """Returns, for each element, the product of all elements up to it along the axis; axis=None flattens first."""
     return cumulative.cumulative_prod(shape.flatten(a) if axis is None else a, axis=axis or 0, dtype=dtype)
 
 
@@ -98,11 +106,17 @@ def vdot(a: Any, b: Any, /) -> Tensor:
     return linalg.vecdot(shape.flatten(a), shape.flatten(b))
 
 
-def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Tensor:
-    return matrices.trace(shape.moveaxis(a, (axis1, axis2), (-2, -1)), offset=offset, dtype=dtype)
+def round(a: ArrayLike, decimals: int = 0) -> Tensor:
+    """Returns the elements rounded to this number of decimals, to even at a tie, in their dtype. The derivative is 0."""
+    a, factor = as_tensor(a), 10.0 ** abs(decimals)
+    if decimals == 0 or (decimals > 0 and a.dtype.kind in "biu"):
+        return elementwise.round(a)
+    rounded = elementwise.round(a * factor) / factor if decimals > 0 else elementwise.round(a / factor) * factor
+    return rounded.astype(a.dtype)
 
 
-def dot(a: Any, b: Any) -> Tensor:
+def dot(a: ArrayLike, b: ArrayLike) -> Tensor:
+    """Returns the product of vectors, of matrices, or over the last axis of a and the last but one of b. Raises ShapeError."""
     a, b = as_tensor(a), as_tensor(b)
     if not a.ndim or not b.ndim:
         return elementwise.multiply(a, b)
@@ -111,9 +125,22 @@ def dot(a: Any, b: Any) -> Tensor:
     return linalg.tensordot(a, b, axes=([a.ndim - 1], [b.ndim - 2]))
 
 
-def inner(a: Any, b: Any) -> Tensor:
-    a, b = as_tensor(a), as_tensor(b)
-    return elementwise.multiply(a, b) if not a.ndim or not b.ndim else linalg.tensordot(a, b, axes=([a.ndim - 1], [b.ndim - 1]))
+def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Tensor:
+    if axis is not None:
+        axisa = axisb = axisc = axis
+    product = matrices.cross(shape.moveaxis(a, axisa, -1), shape.moveaxis(b, axisb, -1))
+    return shape.moveaxis(product, -1, axisc)
+
+
+def sliding_window_view(x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False) -> Tensor:
+    x = own(x)
+    sizes = ints("np.sliding_window_view", "window_shape", window_shape)
+    axes = range(x.ndim) if axis is None else ints("np.sliding_window_view", "axis", axis)
+    if len(sizes) != len(axes):
+        raise ShapeError(f"np.sliding_window_view: {len(sizes)} lengths of windows for {len(axes)} axes; give one for each.")
+    for size, along in zip(sizes, axes):
+        x = shape.unfold(x, normalize_axis("np.sliding_window_view", along, x.ndim), size)
+    return x
 
 
 def einsum(*operands: Any, optimize: Any = False) -> Tensor:

@@ -32,8 +32,8 @@ from .ledger import (
     Key,
     Launch,
     Ledger,
-    Scope,
 )
+from .scopes import Scope, given, number, scopes as scopes
 
 
 class _Attention:
@@ -72,7 +72,7 @@ host_kernels: Any = None  # the module of the CPU's kernels, if there is one
 def connect(native: Any, host: bool = False) -> None:
     """Passes phases, scopes and ledgers to this module of kernels from now on. host: it holds the CPU's kernels."""
     global label, enter_scope, leave_scope, set_phase, host_kernels
-    native.scopes_by(_given)
+    native.scopes_by(given)
     native.set_phase(state.phase)
     native.set_scope(scope_now())
     if state.ledger is not None:
@@ -138,31 +138,6 @@ class charged_to(Kept):
 
 # ---- scopes: the modules and ops that launches are attributed to
 
-scopes: Final[list[Scope]] = [Scope()]  # indexed by the scope's number
-_numbers: Final[dict[tuple[str, str, int, int, int], int]] = {("", "", 0, 0, 0): 0}
-
-
-def _number(module: str, op: str, code: CodeType | None, offset: int, order: int) -> int:
-    key = (module, op, id(code) if code is not None else 0, offset, order)
-    number = _numbers.get(key)
-    if number is None:
-        scopes.append(Scope(module, op, code, offset, order))  # keeps the code alive, so that its id stays unique
-        number = _numbers[key] = len(scopes) - 1
-    return number
-
-
-def _given(name: str, code: CodeType | None, offset: int, within: int) -> tuple[int, int]:
-    """Returns the scope of an op called from a line and the scope of its pullback; or, without code, a module's scope and 0.
-
-    The op's scope is -1 inside a pullback, whose launches, and their derivatives, belong to the op that is pulled back.
-    """
-    base = scopes[within]
-    if code is None:
-        return _number(name, "", None, 0, base.order), 0
-    if base.op:
-        return -1, _number(base.module, base.op, base.code, base.offset, base.order + 1)
-    return _number(base.module, name, code, offset, base.order), _number(base.module, name, code, offset, base.order + 1)
-
 
 def scope_now() -> int:
     """Returns the number of the scope that this thread's launches are attributed to."""
@@ -171,7 +146,7 @@ def scope_now() -> int:
 
 def _enter(name: str) -> int:
     if not _natives:
-        before, state.scope = state.scope, _given(name, None, 0, state.scope)[0]
+        before, state.scope = state.scope, given(name, None, 0, state.scope)[0]
         return before
     return max([native.enter_scope(name) for native in _natives])  # all modules are in the same scope
 
@@ -184,7 +159,7 @@ def _leave(before: int) -> None:
 
 def _label(op: str, code: CodeType, offset: int) -> int:
     if not _natives:
-        return _given(op, code, offset, state.scope)[1]
+        return given(op, code, offset, state.scope)[1]
     return max([native.label(op, code, offset) for native in _natives])
 
 
@@ -394,7 +369,7 @@ def _launch(name: str, figures: dict[str, Any] | None, begin_ns: int, end_ns: in
     scope = scope_now()
     base = scopes[scope]
     if not base.op:
-        scope = _number(base.module, op_of(name), *call_site(), base.order)
+        scope = number(Scope(base.module, op_of(name), *call_site(), base.order))
     return Launch(
         name, state.phase, scope, dtype, **found, live_bytes=live, begin_ns=begin_ns, end_ns=end_ns, known=figures is not None
     )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from types import CodeType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 PHASES: Final = ("forward", "backward", "recompute", "optimizer", "data", "other")
 FORWARD, BACKWARD, RECOMPUTE, OPTIMIZER, DATA, OTHER = range(6)
 END: Final = -1  # the phase of a ledger's last border
-DETAILS: Final = ("count", "phase", "kernel")
+Detail = Literal["count", "phase", "kernel"]
+DETAILS: Final[tuple[Detail, ...]] = get_args(Detail)
 FIGURES: Final = (
     "adds", "multiplies", "fmas", "matmul_flops", "executed_flops", "special_ops", "integer_ops", "bytes_read", "bytes_written",
 )  # fmt: skip
@@ -18,7 +18,7 @@ KEPT: Final = 1 << 14  # number of latest launches (and of phase borders) that a
 
 
 class Key(NamedTuple):
-    """The key of a sum: launches with equal keys are summed. scope: the scope's number in `door.scopes`."""
+    """The key of a sum: launches with equal keys are summed. scope: the scope's number (scopes.py)."""
 
     kernel: str
     phase: int
@@ -124,20 +124,3 @@ class Ledger:
         folded, self.borders = self.borders[:count], self.borders[count:]
         for (begin, phase), (end, _) in zip(folded, [*folded[1:], (end_ns, END)]):
             self.phases[phase] += end - begin
-
-
-class Scope(NamedTuple):
-    """A scope: the module, the op and the line that launches are attributed to.
-
-    Attributes:
-        module: the path of the Module that runs.
-        op: the op that was called; "" if the kernel's name implies it.
-        code, offset: the site of the user's line that called the op (see site.py).
-        order: the order of the derivative: 0 in the forward pass, 1 in its pullback, and so on.
-    """
-
-    module: str = ""
-    op: str = ""
-    code: CodeType | None = None
-    offset: int = 0
-    order: int = 0

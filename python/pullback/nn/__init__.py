@@ -2,9 +2,13 @@
 
 from ..exports import exported
 from . import functional, init
-from .activations import ELU, GELU, LeakyReLU, LogSoftmax, ReLU, Sigmoid, SiLU, Softmax, Softplus, Tanh
+from .activations import (
+    CELU, ELU, GELU, GLU, Hardshrink, Hardsigmoid, Hardswish, Hardtanh, LeakyReLU, LogSoftmax, Mish, PReLU, ReLU, ReLU6, SELU,
+    Sigmoid, SiLU, Softmax, Softplus, Softshrink, Softsign, Tanh, Tanhshrink, Threshold,
+)  # fmt: skip
+from .distances import CosineSimilarity, PairwiseDistance
 from .layers import Dropout, Embedding, Flatten, Identity, Linear, Sequential
-from .losses import bce_with_logits, cross_entropy, huber, kl_div, l1, mse, nll
+from .losses import bce_with_logits, binary_cross_entropy, cross_entropy, huber, kl_div, l1, mse, nll, smooth_l1
 from .module import Buffer, Module
 from .norms import LayerNorm, RMSNorm
 

@@ -6,7 +6,11 @@ from ..ops.gather import one_hot
 from ..ops.linear import linear
 from ..ops.random import dropout
 from ..ops.rows import layer_norm, log_softmax, logsumexp, rms_norm, softmax
-from .activations import elu, gelu, softplus
-from .losses import bce_with_logits, cross_entropy, huber, kl_div, l1, mse, nll
+from .activations import (
+    celu, elu, gelu, glu, hardshrink, hardsigmoid, hardswish, hardtanh, mish, prelu, relu6, selu, softplus, softshrink, softsign,
+    tanhshrink, threshold,
+)  # fmt: skip
+from .distances import cosine_similarity, normalize, pairwise_distance
+from .losses import bce_with_logits, binary_cross_entropy, cross_entropy, huber, kl_div, l1, mse, nll, smooth_l1
 
 __all__ = exported(globals())

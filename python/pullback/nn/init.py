@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from ..errors import PullbackError, ShapeError
+from ..exports import exported as _exported
 from ..ops import random
 from ..ops.random import Generator
 from ..tensors.parameter import Parameter
 
+__all__ = [
+    "calculate_gain", "constant", "fans", "kaiming_normal", "kaiming_uniform", "normal", "ones", "orthogonal", "truncated_normal",
+    "uniform", "xavier_normal", "xavier_uniform", "zeros",
+]  # fmt: skip
+
 GAINS = {"linear": 1.0, "sigmoid": 1.0, "conv": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2.0), "selu": 0.75}
+Mode = Literal["fan_in", "fan_out"]
+Nonlinearity = Literal["linear", "sigmoid", "conv", "tanh", "relu", "selu", "leaky_relu"]
 
 
-def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
+def calculate_gain(nonlinearity: Nonlinearity, param: float | None = None) -> float:
     """Returns the factor on the standard deviation of weights that makes up for an activation's effect on the variance.
 
     The factors are those of torch.nn.init.calculate_gain.
@@ -47,10 +55,12 @@ def constant(p: Parameter, value: float) -> Parameter:
 
 
 def zeros(p: Parameter) -> Parameter:
+    """Sets every element to 0."""
     return constant(p, 0.0)
 
 
 def ones(p: Parameter) -> Parameter:
+    """Sets every element to 1."""
     return constant(p, 1.0)
 
 
@@ -93,7 +103,7 @@ def xavier_normal(p: Parameter, gain: float = 1.0, *, generator: Generator | Non
     return normal(p, 0.0, gain * math.sqrt(2 / max(1, sum(fans(p.shape)))), generator=generator)
 
 
-def _kaiming_std(p: Parameter, a: float, mode: str, nonlinearity: str) -> float:
+def _kaiming_std(p: Parameter, a: float, mode: Mode, nonlinearity: Nonlinearity) -> float:
     if mode not in ("fan_in", "fan_out"):
         raise PullbackError(f'kaiming: mode={mode!r}; use "fan_in" (keeps the forward variance) or "fan_out" (the backward one).')
     fan = fans(p.shape)[mode == "fan_out"]
@@ -101,7 +111,12 @@ def _kaiming_std(p: Parameter, a: float, mode: str, nonlinearity: str) -> float:
 
 
 def kaiming_uniform(
-    p: Parameter, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", *, generator: Generator | None = None
+    p: Parameter,
+    a: float = 0.0,
+    mode: Mode = "fan_in",
+    nonlinearity: Nonlinearity = "leaky_relu",
+    *,
+    generator: Generator | None = None,
 ) -> Parameter:
     """Draws from U(±gain sqrt(3 / fan)). a is the negative slope of leaky_relu. Source: He et al. 2015."""
     bound = math.sqrt(3.0) * _kaiming_std(p, a, mode, nonlinearity)
@@ -109,7 +124,12 @@ def kaiming_uniform(
 
 
 def kaiming_normal(
-    p: Parameter, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", *, generator: Generator | None = None
+    p: Parameter,
+    a: float = 0.0,
+    mode: Mode = "fan_in",
+    nonlinearity: Nonlinearity = "leaky_relu",
+    *,
+    generator: Generator | None = None,
 ) -> Parameter:
     """Draws from N(0, variance gain² / fan). a is the negative slope of leaky_relu. Source: He et al. 2015."""
     return normal(p, 0.0, _kaiming_std(p, a, mode, nonlinearity), generator=generator)
@@ -127,3 +147,6 @@ def orthogonal(p: Parameter, gain: float = 1.0, *, generator: Generator | None =
     q, r = np.linalg.qr(z)
     q *= np.sign(np.diag(r))
     return p.assign(gain * (q.T if rows < columns else q).reshape(p.shape))
+
+
+_exported(globals())

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from operator import index
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from ..errors import DTypeError, PullbackError, ShapeError
 from ..ops._shapes import normalize_axis
 from ..ops.gather import take
-from ..ops.linear import ACTIVATIONS, linear
+from ..ops.linear import ACTIVATIONS, Activation, linear
 from ..ops.random import Generator, dropout
 from ..ops.shape import reshape
 from ..tensors import dtypes
@@ -18,9 +18,15 @@ from ..tensors.creation import empty
 from ..tensors.operand import as_tensor, own
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
+from ..typing import ArrayLike, DTypeLike
 from . import init
 from .activations import ReLU, Sigmoid, SiLU, Tanh
 from .module import Module
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+T = TypeVar("T")
 
 
 class Linear(Module):
@@ -37,7 +43,7 @@ class Linear(Module):
     bias: Parameter | None
 
     def __init__(
-        self, in_features: int, out_features: int, bias: bool = True, *, dtype: Any = None, device: str | None = None
+        self, in_features: int, out_features: int, bias: bool = True, *, dtype: DTypeLike | None = None, device: str | None = None
     ) -> None:
         in_features, out_features = _positive("Linear", in_features=in_features, out_features=out_features)
         self.in_features, self.out_features = in_features, out_features
@@ -48,7 +54,7 @@ class Linear(Module):
             if p is not None:
                 init.uniform(p, -bound, bound)
 
-    def forward(self, x: Any, activation: str | None = None) -> Tensor:
+    def forward(self, x: ArrayLike, activation: Activation | None = None) -> Tensor:
         return linear(x, self.weight, self.bias, activation)
 
     def extra_repr(self) -> str:
@@ -65,13 +71,15 @@ def _positive(layer: str, **lengths: Any) -> list[int]:
 # The activation modules that `linear` can fuse: a Linear followed by one of these runs as one launch. The result has the same bits
 # as two launches, because the kernel rounds the sum before it applies the activation. In half precision the kernel would round
 # once instead of twice, so only relu, which is exact, is fused there.
-_FUSED = {module: name for module in (ReLU, Sigmoid, SiLU, Tanh) if (name := module.__name__.lower()) in ACTIVATIONS}
+_FUSED: dict[type[Module], Any] = {
+    module: name for module in (ReLU, Sigmoid, SiLU, Tanh) if (name := module.__name__.lower()) in ACTIVATIONS
+}
 
 
 class Sequential(Module):
     """Applies modules or functions one after another. The items are named "0", "1", … as in PyTorch."""
 
-    def __init__(self, *modules: Any) -> None:
+    def __init__(self, *modules: Callable[..., Any]) -> None:
         for i, module in enumerate(modules):
             self._set(i, module)
 
@@ -84,7 +92,7 @@ class Sequential(Module):
     def _chain(self) -> list[Any]:
         return [module for name, module in vars(self).items() if name.isdigit()]
 
-    def append(self, module: Any) -> Sequential:
+    def append(self, module: Callable[..., Any]) -> Self:
         """Adds a module at the end and returns the Sequential."""
         self._set(len(self), module)
         return self
@@ -95,11 +103,15 @@ class Sequential(Module):
     def __iter__(self) -> Iterator[Any]:
         return iter(self._chain())
 
-    def __getitem__(self, i: Any) -> Any:
+    @overload
+    def __getitem__(self, i: slice) -> Sequential: ...
+    @overload
+    def __getitem__(self, i: int) -> Any: ...
+    def __getitem__(self, i: int | slice) -> Any:
         chain = self._chain()[i]
         return Sequential(*chain) if isinstance(i, slice) else chain
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Any) -> Tensor:
         chain = self._chain()
         i, count = 0, len(chain)
         while i < count:
@@ -117,7 +129,7 @@ class Sequential(Module):
 class Identity(Module):
     """Returns x unchanged."""
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: T) -> T:
         return x
 
 
@@ -127,7 +139,7 @@ class Flatten(Module):
     def __init__(self, start_axis: int = 1, end_axis: int = -1) -> None:
         self.start_axis, self.end_axis = start_axis, end_axis
 
-    def forward(self, x: Any) -> Tensor:
+    def forward(self, x: ArrayLike) -> Tensor:
         x = own(x)
         if not x.ndim:
             return reshape(x, (1,))
@@ -145,7 +157,7 @@ class Dropout(Module):
             raise PullbackError(f"Dropout: p={p} is not a probability; it must be from 0 to 1.")
         self.p, self.generator = p, generator
 
-    def forward(self, x: Any) -> Tensor:
+    def forward(self, x: ArrayLike) -> Tensor:
         return dropout(x, self.p, self.training, generator=self.generator)
 
     def extra_repr(self) -> str:
@@ -161,12 +173,14 @@ class Embedding(Module):
     The weight has shape (num_embeddings, embedding_dim) and is drawn from N(0, 1), as in torch.nn.Embedding.
     """
 
-    def __init__(self, num_embeddings: int, embedding_dim: int, *, dtype: Any = None, device: str | None = None) -> None:
+    def __init__(
+        self, num_embeddings: int, embedding_dim: int, *, dtype: DTypeLike | None = None, device: str | None = None
+    ) -> None:
         sizes = _positive("Embedding", num_embeddings=num_embeddings, embedding_dim=embedding_dim)
         self.num_embeddings, self.embedding_dim = sizes
         self.weight = init.normal(Parameter(empty(sizes, dtype=dtype, device=device)))
 
-    def forward(self, indices: Any) -> Tensor:
+    def forward(self, indices: ArrayLike) -> Tensor:
         """Maps integers of shape (…) to (…, embedding_dim). Raises IndexError naming an index out of range, DTypeError."""
         indices = as_tensor(indices)
         if dtypes.is_float(indices.dtype):

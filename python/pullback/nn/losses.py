@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal, get_args
 
 from ..errors import DTypeError, PullbackError, ShapeError
 from ..launch import capturing
 from ..ops._shapes import real
-from ..ops.elementwise import abs, exp, less, log, not_equal, softplus as _softplus, square, where
+from ..ops.elementwise import abs, exp, less, log, log1p, not_equal, softplus as _softplus, square, where
 from ..ops.gather import take, take_along_axis
 from ..ops.reduce import mean, sum
 from ..ops.rows import cross_entropy_rows, divide_by_count, log_softmax
@@ -17,8 +17,10 @@ from ..ops.shape import expand_dims, moveaxis, reshape, squeeze
 from ..tensors import devices, dtypes
 from ..tensors.operand import as_tensor
 from ..tensors.tensor import Tensor
+from ..typing import ArrayLike
 
-REDUCTIONS = ("mean", "sum", "none")
+Reduction = Literal["mean", "sum", "none"]
+REDUCTIONS: tuple[Reduction, ...] = get_args(Reduction)
 
 
 def _reduced(name: str, loss: Tensor, reduction: str, dtype: Any) -> Tensor:
@@ -60,19 +62,19 @@ def _pair(name: str, x: Any, target: Any) -> tuple[Tensor, Tensor, Any]:
     return _wide(x), _wide(target), dtypes.promote(x.dtype, target.dtype)
 
 
-def mse(x: Any, target: Any, *, reduction: str = "mean") -> Tensor:
+def mse(x: ArrayLike, target: ArrayLike, *, reduction: Reduction = "mean") -> Tensor:
     """Returns (x - target)², reduced. Raises ShapeError if the shapes differ."""
     x, target, dtype = _pair("mse", x, target)
     return _reduced("mse", square(x - target), reduction, dtype)
 
 
-def l1(x: Any, target: Any, *, reduction: str = "mean") -> Tensor:
+def l1(x: ArrayLike, target: ArrayLike, *, reduction: Reduction = "mean") -> Tensor:
     """Returns |x - target|, reduced. The derivative is 0 where x equals target. Raises ShapeError if the shapes differ."""
     x, target, dtype = _pair("l1", x, target)
     return _reduced("l1", abs(x - target), reduction, dtype)
 
 
-def huber(x: Any, target: Any, *, delta: float = 1.0, reduction: str = "mean") -> Tensor:
+def huber(x: ArrayLike, target: ArrayLike, *, delta: float = 1.0, reduction: Reduction = "mean") -> Tensor:
     """Returns d²/2 where d = |x - target| is at most delta, delta (d - delta/2) elsewhere, reduced. Source: Huber 1964."""
     if not real("huber", "delta", delta) > 0:
         raise PullbackError(f"huber: delta={delta} must be positive.")
@@ -83,7 +85,47 @@ def huber(x: Any, target: Any, *, delta: float = 1.0, reduction: str = "mean") -
     return _reduced("huber", loss, reduction, dtype)
 
 
-def bce_with_logits(x: Any, target: Any, *, weight: Any = None, pos_weight: Any = None, reduction: str = "mean") -> Tensor:
+def smooth_l1(x: ArrayLike, target: ArrayLike, *, beta: float = 1.0, reduction: Reduction = "mean") -> Tensor:
+    """Returns d²/(2 beta) where d = |x - target| is below beta, d - beta/2 elsewhere, reduced: huber(delta=beta) / beta.
+
+    With beta=0 it is l1. Raises PullbackError for a negative beta, ShapeError. Source: Girshick 2015.
+    """
+    if not real("smooth_l1", "beta", beta) >= 0:
+        raise PullbackError(f"smooth_l1: beta={beta} must not be negative.")
+    if beta == 0:
+        return l1(x, target, reduction=reduction)
+    x, target, dtype = _pair("smooth_l1", x, target)
+    difference = x - target
+    size = abs(difference)
+    loss = where(size < beta, (0.5 / beta) * square(difference), size - 0.5 * beta)
+    return _reduced("smooth_l1", loss, reduction, dtype)
+
+
+def binary_cross_entropy(
+    x: ArrayLike, target: ArrayLike, *, weight: ArrayLike | None = None, reduction: Reduction = "mean"
+) -> Tensor:
+    """Returns -(z log x + (1 - z) log(1 - x)), reduced, for probabilities x and the target z, both in [0, 1].
+
+    The logarithms are at least -100, as in PyTorch; below, the derivative is 0. weight scales each element and broadcasts. For
+    logits, bce_with_logits is more accurate. Raises ShapeError if x and target differ in shape.
+    """
+    x, z, dtype = _pair("binary_cross_entropy", x, target)
+    yes, no = [where(y > -100.0, y, where(y != y, y, -100.0)) for y in (log(x), log1p(-x))]
+    loss = -(z * yes + (1 - z) * no)
+    if weight is not None:
+        weight = as_tensor(weight)
+        loss, dtype = loss * _wide(weight), dtypes.promote(dtype, weight.dtype)
+    return _reduced("binary_cross_entropy", loss, reduction, dtype)
+
+
+def bce_with_logits(
+    x: ArrayLike,
+    target: ArrayLike,
+    *,
+    weight: ArrayLike | None = None,
+    pos_weight: ArrayLike | None = None,
+    reduction: Reduction = "mean",
+) -> Tensor:
     """Returns -(z log p + (1 - z) log(1 - p)), reduced, for p = sigmoid(x) and the target z in [0, 1]. It does not overflow.
 
     weight scales each element, pos_weight the term z log p; both broadcast. Raises ShapeError if x and target differ in shape.
@@ -101,7 +143,9 @@ def bce_with_logits(x: Any, target: Any, *, weight: Any = None, pos_weight: Any 
     return _reduced("bce_with_logits", loss, reduction, dtype)
 
 
-def kl_div(x: Any, target: Any, *, log_target: bool = False, reduction: str = "mean") -> Tensor:
+def kl_div(
+    x: ArrayLike, target: ArrayLike, *, log_target: bool = False, reduction: Literal["mean", "sum", "none", "batchmean"] = "mean"
+) -> Tensor:
     """Returns target (log target - x), reduced, for log-probabilities x. It is 0 where the target is 0.
 
     reduction="batchmean" divides the sum by the length of the first axis, which gives the divergence; "mean" divides by the number
@@ -119,7 +163,9 @@ def kl_div(x: Any, target: Any, *, log_target: bool = False, reduction: str = "m
     return _reduced("kl_div", loss, reduction, dtype)
 
 
-def nll(x: Any, target: Any, *, weight: Any = None, ignore_index: int = -100, reduction: str = "mean") -> Tensor:
+def nll(
+    x: ArrayLike, target: ArrayLike, *, weight: ArrayLike | None = None, ignore_index: int = -100, reduction: Reduction = "mean"
+) -> Tensor:
     """Returns -x[target], reduced, for log-probabilities x (n, classes, …) and class numbers target (n, …).
 
     weight, of shape (classes,), scales each class, and the mean divides by the sum of weights. Rows whose target is ignore_index
@@ -145,13 +191,13 @@ def nll(x: Any, target: Any, *, weight: Any = None, ignore_index: int = -100, re
 
 
 def cross_entropy(
-    logits: Any,
-    target: Any,
+    logits: ArrayLike,
+    target: ArrayLike,
     *,
-    weight: Any = None,
+    weight: ArrayLike | None = None,
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
-    reduction: str = "mean",
+    reduction: Reduction = "mean",
 ) -> Tensor:
     """Returns -log softmax(logits) at the target class, or its mean weighted by the target's probabilities.
 

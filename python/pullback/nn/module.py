@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import numpy as np
 
 from ..autodiff.site import warn
 from ..errors import DeviceError, DTypeError, PrecisionWarning, PullbackError, ShapeError
+from ..interop.unknown_names import attach_hints, explain_arguments
 from ..launch import capturing, door
 from ..ops.conversion import stop_gradient
 from ..tensors import devices, dtypes
@@ -20,6 +21,10 @@ from ..tensors.parameter import Parameter
 from ..tensors.precision import made, was_float64_array
 from ..tensors.tensor import Tensor
 from ..tree import flatten
+from ..typing import ArrayLike, DTypeLike, P, R
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class Buffer(Parameter):
@@ -27,13 +32,23 @@ class Buffer(Parameter):
 
     __slots__ = ()
 
-    def __init__(self, obj: Any, name: str | None = None, dtype: Any = None, device: str | None = None) -> None:
+    def __init__(self, obj: ArrayLike, name: str | None = None, dtype: DTypeLike | None = None, device: str | None = None) -> None:
         super().__init__(obj, name, trainable=False, dtype=dtype, device=device)
 
-    def assign(self, value: Any) -> Buffer:
+    def assign(self, value: ArrayLike) -> Self:
         """Assigns like a Parameter, but gradients stop at the value, because Buffers hold statistics of watched values."""
         super().assign(stop_gradient(value) if isinstance(value, Tensor) else value)
         return self
+
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+class HasForward(Protocol[P, R_co]):
+    """A Module as type checkers see it when it is called: the call takes and returns what its `forward` does."""
+
+    @property
+    def forward(self) -> Callable[P, R_co]: ...
 
 
 class _Thread(threading.local):
@@ -49,6 +64,8 @@ class Path(str):
     __slots__ = ()
 
 
+@explain_arguments
+@attach_hints
 class Module:
     """Base class of layers and networks. In `__init__`, set Parameters, Modules, or lists, tuples and dicts of them as attributes
     (there is no base `__init__` to call), and write `forward`.
@@ -76,6 +93,11 @@ class Module:
                 f"{type(self).__name__}.{name} is a {type(held).__name__}, and a {type(value).__name__} in its place would be "
                 f"neither trained nor saved. Use {name}.assign(value) to change its value, a new pb.Parameter(value) to replace "
                 f"it, or None to remove it."
+            )
+        if isinstance(value, (set, frozenset)) and any([isinstance(x, (Parameter, Module)) for x in value]):
+            raise PullbackError(
+                f"{type(self).__name__}.{name}: a set has no order by which to name its Parameters, so they would be neither "
+                f"trained nor saved. Put them in a list, a tuple or a dict."
             )
         if name in self._places or isinstance(value, (list, tuple, dict)):
             self._remember(name, value)
@@ -107,26 +129,27 @@ class Module:
     def forward(self, *args: Any, **options: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__} has no forward method; define forward(self, x).")
 
-    def __call__(self, *args: Any, **options: Any) -> Any:
+    def __call__(self: HasForward[P, R], *args: P.args, **options: P.kwargs) -> R:
+        module: Any = self
         for x in args:
             if (x.__class__ is np.ndarray or made) and was_float64_array(x) and not _thread.inside:
-                return self._called_with_float64(args, options)
+                return module._called_with_float64(args, options)
         if not door.profiling:
             try:
-                return self.forward(*args, **options)
+                return module.forward(*args, **options)
             except (ShapeError, DTypeError, DeviceError) as error:
-                _say_where(error, self)
+                _say_where(error, module)
                 raise
         if capturing.thread.recording is not None:
-            mode = self.training
-            capturing.thread.recording.guard(self, lambda: self.training == mode)
+            mode = module.training
+            capturing.thread.recording.guard(module, lambda: module.training == mode)
         before = door.scope_now()
         try:
             try:
-                door.enter_scope(self._path or type(self).__name__)
-                return self.forward(*args, **options)
+                door.enter_scope(module._path or type(module).__name__)
+                return module.forward(*args, **options)
             except (ShapeError, DTypeError, DeviceError) as error:
-                _say_where(error, self)
+                _say_where(error, module)
                 raise
             finally:
                 door.leave_scope(before)
@@ -194,7 +217,7 @@ class Module:
         """Returns a copy of every Parameter and Buffer, by path. Further training does not change it."""
         return {path: Tensor(devices.copied(p.array)) for path, p in self._named_tensors()}
 
-    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> tuple[list[str], list[str]]:
+    def load_state_dict(self, state: Mapping[str, ArrayLike], strict: bool = True) -> tuple[list[str], list[str]]:
         """Assigns weights by path, from tensors or NumPy arrays, converting them to the module's dtypes and devices.
 
         Args:
@@ -226,18 +249,18 @@ class Module:
 
     # ---- modes and devices
 
-    def train(self, mode: bool = True) -> Module:
+    def train(self, mode: bool = True) -> Self:
         """Sets training mode, in which dropout is active, for this module and all modules inside. Returns the module."""
         capturing.refuse("train() or eval()", "Call it outside: each mode is a recording of its own.")
         for module in self.modules():
             module.training = mode
         return self
 
-    def eval(self) -> Module:
+    def eval(self) -> Self:
         """Sets evaluation mode for this module and all modules inside. Returns the module."""
         return self.train(False)
 
-    def to(self, device_or_dtype: Any) -> Module:
+    def to(self, device_or_dtype: DTypeLike) -> Self:
         """Moves all Parameters and Buffers to a device, or converts the floating-point ones to a dtype, in place.
 
         Returns the module. Create optimizers afterwards: the state of an earlier optimizer stays on the previous device.

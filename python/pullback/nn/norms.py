@@ -14,6 +14,7 @@ from ..tensors.creation import ones, zeros
 from ..tensors.operand import as_tensor
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
+from ..typing import ArrayLike, DTypeLike
 from .module import Module
 
 
@@ -37,14 +38,14 @@ class LayerNorm(Module):
 
     def __init__(
         self, normalized_shape: int | Sequence[int], eps: float = 1e-5, elementwise_affine: bool = True, bias: bool = True,
-        *, dtype: Any = None, device: str | None = None,
+        *, dtype: DTypeLike | None = None, device: str | None = None,
     ) -> None:  # fmt: skip
         self.normalized_shape, self.eps = _lengths("LayerNorm", normalized_shape), eps
         shape = self.normalized_shape
         self.weight = Parameter(ones(shape, dtype=dtype, device=device)) if elementwise_affine else None
         self.bias = Parameter(zeros(shape, dtype=dtype, device=device)) if elementwise_affine and bias else None
 
-    def forward(self, x: Any) -> Tensor:
+    def forward(self, x: ArrayLike) -> Tensor:
         x = _fits("LayerNorm", x, self.normalized_shape)
         return layer_norm(x, self.weight, self.bias, axis=tuple(range(-len(self.normalized_shape), 0)), eps=self.eps)
 
@@ -65,13 +66,13 @@ class RMSNorm(Module):
 
     def __init__(
         self, normalized_shape: int | Sequence[int], eps: float | None = None, elementwise_affine: bool = True,
-        *, dtype: Any = None, device: str | None = None,
+        *, dtype: DTypeLike | None = None, device: str | None = None,
     ) -> None:  # fmt: skip
         self.normalized_shape, self.eps = _lengths("RMSNorm", normalized_shape), eps
         shape = self.normalized_shape
         self.weight = Parameter(ones(shape, dtype=dtype, device=device)) if elementwise_affine else None
 
-    def forward(self, x: Any) -> Tensor:
+    def forward(self, x: ArrayLike) -> Tensor:
         x = _fits("RMSNorm", x, self.normalized_shape)
         eps = _epsilon(x.dtype) if self.eps is None else self.eps
         return rms_norm(x, self.weight, axis=tuple(range(-len(self.normalized_shape), 0)), eps=eps)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from operator import index
 from typing import Any
 
@@ -41,7 +42,8 @@ def integer(name: str, what: str, value: Any) -> int:
     try:
         return index(value)
     except TypeError:
-        raise ShapeError(f"{name}: {what}={value!r} is not an integer.") from None
+        joins = f" The arrays come in one list: pb.{name}([a, b], axis=0)." if name in ("concat", "stack") else ""
+        raise ShapeError(f"{name}: {what}={value!r} is not an integer.{joins}") from None
 
 
 def real(name: str, what: str, value: Any) -> float:
@@ -77,6 +79,8 @@ def broadcast_shapes(name: str, shapes: Sequence[Shape]) -> Shape:
 
 def normalize_axis(name: str, axis: Any, ndim: int) -> int:
     """Returns the axis counted from the front. Raises ShapeError if the axis does not exist."""
+    if axis.__class__ is int and -ndim <= axis < ndim:  # a short cut for nearly every call
+        return axis % ndim
     value = integer(name, "axis", axis)
     if ndim == 0:
         raise ShapeError(f"{name}: axis {value} of a tensor without axes (one of shape ()) does not exist.")
@@ -85,13 +89,20 @@ def normalize_axis(name: str, axis: Any, ndim: int) -> int:
     return value % ndim
 
 
+@cache
+def all_axes(ndim: int) -> Shape:
+    return tuple(range(ndim))
+
+
 def normalize_axes(name: str, axes: Any, ndim: int) -> Shape:
     """Returns the axes sorted and counted from the front. axes: None for all axes, an int, or a tuple or list of ints.
 
     Raises ShapeError if an axis does not exist or is named twice.
     """
     if axes is None:
-        return tuple(range(ndim))
+        return all_axes(ndim)
+    if axes.__class__ is int and -ndim <= axes < ndim:  # a short cut for nearly every call
+        return (axes % ndim,)
     if not isinstance(axes, (tuple, list)):
         return (normalize_axis(name, axes, ndim),)
     result = tuple(sorted([normalize_axis(name, axis, ndim) for axis in axes]))

@@ -74,6 +74,11 @@ def in_dtype(x: Any, dtype: Any) -> Tensor:
     return apply(OPS["cast" if dtypes.is_float(wanted) and dtypes.is_float(x.dtype) else "truncate"], (x,), (wanted,))
 
 
+def in_float(x: Tensor) -> Tensor:
+    """Returns a tensor of integers or bools in float32, and any other tensor as it is."""
+    return x if dtypes.is_float(x.dtype) else in_dtype(x, dtypes.DEFAULT)
+
+
 def widened(x: Tensor) -> Tensor:
     """Returns a tensor of half precision in float32, and any other tensor as it is."""
     return in_dtype(x, dtypes.float32) if x.array.itemsize == 2 else x

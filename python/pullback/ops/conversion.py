@@ -9,6 +9,7 @@ from ..tensors import devices, dtypes
 from ..tensors.operand import as_tensor, own
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
+from ..typing import ArrayLike, DTypeLike
 from .by_name import in_dtype, view
 from .declare import no_flops, normal, op
 from .kinds import LINEAR, VIEW
@@ -31,12 +32,12 @@ _stop = op("stop_gradient", example=normal((3, 4)), kind=VIEW, reference=lambda 
 _alias = op("alias", example=normal((3, 4)), kind=VIEW, reference=lambda xp, x: x, pullback=same, cost=no_flops)
 
 
-def copy(x: Any, /) -> Tensor:
+def copy(x: ArrayLike, /) -> Tensor:
     """Returns a contiguous copy in row-major order."""
     return apply(COPY, (as_tensor(x),))
 
 
-def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: str | None = None) -> Tensor:
+def astype(x: ArrayLike, dtype: DTypeLike, /, *, copy: bool = True, device: str | None = None) -> Tensor:
     """Returns the tensor in another dtype. Between floating-point dtypes gradients pass; to integers they are zero.
 
     A tensor that already has the dtype is returned as it is: it is immutable and cannot be distinguished from a copy. A Parameter
@@ -88,7 +89,7 @@ def to_device(x: Tensor, device: str) -> Tensor:
     return tell(_to_device, Tensor(_to_device.reference(None, x.array, device)), (x,), (device,))
 
 
-def stop_gradient(x: Any, /) -> Tensor:
+def stop_gradient(x: ArrayLike, /) -> Tensor:
     """Returns x as a constant, through which no gradient flows on any tape. A Parameter, or a view of one, is copied."""
     return settled(constant(own(x)))
 

@@ -1,23 +1,29 @@
-"""Cumulative sums and products along an axis, and differences of neighbours."""
+"""Cumulative sums, products, extremes and log-sums along an axis, and differences of neighbours."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple, NoReturn
 
 from ..autodiff.primitive import apply
 from ..autodiff.tape import Tape
 from ..errors import ShapeError
+from ..interop.unknown_names import unexpected
 from ..tensors import dtypes
-from ..tensors.creation import full, ones
+from ..tensors.creation import arange, full
 from ..tensors.operand import as_tensor, own
 from ..tensors.tensor import Tensor
+from ..typing import ArrayLike, DTypeLike
 from ._shapes import length, normalize_axis
-from .by_name import in_dtype, view
+from .by_name import in_dtype, in_float, view, widened
 from .conversion import settled
-from .declare import normal, op
+from .declare import distinct, no_flops, normal, op
+from .elementwise import equal, isnan, logaddexp, logical_or, multiply, where
+from .gather import along_axis_add, take_along_axis
 from .kinds import LINEAR, OWN, along_axes
 from .movement import concat
-from .shape import SLICE
+from .shape import SLICE, reshape
 
 # ---- ops: (x, axis, reverse)
 
@@ -49,23 +55,55 @@ _cumulative_prod = op(
 )  # fmt: skip
 
 
+def _extreme_reference(name: str) -> Any:
+    def scan(xp: Any, x: Any, axis: int, reverse: bool) -> Any:
+        y = getattr(xp, name).accumulate(xp.flip(x, axis) if reverse else x, axis=axis)
+        return xp.flip(y, axis) if reverse else y
+
+    return scan
+
+
+_cumulative_max = op(
+    "cumulative_max", example=distinct((3, 5), params=(1, False)),
+    kind=OWN, reference=_extreme_reference("maximum"), cost=no_flops, batch=along_axes,
+    pullback=lambda g, x, y, axis, reverse: along_axis_add(g, _places(x, y, axis, reverse), x.shape, axis),
+)  # fmt: skip
+_cumulative_min = op(
+    "cumulative_min", example=distinct((3, 5), params=(1, True)),
+    kind=OWN, reference=_extreme_reference("minimum"), cost=no_flops, batch=along_axes,
+    pullback=lambda g, x, y, axis, reverse: along_axis_add(g, _places(x, y, axis, reverse), x.shape, axis),
+)  # fmt: skip
+
+
+def _places(x: Tensor, y: Tensor, axis: int, reverse: bool) -> Tensor:
+    """Returns for each element of the running extremes y of x its index along the axis: of equal ones that which came last."""
+    n = x.shape[axis]
+    index = reshape(arange(n, device=x.device), tuple([n if i == axis else 1 for i in range(x.ndim)]))
+    hit = logical_or(equal(x, y), isnan(x)) if dtypes.is_float(x.dtype) else equal(x, y)
+    if reverse:
+        return apply(_cumulative_min, (where(hit, index, n),), (axis, True))
+    return apply(_cumulative_max, (where(hit, index, 0),), (axis, False))
+
+
 def _product_scan_pullback(g: Tensor, x: Tensor, axis: int, reverse: bool) -> Tensor:
     """g pulled back through the same product written as log2(n) differentiable steps, which is exact even if elements are zero."""
     with Tape(watch_parameters=False) as tape:
         tape.watch(x)
-        y = _doubling_product(x, axis, reverse)
+        y = _doubling(multiply, 1.0, x * 1.0, axis, reverse)
     return tape.gradient(y, x, output_gradients=g)
 
 
-def _doubling_product(x: Tensor, axis: int, reverse: bool) -> Tensor:
-    """Returns the cumulative product by Hillis & Steele's scan: after k steps an element is the product of 2^k neighbours."""
-    n, step = x.shape[axis], 1
+def _doubling(combine: Callable[[Tensor, Tensor], Tensor], first: float, y: Tensor, axis: int, reverse: bool) -> Tensor:
+    """Returns a running reduction by Hillis & Steele's scan: after k steps an element combines 2^k neighbours.
+
+    first: the neutral element of `combine`.
+    """
+    n, step = y.shape[axis], 1
     lead = (slice(None),) * axis
-    y = x * 1.0
     while step < n:
         kept = view(SLICE, y, (*lead, slice(step, None) if reverse else slice(0, n - step)))
-        one = ones(tuple([step if i == axis else m for i, m in enumerate(x.shape)]), dtype=x.dtype, device=x.device)
-        y = y * concat([kept, one] if reverse else [one, kept], axis=axis)
+        border = full(tuple([step if i == axis else m for i, m in enumerate(y.shape)]), first, dtype=y.dtype, device=y.device)
+        y = combine(y, concat([kept, border] if reverse else [border, kept], axis=axis))
         step *= 2
     return y
 
@@ -73,7 +111,7 @@ def _doubling_product(x: Tensor, axis: int, reverse: bool) -> Tensor:
 def product_of_others(rows: Tensor) -> Tensor:
     """Returns for each element of a row the product of all others: that of the elements before it times that of those after it."""
     n = rows.shape[-1]
-    one = ones((*rows.shape[:-1], 1), dtype=rows.dtype, device=rows.device)
+    one = full((*rows.shape[:-1], 1), 1.0, dtype=rows.dtype, device=rows.device)
     axis = rows.ndim - 1
     before = concat([one, apply(_cumulative_prod, (rows[..., : n - 1],), (axis, False))], axis=-1) if n else rows
     after = concat([apply(_cumulative_prod, (rows[..., 1:],), (axis, True)), one], axis=-1) if n else rows
@@ -83,38 +121,96 @@ def product_of_others(rows: Tensor) -> Tensor:
 # ---- public functions
 
 
+def _axis(name: str, axis: int | None, x: Tensor) -> int:
+    """Returns the axis counted from the front. Raises ShapeError if it does not exist, or is missing and x is not a vector."""
+    if axis is None and x.ndim != 1:
+        raise ShapeError(f"{name}: axis= is needed for a tensor of shape {x.shape}; only for one axis it may be left out.")
+    return normalize_axis(name, 0 if axis is None else axis, x.ndim)
+
+
 def _scan(op: Any, first: float, x: Any, axis: int | None, dtype: Any, include_initial: bool) -> Tensor:
     x = as_tensor(x) if dtype is None else in_dtype(x, dtype)
-    if axis is None:
-        if x.ndim != 1:
-            raise ShapeError(f"{op.name}: axis= is needed for a tensor of shape {x.shape}; only for one axis it may be left out.")
-        axis = 0
-    axis = normalize_axis(op.name, axis, x.ndim)
+    axis = _axis(op.name, axis, x)
     y = apply(op, (x,), (axis, False))
+    y = y if dtype is None else in_dtype(y, dtype)
     if not include_initial:
         return y
     start = full(tuple([1 if i == axis else n for i, n in enumerate(x.shape)]), first, dtype=y.dtype, device=y.device)
     return concat([start, y], axis=axis)
 
 
-def cumulative_sum(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Tensor:
+def cumulative_sum(
+    x: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None, *, include_initial: bool = False, **unknown: NoReturn
+) -> Tensor:
     """Returns, for each element, the sum of all elements up to and including it along the axis. Integers are summed in 64 bits.
 
     `include_initial` puts a 0 first. `axis` may be left out for a vector. Raises ShapeError.
     """
+    if unknown:
+        raise unexpected(unknown)
     return _scan(_cumulative_sum, 0, x, axis, dtype, include_initial)
 
 
-def cumulative_prod(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Tensor:
+def cumulative_prod(
+    x: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None, *, include_initial: bool = False, **unknown: NoReturn
+) -> Tensor:
     """Returns, for each element, the product of all elements up to and including it along the axis.
 
     `include_initial` puts a 1 first. `axis` may be left out for a vector. Raises ShapeError.
     """
+    if unknown:
+        raise unexpected(unknown)
     return _scan(_cumulative_prod, 1, x, axis, dtype, include_initial)
 
 
-def diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: Any = None) -> Tensor:
+class Running(NamedTuple):
+    """The result of `cummax` and `cummin`: the running extremes, and their int64 indices along the axis."""
+
+    values: Tensor
+    indices: Tensor
+
+
+def cummax(x: ArrayLike, /, axis: int | None = None) -> Running:
+    """Returns, for each element, the largest element up to and including it along the axis, and the index of that element.
+
+    Of equal elements the last one counts: it has the index and gets the gradient, as in PyTorch. From a NaN on all are NaN. `axis`
+    may be left out for a vector. Raises ShapeError.
+    """
+    return _extremes("cummax", _cumulative_max, x, axis)
+
+
+def cummin(x: ArrayLike, /, axis: int | None = None) -> Running:
+    """Returns, for each element, the smallest element up to and including it along the axis, and the index of that element.
+
+    Of equal elements the last one counts: it has the index and gets the gradient, as in PyTorch. From a NaN on all are NaN. `axis`
+    may be left out for a vector. Raises ShapeError.
+    """
+    return _extremes("cummin", _cumulative_min, x, axis)
+
+
+def _extremes(name: str, op: Any, x: Any, axis: int | None) -> Running:
+    x = as_tensor(x)
+    along = _axis(name, axis, x)
+    indices = _places(x, apply(op, (x,), (along, False)), along, False)
+    return Running(take_along_axis(x, indices, axis=along), indices)
+
+
+def logcumsumexp(x: ArrayLike, /, axis: int | None = None) -> Tensor:
+    """Returns, for each element, log(sum(exp)) of all elements up to and including it along the axis, without overflow.
+
+    `axis` may be left out for a vector. Raises ShapeError. Cost: log2(n) times that of `logaddexp` for an axis of length n.
+    """
+    x = in_float(own(x))
+    along = _axis("logcumsumexp", axis, x)
+    return settled(in_dtype(_doubling(logaddexp, -math.inf, widened(x), along, False), x.dtype))
+
+
+def diff(
+    x: ArrayLike, n: int = 1, axis: int = -1, prepend: ArrayLike | None = None, append: ArrayLike | None = None, **unknown: NoReturn
+) -> Tensor:
     """Returns the n-th differences of neighbours along the axis. Joins `prepend` and `append` to x first. Raises ShapeError."""
+    if unknown:
+        raise unexpected(unknown)
     x = own(x)  # own, because x is the result if n is 0
     axis = normalize_axis("diff", axis, x.ndim)
     times = length("diff", "n", n)

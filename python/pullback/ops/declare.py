@@ -18,6 +18,7 @@ from ..backends import kernel_for
 from ..launch.refusal import Refused
 from ..tensors.operand import Number, as_tensor, operand
 from ..tensors.tensor import Tensor
+from ..typing import ArrayLike
 from ._counts import COUNTS
 from .by_name import masked
 from .kinds import BINARY, UNARY, BatchRule, Kind, PullRule, TangentRule
@@ -119,7 +120,7 @@ def unary(
     ulp: float = 4,
     doc: str | None = None,
     singular: bool = False,
-) -> Callable[[Any], Tensor]:
+) -> Callable[[ArrayLike], Tensor]:
     """Declares an elementwise op of one input and returns its public function.
 
     singular: the derivative can be infinite or undefined; where the cotangent is 0, the gradient is then 0 and not NaN.
@@ -133,7 +134,7 @@ def unary(
         fuse_unary(declared)
     kernel = on_tensors(declared)
 
-    def call(x: Any, /) -> Tensor:  # `apply`, inlined: calling it would take a tenth of the time
+    def call(x: ArrayLike, /) -> Tensor:  # `apply`, inlined: calling it would take a tenth of the time
         if x.__class__ is not Tensor:
             if x.__class__ is Batched:
                 return run(declared, (x,), (), innermost((x,)))
@@ -162,7 +163,7 @@ def binary(
     kind: Kind = BINARY,
     cost: Callable[..., Any] | None = None,
     singular: bool = False,
-) -> Callable[[Any, Any], Tensor]:
+) -> Callable[[ArrayLike, ArrayLike], Tensor]:
     """Declares an elementwise op of two inputs (tensors or Python numbers) and returns its public function.
 
     cost: for an op without a row in csrc/math; the work of the others is measured (see `per_element`).
@@ -177,13 +178,13 @@ def binary(
         fuse_binary(declared)
     kernel = on_tensors(declared)
 
-    def call(a: Any, b: Any, /) -> Tensor:  # `apply`, inlined as in `unary`
+    def call(a: ArrayLike, b: ArrayLike, /) -> Tensor:  # `apply`, inlined as in `unary`
         if a.__class__ is not Tensor or b.__class__ is not Tensor:
             a = a if a.__class__ is Tensor else operand(a, op=name)
             b = b if b.__class__ is Tensor else operand(b, op=name)
             if a.__class__ is Batched or b.__class__ is Batched:
                 return run(declared, (a, b), (), innermost((a, b)))
-            if a.__class__ is Number and b.__class__ is Number:
+            if isinstance(a, Number) and isinstance(b, Number):
                 a = as_tensor(a.array)
         try:
             y = kernel(a, b)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import numpy as np
 
 from ..autodiff.primitive import OPS, ZERO, apply, same
 from ..backends.reference import special
+from ..interop.unknown_names import unexpected
 from ..tensors import dtypes
 from ..tensors.creation import asarray
 from ..tensors.operand import Number, as_tensor, operand, own
 from ..tensors.tensor import Tensor
+from ..typing import ArrayLike
 from .by_name import in_dtype
 from .conversion import settled
-from .declare import binary, named, no_flops, op, per_element, unary
+from .declare import binary, no_flops, op, per_element, unary
 from .kinds import BINARY, COMPARE, NEIGHBOUR, SELECT, check_numbers
 
 TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
@@ -239,7 +242,7 @@ mask_nan_gradient = binary(
 # ---- comparisons, logic, bits: their derivatives are zero
 
 
-def _flat(name: str, kind: Any = BINARY, takes: str = "any") -> Any:
+def _flat(name: str, kind: Any = BINARY, takes: str = "any") -> Callable[[ArrayLike, ArrayLike], Tensor]:
     return binary(name, reference=lambda xp, a, b: getattr(xp, name)(a, b), pullback=(ZERO, ZERO), takes=takes, kind=kind)
 
 
@@ -268,51 +271,48 @@ _where = op(
     joint=True,
     pullback=lambda g, condition, needs: [
         None,
-        _where_call(condition, g, 0.0) if needs[1] else None,
-        _where_call(condition, 0.0, g) if needs[2] else None,
+        where(condition, g, 0.0) if needs[1] else None,
+        where(condition, 0.0, g) if needs[2] else None,
     ],
     cost=per_element("where"),
 )
 
 
-def _where_call(condition: Any, a: Any, b: Any) -> Tensor:
+def where(condition: ArrayLike, a: ArrayLike, b: ArrayLike) -> Tensor:
+    """Returns a where the condition is true, b elsewhere. Only the chosen branch is differentiated, so the other contributes no NaN."""
     condition = as_tensor(condition)
     if condition.dtype != dtypes.bool_:
         condition = not_equal(condition, 0)
-    a, b = operand(a), operand(b)
-    if isinstance(a, Number) and isinstance(b, Number):
-        a = asarray(a.array, device=condition.device)
-    dtype = dtypes.result_type(*[x.array if isinstance(x, Number) else x.dtype for x in (a, b)])
-    check_numbers("where", dtype, (a, b))
-    a, b = [in_dtype(x, dtype) if isinstance(x, Tensor) and x.dtype != dtype else x for x in (a, b)]
-    return apply(_where, (condition, a, b))
+    x, y = operand(a), operand(b)
+    if isinstance(x, Number) and isinstance(y, Number):
+        x = asarray(x.array, device=condition.device)
+    dtype = dtypes.result_type(*[z.array if isinstance(z, Number) else z.dtype for z in (x, y)])
+    check_numbers("where", dtype, (x, y))
+    x, y = [in_dtype(z, dtype) if isinstance(z, Tensor) and z.dtype != dtype else z for z in (x, y)]
+    return apply(_where, (condition, x, y))
 
 
-where = named(
-    _where_call,
-    "where",
-    "Returns a where the condition is true, b elsewhere. Only the chosen branch is differentiated, so the other contributes no NaN.",
-)
-
-
-def clip(x: Any, min: Any = None, max: Any = None) -> Tensor:
+def clip(x: ArrayLike, min: ArrayLike | None = None, max: ArrayLike | None = None, **unknown: NoReturn) -> Tensor:
     """Returns x limited to [min, max]; None means no limit. An element equal to a limit shares the gradient evenly with it."""
+    if unknown:
+        raise unexpected(unknown)
     if min is None and max is None:
         return settled(own(x))
-    x = as_tensor(x) if min is None else maximum(as_tensor(x), min)
-    return x if max is None else minimum(x, max)
+    y = x if isinstance(x, Tensor) else as_tensor(x)
+    y = y if min is None else maximum(y, min)
+    return y if max is None else minimum(y, max)
 
 
 _leaky_relu = binary("leaky_relu", reference=lambda xp, a, b: xp.where(a > 0, a, a * b), takes="float",
                      pullback=(lambda g, a, b: where(a > 0, g, g * _kept(b)), lambda g, a: where(a > 0, 0.0, g * a)))  # fmt: skip
 
 
-def leaky_relu(x: Any, negative_slope: Any = 0.01) -> Tensor:
+def leaky_relu(x: ArrayLike, negative_slope: ArrayLike = 0.01) -> Tensor:
     """Returns x where x is positive, negative_slope * x elsewhere. The derivative at 0 is negative_slope."""
     return _leaky_relu(as_tensor(x), negative_slope)
 
 
-def isclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
+def isclose(a: ArrayLike, b: ArrayLike, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
     """Returns |a - b| <= atol + rtol * |b|, element by element, as NumPy does."""
     a, b = as_tensor(a), as_tensor(b)
     if not dtypes.is_float(a.dtype):
@@ -321,7 +321,7 @@ def isclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: b
     return logical_or(close, logical_and(isnan(a), isnan(b))) if equal_nan else close
 
 
-def nan_to_num(x: Any, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:
+def nan_to_num(x: ArrayLike, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:
     """Returns x with NaN replaced by `nan`, and ±inf by `posinf` and `neginf` (None: the largest and lowest finite values)."""
     x = as_tensor(x)
     limit = float(np.finfo(x.dtype).max) if x.dtype.kind == "f" else 3.38953139e38

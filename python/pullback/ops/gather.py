@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from ..autodiff.batching import Batched, over_all
 from ..autodiff.primitive import ZERO, Op, apply
 from ..errors import DTypeError, ShapeError, check_room
+from ..interop.unknown_names import unexpected
 from ..launch import capturing
 from ..tensors import devices, dtypes
 from ..tensors.creation import arange
 from ..tensors.operand import as_tensor, over, steady
 from ..tensors.tensor import Tensor
+from ..typing import ArrayLike, DTypeLike
 from ._shapes import Shape, broadcast_shapes, length as checked_length, normalize_axis
 from .by_name import all_on, reshaped, view
 from .declare import no_flops, normal, op
@@ -217,11 +219,13 @@ def checked(name: str, indices: Any, length: int, axis: int, device: str) -> Ten
     return over(indices, devices.move(array, device))
 
 
-def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Tensor:
+def take(x: ArrayLike, indices: ArrayLike, axis: int | None = None, **unknown: NoReturn) -> Tensor:
     """Returns the slices at the indices along an axis; the shape of the indices replaces the axis.
 
     `axis` may be left out for a vector. Raises IndexError naming the index, ShapeError, DTypeError.
     """
+    if unknown:
+        raise unexpected(unknown)
     x = as_tensor(x)
     if axis is None:
         if x.ndim != 1:
@@ -231,8 +235,10 @@ def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Tensor:
     return apply(_take, (x, checked("take", steady(indices), x.shape[axis], axis, x.device)), (axis,))
 
 
-def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Tensor:
+def take_along_axis(x: ArrayLike, indices: ArrayLike, axis: int = -1, **unknown: NoReturn) -> Tensor:
     """Returns, for each position of `indices`, the element of x at that index along the axis. Raises IndexError, ShapeError."""
+    if unknown:
+        raise unexpected(unknown)
     x = as_tensor(x)
     axis = normalize_axis("take_along_axis", axis, x.ndim)
     found = checked("take_along_axis", steady(indices), x.shape[axis], axis, x.device)
@@ -248,11 +254,13 @@ def _but(shape: Shape, axis: int) -> Shape:
     return shape[:axis] + (1,) + shape[axis + 1 :]
 
 
-def one_hot(indices: Any, depth: int, /, *, dtype: Any = None) -> Tensor:
+def one_hot(indices: ArrayLike, depth: int, *, dtype: DTypeLike | None = None, **unknown: NoReturn) -> Tensor:
     """Returns 1 at the index and 0 elsewhere, along a new last axis of length `depth`; float32 if no dtype is given.
 
     Raises IndexError naming the index, ShapeError for a negative depth, DTypeError.
     """
+    if unknown:
+        raise unexpected(unknown)
     depth = checked_length("one_hot", "depth", depth)
     place = indices.device if isinstance(indices, Tensor) else devices.default_device()
     check_room("one_hot", (depth,), 4)

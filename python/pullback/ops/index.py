@@ -18,6 +18,7 @@ from ..launch import capturing, door
 from ..tensors import devices, dtypes
 from ..tensors.operand import as_tensor, steady
 from ..tensors.tensor import Tensor
+from ..typing import ArrayLike, IndexLike
 from .by_name import in_dtype, view
 from .conversion import copy
 from .elementwise import less, where
@@ -27,7 +28,7 @@ from .scatter import index_add, index_max, index_min, index_set
 from .shape import SLICE, broadcast_to, flatten, reshape
 
 
-def nonzero(x: Any, /) -> tuple[Tensor, ...]:
+def nonzero(x: ArrayLike, /) -> tuple[Tensor, ...]:
     """Returns the int64 indices of the elements that are not zero, one tensor per axis. Raises ShapeError for a 0-d tensor."""
     x = as_tensor(x)
     if not x.ndim:
@@ -37,7 +38,7 @@ def nonzero(x: Any, /) -> tuple[Tensor, ...]:
     return tuple([Tensor(i) for i in found])
 
 
-def argwhere(x: Any, /) -> Tensor:
+def argwhere(x: ArrayLike, /) -> Tensor:
     """Returns the int64 indices of the elements that are not zero: one row per element. Raises ShapeError for a 0-d tensor."""
     return stack(nonzero(x), axis=-1)
 
@@ -81,7 +82,7 @@ def _key(index: Any) -> tuple[tuple[Any, ...], bool]:
     return items, basic
 
 
-def getitem(x: Tensor, index: Any) -> Tensor:
+def getitem(x: Tensor, index: IndexLike, /) -> Tensor:
     """Returns t[...] as NumPy does. Raises IndexError, ShapeError."""
     key, basic = _key(index)
     if basic:
@@ -154,29 +155,29 @@ class At:
 
     __slots__ = ("_index", "_x")
 
-    def __init__(self, x: Tensor, index: Any = None) -> None:
+    def __init__(self, x: Tensor, index: IndexLike = None) -> None:
         self._x, self._index = x, index
 
-    def __getitem__(self, index: Any) -> At:
+    def __getitem__(self, index: IndexLike) -> At:
         return At(self._x, index)
 
-    def set(self, values: Any) -> Tensor:
+    def set(self, values: ArrayLike) -> Tensor:
         """Returns the tensor with the values, broadcast to the selection, written at the index. Raises ShapeError, DTypeError."""
         return self._write(index_set, values)
 
-    def add(self, values: Any) -> Tensor:
+    def add(self, values: ArrayLike) -> Tensor:
         """Returns the tensor with the values added at the index."""
         return self._write(index_add, values)
 
-    def max(self, values: Any) -> Tensor:
+    def max(self, values: ArrayLike) -> Tensor:
         """Returns the tensor with each selected element replaced by the larger of itself and its value."""
         return self._write(index_max, values)
 
-    def min(self, values: Any) -> Tensor:
+    def min(self, values: ArrayLike) -> Tensor:
         """Returns the tensor with each selected element replaced by the smaller of itself and its value."""
         return self._write(index_min, values)
 
-    def multiply(self, values: Any) -> Tensor:
+    def multiply(self, values: ArrayLike) -> Tensor:
         """Returns the tensor with the selected elements multiplied by the values."""
         return self.set(self._x[self._index] * values)
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from .. import amp
 from ..autodiff.primitive import Op, apply
 from ..errors import ShapeError
+from ..interop.unknown_names import unexpected
 from ..tensors.creation import arange
 from ..tensors.operand import as_tensor, own
 from ..tensors.tensor import Tensor
+from ..typing import ArrayLike
 from ._shapes import broadcast_shapes, integer, ints, normalize_axis
 from .by_name import aligned, reshaped, view
 from .declare import normal, op
@@ -22,7 +24,7 @@ from .kinds import BILINEAR
 from .reduce import sum_over
 from .shape import SLICE, broadcast_to, expand_dims, matrix_transpose, moveaxis, permute_dims, reshape
 
-__all__ = ["einsum", "matmul", "matrix_transpose", "outer", "tensordot", "vecdot"]
+__all__ = ["einsum", "inner", "kron", "matmul", "matrix_transpose", "outer", "tensordot", "vecdot"]
 
 
 def _products(a: Any, b: Any, y: Any) -> dict[str, int]:
@@ -103,7 +105,7 @@ _matmul = op(
 )
 
 
-def matmul(a: Any, b: Any, /) -> Tensor:
+def matmul(a: ArrayLike, b: ArrayLike, /) -> Tensor:
     """Returns the matrix product over the last two axes. Leading axes broadcast; a 1-D operand is a row (a) or a column (b).
 
     Shapes: (…, m, k) and (…, k, n) give (…, m, n). Cost: 2 m k n FLOPs per product.
@@ -139,7 +141,7 @@ def _squeezed(y: Tensor, rows: int, columns: int) -> tuple[int, ...]:
     return y.shape[:-2] + ((y.shape[-2],) if rows > 1 else ()) + ((y.shape[-1],) if columns > 1 else ())
 
 
-def outer(a: Any, b: Any, /) -> Tensor:
+def outer(a: ArrayLike, b: ArrayLike, /) -> Tensor:
     """Returns the outer product of two vectors (m,) and (n,): (m, n). Raises ShapeError for other ranks."""
     a, b = as_tensor(a), as_tensor(b)
     if a.ndim != 1 or b.ndim != 1:
@@ -147,8 +149,10 @@ def outer(a: Any, b: Any, /) -> Tensor:
     return multiply(expand_dims(a, axis=1), b)
 
 
-def vecdot(a: Any, b: Any, /, *, axis: int = -1) -> Tensor:
+def vecdot(a: ArrayLike, b: ArrayLike, *, axis: int = -1, **unknown: NoReturn) -> Tensor:
     """Returns the dot products of vectors along an axis, which must be negative; the other axes broadcast. Raises ShapeError."""
+    if unknown:
+        raise unexpected(unknown)
     a, b = as_tensor(a), as_tensor(b)
     if not -min(a.ndim, b.ndim) <= integer("vecdot", "axis", axis) < 0:
         raise ShapeError(f"vecdot: axis {axis} must be negative and exist in both shapes, {a.shape} and {b.shape}.")
@@ -159,21 +163,47 @@ def vecdot(a: Any, b: Any, /, *, axis: int = -1) -> Tensor:
     return reshape(product, product.shape[:-2])
 
 
-def tensordot(a: Any, b: Any, /, *, axes: Any = 2) -> Tensor:
-    """Returns the sum of products over pairs of axes. Raises ShapeError.
+def inner(a: ArrayLike, b: ArrayLike, /) -> Tensor:
+    """Returns the sum of products over the last axes of a and b, or the product if one is a scalar, as NumPy does.
 
-    axes: an integer n pairs the last n axes of a with the first n axes of b; two sequences of equal length list axes of a and of b.
+    Shapes: (…, n) and (*, n) give (…, *). Raises ShapeError if the last lengths differ.
     """
     a, b = as_tensor(a), as_tensor(b)
-    if isinstance(axes, int):
-        if not 0 <= axes <= min(a.ndim, b.ndim):
-            raise ShapeError(f"tensordot: axes={axes}, but the shapes are {a.shape} and {b.shape}.")
-        pairs = (list(range(a.ndim - axes, a.ndim)), list(range(axes)))
+    return multiply(a, b) if not a.ndim or not b.ndim else tensordot(a, b, axes=([a.ndim - 1], [b.ndim - 1]))
+
+
+def kron(a: ArrayLike, b: ArrayLike, /) -> Tensor:
+    """Returns the Kronecker product: b times each element of a, in blocks. The shape with fewer axes gets leading ones.
+
+    Shapes: (m, n) and (p, q) give (m p, n q).
+    """
+    a, b = as_tensor(a), as_tensor(b)
+    ndim = max(a.ndim, b.ndim)
+    blocks, rest = [(1,) * (ndim - t.ndim) + t.shape for t in (a, b)]
+    product = multiply(reshape(a, [k for n in blocks for k in (n, 1)]), reshape(b, [k for n in rest for k in (1, n)]))
+    return reshape(product, [m * n for m, n in zip(blocks, rest)])
+
+
+def tensordot(a: ArrayLike, b: ArrayLike, axes: int | Sequence[int | Sequence[int]] = 2, **unknown: NoReturn) -> Tensor:
+    """Returns the sum of products over pairs of axes. Raises ShapeError.
+
+    axes: an integer n pairs the last n axes of a with the first n axes of b; two sequences of equal length list axes of a and of b,
+        and two integers name one axis of each.
+    """
+    if unknown:
+        raise unexpected(unknown)
+    a, b = as_tensor(a), as_tensor(b)
+    given: Any = axes
+    if hasattr(given, "__index__") and not getattr(given, "shape", ()):
+        count = integer("tensordot", "axes", given)
+        if not 0 <= count <= min(a.ndim, b.ndim):
+            raise ShapeError(f"tensordot: axes={count}, but the shapes are {a.shape} and {b.shape}.")
+        pairs = (list(range(a.ndim - count, a.ndim)), list(range(count)))
     else:
-        if not isinstance(axes, (tuple, list)) or len(axes) != 2:
-            raise ShapeError(f"tensordot: axes={axes!r} is not an integer or a pair: the axes of a, and those of b.")
+        if not hasattr(given, "__len__") or len(given) != 2 or isinstance(given, (str, dict, set)):
+            raise ShapeError(f"tensordot: axes={given!r} is not an integer or a pair: the axes of a, and those of b.")
         pairs = tuple(
-            [[normalize_axis("tensordot", i, t.ndim) for i in ints("tensordot", "axes", along)] for t, along in zip((a, b), axes)]
+            [[normalize_axis("tensordot", i, t.ndim) for i in ints("tensordot", "axes", along)] for t, along in zip((a, b), given)]
         )
     if [a.shape[i] for i in pairs[0]] != [b.shape[j] for j in pairs[1]]:
         raise ShapeError(f"tensordot: axes {pairs[0]} of {a.shape} and {pairs[1]} of {b.shape} have different lengths.")
@@ -188,7 +218,7 @@ def tensordot(a: Any, b: Any, /, *, axes: Any = 2) -> Tensor:
 # ---- einsum
 
 
-def einsum(subscripts: str, /, *operands: Any) -> Tensor:
+def einsum(subscripts: str, /, *operands: ArrayLike) -> Tensor:
     """Returns the Einstein summation of the operands, as NumPy's einsum does. Raises ShapeError.
 
     The equation ("ij,jk->ik") may contain "...", repeated letters and letters that are summed. Operands are contracted two at a

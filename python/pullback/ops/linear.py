@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from .. import amp
 from ..autodiff.batching import pull
@@ -15,6 +15,7 @@ from ..tensors import dtypes
 from ..tensors.creation import ones
 from ..tensors.operand import Number, as_tensor
 from ..tensors.tensor import Tensor
+from ..typing import ArrayLike
 from ._counts import ACTIVATIONS, COUNTS
 from .by_name import aligned, in_dtype, lifted, repeated, reshaped, spread, widened
 from .conversion import same_dtype
@@ -191,8 +192,10 @@ _linear_activated = op("linear_activated", **_LAYER, kernel="linear", pullback=_
                        ends_with=lambda kept: OPS[str(ACTIVATIONS[kept["activation"]])],
                        example=normal((5, 3), (4, 3), (4,), params=(2,)))  # fmt: skip
 
+Activation = Literal["relu", "tanh", "sigmoid"]  # the names in ACTIVATIONS
 
-def linear(x: Any, weight: Any, bias: Any = None, activation: str | None = None) -> Tensor:
+
+def linear(x: ArrayLike, weight: ArrayLike, bias: ArrayLike | None = None, activation: Activation | None = None) -> Tensor:
     """Returns activation(x @ weightᵀ + bias), computed in one launch that does not write intermediate results.
 
     Args:

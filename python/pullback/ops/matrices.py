@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from numbers import Real
-from typing import Any
+from typing import Any, Literal, NoReturn
 
 from ..errors import ShapeError
+from ..interop.unknown_names import unexpected
 from ..tensors.creation import arange
 from ..tensors.dtypes import is_float
 from ..tensors.operand import as_tensor
 from ..tensors.tensor import Tensor
+from ..typing import ArrayLike, DTypeLike
 from ._shapes import integer, normalize_axis
 from .by_name import in_dtype
 from .elementwise import abs as absolute, equal, sign, sqrt, square, where
@@ -20,7 +23,7 @@ from .reduce import count_nonzero, max, min, sum
 from .shape import broadcast_to, moveaxis, reshape
 
 
-def diagonal(x: Any, /, *, offset: int = 0) -> Tensor:
+def diagonal(x: ArrayLike, /, *, offset: int = 0) -> Tensor:
     """Returns the elements x[..., i, i + offset] of each matrix. Raises ShapeError for fewer than two axes."""
     x = as_tensor(x)
     if x.ndim < 2:
@@ -35,13 +38,15 @@ def diagonal(x: Any, /, *, offset: int = 0) -> Tensor:
     return reshape(picked, kept.shape[:-1])
 
 
-def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
+def trace(x: ArrayLike, /, *, offset: int = 0, dtype: DTypeLike | None = None) -> Tensor:
     """Returns the sum of each matrix's diagonal. Raises ShapeError for fewer than two axes."""
     return sum(diagonal(x, offset=offset), axis=-1, dtype=dtype)
 
 
-def cross(a: Any, b: Any, /, *, axis: int = -1) -> Tensor:
+def cross(a: ArrayLike, b: ArrayLike, *, axis: int = -1, **unknown: NoReturn) -> Tensor:
     """Returns the cross products of vectors of length 3 along an axis. Raises ShapeError for another length."""
+    if unknown:
+        raise unexpected(unknown)
     a, b = as_tensor(a), as_tensor(b)
     axis = integer("cross", "axis", axis)
     a, b = moveaxis(a, axis, -1), moveaxis(b, axis, -1)
@@ -52,11 +57,15 @@ def cross(a: Any, b: Any, /, *, axis: int = -1) -> Tensor:
     return moveaxis(next_a * last_b - last_a * next_b, -1, axis)
 
 
-def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: float = 2) -> Tensor:
+def vector_norm(
+    x: ArrayLike, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, ord: float = 2, **unknown: NoReturn
+) -> Tensor:
     """Returns the norm (sum |x|^ord)^(1/ord) over the axes (None: all axes); ord may also be 0 and ±inf.
 
     The gradient of a zero vector's norm is zero.
     """
+    if unknown:
+        raise unexpected(unknown)
     x = as_tensor(x)
     if not isinstance(ord, Real):
         raise ShapeError(f"vector_norm: ord={ord!r} is not a number. Use 2, 1, 0, inf, -inf or another power.")
@@ -76,12 +85,14 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: flo
     return where(zero, 0.0 if ord > 0 else math.inf, sqrt(inside) if ord == 2 else inside ** (1 / ord))
 
 
-def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Tensor:
+def matrix_norm(x: ArrayLike, *, keepdims: bool = False, ord: float | Literal["fro"] = "fro", **unknown: NoReturn) -> Tensor:
     """Returns a norm of each matrix in the last two axes.
 
     ord: "fro" for the Frobenius norm; 1 or -1 for the largest or smallest absolute column sum; inf or -inf for the largest or
     smallest absolute row sum. Raises ShapeError for fewer than two axes or a norm that needs singular values.
     """
+    if unknown:
+        raise unexpected(unknown)
     x = as_tensor(x)
     if x.ndim < 2:
         raise ShapeError(f"matrix_norm: shape {x.shape} has no two last axes.")
@@ -94,17 +105,26 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Tenso
     return largest if keepdims else reshape(largest, x.shape[:-2])
 
 
-def norm(x: Any, /, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Tensor:
+def norm(
+    x: ArrayLike,
+    ord: float | Literal["fro"] | None = None,
+    axis: int | Sequence[int] | None = None,
+    keepdims: bool = False,
+    **unknown: NoReturn,
+) -> Tensor:
     """Returns a norm as NumPy's norm does: of vectors along one axis, or of matrices over two.
 
     If neither ord nor axis is given, it is the 2-norm of all elements. Raises ShapeError.
     """
+    if unknown:
+        raise unexpected(unknown)
     x = as_tensor(x)
+    of_vectors: Any = 2 if ord is None else ord
     if axis is None and (ord is None or x.ndim == 1):
-        return vector_norm(x, keepdims=keepdims, ord=2 if ord is None else ord)
+        return vector_norm(x, keepdims=keepdims, ord=of_vectors)
     if axis is None or isinstance(axis, tuple):
         axes = (-2, -1) if axis is None else tuple([normalize_axis("norm", a, x.ndim) for a in axis])
         if len(axes) == 2:
             y = matrix_norm(moveaxis(x, axes, (-2, -1)), ord="fro" if ord is None else ord, keepdims=keepdims)
             return moveaxis(y, (-2, -1), axes) if keepdims else y
-    return vector_norm(x, axis=axis, keepdims=keepdims, ord=2 if ord is None else ord)
+    return vector_norm(x, axis=axis, keepdims=keepdims, ord=of_vectors)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import builtins
 from collections.abc import Sequence
 from operator import index
-from typing import Any
+from typing import Any, Final, Literal, NoReturn
 
 import numpy as np
 
 from ..autodiff.primitive import apply
-from ..errors import DTypeError, OutOfMemoryError, ShapeError, check_room
+from ..errors import DTypeError, OutOfMemoryError, PullbackError, ShapeError, check_room
+from ..interop.unknown_names import unexpected
 from ..launch import capturing
 from ..tensors import devices, dtypes
 from ..tensors.creation import kept as taken_in
 from ..tensors.operand import Number, as_tensor, own
 from ..tensors.tensor import Tensor
+from ..typing import ArrayLike
 from ._shapes import Shape, integer, ints, items, normalize_axis
 from .by_name import view
 from .conversion import same_dtype, settled
@@ -51,7 +53,7 @@ def _pad_tangent(op: Any, inputs: Sequence[Any], y: Tensor, params: Sequence[Any
 
 
 _place = op("place", example=normal((2, 3), params=((4, 6), (slice(0, None, 2), slice(3, None)))),
-            kind=MOVEMENT, reference=lambda xp, x, shape, key: _placed(xp, x, shape, key), cost=no_flops,
+            kind=MOVEMENT, reference=lambda xp, x, shape, key: _placed(xp, x, shape, key), cost=no_flops, same_bits=True,
             pullback=lambda g, key: view(SLICE, g, key))  # fmt: skip
 _concat = op("concat", example=normal((2, 3), (2, 1), params=(1, (3, 1))),
              kind=MOVEMENT, variadic=True, reference=lambda xp, x, axis, lengths: _concatenated(xp, x, axis),
@@ -79,8 +81,10 @@ def _cut_up(g: Tensor, axis: int, lengths: Sequence[int], needs: Sequence[bool])
 # ---- joining
 
 
-def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> Tensor:
+def concat(arrays: Sequence[ArrayLike], axis: int | None = 0, **unknown: NoReturn) -> Tensor:
     """Joins arrays along an axis; with axis=None they are flattened first. Raises ShapeError, DTypeError."""
+    if unknown:
+        raise unexpected(unknown)
     tensors = [as_tensor(a) for a in items("concat", arrays)]
     if not tensors:
         raise ShapeError("concat: no arrays were given.")
@@ -98,32 +102,70 @@ def joined(tensors: Sequence[Tensor], axis: int) -> Tensor:
     return apply(_concat, tuple(tensors), (axis, tuple([t.array.shape[axis] for t in tensors])))
 
 
-def stack(arrays: Sequence[Any], /, *, axis: int = 0) -> Tensor:
+def stack(arrays: Sequence[ArrayLike], axis: int = 0, **unknown: NoReturn) -> Tensor:
     """Joins arrays of one shape along a new axis. Raises ShapeError."""
+    if unknown:
+        raise unexpected(unknown)
     tensors = [as_tensor(a) for a in items("stack", arrays)]
     if len({t.shape for t in tensors}) != 1:
         raise ShapeError(f"stack: all arrays need one shape, these have {sorted({t.shape for t in tensors})}.")
-    return concat([expand_dims(t, axis=axis) for t in tensors], axis=normalize_axis("stack", axis, tensors[0].ndim + 1))
+    axis = normalize_axis("stack", axis, tensors[0].ndim + 1)
+    return concat([expand_dims(t, axis) for t in tensors], axis)
 
 
 # ---- padding, shifting, repeating
 
 
-def pad(x: Any, pad_width: Any, /, *, value: float = 0) -> Tensor:
-    """Surrounds x with `value`. pad_width is, as in NumPy, an int, (before, after), or one such pair per axis.
+# Modes of `pad` that repeat elements of x. The names are NumPy's, and PyTorch's for two of them.
+PAD_MODES: Final = {
+    "reflect": "reflect", "symmetric": "symmetric", "edge": "edge", "replicate": "edge", "wrap": "wrap", "circular": "wrap",
+}  # fmt: skip
 
-    Raises ShapeError for an invalid pad_width, DTypeError for a value that does not fit the dtype of x.
+
+def pad(
+    x: ArrayLike,
+    pad_width: int | Sequence[int] | Sequence[Sequence[int]],
+    /,
+    mode: str = "constant",
+    *,
+    value: float = 0,
+    constant_values: Any = None,
+) -> Tensor:
+    """Surrounds x with `value`, or with elements of x.
+
+    Args:
+        pad_width: as in NumPy an int, (before, after), or one such pair per axis.
+        mode: "constant" for `value`; "reflect" mirrors x at its first and last element, "symmetric" at its ends; "edge" (or
+            "replicate") repeats the first and the last element; "wrap" (or "circular") continues at the other end.
+        constant_values: NumPy's name for `value`. It may also be (before, after), or one such pair per axis.
+
+    Raises: ShapeError for an invalid pad_width or an empty axis without elements to repeat; DTypeError for a value that does not
+    fit the dtype of x; PullbackError for another mode.
     """
     x = as_tensor(x)
+    widths = _widths(x, pad_width)
+    if mode != "constant":
+        return _pad_with_elements(x, widths, mode)
+    if not np.ndim(constant_values):  # type: ignore[arg-type]
+        return _pad_with(x, widths, value if constant_values is None else constant_values)
     try:
-        widths = np.broadcast_to(np.asarray(pad_width, dtype=object), (x.ndim, 2)).tolist()
-        widths = [[index(n) for n in pair] for pair in widths]
-    except (ValueError, TypeError):
-        raise ShapeError(f"pad: pad_width {pad_width} is no int, (before, after), or pair for each of {x.ndim} axes.") from None
-    if any([n < 0 for pair in widths for n in pair]):
-        raise ShapeError(f"pad: pad_width {pad_width} is negative; index the tensor to cut it.")
-    check_room("pad", [before + n + after for n, (before, after) in zip(x.shape, widths)], x.array.itemsize)
+        values = np.broadcast_to(np.asarray(constant_values, dtype=object), (x.ndim, 2)).tolist()
+    except ValueError:
+        given = f"constant_values={constant_values!r}"
+        raise ShapeError(f"pad: {given} is no number, (before, after), or pair for each of {x.ndim} axes.") from None
+    for axis, pair in enumerate(widths):
+        for side in (0, 1):
+            if pair[side]:
+                only = [[n if (i, k) == (axis, side) else 0 for k, n in enumerate(w)] for i, w in enumerate(widths)]
+                x = _pad_with(x, only, values[axis][side])
+    return settled(x)
+
+
+def _pad_with(x: Tensor, widths: list[list[int]], value: Any) -> Tensor:
+    """Surrounds x with a number. Raises DTypeError if it is not one, or does not fit the dtype of x."""
     given: Any = value
+    if x.dtype == dtypes.bool_ and given.__class__ is int and given in (0, 1):
+        value = bool(given)
     if not isinstance(given, (bool, int, float, np.generic, Tensor)):
         raise DTypeError(f"pad: value={value!r} is not a number.")
     if dtypes.with_number(x.dtype, value) != x.dtype:
@@ -132,8 +174,42 @@ def pad(x: Any, pad_width: Any, /, *, value: float = 0) -> Tensor:
     return apply(_pad, (x,), (tuple([w[0] for w in widths]), tuple([w[1] for w in widths]), value))
 
 
-def roll(x: Any, /, shift: int | Sequence[int], *, axis: int | Sequence[int] | None = None) -> Tensor:
+def _widths(x: Tensor, pad_width: Any) -> list[list[int]]:
+    """Returns how many elements to add before and after x along each axis. Raises ShapeError."""
+    try:
+        widths = np.broadcast_to(np.asarray(pad_width, dtype=object), (x.ndim, 2)).tolist()
+        widths = [[index(n) for n in pair] for pair in widths]
+    except (ValueError, TypeError):
+        raise ShapeError(f"pad: pad_width {pad_width} is no int, (before, after), or pair for each of {x.ndim} axes.") from None
+    if any([n < 0 for pair in widths for n in pair]):
+        raise ShapeError(f"pad: pad_width {pad_width} is negative; index the tensor to cut it.")
+    check_room("pad", [before + n + after for n, (before, after) in zip(x.shape, widths)], x.array.itemsize)
+    return widths
+
+
+def _pad_with_elements(x: Tensor, widths: list[list[int]], mode: str) -> Tensor:
+    """Surrounds x by one gather per axis, at positions that NumPy's pad gives for 0, 1, 2, …"""
+    given: Any = mode
+    if not isinstance(given, str) or mode not in PAD_MODES:
+        raise PullbackError(f"pad: mode={mode!r}; use 'constant', {', '.join(map(repr, PAD_MODES))}.")
+    for axis, pair in enumerate(widths):
+        if not any(pair):
+            continue
+        if not x.shape[axis]:
+            raise ShapeError(f"pad: axis {axis} of shape {x.shape} has no elements that mode={mode!r} could repeat.")
+        check_room("pad", (x.shape[axis] + builtins.sum(pair),), 8)
+        try:
+            positions: Any = np.pad(np.arange(x.shape[axis]), pair, PAD_MODES[mode])  # type: ignore[call-overload]
+        except MemoryError as error:
+            raise OutOfMemoryError(f"pad: {builtins.sum(pair)} elements do not fit in memory ({error}).") from error
+        x = take(x, positions, axis=axis)
+    return settled(x)
+
+
+def roll(x: ArrayLike, shift: int | Sequence[int], axis: int | Sequence[int] | None = None, **unknown: NoReturn) -> Tensor:
     """Shifts the elements along the axes cyclically; with axis=None, those of the flattened x. Raises ShapeError."""
+    if unknown:
+        raise unexpected(unknown)
     x = own(x)
     if axis is None:
         return reshape(roll(flatten(x), builtins.sum(ints("roll", "shift", shift)), axis=0), x.shape)
@@ -151,7 +227,7 @@ def roll(x: Any, /, shift: int | Sequence[int], *, axis: int | Sequence[int] | N
     return settled(x)
 
 
-def tile(x: Any, repetitions: int | Sequence[int], /) -> Tensor:
+def tile(x: ArrayLike, repetitions: int | Sequence[int], /) -> Tensor:
     """Repeats x as a whole along each axis, as NumPy's tile does. Raises ShapeError."""
     x = own(x)
     reps = tuple(ints("tile", "repetitions", repetitions))
@@ -166,11 +242,13 @@ def tile(x: Any, repetitions: int | Sequence[int], /) -> Tensor:
     return settled(reshape(spread, repeated))
 
 
-def repeat(x: Any, repeats: int | Any, /, *, axis: int | None = None) -> Tensor:
+def repeat(x: ArrayLike, repeats: ArrayLike, axis: int | None = None, **unknown: NoReturn) -> Tensor:
     """Repeats each element along an axis; with axis=None, of the flattened tensor. Raises ShapeError.
 
     repeats: one count for all elements, or one count per position along the axis.
     """
+    if unknown:
+        raise unexpected(unknown)
     x = as_tensor(x)
     if axis is None:
         x, axis = flatten(x), 0
@@ -191,11 +269,14 @@ def repeat(x: Any, repeats: int | Any, /, *, axis: int | None = None) -> Tensor:
     return take(x, positions, axis=axis)
 
 
-def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Tensor]:
+def meshgrid(*arrays: ArrayLike, indexing: Literal["xy", "ij"] = "xy") -> list[Tensor]:
     """Returns coordinate tensors from coordinate vectors, as NumPy's meshgrid does. They are views, and gradients pass.
 
-    indexing: "xy" exchanges the first two axes, as in NumPy; "ij" keeps the order of the vectors.
+    indexing: "xy" exchanges the first two axes, as in NumPy; "ij" keeps the order of the vectors. Raises
+    PullbackError for anything else.
     """
+    if indexing not in ("xy", "ij"):
+        raise PullbackError(f'meshgrid: indexing={indexing!r}; use "xy" or "ij".')
     vectors = [taken_in(a) for a in arrays]
     shape = tuple([v.size for v in vectors])
     grids = [
@@ -207,13 +288,17 @@ def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Tensor]:
 # ---- triangles of matrices
 
 
-def tril(x: Any, /, *, k: int = 0) -> Tensor:
+def tril(x: ArrayLike, k: int = 0, **unknown: NoReturn) -> Tensor:
     """Returns the lower triangle of each matrix, up to its k-th diagonal, and zeros above. Raises ShapeError for ndim < 2."""
+    if unknown:
+        raise unexpected(unknown)
     return _triangle("tril", x, k, lower=True)
 
 
-def triu(x: Any, /, *, k: int = 0) -> Tensor:
+def triu(x: ArrayLike, k: int = 0, **unknown: NoReturn) -> Tensor:
     """Returns the upper triangle of each matrix, from its k-th diagonal, and zeros below. Raises ShapeError for ndim < 2."""
+    if unknown:
+        raise unexpected(unknown)
     return _triangle("triu", x, k, lower=False)
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 from ..errors import DTypeError, ShapeError
+from ..interop.unknown_names import attach_hints
 from ..tensors import pickling
 from ..tensors.attached import attached
 from ..tensors.dtypes import is_float
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
-from . import by_name, conversion, elementwise, index, linalg, reduce, shape, writing
+from ..typing import ArrayLike, ShapeLike
+from . import by_name, conversion, diagonals, elementwise, index, linalg, movement, reduce, shape, sort, writing
 from .accumulate import AGGREGATIONS
 
 BINARY: dict[str, Callable[..., Tensor]] = {
@@ -26,11 +29,19 @@ SIGNS = {
 }  # fmt: skip
 COMPARE = {"eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"}
 UNARY = {"neg": elementwise.negative, "pos": elementwise.positive, "abs": elementwise.abs, "invert": elementwise.bitwise_invert}
-REDUCTIONS = ("sum", "mean", "prod", "max", "min", "all", "any", "argmax", "argmin", "var", "std")
+# Methods, by the module of the function that each is: those that NumPy's arrays and PyTorch's tensors share, and PyTorch's of one
+# argument. Methods whose function only NumPy has are attached by `interop/dispatch.py`.
+METHODS: dict[ModuleType, str] = {
+    reduce: "all any argmax argmin max mean min prod std sum var",
+    elementwise: "abs acos acosh asin asinh atan atanh ceil clip cos cosh erf erfc erfinv exp exp2 expm1 floor isfinite isinf "
+    "isnan log log10 log1p log2 reciprocal relu rsqrt sigmoid sign sin sinh sqrt square tan tanh trunc",
+    shape: "flatten squeeze swapaxes transpose",
+    conversion: "astype copy", index: "nonzero", movement: "repeat", sort: "argsort sort", diagonals: "diagonal trace",
+}  # fmt: skip
 
 
 def _reflected(op: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    def call(self: Tensor, other: Any) -> Tensor:
+    def call(self: Tensor, other: ArrayLike, /) -> Tensor:
         return op(other, self)
 
     return call
@@ -39,7 +50,7 @@ def _reflected(op: Callable[..., Tensor]) -> Callable[..., Tensor]:
 def _in_place(name: str, op: Callable[..., Tensor]) -> Callable[..., Parameter]:
     sign = SIGNS[name]
 
-    def call(self: Parameter, other: Any) -> Parameter:
+    def call(self: Parameter, other: ArrayLike, /) -> Parameter:
         value = op(self, other)
         if value.shape != self.shape:
             raise ShapeError(
@@ -56,30 +67,16 @@ def _in_place(name: str, op: Callable[..., Tensor]) -> Callable[..., Parameter]:
     return call
 
 
-def _reduction(op: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    def call(self: Tensor, axis: Any = None, **options: Any) -> Tensor:
-        return op(self, axis=axis, **options)
-
-    call.__doc__ = op.__doc__
-    return call
-
-
-def _method(op: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    def call(self: Tensor, *args: Any, **options: Any) -> Tensor:
-        return op(self, *args, **options)
-
-    call.__doc__ = op.__doc__
-    return call
-
-
-def _reshape(self: Tensor, *lengths: Any) -> Tensor:
+def _reshape(self: Tensor, *lengths: ShapeLike) -> Tensor:
     """Returns the tensor in another shape: t.reshape(2, 3) or t.reshape((2, 3)); one length may be -1. Raises ShapeError."""
-    return shape.reshape(self, lengths[0] if len(lengths) == 1 else lengths)
+    given: Any = lengths[0] if len(lengths) == 1 else lengths
+    return shape.reshape(self, given)
 
 
 def attach() -> None:
     """Attaches operators, methods and functions. pullback/__init__.py calls it once, when it is imported."""
     _attach_operators()
+    attach_hints(Tensor)
     attached.to, attached.converted, attached.assign = conversion.to, conversion.converted, writing.assign
     attached.reduced = pickling.reduced
     attached.unbroadcast, attached.aggregations = by_name.unbroadcast, AGGREGATIONS
@@ -94,10 +91,9 @@ def _attach_operators() -> None:
         setattr(Tensor, f"__{name}__", getattr(elementwise, op_name))
     for name, op in UNARY.items():
         setattr(Tensor, f"__{name}__", op)
-    for name in REDUCTIONS:
-        setattr(Tensor, name, _reduction(getattr(reduce, name)))
-    for name, op in {"astype": conversion.astype, "transpose": shape.transpose, "flatten": shape.flatten}.items():
-        setattr(Tensor, name, _method(op))
+    for module, names in METHODS.items():
+        for name in names.split():
+            setattr(Tensor, name, getattr(module, name))
     attributes: dict[str, Any] = {
         "reshape": _reshape,
         "__getitem__": index.getitem,

@@ -8,17 +8,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from operator import index
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import numpy as np
 
 from ..autodiff.batching import Batch
 from ..autodiff.primitive import apply
 from ..errors import DTypeError, PullbackError, ShapeError
+from ..interop.unknown_names import unexpected
 from ..launch import capturing
 from ..tensors import devices, dtypes
 from ..tensors.operand import as_tensor, own
 from ..tensors.tensor import Tensor
+from ..typing import ArrayLike, DTypeLike, ShapeLike
 from ._shapes import Shape, length, real
 from .by_name import per_example
 from .conversion import settled, to_device
@@ -79,15 +81,23 @@ class Generator:
         capturing.refuse("seeding a generator", "Seed it outside.")
         self.begin_stream(seed, self._device)
 
+    def __repr__(self) -> str:
+        where = f', device="{self._device}"' if self._device else ""
+        return f"Generator(seed={self._seed}{where}; {self._serial:,} draws)"
+
     def state_dict(self) -> dict[str, int]:
         """Returns the seed and the number of calls so far, from which a run can be resumed exactly."""
         return {"seed": self._seed, "serial": self._serial}
 
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """Continues from a state that `state_dict` returned."""
+    def load_state_dict(self, state: Any) -> None:
+        """Continues from a state that `state_dict` returned. Raises PullbackError for anything else; nothing has changed then."""
+        if not (isinstance(state, dict) and all([type(state.get(key)) is int and state[key] >= 0 for key in ("seed", "serial")])):
+            raise PullbackError(
+                f"load_state_dict: {state!r:.80} is not a generator's state. Give the dict that state_dict() returned."
+            )
         if state["seed"] != self._seed:
             self.seed(state["seed"])
-        self._serial = int(state["serial"])
+        self._serial = state["serial"]
 
     def next_state(self, device: str = "cpu") -> Any:
         """Consumes one serial and returns [seed, serial] as uint64 in the device's memory."""
@@ -112,33 +122,51 @@ class Generator:
         y = apply(op, (per_example(Tensor(self.next_state(device)), drawn.alike),), (*kind, *params))
         return y if y.device == device else to_device(y, device)
 
-    def uniform(self, shape: Any = (), low: float = 0.0, high: float = 1.0, *, dtype: Any = None) -> Tensor:
+    def uniform(
+        self, shape: ShapeLike = (), low: float = 0.0, high: float = 1.0, *, dtype: DTypeLike | None = None, **unknown: NoReturn
+    ) -> Tensor:
         """Draws from the uniform distribution over [low, high), up to rounding; float32 if no dtype is given.
 
         Raises PullbackError, ShapeError, DTypeError.
         """
+        if unknown:
+            raise unexpected(unknown)
         low, high = _number("uniform", "low", low), _number("uniform", "high", high)
         if not low <= high:
-            raise PullbackError(f"uniform: low={low} is above high={high}.")
+            raise PullbackError(f"uniform: low={low} is above high={high}. {_ORDER.format('uniform', _PARAMETERS['uniform'])}")
         return self._draw(draw_uniform, (_shape("uniform", shape), _float("uniform", dtype)), low, high)
 
-    def normal(self, shape: Any = (), mean: float = 0.0, std: float = 1.0, *, dtype: Any = None) -> Tensor:
+    def normal(
+        self, shape: ShapeLike = (), mean: float = 0.0, std: float = 1.0, *, dtype: DTypeLike | None = None, **unknown: NoReturn
+    ) -> Tensor:
         """Draws from the normal distribution with this mean and standard deviation; float32 if no dtype is given.
 
         Raises PullbackError, ShapeError, DTypeError.
         """
+        if unknown:
+            raise unexpected(unknown)
         mean, std = _number("normal", "mean", mean), _number("normal", "std", std)
         if std < 0:
             raise PullbackError(f"normal: std={std} is negative.")
         return self._draw(draw_normal, (_shape("normal", shape), _float("normal", dtype)), mean, std)
 
     def truncated_normal(
-        self, shape: Any = (), mean: float = 0.0, std: float = 1.0, low: float = -2.0, high: float = 2.0, *, dtype: Any = None
+        self,
+        shape: ShapeLike = (),
+        mean: float = 0.0,
+        std: float = 1.0,
+        low: float = -2.0,
+        high: float = 2.0,
+        *,
+        dtype: DTypeLike | None = None,
+        **unknown: NoReturn,
     ) -> Tensor:
         """Draws from the normal distribution truncated to [mean + low * std, mean + high * std]; float32 if no dtype is given.
 
         Raises PullbackError, ShapeError, DTypeError.
         """
+        if unknown:
+            raise unexpected(unknown)
         names = ("mean", "std", "low", "high")
         params = [_number("truncated_normal", name, value) for name, value in zip(names, (mean, std, low, high))]
         mean, std, low, high = params
@@ -146,18 +174,24 @@ class Generator:
             raise PullbackError(f"truncated_normal: low={low} must be less than high={high}; both count in standard deviations.")
         return self._draw(draw_truncated, (_shape("truncated_normal", shape), _float("truncated_normal", dtype)), *params)
 
-    def bernoulli(self, shape: Any = (), p: float = 0.5) -> Tensor:
+    def bernoulli(self, shape: ShapeLike = (), p: float = 0.5, **unknown: NoReturn) -> Tensor:
         """Draws bools that are True with probability p. Raises PullbackError, ShapeError, DTypeError."""
+        if unknown:
+            raise unexpected(unknown)
         p = _number("bernoulli", "p", p)
         if not 0 <= p <= 1:
             raise PullbackError(f"bernoulli: p={p} is not a probability; it must be from 0 to 1.")
         return self._draw(draw_bernoulli, (_shape("bernoulli", shape),), p)
 
-    def randint(self, low: int, high: int | None = None, shape: Any = (), *, dtype: Any = None) -> Tensor:
+    def randint(
+        self, low: int, high: int | None = None, shape: ShapeLike = (), *, dtype: DTypeLike | None = None, **unknown: NoReturn
+    ) -> Tensor:
         """Draws integers from [low, high), or from [0, low) if only one bound is given; int64 if no dtype is given.
 
         Raises PullbackError, ShapeError, DTypeError.
         """
+        if unknown:
+            raise unexpected(unknown)
         try:
             first, last = (0, index(low)) if high is None else (index(low), index(high))
         except TypeError:
@@ -171,7 +205,7 @@ class Generator:
             raise dtypes.out_of_range(f"randint: a number in [{first}, {last})", wanted, "Use a wider dtype, or other bounds.")
         return self._draw(draw_randint, (_shape("randint", shape), wanted), first, last)
 
-    def permutation(self, x: Any) -> Tensor:
+    def permutation(self, x: ArrayLike) -> Tensor:
         """Returns the integers from 0 to x - 1, or the rows of a tensor x, in random order. Raises ShapeError."""
         if isinstance(x, (int, np.integer)):
             return self._draw(draw_permutation, (length("permutation", "x", x),))
@@ -190,6 +224,7 @@ def _shape(name: str, shape: Any) -> Shape:
     return lengths
 
 
+_ORDER = "The shape comes first, as one argument: pb.random.{}(shape, {})."
 _PARAMETERS = {"uniform": "low, high", "normal": "mean, std", "truncated_normal": "mean, std, low, high", "bernoulli": "p"}
 
 
@@ -198,9 +233,7 @@ def _number(name: str, what: str, value: Any) -> float:
     try:
         return float(value)
     except (TypeError, ValueError):
-        raise DTypeError(
-            f"{name}: {what}={value!r} is not a number. The shape comes first: pb.random.{name}(shape, {_PARAMETERS[name]})."
-        ) from None
+        raise DTypeError(f"{name}: {what}={value!r} is not a number. {_ORDER.format(name, _PARAMETERS[name])}") from None
 
 
 def _float(name: str, dtype: Any) -> Any:
@@ -213,12 +246,14 @@ def _float(name: str, dtype: Any) -> Any:
 default = Generator.__new__(Generator)  # the generator of layers, initialisers and dropout, unless another one is passed
 default.begin_stream(0, None)
 
-seed = default.seed
+seed, state_dict, load_state_dict = default.seed, default.state_dict, default.load_state_dict
 uniform, normal, truncated_normal = default.uniform, default.normal, default.truncated_normal
 bernoulli, randint, permutation = default.bernoulli, default.randint, default.permutation
 
 
-def dropout(x: Any, p: float = 0.5, training: bool = True, *, generator: Generator | None = None) -> Tensor:
+def dropout(
+    x: ArrayLike, p: float = 0.5, training: bool = True, *, generator: Generator | None = None, **unknown: NoReturn
+) -> Tensor:
     """Sets each element to zero with probability p and divides the others by 1 - p; returns x if not training.
 
     Args:
@@ -228,6 +263,8 @@ def dropout(x: Any, p: float = 0.5, training: bool = True, *, generator: Generat
 
     Returns: the shape of x. Raises PullbackError, DTypeError. Source: Srivastava et al. 2014.
     """
+    if unknown:
+        raise unexpected(unknown)
     if not 0 <= real("dropout", "p", p) <= 1:
         raise PullbackError(f"dropout: p={p} is not a probability; it must be from 0 to 1.")
     if not training or p == 0:

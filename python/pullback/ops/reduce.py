@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import builtins
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 
 from ..autodiff.primitive import ZERO, apply
 from ..backends import kernel_for
 from ..errors import ShapeError
+from ..interop.unknown_names import unexpected
 from ..tensors import dtypes
 from ..tensors.operand import as_tensor
 from ..tensors.tensor import Tensor
+from ..typing import ArrayLike, DTypeLike
 from ._shapes import Shape, kept_dims, normalize_axes, normalize_axis, real
-from .by_name import in_dtype, repeated, reshaped
-from .cumulative import product_of_others
+from .by_name import in_dtype, in_float, repeated, reshaped, view
+from .cumulative import diff, product_of_others
 from .declare import no_flops, op
 from .elementwise import equal, not_equal, sqrt, square, where
 from .kinds import REDUCE, linear
-from .shape import flatten, inverse, permute_dims, reshape
+from .shape import SLICE, flatten, inverse, permute_dims, reshape
 
 
 def _adds(x: Any, axes: Any, keepdims: Any, y: Any) -> dict[str, int]:
@@ -37,7 +40,7 @@ def _adds_and_divides(x: Any, axes: Any, keepdims: Any, y: Any) -> dict[str, int
 
 
 def _spread(g: Tensor, shape: Shape, axes: Shape) -> Tensor:
-    """Returns each value of g repeated over the elements that were reduced to it, as a view if possible."""
+    """g repeated over the elements that were reduced to it, as a view if possible."""
     return repeated(reshaped(g, kept_dims(shape, axes)), shape)
 
 
@@ -133,40 +136,69 @@ def sum_over(x: Tensor, axes: Shape, keepdims: bool = False) -> Tensor:
     return apply(_sum, (x,), (axes, keepdims))
 
 
-def sum(x: Any, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
+def sum(
+    x: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
+    *,
+    keepdims: bool = False,
+    **unknown: NoReturn,
+) -> Tensor:
     """Returns the sum over the axes (None: all axes). Integers are summed in 64 bits, half precision in float32.
 
-    Raises ShapeError for an axis that does not exist.
+    dtype: that of the result, to which x is converted first. Raises ShapeError for an axis that does not exist.
     """
+    if unknown:
+        raise unexpected(unknown)
     x = as_tensor(x) if dtype is None else in_dtype(x, dtype)
-    return apply(_sum, (x,), (normalize_axes("sum", axis, x.array.ndim), keepdims))
+    y = apply(_sum, (x,), (normalize_axes("sum", axis, x.array.ndim), keepdims))
+    return y if dtype is None else in_dtype(y, dtype)
 
 
-def prod(x: Any, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
-    """Returns the product over the axes (None: all axes). Its gradient is correct even if elements are zero. Raises ShapeError."""
+def prod(
+    x: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
+    *,
+    keepdims: bool = False,
+    **unknown: NoReturn,
+) -> Tensor:
+    """Returns the product over the axes (None: all axes). Its gradient is correct even if elements are zero.
+
+    dtype: that of the result, to which x is converted first. Raises ShapeError.
+    """
+    if unknown:
+        raise unexpected(unknown)
     x = as_tensor(x) if dtype is None else in_dtype(x, dtype)
-    return apply(_prod, (x,), (normalize_axes("prod", axis, x.array.ndim), keepdims))
+    y = apply(_prod, (x,), (normalize_axes("prod", axis, x.array.ndim), keepdims))
+    return y if dtype is None else in_dtype(y, dtype)
 
 
-def mean(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+def mean(x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
     """Returns the mean over the axes (None: all axes); integers are averaged in float32. Raises ShapeError."""
+    if unknown:
+        raise unexpected(unknown)
     x = as_tensor(x)
     return apply(_mean, (x,), (normalize_axes("mean", axis, x.array.ndim), keepdims))
 
 
-def max(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+def max(x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
     """Returns the largest element over the axes (None: all axes), or NaN if there is one. Ties share the gradient evenly.
 
     Raises ShapeError for an axis that does not exist or is empty.
     """
+    if unknown:
+        raise unexpected(unknown)
     return _extreme(_max, x, axis, keepdims)
 
 
-def min(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+def min(x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
     """Returns the smallest element over the axes (None: all axes), or NaN if there is one. Ties share the gradient evenly.
 
     Raises ShapeError for an axis that does not exist or is empty.
     """
+    if unknown:
+        raise unexpected(unknown)
     return _extreme(_min, x, axis, keepdims)
 
 
@@ -181,14 +213,18 @@ def _extreme(op: Any, x: Any, axis: Any, keepdims: bool) -> Tensor:
     return apply(op, (x,), (axes, keepdims))
 
 
-def any(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+def any(x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
     """Returns True where at least one element over the axes (None: all axes) is not zero. Raises ShapeError."""
+    if unknown:
+        raise unexpected(unknown)
     x = as_tensor(x)
     return apply(_any, (x,), (normalize_axes("any", axis, x.ndim), keepdims))
 
 
-def all(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+def all(x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
     """Returns True where no element over the axes (None: all axes) is zero. Raises ShapeError."""
+    if unknown:
+        raise unexpected(unknown)
     x = as_tensor(x)
     return apply(_all, (x,), (normalize_axes("all", axis, x.ndim), keepdims))
 
@@ -203,27 +239,37 @@ def _position(op: Any, x: Any, axis: int | None, keepdims: bool) -> Tensor:
     return reshape(y, (1,) * x.ndim) if flat and keepdims else y
 
 
-def argmax(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
+def argmax(x: ArrayLike, axis: int | None = None, *, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
     """Returns the int64 index of the first largest element along the axis (None: in the flattened tensor). Raises ShapeError."""
+    if unknown:
+        raise unexpected(unknown)
     return _position(_argmax, x, axis, keepdims)
 
 
-def argmin(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
+def argmin(x: ArrayLike, axis: int | None = None, *, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
     """Returns the int64 index of the first smallest element along the axis (None: in the flattened tensor). Raises ShapeError."""
+    if unknown:
+        raise unexpected(unknown)
     return _position(_argmin, x, axis, keepdims)
 
 
-def count_nonzero(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
+def count_nonzero(x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
     """Returns the number of elements over the axes (None: all axes) that are not zero, as int64. Raises ShapeError."""
+    if unknown:
+        raise unexpected(unknown)
     return sum(not_equal(as_tensor(x), 0), axis=axis, keepdims=keepdims)
 
 
-def var(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
+def var(
+    x: ArrayLike, axis: int | Sequence[int] | None = None, *, correction: float = 0.0, keepdims: bool = False, **unknown: NoReturn
+) -> Tensor:
     """Returns the variance over the axes, in two passes: the sum of squared distances from the mean, over n - correction.
 
     Half precision is computed in float32, because a mean rounded to half precision can be off by more than the deviations from
     it. Raises ShapeError, DTypeError for a correction that is not a number.
     """
+    if unknown:
+        raise unexpected(unknown)
     x = as_tensor(x)
     v = _variance(x, axis, correction, keepdims)
     return in_dtype(v, x.dtype) if _is_half(x) else v
@@ -241,10 +287,33 @@ def _variance(x: Tensor, axis: Any, correction: float, keepdims: bool) -> Tensor
     return spread * (n / (n - correction) if n > correction else math.inf) if correction else spread
 
 
-def std(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
+def std(
+    x: ArrayLike, axis: int | Sequence[int] | None = None, *, correction: float = 0.0, keepdims: bool = False, **unknown: NoReturn
+) -> Tensor:
     """Returns the square root of `var`. Its gradient is zero where all elements are equal. Raises ShapeError, DTypeError."""
+    if unknown:
+        raise unexpected(unknown)
     x = as_tensor(x)
     v = _variance(x, axis, correction, keepdims)
     zero = equal(v, 0)
     y = where(zero, 0.0, sqrt(where(zero, 1.0, v)))
     return in_dtype(y, x.dtype) if _is_half(x) else y
+
+
+def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Tensor:
+    """Returns the integral of y along an axis by the trapezoidal rule.
+
+    x: the places of y, of its shape or a vector along the axis; without it they are `dx` apart. Raises ShapeError.
+    """
+    y = in_float(as_tensor(y))
+    along = normalize_axis("trapezoid", axis, y.ndim)
+    if x is not None:
+        x, n = as_tensor(x), y.shape[along]
+        if x.shape not in ((n,), y.shape):
+            raise ShapeError(f"trapezoid: x has shape {x.shape}, y {y.shape}; x needs that shape, or to be a vector of length {n}.")
+        if x.ndim == 1:
+            x = reshape(x, tuple([n if i == along else 1 for i in range(y.ndim)]))
+        dx = diff(x, axis=along)
+    lead = (slice(None),) * along
+    pairs = view(SLICE, y, (*lead, slice(1, None))) + view(SLICE, y, (*lead, slice(0, -1)))
+    return sum(dx * pairs, axis=along) * 0.5

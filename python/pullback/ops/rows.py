@@ -7,8 +7,8 @@ derivatives are therefore exact: no value that depends on x is treated as a cons
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NoReturn
 
 import numpy as np
 
@@ -16,10 +16,12 @@ from ..autodiff.batching import pull
 from ..autodiff.primitive import Op, Rule, apply
 from ..backends import kernel_for
 from ..errors import DTypeError, ShapeError
+from ..interop.unknown_names import unexpected
 from ..launch.refusal import BadIndex
 from ..tensors.creation import ones, zeros_like
 from ..tensors.operand import as_tensor, own
 from ..tensors.tensor import Tensor
+from ..typing import ArrayLike
 from ._shapes import Shape, ints, normalize_axes
 from .by_name import all_on, in_dtype, lifted, reshaped, spread, widened
 from .conversion import same_dtype, settled
@@ -178,9 +180,8 @@ def _cross_entropy_pullback(g: Tensor, logits: Tensor, labels: Tensor, ignore_in
 
 def _rows_cost(x: Any, element: tuple[int, int, int], row: tuple[int, int, int]) -> dict[str, int]:
     """Returns the cost from the (additions, multiplications, special ops) of each element and of each row."""
-    n = x.size
-    rows = n // x.shape[-1] if n else 0
-    return {figure: n * of + rows * more for figure, of, more in zip(("adds", "multiplies", "special_ops"), element, row)}
+    rows = x.size // x.shape[-1] if x.size else 0
+    return {figure: x.size * of + rows * more for figure, of, more in zip(("adds", "multiplies", "special_ops"), element, row)}
 
 
 def _cost(element: tuple[int, int, int], row: tuple[int, int, int]) -> Callable[..., dict[str, int]]:
@@ -284,10 +285,6 @@ def _fused(name: str, joint: bool = False) -> Callable[..., Any] | None:
     return several if joint else one
 
 
-def _cross_entropy_example(rng: Any, dtype: Any) -> Any:
-    return (rng.standard_normal((4, 5)).astype(dtype), np.array([0, 3, -100, 4])), (-100, 0.1)
-
-
 _softmax = op("softmax", kind=ROWS, reference=_softmax_reference, takes="float", pullback=_softmax_pullback,
               fused=_fused("softmax"), cost=_cost((2, 1, 1), (-1, 0, 1)), example=normal((4, 5)))  # fmt: skip
 _log_softmax = op("log_softmax", kind=ROWS, reference=_log_softmax_reference, takes="float", pullback=_log_softmax_pullback,
@@ -302,7 +299,8 @@ _rms_norm = op("rms_norm", kind=OWN, batch=_norm_each, reference=_rms_norm_refer
                example=normal((4, 5), (5,), params=(1e-6,)))  # fmt: skip
 _cross_entropy = op("cross_entropy", kind=OWN, batch=_losses_each, reference=_cross_entropy_reference, inputs=2, takes="float",
                     pull=_pull_losses_each, pullback=(_cross_entropy_pullback, None), fused=(_fused("cross_entropy"), None),
-                    cost=_cross_entropy_cost, example=_cross_entropy_example)  # fmt: skip
+                    cost=_cross_entropy_cost,
+                    example=normal((4, 5), np.array([0, 3, -100, 4]), params=(-100, 0.1)))  # fmt: skip
 
 _divide_by_count = op("divide_by_count", kind=OWN, batch=everywhere, tangent=linear, reference=_divide_by_count_reference, inputs=2,
                       takes="float", pullback=(lambda g, labels, ignore_index: divide_by_count(g, labels, ignore_index), None),
@@ -325,35 +323,43 @@ def _at_end(name: str, x: Any, axis: Any) -> tuple[Tensor, tuple[int, ...] | Non
     return (x, None) if order == tuple(range(x.ndim)) else (permute_dims(x, order), order)
 
 
-def _along(op: Any, x: Any, axis: int) -> Tensor:
+def _along(op: Any, x: Any, axis: int, unknown: Mapping[str, NoReturn]) -> Tensor:
+    if unknown:
+        raise unexpected(unknown, depth=2)
+    if axis == -1 and x.__class__ is Tensor and x.array.ndim:  # a short cut for nearly every call
+        return apply(op, (x,))
     rows, order = _at_end(op.name, x, axis)
     y = apply(op, (rows,))
     return y if order is None else permute_dims(y, inverse(order))
 
 
-def softmax(x: Any, /, *, axis: int = -1) -> Tensor:
+def softmax(x: ArrayLike, axis: int = -1, **unknown: NoReturn) -> Tensor:
     """Returns exp(x) / sum(exp(x)) along an axis, without overflow. Raises ShapeError."""
-    return _along(_softmax, x, axis)
+    return _along(_softmax, x, axis, unknown)
 
 
-def log_softmax(x: Any, /, *, axis: int = -1) -> Tensor:
+def log_softmax(x: ArrayLike, axis: int = -1, **unknown: NoReturn) -> Tensor:
     """Returns x - logsumexp(x) along an axis, without overflow. Raises ShapeError."""
-    return _along(_log_softmax, x, axis)
+    return _along(_log_softmax, x, axis, unknown)
 
 
-def logsumexp(x: Any, /, *, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
+def logsumexp(x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False, **unknown: NoReturn) -> Tensor:
     """Returns log(sum(exp(x))) over the axes (None: all axes), without overflow; -inf if all are -inf. Raises ShapeError."""
+    if unknown:
+        raise unexpected(unknown)
     given, x = x, as_tensor(x)
     axes = normalize_axes("logsumexp", axis, x.ndim)
     if not axes:
         return settled(own(given))
     rows, _ = _at_end("logsumexp", x, axes)
-    lead = rows.shape[: x.ndim - len(axes)]
-    y = apply(_logsumexp, (reshape(rows, (*lead, math.prod(rows.shape[len(lead) :]))),))
+    y = apply(_logsumexp, (_flat(rows, rows.shape[x.ndim - len(axes) :]),))
     return expand_dims(y, axis=axes) if keepdims else y
 
 
-def layer_norm(x: Any, weight: Any = None, bias: Any = None, *, axis: int | Sequence[int] = -1, eps: float = 1e-5) -> Tensor:
+def layer_norm(
+    x: ArrayLike, weight: ArrayLike | None = None, bias: ArrayLike | None = None, *, axis: int | Sequence[int] = -1,
+    eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
     """Subtracts the mean of each row, divides by its standard deviation, then scales and shifts.
 
     Args:
@@ -368,7 +374,7 @@ def layer_norm(x: Any, weight: Any = None, bias: Any = None, *, axis: int | Sequ
     return _normed(_layer_norm, x, [("weight", weight), ("bias", bias)], axis, eps)
 
 
-def rms_norm(x: Any, weight: Any = None, *, axis: int | Sequence[int] = -1, eps: float = 1e-6) -> Tensor:
+def rms_norm(x: ArrayLike, weight: ArrayLike | None = None, *, axis: int | Sequence[int] = -1, eps: float = 1e-6) -> Tensor:
     """Divides each row of x by its root mean square, then scales.
 
     Args:
@@ -405,9 +411,7 @@ def _normed(op: Any, x: Any, affine: list[tuple[str, Any]], axis: Any, eps: floa
 
 def _flat(x: Tensor, lengths: Shape) -> Tensor:
     """Returns x with its last len(lengths) axes joined to one."""
-    if len(lengths) == 1:
-        return x
-    return reshape(x, (*x.shape[: x.ndim - len(lengths)], math.prod(lengths)))
+    return x if len(lengths) == 1 else reshape(x, (*x.shape[: x.ndim - len(lengths)], math.prod(lengths)))
 
 
 def divide_by_count(x: Tensor, labels: Tensor, ignore_index: int) -> Tensor:

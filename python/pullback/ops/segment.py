@@ -15,6 +15,7 @@ from ..tensors import devices, dtypes
 from ..tensors.creation import ones
 from ..tensors.operand import as_tensor, over
 from ..tensors.tensor import Tensor
+from ..typing import ArrayLike
 from ._shapes import length
 from .by_name import all_on, in_dtype, reshaped
 from .conversion import constant
@@ -115,7 +116,7 @@ def _in_range(name: str, ids: Any, count: int) -> Any:
     return ids
 
 
-def segment_sum(data: Any, segment_ids: Any, num_segments: int | None = None) -> Tensor:
+def segment_sum(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None = None) -> Tensor:
     """Returns the sum of the rows of each segment; zeros for an empty segment.
 
     Args:
@@ -129,7 +130,7 @@ def segment_sum(data: Any, segment_ids: Any, num_segments: int | None = None) ->
     return apply(_sum, (data, ids), (n,))
 
 
-def segment_max(data: Any, segment_ids: Any, num_segments: int | None = None) -> Tensor:
+def segment_max(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None = None) -> Tensor:
     """Returns the largest elements of each segment; the dtype's lowest value (-inf) for an empty segment.
 
     Ties share the gradient evenly. Arguments, shapes and errors are those of `segment_sum`.
@@ -138,7 +139,7 @@ def segment_max(data: Any, segment_ids: Any, num_segments: int | None = None) ->
     return apply(_max, (data, ids), (n,))
 
 
-def segment_min(data: Any, segment_ids: Any, num_segments: int | None = None) -> Tensor:
+def segment_min(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None = None) -> Tensor:
     """Returns the smallest elements of each segment; the dtype's highest value (inf) for an empty segment.
 
     Ties share the gradient evenly. Arguments, shapes and errors are those of `segment_sum`.
@@ -147,7 +148,7 @@ def segment_min(data: Any, segment_ids: Any, num_segments: int | None = None) ->
     return apply(_min, (data, ids), (n,))
 
 
-def segment_mean(data: Any, segment_ids: Any, num_segments: int | None = None) -> Tensor:
+def segment_mean(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None = None) -> Tensor:
     """Returns the mean of the rows of each segment; zeros for an empty segment. Arguments are those of `segment_sum`."""
     data, ids, n = _checked("segment_mean", data, segment_ids, num_segments)
     data = in_dtype(data, data.dtype if data.dtype.kind in "fV" else dtypes.DEFAULT)
@@ -155,7 +156,7 @@ def segment_mean(data: Any, segment_ids: Any, num_segments: int | None = None) -
     return apply(_sum, (data, ids), (n,)) / reshape(counts, (n,) + (1,) * (data.ndim - 1))
 
 
-def segment_logsumexp(data: Any, segment_ids: Any, num_segments: int | None = None) -> Tensor:
+def segment_logsumexp(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None = None) -> Tensor:
     """Returns log(sum(exp)) of each segment, without overflow; -inf for an empty segment. Arguments are those of `segment_sum`."""
     data, ids, n = _checked("segment_logsumexp", data, segment_ids, num_segments)
     top = _finite_top(data, ids, n)
@@ -164,7 +165,7 @@ def segment_logsumexp(data: Any, segment_ids: Any, num_segments: int | None = No
     return where(filled, log(where(filled, total, 1.0)) + top, -np.inf)
 
 
-def segment_softmax(data: Any, segment_ids: Any, num_segments: int | None = None) -> Tensor:
+def segment_softmax(data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None = None) -> Tensor:
     """Returns exp of each element divided by the sum of exp of its segment, without overflow, in the shape of data.
 
     Arguments and errors are those of `segment_sum`.

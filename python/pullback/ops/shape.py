@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from ..autodiff.primitive import OPS, Op, apply
 from ..errors import ShapeError, check_room
+from ..interop.unknown_names import unexpected
 from ..launch import capturing
-from ..tensors import devices
+from ..tensors import devices, gpu
 from ..tensors.operand import own
 from ..tensors.tensor import Tensor
-from ._shapes import Shape, block_of, broadcast_shapes, infer_shape, ints, normalize_axes, normalize_axis
+from ..typing import ArrayLike, ShapeLike
+from ._shapes import Shape, block_of, broadcast_shapes, infer_shape, integer, ints, length, normalize_axes, normalize_axis
 from .by_name import lifted, reshaped, unbroadcast, view
 from .conversion import copy as copied, unchanged
 from .declare import no_flops, normal, op
@@ -40,6 +42,21 @@ def _flipped(x: Any, axes: Shape) -> Any:
     return x[(*[slice(None, None, -1) if axis in axes else slice(None) for axis in range(x.ndim)], ...)]
 
 
+def _windows(x: Any, axis: int, size: int, step: int) -> Any:
+    shape = (*x.shape[:axis], (x.shape[axis] - size) // step + 1, *x.shape[axis + 1 :], size)
+    strides = (*x.strides[:axis], x.strides[axis] * step, *x.strides[axis + 1 :], x.strides[axis])
+    if isinstance(x, np.ndarray):
+        return np.lib.stride_tricks.as_strided(x, shape, strides, subok=True)
+    return gpu.need().xp.lib.stride_tricks.as_strided(x, shape, strides)
+
+
+def _overlapped(g: Tensor, shape: Shape, axis: int, size: int, step: int) -> Tensor:
+    """Adds each element of the windows to the place that it was read from: the transpose of a gather."""
+    windows = moveaxis(g, -1, axis + 1)
+    positions = np.arange(windows.shape[axis])[:, None] * step + np.arange(size)
+    return apply(OPS["scatter_add"], (windows, Tensor(devices.move(positions, g.device))), (shape, axis))
+
+
 def _open(key: tuple[Any, ...]) -> tuple[Any, ...]:
     """Returns the index with an ellipsis, so that NumPy returns a view even for a single element, and not a scalar."""
     return key if Ellipsis in key else (*key, Ellipsis)
@@ -57,6 +74,9 @@ _broadcast = op("broadcast_to", example=normal((3, 1), params=((2, 3, 4),)),
 _flip = op("flip", example=normal((3, 4), params=((1,),)),
            kind=VIEW, reference=lambda xp, x, axes: _flipped(x, axes), cost=no_flops,
            pullback=lambda g, axes: view(_flip, g, axes))  # fmt: skip
+_unfold = op("unfold", example=normal((2, 7), params=(1, 3, 2)),
+             kind=VIEW, reference=lambda xp, x, axis, size, step: _windows(x, axis, size, step), cost=no_flops,
+             pullback=lambda g, x_shape, axis, size, step: _overlapped(g, x_shape, axis, size, step))  # fmt: skip
 SLICE = op("slice", example=normal((4, 5), params=((slice(1, None, 2), None, 3),)),
             kind=VIEW, reference=lambda xp, x, key: x[_open(key)], cost=no_flops,
             pullback=lambda g, x_shape, key: _placed_back(g, x_shape, key))  # fmt: skip
@@ -87,7 +107,7 @@ def inverse(axes: Shape) -> Shape:
 # ---- public functions
 
 
-def reshape(x: Any, /, shape: int | Sequence[int], *, copy: bool | None = None) -> Tensor:
+def reshape(x: ArrayLike, /, shape: ShapeLike, *, copy: bool | None = None) -> Tensor:
     """Returns the elements in row-major order in another shape; one length may be -1. Raises ShapeError.
 
     copy: True always copies; False raises ValueError if x must be copied; None copies only if necessary.
@@ -102,7 +122,7 @@ def reshape(x: Any, /, shape: int | Sequence[int], *, copy: bool | None = None) 
     return unchanged(x) if y is x else y
 
 
-def permute_dims(x: Any, /, axes: Sequence[int]) -> Tensor:
+def permute_dims(x: ArrayLike, /, axes: Sequence[int]) -> Tensor:
     """Puts the axes in another order: axis i of the result is axis axes[i] of x. Raises ShapeError."""
     x = own(x)
     order = tuple([normalize_axis("permute_dims", axis, x.ndim) for axis in ints("permute_dims", "axes", axes)])
@@ -111,14 +131,14 @@ def permute_dims(x: Any, /, axes: Sequence[int]) -> Tensor:
     return view(_permute, x, order)
 
 
-def transpose(x: Any, *axes: Any) -> Tensor:
+def transpose(x: ArrayLike, *axes: int | Sequence[int]) -> Tensor:
     """Reverses the axes, or puts them in the given order, as NumPy's transpose does. Raises ShapeError."""
     x = own(x)
-    order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
+    order: Any = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
     return permute_dims(x, order or tuple(range(x.ndim))[::-1])
 
 
-def matrix_transpose(x: Any, /) -> Tensor:
+def matrix_transpose(x: ArrayLike, /) -> Tensor:
     """Exchanges the last two axes. Raises ShapeError for fewer than two."""
     x = own(x)
     rank = x.array.ndim
@@ -127,7 +147,7 @@ def matrix_transpose(x: Any, /) -> Tensor:
     return view(_permute, x, (*range(rank - 2), rank - 1, rank - 2))
 
 
-def moveaxis(x: Any, source: Any, destination: Any, /) -> Tensor:
+def moveaxis(x: ArrayLike, source: int | Sequence[int], destination: int | Sequence[int], /) -> Tensor:
     """Moves the axes `source` (one or several) to the positions `destination`; the others keep their order. Raises ShapeError."""
     x = own(x)
     here = [normalize_axis("moveaxis", axis, x.ndim) for axis in ints("moveaxis", "source", source)]
@@ -139,7 +159,7 @@ def moveaxis(x: Any, source: Any, destination: Any, /) -> Tensor:
     return permute_dims(x, [taken[axis] if axis in taken else next(rest) for axis in range(x.ndim)])
 
 
-def swapaxes(x: Any, axis1: int, axis2: int, /) -> Tensor:
+def swapaxes(x: ArrayLike, axis1: int, axis2: int, /) -> Tensor:
     """Exchanges two axes. Raises ShapeError."""
     x = own(x)
     order = list(range(x.ndim))
@@ -148,7 +168,7 @@ def swapaxes(x: Any, axis1: int, axis2: int, /) -> Tensor:
     return permute_dims(x, order)
 
 
-def broadcast_to(x: Any, /, shape: Sequence[int]) -> Tensor:
+def broadcast_to(x: ArrayLike, /, shape: ShapeLike) -> Tensor:
     """Returns x broadcast to the shape, without copying. Raises ShapeError if it does not fit."""
     x = own(x)
     wanted = tuple(ints("broadcast_to", "shape", shape))
@@ -160,15 +180,17 @@ def broadcast_to(x: Any, /, shape: Sequence[int]) -> Tensor:
     return view(_broadcast, x, wanted)
 
 
-def broadcast_arrays(*arrays: Any) -> list[Tensor]:
+def broadcast_arrays(*arrays: ArrayLike) -> list[Tensor]:
     """Returns all arrays broadcast to their common shape, without copying. Raises ShapeError."""
     tensors = [own(a) for a in arrays]
     shape = broadcast_shapes("broadcast_arrays", [t.shape for t in tensors])
     return [broadcast_to(t, shape) for t in tensors]
 
 
-def expand_dims(x: Any, /, axis: int | Sequence[int] = 0) -> Tensor:
+def expand_dims(x: ArrayLike, axis: int | Sequence[int] = 0, **unknown: NoReturn) -> Tensor:
     """Inserts axes of length 1 so that they have these positions in the result. Raises ShapeError."""
+    if unknown:
+        raise unexpected(unknown)
     x = own(x)
     count = len(ints("expand_dims", "axis", axis))
     axes = normalize_axes("expand_dims", axis, x.ndim + count)
@@ -176,8 +198,10 @@ def expand_dims(x: Any, /, axis: int | Sequence[int] = 0) -> Tensor:
     return view(_reshape, x, tuple([1 if i in axes else next(lengths) for i in range(x.ndim + count)]))
 
 
-def squeeze(x: Any, /, axis: int | Sequence[int] | None = None) -> Tensor:
+def squeeze(x: ArrayLike, axis: int | Sequence[int] | None = None, **unknown: NoReturn) -> Tensor:
     """Removes these axes of length 1 (None: all axes of length 1). Raises ShapeError for an axis of another length."""
+    if unknown:
+        raise unexpected(unknown)
     x = own(x)
     axes = tuple([i for i, n in enumerate(x.shape) if n == 1]) if axis is None else normalize_axes("squeeze", axis, x.ndim)
     if any([x.shape[i] != 1 for i in axes]):
@@ -185,30 +209,67 @@ def squeeze(x: Any, /, axis: int | Sequence[int] | None = None) -> Tensor:
     return view(_reshape, x, tuple([n for i, n in enumerate(x.shape) if i not in axes]))
 
 
-def flatten(x: Any) -> Tensor:
+def flatten(x: ArrayLike) -> Tensor:
     """Returns all elements as a vector, in row-major order."""
     return reshape(x, (-1,))
 
 
-def flip(x: Any, /, *, axis: int | Sequence[int] | None = None) -> Tensor:
+def flip(x: ArrayLike, axis: int | Sequence[int] | None = None, **unknown: NoReturn) -> Tensor:
     """Reverses the order of the elements along these axes (None: all axes). Raises ShapeError."""
+    if unknown:
+        raise unexpected(unknown)
     x = own(x)
     return view(_flip, x, normalize_axes("flip", axis, x.ndim))
 
 
-def unstack(x: Any, /, *, axis: int = 0) -> tuple[Tensor, ...]:
+def rot90(x: ArrayLike, /, k: int = 1, axes: Sequence[int] = (0, 1)) -> Tensor:
+    """Rotates x by k quarter turns, from the first of the two axes towards the second. Raises ShapeError."""
+    x = own(x)
+    turns = integer("rot90", "k", k) % 4
+    pair = [normalize_axis("rot90", axis, x.ndim) for axis in ints("rot90", "axes", axes)]
+    if len(pair) != 2 or pair[0] == pair[1]:
+        raise ShapeError(f"rot90: axes={axes!r} are not two different axes of shape {x.shape}.")
+    if turns == 2:
+        return flip(x, axis=pair)
+    if turns == 0:
+        return unchanged(x)
+    return swapaxes(flip(x, axis=pair[1]), *pair) if turns == 1 else flip(swapaxes(x, *pair), axis=pair[1])
+
+
+def unfold(x: ArrayLike, /, axis: int, size: int, step: int = 1) -> Tensor:
+    """Returns the windows of `size` elements that start at every `step`-th position of an axis, as a view.
+
+    The axis has one position per window, and a new last axis holds their elements, as in PyTorch's Tensor.unfold.
+    Shape: (…, n, *) gives (…, (n - size) // step + 1, *, size). Raises ShapeError.
+    """
+    x = own(x)
+    axis = normalize_axis("unfold", axis, x.ndim)
+    size, step = length("unfold", "size", size), length("unfold", "step", step)
+    if size > x.shape[axis] or step < 1:
+        raise ShapeError(
+            f"unfold: windows of size={size} at every step={step} of axis {axis} of shape {x.shape}; size can be at most "
+            f"{x.shape[axis]}, and step must be at least 1."
+        )
+    return view(_unfold, x, axis, size, step)
+
+
+def unstack(x: ArrayLike, *, axis: int = 0, **unknown: NoReturn) -> tuple[Tensor, ...]:
     """Returns the slices along an axis, without that axis. Raises ShapeError."""
+    if unknown:
+        raise unexpected(unknown)
     x = own(x)
     axis = normalize_axis("unstack", axis, x.ndim)
     lead = (slice(None),) * axis
     return tuple([view(SLICE, x, (*lead, i)) for i in range(x.shape[axis])])
 
 
-def split(x: Any, sections: int | Sequence[int], /, *, axis: int = 0) -> list[Tensor]:
+def split(x: ArrayLike, sections: int | Sequence[int], axis: int = 0, **unknown: NoReturn) -> list[Tensor]:
     """Splits x along an axis into views. Raises ShapeError.
 
     sections: the number of equal parts, or the positions at which x is cut.
     """
+    if unknown:
+        raise unexpected(unknown)
     x = own(x)
     axis = normalize_axis("split", axis, x.ndim)
     n = x.shape[axis]

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, NoReturn
 
 import numpy as np
 
 from ..autodiff.primitive import ZERO, Op, apply
 from ..errors import ShapeError
+from ..interop.unknown_names import unexpected
 from ..launch import door
 from ..tensors import devices
 from ..tensors.dtypes import promote
 from ..tensors.operand import as_tensor
 from ..tensors.tensor import Tensor
+from ..typing import ArrayLike
 from ._shapes import length, normalize_axis
 from .by_name import in_dtype, reshaped, spread
 from .declare import distinct, no_flops, op
@@ -86,14 +88,18 @@ def _unsorted(g: Tensor, x: Tensor, axis: int, descending: bool, stable: bool) -
     return along_axis_add(g, order, x.shape, axis)
 
 
-def sort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+def sort(x: ArrayLike, axis: int = -1, *, descending: bool = False, stable: bool = True, **unknown: NoReturn) -> Tensor:
     """Returns the elements sorted along the axis, NaN last. Equal elements keep their order. Raises ShapeError."""
+    if unknown:
+        raise unexpected(unknown)
     x = as_tensor(x)
     return apply(_sort, (x,), (normalize_axis("sort", axis, x.ndim), descending, stable))
 
 
-def argsort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+def argsort(x: ArrayLike, axis: int = -1, *, descending: bool = False, stable: bool = True, **unknown: NoReturn) -> Tensor:
     """Returns the int64 indices that sort along the axis, NaN last. Equal elements keep their order. Raises ShapeError."""
+    if unknown:
+        raise unexpected(unknown)
     x = as_tensor(x)
     return apply(_argsort, (x,), (normalize_axis("argsort", axis, x.ndim), descending, stable))
 
@@ -105,8 +111,10 @@ class TopK(NamedTuple):
     indices: Tensor
 
 
-def topk(x: Any, k: int, /, *, axis: int = -1, largest: bool = True) -> TopK:
+def topk(x: ArrayLike, k: int, axis: int = -1, *, largest: bool = True, **unknown: NoReturn) -> TopK:
     """Returns the k largest (or smallest) elements along the axis, in order, and their int64 indices. Raises ShapeError."""
+    if unknown:
+        raise unexpected(unknown)
     x = as_tensor(x)
     axis = normalize_axis("topk", axis, x.ndim)
     if length("topk", "k", k) > x.shape[axis]:
@@ -115,12 +123,16 @@ def topk(x: Any, k: int, /, *, axis: int = -1, largest: bool = True) -> TopK:
     return TopK(take_along_axis(x, indices, axis=axis), indices)
 
 
-def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None) -> Tensor:
+def searchsorted(
+    x1: ArrayLike, x2: ArrayLike, side: Literal["left", "right"] = "left", sorter: ArrayLike | None = None, **unknown: NoReturn
+) -> Tensor:
     """Returns the int64 position at which each element of x2 would be inserted into the sorted vector x1.
 
     side: "left" inserts before equal elements, "right" after them.
     sorter: the indices that sort x1, if x1 is not sorted. Raises ShapeError.
     """
+    if unknown:
+        raise unexpected(unknown)
     x1, x2 = as_tensor(x1), as_tensor(x2)
     if x1.ndim != 1 or side not in ("left", "right"):
         raise ShapeError(f'searchsorted: x1 must be a sorted vector, not of shape {x1.shape}, and side "left" or "right".')
@@ -153,7 +165,7 @@ class UniqueInverse(NamedTuple):
     inverse_indices: Tensor
 
 
-def unique_all(x: Any, /) -> Unique:
+def unique_all(x: ArrayLike, /) -> Unique:
     """Returns the distinct elements in order, the first index of each, the index of each element's value among them, and counts.
 
     Every NaN counts as distinct from every other NaN, as the array API requires.
@@ -169,18 +181,18 @@ def unique_all(x: Any, /) -> Unique:
     return Unique(Tensor(values), Tensor(first), Tensor(inverse.reshape(x.shape)), Tensor(counts))
 
 
-def unique_values(x: Any, /) -> Tensor:
+def unique_values(x: ArrayLike, /) -> Tensor:
     """Returns the distinct elements, in order."""
     return unique_all(x).values
 
 
-def unique_counts(x: Any, /) -> UniqueCounts:
+def unique_counts(x: ArrayLike, /) -> UniqueCounts:
     """Returns the distinct elements in order, and how often each occurs."""
     found = unique_all(x)
     return UniqueCounts(found.values, found.counts)
 
 
-def unique_inverse(x: Any, /) -> UniqueInverse:
+def unique_inverse(x: ArrayLike, /) -> UniqueInverse:
     """Returns the distinct elements in order, and for each element of x the index of its distinct value."""
     found = unique_all(x)
     return UniqueInverse(found.values, found.inverse_indices)

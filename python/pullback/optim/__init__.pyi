@@ -3,4 +3,7 @@
 
 from . import schedules as schedules
 from .optimizer import Optimizer as Optimizer
-from .rules import *
+from .rules import SGD as SGD
+from .rules import Adam as Adam
+from .rules import AdamW as AdamW
+from .rules import Lion as Lion

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, overload
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from ..autodiff.error_text import IF_MEANT, MINIMIZE_IF_MEANT
 from ..autodiff.tape import Tape
 from ..backends import kernels_on
 from ..errors import DeviceError, DTypeError, PullbackError, ShapeError, UnconnectedError
+from ..interop.unknown_names import attach_hints, explain_arguments
 from ..launch import capturing, door
 from ..launch.refusal import Refused
 from ..ops.conversion import copy as snapshot
@@ -21,13 +22,17 @@ from ..tensors.creation import asarray
 from ..tensors.operand import as_tensor
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
+from ..typing import Dataclass, Tree
 from . import arena, control as c, reference
 from .arguments import Form, names, trainable
 from .schedules import Schedule, as_schedule
 
+Params = Iterable[Any] | Dataclass  # Parameters in a list, an iterator, or any nested structure
 _MADE: Final = ("_device", "_kernels", "_native", "_plan", "_placement")  # attributes that a copy creates again in _make()
 
 
+@explain_arguments
+@attach_hints
 class Optimizer:
     """Base class of optimizers.
 
@@ -54,11 +59,11 @@ class Optimizer:
     hyper: tuple[float, ...] = ()  # the kernel's hyper-parameters, in the order of csrc/math/update.h
 
     def __init__(
-        self, params: Any, lr: float | Schedule, *, clip_norm: float | None = None, clip_value: float | None = None
+        self, params: Params, lr: float | Schedule, *, clip_norm: float | None = None, clip_value: float | None = None
     ) -> None:
-        params = list(params) if hasattr(params, "__next__") else params
-        self.parameters = trainable(type(self).__name__, params)
-        self._form = Form(params, self.parameters)
+        given: Any = list(params) if isinstance(params, Iterator) else params
+        self.parameters = trainable(type(self).__name__, given)
+        self._form = Form(given, self.parameters)
         self._names = names(self.parameters)  # the keys of state_dict, which stay if a Module renames the parameters later
         for name, value in (("clip_norm", clip_norm), ("clip_value", clip_value)):
             if value is not None and not value > 0:
@@ -79,9 +84,17 @@ class Optimizer:
         object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
-        count, numbers = len(self.parameters), sum([p.size for p in self.parameters])
-        plural = "" if count == 1 else "s"
-        return f"{type(self).__name__}(lr={self.lr:.3g}, {count} parameter{plural} of {numbers} numbers, {self.steps} steps done)"
+        numbers = sum([p.size for p in self.parameters])
+        rate = f"{self.lr:.3g}" + (f" by {self._schedule}" if type(self._schedule) is not Schedule else "")
+        clipped = {"clip_norm": self.clip_norm, "clip_value": self._clip_value if math.isfinite(self._clip_value) else None}
+        set_to = {"lr": rate, **self.settings(), **{name: value for name, value in clipped.items() if value is not None}}
+        hyper = ", ".join([f"{name}={value}" for name, value in set_to.items()])
+        counts = f"{_count(len(self.parameters), 'parameter')} of {numbers:,} numbers, {_count(self.steps, 'step')}"
+        return f"{type(self).__name__}({hyper}; {counts})"
+
+    def settings(self) -> dict[str, Any]:
+        """Returns the rule's hyper-parameters other than the learning rate, by the names of the arguments, for `repr`."""
+        return {}
 
     # ---- state
 
@@ -127,7 +140,7 @@ class Optimizer:
         slots = {name: self.slots(p) for name, p in zip(self._names, self.parameters)}
         return {"rule": type(self).__name__, "control": Tensor(np.array(devices.move(self._control, "cpu"))), "slots": slots}
 
-    def load_state_dict(self, state: Any) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores the state of an optimizer with the same rule and parameters. This optimizer's clipping does not change.
 
         Raises: PullbackError. After an error nothing has changed.
@@ -196,6 +209,12 @@ class Optimizer:
 
     # ---- updates
 
+    @overload
+    def step(self, grads: Tree, return_delta: Literal[False] = False) -> None: ...
+    @overload
+    def step(self, grads: Tree, return_delta: Literal[True]) -> list[Tensor]: ...
+    @overload
+    def step(self, grads: Tree, return_delta: bool) -> list[Tensor] | None: ...
     def step(self, grads: Any, return_delta: bool = False) -> list[Tensor] | None:
         """Updates all parameters in one fused launch.
 
@@ -218,10 +237,10 @@ class Optimizer:
             p.storage.changed()
         for p in changed:
             if p.constraint is not None:
-                _constrain(p)
+                _constrain(p, p.constraint)
         return deltas
 
-    def preview(self, grads: Any) -> list[Tensor]:
+    def preview(self, grads: Tree) -> list[Tensor]:
         """Returns what `step(grads)` would add to each parameter, before constraints. Changes nothing."""
         return self._update(self._form.one_each(grads), preview=True, wanted=True) or []
 
@@ -340,8 +359,12 @@ class Optimizer:
         raise NotImplementedError(f"{type(self).__name__} has no update rule")
 
 
-def _constrain(p: Parameter) -> None:
-    value = as_tensor(p.constraint(Tensor(p.array)))
+def _count(n: int, what: str) -> str:
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
+
+
+def _constrain(p: Parameter, constraint: Callable[[Tensor], Any]) -> None:
+    value = as_tensor(constraint(Tensor(p.array)))
     if value.shape != p.shape:
         raise ShapeError(f"step: the constraint of {p.label()} returned shape {value.shape}; it must return the shape {p.shape}.")
     write(p.array, devices.move(value.array, p.device))

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import PullbackError
 from . import control as c
-from .optimizer import Optimizer
+from .optimizer import Optimizer, Params
 from .schedules import Schedule
 
 
@@ -39,7 +39,7 @@ class SGD(Optimizer):
     kernel = "sgd_step"
 
     def __init__(
-        self, params: Any, lr: float | Schedule = 1e-3, momentum: float = 0, dampening: float = 0, nesterov: bool = False,
+        self, params: Params, lr: float | Schedule = 1e-3, momentum: float = 0, dampening: float = 0, nesterov: bool = False,
         weight_decay: float = 0, *, clip_norm: float | None = None, clip_value: float | None = None,
     ) -> None:  # fmt: skip
         _not_negative("SGD", momentum=momentum, weight_decay=weight_decay)
@@ -50,6 +50,10 @@ class SGD(Optimizer):
         self.hyper = (float(momentum), float(dampening), float(weight_decay))
         self.kernel = f"sgd{'_nesterov' if nesterov else '_momentum' if momentum else ''}{'_decay' if weight_decay else ''}_step"
         super().__init__(params, lr, clip_norm=clip_norm, clip_value=clip_value)
+
+    def settings(self) -> dict[str, Any]:
+        momentum, dampening, weight_decay = self.hyper
+        return {"momentum": momentum, "dampening": dampening, "nesterov": self.nesterov, "weight_decay": weight_decay}
 
     def change(self, control: Any, p: Any, g: Any, slots: list[Any]) -> Any:
         momentum, dampening, weight_decay = self.hyper
@@ -74,7 +78,7 @@ class Adam(Optimizer):
     decoupled = False
 
     def __init__(
-        self, params: Any, lr: float | Schedule = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+        self, params: Params, lr: float | Schedule = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
         weight_decay: float = 0, *, clip_norm: float | None = None, clip_value: float | None = None,
     ) -> None:  # fmt: skip
         _not_negative(type(self).__name__, eps=eps, weight_decay=weight_decay)
@@ -83,6 +87,10 @@ class Adam(Optimizer):
         if weight_decay:
             self.kernel = "adamw_step" if self.decoupled else "adam_decay_step"
         super().__init__(params, lr, clip_norm=clip_norm, clip_value=clip_value)
+
+    def settings(self) -> dict[str, Any]:
+        beta1, beta2, eps, weight_decay = self.hyper
+        return {"betas": (beta1, beta2), "eps": eps, "weight_decay": weight_decay}
 
     def advance(self, control: Any) -> None:
         super().advance(control)
@@ -107,7 +115,7 @@ class AdamW(Adam):
     decoupled = True
 
     def __init__(
-        self, params: Any, lr: float | Schedule = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+        self, params: Params, lr: float | Schedule = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
         weight_decay: float = 1e-2, *, clip_norm: float | None = None, clip_value: float | None = None,
     ) -> None:  # fmt: skip
         super().__init__(params, lr, betas, eps, weight_decay, clip_norm=clip_norm, clip_value=clip_value)
@@ -123,13 +131,17 @@ class Lion(Optimizer):
     slot_names = ("m",)
 
     def __init__(
-        self, params: Any, lr: float | Schedule = 1e-4, betas: tuple[float, float] = (0.9, 0.99), weight_decay: float = 0.0, *,
+        self, params: Params, lr: float | Schedule = 1e-4, betas: tuple[float, float] = (0.9, 0.99), weight_decay: float = 0.0, *,
         clip_norm: float | None = None, clip_value: float | None = None,
     ) -> None:  # fmt: skip
         _not_negative("Lion", weight_decay=weight_decay)
         _means("Lion", betas)
         self.hyper = (float(betas[0]), float(betas[1]), float(weight_decay))
         super().__init__(params, lr, clip_norm=clip_norm, clip_value=clip_value)
+
+    def settings(self) -> dict[str, Any]:
+        beta1, beta2, weight_decay = self.hyper
+        return {"betas": (beta1, beta2), "weight_decay": weight_decay}
 
     def change(self, control: Any, p: Any, g: Any, slots: list[Any]) -> Any:
         beta1, beta2, weight_decay = self.hyper

@@ -13,8 +13,13 @@ from numbers import Real
 from typing import Any, ClassVar
 
 from ..errors import PullbackError
+from ..exports import exported as _exported
+from ..interop.unknown_names import explain_arguments
+
+__all__ = ["Cosine", "Exponential", "Linear", "Polynomial", "Schedule", "Step", "WarmupCosine"]
 
 
+@explain_arguments
 @dataclass(frozen=True)
 class Schedule:
     """A constant learning rate, and the base class of the other schedules, whose formulas start from `base`."""
@@ -144,3 +149,6 @@ def from_numbers(kind: float, base: float, arguments: Sequence[float]) -> Schedu
 
 def _like(default: Any, x: float) -> float:
     return int(x) if isinstance(default, int) and x.is_integer() else x
+
+
+_exported(globals())

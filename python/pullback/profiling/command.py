@@ -19,9 +19,12 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, Final, NamedTuple
 
-from .. import variables
+from .. import outputs, variables
 from ..errors import PullbackError
+from ..launch.ledger import Detail
+from .compare import compare
 from .figures import AXES
+from .recorded import read
 from .session import Profile
 from .table import phase_table
 from .verify import check_gpu, count, verified
@@ -47,7 +50,7 @@ class NoProgramError(PullbackError):
 
 
 def profile(
-    program: Program, *, strict: bool, detail: str, files: dict[str, str], verify: bool = False, by: Sequence[str] = ()
+    program: Program, *, strict: bool, detail: Detail, files: dict[str, str], verify: bool = False, by: Sequence[Any] = ()
 ) -> int:
     """Runs the program in a profile, prints the tables to stderr, and writes `files`, which maps options of WRITERS to paths.
 
@@ -60,8 +63,8 @@ def profile(
     if asked := variables.counting():
         return _counted(program, Path(asked[1]))
     for path in files.values():
-        if not Path(path).absolute().parent.is_dir():
-            raise PullbackError(f'profile: "{path}" cannot be written: its folder does not exist. Make it first.')
+        if reason := outputs.why_not_file(path):
+            raise PullbackError(f'profile: "{path}" cannot be written: {reason}.')
     for axis in by:
         if axis not in AXES:
             raise PullbackError(f"profile: there is no axis {axis!r} to show figures by; use {', '.join(AXES)}.")
@@ -84,15 +87,20 @@ def profile(
     return status or int(bool(complaints))
 
 
-def _report(prof: Profile, files: dict[str, str], by: Sequence[str]) -> list[str]:
-    """Prints the tables and writes the files. Returns one sentence per file that could not be written."""
+def compare_files(before: str, after: str) -> None:
+    """Prints what differs between two files by `--json`. Raises PullbackError if one of them cannot be read."""
+    print(compare(read(before), read(after)))
+
+
+def _report(prof: Profile, files: dict[str, str], by: Sequence[Any]) -> list[str]:
+    """Writes the files and prints the tables. Returns one sentence per file that could not be written."""
     complaints: list[str] = []
-    print(phase_table(prof, by), file=sys.stderr)
     for option, path in files.items():
         try:
             getattr(prof, WRITERS[option])(path)
         except (OSError, PullbackError) as error:
             complaints.append(f'"{path}" could not be written: {error}')
+    print(phase_table(prof, by), file=sys.stderr)
     return complaints
 
 
@@ -108,6 +116,17 @@ def run(program: Program) -> int:
 
     Prints the traceback of an error as Python would, without the frames of this module. Raises NoProgramError.
     """
+    status = _ended(program)
+    try:
+        outputs.flush()
+    except BrokenPipeError:  # The reader, such as head, has enough of the program's output; the report goes to stderr.
+        outputs.discard()
+        return status or outputs.CLOSED_PIPE
+    return status
+
+
+def _ended(program: Program) -> int:
+    """Runs the program, and returns its exit status."""
     try:
         with _as_main(program):
             _start(program)
@@ -121,9 +140,6 @@ def run(program: Program) -> int:
             raise NoProgramError(f"{error}. Give -m the name of a module that Python finds from here.") from None
         sys.excepthook(type(error), error.with_traceback(inside), inside)
         return 130 if isinstance(error, KeyboardInterrupt) else 1
-    finally:
-        if sys.stdout is not None and not sys.stdout.closed:
-            sys.stdout.flush()
     return 0
 
 

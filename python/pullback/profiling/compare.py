@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..launch.door import PHASES
-from .figures import Figures
-from .table import as_text, duration, grid, three_digits
+from .figures import Axis, Figures
+from .table import as_text, grid
+from .units import duration, three_digits
 
 if TYPE_CHECKING:
     from rich.console import ConsoleRenderable
 
+    from .recorded import Recorded
     from .session import Profile
 
 FIGURES: Final = {"flops": "FLOPs", "seconds": "time", "bytes": "bytes", "launches": "launches"}
@@ -94,7 +96,7 @@ def _ratio(row: Change) -> str:
     return f"{row.ratio:.{math.ceil(-math.log10(off))}f}" if 0 < off < 0.005 else three_digits(row.ratio)
 
 
-def compare(a: Profile, b: Profile, *, noise: float = 0.1) -> Comparison:
+def compare(a: Profile | Recorded, b: Profile | Recorded, *, noise: float = 0.1) -> Comparison:
     """Returns the figures that changed from profile `a` to profile `b`.
 
     Counts are compared exactly. A time has changed if the two times differ by more than the fraction `noise` of the longer one.
@@ -106,12 +108,12 @@ def compare(a: Profile, b: Profile, *, noise: float = 0.1) -> Comparison:
     return Comparison([*phases, *parts[0], *parts[1]], noise if a.spans and b.spans else None)
 
 
-def _phases(prof: Profile) -> dict[str, Figures]:
+def _phases(prof: Profile | Recorded) -> dict[str, Figures]:
     found: dict[str, Figures] = {name: getattr(prof, name) for name in PHASES}
     return {**{name: figures for name, figures in found.items() if figures.launches}, "total": prof.total}
 
 
-def _groups(prof: Profile, axis: str) -> dict[str, Figures]:
+def _groups(prof: Profile | Recorded, axis: Axis) -> dict[str, Figures]:
     return {group.name: group.total for group in prof.by(axis)}
 
 

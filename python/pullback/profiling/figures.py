@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, get_args
 
-AXES: Final = ("op", "module", "line", "kernel", "order", "dtype")
+Axis = Literal["op", "module", "line", "kernel", "order", "dtype", "phase"]
+AXES: Final[tuple[Axis, ...]] = get_args(Axis)
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,8 @@ class Row(NamedTuple):
         phase: one of door.PHASES.
         known: true if a formula gives the cost.
         figures: the sums over these launches.
+        without: in a backward pass, those of the op's first two inputs (the factors, if it is a product) that got no gradient,
+            because none was asked for.
     """
 
     kernel: str
@@ -82,6 +85,7 @@ class Row(NamedTuple):
     phase: str
     known: bool
     figures: Figures
+    without: tuple[str, ...] = ()
 
 
 class Group(NamedTuple):

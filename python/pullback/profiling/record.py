@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..errors import PullbackError
 from ..launch import door
 from .figures import Row
+from .ratio import ratio_explained
 
 if TYPE_CHECKING:
     from .session import Profile
@@ -55,6 +56,7 @@ def record(prof: Profile) -> dict[str, Any]:
         "kernel_seconds": _number(prof.kernel_seconds),
         "coverage": prof.coverage,
         "unknown": prof.unknown,
+        "ratio": ratio_explained(prof),
         "elsewhere": prof.elsewhere,
         "phases": {name: getattr(prof, name).as_dict() for name in door.PHASES},
         "total": prof.total.as_dict(),

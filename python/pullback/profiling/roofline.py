@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ..errors import PullbackError
 from .figures import Figures, total
 from .peaks import Peaks, peaks
-from .table import as_text, duration, grid, quantity, three_digits
+from .table import as_text, grid
+from .units import duration, quantity, three_digits
 
 if TYPE_CHECKING:
     from rich.console import ConsoleRenderable

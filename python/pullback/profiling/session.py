@@ -13,7 +13,8 @@ from ..autodiff.kept import Kept
 from ..autodiff.site import line_of
 from ..errors import PullbackError
 from ..launch import door
-from .figures import AXES, Figures, Group, Row, grouped, total
+from ..launch.ledger import Detail
+from .figures import AXES, Axis, Figures, Group, Row, grouped, total
 from .table import phase_table, renderable
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class Host(NamedTuple):
     python: float
 
 
-def profile(*, strict: bool = False, detail: str = "phase") -> Profile:
+def profile(*, strict: bool = False, detail: Detail = "phase") -> Profile:
     """Returns a Profile, which records what this thread launches inside `with pb.profile() as prof:`.
 
     Args:
@@ -99,7 +100,7 @@ class Profile(Kept):
             thread. Launches inside another thread's profile count only once that profile has ended.
     """
 
-    def __init__(self, *, strict: bool = False, detail: str = "phase", dry: bool = False) -> None:
+    def __init__(self, *, strict: bool = False, detail: Detail = "phase", dry: bool = False) -> None:
         if detail not in door.DETAILS:
             raise PullbackError(f"profile: detail={detail!r}; use {', '.join(map(repr, door.DETAILS))}.")
         self.strict, self.detail, self._dry = strict, detail, dry
@@ -180,7 +181,7 @@ class Profile(Kept):
 
     @property
     def other(self) -> Figures:
-        """The figures of `tape.explain` and `tape.diagnose`, which inspect a tape."""
+        """The figures of `tape.explain`, `tape.diagnose` and `tape.check`, which inspect a tape."""
         return self._phases["other"]
 
     @property
@@ -188,8 +189,8 @@ class Profile(Kept):
         """The sum of all phases, seconds included."""
         return total(self._phases.values())
 
-    def by(self, axis: str) -> list[Group]:
-        """Returns the figures by "op", "module", "line", "kernel", "order" (of the derivative) or "dtype", each by phase.
+    def by(self, axis: Axis) -> list[Group]:
+        """Returns the figures by "op", "module", "line", "kernel", "order" (of the derivative), "dtype" or "phase", each by phase.
 
         The groups come in the order in which they ran first. Their seconds are the time inside launches, and 0 if launches are
         not timed. Raises PullbackError for any other axis.
@@ -350,4 +351,5 @@ def _row(key: door.Key, sums: list[int]) -> Row:
     launches, nanoseconds, *counts = sums
     figures = replace(Figures(*counts), seconds=nanoseconds * 1e-9, launches=launches)
     line = line_of((at.code, at.offset)) if at.code is not None else ""
-    return Row(kernel, at.op or door.op_of(kernel), at.module, line, at.order, dtype, door.PHASES[phase], known, figures)
+    op = at.op or door.op_of(kernel)
+    return Row(kernel, op, at.module, line, at.order, dtype, door.PHASES[phase], known, figures, at.without)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ..launch.door import PHASES
-from .figures import Figures, Group, total
+from .figures import Axis, Figures, Group, total
+from .ratio import ratio_explained, short_line
+from .units import duration, quantity, three_digits
 
 if TYPE_CHECKING:
     from rich.console import ConsoleRenderable
@@ -22,38 +25,10 @@ MOST_GROUPS: Final = 12  # rows of a table by op or module; the cheapest ones be
 # A phase without launches gets a row if it took more than this share of the time. A remark names the FLOPs that were executed if
 # they differ from the formulas' FLOPs by more than this share.
 NOTICED: Final = 0.01
+WIDE: Final = 160  # the width of a plain table that is not shown in a terminal
 NARROW: Final = 80  # the least width of the tables, in characters
 LONG_NAME: Final = 21  # characters that a narrow terminal leaves for the name of an op or a module
 PASSES: Final = ("forward", "backward")
-PREFIXES: Final = ("", "k", "M", "G", "T", "P", "E")
-
-
-# ---- numbers in words
-
-
-def three_digits(x: float) -> str:
-    """Formats a number with three digits, or more if its integer part has more: 1.23, 12.3, 123, 1230."""
-    decimals = 2 if abs(x) < 9.995 else 1 if abs(x) < 99.95 else 0
-    return f"{x:.{decimals}f}"
-
-
-def quantity(x: float, unit: str = "") -> str:
-    """Formats a number with three digits and a decimal prefix, but an integer below 1000 in full: 12.3 M, 4.50 kB, 640 B."""
-    if abs(x) < 1000 and x == int(x):
-        return f"{int(x)} {unit}".strip()
-    power = 0
-    while abs(x) >= 999.5 and power < len(PREFIXES) - 1:
-        x, power = x / 1000, power + 1
-    return f"{three_digits(x)} {PREFIXES[power]}{unit}".strip()
-
-
-def duration(seconds: float) -> str:
-    """Formats seconds with three digits, in s, ms or us."""
-    if seconds == 0:
-        return "0"
-    if seconds >= 0.9995:
-        return f"{three_digits(seconds)} s"
-    return f"{three_digits(seconds * 1e3)} ms" if seconds >= 0.9995e-3 else f"{three_digits(seconds * 1e6)} us"
 
 
 # ---- rows
@@ -81,7 +56,7 @@ def _against(group: Group, timed: bool) -> tuple[str, ...]:
     ratio = three_digits(backward.flops / forward.flops) if forward and backward and forward.flops else ""
     times = ["" if f is None else duration(f.seconds) for f in sides] if timed else []
     launches = ["" if f is None else str(f.launches) for f in sides]
-    return (group.name or "outside", *flops, ratio, *times, *launches)
+    return (short_line(group.name) or "outside", *flops, ratio, *times, *launches)
 
 
 def _passes(groups: Sequence[Group]) -> list[Group]:
@@ -151,7 +126,7 @@ def grid(
     return table
 
 
-def _by(prof: Profile, axis: str) -> Table | None:
+def _by(prof: Profile, axis: Axis) -> Table | None:
     """Returns the table of forward against backward along one axis; None if neither ran."""
     groups = _passes(prof.by(axis))
     if not groups:
@@ -167,12 +142,14 @@ def _by(prof: Profile, axis: str) -> Table | None:
 def _remarks(prof: Profile) -> Iterator[Text]:
     from rich.text import Text
 
+    if reason := ratio_explained(prof):
+        yield Text(reason)
     if prof.total.seconds and prof.kernel_seconds > 0:
         outside = max(0.0, 1 - prof.kernel_seconds / prof.total.seconds)
         yield Text(f"{outside:.1%} of the time is outside kernels (launch gaps)")
-    flops, executed = prof.total.flops, prof.total.executed_flops
-    if abs(executed - flops) > NOTICED * flops:
-        yield Text(f"kernels execute {quantity(executed)} FLOPs for these {quantity(flops)} (padding)")
+    if _is_padded(prof):
+        flops, executed = prof.total.flops, prof.total.executed_flops
+        yield Text(f"kernels executed {quantity(executed)} FLOPs for these {quantity(flops)}")
     unknown = ", ".join([f"{kernel} ({launches})" for kernel, launches in prof.unknown.items()])
     known = f"cost known for {prof.coverage:.1%} of launches"
     yield Text(f"{known}; not known: {unknown}", style="yellow") if unknown else Text(known)
@@ -180,24 +157,31 @@ def _remarks(prof: Profile) -> Iterator[Text]:
         yield Text(_elsewhere(prof))
 
 
+def _is_padded(prof: Profile) -> bool:
+    return abs(prof.total.executed_flops - prof.total.flops) > NOTICED * prof.total.flops
+
+
 def _elsewhere(prof: Profile) -> str:
     return f"{prof.elsewhere} launch(es) of other threads are not in these figures: a profile is that of one thread"
 
 
 def _legend(prof: Profile, axes: Sequence[str]) -> Text:
-    """Explains the words in the heads of the tables."""
+    """Explains the words of the tables and the remarks, those that appear."""
     from rich.text import Text
 
     words = ["in products: the part of FLOPs in matrix products", "special: exp, log, tanh, sqrt, divisions, counted apart"]
     if "module" in axes and any([not row.module for row in prof.rows]):
         words.append("outside: of no module")
+    if _is_padded(prof):
+        words.append("executed: what kernels really compute, with padding and repeated work")
     return Text("; ".join(words))
 
 
-def renderable(prof: Profile, by: Sequence[str] = ()) -> ConsoleRenderable:
+def renderable(prof: Profile, by: Sequence[Axis] = ()) -> ConsoleRenderable:
     """Returns the tables of a profile as an object that rich prints.
 
-    by: the axes of the tables of forward against backward. If it is empty, they are op, and module if any Module was called.
+    by: the axes of the tables of forward against backward. If it is empty, they are op, and module if any Module was called. The
+        first table is always by phase.
 
     There are no columns of times if nothing was timed.
     """
@@ -211,7 +195,7 @@ def renderable(prof: Profile, by: Sequence[str] = ()) -> ConsoleRenderable:
         at = columns.index("time")
         columns, phases = columns[:at] + columns[at + 1 :], [row[:at] + row[at + 1 :] for row in phases]
     axes = by or (("op", "module") if any([row.module for row in prof.rows]) else ("op",))
-    tables = [grid(columns, phases, last_is_total=True), *[_by(prof, axis) for axis in axes]]
+    tables = [grid(columns, phases, last_is_total=True), *[_by(prof, axis) for axis in axes if axis != "phase"]]
     parts = [part for table in tables if table for part in (table, Text())]
     return Stack(*parts, _legend(prof, axes), *_remarks(prof))
 
@@ -227,6 +211,22 @@ def as_text(shown: ConsoleRenderable) -> str:
     return "\n".join([line.rstrip() for line in captured.get().splitlines()])
 
 
-def phase_table(prof: Profile, by: Sequence[str] = ()) -> str:
+def phase_table(prof: Profile, by: Sequence[Axis] = ()) -> str:
     """Returns the text that print(prof) shows."""
     return as_text(renderable(prof, by))
+
+
+def plain_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> str:
+    """Returns a table without rules as text, as wide as the terminal. With a title, all columns but the first are numbers."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, box=None, pad_edge=False)
+    for i, column in enumerate(columns):
+        table.add_column(column, justify="right" if title and i else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    console = Console(width=None if sys.stdout is not None and sys.stdout.isatty() else WIDE)
+    with console.capture() as captured:
+        console.print(table)
+    return captured.get().rstrip("\n")

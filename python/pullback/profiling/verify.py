@@ -36,7 +36,8 @@ from . import ncu
 from .figures import Figures
 from .ncu import Counters, NoCountersError
 from .session import Profile
-from .table import as_text, duration, grid, quantity, three_digits
+from .table import as_text, grid
+from .units import duration, quantity, three_digits
 
 if TYPE_CHECKING:
     from rich.console import ConsoleRenderable

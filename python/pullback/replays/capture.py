@@ -5,12 +5,13 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Sequence
 from functools import partial, update_wrapper
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Literal, NamedTuple, NoReturn, Protocol, overload
 
 from ..autodiff.listeners import listeners
 from ..autodiff.site import warn
 from ..backends import kernels_on, modes, why_not
 from ..errors import CaptureError, PullbackError, ShapeError
+from ..interop.unknown_names import unexpected
 from ..launch import capturing
 from ..launch.refusal import Refused
 from ..ops.movement import concat
@@ -20,15 +21,28 @@ from ..tensors.operand import own
 from ..tensors.precision import made_of
 from ..tensors.tensor import Tensor
 from ..tree import flatten, unflatten
+from ..typing import P, R, Rest
 from .plan_report import Explanation
 from .recording import FUSIONS, Recording
 from .replay import Replay
 from .signature import apart, as_leaf, dense, difference, refuse_listeners, signature
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+Fusion = Literal["exact", "fast", "none"]  # the words in FUSIONS
 CACHE: Final = 32  # the default number of recordings that one function keeps
 
 
-def capture(f: Any = None, /, *, fusion: str = "exact", steps: int | None = None, cache: int = CACHE) -> Any:
+@overload
+def capture(f: Callable[P, R], /, *, fusion: Fusion = "exact", steps: int | None = None, cache: int = CACHE) -> Captured[P, R]: ...
+@overload
+def capture(
+    *, fusion: Fusion = "exact", steps: int | None = None, cache: int = CACHE
+) -> Callable[[Callable[P, R]], Captured[P, R]]: ...
+def capture(
+    f: Any = None, /, *, fusion: Fusion = "exact", steps: int | None = None, cache: int = CACHE, **unknown: NoReturn
+) -> Any:
     """Returns a function that runs `f` once per signature, records its kernel launches, and replays them on later calls.
 
     Args:
@@ -58,6 +72,8 @@ def capture(f: Any = None, /, *, fusion: str = "exact", steps: int | None = None
         ...     opt.step(tape.gradient(loss, opt.parameters))
         ...     return loss
     """
+    if unknown:
+        raise unexpected(unknown)
     if fusion not in FUSIONS:
         raise PullbackError(f"capture: fusion={fusion!r}; use {', '.join(map(repr, FUSIONS))}.")
     for name, value in (("steps", steps), ("cache", cache)):
@@ -70,29 +86,47 @@ def capture(f: Any = None, /, *, fusion: str = "exact", steps: int | None = None
     return Captured(f, fusion, steps, cache)
 
 
-class Captured:
+class Batches(Protocol):
+    """A pb.data.Loader."""
+
+    def next_rows(self, count: int | None = None) -> Tensor: ...
+    def gather(self, rows: Tensor) -> tuple[Tensor, ...]: ...
+
+
+class Captured(Generic[P, R]):
     """The function that `capture` returns."""
 
-    def __init__(self, function: Callable[..., Any], fusion: str, steps: int | None, cache: int) -> None:
-        self._function, self._fusion, self._steps, self._cache = function, fusion, steps, cache
+    def __init__(self, function: Callable[P, R], fusion: Fusion, steps: int | None, cache: int) -> None:
+        update_wrapper(self, function)  # first, because a captured function has attributes of these names
+        self._function: Callable[..., Any] = function
+        self._fusion: Fusion = fusion
+        self._steps, self._cache = steps, cache
         # Recordings by signature, the last used at the end. The dict is replaced and never changed, because any thread may call.
         self._replays: dict[Any, list[Replay]] = {}
         self._captures = 0
         self._last: Any = None
         self._quick: _Quick | None = None
         self._warned = False
-        self._loaded: tuple[Any, Captured] | None = None  # the last pb.data.Loader, and the function that runs on its rows
-        update_wrapper(self, function)
+        self._loaded: tuple[Any, Captured[..., Any]] | None = None  # the last loader, and the function that runs on its rows
 
     def __repr__(self) -> str:
         steps = f", steps={self._steps}" if self._steps else ""
-        kept = sum([len(replays) for replays in self._replays.values()])
+        stats = self.stats()
+        counts = [f"{n} {what}{'' if n == 1 else 's'}" for n, what in ((stats.recordings, "recording"), (stats.replays, "replay"))]
         name = getattr(self._function, "__qualname__", self._function)
-        return f"capture({name}, fusion={self._fusion!r}{steps}, {kept} recordings)"
+        return f"capture({name}, fusion={self._fusion!r}{steps}; {', '.join(counts)})"
 
+    @overload
+    def __get__(self, owner: None, kind: Any = None) -> Self: ...
+    @overload
+    def __get__(self: Captured[Concatenate[Any, Rest], R], owner: object, kind: Any = None) -> Captured[Rest, R]: ...
     def __get__(self, owner: Any, kind: Any = None) -> Any:
         return self if owner is None else types.MethodType(self, owner)
 
+    @overload
+    def __call__(self, *args: P.args, **options: P.kwargs) -> R: ...
+    @overload
+    def __call__(self, loader: Batches, /, *args: Any, **options: Any) -> R: ...
     def __call__(self, *args: Any, **options: Any) -> Any:
         if args and hasattr(args[0], "next_rows"):
             return self._over(args[0])(args[0].next_rows(self._steps), *args[1:], **options)
@@ -116,7 +150,7 @@ class Captured:
                 return replay.run(arrays, given, self._steps or 0)
         return self._first(key, given, leaves, arrays, spec, bool(options))
 
-    def _over(self, loader: Any) -> Captured:
+    def _over(self, loader: Any) -> Captured[..., Any]:
         """Returns the captured function that takes row numbers and gathers its batch from the loader's arrays."""
         if self._loaded is None or self._loaded[0] is not loader:
 
@@ -228,7 +262,7 @@ class Captured:
         nodes = last.state()[1] if last is not None else 0
         return Stats(self._captures, runs, kernels, arena_bytes, len(replays), launches, nodes)
 
-    def explain(self) -> Any:
+    def explain(self) -> Explanation:
         """Returns the plan of the last used recording: its kernels, the launches fused into each, and why no more were.
 
         The plan prints as a table. Raises CaptureError if nothing is recorded yet.

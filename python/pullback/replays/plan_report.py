@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import Any, NamedTuple
 
 from ..launch import door
+from ..report.table import html_table
 from .replay import Replay
 
 
@@ -48,6 +50,21 @@ class Explanation:
         self.kernels = [_kernel(rows) for rows in groups.values()]
 
     def __str__(self) -> str:
+        lines = [self._head(), f"{'':>4}  {'phase':9}  {'writes':24}  kernel"]
+        for i, kernel in enumerate(self.kernels):
+            reason = f"   [{kernel.alone}]" if kernel.alone else ""
+            lines.append(f"{i:4}  {kernel.phase:9}  {kernel.result:24}  {_words(kernel.launches)}{reason}")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """Returns the table as HTML, for notebooks."""
+        rows = [((str(i),), (k.phase,), (k.result,), (_words(k.launches),), (k.alone or "",)) for i, k in enumerate(self.kernels)]
+        head = escape(self._head()).replace("\n", "<br>")
+        return f"<p>{head}</p>\n{html_table(('', 'phase', 'writes', 'kernel', 'not fused because'), rows)}"
+
+    def _head(self) -> str:
         head = (
             f'{self.name}, fusion="{self.fusion}": {self.recorded} launches were recorded, {self.dead} of them are not needed, '
             f"{len(self.kernels)} kernels run the rest; temporaries take {self.arena_bytes:,} bytes."
@@ -56,13 +73,7 @@ class Explanation:
             head += f"\nThe GPU's kernels are launched one by one: {self.why_single}."
         elif self.graphs:
             head += f"\nOn the GPU they are {self.graph_nodes} nodes of a CUDA graph; {self.graphs} graph(s) are kept."
-        lines = [head, f"{'':>4}  {'phase':9}  {'writes':24}  kernel"]
-        for i, kernel in enumerate(self.kernels):
-            reason = f"   [{kernel.alone}]" if kernel.alone else ""
-            lines.append(f"{i:4}  {kernel.phase:9}  {kernel.result:24}  {_words(kernel.launches)}{reason}")
-        return "\n".join(lines)
-
-    __repr__ = __str__
+        return head
 
 
 def _kernel(rows: list[Any]) -> Kernel:

@@ -61,7 +61,7 @@ def visits(tape: Tape, targets: Sequence[Tensor], seeds: Sequence[Tensor], sums:
             continue
         g: Any = total(sums.of.pop(node.y))
         try:
-            passed = list(_passed(node, g, tape.values))
+            passed = list(contributions(node, g, tape.values))
         except PullbackError as error:
             error.args = (f"{error} (in the backward pass of {error_text.op_at(node.op, node.site)})", *error.args[1:])
             raise
@@ -76,7 +76,7 @@ def _joined(cotangents: Cotangents) -> Tensor:
     return parts[0] if len(parts) == 1 else concat(same_dtype(parts), axis=None)
 
 
-def _passed(node: Node, g: Tensor, values: set[int]) -> Iterator[tuple[int, Tensor]]:
+def contributions(node: Node, g: Any, values: set[int]) -> Iterator[tuple[int, Tensor]]:
     if node.op.joint:
         found = Sums("add_n")
         pull_jointly(node.edges, g, values, found)

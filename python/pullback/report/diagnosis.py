@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from html import escape
 from typing import Any, Final
 
 from ..autodiff import error_text
@@ -19,9 +20,10 @@ from ..tree import beside, flatten
 from .backward import visits, without_listeners
 from .first_nan import in_backward, in_forward
 from .measures import Row, of_op, of_source
-from .table import table
+from .table import html_table, table
 from .tensorboard import writer
 
+COLUMNS: Final = ("gradient by", "shape", "norm", "dead", "saturated")
 MOSTLY: Final = 0.9  # saturation is a finding if at least this share of the elements is saturated
 
 
@@ -48,9 +50,14 @@ class Diagnosis:
         return [*self.ops, *self.sources]
 
     def __str__(self) -> str:
-        columns = ("gradient by", "shape", "norm", "dead", "saturated")
-        body = table(columns, [_cells(row) for row in self.rows], right=columns[2:])
+        body = table(COLUMNS, [_cells(row) for row in self.rows], right=COLUMNS[2:])
         return "\n".join([body, *([f"- {finding}." for finding in self.findings] or ["nothing looks wrong"])])
+
+    def _repr_html_(self) -> str:
+        """Returns the table and the findings as HTML, for notebooks."""
+        items = "".join([f"<li>{escape(finding)}.</li>" for finding in self.findings])
+        found = f"<ul>{items}</ul>" if items else "<p>nothing looks wrong</p>"
+        return f"{html_table(COLUMNS, [_cells(row) for row in self.rows], right=COLUMNS[2:])}\n{found}"
 
     def __repr__(self) -> str:
         return f"Diagnosis({len(self.sources)} sources, {len(self.ops)} ops, {len(self.findings)} findings)"

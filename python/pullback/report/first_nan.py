@@ -32,7 +32,7 @@ def in_forward(tape: Tape, targets: Sequence[Tensor], known: Mapping[int, Tensor
     if not any([has_nan(target) for target in targets]):
         return None
     needed, values = needed_by(tape, list(targets), through_zero=True), dict(known)
-    for serial in needed & tape.leaves & values.keys():
+    for serial in needed & tape.leaves.keys() & values.keys():
         if has_nan(values[serial]):
             return f"{name_of(values[serial])} holds NaN before the first op"
     unknown: dict[int, Node] = {}
@@ -60,14 +60,13 @@ def in_backward(visit: Visit) -> str | None:
 def _recomputed(node: Node, values: Mapping[int, Tensor]) -> Tensor | None:
     """Runs the op again and returns its result; None if some argument of the call is not known."""
     op, inputs, given = node.op, node.inputs, dict(node.kept_by_name())
-    count = len(op.names) - op.params
-    if len(inputs) != count or OPS.get(op.name) is not op:  # The op takes any number of inputs, or is a user's function.
+    names = op.names[: len(op.names) - op.params]
+    if len(inputs) != len(names) or OPS.get(op.name) is not op:  # The op takes any number of inputs, or is a user's function.
         return None
-    given.update({name: values[x] for name, x in zip(op.names, inputs) if x in values})
-    if any([name not in given for name in op.names]):
+    given.update({name: values[x] for name, x in zip(names, inputs) if x in values})
+    if any([name not in given for name in names]):
         return None
-    arguments = [given[name] for name in op.names]
-    return apply(op, tuple(arguments[:count]), tuple(arguments[count:]))
+    return apply(op, tuple([given[name] for name in names]), tuple(node.params))
 
 
 def _words(node: Node, unknown: dict[int, Node]) -> str:

@@ -67,7 +67,7 @@ def of_op(visit: Visit, parameters: Mapping[int, Parameter]) -> Row:
 
     parameters: Parameters by serial. The first one that the op uses distinguishes layers whose ops share a line.
     """
-    op, _, inputs, _, _, code, offset = visit.node
+    op, _, inputs, _, _, code, offset, _ = visit.node
     used = next((parameters[x] for x in inputs if x in parameters), None)
     layer = "" if used is None else f" with {used.label()}"
     name = f"{op.name}{layer}, recorded at {line_of((code, offset))}"

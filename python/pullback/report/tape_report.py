@@ -13,7 +13,7 @@ from ..autodiff.node import Edge, Node, named, needed_by
 from ..autodiff.primitive import Op
 from ..autodiff.site import number_of_line
 from ..autodiff.tape import Tape
-from ..profiling.table import quantity
+from ..profiling.units import quantity
 from ..tensors.creation import ones_like
 from ..tensors.tensor import Tensor
 from ..transforms.calls import Call
@@ -21,9 +21,11 @@ from ..tree import flatten
 from .backward import visits, without_listeners
 from .memory import Holdings, closed_over
 from .rule_text import rule_text
-from .table import table
+from .table import html_table, table
 
 WIDTH: Final = 60  # characters of the column with the rules
+COLUMNS: Final = ("op", "line", "result", "pullback of g", "keeps", "bytes", "held by", "dense Jacobian")
+NUMBERS: Final = ("bytes", "dense Jacobian")
 
 
 @dataclass(frozen=True)
@@ -102,12 +104,17 @@ class Explanation:
         return sum([row.jacobian_bytes for row in self.rows])
 
     def __str__(self) -> str:
-        columns = ("op", "line", "result", "pullback of g", "keeps", "bytes", "held by", "dense Jacobian")
-        body = table(columns, [_cells(row) for row in self.rows], right=("bytes", "dense Jacobian"))
+        return f"{table(COLUMNS, [_cells(row) for row in self.rows], right=NUMBERS)}\n{self._sums()}"
+
+    def _sums(self) -> str:
         return (
-            f"{body}\nkept: {self.bytes:,} bytes, of which the tape alone holds {self.tape_bytes:,}. Dense Jacobians would "
+            f"kept: {self.bytes:,} bytes, of which the tape alone holds {self.tape_bytes:,}. Dense Jacobians would "
             f"take {quantity(self.jacobian_bytes, 'B')}; none is formed."
         )
+
+    def _repr_html_(self) -> str:
+        """Returns the table as HTML, for notebooks."""
+        return f"{html_table(COLUMNS, [_cells(row) for row in self.rows], right=NUMBERS)}\n<p>{self._sums()}</p>"
 
     def __repr__(self) -> str:
         return f"Explanation({len(self.rows)} ops, {self.bytes} bytes kept, {self.tape_bytes} by the tape alone)"

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from operator import index
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from ..errors import DeviceError, DTypeError, OutOfMemoryError, ShapeError, check_room
+from ..interop.unknown_names import unexpected
 from ..launch import door
 from ..launch.refusal import Refused
-from . import capsules, devices, dtypes
+from ..typing import ArrayLike, DTypeLike, ShapeLike, SupportsArray, SupportsDLPack
+from . import capsules, devices, dtypes, nested
 from .attached import attached
 from .tensor import Tensor
 
 
-def tensor(obj: Any, dtype: Any = None, device: str | None = None) -> Tensor:
+def tensor(obj: ArrayLike, dtype: DTypeLike | None = None, device: str | None = None, **unknown: NoReturn) -> Tensor:
     """Returns a tensor with a copy of a number, a nested list, a NumPy or CuPy array, a DLPack object or a tensor.
 
     An array keeps its dtype; Python floats become float32, ints int64, bools bool.
@@ -26,13 +28,17 @@ def tensor(obj: Any, dtype: Any = None, device: str | None = None) -> Tensor:
     Raises DTypeError if the values or the dtype are not supported, ShapeError if nested lists differ in length, and DeviceError
     if the device cannot be used.
     """
+    if unknown:
+        raise unexpected(unknown)
     return asarray(obj, dtype=dtype, device=device, copy=True)
 
 
-def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: bool | None = None) -> Tensor:
+def asarray(
+    obj: ArrayLike, dtype: DTypeLike | None = None, *, device: str | None = None, copy: bool | None = None, **unknown: NoReturn
+) -> Tensor:
     """Returns a tensor that shares the memory of `obj` if possible, and otherwise holds a copy of it.
 
-    copy=True always copies; copy=False raises ValueError if a copy is needed.
+    copy=True always copies; copy=False raises ValueError if a copy is needed. Memory that is not aligned to its dtype needs one.
 
     Later writes to `obj` show in a tensor that shares its memory, and in gradients that a tape computes from the tensor. So do
     not write to `obj` while the tensor is in use, or call `pb.tensor`, which always copies. Arrays passed directly to a function
@@ -41,12 +47,16 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: 
 
     For a Parameter the result is a view, which the next update makes stale.
     """
+    if unknown:
+        raise unexpected(unknown)
     wanted = None if dtype is None else dtypes.as_dtype(dtype)
     if isinstance(obj, Tensor):
         return attached.converted(obj, wanted, device, copy)
     array, moved = _placed(obj, wanted, device)
     if copy is False and moved is not obj and not _shares(moved, array, obj):
-        raise ValueError("asarray: this needs a copy (another dtype, device or type), but copy=False was asked for.")
+        raise ValueError(
+            "asarray: this needs a copy (another dtype, device or type, or unaligned memory), but copy=False was asked for."
+        )
     return Tensor(devices.copied(moved) if copy and moved is array else moved)
 
 
@@ -101,13 +111,15 @@ def snapshot(array: Any) -> Any:
 def _placed(obj: Any, wanted: Any, device: str | None) -> tuple[Any, Any]:
     """Returns obj as an array, and this array in dtype `wanted` on `device`: the same array if it has them already."""
     array = _to_array(obj, wanted)
-    if array.dtype.kind in "fiu" and not array.dtype.isnative:
-        array = array.astype(array.dtype.newbyteorder("="))
-    if not dtypes.is_supported(array.dtype):
-        dtypes.as_dtype(array.dtype)  # raises DTypeError with a message
-    if array.dtype.kind == "V":
-        dtypes.bfloat16()  # registers the dtype with the kernels
-    elif array.dtype.kind == "b" and devices.on_host(array):
+    dtype = array.dtype
+    if dtype.kind in "fiu" and not dtype.isnative:
+        dtype = dtype.newbyteorder("=")
+        array = array.astype(dtype)
+    if devices.on_host(array) and not array.flags.aligned:  # a field of a packed record, or memory at an odd address
+        array = array.copy(order="K")
+    if dtype.kind == "V" or not dtypes.is_supported(dtype):
+        dtypes.as_dtype(dtype)  # registers bfloat16 with the kernels, and raises DTypeError for other dtypes
+    if dtype.kind == "b" and devices.on_host(array):
         array = _zeros_and_ones(array)
     place = devices.check_device(device) if device else None
     if place is None:
@@ -150,68 +162,7 @@ def _to_array(obj: Any, dtype: Any) -> Any:
         return devices.taken_over(obj)
     if hasattr(obj, "__array__"):
         return np.asarray(obj)
-    return _from_nested(obj, dtype)
-
-
-def _from_nested(obj: Any, dtype: Any) -> Any:
-    """Returns an array made from nested lists of numbers, arrays and tensors."""
-    plain = _without_tensors(obj)
-    try:
-        array = np.array(plain)
-    except (ValueError, TypeError) as error:
-        raise ShapeError(f"tensor: the nested lists do not have equal lengths ({error}).") from error
-    if dtype == dtypes.uint64 and array.dtype == dtypes.float64 and all([isinstance(x, int) for x in _flat(plain)]):
-        return _fitting(np.array(plain, object), dtype)  # NumPy turns a mix of large and small integers into floats
-    if array.dtype.hasobject or array.dtype.kind not in "fiub":
-        raise DTypeError(f"{_not_numbers(obj, plain)}: give a tensor, an array, a real number, or nested lists of these.")
-    if dtype is not None:
-        return _fitting(array, dtype)
-    if array.dtype != dtypes.float64:
-        return array
-    with np.errstate(over="ignore"):  # numbers that are too large become infinite, as in an op
-        return array.astype(dtypes.result_type(*_leaves(plain)) if _has_arrays(plain) else dtypes.DEFAULT)
-
-
-def _not_numbers(obj: Any, plain: Any) -> str:
-    if obj is None:
-        return "None is not made of numbers (a function without a return gives None)"
-    if callable(getattr(obj, "parameters", None)):
-        return f"a {type(obj).__name__} is not made of numbers, but its Parameters are, module.parameters()"
-    inside = [type(x).__name__ for x in _flat(plain) if not isinstance(x, (bool, int, float, np.ndarray, np.generic))]
-    named = f"a {type(obj).__name__} with a {inside[0]} in it" if inside and isinstance(plain, list) else f"a {type(obj).__name__}"
-    return f"{named} is not made of numbers"
-
-
-def _flat(plain: Any) -> list[Any]:
-    return [leaf for x in plain for leaf in _flat(x)] if isinstance(plain, list) else [plain]
-
-
-def _fitting(array: Any, dtype: Any) -> Any:
-    """Returns the user's numbers in the dtype. Raises DTypeError for an integer that would wrap around."""
-    for extreme in (array.min(), array.max()) if array.size else ():
-        if not dtypes.fits(np.asarray(extreme).item(), dtype):  # NumPy cannot compare a bool with the largest uint64
-            raise dtypes.out_of_range(str(extreme), dtype, "Use a wider dtype.")
-    with np.errstate(over="ignore"):
-        return array.astype(dtype)
-
-
-def _without_tensors(obj: Any) -> Any:
-    if isinstance(obj, Tensor):
-        return obj.numpy()
-    if isinstance(obj, (list, tuple)):
-        return [_without_tensors(x) for x in obj]
-    return obj
-
-
-def _leaves(obj: Any) -> list[Any]:
-    """Returns the Python numbers in the nested lists, and the dtypes of the arrays in them."""
-    if isinstance(obj, list):
-        return [leaf for x in obj for leaf in _leaves(x)]
-    return [obj.dtype if isinstance(obj, (np.ndarray, np.generic)) else obj]
-
-
-def _has_arrays(obj: Any) -> bool:
-    return isinstance(obj, (np.ndarray, np.generic)) or (isinstance(obj, list) and any([_has_arrays(x) for x in obj]))
+    return nested.as_array(obj, dtype)
 
 
 def _from_dlpack(x: Any) -> Any:
@@ -226,7 +177,7 @@ def _from_dlpack(x: Any) -> Any:
     raise DeviceError(f"from_dlpack: DLPack device type {kind} is not the CPU (1) or CUDA (2). Move the data there first.")
 
 
-def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = None) -> Tensor:
+def from_dlpack(x: SupportsDLPack, /, *, device: str | None = None, copy: bool | None = None) -> Tensor:
     """Returns a tensor over the memory of any DLPack object, without copying it unless `device` or `copy` require a copy.
 
     Raises DeviceError if the memory is neither on the CPU nor on a CUDA device, or if `device` cannot be used; DTypeError if x
@@ -240,9 +191,10 @@ def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = Non
 # ---- tensors filled with numbers
 
 
-def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:
+def _shape(shape: ShapeLike) -> tuple[int, ...]:
     try:
-        lengths = tuple([index(n) for n in (shape if np.iterable(shape) else (shape,))])
+        given: Any = shape if shape.__class__ is tuple or np.iterable(shape) else (shape,)
+        lengths = tuple([index(n) for n in given])
     except TypeError:
         raise ShapeError(f"shape {shape!r} is not an integer or a sequence of integers.") from None
     if any([n < 0 for n in lengths]):
@@ -250,7 +202,14 @@ def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:
     return lengths
 
 
-def full(shape: int | Sequence[int], fill_value: float, *, dtype: Any = None, device: str | None = None) -> Tensor:
+def full(
+    shape: ShapeLike,
+    fill_value: float | SupportsArray,
+    dtype: DTypeLike | None = None,
+    *,
+    device: str | None = None,
+    **unknown: NoReturn,
+) -> Tensor:
     """Returns a tensor filled with one number. The dtype is by default that of the number (float32, int64, bool).
 
     Raises DTypeError if `fill_value` is not a number or does not fit the dtype, ShapeError, DeviceError, OutOfMemoryError.
@@ -259,7 +218,7 @@ def full(shape: int | Sequence[int], fill_value: float, *, dtype: Any = None, de
     if dtype is None:
         dtype = fill_value.dtype if isinstance(fill_value, Tensor) else dtypes.default_of(number)
     with np.errstate(over="ignore"):  # numbers that are too large become infinite, as in an op
-        return _new("full", shape, number, dtype, device)
+        return _new("full", shape, number, dtype, device, unknown)
 
 
 def _number(op: str, value: Any) -> Any:
@@ -271,7 +230,9 @@ def _number(op: str, value: Any) -> Any:
     raise DTypeError(f"{op}: fill_value={value!r} is not a number. Give a number, or use pb.broadcast_to for an array.")
 
 
-def _new(op: str, shape: int | Sequence[int], value: Any, dtype: Any, device: str | None) -> Tensor:
+def _new(op: str, shape: ShapeLike, value: Any, dtype: Any, device: str | None, unknown: Mapping[str, NoReturn]) -> Tensor:
+    if unknown:
+        raise unexpected(unknown, depth=2)
     return _filled(op, devices.check_device(device or devices.default_device()), _shape(shape), value, dtypes.as_dtype(dtype))
 
 
@@ -295,54 +256,76 @@ def _no_room(what: str, error: MemoryError) -> OutOfMemoryError:
     return OutOfMemoryError(f"{what} does not fit in memory ({error}). Ask for fewer elements.")
 
 
-def zeros(shape: int | Sequence[int], *, dtype: Any = None, device: str | None = None) -> Tensor:
+def zeros(shape: ShapeLike, dtype: DTypeLike | None = None, *, device: str | None = None, **unknown: NoReturn) -> Tensor:
     """Returns a tensor of zeros, float32 by default. Raises ShapeError, DTypeError, DeviceError, OutOfMemoryError."""
-    return _new("zeros", shape, 0, dtype or dtypes.DEFAULT, device)
+    return _new("zeros", shape, 0, dtype or dtypes.DEFAULT, device, unknown)
 
 
-def ones(shape: int | Sequence[int], *, dtype: Any = None, device: str | None = None) -> Tensor:
+def ones(shape: ShapeLike, dtype: DTypeLike | None = None, *, device: str | None = None, **unknown: NoReturn) -> Tensor:
     """Returns a tensor of ones, float32 by default. Raises ShapeError, DTypeError, DeviceError, OutOfMemoryError."""
-    return _new("ones", shape, 1, dtype or dtypes.DEFAULT, device)
+    return _new("ones", shape, 1, dtype or dtypes.DEFAULT, device, unknown)
 
 
-def empty(shape: int | Sequence[int], *, dtype: Any = None, device: str | None = None) -> Tensor:
+def empty(shape: ShapeLike, dtype: DTypeLike | None = None, *, device: str | None = None, **unknown: NoReturn) -> Tensor:
     """Returns zeros, like `zeros`, because an immutable tensor of arbitrary numbers would be useless."""
-    return zeros(shape, dtype=dtype, device=device)
+    return _new("zeros", shape, 0, dtype or dtypes.DEFAULT, device, unknown)
 
 
-def full_like(x: Tensor, /, fill_value: float, *, dtype: Any = None, device: str | None = None) -> Tensor:
+def full_like(
+    x: ArrayLike,
+    fill_value: float | SupportsArray,
+    dtype: DTypeLike | None = None,
+    *,
+    device: str | None = None,
+    **unknown: NoReturn,
+) -> Tensor:
     """Returns a tensor filled with one number, with the shape of x and by default its dtype and device. Raises as `full` does."""
     if isinstance(fill_value, Tensor):
         dtype = dtype or asarray(x).dtype
     with np.errstate(over="ignore"):
-        return _like("full_like", x, _number("full_like", fill_value), dtype, device)
+        return _like("full_like", x, _number("full_like", fill_value), dtype, device, unknown)
 
 
-def _like(op: str, x: Any, value: Any, dtype: Any, device: str | None) -> Tensor:
+def _like(op: str, x: Any, value: Any, dtype: Any, device: str | None, unknown: Mapping[str, NoReturn]) -> Tensor:
+    if unknown:
+        raise unexpected(unknown, depth=2)
     x = x if isinstance(x, Tensor) else asarray(x)
     if dtype is None and device is None:
         return _filled(op, x.device, x.array.shape, value, x.array.dtype)
-    return _new(op, x.shape, value, dtype or x.dtype, device or x.device)
+    return _new(op, x.shape, value, dtype or x.dtype, device or x.device, {})
 
 
-def zeros_like(x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    return _like("zeros_like", x, 0, dtype, device)
+def zeros_like(x: ArrayLike, dtype: DTypeLike | None = None, *, device: str | None = None, **unknown: NoReturn) -> Tensor:
+    """Returns zeros with the shape of x and by default its dtype and device. Raises DTypeError, DeviceError, OutOfMemoryError."""
+    return _like("zeros_like", x, 0, dtype, device, unknown)
 
 
-def ones_like(x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    return _like("ones_like", x, 1, dtype, device)
+def ones_like(x: ArrayLike, dtype: DTypeLike | None = None, *, device: str | None = None, **unknown: NoReturn) -> Tensor:
+    """Returns ones with the shape of x and by default its dtype and device. Raises DTypeError, DeviceError, OutOfMemoryError."""
+    return _like("ones_like", x, 1, dtype, device, unknown)
 
 
-def empty_like(x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    return _like("empty_like", x, 0, dtype, device)
+def empty_like(x: ArrayLike, dtype: DTypeLike | None = None, *, device: str | None = None, **unknown: NoReturn) -> Tensor:
+    """Returns zeros, as `empty` does, with the shape of x and by default its dtype and device. Raises as `zeros_like` does."""
+    return _like("empty_like", x, 0, dtype, device, unknown)
 
 
-def arange(start: float, /, stop: float | None = None, step: float = 1, *, dtype: Any = None, device: str | None = None) -> Tensor:
+def arange(
+    start: float,
+    stop: float | None = None,
+    step: float = 1,
+    dtype: DTypeLike | None = None,
+    *,
+    device: str | None = None,
+    **unknown: NoReturn,
+) -> Tensor:
     """Returns the numbers start, start + step, … that lie before `stop`. The default dtype is int64 for ints, otherwise float32.
 
     Raises DTypeError if an argument is not a real number, ShapeError if the number of elements is not finite, and
     OutOfMemoryError.
     """
+    if unknown:
+        raise unexpected(unknown)
     if stop is None:
         start, stop = 0, start
     given: list[Any] = [start, stop, step]
@@ -363,12 +346,21 @@ def arange(start: float, /, stop: float | None = None, step: float = 1, *, dtype
 
 
 def linspace(
-    start: float, stop: float, /, num: int, *, dtype: Any = None, device: str | None = None, endpoint: bool = True
+    start: float,
+    stop: float,
+    num: int,
+    *,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    endpoint: bool = True,
+    **unknown: NoReturn,
 ) -> Tensor:
     """Returns `num` evenly spaced numbers from `start` to `stop`; float32 unless a dtype or a tensor argument implies another.
 
     endpoint=False leaves out `stop`. Raises ShapeError if `num` is not a non-negative integer, DTypeError, and OutOfMemoryError.
     """
+    if unknown:
+        raise unexpected(unknown)
     wanted = dtypes.result_type(start, stop, 1.0) if dtype is None else dtypes.as_dtype(dtype)
     if np.iterable(num):
         raise ShapeError(f"linspace: num={num!r} is not an integer.")
@@ -382,11 +374,21 @@ def linspace(
         raise _no_room(f"linspace of {count} numbers", error) from error
 
 
-def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: str | None = None) -> Tensor:
+def eye(
+    n_rows: int,
+    n_cols: int | None = None,
+    k: int = 0,
+    dtype: DTypeLike | None = None,
+    *,
+    device: str | None = None,
+    **unknown: NoReturn,
+) -> Tensor:
     """Returns a matrix of shape (n_rows, n_cols) with ones on the k-th diagonal and zeros elsewhere, float32 by default.
 
     `n_cols` is `n_rows` by default. Raises ShapeError, DTypeError, DeviceError, OutOfMemoryError.
     """
+    if unknown:
+        raise unexpected(unknown)
     wanted = dtypes.DEFAULT if dtype is None else dtypes.as_dtype(dtype)
     rows, columns = shape = _shape((n_rows, n_rows if n_cols is None else n_cols))
     check_room("eye", shape, wanted.itemsize)

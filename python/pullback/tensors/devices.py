@@ -10,6 +10,7 @@ import numpy as np
 
 from .. import variables
 from ..errors import DeviceError
+from ..interop.unknown_names import attach_hints
 from ..launch import capturing, door
 from ..launch.refusal import Refused
 from . import capsules, gpu, leases
@@ -227,6 +228,7 @@ class _Unsynchronized:
         self._owner, self.__cuda_array_interface__ = obj, {**facts, "stream": None}
 
 
+@attach_hints
 class Cuda:
     """Queries and controls of pullback's GPUs: `pb.cuda`."""
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..errors import DTypeError
 from ..launch import door
+from ..typing import ArrayLike, DTypeLike, SupportsArray
 from . import gpu
 
 float16: Final = np.dtype("float16")
@@ -51,8 +52,9 @@ def as_dtype(dtype: Any) -> np.dtype[Any]:
     try:
         found = np.dtype(dtype)
     except TypeError as error:
-        device = ' (A device is "cpu", "cuda", "cuda:1", …)' if isinstance(dtype, str) else ""
-        raise DTypeError(f"dtype {dtype!r} is not known. Use pb.float32, pb.int64, pb.bool, … or their names.{device}") from error
+        raise DTypeError(
+            f"dtype {dtype!r} is not known. Use pb.float32, pb.int64, pb.bool, … or their names.{_meant(dtype)}"
+        ) from error
     if found.kind in "fiu" and not found.isnative:
         found = found.newbyteorder("=")  # tensors are in the machine's byte order
     if not is_supported(found):
@@ -60,7 +62,16 @@ def as_dtype(dtype: Any) -> np.dtype[Any]:
             f"dtype {found} is not supported. pullback has float16, bfloat16, float32, float64, the integers of 8 to "
             f"64 bits and bool; convert first."
         )
-    return found
+    return bfloat16() if found.kind == "V" else found
+
+
+def _meant(given: Any) -> str:
+    """Returns what was probably meant by something that is not a dtype, in parentheses: arguments may be in another order here."""
+    if isinstance(given, str):
+        return ' (A device is "cpu", "cuda", "cuda:1", …)'
+    if isinstance(given, bool):
+        return f" (A flag is given by its name: keepdims={given}.)"
+    return " (The lengths of a shape are one argument: (2, 3).)" if isinstance(given, int) else ""
 
 
 def is_supported(dtype: np.dtype[Any]) -> bool:
@@ -94,7 +105,7 @@ def promote(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
     return np.promote_types(a, b)
 
 
-def result_type(*operands: Any) -> np.dtype[Any]:
+def result_type(*operands: ArrayLike | DTypeLike) -> np.dtype[Any]:
     """Returns the dtype of an op on these tensors, dtypes and Python numbers.
 
     A Python number does not widen the dtype, but may change its kind. Raises DTypeError if two dtypes have no common dtype.
@@ -105,7 +116,7 @@ def result_type(*operands: Any) -> np.dtype[Any]:
         if isinstance(x, (bool, int, float)):
             weak.append(x)
         else:
-            strong.append(x.dtype if hasattr(x, "dtype") and not isinstance(x, type) else as_dtype(x))
+            strong.append(_dtype_of(x))
     if not strong:
         return default_of(max(weak, key=lambda x: (isinstance(x, float), not isinstance(x, bool))))
     dtype = strong[0]
@@ -114,6 +125,11 @@ def result_type(*operands: Any) -> np.dtype[Any]:
     for x in weak:
         dtype = with_number(dtype, x)
     return dtype
+
+
+def _dtype_of(x: Any) -> np.dtype[Any]:
+    """Returns the dtype of a tensor or an array, and a dtype itself."""
+    return x.dtype if hasattr(x, "dtype") and not isinstance(x, type) else as_dtype(x)
 
 
 def with_number(dtype: np.dtype[Any], number: float) -> np.dtype[Any]:
@@ -156,7 +172,7 @@ def default_of(number: float) -> np.dtype[Any]:
 # ---- dtype functions of the array API
 
 
-def isdtype(dtype: Any, kind: Any) -> bool:
+def isdtype(dtype: DTypeLike, kind: DTypeLike | tuple[DTypeLike, ...]) -> bool:
     """Returns True if the dtype is of the kind.
 
     A kind is a dtype, "bool", "signed integer", "unsigned integer", "integral", "real floating", "complex floating", "numeric",
@@ -177,9 +193,9 @@ def isdtype(dtype: Any, kind: Any) -> bool:
     return kinds[kind] if isinstance(kind, str) and kind in kinds else dtype == as_dtype(kind)
 
 
-def can_cast(from_: Any, to: Any, /) -> bool:
+def can_cast(from_: SupportsArray | DTypeLike, to: DTypeLike, /) -> bool:
     """Returns True if promotion may convert a tensor or a dtype `from_` to the dtype `to`."""
-    source = from_.dtype if hasattr(from_, "array") else as_dtype(from_)
+    source = _dtype_of(from_)
     try:
         return promote(source, as_dtype(to)) == as_dtype(to)
     except DTypeError:
@@ -197,12 +213,12 @@ class FloatInfo(NamedTuple):
     dtype: np.dtype[Any]
 
 
-def finfo(dtype: Any, /) -> FloatInfo:
+def finfo(dtype: SupportsArray | DTypeLike, /) -> FloatInfo:
     """Returns the limits of a floating-point dtype: bits, eps, max, min, smallest_normal, dtype.
 
     Raises DTypeError if the dtype is not a floating-point dtype.
     """
-    wanted = dtype.dtype if hasattr(dtype, "array") else as_dtype(dtype)
+    wanted = _dtype_of(dtype)
     if not is_float(wanted):
         raise DTypeError(f"finfo: {wanted} is not a floating-point dtype. Use pb.iinfo for integers.")
     if wanted.kind == "V":
@@ -215,9 +231,9 @@ def finfo(dtype: Any, /) -> FloatInfo:
     return FloatInfo(wanted.itemsize * 8, *limits, wanted)
 
 
-def iinfo(dtype: Any, /) -> Any:
+def iinfo(dtype: SupportsArray | DTypeLike, /) -> np.iinfo[Any]:
     """Returns the limits of an integer dtype: bits, max, min. Raises DTypeError if the dtype is not an integer dtype."""
-    wanted = dtype.dtype if hasattr(dtype, "array") else as_dtype(dtype)
+    wanted = _dtype_of(dtype)
     if wanted.kind not in "iu":
         raise DTypeError(f"iinfo: {wanted} is not an integer dtype. Use pb.finfo for floating-point ones.")
     return np.iinfo(wanted)

@@ -10,6 +10,14 @@ from ..launch import capturing
 if TYPE_CHECKING:
     from .tensor import Tensor
 
+_RETURN: Final = "Return the tensor from the function, and read it outside."
+_INSTEAD: Final = {  # by how the value is read
+    "bool()": "A branch or a loop would always go the way that it went in this run. Choose between values with pb.where(condition, "
+    "a, b), repeat steps with pb.scan or a fixed range, or leave the `if` outside of the captured function.",
+    "repr()": "Return the tensor from the function, and print it outside.",
+    "formatting": "Return the tensor from the function, and print it outside.",
+}
+
 escape_listeners: Final[list[Callable[[Tensor, str], None]]] = []  # autodiff/tape.py appends one
 
 
@@ -19,7 +27,7 @@ def report_escape(t: Tensor, how: str) -> None:
     Raises CaptureError inside a captured function, because a replay could not repeat the read.
     """
     if capturing.thread.recording is not None:
-        capturing.refuse(f"{how}, which reads a value on the host,", "Return the tensor from the function, and read it outside.")
+        capturing.refuse(f"{how}, which reads a value on the host,", _INSTEAD.get(how, _RETURN))
     if t.serial:
         for listener in escape_listeners:
             listener(t, how)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ..interop.unknown_names import unexpected
 from ..launch import capturing
+from ..typing import ArrayLike, DTypeLike
 from . import devices, dtypes, exchange
 from .attached import attached
-from .creation import tensor
+from .creation import asarray
 from .storage import Storage
 from .tensor import Tensor, new_serial
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class Parameter(Tensor):
@@ -26,21 +32,24 @@ class Parameter(Tensor):
 
     if TYPE_CHECKING:  # attached by ops/operators.py
 
-        def __iadd__(self, other: Any) -> Parameter: ...
+        def __iadd__(self, other: ArrayLike, /) -> Self: ...
 
         __isub__ = __imul__ = __itruediv__ = __ifloordiv__ = __imod__ = __ipow__ = __imatmul__ = __iadd__
         __iand__ = __ior__ = __ixor__ = __ilshift__ = __irshift__ = __iadd__
 
     def __init__(
         self,
-        obj: Any,
+        obj: ArrayLike,
         name: str | None = None,
         trainable: bool = True,
-        constraint: Any = None,
-        dtype: Any = None,
+        constraint: Callable[[Tensor], ArrayLike] | None = None,
+        dtype: DTypeLike | None = None,
         device: str | None = None,
+        **unknown: NoReturn,
     ) -> None:
-        value = tensor(obj, dtype=dtype, device=device)
+        if unknown:
+            raise unexpected(unknown)
+        value = asarray(obj, dtype=dtype, device=device, copy=True)
         dtypes.check_trainable(value.dtype, trainable)
         super().__init__(value.array)
         self.serial = new_serial()
@@ -61,13 +70,14 @@ class Parameter(Tensor):
         """The number of changes in place so far."""
         return self.storage.version
 
-    def assign(self, value: Any) -> Parameter:
+    def assign(self, value: ArrayLike) -> Self:
         """Sets the value in place, to a value of the same shape that is converted to the Parameter's dtype; returns the Parameter.
 
         In-place operators (`p -= lr * g`) assign the operator's result. Raises ShapeError if the shape differs; TapeError if a
         recording tape watches `value`, because gradients would stop at the Parameter.
         """
-        return attached.assign(self, value)
+        attached.assign(self, value)
+        return self
 
     @property
     def __cuda_array_interface__(self) -> NoReturn:

@@ -6,21 +6,27 @@ Operators and array methods are ops; `ops/operators.py` attaches them, so that t
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from ..errors import DTypeError, ShapeError
+from ..typing import DTypeLike
 from . import devices, dtypes, exchange
 from .attached import attached
 from .escape import report_escape
+
+if TYPE_CHECKING:
+    from .methods import Methods
+else:
+    Methods = object  # ops/operators.py attaches what type checkers read in methods.pyi
 
 new_serial: Final = itertools.count(1).__next__
 _ARRAYS: Final[set[type]] = {np.ndarray}  # accepted classes of `array`; the class of GPU arrays is added with the first one
 
 
-class Tensor:
+class Tensor(Methods):
     """An immutable array of one dtype on one device, made by `pb.tensor` and `pb.asarray`.
 
     `array` holds the elements: a NumPy array on the CPU, a CuPy array on a GPU. `serial` identifies the value to tapes (0 until
@@ -30,54 +36,6 @@ class Tensor:
 
     __slots__ = ("__weakref__", "array", "serial", "storage")
     __array_priority__ = 1000  # so that `array + tensor` calls Tensor.__radd__
-
-    if TYPE_CHECKING:  # attached by ops/operators.py
-        T: Tensor
-        mT: Tensor
-        at: Any
-        __getitem__: Callable[..., Tensor]
-        __add__: Callable[..., Tensor]
-        __radd__: Callable[..., Tensor]
-        __sub__: Callable[..., Tensor]
-        __rsub__: Callable[..., Tensor]
-        __mul__: Callable[..., Tensor]
-        __rmul__: Callable[..., Tensor]
-        __truediv__: Callable[..., Tensor]
-        __rtruediv__: Callable[..., Tensor]
-        __floordiv__: Callable[..., Tensor]
-        __rfloordiv__: Callable[..., Tensor]
-        __mod__: Callable[..., Tensor]
-        __rmod__: Callable[..., Tensor]
-        __pow__: Callable[..., Tensor]
-        __rpow__: Callable[..., Tensor]
-        __matmul__: Callable[..., Tensor]
-        __rmatmul__: Callable[..., Tensor]
-
-        def __and__(self, other: Any, /) -> Tensor: ...
-
-        __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __and__
-        __lt__: Callable[..., Tensor]
-        __le__: Callable[..., Tensor]
-        __gt__: Callable[..., Tensor]
-        __ge__: Callable[..., Tensor]
-        __neg__: Callable[..., Tensor]
-        __pos__: Callable[..., Tensor]
-        __abs__: Callable[..., Tensor]
-        __invert__: Callable[..., Tensor]
-        astype: Callable[..., Tensor]
-        sum: Callable[..., Tensor]
-        mean: Callable[..., Tensor]
-        max: Callable[..., Tensor]
-        min: Callable[..., Tensor]
-        prod: Callable[..., Tensor]
-        std: Callable[..., Tensor]
-        var: Callable[..., Tensor]
-        all: Callable[..., Tensor]
-        any: Callable[..., Tensor]
-        argmax: Callable[..., Tensor]
-        argmin: Callable[..., Tensor]
-        reshape: Callable[..., Tensor]
-        transpose: Callable[..., Tensor]
 
     def __init__(self, array: Any) -> None:
         if array.__class__ not in _ARRAYS:
@@ -165,7 +123,7 @@ class Tensor:
 
     # ---- moving
 
-    def to(self, target: Any) -> Tensor:
+    def to(self, target: DTypeLike) -> Tensor:
         """Returns the tensor on a device (`"cuda"`) or in a dtype (`pb.float64`). Tapes record it, so gradients flow back.
 
         Raises DeviceError or DTypeError if the target is not known or cannot be used.
@@ -213,17 +171,19 @@ class Tensor:
             raise TypeError("iteration over a 0-d tensor; use t.item() for its value")
         return (self[i] for i in range(len(self.array)))
 
-    def __contains__(self, value: Any) -> bool:
+    def __contains__(self, value: object) -> bool:
         report_escape(self, "in")
         return bool((devices.move(self.array, "cpu") == (value.array if isinstance(value, Tensor) else value)).any())
 
     __hash__ = object.__hash__
 
-    def __setitem__(self, index: Any, value: Any) -> None:
-        raise TypeError(
-            "tensors are immutable, so that a tape can trust what it kept: write t = t.at[index].set(value) "
-            "(or .add, .max, .min), or p.assign(value) for a whole Parameter."
-        )
+    if not TYPE_CHECKING:  # to type checkers it is an error
+
+        def __setitem__(self, index: Any, value: Any) -> None:
+            raise TypeError(
+                "tensors are immutable, so that a tape can trust what it kept: write t = t.at[index].set(value) "
+                "(or .add, .max, .min), or p.assign(value) for a whole Parameter."
+            )
 
     def __repr__(self) -> str:
         report_escape(self, "repr()")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 
@@ -20,11 +20,13 @@ from ..tensors import devices
 from ..tensors.creation import asarray
 from ..tensors.operand import as_tensor
 from ..tensors.tensor import Tensor
-from .calls import batches_of, called, is_real, on, record, with_listeners
+from ..typing import ArrayLike
+from .calls import Again, Pull, batches_of, called, is_real, on, record, with_listeners
 from .custom import conforming
 from .surrogate import Surrogate
 
-ESTIMATES: Final = ("central", "spsa", "surrogate")
+Estimate = Literal["central", "spsa", "surrogate"]
+ESTIMATES: Final[tuple[Estimate, ...]] = get_args(Estimate)
 
 
 @dataclass
@@ -45,10 +47,10 @@ class Stats:
 
 def black_box(
     F: Callable[..., Any],
-    gradient: str | Callable[..., Any] = "central",
+    gradient: Estimate | Callable[..., Any] = "central",
     step: float = 1e-3,
     samples: int = 8,
-    batch: bool | str = True,
+    batch: bool | Literal["rows"] = True,
     *,
     generator: random.Generator | None = None,
 ) -> BlackBox:
@@ -98,8 +100,25 @@ class BlackBox:
         self._generator = generator or random.default
         self._surrogate = Surrogate()
 
-    def __call__(self, *args: Any) -> Tensor:
+    def __repr__(self) -> str:
+        gradient = called(self._gradient) if callable(self._gradient) else self._gradient
+        return f"black_box({called(self.function)}, gradient={gradient}; {self.stats.evaluations} evaluations)"
+
+    def __call__(self, *args: ArrayLike) -> Tensor:
         xs = [as_tensor(x) for x in args]
+        y, pull = self._run(xs)
+        again: Again | str = f'its gradient is an estimate ("{self._gradient}"), not a formula'
+        if callable(self._gradient):
+            again = Again(xs, self._run_again)
+        record(f"black box {called(self.function)}", pull, xs, [y], again=again)
+        return y
+
+    def _run_again(self, xs: Sequence[Tensor]) -> tuple[list[Tensor], Pull]:
+        y, pull = self._run(xs)
+        return [y], pull
+
+    def _run(self, xs: Sequence[Tensor]) -> tuple[Tensor, Pull]:
+        """Returns the value of F and its pullback."""
         layout = _Layout(called(self.function), xs, rows=self._batch == "rows")
         values, shape = self._evaluate(layout, layout.joined(xs)[None], forward=True)
         y = layout.tensor(values.reshape(*layout.lead, *shape), like=xs[0])
@@ -115,8 +134,7 @@ class BlackBox:
                 return conforming(given, xs, layout.name, rule="black_box")
             return layout.split(self._estimate(layout, xs, g))
 
-        record(f"black box {layout.name}", pull, xs, [y])
-        return y
+        return y, pull
 
     def _estimate(self, layout: _Layout, xs: Sequence[Tensor], g: Tensor) -> Tensor:
         """Returns the estimated gradient, of shape (rows, elements of a row)."""
@@ -250,5 +268,5 @@ def _unknown(layout: _Layout, xs: Sequence[Tensor], slopes: Tensor) -> Tensor:
             f"gradient= a function (g, x, y) in differentiable ops, or stop the gradient of the first derivative."
         )
 
-    record(f"slopes of {layout.name}", pull, xs, [slopes])
+    record(f"slopes of {layout.name}", pull, xs, [slopes], again="its slopes are estimates")
     return slopes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from ..tensors.tensor import Tensor, new_serial
 Pull = Callable[[list[Any]], Sequence[Any]]  # maps the outputs' cotangents to the inputs' gradients; None stands for a missing one
 
 _NOTHING: Final = np.empty(0, np.float32)
+NOT_KEPT: Final = "its function is not kept"
+INSIDE_VMAP: Final = "it was called for one example inside a vmap that this tape is outside of"
 
 
 class Cotangents:
@@ -44,6 +46,18 @@ class Cotangents:
         return self
 
 
+class Again(NamedTuple):
+    """A recorded call that can run again at other values, as `tape.check` does.
+
+    Attributes:
+        inputs: the tensors that receive gradients; None if the derivative is the same whatever their values are.
+        run: returns the outputs, and their pullback, for tensors in place of `inputs`.
+    """
+
+    inputs: Sequence[Tensor] | None
+    run: Callable[[Sequence[Tensor]], tuple[Sequence[Any], Pull]]
+
+
 class Call(Op):
     """One call, as an op. Its value is an empty tensor that stands for all outputs; each output is an op on this tensor.
 
@@ -56,6 +70,7 @@ class Call(Op):
         dead: the positions of the inputs whose derivative is zero everywhere.
         recompute: a function of the inputs' serials (0 for an input that is not watched) and the inputs. It returns a tape with
             the ops inside, and the outputs. If it is given, tapes walk these ops instead of calling `pull`.
+        again: how to run the call again, or the reason why that is not possible.
     """
 
     def __init__(
@@ -68,6 +83,7 @@ class Call(Op):
         keeps: bool = False,
         dead: Sequence[int] = (),
         recompute: Callable[[Sequence[int], Sequence[Tensor]], Any] | None = None,
+        again: Again | str = NOT_KEPT,
     ) -> None:
         facts = [(y.shape, y.dtype, y.device) if is_real(y) else None for y in outputs]
 
@@ -90,6 +106,7 @@ class Call(Op):
             shown=sys.intern(name),  # interned, because scopes are looked up by it
             rules=(rule,), pullback=pull, joint=True, tangent=tangent, dead=tuple(dead), edges=edges, recompute=recompute,
         )  # fmt: skip
+        self.again = again
 
 
 def _zeros(shape: tuple[int, ...], dtype: Any, device: str) -> Tensor:
@@ -111,9 +128,11 @@ def _transposed(pull: Pull, at: list[Any], tangents: Sequence[Any]) -> Cotangent
 
 
 class Output(Op):
-    """One output of a call."""
+    """One output of a call, the one at `place`."""
 
     def __init__(self, place: int) -> None:
+        self.place = place
+
         def placed(g: Tensor) -> Cotangents:
             """The cotangent, at its place among those of the call's outputs"""
             return Cotangents({place: g})
@@ -142,16 +161,21 @@ def tell(to: Sequence[Any], call: Call, inputs: Sequence[Tensor], outputs: Seque
                 listener.add(_outputs[place], y, (whole,), ())
 
 
-def record(name: str, pull: Pull, inputs: Sequence[Tensor], outputs: Sequence[Any], to: Sequence[Any] | None = None) -> None:
+def record(
+    name: str, pull: Pull, inputs: Sequence[Tensor], outputs: Sequence[Any], to: Sequence[Any] | None = None,
+    again: Again | str = NOT_KEPT,
+) -> None:  # fmt: skip
     """Passes a call that made these outputs to the listeners, or only to those in `to`, at the batch level of each listener.
 
     Listeners outside a batch receive all its examples at once. The pullback they receive runs inside the batch, on one example.
+    `again`: see `Call`.
     """
     for level in levels([*inputs, *outputs]):
         told = [x for x in level.listeners if to is None or x in to]
         if told:
             seen, made = level.lowered(inputs), level.lowered(outputs)
-            tell(told, Call(name, seen, made, level.pull(pull, inputs)), seen, made)
+            how = INSIDE_VMAP if level.above else again
+            tell(told, Call(name, seen, made, level.pull(pull, inputs), again=how), seen, made)
 
 
 def is_real(x: Any) -> bool:

@@ -14,18 +14,20 @@ from ..autodiff.tape import Tape
 from ..backends import modes
 from ..errors import TapeError
 from ..launch import door
+from ..launch.scopes import recomputing
 from ..ops.conversion import alias
 from ..ops.random import drawn
 from ..tensors import devices
 from ..tensors.operand import steady
 from ..tensors.tensor import Tensor
 from ..tree import flatten, unflatten
+from ..typing import P, R
 from .calls import Call, Level, Reads, call_recorders, called, entered, levels, tell, with_listeners
 
 States = dict[Any, dict[str, int]]  # the states of random generators, by generator
 
 
-def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
+def checkpoint(f: Callable[P, R]) -> Callable[P, R]:
     """Returns a function with the value and the derivatives of `f`. Tapes keep nothing of its inside.
 
     Args:
@@ -44,7 +46,7 @@ def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @wraps(f)
-    def call(*args: Any, **options: Any) -> Any:
+    def call(*args: P.args, **options: P.kwargs) -> R:
         tapes, others = call_recorders()
         if not tapes:
             return f(*args, **options)
@@ -55,7 +57,7 @@ def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
             return f(*args, **options)
 
         reads, states = Reads(), States()
-        with _Noted(states):
+        with Noted(states):
             leaves, spec = flatten(with_listeners((*others, reads), run))
         for y in leaves:
             if isinstance(y, Tensor):
@@ -103,9 +105,10 @@ def _recomputation(name: str, run: Callable[[], Any], states: States, count: int
         tape = Tape(watch_parameters=False)
         tape.watch([x for x, serial in zip(inputs, serials) if serial])
         with (
-            door.charged_to(door.RECOMPUTE), amp.autocast(precision), devices.use_device(device), _Rewound(states, batches),
+            door.charged_to(door.RECOMPUTE), amp.autocast(precision), devices.use_device(device), Rewound(states, batches),
             entered(level.above, tape),
         ):  # fmt: skip
+            door.leave_scope(recomputing(door.scope_now()))
             values = level.lowered(flatten(run())[0])
         if len(values) != count:
             raise TapeError(
@@ -121,7 +124,7 @@ def _running() -> list[Batch]:
     return [listener for listener in listeners.stack if isinstance(listener, Batch)]
 
 
-class _Noted(Kept):
+class Noted(Kept):
     """Notes the state of each random generator before the first draw from it inside."""
 
     def __init__(self, states: States) -> None:
@@ -134,7 +137,7 @@ class _Noted(Kept):
         drawn.before = self._outside
 
 
-class _Rewound(Kept):
+class Rewound(Kept):
     """Sets these generators to these states while entered, and restores their present states afterwards.
 
     The draws differ from example to example only in `batches`, which ran the first time, and in batches that begin inside.

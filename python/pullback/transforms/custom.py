@@ -16,10 +16,11 @@ from ..ops.conversion import constant
 from ..tensors.operand import as_tensor, own, steady
 from ..tensors.tensor import Tensor
 from ..tree import beside, flatten, shown, structure, unflatten
-from .calls import Reads, batches_of, called, is_real, on, record, with_listeners
+from ..typing import P, R
+from .calls import Again, Reads, batches_of, called, is_real, on, record, with_listeners
 
 
-def straight_through(f: Callable[..., Any]) -> Callable[..., Tensor]:
+def straight_through(f: Callable[P, Any]) -> Callable[P, Tensor]:
     """Returns a function with the value of `f` whose derivative with respect to its first argument is the identity.
 
     It is for steps without a useful derivative (round, sign, one-hot of an argmax). The first argument is a finite tensor, and `f`
@@ -28,10 +29,12 @@ def straight_through(f: Callable[..., Any]) -> Callable[..., Tensor]:
     Raises ShapeError if `f` changes the shape. Source: Bengio, Léonard & Courville 2013.
     """
 
+    function: Callable[..., Any] = f
+
     @wraps(f)
     def passed(x: Any, *args: Any, **options: Any) -> Tensor:
         x = as_tensor(x)
-        y = constant(in_dtype(as_tensor(f(constant(x), *args, **options)), x.dtype))
+        y = constant(in_dtype(as_tensor(function(constant(x), *args, **options)), x.dtype))
         if y.shape != x.shape:
             name = getattr(f, "__name__", "f")
             raise ShapeError(
@@ -43,7 +46,7 @@ def straight_through(f: Callable[..., Any]) -> Callable[..., Tensor]:
     return passed
 
 
-def custom_gradient(f: Callable[..., Any]) -> Callable[..., Any]:
+def custom_gradient(f: Callable[P, tuple[R, Callable[..., Any]]]) -> Callable[P, R]:
     """Decorates a function that defines its own derivative: `f(*args)` returns the value and a pullback.
 
     The pullback maps the value's cotangent to the gradients of the arguments.
@@ -69,7 +72,7 @@ def custom_gradient(f: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @wraps(f)
-    def call(*args: Any, **options: Any) -> Any:
+    def call(*args: P.args, **options: P.kwargs) -> R:
         if not listeners.differentiates:
             return _pair(f(*args, **options), called(f))[0]
         return _recorded(f, args, options)
@@ -82,15 +85,27 @@ def _recorded(f: Callable[..., Any], args: tuple[Any, ...], options: dict[str, A
     name, reads, stack = called(f), Reads(), listeners.stack
     arguments, form = flatten(args)
     arguments = [steady(x) for x in arguments]  # the pullback of f may read them later
-    args = unflatten(form, list(arguments))
     # A tape that differentiates the pullback must record how the values that the pullback keeps were computed. A single
     # non-persistent tape never does: it stops recording before it runs the pullback.
     others = [listener for listener in stack if not isinstance(listener, (Batch, Reads))]
     alone = others if len(others) == 1 and isinstance(others[0], Tape) and not others[0].persistent else []
     inside = [listener for listener in stack if listener not in alone]
-    value, pullback = _pair(with_listeners((*inside, reads), lambda: f(*args, **options)), name)
-    leaves, spec = flatten(value)
-    inputs = [x for x in arguments if is_real(x)]
+
+    def run(arguments: Sequence[Any]) -> tuple[list[Any], Any, Callable[[list[Any]], list[Any]]]:
+        """Returns the leaves of the value of f, their structure, and the pullback that f returned for these arguments."""
+        args = unflatten(form, list(arguments))
+        value, pullback = _pair(f(*args, **options), name)
+        leaves, spec = flatten(value)
+
+        def pull(cotangents: list[Any]) -> list[Any]:
+            """The pullback that the function returned"""
+            return conforming(pullback(unflatten(spec, cotangents)), args, name, rule="custom_gradient")
+
+        return leaves, spec, pull
+
+    leaves, spec, pull = with_listeners((*inside, reads), lambda: run(arguments))
+    places = [place for place, x in enumerate(arguments) if is_real(x)]
+    inputs = [arguments[place] for place in places]
     _refuse_closures(name, reads, [*arguments, *flatten(options)[0]])
     batches = batches_of([*inputs, *leaves])
     outputs = with_listeners(
@@ -98,11 +113,14 @@ def _recorded(f: Callable[..., Any], args: tuple[Any, ...], options: dict[str, A
         lambda: [on(constant(y), batches) if isinstance(y, Tensor) else y for y in leaves],
     )
 
-    def pull(cotangents: list[Any]) -> list[Any]:
-        """The pullback that the function returned"""
-        return conforming(pullback(unflatten(spec, cotangents)), args, name, rule="custom_gradient")
+    def again(xs: Sequence[Tensor]) -> tuple[list[Any], Callable[[list[Any]], list[Any]]]:
+        others = list(arguments)
+        for place, x in zip(places, xs):
+            others[place] = x
+        leaves, _, pull = run(others)
+        return leaves, pull
 
-    record(name, pull, inputs, outputs)
+    record(name, pull, inputs, outputs, again=Again(inputs, again))
     return unflatten(spec, list(outputs))
 
 

@@ -44,7 +44,7 @@ def tape_gradients(tape: Tape, targets: Any, sources: Any, unconnected: str) -> 
                 f"gradients: a target is {f'of shape {y.shape}' if isinstance(y, Tensor) else f'a {type(y).__name__}'}; each "
                 f"must be a scalar tensor. Sum it, or ask for tape.jacobian."
             )
-    rows = tape.backward(lambda free: _sweep(tape, of, by, unconnected, free))
+    rows = tape.run_backward(lambda free: _sweep(tape, of, by, unconnected, free))
     return unflatten(form, [unflatten(spec, row) for row in rows])
 
 

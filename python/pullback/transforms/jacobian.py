@@ -4,31 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn, overload
 
 from ..autodiff.batching import Batch, Batched
 from ..autodiff.node import all_kept
 from ..autodiff.tape import Tape
 from ..errors import ShapeError, TapeError
+from ..interop.unknown_names import unexpected
 from ..ops.by_name import of_all
 from ..ops.movement import concat
 from ..ops.shape import broadcast_to, moveaxis, permute_dims, reshape
 from ..tensors.creation import eye, zeros
 from ..tensors.tensor import Tensor
 from ..tree import flatten, unflatten
+from ..typing import Derivative, P
 from .jvp import pushed
 from .vjp import check_function, grad, name_of, variables
 
 BUDGET_BYTES = 256 * 2**20  # the most bytes that one batch of directions takes with chunk="auto"
 FIRST_COLUMNS = 64  # size of the first chunk in forward mode, where the bytes per column are not known before it
 Chunk = int | Literal["auto"]
+Mode = Literal["auto", "forward", "reverse"]
 
 
+@overload
+def jacobian(f: Callable[P, Tensor], argnums: Literal[0] = 0, mode: Mode = "auto", chunk: Chunk = "auto") -> Derivative[P]: ...
+@overload
+def jacobian(
+    f: Callable[P, Any], argnums: int | Sequence[int] = 0, mode: Mode = "auto", chunk: Chunk = "auto"
+) -> Callable[P, Any]: ...
 def jacobian(
     f: Callable[..., Any],
     argnums: int | Sequence[int] = 0,
-    mode: Literal["auto", "forward", "reverse"] = "auto",
+    mode: Mode = "auto",
     chunk: Chunk = "auto",
+    **unknown: NoReturn,
 ) -> Callable[..., Any]:
     """Returns a function that computes the Jacobian of f with respect to the argument or arguments `argnums`.
 
@@ -41,6 +51,8 @@ def jacobian(
     The Jacobian has the structure of the value. In place of each of its tensors it has the structure of the argument, with tensors
     of shape value.shape + argument.shape. Raises TapeError if a value or an argument cannot be differentiated.
     """
+    if unknown:
+        raise unexpected(unknown)
     if mode not in ("auto", "forward", "reverse"):
         raise TapeError(f'jacobian: mode={mode!r}; use "auto", "forward" or "reverse".')
     _check_chunk(chunk)
@@ -72,12 +84,20 @@ def jacobian(
     return all_derivatives
 
 
-def hessian(f: Callable[..., Any], argnums: int | Sequence[int] = 0, chunk: Chunk = "auto") -> Callable[..., Any]:
+@overload
+def hessian(f: Callable[P, Any], argnums: Literal[0] = 0, chunk: Chunk = "auto") -> Derivative[P]: ...
+@overload
+def hessian(f: Callable[P, Any], argnums: int | Sequence[int] = 0, chunk: Chunk = "auto") -> Callable[P, Any]: ...
+def hessian(
+    f: Callable[..., Any], argnums: int | Sequence[int] = 0, chunk: Chunk = "auto", **unknown: NoReturn
+) -> Callable[..., Any]:
     """Returns a function that computes the Hessian of a scalar function, as the forward-mode Jacobian of its gradient.
 
     The Hessian has the structure of the argument(s), nested twice: one tensor of shape first.shape + second.shape for each pair of
     tensors. Raises TapeError if an argument cannot be differentiated, ShapeError if the value of f is not a scalar.
     """
+    if unknown:
+        raise unexpected(unknown)
     return jacobian(grad(f, argnums), argnums, mode="forward", chunk=chunk)
 
 

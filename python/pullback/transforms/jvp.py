@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from ..autodiff import error_text
 from ..autodiff.kept import Listening
@@ -20,6 +20,7 @@ from ..tensors.creation import asarray, zeros_like
 from ..tensors.operand import own
 from ..tensors.tensor import Tensor, new_serial
 from ..tree import beside, flatten, unflatten
+from ..typing import R, SupportsArray, X
 from .vjp import check_function, grad, variables_of, vjp
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class Forward(Listening):
             warn(error_text.silent_zero("the arguments", self._cuts), ZeroGradientWarning)
 
 
-def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+def jvp(f: Callable[..., R], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[R, R]:
     """Computes the value of f at the primals and its derivative in the direction of the tangents, in one pass.
 
     Args:
@@ -139,7 +140,7 @@ def _direction(x: Tensor, tangent: Any) -> Tensor:
     return t
 
 
-def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
+def linearize(f: Callable[..., R], *primals: Any) -> tuple[R, Callable[..., R]]:
     """Returns the value of f, and its derivative: a function from tangents (one per primal) to the tangent of the value.
 
     f runs once; each call of the derivative costs about one backward pass. The derivative is the transpose of f's pullback, which
@@ -153,7 +154,7 @@ def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., 
         tape.watch(zero)
         cotangents = flatten(pullback(unflatten(spec, list(zero))))[0]
 
-    def derivative(*tangents: Any) -> Any:
+    def derivative(*tangents: Any) -> R:
         given = beside(primals, tangents)
         if len(given) != len(cotangents):
             raise ShapeError(f"linearize: {len(given)} tangents for {len(cotangents)} primals. Give one for each.")
@@ -162,6 +163,12 @@ def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., 
     return out, derivative
 
 
+@overload
+def hvp(f: Callable[..., Any], primals: SupportsArray, tangents: Any) -> Tensor: ...
+@overload
+def hvp(f: Callable[..., Any], primals: X, tangents: Any) -> X: ...
+@overload
+def hvp(f: Callable[..., Any], primals: Any, tangents: Any) -> Any: ...
 def hvp(f: Callable[..., Any], primals: Any, tangents: Any) -> Any:
     """Computes the product of the Hessian of a scalar function with a direction, in the structure of the primals.
 

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import update_wrapper
-from typing import Any
+from typing import Any, Generic
 
 from ..autodiff.kept import Heard
 from ..autodiff.listeners import listeners
@@ -16,6 +16,7 @@ from ..errors import PullbackError
 from ..launch import capturing
 from ..tensors.tensor import Tensor
 from ..tree import flatten, unflatten
+from ..typing import P, R
 from .calls import Reads, called
 
 
@@ -27,7 +28,7 @@ class Stats:
     misses: int = 0
 
 
-def memo(f: Callable[..., Any], *, size: int = 8) -> Memo:
+def memo(f: Callable[P, R], *, size: int = 8) -> Memo[P, R]:
     """Returns a function with the value of `f` that runs `f` only if it does not remember a result for the same inputs.
 
     Args:
@@ -50,18 +51,19 @@ def memo(f: Callable[..., Any], *, size: int = 8) -> Memo:
     return Memo(f, size)
 
 
-class Memo:
+class Memo(Generic[P, R]):
     """The function that `memo` returns."""
 
-    def __init__(self, f: Callable[..., Any], size: int) -> None:
+    def __init__(self, f: Callable[P, R], size: int) -> None:
         if size < 1:
             raise PullbackError(f"memo: size={size} must be 1 or more results to remember.")
+        update_wrapper(self, f)  # first, because another memo has attributes of these names
         self.stats = Stats()
-        self._function, self._size = f, size
+        self._function: Callable[..., Any] = f
+        self._size = size
         self._entries: list[_Entry] = []  # in the order of use, the latest at the end
-        update_wrapper(self, f)
 
-    def __call__(self, *args: Any, **options: Any) -> Any:
+    def __call__(self, *args: P.args, **options: P.kwargs) -> R:
         leaves, spec = flatten((args, options))
         found = next((entry for entry in self._entries if entry.is_for(leaves, spec)), None)
         self.stats.hits += found is not None
@@ -70,6 +72,10 @@ class Memo:
         others = [other for other in self._entries if other is not entry and other.is_fresh()]
         self._entries = [*others[max(0, len(others) + 1 - self._size) :], entry]
         return unflatten(entry.form, list(entry.outputs))
+
+    def __repr__(self) -> str:
+        counts = f"{self.stats.hits} hits, {self.stats.misses} misses"
+        return f"memo({called(self._function)}, size={self._size}; {len(self._entries)} results, {counts})"
 
     def clear(self) -> None:
         """Drops all remembered results."""

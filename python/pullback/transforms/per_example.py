@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial, reduce, wraps
 from operator import add
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, overload
 
 import numpy as np
 
@@ -22,12 +22,18 @@ from ..ops.shape import reshape
 from ..tensors.creation import asarray, ones, zeros_like
 from ..tensors.tensor import Tensor
 from ..tree import unflatten
+from ..typing import ArrayLike, Gradient, P
 from .vjp import grad, name_of, variables
 from .vmap import examples, vmap
 
+Weights = ArrayLike | Callable[[Tensor], ArrayLike]
 TRANSPOSE: Final = "permute_dims"  # the op that `_with_transposes` looks through
 
 
+@overload
+def per_example_grad(f: Callable[P, Any], argnums: Literal[0] = 0) -> Gradient[P]: ...
+@overload
+def per_example_grad(f: Callable[P, Any], argnums: int | Sequence[int] = 0) -> Callable[P, Any]: ...
 def per_example_grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
     """Returns a function that computes the gradient of f with respect to the argument(s) `argnums` for each example of a batch.
 
@@ -48,7 +54,7 @@ def per_example_grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0) ->
     return gradients
 
 
-def per_example_norm(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Tensor]:
+def per_example_norm(f: Callable[P, Any], argnums: int | Sequence[int] = 0) -> Callable[P, Tensor]:
     """Returns a function that computes the squared norm of each example's gradient, over all tensors of the argument(s): (batch,).
 
     The arguments are those of `per_example_grad`. The gradients of the weights of dense layers, matrix products and embeddings stay
@@ -60,7 +66,7 @@ def per_example_norm(f: Callable[..., Any], argnums: int | Sequence[int] = 0) ->
     """
 
     @wraps(f)
-    def norms(*args: Any, **options: Any) -> Tensor:
+    def norms(*args: P.args, **options: P.kwargs) -> Tensor:
         record = _Record(f, argnums, args, options)
         with door.charged_to(door.BACKWARD):
             return _norms(record.pull(record.seed()))
@@ -68,7 +74,11 @@ def per_example_norm(f: Callable[..., Any], argnums: int | Sequence[int] = 0) ->
     return norms
 
 
-def weighted_grad(f: Callable[..., Any], weights: Any, argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
+@overload
+def weighted_grad(f: Callable[P, Any], weights: Weights, argnums: Literal[0] = 0) -> Gradient[P]: ...
+@overload
+def weighted_grad(f: Callable[P, Any], weights: Weights, argnums: int | Sequence[int] = 0) -> Callable[P, Any]: ...
+def weighted_grad(f: Callable[..., Any], weights: Weights, argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
     """Returns a function that computes the weighted sum of the examples' gradients, in the structure and shapes of the argument(s).
 
     Args:

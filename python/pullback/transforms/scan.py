@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from ..errors import PullbackError, ShapeError
 from ..ops.movement import stack
@@ -14,10 +14,24 @@ from ..tensors.creation import asarray
 from ..tensors.operand import as_tensor, own
 from ..tensors.tensor import Tensor
 from ..tree import flatten, shown, structure, unflatten
-from .calls import call_recorders, called, record, with_listeners
+from .calls import Again, call_recorders, called, record, with_listeners
 from .checkpoint import checkpoint as checkpointed
 
+C = TypeVar("C")
+S = TypeVar("S")
+Y = TypeVar("Y")
 
+
+@overload
+def scan(
+    f: Callable[[C, S], tuple[C, Y]], init: C | float, xs: S, length: int | None = None, *, reverse: bool = False,
+    checkpoint: bool | int = False,
+) -> tuple[C, Y]: ...  # fmt: skip
+@overload
+def scan(
+    f: Callable[[C, None], tuple[C, Y]], init: C | float, xs: None = None, *, length: int, reverse: bool = False,
+    checkpoint: bool | int = False,
+) -> tuple[C, Y]: ...  # fmt: skip
 def scan(
     f: Callable[[Any, Any], tuple[Any, Any]],
     init: Any,
@@ -96,7 +110,7 @@ def _slices(x: Tensor) -> list[Tensor]:
         """The cotangents of the slices, stacked"""
         return [stack(cotangents)]
 
-    record("slices", pull, [x], parts, to=tapes)
+    record("slices", pull, [x], parts, to=tapes, again=Again(None, lambda xs: (unstack(xs[0]), pull)))
     return parts
 
 

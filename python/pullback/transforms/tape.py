@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, overload
 
-from ..autodiff.tape import Tape
+from ..autodiff.tape import Aggregation, Tape, Unconnected
+from ..interop.unknown_names import attach_hints, unexpected
 from ..tensors.tensor import Tensor
+from ..typing import T, Tree
 
 if TYPE_CHECKING:
     from ..report.diagnosis import Diagnosis
+    from ..report.tape_check import Check
     from ..report.tape_report import Explanation
+    from .jacobian import Chunk
 
 
+K = TypeVar("K")
+Connected = Literal["error", "zero"]  # the values of unconnected= with which every source has a gradient
+
+
+@attach_hints
 class GradientTape(Tape):
     """Records the ops on watched tensors while entered; `gradient` then walks them backwards.
 
@@ -22,39 +31,112 @@ class GradientTape(Tape):
 
     # Modules that not every program needs are imported in the methods that need them.
 
-    def gradients(self, targets: Any, sources: Any, unconnected: str = "error") -> Any:
+    if TYPE_CHECKING:  # the methods of Tape, with the structure of the sources in their types
+
+        @overload
+        def gradient(
+            self, target: Tree, sources: Tensor, output_gradients: Any = None, unconnected: Connected = "error",
+            aggregation: Aggregation = "accumulate",
+        ) -> Tensor: ...  # fmt: skip
+        @overload
+        def gradient(
+            self, target: Tree, sources: list[T], output_gradients: Any = None, unconnected: Connected = "error",
+            aggregation: Aggregation = "accumulate",
+        ) -> list[Tensor]: ...  # fmt: skip
+        @overload
+        def gradient(
+            self, target: Tree, sources: tuple[T, ...], output_gradients: Any = None, unconnected: Connected = "error",
+            aggregation: Aggregation = "accumulate",
+        ) -> tuple[Tensor, ...]: ...  # fmt: skip
+        @overload
+        def gradient(
+            self, target: Tree, sources: dict[K, T], output_gradients: Any = None, unconnected: Connected = "error",
+            aggregation: Aggregation = "accumulate",
+        ) -> dict[K, Tensor]: ...  # fmt: skip
+        @overload
+        def gradient(
+            self, target: Tree, sources: Tensor, output_gradients: Any = None, *, unconnected: Literal["none"],
+            aggregation: Aggregation = "accumulate",
+        ) -> Tensor | None: ...  # fmt: skip
+        @overload
+        def gradient(
+            self, target: Tree, sources: list[T], output_gradients: Any = None, *, unconnected: Literal["none"],
+            aggregation: Aggregation = "accumulate",
+        ) -> list[Tensor | None]: ...  # fmt: skip
+        @overload
+        def gradient(
+            self, target: Tree, sources: tuple[T, ...], output_gradients: Any = None, *, unconnected: Literal["none"],
+            aggregation: Aggregation = "accumulate",
+        ) -> tuple[Tensor | None, ...]: ...  # fmt: skip
+        @overload
+        def gradient(
+            self, target: Tree, sources: dict[K, T], output_gradients: Any = None, *, unconnected: Literal["none"],
+            aggregation: Aggregation = "accumulate",
+        ) -> dict[K, Tensor | None]: ...  # fmt: skip
+        @overload
+        def gradient(
+            self, target: Tree, sources: Tree, output_gradients: Any = None, unconnected: Unconnected = "error",
+            aggregation: Aggregation = "accumulate",
+        ) -> Any: ...  # fmt: skip
+        def gradient(self, *args: Any, **options: Any) -> Any: ...
+
+    @overload
+    def gradients(self, targets: list[Tensor], sources: Tensor, unconnected: Connected = "error") -> list[Tensor]: ...
+    @overload
+    def gradients(self, targets: list[Tensor], sources: list[T], unconnected: Connected = "error") -> list[list[Tensor]]: ...
+    @overload
+    def gradients(self, targets: Tree, sources: Tree, unconnected: Unconnected = "error") -> Any: ...
+    def gradients(self, targets: Any, sources: Any, unconnected: Unconnected = "error", **unknown: NoReturn) -> Any:
         """Computes the gradients of several scalar targets: for each target the result that `gradient` would return.
 
         Ops that several targets depend on are pulled back for all these targets at once. Raises TapeError if a target is not a
         scalar tensor, and the errors of `gradient`.
         """
+        if unknown:
+            raise unexpected(unknown)
         from .gradients import tape_gradients
 
         return tape_gradients(self, targets, sources, self._ready(unconnected))
 
-    def jacobian(self, target: Tensor, source: Any, chunk: Any = "auto", unconnected: str = "error") -> Any:
+    @overload
+    def jacobian(self, target: Tensor, source: Tensor, chunk: Chunk = "auto", unconnected: Connected = "error") -> Tensor: ...
+    @overload
+    def jacobian(
+        self, target: Tensor, source: list[T], chunk: Chunk = "auto", unconnected: Connected = "error"
+    ) -> list[Tensor]: ...
+    @overload
+    def jacobian(self, target: Tensor, source: Tree, chunk: Chunk = "auto", unconnected: Unconnected = "error") -> Any: ...
+    def jacobian(
+        self, target: Tensor, source: Any, chunk: Chunk = "auto", unconnected: Unconnected = "error", **unknown: NoReturn
+    ) -> Any:
         """Computes the Jacobian of the target with respect to each source, of shape target.shape + source.shape.
 
         One batched backward pass handles `chunk` rows; "auto" takes as many rows as keep the memory within 256 MiB.
         Raises TapeError, UnconnectedError, StaleValueError; ValueError for an invalid chunk.
         """
+        if unknown:
+            raise unexpected(unknown)
         from .jacobian import tape_jacobian
 
         return tape_jacobian(self, target, source, chunk, self._ready(unconnected))
 
-    def batch_jacobian(self, target: Tensor, source: Tensor, chunk: Any = "auto", unconnected: str = "error") -> Tensor:
+    def batch_jacobian(
+        self, target: Tensor, source: Tensor, chunk: Chunk = "auto", unconnected: Connected = "error", **unknown: NoReturn
+    ) -> Tensor:
         """Computes the Jacobian of each row of the target with respect to the same row of the source.
 
         A row of the target must not depend on other rows of the source. Returns a tensor of shape (batch, *target.shape[1:],
         *source.shape[1:]). Raises ShapeError if the numbers of rows differ, TapeError, and ValueError for an invalid chunk.
         """
+        if unknown:
+            raise unexpected(unknown)
         from .jacobian import batch_jacobian
 
         return batch_jacobian(self, target, source, chunk, self._ready(unconnected))
 
     # ---- reports
 
-    def explain(self, target: Any) -> Explanation:
+    def explain(self, target: Tree) -> Explanation:
         """Lists for each op on the way to the target(s) its pullback rule, its kept values, and the size of its dense Jacobian.
 
         The result prints as a table; `.rows` holds the data. `.bytes` is the memory that pullbacks refer to, and `.tape_bytes`
@@ -68,7 +150,32 @@ class GradientTape(Tape):
         self._check_not_consumed("explain")
         return explain(self, target)
 
-    def diagnose(self, target: Any, sources: Any, output_gradients: Any = None) -> Diagnosis:
+    def check(self, target: Tree) -> Check:
+        """Compares the pullback of each op on the way to the target(s) with finite differences of the op, in float64.
+
+        The result prints as a table, and names the op and your line of each derivative that is wrong. `.ok` is true if there is
+        none, `.rows` holds the data, `.raise_if_wrong()` raises GradientCheckError.
+
+        An op runs again in NumPy (its reference), at float64 copies of the values that the tape keeps. Values that it does not
+        keep are computed again from the leaves, or drawn at random: a pullback that keeps neither an argument nor the result does
+        not depend on them. Both pullbacks of an op are checked, the fused kernel and the definition. A function with
+        `pb.custom_gradient`, or a `pb.black_box` with a formula for its gradient, is called again with float64 arguments; the
+        inside of a `pb.checkpoint` is recomputed. At a kink, a tie or a jump (status "kink"), the derivative is a convention, so
+        the pullback is checked a little away from it. An op that cannot run again is "unchecked", with the reason.
+
+        Cost: one backward pass, then 7 to 29 runs of each op in NumPy, depending on how smooth it is. These runs take place once
+        for each argument of an elementwise op, once for each element of other arguments of up to 64 elements, and along 3 random
+        directions of larger ones, so that one wrong element of many is found too. The float64 values of the forward pass are held
+        while later ops need them. A black box with a formula counts these calls in its `stats`.
+
+        Raises TapeError if the tape has been used up, or if the target is not on it.
+        """
+        from ..report.tape_check import check
+
+        self._check_not_consumed("check")
+        return check(self, target)
+
+    def diagnose(self, target: Tree, sources: Tree, output_gradients: Any = None) -> Diagnosis:
         """Finds where gradients die, vanish or turn into NaN on the way from the target(s) to the sources.
 
         The result prints as a table of gradient norms, shares of zeros and of saturated units for each source and each op on the

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any
+from typing import Any, Literal, NoReturn, TypeVar, overload
 
 from ..autodiff.tape import Tape
 from ..errors import DTypeError, PullbackError, ShapeError, TapeError
+from ..interop.unknown_names import unexpected
 from ..ops.conversion import alias, copy
 from ..tensors import dtypes
 from ..tensors.operand import own
@@ -15,9 +16,22 @@ from ..tensors.parameter import Parameter
 from ..tensors.precision import made_of
 from ..tensors.tensor import Tensor
 from ..tree import beside, flatten, paths, unflatten
+from ..typing import Gradient, P, R, ValueAndGradient
+
+A = TypeVar("A")
 
 
-def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
+@overload
+def grad(f: Callable[P, Any], argnums: Literal[0] = 0, has_aux: Literal[False] = False) -> Gradient[P]: ...
+@overload
+def grad(
+    f: Callable[P, tuple[Any, A]], argnums: int | Sequence[int] = 0, *, has_aux: Literal[True]
+) -> Callable[P, tuple[Any, A]]: ...
+@overload
+def grad(f: Callable[P, Any], argnums: Sequence[int], has_aux: Literal[False] = False) -> Callable[P, tuple[Any, ...]]: ...
+@overload
+def grad(f: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[P, Any]: ...
+def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, **unknown: NoReturn) -> Callable[..., Any]:
     """Returns a function that computes the gradient of a scalar function with respect to the argument or arguments `argnums`.
 
     Args:
@@ -28,6 +42,8 @@ def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool 
     depend on the argument. A Parameter among the arguments is differentiated wherever it is used, also by a model that holds it.
     Raises: TapeError if an argument is not floating-point, ShapeError if the value of f is not a scalar.
     """
+    if unknown:
+        raise unexpected(unknown)
     both = value_and_grad(f, argnums, has_aux)
 
     @wraps(f)
@@ -38,8 +54,24 @@ def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool 
     return gradient
 
 
-def value_and_grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
+@overload
+def value_and_grad(f: Callable[P, Any], argnums: Literal[0] = 0, has_aux: Literal[False] = False) -> ValueAndGradient[P]: ...
+@overload
+def value_and_grad(
+    f: Callable[P, tuple[Any, A]], argnums: int | Sequence[int] = 0, *, has_aux: Literal[True]
+) -> Callable[P, tuple[tuple[Tensor, A], Any]]: ...
+@overload
+def value_and_grad(
+    f: Callable[P, Any], argnums: Sequence[int], has_aux: Literal[False] = False
+) -> Callable[P, tuple[Tensor, tuple[Any, ...]]]: ...
+@overload
+def value_and_grad(f: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[P, Any]: ...
+def value_and_grad(
+    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, **unknown: NoReturn
+) -> Callable[..., Any]:
     """Returns a function like that of `grad` that also returns the value: (value, gradient), or ((value, aux), gradient)."""
+    if unknown:
+        raise unexpected(unknown)
 
     check_function("grad", f)
 
@@ -85,7 +117,7 @@ def _shown(result: Any) -> str:
     return "None" if result is None else f"a {type(result).__name__}"
 
 
-def vjp(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., tuple[Any, ...]]]:
+def vjp(f: Callable[..., R], *primals: Any) -> tuple[R, Callable[..., tuple[Any, ...]]]:
     """Returns the value of f and its pullback, which maps cotangents in the structure of the value to those of the primals.
 
     The pullback can be called any number of times. It returns a tuple with one entry per primal, in the primal's structure.

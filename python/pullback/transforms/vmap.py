@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
-from typing import Any
+from typing import Any, NoReturn
 
 from ..autodiff.batching import Batch, Batched, belongs
 from ..errors import ShapeError, VmapError
+from ..interop.unknown_names import unexpected
 from ..ops._shapes import normalize_axis
 from ..ops.by_name import of_all
 from ..ops.shape import moveaxis
@@ -15,10 +16,16 @@ from ..tensors.operand import own
 from ..tensors.precision import made_of
 from ..tensors.tensor import Tensor
 from ..tree import flatten, prefix_leaves, unflatten
+from ..typing import P, R
 from .vjp import check_function
 
 
-def vmap(f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callable[..., Any]:
+def vmap(
+    f: Callable[P, R],
+    in_axes: int | Sequence[Any] = 0,
+    out_axes: int | Sequence[Any] | Mapping[Any, Any] | None = 0,
+    **unknown: NoReturn,
+) -> Callable[P, R]:
     """Returns a function that runs `f`, written for one example, on a batch: one launch per op, whatever the size of the batch.
 
     Args:
@@ -33,11 +40,13 @@ def vmap(f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callable
 
     Raises ShapeError if the numbers of examples differ or an axis is missing, VmapError if an op cannot run on all examples.
     """
+    if unknown:
+        raise unexpected(unknown)
 
     check_function("vmap", f)
 
     @wraps(f)
-    def for_all(*args: Any, **options: Any) -> Any:
+    def for_all(*args: P.args, **options: P.kwargs) -> R:
         batch, positional, named = examples(args, options, in_axes)
         with batch:
             results, spec = flatten(f(*positional, **named))

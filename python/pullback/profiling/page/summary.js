@@ -52,7 +52,9 @@ function flopsTile() {
 function ratioTile() {
   const [forward, backward] = ["forward", "backward"].map((name) => record.phases[name].matmul_flops);
   const any = forward || backward;
-  const note = any ? `FLOPs in products: ${brief(backward, "flops")} against ${brief(forward, "flops")}` : "no products ran";
+  const products = any ? `FLOPs in products: ${brief(backward, "flops")} against ${brief(forward, "flops")}` : "no products ran";
+  const reason = (record.ratio || "").split(": ")[1];
+  const note = reason ? `${products}; ${reason}` : products;
   return tile("Backward ÷ forward", times(backward / forward).split("\u00a0"),
     `${exact(backward, "flops")} against ${exact(forward, "flops")}`, note,
     { bar: any ? stacked(record.phases, "matmul_flops", record.total.matmul_flops) : null });

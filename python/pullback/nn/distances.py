@@ -1,0 +1,65 @@
+"""Lengths of and distances between vectors along an axis. Half precision is computed in float32 and rounded once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..ops.by_name import in_dtype, in_float, widened
+from ..ops.conversion import same_dtype
+from ..ops.elementwise import maximum
+from ..ops.matrices import vector_norm
+from ..ops.reduce import sum
+from ..ops.shape import broadcast_arrays
+from ..tensors.operand import as_tensor
+from ..tensors.tensor import Tensor
+from .module import Module
+
+
+def normalize(x: Any, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> Tensor:
+    """Returns x divided by its p-norm along the axis, or by eps where that is larger. Raises ShapeError."""
+    x = in_float(as_tensor(x))
+    wide = widened(x)
+    return in_dtype(wide / maximum(vector_norm(wide, axis=axis, keepdims=True, ord=p), eps), x.dtype)
+
+
+def cosine_similarity(x1: Any, x2: Any, axis: int = 1, eps: float = 1e-8) -> Tensor:
+    """Returns the cosine of the angle between vectors along the axis: their product over their lengths, which are at least eps.
+
+    The shapes broadcast, and the axis is that of the common shape. A vector of zeros has cosine 0. Raises ShapeError.
+    """
+    a, b, dtype = _pair(x1, x2)
+    a, b = broadcast_arrays(a, b)
+    lengths = [maximum(vector_norm(x, axis=axis), eps) for x in (a, b)]
+    return in_dtype(sum(a * b, axis=axis) / (lengths[0] * lengths[1]), dtype)
+
+
+def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdims: bool = False) -> Tensor:
+    """Returns the p-norm of x1 - x2 + eps along the last axis. The shapes broadcast. Raises ShapeError."""
+    a, b, dtype = _pair(x1, x2)
+    return in_dtype(vector_norm(a - b + eps, axis=-1, keepdims=keepdims, ord=p), dtype)
+
+
+def _pair(x1: Any, x2: Any) -> tuple[Tensor, Tensor, Any]:
+    """Returns both as floating-point tensors of one dtype, half precision widened, and the dtype of the result."""
+    a, b = same_dtype([in_float(as_tensor(x1)), in_float(as_tensor(x2))])
+    return widened(a), widened(b), a.dtype
+
+
+class CosineSimilarity(Module):
+    """Returns the cosine of the angle between vectors along the axis (see nn.functional.cosine_similarity)."""
+
+    def __init__(self, axis: int = 1, eps: float = 1e-8) -> None:
+        self.axis, self.eps = axis, eps
+
+    def forward(self, x1: Any, x2: Any) -> Tensor:
+        return cosine_similarity(x1, x2, self.axis, self.eps)
+
+
+class PairwiseDistance(Module):
+    """Returns the p-norm of x1 - x2 + eps along the last axis."""
+
+    def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdims: bool = False) -> None:
+        self.p, self.eps, self.keepdims = p, eps, keepdims
+
+    def forward(self, x1: Any, x2: Any) -> Tensor:
+        return pairwise_distance(x1, x2, self.p, self.eps, self.keepdims)

@@ -1,0 +1,72 @@
+"""Turns nested lists of numbers, arrays and tensors into one NumPy array."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..errors import DTypeError, ShapeError
+from . import dtypes
+from .tensor import Tensor
+
+
+def as_array(obj: Any, dtype: Any) -> Any:
+    """Returns an array made from nested lists of numbers, arrays and tensors."""
+    plain = _without_tensors(obj)
+    try:
+        array = np.array(plain)
+    except (ValueError, TypeError) as error:
+        raise ShapeError(f"tensor: the nested lists do not have equal lengths ({error}).") from error
+    if dtype == dtypes.uint64 and array.dtype == dtypes.float64 and all([isinstance(x, int) for x in _flat(plain)]):
+        return _fitting(np.array(plain, object), dtype)  # NumPy turns a mix of large and small integers into floats
+    if array.dtype.hasobject or array.dtype.kind not in "fiub":
+        raise DTypeError(f"{_not_numbers(obj, plain)}: give a tensor, an array, a real number, or nested lists of these.")
+    if dtype is not None:
+        return _fitting(array, dtype)
+    if array.dtype != dtypes.float64:
+        return array
+    with np.errstate(over="ignore"):  # numbers that are too large become infinite, as in an op
+        return array.astype(dtypes.result_type(*_leaves(plain)) if _has_arrays(plain) else dtypes.DEFAULT)
+
+
+def _not_numbers(obj: Any, plain: Any) -> str:
+    if obj is None:
+        return "None is not made of numbers (a function without a return gives None)"
+    if callable(getattr(obj, "parameters", None)):
+        return f"a {type(obj).__name__} is not made of numbers, but its Parameters are, module.parameters()"
+    inside = [type(x).__name__ for x in _flat(plain) if not isinstance(x, (bool, int, float, np.ndarray, np.generic))]
+    named = f"a {type(obj).__name__} with a {inside[0]} in it" if inside and isinstance(plain, list) else f"a {type(obj).__name__}"
+    return f"{named} is not made of numbers"
+
+
+def _flat(plain: Any) -> list[Any]:
+    return [leaf for x in plain for leaf in _flat(x)] if isinstance(plain, list) else [plain]
+
+
+def _fitting(array: Any, dtype: Any) -> Any:
+    """Returns the user's numbers in the dtype. Raises DTypeError for an integer that would wrap around."""
+    for extreme in (array.min(), array.max()) if array.size else ():
+        if not dtypes.fits(np.asarray(extreme).item(), dtype):  # NumPy cannot compare a bool with the largest uint64
+            raise dtypes.out_of_range(str(extreme), dtype, "Use a wider dtype.")
+    with np.errstate(over="ignore"):
+        return array.astype(dtype)
+
+
+def _without_tensors(obj: Any) -> Any:
+    if isinstance(obj, Tensor):
+        return obj.numpy()
+    if isinstance(obj, (list, tuple)):
+        return [_without_tensors(x) for x in obj]
+    return obj
+
+
+def _leaves(obj: Any) -> list[Any]:
+    """Returns the Python numbers in the nested lists, and the dtypes of the arrays in them."""
+    if isinstance(obj, list):
+        return [leaf for x in obj for leaf in _leaves(x)]
+    return [obj.dtype if isinstance(obj, (np.ndarray, np.generic)) else obj]
+
+
+def _has_arrays(obj: Any) -> bool:
+    return isinstance(obj, (np.ndarray, np.generic)) or (isinstance(obj, list) and any([_has_arrays(x) for x in obj]))

@@ -1,0 +1,245 @@
+"""Names of TensorFlow, PyTorch, JAX and NumPy: an error says what they are called here, and what it says exists."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import pickle
+import re
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback as pb
+from conftest import environment
+from public_names import spaces
+from pullback import nn, optim
+from pullback.interop.names_elsewhere import KEYWORDS, NAMES
+from pullback.interop.unknown_names import SPACES, Elsewhere, public
+
+CLASSES: dict[str, type] = {
+    "Tensor": pb.Tensor, "GradientTape": pb.GradientTape, "Optimizer": optim.Optimizer, "Module": nn.Module, "Cuda": type(pb.cuda),
+}  # fmt: skip
+ROWS = [(place, name, hint) for place, names in NAMES.items() for name, hint in names.items()]
+P = pb.Parameter([1.0, 2.0])
+HERE = {
+    "pb": pb, "nn": nn, "optim": optim, "np": np, "t": pb.ones((2, 2)), "p": P, "tape": pb.GradientTape(), "net": nn.Linear(2, 2),
+    "opt": optim.SGD([P]), "pickle": pickle, "cuda": pb.cuda,
+}  # fmt: skip
+
+
+def value_of(path: str) -> Any:
+    """Returns the value of a path such as "pb.random.seed", None if it needs a device that is not here.
+
+    Raises an error if it does not exist or is not public.
+    """
+    first, *rest = path.split(".")
+    value: Any = HERE[first]
+    for name in rest:
+        assert name in dir(value), path
+        try:
+            value = getattr(value, name)
+        except pb.DeviceError:
+            return None
+    return value
+
+
+def paths_in(hint: str) -> list[str]:
+    return [path.rstrip(".") for path in re.findall(rf"\b(?:{'|'.join(HERE)})(?:\.\w+)+", hint)]
+
+
+def calls_in(hint: str) -> Iterator[tuple[str, list[str]]]:
+    """Yields the path and the keywords of each call in a hint that is an expression, or in the parts of a sentence that are."""
+    for text in [hint] if not hint.endswith(".") else re.findall(r"\b(?:pb|nn|optim|opt|tape|t|net)\.[\w.]+\([^()]*\)", hint):
+        try:
+            tree = ast.parse(text.partition(", which")[0])
+        except SyntaxError:
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in paths_in(text):
+                yield ast.unparse(node.func), [keyword.arg or "" for keyword in node.keywords]
+
+
+def test_the_table_answers_the_common_names() -> None:
+    assert len(ROWS) > 300
+    assert {*NAMES} - {*CLASSES} <= {*SPACES}
+    assert {*SPACES} == {space.__name__ for space in spaces()}
+
+
+@pytest.mark.parametrize(("place", "name", "hint"), ROWS, ids=[f"{place}.{name}" for place, name, _ in ROWS])
+def test_a_hinted_name_does_not_exist_and_what_the_hint_names_does(place: str, name: str, hint: str) -> None:
+    if place in CLASSES:
+        assert isinstance(vars(CLASSES[place])[name], Elsewhere), f"{place} has {name}: delete its row in names_elsewhere.py"
+    else:
+        assert name not in vars(importlib.import_module(place)), f"{place} has {name}: delete its row in names_elsewhere.py"
+        assert not hasattr(importlib.import_module(place), name)
+    for path in paths_in(hint):
+        value_of(path)
+    for path, keywords in calls_in(hint):
+        known = inspect.signature(value_of(path)).parameters
+        assert all([k in known for k in keywords]), f"{path} has no {keywords}"
+    if not hint.endswith("."):
+        assert paths_in(hint) or re.match(r"[tp]\b", hint) or "pb." in hint, hint
+
+
+@pytest.mark.parametrize("keyword", KEYWORDS)
+def test_a_hinted_keyword_names_what_exists(keyword: str) -> None:
+    words, _, sentence = KEYWORDS[keyword].partition("|")
+    assert sentence == "" or sentence.endswith(".")
+    for path in paths_in(sentence):
+        value_of(path)
+    public_parameters = {
+        name
+        for space in SPACES
+        for found in public(space)
+        if callable(value := getattr(importlib.import_module(space), found))
+        for name in parameters(value)
+    }
+    assert {*words.split()} <= public_parameters | {*inspect.signature(pb.GradientTape.gradient).parameters}
+
+
+def parameters(value: Any) -> list[str]:
+    try:
+        return [*inspect.signature(value).parameters]
+    except (ValueError, TypeError):
+        return []
+
+
+def error_of(expression: str) -> BaseException:
+    """Evaluates the expression, which must fail, and returns the error."""
+    try:
+        eval(expression, {**HERE, "x": pb.ones((2, 3))})
+    except Exception as error:
+        return error
+    raise AssertionError(f"{expression} did not fail")
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("pb.cat", "module 'pullback' has no attribute 'cat': it is pb.concat here."),
+        ("pb.reduce_sum", "module 'pullback' has no attribute 'reduce_sum': it is pb.sum here."),
+        ("nn.CrossEntropyLoss", "module 'pullback.nn' has no attribute 'CrossEntropyLoss': losses are functions: nn.cross_"),
+        ("pb.MSELoss", "module 'pullback' has no attribute 'MSELoss': it is nn.mse here."),
+        ("pb.Linear", "it is nn.Linear here."),
+        ("pb.norm", "it is pb.linalg.norm here."),
+        ("pb.random.rand", "it is pb.random.uniform(shape) here."),
+        ("pb.linalg.exp", "it is pb.exp here."),
+        ("nn.init.xavier_uniform_", "it is nn.init.xavier_uniform here."),
+        ("optim.lr_scheduler", "lr=optim.schedules.Cosine("),
+        ("optim.schedules.StepLR", "it is optim.schedules.Step here."),
+        ("pb.tree.tree_map", "it is pb.tree.map here."),
+        ("pb.summ", "module 'pullback' has no attribute 'summ'. Did you mean: 'pb.sum'?"),
+        ("nn.Linaer", "module 'pullback.nn' has no attribute 'Linaer'. Did you mean: 'nn.Linear'?"),
+        ("optim.adam", "Did you mean: 'optim.Adam'"),
+        ("pb.tree.leafs", "Did you mean: 'pb.tree.leaves'?"),
+        ("t.backward()", "'Tensor' object has no attribute 'backward': a tape computes gradients"),
+        ("p.grad", "'Parameter' object has no attribute 'grad': a tape computes gradients"),
+        ("p.assign_sub(1.0)", "write p.assign(p - x)"),
+        ("net.zero_grad()", "'Linear' object has no attribute 'zero_grad': gradients are returned"),
+        ("opt.zero_grad()", "'SGD' object has no attribute 'zero_grad': gradients are returned"),
+        ("opt.apply_gradients([])", "it is opt.step(gradients) here."),
+        ("tape.watched_variables()", "net.parameters()"),
+        ("pb.cuda.empty_cache()", "it is pb.cuda.trim() here."),
+        ("pb.Tensor.backward", "type object 'Tensor' has no attribute 'backward'"),
+    ],
+)  # fmt: skip
+def test_a_name_from_elsewhere_is_answered(expression: str, message: str) -> None:
+    error = error_of(expression)
+    assert type(error) is AttributeError
+    assert message in str(error)
+    assert repr(message)[1:-1] in repr(error) or "'" in message
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+    shown = "".join(traceback.format_exception(error))
+    assert shown.count("Did you mean") == str(error).count("Did you mean")
+
+
+def test_a_name_that_nobody_knows_has_pythons_message() -> None:
+    assert str(error_of("pb.qqqqqq")) == "module 'pullback' has no attribute 'qqqqqq'"
+    assert str(error_of("pb.__qqqqqq__")) == "module 'pullback' has no attribute '__qqqqqq__'"
+    assert str(error_of("t.qqqqqq")) == "'Tensor' object has no attribute 'qqqqqq'"
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("pb.sum(x, dim=0)", "sum() got an unexpected keyword argument 'dim': it is axis= here."),
+        ("x.sum(dim=0)", "sum() got an unexpected keyword argument 'dim': it is axis= here."),
+        ("x.max(axis=1, keepdim=True)", "max() got an unexpected keyword argument 'keepdim': it is keepdims= here."),
+        ("pb.var(x, unbiased=False)", "it is correction= here: 1 divides by n - 1"),
+        ("pb.concat([x, x], dim=1)", "it is axis= here."),
+        ("pb.tensordot(x, x, dims=2)", "it is axes= here."),
+        ("pb.tensor([1.0], requires_grad=True)", "tensor() got an unexpected keyword argument 'requires_grad': a tape watches"),
+        ("pb.zeros(3, requires_grad=True)", "a tape watches"),
+        ("pb.GradientTape(watch_accessed_variables=False)", "GradientTape() got an unexpected keyword argument"),
+        ("pb.GradientTape(watch_accessed_variables=False)", "it is watch_parameters= here."),
+        ("tape.gradient(t, t, unconnected_gradients='zero')", "it is unconnected= here."),
+        ("tape.jacobian(t, t, unconnected_gradients='zero')", "it is unconnected= here."),
+        ("optim.Adam([p], learning_rate=0.1)", "Adam() got an unexpected keyword argument 'learning_rate': it is lr= here."),
+        ("pb.vmap(abs, in_dims=0)", "it is in_axes= here."),
+        ("optim.Lion([p], learning_rate=0.1)", "Lion() got an unexpected keyword argument 'learning_rate': it is lr= here."),
+        ("optim.schedules.Step(0.1, gamma=0.5)", "it is factor= here."),
+        ("nn.Softmax(dim=1)", "Softmax() got an unexpected keyword argument 'dim': it is axis= here."),
+        ("nn.ReLU(inplace=True)", "ReLU() got an unexpected keyword argument 'inplace': tensors are immutable"),
+        ("nn.ReLU(True)", "ReLU() takes no arguments"),
+        ("nn.Linear(2, 3, use_bias=False)", "it is bias= here."),
+        ("nn.LayerNorm(3, epsilon=1e-3)", "it is eps= here."),
+        (
+            "pb.Parameter([1.0], requires_grad=False)",
+            "Parameter() got an unexpected keyword argument 'requires_grad': it is trainable= here.",
+        ),
+        ("pb.data.Loader([x], 2, num_workers=2)", "so there are no workers."),
+        ("pb.clip(x, a_min=0.0)", "it is min= here."),
+        ("pb.random.normal(size=(2,))", "it is shape= here."),
+        ("nn.functional.dropout(x, rate=0.5)", "it is p= here."),
+        ("pb.capture(abs, static_argnums=0)", "another value makes another recording."),
+        ("pb.sum(x, axs=0)", "sum() got an unexpected keyword argument 'axs'. Did you mean: 'axis'?"),
+        ("pb.sum(x, qqqq=0)", "It takes x, axis, dtype, keepdims."),
+        ("pb.sum(x, 0, True)", "keepdims=True"),
+        ("pb.zeros(2, 3)", "(2, 3)"),
+    ],
+)
+def test_a_keyword_from_elsewhere_is_answered(expression: str, message: str) -> None:
+    error = error_of(expression)
+    assert isinstance(error, TypeError)
+    assert message in str(error)
+
+
+def test_a_hint_is_no_attribute() -> None:
+    for x in HERE.values():
+        for place in [place for place, kind in CLASSES.items() if isinstance(x, kind)]:
+            for name in NAMES[place]:
+                assert not hasattr(x, name)
+                assert getattr(x, name, None) is None
+                assert name not in dir(x)
+    assert {"sum", "at", "T", "assign"} <= {*dir(P)}
+
+
+def test_a_subclass_may_have_the_names_that_are_answered() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            self.weights = [pb.Parameter([1.0])]
+
+        def fit(self) -> str:
+            return "done"
+
+    net = Net()
+    assert net.fit() == "done"
+    assert len(net.weights) == len(net.parameters()) == 1
+    assert {"weights", "fit"} <= {*dir(net)}
+    assert "summary" not in dir(net)
+
+
+def test_hasattr_composes_no_message() -> None:
+    """hasattr asks for names that do not exist by the thousand, in notebooks and in other libraries."""
+    program = "import sys, pullback as pb; hasattr(pb, 'cat'), hasattr(pb, 'summ'), hasattr(pb.ones(1), 'grad'); " + (
+        "print('difflib' in sys.modules, 'pullback.nn' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], env=environment(), capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
