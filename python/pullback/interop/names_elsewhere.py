@@ -26,7 +26,7 @@ _ZERO_GRAD: Final = "gradients are returned by tape.gradient(…) and never accu
 _CLIP: Final = "the optimizer clips inside its step: optim.Adam(net.parameters(), clip_norm=1.0), or clip_value= for each element."
 _CROSS_ENTROPY: Final = 'it is nn.cross_entropy with reduction="none"; the default is the mean.'
 _FUNCTIONAL: Final = "call net inside the function, and differentiate the function by dict(net.named_parameters())."
-_RULES: Final = "this rule is not here yet. There are optim.SGD, optim.Adam, optim.AdamW and optim.Lion."
+_RULES: Final = "this rule is not here yet. `dir(pullback.optim)` lists those that are."
 _FACTORS: Final = "factorisations are not here yet. NumPy's take a copy and have no derivative: np.linalg.solve(t.numpy(), x)."
 _CONTROL: Final = (
     "write a Python if, for or while: a tape records the ops that ran. pb.where(condition, a, b) chooses per element, and pb.scan "
