@@ -1,45 +1,52 @@
 // The update rules of optimizers: what one step adds to one weight. update.def has a row for each.
 //
 // A rule is a struct with
-//   kSlots, kHypers           the number of its slots (state tensors), and of its hyper-parameters
-//   advance(control, hyper)   begins a step: writes the numbers that the step computes only once into the control block
-//   Element<A>                the rule for one element, in arithmetic of type A. It is built from the control block after
-//                             advance(), and from the hyper-parameters. f(p, g, slots...) then writes the new slots and returns
-//                             what is added to p.
-// `control` and `hyper` point to one set of settings, which may come with the launch or from a table in device memory. The choice
-// of the struct that runs may not depend on the value of a hyper-parameter.
+//   kSlots, kHypers   the number of its slots (state tensors), and of its hyper-parameters
+//   advance(set)      begins a step: writes the numbers that the step computes only once into the set
+//   Element<A>        the rule for one element, in arithmetic of type A. It is built from a set after advance().
+//                     f(p, g, slots...) writes the new slots and returns what is added to p.
+// A set is the settings of one parameter (settings.h). The choice of the struct that runs may not depend on the value of a
+// hyper-parameter, because that value may change between two steps and differ between two parameters.
 #pragma once
-#include "math/control.h"
+#include "math/settings.h"
 
 namespace pb {
 
-// The way in which weight decay enters: not at all, through the gradient (an L2 penalty), or through the weight itself.
-enum class Decay : int { none, coupled, decoupled };
+// An L2 penalty: weight decay that enters through the gradient. Without it the gradient stays as it is, even where the weight is
+// infinite.
+template <class A> struct Penalty {
+  A decay;
+  explicit PB_HD Penalty(Setting decay) : decay(A(decay)) {}
+  PB_HD A operator()(A p, A g) const { return m::select(decay == A(0), g, g + decay * p); }
+};
+
+// The running mean of x in m: keep of it, and the rest of x.
+template <class A> struct Mean {
+  A keep, take;
+  explicit PB_HD Mean(Setting beta) : keep(A(beta)), take(A(1 - beta)) {}
+  PB_HD A operator()(A m, A x) const { return keep * m + take * x; }
+};
 
 // Stochastic gradient descent: torch.optim.SGD's rule. The slot is the momentum buffer; the first gradient enters it undampened.
 // hyper: momentum, dampening, weight decay.
 enum class Momentum : int { none, heavy, nesterov };
-template <Momentum momentum, Decay decay> struct Sgd {
+template <Momentum momentum> struct Sgd {
   static constexpr int kSlots = momentum == Momentum::none ? 0 : 1, kHypers = 3;
-  static PB_HD void advance(double* control, const double*) { begin_step(control); }
+  static PB_HD void advance(Setting* set) { begin_step(set); }
   template <class A> struct Element {
     Clip<A> clip;
-    A minus_rate, keep, keep_old, take, weight_decay;
-    PB_HD Element(const double* control, const double* hyper)
-        : clip(control),
-          minus_rate(A(-control[kRate])),
-          keep(A(hyper[0])),
-          keep_old(control[kStep] > 1 ? A(hyper[0]) : A(0)),
-          take(control[kStep] > 1 ? A(1 - hyper[1]) : A(1)),
-          weight_decay(A(hyper[2])) {}
-    PB_HD A operator()(A p, A g) const {
-      g = clip(g);
-      if constexpr (decay == Decay::coupled) g = g + weight_decay * p;
-      return minus_rate * g;
-    }
+    Penalty<A> penalty;
+    A minus_rate, keep, keep_old, take;
+    explicit PB_HD Element(const Setting* set)
+        : clip(set),
+          penalty(set[kHyper + 2]),
+          minus_rate(A(-set[kRate])),
+          keep(A(set[kHyper])),
+          keep_old(set[kStep] > 1 ? A(set[kHyper]) : A(0)),
+          take(set[kStep] > 1 ? A(1 - set[kHyper + 1]) : A(1)) {}
+    PB_HD A operator()(A p, A g) const { return minus_rate * penalty(p, clip(g)); }
     PB_HD A operator()(A p, A g, A& m) const {
-      g = clip(g);
-      if constexpr (decay == Decay::coupled) g = g + weight_decay * p;
+      g = penalty(p, clip(g));
       m = keep_old * m + take * g;
       if constexpr (momentum == Momentum::nesterov) return minus_rate * (g + keep * m);
       return minus_rate * m;
@@ -47,35 +54,38 @@ template <Momentum momentum, Decay decay> struct Sgd {
   };
 };
 
+// The way in which weight decay enters: through the gradient (an L2 penalty), or through the weight itself.
+enum class Decay : int { coupled, decoupled };
+
 // Kingma & Ba 2015, Alg. 1; with decoupled decay Loshchilov & Hutter 2019, Alg. 2. The slots are the running means of the gradient
 // and of its square.
 // hyper: beta1, beta2, eps, weight decay.
 template <Decay decay> struct Adam {
   static constexpr int kSlots = 2, kHypers = 4;
-  static PB_HD void advance(double* control, const double* hyper) {
-    begin_step(control);
-    control[kDebias1] = 1 - whole_power(hyper[0], control[kStep]);
-    control[kDebias2] = 1 - whole_power(hyper[1], control[kStep]);
+  static PB_HD void advance(Setting* set) {
+    begin_step(set);
+    set[kState] = 1 - whole_power(set[kHyper], set[kStep]);
+    set[kState + 1] = 1 - whole_power(set[kHyper + 1], set[kStep]);
   }
   template <class A> struct Element {
     Clip<A> clip;
-    A beta1, beta2, take1, take2, eps, decay_rate, weight_decay, minus_rate, root_debias2;
-    PB_HD Element(const double* control, const double* hyper)
-        : clip(control),
-          beta1(A(hyper[0])),
-          beta2(A(hyper[1])),
-          take1(A(1 - hyper[0])),
-          take2(A(1 - hyper[1])),
-          eps(A(hyper[2])),
-          decay_rate(A(control[kRate] * hyper[3])),
-          weight_decay(A(hyper[3])),
-          minus_rate(A(-control[kRate] / control[kDebias1])),
-          root_debias2(A(m::sqrt(control[kDebias2]))) {}
+    Penalty<A> penalty;
+    Mean<A> first, second;
+    A eps, decay_rate, minus_rate, root_debias2;
+    explicit PB_HD Element(const Setting* set)
+        : clip(set),
+          penalty(set[kHyper + 3]),
+          first(set[kHyper]),
+          second(set[kHyper + 1]),
+          eps(A(set[kHyper + 2])),
+          decay_rate(A(set[kRate] * set[kHyper + 3])),
+          minus_rate(A(-set[kRate] / set[kState])),
+          root_debias2(A(m::sqrt(set[kState + 1]))) {}
     PB_HD A operator()(A p, A g, A& m, A& v) const {
       g = clip(g);
-      if constexpr (decay == Decay::coupled) g = g + weight_decay * p;
-      m = beta1 * m + take1 * g;
-      v = beta2 * v + take2 * (g * g);
+      if constexpr (decay == Decay::coupled) g = penalty(p, g);
+      m = first(m, g);
+      v = second(v, g * g);
       const A change = minus_rate * (m / (m::sqrt(v) / root_debias2 + eps));
       if constexpr (decay == Decay::decoupled) return change - decay_rate * p;
       return change;
@@ -87,23 +97,22 @@ template <Decay decay> struct Adam {
 // hyper: beta1, beta2, weight decay.
 struct Lion {
   static constexpr int kSlots = 1, kHypers = 3;
-  static PB_HD void advance(double* control, const double*) { begin_step(control); }
+  static PB_HD void advance(Setting* set) { begin_step(set); }
   template <class A> struct Element {
     Clip<A> clip;
-    A beta1, beta2, take1, take2, weight_decay, minus_rate;
-    PB_HD Element(const double* control, const double* hyper)
-        : clip(control),
-          beta1(A(hyper[0])),
-          beta2(A(hyper[1])),
-          take1(A(1 - hyper[0])),
-          take2(A(1 - hyper[1])),
-          weight_decay(A(hyper[2])),
-          minus_rate(A(-control[kRate])) {}
+    Mean<A> direction, mean;
+    A weight_decay, minus_rate;
+    explicit PB_HD Element(const Setting* set)
+        : clip(set),
+          direction(set[kHyper]),
+          mean(set[kHyper + 1]),
+          weight_decay(A(set[kHyper + 2])),
+          minus_rate(A(-set[kRate])) {}
     PB_HD A operator()(A p, A g, A& m) const {
       g = clip(g);
-      const A direction = m::sign(beta1 * m + take1 * g);
-      m = beta2 * m + take2 * g;
-      return minus_rate * (direction + weight_decay * p);
+      const A sign = m::sign(direction(m, g));
+      m = mean(m, g);
+      return minus_rate * (sign + weight_decay * p);
     }
   };
 };

@@ -1,33 +1,20 @@
 """The update rules: one class per rule, with its formula in NumPy. The kernel of a rule is a struct in csrc/math/update.h.
 
-A rule advances the control block. It then computes the change of the weights from the weights, the gradients and the slots, and
+A rule advances the set of a parameter. It then computes the change of the weights from the weights, the gradients and the slots, and
 updates the slots in place.
 """
 
 from __future__ import annotations
 
-from numbers import Real
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ..errors import PullbackError
-from . import control as c
-from .optimizer import Optimizer, Params
+from . import sets as c
+from .optimizer import Groups, Optimizer, Params
 from .schedules import Schedule
-
-
-def _not_negative(rule: str, **values: Any) -> None:
-    for name, value in values.items():
-        if not (isinstance(value, Real) and float(value) >= 0):
-            raise PullbackError(f"{rule}: {name}={value!r}; it must be a number of 0 or more.")
-
-
-def _means(rule: str, betas: tuple[float, float]) -> None:
-    """Raises PullbackError unless every beta, the share that a running mean keeps, is in [0, 1)."""
-    for beta in betas:
-        if not 0 <= beta < 1:
-            raise PullbackError(f"{rule}: betas={betas}; each must be in [0, 1).")
 
 
 class SGD(Optimizer):
@@ -37,34 +24,53 @@ class SGD(Optimizer):
     """
 
     kernel = "sgd_step"
+    hyper: ClassVar[Mapping[str, int]] = {"momentum": 1, "dampening": 1, "weight_decay": 1}
+    momentum: Any
+    dampening: Any
+    weight_decay: Any
 
     def __init__(
         self, params: Params, lr: float | Schedule = 1e-3, momentum: float = 0, dampening: float = 0, nesterov: bool = False,
-        weight_decay: float = 0, *, clip_norm: float | None = None, clip_value: float | None = None,
+        weight_decay: float = 0, *, clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
     ) -> None:  # fmt: skip
-        _not_negative("SGD", momentum=momentum, weight_decay=weight_decay)
-        if nesterov and (momentum <= 0 or dampening != 0):
-            raise PullbackError("SGD: nesterov=True needs momentum > 0 and dampening = 0.")
-        self.slot_names = ("momentum",) if momentum else ()
         self.nesterov = nesterov
-        self.hyper = (float(momentum), float(dampening), float(weight_decay))
-        self.kernel = f"sgd{'_nesterov' if nesterov else '_momentum' if momentum else ''}{'_decay' if weight_decay else ''}_step"
-        super().__init__(params, lr, clip_norm=clip_norm, clip_value=clip_value)
+        hyper = {"momentum": momentum, "dampening": dampening, "weight_decay": weight_decay}
+        super().__init__(params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups)
+
+    def _choose(self, values: list[Mapping[str, Any]]) -> None:
+        if any([np.any(np.asarray(value["momentum"]) > 0) for value in values]):
+            self.slot_names = ("momentum",)
+            self.kernel = "sgd_nesterov_step" if self.nesterov else "sgd_momentum_step"
+
+    def _validate(self, values: Mapping[str, Any]) -> None:
+        momentum, dampening = np.asarray(values["momentum"]), np.asarray(values["dampening"])
+        if self.nesterov and not (np.all(momentum > 0) and np.all(dampening == 0)):
+            raise PullbackError("SGD: nesterov=True needs momentum > 0 and dampening = 0.")
+        if "_placement" in vars(self) and not self.slot_names and np.any(momentum > 0):
+            raise PullbackError(
+                f"SGD: momentum={values['momentum']}; this optimizer was made with momentum=0 and has no momentum buffer. Make it with "
+                f"the momentum, or with a small one that is set later."
+            )
 
     def settings(self) -> dict[str, Any]:
-        momentum, dampening, weight_decay = self.hyper
-        return {"momentum": momentum, "dampening": dampening, "nesterov": self.nesterov, "weight_decay": weight_decay}
+        values = super().settings()
+        weight_decay = values.pop("weight_decay")
+        return {**values, "nesterov": self.nesterov, "weight_decay": weight_decay}
 
-    def change(self, control: Any, p: Any, g: Any, slots: list[Any]) -> Any:
-        momentum, dampening, weight_decay = self.hyper
-        first = control[c.STEP] <= 1
-        if weight_decay:
-            g = g + weight_decay * p
+    def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
+        momentum, dampening, weight_decay = self.own(settings)
+        first = settings[c.STEP] <= 1
+        g = _penalised(g, p, weight_decay)
         if slots:
             m = slots[0]
             m[...] = (0.0 if first else momentum) * m + (1.0 if first else 1 - dampening) * g
             g = g + momentum * m if self.nesterov else m
-        return -float(control[c.RATE]) * g
+        return -settings[c.RATE] * g
+
+
+def _penalised(g: Any, p: Any, weight_decay: float) -> Any:
+    """Returns the gradient of the loss with an L2 penalty."""
+    return g + weight_decay * p if weight_decay else g
 
 
 class Adam(Optimizer):
@@ -76,49 +82,47 @@ class Adam(Optimizer):
     kernel = "adam_step"
     slot_names = ("m", "v")
     decoupled = False
+    hyper: ClassVar[Mapping[str, int]] = {"betas": 2, "eps": 1, "weight_decay": 1}
+    betas: Any
+    eps: Any
+    weight_decay: Any
 
     def __init__(
         self, params: Params, lr: float | Schedule = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-        weight_decay: float = 0, *, clip_norm: float | None = None, clip_value: float | None = None,
+        weight_decay: float = 0, *, clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
     ) -> None:  # fmt: skip
-        _not_negative(type(self).__name__, eps=eps, weight_decay=weight_decay)
-        _means(type(self).__name__, betas)
-        self.hyper = (float(betas[0]), float(betas[1]), float(eps), float(weight_decay))
-        if weight_decay:
-            self.kernel = "adamw_step" if self.decoupled else "adam_decay_step"
-        super().__init__(params, lr, clip_norm=clip_norm, clip_value=clip_value)
+        hyper = {"betas": betas, "eps": eps, "weight_decay": weight_decay}
+        super().__init__(params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups)
 
-    def settings(self) -> dict[str, Any]:
-        beta1, beta2, eps, weight_decay = self.hyper
-        return {"betas": (beta1, beta2), "eps": eps, "weight_decay": weight_decay}
+    def advance(self, settings: list[float]) -> None:
+        super().advance(settings)
+        beta1, beta2, _, _ = self.own(settings)
+        settings[c.STATE] = 1 - beta1 ** settings[c.STEP]
+        settings[c.STATE + 1] = 1 - beta2 ** settings[c.STEP]
 
-    def advance(self, control: Any) -> None:
-        super().advance(control)
-        control[c.DEBIAS1] = 1 - self.hyper[0] ** control[c.STEP]
-        control[c.DEBIAS2] = 1 - self.hyper[1] ** control[c.STEP]
-
-    def change(self, control: Any, p: Any, g: Any, slots: list[Any]) -> Any:
-        beta1, beta2, eps, weight_decay = self.hyper
+    def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
+        beta1, beta2, eps, weight_decay = self.own(settings)
         m, v = slots
-        if weight_decay and not self.decoupled:
-            g = g + weight_decay * p
+        if not self.decoupled:
+            g = _penalised(g, p, weight_decay)
         m[...] = beta1 * m + (1 - beta1) * g
         v[...] = beta2 * v + (1 - beta2) * (g * g)
-        rate = float(control[c.RATE])
-        change = (-rate / float(control[c.DEBIAS1])) * (m / (v**0.5 / float(control[c.DEBIAS2]) ** 0.5 + eps))
-        return change - (rate * weight_decay) * p if self.decoupled and weight_decay else change
+        rate = settings[c.RATE]
+        change = (-rate / settings[c.STATE]) * (m / (v**0.5 / settings[c.STATE + 1] ** 0.5 + eps))
+        return change - (rate * weight_decay) * p if self.decoupled else change
 
 
 class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov & Hutter 2019, Alg. 2): torch.optim.AdamW's rule at equal arguments."""
 
+    kernel = "adamw_step"
     decoupled = True
 
     def __init__(
         self, params: Params, lr: float | Schedule = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-        weight_decay: float = 1e-2, *, clip_norm: float | None = None, clip_value: float | None = None,
+        weight_decay: float = 1e-2, *, clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(params, lr, betas, eps, weight_decay, clip_norm=clip_norm, clip_value=clip_value)
+        super().__init__(params, lr, betas, eps, weight_decay, clip_norm=clip_norm, clip_value=clip_value, groups=groups)
 
 
 class Lion(Optimizer):
@@ -129,26 +133,23 @@ class Lion(Optimizer):
 
     kernel = "lion_step"
     slot_names = ("m",)
+    hyper: ClassVar[Mapping[str, int]] = {"betas": 2, "weight_decay": 1}
+    betas: Any
+    weight_decay: Any
 
     def __init__(
         self, params: Params, lr: float | Schedule = 1e-4, betas: tuple[float, float] = (0.9, 0.99), weight_decay: float = 0.0, *,
-        clip_norm: float | None = None, clip_value: float | None = None,
+        clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
     ) -> None:  # fmt: skip
-        _not_negative("Lion", weight_decay=weight_decay)
-        _means("Lion", betas)
-        self.hyper = (float(betas[0]), float(betas[1]), float(weight_decay))
-        super().__init__(params, lr, clip_norm=clip_norm, clip_value=clip_value)
+        hyper = {"betas": betas, "weight_decay": weight_decay}
+        super().__init__(params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups)
 
-    def settings(self) -> dict[str, Any]:
-        beta1, beta2, weight_decay = self.hyper
-        return {"betas": (beta1, beta2), "weight_decay": weight_decay}
-
-    def change(self, control: Any, p: Any, g: Any, slots: list[Any]) -> Any:
-        beta1, beta2, weight_decay = self.hyper
+    def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
+        beta1, beta2, weight_decay = self.own(settings)
         m = slots[0]
         direction = np.sign(beta1 * m + (1 - beta1) * g)
         m[...] = beta2 * m + (1 - beta2) * g
-        return -float(control[c.RATE]) * (direction + weight_decay * p)
+        return -settings[c.RATE] * (direction + weight_decay * p)
 
 
 # __all__ is computed so that each rule is listed once. A type checker assumes all public names defined here, which are the same.
