@@ -4,9 +4,22 @@ functor on the counting scalar. Written by tools/generate.py; a test compares it
 from typing import Final
 
 UPDATE_COUNTS: Final[dict[str, tuple[int, int, int]]] = {
+    "adadelta_step": (6, 10, 3),
+    "adagrad_step": (4, 4, 2),
+    "adam_amsgrad_step": (5, 8, 3),
     "adam_step": (5, 8, 3),
+    "adamax_step": (4, 6, 1),
+    "adamw_amsgrad_step": (5, 8, 3),
     "adamw_step": (5, 8, 3),
     "lion_step": (4, 7, 0),
+    "nadam_decoupled_step": (6, 9, 3),
+    "nadam_step": (6, 9, 3),
+    "radam_decoupled_step": (5, 9, 2),
+    "radam_step": (5, 9, 2),
+    "rmsprop_centered_step": (6, 9, 2),
+    "rmsprop_momentum_centered_step": (7, 10, 2),
+    "rmsprop_momentum_step": (5, 7, 2),
+    "rmsprop_step": (4, 6, 2),
     "sgd_momentum_step": (3, 5, 0),
     "sgd_nesterov_step": (4, 6, 0),
     "sgd_step": (2, 3, 0),

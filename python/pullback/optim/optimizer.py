@@ -67,6 +67,7 @@ class Optimizer:
     settable: tuple[str, ...] = ()
     kernel: str = ""  # the name of a kernel in csrc/math/update.def; "" for a rule without a kernel
     slot_names: tuple[str, ...] = ()
+    slot_starts: Mapping[str, float] = {}  # what the elements of a slot are before the first step, if not 0
     hyper: Mapping[str, int] = {}  # name -> number of settings, in the order of csrc/math/update.h
 
     def __init__(
@@ -269,7 +270,7 @@ class Optimizer:
         """Looks up the parameters' device and kernels, and allocates the slots there."""
         self._device = self.parameters[0].device
         arena.place(self.parameters)
-        self._slots = [arena.slots_like(self.parameters) for _ in self.slot_names]
+        self._slots = [arena.slots_like(self.parameters, self.slot_starts.get(name, 0)) for name in self.slot_names]
         self._kernels: Any = kernels_on(self._device)
         name = self._own_kernel()
         self._native: Callable[..., Any] | None = getattr(self._kernels, name, None)

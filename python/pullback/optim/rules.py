@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import PullbackError
 from . import sets as c
+from .groups import checked
 from .optimizer import Groups, Optimizer, Params
 from .schedules import Schedule
 
@@ -38,7 +39,7 @@ class SGD(Optimizer):
         super().__init__(params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups)
 
     def _choose(self, values: list[Mapping[str, Any]]) -> None:
-        if any([np.any(np.asarray(value["momentum"]) > 0) for value in values]):
+        if _any_momentum(values):
             self.slot_names = ("momentum",)
             self.kernel = "sgd_nesterov_step" if self.nesterov else "sgd_momentum_step"
 
@@ -46,11 +47,7 @@ class SGD(Optimizer):
         momentum, dampening = np.asarray(values["momentum"]), np.asarray(values["dampening"])
         if self.nesterov and not (np.all(momentum > 0) and np.all(dampening == 0)):
             raise PullbackError("SGD: nesterov=True needs momentum > 0 and dampening = 0.")
-        if "_placement" in vars(self) and not self.slot_names and np.any(momentum > 0):
-            raise PullbackError(
-                f"SGD: momentum={values['momentum']}; this optimizer was made with momentum=0 and has no momentum buffer. Make it with "
-                f"the momentum, or with a small one that is set later."
-            )
+        refuse_late_momentum(self, values)
 
     def settings(self) -> dict[str, Any]:
         values = super().settings()
@@ -60,7 +57,7 @@ class SGD(Optimizer):
     def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
         momentum, dampening, weight_decay = self.own(settings)
         first = settings[c.STEP] <= 1
-        g = _penalised(g, p, weight_decay)
+        g = penalised(g, p, weight_decay)
         if slots:
             m = slots[0]
             m[...] = (0.0 if first else momentum) * m + (1.0 if first else 1 - dampening) * g
@@ -68,61 +65,135 @@ class SGD(Optimizer):
         return -settings[c.RATE] * g
 
 
-def _penalised(g: Any, p: Any, weight_decay: float) -> Any:
+def penalised(g: Any, p: Any, weight_decay: float) -> Any:
     """Returns the gradient of the loss with an L2 penalty."""
     return g + weight_decay * p if weight_decay else g
 
 
-class Adam(Optimizer):
-    """Adam (Kingma & Ba 2015, Alg. 1): torch.optim.Adam's rule at equal arguments. weight_decay is an L2 penalty.
+def _any_momentum(values: list[Mapping[str, Any]]) -> bool:
+    return any([bool(np.any(np.asarray(value["momentum"]) > 0)) for value in values])
 
-    The slots "m" and "v" are running means of the gradient and of its square. A step moves 28 bytes per float32 weight.
+
+def refuse_late_momentum(opt: Optimizer, values: Mapping[str, Any]) -> None:
+    """Raises PullbackError for momentum in an optimizer that was made without the slot for it."""
+    if "_placement" in vars(opt) and "momentum" not in opt.slot_names and _any_momentum([values]):
+        raise PullbackError(
+            f"{type(opt).__name__}: momentum={values['momentum']}; this optimizer was made with momentum=0 and has no momentum buffer. "
+            f"Make it with the momentum that it shall have, which can be changed later."
+        )
+
+
+class RMSprop(Optimizer):
+    """RMSprop (Tieleman & Hinton 2012; centered: Graves 2013): torch.optim.RMSprop's rule at equal arguments.
+
+    The slot "v" is a running mean of the square of the gradient. With momentum there is the slot "momentum", and if centered the slot
+    "m", the running mean of the gradient. A step moves 20 bytes per float32 weight, and 8 for each further slot.
     """
 
-    kernel = "adam_step"
-    slot_names = ("m", "v")
-    decoupled = False
-    hyper: ClassVar[Mapping[str, int]] = {"betas": 2, "eps": 1, "weight_decay": 1}
-    betas: Any
+    kernel = "rmsprop_step"
+    slot_names = ("v",)
+    hyper: ClassVar[Mapping[str, int]] = {"alpha": 1, "eps": 1, "momentum": 1, "weight_decay": 1}
+    alpha: Any
     eps: Any
+    momentum: Any
     weight_decay: Any
 
     def __init__(
-        self, params: Params, lr: float | Schedule = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-        weight_decay: float = 0, *, clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
+        self, params: Params, lr: float | Schedule = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0,
+        momentum: float = 0, centered: bool = False, *, clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
     ) -> None:  # fmt: skip
-        hyper = {"betas": betas, "eps": eps, "weight_decay": weight_decay}
+        self.centered = centered
+        hyper = {"alpha": alpha, "eps": eps, "momentum": momentum, "weight_decay": weight_decay}
+        super().__init__(params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups)
+
+    def _choose(self, values: list[Mapping[str, Any]]) -> None:
+        with_momentum = _any_momentum(values)
+        self.slot_names = ("v", *(["momentum"] if with_momentum else []), *(["m"] if self.centered else []))
+        self.kernel = f"rmsprop{'_momentum' if with_momentum else ''}{'_centered' if self.centered else ''}_step"
+
+    def _validate(self, values: Mapping[str, Any]) -> None:
+        refuse_late_momentum(self, values)
+
+    def settings(self) -> dict[str, Any]:
+        return {**super().settings(), "centered": self.centered}
+
+    def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
+        alpha, eps, momentum, weight_decay = self.own(settings)
+        slot = dict(zip(self.slot_names, slots))
+        g = penalised(g, p, weight_decay)
+        v = slot["v"]
+        v[...] = alpha * v + (1 - alpha) * (g * g)
+        variance = v
+        if self.centered:
+            slot["m"][...] = alpha * slot["m"] + (1 - alpha) * g
+            variance = (v - slot["m"] ** 2).clip(0)
+        g = g / (variance**0.5 + eps)
+        if "momentum" in slot:
+            slot["momentum"][...] = g = momentum * slot["momentum"] + g
+        return -settings[c.RATE] * g
+
+
+class Adagrad(Optimizer):
+    """Adagrad (Duchi et al. 2011): torch.optim.Adagrad's rule at equal arguments.
+
+    The slot "v" is the sum of the squares of the gradients, which starts at initial_accumulator_value. A step moves 20 bytes per
+    float32 weight.
+    """
+
+    kernel = "adagrad_step"
+    slot_names = ("v",)
+    hyper: ClassVar[Mapping[str, int]] = {"lr_decay": 1, "weight_decay": 1, "eps": 1}
+    lr_decay: Any
+    weight_decay: Any
+    eps: Any
+
+    def __init__(
+        self, params: Params, lr: float | Schedule = 1e-2, lr_decay: float = 0, weight_decay: float = 0,
+        initial_accumulator_value: float = 0, eps: float = 1e-10, *, clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
+    ) -> None:  # fmt: skip
+        self.slot_starts = {"v": checked("Adagrad", "initial_accumulator_value", initial_accumulator_value, 1)}
+        hyper = {"lr_decay": lr_decay, "weight_decay": weight_decay, "eps": eps}
         super().__init__(params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups)
 
     def advance(self, settings: list[float]) -> None:
         super().advance(settings)
-        beta1, beta2, _, _ = self.own(settings)
-        settings[c.STATE] = 1 - beta1 ** settings[c.STEP]
-        settings[c.STATE + 1] = 1 - beta2 ** settings[c.STEP]
+        settings[c.RATE] /= 1 + (settings[c.STEP] - 1) * self.own(settings)[0]
 
     def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
-        beta1, beta2, eps, weight_decay = self.own(settings)
-        m, v = slots
-        if not self.decoupled:
-            g = _penalised(g, p, weight_decay)
-        m[...] = beta1 * m + (1 - beta1) * g
-        v[...] = beta2 * v + (1 - beta2) * (g * g)
-        rate = settings[c.RATE]
-        change = (-rate / settings[c.STATE]) * (m / (v**0.5 / settings[c.STATE + 1] ** 0.5 + eps))
-        return change - (rate * weight_decay) * p if self.decoupled else change
+        _, weight_decay, eps = self.own(settings)
+        v = slots[0]
+        g = penalised(g, p, weight_decay)
+        v[...] = v + g * g
+        return -settings[c.RATE] * (g / (v**0.5 + eps))
 
 
-class AdamW(Adam):
-    """Adam with decoupled weight decay (Loshchilov & Hutter 2019, Alg. 2): torch.optim.AdamW's rule at equal arguments."""
+class Adadelta(Optimizer):
+    """Adadelta (Zeiler 2012, Alg. 1): torch.optim.Adadelta's rule at equal arguments.
 
-    kernel = "adamw_step"
-    decoupled = True
+    The slots "v" and "u" are running means of the squares of the gradient and of the change. A step moves 28 bytes per float32 weight.
+    """
+
+    kernel = "adadelta_step"
+    slot_names = ("v", "u")
+    hyper: ClassVar[Mapping[str, int]] = {"rho": 1, "eps": 1, "weight_decay": 1}
+    rho: Any
+    eps: Any
+    weight_decay: Any
 
     def __init__(
-        self, params: Params, lr: float | Schedule = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-        weight_decay: float = 1e-2, *, clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
+        self, params: Params, lr: float | Schedule = 1.0, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0, *, clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(params, lr, betas, eps, weight_decay, clip_norm=clip_norm, clip_value=clip_value, groups=groups)
+        hyper = {"rho": rho, "eps": eps, "weight_decay": weight_decay}
+        super().__init__(params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups)
+
+    def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
+        rho, eps, weight_decay = self.own(settings)
+        v, u = slots
+        g = penalised(g, p, weight_decay)
+        v[...] = rho * v + (1 - rho) * (g * g)
+        step = (u + eps) ** 0.5 / (v + eps) ** 0.5 * g
+        u[...] = rho * u + (1 - rho) * (step * step)
+        return -settings[c.RATE] * step
 
 
 class Lion(Optimizer):
