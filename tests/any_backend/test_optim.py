@@ -29,13 +29,14 @@ def gradients(params: list[pb.Parameter], seed: int) -> list[pb.Tensor]:
 
 @pytest.mark.parametrize("rule", [name for name, (cls, _) in RULES.items() if cls is not optim.Lion], ids=str)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_update_rule_is_torchs(rule: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_update_rule_is_torchs(rule: str, dtype: str, request: pytest.FixtureRequest) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed: nothing to compare the update rules with")
+    request.addfinalizer(lambda: torch.set_default_dtype(torch.float32))
     cls, options = RULES[rule]
     params = parameters(dtype=dtype)
     theirs = [torch.nn.Parameter(torch.tensor(p.numpy())) for p in params]
     opt, reference = cls(params, **options), getattr(torch.optim, cls.__name__)(theirs, **options)
-    monkeypatch.setattr(torch.optim.nadam, "_get_scalar_dtype", lambda: torch.float64)  # its product of momenta is float32 otherwise
+    torch.set_default_dtype(getattr(torch, dtype))  # in which torch's NAdam keeps the product of the momenta
     for step in range(100):
         grads = gradients(params, step)
         opt.step(grads)

@@ -47,7 +47,7 @@ def test_minimize_wants_a_function() -> None:
         (lambda net: net, r"a Linear among.*model\.parameters\(\)"),
         (lambda net: [net], r"a Linear among.*model\.parameters\(\)"),
         (lambda net: net.parameters, r"a method among.*model\.parameters\(\)"),
-        (lambda net: [{"params": net.parameters(), "lr": 0.1}, net.weight], r'item 1 of the list of groups is no dict'),
+        (lambda net: [{"params": net.parameters(), "lr": 0.1}, net.weight], r"item 1 of the list of groups is no dict"),
         (lambda net: [{"params": [net.weight]}, {"params": net.parameters()}], r'"weight" is in two groups'),
         (lambda net: [{"params": net.parameters(), "lrate": 0.1}], r'group "0" has a value for lrate'),
         (lambda net: [1.0], r"a float among.*pb\.Parameter\(value\)"),

@@ -146,7 +146,9 @@ def test_a_captured_step_reads_new_values_without_a_new_recording() -> None:
     eager, captured = parameters(), parameters()
     opts = [optim.AdamW(params, lr=0.1, clip_norm=1.0, groups={"p1": {"lr_scale": 0.5}}) for params in (eager, captured)]
     replay = pb.capture(lambda *grads: opts[1].step(list(grads)))
-    for step, change in enumerate([{}, {"betas": (0.5, 0.9)}, {"weight_decay": 0.4, "lr": 0.3}, {"clip_value": 0.1}, {"clip_norm": 0.2}]):
+    for step, change in enumerate(
+        [{}, {"betas": (0.5, 0.9)}, {"weight_decay": 0.4, "lr": 0.3}, {"clip_value": 0.1}, {"clip_norm": 0.2}]
+    ):
         for opt in opts:
             for name, value in change.items():
                 setattr(opt, name, value)
@@ -183,7 +185,8 @@ def test_a_parameter_that_missed_gradients_counts_as_in_torch(name: str) -> None
 
 MEMBERS = 64
 OWN: dict[str, Any] = {
-    "lr": np.geomspace(1e-3, 1.0, MEMBERS), "weight_decay": np.linspace(0.0, 0.3, MEMBERS), "momentum": np.linspace(0.1, 0.9, MEMBERS),
+    "lr": np.geomspace(1e-3, 1.0, MEMBERS), "weight_decay": np.linspace(0.0, 0.3, MEMBERS),
+    "momentum": np.linspace(0.1, 0.9, MEMBERS),
     "betas": (np.linspace(0.1, 0.95, MEMBERS), np.linspace(0.5, 0.999, MEMBERS)), "eps": np.geomspace(1e-9, 1e-2, MEMBERS),
     "dampening": np.linspace(0.0, 0.8, MEMBERS),
 }  # fmt: skip

@@ -159,7 +159,7 @@ NAMES: Final[dict[str, dict[str, str]]] = {
     },
     "pullback.optim": {
         "lr_scheduler": _SCHEDULE, "clip_grad_norm": _CLIP, "clip_by_global_norm": _CLIP, "clip": _CLIP,
-        **dict.fromkeys(("Adagrad", "Adadelta", "Adamax", "NAdam", "Nadam", "RAdam", "RMSprop", "LBFGS", "LAMB", "Muon"), _RULES),
+        **dict.fromkeys(("LBFGS", "LAMB", "Muon", "Adafactor", "Ftrl"), _RULES), "Nadam": "optim.NAdam", "RMSProp": "optim.RMSprop",
         "apply_updates": "opt.step(gradients)", "exponential_decay": "optim.schedules.Exponential",
         "cosine_decay_schedule": "optim.schedules.Cosine", "warmup_cosine_decay_schedule": "optim.schedules.WarmupCosine",
     },
@@ -237,8 +237,9 @@ NAMES: Final[dict[str, dict[str, str]]] = {
     },
     "Optimizer": {
         "zero_grad": _ZERO_GRAD, "apply_gradients": "opt.step(gradients)",
-        "param_groups": "there is one group: opt.parameters, with the learning rate opt.lr.",
-        "add_param_group": "make an optimizer for each group: optim.SGD(parameters, lr=0.1).", "learning_rate": "opt.lr",
+        "param_groups": "use opt.groups, whose values are attributes: opt.groups[0].lr = 0.1; opt.lr is that of all other groups.",
+        "add_param_group": "give all groups when the optimizer is made: optim.SGD(net.parameters(), groups={'*.bias': {'lr': 0.1}}).",
+        "learning_rate": "opt.lr",
         "variables": "opt.parameters", "weights": "opt.parameters", "iterations": "opt.steps", "state": "opt.slots(p)",
         "update": "use opt.step(gradients), or opt.preview(gradients) for the change alone.", "get_lr": "opt.lr",
     },

@@ -2,11 +2,11 @@
 # ruff: noqa
 
 from . import schedules as schedules
-from .adam import Adam as Adam
-from .adam import AdamW as AdamW
-from .adam import Adamax as Adamax
-from .adam import NAdam as NAdam
-from .adam import RAdam as RAdam
+from .moments import Adam as Adam
+from .moments import AdamW as AdamW
+from .moments import Adamax as Adamax
+from .moments import NAdam as NAdam
+from .moments import RAdam as RAdam
 from .optimizer import Optimizer as Optimizer
 from .rules import SGD as SGD
 from .rules import RMSprop as RMSprop

@@ -1,16 +1,15 @@
 """Hyper-parameters: the values that an optimizer was given, and those of its groups of parameters.
 
-A value is a number, or one number for each of M members. `hyper` of a rule names the values in the order of their settings, each with
-the number of its settings: {"betas": 2, "eps": 1, "weight_decay": 1}.
+A value is a number, or one number for each of M members. `hyper` of a rule names the values in the order of their settings, each
+with the number of its settings: {"betas": 2, "eps": 1, "weight_decay": 1}.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -21,8 +20,10 @@ from ..tensors.tensor import Tensor
 from . import sets
 from .schedules import Schedule, as_schedule
 
-if TYPE_CHECKING:
-    from .optimizer import Optimizer
+# Arguments. A list or an array has one value for each member.
+Number: TypeAlias = float | Sequence[float] | np.ndarray[Any, Any] | Tensor
+Betas: TypeAlias = tuple[Number, Number]
+Rate: TypeAlias = Number | Schedule | Sequence[Schedule]
 
 SHARES: Final = frozenset({"betas", "rho", "alpha"})  # values that are the shares which running means keep, in [0, 1)
 
@@ -91,19 +92,6 @@ def parts_of(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
-class Value:
-    """A hyper-parameter as an attribute of an optimizer."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __get__(self, opt: Any, kind: Any = None) -> Any:
-        return self if opt is None else opt._shown(self.name, opt._defaults[self.name])
-
-    def __set__(self, opt: Any, value: Any) -> None:
-        opt._set(self.name, value)
-
-
 class Group:
     """Parameters of one optimizer that share their hyper-parameters.
 
@@ -111,19 +99,23 @@ class Group:
     group was not given is the optimizer's. Setting an attribute gives the group a value of its own, from the next step on.
     """
 
-    def __init__(self, opt: Optimizer, name: str, entries: Sequence[int], own: dict[str, Any]) -> None:
-        vars(self).update(_opt=opt, name=name, _entries=list(entries), _own=own)
+    name: str
+    entries: list[int]  # the indices of its parameters in those of the optimizer
+    own: dict[str, Any]  # the values that it was given
+
+    def __init__(self, opt: Any, name: str, entries: Sequence[int], own: dict[str, Any]) -> None:
+        vars(self).update(_opt=opt, name=name, entries=list(entries), own=own)
 
     @property
     def parameters(self) -> list[Parameter]:
         """The parameters of this group."""
-        return [self._opt.parameters[i] for i in self._entries]
+        return [self._opt.parameters[i] for i in self.entries]
 
     def __getattr__(self, name: str) -> Any:
         opt = vars(self).get("_opt")
         if opt is None or name not in opt._defaults:
             raise AttributeError(f"a group of {type(opt).__name__} has no attribute {name!r}")
-        return opt._shown(name, self._values()[name])
+        return opt._shown(name, self.values()[name])
 
     def __setattr__(self, name: str, value: Any) -> None:
         opt = self._opt
@@ -131,27 +123,27 @@ class Group:
             raise PullbackError(f"{name} of a group cannot be set: {', '.join(opt._defaults)} can.")
         refuse_in_capture(name)
         value = opt._checked(name, value)
-        opt._validate({**self._values(), name: value})
-        self._own[name] = value
-        self._write([name])
+        opt._validate({**self.values(), name: value})
+        self.own[name] = value
+        self.write([name])
 
     def __dir__(self) -> list[str]:
         return ["name", "parameters", *self._opt._defaults]
 
     def __repr__(self) -> str:
-        own = "".join([f", {name}={value}" for name, value in self._own.items()])
-        return f"Group({self.name!r}, {len(self._entries)} parameters{own})"
+        own = "".join([f", {name}={value}" for name, value in self.own.items()])
+        return f"Group({self.name!r}, {len(self.entries)} parameters{own})"
 
-    def _values(self) -> dict[str, Any]:
+    def values(self) -> dict[str, Any]:
         """Returns all values of this group, those of the optimizer included."""
-        return {**self._opt._defaults, **self._own}
+        return {**self._opt._defaults, **self.own}
 
-    def _write(self, names: Sequence[str]) -> None:
+    def write(self, names: Sequence[str]) -> None:
         """Writes the values of these names into the sets of this group."""
-        opt, values = self._opt, self._values()
+        opt, values = self._opt, self.values()
         for name in names:
             for index, numbers in opt._settings_of(name, values[name]):
-                sets.write(opt._sets, self._entries, index, numbers)
+                sets.write(opt._sets, self.entries, index, numbers)
 
 
 def split(
@@ -165,7 +157,7 @@ def split(
     found: list[tuple[str, list[int], dict[str, Any]]] = []
     for pattern, own in (groups or {}).items():
         entries = [i for i in rest if fnmatchcase(names[i], pattern)]
-        if not isinstance(own, Mapping):
+        if not hasattr(own, "keys"):
             raise PullbackError(f'{rule}: groups["{pattern}"] is a {type(own).__name__}; give a dict of hyper-parameters.')
         if not entries:
             raise PullbackError(
@@ -178,7 +170,7 @@ def split(
 
 
 def members_of(rule: str, parameters: Sequence[Parameter], values: Sequence[Mapping[str, Any]]) -> int:
-    """Returns the number of members: how many numbers a value has that is no single number, and 1 without one. Raises ShapeError."""
+    """Returns the number of members, which is that of the numbers in a list or an array, and 1 without one. Raises ShapeError."""
     counts = {name: len(part) for group in values for name, value in group.items() for part in parts_of(value) if _many(part)}
     if not counts:
         return 1
@@ -198,12 +190,3 @@ def members_of(rule: str, parameters: Sequence[Parameter], values: Sequence[Mapp
 def refuse_in_capture(name: str) -> None:
     """Raises CaptureError inside a captured function, because a replay would not repeat the change."""
     capturing.refuse(f"setting {name}", "Set it outside: a replay reads the new value, and a schedule needs no setting at all.")
-
-
-def unlimited(rule: str, name: str, value: Any) -> float:
-    """Returns a bound for clipping; infinity for None. Raises PullbackError unless it is positive."""
-    if value is None:
-        return math.inf
-    if not (isinstance(value, Real) and value > 0):
-        raise PullbackError(f"{rule}: {name}={value}; it must be positive, or None for no clipping.")
-    return float(value)

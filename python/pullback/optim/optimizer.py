@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Literal, overload
 
 import numpy as np
@@ -17,15 +17,16 @@ from ..launch import capturing, door
 from ..launch.refusal import Refused
 from ..ops.conversion import copy as snapshot
 from ..ops.writing import write
-from ..tensors import devices, dtypes
+from ..tensors import devices
 from ..tensors.creation import asarray
 from ..tensors.operand import as_tensor
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..typing import Dataclass, Tree
-from . import arena, groups as g_, reference, sets as c, state
+from . import arena, groups as grouping, reference, sets as c, state
+from .adjustable import Adjustable, unlimited
 from .arguments import Form, dicts, names, trainable
-from .groups import Group, Value
+from .groups import Group
 from .schedules import Schedule
 
 Params = Iterable[Any] | Dataclass  # Parameters in a list, an iterator, or any nested structure
@@ -35,7 +36,7 @@ _MADE: Final = ("_device", "_kernels", "_native", "_plan", "_placement")  # attr
 
 @explain_arguments
 @attach_hints
-class Optimizer:
+class Optimizer(Adjustable):
     """Base class of optimizers.
 
     Args:
@@ -51,27 +52,25 @@ class Optimizer:
 
     Every hyper-parameter is an attribute that can be set between two steps, and nothing waits or is recorded again:
     `opt.weight_decay = 0.1`. It changes all parameters but those of a group with a value of its own, which is set through
-    `opt.groups`. A value may also be an array of M numbers, one for each of M networks whose weights are stacked along the first axis
-    of every Parameter: the step then updates M independent networks.
+    `opt.groups`. A value may also be an array of M numbers, one for each of M networks whose weights are stacked along the first
+    axis of every Parameter: the step then updates M independent networks.
 
     The parameters move into one flat arena (unless another optimizer placed them already) and keep their identity.
 
     Setting any other attribute raises PullbackError, because nothing would read the value. A subclass sets its attributes before it
     calls this class's `__init__`, or adds them to `settable`.
 
-    A subclass is an update rule: it names its slots and its hyper-parameters and defines its formula in `change` (and `advance`, if a
-    step computes numbers once for all weights). A rule with a kernel also defines the kernel's name. Without a kernel the formula
+    A subclass is an update rule: it names its slots and its hyper-parameters and defines its formula in `change` (and `advance`, if
+    a step computes numbers once for all weights). A rule with a kernel also defines the kernel's name. Without a kernel the formula
     runs in NumPy or CuPy, and a profile lists the rule, by its class name, among the launches of unknown cost.
     """
 
-    settable: tuple[str, ...] = ()
     kernel: str = ""  # the name of a kernel in csrc/math/update.def; "" for a rule without a kernel
     slot_names: tuple[str, ...] = ()
     slot_starts: Mapping[str, float] = {}  # what the elements of a slot are before the first step, if not 0
-    hyper: Mapping[str, int] = {}  # name -> number of settings, in the order of csrc/math/update.h
 
     def __init__(
-        self, params: Params, lr: float | Schedule, hyper: Mapping[str, Any] | None = None, *, clip_norm: float | None = None,
+        self, params: Params, lr: grouping.Rate, hyper: Mapping[str, Any] | None = None, *, clip_norm: float | None = None,
         clip_value: float | None = None, groups: Groups | None = None,
     ) -> None:  # fmt: skip
         rule = type(self).__name__
@@ -80,97 +79,26 @@ class Optimizer:
         self.parameters = trainable(rule, given)
         self._form = Form(given, self.parameters)
         self._names = names(self.parameters)  # the keys of state_dict, which stay if a Module renames the parameters later
-        self._most = g_.unlimited(rule, "clip_norm", clip_norm)
-        chosen = {"lr": lr, "lr_scale": 1.0, "clip_value": g_.unlimited(rule, "clip_value", clip_value), **(hyper or {})}
+        self._most = unlimited(rule, "clip_norm", clip_norm)
+        chosen = {"lr": lr, "lr_scale": 1.0, "clip_value": unlimited(rule, "clip_value", clip_value), **(hyper or {})}
         self._defaults = {name: self._checked(name, value) for name, value in chosen.items()}
-        listed = listed or g_.split(rule, self.parameters, self._names, groups)
+        listed = listed or grouping.split(rule, self.parameters, self._names, groups)
         self.groups = [Group(self, name, entries, self._checked_group(name, own)) for name, entries, own in listed]
-        self._members = g_.members_of(rule, self.parameters, [self._defaults, *[group._own for group in self.groups]])
+        self._members = grouping.members_of(rule, self.parameters, [self._defaults, *[group.own for group in self.groups]])
         for group in self.groups:
-            self._validate(group._values())
-        self._choose([group._values() for group in self.groups])
+            self._validate(group.values())
+        self._choose([group.values() for group in self.groups])
         self._sets = self._new_sets()
         self._steps = 0  # a copy on the host of the number of steps, which can be read without waiting for the device
         self._make()
-
-    def _validate(self, values: Mapping[str, Any]) -> None:
-        """Raises PullbackError for hyper-parameters that do not go together. A rule overrides it; it is called before any change."""
-
-    def _choose(self, values: list[Mapping[str, Any]]) -> None:
-        """Chooses the slots and the kernel of a rule that has several, by the values of its groups."""
-
-    def _checked(self, name: str, value: Any) -> Any:
-        """Returns a hyper-parameter as the sets need it. Raises PullbackError."""
-        rule = type(self).__name__
-        if name == "lr":
-            value = g_.schedules_of(value)
-        elif name == "clip_value":
-            value = value if value == math.inf else g_.unlimited(rule, name, value)
-        else:
-            value = g_.checked(rule, name, value, self.hyper.get(name, 1))
-        if "_members" in vars(self):
-            g_.check_count(rule, name, value, self._members)
-        return value
-
-    def _checked_group(self, name: str, own: Mapping[str, Any]) -> dict[str, Any]:
-        rule = type(self).__name__
-        for key in own:
-            if key not in self._defaults:
-                raise PullbackError(f'{rule}: group "{name}" has a value for {key}; a group can have {", ".join(self._defaults)}.')
-        if "lr" in own and "lr_scale" in own:
-            raise PullbackError(f'{rule}: group "{name}" has lr, which is absolute, and lr_scale, which multiplies; give one of them.')
-        return {key: self._checked(key, value) for key, value in own.items()}
 
     def _new_sets(self) -> Any:
         table = np.zeros((len(self.parameters) * self._members, c.SIZE))
         table[:, c.CLIP_FACTOR], table[:, c.CLIP_NORM] = 1.0, self._most
         self._sets = table
         for group in self.groups:
-            group._write(list(self._defaults))
+            group.write(list(self._defaults))
         return devices.move(table, self.parameters[0].device)
-
-    def _settings_of(self, name: str, value: Any) -> Iterator[tuple[int, list[list[float]]]]:
-        """Yields the settings that hold a value: the index of the first one, and their numbers, one row per member."""
-        if name == "lr":
-            schedules = value if isinstance(value, list) else [value] * self._members
-            yield c.SCHEDULE, [c.of_schedule(schedule) for schedule in schedules]
-        elif name in ("lr_scale", "clip_value"):
-            yield c.RATE_SCALE if name == "lr_scale" else c.CLIP_VALUE, g_.rows(value, self._members)
-        else:
-            before = list(self.hyper)[: list(self.hyper).index(name)]
-            yield c.HYPER + sum([self.hyper[other] for other in before]), g_.rows(value, self._members)
-
-    def _set(self, name: str, value: Any) -> None:
-        """Changes a hyper-parameter of all groups that have no value of their own. After an error nothing has changed."""
-        g_.refuse_in_capture(name)
-        value = self._checked(name, value)
-        users = [group for group in self.groups if name not in group._own]
-        for group in users:
-            self._validate({**group._values(), name: value})
-        self._defaults[name] = value
-        for group in users:
-            group._write([name])
-
-    def _shown(self, name: str, value: Any) -> Any:
-        """Returns a value as its attribute shows it."""
-        if name == "lr":
-            rates = [schedule.rate(self.steps) for schedule in (value if isinstance(value, list) else [value])]
-            return np.array(rates) if isinstance(value, list) else rates[0]
-        return None if name == "clip_value" and value == math.inf else value
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        for name in vars(cls).get("hyper", ()):
-            setattr(cls, name, Value(name))
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        known = isinstance(getattr(type(self), name, None), (Value, property))
-        if "_placement" in vars(self) and not name.startswith("_") and name not in self.settable and not known:
-            raise PullbackError(
-                f"{type(self).__name__}.{name} cannot be set: {', '.join(['lr', *self.hyper, 'clip_value'])} and clip_norm can, all "
-                f"else is as the optimizer was made."
-            )
-        object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
         numbers = sum([p.size for p in self.parameters])
@@ -189,27 +117,6 @@ class Optimizer:
         return {name: getattr(self, name) for name in self.hyper}
 
     # ---- state
-
-    lr = Value("lr")
-    clip_value = Value("clip_value")
-
-    @property
-    def clip_norm(self) -> float | None:
-        """The largest joint norm of the gradients. Turning clipping on or off makes a captured step record itself again."""
-        return None if self._most == math.inf else self._most
-
-    @clip_norm.setter
-    def clip_norm(self, most: float | None) -> None:
-        g_.refuse_in_capture("clip_norm")
-        self._most = g_.unlimited(type(self).__name__, "clip_norm", most)
-        every = range(len(self.parameters))
-        c.write(self._sets, every, c.CLIP_NORM, [[self._most]] * self._members)
-        c.write(self._sets, every, c.CLIP_FACTOR, [[1.0]] * self._members)
-
-    @property
-    def steps(self) -> int:
-        """The number of steps done."""
-        return self._steps
 
     @property
     def gradient_norm(self) -> Any:

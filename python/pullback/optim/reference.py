@@ -11,7 +11,7 @@ import numpy as np
 from ..backends.reference import distinct_bytes
 from ..launch import door
 from ..tensors import devices, dtypes
-from . import arena, sets as c
+from . import sets as c
 from ._counts import UPDATE_COUNTS
 
 if TYPE_CHECKING:
@@ -96,7 +96,9 @@ def _cost(
         figures["multiplies"] += p.size * multiplies
         figures["special_ops"] += p.size * special
         figures["bytes_read"] += p.nbytes + distinct_bytes(g) + slot_bytes + members * c.BYTES
-        figures["bytes_written"] += (0 if preview else p.nbytes + slot_bytes + members * c.BYTES) + (0 if outputs is None else p.nbytes)
+        figures["bytes_written"] += (0 if preview else p.nbytes + slot_bytes + members * c.BYTES) + (
+            0 if outputs is None else p.nbytes
+        )
     return {"dtype": opt.parameters[0].dtype, **figures}
 
 

@@ -1,7 +1,7 @@
 """The update rules: one class per rule, with its formula in NumPy. The kernel of a rule is a struct in csrc/math/update.h.
 
-A rule advances the set of a parameter. It then computes the change of the weights from the weights, the gradients and the slots, and
-updates the slots in place.
+A rule advances the set of a parameter. It then computes the change of the weights from the weights, the gradients and the slots,
+and updates the slots in place.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ import numpy as np
 
 from ..errors import PullbackError
 from . import sets as c
-from .groups import checked
+from .groups import Betas, Number, Rate, checked
 from .optimizer import Groups, Optimizer, Params
-from .schedules import Schedule
 
 
 class SGD(Optimizer):
@@ -26,13 +25,13 @@ class SGD(Optimizer):
 
     kernel = "sgd_step"
     hyper: ClassVar[Mapping[str, int]] = {"momentum": 1, "dampening": 1, "weight_decay": 1}
-    momentum: Any
-    dampening: Any
-    weight_decay: Any
+    momentum: Number
+    dampening: Number
+    weight_decay: Number
 
     def __init__(
-        self, params: Params, lr: float | Schedule = 1e-3, momentum: float = 0, dampening: float = 0, nesterov: bool = False,
-        weight_decay: float = 0, *, clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
+        self, params: Params, lr: Rate = 1e-3, momentum: Number = 0, dampening: Number = 0, nesterov: bool = False,
+        weight_decay: Number = 0, *, clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
     ) -> None:  # fmt: skip
         self.nesterov = nesterov
         hyper = {"momentum": momentum, "dampening": dampening, "weight_decay": weight_decay}
@@ -78,29 +77,30 @@ def refuse_late_momentum(opt: Optimizer, values: Mapping[str, Any]) -> None:
     """Raises PullbackError for momentum in an optimizer that was made without the slot for it."""
     if "_placement" in vars(opt) and "momentum" not in opt.slot_names and _any_momentum([values]):
         raise PullbackError(
-            f"{type(opt).__name__}: momentum={values['momentum']}; this optimizer was made with momentum=0 and has no momentum buffer. "
-            f"Make it with the momentum that it shall have, which can be changed later."
+            f"{type(opt).__name__}: momentum={values['momentum']}; this optimizer was made with momentum=0 and has no momentum "
+            f"buffer. Make it with the momentum that it shall have, which can be changed later."
         )
 
 
 class RMSprop(Optimizer):
     """RMSprop (Tieleman & Hinton 2012; centered: Graves 2013): torch.optim.RMSprop's rule at equal arguments.
 
-    The slot "v" is a running mean of the square of the gradient. With momentum there is the slot "momentum", and if centered the slot
-    "m", the running mean of the gradient. A step moves 20 bytes per float32 weight, and 8 for each further slot.
+    The slot "v" is a running mean of the square of the gradient. With momentum there is the slot "momentum", and if centered the
+    slot "m", the running mean of the gradient. A step moves 20 bytes per float32 weight, and 8 for each further slot.
     """
 
     kernel = "rmsprop_step"
     slot_names = ("v",)
     hyper: ClassVar[Mapping[str, int]] = {"alpha": 1, "eps": 1, "momentum": 1, "weight_decay": 1}
-    alpha: Any
-    eps: Any
-    momentum: Any
-    weight_decay: Any
+    alpha: Number
+    eps: Number
+    momentum: Number
+    weight_decay: Number
 
     def __init__(
-        self, params: Params, lr: float | Schedule = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0,
-        momentum: float = 0, centered: bool = False, *, clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
+        self, params: Params, lr: Rate = 1e-2, alpha: Number = 0.99, eps: Number = 1e-8, weight_decay: Number = 0,
+        momentum: Number = 0, centered: bool = False, *,
+        clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
     ) -> None:  # fmt: skip
         self.centered = centered
         hyper = {"alpha": alpha, "eps": eps, "momentum": momentum, "weight_decay": weight_decay}
@@ -143,13 +143,14 @@ class Adagrad(Optimizer):
     kernel = "adagrad_step"
     slot_names = ("v",)
     hyper: ClassVar[Mapping[str, int]] = {"lr_decay": 1, "weight_decay": 1, "eps": 1}
-    lr_decay: Any
-    weight_decay: Any
-    eps: Any
+    lr_decay: Number
+    weight_decay: Number
+    eps: Number
 
     def __init__(
-        self, params: Params, lr: float | Schedule = 1e-2, lr_decay: float = 0, weight_decay: float = 0,
-        initial_accumulator_value: float = 0, eps: float = 1e-10, *, clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
+        self, params: Params, lr: Rate = 1e-2, lr_decay: Number = 0, weight_decay: Number = 0,
+        initial_accumulator_value: float = 0, eps: Number = 1e-10, *,
+        clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
     ) -> None:  # fmt: skip
         self.slot_starts = {"v": checked("Adagrad", "initial_accumulator_value", initial_accumulator_value, 1)}
         hyper = {"lr_decay": lr_decay, "weight_decay": weight_decay, "eps": eps}
@@ -170,18 +171,20 @@ class Adagrad(Optimizer):
 class Adadelta(Optimizer):
     """Adadelta (Zeiler 2012, Alg. 1): torch.optim.Adadelta's rule at equal arguments.
 
-    The slots "v" and "u" are running means of the squares of the gradient and of the change. A step moves 28 bytes per float32 weight.
+    The slots "v" and "u" are running means of the squares of the gradient and of the change. A step moves 28 bytes per float32
+    weight.
     """
 
     kernel = "adadelta_step"
     slot_names = ("v", "u")
     hyper: ClassVar[Mapping[str, int]] = {"rho": 1, "eps": 1, "weight_decay": 1}
-    rho: Any
-    eps: Any
-    weight_decay: Any
+    rho: Number
+    eps: Number
+    weight_decay: Number
 
     def __init__(
-        self, params: Params, lr: float | Schedule = 1.0, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0, *, clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
+        self, params: Params, lr: Rate = 1.0, rho: Number = 0.9, eps: Number = 1e-6, weight_decay: Number = 0, *,
+        clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
     ) -> None:  # fmt: skip
         hyper = {"rho": rho, "eps": eps, "weight_decay": weight_decay}
         super().__init__(params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups)
@@ -205,11 +208,11 @@ class Lion(Optimizer):
     kernel = "lion_step"
     slot_names = ("m",)
     hyper: ClassVar[Mapping[str, int]] = {"betas": 2, "weight_decay": 1}
-    betas: Any
-    weight_decay: Any
+    betas: Betas
+    weight_decay: Number
 
     def __init__(
-        self, params: Params, lr: float | Schedule = 1e-4, betas: tuple[float, float] = (0.9, 0.99), weight_decay: float = 0.0, *,
+        self, params: Params, lr: Rate = 1e-4, betas: Betas = (0.9, 0.99), weight_decay: Number = 0.0, *,
         clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
     ) -> None:  # fmt: skip
         hyper = {"betas": betas, "weight_decay": weight_decay}

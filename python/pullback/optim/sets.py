@@ -33,8 +33,8 @@ def of_schedule(schedule: Schedule) -> list[float]:
 
 
 def write(table: Any, entries: Iterable[int], index: int, rows: Sequence[Sequence[float]]) -> None:
-    """Overwrites the settings from `index` on in the sets of some parameters. On a GPU this happens in stream order, after the steps
-    launched so far, and nothing waits.
+    """Overwrites the settings from `index` on in the sets of some parameters. On a GPU this happens in stream order, after the
+    steps launched so far, and nothing waits.
 
     rows: the new numbers, one row per member.
     """

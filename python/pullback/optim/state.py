@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,11 +14,8 @@ from ..tensors.creation import asarray
 from ..tensors.tensor import Tensor
 from . import sets as c
 
-if TYPE_CHECKING:
-    from .optimizer import Optimizer
 
-
-def saved(opt: Optimizer) -> dict[str, Any]:
+def saved(opt: Any) -> dict[str, Any]:
     """Returns the state of an optimizer."""
     capturing.refuse("state_dict()", "Ask for it outside.")
     table = np.array(devices.move(opt._sets, "cpu")).reshape(len(opt.parameters), opt._members, c.SIZE)
@@ -30,7 +27,7 @@ def saved(opt: Optimizer) -> dict[str, Any]:
     }
 
 
-def load(opt: Optimizer, given: Mapping[str, Any]) -> None:
+def load(opt: Any, given: Mapping[str, Any]) -> None:
     """Restores a state. Raises PullbackError, and then nothing has changed."""
     capturing.refuse("loading an optimizer's state", "Load it outside.")
     _entries("the state", given, ["rule", "steps", "settings", "slots"])
@@ -57,24 +54,24 @@ def load(opt: Optimizer, given: Mapping[str, Any]) -> None:
     opt._steps = int(given["steps"])
     opt._defaults.update(values[0])
     for group, own in zip(opt.groups, values):
-        group._own.update({name: value for name, value in own.items() if name in group._own or differ(value, opt._defaults[name])})
-        group._write(["clip_value"])
+        group.own.update({name: value for name, value in own.items() if name in group.own or differ(value, opt._defaults[name])})
+        group.write(["clip_value"])
 
 
-def _of_group(opt: Optimizer, group: Any, rows: list[Any]) -> dict[str, Any]:
+def _of_group(opt: Any, group: Any, rows: list[Any]) -> dict[str, Any]:
     """Returns the values of a group of parameters in a state, clipping apart. Raises PullbackError if its parameters differ."""
-    found = [values_in(opt, rows[i]) for i in group._entries]
+    found = [values_in(opt, rows[i]) for i in group.entries]
     for name, value in found[0].items():
         if any([differ(other[name], value) for other in found]):
             raise PullbackError(
                 f"load_state_dict: the parameters of group {group.name!r} have several values of {name} in the state; make the "
                 f"optimizer with the groups that it had when the state was saved."
             )
-    opt._validate({**group._values(), **found[0]})
+    opt._validate({**group.values(), **found[0]})
     return found[0]
 
 
-def values_in(opt: Optimizer, rows: Any) -> dict[str, Any]:
+def values_in(opt: Any, rows: Any) -> dict[str, Any]:
     """Returns the learning rate and the hyper-parameters that the sets of a parameter hold, one set per member."""
     schedules = [c.schedule_of(row.tolist()) for row in rows]
     found: dict[str, Any] = {"lr": schedules[0] if all([s == schedules[0] for s in schedules]) else schedules}

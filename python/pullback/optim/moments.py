@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from . import sets as c
+from .groups import Betas, Number, Rate
 from .optimizer import Groups, Optimizer, Params
 from .rules import penalised
-from .schedules import Schedule
 
 
 class _Moments(Optimizer):
@@ -19,9 +19,9 @@ class _Moments(Optimizer):
     slot_names = ("m", "v")
     decoupled = False
     hyper: ClassVar[Mapping[str, int]] = {"betas": 2, "eps": 1, "weight_decay": 1}
-    betas: Any
-    eps: Any
-    weight_decay: Any
+    betas: Betas
+    eps: Number
+    weight_decay: Number
 
     def average(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
         """Updates the means, and returns the gradient that has entered them."""
@@ -46,15 +46,16 @@ class _Moments(Optimizer):
 class Adam(_Moments):
     """Adam (Kingma & Ba 2015, Alg. 1): torch.optim.Adam's rule at equal arguments. weight_decay is an L2 penalty.
 
-    The slots "m" and "v" are running means of the gradient and of its square. With amsgrad (Reddi et al. 2018, Alg. 2) the slot "most"
-    is the largest "v" so far, which divides in its place. A step moves 28 bytes per float32 weight, 36 with amsgrad.
+    The slots "m" and "v" are running means of the gradient and of its square. With amsgrad (Reddi et al. 2018, Alg. 2) the slot
+    "most" is the largest "v" so far, which divides in its place. A step moves 28 bytes per float32 weight, 36 with amsgrad.
     """
 
     kernel = "adam_step"
 
     def __init__(
-        self, params: Params, lr: float | Schedule = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-        weight_decay: float = 0, amsgrad: bool = False, *, clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
+        self, params: Params, lr: Rate = 1e-3, betas: Betas = (0.9, 0.999), eps: Number = 1e-8,
+        weight_decay: Number = 0, amsgrad: bool = False, *,
+        clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
     ) -> None:  # fmt: skip
         self.amsgrad = amsgrad
         hyper = {"betas": betas, "eps": eps, "weight_decay": weight_decay}
@@ -88,8 +89,9 @@ class AdamW(Adam):
     decoupled = True
 
     def __init__(
-        self, params: Params, lr: float | Schedule = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-        weight_decay: float = 1e-2, amsgrad: bool = False, *, clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
+        self, params: Params, lr: Rate = 1e-3, betas: Betas = (0.9, 0.999), eps: Number = 1e-8,
+        weight_decay: Number = 1e-2, amsgrad: bool = False, *,
+        clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
     ) -> None:  # fmt: skip
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad, clip_norm=clip_norm, clip_value=clip_value, groups=groups)
 
@@ -103,13 +105,13 @@ class Adamax(Optimizer):
     kernel = "adamax_step"
     slot_names = ("m", "u")
     hyper: ClassVar[Mapping[str, int]] = {"betas": 2, "eps": 1, "weight_decay": 1}
-    betas: Any
-    eps: Any
-    weight_decay: Any
+    betas: Betas
+    eps: Number
+    weight_decay: Number
 
     def __init__(
-        self, params: Params, lr: float | Schedule = 2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-        weight_decay: float = 0, *, clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
+        self, params: Params, lr: Rate = 2e-3, betas: Betas = (0.9, 0.999), eps: Number = 1e-8,
+        weight_decay: Number = 0, *, clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
     ) -> None:  # fmt: skip
         hyper = {"betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups)
@@ -130,16 +132,19 @@ class Adamax(Optimizer):
 class NAdam(_Moments):
     """NAdam (Dozat 2016): torch.optim.NAdam's rule at equal arguments.
 
-    The slots are those of Adam. weight_decay is an L2 penalty unless decoupled_weight_decay. A step moves 28 bytes per float32 weight.
+    The slots are those of Adam. weight_decay is an L2 penalty unless decoupled_weight_decay. A step moves 28 bytes per float32
+    weight.
     """
 
     kernel = "nadam_step"
     hyper: ClassVar[Mapping[str, int]] = {"betas": 2, "eps": 1, "weight_decay": 1, "momentum_decay": 1}
-    momentum_decay: Any
+    momentum_decay: Number
 
     def __init__(
-        self, params: Params, lr: float | Schedule = 2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-        weight_decay: float = 0, momentum_decay: float = 4e-3, decoupled_weight_decay: bool = False, *, clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
+        self, params: Params, lr: Rate = 2e-3, betas: Betas = (0.9, 0.999), eps: Number = 1e-8,
+        weight_decay: Number = 0, momentum_decay: Number = 4e-3,
+        decoupled_weight_decay: bool = False, *,
+        clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
     ) -> None:  # fmt: skip
         self.decoupled = decoupled_weight_decay
         self.kernel = "nadam_decoupled_step" if decoupled_weight_decay else "nadam_step"
@@ -170,14 +175,16 @@ class NAdam(_Moments):
 class RAdam(_Moments):
     """RAdam (Liu et al. 2020, Alg. 2): torch.optim.RAdam's rule at equal arguments.
 
-    The slots are those of Adam. weight_decay is an L2 penalty unless decoupled_weight_decay. A step moves 28 bytes per float32 weight.
+    The slots are those of Adam. weight_decay is an L2 penalty unless decoupled_weight_decay. A step moves 28 bytes per float32
+    weight.
     """
 
     kernel = "radam_step"
 
     def __init__(
-        self, params: Params, lr: float | Schedule = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-        weight_decay: float = 0, decoupled_weight_decay: bool = False, *, clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
+        self, params: Params, lr: Rate = 1e-3, betas: Betas = (0.9, 0.999), eps: Number = 1e-8,
+        weight_decay: Number = 0, decoupled_weight_decay: bool = False, *,
+        clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
     ) -> None:  # fmt: skip
         self.decoupled = decoupled_weight_decay
         self.kernel = "radam_decoupled_step" if decoupled_weight_decay else "radam_step"
@@ -204,4 +211,8 @@ class RAdam(_Moments):
 
 
 # __all__ is computed so that each rule is listed once. A type checker assumes all public names defined here, which are the same.
-__all__ = [name for name, value in globals().items() if isinstance(value, type) and value.__module__ == __name__ and not name.startswith("_")]
+__all__ = [
+    name
+    for name, value in globals().items()
+    if isinstance(value, type) and value.__module__ == __name__ and not name.startswith("_")
+]
