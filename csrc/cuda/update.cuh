@@ -102,58 +102,61 @@ template <class A> __device__ inline A rounded(DType dtype, A x) {
   return x;
 }
 
-// Makes the Element of the rule for one chunk after another. Most sets of an optimizer are equal, so a block computes the Element again
-// only where the settings change.
-template <class U, class A> class ChunkRule {
- public:
+// The Element of the rule for one chunk after another. Most sets of an optimizer are equal, so a block computes the Element again only
+// where the settings change.
+template <class U, class A> struct ChunkRule {
   using Element = typename U::template Element<A>;
+  static_assert(kSetSize == kWarp);
+  Setting set[kSetSize], advanced[kSetSize];  // the set that the Element is computed from, before and after the step begins
+  alignas(16) unsigned char element[sizeof(Element)];
 
-  // Returns the Element of a set. All threads of the block call this.
-  __device__ Element of(const Setting* set) {
-    static_assert(kSetSize == kWarp);
-    __shared__ Setting advanced[kSetSize];
-    __shared__ __align__(16) unsigned char element[sizeof(Element)];
-    const long long bits = __double_as_longlong(set[threadIdx.x % kWarp]);
-    if (!known_ || !__all_sync(kFull, bits == bits_)) {
-      __syncthreads();  // all threads have read the Element before it
+  // Prepares the Element of a set. All threads of the block call this. `first` is true in the first call.
+  __device__ const Element& of(const Setting* next, bool first) {
+    const int lane = int(threadIdx.x % kWarp);
+    const long long bits = __double_as_longlong(next[lane]);
+    if (first || !__all_sync(kFull, bits == __double_as_longlong(set[lane]))) {
+      __syncthreads();  // all threads are done with the Element before it
       if (threadIdx.x < kWarp) {
-        advanced[threadIdx.x] = __longlong_as_double(bits);
+        set[lane] = advanced[lane] = __longlong_as_double(bits);
         __syncwarp();
-        if (threadIdx.x == 0) {
+        if (lane == 0) {
           U::advance(advanced);
           new (element) Element(advanced);
         }
       }
       __syncthreads();
-      bits_ = bits;
-      known_ = true;
     }
     return *reinterpret_cast<const Element*>(element);
   }
-
- private:
-  bool known_ = false;
-  long long bits_ = 0;  // one setting of the last set in each lane of a warp
 };
+
+constexpr int kResident = 3;  // blocks that run at the same time on a multiprocessor: their registers fit
 
 // The last block to end advances the sets, which all blocks have read by then. Bound by memory: Adam moves 28 bytes per float weight
 // and executes about 80 instructions.
 template <class U, class A, int kMax>
-__global__ void __launch_bounds__(kThreads) update_kernel(const __grid_constant__ UpdateJob<kMax> job) {
+__global__ void __launch_bounds__(kThreads, kResident) update_kernel(const __grid_constant__ UpdateJob<kMax> job) {
   constexpr DType kSlotType = std::is_same_v<A, float> ? DType::f32 : DType::f64;
-  ChunkRule<U, A> rule;
+  __shared__ ChunkRule<U, A> rule;
+  A p[kShare<A>], g[kShare<A>], slots[U::kSlots + 1][kShare<A>];
   const uint32_t chunks = job.chunks.first[job.chunks.entries];
-  for (uint32_t chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
-    A p[kShare<A>], g[kShare<A>], slots[U::kSlots + 1][kShare<A>];
-    const int t = job.chunks.find(chunk);
+  uint32_t chunk = blockIdx.x;
+  int t = 0;
+  const auto load = [&] {
+    t = job.chunks.find(chunk);
     const Run& run = job.runs[t];
-    const DType dtype = run.gradient.dtype;
     const Share share(A(0), run, chunk - job.chunks.first[t]);
-    load_share(share, dtype, run.weights, p);
+    load_share(share, run.gradient.dtype, run.weights, p);
     load_share(share, run.gradient, g);
 #pragma unroll
     for (int k = 0; k < U::kSlots; ++k) load_share(share, kSlotType, run.slots[k], slots[k]);
-    const auto f = rule.of(job.sets + int64_t(run.set + share.member) * kSetSize);
+  };
+  if (chunk < chunks) load();
+  while (chunk < chunks) {
+    const Run& run = job.runs[t];
+    const DType dtype = run.gradient.dtype;
+    const Share share(A(0), run, chunk - job.chunks.first[t]);
+    const auto& f = rule.of(job.sets + int64_t(run.set + share.member) * kSetSize, chunk == blockIdx.x);
 #pragma unroll
     for (int k = 0; k < kShare<A>; ++k) {
       A column[U::kSlots + 1];
@@ -170,6 +173,8 @@ __global__ void __launch_bounds__(kThreads) update_kernel(const __grid_constant_
       for (int k = 0; k < U::kSlots; ++k) store_share(share, kSlotType, run.slots[k], slots[k]);
     }
     if (run.delta) store_share(share, dtype, run.delta, g);
+    chunk += gridDim.x;
+    if (chunk < chunks) load();
   }
   if (job.preview || !last_to_arrive(job.ticket, gridDim.x)) return;
   for (uint32_t k = threadIdx.x; k < uint32_t(job.chunks.entries) * job.members; k += kThreads)
@@ -206,7 +211,7 @@ template <class U, class A, int kMax> void update_all(const Launch& launch, Copi
   job.preview = launch.ints[2] != 0;
   job.ticket = tickets();
   const auto go = [&] {
-    const int64_t fill = 4 * int64_t{multiprocessors()};  // the number of blocks that run at the same time
+    const int64_t fill = kResident * int64_t{multiprocessors()};  // the number of blocks that run at the same time
     start(update_kernel<U, A, kMax>, dim3(unsigned(std::min<int64_t>(job.chunks.count(), fill))), kThreads, 0, job);
     job.chunks.entries = 0;
   };
