@@ -67,8 +67,8 @@ def _parts(caller: str, model: Any, opt: Any, loader: Any) -> dict[str, Any]:
     """Returns everything that has a state, by its name in the file. Raises PullbackError."""
     if not isinstance(model, Module):
         raise PullbackError(
-            f"{caller}: the model is a {type(model).__name__}. Give an nn.Module, then its optimizer. Parameters outside of a Module "
-            f"get one that holds them: net = nn.Module(); net.w = w."
+            f"{caller}: the model is a {type(model).__name__}. Give an nn.Module, then its optimizer. For Parameters "
+            f"outside of a Module make one that holds them: net = nn.Module(); net.w = w."
         )
     parts = {"model": model, "optimizer": opt, "random": default}
     if loader is not None:
@@ -80,8 +80,8 @@ def _parts(caller: str, model: Any, opt: Any, loader: Any) -> dict[str, Any]:
     for p in getattr(opt, "parameters", ()):
         if id(p) not in inside:
             raise PullbackError(
-                f"{caller}: the optimizer updates {p.label()}, which is not in the model, so its value would not be in the file. Hold "
-                f"it in the model too: model.extra = p. Or give the optimizer of this model."
+                f"{caller}: the optimizer updates {p.label()}, which is not in the model, so its value would not be in the "
+                f"file. Hold it in the model too: model.extra = p. Or give the optimizer of this model."
             )
     for path, module in model.named_modules():
         for name, value in vars(module).items():

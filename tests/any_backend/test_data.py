@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import inspect
 import itertools
 from typing import Any
 
@@ -325,6 +326,10 @@ def test_arrays_that_come_one_by_one_are_refused() -> None:
     for options in ({"shuffle": 100}, {"drop_last": "yes"}):
         with pytest.raises(pb.DTypeError, match="must be True or False"):
             Loader((x, y), 2, **options)  # type: ignore[arg-type]
+
+
+def test_help_shows_the_parameters_of_a_loader() -> None:
+    assert [*inspect.signature(Loader).parameters][:3] == ["arrays", "batch_size", "shuffle"]
 
 
 def test_what_has_an_array_inside_is_an_array() -> None:

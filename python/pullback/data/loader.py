@@ -7,7 +7,7 @@ from operator import index
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, SupportsIndex, TypeVar, overload
 
 from ..errors import PullbackError, ShapeError
-from ..interop.unknown_names import unexpected
+from ..interop.unknown_names import attach_hints, unexpected
 from ..launch import door
 from ..ops._shapes import flag
 from ..ops.conversion import copy
@@ -20,7 +20,19 @@ from ..typing import ArrayLike
 Batch = TypeVar("Batch", covariant=True)
 
 
-class Loader(Generic[Batch]):
+class _Checked:
+    """Refuses Loader(x, y, …) before Python compares its arguments with the parameters of `Loader.__init__`."""
+
+    if not TYPE_CHECKING:
+
+        def __new__(cls, *args, **options):
+            if len(args) > 1 and hasattr(args[1], "__len__"):
+                raise PullbackError("Loader: arrays whose rows belong together come in one tuple: Loader((x, y), batch_size=32).")
+            return super().__new__(cls)
+
+
+@attach_hints
+class Loader(_Checked, Generic[Batch]):
     """Iterates over mini-batches; each `for` is one pass (epoch).
 
     Args:
@@ -52,14 +64,6 @@ class Loader(Generic[Batch]):
         self: Loader[Tensor], arrays: ArrayLike, batch_size: SupportsIndex, shuffle: bool = True, seed: int = 0,
         device: str | None = None, drop_last: bool = False,
     ) -> None: ...  # fmt: skip
-
-    if not TYPE_CHECKING:
-
-        def __new__(cls, *args, **options):
-            """Refuses Loader(x, y, …) before Python compares it with the parameters of `__init__`."""
-            if len(args) > 1 and hasattr(args[1], "__len__"):
-                raise PullbackError("Loader: arrays whose rows belong together come in one tuple: Loader((x, y), batch_size=32).")
-            return super().__new__(cls)
 
     def __init__(
         self,

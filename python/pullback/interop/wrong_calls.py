@@ -12,7 +12,7 @@ from .unknown_names import keyword_text
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def explained(function: F) -> F:
+def explain_call(function: F) -> F:
     """Decorates a function or method: if arguments do not fit its parameters, the TypeError says how it is called."""
 
     @functools.wraps(function)
@@ -41,14 +41,13 @@ def misfit(function: Callable[..., Any], args: tuple[Any, ...], options: Mapping
     parameters = list(inspect.signature(function).parameters.values())
     if parameters and parameters[0].name == "self":
         parameters, args = parameters[1:], args[1:]
-    if any([p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters]):
-        return error
-    known = [p.name for p in parameters]
-    placed = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
-    for name in options:
+    kinds = {p.kind for p in parameters}
+    known = [p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    placed = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    for name in options if inspect.Parameter.VAR_KEYWORD not in kinds else ():
         if name not in known:
             return TypeError(keyword_text(title, name, known))
-    if len(args) > len(placed):
+    if inspect.Parameter.VAR_POSITIONAL not in kinds and len(args) > len(placed):
         rest = ", ".join([f"{name}=" for name in known if name not in placed])
         return TypeError(
             f"{title}() takes {' and '.join(placed) or 'nothing'} by position, and {len(args)} arguments were given by position. "

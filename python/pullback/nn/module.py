@@ -13,7 +13,7 @@ import numpy as np
 from ..autodiff.site import warn
 from ..errors import DeviceError, DTypeError, PrecisionWarning, PullbackError, ShapeError
 from ..interop.unknown_names import attach_hints, explain_arguments
-from ..interop.wrong_calls import explained, misfit, refused_by
+from ..interop.wrong_calls import explain_call, misfit, refused_by
 from ..launch import capturing, door
 from ..ops._shapes import flag
 from ..ops.conversion import stop_gradient
@@ -143,7 +143,9 @@ class Module:
                 _say_where(error, module)
                 raise
             except TypeError as error:
-                raise misfit(module.forward, args, options, error) if refused_by(error) else error
+                if refused_by(error):
+                    raise misfit(module.forward, args, options, error) from None
+                raise
         if capturing.thread.recording is not None:
             mode = module.training
             capturing.thread.recording.guard(module, lambda: module.training == mode)
@@ -156,7 +158,9 @@ class Module:
                 _say_where(error, module)
                 raise
             except TypeError as error:
-                raise misfit(module.forward, args, options, error) if refused_by(error) else error
+                if refused_by(error):
+                    raise misfit(module.forward, args, options, error) from None
+                raise
             finally:
                 door.leave_scope(before)
         finally:  # This repeats the restore, because Ctrl-C may have interrupted the inner finally.
@@ -271,7 +275,7 @@ class Module:
         """Sets evaluation mode for this module and all modules inside. Returns the module."""
         return self.train(False)
 
-    @explained
+    @explain_call
     def to(self, device_or_dtype: DTypeLike) -> Self:
         """Moves all Parameters and Buffers to a device, or converts the floating-point ones to a dtype, in place.
 
