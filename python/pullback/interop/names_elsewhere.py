@@ -38,12 +38,20 @@ _STACK: Final = "use pb.concat([a, b], axis=0) for an axis that exists, pb.stack
 _LIST: Final = "a Module finds Parameters and Modules in Python's own lists and dicts: self.layers = [nn.Linear(8, 8), nn.ReLU()]."
 _SESSION: Final = "there are no graphs and sessions: ops run when they are called, and pb.capture(f) makes a function fast."
 _GENERATOR: Final = "pb.random.seed(n) sets the seed, and pb.random.Generator(n) is a stream of its own."
-_SCHEDULE: Final = "pass a schedule as the learning rate, lr=optim.schedules.Cosine(1e-3, steps=1000), or set opt.lr at any time."
+_SCHEDULE: Final = (
+    "pass a schedule as the learning rate, lr=optim.schedules.Cosine(1e-3, steps=1000), or set opt.lr at any time, such as when "
+    "the loss of the validation stops falling."
+)
 _WATCHED: Final = (
     "a tape watches trainable Parameters by itself, and other tensors after tape.watch(t). p.trainable = False freezes a Parameter."
 )
 _COMPLEX: Final = "there are no complex dtypes; keep the real and the imaginary part in two tensors."
-_MODULE_TO: Final = 'net.to("cuda") or net.to("cpu") moves it, net.to(pb.float64) converts it.'
+_MODULE_TO: Final = 'net.to("cuda") or net.to("cpu") moves it, net.to(pb.float16) or net.to(pb.float64) converts it.'
+_FREEZE: Final = "net.trainable = False freezes all Parameters inside, p.trainable = False one of them."
+_TRAINABLE: Final = "write [p for p in net.parameters() if p.trainable]; opt.parameters are those that the optimizer updates."
+_NO_PIPELINE: Final = "a Loader has the whole arrays: pb.data.Loader((x, x), batch_size=32, shuffle=True, drop_last=False)."
+_ADVANCES: Final = "opt.step(gradients) advances the schedule by itself; opt.lr is the rate of the next step."
+_OF_RULE: Final = "| the rule is always computed by one fused kernel, which pb.capture can record."
 
 NAMES: Final[dict[str, dict[str, str]]] = {
     "pullback": {
@@ -238,10 +246,15 @@ NAMES: Final[dict[str, dict[str, str]]] = {
     "Optimizer": {
         "zero_grad": _ZERO_GRAD, "apply_gradients": "opt.step(gradients)",
         "param_groups": "use opt.groups, whose values are attributes: opt.groups[0].lr = 0.1; opt.lr is that of all other groups.",
-        "add_param_group": "give all groups when the optimizer is made: optim.SGD(net.parameters(), groups={'*.bias': {'lr': 0.1}}).",
+        "add_param_group": "give all groups when the optimizer is made: optim.SGD(parameters, groups={'*.bias': {'lr': 0.1}}).",
         "learning_rate": "opt.lr",
         "variables": "opt.parameters", "weights": "opt.parameters", "iterations": "opt.steps", "state": "opt.slots(p)",
         "update": "use opt.step(gradients), or opt.preview(gradients) for the change alone.", "get_lr": "opt.lr",
+        "set_lr": "set opt.lr = 1e-3.", "init": "an optimizer has its state when it is made: opt.slots(p) shows it.",
+        "trainable_variables": "opt.parameters", "params": "opt.parameters",
+        **dict.fromkeys(("compute_gradients", "get_gradients"), "use tape.gradient(loss, opt.parameters)."),
+        "get_config": "print(opt) shows the hyper-parameters.", "get_weights": "opt.state_dict()",
+        "set_weights": "opt.load_state_dict(state)",
     },
     "Cuda": {
         "empty_cache": "pb.cuda.trim()", "memory_allocated": "pb.cuda.memory()", "max_memory_allocated": "pb.cuda.memory()",
@@ -257,8 +270,9 @@ NAMES: Final[dict[str, dict[str, str]]] = {
         "register_buffer": "set an attribute: self.count = nn.Buffer(0.0).",
         "add_module": "set an attribute: self.head = nn.Linear(8, 2).",
         "register_module": "set an attribute: self.head = nn.Linear(8, 2).",
-        "requires_grad_": "set trainable of each Parameter: `for p in net.parameters(): p.trainable = False`.",
-        "trainable_variables": "net.parameters()", "trainable_weights": "net.parameters()", "variables": "net.parameters()",
+        **dict.fromkeys(("requires_grad_", "freeze", "unfreeze"), _FREEZE),
+        **dict.fromkeys(("trainable_variables", "trainable_weights", "trainable_parameters"), _TRAINABLE),
+        "non_trainable_variables": "net.buffers()", "non_trainable_weights": "net.buffers()", "variables": "net.parameters()",
         "weights": "net.parameters()", "get_weights": "net.state_dict()", "set_weights": "net.load_state_dict(state)",
         "save_weights": "pb.save(path, net.state_dict())", "load_weights": "net.load_state_dict(pb.load(path))",
         "fit": "training is a Python loop: for x, y in loader: opt.minimize(lambda: nn.mse(net(x), y)).",
@@ -266,6 +280,14 @@ NAMES: Final[dict[str, dict[str, str]]] = {
         "register_forward_hook": "a subclass may do anything before and after super().forward(x); tape.on_gradient(t, f) sees "
         "gradients.",
         "register_full_backward_hook": "tape.on_gradient(t, f)",
+    },
+    "Loader": {
+        **dict.fromkeys(("batch", "map", "prefetch", "repeat", "cache", "take", "skip", "as_numpy_iterator"), _NO_PIPELINE),
+        **dict.fromkeys(("dataset", "sampler", "collate_fn", "num_workers"), _NO_PIPELINE),
+    },
+    "Schedule": {
+        "step": _ADVANCES, "get_last_lr": _ADVANCES, "get_lr": _ADVANCES,
+        "get_config": "print(optim.schedules.Cosine(1e-3, steps=1000)) shows all numbers of a schedule.",
     },
 }  # fmt: skip
 
@@ -283,8 +305,26 @@ KEYWORDS: Final = {
     "unbiased": "| it is correction= here: 1 divides by n - 1, and 0, the default, by n.", "right": '| write side="right".',
     "sorted": "| the result is sorted.", "inplace": "| tensors are immutable, so nothing is computed in place.", "a_min": "min",
     "a_max": "max", "clip_value_min": "min", "clip_value_max": "max", "T_max": "steps", "total_iters": "steps",
-    "decay_steps": "steps", "step_size": "every", "gamma": "factor", "decay_rate": "factor", "eta_min": "end",
-    "initial_learning_rate": "base", "use_bias": "bias", "rate": "p", "units": "out_features", "alpha": "negative_slope",
+    "decay_steps": "steps | factor= is that of one step: factor=decay_rate ** (1 / decay_steps).",
+    "transition_steps": "steps | factor= is that of one step: factor=decay_rate ** (1 / transition_steps).",
+    "device": '| write net.to("cuda") or t.to("cuda").', "dtype": "| convert with .astype(pb.float32), or net.to(pb.float32).",
+    "staircase": "| optim.schedules.Step falls in stairs.", "peak_value": "base",
+    "init_value": "| base= is the first rate; that of WarmupCosine is start=, and base= the highest.",
+    "end_value": "| it is end= here, which Linear multiplies by base.",
+    "end_learning_rate": "end", "warmup_steps": "warmup", "boundaries": "every", "drop_remainder": "drop_last",
+    "map_location": "device", "weights_only": "| nothing in a file is ever run, so all files are safe to load.",
+    "var_list": "| an optimizer updates opt.parameters, and opt.step(gradients) leaves those alone whose gradient is None.",
+    **dict.fromkeys(("fused", "foreach", "capturable", "differentiable"), _OF_RULE),
+    "maximize": "| minimize the negative: opt.minimize(lambda: -f()).", "total_steps": "steps", "num_training_steps": "steps",
+    "step_size": "every", "gamma": "factor", "decay_rate": "factor", "eta_min": "end",
+    "initial_learning_rate": "base", "use_bias": "bias", "rate": "p", "units": "out_features",
+    "alpha": "negative_slope", "negative_slope": "alpha",
+    "labels": "target", "y_true": "target", "targets": "target", "y_pred": "x logits", "logits": "x",
+    "from_logits": "| nn.cross_entropy and nn.bce_with_logits take logits, nn.nll logarithms.", "size_average": "reduction",
+    "reduce": "reduction", "activation": "| follow the layer by another: nn.Sequential(net, nn.ReLU()).",
+    "kernel_initializer": "| assign afterwards: nn.init.xavier_uniform(net.weight).",
+    "bias_initializer": "| assign afterwards: nn.init.zeros(net.bias).",
+    **dict.fromkeys(("training", "train", "deterministic"), "| net.train() and net.eval() set it for all layers."),
     "num_workers": "| the arrays live on the device, where batches are gathered, so there are no workers.",
     "pin_memory": "| the arrays live on the device, where batches are gathered.",
     "collate_fn": "| a batch has the structure of the arrays.", "ddof": "correction", "num_classes": "depth", "size": "shape",

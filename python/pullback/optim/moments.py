@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ..ops._shapes import flag
 from . import sets as c
 from .groups import Betas, Number, Rate
 from .optimizer import Groups, Optimizer, Params
@@ -57,7 +58,7 @@ class Adam(_Moments):
         weight_decay: Number = 0, amsgrad: bool = False, *,
         clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
     ) -> None:  # fmt: skip
-        self.amsgrad = amsgrad
+        self.amsgrad = flag(type(self).__name__, "amsgrad", amsgrad)
         hyper = {"betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups)
 
@@ -146,7 +147,7 @@ class NAdam(_Moments):
         decoupled_weight_decay: bool = False, *,
         clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
     ) -> None:  # fmt: skip
-        self.decoupled = decoupled_weight_decay
+        self.decoupled = flag(type(self).__name__, "decoupled_weight_decay", decoupled_weight_decay)
         self.kernel = "nadam_decoupled_step" if decoupled_weight_decay else "nadam_step"
         hyper = {"betas": betas, "eps": eps, "weight_decay": weight_decay, "momentum_decay": momentum_decay}
         super().__init__(params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups)
@@ -186,7 +187,7 @@ class RAdam(_Moments):
         weight_decay: Number = 0, decoupled_weight_decay: bool = False, *,
         clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
     ) -> None:  # fmt: skip
-        self.decoupled = decoupled_weight_decay
+        self.decoupled = flag(type(self).__name__, "decoupled_weight_decay", decoupled_weight_decay)
         self.kernel = "radam_decoupled_step" if decoupled_weight_decay else "radam_step"
         hyper = {"betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups)

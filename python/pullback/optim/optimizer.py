@@ -13,6 +13,7 @@ from ..autodiff.tape import Tape
 from ..backends import kernels_on
 from ..errors import DeviceError, DTypeError, PullbackError, ShapeError, UnconnectedError
 from ..interop.unknown_names import attach_hints, explain_arguments
+from ..interop.wrong_calls import explain_call, refused_by
 from ..launch import capturing, door
 from ..launch.refusal import Refused
 from ..ops.conversion import copy as snapshot
@@ -25,7 +26,7 @@ from ..tensors.tensor import Tensor
 from ..typing import Dataclass, Tree
 from . import arena, groups as grouping, reference, sets as c, state
 from .adjustable import Adjustable, unlimited
-from .arguments import Form, dicts, names, trainable
+from .arguments import MISSING, Form, dicts, names, of_arguments, trainable
 from .groups import Group
 from .schedules import Schedule
 
@@ -206,7 +207,7 @@ class Optimizer(Adjustable):
     def step(self, grads: Tree, return_delta: Literal[True]) -> list[Tensor]: ...
     @overload
     def step(self, grads: Tree, return_delta: bool) -> list[Tensor] | None: ...
-    def step(self, grads: Any, return_delta: bool = False) -> list[Tensor] | None:
+    def step(self, grads: Any = MISSING, return_delta: bool = False) -> list[Tensor] | None:
         """Updates all parameters in one fused launch.
 
         A parameter without a gradient stays as it is, with its slots, its schedule and its own count of steps, which Adam's bias
@@ -234,6 +235,7 @@ class Optimizer(Adjustable):
         """Returns what `step(grads)` would add to each parameter, before constraints. Changes nothing."""
         return self._update(self._form.one_each(grads), preview=True, wanted=True) or []
 
+    @explain_call
     def minimize(self, loss_fn: Callable[..., Tensor], *args: Any) -> Tensor:
         """Computes loss_fn(*args) and its gradients, does one step, and returns the loss.
 
@@ -246,7 +248,12 @@ class Optimizer(Adjustable):
                 f"tape:` and call opt.step(tape.gradient(loss, opt.parameters))."
             )
         with Tape() as tape:
-            loss = loss_fn(*args)
+            try:
+                loss = loss_fn(*args)
+            except TypeError as error:
+                if refused_by(error):
+                    raise of_arguments(error, args) from None
+                raise
         try:
             gradients = tape.gradient(loss, self.parameters)
         except UnconnectedError as error:

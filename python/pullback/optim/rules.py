@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..errors import PullbackError
+from ..ops._shapes import flag
 from . import sets as c
 from .groups import Betas, Number, Rate, checked
 from .optimizer import Groups, Optimizer, Params
@@ -33,7 +34,7 @@ class SGD(Optimizer):
         self, params: Params, lr: Rate = 1e-3, momentum: Number = 0, dampening: Number = 0, nesterov: bool = False,
         weight_decay: Number = 0, *, clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
     ) -> None:  # fmt: skip
-        self.nesterov = nesterov
+        self.nesterov = flag("SGD", "nesterov", nesterov)
         hyper = {"momentum": momentum, "dampening": dampening, "weight_decay": weight_decay}
         super().__init__(params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups)
 
@@ -102,7 +103,7 @@ class RMSprop(Optimizer):
         momentum: Number = 0, centered: bool = False, *,
         clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
     ) -> None:  # fmt: skip
-        self.centered = centered
+        self.centered = flag("RMSprop", "centered", centered)
         hyper = {"alpha": alpha, "eps": eps, "momentum": momentum, "weight_decay": weight_decay}
         super().__init__(params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups)
 
