@@ -1,4 +1,4 @@
-"""docs/other_libraries.md: names with another meaning elsewhere. What each row says of pullback and of the other library is true."""
+"""docs/other_libraries.md, on names with another meaning elsewhere: each row is true of pullback and of the other library."""
 
 from __future__ import annotations
 
