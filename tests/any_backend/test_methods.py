@@ -11,7 +11,7 @@ import pytest
 
 import pullback as pb
 from conftest import host
-from pullback.interop.names_elsewhere import NAMES
+from pullback.interop.names_elsewhere.tables import NAMES
 from pullback.ops.operators import METHODS
 
 A = np.random.default_rng(0).uniform(0.1, 0.9, (2, 3, 3)).astype(np.float32)

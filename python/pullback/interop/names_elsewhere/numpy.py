@@ -38,7 +38,7 @@ NAMES: Final[dict[str, dict[str, str]]] = {
         "issubdtype": 'pb.isdtype(t.dtype, "real floating")', "errstate": "pb.debug_nans()", "modf":
         "write pb.trunc(t) and t - pb.trunc(t).", "divmod": "write t // x and t % x.", "matvec": "pb.matmul", "vecmat": "pb.matmul",
         "piecewise": "pb.where(condition, a, b)", "choose": "pb.where(condition, a, b)", "ix_": "t[rows[:, None], columns]",
-        "frombuffer": "pb.asarray(np.frombuffer(x))", "fromiter": "pb.tensor([*x])",
+        "frombuffer": "give it NumPy's: pb.asarray(np.frombuffer(data)).", "fromiter": "pb.tensor([*x])",
         "loadtxt": "pb.asarray(np.loadtxt(path))", "genfromtxt": "pb.asarray(np.genfromtxt(path))",
         "fromfile": "pb.asarray(np.fromfile(path))", "savez": "pb.save(path, tree)", "savetxt": "np.savetxt(path, t.numpy())",
         "asfortranarray": "tensors are in row-major order; t.T is a view.", "require": "pb.asarray", "shares_memory":
