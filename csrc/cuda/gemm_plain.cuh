@@ -176,9 +176,10 @@ __global__ void __launch_bounds__(S::kThreadsOf, std::is_same_v<C, double> ? 1 :
   const int sum_row = int(threadIdx.x) % S::kM, sum_group = int(threadIdx.x) / S::kM;
   C row_sum = 0;
 
-  const auto multiply = [&](const C* stage, int pieces) {
+  const auto multiply = [&](const C* stage) {
     const C *left = stage + seat.down * K::kVM, *right = stage + K::A::kElements + seat.across * K::kVN;
-    const auto one = [&](int d) {
+#pragma unroll
+    for (int d = 0; d < S::kPiece; ++d) {
       const int depth = seat.group * S::kPiece + d;
       Few<C, K::kVM> x[K::kPartsM];
       Few<C, K::kVN> y[K::kPartsN];
@@ -192,23 +193,30 @@ __global__ void __launch_bounds__(S::kThreadsOf, std::is_same_v<C, double> ? 1 :
       for (int i = 0; i < S::kTM; ++i)
 #pragma unroll
         for (int j = 0; j < S::kTN; ++j) multiply_add(sums[i].v[j], x[i / K::kVM].v[i % K::kVM], y[j / K::kVN].v[j % K::kVN]);
-    };
-    if (pieces >= S::kPiece) {
-#pragma unroll
-      for (int d = 0; d < S::kPiece; ++d) one(d);
-    } else {
-#pragma unroll 1
-      for (int d = 0; d < pieces; ++d) one(d);
     }
   };
-  // What is left of the share of a group before step s, which is 0 or less if the share has ended. Padding is not multiplied: it
-  // would turn a sum of -0 into 0.
+  // What is left of the share of a group before step s, which is 0 or less if the share has ended.
   const auto left_of = [&](int of, int s) {
     const int rest = length - of * share;
     return (rest < share ? rest : share) - s * S::kPiece;
   };
-  const auto step = [&](const C* stage, int s) {
-    multiply(stage, left_of(seat.group, s));
+  // Makes the padding of step s, beyond the shares of the groups, 0 in a and -0 in b. Adding 0 * -0 changes no sum; adding 0 * 0
+  // would turn a sum of -0 into 0.
+  const auto blank = [&](C* stage, int s) {
+    if constexpr (std::is_floating_point_v<C>) {
+      if (left_of(S::kGroups - 1, s) >= S::kPiece) return;  // the last group has the least left
+#pragma unroll 1
+      for (int depth = 0; depth < S::kDepth; ++depth) {
+        if (depth % S::kPiece < left_of(depth / S::kPiece, s)) continue;
+        for (int k = int(threadIdx.x); k < S::kM; k += S::kThreadsOf) stage[depth * K::A::kPitch + k] = C(0);
+        for (int k = int(threadIdx.x); k < S::kN; k += S::kThreadsOf) stage[K::A::kElements + depth * K::B::kPitch + k] = -C(0);
+      }
+      __syncthreads();
+    }
+  };
+  const auto step = [&](C* stage, int s) {
+    blank(stage, s);
+    multiply(stage);
     if (summing && sum_group < S::kGroups) {
       const int pieces = left_of(sum_group, s);
 #pragma unroll 8

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from .errors import DTypeError, FileFormatError, PullbackError
+from .interop.wrong_calls import explain_call
 from .tensors import devices, dtypes
 from .tensors.creation import asarray
 from .tensors.tensor import Tensor
@@ -26,6 +27,7 @@ except ImportError:  # Windows
 
 METADATA = "__metadata__"  # a name that the format reserves, so no tensor in the file may have it
 STRUCTURE = "pullback.structure"  # the key of the file's metadata that holds how tensors nest, as JSON
+ELSEWHERE = (b"PK\x03\x04", b"\x93NUMPY", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"\x89HDF")  # zip, npy, pickle, HDF5
 MOST_HEADER = 100_000_000  # the format's limit in bytes
 DTYPES = {  # the format's codes
     "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32", "I16": "int16",
@@ -44,6 +46,9 @@ def save(path: str | os.PathLike[str], tree: Any) -> None:
     Raises: PullbackError, naming the path of a value that cannot be saved, or the Parameter that another thread changed during
     the save; IsADirectoryError, FileNotFoundError, PermissionError or another OSError. The old file is then untouched.
     """
+    first: Any = path
+    if isinstance(tree, (str, os.PathLike)) and not isinstance(first, (str, os.PathLike)):
+        raise TypeError(f"save: the path comes first, and then what is saved: pb.save({os.fspath(tree)!r}, tree).")
     place = _path("save", path)
     tensors: dict[str, Any] = {}
     versions: list[tuple[Any, int]] = []
@@ -86,9 +91,10 @@ def _take_apart(tree: Any, path: str, tensors: dict[str, Any], around: tuple[int
         around = (*around, id(tree))
         items = [(key, _take_apart(x, _join(path, key), tensors, around, versions)) for key, x in entries]
         return {"dict": items} if isinstance(tree, dict) else {type(tree).__name__: [x for _, x in items]}
+    what = f'what is at "{path}"' if path else "what was given"
     raise PullbackError(
-        f'save: what is at "{path}" is a {type(tree).__name__}; only tensors, arrays, numbers, strings and None can be saved, in '
-        f"dicts, lists and tuples. For a Module, save module.state_dict()."
+        f"save: {what} is a {type(tree).__name__}; only tensors, arrays, numbers, strings and None can be saved, in "
+        f"dicts, lists and tuples. Of a Module or an optimizer, save x.state_dict()."
     )
 
 
@@ -215,6 +221,7 @@ def _like_the_old(descriptor: int, place: str) -> None:
     os.fchmod(descriptor, mode)
 
 
+@explain_call
 def load(path: str | os.PathLike[str], *, device: str | None = None) -> Any:
     """Reads a file that `save` wrote, and returns the same structure. Another program's safetensors file becomes a dict of tensors.
 
@@ -246,7 +253,13 @@ def _parse(path: Path, data: bytes) -> tuple[dict[str, Any], dict[str, str]]:
     length = int.from_bytes(data[:8], "little")
     if len(data) < 9 or data[8:9] != b"{" or length > MOST_HEADER:
         what = "is empty" if not data else f"begins with {data[:12]!r}"
-        raise FileFormatError(f'load: "{path}" is not a safetensors file: it {what}. Give one that pb.save or safetensors wrote.')
+        hint = "Give one that pb.save or safetensors wrote."
+        if data.startswith(ELSEWHERE):
+            hint = (
+                "torch.save, np.save, np.savez, pickle and Keras write such files. Read it with the library that wrote it, and "
+                "save the arrays: pb.save(path, {name: array, …})."
+            )
+        raise FileFormatError(f'load: "{path}" is not a safetensors file: it {what}. {hint}')
     if 8 + length > len(data):
         raise FileFormatError(f'load: "{path}" is cut off: its header takes {8 + length} bytes, the file has {len(data)}.')
     try:

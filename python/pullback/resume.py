@@ -21,7 +21,7 @@ def save_training(path: str | os.PathLike[str], model: Module, opt: Any, loader:
         path: the file, which is replaced atomically, as `save` does it.
         model: the network. Its Parameters and Buffers are saved, and the state of each Generator that is an attribute of one of its
             Modules, such as that of `nn.Dropout(generator=…)`.
-        opt: its optimizer.
+        opt: its optimizer. Each Parameter that it updates must be in the model.
         loader: the `data.Loader`, whose position is saved, also in the middle of an epoch.
         values: what else the program needs, such as step=100: anything that `save` takes.
 
@@ -66,13 +66,23 @@ def load_training(path: str | os.PathLike[str], model: Module, opt: Any, loader:
 def _parts(caller: str, model: Any, opt: Any, loader: Any) -> dict[str, Any]:
     """Returns everything that has a state, by its name in the file. Raises PullbackError."""
     if not isinstance(model, Module):
-        raise PullbackError(f"{caller}: the model is a {type(model).__name__}. Give an nn.Module, then its optimizer.")
+        raise PullbackError(
+            f"{caller}: the model is a {type(model).__name__}. Give an nn.Module, then its optimizer. For Parameters "
+            f"outside of a Module make one that holds them: net = nn.Module(); net.w = w."
+        )
     parts = {"model": model, "optimizer": opt, "random": default}
     if loader is not None:
         parts["loader"] = loader
     for what, part in parts.items():
         if not (hasattr(part, "state_dict") and hasattr(part, "load_state_dict")):
             raise PullbackError(f"{caller}: the {what} is a {type(part).__name__}, which has no state_dict and load_state_dict.")
+    inside = {id(p) for p in model.parameters()}
+    for p in getattr(opt, "parameters", ()):
+        if id(p) not in inside:
+            raise PullbackError(
+                f"{caller}: the optimizer updates {p.label()}, which is not in the model, so its value would not be in the "
+                f"file. Hold it in the model too: model.extra = p. Or give the optimizer of this model."
+            )
     for path, module in model.named_modules():
         for name, value in vars(module).items():
             if isinstance(value, Generator):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import array
+import inspect
 import itertools
 from typing import Any
 
@@ -278,3 +280,65 @@ def test_the_rows_of_a_tensor_are_permuted_whole() -> None:
     got = host(random.Generator(5).permutation(pb.tensor(x)))
     assert got.tolist() != x.tolist()
     np.testing.assert_array_equal(got, x[host(random.Generator(5).permutation(10))])
+
+
+# ---- what is no array
+
+
+class Pairs:
+    """A dataset as torch has them: it never raises IndexError, so iterating over it would not end."""
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, i: int) -> tuple[Any, float]:
+        return np.full(2, i, np.float32), float(i)
+
+
+@pytest.mark.parametrize(
+    ("data", "remedy"),
+    [
+        (Pairs(), "arrays = [np.stack(field) for field in zip(*[data[i] for i in range(len(data))])]"),
+        (iter([*zip(np.ones((6, 2)), np.ones(6))]), "arrays = [np.stack(field) for field in zip(*data)]"),
+        ({"x": np.ones((6, 2)), "y": np.ones(6)}, "Loader(tuple(data.values()), batch_size=32)"),
+        ([(1.0, 0.5), (2.0, 1.5), (3.0, 2.5)], "Loader([np.stack(field) for field in zip(*rows)], batch_size=32)"),
+    ],
+    ids=["dataset", "iterator", "dict", "rows"],
+)
+def test_what_yields_single_rows_is_refused_and_the_remedy_works(data: Any, remedy: str) -> None:
+    with pytest.raises(pb.PullbackError) as caught:
+        Loader(data, 2)
+    assert remedy in str(caught.value)
+    names = {"data": data, "rows": data, "Loader": Loader, "np": np}
+    if remedy.startswith("arrays"):
+        exec(remedy, names)
+        remedy = "Loader(arrays, batch_size=32)"
+    ((x, y),) = eval(remedy, names)
+    assert x.shape[0] == y.shape[0] in (3, 6)
+    np.testing.assert_array_equal(host(x).reshape(len(x), -1)[:, 0] - host(y), host(x).reshape(len(x), -1)[0, 0] - host(y)[0])
+
+
+def test_arrays_that_come_one_by_one_are_refused() -> None:
+    x, y, wrong = np.ones((6, 2)), np.ones(6), Loader
+    for call in (lambda: wrong(x, y, batch_size=2), lambda: wrong(x, y, 2), lambda: wrong(x, y)):  # type: ignore[call-overload]
+        with pytest.raises(pb.PullbackError, match=r"come in one tuple: Loader\(\(x, y\), batch_size=32\)"):
+            call()
+    for options in ({"shuffle": 100}, {"drop_last": "yes"}):
+        with pytest.raises(pb.DTypeError, match="must be True or False"):
+            Loader((x, y), 2, **options)  # type: ignore[arg-type]
+
+
+def test_help_shows_the_parameters_of_a_loader() -> None:
+    assert [*inspect.signature(Loader).parameters][:3] == ["arrays", "batch_size", "shuffle"]
+
+
+def test_what_has_an_array_inside_is_an_array() -> None:
+    class Frame:
+        def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+            return np.arange(6.0)
+
+        def __getitem__(self, i: Any) -> Any:
+            raise AssertionError
+
+    for data in (Frame(), range(6), array.array("f", [1.0, 2.0])):
+        assert len(Loader(data, 2)) in (1, 2, 3)

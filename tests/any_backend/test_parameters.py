@@ -215,3 +215,58 @@ def test_setting_an_attribute_to_what_it_is_keeps_recordings() -> None:
         net.first = net[0]
     captures = step.stats().captures
     assert captures <= 2  # The new attribute `first` causes the second capture.
+
+
+def test_a_frozen_module_stays_as_it_is() -> None:
+    net = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
+    assert net.trainable
+    net[0].trainable = False
+    assert (net.trainable, net[0].trainable, net[2].trainable) == (False, False, True)
+    opt = optim.SGD(net.parameters(), lr=0.1)
+    assert [p is q for p, q in zip(opt.parameters, net[2].parameters())] == [True, True]
+    before = [p.numpy() for p in net.parameters()]
+    opt.minimize(lambda: nn.mse(net(np.ones((4, 2), np.float32)), np.zeros((4, 1), np.float32)))
+    assert [bool(np.any(p.numpy() != old)) for p, old in zip(net.parameters(), before)] == [False, False, True, True]
+    net.trainable = True
+    assert [p.trainable for p in net.parameters()] == [True] * 4
+
+
+def test_freezing_what_has_no_parameters_or_by_no_bool_is_refused() -> None:
+    class Early(nn.Module):
+        def __init__(self) -> None:
+            self.trainable = False  # The Parameter that follows would be trained all the same.
+            self.weight = pb.Parameter([1.0])
+
+    for make in (Early, lambda: setattr(nn.Tanh(), "trainable", False)):
+        with pytest.raises(pb.PullbackError, match="no Parameters inside, or none yet"):
+            make()
+    net: Any = nn.Linear(2, 1)
+    with pytest.raises(pb.DTypeError, match="must be True or False"):
+        net.trainable = [net.weight]
+    net.count = pb.Parameter([1], trainable=False)
+    with pytest.raises(pb.DTypeError, match="trainable=False"):
+        net.trainable = True
+    assert [p.trainable for p in net.parameters()] == [True, True, False]
+
+
+def test_freezing_ends_the_recordings_made_before() -> None:
+    net = nn.Linear(2, 1)
+    opt = optim.SGD(net.parameters(), lr=0.1)
+
+    @pb.capture
+    def step(x: Any) -> Any:
+        with pb.GradientTape() as tape:
+            loss = pb.sum(net(x))
+        opt.step(tape.gradient(loss, opt.parameters, unconnected="none"))
+        return loss
+
+    x = pb.ones((3, 2))
+    for _ in range(3):
+        step(x)
+    net.trainable = False
+    frozen = net.weight.numpy()
+    with pb.GradientTape() as tape:
+        loss = pb.sum(net(x))
+    assert tape.gradient(loss, net.weight, unconnected="none") is None
+    step(x)
+    np.testing.assert_array_equal(net.weight.numpy(), frozen)

@@ -142,3 +142,32 @@ def test_nothing_is_saved_or_loaded_while_a_function_is_recorded(tmp_path: Path)
     for call in (pb.save_training, pb.load_training):
         with pytest.raises(pb.CaptureError, match="_training"):
             pb.capture(lambda x, call=call: call(tmp_path / "run", net, opt) or x)(pb.ones(2))
+
+
+def test_a_parameter_that_the_file_would_lack_is_refused(tmp_path: Path) -> None:
+    net, scale = nn.Linear(2, 1), pb.Parameter(1.0, name="scale")
+    opt = optim.SGD([*net.parameters(), scale])
+    with pytest.raises(pb.PullbackError, match=r'updates Parameter "scale", which is not in the model.*model\.extra = p'):
+        pb.save_training(tmp_path / "run", net, opt)
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(pb.PullbackError, match=r"the model is a list.*net = nn\.Module\(\); net\.w = w"):
+        pb.save_training(tmp_path / "run", [scale], opt)  # type: ignore[arg-type]
+    net.extra = scale  # type: ignore[attr-defined]
+    pb.save_training(tmp_path / "run", net, opt)
+    scale.assign(5.0)
+    pb.load_training(tmp_path / "run", net, opt)
+    assert scale.item() == 1.0
+
+
+def test_loose_parameters_resume_in_a_module_that_holds_them(tmp_path: Path) -> None:
+    def made() -> tuple[nn.Module, optim.Adam]:
+        net: Any = nn.Module()
+        net.w, net.b = pb.Parameter([1.0, 2.0]), pb.Parameter(0.5)
+        return net, optim.Adam([net.w, net.b], lr=0.1)
+
+    net, opt = made()
+    opt.minimize(lambda: pb.sum(net.w * net.b))  # type: ignore[attr-defined]
+    pb.save_training(tmp_path / "run", net, opt)
+    again = made()
+    pb.load_training(tmp_path / "run", *again)
+    assert pb.hash({"net": again[0], "opt": again[1]}) == pb.hash({"net": net, "opt": opt})

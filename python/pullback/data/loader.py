@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from operator import index
-from typing import Any, Generic, NoReturn, SupportsIndex, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, SupportsIndex, TypeVar, overload
 
 from ..errors import PullbackError, ShapeError
-from ..interop.unknown_names import unexpected
+from ..interop.unknown_names import attach_hints, unexpected
 from ..launch import door
+from ..ops._shapes import flag
 from ..ops.conversion import copy
 from ..ops.movement import stack
 from ..ops.random import Generator
@@ -19,11 +20,24 @@ from ..typing import ArrayLike
 Batch = TypeVar("Batch", covariant=True)
 
 
-class Loader(Generic[Batch]):
+class _Checked:
+    """Refuses Loader(x, y, …) before Python compares its arguments with the parameters of `Loader.__init__`."""
+
+    if not TYPE_CHECKING:
+
+        def __new__(cls, *args, **options):
+            if len(args) > 1 and hasattr(args[1], "__len__"):
+                raise PullbackError("Loader: arrays whose rows belong together come in one tuple: Loader((x, y), batch_size=32).")
+            return super().__new__(cls)
+
+
+@attach_hints
+class Loader(_Checked, Generic[Batch]):
     """Iterates over mini-batches; each `for` is one pass (epoch).
 
     Args:
-        arrays: one array, or a list or tuple of arrays with first axes of equal length, whose rows belong together.
+        arrays: one array, or a list or tuple of arrays with first axes of equal length, whose rows belong together. Datasets and
+            iterators that yield single rows are refused.
         batch_size: the number of rows in a batch. The last batch has fewer if the rows do not divide evenly.
         shuffle: draws a new order every epoch: permutation number `epoch` of the Philox stream of `seed`, equal on all devices.
         seed: the seed of the shuffling.
@@ -50,6 +64,7 @@ class Loader(Generic[Batch]):
         self: Loader[Tensor], arrays: ArrayLike, batch_size: SupportsIndex, shuffle: bool = True, seed: int = 0,
         device: str | None = None, drop_last: bool = False,
     ) -> None: ...  # fmt: skip
+
     def __init__(
         self,
         arrays: Any,
@@ -62,8 +77,11 @@ class Loader(Generic[Batch]):
     ) -> None:
         if unknown:
             raise unexpected(unknown)
+        shuffle, drop_last = flag("Loader", "shuffle", shuffle), flag("Loader", "drop_last", drop_last)
         self._single = not isinstance(arrays, (list, tuple))
         given: Any = [arrays] if self._single else arrays
+        for a in given:
+            _check_array(a, within=not self._single)
         self._arrays = [asarray(a, device=device) for a in given]
         self._change = [can_change(a, t.array) for a, t in zip(given, self._arrays)]  # unshuffled batches of other arrays are views
         self.rows = _rows(self._arrays)
@@ -167,6 +185,29 @@ class Loader(Generic[Batch]):
     def __repr__(self) -> str:
         order = f"shuffled by seed {self.seed}" if self.shuffle else "in order"
         return f"Loader({self.rows} rows, {len(self)} batches of {self.batch_size}, {order})"
+
+
+def _check_array(x: Any, within: bool) -> None:
+    """Raises PullbackError for what yields rows one by one: a dataset, an iterator, a dict, or a tuple in the list of arrays.
+
+    NumPy would stack the fields of such rows, or read a dataset without end, because few datasets raise IndexError.
+    """
+    if any([hasattr(x, name) for name in ("__array__", "__dlpack__", "__array_interface__", "__cuda_array_interface__")]):
+        return
+    what = f"a {type(x).__name__}"
+    if isinstance(x, Mapping):
+        raise PullbackError(f"Loader: {what} was given. Give its arrays in a tuple: Loader(tuple(data.values()), batch_size=32).")
+    if within and isinstance(x, tuple):
+        raise PullbackError(
+            "Loader: the list holds tuples, which are rows and not arrays. Make an array of each field: "
+            "Loader([np.stack(field) for field in zip(*rows)], batch_size=32)."
+        )
+    if isinstance(x, Iterator) or (hasattr(x, "__getitem__") and not isinstance(x, Sequence)):
+        rows = "data" if isinstance(x, Iterator) else "[data[i] for i in range(len(data))]"
+        raise PullbackError(
+            f"Loader: {what} is not an array. A Loader gathers rows of whole arrays on the device, so make them first: "
+            f"arrays = [np.stack(field) for field in zip(*{rows})], then Loader(arrays, batch_size=32)."
+        )
 
 
 def _positive(batch_size: Any) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..interop.wrong_calls import explain_call
 from ..ops.by_name import in_dtype, in_float, widened
 from ..ops.conversion import same_dtype
 from ..ops.elementwise import maximum
@@ -15,6 +16,7 @@ from ..tensors.tensor import Tensor
 from .module import Module
 
 
+@explain_call
 def normalize(x: Any, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> Tensor:
     """Returns x divided by its p-norm along the axis, or by eps where that is larger. Raises ShapeError."""
     x = in_float(as_tensor(x))
@@ -22,6 +24,7 @@ def normalize(x: Any, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> Tens
     return in_dtype(wide / maximum(vector_norm(wide, axis=axis, keepdims=True, ord=p), eps), x.dtype)
 
 
+@explain_call
 def cosine_similarity(x1: Any, x2: Any, axis: int = 1, eps: float = 1e-8) -> Tensor:
     """Returns the cosine of the angle between vectors along the axis: their product over their lengths, which are at least eps.
 
@@ -33,6 +36,7 @@ def cosine_similarity(x1: Any, x2: Any, axis: int = 1, eps: float = 1e-8) -> Ten
     return in_dtype(sum(a * b, axis=axis) / (lengths[0] * lengths[1]), dtype)
 
 
+@explain_call
 def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdims: bool = False) -> Tensor:
     """Returns the p-norm of x1 - x2 + eps along the last axis. The shapes broadcast. Raises ShapeError."""
     a, b, dtype = _pair(x1, x2)

@@ -8,7 +8,7 @@ from operator import index
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from ..errors import DTypeError, PullbackError, ShapeError
-from ..ops._shapes import normalize_axis
+from ..ops._shapes import flag, normalize_axis
 from ..ops.gather import take
 from ..ops.linear import ACTIVATIONS, Activation, linear
 from ..ops.random import Generator, dropout
@@ -46,6 +46,7 @@ class Linear(Module):
         self, in_features: int, out_features: int, bias: bool = True, *, dtype: DTypeLike | None = None, device: str | None = None
     ) -> None:
         in_features, out_features = _positive("Linear", in_features=in_features, out_features=out_features)
+        bias = flag("Linear", "bias", bias, "An activation is a layer of its own: nn.Sequential(nn.Linear(2, 8), nn.Tanh()).")
         self.in_features, self.out_features = in_features, out_features
         self.weight = Parameter(empty((out_features, in_features), dtype=dtype, device=device))
         self.bias = Parameter(empty(out_features, dtype=dtype, device=device)) if bias else None
@@ -84,6 +85,9 @@ class Sequential(Module):
             self._set(i, module)
 
     def _set(self, i: int, module: Any) -> None:
+        if isinstance(module, type):
+            name = module.__name__
+            raise PullbackError(f"Sequential: item {i} is the class {name}; give a layer, which is made by calling it: {name}(…).")
         if not callable(module):
             star = ", each as an argument of its own: Sequential(*modules)" if isinstance(module, (list, tuple)) else ""
             raise PullbackError(f"Sequential: item {i} is a {type(module).__name__}; give Modules or functions{star}.")
@@ -153,8 +157,8 @@ class Dropout(Module):
     """In training mode, sets each element to zero with probability p and divides the other elements by 1 - p."""
 
     def __init__(self, p: float = 0.5, *, generator: Generator | None = None) -> None:
-        if not 0 <= p <= 1:
-            raise PullbackError(f"Dropout: p={p} is not a probability; it must be from 0 to 1.")
+        if isinstance(p, (bool, str)) or not 0 <= p <= 1:
+            raise PullbackError(f"Dropout: p={p!r} is not a probability; it must be from 0 to 1.")
         self.p, self.generator = p, generator
 
     def forward(self, x: ArrayLike) -> Tensor:

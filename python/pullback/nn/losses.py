@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any, Literal, get_args
 
 from ..errors import DTypeError, PullbackError, ShapeError
+from ..interop.wrong_calls import explain_call
 from ..launch import capturing
 from ..ops._shapes import real
 from ..ops.elementwise import abs, exp, less, log, log1p, not_equal, softplus as _softplus, square, where
@@ -62,18 +63,21 @@ def _pair(name: str, x: Any, target: Any) -> tuple[Tensor, Tensor, Any]:
     return _wide(x), _wide(target), dtypes.promote(x.dtype, target.dtype)
 
 
+@explain_call
 def mse(x: ArrayLike, target: ArrayLike, *, reduction: Reduction = "mean") -> Tensor:
     """Returns (x - target)², reduced. Raises ShapeError if the shapes differ."""
     x, target, dtype = _pair("mse", x, target)
     return _reduced("mse", square(x - target), reduction, dtype)
 
 
+@explain_call
 def l1(x: ArrayLike, target: ArrayLike, *, reduction: Reduction = "mean") -> Tensor:
     """Returns |x - target|, reduced. The derivative is 0 where x equals target. Raises ShapeError if the shapes differ."""
     x, target, dtype = _pair("l1", x, target)
     return _reduced("l1", abs(x - target), reduction, dtype)
 
 
+@explain_call
 def huber(x: ArrayLike, target: ArrayLike, *, delta: float = 1.0, reduction: Reduction = "mean") -> Tensor:
     """Returns d²/2 where d = |x - target| is at most delta, delta (d - delta/2) elsewhere, reduced. Source: Huber 1964."""
     if not real("huber", "delta", delta) > 0:
@@ -85,6 +89,7 @@ def huber(x: ArrayLike, target: ArrayLike, *, delta: float = 1.0, reduction: Red
     return _reduced("huber", loss, reduction, dtype)
 
 
+@explain_call
 def smooth_l1(x: ArrayLike, target: ArrayLike, *, beta: float = 1.0, reduction: Reduction = "mean") -> Tensor:
     """Returns d²/(2 beta) where d = |x - target| is below beta, d - beta/2 elsewhere, reduced: huber(delta=beta) / beta.
 
@@ -101,6 +106,7 @@ def smooth_l1(x: ArrayLike, target: ArrayLike, *, beta: float = 1.0, reduction: 
     return _reduced("smooth_l1", loss, reduction, dtype)
 
 
+@explain_call
 def binary_cross_entropy(
     x: ArrayLike, target: ArrayLike, *, weight: ArrayLike | None = None, reduction: Reduction = "mean"
 ) -> Tensor:
@@ -118,6 +124,7 @@ def binary_cross_entropy(
     return _reduced("binary_cross_entropy", loss, reduction, dtype)
 
 
+@explain_call
 def bce_with_logits(
     x: ArrayLike,
     target: ArrayLike,
@@ -143,6 +150,7 @@ def bce_with_logits(
     return _reduced("bce_with_logits", loss, reduction, dtype)
 
 
+@explain_call
 def kl_div(
     x: ArrayLike, target: ArrayLike, *, log_target: bool = False, reduction: Literal["mean", "sum", "none", "batchmean"] = "mean"
 ) -> Tensor:
@@ -163,6 +171,7 @@ def kl_div(
     return _reduced("kl_div", loss, reduction, dtype)
 
 
+@explain_call
 def nll(
     x: ArrayLike, target: ArrayLike, *, weight: ArrayLike | None = None, ignore_index: int = -100, reduction: Reduction = "mean"
 ) -> Tensor:
@@ -190,6 +199,7 @@ def nll(
     return _finished("nll", loss, labels, class_weights, reduction, rows.dtype)
 
 
+@explain_call
 def cross_entropy(
     logits: ArrayLike,
     target: ArrayLike,

@@ -13,15 +13,17 @@ import numpy as np
 from ..autodiff.site import warn
 from ..errors import DeviceError, DTypeError, PrecisionWarning, PullbackError, ShapeError
 from ..interop.unknown_names import attach_hints, explain_arguments
+from ..interop.wrong_calls import explain_call, misfit, refused_by
 from ..launch import capturing, door
+from ..ops._shapes import flag
 from ..ops.conversion import stop_gradient
 from ..tensors import devices, dtypes
-from ..tensors.creation import asarray
 from ..tensors.parameter import Parameter
 from ..tensors.precision import made, was_float64_array
 from ..tensors.tensor import Tensor
 from ..tree import flatten
 from ..typing import ArrayLike, DTypeLike, P, R
+from .loading import load
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -140,6 +142,10 @@ class Module:
             except (ShapeError, DTypeError, DeviceError) as error:
                 _say_where(error, module)
                 raise
+            except TypeError as error:
+                if refused_by(error):
+                    raise misfit(module.forward, args, options, error) from None
+                raise
         if capturing.thread.recording is not None:
             mode = module.training
             capturing.thread.recording.guard(module, lambda: module.training == mode)
@@ -150,6 +156,10 @@ class Module:
                 return module.forward(*args, **options)
             except (ShapeError, DTypeError, DeviceError) as error:
                 _say_where(error, module)
+                raise
+            except TypeError as error:
+                if refused_by(error):
+                    raise misfit(module.forward, args, options, error) from None
                 raise
             finally:
                 door.leave_scope(before)
@@ -211,6 +221,24 @@ class Module:
                         _give_name(p, path)
         return list(found.values())
 
+    @property
+    def trainable(self) -> bool:
+        """True if all Parameters inside are trainable. Setting it sets `trainable` of each of them: False freezes the module."""
+        return all([p.trainable for p in self.parameters()])
+
+    @trainable.setter
+    def trainable(self, trainable: bool) -> None:
+        title = f"setting {type(self).__name__}.trainable"
+        trainable = flag(title, "trainable", trainable, "It freezes all Parameters inside or trains them.")
+        parameters = self.parameters()
+        if not parameters:
+            raise PullbackError(f"{title}: there are no Parameters inside, or none yet. Set it on a network that has some.")
+        capturing.tell_change(title, "Set it outside.")
+        for p in parameters:
+            dtypes.check_trainable(p.dtype, trainable)
+        for p in parameters:
+            p.trainable = trainable
+
     # ---- saving and loading
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -231,27 +259,14 @@ class Module:
         own = dict(self._named_tensors())
         first = {id(p): name for name, p in own.items()}
         paths = {path: first[id(p)] for path, p in _every_path(self, "", ())}
-        given = {path: name for path, name in paths.items() if path in state}
-        found = set(given.values())
-        missing, unexpected = [n for n in own if n not in found], [n for n in state if n not in paths]
-        if strict and (missing or unexpected):
-            told = [f"{what} {', '.join(names)}" for what, names in (("missing", missing), ("unexpected", unexpected)) if names]
-            raise PullbackError(
-                f"load_state_dict: the names do not match those of {type(self).__name__}: {'; '.join(told)}. Load it into the same "
-                f"network, or pass strict=False to take what fits."
-            )
-        values: dict[str, Any] = {}
-        for path, name in given.items():
-            _add_value(values, name, path, _array_of(path, state[path]), own[name].shape)
-        for name, value in values.items():
-            own[name].assign(Tensor(value))
-        return missing, unexpected
+        return load(type(self).__name__, own, paths, state, strict)
 
     # ---- modes and devices
 
     def train(self, mode: bool = True) -> Self:
         """Sets training mode, in which dropout is active, for this module and all modules inside. Returns the module."""
         capturing.refuse("train() or eval()", "Call it outside: each mode is a recording of its own.")
+        mode = flag("train", "mode", mode, "It sets the mode of the layers; training itself is a loop around opt.minimize(f).")
         for module in self.modules():
             module.training = mode
         return self
@@ -260,13 +275,19 @@ class Module:
         """Sets evaluation mode for this module and all modules inside. Returns the module."""
         return self.train(False)
 
+    @explain_call
     def to(self, device_or_dtype: DTypeLike) -> Self:
         """Moves all Parameters and Buffers to a device, or converts the floating-point ones to a dtype, in place.
 
         Returns the module. Create optimizers afterwards: the state of an earlier optimizer stays on the previous device.
+        Raises DTypeError for a dtype of integers, DeviceError.
         """
         to_device = isinstance(device_or_dtype, str) and device_or_dtype.partition(":")[0] in ("cpu", "cuda")
         target: Any = devices.check_device(device_or_dtype) if to_device else dtypes.as_dtype(device_or_dtype)
+        if not (to_device or dtypes.is_float(target)):
+            raise DTypeError(
+                f"Module.to: weights of dtype {target} could not be trained. Give a floating-point dtype, or a device."
+            )
         capturing.tell_change("Module.to()", "Call it outside.")
         for _, p in self._named_tensors():
             if to_device:
@@ -372,24 +393,6 @@ def _every_path(module: Module, prefix: str, around: tuple[Module, ...]) -> Iter
                 yield from _every_path(child, path, around)
 
 
-def _add_value(values: dict[str, Any], name: str, path: str, value: Any, shape: tuple[int, ...]) -> None:
-    """Stores in `values`, under the tensor's name, the array that a state has at `path`. Raises ShapeError, PullbackError."""
-    if value.shape != shape:
-        raise ShapeError(f'load_state_dict: "{path}" has shape {value.shape} in the state, {shape} in the module.')
-    if not np.array_equal(devices.move(values.setdefault(name, value), "cpu"), devices.move(value, "cpu"), equal_nan=True):
-        raise PullbackError(
-            f'load_state_dict: "{path}" is the same tensor as "{name}" in this network, but the state has other values for it.'
-        )
-
-
 def _give_name(p: Parameter, path: str) -> None:
     if p.name is None or (isinstance(p.name, Path) and path.endswith("." + p.name)):
         p.name = Path(path)
-
-
-def _array_of(name: str, value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.array
-    if isinstance(value, (np.ndarray, np.generic)) or hasattr(value, "__array__") or hasattr(value, "__dlpack__"):
-        return asarray(value).array
-    raise PullbackError(f'load_state_dict: "{name}" is a {type(value).__name__}; give a tensor or an array.')

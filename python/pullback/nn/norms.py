@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ShapeError
+from ..ops._shapes import flag, real
 from ..ops.rows import layer_norm, rms_norm
 from ..tensors.creation import ones, zeros
 from ..tensors.operand import as_tensor
@@ -40,7 +41,9 @@ class LayerNorm(Module):
         self, normalized_shape: int | Sequence[int], eps: float = 1e-5, elementwise_affine: bool = True, bias: bool = True,
         *, dtype: DTypeLike | None = None, device: str | None = None,
     ) -> None:  # fmt: skip
-        self.normalized_shape, self.eps = _lengths("LayerNorm", normalized_shape), eps
+        self.normalized_shape, self.eps = _lengths("LayerNorm", normalized_shape), real("LayerNorm", "eps", eps)
+        bias = flag("LayerNorm", "bias", bias)
+        elementwise_affine = flag("LayerNorm", "elementwise_affine", elementwise_affine)
         shape = self.normalized_shape
         self.weight = Parameter(ones(shape, dtype=dtype, device=device)) if elementwise_affine else None
         self.bias = Parameter(zeros(shape, dtype=dtype, device=device)) if elementwise_affine and bias else None
@@ -68,7 +71,11 @@ class RMSNorm(Module):
         self, normalized_shape: int | Sequence[int], eps: float | None = None, elementwise_affine: bool = True,
         *, dtype: DTypeLike | None = None, device: str | None = None,
     ) -> None:  # fmt: skip
-        self.normalized_shape, self.eps = _lengths("RMSNorm", normalized_shape), eps
+        self.normalized_shape, self.eps = (
+            _lengths("RMSNorm", normalized_shape),
+            None if eps is None else real("RMSNorm", "eps", eps),
+        )
+        elementwise_affine = flag("RMSNorm", "elementwise_affine", elementwise_affine)
         shape = self.normalized_shape
         self.weight = Parameter(ones(shape, dtype=dtype, device=device)) if elementwise_affine else None
 

@@ -8,6 +8,8 @@ from functools import cache
 from operator import index
 from typing import Any
 
+import numpy as np
+
 from ..errors import AxisError, DTypeError, ShapeError, check_room
 
 Shape = tuple[int, ...]
@@ -52,6 +54,13 @@ def real(name: str, what: str, value: Any) -> float:
         return float(value)
     except (TypeError, ValueError):
         raise DTypeError(f"{name}: {what}={value!r} is not a real number.") from None
+
+
+def flag(name: str, what: str, value: Any, instead: str = "") -> bool:
+    """Returns True or False. Raises DTypeError for any other value; `instead` is a sentence that the message ends with."""
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    raise DTypeError(f"{name}: {what}={value!r} must be True or False.{instead and ' '}{instead}")
 
 
 def length(name: str, what: str, value: Any) -> int:

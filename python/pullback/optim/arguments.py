@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from numbers import Real
 from typing import Any, Final
 
 from ..errors import DeviceError, DTypeError, PullbackError, ShapeError
@@ -25,8 +27,13 @@ def trainable(name: str, params: Any) -> list[Parameter]:
     leaves = in_order(params)
     for p in leaves:
         if not isinstance(p, Parameter):
-            holds = hasattr(p, "parameters") or getattr(p, "__name__", "") == "parameters"  # a Module, or its method
-            instead = "Give model.parameters(), which lists those of a Module." if holds else "Make it with pb.Parameter(value)."
+            # A Module or its method, or a learning rate in the place of the Parameters
+            others = hasattr(p, "parameters") or getattr(p, "__name__", "") == "parameters" or (p is params and isinstance(p, Real))
+            instead = (
+                f"Give model.parameters(), which lists those of a Module: optim.{name}(model.parameters(), lr=1e-3)."
+                if others
+                else "Make it with pb.Parameter(value)."
+            )
             raise PullbackError(
                 f"{name}: a {type(p).__name__} among the parameters; only a pb.Parameter can be updated in place. {instead}"
             )
@@ -53,8 +60,21 @@ def names(params: list[Parameter]) -> list[str]:
     return found if len(set(found)) == len(found) else [f"{i}.{name}" for i, name in enumerate(found)]
 
 
+MISSING: Final = object()  # what `step` takes for its gradients if it is called without any
+
+
 def refuse_bare(grads: Any) -> None:
-    """Raises PullbackError for a single tensor or array, which may be the loss, and for a dict with Parameters as keys."""
+    """Raises PullbackError for what cannot hold gradients, such as the loss or a function, and for a dict of Parameters."""
+    if grads is MISSING or grads is None:
+        raise PullbackError(
+            "step: no gradients were given, and Parameters keep none. Write opt.step(tape.gradient(loss, opt.parameters)), or "
+            "opt.minimize(f) for a function f that computes the loss."
+        )
+    if callable(grads):
+        raise PullbackError(
+            f"step: a {type(grads).__name__} was given, and not a list of gradients. opt.minimize(f) calls a function f that "
+            f"computes the loss, and does a step."
+        )
     if hasattr(grads, "shape"):
         raise PullbackError(
             f"step: a {type(grads).__name__} of shape {tuple(grads.shape)} was given, and not a list of gradients. A loss is "
@@ -66,6 +86,16 @@ def refuse_bare(grads: Any) -> None:
             "step: the gradients came in a dict that has Parameters as its keys. Give them in a list in the order of "
             "opt.parameters, with None for a Parameter that is to stay: opt.step([grads.get(p) for p in opt.parameters])."
         )
+
+
+def of_arguments(error: TypeError, args: tuple[Any, ...]) -> TypeError:
+    """Returns the error of a function of the loss that does not take the arguments that `minimize` was given for it."""
+    if not any([isinstance(x, Parameter) for x in flatten(args)[0]]):
+        return error
+    return TypeError(
+        f"minimize: {error}. What follows the function are its arguments. The Parameters to update are always opt.parameters, so "
+        f"write opt.minimize(f)."
+    )
 
 
 _LEAVES: Final = {Tensor, type(None)}
@@ -90,6 +120,8 @@ class Form:
         if grads.__class__ is list and len(grads) == self._count and {g.__class__ for g in grads} <= _LEAVES:
             return grads  # This is what a tape returns for opt.parameters: by far the most frequent form. The rest costs 3 µs.
         refuse_bare(grads)
+        if isinstance(grads, Iterator):
+            grads = list(grads)
         if not _is_list(grads):
             if structure(grads) != self._structure:
                 raise ShapeError(
@@ -103,8 +135,10 @@ class Form:
         if len(found) != self._count:  # A None may also be an empty node of the structure instead of a gradient.
             found = flatten(grads)[0]
         if len(found) != self._count:
+            pairs = any([isinstance(g, Parameter) for g in found])
             raise ShapeError(
-                f"step: {len(found)} gradients for {self._count} parameters; give one for each, in the order of opt.parameters."
+                f"step: {len(found)} gradients for {self._count} parameters; give one for each, in the order of opt.parameters"
+                + (", without the Parameters: opt.step(gradients), and not opt.step(zip(gradients, parameters))." if pairs else ".")
             )
         return found
 

@@ -13,6 +13,7 @@ from ..autodiff.tape import Tape
 from ..backends import kernels_on
 from ..errors import DeviceError, DTypeError, PullbackError, ShapeError, UnconnectedError
 from ..interop.unknown_names import attach_hints, explain_arguments
+from ..interop.wrong_calls import explain_call, refused_by
 from ..launch import capturing, door
 from ..launch.refusal import Refused
 from ..ops.conversion import copy as snapshot
@@ -24,7 +25,7 @@ from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..typing import Dataclass, Tree
 from . import arena, control as c, reference
-from .arguments import Form, names, trainable
+from .arguments import MISSING, Form, names, of_arguments, trainable
 from .schedules import Schedule, as_schedule
 
 Params = Iterable[Any] | Dataclass  # Parameters in a list, an iterator, or any nested structure
@@ -215,7 +216,7 @@ class Optimizer:
     def step(self, grads: Tree, return_delta: Literal[True]) -> list[Tensor]: ...
     @overload
     def step(self, grads: Tree, return_delta: bool) -> list[Tensor] | None: ...
-    def step(self, grads: Any, return_delta: bool = False) -> list[Tensor] | None:
+    def step(self, grads: Any = MISSING, return_delta: bool = False) -> list[Tensor] | None:
         """Updates all parameters in one fused launch.
 
         All parameters share one step count, which the schedule, Adam's bias correction and momentum's first step use. A parameter
@@ -244,6 +245,7 @@ class Optimizer:
         """Returns what `step(grads)` would add to each parameter, before constraints. Changes nothing."""
         return self._update(self._form.one_each(grads), preview=True, wanted=True) or []
 
+    @explain_call
     def minimize(self, loss_fn: Callable[..., Tensor], *args: Any) -> Tensor:
         """Computes loss_fn(*args) and its gradients, does one step, and returns the loss.
 
@@ -256,7 +258,12 @@ class Optimizer:
                 f"tape:` and call opt.step(tape.gradient(loss, opt.parameters))."
             )
         with Tape() as tape:
-            loss = loss_fn(*args)
+            try:
+                loss = loss_fn(*args)
+            except TypeError as error:
+                if refused_by(error):
+                    raise of_arguments(error, args) from None
+                raise
         try:
             gradients = tape.gradient(loss, self.parameters)
         except UnconnectedError as error:

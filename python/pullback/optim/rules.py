@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import PullbackError
+from ..ops._shapes import flag
 from . import control as c
 from .optimizer import Optimizer, Params
 from .schedules import Schedule
@@ -24,10 +25,12 @@ def _not_negative(rule: str, **values: Any) -> None:
 
 
 def _means(rule: str, betas: tuple[float, float]) -> None:
-    """Raises PullbackError unless every beta, the share that a running mean keeps, is in [0, 1)."""
-    for beta in betas:
-        if not 0 <= beta < 1:
-            raise PullbackError(f"{rule}: betas={betas}; each must be in [0, 1).")
+    """Raises PullbackError unless there are two betas, the shares that running means keep, in [0, 1)."""
+    given: Any = betas
+    if not (
+        isinstance(given, (tuple, list)) and len(given) == 2 and all([isinstance(x, Real) and 0 <= float(x) < 1 for x in given])
+    ):
+        raise PullbackError(f"{rule}: betas={betas!r}; it must be a pair of numbers, each in [0, 1): betas=(0.9, 0.999).")
 
 
 class SGD(Optimizer):
@@ -43,6 +46,7 @@ class SGD(Optimizer):
         weight_decay: float = 0, *, clip_norm: float | None = None, clip_value: float | None = None,
     ) -> None:  # fmt: skip
         _not_negative("SGD", momentum=momentum, weight_decay=weight_decay)
+        nesterov = flag("SGD", "nesterov", nesterov)
         if nesterov and (momentum <= 0 or dampening != 0):
             raise PullbackError("SGD: nesterov=True needs momentum > 0 and dampening = 0.")
         self.slot_names = ("momentum",) if momentum else ()

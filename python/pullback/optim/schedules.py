@@ -14,12 +14,13 @@ from typing import Any, ClassVar
 
 from ..errors import PullbackError
 from ..exports import exported as _exported
-from ..interop.unknown_names import explain_arguments
+from ..interop.unknown_names import attach_hints, explain_arguments
 
 __all__ = ["Cosine", "Exponential", "Linear", "Polynomial", "Schedule", "Step", "WarmupCosine"]
 
 
 @explain_arguments
+@attach_hints
 @dataclass(frozen=True)
 class Schedule:
     """A constant learning rate, and the base class of the other schedules, whose formulas start from `base`."""
@@ -35,7 +36,17 @@ class Schedule:
         """Returns the learning rate of the step that follows `t` steps."""
         return self.base
 
+    def __call__(self, t: int) -> float:
+        """Returns rate(t)."""
+        return self.rate(t)
+
     def __post_init__(self) -> None:
+        for field in fields(self):
+            if not isinstance(value := getattr(self, field.name), Real):
+                raise PullbackError(
+                    f"{type(self).__name__}: {field.name} is a {type(value).__name__}; it must be a number. A schedule is made "
+                    f"before the optimizer, which takes it: optim.SGD(params, lr=optim.schedules.Cosine(1e-3, steps=1000))."
+                )
         if not self.base >= 0:
             raise PullbackError(f"a learning rate of {self.base} makes no sense; it must be 0 or more.")
         steps = getattr(self, "steps", 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+OF_RULE: Final = "| the rule is always computed by one fused kernel, which pb.capture can record."
 GENERATORS: Final = "| there are no keys: pb.random.seed(n) seeds, and pb.random.Generator(n) is a stream of its own."
 
 # What to write for a call whose arguments do not fit the function in a way that users of other libraries expect.
@@ -26,17 +27,19 @@ KEYWORDS: Final = {
     "start_dim": "| write t.reshape(t.shape[0], -1).", "tensor": "| the first argument is given by position.",
     **dict.fromkeys(("transpose_a", "adjoint_a"), "| write pb.matmul(a.mT, b)."),
     **dict.fromkeys(("transpose_b", "adjoint_b"), "| write pb.matmul(a, b.mT)."),
-    "labels": "target", "y_true": "target", "targets": "target", "y_pred": "| the logits come first: nn.cross_entropy(x, target).",
+    "labels": "target", "y_true": "target", "targets": "target", "y_pred": "x logits",
     "logits": "x", "from_logits": "| nn.cross_entropy and nn.bce_with_logits take logits, nn.nll logarithms.",
     "size_average": "reduction", "reduce": "reduction",
     "initializer": "| pass the value: pb.Parameter(nn.init.xavier_uniform((3, 2))).",
     "kernel_initializer": "| assign afterwards: nn.init.xavier_uniform(net.weight).", "bias_initializer":
     "| assign afterwards: nn.init.zeros(net.bias).", "activation": "| follow the layer by another: nn.Sequential(net, nn.ReLU()).",
-    "training": "| net.train() and net.eval() set it for all layers.", "mode": "training",
+    **dict.fromkeys(("training", "train", "deterministic"), "| net.train() and net.eval() set it for all layers."),
+    "mode": "training",
     "direction": "descending", "stable_sort": "stable", "generator": "| a generator draws by its methods: generator.normal(shape).",
     "key": GENERATORS, "rng": GENERATORS, "seed": GENERATORS, "as_tuple": "| the result is a tuple with one tensor per axis.",
     "return_counts": "| write pb.unique_counts(t).", "return_inverse": "| write pb.unique_inverse(t).",
-    "device": 'target | write t.to("cuda") for another device.', "dtype": "target | convert with t.astype(pb.float32).",
+    "device": 'target | write net.to("cuda") or t.to("cuda").',
+    "dtype": "target | convert with .astype(pb.float32), or net.to(pb.float32).",
     "memory_format": "| every op takes any strides.", "non_blocking": "| copies between devices wait.", "order":
     "| elements are in row-major order.", "copy": "| write pb.copy(t).", "ndmin": "| write t.reshape(1, -1).", "subok":
     "| the result is a Tensor.", "casting": "| convert with t.astype(pb.float32).",
@@ -51,8 +54,19 @@ KEYWORDS: Final = {
     "unbiased": "| it is correction= here: 1 divides by n - 1, and 0, the default, by n.", "right": '| write side="right".',
     "sorted": "| the result is sorted.", "inplace": "| tensors are immutable, so nothing is computed in place.", "a_min": "min",
     "a_max": "max", "clip_value_min": "min", "clip_value_max": "max", "T_max": "steps", "total_iters": "steps",
-    "decay_steps": "steps", "step_size": "every", "gamma": "factor", "decay_rate": "factor", "eta_min": "end",
+    "decay_steps": "steps | factor= is that of one step: factor=decay_rate ** (1 / decay_steps).",
+    "transition_steps": "steps | factor= is that of one step: factor=decay_rate ** (1 / transition_steps).",
+    "staircase": "| optim.schedules.Step falls in stairs.", "peak_value": "base",
+    "init_value": "| base= is the first rate; that of WarmupCosine is start=, and base= the highest.",
+    "end_value": "| it is end= here, which Linear multiplies by base.",
+    "end_learning_rate": "end", "warmup_steps": "warmup", "boundaries": "every", "drop_remainder": "drop_last",
+    "map_location": "device", "weights_only": "| nothing in a file is ever run, so all files are safe to load.",
+    "var_list": "| an optimizer updates opt.parameters, and opt.step(gradients) leaves those alone whose gradient is None.",
+    **dict.fromkeys(("fused", "foreach", "capturable", "differentiable"), OF_RULE),
+    "maximize": "| minimize the negative: opt.minimize(lambda: -f()).", "total_steps": "steps", "num_training_steps": "steps",
+    "step_size": "every", "gamma": "factor", "decay_rate": "factor", "eta_min": "end",
     "initial_learning_rate": "base", "use_bias": "bias", "rate": "p", "units": "out_features", "alpha": "negative_slope",
+    "negative_slope": "alpha",
     "num_workers": "| the arrays live on the device, where batches are gathered, so there are no workers.",
     "pin_memory": "| the arrays live on the device, where batches are gathered.",
     "collate_fn": "| a batch has the structure of the arrays.", "ddof": "correction", "num_classes": "depth", "size": "shape",

@@ -1,0 +1,61 @@
+"""Assigns the weights of a state dictionary to the tensors of a Module."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..errors import PullbackError, ShapeError
+from ..tensors import devices
+from ..tensors.creation import asarray
+from ..tensors.parameter import Parameter
+from ..tensors.tensor import Tensor
+
+
+def load(
+    title: str, own: Mapping[str, Parameter], paths: Mapping[str, str], state: Any, strict: bool
+) -> tuple[list[str], list[str]]:
+    """Implements Module.load_state_dict for a Module of the class `title`.
+
+    own: its tensors by name. paths: for each path to a tensor the tensor's name.
+    """
+    if not isinstance(state, Mapping):
+        raise PullbackError(
+            f"load_state_dict: the state is a {type(state).__name__}; give a dict of weights by name, as net.state_dict() and "
+            f"pb.load(path) return it."
+        )
+    given = {path: name for path, name in paths.items() if path in state}
+    found = set(given.values())
+    missing, unexpected = [n for n in own if n not in found], [n for n in state if n not in paths]
+    if strict and (missing or unexpected):
+        told = [f"{what} {', '.join(names)}" for what, names in (("missing", missing), ("unexpected", unexpected)) if names]
+        raise PullbackError(
+            f"load_state_dict: the names do not match those of {title}: {'; '.join(told)}. Load it into the same network, or pass "
+            f"strict=False to take what fits."
+        )
+    values: dict[str, Any] = {}
+    for path, name in given.items():
+        _add_value(values, name, path, _array_of(path, state[path]), own[name].shape)
+    for name, value in values.items():
+        own[name].assign(Tensor(value))
+    return missing, unexpected
+
+
+def _add_value(values: dict[str, Any], name: str, path: str, value: Any, shape: tuple[int, ...]) -> None:
+    """Stores in `values`, under the tensor's name, the array that a state has at `path`. Raises ShapeError, PullbackError."""
+    if value.shape != shape:
+        raise ShapeError(f'load_state_dict: "{path}" has shape {value.shape} in the state, {shape} in the module.')
+    if not np.array_equal(devices.move(values.setdefault(name, value), "cpu"), devices.move(value, "cpu"), equal_nan=True):
+        raise PullbackError(
+            f'load_state_dict: "{path}" is the same tensor as "{name}" in this network, but the state has other values for it.'
+        )
+
+
+def _array_of(name: str, value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.array
+    if isinstance(value, (np.ndarray, np.generic)) or hasattr(value, "__array__") or hasattr(value, "__dlpack__"):
+        return asarray(value).array
+    raise PullbackError(f'load_state_dict: "{name}" is a {type(value).__name__}; give a tensor or an array.')
