@@ -141,7 +141,9 @@ def methods(kind: type) -> str:
     """Returns the stub of the methods and properties that ops/operators.py and interop/dispatch.py attach to Tensor."""
 
     def attached(x: Any) -> bool:
-        return isinstance(x, type) or (inspect.isfunction(x) and x.__code__.co_filename != sys.modules[TENSOR].__file__)
+        return isinstance(x, type) or (
+            inspect.isfunction(x) and inspect.unwrap(x).__code__.co_filename != sys.modules[TENSOR].__file__
+        )
 
     found = {name: x for name, x in vars(kind).items() if attached(behind(x))}
     lines = [line for name, x in found.items() for line in ["", *defined(name, x, method=True).split("\n")]]

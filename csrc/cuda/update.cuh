@@ -131,12 +131,12 @@ template <class U, class A> struct ChunkRule {
 };
 
 // The number of blocks that run at the same time on a multiprocessor: as many as its registers have room for.
-template <class U> constexpr int kResident = U::kSlots < 3 ? 3 : 2;
+template <class U, class A> constexpr int kResident = U::kSlots < 3 && sizeof(A) == 4 ? 3 : 2;
 
 // The last block to end advances the sets, which all blocks have read by then. Bound by memory: Adam moves 28 bytes per float weight
 // and executes about 80 instructions.
 template <class U, class A, int kMax>
-__global__ void __launch_bounds__(kThreads, kResident<U>) update_kernel(const __grid_constant__ UpdateJob<kMax> job) {
+__global__ void __launch_bounds__(kThreads, kResident<U, A>) update_kernel(const __grid_constant__ UpdateJob<kMax> job) {
   constexpr DType kSlotType = std::is_same_v<A, float> ? DType::f32 : DType::f64;
   __shared__ ChunkRule<U, A> rule;
   A p[kShare<A>], g[kShare<A>], slots[U::kSlots + 1][kShare<A>];
@@ -212,7 +212,7 @@ template <class U, class A, int kMax> void update_all(const Launch& launch, Copi
   job.preview = launch.ints[2] != 0;
   job.ticket = tickets();
   const auto go = [&] {
-    const int64_t fill = kResident<U> * int64_t{multiprocessors()};  // the number of blocks that run at the same time
+    const int64_t fill = kResident<U, A> * int64_t{multiprocessors()};  // the number of blocks that run at the same time
     start(update_kernel<U, A, kMax>, dim3(unsigned(std::min<int64_t>(job.chunks.count(), fill))), kThreads, 0, job);
     job.chunks.entries = 0;
   };

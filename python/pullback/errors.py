@@ -18,6 +18,10 @@ class ShapeError(PullbackError, ValueError):
     """Shapes that do not fit together or do not fit the op."""
 
 
+class AxisError(ShapeError, IndexError):
+    """An axis that a tensor does not have. As in NumPy it is an IndexError, too, which the array API asks for."""
+
+
 class DTypeError(PullbackError, TypeError):
     """A dtype that the op does not accept, or dtypes that have no common dtype."""
 

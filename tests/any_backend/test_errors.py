@@ -21,7 +21,8 @@ HERE = r'".*test_errors\.py", line \d+'
 
 def test_every_error_is_a_pullback_error_and_an_ordinary_one() -> None:
     for name, also in {
-        "ShapeError": ValueError, "DTypeError": TypeError, "NonFiniteError": ArithmeticError, "GradientCheckError": AssertionError,
+        "ShapeError": ValueError, "AxisError": IndexError, "DTypeError": TypeError, "NonFiniteError": ArithmeticError,
+        "GradientCheckError": AssertionError,
         "FileFormatError": ValueError, "OutOfMemoryError": MemoryError, "UnconnectedError": pb.TapeError,
         "StaleValueError": pb.TapeError,
         "DeviceError": Exception, "CaptureError": Exception,
@@ -351,7 +352,9 @@ def test_arrays_that_are_not_in_a_list_are_asked_for_in_one() -> None:
 
 def test_a_shape_in_several_arguments_is_asked_for_in_one() -> None:
     for make in (pb.zeros, pb.ones):
-        with pytest.raises(pb.DTypeError, match=r"dtype 3 is not known.*The lengths of a shape are one argument: \(2, 3\)"):
+        with pytest.raises(
+            pb.DTypeError, match=r"dtype 3 is not known.*Several lengths, or several axes, are one argument: \(2, 3\)"
+        ):
             make(2, 3)
     with pytest.raises(pb.PullbackError, match=r"low=3\.0 is above high=1\.0.*The shape comes first, as one argument"):
         pb.random.uniform(2, 3)

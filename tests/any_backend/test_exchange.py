@@ -254,3 +254,11 @@ def test_a_gpus_tensor_goes_to_the_host_where_the_consumer_wants_it_there(w: pb.
     if on_gpu(w):
         with pytest.raises(BufferError, match="copy=False"):
             t.__dlpack__(dl_device=(1, 0), copy=False)
+
+
+def test_a_tensor_of_another_library_indexes() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    t = pb.tensor(VALUES)
+    for ours, theirs in ((np.array([2, 0]), torch.tensor([2, 0])), (1, torch.tensor(1)), (VALUES > 0, torch.tensor(VALUES > 0))):
+        np.testing.assert_array_equal(t[theirs].numpy(), VALUES[ours])
+        np.testing.assert_array_equal(t.at[theirs].add(1.0).numpy(), t.at[ours].add(1.0).numpy())

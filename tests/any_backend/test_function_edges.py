@@ -151,6 +151,15 @@ def test_quantiles_of_infinities_are_infinite() -> None:
     t = pb.tensor([-np.inf, 1.0, np.inf, np.inf])
     assert pb.quantile(t, [0.0, 1 / 3, 0.8, 1.0]).tolist() == [-np.inf, 1.0, np.inf, np.inf]
     assert pb.median(pb.tensor([np.inf, np.inf])).item() == np.inf
+    between = pb.quantile(pb.tensor([-np.inf, 0.0, np.inf]), [0.25, 0.5, 0.75])
+    assert between.tolist() == [-np.inf, 0.0, np.inf]
+    assert np.isnan(pb.median(pb.tensor([-np.inf, np.inf])).item())
+
+
+def test_differences_of_bools_are_numpys() -> None:
+    x = np.random.default_rng(3).random((3, 5)) < 0.5
+    for n in (0, 1, 2, 7):
+        np.testing.assert_array_equal(host(pb.diff(pb.tensor(x), n)), np.diff(x, n))
 
 
 def test_quantiles_of_nothing_of_one_element_and_of_a_tensor_q() -> None:

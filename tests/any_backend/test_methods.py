@@ -11,7 +11,7 @@ import pytest
 
 import pullback as pb
 from conftest import host
-from pullback.interop.names_elsewhere import NAMES
+from pullback.interop.names_elsewhere.tables import NAMES
 from pullback.ops.operators import METHODS
 
 A = np.random.default_rng(0).uniform(0.1, 0.9, (2, 3, 3)).astype(np.float32)
@@ -20,7 +20,7 @@ CALLS = [
     "x.cumsum()", "x.cumsum(1)", "x.cumprod(-1)", "x.diagonal()", "x.diagonal(1, 1, 2)", "x.trace()", "x.round()", "x.round(2)",
     "(100 * x).round(-1)", "x.take([1, 2])", "x.take([1], 1)", "x.ravel()", "x.sum(0)", "x.sum((0, 1))", "x.mean(1)", "x.prod()",
     "x.std(0)", "x.var()", "x.max(2)", "x.min()", "x.any(0)", "x.all()", "x.argmax(1)", "x.argmin()", "x.clip(0.2, 0.5)",
-    "x.clip(0.3)", "x.repeat(2)", "x.repeat(2, 1)", "x.swapaxes(0, 1)", "x.argsort()", "x.argsort(0)", "x[:1].squeeze()",
+    "x.clip(0.3)", "x.repeat(2)", "x.repeat(2, axis=1)", "x.swapaxes(0, 1)", "x.argsort()", "x.argsort(0)", "x[:1].squeeze()",
     "x[:1].squeeze(0)",
     "x.copy()", "x.flatten()", "x.dot(x[0, 0])", "x[0].dot(x[1])", "x.dot(x)", "x.transpose(2, 0, 1)", "x.reshape(3, 6)",
     "x.astype('float64')", "x.nonzero()[1]", "x.tolist()", "x[0, 0, 0].item()", "x.swapaxes(1, 2).ravel()",
@@ -97,7 +97,7 @@ def gradient_of(f: Any) -> Any:
         (lambda x: x.exp().log().sqrt().abs(), lambda x: x.sqrt()),
         (lambda x: x.clip(0.2, 0.5).cumsum(1).swapaxes(0, 2), lambda x: x.clip(0.2, 0.5).cumsum(1).swapaxes(0, 2)),
         (lambda x: x.sort(1).ravel().take([0, 5]), lambda x: x.sort(1).values.ravel()[[0, 5]]),
-        (lambda x: x.repeat(2, 1).squeeze().copy().flatten(), lambda x: x.repeat_interleave(2, 1).flatten()),
+        (lambda x: x.repeat(2, axis=1).squeeze().copy().flatten(), lambda x: x.repeat_interleave(2, 1).flatten()),
         (lambda x: x[0].dot(x[1]).diagonal(1).std(), lambda x: (x[0] @ x[1]).diagonal(1).std(unbiased=False)),
         (lambda x: x[0].trace() * x.cumprod(0), lambda x: x[0].trace() * x.cumprod(0)),
     ],

@@ -24,12 +24,16 @@ def test_each_is_in_a_paragraph_that_begins_with_its_reason() -> None:
 @pytest.mark.parametrize("line", SKIPS)
 def test_each_is_of_what_pullback_has_not(line: str) -> None:
     """If this fails, pullback has got the function: remove its lines."""
-    if "setitem" in line:
+    if "setitem" in line or "asarray_arrays" in line:  # the latter changes elements to see if memory is shared
         with pytest.raises(TypeError, match="immutable"):
             pb.ones(3)[0] = 1
         return
     name = re.search(r"(?:test_linalg\.py::test_|\[(?:linalg.|elementwise-|fft-)?)(\w+)", line)
     assert name, line
+    if name[1] == "matrix_norm":
+        with pytest.raises(pb.ShapeError, match="singular values, which are not here yet"):
+            linalg.matrix_norm(pb.ones((2, 2)), ord=2)
+        return
     if name[1] == "vecdot_conj":
         with pytest.raises(pb.DTypeError, match="complex"):
             pb.asarray([1j])

@@ -75,7 +75,7 @@ MODULES = {dotted(path): path for path in SOURCES}
 def unit(module: str) -> str:
     """Returns the entry of the list of layers that a module belongs to."""
     room, _, rest = module.partition(".")
-    return module if room in ROOMS and rest else room or "__init__"
+    return f"{room}.{rest.partition('.')[0]}" if room in ROOMS and rest else room or "__init__"
 
 
 def imports(module: str) -> Iterator[tuple[str, bool, int]]:

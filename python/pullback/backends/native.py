@@ -16,7 +16,9 @@ LEVELS = (4, 3, 2)  # x86-64 microarchitecture levels, best first
 def _load(name: str) -> tuple[Any, str | None]:
     try:
         return importlib.import_module(f"pullback.{name}"), None
-    except ImportError as error:  # it was not built, or a library that it needs is missing
+    except ModuleNotFoundError:
+        return None, "this installation has no native kernels" if name == "_level" else f"there is no module {name}"
+    except ImportError as error:  # a library that it needs is missing
         return None, f"{name}: {error}"
 
 
@@ -25,7 +27,7 @@ def _choose() -> tuple[Any, str | None]:
     wanted = variables.simd_level()  # read first, so that an invalid level raises even if no module was built
     detector, reason = _load("_level")
     if detector is None:
-        return None, f"the native kernels were not built ({reason})"
+        return None, reason
     supported = detector.level()
     if not supported:
         module, reason = _load("_cpu_generic")
@@ -48,8 +50,8 @@ module, reason = _choose() if variables.backend() == "native" else (None, "PULLB
 
 if module is None and variables.must_be_native():
     raise variables.invalid(
-        f"PULLBACK_BACKEND=native asks for the native kernels, but {reason}. Install pullback with its kernels (a wheel, or from "
-        f"source with a C++ compiler and without PULLBACK_NATIVE=OFF), or unset it to run in NumPy."
+        f"PULLBACK_BACKEND=native, but {reason}. Install a wheel that has them, or compile them (README, § Installation), or unset "
+        f"the variable to run in NumPy."
     )
 
 

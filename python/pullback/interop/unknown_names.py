@@ -10,7 +10,7 @@ from inspect import CO_VARKEYWORDS
 from typing import Any, Final, TypeVar
 
 from ..autodiff.site import current_frame
-from .names_elsewhere import KEYWORDS, NAMES
+from .names_elsewhere.methods import NAMES as METHODS
 
 Kind = TypeVar("Kind", bound=type)
 
@@ -38,6 +38,8 @@ def unexpected(unknown: Mapping[str, Any], depth: int = 1) -> TypeError:
 def keyword_text(title: str, name: str, known: Iterable[str]) -> str:
     """Returns the message for a call of the function `title`, whose parameters are `known`, with an unknown keyword."""
     import difflib  # late, because few programs need it
+
+    from .names_elsewhere.tables import KEYWORDS
 
     known = [*known]
     words, _, sentence = KEYWORDS.get(name, "").partition("| ")
@@ -138,7 +140,7 @@ class Unsettable(Elsewhere):
 def attach_hints(kind: Kind) -> Kind:
     """Makes instances of a class answer the names that the table lists for it, and returns the class."""
     place, attribute = kind.__name__, Elsewhere if kind.__dictoffset__ else Unsettable
-    for name in NAMES[place]:
+    for name in METHODS[place]:
         if not hasattr(kind, name):
             setattr(kind, name, attribute(place, name))
     kind.__dir__ = _names_of  # type: ignore[method-assign, assignment]
@@ -158,6 +160,8 @@ def _answer(place: str, name: str) -> str:
     """Returns the rest of the message: a colon and what to use instead, or the nearest names, or nothing."""
     if name[:1] == "_":
         return ""
+    from .names_elsewhere.tables import NAMES  # late, as in `keyword_text`
+
     ours = [place] if place not in SPACES else [place, *[space for space in SPACES if space != place]]
     for space in ours:
         hint = NAMES.get(space, {}).get(name)
@@ -183,7 +187,7 @@ def _nearest(place: str, name: str) -> str:
 
     for space in (place, "pullback"):
         known = {found.lower(): f"{SPACES[space]}.{found}" for found in public(space)}
-        near = difflib.get_close_matches(name.lower(), known, 3, 0.7)
+        near = difflib.get_close_matches(name.lower(), known, 3, 0.8)
         if near:
             return f". Did you mean: {' or '.join([repr(known[word]) for word in near])}?"
     return ""

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DTypeError, ShapeError, check_room
+from ..errors import AxisError, DTypeError, ShapeError, check_room
 
 Shape = tuple[int, ...]
 
@@ -87,14 +87,14 @@ def broadcast_shapes(name: str, shapes: Sequence[Shape]) -> Shape:
 
 
 def normalize_axis(name: str, axis: Any, ndim: int) -> int:
-    """Returns the axis counted from the front. Raises ShapeError if the axis does not exist."""
+    """Returns the axis counted from the front. Raises AxisError if the axis does not exist."""
     if axis.__class__ is int and -ndim <= axis < ndim:  # a short cut for nearly every call
         return axis % ndim
     value = integer(name, "axis", axis)
     if ndim == 0:
-        raise ShapeError(f"{name}: axis {value} of a tensor without axes (one of shape ()) does not exist.")
+        raise AxisError(f"{name}: axis {value} of a tensor without axes (one of shape ()) does not exist.")
     if not -ndim <= value < ndim:
-        raise ShapeError(f"{name}: axis {value} of a tensor with {ndim} axes does not exist; axes go from {-ndim} to {ndim - 1}.")
+        raise AxisError(f"{name}: axis {value} of a tensor with {ndim} axes does not exist; axes go from {-ndim} to {ndim - 1}.")
     return value % ndim
 
 

@@ -19,7 +19,7 @@ from ._shapes import length, normalize_axis
 from .by_name import in_dtype, in_float, view, widened
 from .conversion import settled
 from .declare import distinct, no_flops, normal, op
-from .elementwise import equal, isnan, logaddexp, logical_or, multiply, where
+from .elementwise import equal, isnan, logaddexp, logical_or, multiply, not_equal, subtract, where
 from .gather import along_axis_add, take_along_axis
 from .kinds import LINEAR, OWN, along_axes
 from .movement import concat
@@ -217,6 +217,7 @@ def diff(
     parts = [as_tensor(p) for p in (prepend, x, append) if p is not None and times]
     x = concat(parts, axis=axis) if len(parts) > 1 else x
     lead = (slice(None),) * axis
+    difference = not_equal if x.dtype == dtypes.bool_ else subtract
     for _ in range(min(times, x.shape[axis])):  # after that many steps the axis is empty
-        x = view(SLICE, x, (*lead, slice(1, None))) - view(SLICE, x, (*lead, slice(0, -1)))
+        x = difference(view(SLICE, x, (*lead, slice(1, None))), view(SLICE, x, (*lead, slice(0, -1))))
     return settled(x)

@@ -11,6 +11,7 @@ import numpy as np
 from ..autodiff.primitive import OPS, ZERO, apply, same
 from ..backends.reference import special
 from ..interop.unknown_names import unexpected
+from ..interop.wrong_calls import explain_call
 from ..tensors import dtypes
 from ..tensors.creation import asarray
 from ..tensors.operand import Number, as_tensor, operand, own
@@ -278,12 +279,13 @@ _where = op(
 )
 
 
+@explain_call
 def where(condition: ArrayLike, a: ArrayLike, b: ArrayLike) -> Tensor:
     """Returns a where the condition is true, b elsewhere. Only the chosen branch is differentiated, so the other contributes no NaN."""
     condition = as_tensor(condition)
     if condition.dtype != dtypes.bool_:
         condition = not_equal(condition, 0)
-    x, y = operand(a), operand(b)
+    x, y = operand(a, op="where"), operand(b, op="where")
     if isinstance(x, Number) and isinstance(y, Number):
         x = asarray(x.array, device=condition.device)
     dtype = dtypes.result_type(*[z.array if isinstance(z, Number) else z.dtype for z in (x, y)])
@@ -307,8 +309,10 @@ _leaky_relu = binary("leaky_relu", reference=lambda xp, a, b: xp.where(a > 0, a,
                      pullback=(lambda g, a, b: where(a > 0, g, g * _kept(b)), lambda g, a: where(a > 0, 0.0, g * a)))  # fmt: skip
 
 
-def leaky_relu(x: ArrayLike, negative_slope: ArrayLike = 0.01) -> Tensor:
+def leaky_relu(x: ArrayLike, negative_slope: ArrayLike = 0.01, **unknown: NoReturn) -> Tensor:
     """Returns x where x is positive, negative_slope * x elsewhere. The derivative at 0 is negative_slope."""
+    if unknown:
+        raise unexpected(unknown)
     return _leaky_relu(as_tensor(x), negative_slope)
 
 

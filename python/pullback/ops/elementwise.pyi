@@ -238,7 +238,7 @@ def where(condition: ArrayLike, a: ArrayLike, b: ArrayLike) -> Tensor:
 def clip(x: ArrayLike, min: ArrayLike | None = None, max: ArrayLike | None = None, **unknown: NoReturn) -> Tensor:
     """Returns x limited to [min, max]; None means no limit. An element equal to a limit shares the gradient evenly with it."""
 
-def leaky_relu(x: ArrayLike, negative_slope: ArrayLike = 0.01) -> Tensor:
+def leaky_relu(x: ArrayLike, negative_slope: ArrayLike = 0.01, **unknown: NoReturn) -> Tensor:
     """Returns x where x is positive, negative_slope * x elsewhere. The derivative at 0 is negative_slope."""
 
 def isclose(a: ArrayLike, b: ArrayLike, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:

@@ -12,6 +12,7 @@ from ..autodiff.batching import Batched, over_all
 from ..autodiff.primitive import ZERO, Op, apply
 from ..errors import DTypeError, ShapeError, check_room
 from ..interop.unknown_names import unexpected
+from ..interop.wrong_calls import explain_call
 from ..launch import capturing
 from ..tensors import devices, dtypes
 from ..tensors.creation import arange
@@ -254,13 +255,12 @@ def _but(shape: Shape, axis: int) -> Shape:
     return shape[:axis] + (1,) + shape[axis + 1 :]
 
 
-def one_hot(indices: ArrayLike, depth: int, *, dtype: DTypeLike | None = None, **unknown: NoReturn) -> Tensor:
+@explain_call
+def one_hot(indices: ArrayLike, depth: int, *, dtype: DTypeLike | None = None) -> Tensor:
     """Returns 1 at the index and 0 elsewhere, along a new last axis of length `depth`; float32 if no dtype is given.
 
     Raises IndexError naming the index, ShapeError for a negative depth, DTypeError.
     """
-    if unknown:
-        raise unexpected(unknown)
     depth = checked_length("one_hot", "depth", depth)
     place = indices.device if isinstance(indices, Tensor) else devices.default_device()
     check_room("one_hot", (depth,), 4)

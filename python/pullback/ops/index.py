@@ -59,6 +59,8 @@ def _plain(item: Any) -> Any:
             return item  # a 0-d item stays an array too: its value may differ at a replay
     elif isinstance(item, np.ndarray):
         item = steady(item)
+    elif hasattr(item, "__dlpack__") and not devices.on_device(item):  # an array of another library
+        item = as_tensor(item).array
     if isinstance(item, list):
         item = np.asarray([x.numpy() if isinstance(x, Tensor) else x for x in item])
         item = item.astype(np.int64) if item.size == 0 else item

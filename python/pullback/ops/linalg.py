@@ -105,12 +105,14 @@ _matmul = op(
 )
 
 
-def matmul(a: ArrayLike, b: ArrayLike, /) -> Tensor:
+def matmul(a: ArrayLike, b: ArrayLike, /, **unknown: NoReturn) -> Tensor:
     """Returns the matrix product over the last two axes. Leading axes broadcast; a 1-D operand is a row (a) or a column (b).
 
     Shapes: (…, m, k) and (…, k, n) give (…, m, n). Cost: 2 m k n FLOPs per product.
     Raises ShapeError if the inner lengths differ or an operand is 0-d.
     """
+    if unknown:
+        raise unexpected(unknown)
     a, b = as_tensor(a), as_tensor(b)
     rows, columns = a.array.ndim, b.array.ndim
     if not rows or not columns:

@@ -12,6 +12,7 @@ import numpy as np
 from ..autodiff.primitive import apply
 from ..errors import DTypeError, OutOfMemoryError, PullbackError, ShapeError, check_room
 from ..interop.unknown_names import unexpected
+from ..interop.wrong_calls import explain_call
 from ..launch import capturing
 from ..tensors import devices, dtypes
 from ..tensors.creation import kept as taken_in
@@ -81,10 +82,9 @@ def _cut_up(g: Tensor, axis: int, lengths: Sequence[int], needs: Sequence[bool])
 # ---- joining
 
 
-def concat(arrays: Sequence[ArrayLike], axis: int | None = 0, **unknown: NoReturn) -> Tensor:
+@explain_call
+def concat(arrays: Sequence[ArrayLike], axis: int | None = 0) -> Tensor:
     """Joins arrays along an axis; with axis=None they are flattened first. Raises ShapeError, DTypeError."""
-    if unknown:
-        raise unexpected(unknown)
     tensors = [as_tensor(a) for a in items("concat", arrays)]
     if not tensors:
         raise ShapeError("concat: no arrays were given.")
@@ -102,10 +102,9 @@ def joined(tensors: Sequence[Tensor], axis: int) -> Tensor:
     return apply(_concat, tuple(tensors), (axis, tuple([t.array.shape[axis] for t in tensors])))
 
 
-def stack(arrays: Sequence[ArrayLike], axis: int = 0, **unknown: NoReturn) -> Tensor:
+@explain_call
+def stack(arrays: Sequence[ArrayLike], axis: int = 0) -> Tensor:
     """Joins arrays of one shape along a new axis. Raises ShapeError."""
-    if unknown:
-        raise unexpected(unknown)
     tensors = [as_tensor(a) for a in items("stack", arrays)]
     if len({t.shape for t in tensors}) != 1:
         raise ShapeError(f"stack: all arrays need one shape, these have {sorted({t.shape for t in tensors})}.")
@@ -122,6 +121,7 @@ PAD_MODES: Final = {
 }  # fmt: skip
 
 
+@explain_call
 def pad(
     x: ArrayLike,
     pad_width: int | Sequence[int] | Sequence[Sequence[int]],
@@ -206,10 +206,9 @@ def _pad_with_elements(x: Tensor, widths: list[list[int]], mode: str) -> Tensor:
     return settled(x)
 
 
-def roll(x: ArrayLike, shift: int | Sequence[int], axis: int | Sequence[int] | None = None, **unknown: NoReturn) -> Tensor:
+@explain_call
+def roll(x: ArrayLike, shift: int | Sequence[int], axis: int | Sequence[int] | None = None) -> Tensor:
     """Shifts the elements along the axes cyclically; with axis=None, those of the flattened x. Raises ShapeError."""
-    if unknown:
-        raise unexpected(unknown)
     x = own(x)
     if axis is None:
         return reshape(roll(flatten(x), builtins.sum(ints("roll", "shift", shift)), axis=0), x.shape)
@@ -227,6 +226,7 @@ def roll(x: ArrayLike, shift: int | Sequence[int], axis: int | Sequence[int] | N
     return settled(x)
 
 
+@explain_call
 def tile(x: ArrayLike, repetitions: int | Sequence[int], /) -> Tensor:
     """Repeats x as a whole along each axis, as NumPy's tile does. Raises ShapeError."""
     x = own(x)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 from ..errors import DTypeError, ShapeError
 from ..interop.unknown_names import attach_hints
+from ..interop.wrong_calls import explain_call
 from ..tensors import pickling
 from ..tensors.attached import attached
 from ..tensors.dtypes import is_float
@@ -36,7 +37,7 @@ METHODS: dict[ModuleType, str] = {
     elementwise: "abs acos acosh asin asinh atan atanh ceil clip cos cosh erf erfc erfinv exp exp2 expm1 floor isfinite isinf "
     "isnan log log10 log1p log2 reciprocal relu rsqrt sigmoid sign sin sinh sqrt square tan tanh trunc",
     shape: "flatten squeeze swapaxes transpose",
-    conversion: "astype copy", index: "nonzero", movement: "repeat", sort: "argsort sort", diagonals: "diagonal trace",
+    conversion: "astype copy", index: "nonzero", sort: "argsort sort", diagonals: "diagonal trace",
 }  # fmt: skip
 
 
@@ -67,10 +68,24 @@ def _in_place(name: str, op: Callable[..., Tensor]) -> Callable[..., Parameter]:
     return call
 
 
+@explain_call
 def _reshape(self: Tensor, *lengths: ShapeLike) -> Tensor:
     """Returns the tensor in another shape: t.reshape(2, 3) or t.reshape((2, 3)); one length may be -1. Raises ShapeError."""
     given: Any = lengths[0] if len(lengths) == 1 else lengths
     return shape.reshape(self, given)
+
+
+@explain_call
+def _repeat(self: Tensor, repeats: ArrayLike, *more: NoReturn, axis: int | None = None) -> Tensor:
+    """Repeats each element along an axis; with axis=None, of the flattened tensor. Raises ShapeError.
+
+    Raises TypeError for several positional integers, which mean an axis to NumPy and one count per axis to PyTorch.
+    """
+    if more:
+        counts = ", ".join(map(repr, (repeats, *more)))
+        theirs = f", and NumPy's is t.repeat({repeats!r}, axis={more[0]!r})" if len(more) == 1 else ""
+        raise TypeError(f"repeat({counts}) has two meanings. PyTorch's repeat is pb.tile(t, ({counts})){theirs}.")
+    return movement.repeat(self, repeats, axis=axis)
 
 
 def attach() -> None:
@@ -96,6 +111,7 @@ def _attach_operators() -> None:
             setattr(Tensor, name, getattr(module, name))
     attributes: dict[str, Any] = {
         "reshape": _reshape,
+        "repeat": _repeat,
         "__getitem__": index.getitem,
         "at": property(index.At),
         "T": property(shape.transpose),

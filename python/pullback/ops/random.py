@@ -131,10 +131,11 @@ class Generator:
         """
         if unknown:
             raise unexpected(unknown)
+        lengths = _shape("uniform", shape)
         low, high = _number("uniform", "low", low), _number("uniform", "high", high)
         if not low <= high:
             raise PullbackError(f"uniform: low={low} is above high={high}. {_ORDER.format('uniform', _PARAMETERS['uniform'])}")
-        return self._draw(draw_uniform, (_shape("uniform", shape), _float("uniform", dtype)), low, high)
+        return self._draw(draw_uniform, (lengths, _float("uniform", dtype)), low, high)
 
     def normal(
         self, shape: ShapeLike = (), mean: float = 0.0, std: float = 1.0, *, dtype: DTypeLike | None = None, **unknown: NoReturn
@@ -145,10 +146,11 @@ class Generator:
         """
         if unknown:
             raise unexpected(unknown)
+        lengths = _shape("normal", shape)
         mean, std = _number("normal", "mean", mean), _number("normal", "std", std)
         if std < 0:
             raise PullbackError(f"normal: std={std} is negative.")
-        return self._draw(draw_normal, (_shape("normal", shape), _float("normal", dtype)), mean, std)
+        return self._draw(draw_normal, (lengths, _float("normal", dtype)), mean, std)
 
     def truncated_normal(
         self,
@@ -167,21 +169,23 @@ class Generator:
         """
         if unknown:
             raise unexpected(unknown)
+        lengths = _shape("truncated_normal", shape)
         names = ("mean", "std", "low", "high")
         params = [_number("truncated_normal", name, value) for name, value in zip(names, (mean, std, low, high))]
         mean, std, low, high = params
         if not low < high:
             raise PullbackError(f"truncated_normal: low={low} must be less than high={high}; both count in standard deviations.")
-        return self._draw(draw_truncated, (_shape("truncated_normal", shape), _float("truncated_normal", dtype)), *params)
+        return self._draw(draw_truncated, (lengths, _float("truncated_normal", dtype)), *params)
 
     def bernoulli(self, shape: ShapeLike = (), p: float = 0.5, **unknown: NoReturn) -> Tensor:
         """Draws bools that are True with probability p. Raises PullbackError, ShapeError, DTypeError."""
         if unknown:
             raise unexpected(unknown)
+        lengths = _shape("bernoulli", shape)
         p = _number("bernoulli", "p", p)
         if not 0 <= p <= 1:
             raise PullbackError(f"bernoulli: p={p} is not a probability; it must be from 0 to 1.")
-        return self._draw(draw_bernoulli, (_shape("bernoulli", shape),), p)
+        return self._draw(draw_bernoulli, (lengths,), p)
 
     def randint(
         self, low: int, high: int | None = None, shape: ShapeLike = (), *, dtype: DTypeLike | None = None, **unknown: NoReturn
@@ -217,8 +221,9 @@ def _shape(name: str, shape: Any) -> Shape:
     """Returns the shape as a tuple. Raises ShapeError."""
     try:
         lengths = tuple([index(n) for n in shape]) if isinstance(shape, (tuple, list)) else (index(shape),)
-    except TypeError:
-        raise ShapeError(f"{name}: shape {shape!r} is not an integer or a sequence of integers.") from None
+    except (TypeError, PullbackError):
+        instead = f" A generator draws by its methods: generator.{name}(shape)." if isinstance(shape, Generator) else ""
+        raise ShapeError(f"{name}: shape {shape!r} is not an integer or a sequence of integers.{instead}") from None
     if any([n < 0 for n in lengths]):
         raise ShapeError(f"{name}: shape {lengths} has a negative length.")
     return lengths

@@ -11,6 +11,7 @@ import numpy as np
 from ..autodiff.primitive import OPS, Op, apply
 from ..errors import ShapeError, check_room
 from ..interop.unknown_names import unexpected
+from ..interop.wrong_calls import explain_call
 from ..launch import capturing
 from ..tensors import devices, gpu
 from ..tensors.operand import own
@@ -107,6 +108,7 @@ def inverse(axes: Shape) -> Shape:
 # ---- public functions
 
 
+@explain_call
 def reshape(x: ArrayLike, /, shape: ShapeLike, *, copy: bool | None = None) -> Tensor:
     """Returns the elements in row-major order in another shape; one length may be -1. Raises ShapeError.
 
@@ -122,6 +124,7 @@ def reshape(x: ArrayLike, /, shape: ShapeLike, *, copy: bool | None = None) -> T
     return unchanged(x) if y is x else y
 
 
+@explain_call
 def permute_dims(x: ArrayLike, /, axes: Sequence[int]) -> Tensor:
     """Puts the axes in another order: axis i of the result is axis axes[i] of x. Raises ShapeError."""
     x = own(x)
@@ -131,8 +134,10 @@ def permute_dims(x: ArrayLike, /, axes: Sequence[int]) -> Tensor:
     return view(_permute, x, order)
 
 
-def transpose(x: ArrayLike, *axes: int | Sequence[int]) -> Tensor:
+def transpose(x: ArrayLike, *axes: int | Sequence[int], **unknown: NoReturn) -> Tensor:
     """Reverses the axes, or puts them in the given order, as NumPy's transpose does. Raises ShapeError."""
+    if unknown:
+        raise unexpected(unknown)
     x = own(x)
     order: Any = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
     return permute_dims(x, order or tuple(range(x.ndim))[::-1])
@@ -168,6 +173,7 @@ def swapaxes(x: ArrayLike, axis1: int, axis2: int, /) -> Tensor:
     return permute_dims(x, order)
 
 
+@explain_call
 def broadcast_to(x: ArrayLike, /, shape: ShapeLike) -> Tensor:
     """Returns x broadcast to the shape, without copying. Raises ShapeError if it does not fit."""
     x = own(x)
@@ -209,6 +215,7 @@ def squeeze(x: ArrayLike, axis: int | Sequence[int] | None = None, **unknown: No
     return view(_reshape, x, tuple([n for i, n in enumerate(x.shape) if i not in axes]))
 
 
+@explain_call
 def flatten(x: ArrayLike) -> Tensor:
     """Returns all elements as a vector, in row-major order."""
     return reshape(x, (-1,))
@@ -263,13 +270,12 @@ def unstack(x: ArrayLike, *, axis: int = 0, **unknown: NoReturn) -> tuple[Tensor
     return tuple([view(SLICE, x, (*lead, i)) for i in range(x.shape[axis])])
 
 
-def split(x: ArrayLike, sections: int | Sequence[int], axis: int = 0, **unknown: NoReturn) -> list[Tensor]:
+@explain_call
+def split(x: ArrayLike, sections: int | Sequence[int], axis: int = 0) -> list[Tensor]:
     """Splits x along an axis into views. Raises ShapeError.
 
     sections: the number of equal parts, or the positions at which x is cut.
     """
-    if unknown:
-        raise unexpected(unknown)
     x = own(x)
     axis = normalize_axis("split", axis, x.ndim)
     n = x.shape[axis]

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..errors import DeviceError, DTypeError, OutOfMemoryError, ShapeError, check_room
 from ..interop.unknown_names import unexpected
+from ..interop.wrong_calls import explain_call
 from ..launch import door
 from ..launch.refusal import Refused
 from ..typing import ArrayLike, DTypeLike, ShapeLike, SupportsArray, SupportsDLPack
@@ -202,6 +203,7 @@ def _shape(shape: ShapeLike) -> tuple[int, ...]:
     return lengths
 
 
+@explain_call
 def full(
     shape: ShapeLike,
     fill_value: float | SupportsArray,
@@ -345,22 +347,14 @@ def arange(
         raise _no_room(f"arange from {start} to {stop} by {step}", error) from error
 
 
+@explain_call
 def linspace(
-    start: float,
-    stop: float,
-    num: int,
-    *,
-    dtype: DTypeLike | None = None,
-    device: str | None = None,
-    endpoint: bool = True,
-    **unknown: NoReturn,
+    start: float, stop: float, num: int, *, dtype: DTypeLike | None = None, device: str | None = None, endpoint: bool = True
 ) -> Tensor:
     """Returns `num` evenly spaced numbers from `start` to `stop`; float32 unless a dtype or a tensor argument implies another.
 
     endpoint=False leaves out `stop`. Raises ShapeError if `num` is not a non-negative integer, DTypeError, and OutOfMemoryError.
     """
-    if unknown:
-        raise unexpected(unknown)
     wanted = dtypes.result_type(start, stop, 1.0) if dtype is None else dtypes.as_dtype(dtype)
     if np.iterable(num):
         raise ShapeError(f"linspace: num={num!r} is not an integer.")

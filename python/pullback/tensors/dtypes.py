@@ -26,6 +26,9 @@ uint64: Final = np.dtype("uint64")
 bool_: Final = np.dtype("bool")
 
 DEFAULT: Final = float32
+_SUPPORTED: Final = frozenset({
+    "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool",
+})  # fmt: skip
 
 
 @cache
@@ -47,8 +50,8 @@ def as_dtype(dtype: Any) -> np.dtype[Any]:
     """
     if dtype is float:
         return DEFAULT
-    if isinstance(dtype, str) and dtype == "bfloat16":
-        return bfloat16()
+    if isinstance(dtype, str) and dtype in ("bfloat16", "float"):
+        return bfloat16() if dtype == "bfloat16" else DEFAULT
     try:
         found = np.dtype(dtype)
     except TypeError as error:
@@ -71,7 +74,10 @@ def _meant(given: Any) -> str:
         return ' (A device is "cpu", "cuda", "cuda:1", …)'
     if isinstance(given, bool):
         return f" (A flag is given by its name: keepdims={given}.)"
-    return " (The lengths of a shape are one argument: (2, 3).)" if isinstance(given, int) else ""
+    if isinstance(given, (int, float)):
+        return " (Several lengths, or several axes, are one argument: (2, 3).)"
+    name = str(given).rpartition(".")[2]
+    return f" ({given} is pb.{name} here.)" if name == "bfloat16" or name in _SUPPORTED else ""
 
 
 def is_supported(dtype: np.dtype[Any]) -> bool:

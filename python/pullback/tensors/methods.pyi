@@ -42,7 +42,7 @@ class Methods:
 
     def __rpow__(self, other: ArrayLike, /) -> Tensor: ...
 
-    def __matmul__(self, b: ArrayLike, /) -> Tensor: ...
+    def __matmul__(self, b: ArrayLike, /, **unknown: NoReturn) -> Tensor: ...
 
     def __rmatmul__(self, other: ArrayLike, /) -> Tensor: ...
 
@@ -250,7 +250,7 @@ class Methods:
     def swapaxes(self, axis1: int, axis2: int, /) -> Tensor:
         """Exchanges two axes. Raises ShapeError."""
 
-    def transpose(self, *axes: int | Sequence[int]) -> Tensor:
+    def transpose(self, *axes: int | Sequence[int], **unknown: NoReturn) -> Tensor:
         """Reverses the axes, or puts them in the given order, as NumPy's transpose does. Raises ShapeError."""
 
     def astype(self, dtype: DTypeLike, /, *, copy: bool = True, device: str | None = None) -> Tensor:
@@ -265,11 +265,6 @@ class Methods:
 
     def nonzero(self, /) -> tuple[Tensor, ...]:
         """Returns the int64 indices of the elements that are not zero, one tensor per axis. Raises ShapeError for a 0-d tensor."""
-
-    def repeat(self, repeats: ArrayLike, axis: int | None = None, **unknown: NoReturn) -> Tensor:
-        """Repeats each element along an axis; with axis=None, of the flattened tensor. Raises ShapeError.
-
-        repeats: one count for all elements, or one count per position along the axis."""
 
     def argsort(self, axis: int = -1, *, descending: bool = False, stable: bool = True, **unknown: NoReturn) -> Tensor:
         """Returns the int64 indices that sort along the axis, NaN last. Equal elements keep their order. Raises ShapeError."""
@@ -287,6 +282,11 @@ class Methods:
 
     def reshape(self, *lengths: ShapeLike) -> Tensor:
         """Returns the tensor in another shape: t.reshape(2, 3) or t.reshape((2, 3)); one length may be -1. Raises ShapeError."""
+
+    def repeat(self, repeats: ArrayLike, *more: NoReturn, axis: int | None = None) -> Tensor:
+        """Repeats each element along an axis; with axis=None, of the flattened tensor. Raises ShapeError.
+
+        Raises TypeError for several positional integers, which mean an axis to NumPy and one count per axis to PyTorch."""
 
     def __getitem__(self, index: IndexLike, /) -> Tensor: ...
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ..interop.unknown_names import unexpected
+from ..interop.wrong_calls import explain_call
 from ..launch import capturing
 from ..typing import ArrayLike, DTypeLike
 from . import devices, dtypes, exchange
@@ -37,6 +37,7 @@ class Parameter(Tensor):
         __isub__ = __imul__ = __itruediv__ = __ifloordiv__ = __imod__ = __ipow__ = __imatmul__ = __iadd__
         __iand__ = __ior__ = __ixor__ = __ilshift__ = __irshift__ = __iadd__
 
+    @explain_call
     def __init__(
         self,
         obj: ArrayLike,
@@ -45,10 +46,7 @@ class Parameter(Tensor):
         constraint: Callable[[Tensor], ArrayLike] | None = None,
         dtype: DTypeLike | None = None,
         device: str | None = None,
-        **unknown: NoReturn,
     ) -> None:
-        if unknown:
-            raise unexpected(unknown)
         value = asarray(obj, dtype=dtype, device=device, copy=True)
         dtypes.check_trainable(value.dtype, trainable)
         super().__init__(value.array)

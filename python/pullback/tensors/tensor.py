@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 
 from ..errors import DTypeError, ShapeError
+from ..interop.wrong_calls import explain_call
 from ..typing import DTypeLike
 from . import devices, dtypes, exchange
 from .attached import attached
@@ -81,11 +82,13 @@ class Tensor(Methods):
         report_escape(self, "numpy()")
         return devices.move(self.array, "cpu") if not devices.on_host(self.array) else np.array(self.array)
 
-    def item(self) -> Any:
+    def item(self, *index: NoReturn) -> Any:
         """Returns the only element as a Python number. Gradients stop here.
 
         Raises ShapeError if the tensor does not have exactly one element, CaptureError in a captured function.
         """
+        if index:
+            raise TypeError(f"item() takes no index: write t[{', '.join(map(repr, index))}].item().")
         if self.array.size != 1:
             raise ShapeError(f"item(): the tensor has shape {self.shape}, not one element. Index it first, or use numpy().")
         report_escape(self, "item()")
@@ -123,6 +126,7 @@ class Tensor(Methods):
 
     # ---- moving
 
+    @explain_call
     def to(self, target: DTypeLike) -> Tensor:
         """Returns the tensor on a device (`"cuda"`) or in a dtype (`pb.float64`). Tapes record it, so gradients flow back.
 

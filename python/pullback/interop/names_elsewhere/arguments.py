@@ -1,0 +1,82 @@
+"""Arguments of functions in TensorFlow, PyTorch, JAX and NumPy that pullback's functions do not take, with what to write."""
+
+from __future__ import annotations
+
+from typing import Final
+
+OF_RULE: Final = "| the rule is always computed by one fused kernel, which pb.capture can record."
+GENERATORS: Final = "| there are no keys: pb.random.seed(n) seeds, and pb.random.Generator(n) is a stream of its own."
+
+# What to write for a call whose arguments do not fit the function in a way that users of other libraries expect.
+CALLS: Final = {
+    "reshape": "The shape is one argument: pb.reshape(t, (2, 3)).", "permute_dims": "The axes are one argument: (1, 0).",
+    "broadcast_to": "The shape is one argument: (2, 3).", "tile": "The repetitions are one argument: (2, 1).",
+    "flatten": "It joins all axes, in row-major order; t.reshape(t.shape[0], -1) keeps the first.",
+    "where": "pb.nonzero(mask) gives the places where a mask is true.", "to": 'Write t.to("cuda") or t.to(pb.float64).',
+}  # fmt: skip
+
+# Keyword arguments: the keywords that a keyword may be here, of which the first that the function has is named, and after a bar a
+# sentence for functions that have none of them.
+KEYWORDS: Final = {
+    "dim": "axis axes", "dims": "axes axis shape repetitions", "axes": "axis", "keepdim": "keepdims", "keep_dims": "keepdims",
+    "perm": "axes | the axes are given by position: pb.transpose(t, 1, 0).", "permutation": "axes", "shifts": "shift",
+    "multiples": "repetitions", "reps": "repetitions",
+    "num_or_size_splits": "sections", "split_size_or_sections": "sections", "split_size": "sections",
+    "indices_or_sections": "sections", "chunks": "sections", "values": "arrays", "tensors": "arrays", "paddings": "pad_width",
+    "pad": "pad_width", "value": "fill_value obj", "initial_value": "obj", "end": "stop", "limit": "stop", "delta": "step",
+    "start_dim": "| write t.reshape(t.shape[0], -1).", "tensor": "| the first argument is given by position.",
+    **dict.fromkeys(("transpose_a", "adjoint_a"), "| write pb.matmul(a.mT, b)."),
+    **dict.fromkeys(("transpose_b", "adjoint_b"), "| write pb.matmul(a, b.mT)."),
+    "labels": "target", "y_true": "target", "targets": "target", "y_pred": "x logits",
+    "logits": "x", "from_logits": "| nn.cross_entropy and nn.bce_with_logits take logits, nn.nll logarithms.",
+    "size_average": "reduction", "reduce": "reduction",
+    "initializer": "| initialize it afterwards: nn.init.xavier_uniform(p).",
+    "kernel_initializer": "| assign afterwards: nn.init.xavier_uniform(net.weight).", "bias_initializer":
+    "| assign afterwards: nn.init.zeros(net.bias).", "activation": "| follow the layer by another: nn.Sequential(net, nn.ReLU()).",
+    **dict.fromkeys(("training", "train", "deterministic"), "| net.train() and net.eval() set it for all layers."),
+    "mode": "training",
+    "direction": "descending", "stable_sort": "stable", "generator": "| a generator draws by its methods: generator.normal(shape).",
+    "key": GENERATORS, "rng": GENERATORS, "seed": GENERATORS, "as_tuple": "| the result is a tuple with one tensor per axis.",
+    "return_counts": "| write pb.unique_counts(t).", "return_inverse": "| write pb.unique_inverse(t).",
+    "device": 'target | write net.to("cuda") or t.to("cuda").',
+    "dtype": "target | convert with .astype(pb.float32), or net.to(pb.float32).",
+    "memory_format": "| every op takes any strides.", "non_blocking": "| copies between devices wait.", "order":
+    "| elements are in row-major order.", "copy": "| write pb.copy(t).", "ndmin": "| write t.reshape(1, -1).", "subok":
+    "| the result is a Tensor.", "casting": "| convert with t.astype(pb.float32).",
+    "decimals": "| np.round(t, decimals=2) does it.",
+    "input": "| the first argument is given by position.",
+    "other": "| the second tensor is given by position; pb.maximum(t, x) is the larger of two.",
+    "out": "| tensors are immutable: use the result.", "where": "| choose the elements before, with pb.where(mask, t, 0).",
+    "name": "| ops have no names here; a profile names them by their line.",
+    "requires_grad": "trainable | a tape watches trainable Parameters, pb.Parameter(value), by itself, and other tensors after "
+    "tape.watch(t).",
+    "unconnected_gradients": "unconnected", "watch_accessed_variables": "watch_parameters",
+    "unbiased": "| it is correction= here: 1 divides by n - 1, and 0, the default, by n.", "right": '| write side="right".',
+    "sorted": "| the result is sorted.", "inplace": "| tensors are immutable, so nothing is computed in place.", "a_min": "min",
+    "a_max": "max", "clip_value_min": "min", "clip_value_max": "max", "T_max": "steps", "total_iters": "steps",
+    "decay_steps": "steps | factor= is that of one step: factor=decay_rate ** (1 / decay_steps).",
+    "transition_steps": "steps | factor= is that of one step: factor=decay_rate ** (1 / transition_steps).",
+    "staircase": "| optim.schedules.Step falls in stairs.", "peak_value": "base",
+    "init_value": "| base= is the first rate; that of WarmupCosine is start=, and base= the highest.",
+    "end_value": "| it is end= here, which Linear multiplies by base.",
+    "end_learning_rate": "end", "warmup_steps": "warmup", "boundaries": "every", "drop_remainder": "drop_last",
+    "map_location": "device", "weights_only": "| nothing in a file is ever run, so all files are safe to load.",
+    "var_list": "| an optimizer updates opt.parameters, and opt.step(gradients) leaves those alone whose gradient is None.",
+    **dict.fromkeys(("fused", "foreach", "capturable", "differentiable"), OF_RULE),
+    "maximize": "| minimize the negative: opt.minimize(lambda: -f()).", "total_steps": "steps", "num_training_steps": "steps",
+    "step_size": "every", "gamma": "factor", "decay_rate": "factor", "eta_min": "end",
+    "initial_learning_rate": "base", "use_bias": "bias", "rate": "p", "units": "out_features", "alpha": "negative_slope",
+    "negative_slope": "alpha",
+    "num_workers": "| the arrays live on the device, where batches are gathered, so there are no workers.",
+    "pin_memory": "| the arrays live on the device, where batches are gathered.",
+    "collate_fn": "| a batch has the structure of the arrays.", "ddof": "correction", "num_classes": "depth", "size": "shape",
+    "diagonal": "k", "steps": "num", "p": "ord", "grad_outputs": "output_gradients", "allow_unused": "unconnected",
+    "retain_graph": "| make the tape with persistent=True.",
+    "create_graph": "| record the gradient on an outer tape: pb.GradientTape blocks nest.", "loc": "mean", "scale": "std",
+    "stddev": "std", "minval": "low", "maxval": "high", "argnum": "argnums", "in_dims": "in_axes", "out_dims": "out_axes",
+    "learning_rate": "lr", "epsilon": "eps", "decay": "weight_decay", "beta_1": "betas", "beta_2": "betas", "b1": "betas",
+    "b2": "betas", "global_clipnorm": "clip_norm", "clipvalue": "clip_value",
+    "clipnorm": "| Keras clips each gradient by itself; clip_norm= here is the joint norm, which is Keras's global_clipnorm=.",
+    "static_argnums": "| arguments that are not tensors are static by themselves: another value makes another recording.",
+    "jit_compile": "| nothing is compiled: pb.capture(f) records the kernels of one call and repeats them.",
+}  # fmt: skip

@@ -1,0 +1,59 @@
+"""Sentences that answer several names."""
+
+from __future__ import annotations
+
+from typing import Final
+
+TAPE: Final = (
+    "a tape computes gradients and returns them: `with pb.GradientTape() as tape: loss = f(x)`, then tape.gradient(loss, "
+    "net.parameters())."
+)
+NO_GRAD: Final = (
+    "nothing is recorded outside of a tape, so this is not needed. Inside one use `with tape.stop_recording():`, or "
+    "pb.stop_gradient(t) for one tensor."
+)
+IMMUTABLE: Final = "tensors are immutable: use the result of an op, t.at[index].set(value), or p.assign(value) for a Parameter."
+ADD: Final = "write p.assign(p + x), or p += x, which does the same."
+SUB: Final = "write p.assign(p - x), or p -= x, which does the same."
+ZERO_GRAD: Final = "gradients are returned by tape.gradient(…) and never accumulated, so there is nothing to set to zero."
+CLIP: Final = "the optimizer clips inside its step: optim.Adam(net.parameters(), clip_norm=1.0), or clip_value= for each element."
+GLOBAL_NORM: Final = "write pb.sqrt(sum([pb.sum(pb.square(g)) for g in pb.tree.leaves(gradients)]))."
+CROSS_ENTROPY: Final = 'it is nn.cross_entropy with reduction="none"; the default is the mean.'
+FUNCTIONAL: Final = "call net inside the function, and differentiate the function by dict(net.named_parameters())."
+RULES: Final = "this rule is not here yet. `dir(pullback.optim)` lists those that are."
+FACTORS: Final = "factorisations are not here yet. NumPy's take a copy and have no derivative: np.linalg.solve(t.numpy(), x)."
+CONTROL: Final = (
+    "write a Python if, for or while: a tape records the ops that ran. pb.where(condition, a, b) chooses per element, and pb.scan "
+    "repeats a function; both can be captured."
+)
+CAPTURE: Final = "pb.capture(f)"
+DEVICE: Final = 'a device is a string: t.to("cuda:1"), and `with pb.use_device("cuda"):` for new tensors.'
+STACK: Final = "use pb.concat([a, b], axis=0) for an axis that exists, pb.stack([a, b], axis=0) for a new one."
+LIST: Final = "a Module finds Parameters and Modules in Python's own lists and dicts: self.layers = [nn.Linear(8, 8), nn.ReLU()]."
+SESSION: Final = "there are no graphs and sessions: ops run when they are called, and pb.capture(f) makes a function fast."
+GENERATOR: Final = "pb.random.seed(n) sets the seed, and pb.random.Generator(n) is a stream of its own."
+SCHEDULE: Final = (
+    "pass a schedule as the learning rate, lr=optim.schedules.Cosine(1e-3, steps=1000), or set opt.lr at any time, such as when "
+    "the loss of the validation stops falling."
+)
+WATCHED: Final = (
+    "a tape watches trainable Parameters by itself, and other tensors after tape.watch(t). p.trainable = False freezes a Parameter."
+)
+COMPLEX: Final = "there are no complex dtypes; keep the real and the imaginary part in two tensors."
+MODULE_TO: Final = 'net.to("cuda") or net.to("cpu") moves it, net.to(pb.float16) or net.to(pb.float64) converts it.'
+FREEZE: Final = "net.trainable = False freezes all Parameters inside, p.trainable = False one of them."
+TRAINABLE: Final = "write [p for p in net.parameters() if p.trainable]; opt.parameters are those that the optimizer updates."
+NO_PIPELINE: Final = "a Loader has the whole arrays: pb.data.Loader((x, x), batch_size=32, shuffle=True, drop_last=False)."
+ADVANCES: Final = "opt.step(gradients) advances the schedule by itself; opt.lr is the rate of the next step."
+LAYERS: Final = "this layer is not here yet. `dir(pullback.nn)` lists those that are; a subclass of nn.Module may be any other."
+LOSSES: Final = "this loss is not here yet. A loss is a function: write its formula in functions of pb."
+DISTRIBUTIONS: Final = "transform what pb.random.uniform or pb.random.normal drew, or give pb.asarray the numbers that NumPy drew."
+ONE_DEVICE: Final = "one device runs a program."
+METRICS: Final = "a metric is an expression: pb.mean(pb.argmax(t, axis=1) == x) is the accuracy."
+SAVING: Final = "write pb.save(path, net.state_dict()), or pb.save_training(path, net, opt) to resume a run."
+DATA: Final = "pb.data.Loader takes the arrays themselves: pb.data.Loader([x, y], batch_size=32)."
+NUMPY: Final = "this function is not here. NumPy's takes a copy and has no derivative; call it with t.numpy()."
+SPARSE: Final = "there are no sparse and no ragged tensors. pb.take, pb.segment_sum and t.at[indices].add(values) work on indices."
+SCOPE: Final = "ops have no names here; a profile names them by their module and line."
+DTYPE: Final = 'a dtype is NumPy\'s: pb.float32 is np.dtype("float32").'
+PYTREE: Final = "lists, tuples, dicts and dataclasses are trees; other classes are leaves."

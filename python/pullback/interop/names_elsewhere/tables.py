@@ -1,0 +1,16 @@
+"""The tables of all libraries in one: `NAMES` of names, `KEYWORDS` and `CALLS` of arguments."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from . import jax, methods, numpy, pytorch, tensorflow
+from .arguments import CALLS, KEYWORDS
+
+LIBRARIES: Final = (tensorflow, pytorch, jax, numpy, methods)
+NAMES: Final[dict[str, dict[str, str]]] = {}
+for _library in LIBRARIES:
+    for _place, _names in _library.NAMES.items():
+        NAMES.setdefault(_place, {}).update(_names)
+
+__all__ = ["CALLS", "KEYWORDS", "LIBRARIES", "NAMES"]
