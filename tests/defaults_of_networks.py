@@ -138,6 +138,12 @@ def spread(init: Any) -> tuple[float, float]:
     return round(float(p.numpy().mean()), 2), round(float(p.numpy().std() * 10), 1)
 
 
+def first_step(rule: Any) -> Any:
+    p = pb.Parameter(np.array([1.0, 2.0]))
+    rule([p]).step([pb.tensor(np.array([0.5, -1.0]))])
+    return pb.tensor(p)
+
+
 def updated(make: Any) -> list[Any]:
     """Returns, for two steps with the gradients G and -G, whether the Parameter is as the formula predicts."""
     p = pb.Parameter(X)
@@ -195,6 +201,13 @@ def epochs(kind: Any) -> Any:
 
 RULES: dict[str, Row] = {
     **{f"optim.{name}": (updated, [True, True]) for name in ("SGD", "Adam", "AdamW", "Lion")},
+    # torch.optim 2.13 gives these numbers with float64 as its default dtype.
+    "optim.Adadelta": (first_step, np.array([0.9968377855834876, 2.0031622618488987])),
+    "optim.Adagrad": (first_step, np.array([0.990000000002, 2.009999999999])),
+    "optim.Adamax": (first_step, np.array([0.99800000004, 2.0019999999800002])),
+    "optim.NAdam": (first_step, np.array([0.9978870964855473, 2.002112903535582])),
+    "optim.RAdam": (first_step, np.array([0.9995, 2.001])),
+    "optim.RMSprop": (first_step, np.array([0.900000019999996, 2.099999990000001])),
     "schedules.Schedule": (lambda f: [f(0.5).rate(t) for t in (0, 3)], [0.5, 0.5]),
     "schedules.Step": (lambda f: [f(0.5).rate(t) for t in (0, 2)], [0.5, 0.5 * 0.1**2]),
     "schedules.Exponential": (lambda f: [f(0.5).rate(t) for t in (0, 2)], [0.5, 0.5 * 0.99**2]),

@@ -324,7 +324,7 @@ FAMILIES: dict[str, dict[str, Call]] = {
         "randint": drawn(lambda g, s, d: g.randint(0, 9, s)),
         "permutation": drawn(lambda g, s, d: g.permutation(20)),
         "dropout": lambda rng: with_gradients(rng, lambda x: functional.dropout(x, 0.3), tensor(rng, shape_of(rng))),
-        "write_control": lambda rng: KERNELS.write_control(pb.ones(16, dtype="float64").array, 2, [0.5, 0.25]),
+        "write_settings": lambda rng: KERNELS.write_settings(pb.ones((3, 32), dtype="float64").array, 0, 2, 2, 2, [0.5, 0.25]),
         "random_keys": lambda rng: KERNELS.random_keys(state(rng), length(rng)),
         "random_state": lambda rng: KERNELS.random_state(state(rng), 3),
         "advance_state": lambda rng: KERNELS.advance_state(state(rng), 3),

@@ -70,10 +70,18 @@ PyObject* update_plan(const void*, PyObject* const* args, Py_ssize_t count) {
   return capsule;
 }
 
-View control_of(PyObject* object) {
-  const View control = flat_or_refuse(object);
-  if (control.dtype != DType::f64 || control.shape[0] != kControlSize) throw Refused{"not a control block"};
-  return control;
+// Returns a view of the table of sets, with one row per set.
+View sets_of(PyObject* object) {
+  const View sets = view_or_refuse(object);
+  if (sets.dtype != DType::f64 || sets.ndim != 2 || sets.shape[1] != kSetSize || !sets.contiguous())
+    throw Refused{"not a table of sets"};
+  return sets;
+}
+
+// Returns the number of members whose sets are in the table, for this number of entries.
+int64_t members_of(const View& sets, int64_t entries) {
+  if (entries == 0 || sets.shape[0] % entries != 0) throw Refused{"a table of sets for other entries"};
+  return sets.shape[0] / entries;
 }
 
 // Returns a view with null data for None, which means that there is no gradient.
@@ -121,28 +129,29 @@ int64_t fill_step(Plan& plan, PyObject* gradients, PyObject* deltas, bool previe
   return elements;
 }
 
-// <rule>_step(plan, gradients, control, hyper, deltas, preview).
+// <rule>_step(plan, gradients, sets, deltas, preview).
 PyObject* call_step(const void* table, PyObject* const* args, Py_ssize_t count) {
   const auto& op = *static_cast<const Update*>(table);
-  expect_count(count, 6);
+  expect_count(count, 5);
   auto* plan = static_cast<Plan*>(PyCapsule_GetPointer(args[0], kPlanName));
   if (!plan) throw PythonError{};
   if (recording()) keep_alive(args[0]);
   if (plan->busy) throw Refused{"a step with this plan is running in another thread"};
   Launch launch{};
-  const Items hyper(args[3]);
-  if (hyper.size() != op.hypers) throw Refused{"wrong number of hyperparameters"};
-  for (int k = 0; k < op.hypers; ++k) launch.reals[k] = to_real(hyper[k]);
   if (op.slots != plan->slots) throw Refused{"wrong number of slots"};
-  const bool preview = to_bool(args[5]);
-  const int64_t elements = fill_step(*plan, args[1], args[4], preview);
+  const bool preview = to_bool(args[4]);
+  const View sets = sets_of(args[2]);
+  const int64_t members = members_of(sets, plan->entries), elements = fill_step(*plan, args[1], args[3], preview);
+  for (int t = 0; t < plan->entries; ++t)
+    if (plan->operands[t].shape[0] % members != 0) throw Refused{"a param that cannot be divided by the number of members"};
   launch.outputs = plan->entries * (2 + plan->slots) + 1;
   launch.inputs = plan->entries;
-  plan->operands[launch.outputs - 1] = control_of(args[2]);
+  plan->operands[launch.outputs - 1] = sets;
   launch.kernel = &op.kernel;
   launch.operands = plan->operands.data();
   launch.ints[0] = plan->entries;
-  launch.ints[1] = preview;
+  launch.ints[1] = members;
+  launch.ints[2] = preview;
   launch.table = &op;
   struct Busy {
     Plan* plan;
@@ -153,9 +162,9 @@ PyObject* call_step(const void* table, PyObject* const* args, Py_ssize_t count) 
   Py_RETURN_NONE;
 }
 
-// clip_norm(gradients, control, most): writes the joint norm, and the factor by which the next step scales gradients.
+// clip_norm(gradients, sets): writes each member's joint norm, and the factor by which the next step scales its gradients.
 PyObject* call_clip_norm(const void*, PyObject* const* args, Py_ssize_t count) {
-  expect_count(count, 3);
+  expect_count(count, 2);
   static const Kernel kernel{"clip_norm", kernels::clip_norm, kernels::clip_norm_cost, kernels::executed_clip_norm};
   const Items gradients(args[0]);
   constexpr int kNear = 32;  // this many views need no allocation
@@ -163,26 +172,33 @@ PyObject* call_clip_norm(const void*, PyObject* const* args, Py_ssize_t count) {
   std::vector<View> far;
   View* operands = near;
   if (gradients.size() > kNear) far.resize(gradients.size() + 1), operands = far.data();
-  operands[0] = control_of(args[1]);
+  operands[0] = sets_of(args[1]);
+  const int64_t members = members_of(operands[0], gradients.size());
   int64_t elements = 0;
   for (Py_ssize_t t = 0; t < gradients.size(); ++t) {
-    operands[t + 1] = gradient_of(gradients[t]);
-    if (operands[t + 1].data) elements += operands[t + 1].size();
+    View& g = operands[t + 1] = gradient_of(gradients[t]);
+    if (!g.data) continue;
+    if (g.size() % members != 0) throw Refused{"a gradient that cannot be divided by the number of members"};
+    elements += g.size();
   }
-  Launch launch{&kernel, 1, int(gradients.size()), operands, {}, {to_real(args[2])}, nullptr};
+  Launch launch{&kernel, 1, int(gradients.size()), operands, {members}, {}, nullptr};
   run_released(launch, elements * 4);
   Py_RETURN_NONE;
 }
 
-// write_control(control, first, numbers): changes the numbers of a control block from `first` on, without waiting for the device.
-PyObject* call_write_control(const void*, PyObject* const* args, Py_ssize_t count) {
-  expect_count(count, 3);
-  static const Kernel kernel{"write_control", kernels::write_control, kernels::write_control_cost};
-  View control = control_of(args[0]);
-  const int64_t first = to_int(args[1]);
-  const Items numbers(args[2]);
-  if (numbers.size() > kMaxReals || first < 0 || first + numbers.size() > kControlSize) throw Refused{"too many numbers"};
-  Launch launch{&kernel, 1, 0, &control, {first, numbers.size()}, {}, nullptr};
+// write_settings(sets, first, step, count, index, numbers): changes the settings from `index` on in `count` sets, which are `step`
+// apart, from the set `first` on, without waiting for the device.
+PyObject* call_write_settings(const void*, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 6);
+  static const Kernel kernel{"write_settings", kernels::write_settings, kernels::write_settings_cost};
+  View sets = sets_of(args[0]);
+  const int64_t first = to_int(args[1]), step = to_int(args[2]), rows = to_int(args[3]), index = to_int(args[4]);
+  const Items numbers(args[5]);
+  if (numbers.size() > kMaxReals || index < 0 || index + numbers.size() > kSetSize) throw Refused{"too many numbers"};
+  if (first < 0 || step < 1 || rows < 1 || step > sets.shape[0] || rows > sets.shape[0] ||
+      first + (rows - 1) * step >= sets.shape[0])
+    throw Refused{"sets outside the table"};
+  Launch launch{&kernel, 1, 0, &sets, {first, step, rows, index, numbers.size()}, {}, nullptr};
   for (Py_ssize_t k = 0; k < numbers.size(); ++k) launch.reals[k] = to_real(numbers[k]);
   run(launch);
   Py_RETURN_NONE;
@@ -201,7 +217,7 @@ void bind_update(PyObject* module) {
   }
   define(module, "update_plan", update_plan, nullptr);
   define(module, "clip_norm", call_clip_norm, nullptr);
-  define(module, "write_control", call_write_control, nullptr);
+  define(module, "write_settings", call_write_settings, nullptr);
 }
 
 }  // namespace pb

@@ -18,25 +18,31 @@ using namespace cpu;
 
 constexpr int64_t kGrain = 32 * 1024;  // the fewest elements per thread: Adam moves 28 bytes for each, about 10 us in all
 
-// The gradients of a launch in pieces of `piece` elements, which are numbered one after another. The last piece of a gradient may be
-// smaller. A missing gradient has no pieces.
+// The gradients of a launch in pieces of `piece` elements, which are numbered one after another: member by member, and entry by entry
+// within a member. The last piece of a part may be smaller. A missing gradient has no pieces.
 struct Pieces {
   const View* gradients;
-  int64_t entries, piece;
+  int64_t entries, members, piece;
 
-  int64_t of(int64_t t) const { return gradients[t].data ? (gradients[t].size() + piece - 1) / piece : 0; }
-  int64_t count() const {
+  int64_t of(int64_t t) const { return gradients[t].data ? (gradients[t].size() / members + piece - 1) / piece : 0; }
+  int64_t of_member() const {
     int64_t count = 0;
     for (int64_t t = 0; t < entries; ++t) count += of(t);
     return count;
   }
-  // Calls f(entry, first, last) for the part of each entry that is within the pieces [begin, end).
+  int64_t count() const { return members * of_member(); }
+  // Calls f(entry, member, first, last) for the pieces of each part that are within the pieces [begin, end).
   template <class F> void each(int64_t begin, int64_t end, F&& f) const {
-    int64_t start = 0;
-    for (int64_t t = 0; t < entries && start < end; ++t) {
-      const int64_t stop = start + of(t);
-      if (std::max(begin, start) < std::min(end, stop)) f(t, std::max(begin, start) - start, std::min(end, stop) - start);
-      start = stop;
+    const int64_t in_member = of_member();
+    if (begin >= end) return;
+    int64_t member = begin / in_member, start = member * in_member;
+    for (; start < end; ++member) {
+      for (int64_t t = 0; t < entries && start < end; ++t) {
+        const int64_t stop = start + of(t);
+        if (std::max(begin, start) < std::min(end, stop))
+          f(t, member, std::max(begin, start) - start, std::min(end, stop) - start);
+        start = stop;
+      }
     }
   }
 };
@@ -62,11 +68,11 @@ void apply(DType dtype, int64_t n, const void* change, void* p, void* delta) {
   }
 }
 
-// Updates the elements [begin, end) of entry t.
+// Updates the elements [begin, end) of entry t. element: the rule's Element for these.
 void update_entry(const Launch& launch, const void* element, int64_t t, int64_t begin, int64_t end) {
   const auto& op = static_cast<const HostUpdate&>(*static_cast<const Update*>(launch.table));
   const int64_t entries = launch.ints[0];
-  const bool preview = launch.ints[1];
+  const bool preview = launch.ints[2];
   const View &weight = launch.out(int(t)), &target = launch.out(int(entries * (1 + op.slots) + t));
   const DType dtype = weight.dtype;
   const Compute compute = compute_type(dtype);
@@ -98,20 +104,53 @@ template <class C> double sum_of_squares(int64_t n, const void* of) {
   });
 }
 
+// The Elements of the rule for each set whose parameter has a gradient.
+class Elements {
+ public:
+  // Advances the sets, unless this is a preview.
+  explicit Elements(const Launch& launch) {
+    const int64_t entries = launch.ints[0], members = launch.ints[1];
+    const bool preview = launch.ints[2];
+    Setting* const sets = launch.out(launch.outputs - 1).as<Setting>();
+    of_set_ = scratch_.take<const void*>(entries * members);
+    char* next = static_cast<char*>(scratch_.take_bytes(size_t(entries * members * kElementBytes)));
+    Setting before[kSetSize], advanced[kSetSize];
+    const void* last = nullptr;
+    Compute compute = Compute::f32;
+    for (int64_t s = 0; s < entries * members; ++s) {
+      const View& g = launch.in(int(s / members));
+      if (!g.data) continue;
+      Setting* const set = sets + s * kSetSize;
+      // Most sets of an optimizer are equal, so that most are not computed again.
+      if (!last || compute != compute_type(g.dtype) || std::memcmp(set, before, sizeof before) != 0) {
+        const auto& op = static_cast<const HostUpdate&>(*static_cast<const Update*>(launch.table));
+        compute = compute_type(g.dtype);
+        std::memcpy(before, set, sizeof before);
+        std::memcpy(advanced, set, sizeof advanced);
+        op.advance(advanced);
+        op.build[int(compute)](advanced, next);
+        last = next;
+        next += kElementBytes;
+      }
+      of_set_[s] = last;
+      if (!preview) std::memcpy(set, advanced, sizeof advanced);
+    }
+  }
+  const void* operator[](int64_t set) const { return of_set_[set]; }
+
+ private:
+  Scratch scratch_;
+  const void** of_set_;
+};
+
 void update(const Launch& launch) {
-  const auto& op = static_cast<const HostUpdate&>(*static_cast<const Update*>(launch.table));
-  const int64_t entries = launch.ints[0];
-  Setting control[kControlSize];
-  View& block = launch.out(launch.outputs - 1);
-  std::memcpy(control, block.data, sizeof control);
-  op.advance(control, launch.reals);
-  if (!launch.ints[1]) std::memcpy(block.data, control, sizeof control);
-  alignas(64) char rules[2][kElementBytes];
-  for (int c = 0; c < 2; ++c) op.build[c](control, launch.reals, rules[c]);
-  const Pieces elements{&launch.in(), entries, 1};
-  parallel_for(elements.count(), kGrain, [&](int64_t begin, int64_t end) {
-    elements.each(begin, end, [&](int64_t t, int64_t first, int64_t last) {
-      update_entry(launch, rules[int(compute_type(launch.out(int(t)).dtype))], t, first, last);
+  const int64_t entries = launch.ints[0], members = launch.ints[1];
+  const Elements elements(launch);
+  const Pieces pieces{&launch.in(), entries, members, 1};
+  parallel_for(pieces.count(), kGrain, [&](int64_t begin, int64_t end) {
+    pieces.each(begin, end, [&](int64_t t, int64_t member, int64_t first, int64_t last) {
+      const int64_t at = Part(launch.out(int(t)), members, member).begin;
+      update_entry(launch, elements[t * members + member], t, at + first, at + last);
     });
   });
 }
@@ -140,47 +179,57 @@ const std::vector<const Update*>& updates() {
   return table;
 }
 
-// One addition less than there are squares, and 1e-6.
+// For each member one addition less than there are squares, and 1e-6 for each of its sets.
 void executed_clip_norm(const Launch& launch, Counts& work) {
-  work.adds = std::max<int64_t>(0, Pieces{&launch.in(), launch.inputs, 1}.count() - 1) + 1;
+  const int64_t members = launch.ints[0];
+  const Pieces squares{&launch.in(), launch.inputs, members, 1};
+  work.adds = members * (std::max<int64_t>(0, squares.of_member() - 1) + launch.inputs);
 }
 
 // Sums the squares of each gradient, and then over the gradients, in the order of families/order.h. A block of the Reader holds
 // four of that order, so blocks can be summed independently.
 void clip_norm(const Launch& launch) {
   static_assert(kBlock % kOrderBlock == 0 && ((kBlock / kOrderBlock) & (kBlock / kOrderBlock - 1)) == 0);
+  const int64_t members = launch.ints[0];
   const View* gradients = &launch.in();
-  const Pieces blocks{gradients, launch.inputs, kBlock};
+  const Pieces blocks{gradients, launch.inputs, members, kBlock};
   Scratch scratch;
   double* const sums = scratch.take<double>(std::max<int64_t>(1, blocks.count()));
-  sums[0] = 0;
   parallel_for(blocks.count(), 2 * kGrain / kBlock, [&](int64_t begin, int64_t end) {
     double* sum = sums + begin;
-    blocks.each(begin, end, [&](int64_t t, int64_t first, int64_t last) {
+    blocks.each(begin, end, [&](int64_t t, int64_t member, int64_t first, int64_t last) {
+      const Part part(gradients[t], members, member);
       const Compute compute = compute_type(gradients[t].dtype);
       alignas(64) char buffer[kBlockBytes];
       Reader reader(gradients[t], compute);
-      for (int64_t i = first * kBlock; i < std::min(gradients[t].size(), last * kBlock); i += kBlock) {
-        const int64_t n = std::min(kBlock, gradients[t].size() - i);
-        const void* x = reader.block(i, n, buffer);
+      for (int64_t i = first * kBlock; i < std::min(part.size, last * kBlock); i += kBlock) {
+        const int64_t n = std::min(kBlock, part.size - i);
+        const void* x = reader.block(part.begin + i, n, buffer);
         *sum++ = compute == Compute::f32 ? sum_of_squares<float>(n, x) : sum_of_squares<double>(n, x);
       }
     });
   });
   double* from = sums;
-  int64_t given = 0;
-  for (int64_t t = 0; t < launch.inputs; ++t) {
-    if (blocks.of(t) == 0) continue;
-    reduce_pairs<sum_reduce>(blocks.of(t), 1, from);
-    sums[given++] = *from;
-    from += blocks.of(t);
+  for (int64_t member = 0; member < members; ++member) {
+    double* const of_member = from;
+    int64_t given = 0;
+    for (int64_t t = 0; t < launch.inputs; ++t) {
+      if (blocks.of(t) == 0) continue;
+      reduce_pairs<sum_reduce>(blocks.of(t), 1, from);
+      of_member[given++] = *from;
+      from += blocks.of(t);
+    }
+    if (given > 0) reduce_pairs<sum_reduce>(given, 1, of_member);
+    const double norm = given > 0 ? m::sqrt(*of_member) : 0;
+    for (int64_t t = 0; t < launch.inputs; ++t)
+      clip_to_norm(launch.out().as<Setting>() + (t * members + member) * kSetSize, norm);
   }
-  reduce_pairs<sum_reduce>(given, 1, sums);
-  clip_to_norm(launch.out().as<double>(), m::sqrt(sums[0]), double(launch.reals[0]));
 }
 
-void write_control(const Launch& launch) {
-  std::copy_n(launch.reals, launch.ints[1], launch.out().as<double>() + launch.ints[0]);
+void write_settings(const Launch& launch) {
+  const int64_t* const at = launch.ints;
+  for (int64_t k = 0; k < at[2]; ++k)
+    std::copy_n(launch.reals, at[4], launch.out().as<Setting>() + (at[0] + k * at[1]) * kSetSize + at[3]);
 }
 
 }  // namespace pb::kernels

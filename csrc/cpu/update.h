@@ -9,18 +9,18 @@ namespace pb::cpu {
 
 constexpr int kElementBytes = 256;
 
-// A row with its loops. build() makes the rule's Element once per step. loop() calls it for n weights and gradients: it changes the
-// slots, and writes what is to be added to the weights.
+// A row with its loops. build() makes the rule's Element from a set that has been advanced. loop() calls it for n weights and
+// gradients: it changes the slots, and writes what is to be added to the weights.
 struct HostUpdate : kernels::Update {
-  void (*advance)(Setting* control, const Setting* hyper);
-  void (*build[2])(const Setting* control, const Setting* hyper, void* element);
+  void (*advance)(Setting* set);
+  void (*build[2])(const Setting* set, void* element);
   void (*loop[2])(int64_t n, const void* element, const void* p, const void* g, void* const* slots, void* delta);
 };
 
-template <class U, class A> void build_element(const Setting* control, const Setting* hyper, void* element) {
+template <class U, class A> void build_element(const Setting* set, void* element) {
   using Element = typename U::template Element<A>;
   static_assert(sizeof(Element) <= kElementBytes);
-  new (element) Element(control, hyper);
+  new (element) Element(set);
 }
 
 // Slots are separate arguments, because compilers use __restrict of a parameter but ignore it for elements of an array.

@@ -1,4 +1,4 @@
-// Computes the joint norm of all gradients, and writes numbers of the host to the control block.
+// Computes the joint norm of each member's gradients, and writes numbers of the host to sets.
 #include <algorithm>
 
 #include "cuda/gradients.cuh"
@@ -8,19 +8,21 @@
 namespace pb::cuda {
 namespace {
 
+// The part of a gradient that belongs to one member: elements [begin, end).
 struct NormRun {
   Gradient gradient;
-  int64_t size;
+  int64_t begin, end;
 };
 constexpr int kFewNorms = 32, kManyNorms = 512, kWarps = int(kThreads / kWarp);
 
 template <int kMax> struct NormJob {
-  double *control, *partial, *sums;  // partial: of the launch's chunks; sums: of all gradients
+  Setting* sets;
+  double *partial, *sums;  // partial: of the launch's chunks; sums: of all parts, member by member
   unsigned* ticket;
-  uint32_t before = 0;  // the number of gradients in earlier launches of the job
-  bool last = false;    // true for the launch that computes the norm
-  int64_t chunk;        // elements: a power of two of blocks for each warp
-  double most;
+  uint32_t members, entries;  // the number of sets of a member is that of entries
+  uint32_t before = 0;        // the number of parts in earlier launches of the job
+  bool last = false;          // true for the launch that computes the norms
+  int64_t chunk;              // elements: a power of two of blocks for each warp
   Chunks<kMax> chunks;
   NormRun runs[kMax];
 };
@@ -61,8 +63,9 @@ template <int kMax> __global__ void __launch_bounds__(kThreads) norm_kernel(cons
   if (blockIdx.x < job.chunks.count()) {
     const int t = job.chunks.find(blockIdx.x);
     const NormRun& run = job.runs[t];
-    const int64_t each = job.chunk / kWarps, begin = (blockIdx.x - job.chunks.first[t]) * job.chunk + warp * each;
-    sum = sum_of_squares(run.gradient, begin, begin + each < run.size ? begin + each : run.size);
+    const int64_t each = job.chunk / kWarps;
+    const int64_t begin = run.begin + (blockIdx.x - job.chunks.first[t]) * job.chunk + warp * each;
+    sum = sum_of_squares(run.gradient, begin, begin + each < run.end ? begin + each : run.end);
   }
   __shared__ double of_warp[kWarps];
   if (lane == 0) of_warp[warp] = sum;
@@ -80,25 +83,28 @@ template <int kMax> __global__ void __launch_bounds__(kThreads) norm_kernel(cons
     if (lane == 0) job.sums[job.before + t] = sum;
   }
   __syncthreads();
-  if (!job.last || warp > 0) return;
-  const uint32_t gradients = job.before + job.chunks.entries;
-  sum = add_up(job.sums, gradients);
-  if (lane == 0) clip_to_norm(job.control, gradients > 0 ? m::sqrt(sum) : 0., job.most);
+  if (!job.last) return;
+  const uint32_t gradients = (job.before + job.chunks.entries) / job.members;
+  for (uint32_t member = warp; member < job.members; member += kWarps) {
+    const double norm = gradients > 0 ? m::sqrt(add_up(job.sums + member * gradients, gradients)) : 0;
+    for (uint32_t t = lane; t < job.entries; t += kWarp)
+      clip_to_norm(job.sets + int64_t(t * job.members + member) * kSetSize, norm);
+  }
 }
 
 // The gradients that have elements, and the number of elements per block of threads: a power of two of blocks of elements for each
 // warp. Of very large gradients it is more, so that the last block of threads has at most about kBlocks sums to add.
 struct Extent {
-  int entries = 0;
-  int64_t chunk = 4 * kOrderBlock * kWarps, chunks = 0;
+  int64_t members, entries = 0, chunk = 4 * kOrderBlock * kWarps, chunks = 0;
 
-  explicit Extent(const Launch& launch) {
+  explicit Extent(const Launch& launch) : members(launch.ints[0]) {
     constexpr int64_t kBlocks = 4096;
     int64_t elements = 0;
     each_gradient(launch, [&](const View& g) { elements += g.size(), ++entries; });
     while (chunk * kBlocks < elements) chunk *= 2;
-    each_gradient(launch, [&](const View& g) { chunks += (g.size() + chunk - 1) / chunk; });
+    each_gradient(launch, [&](const View& g) { chunks += members * chunks_of(g); });
   }
+  int64_t chunks_of(const View& g) const { return (g.size() / members + chunk - 1) / chunk; }
   template <class F> static void each_gradient(const Launch& launch, const F& f) {
     for (int t = 0; t < launch.inputs; ++t)
       if (launch.in(t).data && launch.in(t).size() > 0) f(launch.in(t));
@@ -109,34 +115,41 @@ template <int kMax> void clip_norm(const Launch& launch, const Extent& extent) {
   Scratch scratch;
   Copies copies;
   NormJob<kMax> job;
-  job.control = launch.out().as<double>();
+  job.sets = launch.out().as<Setting>();
   job.partial = scratch.take<double>(std::max<int64_t>(1, extent.chunks));
-  job.sums = scratch.take<double>(std::max(1, extent.entries));
+  job.sums = scratch.take<double>(std::max<int64_t>(1, extent.members * extent.entries));
   job.ticket = tickets();
+  job.members = uint32_t(extent.members), job.entries = uint32_t(launch.inputs);
   job.chunk = extent.chunk;
-  job.most = launch.reals[0];
   const auto go = [&] {
     start(norm_kernel<kMax>, dim3(std::max(1u, job.chunks.count())), kThreads, 0, job);
     job.before += uint32_t(job.chunks.entries);
     job.chunks.entries = 0;
   };
-  Extent::each_gradient(launch, [&](const View& g) {
-    if (job.chunks.entries == kMax) go();
-    NormRun& run = job.runs[job.chunks.add((g.size() + job.chunk - 1) / job.chunk)];
-    run.gradient = Gradient(g, copies);
-    run.size = g.size();
-  });
+  std::vector<Gradient> gradients;
+  Extent::each_gradient(launch, [&](const View& g) { gradients.emplace_back(g, copies); });
+  for (int64_t member = 0; member < extent.members; ++member) {
+    const Gradient* gradient = gradients.data();
+    Extent::each_gradient(launch, [&](const View& g) {
+      if (job.chunks.entries == kMax) go();
+      const kernels::Part part(g, extent.members, member);
+      job.runs[job.chunks.add(extent.chunks_of(g))] = {*gradient++, part.begin, part.begin + part.size};
+    });
+  }
   job.last = true;
   go();
 }
 
 struct Numbers {
-  double* at;
+  Setting* at;  // the first of the settings to change, in the first of the sets
+  int64_t step, sets;
   int count;
-  double values[kMaxReals];
+  Setting values[kMaxReals];
 };
 __global__ void write_kernel(const __grid_constant__ Numbers numbers) {
-  if (int(threadIdx.x) < numbers.count) numbers.at[threadIdx.x] = numbers.values[threadIdx.x];
+  for (int64_t k = threadIdx.x / kMaxReals; k < numbers.sets; k += kThreads / kMaxReals)
+    if (int(threadIdx.x % kMaxReals) < numbers.count)
+      numbers.at[k * numbers.step * kSetSize + threadIdx.x % kMaxReals] = numbers.values[threadIdx.x % kMaxReals];
 }
 
 }  // namespace
@@ -146,29 +159,32 @@ namespace pb::kernels {
 
 void clip_norm(const Launch& launch) {
   const cuda::Extent extent(launch);
-  if (extent.entries > cuda::kFewNorms) cuda::clip_norm<cuda::kManyNorms>(launch, extent);
+  if (extent.members * extent.entries > cuda::kFewNorms) cuda::clip_norm<cuda::kManyNorms>(launch, extent);
   else cuda::clip_norm<cuda::kFewNorms>(launch, extent);
 }
 
 // Besides the squares: additions in all lanes of a warp for each block of elements and for its neighbours, in all threads for the
-// warps of a chunk, and in the last block for the chunks and the gradients. Then 1e-6 is added.
+// warps of a chunk, and in the last block for the chunks and the gradients. Then 1e-6 is added for each set.
 void executed_clip_norm(const Launch& launch, Counts& work) {
   using cuda::kWarp, cuda::kWarps;
   const cuda::Extent extent(launch);
   int64_t squares = 0, adds = std::max<int64_t>(1, extent.chunks) * cuda::kThreads * 3;
   cuda::Extent::each_gradient(launch, [&](const View& g) {
-    const int64_t n = g.size(), blocks = order_blocks(n), warps = (n * kWarps + extent.chunk - 1) / extent.chunk;
-    squares += n;
-    adds += blocks * kWarp * (cuda::kShare - 1 + 5) + (blocks - warps) * kWarp;
-    adds += cuda::combinations_of_results((n + extent.chunk - 1) / extent.chunk);
+    const int64_t n = g.size() / extent.members, blocks = order_blocks(n);
+    const int64_t warps = (n * kWarps + extent.chunk - 1) / extent.chunk;
+    squares += extent.members * n;
+    adds += extent.members * (blocks * kWarp * (cuda::kShare - 1 + 5) + (blocks - warps) * kWarp);
+    adds += extent.members * cuda::combinations_of_results(extent.chunks_of(g));
   });
-  work.adds = adds + cuda::combinations_of_results(extent.entries) + 1, work.multiplies = squares;
+  work.adds = adds + extent.members * (cuda::combinations_of_results(extent.entries) + launch.inputs),
+  work.multiplies = squares;
 }
 
-void write_control(const Launch& launch) {
-  cuda::Numbers numbers{launch.out().as<double>() + launch.ints[0], int(launch.ints[1]), {}};
+void write_settings(const Launch& launch) {
+  const int64_t* const at = launch.ints;
+  cuda::Numbers numbers{launch.out().as<Setting>() + at[0] * kSetSize + at[3], at[1], at[2], int(at[4]), {}};
   std::copy_n(launch.reals, kMaxReals, numbers.values);
-  cuda::start(cuda::write_kernel, dim3(1), dim3(cuda::kWarp), 0, numbers);
+  cuda::start(cuda::write_kernel, dim3(1), cuda::kThreads, 0, numbers);
 }
 
 }  // namespace pb::kernels

@@ -18,8 +18,8 @@ void run_update(const Launch& launch) {
     else ++doubles;
   }
   Copies copies;
-  if (floats > 0 || doubles == 0) op.floats(launch, floats, doubles == 0, copies);  // without any tensor the step still counts
-  if (doubles > 0) op.doubles(launch, doubles, true, copies);
+  if (floats > 0) op.floats(launch, floats, copies);
+  if (doubles > 0) op.doubles(launch, doubles, copies);
 }
 
 std::vector<DeviceUpdate> device_updates() {
@@ -37,14 +37,16 @@ std::vector<DeviceUpdate> device_updates() {
 
 namespace pb::kernels {
 
-// Threads compute whole chunks, and add the delta to the weight in a preview too.
+// Threads compute whole chunks of each part, and add the delta to the weight in a preview too.
 void executed_update(const Launch& launch, Counts& work) {
+  const int64_t members = launch.ints[1];
   int64_t elements = 0;
   for (int t = 0; t < launch.ints[0]; ++t) {
     const View& g = launch.in(t);
     if (!g.data) continue;
+    const int64_t part = g.size() / members;
     elements +=
-        compute_type(g.dtype) == Compute::f32 ? cuda::whole_chunks<float>(g.size()) : cuda::whole_chunks<double>(g.size());
+        members * (compute_type(g.dtype) == Compute::f32 ? cuda::whole_chunks<float>(part) : cuda::whole_chunks<double>(part));
   }
   work = {};
   work.add(static_cast<const Update*>(launch.table)->counts, elements);

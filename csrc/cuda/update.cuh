@@ -1,4 +1,4 @@
-// The kernel of an update: one launch updates all tensors of one compute type, and begins the step.
+// The kernel of an update: one launch updates all tensors of one compute type, and advances their sets.
 #pragma once
 #include <algorithm>
 #include <new>
@@ -12,22 +12,23 @@ namespace pb::cuda {
 
 using kernels::kMaxSlots;
 
-// One tensor of a launch.
+// One tensor of a launch. It consists of as many parts of `part` elements as the launch has members.
 struct Run {
   char *weights, *delta;  // delta is null if it is not needed
   char* slots[kMaxSlots];
   Gradient gradient;
-  int64_t size;
-  bool packs;  // true if all of these can be read four elements at a time
+  int64_t part;
+  Divider chunks;  // the number of chunks of a part
+  uint32_t set;    // the set of the first member; those of the others follow
+  bool packs;      // true if all of these can be read four elements at a time
 };
 
 // The arguments of a launch, passed by value.
 template <int kMax> struct UpdateJob {
-  Setting* control;
-  // Counts the blocks that have begun. The last block to begin writes the control block; if null, no block writes it.
-  unsigned* ticket = nullptr;
-  bool preview;
-  Setting hyper[kMaxReals];
+  Setting* sets;
+  unsigned* ticket;  // counts the blocks that have ended; the last one advances the sets
+  uint32_t members;
+  bool preview;  // true: the deltas are written, and nothing else
   Chunks<kMax> chunks;
   Run runs[kMax];
 };
@@ -38,12 +39,17 @@ static_assert(sizeof(UpdateJob<kManyRuns>) <= kMaxArguments);
 template <class A> constexpr int kShare = 32 / sizeof(A);
 template <class A> constexpr int64_t kChunk = int64_t{kShare<A>} * kThreads;
 
-// The elements of one share: packs of four neighbours, or single elements that are kThreads apart.
+// The elements of one share of a chunk, which belongs to one member: packs of four neighbours, or single elements that are kThreads
+// apart.
 struct Share {
+  uint32_t member;
   int64_t first, end;
   bool packs;
-  template <class A> __device__ Share(A, const Run& run, uint32_t chunk)
-      : first(chunk * kChunk<A> + threadIdx.x * (run.packs ? 4 : 1)), end(run.size), packs(run.packs) {}
+  template <class A> __device__ Share(A, const Run& run, uint32_t chunk) : member(run.chunks.divide(chunk)), packs(run.packs) {
+    const int64_t begin = member * run.part;
+    first = begin + (chunk - member * run.chunks.divisor) * kChunk<A> + threadIdx.x * (run.packs ? 4 : 1);
+    end = begin + run.part;
+  }
 };
 
 template <class A> __device__ inline void load_share(const Share& share, DType dtype, const char* data, A (&x)[kShare<A>]) {
@@ -96,14 +102,42 @@ template <class A> __device__ inline A rounded(DType dtype, A x) {
   return x;
 }
 
-// One warp of every block computes the step's settings (rates, bias corrections) while the other warps load. Bound by memory: Adam
-// moves 28 bytes per float weight and executes about 80 instructions.
-template <class U, class A, int kMax>
-__global__ void __launch_bounds__(kThreads) update_kernel(const __grid_constant__ UpdateJob<kMax> job) {
+// The Element of the rule for one chunk after another. Most sets of an optimizer are equal, so a block computes the Element again only
+// where the settings change.
+template <class U, class A> struct ChunkRule {
   using Element = typename U::template Element<A>;
+  static_assert(kSetSize == kWarp);
+  Setting set[kSetSize], advanced[kSetSize];  // the set that the Element is computed from, before and after the step begins
+  alignas(16) unsigned char element[sizeof(Element)];
+
+  // Prepares the Element of a set. All threads of the block call this. `first` is true in the first call.
+  __device__ const Element& of(const Setting* next, bool first) {
+    const int lane = int(threadIdx.x % kWarp);
+    const long long bits = __double_as_longlong(next[lane]);
+    if (first || !__all_sync(kFull, bits == __double_as_longlong(set[lane]))) {
+      __syncthreads();  // all threads are done with the Element before it
+      if (threadIdx.x < kWarp) {
+        set[lane] = advanced[lane] = __longlong_as_double(bits);
+        __syncwarp();
+        if (lane == 0) {
+          U::advance(advanced);
+          new (element) Element(advanced);
+        }
+      }
+      __syncthreads();
+    }
+    return *reinterpret_cast<const Element*>(element);
+  }
+};
+
+constexpr int kResident = 3;  // blocks that run at the same time on a multiprocessor: their registers fit
+
+// The last block to end advances the sets, which all blocks have read by then. Bound by memory: Adam moves 28 bytes per float weight
+// and executes about 80 instructions.
+template <class U, class A, int kMax>
+__global__ void __launch_bounds__(kThreads, kResident) update_kernel(const __grid_constant__ UpdateJob<kMax> job) {
   constexpr DType kSlotType = std::is_same_v<A, float> ? DType::f32 : DType::f64;
-  __shared__ Setting control[kControlSize];
-  __shared__ __align__(16) unsigned char element[sizeof(Element)];
+  __shared__ ChunkRule<U, A> rule;
   A p[kShare<A>], g[kShare<A>], slots[U::kSlots + 1][kShare<A>];
   const uint32_t chunks = job.chunks.first[job.chunks.entries];
   uint32_t chunk = blockIdx.x;
@@ -117,27 +151,12 @@ __global__ void __launch_bounds__(kThreads) update_kernel(const __grid_constant_
 #pragma unroll
     for (int k = 0; k < U::kSlots; ++k) load_share(share, kSlotType, run.slots[k], slots[k]);
   };
-  bool last = false;
-  if (threadIdx.x < kControlSize) {
-    control[threadIdx.x] = job.control[threadIdx.x];
-    __syncwarp((1u << kControlSize) - 1);
-    if (threadIdx.x == 0) {
-      if (job.ticket) {
-        __threadfence();  // the control block has been read before this block counts as begun
-        last = atomicAdd(job.ticket, 1u) + 1 == gridDim.x;
-      }
-      U::advance(control, job.hyper);
-      new (element) Element(control, job.hyper);
-    }
-  }
   if (chunk < chunks) load();
-  __syncthreads();
-  const Element f = *reinterpret_cast<const Element*>(element);
-
   while (chunk < chunks) {
     const Run& run = job.runs[t];
     const DType dtype = run.gradient.dtype;
     const Share share(A(0), run, chunk - job.chunks.first[t]);
+    const auto& f = rule.of(job.sets + int64_t(run.set + share.member) * kSetSize, chunk == blockIdx.x);
 #pragma unroll
     for (int k = 0; k < kShare<A>; ++k) {
       A column[U::kSlots + 1];
@@ -157,10 +176,9 @@ __global__ void __launch_bounds__(kThreads) update_kernel(const __grid_constant_
     chunk += gridDim.x;
     if (chunk < chunks) load();
   }
-  if (last) {
-    for (int k = 0; k < kControlSize; ++k) job.control[k] = control[k];
-    *job.ticket = 0;
-  }
+  if (job.preview || !last_to_arrive(job.ticket, gridDim.x)) return;
+  for (uint32_t k = threadIdx.x; k < uint32_t(job.chunks.entries) * job.members; k += kThreads)
+    U::advance(job.sets + int64_t(job.runs[k / job.members].set + k % job.members) * kSetSize);
 }
 
 inline bool aligned(const void* p, int64_t bytes) { return reinterpret_cast<uintptr_t>(p) % uintptr_t(bytes) == 0; }
@@ -168,29 +186,33 @@ inline bool aligned(const void* p, int64_t bytes) { return reinterpret_cast<uint
 template <int kMax> void add_run(UpdateJob<kMax>& job, const Launch& launch, int t, int64_t chunk, Copies& copies) {
   const int slots = static_cast<const kernels::Update*>(launch.table)->slots, entries = int(launch.ints[0]);
   const View& weights = launch.out(t);
-  const int64_t size = item_size(weights.dtype), wide = compute_size(compute_type(weights.dtype));
-  Run& run = job.runs[job.chunks.add((weights.size() + chunk - 1) / chunk)];
+  const int64_t size = item_size(weights.dtype), wide = compute_size(compute_type(weights.dtype)), members = launch.ints[1];
+  const int64_t part = weights.size() / members, chunks = (part + chunk - 1) / chunk;
+  Run& run = job.runs[job.chunks.add(members * chunks)];
   run.weights = weights.data;
   run.delta = launch.out(entries * (1 + slots) + t).data;
-  run.size = weights.size();
+  run.part = part;
+  run.chunks = Divider(uint32_t(chunks));
+  run.set = uint32_t(t * members);
   run.gradient = Gradient(launch.in(t), copies);
   run.packs = run.gradient.packs() && aligned(run.weights, 4 * size) && aligned(run.delta, 4 * size);
+  run.packs = run.packs && (members == 1 || part % 4 == 0);
   for (int k = 0; k < slots; ++k) {
     run.slots[k] = launch.out(entries * (1 + k) + t).data;
     run.packs = run.packs && aligned(run.slots[k], 4 * wide);
   }
 }
 
-// Updates the tensors whose compute type is A, up to kMax of them per kernel launch. The last launch ends the step if `ends`.
-template <class U, class A, int kMax> void update_all(const Launch& launch, bool ends, Copies& copies) {
+// Updates the tensors whose compute type is A, up to kMax of them per kernel launch.
+template <class U, class A, int kMax> void update_all(const Launch& launch, Copies& copies) {
   UpdateJob<kMax> job;
-  job.control = launch.out(launch.outputs - 1).as<Setting>();
-  job.preview = launch.ints[1] != 0;
-  std::copy_n(launch.reals, kMaxReals, job.hyper);
+  job.sets = launch.out(launch.outputs - 1).as<Setting>();
+  job.members = uint32_t(launch.ints[1]);
+  job.preview = launch.ints[2] != 0;
+  job.ticket = tickets();
   const auto go = [&] {
-    const int64_t fill = 4 * int64_t{multiprocessors()};  // the number of blocks that run at the same time
-    start(update_kernel<U, A, kMax>, dim3(unsigned(std::max<int64_t>(1, std::min<int64_t>(job.chunks.count(), fill)))),
-          kThreads, 0, job);
+    const int64_t fill = kResident * int64_t{multiprocessors()};  // the number of blocks that run at the same time
+    start(update_kernel<U, A, kMax>, dim3(unsigned(std::min<int64_t>(job.chunks.count(), fill))), kThreads, 0, job);
     job.chunks.entries = 0;
   };
   for (int t = 0; t < launch.ints[0]; ++t) {
@@ -198,16 +220,15 @@ template <class U, class A, int kMax> void update_all(const Launch& launch, bool
     if (job.chunks.entries == kMax) go();
     add_run(job, launch, t, kChunk<A>, copies);
   }
-  if (ends && !job.preview) job.ticket = tickets();
-  go();
+  if (job.chunks.entries > 0) go();
 }
 
 // Updates the `count` tensors of one compute type.
-using UpdateTensors = void (*)(const Launch& launch, int count, bool ends, Copies& copies);
-template <class U, class A> void update_tensors(const Launch& launch, int count, bool ends, Copies& copies) {
+using UpdateTensors = void (*)(const Launch& launch, int count, Copies& copies);
+template <class U, class A> void update_tensors(const Launch& launch, int count, Copies& copies) {
   if constexpr (std::is_same_v<A, float>)
-    if (count <= kFewRuns) return update_all<U, A, kFewRuns>(launch, ends, copies);
-  update_all<U, A, kManyRuns>(launch, ends, copies);
+    if (count <= kFewRuns) return update_all<U, A, kFewRuns>(launch, copies);
+  update_all<U, A, kManyRuns>(launch, copies);
 }
 
 // Returns update_tensors of each row of math/update.def, in their order.

@@ -15,9 +15,10 @@ constexpr int kMaxSlots = 3;
 // An op of this family, as the bindings and the cost formula see it: a row of math/update.def.
 //
 // Operands of an update of `entries` tensors: the weights, then the entries of each slot, then the deltas (data is null for a delta
-// that is not needed), then the control block. Inputs: the gradients (data is null for an entry without a gradient, which stays
-// as it is). All operands except the gradients are flat and contiguous. Slots of half precision weights are float32.
-// ints: entries, preview (1: the deltas are written, and nothing else). reals: the hyper-parameters. table: the Update.
+// that is not needed), then the table of sets. Inputs: the gradients (data is null for an entry without a gradient, which stays as
+// it is, with its sets). All operands except the gradients are flat and contiguous. Slots of half precision weights are float32.
+// Each tensor consists of `members` parts of equal size, one after another. Part m of entry t has set t * members + m.
+// ints: entries, members, preview (1: the deltas are written, and nothing else). table: the Update.
 struct Update {
   Kernel kernel;
   int slots, hypers;
@@ -25,19 +26,17 @@ struct Update {
 };
 
 inline void update_cost(const Launch& launch, Cost& cost) {
-  cost.bytes_read = cost.bytes_written = kControlSize * int64_t(sizeof(Setting));
   const auto& op = *static_cast<const Update*>(launch.table);
-  const int64_t entries = launch.ints[0];
-  const bool preview = launch.ints[1];
-  if (preview) cost.bytes_written = 0;
+  const int64_t entries = launch.ints[0], set_bytes = launch.ints[1] * kSetBytes;
+  const bool preview = launch.ints[2];
   for (int64_t t = 0; t < entries; ++t) {
     const View &p = launch.out(int(t)), &g = launch.in(int(t));
     if (!g.data) continue;
     const int64_t slots = op.slots * p.size() * compute_size(compute_type(p.dtype));
     cost.add(op.counts, p.size());
     if (preview) cost.adds -= p.size();  // a preview does not add the delta to the weight
-    cost.bytes_read += p.bytes() + g.distinct_bytes() + slots;
-    cost.bytes_written += (preview ? 0 : p.bytes() + slots);
+    cost.bytes_read += p.bytes() + g.distinct_bytes() + slots + set_bytes;
+    cost.bytes_written += (preview ? 0 : p.bytes() + slots + set_bytes);
     if (launch.out(int(entries * (1 + op.slots) + t)).data) cost.bytes_written += p.bytes();
   }
 }
@@ -45,7 +44,15 @@ inline void update_cost(const Launch& launch, Cost& cost) {
 // Returns one entry per row, in the order of the rows. Each backend defines this function.
 const std::vector<const Update*>& updates();
 
-// out: the control block. in: the gradients (data is null for a missing one). reals: the largest norm that is left unscaled.
+// The part of a tensor that belongs to one member: the elements from `begin` on.
+struct Part {
+  int64_t begin, size;
+  Part(const View& tensor, int64_t members, int64_t member)
+      : begin(tensor.size() / members * member), size(tensor.size() / members) {}
+};
+
+// Writes the joint norm of the gradients of each member, and the factor that scales them, into all sets of the member.
+// out: the table of sets. in: the gradients, one for each entry (data is null for a missing one). ints: members.
 void clip_norm(const Launch& launch);
 inline void clip_norm_cost(const Launch& launch, Cost& cost) {
   for (int k = 0; k < launch.inputs; ++k) {
@@ -53,14 +60,17 @@ inline void clip_norm_cost(const Launch& launch, Cost& cost) {
     cost.adds += launch.in(k).size(), cost.multiplies += launch.in(k).size();
     cost.bytes_read += launch.in(k).distinct_bytes();
   }
-  cost.special = 2;  // the root of the sum, and the division that gives the factor
-  cost.bytes_written = 2 * sizeof(double);
+  const int64_t members = launch.ints[0], sets = members * launch.inputs;
+  cost.special = members + sets;  // the root of each sum, and the division that gives each factor
+  cost.bytes_read += sets * int64_t(sizeof(Setting));
+  cost.bytes_written = sets * 2 * int64_t(sizeof(Setting));
 }
 
-// out: the control block. ints: the index of the first number to change, and how many change. reals: their new values.
-void write_control(const Launch& launch);
-inline void write_control_cost(const Launch& launch, Cost& cost) {
-  cost.bytes_written = launch.ints[1] * int64_t(sizeof(double));
+// out: the table of sets. ints: the first set to change, the step to the next one, the number of sets to change, the index of the
+// first setting to change, and how many change. reals: their new values.
+void write_settings(const Launch& launch);
+inline void write_settings_cost(const Launch& launch, Cost& cost) {
+  cost.bytes_written = launch.ints[2] * launch.ints[4] * int64_t(sizeof(Setting));
 }
 
 // Calls add(Tag<rule>{}, kernel's name) for each row.
@@ -80,11 +90,10 @@ template <class U, class A> PB_HD A change_of(const typename U::template Element
 
 // Returns the row's entry for the bindings.
 template <class U> Update entry(const char* name, void (*run)(const Launch&)) {
-  static_assert(U::kSlots <= kMaxSlots && U::kHypers <= kMaxReals);
-  double control[kControlSize], hyper[U::kHypers];
-  for (double& x : control) x = 1;
-  for (double& x : hyper) x = 0.5;
-  const typename U::template Element<CountingScalar> f(control, hyper);
+  static_assert(U::kSlots <= kMaxSlots && kHyper + U::kHypers <= kSetSize);
+  Setting set[kSetSize];
+  for (Setting& x : set) x = 0.5;
+  const typename U::template Element<CountingScalar> f(set);
   const CountingScalar p(0.5), g(0.5);
   CountingScalar slots[kMaxSlots] = {p, p, p};
   const Counts counts = counts_of([&] { (void)(p + change_of<U>(f, p, g, slots)); });

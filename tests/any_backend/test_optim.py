@@ -13,6 +13,7 @@ import pullback as pb
 from pullback import nn, optim
 from pullback.launch import door
 from pullback.optim import schedules
+from pullback.optim.sets import BASE_RATE, HYPER, SCHEDULE, SIZE, STEP
 from update_rules import RULES
 
 
@@ -28,13 +29,15 @@ def gradients(params: list[pb.Parameter], seed: int) -> list[pb.Tensor]:
 
 @pytest.mark.parametrize("rule", [name for name, (cls, _) in RULES.items() if cls is not optim.Lion], ids=str)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_update_rule_is_torchs(rule: str, dtype: str) -> None:
+def test_update_rule_is_torchs(rule: str, dtype: str, request: pytest.FixtureRequest) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed: nothing to compare the update rules with")
+    request.addfinalizer(lambda: torch.set_default_dtype(torch.float32))
     cls, options = RULES[rule]
     params = parameters(dtype=dtype)
     theirs = [torch.nn.Parameter(torch.tensor(p.numpy())) for p in params]
     opt, reference = cls(params, **options), getattr(torch.optim, cls.__name__)(theirs, **options)
-    for step in range(20):
+    torch.set_default_dtype(getattr(torch, dtype))  # in which torch's NAdam keeps the product of the momenta
+    for step in range(100):
         grads = gradients(params, step)
         opt.step(grads)
         for p, g in zip(theirs, grads):
@@ -155,11 +158,12 @@ def test_a_state_that_does_not_fit_changes_nothing() -> None:
     params = parameters()
     opt = optim.Adam(params)
     opt.step(gradients(params, 0))
-    state, slots, control = opt.state_dict(), opt.state_dict()["slots"], opt.state_dict()["control"].numpy()
+    state = opt.state_dict()
+    slots, settings = state["slots"], {name: rows.numpy() for name, rows in state["settings"].items()}
     momentum = optim.SGD(parameters(), momentum=0.9).state_dict()
 
     def damaged(at: int, value: float) -> Any:
-        return {**state, "control": np.where(np.arange(16) == at, value, control)}
+        return {**state, "settings": {**settings, "p1": np.where(np.arange(SIZE) == at, value, settings["p1"])}}
 
     for wrong, words in [
         (None, "a NoneType"),
@@ -170,10 +174,12 @@ def test_a_state_that_does_not_fit_changes_nothing() -> None:
         ({**state, "slots": {**slots, "p2": {"m": slots["p2"]["m"]}}}, '"p2" has entries'),
         ({**state, "slots": {**slots, "p2": {"m": slots["p2"]["m"], "v": None}}}, 'slot "v" of "p2" is a NoneType'),
         ({**state, "slots": {**slots, "p2": {"m": slots["p2"]["m"], "v": pb.ones(3)}}}, "it must be floats"),
-        ({**state, "control": pb.zeros(3)}, "control block"),
-        (damaged(0, -1.0), "number of steps"),
-        (damaged(7, 99.0), "no schedule"),
-        (damaged(8, np.nan), "learning rate"),
+        ({**state, "settings": {**settings, "p2": pb.zeros(3)}}, 'the settings of "p2" has shape'),
+        (damaged(STEP, -1.0), "number of steps"),
+        (damaged(SCHEDULE, 99.0), "no schedule"),
+        (damaged(BASE_RATE, np.nan), "learning rate"),
+        (damaged(BASE_RATE, 0.5), "several values of lr"),
+        (damaged(HYPER, 1.5), r"several values of betas|must be in \[0, 1\)"),
     ]:
         other = optim.Adam(parameters())
         with pytest.raises(pb.PullbackError, match=words):
@@ -186,7 +192,7 @@ def test_a_loaded_schedule_is_the_one_that_was_saved() -> None:
     for schedule in (schedules.Step(0.1, every=10), schedules.WarmupCosine(0.1, steps=20, warmup=3), schedules.Schedule(0.1)):
         opt = optim.SGD(parameters(), lr=0.5)
         opt.load_state_dict(optim.SGD(parameters(), lr=schedule).state_dict())
-        assert repr(opt._schedule) == repr(schedule)  # 10 and 10.0 are equal but print differently.
+        assert repr(opt._defaults["lr"]) == repr(schedule)  # 10 and 10.0 are equal but print differently.
 
 
 def test_clipping_is_the_optimizers_own_and_not_the_states() -> None:

@@ -11,15 +11,16 @@ import pullback as pb
 from pullback import nn, optim
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("betas", (0.5, 0.9)), ("momentum", 0.9), ("learning_rate", 1.0), ("clip_value", 1.0), ("parameters", [])]
-)
+@pytest.mark.parametrize(("name", "value"), [("momentum", 0.9), ("learning_rate", 1.0), ("parameters", []), ("groups", [])])
 def test_an_attribute_that_nothing_would_read_cannot_be_set(name: str, value: Any) -> None:
     opt = optim.Adam([pb.Parameter(1.0)])
-    with pytest.raises(pb.PullbackError, match=rf"Adam\.{name} cannot be set: lr and clip_norm can"):
+    words = rf"Adam\.{name} cannot be set: lr, betas, eps, weight_decay, clip_value and clip_norm can"
+    with pytest.raises(pb.PullbackError, match=words):
         setattr(opt, name, value)
-    opt.lr, opt.clip_norm = 0.5, 2.0
-    assert (opt.lr, opt.clip_norm) == (0.5, 2.0)
+    opt.lr, opt.clip_norm, opt.clip_value, opt.betas, opt.weight_decay = 0.5, 2.0, 3, (0.5, 0.9), np.float32(0.25)
+    assert (opt.lr, opt.clip_norm, opt.clip_value, opt.betas, opt.weight_decay) == (0.5, 2.0, 3.0, (0.5, 0.9), 0.25)
+    opt.clip_norm = opt.clip_value = None
+    assert (opt.clip_norm, opt.clip_value) == (None, None)
 
 
 @pytest.mark.parametrize("scalar", [pb.tensor(3.0), np.float32(3.0)], ids=type)
@@ -46,7 +47,9 @@ def test_minimize_wants_a_function() -> None:
         (lambda net: net, r"a Linear among.*model\.parameters\(\)"),
         (lambda net: [net], r"a Linear among.*model\.parameters\(\)"),
         (lambda net: net.parameters, r"a method among.*model\.parameters\(\)"),
-        (lambda net: [{"params": net.parameters(), "lr": 0.1}], r'no groups of parameters.*group\["params"\]'),
+        (lambda net: [{"params": net.parameters(), "lr": 0.1}, net.weight], r"item 1 of the list of groups is no dict"),
+        (lambda net: [{"params": [net.weight]}, {"params": net.parameters()}], r'"weight" is in two groups'),
+        (lambda net: [{"params": net.parameters(), "lrate": 0.1}], r'group "0" has a value for lrate'),
         (lambda net: [1.0], r"a float among.*pb\.Parameter\(value\)"),
     ],
 )

@@ -1,13 +1,17 @@
-"""Runs every Python snippet of the README in order, as a reader would type them, on the CPU unless a snippet uses a GPU."""
+"""Runs every Python snippet of the README and of docs in order, as a reader would type them, on the CPU unless one uses a GPU."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+import pullback as pb
 from captured_step import needs_kernels
 from conftest import ROOT
+from pullback import nn
 from pullback.tensors import devices
 
 pytestmark = pytest.mark.skipif(devices.default_device() != "cpu", reason="a reader's new tensors are on the CPU")
@@ -23,6 +27,18 @@ def test_every_snippet_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) ->
     printed = capsys.readouterr().out
     assert "loss " in printed
     assert "source 0" in printed
+
+
+PAGES = [page for page in sorted((ROOT / "docs").glob("*.md")) if page.stem != "gpu"]  # whose snippet is CuPy's
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@needs_kernels
+def test_every_snippet_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {"__name__": page.stem, "pb": pb, "np": np, "nn": nn}
+    for i, snippet in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.S)):
+        exec(compile(snippet, f"{page.name}, snippet {i + 1}", "exec"), namespace)
 
 
 def test_the_two_commands_stand_at_the_top() -> None:

@@ -16,7 +16,7 @@ RULES = {
     "Adam(lr=0.001, betas=(0.9, 0.999), eps=1e-08, weight_decay=0.0": lambda p: optim.Adam(p),
     "AdamW(lr=0.02, betas=(0.9, 0.999), eps=1e-06, weight_decay=0.01": lambda p: optim.AdamW(p, 0.02, eps=1e-6),
     "Lion(lr=0.0001, betas=(0.9, 0.99), weight_decay=0.5, clip_value=2.0": lambda p: optim.Lion(p, weight_decay=0.5, clip_value=2),
-    "SGD(lr=0.001, momentum=0.9, dampening=0.0, nesterov=True, weight_decay=0.0, clip_norm=1": lambda p: optim.SGD(
+    "SGD(lr=0.001, momentum=0.9, dampening=0.0, nesterov=True, weight_decay=0.0, clip_norm=1.0": lambda p: optim.SGD(
         p, momentum=0.9, nesterov=True, clip_norm=1
     ),
     f"SGD(lr=0.1 by {SCHEDULE}, momentum=0.0, dampening=0.0, nesterov=False, weight_decay=0.0": lambda p: optim.SGD(p, SCHEDULE),

@@ -74,6 +74,20 @@ def test_every_row_is_the_kernel_of_an_optimizer_that_tests_run_on() -> None:
     assert {cls for cls, _ in RULES.values()} == {getattr(optim, name) for name in rules}
 
 
+def test_the_page_of_rules_is_true() -> None:
+    """A float32 weight is read and written, its gradient read, and each slot read and written: 4 bytes each."""
+    page = (ROOT / "docs" / "optimizers.md").read_text(encoding="utf-8")
+    table = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("| `")]
+    rows = {cells[0].strip("`"): (cells[1], int(cells[3]), tuple(map(int, cells[4].split(",")))) for cells in table}
+    assert set(rows) == set(UPDATE_COUNTS)
+    for rule, (cls, options) in RULES.items():
+        opt = cls(parameters(), **options)
+        slots, moved, counts = rows[kernel_of(rule)]
+        assert slots == ", ".join(opt.slot_names)
+        assert counts == UPDATE_COUNTS[opt.kernel]
+        assert moved == 12 + 8 * len(opt.slot_names)
+
+
 def test_a_rule_is_named_where_its_struct_its_row_and_its_class_are() -> None:
     if shutil.which("git") is None:
         pytest.skip("git, which searches the sources, is not installed")

@@ -12,6 +12,7 @@ import pullback as pb
 from conftest import simulated
 from pullback import backends, optim
 from pullback.optim import schedules
+from pullback.optim.sets import SCHEDULE
 from pullback.tensors import devices, gpu
 from update_rules import RULES
 
@@ -74,7 +75,7 @@ def assert_same_state(a: Any, b: Any) -> None:
     assert_same_bits(a.parameters, b.parameters)
     for p, q in zip(a.parameters, b.parameters):
         assert_same_bits(a.slots(p).values(), b.slots(q).values())
-    assert_same_bits([a.state_dict()["control"]], [b.state_dict()["control"]])
+    assert_same_bits(a.state_dict()["settings"].values(), b.state_dict()["settings"].values())
     assert a.steps == b.steps
 
 
@@ -98,7 +99,8 @@ def test_every_order_of_threads_gives_the_same_bits(monkeypatch: pytest.MonkeyPa
         opt = optim.AdamW(parameters("cuda", "float32"), schedules.Cosine(0.1, 20), clip_norm=1.0)
         for step in range(3):
             opt.step(gradients_of(opt, step))
-        results.add(b"".join([p.numpy().tobytes() for p in opt.parameters] + [opt.state_dict()["control"].numpy().tobytes()]))
+        tensors = [*opt.parameters, *opt.state_dict()["settings"].values()]
+        results.add(b"".join([t.numpy().tobytes() for t in tensors]))
     assert len(results) == 1
 
 
@@ -112,7 +114,7 @@ def test_many_tensors_of_several_dtypes_are_one_step(count: int) -> None:
             opt.step(gradients_of(opt, step))
     assert there.gradient_norm == pytest.approx(here.gradient_norm, rel=1e-14)
     assert_same_bits(here.parameters, there.parameters)
-    assert there.state_dict()["control"].numpy()[0] == 3
+    assert_same_state(here, there)
 
 
 def test_the_norm_of_many_elements_is_the_same_in_every_order(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +138,7 @@ def test_a_preview_changes_nothing_on_the_device() -> None:
         before = opt.state_dict()
         values = [p.numpy() for p in opt.parameters]
         preview = opt.preview(gradients_of(opt, 1))
-        assert_same_bits([before["control"]], [opt.state_dict()["control"]])
+        assert_same_bits(before["settings"].values(), opt.state_dict()["settings"].values())
         for p, value in zip(opt.parameters, values):
             assert_same_bits(before["slots"][p.name].values(), opt.slots(p).values())
             assert (p.numpy() == value).all()
@@ -178,7 +180,8 @@ def test_a_step_and_a_new_learning_rate_wait_for_nothing(monkeypatch: pytest.Mon
             opt.lr = opt.lr / 2
             opt.lr = schedules.WarmupCosine(0.2, 9, 0.1, 3, 0.05)
         assert opt.steps == 3
-    assert opt.state_dict()["control"].numpy()[7:13].tolist() == [6.0, 0.2, 9.0, 0.1, 3.0, 0.05]
+    for rows in opt.state_dict()["settings"].values():
+        assert rows.numpy()[0, SCHEDULE : SCHEDULE + 6].tolist() == [6.0, 0.2, 9.0, 0.1, 3.0, 0.05]
 
 
 def test_a_state_goes_from_device_to_device() -> None:

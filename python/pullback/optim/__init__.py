@@ -2,7 +2,8 @@
 
 from ..exports import exported
 from . import schedules
+from .moments import *  # noqa: F403 (a rule is named once: where its class is)
 from .optimizer import Optimizer
-from .rules import *  # noqa: F403 (a rule is named once: where its class is)
+from .rules import *  # noqa: F403
 
 __all__ = exported(globals(), schedules)

@@ -2,8 +2,14 @@
 # ruff: noqa
 
 from . import schedules as schedules
+from .moments import Adam as Adam
+from .moments import AdamW as AdamW
+from .moments import Adamax as Adamax
+from .moments import NAdam as NAdam
+from .moments import RAdam as RAdam
 from .optimizer import Optimizer as Optimizer
 from .rules import SGD as SGD
-from .rules import Adam as Adam
-from .rules import AdamW as AdamW
+from .rules import RMSprop as RMSprop
+from .rules import Adagrad as Adagrad
+from .rules import Adadelta as Adadelta
 from .rules import Lion as Lion

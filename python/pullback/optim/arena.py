@@ -34,12 +34,12 @@ def place(params: list[Parameter]) -> None:
             p.place(array)
 
 
-def arrays_like(params: list[Parameter], dtype: Any, device: str) -> list[Any]:
-    """Returns zeros of the parameters' shapes, adjacent in one allocation."""
+def arrays_like(params: list[Parameter], dtype: Any, device: str, value: float = 0) -> list[Any]:
+    """Returns arrays of the parameters' shapes, filled with a value and adjacent in one allocation."""
     sizes = [p.size for p in params]
     offsets, total = offsets_of(sizes, dtype.itemsize)
     kernels = kernels_on(device)  # The kernels' allocations start at a cache line; NumPy's need not.
-    flat = devices.full(device, (total,), 0, dtype, "zeros") if kernels is None else kernels.fill((total,), dtype, 0)
+    flat = devices.full(device, (total,), value, dtype, "zeros") if kernels is None else kernels.fill((total,), dtype, value)
     if door.profiling:
         door.charge("zeros")
     return [flat[start : start + size].reshape(p.shape) for p, start, size in zip(params, offsets, sizes)]
@@ -50,13 +50,13 @@ def slot_dtype(p: Parameter) -> Any:
     return p.dtype if p.dtype.itemsize > 2 else dtypes.float32
 
 
-def slots_like(params: list[Parameter]) -> list[Any]:
-    """Returns one slot (zeros) for each parameter, in the order of `params`."""
+def slots_like(params: list[Parameter], value: float = 0) -> list[Any]:
+    """Returns one slot for each parameter, in the order of `params`, filled with a value."""
     result: list[Any] = [None] * len(params)
     groups: dict[Any, list[int]] = {}
     for i, p in enumerate(params):
         groups.setdefault((slot_dtype(p), p.device), []).append(i)
     for (dtype, device), members in groups.items():
-        for i, array in zip(members, arrays_like([params[i] for i in members], dtype, device)):
+        for i, array in zip(members, arrays_like([params[i] for i in members], dtype, device, value)):
             result[i] = array
     return result

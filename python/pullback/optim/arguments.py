@@ -18,12 +18,6 @@ def trainable(name: str, params: Any) -> list[Parameter]:
 
     Raises PullbackError, DTypeError, DeviceError.
     """
-    groups = params if isinstance(params, (list, tuple)) else [params]
-    if any([isinstance(group, dict) and "params" in group for group in groups]):
-        raise PullbackError(
-            f"{name}: there are no groups of parameters: all parameters of an optimizer have the same hyper-parameters. Make an "
-            f'optimizer for each group: optim.{name}(group["params"], lr=group["lr"]).'
-        )
     leaves = in_order(params)
     for p in leaves:
         if not isinstance(p, Parameter):
@@ -52,6 +46,29 @@ def trainable(name: str, params: Any) -> list[Parameter]:
                 f"dtype=pb.float32, or leave it out with trainable=False."
             )
     return unique
+
+
+def dicts(name: str, params: Any) -> tuple[Any, list[tuple[str, list[int], dict[str, Any]]]]:
+    """Returns the Parameters in torch's list of groups, and the groups as (name, indices of parameters, own values).
+
+    A group is a dict with the Parameters under "params". Anything else is returned unchanged, without groups. Raises PullbackError.
+    """
+    given = params if isinstance(params, (list, tuple)) else [params]
+    if not any([isinstance(group, dict) and "params" in group for group in given]):
+        return params, []
+    flat: list[Parameter] = []
+    groups: list[tuple[str, list[int], dict[str, Any]]] = []
+    for i, group in enumerate(given):
+        if not isinstance(group, dict) or "params" not in group:
+            raise PullbackError(f'{name}: item {i} of the list of groups is no dict with an entry "params", as others are.')
+        mine = trainable(f"{name}: group {i}", group["params"])
+        for p in mine:
+            if any([p is other for other in flat]):
+                raise PullbackError(f"{name}: {p.label()} is in two groups of parameters; put it into one.")
+        own = {key: value for key, value in group.items() if key not in ("params", "name")}
+        groups.append((str(group.get("name", i)), list(range(len(flat), len(flat) + len(mine))), own))
+        flat += mine
+    return flat, groups
 
 
 def names(params: list[Parameter]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Literal, overload
 
 import numpy as np
@@ -18,107 +18,115 @@ from ..launch import capturing, door
 from ..launch.refusal import Refused
 from ..ops.conversion import copy as snapshot
 from ..ops.writing import write
-from ..tensors import devices, dtypes
+from ..tensors import devices
 from ..tensors.creation import asarray
 from ..tensors.operand import as_tensor
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..typing import Dataclass, Tree
-from . import arena, control as c, reference
-from .arguments import MISSING, Form, names, of_arguments, trainable
-from .schedules import Schedule, as_schedule
+from . import arena, groups as grouping, reference, sets as c, state
+from .adjustable import Adjustable, unlimited
+from .arguments import MISSING, Form, dicts, names, of_arguments, trainable
+from .groups import Group
+from .schedules import Schedule
 
 Params = Iterable[Any] | Dataclass  # Parameters in a list, an iterator, or any nested structure
+Groups = Mapping[str, Mapping[str, Any]]  # hyper-parameters by patterns of names
 _MADE: Final = ("_device", "_kernels", "_native", "_plan", "_placement")  # attributes that a copy creates again in _make()
 
 
 @explain_arguments
 @attach_hints
-class Optimizer:
+class Optimizer(Adjustable):
     """Base class of optimizers.
 
     Args:
-        params: the Parameters to update, in a list or any nested structure. Parameters that are not trainable are left out.
-            Gradients are passed as a list in the order of `parameters`, or in the structure of `params`.
+        params: the Parameters to update, in a list or any nested structure, or torch's list of groups, which are dicts with the
+            Parameters under "params" and values of their own. Parameters that are not trainable are left out. Gradients are passed
+            as a list in the order of `parameters`, or in the structure of `params`.
         lr: the learning rate, a number or one of `optim.schedules`.
+        hyper: the values of the rule's other hyper-parameters, which the class attribute `hyper` lists.
         clip_norm: the largest joint L2 norm of all gradients. A step scales gradients with a larger norm down to it.
         clip_value: a step clamps gradients to [-clip_value, clip_value], after clip_norm.
+        groups: {pattern of names: {hyper-parameter: value}}, for Parameters that get other values. A Parameter belongs to the first
+            pattern that matches its name (`fnmatch`). "lr" is absolute, and "lr_scale" multiplies the optimizer's.
+
+    Every hyper-parameter is an attribute that can be set between two steps, and nothing waits or is recorded again:
+    `opt.weight_decay = 0.1`. It changes all parameters but those of a group with a value of its own, which is set through
+    `opt.groups`. A value may also be an array of M numbers, one for each of M networks whose weights are stacked along the first
+    axis of every Parameter: the step then updates M independent networks.
 
     The parameters move into one flat arena (unless another optimizer placed them already) and keep their identity.
 
-    Only the attributes in `settable` can be set. Setting another one raises PullbackError, because nothing would read the value. A
-    subclass sets its attributes before it calls this class's `__init__`, or adds them to `settable`.
+    Setting any other attribute raises PullbackError, because nothing would read the value. A subclass sets its attributes before it
+    calls this class's `__init__`, or adds them to `settable`.
 
-    A subclass is an update rule: it names its slots and defines its formula in `change` (and `advance`, if a step computes numbers
-    once for all weights). A rule with a kernel also defines the kernel's name and hyper-parameters. Without a kernel the formula
+    A subclass is an update rule: it names its slots and its hyper-parameters and defines its formula in `change` (and `advance`, if
+    a step computes numbers once for all weights). A rule with a kernel also defines the kernel's name. Without a kernel the formula
     runs in NumPy or CuPy, and a profile lists the rule, by its class name, among the launches of unknown cost.
     """
 
-    settable: tuple[str, ...] = ("lr", "clip_norm")
     kernel: str = ""  # the name of a kernel in csrc/math/update.def; "" for a rule without a kernel
     slot_names: tuple[str, ...] = ()
-    hyper: tuple[float, ...] = ()  # the kernel's hyper-parameters, in the order of csrc/math/update.h
+    slot_starts: Mapping[str, float] = {}  # what the elements of a slot are before the first step, if not 0
 
     def __init__(
-        self, params: Params, lr: float | Schedule, *, clip_norm: float | None = None, clip_value: float | None = None
-    ) -> None:
+        self, params: Params, lr: grouping.Rate, hyper: Mapping[str, Any] | None = None, *, clip_norm: float | None = None,
+        clip_value: float | None = None, groups: Groups | None = None,
+    ) -> None:  # fmt: skip
+        rule = type(self).__name__
         given: Any = list(params) if isinstance(params, Iterator) else params
-        self.parameters = trainable(type(self).__name__, given)
+        given, listed = dicts(rule, given)
+        self.parameters = trainable(rule, given)
         self._form = Form(given, self.parameters)
         self._names = names(self.parameters)  # the keys of state_dict, which stay if a Module renames the parameters later
-        for name, value in (("clip_norm", clip_norm), ("clip_value", clip_value)):
-            if value is not None and not value > 0:
-                raise PullbackError(f"{type(self).__name__}: {name}={value}; it must be positive, or None for no clipping.")
-        self.clip_norm = clip_norm
-        self._schedule = as_schedule(lr)
-        self._clip_value = math.inf if clip_value is None else float(clip_value)
-        self._control = c.new(self._schedule, self._clip_value, self.parameters[0].device)
-        self._steps = 0  # a copy on the host of the control block's count, which can be read without waiting for the device
+        self._most = unlimited(rule, "clip_norm", clip_norm)
+        chosen = {"lr": lr, "lr_scale": 1.0, "clip_value": unlimited(rule, "clip_value", clip_value), **(hyper or {})}
+        self._defaults = {name: self._checked(name, value) for name, value in chosen.items()}
+        listed = listed or grouping.split(rule, self.parameters, self._names, groups)
+        self.groups = [Group(self, name, entries, self._checked_group(name, own)) for name, entries, own in listed]
+        self._members = grouping.members_of(rule, self.parameters, [self._defaults, *[group.own for group in self.groups]])
+        for group in self.groups:
+            self._validate(group.values())
+        self._choose([group.values() for group in self.groups])
+        self._sets = self._new_sets()
+        self._steps = 0  # a copy on the host of the number of steps, which can be read without waiting for the device
         self._make()
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if "_placement" in vars(self) and not name.startswith("_") and name not in self.settable:
-            raise PullbackError(
-                f"{type(self).__name__}.{name} cannot be set: {' and '.join(self.settable)} can, all else is as the optimizer was "
-                f"made. Make another optimizer for other hyper-parameters."
-            )
-        object.__setattr__(self, name, value)
+    def _new_sets(self) -> Any:
+        table = np.zeros((len(self.parameters) * self._members, c.SIZE))
+        table[:, c.CLIP_FACTOR], table[:, c.CLIP_NORM] = 1.0, self._most
+        self._sets = table
+        for group in self.groups:
+            group.write(list(self._defaults))
+        return devices.move(table, self.parameters[0].device)
 
     def __repr__(self) -> str:
         numbers = sum([p.size for p in self.parameters])
-        rate = f"{self.lr:.3g}" + (f" by {self._schedule}" if type(self._schedule) is not Schedule else "")
-        clipped = {"clip_norm": self.clip_norm, "clip_value": self._clip_value if math.isfinite(self._clip_value) else None}
-        set_to = {"lr": rate, **self.settings(), **{name: value for name, value in clipped.items() if value is not None}}
+        schedule = self._defaults["lr"]
+        by = f" by {schedule}" if type(schedule) is not Schedule and not isinstance(schedule, list) else ""
+        rate = f"{self.lr:.3g}" if isinstance(self.lr, float) else f"{self._members} values"
+        clipped = {"clip_norm": self.clip_norm, "clip_value": self.clip_value}
+        set_to = {"lr": rate + by, **self.settings(), **{name: value for name, value in clipped.items() if value is not None}}
         hyper = ", ".join([f"{name}={value}" for name, value in set_to.items()])
         counts = f"{_count(len(self.parameters), 'parameter')} of {numbers:,} numbers, {_count(self.steps, 'step')}"
-        return f"{type(self).__name__}({hyper}; {counts})"
+        grouped = f" in {len(self.groups)} groups" if len(self.groups) > 1 else ""
+        return f"{type(self).__name__}({hyper}; {counts}{grouped})"
 
     def settings(self) -> dict[str, Any]:
         """Returns the rule's hyper-parameters other than the learning rate, by the names of the arguments, for `repr`."""
-        return {}
+        return {name: getattr(self, name) for name in self.hyper}
 
     # ---- state
 
     @property
-    def lr(self) -> float:
-        """The learning rate of the next step. Setting it (to a number or a schedule) takes effect from that step on."""
-        return self._schedule.rate(self.steps)
+    def gradient_norm(self) -> Any:
+        """The joint norm of the last step's gradients before clipping, computed only with clip_norm. A read waits for the step.
 
-    @lr.setter
-    def lr(self, lr: float | Schedule) -> None:
-        capturing.refuse("setting lr", "Set it outside: a replay reads it, and a schedule needs no setting at all.")
-        self._schedule = as_schedule(lr)
-        c.set_schedule(self._control, self._schedule)
-
-    @property
-    def steps(self) -> int:
-        """The number of steps done."""
-        return self._steps
-
-    @property
-    def gradient_norm(self) -> float:
-        """The joint norm of the last step's gradients before clipping, computed only with clip_norm. A read waits for the step."""
-        return float(devices.move(self._control, "cpu")[c.GRADIENT_NORM])
+        It is a float, or an array of one norm per member.
+        """
+        norms = devices.move(self._sets, "cpu")[: self._members, c.GRADIENT_NORM]
+        return norms.copy() if self._members > 1 else float(norms[0])
 
     def slots(self, p: Parameter) -> dict[str, Tensor]:
         """Returns copies of the state tensors of a parameter, by name. They are zeros before the first step."""
@@ -133,61 +141,44 @@ class Optimizer:
         raise PullbackError(f"{p.label() if isinstance(p, Parameter) else p!r} is not a parameter of this {type(self).__name__}.")
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns all that an exact resume needs: the rule's name, the steps, the learning rate, and the slots.
+        """Returns all that an exact resume needs: the rule's name, and for each parameter its settings (steps, learning rate,
+        hyper-parameters) and its slots.
 
-        The keys of the slots are the names that the parameters had when the optimizer was made.
+        The keys are the names that the parameters had when the optimizer was made.
         """
-        capturing.refuse("state_dict()", "Ask for it outside.")
-        slots = {name: self.slots(p) for name, p in zip(self._names, self.parameters)}
-        return {"rule": type(self).__name__, "control": Tensor(np.array(devices.move(self._control, "cpu"))), "slots": slots}
+        return state.saved(self)
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, given: Mapping[str, Any]) -> None:
         """Restores the state of an optimizer with the same rule and parameters. This optimizer's clipping does not change.
 
         Raises: PullbackError. After an error nothing has changed.
         """
-        capturing.refuse("loading an optimizer's state", "Load it outside.")
-        _entries("the state", state, ["rule", "control", "slots"])
-        if state["rule"] != type(self).__name__:
-            raise PullbackError(f"load_state_dict: the state is of rule {state['rule']}, this optimizer is {type(self).__name__}.")
-        _entries("the dict of slots", state["slots"], self._names)
-        control, schedule = c.read(_floats("the control block", state["control"], (c.SIZE,), "cpu"))
-        loads: list[tuple[Any, Any]] = []
-        for i, (name, p) in enumerate(zip(self._names, self.parameters)):
-            slots = state["slots"][name]
-            _entries(f'the state of "{name}"', slots, self.slot_names)
-            for slot_name, slot in zip(self.slot_names, self._slots):
-                loads.append((slot[i], _floats(f'slot "{slot_name}" of "{name}"', slots[slot_name], p.shape, p.device)))
-        for target, value in loads:
-            devices.write(target, value)
-        control[c.CLIP_FACTOR], control[c.CLIP_VALUE] = 1.0, self._clip_value
-        c.write(self._control, 0, control)
-        self._schedule, self._steps = schedule, int(control[c.STEP])
+        state.load(self, given)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Returns the state for pickle and deepcopy: the Parameters, and the slots and control block as NumPy arrays.
+        """Returns the state for pickle and deepcopy: the Parameters, and the slots and sets as NumPy arrays.
 
         __setstate__ looks up the kernels and allocates the memory again.
         """
         capturing.refuse("copying an optimizer", "Copy it outside.")
         slots = [[np.array(devices.move(array, "cpu")) for array in slot] for slot in self._slots]
-        control = np.array(devices.move(self._control, "cpu"))
-        return {**{k: x for k, x in vars(self).items() if k not in _MADE}, "_control": control, "_slots": slots}
+        table = np.array(devices.move(self._sets, "cpu"))
+        return {**{k: x for k, x in vars(self).items() if k not in _MADE}, "_sets": table, "_slots": slots}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restores the optimizer around the copied Parameters, with separate slots and control block on their device."""
+        """Restores the optimizer around the copied Parameters, with separate slots and sets on their device."""
         vars(self).update(state)
         self._make()
         for slot, saved in zip(self._slots, state["_slots"]):
             for array, value in zip(slot, saved):
                 devices.write(array, devices.move(value, self._device))
-        self._control = devices.move(state["_control"], self._device)
+        self._sets = devices.move(state["_sets"], self._device)
 
     def _make(self) -> None:
         """Looks up the parameters' device and kernels, and allocates the slots there."""
         self._device = self.parameters[0].device
         arena.place(self.parameters)
-        self._slots = [arena.slots_like(self.parameters) for _ in self.slot_names]
+        self._slots = [arena.slots_like(self.parameters, self.slot_starts.get(name, 0)) for name in self.slot_names]
         self._kernels: Any = kernels_on(self._device)
         name = self._own_kernel()
         self._native: Callable[..., Any] | None = getattr(self._kernels, name, None)
@@ -219,9 +210,8 @@ class Optimizer:
     def step(self, grads: Any = MISSING, return_delta: bool = False) -> list[Tensor] | None:
         """Updates all parameters in one fused launch.
 
-        All parameters share one step count, which the schedule, Adam's bias correction and momentum's first step use. A parameter
-        without a gradient keeps its weight and slots while the count increases (PyTorch's Adam counts per parameter). A step
-        without any gradient does nothing and does not count.
+        A parameter without a gradient stays as it is, with its slots, its schedule and its own count of steps, which Adam's bias
+        correction and momentum's first step use; so it is in PyTorch. A step without any gradient does nothing and does not count.
 
         Args:
             grads: a list of one gradient per parameter, in the order of `parameters`, or the structure that the optimizer was made
@@ -288,8 +278,8 @@ class Optimizer:
         try:
             try:
                 door.enter(door.OPTIMIZER)
-                control = self._copied_control() if preview else self._control
-                self._run(arrays, control, outputs, preview)
+                table = self._copied_sets() if preview else self._sets
+                self._run(arrays, table, outputs, preview)
                 if not preview:
                     capturing.increment(self, "_steps")
             finally:
@@ -298,9 +288,9 @@ class Optimizer:
             door.enter(before)
         return None if outputs is None else [Tensor(delta) for delta in outputs]
 
-    def _copied_control(self) -> Any:
+    def _copied_sets(self) -> Any:
         recorded = capturing.thread.recording is not None and self._native is not None
-        return self._kernels.copy(self._control) if recorded else devices.copied(self._control)
+        return self._kernels.copy(self._sets) if recorded else devices.copied(self._sets)
 
     def _delta(self, p: Parameter, g: Any) -> Any:
         """Returns memory for a parameter's change: zeros if it has no gradient, otherwise uninitialized."""
@@ -309,15 +299,15 @@ class Optimizer:
         with devices.working(self._device):
             return devices.array_module(self._device).empty(p.shape, p.dtype)
 
-    def _run(self, grads: list[Any], control: Any, outputs: list[Any] | None, preview: bool) -> None:
+    def _run(self, grads: list[Any], table: Any, outputs: list[Any] | None, preview: bool) -> None:
+        clips = self._most != math.inf
         if capturing.thread.recording is not None:
-            most = self.clip_norm
-            capturing.thread.recording.guard(self, lambda: self.clip_norm == most)
+            capturing.thread.recording.guard(self, lambda: (self._most != math.inf) == clips)
         if self._native is not None:
             try:
-                if self.clip_norm is not None:
-                    self._kernels.clip_norm(grads, control, self.clip_norm)
-                self._native(self._current_plan(), grads, control, self.hyper, outputs, preview)
+                if clips:
+                    self._kernels.clip_norm(grads, table)
+                self._native(self._current_plan(), grads, table, outputs, preview)
                 return
             except Refused:
                 pass
@@ -328,9 +318,9 @@ class Optimizer:
             remedy = "Return the gradients, and call step() outside."
         capturing.refuse_opaque("an update without a native kernel", remedy)
         with devices.working(self._device):
-            if self.clip_norm is not None:
-                reference.clip_norm(grads, control, self.clip_norm)
-            reference.update(self, self._own_kernel(), self._slots, grads, control, outputs, preview)
+            if clips:
+                reference.clip_norm(grads, table)
+            reference.update(self, self._own_kernel(), self._slots, grads, table, outputs, preview)
 
     def _same_device(self, grads: list[Any]) -> None:
         """Raises DeviceError if a parameter or a gradient is not on the device of the optimizer's state."""
@@ -356,12 +346,16 @@ class Optimizer:
 
     # ---- the rule, in NumPy or CuPy
 
-    def advance(self, control: Any) -> None:
-        """Begins a step: writes its learning rate into the control block and increments the step count."""
-        control[c.RATE] = self._schedule.rate(int(control[c.STEP]))
-        control[c.STEP] += 1
+    def own(self, settings: list[float]) -> list[float]:
+        """Returns the numbers of the rule's hyper-parameters in a set."""
+        return settings[c.HYPER : c.HYPER + sum(self.hyper.values())]
 
-    def change(self, control: Any, p: Any, g: Any, slots: list[Any]) -> Any:
+    def advance(self, settings: list[float]) -> None:
+        """Begins a step: writes its learning rate into the set and increments the step count."""
+        settings[c.RATE] = c.schedule_of(settings).rate(int(settings[c.STEP])) * settings[c.RATE_SCALE]
+        settings[c.STEP] += 1
+
+    def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
         """Returns the change of the weights p for the gradients g, as arrays, and updates the slots in place."""
         raise NotImplementedError(f"{type(self).__name__} has no update rule")
 
@@ -375,21 +369,3 @@ def _constrain(p: Parameter, constraint: Callable[[Tensor], Any]) -> None:
     if value.shape != p.shape:
         raise ShapeError(f"step: the constraint of {p.label()} returned shape {value.shape}; it must return the shape {p.shape}.")
     write(p.array, devices.move(value.array, p.device))
-
-
-def _entries(what: str, given: Any, wanted: Sequence[str]) -> None:
-    """Raises PullbackError unless this is a dict with exactly these keys."""
-    if not isinstance(given, Mapping):
-        raise PullbackError(f"load_state_dict: {what} is a {type(given).__name__}; give the dict that state_dict() made.")
-    if set(given) != set(wanted):
-        raise PullbackError(f"load_state_dict: {what} has entries for {sorted(map(str, given))}, not for {sorted(wanted)}.")
-
-
-def _floats(what: str, given: Any, shape: tuple[int, ...], device: str) -> Any:
-    """Returns the array of a tensor in a state. Raises PullbackError if it is not floats of this shape."""
-    if not isinstance(given, (Tensor, np.ndarray, np.generic)):
-        raise PullbackError(f"load_state_dict: {what} is a {type(given).__name__}; it must be a tensor.")
-    array = asarray(given, device=device).array
-    if array.shape != shape or not dtypes.is_float(array.dtype):
-        raise PullbackError(f"load_state_dict: {what} has shape {array.shape} and dtype {array.dtype}; it must be floats {shape}.")
-    return array

@@ -1,36 +1,21 @@
 """The update rules: one class per rule, with its formula in NumPy. The kernel of a rule is a struct in csrc/math/update.h.
 
-A rule advances the control block. It then computes the change of the weights from the weights, the gradients and the slots, and
-updates the slots in place.
+A rule advances the set of a parameter. It then computes the change of the weights from the weights, the gradients and the slots,
+and updates the slots in place.
 """
 
 from __future__ import annotations
 
-from numbers import Real
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ..errors import PullbackError
 from ..ops._shapes import flag
-from . import control as c
-from .optimizer import Optimizer, Params
-from .schedules import Schedule
-
-
-def _not_negative(rule: str, **values: Any) -> None:
-    for name, value in values.items():
-        if not (isinstance(value, Real) and float(value) >= 0):
-            raise PullbackError(f"{rule}: {name}={value!r}; it must be a number of 0 or more.")
-
-
-def _means(rule: str, betas: tuple[float, float]) -> None:
-    """Raises PullbackError unless there are two betas, the shares that running means keep, in [0, 1)."""
-    given: Any = betas
-    if not (
-        isinstance(given, (tuple, list)) and len(given) == 2 and all([isinstance(x, Real) and 0 <= float(x) < 1 for x in given])
-    ):
-        raise PullbackError(f"{rule}: betas={betas!r}; it must be a pair of numbers, each in [0, 1): betas=(0.9, 0.999).")
+from . import sets as c
+from .groups import Betas, Number, Rate, checked
+from .optimizer import Groups, Optimizer, Params
 
 
 class SGD(Optimizer):
@@ -40,89 +25,179 @@ class SGD(Optimizer):
     """
 
     kernel = "sgd_step"
+    hyper: ClassVar[Mapping[str, int]] = {"momentum": 1, "dampening": 1, "weight_decay": 1}
+    momentum: Number
+    dampening: Number
+    weight_decay: Number
 
     def __init__(
-        self, params: Params, lr: float | Schedule = 1e-3, momentum: float = 0, dampening: float = 0, nesterov: bool = False,
-        weight_decay: float = 0, *, clip_norm: float | None = None, clip_value: float | None = None,
+        self, params: Params, lr: Rate = 1e-3, momentum: Number = 0, dampening: Number = 0, nesterov: bool = False,
+        weight_decay: Number = 0, *, clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
     ) -> None:  # fmt: skip
-        _not_negative("SGD", momentum=momentum, weight_decay=weight_decay)
-        nesterov = flag("SGD", "nesterov", nesterov)
-        if nesterov and (momentum <= 0 or dampening != 0):
+        self.nesterov = flag("SGD", "nesterov", nesterov)
+        hyper = {"momentum": momentum, "dampening": dampening, "weight_decay": weight_decay}
+        super().__init__(params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups)
+
+    def _choose(self, values: list[Mapping[str, Any]]) -> None:
+        if _any_momentum(values):
+            self.slot_names = ("momentum",)
+            self.kernel = "sgd_nesterov_step" if self.nesterov else "sgd_momentum_step"
+
+    def _validate(self, values: Mapping[str, Any]) -> None:
+        momentum, dampening = np.asarray(values["momentum"]), np.asarray(values["dampening"])
+        if self.nesterov and not (np.all(momentum > 0) and np.all(dampening == 0)):
             raise PullbackError("SGD: nesterov=True needs momentum > 0 and dampening = 0.")
-        self.slot_names = ("momentum",) if momentum else ()
-        self.nesterov = nesterov
-        self.hyper = (float(momentum), float(dampening), float(weight_decay))
-        self.kernel = f"sgd{'_nesterov' if nesterov else '_momentum' if momentum else ''}{'_decay' if weight_decay else ''}_step"
-        super().__init__(params, lr, clip_norm=clip_norm, clip_value=clip_value)
+        refuse_late_momentum(self, values)
 
     def settings(self) -> dict[str, Any]:
-        momentum, dampening, weight_decay = self.hyper
-        return {"momentum": momentum, "dampening": dampening, "nesterov": self.nesterov, "weight_decay": weight_decay}
+        values = super().settings()
+        weight_decay = values.pop("weight_decay")
+        return {**values, "nesterov": self.nesterov, "weight_decay": weight_decay}
 
-    def change(self, control: Any, p: Any, g: Any, slots: list[Any]) -> Any:
-        momentum, dampening, weight_decay = self.hyper
-        first = control[c.STEP] <= 1
-        if weight_decay:
-            g = g + weight_decay * p
+    def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
+        momentum, dampening, weight_decay = self.own(settings)
+        first = settings[c.STEP] <= 1
+        g = penalised(g, p, weight_decay)
         if slots:
             m = slots[0]
             m[...] = (0.0 if first else momentum) * m + (1.0 if first else 1 - dampening) * g
             g = g + momentum * m if self.nesterov else m
-        return -float(control[c.RATE]) * g
+        return -settings[c.RATE] * g
 
 
-class Adam(Optimizer):
-    """Adam (Kingma & Ba 2015, Alg. 1): torch.optim.Adam's rule at equal arguments. weight_decay is an L2 penalty.
+def penalised(g: Any, p: Any, weight_decay: float) -> Any:
+    """Returns the gradient of the loss with an L2 penalty."""
+    return g + weight_decay * p if weight_decay else g
 
-    The slots "m" and "v" are running means of the gradient and of its square. A step moves 28 bytes per float32 weight.
+
+def _any_momentum(values: list[Mapping[str, Any]]) -> bool:
+    return any([bool(np.any(np.asarray(value["momentum"]) > 0)) for value in values])
+
+
+def refuse_late_momentum(opt: Optimizer, values: Mapping[str, Any]) -> None:
+    """Raises PullbackError for momentum in an optimizer that was made without the slot for it."""
+    if "_placement" in vars(opt) and "momentum" not in opt.slot_names and _any_momentum([values]):
+        raise PullbackError(
+            f"{type(opt).__name__}: momentum={values['momentum']}; this optimizer was made with momentum=0 and has no momentum "
+            f"buffer. Make it with the momentum that it shall have, which can be changed later."
+        )
+
+
+class RMSprop(Optimizer):
+    """RMSprop (Tieleman & Hinton 2012; centered: Graves 2013): torch.optim.RMSprop's rule at equal arguments.
+
+    The slot "v" is a running mean of the square of the gradient. With momentum there is the slot "momentum", and if centered the
+    slot "m", the running mean of the gradient. A step moves 20 bytes per float32 weight, and 8 for each further slot.
     """
 
-    kernel = "adam_step"
-    slot_names = ("m", "v")
-    decoupled = False
+    kernel = "rmsprop_step"
+    slot_names = ("v",)
+    hyper: ClassVar[Mapping[str, int]] = {"alpha": 1, "eps": 1, "momentum": 1, "weight_decay": 1}
+    alpha: Number
+    eps: Number
+    momentum: Number
+    weight_decay: Number
 
     def __init__(
-        self, params: Params, lr: float | Schedule = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-        weight_decay: float = 0, *, clip_norm: float | None = None, clip_value: float | None = None,
+        self, params: Params, lr: Rate = 1e-2, alpha: Number = 0.99, eps: Number = 1e-8, weight_decay: Number = 0,
+        momentum: Number = 0, centered: bool = False, *,
+        clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
     ) -> None:  # fmt: skip
-        _not_negative(type(self).__name__, eps=eps, weight_decay=weight_decay)
-        _means(type(self).__name__, betas)
-        self.hyper = (float(betas[0]), float(betas[1]), float(eps), float(weight_decay))
-        if weight_decay:
-            self.kernel = "adamw_step" if self.decoupled else "adam_decay_step"
-        super().__init__(params, lr, clip_norm=clip_norm, clip_value=clip_value)
+        self.centered = flag("RMSprop", "centered", centered)
+        hyper = {"alpha": alpha, "eps": eps, "momentum": momentum, "weight_decay": weight_decay}
+        super().__init__(params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups)
+
+    def _choose(self, values: list[Mapping[str, Any]]) -> None:
+        with_momentum = _any_momentum(values)
+        self.slot_names = ("v", *(["momentum"] if with_momentum else []), *(["m"] if self.centered else []))
+        self.kernel = f"rmsprop{'_momentum' if with_momentum else ''}{'_centered' if self.centered else ''}_step"
+
+    def _validate(self, values: Mapping[str, Any]) -> None:
+        refuse_late_momentum(self, values)
 
     def settings(self) -> dict[str, Any]:
-        beta1, beta2, eps, weight_decay = self.hyper
-        return {"betas": (beta1, beta2), "eps": eps, "weight_decay": weight_decay}
+        return {**super().settings(), "centered": self.centered}
 
-    def advance(self, control: Any) -> None:
-        super().advance(control)
-        control[c.DEBIAS1] = 1 - self.hyper[0] ** control[c.STEP]
-        control[c.DEBIAS2] = 1 - self.hyper[1] ** control[c.STEP]
-
-    def change(self, control: Any, p: Any, g: Any, slots: list[Any]) -> Any:
-        beta1, beta2, eps, weight_decay = self.hyper
-        m, v = slots
-        if weight_decay and not self.decoupled:
-            g = g + weight_decay * p
-        m[...] = beta1 * m + (1 - beta1) * g
-        v[...] = beta2 * v + (1 - beta2) * (g * g)
-        rate = float(control[c.RATE])
-        change = (-rate / float(control[c.DEBIAS1])) * (m / (v**0.5 / float(control[c.DEBIAS2]) ** 0.5 + eps))
-        return change - (rate * weight_decay) * p if self.decoupled and weight_decay else change
+    def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
+        alpha, eps, momentum, weight_decay = self.own(settings)
+        slot = dict(zip(self.slot_names, slots))
+        g = penalised(g, p, weight_decay)
+        v = slot["v"]
+        v[...] = alpha * v + (1 - alpha) * (g * g)
+        variance = v
+        if self.centered:
+            slot["m"][...] = alpha * slot["m"] + (1 - alpha) * g
+            variance = (v - slot["m"] ** 2).clip(0)
+        g = g / (variance**0.5 + eps)
+        if "momentum" in slot:
+            slot["momentum"][...] = g = momentum * slot["momentum"] + g
+        return -settings[c.RATE] * g
 
 
-class AdamW(Adam):
-    """Adam with decoupled weight decay (Loshchilov & Hutter 2019, Alg. 2): torch.optim.AdamW's rule at equal arguments."""
+class Adagrad(Optimizer):
+    """Adagrad (Duchi et al. 2011): torch.optim.Adagrad's rule at equal arguments.
 
-    decoupled = True
+    The slot "v" is the sum of the squares of the gradients, which starts at initial_accumulator_value. A step moves 20 bytes per
+    float32 weight.
+    """
+
+    kernel = "adagrad_step"
+    slot_names = ("v",)
+    hyper: ClassVar[Mapping[str, int]] = {"lr_decay": 1, "weight_decay": 1, "eps": 1}
+    lr_decay: Number
+    weight_decay: Number
+    eps: Number
 
     def __init__(
-        self, params: Params, lr: float | Schedule = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-        weight_decay: float = 1e-2, *, clip_norm: float | None = None, clip_value: float | None = None,
+        self, params: Params, lr: Rate = 1e-2, lr_decay: Number = 0, weight_decay: Number = 0,
+        initial_accumulator_value: float = 0, eps: Number = 1e-10, *,
+        clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(params, lr, betas, eps, weight_decay, clip_norm=clip_norm, clip_value=clip_value)
+        self.slot_starts = {"v": checked("Adagrad", "initial_accumulator_value", initial_accumulator_value, 1)}
+        hyper = {"lr_decay": lr_decay, "weight_decay": weight_decay, "eps": eps}
+        super().__init__(params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups)
+
+    def advance(self, settings: list[float]) -> None:
+        super().advance(settings)
+        settings[c.RATE] /= 1 + (settings[c.STEP] - 1) * self.own(settings)[0]
+
+    def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
+        _, weight_decay, eps = self.own(settings)
+        v = slots[0]
+        g = penalised(g, p, weight_decay)
+        v[...] = v + g * g
+        return -settings[c.RATE] * (g / (v**0.5 + eps))
+
+
+class Adadelta(Optimizer):
+    """Adadelta (Zeiler 2012, Alg. 1): torch.optim.Adadelta's rule at equal arguments.
+
+    The slots "v" and "u" are running means of the squares of the gradient and of the change. A step moves 28 bytes per float32
+    weight.
+    """
+
+    kernel = "adadelta_step"
+    slot_names = ("v", "u")
+    hyper: ClassVar[Mapping[str, int]] = {"rho": 1, "eps": 1, "weight_decay": 1}
+    rho: Number
+    eps: Number
+    weight_decay: Number
+
+    def __init__(
+        self, params: Params, lr: Rate = 1.0, rho: Number = 0.9, eps: Number = 1e-6, weight_decay: Number = 0, *,
+        clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
+    ) -> None:  # fmt: skip
+        hyper = {"rho": rho, "eps": eps, "weight_decay": weight_decay}
+        super().__init__(params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups)
+
+    def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
+        rho, eps, weight_decay = self.own(settings)
+        v, u = slots
+        g = penalised(g, p, weight_decay)
+        v[...] = rho * v + (1 - rho) * (g * g)
+        step = (u + eps) ** 0.5 / (v + eps) ** 0.5 * g
+        u[...] = rho * u + (1 - rho) * (step * step)
+        return -settings[c.RATE] * step
 
 
 class Lion(Optimizer):
@@ -133,26 +208,23 @@ class Lion(Optimizer):
 
     kernel = "lion_step"
     slot_names = ("m",)
+    hyper: ClassVar[Mapping[str, int]] = {"betas": 2, "weight_decay": 1}
+    betas: Betas
+    weight_decay: Number
 
     def __init__(
-        self, params: Params, lr: float | Schedule = 1e-4, betas: tuple[float, float] = (0.9, 0.99), weight_decay: float = 0.0, *,
-        clip_norm: float | None = None, clip_value: float | None = None,
+        self, params: Params, lr: Rate = 1e-4, betas: Betas = (0.9, 0.99), weight_decay: Number = 0.0, *,
+        clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
     ) -> None:  # fmt: skip
-        _not_negative("Lion", weight_decay=weight_decay)
-        _means("Lion", betas)
-        self.hyper = (float(betas[0]), float(betas[1]), float(weight_decay))
-        super().__init__(params, lr, clip_norm=clip_norm, clip_value=clip_value)
+        hyper = {"betas": betas, "weight_decay": weight_decay}
+        super().__init__(params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups)
 
-    def settings(self) -> dict[str, Any]:
-        beta1, beta2, weight_decay = self.hyper
-        return {"betas": (beta1, beta2), "weight_decay": weight_decay}
-
-    def change(self, control: Any, p: Any, g: Any, slots: list[Any]) -> Any:
-        beta1, beta2, weight_decay = self.hyper
+    def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
+        beta1, beta2, weight_decay = self.own(settings)
         m = slots[0]
         direction = np.sign(beta1 * m + (1 - beta1) * g)
         m[...] = beta2 * m + (1 - beta2) * g
-        return -float(control[c.RATE]) * (direction + weight_decay * p)
+        return -settings[c.RATE] * (direction + weight_decay * p)
 
 
 # __all__ is computed so that each rule is listed once. A type checker assumes all public names defined here, which are the same.

@@ -137,8 +137,9 @@ NAMES: Final[dict[str, dict[str, str]]] = {
     },
     "Optimizer": {
         "zero_grad": ZERO_GRAD, "apply_gradients": "opt.step(gradients)",
-        "param_groups": "there is one group: opt.parameters, with the learning rate opt.lr.",
-        "add_param_group": "make an optimizer for each group: optim.SGD(parameters, lr=0.1).", "learning_rate": "opt.lr",
+        "param_groups": "use opt.groups, whose values are attributes: opt.groups[0].lr = 0.1; opt.lr is that of all other groups.",
+        "add_param_group": "give all groups when the optimizer is made: optim.SGD(parameters, groups={'*.bias': {'lr': 0.1}}).",
+        "learning_rate": "opt.lr",
         "variables": "opt.parameters", "weights": "opt.parameters", "iterations": "opt.steps", "state": "opt.slots(p)",
         "update": "use opt.step(gradients), or opt.preview(gradients) for the change alone.", "get_lr": "opt.lr",
         "set_lr": "set opt.lr = 1e-3.", "init": "an optimizer has its state when it is made: opt.slots(p) shows it.",

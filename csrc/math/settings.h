@@ -1,27 +1,36 @@
-// The control block of an optimizer, and the learning rates that are computed from it.
+// The settings of one parameter in an optimizer's step, and the learning rates that are computed from them.
 #pragma once
 #include "math/scalar.h"
 
 namespace pb {
 
-// A setting is a number that a step reads once, not once per element: a hyper-parameter or a number of the control block.
+// A setting is a number that a step reads once, not once per element.
 using Setting = double;
 
-// The control block holds what changes from step to step, as doubles in the device's memory. A step reads and advances the block
-// there, so that a replay of a recorded step sees the new values. python/pullback/optim/control.py names the same places.
-enum Control : int {
-  kStep,          // the number of steps done
-  kRate,          // the learning rate of the last step
-  kDebias1,       // 1 - beta1^step of the last step
-  kDebias2,       // 1 - beta2^step of the last step
-  kClipFactor,    // the factor by which gradients are multiplied; clip_norm writes it, and 1 means no clipping
-  kClipValue,     // the bound to which gradients are clamped afterwards; infinity means no clamping
-  kGradientNorm,  // the joint norm of the gradients before clipping; clip_norm writes it
-  kSchedule,      // the number of a Schedule
-  kBaseRate,      // the learning rate that the schedule starts from
-  kArgument,      // the first of the schedule's arguments
-  kControlSize = 16
+// All that an update of one parameter reads besides the tensors themselves: a set of kSetSize settings in the device's memory. A
+// step reads and advances the set there, so that a replay of a recorded step sees the new values. An optimizer has a table of sets,
+// one per parameter, or one per parameter and member if a parameter holds the weights of several networks. The groups of parameters,
+// the members and the parameters that had no gradient in some step therefore need no separate treatment: their sets differ in value.
+// python/pullback/optim/sets.py names the same indices.
+enum SettingIndex : int {
+  kStep,                           // the number of steps done with a gradient
+  kRate,                           // the learning rate of the last step
+  kState,                          // the first of the numbers that the rule computes once per step, such as a bias correction
+  kStates = 4,                     // how many these are at most
+  kClipFactor = kState + kStates,  // the factor by which gradients are multiplied; clip_norm writes it, and 1 means no clipping
+  kClipValue,                      // the bound to which gradients are clamped afterwards; infinity means no clamping
+  kGradientNorm,                   // the joint norm of the gradients before clipping; clip_norm writes it
+  kClipNorm,                       // the largest joint norm that clip_norm leaves unscaled
+  kRateScale,                      // the factor of the schedule's rate
+  kSchedule,                       // the number of a Schedule
+  kBaseRate,                       // the learning rate that the schedule starts from
+  kArgument,                       // the first of the schedule's arguments
+  kArguments = 7,
+  kHyper = kArgument + kArguments,  // the first of the rule's hyper-parameters
+  kSetSize = 32
 };
+static_assert(kHyper < kSetSize);
+constexpr int64_t kSetBytes = kSetSize * int64_t(sizeof(Setting));
 
 // The learning rate as a function of t, the number of steps done before this one. After `steps` steps the rate no longer changes.
 enum class Schedule : int {
@@ -51,10 +60,10 @@ PB_HD double half_cosine(double from, double to, double part) {
 
 PB_HD double fraction(double t, double steps) { return t < steps ? t / steps : 1; }
 
-PB_HD double scheduled_rate(const double* control) {
-  const double t = control[kStep], base = control[kBaseRate];
-  const double* argument = control + kArgument;
-  switch (Schedule(int(control[kSchedule]))) {
+PB_HD double scheduled_rate(const Setting* set) {
+  const double t = set[kStep], base = set[kBaseRate];
+  const Setting* argument = set + kArgument;
+  switch (Schedule(int(set[kSchedule]))) {
     case Schedule::step: return base * whole_power(argument[1], m::floor(t / argument[0]));
     case Schedule::exponential: return base * whole_power(argument[0], t);
     case Schedule::cosine: return half_cosine(base, argument[1], fraction(t, argument[0]));
@@ -71,9 +80,9 @@ PB_HD double scheduled_rate(const double* control) {
 }
 
 // Begins a step: computes its learning rate, and counts it.
-PB_HD void begin_step(double* control) {
-  control[kRate] = scheduled_rate(control);
-  control[kStep] += 1;
+PB_HD void begin_step(Setting* set) {
+  set[kRate] = scheduled_rate(set) * set[kRateScale];
+  set[kStep] += 1;
 }
 
 // Returns an element of a gradient as it enters the joint norm. The norm is computed in float64, but denormal float32 numbers count
@@ -83,19 +92,18 @@ template <class A> PB_HD A normal_or_zero(A g) {
   else return g;
 }
 
-// Writes the factor that scales gradients of this joint norm to a norm of at most `most`. A norm of NaN makes the factor NaN, as
-// in torch.nn.utils.clip_grad_norm_.
-template <class A> PB_HD void clip_to_norm(A* control, A norm, A most) {
-  const A factor = most / (norm + A(1e-6));
-  control[kGradientNorm] = norm;
-  control[kClipFactor] = factor > A(1) ? A(1) : factor;
+// Writes the factor that scales gradients of this joint norm to a norm of at most set[kClipNorm]. A norm of NaN makes the factor
+// NaN, as in torch.nn.utils.clip_grad_norm_.
+PB_HD void clip_to_norm(Setting* set, double norm) {
+  const double factor = set[kClipNorm] / (norm + 1e-6);
+  set[kGradientNorm] = norm;
+  set[kClipFactor] = factor > 1 ? 1 : factor;
 }
 
-// Clips one gradient as the control block says.
+// Clips one gradient as the set says.
 template <class A> struct Clip {
   A factor, least, most;
-  explicit PB_HD Clip(const double* control)
-      : factor(A(control[kClipFactor])), least(A(-control[kClipValue])), most(A(control[kClipValue])) {}
+  explicit PB_HD Clip(const Setting* set) : factor(A(set[kClipFactor])), least(A(-set[kClipValue])), most(A(set[kClipValue])) {}
   // Comparisons with NaN are false, so the last choice, the gradient itself, keeps NaN.
   PB_HD A operator()(A g) const {
     g = g * factor;

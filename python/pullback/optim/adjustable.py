@@ -1,0 +1,145 @@
+"""What every optimizer has that can be changed between two steps: its hyper-parameters and its clipping."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..errors import PullbackError
+from . import groups as g, sets as c
+
+
+class Value:
+    """A hyper-parameter as an attribute of an optimizer."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, opt: Any, kind: Any = None) -> Any:
+        return self if opt is None else opt._shown(self.name, opt._defaults[self.name])
+
+    def __set__(self, opt: Any, value: Any) -> None:
+        opt._set(self.name, value)
+
+
+class Adjustable:
+    """The base of Optimizer that holds its hyper-parameters.
+
+    `_defaults` has the values that all groups share which have no value of their own.
+    """
+
+    settable: tuple[str, ...] = ()  # attributes of a subclass that can be set, in addition to the hyper-parameters
+    hyper: ClassVar[Mapping[str, int]] = {}  # name -> number of settings, in the order of csrc/math/update.h
+    parameters: list[Any]
+    groups: list[g.Group]
+    slot_names: tuple[str, ...]
+    _defaults: dict[str, Any]
+    _sets: Any
+    _members: int
+    _most: float
+    _steps: int
+
+    lr = Value("lr")
+    clip_value = Value("clip_value")
+
+    @property
+    def steps(self) -> int:
+        """The number of steps done."""
+        return self._steps
+
+    @property
+    def clip_norm(self) -> float | None:
+        """The largest joint norm of the gradients. Turning clipping on or off makes a captured step record itself again."""
+        return None if self._most == math.inf else self._most
+
+    @clip_norm.setter
+    def clip_norm(self, most: float | None) -> None:
+        g.refuse_in_capture("clip_norm")
+        self._most = unlimited(type(self).__name__, "clip_norm", most)
+        every = range(len(self.parameters))
+        c.write(self._sets, every, c.CLIP_NORM, [[self._most]] * self._members)
+        c.write(self._sets, every, c.CLIP_FACTOR, [[1.0]] * self._members)
+
+    def _validate(self, values: Mapping[str, Any]) -> None:
+        """Raises PullbackError for hyper-parameters that do not go together. It is called before any change."""
+
+    def _choose(self, values: list[Mapping[str, Any]]) -> None:
+        """Chooses the slots and the kernel of a rule that has several, by the values of its groups."""
+
+    def _checked(self, name: str, value: Any) -> Any:
+        """Returns a hyper-parameter as the sets need it. Raises PullbackError."""
+        rule = type(self).__name__
+        if name == "lr":
+            value = g.schedules_of(value)
+        elif name == "clip_value":
+            value = value if value == math.inf else unlimited(rule, name, value)
+        else:
+            value = g.checked(rule, name, value, self.hyper.get(name, 1))
+        if "_members" in vars(self):
+            g.check_count(rule, name, value, self._members)
+        return value
+
+    def _checked_group(self, name: str, own: Mapping[str, Any]) -> dict[str, Any]:
+        rule = type(self).__name__
+        for key in own:
+            if key not in self._defaults:
+                known = ", ".join(self._defaults)
+                raise PullbackError(f'{rule}: group "{name}" has a value for {key}; a group can have {known}.')
+        if "lr" in own and "lr_scale" in own:
+            raise PullbackError(f'{rule}: group "{name}" has lr, which is absolute, and lr_scale, which multiplies; give one.')
+        return {key: self._checked(key, value) for key, value in own.items()}
+
+    def _settings_of(self, name: str, value: Any) -> Iterator[tuple[int, list[list[float]]]]:
+        """Yields the settings that hold a value: the index of the first one, and their numbers, one row per member."""
+        if name == "lr":
+            schedules = value if isinstance(value, list) else [value] * self._members
+            yield c.SCHEDULE, [c.of_schedule(schedule) for schedule in schedules]
+        elif name in ("lr_scale", "clip_value"):
+            yield c.RATE_SCALE if name == "lr_scale" else c.CLIP_VALUE, g.rows(value, self._members)
+        else:
+            before = list(self.hyper)[: list(self.hyper).index(name)]
+            yield c.HYPER + sum([self.hyper[other] for other in before]), g.rows(value, self._members)
+
+    def _set(self, name: str, value: Any) -> None:
+        """Changes a hyper-parameter of all groups that have no value of their own. After an error nothing has changed."""
+        g.refuse_in_capture(name)
+        value = self._checked(name, value)
+        users = [group for group in self.groups if name not in group.own]
+        for group in users:
+            self._validate({**group.values(), name: value})
+        self._defaults[name] = value
+        for group in users:
+            group.write([name])
+
+    def _shown(self, name: str, value: Any) -> Any:
+        """Returns a value as its attribute shows it."""
+        if name == "lr":
+            rates = [schedule.rate(self.steps) for schedule in (value if isinstance(value, list) else [value])]
+            return np.array(rates) if isinstance(value, list) else rates[0]
+        return None if name == "clip_value" and value == math.inf else value
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name in vars(cls).get("hyper", ()):
+            setattr(cls, name, Value(name))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        known = isinstance(getattr(type(self), name, None), (Value, property))
+        if "_placement" in vars(self) and not name.startswith("_") and name not in self.settable and not known:
+            settable = ", ".join(["lr", *self.hyper, "clip_value"])
+            raise PullbackError(
+                f"{type(self).__name__}.{name} cannot be set: {settable} and clip_norm can, all else is as the optimizer was made."
+            )
+        object.__setattr__(self, name, value)
+
+
+def unlimited(rule: str, name: str, value: Any) -> float:
+    """Returns a bound for clipping; infinity for None. Raises PullbackError unless it is positive."""
+    if value is None:
+        return math.inf
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not value > 0:
+        raise PullbackError(f"{rule}: {name}={value}; it must be positive, or None for no clipping.")
+    return float(value)

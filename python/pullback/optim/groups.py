@@ -1,0 +1,192 @@
+"""Hyper-parameters: the values that an optimizer was given, and those of its groups of parameters.
+
+A value is a number, or one number for each of M members. `hyper` of a rule names the values in the order of their settings, each
+with the number of its settings: {"betas": 2, "eps": 1, "weight_decay": 1}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from numbers import Real
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from ..errors import PullbackError, ShapeError
+from ..launch import capturing
+from ..tensors.parameter import Parameter
+from ..tensors.tensor import Tensor
+from . import sets
+from .schedules import Schedule, as_schedule
+
+# Arguments. A list or an array has one value for each member.
+Number: TypeAlias = float | Sequence[float] | np.ndarray[Any, Any] | Tensor
+Betas: TypeAlias = tuple[Number, Number]
+Rate: TypeAlias = Number | Schedule | Sequence[Schedule]
+
+SHARES: Final = frozenset({"betas", "rho", "alpha"})  # values that are the shares which running means keep, in [0, 1)
+
+
+def checked(rule: str, name: str, value: Any, count: int) -> Any:
+    """Returns a hyper-parameter as floats and arrays of floats: one of them, or a tuple of `count`. Raises PullbackError."""
+    parts = [value] if count == 1 else value
+    if not isinstance(parts, (list, tuple)) or len(parts) != count:
+        raise PullbackError(f"{rule}: {name}={value!r}; give {count} numbers.")
+    floats = [_numbers(part) for part in parts]
+    for part in floats:
+        if part is None or not np.all(np.asarray(part) >= 0):
+            raise PullbackError(f"{rule}: {name}={value!r}; it must be a number of 0 or more, or one for each member.")
+        if name in SHARES and not np.all(np.asarray(part) < 1):
+            raise PullbackError(f"{rule}: {name}={value!r}; each must be in [0, 1).")
+    return floats[0] if count == 1 else tuple(floats)
+
+
+def _numbers(value: Any) -> Any:
+    """Returns a float, or an array of one float per member, or None for anything else."""
+    if isinstance(value, Real):
+        return float(value)
+    if isinstance(value, (Tensor, np.ndarray, list, tuple)):
+        array = np.asarray(value.numpy() if isinstance(value, Tensor) else value)
+        if array.ndim == 0 and array.dtype.kind in "iuf":
+            return float(array)
+        if array.ndim == 1 and array.size and array.dtype.kind in "iuf":
+            return array.astype(np.float64)
+    return None
+
+
+def schedules_of(lr: Any) -> Schedule | list[Schedule]:
+    """Returns the schedule of a learning rate, or a list of one for each member. Raises PullbackError."""
+    numbers = None if isinstance(lr, (Schedule, Real)) else _numbers(lr)
+    if isinstance(numbers, float):
+        return as_schedule(numbers)
+    if numbers is not None:
+        return [as_schedule(float(x)) for x in numbers]
+    if isinstance(lr, (list, tuple)) and lr:
+        return [as_schedule(x) for x in lr]
+    return as_schedule(lr)
+
+
+def rows(value: Any, members: int) -> list[list[float]]:
+    """Returns the settings of a value, one row per member."""
+    return np.stack([np.broadcast_to(part, (members,)) for part in parts_of(value)], axis=1).tolist()
+
+
+def check_count(rule: str, name: str, value: Any, members: int) -> None:
+    """Raises ShapeError if a new value has numbers for another number of members than the optimizer was made with."""
+    for part in parts_of(value):
+        if _many(part) and len(part) != members:
+            raise ShapeError(
+                f"{rule}: {name} has {len(part)} values, and this optimizer was made for {members} "
+                f"{'member' if members == 1 else 'members'}. Give one number for each, or one number."
+            )
+
+
+def _many(part: Any) -> bool:
+    """True for a list or an array of one number per member."""
+    return isinstance(part, (list, np.ndarray))
+
+
+def parts_of(value: Any) -> tuple[Any, ...]:
+    """Returns the settings of a value: numbers, or lists and arrays of one number per member."""
+    return value if isinstance(value, tuple) else (value,)
+
+
+class Group:
+    """Parameters of one optimizer that share their hyper-parameters.
+
+    Attributes: `name` (the pattern that chose the parameters), `parameters`, and each hyper-parameter by its name. A value that the
+    group was not given is the optimizer's. Setting an attribute gives the group a value of its own, from the next step on.
+    """
+
+    name: str
+    entries: list[int]  # the indices of its parameters in those of the optimizer
+    own: dict[str, Any]  # the values that it was given
+
+    def __init__(self, opt: Any, name: str, entries: Sequence[int], own: dict[str, Any]) -> None:
+        vars(self).update(_opt=opt, name=name, entries=list(entries), own=own)
+
+    @property
+    def parameters(self) -> list[Parameter]:
+        """The parameters of this group."""
+        return [self._opt.parameters[i] for i in self.entries]
+
+    def __getattr__(self, name: str) -> Any:
+        opt = vars(self).get("_opt")
+        if opt is None or name not in opt._defaults:
+            raise AttributeError(f"a group of {type(opt).__name__} has no attribute {name!r}")
+        return opt._shown(name, self.values()[name])
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        opt = self._opt
+        if name not in opt._defaults:
+            raise PullbackError(f"{name} of a group cannot be set: {', '.join(opt._defaults)} can.")
+        refuse_in_capture(name)
+        value = opt._checked(name, value)
+        opt._validate({**self.values(), name: value})
+        self.own[name] = value
+        self.write([name])
+
+    def __dir__(self) -> list[str]:
+        return ["name", "parameters", *self._opt._defaults]
+
+    def __repr__(self) -> str:
+        own = "".join([f", {name}={value}" for name, value in self.own.items()])
+        return f"Group({self.name!r}, {len(self.entries)} parameters{own})"
+
+    def values(self) -> dict[str, Any]:
+        """Returns all values of this group, those of the optimizer included."""
+        return {**self._opt._defaults, **self.own}
+
+    def write(self, names: Sequence[str]) -> None:
+        """Writes the values of these names into the sets of this group."""
+        opt, values = self._opt, self.values()
+        for name in names:
+            for index, numbers in opt._settings_of(name, values[name]):
+                sets.write(opt._sets, self.entries, index, numbers)
+
+
+def split(
+    rule: str, parameters: list[Parameter], names: list[str], groups: Mapping[str, Mapping[str, Any]] | None
+) -> list[tuple[str, list[int], dict[str, Any]]]:
+    """Returns the groups of an optimizer as (name, indices of parameters, own values). The first one has all the rest.
+
+    A parameter belongs to the first pattern that matches its name. Raises PullbackError.
+    """
+    rest = list(range(len(parameters)))
+    found: list[tuple[str, list[int], dict[str, Any]]] = []
+    for pattern, own in (groups or {}).items():
+        entries = [i for i in rest if fnmatchcase(names[i], pattern)]
+        if not hasattr(own, "keys"):
+            raise PullbackError(f'{rule}: groups["{pattern}"] is a {type(own).__name__}; give a dict of hyper-parameters.')
+        if not entries:
+            raise PullbackError(
+                f'{rule}: groups["{pattern}"] names no parameter that an earlier pattern has not taken. The names are '
+                f"{', '.join(names[:8])}{', …' if len(names) > 8 else ''}."
+            )
+        rest = [i for i in rest if i not in entries]
+        found.append((pattern, entries, dict(own)))
+    return [("rest", rest, {}), *found] if rest or not found else found
+
+
+def members_of(rule: str, parameters: Sequence[Parameter], values: Sequence[Mapping[str, Any]]) -> int:
+    """Returns the number of members, which is that of the numbers in a list or an array, and 1 without one. Raises ShapeError."""
+    counts = {name: len(part) for group in values for name, value in group.items() for part in parts_of(value) if _many(part)}
+    if not counts:
+        return 1
+    name, members = next(iter(counts.items()))
+    for other, count in counts.items():
+        if count != members:
+            raise ShapeError(f"{rule}: {name} has {members} values and {other} has {count}; each member needs one of both.")
+    for p in parameters:
+        if not p.shape or p.shape[0] != members:
+            raise ShapeError(
+                f"{rule}: {name} has {members} values, one for each member, but the first axis of {p.label()} is not that of "
+                f"{members} members: its shape is {p.shape}."
+            )
+    return members
+
+
+def refuse_in_capture(name: str) -> None:
+    """Raises CaptureError inside a captured function, because a replay would not repeat the change."""
+    capturing.refuse(f"setting {name}", "Set it outside: a replay reads the new value, and a schedule needs no setting at all.")

@@ -1,0 +1,113 @@
+"""The state of an optimizer as a dict, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import PullbackError
+from ..launch import capturing
+from ..tensors import devices, dtypes
+from ..tensors.creation import asarray
+from ..tensors.tensor import Tensor
+from . import sets as c
+
+
+def saved(opt: Any) -> dict[str, Any]:
+    """Returns the state of an optimizer."""
+    capturing.refuse("state_dict()", "Ask for it outside.")
+    table = np.array(devices.move(opt._sets, "cpu")).reshape(len(opt.parameters), opt._members, c.SIZE)
+    return {
+        "rule": type(opt).__name__,
+        "steps": opt.steps,
+        "settings": {name: Tensor(rows) for name, rows in zip(opt._names, table)},
+        "slots": {name: opt.slots(p) for name, p in zip(opt._names, opt.parameters)},
+    }
+
+
+def load(opt: Any, given: Mapping[str, Any]) -> None:
+    """Restores a state. Raises PullbackError, and then nothing has changed."""
+    capturing.refuse("loading an optimizer's state", "Load it outside.")
+    _entries("the state", given, ["rule", "steps", "settings", "slots"])
+    if given["rule"] != type(opt).__name__:
+        raise PullbackError(f"load_state_dict: the state is of rule {given['rule']}, this optimizer is {type(opt).__name__}.")
+    _entries("the dict of settings", given["settings"], opt._names)
+    _entries("the dict of slots", given["slots"], opt._names)
+    loads: list[tuple[Any, Any]] = []
+    rows: list[Any] = []
+    for i, (name, p) in enumerate(zip(opt._names, opt.parameters)):
+        numbers = _floats(f'the settings of "{name}"', given["settings"][name], (opt._members, c.SIZE), "cpu").astype(np.float64)
+        for row in numbers:
+            c.check(name, row.tolist())
+        rows.append(numbers)
+        slots = given["slots"][name]
+        _entries(f'the state of "{name}"', slots, opt.slot_names)
+        for slot_name, slot in zip(opt.slot_names, opt._slots):
+            loads.append((slot[i], _floats(f'slot "{slot_name}" of "{name}"', slots[slot_name], p.shape, p.device)))
+    values = [_of_group(opt, group, rows) for group in opt.groups]
+    table = np.concatenate(rows)
+    table[:, c.CLIP_FACTOR], table[:, c.CLIP_NORM] = 1.0, opt._most
+    for target, value in [*loads, (opt._sets, devices.move(table, opt.parameters[0].device))]:
+        devices.write(target, value)
+    opt._steps = int(given["steps"])
+    opt._defaults.update(values[0])
+    for group, own in zip(opt.groups, values):
+        group.own.update({name: value for name, value in own.items() if name in group.own or differ(value, opt._defaults[name])})
+        group.write(["clip_value"])
+
+
+def _of_group(opt: Any, group: Any, rows: list[Any]) -> dict[str, Any]:
+    """Returns the values of a group of parameters in a state, clipping apart. Raises PullbackError if its parameters differ."""
+    found = [values_in(opt, rows[i]) for i in group.entries]
+    for name, value in found[0].items():
+        if any([differ(other[name], value) for other in found]):
+            raise PullbackError(
+                f"load_state_dict: the parameters of group {group.name!r} have several values of {name} in the state; make the "
+                f"optimizer with the groups that it had when the state was saved."
+            )
+    opt._validate({**group.values(), **found[0]})
+    return found[0]
+
+
+def values_in(opt: Any, rows: Any) -> dict[str, Any]:
+    """Returns the learning rate and the hyper-parameters that the sets of a parameter hold, one set per member."""
+    schedules = [c.schedule_of(row.tolist()) for row in rows]
+    found: dict[str, Any] = {"lr": schedules[0] if all([s == schedules[0] for s in schedules]) else schedules}
+    found["lr_scale"] = _one_or_all(rows[:, c.RATE_SCALE])
+    at = c.HYPER
+    for name, count in opt.hyper.items():
+        parts = [_one_or_all(rows[:, k]) for k in range(at, at + count)]
+        found[name] = opt._checked(name, parts[0] if count == 1 else tuple(parts))
+        at += count
+    return found
+
+
+def _one_or_all(column: Any) -> Any:
+    return float(column[0]) if (column == column[0]).all() else np.array(column)
+
+
+def differ(a: Any, b: Any) -> bool:
+    """True if two values of a hyper-parameter are not the same numbers or schedules."""
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return any([differ(x, y) for x, y in zip(a, b)])
+    return not (np.shape(a) == np.shape(b) and np.all(np.asarray(a) == np.asarray(b)))
+
+
+def _entries(what: str, given: Any, wanted: Sequence[str]) -> None:
+    """Raises PullbackError unless this is a dict with exactly these keys."""
+    if not isinstance(given, Mapping):
+        raise PullbackError(f"load_state_dict: {what} is a {type(given).__name__}; give the dict that state_dict() made.")
+    if set(given) != set(wanted):
+        raise PullbackError(f"load_state_dict: {what} has entries for {sorted(map(str, given))}, not for {sorted(wanted)}.")
+
+
+def _floats(what: str, given: Any, shape: tuple[int, ...], device: str) -> Any:
+    """Returns the array of a tensor in a state. Raises PullbackError if it is not floats of this shape."""
+    if not isinstance(given, (Tensor, np.ndarray, np.generic)):
+        raise PullbackError(f"load_state_dict: {what} is a {type(given).__name__}; it must be a tensor.")
+    array = asarray(given, device=device).array
+    if array.shape != shape or not dtypes.is_float(array.dtype):
+        raise PullbackError(f"load_state_dict: {what} has shape {array.shape} and dtype {array.dtype}; it must be floats {shape}.")
+    return array
