@@ -21,7 +21,8 @@ from conftest import environment
 from public_names import spaces
 from pullback import nn, optim
 from pullback.interop.names_elsewhere.tables import KEYWORDS, LIBRARIES, NAMES
-from pullback.interop.unknown_names import SPACES, Elsewhere, explain_call, public
+from pullback.interop.unknown_names import SPACES, Elsewhere, public
+from pullback.interop.wrong_calls import explain_call
 
 CLASSES: dict[str, type] = {
     "Tensor": pb.Tensor, "GradientTape": pb.GradientTape, "Optimizer": optim.Optimizer, "Module": nn.Module, "Cuda": type(pb.cuda),

@@ -43,8 +43,8 @@ def misfit(function: Callable[..., Any], args: tuple[Any, ...], options: Mapping
     """
     from .names_elsewhere.tables import CALLS  # late, because few programs need it
 
-    name = function.__name__
-    title = type(args[0]).__name__ if name == "__init__" else name.lstrip("_")
+    title = function.__qualname__.rpartition("<locals>.")[2].removesuffix(".__init__").lstrip("_")
+    advice = CALLS.get(title)
     parameters = list(inspect.signature(function).parameters.values())
     if parameters and parameters[0].name == "self":
         parameters, args = parameters[1:], args[1:]
@@ -56,9 +56,9 @@ def misfit(function: Callable[..., Any], args: tuple[Any, ...], options: Mapping
             return TypeError(keyword_text(title, name, known))
     if inspect.Parameter.VAR_POSITIONAL not in kinds and len(args) > len(placed):
         rest = ", ".join([f"{name}=" for name in known if name not in placed])
-        advice = CALLS.get(title, f"Pass what follows by keyword: {rest}." if rest else "It has no other arguments.")
+        advice = advice or (f"Pass what follows by keyword: {rest}." if rest else "It has no other arguments.")
         return TypeError(
             f"{title}() takes {' and '.join(placed) or 'nothing'} by position, and {len(args)} arguments were given by position. "
             f"{advice}"
         )
-    return TypeError(f"{error}. {CALLS[title]}") if title in CALLS else error
+    return TypeError(f"{error}. {advice}") if advice else error

@@ -32,13 +32,15 @@ def checked(rule: str, name: str, value: Any, count: int) -> Any:
     """Returns a hyper-parameter as floats and arrays of floats: one of them, or a tuple of `count`. Raises PullbackError."""
     parts = [value] if count == 1 else value
     if not isinstance(parts, (list, tuple)) or len(parts) != count:
-        raise PullbackError(f"{rule}: {name}={value!r}; give {count} numbers.")
+        raise PullbackError(f"{rule}: {name}={value!r}; it must be a {'pair' if count == 2 else 'tuple'} of numbers.")
     floats = [_numbers(part) for part in parts]
     for part in floats:
         if part is None or not np.all(np.asarray(part) >= 0):
             raise PullbackError(f"{rule}: {name}={value!r}; it must be a number of 0 or more, or one for each member.")
         if name in SHARES and not np.all(np.asarray(part) < 1):
-            raise PullbackError(f"{rule}: {name}={value!r}; each must be in [0, 1).")
+            raise PullbackError(
+                f"{rule}: {name}={value!r}; each must be in [0, 1): {name}={'(0.9, 0.999)' if count == 2 else 0.9}."
+            )
     return floats[0] if count == 1 else tuple(floats)
 
 

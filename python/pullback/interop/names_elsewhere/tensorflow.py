@@ -111,7 +111,8 @@ NAMES: Final[dict[str, dict[str, str]]] = {
         "GlorotUniform": "nn.init.xavier_uniform", "HeNormal": "nn.init.kaiming_normal", "RandomNormal": "nn.init.normal",
         "TruncatedNormal": "nn.init.truncated_normal", "Zeros": "nn.init.zeros", "Ones": "nn.init.ones",
     },
-    "pullback.optim": {"Ftrl": RULES, "Nadam": "optim.NAdam", "GradientDescentOptimizer": "optim.SGD", "AdamOptimizer": "optim.Adam",
+    "pullback.optim": {"Ftrl": RULES, "Nadam": "optim.NAdam", "RMSProp": "optim.RMSprop", "GradientDescentOptimizer": "optim.SGD",
+    "AdamOptimizer": "optim.Adam",
                        "MomentumOptimizer": "optim.SGD([p], momentum=0.9)"},
     "pullback.optim.schedules": {
         "ExponentialDecay": "optim.schedules.Exponential", "CosineDecay": "optim.schedules.Cosine",
