@@ -282,7 +282,7 @@ def test_a_name_that_nobody_knows_has_pythons_message() -> None:
         ("pb.where(x > 0)", "pb.nonzero(mask) gives the places where a mask is true."),
         ("nn.functional.leaky_relu(x, alpha=0.1)", "it is negative_slope= here."),
         ("pb.Parameter(initial_value=1.0)", "Parameter() got an unexpected keyword argument 'initial_value': it is obj= here."),
-        ("pb.Parameter([1.0], initializer=None)", "pass the value"),
+        ("pb.Parameter([1.0], initializer=None)", "initialize it afterwards"),
         ("pb.argsort(x, direction='DESCENDING')", "it is descending= here."),
         ("pb.random.normal((2,), generator=None)", "a generator draws by its methods: generator.normal(shape)."),
         ("pb.random.normal((2,), key=0)", "there are no keys"),

@@ -130,7 +130,7 @@ def test_a_value_that_does_not_fit_changes_nothing() -> None:
         (plain, "clip_value", 0, "clip_value=0; it must be positive"),
         (plain, "clip_norm", float("nan"), "clip_norm=nan; it must be positive"),
         (nesterov, "dampening", 0.5, "nesterov=True needs"),
-        (optim.Adam([p]), "betas", (0.9, 1.0), r"each must be in \[0, 1\)"),
+        (optim.Adam([p]), "betas", (0.9, 1.0), r"each number must be in \[0, 1\)"),
         (plain, "weight_decay", [0.1, 0.2], "weight_decay has 2 values, and this optimizer was made for 1 member"),
     ]:
         before = repr(opt)

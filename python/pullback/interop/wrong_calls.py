@@ -44,11 +44,11 @@ def misfit(function: Callable[..., Any], args: tuple[Any, ...], options: Mapping
     from .names_elsewhere.tables import CALLS  # late, because few programs need it
 
     title = function.__qualname__.rpartition("<locals>.")[2].removesuffix(".__init__").lstrip("_")
-    advice = CALLS.get(title)
+    advice = CALLS.get(title.rpartition(".")[2])
     parameters = list(inspect.signature(function).parameters.values())
     if parameters and parameters[0].name == "self":
         parameters, args = parameters[1:], args[1:]
-    kinds = {p.kind for p in parameters}
+    kinds = {p.kind for p in parameters if p.name != "unknown"}  # `unknown` collects keywords to refuse them
     known = [p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     placed = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     for name in options if inspect.Parameter.VAR_KEYWORD not in kinds else ():
