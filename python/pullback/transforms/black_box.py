@@ -23,6 +23,7 @@ from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
 from .calls import Again, Pull, batches_of, called, is_real, on, record, with_listeners
 from .custom import conforming
+from .linearity import refuse_nonlinear
 from .surrogate import Surrogate
 
 Estimate = Literal["central", "spsa", "surrogate"]
@@ -110,7 +111,7 @@ class BlackBox:
         again: Again | str = f'its gradient is an estimate ("{self._gradient}"), not a formula'
         if callable(self._gradient):
             again = Again(xs, self._run_again)
-        record(f"black box {called(self.function)}", pull, xs, [y], again=again)
+        record(f"black box {called(self.function)}", pull, xs, [y], again=again, formula=callable(self._gradient))
         return y
 
     def _run_again(self, xs: Sequence[Tensor]) -> tuple[list[Tensor], Pull]:
@@ -130,6 +131,7 @@ class BlackBox:
             """An estimate of the function's vector-Jacobian product"""
             (g,) = cotangents
             if callable(self._gradient):
+                refuse_nonlinear("black_box", layout.name, pull, cotangents)
                 given = self._gradient(g, xs[0] if len(xs) == 1 else tuple(xs), y)
                 return conforming(given, xs, layout.name, rule="black_box")
             return layout.split(self._estimate(layout, xs, g))

@@ -7,9 +7,11 @@ from functools import wraps
 from typing import Any, Literal, NoReturn, overload
 
 from ..autodiff.batching import Batch, Batched
-from ..autodiff.node import all_kept
+from ..autodiff.error_text import silent_zeros
+from ..autodiff.node import all_kept, named
+from ..autodiff.site import warn
 from ..autodiff.tape import Tape
-from ..errors import ShapeError, TapeError
+from ..errors import ShapeError, TapeError, ZeroGradientWarning
 from ..interop.unknown_names import unexpected
 from ..ops.by_name import of_all
 from ..ops.movement import concat
@@ -18,7 +20,7 @@ from ..tensors.creation import eye, zeros
 from ..tensors.tensor import Tensor
 from ..tree import flatten, unflatten
 from ..typing import Derivative, P
-from .jvp import pushed
+from .jvp import Forward, pushed
 from .vjp import check_function, grad, name_of, variables
 
 BUDGET_BYTES = 256 * 2**20  # the most bytes that one batch of directions takes with chunk="auto"
@@ -45,7 +47,7 @@ def jacobian(
     Args:
         f: takes and returns tensors, alone or in nested lists, tuples, dicts.
         mode: "reverse" pulls all rows back in one batched pass, "forward" pushes all columns forward in one batched pass; "auto"
-            uses reverse mode if f does not have more outputs than inputs.
+            uses reverse mode if f does not have more outputs than inputs, or calls a function with `custom_gradient`.
         chunk: the number of rows or columns per pass; "auto" keeps the values computed for them below 256 MiB.
 
     The Jacobian has the structure of the value. In place of each of its tensors it has the structure of the argument, with tensors
@@ -60,8 +62,10 @@ def jacobian(
 
     better: dict[Any, str] = {}  # the mode that "auto" has chosen, by the shapes of the arguments
 
-    def forward(args: tuple[Any, ...], options: dict[str, Any], sources: list[Tensor], spec: Any) -> Any:
-        blocks, form = _pushed(lambda *xs: f(*_with(args, argnums, spec, xs), **options), sources, chunk)
+    def forward(args: tuple[Any, ...], options: dict[str, Any], tape: Tape, sources: list[Tensor], spec: Any) -> Any:
+        blocks, form, unused = _pushed(lambda *xs: f(*_with(args, argnums, spec, xs), **options), sources, chunk)
+        for text in silent_zeros(tape, unused):
+            warn(text, ZeroGradientWarning)
         return unflatten(form, [unflatten(spec, of_target) for of_target in blocks])
 
     @wraps(f)
@@ -70,14 +74,14 @@ def jacobian(
         inside, sources, spec = variables(args, argnums, tape, "jacobian")
         shapes = tuple([x.shape for x in sources])
         if mode == "forward" or (mode == "auto" and better.get(shapes) == "forward"):
-            return forward(args, options, sources, spec)
+            return forward(args, options, tape, sources, spec)
         with tape:
             out = f(*inside, **options)
         targets, form = _tensors(f, out)
         rows, columns = sum([y.size for y in targets]), sum([x.size for x in sources])
-        if mode == "auto" and columns < rows:
+        if mode == "auto" and columns < rows and not any([getattr(node.op, "formula", False) for node in named(tape.nodes)]):
             better[shapes] = "forward"
-            return forward(args, options, sources, spec)
+            return forward(args, options, tape, sources, spec)
         blocks = pulled(tape, targets, sources, _at_once(chunk, rows, _bytes_of_row(tape, [*targets, *sources])))
         return unflatten(form, [unflatten(spec, of_target) for of_target in blocks])
 
@@ -174,38 +178,46 @@ def batched_pull(
 # ---- forward: columns
 
 
-def _pushed(f: Callable[..., Any], sources: list[Tensor], chunk: Chunk) -> tuple[list[list[Tensor]], Any]:
-    """Returns for each target and each source the Jacobian, and the structure of the targets."""
+def _pushed(f: Callable[..., Any], sources: list[Tensor], chunk: Chunk) -> tuple[list[list[Tensor]], Any, list[Tensor]]:
+    """Returns for each target and each source the Jacobian, the structure of the targets, and the sources that no op used."""
     columns: list[list[Tensor]] = []  # for each source and each target a tensor of shape (source.size, *target.shape)
     targets: list[Tensor] = []
+    unused: list[Tensor] = []
     form, at_once = None, FIRST_COLUMNS if chunk == "auto" else chunk
     for i, x in enumerate(sources):
         start, chunks = 0, []
         while start < x.size or not (chunks or columns):
             stop = min(start + at_once, x.size)
-            targets, form, tangents, bytes_each = _push(f, sources, i, start, stop)
+            targets, form, tangents, listener = _push(f, sources, i, start, stop)
             chunks.append(tangents)
-            at_once, start = _at_once(chunk, x.size, bytes_each), stop
+            at_once, start = _at_once(chunk, x.size, listener.bytes), stop
+            if start == x.size and not listener.used:
+                unused.append(x)
         columns.append([_joined([c[k] for c in chunks], y) for k, y in enumerate(targets)])
-    return [
-        [reshape(permute_dims(of[k], (*range(1, y.ndim + 1), 0)), (*y.shape, *x.shape)) for of, x in zip(columns, sources)]
-        for k, y in enumerate(targets)
-    ], form
+    return (
+        [
+            [reshape(permute_dims(of[k], (*range(1, y.ndim + 1), 0)), (*y.shape, *x.shape)) for of, x in zip(columns, sources)]
+            for k, y in enumerate(targets)
+        ],
+        form,
+        unused,
+    )
 
 
 def _push(
     f: Callable[..., Any], sources: list[Tensor], i: int, start: int, stop: int
-) -> tuple[list[Tensor], Any, list[Tensor], int]:
+) -> tuple[list[Tensor], Any, list[Tensor], Forward]:
     """Pushes elements `start` to `stop` of source i forward.
 
-    Returns the value of f, its structure, its derivatives in the directions of these elements, and the bytes per direction.
+    Returns the value of f, its structure, its derivatives in the directions of these elements, and the listener, whose bytes are
+    those per direction.
     """
     x, n = sources[i], stop - start
     basis = reshape(eye(n, x.size, k=start, dtype=x.dtype, device=x.device), (n, *x.shape))
     with Batch(n, directions=True) as batch:
-        out, tangents, used = pushed(f, sources, [Batched(batch, basis) if k == i else None for k in range(len(sources))])
+        out, tangents, listener = pushed(f, sources, [Batched(batch, basis) if k == i else None for k in range(len(sources))])
     targets, form = _tensors(f, out)
-    return targets, form, [of_all(t, batch) for t in flatten(tangents)[0]], used
+    return targets, form, [of_all(t, batch) for t in flatten(tangents)[0]], listener
 
 
 # ---- methods of GradientTape

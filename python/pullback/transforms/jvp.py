@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
 from ..autodiff import error_text
+from ..autodiff.backward import note_derivative
 from ..autodiff.kept import Listening
 from ..autodiff.listeners import listeners
 from ..autodiff.primitive import ZERO
@@ -21,6 +22,7 @@ from ..tensors.operand import own
 from ..tensors.tensor import Tensor, new_serial
 from ..tree import beside, flatten, unflatten
 from ..typing import R, SupportsArray, X
+from .linearity import Transposing
 from .vjp import check_function, grad, variables_of, vjp
 
 if TYPE_CHECKING:
@@ -32,12 +34,14 @@ class Forward(Listening):
 
     Attributes:
         bytes: the total bytes of all tangents so far.
+        used: True if an op read a value with a tangent, or if a result has one.
     """
 
     def __init__(self) -> None:
         self._tangents: dict[int, tuple[Tensor, Any]] = {}
         self._cuts: list[tuple[str, Site]] = []  # the sites where values with a tangent left as numbers
         self.bytes = 0
+        self.used = False
 
     def give(self, x: Tensor, tangent: Tensor) -> None:
         """Sets the tangent of x."""
@@ -60,9 +64,10 @@ class Forward(Listening):
 
     def add(self, op: Op, y: Tensor, inputs: Sequence[Any], params: Sequence[Any]) -> None:
         """Computes the tangent of y. This listener and those inside it do not receive the ops of the computation."""
+        tangents = [self.of(x) for x in inputs]
+        self.used = self.used or any([t is not None for t in tangents])
         if op.pullback is None or op.pullback is ZERO:
             return
-        tangents = [self.of(x) for x in inputs]
         for i in () if op.joint else op.dead:
             tangents[i] = None
         if all([t is None for t in tangents]):
@@ -99,13 +104,16 @@ def jvp(f: Callable[..., R], primals: Sequence[Any], tangents: Sequence[Any]) ->
     Returns (value, derivative), both in the structure of the value. Nothing is kept for a backward pass, so this takes twice the
     memory of f. Most ops push a tangent forward by a rule of their kind, the rest by the transpose of their pullback, which is
     linear in its cotangent. Raises ShapeError if a tangent does not match its primal, TapeError if a primal cannot be
-    differentiated.
+    differentiated, or if the pullback of a `custom_gradient` is not linear.
     """
-    return pushed(f, primals, tangents)[:2]
+    out, derivative, forward = pushed(f, primals, tangents)
+    if forward.bytes and not forward.used:
+        warn(error_text.unused("the arguments"), ZeroGradientWarning)
+    return out, derivative
 
 
-def pushed(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any, int]:
-    """Returns the results of `jvp`, and the bytes of all tangents that were computed."""
+def pushed(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any, Forward]:
+    """Returns the results of `jvp`, and the listener that computed the tangents."""
     check_function("jvp", f)
     for name, given in (("primals", primals), ("tangents", tangents)):
         if not isinstance(given, (tuple, list)):
@@ -129,8 +137,11 @@ def pushed(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any
     tangents = [forward.of(y) for y in ends]
     if all([t is None for t in tangents]):
         forward.warn_of_zero()
+    else:
+        forward.used = True
     found = [zeros_like(y) if t is None else t for y, t in zip(ends, tangents)]
-    return out, unflatten(spec, found), forward.bytes
+    note_derivative(ends, found)
+    return out, unflatten(spec, found), forward
 
 
 def _direction(x: Tensor, tangent: Any) -> Tensor:
@@ -150,7 +161,7 @@ def linearize(f: Callable[..., R], *primals: Any) -> tuple[R, Callable[..., R]]:
     out, pullback = vjp(f, *primals)
     targets, spec = flatten(out)
     zero = [alias(zeros_like(y)) for y in targets]
-    with Tape(persistent=True, watch_parameters=False) as tape:
+    with Transposing(persistent=True) as tape:
         tape.watch(zero)
         cotangents = flatten(pullback(unflatten(spec, list(zero))))[0]
 

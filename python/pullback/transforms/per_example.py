@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple, overload
 
 import numpy as np
 
-from ..autodiff.backward import Sums, walk
+from ..autodiff.backward import Sums, connected, note_derivative, walk
 from ..autodiff.batching import Batched, pull
 from ..autodiff.node import Edge, Node, Recorded, dependents, named
 from ..autodiff.primitive import Op
@@ -69,7 +69,9 @@ def per_example_norm(f: Callable[P, Any], argnums: int | Sequence[int] = 0) -> C
     def norms(*args: P.args, **options: P.kwargs) -> Tensor:
         record = _Record(f, argnums, args, options)
         with door.charged_to(door.BACKWARD):
-            return _norms(record.pull(record.seed()))
+            found = _norms(record.pull(record.seed()))
+        note_derivative([record.value], [found])
+        return found
 
     return norms
 
@@ -94,9 +96,11 @@ def weighted_grad(f: Callable[..., Any], weights: Weights, argnums: int | Sequen
     @wraps(f)
     def gradient(*args: Any, **options: Any) -> Any:
         record = _Record(f, argnums, args, options)
+        connected(record.tape, [record.value], record.sources, "zero")  # for its warnings
         with door.charged_to(door.BACKWARD):
             given = weights(_norms(record.pull(record.seed(), retain=True))) if callable(weights) else weights
             found = [_total(parts, x) for parts, x in zip(record.pull(record.seed(given)), record.sources)]
+        note_derivative([record.value], found)
         return unflatten(record.spec, found)
 
     return gradient

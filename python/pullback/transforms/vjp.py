@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Literal, NoReturn, TypeVar, overload
 
 from ..autodiff.tape import Tape
@@ -38,8 +38,9 @@ def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool 
         f: returns a scalar tensor; with `has_aux` a pair of the scalar and any other value, which is returned with the gradient.
         argnums: the positions of the arguments; each is a tensor, a number, or nested lists, tuples, dicts of these.
 
-    The gradient has the structure of the argument, or is a tuple of gradients for several arguments; it is zero if f does not
-    depend on the argument. A Parameter among the arguments is differentiated wherever it is used, also by a model that holds it.
+    The gradient has the structure of the argument, or is a tuple of gradients for several arguments. It is zero for each tensor
+    that f does not depend on; if it is zero for every tensor of an argument for this reason, there is a ZeroGradientWarning. A
+    Parameter among the arguments is differentiated wherever it is used, also by a model that holds it.
     Raises: TapeError if an argument is not floating-point, ShapeError if the value of f is not a scalar.
     """
     if unknown:
@@ -154,13 +155,19 @@ def variables(
     chosen = [args[place] for place in places]
     leaves, spec = flatten(chosen[0] if isinstance(argnums, int) else tuple(chosen))
     sources = variables_of(leaves, args, what, places)
-    tape.of_function = True
+    tape.arguments = partial(_by_argument, chosen, [place % len(args) for place in places], sources)
     tape.watch(sources)
     inside = unflatten(spec, list(sources))
     replaced = list(args)
     for place, value in zip(places, (inside,) if isinstance(argnums, int) else inside):
         replaced[place] = value
     return tuple(replaced), sources, spec
+
+
+def _by_argument(values: Sequence[Any], places: Sequence[int], sources: Sequence[Tensor]) -> dict[str, set[int]]:
+    """Returns the serials of the watched tensors of each argument, by the argument's name."""
+    leaves = iter(sources)
+    return {f"argument {place}": {next(leaves).serial for _ in flatten(value)[0]} for place, value in zip(places, values)}
 
 
 def variables_of(leaves: Sequence[Any], args: Sequence[Any], what: str, places: Sequence[int] | None = None) -> list[Tensor]:
