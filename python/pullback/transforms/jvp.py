@@ -34,7 +34,7 @@ class Forward(Listening):
 
     Attributes:
         bytes: the total bytes of all tangents so far.
-        used: True if an op read a value with a tangent, or if a result has one.
+        used: True if an op read a value with a tangent, if a result has one, or if one left as a number.
     """
 
     def __init__(self) -> None:
@@ -86,6 +86,7 @@ class Forward(Listening):
         inner = listeners.stack[listeners.stack.index(self) + 1 :]
         if how in error_text.NUMBERS and self.knows(x) and not any([isinstance(other, Tape) for other in inner]):
             self._cuts.append((how, call_site()))
+            self.used = True
 
     def warn_of_zero(self) -> None:
         """Issues a warning if values left as numbers. The caller has found that no result has a tangent."""
