@@ -189,7 +189,15 @@ class BlackBox:
         self.stats.evaluations += count
         self.stats.forward_calls += forward
         self.stats.backward_calls += not forward
-        return np.array(with_listeners((), lambda: self.function(*xs)), dtype=np.float64)  # a copy, because F may reuse its memory
+        try:
+            return np.array(with_listeners((), lambda: self.function(*xs)), dtype=np.float64)  # a copy: F may reuse its memory
+        except Exception as error:
+            if self._batch is not False and hasattr(error, "add_note"):  # from Python 3.11 on
+                error.add_note(
+                    f"black_box: with batch={self._batch!r} {called(self.function)} receives {count} inputs along the first axis, here "
+                    f"{', '.join([f'an array of shape {x.shape}' for x in xs])}. Pass batch=False if it takes one input at a time."
+                )
+            raise
 
 
 class _Layout:

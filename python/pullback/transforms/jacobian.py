@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, Literal, NoReturn, overload
+from typing import Any, Literal, NoReturn, TypeVar, overload
 
 from ..autodiff.batching import Batch, Batched
 from ..autodiff.error_text import silent_zeros
@@ -21,7 +21,9 @@ from ..tensors.tensor import Tensor
 from ..tree import flatten, unflatten
 from ..typing import Derivative, P
 from .jvp import Forward, pushed
-from .vjp import check_function, grad, name_of, variables
+from .vjp import check_function, check_places, grad, name_of, variables, with_aux
+
+A = TypeVar("A")
 
 BUDGET_BYTES = 256 * 2**20  # the most bytes that one batch of directions takes with chunk="auto"
 FIRST_COLUMNS = 64  # size of the first chunk in forward mode, where the bytes per column are not known before it
@@ -30,16 +32,24 @@ Mode = Literal["auto", "forward", "reverse"]
 
 
 @overload
-def jacobian(f: Callable[P, Tensor], argnums: Literal[0] = 0, mode: Mode = "auto", chunk: Chunk = "auto") -> Derivative[P]: ...
+def jacobian(
+    f: Callable[P, Tensor], argnums: Literal[0] = 0, mode: Mode = "auto", chunk: Chunk = "auto", has_aux: Literal[False] = False
+) -> Derivative[P]: ...
 @overload
 def jacobian(
-    f: Callable[P, Any], argnums: int | Sequence[int] = 0, mode: Mode = "auto", chunk: Chunk = "auto"
+    f: Callable[P, tuple[Any, A]], argnums: int | Sequence[int] = 0, mode: Mode = "auto", chunk: Chunk = "auto", *,
+    has_aux: Literal[True],
+) -> Callable[P, tuple[Any, A]]: ...  # fmt: skip
+@overload
+def jacobian(
+    f: Callable[P, Any], argnums: int | Sequence[int] = 0, mode: Mode = "auto", chunk: Chunk = "auto", has_aux: bool = False
 ) -> Callable[P, Any]: ...
 def jacobian(
     f: Callable[..., Any],
     argnums: int | Sequence[int] = 0,
     mode: Mode = "auto",
     chunk: Chunk = "auto",
+    has_aux: bool = False,
     **unknown: NoReturn,
 ) -> Callable[..., Any]:
     """Returns a function that computes the Jacobian of f with respect to the argument or arguments `argnums`.
@@ -49,12 +59,14 @@ def jacobian(
         mode: "reverse" pulls all rows back in one batched pass, "forward" pushes all columns forward in one batched pass; "auto"
             uses reverse mode if f does not have more outputs than inputs, or calls a function with `custom_gradient`.
         chunk: the number of rows or columns per pass; "auto" keeps the values computed for them below 256 MiB.
+        has_aux: f returns a pair of the value to differentiate and anything else, and the result is (Jacobian, anything else).
 
     The Jacobian has the structure of the value. In place of each of its tensors it has the structure of the argument, with tensors
     of shape value.shape + argument.shape. Raises TapeError if a value or an argument cannot be differentiated.
     """
     if unknown:
         raise unexpected(unknown)
+    check_places("jacobian", argnums)
     if mode not in ("auto", "forward", "reverse"):
         raise TapeError(f'jacobian: mode={mode!r}; use "auto", "forward" or "reverse".')
     _check_chunk(chunk)
@@ -62,11 +74,27 @@ def jacobian(
 
     better: dict[Any, str] = {}  # the mode that "auto" has chosen, by the shapes of the arguments
 
+    def run(args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, Any]:
+        """Returns the value to differentiate, and what is passed on."""
+        out = f(*args, **options)
+        return with_aux("jacobian", f, out) if has_aux else (out, None)
+
+    def result(blocks: Any, form: Any, spec: Any, aux: Any) -> Any:
+        derivatives = unflatten(form, [unflatten(spec, of_target) for of_target in blocks])
+        return (derivatives, aux) if has_aux else derivatives
+
     def forward(args: tuple[Any, ...], options: dict[str, Any], tape: Tape, sources: list[Tensor], spec: Any) -> Any:
-        blocks, form, unused = _pushed(lambda *xs: f(*_with(args, argnums, spec, xs), **options), sources, chunk)
+        aux: Any = None
+
+        def value(*xs: Any) -> Any:
+            nonlocal aux
+            y, aux = run(_with(args, argnums, spec, xs), options)
+            return y
+
+        blocks, form, unused = _pushed(value, sources, chunk)
         for text in silent_zeros(tape, unused):
             warn(text, ZeroGradientWarning)
-        return unflatten(form, [unflatten(spec, of_target) for of_target in blocks])
+        return result(blocks, form, spec, aux)
 
     @wraps(f)
     def all_derivatives(*args: Any, **options: Any) -> Any:
@@ -76,33 +104,40 @@ def jacobian(
         if mode == "forward" or (mode == "auto" and better.get(shapes) == "forward"):
             return forward(args, options, tape, sources, spec)
         with tape:
-            out = f(*inside, **options)
+            out, aux = run(inside, options)
         targets, form = _tensors(f, out)
         rows, columns = sum([y.size for y in targets]), sum([x.size for x in sources])
         if mode == "auto" and columns < rows and not any([getattr(node.op, "formula", False) for node in named(tape.nodes)]):
             better[shapes] = "forward"
             return forward(args, options, tape, sources, spec)
         blocks = pulled(tape, targets, sources, _at_once(chunk, rows, _bytes_of_row(tape, [*targets, *sources])))
-        return unflatten(form, [unflatten(spec, of_target) for of_target in blocks])
+        return result(blocks, form, spec, aux)
 
     return all_derivatives
 
 
 @overload
-def hessian(f: Callable[P, Any], argnums: Literal[0] = 0, chunk: Chunk = "auto") -> Derivative[P]: ...
-@overload
-def hessian(f: Callable[P, Any], argnums: int | Sequence[int] = 0, chunk: Chunk = "auto") -> Callable[P, Any]: ...
 def hessian(
-    f: Callable[..., Any], argnums: int | Sequence[int] = 0, chunk: Chunk = "auto", **unknown: NoReturn
+    f: Callable[P, Any], argnums: Literal[0] = 0, chunk: Chunk = "auto", has_aux: Literal[False] = False
+) -> Derivative[P]: ...
+@overload
+def hessian(
+    f: Callable[P, Any], argnums: int | Sequence[int] = 0, chunk: Chunk = "auto", has_aux: bool = False
+) -> Callable[P, Any]: ...
+def hessian(
+    f: Callable[..., Any], argnums: int | Sequence[int] = 0, chunk: Chunk = "auto", has_aux: bool = False, **unknown: NoReturn
 ) -> Callable[..., Any]:
     """Returns a function that computes the Hessian of a scalar function, as the forward-mode Jacobian of its gradient.
 
     The Hessian has the structure of the argument(s), nested twice: one tensor of shape first.shape + second.shape for each pair of
-    tensors. Raises TapeError if an argument cannot be differentiated, ShapeError if the value of f is not a scalar.
+    tensors. With `has_aux` f returns a pair of the scalar and anything else, and the result is (Hessian, anything else). Raises
+    TapeError if an argument cannot be differentiated, ShapeError if the value of f is not a scalar.
     """
     if unknown:
         raise unexpected(unknown)
-    return jacobian(grad(f, argnums), argnums, mode="forward", chunk=chunk)
+    check_places("hessian", argnums)
+    check_function("hessian", f)
+    return jacobian(grad(f, argnums, has_aux), argnums, mode="forward", chunk=chunk, has_aux=has_aux)
 
 
 def _with(args: tuple[Any, ...], argnums: int | Sequence[int], spec: Any, leaves: Sequence[Tensor]) -> tuple[Any, ...]:

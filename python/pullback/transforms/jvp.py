@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from ..autodiff import error_text
 from ..autodiff.backward import note_derivative
@@ -23,10 +24,12 @@ from ..tensors.tensor import Tensor, new_serial
 from ..tree import beside, flatten, unflatten
 from ..typing import R, SupportsArray, X
 from .linearity import Transposing
-from .vjp import check_function, grad, variables_of, vjp
+from .vjp import check_function, grad, name_of, variables_of, vjp, with_aux
 
 if TYPE_CHECKING:
     from ..autodiff.primitive import Op
+
+A = TypeVar("A")
 
 
 class Forward(Listening):
@@ -94,28 +97,42 @@ class Forward(Listening):
             warn(error_text.silent_zero("the arguments", self._cuts), ZeroGradientWarning)
 
 
-def jvp(f: Callable[..., R], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[R, R]:
+@overload
+def jvp(f: Callable[..., R], primals: Sequence[Any], tangents: Sequence[Any], has_aux: Literal[False] = False) -> tuple[R, R]: ...
+@overload
+def jvp(
+    f: Callable[..., tuple[R, A]], primals: Sequence[Any], tangents: Sequence[Any], has_aux: Literal[True]
+) -> tuple[R, R, A]: ...
+def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
     """Computes the value of f at the primals and its derivative in the direction of the tangents, in one pass.
 
     Args:
         f: called as f(*primals); takes and returns tensors, alone or in nested lists, tuples, dicts.
         primals, tangents: a list or tuple with one entry per argument, of the same structure and shapes; None stands for a
             tangent that is zero.
+        has_aux: f returns a pair of the value to differentiate and anything else, which is returned as a third value.
 
     Returns (value, derivative), both in the structure of the value. Nothing is kept for a backward pass, so this takes twice the
     memory of f. Most ops push a tangent forward by a rule of their kind, the rest by the transpose of their pullback, which is
     linear in its cotangent. Raises ShapeError if a tangent does not match its primal, TapeError if a primal cannot be
     differentiated, or if the pullback of a `custom_gradient` is not linear.
     """
-    out, derivative, forward = pushed(f, primals, tangents)
+    check_function("jvp", f)
+    aux: Any = None
+
+    def value(*args: Any) -> Any:
+        nonlocal aux
+        y, aux = with_aux("jvp", f, f(*args))
+        return y
+
+    out, derivative, forward = pushed(value if has_aux else f, primals, tangents)
     if forward.bytes and not forward.used:
         warn(error_text.unused("the arguments"), ZeroGradientWarning)
-    return out, derivative
+    return (out, derivative, aux) if has_aux else (out, derivative)
 
 
 def pushed(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any, Forward]:
     """Returns the results of `jvp`, and the listener that computed the tangents."""
-    check_function("jvp", f)
     for name, given in (("primals", primals), ("tangents", tangents)):
         if not isinstance(given, (tuple, list)):
             raise TapeError(
@@ -185,13 +202,37 @@ def hvp(f: Callable[..., Any], primals: Any, tangents: Any) -> Any:
     """Computes the product of the Hessian of a scalar function with a direction, in the structure of the primals.
 
     Args:
-        f: called as f(*primals) if the primals are a list or tuple, otherwise as f(primals).
+        f: called as f(*primals) if the primals are a list or tuple, otherwise as f(primals). A list that is one argument of f is
+            given in a tuple: hvp(f, (parameters,), (directions,)).
         tangents: the direction, in the structure and shapes of the primals.
 
     The product is computed by forward mode over reverse mode, at about four times the cost of f, whatever the size. Raises
     ShapeError, TapeError. Source: Pearlmutter 1994.
     """
+    check_function("hvp", f)
     several = isinstance(primals, (list, tuple))
+    if several and not (isinstance(tangents, (list, tuple)) and len(tangents) == len(primals)):
+        raise TapeError(
+            f"hvp: the primals are a {type(primals).__name__} of {len(primals)}, and the tangents are "
+            f"{'of another length' if isinstance(tangents, (list, tuple)) else f'a {type(tangents).__name__}'}. Give both in the same "
+            f"structure: pb.hvp(f, x, v), or pb.hvp(f, (x, y), (v, w)) for several arguments."
+        )
+    if several and not _takes(f, len(primals)):
+        raise TapeError(
+            f"hvp: the primals are a {type(primals).__name__} of {len(primals)}, so f is called with {len(primals)} arguments, which "
+            f"{name_of(f)} does not take. For one argument that is a list write pb.hvp(f, (parameters,), (directions,))."
+        )
     points, directions = (tuple(primals), tuple(tangents)) if several else ((primals,), (tangents,))
     _, products = jvp(grad(f, argnums=tuple(range(len(points)))), points, directions)
     return products[0] if not several else list(products) if isinstance(primals, list) else products
+
+
+def _takes(f: Callable[..., Any], count: int) -> bool:
+    """True unless f cannot be called with this number of positional arguments."""
+    try:
+        inspect.signature(f).bind(*range(count))
+    except TypeError:
+        return False
+    except ValueError:  # Python does not know the signature
+        return True
+    return True
