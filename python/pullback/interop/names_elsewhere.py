@@ -32,7 +32,9 @@ _CONTROL: Final = (
     "write a Python if, for or while: a tape records the ops that ran. pb.where(condition, a, b) chooses per element, and pb.scan "
     "repeats a function; both can be captured."
 )
-_CAPTURE: Final = "pb.capture(f)"
+_CAPTURE: Final = "it is pb.capture(f) here, and goes outermost: around pb.grad, pb.vmap and tapes, as in pb.capture(pb.grad(f))."
+_STATIC: Final = "arguments that are not tensors are static by themselves: another value makes another recording."
+_DONATE: Final = "Parameters and an optimizer's state are updated in place, and arguments are never copied, so nothing is donated."
 _DEVICE: Final = 'a device is a string: t.to("cuda:1"), and `with pb.use_device("cuda"):` for new tensors.'
 _STACK: Final = "use pb.concat([a, b], axis=0) for an axis that exists, pb.stack([a, b], axis=0) for a new one."
 _LIST: Final = "a Module finds Parameters and Modules in Python's own lists and dicts: self.layers = [nn.Linear(8, 8), nn.ReLU()]."
@@ -294,6 +296,10 @@ KEYWORDS: Final = {
     "learning_rate": "lr", "epsilon": "eps", "decay": "weight_decay", "beta_1": "betas", "beta_2": "betas", "b1": "betas",
     "b2": "betas", "global_clipnorm": "clip_norm", "clipvalue": "clip_value",
     "clipnorm": "| Keras clips each gradient by itself; clip_norm= here is the joint norm, which is Keras's global_clipnorm=.",
-    "static_argnums": "| arguments that are not tensors are static by themselves: another value makes another recording.",
+    "static_argnums": f"| {_STATIC}", "static_argnames": f"| {_STATIC}", "donate_argnums": f"| {_DONATE}",
+    "donate_argnames": f"| {_DONATE}",
+    "input_signature": "| each signature of shapes and dtypes is recorded when it is first called, and cache= are kept.",
+    "reduce_retracing": "| each signature of shapes and dtypes has its own recording, and cache= are kept.",
+    "fullgraph": "| a recording is always whole: code that a replay could not repeat raises CaptureError.",
     "jit_compile": "| nothing is compiled: pb.capture(f) records the kernels of one call and repeats them.",
 }  # fmt: skip
