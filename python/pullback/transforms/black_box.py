@@ -122,7 +122,7 @@ class BlackBox:
         """Returns the value of F and its pullback."""
         layout = _Layout(called(self.function), xs, rows=self._batch == "rows")
         values, shape = self._evaluate(layout, layout.joined(xs)[None], forward=True)
-        y = layout.tensor(values.reshape(*layout.lead, *shape), like=xs[0])
+        y = layout.tensor(values.reshape((*layout.lead, *shape)), like=xs[0])
         if self._gradient == "surrogate":
             layout = layout.of_pairs(xs, y.shape)
             self._surrogate.see(layout.joined(xs), values.reshape(layout.rows, -1))
@@ -193,9 +193,10 @@ class BlackBox:
             return np.array(with_listeners((), lambda: self.function(*xs)), dtype=np.float64)  # a copy: F may reuse its memory
         except Exception as error:
             if self._batch is not False and hasattr(error, "add_note"):  # from Python 3.11 on
+                shapes = ", ".join([str(x.shape) for x in xs])
                 error.add_note(
-                    f"black_box: with batch={self._batch!r} {called(self.function)} receives {count} inputs along the first axis, here "
-                    f"{', '.join([f'an array of shape {x.shape}' for x in xs])}. Pass batch=False if it takes one input at a time."
+                    f"black_box: with batch={self._batch!r} {called(self.function)} receives {count} inputs along the first axis "
+                    f"of its arrays, here of shape {shapes}. Pass batch=False if it takes one input at a time."
                 )
             raise
 

@@ -211,20 +211,27 @@ def hvp(f: Callable[..., Any], primals: Any, tangents: Any) -> Any:
     """
     check_function("hvp", f)
     several = isinstance(primals, (list, tuple))
-    if several and not (isinstance(tangents, (list, tuple)) and len(tangents) == len(primals)):
-        raise TapeError(
-            f"hvp: the primals are a {type(primals).__name__} of {len(primals)}, and the tangents are "
-            f"{'of another length' if isinstance(tangents, (list, tuple)) else f'a {type(tangents).__name__}'}. Give both in the same "
-            f"structure: pb.hvp(f, x, v), or pb.hvp(f, (x, y), (v, w)) for several arguments."
-        )
-    if several and not _takes(f, len(primals)):
-        raise TapeError(
-            f"hvp: the primals are a {type(primals).__name__} of {len(primals)}, so f is called with {len(primals)} arguments, which "
-            f"{name_of(f)} does not take. For one argument that is a list write pb.hvp(f, (parameters,), (directions,))."
-        )
+    if several:
+        _check_several(f, primals, tangents)
     points, directions = (tuple(primals), tuple(tangents)) if several else ((primals,), (tangents,))
     _, products = jvp(grad(f, argnums=tuple(range(len(points)))), points, directions)
     return products[0] if not several else list(products) if isinstance(primals, list) else products
+
+
+def _check_several(f: Callable[..., Any], primals: Sequence[Any], tangents: Any) -> None:
+    """Raises TapeError if hvp cannot call f with these primals as its arguments, or if there is no tangent for each."""
+    count, kind = len(primals), type(primals).__name__
+    if not isinstance(tangents, (list, tuple)) or len(tangents) != count:
+        given = f"{len(tangents)}" if isinstance(tangents, (list, tuple)) else f"a {type(tangents).__name__}"
+        raise TapeError(
+            f"hvp: the primals are a {kind} of {count}, and the tangents are {given}. Give both in the same structure: "
+            f"pb.hvp(f, x, v), or pb.hvp(f, (x, y), (v, w)) for several arguments."
+        )
+    if not _takes(f, count):
+        raise TapeError(
+            f"hvp: the primals are a {kind} of {count}, so that {name_of(f)} is called with {count} arguments, which it does not "
+            f"take. If the {kind} is one argument, write pb.hvp(f, (parameters,), (directions,))."
+        )
 
 
 def _takes(f: Callable[..., Any], count: int) -> bool:
