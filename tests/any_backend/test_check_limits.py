@@ -158,3 +158,20 @@ def test_the_tape_its_hooks_and_the_gradient_are_as_before() -> None:
     assert prof.backward.launches == 0
     assert np.array_equal(tape.gradient(loss, w).numpy(), expected.numpy())
     assert len(seen) == 1
+
+
+def test_a_checkpoint_whose_parameter_changed_since_is_unchecked() -> None:
+    """Its inside would be computed again with the new value: a different function from the one that was recorded."""
+    net = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1))
+    w = pb.Parameter([[2.0]], name="w")
+    with pb.GradientTape() as tape:
+        inner = pb.checkpoint(lambda w: pb.checkpoint(net)(pb.asarray(A)) * w * w)(w)
+        loss = pb.sum(pb.tanh(inner))
+    assert not tape.check(loss).unchecked
+    w.assign([[3.0]])
+    found = tape.check(loss)
+    assert found.ok
+    (row,) = found.unchecked
+    assert row.op.startswith("checkpoint of")
+    assert 'Parameter "w" was changed in place after the forward pass' in row.why
+    assert [row.op for row in found.rows if row.status == "right"] == ["tanh", "sum"]

@@ -203,3 +203,86 @@ def test_an_argument_without_a_gradient_has_no_tangent() -> None:
     close(tangent, [0.0, 0.0])
     close(pb.jvp(lambda y: product(x, y), (y,), (t,))[1], [1.0, 1.0])
     close(pb.jvp(product, (x, y), (t, t))[1], [1.0, 1.0])
+
+
+def test_the_only_gradient_may_come_in_a_tuple() -> None:
+    x = pb.tensor([1.0, 2.0])
+
+    def derivative(pullback: Any, f: Any, *args: Any) -> Any:
+        rule = pb.custom_gradient(lambda *given: (f(*given), pullback))
+        return pb.grad(lambda *given: pb.sum(rule(*given)))(*args)
+
+    close(derivative(lambda g: (3 * g,), lambda a: a * 2, x), [3.0, 3.0])
+    close(derivative(lambda g: {"a": 3 * g}, lambda d: d["a"] * 2, {"a": x})["a"], [3.0, 3.0])
+    close(derivative(lambda g: ({"a": 3 * g},), lambda d: d["a"] * 2, {"a": x})["a"], [3.0, 3.0])
+    for pullback in (lambda g: (3 * g,), lambda g: ((3 * g,),), lambda g: [(3 * g,)]):  # the argument is a tuple itself
+        (gx,) = derivative(pullback, lambda pair: pair[0] * 2, (x,))
+        close(gx, [3.0, 3.0])
+    with pytest.raises(pb.TapeError, match=r"called with 1 positional argument.*must return 1 gradient, and returned 2 of them"):
+        derivative(lambda g: (g, None), lambda a: a * 2, x)
+
+
+# ---- forward mode, which transposes the pullback
+
+
+NOT_LINEAR: dict[str, Any] = {
+    "clips at 1": lambda g: pb.clip(g, -1.0, 1.0),
+    "clips at 100": lambda g: pb.clip(g, -100.0, 100.0),
+    "clips the norm": lambda g: g * pb.minimum(1.0, 5.0 / pb.sqrt(pb.sum(g * g))),
+    "normalizes": lambda g: g / pb.sqrt(pb.sum(g * g)),
+    "keeps positive ones": lambda g: pb.maximum(g, 0.0),
+    "keeps the largest": lambda g: pb.where(pb.abs(g) >= pb.max(pb.abs(g)), g, 0.0),
+    "drops small ones": lambda g: pb.where(pb.abs(g) > 0.01, g, 0.0),
+    "adds": lambda g: g + 0.01,
+}
+FORWARD: dict[str, Any] = {
+    "jvp": lambda f, x: pb.jvp(f, (x,), (x,)),
+    "linearize": lambda f, x: pb.linearize(f, x)[1](x),
+    "jacobian": lambda f, x: pb.jacobian(f, mode="forward")(x),
+    "hvp": lambda f, x: pb.hvp(lambda x: pb.sum(f(x) ** 2), x, x),
+    "hessian": lambda f, x: pb.hessian(lambda x: pb.sum(f(x) ** 2))(x),
+    "jvp of a vmap": lambda f, x: pb.jvp(pb.vmap(lambda one: f(x * one)), (x,), (x,)),
+    "vmap of a jvp": lambda f, x: pb.vmap(lambda one: pb.jvp(f, (x * one,), (x,)))(x),
+    "jvp of a checkpoint": lambda f, x: pb.jvp(pb.checkpoint(f), (x,), (x,)),
+    "linearize of a checkpoint": lambda f, x: pb.linearize(pb.checkpoint(f), x)[1](x),
+}
+
+
+@pytest.mark.parametrize("forward", FORWARD)
+@pytest.mark.parametrize("pullback", NOT_LINEAR)
+def test_forward_mode_refuses_a_pullback_that_is_not_linear(pullback: str, forward: str) -> None:
+    rule = pb.custom_gradient(lambda x: (x * 2, NOT_LINEAR[pullback]))
+    with pytest.raises(pb.TapeError, match=r"custom_gradient: the pullback of .* is not linear in the cotangent: for .*reverse"):
+        FORWARD[forward](rule, pb.tensor([1.0, -2.0, 3.0]))
+
+
+@pytest.mark.parametrize("pullback", NOT_LINEAR)
+def test_a_jacobian_of_more_outputs_than_inputs_takes_such_a_pullback_in_reverse(pullback: str) -> None:
+    rule, x = pb.custom_gradient(lambda x: (x * 2, NOT_LINEAR[pullback])), pb.tensor([1.0, -2.0, 3.0])
+
+    def tall(x: Any) -> Any:
+        return rule(x) * pb.tensor([[1.0], [20.0]])
+
+    wanted = [[pb.grad(lambda x, i=i, j=j: tall(x)[i, j])(x).numpy() for j in range(3)] for i in range(2)]
+    for _ in range(2):  # the second call could use the choice of the first
+        close(pb.jacobian(tall)(x), np.array(wanted))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_forward_mode_through_linear_pullbacks_of_any_size_is_their_transpose(dtype: str) -> None:
+    x = pb.tensor([1.0, -2.0, 3.0]).astype(getattr(pb, dtype))
+    matrix = np.array([[1.0, 2.0, 0.0], [0.0, -1.0, 4.0], [0.5, 0.0, 1.0]])
+    a = pb.asarray(matrix).astype(x.dtype)
+    for size in (1.0, 2.0**10, 2.0**-10):
+        rule = pb.custom_gradient(lambda x, size=size: (a @ x, lambda g: (g @ a) * size))
+        close(pb.jvp(rule, (x,), (x,))[1].astype(pb.float64), matrix @ x.astype(pb.float64).numpy() * size, rtol=0.02)
+
+
+def test_a_black_box_with_a_formula_that_is_not_linear_has_no_forward_mode() -> None:
+    x = pb.tensor([1.0, -2.0])
+    clipped = pb.black_box(lambda z: z * 2, gradient=lambda g, x, y: pb.clip(2 * g, -1.0, 1.0))
+    with pytest.raises(pb.TapeError, match=r"black_box: the pullback of .* is not linear"):
+        pb.jvp(clipped, (x,), (x,))
+    estimated = pb.black_box(lambda z: z * 2)
+    close(pb.jvp(estimated, (x,), (x,))[1], [2.0, -4.0])
+    assert estimated.stats.backward_calls == 1  # an estimate is linear, so nothing is evaluated to find out

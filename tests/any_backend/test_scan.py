@@ -143,3 +143,23 @@ def test_a_carry_that_changes_is_named_with_its_step() -> None:
         pb.scan(lambda c, x: (c, x), pb.ones(1), xs, checkpoint=0)
     with pytest.raises(pb.PullbackError, match="a y of another structure in some steps"):
         pb.scan(lambda c, x: (c + 1, [x] * (1 + int(float(c[0])))), pb.zeros(1), xs)
+
+
+def test_a_carry_keeps_its_dtype_and_a_number_takes_one() -> None:
+    halves = pb.tensor([0.5, 0.5])
+
+    def add(c: Any, x: Any) -> Any:
+        return c + x, c
+
+    with pytest.raises(pb.DTypeError, match=r"the carry went from dtype int64 to float32 in step 0.*astype\(pb.float32\)"):
+        pb.scan(add, pb.tensor(0), halves)
+    with pytest.raises(pb.DTypeError, match="leaf 1 of the carry went from dtype float32 to float64 in step 0"):
+        pb.scan(lambda c, x: ((c[0], c[1] + x), x), (pb.tensor(0), pb.tensor(0.0)), halves.astype(pb.float64))
+    with pytest.raises(pb.DTypeError, match="int64 to float32 in step 0"):
+        pb.scan(lambda c, x: (1.5, c), pb.tensor(0), halves)
+    with pytest.raises(pb.ShapeError, match=r"shape \(2,\) to \(\) in step 0"):
+        pb.scan(lambda c, x: (0.0, c), pb.zeros(2), halves)
+    last, ys = pb.scan(add, 0, halves)
+    assert (last.item(), last.dtype, ys.tolist()) == (1.0, pb.float32, [0.0, 0.5])
+    _, ys = pb.scan(lambda c, x: (c + 1, 0.25 if c else 3), 0, halves)
+    assert ys.tolist() == [3.0, 0.25]  # as np.array([3, 0.25])

@@ -51,7 +51,7 @@ def connected(
 
     Raises UnconnectedError for a source that no target depends on, if `unconnected` is "error". Warns of sources that are
     reached only through zero derivatives. A transform returns zeros for an unconnected source, so on its tape also warns of
-    such sources whose values left the function as numbers.
+    such sources whose values left the function as numbers, and of arguments that do not reach the value with any of their tensors.
     """
     serials = {x.serial for x in checked(sources)}
     reach = reachable(tape, serials)
@@ -65,8 +65,9 @@ def connected(
     for x in sources:
         if x.serial in blocked and x.serial not in missing:
             warn(error_text.zero(tape, x), ZeroGradientWarning)
-        elif x.serial in missing and tape.of_function and (cuts := error_text.as_numbers(tape, x)):
-            warn(error_text.silent_zero(error_text.name_of(x), cuts), ZeroGradientWarning)
+    if missing and tape.arguments is not None:
+        for text in error_text.silent_zeros(tape, [x for x in sources if x.serial in missing]):
+            warn(text, ZeroGradientWarning)
     return serials, reach, missing
 
 
@@ -241,3 +242,27 @@ def reachable(tape: Tape, serials: set[int]) -> set[int]:
     if tape.leaves.keys() <= serials and not tape.has_dead:
         return tape.values
     return dependents(tape, [*serials, *tape.hooks])
+
+
+def note_derivative(values: Sequence[Any], derivatives: Sequence[Any]) -> None:
+    """Notes on the listening tapes that these derivatives of these values were taken.
+
+    The derivative of a linear function depends on nothing. A tape can then tell an argument that such a function used from one that
+    was forgotten: see `error_text.silent_zeros`.
+    """
+    if listeners.stack:
+        noted = (_serials(values), [_serials([g]) for g in derivatives if isinstance(g, Tensor)])
+        for listener in listeners.stack:
+            if hasattr(listener, "derivatives"):
+                listener.derivatives.append(noted)
+
+
+def _serials(values: Sequence[Any]) -> set[int]:
+    """Returns the serials of tensors, and of the tensors with all examples if they are members of batches."""
+    found: set[int] = set()
+    for x in values:
+        while isinstance(x, batching.Batched):
+            found.add(x.serial)
+            x = x.value
+        found.add(x.serial)
+    return found - {0}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
+from ..tensors.escape import LIST
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from .node import dependents, named
@@ -24,8 +25,9 @@ MINIMIZE_IF_MEANT: Final = (
 # belong here, and neither does stop_gradient, whose name says that gradients stop.
 NUMBERS: Final = frozenset((
     "numpy()", "item()", "tolist()", "int()", "float()", "complex()", "np.asarray()", "__dlpack__()", "__cuda_array_interface__",
-    "pickling",
+    "pickling", LIST,
 ))  # fmt: skip
+STOPPED: Final = frozenset(("stop_gradient",))  # cuts that the user asked for
 
 
 def op_at(op: Op, site: Any) -> str:
@@ -78,15 +80,41 @@ def as_numbers(tape: Tape, x: Any) -> list[tuple[str, Any]]:
     return [(how, site) for serial, how, site in tape.cuts if how in NUMBERS and serial in reach]
 
 
-def silent_zero(name: str, cuts: Iterable[tuple[str, Any]]) -> str:
-    """Returns a transform's warning of a zero derivative that may be wrong.
+def silent_zeros(tape: Tape, missing: list[Tensor]) -> list[str]:
+    """Returns a transform's warnings of zero derivatives that may not be meant. `missing`: the tensors that get the zeros.
 
-    A transform returns zeros if the function does not depend on an argument. Here it may depend on it through numbers that
-    left pullback.
+    A transform returns zeros if the function does not depend on an argument. It may depend on it through numbers that left
+    pullback, or compute with something else that should have been the argument. A single tensor that a function does not use is
+    common in a tree of them, so only arguments that do not reach the value with any of their tensors are named.
     """
+    numbers = [(x, cuts) for x in missing if (cuts := as_numbers(tape, x))]
+    found = [silent_zero(name_of(x), cuts) for x, cuts in numbers]
+    left, serials = {x.serial for x, _ in numbers}, {x.serial for x in missing}
+    for name, leaves in (tape.arguments or dict)().items():
+        if not leaves or not leaves <= serials or not leaves.isdisjoint(left):
+            continue
+        reach = dependents(tape, leaves)
+        cuts = [(how, site) for serial, how, site in tape.cuts if serial in reach]
+        constant = [True for values, found in tape.derivatives if values & reach and any([reach.isdisjoint(g) for g in found])]
+        if not constant and not any([how in STOPPED for how, _ in cuts]):
+            found.append(unused(name, cuts, used=len(reach) > len(leaves)))
+    return found
+
+
+def silent_zero(name: str, cuts: Iterable[tuple[str, Any]]) -> str:
+    """Returns the warning of a zero derivative by a value that left pullback as numbers."""
     return (
         f"the function's value does not depend on {name}{_cut_by(cuts)}. Its derivative is zero, and not that of the numbers that "
         f"left there. Compute with pb's functions, or wrap what is outside of pullback in pb.black_box."
+    )
+
+
+def unused(name: str, cuts: Iterable[tuple[str, Any]] = (), *, used: bool = False) -> str:
+    """Returns the warning of an argument that the value does not depend on. `used`: an op used it, but the value not the op."""
+    how = _cut_by(cuts) or ("; ops used it, and nothing that they returned reached the value" if used else "; no op used it")
+    return (
+        f"the function's value does not depend on {name}{how}. Its derivative is zero. Differentiate by what the function computes "
+        f"with (net.parameters() for a Module), or let it compute with the argument that it receives."
     )
 
 

@@ -15,7 +15,7 @@ from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor, new_serial
 from ..tree import beside, flatten, unflatten
 from ..typing import Tree
-from .backward import seeds_for, sweep
+from .backward import note_derivative, seeds_for, sweep
 from .error_text import not_watched
 from .kept import Kept, Listening
 from .listeners import listeners
@@ -40,7 +40,9 @@ class Tape(Listening):
         watch_parameters: the tape watches trainable Parameters without a call of `watch`.
     """
 
-    of_function = False  # True for the tape of a transform, which returns zeros by default: see backward.connected
+    # On the tape of a transform: returns the serials of each argument's tensors by the argument's name. A transform returns zeros
+    # for an argument that the value does not depend on, and warns: see backward.connected.
+    arguments: Callable[[], dict[str, set[int]]] | None = None
     observes = True  # while a profile runs, `add` itself passes the op to the door, which returns the pullback's scope
 
     def __init__(self, persistent: bool = False, watch_parameters: bool = True, **unknown: NoReturn) -> None:
@@ -63,6 +65,7 @@ class Tape(Listening):
         self.has_dead = False  # True if some node has a derivative that is zero everywhere
         self.scopes: dict[int, int] = {}  # by serial, while a profile runs: the scope that the pullback is attributed to
         self.cuts: list[tuple[int, str, Site]] = []  # where watched values left the tape: numpy(), stop_gradient, …
+        self.derivatives: list[tuple[set[int], list[set[int]]]] = []  # the serials that `note_derivative` notes
         self.consumed = False
 
     def __repr__(self) -> str:
@@ -224,7 +227,9 @@ class Tape(Listening):
         aggregation: str = "accumulate", retain: bool = False,
     ) -> list[Any]:  # fmt: skip
         """Returns the gradient of each source. seeds() returns the targets' cotangents. `retain` keeps the tape's record."""
-        return self.run_backward(lambda free: sweep(self, targets, seeds(), sources, unconnected, aggregation, free), retain)
+        found = self.run_backward(lambda free: sweep(self, targets, seeds(), sources, unconnected, aggregation, free), retain)
+        note_derivative(targets, found)
+        return found
 
     def run_backward(self, run: Callable[[bool], list[Any]], retain: bool = False) -> list[Any]:
         """Runs a backward pass and returns the result of `run(free)`. If `free` is True, `run` may release the record."""

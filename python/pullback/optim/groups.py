@@ -38,9 +38,7 @@ def checked(rule: str, name: str, value: Any, count: int) -> Any:
         if part is None or not np.all(np.asarray(part) >= 0):
             raise PullbackError(f"{rule}: {name}={value!r}; it must be a number of 0 or more, or one for each member.")
         if name in SHARES and not np.all(np.asarray(part) < 1):
-            raise PullbackError(
-                f"{rule}: {name}={value!r}; each must be in [0, 1): {name}={'(0.9, 0.999)' if count == 2 else 0.9}."
-            )
+            raise PullbackError(f"{rule}: {name}={value!r}; each number must be in [0, 1), such as 0.9.")
     return floats[0] if count == 1 else tuple(floats)
 
 

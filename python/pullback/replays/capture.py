@@ -25,13 +25,14 @@ from ..typing import P, R, Rest
 from .plan_report import Explanation
 from .recording import FUSIONS, Recording
 from .replay import Replay
-from .signature import apart, as_leaf, dense, difference, refuse_listeners, signature
+from .signature import apart, as_leaf, changed_float, dense, difference, refuse_listeners, signature
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 Fusion = Literal["exact", "fast", "none"]  # the words in FUSIONS
 CACHE: Final = 32  # the default number of recordings that one function keeps
+FLOATS: Final = 3  # recordings in a row that differ in one float only, before the user is told
 
 
 @overload
@@ -106,7 +107,8 @@ class Captured(Generic[P, R]):
         self._captures = 0
         self._last: Any = None
         self._quick: _Quick | None = None
-        self._warned = False
+        self._warned = self._advised = False
+        self._floats = 0  # how many recordings in a row differ from the one before in the value of a float only
         self._loaded: tuple[Any, Captured[..., Any]] | None = None  # the last loader, and the function that runs on its rows
 
     def __repr__(self) -> str:
@@ -178,12 +180,26 @@ class Captured(Generic[P, R]):
             del kept[next(iter(kept))]
         before, self._replays, self._last = self._last, kept, key
         self._captures += 1
+        self._advise(before, key)
         if full and not self._warned:
             self._warned = True
             warn(
                 f"{self._name()} has been recorded for more than {self._cache} signatures: {difference(before, key)}. Each "
                 f"costs a run without capture; the oldest is forgotten. Pad to fewer shapes, pass numbers that change as tensors, "
                 f"or raise cache=.",
+                UserWarning,
+            )
+
+    def _advise(self, before: Any, now: Any) -> None:
+        """Warns, once, when float arguments alone have caused FLOATS recordings in a row."""
+        value = changed_float(before, now)
+        self._floats = self._floats + 1 if value is not None else 1
+        if self._floats == FLOATS and not self._advised:
+            self._advised = True
+            warn(
+                f"{self._name()} was recorded {FLOATS} times in a row for other values of a float: {difference(before, now)}. Each "
+                f"value has its own recording. Pass a tensor of the dtype that you compute in, pb.tensor({value}, pb.float32): "
+                f"every replay reads it.",
                 UserWarning,
             )
 

@@ -139,5 +139,38 @@ def difference(before: Any, now: Any) -> str:
             return f"tensor {i} of the arguments {how}"
     for i, (a, b) in enumerate(zip(before[1], now[1])):
         if a != b:
-            return f"argument leaf {i} was {a!r}, then {b!r}"
+            return f"argument leaf {i} was {_shown(a)}, then {_shown(b)}"
     return "the structure of the arguments, the default device, the precision or pb.config.reproducible keeps changing"
+
+
+def changed_float(before: Any, now: Any) -> str | None:
+    """Returns the new value of the float, as text, in which alone two signatures differ. Otherwise returns None."""
+    if before is None or before[0] != now[0] or before[2:] != now[2:]:
+        return None
+    different = [(a, b) for a, b in zip(before[1], now[1]) if a != b]
+    return _shown(different[0][1]) if len(different) == 1 and all(map(_is_float, different[0])) else None
+
+
+def _is_float(part: Any) -> bool:
+    """True if this part of a signature is that of a Python float, or of a NumPy one."""
+    return isinstance(part, tuple) and isinstance(part[0], type) and issubclass(part[0], (float, np.floating))
+
+
+def _shown(part: Any) -> str:
+    """Returns the value that a part of a signature was made from (see `exact`) as text."""
+    if part is None:
+        return "a tensor"
+    if not isinstance(part, tuple):
+        return repr(part)
+    kind, *rest = part
+    if not isinstance(kind, type):  # a dataclass
+        return repr(kind)
+    if issubclass(kind, np.generic):
+        return repr(np.frombuffer(rest[1], rest[0])[0])
+    if issubclass(kind, complex):
+        return f"({_shown(rest[0])}, {_shown(rest[1])})"
+    if issubclass(kind, float):
+        return repr(struct.unpack("d", rest[0])[0])
+    if issubclass(kind, (tuple, frozenset)):
+        return f"({', '.join([_shown(item) for item in rest[0]])})"
+    return repr(rest[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ..autodiff.backward import check_versions
 from ..autodiff.node import Edge, Node, all_kept
 from ..autodiff.tape import Tape
 from ..tensors.creation import ones_like, zeros
@@ -47,6 +48,7 @@ class Walk:
                 self.used[node.y] = sorted(g.of)
             try:
                 if node.op.recompute is not None:
+                    check_versions(node.op, node.versions, node.site)  # with changed values it would compute another function
                     made, outputs = node.op.recompute(*node.named_edges()[0][0:3:2])
                     self._arrive([(outputs[place].serial, gy) for place, gy in g.of.items()])
                     values |= made.values

@@ -11,9 +11,11 @@ if TYPE_CHECKING:
     from .tensor import Tensor
 
 _RETURN: Final = "Return the tensor from the function, and read it outside."
+LIST: Final = "a list of tensors that became one array (pb.stack keeps gradients)"
 _INSTEAD: Final = {  # by how the value is read
     "bool()": "A branch or a loop would always go the way that it went in this run. Choose between values with pb.where(condition, "
     "a, b), repeat steps with pb.scan or a fixed range, or leave the `if` outside of the captured function.",
+    LIST: "Join tensors with pb.stack([a, b]).",
     "repr()": "Return the tensor from the function, and print it outside.",
     "formatting": "Return the tensor from the function, and print it outside.",
 }

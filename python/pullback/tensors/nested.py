@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
 
 from ..errors import DTypeError, ShapeError
-from . import dtypes
+from . import devices, dtypes
+from .escape import LIST, report_escape
 from .tensor import Tensor
 
 
@@ -35,6 +37,8 @@ def _not_numbers(obj: Any, plain: Any) -> str:
         return "None is not made of numbers (a function without a return gives None)"
     if callable(getattr(obj, "parameters", None)):
         return f"a {type(obj).__name__} is not made of numbers, but its Parameters are, module.parameters()"
+    if isinstance(obj, (FunctionType, BuiltinFunctionType, MethodType)):
+        return "a function is not made of numbers, but what it returns may be, so call it"
     inside = [type(x).__name__ for x in _flat(plain) if not isinstance(x, (bool, int, float, np.ndarray, np.generic))]
     named = f"a {type(obj).__name__} with a {inside[0]} in it" if inside and isinstance(plain, list) else f"a {type(obj).__name__}"
     return f"{named} is not made of numbers"
@@ -55,7 +59,8 @@ def _fitting(array: Any, dtype: Any) -> Any:
 
 def _without_tensors(obj: Any) -> Any:
     if isinstance(obj, Tensor):
-        return obj.numpy()
+        report_escape(obj, LIST)
+        return devices.move(obj.array, "cpu")
     if isinstance(obj, (list, tuple)):
         return [_without_tensors(x) for x in obj]
     return obj

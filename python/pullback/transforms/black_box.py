@@ -23,6 +23,7 @@ from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
 from .calls import Again, Pull, batches_of, called, is_real, on, record, with_listeners
 from .custom import conforming
+from .linearity import refuse_nonlinear
 from .surrogate import Surrogate
 
 Estimate = Literal["central", "spsa", "surrogate"]
@@ -110,7 +111,7 @@ class BlackBox:
         again: Again | str = f'its gradient is an estimate ("{self._gradient}"), not a formula'
         if callable(self._gradient):
             again = Again(xs, self._run_again)
-        record(f"black box {called(self.function)}", pull, xs, [y], again=again)
+        record(f"black box {called(self.function)}", pull, xs, [y], again=again, formula=callable(self._gradient))
         return y
 
     def _run_again(self, xs: Sequence[Tensor]) -> tuple[list[Tensor], Pull]:
@@ -121,7 +122,7 @@ class BlackBox:
         """Returns the value of F and its pullback."""
         layout = _Layout(called(self.function), xs, rows=self._batch == "rows")
         values, shape = self._evaluate(layout, layout.joined(xs)[None], forward=True)
-        y = layout.tensor(values.reshape(*layout.lead, *shape), like=xs[0])
+        y = layout.tensor(values.reshape((*layout.lead, *shape)), like=xs[0])
         if self._gradient == "surrogate":
             layout = layout.of_pairs(xs, y.shape)
             self._surrogate.see(layout.joined(xs), values.reshape(layout.rows, -1))
@@ -130,6 +131,7 @@ class BlackBox:
             """An estimate of the function's vector-Jacobian product"""
             (g,) = cotangents
             if callable(self._gradient):
+                refuse_nonlinear("black_box", layout.name, pull, cotangents)
                 given = self._gradient(g, xs[0] if len(xs) == 1 else tuple(xs), y)
                 return conforming(given, xs, layout.name, rule="black_box")
             return layout.split(self._estimate(layout, xs, g))
@@ -187,7 +189,16 @@ class BlackBox:
         self.stats.evaluations += count
         self.stats.forward_calls += forward
         self.stats.backward_calls += not forward
-        return np.array(with_listeners((), lambda: self.function(*xs)), dtype=np.float64)  # a copy, because F may reuse its memory
+        try:
+            return np.array(with_listeners((), lambda: self.function(*xs)), dtype=np.float64)  # a copy: F may reuse its memory
+        except Exception as error:
+            if self._batch is not False and hasattr(error, "add_note"):  # from Python 3.11 on
+                shapes = ", ".join([str(x.shape) for x in xs])
+                error.add_note(
+                    f"black_box: with batch={self._batch!r} {called(self.function)} receives {count} inputs along the first axis "
+                    f"of its arrays, here of shape {shapes}. Pass batch=False if it takes one input at a time."
+                )
+            raise
 
 
 class _Layout:

@@ -18,6 +18,7 @@ from ..ops.kinds import OWN
 from ..ops.reduce import sum
 from ..tensors.creation import zeros
 from ..tensors.tensor import Tensor, new_serial
+from .linearity import Transposing
 
 Pull = Callable[[list[Any]], Sequence[Any]]  # maps the outputs' cotangents to the inputs' gradients; None stands for a missing one
 
@@ -71,6 +72,7 @@ class Call(Op):
         recompute: a function of the inputs' serials (0 for an input that is not watched) and the inputs. It returns a tape with
             the ops inside, and the outputs. If it is given, tapes walk these ops instead of calling `pull`.
         again: how to run the call again, or the reason why that is not possible.
+        formula: True if the user wrote the pullback.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class Call(Op):
         dead: Sequence[int] = (),
         recompute: Callable[[Sequence[int], Sequence[Tensor]], Any] | None = None,
         again: Again | str = NOT_KEPT,
+        formula: bool = False,
     ) -> None:
         facts = [(y.shape, y.dtype, y.device) if is_real(y) else None for y in outputs]
 
@@ -106,7 +109,7 @@ class Call(Op):
             shown=sys.intern(name),  # interned, because scopes are looked up by it
             rules=(rule,), pullback=pull, joint=True, tangent=tangent, dead=tuple(dead), edges=edges, recompute=recompute,
         )  # fmt: skip
-        self.again = again
+        self.again, self.formula = again, formula
 
 
 def _zeros(shape: tuple[int, ...], dtype: Any, device: str) -> Tensor:
@@ -116,7 +119,7 @@ def _zeros(shape: tuple[int, ...], dtype: Any, device: str) -> Tensor:
 def _transposed(pull: Pull, at: list[Any], tangents: Sequence[Any]) -> Cotangents:
     """Returns the tangents of the outputs. A pullback is linear, so its own pullback, at any point, is its transpose."""
     places = [i for i, u in enumerate(at) if u is not None]
-    with Tape(watch_parameters=False) as tape:
+    with Transposing() as tape:
         tape.watch([at[i] for i in places])
         gradients = pull(at)
     parts = [(gx, t) for gx, t in zip(gradients, tangents) if gx is not None and t is not None]
@@ -163,19 +166,19 @@ def tell(to: Sequence[Any], call: Call, inputs: Sequence[Tensor], outputs: Seque
 
 def record(
     name: str, pull: Pull, inputs: Sequence[Tensor], outputs: Sequence[Any], to: Sequence[Any] | None = None,
-    again: Again | str = NOT_KEPT,
+    again: Again | str = NOT_KEPT, formula: bool = False,
 ) -> None:  # fmt: skip
     """Passes a call that made these outputs to the listeners, or only to those in `to`, at the batch level of each listener.
 
     Listeners outside a batch receive all its examples at once. The pullback they receive runs inside the batch, on one example.
-    `again`: see `Call`.
+    `again`, `formula`: see `Call`.
     """
     for level in levels([*inputs, *outputs]):
         told = [x for x in level.listeners if to is None or x in to]
         if told:
             seen, made = level.lowered(inputs), level.lowered(outputs)
             how = INSIDE_VMAP if level.above else again
-            tell(told, Call(name, seen, made, level.pull(pull, inputs), again=how), seen, made)
+            tell(told, Call(name, seen, made, level.pull(pull, inputs), again=how, formula=formula), seen, made)
 
 
 def is_real(x: Any) -> bool:

@@ -18,6 +18,7 @@ from ..tensors.tensor import Tensor
 from ..tree import beside, flatten, shown, structure, unflatten
 from ..typing import P, R
 from .calls import Again, Reads, batches_of, called, is_real, on, record, with_listeners
+from .linearity import refuse_nonlinear
 
 
 def straight_through(f: Callable[P, Any]) -> Callable[P, Tensor]:
@@ -54,13 +55,16 @@ def custom_gradient(f: Callable[P, tuple[R, Callable[..., Any]]]) -> Callable[P,
     Args:
         f: its value and its arguments may be nested lists, tuples, dicts. The pullback receives the cotangent in the structure
             of the value (None for each leaf that is not a floating-point tensor). It returns the gradient in the structure of
-            the argument, or a tuple of gradients for several arguments; None stands for no gradient. Keyword arguments are not
+            the argument, or a tuple with one gradient per argument; None stands for no gradient. Keyword arguments are not
             differentiated.
 
     The ops inside `f` are not differentiated, but the pullback is: with a second tape, derivatives of second order also flow
     through the values that the pullback kept from `f`. So `f` may depend on watched tensors and Parameters only through its
     arguments. A watched tensor from outside raises TapeError (pb.stop_gradient makes it a constant), and a Parameter among the
     arguments must not change before the backward pass (StaleValueError).
+
+    Forward mode (jvp, linearize, hvp, hessian) transposes the pullback, so it must be linear in the cotangent there: one that clips
+    or normalizes the gradient raises TapeError. Reverse mode takes any pullback, and `jacobian` chooses it by itself.
 
     Example:
         >>> @pb.custom_gradient
@@ -99,6 +103,7 @@ def _recorded(f: Callable[..., Any], args: tuple[Any, ...], options: dict[str, A
 
         def pull(cotangents: list[Any]) -> list[Any]:
             """The pullback that the function returned"""
+            refuse_nonlinear("custom_gradient", name, pull, cotangents)
             return conforming(pullback(unflatten(spec, cotangents)), args, name, rule="custom_gradient")
 
         return leaves, spec, pull
@@ -120,7 +125,7 @@ def _recorded(f: Callable[..., Any], args: tuple[Any, ...], options: dict[str, A
         leaves, _, pull = run(others)
         return leaves, pull
 
-    record(name, pull, inputs, outputs, again=Again(inputs, again))
+    record(name, pull, inputs, outputs, again=Again(inputs, again), formula=True)
     return unflatten(spec, list(outputs))
 
 
@@ -155,6 +160,8 @@ def conforming(result: Any, args: Sequence[Any], name: str, *, rule: str) -> lis
     Raises TapeError if the structure is wrong, ShapeError if a shape is wrong.
     """
     several = len(args) != 1
+    if not several and isinstance(result, (tuple, list)):
+        result = _alone(result, args[0], name, rule)
     if several and (not isinstance(result, (tuple, list)) or len(result) != len(args)):
         got = f"{len(result)} of them" if isinstance(result, (tuple, list)) else f"a {type(result).__name__}"
         raise TapeError(
@@ -173,6 +180,19 @@ def conforming(result: Any, args: Sequence[Any], name: str, *, rule: str) -> lis
         parts = [None] * len(leaves) if gx is None else beside(x, gx)
         found += [_gradient(part, leaf, where, rule) for part, leaf in zip(parts, leaves) if is_real(leaf)]
     return found
+
+
+def _alone(result: Any, x: Any, name: str, rule: str) -> Any:
+    """Returns the gradient for the only argument from a tuple of one entry, unless the argument is such a tuple itself."""
+    nested = isinstance(x, (tuple, list))
+    if len(result) == 1 and (not nested or structure(result[0]) == structure(x)):
+        return result[0]
+    if not nested:
+        raise TapeError(
+            f"{rule}: {name} was called with 1 positional argument, so its pullback must return 1 gradient, and returned "
+            f"{len(result)} of them. Keyword arguments have no gradients."
+        )
+    return result
 
 
 def _gradient(gx: Any, x: Tensor, where: str, rule: str) -> Tensor | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
-from ..autodiff.backward import Sums, connected, run_hooks, total, walk
+from ..autodiff.backward import Sums, connected, note_derivative, run_hooks, total, walk
 from ..autodiff.batching import Batch, Batched
 from ..autodiff.listeners import listeners
 from ..autodiff.node import all_kept, named, shared_by
@@ -45,6 +45,7 @@ def tape_gradients(tape: Tape, targets: Any, sources: Any, unconnected: str) -> 
                 f"must be a scalar tensor. Sum it, or ask for tape.jacobian."
             )
     rows = tape.run_backward(lambda free: _sweep(tape, of, by, unconnected, free))
+    note_derivative(of, [g for row in rows for g in row])
     return unflatten(form, [unflatten(spec, row) for row in rows])
 
 

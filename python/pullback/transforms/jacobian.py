@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, Literal, NoReturn, overload
+from typing import Any, Literal, NoReturn, TypeVar, overload
 
 from ..autodiff.batching import Batch, Batched
-from ..autodiff.node import all_kept
+from ..autodiff.error_text import silent_zeros
+from ..autodiff.node import all_kept, named
+from ..autodiff.site import warn
 from ..autodiff.tape import Tape
-from ..errors import ShapeError, TapeError
+from ..errors import ShapeError, TapeError, ZeroGradientWarning
 from ..interop.unknown_names import unexpected
 from ..ops.by_name import of_all
 from ..ops.movement import concat
@@ -18,8 +20,10 @@ from ..tensors.creation import eye, zeros
 from ..tensors.tensor import Tensor
 from ..tree import flatten, unflatten
 from ..typing import Derivative, P
-from .jvp import pushed
-from .vjp import check_function, grad, name_of, variables
+from .jvp import Forward, pushed
+from .vjp import check_function, check_places, grad, name_of, variables, with_aux
+
+A = TypeVar("A")
 
 BUDGET_BYTES = 256 * 2**20  # the most bytes that one batch of directions takes with chunk="auto"
 FIRST_COLUMNS = 64  # size of the first chunk in forward mode, where the bytes per column are not known before it
@@ -28,16 +32,24 @@ Mode = Literal["auto", "forward", "reverse"]
 
 
 @overload
-def jacobian(f: Callable[P, Tensor], argnums: Literal[0] = 0, mode: Mode = "auto", chunk: Chunk = "auto") -> Derivative[P]: ...
+def jacobian(
+    f: Callable[P, Tensor], argnums: Literal[0] = 0, mode: Mode = "auto", chunk: Chunk = "auto", has_aux: Literal[False] = False
+) -> Derivative[P]: ...
 @overload
 def jacobian(
-    f: Callable[P, Any], argnums: int | Sequence[int] = 0, mode: Mode = "auto", chunk: Chunk = "auto"
+    f: Callable[P, tuple[Any, A]], argnums: int | Sequence[int] = 0, mode: Mode = "auto", chunk: Chunk = "auto", *,
+    has_aux: Literal[True],
+) -> Callable[P, tuple[Any, A]]: ...  # fmt: skip
+@overload
+def jacobian(
+    f: Callable[P, Any], argnums: int | Sequence[int] = 0, mode: Mode = "auto", chunk: Chunk = "auto", has_aux: bool = False
 ) -> Callable[P, Any]: ...
 def jacobian(
     f: Callable[..., Any],
     argnums: int | Sequence[int] = 0,
     mode: Mode = "auto",
     chunk: Chunk = "auto",
+    has_aux: bool = False,
     **unknown: NoReturn,
 ) -> Callable[..., Any]:
     """Returns a function that computes the Jacobian of f with respect to the argument or arguments `argnums`.
@@ -45,14 +57,16 @@ def jacobian(
     Args:
         f: takes and returns tensors, alone or in nested lists, tuples, dicts.
         mode: "reverse" pulls all rows back in one batched pass, "forward" pushes all columns forward in one batched pass; "auto"
-            uses reverse mode if f does not have more outputs than inputs.
+            uses reverse mode if f does not have more outputs than inputs, or calls a function with `custom_gradient`.
         chunk: the number of rows or columns per pass; "auto" keeps the values computed for them below 256 MiB.
+        has_aux: f returns a pair of the value to differentiate and anything else, and the result is (Jacobian, anything else).
 
     The Jacobian has the structure of the value. In place of each of its tensors it has the structure of the argument, with tensors
     of shape value.shape + argument.shape. Raises TapeError if a value or an argument cannot be differentiated.
     """
     if unknown:
         raise unexpected(unknown)
+    check_places("jacobian", argnums)
     if mode not in ("auto", "forward", "reverse"):
         raise TapeError(f'jacobian: mode={mode!r}; use "auto", "forward" or "reverse".')
     _check_chunk(chunk)
@@ -60,9 +74,27 @@ def jacobian(
 
     better: dict[Any, str] = {}  # the mode that "auto" has chosen, by the shapes of the arguments
 
-    def forward(args: tuple[Any, ...], options: dict[str, Any], sources: list[Tensor], spec: Any) -> Any:
-        blocks, form = _pushed(lambda *xs: f(*_with(args, argnums, spec, xs), **options), sources, chunk)
-        return unflatten(form, [unflatten(spec, of_target) for of_target in blocks])
+    def run(args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, Any]:
+        """Returns the value to differentiate, and what is passed on."""
+        out = f(*args, **options)
+        return with_aux("jacobian", f, out) if has_aux else (out, None)
+
+    def result(blocks: Any, form: Any, spec: Any, aux: Any) -> Any:
+        derivatives = unflatten(form, [unflatten(spec, of_target) for of_target in blocks])
+        return (derivatives, aux) if has_aux else derivatives
+
+    def forward(args: tuple[Any, ...], options: dict[str, Any], tape: Tape, sources: list[Tensor], spec: Any) -> Any:
+        aux: Any = None
+
+        def value(*xs: Any) -> Any:
+            nonlocal aux
+            y, aux = run(_with(args, argnums, spec, xs), options)
+            return y
+
+        blocks, form, unused = _pushed(value, sources, chunk)
+        for text in silent_zeros(tape, unused):
+            warn(text, ZeroGradientWarning)
+        return result(blocks, form, spec, aux)
 
     @wraps(f)
     def all_derivatives(*args: Any, **options: Any) -> Any:
@@ -70,35 +102,42 @@ def jacobian(
         inside, sources, spec = variables(args, argnums, tape, "jacobian")
         shapes = tuple([x.shape for x in sources])
         if mode == "forward" or (mode == "auto" and better.get(shapes) == "forward"):
-            return forward(args, options, sources, spec)
+            return forward(args, options, tape, sources, spec)
         with tape:
-            out = f(*inside, **options)
+            out, aux = run(inside, options)
         targets, form = _tensors(f, out)
         rows, columns = sum([y.size for y in targets]), sum([x.size for x in sources])
-        if mode == "auto" and columns < rows:
+        if mode == "auto" and columns < rows and not any([getattr(node.op, "formula", False) for node in named(tape.nodes)]):
             better[shapes] = "forward"
-            return forward(args, options, sources, spec)
+            return forward(args, options, tape, sources, spec)
         blocks = pulled(tape, targets, sources, _at_once(chunk, rows, _bytes_of_row(tape, [*targets, *sources])))
-        return unflatten(form, [unflatten(spec, of_target) for of_target in blocks])
+        return result(blocks, form, spec, aux)
 
     return all_derivatives
 
 
 @overload
-def hessian(f: Callable[P, Any], argnums: Literal[0] = 0, chunk: Chunk = "auto") -> Derivative[P]: ...
-@overload
-def hessian(f: Callable[P, Any], argnums: int | Sequence[int] = 0, chunk: Chunk = "auto") -> Callable[P, Any]: ...
 def hessian(
-    f: Callable[..., Any], argnums: int | Sequence[int] = 0, chunk: Chunk = "auto", **unknown: NoReturn
+    f: Callable[P, Any], argnums: Literal[0] = 0, chunk: Chunk = "auto", has_aux: Literal[False] = False
+) -> Derivative[P]: ...
+@overload
+def hessian(
+    f: Callable[P, Any], argnums: int | Sequence[int] = 0, chunk: Chunk = "auto", has_aux: bool = False
+) -> Callable[P, Any]: ...
+def hessian(
+    f: Callable[..., Any], argnums: int | Sequence[int] = 0, chunk: Chunk = "auto", has_aux: bool = False, **unknown: NoReturn
 ) -> Callable[..., Any]:
     """Returns a function that computes the Hessian of a scalar function, as the forward-mode Jacobian of its gradient.
 
     The Hessian has the structure of the argument(s), nested twice: one tensor of shape first.shape + second.shape for each pair of
-    tensors. Raises TapeError if an argument cannot be differentiated, ShapeError if the value of f is not a scalar.
+    tensors. With `has_aux` f returns a pair of the scalar and anything else, and the result is (Hessian, anything else). Raises
+    TapeError if an argument cannot be differentiated, ShapeError if the value of f is not a scalar.
     """
     if unknown:
         raise unexpected(unknown)
-    return jacobian(grad(f, argnums), argnums, mode="forward", chunk=chunk)
+    check_places("hessian", argnums)
+    check_function("hessian", f)
+    return jacobian(grad(f, argnums, has_aux), argnums, mode="forward", chunk=chunk, has_aux=has_aux)
 
 
 def _with(args: tuple[Any, ...], argnums: int | Sequence[int], spec: Any, leaves: Sequence[Tensor]) -> tuple[Any, ...]:
@@ -174,38 +213,46 @@ def batched_pull(
 # ---- forward: columns
 
 
-def _pushed(f: Callable[..., Any], sources: list[Tensor], chunk: Chunk) -> tuple[list[list[Tensor]], Any]:
-    """Returns for each target and each source the Jacobian, and the structure of the targets."""
+def _pushed(f: Callable[..., Any], sources: list[Tensor], chunk: Chunk) -> tuple[list[list[Tensor]], Any, list[Tensor]]:
+    """Returns for each target and each source the Jacobian, the structure of the targets, and the sources that no op used."""
     columns: list[list[Tensor]] = []  # for each source and each target a tensor of shape (source.size, *target.shape)
     targets: list[Tensor] = []
+    unused: list[Tensor] = []
     form, at_once = None, FIRST_COLUMNS if chunk == "auto" else chunk
     for i, x in enumerate(sources):
         start, chunks = 0, []
         while start < x.size or not (chunks or columns):
             stop = min(start + at_once, x.size)
-            targets, form, tangents, bytes_each = _push(f, sources, i, start, stop)
+            targets, form, tangents, listener = _push(f, sources, i, start, stop)
             chunks.append(tangents)
-            at_once, start = _at_once(chunk, x.size, bytes_each), stop
+            at_once, start = _at_once(chunk, x.size, listener.bytes), stop
+            if start == x.size and not listener.used:
+                unused.append(x)
         columns.append([_joined([c[k] for c in chunks], y) for k, y in enumerate(targets)])
-    return [
-        [reshape(permute_dims(of[k], (*range(1, y.ndim + 1), 0)), (*y.shape, *x.shape)) for of, x in zip(columns, sources)]
-        for k, y in enumerate(targets)
-    ], form
+    return (
+        [
+            [reshape(permute_dims(of[k], (*range(1, y.ndim + 1), 0)), (*y.shape, *x.shape)) for of, x in zip(columns, sources)]
+            for k, y in enumerate(targets)
+        ],
+        form,
+        unused,
+    )
 
 
 def _push(
     f: Callable[..., Any], sources: list[Tensor], i: int, start: int, stop: int
-) -> tuple[list[Tensor], Any, list[Tensor], int]:
+) -> tuple[list[Tensor], Any, list[Tensor], Forward]:
     """Pushes elements `start` to `stop` of source i forward.
 
-    Returns the value of f, its structure, its derivatives in the directions of these elements, and the bytes per direction.
+    Returns the value of f, its structure, its derivatives in the directions of these elements, and the listener, whose bytes are
+    those per direction.
     """
     x, n = sources[i], stop - start
     basis = reshape(eye(n, x.size, k=start, dtype=x.dtype, device=x.device), (n, *x.shape))
     with Batch(n, directions=True) as batch:
-        out, tangents, used = pushed(f, sources, [Batched(batch, basis) if k == i else None for k in range(len(sources))])
+        out, tangents, listener = pushed(f, sources, [Batched(batch, basis) if k == i else None for k in range(len(sources))])
     targets, form = _tensors(f, out)
-    return targets, form, [of_all(t, batch) for t in flatten(tangents)[0]], used
+    return targets, form, [of_all(t, batch) for t in flatten(tangents)[0]], listener
 
 
 # ---- methods of GradientTape

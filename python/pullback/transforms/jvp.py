@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from ..autodiff import error_text
+from ..autodiff.backward import note_derivative
 from ..autodiff.kept import Listening
 from ..autodiff.listeners import listeners
 from ..autodiff.primitive import ZERO
@@ -21,10 +23,13 @@ from ..tensors.operand import own
 from ..tensors.tensor import Tensor, new_serial
 from ..tree import beside, flatten, unflatten
 from ..typing import R, SupportsArray, X
-from .vjp import check_function, grad, variables_of, vjp
+from .linearity import Transposing
+from .vjp import check_function, grad, name_of, variables_of, vjp, with_aux
 
 if TYPE_CHECKING:
     from ..autodiff.primitive import Op
+
+A = TypeVar("A")
 
 
 class Forward(Listening):
@@ -32,12 +37,14 @@ class Forward(Listening):
 
     Attributes:
         bytes: the total bytes of all tangents so far.
+        used: True if an op read a value with a tangent, if a result has one, or if one left as a number.
     """
 
     def __init__(self) -> None:
         self._tangents: dict[int, tuple[Tensor, Any]] = {}
         self._cuts: list[tuple[str, Site]] = []  # the sites where values with a tangent left as numbers
         self.bytes = 0
+        self.used = False
 
     def give(self, x: Tensor, tangent: Tensor) -> None:
         """Sets the tangent of x."""
@@ -60,9 +67,10 @@ class Forward(Listening):
 
     def add(self, op: Op, y: Tensor, inputs: Sequence[Any], params: Sequence[Any]) -> None:
         """Computes the tangent of y. This listener and those inside it do not receive the ops of the computation."""
+        tangents = [self.of(x) for x in inputs]
+        self.used = self.used or any([t is not None for t in tangents])
         if op.pullback is None or op.pullback is ZERO:
             return
-        tangents = [self.of(x) for x in inputs]
         for i in () if op.joint else op.dead:
             tangents[i] = None
         if all([t is None for t in tangents]):
@@ -81,6 +89,7 @@ class Forward(Listening):
         inner = listeners.stack[listeners.stack.index(self) + 1 :]
         if how in error_text.NUMBERS and self.knows(x) and not any([isinstance(other, Tape) for other in inner]):
             self._cuts.append((how, call_site()))
+            self.used = True
 
     def warn_of_zero(self) -> None:
         """Issues a warning if values left as numbers. The caller has found that no result has a tangent."""
@@ -88,25 +97,42 @@ class Forward(Listening):
             warn(error_text.silent_zero("the arguments", self._cuts), ZeroGradientWarning)
 
 
-def jvp(f: Callable[..., R], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[R, R]:
+@overload
+def jvp(f: Callable[..., R], primals: Sequence[Any], tangents: Sequence[Any], has_aux: Literal[False] = False) -> tuple[R, R]: ...
+@overload
+def jvp(
+    f: Callable[..., tuple[R, A]], primals: Sequence[Any], tangents: Sequence[Any], has_aux: Literal[True]
+) -> tuple[R, R, A]: ...
+def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
     """Computes the value of f at the primals and its derivative in the direction of the tangents, in one pass.
 
     Args:
         f: called as f(*primals); takes and returns tensors, alone or in nested lists, tuples, dicts.
         primals, tangents: a list or tuple with one entry per argument, of the same structure and shapes; None stands for a
             tangent that is zero.
+        has_aux: f returns a pair of the value to differentiate and anything else, which is returned as a third value.
 
     Returns (value, derivative), both in the structure of the value. Nothing is kept for a backward pass, so this takes twice the
     memory of f. Most ops push a tangent forward by a rule of their kind, the rest by the transpose of their pullback, which is
     linear in its cotangent. Raises ShapeError if a tangent does not match its primal, TapeError if a primal cannot be
-    differentiated.
+    differentiated, or if the pullback of a `custom_gradient` is not linear.
     """
-    return pushed(f, primals, tangents)[:2]
-
-
-def pushed(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any, int]:
-    """Returns the results of `jvp`, and the bytes of all tangents that were computed."""
     check_function("jvp", f)
+    aux: Any = None
+
+    def value(*args: Any) -> Any:
+        nonlocal aux
+        y, aux = with_aux("jvp", f, f(*args))
+        return y
+
+    out, derivative, forward = pushed(value if has_aux else f, primals, tangents)
+    if forward.bytes and not forward.used:
+        warn(error_text.unused("the arguments"), ZeroGradientWarning)
+    return (out, derivative, aux) if has_aux else (out, derivative)
+
+
+def pushed(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any, Forward]:
+    """Returns the results of `jvp`, and the listener that computed the tangents."""
     for name, given in (("primals", primals), ("tangents", tangents)):
         if not isinstance(given, (tuple, list)):
             raise TapeError(
@@ -129,8 +155,11 @@ def pushed(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any
     tangents = [forward.of(y) for y in ends]
     if all([t is None for t in tangents]):
         forward.warn_of_zero()
+    else:
+        forward.used = True
     found = [zeros_like(y) if t is None else t for y, t in zip(ends, tangents)]
-    return out, unflatten(spec, found), forward.bytes
+    note_derivative(ends, found)
+    return out, unflatten(spec, found), forward
 
 
 def _direction(x: Tensor, tangent: Any) -> Tensor:
@@ -150,7 +179,7 @@ def linearize(f: Callable[..., R], *primals: Any) -> tuple[R, Callable[..., R]]:
     out, pullback = vjp(f, *primals)
     targets, spec = flatten(out)
     zero = [alias(zeros_like(y)) for y in targets]
-    with Tape(persistent=True, watch_parameters=False) as tape:
+    with Transposing(persistent=True) as tape:
         tape.watch(zero)
         cotangents = flatten(pullback(unflatten(spec, list(zero))))[0]
 
@@ -173,13 +202,44 @@ def hvp(f: Callable[..., Any], primals: Any, tangents: Any) -> Any:
     """Computes the product of the Hessian of a scalar function with a direction, in the structure of the primals.
 
     Args:
-        f: called as f(*primals) if the primals are a list or tuple, otherwise as f(primals).
+        f: called as f(*primals) if the primals are a list or tuple, otherwise as f(primals). A list that is one argument of f is
+            given in a tuple: hvp(f, (parameters,), (directions,)).
         tangents: the direction, in the structure and shapes of the primals.
 
     The product is computed by forward mode over reverse mode, at about four times the cost of f, whatever the size. Raises
     ShapeError, TapeError. Source: Pearlmutter 1994.
     """
+    check_function("hvp", f)
     several = isinstance(primals, (list, tuple))
+    if several:
+        _check_several(f, primals, tangents)
     points, directions = (tuple(primals), tuple(tangents)) if several else ((primals,), (tangents,))
     _, products = jvp(grad(f, argnums=tuple(range(len(points)))), points, directions)
     return products[0] if not several else list(products) if isinstance(primals, list) else products
+
+
+def _check_several(f: Callable[..., Any], primals: Sequence[Any], tangents: Any) -> None:
+    """Raises TapeError if hvp cannot call f with these primals as its arguments, or if there is no tangent for each."""
+    count, kind = len(primals), type(primals).__name__
+    if not isinstance(tangents, (list, tuple)) or len(tangents) != count:
+        given = f"{len(tangents)}" if isinstance(tangents, (list, tuple)) else f"a {type(tangents).__name__}"
+        raise TapeError(
+            f"hvp: the primals are a {kind} of {count}, and the tangents are {given}. Give both in the same structure: "
+            f"pb.hvp(f, x, v), or pb.hvp(f, (x, y), (v, w)) for several arguments."
+        )
+    if not _takes(f, count):
+        raise TapeError(
+            f"hvp: the primals are a {kind} of {count}, so that {name_of(f)} is called with {count} arguments, which it does not "
+            f"take. If the {kind} is one argument, write pb.hvp(f, (parameters,), (directions,))."
+        )
+
+
+def _takes(f: Callable[..., Any], count: int) -> bool:
+    """True unless f cannot be called with this number of positional arguments."""
+    try:
+        inspect.signature(f).bind(*range(count))
+    except TypeError:
+        return False
+    except ValueError:  # Python does not know the signature
+        return True
+    return True

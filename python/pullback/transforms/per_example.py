@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple, overload
 
 import numpy as np
 
-from ..autodiff.backward import Sums, walk
+from ..autodiff.backward import Sums, connected, note_derivative, walk
 from ..autodiff.batching import Batched, pull
 from ..autodiff.node import Edge, Node, Recorded, dependents, named
 from ..autodiff.primitive import Op
@@ -23,7 +23,7 @@ from ..tensors.creation import asarray, ones, zeros_like
 from ..tensors.tensor import Tensor
 from ..tree import unflatten
 from ..typing import ArrayLike, Gradient, P
-from .vjp import grad, name_of, variables
+from .vjp import check_function, check_places, grad, name_of, variables
 from .vmap import examples, vmap
 
 Weights = ArrayLike | Callable[[Tensor], ArrayLike]
@@ -45,6 +45,8 @@ def per_example_grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0) ->
     random numbers. A function that mixes the examples of a batch (batch norm in training mode) has no gradient per example and is
     refused. Raises: ShapeError, TapeError, VmapError.
     """
+    check_places("per_example_grad", argnums)
+    check_function("per_example_grad", f)
 
     @wraps(f)
     def gradients(*args: Any, **options: Any) -> Any:
@@ -64,12 +66,16 @@ def per_example_norm(f: Callable[P, Any], argnums: int | Sequence[int] = 0) -> C
     Source: Goodfellow 2015, "Efficient per-example gradient computations"; for rows and ties Li et al. 2022, "Large language models
     can be strong differentially private learners", section 4.
     """
+    check_places("per_example_norm", argnums)
+    check_function("per_example_norm", f)
 
     @wraps(f)
     def norms(*args: P.args, **options: P.kwargs) -> Tensor:
         record = _Record(f, argnums, args, options)
         with door.charged_to(door.BACKWARD):
-            return _norms(record.pull(record.seed()))
+            found = _norms(record.pull(record.seed()))
+        note_derivative([record.value], [found])
+        return found
 
     return norms
 
@@ -90,13 +96,17 @@ def weighted_grad(f: Callable[..., Any], weights: Weights, argnums: int | Sequen
     norm c, use `lambda n: pb.minimum(1, c * pb.rsqrt(n))`. Raises ShapeError, TapeError, VmapError.
     Source: Lee & Kifer 2021, "Scaling up differentially private deep learning with fast per-example gradient clipping".
     """
+    check_places("weighted_grad", argnums)
+    check_function("weighted_grad", f)
 
     @wraps(f)
     def gradient(*args: Any, **options: Any) -> Any:
         record = _Record(f, argnums, args, options)
+        connected(record.tape, [record.value], record.sources, "zero")  # for its warnings
         with door.charged_to(door.BACKWARD):
             given = weights(_norms(record.pull(record.seed(), retain=True))) if callable(weights) else weights
             found = [_total(parts, x) for parts, x in zip(record.pull(record.seed(given)), record.sources)]
+        note_derivative([record.value], found)
         return unflatten(record.spec, found)
 
     return gradient

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, TypeVar, overload
 
-from ..errors import PullbackError, ShapeError
+from ..errors import DTypeError, PullbackError, ShapeError
 from ..ops.movement import stack
 from ..ops.shape import unstack
 from ..tensors.creation import asarray
+from ..tensors.dtypes import result_type
 from ..tensors.operand import as_tensor, own
 from ..tensors.tensor import Tensor
 from ..tree import flatten, shown, structure, unflatten
@@ -44,8 +45,8 @@ def scan(
     """Runs `carry, y = f(carry, x)` for each x along the first axis of `xs`. Returns the last carry and all y, stacked.
 
     Args:
-        f: must keep the structure and the shapes of the carry; x and y may be nested lists, tuples, dicts.
-        init: the first carry.
+        f: must keep the structure, the shapes and the dtypes of the carry; x and y may be nested lists, tuples, dicts.
+        init: the first carry. A Python number in it takes the dtype of what the first step returns for it.
         xs: a tensor, or nested tensors whose first axes have equal lengths; None if the steps take no x.
         length: the number of steps, required if xs is None.
         reverse: runs from the last x to the first; each y keeps the position of its x.
@@ -54,7 +55,7 @@ def scan(
             the backward pass computes each step a second time.
 
     The value and the gradients are those of the unrolled loop. Raises ShapeError if lengths or the carry's shapes do not match,
-    PullbackError if `f` returns a wrong structure or `checkpoint` is not valid.
+    DTypeError if the carry changes its dtype, PullbackError if `f` returns a wrong structure or `checkpoint` is not valid.
     """
     leaves, spec = flatten(xs)
     first, form = flatten(init)
@@ -115,7 +116,7 @@ def _slices(x: Tensor) -> list[Tensor]:
 
 
 def _step(f: Callable[[Any, Any], Any], carry: Any, x: Any, i: int) -> tuple[Any, Any]:
-    """Runs one step. Raises PullbackError if the structure of the carry changes, ShapeError if its shapes change."""
+    """Runs one step. Raises PullbackError, ShapeError or DTypeError if the structure, a shape or a dtype of the carry changes."""
     result = f(carry, x)
     if not (isinstance(result, (tuple, list)) and len(result) == 2):
         got = f"{len(result)} values" if isinstance(result, (tuple, list)) else f"a {type(result).__name__}"
@@ -126,10 +127,23 @@ def _step(f: Callable[[Any, Any], Any], carry: Any, x: Any, i: int) -> tuple[Any
             f"scan: the carry changed its structure in step {i}, from {shown(carry)} to {shown(result[0])}. It must keep it."
         )
     for place, (a, b) in enumerate(zip(old, new)):
-        if isinstance(a, Tensor) and isinstance(b, Tensor) and a.shape != b.shape:
-            where = f"leaf {place} of the carry" if len(old) > 1 else "the carry"
-            raise ShapeError(f"scan: {where} went from shape {a.shape} to {b.shape} in step {i}. It must keep its shape.")
+        if isinstance(a, Tensor) and isinstance(b, (Tensor, int, float)):
+            _keeps(a, b, f"leaf {place} of the carry" if len(old) > 1 else "the carry", i)
     return result[0], result[1]
+
+
+def _keeps(a: Tensor, b: Any, where: str, i: int) -> None:
+    """Raises ShapeError or DTypeError if step i turned a tensor of the carry into one of another shape or dtype."""
+    dtype = b.dtype if isinstance(b, Tensor) else result_type(a, b)
+    if a.shape != getattr(b, "shape", ()):
+        raise ShapeError(
+            f"scan: {where} went from shape {a.shape} to {getattr(b, 'shape', ())} in step {i}. It must keep its shape."
+        )
+    if a.dtype != dtype:
+        raise DTypeError(
+            f"scan: {where} went from dtype {a.dtype} to {dtype} in step {i}. It must keep its dtype: convert the first carry, "
+            f"init.astype(pb.{dtype}), or the result of the step."
+        )
 
 
 def _stacked(ys: list[Any], name: str) -> Any:
@@ -141,5 +155,5 @@ def _stacked(ys: list[Any], name: str) -> Any:
 
 
 def _column(column: Sequence[Any]) -> Any:
-    dtype = next((y.dtype for y in column if isinstance(y, Tensor)), None)
+    dtype = result_type(*column)
     return stack([y if isinstance(y, Tensor) else asarray(y, dtype=dtype) for y in column])

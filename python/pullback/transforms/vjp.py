@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Literal, NoReturn, TypeVar, overload
+
+import numpy as np
 
 from ..autodiff.tape import Tape
 from ..errors import DTypeError, PullbackError, ShapeError, TapeError
@@ -38,12 +40,14 @@ def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool 
         f: returns a scalar tensor; with `has_aux` a pair of the scalar and any other value, which is returned with the gradient.
         argnums: the positions of the arguments; each is a tensor, a number, or nested lists, tuples, dicts of these.
 
-    The gradient has the structure of the argument, or is a tuple of gradients for several arguments; it is zero if f does not
-    depend on the argument. A Parameter among the arguments is differentiated wherever it is used, also by a model that holds it.
+    The gradient has the structure of the argument, or is a tuple of gradients for several arguments. It is zero for each tensor
+    that f does not depend on; if it is zero for every tensor of an argument for this reason, there is a ZeroGradientWarning. A
+    Parameter among the arguments is differentiated wherever it is used, also by a model that holds it.
     Raises: TapeError if an argument is not floating-point, ShapeError if the value of f is not a scalar.
     """
     if unknown:
         raise unexpected(unknown)
+    check_places("grad", argnums)
     both = value_and_grad(f, argnums, has_aux)
 
     @wraps(f)
@@ -72,7 +76,7 @@ def value_and_grad(
     """Returns a function like that of `grad` that also returns the value: (value, gradient), or ((value, aux), gradient)."""
     if unknown:
         raise unexpected(unknown)
-
+    check_places("value_and_grad", argnums)
     check_function("grad", f)
 
     @wraps(f)
@@ -81,7 +85,8 @@ def value_and_grad(
         args, sources, spec = variables(args, argnums, tape, "grad")
         with tape:
             result = f(*args, **options)
-        y = _value(f, result, has_aux)
+        result, aux = with_aux("grad", f, result) if has_aux else (result, None)
+        y = _value(f, result)
         if y.size != 1:
             raise ShapeError(
                 f"grad: {name_of(f)} returned shape {y.shape}; only a scalar has a gradient. Sum it (pb.sum), or ask for all of "
@@ -89,19 +94,25 @@ def value_and_grad(
             )
         found = tape.gradient(y, sources, unconnected="zero")
         y = y if y.storage is None else copy(y)  # copies a view of a Parameter, which the next step changes
-        return ((y, result[1]) if has_aux else y), unflatten(spec, found)
+        return ((y, aux) if has_aux else y), unflatten(spec, found)
 
     return both
 
 
-def _value(f: Callable[..., Any], result: Any, has_aux: bool) -> Tensor:
-    """Returns the tensor to differentiate from the result of f. Raises TapeError if there is none."""
+def with_aux(what: str, f: Callable[..., Any], result: Any) -> tuple[Any, Any]:
+    """Returns the value to differentiate and what is passed on, from the result of f with has_aux=True. Raises TapeError."""
+    if not isinstance(result, (tuple, list)) or len(result) != 2:
+        raise TapeError(
+            f"{what}: {name_of(f)} returned {_shown(result)}; with has_aux=True it must return two things, the value to "
+            f"differentiate and what is passed on."
+        )
+    return result[0], result[1]
+
+
+def _value(f: Callable[..., Any], result: Any) -> Tensor:
+    """Returns the scalar to differentiate from the result of f. Raises TapeError if there is none."""
     returned = f"grad: {name_of(f)} returned {_shown(result)}"
-    if has_aux:
-        if not isinstance(result, (tuple, list)) or len(result) != 2:
-            raise TapeError(f"{returned}; with has_aux=True it must return two things, the scalar and what is passed on.")
-        result = result[0]
-    elif isinstance(result, (tuple, list, dict)):
+    if isinstance(result, (tuple, list, dict)):
         raise TapeError(
             f"{returned}, and only one scalar has a gradient. Return the scalar alone; with has_aux=True also a pair of it and "
             f"anything else."
@@ -117,10 +128,15 @@ def _shown(result: Any) -> str:
     return "None" if result is None else f"a {type(result).__name__}"
 
 
-def vjp(f: Callable[..., R], *primals: Any) -> tuple[R, Callable[..., tuple[Any, ...]]]:
+@overload
+def vjp(f: Callable[..., R], *primals: Any, has_aux: Literal[False] = False) -> tuple[R, Callable[..., tuple[Any, ...]]]: ...
+@overload
+def vjp(f: Callable[..., tuple[R, A]], *primals: Any, has_aux: Literal[True]) -> tuple[R, Callable[..., tuple[Any, ...]], A]: ...
+def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """Returns the value of f and its pullback, which maps cotangents in the structure of the value to those of the primals.
 
-    The pullback can be called any number of times. It returns a tuple with one entry per primal, in the primal's structure.
+    The pullback can be called any number of times. It returns a tuple with one entry per primal, in the primal's structure. With
+    `has_aux` f returns a pair of the value and anything else, and the result is (value, pullback, anything else).
     Raises: TapeError if a primal is not floating-point; the pullback raises ShapeError for a cotangent of the wrong shape.
     """
     check_function("vjp", f)
@@ -128,6 +144,7 @@ def vjp(f: Callable[..., R], *primals: Any) -> tuple[R, Callable[..., tuple[Any,
     args, sources, spec = variables(primals, tuple(range(len(primals))), tape, "vjp")
     with tape:
         out = f(*args)
+    out, aux = with_aux("vjp", f, out) if has_aux else (out, None)
     targets = flatten(out)[0]
 
     def pullback(cotangents: Any) -> tuple[Any, ...]:
@@ -136,7 +153,7 @@ def vjp(f: Callable[..., R], *primals: Any) -> tuple[R, Callable[..., tuple[Any,
             raise ShapeError(f"vjp: {len(given)} cotangent(s) for a value of {len(targets)} tensor(s). Give one for each.")
         return tuple(unflatten(spec, tape.gradient(targets, sources, given, unconnected="zero")))
 
-    return out, pullback
+    return (out, pullback, aux) if has_aux else (out, pullback)
 
 
 def variables(
@@ -154,13 +171,19 @@ def variables(
     chosen = [args[place] for place in places]
     leaves, spec = flatten(chosen[0] if isinstance(argnums, int) else tuple(chosen))
     sources = variables_of(leaves, args, what, places)
-    tape.of_function = True
+    tape.arguments = partial(_by_argument, chosen, [place % len(args) for place in places], sources)
     tape.watch(sources)
     inside = unflatten(spec, list(sources))
     replaced = list(args)
     for place, value in zip(places, (inside,) if isinstance(argnums, int) else inside):
         replaced[place] = value
     return tuple(replaced), sources, spec
+
+
+def _by_argument(values: Sequence[Any], places: Sequence[int], sources: Sequence[Tensor]) -> dict[str, set[int]]:
+    """Returns the serials of the watched tensors of each argument, by the argument's name."""
+    leaves = iter(sources)
+    return {f"argument {place}": {next(leaves).serial for _ in flatten(value)[0]} for place, value in zip(places, values)}
 
 
 def variables_of(leaves: Sequence[Any], args: Sequence[Any], what: str, places: Sequence[int] | None = None) -> list[Tensor]:
@@ -210,6 +233,16 @@ def check_function(what: str, f: Any) -> None:
         raise TapeError(
             f"{what}: takes a function, and was given a {type(f).__name__}. Pass the function itself, not its value: "
             f"{'pb.vjp(f, x)' if what == 'vjp' else 'pb.jvp(f, (x,), (v,))' if what == 'jvp' else f'pb.{what}(f)(x)'}."
+        )
+
+
+def check_places(what: str, argnums: Any) -> None:
+    """Raises TapeError if argnums is no position and no positions. Most often it is an argument of the function."""
+    several = isinstance(argnums, (tuple, list, range)) and all([isinstance(n, (int, np.integer)) for n in argnums])
+    if not isinstance(argnums, int) and not several:
+        raise TapeError(
+            f"{what}: argnums is a {type(argnums).__name__}; it must be the position of an argument, or a tuple of positions. "
+            f"pb.{what}(f) returns a function: pass the arguments to it, pb.{what}(f)(x)."
         )
 
 

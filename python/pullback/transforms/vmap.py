@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any, NoReturn
 
+import numpy as np
+
 from ..autodiff.batching import Batch, Batched, belongs
 from ..errors import ShapeError, VmapError
 from ..interop.unknown_names import unexpected
@@ -42,8 +44,13 @@ def vmap(
     """
     if unknown:
         raise unexpected(unknown)
-
     check_function("vmap", f)
+    for name, axes in (("in_axes", in_axes), ("out_axes", out_axes)):
+        if not all([axis is None or isinstance(axis, (int, np.integer)) for axis in flatten(axes)[0]]):
+            raise ShapeError(
+                f"vmap: {name} is a {type(axes).__name__} that is not made of ints; it must say which axis of the arguments runs "
+                f"over the examples. pb.vmap(f) returns a function: pass the arguments to it, pb.vmap(f)(x)."
+            )
 
     @wraps(f)
     def for_all(*args: P.args, **options: P.kwargs) -> R:

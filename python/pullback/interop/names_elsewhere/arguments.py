@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 OF_RULE: Final = "| the rule is always computed by one fused kernel, which pb.capture can record."
+STATIC: Final = "| arguments that are not tensors are static by themselves: another value makes another recording."
+DONATE: Final = "| Parameters and an optimizer's state are updated in place, and arguments are never copied, so nothing is donated."
 GENERATORS: Final = "| there are no keys: pb.random.seed(n) seeds, and pb.random.Generator(n) is a stream of its own."
 
 # What to write for a call whose arguments do not fit the function in a way that users of other libraries expect.
@@ -77,6 +79,9 @@ KEYWORDS: Final = {
     "learning_rate": "lr", "epsilon": "eps", "decay": "weight_decay", "beta_1": "betas", "beta_2": "betas", "b1": "betas",
     "b2": "betas", "global_clipnorm": "clip_norm", "clipvalue": "clip_value",
     "clipnorm": "| Keras clips each gradient by itself; clip_norm= here is the joint norm, which is Keras's global_clipnorm=.",
-    "static_argnums": "| arguments that are not tensors are static by themselves: another value makes another recording.",
+    "static_argnums": STATIC, "static_argnames": STATIC, "donate_argnums": DONATE, "donate_argnames": DONATE,
+    "input_signature": "| each signature of shapes and dtypes is recorded when it is first called, and cache= are kept.",
+    "reduce_retracing": "| each signature of shapes and dtypes has its own recording, and cache= are kept.",
+    "fullgraph": "| a recording is always whole: code that a replay could not repeat raises CaptureError.",
     "jit_compile": "| nothing is compiled: pb.capture(f) records the kernels of one call and repeats them.",
 }  # fmt: skip

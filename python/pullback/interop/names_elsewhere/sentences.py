@@ -26,7 +26,7 @@ CONTROL: Final = (
     "write a Python if, for or while: a tape records the ops that ran. pb.where(condition, a, b) chooses per element, and pb.scan "
     "repeats a function; both can be captured."
 )
-CAPTURE: Final = "pb.capture(f)"
+CAPTURE: Final = "it is pb.capture(f) here, and goes outermost: around pb.grad, pb.vmap and tapes, as in pb.capture(pb.grad(f))."
 DEVICE: Final = 'a device is a string: t.to("cuda:1"), and `with pb.use_device("cuda"):` for new tensors.'
 STACK: Final = "use pb.concat([a, b], axis=0) for an axis that exists, pb.stack([a, b], axis=0) for a new one."
 LIST: Final = "a Module finds Parameters and Modules in Python's own lists and dicts: self.layers = [nn.Linear(8, 8), nn.ReLU()]."

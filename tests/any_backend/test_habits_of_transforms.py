@@ -1,0 +1,138 @@
+"""Calls of transforms as users of other libraries write them: each works, or the error says what to write."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback as pb
+from conftest import close
+
+X = pb.tensor([1.0, 2.0, 3.0])
+
+
+def cubes(x: Any) -> Any:
+    return pb.sum(x**3)
+
+
+TRANSFORMS = ("grad", "value_and_grad", "jacobian", "hessian", "per_example_grad", "per_example_norm")
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+@pytest.mark.parametrize("argument", [X, np.ones(3), 1.5, (X,), {"a": X}], ids=["tensor", "array", "number", "tuple", "dict"])
+def test_arguments_beside_the_function_are_explained(name: str, argument: Any) -> None:
+    with pytest.raises(pb.TapeError, match=rf"^{name}: argnums is a .*pb.{name}\(f\) returns a function: .* pb.{name}\(f\)\(x\)"):
+        getattr(pb, name)(cubes, argument)
+    with pytest.raises(pb.TapeError, match=r"^weighted_grad: argnums"):
+        pb.weighted_grad(cubes, pb.ones(3), argument)
+
+
+@pytest.mark.parametrize("argument", [X, np.ones((3, 2)), (X, X), {"a": X}], ids=["tensor", "array", "tuple", "dict"])
+def test_arguments_beside_the_function_of_vmap_are_explained(argument: Any) -> None:
+    with pytest.raises(pb.ShapeError, match=r"^vmap: in_axes is a .*pb.vmap\(f\)\(x\)"):
+        pb.vmap(cubes, argument)
+    with pytest.raises(pb.ShapeError, match=r"^vmap: out_axes is a "):
+        pb.vmap(cubes, 0, argument)
+
+
+def test_positions_and_axes_in_every_form() -> None:
+    for argnums in ((0, 1), [0, 1], range(2), (np.int64(0), np.int64(1))):
+        assert len(pb.grad(lambda a, b: pb.sum(a * b), argnums)(X, X)) == 2
+    for in_axes in (0, np.int64(0), (0, 0), ({"a": 0}, 0), [{"a": np.int64(0)}, 0]):
+        argument = X if in_axes in (0, (0, 0)) else {"a": X}
+        close(pb.vmap(lambda a, b: 2 * b, in_axes)(argument, X), 2 * X.numpy())
+    assert pb.vmap(lambda a: X, 0, None)(X) is X
+
+
+def with_length(x: Any) -> Any:
+    return x * x, len(x)
+
+
+def test_has_aux_passes_on_the_second_value() -> None:
+    out, pull, aux = pb.vjp(with_length, X, has_aux=True)
+    close(out, [1.0, 4.0, 9.0])
+    close(pull(pb.ones(3))[0], [2.0, 4.0, 6.0])
+    out, tangent, of_jvp = pb.jvp(with_length, (X,), (pb.ones(3),), has_aux=True)
+    close(tangent, [2.0, 4.0, 6.0])
+    for mode in ("auto", "forward", "reverse"):
+        jacobian, of_jacobian = pb.jacobian(with_length, mode=mode, has_aux=True)(X)
+        close(jacobian, np.diag([2.0, 4.0, 6.0]))
+        assert of_jacobian == 3
+    hessian, of_hessian = pb.hessian(lambda x: (cubes(x), {"x": x}), has_aux=True)(X)
+    close(hessian, np.diag([6.0, 12.0, 18.0]))
+    close(of_hessian["x"], X)
+    assert (aux, of_jvp) == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "run"),
+    [
+        ("vjp", lambda: pb.vjp(cubes, X, has_aux=True)),
+        ("jvp", lambda: pb.jvp(cubes, (X,), (X,), has_aux=True)),
+        ("jacobian", lambda: pb.jacobian(cubes, has_aux=True)(X)),
+        ("jacobian", lambda: pb.jacobian(cubes, mode="forward", has_aux=True)(X)),
+        ("grad", lambda: pb.hessian(cubes, has_aux=True)(X)),
+    ],
+)
+def test_has_aux_without_a_second_value_is_named(name: str, run: Callable[[], Any]) -> None:
+    with pytest.raises(pb.TapeError, match=rf"^{name}: cubes returned a Tensor; with has_aux=True it must return two things"):
+        run()
+
+
+def test_hvp_takes_and_explains_tuples_and_lists() -> None:
+    wanted = 6 * X.numpy()
+    close(pb.hvp(cubes, X, pb.ones(3)), wanted)
+    (of_tuple,) = pb.hvp(cubes, (X,), (pb.ones(3),))
+    close(of_tuple, wanted)
+    ((of_list,),) = pb.hvp(lambda parameters: cubes(parameters[0]), ([X],), ([pb.ones(3)],))
+    close(of_list, wanted)
+    with pytest.raises(
+        pb.TapeError, match=r"hvp: the primals are a list of 2, so that cubes is called with 2 arguments.*\(parameters,\)"
+    ):
+        pb.hvp(cubes, [X, X], [X, X])
+    with pytest.raises(pb.TapeError, match=r"hvp: the primals are a tuple of 1, and the tangents are a Tensor"):
+        pb.hvp(cubes, (X,), X)
+    with pytest.raises(pb.TapeError, match=r"hvp: the primals are a tuple of 1, and the tangents are 2"):
+        pb.hvp(cubes, (X,), (X, X))
+    with pytest.raises(TypeError, match="as an integer"):  # an error of f itself stays as it is
+        pb.hvp(lambda x: cubes(x) + range("3"), (X,), (X,))
+
+
+def test_a_list_of_tensors_names_stack() -> None:
+    p = pb.Parameter([1.0, 2.0])
+    with pb.GradientTape() as tape:
+        y = pb.sum(pb.tensor([p[0], p[1]]))
+    with pytest.raises(
+        pb.UnconnectedError, match=r"cut by a list of tensors that became one array \(pb.stack keeps gradients\) at .*test_"
+    ):
+        tape.gradient(y, p)
+    with pytest.warns(pb.ZeroGradientWarning, match="pb.stack"):
+        pb.grad(lambda x: pb.sum(pb.asarray([x[0], x[1]])))(X)
+    close(pb.grad(lambda x: pb.sum(pb.stack([x[0], x[1]])))(X), [1.0, 1.0, 0.0])
+    if pb.tensor([p[0], 1.0]).device == "cpu":
+        assert pb.tensor([p[0], 1.0]).tolist() == [1.0, 1.0]
+
+
+def test_a_function_among_numbers_is_to_be_called() -> None:
+    for choice in (lambda: X, cubes, X.sum):
+        with pytest.raises(pb.DTypeError, match="a function is not made of numbers, but what it returns may be, so call it"):
+            pb.where(X > 1, choice, X)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="exceptions have no notes")
+def test_an_error_in_a_black_box_tells_of_the_axis_of_inputs() -> None:
+    def single(x: Any) -> Any:
+        return x[0] * x[2]  # of one input with three elements
+
+    with pytest.raises(IndexError) as caught:
+        pb.black_box(single)(X)
+    (note,) = caught.value.__notes__
+    assert (
+        "with batch=True single receives 1 inputs along the first axis of its arrays, here of shape (1, 3). Pass batch=False"
+        in note
+    )
+    close(pb.grad(pb.black_box(lambda x: single(x), batch=False))(X.astype(pb.float64)), [3.0, 0.0, 1.0], rtol=1e-4)
