@@ -136,3 +136,32 @@ def test_an_error_in_a_black_box_tells_of_the_axis_of_inputs() -> None:
         in note
     )
     close(pb.grad(pb.black_box(lambda x: single(x), batch=False))(X.astype(pb.float64)), [3.0, 0.0, 1.0], rtol=1e-4)
+
+
+def test_calls_of_scan_checkpoint_and_vmap_are_explained() -> None:
+    with pytest.raises(pb.ShapeError, match=r"A list is a tree of tensors: pb.tensor\(xs\) has one number per step"):
+        pb.scan(lambda c, x: (c * x, c), 1.0, [0.1, 0.2])
+    with pytest.raises(TypeError, match=r"scan\(\) got an unexpected keyword argument 'unroll': the loop is always unrolled"):
+        pb.scan(lambda c, x: (c, x), X, X, unroll=2)
+    with pytest.raises(pb.TapeError, match=r"checkpoint: takes the function alone .* pb.checkpoint\(f\)\(x\)"):
+        pb.checkpoint(cubes, X)
+    with pytest.raises(pb.TapeError, match=r"checkpoint: takes a function, and was given a Tensor"):
+        pb.checkpoint(cubes(X))
+    with pytest.raises(TypeError, match=r"'use_reentrant': there is one kind of checkpoint"):
+        pb.checkpoint(cubes, use_reentrant=False)
+    generators = [pb.random.Generator(i) for i in range(3)]
+    with pytest.raises(pb.VmapError, match=r"a list of Generators.*Pass one Generator: every example draws different numbers"):
+        pb.vmap(lambda x, g: x + g.normal(()))(X, generators)
+    drawn = pb.vmap(lambda x, g: x + g.normal(()))(pb.zeros(3), generators[0])
+    assert len(set(drawn.tolist())) == 3
+
+
+@pytest.mark.parametrize("keyword", ["static_argnums", "static_argnames", "donate_argnums", "input_signature", "jit_compile"])
+def test_keywords_of_other_captures_are_answered(keyword: str) -> None:
+    with pytest.raises(TypeError, match=rf"capture\(\) got an unexpected keyword argument '{keyword}': "):
+        pb.capture(cubes, **{keyword: None})
+
+
+def test_the_hint_for_jit_says_outermost() -> None:
+    with pytest.raises(AttributeError, match=r"pb.capture\(f\) here, and goes outermost: around pb.grad, pb.vmap and tapes"):
+        _ = pb.jit

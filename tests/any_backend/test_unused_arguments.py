@@ -70,6 +70,9 @@ CUBE = pb.ones(3)
 RIGHT: dict[str, Callable[[], Any]] = {
     "a part of a tree": lambda: pb.grad(lambda tree: pb.sum(tree["used"]))({"used": CUBE, "not": CUBE})["not"],
     "a part of a tree, forward": lambda: pb.jacobian(lambda tree: pb.sum(tree[0]), mode="forward")((CUBE, CUBE))[1],
+    "an argument of another output": lambda: pb.jacobian(lambda a, b: (pb.sum(a), pb.sum(b)), argnums=(0, 1), mode="reverse")(
+        CUBE, CUBE
+    )[0][1],
     "an empty argument": lambda: pb.grad(lambda a, b: pb.sum(a), argnums=(0, 1))(CUBE, {})[1],
     "stop_gradient": lambda: pb.grad(lambda x: pb.sum(pb.stop_gradient(x) * 2))(CUBE),
     "second derivative of a linear function": lambda: pb.grad(pb.grad(lambda x: 3 * x))(2.0),

@@ -94,8 +94,8 @@ def _become(view: Tensor, kind: type[Tensor]) -> None:
 
 def living() -> list[Tensor]:
     """Returns all views that are not stale."""
-    known = [storage() for storage in tuple(storages)]
-    found = [view() for storage in known if storage is not None for view in tuple(storage.views)]
+    known = [storage() for storage in storages.copy()]
+    found = [view() for storage in known if storage is not None for view in storage.views.copy()]
     return [view for view in found if view is not None]
 
 

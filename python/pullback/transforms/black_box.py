@@ -192,9 +192,10 @@ class BlackBox:
         try:
             return np.array(with_listeners((), lambda: self.function(*xs)), dtype=np.float64)  # a copy: F may reuse its memory
         except Exception as error:
-            if self._batch is not False and hasattr(error, "add_note"):  # from Python 3.11 on
+            note: Any = getattr(error, "add_note", None)  # from Python 3.11 on
+            if self._batch is not False and note is not None:
                 shapes = ", ".join([str(x.shape) for x in xs])
-                error.add_note(
+                note(
                     f"black_box: with batch={self._batch!r} {called(self.function)} receives {count} inputs along the first axis "
                     f"of its arrays, here of shape {shapes}. Pass batch=False if it takes one input at a time."
                 )

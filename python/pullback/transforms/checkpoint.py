@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any
+from typing import Any, NoReturn
 
 from .. import amp
 from ..autodiff.batching import Batch
@@ -13,6 +13,7 @@ from ..autodiff.listeners import listeners
 from ..autodiff.tape import Tape
 from ..backends import modes
 from ..errors import TapeError
+from ..interop.unknown_names import unexpected
 from ..launch import door
 from ..launch.scopes import recomputing
 from ..ops.conversion import alias
@@ -23,11 +24,12 @@ from ..tensors.tensor import Tensor
 from ..tree import flatten, unflatten
 from ..typing import P, R
 from .calls import Call, Level, Reads, call_recorders, called, entered, levels, tell, with_listeners
+from .vjp import check_function
 
 States = dict[Any, dict[str, int]]  # the states of random generators, by generator
 
 
-def checkpoint(f: Callable[P, R]) -> Callable[P, R]:
+def checkpoint(f: Callable[P, R], *args: NoReturn, **unknown: NoReturn) -> Callable[P, R]:
     """Returns a function with the value and the derivatives of `f`. Tapes keep nothing of its inside.
 
     Args:
@@ -44,6 +46,15 @@ def checkpoint(f: Callable[P, R]) -> Callable[P, R]:
     different number of values the second time.
     Source: Griewank & Walther 2000 (Algorithm 799); Chen et al. 2016.
     """
+    if unknown:
+        raise unexpected(unknown)
+    if args:
+        raise TapeError("checkpoint: takes the function alone and returns one: pass the arguments to it, pb.checkpoint(f)(x).")
+    check_function("checkpoint", f)
+    return _checkpointed(f)
+
+
+def _checkpointed(f: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(f)
     def call(*args: P.args, **options: P.kwargs) -> R:

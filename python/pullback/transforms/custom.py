@@ -119,10 +119,8 @@ def _recorded(f: Callable[..., Any], args: tuple[Any, ...], options: dict[str, A
     )
 
     def again(xs: Sequence[Tensor]) -> tuple[list[Any], Callable[[list[Any]], list[Any]]]:
-        others = list(arguments)
-        for place, x in zip(places, xs):
-            others[place] = x
-        leaves, _, pull = run(others)
+        given = dict(zip(places, xs))
+        leaves, _, pull = run([given.get(place, x) for place, x in enumerate(arguments)])
         return leaves, pull
 
     record(name, pull, inputs, outputs, again=Again(inputs, again), formula=True)

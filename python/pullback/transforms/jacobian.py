@@ -8,7 +8,7 @@ from typing import Any, Literal, NoReturn, TypeVar, overload
 
 from ..autodiff.batching import Batch, Batched
 from ..autodiff.error_text import silent_zeros
-from ..autodiff.node import all_kept, named
+from ..autodiff.node import all_kept, named, needed_by
 from ..autodiff.site import warn
 from ..autodiff.tape import Tape
 from ..errors import ShapeError, TapeError, ZeroGradientWarning
@@ -67,49 +67,39 @@ def jacobian(
     if unknown:
         raise unexpected(unknown)
     check_places("jacobian", argnums)
-    if mode not in ("auto", "forward", "reverse"):
-        raise TapeError(f'jacobian: mode={mode!r}; use "auto", "forward" or "reverse".')
-    _check_chunk(chunk)
-    check_function("jacobian", f)
-
-    better: dict[Any, str] = {}  # the mode that "auto" has chosen, by the shapes of the arguments
-
-    def run(args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, Any]:
-        """Returns the value to differentiate, and what is passed on."""
-        out = f(*args, **options)
-        return with_aux("jacobian", f, out) if has_aux else (out, None)
+    _check_options(f, mode, chunk)
+    tall: set[Any] = set()  # the shapes of arguments for which "auto" has chosen forward mode
 
     def result(blocks: Any, form: Any, spec: Any, aux: Any) -> Any:
-        derivatives = unflatten(form, [unflatten(spec, of_target) for of_target in blocks])
-        return (derivatives, aux) if has_aux else derivatives
-
-    def forward(args: tuple[Any, ...], options: dict[str, Any], tape: Tape, sources: list[Tensor], spec: Any) -> Any:
-        aux: Any = None
-
-        def value(*xs: Any) -> Any:
-            nonlocal aux
-            y, aux = run(_with(args, argnums, spec, xs), options)
-            return y
-
-        blocks, form, unused = _pushed(value, sources, chunk)
-        for text in silent_zeros(tape, unused):
-            warn(text, ZeroGradientWarning)
-        return result(blocks, form, spec, aux)
+        found = unflatten(form, [unflatten(spec, of_target) for of_target in blocks])
+        return (found, aux) if has_aux else found
 
     @wraps(f)
     def all_derivatives(*args: Any, **options: Any) -> Any:
         tape = Tape(watch_parameters=False)
         inside, sources, spec = variables(args, argnums, tape, "jacobian")
         shapes = tuple([x.shape for x in sources])
-        if mode == "forward" or (mode == "auto" and better.get(shapes) == "forward"):
-            return forward(args, options, tape, sources, spec)
+
+        def pair(args: tuple[Any, ...]) -> tuple[Any, Any]:
+            out = f(*args, **options)
+            return with_aux("jacobian", f, out) if has_aux else (out, None)
+
+        def forward() -> Any:
+            blocks, form, aux, unused = _pushed(lambda *xs: pair(_with(args, argnums, spec, xs)), sources, chunk)
+            _warn_of(tape, unused)
+            return result(blocks, form, spec, aux)
+
+        if mode == "forward" or (mode == "auto" and shapes in tall):
+            return forward()
         with tape:
-            out, aux = run(inside, options)
+            out, aux = pair(inside)
         targets, form = _tensors(f, out)
         rows, columns = sum([y.size for y in targets]), sum([x.size for x in sources])
-        if mode == "auto" and columns < rows and not any([getattr(node.op, "formula", False) for node in named(tape.nodes)]):
-            better[shapes] = "forward"
-            return forward(args, options, tape, sources, spec)
+        if mode == "auto" and columns < rows and not _has_formulas(tape):
+            tall.add(shapes)
+            return forward()
+        if len(targets) > 1:
+            _warn_of(tape, _unreached(tape, targets, sources))
         blocks = pulled(tape, targets, sources, _at_once(chunk, rows, _bytes_of_row(tape, [*targets, *sources])))
         return result(blocks, form, spec, aux)
 
@@ -140,6 +130,24 @@ def hessian(
     return jacobian(grad(f, argnums, has_aux), argnums, mode="forward", chunk=chunk, has_aux=has_aux)
 
 
+def _has_formulas(tape: Tape) -> bool:
+    """True if a user wrote one of the pullbacks, which then need not be linear."""
+    return any([getattr(node.op, "formula", False) for node in named(tape.nodes)])
+
+
+def _unreached(tape: Tape, targets: list[Tensor], sources: list[Tensor]) -> list[Tensor]:
+    """Returns the sources that no target depends on."""
+    reached = needed_by(tape, targets, through_zero=True)
+    return [x for x in sources if x.serial not in reached]
+
+
+def _warn_of(tape: Tape, unused: list[Tensor]) -> None:
+    """Warns of zeros that may not be meant. A single target need not depend on an argument, so its pass does not warn."""
+    for text in silent_zeros(tape, unused):
+        warn(text, ZeroGradientWarning)
+    tape.arguments = None
+
+
 def _with(args: tuple[Any, ...], argnums: int | Sequence[int], spec: Any, leaves: Sequence[Tensor]) -> tuple[Any, ...]:
     replaced, value = list(args), unflatten(spec, list(leaves))
     for place, own in [(argnums, value)] if isinstance(argnums, int) else list(zip(argnums, value)):
@@ -153,6 +161,13 @@ def _tensors(f: Any, out: Any) -> tuple[list[Tensor], Any]:
         if not isinstance(y, Tensor):
             raise TapeError(f"jacobian: {name_of(f)} returned a {type(y).__name__}, and only tensors have derivatives.")
     return targets, form
+
+
+def _check_options(f: Any, mode: Any, chunk: Any) -> None:
+    check_function("jacobian", f)
+    _check_chunk(chunk)
+    if mode not in ("auto", "forward", "reverse"):
+        raise TapeError(f'jacobian: mode={mode!r}; use "auto", "forward" or "reverse".')
 
 
 def _check_chunk(chunk: Any) -> None:
@@ -213,17 +228,29 @@ def batched_pull(
 # ---- forward: columns
 
 
-def _pushed(f: Callable[..., Any], sources: list[Tensor], chunk: Chunk) -> tuple[list[list[Tensor]], Any, list[Tensor]]:
-    """Returns for each target and each source the Jacobian, the structure of the targets, and the sources that no op used."""
+def _pushed(
+    f: Callable[..., tuple[Any, Any]], sources: list[Tensor], chunk: Chunk
+) -> tuple[list[list[Tensor]], Any, Any, list[Tensor]]:
+    """Returns for each target and each source the Jacobian, the structure of the targets, aux, and the sources that no op used.
+
+    f returns the targets and aux, which is anything else.
+    """
     columns: list[list[Tensor]] = []  # for each source and each target a tensor of shape (source.size, *target.shape)
     targets: list[Tensor] = []
     unused: list[Tensor] = []
+    aux: Any = None
+
+    def value(*xs: Any) -> Any:
+        nonlocal aux
+        y, aux = f(*xs)
+        return y
+
     form, at_once = None, FIRST_COLUMNS if chunk == "auto" else chunk
     for i, x in enumerate(sources):
         start, chunks = 0, []
         while start < x.size or not (chunks or columns):
             stop = min(start + at_once, x.size)
-            targets, form, tangents, listener = _push(f, sources, i, start, stop)
+            targets, form, tangents, listener = _push(value, sources, i, start, stop)
             chunks.append(tangents)
             at_once, start = _at_once(chunk, x.size, listener.bytes), stop
             if start == x.size and not listener.used:
@@ -235,6 +262,7 @@ def _pushed(f: Callable[..., Any], sources: list[Tensor], chunk: Chunk) -> tuple
             for k, y in enumerate(targets)
         ],
         form,
+        aux,
         unused,
     )
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, TypeVar, overload
+from typing import Any, NoReturn, TypeVar, overload
 
 from ..errors import DTypeError, PullbackError, ShapeError
+from ..interop.unknown_names import unexpected
 from ..ops.movement import stack
 from ..ops.shape import unstack
 from ..tensors.creation import asarray
@@ -41,6 +42,7 @@ def scan(
     *,
     reverse: bool = False,
     checkpoint: bool | int = False,
+    **unknown: NoReturn,
 ) -> tuple[Any, Any]:
     """Runs `carry, y = f(carry, x)` for each x along the first axis of `xs`. Returns the last carry and all y, stacked.
 
@@ -57,6 +59,8 @@ def scan(
     The value and the gradients are those of the unrolled loop. Raises ShapeError if lengths or the carry's shapes do not match,
     DTypeError if the carry changes its dtype, PullbackError if `f` returns a wrong structure or `checkpoint` is not valid.
     """
+    if unknown:
+        raise unexpected(unknown)
     leaves, spec = flatten(xs)
     first, form = flatten(init)
     carry = unflatten(form, [own(x) if hasattr(x, "shape") else x for x in first])
@@ -90,8 +94,10 @@ def _length(leaves: Sequence[Any], length: int | None) -> int:
     lengths = {shape[0] if shape else None for shape in shapes} | ({length} if length is not None else set())
     if len(lengths) != 1 or None in lengths:
         told = f"and length={length}" if length is not None else "and no length"
+        hint = " A list is a tree of tensors: pb.tensor(xs) has one number per step." if shapes and not any(shapes) else ""
         raise ShapeError(
-            f"scan: the first axes of xs must be equally long, and say the number of steps; xs has the shapes {shapes}, {told}."
+            f"scan: the first axes of xs must be equally long, and say the number of steps; xs has the shapes {shapes}, "
+            f"{told}.{hint}"
         )
     (n,) = lengths
     if not n:

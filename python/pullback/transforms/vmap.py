@@ -13,6 +13,7 @@ from ..errors import ShapeError, VmapError
 from ..interop.unknown_names import unexpected
 from ..ops._shapes import normalize_axis
 from ..ops.by_name import of_all
+from ..ops.random import Generator
 from ..ops.shape import moveaxis
 from ..tensors.operand import own
 from ..tensors.precision import made_of
@@ -81,6 +82,11 @@ def _input_axes(in_axes: Any, args: tuple[Any, ...], options: dict[str, Any]) ->
     axes: list[int | None] = []
     for entry, argument in zip([*entries, *[0] * len(options)], [*args, *options.values()]):
         leaves, spec = flatten(argument)
+        if any([isinstance(x, Generator) for x in leaves]) and isinstance(argument, (list, tuple)):
+            raise VmapError(
+                "vmap: an argument is a list of Generators, and f would receive the whole list. Pass one Generator: every example "
+                "draws different numbers from it."
+            )
         found = prefix_leaves(entry, spec, leaves, "in_axes")
         axes += [axis if hasattr(x, "shape") else None for x, axis in zip(leaves, found)]
     return axes

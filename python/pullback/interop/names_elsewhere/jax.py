@@ -11,7 +11,8 @@ NAMES: Final[dict[str, dict[str, str]]] = {
         "pmap": "one device runs a program; pb.vmap(f) runs a function for a whole batch.",
         "jacfwd": 'pb.jacobian(f, mode="forward")', "jacrev": 'pb.jacobian(f, mode="reverse")',
         "custom_vjp": "pb.custom_gradient takes a function that returns its value and its pullback.",
-        "custom_jvp": "pb.custom_gradient takes a function that returns its value and its pullback; forward mode transposes it.",
+        "custom_jvp": "pb.custom_gradient takes a function that returns its value and its pullback; forward mode transposes the "
+        "pullback, which must be linear.",
         "tree_map": "pb.tree.map", "tree_leaves": "pb.tree.leaves", "tree_flatten": "pb.tree.flatten",
         "tree_unflatten": "pb.tree.unflatten", "tree_util": "pb.tree",
         "lax": "its functions are those of pb, or plain Python: pb.scan, pb.stop_gradient, and if, for and while.",
