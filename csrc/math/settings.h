@@ -41,6 +41,13 @@ enum class Schedule : int {
   linear,         // from base * start to base * end                                               steps, start, end
   polynomial,     // end + (base - end) * (1 - t / steps)^power                                    steps, end, power
   warmup_cosine,  // linearly from start to base in `warmup`, a cosine to end at `steps`  steps, end, warmup, start
+  multi_step,     // base * factor^(number of milestones <= t); a milestone of 0 is none           factor, six milestones
+  one_cycle,      // half a cosine from base / divisor up to base in `warmup` * steps - 1 steps, and another one down to
+                  // base / divisor / last divisor at step steps - 1                               steps, warmup, divisor, last
+  restarts,       // half a cosine from base to end again and again, each `growth` times as long   steps, growth, end
+  cyclic,         // from base to high in `up` and back in `down`; high - base shrinks by `factor` high, up, down, factor
+  warmup_stable,  // linearly from start to base in `warmup`, base, and in the last `decay` steps to end: a share x of them later
+                  // end + (base - end) * (1 - x^power)                    steps, warmup, decay, end, start, power
 };
 
 // Returns x^n for a whole n >= 0, by repeated squaring, because one thread of a GPU computes it while its block waits.
@@ -58,6 +65,28 @@ PB_HD double half_cosine(double from, double to, double part) {
   return to + (from - to) * (1 + m::cos(kPi * part)) / 2;
 }
 
+PB_HD double one_cycle_rate(double t, double base, const Setting* argument) {
+  const double first = base / argument[2], top = argument[1] * argument[0] - 1, last = argument[0] - 1;
+  if (t <= top) return half_cosine(first, base, top > 0 ? t / top : 1);
+  return half_cosine(base, first / argument[3], t < last ? (t - top) / (last - top) : 1);
+}
+
+PB_HD double restarts_rate(double t, double base, const Setting* argument) {
+  double length = argument[0];
+  if (argument[1] == 1) {
+    t -= length * m::floor(t / length);
+  } else {
+    for (; t >= length; length *= argument[1]) t -= length;
+  }
+  return half_cosine(base, argument[2], t / length);
+}
+
+PB_HD double cyclic_rate(double t, double base, const Setting* argument) {
+  const double high = argument[0], up = argument[1], down = argument[2];
+  const double cycle = m::floor(t / (up + down)), rest = t - cycle * (up + down);
+  return base + (high - base) * (rest < up ? rest / up : (up + down - rest) / down) * whole_power(argument[3], cycle);
+}
+
 PB_HD double fraction(double t, double steps) { return t < steps ? t / steps : 1; }
 
 PB_HD double scheduled_rate(const Setting* set) {
@@ -73,6 +102,21 @@ PB_HD double scheduled_rate(const Setting* set) {
       const double warmup = argument[2], start = argument[3];
       if (t < warmup) return start + (base - start) * (t / warmup);
       return half_cosine(base, argument[1], fraction(t - warmup, argument[0] - warmup));
+    }
+    case Schedule::multi_step: {
+      double rate = base;
+      for (int k = 1; k < kArguments; ++k)
+        if (argument[k] > 0 && argument[k] <= t) rate *= argument[0];
+      return rate;
+    }
+    case Schedule::one_cycle: return one_cycle_rate(t, base, argument);
+    case Schedule::restarts: return restarts_rate(t, base, argument);
+    case Schedule::cyclic: return cyclic_rate(t, base, argument);
+    case Schedule::warmup_stable: {
+      const double steps = argument[0], warmup = argument[1], decay = argument[2], end = argument[3], start = argument[4];
+      if (t < warmup) return start + (base - start) * (t / warmup);
+      if (t < steps - decay) return base;
+      return end + (base - end) * (1 - m::pow(decay > 0 ? fraction(t - (steps - decay), decay) : 1, argument[5]));
     }
     case Schedule::constant: break;
   }

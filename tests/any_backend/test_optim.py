@@ -233,7 +233,11 @@ def test_a_deep_copy_goes_on_alone_with_the_copied_parameters() -> None:
     "schedule",
     [schedules.Schedule(0.1), schedules.Step(0.1, every=3, factor=0.5), schedules.Exponential(0.1, factor=0.8),
      schedules.Cosine(0.1, steps=8, end=0.01), schedules.Linear(0.1, steps=5, start=0.2, end=1.0),
-     schedules.Polynomial(0.1, steps=6, end=0.02, power=2.0), schedules.WarmupCosine(0.1, steps=10, warmup=4, end=0.001)],
+     schedules.Polynomial(0.1, steps=6, end=0.02, power=2.0), schedules.WarmupCosine(0.1, steps=10, warmup=4, end=0.001),
+     schedules.MultiStep(0.1, [2, 5, 9], factor=0.5), schedules.OneCycle(0.1, steps=10, warmup=0.4),
+     schedules.CosineRestarts(0.1, steps=3, growth=2, end=0.01), schedules.CosineRestarts(0.1, steps=3),
+     schedules.Cyclic(0.1, high=0.5, up=3, down=2, factor=0.5),
+     schedules.WarmupStableDecay(0.1, steps=10, warmup=3, decay=4, end=0.01, power=0.5)],
     ids=lambda s: type(s).__name__,
 )  # fmt: skip
 def test_schedule_on_the_device_is_the_formula(schedule: Any) -> None:

@@ -70,6 +70,8 @@ NAMES: Final[dict[str, dict[str, str]]] = {
     "pullback.optim": {
         "apply_updates": "opt.step(gradients)", "exponential_decay": "optim.schedules.Exponential",
         "cosine_decay_schedule": "optim.schedules.Cosine", "warmup_cosine_decay_schedule": "optim.schedules.WarmupCosine",
+        "cosine_onecycle_schedule": "optim.schedules.OneCycle", "sgdr_schedule": "optim.schedules.CosineRestarts",
+        "piecewise_constant_schedule": "optim.schedules.MultiStep",
         "clip": CLIP, "chain": "one optimizer has its clipping and its schedule: optim.Adam([p], lr=1e-3, clip_norm=1.0).",
         "global_norm": GLOBAL_NORM, "scale_by_adam": "optim.Adam", "adamw": "optim.AdamW",
         "set_to_zero": "p.trainable = False freezes a Parameter.",

@@ -172,12 +172,12 @@ NAMES: Final[dict[str, dict[str, str]]] = {
     "pullback.optim.schedules": {
         "StepLR": "optim.schedules.Step", "ExponentialLR": "optim.schedules.Exponential",
         "CosineAnnealingLR": "optim.schedules.Cosine", "LinearLR": "optim.schedules.Linear",
-        "PolynomialLR": "optim.schedules.Polynomial", "OneCycleLR": "optim.schedules.WarmupCosine",
+        "PolynomialLR": "optim.schedules.Polynomial", "OneCycleLR": "optim.schedules.OneCycle",
         "ReduceLROnPlateau": "compare the losses in your loop and set opt.lr.", **dict.fromkeys(
-            ("LambdaLR", "MultiStepLR", "MultiplicativeLR", "ChainedScheduler", "SequentialLR", "CyclicLR",
-             "CosineAnnealingWarmRestarts"), "set opt.lr in your loop."
-        ),
-        "ConstantLR": "optim.schedules.Schedule", "LRScheduler": "optim.schedules.Schedule",
+            ("LambdaLR", "MultiplicativeLR", "ChainedScheduler", "SequentialLR"), "set opt.lr in your loop."
+        ), "MultiStepLR": "optim.schedules.MultiStep", "CyclicLR": "optim.schedules.Cyclic",
+        "CosineAnnealingWarmRestarts": "optim.schedules.CosineRestarts",
+        "ConstantLR": "optim.schedules.MultiStep", "LRScheduler": "optim.schedules.Schedule",
     },
     "pullback.linalg": {
         **dict.fromkeys((

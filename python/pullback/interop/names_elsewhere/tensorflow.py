@@ -116,7 +116,7 @@ NAMES: Final[dict[str, dict[str, str]]] = {
                        "MomentumOptimizer": "optim.SGD([p], momentum=0.9)"},
     "pullback.optim.schedules": {
         "ExponentialDecay": "optim.schedules.Exponential", "CosineDecay": "optim.schedules.Cosine",
-        "PolynomialDecay": "optim.schedules.Polynomial", "PiecewiseConstantDecay": "set opt.lr in your loop.",
+        "PolynomialDecay": "optim.schedules.Polynomial", "PiecewiseConstantDecay": "optim.schedules.MultiStep",
         "InverseTimeDecay": "set opt.lr in your loop.", "LearningRateSchedule": "optim.schedules.Schedule",
     },
     "pullback.random": {"categorical": "pb.argmax(t - pb.log(-pb.log(pb.random.uniform(t.shape))), axis=-1)",
