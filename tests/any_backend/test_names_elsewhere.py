@@ -265,7 +265,7 @@ def test_a_name_that_nobody_knows_has_pythons_message() -> None:
         ("pb.full((2,), value=1.0)", "it is fill_value= here."),
         ("pb.concat(values=[x, x], axis=0)", "concat() got an unexpected keyword argument 'values': it is arrays= here."),
         ("pb.stack(tensors=[x, x])", "it is arrays= here."),
-        ("pb.split(x, num_or_size_splits=2)", "it is sections= here."),
+        ("pb.split(x, num_or_size_splits=2)", "it is sections= here: a number of equal parts"),
         ("pb.roll(x, shifts=1, dims=0)", "it is shift= here."),
         ("pb.pad(x, paddings=[[1, 1], [0, 0]])", "it is pad_width= here."),
         ("pb.tile(x, 2, 1)", "The repetitions are one argument: (2, 1)."),

@@ -43,6 +43,7 @@ class Adjustable:
     _steps: int
 
     lr = Value("lr")
+    lr_scale = Value("lr_scale")  # a factor of the learning rate that a schedule keeps
     clip_value = Value("clip_value")
 
     @property

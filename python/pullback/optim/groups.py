@@ -44,6 +44,8 @@ def checked(rule: str, name: str, value: Any, count: int) -> Any:
 
 def _numbers(value: Any) -> Any:
     """Returns a float, or an array of one float per member, or None for anything else."""
+    if isinstance(value, (bool, np.bool_)):  # a flag at the position of a number, as in SGD(params, 0.1, 0.9, True)
+        return None
     if isinstance(value, Real):
         return float(value)
     if isinstance(value, (Tensor, np.ndarray, list, tuple)):

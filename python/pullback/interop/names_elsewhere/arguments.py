@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from .sentences import EXPONENTIAL
+
 OF_RULE: Final = "| the rule is always computed by one fused kernel, which pb.capture can record."
+SPLITS: Final = "| it is sections= here: a number of equal parts, or the positions to cut at, which are no sizes."
 STATIC: Final = "| arguments that are not tensors are static by themselves: another value makes another recording."
 DONATE: Final = "| Parameters and an optimizer's state are updated in place, and arguments are never copied, so nothing is donated."
 GENERATORS: Final = "| there are no keys: pb.random.seed(n) seeds, and pb.random.Generator(n) is a stream of its own."
@@ -23,7 +26,7 @@ KEYWORDS: Final = {
     "dim": "axis axes", "dims": "axes axis shape repetitions", "axes": "axis", "keepdim": "keepdims", "keep_dims": "keepdims",
     "perm": "axes | the axes are given by position: pb.transpose(t, 1, 0).", "permutation": "axes", "shifts": "shift",
     "multiples": "repetitions", "reps": "repetitions",
-    "num_or_size_splits": "sections", "split_size_or_sections": "sections", "split_size": "sections",
+    "num_or_size_splits": SPLITS, "split_size_or_sections": SPLITS, "split_size": SPLITS,
     "indices_or_sections": "sections", "chunks": "sections chunk", "values": "arrays", "tensors": "arrays", "paddings": "pad_width",
     "pad": "pad_width", "value": "fill_value obj", "initial_value": "obj", "end": "stop", "limit": "stop", "delta": "step",
     "start_dim": "| write t.reshape(t.shape[0], -1).", "tensor": "| the first argument is given by position.",
@@ -56,9 +59,9 @@ KEYWORDS: Final = {
     "unbiased": "| it is correction= here: 1 divides by n - 1, and 0, the default, by n.", "right": '| write side="right".',
     "sorted": "| the result is sorted.", "inplace": "| tensors are immutable, so nothing is computed in place.", "a_min": "min",
     "a_max": "max", "clip_value_min": "min", "clip_value_max": "max", "T_max": "steps", "total_iters": "steps",
-    "decay_steps": "steps | factor= is that of one step: factor=decay_rate ** (1 / decay_steps).",
-    "transition_steps": "steps | factor= is that of one step: factor=decay_rate ** (1 / transition_steps).",
-    "staircase": "| optim.schedules.Step falls in stairs.", "peak_value": "base",
+    "decay_steps": f"steps | {EXPONENTIAL}",
+    "transition_steps": "steps | Exponential has factor=decay_rate ** (1 / transition_steps), Step has every=transition_steps.",
+    "staircase": "| write optim.schedules.Step(base, every=decay_steps, factor=decay_rate).", "peak_value": "base",
     "init_value": "| base= is the first rate; that of WarmupCosine is start=, and base= the highest.",
     "end_value": "| it is end= here, which Linear multiplies by base.",
     "end_learning_rate": "end", "warmup_steps": "warmup", "boundaries": "every milestones", "drop_remainder": "drop_last",
@@ -67,7 +70,8 @@ KEYWORDS: Final = {
     **dict.fromkeys(("fused", "foreach", "capturable", "differentiable"), OF_RULE),
     "maximize": "| minimize the negative: opt.minimize(lambda: -f()).", "total_steps": "steps", "num_training_steps": "steps",
     "T_0": "steps", "T_mult": "growth", "max_lr": "high base", "pct_start": "warmup", "step_size_up": "up",
-    "step_size_down": "down", "base_lr": "base", "step_size": "every", "gamma": "factor", "decay_rate": "factor", "eta_min": "end",
+    "step_size_down": "down", "base_lr": "base", "step_size": "every", "gamma": "factor", "decay_rate": f"| {EXPONENTIAL}",
+    "eta_min": "end",
     "initial_learning_rate": "base", "use_bias": "bias", "rate": "p", "units": "out_features", "alpha": "negative_slope",
     "negative_slope": "alpha",
     "num_workers": "| the arrays live on the device, where batches are gathered, so there are no workers.",
@@ -77,8 +81,10 @@ KEYWORDS: Final = {
     "retain_graph": "| make the tape with persistent=True.",
     "create_graph": "| record the gradient on an outer tape: pb.GradientTape blocks nest.", "loc": "mean", "scale": "std",
     "stddev": "std", "minval": "low", "maxval": "high", "argnum": "argnums", "in_dims": "in_axes", "out_dims": "out_axes",
-    "learning_rate": "lr", "epsilon": "eps", "decay": "weight_decay", "beta_1": "betas", "beta_2": "betas", "b1": "betas",
-    "b2": "betas", "global_clipnorm": "clip_norm", "clipvalue": "clip_value",
+    "learning_rate": "lr", "epsilon": "eps",
+    "decay": "| Keras's decay is that of the learning rate: pass a schedule as lr; weight_decay= is another thing.",
+    **dict.fromkeys(("beta_1", "beta_2", "b1", "b2"), "| it is the pair betas=(0.9, 0.999) here."),
+    "global_clipnorm": "clip_norm", "clipvalue": "clip_value",
     "clipnorm": "| Keras clips each gradient by itself; clip_norm= here is the joint norm, which is Keras's global_clipnorm=.",
     "static_argnums": STATIC, "static_argnames": STATIC, "donate_argnums": DONATE, "donate_argnames": DONATE,
     "input_signature": "| each signature of shapes and dtypes is recorded when it is first called, and cache= are kept.",

@@ -18,6 +18,23 @@ SUB: Final = "write p.assign(p - x), or p -= x, which does the same."
 ZERO_GRAD: Final = "gradients are returned by tape.gradient(…) and never accumulated, so there is nothing to set to zero."
 CLIP: Final = "the optimizer clips inside its step: optim.Adam(net.parameters(), clip_norm=1.0), or clip_value= for each element."
 GLOBAL_NORM: Final = "write pb.sqrt(sum([pb.sum(pb.square(g)) for g in pb.tree.leaves(gradients)]))."
+CLIP_ONE: Final = (
+    "it clips one tensor: g * pb.minimum(1.0, most / pb.linalg.norm(g)). The clip_norm= of an optimizer is the joint norm of all."
+)
+CLIP_ALL: Final = (
+    "an optimizer clips the joint norm of its gradients: optim.Adam(net.parameters(), clip_norm=1.0). For two optimizers scale by "
+    "hand: norm = pb.linalg.norm(pb.concat([g.flatten() for g in gradients]))."
+)
+CATEGORICAL: Final = (
+    "it is nn.cross_entropy(logits, target) here, which takes logits; for probabilities write nn.nll(pb.log(p), target)."
+)
+BINARY: Final = (
+    "it is nn.binary_cross_entropy(p, target) here for probabilities, and nn.bce_with_logits(logits, target) for from_logits=True."
+)
+EXPONENTIAL: Final = (
+    "write optim.schedules.Exponential(base, factor=decay_rate ** (1 / decay_steps)); with staircase=True it is "
+    "optim.schedules.Step(base, every=decay_steps, factor=decay_rate)."
+)
 CROSS_ENTROPY: Final = 'it is nn.cross_entropy with reduction="none"; the default is the mean.'
 FUNCTIONAL: Final = "call net inside the function, and differentiate the function by dict(net.named_parameters())."
 RULES: Final = "this rule is not here yet. `dir(pullback.optim)` lists those that are."
