@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import warnings
 from collections.abc import Callable
@@ -218,6 +219,18 @@ def test_memo_is_computed_again_at_every_replay() -> None:
         w.assign([value, 2 * value])
         same(f(x), x + w * 0.5 + w * 0.5)
     same(half(), w * 0.5)
+
+
+@pytest.mark.parametrize("draw", [lambda: np.random.normal(), random.random])  # noqa: NPY002
+def test_random_numbers_of_others_are_constants_and_a_warning_says_so(draw: Any) -> None:
+    @pb.capture
+    def f(x: Any) -> Any:
+        return x + draw()
+
+    x = pb.tensor(1.0)
+    with pytest.warns(UserWarning, match=r"drew random numbers of NumPy or Python.*Use pb\.random"):
+        first = float(f(x))
+    assert float(f(x)) == first
 
 
 def test_a_hook_inside_is_replayed() -> None:

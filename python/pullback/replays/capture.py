@@ -25,7 +25,7 @@ from ..typing import P, R, Rest
 from .plan_report import Explanation
 from .recording import FUSIONS, Recording
 from .replay import Replay
-from .signature import apart, as_leaf, changed_float, dense, difference, refuse_listeners, signature
+from .signature import apart, as_leaf, changed_float, dense, difference, host_random_state, refuse_listeners, signature
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -221,9 +221,16 @@ class Captured(Generic[P, R]):
         fill = iter(inputs)
         inside = [made_of(original, Tensor(next(fill))) if x.__class__ is Tensor else x for x, original in zip(leaves, given)]
         recording = Recording(kernels, device, inputs)
+        drawn = host_random_state()
         with recording:
             args, options = _arguments(inside, spec, named)
             outputs = self._function(*args, **options)
+            if host_random_state() != drawn:
+                warn(
+                    f"{self._name()} drew random numbers of NumPy or Python, which are constants in a replay. Use pb.random, whose "
+                    f"numbers every replay draws anew.",
+                    UserWarning,
+                )
             replay, outputs = recording.finish(outputs, inside, self._fusion, steps is not None)
         self._keep(key, replay)
         return outputs if steps is None else self._rest(replay, outputs, arrays, given, steps)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import struct
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -174,3 +175,10 @@ def _shown(part: Any) -> str:
     if issubclass(kind, (tuple, frozenset)):
         return f"({', '.join([_shown(item) for item in rest[0]])})"
     return repr(rest[0])
+
+
+def host_random_state() -> tuple[Any, ...]:
+    """Returns the states of Python's and NumPy's global random generators, as far as these modules are imported."""
+    python, numpy = sys.modules.get("random"), sys.modules.get("numpy.random")
+    state: Any = None if numpy is None else numpy.get_state(legacy=False)["state"]
+    return (None if python is None else python.getstate(), None if state is None else (state["pos"], state["key"].tobytes()))
