@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, ValuesView
 from typing import Any, Final, Literal, overload
 
 import numpy as np
@@ -62,7 +62,7 @@ class Optimizer:
     def __init__(
         self, params: Params, lr: float | Schedule, *, clip_norm: float | None = None, clip_value: float | None = None
     ) -> None:
-        given: Any = list(params) if isinstance(params, Iterator) else params
+        given: Any = list(params) if isinstance(params, (Iterator, ValuesView)) else params
         self.parameters = trainable(type(self).__name__, given)
         self._form = Form(given, self.parameters)
         self._names = names(self.parameters)  # the keys of state_dict, which stay if a Module renames the parameters later
