@@ -83,8 +83,8 @@ def test_checkers_and_help_read_one_signature(name: str) -> None:
     """Compares the parameters of each public function at run time with those that a type checker reads in its source or stub."""
     space = importlib.import_module(name)
     for f in [x for x in [getattr(space, each) for each in dir(space)] if inspect.isfunction(x)]:
-        declared = Path(f.__code__.co_filename).name == "declare.py"
-        read = [PACKAGE / "ops" / f"{stub}.pyi" for stub in generate().DECLARING] if declared else [Path(f.__code__.co_filename)]
+        source = Path(inspect.unwrap(f).__code__.co_filename)
+        read = [PACKAGE / "ops" / f"{stub}.pyi" for stub in generate().DECLARING] if source.name == "declare.py" else [source]
         body = [node for path in read for node in ast.parse(path.read_text()).body]
         *_, node = [node for node in body if isinstance(node, ast.FunctionDef) and node.name == f.__name__]
         signature = inspect.signature(f)
