@@ -119,8 +119,11 @@ class Elements {
     Compute compute = Compute::f32;
     for (int64_t s = 0; s < entries * members; ++s) {
       const View& g = launch.in(int(s / members));
-      if (!g.data) continue;
       Setting* const set = sets + s * kSetSize;
+      if (!g.data) {
+        if (!preview) set[kClock] += 1;
+        continue;
+      }
       // Most sets of an optimizer are equal, so that most are not computed again.
       if (!last || compute != compute_type(g.dtype) || std::memcmp(set, before, sizeof before) != 0) {
         const auto& op = static_cast<const HostUpdate&>(*static_cast<const Update*>(launch.table));
@@ -129,6 +132,7 @@ class Elements {
         std::memcpy(advanced, set, sizeof advanced);
         op.advance(advanced);
         op.build[int(compute)](advanced, next);
+        advanced[kClock] += 1;
         last = next;
         next += kElementBytes;
       }

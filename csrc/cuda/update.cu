@@ -18,8 +18,8 @@ void run_update(const Launch& launch) {
     else ++doubles;
   }
   Copies copies;
-  if (floats > 0) op.floats(launch, floats, copies);
-  if (doubles > 0) op.doubles(launch, doubles, copies);
+  if (floats > 0) op.floats(launch, floats, doubles == 0, copies);
+  if (doubles > 0) op.doubles(launch, doubles, true, copies);
 }
 
 std::vector<DeviceUpdate> device_updates() {

@@ -28,7 +28,8 @@ template <int kMax> struct UpdateJob {
   Setting* sets;
   unsigned* ticket;  // counts the blocks that have ended; the last one advances the sets
   uint32_t members;
-  bool preview;  // true: the deltas are written, and nothing else
+  uint32_t clocks = 0;  // the number of sets whose clock the last block advances: all of them in the last launch of a step
+  bool preview;         // true: the deltas are written, and nothing else
   Chunks<kMax> chunks;
   Run runs[kMax];
 };
@@ -180,6 +181,8 @@ __global__ void __launch_bounds__(kThreads, kResident<U, A>) update_kernel(const
   if (job.preview || !last_to_arrive(job.ticket, gridDim.x)) return;
   for (uint32_t k = threadIdx.x; k < uint32_t(job.chunks.entries) * job.members; k += kThreads)
     U::advance(job.sets + int64_t(job.runs[k / job.members].set + k % job.members) * kSetSize);
+  __syncthreads();
+  for (uint32_t k = threadIdx.x; k < job.clocks; k += kThreads) job.sets[int64_t(k) * kSetSize + kClock] += 1;
 }
 
 inline bool aligned(const void* p, int64_t bytes) { return reinterpret_cast<uintptr_t>(p) % uintptr_t(bytes) == 0; }
@@ -204,8 +207,8 @@ template <int kMax> void add_run(UpdateJob<kMax>& job, const Launch& launch, int
   }
 }
 
-// Updates the tensors whose compute type is A, up to kMax of them per kernel launch.
-template <class U, class A, int kMax> void update_all(const Launch& launch, Copies& copies) {
+// Updates the tensors whose compute type is A, up to kMax of them per kernel launch. The last launch ends the step if `ends`.
+template <class U, class A, int kMax> void update_all(const Launch& launch, bool ends, Copies& copies) {
   UpdateJob<kMax> job;
   job.sets = launch.out(launch.outputs - 1).as<Setting>();
   job.members = uint32_t(launch.ints[1]);
@@ -221,15 +224,16 @@ template <class U, class A, int kMax> void update_all(const Launch& launch, Copi
     if (job.chunks.entries == kMax) go();
     add_run(job, launch, t, kChunk<A>, copies);
   }
-  if (job.chunks.entries > 0) go();
+  if (ends) job.clocks = uint32_t(launch.ints[0] * launch.ints[1]);
+  go();
 }
 
 // Updates the `count` tensors of one compute type.
-using UpdateTensors = void (*)(const Launch& launch, int count, Copies& copies);
-template <class U, class A> void update_tensors(const Launch& launch, int count, Copies& copies) {
+using UpdateTensors = void (*)(const Launch& launch, int count, bool ends, Copies& copies);
+template <class U, class A> void update_tensors(const Launch& launch, int count, bool ends, Copies& copies) {
   if constexpr (std::is_same_v<A, float>)
-    if (count <= kFewRuns) return update_all<U, A, kFewRuns>(launch, copies);
-  update_all<U, A, kManyRuns>(launch, copies);
+    if (count <= kFewRuns) return update_all<U, A, kFewRuns>(launch, ends, copies);
+  update_all<U, A, kManyRuns>(launch, ends, copies);
 }
 
 // Returns update_tensors of each row of math/update.def, in their order.

@@ -13,7 +13,8 @@ using Setting = double;
 // the members and the parameters that had no gradient in some step therefore need no separate treatment: their sets differ in value.
 // python/pullback/optim/sets.py names the same indices.
 enum SettingIndex : int {
-  kStep,                           // the number of steps done with a gradient
+  kStep,   // the number of steps done with a gradient
+  kClock,  // the number of steps that the optimizer has done, which schedules use
   kRate,                           // the learning rate of the last step
   kState,                          // the first of the numbers that the rule computes once per step, such as a bias correction
   kStates = 4,                     // how many these are at most
@@ -32,7 +33,7 @@ enum SettingIndex : int {
 static_assert(kHyper < kSetSize);
 constexpr int64_t kSetBytes = kSetSize * int64_t(sizeof(Setting));
 
-// The learning rate as a function of t, the number of steps done before this one. After `steps` steps the rate no longer changes.
+// The learning rate as a function of t, the number of steps that the optimizer has done before this one. After `steps` steps the rate no longer changes.
 enum class Schedule : int {
   constant,       // base
   step,           // base * factor^floor(t / every)                                     arguments: every, factor
@@ -90,7 +91,7 @@ PB_HD double cyclic_rate(double t, double base, const Setting* argument) {
 PB_HD double fraction(double t, double steps) { return t < steps ? t / steps : 1; }
 
 PB_HD double scheduled_rate(const Setting* set) {
-  const double t = set[kStep], base = set[kBaseRate];
+  const double t = set[kClock], base = set[kBaseRate];
   const Setting* argument = set + kArgument;
   switch (Schedule(int(set[kSchedule]))) {
     case Schedule::step: return base * whole_power(argument[1], m::floor(t / argument[0]));
@@ -123,7 +124,7 @@ PB_HD double scheduled_rate(const Setting* set) {
   return base;
 }
 
-// Begins a step: computes its learning rate, and counts it.
+// Begins a step: computes its learning rate, and counts it. The clock advances after the step, in the sets of all parameters.
 PB_HD void begin_step(Setting* set) {
   set[kRate] = scheduled_rate(set) * set[kRateScale];
   set[kStep] += 1;

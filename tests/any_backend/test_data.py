@@ -12,6 +12,7 @@ import pytest
 
 import pullback as pb
 from conftest import host
+from pullback import nn
 from pullback.data import Loader, digits
 from pullback.launch import door
 from pullback.ops import draws, random
@@ -342,3 +343,15 @@ def test_what_has_an_array_inside_is_an_array() -> None:
 
     for data in (Frame(), range(6), array.array("f", [1.0, 2.0])):
         assert len(Loader(data, 2)) in (1, 2, 3)
+
+
+def test_a_network_that_float64_batches_make_wide_warns() -> None:
+    net = nn.Linear(2, 1)
+    for x in Loader(np.ones((4, 2), np.float32), 2):
+        assert net(x).dtype == pb.float32
+    for loader in (Loader(np.ones((4, 2)), 2), Loader((np.ones((4, 2)), np.ones(4)), 2, shuffle=False, device="cpu")):
+        for batch in loader:
+            with pytest.warns(pb.PrecisionWarning, match="a NumPy array of dtype float64 was given"):
+                assert net(batch[0] if isinstance(batch, tuple) else batch).dtype == pb.float64
+    for x in Loader(pb.ones((4, 2), pb.float64), 2):  # A tensor has the dtype that was asked for.
+        assert net(x).dtype == pb.float64

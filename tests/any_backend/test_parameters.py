@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
+from captured_step import needs_kernels
 from conftest import host
 from pullback import nn, optim
 
@@ -249,7 +250,8 @@ def test_freezing_what_has_no_parameters_or_by_no_bool_is_refused() -> None:
     assert [p.trainable for p in net.parameters()] == [True, True, False]
 
 
-def test_freezing_ends_the_recordings_made_before() -> None:
+@pytest.mark.parametrize("which", [lambda net: net, lambda net: net.weight], ids=["module", "parameter"])
+def test_freezing_ends_the_recordings_made_before(which: Any) -> None:
     net = nn.Linear(2, 1)
     opt = optim.SGD(net.parameters(), lr=0.1)
 
@@ -263,10 +265,25 @@ def test_freezing_ends_the_recordings_made_before() -> None:
     x = pb.ones((3, 2))
     for _ in range(3):
         step(x)
-    net.trainable = False
+    which(net).trainable = False
     frozen = net.weight.numpy()
-    with pb.GradientTape() as tape:
-        loss = pb.sum(net(x))
-    assert tape.gradient(loss, net.weight, unconnected="none") is None
-    step(x)
+    for _ in range(3):
+        step(x)
     np.testing.assert_array_equal(net.weight.numpy(), frozen)
+    net.trainable = True
+    step(x)
+    assert np.any(net.weight.numpy() != frozen)
+
+
+@needs_kernels
+def test_a_captured_function_cannot_freeze() -> None:
+    net = nn.Linear(2, 1)
+
+    @pb.capture
+    def step(x: Any) -> Any:
+        net.trainable = False
+        return net(x)
+
+    with pytest.raises(pb.CaptureError, match='setting trainable of Parameter "weight"'):
+        step(pb.ones((3, 2)))
+    assert net.trainable

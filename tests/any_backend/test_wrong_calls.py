@@ -106,6 +106,9 @@ STEPS: dict[str, tuple[Callable[[Any, Any, Any], Any], str]] = {
     "a word as nesterov": (lambda net, opt, g: optim.SGD(net.parameters(), 0.1, 0.9, 0, "yes"), "must be True or False"),
     "the rate alone": (lambda net, opt, g: optim.Adam(1e-3), "optim.Adam(model.parameters(), lr=1e-3)"),
     "a schedule of an optimizer": (lambda net, opt, g: optim.schedules.Cosine(opt, 100), "base is a SGD; it must be a number"),
+    "names with the parameters": (lambda net, opt, g: optim.SGD(net.named_parameters()), "optim.SGD(model.parameters(), lr=1e-3)"),
+    "a shape to initialize": (lambda net, opt, g: nn.init.normal((3, 2)), "p = nn.init.normal(pb.Parameter(pb.zeros((3, 2))))"),
+    "a gain without weights": (lambda net, opt, g: nn.init.xavier_uniform(1.0), "not a Parameter to set in place"),
     "another library's state": (lambda net, opt, g: opt.load_state_dict({"state": {}, "param_groups": []}), "has entries for"),
 }  # fmt: skip
 
@@ -125,6 +128,13 @@ def test_gradients_may_come_from_a_generator() -> None:
     opt.step(2 * x for x in g)
     np.testing.assert_allclose(net.weight.numpy(), weight - 1.0, rtol=1e-6)
     np.testing.assert_allclose(net.bias.numpy(), bias - 1.0, rtol=1e-6)
+
+
+def test_parameters_and_gradients_may_be_the_values_of_dicts() -> None:
+    named = {"w": pb.Parameter([1.0, 2.0]), "b": pb.Parameter(3.0)}
+    opt = optim.SGD(named.values(), lr=1.0)
+    opt.step({"w": pb.ones(2), "b": pb.tensor(5.0)}.values())
+    assert [p.tolist() for p in named.values()] == [[0.0, 1.0], -2.0]
 
 
 def test_an_error_inside_the_function_of_the_loss_stays_as_it_is() -> None:

@@ -14,6 +14,7 @@ from ..ops.conversion import copy
 from ..ops.movement import stack
 from ..ops.random import Generator
 from ..tensors.creation import arange, asarray, can_change
+from ..tensors.precision import remember, was_float64_array
 from ..tensors.tensor import Tensor
 from ..typing import ArrayLike
 
@@ -84,6 +85,7 @@ class Loader(_Checked, Generic[Batch]):
             _check_array(a, within=not self._single)
         self._arrays = [asarray(a, device=device) for a in given]
         self._change = [can_change(a, t.array) for a, t in zip(given, self._arrays)]  # unshuffled batches of other arrays are views
+        self._wide = [was_float64_array(a) for a in given]
         self.rows = _rows(self._arrays)
         batch_size = _positive(batch_size)
         if drop_last and batch_size > self.rows:
@@ -161,6 +163,9 @@ class Loader(_Checked, Generic[Batch]):
                 parts = [a[order[rows]] for a in self._arrays]
             else:
                 parts = [copy(a[rows]) if change else a[rows] for a, change in zip(self._arrays, self._change)]
+        for part, wide in zip(parts, self._wide):
+            if wide:  # so that a network warns if this makes it compute in float64
+                remember(part)
         return parts[0] if self._single else tuple(parts)
 
     def state_dict(self) -> dict[str, int]:

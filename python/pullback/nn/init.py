@@ -43,7 +43,17 @@ def fans(shape: tuple[int, ...]) -> tuple[int, int]:
     return shape[1] * field, shape[0] * field
 
 
+def _check(p: Any) -> Parameter:
+    if not isinstance(p, Parameter):
+        raise PullbackError(
+            f"init: a {type(p).__name__} was given, and not a Parameter to set in place. Write nn.init.normal(net.weight), or "
+            f"p = nn.init.normal(pb.Parameter(pb.zeros((3, 2))))."
+        )
+    return p
+
+
 def _draw(p: Parameter, how: str, generator: Generator | None, *bounds: float) -> Parameter:
+    _check(p)
     source = generator or random.default
     dtype = p.dtype if p.dtype.itemsize > 2 else np.float32
     return p.assign(getattr(source, how)(p.shape, *bounds, dtype=dtype))
@@ -51,7 +61,7 @@ def _draw(p: Parameter, how: str, generator: Generator | None, *bounds: float) -
 
 def constant(p: Parameter, value: float) -> Parameter:
     """Sets every element to `value`."""
-    return p.assign(np.full(p.shape, value))
+    return p.assign(np.full(_check(p).shape, value))
 
 
 def zeros(p: Parameter) -> Parameter:
@@ -94,19 +104,19 @@ def truncated_normal(
 
 def xavier_uniform(p: Parameter, gain: float = 1.0, *, generator: Generator | None = None) -> Parameter:
     """Draws from U(±gain sqrt(6 / (fan_in + fan_out))). Source: Glorot & Bengio 2010, eq. 16."""
-    bound = gain * math.sqrt(6 / max(1, sum(fans(p.shape))))
+    bound = gain * math.sqrt(6 / max(1, sum(fans(_check(p).shape))))
     return uniform(p, -bound, bound, generator=generator)
 
 
 def xavier_normal(p: Parameter, gain: float = 1.0, *, generator: Generator | None = None) -> Parameter:
     """Draws from N(0, variance gain² 2 / (fan_in + fan_out)). Source: Glorot & Bengio 2010."""
-    return normal(p, 0.0, gain * math.sqrt(2 / max(1, sum(fans(p.shape)))), generator=generator)
+    return normal(p, 0.0, gain * math.sqrt(2 / max(1, sum(fans(_check(p).shape)))), generator=generator)
 
 
 def _kaiming_std(p: Parameter, a: float, mode: Mode, nonlinearity: Nonlinearity) -> float:
     if mode not in ("fan_in", "fan_out"):
         raise PullbackError(f'kaiming: mode={mode!r}; use "fan_in" (keeps the forward variance) or "fan_out" (the backward one).')
-    fan = fans(p.shape)[mode == "fan_out"]
+    fan = fans(_check(p).shape)[mode == "fan_out"]
     return calculate_gain(nonlinearity, a) / math.sqrt(max(1, fan))
 
 
@@ -140,7 +150,7 @@ def orthogonal(p: Parameter, gain: float = 1.0, *, generator: Generator | None =
 
     The host computes the matrix in float64 by a QR decomposition. Fixing the signs of R's diagonal makes its distribution uniform.
     """
-    if p.ndim < 2:
+    if _check(p).ndim < 2:
         raise ShapeError(f"orthogonal: shape {p.shape} has fewer than two axes.")
     rows, columns = p.shape[0], math.prod(p.shape[1:])
     z: Any = (generator or random.default).normal((max(rows, columns), min(rows, columns)), dtype="float64").numpy()

@@ -233,7 +233,6 @@ class Module:
         parameters = self.parameters()
         if not parameters:
             raise PullbackError(f"{title}: there are no Parameters inside, or none yet. Set it on a network that has some.")
-        capturing.tell_change(title, "Set it outside.")
         for p in parameters:
             dtypes.check_trainable(p.dtype, trainable)
         for p in parameters:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, ValuesView
 from numbers import Real
 from typing import Any, Final
 
@@ -21,8 +21,13 @@ def trainable(name: str, params: Any) -> list[Parameter]:
     leaves = in_order(params)
     for p in leaves:
         if not isinstance(p, Parameter):
-            # A Module or its method, or a learning rate in the place of the Parameters
-            others = hasattr(p, "parameters") or getattr(p, "__name__", "") == "parameters" or (p is params and isinstance(p, Real))
+            # A Module or its method, a learning rate in the place of the Parameters, or the names of named_parameters()
+            others = (
+                hasattr(p, "parameters")
+                or getattr(p, "__name__", "") == "parameters"
+                or isinstance(p, str)
+                or (p is params and isinstance(p, Real))
+            )
             instead = (
                 f"Give model.parameters(), which lists those of a Module: optim.{name}(model.parameters(), lr=1e-3)."
                 if others
@@ -137,7 +142,7 @@ class Form:
         if grads.__class__ is list and len(grads) == self._count and {g.__class__ for g in grads} <= _LEAVES:
             return grads  # This is what a tape returns for opt.parameters: by far the most frequent form. The rest costs 3 µs.
         refuse_bare(grads)
-        if isinstance(grads, Iterator):
+        if isinstance(grads, (Iterator, ValuesView)):
             grads = list(grads)
         if not _is_list(grads):
             if structure(grads) != self._structure:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, ValuesView
 from typing import Any, Final, Literal, overload
 
 import numpy as np
@@ -75,7 +75,7 @@ class Optimizer(Adjustable):
         clip_value: float | None = None, groups: Groups | None = None,
     ) -> None:  # fmt: skip
         rule = type(self).__name__
-        given: Any = list(params) if isinstance(params, Iterator) else params
+        given: Any = list(params) if isinstance(params, (Iterator, ValuesView)) else params
         given, listed = dicts(rule, given)
         self.parameters = trainable(rule, given)
         self._form = Form(given, self.parameters)
@@ -210,8 +210,8 @@ class Optimizer(Adjustable):
     def step(self, grads: Any = MISSING, return_delta: bool = False) -> list[Tensor] | None:
         """Updates all parameters in one fused launch.
 
-        A parameter without a gradient stays as it is, with its slots, its schedule and its own count of steps, which Adam's bias
-        correction and momentum's first step use; so it is in PyTorch. A step without any gradient does nothing and does not count.
+        A parameter without a gradient stays as it is, with its slots and its own count of steps, which Adam's bias correction and
+        momentum's first step use, while its schedule goes on; so it is in PyTorch. A step without any gradient does nothing and does not count.
 
         Args:
             grads: a list of one gradient per parameter, in the order of `parameters`, or the structure that the optimizer was made
@@ -352,7 +352,7 @@ class Optimizer(Adjustable):
 
     def advance(self, settings: list[float]) -> None:
         """Begins a step: writes its learning rate into the set and increments the step count."""
-        settings[c.RATE] = c.schedule_of(settings).rate(int(settings[c.STEP])) * settings[c.RATE_SCALE]
+        settings[c.RATE] = c.schedule_of(settings).rate(int(settings[c.CLOCK])) * settings[c.RATE_SCALE]
         settings[c.STEP] += 1
 
     def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:

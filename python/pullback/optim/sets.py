@@ -20,8 +20,8 @@ from .schedules import Schedule, from_numbers
 SIZE: Final = 32
 BYTES: Final = 8 * SIZE
 WRITTEN_AT_ONCE: Final = 8  # the most settings that one launch can write
-STEP, RATE, STATE = range(3)
-CLIP_FACTOR, CLIP_VALUE, GRADIENT_NORM, CLIP_NORM, RATE_SCALE, SCHEDULE, BASE_RATE, ARGUMENT = range(6, 14)
+STEP, CLOCK, RATE, STATE = range(4)
+CLIP_FACTOR, CLIP_VALUE, GRADIENT_NORM, CLIP_NORM, RATE_SCALE, SCHEDULE, BASE_RATE, ARGUMENT = range(8, 16)
 ARGUMENTS: Final = 7  # the most arguments of a schedule
 HYPER: Final = ARGUMENT + ARGUMENTS
 

@@ -55,6 +55,13 @@ class Parameter(Tensor):
         self.trainable = trainable
         self.constraint = constraint
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "trainable" and value is not getattr(
+            self, name, value
+        ):  # a recording trains what was trainable when it was made
+            capturing.tell_change(f"setting trainable of {self.label()}", "Set it outside.")
+        super().__setattr__(name, value)
+
     @property
     def name(self) -> str | None:
         return self.storage.name
