@@ -31,13 +31,15 @@ inline void update_cost(const Launch& launch, Cost& cost) {
   const bool preview = launch.ints[2];
   for (int64_t t = 0; t < entries; ++t) {
     const View &p = launch.out(int(t)), &g = launch.in(int(t));
-    if (!preview) cost.bytes_written += launch.ints[1] * int64_t(sizeof(Setting));  // the clocks
-    if (!g.data) continue;
+    if (!g.data) {
+      if (!preview) cost.bytes_written += launch.ints[1] * int64_t(sizeof(Setting));  // the clocks
+      continue;
+    }
     const int64_t slots = op.slots * p.size() * compute_size(compute_type(p.dtype));
     cost.add(op.counts, p.size());
     if (preview) cost.adds -= p.size();  // a preview does not add the delta to the weight
     cost.bytes_read += p.bytes() + g.distinct_bytes() + slots + set_bytes;
-    cost.bytes_written += (preview ? 0 : p.bytes() + slots + set_bytes - launch.ints[1] * int64_t(sizeof(Setting)));
+    cost.bytes_written += (preview ? 0 : p.bytes() + slots + set_bytes);
     if (launch.out(int(entries * (1 + op.slots) + t)).data) cost.bytes_written += p.bytes();
   }
 }

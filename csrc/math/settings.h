@@ -13,9 +13,9 @@ using Setting = double;
 // the members and the parameters that had no gradient in some step therefore need no separate treatment: their sets differ in value.
 // python/pullback/optim/sets.py names the same indices.
 enum SettingIndex : int {
-  kStep,   // the number of steps done with a gradient
-  kClock,  // the number of steps that the optimizer has done, which schedules use
+  kStep,                           // the number of steps done with a gradient
   kRate,                           // the learning rate of the last step
+  kClock,                          // the number of steps that the optimizer has done, which schedules use
   kState,                          // the first of the numbers that the rule computes once per step, such as a bias correction
   kStates = 4,                     // how many these are at most
   kClipFactor = kState + kStates,  // the factor by which gradients are multiplied; clip_norm writes it, and 1 means no clipping

@@ -23,6 +23,9 @@ template <class A> struct Penalty {
 // Returns the larger of two numbers, and NaN if one of them is NaN.
 template <class A> PB_HD A larger(A a, A b) { return m::select((a > b) | (a != a), a, b); }
 
+// Returns decay * p, and 0 without decay, even where the weight is infinite.
+template <class A> PB_HD A decayed(A decay, A p) { return m::select(decay == A(0), A(0), decay * p); }
+
 // The running mean of x in m: keep of it, and the rest of x.
 template <class A> struct Mean {
   A keep, take;
@@ -46,7 +49,7 @@ template <Momentum momentum> struct Sgd {
           minus_rate(A(-set[kRate])),
           keep(A(set[kHyper])),
           keep_old(set[kStep] > 1 ? A(set[kHyper]) : A(0)),
-          take(set[kStep] > 1 ? A(1 - set[kHyper + 1]) : A(1)) {}
+          take(set[kStep] > 1 && set[kHyper] != 0 ? A(1 - set[kHyper + 1]) : A(1)) {}
     PB_HD A operator()(A p, A g) const { return minus_rate * penalty(p, clip(g)); }
     PB_HD A operator()(A p, A g, A& m) const {
       g = penalty(p, clip(g));
@@ -91,7 +94,7 @@ template <Decay decay, bool amsgrad> struct Adam {
           root_debias2(A(m::sqrt(set[kState + 1]))) {}
     PB_HD A change(A p, A m, A v) const {
       const A change = minus_rate * (m / (m::sqrt(v) / root_debias2 + eps));
-      if constexpr (decay == Decay::decoupled) return change - decay_rate * p;
+      if constexpr (decay == Decay::decoupled) return change - decayed(decay_rate, p);
       return change;
     }
     PB_HD void average(A p, A g, A& m, A& v) const {
@@ -131,7 +134,7 @@ struct Lion {
       g = clip(g);
       const A sign = m::sign(direction(m, g));
       m = mean(m, g);
-      return minus_rate * (sign + weight_decay * p);
+      return minus_rate * (sign + decayed(weight_decay, p));
     }
   };
 };
@@ -283,11 +286,9 @@ template <Decay decay> struct NAdam {
       m = first(m, g);
       v = second(v, g * g);
       const A spread = m::sqrt(v / debias2) + eps;
-      if constexpr (decay == Decay::decoupled) {
-        p = decay_rate * p;
-        return (gradient_rate * g + mean_rate * m) / spread - p;
-      }
-      return (gradient_rate * g + mean_rate * m) / spread;
+      const A change = (gradient_rate * g + mean_rate * m) / spread;
+      if constexpr (decay == Decay::decoupled) return change - decayed(decay_rate, p);
+      return change;
     }
   };
 };
@@ -326,7 +327,7 @@ template <Decay decay> struct RAdam {
       v = second(v, g * g);
       const A adapted = rectified / (m::sqrt(v) + eps);
       const A change = minus_rate * (m * m::select(rectified == A(0), A(1), adapted));
-      if constexpr (decay == Decay::decoupled) return change - decay_rate * p;
+      if constexpr (decay == Decay::decoupled) return change - decayed(decay_rate, p);
       return change;
     }
   };

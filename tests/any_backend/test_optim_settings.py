@@ -55,17 +55,23 @@ def test_groups_by_patterns_of_names_are_separate_optimizers() -> None:
     nets[1].load_state_dict(nets[0].state_dict())
     groups = {"*.bias": {"weight_decay": 0.0}, "2.*": {"lr_scale": 0.5}}
     opt = optim.AdamW(nets[0].parameters(), lr=schedules.Cosine(0.1, 9), weight_decay=0.1, groups=groups)
-    assert [(group.name, len(group.parameters)) for group in opt.groups] == [("rest", 1), ("*.bias", 2), ("2.*", 1)]
+    assert [(group.name, len(group.parameters)) for group in opt.groups] == [
+        ("rest", 1),
+        ("*.bias", 1),
+        ("*.bias and 2.*", 1),
+        ("2.*", 1),
+    ]
     named = dict(nets[1].named_parameters())
     apart = [
         optim.AdamW([named["0.weight"]], lr=schedules.Cosine(0.1, 9), weight_decay=0.1),
-        optim.AdamW([named["0.bias"], named["2.bias"]], lr=schedules.Cosine(0.1, 9), weight_decay=0.0),
+        optim.AdamW([named["0.bias"]], lr=schedules.Cosine(0.1, 9), weight_decay=0.0),
+        optim.AdamW([named["2.bias"]], lr=schedules.Cosine(0.05, 9), weight_decay=0.0),
         optim.AdamW([named["2.weight"]], lr=schedules.Cosine(0.05, 9), weight_decay=0.1),
     ]
     for step in range(4):
         opt.step(gradients(nets[0].parameters(), step))
         values = dict(zip(named, gradients(nets[0].parameters(), step)))
-        for other, keys in zip(apart, (["0.weight"], ["0.bias", "2.bias"], ["2.weight"])):
+        for other, keys in zip(apart, (["0.weight"], ["0.bias"], ["2.bias"], ["2.weight"])):
             other.step([values[key] for key in keys])
     for p, q in zip(nets[0].parameters(), nets[1].parameters()):
         np.testing.assert_array_equal(host(p), host(q))
@@ -84,10 +90,11 @@ def test_a_step_with_groups_clipping_and_a_schedule_is_two_launches() -> None:
     ("groups", "words"),
     [
         ({"q*": {"lr": 1.0}}, r'groups\["q\*"\] names no parameter.*p0, p1, p2'),
-        ({"p*": {"lr": 1.0}, "p1": {"lr": 2.0}}, r'groups\["p1"\] names no parameter that an earlier pattern has not taken'),
+        ([("p*", {})], r"give a dict of patterns of names"),
+        ({3: {}}, r"give a dict of patterns of names"),
         ({"p1": {"momentum": 0.5}}, r'group "p1" has a value for momentum; a group can have lr, lr_scale, clip_value, betas'),
         ({"p1": {"lr": 1.0, "lr_scale": 2.0}}, "absolute.*lr_scale, which multiplies"),
-        ({"p1": {"eps": float("nan")}}, r"eps=nan; it must be a number of 0 or more"),
+        ({"p1": {"eps": float("nan")}}, r"eps=nan; it must be a finite number of 0 or more"),
         ({"p1": {"betas": 0.9}}, r"betas=0.9; it must be a pair of numbers"),
         ({"p1": 0.1}, r'groups\["p1"\] is a float; give a dict'),
     ],
@@ -126,9 +133,9 @@ def test_a_value_that_does_not_fit_changes_nothing() -> None:
     plain, nesterov = optim.SGD([p], lr=0.5), optim.SGD([p], momentum=0.5, nesterov=True)
     for opt, name, value, words in [
         (plain, "momentum", 0.9, "made with momentum=0 and has no momentum buffer"),
-        (plain, "weight_decay", -1, "number of 0 or more"),
-        (plain, "clip_value", 0, "clip_value=0; it must be positive"),
-        (plain, "clip_norm", float("nan"), "clip_norm=nan; it must be positive"),
+        (plain, "weight_decay", -1, "finite number of 0 or more"),
+        (plain, "clip_value", 0, "clip_value=0; it must be one positive"),
+        (plain, "clip_norm", float("nan"), "clip_norm=nan; it must be one positive"),
         (nesterov, "dampening", 0.5, "nesterov=True needs"),
         (optim.Adam([p]), "betas", (0.9, 1.0), r"each number must be in \[0, 1\)"),
         (plain, "weight_decay", [0.1, 0.2], "weight_decay has 2 values, and this optimizer was made for 1 member"),
@@ -179,6 +186,93 @@ def test_a_parameter_that_missed_gradients_counts_as_in_torch(name: str) -> None
                 grads[i] = None
         step_both(opt, theirs, params, copies, grads)
     assert opt.steps == 6
+
+
+def test_schedules_count_the_steps_of_the_optimizer() -> None:
+    """The second parameter has a gradient in the first and in the last step only."""
+    p, q = pb.Parameter(np.ones(1)), pb.Parameter(np.ones(1))
+    opt = optim.SGD([p, q], lr=schedules.Linear(1.0, steps=10, end=0.0))
+    for step in range(5):
+        opt.step([np.ones(1), np.ones(1) if step in (0, 4) else None])
+    np.testing.assert_allclose([host(p)[0], host(q)[0]], [1 - 4.0, 1 - 1.0 - 0.6], rtol=1e-12)
+
+
+# ---- what was found to go wrong
+
+
+def test_a_value_shows_what_the_step_uses() -> None:
+    opt = optim.SGD([pb.Parameter(np.ones((2, 1)))], lr=[0.1, 0.2], momentum=[0.9, 0.5])
+    momentum: Any = opt.momentum
+    with pytest.raises(ValueError, match="read-only"):
+        momentum[1] = 0.1
+    with pytest.raises(pb.PullbackError, match="lists, one number per member in each"):
+        optim.Adam([pb.Parameter(np.ones((2, 1)))], betas=[(0.9, 0.99), (0.8, 0.999)])  # type: ignore[arg-type]
+
+
+def test_a_member_without_momentum_has_no_dampening() -> None:
+    p, q = pb.Parameter(np.ones((2, 1))), pb.Parameter(np.ones(1))
+    both, alone = optim.SGD([p], lr=0.1, momentum=[0.9, 0.0], dampening=0.5), optim.SGD([q], lr=0.1, dampening=0.5)
+    for _ in range(3):
+        both.step([np.ones((2, 1))])
+        alone.step([np.ones(1)])
+    assert host(p)[1] == host(q) == pytest.approx(0.7)
+
+
+def test_loading_its_own_state_changes_no_group() -> None:
+    a, b = parameters()[:2]
+    opt = optim.SGD([{"params": [a], "lr": 0.1}, {"params": [b]}], lr=0.5)
+    opt.load_state_dict(opt.state_dict())
+    assert (opt.lr, opt.groups[1].own) == (0.5, {})
+    opt.lr = 0.01
+    assert [group.lr for group in opt.groups] == [0.1, 0.01]
+
+
+def test_a_rate_of_a_group_is_absolute() -> None:
+    a, b = pb.Parameter(np.ones(1), name="a"), pb.Parameter(np.ones(1), name="b")
+    opt = optim.SGD([a, b], lr=1.0, groups={"b": {"lr_scale": 0.1}})
+    opt.groups[1]["lr"] = 0.5
+    with pytest.raises(pb.PullbackError, match="absolute: set that instead of lr_scale"):
+        opt.groups[1].lr_scale = 0.1
+    opt.step([np.ones(1), np.ones(1)])
+    assert (host(a), host(b)) == (0.0, 0.5)
+    opt.groups[0].lr = 0.5
+    with pytest.raises(pb.PullbackError, match="every group has a value of lr of its own"):
+        opt.lr = 0.1
+    with pytest.raises(pb.PullbackError, match="give one of them"):
+        optim.SGD([{"params": [a]}], groups={"*": {"lr": 1.0}})
+
+
+def test_gradients_that_are_memory_of_parameters_are_read_before_the_step() -> None:
+    a, b = pb.Parameter(np.array([1.0, 2.0])), pb.Parameter(np.array([3.0, 5.0]))
+    optim.SGD([a, b], lr=1.0).step([b, a])
+    np.testing.assert_array_equal([host(a), host(b)], [[-2.0, -3.0], [2.0, 3.0]])
+    c = pb.Parameter(np.arange(5000.0))
+    optim.SGD([c], lr=0.5).step([c[::-1]])
+    np.testing.assert_array_equal(host(c), np.arange(5000.0) - 0.5 * np.arange(5000.0)[::-1])
+
+
+@pytest.mark.parametrize("rule", ["adamw", "nadam-decoupled", "radam-decoupled", "lion"])
+def test_an_infinite_weight_stays_without_decay(rule: str) -> None:
+    cls, options = RULES[rule]
+    p = pb.Parameter(np.array([np.inf, -np.inf, 1.0]))
+    cls([p], **{**options, "weight_decay": 0.0}).step([np.ones(3)])
+    np.testing.assert_array_equal(host(p)[:2], [np.inf, -np.inf])
+
+
+@pytest.mark.parametrize("value", [True, np.True_, float("inf"), 10**400, [[0.1], [0.2, 0.3]], "0.1", [True]], ids=repr)
+def test_what_is_no_number_is_refused(value: Any) -> None:
+    for name in ("lr", "weight_decay"):
+        with pytest.raises(pb.PullbackError):
+            optim.Adam([pb.Parameter(np.ones((1, 2)))], **{name: value})
+
+
+def test_a_schedule_of_a_user_is_refused_because_the_device_does_not_know_it() -> None:
+    class Mine(schedules.Schedule):
+        def rate(self, t: int) -> float:
+            return self.base * 10
+
+    with pytest.raises(pb.PullbackError, match=r"Mine is a schedule of your own.*opt\.lr = schedule\.rate"):
+        optim.SGD([pb.Parameter(1.0)], lr=Mine(0.1))
 
 
 # ---- members: M networks whose weights are stacked
@@ -244,8 +338,8 @@ def test_members_may_have_schedules_and_a_state() -> None:
     [
         ({"lr": [0.1, 0.2]}, r"lr has 2 values, one for each member, but the first axis of .*: its shape is \(3, 2\)"),
         ({"lr": [0.1, 0.2, 0.3], "eps": [1e-8, 1e-7]}, "lr has 3 values and eps has 2"),
-        ({"eps": [[1e-8]]}, "number of 0 or more, or one for each member"),
-        ({"weight_decay": [0.1, -0.1, 0.0]}, "number of 0 or more, or one for each member"),
+        ({"eps": [[1e-8]]}, "finite number of 0 or more, or one for each member"),
+        ({"weight_decay": [0.1, -0.1, 0.0]}, "finite number of 0 or more, or one for each member"),
     ],
 )
 def test_wrong_numbers_of_members_are_refused(options: Any, words: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import pullback as pb
@@ -50,6 +51,25 @@ def test_a_schedule_is_torchs(name: str) -> None:
             theirs.step()
 
 
+@pytest.mark.parametrize(
+    "schedule",
+    [s.Schedule(0.1), s.Step(0.1, every=3, factor=0.5), s.Exponential(0.1, factor=0.8),
+     s.Cosine(0.1, steps=8, end=0.01), s.Linear(0.1, steps=5, start=0.2, end=1.0),
+     s.Polynomial(0.1, steps=6, end=0.02, power=2.0), s.WarmupCosine(0.1, steps=10, warmup=4, end=0.001),
+     s.MultiStep(0.1, [2, 5, 9], factor=0.5), s.OneCycle(0.1, steps=10, warmup=0.4),
+     s.CosineRestarts(0.1, steps=3, growth=2, end=0.01), s.CosineRestarts(0.1, steps=3),
+     s.Cyclic(0.1, high=0.5, up=3, down=2, factor=0.5),
+     s.WarmupStableDecay(0.1, steps=10, warmup=3, decay=4, end=0.01, power=0.5)],
+    ids=lambda schedule: type(schedule).__name__,
+)  # fmt: skip
+def test_schedule_on_the_device_is_the_formula(schedule: Any) -> None:
+    p = pb.Parameter(np.zeros(3))
+    opt = optim.SGD([p], lr=schedule)
+    for t in range(12):
+        delta = (opt.step([pb.tensor(np.ones(3))], return_delta=True) or [])[0]
+        assert float(delta[0]) == pytest.approx(-schedule.rate(t), rel=1e-12, abs=1e-15)
+
+
 def test_warmup_stable_decay_has_three_parts() -> None:
     plain = s.WarmupStableDecay(1.0, steps=10, warmup=2, decay=4, end=0.2)
     assert [plain(t) for t in (0, 1, 2, 5, 6, 8, 10, 99)] == pytest.approx([0.0, 0.5, 1.0, 1.0, 1.0, 0.6, 0.2, 0.2])
@@ -77,6 +97,11 @@ def test_a_schedule_survives_the_set_of_its_parameter(name: str) -> None:
         (lambda: s.OneCycle(0.1, steps=0), "never moves"),
         (lambda: s.CosineRestarts(0.1, steps=4, growth=0), "growth=0; it must be 1 or more"),
         (lambda: s.Cyclic(0.1, high=0.2, up=0), "up=0 and down=2000; both must be positive"),
+        (lambda: s.WarmupCosine(1e-3, 10, 100), "falls from base=0.001 to end=100, which must be between 0 and base"),
+        (lambda: s.Exponential(1e-2, 100), r"factor=100 multiplies the rate in each step.*d \*\* \(1 / n\)"),
+        (lambda: s.Cosine(0.1, steps=float("inf")), "steps=inf; it must be a finite number"),
+        (lambda: s.Step(0.1, every=0.5), "every=0.5; it must be a whole number"),
+        (lambda: s.Schedule(True), "base is a bool"),
         (lambda: s.WarmupStableDecay("0.1", steps=4), "base is a str; it must be a number"),
     ],
 )

@@ -91,7 +91,8 @@ class Adjustable:
                 raise PullbackError(f'{rule}: group "{name}" has a value for {key}; a group can have {known}.')
         if "lr" in own and "lr_scale" in own:
             raise PullbackError(f'{rule}: group "{name}" has lr, which is absolute, and lr_scale, which multiplies; give one.')
-        return {key: self._checked(key, value) for key, value in own.items()}
+        absolute = {"lr_scale": 1.0} if "lr" in own else {}
+        return {**{key: self._checked(key, value) for key, value in own.items()}, **absolute}
 
     def _settings_of(self, name: str, value: Any) -> Iterator[tuple[int, list[list[float]]]]:
         """Yields the settings that hold a value: the index of the first one, and their numbers, one row per member."""
@@ -109,6 +110,11 @@ class Adjustable:
         g.refuse_in_capture(name)
         value = self._checked(name, value)
         users = [group for group in self.groups if name not in group.own]
+        if not users:
+            raise PullbackError(
+                f"{type(self).__name__}: every group has a value of {name} of its own, so this would change nothing. Set it for "
+                f"each: for group in opt.groups: group.{name} = …"
+            )
         for group in users:
             self._validate({**group.values(), name: value})
         self._defaults[name] = value
@@ -142,5 +148,5 @@ def unlimited(rule: str, name: str, value: Any) -> float:
     if value is None:
         return math.inf
     if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not value > 0:
-        raise PullbackError(f"{rule}: {name}={value}; it must be positive, or None for no clipping.")
+        raise PullbackError(f"{rule}: {name}={value}; it must be one positive number, or None for no clipping.")
     return float(value)

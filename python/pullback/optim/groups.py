@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from numbers import Real
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -31,42 +30,42 @@ SHARES: Final = frozenset({"betas", "rho", "alpha"})  # values that are the shar
 def checked(rule: str, name: str, value: Any, count: int) -> Any:
     """Returns a hyper-parameter as floats and arrays of floats: one of them, or a tuple of `count`. Raises PullbackError."""
     parts = [value] if count == 1 else value
+    if count > 1 and isinstance(parts, (list, tuple)) and any([isinstance(part, tuple) for part in parts]):
+        raise PullbackError(f"{rule}: {name}={value!r}; for members give {count} lists, one number per member in each.")
     if not isinstance(parts, (list, tuple)) or len(parts) != count:
         raise PullbackError(f"{rule}: {name}={value!r}; it must be a {'pair' if count == 2 else 'tuple'} of numbers.")
     floats = [_numbers(part) for part in parts]
     for part in floats:
-        if part is None or not np.all(np.asarray(part) >= 0):
-            raise PullbackError(f"{rule}: {name}={value!r}; it must be a number of 0 or more, or one for each member.")
+        if part is None or not np.all((np.asarray(part) >= 0) & np.isfinite(part)):
+            raise PullbackError(f"{rule}: {name}={value!r}; it must be a finite number of 0 or more, or one for each member.")
         if name in SHARES and not np.all(np.asarray(part) < 1):
             raise PullbackError(f"{rule}: {name}={value!r}; each number must be in [0, 1), such as 0.9.")
     return floats[0] if count == 1 else tuple(floats)
 
 
 def _numbers(value: Any) -> Any:
-    """Returns a float, or an array of one float per member, or None for anything else."""
+    """Returns a float, or an array of one float per member, which cannot be written to, or None for anything else."""
     if isinstance(value, (bool, np.bool_)):  # a flag at the position of a number, as in SGD(params, 0.1, 0.9, True)
         return None
-    if isinstance(value, Real):
-        return float(value)
-    if isinstance(value, (Tensor, np.ndarray, list, tuple)):
+    try:
         array = np.asarray(value.numpy() if isinstance(value, Tensor) else value)
-        if array.ndim == 0 and array.dtype.kind in "iuf":
-            return float(array)
-        if array.ndim == 1 and array.size and array.dtype.kind in "iuf":
-            return array.astype(np.float64)
-    return None
+        if isinstance(value, str) or array.dtype == bool or array.ndim > 1 or not array.size:
+            return None
+        array = array.astype(np.float64)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    array.flags.writeable = False
+    return array if array.ndim else float(array)
 
 
 def schedules_of(lr: Any) -> Schedule | list[Schedule]:
     """Returns the schedule of a learning rate, or a list of one for each member. Raises PullbackError."""
-    numbers = None if isinstance(lr, (Schedule, Real)) else _numbers(lr)
-    if isinstance(numbers, float):
-        return as_schedule(numbers)
-    if numbers is not None:
-        return [as_schedule(float(x)) for x in numbers]
-    if isinstance(lr, (list, tuple)) and lr:
+    if isinstance(lr, (list, tuple)) and lr and all([isinstance(x, Schedule) for x in lr]):
         return [as_schedule(x) for x in lr]
-    return as_schedule(lr)
+    numbers = None if isinstance(lr, Schedule) else _numbers(lr)
+    if isinstance(numbers, np.ndarray):
+        return [as_schedule(float(x)) for x in numbers]
+    return as_schedule(lr if numbers is None else numbers)
 
 
 def rows(value: Any, members: int) -> list[list[float]]:
@@ -80,7 +79,7 @@ def check_count(rule: str, name: str, value: Any, members: int) -> None:
         if _many(part) and len(part) != members:
             raise ShapeError(
                 f"{rule}: {name} has {len(part)} values, and this optimizer was made for {members} "
-                f"{'member' if members == 1 else 'members'}. Give one number for each, or one number."
+                f"{'member' if members == 1 else 'members'}. Give one number, or make an optimizer with {len(part)} values."
             )
 
 
@@ -124,16 +123,26 @@ class Group:
         if name not in opt._defaults:
             raise PullbackError(f"{name} of a group cannot be set: {', '.join(opt._defaults)} can.")
         refuse_in_capture(name)
-        value = opt._checked(name, value)
-        opt._validate({**self.values(), name: value})
-        self.own[name] = value
-        self.write([name])
+        if name == "lr_scale" and "lr" in self.own:
+            raise PullbackError(f"group {self.name!r} has an lr of its own, which is absolute: set that instead of lr_scale.")
+        new = {name: opt._checked(name, value), **({"lr_scale": 1.0} if name == "lr" else {})}
+        opt._validate({**self.values(), **new})
+        self.own.update(new)
+        self.write(list(new))
+
+    def __getitem__(self, name: str) -> Any:
+        """Returns group.name, for programs that are used to dicts."""
+        return self.parameters if name == "params" else getattr(self, name)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        """Sets group.name, for programs that are used to dicts."""
+        setattr(self, name, value)
 
     def __dir__(self) -> list[str]:
         return ["name", "parameters", *self._opt._defaults]
 
     def __repr__(self) -> str:
-        own = "".join([f", {name}={value}" for name, value in self.own.items()])
+        own = "".join([f", {name}={_text(value)}" for name, value in self.own.items()])
         return f"Group({self.name!r}, {len(self.entries)} parameters{own})"
 
     def values(self) -> dict[str, Any]:
@@ -148,27 +157,36 @@ class Group:
                 sets.write(opt._sets, self.entries, index, numbers)
 
 
+def _text(value: Any) -> str:
+    """Returns a value for `repr`: the number of a constant learning rate."""
+    return str(value.base) if type(value) is Schedule else str(value)
+
+
 def split(
     rule: str, parameters: list[Parameter], names: list[str], groups: Mapping[str, Mapping[str, Any]] | None
 ) -> list[tuple[str, list[int], dict[str, Any]]]:
-    """Returns the groups of an optimizer as (name, indices of parameters, own values). The first one has all the rest.
+    """Returns the groups of an optimizer as (name, indices of parameters, own values). The first one has what no pattern names.
 
-    A parameter belongs to the first pattern that matches its name. Raises PullbackError.
+    A parameter that several patterns name has the values of all of them, those of a later pattern before those of an earlier one.
+    Raises PullbackError.
     """
-    rest = list(range(len(parameters)))
-    found: list[tuple[str, list[int], dict[str, Any]]] = []
-    for pattern, own in (groups or {}).items():
-        entries = [i for i in rest if fnmatchcase(names[i], pattern)]
+    given: Any = {} if groups is None else groups
+    if not isinstance(given, Mapping) or not all([isinstance(pattern, str) for pattern in given]):
+        raise PullbackError(f'{rule}: groups={groups!r}; give a dict of patterns of names: {{"*.bias": {{"weight_decay": 0}}}}.')
+    for pattern, own in given.items():
         if not hasattr(own, "keys"):
             raise PullbackError(f'{rule}: groups["{pattern}"] is a {type(own).__name__}; give a dict of hyper-parameters.')
-        if not entries:
-            raise PullbackError(
-                f'{rule}: groups["{pattern}"] names no parameter that an earlier pattern has not taken. The names are '
-                f"{', '.join(names[:8])}{', …' if len(names) > 8 else ''}."
-            )
-        rest = [i for i in rest if i not in entries]
-        found.append((pattern, entries, dict(own)))
-    return [("rest", rest, {}), *found] if rest or not found else found
+        if not any([fnmatchcase(name, pattern) for name in names]):
+            shown = f"{', '.join(names[:8])}{', …' if len(names) > 8 else ''}"
+            raise PullbackError(f'{rule}: groups["{pattern}"] names no parameter. The names are {shown}.')
+    found: dict[tuple[str, ...], list[int]] = {}
+    for i, name in enumerate(names):
+        found.setdefault(tuple([pattern for pattern in given if fnmatchcase(name, pattern)]), []).append(i)
+    order = {pattern: place for place, pattern in enumerate(given)}
+    return [
+        (" and ".join(patterns) or "rest", found[patterns], {key: x for pattern in patterns for key, x in given[pattern].items()})
+        for patterns in sorted(found, key=lambda patterns: [order[pattern] for pattern in patterns])
+    ]
 
 
 def members_of(rule: str, parameters: Sequence[Parameter], values: Sequence[Mapping[str, Any]]) -> int:

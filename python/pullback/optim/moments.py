@@ -36,7 +36,8 @@ class _Moments(Optimizer):
 
     def decayed(self, settings: list[float], p: Any, change: Any) -> Any:
         """Returns the change with the decoupled weight decay."""
-        return change - (settings[c.RATE] * self.own(settings)[3]) * p if self.decoupled else change
+        decay = self.own(settings)[3] if self.decoupled else 0.0
+        return change - (settings[c.RATE] * decay) * p if decay else change
 
     def debias(self, settings: list[float]) -> None:
         """Writes 1 - beta^step for both betas into the first two numbers of the rule."""

@@ -16,6 +16,7 @@ from ..interop.unknown_names import attach_hints, explain_arguments
 from ..interop.wrong_calls import explain_call, refused_by
 from ..launch import capturing, door
 from ..launch.refusal import Refused
+from ..ops._shapes import flag
 from ..ops.conversion import copy as snapshot
 from ..ops.writing import write
 from ..tensors import devices
@@ -83,6 +84,8 @@ class Optimizer(Adjustable):
         self._most = unlimited(rule, "clip_norm", clip_norm)
         chosen = {"lr": lr, "lr_scale": 1.0, "clip_value": unlimited(rule, "clip_value", clip_value), **(hyper or {})}
         self._defaults = {name: self._checked(name, value) for name, value in chosen.items()}
+        if listed and groups is not None:
+            raise PullbackError(f"{rule}: params is a list of groups, and groups= names groups, too; give one of them.")
         listed = listed or grouping.split(rule, self.parameters, self._names, groups)
         self.groups = [Group(self, name, entries, self._checked_group(name, own)) for name, entries, own in listed]
         self._members = grouping.members_of(rule, self.parameters, [self._defaults, *[group.own for group in self.groups]])
@@ -125,6 +128,7 @@ class Optimizer(Adjustable):
 
         It is a float, or an array of one norm per member.
         """
+        capturing.refuse("reading gradient_norm", "Read it after the call: a replay would return the norm of the first one.")
         norms = devices.move(self._sets, "cpu")[: self._members, c.GRADIENT_NORM]
         return norms.copy() if self._members > 1 else float(norms[0])
 
@@ -142,14 +146,14 @@ class Optimizer(Adjustable):
 
     def state_dict(self) -> dict[str, Any]:
         """Returns all that an exact resume needs: the rule's name, and for each parameter its settings (steps, learning rate,
-        hyper-parameters) and its slots.
+        hyper-parameters, clipping) and its slots.
 
         The keys are the names that the parameters had when the optimizer was made.
         """
         return state.saved(self)
 
     def load_state_dict(self, given: Mapping[str, Any]) -> None:
-        """Restores the state of an optimizer with the same rule and parameters. This optimizer's clipping does not change.
+        """Restores the state of an optimizer with the same rule and parameters, its hyper-parameters and clipping included.
 
         Raises: PullbackError. After an error nothing has changed.
         """
@@ -210,8 +214,9 @@ class Optimizer(Adjustable):
     def step(self, grads: Any = MISSING, return_delta: bool = False) -> list[Tensor] | None:
         """Updates all parameters in one fused launch.
 
-        A parameter without a gradient stays as it is, with its slots and its own count of steps, which Adam's bias correction and
-        momentum's first step use, while its schedule goes on; so it is in PyTorch. A step without any gradient does nothing and does not count.
+        A parameter without a gradient stays as it is, with its slots and its own count of steps, which Adam's bias correction
+        and momentum's first step use, while its schedule goes on; so it is in PyTorch. A step without any gradient does nothing
+        and does not count.
 
         Args:
             grads: a list of one gradient per parameter, in the order of `parameters`, or the structure that the optimizer was made
@@ -221,6 +226,8 @@ class Optimizer(Adjustable):
         Raises: ShapeError or DTypeError, naming the parameter; nothing has changed then. An error in a constraint comes after the
             update, and leaves the constraints of that parameter and of all later ones unapplied.
         """
+        if return_delta.__class__ is not bool:
+            return_delta = flag("step", "return_delta", return_delta)
         leaves = self._form.one_each(grads)
         deltas = self._update(leaves, preview=False, wanted=return_delta)
         changed = [p for p, g in zip(self.parameters, leaves) if g is not None]
@@ -263,7 +270,7 @@ class Optimizer(Adjustable):
         return loss
 
     def _update(self, leaves: list[Any], *, preview: bool, wanted: bool) -> list[Tensor] | None:
-        arrays = [None if g is None else g.array if isinstance(g, Tensor) else asarray(g).array for g in leaves]
+        arrays = [None if g is None else _array(g) for g in leaves]
         for p, g in zip(self.parameters, arrays):
             if g is not None and g.shape != p.array.shape:
                 raise ShapeError(f"step: the gradient of {p.label()} has shape {g.shape}, the parameter {p.shape}.")
@@ -309,8 +316,9 @@ class Optimizer(Adjustable):
                     self._kernels.clip_norm(grads, table)
                 self._native(self._current_plan(), grads, table, outputs, preview)
                 return
-            except Refused:
-                pass
+            except Refused as refused:
+                if "another thread" in str(refused):
+                    raise PullbackError(f"{type(self).__name__}: {refused}. Let one thread do all steps of an optimizer.") from None
         self._same_device(grads)
         if self._own_kernel():
             remedy = "Keep parameters and gradients on one device."
@@ -358,6 +366,13 @@ class Optimizer(Adjustable):
     def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
         """Returns the change of the weights p for the gradients g, as arrays, and updates the slots in place."""
         raise NotImplementedError(f"{type(self).__name__} has no update rule")
+
+
+def _array(g: Any) -> Any:
+    """Returns the array of a gradient; a copy, if it is memory of a Parameter, which the step may write to."""
+    if not isinstance(g, Tensor):
+        return asarray(g).array
+    return g.array if g.storage is None else snapshot(g).array
 
 
 def _count(n: int, what: str) -> str:

@@ -43,7 +43,9 @@ def update(
     def run() -> None:
         sets = devices.move(table, "cpu")
         for i, (p, g) in enumerate(zip(opt.parameters, grads)):
-            if g is None:
+            if g is None or not g.size:
+                if not preview:
+                    table[i * members : (i + 1) * members, c.CLOCK] += 1
                 continue
             for m in range(members):
                 row = i * members + m
@@ -51,6 +53,7 @@ def update(
                 opt.advance(settings)
                 tensors = [p.array, g, *[slot[i] for slot in slots], *([] if outputs is None else [outputs[i]])]
                 _update_part(opt, settings, [_part(x, m, members) for x in tensors], preview)
+                settings[c.CLOCK] += 1
                 if not preview:
                     devices.write(table[row], devices.move(np.array(settings), devices.device_of(table)))
 
@@ -89,7 +92,8 @@ def _cost(
     adds, multiplies, special = UPDATE_COUNTS[kernel]
     figures = dict.fromkeys(("adds", "multiplies", "special_ops", "bytes_read", "bytes_written"), 0)
     for i, (p, g) in enumerate(zip(opt.parameters, grads)):
-        if g is None:
+        if g is None or not g.size:
+            figures["bytes_written"] += 0 if preview else 8 * members  # the clocks
             continue
         slot_bytes = sum([slot[i].nbytes for slot in slots])
         figures["adds"] += p.size * (adds - preview)  # a preview does not add the delta to the weight

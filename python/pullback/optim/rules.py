@@ -60,7 +60,7 @@ class SGD(Optimizer):
         g = penalised(g, p, weight_decay)
         if slots:
             m = slots[0]
-            m[...] = (0.0 if first else momentum) * m + (1.0 if first else 1 - dampening) * g
+            m[...] = (0.0 if first else momentum) * m + (1.0 if first or not momentum else 1 - dampening) * g
             g = g + momentum * m if self.nesterov else m
         return -settings[c.RATE] * g
 
@@ -224,7 +224,7 @@ class Lion(Optimizer):
         m = slots[0]
         direction = np.sign(beta1 * m + (1 - beta1) * g)
         m[...] = beta2 * m + (1 - beta2) * g
-        return -settings[c.RATE] * (direction + weight_decay * p)
+        return -settings[c.RATE] * (direction + weight_decay * p if weight_decay else direction)
 
 
 # __all__ is computed so that each rule is listed once. A type checker assumes all public names defined here, which are the same.

@@ -12,6 +12,8 @@ from dataclasses import astuple, dataclass, fields
 from numbers import Real
 from typing import Any, ClassVar
 
+import numpy as np
+
 from ..errors import PullbackError
 from ..exports import exported as _exported
 from ..interop.unknown_names import attach_hints, explain_arguments
@@ -51,10 +53,25 @@ class Schedule:
 
     def __post_init__(self) -> None:
         _check_numbers(self, [field.name for field in fields(self)])
+        self._check_range()
         steps = getattr(self, "steps", 1)
         if steps <= 0 or getattr(self, "every", 1) <= 0:
             raise PullbackError(
                 f"{type(self).__name__}: a schedule over {steps} steps never moves; steps and every must be positive."
+            )
+
+    def _check_range(self) -> None:
+        """Raises PullbackError for numbers that are probably in each other's places."""
+        end = getattr(self, "end", 0.0)
+        if self.kind in (3, 6, 9, 11) and not 0 <= end <= self.base:
+            raise PullbackError(
+                f"{type(self).__name__}: the rate falls from base={self.base} to end={end}, which must be between 0 and base. The "
+                f"arguments after steps are best given by name: warmup=10."
+            )
+        if self.kind == 2 and not 0 <= getattr(self, "factor", 1.0) <= 1:
+            raise PullbackError(
+                f"Exponential: factor={getattr(self, 'factor', 1.0)} multiplies the rate in each step; it must be from 0 to 1. A "
+                f"decay to d in n steps is factor=d ** (1 / n)."
             )
 
 
@@ -257,13 +274,19 @@ class WarmupStableDecay(Schedule):
 def _check_numbers(schedule: Schedule, names: Sequence[str]) -> None:
     """Raises PullbackError unless these attributes are numbers and the base is a rate."""
     for name in names:
-        if not isinstance(value := getattr(schedule, name), Real):
+        value: Any = getattr(schedule, name)
+        if isinstance(value, Real) and not math.isfinite(value):
+            raise PullbackError(f"{type(schedule).__name__}: {name}={value}; it must be a finite number.")
+        if isinstance(value, bool) or not isinstance(value, Real):
             raise PullbackError(
                 f"{type(schedule).__name__}: {name} is a {type(value).__name__}; it must be a number. A schedule is made before "
                 f"the optimizer, which takes it: optim.SGD(params, lr=optim.schedules.Cosine(1e-3, steps=1000))."
             )
     if not schedule.base >= 0:
         raise PullbackError(f"a learning rate of {schedule.base} makes no sense; it must be 0 or more.")
+    for name in ("every", "growth"):
+        if getattr(schedule, name, 1) % 1:
+            raise PullbackError(f"{type(schedule).__name__}: {name}={getattr(schedule, name)}; it must be a whole number.")
 
 
 def _half_cosine(start: float, end: float, part: float) -> float:
@@ -273,9 +296,17 @@ def _half_cosine(start: float, end: float, part: float) -> float:
 def as_schedule(lr: Any) -> Schedule:
     """Returns a schedule unchanged and a number as a constant schedule. Raises PullbackError for anything else."""
     if isinstance(lr, Schedule):
+        if type(lr).__module__ != __name__:
+            raise PullbackError(
+                f"{type(lr).__name__} is a schedule of your own, whose formula the device does not know. Set opt.lr before each "
+                f"step instead: opt.lr = schedule.rate(opt.steps)."
+            )
         return lr
-    if isinstance(lr, Real):
-        return Schedule(float(lr))
+    if isinstance(lr, Real) and not isinstance(lr, (bool, np.bool_)):
+        try:
+            return Schedule(float(lr))
+        except OverflowError:
+            return Schedule(math.inf)  # which is refused
     raise PullbackError(
         f"lr is a {type(lr).__name__}; it must be a number or one of optim.schedules, which are evaluated on the device. For "
         f"a rate of your own, set opt.lr before each step."

@@ -20,8 +20,8 @@ from .schedules import Schedule, from_numbers
 SIZE: Final = 32
 BYTES: Final = 8 * SIZE
 WRITTEN_AT_ONCE: Final = 8  # the most settings that one launch can write
-STEP, CLOCK, RATE, STATE = range(4)
-CLIP_FACTOR, CLIP_VALUE, GRADIENT_NORM, CLIP_NORM, RATE_SCALE, SCHEDULE, BASE_RATE, ARGUMENT = range(8, 16)
+STEP, RATE, CLOCK, STATE = range(4)
+CLIP_FACTOR, CLIP_VALUE, GRADIENT_NORM, CLIP_NORM, RATE_SCALE, SCHEDULE, BASE_RATE, ARGUMENT = range(7, 15)
 ARGUMENTS: Final = 7  # the most arguments of a schedule
 HYPER: Final = ARGUMENT + ARGUMENTS
 
@@ -79,4 +79,7 @@ def check(name: str, numbers: Sequence[float]) -> None:
     steps = numbers[STEP]
     if not (np.isfinite(steps) and steps >= 0 and steps == np.floor(steps)):
         raise PullbackError(f'load_state_dict: the settings of "{name}" are damaged: {steps} is not a valid number of steps.')
+    own = [*numbers[STATE:CLIP_FACTOR], numbers[CLOCK], numbers[RATE_SCALE]]
+    if not (np.all(np.isfinite(own)) and numbers[RATE_SCALE] >= 0 and numbers[CLOCK] >= steps and numbers[CLOCK] < 2**53):
+        raise PullbackError(f'load_state_dict: the settings of "{name}" are damaged: their numbers are no state of an optimizer.')
     schedule_of(numbers)

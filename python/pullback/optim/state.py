@@ -13,6 +13,7 @@ from ..tensors import devices, dtypes
 from ..tensors.creation import asarray
 from ..tensors.tensor import Tensor
 from . import sets as c
+from .adjustable import unlimited
 
 
 def saved(opt: Any) -> dict[str, Any]:
@@ -21,6 +22,7 @@ def saved(opt: Any) -> dict[str, Any]:
     table = np.array(devices.move(opt._sets, "cpu")).reshape(len(opt.parameters), opt._members, c.SIZE)
     return {
         "rule": type(opt).__name__,
+        "kernel": opt.kernel,  # rules of one name may have several formulas
         "steps": opt.steps,
         "settings": {name: Tensor(rows) for name, rows in zip(opt._names, table)},
         "slots": {name: opt.slots(p) for name, p in zip(opt._names, opt.parameters)},
@@ -30,9 +32,17 @@ def saved(opt: Any) -> dict[str, Any]:
 def load(opt: Any, given: Mapping[str, Any]) -> None:
     """Restores a state. Raises PullbackError, and then nothing has changed."""
     capturing.refuse("loading an optimizer's state", "Load it outside.")
-    _entries("the state", given, ["rule", "steps", "settings", "slots"])
+    _entries("the state", given, ["rule", "kernel", "steps", "settings", "slots"])
     if given["rule"] != type(opt).__name__:
         raise PullbackError(f"load_state_dict: the state is of rule {given['rule']}, this optimizer is {type(opt).__name__}.")
+    steps = given["steps"]
+    if isinstance(steps, bool) or not isinstance(steps, (int, np.integer)) or steps < 0:
+        raise PullbackError(f"load_state_dict: steps={steps!r} is not a valid number of steps.")
+    steps = int(steps)
+    if given["kernel"] != opt.kernel:
+        raise PullbackError(
+            f"load_state_dict: the state is of the formula {given['kernel']!r}, this optimizer's is {opt.kernel!r}."
+        )
     _entries("the dict of settings", given["settings"], opt._names)
     _entries("the dict of slots", given["slots"], opt._names)
     loads: list[tuple[Any, Any]] = []
@@ -48,18 +58,23 @@ def load(opt: Any, given: Mapping[str, Any]) -> None:
             loads.append((slot[i], _floats(f'slot "{slot_name}" of "{name}"', slots[slot_name], p.shape, p.device)))
     values = [_of_group(opt, group, rows) for group in opt.groups]
     table = np.concatenate(rows)
-    table[:, c.CLIP_FACTOR], table[:, c.CLIP_NORM] = 1.0, opt._most
+    table[:, c.CLIP_FACTOR], most = 1.0, float(table[0, c.CLIP_NORM])
+    if not (most > 0 and (table[:, c.CLIP_NORM] == most).all()):
+        raise PullbackError("load_state_dict: the settings are damaged: clip_norm must be one positive number.")
     for target, value in [*loads, (opt._sets, devices.move(table, opt.parameters[0].device))]:
         devices.write(target, value)
-    opt._steps = int(given["steps"])
-    opt._defaults.update(values[0])
+    opt._steps = steps
+    for name in values[0]:
+        shared = [own[name] for group, own in zip(opt.groups, values) if name not in group.own]
+        if shared:  # The value of the first group that has none of its own becomes the optimizer's.
+            opt._defaults[name] = shared[0]
     for group, own in zip(opt.groups, values):
         group.own.update({name: value for name, value in own.items() if name in group.own or differ(value, opt._defaults[name])})
-        group.write(["clip_value"])
+    opt._most = most
 
 
 def _of_group(opt: Any, group: Any, rows: list[Any]) -> dict[str, Any]:
-    """Returns the values of a group of parameters in a state, clipping apart. Raises PullbackError if its parameters differ."""
+    """Returns the values of a group of parameters in a state. Raises PullbackError if its parameters differ."""
     found = [values_in(opt, rows[i]) for i in group.entries]
     for name, value in found[0].items():
         if any([differ(other[name], value) for other in found]):
@@ -76,6 +91,7 @@ def values_in(opt: Any, rows: Any) -> dict[str, Any]:
     schedules = [c.schedule_of(row.tolist()) for row in rows]
     found: dict[str, Any] = {"lr": schedules[0] if all([s == schedules[0] for s in schedules]) else schedules}
     found["lr_scale"] = _one_or_all(rows[:, c.RATE_SCALE])
+    found["clip_value"] = unlimited(type(opt).__name__, "clip_value", float(rows[0, c.CLIP_VALUE]))
     at = c.HYPER
     for name, count in opt.hyper.items():
         parts = [_one_or_all(rows[:, k]) for k in range(at, at + count)]
