@@ -177,7 +177,7 @@ def test_a_state_that_does_not_fit_changes_nothing() -> None:
         ({**state, "settings": {**settings, "p2": pb.zeros(3)}}, 'the settings of "p2" has shape'),
         (damaged(STEP, -1.0), "number of steps"),
         (damaged(SCHEDULE, 99.0), "no schedule"),
-        (damaged(BASE_RATE, np.nan), "learning rate"),
+        (damaged(BASE_RATE, np.nan), "base=nan; it must be a finite number"),
         (damaged(BASE_RATE, 0.5), "several values of lr"),
         (damaged(HYPER, 1.5), r"several values of betas|must be in \[0, 1\)"),
         (damaged(RATE_SCALE, -1.0), "their numbers are no state"),
