@@ -182,7 +182,7 @@ def test_a_state_that_does_not_fit_changes_nothing() -> None:
         (damaged(HYPER, 1.5), r"several values of betas|must be in \[0, 1\)"),
         (damaged(RATE_SCALE, -1.0), "their numbers are no state"),
         ({**state, "steps": "x"}, "steps='x' is not a valid number of steps"),
-        ({**state, "kernel": "sgd_step"}, "of formula 'sgd_step', this optimizer's is 'adam_step'"),
+        ({**state, "kernel": "sgd_step"}, "of the formula 'sgd_step', this optimizer's is 'adam_step'"),
     ]:
         other = optim.Adam(parameters())
         with pytest.raises(pb.PullbackError, match=words):
