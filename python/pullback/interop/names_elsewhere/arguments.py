@@ -36,6 +36,8 @@ KEYWORDS: Final = {
     "logits": "x", "from_logits": "| nn.cross_entropy and nn.bce_with_logits take logits, nn.nll logarithms.",
     "size_average": "reduction", "reduce": "reduction",
     "initializer": "| initialize it afterwards: nn.init.xavier_uniform(p).",
+    "kernel_regularizer": "| add it to the loss: loss + 0.01 * pb.sum(net.weight ** 2).", "rho": "alpha",
+    "output_type": "| convert with .astype(pb.int32).", "input_dim": "in_features", "output_dim": "out_features",
     "kernel_initializer": "| assign afterwards: nn.init.xavier_uniform(net.weight).", "bias_initializer":
     "| assign afterwards: nn.init.zeros(net.bias).", "activation": "| follow the layer by another: nn.Sequential(net, nn.ReLU()).",
     **dict.fromkeys(("training", "train", "deterministic"), "| net.train() and net.eval() set it for all layers."),

@@ -175,12 +175,16 @@ NAMES: Final[dict[str, dict[str, str]]] = {
         "sum([p.size for p in net.parameters()])", "init": "a Module has its Parameters when it is made.", "build":
         "a Module has its Parameters when it is made.", "call": "name the method forward.", "add_weight": "pb.Parameter(value)",
         "summary": "print(net) lists the modules inside, and pb.profile() counts what they cost.", "named_buffers": "net.buffers()",
-        "register_forward_hook": HOOK,
+        "register_forward_hook": HOOK, "kernel": "net.weight", "gamma": "net.weight", "beta": "net.bias",
+        "save": "pb.save(path, net.state_dict())", "get_layer": "dict(net.named_modules())[path]",
+        **dict.fromkeys(("losses", "add_loss"), "add what you want to the loss: loss + 0.01 * pb.sum(net.weight ** 2)."),
+        "add": "make the Sequential from its layers: nn.Sequential(nn.Linear(8, 8), nn.ReLU()).",
         "register_full_backward_hook": "tape.on_gradient(t, f)",
     },
     "Loader": {
         **dict.fromkeys(("batch", "map", "prefetch", "repeat", "cache", "take", "skip", "as_numpy_iterator"), NO_PIPELINE),
-        **dict.fromkeys(("dataset", "sampler", "collate_fn", "num_workers"), NO_PIPELINE),
+        **dict.fromkeys(("dataset", "sampler", "collate_fn", "num_workers", "enumerate"), NO_PIPELINE),
+        "cardinality": "len(loader) is the number of batches.",
     },
     "Schedule": {
         "step": ADVANCES, "get_last_lr": ADVANCES, "get_lr": ADVANCES,
