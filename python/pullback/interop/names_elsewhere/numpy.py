@@ -49,7 +49,7 @@ NAMES: Final[dict[str, dict[str, str]]] = {
         "apply_over_axes": "pb.sum(t, axis=(0, 1))", "frompyfunc": "pb.vmap(f)", "fromfunction": "f(*pb.meshgrid(a, b))",
         "indices": "pb.meshgrid(a, b, indexing=\"ij\")", "ogrid": "pb.meshgrid(a, b, indexing=\"ij\")", "r_": STACK, "c_": STACK,
         "s_": "np.s_", "index_exp": "np.index_exp", "euler_gamma": "np.euler_gamma", "trim_zeros": NUMPY, "unwrap": NUMPY,
-        "info": "help(f)", "datetime64": "a tensor holds numbers and bool: convert to float or int before.", "matrix": "pb.tensor",
+        "datetime64": "a tensor holds numbers and bool: convert to float or int before.", "matrix": "pb.tensor",
         **dict.fromkeys((
             "histogram", "histogram2d", "histogramdd", "convolve", "correlate", "polyfit", "polyval", "roots", "union1d",
             "intersect1d",
