@@ -349,7 +349,7 @@ def test_a_network_that_float64_batches_make_wide_warns() -> None:
     net = nn.Linear(2, 1)
     for x in Loader(np.ones((4, 2), np.float32), 2):
         assert net(x).dtype == pb.float32
-    for loader in (Loader(np.ones((4, 2)), 2), Loader((np.ones((4, 2)), np.ones(4)), 2, shuffle=False, device="cpu")):
+    for loader in (Loader(np.ones((4, 2)), 2), Loader((np.ones((4, 2)), np.ones(4)), 2, shuffle=False)):
         for batch in loader:
             with pytest.warns(pb.PrecisionWarning, match="a NumPy array of dtype float64 was given"):
                 assert net(batch[0] if isinstance(batch, tuple) else batch).dtype == pb.float64
