@@ -114,7 +114,7 @@ class Elements {
     Setting* const sets = launch.out(launch.outputs - 1).as<Setting>();
     of_set_ = scratch_.take<const void*>(entries * members);
     char* next = static_cast<char*>(scratch_.take_bytes(size_t(entries * members * kElementBytes)));
-    Setting before[kSetSize], advanced[kSetSize];
+    Setting now[kSetSize], before[kSetSize], advanced[kSetSize];
     const void* last = nullptr;
     Compute compute = Compute::f32;
     for (int64_t s = 0; s < entries * members; ++s) {
@@ -125,11 +125,12 @@ class Elements {
         continue;
       }
       // Most sets of an optimizer are equal, so that most are not computed again.
-      if (!last || compute != compute_type(g.dtype) || std::memcmp(set, before, sizeof before) != 0) {
+      std::memcpy(now, set, sizeof now);
+      if (!last || compute != compute_type(g.dtype) || std::memcmp(now, before, sizeof before) != 0) {
         const auto& op = static_cast<const HostUpdate&>(*static_cast<const Update*>(launch.table));
         compute = compute_type(g.dtype);
-        std::memcpy(before, set, sizeof before);
-        std::memcpy(advanced, set, sizeof advanced);
+        std::memcpy(before, now, sizeof before);
+        std::memcpy(advanced, now, sizeof advanced);
         op.advance(advanced);
         op.build[int(compute)](advanced, next);
         advanced[kClock] += 1;

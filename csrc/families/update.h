@@ -32,7 +32,8 @@ inline void update_cost(const Launch& launch, Cost& cost) {
   for (int64_t t = 0; t < entries; ++t) {
     const View &p = launch.out(int(t)), &g = launch.in(int(t));
     if (!g.data) {
-      if (!preview) cost.bytes_written += launch.ints[1] * int64_t(sizeof(Setting));  // the clocks
+      const int64_t clocks = preview ? 0 : launch.ints[1] * int64_t(sizeof(Setting));
+      cost.bytes_read += clocks, cost.bytes_written += clocks;
       continue;
     }
     const int64_t slots = op.slots * p.size() * compute_size(compute_type(p.dtype));

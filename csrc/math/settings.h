@@ -139,10 +139,10 @@ template <class A> PB_HD A normal_or_zero(A g) {
 
 // Writes the factor that scales gradients of this joint norm to a norm of at most set[kClipNorm]. A norm of NaN makes the factor
 // NaN, as in torch.nn.utils.clip_grad_norm_.
-PB_HD void clip_to_norm(Setting* set, double norm) {
-  const double factor = set[kClipNorm] / (norm + 1e-6);
-  set[kGradientNorm] = norm;
-  set[kClipFactor] = factor > 1 ? 1 : factor;
+template <class A> PB_HD void clip_to_norm(Setting* set, A norm) {
+  const A factor = A(set[kClipNorm]) / (norm + A(1e-6));
+  set[kGradientNorm] = Setting(norm);
+  set[kClipFactor] = factor > A(1) ? 1 : Setting(factor);
 }
 
 // Clips one gradient as the set says.

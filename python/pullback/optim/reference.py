@@ -93,7 +93,8 @@ def _cost(
     figures = dict.fromkeys(("adds", "multiplies", "special_ops", "bytes_read", "bytes_written"), 0)
     for i, (p, g) in enumerate(zip(opt.parameters, grads)):
         if g is None or not g.size:
-            figures["bytes_written"] += 0 if preview else 8 * members  # the clocks
+            for figure in ("bytes_read", "bytes_written"):  # the clocks
+                figures[figure] += 0 if preview else 8 * members
             continue
         slot_bytes = sum([slot[i].nbytes for slot in slots])
         figures["adds"] += p.size * (adds - preview)  # a preview does not add the delta to the weight
