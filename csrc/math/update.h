@@ -321,6 +321,97 @@ template <Decay decay> struct RAdam {
   };
 };
 
+// The number of a rule that the launch before the update writes: the trust ratio.
+constexpr int kRatio = kState + 3;
+
+// You et al. 2020, Alg. 2. The slots are those of Adam. A launch before the update writes the trust ratio, which is the norm of
+// the weights over that of the direction.
+// hyper: beta1, beta2, eps, weight decay.
+struct Lamb {
+  static constexpr int kSlots = 2, kHypers = 4;
+  static PB_HD void advance(Setting* set) { write_bias_corrections(set); }
+  // Changes a set after advance() such that the rule's change is the direction itself.
+  static PB_HD void measuring(Setting* set) { set[kRate] = -1, set[kRatio] = 1; }
+  template <class A> struct Element {
+    Clip<A> clip;
+    Mean<A> first, second;
+    A eps, weight_decay, minus_rate, debias, root_debias2;
+    explicit PB_HD Element(const Setting* set)
+        : clip(set),
+          first(set[kHyper]),
+          second(set[kHyper + 1]),
+          eps(A(set[kHyper + 2])),
+          weight_decay(A(set[kHyper + 3])),
+          minus_rate(A(-set[kRate] * set[kRatio])),
+          debias(A(1 / set[kState])),
+          root_debias2(A(m::sqrt(set[kState + 1]))) {}
+    PB_HD A operator()(A p, A g, A& m, A& v) const {
+      g = clip(g);
+      m = first(m, g);
+      v = second(v, g * g);
+      return minus_rate * (debias * m / (m::sqrt(v) / root_debias2 + eps) + decayed(weight_decay, p));
+    }
+  };
+};
+
+// Writes the trust ratio for these sums of squares, which is 1 if one of them is 0.
+template <class A> PB_HD void write_ratio(Setting* set, A weights, A direction) {
+  const A ratio = m::sqrt(weights) / m::sqrt(direction);
+  set[kRatio] = weights > A(0) && direction > A(0) ? Setting(ratio) : 1;
+}
+
+// Defazio et al. 2024, Alg. 1 and its form with plain gradients. The weights are the points y, at which gradients are computed. The
+// last slot is the sequence z, which begins at the weights, and the first one, if `adaptive`, the running mean of the square. The
+// numbers of the rule: the share by which the average moves to z, the sum of the weights of the average, and the largest rate so far.
+// hyper: beta (1 and 2, and eps, if adaptive), weight decay, the steps of the warm-up, the power of the step and that of the rate in
+// the weights of the average.
+template <bool adaptive> struct ScheduleFree {
+  static constexpr int kSlots = 1 + adaptive, kRest = adaptive ? kHyper + 3 : kHyper + 1, kHypers = adaptive ? 7 : 5;
+  static PB_HD void advance(Setting* set) {
+    const double step = set[kStep], warmup = set[kRest + 1];
+    if (step <= warmup) set[kRate] *= step / warmup;
+    if constexpr (adaptive) set[kRate] *= m::sqrt(1 - whole_power(set[kHyper + 1], step));
+    const double before = step > 1 ? set[kState + 2] : 0, most = set[kRate] > before ? set[kRate] : before;
+    const double weight = m::pow(step, set[kRest + 2]) * m::pow(most, set[kRest + 3]);
+    const double sum = (step > 1 ? set[kState + 1] : 0) + weight;
+    set[kState] = sum > 0 ? weight / sum : 0;
+    set[kState + 1] = sum, set[kState + 2] = most;
+  }
+  template <class A> struct Element {
+    Clip<A> clip;
+    A weight_decay, share, rate, y_rate;
+    Mean<A> second;
+    A eps;
+    bool first;
+    explicit PB_HD Element(const Setting* set)
+        : clip(set),
+          weight_decay(A(set[kRest])),
+          share(A(set[kState])),
+          rate(A(set[kRate])),
+          y_rate(A(set[kRate] * (set[kHyper] * (1 - set[kState]) - 1))),
+          second(set[kHyper + 1]),
+          eps(A(set[kHyper + 2])),
+          first(set[kStep] <= 1) {}
+    PB_HD A moved(A y, A g, A& z) const {
+      g = g + decayed(weight_decay, y);
+      z = m::select(first, y, z);
+      const A change = share * (z - y) + y_rate * g;
+      z = z - rate * g;
+      return change;
+    }
+    PB_HD A operator()(A y, A g, A& z) const { return moved(y, clip(g), z); }
+    PB_HD A operator()(A y, A g, A& v, A& z) const {
+      g = clip(g);
+      v = second(v, g * g);
+      return moved(y, g / (m::sqrt(v) + eps), z);
+    }
+  };
+};
+
+// True for rules with a launch before the update that measures the weights and the direction.
+template <class U, class = void> constexpr bool kMeasured = false;
+template <class U> constexpr bool kMeasured<U, decltype(U::measuring(nullptr))> = true;
+
 // Begins a step of rule U: the rate and the count, then the rule's own numbers.
 template <class U> PB_HD void begin(Setting* set, const Setting* program) {
   begin_step(set, program);
