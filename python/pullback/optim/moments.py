@@ -1,4 +1,4 @@
-"""Adam and the rules that follow it, with their formulas in NumPy. csrc/math/update.h has their kernels."""
+"""Adam and the rules that follow it, with their formulas in NumPy. csrc/math/update_moments.h has their kernels."""
 
 from __future__ import annotations
 
