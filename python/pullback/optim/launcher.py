@@ -154,7 +154,7 @@ class Launcher(Adjustable):
         placement = [p.storage.placement for p in self.parameters]
         if self._plan is None or placement != self._placement:
             arrays = [p.array for p in self.parameters]
-            self._plan = self._kernels.update_plan(arrays, self._slots, self._averages, self._masks, self._members)
+            self._plan = self._kernels.update_plan(arrays, self._slots, self._averages, self._masks, None, self._members)
             self._placement = placement
         return self._plan
 
