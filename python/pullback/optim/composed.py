@@ -1,0 +1,224 @@
+"""Rules that are composed of ops on whole arrays, where a rule with a kernel is a formula for one element."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from ..autodiff.listeners import listeners
+from ..autodiff.scalars import Scalar, Scalars
+from ..launch import capturing, door
+from ..ops.by_name import in_dtype
+from ..ops.elementwise import maximum, minimum
+from ..ops.movement import concat, stack
+from ..ops.writing import write
+from ..tensors import devices
+from ..tensors.tensor import Tensor
+from . import arena, reference, sets as c
+from .optimizer import Optimizer
+
+
+class Hyper:
+    """The numbers of a step that a formula reads: `lr` and `step`, which is 1 in the first step, and the rule's hyper-parameters
+    by their names. A hyper-parameter of several numbers is a tuple.
+
+    Each number is a Scalar: a float64 number in device memory. Arithmetic among Scalars is in float64, and with an array in the
+    dtype of the array. Its shape is () for one network, and (M, 1, …) if the arrays hold M networks.
+
+    Args:
+        rows: the sets of the networks in the arrays, as they are after the step has begun: an array of shape (M, sets.SIZE).
+        shape: the shape of each number.
+        hyper: the names of the rule's hyper-parameters, with the number of settings of each.
+    """
+
+    def __init__(self, rows: Any, shape: tuple[int, ...], hyper: Mapping[str, int]) -> None:
+        self.rows, self._shape, self._hyper = rows, shape, hyper
+        self.scalars = Scalars(self._column)
+        self._places = {"lr": (c.RATE, 1), "step": (c.STEP, 1)}
+        at = c.HYPER
+        for name, count in hyper.items():
+            self._places[name] = (at, count)
+            at += count
+
+    def _column(self, index: Any) -> Tensor:
+        return Tensor(self.rows[:, index].reshape(self._shape))
+
+    def setting(self, index: int) -> Scalar:
+        """Returns the setting with this index in a set (see sets.py)."""
+        return self.scalars.named(index)
+
+    def __getattr__(self, name: str) -> Any:
+        places = vars(self).get("_places", {})
+        if name not in places:
+            known = ", ".join(places)
+            raise AttributeError(f"a formula has no hyper-parameter {name!r}; it has {known}.")
+        at, count = places[name]
+        numbers = tuple([self.setting(k) for k in range(at, at + count)])
+        return numbers[0] if count == 1 else numbers
+
+    @staticmethod
+    def of(items: Sequence[Item]) -> Hyper:
+        """Returns the numbers of several items, for arrays that are stacked along a new first axis. Their shape is (items, 1, …)."""
+        rows = concat([Tensor(item.h.rows) for item in items]).array
+        return Hyper(rows, (len(items),) + (1,) * len(items[0].shape), items[0].h._hyper)
+
+
+class Item:
+    """The arrays of one network's parameter: the weights `p`, the slots and the clipped gradient `g`, of one shape and one dtype,
+    and the hyper-parameters `h`. The dtype is that of the slots, float32 for half-precision weights.
+    """
+
+    def __init__(self, p: Any, g: Any, slots: Sequence[Any], h: Hyper, clips: tuple[bool, bool]) -> None:
+        self._p, self._g, self.h, self._clips = p, g, h, clips
+        self.slots = tuple([Tensor(slot) for slot in slots])
+        self.shape: tuple[int, ...] = p.shape
+        self.dtype = arena.slot_dtype(p)
+
+    @property
+    def p(self) -> Tensor:
+        return in_dtype(Tensor(self._p), self.dtype)
+
+    @property
+    def g(self) -> Tensor:
+        """The gradient, clipped by this property, which is therefore read once."""
+        g = in_dtype(Tensor(self._g), self.dtype)
+        by_norm, by_value = self._clips
+        if by_norm:
+            g = g * self.h.setting(c.CLIP_FACTOR)
+        if by_value:
+            bound = self.h.setting(c.CLIP_VALUE)
+            g = minimum(maximum(g, -bound), bound)
+        return g
+
+
+class Composed(Optimizer):
+    """Base class of rules that are composed of pb ops on whole arrays.
+
+    A subclass defines `slot_names`, `hyper` and, if needed, `slot_starts`, as every rule does, and either
+
+    - `formula(p, g, slots, h)`, which returns (change, new slots): what is added to the weights of one network, and one array for
+      each slot. All arrays have the shape and the dtype of p, which is float32 for half-precision weights. `h` is a Hyper:
+      `h.lr`, `h.step` and the rule's hyper-parameters are numbers in device memory, which cannot be read on the host.
+    - or `changes(items)`, which yields the same for each item, to compute several parameters together, such as matrices of one
+      shape.
+
+    Everything else is done around it. A step runs `begin_steps`, which computes the learning rates and counts of this step into a
+    copy of the table of sets; then the formula on clipped gradients; and then the kernel of the rule "add", which adds the changes
+    to the weights. That kernel applies bounds, masks and moving averages, writes deltas, and advances the sets, as it does for
+    rules with a kernel. Groups, schedules, members, clipping, states, previews and captures are therefore those of Optimizer.
+
+    If the optimizer trains M networks, the weights of which are stacked along the first axis, a formula receives the part of each
+    network by itself, of shape p.shape[1:].
+    """
+
+    kernel = "add_step"
+    hyper: ClassVar[Mapping[str, int]] = {}
+
+    def formula(self, p: Tensor, g: Tensor, slots: tuple[Tensor, ...], h: Hyper) -> tuple[Tensor, Sequence[Tensor]]:
+        """Returns the change of the weights, and the new slots."""
+        raise NotImplementedError(f"{type(self).__name__} has no formula")
+
+    def changes(self, items: Sequence[Item]) -> Iterable[tuple[Tensor, Sequence[Tensor]]]:
+        """Yields (change, new slots) for each item. The items belong to all parameters with a gradient, in their order, and for M
+        networks there are M adjacent items for each parameter. The slots of an item are written before the next one is computed.
+        """
+        for item in items:
+            yield self.formula(item.p, item.g, item.slots, item.h)
+
+    # ---- a step
+
+    def _own_kernel(self) -> str:
+        return ""
+
+    def _run(self, grads: list[Any], table: Any, outputs: list[Any] | None, preview: bool) -> None:
+        """Runs a step. The ops of a formula are hidden from tapes, as the work of kernels is."""
+        self._same_device(grads)
+        before = listeners.truncate(0)
+        try:
+            with devices.working(self._device):
+                if self._most != math.inf:
+                    self._clip_norm(grads, table)
+                added = self._computed(grads, self._begun(table, grads), preview)
+                self._add(added, table, outputs, preview)
+        finally:
+            listeners.restore(before)
+
+    def _computed(self, grads: list[Any], now: Any, preview: bool) -> list[Any]:
+        """Returns the changes of the parameters as arrays, None without a gradient, and writes the slots unless it is a preview.
+
+        now: the table of sets after the step has begun.
+        """
+        clips = self._clips()
+        places = [(i, m) for i, g in enumerate(grads) if g is not None and g.size for m in range(self._members)]
+        items = [self._item(i, m, grads[i], now, clips) for i, m in places]
+        parts: list[list[Tensor]] = [[] for _ in grads]
+        for (i, m), (change, new) in zip(places, self.changes(items)):
+            parts[i].append(change)
+            if not preview:
+                for slot, value in zip(self._slots, new):
+                    write(self._part(slot[i], m), value.array)
+        return [self._joined(i, given) if given else grads[i] for i, given in enumerate(parts)]
+
+    def _clips(self) -> tuple[bool, bool]:
+        """Returns two flags: gradients are clipped by their norm, and by their value."""
+        by_value = any([group.values()["clip_value"] != math.inf for group in self.groups])
+        found = self._most != math.inf, by_value
+        if capturing.thread.recording is not None:
+            capturing.thread.recording.guard(self, lambda: self._clips() == found)
+        return found
+
+    def _item(self, i: int, m: int, g: Any, now: Any, clips: tuple[bool, bool]) -> Item:
+        row = i * self._members + m
+        h = Hyper(now[row : row + 1], (), self.hyper)
+        slots = [self._part(slot[i], m) for slot in self._slots]
+        return Item(self._part(self.parameters[i].array, m), self._part(g, m), slots, h, clips)
+
+    def _part(self, array: Any, m: int) -> Any:
+        """Returns a view of the part of an array that belongs to network m."""
+        return array if self._members == 1 else array[m, ...]
+
+    def _joined(self, i: int, parts: list[Tensor]) -> Any:
+        """Returns the change of a parameter, in its dtype, from those of its networks."""
+        p = self.parameters[i]
+        change = parts[0] if self._members == 1 else stack(parts)
+        return in_dtype(change, p.dtype).array
+
+    # ---- the launches around a formula, which stand in for kernels until these are there
+
+    def _clip_norm(self, grads: list[Any], table: Any) -> None:
+        if self._kernels is not None:
+            self._kernels.clip_norm(grads, table)
+        else:
+            reference.clip_norm(grads, table)
+
+    def _begun(self, table: Any, grads: list[Any]) -> Any:
+        now = devices.copied(table)
+
+        def begin() -> None:
+            for row in range(len(now)):
+                settings = now[row].tolist()
+                self.advance(settings)
+                now[row] = settings
+
+        door.in_place("begin_steps", begin, lambda _: None)
+        return now
+
+    def _add(self, added: list[Any], table: Any, outputs: list[Any] | None, preview: bool) -> None:
+        members = self._members
+
+        def add() -> None:
+            for i, (p, change) in enumerate(zip(self.parameters, added)):
+                for row in range(i * members, (i + 1) * members):
+                    settings = table[row].tolist()
+                    if change is not None and change.size:
+                        self.advance(settings)
+                    settings[c.CLOCK] += 1
+                    if not preview:
+                        table[row] = settings
+                if outputs is not None and change is not None:
+                    outputs[i][...] = change
+                if not preview and change is not None:
+                    p.array[...] += change
+
+        door.in_place("add_step", add, lambda _: None)
