@@ -32,6 +32,7 @@ class Adjustable:
     """
 
     settable: tuple[str, ...] = ()  # attributes of a subclass that can be set, in addition to the hyper-parameters
+    signed: ClassVar[bool] = False  # the rule's hyper-parameters may be any finite numbers
     hyper: ClassVar[Mapping[str, int]] = {}  # name -> number of settings, in the order of csrc/math/update.h
     parameters: list[Any]
     groups: list[g.Group]
@@ -78,7 +79,7 @@ class Adjustable:
         elif name == "clip_value":
             value = value if value == math.inf else unlimited(rule, name, value)
         else:
-            value = g.checked(rule, name, value, self.hyper.get(name, 1))
+            value = g.checked(rule, name, value, self.hyper.get(name, 1), signed=self.signed and name in self.hyper)
         if "_members" in vars(self):
             g.check_count(rule, name, value, self._members)
         return value

@@ -59,7 +59,7 @@ class Hyper:
 
     @staticmethod
     def of(items: Sequence[Item]) -> Hyper:
-        """Returns the numbers of several items, for arrays that are stacked along a new first axis. Their shape is (items, 1, …)."""
+        """Returns the numbers of several items, in the shape (items, 1, …), for arrays stacked along a new first axis."""
         rows = concat([Tensor(item.h.rows) for item in items]).array
         return Hyper(rows, (len(items),) + (1,) * len(items[0].shape), items[0].h._hyper)
 
@@ -134,15 +134,25 @@ class Composed(Optimizer):
     def _run(self, grads: list[Any], table: Any, outputs: list[Any] | None, preview: bool) -> None:
         """Runs a step. The ops of a formula are hidden from tapes, as the work of kernels is."""
         self._same_device(grads)
+        if capturing.thread.recording is not None:
+            facts = self._facts()
+            capturing.thread.recording.guard(self, lambda: self._facts() == facts)
         before = listeners.truncate(0)
         try:
             with devices.working(self._device):
-                if self._most != math.inf:
-                    self._clip_norm(grads, table)
-                added = self._computed(grads, self._begun(table, grads), preview)
-                self._add(added, table, outputs, preview)
+                self._steps_of_rule(grads, table, outputs, preview)
         finally:
             listeners.restore(before)
+
+    def _facts(self) -> Any:
+        """Returns the facts that a recording of a step depends on."""
+        return self._clips()
+
+    def _steps_of_rule(self, grads: list[Any], table: Any, outputs: list[Any] | None, preview: bool) -> None:
+        if self._most != math.inf:
+            self._clip_norm(grads, table)
+        added = self._computed(grads, self._begun(table, grads), preview)
+        self._add(added, table, outputs, preview)
 
     def _computed(self, grads: list[Any], now: Any, preview: bool) -> list[Any]:
         """Returns the changes of the parameters as arrays, None without a gradient, and writes the slots unless it is a preview.
@@ -163,10 +173,7 @@ class Composed(Optimizer):
     def _clips(self) -> tuple[bool, bool]:
         """Returns two flags: gradients are clipped by their norm, and by their value."""
         by_value = any([group.values()["clip_value"] != math.inf for group in self.groups])
-        found = self._most != math.inf, by_value
-        if capturing.thread.recording is not None:
-            capturing.thread.recording.guard(self, lambda: self._clips() == found)
-        return found
+        return self._most != math.inf, by_value
 
     def _item(self, i: int, m: int, g: Any, now: Any, clips: tuple[bool, bool]) -> Item:
         row = i * self._members + m

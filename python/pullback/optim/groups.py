@@ -27,8 +27,11 @@ Rate: TypeAlias = Number | Schedule | Sequence[Schedule]
 SHARES: Final = frozenset({"betas", "rho", "alpha"})  # values that are the shares which running means keep, in [0, 1)
 
 
-def checked(rule: str, name: str, value: Any, count: int) -> Any:
-    """Returns a hyper-parameter as floats and arrays of floats: one of them, or a tuple of `count`. Raises PullbackError."""
+def checked(rule: str, name: str, value: Any, count: int, *, signed: bool = False) -> Any:
+    """Returns a hyper-parameter as floats and arrays of floats: one of them, or a tuple of `count`. Raises PullbackError.
+
+    signed: the value may be any finite number, whatever its name is.
+    """
     parts = [value] if count == 1 else value
     if count > 1 and isinstance(parts, (list, tuple)) and any([isinstance(part, tuple) for part in parts]):
         raise PullbackError(f"{rule}: {name}={value!r}; for members give {count} lists, one number per member in each.")
@@ -36,9 +39,10 @@ def checked(rule: str, name: str, value: Any, count: int) -> Any:
         raise PullbackError(f"{rule}: {name}={value!r}; it must be a {'pair' if count == 2 else 'tuple'} of numbers.")
     floats = [_numbers(part) for part in parts]
     for part in floats:
-        if part is None or not np.all((np.asarray(part) >= 0) & np.isfinite(part)):
-            raise PullbackError(f"{rule}: {name}={value!r}; it must be a finite number of 0 or more, or one for each member.")
-        if name in SHARES and not np.all(np.asarray(part) < 1):
+        if part is None or not np.all((signed | (np.asarray(part) >= 0)) & np.isfinite(part)):
+            least = "" if signed else " of 0 or more"
+            raise PullbackError(f"{rule}: {name}={value!r}; it must be a finite number{least}, or one for each member.")
+        if not signed and name in SHARES and not np.all(np.asarray(part) < 1):
             raise PullbackError(f"{rule}: {name}={value!r}; each number must be in [0, 1), such as 0.9.")
     return floats[0] if count == 1 else tuple(floats)
 
