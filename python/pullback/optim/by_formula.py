@@ -14,7 +14,6 @@ from ..interop.unknown_names import keyword_text
 from ..ops.by_name import in_dtype, reshaped
 from ..ops.conversion import copy
 from ..ops.movement import concat
-from ..ops.writing import write
 from ..tensors import devices, dtypes
 from ..tensors.tensor import Tensor
 from . import arena, sets as c
@@ -138,6 +137,10 @@ class ByFormula(Composed):
             self._slots[k][i] = part
         return flat
 
+    def __getstate__(self) -> dict[str, Any]:
+        made = ("_traces", "_whole", "_fresh", "_replays", "_batches", "_flat")
+        return {name: x for name, x in super().__getstate__().items() if name not in made}
+
     # ---- a step
 
     def load_state_dict(self, given: Mapping[str, Any]) -> None:
@@ -148,8 +151,8 @@ class ByFormula(Composed):
     def _facts(self) -> Any:
         return super()._facts(), self._ages
 
-    def _steps_of_rule(self, grads: list[Any], table: Any, outputs: list[Any] | None, preview: bool) -> None:
-        super()._steps_of_rule(grads, table, outputs, preview)
+    def _run_ops(self, grads: list[Any], table: Any, outputs: list[Any] | None, preview: bool) -> None:
+        super()._run_ops(grads, table, outputs, preview)
         if not preview and any([g is None for g in grads]):
             ages = _numbered(zip(self._ages, [g is None for g in grads]))
             if len(set(ages)) > len(set(self._ages)):
@@ -182,7 +185,8 @@ class ByFormula(Composed):
         """Yields the parameters with gradients, those that are computed together in one list."""
         joined: set[int] = set()
         for batch in self._batches:
-            if all([grads[i] is not None for i in batch]) and len({self._ages[i] for i in batch}) == 1:
+            alike = len({self._ages[i] for i in batch}) == 1 and self._masks is None
+            if alike and all([grads[i] is not None for i in batch]):
                 joined.update(batch)
                 yield batch
         for i, g in enumerate(grads):
@@ -201,8 +205,9 @@ class ByFormula(Composed):
         item = Item(p, g, slots, h, self._clips())
         change, new = self.formula(item.p, item.g, item.slots, h)
         if not preview:
+            mask = None if self._masks is None else self._masks[first]
             for slot, value in zip(slots, new):
-                write(slot, value.array)
+                self._write_slot(slot, value, mask)
         change = in_dtype(change, params[0].dtype).array
         return [change] if len(entries) == 1 else _parts(change, params)
 
@@ -287,7 +292,7 @@ def _names_of_slots(slots: Any) -> tuple[str, ...]:
 def _check_hyper(slots: Sequence[str], hyper: Mapping[str, Any]) -> None:
     if "lr" not in hyper:
         raise PullbackError("rule: there is no default learning rate; give one: @optim.rule(lr=1e-3, …).")
-    taken = {"params", "step", *slots, *[option.name for option in OPTIONS]}
+    taken = {"params", "step", "average", *slots, *[option.name for option in OPTIONS]}
     for name, value in hyper.items():
         if name in taken or (hasattr(Optimizer, name) and name != "lr"):
             raise PullbackError(

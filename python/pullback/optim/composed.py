@@ -8,11 +8,14 @@ from typing import Any, ClassVar
 
 from ..autodiff.listeners import listeners
 from ..autodiff.scalars import Scalar, Scalars
-from ..launch import capturing, door
+from ..errors import PullbackError
+from ..launch import capturing
+from ..launch.refusal import Refused
 from ..ops.by_name import in_dtype
-from ..ops.elementwise import maximum, minimum
+from ..ops.elementwise import maximum, minimum, where
 from ..ops.movement import concat, stack
 from ..ops.writing import write
+from ..replays.capture import capture
 from ..tensors import devices
 from ..tensors.tensor import Tensor
 from . import arena, reference, sets as c
@@ -83,9 +86,9 @@ class Item:
     def g(self) -> Tensor:
         """The gradient, clipped by this property, which is therefore read once."""
         g = in_dtype(Tensor(self._g), self.dtype)
-        by_norm, by_value = self._clips
-        if by_norm:
-            g = g * self.h.setting(c.CLIP_FACTOR)
+        scaled, by_value = self._clips
+        if scaled:
+            g = g * (self.h.setting(c.CLIP_FACTOR) * self.h.setting(c.GRADIENT_SCALE))
         if by_value:
             bound = self.h.setting(c.CLIP_VALUE)
             g = minimum(maximum(g, -bound), bound)
@@ -113,6 +116,9 @@ class Composed(Optimizer):
     """
 
     kernel = "add_step"
+    composed = True
+    _replays = True  # each op of the formula has a kernel
+    _recorded: dict[Any, Any]  # recordings of steps, by the missing gradients and what is wanted
     hyper: ClassVar[Mapping[str, int]] = {}
 
     def formula(self, p: Tensor, g: Tensor, slots: tuple[Tensor, ...], h: Hyper) -> tuple[Tensor, Sequence[Tensor]]:
@@ -126,33 +132,69 @@ class Composed(Optimizer):
         for item in items:
             yield self.formula(item.p, item.g, item.slots, item.h)
 
+    # ---- memory
+
+    def _make(self) -> None:
+        super()._make()
+        self._recorded = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: x for name, x in super().__getstate__().items() if name != "_recorded"}
+
     # ---- a step
 
-    def _own_kernel(self) -> str:
-        return ""
-
     def _run(self, grads: list[Any], table: Any, outputs: list[Any] | None, preview: bool) -> None:
-        """Runs a step. The ops of a formula are hidden from tapes, as the work of kernels is."""
+        """Runs a step: as a replay of its launches if kernels can do all of it, because consecutive elementwise ops then share a
+        pass over memory. A captured function records the launches as its own.
+        """
+        before = listeners.truncate(0)  # The ops are hidden from tapes, as the work of kernels is.
+        try:
+            if self._native is None or not self._replays or capturing.thread.recording is not None:
+                self._run_ops(grads, table, outputs, preview)
+            else:
+                deltas = self._replayed(grads, outputs is not None, preview)
+                if outputs is not None:
+                    outputs[:] = [delta.array for delta in deltas]
+        finally:
+            listeners.restore(before)
+
+    def _replayed(self, grads: list[Any], wanted: bool, preview: bool) -> list[Tensor]:
+        """Does a step with a recording of one like it, and returns the deltas if they are wanted."""
+        missing = tuple([g is None for g in grads])
+        key = missing, wanted, preview
+        step = self._recorded.get(key)
+        if step is None:
+
+            def run(*given: Tensor) -> list[Tensor]:
+                arrays = iter(given)
+                found = [None if none else next(arrays).array for none in missing]
+                outputs = [self._kernels.fill(p.shape, p.dtype, 0) for p in self.parameters] if wanted else None
+                self._run_ops(found, self._kernels.copy(self._sets) if preview else self._sets, outputs, preview)
+                return [Tensor(delta) for delta in outputs or ()]
+
+            step = self._recorded[key] = capture(run)
+        return step(*[Tensor(g) for g in grads if g is not None])
+
+    def _run_ops(self, grads: list[Any], table: Any, outputs: list[Any] | None, preview: bool) -> None:
+        """Runs a step op by op."""
         self._same_device(grads)
         if capturing.thread.recording is not None:
             facts = self._facts()
             capturing.thread.recording.guard(self, lambda: self._facts() == facts)
-        before = listeners.truncate(0)
-        try:
-            with devices.working(self._device):
-                self._steps_of_rule(grads, table, outputs, preview)
-        finally:
-            listeners.restore(before)
+        with devices.working(self._device):
+            if self._most != math.inf:
+                self._clip_norm(grads, table)
+            added = self._computed(grads, self._begun(table), preview)
+            self._add(added, table, outputs, preview)
 
     def _facts(self) -> Any:
         """Returns the facts that a recording of a step depends on."""
-        return self._clips()
+        return self._clips(), None if self._masks is None else id(self._masks)
 
-    def _steps_of_rule(self, grads: list[Any], table: Any, outputs: list[Any] | None, preview: bool) -> None:
-        if self._most != math.inf:
-            self._clip_norm(grads, table)
-        added = self._computed(grads, self._begun(table, grads), preview)
-        self._add(added, table, outputs, preview)
+    def _clips(self) -> tuple[bool, bool]:
+        """Returns two flags: gradients are scaled, by clip_norm or gradient_scale, and they are clipped by their value."""
+        by_value = any([group.values()["clip_value"] != math.inf for group in self.groups])
+        return self._most != math.inf or self._scale != 1, by_value
 
     def _computed(self, grads: list[Any], now: Any, preview: bool) -> list[Any]:
         """Returns the changes of the parameters as arrays, None without a gradient, and writes the slots unless it is a preview.
@@ -166,14 +208,10 @@ class Composed(Optimizer):
         for (i, m), (change, new) in zip(places, self.changes(items)):
             parts[i].append(change)
             if not preview:
+                mask = None if self._masks is None else self._part(self._masks[i], m)
                 for slot, value in zip(self._slots, new):
-                    write(self._part(slot[i], m), value.array)
+                    self._write_slot(self._part(slot[i], m), value, mask)
         return [self._joined(i, given) if given else grads[i] for i, given in enumerate(parts)]
-
-    def _clips(self) -> tuple[bool, bool]:
-        """Returns two flags: gradients are clipped by their norm, and by their value."""
-        by_value = any([group.values()["clip_value"] != math.inf for group in self.groups])
-        return self._most != math.inf, by_value
 
     def _item(self, i: int, m: int, g: Any, now: Any, clips: tuple[bool, bool]) -> Item:
         row = i * self._members + m
@@ -182,8 +220,8 @@ class Composed(Optimizer):
         return Item(self._part(self.parameters[i].array, m), self._part(g, m), slots, h, clips)
 
     def _part(self, array: Any, m: int) -> Any:
-        """Returns a view of the part of an array that belongs to network m."""
-        return array if self._members == 1 else array[m, ...]
+        """Returns a view of the part of an array that belongs to network m, and None for None."""
+        return array if self._members == 1 or array is None else array[m, ...]
 
     def _joined(self, i: int, parts: list[Tensor]) -> Any:
         """Returns the change of a parameter, in its dtype, from those of its networks."""
@@ -191,41 +229,37 @@ class Composed(Optimizer):
         change = parts[0] if self._members == 1 else stack(parts)
         return in_dtype(change, p.dtype).array
 
-    # ---- the launches around a formula, which stand in for kernels until these are there
+    def _write_slot(self, slot: Any, value: Tensor, mask: Any) -> None:
+        """Writes a new slot, which is 0 for pruned weights."""
+        write(slot, (value if mask is None else where(Tensor(mask), value, 0.0)).array)
+
+    # ---- the launches around a formula
 
     def _clip_norm(self, grads: list[Any], table: Any) -> None:
-        if self._kernels is not None:
-            self._kernels.clip_norm(grads, table)
-        else:
-            reference.clip_norm(grads, table)
+        kernels = self._kernels if self._native is not None else reference
+        kernels.clip_norm(grads, table, self._members)
 
-    def _begun(self, table: Any, grads: list[Any]) -> Any:
-        now = devices.copied(table)
-
-        def begin() -> None:
-            for row in range(len(now)):
-                settings = now[row].tolist()
-                self.advance(settings)
-                now[row] = settings
-
-        door.in_place("begin_steps", begin, lambda _: None)
+    def _begun(self, table: Any) -> Any:
+        """Returns a copy of the table of sets as it is after the step has begun."""
+        if self._native is None:
+            return reference.begun_steps(self, table)
+        now, count = self._kernels.copy(table), len(self.parameters) * self._members
+        self._kernels.begin_steps(table, now, count)
         return now
 
     def _add(self, added: list[Any], table: Any, outputs: list[Any] | None, preview: bool) -> None:
-        members = self._members
+        """Adds the changes to the weights, and advances the sets."""
+        if self._native is None:
+            reference.update(self, self.kernel, [], added, table, outputs, preview)
+            return
+        try:
+            self._native(self._current_plan(), added, table, outputs, preview)
+        except Refused as refused:
+            raise PullbackError(f"{type(self).__name__}: {refused}. Let one thread do all steps of an optimizer.") from None
 
-        def add() -> None:
-            for i, (p, change) in enumerate(zip(self.parameters, added)):
-                for row in range(i * members, (i + 1) * members):
-                    settings = table[row].tolist()
-                    if change is not None and change.size:
-                        self.advance(settings)
-                    settings[c.CLOCK] += 1
-                    if not preview:
-                        table[row] = settings
-                if outputs is not None and change is not None:
-                    outputs[i][...] = change
-                if not preview and change is not None:
-                    p.array[...] += change
+    def _planned_slots(self) -> list[list[Any]]:
+        return []
 
-        door.in_place("add_step", add, lambda _: None)
+    def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
+        """Returns g, the finished change: the formula of the rule "add"."""
+        return g
