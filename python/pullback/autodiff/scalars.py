@@ -45,13 +45,14 @@ class Scalars:
 
     Args:
         given: returns the value of a Scalar by its name, as a tensor.
+        dtype: the dtype of arrays that are made of Scalars alone, as by pb.where(array > 0, a, b).
     """
 
-    def __init__(self, given: Callable[[str], Tensor]) -> None:
-        self._given = given
+    def __init__(self, given: Callable[[Any], Tensor], dtype: Any) -> None:
+        self._given, self.dtype = given, dtype
         self.known: dict[Expression, Tensor] = {}
 
-    def named(self, name: str) -> Scalar:
+    def named(self, name: Any) -> Scalar:
         """Returns the Scalar that was given by this name."""
         return Scalar(self, (name,), self.value((name,)))
 
@@ -107,7 +108,9 @@ def run(op: Op, inputs: Sequence[Any], params: Sequence[Any], cast: Op) -> Tenso
     """
     scalars = [x for x in inputs if x.__class__ is Scalar]
     if len(scalars) < len([x for x in inputs if isinstance(x, Tensor)]):
-        dtype = common_dtype(inputs[1:] if op.kind.name == _SELECT else inputs)
+        values = inputs[1:] if op.kind.name == _SELECT else inputs
+        found = [x for x in values if isinstance(x, Tensor) and x.__class__ is not Scalar and dtypes.is_float(x.dtype)]
+        dtype = common_dtype(found) if found else scalars[0].of.dtype
         return op.issue(op, tuple([x.in_dtype(dtype, cast) if x.__class__ is Scalar else x for x in inputs]), tuple(params))
     of = scalars[0].of
     if all([x.of is of for x in scalars]):
@@ -115,7 +118,7 @@ def run(op: Op, inputs: Sequence[Any], params: Sequence[Any], cast: Op) -> Tenso
         expression = (op, parts, tuple(params))
         return Scalar(of, expression, of.value(expression))
     y = op.issue(op, tuple([x.value if x.__class__ is Scalar else x for x in inputs]), tuple(params))
-    return Scalars(lambda _: y).named("")
+    return Scalars(lambda _: y, of.dtype).named("")
 
 
 def common_dtype(inputs: Sequence[Any]) -> Any:

@@ -92,7 +92,7 @@ class ByFormula(Composed):
         key = shape, str(dtype), members
         if key not in known:
             rows = devices.full(device, (members, c.SIZE), 1, dtypes.float64)
-            h = Hyper(rows, _shape_of_numbers(shape, members), self.hyper)
+            h = Hyper(rows, _shape_of_numbers(shape, members), dtype, self.hyper)
             known[key] = trace(type(self).__name__, type(self).function, self.slot_names, h, shape, dtype, device)
         return known[key]
 
@@ -167,11 +167,11 @@ class ByFormula(Composed):
             if not self._whole[i]:
                 rest[i] = grads[i]
                 continue
-            shape = _shape_of_numbers(self.parameters[i].shape, self._members)
-            h = hypers.get((self._ages[i], shape))
-            if h is None:
-                rows = now[i * self._members : (i + 1) * self._members]
-                h = hypers[self._ages[i], shape] = Hyper(rows, shape, self.hyper)
+            shape, dtype = _shape_of_numbers(self.parameters[i].shape, self._members), arena.slot_dtype(self.parameters[i])
+            key = self._ages[i], shape, str(dtype)
+            if key not in hypers:
+                hypers[key] = Hyper(now[i * self._members : (i + 1) * self._members], shape, dtype, self.hyper)
+            h = hypers[key]
             for expression in self._traces[i].numbers:  # all numbers first, so that the ops on arrays follow one another
                 h.scalars.value(expression)
             for j, change in zip(entries, self._together(entries, grads, h, preview)):

@@ -32,12 +32,13 @@ class Hyper:
     Args:
         rows: the sets of the networks in the arrays, as they are after the step has begun: an array of shape (M, sets.SIZE).
         shape: the shape of each number.
+        dtype: the dtype of the arrays.
         hyper: the names of the rule's hyper-parameters, with the number of settings of each.
     """
 
-    def __init__(self, rows: Any, shape: tuple[int, ...], hyper: Mapping[str, int]) -> None:
+    def __init__(self, rows: Any, shape: tuple[int, ...], dtype: Any, hyper: Mapping[str, int]) -> None:
         self.rows, self._shape, self._hyper = rows, shape, hyper
-        self.scalars = Scalars(self._column)
+        self.scalars = Scalars(self._column, dtype)
         self._places = {"lr": (c.RATE, 1), "step": (c.STEP, 1)}
         at = c.HYPER
         for name, count in hyper.items():
@@ -64,7 +65,7 @@ class Hyper:
     def of(items: Sequence[Item]) -> Hyper:
         """Returns the numbers of several items, in the shape (items, 1, …), for arrays stacked along a new first axis."""
         rows = concat([Tensor(item.h.rows) for item in items]).array
-        return Hyper(rows, (len(items),) + (1,) * len(items[0].shape), items[0].h._hyper)
+        return Hyper(rows, (len(items),) + (1,) * len(items[0].shape), items[0].dtype, items[0].h._hyper)
 
 
 class Item:
@@ -215,7 +216,7 @@ class Composed(Optimizer):
 
     def _item(self, i: int, m: int, g: Any, now: Any, clips: tuple[bool, bool]) -> Item:
         row = i * self._members + m
-        h = Hyper(now[row : row + 1], (), self.hyper)
+        h = Hyper(now[row : row + 1], (), arena.slot_dtype(g), self.hyper)
         slots = [self._part(slot[i], m) for slot in self._slots]
         return Item(self._part(self.parameters[i].array, m), self._part(g, m), slots, h, clips)
 
