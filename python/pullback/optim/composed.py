@@ -210,15 +210,18 @@ class Composed(Optimizer):
             parts[i].append(change)
             if not preview:
                 mask = None if self._masks is None else self._part(self._masks[i], m)
-                for slot, value in zip(self._slots, new):
-                    self._write_slot(self._part(slot[i], m), value, mask)
+                for slot, value in zip(self._slots_of(i, m), new):
+                    self._write_slot(slot, value, mask)
         return [self._joined(i, given) if given else grads[i] for i, given in enumerate(parts)]
 
     def _item(self, i: int, m: int, g: Any, now: Any, clips: tuple[bool, bool]) -> Item:
         row = i * self._members + m
         h = Hyper(now[row : row + 1], (), arena.slot_dtype(g), self.hyper)
-        slots = [self._part(slot[i], m) for slot in self._slots]
-        return Item(self._part(self.parameters[i].array, m), self._part(g, m), slots, h, clips)
+        return Item(self._part(self.parameters[i].array, m), self._part(g, m), self._slots_of(i, m), h, clips)
+
+    def _slots_of(self, i: int, m: int) -> list[Any]:
+        """Returns the slots of parameter i that belong to network m."""
+        return [self._part(slot[i], m) for slot in self._slots if slot[i] is not None]
 
     def _part(self, array: Any, m: int) -> Any:
         """Returns a view of the part of an array that belongs to network m, and None for None."""
@@ -231,8 +234,8 @@ class Composed(Optimizer):
         return in_dtype(change, p.dtype).array
 
     def _write_slot(self, slot: Any, value: Tensor, mask: Any) -> None:
-        """Writes a new slot, which is 0 for pruned weights."""
-        write(slot, (value if mask is None else where(Tensor(mask), value, 0.0)).array)
+        """Writes a new slot, which is 0 for pruned weights if it has a number for each weight."""
+        write(slot, (value if mask is None or mask.shape != slot.shape else where(Tensor(mask), value, 0.0)).array)
 
     # ---- the launches around a formula
 

@@ -26,7 +26,7 @@ class Launcher(Adjustable):
     kernel: str = ""  # the name of a kernel in csrc/math/update.def; "" for a rule without a kernel
     slot_starts: Mapping[str, float] = {}  # what the elements of a slot are before the first step, if not 0
     _device: str
-    _slots: list[list[Any]]
+    _slots: list[list[Any]]  # for each slot an array for each parameter, or None for a parameter without it
     _averages_weights: bool
     _averages: list[Any] | None  # moving averages of the weights
     _masks: list[Any] | None = None  # for each parameter the bytes that are 0 for pruned weights, or None
@@ -38,7 +38,7 @@ class Launcher(Adjustable):
         """Looks up the parameters' device and kernels, and allocates the slots there."""
         self._device = self.parameters[0].device
         arena.place(self.parameters)
-        self._slots = [arena.slots_like(self.parameters, self.slot_starts.get(name, 0)) for name in self.slot_names]
+        self._slots = [self._new_slot(name) for name in self.slot_names]
         self._averages = arena.slots_like(self.parameters) if self._averages_weights else None
         self._kernels: Any = kernels_on(self._device)
         name = self._own_kernel()
@@ -50,6 +50,14 @@ class Launcher(Adjustable):
             )
         self._plan = None
         self._placement = []
+
+    def _new_slot(self, name: str) -> list[Any]:
+        shapes = [self._slot_shape(name, i) for i in range(len(self.parameters))]
+        return arena.slots_like(self.parameters, self.slot_starts.get(name, 0), shapes)
+
+    def _slot_shape(self, name: str, i: int) -> tuple[int, ...] | None:
+        """Returns the shape of a slot of parameter i, or None if the parameter does not have this slot."""
+        return self.parameters[i].shape
 
     def _own_kernel(self) -> str:
         """Returns the name of the kernel that computes this rule, or "" if a subclass overrides the formula but not `kernel`."""

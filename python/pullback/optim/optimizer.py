@@ -140,10 +140,10 @@ class Optimizer(Launcher):
         """
         capturing.refuse("slots()", "Ask for them outside.")
         i = self._index(p)
-        return {name: Tensor(devices.copied(slot[i])) for name, slot in self._state().items()}
+        return {name: Tensor(devices.copied(slot[i])) for name, slot in self._state().items() if slot[i] is not None}
 
     def _state(self) -> dict[str, list[Any]]:
-        """Returns all state tensors by name, each as one array for each parameter."""
+        """Returns all state tensors by name, each as one array for each parameter, or None for a parameter without it."""
         averages = {} if self._averages is None else {"average": self._averages}
         return {**dict(zip(self.slot_names, self._slots)), **averages}
 
@@ -186,7 +186,7 @@ class Optimizer(Launcher):
         __setstate__ looks up the kernels and allocates the memory again.
         """
         capturing.refuse("copying an optimizer", "Copy it outside.")
-        slots = [[np.array(devices.move(array, "cpu")) for array in slot] for slot in self._state().values()]
+        slots = [[None if x is None else np.array(devices.move(x, "cpu")) for x in slot] for slot in self._state().values()]
         table = np.array(devices.move(self._sets, "cpu"))
         return {**{k: x for k, x in vars(self).items() if k not in _MADE}, "_sets": table, "_slots": slots}
 
@@ -196,7 +196,8 @@ class Optimizer(Launcher):
         self._make()
         for slot, saved in zip(self._state().values(), state["_slots"]):
             for array, value in zip(slot, saved):
-                devices.write(array, devices.move(value, self._device))
+                if array is not None:
+                    devices.write(array, devices.move(value, self._device))
         self._sets = devices.move(state["_sets"], self._device)
 
     # ---- updates

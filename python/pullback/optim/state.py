@@ -54,9 +54,10 @@ def load(opt: Any, given: Mapping[str, Any]) -> None:
             c.check(name, row.tolist())
         rows.append(numbers)
         slots = given["slots"][name]
-        _entries(f'the state of "{name}"', slots, list(opt._state()))
-        for slot_name, slot in opt._state().items():
-            loads.append((slot[i], _floats(f'slot "{slot_name}" of "{name}"', slots[slot_name], p.shape, p.device)))
+        mine = {slot_name: slot[i] for slot_name, slot in opt._state().items() if slot[i] is not None}
+        _entries(f'the state of "{name}"', slots, list(mine))
+        for slot_name, slot in mine.items():
+            loads.append((slot, _floats(f'slot "{slot_name}" of "{name}"', slots[slot_name], slot.shape, p.device)))
     values = [_of_group(opt, group, rows) for group in opt.groups]
     table = np.concatenate(rows)
     table[:, c.CLIP_FACTOR] = 1.0
