@@ -2,6 +2,7 @@
 
 from ..exports import exported
 from . import schedules
+from .adafactor import Adafactor
 from .by_formula import rule
 from .moments import *  # noqa: F403 (a rule is named once: where its class is)
 from .optimizer import Optimizer
