@@ -131,7 +131,7 @@ class Adjustable:
         """Changes a hyper-parameter of all groups that have no value of their own. After an error nothing has changed."""
         g.refuse_in_capture(name)
         value = self._checked(name, value)
-        users = [group for group in self.groups if name not in group.own]
+        users = [group for group in self.groups if group.rule is self and name not in group.own]
         if not users:
             raise PullbackError(
                 f"{type(self).__name__}: every group has a value of {name} of its own, so this would change nothing. Set it for "

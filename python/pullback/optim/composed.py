@@ -185,8 +185,11 @@ class Composed(Optimizer):
         with devices.working(self._device):
             if self._most != math.inf:
                 self._clip_norm(grads, table)
-            added = self._computed(grads, self._begun(table), preview)
-            self._add(added, table, outputs, preview)
+            self._launch(grads, table, outputs, preview)
+
+    def _launch(self, grads: list[Any], table: Any, outputs: list[Any] | None, preview: bool) -> None:
+        """Runs a step whose factor of clipping is in the table."""
+        self._add(self._computed(grads, self._begun(table), preview), table, outputs, preview)
 
     def _facts(self) -> Any:
         """Returns the facts that a recording of a step depends on."""

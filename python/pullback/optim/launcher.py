@@ -68,6 +68,10 @@ class Launcher(Adjustable):
                 break
         return ""
 
+    def _formula_name(self) -> str:
+        """Returns the name in a state that tells formulas of one class apart."""
+        return self.kernel
+
     def _update(self, leaves: list[Any], *, preview: bool, wanted: bool) -> list[Tensor] | None:
         arrays = [None if g is None else _array(g) for g in leaves]
         for p, g in zip(self.parameters, arrays):
