@@ -293,8 +293,10 @@ def _check_hyper(slots: Sequence[str], hyper: Mapping[str, Any]) -> None:
     if "lr" not in hyper:
         raise PullbackError("rule: there is no default learning rate; give one: @optim.rule(lr=1e-3, …).")
     taken = {"params", "step", "average", *slots, *[option.name for option in OPTIONS]}
+    for kind in Optimizer.__mro__:
+        taken.update(vars(kind), inspect.get_annotations(kind))
     for name, value in hyper.items():
-        if name in taken or (hasattr(Optimizer, name) and name != "lr"):
+        if name in taken - {"lr"}:
             raise PullbackError(
                 f"rule: a hyper-parameter cannot have the name {name!r}, which an optimizer uses for something else."
             )

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from ..autodiff.listeners import listeners
 from ..autodiff.scalars import Scalar, Scalars
 from ..errors import PullbackError
-from ..launch import capturing
+from ..launch import capturing, door
 from ..launch.refusal import Refused
 from ..ops.by_name import in_dtype
 from ..ops.elementwise import maximum, minimum, where
@@ -232,13 +232,17 @@ class Composed(Optimizer):
 
     def _write_slot(self, slot: Any, value: Tensor, mask: Any) -> None:
         """Writes a new slot, which is 0 for pruned weights."""
-        write(slot, (value if mask is None else where(Tensor(mask), value, 0.0)).array)
+        write(slot, (value if mask is None else where(Tensor(mask.view("bool")), value, 0.0)).array)
 
     # ---- the launches around a formula
 
     def _clip_norm(self, grads: list[Any], table: Any) -> None:
-        kernels = self._kernels if self._native is not None else reference
-        kernels.clip_norm(grads, table, self._members)
+        if self._native is None:
+            reference.clip_norm(grads, table, self._members)
+            return
+        self._kernels.clip_norm(grads, table, self._members)
+        if door.profiling:
+            door.charge("clip_norm")
 
     def _begun(self, table: Any) -> Any:
         """Returns a copy of the table of sets as it is after the step has begun."""
@@ -246,6 +250,8 @@ class Composed(Optimizer):
             return reference.begun_steps(self, table)
         now, count = self._kernels.copy(table), len(self.parameters) * self._members
         self._kernels.begin_steps(table, now, count)
+        if door.profiling:
+            door.charge("begin_steps")
         return now
 
     def _add(self, added: list[Any], table: Any, outputs: list[Any] | None, preview: bool) -> None:
