@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Final
 
 from ..autodiff.listeners import listeners
 from ..autodiff.scalars import Scalar, Scalars
@@ -20,6 +20,8 @@ from ..tensors import devices
 from ..tensors.tensor import Tensor
 from . import arena, reference, sets as c
 from .optimizer import Optimizer
+
+RECORDINGS: Final = 8  # the most kinds of steps, such as those that lack certain gradients, that an optimizer records
 
 
 class Hyper:
@@ -150,21 +152,25 @@ class Composed(Optimizer):
         """
         before = listeners.truncate(0)  # The ops are hidden from tapes, as the work of kernels is.
         try:
-            if self._native is None or not self._replays or capturing.thread.recording is not None:
+            step = self._recording(grads, outputs is not None, preview)
+            if step is None:
                 self._run_ops(grads, table, outputs, preview)
-            else:
-                deltas = self._replayed(grads, outputs is not None, preview)
-                if outputs is not None:
-                    outputs[:] = [delta.array for delta in deltas]
+                return
+            deltas = step(*[Tensor(g) for g in grads if g is not None])
+            if outputs is not None:
+                outputs[:] = [delta.array for delta in deltas]
         finally:
             listeners.restore(before)
 
-    def _replayed(self, grads: list[Any], wanted: bool, preview: bool) -> list[Tensor]:
-        """Does a step with a recording of one like it, and returns the deltas if they are wanted."""
+    def _recording(self, grads: list[Any], wanted: bool, preview: bool) -> Callable[..., list[Tensor]] | None:
+        """Returns a captured function that does a step like this one with the gradients that there are, and returns the deltas if
+        they are wanted. None if the step has to run op by op.
+        """
+        if self._native is None or not self._replays or capturing.thread.recording is not None:
+            return None
         missing = tuple([g is None for g in grads])
         key = missing, wanted, preview
-        step = self._recorded.get(key)
-        if step is None:
+        if key not in self._recorded and len(self._recorded) < RECORDINGS:
 
             def run(*given: Tensor) -> list[Tensor]:
                 arrays = iter(given)
@@ -173,8 +179,8 @@ class Composed(Optimizer):
                 self._run_ops(found, self._kernels.copy(self._sets) if preview else self._sets, outputs, preview)
                 return [Tensor(delta) for delta in outputs or ()]
 
-            step = self._recorded[key] = capture(run)
-        return step(*[Tensor(g) for g in grads if g is not None])
+            self._recorded[key] = capture(run)
+        return self._recorded.get(key)
 
     def _run_ops(self, grads: list[Any], table: Any, outputs: list[Any] | None, preview: bool) -> None:
         """Runs a step op by op."""
