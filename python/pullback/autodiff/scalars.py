@@ -88,7 +88,8 @@ class Scalar(Tensor):
     def __repr__(self) -> str:
         return f"<a number in the device's memory, shape={self.shape}, dtype={self.dtype}>"
 
-    __format__ = object.__format__
+    def __format__(self, spec: str) -> str:
+        return repr(self)
 
     def in_dtype(self, dtype: Any, cast: Any) -> Tensor:
         """Returns the value in this dtype. A condition, which is a bool, is not converted."""

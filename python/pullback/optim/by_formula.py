@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 
@@ -43,6 +43,11 @@ class ByFormula(Composed):
     _fresh: bool  # True if no result shares memory with the arguments
     _batches: list[list[int]]
     _flat: dict[int, list[Any]]  # by the first parameter of a batch, the joined memory of each slot
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Returns a hyper-parameter."""
 
     def __init__(self, params: Any, *args: Any, **options: Any) -> None:
         values = self._values(args, options)
@@ -234,7 +239,9 @@ def _numbered(keys: Iterable[Any]) -> tuple[int, ...]:
     return tuple([numbers.setdefault(key, len(numbers)) for key in keys])
 
 
-def rule(*given: Any, slots: Sequence[str] | Mapping[str, float] = (), **hyper: Any) -> Any:
+def rule(
+    *given: Any, slots: Sequence[str] | Mapping[str, float] = (), **hyper: Any
+) -> Callable[[Callable[..., Any]], type[ByFormula]]:
     """Returns a decorator that makes an optimizer class from a formula.
 
     The formula is a function f(p, g, *slots, h) of one parameter's weights, gradient and slots, which are tensors of one shape. It
@@ -269,13 +276,11 @@ def rule(*given: Any, slots: Sequence[str] | Mapping[str, float] = (), **hyper: 
     def decorate(f: Callable[..., Any]) -> type[ByFormula]:
         _check_parameters(f, names)
         starts = {name: float(x) for name, x in slots.items()} if isinstance(slots, Mapping) else {}
-        attributes: dict[str, Any] = {
-            "function": staticmethod(f), "defaults": {"lr": hyper["lr"], **hyper}, "slot_names": names, "slot_starts": starts,
-            "hyper": counts, "__doc__": f.__doc__, "__module__": f.__module__, "__qualname__": f.__qualname__,
-        }  # fmt: skip
-        made = type(f.__name__, (ByFormula,), attributes)
-        made.__signature__ = _signature(made.defaults)
-        return made
+        defaults = {"lr": hyper["lr"], **hyper}
+        rule: dict[str, Any] = {"function": staticmethod(f), "defaults": defaults, "hyper": counts}
+        state: dict[str, Any] = {"slot_names": names, "slot_starts": starts}
+        shown: dict[str, Any] = {"__doc__": f.__doc__, "__module__": f.__module__, "__qualname__": f.__qualname__}
+        return type(f.__name__, (ByFormula,), {**rule, **state, **shown, "__signature__": _signature(defaults)})
 
     return decorate
 
@@ -293,8 +298,10 @@ def _check_hyper(slots: Sequence[str], hyper: Mapping[str, Any]) -> None:
     if "lr" not in hyper:
         raise PullbackError("rule: there is no default learning rate; give one: @optim.rule(lr=1e-3, …).")
     taken = {"params", "step", "average", *slots, *[option.name for option in OPTIONS]}
+    for kind in Optimizer.__mro__:
+        taken.update(vars(kind), inspect.get_annotations(kind))
     for name, value in hyper.items():
-        if name in taken or (hasattr(Optimizer, name) and name != "lr"):
+        if name in taken - {"lr"}:
             raise PullbackError(
                 f"rule: a hyper-parameter cannot have the name {name!r}, which an optimizer uses for something else."
             )

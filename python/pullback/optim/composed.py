@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Final
 
 from ..autodiff.listeners import listeners
 from ..autodiff.scalars import Scalar, Scalars
 from ..errors import PullbackError
-from ..launch import capturing
+from ..launch import capturing, door
 from ..launch.refusal import Refused
 from ..ops.by_name import in_dtype
 from ..ops.elementwise import maximum, minimum, where
@@ -20,6 +20,8 @@ from ..tensors import devices
 from ..tensors.tensor import Tensor
 from . import arena, reference, sets as c
 from .optimizer import Optimizer
+
+RECORDINGS: Final = 8  # the most kinds of steps, such as those that lack certain gradients, that an optimizer records
 
 
 class Hyper:
@@ -150,21 +152,25 @@ class Composed(Optimizer):
         """
         before = listeners.truncate(0)  # The ops are hidden from tapes, as the work of kernels is.
         try:
-            if self._native is None or not self._replays or capturing.thread.recording is not None:
+            step = self._recording(grads, outputs is not None, preview)
+            if step is None:
                 self._run_ops(grads, table, outputs, preview)
-            else:
-                deltas = self._replayed(grads, outputs is not None, preview)
-                if outputs is not None:
-                    outputs[:] = [delta.array for delta in deltas]
+                return
+            deltas = step(*[Tensor(g) for g in grads if g is not None])
+            if outputs is not None:
+                outputs[:] = [delta.array for delta in deltas]
         finally:
             listeners.restore(before)
 
-    def _replayed(self, grads: list[Any], wanted: bool, preview: bool) -> list[Tensor]:
-        """Does a step with a recording of one like it, and returns the deltas if they are wanted."""
+    def _recording(self, grads: list[Any], wanted: bool, preview: bool) -> Callable[..., list[Tensor]] | None:
+        """Returns a captured function that does a step like this one with the gradients that there are, and returns the deltas if
+        they are wanted. None if the step has to run op by op.
+        """
+        if self._native is None or not self._replays or capturing.thread.recording is not None:
+            return None
         missing = tuple([g is None for g in grads])
         key = missing, wanted, preview
-        step = self._recorded.get(key)
-        if step is None:
+        if key not in self._recorded and len(self._recorded) < RECORDINGS:
 
             def run(*given: Tensor) -> list[Tensor]:
                 arrays = iter(given)
@@ -173,8 +179,8 @@ class Composed(Optimizer):
                 self._run_ops(found, self._kernels.copy(self._sets) if preview else self._sets, outputs, preview)
                 return [Tensor(delta) for delta in outputs or ()]
 
-            step = self._recorded[key] = capture(run)
-        return step(*[Tensor(g) for g in grads if g is not None])
+            self._recorded[key] = capture(run)
+        return self._recorded.get(key)
 
     def _run_ops(self, grads: list[Any], table: Any, outputs: list[Any] | None, preview: bool) -> None:
         """Runs a step op by op."""
@@ -238,13 +244,18 @@ class Composed(Optimizer):
 
     def _write_slot(self, slot: Any, value: Tensor, mask: Any) -> None:
         """Writes a new slot, which is 0 for pruned weights if it has a number for each weight."""
-        write(slot, (value if mask is None or mask.shape != slot.shape else where(Tensor(mask), value, 0.0)).array)
+        masked = mask is not None and mask.shape == slot.shape
+        write(slot, (where(Tensor(mask.view("bool")), value, 0.0) if masked else value).array)
 
     # ---- the launches around a formula
 
     def _clip_norm(self, grads: list[Any], table: Any) -> None:
-        kernels = self._kernels if self._native is not None else reference
-        kernels.clip_norm(grads, table, self._members)
+        if self._native is None:
+            reference.clip_norm(grads, table, self._members)
+            return
+        self._kernels.clip_norm(grads, table, self._members)
+        if door.profiling:
+            door.charge("clip_norm")
 
     def _begun(self, table: Any) -> Any:
         """Returns a copy of the table of sets as it is after the step has begun."""
@@ -252,6 +263,8 @@ class Composed(Optimizer):
             return reference.begun_steps(self, table)
         now, count = self._kernels.copy(table), len(self.parameters) * self._members
         self._kernels.begin_steps(table, now, count)
+        if door.profiling:
+            door.charge("begin_steps")
         return now
 
     def _add(self, added: list[Any], table: Any, outputs: list[Any] | None, preview: bool) -> None:
