@@ -118,7 +118,8 @@ def _change(
         variance = _mixed(slots[0], squares, share)
         new = (variance,)
     update = rsqrt(maximum(variance, least_variance)) * g
-    scale = rate * maximum(_rms(p), least_scale) / maximum(_rms(update) / most, 1.0)
+    squares_of_update, squares_of_weights = square(update), square(p)  # one pass with the update, before the sums
+    scale = rate * maximum(sqrt(mean(squares_of_weights)), least_scale) / maximum(sqrt(mean(squares_of_update)) / most, 1.0)
     return -scale * update - decay * p, new
 
 
@@ -126,6 +127,3 @@ def _mixed(old: Tensor, new: Tensor, share: Any) -> Tensor:
     """Returns a running mean in which `new` has this share."""
     return old + share * (new - old)
 
-
-def _rms(x: Tensor) -> Tensor:
-    return sqrt(mean(square(x)))

@@ -39,8 +39,7 @@ class _Numbers(NamedTuple):
 
     keep: Tensor  # the share of the momentum that stays, and of the gradient that enters it
     enter: Tensor
-    of_momentum: Tensor  # the weights of both in the matrix that is made orthogonal
-    of_gradient: Tensor
+    ratio: Tensor  # the weight of the momentum in the matrix that is made orthogonal, in which that of the gradient is 1
     a: Tensor
     b: Tensor
     c: Tensor
@@ -198,15 +197,16 @@ class Muon(WithAuxiliary):
         """Returns the numbers of all matrices of these parameters. now: the table of sets after the step has begun."""
         rows = concat([self._rows(now, i) for i in entries]).array
         h = Hyper(rows, (len(rows), 1, 1), dtype, self.hyper)
-        momentum, rate = h.momentum, h.lr
-        share = 1 - momentum
-        of_momentum, of_gradient = (momentum, share) if self.nesterov else (momentum * 0 + 1, momentum * 0)
+        momentum, share, eps = h.momentum, 1 - h.momentum, h.eps
+        ratio = momentum / share
         if self.bias_correction:
-            of_momentum = of_momentum / (1 - momentum ** (h.step + 1.0 * self.nesterov))
-            of_gradient = of_gradient / (1 - momentum**h.step)
+            ratio = ratio * (1 - momentum**h.step) / (1 - momentum ** (h.step + 1))
+            eps = eps * (1 - momentum**h.step)
+        if self.nesterov:
+            eps = eps / share
         factor = h.setting(c.CLIP_FACTOR) * h.setting(c.GRADIENT_SCALE)
-        decay, bound = rate * h.weight_decay, h.setting(c.CLIP_VALUE)
-        found = [momentum, share, of_momentum, of_gradient, *h.ns_coefficients, h.eps, -rate, decay, factor, bound]
+        decay, bound = h.lr * h.weight_decay, h.setting(c.CLIP_VALUE)
+        found = [momentum, share, ratio, *h.ns_coefficients, eps, -h.lr, decay, factor, bound]
         return _Numbers(*[in_dtype(number.value, dtype) for number in found])
 
     def _changed(self, kind: Kind, entries: Sequence[int], grads: list[Any], h: _Numbers, preview: bool) -> Tensor:
@@ -216,7 +216,7 @@ class Muon(WithAuxiliary):
         whole = entries == self._buckets[kind]
         old = Tensor(self._stacks[kind]) if whole else self._stacked([self._slots[0][i] for i in entries], kind, h.rate.dtype)
         momentum = old * h.keep + g * h.enter
-        x = momentum * h.of_momentum + g * h.of_gradient if self.nesterov or self.bias_correction else momentum
+        x = momentum * h.ratio + g if self.nesterov else momentum  # The norm divides x, so that its scale matters only for eps.
         if not preview:
             self._keep(kind, entries, momentum)
         narrow = self.dtype == "bfloat16"
