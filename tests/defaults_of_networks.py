@@ -203,6 +203,7 @@ DIRECTION = np.array([0.5 / (0.5 + 1e-6), -1 / (1 + 1e-6)])
 STEP_OF_LAMB = np.array([1.0, 2.0]) - 1e-3 * np.sqrt(5) / np.sqrt((DIRECTION**2).sum()) * DIRECTION
 RULES: dict[str, Row] = {
     **{f"optim.{name}": (updated, [True, True]) for name in ("SGD", "Adam", "AdamW", "Lion")},
+    "optim.rule": (lambda f: first_step(f(lr=0.5)(lambda p, g, h: -h.lr * g)), np.array([0.75, 2.5])),
     # torch.optim 2.13 gives these numbers with float64 as its default dtype.
     "optim.Adadelta": (first_step, np.array([0.9968377855834876, 2.0031622618488987])),
     "optim.Adagrad": (first_step, np.array([0.990000000002, 2.009999999999])),

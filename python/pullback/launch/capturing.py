@@ -14,13 +14,12 @@ from ..autodiff.site import call_site, line_of
 
 
 class Recording(Protocol):
-    """The record of one run of the function.
+    """The record of one run of the function."""
 
-    Attributes:
-        opaque: True if launches that are not native kernels may run.
-    """
-
-    opaque: bool
+    @property
+    def opaque(self) -> bool:
+        """True if launches that are not native kernels may run."""
+        ...
 
     def refusal(self, what: str, line: str, instead: str) -> Exception:
         """Returns the error for an action that the function must not perform."""

@@ -2,7 +2,10 @@
 
 from ..exports import exported
 from . import schedules
+from .adafactor import Adafactor
+from .by_formula import rule
 from .moments import *  # noqa: F403 (a rule is named once: where its class is)
+from .muon import Muon
 from .optimizer import Optimizer
 from .rules import *  # noqa: F403
 from .schedule_free import *  # noqa: F403

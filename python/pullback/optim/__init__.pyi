@@ -2,6 +2,7 @@
 # ruff: noqa
 
 from . import schedules as schedules
+from .by_formula import rule as rule
 from .moments import Adam as Adam
 from .moments import AdamW as AdamW
 from .moments import LAMB as LAMB

@@ -23,10 +23,11 @@ class Launcher(Adjustable):
     """The base of Optimizer that updates the parameters with their gradients."""
 
     measured: bool = False  # true for a rule with trust ratios, which a launch before the update computes
+    composed: bool = False  # the kernel adds a change that other launches have computed
     kernel: str = ""  # the name of a kernel in csrc/math/update.def; "" for a rule without a kernel
     slot_starts: Mapping[str, float] = {}  # what the elements of a slot are before the first step, if not 0
     _device: str
-    _slots: list[list[Any]]
+    _slots: list[list[Any]]  # for each slot an array for each parameter, or None for a parameter without it
     _averages_weights: bool
     _averages: list[Any] | None  # moving averages of the weights
     _masks: list[Any] | None = None  # for each parameter the bytes that are 0 for pruned weights, or None
@@ -38,7 +39,7 @@ class Launcher(Adjustable):
         """Looks up the parameters' device and kernels, and allocates the slots there."""
         self._device = self.parameters[0].device
         arena.place(self.parameters)
-        self._slots = [arena.slots_like(self.parameters, self.slot_starts.get(name, 0)) for name in self.slot_names]
+        self._slots = [self._new_slot(name) for name in self.slot_names]
         self._averages = arena.slots_like(self.parameters) if self._averages_weights else None
         self._kernels: Any = kernels_on(self._device)
         name = self._own_kernel()
@@ -52,6 +53,14 @@ class Launcher(Adjustable):
         self._plan = None
         self._placement = []
 
+    def _new_slot(self, name: str) -> list[Any]:
+        shapes = [self._slot_shape(name, i) for i in range(len(self.parameters))]
+        return arena.slots_like(self.parameters, self.slot_starts.get(name, 0), shapes)
+
+    def _slot_shape(self, name: str, i: int) -> tuple[int, ...] | None:
+        """Returns the shape of a slot of parameter i, or None if the parameter does not have this slot."""
+        return self.parameters[i].shape
+
     def _own_kernel(self) -> str:
         """Returns the name of the kernel that computes this rule, or "" if a subclass overrides the formula but not `kernel`."""
         for kind in type(self).__mro__:
@@ -60,6 +69,10 @@ class Launcher(Adjustable):
             if "change" in vars(kind) or "advance" in vars(kind):
                 break
         return ""
+
+    def _formula_name(self) -> str:
+        """Returns the name in a state that tells formulas of one class apart."""
+        return self.kernel
 
     def _update(self, leaves: list[Any], *, preview: bool, wanted: bool) -> list[Tensor] | None:
         arrays = [None if g is None else _array(g) for g in leaves]
@@ -149,12 +162,17 @@ class Launcher(Adjustable):
                     f'with .to("{self._device}").'
                 )
 
+    def _planned_slots(self) -> list[list[Any]]:
+        """Returns the slots that the kernel updates."""
+        return self._slots
+
     def _current_plan(self) -> Any:
         """Returns the kernel's table of the addresses of weights and slots. It is rebuilt only if a parameter has moved."""
         placement = [p.storage.placement for p in self.parameters]
         if self._plan is None or placement != self._placement:
             arrays = [p.array for p in self.parameters]
-            self._plan = self._kernels.update_plan(arrays, self._slots, self._averages, self._masks, None, self._members)
+            slots, optional = self._planned_slots(), (self._averages, self._masks, None)
+            self._plan = self._kernels.update_plan(arrays, slots, *optional, self._members)
             self._placement = placement
         return self._plan
 

@@ -85,15 +85,20 @@ class Optimizer(Launcher):
         if listed and groups is not None:
             raise PullbackError(f"{rule}: params is a list of groups, and groups= names groups, too; give one of them.")
         listed = listed or grouping.split(rule, self.parameters, self._names, groups)
-        self.groups = [Group(self, name, entries, self._checked_group(name, own)) for name, entries, own in listed]
+        self.groups = self._grouped(listed)
         self._averages_weights = any([group.values()["ema"] is not None for group in self.groups])
-        self._members = grouping.members_of(rule, self.parameters, [self._defaults, *[group.own for group in self.groups]])
+        given_values = [self._defaults, *[values for group in self.groups for values in (group.rule._defaults, group.own)]]
+        self._members = grouping.members_of(rule, self.parameters, given_values)
         for group in self.groups:
-            self._validate(group.values())
+            group.rule._validate(group.values())
         self._choose([group.values() for group in self.groups])
         self._sets = self._new_sets()
         self._steps = 0  # a copy on the host of the number of steps, which can be read without waiting for the device
         self._make()
+
+    def _grouped(self, listed: Sequence[tuple[str, list[int], dict[str, Any]]]) -> list[Group]:
+        """Returns the groups of (name, indices of parameters, own values)."""
+        return [Group(self, name, entries, self._checked_group(name, own)) for name, entries, own in listed]
 
     def _new_sets(self) -> Any:
         table = np.zeros((len(self.parameters) * self._members, c.SIZE))
@@ -102,7 +107,7 @@ class Optimizer(Launcher):
         self._constraints = [p.constraint for p in self.parameters]
         self._sets = table
         for group in self.groups:
-            group.write(list(self._defaults))
+            group.write(list(group.rule._defaults))
         return devices.move(table, self.parameters[0].device)
 
     def __repr__(self) -> str:
@@ -140,10 +145,10 @@ class Optimizer(Launcher):
         """
         capturing.refuse("slots()", "Ask for them outside.")
         i = self._index(p)
-        return {name: Tensor(devices.copied(slot[i])) for name, slot in self._state().items()}
+        return {name: Tensor(devices.copied(slot[i])) for name, slot in self._state().items() if slot[i] is not None}
 
     def _state(self) -> dict[str, list[Any]]:
-        """Returns all state tensors by name, each as one array for each parameter."""
+        """Returns all state tensors by name, each as one array for each parameter, or None for a parameter without it."""
         averages = {} if self._averages is None else {"average": self._averages}
         return {**dict(zip(self.slot_names, self._slots)), **averages}
 
@@ -186,7 +191,7 @@ class Optimizer(Launcher):
         __setstate__ looks up the kernels and allocates the memory again.
         """
         capturing.refuse("copying an optimizer", "Copy it outside.")
-        slots = [[np.array(devices.move(array, "cpu")) for array in slot] for slot in self._state().values()]
+        slots = [[None if x is None else np.array(devices.move(x, "cpu")) for x in slot] for slot in self._state().values()]
         table = np.array(devices.move(self._sets, "cpu"))
         return {**{k: x for k, x in vars(self).items() if k not in _MADE}, "_sets": table, "_slots": slots}
 
@@ -196,7 +201,8 @@ class Optimizer(Launcher):
         self._make()
         for slot, saved in zip(self._state().values(), state["_slots"]):
             for array, value in zip(slot, saved):
-                devices.write(array, devices.move(value, self._device))
+                if array is not None:
+                    devices.write(array, devices.move(value, self._device))
         self._sets = devices.move(state["_sets"], self._device)
 
     # ---- updates

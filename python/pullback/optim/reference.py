@@ -53,6 +53,23 @@ def measure(opt: Any, kernel: str, slots: list[list[Any]], grads: list[Any], tab
     door.in_place(kernel.replace("_step", "_ratio"), run, lambda _: _measure_cost(opt, kernel, slots, grads, members))
 
 
+def begun_steps(opt: Any, table: Any) -> Any:
+    """Returns a copy of the table of sets, as the sets are after the next step has begun."""
+    now, count = devices.copied(table), len(opt.parameters) * opt._members
+
+    def begin() -> None:
+        sets = np.array(devices.move(now, "cpu"))
+        for settings in sets[:count]:
+            advanced = settings.tolist()
+            opt.advance(advanced)
+            settings[:] = advanced
+        devices.write(now, devices.move(sets, devices.device_of(now)))
+
+    moved = count * c.BYTES
+    door.in_place("begin_steps", begin, lambda _: {"dtype": "float64", "bytes_read": moved, "bytes_written": moved})
+    return now
+
+
 def update(
     opt: Any, kernel: str, slots: list[list[Any]], grads: list[Any], table: Any, outputs: list[Any] | None, preview: bool
 ) -> None:
@@ -86,7 +103,7 @@ def _update_part(opt: Any, settings: list[float], tensors: list[Any], preview: b
     """
     p, g, average, mask, output, *slots = tensors
     wide = arena.slot_dtype(p)
-    g = _clipped(g.astype(wide), settings)
+    g = g.astype(wide) if opt.composed else _clipped(g.astype(wide), settings)
     slots = [slot.copy() if preview else slot for slot in slots]
     delta = opt.change(settings, p.astype(wide), g, slots).astype(p.dtype)
     added = p + delta
