@@ -1,6 +1,7 @@
 # Written by tools/generate.py from __init__.py.
 # ruff: noqa
 
+from . import constraints as constraints
 from . import schedules as schedules
 from .moments import Adam as Adam
 from .moments import AdamW as AdamW

@@ -18,14 +18,12 @@ from ..launch import capturing, door
 from ..launch.refusal import Refused
 from ..ops._shapes import flag
 from ..ops.conversion import copy as snapshot
-from ..ops.writing import write
 from ..tensors import devices
 from ..tensors.creation import asarray
-from ..tensors.operand import as_tensor
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..typing import Dataclass, Tree
-from . import arena, groups as grouping, reference, sets as c, state
+from . import arena, groups as grouping, projection, reference, sets as c, state
 from .adjustable import Adjustable, unlimited
 from .arguments import MISSING, Form, dicts, names, of_arguments, trainable
 from .groups import Group
@@ -221,26 +219,32 @@ class Optimizer(Adjustable):
         Args:
             grads: a list of one gradient per parameter, in the order of `parameters`, or the structure that the optimizer was made
                 with. None leaves a parameter unchanged. A dict with Parameters as keys is refused.
-            return_delta: True returns the change of each parameter, before constraints, written by the same kernel.
+            return_delta: True returns what was added to each parameter, after constraints.
 
-        Raises: ShapeError or DTypeError, naming the parameter; nothing has changed then. An error in a constraint comes after the
-            update, and leaves the constraints of that parameter and of all later ones unapplied.
+        Raises: ShapeError or DTypeError, naming the parameter; nothing has changed then. An error in a function that is a
+            constraint comes after the update: that parameter is updated, but not constrained, and all others are both.
         """
         if return_delta.__class__ is not bool:
             return_delta = flag("step", "return_delta", return_delta)
         leaves = self._form.one_each(grads)
+        bound = projection.after_kernel(self.parameters, leaves)
+        projection.check(self.parameters, bound, self._members)
+        before = projection.copies(self.parameters, bound) if return_delta else []
         deltas = self._update(leaves, preview=False, wanted=return_delta)
-        changed = [p for p, g in zip(self.parameters, leaves) if g is not None]
-        for p in changed:  # Mark all parameters as changed before the first constraint runs, because a constraint may raise.
-            p.storage.changed()
-        for p in changed:
-            if p.constraint is not None:
-                _constrain(p, p.constraint)
+        for p, g in zip(self.parameters, leaves):
+            if g is not None:
+                p.storage.changed()
+        if bound:
+            projection.apply(self.parameters, bound, self._members, before, deltas)
         return deltas
 
     def preview(self, grads: Tree) -> list[Tensor]:
-        """Returns what `step(grads)` would add to each parameter, before constraints. Changes nothing."""
-        return self._update(self._form.one_each(grads), preview=True, wanted=True) or []
+        """Returns what `step(grads)` would add to each parameter, after constraints. Changes nothing."""
+        leaves = self._form.one_each(grads)
+        bound = projection.after_kernel(self.parameters, leaves)
+        projection.check(self.parameters, bound, self._members)
+        deltas = self._update(leaves, preview=True, wanted=True) or []
+        return projection.changes(self.parameters, bound, self._members, deltas) if bound else deltas
 
     @explain_call
     def minimize(self, loss_fn: Callable[..., Tensor], *args: Any) -> Tensor:
@@ -377,10 +381,3 @@ def _array(g: Any) -> Any:
 
 def _count(n: int, what: str) -> str:
     return f"{n:,} {what}{'' if n == 1 else 's'}"
-
-
-def _constrain(p: Parameter, constraint: Callable[[Tensor], Any]) -> None:
-    value = as_tensor(constraint(Tensor(p.array)))
-    if value.shape != p.shape:
-        raise ShapeError(f"step: the constraint of {p.label()} returned shape {value.shape}; it must return the shape {p.shape}.")
-    write(p.array, devices.move(value.array, p.device))
