@@ -49,8 +49,8 @@ def simplex(v: Any) -> Any:
 def nearest(constraint: Any, x: Any) -> Any:
     """Returns what a constraint makes of an array, in float64."""
     x = np.asarray(x, np.float64)
-    if isinstance(constraint, (c.NonNegative, c.Box)):
-        return np.clip(x, constraint.least, constraint.most)
+    if hasattr(constraint, "bounds"):
+        return np.clip(x, *constraint.bounds)
     axis: Any = getattr(constraint, "axis", None)
     axis = tuple(range(x.ndim)) if axis is None else axis
     if isinstance(constraint, c.Simplex):
@@ -308,6 +308,42 @@ def test_a_function_may_return_views_of_its_argument_but_not_keep_it() -> None:
     assert p.tolist() == [3.0, 2.0, 1.0]
     with pytest.raises(pb.StaleValueError):
         kept[0].numpy()
+
+
+@pytest.mark.parametrize("name", list(ALL))
+def test_the_average_of_the_weights_is_that_of_the_constrained_ones(name: str) -> None:
+    params = [pb.Parameter(numbers(k), constraint=ALL[name]) for k in range(2)]
+    opt = optim.SGD(params, lr=0.1, ema=0.75, groups={"parameter1": {"ema": 0.5}})
+    wanted: list[Any] = [None, None]
+    for step in range(4):
+        opt.step([numbers(step + 5), numbers(step + 6)])
+        for k, (p, keep) in enumerate(zip(params, (0.75, 0.5))):
+            value = host(p).astype(float)
+            wanted[k] = keep * wanted[k] + (1 - keep) * value if step else value
+            np.testing.assert_allclose(host(opt.averaged(p)), wanted[k], rtol=1e-6, atol=1e-7)
+            if step == 0:
+                same(opt.averaged(p), p)
+
+
+def test_each_member_averages_its_constrained_weights() -> None:
+    stacked = pb.Parameter(pb.stack([numbers(k) for k in range(3)]), constraint=c.UnitNorm(axis=0))
+    alone = [pb.Parameter(numbers(k), constraint=c.UnitNorm(axis=0)) for k in range(3)]
+    opt = optim.SGD([stacked], lr=0.1, ema=[0.9, 0.5, 0.1])
+    each = [optim.SGD([p], lr=0.1, ema=ema) for p, ema in zip(alone, (0.9, 0.5, 0.1))]
+    for step in range(3):
+        grads = [numbers(3 * step + k + 4) for k in range(3)]
+        opt.step([pb.stack(grads)])
+        for k, (one, g) in enumerate(zip(each, grads)):
+            one.step([g])
+            same(opt.averaged(stacked)[k], one.averaged(alone[k]))
+
+
+def test_bounds_need_no_launch_of_their_own() -> None:
+    params = [pb.Parameter(numbers(k), constraint=k and c.Box(-1, k) or c.NonNegative()) for k in range(2)]
+    opt = optim.Adam(params)
+    with pb.profile() as prof:
+        opt.step([numbers(2), numbers(3)])
+    assert [x.kernel for x in prof.launches if x.phase == door.OPTIMIZER] == ["adam_step"]
 
 
 def test_constraints_count_as_part_of_the_update() -> None:

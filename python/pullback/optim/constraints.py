@@ -39,8 +39,7 @@ class Constraint:
     A constraint is called with a value. It returns the nearest value that has the property, as a Tensor of that shape and dtype.
     """
 
-    least, most = -math.inf, math.inf  # the bounds of each element, which an update's kernel applies
-    elementwise = False  # true if the bounds are all that the constraint does
+    # A constraint of each weight by itself has an attribute `bounds`, the least and the largest weight, which kernels apply.
     pruned = 0.0  # what a pruned weight counts as
 
     def __call__(self, value: ArrayLike) -> Tensor:
@@ -63,7 +62,7 @@ class NonNegative(Constraint):
     The update's kernel applies it, without a further launch.
     """
 
-    least, most, elementwise = 0.0, math.inf, True
+    bounds = (0.0, math.inf)
 
     def project(self, x: Tensor, members: bool = False) -> Tensor:
         return clip(x, 0.0)
@@ -84,7 +83,6 @@ class Box(Constraint):
 
     lo: float
     hi: float
-    elementwise = True
 
     def __post_init__(self) -> None:
         for name in ("lo", "hi"):
@@ -93,12 +91,9 @@ class Box(Constraint):
             raise PullbackError(f"Box: no number is between lo={self.lo} and hi={self.hi}.")
 
     @property
-    def least(self) -> float:  # type: ignore[override]
-        return self.lo
-
-    @property
-    def most(self) -> float:  # type: ignore[override]
-        return self.hi
+    def bounds(self) -> tuple[float, float]:
+        """The least and the largest weight."""
+        return self.lo, self.hi
 
     def project(self, x: Tensor, members: bool = False) -> Tensor:
         return clip(x, self.lo, self.hi)
