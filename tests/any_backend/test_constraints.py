@@ -339,7 +339,7 @@ def test_each_member_averages_its_constrained_weights() -> None:
 
 
 def test_bounds_need_no_launch_of_their_own() -> None:
-    params = [pb.Parameter(numbers(k), constraint=k and c.Box(-1, k) or c.NonNegative()) for k in range(2)]
+    params = [pb.Parameter(numbers(0), constraint=k) for k in (c.NonNegative(), c.Box(-1, 1))]
     opt = optim.Adam(params)
     with pb.profile() as prof:
         opt.step([numbers(2), numbers(3)])

@@ -4,6 +4,7 @@ from ..exports import exported
 from . import constraints, schedules
 from .moments import *  # noqa: F403 (a rule is named once: where its class is)
 from .optimizer import Optimizer
+from .pruning import Pruning
 from .rules import *  # noqa: F403
 
 __all__ = exported(globals(), constraints, schedules)

@@ -9,6 +9,7 @@ from .moments import Adamax as Adamax
 from .moments import NAdam as NAdam
 from .moments import RAdam as RAdam
 from .optimizer import Optimizer as Optimizer
+from .pruning import Pruning as Pruning
 from .rules import SGD as SGD
 from .rules import RMSprop as RMSprop
 from .rules import Adagrad as Adagrad

@@ -146,6 +146,11 @@ class Optimizer(Launcher):
         averages = {} if self._averages is None else {"average": self._averages}
         return {**dict(zip(self.slot_names, self._slots)), **averages}
 
+    @property
+    def pruning(self) -> Any:
+        """The `optim.Pruning` of this optimizer, or None."""
+        return self._pruning
+
     def averaged(self, p: Parameter) -> Tensor:
         """Returns a copy of the moving average of a parameter's weights, which `ema` asked for (float32 for half precision).
 
@@ -187,7 +192,9 @@ class Optimizer(Launcher):
         capturing.refuse("copying an optimizer", "Copy it outside.")
         slots = [[np.array(devices.move(array, "cpu")) for array in slot] for slot in self._state().values()]
         table = np.array(devices.move(self._sets, "cpu"))
-        return {**{k: x for k, x in vars(self).items() if k not in _MADE}, "_sets": table, "_slots": slots}
+        masks = self._masks and [None if mask is None else np.array(devices.move(mask, "cpu")) for mask in self._masks]
+        kept = {k: x for k, x in vars(self).items() if k not in _MADE}
+        return {**kept, "_sets": table, "_slots": slots, "_masks": masks}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restores the optimizer around the copied Parameters, with separate slots and sets on their device."""
@@ -197,6 +204,8 @@ class Optimizer(Launcher):
             for array, value in zip(slot, saved):
                 devices.write(array, devices.move(value, self._device))
         self._sets = devices.move(state["_sets"], self._device)
+        self._masks = self._masks and [None if mask is None else devices.move(mask, self._device) for mask in self._masks]
+        self._pruning = self._pruning and self._pruning.of(self)
 
     # ---- updates
 
