@@ -185,7 +185,7 @@ void executed_clip_norm(const Launch& launch, Counts& work) {
     adds += extent.members * cuda::combinations_of_results(extent.chunks_of(g));
   });
   work.adds = adds + extent.members * (cuda::combinations_of_results(extent.entries) + launch.inputs),
-  work.multiplies = squares;
+  work.multiplies = squares + extent.members * launch.inputs;
 }
 
 void begin_steps(const Launch& launch) {

@@ -92,7 +92,8 @@ inline void clip_norm_cost(const Launch& launch, Cost& cost) {
   }
   const int64_t members = launch.ints[0], sets = members * launch.inputs;
   cost.special = members + sets;  // the root of each sum, and the division that gives each factor
-  cost.bytes_read += sets * int64_t(sizeof(Setting));
+  cost.multiplies += sets;        // by the scale of the gradients
+  cost.bytes_read += sets * 2 * int64_t(sizeof(Setting));
   cost.bytes_written = sets * 2 * int64_t(sizeof(Setting));
 }
 

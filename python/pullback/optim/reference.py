@@ -125,6 +125,6 @@ def _norm_cost(grads: list[Any], members: int) -> dict[str, Any]:
     given = [g for g in grads if g is not None]
     elements, sets = sum([g.size for g in given]), members * len(grads)
     return {
-        "adds": elements, "multiplies": elements, "special_ops": members + sets, "dtype": "float64",
-        "bytes_read": sum([distinct_bytes(g) for g in given]) + 8 * sets, "bytes_written": 16 * sets,
+        "adds": elements, "multiplies": elements + sets, "special_ops": members + sets, "dtype": "float64",
+        "bytes_read": sum([distinct_bytes(g) for g in given]) + 16 * sets, "bytes_written": 16 * sets,
     }  # fmt: skip
