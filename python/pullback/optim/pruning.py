@@ -159,8 +159,12 @@ class Pruning:
         opt, members = self._opt, self._opt._members
         xp = devices.array_module(opt._device)
         masks = [opt._masks[i].reshape(members, -1) for i in entries]
-        keys = xp.concatenate([_keys(xp, opt.parameters[i].array, mask) for i, mask in zip(entries, masks)], axis=1)
-        kept, begin = ~_smallest(xp, keys, round(share * keys.shape[1])), 0
+        keys = [_keys(xp, opt.parameters[i].array, members) for i in entries]
+        key, mask = [xp.concatenate(x, axis=1) if len(x) > 1 else x[0] for x in (keys, masks)]
+        length = key.shape[1]
+        # Pruned weights come first, with keys of which no two are equal, because many equal ones slow the selection down.
+        kept = _kept(xp, xp.where(mask, key, xp.arange(-length, 0, dtype=key.dtype)), round(share * length))
+        begin = 0
         for mask in masks:
             devices.write(mask, kept[:, begin : begin + mask.shape[1]])
             begin += mask.shape[1]
@@ -224,21 +228,23 @@ def _entries(opt: Any, params: Any) -> list[int]:
     return [i for i in found if opt.parameters[i].size]
 
 
-def _keys(xp: Any, weights: Any, mask: Any) -> Any:
-    """Returns integers in the order of the magnitudes of the weights, of the mask's shape. Pruned weights have 0, the others more.
+def _keys(xp: Any, weights: Any, members: int) -> Any:
+    """Returns integers in the order of the magnitudes of the weights: their bits without the sign. NaN is larger than all numbers.
 
-    These are the bits of the weights without their sign. NaN is larger than all numbers.
+    The shape is (members, weights of each).
     """
     bits = np.dtype(f"int{8 * weights.dtype.itemsize}")
-    wide = xp.int32 if bits.itemsize == 2 else bits
-    magnitudes = (weights.reshape(mask.shape).view(bits) & np.iinfo(bits).max).astype(wide)
-    return xp.where(mask, magnitudes + 1, 0)
+    magnitudes = weights.reshape(members, -1).view(bits) & np.iinfo(bits).max
+    return magnitudes.astype(xp.int32 if bits.itemsize == 2 else bits, copy=False)
 
 
-def _smallest(xp: Any, keys: Any, count: int) -> Any:
-    """Returns which keys are among the `count` smallest of their row; of equal ones the first."""
+def _kept(xp: Any, keys: Any, count: int) -> Any:
+    """Returns which keys are not among the `count` smallest of their row. Of equal ones the first are."""
     if count == 0:
-        return xp.zeros(keys.shape, bool)
+        return xp.ones(keys.shape, bool)
     last = xp.partition(keys, count - 1, axis=1)[:, count - 1 : count]
-    less, equal = keys < last, keys == last
-    return less | (equal & (xp.cumsum(equal, axis=1) <= count - less.sum(axis=1, keepdims=True)))
+    kept = keys > last
+    if devices.on_host(kept) and np.count_nonzero(kept) == kept.size - count * len(kept):  # a read of a GPU would wait
+        return kept
+    equal = keys == last
+    return kept | (equal & (xp.cumsum(equal, axis=1) > count - (keys < last).sum(axis=1, keepdims=True)))
