@@ -33,6 +33,10 @@ class Recording(Protocol):
         """Adds a condition: the recording is valid as long as holds() is True. Only one condition per key is kept."""
         ...
 
+    def prepare(self, key: Any, action: Callable[[], object]) -> None:
+        """Makes every replay call action() before it runs. Only one action per key is kept."""
+        ...
+
     def reads(self, storage: Any) -> None:
         """Receives that the run reads a view made outside of it. The recording is valid until the view becomes stale."""
         ...

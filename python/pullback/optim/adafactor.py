@@ -126,4 +126,3 @@ def _change(
 def _mixed(old: Tensor, new: Tensor, share: Any) -> Tensor:
     """Returns a running mean in which `new` has this share."""
     return old + share * (new - old)
-

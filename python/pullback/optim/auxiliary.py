@@ -41,7 +41,9 @@ class Auxiliary:
     def __getattr__(self, name: str) -> Any:
         part = vars(self)["_part"]
         if name not in part._defaults:
-            raise AttributeError(f"the auxiliary {type(part).__name__} has no attribute {name!r}; it has {', '.join(part._defaults)}.")
+            raise AttributeError(
+                f"the auxiliary {type(part).__name__} has no attribute {name!r}; it has {', '.join(part._defaults)}."
+            )
         return getattr(part, name)
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -31,6 +31,7 @@ class Launcher(Adjustable):
     _averages_weights: bool
     _averages: list[Any] | None  # moving averages of the weights
     _masks: list[Any] | None = None  # for each parameter the bytes that are 0 for pruned weights, or None
+    _pruning: Any = None  # the optim.Pruning that chooses the masks
     _plan: Any
     _placement: list[int]
     _constraints: list[Any]  # those whose bounds are in the sets
@@ -92,6 +93,8 @@ class Launcher(Adjustable):
         try:
             try:
                 door.enter(door.OPTIMIZER)
+                if self._pruning is not None:
+                    self._pruning.begin(arrays)
                 table = self._copied_sets() if preview else self._sets
                 self._run(arrays, table, outputs, preview)
                 if not preview:

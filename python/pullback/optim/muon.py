@@ -170,9 +170,7 @@ class Muon(WithAuxiliary):
     def _cut(self, stack: Any, entries: Sequence[int]) -> list[tuple[int, Any]]:
         """Returns (i, the part of the stack that belongs to parameter i, in its shape) for these parameters."""
         members = self._members
-        return [
-            (i, stack[k * members : (k + 1) * members].reshape(self.parameters[i].shape)) for k, i in enumerate(entries)
-        ]
+        return [(i, stack[k * members : (k + 1) * members].reshape(self.parameters[i].shape)) for k, i in enumerate(entries)]
 
     # ---- a step
 
@@ -224,7 +222,12 @@ class Muon(WithAuxiliary):
             x = in_dtype(x, dtypes.float32)
         numbers = [in_dtype(number, x.dtype) for number in (h.a, h.b, h.c, h.eps, h.rate * self._adjustment(rows, columns))]
         step = orthogonal(
-            x, self._eyes[min(rows, columns), str(x.dtype)], (numbers[0], numbers[1], numbers[2]), *numbers[3:], self.ns_steps, narrow
+            x,
+            self._eyes[min(rows, columns), str(x.dtype)],
+            (numbers[0], numbers[1], numbers[2]),
+            *numbers[3:],
+            self.ns_steps,
+            narrow,
         )
         weights = self._stacked([self.parameters[i].array for i in entries], kind, h.rate.dtype)
         return in_dtype(step, h.rate.dtype) - weights * h.decay
@@ -284,7 +287,8 @@ def _auxiliary(kind: Any, options: Any, names: Any) -> tuple[Any, dict[str, Any]
     for name in given:
         if name not in known:
             raise PullbackError(
-                f"Muon: auxiliary_options has {name!r}; " + (f"{kind.__name__} takes {', '.join(known)} here. " if known else "")
+                f"Muon: auxiliary_options has {name!r}; "
+                + (f"{kind.__name__} takes {', '.join(known)} here. " if known else "")
                 + "Groups and clipping are given to Muon, which has them for all parameters."
             )
     return kind, dict(given), list(names)

@@ -9,15 +9,13 @@ import numpy as np
 
 from ..autodiff.error_text import IF_MEANT, MINIMIZE_IF_MEANT
 from ..autodiff.tape import Tape
-from ..errors import PullbackError, ShapeError, UnconnectedError
+from ..errors import PullbackError, UnconnectedError
 from ..interop.unknown_names import attach_hints, explain_arguments
 from ..interop.wrong_calls import explain_call, refused_by
 from ..launch import capturing
 from ..ops._shapes import flag
 from ..ops.conversion import copy as snapshot
-from ..ops.writing import write
 from ..tensors import devices
-from ..tensors.operand import as_tensor
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..typing import Dataclass, Tree
@@ -26,6 +24,7 @@ from .adjustable import unlimited
 from .arguments import MISSING, Form, dicts, names, of_arguments, trainable
 from .groups import Group, Number
 from .launcher import Launcher, bounds_of
+from .projection import Projection
 from .schedules import Schedule
 
 Params = Iterable[Any] | Dataclass  # Parameters in a list, an iterator, or any nested structure
@@ -152,6 +151,11 @@ class Optimizer(Launcher):
         averages = {} if self._averages is None else {"average": self._averages}
         return {**dict(zip(self.slot_names, self._slots)), **averages}
 
+    @property
+    def pruning(self) -> Any:
+        """The `optim.Pruning` of this optimizer, or None."""
+        return self._pruning
+
     def averaged(self, p: Parameter) -> Tensor:
         """Returns a copy of the moving average of a parameter's weights, which `ema` asked for (float32 for half precision).
 
@@ -193,7 +197,9 @@ class Optimizer(Launcher):
         capturing.refuse("copying an optimizer", "Copy it outside.")
         slots = [[None if x is None else np.array(devices.move(x, "cpu")) for x in slot] for slot in self._state().values()]
         table = np.array(devices.move(self._sets, "cpu"))
-        return {**{k: x for k, x in vars(self).items() if k not in _MADE}, "_sets": table, "_slots": slots}
+        masks = self._masks and [None if mask is None else np.array(devices.move(mask, "cpu")) for mask in self._masks]
+        kept = {k: x for k, x in vars(self).items() if k not in _MADE}
+        return {**kept, "_sets": table, "_slots": slots, "_masks": masks}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restores the optimizer around the copied Parameters, with separate slots and sets on their device."""
@@ -204,6 +210,8 @@ class Optimizer(Launcher):
                 if array is not None:
                     devices.write(array, devices.move(value, self._device))
         self._sets = devices.move(state["_sets"], self._device)
+        self._masks = self._masks and [None if mask is None else devices.move(mask, self._device) for mask in self._masks]
+        self._pruning = self._pruning and self._pruning.of(self)
 
     # ---- updates
 
@@ -223,26 +231,27 @@ class Optimizer(Launcher):
         Args:
             grads: a list of one gradient per parameter, in the order of `parameters`, or the structure that the optimizer was made
                 with. None leaves a parameter unchanged. A dict with Parameters as keys is refused.
-            return_delta: True returns the change of each parameter, before constraints, written by the same kernel.
+            return_delta: True returns what was added to each parameter, after constraints.
 
-        Raises: ShapeError or DTypeError, naming the parameter; nothing has changed then. An error in a constraint comes after the
-            update, and leaves the constraints of that parameter and of all later ones unapplied.
+        Raises: ShapeError or DTypeError, naming the parameter; nothing has changed then. An error in a function that is a
+            constraint comes after the update: that parameter is updated, but not constrained, and all others are both.
         """
         if return_delta.__class__ is not bool:
             return_delta = flag("step", "return_delta", return_delta)
         leaves = self._form.one_each(grads)
+        projected = Projection(self, leaves, return_delta)
         deltas = self._update(leaves, preview=False, wanted=return_delta)
-        changed = [p for p, g in zip(self.parameters, leaves) if g is not None]
-        for p in changed:  # Mark all parameters as changed before the first constraint runs, because a constraint may raise.
-            p.storage.changed()
-        for p in changed:
-            if p.constraint is not None:
-                _constrain(p, p.constraint)
+        for p, g in zip(self.parameters, leaves):
+            if g is not None:
+                p.storage.changed()
+        projected.apply(deltas)
         return deltas
 
     def preview(self, grads: Tree) -> list[Tensor]:
-        """Returns what `step(grads)` would add to each parameter, before constraints. Changes nothing."""
-        return self._update(self._form.one_each(grads), preview=True, wanted=True) or []
+        """Returns what `step(grads)` would add to each parameter, after constraints. Changes nothing."""
+        leaves = self._form.one_each(grads)
+        projected = Projection(self, leaves, False)
+        return projected.changes(self._update(leaves, preview=True, wanted=True) or [])
 
     @explain_call
     def minimize(self, loss_fn: Callable[..., Tensor], *args: Any) -> Tensor:
@@ -289,10 +298,3 @@ class Optimizer(Launcher):
 
 def _count(n: int, what: str) -> str:
     return f"{n:,} {what}{'' if n == 1 else 's'}"
-
-
-def _constrain(p: Parameter, constraint: Callable[[Tensor], Any]) -> None:
-    value = as_tensor(constraint(Tensor(p.array)))
-    if value.shape != p.shape:
-        raise ShapeError(f"step: the constraint of {p.label()} returned shape {value.shape}; it must return the shape {p.shape}.")
-    write(p.array, devices.move(value.array, p.device))

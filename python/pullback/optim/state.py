@@ -20,6 +20,7 @@ from .launcher import bounds_of
 def saved(opt: Any) -> dict[str, Any]:
     """Returns the state of an optimizer."""
     capturing.refuse("state_dict()", "Ask for it outside.")
+    pruned = {} if opt.pruning is None else {"pruning": opt.pruning.saved()}
     table = np.array(devices.move(opt._sets, "cpu")).reshape(len(opt.parameters), opt._members, c.SIZE)
     return {
         "rule": type(opt).__name__,
@@ -27,23 +28,14 @@ def saved(opt: Any) -> dict[str, Any]:
         "steps": opt.steps,
         "settings": {name: Tensor(rows) for name, rows in zip(opt._names, table)},
         "slots": {name: opt.slots(p) for name, p in zip(opt._names, opt.parameters)},
+        **pruned,
     }
 
 
 def load(opt: Any, given: Mapping[str, Any]) -> None:
     """Restores a state. Raises PullbackError, and then nothing has changed."""
     capturing.refuse("loading an optimizer's state", "Load it outside.")
-    _entries("the state", given, ["rule", "kernel", "steps", "settings", "slots"])
-    if given["rule"] != type(opt).__name__:
-        raise PullbackError(f"load_state_dict: the state is of rule {given['rule']}, this optimizer is {type(opt).__name__}.")
-    steps = given["steps"]
-    if isinstance(steps, bool) or not isinstance(steps, (int, np.integer)) or steps < 0:
-        raise PullbackError(f"load_state_dict: steps={steps!r} is not a valid number of steps.")
-    steps = int(steps)
-    if given["kernel"] != opt._formula_name():
-        raise PullbackError(
-            f"load_state_dict: the state is of the formula {given['kernel']!r}, this optimizer's is {opt._formula_name()!r}."
-        )
+    steps = _checked(opt, given)
     _entries("the dict of settings", given["settings"], opt._names)
     _entries("the dict of slots", given["slots"], opt._names)
     loads: list[tuple[Any, Any]] = []
@@ -63,8 +55,11 @@ def load(opt: Any, given: Mapping[str, Any]) -> None:
     table[:, c.CLIP_FACTOR] = 1.0
     most, scale = [_positive(name, table[:, k]) for name, k in (("clip_norm", c.CLIP_NORM), ("gradient_scale", c.GRADIENT_SCALE))]
     table[:, c.LEAST : c.MOST + 1] = np.repeat(bounds_of(opt.parameters), opt._members, axis=0)
-    for target, value in [*loads, (opt._sets, devices.move(table, opt.parameters[0].device))]:
+    masks, sparsities = ([], {}) if opt.pruning is None else opt.pruning.checked(given.get("pruning"))
+    for target, value in [*loads, *masks, (opt._sets, devices.move(table, opt.parameters[0].device))]:
         devices.write(target, value)
+    if opt.pruning is not None:
+        opt.pruning.restore(sparsities)
     opt._steps = steps
     _keep(opt.groups, values)
     opt._most, opt._scale = most, scale
@@ -81,6 +76,23 @@ def _keep(groups: Sequence[Any], values: Sequence[dict[str, Any]]) -> None:
     for group, own in zip(groups, values):
         defaults = group.rule._defaults
         group.own.update({name: value for name, value in own.items() if name in group.own or differ(value, defaults[name])})
+
+
+def _checked(opt: Any, given: Any) -> int:
+    """Returns the number of steps of a state. Raises PullbackError unless it is one of the optimizer's rule."""
+    _entries("the state", given, ["rule", "kernel", "steps", "settings", "slots"], optional="pruning")
+    if opt.pruning is None and "pruning" in given:
+        raise PullbackError("load_state_dict: the state has masks of pruned weights; make optim.Pruning(opt, …) before loading it.")
+    if given["rule"] != type(opt).__name__:
+        raise PullbackError(f"load_state_dict: the state is of rule {given['rule']}, this optimizer is {type(opt).__name__}.")
+    steps = given["steps"]
+    if isinstance(steps, bool) or not isinstance(steps, (int, np.integer)) or steps < 0:
+        raise PullbackError(f"load_state_dict: steps={steps!r} is not a valid number of steps.")
+    if given["kernel"] != opt._formula_name():
+        raise PullbackError(
+            f"load_state_dict: the state is of the formula {given['kernel']!r}, this optimizer's is {opt._formula_name()!r}."
+        )
+    return int(steps)
 
 
 def _positive(name: str, column: Any) -> float:
@@ -130,11 +142,11 @@ def differ(a: Any, b: Any) -> bool:
     return not (np.shape(a) == np.shape(b) and np.all(np.asarray(a) == np.asarray(b)))
 
 
-def _entries(what: str, given: Any, wanted: Sequence[str]) -> None:
-    """Raises PullbackError unless this is a dict with exactly these keys."""
+def _entries(what: str, given: Any, wanted: Sequence[str], optional: str = "") -> None:
+    """Raises PullbackError unless this is a dict with exactly these keys. It may also have the optional one."""
     if not isinstance(given, Mapping):
         raise PullbackError(f"load_state_dict: {what} is a {type(given).__name__}; give the dict that state_dict() made.")
-    if set(given) != set(wanted):
+    if set(given) - {optional} != set(wanted):
         raise PullbackError(f"load_state_dict: {what} has entries for {sorted(map(str, given))}, not for {sorted(wanted)}.")
 
 
