@@ -2,6 +2,7 @@
 # ruff: noqa
 
 from . import schedules as schedules
+from .adafactor import Adafactor as Adafactor
 from .by_formula import rule as rule
 from .moments import Adam as Adam
 from .moments import AdamW as AdamW
@@ -9,6 +10,7 @@ from .moments import LAMB as LAMB
 from .moments import Adamax as Adamax
 from .moments import NAdam as NAdam
 from .moments import RAdam as RAdam
+from .muon import Muon as Muon
 from .optimizer import Optimizer as Optimizer
 from .rules import SGD as SGD
 from .rules import RMSprop as RMSprop
