@@ -31,6 +31,23 @@ def clip_norm(grads: list[Any], table: Any, members: int) -> None:
     door.in_place("clip_norm", clip, lambda _: _norm_cost(grads, members))
 
 
+def begun_steps(opt: Any, table: Any) -> Any:
+    """Returns a copy of the table of sets, as the sets are after the next step has begun."""
+    now, count = devices.copied(table), len(opt.parameters) * opt._members
+
+    def begin() -> None:
+        sets = np.array(devices.move(now, "cpu"))
+        for settings in sets[:count]:
+            advanced = settings.tolist()
+            opt.advance(advanced)
+            settings[:] = advanced
+        devices.write(now, devices.move(sets, devices.device_of(now)))
+
+    moved = count * c.BYTES
+    door.in_place("begin_steps", begin, lambda _: {"dtype": "float64", "bytes_read": moved, "bytes_written": moved})
+    return now
+
+
 def measure(opt: Any, kernel: str, slots: list[list[Any]], grads: list[Any], table: Any) -> None:
     """Writes the trust ratio of each part with a gradient into its set: the norm of the weights over that of the direction."""
     members = opt._members
@@ -51,23 +68,6 @@ def measure(opt: Any, kernel: str, slots: list[list[Any]], grads: list[Any], tab
                 table[i * members + m, c.RATIO] = ratio
 
     door.in_place(kernel.replace("_step", "_ratio"), run, lambda _: _measure_cost(opt, kernel, slots, grads, members))
-
-
-def begun_steps(opt: Any, table: Any) -> Any:
-    """Returns a copy of the table of sets, as the sets are after the next step has begun."""
-    now, count = devices.copied(table), len(opt.parameters) * opt._members
-
-    def begin() -> None:
-        sets = np.array(devices.move(now, "cpu"))
-        for settings in sets[:count]:
-            advanced = settings.tolist()
-            opt.advance(advanced)
-            settings[:] = advanced
-        devices.write(now, devices.move(sets, devices.device_of(now)))
-
-    moved = count * c.BYTES
-    door.in_place("begin_steps", begin, lambda _: {"dtype": "float64", "bytes_read": moved, "bytes_written": moved})
-    return now
 
 
 def update(
