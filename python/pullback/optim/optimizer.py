@@ -25,9 +25,10 @@ from ..tensors.operand import as_tensor
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..typing import Dataclass, Tree
-from . import arena, groups as grouping, reference, sets as c, state
+from . import arena, gates, groups as grouping, reference, sets as c, state
 from .adjustable import Adjustable, unlimited
 from .arguments import MISSING, Form, dicts, names, of_arguments, trainable
+from .gates import Gate
 from .groups import Group
 from .schedules import Schedule
 
@@ -69,6 +70,7 @@ class Optimizer(Adjustable):
 
     kernel: str = ""  # the name of a kernel in csrc/math/update.def; "" for a rule without a kernel
     slot_names: tuple[str, ...] = ()
+    _of: Any = None  # the optimizer that this one is a part of
     slot_starts: Mapping[str, float] = {}  # what the elements of a slot are before the first step, if not 0
 
     def __init__(
@@ -228,8 +230,10 @@ class Optimizer(Adjustable):
         """
         if return_delta.__class__ is not bool:
             return_delta = flag("step", "return_delta", return_delta)
-        leaves = self._form.one_each(grads)
-        deltas = self._update(leaves, preview=False, wanted=return_delta)
+        return self._step(self._form.one_each(grads), return_delta)
+
+    def _step(self, leaves: list[Any], wanted: bool = False) -> list[Tensor] | None:
+        deltas = self._update(leaves, preview=False, wanted=wanted)
         changed = [p for p, g in zip(self.parameters, leaves) if g is not None]
         for p in changed:  # Mark all parameters as changed before the first constraint runs, because a constraint may raise.
             p.storage.changed()
@@ -243,10 +247,22 @@ class Optimizer(Adjustable):
         return self._update(self._form.one_each(grads), preview=True, wanted=True) or []
 
     @explain_call
-    def minimize(self, loss_fn: Callable[..., Tensor], *args: Any) -> Tensor:
+    def minimize(self, loss_fn: Callable[..., Tensor], *args: Any, gate: Gate = "graph") -> Tensor:
         """Computes loss_fn(*args) and its gradients, does one step, and returns the loss.
 
-        Raises PullbackError if loss_fn is not callable.
+        Args:
+            loss_fn: returns the loss, a scalar tensor.
+            args: its arguments.
+            gate: when parameters are updated. "graph": in one launch, when all gradients are complete. "op": each parameter as soon
+                as its gradient is complete and no op that is still to be walked back reads the parameter; its gradient is freed
+                then, so that only those of one layer or two exist at a time. The result is the same, bit for bit.
+
+        With gate="op" each parameter takes a launch. What needs all gradients at once is refused: clip_norm. An error in the middle
+        of the backward pass comes after the update of the parameters that were complete; the step then counts for all parameters,
+        as if the others had had no gradient.
+
+        Raises PullbackError if loss_fn is not callable or gate is another word; with gate="op" StaleValueError if a user's function
+        in the backward pass (a hook, a pullback) reads a parameter that has been updated.
         """
         if not callable(loss_fn):
             raise PullbackError(
@@ -254,6 +270,7 @@ class Optimizer(Adjustable):
                 f"record. Write opt.minimize(lambda: nn.mse(net(x), y)); or compute the loss inside `with pb.GradientTape() as "
                 f"tape:` and call opt.step(tape.gradient(loss, opt.parameters))."
             )
+        gates.check(self, gate)
         with Tape() as tape:
             try:
                 loss = loss_fn(*args)
@@ -261,13 +278,17 @@ class Optimizer(Adjustable):
                 if refused_by(error):
                     raise of_arguments(error, args) from None
                 raise
+        kept = loss
+        if isinstance(loss, Tensor) and loss.storage is not None:
+            kept = snapshot(loss)  # The loss may be a view of a Parameter, which the step changes.
         try:
-            gradients = tape.gradient(loss, self.parameters)
+            if gate == "op":
+                gates.update_each(self, tape, loss)
+            else:
+                self.step(tape.gradient(loss, self.parameters))
         except UnconnectedError as error:
             raise UnconnectedError(str(error).removesuffix(IF_MEANT) + MINIMIZE_IF_MEANT) from None
-        loss = loss if loss.storage is None else snapshot(loss)  # The loss may be a view of a Parameter, which the step changes.
-        self.step(gradients)
-        return loss
+        return kept
 
     def _update(self, leaves: list[Any], *, preview: bool, wanted: bool) -> list[Tensor] | None:
         arrays = [None if g is None else _array(g) for g in leaves]
@@ -307,9 +328,9 @@ class Optimizer(Adjustable):
             return devices.array_module(self._device).empty(p.shape, p.dtype)
 
     def _run(self, grads: list[Any], table: Any, outputs: list[Any] | None, preview: bool) -> None:
-        clips = self._most != math.inf
+        clips, whole = self._most != math.inf, self._of or self
         if capturing.thread.recording is not None:
-            capturing.thread.recording.guard(self, lambda: (self._most != math.inf) == clips)
+            capturing.thread.recording.guard(whole, lambda: (whole._most != math.inf) == clips)
         if self._native is not None:
             try:
                 if clips:

@@ -1,0 +1,70 @@
+"""When the parameters are updated in `minimize`: after the whole backward pass, or each one during it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from ..autodiff.gated import sweep_each
+from ..errors import PullbackError
+from ..launch import capturing
+from ..ops.elementwise import add
+from ..ops.writing import write
+from ..tensors.tensor import Tensor
+from . import sets as c
+
+if TYPE_CHECKING:
+    from ..autodiff.tape import Tape
+    from .optimizer import Optimizer
+
+Gate = Literal["graph", "op"]
+EACH = ("parameters", "_names")  # the attributes of an optimizer that list one entry for each parameter
+
+
+def check(opt: Optimizer, gate: Any) -> None:
+    """Raises PullbackError for a gate that does not exist or that this optimizer cannot have."""
+    if gate not in get_args(Gate):
+        none = " There is no \"none\", because an update while other ops still read the parameter is a race." if gate == "none" else ""
+        raise PullbackError(f'minimize: gate={gate!r}; use "graph" or "op".{none}')
+    if gate == "op" and opt.clip_norm is not None:
+        raise PullbackError(
+            f'minimize: gate="op" updates each parameter while the gradients of others are not known yet, and '
+            f'clip_norm={opt.clip_norm:g} needs the joint norm of all of them. Use gate="graph"; or set opt.clip_norm = None, and '
+            f"clip_value where each element may be clipped by itself."
+        )
+
+
+def update_each(opt: Optimizer, tape: Tape, loss: Tensor) -> None:
+    """Walks the tape back from the loss, and updates each parameter with its gradient as soon as both are free.
+
+    The update of one parameter is that of an optimizer with this parameter alone, which shares the memory of slots and sets. The
+    sets have a clock each, so that after the last update all have done one step.
+    """
+    waiting = set(range(len(opt.parameters)))
+
+    def update(position: int, g: Tensor) -> None:
+        waiting.discard(position)
+        part(opt, position)._step([g])
+
+    try:
+        tape.run_backward(lambda _: sweep_each(tape, loss, opt.parameters, update) or [])
+    finally:
+        if len(waiting) < len(opt.parameters):
+            for position in waiting:  # after an error: their gradients did not become complete
+                _advance_clock(opt, position)
+            capturing.increment(opt, "_steps")
+
+
+def part(opt: Optimizer, position: int) -> Any:
+    """Returns an optimizer of one of the parameters, with the slots and sets of `opt` in the same memory."""
+    alone = object.__new__(type(opt))
+    each = {name: value and [value[position]] for name, value in vars(opt).items() if name in EACH}
+    sets = opt._sets[position * opt._members : (position + 1) * opt._members]
+    slots = [[slot[position]] for slot in opt._slots]
+    vars(alone).update(vars(opt), **each, _slots=slots, _sets=sets, _plan=None, _placement=[], _of=opt)
+    return alone
+
+
+def _advance_clock(opt: Optimizer, position: int) -> None:
+    """Counts a step that has brought a parameter no gradient."""
+    clocks = opt._sets[position * opt._members : (position + 1) * opt._members, c.CLOCK]
+    write(clocks, add(Tensor(clocks), 1.0).array)
