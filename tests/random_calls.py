@@ -196,24 +196,34 @@ def linear(rng: Any) -> None:
 # ---- updates
 
 
-def step(make: Callable[..., Any], previews: bool = True) -> Call:
-    """Returns a function that does steps of an optimizer, and previews if `previews`.
-
-    Without weight decay a preview may skip reading the weights, which its cost formula counts, so `previews` is False then.
-    """
+def step(make: Callable[..., Any], masked: bool = False) -> Call:
+    """Returns a function that does steps of an optimizer, and previews, with masks if `masked`."""
 
     def run(rng: Any) -> None:
         shapes = [shape_of(rng) for _ in range(rng.integers(1, 5))]
         dtypes = [rng.choice(FLOATS) for _ in shapes]
         opt = make([pb.Parameter(tensor(rng, s, d)) for s, d in zip(shapes, dtypes)])
         grads = [tensor(rng, s, d) if rng.random() < 0.9 else None for s, d in zip(shapes, dtypes)]
+        if masked:
+            opt._masks = [pb.asarray(rng.random(s) < 0.5).array for s in shapes]
         opt.step(grads, return_delta=bool(rng.random() < 0.3))
         opt.lr = 0.01
         opt.step(grads)
-        if previews and rng.random() < 0.3:
+        if rng.random() < 0.3:
             opt.preview(grads)
 
     return run
+
+
+def added(rng: Any) -> None:
+    changes, table = tensor(rng, shape_of(rng), "float32"), pb.ones((1, 32), dtype="float64").array
+    plan = KERNELS.update_plan([pb.ones(changes.shape).array], [], None, None, 1)
+    KERNELS.add_step(plan, [changes.array], table, None, False)
+
+
+def begun(rng: Any) -> None:
+    sets = pb.ones((3, 32), dtype="float64")
+    KERNELS.begin_steps(sets.array, pb.zeros_like(sets).array, 3)
 
 
 # ---- indices, moves
@@ -292,9 +302,13 @@ FAMILIES: dict[str, dict[str, Call]] = {
     },
     "products": {"matmul": matmul, "linear": linear},
     "updates": {
-        **{name: step(partial(cls, **options), "weight_decay" in options) for name, (cls, options) in RULES.items()},
-        "clamped": step(partial(optim.SGD, momentum=0.9, clip_value=1.0), False),
+        **{name: step(partial(cls, **options)) for name, (cls, options) in RULES.items()},
+        "clamped": step(partial(optim.SGD, momentum=0.9, clip_value=1.0)),
         "clipped": step(partial(optim.AdamW, clip_norm=1.0)),
+        "averaged": step(partial(optim.Adam, ema=0.9)),
+        "masked": step(partial(optim.SGD, momentum=0.9, ema=0.9), masked=True),
+        "add": added,
+        "begin_steps": begun,
     },
     "indices": {
         "take": take,

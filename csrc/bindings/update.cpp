@@ -15,11 +15,12 @@ using kernels::Update;
 
 constexpr const char* kPlanName = "pullback.update_plan";
 
-// The operands of the coming steps. Each step fills in its gradients and deltas.
+// The operands of the coming steps, in the order of families/update.h. Each step fills in its gradients and deltas.
 struct Plan {
   std::vector<View> operands;
   std::vector<PyObject*> owners;
   int entries = 0, slots = 0;
+  int64_t members = 1;
   bool busy = false;  // true while a step that has released the GIL uses the plan
   ~Plan() {
     for (PyObject* owner : owners) Py_DECREF(owner);
@@ -39,9 +40,32 @@ void add_owned(Plan& plan, PyObject* array, const View& view) {
   Py_INCREF(array);
 }
 
-// update_plan(params, slots) -> plan. params: arrays; slots: for each slot, one array per param. The plan owns references to them.
+// Adds one tensor for each param, or an absent one for None. `tensors`: a sequence, or None for no tensor at all.
+void add_optional(Plan& plan, PyObject* tensors, bool mask) {
+  const auto missing = [](int64_t size) { return flat_view(nullptr, DType::f32, size); };
+  if (tensors == Py_None) {
+    for (int t = 0; t < plan.entries; ++t) plan.operands.push_back(missing(plan.operands[t].shape[0]));
+    return;
+  }
+  const Items items(tensors);
+  if (items.size() != plan.entries) throw Refused{"one average and one mask for each param, or None"};
+  for (int t = 0; t < plan.entries; ++t) {
+    const View p = plan.operands[t];
+    if (items[t] == Py_None) {
+      plan.operands.push_back(missing(p.shape[0]));
+      continue;
+    }
+    const View view = flat_or_refuse(items[t]);
+    const bool fits = mask ? item_size(view.dtype) == 1 : view.dtype == storage_of(compute_type(p.dtype));
+    if (view.shape[0] != p.shape[0] || !fits) throw Refused{"an average or a mask unlike its param"};
+    add_owned(plan, items[t], view);
+  }
+}
+
+// update_plan(params, slots, averages, masks, members) -> plan. params: arrays; slots: for each slot, one array per param; averages
+// and masks: one array or None per param, or None. The plan owns references to them.
 PyObject* update_plan(const void*, PyObject* const* args, Py_ssize_t count) {
-  expect_count(count, 2);
+  expect_count(count, 5);
   const Items params(args[0]), slots(args[1]);
   if (slots.size() > kernels::kMaxSlots) throw Refused{"too many slots"};
   auto plan = std::make_unique<Plan>();
@@ -62,6 +86,12 @@ PyObject* update_plan(const void*, PyObject* const* args, Py_ssize_t count) {
       add_owned(*plan, tensors[t], slot);
     }
   }
+  add_optional(*plan, args[2], false);
+  add_optional(*plan, args[3], true);
+  plan->members = to_int(args[4]);
+  for (int t = 0; t < plan->entries; ++t)
+    if (plan->members < 1 || plan->operands[t].shape[0] % plan->members != 0)
+      throw Refused{"a param that cannot be divided by the number of members"};
   plan->operands.resize(plan->operands.size() + 2 * plan->entries + 1);
   PyObject* capsule = PyCapsule_New(plan.get(), kPlanName,
                                     [](PyObject* self) { delete static_cast<Plan*>(PyCapsule_GetPointer(self, kPlanName)); });
@@ -70,18 +100,13 @@ PyObject* update_plan(const void*, PyObject* const* args, Py_ssize_t count) {
   return capsule;
 }
 
-// Returns a view of the table of sets, with one row per set.
-View sets_of(PyObject* object) {
+// Returns a view of a table with at least this number of sets, one per row.
+View table_of(PyObject* object, int64_t count = 0) {
   const View sets = view_or_refuse(object);
   if (sets.dtype != DType::f64 || sets.ndim != 2 || sets.shape[1] != kSetSize || !sets.contiguous())
     throw Refused{"not a table of sets"};
+  if (sets.shape[0] < count) throw Refused{"a table of sets for fewer entries"};
   return sets;
-}
-
-// Returns the number of members whose sets are in the table, for this number of entries.
-int64_t members_of(const View& sets, int64_t entries) {
-  if (entries == 0 || sets.shape[0] % entries != 0) throw Refused{"a table of sets for other entries"};
-  return sets.shape[0] / entries;
 }
 
 // Returns a view with null data for None, which means that there is no gradient.
@@ -101,7 +126,7 @@ View gradient_of(PyObject* object) {
 int64_t fill_step(Plan& plan, PyObject* gradients, PyObject* deltas, bool preview) {
   const Items grads(gradients);
   if (grads.size() != plan.entries) throw Refused{"one gradient for each param, or None"};
-  View* target = plan.operands.data() + plan.entries * (1 + plan.slots);
+  View* target = plan.operands.data() + plan.entries * (kernels::kTensorsBesidesSlots - 1 + plan.slots);
   View* gradient = target + plan.entries + 1;
   int64_t elements = 0;
   for (int t = 0; t < plan.entries; ++t) {
@@ -140,17 +165,15 @@ PyObject* call_step(const void* table, PyObject* const* args, Py_ssize_t count) 
   Launch launch{};
   if (op.slots != plan->slots) throw Refused{"wrong number of slots"};
   const bool preview = to_bool(args[4]);
-  const View sets = sets_of(args[2]);
-  const int64_t members = members_of(sets, plan->entries), elements = fill_step(*plan, args[1], args[3], preview);
-  for (int t = 0; t < plan->entries; ++t)
-    if (plan->operands[t].shape[0] % members != 0) throw Refused{"a param that cannot be divided by the number of members"};
-  launch.outputs = plan->entries * (2 + plan->slots) + 1;
+  const View sets = table_of(args[2], plan->entries * plan->members);
+  const int64_t elements = fill_step(*plan, args[1], args[3], preview);
+  launch.outputs = plan->entries * (kernels::kTensorsBesidesSlots + plan->slots) + 1;
   launch.inputs = plan->entries;
   plan->operands[launch.outputs - 1] = sets;
   launch.kernel = &op.kernel;
   launch.operands = plan->operands.data();
   launch.ints[0] = plan->entries;
-  launch.ints[1] = members;
+  launch.ints[1] = plan->members;
   launch.ints[2] = preview;
   launch.table = &op;
   struct Busy {
@@ -162,9 +185,9 @@ PyObject* call_step(const void* table, PyObject* const* args, Py_ssize_t count) 
   Py_RETURN_NONE;
 }
 
-// clip_norm(gradients, sets): writes each member's joint norm, and the factor by which the next step scales its gradients.
+// clip_norm(gradients, sets, members): writes each member's joint norm, and the factor by which the next step scales its gradients.
 PyObject* call_clip_norm(const void*, PyObject* const* args, Py_ssize_t count) {
-  expect_count(count, 2);
+  expect_count(count, 3);
   static const Kernel kernel{"clip_norm", kernels::clip_norm, kernels::clip_norm_cost, kernels::executed_clip_norm};
   const Items gradients(args[0]);
   constexpr int kNear = 32;  // this many views need no allocation
@@ -172,8 +195,9 @@ PyObject* call_clip_norm(const void*, PyObject* const* args, Py_ssize_t count) {
   std::vector<View> far;
   View* operands = near;
   if (gradients.size() > kNear) far.resize(gradients.size() + 1), operands = far.data();
-  operands[0] = sets_of(args[1]);
-  const int64_t members = members_of(operands[0], gradients.size());
+  const int64_t members = to_int(args[2]);
+  if (members < 1) throw Refused{"no members"};
+  operands[0] = table_of(args[1], gradients.size() * members);
   int64_t elements = 0;
   for (Py_ssize_t t = 0; t < gradients.size(); ++t) {
     View& g = operands[t + 1] = gradient_of(gradients[t]);
@@ -186,12 +210,24 @@ PyObject* call_clip_norm(const void*, PyObject* const* args, Py_ssize_t count) {
   Py_RETURN_NONE;
 }
 
+// begin_steps(sets, copies, count): writes `count` sets to `copies` as the next step will begin with them.
+PyObject* call_begin_steps(const void*, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 3);
+  static const Kernel kernel{"begin_steps", kernels::begin_steps, kernels::begin_steps_cost};
+  const int64_t sets = to_int(args[2]);
+  if (sets < 1) throw Refused{"no sets"};
+  View operands[2] = {table_of(args[1], sets), table_of(args[0], sets)};
+  Launch launch{&kernel, 1, 1, operands, {sets}, {}, nullptr};
+  run(launch);
+  Py_RETURN_NONE;
+}
+
 // write_settings(sets, first, step, count, index, numbers): changes the settings from `index` on in `count` sets, which are `step`
 // apart, from the set `first` on, without waiting for the device.
 PyObject* call_write_settings(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 6);
   static const Kernel kernel{"write_settings", kernels::write_settings, kernels::write_settings_cost};
-  View sets = sets_of(args[0]);
+  View sets = table_of(args[0]);
   const int64_t first = to_int(args[1]), step = to_int(args[2]), rows = to_int(args[3]), index = to_int(args[4]);
   const Items numbers(args[5]);
   if (numbers.size() > kMaxReals || index < 0 || index + numbers.size() > kSetSize) throw Refused{"too many numbers"};
@@ -217,6 +253,7 @@ void bind_update(PyObject* module) {
   }
   define(module, "update_plan", update_plan, nullptr);
   define(module, "clip_norm", call_clip_norm, nullptr);
+  define(module, "begin_steps", call_begin_steps, nullptr);
   define(module, "write_settings", call_write_settings, nullptr);
 }
 

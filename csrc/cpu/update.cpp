@@ -47,52 +47,101 @@ struct Pieces {
   }
 };
 
-// Adds the changes to the weights. A change is rounded to the dtype of its weight first, so that before + delta = after holds bit
-// for bit.
-template <class T> void apply(int64_t n, const acc_t<T>* change, T* __restrict p, T* __restrict delta) {
-  if (!delta) {
-    for (int64_t i = 0; i < n; ++i) p[i] = T(acc_t<T>(p[i]) + acc_t<T>(T(change[i])));
-  } else {
-    for (int64_t i = 0; i < n; ++i) delta[i] = T(change[i]);
-    for (int64_t i = 0; i < n; ++i) p[i] = T(acc_t<T>(p[i]) + acc_t<T>(delta[i]));
+// A set after its step has begun, and the rule's Element made from it.
+struct Prepared {
+  Setting set[kSetSize];
+  alignas(64) char element[kElementBytes];
+};
+
+// The part of a block that follows the rule. Pointers are null for what an entry does not have.
+struct After {
+  const Prepared& prepared;
+  const void* change;  // what the rule adds, in the compute type
+  void *weights, *delta, *average;
+  const uint8_t* mask;
+};
+
+// Adds the changes to the weights, within their bounds, and writes what was added. A change is rounded to the dtype of its weight
+// first, so that before + delta = after holds bit for bit where no bound cuts it off.
+template <class T, bool masked, bool deltas> void apply(int64_t n, const After& after) {
+  using A = acc_t<T>;
+  const Finish<A> finish(after.prepared.set);
+  const A* __restrict change = static_cast<const A*>(after.change);
+  const uint8_t* __restrict mask = after.mask;
+  T *__restrict p = static_cast<T*>(after.weights), *__restrict delta = static_cast<T*>(after.delta);
+  for (int64_t i = 0; i < n; ++i) {
+    const A old = A(p[i]), rounded = A(T(change[i])), next = A(T(old + rounded));
+    A kept = A(T(finish.bounded(next)));
+    if constexpr (masked) kept = mask[i] ? kept : A(0);
+    if constexpr (deltas) {
+      const A moved = kept - old;
+      delta[i] = T(kept == next ? rounded : moved);
+    }
+    p[i] = T(kept);
   }
 }
 
-void apply(DType dtype, int64_t n, const void* change, void* p, void* delta) {
+// Updates the moving averages of weights that apply() has changed.
+template <class T> void average(int64_t n, const After& after) {
+  using A = acc_t<T>;
+  const Finish<A> finish(after.prepared.set);
+  const T* __restrict p = static_cast<const T*>(after.weights);
+  A* __restrict mean = static_cast<A*>(after.average);
+  for (int64_t i = 0; i < n; ++i) mean[i] = finish.averaged(mean[i], A(p[i]));
+}
+
+template <class T> void apply(int64_t n, const After& after) {
+  if (after.mask) (after.delta ? apply<T, true, true> : apply<T, true, false>)(n, after);
+  else (after.delta ? apply<T, false, true> : apply<T, false, false>)(n, after);
+  if (after.average) average<T>(n, after);
+}
+
+void apply(DType dtype, int64_t n, const After& after) {
   switch (dtype) {
-    case DType::f16: return apply(n, static_cast<const float*>(change), static_cast<float16*>(p), static_cast<float16*>(delta));
-    case DType::bf16:
-      return apply(n, static_cast<const float*>(change), static_cast<bfloat16*>(p), static_cast<bfloat16*>(delta));
-    case DType::f32: return apply(n, static_cast<const float*>(change), static_cast<float*>(p), static_cast<float*>(delta));
-    default: return apply(n, static_cast<const double*>(change), static_cast<double*>(p), static_cast<double*>(delta));
+    case DType::f16: return apply<float16>(n, after);
+    case DType::bf16: return apply<bfloat16>(n, after);
+    case DType::f32: return apply<float>(n, after);
+    default: return apply<double>(n, after);
   }
 }
 
-// Updates the elements [begin, end) of entry t. element: the rule's Element for these.
-void update_entry(const Launch& launch, const void* element, int64_t t, int64_t begin, int64_t end) {
+// Sets the elements that a mask excludes to 0, so that a weight that comes back starts like a new one.
+void clear(Compute compute, int64_t n, const uint8_t* mask, void* elements) {
+  const auto each = [&](auto* __restrict x) {
+    for (int64_t i = 0; i < n; ++i) x[i] = mask[i] ? x[i] : 0;
+  };
+  if (compute == Compute::f32) each(static_cast<float*>(elements));
+  else each(static_cast<double*>(elements));
+}
+
+// Updates the elements [begin, end) of entry t.
+void update_entry(const Launch& launch, const Prepared& prepared, int64_t t, int64_t begin, int64_t end) {
   const auto& op = static_cast<const HostUpdate&>(*static_cast<const Update*>(launch.table));
-  const int64_t entries = launch.ints[0];
+  const Entry entry(launch, t);
   const bool preview = launch.ints[2];
-  const View &weight = launch.out(int(t)), &target = launch.out(int(entries * (1 + op.slots) + t));
-  const DType dtype = weight.dtype;
+  const DType dtype = entry.weights().dtype;
   const Compute compute = compute_type(dtype);
   const bool direct = dtype == storage_of(compute);
   const int64_t size = item_size(dtype), wide = compute_size(compute);
-  alignas(64) char staged[2][kBlockBytes], change[kBlockBytes], slot_copy[kMaxSlots][kBlockBytes];
-  Reader gradient(launch.in(int(t)), compute);
+  alignas(64) char staged[2][kBlockBytes], change[kBlockBytes], copies[kMaxSlots + 1][kBlockBytes];
+  Reader gradient(entry.gradient(), compute);
   for (int64_t i = begin; i < end; i += kBlock) {
     const int64_t n = std::min(kBlock, end - i);
-    char* p = weight.data + i * size;
-    char* delta = target.data ? target.data + i * size : nullptr;
-    if (!direct) load(dtype, compute, p, size, n, staged[0]);
+    const auto at = [i](const View& view, int64_t bytes) { return view.data ? view.data + i * bytes : nullptr; };
+    const auto changed = [&](char* data, int64_t bytes, int k) {  // a preview changes a copy
+      return preview ? static_cast<char*>(std::memcpy(copies[k], data, n * bytes)) : data;
+    };
+    After after{prepared, change, changed(at(entry.weights(), size), size, kMaxSlots), at(entry.delta(), size), nullptr, nullptr};
+    after.mask = reinterpret_cast<const uint8_t*>(at(entry.mask(), 1));
+    if (!preview) after.average = at(entry.average(), wide);
+    if (!direct) load(dtype, compute, static_cast<char*>(after.weights), size, n, staged[0]);
     void* slots[kMaxSlots];
-    for (int k = 0; k < op.slots; ++k) {
-      slots[k] = launch.out(int(entries * (1 + k) + t)).data + i * wide;
-      if (preview) slots[k] = std::memcpy(slot_copy[k], slots[k], n * wide);
-    }
-    op.loop[int(compute)](n, element, direct ? p : staged[0], gradient.block(i, n, staged[1]), slots, change);
-    if (preview) store(compute, dtype, change, n, delta, size);
-    else apply(dtype, n, change, p, delta);
+    for (int k = 0; k < op.slots; ++k) slots[k] = changed(at(entry.slot(k), wide), wide, k);
+    op.loop[int(compute)](n, prepared.element, direct ? after.weights : staged[0], gradient.block(i, n, staged[1]), slots, change);
+    apply(dtype, n, after);
+    if (!after.mask) continue;
+    for (int k = 0; k < op.slots; ++k) clear(compute, n, after.mask, slots[k]);
+    if (after.average) clear(compute, n, after.mask, after.average);
   }
 }
 
@@ -104,18 +153,18 @@ template <class C> double sum_of_squares(int64_t n, const void* of) {
   });
 }
 
-// The Elements of the rule for each set whose parameter has a gradient.
-class Elements {
+// The sets of a launch whose parameters have a gradient, prepared for the step.
+class PreparedSets {
  public:
   // Advances the sets, unless this is a preview.
-  explicit Elements(const Launch& launch) {
+  explicit PreparedSets(const Launch& launch) {
     const int64_t entries = launch.ints[0], members = launch.ints[1];
     const bool preview = launch.ints[2];
-    Setting* const sets = launch.out(launch.outputs - 1).as<Setting>();
-    of_set_ = scratch_.take<const void*>(entries * members);
-    char* next = static_cast<char*>(scratch_.take_bytes(size_t(entries * members * kElementBytes)));
+    Setting* const sets = sets_of(launch);
+    of_set_ = scratch_.take<const Prepared*>(entries * members);
+    Prepared* next = scratch_.take<Prepared>(entries * members);
     Setting now[kSetSize], before[kSetSize], advanced[kSetSize];
-    const void* last = nullptr;
+    const Prepared* last = nullptr;
     Compute compute = Compute::f32;
     for (int64_t s = 0; s < entries * members; ++s) {
       const View& g = launch.in(int(s / members));
@@ -131,31 +180,31 @@ class Elements {
         compute = compute_type(g.dtype);
         std::memcpy(before, now, sizeof before);
         std::memcpy(advanced, now, sizeof advanced);
-        op.advance(advanced);
-        op.build[int(compute)](advanced, next);
+        op.begin(advanced, program_of(launch));
+        std::memcpy(next->set, advanced, sizeof advanced);
+        op.build[int(compute)](advanced, next->element);
         advanced[kClock] += 1;
-        last = next;
-        next += kElementBytes;
+        last = next++;
       }
       of_set_[s] = last;
       if (!preview) std::memcpy(set, advanced, sizeof advanced);
     }
   }
-  const void* operator[](int64_t set) const { return of_set_[set]; }
+  const Prepared& operator[](int64_t set) const { return *of_set_[set]; }
 
  private:
   Scratch scratch_;
-  const void** of_set_;
+  const Prepared** of_set_;
 };
 
 void update(const Launch& launch) {
   const int64_t entries = launch.ints[0], members = launch.ints[1];
-  const Elements elements(launch);
+  const PreparedSets prepared(launch);
   const Pieces pieces{&launch.in(), entries, members, 1};
   parallel_for(pieces.count(), kGrain, [&](int64_t begin, int64_t end) {
     pieces.each(begin, end, [&](int64_t t, int64_t member, int64_t first, int64_t last) {
       const int64_t at = Part(launch.out(int(t)), members, member).begin;
-      update_entry(launch, elements[t * members + member], t, at + first, at + last);
+      update_entry(launch, prepared[t * members + member], t, at + first, at + last);
     });
   });
 }
@@ -165,7 +214,7 @@ std::vector<HostUpdate> host_updates() {
   each_update([&](auto rule, const char* name) {
     using U = typename decltype(rule)::type;
     rows.push_back({entry<U>(name, update),
-                    U::advance,
+                    begin<U>,
                     {build_element<U, float>, build_element<U, double>},
                     {update_loop<U, float>, update_loop<U, double>}});
   });
@@ -229,6 +278,13 @@ void clip_norm(const Launch& launch) {
     for (int64_t t = 0; t < launch.inputs; ++t)
       clip_to_norm(launch.out().as<Setting>() + (t * members + member) * kSetSize, norm);
   }
+}
+
+void begin_steps(const Launch& launch) {
+  Setting* const sets = launch.out().as<Setting>();
+  const int64_t count = launch.ints[0];
+  std::copy_n(launch.in().as<const Setting>(), count * kSetSize, sets);
+  for (int64_t s = 0; s < count; ++s) begin_step(sets + s * kSetSize, launch.in().as<const Setting>() + count * kSetSize);
 }
 
 void write_settings(const Launch& launch) {

@@ -9,10 +9,10 @@ namespace pb::cpu {
 
 constexpr int kElementBytes = 256;
 
-// A row with its loops. build() makes the rule's Element from a set that has been advanced. loop() calls it for n weights and
+// A row with its loops. begin() begins a step, and build() makes the rule's Element from the set then. loop() calls it for n weights and
 // gradients: it changes the slots, and writes what is to be added to the weights.
 struct HostUpdate : kernels::Update {
-  void (*advance)(Setting* set);
+  void (*begin)(Setting* set, const Setting* program);
   void (*build[2])(const Setting* set, void* element);
   void (*loop[2])(int64_t n, const void* element, const void* p, const void* g, void* const* slots, void* delta);
 };

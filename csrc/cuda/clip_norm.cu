@@ -146,6 +146,14 @@ struct Numbers {
   int count;
   Setting values[kMaxReals];
 };
+// One thread for each set.
+__global__ void begin_kernel(const Setting* sets, Setting* copies, int64_t count) {
+  const int64_t s = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (s >= count) return;
+  for (int k = 0; k < kSetSize; ++k) copies[s * kSetSize + k] = sets[s * kSetSize + k];
+  begin_step(copies + s * kSetSize, sets + count * kSetSize);
+}
+
 __global__ void write_kernel(const __grid_constant__ Numbers numbers) {
   for (int64_t k = threadIdx.x / kMaxReals; k < numbers.sets; k += kThreads / kMaxReals)
     if (int(threadIdx.x % kMaxReals) < numbers.count)
@@ -177,7 +185,13 @@ void executed_clip_norm(const Launch& launch, Counts& work) {
     adds += extent.members * cuda::combinations_of_results(extent.chunks_of(g));
   });
   work.adds = adds + extent.members * (cuda::combinations_of_results(extent.entries) + launch.inputs),
-  work.multiplies = squares;
+  work.multiplies = squares + extent.members * launch.inputs;
+}
+
+void begin_steps(const Launch& launch) {
+  const int64_t count = launch.ints[0];
+  const Setting* const sets = launch.in().as<const Setting>();
+  cuda::start(cuda::begin_kernel, cuda::blocks_for(count, cuda::kWarp), cuda::kWarp, 0, sets, launch.out().as<Setting>(), count);
 }
 
 void write_settings(const Launch& launch) {

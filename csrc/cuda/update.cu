@@ -37,19 +37,21 @@ std::vector<DeviceUpdate> device_updates() {
 
 namespace pb::kernels {
 
-// Threads compute whole chunks of each part, and add the delta to the weight in a preview too.
+// Threads compute whole chunks of each part.
 void executed_update(const Launch& launch, Counts& work) {
   const int64_t members = launch.ints[1];
-  int64_t elements = 0;
+  work = {};
   for (int t = 0; t < launch.ints[0]; ++t) {
-    const View& g = launch.in(t);
+    const Entry entry(launch, t);
+    const View& g = entry.gradient();
     if (!g.data) continue;
     const int64_t part = g.size() / members;
-    elements +=
-        members * (compute_type(g.dtype) == Compute::f32 ? cuda::whole_chunks<float>(part) : cuda::whole_chunks<double>(part));
+    const bool floats = compute_type(g.dtype) == Compute::f32;
+    const int64_t elements = members * (floats ? cuda::whole_chunks<float>(part) : cuda::whole_chunks<double>(part));
+    work.add(static_cast<const Update*>(launch.table)->counts, elements);
+    if (entry.delta().data) work.adds += elements;
+    if (entry.average().data && !launch.ints[2]) work.adds += elements, work.multiplies += 2 * elements;
   }
-  work = {};
-  work.add(static_cast<const Update*>(launch.table)->counts, elements);
 }
 
 const std::vector<const Update*>& updates() {

@@ -14,7 +14,7 @@ using kernels::kMaxSlots;
 
 // One tensor of a launch. It consists of as many parts of `part` elements as the launch has members.
 struct Run {
-  char *weights, *delta;  // delta is null if it is not needed
+  char *weights, *delta, *average, *mask;  // these are null if they are not needed, except the weights
   char* slots[kMaxSlots];
   Gradient gradient;
   int64_t part;
@@ -26,6 +26,7 @@ struct Run {
 // The arguments of a launch, passed by value.
 template <int kMax> struct UpdateJob {
   Setting* sets;
+  const Setting* program;
   unsigned* ticket;  // counts the blocks that have ended; the last one advances the sets
   uint32_t members;
   uint32_t clocks = 0;  // the number of sets whose clock the last block advances: all of them in the last launch of a step
@@ -33,7 +34,7 @@ template <int kMax> struct UpdateJob {
   Chunks<kMax> chunks;
   Run runs[kMax];
 };
-constexpr int kFewRuns = 24, kManyRuns = 264;  // tensors per launch; a launch with fewer bytes of arguments starts sooner
+constexpr int kFewRuns = 24, kManyRuns = 224;  // tensors per launch; a launch with fewer bytes of arguments starts sooner
 static_assert(sizeof(UpdateJob<kManyRuns>) <= kMaxArguments);
 
 // A share is the elements that one thread updates at a time. A block takes one chunk of kThreads shares after another.
@@ -96,6 +97,17 @@ template <class A> __device__ inline void store_share(const Share& share, DType 
   }
 }
 
+// Returns one bit for each element of a share: 0 for those that a mask excludes.
+template <class A> __device__ inline uint32_t kept_of(const Share& share, const char* mask) {
+  uint32_t kept = ~0u;
+#pragma unroll
+  for (int k = 0; k < kShare<A>; ++k) {
+    const int64_t i = share.packs ? share.first + (k & ~3) * kThreads + (k & 3) : share.first + k * kThreads;
+    if (i < share.end && mask[i] == 0) kept &= ~(1u << k);
+  }
+  return kept;
+}
+
 // Rounds a delta to the dtype of its weight before it is added, so that before + delta = after holds bit for bit.
 template <class A> __device__ inline A rounded(DType dtype, A x) {
   if constexpr (std::is_same_v<A, float>)
@@ -108,11 +120,13 @@ template <class A> __device__ inline A rounded(DType dtype, A x) {
 template <class U, class A> struct ChunkRule {
   using Element = typename U::template Element<A>;
   static_assert(kSetSize == kWarp);
-  Setting set[kSetSize], advanced[kSetSize];  // the set that the Element is computed from, before and after the step begins
-  alignas(16) unsigned char element[sizeof(Element)];
+  Setting set[kSetSize], advanced[kSetSize];  // the set that these are computed from, before and after the step begins
+  alignas(16) unsigned char element[sizeof(Element)], end[sizeof(Finish<A>)];
+
+  __device__ const Finish<A>& finish() const { return *reinterpret_cast<const Finish<A>*>(end); }
 
   // Prepares the Element of a set. All threads of the block call this. `first` is true in the first call.
-  __device__ const Element& of(const Setting* next, bool first) {
+  __device__ const Element& of(const Setting* next, const Setting* program, bool first) {
     const int lane = int(threadIdx.x % kWarp);
     const long long bits = __double_as_longlong(next[lane]);
     if (first || !__all_sync(kFull, bits == __double_as_longlong(set[lane]))) {
@@ -121,8 +135,9 @@ template <class U, class A> struct ChunkRule {
         set[lane] = advanced[lane] = __longlong_as_double(bits);
         __syncwarp();
         if (lane == 0) {
-          U::advance(advanced);
+          begin<U>(advanced, program);
           new (element) Element(advanced);
+          new (end) Finish<A>(advanced);
         }
       }
       __syncthreads();
@@ -158,29 +173,59 @@ __global__ void __launch_bounds__(kThreads, kResident<U, A>) update_kernel(const
     const Run& run = job.runs[t];
     const DType dtype = run.gradient.dtype;
     const Share share(A(0), run, chunk - job.chunks.first[t]);
-    const auto& f = rule.of(job.sets + int64_t(run.set + share.member) * kSetSize, chunk == blockIdx.x);
+    const auto& f = rule.of(job.sets + int64_t(run.set + share.member) * kSetSize, job.program, chunk == blockIdx.x);
+    const Finish<A>& finish = rule.finish();
+    uint32_t cut = 0, kept = ~0u;  // one bit for each element that a bound has changed, and for each that the mask keeps
 #pragma unroll
     for (int k = 0; k < kShare<A>; ++k) {
       A column[U::kSlots + 1];
 #pragma unroll
       for (int j = 0; j < U::kSlots; ++j) column[j] = slots[j][k];
       g[k] = rounded(dtype, kernels::change_of<U>(f, p[k], g[k], column));
-      p[k] = p[k] + g[k];
+      const A next = rounded(dtype, p[k] + g[k]);
+      p[k] = rounded(dtype, finish.bounded(next));
+      cut |= uint32_t(!(p[k] == next)) << k;
 #pragma unroll
       for (int j = 0; j < U::kSlots; ++j) slots[j][k] = column[j];
+    }
+    if (run.mask) {
+      kept = kept_of<A>(share, run.mask);
+      cut |= ~kept;
+#pragma unroll
+      for (int k = 0; k < kShare<A>; ++k) {
+        p[k] = kept >> k & 1 ? p[k] : A(0);
+#pragma unroll
+        for (int j = 0; j < U::kSlots; ++j) slots[j][k] = kept >> k & 1 ? slots[j][k] : A(0);
+      }
+    }
+    if (run.delta) {  // The old weights are still in memory; few registers are free to keep them.
+      A old[kShare<A>];
+      load_share(share, dtype, run.weights, old);
+#pragma unroll
+      for (int k = 0; k < kShare<A>; ++k) {
+        const A moved = rounded(dtype, p[k] - old[k]);
+        g[k] = cut >> k & 1 ? moved : g[k];
+      }
+      store_share(share, dtype, run.delta, g);
     }
     if (!job.preview) {
       store_share(share, dtype, run.weights, p);
 #pragma unroll
       for (int k = 0; k < U::kSlots; ++k) store_share(share, kSlotType, run.slots[k], slots[k]);
     }
-    if (run.delta) store_share(share, dtype, run.delta, g);
+    if (run.average && !job.preview) {
+      A average[kShare<A>];
+      load_share(share, kSlotType, run.average, average);
+#pragma unroll
+      for (int k = 0; k < kShare<A>; ++k) average[k] = kept >> k & 1 ? finish.averaged(average[k], p[k]) : A(0);
+      store_share(share, kSlotType, run.average, average);
+    }
     chunk += gridDim.x;
     if (chunk < chunks) load();
   }
   if (job.preview || !last_to_arrive(job.ticket, gridDim.x)) return;
   for (uint32_t k = threadIdx.x; k < uint32_t(job.chunks.entries) * job.members; k += kThreads)
-    U::advance(job.sets + int64_t(job.runs[k / job.members].set + k % job.members) * kSetSize);
+    begin<U>(job.sets + int64_t(job.runs[k / job.members].set + k % job.members) * kSetSize, job.program);
   __syncthreads();
   for (uint32_t k = threadIdx.x; k < job.clocks; k += kThreads) job.sets[int64_t(k) * kSetSize + kClock] += 1;
 }
@@ -188,21 +233,21 @@ __global__ void __launch_bounds__(kThreads, kResident<U, A>) update_kernel(const
 inline bool aligned(const void* p, int64_t bytes) { return reinterpret_cast<uintptr_t>(p) % uintptr_t(bytes) == 0; }
 
 template <int kMax> void add_run(UpdateJob<kMax>& job, const Launch& launch, int t, int64_t chunk, Copies& copies) {
-  const int slots = static_cast<const kernels::Update*>(launch.table)->slots, entries = int(launch.ints[0]);
-  const View& weights = launch.out(t);
+  const kernels::Entry entry(launch, t);
+  const View& weights = entry.weights();
   const int64_t size = item_size(weights.dtype), wide = compute_size(compute_type(weights.dtype)), members = launch.ints[1];
   const int64_t part = weights.size() / members, chunks = (part + chunk - 1) / chunk;
   Run& run = job.runs[job.chunks.add(members * chunks)];
   run.weights = weights.data;
-  run.delta = launch.out(entries * (1 + slots) + t).data;
+  run.delta = entry.delta().data, run.average = entry.average().data, run.mask = entry.mask().data;
   run.part = part;
   run.chunks = Divider(uint32_t(chunks));
   run.set = uint32_t(t * members);
   run.gradient = Gradient(launch.in(t), copies);
-  run.packs = run.gradient.packs() && aligned(run.weights, 4 * size) && aligned(run.delta, 4 * size);
+  run.packs = run.gradient.packs() && aligned(run.weights, 4 * size) && aligned(run.delta, 4 * size) && aligned(run.average, 4 * wide);
   run.packs = run.packs && (members == 1 || part % 4 == 0);
-  for (int k = 0; k < slots; ++k) {
-    run.slots[k] = launch.out(entries * (1 + k) + t).data;
+  for (int k = 0; k < entry.slots; ++k) {
+    run.slots[k] = entry.slot(k).data;
     run.packs = run.packs && aligned(run.slots[k], 4 * wide);
   }
 }
@@ -210,7 +255,8 @@ template <int kMax> void add_run(UpdateJob<kMax>& job, const Launch& launch, int
 // Updates the tensors whose compute type is A, up to kMax of them per kernel launch. The last launch ends the step if `ends`.
 template <class U, class A, int kMax> void update_all(const Launch& launch, bool ends, Copies& copies) {
   UpdateJob<kMax> job;
-  job.sets = launch.out(launch.outputs - 1).as<Setting>();
+  job.sets = kernels::sets_of(launch);
+  job.program = kernels::program_of(launch);
   job.members = uint32_t(launch.ints[1]);
   job.preview = launch.ints[2] != 0;
   job.ticket = tickets();

@@ -14,34 +14,60 @@ constexpr int kMaxSlots = 3;
 
 // An op of this family, as the bindings and the cost formula see it: a row of math/update.def.
 //
-// Operands of an update of `entries` tensors: the weights, then the entries of each slot, then the deltas (data is null for a delta
-// that is not needed), then the table of sets. Inputs: the gradients (data is null for an entry without a gradient, which stays as
-// it is, with its sets). All operands except the gradients are flat and contiguous. Slots of half precision weights are float32.
-// Each tensor consists of `members` parts of equal size, one after another. Part m of entry t has set t * members + m.
+// Operands of an update of `entries` tensors: the weights, then the entries of each slot, then the moving averages of the weights,
+// then the masks (bytes; a weight whose byte is 0 becomes 0, with its slots and its average), then the deltas, then the table of
+// sets. data is null for an average, a mask or a delta that is not needed. Inputs: the gradients (data is null for an entry without
+// a gradient, which stays as it is, with its sets). All operands except the gradients are flat and contiguous. Slots and averages of
+// half precision weights are float32. Each tensor consists of `members` parts of equal size, one after another. Part m of entry t
+// has set t * members + m; the rows of the table after these sets are the program of the schedules.
 // ints: entries, members, preview (1: the deltas are written, and nothing else). table: the Update.
 struct Update {
   Kernel kernel;
-  int slots, hypers;
+  int slots;
   Counts counts;  // the work of one element, p += delta included, measured by running the rule on the counting scalar
 };
+
+// The operands of entry t, by name.
+struct Entry {
+  const Launch& launch;
+  int t, entries, slots;
+  Entry(const Launch& of, int64_t entry)
+      : launch(of),
+        t(int(entry)),
+        entries(int(of.ints[0])),
+        slots(static_cast<const Update*>(of.table)->slots) {}
+  const View& weights() const { return launch.out(t); }
+  const View& slot(int k) const { return launch.out(entries * (1 + k) + t); }
+  const View& average() const { return launch.out(entries * (1 + slots) + t); }
+  const View& mask() const { return launch.out(entries * (2 + slots) + t); }
+  const View& delta() const { return launch.out(entries * (3 + slots) + t); }
+  const View& gradient() const { return launch.in(t); }
+};
+constexpr int kTensorsBesidesSlots = 4;  // the weights, their average, mask and delta
+
+inline Setting* sets_of(const Launch& launch) { return launch.out(launch.outputs - 1).as<Setting>(); }
+inline const Setting* program_of(const Launch& launch) { return sets_of(launch) + launch.ints[0] * launch.ints[1] * kSetSize; }
 
 inline void update_cost(const Launch& launch, Cost& cost) {
   const auto& op = *static_cast<const Update*>(launch.table);
   const int64_t entries = launch.ints[0], set_bytes = launch.ints[1] * kSetBytes;
   const bool preview = launch.ints[2];
   for (int64_t t = 0; t < entries; ++t) {
-    const View &p = launch.out(int(t)), &g = launch.in(int(t));
+    const Entry entry(launch, t);
+    const View &p = entry.weights(), &g = entry.gradient();
     if (!g.data) {
       const int64_t clocks = preview ? 0 : launch.ints[1] * int64_t(sizeof(Setting));
       cost.bytes_read += clocks, cost.bytes_written += clocks;
       continue;
     }
-    const int64_t slots = op.slots * p.size() * compute_size(compute_type(p.dtype));
+    const bool averages = entry.average().data && !preview;
+    const int64_t state = (op.slots + averages) * p.size() * compute_size(compute_type(p.dtype));
     cost.add(op.counts, p.size());
-    if (preview) cost.adds -= p.size();  // a preview does not add the delta to the weight
-    cost.bytes_read += p.bytes() + g.distinct_bytes() + slots + set_bytes;
-    cost.bytes_written += (preview ? 0 : p.bytes() + slots + set_bytes);
-    if (launch.out(int(entries * (1 + op.slots) + t)).data) cost.bytes_written += p.bytes();
+    if (averages) cost.adds += p.size(), cost.multiplies += 2 * p.size();
+    cost.bytes_read += p.bytes() + g.distinct_bytes() + state + set_bytes;
+    cost.bytes_written += (preview ? 0 : p.bytes() + state + set_bytes);
+    if (entry.mask().data) cost.bytes_read += p.size();
+    if (entry.delta().data) cost.bytes_written += p.bytes(), cost.adds += p.size();  // what was added: after - before
   }
 }
 
@@ -66,8 +92,16 @@ inline void clip_norm_cost(const Launch& launch, Cost& cost) {
   }
   const int64_t members = launch.ints[0], sets = members * launch.inputs;
   cost.special = members + sets;  // the root of each sum, and the division that gives each factor
-  cost.bytes_read += sets * int64_t(sizeof(Setting));
+  cost.multiplies += sets;        // by the scale of the gradients
+  cost.bytes_read += sets * 2 * int64_t(sizeof(Setting));
   cost.bytes_written = sets * 2 * int64_t(sizeof(Setting));
+}
+
+// Writes the sets as they are after the step that comes next has begun, without the numbers of a rule, for rules that several
+// launches compute. out: the copies. in: the table of sets. ints: the number of sets.
+void begin_steps(const Launch& launch);
+inline void begin_steps_cost(const Launch& launch, Cost& cost) {
+  cost.bytes_read = cost.bytes_written = launch.ints[0] * kSetBytes;
 }
 
 // out: the table of sets. ints: the first set to change, the step to the next one, the number of sets to change, the index of the
@@ -101,7 +135,7 @@ template <class U> Update entry(const char* name, void (*run)(const Launch&)) {
   const CountingScalar p(0.5), g(0.5);
   CountingScalar slots[kMaxSlots] = {p, p, p};
   const Counts counts = counts_of([&] { (void)(p + change_of<U>(f, p, g, slots)); });
-  return {{name, run, update_cost, executed_update}, U::kSlots, U::kHypers, counts};
+  return {{name, run, update_cost, executed_update}, U::kSlots, counts};
 }
 
 }  // namespace pb::kernels

@@ -22,6 +22,10 @@ enum SettingIndex : int {
   kClipValue,                      // the bound to which gradients are clamped afterwards; infinity means no clamping
   kGradientNorm,                   // the joint norm of the gradients before clipping; clip_norm writes it
   kClipNorm,                       // the largest joint norm that clip_norm leaves unscaled
+  kGradientScale,                  // the factor of the gradients before clipping, such as the inverse of a loss's scale
+  kLeast,                          // the bounds of a weight after the step, infinite without a constraint
+  kMost,
+  kKeep,                           // the share of the moving average of a weight that a step keeps
   kRateScale,                      // the factor of the schedule's rate
   kSchedule,                       // the number of a Schedule
   kBaseRate,                       // the learning rate that the schedule starts from
@@ -90,7 +94,7 @@ PB_HD double cyclic_rate(double t, double base, const Setting* argument) {
 
 PB_HD double fraction(double t, double steps) { return t < steps ? t / steps : 1; }
 
-PB_HD double scheduled_rate(const Setting* set) {
+PB_HD double scheduled_rate(const Setting* set, const Setting* /*program*/) {
   const double t = set[kClock], base = set[kBaseRate];
   const Setting* argument = set + kArgument;
   switch (Schedule(int(set[kSchedule]))) {
@@ -125,8 +129,8 @@ PB_HD double scheduled_rate(const Setting* set) {
 }
 
 // Begins a step: computes its learning rate, and counts it. The clock advances after the step, in the sets of all parameters.
-PB_HD void begin_step(Setting* set) {
-  set[kRate] = scheduled_rate(set) * set[kRateScale];
+PB_HD void begin_step(Setting* set, const Setting* program) {
+  set[kRate] = scheduled_rate(set, program) * set[kRateScale];
   set[kStep] += 1;
 }
 
@@ -137,23 +141,36 @@ template <class A> PB_HD A normal_or_zero(A g) {
   else return g;
 }
 
-// Writes the factor that scales gradients of this joint norm to a norm of at most set[kClipNorm]. A norm of NaN makes the factor
-// NaN, as in torch.nn.utils.clip_grad_norm_.
+// Writes the factor that scales gradients to a norm of at most set[kClipNorm]. `norm` is their joint norm before kGradientScale
+// multiplies them. A norm of NaN makes the factor NaN, as in torch.nn.utils.clip_grad_norm_.
 template <class A> PB_HD void clip_to_norm(Setting* set, A norm) {
+  norm = norm * A(set[kGradientScale]);
   const A factor = A(set[kClipNorm]) / (norm + A(1e-6));
   set[kGradientNorm] = Setting(norm);
   set[kClipFactor] = factor > A(1) ? 1 : Setting(factor);
 }
 
+// Returns x within [least, most]. Comparisons with NaN are false, so that the last choice, x itself, keeps NaN.
+template <class A> PB_HD A limited(A x, A least, A most) { return x > most ? most : x < least ? least : x; }
+
 // Clips one gradient as the set says.
 template <class A> struct Clip {
   A factor, least, most;
-  explicit PB_HD Clip(const Setting* set) : factor(A(set[kClipFactor])), least(A(-set[kClipValue])), most(A(set[kClipValue])) {}
-  // Comparisons with NaN are false, so the last choice, the gradient itself, keeps NaN.
-  PB_HD A operator()(A g) const {
-    g = g * factor;
-    return g > most ? most : g < least ? least : g;
-  }
+  explicit PB_HD Clip(const Setting* set)
+      : factor(A(set[kClipFactor] * set[kGradientScale])), least(A(-set[kClipValue])), most(A(set[kClipValue])) {}
+  PB_HD A operator()(A g) const { return limited(g * factor, least, most); }
+};
+
+// What follows the rule: the bounds of the weights, and their moving average, which is the weights themselves after the first step.
+template <class A> struct Finish {
+  A least, most, keep, take;
+  explicit PB_HD Finish(const Setting* set)
+      : least(A(set[kLeast])),
+        most(A(set[kMost])),
+        keep(set[kStep] > 1 ? A(set[kKeep]) : A(0)),
+        take(set[kStep] > 1 ? A(1 - set[kKeep]) : A(1)) {}
+  PB_HD A bounded(A p) const { return limited(p, least, most); }
+  PB_HD A averaged(A average, A p) const { return keep * average + take * p; }
 };
 
 }  // namespace pb

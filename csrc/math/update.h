@@ -2,10 +2,10 @@
 //
 // A rule is a struct with
 //   kSlots, kHypers   the number of its slots (state tensors), and of its hyper-parameters
-//   advance(set)      begins a step: writes the numbers that the step computes only once into the set
+//   advance(set)      writes the numbers that a step computes only once into the set, which begin_step() has advanced before
 //   Element<A>        the rule for one element, in arithmetic of type A. It is built from a set after advance().
 //                     f(p, g, slots...) writes the new slots and returns what is added to p.
-// A set is the settings of one parameter (settings.h). The choice of the struct that runs may not depend on the value of a
+// A set is the settings of one parameter (settings.h). What happens to a weight after the rule, such as a constraint, is the same for all rules. The choice of the struct that runs may not depend on the value of a
 // hyper-parameter, because that value may change between two steps and differ between two parameters.
 #pragma once
 #include "math/settings.h"
@@ -33,12 +33,22 @@ template <class A> struct Mean {
   PB_HD A operator()(A m, A x) const { return keep * m + take * x; }
 };
 
+// Adds changes that were computed before, by a rule that is not a formula for one element. They come as the gradients.
+struct AddChange {
+  static constexpr int kSlots = 0, kHypers = 0;
+  static PB_HD void advance(Setting*) {}
+  template <class A> struct Element {
+    explicit PB_HD Element(const Setting*) {}
+    PB_HD A operator()(A, A change) const { return change; }
+  };
+};
+
 // Stochastic gradient descent: torch.optim.SGD's rule. The slot is the momentum buffer; the first gradient enters it undampened.
 // hyper: momentum, dampening, weight decay.
 enum class Momentum : int { none, heavy, nesterov };
 template <Momentum momentum> struct Sgd {
   static constexpr int kSlots = momentum == Momentum::none ? 0 : 1, kHypers = 3;
-  static PB_HD void advance(Setting* set) { begin_step(set); }
+  static PB_HD void advance(Setting*) {}
   template <class A> struct Element {
     Clip<A> clip;
     Penalty<A> penalty;
@@ -69,46 +79,56 @@ PB_HD void write_bias_corrections(Setting* set) {
   set[kState + 1] = 1 - whole_power(set[kHyper + 1], set[kStep]);
 }
 
+// What the rules with Adam's slots share: running means of the gradient and of its square, and weight decay of either kind.
+// The first four hyper-parameters: beta1, beta2, eps, weight decay.
+template <Decay decay, class A> struct Moments {
+  Clip<A> clip;
+  Penalty<A> penalty;
+  Mean<A> first, second;
+  A eps, decay_rate;
+  explicit PB_HD Moments(const Setting* set)
+      : clip(set),
+        penalty(set[kHyper + 3]),
+        first(set[kHyper]),
+        second(set[kHyper + 1]),
+        eps(A(set[kHyper + 2])),
+        decay_rate(A(set[kRate] * set[kHyper + 3])) {}
+  // Updates the means, and returns the gradient that has entered them.
+  PB_HD A average(A p, A g, A& m, A& v) const {
+    g = clip(g);
+    if constexpr (decay == Decay::coupled) g = penalty(p, g);
+    m = first(m, g);
+    v = second(v, g * g);
+    return g;
+  }
+  // Returns the change together with decoupled weight decay.
+  PB_HD A with_decay(A change, A p) const {
+    if constexpr (decay == Decay::decoupled) return change - decayed(decay_rate, p);
+    return change;
+  }
+};
+
 // Kingma & Ba 2015, Alg. 1; with decoupled decay Loshchilov & Hutter 2019, Alg. 2. The slots are the running means of the gradient
 // and of its square, and for AMSGrad (Reddi et al. 2018, Alg. 2, as in torch.optim.Adam) the largest mean of the square so far.
 // hyper: beta1, beta2, eps, weight decay.
 template <Decay decay, bool amsgrad> struct Adam {
   static constexpr int kSlots = amsgrad ? 3 : 2, kHypers = 4;
   static PB_HD void advance(Setting* set) {
-    begin_step(set);
     write_bias_corrections(set);
   }
-  template <class A> struct Element {
-    Clip<A> clip;
-    Penalty<A> penalty;
-    Mean<A> first, second;
-    A eps, decay_rate, minus_rate, root_debias2;
+  template <class A> struct Element : Moments<decay, A> {
+    A minus_rate, root_debias2;
     explicit PB_HD Element(const Setting* set)
-        : clip(set),
-          penalty(set[kHyper + 3]),
-          first(set[kHyper]),
-          second(set[kHyper + 1]),
-          eps(A(set[kHyper + 2])),
-          decay_rate(A(set[kRate] * set[kHyper + 3])),
-          minus_rate(A(-set[kRate] / set[kState])),
-          root_debias2(A(m::sqrt(set[kState + 1]))) {}
+        : Moments<decay, A>(set), minus_rate(A(-set[kRate] / set[kState])), root_debias2(A(m::sqrt(set[kState + 1]))) {}
     PB_HD A change(A p, A m, A v) const {
-      const A change = minus_rate * (m / (m::sqrt(v) / root_debias2 + eps));
-      if constexpr (decay == Decay::decoupled) return change - decayed(decay_rate, p);
-      return change;
-    }
-    PB_HD void average(A p, A g, A& m, A& v) const {
-      g = clip(g);
-      if constexpr (decay == Decay::coupled) g = penalty(p, g);
-      m = first(m, g);
-      v = second(v, g * g);
+      return this->with_decay(minus_rate * (m / (m::sqrt(v) / root_debias2 + this->eps)), p);
     }
     PB_HD A operator()(A p, A g, A& m, A& v) const {
-      average(p, g, m, v);
+      this->average(p, g, m, v);
       return change(p, m, v);
     }
     PB_HD A operator()(A p, A g, A& m, A& v, A& most) const {
-      average(p, g, m, v);
+      this->average(p, g, m, v);
       most = larger(most, v);
       return change(p, m, most);
     }
@@ -119,7 +139,7 @@ template <Decay decay, bool amsgrad> struct Adam {
 // hyper: beta1, beta2, weight decay.
 struct Lion {
   static constexpr int kSlots = 1, kHypers = 3;
-  static PB_HD void advance(Setting* set) { begin_step(set); }
+  static PB_HD void advance(Setting*) {}
   template <class A> struct Element {
     Clip<A> clip;
     Mean<A> direction, mean;
@@ -145,7 +165,7 @@ struct Lion {
 // hyper: alpha, eps, momentum, weight decay.
 template <bool momentum, bool centered> struct RMSprop {
   static constexpr int kSlots = 1 + momentum + centered, kHypers = 4;
-  static PB_HD void advance(Setting* set) { begin_step(set); }
+  static PB_HD void advance(Setting*) {}
   template <class A> struct Element {
     Clip<A> clip;
     Penalty<A> penalty;
@@ -180,7 +200,6 @@ template <bool momentum, bool centered> struct RMSprop {
 struct Adagrad {
   static constexpr int kSlots = 1, kHypers = 3;
   static PB_HD void advance(Setting* set) {
-    begin_step(set);
     set[kRate] /= 1 + (set[kStep] - 1) * set[kHyper];
   }
   template <class A> struct Element {
@@ -201,7 +220,7 @@ struct Adagrad {
 // hyper: rho, eps, weight decay.
 struct Adadelta {
   static constexpr int kSlots = 2, kHypers = 3;
-  static PB_HD void advance(Setting* set) { begin_step(set); }
+  static PB_HD void advance(Setting*) {}
   template <class A> struct Element {
     Clip<A> clip;
     Penalty<A> penalty;
@@ -224,7 +243,6 @@ struct Adadelta {
 struct Adamax {
   static constexpr int kSlots = 2, kHypers = 4;
   static PB_HD void advance(Setting* set) {
-    begin_step(set);
     set[kState] = 1 - whole_power(set[kHyper], set[kStep]);
   }
   template <class A> struct Element {
@@ -257,38 +275,24 @@ template <Decay decay> struct NAdam {
     return set[kHyper] * (1 - 0.5 * m::pow(0.96, step * set[kHyper + 4]));
   }
   static PB_HD void advance(Setting* set) {
-    const double before = set[kStep] > 0 ? set[kState + 2] : 1;
-    begin_step(set);
+    const double before = set[kStep] > 1 ? set[kState + 2] : 1;
     const double now = momentum(set, set[kStep]), next = momentum(set, set[kStep] + 1), product = before * now;
     set[kState] = (1 - now) / (1 - product);
     set[kState + 1] = 1 - whole_power(set[kHyper + 1], set[kStep]);
     set[kState + 2] = product;
     set[kState + 3] = next / (1 - product * next);
   }
-  template <class A> struct Element {
-    Clip<A> clip;
-    Penalty<A> penalty;
-    Mean<A> first, second;
-    A eps, decay_rate, gradient_rate, mean_rate, debias2;
+  template <class A> struct Element : Moments<decay, A> {
+    A gradient_rate, mean_rate, debias2;
     explicit PB_HD Element(const Setting* set)
-        : clip(set),
-          penalty(set[kHyper + 3]),
-          first(set[kHyper]),
-          second(set[kHyper + 1]),
-          eps(A(set[kHyper + 2])),
-          decay_rate(A(set[kRate] * set[kHyper + 3])),
+        : Moments<decay, A>(set),
           gradient_rate(A(-set[kRate] * set[kState])),
           mean_rate(A(-set[kRate] * set[kState + 3])),
           debias2(A(set[kState + 1])) {}
     PB_HD A operator()(A p, A g, A& m, A& v) const {
-      g = clip(g);
-      if constexpr (decay == Decay::coupled) g = penalty(p, g);
-      m = first(m, g);
-      v = second(v, g * g);
-      const A spread = m::sqrt(v / debias2) + eps;
-      const A change = (gradient_rate * g + mean_rate * m) / spread;
-      if constexpr (decay == Decay::decoupled) return change - decayed(decay_rate, p);
-      return change;
+      g = this->average(p, g, m, v);
+      const A spread = m::sqrt(v / debias2) + this->eps;
+      return this->with_decay((gradient_rate * g + mean_rate * m) / spread, p);
     }
   };
 };
@@ -299,38 +303,28 @@ template <Decay decay> struct NAdam {
 template <Decay decay> struct RAdam {
   static constexpr int kSlots = 2, kHypers = 4;
   static PB_HD void advance(Setting* set) {
-    begin_step(set);
     write_bias_corrections(set);
     const double most = 2 / (1 - set[kHyper + 1]) - 1;
     const double length = most - 2 * set[kStep] * (1 - set[kState + 1]) / set[kState + 1];
     const double part = (length - 4) * (length - 2) * most / ((most - 4) * (most - 2) * length);
     set[kState + 2] = length > 5 ? m::sqrt(part * set[kState + 1]) : 0;
   }
-  template <class A> struct Element {
-    Clip<A> clip;
-    Penalty<A> penalty;
-    Mean<A> first, second;
-    A eps, decay_rate, minus_rate, rectified;
+  template <class A> struct Element : Moments<decay, A> {
+    A minus_rate, rectified;
     explicit PB_HD Element(const Setting* set)
-        : clip(set),
-          penalty(set[kHyper + 3]),
-          first(set[kHyper]),
-          second(set[kHyper + 1]),
-          eps(A(set[kHyper + 2])),
-          decay_rate(A(set[kRate] * set[kHyper + 3])),
-          minus_rate(A(-set[kRate] / set[kState])),
-          rectified(A(set[kState + 2])) {}
+        : Moments<decay, A>(set), minus_rate(A(-set[kRate] / set[kState])), rectified(A(set[kState + 2])) {}
     PB_HD A operator()(A p, A g, A& m, A& v) const {
-      g = clip(g);
-      if constexpr (decay == Decay::coupled) g = penalty(p, g);
-      m = first(m, g);
-      v = second(v, g * g);
-      const A adapted = rectified / (m::sqrt(v) + eps);
-      const A change = minus_rate * (m * m::select(rectified == A(0), A(1), adapted));
-      if constexpr (decay == Decay::decoupled) return change - decayed(decay_rate, p);
-      return change;
+      this->average(p, g, m, v);
+      const A adapted = rectified / (m::sqrt(v) + this->eps);
+      return this->with_decay(minus_rate * (m * m::select(rectified == A(0), A(1), adapted)), p);
     }
   };
 };
+
+// Begins a step of rule U: the rate and the count, then the rule's own numbers.
+template <class U> PB_HD void begin(Setting* set, const Setting* program) {
+  begin_step(set, program);
+  U::advance(set);
+}
 
 }  // namespace pb

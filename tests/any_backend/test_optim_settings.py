@@ -92,7 +92,7 @@ def test_a_step_with_groups_clipping_and_a_schedule_is_two_launches() -> None:
         ({"q*": {"lr": 1.0}}, r'groups\["q\*"\] names no parameter.*p0, p1, p2'),
         ([("p*", {})], r"give a dict of patterns of names"),
         ({3: {}}, r"give a dict of patterns of names"),
-        ({"p1": {"momentum": 0.5}}, r'group "p1" has a value for momentum; a group can have lr, lr_scale, clip_value, betas'),
+        ({"p1": {"momentum": 0.5}}, r'group "p1" has a value for momentum; a group can have lr, lr_scale, clip_value, ema, betas'),
         ({"p1": {"lr": 1.0, "lr_scale": 2.0}}, "absolute.*lr_scale, which multiplies"),
         ({"p1": {"eps": float("nan")}}, r"eps=nan; it must be a finite number of 0 or more"),
         ({"p1": {"betas": 0.9}}, r"betas=0.9; it must be a pair of numbers"),

@@ -69,7 +69,8 @@ def kernel_of(rule: str) -> str:
 
 
 def test_every_row_is_the_kernel_of_an_optimizer_that_tests_run_on() -> None:
-    assert {kernel_of(rule) for rule in RULES} == set(UPDATE_COUNTS)
+    """add_step is the last launch of rules that several launches compute."""
+    assert {kernel_of(rule) for rule in RULES} == set(UPDATE_COUNTS) - {"add_step"}
     rules = {*optim.__all__} - {"Optimizer", "schedules"}
     assert {cls for cls, _ in RULES.values()} == {getattr(optim, name) for name in rules}
 

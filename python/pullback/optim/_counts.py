@@ -11,6 +11,7 @@ UPDATE_COUNTS: Final[dict[str, tuple[int, int, int]]] = {
     "adamax_step": (4, 6, 1),
     "adamw_amsgrad_step": (5, 8, 3),
     "adamw_step": (5, 8, 3),
+    "add_step": (1, 0, 0),
     "lion_step": (4, 7, 0),
     "nadam_decoupled_step": (6, 9, 3),
     "nadam_step": (6, 9, 3),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
 from ..errors import PullbackError
 from . import groups as g, sets as c
+
+_COMMON: Final = {"lr_scale": c.RATE_SCALE, "clip_value": c.CLIP_VALUE, "ema": c.KEEP}  # the settings that every rule has
 
 
 class Value:
@@ -40,9 +42,11 @@ class Adjustable:
     _sets: Any
     _members: int
     _most: float
+    _scale: float
     _steps: int
 
     lr = Value("lr")
+    ema = Value("ema")
     lr_scale = Value("lr_scale")  # a factor of the learning rate that a schedule keeps
     clip_value = Value("clip_value")
 
@@ -64,6 +68,20 @@ class Adjustable:
         c.write(self._sets, every, c.CLIP_NORM, [[self._most]] * self._members)
         c.write(self._sets, every, c.CLIP_FACTOR, [[1.0]] * self._members)
 
+    @property
+    def gradient_scale(self) -> float:
+        """The factor that multiplies all gradients before they are clipped: 1 / scale, if the loss was multiplied by `scale`."""
+        return self._scale
+
+    @gradient_scale.setter
+    def gradient_scale(self, scale: float) -> None:
+        g.refuse_in_capture("gradient_scale")
+        rule = type(self).__name__
+        if not _positive(scale) or math.isinf(scale):
+            raise PullbackError(f"{rule}: gradient_scale={scale}; it must be one positive number.")
+        self._scale = float(scale)
+        c.write(self._sets, range(len(self.parameters)), c.GRADIENT_SCALE, [[self._scale]] * self._members)
+
     def _validate(self, values: Mapping[str, Any]) -> None:
         """Raises PullbackError for hyper-parameters that do not go together. It is called before any change."""
 
@@ -76,9 +94,13 @@ class Adjustable:
         if name == "lr":
             value = g.schedules_of(value)
         elif name == "clip_value":
-            value = value if value == math.inf else unlimited(rule, name, value)
+            value = unlimited(rule, name, value)
+        elif name == "ema" and value is None:
+            return None
         else:
             value = g.checked(rule, name, value, self.hyper.get(name, 1))
+        if name == "ema" and not getattr(self, "_averages_weights", True):
+            raise PullbackError(f"{rule}: ema={value}, but this optimizer was made without an average of the weights.")
         if "_members" in vars(self):
             g.check_count(rule, name, value, self._members)
         return value
@@ -94,16 +116,15 @@ class Adjustable:
         absolute = {"lr_scale": 1.0} if "lr" in own else {}
         return {**{key: self._checked(key, value) for key, value in own.items()}, **absolute}
 
-    def _settings_of(self, name: str, value: Any) -> Iterator[tuple[int, list[list[float]]]]:
-        """Yields the settings that hold a value: the index of the first one, and their numbers, one row per member."""
+    def _settings_of(self, name: str, value: Any) -> tuple[int, list[list[float]]]:
+        """Returns the settings that hold a value: the index of the first one, and their numbers, one row per member."""
         if name == "lr":
             schedules = value if isinstance(value, list) else [value] * self._members
-            yield c.SCHEDULE, [c.of_schedule(schedule) for schedule in schedules]
-        elif name in ("lr_scale", "clip_value"):
-            yield c.RATE_SCALE if name == "lr_scale" else c.CLIP_VALUE, g.rows(value, self._members)
-        else:
-            before = list(self.hyper)[: list(self.hyper).index(name)]
-            yield c.HYPER + sum([self.hyper[other] for other in before]), g.rows(value, self._members)
+            return c.SCHEDULE, [c.of_schedule(schedule) for schedule in schedules]
+        if name in _COMMON:
+            return _COMMON[name], g.rows(0.0 if value is None else value, self._members)
+        before = list(self.hyper)[: list(self.hyper).index(name)]
+        return c.HYPER + sum([self.hyper[other] for other in before]), g.rows(value, self._members)
 
     def _set(self, name: str, value: Any) -> None:
         """Changes a hyper-parameter of all groups that have no value of their own. After an error nothing has changed."""
@@ -147,6 +168,10 @@ def unlimited(rule: str, name: str, value: Any) -> float:
     """Returns a bound for clipping; infinity for None. Raises PullbackError unless it is positive."""
     if value is None:
         return math.inf
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not value > 0:
+    if not _positive(value):
         raise PullbackError(f"{rule}: {name}={value}; it must be one positive number, or None for no clipping.")
     return float(value)
+
+
+def _positive(value: Any) -> bool:
+    return isinstance(value, (int, float, np.number)) and not isinstance(value, bool) and bool(value > 0)

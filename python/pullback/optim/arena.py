@@ -45,8 +45,8 @@ def arrays_like(params: list[Parameter], dtype: Any, device: str, value: float =
     return [flat[start : start + size].reshape(p.shape) for p, start, size in zip(params, offsets, sizes)]
 
 
-def slot_dtype(p: Parameter) -> Any:
-    """Returns float32 for half precision, otherwise the parameter's dtype."""
+def slot_dtype(p: Any) -> Any:
+    """Returns float32 for a Parameter or an array of half precision, otherwise its dtype."""
     return p.dtype if p.dtype.itemsize > 2 else dtypes.float32
 
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from .optimizer import Optimizer
 
 Gate = Literal["graph", "op"]
-EACH = ("parameters", "_names")  # the attributes of an optimizer that list one entry for each parameter
+# The attributes of an optimizer that list one entry for each parameter, or are None.
+EACH = ("parameters", "_names", "_averages", "_masks", "_constraints")
 
 
 def check(opt: Optimizer, gate: Any) -> None:
@@ -40,6 +41,7 @@ def update_each(opt: Optimizer, tape: Tape, loss: Tensor) -> None:
     sets have a clock each, so that after the last update all have done one step.
     """
     waiting = set(range(len(opt.parameters)))
+    opt._follow_constraints()
 
     def update(position: int, g: Tensor) -> None:
         waiting.discard(position)

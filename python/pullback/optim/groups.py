@@ -24,7 +24,7 @@ Number: TypeAlias = float | Sequence[float] | np.ndarray[Any, Any] | Tensor
 Betas: TypeAlias = tuple[Number, Number]
 Rate: TypeAlias = Number | Schedule | Sequence[Schedule]
 
-SHARES: Final = frozenset({"betas", "rho", "alpha"})  # values that are the shares which running means keep, in [0, 1)
+SHARES: Final = frozenset({"betas", "rho", "alpha", "ema"})  # values that are the shares which running means keep, in [0, 1)
 
 
 def checked(rule: str, name: str, value: Any, count: int) -> Any:
@@ -153,8 +153,8 @@ class Group:
         """Writes the values of these names into the sets of this group."""
         opt, values = self._opt, self.values()
         for name in names:
-            for index, numbers in opt._settings_of(name, values[name]):
-                sets.write(opt._sets, self.entries, index, numbers)
+            index, numbers = opt._settings_of(name, values[name])
+            sets.write(opt._sets, self.entries, index, numbers)
 
 
 def _text(value: Any) -> str:

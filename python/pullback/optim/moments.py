@@ -58,10 +58,11 @@ class Adam(_Moments):
         self, params: Params, lr: Rate = 1e-3, betas: Betas = (0.9, 0.999), eps: Number = 1e-8,
         weight_decay: Number = 0, amsgrad: bool = False, *,
         clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
+        ema: Number | None = None,
     ) -> None:  # fmt: skip
         self.amsgrad = flag(type(self).__name__, "amsgrad", amsgrad)
         hyper = {"betas": betas, "eps": eps, "weight_decay": weight_decay}
-        super().__init__(params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups)
+        super().__init__(params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema)
 
     def _choose(self, values: list[Mapping[str, Any]]) -> None:
         if self.amsgrad:
@@ -94,8 +95,10 @@ class AdamW(Adam):
         self, params: Params, lr: Rate = 1e-3, betas: Betas = (0.9, 0.999), eps: Number = 1e-8,
         weight_decay: Number = 1e-2, amsgrad: bool = False, *,
         clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
+        ema: Number | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, clip_norm=clip_norm, clip_value=clip_value, groups=groups)
+        common: Any = {"clip_norm": clip_norm, "clip_value": clip_value, "groups": groups, "ema": ema}
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, **common)
 
 
 class Adamax(Optimizer):
@@ -114,9 +117,10 @@ class Adamax(Optimizer):
     def __init__(
         self, params: Params, lr: Rate = 2e-3, betas: Betas = (0.9, 0.999), eps: Number = 1e-8,
         weight_decay: Number = 0, *, clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
+        ema: Number | None = None,
     ) -> None:  # fmt: skip
         hyper = {"betas": betas, "eps": eps, "weight_decay": weight_decay}
-        super().__init__(params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups)
+        super().__init__(params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema)
 
     def advance(self, settings: list[float]) -> None:
         super().advance(settings)
@@ -147,11 +151,12 @@ class NAdam(_Moments):
         weight_decay: Number = 0, momentum_decay: Number = 4e-3,
         decoupled_weight_decay: bool = False, *,
         clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
+        ema: Number | None = None,
     ) -> None:  # fmt: skip
         self.decoupled = flag(type(self).__name__, "decoupled_weight_decay", decoupled_weight_decay)
         self.kernel = "nadam_decoupled_step" if decoupled_weight_decay else "nadam_step"
         hyper = {"betas": betas, "eps": eps, "weight_decay": weight_decay, "momentum_decay": momentum_decay}
-        super().__init__(params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups)
+        super().__init__(params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema)
 
     def settings(self) -> dict[str, Any]:
         return {**super().settings(), "decoupled_weight_decay": self.decoupled}
@@ -187,11 +192,12 @@ class RAdam(_Moments):
         self, params: Params, lr: Rate = 1e-3, betas: Betas = (0.9, 0.999), eps: Number = 1e-8,
         weight_decay: Number = 0, decoupled_weight_decay: bool = False, *,
         clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
+        ema: Number | None = None,
     ) -> None:  # fmt: skip
         self.decoupled = flag(type(self).__name__, "decoupled_weight_decay", decoupled_weight_decay)
         self.kernel = "radam_decoupled_step" if decoupled_weight_decay else "radam_step"
         hyper = {"betas": betas, "eps": eps, "weight_decay": weight_decay}
-        super().__init__(params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups)
+        super().__init__(params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema)
 
     def settings(self) -> dict[str, Any]:
         return {**super().settings(), "decoupled_weight_decay": self.decoupled}

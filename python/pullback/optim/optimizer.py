@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, ValuesView
 from typing import Any, Final, Literal, overload
 
@@ -10,36 +9,35 @@ import numpy as np
 
 from ..autodiff.error_text import IF_MEANT, MINIMIZE_IF_MEANT
 from ..autodiff.tape import Tape
-from ..backends import kernels_on
-from ..errors import DeviceError, DTypeError, PullbackError, ShapeError, UnconnectedError
+from ..errors import PullbackError, ShapeError, UnconnectedError
 from ..interop.unknown_names import attach_hints, explain_arguments
 from ..interop.wrong_calls import explain_call, refused_by
-from ..launch import capturing, door
-from ..launch.refusal import Refused
+from ..launch import capturing
 from ..ops._shapes import flag
 from ..ops.conversion import copy as snapshot
 from ..ops.writing import write
 from ..tensors import devices
-from ..tensors.creation import asarray
 from ..tensors.operand import as_tensor
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..typing import Dataclass, Tree
-from . import arena, gates, groups as grouping, reference, sets as c, state
-from .adjustable import Adjustable, unlimited
+from . import gates, groups as grouping, sets as c, state
+from .adjustable import unlimited
 from .arguments import MISSING, Form, dicts, names, of_arguments, trainable
 from .gates import Gate
-from .groups import Group
+from .groups import Group, Number
+from .launcher import Launcher, bounds_of
 from .schedules import Schedule
 
 Params = Iterable[Any] | Dataclass  # Parameters in a list, an iterator, or any nested structure
 Groups = Mapping[str, Mapping[str, Any]]  # hyper-parameters by patterns of names
-_MADE: Final = ("_device", "_kernels", "_native", "_plan", "_placement")  # attributes that a copy creates again in _make()
+# The attributes that a copy creates again in _make().
+_MADE: Final = ("_averages", "_device", "_kernels", "_native", "_plan", "_placement")
 
 
 @explain_arguments
 @attach_hints
-class Optimizer(Adjustable):
+class Optimizer(Launcher):
     """Base class of optimizers.
 
     Args:
@@ -52,6 +50,8 @@ class Optimizer(Adjustable):
         clip_value: a step clamps gradients to [-clip_value, clip_value], after clip_norm.
         groups: {pattern of names: {hyper-parameter: value}}, for Parameters that get other values. A Parameter belongs to the first
             pattern that matches its name (`fnmatch`). "lr" is absolute, and "lr_scale" multiplies the optimizer's.
+        ema: the share in [0, 1) that a moving average of the weights keeps of itself in each step (`averaged`), such as 0.999; the
+            step that updates the weights updates the average too. None keeps no average.
 
     Every hyper-parameter is an attribute that can be set between two steps, and nothing waits or is recorded again:
     `opt.weight_decay = 0.1`. It changes all parameters but those of a group with a value of its own, which is set through
@@ -68,14 +68,11 @@ class Optimizer(Adjustable):
     runs in NumPy or CuPy, and a profile lists the rule, by its class name, among the launches of unknown cost.
     """
 
-    kernel: str = ""  # the name of a kernel in csrc/math/update.def; "" for a rule without a kernel
     slot_names: tuple[str, ...] = ()
-    _of: Any = None  # the optimizer that this one is a part of
-    slot_starts: Mapping[str, float] = {}  # what the elements of a slot are before the first step, if not 0
 
     def __init__(
         self, params: Params, lr: grouping.Rate, hyper: Mapping[str, Any] | None = None, *, clip_norm: float | None = None,
-        clip_value: float | None = None, groups: Groups | None = None,
+        clip_value: float | None = None, groups: Groups | None = None, ema: Number | None = None,
     ) -> None:  # fmt: skip
         rule = type(self).__name__
         given: Any = list(params) if isinstance(params, (Iterator, ValuesView)) else params
@@ -83,13 +80,14 @@ class Optimizer(Adjustable):
         self.parameters = trainable(rule, given)
         self._form = Form(given, self.parameters)
         self._names = names(self.parameters)  # the keys of state_dict, which stay if a Module renames the parameters later
-        self._most = unlimited(rule, "clip_norm", clip_norm)
-        chosen = {"lr": lr, "lr_scale": 1.0, "clip_value": unlimited(rule, "clip_value", clip_value), **(hyper or {})}
+        self._most, self._scale = unlimited(rule, "clip_norm", clip_norm), 1.0
+        chosen = {"lr": lr, "lr_scale": 1.0, "clip_value": clip_value, "ema": ema, **(hyper or {})}
         self._defaults = {name: self._checked(name, value) for name, value in chosen.items()}
         if listed and groups is not None:
             raise PullbackError(f"{rule}: params is a list of groups, and groups= names groups, too; give one of them.")
         listed = listed or grouping.split(rule, self.parameters, self._names, groups)
         self.groups = [Group(self, name, entries, self._checked_group(name, own)) for name, entries, own in listed]
+        self._averages_weights = any([group.values()["ema"] is not None for group in self.groups])
         self._members = grouping.members_of(rule, self.parameters, [self._defaults, *[group.own for group in self.groups]])
         for group in self.groups:
             self._validate(group.values())
@@ -100,7 +98,9 @@ class Optimizer(Adjustable):
 
     def _new_sets(self) -> Any:
         table = np.zeros((len(self.parameters) * self._members, c.SIZE))
-        table[:, c.CLIP_FACTOR], table[:, c.CLIP_NORM] = 1.0, self._most
+        table[:, c.CLIP_FACTOR], table[:, c.CLIP_NORM], table[:, c.GRADIENT_SCALE] = 1.0, self._most, self._scale
+        table[:, c.LEAST : c.MOST + 1] = np.repeat(bounds_of(self.parameters), self._members, axis=0)
+        self._constraints = [p.constraint for p in self.parameters]
         self._sets = table
         for group in self.groups:
             group.write(list(self._defaults))
@@ -135,10 +135,30 @@ class Optimizer(Adjustable):
         return norms.copy() if self._members > 1 else float(norms[0])
 
     def slots(self, p: Parameter) -> dict[str, Tensor]:
-        """Returns copies of the state tensors of a parameter, by name. They are zeros before the first step."""
+        """Returns copies of the state tensors of a parameter, by name. They are zeros before the first step.
+
+        With `ema` the moving average of the weights is one of them, "average".
+        """
         capturing.refuse("slots()", "Ask for them outside.")
         i = self._index(p)
-        return {name: Tensor(devices.copied(slot[i])) for name, slot in zip(self.slot_names, self._slots)}
+        return {name: Tensor(devices.copied(slot[i])) for name, slot in self._state().items()}
+
+    def _state(self) -> dict[str, list[Any]]:
+        """Returns all state tensors by name, each as one array for each parameter."""
+        averages = {} if self._averages is None else {"average": self._averages}
+        return {**dict(zip(self.slot_names, self._slots)), **averages}
+
+    def averaged(self, p: Parameter) -> Tensor:
+        """Returns a copy of the moving average of a parameter's weights, which `ema` asked for (float32 for half precision).
+
+        Before the first step with a gradient it is the parameter's value. A read waits for the step.
+        """
+        if self._averages is None:
+            raise PullbackError(f"{type(self).__name__} keeps no average of the weights; make it with ema=0.999.")
+        capturing.refuse("averaged()", "Ask for it outside.")
+        i = self._index(p)
+        untouched = devices.move(self._sets, "cpu")[i * self._members, c.STEP] == 0
+        return Tensor(devices.copied(p.array)) if untouched else Tensor(devices.copied(self._averages[i]))
 
     def _index(self, p: Any) -> int:
         for i, mine in enumerate(self.parameters):
@@ -167,7 +187,7 @@ class Optimizer(Adjustable):
         __setstate__ looks up the kernels and allocates the memory again.
         """
         capturing.refuse("copying an optimizer", "Copy it outside.")
-        slots = [[np.array(devices.move(array, "cpu")) for array in slot] for slot in self._slots]
+        slots = [[np.array(devices.move(array, "cpu")) for array in slot] for slot in self._state().values()]
         table = np.array(devices.move(self._sets, "cpu"))
         return {**{k: x for k, x in vars(self).items() if k not in _MADE}, "_sets": table, "_slots": slots}
 
@@ -175,35 +195,10 @@ class Optimizer(Adjustable):
         """Restores the optimizer around the copied Parameters, with separate slots and sets on their device."""
         vars(self).update(state)
         self._make()
-        for slot, saved in zip(self._slots, state["_slots"]):
+        for slot, saved in zip(self._state().values(), state["_slots"]):
             for array, value in zip(slot, saved):
                 devices.write(array, devices.move(value, self._device))
         self._sets = devices.move(state["_sets"], self._device)
-
-    def _make(self) -> None:
-        """Looks up the parameters' device and kernels, and allocates the slots there."""
-        self._device = self.parameters[0].device
-        arena.place(self.parameters)
-        self._slots = [arena.slots_like(self.parameters, self.slot_starts.get(name, 0)) for name in self.slot_names]
-        self._kernels: Any = kernels_on(self._device)
-        name = self._own_kernel()
-        self._native: Callable[..., Any] | None = getattr(self._kernels, name, None)
-        if name and self._kernels is not None and self._native is None:
-            raise PullbackError(
-                f"{type(self).__name__}: there is no kernel {name!r}. `kernel` is the name of a row of csrc/math/update.def "
-                f'followed by "_step", or "" for a rule that runs its formula.'
-            )
-        self._plan: Any = None
-        self._placement: list[int] = []
-
-    def _own_kernel(self) -> str:
-        """Returns the name of the kernel that computes this rule, or "" if a subclass overrides the formula but not `kernel`."""
-        for kind in type(self).__mro__:
-            if "kernel" in vars(kind):
-                return self.kernel
-            if "change" in vars(kind) or "advance" in vars(kind):
-                break
-        return ""
 
     # ---- updates
 
@@ -290,89 +285,6 @@ class Optimizer(Adjustable):
             raise UnconnectedError(str(error).removesuffix(IF_MEANT) + MINIMIZE_IF_MEANT) from None
         return kept
 
-    def _update(self, leaves: list[Any], *, preview: bool, wanted: bool) -> list[Tensor] | None:
-        arrays = [None if g is None else _array(g) for g in leaves]
-        for p, g in zip(self.parameters, arrays):
-            if g is not None and g.shape != p.array.shape:
-                raise ShapeError(f"step: the gradient of {p.label()} has shape {g.shape}, the parameter {p.shape}.")
-            if g is not None and g.dtype != p.array.dtype:
-                raise DTypeError(
-                    f"step: the gradient of {p.label()} has dtype {g.dtype}, the parameter {p.dtype}. Convert it with .astype."
-                )
-        outputs = [self._delta(p, g) for p, g in zip(self.parameters, arrays)] if wanted else None
-        if all([g is None for g in arrays]):
-            return None if outputs is None else [Tensor(delta) for delta in outputs]
-        before = door.state.phase
-        try:
-            try:
-                door.enter(door.OPTIMIZER)
-                table = self._copied_sets() if preview else self._sets
-                self._run(arrays, table, outputs, preview)
-                if not preview:
-                    capturing.increment(self, "_steps")
-            finally:
-                door.enter(before)
-        finally:  # This repeats the restore, because Ctrl-C may have interrupted the inner finally.
-            door.enter(before)
-        return None if outputs is None else [Tensor(delta) for delta in outputs]
-
-    def _copied_sets(self) -> Any:
-        recorded = capturing.thread.recording is not None and self._native is not None
-        return self._kernels.copy(self._sets) if recorded else devices.copied(self._sets)
-
-    def _delta(self, p: Parameter, g: Any) -> Any:
-        """Returns memory for a parameter's change: zeros if it has no gradient, otherwise uninitialized."""
-        if g is None:
-            return devices.full(self._device, p.shape, 0, p.dtype)
-        with devices.working(self._device):
-            return devices.array_module(self._device).empty(p.shape, p.dtype)
-
-    def _run(self, grads: list[Any], table: Any, outputs: list[Any] | None, preview: bool) -> None:
-        clips, whole = self._most != math.inf, self._of or self
-        if capturing.thread.recording is not None:
-            capturing.thread.recording.guard(whole, lambda: (whole._most != math.inf) == clips)
-        if self._native is not None:
-            try:
-                if clips:
-                    self._kernels.clip_norm(grads, table)
-                self._native(self._current_plan(), grads, table, outputs, preview)
-                return
-            except Refused as refused:
-                if "another thread" in str(refused):
-                    raise PullbackError(f"{type(self).__name__}: {refused}. Let one thread do all steps of an optimizer.") from None
-        self._same_device(grads)
-        if self._own_kernel():
-            remedy = "Keep parameters and gradients on one device."
-        else:
-            remedy = "Return the gradients, and call step() outside."
-        capturing.refuse_opaque("an update without a native kernel", remedy)
-        with devices.working(self._device):
-            if clips:
-                reference.clip_norm(grads, table)
-            reference.update(self, self._own_kernel(), self._slots, grads, table, outputs, preview)
-
-    def _same_device(self, grads: list[Any]) -> None:
-        """Raises DeviceError if a parameter or a gradient is not on the device of the optimizer's state."""
-        for p, g in zip(self.parameters, grads):
-            if p.device != self._device:
-                raise DeviceError(
-                    f"step: {p.label()} has moved to {p.device}, but the optimizer's state is on {self._device}. Make the "
-                    f"optimizer after moving the parameters."
-                )
-            if g is not None and devices.device_of(g) != self._device:
-                raise DeviceError(
-                    f"step: the gradient of {p.label()} is on {devices.device_of(g)}, the parameter on {self._device}. Move it "
-                    f'with .to("{self._device}").'
-                )
-
-    def _current_plan(self) -> Any:
-        """Returns the kernel's table of the addresses of weights and slots. It is rebuilt only if a parameter has moved."""
-        placement = [p.storage.placement for p in self.parameters]
-        if self._plan is None or placement != self._placement:
-            self._plan = self._kernels.update_plan([p.array for p in self.parameters], self._slots)
-            self._placement = placement
-        return self._plan
-
     # ---- the rule, in NumPy or CuPy
 
     def own(self, settings: list[float]) -> list[float]:
@@ -387,13 +299,6 @@ class Optimizer(Adjustable):
     def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
         """Returns the change of the weights p for the gradients g, as arrays, and updates the slots in place."""
         raise NotImplementedError(f"{type(self).__name__} has no update rule")
-
-
-def _array(g: Any) -> Any:
-    """Returns the array of a gradient; a copy, if it is memory of a Parameter, which the step may write to."""
-    if not isinstance(g, Tensor):
-        return asarray(g).array
-    return g.array if g.storage is None else snapshot(g).array
 
 
 def _count(n: int, what: str) -> str:

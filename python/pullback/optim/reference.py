@@ -4,41 +4,38 @@ csrc/cpu/update.cpp.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..backends.reference import distinct_bytes
 from ..launch import door
-from ..tensors import devices, dtypes
-from . import sets as c
+from ..tensors import devices
+from . import arena, sets as c
 from ._counts import UPDATE_COUNTS
 
-if TYPE_CHECKING:
-    from .optimizer import Optimizer
 
-
-def clip_norm(grads: list[Any], table: Any) -> None:
+def clip_norm(grads: list[Any], table: Any, members: int) -> None:
     """Writes the joint norm of each member's gradients, and the factor that scales them, into all sets of the member."""
-    members = len(table) // len(grads)
+    used = table[: members * len(grads)]
 
     def clip() -> None:
-        most = devices.move(table, "cpu")[:, c.CLIP_NORM]
+        most, scale = devices.move(used, "cpu")[:members, [c.CLIP_NORM, c.GRADIENT_SCALE]].T
         for m in range(members):
             parts = [_part(g, m, members).astype("float64") for g in grads if g is not None]
-            norm = float(sum([float((g**2).sum()) for g in parts])) ** 0.5
+            norm = float(sum([float((g**2).sum()) for g in parts])) ** 0.5 * float(scale[m])
             factor = float(most[m]) / (norm + 1e-6)
-            table[m::members, c.GRADIENT_NORM] = norm
-            table[m::members, c.CLIP_FACTOR] = 1.0 if factor > 1 else factor
+            used[m::members, c.GRADIENT_NORM] = norm
+            used[m::members, c.CLIP_FACTOR] = 1.0 if factor > 1 else factor
 
     door.in_place("clip_norm", clip, lambda _: _norm_cost(grads, members))
 
 
 def update(
-    opt: Optimizer, kernel: str, slots: list[list[Any]], grads: list[Any], table: Any, outputs: list[Any] | None, preview: bool
+    opt: Any, kernel: str, slots: list[list[Any]], grads: list[Any], table: Any, outputs: list[Any] | None, preview: bool
 ) -> None:
     """Does what opt's kernel would do. `kernel` is "" for a rule without one. Writes the changes into `outputs` if given."""
-    members = len(table) // len(grads)
+    members = opt._members
 
     def run() -> None:
         sets = devices.move(table, "cpu")
@@ -51,7 +48,8 @@ def update(
                 row = i * members + m
                 settings = sets[row].tolist()
                 opt.advance(settings)
-                tensors = [p.array, g, *[slot[i] for slot in slots], *([] if outputs is None else [outputs[i]])]
+                optional = (each and each[i] for each in (opt._averages, opt._masks, outputs))
+                tensors = [p.array, g, *optional, *[slot[i] for slot in slots]]
                 _update_part(opt, settings, [_part(x, m, members) for x in tensors], preview)
                 settings[c.CLOCK] += 1
                 if not preview:
@@ -60,31 +58,44 @@ def update(
     door.in_place(kernel or type(opt).__name__, run, lambda _: _cost(opt, kernel, slots, grads, outputs, preview, members))
 
 
-def _update_part(opt: Optimizer, settings: list[float], tensors: list[Any], preview: bool) -> None:
-    """Updates one member of a parameter. tensors: the weights, the gradient, the slots, and the output for the change, if any."""
-    p, g, *rest = tensors
-    slots, outputs = rest[: len(opt.slot_names)], rest[len(opt.slot_names) :]
-    wide = dtypes.float32 if p.dtype.itemsize == 2 else p.dtype
+def _update_part(opt: Any, settings: list[float], tensors: list[Any], preview: bool) -> None:
+    """Updates one member of a parameter. tensors: the weights, the gradient, the average, the mask and the output for what was
+    added, which may be None, and the slots.
+    """
+    p, g, average, mask, output, *slots = tensors
+    wide = arena.slot_dtype(p)
     g = _clipped(g.astype(wide), settings)
-    delta = opt.change(settings, p.astype(wide), g, [slot.copy() if preview else slot for slot in slots]).astype(p.dtype)
-    for output in outputs:
-        output[...] = delta
-    if not preview:
-        p[...] = p + delta
+    slots = [slot.copy() if preview else slot for slot in slots]
+    delta = opt.change(settings, p.astype(wide), g, slots).astype(p.dtype)
+    added = p + delta
+    after = added.clip(settings[c.LEAST], settings[c.MOST])
+    if mask is not None:
+        after = np.where(mask != 0, after, 0).astype(p.dtype)
+    if output is not None:
+        output[...] = np.where(after == added, delta, after - p)
+    if preview:
+        return
+    p[...] = after
+    if average is not None:
+        keep = settings[c.KEEP] if settings[c.STEP] > 1 else 0.0
+        average[...] = keep * average + (1 - keep) * after.astype(wide)
+    if mask is not None:
+        for state in (*slots, *([] if average is None else [average])):
+            state[mask == 0] = 0
 
 
 def _part(array: Any, member: int, members: int) -> Any:
-    """Returns a view of the part of an array that belongs to one member."""
-    return array if members == 1 else array[member : member + 1]
+    """Returns a view of the part of an array that belongs to one member, and None for None."""
+    return array if members == 1 or array is None else array[member : member + 1]
 
 
 def _clipped(g: Any, settings: list[float]) -> Any:
     bound = settings[c.CLIP_VALUE]
-    return (g * settings[c.CLIP_FACTOR]).clip(-bound, bound)
+    return (g * (settings[c.CLIP_FACTOR] * settings[c.GRADIENT_SCALE])).clip(-bound, bound)
 
 
 def _cost(
-    opt: Optimizer, kernel: str, slots: list[list[Any]], grads: list[Any], outputs: list[Any] | None, preview: bool, members: int
+    opt: Any, kernel: str, slots: list[list[Any]], grads: list[Any], outputs: list[Any] | None, preview: bool, members: int
 ) -> dict[str, Any] | None:
     """Returns the cost of a step by the formula of its kernel, whichever backend runs it; None for a rule without a kernel."""
     if kernel not in UPDATE_COUNTS:
@@ -96,11 +107,14 @@ def _cost(
             for figure in ("bytes_read", "bytes_written"):  # the clocks
                 figures[figure] += 0 if preview else 8 * members
             continue
-        slot_bytes = sum([slot[i].nbytes for slot in slots])
-        figures["adds"] += p.size * (adds - preview)  # a preview does not add the delta to the weight
-        figures["multiplies"] += p.size * multiplies
+        averages = [] if preview or opt._averages is None else [opt._averages]
+        slot_bytes = sum([slot[i].nbytes for slot in [*slots, *averages]])
+        figures["adds"] += p.size * (adds + len(averages) + (outputs is not None))
+        figures["multiplies"] += p.size * (multiplies + 2 * len(averages))
         figures["special_ops"] += p.size * special
         figures["bytes_read"] += p.nbytes + distinct_bytes(g) + slot_bytes + members * c.BYTES
+        if opt._masks is not None and opt._masks[i] is not None:
+            figures["bytes_read"] += p.size
         figures["bytes_written"] += (0 if preview else p.nbytes + slot_bytes + members * c.BYTES) + (
             0 if outputs is None else p.nbytes
         )
@@ -111,6 +125,6 @@ def _norm_cost(grads: list[Any], members: int) -> dict[str, Any]:
     given = [g for g in grads if g is not None]
     elements, sets = sum([g.size for g in given]), members * len(grads)
     return {
-        "adds": elements, "multiplies": elements, "special_ops": members + sets, "dtype": "float64",
-        "bytes_read": sum([distinct_bytes(g) for g in given]) + 8 * sets, "bytes_written": 16 * sets,
+        "adds": elements, "multiplies": elements + sets, "special_ops": members + sets, "dtype": "float64",
+        "bytes_read": sum([distinct_bytes(g) for g in given]) + 16 * sets, "bytes_written": 16 * sets,
     }  # fmt: skip

@@ -33,6 +33,7 @@ class Schedule:
 
     base: float
     kind: ClassVar[int] = 0
+    falls: ClassVar[bool] = False  # true if the rate goes from base down to `end`
 
     def arguments(self) -> tuple[float, ...]:
         """Returns the numbers after `base`, in the order of csrc/math/settings.h."""
@@ -63,15 +64,10 @@ class Schedule:
     def _check_range(self) -> None:
         """Raises PullbackError for numbers that are probably in each other's places."""
         end = getattr(self, "end", 0.0)
-        if self.kind in (3, 6, 9, 11) and not 0 <= end <= self.base:
+        if self.falls and not 0 <= end <= self.base:
             raise PullbackError(
                 f"{type(self).__name__}: the rate falls from base={self.base} to end={end}, which must be between 0 and base. The "
                 f"arguments after steps are best given by name: warmup=10."
-            )
-        if self.kind == 2 and not 0 <= getattr(self, "factor", 1.0) <= 1:
-            raise PullbackError(
-                f"Exponential: factor={getattr(self, 'factor', 1.0)} multiplies the rate in each step; it must be from 0 to 1. A "
-                f"decay to d in n steps is factor=d ** (1 / n)."
             )
 
 
@@ -94,6 +90,13 @@ class Exponential(Schedule):
     factor: float = 0.99
     kind: ClassVar[int] = 2
 
+    def _check_range(self) -> None:
+        if not 0 <= self.factor <= 1:
+            raise PullbackError(
+                f"Exponential: factor={self.factor} multiplies the rate in each step; it must be from 0 to 1. A decay to d in n "
+                f"steps is factor=d ** (1 / n)."
+            )
+
     def rate(self, t: int) -> float:
         return self.base * self.factor**t
 
@@ -105,6 +108,7 @@ class Cosine(Schedule):
     steps: int = 1
     end: float = 0.0
     kind: ClassVar[int] = 3
+    falls: ClassVar[bool] = True
 
     def rate(self, t: int) -> float:
         return _half_cosine(self.base, self.end, min(t / self.steps, 1.0))
@@ -145,6 +149,7 @@ class WarmupCosine(Schedule):
     warmup: int = 0
     start: float = 0.0
     kind: ClassVar[int] = 6
+    falls: ClassVar[bool] = True
 
     def rate(self, t: int) -> float:
         if t < self.warmup:
@@ -209,6 +214,7 @@ class CosineRestarts(Schedule):
     growth: int = 1
     end: float = 0.0
     kind: ClassVar[int] = 9
+    falls: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -261,6 +267,7 @@ class WarmupStableDecay(Schedule):
     start: float = 0.0
     power: float = 1.0
     kind: ClassVar[int] = 11
+    falls: ClassVar[bool] = True
 
     def rate(self, t: int) -> float:
         if t < self.warmup:
@@ -314,11 +321,11 @@ def as_schedule(lr: Any) -> Schedule:
 
 
 def from_numbers(kind: float, base: float, arguments: Sequence[float]) -> Schedule:
-    """Returns the schedule that a control block holds. Raises PullbackError if the numbers are not a schedule."""
+    """Returns the schedule that a set of settings holds. Raises PullbackError if the numbers are not a schedule."""
     for cls in (Schedule, *Schedule.__subclasses__()):
         if cls.kind == kind and all([math.isfinite(x) for x in arguments]):
             return cls.of(float(base), arguments)
-    raise PullbackError(f"load_state_dict: the control block holds no schedule of this version (kind {kind}).")
+    raise PullbackError(f"load_state_dict: the settings hold no schedule of this version (kind {kind}).")
 
 
 def _like(default: Any, x: float) -> float:

@@ -1,8 +1,9 @@
 """The table of sets: all numbers that an update reads besides the tensors, as float64 in the memory of the parameters' device.
 
 A set belongs to one parameter, or to one member of a parameter whose leading axis is that of several networks. The table has the
-shape (parameters * members, SIZE); the sets of a parameter are adjacent. A step reads and advances the sets on the device. No step
-therefore waits for the host, and a captured step can be replayed. csrc/math/settings.h defines the layout.
+shape (parameters * members, SIZE), or more rows, which are the program of the schedules; the sets of a parameter are adjacent. A
+step reads and advances the sets on the device. No step therefore waits for the host, and a captured step can be replayed.
+csrc/math/settings.h defines the layout.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ SIZE: Final = 32
 BYTES: Final = 8 * SIZE
 WRITTEN_AT_ONCE: Final = 8  # the most settings that one launch can write
 STEP, RATE, CLOCK, STATE = range(4)
-CLIP_FACTOR, CLIP_VALUE, GRADIENT_NORM, CLIP_NORM, RATE_SCALE, SCHEDULE, BASE_RATE, ARGUMENT = range(7, 15)
+CLIP_FACTOR, CLIP_VALUE, GRADIENT_NORM, CLIP_NORM, GRADIENT_SCALE, LEAST, MOST, KEEP = range(7, 15)
+RATE_SCALE, SCHEDULE, BASE_RATE, ARGUMENT = range(15, 19)
 ARGUMENTS: Final = 7  # the most arguments of a schedule
 HYPER: Final = ARGUMENT + ARGUMENTS
 

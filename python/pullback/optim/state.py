@@ -14,6 +14,7 @@ from ..tensors.creation import asarray
 from ..tensors.tensor import Tensor
 from . import sets as c
 from .adjustable import unlimited
+from .launcher import bounds_of
 
 
 def saved(opt: Any) -> dict[str, Any]:
@@ -53,14 +54,14 @@ def load(opt: Any, given: Mapping[str, Any]) -> None:
             c.check(name, row.tolist())
         rows.append(numbers)
         slots = given["slots"][name]
-        _entries(f'the state of "{name}"', slots, opt.slot_names)
-        for slot_name, slot in zip(opt.slot_names, opt._slots):
+        _entries(f'the state of "{name}"', slots, list(opt._state()))
+        for slot_name, slot in opt._state().items():
             loads.append((slot[i], _floats(f'slot "{slot_name}" of "{name}"', slots[slot_name], p.shape, p.device)))
     values = [_of_group(opt, group, rows) for group in opt.groups]
     table = np.concatenate(rows)
-    table[:, c.CLIP_FACTOR], most = 1.0, float(table[0, c.CLIP_NORM])
-    if not (most > 0 and (table[:, c.CLIP_NORM] == most).all()):
-        raise PullbackError("load_state_dict: the settings are damaged: clip_norm must be one positive number.")
+    table[:, c.CLIP_FACTOR] = 1.0
+    most, scale = [_positive(name, table[:, k]) for name, k in (("clip_norm", c.CLIP_NORM), ("gradient_scale", c.GRADIENT_SCALE))]
+    table[:, c.LEAST : c.MOST + 1] = np.repeat(bounds_of(opt.parameters), opt._members, axis=0)
     for target, value in [*loads, (opt._sets, devices.move(table, opt.parameters[0].device))]:
         devices.write(target, value)
     opt._steps = steps
@@ -70,7 +71,15 @@ def load(opt: Any, given: Mapping[str, Any]) -> None:
             opt._defaults[name] = shared[0]
     for group, own in zip(opt.groups, values):
         group.own.update({name: value for name, value in own.items() if name in group.own or differ(value, opt._defaults[name])})
-    opt._most = most
+    opt._most, opt._scale = most, scale
+
+
+def _positive(name: str, column: Any) -> float:
+    """Returns the number that all sets have for a value of the whole optimizer. Raises PullbackError."""
+    value = float(column[0])
+    if not (value > 0 and (column == value).all()):
+        raise PullbackError(f"load_state_dict: the settings are damaged: {name} must be one positive number.")
+    return value
 
 
 def _of_group(opt: Any, group: Any, rows: list[Any]) -> dict[str, Any]:
@@ -92,6 +101,7 @@ def values_in(opt: Any, rows: Any) -> dict[str, Any]:
     found: dict[str, Any] = {"lr": schedules[0] if all([s == schedules[0] for s in schedules]) else schedules}
     found["lr_scale"] = _one_or_all(rows[:, c.RATE_SCALE])
     found["clip_value"] = unlimited(type(opt).__name__, "clip_value", float(rows[0, c.CLIP_VALUE]))
+    found["ema"] = opt._checked("ema", _one_or_all(rows[:, c.KEEP])) if opt._averages is not None else None
     at = c.HYPER
     for name, count in opt.hyper.items():
         parts = [_one_or_all(rows[:, k]) for k in range(at, at + count)]

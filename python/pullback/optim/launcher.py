@@ -1,0 +1,168 @@
+"""How an optimizer launches its update: its memory on the device, the choice between kernel and formula, and the kernel's plan."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..backends import kernels_on
+from ..errors import DeviceError, DTypeError, PullbackError, ShapeError
+from ..launch import capturing, door
+from ..launch.refusal import Refused
+from ..ops.conversion import copy as snapshot
+from ..tensors import devices
+from ..tensors.creation import asarray
+from ..tensors.parameter import Parameter
+from ..tensors.tensor import Tensor
+from . import arena, reference, sets as c
+from .adjustable import Adjustable
+
+
+class Launcher(Adjustable):
+    """The base of Optimizer that updates the parameters with their gradients."""
+
+    kernel: str = ""  # the name of a kernel in csrc/math/update.def; "" for a rule without a kernel
+    _of: Any = None  # the optimizer that this one is a part of
+    slot_starts: Mapping[str, float] = {}  # what the elements of a slot are before the first step, if not 0
+    _device: str
+    _slots: list[list[Any]]
+    _averages_weights: bool
+    _averages: list[Any] | None  # moving averages of the weights
+    _masks: list[Any] | None = None  # for each parameter the bytes that are 0 for pruned weights, or None
+    _plan: Any
+    _placement: list[int]
+    _constraints: list[Any]  # those whose bounds are in the sets
+
+    def _make(self) -> None:
+        """Looks up the parameters' device and kernels, and allocates the slots there."""
+        self._device = self.parameters[0].device
+        arena.place(self.parameters)
+        self._slots = [arena.slots_like(self.parameters, self.slot_starts.get(name, 0)) for name in self.slot_names]
+        self._averages = arena.slots_like(self.parameters) if self._averages_weights else None
+        self._kernels: Any = kernels_on(self._device)
+        name = self._own_kernel()
+        self._native: Callable[..., Any] | None = getattr(self._kernels, name, None)
+        if name and self._kernels is not None and self._native is None:
+            raise PullbackError(
+                f"{type(self).__name__}: there is no kernel {name!r}. `kernel` is the name of a row of csrc/math/update.def "
+                f'followed by "_step", or "" for a rule that runs its formula.'
+            )
+        self._plan = None
+        self._placement = []
+
+    def _own_kernel(self) -> str:
+        """Returns the name of the kernel that computes this rule, or "" if a subclass overrides the formula but not `kernel`."""
+        for kind in type(self).__mro__:
+            if "kernel" in vars(kind):
+                return self.kernel
+            if "change" in vars(kind) or "advance" in vars(kind):
+                break
+        return ""
+
+    def _update(self, leaves: list[Any], *, preview: bool, wanted: bool) -> list[Tensor] | None:
+        arrays = [None if g is None else _array(g) for g in leaves]
+        for p, g in zip(self.parameters, arrays):
+            if g is not None and g.shape != p.array.shape:
+                raise ShapeError(f"step: the gradient of {p.label()} has shape {g.shape}, the parameter {p.shape}.")
+            if g is not None and g.dtype != p.array.dtype:
+                raise DTypeError(
+                    f"step: the gradient of {p.label()} has dtype {g.dtype}, the parameter {p.dtype}. Convert it with .astype."
+                )
+        self._follow_constraints()
+        outputs = [self._delta(p, g) for p, g in zip(self.parameters, arrays)] if wanted else None
+        if all([g is None for g in arrays]):
+            return None if outputs is None else [Tensor(delta) for delta in outputs]
+        before = door.state.phase
+        try:
+            try:
+                door.enter(door.OPTIMIZER)
+                table = self._copied_sets() if preview else self._sets
+                self._run(arrays, table, outputs, preview)
+                if not preview:
+                    capturing.increment(self, "_steps")
+            finally:
+                door.enter(before)
+        finally:  # This repeats the restore, because Ctrl-C may have interrupted the inner finally.
+            door.enter(before)
+        return None if outputs is None else [Tensor(delta) for delta in outputs]
+
+    def _follow_constraints(self) -> None:
+        """Writes the bounds of constraints that the parameters got since the last step into their sets."""
+        constraints = [p.constraint for p in self.parameters]
+        if constraints == self._constraints:
+            return
+        for i, (least, most) in enumerate(bounds_of(self.parameters)):
+            if constraints[i] is not self._constraints[i]:
+                c.write(self._sets, [i], c.LEAST, [[least, most]] * self._members)
+        self._constraints = constraints
+
+    def _copied_sets(self) -> Any:
+        recorded = capturing.thread.recording is not None and self._native is not None
+        return self._kernels.copy(self._sets) if recorded else devices.copied(self._sets)
+
+    def _delta(self, p: Parameter, g: Any) -> Any:
+        """Returns memory for a parameter's change: zeros if it has no gradient, otherwise uninitialized."""
+        if g is None:
+            return devices.full(self._device, p.shape, 0, p.dtype)
+        with devices.working(self._device):
+            return devices.array_module(self._device).empty(p.shape, p.dtype)
+
+    def _run(self, grads: list[Any], table: Any, outputs: list[Any] | None, preview: bool) -> None:
+        clips, whole = self._most != math.inf, self._of or self
+        if capturing.thread.recording is not None:
+            capturing.thread.recording.guard(whole, lambda: (whole._most != math.inf) == clips)
+        if self._native is not None:
+            try:
+                if clips:
+                    self._kernels.clip_norm(grads, table, self._members)
+                self._native(self._current_plan(), grads, table, outputs, preview)
+                return
+            except Refused as refused:
+                if "another thread" in str(refused):
+                    raise PullbackError(f"{type(self).__name__}: {refused}. Let one thread do all steps of an optimizer.") from None
+        self._same_device(grads)
+        if self._own_kernel():
+            remedy = "Keep parameters and gradients on one device."
+        else:
+            remedy = "Return the gradients, and call step() outside."
+        capturing.refuse_opaque("an update without a native kernel", remedy)
+        with devices.working(self._device):
+            if clips:
+                reference.clip_norm(grads, table, self._members)
+            reference.update(self, self._own_kernel(), self._slots, grads, table, outputs, preview)
+
+    def _same_device(self, grads: list[Any]) -> None:
+        """Raises DeviceError if a parameter or a gradient is not on the device of the optimizer's state."""
+        for p, g in zip(self.parameters, grads):
+            if p.device != self._device:
+                raise DeviceError(
+                    f"step: {p.label()} has moved to {p.device}, but the optimizer's state is on {self._device}. Make the "
+                    f"optimizer after moving the parameters."
+                )
+            if g is not None and devices.device_of(g) != self._device:
+                raise DeviceError(
+                    f"step: the gradient of {p.label()} is on {devices.device_of(g)}, the parameter on {self._device}. Move it "
+                    f'with .to("{self._device}").'
+                )
+
+    def _current_plan(self) -> Any:
+        """Returns the kernel's table of the addresses of weights and slots. It is rebuilt only if a parameter has moved."""
+        placement = [p.storage.placement for p in self.parameters]
+        if self._plan is None or placement != self._placement:
+            arrays = [p.array for p in self.parameters]
+            self._plan = self._kernels.update_plan(arrays, self._slots, self._averages, self._masks, self._members)
+            self._placement = placement
+        return self._plan
+
+
+def _array(g: Any) -> Any:
+    """Returns the array of a gradient; a copy, if it is memory of a Parameter, which the step may write to."""
+    if not isinstance(g, Tensor):
+        return asarray(g).array
+    return g.array if g.storage is None else snapshot(g).array
+
+
+def bounds_of(params: list[Parameter]) -> list[tuple[float, float]]:
+    """Returns the smallest and the largest value that the constraint of each parameter allows, infinite without bounds."""
+    return [getattr(p.constraint, "bounds", (-math.inf, math.inf)) for p in params]
