@@ -2,6 +2,7 @@
 
 from ..exports import exported
 from . import schedules
+from .accumulator import Accumulator
 from .moments import *  # noqa: F403 (a rule is named once: where its class is)
 from .optimizer import Optimizer
 from .rules import *  # noqa: F403

@@ -38,11 +38,17 @@ def arrays_like(params: list[Parameter], dtype: Any, device: str, value: float =
     """Returns arrays of the parameters' shapes, filled with a value and adjacent in one allocation."""
     sizes = [p.size for p in params]
     offsets, total = offsets_of(sizes, dtype.itemsize)
+    array = flat(total, dtype, device, value)
+    return [array[start : start + size].reshape(p.shape) for p, start, size in zip(params, offsets, sizes)]
+
+
+def flat(size: int, dtype: Any, device: str, value: float = 0) -> Any:
+    """Returns an array of one axis, filled with a value."""
     kernels = kernels_on(device)  # The kernels' allocations start at a cache line; NumPy's need not.
-    flat = devices.full(device, (total,), value, dtype, "zeros") if kernels is None else kernels.fill((total,), dtype, value)
+    array = devices.full(device, (size,), value, dtype, "zeros") if kernels is None else kernels.fill((size,), dtype, value)
     if door.profiling:
         door.charge("zeros")
-    return [flat[start : start + size].reshape(p.shape) for p, start, size in zip(params, offsets, sizes)]
+    return array
 
 
 def slot_dtype(p: Any) -> Any:

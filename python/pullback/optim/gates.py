@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import numpy as np
+
 from ..autodiff.gated import sweep_each
 from ..errors import PullbackError
 from ..launch import capturing
 from ..ops.elementwise import add
 from ..ops.writing import write
+from ..tensors import devices
 from ..tensors.tensor import Tensor
 from . import sets as c
 
@@ -68,5 +71,7 @@ def part(opt: Optimizer, position: int) -> Any:
 
 def _advance_clock(opt: Optimizer, position: int) -> None:
     """Counts a step that has brought a parameter no gradient."""
-    clocks = opt._sets[position * opt._members : (position + 1) * opt._members, c.CLOCK]
-    write(clocks, add(Tensor(clocks), 1.0).array)
+    rows = opt._sets[position * opt._members : (position + 1) * opt._members]
+    one = np.zeros((1, c.SIZE))
+    one[:, c.CLOCK] = 1
+    write(rows, add(Tensor(rows), Tensor(devices.move(one, opt._device))).array)

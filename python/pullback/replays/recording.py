@@ -36,6 +36,7 @@ class Recording(Kept):
         self._kernels, self._device, self._inputs = kernels, device, inputs
         self._increments: list[tuple[Any, str, int]] = []
         self._guards: dict[int, tuple[Any, Callable[[], bool]]] = {}
+        self._checks: list[Callable[[], None]] = []
         self._lasting: list[Callable[[], bool]] = []
         self._generators: dict[Any, DrawnGenerator] = {}
 
@@ -50,6 +51,10 @@ class Recording(Kept):
     def guard(self, key: Any, holds: Callable[[], bool]) -> None:
         """Makes the recording valid only while holds() is true. Only the first guard of a key counts."""
         self._guards.setdefault(id(key), (key, holds))
+
+    def repeats(self, check: Callable[[], None]) -> None:
+        """Calls check() at the end of the run if one call of the captured function has several steps, which repeat the run."""
+        self._checks.append(check)
 
     def reads(self, storage: Any) -> None:
         """Makes the recording valid only until this Storage changes, because then the view that the run read is stale."""
@@ -95,6 +100,8 @@ class Recording(Kept):
 
     def finish(self, outputs: Any, given: Sequence[Any], fusion: str, stacked: bool) -> tuple[Replay, Any]:
         """Returns the Replay of the run, and the value of this run. `given` holds the leaves that the function received."""
+        for check in self._checks if stacked else ():
+            check()
         leaves, spec = flatten(outputs)
         made: dict[int, Any] = {}  # result arrays by the number of their block
         found = [self._output(x, given, made, stacked) for x in leaves]
