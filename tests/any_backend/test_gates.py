@@ -13,7 +13,8 @@ from captured_step import OPTIMIZERS, same
 from conftest import host
 from pullback import nn, optim
 from pullback.optim import schedules
-from pullback.optim.sets import CLOCK, STEP
+from pullback.optim.sets import CLOCK, SIZE, STEP
+from pullback.tensors import devices
 
 X = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
 
@@ -58,11 +59,20 @@ def same_optimizers(one: Any, other: Any) -> None:
     same(pb.asarray(one._sets), pb.asarray(other._sets))
 
 
+def with_program(ps: Any) -> Any:
+    """Returns an optimizer whose table has rows after the sets, as those of schedules that need more than a set has room for."""
+    opt = optim.AdamW(ps, lr=schedules.Exponential(0.1, 0.9))
+    opt._sets = devices.move(np.concatenate([host(pb.asarray(opt._sets)), np.full((2, SIZE), 7.0)]), opt.parameters[0].device)
+    return opt
+
+
 MAKERS: dict[str, Callable[[Any], Any]] = {
     **{name: make for name, make in OPTIMIZERS.items() if make([pb.Parameter(np.ones((2, 2)))]).clip_norm is None},
     "scheduled alone": lambda ps: optim.Adam(ps, lr=schedules.WarmupCosine(0.01, steps=6, warmup=2)),
     "groups": lambda ps: optim.SGD(ps, 0.1, 0.9, groups={"*.bias": {"lr": 0.01}, "*.weight": {"momentum": 0.5}}),
     "clip_value": lambda ps: optim.AdamW(ps, clip_value=0.01),
+    "ema": lambda ps: optim.Adam(ps, ema=0.9),
+    "program": with_program,
     "several values": lambda ps: optim.Adam(ps, lr=[0.1, 0.2, 0.3, 0.1, 0.2, 0.3], betas=(0.9, [0.9, 0.99, 0.9, 0.99, 0.9, 0.99])),
 }
 

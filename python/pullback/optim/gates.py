@@ -10,6 +10,7 @@ from ..autodiff.gated import sweep_each
 from ..errors import PullbackError
 from ..launch import capturing
 from ..ops.elementwise import add
+from ..ops.movement import concat
 from ..ops.writing import write
 from ..tensors import devices
 from ..tensors.tensor import Tensor
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from .optimizer import Optimizer
 
 Gate = Literal["graph", "op"]
-# The attributes of an optimizer that list one entry for each parameter, or are None.
-EACH = ("parameters", "_names", "_averages", "_masks", "_constraints")
 
 
 def check(opt: Optimizer, gate: Any) -> None:
@@ -48,7 +47,7 @@ def update_each(opt: Optimizer, tape: Tape, loss: Tensor) -> None:
 
     def update(position: int, g: Tensor) -> None:
         waiting.discard(position)
-        part(opt, position)._step([g])
+        _update_one(opt, position, g)
 
     try:
         tape.run_backward(lambda _: sweep_each(tape, loss, opt.parameters, update) or [])
@@ -59,19 +58,29 @@ def update_each(opt: Optimizer, tape: Tape, loss: Tensor) -> None:
             capturing.increment(opt, "_steps")
 
 
-def part(opt: Optimizer, position: int) -> Any:
-    """Returns an optimizer of one of the parameters, with the slots and sets of `opt` in the same memory."""
-    alone = object.__new__(type(opt))
-    each = {name: value and [value[position]] for name, value in vars(opt).items() if name in EACH}
-    sets = opt._sets[position * opt._members : (position + 1) * opt._members]
+def _update_one(opt: Optimizer, position: int, g: Tensor) -> None:
+    """Updates one parameter, by an optimizer that has this parameter alone, with the slots and sets of `opt` in the same memory.
+
+    The rows of the table after the sets are the program of the schedules, which has to follow the sets of this one, too. They are
+    then copied together, and the sets are written back.
+    """
+    rows, program = _sets_of(opt, position), opt._sets[len(opt.parameters) * opt._members :]
+    table = concat([Tensor(rows), Tensor(program)]).array if len(program) else rows
+    each = {name: value and [value[position]] for name, value in vars(opt).items() if name in opt.listed}
+    alone: Any = object.__new__(type(opt))
     slots = [[slot[position]] for slot in opt._slots]
-    vars(alone).update(vars(opt), **each, _slots=slots, _sets=sets, _plan=None, _placement=[], _of=opt)
-    return alone
+    vars(alone).update(vars(opt), **each, _slots=slots, _sets=table, _plan=None, _placement=[], _of=opt)
+    alone._step([g])
+    if table is not rows:
+        write(rows, table[: opt._members])
 
 
 def _advance_clock(opt: Optimizer, position: int) -> None:
     """Counts a step that has brought a parameter no gradient."""
-    rows = opt._sets[position * opt._members : (position + 1) * opt._members]
-    one = np.zeros((1, c.SIZE))
+    rows, one = _sets_of(opt, position), np.zeros((1, c.SIZE))
     one[:, c.CLOCK] = 1
     write(rows, add(Tensor(rows), Tensor(devices.move(one, opt._device))).array)
+
+
+def _sets_of(opt: Optimizer, position: int) -> Any:
+    return opt._sets[position * opt._members : (position + 1) * opt._members]

@@ -23,7 +23,8 @@ class Launcher(Adjustable):
     """The base of Optimizer that updates the parameters with their gradients."""
 
     kernel: str = ""  # the name of a kernel in csrc/math/update.def; "" for a rule without a kernel
-    _of: Any = None  # the optimizer that this one is a part of
+    listed: tuple[str, ...] = ("parameters", "_names", "_averages", "_masks", "_constraints")  # None, or one entry per parameter
+    _of: Any = None  # the optimizer whose memory this one shares, if it updates one parameter of it
     slot_starts: Mapping[str, float] = {}  # what the elements of a slot are before the first step, if not 0
     _device: str
     _slots: list[list[Any]]
