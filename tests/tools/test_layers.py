@@ -39,7 +39,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("tensors.views", "tensors.operand", "autodiff.batching", "autodiff.scalars", "amp", "config"),
     ("autodiff.primitive",),
     ("autodiff.node", "autodiff.error_text"),
-    ("autodiff.backward",),
+    ("autodiff.backward", "autodiff.gated"),
     ("autodiff.tape",),
     ("ops",),
     (

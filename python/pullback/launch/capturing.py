@@ -37,6 +37,10 @@ class Recording(Protocol):
         """Makes every replay call action() before it runs. Only one action per key is kept."""
         ...
 
+    def repeats(self, check: Callable[[], None]) -> None:
+        """Adds a check that is called at the end of the run if one call repeats it without a look at the conditions of `guard`."""
+        ...
+
     def reads(self, storage: Any) -> None:
         """Receives that the run reads a view made outside of it. The recording is valid until the view becomes stale."""
         ...

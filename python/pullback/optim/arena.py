@@ -39,11 +39,17 @@ def adjacent(shapes: Sequence[tuple[int, ...]], dtype: Any, device: str, value: 
     """Returns arrays of these shapes, filled with a value and adjacent in one allocation."""
     sizes = [math.prod(shape) for shape in shapes]
     offsets, total = offsets_of(sizes, dtype.itemsize)
+    array = flat(total, dtype, device, value)
+    return [array[start : start + size].reshape(shape) for shape, start, size in zip(shapes, offsets, sizes)]
+
+
+def flat(size: int, dtype: Any, device: str, value: float = 0) -> Any:
+    """Returns an array of one axis, filled with a value."""
     kernels = kernels_on(device)  # The kernels' allocations start at a cache line; NumPy's need not.
-    flat = devices.full(device, (total,), value, dtype, "zeros") if kernels is None else kernels.fill((total,), dtype, value)
+    array = devices.full(device, (size,), value, dtype, "zeros") if kernels is None else kernels.fill((size,), dtype, value)
     if door.profiling:
         door.charge("zeros")
-    return [flat[start : start + size].reshape(shape) for shape, start, size in zip(shapes, offsets, sizes)]
+    return array
 
 
 def slot_dtype(p: Any) -> Any:

@@ -25,6 +25,8 @@ class Launcher(Adjustable):
     measured: bool = False  # true for a rule with trust ratios, which a launch before the update computes
     composed: bool = False  # the kernel adds a change that other launches have computed
     kernel: str = ""  # the name of a kernel in csrc/math/update.def; "" for a rule without a kernel
+    listed: tuple[str, ...] = ("parameters", "_names", "_averages", "_masks", "_constraints")  # None, or one entry per parameter
+    _of: Any = None  # the optimizer whose memory this one shares, if it updates one parameter of it
     slot_starts: Mapping[str, float] = {}  # what the elements of a slot are before the first step, if not 0
     _device: str
     _slots: list[list[Any]]  # for each slot an array for each parameter, or None for a parameter without it
@@ -84,8 +86,7 @@ class Launcher(Adjustable):
                 raise DTypeError(
                     f"step: the gradient of {p.label()} has dtype {g.dtype}, the parameter {p.dtype}. Convert it with .astype."
                 )
-        if (constraints := [p.constraint for p in self.parameters]) != self._constraints:
-            self._write_bounds(constraints)
+        self._follow_constraints()
         outputs = [self._delta(p, g) for p, g in zip(self.parameters, arrays)] if wanted else None
         if all([g is None for g in arrays]):
             return None if outputs is None else [Tensor(delta) for delta in outputs]
@@ -105,8 +106,11 @@ class Launcher(Adjustable):
             door.enter(before)
         return None if outputs is None else [Tensor(delta) for delta in outputs]
 
-    def _write_bounds(self, constraints: list[Any]) -> None:
-        """Writes the bounds of the parameters' constraints into their sets."""
+    def _follow_constraints(self) -> None:
+        """Writes the bounds of constraints that the parameters got since the last step into their sets."""
+        constraints = [p.constraint for p in self.parameters]
+        if constraints == self._constraints:
+            return
         for i, (least, most) in enumerate(bounds_of(self.parameters)):
             if constraints[i] is not self._constraints[i]:
                 c.write(self._sets, [i], c.LEAST, [[least, most]] * self._members)
@@ -124,9 +128,9 @@ class Launcher(Adjustable):
             return devices.array_module(self._device).empty(p.shape, p.dtype)
 
     def _run(self, grads: list[Any], table: Any, outputs: list[Any] | None, preview: bool) -> None:
-        clips = self._most != math.inf
+        clips, whole = self._most != math.inf, self._of or self
         if capturing.thread.recording is not None:
-            capturing.thread.recording.guard(self, lambda: (self._most != math.inf) == clips)
+            capturing.thread.recording.guard(whole, lambda: (whole._most != math.inf) == clips)
         if self._native is not None:
             try:
                 if clips:

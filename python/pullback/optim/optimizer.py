@@ -19,9 +19,10 @@ from ..tensors import devices
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..typing import Dataclass, Tree
-from . import groups as grouping, sets as c, state
+from . import gates, groups as grouping, sets as c, state
 from .adjustable import unlimited
 from .arguments import MISSING, Form, dicts, names, of_arguments, trainable
+from .gates import Gate
 from .groups import Group, Number
 from .launcher import Launcher, bounds_of
 from .projection import Projection
@@ -238,9 +239,11 @@ class Optimizer(Launcher):
         """
         if return_delta.__class__ is not bool:
             return_delta = flag("step", "return_delta", return_delta)
-        leaves = self._form.one_each(grads)
-        projected = Projection(self, leaves, return_delta)
-        deltas = self._update(leaves, preview=False, wanted=return_delta)
+        return self._step(self._form.one_each(grads), return_delta)
+
+    def _step(self, leaves: list[Any], wanted: bool = False) -> list[Tensor] | None:
+        projected = Projection(self, leaves, wanted)
+        deltas = self._update(leaves, preview=False, wanted=wanted)
         for p, g in zip(self.parameters, leaves):
             if g is not None:
                 p.storage.changed()
@@ -254,10 +257,22 @@ class Optimizer(Launcher):
         return projected.changes(self._update(leaves, preview=True, wanted=True) or [])
 
     @explain_call
-    def minimize(self, loss_fn: Callable[..., Tensor], *args: Any) -> Tensor:
+    def minimize(self, loss_fn: Callable[..., Tensor], *args: Any, gate: Gate = "graph") -> Tensor:
         """Computes loss_fn(*args) and its gradients, does one step, and returns the loss.
 
-        Raises PullbackError if loss_fn is not callable.
+        Args:
+            loss_fn: returns the loss, a scalar tensor.
+            args: its arguments.
+            gate: when parameters are updated. "graph": in one launch, when all gradients are complete. "op": each parameter as soon
+                as its gradient is complete and no op that is still to be walked back reads the parameter; its gradient is freed
+                then, so that only those of one layer or two exist at a time. The result is the same, bit for bit.
+
+        With gate="op" each parameter takes a launch. What needs all gradients at once is refused: clip_norm. An error in the middle
+        of the backward pass comes after the update of the parameters that were complete; the step then counts for all parameters,
+        as if the others had had no gradient.
+
+        Raises PullbackError if loss_fn is not callable or gate is another word; with gate="op" StaleValueError if a user's function
+        in the backward pass (a hook, a pullback) reads a parameter that has been updated.
         """
         if not callable(loss_fn):
             raise PullbackError(
@@ -265,6 +280,7 @@ class Optimizer(Launcher):
                 f"record. Write opt.minimize(lambda: nn.mse(net(x), y)); or compute the loss inside `with pb.GradientTape() as "
                 f"tape:` and call opt.step(tape.gradient(loss, opt.parameters))."
             )
+        gates.check(self, gate)
         with Tape() as tape:
             try:
                 loss = loss_fn(*args)
@@ -272,13 +288,17 @@ class Optimizer(Launcher):
                 if refused_by(error):
                     raise of_arguments(error, args) from None
                 raise
+        kept = loss
+        if isinstance(loss, Tensor) and loss.storage is not None:
+            kept = snapshot(loss)  # The loss may be a view of a Parameter, which the step changes.
         try:
-            gradients = tape.gradient(loss, self.parameters)
+            if gate == "op":
+                gates.update_each(self, tape, loss)
+            else:
+                self.step(tape.gradient(loss, self.parameters))
         except UnconnectedError as error:
             raise UnconnectedError(str(error).removesuffix(IF_MEANT) + MINIMIZE_IF_MEANT) from None
-        loss = loss if loss.storage is None else snapshot(loss)  # The loss may be a view of a Parameter, which the step changes.
-        self.step(gradients)
-        return loss
+        return kept
 
     # ---- the rule, in NumPy or CuPy
 

@@ -37,6 +37,7 @@ class Recording(Kept):
         self._increments: list[tuple[Any, str, int]] = []
         self._guards: dict[int, tuple[Any, Callable[[], bool]]] = {}
         self._preparations: dict[int, tuple[Any, Callable[[], object]]] = {}
+        self._checks: list[Callable[[], None]] = []
         self._lasting: list[Callable[[], bool]] = []
         self._generators: dict[Any, DrawnGenerator] = {}
 
@@ -55,6 +56,10 @@ class Recording(Kept):
     def prepare(self, key: Any, action: Callable[[], object]) -> None:
         """Makes every replay call action() before it runs. Only the first action of a key counts."""
         self._preparations.setdefault(id(key), (key, action))
+
+    def repeats(self, check: Callable[[], None]) -> None:
+        """Calls check() at the end of the run if one call of the captured function has several steps, which repeat the run."""
+        self._checks.append(check)
 
     def reads(self, storage: Any) -> None:
         """Makes the recording valid only until this Storage changes, because then the view that the run read is stale."""
@@ -100,6 +105,8 @@ class Recording(Kept):
 
     def finish(self, outputs: Any, given: Sequence[Any], fusion: str, stacked: bool) -> tuple[Replay, Any]:
         """Returns the Replay of the run, and the value of this run. `given` holds the leaves that the function received."""
+        for check in self._checks if stacked else ():
+            check()
         leaves, spec = flatten(outputs)
         made: dict[int, Any] = {}  # result arrays by the number of their block
         found = [self._output(x, given, made, stacked) for x in leaves]
