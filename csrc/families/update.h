@@ -87,7 +87,7 @@ inline void measure_cost(const Launch& launch, Cost& cost) {
     cost.adds += p.size(), cost.multiplies += 2 * p.size();  // two sums; the weight is not updated
     cost.special += 3 * launch.ints[1];
     cost.bytes_read += p.bytes() + g.distinct_bytes() + op.slots * p.size() * compute_size(compute_type(p.dtype));
-    cost.bytes_read += launch.ints[1] * kSetBytes;
+    cost.bytes_read += launch.ints[1] * kSetBytes + (entry.low().data ? entry.low().bytes() : 0);
     cost.bytes_written += launch.ints[1] * int64_t(sizeof(Setting));
   }
 }

@@ -3,6 +3,7 @@
 
 from . import constraints as constraints
 from . import schedules as schedules
+from .accumulator import Accumulator as Accumulator
 from .adafactor import Adafactor as Adafactor
 from .by_formula import rule as rule
 from .moments import Adam as Adam
@@ -21,3 +22,5 @@ from .rules import Adadelta as Adadelta
 from .rules import Lion as Lion
 from .schedule_free import ScheduleFreeSGD as ScheduleFreeSGD
 from .schedule_free import ScheduleFreeAdamW as ScheduleFreeAdamW
+from .torch_state import from_torch as from_torch
+from .torch_state import to_torch as to_torch

@@ -31,6 +31,8 @@ class Launcher(Adjustable):
     _device: str
     _slots: list[list[Any]]  # for each slot an array for each parameter, or None for a parameter without it
     _averages_weights: bool
+    _keeps_masters: bool
+    _masters: list[Any] | None  # for each parameter of half precision its value in float32, None for the others
     _averages: list[Any] | None  # moving averages of the weights
     _masks: list[Any] | None = None  # for each parameter the bytes that are 0 for pruned weights, or None
     _pruning: Any = None  # the optim.Pruning that chooses the masks
@@ -43,6 +45,7 @@ class Launcher(Adjustable):
         self._device = self.parameters[0].device
         arena.place(self.parameters)
         self._slots = [self._new_slot(name) for name in self.slot_names]
+        self._masters = [self._master(p) for p in self.parameters] if self._keeps_masters else None
         self._averages = arena.slots_like(self.parameters) if self._averages_weights else None
         self._kernels: Any = kernels_on(self._device)
         name = self._own_kernel()
@@ -55,6 +58,22 @@ class Launcher(Adjustable):
         self._measure: Any = getattr(self._kernels, name.replace("_step", "_ratio"), None)
         self._plan = None
         self._placement = []
+
+    def _master(self, p: Parameter) -> Any:
+        if p.dtype.itemsize > 2:
+            return None
+        with devices.working(self._device):
+            return p.array.astype("float32")
+
+    def _weights(self) -> list[Any]:
+        """Returns the arrays that an update changes: the parameters or their masters."""
+        masters = self._masters or [None] * len(self.parameters)
+        return [p.array if master is None else master for p, master in zip(self.parameters, masters)]
+
+    def _copies(self) -> list[Any]:
+        """Returns for each parameter with a master the parameter's own array, which an update writes too, and None for others."""
+        masters = self._masters or [None] * len(self.parameters)
+        return [None if master is None else p.array for p, master in zip(self.parameters, masters)]
 
     def _new_slot(self, name: str) -> list[Any]:
         shapes = [self._slot_shape(name, i) for i in range(len(self.parameters))]
@@ -87,7 +106,7 @@ class Launcher(Adjustable):
                     f"step: the gradient of {p.label()} has dtype {g.dtype}, the parameter {p.dtype}. Convert it with .astype."
                 )
         self._follow_constraints()
-        outputs = [self._delta(p, g) for p, g in zip(self.parameters, arrays)] if wanted else None
+        outputs = [self._delta(p, g) for p, g in zip(self._weights(), arrays)] if wanted else None
         if all([g is None for g in arrays]):
             return None if outputs is None else [Tensor(delta) for delta in outputs]
         before = door.state.phase
@@ -120,8 +139,8 @@ class Launcher(Adjustable):
         recorded = capturing.thread.recording is not None and self._native is not None
         return self._kernels.copy(self._sets) if recorded else devices.copied(self._sets)
 
-    def _delta(self, p: Parameter, g: Any) -> Any:
-        """Returns memory for a parameter's change: zeros if it has no gradient, otherwise uninitialized."""
+    def _delta(self, p: Any, g: Any) -> Any:
+        """Returns memory for a change of weights: zeros if it has no gradient, otherwise uninitialized."""
         if g is None:
             return devices.full(self._device, p.shape, 0, p.dtype)
         with devices.working(self._device):
@@ -177,9 +196,8 @@ class Launcher(Adjustable):
         """Returns the kernel's table of the addresses of weights and slots. It is rebuilt only if a parameter has moved."""
         placement = [p.storage.placement for p in self.parameters]
         if self._plan is None or placement != self._placement:
-            arrays = [p.array for p in self.parameters]
-            slots, optional = self._planned_slots(), (self._averages, self._masks, None)
-            self._plan = self._kernels.update_plan(arrays, slots, *optional, self._members)
+            slots, optional = self._planned_slots(), (self._averages, self._masks, self._copies())
+            self._plan = self._kernels.update_plan(self._weights(), slots, *optional, self._members)
             self._placement = placement
         return self._plan
 

@@ -31,7 +31,7 @@ from .schedules import Schedule
 Params = Iterable[Any] | Dataclass  # Parameters in a list, an iterator, or any nested structure
 Groups = Mapping[str, Mapping[str, Any]]  # hyper-parameters by patterns of names
 # The attributes that a copy creates again in _make().
-_MADE: Final = ("_averages", "_device", "_kernels", "_measure", "_native", "_plan", "_placement")
+_MADE: Final = ("_averages", "_device", "_kernels", "_masters", "_measure", "_native", "_plan", "_placement")
 
 
 @explain_arguments
@@ -51,6 +51,8 @@ class Optimizer(Launcher):
             pattern that matches its name (`fnmatch`). "lr" is absolute, and "lr_scale" multiplies the optimizer's.
         ema: the share in [0, 1) that a moving average of the weights keeps of itself in each step (`averaged`), such as 0.999; the
             step that updates the weights updates the average too. None keeps no average.
+        master_weights: keeps a float32 value of each half precision weight, which the update changes and rounds to the weight, so
+            that changes below half a unit in the last place add up. A weight that is assigned replaces its master.
 
     Every hyper-parameter is an attribute that can be set between two steps, and nothing waits or is recorded again:
     `opt.weight_decay = 0.1`. It changes all parameters but those of a group with a value of its own, which is set through
@@ -72,6 +74,7 @@ class Optimizer(Launcher):
     def __init__(
         self, params: Params, lr: grouping.Rate, hyper: Mapping[str, Any] | None = None, *, clip_norm: float | None = None,
         clip_value: float | None = None, groups: Groups | None = None, ema: Number | None = None,
+        master_weights: bool = False,
     ) -> None:  # fmt: skip
         rule = type(self).__name__
         given: Any = list(params) if isinstance(params, (Iterator, ValuesView)) else params
@@ -86,6 +89,7 @@ class Optimizer(Launcher):
             raise PullbackError(f"{rule}: params is a list of groups, and groups= names groups, too; give one of them.")
         listed = listed or grouping.split(rule, self.parameters, self._names, groups)
         self.groups = self._grouped(listed)
+        self._keeps_masters = flag(rule, "master_weights", master_weights)
         self._averages_weights = any([group.values()["ema"] is not None for group in self.groups])
         given_values = [self._defaults, *[values for group in self.groups for values in (group.rule._defaults, group.own)]]
         self._members = grouping.members_of(rule, self.parameters, given_values)
@@ -141,7 +145,8 @@ class Optimizer(Launcher):
     def slots(self, p: Parameter) -> dict[str, Tensor]:
         """Returns copies of the state tensors of a parameter, by name. They are zeros before the first step.
 
-        With `ema` the moving average of the weights is one of them, "average".
+        With `ema` the moving average of the weights is one of them, "average", and with `master_weights` the float32 value of half
+        precision weights, "master".
         """
         capturing.refuse("slots()", "Ask for them outside.")
         i = self._index(p)
@@ -149,8 +154,8 @@ class Optimizer(Launcher):
 
     def _state(self) -> dict[str, list[Any]]:
         """Returns all state tensors by name, each as one array for each parameter, or None for a parameter without it."""
-        averages = {} if self._averages is None else {"average": self._averages}
-        return {**dict(zip(self.slot_names, self._slots)), **averages}
+        kept = {"average": self._averages, "master": self._masters}
+        return {**dict(zip(self.slot_names, self._slots)), **{name: arrays for name, arrays in kept.items() if arrays is not None}}
 
     @property
     def pruning(self) -> Any:
