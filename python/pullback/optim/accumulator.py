@@ -131,7 +131,9 @@ class Accumulator:
         if g.shape != p.shape:
             raise ShapeError(f"add: the gradient of {p.label()} has shape {g.shape}, the parameter {p.shape}.")
         if g.dtype != p.dtype:
-            raise DTypeError(f"add: the gradient of {p.label()} has dtype {g.dtype}, the parameter {p.dtype}. Convert it with .astype.")
+            raise DTypeError(
+                f"add: the gradient of {p.label()} has dtype {g.dtype}, the parameter {p.dtype}. Convert it with .astype."
+            )
         if devices.device_of(g) != self._device:
             raise DeviceError(
                 f"add: the gradient of {p.label()} is on {devices.device_of(g)}, the buffers are on {self._device}. Move it with "
@@ -260,4 +262,3 @@ def _buffer(array: Any) -> Parameter:
 
 def _array(g: Any) -> Any:
     return g.array if isinstance(g, Tensor) else asarray(g).array
-

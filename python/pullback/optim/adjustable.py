@@ -44,6 +44,7 @@ class Adjustable:
     _members: int
     _most: float
     _scale: float
+    _share: float
     _steps: int
 
     lr = Value("lr")
@@ -68,6 +69,18 @@ class Adjustable:
         every = range(len(self.parameters))
         c.write(self._sets, every, c.CLIP_NORM, [[self._most]] * self._members)
         c.write(self._sets, every, c.CLIP_FACTOR, [[1.0]] * self._members)
+
+    @property
+    def clip_adaptive(self) -> float | None:
+        """The largest ratio of the norm of a unit's gradient to that of its weights. Setting it makes a captured step record itself
+        again.
+        """
+        return None if self._share == math.inf else self._share
+
+    @clip_adaptive.setter
+    def clip_adaptive(self, share: float | None) -> None:
+        g.refuse_in_capture("clip_adaptive")
+        self._share = unlimited(type(self).__name__, "clip_adaptive", share)
 
     @property
     def gradient_scale(self) -> float:

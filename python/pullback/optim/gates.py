@@ -26,7 +26,9 @@ Gate = Literal["graph", "op"]
 def check(opt: Optimizer, gate: Any) -> None:
     """Raises PullbackError for a gate that does not exist or that this optimizer cannot have."""
     if gate not in get_args(Gate):
-        none = " There is no \"none\", because an update while other ops still read the parameter is a race." if gate == "none" else ""
+        none = (
+            ' There is no "none", because an update while other ops still read the parameter is a race.' if gate == "none" else ""
+        )
         raise PullbackError(f'minimize: gate={gate!r}; use "graph" or "op".{none}')
     if gate == "op" and opt.clip_norm is not None:
         raise PullbackError(

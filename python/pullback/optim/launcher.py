@@ -15,7 +15,7 @@ from ..tensors import devices
 from ..tensors.creation import asarray
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
-from . import arena, reference, sets as c
+from . import adaptive, arena, reference, sets as c
 from .adjustable import Adjustable
 
 
@@ -115,6 +115,7 @@ class Launcher(Adjustable):
                 door.enter(door.OPTIMIZER)
                 if self._pruning is not None:
                     self._pruning.begin(arrays)
+                arrays = adaptive.clipped(self, arrays)
                 table = self._copied_sets() if preview else self._sets
                 self._run(arrays, table, outputs, preview)
                 if not preview:

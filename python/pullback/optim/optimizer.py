@@ -47,6 +47,9 @@ class Optimizer(Launcher):
         hyper: the values of the rule's other hyper-parameters, which the class attribute `hyper` lists.
         clip_norm: the largest joint L2 norm of all gradients. A step scales gradients with a larger norm down to it.
         clip_value: a step clamps gradients to [-clip_value, clip_value], after clip_norm.
+        clip_adaptive: the largest ratio of the norm of a unit's gradient to that of its weights, such as 0.01 (Brock et al. 2021). A
+            step scales larger gradients down to it, before clip_norm, in launches for each parameter. The rows along the first axis
+            are units, and a vector is one.
         groups: {pattern of names: {hyper-parameter: value}}, for Parameters that get other values. A Parameter belongs to the first
             pattern that matches its name (`fnmatch`). "lr" is absolute, and "lr_scale" multiplies the optimizer's.
         ema: the share in [0, 1) that a moving average of the weights keeps of itself in each step (`averaged`), such as 0.999; the
@@ -74,7 +77,7 @@ class Optimizer(Launcher):
     def __init__(
         self, params: Params, lr: grouping.Rate, hyper: Mapping[str, Any] | None = None, *, clip_norm: float | None = None,
         clip_value: float | None = None, groups: Groups | None = None, ema: Number | None = None,
-        master_weights: bool = False,
+        master_weights: bool = False, clip_adaptive: float | None = None,
     ) -> None:  # fmt: skip
         rule = type(self).__name__
         given: Any = list(params) if isinstance(params, (Iterator, ValuesView)) else params
@@ -89,6 +92,7 @@ class Optimizer(Launcher):
             raise PullbackError(f"{rule}: params is a list of groups, and groups= names groups, too; give one of them.")
         listed = listed or grouping.split(rule, self.parameters, self._names, groups)
         self.groups = self._grouped(listed)
+        self._share = unlimited(rule, "clip_adaptive", clip_adaptive)
         self._keeps_masters = flag(rule, "master_weights", master_weights)
         self._averages_weights = any([group.values()["ema"] is not None for group in self.groups])
         given_values = [self._defaults, *[values for group in self.groups for values in (group.rule._defaults, group.own)]]
@@ -119,7 +123,7 @@ class Optimizer(Launcher):
         schedule = self._defaults["lr"]
         by = f" by {schedule}" if type(schedule) is not Schedule and not isinstance(schedule, list) else ""
         rate = f"{self.lr:.3g}" if isinstance(self.lr, float) else f"{self._members} values"
-        clipped = {"clip_norm": self.clip_norm, "clip_value": self.clip_value}
+        clipped = {"clip_norm": self.clip_norm, "clip_value": self.clip_value, "clip_adaptive": self.clip_adaptive}
         set_to = {"lr": rate + by, **self.settings(), **{name: value for name, value in clipped.items() if value is not None}}
         hyper = ", ".join([f"{name}={value}" for name, value in set_to.items()])
         counts = f"{_count(len(self.parameters), 'parameter')} of {numbers:,} numbers, {_count(self.steps, 'step')}"

@@ -149,13 +149,14 @@ class ScheduleFreeSGD(_ScheduleFree):
         self, params: Params, lr: Rate = 1.0, momentum: Number = 0.9, weight_decay: Number = 0, warmup_steps: Number = 0,
         r: Number = 0, weight_lr_power: Number = 2, *,
         clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
-        ema: Number | None = None, master_weights: bool = False,
+        ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
     ) -> None:  # fmt: skip
         given = (momentum, weight_decay, warmup_steps, r, weight_lr_power)
         hyper = dict(zip(self.hyper, given))
         super().__init__(
-            params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights
-        )
+            params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
+            clip_adaptive=clip_adaptive,
+        )  # fmt: skip
 
     def advance(self, settings: list[float]) -> None:
         super().advance(settings)
@@ -189,13 +190,14 @@ class ScheduleFreeAdamW(_ScheduleFree):
         self, params: Params, lr: Rate = 2.5e-3, betas: Betas = (0.9, 0.999), eps: Number = 1e-8, weight_decay: Number = 0,
         warmup_steps: Number = 0, r: Number = 0, weight_lr_power: Number = 2, *,
         clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
-        ema: Number | None = None, master_weights: bool = False,
+        ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
     ) -> None:  # fmt: skip
         given = (betas, eps, weight_decay, warmup_steps, r, weight_lr_power)
         hyper = dict(zip(self.hyper, given))
         super().__init__(
-            params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights
-        )
+            params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
+            clip_adaptive=clip_adaptive,
+        )  # fmt: skip
 
     def advance(self, settings: list[float]) -> None:
         super().advance(settings)

@@ -207,7 +207,9 @@ def _fits(row: Row, group: Mapping[str, Any]) -> bool:
 def _read_group(name: str, row: Row, group: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the learning rate, the hyper-parameters and the flags of a torch group. Raises PullbackError."""
     if group.get("maximize"):
-        raise PullbackError("from_torch: the torch optimizer maximizes; negate the loss, and make the torch optimizer without that.")
+        raise PullbackError(
+            "from_torch: the torch optimizer maximizes; negate the loss, and make the torch optimizer without that."
+        )
     missing = [key for key in ("lr", *row.hyper(), *row.flags) if key not in group]
     if missing:
         raise PullbackError(f"from_torch: a group of the torch optimizer has no {', '.join(missing)}, which {name} needs.")
@@ -248,7 +250,9 @@ def _read(row: Row, number: Any, p: Any, state: Mapping[Any, Any]) -> _Loaded:
         raise PullbackError(f"from_torch: the torch optimizer's parameter {number} has {steps} steps, which is not a valid number.")
     unknown = set(entry) - {"step", *row.slots.values(), *row.numbers}
     if unknown:
-        raise PullbackError(f"from_torch: the torch optimizer's state has {', '.join(sorted(unknown))}, which this rule does not use.")
+        raise PullbackError(
+            f"from_torch: the torch optimizer's state has {', '.join(sorted(unknown))}, which this rule does not use."
+        )
     return _Loaded(int(steps), slots, {at: float(_array(entry[name])) for name, at in row.numbers.items() if name in entry})
 
 
@@ -267,7 +271,9 @@ def _check_slots(opt: Any, row: Row, loaded: Sequence[_Loaded]) -> None:
             missing = needed - set(loaded[i].slots) if loaded[i].steps else ()
             if missing or (loaded[i].steps and len(loaded[i].numbers) < len(row.numbers)):
                 names = [row.slots[name] for name in missing] or list(row.numbers)
-                raise PullbackError(f"from_torch: the torch optimizer's state of {opt.parameters[i].label()} has no {', '.join(names)}.")
+                raise PullbackError(
+                    f"from_torch: the torch optimizer's state of {opt.parameters[i].label()} has no {', '.join(names)}."
+                )
 
 
 def _load(opt: Any, loaded: Sequence[_Loaded]) -> None:
