@@ -61,7 +61,7 @@ class Projection:
         with door.charged_to(door.OPTIMIZER):
             for i in self._entries:
                 try:
-                    found[i] = self._projected(i, _view(self._opt.parameters[i]))
+                    found[i] = projected(self._opt, i, _view(self._opt.parameters[i]))
                 except Exception as error:
                     failed = failed or error
             for i, value in found.items():
@@ -86,23 +86,8 @@ class Projection:
                 for i in self._entries:
                     before = Tensor(self._opt.parameters[i].array)
                     new = add(before, deltas[i])
-                    result[i] = _change(before, new, deltas[i], self._projected(i, new))
+                    result[i] = _change(before, new, deltas[i], projected(self._opt, i, new))
         return result
-
-    def _projected(self, i: int, value: Tensor) -> Tensor:
-        """Returns the value after the constraint of parameter i, in the parameter's dtype. Pruned weights stay 0."""
-        p, members = self._opt.parameters[i], self._opt._members
-        constraint: Any = p.constraint
-        if isinstance(constraint, Constraint):
-            kept = value if constraint.pruned == 0 else self._masked(i, value, constraint.pruned)
-            return self._masked(i, constraint.project(kept, members > 1))
-        if members > 1:
-            return self._masked(i, stack([_result(p, constraint, value[m]) for m in range(members)]))
-        return self._masked(i, _result(p, constraint, value))
-
-    def _masked(self, i: int, value: Tensor, pruned: float = 0.0) -> Tensor:
-        masks = self._opt._masks
-        return value if masks is None or masks[i] is None else where(Tensor(masks[i]), value, pruned)
 
     def _averaged(self, i: int, value: Tensor) -> Tensor:
         """Returns the moving average of parameter i after this step, by the formula of the kernel."""
@@ -113,7 +98,28 @@ class Projection:
         later = greater(steps, 1.0)  # The first step sets the average to the weights.
         keep, take = where(later, share, 0.0), where(later, subtract(1.0, share), 1.0)
         parts = [multiply(in_dtype(x, old.dtype), in_dtype(y, old.dtype)) for x, y in ((keep, old), (take, value))]
-        return self._masked(i, add(*parts))
+        return _masked(opt, i, add(*parts))
+
+
+def projected(opt: Any, i: int, value: Tensor) -> Tensor:
+    """Returns the value after the constraint of the optimizer's parameter i, in that parameter's dtype. Pruned weights are 0.
+
+    Raises ShapeError if a function returns another shape.
+    """
+    p, members = opt.parameters[i], opt._members
+    constraint: Any = p.constraint
+    if constraint is None:
+        return _masked(opt, i, value)
+    if isinstance(constraint, Constraint):
+        kept = value if constraint.pruned == 0 else _masked(opt, i, value, constraint.pruned)
+        return _masked(opt, i, constraint.project(kept, members > 1))
+    if members > 1:
+        return _masked(opt, i, stack([_result(p, constraint, value[m]) for m in range(members)]))
+    return _masked(opt, i, _result(p, constraint, value))
+
+
+def _masked(opt: Any, i: int, value: Tensor, pruned: float = 0.0) -> Tensor:
+    return value if opt._masks is None or opt._masks[i] is None else where(Tensor(opt._masks[i]), value, pruned)
 
 
 def _change(before: Tensor, new: Tensor, delta: Tensor, value: Tensor) -> Tensor:

@@ -12,12 +12,12 @@ from ..errors import PullbackError
 from ..launch import capturing
 from ..ops.writing import write
 from ..tensors import devices
-from ..tensors.creation import asarray
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from . import arena, sets as c
 from .groups import Betas, Number, Rate
 from .optimizer import Groups, Optimizer, Params
+from .projection import projected
 from .rules import penalised
 
 _MODE = c.STATE + 3  # the number of a set that is 1 in evaluation mode; the kernels leave it as it is
@@ -85,8 +85,7 @@ class _ScheduleFree(Optimizer):
         share = share.reshape((-1,) + (1,) * (len(p.shape) - 1)) if share.ndim else share
         weights = Tensor(p.array).astype(arena.slot_dtype(p))
         moved = weights + Tensor(devices.move(np.asarray(share, z.dtype), self._device)) * (z - weights)
-        average = moved.astype(p.dtype)
-        write(p.array, average.array if p.constraint is None else asarray(p.constraint(average)).array)
+        write(p.array, projected(self, i, moved.astype(p.dtype)).array)
 
     def _update(self, leaves: list[Any], *, preview: bool, wanted: bool) -> list[Tensor] | None:
         if self._trained:
