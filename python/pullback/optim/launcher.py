@@ -25,7 +25,8 @@ class Launcher(Adjustable):
     measured: bool = False  # true for a rule with trust ratios, which a launch before the update computes
     composed: bool = False  # the kernel adds a change that other launches have computed
     kernel: str = ""  # the name of a kernel in csrc/math/update.def; "" for a rule without a kernel
-    listed: tuple[str, ...] = ("parameters", "_names", "_averages", "_masks", "_masters", "_constraints")  # None, or one entry per parameter
+    # The attributes that are None, or have one entry for each parameter.
+    listed: tuple[str, ...] = ("parameters", "_names", "_averages", "_masks", "_masters", "_constraints")
     _of: Any = None  # the optimizer whose memory this one shares, if it updates one parameter of it
     slot_starts: Mapping[str, float] = {}  # what the elements of a slot are before the first step, if not 0
     _device: str

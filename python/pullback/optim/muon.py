@@ -272,10 +272,11 @@ def _one_of(name: str, value: Any, known: Sequence[Any]) -> None:
 
 def _auxiliary(kind: Any, options: Any, names: Any) -> tuple[Any, dict[str, Any], list[str]]:
     """Returns the class of the auxiliary, its options and its patterns of names. Raises PullbackError."""
-    if kind is not None and not (isinstance(kind, type) and issubclass(kind, Optimizer) and not kind.composed):
+    rule = isinstance(kind, type) and issubclass(kind, Optimizer) and not kind.composed and not hasattr(kind, "eval")
+    if kind is not None and not rule:
         raise PullbackError(
-            f"Muon: auxiliary={kind!r}; give the class of an optimizer that has a kernel, such as optim.AdamW, and its arguments as "
-            f'auxiliary_options={{"lr": 3e-4}}.'
+            f"Muon: auxiliary={kind!r}; give the class of an optimizer that one kernel computes in every mode, such as optim.AdamW, "
+            f'and its arguments as auxiliary_options={{"lr": 3e-4}}.'
         )
     if isinstance(names, str) or not all([isinstance(name, str) for name in names]):
         raise PullbackError(f'Muon: auxiliary_names={names!r}; give a list of patterns of names: ["embedding.*"].')
