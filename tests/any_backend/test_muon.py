@@ -255,7 +255,13 @@ def test_no_matrix_and_late_values_are_refused() -> None:
     with pytest.raises(pb.PullbackError, match="no matrix among the parameters"):
         optim.Muon(parameters(shapes=((3,), (2, 3, 4))))
     opt = optim.Muon(parameters())
-    for name, value in (("momentum", 1.0), ("ns_coefficients", (1.0, 2.0)), ("nesterov", False), ("ns_steps", 3), ("auxiliary", None)):
+    for name, value in (
+        ("momentum", 1.0),
+        ("ns_coefficients", (1.0, 2.0)),
+        ("nesterov", False),
+        ("ns_steps", 3),
+        ("auxiliary", None),
+    ):
         with pytest.raises((pb.PullbackError, AttributeError)):
             setattr(opt, name, value)
     assert opt.auxiliary is None

@@ -46,6 +46,8 @@ def update_each(opt: Optimizer, tape: Tape, loss: Tensor) -> None:
     """
     waiting = set(range(len(opt.parameters)))
     opt._follow_constraints()
+    if opt._pruning is not None:  # Masks depend on the weights before the step, of all parameters together with scope="global".
+        opt._pruning.begin([True for _ in opt.parameters])
 
     def update(position: int, g: Tensor) -> None:
         waiting.discard(position)
@@ -71,7 +73,7 @@ def _update_one(opt: Optimizer, position: int, g: Tensor) -> None:
     each = {name: value and [value[position]] for name, value in vars(opt).items() if name in opt.listed}
     alone: Any = object.__new__(type(opt))
     slots = [[slot[position]] for slot in opt._slots]
-    vars(alone).update(vars(opt), **each, _slots=slots, _sets=table, _plan=None, _placement=[], _of=opt)
+    vars(alone).update(vars(opt), **each, _slots=slots, _sets=table, _plan=None, _placement=[], _pruning=None, _of=opt)
     alone._step([g])
     if table is not rows:
         write(rows, table[: opt._members])

@@ -47,9 +47,9 @@ class Optimizer(Launcher):
         hyper: the values of the rule's other hyper-parameters, which the class attribute `hyper` lists.
         clip_norm: the largest joint L2 norm of all gradients. A step scales gradients with a larger norm down to it.
         clip_value: a step clamps gradients to [-clip_value, clip_value], after clip_norm.
-        clip_adaptive: the largest ratio of the norm of a unit's gradient to that of its weights, such as 0.01 (Brock et al. 2021). A
-            step scales larger gradients down to it, before clip_norm, in launches for each parameter. The rows along the first axis
-            are units, and a vector is one.
+        clip_adaptive: the largest ratio of the norm of a unit's gradient to that of its weights, such as 0.01 (Brock et al. 2021).
+            A step scales larger gradients down to it, before clip_norm, in launches for each parameter. The rows along the first
+            axis are units, and a vector is one.
         groups: {pattern of names: {hyper-parameter: value}}, for Parameters that get other values. A Parameter belongs to the first
             pattern that matches its name (`fnmatch`). "lr" is absolute, and "lr_scale" multiplies the optimizer's.
         ema: the share in [0, 1) that a moving average of the weights keeps of itself in each step (`averaged`), such as 0.999; the

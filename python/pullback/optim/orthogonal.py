@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ..amp import autocast
-from ..ops.elementwise import maximum, reciprocal, sqrt
+from ..ops.elementwise import maximum, sqrt
 from ..ops.linalg import matmul, matrix_transpose
 from ..ops.reduce import sum
 from ..tensors.tensor import Tensor
@@ -39,7 +39,7 @@ def orthogonal(
             gram = matmul(x, matrix_transpose(x)) if rows <= columns else matmul(matrix_transpose(x), x)
             norm = None
             if not first:  # The trace of the Gram matrix is the square of the norm, which saves passes over x.
-                norm = reciprocal(maximum(sqrt(sum(gram * eye, axis=(1, 2), keepdims=True)), eps))
+                norm = 1 / maximum(sqrt(sum(gram * eye, axis=(1, 2), keepdims=True)), eps)
                 gram = gram * norm * norm
             factor = _factor(gram, (a * eye, b * eye, c), min(together, steps - first))
             for number in (norm, scale if first + together >= steps else None):

@@ -79,7 +79,7 @@ def update(
 
     def run() -> None:
         sets = devices.move(table, "cpu")
-        for i, (p, g) in enumerate(zip(opt.parameters, grads)):
+        for i, g in enumerate(grads):
             if g is None or not g.size:
                 if not preview:
                     table[i * members : (i + 1) * members, c.CLOCK] += 1
