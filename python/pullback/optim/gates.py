@@ -30,6 +30,11 @@ def check(opt: Optimizer, gate: Any) -> None:
             ' There is no "none", because an update while other ops still read the parameter is a race.' if gate == "none" else ""
         )
         raise PullbackError(f'minimize: gate={gate!r}; use "graph" or "op".{none}')
+    if gate == "op" and opt.composed:
+        raise PullbackError(
+            f'minimize: gate="op" updates the parameters one by one, and {type(opt).__name__} computes many together, in several '
+            f'launches. Use gate="graph", or a rule that one kernel computes, such as optim.AdamW.'
+        )
     if gate == "op" and opt.clip_norm is not None:
         raise PullbackError(
             f'minimize: gate="op" updates each parameter while the gradients of others are not known yet, and '
