@@ -64,8 +64,8 @@ def orthogonal_of(x: Any, steps: int, dtype: str, narrow: bool = False) -> Any:
     return host(orthogonal(pb.tensor(x, dtype=dtype), eye, (a, b, c), eps, scale, steps, narrow))
 
 
-@pytest.mark.parametrize("steps", [1, 3, 4, 5, 7])
-@pytest.mark.parametrize("shape", [(16, 144), (144, 16), (32, 32), (30, 44), (30, 46), (1, 7), (7, 1), (1, 1), (128, 300)], ids=str)
+@pytest.mark.parametrize("steps", [1, 4, 5])
+@pytest.mark.parametrize("shape", [(16, 144), (144, 16), (32, 32), (30, 44), (30, 46), (1, 7), (7, 1), (1, 1), (96, 200)], ids=str)
 def test_the_iterations_are_those_of_the_formula(shape: tuple[int, int], steps: int) -> None:
     """An error of small singular values grows by 3.4445 in each step: float32's epsilon of 1.2e-7 becomes 6e-5 in 5 steps."""
     x = np.random.default_rng(0).standard_normal((3, *shape))
@@ -76,17 +76,20 @@ def test_the_iterations_are_those_of_the_formula(shape: tuple[int, int], steps: 
     wanted = [newton_schulz(matrix, steps, eps=0.0) for matrix in x]
     np.testing.assert_allclose(orthogonal_of(x, steps, "float64"), wanted, rtol=0, atol=1e-15 * 4**steps + 1e-14)
     found = orthogonal_of(x.astype(np.float32), steps, "float32")
-    np.testing.assert_allclose(found[0], wanted[0], rtol=0, atol=1e-6 if steps <= 5 else 3e-6)
+    np.testing.assert_allclose(found[0], wanted[0], rtol=0, atol=1e-6)
     np.testing.assert_allclose(found[1:], wanted[1:], rtol=0, atol=1.2e-7 * 3.4445**steps)
 
 
-@pytest.mark.parametrize("options", [{}, {"nesterov": False}, {"weight_decay": 0.1, "lr": 2e-3, "momentum": 0.9}], ids=str)
-@pytest.mark.parametrize("adjustment", [None, "original", "match_rms_adamw"])
+@pytest.mark.parametrize(
+    ("adjustment", "options"),
+    [(None, {}), ("original", {"nesterov": False}), ("match_rms_adamw", {"weight_decay": 0.1, "lr": 2e-3, "momentum": 0.9})],
+    ids=["nesterov", "momentum", "decay"],
+)
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-6), ("float64", 1e-12)])
 def test_the_rule_is_that_of_optax(dtype: str, tolerance: float, adjustment: Any, options: dict[str, Any]) -> None:
     """100 steps of random gradients."""
     given = {"lr": 1e-3, "weight_decay": 0.0, **options}
-    params = parameters(dtype)
+    params = parameters(dtype, shapes=((5, 3), (3, 5), (8, 20), (20, 8), (6, 6), (3, 5), (4, 1)))
     start = [host(p).astype(np.float64) for p in params]
     opt = optim.Muon(params, **given, eps=1e-15, bias_correction=True, adjust_lr_fn=adjustment)
     grads = gradients(params, 100)
@@ -124,7 +127,7 @@ def test_members_are_solo_runs(dtype: Any) -> None:
     start = [rng.standard_normal((members, *s)).astype(np.float32) for s in ((4, 6), (4, 6), (9, 3), (5,), (12, 12))]
     options = {
         "lr": rng.uniform(0.01, 0.1, members), "weight_decay": rng.uniform(0, 0.1, members), "eps": rng.uniform(1e-8, 1e-3, members),
-        "momentum": rng.uniform(0.5, 0.99, members), "ns_coefficients": tuple([k + rng.uniform(0, 0.1, members) for k in COEFFICIENTS]),
+        "momentum": rng.uniform(0.5, 0.99, members), "ns_coefficients": tuple([k - rng.uniform(0, 0.1, members) for k in COEFFICIENTS]),
     }  # fmt: skip
     betas = rng.uniform(0.5, 0.9, members)
     stacked = [pb.Parameter(x) for x in start]
@@ -140,6 +143,7 @@ def test_members_are_solo_runs(dtype: Any) -> None:
         for m, opt in enumerate(apart):
             opt.step([pb.tensor(g[m]) for g in grads])
     for i, p in enumerate(stacked):
+        assert np.isfinite(host(p)).all()
         for m in range(members):
             np.testing.assert_array_equal(host(p)[m], host(solo[m][i]))
     assert together.gradient_norm.tolist() == [opt.gradient_norm for opt in apart]

@@ -6,13 +6,16 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
+import numpy as np
+
 from ..errors import PullbackError
 from ..launch import capturing
 from ..ops.movement import concat
 from ..ops.writing import write
+from ..tensors.creation import asarray
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
-from . import groups as grouping
+from . import groups as grouping, sets as c
 from .composed import Composed
 from .groups import Group
 from .optimizer import Optimizer
@@ -71,6 +74,7 @@ class WithAuxiliary(Composed):
     _part: Optimizer | None = None  # the auxiliary. It owns no sets, and its slots, averages and masks are this optimizer's.
     _mine: list[int]  # the parameters of the optimizer's own rule
     _others: list[int]
+    _tick: Tensor
 
     def _takes(self, shape: tuple[int, ...]) -> bool:
         """True if the rule updates one network's parameter of this shape."""
@@ -140,7 +144,11 @@ class WithAuxiliary(Composed):
 
     def _make(self) -> None:
         super()._make()
+        self._tick = asarray(np.eye(c.SIZE)[c.CLOCK], device=self._device)  # advances the clock of a set that is added to it
         self._lend()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: x for name, x in super().__getstate__().items() if name != "_tick"}
 
     def _lend(self) -> None:
         """Gives the auxiliary its part of the memory of this optimizer."""
@@ -185,13 +193,14 @@ class WithAuxiliary(Composed):
             part._masks = None if self._masks is None else [self._masks[i] for i in self._others]
             part._plan = None
         sets = concat([*[self._rows(table, i) for i in self._others], self._rows(table, len(grads))]).array
-        others = set(self._others)
-        super()._launch([None if i in others else g for i, g in enumerate(grads)], table, outputs, preview)
+        others, idle = set(self._others), all([grads[i] is None for i in self._mine])
+        if not idle:
+            super()._launch([None if i in others else g for i, g in enumerate(grads)], table, outputs, preview)
         part._run(given, sets, None if outputs is None else [outputs[i] for i in self._others], preview)
         if not preview:
-            moved = {i: self._rows(sets, place) for place, i in enumerate(self._others)}
-            rows = [moved[i] if i in moved else self._rows(table, i) for i in range(len(grads) + 1)]
-            write(table, concat(rows).array)
+            rows = {i: self._rows(sets, place) for place, i in enumerate(self._others)}
+            rows |= {i: self._rows(table, i) + self._tick if idle else self._rows(table, i) for i in self._mine}
+            write(table, concat([*[rows[i] for i in range(len(grads))], self._rows(table, len(grads))]).array)
 
     def _rows(self, table: Any, i: int) -> Tensor:
         """Returns the sets of parameter i in a table; for the number of all parameters what follows their sets."""
