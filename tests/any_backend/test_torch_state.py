@@ -139,7 +139,11 @@ GROUPS = {"lr": 0.01, "weight_decay": 0.1}
 
 def test_groups_from_torch() -> None:
     def groups(ps: Any) -> Any:
-        return [{"params": ps[:1]}, {"params": [ps[2], ps[1]], "lr": 0.1, "betas": (0.5, 0.9)}, {"params": ps[3:], "weight_decay": 0}]
+        return [
+            {"params": ps[:1]},
+            {"params": [ps[2], ps[1]], "lr": 0.1, "betas": (0.5, 0.9)},
+            {"params": ps[3:], "weight_decay": 0},
+        ]
 
     whole, half = (Theirs("AdamW", GROUPS, "float64", groups) for _ in range(2))
     whole.steps(0, 20)
@@ -234,7 +238,9 @@ def test_other_parameters() -> None:
     theirs.steps(1, 2)
     with pytest.raises(pb.ShapeError, match="has 4 parameters, and 3 trainable ones"):
         optim.from_torch(theirs.opt, ours(weights("float32"))[:3])
-    with pytest.raises(pb.ShapeError, match=r"exp_avg of the torch optimizer's parameter 0 has shape \(4, 3\), and Parameter \"p3\""):
+    with pytest.raises(
+        pb.ShapeError, match=r"exp_avg of the torch optimizer's parameter 0 has shape \(4, 3\), and Parameter \"p3\""
+    ):
         optim.from_torch(theirs.opt, ours(weights("float32"))[::-1])
 
 

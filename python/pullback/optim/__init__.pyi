@@ -2,6 +2,7 @@
 # ruff: noqa
 
 from . import schedules as schedules
+from .accumulator import Accumulator as Accumulator
 from .moments import Adam as Adam
 from .moments import AdamW as AdamW
 from .moments import LAMB as LAMB
@@ -16,3 +17,5 @@ from .rules import Adadelta as Adadelta
 from .rules import Lion as Lion
 from .schedule_free import ScheduleFreeSGD as ScheduleFreeSGD
 from .schedule_free import ScheduleFreeAdamW as ScheduleFreeAdamW
+from .torch_state import from_torch as from_torch
+from .torch_state import to_torch as to_torch

@@ -34,7 +34,7 @@ class Row(NamedTuple):
         begins: torch has the state of a parameter before the first step.
     """
 
-    rule: Callable[..., Optimizer]
+    rule: type[Any]
     slots: Mapping[str, str]
     flags: Mapping[str, Callable[[Any], Any]] = {}
     fixed: Mapping[str, Any] = {}
@@ -44,7 +44,7 @@ class Row(NamedTuple):
 
     def hyper(self) -> list[str]:
         """Returns the hyper-parameters other than the learning rate."""
-        return list(getattr(self.rule, "hyper"))
+        return list(self.rule.hyper)
 
 
 _MOMENTS: Final = {"m": "exp_avg", "v": "exp_avg_sq"}
@@ -77,8 +77,8 @@ def to_torch(opt: Optimizer) -> dict[str, Any]:
 
     Make the torch optimizer with the same groups of parameters, in the order of `opt.groups`, and with the same flags; it then has
     the slots, the steps of each parameter, and the hyper-parameters. The learning rate is the present one: a schedule stays here.
-    What torch's optimizers do not have is not part of it: clipping, constraints, masks, averages of weights. The weights themselves
-    are not part of the state either.
+    Clipping, constraints, masks and averages of weights, which torch's optimizers lack, are not part of it, and neither are the
+    weights.
 
     Raises PullbackError if torch.optim has no such rule, if the optimizer has several values for members, or without torch.
     """
@@ -86,17 +86,18 @@ def to_torch(opt: Optimizer) -> dict[str, Any]:
     name = next((name for name, row in ROWS.items() if row.rule is type(opt)), None)
     if name is None:
         raise PullbackError(f"to_torch: {type(opt).__name__} has no counterpart in torch.optim; {', '.join(ROWS)} have one.")
-    if opt._members > 1:
+    own: Any = opt
+    if own._members > 1:
         raise PullbackError(
-            f"to_torch: this {name} has {opt._members} values for as many members, and a torch optimizer has one. Make an optimizer "
-            f"for each member."
+            f"to_torch: this {name} has {own._members} values for as many members, and a torch optimizer has one. Make an "
+            f"optimizer for each member."
         )
     torch = _torch()
-    row, table = ROWS[name], devices.move(opt._sets, "cpu")
+    row, table = ROWS[name], devices.move(own._sets, "cpu")
     groups: list[dict[str, Any]] = []
     state: dict[int, dict[str, Any]] = {}
     for group in opt.groups:
-        first = len(state) if not groups else groups[-1]["params"][-1] + 1
+        first = sum([len(other["params"]) for other in groups])
         groups.append({**_values(opt, row, group), "params": list(range(first, first + len(group.entries)))})
         for number, i in enumerate(group.entries, first):
             if entry := _entry(torch, opt, row, opt.parameters[i], table[i]):
@@ -207,7 +208,9 @@ def _fits(row: Row, group: Mapping[str, Any]) -> bool:
 def _read_group(name: str, row: Row, group: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the learning rate, the hyper-parameters and the flags of a torch group. Raises PullbackError."""
     if group.get("maximize"):
-        raise PullbackError("from_torch: the torch optimizer maximizes; negate the loss, and make the torch optimizer without that.")
+        raise PullbackError(
+            "from_torch: the torch optimizer maximizes; negate the loss, and make the torch optimizer without that."
+        )
     missing = [key for key in ("lr", *row.hyper(), *row.flags) if key not in group]
     if missing:
         raise PullbackError(f"from_torch: a group of the torch optimizer has no {', '.join(missing)}, which {name} needs.")
@@ -240,15 +243,17 @@ def _read(row: Row, number: Any, p: Any, state: Mapping[Any, Any]) -> _Loaded:
     for name, slot in slots.items():
         if slot.shape != p.shape:
             raise ShapeError(
-                f"from_torch: {row.slots[name]} of the torch optimizer's parameter {number} has shape {slot.shape}, and {p.label()} "
-                f"has shape {p.shape}. Give the Parameters in the order of the torch optimizer's."
+                f"from_torch: {row.slots[name]} of the torch optimizer's parameter {number} has shape {slot.shape}, and "
+                f"{p.label()} has shape {p.shape}. Give the Parameters in the order of the torch optimizer's."
             )
     steps = float(_array(entry.get("step", 0.0))) if row.counts else float(bool(slots))
     if not (0 <= steps < 2**53 and steps == int(steps)):
         raise PullbackError(f"from_torch: the torch optimizer's parameter {number} has {steps} steps, which is not a valid number.")
     unknown = set(entry) - {"step", *row.slots.values(), *row.numbers}
     if unknown:
-        raise PullbackError(f"from_torch: the torch optimizer's state has {', '.join(sorted(unknown))}, which this rule does not use.")
+        raise PullbackError(
+            f"from_torch: the torch optimizer's state has {', '.join(sorted(unknown))}, which this rule does not use."
+        )
     return _Loaded(int(steps), slots, {at: float(_array(entry[name])) for name, at in row.numbers.items() if name in entry})
 
 
@@ -267,7 +272,9 @@ def _check_slots(opt: Any, row: Row, loaded: Sequence[_Loaded]) -> None:
             missing = needed - set(loaded[i].slots) if loaded[i].steps else ()
             if missing or (loaded[i].steps and len(loaded[i].numbers) < len(row.numbers)):
                 names = [row.slots[name] for name in missing] or list(row.numbers)
-                raise PullbackError(f"from_torch: the torch optimizer's state of {opt.parameters[i].label()} has no {', '.join(names)}.")
+                raise PullbackError(
+                    f"from_torch: the torch optimizer's state of {opt.parameters[i].label()} has no {', '.join(names)}."
+                )
 
 
 def _load(opt: Any, loaded: Sequence[_Loaded]) -> None:
