@@ -1,4 +1,4 @@
-"""The memory of gradients, by the counts of the allocator: sums of contributions, updates during the backward pass, accumulation."""
+"""The memory of gradients, by the counts of the allocator: sums of contributions, gates of updates, and accumulation."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def used_often(times: int, dtype: str = "float32") -> tuple[Any, Any, Any, Any]:
     return tape, y, w, xs.astype(np.float64).sum(0)
 
 
-# The sum and a contribution; three where the second contribution arrives. All contributions, and their stack with the sum. A sum of
-# each rank, from 1 to 7, a contribution and the sum that it enters.
-MOST = {"accumulate": 3, "add_n": 2 * 256 + 1, "tree": 7 + 3}
+# The sum and a contribution; three where the second contribution arrives. All contributions, their stack, and the sum. A sum of each
+# rank, from 1 to 7, in float64; and two contributions, both in float64, and their sum.
+MOST = {"accumulate": 3, "add_n": 2 * 256 + 1, "tree": 2 * 7 + 2 + 4 + 2}
 
 
 @pytest.mark.parametrize("aggregation", MOST)
