@@ -201,6 +201,13 @@ def epochs(kind: Any) -> Any:
 
 DIRECTION = np.array([0.5 / (0.5 + 1e-6), -1 / (1 + 1e-6)])
 STEP_OF_LAMB = np.array([1.0, 2.0]) - 1e-3 * np.sqrt(5) / np.sqrt((DIRECTION**2).sum()) * DIRECTION
+
+
+def of_ten_gradients(accumulator: Any) -> Any:
+    acc = accumulator([pb.Parameter([0.0, 0.0])])
+    return [acc.add([pb.tensor([float(k), 2.0 * k])]) for k in range(1, 11)], acc.take()
+
+
 RULES: dict[str, Row] = {
     **{f"optim.{name}": (updated, [True, True]) for name in ("SGD", "Adam", "AdamW", "Lion")},
     "optim.rule": (lambda f: first_step(f(lr=0.5)(lambda p, g, h: -h.lr * g)), np.array([0.75, 2.5])),
@@ -215,6 +222,7 @@ RULES: dict[str, Row] = {
     "optim.ScheduleFreeSGD": (first_step, np.array([0.5, 3.0])),
     "optim.ScheduleFreeAdamW": (first_step, np.array([1 - 0.0025 / (1 + 2e-8 / 0.001**0.5), 2 + 0.0025 / (1 + 1e-8 / 0.001**0.5)])),
     "optim.RMSprop": (first_step, np.array([0.900000019999996, 2.099999990000001])),
+    "optim.Accumulator": (of_ten_gradients, ([False] * 9 + [True], [np.array([5.5, 11.0])])),
     "schedules.Schedule": (lambda f: [f(0.5).rate(t) for t in (0, 3)], [0.5, 0.5]),
     "schedules.Step": (lambda f: [f(0.5).rate(t) for t in (0, 2)], [0.5, 0.5 * 0.1**2]),
     "schedules.Exponential": (lambda f: [f(0.5).rate(t) for t in (0, 2)], [0.5, 0.5 * 0.99**2]),

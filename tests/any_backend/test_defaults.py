@@ -229,7 +229,8 @@ ROWS: dict[str, tuple[Callable[[Any], Any], Any]] = {
 # These names need more than a row, such as a file or a subclass. The named test calls them with their defaults.
 ELSEWHERE = {
     "pb.save": "test_io", "pb.load": "test_io", "pb.save_training": "test_resume", "pb.load_training": "test_resume",
-    "nn.Module": "test_nn", "optim.Optimizer": "test_optim", "data.Digits": "test_data",
+    "nn.Module": "test_nn", "optim.Optimizer": "test_optim",
+    "optim.to_torch": "test_torch_state", "optim.from_torch": "test_torch_state", "data.Digits": "test_data",
 }  # fmt: skip
 
 

@@ -130,7 +130,7 @@ class _Gate(Kept):
                 storage = getattr(x, "storage", None)
                 if storage is not None and id(storage) in self._changed:
                     raise StaleValueError(
-                        f"gradient: {op.name}, called in the backward pass at {line_of(call_site())}, reads {storage.label()}, which "
-                        f'gate="op" has updated already, as no op of the forward pass needs it any more. Read it in the forward '
-                        f'pass, or use gate="graph", which updates after the whole backward pass.'
+                        f"gradient: {op.name}, called in the backward pass at {line_of(call_site())}, reads "
+                        f'{storage.label()}, which gate="op" has updated already, as no op of the forward pass needs it any more. '
+                        f'Read it in the forward pass, or use gate="graph", which updates after the whole backward pass.'
                     )

@@ -20,7 +20,6 @@ from ..tensors import devices
 from ..tensors.creation import asarray
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
-from ..typing import Tree
 from . import arena, sets as c
 from .arguments import MISSING, Form, dicts, trainable
 from .optimizer import Optimizer, Params
@@ -40,13 +39,13 @@ class Accumulator:
         every: the number of gradients after which `add` returns True.
         reduce: "mean" gives the mean of the gradients, each weighted by its `count`: the gradient of one large batch if the loss of
             each batch is a mean over `count` examples. "sum" gives their sum, and `count` does not matter.
-        stale: what happens to a gradient whose weights have been updated since it was computed, which is one with a `step` of less
-            than `acc.step`. "error" raises StaleValueError. "drop" leaves it out and counts it. "decay" divides its weight by 1 + the
+        stale: what happens to a gradient whose weights have been updated since it was computed: one with a `step` of less than
+            `acc.step`. "error" raises StaleValueError. "drop" leaves it out and counts it. "decay" divides its weight by 1 + the
             number of updates since then (Zhang et al. 2016, "Staleness-aware Async-SGD").
 
     There is one buffer for each Parameter, on its device: float32 for half precision, otherwise of the Parameter's dtype. `add` is
     one launch for all Parameters, and a conversion for each gradient of half precision. A Parameter without a gradient (None) in
-    some of the batches has a gradient of zeros there, and None as its result if it had none in all of them. NaN and infinity are not
+    some of the batches has a gradient of zeros there; without one in all of them its result is None. NaN and infinity are not
     looked for: one of them makes the result NaN or infinite, as it would in one large batch.
 
     Inside a captured function the counts are facts of the host. A recording is used for the calls that add and take alike; with
@@ -66,7 +65,7 @@ class Accumulator:
     def __init__(self, params: Params, every: int = 10, reduce: Reduce = "mean", stale: Stale = "error") -> None:
         given: Any = list(params) if isinstance(params, (Iterator, ValuesView)) else params
         given, _ = dicts("Accumulator", given)
-        if isinstance(every, bool) or not isinstance(every, (int, np.integer)) or every < 1:
+        if not (_whole(every) and every >= 1):
             raise PullbackError(f"Accumulator: every={every!r}; it must be a number of gradients, such as 10.")
         for name, value, words in (("reduce", reduce, get_args(Reduce)), ("stale", stale, get_args(Stale))):
             if value not in words:
@@ -91,7 +90,7 @@ class Accumulator:
     @step.setter
     def step(self, step: int) -> None:
         capturing.refuse("setting step of an Accumulator", "Set it outside: `take` counts each update.")
-        if isinstance(step, bool) or not isinstance(step, (int, np.integer)) or step < 0:
+        if not (_whole(step) and step >= 0):
             raise PullbackError(f"Accumulator: step={step!r}; it must be a number of updates, 0 or more.")
         self._rounds.step = int(step)
 
@@ -102,7 +101,7 @@ class Accumulator:
 
     # ---- adding
 
-    def add(self, grads: Tree = MISSING, step: int | None = None, count: float = 1) -> bool:
+    def add(self, grads: Any = MISSING, step: int | None = None, count: float = 1) -> bool:
         """Adds the gradients of a batch. Returns True if those of `every` batches or more wait for `take`.
 
         Args:
@@ -118,7 +117,7 @@ class Accumulator:
         for p, g in zip(self.parameters, leaves):
             if g is not None:
                 self._check(p, g)
-        if isinstance(count, bool) or not isinstance(count, (int, float, np.number)) or not 0 < count < math.inf:
+        if not (_real(count) and 0 < count < math.inf):
             raise PullbackError(f"add: count={count!r}; it must be one positive number, such as that of the examples in the batch.")
         late = self._lateness(step)
         if late and self.stale == "drop":
@@ -144,7 +143,7 @@ class Accumulator:
         """Returns the number of updates since a gradient's step. Raises StaleValueError, PullbackError."""
         if step is None:
             return 0
-        if isinstance(step, bool) or not isinstance(step, (int, np.integer)) or not 0 <= step <= self.step:
+        if not (_whole(step) and 0 <= step <= self.step):
             raise PullbackError(
                 f"add: step={step!r}; it must be the `acc.step` at which the gradient was computed, a number from 0 to the present "
                 f"one, which is {self.step}."
@@ -258,6 +257,14 @@ def _buffer(array: Any) -> Parameter:
     p = Parameter(Tensor(array))
     p.place(array)
     return p
+
+
+def _real(x: Any) -> bool:
+    return isinstance(x, (int, float, np.number)) and not isinstance(x, bool)
+
+
+def _whole(x: Any) -> bool:
+    return isinstance(x, (int, np.integer)) and not isinstance(x, bool)
 
 
 def _array(g: Any) -> Any:

@@ -158,8 +158,8 @@ class Form:
             if structure(grads) != self._structure:
                 owner, name = self._call.split(".")
                 raise ShapeError(
-                    f"{name}: the gradients have the structure {shown(grads)}, and this {_KINDS[owner]} was made with {self._shown}. "
-                    f"Give them in that structure, or in a list in the order of {owner}.parameters: "
+                    f"{name}: the gradients have the structure {shown(grads)}, and this {_KINDS[owner]} was made with "
+                    f"{self._shown}. Give them in that structure, or in a list in the order of {owner}.parameters: "
                     f"{self._call}(tape.gradient(loss, {owner}.parameters))."
                 )
             found = with_nones(grads)
@@ -172,8 +172,8 @@ class Form:
             owner, name = self._call.split(".")
             bare = f", without the Parameters: {self._call}(gradients), and not {self._call}(zip(gradients, parameters))."
             raise ShapeError(
-                f"{name}: {len(found)} gradients for {self._count} parameters; give one for each, in the order of {owner}.parameters"
-                + (bare if pairs else ".")
+                f"{name}: {len(found)} gradients for {self._count} parameters; give one for each, in the order of "
+                f"{owner}.parameters" + (bare if pairs else ".")
             )
         return found
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..autodiff.gated import sweep_each
 from ..errors import PullbackError
-from ..launch import capturing
+from ..launch import capturing, door
 from ..ops.elementwise import add
 from ..ops.movement import concat
 from ..ops.writing import write
@@ -18,12 +18,11 @@ from . import sets as c
 
 if TYPE_CHECKING:
     from ..autodiff.tape import Tape
-    from .optimizer import Optimizer
 
 Gate = Literal["graph", "op"]
 
 
-def check(opt: Optimizer, gate: Any) -> None:
+def check(opt: Any, gate: Any) -> None:
     """Raises PullbackError for a gate that does not exist or that this optimizer cannot have."""
     if gate not in get_args(Gate):
         none = (
@@ -43,7 +42,7 @@ def check(opt: Optimizer, gate: Any) -> None:
         )
 
 
-def update_each(opt: Optimizer, tape: Tape, loss: Tensor) -> None:
+def update_each(opt: Any, tape: Tape, loss: Tensor) -> None:
     """Walks the tape back from the loss, and updates each parameter with its gradient as soon as both are free.
 
     The update of one parameter is that of an optimizer with this parameter alone, which shares the memory of slots and sets. The
@@ -55,8 +54,13 @@ def update_each(opt: Optimizer, tape: Tape, loss: Tensor) -> None:
         opt._pruning.begin([True for _ in opt.parameters])
 
     def update(position: int, g: Tensor) -> None:
-        waiting.discard(position)
-        _update_one(opt, position, g)
+        p = opt.parameters[position]
+        before = p.version
+        try:
+            _update_one(opt, position, g)
+        finally:
+            if p.version != before:  # A constraint may raise after the update.
+                waiting.discard(position)
 
     try:
         tape.run_backward(lambda _: sweep_each(tape, loss, opt.parameters, update) or [])
@@ -67,29 +71,31 @@ def update_each(opt: Optimizer, tape: Tape, loss: Tensor) -> None:
             capturing.increment(opt, "_steps")
 
 
-def _update_one(opt: Optimizer, position: int, g: Tensor) -> None:
+def _update_one(opt: Any, position: int, g: Tensor) -> None:
     """Updates one parameter, by an optimizer that has this parameter alone, with the slots and sets of `opt` in the same memory.
 
     The rows of the table after the sets are the program of the schedules, which has to follow the sets of this one, too. They are
     then copied together, and the sets are written back.
     """
     rows, program = _sets_of(opt, position), opt._sets[len(opt.parameters) * opt._members :]
-    table = concat([Tensor(rows), Tensor(program)]).array if len(program) else rows
+    with door.charged_to(door.OPTIMIZER):
+        table = concat([Tensor(rows), Tensor(program)]).array if len(program) else rows
     each = {name: value and [value[position]] for name, value in vars(opt).items() if name in opt.listed}
     alone: Any = object.__new__(type(opt))
     slots = [[slot[position]] for slot in opt._slots]
     vars(alone).update(vars(opt), **each, _slots=slots, _sets=table, _plan=None, _placement=[], _pruning=None, _of=opt)
     alone._step([g])
     if table is not rows:
-        write(rows, table[: opt._members])
+        with door.charged_to(door.OPTIMIZER):
+            write(rows, table[: opt._members])
 
 
-def _advance_clock(opt: Optimizer, position: int) -> None:
+def _advance_clock(opt: Any, position: int) -> None:
     """Counts a step that has brought a parameter no gradient."""
     rows, one = _sets_of(opt, position), np.zeros((1, c.SIZE))
     one[:, c.CLOCK] = 1
     write(rows, add(Tensor(rows), Tensor(devices.move(one, opt._device))).array)
 
 
-def _sets_of(opt: Optimizer, position: int) -> Any:
+def _sets_of(opt: Any, position: int) -> Any:
     return opt._sets[position * opt._members : (position + 1) * opt._members]

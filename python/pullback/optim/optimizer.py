@@ -297,9 +297,8 @@ class Optimizer(Launcher):
                 if refused_by(error):
                     raise of_arguments(error, args) from None
                 raise
-        kept = loss
-        if isinstance(loss, Tensor) and loss.storage is not None:
-            kept = snapshot(loss)  # The loss may be a view of a Parameter, which the step changes.
+        viewed = getattr(loss, "storage", None) is not None
+        kept = snapshot(loss) if viewed else loss  # The loss may be a view of a Parameter, which the step changes.
         try:
             if gate == "op":
                 gates.update_each(self, tape, loss)

@@ -130,8 +130,8 @@ class Rounds:
         if self.waiting() != before or not self._holds(events):
             raise CaptureError(
                 f"capture(steps=…): an Accumulator had {sum(before.values())} pending gradients at the beginning of a step and "
-                f"{sum(self.waiting().values())} at its end, or the step used acc.step. The steps of one call must be alike: add and "
-                f"take all gradients of an update in one step, without step=; or capture the function without steps=."
+                f"{sum(self.waiting().values())} at its end, or the step used acc.step. The steps of one call must be alike: "
+                f"add and take all gradients of an update in one step, without step=; or capture the function without steps=."
             )
 
 

@@ -34,7 +34,7 @@ class Row(NamedTuple):
         begins: torch has the state of a parameter before the first step.
     """
 
-    rule: Callable[..., Optimizer]
+    rule: type[Any]
     slots: Mapping[str, str]
     flags: Mapping[str, Callable[[Any], Any]] = {}
     fixed: Mapping[str, Any] = {}
@@ -77,8 +77,8 @@ def to_torch(opt: Optimizer) -> dict[str, Any]:
 
     Make the torch optimizer with the same groups of parameters, in the order of `opt.groups`, and with the same flags; it then has
     the slots, the steps of each parameter, and the hyper-parameters. The learning rate is the present one: a schedule stays here.
-    What torch's optimizers do not have is not part of it: clipping, constraints, masks, averages of weights. The weights themselves
-    are not part of the state either.
+    Clipping, constraints, masks and averages of weights, which torch's optimizers lack, are not part of it, and neither are the
+    weights.
 
     Raises PullbackError if torch.optim has no such rule, if the optimizer has several values for members, or without torch.
     """
@@ -86,17 +86,18 @@ def to_torch(opt: Optimizer) -> dict[str, Any]:
     name = next((name for name, row in ROWS.items() if row.rule is type(opt)), None)
     if name is None:
         raise PullbackError(f"to_torch: {type(opt).__name__} has no counterpart in torch.optim; {', '.join(ROWS)} have one.")
-    if opt._members > 1:
+    own: Any = opt
+    if own._members > 1:
         raise PullbackError(
-            f"to_torch: this {name} has {opt._members} values for as many members, and a torch optimizer has one. Make an optimizer "
-            f"for each member."
+            f"to_torch: this {name} has {own._members} values for as many members, and a torch optimizer has one. Make an "
+            f"optimizer for each member."
         )
     torch = _torch()
-    row, table = ROWS[name], devices.move(opt._sets, "cpu")
+    row, table = ROWS[name], devices.move(own._sets, "cpu")
     groups: list[dict[str, Any]] = []
     state: dict[int, dict[str, Any]] = {}
     for group in opt.groups:
-        first = len(state) if not groups else groups[-1]["params"][-1] + 1
+        first = sum([len(other["params"]) for other in groups])
         groups.append({**_values(opt, row, group), "params": list(range(first, first + len(group.entries)))})
         for number, i in enumerate(group.entries, first):
             if entry := _entry(torch, opt, row, opt.parameters[i], table[i]):
@@ -242,8 +243,8 @@ def _read(row: Row, number: Any, p: Any, state: Mapping[Any, Any]) -> _Loaded:
     for name, slot in slots.items():
         if slot.shape != p.shape:
             raise ShapeError(
-                f"from_torch: {row.slots[name]} of the torch optimizer's parameter {number} has shape {slot.shape}, and {p.label()} "
-                f"has shape {p.shape}. Give the Parameters in the order of the torch optimizer's."
+                f"from_torch: {row.slots[name]} of the torch optimizer's parameter {number} has shape {slot.shape}, and "
+                f"{p.label()} has shape {p.shape}. Give the Parameters in the order of the torch optimizer's."
             )
     steps = float(_array(entry.get("step", 0.0))) if row.counts else float(bool(slots))
     if not (0 <= steps < 2**53 and steps == int(steps)):
