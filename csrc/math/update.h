@@ -5,10 +5,11 @@
 //   advance(set)      writes the numbers that a step computes only once into the set, which begin_step() has advanced before
 //   Element<A>        the rule for one element, in arithmetic of type A. It is built from a set after advance().
 //                     f(p, g, slots...) writes the new slots and returns what is added to p.
-// A set is the settings of one parameter (settings.h). What happens to a weight after the rule, such as a constraint, is the same for all rules. The choice of the struct that runs may not depend on the value of a
-// hyper-parameter, because that value may change between two steps and differ between two parameters.
+// A set is the settings of one parameter (settings.h). What happens to a weight after the rule, such as a constraint, is the same for
+// all rules. The choice of the struct that runs may not depend on the value of a hyper-parameter, because that value may change between
+// two steps and differ between two parameters.
 #pragma once
-#include "math/settings.h"
+#include "math/schedule.h"
 
 namespace pb {
 
@@ -322,6 +323,10 @@ template <Decay decay> struct RAdam {
 };
 
 // Begins a step of rule U: the rate and the count, then the rule's own numbers.
+template <class U> PB_HD void begin(Setting* set, double rate) {
+  begin_step(set, rate);
+  U::advance(set);
+}
 template <class U> PB_HD void begin(Setting* set, const Setting* program) {
   begin_step(set, program);
   U::advance(set);

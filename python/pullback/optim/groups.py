@@ -16,8 +16,7 @@ from ..errors import PullbackError, ShapeError
 from ..launch import capturing
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
-from . import sets
-from .schedules import Schedule, as_schedule
+from .schedules.base import Schedule, as_schedule
 
 # Arguments. A list or an array has one value for each member.
 Number: TypeAlias = float | Sequence[float] | np.ndarray[Any, Any] | Tensor
@@ -68,6 +67,11 @@ def schedules_of(lr: Any) -> Schedule | list[Schedule]:
     return as_schedule(lr if numbers is None else numbers)
 
 
+def of_members(lr: Schedule | list[Schedule], members: int) -> list[Schedule]:
+    """Returns one schedule for each member."""
+    return lr if isinstance(lr, list) else [lr] * members
+
+
 def rows(value: Any, members: int) -> list[list[float]]:
     """Returns the settings of a value, one row per member."""
     return np.stack([np.broadcast_to(part, (members,)) for part in parts_of(value)], axis=1).tolist()
@@ -101,11 +105,12 @@ class Group:
     """
 
     name: str
+    number: int  # its place among the optimizer's groups
     entries: list[int]  # the indices of its parameters in those of the optimizer
     own: dict[str, Any]  # the values that it was given
 
-    def __init__(self, opt: Any, name: str, entries: Sequence[int], own: dict[str, Any]) -> None:
-        vars(self).update(_opt=opt, name=name, entries=list(entries), own=own)
+    def __init__(self, opt: Any, number: int, name: str, entries: Sequence[int], own: dict[str, Any]) -> None:
+        vars(self).update(_opt=opt, number=number, name=name, entries=list(entries), own=own)
 
     @property
     def parameters(self) -> list[Parameter]:
@@ -116,7 +121,7 @@ class Group:
         opt = vars(self).get("_opt")
         if opt is None or name not in opt._defaults:
             raise AttributeError(f"a group of {type(opt).__name__} has no attribute {name!r}")
-        return opt._shown(name, self.values()[name])
+        return opt._shown(name, self)
 
     def __setattr__(self, name: str, value: Any) -> None:
         opt = self._opt
@@ -128,7 +133,7 @@ class Group:
         new = {name: opt._checked(name, value), **({"lr_scale": 1.0} if name == "lr" else {})}
         opt._validate({**self.values(), **new})
         self.own.update(new)
-        self.write(list(new))
+        opt._write([self], list(new))
 
     def __getitem__(self, name: str) -> Any:
         """Returns group.name, for programs that are used to dicts."""
@@ -148,13 +153,6 @@ class Group:
     def values(self) -> dict[str, Any]:
         """Returns all values of this group, those of the optimizer included."""
         return {**self._opt._defaults, **self.own}
-
-    def write(self, names: Sequence[str]) -> None:
-        """Writes the values of these names into the sets of this group."""
-        opt, values = self._opt, self.values()
-        for name in names:
-            index, numbers = opt._settings_of(name, values[name])
-            sets.write(opt._sets, self.entries, index, numbers)
 
 
 def _text(value: Any) -> str:

@@ -26,7 +26,8 @@ from .adjustable import unlimited
 from .arguments import MISSING, Form, dicts, names, of_arguments, trainable
 from .groups import Group, Number
 from .launcher import Launcher, bounds_of
-from .schedules import Schedule
+from .program import SPARE, Program
+from .schedules.base import Schedule
 
 Params = Iterable[Any] | Dataclass  # Parameters in a list, an iterator, or any nested structure
 Groups = Mapping[str, Mapping[str, Any]]  # hyper-parameters by patterns of names
@@ -85,7 +86,7 @@ class Optimizer(Launcher):
         if listed and groups is not None:
             raise PullbackError(f"{rule}: params is a list of groups, and groups= names groups, too; give one of them.")
         listed = listed or grouping.split(rule, self.parameters, self._names, groups)
-        self.groups = [Group(self, name, entries, self._checked_group(name, own)) for name, entries, own in listed]
+        self.groups = [Group(self, k, name, at, self._checked_group(name, own)) for k, (name, at, own) in enumerate(listed)]
         self._averages_weights = any([group.values()["ema"] is not None for group in self.groups])
         self._members = grouping.members_of(rule, self.parameters, [self._defaults, *[group.own for group in self.groups]])
         for group in self.groups:
@@ -96,14 +97,13 @@ class Optimizer(Launcher):
         self._make()
 
     def _new_sets(self) -> Any:
-        table = np.zeros((len(self.parameters) * self._members, c.SIZE))
+        table = np.zeros((self._set_count, c.SIZE))
         table[:, c.CLIP_FACTOR], table[:, c.CLIP_NORM], table[:, c.GRADIENT_SCALE] = 1.0, self._most, self._scale
         table[:, c.LEAST : c.MOST + 1] = np.repeat(bounds_of(self.parameters), self._members, axis=0)
         self._constraints = [p.constraint for p in self.parameters]
-        self._sets = table
-        for group in self.groups:
-            group.write(list(self._defaults))
-        return devices.move(table, self.parameters[0].device)
+        self._sets, self._program = table, Program(np.zeros((SPARE, c.SIZE)), self._members)
+        self._write(self.groups, list(self._defaults))
+        return devices.move(self._sets, self.parameters[0].device)
 
     def __repr__(self) -> str:
         numbers = sum([p.size for p in self.parameters])
@@ -166,8 +166,8 @@ class Optimizer(Launcher):
         raise PullbackError(f"{p.label() if isinstance(p, Parameter) else p!r} is not a parameter of this {type(self).__name__}.")
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns all that an exact resume needs: the rule's name, and for each parameter its settings (steps, learning rate,
-        hyper-parameters, clipping) and its slots.
+        """Returns all that an exact resume needs: the rule's name, for each parameter its settings (steps, learning rate,
+        hyper-parameters, clipping) and its slots, and the rows of numbers to which the settings of schedules refer.
 
         The keys are the names that the parameters had when the optimizer was made.
         """
@@ -272,8 +272,7 @@ class Optimizer(Launcher):
         return settings[c.HYPER : c.HYPER + sum(self.hyper.values())]
 
     def advance(self, settings: list[float]) -> None:
-        """Begins a step: writes its learning rate into the set and increments the step count."""
-        settings[c.RATE] = c.schedule_of(settings).rate(int(settings[c.CLOCK])) * settings[c.RATE_SCALE]
+        """Begins a step, whose learning rate is in the set already: increments the step count."""
         settings[c.STEP] += 1
 
     def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
