@@ -199,6 +199,8 @@ def epochs(kind: Any) -> Any:
     return [len(b) for b in batches], sorted(rows), batches == again, rows == list(range(5))
 
 
+DIRECTION = np.array([0.5 / (0.5 + 1e-6), -1 / (1 + 1e-6)])
+STEP_OF_LAMB = np.array([1.0, 2.0]) - 1e-3 * np.sqrt(5) / np.sqrt((DIRECTION**2).sum()) * DIRECTION
 RULES: dict[str, Row] = {
     **{f"optim.{name}": (updated, [True, True]) for name in ("SGD", "Adam", "AdamW", "Lion")},
     # torch.optim 2.13 gives these numbers with float64 as its default dtype.
@@ -207,6 +209,10 @@ RULES: dict[str, Row] = {
     "optim.Adamax": (first_step, np.array([0.99800000004, 2.0019999999800002])),
     "optim.NAdam": (first_step, np.array([0.9978870964855473, 2.002112903535582])),
     "optim.RAdam": (first_step, np.array([0.9995, 2.001])),
+    # By hand, for the gradients 0.5 and -1.
+    "optim.LAMB": (first_step, STEP_OF_LAMB),
+    "optim.ScheduleFreeSGD": (first_step, np.array([0.5, 3.0])),
+    "optim.ScheduleFreeAdamW": (first_step, np.array([1 - 0.0025 / (1 + 2e-8 / 0.001**0.5), 2 + 0.0025 / (1 + 1e-8 / 0.001**0.5)])),
     "optim.RMSprop": (first_step, np.array([0.900000019999996, 2.099999990000001])),
     "schedules.Schedule": (lambda f: [f(0.5).rate(t) for t in (0, 3)], [0.5, 0.5]),
     "schedules.Step": (lambda f: [f(0.5).rate(t) for t in (0, 2)], [0.5, 0.5 * 0.1**2]),

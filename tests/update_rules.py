@@ -31,8 +31,13 @@ RULES: dict[str, tuple[Any, dict[str, Any]]] = {
     "rmsprop-momentum-centered": (optim.RMSprop, {"lr": 0.01, "momentum": 0.9, "centered": True, "eps": 1e-3, "weight_decay": 0.1}),
     "adagrad": (optim.Adagrad, {"lr": 0.1, "lr_decay": 0.1, "weight_decay": 0.1, "initial_accumulator_value": 0.2}),
     "adadelta": (optim.Adadelta, {"lr": 0.7, "rho": 0.8, "weight_decay": 0.1}),
+    "lamb": (optim.LAMB, {"lr": 0.01, "weight_decay": 0.1}),
+    "schedule-free": (optim.ScheduleFreeSGD, {"lr": 0.1, "weight_decay": 0.1, "warmup_steps": 3}),
+    "schedule-free-adamw": (optim.ScheduleFreeAdamW, {"lr": 0.01, "weight_decay": 0.1, "warmup_steps": 3, "r": 0.5}),
     "lion": (optim.Lion, {"lr": 0.01, "weight_decay": 0.1}),
 }
+
+OF_PAPERS = {"lamb", "schedule-free", "schedule-free-adamw", "lion"}  # rules that torch.optim does not have
 
 
 def lion(

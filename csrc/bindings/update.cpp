@@ -154,23 +154,20 @@ int64_t fill_step(Plan& plan, PyObject* gradients, PyObject* deltas, bool previe
   return elements;
 }
 
-// <rule>_step(plan, gradients, sets, deltas, preview).
-PyObject* call_step(const void* table, PyObject* const* args, Py_ssize_t count) {
-  const auto& op = *static_cast<const Update*>(table);
-  expect_count(count, 5);
+// Runs a kernel of an update. args: the plan, the gradients and the sets.
+void run_update(const Update& op, const Kernel& kernel, PyObject* const* args, PyObject* deltas, bool preview) {
   auto* plan = static_cast<Plan*>(PyCapsule_GetPointer(args[0], kPlanName));
   if (!plan) throw PythonError{};
   if (recording()) keep_alive(args[0]);
   if (plan->busy) throw Refused{"a step with this plan is running in another thread"};
   Launch launch{};
   if (op.slots != plan->slots) throw Refused{"wrong number of slots"};
-  const bool preview = to_bool(args[4]);
   const View sets = table_of(args[2], plan->entries * plan->members);
-  const int64_t elements = fill_step(*plan, args[1], args[3], preview);
+  const int64_t elements = fill_step(*plan, args[1], deltas, preview);
   launch.outputs = plan->entries * (kernels::kTensorsBesidesSlots + plan->slots) + 1;
   launch.inputs = plan->entries;
   plan->operands[launch.outputs - 1] = sets;
-  launch.kernel = &op.kernel;
+  launch.kernel = &kernel;
   launch.operands = plan->operands.data();
   launch.ints[0] = plan->entries;
   launch.ints[1] = plan->members;
@@ -182,6 +179,21 @@ PyObject* call_step(const void* table, PyObject* const* args, Py_ssize_t count) 
     ~Busy() { plan->busy = false; }
   } busy(plan);
   run_released(launch, elements * 16);
+}
+
+// <rule>_step(plan, gradients, sets, deltas, preview).
+PyObject* call_step(const void* table, PyObject* const* args, Py_ssize_t count) {
+  const auto& op = *static_cast<const Update*>(table);
+  expect_count(count, 5);
+  run_update(op, op.kernel, args, args[3], to_bool(args[4]));
+  Py_RETURN_NONE;
+}
+
+// <rule>_ratio(plan, gradients, sets): writes the trust ratios of the next step.
+PyObject* call_measure(const void* table, PyObject* const* args, Py_ssize_t count) {
+  const auto& op = *static_cast<const Update*>(table);
+  expect_count(count, 3);
+  run_update(op, op.measure, args, Py_None, false);
   Py_RETURN_NONE;
 }
 
@@ -263,6 +275,7 @@ void bind_update(PyObject* module) {
   if (!counts || PyModule_AddObject(module, "update_counts", counts) < 0) throw PythonError{};
   for (const Update* op : kernels::updates()) {
     define(module, op->kernel.name, call_step, op);
+    if (op->measure.run) define(module, op->measure.name, call_measure, op);
     PyObject* figures = Py_BuildValue("(iii)", int(op->counts.adds), int(op->counts.multiplies), int(op->counts.special));
     if (!figures || PyDict_SetItemString(counts, op->kernel.name, figures) < 0) throw PythonError{};
     Py_DECREF(figures);

@@ -156,10 +156,9 @@ template <class C> double sum_of_squares(int64_t n, const void* of) {
 // The sets of a launch whose parameters have a gradient, prepared for the step.
 class PreparedSets {
  public:
-  // Advances the sets, unless this is a preview.
-  explicit PreparedSets(const Launch& launch) {
+  // Advances the sets in memory, too, if `advances`. measuring: changes the sets that the Elements are made from, if not null.
+  PreparedSets(const Launch& launch, bool advances, void (*measuring)(Setting*) = nullptr) {
     const int64_t entries = launch.ints[0], members = launch.ints[1];
-    const bool preview = launch.ints[2];
     Setting* const sets = sets_of(launch);
     of_set_ = scratch_.take<const Prepared*>(entries * members);
     Prepared* next = scratch_.take<Prepared>(entries * members);
@@ -170,7 +169,7 @@ class PreparedSets {
       const View& g = launch.in(int(s / members));
       Setting* const set = sets + s * kSetSize;
       if (!g.data) {
-        if (!preview) set[kClock] += 1;
+        if (advances) set[kClock] += 1;
         continue;
       }
       // Most sets of an optimizer are equal, so that most are not computed again.
@@ -181,13 +180,14 @@ class PreparedSets {
         std::memcpy(before, now, sizeof before);
         std::memcpy(advanced, now, sizeof advanced);
         op.begin(advanced, program_of(launch));
+        if (measuring) measuring(advanced);
         std::memcpy(next->set, advanced, sizeof advanced);
         op.build[int(compute)](advanced, next->element);
         advanced[kClock] += 1;
         last = next++;
       }
       of_set_[s] = last;
-      if (!preview) std::memcpy(set, advanced, sizeof advanced);
+      if (advances) std::memcpy(set, advanced, sizeof advanced);
     }
   }
   const Prepared& operator[](int64_t set) const { return *of_set_[set]; }
@@ -199,7 +199,7 @@ class PreparedSets {
 
 void update(const Launch& launch) {
   const int64_t entries = launch.ints[0], members = launch.ints[1];
-  const PreparedSets prepared(launch);
+  const PreparedSets prepared(launch, !launch.ints[2]);
   const Pieces pieces{&launch.in(), entries, members, 1};
   parallel_for(pieces.count(), kGrain, [&](int64_t begin, int64_t end) {
     pieces.each(begin, end, [&](int64_t t, int64_t member, int64_t first, int64_t last) {
@@ -209,12 +209,61 @@ void update(const Launch& launch) {
   });
 }
 
+// Adds up the squares of each part's weights and of its direction, in blocks, and writes their trust ratio.
+void measure(const Launch& launch) {
+  const auto& op = static_cast<const HostUpdate&>(*static_cast<const Update*>(launch.table));
+  const int64_t entries = launch.ints[0], members = launch.ints[1];
+  const PreparedSets prepared(launch, false, op.measuring);
+  const Pieces blocks{&launch.in(), entries, members, kBlock};
+  Scratch scratch;
+  double* const sums[2] = {scratch.take<double>(std::max<int64_t>(1, blocks.count())),
+                           scratch.take<double>(std::max<int64_t>(1, blocks.count()))};
+  parallel_for(blocks.count(), std::max<int64_t>(1, kGrain / kBlock), [&](int64_t begin, int64_t end) {
+    int64_t at = begin;
+    blocks.each(begin, end, [&](int64_t t, int64_t member, int64_t first, int64_t last) {
+      const Entry entry(launch, t);
+      const View& p = entry.weights();
+      const Part part(p, members, member);
+      const Compute compute = compute_type(p.dtype);
+      const int64_t wide = compute_size(compute);
+      alignas(64) char staged[2][kBlockBytes], change[kBlockBytes], copies[kMaxSlots][kBlockBytes];
+      Reader weights(flat_view(p.data, p.dtype, p.size()), compute), gradient(entry.gradient(), compute);
+      for (int64_t i = first * kBlock; i < std::min(part.size, last * kBlock); i += kBlock, ++at) {
+        const int64_t n = std::min(kBlock, part.size - i), from = part.begin + i;
+        void* slots[kMaxSlots];
+        for (int k = 0; k < op.slots; ++k) slots[k] = std::memcpy(copies[k], entry.slot(k).data + from * wide, n * wide);
+        const void* x = weights.block(from, n, staged[0]);
+        op.loop[int(compute)](n, prepared[t * members + member].element, x, gradient.block(from, n, staged[1]), slots, change);
+        const auto squares = compute == Compute::f32 ? sum_of_squares<float> : sum_of_squares<double>;
+        sums[0][at] = squares(n, x), sums[1][at] = squares(n, change);
+      }
+    });
+  });
+  double *weights = sums[0], *direction = sums[1];
+  for (int64_t member = 0; member < members; ++member) {
+    for (int64_t t = 0; t < entries; ++t) {
+      const int64_t count = blocks.of(t);
+      if (count == 0) continue;
+      reduce_pairs<sum_reduce>(count, 1, weights);
+      reduce_pairs<sum_reduce>(count, 1, direction);
+      write_ratio(sets_of(launch) + (t * members + member) * kSetSize, *weights, *direction);
+      weights += count, direction += count;
+    }
+  }
+}
+
+template <class U> constexpr void (*measuring_of())(Setting*) {
+  if constexpr (kMeasured<U>) return U::measuring;
+  else return nullptr;
+}
+
 std::vector<HostUpdate> host_updates() {
   std::vector<HostUpdate> rows;
-  each_update([&](auto rule, const char* name) {
+  each_update([&](auto rule, const char* name, const char* ratio) {
     using U = typename decltype(rule)::type;
-    rows.push_back({entry<U>(name, update),
+    rows.push_back({entry<U>(name, update, ratio, measure),
                     begin<U>,
+                    measuring_of<U>(),
                     {build_element<U, float>, build_element<U, double>},
                     {update_loop<U, float>, update_loop<U, double>}});
   });
@@ -231,6 +280,12 @@ const std::vector<const Update*>& updates() {
     return entries;
   }();
   return table;
+}
+
+// For each part one addition less than there are squares.
+void executed_measure(const Launch& launch, Counts& work) {
+  for (int64_t t = 0; t < launch.ints[0]; ++t)
+    if (launch.in(int(t)).data) work.adds -= 2 * launch.ints[1];
 }
 
 // For each member one addition less than there are squares, and 1e-6 for each of its sets.

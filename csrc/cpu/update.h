@@ -13,6 +13,7 @@ constexpr int kElementBytes = 256;
 // gradients: it changes the slots, and writes what is to be added to the weights.
 struct HostUpdate : kernels::Update {
   void (*begin)(Setting* set, const Setting* program);
+  void (*measuring)(Setting* set);  // null for a rule without a launch before the update
   void (*build[2])(const Setting* set, void* element);
   void (*loop[2])(int64_t n, const void* element, const void* p, const void* g, void* const* slots, void* delta);
 };

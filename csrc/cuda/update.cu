@@ -6,7 +6,7 @@ namespace {
 
 // A row with its kernels.
 struct DeviceUpdate : kernels::Update {
-  UpdateTensors floats, doubles;
+  UpdateRow floats, doubles;
 };
 
 void run_update(const Launch& launch) {
@@ -18,16 +18,23 @@ void run_update(const Launch& launch) {
     else ++doubles;
   }
   Copies copies;
-  if (floats > 0) op.floats(launch, floats, doubles == 0, copies);
-  if (doubles > 0) op.doubles(launch, doubles, true, copies);
+  if (floats > 0) op.floats.update(launch, floats, doubles == 0, copies);
+  if (doubles > 0) op.doubles.update(launch, doubles, true, copies);
+}
+
+void run_measure(const Launch& launch) {
+  const auto& op = static_cast<const DeviceUpdate&>(*static_cast<const kernels::Update*>(launch.table));
+  Copies copies;
+  op.floats.measure(launch, copies);
+  op.doubles.measure(launch, copies);
 }
 
 std::vector<DeviceUpdate> device_updates() {
   const UpdateRows floats = update_rows<float>(), doubles = update_rows<double>();
   std::vector<DeviceUpdate> rows;
-  kernels::each_update([&](auto rule, const char* name) {
+  kernels::each_update([&](auto rule, const char* name, const char* ratio) {
     const size_t k = rows.size();
-    rows.push_back({kernels::entry<typename decltype(rule)::type>(name, run_update), floats[k], doubles[k]});
+    rows.push_back({kernels::entry<typename decltype(rule)::type>(name, run_update, ratio, run_measure), floats[k], doubles[k]});
   });
   return rows;
 }
@@ -51,6 +58,21 @@ void executed_update(const Launch& launch, Counts& work) {
     work.add(static_cast<const Update*>(launch.table)->counts, elements);
     if (entry.delta().data) work.adds += elements;
     if (entry.average().data && !launch.ints[2]) work.adds += elements, work.multiplies += 2 * elements;
+  }
+}
+
+// Besides the squares: additions in all lanes of a warp for each block of elements and for its neighbours, in all threads for the
+// warps of a chunk, and in the last block for the chunks.
+void executed_measure(const Launch& launch, Counts& work) {
+  using cuda::kWarp;
+  for (int t = 0; t < launch.ints[0]; ++t) {
+    const View& g = launch.in(t);
+    if (!g.data) continue;
+    const int64_t members = launch.ints[1], part = g.size() / members, blocks = order_blocks(part);
+    const int64_t chunks = (part + cuda::kRatioChunk - 1) / cuda::kRatioChunk, each = cuda::kRatioChunk / cuda::kRatioWarps;
+    const int64_t warps = (part + each - 1) / each;
+    const int64_t adds = blocks * kWarp * (cuda::kShare - 1 + 5) + (blocks - warps) * kWarp + chunks * cuda::kThreads * 3;
+    work.adds += 2 * (members * (adds + cuda::combinations_of_results(chunks)) - g.size());
   }
 }
 

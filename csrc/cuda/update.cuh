@@ -6,6 +6,7 @@
 
 #include "cuda/fold.cuh"
 #include "cuda/gradients.cuh"
+#include "cuda/trust_ratio.cuh"
 #include "families/update.h"
 
 namespace pb::cuda {
@@ -38,8 +39,8 @@ constexpr int kFewRuns = 24, kManyRuns = 224;  // tensors per launch; a launch w
 static_assert(sizeof(UpdateJob<kManyRuns>) <= kMaxArguments);
 
 // A share is the elements that one thread updates at a time. A block takes one chunk of kThreads shares after another.
-template <class A> constexpr int kShare = 32 / sizeof(A);
-template <class A> constexpr int64_t kChunk = int64_t{kShare<A>} * kThreads;
+template <class A> constexpr int kPerThread = 32 / sizeof(A);
+template <class A> constexpr int64_t kChunk = int64_t{kPerThread<A>} * kThreads;
 
 // The elements of one share of a chunk, which belongs to one member: packs of four neighbours, or single elements that are kThreads
 // apart.
@@ -54,10 +55,10 @@ struct Share {
   }
 };
 
-template <class A> __device__ inline void load_share(const Share& share, DType dtype, const char* data, A (&x)[kShare<A>]) {
+template <class A> __device__ inline void load_share(const Share& share, DType dtype, const char* data, A (&x)[kPerThread<A>]) {
   if (share.packs) {
 #pragma unroll
-    for (int k = 0; k < kShare<A>; k += 4) {
+    for (int k = 0; k < kPerThread<A>; k += 4) {
       A four[4];
       load_pack(dtype, data, share.first + k * kThreads, share.end, four);
 #pragma unroll
@@ -65,24 +66,24 @@ template <class A> __device__ inline void load_share(const Share& share, DType d
     }
   } else {
 #pragma unroll
-    for (int k = 0; k < kShare<A>; ++k) {
+    for (int k = 0; k < kPerThread<A>; ++k) {
       const int64_t i = share.first + k * kThreads;
       x[k] = i < share.end ? load_as<A>(dtype, data + i * size_of<A>(dtype)) : A(0);
     }
   }
 }
-template <class A> __device__ inline void load_share(const Share& share, const Gradient& gradient, A (&x)[kShare<A>]) {
+template <class A> __device__ inline void load_share(const Share& share, const Gradient& gradient, A (&x)[kPerThread<A>]) {
   if (gradient.flat) return load_share(share, gradient.dtype, gradient.data, x);
 #pragma unroll
-  for (int k = 0; k < kShare<A>; ++k) {
+  for (int k = 0; k < kPerThread<A>; ++k) {
     const int64_t i = share.first + k * kThreads;
     x[k] = i < share.end ? gradient.at<A>(i) : A(0);
   }
 }
-template <class A> __device__ inline void store_share(const Share& share, DType dtype, char* data, const A (&x)[kShare<A>]) {
+template <class A> __device__ inline void store_share(const Share& share, DType dtype, char* data, const A (&x)[kPerThread<A>]) {
   if (share.packs) {
 #pragma unroll
-    for (int k = 0; k < kShare<A>; k += 4) {
+    for (int k = 0; k < kPerThread<A>; k += 4) {
       A four[4];
 #pragma unroll
       for (int j = 0; j < 4; ++j) four[j] = x[k + j];
@@ -90,7 +91,7 @@ template <class A> __device__ inline void store_share(const Share& share, DType 
     }
   } else {
 #pragma unroll
-    for (int k = 0; k < kShare<A>; ++k) {
+    for (int k = 0; k < kPerThread<A>; ++k) {
       const int64_t i = share.first + k * kThreads;
       if (i < share.end) store_as<A>(dtype, data + i * size_of<A>(dtype), x[k]);
     }
@@ -101,7 +102,7 @@ template <class A> __device__ inline void store_share(const Share& share, DType 
 template <class A> __device__ inline uint32_t kept_of(const Share& share, const char* mask) {
   uint32_t kept = ~0u;
 #pragma unroll
-  for (int k = 0; k < kShare<A>; ++k) {
+  for (int k = 0; k < kPerThread<A>; ++k) {
     const int64_t i = share.packs ? share.first + (k & ~3) * kThreads + (k & 3) : share.first + k * kThreads;
     if (i < share.end && mask[i] == 0) kept &= ~(1u << k);
   }
@@ -151,8 +152,11 @@ template <class U, class A> struct ChunkRule {
   }
 };
 
-// The number of blocks that run at the same time on a multiprocessor: as many as its registers have room for.
-template <class U, class A> constexpr int kResident = U::kSlots < 3 && sizeof(A) == 4 ? 3 : 2;
+// The number of blocks that run at the same time on a multiprocessor: as many as its registers have room for. The powers that
+// schedule-free rules compute once per step take registers while the threads hold weights.
+template <class U> constexpr bool kComputesPowers = false;
+template <bool adaptive> constexpr bool kComputesPowers<ScheduleFree<adaptive>> = true;
+template <class U, class A> constexpr int kResident = U::kSlots < 3 && sizeof(A) == 4 && !kComputesPowers<U> ? 3 : 2;
 
 // The last block to end advances the sets, which all blocks have read by then. Bound by memory: Adam moves 28 bytes per float weight
 // and executes about 80 instructions.
@@ -160,7 +164,7 @@ template <class U, class A, int kMax>
 __global__ void __launch_bounds__(kThreads, kResident<U, A>) update_kernel(const __grid_constant__ UpdateJob<kMax> job) {
   constexpr DType kSlotType = std::is_same_v<A, float> ? DType::f32 : DType::f64;
   __shared__ ChunkRule<U, A> rule;
-  A p[kShare<A>], g[kShare<A>], slots[U::kSlots + 1][kShare<A>];
+  A p[kPerThread<A>], g[kPerThread<A>], slots[U::kSlots + 1][kPerThread<A>];
   const uint32_t chunks = job.chunks.first[job.chunks.entries];
   uint32_t chunk = blockIdx.x;
   int t = 0;
@@ -182,7 +186,7 @@ __global__ void __launch_bounds__(kThreads, kResident<U, A>) update_kernel(const
     const Finish<A>& finish = rule.finish();
     uint32_t cut = 0, kept = ~0u;  // one bit for each element that a bound has changed, and for each that the mask keeps
 #pragma unroll
-    for (int k = 0; k < kShare<A>; ++k) {
+    for (int k = 0; k < kPerThread<A>; ++k) {
       A column[U::kSlots + 1];
 #pragma unroll
       for (int j = 0; j < U::kSlots; ++j) column[j] = slots[j][k];
@@ -197,17 +201,17 @@ __global__ void __launch_bounds__(kThreads, kResident<U, A>) update_kernel(const
       kept = kept_of<A>(share, run.mask);
       cut |= ~kept;
 #pragma unroll
-      for (int k = 0; k < kShare<A>; ++k) {
+      for (int k = 0; k < kPerThread<A>; ++k) {
         p[k] = kept >> k & 1 ? p[k] : A(0);
 #pragma unroll
         for (int j = 0; j < U::kSlots; ++j) slots[j][k] = kept >> k & 1 ? slots[j][k] : A(0);
       }
     }
     if (run.delta) {  // The old weights are still in memory; few registers are free to keep them.
-      A old[kShare<A>];
+      A old[kPerThread<A>];
       load_share(share, dtype, run.weights, old);
 #pragma unroll
-      for (int k = 0; k < kShare<A>; ++k) {
+      for (int k = 0; k < kPerThread<A>; ++k) {
         const A moved = rounded(dtype, p[k] - old[k]);
         g[k] = cut >> k & 1 ? moved : g[k];
       }
@@ -219,10 +223,10 @@ __global__ void __launch_bounds__(kThreads, kResident<U, A>) update_kernel(const
       for (int k = 0; k < U::kSlots; ++k) store_share(share, kSlotType, run.slots[k], slots[k]);
     }
     if (run.average && !job.preview) {
-      A average[kShare<A>];
+      A average[kPerThread<A>];
       load_share(share, kSlotType, run.average, average);
 #pragma unroll
-      for (int k = 0; k < kShare<A>; ++k) average[k] = kept >> k & 1 ? finish.averaged(average[k], p[k]) : A(0);
+      for (int k = 0; k < kPerThread<A>; ++k) average[k] = kept >> k & 1 ? finish.averaged(average[k], p[k]) : A(0);
       store_share(share, kSlotType, run.average, average);
     }
     chunk += gridDim.x;
@@ -287,11 +291,18 @@ template <class U, class A> void update_tensors(const Launch& launch, int count,
   update_all<U, A, kManyRuns>(launch, ends, copies);
 }
 
-// Returns update_tensors of each row of math/update.def, in their order.
-using UpdateRows = std::vector<UpdateTensors>;
+// The kernels of each row of math/update.def, in their order.
+struct UpdateRow {
+  UpdateTensors update;
+  void (*measure)(const Launch& launch, Copies& copies);
+};
+using UpdateRows = std::vector<UpdateRow>;
 template <class A> UpdateRows update_rows() {
   UpdateRows rows;
-  kernels::each_update([&](auto rule, const char*) { rows.push_back(update_tensors<typename decltype(rule)::type, A>); });
+  kernels::each_update([&](auto rule, const char*, const char*) {
+    using U = typename decltype(rule)::type;
+    rows.push_back({update_tensors<U, A>, measure_tensors<U, A>});
+  });
   return rows;
 }
 extern template UpdateRows update_rows<float>();  // in sources that CMake generates: all kernels together take long to compile

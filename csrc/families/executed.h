@@ -14,6 +14,7 @@ void executed_matmul(const Launch& launch, Counts& work);
 void executed_linear(const Launch& launch, Counts& work);
 void executed_linear_pullback(const Launch& launch, Counts& work);
 void executed_update(const Launch& launch, Counts& work);
+void executed_measure(const Launch& launch, Counts& work);
 void executed_clip_norm(const Launch& launch, Counts& work);
 
 // What walks over rows do, in all rows together.

@@ -25,6 +25,9 @@ struct Update {
   Kernel kernel;
   int slots;
   Counts counts;  // the work of one element, p += delta included, measured by running the rule on the counting scalar
+  // The launch before the update, for rules that need it; run is null for others. Its operands are those of the update, and it
+  // writes the trust ratio of each part with a gradient into its set.
+  Kernel measure;
 };
 
 // The operands of entry t, by name.
@@ -68,6 +71,22 @@ inline void update_cost(const Launch& launch, Cost& cost) {
     cost.bytes_written += (preview ? 0 : p.bytes() + state + set_bytes);
     if (entry.mask().data) cost.bytes_read += p.size();
     if (entry.delta().data) cost.bytes_written += p.bytes(), cost.adds += p.size();  // what was added: after - before
+  }
+}
+
+// The squares of the weights and of the direction are summed; then there are two roots and a division for each set.
+inline void measure_cost(const Launch& launch, Cost& cost) {
+  const auto& op = *static_cast<const Update*>(launch.table);
+  for (int64_t t = 0; t < launch.ints[0]; ++t) {
+    const Entry entry(launch, t);
+    const View &p = entry.weights(), &g = entry.gradient();
+    if (!g.data) continue;
+    cost.add(op.counts, p.size());
+    cost.adds += p.size(), cost.multiplies += 2 * p.size();  // two sums; the weight is not updated
+    cost.special += 3 * launch.ints[1];
+    cost.bytes_read += p.bytes() + g.distinct_bytes() + op.slots * p.size() * compute_size(compute_type(p.dtype));
+    cost.bytes_read += launch.ints[1] * kSetBytes;
+    cost.bytes_written += launch.ints[1] * int64_t(sizeof(Setting));
   }
 }
 
@@ -121,9 +140,9 @@ inline void write_settings_cost(const Launch& launch, Cost& cost) {
   cost.bytes_written = launch.ints[2] * launch.ints[4] * int64_t(sizeof(Setting));
 }
 
-// Calls add(Tag<rule>{}, kernel's name) for each row.
-template <class Add> void each_update(Add&& add) {
-#define PB_UPDATE(name, ...) add(Tag<__VA_ARGS__>{}, #name "_step");  // a rule's template arguments contain commas
+// Calls call(Tag<rule>{}, kernel's name, the name of the launch before it) for each row.
+template <class Call> void each_update(Call&& call) {
+#define PB_UPDATE(name, ...) call(Tag<__VA_ARGS__>{}, #name "_step", #name "_ratio");  // a rule's template arguments contain commas
 #include "math/update.def"
 }
 
@@ -137,7 +156,7 @@ template <class U, class A> PB_HD A change_of(const typename U::template Element
 }
 
 // Returns the row's entry for the bindings.
-template <class U> Update entry(const char* name, void (*run)(const Launch&)) {
+template <class U> Update entry(const char* name, void (*run)(const Launch&), const char* measure, void (*ratio)(const Launch&)) {
   static_assert(U::kSlots <= kMaxSlots && kHyper + U::kHypers <= kSetSize);
   Setting set[kSetSize];
   for (Setting& x : set) x = 0.5;
@@ -145,7 +164,8 @@ template <class U> Update entry(const char* name, void (*run)(const Launch&)) {
   const CountingScalar p(0.5), g(0.5);
   CountingScalar slots[kMaxSlots] = {p, p, p};
   const Counts counts = counts_of([&] { (void)(p + change_of<U>(f, p, g, slots)); });
-  return {{name, run, update_cost, executed_update}, U::kSlots, counts};
+  const Kernel before{measure, kMeasured<U> ? ratio : nullptr, measure_cost, executed_measure};
+  return {{name, run, update_cost, executed_update}, U::kSlots, counts, before};
 }
 
 }  // namespace pb::kernels

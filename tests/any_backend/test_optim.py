@@ -14,7 +14,7 @@ from pullback import nn, optim
 from pullback.launch import door
 from pullback.optim import schedules
 from pullback.optim.sets import BASE_RATE, HYPER, RATE_SCALE, SCHEDULE, SIZE, STEP
-from update_rules import RULES
+from update_rules import OF_PAPERS, RULES
 
 
 def parameters(seed: int = 0, dtype: str = "float32") -> list[pb.Parameter]:
@@ -27,26 +27,26 @@ def gradients(params: list[pb.Parameter], seed: int) -> list[pb.Tensor]:
     return [pb.tensor(rng.standard_normal(p.shape).astype(p.dtype)) for p in params]
 
 
-@pytest.mark.parametrize("rule", [name for name, (cls, _) in RULES.items() if cls is not optim.Lion], ids=str)
+@pytest.mark.parametrize("rule", [name for name in RULES if name not in OF_PAPERS], ids=str)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_update_rule_is_torchs(rule: str, dtype: str, request: pytest.FixtureRequest) -> None:
+    """Against torch in float64. float32 weights of up to 34 lose up to 1e-6 of the largest one, as they do in torch itself."""
     torch = pytest.importorskip("torch", reason="torch is not installed: nothing to compare the update rules with")
     request.addfinalizer(lambda: torch.set_default_dtype(torch.float32))
     cls, options = RULES[rule]
     params = parameters(dtype=dtype)
-    theirs = [torch.nn.Parameter(torch.tensor(p.numpy())) for p in params]
+    theirs = [torch.nn.Parameter(torch.tensor(p.numpy().astype(np.float64))) for p in params]
     opt, reference = cls(params, **options), getattr(torch.optim, cls.__name__)(theirs, **options)
-    torch.set_default_dtype(getattr(torch, dtype))  # in which torch's NAdam keeps the product of the momenta
+    torch.set_default_dtype(torch.float64)  # in which torch's NAdam keeps the product of the momenta
     for step in range(100):
         grads = gradients(params, step)
         opt.step(grads)
         for p, g in zip(theirs, grads):
-            p.grad = torch.tensor(g.numpy())
+            p.grad = torch.tensor(g.numpy().astype(np.float64))
         reference.step()
+    most = max(float(np.abs(p.numpy()).max()) for p in params)
     for p, q in zip(params, theirs):
-        np.testing.assert_allclose(
-            p.numpy(), q.detach().numpy(), rtol=2e-5 if dtype == "float32" else 1e-12, atol=1e-6 if dtype == "float32" else 1e-13
-        )
+        np.testing.assert_allclose(p.numpy(), q.detach().numpy(), rtol=0, atol=(1e-6 if dtype == "float32" else 1e-12) * most)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=str)

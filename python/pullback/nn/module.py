@@ -20,6 +20,7 @@ from ..ops.conversion import stop_gradient
 from ..tensors import devices, dtypes
 from ..tensors.parameter import Parameter
 from ..tensors.precision import made, was_float64_array
+from ..tensors.storage import followers_within
 from ..tensors.tensor import Tensor
 from ..tree import flatten
 from ..typing import ArrayLike, DTypeLike, P, R
@@ -268,6 +269,8 @@ class Module:
         mode = flag("train", "mode", mode, "It sets the mode of the layers; training itself is a loop around opt.minimize(f).")
         for module in self.modules():
             module.training = mode
+        for optimizer in followers_within(self.parameters()):
+            (optimizer.train if mode else optimizer.eval)()
         return self
 
     def eval(self) -> Self:

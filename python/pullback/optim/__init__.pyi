@@ -4,6 +4,7 @@
 from . import schedules as schedules
 from .moments import Adam as Adam
 from .moments import AdamW as AdamW
+from .moments import LAMB as LAMB
 from .moments import Adamax as Adamax
 from .moments import NAdam as NAdam
 from .moments import RAdam as RAdam
@@ -13,3 +14,5 @@ from .rules import RMSprop as RMSprop
 from .rules import Adagrad as Adagrad
 from .rules import Adadelta as Adadelta
 from .rules import Lion as Lion
+from .schedule_free import ScheduleFreeSGD as ScheduleFreeSGD
+from .schedule_free import ScheduleFreeAdamW as ScheduleFreeAdamW

@@ -25,6 +25,7 @@ from .adjustable import Adjustable
 class Launcher(Adjustable):
     """The base of Optimizer that updates the parameters with their gradients."""
 
+    measured: bool = False  # true for a rule with trust ratios, which a launch before the update computes
     kernel: str = ""  # the name of a kernel in csrc/math/update.def; "" for a rule without a kernel
     slot_starts: Mapping[str, float] = {}  # what the elements of a slot are before the first step, if not 0
     _device: str
@@ -50,6 +51,7 @@ class Launcher(Adjustable):
                 f"{type(self).__name__}: there is no kernel {name!r}. `kernel` is the name of a row of csrc/math/update.def "
                 f'followed by "_step", or "" for a rule that runs its formula.'
             )
+        self._measure: Any = getattr(self._kernels, name.replace("_step", "_ratio"), None)
         self._plan = None
         self._placement = []
 
@@ -115,6 +117,8 @@ class Launcher(Adjustable):
             try:
                 if clips:
                     self._kernels.clip_norm(grads, table, self._members)
+                if self.measured:
+                    self._measure(self._current_plan(), grads, table)
                 self._native(self._current_plan(), grads, table, outputs, preview)
                 return
             except Refused as refused:
@@ -129,6 +133,8 @@ class Launcher(Adjustable):
         with devices.working(self._device):
             if clips:
                 reference.clip_norm(grads, table, self._members)
+            if self.measured:
+                reference.measure(self, self._own_kernel(), self._slots, grads, table)
             reference.update(self, self._own_kernel(), self._slots, grads, table, outputs, preview)
 
     def _guard_recording(self) -> None:

@@ -32,6 +32,28 @@ def clip_norm(grads: list[Any], table: Any, members: int) -> None:
     door.in_place("clip_norm", clip, lambda _: _norm_cost(grads, members))
 
 
+def measure(opt: Any, kernel: str, slots: list[list[Any]], grads: list[Any], table: Any) -> None:
+    """Writes the trust ratio of each part with a gradient into its set: the norm of the weights over that of the direction."""
+    members = opt._members
+
+    def run() -> None:
+        sets = devices.move(table, "cpu")
+        for i, (p, g) in enumerate(zip(opt.parameters, grads)):
+            for m in range(members if g is not None and g.size else 0):
+                settings = sets[i * members + m].tolist()
+                opt.advance(settings)
+                settings[c.RATE], settings[c.RATIO] = -1.0, 1.0  # so that the change is the direction
+                weights, grad, *state = [_part(x, m, members) for x in (p.array, g, *[slot[i] for slot in slots])]
+                weights = weights.astype(arena.slot_dtype(p))
+                grad = _clipped(grad.astype(weights.dtype), settings)
+                direction = opt.change(settings, weights, grad, [x.copy() for x in state])
+                norms = [float((x.astype("float64") ** 2).sum()) ** 0.5 for x in (weights, direction)]
+                ratio = norms[0] / norms[1] if norms[0] > 0 and norms[1] > 0 else 1.0
+                table[i * members + m, c.RATIO] = ratio
+
+    door.in_place(kernel.replace("_step", "_ratio"), run, lambda _: _measure_cost(opt, kernel, slots, grads, members))
+
+
 def update(
     opt: Any, kernel: str, slots: list[list[Any]], grads: list[Any], table: Any, outputs: list[Any] | None, preview: bool
 ) -> None:
@@ -142,6 +164,24 @@ def _cost(
         figures["bytes_written"] += (0 if preview else p.nbytes + slot_bytes + members * c.BYTES) + (
             0 if outputs is None else p.nbytes
         )
+    return {"dtype": opt.parameters[0].dtype, **figures}
+
+
+def _measure_cost(
+    opt: Any, kernel: str, slots: list[list[Any]], grads: list[Any], members: int
+) -> dict[str, Any] | None:  # fmt: skip
+    if kernel not in UPDATE_COUNTS:
+        return None
+    adds, multiplies, special = UPDATE_COUNTS[kernel]
+    figures = dict.fromkeys(("adds", "multiplies", "special_ops", "bytes_read", "bytes_written"), 0)
+    for i, (p, g) in enumerate(zip(opt.parameters, grads)):
+        if g is None or not g.size:
+            continue
+        figures["adds"] += p.size * (adds + 1)
+        figures["multiplies"] += p.size * (multiplies + 2)
+        figures["special_ops"] += p.size * special + 3 * members
+        figures["bytes_read"] += p.nbytes + distinct_bytes(g) + sum([slot[i].nbytes for slot in slots]) + members * c.BYTES
+        figures["bytes_written"] += 8 * members
     return {"dtype": opt.parameters[0].dtype, **figures}
 
 

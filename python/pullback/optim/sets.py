@@ -21,6 +21,7 @@ SIZE: Final = 32
 BYTES: Final = 8 * SIZE
 WRITTEN_AT_ONCE: Final = 8  # the most settings that one launch can write
 STEP, RATE, CLOCK, STATE = range(4)
+RATIO: Final = STATE + 3  # the trust ratio of LAMB
 CLIP_FACTOR, CLIP_VALUE, GRADIENT_NORM, CLIP_NORM, GRADIENT_SCALE, LEAST, MOST, KEEP = range(7, 15)
 RATE_SCALE, SCHEDULE, BASE_RATE, ARGUMENT = range(15, 19)
 HYPER: Final = ARGUMENT + 7  # after the most arguments of a schedule

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 from weakref import ref
 
 from ..launch import capturing
@@ -20,13 +21,14 @@ class Storage:
     the Parameter's class, for messages.
     """
 
-    __slots__ = ("__weakref__", "_forget", "kind", "name", "placement", "version", "views")
+    __slots__ = ("__weakref__", "_forget", "followers", "kind", "name", "placement", "version", "views")
 
     def __init__(self, kind: str, name: str | None) -> None:
         self.kind = kind
         self.name = name
         self.version = 0
         self.placement = 0
+        self.followers: list[Any] = []  # weak references to optimizers that follow the mode of a network with this Parameter
         self.views: set[ref[Tensor]] = set()
         self._forget = self.views.discard
         storages.add(ref(self, storages.discard))
@@ -60,3 +62,10 @@ class Storage:
 
 
 storages: Final[set[ref[Storage]]] = set()  # all live storages
+
+
+def followers_within(params: Sequence[Any]) -> list[Any]:
+    """Returns the followers of these Parameters that have no other Parameters."""
+    inside = {id(p) for p in params}
+    found = {id(follower): follower for p in params for one in p.storage.followers if (follower := one()) is not None}
+    return [follower for follower in found.values() if all([id(p) in inside for p in follower.parameters])]

@@ -1,0 +1,212 @@
+"""Schedule-free optimizers, which average the weights instead of lowering the learning rate (kernels: csrc/math/update.h)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+from weakref import ref
+
+import numpy as np
+
+from ..errors import PullbackError
+from ..launch import capturing
+from ..ops.writing import write
+from ..tensors import devices
+from ..tensors.creation import asarray
+from ..tensors.parameter import Parameter
+from ..tensors.tensor import Tensor
+from . import arena, sets as c
+from .groups import Betas, Number, Rate
+from .optimizer import Groups, Optimizer, Params
+from .rules import penalised
+
+_MODE = c.STATE + 3  # the number of a set that is 1 in evaluation mode; the kernels leave it as it is
+
+
+class _ScheduleFree(Optimizer):
+    """A rule whose Parameters hold the points y, at which gradients are computed, or in evaluation mode their average x.
+
+    y = (1 - beta) z + beta x, with the sequence z of a slot and beta the momentum, or the first of the betas.
+    """
+
+    def _make(self) -> None:
+        super()._make()
+        self._trained: list[tuple[Any, int] | None] = []  # in evaluation mode: y of each Parameter, and the version of its x
+        for p in self.parameters:
+            p.storage.followers = [*[other for other in p.storage.followers if other() is not None], ref(self)]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "_trained"}
+
+    def _validate(self, values: Mapping[str, Any]) -> None:
+        if np.any(np.asarray(self._beta(values)) == 0):
+            name = "momentum" if "momentum" in self.hyper else "betas"
+            raise PullbackError(f"{type(self).__name__}: {name}={values[name]}; the average needs a momentum above 0, such as 0.9.")
+
+    def _beta(self, values: Mapping[str, Any]) -> Any:
+        return values["momentum"] if "momentum" in self.hyper else values["betas"][0]
+
+    @property
+    def evaluating(self) -> bool:
+        """True after `eval()`: the Parameters hold the average of the weights, and steps are refused. A read waits for steps."""
+        return bool(devices.move(self._sets, "cpu")[0, _MODE])
+
+    def eval(self) -> None:
+        """Puts the average x of the weights into the Parameters, for evaluation. `Module.eval()` calls this."""
+        self._switch(True)
+
+    def train(self) -> None:
+        """Puts the points y back into the Parameters, bit for bit unless they were changed. `Module.train()` calls this."""
+        self._switch(False)
+
+    def _switch(self, evaluating: bool) -> None:
+        capturing.refuse("train() or eval()", "Call it outside.")
+        if evaluating == self.evaluating:
+            return
+        saved = self._trained
+        self._trained = []
+        before = [devices.copied(p.array) for p in self.parameters] if evaluating else []
+        table = devices.move(self._sets, "cpu")
+        for group in self.groups:
+            beta = np.asarray(self._beta(group.values()), np.float64)
+            for i in group.entries:
+                p, kept = self.parameters[i], saved[i] if saved else None
+                if kept is not None and kept[1] == p.storage.version:
+                    write(p.array, kept[0])
+                elif table[i * self._members, c.STEP] > 0:
+                    self._mix(p, i, 1 - 1 / beta if evaluating else 1 - beta)
+                p.storage.changed()
+        self._trained = [(array, p.storage.version) for array, p in zip(before, self.parameters)]
+        c.write(self._sets, range(len(self.parameters)), _MODE, [[float(evaluating)]] * self._members)
+
+    def _mix(self, p: Parameter, i: int, share: Any) -> None:
+        """Moves a Parameter by a share, one or one per member, of its way to z."""
+        z = Tensor(self._slots[-1][i])
+        share = share.reshape((-1,) + (1,) * (len(p.shape) - 1)) if share.ndim else share
+        weights = Tensor(p.array).astype(arena.slot_dtype(p))
+        moved = weights + Tensor(devices.move(np.asarray(share, z.dtype), self._device)) * (z - weights)
+        average = moved.astype(p.dtype)
+        write(p.array, average.array if p.constraint is None else asarray(p.constraint(average)).array)
+
+    def _update(self, leaves: list[Any], *, preview: bool, wanted: bool) -> list[Tensor] | None:
+        if self._trained:
+            raise PullbackError(
+                f"{type(self).__name__}: the Parameters hold the average of the weights, at which the rule takes no gradients. "
+                f"Call opt.train(), or train() of the network, before the forward pass."
+            )
+        return super()._update(leaves, preview=preview, wanted=wanted)
+
+    def load_state_dict(self, given: Mapping[str, Any]) -> None:
+        super().load_state_dict(given)
+        self._restore_mode()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._restore_mode()
+
+    def _restore_mode(self) -> None:
+        """Follows the mode in the sets, after they have been replaced."""
+        self._trained = [None for _ in self.parameters] if self.evaluating else []
+
+    def _rates(self, settings: list[float], at: int, scale: float) -> None:
+        """Writes the numbers of a step. at: the index of warmup_steps in the hyper-parameters; scale: of the rate."""
+        step, (warmup, r, power) = settings[c.STEP], self.own(settings)[at : at + 3]
+        settings[c.RATE] *= (step / warmup if step <= warmup else 1.0) * scale
+        most = max(settings[c.RATE], settings[c.STATE + 2] if step > 1 else 0.0)
+        weight = step**r * most**power
+        total = (settings[c.STATE + 1] if step > 1 else 0.0) + weight
+        settings[c.STATE : c.STATE + 3] = [weight / total if total > 0 else 0.0, total, most]
+
+    def _moved(self, settings: list[float], beta: float, y: Any, g: Any, z: Any) -> Any:
+        """Moves z along g, and returns the change of y."""
+        if settings[c.STEP] <= 1:
+            z[...] = y
+        rate, share = settings[c.RATE], settings[c.STATE]
+        change = share * (z - y) + (rate * (beta * (1 - share) - 1)) * g
+        z[...] = z - rate * g
+        return change
+
+
+class ScheduleFreeSGD(_ScheduleFree):
+    """Schedule-free stochastic gradient descent (Defazio et al. 2024): no schedule and no last step have to be known.
+
+    weight_decay is an L2 penalty at y. The rate rises linearly in the first warmup_steps. The average weighs step t by t^r, and by
+    the largest rate so far to the power of weight_lr_power. The slot "z" is the sequence of plain gradient steps. Call `opt.eval()`
+    before evaluation and `opt.train()` before further training; `eval()` and `train()` of a Module with all the Parameters do it. A
+    step moves 20 bytes per float32 weight.
+    """
+
+    kernel = "schedule_free_step"
+    slot_names = ("z",)
+    hyper: ClassVar[Mapping[str, int]] = {"momentum": 1, "weight_decay": 1, "warmup_steps": 1, "r": 1, "weight_lr_power": 1}
+    momentum: Number
+    weight_decay: Number
+    warmup_steps: Number
+    r: Number
+    weight_lr_power: Number
+
+    def __init__(
+        self, params: Params, lr: Rate = 1.0, momentum: Number = 0.9, weight_decay: Number = 0, warmup_steps: Number = 0,
+        r: Number = 0, weight_lr_power: Number = 2, *,
+        clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
+        ema: Number | None = None,
+    ) -> None:  # fmt: skip
+        given = (momentum, weight_decay, warmup_steps, r, weight_lr_power)
+        hyper = dict(zip(self.hyper, given))
+        super().__init__(params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema)
+
+    def advance(self, settings: list[float]) -> None:
+        super().advance(settings)
+        self._rates(settings, 2, 1.0)
+
+    def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
+        momentum, weight_decay = self.own(settings)[:2]
+        return self._moved(settings, momentum, p, penalised(g, p, weight_decay), slots[0])
+
+
+class ScheduleFreeAdamW(_ScheduleFree):
+    """Schedule-free AdamW (Defazio et al. 2024, Alg. 1): no schedule and no last step have to be known.
+
+    As ScheduleFreeSGD, with gradients divided by the root of their mean square, which the slot "v" holds, and decoupled weight
+    decay at y. The bias correction of v is part of the rate. A step moves 28 bytes per float32 weight.
+    """
+
+    kernel = "schedule_free_adamw_step"
+    slot_names = ("v", "z")
+    hyper: ClassVar[Mapping[str, int]] = {
+        "betas": 2, "eps": 1, "weight_decay": 1, "warmup_steps": 1, "r": 1, "weight_lr_power": 1,
+    }  # fmt: skip
+    betas: Betas
+    eps: Number
+    weight_decay: Number
+    warmup_steps: Number
+    r: Number
+    weight_lr_power: Number
+
+    def __init__(
+        self, params: Params, lr: Rate = 2.5e-3, betas: Betas = (0.9, 0.999), eps: Number = 1e-8, weight_decay: Number = 0,
+        warmup_steps: Number = 0, r: Number = 0, weight_lr_power: Number = 2, *,
+        clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
+        ema: Number | None = None,
+    ) -> None:  # fmt: skip
+        given = (betas, eps, weight_decay, warmup_steps, r, weight_lr_power)
+        hyper = dict(zip(self.hyper, given))
+        super().__init__(params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema)
+
+    def advance(self, settings: list[float]) -> None:
+        super().advance(settings)
+        self._rates(settings, 4, (1 - self.own(settings)[1] ** settings[c.STEP]) ** 0.5)
+
+    def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
+        beta1, beta2, eps, weight_decay = self.own(settings)[:4]
+        v, z = slots
+        v[...] = beta2 * v + (1 - beta2) * (g * g)
+        return self._moved(settings, beta1, p, penalised(g / (v**0.5 + eps), p, weight_decay), z)
+
+
+# __all__ is computed so that each rule is listed once. A type checker assumes all public names defined here, which are the same.
+__all__ = [
+    name
+    for name, value in globals().items()
+    if isinstance(value, type) and value.__module__ == __name__ and not name.startswith("_")
+]
