@@ -238,6 +238,22 @@ PyObject* call_begin_steps(const void*, PyObject* const* args, Py_ssize_t count)
   Py_RETURN_NONE;
 }
 
+// observe(sets, metric, count, members): moves the states of reduce-on-plateau, which are among the rows after the first `count`.
+// metric: a floating number, or one for each member.
+PyObject* call_observe(const void*, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 4);
+  static const Kernel kernel{"observe", kernels::observe, kernels::observe_cost};
+  const int64_t sets = to_int(args[2]), members = to_int(args[3]);
+  View operands[2] = {table_of(args[0], sets), view_or_refuse(args[1])};
+  if (sets < 0) throw Refused{"no sets"};
+  const View& metric = operands[1];
+  if (!is_float(metric.dtype)) throw Refused{"a metric that is not floating"};
+  if (metric.size() != 1 && (metric.ndim != 1 || metric.size() != members)) throw Refused{"one metric, or one for each member"};
+  Launch launch{&kernel, 1, 1, operands, {sets}, {}, nullptr};
+  run(launch);
+  Py_RETURN_NONE;
+}
+
 // write_settings(sets, first, step, count, index, numbers): changes the settings from `index` on in `count` sets, which are `step`
 // apart, from the set `first` on, without waiting for the device.
 PyObject* call_write_settings(const void*, PyObject* const* args, Py_ssize_t count) {
@@ -271,6 +287,7 @@ void bind_update(PyObject* module) {
   define(module, "update_plan", update_plan, nullptr);
   define(module, "clip_norm", call_clip_norm, nullptr);
   define(module, "begin_steps", call_begin_steps, nullptr);
+  define(module, "observe", call_observe, nullptr);
   define(module, "write_settings", call_write_settings, nullptr);
 }
 

@@ -350,17 +350,4 @@ void clip_norm(const Launch& launch) {
   }
 }
 
-void begin_steps(const Launch& launch) {
-  Setting* const sets = launch.out().as<Setting>();
-  const int64_t count = launch.ints[0];
-  std::copy_n(launch.in().as<const Setting>(), count * kSetSize, sets);
-  for (int64_t s = 0; s < count; ++s) begin_step(sets + s * kSetSize, launch.in().as<const Setting>() + count * kSetSize);
-}
-
-void write_settings(const Launch& launch) {
-  const int64_t* const at = launch.ints;
-  for (int64_t k = 0; k < at[2]; ++k)
-    std::copy_n(launch.reals, at[4], launch.out().as<Setting>() + (at[0] + k * at[1]) * kSetSize + at[3]);
-}
-
 }  // namespace pb::kernels

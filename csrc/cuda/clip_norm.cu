@@ -1,4 +1,4 @@
-// Computes the joint norm of each member's gradients, and writes numbers of the host to sets.
+// Computes the joint norm of each member's gradients.
 #include <algorithm>
 
 #include "cuda/gradients.cuh"
@@ -140,26 +140,6 @@ template <int kMax> void clip_norm(const Launch& launch, const Extent& extent) {
   go();
 }
 
-struct Numbers {
-  Setting* at;  // the first of the settings to change, in the first of the sets
-  int64_t step, sets;
-  int count;
-  Setting values[kMaxReals];
-};
-// One thread for each set.
-__global__ void begin_kernel(const Setting* sets, Setting* copies, int64_t count) {
-  const int64_t s = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (s >= count) return;
-  for (int k = 0; k < kSetSize; ++k) copies[s * kSetSize + k] = sets[s * kSetSize + k];
-  begin_step(copies + s * kSetSize, sets + count * kSetSize);
-}
-
-__global__ void write_kernel(const __grid_constant__ Numbers numbers) {
-  for (int64_t k = threadIdx.x / kMaxReals; k < numbers.sets; k += kThreads / kMaxReals)
-    if (int(threadIdx.x % kMaxReals) < numbers.count)
-      numbers.at[k * numbers.step * kSetSize + threadIdx.x % kMaxReals] = numbers.values[threadIdx.x % kMaxReals];
-}
-
 }  // namespace
 }  // namespace pb::cuda
 
@@ -186,19 +166,6 @@ void executed_clip_norm(const Launch& launch, Counts& work) {
   });
   work.adds = adds + extent.members * (cuda::combinations_of_results(extent.entries) + launch.inputs),
   work.multiplies = squares + extent.members * launch.inputs;
-}
-
-void begin_steps(const Launch& launch) {
-  const int64_t count = launch.ints[0];
-  const Setting* const sets = launch.in().as<const Setting>();
-  cuda::start(cuda::begin_kernel, cuda::blocks_for(count, cuda::kWarp), cuda::kWarp, 0, sets, launch.out().as<Setting>(), count);
-}
-
-void write_settings(const Launch& launch) {
-  const int64_t* const at = launch.ints;
-  cuda::Numbers numbers{launch.out().as<Setting>() + at[0] * kSetSize + at[3], at[1], at[2], int(at[4]), {}};
-  std::copy_n(launch.reals, kMaxReals, numbers.values);
-  cuda::start(cuda::write_kernel, dim3(1), cuda::kThreads, 0, numbers);
 }
 
 }  // namespace pb::kernels

@@ -131,7 +131,7 @@ template <class A> __device__ inline A rounded(DType dtype, A x) {
 // where the settings change.
 template <class U, class A> struct ChunkRule {
   using Element = typename U::template Element<A>;
-  static_assert(kSetSize == kWarp);
+  static_assert(kSetSize == kWarp && kMostFactors <= kWarp);
   Setting set[kSetSize], advanced[kSetSize];  // the set that these are computed from, before and after the step begins
   alignas(16) unsigned char element[sizeof(Element)], end[sizeof(Finish<A>)];
 
@@ -146,8 +146,13 @@ template <class U, class A> struct ChunkRule {
       if (threadIdx.x < kWarp) {
         set[lane] = advanced[lane] = __longlong_as_double(bits);
         __syncwarp();
+        // Each lane computes a factor of the rate: a loop would need more registers while they hold weights.
+        const int factors = factors_of(set);
+        const Setting factor = lane < factors ? factor_of_rate(set, program, lane) : 1;
+        Setting rate = 1;
+        for (int k = 0; k < factors; ++k) rate *= __shfl_sync(kFull, factor, k);
         if (lane == 0) {
-          begin<U>(advanced, program);
+          begin<U>(advanced, rate);
           new (element) Element(advanced);
           new (end) Finish<A>(advanced);
         }

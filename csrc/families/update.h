@@ -125,6 +125,16 @@ inline void begin_steps_cost(const Launch& launch, Cost& cost) {
   cost.bytes_read = cost.bytes_written = launch.ints[0] * kSetBytes;
 }
 
+// Moves the states of reduce-on-plateau in the program by one observation. out: the table of sets. in: the metric, a floating number
+// or one for each member. ints: the number of sets, before the program. The cost takes each row for such a state.
+void observe(const Launch& launch);
+inline void observe_cost(const Launch& launch, Cost& cost) {
+  const int64_t rows = launch.out().shape[0] - launch.ints[0];
+  cost.bytes_read = rows * kSetBytes + launch.in().distinct_bytes();
+  cost.bytes_written = rows * kSetBytes;
+}
+inline bool watches(const Setting* row) { return row[kSchedule] == Setting(Schedule::watch); }
+
 // out: the table of sets. ints: the first set to change, the step to the next one, the number of sets to change, the index of the
 // first setting to change, and how many change. reals: their new values.
 void write_settings(const Launch& launch);

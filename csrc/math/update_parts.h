@@ -1,6 +1,6 @@
 // What the update rules of math/update.h share.
 #pragma once
-#include "math/settings.h"
+#include "math/schedule.h"
 
 namespace pb {
 
@@ -42,6 +42,10 @@ template <class U, class = void> constexpr bool kMeasured = false;
 template <class U> constexpr bool kMeasured<U, decltype(U::measuring(nullptr))> = true;
 
 // Begins a step of rule U: the rate and the count, then the rule's own numbers.
+template <class U> PB_HD void begin(Setting* set, double rate) {
+  begin_step(set, rate);
+  U::advance(set);
+}
 template <class U> PB_HD void begin(Setting* set, const Setting* program) {
   begin_step(set, program);
   U::advance(set);

@@ -16,7 +16,7 @@ from ..tensors import dtypes
 from ..tensors.tensor import Tensor
 from . import groups as grouping
 from .composed import Composed, Hyper, Item
-from .groups import Number, Rate
+from .groups import Group, Number, Rate
 from .optimizer import Groups, Params
 
 _DEFAULT = -1.0  # in a set, the first number of eps if it is None
@@ -80,10 +80,11 @@ class Adafactor(Composed):
                 grouping.check_count("Adafactor", name, value, self._members)
         return value
 
-    def _shown(self, name: str, value: Any) -> Any:
+    def _shown(self, name: str, group: Group | None = None) -> Any:
+        value = super()._shown(name, group)
         if name == "eps" and np.ndim(value[0]) == 0 and value[0] == _DEFAULT:
             return None, value[1]
-        return super()._shown(name, value)
+        return value
 
     def changes(self, items: Sequence[Item]) -> Iterable[tuple[Tensor, Sequence[Tensor]]]:
         numbers = {dtype: self._numbers(items, dtype) for dtype in dict.fromkeys([item.dtype for item in items])}

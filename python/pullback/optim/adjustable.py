@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import numpy as np
 
 from ..errors import PullbackError
+from ..launch import capturing
+from ..tensors import devices
 from . import groups as g, sets as c
+from .program import Program
 
 _COMMON: Final = {"lr_scale": c.RATE_SCALE, "clip_value": c.CLIP_VALUE, "ema": c.KEEP}  # the settings that every rule has
 
@@ -21,7 +24,7 @@ class Value:
         self.name = name
 
     def __get__(self, opt: Any, kind: Any = None) -> Any:
-        return self if opt is None else opt._shown(self.name, opt._defaults[self.name])
+        return self if opt is None else opt._shown(self.name)
 
     def __set__(self, opt: Any, value: Any) -> None:
         opt._set(self.name, value)
@@ -41,6 +44,7 @@ class Adjustable:
     slot_names: tuple[str, ...]
     _defaults: dict[str, Any]
     _sets: Any
+    _program: Program
     _members: int
     _most: float
     _scale: float
@@ -132,13 +136,38 @@ class Adjustable:
 
     def _settings_of(self, name: str, value: Any) -> tuple[int, list[list[float]]]:
         """Returns the settings that hold a value: the index of the first one, and their numbers, one row per member."""
-        if name == "lr":
-            schedules = value if isinstance(value, list) else [value] * self._members
-            return c.SCHEDULE, [c.of_schedule(schedule) for schedule in schedules]
         if name in _COMMON:
             return _COMMON[name], g.rows(0.0 if value is None else value, self._members)
         before = list(self.hyper)[: list(self.hyper).index(name)]
         return c.HYPER + sum([self.hyper[other] for other in before]), g.rows(value, self._members)
+
+    def _write(self, groups: Sequence[g.Group], names: Sequence[str]) -> None:
+        """Writes the values of these names into the sets of some groups."""
+        if "lr" in names:
+            self._place(groups)
+        for group in groups:
+            values = group.values()
+            for name in names:
+                if name == "lr":
+                    index, numbers = c.SCHEDULE, [placed.settings for placed in self._program.placed[group.number]]
+                else:
+                    index, numbers = group.rule._settings_of(name, values[name])
+                c.write(self._sets, group.entries, index, numbers)
+
+    def _place(self, groups: Sequence[g.Group]) -> None:
+        """Writes the schedules of some groups into the program, for which the table is made anew if it has too few rows."""
+        new = {group.number: g.of_members(group.values()["lr"], self._members) for group in groups}
+        changed = self._program.place(new)
+        self._sets = c.with_rows(self._sets, self._set_count + len(self._program.rows))
+        for first, count in c.runs(changed):
+            start = self._set_count + first
+            part = self._sets[start : start + count]
+            devices.write(part, devices.move(self._program.rows[first : first + count], devices.device_of(part)))
+
+    @property
+    def _set_count(self) -> int:
+        """The number of sets in the table, before the program."""
+        return len(self.parameters) * self._members
 
     def _set(self, name: str, value: Any) -> None:
         """Changes a hyper-parameter of all groups that have no value of their own. After an error nothing has changed."""
@@ -153,15 +182,31 @@ class Adjustable:
         for group in users:
             self._validate({**group.values(), name: value})
         self._defaults[name] = value
-        for group in users:
-            group.write([name])
+        users[0].owner._write(users, [name])
 
-    def _shown(self, name: str, value: Any) -> Any:
-        """Returns a value as its attribute shows it."""
+    def _shown(self, name: str, group: g.Group | None = None) -> Any:
+        """Returns a value of a group, or of the optimizer, as its attribute shows it."""
+        value = self._defaults[name] if group is None else group.values()[name]
         if name == "lr":
-            rates = [schedule.rate(self.steps) for schedule in (value if isinstance(value, list) else [value])]
-            return np.array(rates) if isinstance(value, list) else rates[0]
+            if group is None:  # the first one that shares this value
+                group = next(iter([group for group in self.groups if group.rule is self and "lr" not in group.own]), None)
+            return self._rates(value, group)
         return None if name == "clip_value" and value == math.inf else value
+
+    def _rates(self, value: Any, group: g.Group | None) -> Any:
+        """Returns the present learning rate, or an array of those of the members if they differ.
+
+        It is computed on the host, and read from the device, which waits, only if it depends on observations.
+        """
+        schedules = g.of_members(value, self._members)
+        if group is not None and any([schedule.observes for schedule in schedules]):
+            capturing.refuse("reading lr", "Read it after the call: a replay would return the rate of the first one.")
+            owner = group.owner
+            rows = devices.move(owner._sets, "cpu")[owner._set_count :]
+            program = Program(rows, self._members, present=True)
+            schedules = [program.read(placed.settings).schedule for placed in owner._program.placed[group.number]]
+        rates = [schedule.rate(self.steps) for schedule in schedules]
+        return rates[0] if not isinstance(value, list) and len({*rates}) == 1 else np.array(rates)
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

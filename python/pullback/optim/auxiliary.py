@@ -103,7 +103,7 @@ class WithAuxiliary(Composed):
             for rule, mine in parts:
                 label = name if len(parts) == 1 else f"{name} ({type(rule).__name__})"
                 values_of_rule = {key: x for key, x in values.items() if key in rule._defaults}
-                groups.append(Group(self, label, mine, rule._checked_group(name, values_of_rule), rule))
+                groups.append(Group(self, len(groups), label, mine, rule._checked_group(name, values_of_rule), rule))
         if self._part is not None:
             vars(self._part)["groups"] = groups
         return groups

@@ -199,7 +199,7 @@ class Composed(Optimizer):
 
     def _facts(self) -> Any:
         """Returns the facts that a recording of a step depends on."""
-        return self._clips(), None if self._masks is None else id(self._masks)
+        return self._clips(), id(self._sets), None if self._masks is None else id(self._masks)
 
     def _clips(self) -> tuple[bool, bool]:
         """Returns two flags: gradients are scaled, by clip_norm or gradient_scale, and they are clipped by their value."""

@@ -16,8 +16,7 @@ from ..errors import PullbackError, ShapeError
 from ..launch import capturing
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
-from . import sets
-from .schedules import Schedule, as_schedule
+from .schedules.base import Schedule, as_schedule
 
 # Arguments. A list or an array has one value for each member.
 Number: TypeAlias = float | Sequence[float] | np.ndarray[Any, Any] | Tensor
@@ -72,6 +71,11 @@ def schedules_of(lr: Any) -> Schedule | list[Schedule]:
     return as_schedule(lr if numbers is None else numbers)
 
 
+def of_members(lr: Schedule | list[Schedule], members: int) -> list[Schedule]:
+    """Returns one schedule for each member."""
+    return lr if isinstance(lr, list) else [lr] * members
+
+
 def rows(value: Any, members: int) -> list[list[float]]:
     """Returns the settings of a value, one row per member."""
     return np.stack([np.broadcast_to(part, (members,)) for part in parts_of(value)], axis=1).tolist()
@@ -105,12 +109,20 @@ class Group:
     """
 
     name: str
+    number: int  # its place among the optimizer's groups
     entries: list[int]  # the indices of its parameters in those of the optimizer
     own: dict[str, Any]  # the values that it was given
     rule: Any  # the Adjustable with the hyper-parameters of these parameters: the optimizer, unless they have another rule
 
-    def __init__(self, opt: Any, name: str, entries: Sequence[int], own: dict[str, Any], rule: Any = None) -> None:
-        vars(self).update(_opt=opt, name=name, entries=list(entries), own=own, rule=opt if rule is None else rule)
+    def __init__(
+        self, opt: Any, number: int, name: str, entries: Sequence[int], own: dict[str, Any], rule: Any = None
+    ) -> None:  # fmt: skip
+        vars(self).update(_opt=opt, number=number, name=name, entries=list(entries), own=own, rule=opt if rule is None else rule)
+
+    @property
+    def owner(self) -> Any:
+        """The optimizer that has this group, and whose table has its sets."""
+        return self._opt
 
     @property
     def parameters(self) -> list[Parameter]:
@@ -121,7 +133,7 @@ class Group:
         rule = vars(self).get("rule")
         if rule is None or name not in rule._defaults:
             raise AttributeError(f"a group of {type(rule).__name__} has no attribute {name!r}")
-        return rule._shown(name, self.values()[name])
+        return rule._shown(name, self)
 
     def __setattr__(self, name: str, value: Any) -> None:
         rule = self.rule
@@ -133,7 +145,7 @@ class Group:
         new = {name: rule._checked(name, value), **({"lr_scale": 1.0} if name == "lr" else {})}
         rule._validate({**self.values(), **new})
         self.own.update(new)
-        self.write(list(new))
+        self._opt._write([self], list(new))
 
     def __getitem__(self, name: str) -> Any:
         """Returns group.name, for programs that are used to dicts."""
@@ -153,13 +165,6 @@ class Group:
     def values(self) -> dict[str, Any]:
         """Returns all values of this group, those of the optimizer included."""
         return {**self.rule._defaults, **self.own}
-
-    def write(self, names: Sequence[str]) -> None:
-        """Writes the values of these names into the sets of this group."""
-        values = self.values()
-        for name in names:
-            index, numbers = self.rule._settings_of(name, values[name])
-            sets.write(self._opt._sets, self.entries, index, numbers)
 
 
 def _text(value: Any) -> str:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from numbers import Real
 from typing import Any
+
+import numpy as np
 
 from ..backends import kernels_on
 from ..errors import DeviceError, DTypeError, PullbackError, ShapeError
 from ..launch import capturing, door
 from ..launch.refusal import Refused
 from ..ops.conversion import copy as snapshot
-from ..tensors import devices
+from ..tensors import devices, dtypes
 from ..tensors.creation import asarray
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
@@ -149,9 +152,8 @@ class Launcher(Adjustable):
             return devices.array_module(self._device).empty(p.shape, p.dtype)
 
     def _run(self, grads: list[Any], table: Any, outputs: list[Any] | None, preview: bool) -> None:
-        clips, whole = self._most != math.inf, self._of or self
-        if capturing.thread.recording is not None:
-            capturing.thread.recording.guard(whole, lambda: (whole._most != math.inf) == clips)
+        clips = self._most != math.inf
+        self._guard_recording()
         if self._native is not None:
             try:
                 if clips:
@@ -175,6 +177,60 @@ class Launcher(Adjustable):
             if self.measured:
                 reference.measure(self, self._own_kernel(), self._slots, grads, table)
             reference.update(self, self._own_kernel(), self._slots, grads, table, outputs, preview)
+
+    def _guard_recording(self) -> None:
+        """Makes a recording of this optimizer's launches valid only while it would launch the same again, on the same table."""
+        if capturing.thread.recording is not None:
+            whole = self._of or self
+            sets, clips, observes = whole._sets, whole._most != math.inf, whole._program.observes
+            capturing.thread.recording.guard(
+                whole,
+                lambda: whole._sets is sets and (whole._most != math.inf) == clips and whole._program.observes == observes,
+            )
+
+    def observe(self, metric: Any) -> None:
+        """Moves all learning rates that are an `optim.schedules.ReduceOnPlateau`, or have one among their pieces, by one value of
+        the metric, such as the loss of the validation. It takes effect from the next step on.
+
+        It is one launch on the device of the parameters, and nothing waits for a metric that is there. In a captured function it
+        is a part of every replay.
+
+        Args:
+            metric: a number, or a floating or integer tensor of shape () on the optimizer's device; or one for each member, of
+                shape (members,).
+
+        Raises: PullbackError, ShapeError, DTypeError, DeviceError. After an error nothing has changed.
+        """
+        if not self._program.observes:
+            raise PullbackError(
+                f"{type(self).__name__}.observe: no learning rate of this optimizer depends on a metric. Make it with "
+                f"lr=optim.schedules.ReduceOnPlateau(1e-3), or with a Product or a Sequential that has one."
+            )
+        found = self._metric(metric)
+        self._guard_recording()
+        with door.charged_to(door.OPTIMIZER):
+            if self._kernels is not None:
+                self._kernels.observe(self._sets, found.array, self._set_count, self._members)
+                return
+            capturing.refuse_opaque("observe without native kernels", "Observe outside.")
+            reference.observe(self._sets, found.array, self._set_count)
+
+    def _metric(self, metric: Any) -> Tensor:
+        """Returns a metric as a floating tensor on the optimizer's device. Raises PullbackError."""
+        rule = type(self).__name__
+        if not isinstance(metric, Tensor):
+            numbers = isinstance(metric, (Real, list, tuple))
+            metric = asarray(np.asarray(metric) if numbers else metric, device=self._device)
+        if metric.device != self._device:
+            raise DeviceError(
+                f"{rule}.observe: the metric is on {metric.device}, the optimizer on {self._device}. Move it with "
+                f'.to("{self._device}"), or give a number.'
+            )
+        if metric.shape not in ((), (self._members,)):
+            raise ShapeError(f"{rule}.observe: the metric has shape {metric.shape}; it must be () or ({self._members},), one each.")
+        if metric.dtype == dtypes.bool_:
+            raise DTypeError(f"{rule}.observe: the metric is a bool; give a number.")
+        return metric if dtypes.is_float(metric.dtype) else metric.astype(dtypes.float64)
 
     def _same_device(self, grads: list[Any]) -> None:
         """Raises DeviceError if a parameter or a gradient is not on the device of the optimizer's state."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, ValuesView
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, ValuesView
 from typing import Any, Final, Literal, overload
 
 import numpy as np
@@ -25,8 +25,9 @@ from .arguments import MISSING, Form, dicts, names, of_arguments, trainable
 from .gates import Gate
 from .groups import Group, Number
 from .launcher import Launcher, bounds_of
+from .program import SPARE, Program
 from .projection import Projection
-from .schedules import Schedule
+from .schedules.base import Schedule
 
 Params = Iterable[Any] | Dataclass  # Parameters in a list, an iterator, or any nested structure
 Groups = Mapping[str, Mapping[str, Any]]  # hyper-parameters by patterns of names
@@ -106,17 +107,17 @@ class Optimizer(Launcher):
 
     def _grouped(self, listed: Sequence[tuple[str, list[int], dict[str, Any]]]) -> list[Group]:
         """Returns the groups of (name, indices of parameters, own values)."""
-        return [Group(self, name, entries, self._checked_group(name, own)) for name, entries, own in listed]
+        return [Group(self, k, name, at, self._checked_group(name, own)) for k, (name, at, own) in enumerate(listed)]
 
     def _new_sets(self) -> Any:
-        table = np.zeros((len(self.parameters) * self._members, c.SIZE))
+        table = np.zeros((self._set_count, c.SIZE))
         table[:, c.CLIP_FACTOR], table[:, c.CLIP_NORM], table[:, c.GRADIENT_SCALE] = 1.0, self._most, self._scale
         table[:, c.LEAST : c.MOST + 1] = np.repeat(bounds_of(self.parameters), self._members, axis=0)
         self._constraints = [p.constraint for p in self.parameters]
-        self._sets = table
+        self._sets, self._program = table, Program(np.zeros((SPARE, c.SIZE)), self._members)
         for group in self.groups:
-            group.write(list(group.rule._defaults))
-        return devices.move(table, self.parameters[0].device)
+            self._write([group], list(group.rule._defaults))
+        return devices.move(self._sets, self.parameters[0].device)
 
     def __repr__(self) -> str:
         numbers = sum([p.size for p in self.parameters])
@@ -185,8 +186,8 @@ class Optimizer(Launcher):
         raise PullbackError(f"{p.label() if isinstance(p, Parameter) else p!r} is not a parameter of this {type(self).__name__}.")
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns all that an exact resume needs: the rule's name, and for each parameter its settings (steps, learning rate,
-        hyper-parameters, clipping) and its slots.
+        """Returns all that an exact resume needs: the rule's name, for each parameter its settings (steps, learning rate,
+        hyper-parameters, clipping) and its slots, and the rows of numbers to which the settings of schedules refer.
 
         The keys are the names that the parameters had when the optimizer was made.
         """
@@ -315,8 +316,7 @@ class Optimizer(Launcher):
         return settings[c.HYPER : c.HYPER + sum(self.hyper.values())]
 
     def advance(self, settings: list[float]) -> None:
-        """Begins a step: writes its learning rate into the set and increments the step count."""
-        settings[c.RATE] = c.schedule_of(settings).rate(int(settings[c.CLOCK])) * settings[c.RATE_SCALE]
+        """Begins a step, whose learning rate is in the set already: increments the step count."""
         settings[c.STEP] += 1
 
     def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:

@@ -13,6 +13,7 @@ from ..launch import door
 from ..tensors import devices
 from . import arena, sets as c
 from ._counts import UPDATE_COUNTS
+from .program import MEMBER, WATCH, Program, observe as observe_row
 
 
 def clip_norm(grads: list[Any], table: Any, members: int) -> None:
@@ -35,16 +36,17 @@ def begun_steps(opt: Any, table: Any) -> Any:
     """Returns a copy of the table of sets, as the sets are after the next step has begun."""
     now, count = devices.copied(table), len(opt.parameters) * opt._members
 
-    def begin() -> None:
+    def begin_all() -> None:
         sets = np.array(devices.move(now, "cpu"))
+        program = Program(sets[count:], opt._members, present=True)
         for settings in sets[:count]:
             advanced = settings.tolist()
-            opt.advance(advanced)
+            begin(opt, advanced, program)
             settings[:] = advanced
         devices.write(now, devices.move(sets, devices.device_of(now)))
 
     moved = count * c.BYTES
-    door.in_place("begin_steps", begin, lambda _: {"dtype": "float64", "bytes_read": moved, "bytes_written": moved})
+    door.in_place("begin_steps", begin_all, lambda _: {"dtype": "float64", "bytes_read": moved, "bytes_written": moved})
     return now
 
 
@@ -54,10 +56,11 @@ def measure(opt: Any, kernel: str, slots: list[list[Any]], grads: list[Any], tab
 
     def run() -> None:
         sets = devices.move(table, "cpu")
+        program = Program(sets[opt._set_count :], members, present=True)
         for i, (p, g) in enumerate(zip(opt.parameters, grads)):
             for m in range(members if g is not None and g.size else 0):
                 settings = sets[i * members + m].tolist()
-                opt.advance(settings)
+                begin(opt, settings, program)
                 settings[c.RATE], settings[c.RATIO] = -1.0, 1.0  # so that the change is the direction
                 tensors = (opt._weights()[i], opt._copies()[i], g, *[slot[i] for slot in slots])
                 weights, low, grad, *state = [_part(x, m, members) for x in tensors]
@@ -79,6 +82,7 @@ def update(
 
     def run() -> None:
         sets = devices.move(table, "cpu")
+        program = Program(sets[opt._set_count :], members, present=True)
         for i, g in enumerate(grads):
             if g is None or not g.size:
                 if not preview:
@@ -87,7 +91,7 @@ def update(
             for m in range(members):
                 row = i * members + m
                 settings = sets[row].tolist()
-                opt.advance(settings)
+                begin(opt, settings, program)
                 optional = (each and each[i] for each in (opt._copies(), opt._averages, opt._masks, outputs))
                 tensors = [opt._weights()[i], g, *optional, *[slot[i] for slot in slots]]
                 _update_part(opt, settings, [_part(x, m, members) for x in tensors], preview)
@@ -96,6 +100,28 @@ def update(
                     devices.write(table[row], devices.move(np.array(settings), devices.device_of(table)))
 
     door.in_place(kernel or type(opt).__name__, run, lambda _: _cost(opt, kernel, slots, grads, outputs, preview, members))
+
+
+def begin(opt: Any, settings: list[float], program: Program) -> None:
+    """Begins a step: writes its learning rate into a set, and advances the set. program: the rows after the sets, at present."""
+    schedule = program.read(settings[c.SCHEDULE : c.HYPER]).schedule
+    settings[c.RATE] = schedule.rate(int(settings[c.CLOCK])) * settings[c.RATE_SCALE]
+    opt.advance(settings)
+
+
+def observe(table: Any, metric: Any, set_count: int) -> None:
+    """Moves the states of reduce-on-plateau in the rows after the sets by one observation. metric: of shape () or (members,)."""
+
+    def run() -> None:
+        rows, values = np.array(devices.move(table[set_count:], "cpu")), np.atleast_1d(devices.move(metric, "cpu"))
+        for row in rows:
+            if row[c.SCHEDULE] == WATCH:
+                observe_row(row, float(values[int(row[MEMBER]) if len(values) > 1 else 0]))
+        devices.write(table[set_count:], devices.move(rows, devices.device_of(table)))
+
+    moved = (len(table) - set_count) * c.BYTES
+    cost = {"dtype": "float64", "bytes_read": moved + metric.nbytes, "bytes_written": moved}
+    door.in_place("observe", run, lambda _: cost)
 
 
 def _update_part(opt: Any, settings: list[float], tensors: list[Any], preview: bool) -> None:

@@ -1,7 +1,7 @@
 """The table of sets: all numbers that an update reads besides the tensors, as float64 in the memory of the parameters' device.
 
 A set belongs to one parameter, or to one member of a parameter whose leading axis is that of several networks. The table has the
-shape (parameters * members, SIZE), or more rows, which are the program of the schedules; the sets of a parameter are adjacent. A
+shape (parameters * members, SIZE), and more rows, which are the program of the schedules (program.py); the sets of a parameter are adjacent. A
 step reads and advances the sets on the device. No step therefore waits for the host, and a captured step can be replayed.
 csrc/math/settings.h defines the layout.
 """
@@ -16,7 +16,6 @@ import numpy as np
 from ..backends import kernels_on
 from ..errors import PullbackError
 from ..tensors import devices
-from .schedules import Schedule, from_numbers
 
 SIZE: Final = 32
 BYTES: Final = 8 * SIZE
@@ -25,14 +24,7 @@ STEP, RATE, CLOCK, STATE = range(4)
 RATIO: Final = STATE + 3  # the trust ratio of LAMB
 CLIP_FACTOR, CLIP_VALUE, GRADIENT_NORM, CLIP_NORM, GRADIENT_SCALE, LEAST, MOST, KEEP = range(7, 15)
 RATE_SCALE, SCHEDULE, BASE_RATE, ARGUMENT = range(15, 19)
-ARGUMENTS: Final = 7  # the most arguments of a schedule
-HYPER: Final = ARGUMENT + ARGUMENTS
-
-
-def of_schedule(schedule: Schedule) -> list[float]:
-    """Returns the settings from SCHEDULE to the last argument."""
-    arguments = schedule.arguments()
-    return [float(schedule.kind), schedule.base, *arguments, *[0.0] * (ARGUMENTS - len(arguments))]
+HYPER: Final = ARGUMENT + 7  # after the most arguments of a schedule
 
 
 def write(table: Any, entries: Iterable[int], index: int, rows: Sequence[Sequence[float]]) -> None:
@@ -61,6 +53,15 @@ def write(table: Any, entries: Iterable[int], index: int, rows: Sequence[Sequenc
                 devices.write(part, devices.move(np.tile(numbers, (sets_count, 1)), devices.device_of(table)))
 
 
+def with_rows(table: Any, rows: int) -> Any:
+    """Returns the table if it has at least this many rows, and otherwise a longer copy, in which the other rows are zeros."""
+    if len(table) >= rows:
+        return table
+    longer = devices.full(devices.device_of(table), (rows, SIZE), 0, table.dtype)
+    devices.write(longer[: len(table)], table)
+    return longer
+
+
 def runs(entries: Iterable[int]) -> list[tuple[int, int]]:
     """Returns the runs of consecutive numbers in `entries`, which ascend, as (first, count)."""
     found: list[tuple[int, int]] = []
@@ -72,11 +73,6 @@ def runs(entries: Iterable[int]) -> list[tuple[int, int]]:
     return found
 
 
-def schedule_of(numbers: Sequence[float]) -> Schedule:
-    """Returns the schedule of a set."""
-    return from_numbers(numbers[SCHEDULE], numbers[BASE_RATE], tuple(numbers[ARGUMENT : ARGUMENT + ARGUMENTS]))
-
-
 def check(name: str, numbers: Sequence[float]) -> None:
     """Raises PullbackError unless the numbers are a set. name: of its parameter."""
     steps = numbers[STEP]
@@ -85,4 +81,3 @@ def check(name: str, numbers: Sequence[float]) -> None:
     own = [*numbers[STATE:CLIP_FACTOR], numbers[CLOCK], numbers[RATE_SCALE]]
     if not (np.all(np.isfinite(own)) and numbers[RATE_SCALE] >= 0 and numbers[CLOCK] >= steps and numbers[CLOCK] < 2**53):
         raise PullbackError(f'load_state_dict: the settings of "{name}" are damaged: their numbers are no state of an optimizer.')
-    schedule_of(numbers)

@@ -15,13 +15,16 @@ from ..tensors.tensor import Tensor
 from . import sets as c
 from .adjustable import unlimited
 from .launcher import bounds_of
+from .program import Program
+from .schedules.base import Schedule
 
 
 def saved(opt: Any) -> dict[str, Any]:
     """Returns the state of an optimizer."""
     capturing.refuse("state_dict()", "Ask for it outside.")
     pruned = {} if opt.pruning is None else {"pruning": opt.pruning.saved()}
-    table = np.array(devices.move(opt._sets, "cpu")).reshape(len(opt.parameters), opt._members, c.SIZE)
+    sets, rows = np.split(np.array(devices.move(opt._sets, "cpu")), [opt._set_count])
+    table = sets.reshape(len(opt.parameters), opt._members, c.SIZE)
     return {
         "rule": type(opt).__name__,
         "kernel": opt._formula_name(),  # rules of one name may have several formulas
@@ -29,6 +32,7 @@ def saved(opt: Any) -> dict[str, Any]:
         "settings": {name: Tensor(rows) for name, rows in zip(opt._names, table)},
         "slots": {name: opt.slots(p) for name, p in zip(opt._names, opt.parameters)},
         **pruned,
+        "program": Tensor(rows),
     }
 
 
@@ -40,6 +44,7 @@ def load(opt: Any, given: Mapping[str, Any]) -> None:
     _entries("the dict of slots", given["slots"], opt._names)
     loads: list[tuple[Any, Any]] = []
     rows: list[Any] = []
+    program = _program(opt, given["program"])
     for i, (name, p) in enumerate(zip(opt._names, opt.parameters)):
         numbers = _floats(f'the settings of "{name}"', given["settings"][name], (opt._members, c.SIZE), "cpu").astype(np.float64)
         for row in numbers:
@@ -50,12 +55,14 @@ def load(opt: Any, given: Mapping[str, Any]) -> None:
         _entries(f'the state of "{name}"', slots, list(mine))
         for slot_name, slot in mine.items():
             loads.append((slot, _floats(f'slot "{slot_name}" of "{name}"', slots[slot_name], slot.shape, p.device)))
-    values = [_of_group(group, rows) for group in opt.groups]
-    table = np.concatenate(rows)
-    table[:, c.CLIP_FACTOR] = 1.0
-    most, scale = [_positive(name, table[:, k]) for name, k in (("clip_norm", c.CLIP_NORM), ("gradient_scale", c.GRADIENT_SCALE))]
-    table[:, c.LEAST : c.MOST + 1] = np.repeat(bounds_of(opt.parameters), opt._members, axis=0)
+    values = [_of_group(opt, group, rows, program) for group in opt.groups]
+    table = np.concatenate([*rows, program.rows])
+    sets = table[: opt._set_count]
+    sets[:, c.CLIP_FACTOR] = 1.0
+    most, scale = [_positive(name, sets[:, k]) for name, k in (("clip_norm", c.CLIP_NORM), ("gradient_scale", c.GRADIENT_SCALE))]
+    sets[:, c.LEAST : c.MOST + 1] = np.repeat(bounds_of(opt.parameters), opt._members, axis=0)
     masks, sparsities = ([], {}) if opt.pruning is None else opt.pruning.checked(given.get("pruning"))
+    opt._sets, opt._program = c.with_rows(opt._sets, len(table)), program
     for target, value in [*loads, *masks, (opt._sets, devices.move(table, opt.parameters[0].device))]:
         devices.write(target, value)
     if opt.pruning is not None:
@@ -80,7 +87,9 @@ def _keep(groups: Sequence[Any], values: Sequence[dict[str, Any]]) -> None:
 
 def _checked(opt: Any, given: Any) -> int:
     """Returns the number of steps of a state. Raises PullbackError unless it is one of the optimizer's rule."""
-    _entries("the state", given, ["rule", "kernel", "steps", "settings", "slots"], optional="pruning")
+    if isinstance(given, Mapping) and "slots" in given and "program" not in given:
+        raise PullbackError("load_state_dict: the state has no entry 'program'; it is of an earlier version, whose settings differ.")
+    _entries("the state", given, ["rule", "kernel", "steps", "settings", "slots", "program"], optional="pruning")
     if opt.pruning is None and "pruning" in given:
         raise PullbackError("load_state_dict: the state has masks of pruned weights; make optim.Pruning(opt, …) before loading it.")
     if given["rule"] != type(opt).__name__:
@@ -103,9 +112,23 @@ def _positive(name: str, column: Any) -> float:
     return value
 
 
-def _of_group(group: Any, rows: list[Any]) -> dict[str, Any]:
-    """Returns the values of a group of parameters in a state. Raises PullbackError if its parameters differ."""
-    found = [values_in(group.rule, rows[i]) for i in group.entries]
+def _program(opt: Any, given: Any) -> Program:
+    """Returns the program of a state, with at least as many rows as the optimizer's. Raises PullbackError."""
+    shape = given.shape if isinstance(given, (Tensor, np.ndarray)) and len(given.shape) == 2 else (0, c.SIZE)
+    rows = _floats("the program", given, (shape[0], c.SIZE), "cpu").astype(np.float64)
+    more = max(0, len(opt._program.rows) - len(rows))
+    return Program(np.concatenate([rows, np.zeros((more, c.SIZE))]), opt._members)
+
+
+def _of_group(opt: Any, group: Any, rows: list[Any], program: Program) -> dict[str, Any]:
+    """Returns the values of a group of parameters in a state, and enters its schedules into the program. Raises PullbackError if
+    its parameters differ.
+    """
+    placed = [[program.read(row[c.SCHEDULE : c.HYPER].tolist()) for row in rows[i]] for i in group.entries]
+    found = [values_in(group.rule, rows[i], [each.schedule for each in of]) for i, of in zip(group.entries, placed)]
+    program.placed[group.number] = [
+        first._replace(rows=frozenset().union(*[other.rows for other in others])) for first, *others in zip(placed[0], *placed)
+    ]
     for name, value in found[0].items():
         if any([differ(other[name], value) for other in found]):
             raise PullbackError(
@@ -116,9 +139,8 @@ def _of_group(group: Any, rows: list[Any]) -> dict[str, Any]:
     return found[0]
 
 
-def values_in(opt: Any, rows: Any) -> dict[str, Any]:
-    """Returns the learning rate and the hyper-parameters that the sets of a parameter hold, one set per member."""
-    schedules = [c.schedule_of(row.tolist()) for row in rows]
+def values_in(opt: Any, rows: Any, schedules: list[Schedule]) -> dict[str, Any]:
+    """Returns the learning rate and the hyper-parameters that the sets of a parameter hold, one set and schedule per member."""
     found: dict[str, Any] = {"lr": schedules[0] if all([s == schedules[0] for s in schedules]) else schedules}
     found["lr_scale"] = _one_or_all(rows[:, c.RATE_SCALE])
     found["clip_value"] = unlimited(type(opt).__name__, "clip_value", float(rows[0, c.CLIP_VALUE]))

@@ -281,7 +281,7 @@ def _load(opt: Any, loaded: Sequence[_Loaded]) -> None:
     """Writes slots, step counts and numbers into a new optimizer. The clock of all parameters is the largest count."""
     table = np.array(devices.move(opt._sets, "cpu"))
     opt._steps = max([of.steps for of in loaded])
-    table[:, c.CLOCK] = opt._steps
+    table[: opt._set_count, c.CLOCK] = opt._steps
     for i, of in enumerate(loaded):
         table[i, c.STEP] = of.steps
         for at, number in of.numbers.items():
