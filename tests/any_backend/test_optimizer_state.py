@@ -19,9 +19,10 @@ def test_slots_exist_before_the_first_step_and_are_zero(name: str) -> None:
     opt = training(OPTIMIZERS[name])[1]
     for p in opt.parameters:
         slots = opt.slots(p)
-        assert set(slots) >= set(opt.slot_names)
+        composed = isinstance(opt, (optim.Muon, optim.Adafactor))  # whose slots differ from parameter to parameter
+        assert slots if composed else set(slots) >= set(opt.slot_names)
         for slot, value in slots.items():
-            assert value.shape == p.shape
+            assert composed or value.shape == p.shape
             assert (host(value) == opt.slot_starts.get(slot, 0)).all()
 
 

@@ -77,9 +77,9 @@ def _update_one(opt: Any, position: int, g: Tensor) -> None:
     The rows of the table after the sets are the program of the schedules, which has to follow the sets of this one, too. They are
     then copied together, and the sets are written back.
     """
-    rows, program = _sets_of(opt, position), opt._sets[len(opt.parameters) * opt._members :]
+    rows, program = _sets_of(opt, position), opt._sets[opt._set_count :]
     with door.charged_to(door.OPTIMIZER):
-        table = concat([Tensor(rows), Tensor(program)]).array if len(program) else rows
+        table = concat([Tensor(rows), Tensor(program)]).array if opt._program.used else rows
     each = {name: value and [value[position]] for name, value in vars(opt).items() if name in opt.listed}
     alone: Any = object.__new__(type(opt))
     slots = [[slot[position]] for slot in opt._slots]

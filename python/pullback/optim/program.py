@@ -60,6 +60,11 @@ class Program:
         """True if a schedule depends on observations."""
         return any([placed.schedule.observes for group in self.placed.values() for placed in group])
 
+    @property
+    def used(self) -> bool:
+        """True if a schedule refers to rows."""
+        return bool(self._rows_in_use())
+
     # ---- placing schedules
 
     def place(self, new: Mapping[int, Sequence[Schedule]]) -> list[int]:

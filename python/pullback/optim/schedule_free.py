@@ -107,7 +107,7 @@ class _ScheduleFree(Optimizer):
         """Follows the mode in the sets, after they have been replaced."""
         self._trained = [None for _ in self.parameters] if self.evaluating else []
 
-    def _rates(self, settings: list[float], at: int, scale: float) -> None:
+    def _write_rates(self, settings: list[float], at: int, scale: float) -> None:
         """Writes the numbers of a step. at: the index of warmup_steps in the hyper-parameters; scale: of the rate."""
         step, (warmup, r, power) = settings[c.STEP], self.own(settings)[at : at + 3]
         settings[c.RATE] *= (step / warmup if step <= warmup else 1.0) * scale
@@ -159,7 +159,7 @@ class ScheduleFreeSGD(_ScheduleFree):
 
     def advance(self, settings: list[float]) -> None:
         super().advance(settings)
-        self._rates(settings, 2, 1.0)
+        self._write_rates(settings, 2, 1.0)
 
     def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
         momentum, weight_decay = self.own(settings)[:2]
@@ -200,7 +200,7 @@ class ScheduleFreeAdamW(_ScheduleFree):
 
     def advance(self, settings: list[float]) -> None:
         super().advance(settings)
-        self._rates(settings, 4, (1 - self.own(settings)[1] ** settings[c.STEP]) ** 0.5)
+        self._write_rates(settings, 4, (1 - self.own(settings)[1] ** settings[c.STEP]) ** 0.5)
 
     def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
         beta1, beta2, eps, weight_decay = self.own(settings)[:4]
