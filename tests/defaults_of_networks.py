@@ -144,6 +144,19 @@ def first_step(rule: Any) -> Any:
     return pb.tensor(p)
 
 
+def first_step_of_a_matrix(rule: Any) -> Any:
+    p, bias = pb.Parameter(np.array([[2.0]])), pb.Parameter(np.array([1.0]))
+    rule([p, bias]).step([pb.tensor(np.array([[0.5]])), pb.tensor(np.array([0.5]))])
+    return pb.tensor([p.item(), bias.item()], dtype="float64")
+
+
+def orthogonalized(x: float) -> float:
+    """Returns five of Muon's iterations of a matrix of one element."""
+    for _ in range(5):
+        x = 3.4445 * x - 4.775 * x**3 + 2.0315 * x**5
+    return x
+
+
 def updated(make: Any) -> list[Any]:
     """Returns, for two steps with the gradients G and -G, whether the Parameter is as the formula predicts."""
     p = pb.Parameter(X)
@@ -221,6 +234,11 @@ RULES: dict[str, Row] = {
     "optim.LAMB": (first_step, STEP_OF_LAMB),
     "optim.ScheduleFreeSGD": (first_step, np.array([0.5, 3.0])),
     "optim.ScheduleFreeAdamW": (first_step, np.array([1 - 0.0025 / (1 + 2e-8 / 0.001**0.5), 2 + 0.0025 / (1 + 1e-8 / 0.001**0.5)])),
+    "optim.Adafactor": (first_step, np.array([1.0, 2.0]) - 1e-2 * np.sqrt(2.5) * np.array([1.0, -1.0])),
+    "optim.Muon": (
+        first_step_of_a_matrix,
+        np.array([2 - 1e-3 * (0.1 * 2 + orthogonalized(1.0)), 1 - 1e-3 * (1e-2 + 0.5 / (0.5 + 1e-8))]),
+    ),
     "optim.RMSprop": (first_step, np.array([0.900000019999996, 2.099999990000001])),
     "optim.Accumulator": (of_ten_gradients, ([False] * 9 + [True], [np.array([5.5, 11.0])])),
     "schedules.Schedule": (lambda f: [f(0.5).rate(t) for t in (0, 3)], [0.5, 0.5]),

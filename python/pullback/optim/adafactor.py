@@ -96,7 +96,15 @@ class Adafactor(Composed):
         h = Hyper(concat([Tensor(item.h.rows) for item in items]).array, (len(items),), dtype, self.hyper)
         eps1, eps2 = h.eps
         eps1 = where(eps1 < 0, float(dtypes.finfo(dtype).eps), eps1)
-        found = (h.step**h.beta2_decay, minimum(h.lr, rsqrt(h.step)), eps1, eps1 * eps1, eps2, h.d, h.lr * h.weight_decay)
+        found: tuple[Any, ...] = (
+            h.step**h.beta2_decay,
+            minimum(h.lr, rsqrt(h.step)),
+            eps1,
+            eps1 * eps1,
+            eps2,
+            h.d,
+            h.lr * h.weight_decay,
+        )
         return [in_dtype(number.value, dtype) for number in found]
 
 

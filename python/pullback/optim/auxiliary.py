@@ -44,9 +44,8 @@ class Auxiliary:
     def __getattr__(self, name: str) -> Any:
         part = vars(self)["_part"]
         if name not in part._defaults:
-            raise AttributeError(
-                f"the auxiliary {type(part).__name__} has no attribute {name!r}; it has {', '.join(part._defaults)}."
-            )
+            known = ", ".join(part._defaults)
+            raise AttributeError(f"the auxiliary {type(part).__name__} has no attribute {name!r}; it has {known}.")
         return getattr(part, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -71,7 +70,7 @@ class WithAuxiliary(Composed):
     """
 
     _given: tuple[Any, Mapping[str, Any], Sequence[str]]
-    _part: Optimizer | None = None  # the auxiliary. It owns no sets, and its slots, averages and masks are this optimizer's.
+    _auxiliary: Optimizer | None = None  # the auxiliary. It owns no sets, and its slots, averages and masks are this optimizer's.
     _mine: list[int]  # the parameters of the optimizer's own rule
     _others: list[int]
     _tick: Tensor
@@ -83,7 +82,7 @@ class WithAuxiliary(Composed):
     @property
     def auxiliary(self) -> Auxiliary | None:
         """The rule of all other parameters, whose hyper-parameters are attributes. None if there are no others."""
-        return None if self._part is None else Auxiliary(self._part)
+        return None if self._auxiliary is None else Auxiliary(self._auxiliary)
 
     # ---- making
 
@@ -91,8 +90,9 @@ class WithAuxiliary(Composed):
         own = [{key: self._checked(key, x) for key, x in values.items() if key in self._defaults} for _, _, values in listed]
         self._divide(grouping.members_of(type(self).__name__, self.parameters, [self._defaults, *own]))
         groups: list[Group] = []
+        rules: list[tuple[Any, list[int]]] = [(self, self._mine), (self._auxiliary, self._others)]
         for name, entries, values in listed:
-            parts = [(self, [i for i in entries if i in self._mine]), (self._part, [i for i in entries if i in self._others])]
+            parts = [(rule, [i for i in entries if i in mine]) for rule, mine in rules]
             parts = [(rule, mine) for rule, mine in parts if mine]
             known = list(dict.fromkeys([key for rule, _ in parts for key in rule._defaults]))
             for key in values:
@@ -104,8 +104,8 @@ class WithAuxiliary(Composed):
                 label = name if len(parts) == 1 else f"{name} ({type(rule).__name__})"
                 values_of_rule = {key: x for key, x in values.items() if key in rule._defaults}
                 groups.append(Group(self, len(groups), label, mine, rule._checked_group(name, values_of_rule), rule))
-        if self._part is not None:
-            vars(self._part)["groups"] = groups
+        if self._auxiliary is not None:
+            vars(self._auxiliary).update(groups=groups)
         return groups
 
     def _divide(self, members: int) -> None:
@@ -115,7 +115,7 @@ class WithAuxiliary(Composed):
             if not any([fnmatchcase(name, pattern) for name in self._names]):
                 raise PullbackError(f'{rule}: auxiliary_names has "{pattern}", which names no parameter: {", ".join(self._names)}.')
         named = [any([fnmatchcase(name, pattern) for pattern in patterns]) for name in self._names]
-        shapes = [p.shape if members == 1 else p.shape[1:] for p in self.parameters]
+        shapes = [p.shape[members > 1 :] for p in self.parameters]
         self._mine = [i for i, shape in enumerate(shapes) if not named[i] and self._takes(shape)]
         self._others = [i for i in range(len(shapes)) if i not in self._mine]
         if not self._mine:
@@ -125,22 +125,23 @@ class WithAuxiliary(Composed):
         if kind is None:
             p = self.parameters[self._others[0]]
             raise PullbackError(
-                f"{rule}: {p.label()} of shape {p.shape} is no matrix that {rule} updates. Leave it out, or give auxiliary=optim.AdamW, "
-                f"which updates all such parameters."
+                f"{rule}: {p.label()} of shape {p.shape} is no matrix that {rule} updates. Leave it out, or give "
+                f"auxiliary=optim.AdamW, which updates all such parameters."
             )
-        self._part = kind([self.parameters[i] for i in self._others], **options, ema=self._defaults["ema"])
-        if self._part._members not in (1, members):
+        auxiliary = kind([self.parameters[i] for i in self._others], **options, ema=self._defaults["ema"])
+        if auxiliary._members not in (1, members):
             raise PullbackError(
-                f"{rule}: auxiliary_options has {self._part._members} values for as many members, and {rule} has {members}. Give "
+                f"{rule}: auxiliary_options has {auxiliary._members} values for as many members, and {rule} has {members}. Give "
                 f"{rule} as many, too: lr=[…]."
             )
-        self._part._members, self._part._averages_weights = members, True
+        auxiliary._members, auxiliary._averages_weights = members, True
+        self._auxiliary = auxiliary
 
     def _choose(self, values: list[Mapping[str, Any]]) -> None:
-        if self._part is not None:
-            self.slot_names = tuple(dict.fromkeys([*self.slot_names, *self._part.slot_names]))
-            self.slot_starts = {**self._part.slot_starts, **self.slot_starts}
-            self._replays = self._part._native is not None
+        if self._auxiliary is not None:
+            self.slot_names = tuple(dict.fromkeys([*self.slot_names, *self._auxiliary.slot_names]))
+            self.slot_starts = {**self._auxiliary.slot_starts, **self.slot_starts}
+            self._replays = self._auxiliary._native is not None
 
     def _make(self) -> None:
         super()._make()
@@ -152,7 +153,7 @@ class WithAuxiliary(Composed):
 
     def _lend(self) -> None:
         """Gives the auxiliary its part of the memory of this optimizer."""
-        part = self._part
+        part = self._auxiliary
         if part is not None:
             part._slots = [[self._slots[self.slot_names.index(name)][i] for i in self._others] for name in part.slot_names]
             part._averages_weights = self._averages_weights
@@ -161,31 +162,31 @@ class WithAuxiliary(Composed):
 
     def _formula_name(self) -> str:
         own = type(self).__name__.lower()
-        return own if self._part is None else f"{own} and {self._part._formula_name()}"
+        return own if self._auxiliary is None else f"{own} and {self._auxiliary._formula_name()}"
 
     # ---- hyper-parameters
 
     def _set(self, name: str, value: Any) -> None:
-        rules = [self] if self._part is None or name not in _SHARED else [self, self._part]
+        rules = [self] if self._auxiliary is None or name not in _SHARED else [self, self._auxiliary]
         free = [rule for rule in rules if any([group.rule is rule and name not in group.own for group in self.groups])]
         for rule in free or [self]:
             Optimizer._set(rule, name, value)
 
     def load_state_dict(self, given: Mapping[str, Any]) -> None:
         super().load_state_dict(given)
-        if self._part is not None:
-            self._part._steps = self._steps
+        if self._auxiliary is not None:
+            self._auxiliary._steps = self._steps
 
     # ---- a step
 
     def _update(self, leaves: list[Any], *, preview: bool, wanted: bool) -> list[Tensor] | None:
         deltas = super()._update(leaves, preview=preview, wanted=wanted)
-        if self._part is not None and not preview and any([g is not None for g in leaves]):
-            capturing.increment(self._part, "_steps")  # for the learning rate that the auxiliary shows
+        if self._auxiliary is not None and not preview and any([g is not None for g in leaves]):
+            capturing.increment(self._auxiliary, "_steps")  # for the learning rate that the auxiliary shows
         return deltas
 
     def _launch(self, grads: list[Any], table: Any, outputs: list[Any] | None, preview: bool) -> None:
-        part, given = self._part, [grads[i] for i in self._others]
+        part, given = self._auxiliary, [grads[i] for i in self._others]
         if part is None or all([g is None for g in given]):
             super()._launch(grads, table, outputs, preview)
             return

@@ -244,8 +244,9 @@ class Composed(Optimizer):
 
     def _write_slot(self, slot: Any, value: Tensor, mask: Any) -> None:
         """Writes a new slot, which is 0 for pruned weights if it has a number for each weight."""
-        masked = mask is not None and mask.shape == slot.shape
-        write(slot, (where(Tensor(mask.view("bool")), value, 0.0) if masked else value).array)
+        if mask is not None and mask.shape == slot.shape:
+            value = where(Tensor(mask.view("bool")), value, 0.0)
+        write(slot, value.array)
 
     # ---- the launches around a formula
 

@@ -116,7 +116,7 @@ class Muon(WithAuxiliary):
         self.ns_steps, self.adjust_lr_fn, self.dtype = _steps(ns_steps), adjust_lr_fn, dtype
         _one_of("adjust_lr_fn", adjust_lr_fn, _ADJUSTMENTS)
         _one_of("dtype", dtype, _PRECISIONS)
-        self._given = _auxiliary(auxiliary, auxiliary_options, auxiliary_names)
+        self._given = _checked_auxiliary(auxiliary, auxiliary_options, auxiliary_names)
         hyper = {"momentum": momentum, "weight_decay": weight_decay, "ns_coefficients": ns_coefficients, "eps": eps}
         super().__init__(params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema)
 
@@ -136,12 +136,12 @@ class Muon(WithAuxiliary):
 
     def settings(self) -> dict[str, Any]:
         own = {"nesterov": self.nesterov, "ns_steps": self.ns_steps, "adjust_lr_fn": self.adjust_lr_fn, "dtype": self.dtype}
-        return {**super().settings(), **own, **({} if self._part is None else {"auxiliary": self.auxiliary})}
+        return {**super().settings(), **own, **({} if self._auxiliary is None else {"auxiliary": self.auxiliary})}
 
     # ---- memory
 
     def _slot_shape(self, name: str, i: int) -> tuple[int, ...] | None:
-        names = ("momentum",) if i in self._mine else () if self._part is None else self._part.slot_names
+        names = ("momentum",) if i in self._mine else () if self._auxiliary is None else self._auxiliary.slot_names
         return self.parameters[i].shape if name in names else None
 
     def _make(self) -> None:
@@ -204,7 +204,7 @@ class Muon(WithAuxiliary):
             eps = eps / share
         factor = h.setting(c.CLIP_FACTOR) * h.setting(c.GRADIENT_SCALE)
         decay, bound = h.lr * h.weight_decay, h.setting(c.CLIP_VALUE)
-        found = [momentum, share, ratio, *h.ns_coefficients, eps, -h.lr, decay, factor, bound]
+        found: list[Any] = [momentum, share, ratio, *h.ns_coefficients, eps, -h.lr, decay, factor, bound]
         return _Numbers(*[in_dtype(number.value, dtype) for number in found])
 
     def _changed(self, kind: Kind, entries: Sequence[int], grads: list[Any], h: _Numbers, preview: bool) -> Tensor:
@@ -220,15 +220,8 @@ class Muon(WithAuxiliary):
         narrow = self.dtype == "bfloat16"
         if narrow:
             x = in_dtype(x, dtypes.float32)
-        numbers = [in_dtype(number, x.dtype) for number in (h.a, h.b, h.c, h.eps, h.rate * self._adjustment(rows, columns))]
-        step = orthogonal(
-            x,
-            self._eyes[min(rows, columns), str(x.dtype)],
-            (numbers[0], numbers[1], numbers[2]),
-            *numbers[3:],
-            self.ns_steps,
-            narrow,
-        )
+        a, b, c, eps, scale = [in_dtype(y, x.dtype) for y in (h.a, h.b, h.c, h.eps, h.rate * self._adjustment(rows, columns))]
+        step = orthogonal(x, self._eyes[min(rows, columns), str(x.dtype)], (a, b, c), eps, scale, self.ns_steps, narrow)
         weights = self._stacked([self.parameters[i].array for i in entries], kind, h.rate.dtype)
         return in_dtype(step, h.rate.dtype) - weights * h.decay
 
@@ -270,13 +263,13 @@ def _one_of(name: str, value: Any, known: Sequence[Any]) -> None:
         raise PullbackError(f"Muon: {name}={value!r}; use {', '.join(map(repr, known))}.")
 
 
-def _auxiliary(kind: Any, options: Any, names: Any) -> tuple[Any, dict[str, Any], list[str]]:
+def _checked_auxiliary(kind: Any, options: Any, names: Any) -> tuple[Any, dict[str, Any], list[str]]:
     """Returns the class of the auxiliary, its options and its patterns of names. Raises PullbackError."""
     rule = isinstance(kind, type) and issubclass(kind, Optimizer) and not kind.composed and not hasattr(kind, "eval")
     if kind is not None and not rule:
         raise PullbackError(
-            f"Muon: auxiliary={kind!r}; give the class of an optimizer that one kernel computes in every mode, such as optim.AdamW, "
-            f'and its arguments as auxiliary_options={{"lr": 3e-4}}.'
+            f"Muon: auxiliary={kind!r}; give the class of an optimizer that one kernel computes in every mode, such as "
+            f'optim.AdamW, and its arguments as auxiliary_options={{"lr": 3e-4}}.'
         )
     if isinstance(names, str) or not all([isinstance(name, str) for name in names]):
         raise PullbackError(f'Muon: auxiliary_names={names!r}; give a list of patterns of names: ["embedding.*"].')
@@ -288,8 +281,7 @@ def _auxiliary(kind: Any, options: Any, names: Any) -> tuple[Any, dict[str, Any]
     for name in given:
         if name not in known:
             raise PullbackError(
-                f"Muon: auxiliary_options has {name!r}; "
-                + (f"{kind.__name__} takes {', '.join(known)} here. " if known else "")
-                + "Groups and clipping are given to Muon, which has them for all parameters."
+                f"Muon: auxiliary_options has {name!r}; it can have {', '.join(known) or 'nothing'}. Groups and clipping are given "
+                f"to Muon, which has them for all parameters."
             )
     return kind, dict(given), list(names)

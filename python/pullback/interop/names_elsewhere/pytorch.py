@@ -167,7 +167,7 @@ NAMES: Final[dict[str, dict[str, str]]] = {
     "pullback.optim": {
         "lr_scheduler": SCHEDULE, "clip_grad_norm": CLIP,
         "swa_utils": "average the Parameters in your loop: p.assign(0.999 * p + 0.001 * x).",
-        **dict.fromkeys(("LBFGS", "Muon", "Adafactor", "ASGD", "Rprop", "SparseAdam"), RULES),
+        **dict.fromkeys(("LBFGS", "ASGD", "Rprop", "SparseAdam"), RULES),
     },
     "pullback.optim.schedules": {
         "StepLR": "optim.schedules.Step", "ExponentialLR": "optim.schedules.Exponential",
