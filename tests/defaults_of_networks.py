@@ -10,7 +10,7 @@ import numpy as np
 import scipy.special
 
 import pullback as pb
-from pullback import nn
+from pullback import nn, optim
 from update_rules import lion
 
 Row = tuple[Callable[[Any], Any], Any]
@@ -210,6 +210,7 @@ def of_ten_gradients(accumulator: Any) -> Any:
 
 RULES: dict[str, Row] = {
     **{f"optim.{name}": (updated, [True, True]) for name in ("SGD", "Adam", "AdamW", "Lion")},
+    "optim.rule": (lambda f: first_step(f(lr=0.5)(lambda p, g, h: -h.lr * g)), np.array([0.75, 2.5])),
     # torch.optim 2.13 gives these numbers with float64 as its default dtype.
     "optim.Adadelta": (first_step, np.array([0.9968377855834876, 2.0031622618488987])),
     "optim.Adagrad": (first_step, np.array([0.990000000002, 2.009999999999])),
@@ -234,6 +235,13 @@ RULES: dict[str, Row] = {
     "schedules.Cyclic": (lambda f: [round(f(0.5).rate(t), 12) for t in (0, 2000, 4000)], [0.5, 0.1, 0.5]),
     "schedules.WarmupStableDecay": (lambda f: [f(0.5, 4).rate(t) for t in (0, 3, 4)], [0.5, 0.5, 0.0]),
     "schedules.WarmupCosine": (lambda f: [f(0.5).rate(t) for t in (0, 1, 2)], [0.5, 0.0, 0.0]),
+    "schedules.PolynomialSparsity": (lambda f: [f(0.0, 0.5, 1, 3).sparsity(t) for t in (0, 1, 2, 3)], [0.0, 0.0, 0.0, 0.5]),
+    "optim.Pruning": (lambda f: f(optim.SGD([pb.Parameter(X)]), 0.5).report(), {"parameter0": 0.0}),
+    "constraints.NonNegative": (lambda f: f()(pb.tensor(X)), np.maximum(X, 0)),
+    "constraints.Box": (lambda f: f(-0.1, 0.2)(pb.tensor(X)), np.clip(X, -0.1, 0.2)),
+    "constraints.MaxNorm": (lambda f: f(1e6, 0)(pb.tensor(X)), X),
+    "constraints.UnitNorm": (lambda f: f(0)(pb.tensor(X)), X / np.linalg.norm(X, axis=0)),
+    "constraints.Simplex": (lambda f: f(0)(pb.tensor([[3.0, 0.5], [1.0, 0.5]])), np.array([[1.0, 0.5], [0.0, 0.5]], np.float32)),
     "init.zeros": (spread, (0.0, 0.0)),
     "init.ones": (spread, (1.0, 0.0)),
     "init.constant": (lambda f: f(pb.Parameter(X), 2.5), np.full_like(X, 2.5)),

@@ -66,8 +66,12 @@ def with_program(ps: Any) -> Any:
     return opt
 
 
+def can_update_each(opt: Any) -> bool:
+    return opt.clip_norm is None and not opt.composed
+
+
 MAKERS: dict[str, Callable[[Any], Any]] = {
-    **{name: make for name, make in OPTIMIZERS.items() if make([pb.Parameter(np.ones((2, 2)))]).clip_norm is None},
+    **{name: make for name, make in OPTIMIZERS.items() if can_update_each(make([pb.Parameter(np.ones((2, 2)))]))},
     "scheduled alone": lambda ps: optim.Adam(ps, lr=schedules.WarmupCosine(0.01, steps=6, warmup=2)),
     "groups": lambda ps: optim.SGD(ps, 0.1, 0.9, groups={"*.bias": {"lr": 0.01}, "*.weight": {"momentum": 0.5}}),
     "clip_value": lambda ps: optim.AdamW(ps, clip_value=0.01),
@@ -165,6 +169,28 @@ def test_clipping_by_the_joint_norm_is_refused_in_words(captured: bool) -> None:
     opt.clip_norm = None
     step()
     assert opt.steps == 2
+
+
+@pytest.mark.parametrize("kind", [optim.Adafactor, optim.Muon])
+def test_rules_that_compute_parameters_together_are_refused(kind: Any) -> None:
+    opt = kind([pb.Parameter(np.ones((2, 2)))])
+    with pytest.raises(pb.PullbackError, match=rf'gate="op" updates the parameters one by one, and {kind.__name__} computes many'):
+        opt.minimize(lambda: pb.sum(opt.parameters[0]), gate="op")
+    assert opt.steps == 0
+
+
+def test_pruned_weights_stay_pruned() -> None:
+    found = []
+    for gate in ("graph", "op"):
+        net = Tied()
+        opt = optim.Adam(net.parameters(), 0.1)
+        pruning = optim.Pruning(opt, schedules.PolynomialSparsity(0.0, 0.5, begin=0, stop=2, every=1), scope="global")
+        for _ in range(4):
+            opt.minimize(lambda: pb.mean(net(pb.tensor(X)) ** 2), gate=gate)
+        found.append([*[host(p) for p in opt.parameters], pruning.sparsity])
+    assert found[0].pop() == found[1].pop() == 0.5
+    for a, b in zip(*found):
+        same(a, b)
 
 
 def test_other_gates_are_refused() -> None:

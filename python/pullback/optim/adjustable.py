@@ -34,6 +34,7 @@ class Adjustable:
     """
 
     settable: tuple[str, ...] = ()  # attributes of a subclass that can be set, in addition to the hyper-parameters
+    signed: ClassVar[bool] = False  # the rule's hyper-parameters may be any finite numbers
     hyper: ClassVar[Mapping[str, int]] = {}  # name -> number of settings, in the order of csrc/math/update.h
     parameters: list[Any]
     groups: list[g.Group]
@@ -43,6 +44,7 @@ class Adjustable:
     _members: int
     _most: float
     _scale: float
+    _share: float
     _steps: int
 
     lr = Value("lr")
@@ -67,6 +69,18 @@ class Adjustable:
         every = range(len(self.parameters))
         c.write(self._sets, every, c.CLIP_NORM, [[self._most]] * self._members)
         c.write(self._sets, every, c.CLIP_FACTOR, [[1.0]] * self._members)
+
+    @property
+    def clip_adaptive(self) -> float | None:
+        """The largest ratio of the norm of a unit's gradient to that of its weights. Setting it makes a captured step record itself
+        again.
+        """
+        return None if self._share == math.inf else self._share
+
+    @clip_adaptive.setter
+    def clip_adaptive(self, share: float | None) -> None:
+        g.refuse_in_capture("clip_adaptive")
+        self._share = unlimited(type(self).__name__, "clip_adaptive", share)
 
     @property
     def gradient_scale(self) -> float:
@@ -98,7 +112,7 @@ class Adjustable:
         elif name == "ema" and value is None:
             return None
         else:
-            value = g.checked(rule, name, value, self.hyper.get(name, 1))
+            value = g.checked(rule, name, value, self.hyper.get(name, 1), signed=self.signed and name in self.hyper)
         if name == "ema" and not getattr(self, "_averages_weights", True):
             raise PullbackError(f"{rule}: ema={value}, but this optimizer was made without an average of the weights.")
         if "_members" in vars(self):
@@ -130,7 +144,7 @@ class Adjustable:
         """Changes a hyper-parameter of all groups that have no value of their own. After an error nothing has changed."""
         g.refuse_in_capture(name)
         value = self._checked(name, value)
-        users = [group for group in self.groups if name not in group.own]
+        users = [group for group in self.groups if group.rule is self and name not in group.own]
         if not users:
             raise PullbackError(
                 f"{type(self).__name__}: every group has a value of {name} of its own, so this would change nothing. Set it for "

@@ -29,6 +29,11 @@ def check(opt: Any, gate: Any) -> None:
             ' There is no "none", because an update while other ops still read the parameter is a race.' if gate == "none" else ""
         )
         raise PullbackError(f'minimize: gate={gate!r}; use "graph" or "op".{none}')
+    if gate == "op" and opt.composed:
+        raise PullbackError(
+            f'minimize: gate="op" updates the parameters one by one, and {type(opt).__name__} computes many together, in several '
+            f'launches. Use gate="graph", or a rule that one kernel computes, such as optim.AdamW.'
+        )
     if gate == "op" and opt.clip_norm is not None:
         raise PullbackError(
             f'minimize: gate="op" updates each parameter while the gradients of others are not known yet, and '
@@ -45,6 +50,8 @@ def update_each(opt: Any, tape: Tape, loss: Tensor) -> None:
     """
     waiting = set(range(len(opt.parameters)))
     opt._follow_constraints()
+    if opt._pruning is not None:  # Masks depend on the weights before the step, of all parameters together with scope="global".
+        opt._pruning.begin([True for _ in opt.parameters])
 
     def update(position: int, g: Tensor) -> None:
         p = opt.parameters[position]
@@ -76,7 +83,7 @@ def _update_one(opt: Any, position: int, g: Tensor) -> None:
     each = {name: value and [value[position]] for name, value in vars(opt).items() if name in opt.listed}
     alone: Any = object.__new__(type(opt))
     slots = [[slot[position]] for slot in opt._slots]
-    vars(alone).update(vars(opt), **each, _slots=slots, _sets=table, _plan=None, _placement=[], _of=opt)
+    vars(alone).update(vars(opt), **each, _slots=slots, _sets=table, _plan=None, _placement=[], _pruning=None, _of=opt)
     alone._step([g])
     if table is not rows:
         with door.charged_to(door.OPTIMIZER):

@@ -27,8 +27,11 @@ Rate: TypeAlias = Number | Schedule | Sequence[Schedule]
 SHARES: Final = frozenset({"betas", "rho", "alpha", "ema"})  # values that are the shares which running means keep, in [0, 1)
 
 
-def checked(rule: str, name: str, value: Any, count: int) -> Any:
-    """Returns a hyper-parameter as floats and arrays of floats: one of them, or a tuple of `count`. Raises PullbackError."""
+def checked(rule: str, name: str, value: Any, count: int, *, signed: bool = False) -> Any:
+    """Returns a hyper-parameter as floats and arrays of floats: one of them, or a tuple of `count`. Raises PullbackError.
+
+    signed: the value may be any finite number, whatever its name is.
+    """
     parts = [value] if count == 1 else value
     if count > 1 and isinstance(parts, (list, tuple)) and any([isinstance(part, tuple) for part in parts]):
         raise PullbackError(f"{rule}: {name}={value!r}; for members give {count} lists, one number per member in each.")
@@ -36,9 +39,10 @@ def checked(rule: str, name: str, value: Any, count: int) -> Any:
         raise PullbackError(f"{rule}: {name}={value!r}; it must be a {'pair' if count == 2 else 'tuple'} of numbers.")
     floats = [_numbers(part) for part in parts]
     for part in floats:
-        if part is None or not np.all((np.asarray(part) >= 0) & np.isfinite(part)):
-            raise PullbackError(f"{rule}: {name}={value!r}; it must be a finite number of 0 or more, or one for each member.")
-        if name in SHARES and not np.all(np.asarray(part) < 1):
+        if part is None or not np.all((signed | (np.asarray(part) >= 0)) & np.isfinite(part)):
+            least = "" if signed else " of 0 or more"
+            raise PullbackError(f"{rule}: {name}={value!r}; it must be a finite number{least}, or one for each member.")
+        if not signed and name in SHARES and not np.all(np.asarray(part) < 1):
             raise PullbackError(f"{rule}: {name}={value!r}; each number must be in [0, 1), such as 0.9.")
     return floats[0] if count == 1 else tuple(floats)
 
@@ -103,9 +107,10 @@ class Group:
     name: str
     entries: list[int]  # the indices of its parameters in those of the optimizer
     own: dict[str, Any]  # the values that it was given
+    rule: Any  # the Adjustable with the hyper-parameters of these parameters: the optimizer, unless they have another rule
 
-    def __init__(self, opt: Any, name: str, entries: Sequence[int], own: dict[str, Any]) -> None:
-        vars(self).update(_opt=opt, name=name, entries=list(entries), own=own)
+    def __init__(self, opt: Any, name: str, entries: Sequence[int], own: dict[str, Any], rule: Any = None) -> None:
+        vars(self).update(_opt=opt, name=name, entries=list(entries), own=own, rule=opt if rule is None else rule)
 
     @property
     def parameters(self) -> list[Parameter]:
@@ -113,20 +118,20 @@ class Group:
         return [self._opt.parameters[i] for i in self.entries]
 
     def __getattr__(self, name: str) -> Any:
-        opt = vars(self).get("_opt")
-        if opt is None or name not in opt._defaults:
-            raise AttributeError(f"a group of {type(opt).__name__} has no attribute {name!r}")
-        return opt._shown(name, self.values()[name])
+        rule = vars(self).get("rule")
+        if rule is None or name not in rule._defaults:
+            raise AttributeError(f"a group of {type(rule).__name__} has no attribute {name!r}")
+        return rule._shown(name, self.values()[name])
 
     def __setattr__(self, name: str, value: Any) -> None:
-        opt = self._opt
-        if name not in opt._defaults:
-            raise PullbackError(f"{name} of a group cannot be set: {', '.join(opt._defaults)} can.")
+        rule = self.rule
+        if name not in rule._defaults:
+            raise PullbackError(f"{name} of a group cannot be set: {', '.join(rule._defaults)} can.")
         refuse_in_capture(name)
         if name == "lr_scale" and "lr" in self.own:
             raise PullbackError(f"group {self.name!r} has an lr of its own, which is absolute: set that instead of lr_scale.")
-        new = {name: opt._checked(name, value), **({"lr_scale": 1.0} if name == "lr" else {})}
-        opt._validate({**self.values(), **new})
+        new = {name: rule._checked(name, value), **({"lr_scale": 1.0} if name == "lr" else {})}
+        rule._validate({**self.values(), **new})
         self.own.update(new)
         self.write(list(new))
 
@@ -139,7 +144,7 @@ class Group:
         setattr(self, name, value)
 
     def __dir__(self) -> list[str]:
-        return ["name", "parameters", *self._opt._defaults]
+        return ["name", "parameters", *self.rule._defaults]
 
     def __repr__(self) -> str:
         own = "".join([f", {name}={_text(value)}" for name, value in self.own.items()])
@@ -147,14 +152,14 @@ class Group:
 
     def values(self) -> dict[str, Any]:
         """Returns all values of this group, those of the optimizer included."""
-        return {**self._opt._defaults, **self.own}
+        return {**self.rule._defaults, **self.own}
 
     def write(self, names: Sequence[str]) -> None:
         """Writes the values of these names into the sets of this group."""
-        opt, values = self._opt, self.values()
+        values = self.values()
         for name in names:
-            index, numbers = opt._settings_of(name, values[name])
-            sets.write(opt._sets, self.entries, index, numbers)
+            index, numbers = self.rule._settings_of(name, values[name])
+            sets.write(self._opt._sets, self.entries, index, numbers)
 
 
 def _text(value: Any) -> str:

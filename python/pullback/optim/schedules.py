@@ -17,9 +17,11 @@ import numpy as np
 from ..errors import PullbackError
 from ..exports import exported as _exported
 from ..interop.unknown_names import attach_hints, explain_arguments
+from .sparsity import PolynomialSparsity
 
 __all__ = [
-    "Cosine", "CosineRestarts", "Cyclic", "Exponential", "Linear", "MultiStep", "OneCycle", "Polynomial", "Schedule", "Step",
+    "Cosine", "CosineRestarts", "Cyclic", "Exponential", "Linear", "MultiStep", "OneCycle", "Polynomial",
+    "PolynomialSparsity", "Schedule", "Step",
     "WarmupCosine", "WarmupStableDecay",
 ]  # fmt: skip
 MILESTONES = 6  # the most milestones of MultiStep

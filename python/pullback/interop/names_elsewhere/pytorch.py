@@ -119,7 +119,7 @@ NAMES: Final[dict[str, dict[str, str]]] = {
         "vector_to_parameters": "for p, x in zip(net.parameters(), parts): p.assign(x.reshape(p.shape)).",
         **dict.fromkeys(("weight_norm", "spectral_norm", "remove_weight_norm", "parametrize", "parametrizations"),
                         "compute the weight in forward from Parameters: self.scale * nn.functional.normalize(self.direction)."),
-        "prune": "multiply by a mask: p.assign(p * mask).", "rnn": LAYERS, "functional_call": FUNCTIONAL,
+        "prune": "optim.Pruning(opt, 0.8)", "rnn": LAYERS, "functional_call": FUNCTIONAL,
         "DataParallel": ONE_DEVICE, "parallel": ONE_DEVICE, "LogSigmoid": "-nn.Softplus()(-t)", "Softmin": "nn.Softmax()(-t)",
         "Softmax2d": "nn.Softmax(axis=-3)", "Unflatten": "t.reshape",
         "Unfold": "pb.unfold windows one axis; call it once per axis.",
