@@ -45,7 +45,7 @@ def test_tree_is_the_closest_to_the_exact_sum(dtype: str) -> None:
     assert error["tree"] < 0.5 * error["accumulate"]
     if dtype != "float64":  # which has no wider dtype, and add_n sums pairs, too
         assert error["tree"] <= error["add_n"]
-        assert error["tree"] <= 16 * 128 * 256 * np.finfo(dtype).eps / 2  # half a unit in the last place of sums below 512
+        assert error["tree"] <= 16 * 128 * 256 * float(np.finfo(dtype).eps) / 2  # half a unit in the last place of sums below 512
 
 
 def pairwise(xs: Any) -> Any:

@@ -45,8 +45,8 @@ def used_often(times: int, dtype: str = "float32") -> tuple[Any, Any, Any, Any]:
     return tape, y, w, xs.astype(np.float64).sum(0)
 
 
-# The sum and a contribution; three where the second contribution arrives. All contributions, their stack, and the sum. A sum of each
-# rank, from 1 to 7, in float64; and two contributions, both in float64, and their sum.
+# The sum and a contribution; three where the second contribution arrives. All contributions, their stack, and the sum. A sum
+# of each rank, from 1 to 7, in float64; and two contributions, both in float64, and their sum.
 MOST = {"accumulate": 3, "add_n": 2 * 256 + 1, "tree": 2 * 7 + 2 + 4 + 2}
 
 
