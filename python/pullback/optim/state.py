@@ -38,7 +38,7 @@ def load(opt: Any, given: Mapping[str, Any]) -> None:
     """Restores a state. Raises PullbackError, and then nothing has changed."""
     capturing.refuse("loading an optimizer's state", "Load it outside.")
     if isinstance(given, Mapping) and "slots" in given and "program" not in given:
-        raise PullbackError("load_state_dict: the state has no entry 'program'; it is of an earlier version, whose settings differ.")
+        raise PullbackError('load_state_dict: the state has no "program"; an earlier version, with other settings, has saved it.')
     _entries("the state", given, ["rule", "kernel", "steps", "settings", "slots", "program"])
     if given["rule"] != type(opt).__name__:
         raise PullbackError(f"load_state_dict: the state is of rule {given['rule']}, this optimizer is {type(opt).__name__}.")
