@@ -47,7 +47,8 @@ namespace pb::kernels {
 void begin_steps(const Launch& launch) {
   const int64_t count = launch.ints[0];
   const Setting* const sets = launch.in().as<const Setting>();
-  cuda::start(cuda::begin_kernel, cuda::blocks_for(count, cuda::kWarp), cuda::kWarp, 0, sets, launch.out().as<Setting>(), count);
+  cuda::start(cuda::begin_kernel, cuda::blocks_for(count, cuda::kWarp), cuda::kWarp, 0, sets, launch.out().as<Setting>(),
+              count);
 }
 
 void write_settings(const Launch& launch) {
@@ -62,7 +63,8 @@ void observe(const Launch& launch) {
   const int64_t count = table.shape[0] - launch.ints[0], stride = metric.size() > 1 ? metric.stride[0] : 0;
   if (count == 0) return;
   cuda::start(cuda::observe_kernel, cuda::blocks_for(count, cuda::kWarp), cuda::kWarp, 0,
-              table.as<Setting>() + launch.ints[0] * kSetSize, count, metric.dtype, static_cast<const char*>(metric.data), stride);
+              table.as<Setting>() + launch.ints[0] * kSetSize, count, metric.dtype, static_cast<const char*>(metric.data),
+              stride);
 }
 
 }  // namespace pb::kernels

@@ -15,24 +15,24 @@ enum class Schedule : int {
   polynomial,     // end + (base - end) * (1 - t / steps)^power                                    steps, end, power
   warmup_cosine,  // linearly from start to base in `warmup`, a cosine to end at `steps`  steps, end, warmup, start
   multi_step,     // base * factor^(number of milestones <= t); a milestone of 0 is none           factor, six milestones
-  one_cycle,      // from base / divisor up to base in `warmup` * steps - 1 steps, and down to base / divisor / last divisor at step
-                  // steps - 1, each along half a cosine or a line. With three phases it first falls to base / divisor in the time
-                  // of the rise.                        steps, warmup, divisor, last divisor, 1: linear, 1: three phases
+  one_cycle,      // from base / divisor up to base in `warmup` * steps - 1 steps, and down to base / divisor / last divisor at
+                  // step steps - 1, each along half a cosine or a line. With three phases it first falls to base / divisor in
+                  // as many steps as it rises.          steps, warmup, divisor, last divisor, 1: linear, 1: three phases
   restarts,       // half a cosine from base to end again and again, each `growth` times as long   steps, growth, end
-  cyclic,         // from base to high in `up` and back in `down`; high - base shrinks by `factor` in a cycle and by `decay` in a step
-                  //                                                                   high, up, down, factor, decay
+  cyclic,         // from base to high in `up` and back in `down`; high - base shrinks by `factor` in a cycle and by
+                  // `decay` in a step                                                     high, up, down, factor, decay
   warmup_stable,  // linearly from start to base in `warmup`, base, and in the last `decay` steps to end: a share x of them later
                   // end + (base - end) * (1 - x^power)                    steps, warmup, decay, end, start, power
   held,           // base * factor in the first `steps` steps, then base                           steps, factor
-  // These read the program, the rows of kSetSize numbers that follow the sets of a table. Their first two arguments are the first of
-  // their rows and a count.
+  // These read the program, the rows of kSetSize numbers that follow the sets of a table. Their first two arguments are the first
+  // of their rows and a count.
   many_steps,  // as multi_step, with any number of milestones in ascending order           row, milestones, factor
   table,       // rate t of a list, and the last one after these                            row, rates
   plateau,     // the present rate in a row that observe() moves                            row, 1
   sequence,    // one piece after another, each from its first step on                      row, pieces
   product,     // the product of the rates of its pieces                                    row, pieces
-  // The other kinds of rows. A row that is a piece has the layout of a set, with one of the kinds above, and its first step in kClock.
-  // A piece of a product may be a sequence; otherwise a piece is neither.
+  // The other kinds of rows. A row that is a piece has the layout of a set, with one of the kinds above, and its first step in
+  // kClock. A piece of a product may be a sequence; otherwise a piece is neither.
   numbers,  // kNumbers numbers of a list
   watch,    // the state of a plateau (below)
 };
@@ -76,13 +76,14 @@ PB_HD double count_up_to(double t, const Setting* program, double row, double co
   return double(least);
 }
 
-// A rate between two rates: to + (from - to) * share. The share is (1 + cos(pi * x)) / 2 or, with a power, x^power, or the rest.
+// A rate between two rates: to + (from - to) * share. The share is x^power, or (1 + cos(pi * x)) / 2 if the power is negative; or
+// what is left of 1.
 struct Between {
-  double from, to, x, power = 1;
-  bool powers = false, rest = false;
+  double from, to, x, power = -1;
+  bool rest = false;
 };
 
-// Returns a line's point after the share x of the way.
+// Returns the point of a line after the part x of the way.
 PB_HD double line(double from, double to, double x) { return from + (to - from) * x; }
 
 PB_HD Between one_cycle(double t, double base, const Setting* argument) {
@@ -118,10 +119,7 @@ PB_HD double rate_of_piece(const Setting* piece, double t, const Setting* progra
     case Schedule::exponential: return base * whole_power(argument[0], t);
     case Schedule::cosine: rate.x = fraction(t, argument[0]); break;
     case Schedule::linear: return base * line(argument[1], argument[2], fraction(t, argument[0]));
-    case Schedule::polynomial: {
-      rate.x = 1 - fraction(t, argument[0]), rate.power = argument[2], rate.powers = true;
-      break;
-    }
+    case Schedule::polynomial: rate.x = 1 - fraction(t, argument[0]), rate.power = argument[2]; break;
     case Schedule::warmup_cosine: {
       const double warmup = argument[2];
       if (t < warmup) return line(argument[3], base, t / warmup);
@@ -146,7 +144,7 @@ PB_HD double rate_of_piece(const Setting* piece, double t, const Setting* progra
       if (t < warmup) return line(argument[4], base, t / warmup);
       if (t < falls) return base;
       rate.to = argument[3], rate.x = decay > 0 ? fraction(t - falls, decay) : 1, rate.power = argument[5];
-      rate.powers = rate.rest = true;
+      rate.rest = true;
       break;
     }
     case Schedule::held: return t < argument[0] ? base * argument[1] : base;
@@ -156,7 +154,7 @@ PB_HD double rate_of_piece(const Setting* piece, double t, const Setting* progra
     default: return base;
   }
   constexpr double kPi = 3.14159265358979323846;
-  const double share = rate.powers ? m::pow(rate.x, rate.power) : (1 + m::cos(kPi * rate.x)) / 2;
+  const double share = rate.power >= 0 ? m::pow(rate.x, rate.power) : (1 + m::cos(kPi * rate.x)) / 2;
   return rate.to + (rate.from - rate.to) * (rate.rest ? 1 - share : share);
 }
 

@@ -150,7 +150,7 @@ class Program:
         """Returns `count` rows. Raises PullbackError unless they exist and are of this kind."""
         whole = row >= 0 and count >= 1 and row % 1 == 0 and count % 1 == 0 and row + count <= len(self.rows)
         if not whole or (kind is not None and not (self.rows[int(row) : int(row + count), c.SCHEDULE] == kind).all()):
-            raise PullbackError(f"load_state_dict: the program of the schedules is damaged: it has no rows {row} to {row + count - 1}.")
+            raise PullbackError(f"load_state_dict: the program of the schedules is damaged: it has no {count} rows from {row} on.")
         self._touched |= {*range(int(row), int(row + count))}
         return self.rows[int(row) : int(row + count)]
 

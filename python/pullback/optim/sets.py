@@ -1,8 +1,9 @@
 """The table of sets: all numbers that an update reads besides the tensors, as float64 in the memory of the parameters' device.
 
-A set belongs to one parameter, or to one member of a parameter whose leading axis is that of several networks. The table has the
-shape (parameters * members, SIZE), and more rows, which are the program of the schedules (program.py); the sets of a parameter are adjacent. A
-step reads and advances the sets on the device. No step therefore waits for the host, and a captured step can be replayed.
+A set belongs to one parameter, or to one member of a parameter whose leading axis is that of several networks; those of a parameter
+are adjacent. The table has the shape (rows, SIZE). Its first rows are the parameters * members sets, and the rest is the program of
+the schedules (program.py). A step reads and advances the sets on the device. No step therefore waits for the host, and a captured
+step can be replayed.
 csrc/math/settings.h defines the layout.
 """
 

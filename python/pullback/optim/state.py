@@ -88,7 +88,7 @@ def _keep(groups: Sequence[Any], values: Sequence[dict[str, Any]]) -> None:
 def _checked(opt: Any, given: Any) -> int:
     """Returns the number of steps of a state. Raises PullbackError unless it is one of the optimizer's rule."""
     if isinstance(given, Mapping) and "slots" in given and "program" not in given:
-        raise PullbackError("load_state_dict: the state has no entry 'program'; it is of an earlier version, whose settings differ.")
+        raise PullbackError('load_state_dict: the state has no "program"; an earlier version, with other settings, has saved it.')
     _entries("the state", given, ["rule", "kernel", "steps", "settings", "slots", "program"], optional="pruning")
     if opt.pruning is None and "pruning" in given:
         raise PullbackError("load_state_dict: the state has masks of pruned weights; make optim.Pruning(opt, …) before loading it.")

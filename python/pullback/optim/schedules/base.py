@@ -114,6 +114,8 @@ def check_numbers(schedule: Schedule, names: Sequence[str]) -> None:
             )
     if not schedule.base >= 0:
         raise PullbackError(f"a learning rate of {schedule.base} makes no sense; it must be 0 or more.")
+    if not getattr(schedule, "power", 0) >= 0:
+        raise PullbackError(f"{type(schedule).__name__}: power={getattr(schedule, 'power', 0)}; it must be 0 or more.")
     for name in ("every", "growth", "patience", "cooldown"):
         if getattr(schedule, name, 1) % 1:
             raise PullbackError(f"{type(schedule).__name__}: {name}={getattr(schedule, name)}; it must be a whole number.")

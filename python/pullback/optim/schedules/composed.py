@@ -9,10 +9,12 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from ...errors import PullbackError
 from .base import Rows, Schedule, as_schedule, check_numbers, in_settings, is_count, is_list
+
+MOST_FACTORS: Final = 32  # of a Product
 
 
 @dataclass(frozen=True, init=False)
@@ -36,14 +38,14 @@ class Sequential(Schedule):
         for piece in pieces:
             if isinstance(piece, (Sequential, Product)):
                 raise PullbackError(
-                    f"Sequential: one of the schedules is a {type(piece).__name__}, and the pieces of a sequence cannot have pieces. "
-                    f"Give all pieces to one Sequential, and multiply it: Product(Sequential(…), …)."
+                    f"Sequential: one of the schedules is a {type(piece).__name__}, which has pieces itself. Give all "
+                    f"pieces to one Sequential, and multiply it: Product(Sequential(…), …)."
                 )
         steps = list(milestones) if is_list(milestones, is_count) else None
         if steps is None or len(steps) != len(pieces) - 1 or not all([a < b for a, b in pairwise([0, *steps])]):
             raise PullbackError(
-                f"Sequential: milestones={milestones!r} for {len(pieces)} schedules; give {len(pieces) - 1} whole numbers of steps, "
-                f"ascending from 1 or more: the step from which each schedule but the first one applies."
+                f"Sequential: milestones={milestones!r} for {len(pieces)} schedules; give {len(pieces) - 1} ascending steps of 1 "
+                f"or more: the step from which each schedule but the first one applies."
             )
         _set(self, base=pieces[0].base, schedules=pieces, milestones=tuple([int(x) for x in steps]))
 
@@ -69,11 +71,11 @@ class Sequential(Schedule):
 
 @dataclass(frozen=True, init=False)
 class Product(Schedule):
-    """The rate is the product of the rates of several schedules (torch's ChainedScheduler).
+    """The rate is the product of the rates of up to 32 schedules (torch's ChainedScheduler).
 
-    One of them has the learning rate as its base, and the others, the factors, usually have a base of 1:
-    `Product(Cosine(1e-3, steps=900), Linear(1.0, steps=50, start=0.0, end=1.0))`, or the same with `*`. A number is a constant factor.
-    A factor may be a Sequential. The factors of a Product among them become factors of this one.
+    One of them has the learning rate as its base, and the others usually have a base of 1: `Product(Cosine(1e-3, steps=900),
+    Linear(1.0, steps=50, start=0.0, end=1.0))`, or the same with `*`. A number is a constant factor. A factor may be a Sequential,
+    and the factors of a Product among them become factors of this one.
     """
 
     base: float = field(init=False, repr=False)
@@ -84,8 +86,8 @@ class Product(Schedule):
         factors: list[Schedule] = []
         for schedule in map(as_schedule, schedules):
             factors += schedule.schedules if isinstance(schedule, Product) else [schedule]
-        if not factors:
-            raise PullbackError("Product: give at least one schedule.")
+        if not 1 <= len(factors) <= MOST_FACTORS:
+            raise PullbackError(f"Product: {len(factors)} schedules; give 1 to {MOST_FACTORS} of them.")
         _set(self, base=math.prod([factor.base for factor in factors]), schedules=tuple(factors))
 
     def __repr__(self) -> str:
@@ -229,7 +231,7 @@ def _check_function(name: str, base: Any, function: Any, steps: Any) -> None:
     if not callable(function):
         raise PullbackError(f"{name}: a {type(function).__name__} was given, and not a function of the number of the step.")
     if not is_count(steps):
-        raise PullbackError(f"{name}: steps={steps!r}; it must be a whole number of 1 or more: the rates of so many steps are listed.")
+        raise PullbackError(f"{name}: steps={steps!r}; it must be a whole number of 1 or more, how many rates to list.")
 
 
 def _set(schedule: Schedule, **values: Any) -> None:

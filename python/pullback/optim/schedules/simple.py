@@ -57,8 +57,9 @@ class Exponential(Schedule):
 
 @dataclass(frozen=True)
 class Cosine(Schedule):
-    """The rate falls from base to `end` along half a cosine, in `steps` steps (Loshchilov & Hutter 2017, without restarts), and stays
-    there. torch's CosineAnnealingLR is the same up to `steps`, and rises again after that.
+    """The rate falls from base to `end` along half a cosine, in `steps` steps (Loshchilov & Hutter 2017, without restarts).
+
+    It stays at `end`, while that of torch's CosineAnnealingLR, which is the same before, rises again.
     """
 
     steps: int = 1
@@ -156,8 +157,8 @@ class OneCycle(Schedule):
     """The rate rises from base / div_factor to base, and falls to base / div_factor / final_div_factor at step `steps` - 1
     (Smith & Topin 2018; torch's OneCycleLR). `warmup` is the share of the steps in which it rises.
 
-    anneal_strategy: "cos" for halves of a cosine, or "linear". three_phase: the rate first falls to base / div_factor, in the time in
-    which it has risen, and then in the rest of the steps to its end.
+    anneal_strategy: "cos" for halves of a cosine, or "linear".
+    three_phase: the rate falls to base / div_factor in as many steps as it has risen, and in the rest of the steps to its end.
     """
 
     steps: int = 1
@@ -179,8 +180,8 @@ class OneCycle(Schedule):
         if self.steps <= 0 or not 0 <= self.warmup <= most or self.div_factor <= 0 or self.final_div_factor <= 0:
             raise PullbackError(
                 f"OneCycle: steps={self.steps}, warmup={self.warmup}, div_factor={self.div_factor}, "
-                f"final_div_factor={self.final_div_factor}; a schedule over 0 steps never moves, warmup is a share from 0 to {most}, "
-                f"and the factors are positive."
+                f"final_div_factor={self.final_div_factor}; a schedule over 0 steps never moves, warmup is a share from 0 "
+                f"to {most} of the steps, and the factors are positive."
             )
 
     def arguments(self) -> tuple[float, ...]:
