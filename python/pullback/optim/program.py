@@ -75,6 +75,7 @@ class Program:
         """
         before = self._rows_in_use()
         self.placed = {group: placed for group, placed in self.placed.items() if group not in new}
+        shared: dict[tuple[Schedule, int | None], Placed]
         shared = {(p.schedule, None): p for group in self.placed.values() for p in group if not p.schedule.observes}
         self._used, changed = self._rows_in_use(), set[int]()
         for group, schedules in new.items():

@@ -27,7 +27,8 @@ from .simple import (
 
 __all__ = [
     "Constant", "Cosine", "CosineRestarts", "Cyclic", "Exponential", "Lambda", "Linear", "MultiStep", "Multiplicative", "OneCycle",
-    "Polynomial", "PolynomialSparsity", "Product", "ReduceOnPlateau", "Schedule", "Sequential", "Step", "Table", "WarmupCosine", "WarmupStableDecay",
+    "Polynomial", "PolynomialSparsity", "Product", "ReduceOnPlateau", "Schedule", "Sequential", "Step", "Table",
+    "WarmupCosine", "WarmupStableDecay",
 ]  # fmt: skip
 
 _exported(globals())
