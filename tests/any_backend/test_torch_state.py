@@ -17,7 +17,12 @@ torch = pytest.importorskip("torch", reason="torch is not installed: there is no
 
 SHAPES = [(4, 3), (5,), (2, 3, 2), ()]
 WITHOUT = 2  # the parameter that has no gradient in some steps
-NAMES = [name for name, (cls, _) in RULES.items() if cls.__name__ in ROWS]
+MORE: dict[str, tuple[Any, dict[str, Any]]] = {
+    "adafactor": (optim.Adafactor, {"lr": 0.1}),
+    "adafactor-decay": (optim.Adafactor, {"lr": 0.1, "eps": (1e-6, 1e-2), "d": 2.0, "weight_decay": 0.1, "beta2_decay": -0.7}),
+}
+OPTIONS = {**{name: row for name, row in RULES.items() if row[0].__name__ in ROWS}, **MORE}
+NAMES = list(OPTIONS)
 
 
 def weights(dtype: str) -> list[Any]:
@@ -74,7 +79,7 @@ def _default_dtype() -> Any:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", NAMES)
 def test_fifty_steps_in_torch_and_fifty_here(name: str, dtype: str) -> None:
-    cls, options = RULES[name]
+    cls, options = OPTIONS[name]
     torch.set_default_dtype(getattr(torch, dtype))
     whole, half = Theirs(cls.__name__, options, dtype), Theirs(cls.__name__, options, dtype)
     whole.steps(0, 100)
@@ -89,7 +94,7 @@ def test_fifty_steps_in_torch_and_fifty_here(name: str, dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", NAMES)
 def test_fifty_steps_here_and_fifty_in_torch(name: str, dtype: str) -> None:
-    cls, options = RULES[name]
+    cls, options = OPTIONS[name]
     torch.set_default_dtype(getattr(torch, dtype))
     whole, rest = Theirs(cls.__name__, options, dtype), Theirs(cls.__name__, options, dtype)
     whole.steps(0, 100)
@@ -105,7 +110,7 @@ def test_fifty_steps_here_and_fifty_in_torch(name: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_there_and_back_changes_nothing(name: str) -> None:
-    cls, options = RULES[name]
+    cls, options = OPTIONS[name]
     params = ours(weights("float64"))
     opt = cls(params, **options)
     steps(opt, 0, 5, "float64")
@@ -203,11 +208,54 @@ def test_the_state_is_on_the_device_of_the_parameters() -> None:
     assert {slot.device for p in params for slot in opt.slots(p).values()} == {params[0].device}
 
 
+# ---- Muon, which takes matrices only, and rounds to bfloat16 in torch
+
+
+MUON = {"lr": 0.1, "momentum": 0.9, "ns_steps": 4, "adjust_lr_fn": "match_rms_adamw"}
+SQUARES = [(4, 3), (3, 5)]
+
+
+def _matrices(count: int, opt: Any, params: list[Any], wrap: Any) -> None:
+    for step in range(count):
+        grads = [np.random.default_rng((step, i)).standard_normal(shape).astype(np.float32) for i, shape in enumerate(SQUARES)]
+        if wrap is None:
+            opt.step([pb.tensor(g) for g in grads])
+            continue
+        for p, g in zip(params, grads):
+            p.grad = wrap(g)
+        opt.step()
+
+
+def test_muon_there_and_back() -> None:
+    start = [np.random.default_rng(i).standard_normal(shape).astype(np.float32) for i, shape in enumerate(SQUARES)]
+    theirs = [torch.nn.Parameter(torch.tensor(w)) for w in start]
+    reference = torch.optim.Muon(theirs, **MUON)
+    _matrices(5, reference, theirs, torch.tensor)
+    params = ours([p.detach().numpy() for p in theirs])
+    opt = optim.from_torch(reference, params)
+    assert isinstance(opt, optim.Muon)
+    assert (opt.ns_steps, opt.adjust_lr_fn, opt.dtype, opt.momentum) == (4, "match_rms_adamw", "bfloat16", 0.9)
+    back = torch.optim.Muon([torch.nn.Parameter(torch.tensor(p.numpy())) for p in params])
+    back.load_state_dict(optim.to_torch(opt))
+    others = back.param_groups[0]["params"]
+    _matrices(5, reference, theirs, torch.tensor)
+    _matrices(5, opt, params, None)
+    _matrices(5, back, others, torch.tensor)
+    for p, q, r in zip(theirs, params, others):
+        np.testing.assert_allclose(host(q), p.detach().numpy(), rtol=2e-2, atol=2e-2)
+        np.testing.assert_array_equal(r.detach().numpy(), p.detach().numpy())
+
+
+def test_a_muon_with_an_auxiliary_stays_here() -> None:
+    with pytest.raises(pb.PullbackError, match=r"this Muon has an auxiliary rule, which torch\.optim\.Muon has not"):
+        optim.to_torch(optim.Muon(ours(weights("float32"))))
+
+
 # ---- what is refused
 
 
 def test_rules_that_only_one_library_has() -> None:
-    with pytest.raises(pb.PullbackError, match=r"to_torch: Lion has no counterpart in torch\.optim; SGD, .*RAdam"):
+    with pytest.raises(pb.PullbackError, match=r"to_torch: Lion has no counterpart in torch\.optim; SGD, .*Muon"):
         optim.to_torch(optim.Lion(ours(weights("float32"))))
     theirs = Theirs("ASGD", {}, "float32")
     with pytest.raises(pb.PullbackError, match=r"the rule torch\.optim\.asgd\.ASGD is not here"):
@@ -239,7 +287,7 @@ def test_other_parameters() -> None:
     with pytest.raises(pb.ShapeError, match="has 4 parameters, and 3 trainable ones"):
         optim.from_torch(theirs.opt, ours(weights("float32"))[:3])
     with pytest.raises(
-        pb.ShapeError, match=r"exp_avg of the torch optimizer's parameter 0 has shape \(4, 3\), and Parameter \"p3\""
+        pb.ShapeError, match=r"exp_avg of the torch optimizer's parameter 0 has shape \(4, 3\), which is not that of .*\"p3\""
     ):
         optim.from_torch(theirs.opt, ours(weights("float32"))[::-1])
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -15,8 +16,10 @@ from ..launch import capturing
 from ..tensors import devices
 from ..tensors.tensor import Tensor
 from . import sets as c
+from .adafactor import Adafactor
 from .arguments import trainable
 from .moments import Adam, Adamax, AdamW, NAdam, RAdam
+from .muon import Muon
 from .optimizer import Optimizer, Params
 from .rules import SGD, Adadelta, Adagrad, RMSprop
 
@@ -32,6 +35,8 @@ class Row(NamedTuple):
         numbers: torch's numbers of a parameter, and their indices in its set.
         counts: torch's state of a parameter has the number of its steps.
         begins: torch has the state of a parameter before the first step.
+        options: arguments here that make the rule torch's.
+        lacks: what an optimizer has that torch's has not, in words; "" for nothing.
     """
 
     rule: type[Any]
@@ -41,6 +46,8 @@ class Row(NamedTuple):
     numbers: Mapping[str, int] = {}
     counts: bool = True
     begins: bool = False
+    options: Mapping[str, Any] = {}
+    lacks: Callable[[Any], str] = lambda opt: ""
 
     def hyper(self) -> list[str]:
         """Returns the hyper-parameters other than the learning rate."""
@@ -49,13 +56,14 @@ class Row(NamedTuple):
 
 _MOMENTS: Final = {"m": "exp_avg", "v": "exp_avg_sq"}
 _ADAM: Final = {**_MOMENTS, "most": "max_exp_avg_sq"}
-_AMSGRAD: Final = {"amsgrad": lambda opt: opt.amsgrad}
-_DECOUPLED: Final = {"decoupled_weight_decay": lambda opt: opt.decoupled}
+_AMSGRAD: Final = {"amsgrad": attrgetter("amsgrad")}
+_FACTORS: Final = ("row_var", "col_var", "variance")
+_DECOUPLED: Final = {"decoupled_weight_decay": attrgetter("decoupled")}
 
 ROWS: Final[dict[str, Row]] = {
-    "SGD": Row(SGD, {"momentum": "momentum_buffer"}, {"nesterov": lambda opt: opt.nesterov}, counts=False),
+    "SGD": Row(SGD, {"momentum": "momentum_buffer"}, {"nesterov": attrgetter("nesterov")}, counts=False),
     "RMSprop": Row(
-        RMSprop, {"v": "square_avg", "momentum": "momentum_buffer", "m": "grad_avg"}, {"centered": lambda opt: opt.centered}
+        RMSprop, {"v": "square_avg", "momentum": "momentum_buffer", "m": "grad_avg"}, {"centered": attrgetter("centered")}
     ),
     "Adagrad": Row(Adagrad, {"v": "sum"}, {"initial_accumulator_value": lambda opt: opt.slot_starts["v"]}, begins=True),
     "Adadelta": Row(Adadelta, {"v": "square_avg", "u": "acc_delta"}),
@@ -64,6 +72,15 @@ ROWS: Final[dict[str, Row]] = {
     "Adamax": Row(Adamax, {"m": "exp_avg", "u": "exp_inf"}),
     "NAdam": Row(NAdam, _MOMENTS, _DECOUPLED, numbers={"mu_product": c.STATE + 2}),
     "RAdam": Row(RAdam, _MOMENTS, _DECOUPLED),
+    "Adafactor": Row(Adafactor, dict(zip(_FACTORS, _FACTORS))),
+    "Muon": Row(
+        Muon,
+        {"momentum": "momentum_buffer"},
+        {name: attrgetter(name) for name in ("nesterov", "ns_steps", "adjust_lr_fn")},
+        counts=False,
+        options={"dtype": "bfloat16"},
+        lacks=lambda opt: "an auxiliary rule" if opt.auxiliary else "bias_correction=True" if opt.bias_correction else "",
+    ),
 }
 # What torch's groups have besides: the choice of an implementation, which both libraries make by themselves.
 _IMPLEMENTATION: Final = {"maximize": False, "foreach": None, "capturable": False, "differentiable": False, "fused": None}
@@ -92,6 +109,8 @@ def to_torch(opt: Optimizer) -> dict[str, Any]:
             f"to_torch: this {name} has {own._members} values for as many members, and a torch optimizer has one. Make an "
             f"optimizer for each member."
         )
+    if lacks := ROWS[name].lacks(opt):
+        raise PullbackError(f"to_torch: this {name} has {lacks}, which torch.optim.{name} has not.")
     torch = _torch()
     row, table = ROWS[name], devices.move(own._sets, "cpu")
     groups: list[dict[str, Any]] = []
@@ -118,7 +137,7 @@ def _values(opt: Any, row: Row, group: Any) -> dict[str, Any]:
     values = group.values()
     rate = values["lr"].rate(opt.steps) * values["lr_scale"]
     flags = {name: read(opt) for name, read in row.flags.items()}
-    return {"lr": rate, **{name: values[name] for name in row.hyper()}, **flags, **row.fixed, **_IMPLEMENTATION}
+    return {"lr": rate, **{name: getattr(group, name) for name in row.hyper()}, **flags, **row.fixed, **_IMPLEMENTATION}
 
 
 def _entry(torch: Any, opt: Any, row: Row, p: Any, settings: Any) -> dict[str, Any]:
@@ -170,8 +189,8 @@ def from_torch(torch_opt: Any, params: Params) -> Optimizer:
         if any([other[flag] != value for other in values]):
             raise PullbackError(f"from_torch: the groups have several values of {flag}, which is one for the whole optimizer here.")
     own = [{key: x for key, x in group.items() if key not in shared} for group in values]
-    loaded = [_read(row, number, p, given["state"]) for number, p in zip(numbers, parameters)]
-    opt = row.rule(_listed(parameters, groups, own), **own[0], **shared)
+    loaded = [_read(row, number, given["state"]) for number in numbers]
+    opt = row.rule(_listed(parameters, groups, own), **own[0], **shared, **row.options)
     _check_slots(opt, row, loaded)
     _load(opt, loaded)
     return opt
@@ -215,12 +234,12 @@ def _read_group(name: str, row: Row, group: Mapping[str, Any]) -> dict[str, Any]
     if missing:
         raise PullbackError(f"from_torch: a group of the torch optimizer has no {', '.join(missing)}, which {name} needs.")
     numbers = {key: _number(group[key]) for key in ("lr", *row.hyper())}
-    return {**numbers, **{flag: x if isinstance(x := group[flag], bool) else _number(x) for flag in row.flags}}
+    return {**numbers, **{flag: _number(x) if hasattr(x := group[flag], "detach") else x for flag in row.flags}}
 
 
 def _number(x: Any) -> Any:
     """Returns a number, or a tuple of them, of torch's, which may be tensors."""
-    return tuple([float(part) for part in x]) if isinstance(x, (tuple, list)) else float(x)
+    return tuple([_number(part) for part in x]) if isinstance(x, (tuple, list)) else None if x is None else float(x)
 
 
 def _listed(parameters: Sequence[Any], groups: Sequence[Any], values: Sequence[dict[str, Any]]) -> list[Any]:
@@ -236,16 +255,10 @@ def _listed(parameters: Sequence[Any], groups: Sequence[Any], values: Sequence[d
     return listed
 
 
-def _read(row: Row, number: Any, p: Any, state: Mapping[Any, Any]) -> _Loaded:
-    """Returns the state of one parameter. Raises PullbackError, ShapeError."""
+def _read(row: Row, number: Any, state: Mapping[Any, Any]) -> _Loaded:
+    """Returns the state of one parameter. Raises PullbackError."""
     entry = {key: x for key, x in state.get(number, {}).items() if x is not None}
     slots = {ours: _array(entry[theirs]) for ours, theirs in row.slots.items() if theirs in entry}
-    for name, slot in slots.items():
-        if slot.shape != p.shape:
-            raise ShapeError(
-                f"from_torch: {row.slots[name]} of the torch optimizer's parameter {number} has shape {slot.shape}, and "
-                f"{p.label()} has shape {p.shape}. Give the Parameters in the order of the torch optimizer's."
-            )
     steps = float(_array(entry.get("step", 0.0))) if row.counts else float(bool(slots))
     if not (0 <= steps < 2**53 and steps == int(steps)):
         raise PullbackError(f"from_torch: the torch optimizer's parameter {number} has {steps} steps, which is not a valid number.")
@@ -265,11 +278,18 @@ def _array(x: Any) -> Any:
 
 
 def _check_slots(opt: Any, row: Row, loaded: Sequence[_Loaded]) -> None:
-    """Raises PullbackError if the state of a parameter that has done steps lacks a slot."""
+    """Raises PullbackError if the state of a parameter that has done steps lacks a slot, ShapeError if one has another shape."""
     for group in opt.groups:
-        needed = set(opt.slot_names) - (set() if group.values().get("momentum", 1) else {"momentum"})
+        unused = set() if group.values().get("momentum", 1) else {"momentum"}
         for i in group.entries:
-            missing = needed - set(loaded[i].slots) if loaded[i].steps else ()
+            slots = {name: slot[i].shape for name, slot in zip(opt.slot_names, opt._slots) if slot[i] is not None}
+            for name, slot in loaded[i].slots.items():
+                if slot.shape != slots.get(name, slot.shape):
+                    raise ShapeError(
+                        f"from_torch: {row.slots[name]} of the torch optimizer's parameter {i} has shape {slot.shape}, which "
+                        f"is not that of {opt.parameters[i].label()}. Give the Parameters in the order of the torch optimizer's."
+                    )
+            missing = set(slots) - unused - set(loaded[i].slots) if loaded[i].steps else ()
             if missing or (loaded[i].steps and len(loaded[i].numbers) < len(row.numbers)):
                 names = [row.slots[name] for name in missing] or list(row.numbers)
                 raise PullbackError(
@@ -287,6 +307,6 @@ def _load(opt: Any, loaded: Sequence[_Loaded]) -> None:
         for at, number in of.numbers.items():
             table[i, at] = number
         for name, slot in zip(opt.slot_names, opt._slots):
-            if name in of.slots:
+            if name in of.slots and slot[i] is not None:
                 devices.write(slot[i], devices.move(of.slots[name], opt._device))
     devices.write(opt._sets, devices.move(table, opt._device))

@@ -170,8 +170,7 @@ class OneCycle(Schedule):
     kind: ClassVar[int] = 8
 
     def __post_init__(self) -> None:
-        three_phase: object = self.three_phase
-        if self.anneal_strategy not in ("cos", "linear") or not isinstance(three_phase, bool):
+        if self.anneal_strategy not in ("cos", "linear") or self.three_phase.__class__ is not bool:
             raise PullbackError(
                 f"OneCycle: anneal_strategy={self.anneal_strategy!r} and three_phase={self.three_phase!r}; the first must be "
                 f'"cos" or "linear", the second True or False.'
