@@ -143,7 +143,8 @@ class Program:
     def _schedule(self, settings: Sequence[float]) -> Schedule:
         kind, base, *arguments = settings
         of = _OF_KIND.get(kind)  # type: ignore[call-overload]
-        if of is None or not all([math.isfinite(x) for x in arguments]):
+        inner = kind == composed.Product.kind and self._depth > 0
+        if of is None or inner or not all([math.isfinite(x) for x in arguments]):
             raise PullbackError(f"load_state_dict: the settings hold no schedule of this version (kind {kind}).")
         return of(float(base), arguments, self)
 
@@ -158,7 +159,7 @@ class Program:
     def pieces(self, row: float, count: float) -> list[tuple[int, Schedule]]:
         self._depth += 1
         if self._depth > DEEPEST:
-            raise PullbackError("load_state_dict: the program of the schedules is damaged: pieces have pieces that have pieces.")
+            raise PullbackError("load_state_dict: the program of the schedules is damaged: pieces of pieces have pieces.")
         found = [(int(part[c.CLOCK]), self._schedule(part[c.SCHEDULE : c.HYPER].tolist())) for part in self._part(row, count)]
         self._depth -= 1
         return found
