@@ -225,3 +225,17 @@ def test_a_formula_without_kernels_runs_and_cannot_be_captured() -> None:
     with pytest.raises(pb.CaptureError, match="nextafter, which has no native kernel here"):
         pb.capture(lambda g: opt.step([g]))(pb.ones(3))
     np.testing.assert_array_equal(host(p), np.full(3, np.nextafter(np.float32(1), np.float32(2))))
+
+
+def test_numbers_take_part_in_transforms_views_and_joins() -> None:
+    @optim.rule(lr=0.5, k=2.0)
+    def Rule(p: Any, g: Any, h: Any) -> Any:
+        rows = pb.vmap(lambda row: row * h.lr + pb.sum(row) * h.k)(g)
+        slope = pb.grad(lambda x: pb.sum(x * x * h.k))(p)
+        pairs = pb.stack([h.lr, h.k]) + pb.broadcast_to(h.lr, (2,)) * (h.k[None])[0:1]
+        return -rows - slope + pairs * np.sqrt(h.lr * h.k)
+
+    for dtype in ("float32", "float64"):
+        opt = Rule([pb.Parameter(np.ones((3, 2)), dtype=dtype)])
+        (delta,) = opt.preview([pb.ones((3, 2), dtype=dtype)])
+        np.testing.assert_array_equal(host(delta), np.tile([-8.5 + 1.5, -8.5 + 3.0], (3, 1)))

@@ -114,12 +114,19 @@ def run(op: Op, inputs: Sequence[Any], params: Sequence[Any], cast: Op) -> Tenso
         dtype = common_dtype(found) if found else scalars[0].of.dtype
         return op.issue(op, tuple([x.in_dtype(dtype, cast) if x.__class__ is Scalar else x for x in inputs]), tuple(params))
     of = scalars[0].of
-    if all([x.of is of for x in scalars]):
-        parts = tuple([x.expression if x.__class__ is Scalar else x.array for x in inputs])
-        expression = (op, parts, tuple(params))
+    expression = (op, tuple([x.expression if x.__class__ is Scalar else x.array for x in inputs]), tuple(params))
+    if all([x.of is of for x in scalars]) and _is_hashable(expression):
         return Scalar(of, expression, of.value(expression))
     y = op.issue(op, tuple([x.value if x.__class__ is Scalar else x for x in inputs]), tuple(params))
     return Scalars(lambda _: y, of.dtype).named("")
+
+
+def _is_hashable(expression: Expression) -> bool:
+    try:
+        hash(expression)
+    except TypeError:  # a slice among the params
+        return False
+    return True
 
 
 def common_dtype(inputs: Sequence[Any]) -> Any:

@@ -40,7 +40,7 @@ class ByFormula(Composed):
     _ages: tuple[int, ...]  # parameters of one age have equal sets
     _traces: list[Trace]  # of the parts that one network has of each parameter
     _whole: list[bool]  # True if the formula may run on all networks' parts of a parameter at once
-    _fresh: bool  # True if no result shares memory with the arguments
+    _shared: list[bool]  # for each result, True if it may share memory with the weights or a slot
     _batches: list[list[int]]
     _flat: dict[int, list[Any]]  # by the first parameter of a batch, the joined memory of each slot
 
@@ -70,7 +70,7 @@ class ByFormula(Composed):
 
     def formula(self, p: Tensor, g: Tensor, slots: tuple[Tensor, ...], h: Hyper) -> tuple[Tensor, Sequence[Tensor]]:
         found = results(type(self).__name__, type(self).function(p, g, *slots, h), self.slot_names)
-        change, *new = found if self._fresh else [copy(y) for y in found]
+        change, *new = [copy(y) if shared else y for y, shared in zip(found, self._shared)]
         return change, new
 
     # ---- how the formula runs
@@ -87,7 +87,7 @@ class ByFormula(Composed):
         """Checks the formula on the shape of each parameter. Raises an error, and then nothing has changed."""
         known: dict[Any, Trace] = {}
         self._traces = [self._traced(known, p.shape if self._members == 1 else p.shape[1:], p) for p in self.parameters]
-        self._fresh = all([found.fresh for found in self._traces])
+        self._shared = [any(flags) for flags in zip(*[found.shared for found in self._traces])]
         self._replays = all([found.native for found in self._traces])
         self._whole = [self._members == 1 or self._same(known, p.shape, i) for i, p in enumerate(self.parameters)]
 
@@ -143,7 +143,7 @@ class ByFormula(Composed):
         return flat
 
     def __getstate__(self) -> dict[str, Any]:
-        made = ("_traces", "_whole", "_fresh", "_replays", "_batches", "_flat")
+        made = ("_traces", "_whole", "_shared", "_replays", "_batches", "_flat")
         return {name: x for name, x in super().__getstate__().items() if name not in made}
 
     # ---- a step

@@ -276,7 +276,8 @@ class Composed(Optimizer):
         try:
             self._native(self._current_plan(), added, table, outputs, preview)
         except Refused as refused:
-            raise PullbackError(f"{type(self).__name__}: {refused}. Let one thread do all steps of an optimizer.") from None
+            remedy = " Let one thread do all steps of an optimizer." if "another thread" in str(refused) else ""
+            raise PullbackError(f"{type(self).__name__}: {refused}.{remedy}") from None
 
     def _planned_slots(self) -> list[list[Any]]:
         return []

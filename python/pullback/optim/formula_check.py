@@ -23,7 +23,7 @@ class Trace(NamedTuple):
     Attributes:
         ops: the ops with their operands. Two traces with equal ops compute the same for each element, if both are `elementwise`.
         elementwise: True if each element of the results depends on the elements at its position and on numbers only.
-        fresh: True if no result shares memory with the weights, the gradient or the slots.
+        shared: a flag for each result: it shares memory with the weights or a slot, which the step overwrites.
         native: True if each op has a kernel here, so that a recording can replay it.
         reads_weights: True if the formula reads the weights.
         numbers: the expressions of Scalars that the formula computes, in order.
@@ -31,7 +31,7 @@ class Trace(NamedTuple):
 
     ops: list[Any]
     elementwise: bool
-    fresh: bool
+    shared: tuple[bool, ...]
     native: bool
     reads_weights: bool
     numbers: list[Any]
@@ -65,9 +65,10 @@ def trace(rule: str, formula: Formula, slots: Sequence[str], h: Any, shape: tupl
         door.enter(before)
     for name, y in zip(["the change", *[f"slot {name!r}" for name in slots]], found):
         _check_result(rule, name, y, shape, dtype)
-    fresh = all([id(y) in ops.made for y in found])
-    reads_weights = ops.reads(tensors[0]) or not fresh
-    return Trace(ops.told, ops.elementwise, fresh, check.native, reads_weights, list(h.scalars.known))
+    owners = [ops.owner(y) for y in found]
+    shared = tuple([owner is not None and owner is not tensors[1] for owner in owners])
+    reads_weights = ops.reads(tensors[0]) or any([owner is tensors[0] for owner in owners])
+    return Trace(ops.told, ops.elementwise, shared, check.native, reads_weights, list(h.scalars.known))
 
 
 def _check_result(rule: str, name: str, y: Any, shape: tuple[int, ...], dtype: Any) -> None:
@@ -136,7 +137,7 @@ class _Ops(Listening):
     def __init__(self, given: Sequence[Tensor], scalars: Scalars) -> None:
         self.told: list[Any] = []
         self.elementwise = True
-        self.made: set[int] = set()  # the ids of the results that are no views
+        self._owners = {id(x): x for x in given}  # by the id of a tensor or a view of it, the argument that owns the memory
         self._shape = given[0].shape
         self._kept = list(given)  # in the order of their numbers
         self._numbers = {id(x): k for k, x in enumerate(given)}
@@ -147,6 +148,10 @@ class _Ops(Listening):
         """True if an op has read this tensor."""
         return self._numbers[id(x)] in self._read
 
+    def owner(self, y: Tensor) -> Tensor | None:
+        """Returns the argument whose memory y is a view of, or y itself if it is an argument; None for new memory."""
+        return self._owners.get(id(y))
+
     def add(self, op: Any, y: Any, inputs: Sequence[Any], params: Sequence[Any]) -> None:
         if any([y is value for value in self._scalars.known.values()]) or self._is_scalar(inputs):
             return
@@ -155,8 +160,8 @@ class _Ops(Listening):
         self.told.append((op.name, operands, repr(params)))
         self._numbers[id(y)] = len(self._kept)
         self._kept.append(y)
-        if op.kind.name != "view":
-            self.made.add(id(y))
+        if op.kind.name == "view" and (owner := self.owner(inputs[0])) is not None:
+            self._owners[id(y)] = owner
         keeps_places = op.kind.broadcasts or op.name in _MOVES_NOTHING
         self.elementwise &= keeps_places and None not in operands and y.shape == self._shape
 
