@@ -61,7 +61,7 @@ def same_optimizers(one: Any, other: Any) -> None:
 
 def with_program(ps: Any) -> Any:
     """Returns an optimizer whose table has rows after the sets, as those of schedules that need more than a set has room for."""
-    opt = optim.AdamW(ps, lr=schedules.Exponential(0.1, 0.9))
+    opt: Any = optim.AdamW(ps, lr=schedules.Exponential(0.1, 0.9))
     opt._sets = devices.move(np.concatenate([host(pb.asarray(opt._sets)), np.full((2, SIZE), 7.0)]), opt.parameters[0].device)
     return opt
 

@@ -113,6 +113,9 @@ class _Check(Kept):
     def guard(self, key: Any, holds: Callable[[], bool]) -> None:
         """Does nothing: no recording is kept."""
 
+    def repeats(self, check: Callable[[], None]) -> None:
+        """Does nothing: no run is repeated."""
+
     def reads(self, storage: Any) -> None:
         """Does nothing: no recording is kept."""
 
