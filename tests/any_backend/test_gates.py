@@ -192,7 +192,7 @@ def test_masks_are_those_of_one_update(scope: Any) -> None:
 def test_other_gates_are_refused() -> None:
     opt = optim.SGD([pb.Parameter(1.0)], 0.1)
     with pytest.raises(pb.PullbackError, match=r"gate='none'; use \"graph\" or \"op\".*is a race"):
-        opt.minimize(lambda: opt.parameters[0] * 2.0, gate="none")
+        opt.minimize(lambda: opt.parameters[0] * 2.0, gate="none")  # type: ignore[arg-type]
     with pytest.raises(pb.PullbackError, match=r"gate=True; use"):
         opt.minimize(lambda: opt.parameters[0] * 2.0, gate=True)  # type: ignore[arg-type]
 
