@@ -212,6 +212,7 @@ def epochs(kind: Any) -> Any:
     return [len(b) for b in batches], sorted(rows), batches == again, rows == list(range(5))
 
 
+ONE = optim.schedules.Schedule(0.5)
 DIRECTION = np.array([0.5 / (0.5 + 1e-6), -1 / (1 + 1e-6)])
 STEP_OF_LAMB = np.array([1.0, 2.0]) - 1e-3 * np.sqrt(5) / np.sqrt((DIRECTION**2).sum()) * DIRECTION
 
@@ -242,6 +243,13 @@ RULES: dict[str, Row] = {
     "optim.RMSprop": (first_step, np.array([0.900000019999996, 2.099999990000001])),
     "optim.Accumulator": (of_ten_gradients, ([False] * 9 + [True], [np.array([5.5, 11.0])])),
     "schedules.Schedule": (lambda f: [f(0.5).rate(t) for t in (0, 3)], [0.5, 0.5]),
+    "schedules.Constant": (lambda f: [round(f(0.6).rate(t), 12) for t in (0, 4, 5)], [0.2, 0.2, 0.6]),
+    "schedules.Lambda": (lambda f: [f(0.5, lambda t: 1 / (1 + t), 3).rate(t) for t in (0, 1, 2, 9)], [0.5, 0.25, 0.5 / 3, 0.5 / 3]),
+    "schedules.Multiplicative": (lambda f: [f(0.5, lambda t: 0.5, 3).rate(t) for t in (0, 1, 2, 9)], [0.5, 0.25, 0.125, 0.125]),
+    "schedules.Product": (lambda f: [f(ONE, ONE).rate(t) for t in (0, 2)], [0.25, 0.25]),
+    "schedules.ReduceOnPlateau": (lambda f: [f(0.5).rate(t) for t in (0, 20)], [0.5, 0.5]),
+    "schedules.Sequential": (lambda f: [f([ONE, optim.schedules.Schedule(0.1)], [2]).rate(t) for t in (0, 1, 2)], [0.5, 0.5, 0.1]),
+    "schedules.Table": (lambda f: [f([0.5, 0.25]).rate(t) for t in (0, 1, 9)], [0.5, 0.25, 0.25]),
     "schedules.Step": (lambda f: [f(0.5).rate(t) for t in (0, 2)], [0.5, 0.5 * 0.1**2]),
     "schedules.Exponential": (lambda f: [f(0.5).rate(t) for t in (0, 2)], [0.5, 0.5 * 0.99**2]),
     "schedules.Cosine": (lambda f: [f(0.5).rate(t) for t in (0, 1, 2)], [0.5, 0.0, 0.0]),

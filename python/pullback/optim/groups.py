@@ -16,7 +16,7 @@ from ..errors import PullbackError, ShapeError
 from ..launch import capturing
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
-from .schedules.base import Schedule, as_schedule
+from .schedules.schedule import Schedule, as_schedule
 
 # Arguments. A list or an array has one value for each member.
 Number: TypeAlias = float | Sequence[float] | np.ndarray[Any, Any] | Tensor

@@ -27,7 +27,7 @@ from .groups import Group, Number
 from .launcher import Launcher, bounds_of
 from .program import SPARE, Program
 from .projection import Projection
-from .schedules.base import Schedule
+from .schedules.schedule import Schedule
 
 Params = Iterable[Any] | Dataclass  # Parameters in a list, an iterator, or any nested structure
 Groups = Mapping[str, Mapping[str, Any]]  # hyper-parameters by patterns of names

@@ -12,8 +12,8 @@ import numpy as np
 
 from ..errors import PullbackError
 from . import sets as c
-from .schedules import base, composed, simple
-from .schedules.base import Schedule
+from .schedules import composed, simple
+from .schedules.schedule import Schedule
 
 NUMBERS, WATCH = 18, 19  # the kinds of rows that are no piece of a schedule
 BEST, BAD, RESTING, MEMBER = range(c.STATE, c.STATE + 4)  # in the state of reduce-on-plateau
@@ -21,7 +21,7 @@ SPARE: Final = 8  # the free rows of a new table, for schedules that are set lat
 DEEPEST: Final = 2  # a product of sequences
 LEAST_CHANGE: Final = 1e-8  # a smaller reduction on a plateau is not done
 
-_CLASSES: Final = (base.Schedule, *base.Schedule.__subclasses__())
+_CLASSES: Final = (Schedule, *Schedule.__subclasses__())
 _OF_KIND: Final[dict[int, Callable[..., Schedule]]] = {
     **{cls.kind: cls.of for cls in _CLASSES},
     simple.MANY_STEPS: simple.MultiStep.of_many,

@@ -16,7 +16,7 @@ from . import sets as c
 from .adjustable import unlimited
 from .launcher import bounds_of
 from .program import Program
-from .schedules.base import Schedule
+from .schedules.schedule import Schedule
 
 
 def saved(opt: Any) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from ...exports import exported as _exported
 from ..sparsity import PolynomialSparsity
-from .base import Schedule
 from .composed import Lambda, Multiplicative, Product, ReduceOnPlateau, Sequential, Table
+from .schedule import Schedule
 from .simple import (
     Constant,
     Cosine,
@@ -25,10 +25,10 @@ from .simple import (
     WarmupStableDecay,
 )
 
-__all__ = [
+__all__ = (
     "Constant", "Cosine", "CosineRestarts", "Cyclic", "Exponential", "Lambda", "Linear", "MultiStep", "Multiplicative", "OneCycle",
     "Polynomial", "PolynomialSparsity", "Product", "ReduceOnPlateau", "Schedule", "Sequential", "Step", "Table",
     "WarmupCosine", "WarmupStableDecay",
-]  # fmt: skip
+)  # fmt: skip
 
 _exported(globals())

@@ -7,7 +7,7 @@ from dataclasses import astuple, dataclass
 from typing import ClassVar, Final
 
 from ...errors import PullbackError
-from .base import Rows, Schedule, between, check_numbers, half_cosine, in_settings, is_count, is_list, line, whole_power
+from .schedule import Rows, Schedule, between, check_numbers, half_cosine, in_settings, is_count, is_list, line, whole_power
 
 MILESTONES: Final = 6  # the most milestones of MultiStep that its set holds itself
 MANY_STEPS: Final = 13  # the kind of a MultiStep with more milestones
