@@ -68,7 +68,8 @@ template <class T, bool masked, bool deltas> void apply(int64_t n, const After& 
   const Finish<A> finish(after.prepared.set);
   const A* __restrict change = static_cast<const A*>(after.change);
   const uint8_t* __restrict mask = after.mask;
-  T *__restrict p = static_cast<T*>(after.weights), *__restrict delta = static_cast<T*>(after.delta);
+  T* __restrict p = static_cast<T*>(after.weights);
+  T* __restrict delta = static_cast<T*>(after.delta);
   for (int64_t i = 0; i < n; ++i) {
     const A old = A(p[i]), rounded = A(T(change[i])), next = A(T(old + rounded));
     A kept = A(T(finish.bounded(next)));

@@ -34,7 +34,8 @@ std::vector<DeviceUpdate> device_updates() {
   std::vector<DeviceUpdate> rows;
   kernels::each_update([&](auto rule, const char* name, const char* ratio) {
     const size_t k = rows.size();
-    rows.push_back({kernels::entry<typename decltype(rule)::type>(name, run_update, ratio, run_measure), floats[k], doubles[k]});
+    rows.push_back(
+        {kernels::entry<typename decltype(rule)::type>(name, run_update, ratio, run_measure), floats[k], doubles[k]});
   });
   return rows;
 }

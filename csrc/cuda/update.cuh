@@ -81,7 +81,8 @@ template <class A> __device__ inline void load_share(const Share& share, const G
     x[k] = i < share.end ? gradient.at<A>(i) : A(0);
   }
 }
-template <class A> __device__ inline void store_share(const Share& share, DType dtype, char* data, const A (&x)[kPerThread<A>]) {
+template <class A> __device__ inline void store_share(const Share& share, DType dtype, char* data,
+                                                      const A (&x)[kPerThread<A>]) {
   if (share.packs) {
 #pragma unroll
     for (int k = 0; k < kPerThread<A>; k += 4) {
@@ -268,7 +269,8 @@ template <int kMax> void add_run(UpdateJob<kMax>& job, const Launch& launch, int
   run.chunks = Divider(uint32_t(chunks));
   run.set = uint32_t(t * members);
   run.gradient = Gradient(launch.in(t), copies);
-  run.packs = run.gradient.packs() && aligned(run.weights, 4 * size) && aligned(run.delta, 4 * size) && aligned(run.average, 4 * wide);
+  run.packs =
+      run.gradient.packs() && aligned(run.weights, 4 * size) && aligned(run.delta, 4 * size) && aligned(run.average, 4 * wide);
   run.packs = run.packs && aligned(run.low, 8);
   run.packs = run.packs && (members == 1 || part % 4 == 0);
   for (int k = 0; k < entry.slots; ++k) {

@@ -35,10 +35,7 @@ struct Entry {
   const Launch& launch;
   int t, entries, slots;
   Entry(const Launch& of, int64_t entry)
-      : launch(of),
-        t(int(entry)),
-        entries(int(of.ints[0])),
-        slots(static_cast<const Update*>(of.table)->slots) {}
+      : launch(of), t(int(entry)), entries(int(of.ints[0])), slots(static_cast<const Update*>(of.table)->slots) {}
   const View& weights() const { return launch.out(t); }
   const View& slot(int k) const { return launch.out(entries * (1 + k) + t); }
   const View& average() const { return launch.out(entries * (1 + slots) + t); }
@@ -144,7 +141,8 @@ inline void write_settings_cost(const Launch& launch, Cost& cost) {
 
 // Calls call(Tag<rule>{}, kernel's name, the name of the launch before it) for each row.
 template <class Call> void each_update(Call&& call) {
-#define PB_UPDATE(name, ...) call(Tag<__VA_ARGS__>{}, #name "_step", #name "_ratio");  // a rule's template arguments contain commas
+#define PB_UPDATE(name, ...) \
+  call(Tag<__VA_ARGS__>{}, #name "_step", #name "_ratio");  // a rule's template arguments contain commas
 #include "math/update.def"
 }
 
@@ -158,7 +156,8 @@ template <class U, class A> PB_HD A change_of(const typename U::template Element
 }
 
 // Returns the row's entry for the bindings.
-template <class U> Update entry(const char* name, void (*run)(const Launch&), const char* measure, void (*ratio)(const Launch&)) {
+template <class U> Update entry(const char* name, void (*run)(const Launch&), const char* measure,
+                                void (*ratio)(const Launch&)) {
   static_assert(U::kSlots <= kMaxSlots && kHyper + U::kHypers <= kSetSize);
   Setting set[kSetSize];
   for (Setting& x : set) x = 0.5;

@@ -26,11 +26,11 @@ enum SettingIndex : int {
   kGradientScale,                  // the factor of the gradients before clipping, such as the inverse of a loss's scale
   kLeast,                          // the bounds of a weight after the step, infinite without a constraint
   kMost,
-  kKeep,                           // the share of the moving average of a weight that a step keeps
-  kRateScale,                      // the factor of the schedule's rate
-  kSchedule,                       // the number of a Schedule
-  kBaseRate,                       // the learning rate that the schedule starts from
-  kArgument,                       // the first of the schedule's arguments
+  kKeep,       // the share of the moving average of a weight that a step keeps
+  kRateScale,  // the factor of the schedule's rate
+  kSchedule,   // the number of a Schedule
+  kBaseRate,   // the learning rate that the schedule starts from
+  kArgument,   // the first of the schedule's arguments
   kArguments = 7,
   kHyper = kArgument + kArguments,  // the first of the rule's hyper-parameters
   kSetSize = 32

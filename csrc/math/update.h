@@ -113,9 +113,7 @@ template <bool momentum, bool centered> struct RMSprop {
 // hyper: decay of the learning rate, weight decay, eps.
 struct Adagrad {
   static constexpr int kSlots = 1, kHypers = 3;
-  static PB_HD void advance(Setting* set) {
-    set[kRate] /= 1 + (set[kStep] - 1) * set[kHyper];
-  }
+  static PB_HD void advance(Setting* set) { set[kRate] /= 1 + (set[kStep] - 1) * set[kHyper]; }
   template <class A> struct Element {
     Clip<A> clip;
     Penalty<A> penalty;

@@ -47,9 +47,7 @@ template <Decay decay, class A> struct Moments {
 // hyper: beta1, beta2, eps, weight decay.
 template <Decay decay, bool amsgrad> struct Adam {
   static constexpr int kSlots = amsgrad ? 3 : 2, kHypers = 4;
-  static PB_HD void advance(Setting* set) {
-    write_bias_corrections(set);
-  }
+  static PB_HD void advance(Setting* set) { write_bias_corrections(set); }
   template <class A> struct Element : Moments<decay, A> {
     A minus_rate, root_debias2;
     explicit PB_HD Element(const Setting* set)
@@ -73,9 +71,7 @@ template <Decay decay, bool amsgrad> struct Adam {
 // hyper: beta1, beta2, eps, weight decay.
 struct Adamax {
   static constexpr int kSlots = 2, kHypers = 4;
-  static PB_HD void advance(Setting* set) {
-    set[kState] = 1 - whole_power(set[kHyper], set[kStep]);
-  }
+  static PB_HD void advance(Setting* set) { set[kState] = 1 - whole_power(set[kHyper], set[kStep]); }
   template <class A> struct Element {
     Clip<A> clip;
     Penalty<A> penalty;
