@@ -226,6 +226,15 @@ def begun(rng: Any) -> None:
     KERNELS.begin_steps(sets.array, pb.zeros_like(sets).array, 3)
 
 
+def observed(rng: Any) -> None:
+    """Observes with a table of one set for each member, and of as many states of reduce-on-plateau, which are all rows after the sets."""
+    members = int(rng.integers(1, 5))
+    table = np.zeros((2 * members, sets.SIZE))
+    table[members:, [sets.SCHEDULE, MEMBER]] = np.stack([np.full(members, WATCH), np.arange(members)], axis=1)
+    metric = tensor(rng, (members,) if rng.random() < 0.5 else (), rng.choice(FLOATS))
+    KERNELS.observe(pb.tensor(table, dtype="float64").array, metric.array, members, members)
+
+
 # ---- indices, moves
 
 
@@ -309,6 +318,7 @@ FAMILIES: dict[str, dict[str, Call]] = {
         "masked": step(partial(optim.SGD, momentum=0.9, ema=0.9), masked=True),
         "add": added,
         "begin_steps": begun,
+        "observe": observed,
     },
     "indices": {
         "take": take,
