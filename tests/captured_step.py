@@ -77,5 +77,7 @@ def same_state(one: Any, other: Any) -> None:
 OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
     **{name: partial(cls, **options) for name, (cls, options) in RULES.items()},
     "scheduled": lambda ps: optim.AdamW(ps, lr=optim.schedules.Cosine(0.01, 150), clip_norm=0.5),
+    "muon": lambda ps: optim.Muon(ps, lr=0.01, clip_norm=0.5, ema=0.9),
+    "adafactor": lambda ps: optim.Adafactor(ps, lr=0.1, weight_decay=0.1, clip_value=0.02),
     "clamped": lambda ps: optim.Adam(ps, lr=optim.schedules.WarmupCosine(0.01, 180, warmup=20), clip_value=0.01),
 }

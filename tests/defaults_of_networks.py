@@ -10,7 +10,7 @@ import numpy as np
 import scipy.special
 
 import pullback as pb
-from pullback import nn
+from pullback import nn, optim
 from update_rules import lion
 
 Row = tuple[Callable[[Any], Any], Any]
@@ -144,6 +144,19 @@ def first_step(rule: Any) -> Any:
     return pb.tensor(p)
 
 
+def first_step_of_a_matrix(rule: Any) -> Any:
+    p, bias = pb.Parameter(np.array([[2.0]])), pb.Parameter(np.array([1.0]))
+    rule([p, bias]).step([pb.tensor(np.array([[0.5]])), pb.tensor(np.array([0.5]))])
+    return pb.tensor([p.item(), bias.item()], dtype="float64")
+
+
+def orthogonalized(x: float) -> float:
+    """Returns five of Muon's iterations of a matrix of one element."""
+    for _ in range(5):
+        x = 3.4445 * x - 4.775 * x**3 + 2.0315 * x**5
+    return x
+
+
 def updated(make: Any) -> list[Any]:
     """Returns, for two steps with the gradients G and -G, whether the Parameter is as the formula predicts."""
     p = pb.Parameter(X)
@@ -199,10 +212,19 @@ def epochs(kind: Any) -> Any:
     return [len(b) for b in batches], sorted(rows), batches == again, rows == list(range(5))
 
 
+ONE = optim.schedules.Schedule(0.5)
 DIRECTION = np.array([0.5 / (0.5 + 1e-6), -1 / (1 + 1e-6)])
 STEP_OF_LAMB = np.array([1.0, 2.0]) - 1e-3 * np.sqrt(5) / np.sqrt((DIRECTION**2).sum()) * DIRECTION
+
+
+def of_ten_gradients(accumulator: Any) -> Any:
+    acc = accumulator([pb.Parameter([0.0, 0.0])])
+    return [acc.add([pb.tensor([float(k), 2.0 * k])]) for k in range(1, 11)], acc.take()
+
+
 RULES: dict[str, Row] = {
     **{f"optim.{name}": (updated, [True, True]) for name in ("SGD", "Adam", "AdamW", "Lion")},
+    "optim.rule": (lambda f: first_step(f(lr=0.5)(lambda p, g, h: -h.lr * g)), np.array([0.75, 2.5])),
     # torch.optim 2.13 gives these numbers with float64 as its default dtype.
     "optim.Adadelta": (first_step, np.array([0.9968377855834876, 2.0031622618488987])),
     "optim.Adagrad": (first_step, np.array([0.990000000002, 2.009999999999])),
@@ -213,8 +235,21 @@ RULES: dict[str, Row] = {
     "optim.LAMB": (first_step, STEP_OF_LAMB),
     "optim.ScheduleFreeSGD": (first_step, np.array([0.5, 3.0])),
     "optim.ScheduleFreeAdamW": (first_step, np.array([1 - 0.0025 / (1 + 2e-8 / 0.001**0.5), 2 + 0.0025 / (1 + 1e-8 / 0.001**0.5)])),
+    "optim.Adafactor": (first_step, np.array([1.0, 2.0]) - 1e-2 * np.sqrt(2.5) * np.array([1.0, -1.0])),
+    "optim.Muon": (
+        first_step_of_a_matrix,
+        np.array([2 - 1e-3 * (0.1 * 2 + orthogonalized(1.0)), 1 - 1e-3 * (1e-2 + 0.5 / (0.5 + 1e-8))]),
+    ),
     "optim.RMSprop": (first_step, np.array([0.900000019999996, 2.099999990000001])),
+    "optim.Accumulator": (of_ten_gradients, ([False] * 9 + [True], [np.array([5.5, 11.0])])),
     "schedules.Schedule": (lambda f: [f(0.5).rate(t) for t in (0, 3)], [0.5, 0.5]),
+    "schedules.Constant": (lambda f: [round(f(0.6).rate(t), 12) for t in (0, 4, 5)], [0.2, 0.2, 0.6]),
+    "schedules.Lambda": (lambda f: [f(0.5, lambda t: 1 / (1 + t), 3).rate(t) for t in (0, 1, 2, 9)], [0.5, 0.25, 0.5 / 3, 0.5 / 3]),
+    "schedules.Multiplicative": (lambda f: [f(0.5, lambda t: 0.5, 3).rate(t) for t in (0, 1, 2, 9)], [0.5, 0.25, 0.125, 0.125]),
+    "schedules.Product": (lambda f: [f(ONE, ONE).rate(t) for t in (0, 2)], [0.25, 0.25]),
+    "schedules.ReduceOnPlateau": (lambda f: [f(0.5).rate(t) for t in (0, 20)], [0.5, 0.5]),
+    "schedules.Sequential": (lambda f: [f([ONE, optim.schedules.Schedule(0.1)], [2]).rate(t) for t in (0, 1, 2)], [0.5, 0.5, 0.1]),
+    "schedules.Table": (lambda f: [f([0.5, 0.25]).rate(t) for t in (0, 1, 9)], [0.5, 0.25, 0.25]),
     "schedules.Step": (lambda f: [f(0.5).rate(t) for t in (0, 2)], [0.5, 0.5 * 0.1**2]),
     "schedules.Exponential": (lambda f: [f(0.5).rate(t) for t in (0, 2)], [0.5, 0.5 * 0.99**2]),
     "schedules.Cosine": (lambda f: [f(0.5).rate(t) for t in (0, 1, 2)], [0.5, 0.0, 0.0]),
@@ -226,6 +261,13 @@ RULES: dict[str, Row] = {
     "schedules.Cyclic": (lambda f: [round(f(0.5).rate(t), 12) for t in (0, 2000, 4000)], [0.5, 0.1, 0.5]),
     "schedules.WarmupStableDecay": (lambda f: [f(0.5, 4).rate(t) for t in (0, 3, 4)], [0.5, 0.5, 0.0]),
     "schedules.WarmupCosine": (lambda f: [f(0.5).rate(t) for t in (0, 1, 2)], [0.5, 0.0, 0.0]),
+    "schedules.PolynomialSparsity": (lambda f: [f(0.0, 0.5, 1, 3).sparsity(t) for t in (0, 1, 2, 3)], [0.0, 0.0, 0.0, 0.5]),
+    "optim.Pruning": (lambda f: f(optim.SGD([pb.Parameter(X)]), 0.5).report(), {"parameter0": 0.0}),
+    "constraints.NonNegative": (lambda f: f()(pb.tensor(X)), np.maximum(X, 0)),
+    "constraints.Box": (lambda f: f(-0.1, 0.2)(pb.tensor(X)), np.clip(X, -0.1, 0.2)),
+    "constraints.MaxNorm": (lambda f: f(1e6, 0)(pb.tensor(X)), X),
+    "constraints.UnitNorm": (lambda f: f(0)(pb.tensor(X)), X / np.linalg.norm(X, axis=0)),
+    "constraints.Simplex": (lambda f: f(0)(pb.tensor([[3.0, 0.5], [1.0, 0.5]])), np.array([[1.0, 0.5], [0.0, 0.5]], np.float32)),
     "init.zeros": (spread, (0.0, 0.0)),
     "init.ones": (spread, (1.0, 0.0)),
     "init.constant": (lambda f: f(pb.Parameter(X), 2.5), np.full_like(X, 2.5)),

@@ -217,7 +217,7 @@ def step(make: Callable[..., Any], masked: bool = False) -> Call:
 
 def added(rng: Any) -> None:
     changes, table = tensor(rng, shape_of(rng), "float32"), pb.ones((1, 32), dtype="float64").array
-    plan = KERNELS.update_plan([pb.ones(changes.shape).array], [], None, None, 1)
+    plan = KERNELS.update_plan([pb.ones(changes.shape).array], [], None, None, None, 1)
     KERNELS.add_step(plan, [changes.array], table, None, False)
 
 

@@ -40,15 +40,16 @@ void add_owned(Plan& plan, PyObject* array, const View& view) {
   Py_INCREF(array);
 }
 
-// Adds one tensor for each param, or an absent one for None. `tensors`: a sequence, or None for no tensor at all.
-void add_optional(Plan& plan, PyObject* tensors, bool mask) {
+// Adds one tensor for each param, or an absent one for None. `tensors`: a sequence, or None for no tensor at all. fits(tensor, param)
+// is true for a dtype that the tensor may have.
+template <class Fits> void add_optional(Plan& plan, PyObject* tensors, const Fits& fits) {
   const auto missing = [](int64_t size) { return flat_view(nullptr, DType::f32, size); };
   if (tensors == Py_None) {
     for (int t = 0; t < plan.entries; ++t) plan.operands.push_back(missing(plan.operands[t].shape[0]));
     return;
   }
   const Items items(tensors);
-  if (items.size() != plan.entries) throw Refused{"one average and one mask for each param, or None"};
+  if (items.size() != plan.entries) throw Refused{"one tensor for each param, or None"};
   for (int t = 0; t < plan.entries; ++t) {
     const View p = plan.operands[t];
     if (items[t] == Py_None) {
@@ -56,16 +57,15 @@ void add_optional(Plan& plan, PyObject* tensors, bool mask) {
       continue;
     }
     const View view = flat_or_refuse(items[t]);
-    const bool fits = mask ? item_size(view.dtype) == 1 : view.dtype == storage_of(compute_type(p.dtype));
-    if (view.shape[0] != p.shape[0] || !fits) throw Refused{"an average or a mask unlike its param"};
+    if (view.shape[0] != p.shape[0] || !fits(view, p)) throw Refused{"an average, a mask or a copy unlike its param"};
     add_owned(plan, items[t], view);
   }
 }
 
-// update_plan(params, slots, averages, masks, members) -> plan. params: arrays; slots: for each slot, one array per param; averages
-// and masks: one array or None per param, or None. The plan owns references to them.
+// update_plan(params, slots, averages, masks, lows, members) -> plan. params: arrays; slots: for each slot, one array per
+// param; averages, masks, lows (copies of half precision): one array or None per param, or None. The plan owns references to them.
 PyObject* update_plan(const void*, PyObject* const* args, Py_ssize_t count) {
-  expect_count(count, 5);
+  expect_count(count, 6);
   const Items params(args[0]), slots(args[1]);
   if (slots.size() > kernels::kMaxSlots) throw Refused{"too many slots"};
   auto plan = std::make_unique<Plan>();
@@ -86,9 +86,12 @@ PyObject* update_plan(const void*, PyObject* const* args, Py_ssize_t count) {
       add_owned(*plan, tensors[t], slot);
     }
   }
-  add_optional(*plan, args[2], false);
-  add_optional(*plan, args[3], true);
-  plan->members = to_int(args[4]);
+  add_optional(*plan, args[2], [](const View& x, const View& p) { return x.dtype == storage_of(compute_type(p.dtype)); });
+  add_optional(*plan, args[3], [](const View& x, const View&) { return item_size(x.dtype) == 1; });
+  add_optional(*plan, args[4], [](const View& x, const View& p) {
+    return p.dtype == DType::f32 && (x.dtype == DType::f16 || x.dtype == DType::bf16);
+  });
+  plan->members = to_int(args[5]);
   for (int t = 0; t < plan->entries; ++t)
     if (plan->members < 1 || plan->operands[t].shape[0] % plan->members != 0)
       throw Refused{"a param that cannot be divided by the number of members"};
@@ -134,7 +137,8 @@ int64_t fill_step(Plan& plan, PyObject* gradients, PyObject* deltas, bool previe
     gradient[t] = gradient_of(grads[t]);
     target[t] = flat_view(nullptr, p.dtype, p.shape[0]);
     if (!gradient[t].data) continue;
-    if (gradient[t].dtype != p.dtype) throw Refused{"a gradient of another dtype than its param"};
+    const View& low = target[t - plan.entries];
+    if (gradient[t].dtype != (low.data ? low.dtype : p.dtype)) throw Refused{"a gradient of another dtype than its param"};
     if (gradient[t].size() != p.shape[0]) throw Refused{"a gradient of another size than its param"};
     elements += p.shape[0];
   }

@@ -105,6 +105,13 @@ void apply(DType dtype, int64_t n, const After& after) {
   }
 }
 
+// Replaces masters whose half precision weight has been assigned since the last step.
+template <class T> void refresh(int64_t n, const void* low, void* masters) {
+  const T* __restrict x = static_cast<const T*>(low);
+  float* __restrict p = static_cast<float*>(masters);
+  for (int64_t i = 0; i < n; ++i) p[i] = master_of(p[i], x[i]);
+}
+
 // Sets the elements that a mask excludes to 0, so that a weight that comes back starts like a new one.
 void clear(Compute compute, int64_t n, const uint8_t* mask, void* elements) {
   const auto each = [&](auto* __restrict x) {
@@ -131,14 +138,18 @@ void update_entry(const Launch& launch, const Prepared& prepared, int64_t t, int
     const auto changed = [&](char* data, int64_t bytes, int k) {  // a preview changes a copy
       return preview ? static_cast<char*>(std::memcpy(copies[k], data, n * bytes)) : data;
     };
-    After after{prepared, change, changed(at(entry.weights(), size), size, kMaxSlots), at(entry.delta(), size), nullptr, nullptr};
+    char* const p = changed(at(entry.weights(), size), size, kMaxSlots);
+    char* const low = at(entry.low(), 2);
+    After after{prepared, change, p, at(entry.delta(), size), nullptr, nullptr};
     after.mask = reinterpret_cast<const uint8_t*>(at(entry.mask(), 1));
     if (!preview) after.average = at(entry.average(), wide);
-    if (!direct) load(dtype, compute, static_cast<char*>(after.weights), size, n, staged[0]);
+    if (low) (entry.low().dtype == DType::f16 ? refresh<float16> : refresh<bfloat16>)(n, low, p);
+    if (!direct) load(dtype, compute, p, size, n, staged[0]);
     void* slots[kMaxSlots];
     for (int k = 0; k < op.slots; ++k) slots[k] = changed(at(entry.slot(k), wide), wide, k);
-    op.loop[int(compute)](n, prepared.element, direct ? after.weights : staged[0], gradient.block(i, n, staged[1]), slots, change);
+    op.loop[int(compute)](n, prepared.element, direct ? p : staged[0], gradient.block(i, n, staged[1]), slots, change);
     apply(dtype, n, after);
+    if (low && !preview) store(compute, entry.low().dtype, p, n, low, 2);
     if (!after.mask) continue;
     for (int k = 0; k < op.slots; ++k) clear(compute, n, after.mask, slots[k]);
     if (after.average) clear(compute, n, after.mask, after.average);
@@ -233,6 +244,10 @@ void measure(const Launch& launch) {
         void* slots[kMaxSlots];
         for (int k = 0; k < op.slots; ++k) slots[k] = std::memcpy(copies[k], entry.slot(k).data + from * wide, n * wide);
         const void* x = weights.block(from, n, staged[0]);
+        if (const View& low = entry.low(); low.data) {
+          x = std::memcpy(staged[0], x, n * wide);
+          (low.dtype == DType::f16 ? refresh<float16> : refresh<bfloat16>)(n, low.data + from * 2, staged[0]);
+        }
         op.loop[int(compute)](n, prepared[t * members + member].element, x, gradient.block(from, n, staged[1]), slots, change);
         const auto squares = compute == Compute::f32 ? sum_of_squares<float> : sum_of_squares<double>;
         sums[0][at] = squares(n, x), sums[1][at] = squares(n, change);

@@ -8,10 +8,11 @@ namespace pb::cuda {
 
 // The part of a tensor that belongs to one member: elements [begin, end).
 struct RatioRun {
-  const char *weights, *slots[kernels::kMaxSlots];
+  const char *weights, *low, *slots[kernels::kMaxSlots];
   Gradient gradient;
   int64_t begin, end;
   uint32_t set;
+  DType dtype;  // of the weights
 };
 constexpr int kRatioRuns = 256, kRatioWarps = int(kThreads / kWarp);
 constexpr int64_t kRatioChunk = 2 * kOrderBlock * kRatioWarps;  // elements of a block of threads
@@ -25,6 +26,13 @@ struct RatioJob {
   RatioRun runs[kRatioRuns];
 };
 static_assert(sizeof(RatioJob) <= kMaxArguments);
+
+// Replaces a master whose half precision weight has been assigned since the last step.
+__device__ inline void refresh(DType dtype, const char* low, int64_t i, float& p) {
+  p = dtype == DType::f16 ? master_of(p, reinterpret_cast<const float16*>(low)[i])
+                          : master_of(p, reinterpret_cast<const bfloat16*>(low)[i]);
+}
+__device__ inline void refresh(DType, const char*, int64_t, double&) {}
 
 // A lane's share of a block of squares, and their combination in all lanes.
 __device__ inline double block_sum(double (&squares)[kShare]) { return fold_warp<sum_reduce>(fold_share<sum_reduce>(squares)); }
@@ -63,8 +71,8 @@ template <class U, class A> __global__ void __launch_bounds__(kThreads) ratio_ke
         const int64_t i = block + s * int(kWarp) + lane;
         p2[s] = u2[s] = no_term<sum_reduce, double>();
         if (i < end) {
-          const DType dtype = run.gradient.dtype;
-          const A p = load_as<A>(dtype, run.weights + i * size_of<A>(dtype));
+          A p = load_as<A>(run.dtype, run.weights + i * size_of<A>(run.dtype));
+          if (run.low) refresh(run.gradient.dtype, run.low, i, p);
           A column[U::kSlots + 1];
 #pragma unroll
           for (int k = 0; k < U::kSlots; ++k) column[k] = load_as<A>(kSlotType, run.slots[k] + i * int64_t(sizeof(A)));
@@ -114,7 +122,7 @@ template <class U, class A> void measure_tensors(const Launch& launch, Copies& c
         if (job.chunks.entries == kRatioRuns) go();
         const kernels::Part part(g, launch.ints[1], member);
         RatioRun& run = job.runs[job.chunks.add((part.size + kRatioChunk - 1) / kRatioChunk)];
-        run.weights = entry.weights().data;
+        run.weights = entry.weights().data, run.low = entry.low().data, run.dtype = entry.weights().dtype;
         for (int k = 0; k < entry.slots; ++k) run.slots[k] = entry.slot(k).data;
         run.gradient = gradient;
         run.begin = part.begin, run.end = part.begin + part.size;

@@ -15,11 +15,12 @@ using kernels::kMaxSlots;
 
 // One tensor of a launch. It consists of as many parts of `part` elements as the launch has members.
 struct Run {
-  char *weights, *delta, *average, *mask;  // these are null if they are not needed, except the weights
+  char *weights, *delta, *average, *mask, *low;  // these are null if they are not needed, except the weights
   char* slots[kMaxSlots];
   Gradient gradient;
   int64_t part;
   Divider chunks;  // the number of chunks of a part
+  DType dtype;     // of the weights
   uint32_t set;    // the set of the first member; those of the others follow
   bool packs;      // true if all of these can be read four elements at a time
 };
@@ -35,7 +36,7 @@ template <int kMax> struct UpdateJob {
   Chunks<kMax> chunks;
   Run runs[kMax];
 };
-constexpr int kFewRuns = 24, kManyRuns = 224;  // tensors per launch; a launch with fewer bytes of arguments starts sooner
+constexpr int kFewRuns = 24, kManyRuns = 212;  // tensors per launch; a launch with fewer bytes of arguments starts sooner
 static_assert(sizeof(UpdateJob<kManyRuns>) <= kMaxArguments);
 
 // A share is the elements that one thread updates at a time. A block takes one chunk of kThreads shares after another.
@@ -109,6 +110,16 @@ template <class A> __device__ inline uint32_t kept_of(const Share& share, const 
   return kept;
 }
 
+// Replaces masters whose half precision weight has been assigned since the last step.
+__device__ inline void refresh(const Share& share, const Run& run, float (&p)[kPerThread<float>]) {
+  float low[kPerThread<float>];
+  load_share(share, run.gradient.dtype, run.low, low);
+#pragma unroll
+  for (int k = 0; k < kPerThread<float>; ++k)
+    p[k] = run.gradient.dtype == DType::f16 ? master_of(p[k], float16(low[k])) : master_of(p[k], bfloat16(low[k]));
+}
+__device__ inline void refresh(const Share&, const Run&, double (&)[kPerThread<double>]) {}
+
 // Rounds a delta to the dtype of its weight before it is added, so that before + delta = after holds bit for bit.
 template <class A> __device__ inline A rounded(DType dtype, A x) {
   if constexpr (std::is_same_v<A, float>)
@@ -172,7 +183,7 @@ __global__ void __launch_bounds__(kThreads, kResident<U, A>) update_kernel(const
     t = job.chunks.find(chunk);
     const Run& run = job.runs[t];
     const Share share(A(0), run, chunk - job.chunks.first[t]);
-    load_share(share, run.gradient.dtype, run.weights, p);
+    load_share(share, run.dtype, run.weights, p);
     load_share(share, run.gradient, g);
 #pragma unroll
     for (int k = 0; k < U::kSlots; ++k) load_share(share, kSlotType, run.slots[k], slots[k]);
@@ -180,10 +191,11 @@ __global__ void __launch_bounds__(kThreads, kResident<U, A>) update_kernel(const
   if (chunk < chunks) load();
   while (chunk < chunks) {
     const Run& run = job.runs[t];
-    const DType dtype = run.gradient.dtype;
+    const DType dtype = run.dtype;
     const Share share(A(0), run, chunk - job.chunks.first[t]);
     const auto& f = rule.of(job.sets + int64_t(run.set + share.member) * kSetSize, job.program, chunk == blockIdx.x);
     const Finish<A>& finish = rule.finish();
+    if (run.low) refresh(share, run, p);
     uint32_t cut = 0, kept = ~0u;  // one bit for each element that a bound has changed, and for each that the mask keeps
 #pragma unroll
     for (int k = 0; k < kPerThread<A>; ++k) {
@@ -219,6 +231,7 @@ __global__ void __launch_bounds__(kThreads, kResident<U, A>) update_kernel(const
     }
     if (!job.preview) {
       store_share(share, dtype, run.weights, p);
+      if (run.low) store_share(share, run.gradient.dtype, run.low, p);
 #pragma unroll
       for (int k = 0; k < U::kSlots; ++k) store_share(share, kSlotType, run.slots[k], slots[k]);
     }
@@ -249,11 +262,14 @@ template <int kMax> void add_run(UpdateJob<kMax>& job, const Launch& launch, int
   Run& run = job.runs[job.chunks.add(members * chunks)];
   run.weights = weights.data;
   run.delta = entry.delta().data, run.average = entry.average().data, run.mask = entry.mask().data;
+  run.low = entry.low().data;
+  run.dtype = weights.dtype;
   run.part = part;
   run.chunks = Divider(uint32_t(chunks));
   run.set = uint32_t(t * members);
   run.gradient = Gradient(launch.in(t), copies);
   run.packs = run.gradient.packs() && aligned(run.weights, 4 * size) && aligned(run.delta, 4 * size) && aligned(run.average, 4 * wide);
+  run.packs = run.packs && aligned(run.low, 8);
   run.packs = run.packs && (members == 1 || part % 4 == 0);
   for (int k = 0; k < entry.slots; ++k) {
     run.slots[k] = entry.slot(k).data;

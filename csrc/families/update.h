@@ -15,8 +15,8 @@ constexpr int kMaxSlots = 3;
 // An op of this family, as the bindings and the cost formula see it: a row of math/update.def.
 //
 // Operands of an update of `entries` tensors: the weights, then the entries of each slot, then the moving averages of the weights,
-// then the masks (bytes; a weight whose byte is 0 becomes 0, with its slots and its average), then the deltas, then the table of
-// sets. data is null for an average, a mask or a delta that is not needed. Inputs: the gradients (data is null for an entry without
+// then the masks (bytes; a weight whose byte is 0 becomes 0, with its slots and its average), then the copies of half precision for
+// which the weights are the masters, then the deltas, then the table of sets. data is null for a tensor that is not needed. Inputs: the gradients (data is null for an entry without
 // a gradient, which stays as it is, with its sets). All operands except the gradients are flat and contiguous. Slots and averages of
 // half precision weights are float32. Each tensor consists of `members` parts of equal size, one after another. Part m of entry t
 // has set t * members + m; the rows of the table after these sets are the program of the schedules.
@@ -43,10 +43,11 @@ struct Entry {
   const View& slot(int k) const { return launch.out(entries * (1 + k) + t); }
   const View& average() const { return launch.out(entries * (1 + slots) + t); }
   const View& mask() const { return launch.out(entries * (2 + slots) + t); }
-  const View& delta() const { return launch.out(entries * (3 + slots) + t); }
+  const View& low() const { return launch.out(entries * (3 + slots) + t); }
+  const View& delta() const { return launch.out(entries * (4 + slots) + t); }
   const View& gradient() const { return launch.in(t); }
 };
-constexpr int kTensorsBesidesSlots = 4;  // the weights, their average, mask and delta
+constexpr int kTensorsBesidesSlots = 5;  // the weights, their average, mask, copy of half precision and delta
 
 inline Setting* sets_of(const Launch& launch) { return launch.out(launch.outputs - 1).as<Setting>(); }
 inline const Setting* program_of(const Launch& launch) { return sets_of(launch) + launch.ints[0] * launch.ints[1] * kSetSize; }
@@ -69,6 +70,7 @@ inline void update_cost(const Launch& launch, Cost& cost) {
     if (averages) cost.adds += p.size(), cost.multiplies += 2 * p.size();
     cost.bytes_read += p.bytes() + g.distinct_bytes() + state + set_bytes;
     cost.bytes_written += (preview ? 0 : p.bytes() + state + set_bytes);
+    if (entry.low().data) cost.bytes_read += entry.low().bytes(), cost.bytes_written += preview ? 0 : entry.low().bytes();
     if (entry.mask().data) cost.bytes_read += p.size();
     if (entry.delta().data) cost.bytes_written += p.bytes(), cost.adds += p.size();  // what was added: after - before
   }
@@ -85,7 +87,7 @@ inline void measure_cost(const Launch& launch, Cost& cost) {
     cost.adds += p.size(), cost.multiplies += 2 * p.size();  // two sums; the weight is not updated
     cost.special += 3 * launch.ints[1];
     cost.bytes_read += p.bytes() + g.distinct_bytes() + op.slots * p.size() * compute_size(compute_type(p.dtype));
-    cost.bytes_read += launch.ints[1] * kSetBytes;
+    cost.bytes_read += launch.ints[1] * kSetBytes + (entry.low().data ? entry.low().bytes() : 0);
     cost.bytes_written += launch.ints[1] * int64_t(sizeof(Setting));
   }
 }

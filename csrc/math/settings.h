@@ -55,7 +55,10 @@ template <class A> PB_HD void clip_to_norm(Setting* set, A norm) {
 }
 
 // Returns x within [least, most]. Comparisons with NaN are false, so that the last choice, x itself, keeps NaN.
-template <class A> PB_HD A limited(A x, A least, A most) { return x > most ? most : x < least ? least : x; }
+template <class A> PB_HD A limited(A x, A least, A most) {
+  const A above = x < least ? least : x;
+  return above > most ? most : above;
+}
 
 // Clips one gradient as the set says.
 template <class A> struct Clip {

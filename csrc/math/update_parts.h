@@ -25,6 +25,9 @@ template <class A> struct Mean {
   PB_HD A operator()(A m, A x) const { return keep * m + take * x; }
 };
 
+// A master is the float32 value of a half precision weight. If the weight has been assigned since the last step, it counts.
+template <class T> PB_HD float master_of(float master, T low) { return float(T(master)) == float(low) ? master : float(low); }
+
 // The number of a rule that the launch before the update writes: the trust ratio.
 constexpr int kRatio = kState + 3;
 

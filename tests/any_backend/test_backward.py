@@ -142,38 +142,7 @@ def test_a_hook_that_returns_another_shape_is_refused() -> None:
         tape.on_gradient(pb.ones(2), lambda g: None)
 
 
-# ---- aggregation
-
-
-@pytest.mark.parametrize("aggregation", ["accumulate", "add_n", "tree"])
-def test_a_weight_used_256_times(aggregation: str) -> None:
-    rng = np.random.default_rng(0)
-    xs = rng.standard_normal((256, 8)).astype(np.float32)
-    w = pb.Parameter(np.ones(8, np.float32))
-    with pb.GradientTape() as tape:
-        y = pb.sum(sum([w * x for x in xs], start=pb.zeros(8)))
-    close(tape.gradient(y, w, aggregation=aggregation), xs.astype(np.float64).sum(0), 1e-4)
-
-
-def test_tree_is_the_closest_to_float64() -> None:
-    error = dict.fromkeys(("accumulate", "tree"), 0.0)
-    for seed in range(8):
-        xs = np.random.default_rng(seed).uniform(0.5, 1.5, (256, 64)).astype(np.float32)
-        exact = xs.astype(np.float64).sum(0)
-        w = pb.Parameter(np.ones(64, np.float32))
-        with pb.GradientTape(persistent=True) as tape:
-            y = [pb.sum(w * x) for x in xs]
-        for name in error:
-            error[name] += float(np.abs(tape.gradient(y, w, aggregation=name).numpy() - exact).sum())
-    assert error["tree"] < 0.5 * error["accumulate"]
-
-
-def test_an_unknown_aggregation_names_the_known_ones() -> None:
-    x = pb.Parameter(1.0)
-    with pb.GradientTape() as tape:
-        y = x * x
-    with pytest.raises(pb.TapeError, match="'accumulate', 'add_n', 'tree'"):
-        tape.gradient(y, x, aggregation="mean")
+# ---- sums of contributions
 
 
 def test_accumulating_does_not_write_into_what_others_hold() -> None:

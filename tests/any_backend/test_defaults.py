@@ -229,7 +229,8 @@ ROWS: dict[str, tuple[Callable[[Any], Any], Any]] = {
 # These names need more than a row, such as a file or a subclass. The named test calls them with their defaults.
 ELSEWHERE = {
     "pb.save": "test_io", "pb.load": "test_io", "pb.save_training": "test_resume", "pb.load_training": "test_resume",
-    "nn.Module": "test_nn", "optim.Optimizer": "test_optim", "data.Digits": "test_data",
+    "nn.Module": "test_nn", "optim.Optimizer": "test_optim",
+    "optim.to_torch": "test_torch_state", "optim.from_torch": "test_torch_state", "data.Digits": "test_data",
 }  # fmt: skip
 
 
@@ -278,8 +279,8 @@ def _on_gpu(f: Any) -> bool:
 def public() -> dict[str, Any]:
     """Returns every public callable by its name, except errors, which test_errors enumerates."""
     spaces = {"pb": pb, "nn": nn, "F": nn.functional, "init": nn.init, "optim": optim, "schedules": optim.schedules,
-              "tree": pb.tree, "linalg": pb.linalg, "random": pb.random, "amp": pb.amp, "data": pb.data,
-              "config": pb.config, "debug": pb.debug}  # fmt: skip
+              "constraints": optim.constraints, "tree": pb.tree, "linalg": pb.linalg, "random": pb.random, "amp": pb.amp,
+              "data": pb.data, "config": pb.config, "debug": pb.debug}  # fmt: skip
     functions = [name for name, f in vars(type(pb.cuda)).items() if name[0] != "_" and inspect.isfunction(f)]
     found = {f"cuda.{name}": getattr(pb.cuda, name) for name in functions}
     for label, space in spaces.items():

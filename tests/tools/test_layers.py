@@ -36,10 +36,10 @@ LAYERS: list[tuple[str, ...]] = [
     ("tensors.creation", "tensors.nested", "backends"),
     ("tensors.parameter",),
     ("tree", "tensors.pickling", "tensors.precision"),
-    ("tensors.views", "tensors.operand", "autodiff.batching", "amp", "config"),
+    ("tensors.views", "tensors.operand", "autodiff.batching", "autodiff.scalars", "amp", "config"),
     ("autodiff.primitive",),
     ("autodiff.node", "autodiff.error_text"),
-    ("autodiff.backward",),
+    ("autodiff.backward", "autodiff.gated"),
     ("autodiff.tape",),
     ("ops",),
     (

@@ -5,6 +5,8 @@ import numpy as np
 import pullback as pb
 from pullback import nn, optim
 
+from ..yolo26n import MATRICES
+
 
 def chain_and_input():
     """Returns a function that computes the gradient of a chain of ops, and its argument."""
@@ -60,6 +62,15 @@ def adam():
     return lambda: opt.step(grads)
 
 
+def _gradient_step(make, shapes):
+    """Returns a step of an optimizer on Parameters of these shapes with random gradients."""
+    rng = np.random.default_rng(0)
+    params = [pb.Parameter(rng.standard_normal(shape, dtype=np.float32)) for shape in shapes]
+    grads = [pb.tensor(rng.standard_normal(shape, dtype=np.float32)) for shape in shapes]
+    opt = make(params)
+    return lambda: opt.step(grads)
+
+
 def _reduction(f, shape):
     x = pb.tensor(np.random.default_rng(0).standard_normal(shape, dtype=np.float32))
     weight = pb.tensor(np.random.default_rng(1).standard_normal(shape, dtype=np.float32))
@@ -96,14 +107,19 @@ WORKLOADS = {
     "mlp 784-128-10": lambda: mlp((784, 128, 10), 64),
     "mlp 784-1024-1024-10": lambda: mlp((784, 1024, 1024, 10), 512),
     "adam": adam,
+    "adafactor": lambda: _gradient_step(optim.Adafactor, [(250, 400)] * 100),
+    "adafactor, vectors": lambda: _gradient_step(optim.Adafactor, [(100_000,)] * 100),
+    "muon": lambda: _gradient_step(optim.Muon, MATRICES),
     "gelu": gelu,
     "softmax": lambda: _reduction(lambda x: nn.functional.softmax(x, axis=-1), (4096, 1024)),
     "layer norm": layer_norm,
 }
 
 
-# The same workloads once more, to compare with torch's Adam(fused=True). pullback's optimizers are always fused.
+# The same workloads once more, to compare with torch's Adam(fused=True) and Adafactor(foreach=True). pullback's optimizers are
+# always fused.
 WORKLOADS |= {f"{name}, fused": WORKLOADS[name] for name in list(WORKLOADS) if name.startswith("mlp")}
+WORKLOADS |= {f"{name}, foreach": WORKLOADS[name] for name in ("adafactor", "adafactor, vectors")}
 
 
 def facts():

@@ -2,6 +2,8 @@
 
 import torch
 
+from ..yolo26n import MATRICES
+
 
 def chain():
     x, c = torch.linspace(-1, 1, 8, requires_grad=True), torch.linspace(0, 1, 8)
@@ -39,6 +41,14 @@ def adam():
     return torch.optim.Adam(params, lr=1e-3, fused=True).step
 
 
+def _gradient_step(make, shapes, **options):
+    torch.manual_seed(0)
+    params = [torch.nn.Parameter(torch.randn(shape)) for shape in shapes]
+    for p in params:
+        p.grad = torch.randn(p.shape)
+    return make(params, **options).step
+
+
 def _reduction(f, shape):
     torch.manual_seed(0)
     x, weight = torch.randn(shape, requires_grad=True), torch.randn(shape)
@@ -60,6 +70,11 @@ WORKLOADS = {
     "mlp 784-128-10, fused": lambda: mlp((784, 128, 10), 64, fused=True),
     "mlp 784-1024-1024-10, fused": lambda: mlp((784, 1024, 1024, 10), 512, fused=True),
     "adam": adam,
+    "adafactor": lambda: _gradient_step(torch.optim.Adafactor, [(250, 400)] * 100, foreach=False),
+    "adafactor, foreach": lambda: _gradient_step(torch.optim.Adafactor, [(250, 400)] * 100, foreach=True),
+    "adafactor, vectors": lambda: _gradient_step(torch.optim.Adafactor, [(100_000,)] * 100, foreach=False),
+    "adafactor, vectors, foreach": lambda: _gradient_step(torch.optim.Adafactor, [(100_000,)] * 100, foreach=True),
+    "muon": lambda: _gradient_step(torch.optim.Muon, MATRICES),
     "gelu": gelu,
     "softmax": lambda: _reduction(lambda x: torch.softmax(x, -1), (4096, 1024)),
     "layer norm": lambda: _reduction(torch.nn.LayerNorm(1024), (4096, 1024)),

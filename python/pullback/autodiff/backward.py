@@ -101,8 +101,12 @@ def _seed(target: Any, given: Any) -> Tensor:
     return seed
 
 
-def walk(tape: Tape, pending: list[Recorded], reach: set[int], sources: set[int], sums: Sums) -> dict[int, Any]:
+def walk(
+    tape: Tape, pending: list[Recorded], reach: set[int], sources: set[int], sums: Sums, inside: list[Recorded] | None = None
+) -> dict[int, Any]:
     """Pops the nodes from the last to the first, and runs the pullbacks of those that a cotangent reached.
+
+    inside: receives the nodes of checkpointed calls, which are computed again. If it is None they are walked, too.
 
     Returns the hooks that did not run.
     """
@@ -126,7 +130,7 @@ def walk(tape: Tape, pending: list[Recorded], reach: set[int], sources: set[int]
             check_versions(op, versions, (code, offset))
         try:
             if op.joint:
-                pending += pull_call(tape, op, edges, g, reach, sums)
+                (pending if inside is None else inside).extend(pull_call(tape, op, edges, g, reach, sums))
                 continue
             for x, rule, kept, shape in edges:  # Edges
                 if everything or x in reach:
@@ -139,6 +143,7 @@ def walk(tape: Tape, pending: list[Recorded], reach: set[int], sources: set[int]
                         gx = attached.unbroadcast(gx, shape)
                     if x in cotangents:
                         sums.add(x, gx)
+                        gx = None  # frees a contribution that is in a sum before the next one is computed
                     else:
                         cotangents[x] = gx
         except PullbackError as error:

@@ -52,6 +52,10 @@ class Listeners(threading.local):
         self._observer, self._around = observer, around
         self.stack = self._stack
 
+    def observers(self) -> tuple[Any, Any]:
+        """Returns the present arguments of `observe`, to restore them."""
+        return self._observer, self._around
+
     def tell_observer(self, op: Any) -> None:
         if self._observer is not None:
             self._observer(op)

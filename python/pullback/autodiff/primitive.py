@@ -11,6 +11,7 @@ from ..backends.reference import runner
 from ..launch.refusal import BadIndex, Refused
 from ..tensors.tensor import Tensor
 from ..tensors.views import OutsideView, StaleView
+from . import scalars
 from .batching import innermost, run
 from .listeners import listeners
 
@@ -274,6 +275,8 @@ def retry(op: Op, inputs: tuple[Any, ...], params: tuple[Any, ...]) -> Tensor:
     place = innermost(inputs)
     if place >= 0:
         return run(op, inputs, params, place)
+    if any([x.__class__ is scalars.Scalar for x in inputs]):
+        return scalars.run(op, inputs, params, OPS["cast"])
     if any([isinstance(x, (OutsideView, StaleView)) for x in inputs]):  # kernels refuse these classes; apply reads x.array
         return apply(op, inputs, params)
     promoted = op.kind.prepare(op, inputs, params)

@@ -203,7 +203,9 @@ class Tape(Listening):
             output_gradients: the cotangent of each target, of the target's shape; 1 by default, for a scalar target.
             unconnected: the treatment of a source that the target does not depend on: "error" raises, "zero" returns zeros,
                 "none" returns None.
-            aggregation: how several contributions to one tensor are summed: "accumulate", "add_n" or "tree".
+            aggregation: how k contributions to one tensor are summed: "accumulate" adds each to one buffer when it arrives. "add_n"
+                keeps all k and sums them in one launch. "tree" sums pairs, pairs of pairs, and so on, in the next wider dtype
+                (float64 for float32), which rounds least, and keeps about log2(k) sums.
 
         Raises: TapeError, UnconnectedError, StaleValueError, ShapeError. Warns: ZeroGradientWarning.
         """

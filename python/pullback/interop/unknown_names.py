@@ -18,7 +18,8 @@ Kind = TypeVar("Kind", bound=type)
 SPACES: Final = {
     "pullback": "pb", "pullback.nn": "nn", "pullback.nn.functional": "nn.functional", "pullback.linalg": "pb.linalg",
     "pullback.random": "pb.random", "pullback.optim": "optim", "pullback.optim.schedules": "optim.schedules",
-    "pullback.nn.init": "nn.init", "pullback.data": "pb.data", "pullback.tree": "pb.tree", "pullback.amp": "pb.amp",
+    "pullback.optim.constraints": "optim.constraints", "pullback.nn.init": "nn.init", "pullback.data": "pb.data",
+    "pullback.tree": "pb.tree", "pullback.amp": "pb.amp",
     "pullback.debug": "pb.debug", "pullback.profiling": "pb.profiling", "pullback.typing": "pb.typing",
 }  # fmt: skip
 

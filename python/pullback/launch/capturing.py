@@ -14,13 +14,12 @@ from ..autodiff.site import call_site, line_of
 
 
 class Recording(Protocol):
-    """The record of one run of the function.
+    """The record of one run of the function."""
 
-    Attributes:
-        opaque: True if launches that are not native kernels may run.
-    """
-
-    opaque: bool
+    @property
+    def opaque(self) -> bool:
+        """True if launches that are not native kernels may run."""
+        ...
 
     def refusal(self, what: str, line: str, instead: str) -> Exception:
         """Returns the error for an action that the function must not perform."""
@@ -32,6 +31,14 @@ class Recording(Protocol):
 
     def guard(self, key: Any, holds: Callable[[], bool]) -> None:
         """Adds a condition: the recording is valid as long as holds() is True. Only one condition per key is kept."""
+        ...
+
+    def prepare(self, key: Any, action: Callable[[], object]) -> None:
+        """Makes every replay call action() before it runs. Only one action per key is kept."""
+        ...
+
+    def repeats(self, check: Callable[[], None]) -> None:
+        """Adds a check that is called at the end of the run if one call repeats it without a look at the conditions of `guard`."""
         ...
 
     def reads(self, storage: Any) -> None:

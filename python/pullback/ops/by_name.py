@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..autodiff import scalars
 from ..autodiff.batching import Batch, Batched, belongs, innermost, run
 from ..autodiff.listeners import listeners
 from ..autodiff.primitive import OPS, Op, apply, tell
@@ -31,6 +32,8 @@ def view(op: Op, x: Tensor, *params: Any) -> Tensor:
             y = Tensor(op.reference(None, OPS["copy"].kernel(array), *params))  # NumPy copied: use a kernel, which can be replayed
     elif x.__class__ is Batched:
         return run(op, (x,), params, innermost((x,)))
+    elif x.__class__ is scalars.Scalar:
+        return scalars.run(op, (x,), params, OPS["cast"])
     else:  # on the right device, because CuPy may have to copy
         with devices.working(devices.device_of(array)):
             y = Tensor(op.reference(None, array, *params))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
+from ..autodiff.scalars import common_dtype
 from ..tensors import dtypes
 from ..tensors.creation import asarray
 from ..tensors.operand import Number, as_tensor, operand
@@ -47,7 +48,7 @@ def _operands(name: str, *values: Any, floating: bool = True) -> list[Tensor]:
     """
     found = [operand(value, op=name) for value in values]
     check_devices(name, found)
-    dtype = dtypes.result_type(*[x.array if isinstance(x, Number) else x.dtype for x in found])
+    dtype = common_dtype(found)
     dtype = dtype if dtypes.is_float(dtype) or not floating else dtypes.DEFAULT
     check_numbers(name, dtype, found)
     device = next((x.device for x in found if isinstance(x, Tensor)), None)

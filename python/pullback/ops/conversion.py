@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..autodiff.primitive import ZERO, apply, same, tell
+from ..autodiff.scalars import common_dtype
 from ..tensors import devices, dtypes
 from ..tensors.operand import as_tensor, own
 from ..tensors.parameter import Parameter
@@ -77,7 +78,7 @@ def same_dtype(tensors: list[Tensor]) -> list[Tensor]:
     first = tensors[0].array.dtype
     if all([t.array.dtype == first for t in tensors]):
         return tensors
-    dtype = dtypes.result_type(*tensors)
+    dtype = common_dtype(tensors)
     return [in_dtype(t, dtype) for t in tensors]
 
 

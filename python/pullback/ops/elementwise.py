@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..autodiff.primitive import OPS, ZERO, apply, same
+from ..autodiff.scalars import common_dtype
 from ..backends.reference import special
 from ..interop.unknown_names import unexpected
 from ..interop.wrong_calls import explain_call
@@ -288,7 +289,7 @@ def where(condition: ArrayLike, a: ArrayLike, b: ArrayLike) -> Tensor:
     x, y = operand(a, op="where"), operand(b, op="where")
     if isinstance(x, Number) and isinstance(y, Number):
         x = asarray(x.array, device=condition.device)
-    dtype = dtypes.result_type(*[z.array if isinstance(z, Number) else z.dtype for z in (x, y)])
+    dtype = common_dtype((x, y))
     check_numbers("where", dtype, (x, y))
     x, y = [in_dtype(z, dtype) if isinstance(z, Tensor) and z.dtype != dtype else z for z in (x, y)]
     return apply(_where, (condition, x, y))

@@ -1,10 +1,16 @@
 """Optimizers, which update all parameters in one fused launch and keep their state on the device."""
 
 from ..exports import exported
-from . import schedules
+from . import constraints, schedules
+from .accumulator import Accumulator
+from .adafactor import Adafactor
+from .by_formula import rule
 from .moments import *  # noqa: F403 (a rule is named once: where its class is)
+from .muon import Muon
 from .optimizer import Optimizer
+from .pruning import Pruning
 from .rules import *  # noqa: F403
 from .schedule_free import *  # noqa: F403
+from .torch_state import from_torch, to_torch
 
-__all__ = exported(globals(), schedules)
+__all__ = exported(globals(), constraints, schedules)

@@ -37,6 +37,7 @@ class Adjustable:
     """
 
     settable: tuple[str, ...] = ()  # attributes of a subclass that can be set, in addition to the hyper-parameters
+    signed: ClassVar[bool] = False  # the rule's hyper-parameters may be any finite numbers
     hyper: ClassVar[Mapping[str, int]] = {}  # name -> number of settings, in the order of csrc/math/update.h
     parameters: list[Any]
     groups: list[g.Group]
@@ -47,6 +48,7 @@ class Adjustable:
     _members: int
     _most: float
     _scale: float
+    _share: float
     _steps: int
 
     lr = Value("lr")
@@ -71,6 +73,18 @@ class Adjustable:
         every = range(len(self.parameters))
         c.write(self._sets, every, c.CLIP_NORM, [[self._most]] * self._members)
         c.write(self._sets, every, c.CLIP_FACTOR, [[1.0]] * self._members)
+
+    @property
+    def clip_adaptive(self) -> float | None:
+        """The largest ratio of the norm of a unit's gradient to that of its weights. Setting it makes a captured step record itself
+        again.
+        """
+        return None if self._share == math.inf else self._share
+
+    @clip_adaptive.setter
+    def clip_adaptive(self, share: float | None) -> None:
+        g.refuse_in_capture("clip_adaptive")
+        self._share = unlimited(type(self).__name__, "clip_adaptive", share)
 
     @property
     def gradient_scale(self) -> float:
@@ -102,7 +116,7 @@ class Adjustable:
         elif name == "ema" and value is None:
             return None
         else:
-            value = g.checked(rule, name, value, self.hyper.get(name, 1))
+            value = g.checked(rule, name, value, self.hyper.get(name, 1), signed=self.signed and name in self.hyper)
         if name == "ema" and not getattr(self, "_averages_weights", True):
             raise PullbackError(f"{rule}: ema={value}, but this optimizer was made without an average of the weights.")
         if "_members" in vars(self):
@@ -120,10 +134,8 @@ class Adjustable:
         absolute = {"lr_scale": 1.0} if "lr" in own else {}
         return {**{key: self._checked(key, value) for key, value in own.items()}, **absolute}
 
-    def _settings_of(self, name: str, value: Any, group: int) -> tuple[int, list[list[float]]]:
-        """Returns the settings that hold a value of a group: the index of the first one, and their numbers, one row per member."""
-        if name == "lr":
-            return c.SCHEDULE, [placed.settings for placed in self._program.placed[group]]
+    def _settings_of(self, name: str, value: Any) -> tuple[int, list[list[float]]]:
+        """Returns the settings that hold a value: the index of the first one, and their numbers, one row per member."""
         if name in _COMMON:
             return _COMMON[name], g.rows(0.0 if value is None else value, self._members)
         before = list(self.hyper)[: list(self.hyper).index(name)]
@@ -136,7 +148,10 @@ class Adjustable:
         for group in groups:
             values = group.values()
             for name in names:
-                index, numbers = self._settings_of(name, values[name], group.number)
+                if name == "lr":
+                    index, numbers = c.SCHEDULE, [placed.settings for placed in self._program.placed[group.number]]
+                else:
+                    index, numbers = group.rule._settings_of(name, values[name])
                 c.write(self._sets, group.entries, index, numbers)
 
     def _place(self, groups: Sequence[g.Group]) -> None:
@@ -158,7 +173,7 @@ class Adjustable:
         """Changes a hyper-parameter of all groups that have no value of their own. After an error nothing has changed."""
         g.refuse_in_capture(name)
         value = self._checked(name, value)
-        users = [group for group in self.groups if name not in group.own]
+        users = [group for group in self.groups if group.rule is self and name not in group.own]
         if not users:
             raise PullbackError(
                 f"{type(self).__name__}: every group has a value of {name} of its own, so this would change nothing. Set it for "
@@ -167,14 +182,14 @@ class Adjustable:
         for group in users:
             self._validate({**group.values(), name: value})
         self._defaults[name] = value
-        self._write(users, [name])
+        users[0].owner._write(users, [name])
 
     def _shown(self, name: str, group: g.Group | None = None) -> Any:
         """Returns a value of a group, or of the optimizer, as its attribute shows it."""
         value = self._defaults[name] if group is None else group.values()[name]
         if name == "lr":
             if group is None:  # the first one that shares this value
-                group = next(iter([group for group in self.groups if "lr" not in group.own]), None)
+                group = next(iter([group for group in self.groups if group.rule is self and "lr" not in group.own]), None)
             return self._rates(value, group)
         return None if name == "clip_value" and value == math.inf else value
 
@@ -186,9 +201,10 @@ class Adjustable:
         schedules = g.of_members(value, self._members)
         if group is not None and any([schedule.observes for schedule in schedules]):
             capturing.refuse("reading lr", "Read it after the call: a replay would return the rate of the first one.")
-            rows = devices.move(self._sets, "cpu")[self._set_count :]
+            owner = group.owner
+            rows = devices.move(owner._sets, "cpu")[owner._set_count :]
             program = Program(rows, self._members, present=True)
-            schedules = [program.read(placed.settings).schedule for placed in self._program.placed[group.number]]
+            schedules = [program.read(placed.settings).schedule for placed in owner._program.placed[group.number]]
         rates = [schedule.rate(self.steps) for schedule in schedules]
         return rates[0] if not isinstance(value, list) and len({*rates}) == 1 else np.array(rates)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from ..backends import kernels_on
@@ -30,19 +31,25 @@ def place(params: list[Parameter]) -> None:
         if p.storage.placement == 0:
             groups.setdefault((p.dtype, p.device), []).append(p)
     for (dtype, device), group in groups.items():
-        for p, array in zip(group, arrays_like(group, dtype, device)):
+        for p, array in zip(group, adjacent([p.shape for p in group], dtype, device)):
             p.place(array)
 
 
-def arrays_like(params: list[Parameter], dtype: Any, device: str, value: float = 0) -> list[Any]:
-    """Returns arrays of the parameters' shapes, filled with a value and adjacent in one allocation."""
-    sizes = [p.size for p in params]
+def adjacent(shapes: Sequence[tuple[int, ...]], dtype: Any, device: str, value: float = 0) -> list[Any]:
+    """Returns arrays of these shapes, filled with a value and adjacent in one allocation."""
+    sizes = [math.prod(shape) for shape in shapes]
     offsets, total = offsets_of(sizes, dtype.itemsize)
+    array = flat(total, dtype, device, value)
+    return [array[start : start + size].reshape(shape) for shape, start, size in zip(shapes, offsets, sizes)]
+
+
+def flat(size: int, dtype: Any, device: str, value: float = 0) -> Any:
+    """Returns an array of one axis, filled with a value."""
     kernels = kernels_on(device)  # The kernels' allocations start at a cache line; NumPy's need not.
-    flat = devices.full(device, (total,), value, dtype, "zeros") if kernels is None else kernels.fill((total,), dtype, value)
+    array = devices.full(device, (size,), value, dtype, "zeros") if kernels is None else kernels.fill((size,), dtype, value)
     if door.profiling:
         door.charge("zeros")
-    return [flat[start : start + size].reshape(p.shape) for p, start, size in zip(params, offsets, sizes)]
+    return array
 
 
 def slot_dtype(p: Any) -> Any:
@@ -50,13 +57,18 @@ def slot_dtype(p: Any) -> Any:
     return p.dtype if p.dtype.itemsize > 2 else dtypes.float32
 
 
-def slots_like(params: list[Parameter], value: float = 0) -> list[Any]:
-    """Returns one slot for each parameter, in the order of `params`, filled with a value."""
+def slots_like(params: list[Parameter], value: float = 0, shapes: Sequence[tuple[int, ...] | None] | None = None) -> list[Any]:
+    """Returns one slot for each parameter, in the order of `params`, filled with a value.
+
+    shapes: those of the slots, if they are not the shapes of the parameters. A parameter with None has no slot.
+    """
+    wanted = [p.shape for p in params] if shapes is None else shapes
     result: list[Any] = [None] * len(params)
-    groups: dict[Any, list[int]] = {}
-    for i, p in enumerate(params):
-        groups.setdefault((slot_dtype(p), p.device), []).append(i)
+    groups: dict[Any, dict[int, tuple[int, ...]]] = {}
+    for i, (p, shape) in enumerate(zip(params, wanted)):
+        if shape is not None:
+            groups.setdefault((slot_dtype(p), p.device), {})[i] = shape
     for (dtype, device), members in groups.items():
-        for i, array in zip(members, arrays_like([params[i] for i in members], dtype, device, value)):
+        for i, array in zip(members, adjacent([*members.values()], dtype, device, value)):
             result[i] = array
     return result

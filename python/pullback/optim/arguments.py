@@ -85,28 +85,36 @@ def names(params: list[Parameter]) -> list[str]:
 MISSING: Final = object()  # what `step` takes for its gradients if it is called without any
 
 
-def refuse_bare(grads: Any) -> None:
-    """Raises PullbackError for what cannot hold gradients, such as the loss or a function, and for a dict of Parameters."""
+def refuse_bare(grads: Any, call: str) -> None:
+    """Raises PullbackError for what cannot hold gradients, such as the loss or a function, and for a dict of Parameters.
+
+    call: the method that was called: "opt.step".
+    """
+    owner, name = call.split(".")
     if grads is MISSING or grads is None:
         raise PullbackError(
-            "step: no gradients were given, and Parameters keep none. Write opt.step(tape.gradient(loss, opt.parameters)), or "
-            "opt.minimize(f) for a function f that computes the loss."
+            f"{name}: no gradients were given, and Parameters keep none. Write {call}(tape.gradient(loss, {owner}.parameters))"
+            + (", or opt.minimize(f) for a function f that computes the loss." if name == "step" else ".")
         )
     if callable(grads):
         raise PullbackError(
-            f"step: a {type(grads).__name__} was given, and not a list of gradients. opt.minimize(f) calls a function f that "
-            f"computes the loss, and does a step."
+            f"{name}: a {type(grads).__name__} was given, and not a list of gradients. "
+            + (
+                "opt.minimize(f) calls a function f that computes the loss, and does a step."
+                if name == "step"
+                else f"Compute the loss inside `with pb.GradientTape() as tape:`, and give tape.gradient(loss, {owner}.parameters)."
+            )
         )
     if hasattr(grads, "shape"):
         raise PullbackError(
-            f"step: a {type(grads).__name__} of shape {tuple(grads.shape)} was given, and not a list of gradients. A loss is "
-            f"differentiated first: opt.step(tape.gradient(loss, opt.parameters)). The gradient of one parameter comes in a "
-            f"list: opt.step([g])."
+            f"{name}: a {type(grads).__name__} of shape {tuple(grads.shape)} was given, and not a list of gradients. A loss is "
+            f"differentiated first: {call}(tape.gradient(loss, {owner}.parameters)). The gradient of one parameter comes in a "
+            f"list: {call}([g])."
         )
     if isinstance(grads, dict) and any([isinstance(key, Parameter) for key in grads]):
         raise PullbackError(
-            "step: the gradients came in a dict that has Parameters as its keys. Give them in a list in the order of "
-            "opt.parameters, with None for a Parameter that is to stay: opt.step([grads.get(p) for p in opt.parameters])."
+            f"{name}: the gradients came in a dict that has Parameters as its keys. Give them in a list in the order of "
+            f"{owner}.parameters, with None for a Parameter without one: {call}([grads.get(p) for p in {owner}.parameters])."
         )
 
 
@@ -121,12 +129,14 @@ def of_arguments(error: TypeError, args: tuple[Any, ...]) -> TypeError:
 
 
 _LEAVES: Final = {Tensor, type(None)}
+_KINDS: Final = {"opt": "optimizer", "acc": "Accumulator"}
 
 
 class Form:
-    """The structure of an optimizer's `params`, in which gradients may be passed."""
+    """The structure of an optimizer's `params`, in which gradients may be passed. call: the method that takes them."""
 
-    def __init__(self, params: Any, parameters: list[Parameter]) -> None:
+    def __init__(self, params: Any, parameters: list[Parameter], call: str = "opt.step") -> None:
+        self._call = call
         self._count = len(parameters)
         self._structure = structure(params)
         self._shown = shown(params)
@@ -141,15 +151,16 @@ class Form:
         """
         if grads.__class__ is list and len(grads) == self._count and {g.__class__ for g in grads} <= _LEAVES:
             return grads  # This is what a tape returns for opt.parameters: by far the most frequent form. The rest costs 3 µs.
-        refuse_bare(grads)
+        refuse_bare(grads, self._call)
         if isinstance(grads, (Iterator, ValuesView)):
             grads = list(grads)
         if not _is_list(grads):
             if structure(grads) != self._structure:
+                owner, name = self._call.split(".")
                 raise ShapeError(
-                    f"step: the gradients have the structure {shown(grads)}, and this optimizer was made with {self._shown}. Give "
-                    f"them in that structure, or in a list in the order of opt.parameters: "
-                    f"opt.step(tape.gradient(loss, opt.parameters))."
+                    f"{name}: the gradients have the structure {shown(grads)}, and this {_KINDS[owner]} was made with "
+                    f"{self._shown}. Give them in that structure, or in a list in the order of {owner}.parameters: "
+                    f"{self._call}(tape.gradient(loss, {owner}.parameters))."
                 )
             found = with_nones(grads)
             return [found[place] for place in self._places]
@@ -158,9 +169,11 @@ class Form:
             found = flatten(grads)[0]
         if len(found) != self._count:
             pairs = any([isinstance(g, Parameter) for g in found])
+            owner, name = self._call.split(".")
+            bare = f", without the Parameters: {self._call}(gradients), and not {self._call}(zip(gradients, parameters))."
             raise ShapeError(
-                f"step: {len(found)} gradients for {self._count} parameters; give one for each, in the order of opt.parameters"
-                + (", without the Parameters: opt.step(gradients), and not opt.step(zip(gradients, parameters))." if pairs else ".")
+                f"{name}: {len(found)} gradients for {self._count} parameters; give one for each, in the order of "
+                f"{owner}.parameters" + (bare if pairs else ".")
             )
         return found
 

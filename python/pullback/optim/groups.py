@@ -16,7 +16,7 @@ from ..errors import PullbackError, ShapeError
 from ..launch import capturing
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
-from .schedules.base import Schedule, as_schedule
+from .schedules.schedule import Schedule, as_schedule
 
 # Arguments. A list or an array has one value for each member.
 Number: TypeAlias = float | Sequence[float] | np.ndarray[Any, Any] | Tensor
@@ -26,8 +26,11 @@ Rate: TypeAlias = Number | Schedule | Sequence[Schedule]
 SHARES: Final = frozenset({"betas", "rho", "alpha", "ema"})  # values that are the shares which running means keep, in [0, 1)
 
 
-def checked(rule: str, name: str, value: Any, count: int) -> Any:
-    """Returns a hyper-parameter as floats and arrays of floats: one of them, or a tuple of `count`. Raises PullbackError."""
+def checked(rule: str, name: str, value: Any, count: int, *, signed: bool = False) -> Any:
+    """Returns a hyper-parameter as floats and arrays of floats: one of them, or a tuple of `count`. Raises PullbackError.
+
+    signed: the value may be any finite number, whatever its name is.
+    """
     parts = [value] if count == 1 else value
     if count > 1 and isinstance(parts, (list, tuple)) and any([isinstance(part, tuple) for part in parts]):
         raise PullbackError(f"{rule}: {name}={value!r}; for members give {count} lists, one number per member in each.")
@@ -35,9 +38,10 @@ def checked(rule: str, name: str, value: Any, count: int) -> Any:
         raise PullbackError(f"{rule}: {name}={value!r}; it must be a {'pair' if count == 2 else 'tuple'} of numbers.")
     floats = [_numbers(part) for part in parts]
     for part in floats:
-        if part is None or not np.all((np.asarray(part) >= 0) & np.isfinite(part)):
-            raise PullbackError(f"{rule}: {name}={value!r}; it must be a finite number of 0 or more, or one for each member.")
-        if name in SHARES and not np.all(np.asarray(part) < 1):
+        if part is None or not np.all((signed | (np.asarray(part) >= 0)) & np.isfinite(part)):
+            least = "" if signed else " of 0 or more"
+            raise PullbackError(f"{rule}: {name}={value!r}; it must be a finite number{least}, or one for each member.")
+        if not signed and name in SHARES and not np.all(np.asarray(part) < 1):
             raise PullbackError(f"{rule}: {name}={value!r}; each number must be in [0, 1), such as 0.9.")
     return floats[0] if count == 1 else tuple(floats)
 
@@ -108,9 +112,17 @@ class Group:
     number: int  # its place among the optimizer's groups
     entries: list[int]  # the indices of its parameters in those of the optimizer
     own: dict[str, Any]  # the values that it was given
+    rule: Any  # the Adjustable with the hyper-parameters of these parameters: the optimizer, unless they have another rule
 
-    def __init__(self, opt: Any, number: int, name: str, entries: Sequence[int], own: dict[str, Any]) -> None:
-        vars(self).update(_opt=opt, number=number, name=name, entries=list(entries), own=own)
+    def __init__(
+        self, opt: Any, number: int, name: str, entries: Sequence[int], own: dict[str, Any], rule: Any = None
+    ) -> None:  # fmt: skip
+        vars(self).update(_opt=opt, number=number, name=name, entries=list(entries), own=own, rule=opt if rule is None else rule)
+
+    @property
+    def owner(self) -> Any:
+        """The optimizer that has this group, and whose table has its sets."""
+        return self._opt
 
     @property
     def parameters(self) -> list[Parameter]:
@@ -118,22 +130,22 @@ class Group:
         return [self._opt.parameters[i] for i in self.entries]
 
     def __getattr__(self, name: str) -> Any:
-        opt = vars(self).get("_opt")
-        if opt is None or name not in opt._defaults:
-            raise AttributeError(f"a group of {type(opt).__name__} has no attribute {name!r}")
-        return opt._shown(name, self)
+        rule = vars(self).get("rule")
+        if rule is None or name not in rule._defaults:
+            raise AttributeError(f"a group of {type(rule).__name__} has no attribute {name!r}")
+        return rule._shown(name, self)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        opt = self._opt
-        if name not in opt._defaults:
-            raise PullbackError(f"{name} of a group cannot be set: {', '.join(opt._defaults)} can.")
+        rule = self.rule
+        if name not in rule._defaults:
+            raise PullbackError(f"{name} of a group cannot be set: {', '.join(rule._defaults)} can.")
         refuse_in_capture(name)
         if name == "lr_scale" and "lr" in self.own:
             raise PullbackError(f"group {self.name!r} has an lr of its own, which is absolute: set that instead of lr_scale.")
-        new = {name: opt._checked(name, value), **({"lr_scale": 1.0} if name == "lr" else {})}
-        opt._validate({**self.values(), **new})
+        new = {name: rule._checked(name, value), **({"lr_scale": 1.0} if name == "lr" else {})}
+        rule._validate({**self.values(), **new})
         self.own.update(new)
-        opt._write([self], list(new))
+        self._opt._write([self], list(new))
 
     def __getitem__(self, name: str) -> Any:
         """Returns group.name, for programs that are used to dicts."""
@@ -144,7 +156,7 @@ class Group:
         setattr(self, name, value)
 
     def __dir__(self) -> list[str]:
-        return ["name", "parameters", *self._opt._defaults]
+        return ["name", "parameters", *self.rule._defaults]
 
     def __repr__(self) -> str:
         own = "".join([f", {name}={_text(value)}" for name, value in self.own.items()])
@@ -152,7 +164,7 @@ class Group:
 
     def values(self) -> dict[str, Any]:
         """Returns all values of this group, those of the optimizer included."""
-        return {**self._opt._defaults, **self.own}
+        return {**self.rule._defaults, **self.own}
 
 
 def _text(value: Any) -> str:

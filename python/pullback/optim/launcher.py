@@ -18,7 +18,7 @@ from ..tensors import devices, dtypes
 from ..tensors.creation import asarray
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
-from . import arena, reference, sets as c
+from . import adaptive, arena, reference, sets as c
 from .adjustable import Adjustable
 
 
@@ -26,13 +26,20 @@ class Launcher(Adjustable):
     """The base of Optimizer that updates the parameters with their gradients."""
 
     measured: bool = False  # true for a rule with trust ratios, which a launch before the update computes
+    composed: bool = False  # the kernel adds a change that other launches have computed
     kernel: str = ""  # the name of a kernel in csrc/math/update.def; "" for a rule without a kernel
+    # The attributes that are None, or have one entry for each parameter.
+    listed: tuple[str, ...] = ("parameters", "_names", "_averages", "_masks", "_masters", "_constraints")
+    _of: Any = None  # the optimizer whose memory this one shares, if it updates one parameter of it
     slot_starts: Mapping[str, float] = {}  # what the elements of a slot are before the first step, if not 0
     _device: str
-    _slots: list[list[Any]]
+    _slots: list[list[Any]]  # for each slot an array for each parameter, or None for a parameter without it
     _averages_weights: bool
+    _keeps_masters: bool
+    _masters: list[Any] | None  # for each parameter of half precision its value in float32, None for the others
     _averages: list[Any] | None  # moving averages of the weights
     _masks: list[Any] | None = None  # for each parameter the bytes that are 0 for pruned weights, or None
+    _pruning: Any = None  # the optim.Pruning that chooses the masks
     _plan: Any
     _placement: list[int]
     _constraints: list[Any]  # those whose bounds are in the sets
@@ -41,7 +48,8 @@ class Launcher(Adjustable):
         """Looks up the parameters' device and kernels, and allocates the slots there."""
         self._device = self.parameters[0].device
         arena.place(self.parameters)
-        self._slots = [arena.slots_like(self.parameters, self.slot_starts.get(name, 0)) for name in self.slot_names]
+        self._slots = [self._new_slot(name) for name in self.slot_names]
+        self._masters = [self._master(p) for p in self.parameters] if self._keeps_masters else None
         self._averages = arena.slots_like(self.parameters) if self._averages_weights else None
         self._kernels: Any = kernels_on(self._device)
         name = self._own_kernel()
@@ -55,6 +63,30 @@ class Launcher(Adjustable):
         self._plan = None
         self._placement = []
 
+    def _master(self, p: Parameter) -> Any:
+        if p.dtype.itemsize > 2:
+            return None
+        with devices.working(self._device):
+            return p.array.astype("float32")
+
+    def _weights(self) -> list[Any]:
+        """Returns the arrays that an update changes: the parameters or their masters."""
+        masters = self._masters or [None] * len(self.parameters)
+        return [p.array if master is None else master for p, master in zip(self.parameters, masters)]
+
+    def _copies(self) -> list[Any]:
+        """Returns for each parameter with a master the parameter's own array, which an update writes too, and None for others."""
+        masters = self._masters or [None] * len(self.parameters)
+        return [None if master is None else p.array for p, master in zip(self.parameters, masters)]
+
+    def _new_slot(self, name: str) -> list[Any]:
+        shapes = [self._slot_shape(name, i) for i in range(len(self.parameters))]
+        return arena.slots_like(self.parameters, self.slot_starts.get(name, 0), shapes)
+
+    def _slot_shape(self, name: str, i: int) -> tuple[int, ...] | None:
+        """Returns the shape of a slot of parameter i, or None if the parameter does not have this slot."""
+        return self.parameters[i].shape
+
     def _own_kernel(self) -> str:
         """Returns the name of the kernel that computes this rule, or "" if a subclass overrides the formula but not `kernel`."""
         for kind in type(self).__mro__:
@@ -63,6 +95,10 @@ class Launcher(Adjustable):
             if "change" in vars(kind) or "advance" in vars(kind):
                 break
         return ""
+
+    def _formula_name(self) -> str:
+        """Returns the name in a state that tells formulas of one class apart."""
+        return self.kernel
 
     def _update(self, leaves: list[Any], *, preview: bool, wanted: bool) -> list[Tensor] | None:
         arrays = [None if g is None else _array(g) for g in leaves]
@@ -73,15 +109,17 @@ class Launcher(Adjustable):
                 raise DTypeError(
                     f"step: the gradient of {p.label()} has dtype {g.dtype}, the parameter {p.dtype}. Convert it with .astype."
                 )
-        if (constraints := [p.constraint for p in self.parameters]) != self._constraints:
-            self._write_bounds(constraints)
-        outputs = [self._delta(p, g) for p, g in zip(self.parameters, arrays)] if wanted else None
+        self._follow_constraints()
+        outputs = [self._delta(p, g) for p, g in zip(self._weights(), arrays)] if wanted else None
         if all([g is None for g in arrays]):
             return None if outputs is None else [Tensor(delta) for delta in outputs]
         before = door.state.phase
         try:
             try:
                 door.enter(door.OPTIMIZER)
+                if self._pruning is not None:
+                    self._pruning.begin(arrays)
+                arrays = adaptive.clipped(self, arrays)
                 table = self._copied_sets() if preview else self._sets
                 self._run(arrays, table, outputs, preview)
                 if not preview:
@@ -92,8 +130,11 @@ class Launcher(Adjustable):
             door.enter(before)
         return None if outputs is None else [Tensor(delta) for delta in outputs]
 
-    def _write_bounds(self, constraints: list[Any]) -> None:
-        """Writes the bounds of the parameters' constraints into their sets."""
+    def _follow_constraints(self) -> None:
+        """Writes the bounds of constraints that the parameters got since the last step into their sets."""
+        constraints = [p.constraint for p in self.parameters]
+        if constraints == self._constraints:
+            return
         for i, (least, most) in enumerate(bounds_of(self.parameters)):
             if constraints[i] is not self._constraints[i]:
                 c.write(self._sets, [i], c.LEAST, [[least, most]] * self._members)
@@ -103,8 +144,8 @@ class Launcher(Adjustable):
         recorded = capturing.thread.recording is not None and self._native is not None
         return self._kernels.copy(self._sets) if recorded else devices.copied(self._sets)
 
-    def _delta(self, p: Parameter, g: Any) -> Any:
-        """Returns memory for a parameter's change: zeros if it has no gradient, otherwise uninitialized."""
+    def _delta(self, p: Any, g: Any) -> Any:
+        """Returns memory for a change of weights: zeros if it has no gradient, otherwise uninitialized."""
         if g is None:
             return devices.full(self._device, p.shape, 0, p.dtype)
         with devices.working(self._device):
@@ -140,10 +181,11 @@ class Launcher(Adjustable):
     def _guard_recording(self) -> None:
         """Makes a recording of this optimizer's launches valid only while it would launch the same again, on the same table."""
         if capturing.thread.recording is not None:
-            sets, clips, observes = self._sets, self._most != math.inf, self._program.observes
+            whole = self._of or self
+            sets, clips, observes = whole._sets, whole._most != math.inf, whole._program.observes
             capturing.thread.recording.guard(
-                self,
-                lambda: self._sets is sets and (self._most != math.inf) == clips and self._program.observes == observes,
+                whole,
+                lambda: whole._sets is sets and (whole._most != math.inf) == clips and whole._program.observes == observes,
             )
 
     def observe(self, metric: Any) -> None:
@@ -204,12 +246,16 @@ class Launcher(Adjustable):
                     f'with .to("{self._device}").'
                 )
 
+    def _planned_slots(self) -> list[list[Any]]:
+        """Returns the slots that the kernel updates."""
+        return self._slots
+
     def _current_plan(self) -> Any:
         """Returns the kernel's table of the addresses of weights and slots. It is rebuilt only if a parameter has moved."""
         placement = [p.storage.placement for p in self.parameters]
         if self._plan is None or placement != self._placement:
-            arrays = [p.array for p in self.parameters]
-            self._plan = self._kernels.update_plan(arrays, self._slots, self._averages, self._masks, self._members)
+            slots, optional = self._planned_slots(), (self._averages, self._masks, self._copies())
+            self._plan = self._kernels.update_plan(self._weights(), slots, *optional, self._members)
             self._placement = placement
         return self._plan
 

@@ -58,11 +58,14 @@ class Adam(_Moments):
         self, params: Params, lr: Rate = 1e-3, betas: Betas = (0.9, 0.999), eps: Number = 1e-8,
         weight_decay: Number = 0, amsgrad: bool = False, *,
         clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
-        ema: Number | None = None,
+        ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
     ) -> None:  # fmt: skip
         self.amsgrad = flag(type(self).__name__, "amsgrad", amsgrad)
         hyper = {"betas": betas, "eps": eps, "weight_decay": weight_decay}
-        super().__init__(params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema)
+        super().__init__(
+            params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
+            clip_adaptive=clip_adaptive,
+        )  # fmt: skip
 
     def _choose(self, values: list[Mapping[str, Any]]) -> None:
         if self.amsgrad:
@@ -95,9 +98,12 @@ class AdamW(Adam):
         self, params: Params, lr: Rate = 1e-3, betas: Betas = (0.9, 0.999), eps: Number = 1e-8,
         weight_decay: Number = 1e-2, amsgrad: bool = False, *,
         clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
-        ema: Number | None = None,
+        ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
     ) -> None:  # fmt: skip
-        common: Any = {"clip_norm": clip_norm, "clip_value": clip_value, "groups": groups, "ema": ema}
+        common: Any = {
+            "clip_norm": clip_norm, "clip_value": clip_value, "groups": groups, "ema": ema, "master_weights": master_weights,
+            "clip_adaptive": clip_adaptive,
+        }  # fmt: skip
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad, **common)
 
 
@@ -116,10 +122,13 @@ class LAMB(_Moments):
     def __init__(
         self, params: Params, lr: Rate = 1e-3, betas: Betas = (0.9, 0.999), eps: Number = 1e-6, weight_decay: Number = 0, *,
         clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
-        ema: Number | None = None,
+        ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
     ) -> None:  # fmt: skip
         hyper = {"betas": betas, "eps": eps, "weight_decay": weight_decay}
-        super().__init__(params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema)
+        super().__init__(
+            params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
+            clip_adaptive=clip_adaptive,
+        )  # fmt: skip
 
     def advance(self, settings: list[float]) -> None:
         super().advance(settings)
@@ -149,10 +158,13 @@ class Adamax(Optimizer):
     def __init__(
         self, params: Params, lr: Rate = 2e-3, betas: Betas = (0.9, 0.999), eps: Number = 1e-8,
         weight_decay: Number = 0, *, clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
-        ema: Number | None = None,
+        ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
     ) -> None:  # fmt: skip
         hyper = {"betas": betas, "eps": eps, "weight_decay": weight_decay}
-        super().__init__(params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema)
+        super().__init__(
+            params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
+            clip_adaptive=clip_adaptive,
+        )  # fmt: skip
 
     def advance(self, settings: list[float]) -> None:
         super().advance(settings)
@@ -183,12 +195,15 @@ class NAdam(_Moments):
         weight_decay: Number = 0, momentum_decay: Number = 4e-3,
         decoupled_weight_decay: bool = False, *,
         clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
-        ema: Number | None = None,
+        ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
     ) -> None:  # fmt: skip
         self.decoupled = flag(type(self).__name__, "decoupled_weight_decay", decoupled_weight_decay)
         self.kernel = "nadam_decoupled_step" if decoupled_weight_decay else "nadam_step"
         hyper = {"betas": betas, "eps": eps, "weight_decay": weight_decay, "momentum_decay": momentum_decay}
-        super().__init__(params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema)
+        super().__init__(
+            params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
+            clip_adaptive=clip_adaptive,
+        )  # fmt: skip
 
     def settings(self) -> dict[str, Any]:
         return {**super().settings(), "decoupled_weight_decay": self.decoupled}
@@ -224,12 +239,15 @@ class RAdam(_Moments):
         self, params: Params, lr: Rate = 1e-3, betas: Betas = (0.9, 0.999), eps: Number = 1e-8,
         weight_decay: Number = 0, decoupled_weight_decay: bool = False, *,
         clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
-        ema: Number | None = None,
+        ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
     ) -> None:  # fmt: skip
         self.decoupled = flag(type(self).__name__, "decoupled_weight_decay", decoupled_weight_decay)
         self.kernel = "radam_decoupled_step" if decoupled_weight_decay else "radam_step"
         hyper = {"betas": betas, "eps": eps, "weight_decay": weight_decay}
-        super().__init__(params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema)
+        super().__init__(
+            params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
+            clip_adaptive=clip_adaptive,
+        )  # fmt: skip
 
     def settings(self) -> dict[str, Any]:
         return {**super().settings(), "decoupled_weight_decay": self.decoupled}

@@ -2,37 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, ValuesView
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, ValuesView
 from typing import Any, Final, Literal, overload
 
 import numpy as np
 
 from ..autodiff.error_text import IF_MEANT, MINIMIZE_IF_MEANT
 from ..autodiff.tape import Tape
-from ..errors import PullbackError, ShapeError, UnconnectedError
+from ..errors import PullbackError, UnconnectedError
 from ..interop.unknown_names import attach_hints, explain_arguments
 from ..interop.wrong_calls import explain_call, refused_by
 from ..launch import capturing
 from ..ops._shapes import flag
 from ..ops.conversion import copy as snapshot
-from ..ops.writing import write
 from ..tensors import devices
-from ..tensors.operand import as_tensor
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..typing import Dataclass, Tree
-from . import groups as grouping, sets as c, state
+from . import gates, groups as grouping, sets as c, state
 from .adjustable import unlimited
 from .arguments import MISSING, Form, dicts, names, of_arguments, trainable
+from .gates import Gate
 from .groups import Group, Number
 from .launcher import Launcher, bounds_of
 from .program import SPARE, Program
-from .schedules.base import Schedule
+from .projection import Projection
+from .schedules.schedule import Schedule
 
 Params = Iterable[Any] | Dataclass  # Parameters in a list, an iterator, or any nested structure
 Groups = Mapping[str, Mapping[str, Any]]  # hyper-parameters by patterns of names
 # The attributes that a copy creates again in _make().
-_MADE: Final = ("_averages", "_device", "_kernels", "_measure", "_native", "_plan", "_placement")
+_MADE: Final = ("_averages", "_device", "_kernels", "_masters", "_measure", "_native", "_plan", "_placement")
 
 
 @explain_arguments
@@ -48,10 +48,15 @@ class Optimizer(Launcher):
         hyper: the values of the rule's other hyper-parameters, which the class attribute `hyper` lists.
         clip_norm: the largest joint L2 norm of all gradients. A step scales gradients with a larger norm down to it.
         clip_value: a step clamps gradients to [-clip_value, clip_value], after clip_norm.
+        clip_adaptive: the largest ratio of the norm of a unit's gradient to that of its weights, such as 0.01 (Brock et al. 2021).
+            A step scales larger gradients down to it, before clip_norm, in launches for each parameter. The rows along the first
+            axis are units, and a vector is one.
         groups: {pattern of names: {hyper-parameter: value}}, for Parameters that get other values. A Parameter belongs to the first
             pattern that matches its name (`fnmatch`). "lr" is absolute, and "lr_scale" multiplies the optimizer's.
         ema: the share in [0, 1) that a moving average of the weights keeps of itself in each step (`averaged`), such as 0.999; the
             step that updates the weights updates the average too. None keeps no average.
+        master_weights: keeps a float32 value of each half precision weight, which the update changes and rounds to the weight, so
+            that changes below half a unit in the last place add up. A weight that is assigned replaces its master.
 
     Every hyper-parameter is an attribute that can be set between two steps, and nothing waits or is recorded again:
     `opt.weight_decay = 0.1`. It changes all parameters but those of a group with a value of its own, which is set through
@@ -73,6 +78,7 @@ class Optimizer(Launcher):
     def __init__(
         self, params: Params, lr: grouping.Rate, hyper: Mapping[str, Any] | None = None, *, clip_norm: float | None = None,
         clip_value: float | None = None, groups: Groups | None = None, ema: Number | None = None,
+        master_weights: bool = False, clip_adaptive: float | None = None,
     ) -> None:  # fmt: skip
         rule = type(self).__name__
         given: Any = list(params) if isinstance(params, (Iterator, ValuesView)) else params
@@ -86,15 +92,22 @@ class Optimizer(Launcher):
         if listed and groups is not None:
             raise PullbackError(f"{rule}: params is a list of groups, and groups= names groups, too; give one of them.")
         listed = listed or grouping.split(rule, self.parameters, self._names, groups)
-        self.groups = [Group(self, k, name, at, self._checked_group(name, own)) for k, (name, at, own) in enumerate(listed)]
+        self.groups = self._grouped(listed)
+        self._share = unlimited(rule, "clip_adaptive", clip_adaptive)
+        self._keeps_masters = flag(rule, "master_weights", master_weights)
         self._averages_weights = any([group.values()["ema"] is not None for group in self.groups])
-        self._members = grouping.members_of(rule, self.parameters, [self._defaults, *[group.own for group in self.groups]])
+        given_values = [self._defaults, *[values for group in self.groups for values in (group.rule._defaults, group.own)]]
+        self._members = grouping.members_of(rule, self.parameters, given_values)
         for group in self.groups:
-            self._validate(group.values())
+            group.rule._validate(group.values())
         self._choose([group.values() for group in self.groups])
         self._sets = self._new_sets()
         self._steps = 0  # a copy on the host of the number of steps, which can be read without waiting for the device
         self._make()
+
+    def _grouped(self, listed: Sequence[tuple[str, list[int], dict[str, Any]]]) -> list[Group]:
+        """Returns the groups of (name, indices of parameters, own values)."""
+        return [Group(self, k, name, at, self._checked_group(name, own)) for k, (name, at, own) in enumerate(listed)]
 
     def _new_sets(self) -> Any:
         table = np.zeros((self._set_count, c.SIZE))
@@ -102,7 +115,8 @@ class Optimizer(Launcher):
         table[:, c.LEAST : c.MOST + 1] = np.repeat(bounds_of(self.parameters), self._members, axis=0)
         self._constraints = [p.constraint for p in self.parameters]
         self._sets, self._program = table, Program(np.zeros((SPARE, c.SIZE)), self._members)
-        self._write(self.groups, list(self._defaults))
+        for group in self.groups:
+            self._write([group], list(group.rule._defaults))
         return devices.move(self._sets, self.parameters[0].device)
 
     def __repr__(self) -> str:
@@ -110,7 +124,7 @@ class Optimizer(Launcher):
         schedule = self._defaults["lr"]
         by = f" by {schedule}" if type(schedule) is not Schedule and not isinstance(schedule, list) else ""
         rate = f"{self.lr:.3g}" if isinstance(self.lr, float) else f"{self._members} values"
-        clipped = {"clip_norm": self.clip_norm, "clip_value": self.clip_value}
+        clipped = {"clip_norm": self.clip_norm, "clip_value": self.clip_value, "clip_adaptive": self.clip_adaptive}
         set_to = {"lr": rate + by, **self.settings(), **{name: value for name, value in clipped.items() if value is not None}}
         hyper = ", ".join([f"{name}={value}" for name, value in set_to.items()])
         counts = f"{_count(len(self.parameters), 'parameter')} of {numbers:,} numbers, {_count(self.steps, 'step')}"
@@ -136,16 +150,22 @@ class Optimizer(Launcher):
     def slots(self, p: Parameter) -> dict[str, Tensor]:
         """Returns copies of the state tensors of a parameter, by name. They are zeros before the first step.
 
-        With `ema` the moving average of the weights is one of them, "average".
+        With `ema` the moving average of the weights is one of them, "average", and with `master_weights` the float32 value of half
+        precision weights, "master".
         """
         capturing.refuse("slots()", "Ask for them outside.")
         i = self._index(p)
-        return {name: Tensor(devices.copied(slot[i])) for name, slot in self._state().items()}
+        return {name: Tensor(devices.copied(slot[i])) for name, slot in self._state().items() if slot[i] is not None}
 
     def _state(self) -> dict[str, list[Any]]:
-        """Returns all state tensors by name, each as one array for each parameter."""
-        averages = {} if self._averages is None else {"average": self._averages}
-        return {**dict(zip(self.slot_names, self._slots)), **averages}
+        """Returns all state tensors by name, each as one array for each parameter, or None for a parameter without it."""
+        kept = {"average": self._averages, "master": self._masters}
+        return {**dict(zip(self.slot_names, self._slots)), **{name: arrays for name, arrays in kept.items() if arrays is not None}}
+
+    @property
+    def pruning(self) -> Any:
+        """The `optim.Pruning` of this optimizer, or None."""
+        return self._pruning
 
     def averaged(self, p: Parameter) -> Tensor:
         """Returns a copy of the moving average of a parameter's weights, which `ema` asked for (float32 for half precision).
@@ -186,9 +206,11 @@ class Optimizer(Launcher):
         __setstate__ looks up the kernels and allocates the memory again.
         """
         capturing.refuse("copying an optimizer", "Copy it outside.")
-        slots = [[np.array(devices.move(array, "cpu")) for array in slot] for slot in self._state().values()]
+        slots = [[None if x is None else np.array(devices.move(x, "cpu")) for x in slot] for slot in self._state().values()]
         table = np.array(devices.move(self._sets, "cpu"))
-        return {**{k: x for k, x in vars(self).items() if k not in _MADE}, "_sets": table, "_slots": slots}
+        masks = self._masks and [None if mask is None else np.array(devices.move(mask, "cpu")) for mask in self._masks]
+        kept = {k: x for k, x in vars(self).items() if k not in _MADE}
+        return {**kept, "_sets": table, "_slots": slots, "_masks": masks}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restores the optimizer around the copied Parameters, with separate slots and sets on their device."""
@@ -196,8 +218,11 @@ class Optimizer(Launcher):
         self._make()
         for slot, saved in zip(self._state().values(), state["_slots"]):
             for array, value in zip(slot, saved):
-                devices.write(array, devices.move(value, self._device))
+                if array is not None:
+                    devices.write(array, devices.move(value, self._device))
         self._sets = devices.move(state["_sets"], self._device)
+        self._masks = self._masks and [None if mask is None else devices.move(mask, self._device) for mask in self._masks]
+        self._pruning = self._pruning and self._pruning.of(self)
 
     # ---- updates
 
@@ -217,32 +242,47 @@ class Optimizer(Launcher):
         Args:
             grads: a list of one gradient per parameter, in the order of `parameters`, or the structure that the optimizer was made
                 with. None leaves a parameter unchanged. A dict with Parameters as keys is refused.
-            return_delta: True returns the change of each parameter, before constraints, written by the same kernel.
+            return_delta: True returns what was added to each parameter, after constraints.
 
-        Raises: ShapeError or DTypeError, naming the parameter; nothing has changed then. An error in a constraint comes after the
-            update, and leaves the constraints of that parameter and of all later ones unapplied.
+        Raises: ShapeError or DTypeError, naming the parameter; nothing has changed then. An error in a function that is a
+            constraint comes after the update: that parameter is updated, but not constrained, and all others are both.
         """
         if return_delta.__class__ is not bool:
             return_delta = flag("step", "return_delta", return_delta)
-        leaves = self._form.one_each(grads)
-        deltas = self._update(leaves, preview=False, wanted=return_delta)
-        changed = [p for p, g in zip(self.parameters, leaves) if g is not None]
-        for p in changed:  # Mark all parameters as changed before the first constraint runs, because a constraint may raise.
-            p.storage.changed()
-        for p in changed:
-            if p.constraint is not None:
-                _constrain(p, p.constraint)
+        return self._step(self._form.one_each(grads), return_delta)
+
+    def _step(self, leaves: list[Any], wanted: bool = False) -> list[Tensor] | None:
+        projected = Projection(self, leaves, wanted)
+        deltas = self._update(leaves, preview=False, wanted=wanted)
+        for p, g in zip(self.parameters, leaves):
+            if g is not None:
+                p.storage.changed()
+        projected.apply(deltas)
         return deltas
 
     def preview(self, grads: Tree) -> list[Tensor]:
-        """Returns what `step(grads)` would add to each parameter, before constraints. Changes nothing."""
-        return self._update(self._form.one_each(grads), preview=True, wanted=True) or []
+        """Returns what `step(grads)` would add to each parameter, after constraints. Changes nothing."""
+        leaves = self._form.one_each(grads)
+        projected = Projection(self, leaves, False)
+        return projected.changes(self._update(leaves, preview=True, wanted=True) or [])
 
     @explain_call
-    def minimize(self, loss_fn: Callable[..., Tensor], *args: Any) -> Tensor:
+    def minimize(self, loss_fn: Callable[..., Tensor], *args: Any, gate: Gate = "graph") -> Tensor:
         """Computes loss_fn(*args) and its gradients, does one step, and returns the loss.
 
-        Raises PullbackError if loss_fn is not callable.
+        Args:
+            loss_fn: returns the loss, a scalar tensor.
+            args: its arguments.
+            gate: when parameters are updated. "graph": in one launch, when all gradients are complete. "op": each parameter as soon
+                as its gradient is complete and no op that is still to be walked back reads the parameter; its gradient is freed
+                then, so that only those of one layer or two exist at a time. The result is the same, bit for bit.
+
+        With gate="op" each parameter takes a launch. What needs all gradients at once is refused: clip_norm. An error in the middle
+        of the backward pass comes after the update of the parameters that were complete; the step then counts for all parameters,
+        as if the others had had no gradient.
+
+        Raises PullbackError if loss_fn is not callable or gate is another word; with gate="op" StaleValueError if a user's function
+        in the backward pass (a hook, a pullback) reads a parameter that has been updated.
         """
         if not callable(loss_fn):
             raise PullbackError(
@@ -250,6 +290,7 @@ class Optimizer(Launcher):
                 f"record. Write opt.minimize(lambda: nn.mse(net(x), y)); or compute the loss inside `with pb.GradientTape() as "
                 f"tape:` and call opt.step(tape.gradient(loss, opt.parameters))."
             )
+        gates.check(self, gate)
         with Tape() as tape:
             try:
                 loss = loss_fn(*args)
@@ -257,13 +298,16 @@ class Optimizer(Launcher):
                 if refused_by(error):
                     raise of_arguments(error, args) from None
                 raise
+        viewed = getattr(loss, "storage", None) is not None
+        kept = snapshot(loss) if viewed else loss  # The loss may be a view of a Parameter, which the step changes.
         try:
-            gradients = tape.gradient(loss, self.parameters)
+            if gate == "op":
+                gates.update_each(self, tape, loss)
+            else:
+                self.step(tape.gradient(loss, self.parameters))
         except UnconnectedError as error:
             raise UnconnectedError(str(error).removesuffix(IF_MEANT) + MINIMIZE_IF_MEANT) from None
-        loss = loss if loss.storage is None else snapshot(loss)  # The loss may be a view of a Parameter, which the step changes.
-        self.step(gradients)
-        return loss
+        return kept
 
     # ---- the rule, in NumPy or CuPy
 
@@ -282,10 +326,3 @@ class Optimizer(Launcher):
 
 def _count(n: int, what: str) -> str:
     return f"{n:,} {what}{'' if n == 1 else 's'}"
-
-
-def _constrain(p: Parameter, constraint: Callable[[Tensor], Any]) -> None:
-    value = as_tensor(constraint(Tensor(p.array)))
-    if value.shape != p.shape:
-        raise ShapeError(f"step: the constraint of {p.label()} returned shape {value.shape}; it must return the shape {p.shape}.")
-    write(p.array, devices.move(value.array, p.device))

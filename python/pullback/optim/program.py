@@ -12,8 +12,8 @@ import numpy as np
 
 from ..errors import PullbackError
 from . import sets as c
-from .schedules import base, composed, simple
-from .schedules.base import Schedule
+from .schedules import composed, simple
+from .schedules.schedule import Schedule
 
 NUMBERS, WATCH = 18, 19  # the kinds of rows that are no piece of a schedule
 BEST, BAD, RESTING, MEMBER = range(c.STATE, c.STATE + 4)  # in the state of reduce-on-plateau
@@ -21,7 +21,7 @@ SPARE: Final = 8  # the free rows of a new table, for schedules that are set lat
 DEEPEST: Final = 2  # a product of sequences
 LEAST_CHANGE: Final = 1e-8  # a smaller reduction on a plateau is not done
 
-_CLASSES: Final = (base.Schedule, *base.Schedule.__subclasses__())
+_CLASSES: Final = (Schedule, *Schedule.__subclasses__())
 _OF_KIND: Final[dict[int, Callable[..., Schedule]]] = {
     **{cls.kind: cls.of for cls in _CLASSES},
     simple.MANY_STEPS: simple.MultiStep.of_many,
@@ -60,6 +60,11 @@ class Program:
         """True if a schedule depends on observations."""
         return any([placed.schedule.observes for group in self.placed.values() for placed in group])
 
+    @property
+    def used(self) -> bool:
+        """True if a schedule refers to rows."""
+        return bool(self._rows_in_use())
+
     # ---- placing schedules
 
     def place(self, new: Mapping[int, Sequence[Schedule]]) -> list[int]:
@@ -70,6 +75,7 @@ class Program:
         """
         before = self._rows_in_use()
         self.placed = {group: placed for group, placed in self.placed.items() if group not in new}
+        shared: dict[tuple[Schedule, int | None], Placed]
         shared = {(p.schedule, None): p for group in self.placed.values() for p in group if not p.schedule.observes}
         self._used, changed = self._rows_in_use(), set[int]()
         for group, schedules in new.items():

@@ -32,19 +32,39 @@ def clip_norm(grads: list[Any], table: Any, members: int) -> None:
     door.in_place("clip_norm", clip, lambda _: _norm_cost(grads, members))
 
 
+def begun_steps(opt: Any, table: Any) -> Any:
+    """Returns a copy of the table of sets, as the sets are after the next step has begun."""
+    now, count = devices.copied(table), len(opt.parameters) * opt._members
+
+    def begin_all() -> None:
+        sets = np.array(devices.move(now, "cpu"))
+        program = Program(sets[count:], opt._members, present=True)
+        for settings in sets[:count]:
+            advanced = settings.tolist()
+            begin(opt, advanced, program)
+            settings[:] = advanced
+        devices.write(now, devices.move(sets, devices.device_of(now)))
+
+    moved = count * c.BYTES
+    door.in_place("begin_steps", begin_all, lambda _: {"dtype": "float64", "bytes_read": moved, "bytes_written": moved})
+    return now
+
+
 def measure(opt: Any, kernel: str, slots: list[list[Any]], grads: list[Any], table: Any) -> None:
     """Writes the trust ratio of each part with a gradient into its set: the norm of the weights over that of the direction."""
     members = opt._members
 
     def run() -> None:
         sets = devices.move(table, "cpu")
+        program = Program(sets[opt._set_count :], members, present=True)
         for i, (p, g) in enumerate(zip(opt.parameters, grads)):
             for m in range(members if g is not None and g.size else 0):
                 settings = sets[i * members + m].tolist()
-                opt.advance(settings)
+                begin(opt, settings, program)
                 settings[c.RATE], settings[c.RATIO] = -1.0, 1.0  # so that the change is the direction
-                weights, grad, *state = [_part(x, m, members) for x in (p.array, g, *[slot[i] for slot in slots])]
-                weights = weights.astype(arena.slot_dtype(p))
+                tensors = (opt._weights()[i], opt._copies()[i], g, *[slot[i] for slot in slots])
+                weights, low, grad, *state = [_part(x, m, members) for x in tensors]
+                weights = _refreshed(weights, low).astype(arena.slot_dtype(p))
                 grad = _clipped(grad.astype(weights.dtype), settings)
                 direction = opt.change(settings, weights, grad, [x.copy() for x in state])
                 norms = [float((x.astype("float64") ** 2).sum()) ** 0.5 for x in (weights, direction)]
@@ -63,7 +83,7 @@ def update(
     def run() -> None:
         sets = devices.move(table, "cpu")
         program = Program(sets[opt._set_count :], members, present=True)
-        for i, (p, g) in enumerate(zip(opt.parameters, grads)):
+        for i, g in enumerate(grads):
             if g is None or not g.size:
                 if not preview:
                     table[i * members : (i + 1) * members, c.CLOCK] += 1
@@ -72,8 +92,8 @@ def update(
                 row = i * members + m
                 settings = sets[row].tolist()
                 begin(opt, settings, program)
-                optional = (each and each[i] for each in (opt._averages, opt._masks, outputs))
-                tensors = [p.array, g, *optional, *[slot[i] for slot in slots]]
+                optional = (each and each[i] for each in (opt._copies(), opt._averages, opt._masks, outputs))
+                tensors = [opt._weights()[i], g, *optional, *[slot[i] for slot in slots]]
                 _update_part(opt, settings, [_part(x, m, members) for x in tensors], preview)
                 settings[c.CLOCK] += 1
                 if not preview:
@@ -105,12 +125,13 @@ def observe(table: Any, metric: Any, set_count: int) -> None:
 
 
 def _update_part(opt: Any, settings: list[float], tensors: list[Any], preview: bool) -> None:
-    """Updates one member of a parameter. tensors: the weights, the gradient, the average, the mask and the output for what was
-    added, which may be None, and the slots.
+    """Updates one member of a parameter. tensors: the weights, the gradient, the copy of half precision, the average, the mask and
+    the output for what was added, which may be None, and the slots.
     """
-    p, g, average, mask, output, *slots = tensors
+    weights, g, low, average, mask, output, *slots = tensors
+    p = _refreshed(weights, low)
     wide = arena.slot_dtype(p)
-    g = _clipped(g.astype(wide), settings)
+    g = g.astype(wide) if opt.composed else _clipped(g.astype(wide), settings)
     slots = [slot.copy() if preview else slot for slot in slots]
     delta = opt.change(settings, p.astype(wide), g, slots).astype(p.dtype)
     added = p + delta
@@ -121,13 +142,20 @@ def _update_part(opt: Any, settings: list[float], tensors: list[Any], preview: b
         output[...] = np.where(after == added, delta, after - p)
     if preview:
         return
-    p[...] = after
+    weights[...] = after
+    if low is not None:
+        low[...] = after.astype(low.dtype)
     if average is not None:
         keep = settings[c.KEEP] if settings[c.STEP] > 1 else 0.0
         average[...] = keep * average + (1 - keep) * after.astype(wide)
     if mask is not None:
         for state in (*slots, *([] if average is None else [average])):
             state[mask == 0] = 0
+
+
+def _refreshed(weights: Any, low: Any) -> Any:
+    """Returns weights, but for masters whose half precision weight has been assigned since the last step that weight."""
+    return weights if low is None else np.where(weights.astype(low.dtype) == low, weights, low.astype(weights.dtype))
 
 
 def _part(array: Any, member: int, members: int) -> Any:
@@ -148,7 +176,7 @@ def _cost(
         return None
     adds, multiplies, special = UPDATE_COUNTS[kernel]
     figures = dict.fromkeys(("adds", "multiplies", "special_ops", "bytes_read", "bytes_written"), 0)
-    for i, (p, g) in enumerate(zip(opt.parameters, grads)):
+    for i, (p, low, g) in enumerate(zip(opt._weights(), opt._copies(), grads)):
         if g is None or not g.size:
             for figure in ("bytes_read", "bytes_written"):  # the clocks
                 figures[figure] += 0 if preview else 8 * members
@@ -158,29 +186,26 @@ def _cost(
         figures["adds"] += p.size * (adds + len(averages) + (outputs is not None))
         figures["multiplies"] += p.size * (multiplies + 2 * len(averages))
         figures["special_ops"] += p.size * special
-        figures["bytes_read"] += p.nbytes + distinct_bytes(g) + slot_bytes + members * c.BYTES
-        if opt._masks is not None and opt._masks[i] is not None:
-            figures["bytes_read"] += p.size
-        figures["bytes_written"] += (0 if preview else p.nbytes + slot_bytes + members * c.BYTES) + (
-            0 if outputs is None else p.nbytes
-        )
+        changed = p.nbytes + slot_bytes + members * c.BYTES + (0 if low is None else low.nbytes)
+        masked = opt._masks is not None and opt._masks[i] is not None
+        figures["bytes_read"] += changed + distinct_bytes(g) + (p.size if masked else 0)
+        figures["bytes_written"] += (0 if preview else changed) + (0 if outputs is None else p.nbytes)
     return {"dtype": opt.parameters[0].dtype, **figures}
 
 
-def _measure_cost(
-    opt: Any, kernel: str, slots: list[list[Any]], grads: list[Any], members: int
-) -> dict[str, Any] | None:  # fmt: skip
+def _measure_cost(opt: Any, kernel: str, slots: list[list[Any]], grads: list[Any], members: int) -> dict[str, Any] | None:
     if kernel not in UPDATE_COUNTS:
         return None
     adds, multiplies, special = UPDATE_COUNTS[kernel]
     figures = dict.fromkeys(("adds", "multiplies", "special_ops", "bytes_read", "bytes_written"), 0)
-    for i, (p, g) in enumerate(zip(opt.parameters, grads)):
+    for i, (p, low, g) in enumerate(zip(opt._weights(), opt._copies(), grads)):
         if g is None or not g.size:
             continue
         figures["adds"] += p.size * (adds + 1)
         figures["multiplies"] += p.size * (multiplies + 2)
         figures["special_ops"] += p.size * special + 3 * members
         figures["bytes_read"] += p.nbytes + distinct_bytes(g) + sum([slot[i].nbytes for slot in slots]) + members * c.BYTES
+        figures["bytes_read"] += 0 if low is None else low.nbytes
         figures["bytes_written"] += 8 * members
     return {"dtype": opt.parameters[0].dtype, **figures}
 

@@ -33,11 +33,14 @@ class SGD(Optimizer):
     def __init__(
         self, params: Params, lr: Rate = 1e-3, momentum: Number = 0, dampening: Number = 0, nesterov: bool = False,
         weight_decay: Number = 0, *, clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
-        ema: Number | None = None,
+        ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
     ) -> None:  # fmt: skip
         self.nesterov = flag("SGD", "nesterov", nesterov)
         hyper = {"momentum": momentum, "dampening": dampening, "weight_decay": weight_decay}
-        super().__init__(params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema)
+        super().__init__(
+            params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
+            clip_adaptive=clip_adaptive,
+        )  # fmt: skip
 
     def _choose(self, values: list[Mapping[str, Any]]) -> None:
         if _any_momentum(values):
@@ -103,11 +106,14 @@ class RMSprop(Optimizer):
         self, params: Params, lr: Rate = 1e-2, alpha: Number = 0.99, eps: Number = 1e-8, weight_decay: Number = 0,
         momentum: Number = 0, centered: bool = False, *,
         clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
-        ema: Number | None = None,
+        ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
     ) -> None:  # fmt: skip
         self.centered = flag("RMSprop", "centered", centered)
         hyper = {"alpha": alpha, "eps": eps, "momentum": momentum, "weight_decay": weight_decay}
-        super().__init__(params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema)
+        super().__init__(
+            params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
+            clip_adaptive=clip_adaptive,
+        )  # fmt: skip
 
     def _choose(self, values: list[Mapping[str, Any]]) -> None:
         with_momentum = _any_momentum(values)
@@ -154,11 +160,14 @@ class Adagrad(Optimizer):
         self, params: Params, lr: Rate = 1e-2, lr_decay: Number = 0, weight_decay: Number = 0,
         initial_accumulator_value: float = 0, eps: Number = 1e-10, *,
         clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
-        ema: Number | None = None,
+        ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
     ) -> None:  # fmt: skip
         self.slot_starts = {"v": checked("Adagrad", "initial_accumulator_value", initial_accumulator_value, 1)}
         hyper = {"lr_decay": lr_decay, "weight_decay": weight_decay, "eps": eps}
-        super().__init__(params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema)
+        super().__init__(
+            params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
+            clip_adaptive=clip_adaptive,
+        )  # fmt: skip
 
     def advance(self, settings: list[float]) -> None:
         super().advance(settings)
@@ -189,10 +198,13 @@ class Adadelta(Optimizer):
     def __init__(
         self, params: Params, lr: Rate = 1.0, rho: Number = 0.9, eps: Number = 1e-6, weight_decay: Number = 0, *,
         clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
-        ema: Number | None = None,
+        ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
     ) -> None:  # fmt: skip
         hyper = {"rho": rho, "eps": eps, "weight_decay": weight_decay}
-        super().__init__(params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema)
+        super().__init__(
+            params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
+            clip_adaptive=clip_adaptive,
+        )  # fmt: skip
 
     def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
         rho, eps, weight_decay = self.own(settings)
@@ -219,10 +231,13 @@ class Lion(Optimizer):
     def __init__(
         self, params: Params, lr: Rate = 1e-4, betas: Betas = (0.9, 0.99), weight_decay: Number = 0.0, *,
         clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
-        ema: Number | None = None,
+        ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
     ) -> None:  # fmt: skip
         hyper = {"betas": betas, "weight_decay": weight_decay}
-        super().__init__(params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema)
+        super().__init__(
+            params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
+            clip_adaptive=clip_adaptive,
+        )  # fmt: skip
 
     def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
         beta1, beta2, weight_decay = self.own(settings)

@@ -12,12 +12,12 @@ from ..errors import PullbackError
 from ..launch import capturing
 from ..ops.writing import write
 from ..tensors import devices
-from ..tensors.creation import asarray
 from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from . import arena, sets as c
 from .groups import Betas, Number, Rate
 from .optimizer import Groups, Optimizer, Params
+from .projection import projected
 from .rules import penalised
 
 _MODE = c.STATE + 3  # the number of a set that is 1 in evaluation mode; the kernels leave it as it is
@@ -85,8 +85,7 @@ class _ScheduleFree(Optimizer):
         share = share.reshape((-1,) + (1,) * (len(p.shape) - 1)) if share.ndim else share
         weights = Tensor(p.array).astype(arena.slot_dtype(p))
         moved = weights + Tensor(devices.move(np.asarray(share, z.dtype), self._device)) * (z - weights)
-        average = moved.astype(p.dtype)
-        write(p.array, average.array if p.constraint is None else asarray(p.constraint(average)).array)
+        write(p.array, projected(self, i, moved.astype(p.dtype)).array)
 
     def _update(self, leaves: list[Any], *, preview: bool, wanted: bool) -> list[Tensor] | None:
         if self._trained:
@@ -108,7 +107,7 @@ class _ScheduleFree(Optimizer):
         """Follows the mode in the sets, after they have been replaced."""
         self._trained = [None for _ in self.parameters] if self.evaluating else []
 
-    def _rates(self, settings: list[float], at: int, scale: float) -> None:
+    def _write_rates(self, settings: list[float], at: int, scale: float) -> None:
         """Writes the numbers of a step. at: the index of warmup_steps in the hyper-parameters; scale: of the rate."""
         step, (warmup, r, power) = settings[c.STEP], self.own(settings)[at : at + 3]
         settings[c.RATE] *= (step / warmup if step <= warmup else 1.0) * scale
@@ -149,15 +148,18 @@ class ScheduleFreeSGD(_ScheduleFree):
         self, params: Params, lr: Rate = 1.0, momentum: Number = 0.9, weight_decay: Number = 0, warmup_steps: Number = 0,
         r: Number = 0, weight_lr_power: Number = 2, *,
         clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
-        ema: Number | None = None,
+        ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
     ) -> None:  # fmt: skip
         given = (momentum, weight_decay, warmup_steps, r, weight_lr_power)
         hyper = dict(zip(self.hyper, given))
-        super().__init__(params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema)
+        super().__init__(
+            params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
+            clip_adaptive=clip_adaptive,
+        )  # fmt: skip
 
     def advance(self, settings: list[float]) -> None:
         super().advance(settings)
-        self._rates(settings, 2, 1.0)
+        self._write_rates(settings, 2, 1.0)
 
     def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
         momentum, weight_decay = self.own(settings)[:2]
@@ -187,15 +189,18 @@ class ScheduleFreeAdamW(_ScheduleFree):
         self, params: Params, lr: Rate = 2.5e-3, betas: Betas = (0.9, 0.999), eps: Number = 1e-8, weight_decay: Number = 0,
         warmup_steps: Number = 0, r: Number = 0, weight_lr_power: Number = 2, *,
         clip_norm: float | None = None, clip_value: float | None = None, groups: Groups | None = None,
-        ema: Number | None = None,
+        ema: Number | None = None, master_weights: bool = False, clip_adaptive: float | None = None,
     ) -> None:  # fmt: skip
         given = (betas, eps, weight_decay, warmup_steps, r, weight_lr_power)
         hyper = dict(zip(self.hyper, given))
-        super().__init__(params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema)
+        super().__init__(
+            params, lr, hyper, clip_norm=clip_norm, clip_value=clip_value, groups=groups, ema=ema, master_weights=master_weights,
+            clip_adaptive=clip_adaptive,
+        )  # fmt: skip
 
     def advance(self, settings: list[float]) -> None:
         super().advance(settings)
-        self._rates(settings, 4, (1 - self.own(settings)[1] ** settings[c.STEP]) ** 0.5)
+        self._write_rates(settings, 4, (1 - self.own(settings)[1] ** settings[c.STEP]) ** 0.5)
 
     def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
         beta1, beta2, eps, weight_decay = self.own(settings)[:4]

@@ -16,20 +16,22 @@ from . import sets as c
 from .adjustable import unlimited
 from .launcher import bounds_of
 from .program import Program
-from .schedules.base import Schedule
+from .schedules.schedule import Schedule
 
 
 def saved(opt: Any) -> dict[str, Any]:
     """Returns the state of an optimizer."""
     capturing.refuse("state_dict()", "Ask for it outside.")
+    pruned = {} if opt.pruning is None else {"pruning": opt.pruning.saved()}
     sets, rows = np.split(np.array(devices.move(opt._sets, "cpu")), [opt._set_count])
     table = sets.reshape(len(opt.parameters), opt._members, c.SIZE)
     return {
         "rule": type(opt).__name__,
-        "kernel": opt.kernel,  # rules of one name may have several formulas
+        "kernel": opt._formula_name(),  # rules of one name may have several formulas
         "steps": opt.steps,
         "settings": {name: Tensor(rows) for name, rows in zip(opt._names, table)},
         "slots": {name: opt.slots(p) for name, p in zip(opt._names, opt.parameters)},
+        **pruned,
         "program": Tensor(rows),
     }
 
@@ -37,19 +39,7 @@ def saved(opt: Any) -> dict[str, Any]:
 def load(opt: Any, given: Mapping[str, Any]) -> None:
     """Restores a state. Raises PullbackError, and then nothing has changed."""
     capturing.refuse("loading an optimizer's state", "Load it outside.")
-    if isinstance(given, Mapping) and "slots" in given and "program" not in given:
-        raise PullbackError('load_state_dict: the state has no "program"; an earlier version, with other settings, has saved it.')
-    _entries("the state", given, ["rule", "kernel", "steps", "settings", "slots", "program"])
-    if given["rule"] != type(opt).__name__:
-        raise PullbackError(f"load_state_dict: the state is of rule {given['rule']}, this optimizer is {type(opt).__name__}.")
-    steps = given["steps"]
-    if isinstance(steps, bool) or not isinstance(steps, (int, np.integer)) or steps < 0:
-        raise PullbackError(f"load_state_dict: steps={steps!r} is not a valid number of steps.")
-    steps = int(steps)
-    if given["kernel"] != opt.kernel:
-        raise PullbackError(
-            f"load_state_dict: the state is of the formula {given['kernel']!r}, this optimizer's is {opt.kernel!r}."
-        )
+    steps = _checked(opt, given)
     _entries("the dict of settings", given["settings"], opt._names)
     _entries("the dict of slots", given["slots"], opt._names)
     loads: list[tuple[Any, Any]] = []
@@ -61,26 +51,57 @@ def load(opt: Any, given: Mapping[str, Any]) -> None:
             c.check(name, row.tolist())
         rows.append(numbers)
         slots = given["slots"][name]
-        _entries(f'the state of "{name}"', slots, list(opt._state()))
-        for slot_name, slot in opt._state().items():
-            loads.append((slot[i], _floats(f'slot "{slot_name}" of "{name}"', slots[slot_name], p.shape, p.device)))
+        mine = {slot_name: slot[i] for slot_name, slot in opt._state().items() if slot[i] is not None}
+        _entries(f'the state of "{name}"', slots, list(mine))
+        for slot_name, slot in mine.items():
+            loads.append((slot, _floats(f'slot "{slot_name}" of "{name}"', slots[slot_name], slot.shape, p.device)))
     values = [_of_group(opt, group, rows, program) for group in opt.groups]
     table = np.concatenate([*rows, program.rows])
     sets = table[: opt._set_count]
     sets[:, c.CLIP_FACTOR] = 1.0
     most, scale = [_positive(name, sets[:, k]) for name, k in (("clip_norm", c.CLIP_NORM), ("gradient_scale", c.GRADIENT_SCALE))]
     sets[:, c.LEAST : c.MOST + 1] = np.repeat(bounds_of(opt.parameters), opt._members, axis=0)
+    masks, sparsities = ([], {}) if opt.pruning is None else opt.pruning.checked(given.get("pruning"))
     opt._sets, opt._program = c.with_rows(opt._sets, len(table)), program
-    for target, value in [*loads, (opt._sets, devices.move(table, opt.parameters[0].device))]:
+    for target, value in [*loads, *masks, (opt._sets, devices.move(table, opt.parameters[0].device))]:
         devices.write(target, value)
+    if opt.pruning is not None:
+        opt.pruning.restore(sparsities)
     opt._steps = steps
-    for name in values[0]:
-        shared = [own[name] for group, own in zip(opt.groups, values) if name not in group.own]
-        if shared:  # The value of the first group that has none of its own becomes the optimizer's.
-            opt._defaults[name] = shared[0]
-    for group, own in zip(opt.groups, values):
-        group.own.update({name: value for name, value in own.items() if name in group.own or differ(value, opt._defaults[name])})
+    _keep(opt.groups, values)
     opt._most, opt._scale = most, scale
+
+
+def _keep(groups: Sequence[Any], values: Sequence[dict[str, Any]]) -> None:
+    """Makes the values in a state those of the groups and of their rules."""
+    seen: set[Any] = set()
+    for group, own in zip(groups, values):
+        for name, value in own.items():
+            if name not in group.own and (id(group.rule), name) not in seen:
+                seen.add((id(group.rule), name))
+                group.rule._defaults[name] = value  # The first group that has no value of its own decides.
+    for group, own in zip(groups, values):
+        defaults = group.rule._defaults
+        group.own.update({name: value for name, value in own.items() if name in group.own or differ(value, defaults[name])})
+
+
+def _checked(opt: Any, given: Any) -> int:
+    """Returns the number of steps of a state. Raises PullbackError unless it is one of the optimizer's rule."""
+    if isinstance(given, Mapping) and "slots" in given and "program" not in given:
+        raise PullbackError('load_state_dict: the state has no "program"; an earlier version, with other settings, has saved it.')
+    _entries("the state", given, ["rule", "kernel", "steps", "settings", "slots", "program"], optional="pruning")
+    if opt.pruning is None and "pruning" in given:
+        raise PullbackError("load_state_dict: the state has masks of pruned weights; make optim.Pruning(opt, …) before loading it.")
+    if given["rule"] != type(opt).__name__:
+        raise PullbackError(f"load_state_dict: the state is of rule {given['rule']}, this optimizer is {type(opt).__name__}.")
+    steps = given["steps"]
+    if isinstance(steps, bool) or not isinstance(steps, (int, np.integer)) or steps < 0:
+        raise PullbackError(f"load_state_dict: steps={steps!r} is not a valid number of steps.")
+    if given["kernel"] != opt._formula_name():
+        raise PullbackError(
+            f"load_state_dict: the state is of the formula {given['kernel']!r}, this optimizer's is {opt._formula_name()!r}."
+        )
+    return int(steps)
 
 
 def _positive(name: str, column: Any) -> float:
@@ -104,7 +125,7 @@ def _of_group(opt: Any, group: Any, rows: list[Any], program: Program) -> dict[s
     its parameters differ.
     """
     placed = [[program.read(row[c.SCHEDULE : c.HYPER].tolist()) for row in rows[i]] for i in group.entries]
-    found = [values_in(opt, rows[i], [each.schedule for each in of]) for i, of in zip(group.entries, placed)]
+    found = [values_in(group.rule, rows[i], [each.schedule for each in of]) for i, of in zip(group.entries, placed)]
     program.placed[group.number] = [
         first._replace(rows=frozenset().union(*[other.rows for other in others])) for first, *others in zip(placed[0], *placed)
     ]
@@ -114,7 +135,7 @@ def _of_group(opt: Any, group: Any, rows: list[Any], program: Program) -> dict[s
                 f"load_state_dict: the parameters of group {group.name!r} have several values of {name} in the state; make the "
                 f"optimizer with the groups that it had when the state was saved."
             )
-    opt._validate({**group.values(), **found[0]})
+    group.rule._validate({**group.values(), **found[0]})
     return found[0]
 
 
@@ -143,11 +164,11 @@ def differ(a: Any, b: Any) -> bool:
     return not (np.shape(a) == np.shape(b) and np.all(np.asarray(a) == np.asarray(b)))
 
 
-def _entries(what: str, given: Any, wanted: Sequence[str]) -> None:
-    """Raises PullbackError unless this is a dict with exactly these keys."""
+def _entries(what: str, given: Any, wanted: Sequence[str], optional: str = "") -> None:
+    """Raises PullbackError unless this is a dict with exactly these keys. It may also have the optional one."""
     if not isinstance(given, Mapping):
         raise PullbackError(f"load_state_dict: {what} is a {type(given).__name__}; give the dict that state_dict() made.")
-    if set(given) != set(wanted):
+    if set(given) - {optional} != set(wanted):
         raise PullbackError(f"load_state_dict: {what} has entries for {sorted(map(str, given))}, not for {sorted(wanted)}.")
 
 

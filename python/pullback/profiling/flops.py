@@ -90,6 +90,12 @@ class _Shapes(Kept):
     def guard(self, key: Any, holds: Callable[[], bool]) -> None:
         """Does nothing: no recording is kept that could become invalid."""
 
+    def prepare(self, key: Any, action: Callable[[], object]) -> None:
+        """Does nothing: no recording is kept that could be replayed."""
+
+    def repeats(self, check: Callable[[], None]) -> None:
+        """Does nothing: no run is repeated."""
+
     def reads(self, storage: Any) -> None:
         """Does nothing: no recording is kept that could read a stale view."""
 

@@ -36,6 +36,8 @@ class Recording(Kept):
         self._kernels, self._device, self._inputs = kernels, device, inputs
         self._increments: list[tuple[Any, str, int]] = []
         self._guards: dict[int, tuple[Any, Callable[[], bool]]] = {}
+        self._preparations: dict[int, tuple[Any, Callable[[], object]]] = {}
+        self._checks: list[Callable[[], None]] = []
         self._lasting: list[Callable[[], bool]] = []
         self._generators: dict[Any, DrawnGenerator] = {}
 
@@ -50,6 +52,14 @@ class Recording(Kept):
     def guard(self, key: Any, holds: Callable[[], bool]) -> None:
         """Makes the recording valid only while holds() is true. Only the first guard of a key counts."""
         self._guards.setdefault(id(key), (key, holds))
+
+    def prepare(self, key: Any, action: Callable[[], object]) -> None:
+        """Makes every replay call action() before it runs. Only the first action of a key counts."""
+        self._preparations.setdefault(id(key), (key, action))
+
+    def repeats(self, check: Callable[[], None]) -> None:
+        """Calls check() at the end of the run if one call of the captured function has several steps, which repeat the run."""
+        self._checks.append(check)
 
     def reads(self, storage: Any) -> None:
         """Makes the recording valid only until this Storage changes, because then the view that the run read is stale."""
@@ -95,6 +105,8 @@ class Recording(Kept):
 
     def finish(self, outputs: Any, given: Sequence[Any], fusion: str, stacked: bool) -> tuple[Replay, Any]:
         """Returns the Replay of the run, and the value of this run. `given` holds the leaves that the function received."""
+        for check in self._checks if stacked else ():
+            check()
         leaves, spec = flatten(outputs)
         made: dict[int, Any] = {}  # result arrays by the number of their block
         found = [self._output(x, given, made, stacked) for x in leaves]
@@ -107,7 +119,8 @@ class Recording(Kept):
         plan = self._kernels.plan_end(list(made.values()), FUSIONS[fusion])
         places = [x._replace(place=numbers[x.place]) if x.kind == "result" else x for x in found]
         generators, guards = list(self._generators.values()), list(self._guards.values())
-        effects = SideEffects(self._increments, generators, guards, self._lasting)
+        preparations = [action for _, action in self._preparations.values()]
+        effects = SideEffects(self._increments, generators, guards, self._lasting, preparations)
         return Replay(self._kernels, plan, effects, places, spec), unflatten(spec, values)
 
     def _output(self, x: Any, given: Sequence[Any], made: dict[int, Any], stacked: bool) -> Output:

@@ -76,12 +76,14 @@ class SideEffects(NamedTuple):
         generators: the random generators to advance.
         guards: (an object to keep alive, a function that returns true while the recording is valid).
         lasting: those of the guard functions that never become true again once they are false.
+        preparations: functions to call before a replay.
     """
 
     increments: Sequence[tuple[Any, str, int]]
     generators: Sequence[DrawnGenerator]
     guards: Sequence[tuple[Any, Callable[[], bool]]]
     lasting: Sequence[Callable[[], bool]]
+    preparations: Sequence[Callable[[], object]]
 
 
 class Replay:
@@ -115,6 +117,8 @@ class Replay:
         With steps, every input has a leading axis of that length. Raises Refused, without running anything, if the inputs do not
         have the recorded shapes, dtypes and layouts.
         """
+        for prepare in self._effects.preparations:
+            prepare()
         for drawn in self._generators:
             drawn.before()
         try:

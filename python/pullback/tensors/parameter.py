@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ..errors import PullbackError
 from ..interop.wrong_calls import explain_call
 from ..launch import capturing
 from ..typing import ArrayLike, DTypeLike
@@ -56,11 +57,26 @@ class Parameter(Tensor):
         self.constraint = constraint
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name == "trainable" and value is not getattr(
-            self, name, value
-        ):  # a recording trains what was trainable when it was made
-            capturing.tell_change(f"setting trainable of {self.label()}", "Set it outside.")
+        if name == "constraint":
+            self._check_constraint(value)
+        # A recording trains what was trainable when it was made, with the constraints of that time.
+        if name in ("trainable", "constraint") and value is not getattr(self, name, value):
+            capturing.tell_change(f"setting {name} of {self.label()}", "Set it outside.")
         super().__setattr__(name, value)
+
+    def _check_constraint(self, constraint: Any) -> None:
+        """Raises PullbackError for what is no function, and ShapeError for one of optim.constraints that does not fit the shape."""
+        if constraint is None:
+            return
+        if isinstance(constraint, type) or not callable(constraint):
+            made = f"{constraint.__name__}()" if isinstance(constraint, type) else "optim.constraints.NonNegative()"
+            raise PullbackError(
+                f"constraint of {self.label()}: {constraint!r} is not a function of the value. Give a function, or one of "
+                f"optim.constraints: constraint={made}."
+            )
+        check = getattr(constraint, "check", None)
+        if check is not None:
+            check(self.shape)
 
     @property
     def name(self) -> str | None:

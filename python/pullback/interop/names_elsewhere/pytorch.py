@@ -119,7 +119,7 @@ NAMES: Final[dict[str, dict[str, str]]] = {
         "vector_to_parameters": "for p, x in zip(net.parameters(), parts): p.assign(x.reshape(p.shape)).",
         **dict.fromkeys(("weight_norm", "spectral_norm", "remove_weight_norm", "parametrize", "parametrizations"),
                         "compute the weight in forward from Parameters: self.scale * nn.functional.normalize(self.direction)."),
-        "prune": "multiply by a mask: p.assign(p * mask).", "rnn": LAYERS, "functional_call": FUNCTIONAL,
+        "prune": "optim.Pruning(opt, 0.8)", "rnn": LAYERS, "functional_call": FUNCTIONAL,
         "DataParallel": ONE_DEVICE, "parallel": ONE_DEVICE, "LogSigmoid": "-nn.Softplus()(-t)", "Softmin": "nn.Softmax()(-t)",
         "Softmax2d": "nn.Softmax(axis=-3)", "Unflatten": "t.reshape",
         "Unfold": "pb.unfold windows one axis; call it once per axis.",
@@ -167,7 +167,7 @@ NAMES: Final[dict[str, dict[str, str]]] = {
     "pullback.optim": {
         "lr_scheduler": SCHEDULE, "clip_grad_norm": CLIP,
         "swa_utils": "average the Parameters in your loop: p.assign(0.999 * p + 0.001 * x).",
-        **dict.fromkeys(("LBFGS", "Muon", "Adafactor", "ASGD", "Rprop", "SparseAdam"), RULES),
+        **dict.fromkeys(("LBFGS", "ASGD", "Rprop", "SparseAdam"), RULES),
     },
     "pullback.optim.schedules": {
         "StepLR": "optim.schedules.Step", "ExponentialLR": "optim.schedules.Exponential",

@@ -129,6 +129,10 @@ NAMES: Final[dict[str, dict[str, str]]] = {
         "PolynomialDecay": "optim.schedules.Polynomial", "PiecewiseConstantDecay": "optim.schedules.MultiStep",
         "InverseTimeDecay": "set opt.lr in your loop.", "LearningRateSchedule": "optim.schedules.Schedule",
     },
+    "pullback.optim.constraints": {
+        "NonNeg": "optim.constraints.NonNegative",
+        "MinMaxNorm": "give a function: pb.Parameter(value, constraint=lambda w: ...).",
+    },
     "pullback.random": {"categorical": "pb.argmax(t - pb.log(-pb.log(pb.random.uniform(t.shape))), axis=-1)",
                         "set_seed": "pb.random.seed"},
     "pullback.tree": {"map_structure": "pb.tree.map", "pack_sequence_as": "pb.tree.unflatten", "assert_same_structure":

@@ -7,8 +7,9 @@ formulas.
 from __future__ import annotations
 
 from ...exports import exported as _exported
-from .base import Schedule
+from ..sparsity import PolynomialSparsity
 from .composed import Lambda, Multiplicative, Product, ReduceOnPlateau, Sequential, Table
+from .schedule import Schedule
 from .simple import (
     Constant,
     Cosine,
@@ -24,9 +25,10 @@ from .simple import (
     WarmupStableDecay,
 )
 
-__all__ = [
+__all__ = (
     "Constant", "Cosine", "CosineRestarts", "Cyclic", "Exponential", "Lambda", "Linear", "MultiStep", "Multiplicative", "OneCycle",
-    "Polynomial", "Product", "ReduceOnPlateau", "Schedule", "Sequential", "Step", "Table", "WarmupCosine", "WarmupStableDecay",
-]  # fmt: skip
+    "Polynomial", "PolynomialSparsity", "Product", "ReduceOnPlateau", "Schedule", "Sequential", "Step", "Table",
+    "WarmupCosine", "WarmupStableDecay",
+)  # fmt: skip
 
 _exported(globals())

@@ -12,7 +12,7 @@ from itertools import accumulate, pairwise
 from typing import Any, ClassVar, Final
 
 from ...errors import PullbackError
-from .base import Rows, Schedule, as_schedule, check_numbers, in_settings, is_count, is_list
+from .schedule import Rows, Schedule, as_schedule, check_numbers, in_settings, is_count, is_list
 
 MOST_FACTORS: Final = 32  # of a Product
 

@@ -7,7 +7,7 @@ from dataclasses import astuple, dataclass
 from typing import ClassVar, Final
 
 from ...errors import PullbackError
-from .base import Rows, Schedule, between, check_numbers, half_cosine, in_settings, is_count, is_list, line, whole_power
+from .schedule import Rows, Schedule, between, check_numbers, half_cosine, in_settings, is_count, is_list, line, whole_power
 
 MILESTONES: Final = 6  # the most milestones of MultiStep that its set holds itself
 MANY_STEPS: Final = 13  # the kind of a MultiStep with more milestones
@@ -170,7 +170,7 @@ class OneCycle(Schedule):
     kind: ClassVar[int] = 8
 
     def __post_init__(self) -> None:
-        if self.anneal_strategy not in ("cos", "linear") or not isinstance(self.three_phase, bool):
+        if self.anneal_strategy not in ("cos", "linear") or self.three_phase.__class__ is not bool:
             raise PullbackError(
                 f"OneCycle: anneal_strategy={self.anneal_strategy!r} and three_phase={self.three_phase!r}; the first must be "
                 f'"cos" or "linear", the second True or False.'
@@ -190,9 +190,9 @@ class OneCycle(Schedule):
 
     @classmethod
     def of(cls, base: float, arguments: Sequence[float], rows: Rows) -> Schedule:
-        plain = super().of(base, arguments[:4], rows)
+        _, steps, warmup, div_factor, final_div_factor = astuple(super().of(base, arguments[:4], rows))[:5]
         strategy = "linear" if arguments[4] else "cos"
-        return cls(*astuple(plain)[:5], strategy, bool(arguments[5]))
+        return cls(base, steps, warmup, div_factor, final_div_factor, strategy, bool(arguments[5]))
 
     def rate(self, t: int) -> float:
         first, top, last = self.base / self.div_factor, self.warmup * self.steps - 1, self.steps - 1

@@ -1,0 +1,271 @@
+"""Accumulator, which adds up the gradients of several batches for one update."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, ValuesView
+from typing import Any, Final, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from ..errors import DeviceError, DTypeError, PullbackError, ShapeError, StaleValueError
+from ..interop.unknown_names import explain_arguments
+from ..launch import capturing, door
+from ..ops.by_name import in_dtype
+from ..ops.conversion import copy as snapshot
+from ..ops.elementwise import divide
+from ..ops.shape import broadcast_to
+from ..ops.writing import write
+from ..tensors import devices
+from ..tensors.creation import asarray
+from ..tensors.parameter import Parameter
+from ..tensors.tensor import Tensor
+from . import arena, sets as c
+from .arguments import MISSING, Form, dicts, trainable
+from .optimizer import Optimizer, Params
+from .rounds import Rounds, Stats
+
+Reduce = Literal["mean", "sum"]
+Stale = Literal["error", "drop", "decay"]
+_MADE: Final = ("_adder", "_flats", "_ones", "_device")  # attributes that a copy creates again in _make()
+
+
+@explain_arguments
+class Accumulator:
+    """Adds up the gradients of several batches, so that one update uses all of them.
+
+    Args:
+        params: the Parameters, in a list or any nested structure, as an optimizer takes them: usually `opt.parameters`.
+        every: the number of gradients after which `add` returns True.
+        reduce: "mean" gives the mean of the gradients, each weighted by its `count`: the gradient of one large batch if the loss of
+            each batch is a mean over `count` examples. "sum" gives their sum, and `count` does not matter.
+        stale: what happens to a gradient whose weights have been updated since it was computed: one with a `step` of less than
+            `acc.step`. "error" raises StaleValueError. "drop" leaves it out and counts it. "decay" divides its weight by 1 + the
+            number of updates since then (Zhang et al. 2016, "Staleness-aware Async-SGD").
+
+    There is one buffer for each Parameter, on its device: float32 for half precision, otherwise of the Parameter's dtype. `add` is
+    one launch for all Parameters, and a conversion for each gradient of half precision. A Parameter without a gradient (None) in
+    some of the batches has a gradient of zeros there; without one in all of them its result is None. NaN and infinity are not
+    looked for: one of them makes the result NaN or infinite, as it would in one large batch.
+
+    Inside a captured function the counts are facts of the host. A recording is used for the calls that add and take alike; with
+    `every=10` there are two, one for nine calls and one for the tenth.
+
+    Example:
+        >>> acc = optim.Accumulator(opt.parameters, every=10)
+        >>> for x, y in batches:
+        ...     with pb.GradientTape() as tape:
+        ...         loss = nn.cross_entropy(net(x), y)
+        ...     if acc.add(tape.gradient(loss, opt.parameters), count=len(x)):
+        ...         opt.step(acc.take())
+
+    Raises PullbackError for arguments of other values.
+    """
+
+    def __init__(self, params: Params, every: int = 10, reduce: Reduce = "mean", stale: Stale = "error") -> None:
+        given: Any = list(params) if isinstance(params, (Iterator, ValuesView)) else params
+        given, _ = dicts("Accumulator", given)
+        if not (_whole(every) and every >= 1):
+            raise PullbackError(f"Accumulator: every={every!r}; it must be a number of gradients, such as 10.")
+        for name, value, words in (("reduce", reduce, get_args(Reduce)), ("stale", stale, get_args(Stale))):
+            if value not in words:
+                raise PullbackError(f"Accumulator: {name}={value!r}; use {' or '.join(map(repr, words))}.")
+        self.parameters = trainable("Accumulator", given)
+        self.every, self.reduce, self.stale = int(every), reduce, stale
+        self._form = Form(given, self.parameters, "acc.add")
+        self._rounds = Rounds(self.every)
+        self._make()
+
+    def __repr__(self) -> str:
+        words = f"every={self.every}, reduce={self.reduce!r}, stale={self.stale!r}"
+        return f"Accumulator({len(self.parameters)} parameters, {words}; step {self.step}, {self.stats.pending} pending)"
+
+    # ---- counts
+
+    @property
+    def step(self) -> int:
+        """The number of updates: how often `take` was called. It can be set, to the count of a training that is resumed."""
+        return self._rounds.step
+
+    @step.setter
+    def step(self, step: int) -> None:
+        capturing.refuse("setting step of an Accumulator", "Set it outside: `take` counts each update.")
+        if not (_whole(step) and step >= 0):
+            raise PullbackError(f"Accumulator: step={step!r}; it must be a number of updates, 0 or more.")
+        self._rounds.step = int(step)
+
+    @property
+    def stats(self) -> Stats:
+        """How many gradients were accepted and dropped since the start, and how many wait for `take`."""
+        return self._rounds.stats()
+
+    # ---- adding
+
+    def add(self, grads: Any = MISSING, step: int | None = None, count: float = 1) -> bool:
+        """Adds the gradients of a batch. Returns True if those of `every` batches or more wait for `take`.
+
+        Args:
+            grads: one gradient, or None, for each Parameter, in the order of `parameters` or the structure of `params`.
+            step: `acc.step` when the forward pass that led to these gradients read the weights. None stands for now: the weights
+                have not changed since. Leave it out in a captured function, which would be recorded again after each update.
+            count: the number of examples that the gradients are a mean of, or any other positive weight of the batch.
+
+        Raises ShapeError, DTypeError, DeviceError for a gradient that is unlike its Parameter; StaleValueError for a stale one, if
+        stale="error"; PullbackError. Nothing has changed then.
+        """
+        leaves = [None if g is None else _array(g) for g in self._form.one_each(grads)]
+        for p, g in zip(self.parameters, leaves):
+            if g is not None:
+                self._check(p, g)
+        if not (_real(count) and 0 < count < math.inf):
+            raise PullbackError(f"add: count={count!r}; it must be one positive number, such as that of the examples in the batch.")
+        late = self._lateness(step)
+        if late and self.stale == "drop":
+            return self._rounds.drop(step)
+        scale = 1 / (1 + late)
+        self._accumulate(leaves, scale if self.reduce == "sum" else float(count) * scale)
+        return self._rounds.accept(sum([1 << i for i, g in enumerate(leaves) if g is not None]), step)
+
+    def _check(self, p: Parameter, g: Any) -> None:
+        if g.shape != p.shape:
+            raise ShapeError(f"add: the gradient of {p.label()} has shape {g.shape}, the parameter {p.shape}.")
+        if g.dtype != p.dtype:
+            raise DTypeError(
+                f"add: the gradient of {p.label()} has dtype {g.dtype}, the parameter {p.dtype}. Convert it with .astype."
+            )
+        if devices.device_of(g) != self._device:
+            raise DeviceError(
+                f"add: the gradient of {p.label()} is on {devices.device_of(g)}, the buffers are on {self._device}. Move it with "
+                f'.to("{self._device}"), or make the Accumulator after moving the parameters.'
+            )
+
+    def _lateness(self, step: Any) -> int:
+        """Returns the number of updates since a gradient's step. Raises StaleValueError, PullbackError."""
+        if step is None:
+            return 0
+        if not (_whole(step) and 0 <= step <= self.step):
+            raise PullbackError(
+                f"add: step={step!r}; it must be the `acc.step` at which the gradient was computed, a number from 0 to the present "
+                f"one, which is {self.step}."
+            )
+        if step < self.step and self.stale == "error":
+            raise StaleValueError(
+                f"add: the gradient was computed at step {step}, and the Accumulator is at step {self.step}: the weights have been "
+                f'updated since. Compute it again; or make the Accumulator with stale="drop", or stale="decay" to weight it less.'
+            )
+        return self.step - int(step)
+
+    def _accumulate(self, leaves: list[Any], weight: float) -> None:
+        with door.charged_to(door.OPTIMIZER):
+            wide = [None if g is None else in_dtype(Tensor(g), arena.slot_dtype(g)) for g in leaves]
+            self._adder.add([*wide, *self._ones], weight)
+
+    # ---- taking
+
+    def take(self) -> list[Tensor | None]:
+        """Returns the mean (or sum) of the gradients since the last call, one for each Parameter in the order of `parameters`.
+
+        A Parameter without any gradient has None. The buffers are zeros afterwards, and `acc.step` has grown by one.
+
+        Raises PullbackError if there was no gradient.
+        """
+        if not self.stats.pending:
+            raise PullbackError("take: no gradient was added since the last call. Call it when `add` has returned True.")
+        present, found = self._rounds.present(), list[Any]([None] * len(self.parameters))
+        with door.charged_to(door.OPTIMIZER):
+            for flat in self._flats:
+                sums = Tensor(flat.array)
+                means = (snapshot(sums) if self.reduce == "sum" else divide(sums, Tensor(flat.array[-1:]))).array
+                for i, start in flat.starts:
+                    p = self.parameters[i]
+                    if present >> i & 1:
+                        found[i] = in_dtype(Tensor(means[start : start + p.size].reshape(p.shape)), p.dtype)
+                write(flat.array, broadcast_to(Tensor(flat.zero), flat.array.shape).array)
+        self._rounds.take()
+        return found
+
+    # ---- memory
+
+    def _make(self) -> None:
+        """Allocates the buffers on the parameters' device, for each dtype in one array that ends with the sum of the weights."""
+        self._device = self.parameters[0].device
+        buffers: list[Any] = [None] * len(self.parameters)
+        self._flats: list[_Flat] = []
+        self._ones: list[Tensor] = []
+        for dtype in dict.fromkeys([arena.slot_dtype(p) for p in self.parameters]):
+            mine = [i for i, p in enumerate(self.parameters) if arena.slot_dtype(p) == dtype]
+            starts, end = arena.offsets_of([self.parameters[i].size for i in mine], dtype.itemsize)
+            array = arena.flat(end + 1, dtype, self._device)
+            self._flats.append(_Flat(array, list(zip(mine, starts)), devices.full(self._device, (1,), 0, dtype)))
+            self._ones.append(Tensor(devices.full(self._device, (1,), 1, dtype)))
+            for i, start in self._flats[-1].starts:
+                buffers[i] = _buffer(array[start : start + self.parameters[i].size].reshape(self.parameters[i].shape))
+        self._adder = _Adder([*buffers, *[_buffer(flat.array[-1:]) for flat in self._flats]])
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns the state for pickle and deepcopy, with the buffers as NumPy arrays."""
+        capturing.refuse("copying an Accumulator", "Copy it outside.")
+        values = [np.array(devices.move(flat.array, "cpu")) for flat in self._flats]
+        return {**{name: x for name, x in vars(self).items() if name not in _MADE}, "values": values}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restores the Accumulator of the copied Parameters, with buffers of its own on their device."""
+        values = state.pop("values")
+        vars(self).update(state)
+        self._make()
+        for flat, value in zip(self._flats, values):
+            devices.write(flat.array, devices.move(value, self._device))
+
+
+class _Flat(NamedTuple):
+    """The buffers of one dtype.
+
+    Attributes:
+        array: the memory of all of them, which ends with the sum of the weights.
+        starts: (number of a Parameter, where its buffer starts).
+        zero: an array of one zero.
+    """
+
+    array: Any
+    starts: list[tuple[int, int]]
+    zero: Any
+
+
+class _Adder(Optimizer):
+    """Adds multiples of tensors to the buffers, in one launch: a step of gradient descent with the negative weight as its rate."""
+
+    kernel = "sgd_step"
+
+    def __init__(self, buffers: list[Parameter]) -> None:
+        super().__init__(buffers, lr=1.0)
+        c.write(self._sets, range(len(buffers)), c.RATE_SCALE, [[-1.0]])
+
+    def add(self, tensors: list[Any], weight: float) -> None:
+        """Adds weight * tensor to each buffer, and nothing for None."""
+        if self._kernels is not None:  # A replay repeats this launch with the weight of the recording.
+            self._kernels.write_settings(self._sets, 0, 1, len(self.parameters), c.GRADIENT_SCALE, [weight])
+        else:
+            self._sets[:, c.GRADIENT_SCALE] = weight
+        self._update(tensors, preview=False, wanted=False)
+
+    def change(self, settings: list[float], p: Any, g: Any, slots: list[Any]) -> Any:
+        return g
+
+
+def _buffer(array: Any) -> Parameter:
+    """Returns a Parameter whose value is in this memory."""
+    p = Parameter(Tensor(array))
+    p.place(array)
+    return p
+
+
+def _real(x: Any) -> bool:
+    return isinstance(x, (int, float, np.number)) and not isinstance(x, bool)
+
+
+def _whole(x: Any) -> bool:
+    return isinstance(x, (int, np.integer)) and not isinstance(x, bool)
+
+
+def _array(g: Any) -> Any:
+    return g.array if isinstance(g, Tensor) else asarray(g).array

@@ -1,0 +1,143 @@
+"""Applies the constraints of Parameters that an update's kernel does not apply, right after the kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import ShapeError
+from ..launch import door
+from ..ops.by_name import in_dtype
+from ..ops.conversion import astype, copy
+from ..ops.elementwise import add, equal, greater, multiply, subtract, where
+from ..ops.movement import stack
+from ..ops.writing import write
+from ..tensors.operand import as_tensor
+from ..tensors.parameter import Parameter
+from ..tensors.tensor import Tensor
+from . import sets as c
+from .constraints import Constraint
+
+
+class Projection:
+    """The constraints of one step that follow its kernel: all but bounds, which the kernel itself applies.
+
+    It is made before the kernel runs, because it checks the constraints, and copies what the kernel will overwrite: the values of
+    the parameters, if `wanted`, and their moving averages.
+
+    Raises ShapeError if a constraint does not fit the shape of its parameter, or of a member of it.
+    """
+
+    def __init__(self, opt: Any, grads: Sequence[Any], wanted: bool) -> None:
+        self._opt = opt
+        self._entries = [
+            i
+            for i, (p, g) in enumerate(zip(opt.parameters, grads))
+            if g is not None and p.constraint is not None and not hasattr(p.constraint, "bounds")
+        ]
+        self._before: dict[int, Tensor] = {}
+        self._averages: dict[int, Tensor] = {}
+        if not self._entries:
+            return
+        for i in self._entries:
+            p = opt.parameters[i]
+            if isinstance(p.constraint, Constraint):
+                p.constraint.check(p.shape if opt._members == 1 else p.shape[1:])
+        with door.charged_to(door.OPTIMIZER):
+            if wanted:
+                self._before = {i: copy(Tensor(opt.parameters[i].array)) for i in self._entries}
+            if opt._averages is not None:
+                self._averages = {i: copy(Tensor(opt._averages[i])) for i in self._entries}
+
+    def apply(self, deltas: list[Tensor] | None) -> None:
+        """Applies the constraints to the values that the kernel has written, and corrects the list of what was added, if any.
+
+        All constraints are evaluated before the first result is written. If one raises, the others' results are written first.
+        """
+        if not self._entries:
+            return
+        failed: Exception | None = None
+        found: dict[int, Tensor] = {}
+        with door.charged_to(door.OPTIMIZER):
+            for i in self._entries:
+                try:
+                    found[i] = projected(self._opt, i, _view(self._opt.parameters[i]))
+                except Exception as error:
+                    failed = failed or error
+            for i, value in found.items():
+                self._write(i, value, deltas)
+        if failed is not None:
+            raise failed
+
+    def _write(self, i: int, value: Tensor, deltas: list[Tensor] | None) -> None:
+        p = self._opt.parameters[i]
+        if deltas is not None:
+            deltas[i] = _change(self._before[i], Tensor(p.array), deltas[i], value)
+        write(p.array, value.array)
+        p.storage.age()  # A function may have kept a view.
+        if i in self._averages:
+            write(self._opt._averages[i], self._averaged(i, value).array)
+
+    def changes(self, deltas: list[Tensor]) -> list[Tensor]:
+        """Returns the changes that a preview computed, `deltas`, with the constraints applied to a copy of the values."""
+        result = list(deltas)
+        if self._entries:
+            with door.charged_to(door.OPTIMIZER):
+                for i in self._entries:
+                    before = Tensor(self._opt.parameters[i].array)
+                    new = add(before, deltas[i])
+                    result[i] = _change(before, new, deltas[i], projected(self._opt, i, new))
+        return result
+
+    def _averaged(self, i: int, value: Tensor) -> Tensor:
+        """Returns the moving average of parameter i after this step, by the formula of the kernel."""
+        opt, old = self._opt, self._averages[i]
+        sets = opt._sets[i * opt._members : (i + 1) * opt._members]
+        shape = (-1, *[1] * (old.ndim - 1)) if opt._members > 1 else ()
+        steps, share = [Tensor(sets[:, k]).reshape(shape) for k in (c.STEP, c.KEEP)]
+        later = greater(steps, 1.0)  # The first step sets the average to the weights.
+        keep, take = where(later, share, 0.0), where(later, subtract(1.0, share), 1.0)
+        parts = [multiply(in_dtype(x, old.dtype), in_dtype(y, old.dtype)) for x, y in ((keep, old), (take, value))]
+        return _masked(opt, i, add(*parts))
+
+
+def projected(opt: Any, i: int, value: Tensor) -> Tensor:
+    """Returns the value after the constraint of the optimizer's parameter i, in that parameter's dtype. Pruned weights are 0.
+
+    Raises ShapeError if a function returns another shape.
+    """
+    p, members = opt.parameters[i], opt._members
+    constraint: Any = p.constraint
+    if constraint is None:
+        return _masked(opt, i, value)
+    if isinstance(constraint, Constraint):
+        kept = value if constraint.pruned == 0 else _masked(opt, i, value, constraint.pruned)
+        return _masked(opt, i, constraint.project(kept, members > 1))
+    if members > 1:
+        return _masked(opt, i, stack([_result(p, constraint, value[m]) for m in range(members)]))
+    return _masked(opt, i, _result(p, constraint, value))
+
+
+def _masked(opt: Any, i: int, value: Tensor, pruned: float = 0.0) -> Tensor:
+    return value if opt._masks is None or opt._masks[i] is None else where(Tensor(opt._masks[i]), value, pruned)
+
+
+def _change(before: Tensor, new: Tensor, delta: Tensor, value: Tensor) -> Tensor:
+    """Returns what a step adds to `before`, of which the kernel made `new` by adding `delta`, and a constraint then `value`."""
+    return where(equal(value, new), delta, subtract(value, before))
+
+
+def _view(p: Parameter) -> Tensor:
+    """Returns a view of the parameter, which tapes do not watch, and which becomes stale when the parameter changes."""
+    view = Tensor(p.array)
+    p.storage.add_view(view)
+    return view
+
+
+def _result(p: Parameter, function: Any, value: Tensor) -> Tensor:
+    result = as_tensor(function(value))
+    if result.shape != value.shape:
+        raise ShapeError(
+            f"step: the constraint of {p.label()} returned shape {result.shape}; it must return the shape {value.shape}."
+        )
+    return astype(result, p.dtype, device=p.device)  # a copy of a view, because the step is about to write to that memory

@@ -1,0 +1,108 @@
+"""float32 masters of half precision weights, which the update changes and rounds to the weights."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pullback as pb
+from captured_step import needs_kernels
+from conftest import host
+from pullback import optim
+from update_rules import RULES
+
+SHAPES = ((40, 30), (7,), (), (0,))
+HALF = ("float16", "bfloat16")
+
+
+def made(rule: str, dtype: str, **options: Any) -> Any:
+    rng = np.random.default_rng(3)
+    kind, hyper = RULES[rule]
+    params = [pb.Parameter(rng.standard_normal(shape), dtype="float16").numpy() for shape in SHAPES]
+    return kind([pb.Parameter(x.astype(np.float32) * 0.5, dtype=dtype) for x in params], **hyper, **options)
+
+
+def gradients(opt: Any, count: int, dtype: str) -> list[list[pb.Tensor]]:
+    rng = np.random.default_rng(4)
+    return [[pb.tensor(rng.standard_normal(p.shape), dtype=dtype) for p in opt.parameters] for _ in range(count)]
+
+
+def same(found: Any, wanted: Any) -> None:
+    for x, y in zip(found, wanted):
+        np.testing.assert_array_equal(np.asarray(host(x)).astype(np.float64), np.asarray(host(y)).astype(np.float64))
+
+
+@pytest.mark.parametrize("dtype", HALF)
+@pytest.mark.parametrize("rule", sorted(RULES))
+def test_masters_are_trained_like_float32_weights(rule: str, dtype: str) -> None:
+    """The gradients are those of half precision in both runs, and so are the first weights."""
+    opt, wide = made(rule, dtype, master_weights=True, clip_norm=3.0), made(rule, dtype)
+    kind, hyper = RULES[rule]
+    wide = kind([pb.Parameter(p.astype("float32")) for p in wide.parameters], **hyper, clip_norm=3.0)
+    for g in gradients(opt, 5, dtype):
+        deltas = opt.step(g, return_delta=True)
+        same(deltas, wide.step([x.astype("float32") for x in g], return_delta=True))
+        same([opt.slots(p)["master"] for p in opt.parameters], wide.parameters)
+        same(opt.parameters, [p.astype(dtype) for p in wide.parameters])
+
+
+@pytest.mark.parametrize("dtype", HALF)
+def test_small_changes_add_up(dtype: str) -> None:
+    kept, lost = [optim.SGD([pb.Parameter(np.ones(3), dtype=dtype)], lr=2.0**-14, master_weights=m) for m in (True, False)]
+    for opt in (kept, lost):
+        for _ in range(2**10):
+            opt.step([pb.ones(3, dtype=dtype)])
+    same(kept.parameters, [np.full(3, 1 - 2.0**-4)])
+    same(lost.parameters, [np.ones(3)])
+
+
+@pytest.mark.parametrize("rule", ["adamw", "lamb"])
+@pytest.mark.parametrize("dtype", HALF)
+def test_a_weight_that_is_assigned_replaces_its_master(rule: str, dtype: str) -> None:
+    opt = made(rule, dtype, master_weights=True)
+    first, second, third = gradients(opt, 3, dtype)
+    opt.step(first)
+    p = opt.parameters[0]
+    value = p.numpy().copy()
+    value[3:5] = 0.25
+    p.assign(value)
+    previewed = opt.preview(second)
+    deltas = opt.step(second, return_delta=True)
+    same(previewed, deltas)
+    master = host(opt.slots(p)["master"])
+    np.testing.assert_allclose(master[3:5], 0.25 + host(deltas[0])[3:5], rtol=1e-6)
+    opt.step(third)
+
+
+def test_masters_are_a_part_of_states_and_copies_and_only_for_half_precision() -> None:
+    p, q = pb.Parameter(np.ones(3), dtype="bfloat16", name="p"), pb.Parameter(np.ones(3), name="q")
+    opt = optim.SGD([p, q], lr=1e-3, master_weights=True)
+    assert ["master" in opt.slots(x) for x in (p, q)] == [True, False]
+    g = [pb.ones(3, dtype="bfloat16"), pb.ones(3, dtype=q.dtype)]
+    opt.step(g)
+    twin = copy.deepcopy(opt)
+    other = optim.SGD([pb.Parameter(p, name="p"), pb.Parameter(q, name="q")], master_weights=True)
+    other.load_state_dict(opt.state_dict())
+    for x in (opt, twin, other):
+        for _ in range(9):
+            x.step(g)
+    for x in (twin, other):
+        same(x.parameters, opt.parameters)
+        same([x.slots(x.parameters[0])["master"]], [opt.slots(p)["master"]])
+    with pytest.raises(pb.PullbackError, match="master"):
+        optim.SGD([p, q]).load_state_dict(opt.state_dict())
+    with pytest.raises(pb.DTypeError, match="master_weights"):
+        optim.SGD([p], master_weights=1)  # type: ignore[arg-type]
+
+
+@needs_kernels
+def test_a_captured_step_keeps_masters() -> None:
+    eager, captured = [made("adamw", "bfloat16", master_weights=True, ema=0.9) for _ in range(2)]
+    step = pb.capture(lambda g: captured.step(g, return_delta=True))
+    for g in gradients(eager, 4, "bfloat16"):
+        same(eager.step(g, return_delta=True), step(g))
+    same(eager.parameters, captured.parameters)
+    same([eager.averaged(p) for p in eager.parameters], [captured.averaged(p) for p in captured.parameters])
