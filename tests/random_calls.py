@@ -18,6 +18,8 @@ from pullback import optim
 from pullback.autodiff.primitive import OPS, Op
 from pullback.launch.refusal import Refused
 from pullback.nn import functional
+from pullback.optim import sets
+from pullback.optim.program import MEMBER, WATCH
 from pullback.tensors.dtypes import is_float
 from update_rules import RULES
 
@@ -227,7 +229,7 @@ def begun(rng: Any) -> None:
 
 
 def observed(rng: Any) -> None:
-    """Observes with a table of one set for each member, and of as many states of reduce-on-plateau, which are all rows after the sets."""
+    """Observes with a table in which all rows after the sets are states of reduce-on-plateau."""
     members = int(rng.integers(1, 5))
     table = np.zeros((2 * members, sets.SIZE))
     table[members:, [sets.SCHEDULE, MEMBER]] = np.stack([np.full(members, WATCH), np.arange(members)], axis=1)
