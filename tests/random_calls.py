@@ -18,6 +18,8 @@ from pullback import optim
 from pullback.autodiff.primitive import OPS, Op
 from pullback.launch.refusal import Refused
 from pullback.nn import functional
+from pullback.optim import sets
+from pullback.optim.program import MEMBER, WATCH
 from pullback.tensors.dtypes import is_float
 from update_rules import RULES
 
@@ -226,6 +228,15 @@ def begun(rng: Any) -> None:
     KERNELS.begin_steps(sets.array, pb.zeros_like(sets).array, 3)
 
 
+def observed(rng: Any) -> None:
+    """Observes with a table in which all rows after the sets are states of reduce-on-plateau."""
+    members = int(rng.integers(1, 5))
+    table = np.zeros((2 * members, sets.SIZE))
+    table[members:, [sets.SCHEDULE, MEMBER]] = np.stack([np.full(members, WATCH), np.arange(members)], axis=1)
+    metric = tensor(rng, (members,) if rng.random() < 0.5 else (), rng.choice(FLOATS))
+    KERNELS.observe(pb.tensor(table, dtype="float64").array, metric.array, members, members)
+
+
 # ---- indices, moves
 
 
@@ -309,6 +320,7 @@ FAMILIES: dict[str, dict[str, Call]] = {
         "masked": step(partial(optim.SGD, momentum=0.9, ema=0.9), masked=True),
         "add": added,
         "begin_steps": begun,
+        "observe": observed,
     },
     "indices": {
         "take": take,

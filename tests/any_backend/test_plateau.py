@@ -164,6 +164,45 @@ def test_a_captured_observation_is_the_eager_one() -> None:
         replay(g, metric)
 
 
+@needs_kernels
+@pytest.mark.parametrize("first", ["step", "observe"])
+@pytest.mark.parametrize("rule", ["SGD", "Muon"])
+def test_a_recording_follows_what_changes_after_it(rule: str, first: str) -> None:
+    """The table is made anew for a longer schedule, and clipping begins, whichever of the two calls the recording saw first."""
+    schedule = s.ReduceOnPlateau(0.1, factor=0.5, patience=0)
+    opts = [getattr(optim, rule)([pb.Parameter(np.ones((3, 2)), name="p")], lr=schedule) for _ in range(2)]
+
+    def train(opt: Any, g: Any, metric: Any) -> None:
+        calls = [lambda: opt.step([g]), lambda: opt.observe(metric)]
+        for call in calls if first == "step" else calls[::-1]:
+            call()
+
+    replay = pb.capture(lambda g, metric: train(opts[1], g, metric))
+    rng = np.random.default_rng(0)
+    for change in ({}, {"lr": s.Table([1.0] * 300) * schedule}, {"clip_norm": 0.1}, {"lr": schedule}):
+        for opt in opts:
+            for name, value in change.items():
+                setattr(opt, name, value)
+        for _ in range(3):
+            g, metric = pb.tensor(rng.standard_normal((3, 2))), pb.tensor(1.0)
+            train(opts[0], g, metric)
+            replay(g, metric)
+            assert opts[0].lr == opts[1].lr < 1.0
+            np.testing.assert_array_equal(host(opts[0].parameters[0]), host(opts[1].parameters[0]))
+
+
+@needs_kernels
+def test_two_optimizers_observe_in_one_recording() -> None:
+    a, b = [made(s.ReduceOnPlateau(0.1, factor=0.5, patience=0)) for _ in range(2)]
+    replay = pb.capture(lambda metric: [opt.observe(metric) for opt in (a, b)])
+    for _ in range(3):
+        replay(pb.tensor(1.0))
+    b.lr = 0.1
+    with pytest.raises(pb.PullbackError, match="depends on a metric"):
+        replay(pb.tensor(1.0))
+    assert a.lr == 0.1 * 0.5**3, "the failed call had observed a before it reached b"
+
+
 @pytest.mark.parametrize("how", ["state", "pickle", "copy"])
 def test_a_plateau_goes_on_where_it_was(how: str) -> None:
     schedule = s.ReduceOnPlateau(0.1, factor=0.5, patience=2, cooldown=1)

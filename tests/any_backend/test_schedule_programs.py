@@ -113,6 +113,24 @@ def test_a_recording_follows_a_new_schedule_and_a_new_table() -> None:
         assert replay.stats().recordings == recordings
 
 
+@needs_kernels
+def test_updates_of_single_parameters_follow_a_new_schedule() -> None:
+    opts = [made(0.1) for _ in range(2)]
+
+    def minimize(opt: Any) -> Any:
+        return opt.minimize(lambda: pb.sum((opt.parameters[0] - 1) * opt.parameters[1] + opt.parameters[2]), gate="op")
+
+    replay = pb.capture(lambda: minimize(opts[1]))
+    for schedule in (0.1, WARM, LONG * WARM, 0.2):
+        for opt in opts:
+            opt.lr = schedule
+        for _ in range(3):
+            assert float(minimize(opts[0])) == float(replay())
+            for p, q in zip(opts[0].parameters, opts[1].parameters):
+                np.testing.assert_array_equal(host(p), host(q))
+    np.testing.assert_array_equal(sets(opts[0]), sets(opts[1]))
+
+
 @pytest.mark.parametrize("how", ["state", "pickle", "copy"])
 @pytest.mark.parametrize("schedule", [WARM, LONG, LONG * WARM], ids=lambda x: type(x).__name__)
 def test_an_optimizer_goes_on_in_another_one(schedule: Any, how: str) -> None:

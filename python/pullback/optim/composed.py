@@ -186,8 +186,8 @@ class Composed(Optimizer):
         """Runs a step op by op."""
         self._same_device(grads)
         if capturing.thread.recording is not None:
-            facts = self._facts()
-            capturing.thread.recording.guard(self, lambda: self._facts() == facts)
+            facts, kept = self._facts(), (self._sets, self._masks)  # kept, so that no other array gets the id of one of these
+            capturing.thread.recording.guard(self, lambda: bool(kept) and self._facts() == facts)
         with devices.working(self._device):
             if self._most != math.inf:
                 self._clip_norm(grads, table)

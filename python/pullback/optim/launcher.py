@@ -181,11 +181,15 @@ class Launcher(Adjustable):
     def _guard_recording(self) -> None:
         """Makes a recording of this optimizer's launches valid only while it would launch the same again, on the same table."""
         if capturing.thread.recording is not None:
-            whole = self._of or self
-            sets, clips, observes = whole._sets, whole._most != math.inf, whole._program.observes
+            whole, alone = self._of or self, self._of is not None
+            sets, clips, used = whole._sets, whole._most != math.inf, whole._program.used
             capturing.thread.recording.guard(
                 whole,
-                lambda: whole._sets is sets and (whole._most != math.inf) == clips and whole._program.observes == observes,
+                lambda: (
+                    whole._sets is sets
+                    and (whole._most != math.inf) == clips
+                    and (not alone or whole._program.used == used)  # the update of one parameter copies a program that is used
+                ),
             )
 
     def observe(self, metric: Any) -> None:
@@ -206,8 +210,9 @@ class Launcher(Adjustable):
                 f"{type(self).__name__}.observe: no learning rate of this optimizer depends on a metric. Make it with "
                 f"lr=optim.schedules.ReduceOnPlateau(1e-3), or with a Product or a Sequential that has one."
             )
-        found = self._metric(metric)
-        self._guard_recording()
+        found, sets = self._metric(metric), self._sets
+        if capturing.thread.recording is not None:
+            capturing.thread.recording.guard(self._program, lambda: self._sets is sets and self._program.observes)
         with door.charged_to(door.OPTIMIZER):
             if self._kernels is not None:
                 self._kernels.observe(self._sets, found.array, self._set_count, self._members)
