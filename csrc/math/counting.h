@@ -23,28 +23,26 @@ struct CountingScalar {
 
   static inline thread_local Counts counts{};
 
-  // GCC 12 merges the increments of level v4 into vectors, and counts special operations that there are none of.
-  static void kept_apart() { asm volatile("" ::: "memory"); }
-
-  // These functions compile for host and device, as the formulas do (nvcc warns otherwise), but they count on the host only.
+  // These functions compile for host and device, as the formulas do (nvcc warns otherwise), but they count on the host only. The
+  // barriers keep GCC 12 from merging the increments into vectors, which on level v4 counted special operations where there are none.
   PB_HD static CountingScalar added(double v) {
 #if !defined(__CUDA_ARCH__)
     ++counts.adds;
-    kept_apart();
+    asm volatile("" ::: "memory");
 #endif
     return v;
   }
   PB_HD static CountingScalar multiplied(double v) {
 #if !defined(__CUDA_ARCH__)
     ++counts.multiplies;
-    kept_apart();
+    asm volatile("" ::: "memory");
 #endif
     return v;
   }
   PB_HD static CountingScalar special(double v) {
 #if !defined(__CUDA_ARCH__)
     ++counts.special;
-    kept_apart();
+    asm volatile("" ::: "memory");
 #endif
     return v;
   }
