@@ -201,6 +201,40 @@ def test_a_state_and_a_copy_know_the_mode() -> None:
         trained(restored, gradients("float64", 1))
 
 
+@needs_kernels
+def test_a_replay_in_evaluation_mode_is_refused() -> None:
+    opt = optim.ScheduleFreeSGD([pb.Parameter(np.ones(2))], lr=0.1)
+    step = pb.capture(lambda g: opt.step([g]))
+    g = pb.ones(2, dtype="float64")
+    for _ in range(3):
+        step(g)
+    y = host(opt.parameters[0]).copy()
+    opt.eval()
+    with pytest.raises(pb.PullbackError, match="the Parameters hold the average of the weights"):
+        step(g)
+    opt.train()
+    np.testing.assert_array_equal(host(opt.parameters[0]), y)
+    step(g)
+    assert opt.steps == 4
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("kind", [optim.ScheduleFreeSGD, optim.ScheduleFreeAdamW])
+def test_copies_in_evaluation_mode_train_on_from_their_masters(kind: Any, dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    opt = kind([pb.Parameter(rng.standard_normal(50), dtype=dtype)], lr=0.1, master_weights=True)
+    for _ in range(4):
+        opt.step([pb.tensor(rng.standard_normal(50), dtype=dtype)])
+    y = host(opt.parameters[0]).copy()
+    opt.eval()
+    twin = pickle.loads(pickle.dumps(opt))
+    other = kind([pb.Parameter(opt.parameters[0])], master_weights=True)
+    other.load_state_dict(opt.state_dict())
+    for restored in (opt, twin, other):
+        restored.train()
+        np.testing.assert_array_equal(host(restored.parameters[0]), y)
+
+
 def test_a_schedule_free_rule_needs_momentum() -> None:
     p = [pb.Parameter(np.ones(2))]
     with pytest.raises(pb.PullbackError, match=r"momentum=0.*the average needs a momentum above 0"):

@@ -98,6 +98,12 @@ def test_masters_are_a_part_of_states_and_copies_and_only_for_half_precision() -
         optim.SGD([p], master_weights=1)  # type: ignore[arg-type]
 
 
+def test_rules_of_several_launches_have_no_masters() -> None:
+    rule = optim.rule(lr=0.1)(lambda p, g, h: -h.lr * g)
+    with pytest.raises(pb.PullbackError, match="master_weights needs a rule that one kernel computes"):
+        rule([pb.Parameter(np.ones(3), dtype="bfloat16")], master_weights=True)
+
+
 @needs_kernels
 def test_a_captured_step_keeps_masters() -> None:
     eager, captured = [made("adamw", "bfloat16", master_weights=True, ema=0.9) for _ in range(2)]

@@ -52,7 +52,7 @@ def _numbers(value: Any) -> Any:
         return None
     try:
         array = np.asarray(value.numpy() if isinstance(value, Tensor) else value)
-        if isinstance(value, str) or array.dtype == bool or array.ndim > 1 or not array.size:
+        if array.dtype.kind not in "iufVO" or value is None or array.ndim > 1 or not array.size:
             return None
         array = array.astype(np.float64)
     except (TypeError, ValueError, OverflowError):

@@ -46,7 +46,8 @@ class Optimizer(Launcher):
             as a list in the order of `parameters`, or in the structure of `params`.
         lr: the learning rate, a number or one of `optim.schedules`.
         hyper: the values of the rule's other hyper-parameters, which the class attribute `hyper` lists.
-        clip_norm: the largest joint L2 norm of all gradients. A step scales gradients with a larger norm down to it.
+        clip_norm: the largest joint L2 norm of all gradients. A step multiplies gradients with a larger norm by clip_norm / (norm +
+            1e-6), as `torch.nn.utils.clip_grad_norm_` does.
         clip_value: a step clamps gradients to [-clip_value, clip_value], after clip_norm.
         clip_adaptive: the largest ratio of the norm of a unit's gradient to that of its weights, such as 0.01 (Brock et al. 2021).
             A step scales larger gradients down to it, before clip_norm, in launches for each parameter. The rows along the first
@@ -95,6 +96,10 @@ class Optimizer(Launcher):
         self.groups = self._grouped(listed)
         self._share = unlimited(rule, "clip_adaptive", clip_adaptive)
         self._keeps_masters = flag(rule, "master_weights", master_weights)
+        if self._keeps_masters and self.composed:
+            raise PullbackError(
+                f"{rule}: master_weights needs a rule that one kernel computes, such as optim.AdamW. Train float32 weights instead."
+            )
         self._averages_weights = any([group.values()["ema"] is not None for group in self.groups])
         given_values = [self._defaults, *[values for group in self.groups for values in (group.rule._defaults, group.own)]]
         self._members = grouping.members_of(rule, self.parameters, given_values)

@@ -73,6 +73,8 @@ class _ScheduleFree(Optimizer):
                 p, kept = self.parameters[i], saved[i] if saved else None
                 if kept is not None and kept[1] == p.storage.version:
                     write(p.array, kept[0])
+                elif saved and kept is None and self._copies()[i] is not None:  # A copy or a state has y in the master.
+                    write(p.array, Tensor(self._weights()[i]).astype(p.dtype).array)
                 elif table[i * self._members, c.STEP] > 0:
                     self._mix(p, i, 1 - 1 / beta if evaluating else 1 - beta)
                 p.storage.changed()
@@ -88,6 +90,8 @@ class _ScheduleFree(Optimizer):
         write(p.array, projected(self, i, moved.astype(p.dtype)).array)
 
     def _update(self, leaves: list[Any], *, preview: bool, wanted: bool) -> list[Tensor] | None:
+        if capturing.thread.recording is not None:  # A replay in evaluation mode records itself again, and is refused then.
+            capturing.thread.recording.guard(self.parameters, lambda: not self._trained)
         if self._trained:
             raise PullbackError(
                 f"{type(self).__name__}: the Parameters hold the average of the weights, at which the rule takes no gradients. "
