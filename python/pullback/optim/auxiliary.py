@@ -42,10 +42,10 @@ class Auxiliary:
         return list(self._part.parameters)
 
     def __getattr__(self, name: str) -> Any:
-        part = vars(self)["_part"]
-        if name not in part._defaults:
-            known = ", ".join(part._defaults)
-            raise AttributeError(f"the auxiliary {type(part).__name__} has no attribute {name!r}; it has {known}.")
+        part = vars(self).get("_part")
+        if part is None or name not in part._defaults:
+            known = "" if part is None else f"; it has {', '.join(part._defaults)}"
+            raise AttributeError(f"the auxiliary {type(part).__name__} has no attribute {name!r}{known}.")
         return getattr(part, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -119,7 +119,10 @@ class WithAuxiliary(Composed):
         self._mine = [i for i, shape in enumerate(shapes) if not named[i] and self._takes(shape)]
         self._others = [i for i in range(len(shapes)) if i not in self._mine]
         if not self._mine:
-            raise PullbackError(f"{rule}: there is no matrix among the parameters, so nothing to do for it. Use another optimizer.")
+            raise PullbackError(
+                f"{rule}: there is no matrix among the parameters that it would update. Use another optimizer, or flatten=True for "
+                f"weights with more axes."
+            )
         if not self._others:
             return
         if kind is None:
@@ -190,9 +193,9 @@ class WithAuxiliary(Composed):
         if part is None or all([g is None for g in given]):
             super()._launch(grads, table, outputs, preview)
             return
-        if part._masks is not self._masks:
-            part._masks = None if self._masks is None else [self._masks[i] for i in self._others]
-            part._plan = None
+        masks = None if self._masks is None else [self._masks[i] for i in self._others]
+        if [*map(id, masks or ())] != [*map(id, part._masks or ())]:
+            part._masks, part._plan = masks, None
         sets = concat([*[self._rows(table, i) for i in self._others], self._rows(table, len(grads))]).array
         others, idle = set(self._others), all([grads[i] is None for i in self._mine])
         if not idle:

@@ -220,8 +220,9 @@ class Muon(WithAuxiliary):
         narrow = self.dtype == "bfloat16"
         if narrow:
             x = in_dtype(x, dtypes.float32)
-        a, b, c, eps, scale = [in_dtype(y, x.dtype) for y in (h.a, h.b, h.c, h.eps, h.rate * self._adjustment(rows, columns))]
-        step = orthogonal(x, self._eyes[min(rows, columns), str(x.dtype)], (a, b, c), eps, scale, self.ns_steps, narrow)
+        numbers = [in_dtype(number, x.dtype) for number in (h.a, h.b, h.c, h.eps, h.rate * self._adjustment(rows, columns))]
+        unit = self._eyes[min(rows, columns), str(x.dtype)]
+        step = orthogonal(x, unit, (numbers[0], numbers[1], numbers[2]), numbers[3], numbers[4], self.ns_steps, narrow)
         weights = self._stacked([self.parameters[i].array for i in entries], kind, h.rate.dtype)
         return in_dtype(step, h.rate.dtype) - weights * h.decay
 
