@@ -173,11 +173,11 @@ NAMES: Final[dict[str, dict[str, str]]] = {
         "StepLR": "optim.schedules.Step", "ExponentialLR": "optim.schedules.Exponential",
         "CosineAnnealingLR": "optim.schedules.Cosine", "LinearLR": "optim.schedules.Linear",
         "PolynomialLR": "optim.schedules.Polynomial", "OneCycleLR": "optim.schedules.OneCycle",
-        "ReduceLROnPlateau": "compare the losses in your loop and set opt.lr.", **dict.fromkeys(
-            ("LambdaLR", "MultiplicativeLR", "ChainedScheduler", "SequentialLR"), "set opt.lr in your loop."
-        ), "MultiStepLR": "optim.schedules.MultiStep", "CyclicLR": "optim.schedules.Cyclic",
-        "CosineAnnealingWarmRestarts": "optim.schedules.CosineRestarts",
-        "ConstantLR": "optim.schedules.MultiStep", "LRScheduler": "optim.schedules.Schedule",
+        "ReduceLROnPlateau": "optim.schedules.ReduceOnPlateau", "LambdaLR": "optim.schedules.Lambda",
+        "MultiplicativeLR": "optim.schedules.Multiplicative", "ChainedScheduler": "optim.schedules.Product",
+        "SequentialLR": "optim.schedules.Sequential", "MultiStepLR": "optim.schedules.MultiStep",
+        "CyclicLR": "optim.schedules.Cyclic", "CosineAnnealingWarmRestarts": "optim.schedules.CosineRestarts",
+        "ConstantLR": "optim.schedules.Constant", "LRScheduler": "optim.schedules.Schedule",
     },
     "pullback.linalg": {
         **dict.fromkeys((

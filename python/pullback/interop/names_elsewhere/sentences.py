@@ -50,8 +50,8 @@ LIST: Final = "a Module finds Parameters and Modules in Python's own lists and d
 SESSION: Final = "there are no graphs and sessions: ops run when they are called, and pb.capture(f) makes a function fast."
 GENERATOR: Final = "pb.random.seed(n) sets the seed, and pb.random.Generator(n) is a stream of its own."
 SCHEDULE: Final = (
-    "pass a schedule as the learning rate, lr=optim.schedules.Cosine(1e-3, steps=1000), or set opt.lr at any time, such as when "
-    "the loss of the validation stops falling."
+    "pass a schedule as the learning rate, lr=optim.schedules.Cosine(1e-3, steps=1000), or set opt.lr at any time. With "
+    "optim.schedules.ReduceOnPlateau, opt.observe(loss) lowers the rate when the loss of the validation stops falling."
 )
 WATCHED: Final = (
     "a tape watches trainable Parameters by itself, and other tensors after tape.watch(t). p.trainable = False freezes a Parameter."
@@ -61,7 +61,10 @@ MODULE_TO: Final = 'net.to("cuda") or net.to("cpu") moves it, net.to(pb.float16)
 FREEZE: Final = "net.trainable = False freezes all Parameters inside, p.trainable = False one of them."
 TRAINABLE: Final = "write [p for p in net.parameters() if p.trainable]; opt.parameters are those that the optimizer updates."
 NO_PIPELINE: Final = "a Loader has the whole arrays: pb.data.Loader((x, x), batch_size=32, shuffle=True, drop_last=False)."
-ADVANCES: Final = "opt.step(gradients) advances the schedule by itself; opt.lr is the rate of the next step."
+ADVANCES: Final = (
+    "opt.step(gradients) advances the schedule by itself, and opt.observe(metric) moves a ReduceOnPlateau; opt.lr is the rate of "
+    "the next step."
+)
 LAYERS: Final = "this layer is not here yet. `dir(pullback.nn)` lists those that are; a subclass of nn.Module may be any other."
 LOSSES: Final = "this loss is not here yet. A loss is a function: write its formula in functions of pb."
 DISTRIBUTIONS: Final = "transform what pb.random.uniform or pb.random.normal drew, or give pb.asarray the numbers that NumPy drew."

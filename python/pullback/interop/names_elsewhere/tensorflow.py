@@ -127,7 +127,8 @@ NAMES: Final[dict[str, dict[str, str]]] = {
     "pullback.optim.schedules": {
         "ExponentialDecay": EXPONENTIAL, "CosineDecay": "optim.schedules.Cosine",
         "PolynomialDecay": "optim.schedules.Polynomial", "PiecewiseConstantDecay": "optim.schedules.MultiStep",
-        "InverseTimeDecay": "set opt.lr in your loop.", "LearningRateSchedule": "optim.schedules.Schedule",
+        "InverseTimeDecay": "write optim.schedules.Lambda(base, lambda t: 1 / (1 + decay_rate * t / decay_steps), steps).",
+        "CosineDecayRestarts": "optim.schedules.CosineRestarts", "LearningRateSchedule": "optim.schedules.Schedule",
     },
     "pullback.optim.constraints": {
         "NonNeg": "optim.constraints.NonNegative",
