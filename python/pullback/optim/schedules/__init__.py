@@ -25,10 +25,10 @@ from .simple import (
     WarmupStableDecay,
 )
 
-__all__ = [
+__all__ = (
     "Constant", "Cosine", "CosineRestarts", "Cyclic", "Exponential", "Lambda", "Linear", "MultiStep", "Multiplicative", "OneCycle",
     "Polynomial", "PolynomialSparsity", "Product", "ReduceOnPlateau", "Schedule", "Sequential", "Step", "Table",
     "WarmupCosine", "WarmupStableDecay",
-]  # fmt: skip
+)  # fmt: skip
 
 _exported(globals())
