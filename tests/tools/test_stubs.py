@@ -72,7 +72,7 @@ def test_a_stub_has_the_public_names_and_no_others(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted({*PUBLIC} - {*SPACES}))
 def test_a_module_without_a_stub_lists_its_names_where_type_checkers_read_them(name: str) -> None:
-    """A checker evaluates `__all__` only if it is a list or a tuple of words. A module that only imports names has a stub instead."""
+    """A checker evaluates `__all__` only if it is a list or a tuple of words. A module that only imports has a stub instead."""
     body = ast.parse(inspect.getsource(importlib.import_module(name))).body
     lists = [node.value for node in body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"]
     assert [[*ast.literal_eval(value)] for value in lists] == [dir(importlib.import_module(name))]
