@@ -130,7 +130,7 @@ inline void observe_cost(const Launch& launch, Cost& cost) {
   cost.bytes_read = rows * kSetBytes + launch.in().distinct_bytes();
   cost.bytes_written = rows * kSetBytes;
 }
-inline bool watches(const Setting* row) { return row[kSchedule] == Setting(Schedule::watch); }
+PB_HD bool watches(const Setting* row) { return row[kSchedule] == Setting(Schedule::watch); }
 
 // out: the table of sets. ints: the first set to change, the step to the next one, the number of sets to change, the index of the
 // first setting to change, and how many change. reals: their new values.
