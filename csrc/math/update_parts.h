@@ -26,7 +26,7 @@ template <class A> struct Mean {
 };
 
 // A master is the float32 value of a half precision weight. If the weight has been assigned since the last step, it counts.
-template <class T> PB_HD float master_of(float master, T low) { return float(T(master)) == float(low) ? master : float(low); }
+template <class A, class T> PB_HD A master_of(A master, T low) { return A(T(master)) == A(low) ? master : A(low); }
 
 // The number of a rule that the launch before the update writes: the trust ratio.
 constexpr int kRatio = kState + 3;
