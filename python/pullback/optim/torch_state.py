@@ -185,8 +185,8 @@ def from_torch(torch_opt: Any, params: Params) -> Optimizer:
         )
     values = [_read_group(name, row, group) for group in groups]
     shared = {flag: values[0][flag] for flag in row.flags}
-    for flag, value in shared.items():
-        if any([other[flag] != value for other in values]):
+    for flag, value in [*shared.items(), *row.fixed.items()]:
+        if any([group.get(flag, value) != value for group in groups]):
             raise PullbackError(f"from_torch: the groups have several values of {flag}, which is one for the whole optimizer here.")
     own = [{key: x for key, x in group.items() if key not in shared} for group in values]
     loaded = [_read(row, number, given["state"]) for number in numbers]
@@ -208,7 +208,9 @@ def _state_of(given: Any) -> tuple[str, Mapping[str, Any]]:
         name = type(given).__name__
         if name not in ROWS or not type(given).__module__.startswith("torch.optim"):
             raise PullbackError(f"from_torch: the rule {type(given).__module__}.{name} is not here; {', '.join(ROWS)} are.")
-        return name, state
+        if all([groups[0].get(key, value) == value for key, value in ROWS[name].fixed.items()]):
+            return name, state
+        # torch's Adam with decoupled_weight_decay=True is AdamW, which is then found by its values.
     names = [name for name, row in ROWS.items() if _fits(row, groups[0])]
     if not names:
         known = sorted(set(groups[0]) - {"params", *_IMPLEMENTATION})
