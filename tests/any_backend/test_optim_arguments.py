@@ -126,3 +126,50 @@ def test_the_loss_of_minimize_is_not_a_view_of_a_parameter_that_the_step_changes
     assert (float(value), float(slope)) == (1.5, 1.0)
     outer = pb.grad(lambda p: pb.value_and_grad(lambda q: pb.reshape(q, ()))(p)[0] ** 2)(p)
     assert float(outer) == 14.0
+
+
+RULES_OF_ALL_KINDS = {
+    "SGD": lambda params: optim.SGD(params, lr=0.1, momentum=0.9),
+    "Adam": optim.Adam,
+    "LAMB": optim.LAMB,
+    "Muon": optim.Muon,
+    "Adafactor": optim.Adafactor,
+    "ScheduleFreeSGD": optim.ScheduleFreeSGD,
+    "rule": optim.rule(slots=("m",), lr=0.1)(lambda p, g, m, h: (-h.lr * g, m + g)),
+    "masters": lambda params: optim.SGD(params, lr=0.1, master_weights=True),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
+@pytest.mark.parametrize("rule", RULES_OF_ALL_KINDS)
+def test_a_dtype_that_changes_after_the_optimizer_was_made_is_refused(rule: str, dtype: str) -> None:
+    pb.random.seed(0)
+    net = nn.Linear(3, 2)
+    opt = RULES_OF_ALL_KINDS[rule](net.parameters())
+    old, new = [[pb.ones(p.shape, dtype=each) for p in net.parameters()] for each in ("float32", dtype)]
+    opt.step(old)
+    net.to(dtype)
+    before, state = [p.numpy() for p in net.parameters()], pb.hash(opt.state_dict())
+    words = rf'"weight" has changed its dtype from float32 to {dtype}, .* Make the optimizer after net\.to\(pb\.{dtype}\)'
+    for grads in (new, old, [None, new[1]]):
+        for call in (opt.step, opt.preview, pb.capture(opt.step)):
+            with pytest.raises(pb.DTypeError, match=words):
+                call(grads)
+    if not opt.composed:
+        with pytest.raises(pb.DTypeError, match=words):
+            opt.minimize(lambda: pb.sum(net(pb.ones((1, 3), dtype=dtype))), gate="op")
+    assert pb.hash(opt.state_dict()) == state
+    for p, value in zip(net.parameters(), before):
+        np.testing.assert_array_equal(p.numpy(), value)
+    net.to("float32")
+    opt.step(old)
+    assert opt.steps == 2
+
+
+def test_an_accumulator_refuses_a_dtype_that_changes_later() -> None:
+    net = nn.Linear(3, 2)
+    acc = optim.Accumulator(net.parameters())
+    net.to("float64")
+    with pytest.raises(pb.DTypeError, match=r"changed its dtype from float32 to float64, .* Make the Accumulator after net\.to"):
+        acc.add([pb.ones(p.shape, dtype="float64") for p in net.parameters()])
+    assert acc.stats.pending == 0

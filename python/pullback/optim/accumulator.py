@@ -27,7 +27,7 @@ from .rounds import Rounds, Stats
 
 Reduce = Literal["mean", "sum"]
 Stale = Literal["error", "drop", "decay"]
-_MADE: Final = ("_adder", "_flats", "_ones", "_device")  # attributes that a copy creates again in _make()
+_MADE: Final = ("_adder", "_flats", "_ones", "_device", "_dtypes")  # attributes that a copy creates again in _make()
 
 
 @explain_arguments
@@ -114,9 +114,9 @@ class Accumulator:
         stale="error"; PullbackError. Nothing has changed then.
         """
         leaves = [None if g is None else _array(g) for g in self._form.one_each(grads)]
-        for p, g in zip(self.parameters, leaves):
+        for p, dtype, g in zip(self.parameters, self._dtypes, leaves):
             if g is not None:
-                self._check(p, g)
+                self._check(p, dtype, g)
         if not (_real(count) and 0 < count < math.inf):
             raise PullbackError(f"add: count={count!r}; it must be one positive number, such as that of the examples in the batch.")
         late = self._lateness(step)
@@ -126,7 +126,12 @@ class Accumulator:
         self._accumulate(leaves, scale if self.reduce == "sum" else float(count) * scale)
         return self._rounds.accept(sum([1 << i for i, g in enumerate(leaves) if g is not None]), step)
 
-    def _check(self, p: Parameter, g: Any) -> None:
+    def _check(self, p: Parameter, dtype: Any, g: Any) -> None:
+        if p.dtype != dtype:
+            raise DTypeError(
+                f"add: {p.label()} has changed its dtype from {dtype} to {p.dtype}, but its buffer was made for {dtype}. Make the "
+                f"Accumulator after net.to(pb.{p.dtype})."
+            )
         if g.shape != p.shape:
             raise ShapeError(f"add: the gradient of {p.label()} has shape {g.shape}, the parameter {p.shape}.")
         if g.dtype != p.dtype:
@@ -189,6 +194,7 @@ class Accumulator:
     def _make(self) -> None:
         """Allocates the buffers on the parameters' device, for each dtype in one array that ends with the sum of the weights."""
         self._device = self.parameters[0].device
+        self._dtypes = [p.dtype for p in self.parameters]
         buffers: list[Any] = [None] * len(self.parameters)
         self._flats: list[_Flat] = []
         self._ones: list[Tensor] = []

@@ -182,6 +182,11 @@ class WithAuxiliary(Composed):
 
     # ---- a step
 
+    def _follow_parameters(self) -> None:
+        super()._follow_parameters()
+        if self._auxiliary is not None:
+            self._auxiliary._follow_parameters()
+
     def _update(self, leaves: list[Any], *, preview: bool, wanted: bool) -> list[Tensor] | None:
         deltas = super()._update(leaves, preview=preview, wanted=wanted)
         if self._auxiliary is not None and not preview and any([g is not None for g in leaves]):

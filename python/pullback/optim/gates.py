@@ -49,6 +49,7 @@ def update_each(opt: Any, tape: Tape, loss: Tensor) -> None:
     sets have a clock each, so that after the last update all have done one step.
     """
     waiting = set(range(len(opt.parameters)))
+    opt._follow_parameters()
     opt._follow_constraints()
     if opt._pruning is not None:  # Masks depend on the weights before the step, of all parameters together with scope="global".
         opt._pruning.begin([True for _ in opt.parameters])

@@ -29,7 +29,7 @@ class Launcher(Adjustable):
     composed: bool = False  # the kernel adds a change that other launches have computed
     kernel: str = ""  # the name of a kernel in csrc/math/update.def; "" for a rule without a kernel
     # The attributes that are None, or have one entry for each parameter.
-    listed: tuple[str, ...] = ("parameters", "_names", "_averages", "_masks", "_masters", "_constraints")
+    listed: tuple[str, ...] = ("parameters", "_names", "_averages", "_masks", "_masters", "_constraints", "_dtypes")
     _of: Any = None  # the optimizer whose memory this one shares, if it updates one parameter of it
     slot_starts: Mapping[str, float] = {}  # what the elements of a slot are before the first step, if not 0
     _device: str
@@ -41,7 +41,8 @@ class Launcher(Adjustable):
     _masks: list[Any] | None = None  # for each parameter the bytes that are 0 for pruned weights, or None
     _pruning: Any = None  # the optim.Pruning that chooses the masks
     _plan: Any
-    _placement: list[int]
+    _placement: list[int]  # the moves of each parameter when they were last checked
+    _dtypes: list[Any]  # those of the parameters when the slots were made
     _constraints: list[Any]  # those whose bounds are in the sets
 
     def _make(self) -> None:
@@ -62,6 +63,7 @@ class Launcher(Adjustable):
         self._measure: Any = getattr(self._kernels, name.replace("_step", "_ratio"), None)
         self._plan = None
         self._placement = []
+        self._dtypes = [p.dtype for p in self.parameters]
 
     def _master(self, p: Parameter) -> Any:
         if p.dtype.itemsize > 2:
@@ -101,6 +103,7 @@ class Launcher(Adjustable):
         return self.kernel
 
     def _update(self, leaves: list[Any], *, preview: bool, wanted: bool) -> list[Tensor] | None:
+        self._follow_parameters()
         arrays = [None if g is None else _array(g) for g in leaves]
         for p, g in zip(self.parameters, arrays):
             if g is not None and g.shape != p.array.shape:
@@ -129,6 +132,26 @@ class Launcher(Adjustable):
         finally:  # This repeats the restore, because Ctrl-C may have interrupted the inner finally.
             door.enter(before)
         return None if outputs is None else [Tensor(delta) for delta in outputs]
+
+    def _follow_parameters(self) -> None:
+        """Drops the plan if a parameter has moved to different memory. Raises DeviceError or DTypeError if the state that was made
+        for a parameter no longer fits it.
+        """
+        placement = [p.storage.placement for p in self.parameters]
+        if placement == self._placement:
+            return
+        for p, dtype in zip(self.parameters, self._dtypes):
+            if p.device != self._device:
+                raise DeviceError(
+                    f"step: {p.label()} has moved to {p.device}, but the optimizer's state is on {self._device}. Make the "
+                    f"optimizer after moving the parameters."
+                )
+            if p.dtype != dtype:
+                raise DTypeError(
+                    f"step: {p.label()} has changed its dtype from {dtype} to {p.dtype}, but the optimizer's state was made for "
+                    f"{dtype}. Make the optimizer after net.to(pb.{p.dtype})."
+                )
+        self._plan, self._placement = None, placement
 
     def _follow_constraints(self) -> None:
         """Writes the bounds of constraints that the parameters got since the last step into their sets."""
@@ -238,13 +261,8 @@ class Launcher(Adjustable):
         return metric if dtypes.is_float(metric.dtype) else metric.astype(dtypes.float64)
 
     def _same_device(self, grads: list[Any]) -> None:
-        """Raises DeviceError if a parameter or a gradient is not on the device of the optimizer's state."""
+        """Raises DeviceError if a gradient is not on the device of the optimizer's state."""
         for p, g in zip(self.parameters, grads):
-            if p.device != self._device:
-                raise DeviceError(
-                    f"step: {p.label()} has moved to {p.device}, but the optimizer's state is on {self._device}. Make the "
-                    f"optimizer after moving the parameters."
-                )
             if g is not None and devices.device_of(g) != self._device:
                 raise DeviceError(
                     f"step: the gradient of {p.label()} is on {devices.device_of(g)}, the parameter on {self._device}. Move it "
@@ -256,12 +274,10 @@ class Launcher(Adjustable):
         return self._slots
 
     def _current_plan(self) -> Any:
-        """Returns the kernel's table of the addresses of weights and slots. It is rebuilt only if a parameter has moved."""
-        placement = [p.storage.placement for p in self.parameters]
-        if self._plan is None or placement != self._placement:
+        """Returns the kernel's table of the addresses of weights and slots."""
+        if self._plan is None:
             slots, optional = self._planned_slots(), (self._averages, self._masks, self._copies())
             self._plan = self._kernels.update_plan(self._weights(), slots, *optional, self._members)
-            self._placement = placement
         return self._plan
 
 

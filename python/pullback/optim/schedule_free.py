@@ -63,6 +63,7 @@ class _ScheduleFree(Optimizer):
         capturing.refuse("train() or eval()", "Call it outside.")
         if evaluating == self.evaluating:
             return
+        self._follow_parameters()
         saved = self._trained
         self._trained = []
         before = [devices.copied(p.array) for p in self.parameters] if evaluating else []
