@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
+from captured_step import needs_kernels
 from pullback import nn, optim
 
 
@@ -173,3 +174,26 @@ def test_an_accumulator_refuses_a_dtype_that_changes_later() -> None:
     with pytest.raises(pb.DTypeError, match=r"changed its dtype from float32 to float64, .* Make the Accumulator after net\.to"):
         acc.add([pb.ones(p.shape, dtype="float64") for p in net.parameters()])
     assert acc.stats.pending == 0
+
+
+@needs_kernels
+def test_a_captured_function_does_not_read_what_its_replays_would_keep() -> None:
+    p = pb.Parameter(0.0)
+    opt = optim.SGD([p], lr=optim.schedules.Linear(1.0, 10), momentum=0.5, clip_norm=9.0)
+    for read, words in (
+        (lambda: opt.lr, "reading lr.*Read it after the call"),
+        (lambda: opt.groups[0].lr, "reading lr"),
+        (lambda: opt.groups[0]["lr"], "reading lr"),
+        (lambda: opt.steps, "reading steps.*Read it after the call"),
+    ):
+        with pytest.raises(pb.CaptureError, match=words):
+            pb.capture(lambda g, read=read: (opt.step([g]), read())[1])(pb.tensor(1.0))
+    steps = opt.steps
+    pb.capture(lambda g: (opt.step([g]), repr(opt), g)[2])(pb.tensor(0.0))
+    assert opt.steps == steps + 1
+
+    read = pb.capture(lambda x: x * opt.momentum + opt.groups[0].weight_decay + opt.clip_norm + opt.gradient_scale)
+    for momentum, decay, norm, scale in ((0.5, 0.0, 9.0, 1.0), (0.25, 0.0, 9.0, 1.0), (0.25, 3.0, 9.0, 1.0), (0.25, 3.0, 2.0, 8.0)):
+        opt.momentum, opt.weight_decay, opt.clip_norm, opt.gradient_scale = momentum, decay, norm, scale
+        assert [float(read(pb.tensor(8.0))) for _ in range(2)] == [8 * momentum + decay + norm + scale] * 2
+    assert read.stats().recordings == 4

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -24,7 +24,7 @@ class Value:
         self.name = name
 
     def __get__(self, opt: Any, kind: Any = None) -> Any:
-        return self if opt is None else opt._shown(self.name)
+        return self if opt is None else opt._read(self.name)
 
     def __set__(self, opt: Any, value: Any) -> None:
         opt._set(self.name, value)
@@ -58,13 +58,15 @@ class Adjustable:
 
     @property
     def steps(self) -> int:
-        """The number of steps done."""
+        """The number of steps done. It cannot be read in a captured function."""
+        capturing.refuse("reading steps", "Read it after the call: a replay would return the count of the first one.")
         return self._steps
 
     @property
     def clip_norm(self) -> float | None:
         """The largest joint norm of the gradients. Turning clipping on or off makes a captured step record itself again."""
-        return None if self._most == math.inf else self._most
+        most = _constant(lambda: self._most)
+        return None if most == math.inf else most
 
     @clip_norm.setter
     def clip_norm(self, most: float | None) -> None:
@@ -89,7 +91,7 @@ class Adjustable:
     @property
     def gradient_scale(self) -> float:
         """The factor that multiplies all gradients before they are clipped: 1 / scale, if the loss was multiplied by `scale`."""
-        return self._scale
+        return _constant(lambda: self._scale)
 
     @gradient_scale.setter
     def gradient_scale(self, scale: float) -> None:
@@ -184,6 +186,17 @@ class Adjustable:
         self._defaults[name] = value
         users[0].owner._write(users, [name])
 
+    def _read(self, name: str, group: g.Group | None = None) -> Any:
+        """Returns a value of a group, or of the optimizer, for a user. Raises CaptureError for a learning rate in a captured
+        function, because no recording can follow a schedule.
+        """
+        if name == "lr":
+            capturing.refuse(
+                "reading lr", "Read it after the call, or compute schedule.rate(t) there: a replay would return the first rate."
+            )
+        _constant(lambda: (self._defaults if group is None else group.values())[name])
+        return self._shown(name, group)
+
     def _shown(self, name: str, group: g.Group | None = None) -> Any:
         """Returns a value of a group, or of the optimizer, as its attribute shows it."""
         value = self._defaults[name] if group is None else group.values()[name]
@@ -200,12 +213,11 @@ class Adjustable:
         """
         schedules = g.of_members(value, self._members)
         if group is not None and any([schedule.observes for schedule in schedules]):
-            capturing.refuse("reading lr", "Read it after the call: a replay would return the rate of the first one.")
             owner = group.owner
             rows = devices.move(owner._sets, "cpu")[owner._set_count :]
             program = Program(rows, self._members, present=True)
             schedules = [program.read(placed.settings).schedule for placed in owner._program.placed[group.number]]
-        rates = [schedule.rate(self.steps) for schedule in schedules]
+        rates = [schedule.rate(self._steps) for schedule in schedules]
         return rates[0] if not isinstance(value, list) and len({*rates}) == 1 else np.array(rates)
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -221,6 +233,18 @@ class Adjustable:
                 f"{type(self).__name__}.{name} cannot be set: {settable} and clip_norm can, all else is as the optimizer was made."
             )
         object.__setattr__(self, name, value)
+
+
+def _constant(read: Callable[[], Any]) -> Any:
+    """Returns read(). A recording that is being made takes it for a constant, so it is valid only until another value is set."""
+    value = read()
+    if capturing.thread.recording is not None:
+
+        def holds() -> bool:
+            return read() is value
+
+        capturing.thread.recording.guard(holds, holds)
+    return value
 
 
 def unlimited(rule: str, name: str, value: Any) -> float:

@@ -57,7 +57,7 @@ class Auxiliary:
         return ["parameters", "rule", *self._part._defaults]
 
     def __repr__(self) -> str:
-        hyper = ", ".join([f"{name}={getattr(self, name)}" for name in ("lr", *self._part.hyper)])
+        hyper = ", ".join([f"{name}={self._part._shown(name)}" for name in ("lr", *self._part.hyper)])
         return f"Auxiliary({self.rule.__name__}: {hyper}; {len(self.parameters)} parameters)"
 
 

@@ -133,7 +133,7 @@ class Group:
         rule = vars(self).get("rule")
         if rule is None or name not in rule._defaults:
             raise AttributeError(f"a group of {type(rule).__name__} has no attribute {name!r}")
-        return rule._shown(name, self)
+        return rule._read(name, self)
 
     def __setattr__(self, name: str, value: Any) -> None:
         rule = self.rule

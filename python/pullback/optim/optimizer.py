@@ -128,11 +128,12 @@ class Optimizer(Launcher):
         numbers = sum([p.size for p in self.parameters])
         schedule = self._defaults["lr"]
         by = f" by {schedule}" if type(schedule) is not Schedule and not isinstance(schedule, list) else ""
-        rate = f"{self.lr:.3g}" if isinstance(self.lr, float) else f"{self._members} values"
+        shown = self._shown("lr")
+        rate = f"{shown:.3g}" if isinstance(shown, float) else f"{self._members} values"
         clipped = {"clip_norm": self.clip_norm, "clip_value": self.clip_value, "clip_adaptive": self.clip_adaptive}
         set_to = {"lr": rate + by, **self.settings(), **{name: value for name, value in clipped.items() if value is not None}}
         hyper = ", ".join([f"{name}={value}" for name, value in set_to.items()])
-        counts = f"{_count(len(self.parameters), 'parameter')} of {numbers:,} numbers, {_count(self.steps, 'step')}"
+        counts = f"{_count(len(self.parameters), 'parameter')} of {numbers:,} numbers, {_count(self._steps, 'step')}"
         grouped = f" in {len(self.groups)} groups" if len(self.groups) > 1 else ""
         return f"{type(self).__name__}({hyper}; {counts}{grouped})"
 

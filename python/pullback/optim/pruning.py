@@ -125,7 +125,7 @@ class Pruning:
             yield devices.move(self._opt._masks[i], "cpu")
 
     def _share(self) -> float:
-        return checked_share("Pruning", f"the schedule after {self._opt.steps} steps", self.schedule(self._opt.steps))
+        return checked_share("Pruning", f"the schedule after {self._opt._steps} steps", self.schedule(self._opt._steps))
 
     # ---- in a step
 
