@@ -22,6 +22,8 @@ from .constraints import Constraint
 class Projection:
     """The constraints of one step that follow its kernel: all but bounds, which the kernel itself applies.
 
+    A half precision weight with a float32 master is the rounded master, so its master is what the constraint applies to.
+
     It is made before the kernel runs, because it checks the constraints, and copies what the kernel will overwrite: the values of
     the parameters, if `wanted`, and their moving averages.
 
@@ -45,7 +47,7 @@ class Projection:
                 p.constraint.check(p.shape if opt._members == 1 else p.shape[1:])
         with door.charged_to(door.OPTIMIZER):
             if wanted:
-                self._before = {i: copy(Tensor(opt.parameters[i].array)) for i in self._entries}
+                self._before = {i: copy(_present(opt, i)) for i in self._entries}
             if opt._averages is not None:
                 self._averages = {i: copy(Tensor(opt._averages[i])) for i in self._entries}
 
@@ -61,7 +63,7 @@ class Projection:
         with door.charged_to(door.OPTIMIZER):
             for i in self._entries:
                 try:
-                    found[i] = projected(self._opt, i, _view(self._opt.parameters[i]))
+                    found[i] = projected(self._opt, i, _new(self._opt, i))
                 except Exception as error:
                     failed = failed or error
             for i, value in found.items():
@@ -70,10 +72,12 @@ class Projection:
             raise failed
 
     def _write(self, i: int, value: Tensor, deltas: list[Tensor] | None) -> None:
-        p = self._opt.parameters[i]
+        p, weights, low = self._opt.parameters[i], self._opt._weights()[i], self._opt._copies()[i]
         if deltas is not None:
-            deltas[i] = _change(self._before[i], Tensor(p.array), deltas[i], value)
-        write(p.array, value.array)
+            deltas[i] = _change(self._before[i], Tensor(weights), deltas[i], value)
+        write(weights, value.array)
+        if low is not None:
+            write(low, in_dtype(value, p.dtype).array)
         p.storage.age()  # A function may have kept a view.
         if i in self._averages:
             write(self._opt._averages[i], self._averaged(i, value).array)
@@ -84,7 +88,7 @@ class Projection:
         if self._entries:
             with door.charged_to(door.OPTIMIZER):
                 for i in self._entries:
-                    before = Tensor(self._opt.parameters[i].array)
+                    before = _present(self._opt, i)
                     new = add(before, deltas[i])
                     result[i] = _change(before, new, deltas[i], projected(self._opt, i, new))
         return result
@@ -102,7 +106,7 @@ class Projection:
 
 
 def projected(opt: Any, i: int, value: Tensor) -> Tensor:
-    """Returns the value after the constraint of the optimizer's parameter i, in that parameter's dtype. Pruned weights are 0.
+    """Returns the value after the constraint of the optimizer's parameter i, in the dtype of the value. Pruned weights are 0.
 
     Raises ShapeError if a function returns another shape.
     """
@@ -127,8 +131,22 @@ def _change(before: Tensor, new: Tensor, delta: Tensor, value: Tensor) -> Tensor
     return where(equal(value, new), delta, subtract(value, before))
 
 
-def _view(p: Parameter) -> Tensor:
-    """Returns a view of the parameter, which tapes do not watch, and which becomes stale when the parameter changes."""
+def _present(opt: Any, i: int) -> Tensor:
+    """Returns the value from which a step starts: a master, unless its weight has been assigned, or else the weights themselves."""
+    weights, low = Tensor(opt._weights()[i]), opt._copies()[i]
+    if low is None:
+        return weights
+    assigned = Tensor(low)
+    return where(equal(in_dtype(weights, assigned.dtype), assigned), weights, in_dtype(assigned, weights.dtype))
+
+
+def _new(opt: Any, i: int) -> Tensor:
+    """Returns the value that the kernel has written: a copy of the master, or a view of the parameter, which tapes do not watch, and
+    which becomes stale when the parameter changes.
+    """
+    p: Parameter = opt.parameters[i]
+    if opt._copies()[i] is not None:
+        return copy(Tensor(opt._weights()[i]))
     view = Tensor(p.array)
     p.storage.add_view(view)
     return view
@@ -140,4 +158,4 @@ def _result(p: Parameter, function: Any, value: Tensor) -> Tensor:
         raise ShapeError(
             f"step: the constraint of {p.label()} returned shape {result.shape}; it must return the shape {value.shape}."
         )
-    return astype(result, p.dtype, device=p.device)  # a copy of a view, because the step is about to write to that memory
+    return astype(result, value.dtype, device=p.device)  # a copy of a view, because the step is about to write to that memory
