@@ -113,14 +113,15 @@ def observe(table: Any, metric: Any, set_count: int) -> None:
     """Moves the states of reduce-on-plateau in the rows after the sets by one observation. metric: of shape () or (members,)."""
 
     def run() -> None:
+        clock = float(devices.move(table[:1], "cpu")[0, c.CLOCK])
         rows, values = np.array(devices.move(table[set_count:], "cpu")), np.atleast_1d(devices.move(metric, "cpu"))
         for row in rows:
-            if row[c.SCHEDULE] == WATCH:
+            if row[c.SCHEDULE] == WATCH and row[c.CLOCK] <= clock:
                 observe_row(row, float(values[int(row[MEMBER]) if len(values) > 1 else 0]))
         devices.write(table[set_count:], devices.move(rows, devices.device_of(table)))
 
     moved = (len(table) - set_count) * c.BYTES
-    cost = {"dtype": "float64", "bytes_read": moved + metric.nbytes, "bytes_written": moved}
+    cost = {"dtype": "float64", "bytes_read": moved + metric.nbytes + 8, "bytes_written": moved}
     door.in_place("observe", run, lambda _: cost)
 
 
