@@ -186,7 +186,7 @@ class Composed(Optimizer):
         """Runs a step op by op."""
         self._same_device(grads)
         if capturing.thread.recording is not None:
-            facts, kept = self._facts(), (self._sets, self._masks)  # kept, so that no other array gets the id of one of these
+            facts, kept = self._facts(), (self._sets, self._pruning)  # kept, so that no other array gets the id of one of these
             capturing.thread.recording.guard(self, lambda: bool(kept) and self._facts() == facts)
         with devices.working(self._device):
             if self._most != math.inf:
@@ -199,7 +199,7 @@ class Composed(Optimizer):
 
     def _facts(self) -> Any:
         """Returns the facts that a recording of a step depends on."""
-        return self._clips(), id(self._sets), None if self._masks is None else id(self._masks)
+        return self._clips(), id(self._sets), self._masks is None, id(self._pruning)  # A preview replaces the masks for a moment.
 
     def _clips(self) -> tuple[bool, bool]:
         """Returns two flags: gradients are scaled, by clip_norm or gradient_scale, and they are clipped by their value."""

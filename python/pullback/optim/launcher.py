@@ -39,6 +39,7 @@ class Launcher(Adjustable):
     _masters: list[Any] | None  # for each parameter of half precision its value in float32, None for the others
     _averages: list[Any] | None  # moving averages of the weights
     _masks: list[Any] | None = None  # for each parameter the bytes that are 0 for pruned weights, or None
+    _copied_masks: list[Any] | None = None  # what previews choose masks in, once there was one
     _pruning: Any = None  # the optim.Pruning that chooses the masks
     _plan: Any
     _placement: list[int]
@@ -60,6 +61,7 @@ class Launcher(Adjustable):
                 f'followed by "_step", or "" for a rule that runs its formula.'
             )
         self._measure: Any = getattr(self._kernels, name.replace("_step", "_ratio"), None)
+        self._copied_masks = None
         self._plan = None
         self._placement = []
 
@@ -113,22 +115,28 @@ class Launcher(Adjustable):
         outputs = [self._delta(p, g) for p, g in zip(self._weights(), arrays)] if wanted else None
         if all([g is None for g in arrays]):
             return None if outputs is None else [Tensor(delta) for delta in outputs]
-        before = door.state.phase
+        before, masks = door.state.phase, self._masks
         try:
             try:
                 door.enter(door.OPTIMIZER)
                 if self._pruning is not None:
-                    self._pruning.begin(arrays)
+                    self._pruning.begin(arrays, preview)
                 arrays = adaptive.clipped(self, arrays)
                 table = self._copied_sets() if preview else self._sets
                 self._run(arrays, table, outputs, preview)
                 if not preview:
                     capturing.increment(self, "_steps")
             finally:
-                door.enter(before)
+                self._leave(before, masks)
         finally:  # This repeats the restore, because Ctrl-C may have interrupted the inner finally.
-            door.enter(before)
+            self._leave(before, masks)
         return None if outputs is None else [Tensor(delta) for delta in outputs]
+
+    def _leave(self, phase: Any, masks: list[Any] | None) -> None:
+        """Puts back the phase, and the masks if a preview has replaced them."""
+        door.enter(phase)
+        if self._masks is not masks:
+            self._masks, self._plan = masks, None
 
     def _follow_constraints(self) -> None:
         """Writes the bounds of constraints that the parameters got since the last step into their sets."""

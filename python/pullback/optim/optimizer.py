@@ -32,7 +32,7 @@ from .schedules.schedule import Schedule
 Params = Iterable[Any] | Dataclass  # Parameters in a list, an iterator, or any nested structure
 Groups = Mapping[str, Mapping[str, Any]]  # hyper-parameters by patterns of names
 # The attributes that a copy creates again in _make().
-_MADE: Final = ("_averages", "_device", "_kernels", "_masters", "_measure", "_native", "_plan", "_placement")
+_MADE: Final = ("_averages", "_copied_masks", "_device", "_kernels", "_masters", "_measure", "_native", "_plan", "_placement")
 
 
 @explain_arguments
