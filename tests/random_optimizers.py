@@ -481,7 +481,9 @@ class Run:
         found = []
         for k in range(self.config.steps):
             self.before(k)
-            self.step(k, capture)
+            shown, deltas = self.step(k, capture)
+            if shown and deltas:
+                assert [bits(x) for x in shown] == [bits(x) for x in deltas], f"{self.config}\npreview of step {k}"
             found.append(self.state())
         return found
 

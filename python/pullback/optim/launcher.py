@@ -115,7 +115,7 @@ class Launcher(Adjustable):
         outputs = [self._delta(p, g) for p, g in zip(self._weights(), arrays)] if wanted else None
         if all([g is None for g in arrays]):
             return None if outputs is None else [Tensor(delta) for delta in outputs]
-        before, masks = door.state.phase, self._masks
+        before = door.state.phase
         try:
             try:
                 door.enter(door.OPTIMIZER)
@@ -127,16 +127,10 @@ class Launcher(Adjustable):
                 if not preview:
                     capturing.increment(self, "_steps")
             finally:
-                self._leave(before, masks)
+                door.enter(before)
         finally:  # This repeats the restore, because Ctrl-C may have interrupted the inner finally.
-            self._leave(before, masks)
+            door.enter(before)
         return None if outputs is None else [Tensor(delta) for delta in outputs]
-
-    def _leave(self, phase: Any, masks: list[Any] | None) -> None:
-        """Puts back the phase, and the masks if a preview has replaced them."""
-        door.enter(phase)
-        if self._masks is not masks:
-            self._masks, self._plan = masks, None
 
     def _follow_constraints(self) -> None:
         """Writes the bounds of constraints that the parameters got since the last step into their sets."""

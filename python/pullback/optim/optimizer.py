@@ -267,9 +267,13 @@ class Optimizer(Launcher):
 
     def preview(self, grads: Tree) -> list[Tensor]:
         """Returns what `step(grads)` would add to each parameter, after constraints. Changes nothing."""
-        leaves = self._form.one_each(grads)
+        leaves, masks = self._form.one_each(grads), self._masks
         projected = Projection(self, leaves, False)
-        return projected.changes(self._update(leaves, preview=True, wanted=True) or [])
+        try:
+            return projected.changes(self._update(leaves, preview=True, wanted=True) or [])
+        finally:
+            if self._masks is not masks:  # A preview chooses copies of the masks of pruned weights.
+                self._masks, self._plan = masks, None
 
     @explain_call
     def minimize(self, loss_fn: Callable[..., Tensor], *args: Any, gate: Gate = "graph") -> Tensor:
