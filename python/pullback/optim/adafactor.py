@@ -58,7 +58,7 @@ class Adafactor(Composed):
 
     def _slot_shape(self, name: str, i: int) -> tuple[int, ...] | None:
         shape = self.parameters[i].shape
-        factored = len(shape) - (self._members > 1) > 1
+        factored = len(shape) - self._lead > 1
         if factored == (name == "variance"):
             return None
         return {"row_var": (*shape[:-1], 1), "col_var": (*shape[:-2], 1, *shape[-1:]), "variance": shape}[name]

@@ -26,7 +26,7 @@ def clipped(opt: Any, grads: list[Any]) -> list[Any]:
     if share == math.inf:
         return grads
     scale = Tensor(opt._sets)[0, c.GRADIENT_SCALE]
-    first = 1 if opt._members > 1 else 0
+    first = opt._lead
 
     def of_unit(p: Any, g: Any) -> Any:
         if g is None or not g.size:

@@ -46,6 +46,7 @@ class Adjustable:
     _sets: Any
     _program: Program
     _members: int
+    _lead: int  # the number of axes of members, 0 or 1, with which the shapes of all parameters begin
     _most: float
     _scale: float
     _share: float

@@ -234,12 +234,12 @@ class Composed(Optimizer):
 
     def _part(self, array: Any, m: int) -> Any:
         """Returns a view of the part of an array that belongs to network m, and None for None."""
-        return array if self._members == 1 or array is None else array[m, ...]
+        return array if not self._lead or array is None else array[m, ...]
 
     def _joined(self, i: int, parts: list[Tensor]) -> Any:
         """Returns the change of a parameter, in its dtype, from those of its networks."""
         p = self.parameters[i]
-        change = parts[0] if self._members == 1 else stack(parts)
+        change = stack(parts) if self._lead else parts[0]
         return in_dtype(change, p.dtype).array
 
     def _write_slot(self, slot: Any, value: Tensor, mask: Any) -> None:

@@ -164,7 +164,7 @@ class Muon(WithAuxiliary):
         return {name: x for name, x in super().__getstate__().items() if name not in made}
 
     def _kind(self, i: int) -> Kind:
-        shape, dtype = self.parameters[i].shape[self._members > 1 :], self.parameters[i].dtype
+        shape, dtype = self.parameters[i].shape[self._lead :], self.parameters[i].dtype
         return shape[0], math.prod(shape[1:]), dtype
 
     def _cut(self, stack: Any, entries: Sequence[int]) -> list[tuple[int, Any]]:

@@ -102,7 +102,7 @@ class Optimizer(Launcher):
             )
         self._averages_weights = any([group.values()["ema"] is not None for group in self.groups])
         given_values = [self._defaults, *[values for group in self.groups for values in (group.rule._defaults, group.own)]]
-        self._members = grouping.members_of(rule, self.parameters, given_values)
+        self._members, self._lead = grouping.members_of(rule, self.parameters, given_values)
         for group in self.groups:
             group.rule._validate(group.values())
         self._choose([group.values() for group in self.groups])
@@ -150,7 +150,7 @@ class Optimizer(Launcher):
         """
         capturing.refuse("reading gradient_norm", "Read it after the call: a replay would return the norm of the first one.")
         norms = devices.move(self._sets, "cpu")[: self._members, c.GRADIENT_NORM]
-        return norms.copy() if self._members > 1 else float(norms[0])
+        return norms.copy() if self._lead else float(norms[0])
 
     def slots(self, p: Parameter) -> dict[str, Tensor]:
         """Returns copies of the state tensors of a parameter, by name. They are zeros before the first step.

@@ -90,7 +90,7 @@ class Pruning:
         members = self._opt._members
         pruned = sum([(~mask).reshape(members, -1).sum(axis=1) for mask in self._read()])
         shares: Any = pruned / sum([self._opt.parameters[i].size // members for i in self._entries])
-        return shares if members > 1 else float(shares[0])
+        return shares if self._opt._lead else float(shares[0])
 
     def report(self) -> dict[str, float]:
         """Returns the share of pruned weights of each parameter, by its name in the optimizer's state. Waits for the last step."""
@@ -236,7 +236,7 @@ class Pruning:
 def _entries(opt: Any, params: Any) -> list[int]:
     """Returns the indices of the parameters to prune. Raises PullbackError."""
     if params is None:
-        lead = 1 + (opt._members > 1)
+        lead = 1 + opt._lead
         found = [i for i, p in enumerate(opt.parameters) if p.ndim > lead and p.size]
         if not found:
             raise PullbackError("Pruning: no parameter of the optimizer has two axes or more; name those to prune with params=.")
