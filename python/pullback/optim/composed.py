@@ -199,7 +199,8 @@ class Composed(Optimizer):
 
     def _facts(self) -> Any:
         """Returns the facts that a recording of a step depends on."""
-        return self._clips(), id(self._sets), self._masks is None, id(self._pruning)  # A preview replaces the masks for a moment.
+        masks = self._masks is None, id(self._pruning)  # A preview replaces the list of masks for a moment.
+        return self._clips(), self._most != math.inf, id(self._sets), masks
 
     def _clips(self) -> tuple[bool, bool]:
         """Returns two flags: gradients are scaled, by clip_norm or gradient_scale, and they are clipped by their value."""

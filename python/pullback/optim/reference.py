@@ -135,7 +135,7 @@ def _update_part(opt: Any, settings: list[float], tensors: list[Any], preview: b
     slots = [slot.copy() if preview else slot for slot in slots]
     delta = opt.change(settings, p.astype(wide), g, slots).astype(p.dtype)
     added = p + delta
-    after = added.clip(settings[c.LEAST], settings[c.MOST])
+    after = added.clip(settings[c.LEAST], settings[c.MOST]).astype(p.dtype)
     if mask is not None:
         after = np.where(mask != 0, after, 0).astype(p.dtype)
     if output is not None:
