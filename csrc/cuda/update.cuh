@@ -289,7 +289,8 @@ template <class U, class A, int kMax> void update_all(const Launch& launch, bool
   job.ticket = tickets();
   const auto go = [&] {
     const int64_t fill = kResident<U, A> * int64_t{multiprocessors()};  // the number of blocks that run at the same time
-    const int64_t blocks = std::max<int64_t>(job.chunks.count(), job.clocks > 0);  // one advances the clocks without any weights
+    const int64_t blocks =
+        std::max<int64_t>(job.chunks.count(), job.clocks > 0);  // one advances the clocks without any weights
     start(update_kernel<U, A, kMax>, dim3(unsigned(std::min(blocks, fill))), kThreads, 0, job);
     job.chunks.entries = 0;
   };

@@ -81,6 +81,17 @@ def test_a_captured_step_clips_adaptively_and_records_again() -> None:
     assert step.stats().captures == 2
 
 
+def test_the_share_is_a_part_of_the_state() -> None:
+    opt, other = optim.SGD(parameters(), 0.1, clip_adaptive=0.01), optim.SGD(parameters(), 0.1)
+    other.load_state_dict(opt.state_dict())
+    assert other.clip_adaptive == 0.01
+    opt.clip_adaptive = None
+    other.load_state_dict(opt.state_dict())
+    assert other.clip_adaptive is None
+    with pytest.raises(pb.PullbackError, match="clip_adaptive=-1"):
+        other.load_state_dict({**opt.state_dict(), "clip_adaptive": -1})
+
+
 def test_a_wrong_share_is_refused() -> None:
     for bad in (0, -1.0, float("nan"), True, "1"):
         with pytest.raises(pb.PullbackError, match="clip_adaptive"):
