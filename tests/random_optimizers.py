@@ -93,9 +93,10 @@ FLAGS: Final[dict[Any, tuple[str, ...]]] = {
 }  # fmt: skip
 VALUES: Final[dict[str, tuple[float, ...]]] = {
     "lr": (0.1, 0.03, 0.01), "lr_scale": (0.5, 2.0, 1.0, 0.0), "momentum": (0.9, 0.5, 0.8), "dampening": (0.0, 0.3),
-    "weight_decay": (0.0, 0.02, 0.1), "alpha": (0.9, 0.99, 0.6), "lr_decay": (0.0, 0.1), "rho": (0.9, 0.8), "betas": (0.9, 0.8, 0.99),
-    "eps": (1e-8, 1e-6, 1e-3), "momentum_decay": (4e-3, 0.1), "warmup_steps": (0, 3), "r": (0, 0.5, 1), "weight_lr_power": (2, 1, 0),
-    "beta2_decay": (-0.8, -0.5), "d": (1.0, 2.0), "beta": (0.9, 0.5), "shares": (0.9, 0.5), "clip_value": (0.3, 1.0),
+    "weight_decay": (0.0, 0.02, 0.1), "alpha": (0.9, 0.99, 0.6), "lr_decay": (0.0, 0.1), "rho": (0.9, 0.8),
+    "betas": (0.9, 0.8, 0.99), "eps": (1e-8, 1e-6, 1e-3), "momentum_decay": (4e-3, 0.1), "warmup_steps": (0, 3),
+    "r": (0, 0.5, 1), "weight_lr_power": (2, 1, 0), "beta2_decay": (-0.8, -0.5), "d": (1.0, 2.0), "beta": (0.9, 0.5),
+    "shares": (0.9, 0.5), "clip_value": (0.3, 1.0),
     "ema": (0.9, 0.5, 0.0),
 }  # fmt: skip
 COEFFICIENTS: Final = ((3.4445, 3.4), (-4.775, -4.7), (2.0315, 2.0))
@@ -155,12 +156,17 @@ def shrunk(w: Any) -> Any:
     return pb.clip(w * 0.875, -1.0, 0.75)
 
 
+def alternating(t: int) -> float:
+    """A sparsity that rises and falls."""
+    return (0.2, 0.6, 0.4)[t % 3]
+
+
 def constraint(rng: Any, shape: Shape) -> Any:
     axis = int(rng.integers(len(shape))) - choose(rng, (0, len(shape))) if shape and rng.random() < 0.7 else None
     axes = tuple(range(len(shape))) if shape and rng.random() < 0.2 else axis
     return choose(rng, (
-        C.NonNegative(), C.Box(-0.5, 0.75), C.Box(0.1, 2), C.Box(-np.inf, 0.3), C.MaxNorm(0.8, axes), C.UnitNorm(axes), C.Simplex(axis),
-        shrunk, None,
+        C.NonNegative(), C.Box(-0.5, 0.75), C.Box(0.1, 2), C.Box(-np.inf, 0.3), C.MaxNorm(0.8, axes), C.UnitNorm(axes),
+        C.Simplex(axis), shrunk, None,
     ))  # fmt: skip
 
 
@@ -297,7 +303,7 @@ class Configuration:
             return
         chosen = [i for i in places if rng.random() < 0.7] or places[:1]
         whole = len({self.dtypes[i] for i in chosen}) == 1 and rng.random() < 0.4
-        sparsity = choose(rng, (0.3, 0.6, S.PolynomialSparsity(0.1, 0.8, 1, 5, every=2), lambda t: (0.2, 0.6, 0.4)[t % 3]))
+        sparsity = choose(rng, (0.3, 0.6, S.PolynomialSparsity(0.1, 0.8, 1, 5, every=2), alternating))
         self.pruning = sparsity, chosen, "global" if whole else "tensor"
 
     def _missing(self, rng: Any) -> tuple[tuple[bool, ...], ...]:
@@ -316,8 +322,8 @@ class Configuration:
         i = int(rng.integers(len(self.shapes)))
         names = list(self.cls.hyper)
         kind = choose(rng, (
-            "lr", "lr_scale", "hyper", "hyper", "group", "group", "clip_norm", "clip_value", "clip_adaptive", "gradient_scale", "ema",
-            "assign", "constraint", "mode", "remove", "auxiliary",
+            "lr", "lr_scale", "hyper", "hyper", "group", "group", "clip_norm", "clip_value", "clip_adaptive", "gradient_scale",
+            "ema", "assign", "constraint", "mode", "remove", "auxiliary",
         ))  # fmt: skip
         if kind == "lr":
             events.append(("set", "lr", rate(rng, self.members)))

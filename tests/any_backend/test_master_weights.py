@@ -78,7 +78,7 @@ def test_a_weight_that_is_assigned_replaces_its_master(rule: str, dtype: str) ->
 
 
 @pytest.mark.parametrize("dtype", HALF)
-@pytest.mark.parametrize("limit", [optim.constraints.MaxNorm(0.9, None), lambda w: pb.clip(w, -0.3, 0.3)], ids=["max_norm", "function"])
+@pytest.mark.parametrize("limit", [optim.constraints.MaxNorm(0.9, None), lambda w: pb.clip(w, -0.3, 0.3)], ids=["norm", "function"])
 def test_a_constraint_replaces_masters_of_the_weights_that_it_changes(limit: Any, dtype: str) -> None:
     """A preview and the change are those of the masters, and the average is one of the masters."""
     p = pb.Parameter(np.linspace(-0.4, 0.4, 9), dtype=dtype)

@@ -190,7 +190,7 @@ def test_a_preview_changes_no_masks(rule: str, capture: bool) -> None:
     params = [pb.Parameter(p, name=p.name) for p in made().parameters]
     opt: Any = optim.Muon(params, lr=0.1) if rule == "muon" else optim.AdamW(params, lr=0.1)
     pruning = optim.Pruning(opt, lambda t: (0.2, 0.6, 0.4)[t % 3])
-    preview = pb.capture(lambda *g: opt.preview(list(g))) if capture else lambda *g: opt.preview(list(g))
+    preview: Any = pb.capture(lambda *g: opt.preview(list(g))) if capture else lambda *g: opt.preview(list(g))
     for step in range(7):
         g, before = gradients(opt, step), pruning.saved()
         shown = preview(*g)
