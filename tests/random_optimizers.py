@@ -170,6 +170,16 @@ def constraint(rng: Any, shape: Shape) -> Any:
     ))  # fmt: skip
 
 
+LAYOUTS: Final[dict[str, Callable[[Any], Any]]] = {
+    "dense": pb.tensor,
+    "array": lambda g: g,  # of NumPy, which a step copies to the device
+    "transposed": lambda g: pb.tensor(g.T.copy()).T if g.ndim == 2 else pb.tensor(g),
+    "reversed": lambda g: pb.flip(pb.tensor(np.flip(g).copy())),
+    "strided": lambda g: pb.tensor(np.repeat(g, 2, axis=-1))[..., ::2] if g.ndim else pb.tensor(g),
+    "broadcast": lambda g: pb.broadcast_to(pb.tensor(g[..., :1]), g.shape) if g.size and g.ndim else pb.tensor(g),
+}
+
+
 # ---- a configuration
 
 
@@ -191,6 +201,7 @@ class Configuration:
         self.members: int | None = None if plain or rng.random() < 0.6 else int(rng.integers(1, 4))
         self.special = bool(rng.random() < 0.1) and not plain
         self.scale = choose(rng, (1.0, 1.0, 1e-3, 30.0))
+        self.layout = choose(rng, ("dense", "dense", *LAYOUTS))
         self._parameters(rng, dtype, plain)
         self._options(rng, plain)
         self.pruning: Any = None
@@ -365,6 +376,8 @@ class Configuration:
                 g = np.where(sparse < 0.05, 0.0, g)
                 if self.special:
                     g = np.where(sparse > 0.97, rng.choice(SPECIAL, value.shape), g)
+                if self.layout == "broadcast" and value.ndim > (self.members is not None):
+                    g = g[..., :1] + np.zeros_like(g)
                 grads.append(None if none else g)
             found.append(grads)
         return found
@@ -449,10 +462,16 @@ class Run:
 
     def tensors(self, k: int) -> list[list[Any]]:
         """Returns the gradients of each batch of step k."""
-        return [
-            [None if g is None else pb.tensor(self.part(g).astype(p.dtype)) for p, g in zip(self.parameters, grads)]
-            for grads in self.config.gradients(k)
-        ]
+        found = []
+        for grads in self.config.gradients(k):
+            arrays = [None if g is None else self.part(g).astype(p.dtype) for p, g in zip(self.parameters, grads)]
+            found.append([None if g is None else self.laid_out(np.asarray(g)) for g in arrays])
+        return found
+
+    def laid_out(self, g: Any) -> Any:
+        """Returns a gradient as a tensor or an array in the layout of the configuration."""
+        layout = "dense" if g.ndim == 1 and self.config.layout == "broadcast" and self.config.members else self.config.layout
+        return LAYOUTS[layout](g)
 
     def joined(self, batches: list[list[Any]]) -> list[Any]:
         """Returns the gradients of a step from those of its batches."""
