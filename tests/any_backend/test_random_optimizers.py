@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import pullback as pb
-from captured_step import needs_kernels
+from captured_step import REASON, needs_kernels
 from conftest import host
 from pullback import backends, optim
 from pullback.optim.sets import CLIP_FACTOR, SCHEDULE
@@ -137,6 +137,26 @@ def test_a_copy_goes_on_like_the_first_one(seed: int, way: Callable[..., Run]) -
         first.before(k)
         first.step(k)
         assert_equal(first.state(), eager[k], f"{config}\nthe first one, copied before step {begin}, after step {k}")
+
+
+def test_a_training_goes_back_to_a_state(seed: int) -> None:
+    """Its captured functions replay their recordings before and after it, if there are kernels."""
+    config = Configuration(seed)
+    eager, run, begin = Run(config).run(), Run(config), seed % config.steps
+    for k in range(config.steps):
+        run.before(k)
+        if k == begin:
+            weights, state = [host(p).copy() for p in run.parameters], run.opt.state_dict()
+            for i in range(k, config.steps):
+                run.step(i, capture=REASON is None)
+            for p, w in zip(run.parameters, weights):
+                p.assign(w)
+            run.opt.load_state_dict(state)
+        run.step(k, capture=REASON is None)
+        got, wanted = run.state(), dict(eager[k])
+        for each in (got, wanted):
+            each["sets"] = np.delete(each["sets"], CLIP_FACTOR, axis=1)
+        assert_equal(got, wanted, f"{config}\nback before step {begin}, after step {k}")
 
 
 def test_a_gate_changes_no_bits(seed: int) -> None:
