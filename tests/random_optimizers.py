@@ -191,14 +191,17 @@ class Configuration:
         dtype: of all Parameters, instead of random ones.
         plain: leaves out what other implementations lack: special gradients, members, pruning, masters.
         classes: the rules to choose from.
+        stacked: the Parameters are those of several members, or of one.
     """
 
-    def __init__(self, seed: int, dtype: str | None = None, plain: bool = False, classes: Any = CLASSES) -> None:
+    def __init__(
+        self, seed: int, dtype: str | None = None, plain: bool = False, classes: Any = CLASSES, stacked: bool = False
+    ) -> None:  # fmt: skip
         rng = np.random.default_rng((seed, 71))
         self.seed, self.steps = seed, int(rng.integers(3, 8))
         self.cls: Any = choose(rng, classes)
         self.composed = self.cls.composed
-        self.members: int | None = None if plain or rng.random() < 0.6 else int(rng.integers(1, 4))
+        self.members: int | None = None if plain or (rng.random() < 0.6 and not stacked) else int(rng.integers(1, 4))
         self.special = bool(rng.random() < 0.1) and not plain
         self.scale = choose(rng, (1.0, 1.0, 1e-3, 30.0))
         self.layout = choose(rng, ("dense", "dense", *LAYOUTS))
