@@ -7,7 +7,8 @@
   then computed by pullback's own kernels, in one fixed order of terms, and no library computes it.
 
 Set it at the start of a program, or set the variable PULLBACK_REPRODUCIBLE. Setting it raises a PullbackError if "everywhere" is
-not possible here, and a CaptureError inside a captured function. `docs/reproducibility.md` says what is the same and what is not.
+not possible here, or if another thread is inside a captured function, and a CaptureError in a thread that is inside one itself.
+`docs/reproducibility.md` says what is the same and what is not.
 """
 
 from __future__ import annotations
@@ -73,6 +74,11 @@ class Config(ModuleType):
         if mode == modes.mode():
             return
         capturing.refuse("setting pb.config.reproducible", "Set it before the call.")
+        if capturing.running or modes.replaying():
+            raise PullbackError(
+                f"pb.config.reproducible = {mode!r} while another thread runs a captured function, all of which has one mode. Set it "
+                f"before the threads begin to compute, or when they have ended."
+            )
         if mode == "everywhere" and (reason := why_not()):
             raise PullbackError(f'pb.config.reproducible = "everywhere" is not possible here: {reason}')
         modes.set_mode(mode)

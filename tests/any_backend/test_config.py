@@ -215,6 +215,76 @@ def test_it_cannot_change_inside_a_captured_function() -> None:
 
 @needs_everywhere
 @needs_kernels
+def test_it_cannot_change_while_another_thread_records() -> None:
+    inside, go_on = threading.Event(), threading.Event()
+
+    def f(x: Any) -> Any:
+        y = x @ x
+        inside.set()
+        assert go_on.wait(60)
+        return y @ x
+
+    captured, x, results = pb.capture(f), pb.ones((4, 4)), list[Any]()
+    other = threading.Thread(target=lambda: results.append(captured(x).numpy()))
+    other.start()
+    assert inside.wait(60)
+    try:
+        with pytest.raises(pb.PullbackError, match=r"'everywhere' while another thread .* captured function.*before the threads"):
+            pb.config.reproducible = "everywhere"
+        pb.config.reproducible = "machine"  # nothing changes
+    finally:
+        go_on.set()
+        other.join()
+    assert pb.config.reproducible == "machine"
+    assert np.array_equal(results[0], captured(x).numpy())
+    assert captured.stats().captures == 1
+    pb.config.reproducible = "everywhere"
+
+
+@needs_everywhere
+@needs_kernels
+def test_a_recording_that_failed_does_not_keep_it_from_changing() -> None:
+    def f(x: Any) -> Any:
+        raise RuntimeError("in the recording")
+
+    with pytest.raises(RuntimeError):
+        pb.capture(f)(pb.ones(3))
+    pb.config.reproducible = "everywhere"
+
+
+@needs_everywhere
+@needs_kernels
+def test_a_replay_has_one_mode_throughout() -> None:
+    """One thread replays again and again while another sets the mode as often as it may."""
+    x = pb.tensor(np.random.default_rng(0).standard_normal((200, 1, 3000)).astype(np.float32))
+    w = pb.tensor(np.random.default_rng(1).standard_normal((3000, 40)).astype(np.float32))
+    captured = pb.capture(lambda x: x @ w, steps=200)  # rows, which "machine" may leave to a library
+    whole: dict[str, str] = {}
+    for mode in ("machine", "everywhere"):
+        pb.config.reproducible = mode  # pyright: ignore
+        whole[mode] = [pb.hash(captured(x)) for _ in range(2)][1]
+    found, refused = set[str](), threading.Event()
+
+    def replay() -> None:
+        for _ in range(400):
+            found.add(pb.hash(captured(x)))
+            if refused.is_set():
+                return
+
+    other = threading.Thread(target=replay)
+    other.start()
+    while other.is_alive() and not refused.is_set():
+        try:
+            pb.config.reproducible = "everywhere" if pb.config.reproducible == "machine" else "machine"
+        except pb.PullbackError:
+            refused.set()
+    other.join()
+    assert refused.is_set()
+    assert found <= set(whole.values())
+
+
+@needs_everywhere
+@needs_kernels
 def test_a_captured_function_is_recorded_again_for_the_other_mode() -> None:
     f = pb.capture(lambda x: x @ x + 1)
     x = pb.ones((4, 4))
