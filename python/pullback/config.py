@@ -69,8 +69,10 @@ class Config(ModuleType):
 
     @reproducible.setter
     def reproducible(self, mode: Mode) -> None:
-        if mode not in variables.MODES:
+        given: Any = mode
+        if not isinstance(given, str) or given not in variables.MODES:
             raise ValueError(f"pb.config.reproducible = {mode!r}; use {' or '.join(map(repr, variables.MODES))}.")
+        mode = variables.MODES[variables.MODES.index(given)]  # a plain string, also of an Enum
         if mode == modes.mode():
             return
         capturing.refuse("setting pb.config.reproducible", "Set it before the call.")

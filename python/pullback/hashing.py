@@ -100,7 +100,8 @@ def _chunks(array: Any) -> Iterator[Any]:
     """Yields the elements in C order, little-endian, with one kind of NaN. No more than a chunk is copied at once."""
     little = array.dtype.newbyteorder("<")
     options: Any = {"flags": ["external_loop", "buffered", "zerosize_ok"], "op_flags": [["readonly", "contig"]], "order": "C"}
-    for chunk in np.nditer(array, op_dtypes=[little], casting="equiv", buffersize=CHUNK, **options):
+    chunks: Any = np.nditer(array, op_dtypes=[little], casting="equiv", buffersize=CHUNK, **options)
+    for chunk in chunks:
         if little.kind == "b":
             chunk = chunk.view(np.uint8) != 0  # True may be any byte but 0
         with np.errstate(invalid="ignore"):  # bfloat16 reports signalling NaNs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import importlib
 import subprocess
 import sys
@@ -65,10 +66,18 @@ def test_it_is_set_and_shown() -> None:
     assert pb.config.reproducible == "machine"
 
 
-def test_a_word_that_does_not_exist_is_an_error_that_names_those_that_do() -> None:
-    with pytest.raises(ValueError, match="'evrywhere'; use 'machine' or 'everywhere'"):
-        pb.config.reproducible = "evrywhere"  # pyright: ignore
+@pytest.mark.parametrize("word", ["evrywhere", "Everywhere", "", None, True, ["machine"], np.array(["machine", "everywhere"])])
+def test_a_word_that_does_not_exist_is_an_error_that_names_those_that_do(word: Any) -> None:
+    with pytest.raises(ValueError, match="; use 'machine' or 'everywhere'"):
+        pb.config.reproducible = word
     assert pb.config.reproducible == "machine"
+
+
+@needs_everywhere
+def test_a_string_of_another_class_is_kept_as_a_plain_one() -> None:
+    pb.config.reproducible = enum.Enum("Modes", {"x": "everywhere"}, type=str).x  # pyright: ignore
+    assert type(pb.config.reproducible) is str
+    assert repr(pb.config) == "<pb.config: reproducible='everywhere'>"
 
 
 def test_a_setting_that_does_not_exist_is_an_error_that_names_the_one_that_does() -> None:
