@@ -126,7 +126,7 @@ View gradient_of(PyObject* object) {
 }
 
 // Fills in gradients and deltas; returns the number of elements to update.
-int64_t fill_step(Plan& plan, PyObject* gradients, PyObject* deltas, bool preview) {
+int64_t fill_step(Plan& plan, PyObject* gradients, PyObject* deltas, bool preview, bool at_random) {
   const Items grads(gradients);
   if (grads.size() != plan.entries) throw Refused{"one gradient for each param, or None"};
   View* target = plan.operands.data() + plan.entries * (kernels::kTensorsBesidesSlots - 1 + plan.slots);
@@ -138,7 +138,9 @@ int64_t fill_step(Plan& plan, PyObject* gradients, PyObject* deltas, bool previe
     target[t] = flat_view(nullptr, p.dtype, p.shape[0]);
     if (!gradient[t].data) continue;
     const View& low = target[t - plan.entries];
-    if (gradient[t].dtype != (low.data ? low.dtype : p.dtype)) throw Refused{"a gradient of another dtype than its param"};
+    const bool wide = at_random && gradient[t].dtype == storage_of(compute_type(p.dtype));
+    if (gradient[t].dtype != (low.data ? low.dtype : p.dtype) && !wide)
+      throw Refused{"a gradient of another dtype than its param"};
     if (gradient[t].size() != p.shape[0]) throw Refused{"a gradient of another size than its param"};
     elements += p.shape[0];
   }
@@ -158,8 +160,9 @@ int64_t fill_step(Plan& plan, PyObject* gradients, PyObject* deltas, bool previe
   return elements;
 }
 
-// Runs a kernel of an update. args: the plan, the gradients and the sets.
-void run_update(const Update& op, const Kernel& kernel, PyObject* const* args, PyObject* deltas, bool preview) {
+// Runs a kernel of an update. args: the plan, the gradients and the sets. rounding: as in the launch's ints.
+void run_update(const Update& op, const Kernel& kernel, PyObject* const* args, PyObject* deltas, bool preview,
+                int64_t rounding) {
   auto* plan = static_cast<Plan*>(PyCapsule_GetPointer(args[0], kPlanName));
   if (!plan) throw PythonError{};
   if (recording()) keep_alive(args[0]);
@@ -167,7 +170,7 @@ void run_update(const Update& op, const Kernel& kernel, PyObject* const* args, P
   Launch launch{};
   if (op.slots != plan->slots) throw Refused{"wrong number of slots"};
   const View sets = table_of(args[2], plan->entries * plan->members);
-  const int64_t elements = fill_step(*plan, args[1], deltas, preview);
+  const int64_t elements = fill_step(*plan, args[1], deltas, preview, rounding != 0);
   launch.outputs = plan->entries * (kernels::kTensorsBesidesSlots + plan->slots) + 1;
   launch.inputs = plan->entries;
   plan->operands[launch.outputs - 1] = sets;
@@ -176,6 +179,7 @@ void run_update(const Update& op, const Kernel& kernel, PyObject* const* args, P
   launch.ints[0] = plan->entries;
   launch.ints[1] = plan->members;
   launch.ints[2] = preview;
+  launch.ints[3] = rounding;
   launch.table = &op;
   struct Busy {
     Plan* plan;
@@ -185,11 +189,11 @@ void run_update(const Update& op, const Kernel& kernel, PyObject* const* args, P
   run_released(launch, elements * 16);
 }
 
-// <rule>_step(plan, gradients, sets, deltas, preview).
+// <rule>_step(plan, gradients, sets, deltas, preview, rounding). rounding: 0, or 1 and the number of the first parameter.
 PyObject* call_step(const void* table, PyObject* const* args, Py_ssize_t count) {
   const auto& op = *static_cast<const Update*>(table);
-  expect_count(count, 5);
-  run_update(op, op.kernel, args, args[3], to_bool(args[4]));
+  expect_count(count, 6);
+  run_update(op, op.kernel, args, args[3], to_bool(args[4]), to_int(args[5]));
   Py_RETURN_NONE;
 }
 
@@ -197,7 +201,7 @@ PyObject* call_step(const void* table, PyObject* const* args, Py_ssize_t count) 
 PyObject* call_measure(const void* table, PyObject* const* args, Py_ssize_t count) {
   const auto& op = *static_cast<const Update*>(table);
   expect_count(count, 3);
-  run_update(op, op.measure, args, Py_None, false);
+  run_update(op, op.measure, args, Py_None, false, 0);
   Py_RETURN_NONE;
 }
 

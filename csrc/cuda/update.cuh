@@ -33,6 +33,7 @@ template <int kMax> struct UpdateJob {
   uint32_t members;
   uint32_t clocks = 0;  // the number of sets whose clock the last block advances: all of them in the last launch of a step
   bool preview;         // true: the deltas are written, and nothing else
+  uint32_t rounding;    // as in families/update.h
   Chunks<kMax> chunks;
   Run runs[kMax];
 };
@@ -128,6 +129,24 @@ template <class A> __device__ inline A rounded(DType dtype, A x) {
   return x;
 }
 
+// Replaces weights and their changes by the new weights, rounded at random. step: with this one.
+template <class A> __device__ inline void round_at_random(const Share& share, const Run& run, uint32_t parameter, Setting step,
+                                                          A (&p)[kPerThread<A>], const A (&change)[kPerThread<A>]) {
+  if constexpr (std::is_same_v<A, float>) {
+    const int64_t start = share.end - run.part;
+    random::Words words{};
+#pragma unroll
+    for (int k = 0; k < kPerThread<A>; ++k) {
+      const int64_t i = (share.packs ? share.first + (k & ~3) * kThreads + (k & 3) : share.first + k * kThreads) - start;
+      // The four elements of a pack have the bits of one counter.
+      if (!share.packs || k % 4 == 0) words = rounding_words(parameter, uint64_t(step), uint64_t(i) / kRoundingLanes);
+      const uint32_t bits = rounding_bits(words, int(uint64_t(i) % kRoundingLanes));
+      const A next = p[k] + change[k];
+      p[k] = run.dtype == DType::f16 ? rounded_at_random<float16>(next, bits) : rounded_at_random<bfloat16>(next, bits);
+    }
+  }
+}
+
 // The Element of the rule for one chunk after another. Most sets of an optimizer are equal, so a block computes the Element again only
 // where the settings change.
 template <class U, class A> struct ChunkRule {
@@ -137,6 +156,7 @@ template <class U, class A> struct ChunkRule {
   alignas(16) unsigned char element[sizeof(Element)], end[sizeof(Finish<A>)];
 
   __device__ const Finish<A>& finish() const { return *reinterpret_cast<const Finish<A>*>(end); }
+  __device__ Setting step() const { return advanced[kStep]; }
 
   // Prepares the Element of a set. All threads of the block call this. `first` is true in the first call.
   __device__ const Element& of(const Setting* next, const Setting* program, bool first) {
@@ -203,12 +223,23 @@ __global__ void __launch_bounds__(kThreads, kResident<U, A>) update_kernel(const
       A column[U::kSlots + 1];
 #pragma unroll
       for (int j = 0; j < U::kSlots; ++j) column[j] = slots[j][k];
-      g[k] = rounded(dtype, kernels::change_of<U>(f, p[k], g[k], column));
-      const A next = rounded(dtype, p[k] + g[k]);
-      p[k] = rounded(dtype, finish.bounded(next));
-      cut |= uint32_t(!(p[k] == next)) << k;
+      g[k] = kernels::change_of<U>(f, p[k], g[k], column);
 #pragma unroll
       for (int j = 0; j < U::kSlots; ++j) slots[j][k] = column[j];
+    }
+    if (job.rounding != 0 && size_of<A>(dtype) == 2) {
+      round_at_random(share, run, job.rounding - 1 + run.set / job.members, rule.step(), p, g);
+#pragma unroll
+      for (int k = 0; k < kPerThread<A>; ++k) p[k] = rounded(dtype, finish.bounded(p[k]));
+      cut = ~0u;
+    } else {
+#pragma unroll
+      for (int k = 0; k < kPerThread<A>; ++k) {
+        g[k] = rounded(dtype, g[k]);
+        const A next = rounded(dtype, p[k] + g[k]);
+        p[k] = rounded(dtype, finish.bounded(next));
+        cut |= uint32_t(!(p[k] == next)) << k;
+      }
     }
     if (run.mask) {
       kept = kept_of<A>(share, run.mask);
@@ -286,6 +317,7 @@ template <class U, class A, int kMax> void update_all(const Launch& launch, bool
   job.program = kernels::program_of(launch);
   job.members = uint32_t(launch.ints[1]);
   job.preview = launch.ints[2] != 0;
+  job.rounding = uint32_t(launch.ints[3]);
   job.ticket = tickets();
   const auto go = [&] {
     const int64_t fill = kResident<U, A> * int64_t{multiprocessors()};  // the number of blocks that run at the same time

@@ -20,7 +20,8 @@ constexpr int kMaxSlots = 3;
 // a gradient, which stays as it is, with its sets). All operands except the gradients are flat and contiguous. Slots and averages of
 // half precision weights are float32. Each tensor consists of `members` parts of equal size, one after another. Part m of entry t
 // has set t * members + m; the rows of the table after these sets are the program of the schedules.
-// ints: entries, members, preview (1: the deltas are written, and nothing else). table: the Update.
+// ints: entries, members, preview (1: the deltas are written, and nothing else), rounding (0: half precision weights are rounded to
+// the nearest number; k + 1: at random, by the bits of parameter k + t for entry t; a gradient may then be float32). table: the Update.
 struct Update {
   Kernel kernel;
   int slots;
@@ -43,6 +44,8 @@ struct Entry {
   const View& low() const { return launch.out(entries * (3 + slots) + t); }
   const View& delta() const { return launch.out(entries * (4 + slots) + t); }
   const View& gradient() const { return launch.in(t); }
+  // The number of the parameter whose random bits round the weights, or -1 if they are rounded to the nearest number.
+  int64_t random_bits() const { return launch.ints[3] == 0 ? -1 : launch.ints[3] - 1 + t; }
 };
 constexpr int kTensorsBesidesSlots = 5;  // the weights, their average, mask, copy of half precision and delta
 

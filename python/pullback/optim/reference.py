@@ -14,6 +14,7 @@ from ..tensors import devices
 from . import arena, sets as c
 from ._counts import UPDATE_COUNTS
 from .program import MEMBER, WATCH, Program, observe as observe_row
+from .rounding import added_at_random
 
 
 def clip_norm(grads: list[Any], table: Any, members: int) -> None:
@@ -94,7 +95,7 @@ def update(
                 begin(opt, settings, program)
                 optional = (each and each[i] for each in (opt._copies(), opt._averages, opt._masks, outputs))
                 tensors = [opt._weights()[i], g, *optional, *[slot[i] for slot in slots]]
-                _update_part(opt, settings, [_part(x, m, members) for x in tensors], preview)
+                _update_part(opt, settings, [_part(x, m, members) for x in tensors], preview, opt._first + i)
                 settings[c.CLOCK] += 1
                 if not preview:
                     devices.write(table[row], devices.move(np.array(settings), devices.device_of(table)))
@@ -124,22 +125,24 @@ def observe(table: Any, metric: Any, set_count: int) -> None:
     door.in_place("observe", run, lambda _: cost)
 
 
-def _update_part(opt: Any, settings: list[float], tensors: list[Any], preview: bool) -> None:
+def _update_part(opt: Any, settings: list[float], tensors: list[Any], preview: bool, parameter: int) -> None:
     """Updates one member of a parameter. tensors: the weights, the gradient, the copy of half precision, the average, the mask and
-    the output for what was added, which may be None, and the slots.
+    the output for what was added, which may be None, and the slots. parameter: the number that chooses random bits.
     """
     weights, g, low, average, mask, output, *slots = tensors
     p = _refreshed(weights, low)
     wide = arena.slot_dtype(p)
     g = g.astype(wide) if opt.composed else _clipped(g.astype(wide), settings)
     slots = [slot.copy() if preview else slot for slot in slots]
-    delta = opt.change(settings, p.astype(wide), g, slots).astype(p.dtype)
-    added = p + delta
+    change = opt.change(settings, p.astype(wide), g, slots)
+    delta = change.astype(p.dtype)
+    at_random = opt._rounds_at_random and p.dtype.itemsize == 2
+    added = added_at_random(p, change, parameter, int(settings[c.STEP])) if at_random else p + delta
     after = added.clip(settings[c.LEAST], settings[c.MOST])
     if mask is not None:
         after = np.where(mask != 0, after, 0).astype(p.dtype)
     if output is not None:
-        output[...] = np.where(after == added, delta, after - p)
+        output[...] = after - p if at_random else np.where(after == added, delta, after - p)
     if preview:
         return
     weights[...] = after
