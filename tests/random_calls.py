@@ -315,6 +315,7 @@ FAMILIES: dict[str, dict[str, Call]] = {
     "updates": {
         **{name: step(partial(cls, **options)) for name, (cls, options) in RULES.items()},
         "clamped": step(partial(optim.SGD, momentum=0.9, clip_value=1.0)),
+        "clipped by units": step(partial(optim.SGD, clip_adaptive=0.1)),
         "clipped": step(partial(optim.AdamW, clip_norm=1.0)),
         "averaged": step(partial(optim.Adam, ema=0.9)),
         "rounded": step(partial(optim.Adam, ema=0.9, stochastic_rounding=True)),

@@ -230,6 +230,57 @@ PyObject* call_clip_norm(const void*, PyObject* const* args, Py_ssize_t count) {
   Py_RETURN_NONE;
 }
 
+// clip_adaptive(gradients, weights, sets, share, members) -> the gradients scaled to at most a share of the norm of the weights, for
+// each unit: a row along the first axis of one member's weights, or a vector. weights: contiguous. share: a float64 array of one number.
+PyObject* call_clip_adaptive(const void*, PyObject* const* args, Py_ssize_t count) {
+  expect_count(count, 5);
+  static const Kernel kernel{"clip_adaptive", kernels::clip_adaptive, kernels::clip_adaptive_cost,
+                             kernels::executed_clip_adaptive};
+  const Items gradients(args[0]), weights(args[1]);
+  const int entries = int(gradients.size());
+  const int64_t members = to_int(args[4]);
+  if (weights.size() != entries) throw Refused{"one array of weights for each gradient"};
+  if (members < 1) throw Refused{"no members"};
+  std::vector<View> operands(3 * entries + 2);
+  View* const in = operands.data() + entries;
+  in[2 * entries] = table_of(args[2], members);
+  in[2 * entries + 1] = view_or_refuse(args[3]);
+  if (in[2 * entries + 1].dtype != DType::f64 || in[2 * entries + 1].size() != 1) throw Refused{"not a share"};
+  PyObject* const results = PyList_New(entries);
+  if (!results) throw PythonError{};
+  struct Owned {
+    PyObject* list;
+    ~Owned() { Py_XDECREF(list); }
+  } owned{results};
+  int64_t elements = 0;
+  for (int t = 0; t < entries; ++t) {
+    in[t] = gradient_of(gradients[t]);
+    operands[t] = in[entries + t] = flat_view(nullptr, DType::f32, 0);
+    if (!in[t].data) {
+      PyList_SET_ITEM(results, t, Py_NewRef(gradients[t]));
+      continue;
+    }
+    const View p = view_or_refuse(weights[t]), g = view_or_refuse(gradients[t]);
+    if (!p.contiguous()) throw Refused{"not contiguous"};
+    if (!is_float(p.dtype) || p.dtype != g.dtype || p.ndim != g.ndim || !std::equal(p.shape, p.shape + p.ndim, g.shape))
+      throw Refused{"a gradient unlike its weights"};
+    const int first = members > 1;
+    if (first && (p.ndim < 1 || p.shape[0] != members)) throw Refused{"weights without an axis of members"};
+    const int64_t units = members * (p.ndim > first + 1 ? p.shape[first] : 1), length = p.size() / units;
+    View& rows = in[entries + t] = flat_view(p.data, p.dtype, p.size());
+    rows.ndim = 2;
+    rows.shape[0] = units, rows.shape[1] = length;
+    rows.stride[0] = length * item_size(p.dtype), rows.stride[1] = item_size(p.dtype);
+    PyList_SET_ITEM(results, t, new_array(p.dtype, p.ndim, p.shape, operands[t]));
+    operands[t] = flat_view(operands[t].data, p.dtype, p.size());
+    elements += p.size();
+  }
+  Launch launch{&kernel, entries, 2 * entries + 2, operands.data(), {entries}, {}, nullptr};
+  run_released(launch, elements * 8);
+  owned.list = nullptr;
+  return results;
+}
+
 // begin_steps(sets, copies, count): writes `count` sets to `copies` as the next step will begin with them.
 PyObject* call_begin_steps(const void*, PyObject* const* args, Py_ssize_t count) {
   expect_count(count, 3);
@@ -290,6 +341,7 @@ void bind_update(PyObject* module) {
   }
   define(module, "update_plan", update_plan, nullptr);
   define(module, "clip_norm", call_clip_norm, nullptr);
+  define(module, "clip_adaptive", call_clip_adaptive, nullptr);
   define(module, "begin_steps", call_begin_steps, nullptr);
   define(module, "observe", call_observe, nullptr);
   define(module, "write_settings", call_write_settings, nullptr);

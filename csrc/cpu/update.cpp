@@ -7,8 +7,8 @@
 #include <cstring>
 
 #include "cpu/pool.h"
-#include "cpu/reduce.h"
 #include "cpu/scratch.h"
+#include "cpu/squares.h"
 #include "cpu/stream.h"
 
 namespace pb::kernels {
@@ -189,14 +189,6 @@ void update_entry(const Launch& launch, const Prepared& prepared, int64_t t, int
   }
 }
 
-template <class C> double sum_of_squares(int64_t n, const void* of) {
-  const C* x = static_cast<const C*>(of);
-  return reduce_row<sum_reduce, double>(n, [x](int64_t k) {
-    const double g = double(normal_or_zero(x[k]));
-    return g * g;
-  });
-}
-
 // The sets of a launch whose parameters have a gradient, prepared for the step.
 class PreparedSets {
  public:
@@ -282,8 +274,7 @@ void measure(const Launch& launch) {
           (low.dtype == DType::f16 ? refresh<float16> : refresh<bfloat16>)(n, low.data + from * 2, staged[0]);
         }
         op.loop[int(compute)](n, prepared[t * members + member].element, x, gradient.block(from, n, staged[1]), slots, change);
-        const auto squares = compute == Compute::f32 ? sum_of_squares<float> : sum_of_squares<double>;
-        sums[0][at] = squares(n, x), sums[1][at] = squares(n, change);
+        sums[0][at] = sum_of_squares(compute, n, x), sums[1][at] = sum_of_squares(compute, n, change);
       }
     });
   });
@@ -362,7 +353,7 @@ void clip_norm(const Launch& launch) {
       for (int64_t i = first * kBlock; i < std::min(part.size, last * kBlock); i += kBlock) {
         const int64_t n = std::min(kBlock, part.size - i);
         const void* x = reader.block(part.begin + i, n, buffer);
-        *sum++ = compute == Compute::f32 ? sum_of_squares<float>(n, x) : sum_of_squares<double>(n, x);
+        *sum++ = sum_of_squares(compute, n, x);
       }
     });
   });

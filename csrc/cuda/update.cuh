@@ -129,21 +129,19 @@ template <class A> __device__ inline A rounded(DType dtype, A x) {
   return x;
 }
 
-// Replaces weights and their changes by the new weights, rounded at random. step: with this one.
-template <class A> __device__ inline void round_at_random(const Share& share, const Run& run, uint32_t parameter, Setting step,
-                                                          A (&p)[kPerThread<A>], const A (&change)[kPerThread<A>]) {
-  if constexpr (std::is_same_v<A, float>) {
-    const int64_t start = share.end - run.part;
-    random::Words words{};
+// Adds changes to weights, and rounds the sums at random. step: with this one.
+__device__ inline void round_at_random(const Share& share, const Run& run, uint32_t parameter, Setting step,
+                                       float (&p)[kPerThread<float>], const float (&change)[kPerThread<float>]) {
+  const int64_t start = share.end - run.part;
+  random::Words words{};
 #pragma unroll
-    for (int k = 0; k < kPerThread<A>; ++k) {
-      const int64_t i = (share.packs ? share.first + (k & ~3) * kThreads + (k & 3) : share.first + k * kThreads) - start;
-      // The four elements of a pack have the bits of one counter.
-      if (!share.packs || k % 4 == 0) words = rounding_words(parameter, uint64_t(step), uint64_t(i) / kRoundingLanes);
-      const uint32_t bits = rounding_bits(words, int(uint64_t(i) % kRoundingLanes));
-      const A next = p[k] + change[k];
-      p[k] = run.dtype == DType::f16 ? rounded_at_random<float16>(next, bits) : rounded_at_random<bfloat16>(next, bits);
-    }
+  for (int k = 0; k < kPerThread<float>; ++k) {
+    const int64_t i = (share.packs ? share.first + (k & ~3) * kThreads + (k & 3) : share.first + k * kThreads) - start;
+    // The four elements of a pack have the bits of one counter.
+    if (!share.packs || k % 4 == 0) words = rounding_words(parameter, uint64_t(step), uint64_t(i) / kRoundingLanes);
+    const uint32_t bits = rounding_bits(words, int(uint64_t(i) % kRoundingLanes));
+    const float next = p[k] + change[k];
+    p[k] = run.dtype == DType::f16 ? rounded_at_random<float16>(next, bits) : rounded_at_random<bfloat16>(next, bits);
   }
 }
 
@@ -191,9 +189,11 @@ template <bool adaptive> constexpr bool kComputesPowers<ScheduleFree<adaptive>> 
 template <class U, class A> constexpr int kResident = U::kSlots < 3 && sizeof(A) == 4 && !kComputesPowers<U> ? 3 : 2;
 
 // The last block to end advances the sets, which all blocks have read by then. Bound by memory: Adam moves 28 bytes per float weight
-// and executes about 80 instructions.
-template <class U, class A, int kMax>
-__global__ void __launch_bounds__(kThreads, kResident<U, A>) update_kernel(const __grid_constant__ UpdateJob<kMax> job) {
+// and executes about 80 instructions. Rounding at random is a kernel of its own, because it needs registers, of which the others have
+// none left.
+template <class U, class A, int kMax, bool kAtRandom>
+__global__ void __launch_bounds__(kThreads, kAtRandom ? 2 : kResident<U, A>)
+    update_kernel(const __grid_constant__ UpdateJob<kMax> job) {
   constexpr DType kSlotType = std::is_same_v<A, float> ? DType::f32 : DType::f64;
   __shared__ ChunkRule<U, A> rule;
   A p[kPerThread<A>], g[kPerThread<A>], slots[U::kSlots + 1][kPerThread<A>];
@@ -218,27 +218,31 @@ __global__ void __launch_bounds__(kThreads, kResident<U, A>) update_kernel(const
     const Finish<A>& finish = rule.finish();
     if (run.low) refresh(share, run, p);
     uint32_t cut = 0, kept = ~0u;  // one bit for each element that a bound has changed, and for each that the mask keeps
+    const auto add_change = [&](int k) {
+      g[k] = rounded(dtype, g[k]);
+      const A next = rounded(dtype, p[k] + g[k]);
+      p[k] = rounded(dtype, finish.bounded(next));
+      cut |= uint32_t(!(p[k] == next)) << k;
+    };
 #pragma unroll
     for (int k = 0; k < kPerThread<A>; ++k) {
       A column[U::kSlots + 1];
 #pragma unroll
       for (int j = 0; j < U::kSlots; ++j) column[j] = slots[j][k];
       g[k] = kernels::change_of<U>(f, p[k], g[k], column);
+      if constexpr (!kAtRandom) add_change(k);
 #pragma unroll
       for (int j = 0; j < U::kSlots; ++j) slots[j][k] = column[j];
     }
-    if (job.rounding != 0 && size_of<A>(dtype) == 2) {
-      round_at_random(share, run, job.rounding - 1 + run.set / job.members, rule.step(), p, g);
+    if constexpr (kAtRandom) {
+      if (size_of<A>(dtype) == 2) {
+        round_at_random(share, run, job.rounding - 1 + run.set / job.members, rule.step(), p, g);
 #pragma unroll
-      for (int k = 0; k < kPerThread<A>; ++k) p[k] = rounded(dtype, finish.bounded(p[k]));
-      cut = ~0u;
-    } else {
+        for (int k = 0; k < kPerThread<A>; ++k) p[k] = rounded(dtype, finish.bounded(p[k]));
+        cut = ~0u;
+      } else {
 #pragma unroll
-      for (int k = 0; k < kPerThread<A>; ++k) {
-        g[k] = rounded(dtype, g[k]);
-        const A next = rounded(dtype, p[k] + g[k]);
-        p[k] = rounded(dtype, finish.bounded(next));
-        cut |= uint32_t(!(p[k] == next)) << k;
+        for (int k = 0; k < kPerThread<A>; ++k) add_change(k);
       }
     }
     if (run.mask) {
@@ -311,7 +315,7 @@ template <int kMax> void add_run(UpdateJob<kMax>& job, const Launch& launch, int
 }
 
 // Updates the tensors whose compute type is A, up to kMax of them per kernel launch. The last launch ends the step if `ends`.
-template <class U, class A, int kMax> void update_all(const Launch& launch, bool ends, Copies& copies) {
+template <class U, class A, int kMax, bool kAtRandom = false> void update_all(const Launch& launch, bool ends, Copies& copies) {
   UpdateJob<kMax> job;
   job.sets = kernels::sets_of(launch);
   job.program = kernels::program_of(launch);
@@ -320,8 +324,9 @@ template <class U, class A, int kMax> void update_all(const Launch& launch, bool
   job.rounding = uint32_t(launch.ints[3]);
   job.ticket = tickets();
   const auto go = [&] {
-    const int64_t fill = kResident<U, A> * int64_t{multiprocessors()};  // the number of blocks that run at the same time
-    start(update_kernel<U, A, kMax>, dim3(unsigned(std::min<int64_t>(job.chunks.count(), fill))), kThreads, 0, job);
+    const int64_t resident = kAtRandom ? 2 : kResident<U, A>;
+    const int64_t fill = resident * multiprocessors();  // the number of blocks that run at the same time
+    start(update_kernel<U, A, kMax, kAtRandom>, dim3(unsigned(std::min<int64_t>(job.chunks.count(), fill))), kThreads, 0, job);
     job.chunks.entries = 0;
   };
   for (int t = 0; t < launch.ints[0]; ++t) {
@@ -336,8 +341,10 @@ template <class U, class A, int kMax> void update_all(const Launch& launch, bool
 // Updates the `count` tensors of one compute type.
 using UpdateTensors = void (*)(const Launch& launch, int count, bool ends, Copies& copies);
 template <class U, class A> void update_tensors(const Launch& launch, int count, bool ends, Copies& copies) {
-  if constexpr (std::is_same_v<A, float>)
+  if constexpr (std::is_same_v<A, float>) {
+    if (launch.ints[3] != 0) return update_all<U, A, kManyRuns, true>(launch, ends, copies);
     if (count <= kFewRuns) return update_all<U, A, kFewRuns>(launch, ends, copies);
+  }
   update_all<U, A, kManyRuns>(launch, ends, copies);
 }
 

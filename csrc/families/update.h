@@ -118,6 +118,25 @@ inline void clip_norm_cost(const Launch& launch, Cost& cost) {
   cost.bytes_written = sets * 2 * int64_t(sizeof(Setting));
 }
 
+// Scales the gradient of each unit to a norm of at most a share of the norm of the unit's weights. out: the scaled gradients,
+// contiguous. in: the gradients; the weights, as matrices with a row for each unit; the table of sets, whose first one has the scale
+// of the gradients; and the share, a float64 number. data is null for all tensors of a missing gradient. ints: entries.
+// The scaled gradients are tensors of their own, because a factor for each unit as an operand of the updates would cost them memory
+// accesses, a division for each element, and registers, of which some rules have none left.
+void clip_adaptive(const Launch& launch);
+inline void clip_adaptive_cost(const Launch& launch, Cost& cost) {
+  const int entries = int(launch.ints[0]);
+  cost.bytes_read = 2 * int64_t(sizeof(Setting));
+  for (int t = 0; t < entries; ++t) {
+    const View &g = launch.in(t), &p = launch.in(entries + t);
+    if (!g.data) continue;
+    cost.adds += 2 * g.size(), cost.multiplies += 3 * g.size() + 2 * p.shape[0];
+    cost.special += 3 * p.shape[0];  // for each unit two roots and a division
+    cost.bytes_read += g.distinct_bytes() + p.bytes();
+    cost.bytes_written += launch.out(t).bytes();
+  }
+}
+
 // Writes the sets as they are after the step that comes next has begun, without the numbers of a rule, for rules that several
 // launches compute. out: the copies. in: the table of sets. ints: the number of sets.
 void begin_steps(const Launch& launch);

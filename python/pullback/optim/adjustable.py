@@ -76,8 +76,8 @@ class Adjustable:
 
     @property
     def clip_adaptive(self) -> float | None:
-        """The largest ratio of the norm of a unit's gradient to that of its weights. Setting it makes a captured step record itself
-        again.
+        """The largest ratio of the norm of a unit's gradient to that of its weights. Turning it on or off makes a captured step
+        record itself again.
         """
         return None if self._share == math.inf else self._share
 
@@ -85,6 +85,7 @@ class Adjustable:
     def clip_adaptive(self, share: float | None) -> None:
         g.refuse_in_capture("clip_adaptive")
         self._share = unlimited(type(self).__name__, "clip_adaptive", share)
+        devices.write(self._limit, devices.move(np.array([self._share]), devices.device_of(self._limit)))
 
     @property
     def gradient_scale(self) -> float:

@@ -32,7 +32,7 @@ from .schedules.schedule import Schedule
 Params = Iterable[Any] | Dataclass  # Parameters in a list, an iterator, or any nested structure
 Groups = Mapping[str, Mapping[str, Any]]  # hyper-parameters by patterns of names
 # The attributes that a copy creates again in _make().
-_MADE: Final = ("_averages", "_device", "_kernels", "_masters", "_measure", "_native", "_plan", "_placement")
+_MADE: Final = ("_averages", "_device", "_kernels", "_limit", "_masters", "_measure", "_native", "_plan", "_placement")
 
 
 @explain_arguments
@@ -50,8 +50,8 @@ class Optimizer(Launcher):
             1e-6), as `torch.nn.utils.clip_grad_norm_` does.
         clip_value: a step clamps gradients to [-clip_value, clip_value], after clip_norm.
         clip_adaptive: the largest ratio of the norm of a unit's gradient to that of its weights, such as 0.01 (Brock et al. 2021).
-            A step scales larger gradients down to it, before clip_norm, in launches for each parameter. The rows along the first
-            axis are units, and a vector is one.
+            A step scales larger gradients down to it, before clip_norm, in one launch more. The rows along the first axis are
+            units, and a vector is one.
         groups: {pattern of names: {hyper-parameter: value}}, for Parameters that get other values. A Parameter belongs to the first
             pattern that matches its name (`fnmatch`). "lr" is absolute, and "lr_scale" multiplies the optimizer's.
         ema: the share in [0, 1) that a moving average of the weights keeps of itself in each step (`averaged`), such as 0.999; the

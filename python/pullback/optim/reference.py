@@ -4,7 +4,7 @@ csrc/cpu/update.cpp.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from . import arena, sets as c
 from ._counts import UPDATE_COUNTS
 from .program import MEMBER, WATCH, Program, observe as observe_row
 from .rounding import added_at_random
+
+LEAST_NORM: Final = 1e-3  # the norm that the weights of a unit count with at least, so that weights of 0 can move
 
 
 def clip_norm(grads: list[Any], table: Any, members: int) -> None:
@@ -31,6 +33,35 @@ def clip_norm(grads: list[Any], table: Any, members: int) -> None:
             used[m::members, c.CLIP_FACTOR] = 1.0 if factor > 1 else factor
 
     door.in_place("clip_norm", clip, lambda _: _norm_cost(grads, members))
+
+
+def clip_adaptive(grads: list[Any], weights: list[Any], table: Any, limit: Any, members: int) -> list[Any]:
+    """Returns the gradients, those of each unit scaled to a norm of at most a share of the norm of the unit's weights."""
+    found = list(grads)
+
+    def clip() -> None:
+        scale, share = float(devices.move(table, "cpu")[0, c.GRADIENT_SCALE]), float(devices.move(limit, "cpu")[0])
+        for i, (g, p) in enumerate(zip(grads, weights)):
+            if g is not None and g.size:
+                found[i] = _clipped_units(p, g, scale, share, members)
+
+    door.in_place("clip_adaptive", clip, lambda _: _units_cost(grads, members))
+    return found
+
+
+def _clipped_units(p: Any, g: Any, scale: float, share: float, members: int) -> Any:
+    count = _unit_count(g, members)
+    weights, gradient = [(x.reshape(count, -1).astype("float64") ** 2).sum(axis=1) ** 0.5 for x in (p, g)]
+    most, norm = share * weights.clip(LEAST_NORM, None), gradient * scale
+    factor = np.where(norm > most, most / norm.clip(1e-6, None), 1.0)
+    wide = arena.slot_dtype(g)
+    return (g.reshape(count, -1).astype(wide) * factor[:, None].astype(wide)).astype(g.dtype).reshape(g.shape)
+
+
+def _unit_count(g: Any, members: int) -> int:
+    """Returns the number of units: the rows along the first axis of each member, or one for each member's vector."""
+    first = 1 if members > 1 else 0
+    return members * (g.shape[first] if g.ndim > first + 1 else 1)
 
 
 def begun_steps(opt: Any, table: Any) -> Any:
@@ -211,6 +242,16 @@ def _measure_cost(opt: Any, kernel: str, slots: list[list[Any]], grads: list[Any
         figures["bytes_read"] += 0 if low is None else low.nbytes
         figures["bytes_written"] += 8 * members
     return {"dtype": opt.parameters[0].dtype, **figures}
+
+
+def _units_cost(grads: list[Any], members: int) -> dict[str, Any]:
+    given = [g for g in grads if g is not None and g.size]
+    elements, units = sum([g.size for g in given]), sum([_unit_count(g, members) for g in given])
+    moved = sum([g.nbytes for g in given])
+    return {
+        "adds": 2 * elements, "multiplies": 3 * elements + 2 * units, "special_ops": 3 * units, "dtype": "float64",
+        "bytes_read": sum([distinct_bytes(g) for g in given]) + moved + 16, "bytes_written": moved,
+    }  # fmt: skip
 
 
 def _norm_cost(grads: list[Any], members: int) -> dict[str, Any]:
