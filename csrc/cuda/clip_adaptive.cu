@@ -50,7 +50,7 @@ template <int kMax> __global__ void __launch_bounds__(kThreads) unit_kernel(cons
   const double factor = unit_factor<double>(weights, gradient, double(job.set[kGradientScale]), double(*job.share));
   const int64_t mine = begin + (run.is_long ? threadIdx.x : threadIdx.x % kWarp);
   const int step = run.is_long ? int(kThreads) : int(kWarp);
-  if (compute_type(run.gradient.dtype) == Compute::f32) scale<float>(run, mine, end, step, factor);
+  if (run.gradient.dtype != DType::f64) scale<float>(run, mine, end, step, factor);
   else scale<double>(run, mine, end, step, factor);
 }
 

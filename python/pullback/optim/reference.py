@@ -55,7 +55,8 @@ def _clipped_units(p: Any, g: Any, scale: float, share: float, members: int) -> 
     most, norm = share * weights.clip(LEAST_NORM, None), gradient * scale
     factor = np.where(norm > most, most / norm.clip(1e-6, None), 1.0)
     wide = arena.slot_dtype(g)
-    return (g.reshape(count, -1).astype(wide) * factor[:, None].astype(wide)).astype(g.dtype).reshape(g.shape)
+    with np.errstate(invalid="ignore"):
+        return (g.reshape(count, -1).astype(wide) * factor[:, None].astype(wide)).astype(g.dtype).reshape(g.shape)
 
 
 def _unit_count(g: Any, members: int) -> int:
@@ -249,7 +250,8 @@ def _units_cost(grads: list[Any], members: int) -> dict[str, Any]:
     elements, units = sum([g.size for g in given]), sum([_unit_count(g, members) for g in given])
     moved = sum([g.nbytes for g in given])
     return {
-        "adds": 2 * elements, "multiplies": 3 * elements + 2 * units, "special_ops": 3 * units, "dtype": "float64",
+        "adds": 2 * elements, "multiplies": 3 * elements + 2 * units, "special_ops": 3 * units,
+        "dtype": given[0].dtype if given else "float32",
         "bytes_read": sum([distinct_bytes(g) for g in given]) + moved + 16, "bytes_written": moved,
     }  # fmt: skip
 
