@@ -49,6 +49,7 @@ class Adjustable:
     _most: float
     _scale: float
     _share: float
+    _limit: Any  # the same number in the device's memory, where steps read it
     _steps: int
 
     lr = Value("lr")

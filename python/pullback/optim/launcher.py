@@ -42,7 +42,6 @@ class Launcher(Adjustable):
     _averages: list[Any] | None  # moving averages of the weights
     _masks: list[Any] | None = None  # for each parameter the bytes that are 0 for pruned weights, or None
     _pruning: Any = None  # the optim.Pruning that chooses the masks
-    _limit: Any  # the share of adaptive clipping, in the device's memory
     _plan: Any
     _placement: list[int]
     _constraints: list[Any]  # those whose bounds are in the sets
