@@ -183,9 +183,10 @@ template <class U, class A> struct ChunkRule {
 };
 
 // The number of blocks that run at the same time on a multiprocessor: as many as its registers have room for. The powers that
-// schedule-free rules compute once per step take registers while the threads hold weights.
+// schedule-free rules and NAdam compute once per step take registers while the threads hold weights.
 template <class U> constexpr bool kComputesPowers = false;
 template <bool adaptive> constexpr bool kComputesPowers<ScheduleFree<adaptive>> = true;
+template <Decay decay> constexpr bool kComputesPowers<NAdam<decay>> = true;
 template <class U, class A> constexpr int kResident = U::kSlots < 3 && sizeof(A) == 4 && !kComputesPowers<U> ? 3 : 2;
 
 // The last block to end advances the sets, which all blocks have read by then. Bound by memory: Adam moves 28 bytes per float weight
