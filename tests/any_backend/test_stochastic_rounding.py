@@ -279,9 +279,9 @@ def test_a_captured_step_has_the_same_bits(rule: str) -> None:
 @pytest.mark.parametrize("dtype", HALF)
 @pytest.mark.parametrize("members", [1, 3])
 def test_kernels_draw_the_bits_of_the_reference(dtype: str, members: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SGD without momentum computes one product, which is the same in NumPy."""
+    """SGD without momentum computes one product, which is the same in NumPy. Several threads share the largest parameter."""
     rng = np.random.default_rng(7)
-    shapes = [(members, *shape) for shape in ((41, 53), (1000,), (13,), (2, 2, 1024))]
+    shapes = [(members, *shape) for shape in ((41, 53), (1000,), (13,), (2, 2, 1024), (100_003,))]
     values = [rng.standard_normal(shape) for shape in shapes]
     lr = [2.0**-6, 2.0**-7, 2.0**-8][:members] if members > 1 else 2.0**-7
 
