@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -267,6 +270,25 @@ def test_kernels_clip_as_the_reference(dtype: str) -> None:
     for x, y in zip(found, adaptive.clipped(opt, [g.array for g in grads])):
         np.testing.assert_allclose(exact(x), exact(y), rtol=2.0**-50 if dtype == "float64" else float(pb.finfo(dtype).eps))
     opt._kernels = kernels
+
+
+def test_states_files_and_copies_have_the_share(tmp_path: Path) -> None:
+    (g,) = gradients("float32", 1)
+    opt = optim.SGD(parameters("float32"), 0.1, clip_adaptive=0.01)
+    opt.clip_adaptive = 0.03
+    other, off = optim.SGD(parameters("float32"), 0.1), optim.SGD(parameters("float32"), 0.1, clip_adaptive=0.5)
+    pb.save(tmp_path / "state.safetensors", opt.state_dict())
+    other.load_state_dict(pb.load(tmp_path / "state.safetensors"))
+    off.load_state_dict(optim.SGD(parameters("float32"), 0.1).state_dict())
+    assert (other.clip_adaptive, off.clip_adaptive) == (0.03, None)
+    opts = [opt, other, copy.deepcopy(opt), pickle.loads(pickle.dumps(opt))]
+    for each in opts:
+        each.step(g)
+        for p, q in zip(opt.parameters, each.parameters):
+            np.testing.assert_array_equal(exact(p), exact(q))
+    with pytest.raises(pb.PullbackError, match="clip_adaptive"):
+        opt.load_state_dict({**opt.state_dict(), "clip_adaptive": -1.0})
+    assert opt.clip_adaptive == 0.03
 
 
 def test_a_wrong_share_is_refused() -> None:

@@ -328,6 +328,39 @@ def test_rules_of_several_launches_round_at_random(rule: str, dtype: str) -> Non
         assert abs(((found - exact(q)) / units).sum()) < 4 * np.sqrt((shares * (1 - shares)).sum()) + 0.1
 
 
+@needs_kernels
+@pytest.mark.parametrize("rule", sorted(COMPOSED))
+def test_captures_states_and_members_of_rules_of_several_launches(rule: str) -> None:
+    rng = np.random.default_rng(10)
+    starts = [rng.standard_normal((2, *shape)) for shape in ((6, 5), (7,), (4, 3))]
+    grads = [[rng.standard_normal(x.shape) for x in starts] for _ in range(3)]
+    rates = [2.0**-8, 2.0**-7]
+
+    def opt_of(m: int | None = None) -> Any:
+        part = slice(None) if m is None else m
+        params = [pb.Parameter(x[part], dtype="bfloat16", name=f"p{i}") for i, x in enumerate(starts)]
+        return COMPOSED[rule](params, stochastic_rounding=True, groups={"*": {"lr": rates if m is None else rates[m]}})
+
+    def given(k: int, m: int | None = None) -> list[pb.Tensor]:
+        return [pb.tensor(x if m is None else x[m], dtype="bfloat16") for x in grads[k]]
+
+    eager, captured, resumed, alone = opt_of(), opt_of(), opt_of(), [opt_of(m) for m in range(2)]
+    step = pb.capture(lambda g: captured.step(g))
+    for k in range(3):
+        eager.step(given(k))
+        step(given(k))
+        for m, opt in enumerate(alone):
+            opt.step(given(k, m))
+        if k < 2:
+            for p, q in zip(resumed.parameters, eager.parameters):
+                p.assign(q)
+            resumed.load_state_dict(eager.state_dict())
+    resumed.step(given(2))
+    same(eager.parameters, captured.parameters)
+    same(eager.parameters, resumed.parameters)
+    same(eager.parameters, [np.stack([exact(opt.parameters[i]) for opt in alone]) for i in range(3)])
+
+
 def test_masters_and_random_rounding_exclude_each_other_and_float32_weights_need_neither() -> None:
     p = pb.Parameter(np.ones(3), dtype="bfloat16")
     with pytest.raises(pb.PullbackError, match="master_weights and stochastic_rounding are two ways"):

@@ -85,8 +85,12 @@ class Adjustable:
     @clip_adaptive.setter
     def clip_adaptive(self, share: float | None) -> None:
         g.refuse_in_capture("clip_adaptive")
-        self._share = unlimited(type(self).__name__, "clip_adaptive", share)
-        devices.write(self._limit, devices.move(np.array([self._share]), devices.device_of(self._limit)))
+        self._limit_units(unlimited(type(self).__name__, "clip_adaptive", share))
+
+    def _limit_units(self, share: float) -> None:
+        """Sets the share of adaptive clipping, infinity for no clipping. Nothing waits for the device."""
+        self._share = share
+        devices.write(self._limit, devices.move(np.array([share]), devices.device_of(self._limit)))
 
     @property
     def gradient_scale(self) -> float:
