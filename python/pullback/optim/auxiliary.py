@@ -139,6 +139,7 @@ class WithAuxiliary(Composed):
                 f"{rule} as many, too: lr=[…]."
             )
         auxiliary._members, auxiliary._lead, auxiliary._averages_weights = members, lead, True
+        auxiliary._rounds_at_random, auxiliary._first = self._rounds_at_random, len(self.parameters)
         self._auxiliary = auxiliary
 
     def _choose(self, values: list[Mapping[str, Any]]) -> None:

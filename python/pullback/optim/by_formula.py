@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import PullbackError
 from ..interop.unknown_names import keyword_text
-from ..ops.by_name import in_dtype, reshaped
+from ..ops.by_name import reshaped
 from ..ops.conversion import copy
 from ..ops.movement import concat
 from ..tensors import devices, dtypes
@@ -213,8 +213,8 @@ class ByFormula(Composed):
             mask = None if self._masks is None else self._masks[first]
             for slot, value in zip(slots, new):
                 self._write_slot(slot, value, mask)
-        change = in_dtype(change, params[0].dtype).array
-        return [change] if len(entries) == 1 else _parts(change, params)
+        found = self._as_change(change, params[0].dtype)
+        return [found] if len(entries) == 1 else _parts(found, params)
 
 
 def _shape_of_numbers(shape: tuple[int, ...], members: int) -> tuple[int, ...]:

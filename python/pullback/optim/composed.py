@@ -238,10 +238,14 @@ class Composed(Optimizer):
         return array if not self._lead or array is None else array[m, ...]
 
     def _joined(self, i: int, parts: list[Tensor]) -> Any:
-        """Returns the change of a parameter, in its dtype, from those of its networks."""
-        p = self.parameters[i]
-        change = stack(parts) if self._lead else parts[0]
-        return in_dtype(change, p.dtype).array
+        """Returns the change of a parameter from those of its networks."""
+        return self._as_change(stack(parts) if self._lead else parts[0], self.parameters[i].dtype)
+
+    def _as_change(self, change: Tensor, dtype: Any) -> Any:
+        """Returns the array of a change of weights of this dtype, as the kernel takes it: in their dtype, or exact if the kernel
+        rounds their sum at random.
+        """
+        return change.array if self._rounds_at_random else in_dtype(change, dtype).array
 
     def _write_slot(self, slot: Any, value: Tensor, mask: Any) -> None:
         """Writes a new slot, which is 0 for pruned weights if it has a number for each weight."""
@@ -275,7 +279,7 @@ class Composed(Optimizer):
             reference.update(self, self.kernel, [], added, table, outputs, preview)
             return
         try:
-            self._native(self._current_plan(), added, table, outputs, preview)
+            self._native(self._current_plan(), added, table, outputs, preview, self._rounding())
         except Refused as refused:
             remedy = " Let one thread do all steps of an optimizer." if "another thread" in str(refused) else ""
             raise PullbackError(f"{type(self).__name__}: {refused}.{remedy}") from None

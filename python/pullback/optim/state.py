@@ -22,7 +22,7 @@ from .schedules.schedule import Schedule
 def saved(opt: Any) -> dict[str, Any]:
     """Returns the state of an optimizer."""
     capturing.refuse("state_dict()", "Ask for it outside.")
-    more = {} if opt.pruning is None else {"pruning": opt.pruning.saved()}
+    more: dict[str, Any] = {} if opt.pruning is None else {"pruning": opt.pruning.saved()}
     if opt.clip_adaptive is not None:
         more["clip_adaptive"] = opt.clip_adaptive
     sets, rows = np.split(np.array(devices.move(opt._sets, "cpu")), [opt._set_count])
@@ -72,7 +72,8 @@ def load(opt: Any, given: Mapping[str, Any]) -> None:
         opt.pruning.restore(sparsities)
     opt._steps = steps
     _keep(opt.groups, values)
-    opt._most, opt._scale, opt._share = most, scale, share
+    opt._most, opt._scale = most, scale
+    opt._limit_units(share)
 
 
 def _keep(groups: Sequence[Any], values: Sequence[dict[str, Any]]) -> None:
