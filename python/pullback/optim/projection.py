@@ -44,10 +44,10 @@ class Projection:
         for i in self._entries:
             p = opt.parameters[i]
             if isinstance(p.constraint, Constraint):
-                p.constraint.check(p.shape if opt._members == 1 else p.shape[1:])
+                p.constraint.check(p.shape[opt._lead :])
         with door.charged_to(door.OPTIMIZER):
             if wanted:
-                self._before = {i: copy(_present(opt, i)) for i in self._entries}
+                self._before = {i: copy(_exact(opt, i)) for i in self._entries}
             if opt._averages is not None:
                 self._averages = {i: copy(Tensor(opt._averages[i])) for i in self._entries}
 
@@ -88,7 +88,7 @@ class Projection:
         if self._entries:
             with door.charged_to(door.OPTIMIZER):
                 for i in self._entries:
-                    before = _present(self._opt, i)
+                    before = _exact(self._opt, i)
                     new = add(before, deltas[i])
                     result[i] = _change(before, new, deltas[i], projected(self._opt, i, new))
         return result
@@ -110,15 +110,15 @@ def projected(opt: Any, i: int, value: Tensor) -> Tensor:
 
     Raises ShapeError if a function returns another shape.
     """
-    p, members = opt.parameters[i], opt._members
+    p = opt.parameters[i]
     constraint: Any = p.constraint
     if constraint is None:
         return _masked(opt, i, value)
     if isinstance(constraint, Constraint):
         kept = value if constraint.pruned == 0 else _masked(opt, i, value, constraint.pruned)
-        return _masked(opt, i, constraint.project(kept, members > 1))
-    if members > 1:
-        return _masked(opt, i, stack([_result(p, constraint, value[m]) for m in range(members)]))
+        return _masked(opt, i, constraint.project(kept, bool(opt._lead)))
+    if opt._lead:
+        return _masked(opt, i, stack([_result(p, constraint, value[m]) for m in range(opt._members)]))
     return _masked(opt, i, _result(p, constraint, value))
 
 
@@ -131,13 +131,10 @@ def _change(before: Tensor, new: Tensor, delta: Tensor, value: Tensor) -> Tensor
     return where(equal(value, new), delta, subtract(value, before))
 
 
-def _present(opt: Any, i: int) -> Tensor:
-    """Returns the value from which a step starts: a master, unless its weight has been assigned, or else the weights themselves."""
-    weights, low = Tensor(opt._weights()[i]), opt._copies()[i]
-    if low is None:
-        return weights
-    assigned = Tensor(low)
-    return where(equal(in_dtype(weights, assigned.dtype), assigned), weights, in_dtype(assigned, weights.dtype))
+def _exact(opt: Any, i: int) -> Tensor:
+    """Returns the weights that an update changes: parameter i, or its master where the parameter is the master's rounded value."""
+    p, master = Tensor(opt.parameters[i].array), Tensor(opt._weights()[i])
+    return p if p.dtype == master.dtype else where(equal(in_dtype(master, p.dtype), p), master, in_dtype(p, master.dtype))
 
 
 def _new(opt: Any, i: int) -> Tensor:
