@@ -39,8 +39,8 @@ class Adjustable:
     settable: tuple[str, ...] = ()  # attributes of a subclass that can be set, in addition to the hyper-parameters
     signed: ClassVar[bool] = False  # the rule's hyper-parameters may be any finite numbers
     hyper: ClassVar[Mapping[str, int]] = {}  # name -> number of settings, in the order of csrc/math/update.h
-    parameters: list[Any]
-    groups: list[g.Group]
+    _parameters: list[Any]
+    _groups: list[g.Group]
     slot_names: tuple[str, ...]
     _defaults: dict[str, Any]
     _sets: Any
@@ -53,10 +53,20 @@ class Adjustable:
     _limit: Any  # the same number in the device's memory, where steps read it
     _steps: int
 
-    lr = Value("lr")
+    lr = Value("lr")  # without lr_scale, so that opt.lr = opt.lr changes nothing
     ema = Value("ema")
     lr_scale = Value("lr_scale")  # a factor of the learning rate that a schedule keeps
     clip_value = Value("clip_value")
+
+    @property
+    def parameters(self) -> list[Any]:
+        """A new list of the Parameters that the optimizer updates, in the order of their gradients."""
+        return list(self._parameters)
+
+    @property
+    def groups(self) -> list[g.Group]:
+        """A new list of the groups of Parameters."""
+        return list(self._groups)
 
     @property
     def steps(self) -> int:
@@ -74,7 +84,7 @@ class Adjustable:
     def clip_norm(self, most: float | None) -> None:
         g.refuse_in_capture("clip_norm")
         self._most = unlimited(type(self).__name__, "clip_norm", most)
-        every = range(len(self.parameters))
+        every = range(len(self._parameters))
         c.write(self._sets, every, c.CLIP_NORM, [[self._most]] * self._members)
         c.write(self._sets, every, c.CLIP_FACTOR, [[1.0]] * self._members)
 
@@ -107,7 +117,7 @@ class Adjustable:
         if not _positive(scale) or math.isinf(scale):
             raise PullbackError(f"{rule}: gradient_scale={scale}; it must be one positive number.")
         self._scale = float(scale)
-        c.write(self._sets, range(len(self.parameters)), c.GRADIENT_SCALE, [[self._scale]] * self._members)
+        c.write(self._sets, range(len(self._parameters)), c.GRADIENT_SCALE, [[self._scale]] * self._members)
 
     def _validate(self, values: Mapping[str, Any]) -> None:
         """Raises PullbackError for hyper-parameters that do not go together. It is called before any change."""
@@ -176,13 +186,13 @@ class Adjustable:
     @property
     def _set_count(self) -> int:
         """The number of sets in the table, before the program."""
-        return len(self.parameters) * self._members
+        return len(self._parameters) * self._members
 
     def _set(self, name: str, value: Any) -> None:
         """Changes a hyper-parameter of all groups that have no value of their own. After an error nothing has changed."""
         g.refuse_in_capture(name)
         value = self._checked(name, value)
-        users = [group for group in self.groups if group.rule is self and name not in group.own]
+        users = [group for group in self._groups if group.rule is self and name not in group.own]
         if not users:
             raise PullbackError(
                 f"{type(self).__name__}: every group has a value of {name} of its own, so this would change nothing. Set it for "
@@ -209,7 +219,7 @@ class Adjustable:
         value = self._defaults[name] if group is None else group.values()[name]
         if name == "lr":
             if group is None:  # the first one that shares this value
-                group = next(iter([group for group in self.groups if group.rule is self and "lr" not in group.own]), None)
+                group = next(iter([group for group in self._groups if group.rule is self and "lr" not in group.own]), None)
             return self._rates(value, group)
         return None if name == "clip_value" and value == math.inf else value
 
@@ -233,7 +243,8 @@ class Adjustable:
             setattr(cls, name, Value(name))
 
     def __setattr__(self, name: str, value: Any) -> None:
-        known = isinstance(getattr(type(self), name, None), (Value, property))
+        attribute = getattr(type(self), name, None)
+        known = isinstance(attribute, Value) or getattr(attribute, "fset", None) is not None
         if "_placement" in vars(self) and not name.startswith("_") and name not in self.settable and not known:
             settable = ", ".join(["lr", *self.hyper, "clip_value"])
             raise PullbackError(

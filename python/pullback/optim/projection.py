@@ -34,7 +34,7 @@ class Projection:
         self._opt = opt
         self._entries = [
             i
-            for i, (p, g) in enumerate(zip(opt.parameters, grads))
+            for i, (p, g) in enumerate(zip(opt._parameters, grads))
             if g is not None and p.constraint is not None and not hasattr(p.constraint, "bounds")
         ]
         self._before: dict[int, Tensor] = {}
@@ -42,7 +42,7 @@ class Projection:
         if not self._entries:
             return
         for i in self._entries:
-            p = opt.parameters[i]
+            p = opt._parameters[i]
             if isinstance(p.constraint, Constraint):
                 p.constraint.check(p.shape[opt._lead :])
         with door.charged_to(door.OPTIMIZER):
@@ -72,7 +72,7 @@ class Projection:
             raise failed
 
     def _write(self, i: int, value: Tensor, deltas: list[Tensor] | None) -> None:
-        p, weights, low = self._opt.parameters[i], self._opt._weights()[i], self._opt._copies()[i]
+        p, weights, low = self._opt._parameters[i], self._opt._weights()[i], self._opt._copies()[i]
         if deltas is not None:
             deltas[i] = _change(self._before[i], Tensor(weights), deltas[i], value)
         write(weights, value.array)
@@ -110,7 +110,7 @@ def projected(opt: Any, i: int, value: Tensor) -> Tensor:
 
     Raises ShapeError if a function returns another shape.
     """
-    p = opt.parameters[i]
+    p = opt._parameters[i]
     constraint: Any = p.constraint
     if constraint is None:
         return _masked(opt, i, value)
@@ -133,7 +133,7 @@ def _change(before: Tensor, new: Tensor, delta: Tensor, value: Tensor) -> Tensor
 
 def _exact(opt: Any, i: int) -> Tensor:
     """Returns the weights that an update changes: parameter i, or its master where the parameter is the master's rounded value."""
-    p, master = Tensor(opt.parameters[i].array), Tensor(opt._weights()[i])
+    p, master = Tensor(opt._parameters[i].array), Tensor(opt._weights()[i])
     return p if p.dtype == master.dtype else where(equal(in_dtype(master, p.dtype), p), master, in_dtype(p, master.dtype))
 
 
@@ -141,7 +141,7 @@ def _new(opt: Any, i: int) -> Tensor:
     """Returns the value that the kernel has written: a copy of the master, or a view of the parameter, which tapes do not watch, and
     which becomes stale when the parameter changes.
     """
-    p: Parameter = opt.parameters[i]
+    p: Parameter = opt._parameters[i]
     if opt._copies()[i] is not None:
         return copy(Tensor(opt._weights()[i]))
     view = Tensor(p.array)

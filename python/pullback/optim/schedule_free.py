@@ -34,7 +34,7 @@ class _ScheduleFree(Optimizer):
         super()._make()
         # In evaluation mode y of each Parameter, with the version or the hash of its x. None for one whose y is not known.
         self._trained: list[tuple[Any, int | str] | None] = []
-        for p in self.parameters:
+        for p in self._parameters:
             p.storage.followers = [*[other for other in p.storage.followers if other() is not None], ref(self)]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -69,19 +69,19 @@ class _ScheduleFree(Optimizer):
         self._follow_parameters()
         saved = self._trained
         self._trained = []
-        before = [devices.copied(p.array) for p in self.parameters] if evaluating else []
+        before = [devices.copied(p.array) for p in self._parameters] if evaluating else []
         table = devices.move(self._sets, "cpu")
-        for group in self.groups:
+        for group in self._groups:
             beta = np.asarray(self._beta(group.values()), np.float64)
             for i in group.entries:
-                p, kept = self.parameters[i], saved[i] if saved else None
+                p, kept = self._parameters[i], saved[i] if saved else None
                 if kept is not None and _is_at(p, kept[1]):
                     write(p.array, kept[0])
                 elif table[i * self._members, c.STEP] > 0:
                     self._mix(p, i, 1 - 1 / beta if evaluating else 1 - beta)
                 p.storage.changed()
-        self._trained = [(array, p.storage.version) for array, p in zip(before, self.parameters)]
-        c.write(self._sets, range(len(self.parameters)), _MODE, [[float(evaluating)]] * self._members)
+        self._trained = [(array, p.storage.version) for array, p in zip(before, self._parameters)]
+        c.write(self._sets, range(len(self._parameters)), _MODE, [[float(evaluating)]] * self._members)
 
     def _mix(self, p: Parameter, i: int, share: Any) -> None:
         """Moves a Parameter by a share, one or one per member, of its way to z."""
@@ -93,7 +93,7 @@ class _ScheduleFree(Optimizer):
 
     def _update(self, leaves: list[Any], *, preview: bool, wanted: bool) -> list[Tensor] | None:
         if capturing.thread.recording is not None:  # A replay in evaluation mode records itself again, and is refused then.
-            capturing.thread.recording.guard(self.parameters, lambda: not self._trained)
+            capturing.thread.recording.guard(self._parameters, lambda: not self._trained)
         if self._trained:
             raise PullbackError(
                 f"{type(self).__name__}: the Parameters hold the average of the weights, at which the rule takes no gradients. "
@@ -103,12 +103,12 @@ class _ScheduleFree(Optimizer):
 
     def _points(self) -> dict[int, Any]:
         """Returns in evaluation mode y of the Parameters that have not been changed since, by their indices."""
-        return {i: kept[0] for i, kept in enumerate(self._trained) if kept is not None and _is_at(self.parameters[i], kept[1])}
+        return {i: kept[0] for i, kept in enumerate(self._trained) if kept is not None and _is_at(self._parameters[i], kept[1])}
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the state. In evaluation mode it has y of each Parameter, too, with the hash of the x that the Parameter holds."""
         saved = super().state_dict()
-        kept = {self._names[i]: {"y": Tensor(devices.copied(y)), "x": hash(self.parameters[i])} for i, y in self._points().items()}
+        kept = {self._names[i]: {"y": Tensor(devices.copied(y)), "x": hash(self._parameters[i])} for i, y in self._points().items()}
         return {**saved, "evaluation": kept} if self._trained else saved
 
     def load_state_dict(self, given: Mapping[str, Any]) -> None:
@@ -123,7 +123,7 @@ class _ScheduleFree(Optimizer):
 
     def _point(self, i: int, given: Any) -> tuple[Any, str]:
         """Returns y of a parameter in a state, and the hash of its x. Raises PullbackError."""
-        p = self.parameters[i]
+        p = self._parameters[i]
         what = f'the evaluation of "{self._names[i]}"'
         state._entries(what, given, ["y", "x"])
         return Tensor(state._floats(what, given["y"], p.shape, p.device)).astype(p.dtype).array, str(given["x"])
@@ -131,11 +131,11 @@ class _ScheduleFree(Optimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         points = state.pop("_trained")
         super().__setstate__(state)
-        self._restore_mode({i: (devices.move(y, self._device), self.parameters[i].version) for i, y in points.items()})
+        self._restore_mode({i: (devices.move(y, self._device), self._parameters[i].version) for i, y in points.items()})
 
     def _restore_mode(self, points: Mapping[int, tuple[Any, int | str]]) -> None:
         """Follows the mode in the sets, after they have been replaced."""
-        self._trained = [points.get(i) for i in range(len(self.parameters))] if self.evaluating else []
+        self._trained = [points.get(i) for i in range(len(self._parameters))] if self.evaluating else []
 
     def _write_rates(self, settings: list[float], at: int, scale: float) -> None:
         """Writes the numbers of a step. at: the index of warmup_steps in the hyper-parameters; scale: of the rate."""

@@ -119,7 +119,7 @@ def to_torch(opt: Optimizer) -> dict[str, Any]:
         first = sum([len(other["params"]) for other in groups])
         groups.append({**_values(opt, row, group), "params": list(range(first, first + len(group.entries)))})
         for number, i in enumerate(group.entries, first):
-            if entry := _entry(torch, opt, row, opt.parameters[i], table[i]):
+            if entry := _entry(torch, opt, row, opt._parameters[i], table[i]):
                 state[number] = entry
     return {"state": state, "param_groups": groups}
 
@@ -289,13 +289,13 @@ def _check_slots(opt: Any, row: Row, loaded: Sequence[_Loaded]) -> None:
                 if slot.shape != slots.get(name, slot.shape):
                     raise ShapeError(
                         f"from_torch: {row.slots[name]} of the torch optimizer's parameter {i} has shape {slot.shape}, which "
-                        f"is not that of {opt.parameters[i].label()}. Give the Parameters in the order of the torch optimizer's."
+                        f"is not that of {opt._parameters[i].label()}. Give the Parameters in the order of the torch optimizer's."
                     )
             missing = set(slots) - unused - set(loaded[i].slots) if loaded[i].steps else ()
             if missing or (loaded[i].steps and len(loaded[i].numbers) < len(row.numbers)):
                 names = [row.slots[name] for name in missing] or list(row.numbers)
                 raise PullbackError(
-                    f"from_torch: the torch optimizer's state of {opt.parameters[i].label()} has no {', '.join(names)}."
+                    f"from_torch: the torch optimizer's state of {opt._parameters[i].label()} has no {', '.join(names)}."
                 )
 
 
