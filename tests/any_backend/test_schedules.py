@@ -268,3 +268,14 @@ def test_a_schedule_of_ones_own_is_listed() -> None:
         with pytest.raises(pb.PullbackError, match=r"Mine is a schedule of your own.*Lambda\(base, function, steps\)"):
             make()
     assert optim.SGD([p], lr=s.Table([Mine(0.1).rate(t) for t in range(9)])).lr == 0.1
+
+
+def test_the_momentum_of_one_cycle_by_hand_is_torchs() -> None:
+    """The line of docs/optimizers.md that cycles the momentum."""
+    theirs = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1, momentum=0.9)
+    schedule, shape = lr.OneCycleLR(theirs, 0.1, 100), s.OneCycle(1.0, steps=100, div_factor=2.0, final_div_factor=1.0)
+    for t in range(100):
+        assert 0.95 - 0.1 * (2 * shape.rate(t) - 1) == pytest.approx(theirs.param_groups[0]["momentum"], abs=1e-12)
+        theirs.step()
+        if t < 99:
+            schedule.step()

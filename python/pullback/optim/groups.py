@@ -151,7 +151,7 @@ class Group:
 
     def __getitem__(self, name: str) -> Any:
         """Returns group.name, for programs that are used to dicts."""
-        return self._parameters if name == "params" else getattr(self, name)
+        return self.parameters if name == "params" else getattr(self, name)
 
     def __setitem__(self, name: str, value: Any) -> None:
         """Sets group.name, for programs that are used to dicts."""

@@ -175,7 +175,9 @@ def _entries(what: str, given: Any, wanted: Sequence[str], optional: Sequence[st
     if not isinstance(given, Mapping):
         raise PullbackError(f"load_state_dict: {what} is a {type(given).__name__}; give the dict that state_dict() made.")
     if set(given) - {*optional} != set(wanted):
-        raise PullbackError(f"load_state_dict: {what} has entries for {sorted(map(str, given))}, not for {sorted(wanted)}.")
+        names = what in ("the dict of settings", "the dict of slots")
+        remedy = " docs/optimizers.md shows how a state is changed for new or renamed Parameters." if names else ""
+        raise PullbackError(f"load_state_dict: {what} has entries for {sorted(map(str, given))}, not for {sorted(wanted)}.{remedy}")
 
 
 def _floats(what: str, given: Any, shape: tuple[int, ...], device: str) -> Any:
