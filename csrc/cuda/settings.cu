@@ -29,7 +29,8 @@ __global__ void write_kernel(const __grid_constant__ Numbers numbers) {
 }
 
 // One thread for each row after the sets. `stride`: the bytes from the metric of one member to that of the next.
-__global__ void observe_kernel(const Setting* sets, Setting* rows, int64_t count, DType dtype, const char* metric, int64_t stride) {
+__global__ void observe_kernel(const Setting* sets, Setting* rows, int64_t count, DType dtype, const char* metric,
+                               int64_t stride) {
   const int64_t r = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (r >= count || !kernels::watches(rows + r * kSetSize, sets)) return;
   Setting row[kSetSize];

@@ -251,7 +251,7 @@ def test_a_group_reads_like_a_dict() -> None:
     assert "betas" not in group
     assert 0 not in group
     assert {**group}["momentum"] == dict(group)["momentum"] == 0.9
-    assert list(group)[0] == "params"
+    assert next(iter(group)) == "params"
 
 
 def test_groups_may_be_generators_or_frozen() -> None:
@@ -293,7 +293,7 @@ PARAMS = [pb.Parameter(np.ones((2, 2)), name="w")]
         (lambda: optim.swa_utils, AttributeError, r"ema=0\.999"),
         (lambda: optim.lamb, AttributeError, r"it is optim\.LAMB here"),
         (lambda: optim.Accumulator(nn.Linear(2, 2)), pb.PullbackError, r"Module: optim\.Accumulator\(model\.parameters\(\)\)\."),
-        (lambda: optim.SGD([{"params": "weight"}]), pb.PullbackError, r'SGD: group 0: a str.*Module: \{"params": model\.parameters'),
+        (lambda: optim.SGD([{"params": "weight"}]), pb.PullbackError, r'group 0: a str.*Module: \{"params": model\.parameters'),
     ],
 )  # fmt: skip
 def test_wrong_arguments_are_answered_in_words(call: Any, error: type[Exception], words: str) -> None:

@@ -241,7 +241,9 @@ def test_a_wrong_schedule_is_refused(make: Any, words: str) -> None:
         make()
 
 
-@pytest.mark.parametrize("name", ["Cosine", "Linear", "Polynomial", "WarmupCosine", "OneCycle", "CosineRestarts", "WarmupStableDecay"])
+@pytest.mark.parametrize(
+    "name", ["Cosine", "Linear", "Polynomial", "WarmupCosine", "OneCycle", "CosineRestarts", "WarmupStableDecay"]
+)
 def test_steps_are_required(name: str) -> None:
     kind = getattr(s, name)
     with pytest.raises(TypeError, match=f"{name} needs steps=, the number of steps until the rate has reached its end"):

@@ -12,7 +12,6 @@ from ..tensors.parameter import Parameter
 from ..tensors.tensor import Tensor
 from ..tree import flatten, in_order, shown, structure, with_nones
 
-
 _CALLS: Final = {"from_torch": "from_torch(torch_opt, model.parameters())", "Accumulator": "Accumulator(model.parameters())"}
 
 
@@ -35,8 +34,8 @@ def trainable(name: str, params: Any, group: str = "") -> list[Parameter]:
                 or (p is params and isinstance(p, Real))
             )
             instead = (
-                f"Give model.parameters(), which lists those of a Module: "
-                + (f'{{"params": model.parameters()}}.' if group else f"optim.{call}.")
+                "Give model.parameters(), which lists those of a Module: "
+                + ('{"params": model.parameters()}.' if group else f"optim.{call}.")
                 if others
                 else "Make it with pb.Parameter(value)."
             )

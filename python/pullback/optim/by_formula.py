@@ -287,13 +287,14 @@ def rule(
 
 
 def _names_of_slots(slots: Any) -> tuple[str, ...]:
-    listed = isinstance(slots, Iterable) and not isinstance(slots, str)
-    names = tuple(slots) if listed else ()
-    if not listed or not all([isinstance(name, str) and name.isidentifier() for name in names]):
+    given: Any = slots if isinstance(slots, Iterable) else ""
+    names: tuple[Any, ...] = () if isinstance(given, str) else tuple(given)
+    if isinstance(given, str) or not all([isinstance(name, str) and name.isidentifier() for name in names]):
         raise PullbackError(f'rule: slots={slots!r}; give a tuple of names: slots=("m", "v").')
     if len(set(names)) < len(names):
         raise PullbackError(f"rule: slots={slots!r}; two slots have the same name.")
-    if isinstance(slots, Mapping) and not all([isinstance(x, Real) and not isinstance(x, bool) for x in slots.values()]):
+    firsts: list[Any] = list(given.values()) if isinstance(given, Mapping) else []
+    if not all([isinstance(x, Real) and x.__class__ is not bool for x in firsts]):
         raise PullbackError(f"rule: slots={slots!r}; the first value of a slot must be a number: slots={{{names[0]!r}: 0.1}}.")
     return names
 

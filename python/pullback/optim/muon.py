@@ -182,7 +182,9 @@ class Muon(WithAuxiliary):
         found: list[Any] = [g if g is not None and not g.size else None for g in grads]
         present = {kind: [i for i in entries if grads[i] is not None] for kind, entries in self._buckets.items()}
         for wide in {arena.slot_dtype(self._parameters[i]): None for i in self._mine}:
-            kinds = [kind for kind, entries in present.items() if entries and arena.slot_dtype(self._parameters[entries[0]]) == wide]
+            kinds = [
+                kind for kind, entries in present.items() if entries and arena.slot_dtype(self._parameters[entries[0]]) == wide
+            ]
             order = [i for kind in kinds for i in present[kind]]
             if not order:
                 continue

@@ -138,8 +138,8 @@ def _exact(opt: Any, i: int) -> Tensor:
 
 
 def _new(opt: Any, i: int) -> Tensor:
-    """Returns the value that the kernel has written: a copy of the master, or a view of the parameter, which tapes do not watch, and
-    which becomes stale when the parameter changes.
+    """Returns the value that the kernel has written: a copy of the master, or a view of the parameter, which tapes do not watch,
+    and which becomes stale when the parameter changes.
     """
     p: Parameter = opt._parameters[i]
     if opt._copies()[i] is not None:

@@ -62,13 +62,13 @@ class Pruning:
         self.schedule, self.scope = as_sparsity(schedule), scope
         self._share()
         self._entries = _entries(opt, params)
-        if scope == "global" and len({opt._parameters[i].dtype for i in self._entries}) > 1:
+        if scope == "global" and len({opt.parameters[i].dtype for i in self._entries}) > 1:
             raise DTypeError('Pruning: scope="global" compares weights, which must have one dtype. Use scope="tensor".')
         self._chosen = dict.fromkeys(self._entries, 0.0)  # the sparsity that each mask was chosen for
         capturing.tell_change("Pruning()", "Make it outside.")
-        masks: list[Any] = [None] * len(opt._parameters)
+        masks: list[Any] = [None] * len(opt.parameters)
         for i in self._entries:
-            masks[i] = devices.full(opt._parameters[i].device, opt._parameters[i].shape, True, dtypes.bool_)
+            masks[i] = devices.full(opt.parameters[i].device, opt.parameters[i].shape, True, dtypes.bool_)
         self._set(masks, self)
 
     def _set(self, masks: list[Any] | None, pruning: Pruning | None) -> None:

@@ -103,20 +103,25 @@ class _ScheduleFree(Optimizer):
 
     def _points(self) -> dict[int, Any]:
         """Returns in evaluation mode y of the Parameters that have not been changed since, by their indices."""
-        return {i: kept[0] for i, kept in enumerate(self._trained) if kept is not None and _is_at(self._parameters[i], kept[1])}
+        kept = {i: one for i, one in enumerate(self._trained) if one is not None}
+        return {i: y for i, (y, mark) in kept.items() if _is_at(self._parameters[i], mark)}
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the state. In evaluation mode it has y of each Parameter, too, with the hash of the x that the Parameter holds."""
         saved = super().state_dict()
-        kept = {self._names[i]: {"y": Tensor(devices.copied(y)), "x": hash(self._parameters[i])} for i, y in self._points().items()}
+        found = [(self._names[i], y, hash(self._parameters[i])) for i, y in self._points().items()]
+        kept = {name: {"y": Tensor(devices.copied(y)), "x": x} for name, y, x in found}
         return {**saved, "evaluation": kept} if self._trained else saved
 
     def load_state_dict(self, given: Mapping[str, Any]) -> None:
         """Restores a state. If it was saved in evaluation mode, `train()` puts y back into each Parameter that then holds its x."""
-        rest = dict(given) if isinstance(given, Mapping) else given
-        points = rest.pop("evaluation", {}) if isinstance(rest, dict) else {}
+        rest: Any = given
+        points: Any = {}
+        if isinstance(rest, Mapping):
+            rest = {**rest}
+            points = rest.pop("evaluation", points)
         named = [name for name in self._names if isinstance(points, Mapping) and name in points]
-        state._entries("the evaluation", points, named)
+        state.check_entries("the evaluation", points, named)
         kept = {i: self._point(i, points[name]) for i, name in enumerate(self._names) if name in named}
         super().load_state_dict(rest)
         self._restore_mode(kept)
@@ -125,8 +130,8 @@ class _ScheduleFree(Optimizer):
         """Returns y of a parameter in a state, and the hash of its x. Raises PullbackError."""
         p = self._parameters[i]
         what = f'the evaluation of "{self._names[i]}"'
-        state._entries(what, given, ["y", "x"])
-        return Tensor(state._floats(what, given["y"], p.shape, p.device)).astype(p.dtype).array, str(given["x"])
+        state.check_entries(what, given, ["y", "x"])
+        return Tensor(state.floats(what, given["y"], p.shape, p.device)).astype(p.dtype).array, str(given["x"])
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         points = state.pop("_trained")

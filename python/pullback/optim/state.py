@@ -42,21 +42,21 @@ def load(opt: Any, given: Mapping[str, Any]) -> None:
     """Restores a state. Raises PullbackError, and then nothing has changed."""
     capturing.refuse("loading an optimizer's state", "Load it outside.")
     steps = _checked(opt, given)
-    _entries("the dict of settings", given["settings"], opt._names)
-    _entries("the dict of slots", given["slots"], opt._names)
+    check_entries("the dict of settings", given["settings"], opt._names)
+    check_entries("the dict of slots", given["slots"], opt._names)
     loads: list[tuple[Any, Any]] = []
     rows: list[Any] = []
     program = _program(opt, given["program"])
     for i, (name, p) in enumerate(zip(opt._names, opt._parameters)):
-        numbers = _floats(f'the settings of "{name}"', given["settings"][name], (opt._members, c.SIZE), "cpu").astype(np.float64)
+        numbers = floats(f'the settings of "{name}"', given["settings"][name], (opt._members, c.SIZE), "cpu").astype(np.float64)
         for row in numbers:
             c.check(name, row.tolist())
         rows.append(numbers)
         slots = given["slots"][name]
         mine = {slot_name: slot[i] for slot_name, slot in opt._state().items() if slot[i] is not None}
-        _entries(f'the state of "{name}"', slots, list(mine))
+        check_entries(f'the state of "{name}"', slots, list(mine))
         for slot_name, slot in mine.items():
-            loads.append((slot, _floats(f'slot "{slot_name}" of "{name}"', slots[slot_name], slot.shape, p.device)))
+            loads.append((slot, floats(f'slot "{slot_name}" of "{name}"', slots[slot_name], slot.shape, p.device)))
     values = [_of_group(opt, group, rows, program) for group in opt._groups]
     table = np.concatenate([*rows, program.rows])
     sets = table[: opt._set_count]
@@ -93,7 +93,9 @@ def _checked(opt: Any, given: Any) -> int:
     """Returns the number of steps of a state. Raises PullbackError unless it is one of the optimizer's rule."""
     if isinstance(given, Mapping) and "slots" in given and "program" not in given:
         raise PullbackError('load_state_dict: the state has no "program"; an earlier version, with other settings, has saved it.')
-    _entries("the state", given, ["rule", "kernel", "steps", "settings", "slots", "program"], optional=("pruning", "clip_adaptive"))
+    check_entries(
+        "the state", given, ["rule", "kernel", "steps", "settings", "slots", "program"], optional=("pruning", "clip_adaptive")
+    )
     if opt.pruning is None and "pruning" in given:
         raise PullbackError("load_state_dict: the state has masks of pruned weights; make optim.Pruning(opt, …) before loading it.")
     if given["rule"] != type(opt).__name__:
@@ -119,7 +121,7 @@ def _positive(name: str, column: Any) -> float:
 def _program(opt: Any, given: Any) -> Program:
     """Returns the program of a state, with at least as many rows as the optimizer's. Raises PullbackError."""
     shape = given.shape if isinstance(given, (Tensor, np.ndarray)) and len(given.shape) == 2 else (0, c.SIZE)
-    rows = _floats("the program", given, (shape[0], c.SIZE), "cpu").astype(np.float64)
+    rows = floats("the program", given, (shape[0], c.SIZE), "cpu").astype(np.float64)
     more = max(0, len(opt._program.rows) - len(rows))
     return Program(np.concatenate([rows, np.zeros((more, c.SIZE))]), opt._members)
 
@@ -170,7 +172,7 @@ def differ(a: Any, b: Any) -> bool:
     return not (np.shape(a) == np.shape(b) and np.all(np.asarray(a) == np.asarray(b)))
 
 
-def _entries(what: str, given: Any, wanted: Sequence[str], optional: Sequence[str] = ()) -> None:
+def check_entries(what: str, given: Any, wanted: Sequence[str], optional: Sequence[str] = ()) -> None:
     """Raises PullbackError unless this is a dict with exactly these keys. It may also have the optional ones."""
     if not isinstance(given, Mapping):
         raise PullbackError(f"load_state_dict: {what} is a {type(given).__name__}; give the dict that state_dict() made.")
@@ -180,7 +182,7 @@ def _entries(what: str, given: Any, wanted: Sequence[str], optional: Sequence[st
         raise PullbackError(f"load_state_dict: {what} has entries for {sorted(map(str, given))}, not for {sorted(wanted)}.{remedy}")
 
 
-def _floats(what: str, given: Any, shape: tuple[int, ...], device: str) -> Any:
+def floats(what: str, given: Any, shape: tuple[int, ...], device: str) -> Any:
     """Returns the array of a tensor in a state. Raises PullbackError if it is not floats of this shape."""
     if not isinstance(given, (Tensor, np.ndarray, np.generic)):
         raise PullbackError(f"load_state_dict: {what} is a {type(given).__name__}; it must be a tensor.")

@@ -119,7 +119,7 @@ def to_torch(opt: Optimizer) -> dict[str, Any]:
         first = sum([len(other["params"]) for other in groups])
         groups.append({**_values(opt, row, group), "params": list(range(first, first + len(group.entries)))})
         for number, i in enumerate(group.entries, first):
-            if entry := _entry(torch, opt, row, opt._parameters[i], table[i]):
+            if entry := _entry(torch, opt, row, own._parameters[i], table[i]):
                 state[number] = entry
     return {"state": state, "param_groups": groups}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from .sentences import CLIP, CONTROL, DEVICE, DISTRIBUTIONS, GENERATOR, GLOBAL_NORM, LAYERS, NUMPY, ONE_DEVICE, PYTREE, RULES, SCOPE
+from .sentences import CLIP, CONTROL, DEVICE, DISTRIBUTIONS, GENERATOR, GLOBAL_NORM, LAYERS, NUMPY, ONE_DEVICE, PYTREE, SCOPE
 
 NAMES: Final[dict[str, dict[str, str]]] = {
     "pullback": {

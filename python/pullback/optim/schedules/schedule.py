@@ -42,7 +42,8 @@ class Schedule:
     base: float
     kind: ClassVar[int] = 0
     falls: ClassVar[bool] = False  # true if the rate goes from base down to `end`
-    counts: ClassVar[tuple[str, ...]] = ("steps", "every", "growth", "patience", "cooldown")  # the attributes that are whole numbers
+    # the attributes that are whole numbers
+    counts: ClassVar[tuple[str, ...]] = ("steps", "every", "growth", "patience", "cooldown")
     _needs: ClassVar[Mapping[str, str]] = {  # the meaning of arguments without a default
         "steps": "the number of steps until the rate has reached its end",
         "every": "the number of steps after which the rate is multiplied by factor",
@@ -124,7 +125,9 @@ def check_numbers(schedule: Schedule, names: Sequence[str]) -> None:
             raise PullbackError(f"{type(schedule).__name__}: {name}={value}; it must be a whole number{share}.")
     for name in ("steps", "every"):
         if getattr(schedule, name, 1) < 1:
-            raise PullbackError(f"{type(schedule).__name__}: {name}={getattr(schedule, name)}; it must be a number of 1 step or more.")
+            raise PullbackError(
+                f"{type(schedule).__name__}: {name}={getattr(schedule, name)}; it must be a number of 1 step or more."
+            )
 
 
 def whole_power(x: float, n: float) -> float:

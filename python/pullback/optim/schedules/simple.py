@@ -113,7 +113,8 @@ class WarmupCosine(Schedule):
         super()._check_range()
         if not 0 <= self.warmup <= self.steps:
             raise PullbackError(
-                f"WarmupCosine: warmup={self.warmup} and steps={self.steps}; the warmup is a part of the steps, from 0 to {self.steps}."
+                f"WarmupCosine: warmup={self.warmup} and steps={self.steps}; the warmup is a part of the steps, from 0 to "
+                f"{self.steps}."
             )
 
     def rate(self, t: int) -> float:
@@ -186,7 +187,9 @@ class OneCycle(Schedule):
         check_numbers(self, ("base", "steps", "warmup", "div_factor", "final_div_factor"))
         most = 0.5 if self.three_phase else 1
         if not 0 <= self.warmup <= most:
-            raise PullbackError(f"OneCycle: warmup={self.warmup}; it is a share from 0 to {most} of the steps, and no number of steps.")
+            raise PullbackError(
+                f"OneCycle: warmup={self.warmup}; it is a share from 0 to {most} of the steps, and no number of steps."
+            )
         if self.div_factor <= 0 or self.final_div_factor <= 0:
             raise PullbackError(
                 f"OneCycle: div_factor={self.div_factor} and final_div_factor={self.final_div_factor}; both must be positive."
