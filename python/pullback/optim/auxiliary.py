@@ -57,7 +57,7 @@ class Auxiliary:
 
     def __repr__(self) -> str:
         hyper = ", ".join([f"{name}={self._part._shown(name)}" for name in ("lr", *self._part.hyper)])
-        return f"Auxiliary({self.rule.__name__}: {hyper}; {len(self._parameters)} parameters)"
+        return f"Auxiliary({self.rule.__name__}: {hyper}; {len(self.parameters)} parameters)"
 
 
 class WithAuxiliary(Composed):

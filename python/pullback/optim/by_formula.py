@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
@@ -294,7 +293,7 @@ def _names_of_slots(slots: Any) -> tuple[str, ...]:
     if len(set(names)) < len(names):
         raise PullbackError(f"rule: slots={slots!r}; two slots have the same name.")
     firsts: list[Any] = list(given.values()) if isinstance(given, Mapping) else []
-    if not all([isinstance(x, Real) and x.__class__ is not bool for x in firsts]):
+    if not all([isinstance(x, (int, float, np.number)) for x in firsts]):
         raise PullbackError(f"rule: slots={slots!r}; the first value of a slot must be a number: slots={{{names[0]!r}: 0.1}}.")
     return names
 

@@ -107,7 +107,7 @@ class _ScheduleFree(Optimizer):
         return {i: y for i, (y, mark) in kept.items() if _is_at(self._parameters[i], mark)}
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the state. In evaluation mode it has y of each Parameter, too, with the hash of the x that the Parameter holds."""
+        """Returns the state. In evaluation mode it has y of each Parameter, too, and the hash of the x that the Parameter holds."""
         saved = super().state_dict()
         found = [(self._names[i], y, hash(self._parameters[i])) for i, y in self._points().items()]
         kept = {name: {"y": Tensor(devices.copied(y)), "x": x} for name, y, x in found}
