@@ -327,7 +327,8 @@ template <class U, class A, int kMax, bool kAtRandom = false> void update_all(co
   const auto go = [&] {
     const int64_t resident = kAtRandom ? 2 : kResident<U, A>;
     const int64_t fill = resident * multiprocessors();  // the number of blocks that run at the same time
-    const int64_t blocks = std::max<int64_t>(job.chunks.count(), job.clocks > 0);  // one advances the clocks without any weights
+    const int64_t blocks =
+        std::max<int64_t>(job.chunks.count(), job.clocks > 0);  // one advances the clocks without any weights
     start(update_kernel<U, A, kMax, kAtRandom>, dim3(unsigned(std::min(blocks, fill))), kThreads, 0, job);
     job.chunks.entries = 0;
   };
