@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
@@ -79,7 +80,7 @@ class ByFormula(Composed):
         self._check_formula()
         super()._make()
         if "_ages" not in vars(self):
-            of_group = {i: k for k, group in enumerate(self.groups) for i in group.entries}
+            of_group = {i: k for k, group in enumerate(self._groups) for i in group.entries}
             self._ages = tuple([of_group[i] for i in range(len(self.parameters))])
         self._join()
 
@@ -286,11 +287,14 @@ def rule(
 
 
 def _names_of_slots(slots: Any) -> tuple[str, ...]:
-    names = () if isinstance(slots, str) else tuple(slots)
-    if isinstance(slots, str) or not all([isinstance(name, str) and name.isidentifier() for name in names]):
+    listed = isinstance(slots, Iterable) and not isinstance(slots, str)
+    names = tuple(slots) if listed else ()
+    if not listed or not all([isinstance(name, str) and name.isidentifier() for name in names]):
         raise PullbackError(f'rule: slots={slots!r}; give a tuple of names: slots=("m", "v").')
     if len(set(names)) < len(names):
         raise PullbackError(f"rule: slots={slots!r}; two slots have the same name.")
+    if isinstance(slots, Mapping) and not all([isinstance(x, Real) and not isinstance(x, bool) for x in slots.values()]):
+        raise PullbackError(f"rule: slots={slots!r}; the first value of a slot must be a number: slots={{{names[0]!r}: 0.1}}.")
     return names
 
 
