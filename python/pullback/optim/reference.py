@@ -249,7 +249,7 @@ def _measure_cost(opt: Any, kernel: str, slots: list[list[Any]], grads: list[Any
     return {"dtype": opt._parameters[0].dtype, **figures}
 
 
-def _units_cost(grads: list[Any], members: int) -> dict[str, Any]:
+def _units_cost(grads: list[Any], members: bool) -> dict[str, Any]:
     given = [g for g in grads if g is not None and g.size]
     elements, units = sum([g.size for g in given]), sum([_unit_count(g, members) for g in given])
     moved = sum([g.nbytes for g in given])
