@@ -189,7 +189,7 @@ class Configuration:
     Args:
         seed: of all random choices.
         dtype: of all Parameters, instead of random ones.
-        plain: leaves out what other implementations lack: special gradients, members, pruning, masters.
+        plain: leaves out what other implementations lack: special gradients, members, pruning, masters, stochastic rounding.
         classes: the rules to choose from.
         stacked: the Parameters are those of several members, or of one.
     """
@@ -207,6 +207,9 @@ class Configuration:
         self.layout = choose(rng, ("dense", "dense", *LAYOUTS))
         self._parameters(rng, dtype, plain)
         self._options(rng, plain)
+        at_random = np.random.default_rng((seed, 72)).random() < 0.3  # from a stream of its own, which leaves the other choices
+        if at_random and not plain and "master_weights" not in self.options:
+            self.options["stochastic_rounding"] = True
         self.pruning: Any = None
         if rng.random() < 0.2 and not plain:
             self._prune(rng)
@@ -253,7 +256,7 @@ class Configuration:
             self.options["clip_norm"] = choose(rng, (0.5, 2.0, 1e6))
         if rng.random() < 0.2:
             self.options["clip_value"] = choose(rng, VALUES["clip_value"])
-        if rng.random() < 0.2 and cls not in (optim.Muon, optim.Adafactor):
+        if rng.random() < 0.2:
             self.options["clip_adaptive"] = choose(rng, (0.01, 0.5))
         if rng.random() < 0.3:
             self.options["ema"] = hyper(rng, cls, "ema", members)

@@ -55,7 +55,9 @@ def test_the_delta_is_what_was_added_after_the_constraint(name: str, dtype: str)
         assert (np.abs(again - after) <= EPS[dtype] * np.maximum(largest, np.abs(host(delta).astype(float)))).all()
 
 
-@pytest.mark.parametrize("limit", [c.MaxNorm(1.0, 0), c.UnitNorm(None), c.Simplex(1), lambda w: w], ids=repr)
+@pytest.mark.parametrize(
+    "limit", [c.MaxNorm(1.0, 0), c.UnitNorm(None), c.Simplex(1), lambda w: w], ids=["max", "unit", "simplex", "function"]
+)
 def test_a_parameter_without_weights_may_have_a_constraint_and_an_average(limit: Any) -> None:
     p = pb.Parameter(np.zeros((3, 0)), constraint=limit)
     opt = optim.SGD([p], lr=0.1, ema=0.9)

@@ -217,7 +217,8 @@ def test_a_preview_tells_the_change_and_changes_nothing(seed: int) -> None:
 
 
 def test_before_and_change_give_after(seed: int) -> None:
-    """Exactly where no constraint has changed the value, elsewhere within a unit in the last place of the largest of the three.
+    """Exactly where neither a constraint nor a random rounding has changed the value, elsewhere within a unit in the last place of
+    the largest of the three.
 
     The change of a weight with a master is that of the master.
     """
@@ -232,7 +233,8 @@ def test_before_and_change_give_after(seed: int) -> None:
             change, what = host(delta), f"{config}\n{p.label()} in step {k}"
             assert change.dtype == new.dtype
             again = (old + change).astype(new.dtype)
-            if p.constraint is None or isinstance(p.constraint, optim.constraints.NonNegative):
+            at_random = "stochastic_rounding" in config.options and new.dtype.itemsize == 2
+            if not at_random and (p.constraint is None or isinstance(p.constraint, optim.constraints.NonNegative)):
                 pruned = ~np.isfinite(old) & (new == 0)  # No change leads from there to 0.
                 assert bits(np.where(pruned, 0, again) + 0) == bits(new + 0), f"{what}\n{old!r}\n{change!r}\n{new!r}"
                 continue

@@ -204,7 +204,7 @@ class Composed(Optimizer):
 
     def _clips(self) -> tuple[bool, bool]:
         """Returns two flags: gradients are scaled, by clip_norm or gradient_scale, and they are clipped by their value."""
-        by_value = any([group.values()["clip_value"] != math.inf for group in self.groups])
+        by_value = any([group.values()["clip_value"] != math.inf for group in self._groups])
         return self._most != math.inf or self._scale != 1, by_value
 
     def _computed(self, grads: list[Any], now: Any, preview: bool) -> list[Any]:
