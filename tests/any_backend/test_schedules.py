@@ -194,7 +194,7 @@ def test_a_schedule_survives_the_settings_of_its_parameter(name: str) -> None:
         (lambda: s.Step(0.1, every=0.5), "every=0.5; it must be a whole number"),
         (lambda: s.Constant(0.1, steps=0), "steps=0; it must be a number of 1 step or more"),
         (lambda: s.Step(0.1, 0), "Step: every=0; it must be a number of 1 step or more"),
-        (lambda: s.OneCycle(0.1, 10, warmup=1.5), "warmup=1.5; it is a share from 0 to 1 of the steps, and no number of steps"),
+        (lambda: s.OneCycle(0.1, 10, warmup=1.5), "warmup=1.5; it is a share from 0 to 1 of the steps, not a number of steps"),
         (lambda: s.WarmupCosine(0.1, 1000, warmup=0.1), r"warmup=0.1; .* for a share of them write warmup=round\(0.1 \* steps\)"),
         (lambda: s.WarmupStableDecay(0.1, 1000, decay=0.2), r"decay=0.2; .*decay=round\(0.2 \* steps\)"),
         (lambda: s.Cosine(0.1, 2.5), r"Cosine: steps=2.5; it must be a whole number\."),

@@ -1,8 +1,7 @@
 """Optimizers, which update all parameters in one fused launch and keep their state on the device."""
 
-import sys
-from types import ModuleType
-from typing import Any, NoReturn
+import sys as _sys
+from types import ModuleType as _Module
 
 from ..exports import exported
 from . import constraints, schedules
@@ -20,13 +19,13 @@ from .torch_state import from_torch, to_torch
 __all__ = exported(globals(), constraints, schedules)
 
 
-class _Uncallable(ModuleType):
+class _Uncallable(_Module):
     """A module of one optimizer. PyTorch and optax have functions of these names."""
 
-    def __call__(self, *args: Any, **options: Any) -> NoReturn:
+    def __call__(self, *args: object, **options: object) -> object:
         module = self.__name__.rpartition(".")[2]
         raise TypeError(f"optim.{module} is a module; the optimizer is optim.{module.capitalize()}.")
 
 
-for _module in ("adafactor", "muon"):
-    sys.modules[f"{__name__}.{_module}"].__class__ = _Uncallable
+for _name in ("adafactor", "muon"):
+    _sys.modules[f"{__name__}.{_name}"].__class__ = _Uncallable

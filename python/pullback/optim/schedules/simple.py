@@ -188,7 +188,7 @@ class OneCycle(Schedule):
         most = 0.5 if self.three_phase else 1
         if not 0 <= self.warmup <= most:
             raise PullbackError(
-                f"OneCycle: warmup={self.warmup}; it is a share from 0 to {most} of the steps, and no number of steps."
+                f"OneCycle: warmup={self.warmup}; it is a share from 0 to {most} of the steps, not a number of steps."
             )
         if self.div_factor <= 0 or self.final_div_factor <= 0:
             raise PullbackError(
