@@ -12,15 +12,19 @@ constexpr int kTileVectors = 8;
 template <class T> constexpr int64_t kTileOf = kTileVectors * kWidth<T>;  // elements of a tile
 
 // What an instruction does with the tile in registers, t, and its operand x: the elements at the same place of an array, or a number.
+// clang-format off
 enum class Code : uint8_t {
-  load, load_number,  // t = x
-  store,              // x = t
-  prefetch,           // prefetches x
-  call,               // runs the loop of a step on the tile's elements in memory; t is lost
-  abs, negative, sign, sqrt, square,  // t = op t
-  add, add_number, subtract, subtract_number, multiply, multiply_number, divide, divide_number,                      // t = t op x
-  add_to, add_to_number, subtract_from, subtract_from_number, multiply_to, multiply_to_number, divide_into, divide_into_number,  // t = x op t
+  load, load_number,                                                            // t = x
+  store,                                                                        // x = t
+  prefetch,                                                                     // prefetches x
+  call,                                                                         // runs the loop of a step in memory; t is lost
+  abs, negative, sign, sqrt, square,                                            // t = op t
+  add, add_number, subtract, subtract_number, multiply, multiply_number,        // t = t op x
+  divide, divide_number,
+  add_to, add_to_number, subtract_from, subtract_from_number, multiply_to, multiply_to_number,  // t = x op t
+  divide_into, divide_into_number,
 };
+// clang-format on
 
 struct Instruction {
   Code code;
@@ -83,7 +87,8 @@ void run_tiles(const Instruction* program, int count, int64_t tiles, const Call&
         case Code::store: tile.store(x); break;
         case Code::prefetch:
 #pragma GCC unroll 8
-          for (int line = 0; line < kTileVectors * kVectorBytes / 64; ++line) __builtin_prefetch(x + line * int(64 / sizeof(T)));
+          for (int line = 0; line < kTileVectors * kVectorBytes / 64; ++line)
+            __builtin_prefetch(x + line * int(64 / sizeof(T)));
           break;
         case Code::call: call(k, i); break;
         case Code::abs: tile.each(abs_forward{}); break;

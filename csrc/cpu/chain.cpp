@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <optional>
 
 #include "cpu/pool.h"
 #include "cpu/scratch.h"
@@ -15,10 +16,10 @@
 namespace pb::cpu {
 namespace {
 
-constexpr int64_t kLength = 512;  // the elements of a block
+constexpr int64_t kLength = 512;                   // the elements of a block
 constexpr int64_t kSlotBytes = kLength * 8 + 192;  // not a multiple of 4096, at which addresses share sets of the L1 cache
-constexpr int64_t kLine = 64;  // the bytes of a cache line
-constexpr int64_t kUpdateWork = 64;  // of an element, in the unit of map_work()
+constexpr int64_t kLine = 64;                      // the bytes of a cache line
+constexpr int64_t kUpdateWork = 64;                // of an element, in the unit of map_work()
 
 const ElementwiseKernel& op_of(const Launch& launch) {
   return static_cast<const ElementwiseKernel&>(*static_cast<const kernels::Elementwise*>(launch.table));
@@ -58,7 +59,8 @@ class Pass::Buffers {
   }
   void fill(const Splat& splat, int64_t n) {
     auto& [held, count] = held_[splat.slot - locals_];
-    if (count >= n && held->view->data == splat.view->data && held->view->dtype == splat.view->dtype && held->compute == splat.compute)
+    if (count >= n && held->view->data == splat.view->data && held->view->dtype == splat.view->dtype &&
+        held->compute == splat.compute)
       return;
     held = &splat, count = n;
     load(splat.view->dtype, splat.compute, splat.view->data, 0, n, data_ + splat.slot * kSlotBytes);
@@ -180,7 +182,8 @@ void Pass::make_program(const Plan& plan, const Chain& chain, const std::vector<
     };
     const auto is_number = [&](int x) { return link.in[x].slot >= locals_; };
     const bool two = link.inputs == 2;
-    const int first = two && (reads_held(step, 1) || (!reads_held(step, 0) && is_number(0))) ? 1 : 0;  // the operand in the tile
+    const int first =
+        two && (reads_held(step, 1) || (!reads_held(step, 0) && is_number(0))) ? 1 : 0;  // the operand in the tile
     if (!reads_held(step, first)) add(is_number(first) ? Code::load_number : Code::load, link.in[first]);
     add((first == 0 ? codes->with : codes->turned)[two && is_number(1 - first)], two ? link.in[1 - first] : link.out);
     held = &plan.out(step);
@@ -256,8 +259,8 @@ Source Pass::source_of(const Plan& plan, size_t operand, Compute compute, Run* r
 void Pass::add_prefetches(Run& run) {
   instructions_ = std::max(instructions_, int64_t(run.program.size()));
   const auto is_slow = [](const Part& part) {
-    return part.code == Code::call || part.code == Code::sign || part.code == Code::sqrt || (part.code >= Code::divide && part.code <= Code::divide_number) ||
-           part.code >= Code::divide_into;
+    return part.code == Code::call || part.code == Code::sign || part.code == Code::sqrt ||
+           (part.code >= Code::divide && part.code <= Code::divide_number) || part.code >= Code::divide_into;
   };
   if (std::none_of(run.program.begin(), run.program.end(), is_slow)) return;
   const size_t streams = run.streams.size(), parts = run.program.size();
@@ -272,14 +275,10 @@ void Pass::add_prefetches(Run& run) {
 }
 
 void Pass::run() const {
-  if (update_) {
-    const UpdateStep update(*update_);
-    parallel_for(blocks_, std::max<int64_t>(1, map_grain(most_work_) / kLength),
-                 [&](int64_t begin, int64_t end) { run_blocks(begin, end, &update); });
-    return;
-  }
+  std::optional<UpdateStep> update;
+  if (update_) update.emplace(*update_);
   parallel_for(blocks_, std::max<int64_t>(1, map_grain(most_work_) / kLength),
-               [this](int64_t begin, int64_t end) { run_blocks(begin, end, nullptr); });
+               [&](int64_t begin, int64_t end) { run_blocks(begin, end, update ? &*update : nullptr); });
 }
 
 void Pass::run_blocks(int64_t begin, int64_t end, const UpdateStep* update) const {
@@ -288,7 +287,8 @@ void Pass::run_blocks(int64_t begin, int64_t end, const UpdateStep* update) cons
   for (auto run = std::upper_bound(runs_.begin(), runs_.end(), begin, after) - 1; begin < end; ++run) {
     const int64_t blocks = (run->n + kLength - 1) / kLength, stop = std::min(end, run->first_block + blocks);
     if (begin < stop)
-      run_range(*run, (begin - run->first_block) * kLength, std::min(run->n, (stop - run->first_block) * kLength), buffers, update);
+      run_range(*run, (begin - run->first_block) * kLength, std::min(run->n, (stop - run->first_block) * kLength), buffers,
+                update);
     begin = std::max(begin, stop);
   }
 }
@@ -314,10 +314,12 @@ void Pass::run_range(const Run& run, int64_t begin, int64_t end, Buffers& buffer
   address(run, begin, buffers);
   for (int64_t i = begin; i < end; i += kLength) {
     const int64_t n = std::min(kLength, end - i);
-    if (run.program.empty()) prefetch(run, i + kLength, std::min(i + 2 * kLength, end));
-    if (run.program.empty())
+    if (run.program.empty()) {
+      prefetch(run, i + kLength, std::min(i + 2 * kLength, end));
       for (const Link& link : run.links) run_link(link, i, 0, n, buffers);
-    else run_program(run, i, n, buffers);
+    } else {
+      run_program(run, i, n, buffers);
+    }
     for (const Piece& piece : run.pieces) {
       const int64_t from = std::max(i, piece.start), to = std::min(i + n, piece.start + piece.size);
       if (from >= to) continue;

@@ -66,8 +66,8 @@ struct Run {
   std::vector<Splat> splats;
   std::vector<Piece> pieces;
   std::vector<Stream> streams;
-  std::vector<Part> program;         // does the work of all links; empty if they run one after another
-  Compute compute = Compute::f32;    // of the program
+  std::vector<Part> program;       // does the work of all links; empty if they run one after another
+  Compute compute = Compute::f32;  // of the program
 };
 
 class Pass {

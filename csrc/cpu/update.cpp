@@ -157,7 +157,8 @@ void clear(Compute compute, int64_t n, const uint8_t* mask, void* elements) {
 }
 
 // Updates the elements [begin, end) of entry t. gradients: see UpdateStep.
-void update_entry(const Launch& launch, const PreparedSet& prepared, int64_t t, int64_t begin, int64_t end, const char* gradients) {
+void update_entry(const Launch& launch, const PreparedSet& prepared, int64_t t, int64_t begin, int64_t end,
+                  const char* gradients) {
   const auto& op = static_cast<const HostUpdate&>(*static_cast<const Update*>(launch.table));
   const Entry entry(launch, t);
   const bool preview = launch.ints[2];
@@ -292,7 +293,8 @@ void UpdateStep::run(int64_t t, int64_t begin, int64_t end, const char* gradient
   const int64_t bytes = item_size(launch_.in(int(t)).dtype);
   for (int64_t i = begin; i < end;) {
     const int64_t member = i / size, stop = std::min(end, (member + 1) * size);
-    kernels::update_entry(launch_, sets_[t * members + member], t, i, stop, gradients ? gradients + (i - begin) * bytes : nullptr);
+    kernels::update_entry(launch_, sets_[t * members + member], t, i, stop,
+                          gradients ? gradients + (i - begin) * bytes : nullptr);
     i = stop;
   }
 }

@@ -136,8 +136,8 @@ int source_of(Plan& plan, const std::vector<std::vector<int>>& touching, int cop
   bool fits = plan.out(first).view.dtype == target.view.dtype;
   each_operand(plan, first, [&](const Operand& operand, bool) {
     fits = fits && (!overlap(operand, target) ||
-                    (operand.view.data == target.view.data && operand.view.contiguous() && operand.view.bytes() == target.view.bytes() &&
-                     operand.view.dtype == target.view.dtype));
+                    (operand.view.data == target.view.data && operand.view.contiguous() &&
+                     operand.view.bytes() == target.view.bytes() && operand.view.dtype == target.view.dtype));
   });
   for (int s = steps[0] + 1; s < copy; ++s) fits = fits && is_elementwise(plan, plan.steps[s]);
   fits = fits && !touched(plan, steps[0] + 1, copy, target, false) && !touched(plan, copy + 1, steps.back(), target, true);

@@ -102,7 +102,6 @@ bool same_shape(const View& a, const View& b) {
   return a.ndim == b.ndim && !std::memcmp(a.shape, b.shape, a.ndim * sizeof *a.shape);
 }
 
-
 // Groups steps one after another.
 class Grouping {
  public:
@@ -151,7 +150,8 @@ class Grouping {
       chains.push_back({s, 0});
     ++chains.back().count;
     const int chain = int(chains.size()) - 1;
-    each_operand(plan_, plan_.steps[s], [&](const Operand& operand, bool written) { touched_.add({&operand, chain, 0}, written); });
+    each_operand(plan_, plan_.steps[s],
+                 [&](const Operand& operand, bool written) { touched_.add({&operand, chain, 0}, written); });
   }
 
   // Cuts chains where the steps before and after share no memory but single numbers, so that few arrays are streamed at a time.
@@ -186,7 +186,8 @@ class Grouping {
     touched_.clear();
     for (int c = 0; c < int(group.chains.size()); ++c) {
       for (int k = group.chains[c].first; k < group.chains[c].first + group.chains[c].count; ++k)
-        each_operand(plan_, plan_.steps[k], [&](const Operand& operand, bool written) { touched_.add({&operand, c, 0}, written); });
+        each_operand(plan_, plan_.steps[k],
+                     [&](const Operand& operand, bool written) { touched_.add({&operand, c, 0}, written); });
     }
     std::vector<Follows> follows(step.launch.inputs, {-1, 0});
     bool some = false;
